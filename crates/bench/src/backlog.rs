@@ -1,0 +1,137 @@
+//! The backlog: many events for a destination that is down, then `kill -9`.
+//!
+//! A gateway whose memory or whose cost of an event grows with what it owes shows it here: the
+//! last tenth of the events is as fast as the first, or it is not.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use serde::Serialize;
+
+use crate::gateway::Config;
+use crate::lab::Lab;
+use crate::load::{Plan, Until, drive};
+use crate::usage;
+
+const SOURCE: &str = "backlog";
+/// Nothing listens on tcpmux. A free port from the system's own range would not do: a client
+/// that tries such a port often enough is one day given it as its own, and connects to itself.
+const DOWN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 1);
+
+/// How a gateway bore a backlog.
+#[derive(Clone, Debug, Serialize)]
+pub struct BacklogReport {
+    pub events: u64,
+    pub seconds: f64,
+    /// Events per second over the first tenth of the events.
+    pub start_per_second: f64,
+    /// Events per second over the last tenth.
+    pub end_per_second: f64,
+    /// Memory before the first event.
+    pub rss_first_bytes: Option<u64>,
+    /// Memory after the last event.
+    pub rss_last_bytes: Option<u64>,
+    pub rss_peak_bytes: Option<u64>,
+    /// All files of the data folder after the last event.
+    pub data_bytes: u64,
+    /// From the start of the process after `kill -9` until `/readyz` answered 200.
+    pub ready_after_kill_ms: f64,
+    pub rss_after_kill_bytes: Option<u64>,
+}
+
+pub(crate) async fn measure(lab: &Lab) -> Result<BacklogReport> {
+    let events = lab.options.backlog_events;
+    lab.progress.expect(2);
+    lab.progress.step(format!("{events} events for a destination that is down"));
+    let mut gateway = lab.gateway(&Config::default().joined(SOURCE, "down", DOWN)).await?;
+    let pid = gateway.child.pid();
+    let rss_first_bytes = usage::rss_bytes(pid);
+    let mut curve = Curve::new();
+    let mut rss_peak_bytes = rss_first_bytes;
+    let plan = Plan { until: Until::Answers(events), ..lab.plan(gateway.child.addr(), SOURCE) };
+    let outcome = drive(plan, |elapsed, answered| {
+        curve.add(elapsed, answered);
+        rss_peak_bytes = rss_peak_bytes.max(usage::rss_bytes(pid));
+    })
+    .await
+    .with_context(|| format!("the load failed{}", gateway.child.last_words()))?;
+    curve.add(outcome.elapsed, outcome.answered);
+    let rss_last_bytes = usage::rss_bytes(pid);
+    let data_bytes = gateway.data_bytes()?;
+    lab.progress.done();
+
+    lab.progress.step("restart after kill -9".to_owned());
+    let ready = gateway.kill_and_restart().await?;
+    lab.progress.done();
+    Ok(BacklogReport {
+        events: outcome.answered,
+        seconds: outcome.elapsed.as_secs_f64(),
+        start_per_second: curve.per_second(0.0, 0.1),
+        end_per_second: curve.per_second(0.9, 1.0),
+        rss_first_bytes,
+        rss_last_bytes,
+        rss_peak_bytes: rss_peak_bytes.max(rss_last_bytes),
+        data_bytes,
+        ready_after_kill_ms: ready.as_secs_f64() * 1e3,
+        rss_after_kill_bytes: usage::rss_bytes(gateway.child.pid()),
+    })
+}
+
+/// How many answers had come at which second.
+struct Curve(Vec<(f64, f64)>);
+
+impl Curve {
+    fn new() -> Self {
+        Self(vec![(0.0, 0.0)])
+    }
+
+    fn add(&mut self, elapsed: Duration, answered: u64) {
+        self.0.push((elapsed.as_secs_f64(), answered as f64));
+    }
+
+    /// The rate between two shares of all answers.
+    fn per_second(&self, from: f64, to: f64) -> f64 {
+        let total = self.0.last().map_or(0.0, |(_, answered)| *answered);
+        let span = self.second_of(to * total) - self.second_of(from * total);
+        if span > 0.0 { (to - from) * total / span } else { 0.0 }
+    }
+
+    /// When the answer number `answered` came, in a straight line between two looks.
+    fn second_of(&self, answered: f64) -> f64 {
+        let above = self.0.partition_point(|(_, count)| *count < answered);
+        let Some((second, count)) = self.0.get(above).copied() else {
+            return self.0.last().map_or(0.0, |(second, _)| *second);
+        };
+        let Some((second_before, count_before)) = above.checked_sub(1).map(|index| self.0[index])
+        else {
+            return second;
+        };
+        let part = (answered - count_before) / (count - count_before);
+        second_before + (second - second_before) * part
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gateway_that_slows_down_is_seen_to() {
+        let mut curve = Curve::new();
+        // 1000 a second for one second, then 100 a second for ten.
+        curve.add(Duration::from_secs(1), 1000);
+        curve.add(Duration::from_secs(6), 1500);
+        curve.add(Duration::from_secs(11), 2000);
+        assert_eq!(curve.per_second(0.0, 0.1).round(), 1000.0);
+        assert_eq!(curve.per_second(0.9, 1.0).round(), 100.0);
+    }
+
+    #[test]
+    fn a_load_shorter_than_one_look_has_one_rate() {
+        let mut curve = Curve::new();
+        curve.add(Duration::from_secs(2), 10);
+        assert_eq!(curve.per_second(0.0, 0.1).round(), 5.0);
+        assert_eq!(curve.per_second(0.9, 1.0).round(), 5.0);
+    }
+}

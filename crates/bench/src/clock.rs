@@ -1,0 +1,36 @@
+//! The time two processes agree on.
+//!
+//! The generator writes the moment of sending into the body and the sink, another process,
+//! subtracts it from the moment of arrival. `Instant` cannot leave its process, so this is the
+//! wall clock; a step of it during a run would show as one absurd latency.
+
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+/// Nanoseconds since 1970.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a measurement between processes wants the machine's clock, never a made-up one"
+)]
+pub(crate) fn wall_ns() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// One moment on both clocks, so that a sender reads the clock once for each request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moment {
+    pub(crate) instant: Instant,
+    pub(crate) wall_ns: u64,
+}
+
+impl Moment {
+    pub(crate) fn now() -> Self {
+        Self { instant: Instant::now(), wall_ns: wall_ns() }
+    }
+
+    /// The wall clock at `instant`, which is not before this moment.
+    pub(crate) fn wall_ns_at(&self, instant: Instant) -> u64 {
+        let since = instant.saturating_duration_since(self.instant);
+        self.wall_ns.saturating_add(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
+    }
+}

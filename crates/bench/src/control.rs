@@ -1,0 +1,40 @@
+//! Single calls beside the load: is the child ready, how much arrived.
+//!
+//! One connection for each call, read to its end, so any HTTP/1.1 server can be asked.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+/// How long a call may take. A gateway at full load answers late, but not this late.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+pub(crate) struct Said {
+    pub(crate) status: u16,
+    pub(crate) body: Vec<u8>,
+}
+
+pub(crate) async fn call(addr: SocketAddr, method: &str, path: &str) -> Result<Said> {
+    tokio::time::timeout(PATIENCE, exchange(addr, method, path))
+        .await
+        .with_context(|| format!("{method} {path} was not answered in {PATIENCE:?}"))?
+        .with_context(|| format!("{method} {path} failed"))
+}
+
+async fn exchange(addr: SocketAddr, method: &str, path: &str) -> Result<Said> {
+    let mut stream = TcpStream::connect(addr).await?;
+    let request = format!(
+        "{method} {path} HTTP/1.1\r\nhost: {addr}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+    );
+    stream.write_all(request.as_bytes()).await?;
+    let mut bytes = Vec::new();
+    stream.read_to_end(&mut bytes).await?;
+
+    let head_len = bytes.windows(4).position(|four| four == b"\r\n\r\n");
+    let body = bytes.split_off(head_len.context("the answer ended inside its head")? + 4);
+    let status = str::from_utf8(&bytes).ok().and_then(|head| head.split(' ').nth(1)?.parse().ok());
+    Ok(Said { status: status.context("the answer has no status")?, body })
+}

@@ -1,0 +1,178 @@
+//! The gateway under measurement: its configuration, its process, its folder.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+
+use crate::child::{Child, free_addr};
+use crate::request::random;
+
+/// A gateway with an empty store is ready at once, or something is wrong.
+const START_PATIENCE: Duration = Duration::from_secs(30);
+/// A gateway that was killed over a large store may have much to read.
+const RESTART_PATIENCE: Duration = Duration::from_secs(300);
+/// In flight to one destination, as many as the generator's connections by default.
+const DESTINATION_CONCURRENCY: usize = 64;
+
+/// What the gateway is told to serve.
+#[derive(Debug, Default)]
+pub(crate) struct Config {
+    sources: Vec<String>,
+    destinations: Vec<(String, SocketAddr)>,
+    routes: Vec<(String, String)>,
+}
+
+impl Config {
+    pub(crate) fn source(mut self, name: &str) -> Self {
+        self.sources.push(name.to_owned());
+        self
+    }
+
+    /// A source and a destination of its own, joined by a route.
+    pub(crate) fn joined(mut self, source: &str, destination: &str, addr: SocketAddr) -> Self {
+        self.destinations.push((destination.to_owned(), addr));
+        self.routes.push((source.to_owned(), destination.to_owned()));
+        self.source(source)
+    }
+
+    fn to_toml(&self) -> String {
+        let mut toml = String::from("allow_networks = [\"127.0.0.0/8\"]\n");
+        // Writing to a string cannot fail, so the results say nothing.
+        for name in &self.sources {
+            let _ = writeln!(
+                toml,
+                "\n[[sources]]\nname = \"{name}\"\nprovider = \"generic\"\nverify = \"none\""
+            );
+        }
+        for (name, addr) in &self.destinations {
+            let _ = writeln!(
+                toml,
+                "\n[[destinations]]\nname = \"{name}\"\nurl = \"http://{addr}/\"\n\
+                 concurrency = {DESTINATION_CONCURRENCY}"
+            );
+        }
+        for (from, to) in &self.routes {
+            let _ = writeln!(toml, "\n[[routes]]\nfrom = \"{from}\"\nto = \"{to}\"");
+        }
+        toml
+    }
+}
+
+/// A running gateway.
+#[derive(Debug)]
+pub(crate) struct Gateway {
+    pub(crate) child: Child,
+    launch: Launch,
+}
+
+impl Gateway {
+    /// Starts a gateway with an empty store in `folder`, which does not exist yet, and waits
+    /// until it is ready.
+    pub(crate) async fn start(exe: &Path, folder: PathBuf, config: &Config) -> Result<Self> {
+        fs::create_dir(&folder)?;
+        fs::create_dir(folder.join("data"))?;
+        fs::write(folder.join("surehook.toml"), config.to_toml())?;
+        let launch = Launch { exe: exe.to_owned(), folder, addr: free_addr()? };
+        let mut child = launch.start()?;
+        child.ready("/readyz", START_PATIENCE).await?;
+        Ok(Self { child, launch })
+    }
+
+    /// Kills the gateway with SIGKILL, starts it on the same folder, and says how long it took
+    /// from the start until it was ready.
+    pub(crate) async fn kill_and_restart(&mut self) -> Result<Duration> {
+        self.child.kill().context("cannot kill the gateway")?;
+        let begun = Instant::now();
+        self.child = self.launch.start()?;
+        self.child.ready("/readyz", RESTART_PATIENCE).await?;
+        Ok(begun.elapsed())
+    }
+
+    /// Bytes of all files in the data folder.
+    pub(crate) fn data_bytes(&self) -> Result<u64> {
+        folder_bytes(&self.launch.folder.join("data"))
+    }
+}
+
+/// Everything needed to start the same gateway again.
+#[derive(Debug)]
+struct Launch {
+    exe: PathBuf,
+    folder: PathBuf,
+    addr: SocketAddr,
+}
+
+impl Launch {
+    fn start(&self) -> Result<Child> {
+        let mut command = Command::new(&self.exe);
+        // Settings of the shell would make this another gateway than the next person measures.
+        for (name, _) in std::env::vars_os() {
+            if name.as_encoded_bytes().starts_with(b"SUREHOOK_") {
+                command.env_remove(name);
+            }
+        }
+        command.arg("serve");
+        command.arg("--config").arg(self.folder.join("surehook.toml"));
+        command.arg("--data").arg(self.folder.join("data"));
+        command.arg("--listen").arg(self.addr.to_string());
+        command.env("SUREHOOK_ADMIN_TOKEN", format!("{:016x}{:016x}", random(), random()));
+        Child::start("gateway", &mut command, self.addr, &self.folder.join("gateway.log"))
+    }
+}
+
+fn folder_bytes(folder: &Path) -> Result<u64> {
+    let mut bytes = 0;
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let kind = entry.file_type()?;
+        bytes += if kind.is_dir() { folder_bytes(&entry.path())? } else { entry.metadata()?.len() };
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_configuration_is_the_one_the_gateway_documents() {
+        let sink = SocketAddr::from(([127, 0, 0, 1], 9000));
+        let toml = Config::default().source("in-only").joined("delivered", "sink", sink).to_toml();
+        let expected = r#"allow_networks = ["127.0.0.0/8"]
+
+[[sources]]
+name = "in-only"
+provider = "generic"
+verify = "none"
+
+[[sources]]
+name = "delivered"
+provider = "generic"
+verify = "none"
+
+[[destinations]]
+name = "sink"
+url = "http://127.0.0.1:9000/"
+concurrency = 64
+
+[[routes]]
+from = "delivered"
+to = "sink"
+"#;
+        assert_eq!(toml, expected);
+    }
+
+    #[test]
+    fn a_folder_weighs_what_its_files_weigh() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("inner")).unwrap();
+        fs::write(folder.path().join("a"), [0; 10]).unwrap();
+        fs::write(folder.path().join("inner/b"), [0; 5]).unwrap();
+        assert_eq!(folder_bytes(folder.path()).unwrap(), 15);
+    }
+}

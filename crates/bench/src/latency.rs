@@ -1,0 +1,113 @@
+//! Latencies: recorded in microseconds, told as three numbers, joined over rounds by medians.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use hdrhistogram::Histogram;
+use serde::Serialize;
+
+/// Above this a latency is recorded as this: no phase waits longer.
+const LONGEST_US: u64 = 3_600_000_000;
+
+/// An empty histogram. All are made here, because only equal bounds can be added up.
+pub(crate) fn histogram() -> Histogram<u64> {
+    // Three digits: a p99 of 12.3 ms is told as such.
+    Histogram::new_with_bounds(1, LONGEST_US, 3).expect("the bounds are constant and valid")
+}
+
+pub(crate) fn record(histogram: &mut Histogram<u64>, latency: Duration) {
+    histogram.saturating_record(u64::try_from(latency.as_micros()).unwrap_or(u64::MAX));
+}
+
+/// The values a histogram holds, small enough to be sent as JSON.
+pub(crate) fn recorded(histogram: &Histogram<u64>) -> Vec<(u64, u64)> {
+    histogram
+        .iter_recorded()
+        .map(|step| (step.value_iterated_to(), step.count_since_last_iteration()))
+        .collect()
+}
+
+/// Adds what [`recorded`] took out of another process's histogram.
+pub(crate) fn add_recorded(histogram: &mut Histogram<u64>, values: &[(u64, u64)]) -> Result<()> {
+    for (value_us, count) in values {
+        histogram
+            .record_n(*value_us, *count)
+            .with_context(|| format!("a latency of {value_us} µs is out of bounds"))?;
+    }
+    Ok(())
+}
+
+/// How long things took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Latency {
+    pub p50_us: u64,
+    pub p99_us: u64,
+    pub max_us: u64,
+}
+
+impl Latency {
+    pub(crate) fn of(histogram: &Histogram<u64>) -> Self {
+        Self {
+            p50_us: histogram.value_at_quantile(0.50),
+            p99_us: histogram.value_at_quantile(0.99),
+            max_us: histogram.max(),
+        }
+    }
+
+    /// One latency for several rounds: the medians, and the worst of all.
+    pub(crate) fn over_rounds(rounds: &[Self]) -> Self {
+        let middle = |part: fn(&Self) -> u64| {
+            median(rounds.iter().map(|round| part(round) as f64)).round() as u64
+        };
+        Self {
+            p50_us: middle(|round| round.p50_us),
+            p99_us: middle(|round| round.p99_us),
+            max_us: rounds.iter().map(|round| round.max_us).max().unwrap_or(0),
+        }
+    }
+}
+
+/// The middle value; of an even number the mean of the two in the middle; of none, zero.
+pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.into_iter().collect();
+    values.sort_by(f64::total_cmp);
+    let half = values.len() / 2;
+    match values.len() {
+        0 => 0.0,
+        odd if odd % 2 == 1 => values[half],
+        _ => f64::midpoint(values[half - 1], values[half]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_shrugs_off_one_bad_round() {
+        assert_eq!(median([]), 0.0);
+        assert_eq!(median([3.0]), 3.0);
+        assert_eq!(median([50.0, 1.0, 49.0]), 49.0);
+        assert_eq!(median([4.0, 1.0, 2.0, 3.0]), 2.5);
+    }
+
+    #[test]
+    fn a_histogram_survives_the_way_between_two_processes() {
+        let mut there = histogram();
+        for ms in 1..=1000 {
+            record(&mut there, Duration::from_millis(ms));
+        }
+        let mut here = histogram();
+        add_recorded(&mut here, &recorded(&there)).unwrap();
+        assert_eq!(Latency::of(&here), Latency::of(&there));
+        assert_eq!(here.len(), 1000);
+    }
+
+    #[test]
+    fn rounds_give_medians_and_the_worst_maximum() {
+        let round = |p50_us, p99_us, max_us| Latency { p50_us, p99_us, max_us };
+        let joined =
+            Latency::over_rounds(&[round(1, 90, 100), round(3, 10, 20), round(2, 11, 900)]);
+        assert_eq!(joined, round(2, 11, 900));
+    }
+}

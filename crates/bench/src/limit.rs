@@ -1,0 +1,52 @@
+//! The limit L: what HTTP alone costs on this machine.
+//!
+//! The server reads the body and answers 200 with as many bytes as a gateway would. It checks,
+//! keeps and forwards nothing, so no gateway on the same HTTP library can be faster.
+
+use std::net::SocketAddr;
+
+use anyhow::{Context as _, Result};
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::{Request, Response};
+use tokio::net::TcpListener;
+
+use crate::listen::{self, Reply};
+
+/// The gateway's answer to one accepted event, with an id and a key of the true lengths.
+const ANSWER: &[u8] = br#"{"status":"accepted","events":[{"id":"evt_00000000000000000000000000","key":"b0000000-000000000000000","status":"accepted"}]}"#;
+
+/// Serves as the limit on `listen` until the process ends.
+pub async fn limit_server(listen: SocketAddr) -> Result<()> {
+    let listener =
+        TcpListener::bind(listen).await.with_context(|| format!("cannot listen on {listen}"))?;
+    serve(listener).await
+}
+
+pub(crate) async fn serve(listener: TcpListener) -> Result<()> {
+    listen::serve(listener, answer).await
+}
+
+async fn answer(request: Request<Incoming>) -> Reply {
+    request.into_body().collect().await?;
+    let mut response = Response::new(Full::new(Bytes::from_static(ANSWER)));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    Ok(response)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::request::KEY_LEN;
+
+    #[test]
+    fn the_answer_has_the_shape_and_size_of_the_gateways() {
+        let answer: serde_json::Value = serde_json::from_slice(ANSWER).unwrap();
+        let event = &answer["events"][0];
+        assert_eq!(event["key"].as_str().map(str::len), Some(KEY_LEN));
+        // A TypeID: prefix, underscore, 26 characters.
+        assert_eq!(event["id"].as_str().map(str::len), Some(30));
+    }
+}

@@ -1,0 +1,74 @@
+//! The facts about the machine without which its numbers cannot be read.
+
+use std::fs;
+use std::path::Path;
+
+use serde::Serialize;
+
+/// Where a run took place.
+#[derive(Clone, Debug, Serialize)]
+pub struct Machine {
+    pub cores: usize,
+    /// The processor's own name for itself.
+    pub processor: Option<String>,
+    /// The file system under the gateway's data. On `tmpfs` an fsync is free and the rates say
+    /// nothing about a disk.
+    pub filesystem: Option<String>,
+    /// The share of all cores that other programs took during the run. Much of it makes every
+    /// number worse, and not all of them alike.
+    pub others_cpu_share: Option<f64>,
+}
+
+impl Machine {
+    /// The machine as seen from `folder`.
+    pub(crate) fn seen_from(folder: &Path) -> Self {
+        let read = |path| fs::read_to_string(path).unwrap_or_default();
+        let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
+        Self {
+            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            processor: processor(&read("/proc/cpuinfo")),
+            filesystem: filesystem(&read("/proc/self/mounts"), &folder),
+            others_cpu_share: None,
+        }
+    }
+}
+
+fn processor(cpuinfo: &str) -> Option<String> {
+    let line = cpuinfo.lines().find(|line| line.starts_with("model name"))?;
+    line.split_once(':').map(|(_, name)| name.trim().to_owned())
+}
+
+fn filesystem(mounts: &str, folder: &Path) -> Option<String> {
+    mounts
+        .lines()
+        .filter_map(|line| {
+            let mut fields = line.split(' ').skip(1);
+            Some((Path::new(fields.next()?), fields.next()?))
+        })
+        .filter(|(mount, _)| folder.starts_with(mount))
+        // Of two mounts on one point the later hides the earlier; `max_by_key` keeps the last.
+        .max_by_key(|(mount, _)| mount.as_os_str().len())
+        .map(|(_, kind)| kind.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nearest_mount_above_the_folder_counts() {
+        let mounts = "overlay / overlay rw 0 0\n/dev/vda /tmp ext4 rw 0 0\n\
+                      tmpfs /tmp tmpfs rw 0 0\n/dev/vdb /tmpfiles xfs rw 0 0\n";
+        let kind = |folder: &str| filesystem(mounts, Path::new(folder));
+        assert_eq!(kind("/tmp/x").as_deref(), Some("tmpfs"));
+        assert_eq!(kind("/tmpfiles/x").as_deref(), Some("xfs"));
+        assert_eq!(kind("/var").as_deref(), Some("overlay"));
+    }
+
+    #[test]
+    fn the_processor_is_named_once() {
+        let cpuinfo = "processor\t: 0\nmodel name\t: Fast One\nmodel name\t: Fast One\n";
+        assert_eq!(processor(cpuinfo).as_deref(), Some("Fast One"));
+        assert_eq!(processor(""), None);
+    }
+}

@@ -1,0 +1,165 @@
+//! What one run is asked to measure.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use anyhow::{Result, ensure};
+use serde::Serialize;
+
+use crate::request::BODY_BYTES_MIN;
+
+/// What to measure, and how hard. Begin with [`Options::new`] and change what differs.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The `surehook` binary, started as gateway, limit server and sink.
+    pub exe: PathBuf,
+    /// How long each phase sends, in each round.
+    pub seconds: u64,
+    /// Connections of the generator; each has one request in flight.
+    pub connections: usize,
+    /// Size of each body, envelope included.
+    pub body_bytes: usize,
+    /// Whether the report's `Display` is JSON instead of a table.
+    pub json: bool,
+    /// How often the phases are repeated, one after the other; the report gives medians.
+    pub rounds: usize,
+    /// One phase alone. The limit is still measured beside a rate, because a rate without it
+    /// says nothing. [`Phase::Backlog`] and [`Phase::Isolation`] run only when named here.
+    pub only: Option<Phase>,
+    /// How many events [`Phase::Backlog`] piles up.
+    pub backlog_events: u64,
+    /// Where the temporary folder is made; the system's place for such folders if absent. Name a
+    /// real disk where that place is kept in memory, or the fsync of a commit costs nothing.
+    pub folder: Option<PathBuf>,
+}
+
+impl Options {
+    /// The defaults: 3 rounds of 10 seconds, 64 connections, bodies of 1 KiB, all rates.
+    pub fn new(exe: impl Into<PathBuf>) -> Self {
+        Self {
+            exe: exe.into(),
+            seconds: 10,
+            connections: 64,
+            body_bytes: 1024,
+            json: false,
+            rounds: 3,
+            only: None,
+            backlog_events: 1_000_000,
+            folder: None,
+        }
+    }
+
+    /// Refuses what cannot be measured, by the name of the option.
+    pub(crate) fn check(&self) -> Result<()> {
+        ensure!(self.seconds > 0, "`seconds` is 0; a phase needs at least 1");
+        ensure!(self.connections > 0, "`connections` is 0; the generator needs at least 1");
+        ensure!(self.rounds > 0, "`rounds` is 0; a median needs at least 1");
+        ensure!(self.backlog_events > 0, "`backlog_events` is 0; a backlog needs at least 1");
+        ensure!(
+            self.body_bytes >= BODY_BYTES_MIN,
+            "`body_bytes` is {}; the key and the send time alone need {BODY_BYTES_MIN}",
+            self.body_bytes,
+        );
+        ensure!(self.exe.is_file(), "`exe` is {}, which is not a file", self.exe.display());
+        Ok(())
+    }
+
+    /// Whether the rate of `phase` is part of this run.
+    pub(crate) fn measures(&self, phase: Phase) -> bool {
+        phase == Phase::Limit || self.only.is_none_or(|only| only == phase)
+    }
+}
+
+/// One thing to measure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Phase {
+    /// L: a bare hyper server that reads the body, answers, and stores nothing.
+    Limit,
+    /// Events with new keys into a source without a route.
+    In,
+    /// Events whose keys are all known.
+    Duplicates,
+    /// Events in, and out to one destination.
+    Delivered,
+    /// A million events for a destination that is down, then `kill -9`.
+    Backlog,
+    /// Healthy destinations alone, and beside one that never answers.
+    Isolation,
+}
+
+impl Phase {
+    /// All phases, in the order in which they are told.
+    pub const ALL: [Self; 6] =
+        [Self::Limit, Self::In, Self::Duplicates, Self::Delivered, Self::Backlog, Self::Isolation];
+
+    /// The phase's name on the command line and in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Limit => "limit",
+            Self::In => "in",
+            Self::Duplicates => "duplicates",
+            Self::Delivered => "delivered",
+            Self::Backlog => "backlog",
+            Self::Isolation => "isolation",
+        }
+    }
+
+    /// The share of L this phase should reach, where there is one.
+    pub fn target(self) -> Option<f64> {
+        match self {
+            Self::In => Some(0.5),
+            Self::Duplicates => Some(0.7),
+            Self::Delivered => Some(0.2),
+            Self::Limit | Self::Backlog | Self::Isolation => None,
+        }
+    }
+}
+
+impl fmt::Display for Phase {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.pad(self.name())
+    }
+}
+
+impl FromStr for Phase {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let found = Self::ALL.into_iter().find(|phase| phase.name() == text);
+        found.ok_or_else(|| {
+            let names = Self::ALL.map(Self::name).join(", ");
+            anyhow::anyhow!("there is no phase `{text}`; there are {names}")
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_phase_is_read_back_from_its_name() {
+        for phase in Phase::ALL {
+            assert_eq!(phase.name().parse::<Phase>().unwrap(), phase);
+            assert_eq!(serde_json::to_value(phase).unwrap(), phase.name());
+        }
+        let refused = "out".parse::<Phase>().unwrap_err().to_string();
+        assert!(refused.contains("delivered"), "{refused}");
+    }
+
+    #[test]
+    fn the_limit_is_measured_beside_any_one_rate() {
+        let options = Options { only: Some(Phase::In), ..Options::new("surehook") };
+        let measured = Phase::ALL.map(|phase| options.measures(phase));
+        assert_eq!(measured, [true, true, false, false, false, false]);
+    }
+
+    #[test]
+    fn a_body_too_small_for_its_envelope_is_refused() {
+        let exe = std::env::current_exe().unwrap();
+        let options = Options { body_bytes: 10, ..Options::new(exe) };
+        assert!(options.check().unwrap_err().to_string().contains("body_bytes"));
+    }
+}

@@ -1,0 +1,120 @@
+//! What a run came to, for programs (JSON) and for people (a table).
+
+use std::fmt;
+
+use serde::Serialize;
+
+use crate::backlog::BacklogReport;
+use crate::isolation::IsolationReport;
+use crate::lab::Lab;
+use crate::latency::Latency;
+use crate::machine::Machine;
+use crate::options::Phase;
+
+/// The first attempt should begin so soon after receipt, at half load, for 99 of 100 events.
+pub(crate) const FIRST_ATTEMPT_P99_TARGET_US: u64 = 50_000;
+
+/// What a run came to. Its `Display` is JSON or a table, as the options asked.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    pub machine: Machine,
+    pub settings: Settings,
+    /// The rates, the limit first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub phases: Vec<PhaseReport>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub backlog: Option<BacklogReport>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub isolation: Option<IsolationReport>,
+    #[serde(skip)]
+    form: Form,
+}
+
+/// How the run was asked to measure.
+#[derive(Clone, Debug, Serialize)]
+pub struct Settings {
+    pub seconds: u64,
+    pub rounds: usize,
+    pub connections: usize,
+    pub body_bytes: usize,
+}
+
+/// One rate: medians over the rounds.
+#[derive(Clone, Debug, Serialize)]
+pub struct PhaseReport {
+    pub phase: Phase,
+    /// Requests answered per second; for `delivered`, events that arrived per second between the
+    /// first send and the last arrival.
+    pub per_second: f64,
+    pub per_second_rounds: Vec<f64>,
+    /// The rate as a share of L.
+    pub of_limit: Option<f64>,
+    pub of_limit_target: Option<f64>,
+    /// From sending a request to having its answer.
+    pub latency: Latency,
+    /// Of the server, all its threads.
+    pub cpu_us_per_event: Option<f64>,
+    /// Of the server, the worst round.
+    pub rss_peak_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub delivery: Option<DeliveryReport>,
+}
+
+/// What `delivered` has beside its rate.
+#[derive(Clone, Debug, Serialize)]
+pub struct DeliveryReport {
+    /// From the last answer to the last arrival.
+    pub drain_ms: f64,
+    /// From sending to arrival at the sink, while the closed loop kept the queue full.
+    pub first_attempt: Latency,
+    /// Half of the delivered rate.
+    pub half_load_per_second: f64,
+    /// From sending to arrival at the sink, at that half.
+    pub half_load_first_attempt: Latency,
+    /// Arrivals beyond one for each accepted event, over all rounds.
+    pub repeated: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Form {
+    Table,
+    Json,
+}
+
+impl Report {
+    pub(crate) fn new(lab: &Lab) -> Self {
+        let options = &lab.options;
+        Self {
+            machine: Machine::seen_from(lab.folder()),
+            settings: Settings {
+                seconds: options.seconds,
+                rounds: options.rounds,
+                connections: options.connections,
+                body_bytes: options.body_bytes,
+            },
+            phases: Vec::new(),
+            backlog: None,
+            isolation: None,
+            form: if options.json { Form::Json } else { Form::Table },
+        }
+    }
+
+    /// The report as one JSON document.
+    pub fn json(&self) -> String {
+        serde_json::to_string_pretty(self).expect("the report has only string keys")
+    }
+
+    /// The report as text for a person, with the targets beside the numbers.
+    pub fn table(&self) -> String {
+        crate::table::render(self)
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.form {
+            Form::Table => out.write_str(&self.table()),
+            Form::Json => out.write_str(&self.json()),
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! The request the generator sends: built once, then patched in place.
+//!
+//! ```text
+//! {"id":"b1f2a3c4-000000000000042","sent_ns":"01763222400123456789","type":…,"items":[…],"pad":"…"}
+//!        └ key, 24 bytes           └ 20 digits
+//! ```
+//!
+//! Key and send time have fixed places and fixed widths: the generator writes digits over digits
+//! and the sink reads them without parsing JSON. The rest looks like a webhook (small objects
+//! with words and numbers), because one long string would flatter a gateway that parses.
+
+use std::hash::{BuildHasher, RandomState};
+use std::net::SocketAddr;
+
+/// The key's length, so that the limit server can answer with as many bytes as a gateway.
+pub(crate) const KEY_LEN: usize = 24;
+/// The smallest body that holds the envelope.
+pub(crate) const BODY_BYTES_MIN: usize = 160;
+
+const KEY_AT: usize = r#"{"id":""#.len();
+/// The part of the key that counts; the series stands before it.
+const NUMBER_AT: usize = KEY_AT + SERIES_LEN;
+const NUMBER_LEN: usize = KEY_LEN - SERIES_LEN;
+/// `b`, seven hex digits, `-`.
+const SERIES_LEN: usize = 9;
+const SENT_AT: usize = KEY_AT + KEY_LEN + r#"","sent_ns":""#.len();
+const SENT_LEN: usize = 20;
+
+/// What all keys of one load have in common, so that no two loads share a key.
+#[derive(Clone, Debug)]
+pub(crate) struct Series(String);
+
+impl Series {
+    /// A series that was not used before.
+    pub(crate) fn fresh() -> Self {
+        Self(format!("b{:07x}-", random() & 0x0fff_ffff))
+    }
+}
+
+/// A random number. The standard library's hasher seeds itself from the system, which spares a
+/// dependency for the few numbers that are needed here.
+pub(crate) fn random() -> u64 {
+    RandomState::new().hash_one(0_u8)
+}
+
+/// One request, ready to be written to a socket.
+#[derive(Clone, Debug)]
+pub(crate) struct Request {
+    bytes: Vec<u8>,
+    body_at: usize,
+}
+
+impl Request {
+    /// A request to `source` whose body has `body_bytes` bytes.
+    ///
+    /// `body_bytes` is not less than [`BODY_BYTES_MIN`].
+    pub(crate) fn new(addr: SocketAddr, source: &str, series: &Series, body_bytes: usize) -> Self {
+        let mut bytes = format!(
+            "POST /in/{source} HTTP/1.1\r\nhost: {addr}\r\nuser-agent: surehook-bench\r\n\
+             content-type: application/json\r\ncontent-length: {body_bytes}\r\n\r\n"
+        )
+        .into_bytes();
+        let body_at = bytes.len();
+        bytes.extend_from_slice(body(series, body_bytes).as_bytes());
+        Self { bytes, body_at }
+    }
+
+    /// Makes this the request number `number` of its series, sent at `sent_ns`.
+    pub(crate) fn patch(&mut self, number: u64, sent_ns: u64) {
+        let body = &mut self.bytes[self.body_at..];
+        write_digits(&mut body[NUMBER_AT..NUMBER_AT + NUMBER_LEN], number);
+        write_digits(&mut body[SENT_AT..SENT_AT + SENT_LEN], sent_ns);
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// When the generator sent `body`, or nothing if the body is not one of its own.
+pub(crate) fn sent_ns(body: &[u8]) -> Option<u64> {
+    let digits = body.get(SENT_AT..SENT_AT + SENT_LEN)?;
+    digits.iter().try_fold(0_u64, |value, digit| match digit {
+        b'0'..=b'9' => value.checked_mul(10)?.checked_add(u64::from(digit - b'0')),
+        _ => None,
+    })
+}
+
+fn body(series: &Series, body_bytes: usize) -> String {
+    let zeros = "0".repeat(NUMBER_LEN);
+    let sent = "0".repeat(SENT_LEN);
+    let mut body = format!(
+        r#"{{"id":"{}{zeros}","sent_ns":"{sent}","type":"bench.event","items":["#,
+        series.0
+    );
+    let tail_len = r#"],"pad":""}"#.len();
+    let mut chance = Chance(1);
+    let mut comma = "";
+    loop {
+        let item = format!(
+            r#"{comma}{{"name":"{:07x}","amount":{}}}"#,
+            chance.next() & 0x0fff_ffff,
+            chance.next() % 100_000
+        );
+        if body.len() + item.len() + tail_len > body_bytes {
+            break;
+        }
+        body.push_str(&item);
+        comma = ",";
+    }
+    let pad = "x".repeat(body_bytes.saturating_sub(body.len() + tail_len));
+    body.push_str(&format!(r#"],"pad":"{pad}"}}"#));
+    body
+}
+
+/// Numbers without a visible pattern, the same in every run. (Knuth's MMIX constants.)
+struct Chance(u64);
+
+impl Chance {
+    fn next(&mut self) -> u64 {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 >> 33
+    }
+}
+
+fn write_digits(place: &mut [u8], mut value: u64) {
+    for digit in place.iter_mut().rev() {
+        *digit = b'0' + (value % 10) as u8;
+        value /= 10;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(body_bytes: usize) -> Request {
+        let addr = SocketAddr::from(([127, 0, 0, 1], 80));
+        Request::new(addr, "in-only", &Series("b0abcdef-".to_owned()), body_bytes)
+    }
+
+    #[test]
+    fn the_body_is_json_of_the_asked_size_with_key_and_time_in_place() {
+        for body_bytes in [BODY_BYTES_MIN, 161, 200, 1024, 65_536] {
+            let mut request = request(body_bytes);
+            request.patch(42, 1_763_222_400_123_456_789);
+            let body = &request.bytes[request.body_at..];
+            assert_eq!(body.len(), body_bytes);
+            let json: serde_json::Value = serde_json::from_slice(body).unwrap();
+            assert_eq!(json["id"], "b0abcdef-000000000000042");
+            assert_eq!(json["id"].as_str().map(str::len), Some(KEY_LEN));
+            assert_eq!(sent_ns(body), Some(1_763_222_400_123_456_789));
+        }
+    }
+
+    #[test]
+    fn a_foreign_body_has_no_send_time() {
+        assert_eq!(sent_ns(b"{}"), None);
+        assert_eq!(sent_ns(&[b'x'; 200]), None);
+        assert_eq!(sent_ns(&[b'9'; 200]), None, "more than a u64 holds");
+    }
+
+    #[test]
+    fn a_patch_leaves_nothing_of_the_one_before() {
+        let mut patched = request(512);
+        patched.patch(u64::MAX, u64::MAX);
+        patched.patch(7, 8);
+        let mut fresh = request(512);
+        fresh.patch(7, 8);
+        assert_eq!(patched.bytes(), fresh.bytes());
+    }
+}

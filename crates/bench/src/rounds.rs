@@ -1,0 +1,227 @@
+//! The rates: limit, in, duplicates, delivered, again and again in turn.
+//!
+//! A shared machine is fast in one minute and slow in the next. So no phase has all its time at
+//! once: each round gives every phase its share, with new processes, and the medians over the
+//! rounds are told.
+
+use std::slice;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+
+use crate::answer::Verdict;
+use crate::child::Child;
+use crate::destination::{Destination, drained};
+use crate::gateway::{Config, Gateway};
+use crate::lab::{Lab, load};
+use crate::latency::{Latency, median};
+use crate::load::{Keys, Outcome, Pace, Plan, Until};
+use crate::options::Phase;
+use crate::report::{DeliveryReport, PhaseReport};
+use crate::request::Series;
+use crate::sink::SinkMode;
+use crate::usage::{Meter, Used};
+
+const SOURCE_IN: &str = "in-only";
+const SOURCE_DELIVERED: &str = "delivered";
+/// How many keys the duplicates repeat. Enough that no two connections meet on one key.
+const DUPLICATE_KEYS: u64 = 10_000;
+/// The phases of a round, in order.
+const PHASES: [Phase; 4] = [Phase::Limit, Phase::In, Phase::Duplicates, Phase::Delivered];
+
+/// Measures the rates the options ask for.
+pub(crate) async fn measure(lab: &Lab) -> Result<Vec<PhaseReport>> {
+    let phases: Vec<Phase> =
+        PHASES.into_iter().filter(|phase| lab.options.measures(*phase)).collect();
+    lab.progress.expect((phases.len() * lab.options.rounds) as u64);
+    let mut rounds: Vec<Vec<Sample>> = phases.iter().map(|_| Vec::new()).collect();
+    for number in 1..=lab.options.rounds {
+        let mut round = Round { lab, servers: None };
+        for (phase, samples) in phases.iter().zip(&mut rounds) {
+            lab.progress.step(format!("round {number} of {}: {phase}", lab.options.rounds));
+            let sample = round.phase(*phase).await;
+            samples.push(sample.with_context(|| format!("the phase `{phase}` failed"))?);
+            lab.progress.done();
+        }
+    }
+    Ok(summarize(&phases, &rounds))
+}
+
+/// What one phase came to in one round.
+#[derive(Debug)]
+struct Sample {
+    per_second: f64,
+    latency: Latency,
+    cpu_per_event: Option<Duration>,
+    rss_peak_bytes: Option<u64>,
+    delivery: Option<Delivery>,
+}
+
+#[derive(Debug)]
+struct Delivery {
+    drain: Duration,
+    first_attempt: Latency,
+    half_load_per_second: f64,
+    half_load_first_attempt: Latency,
+    repeated: u64,
+}
+
+impl Sample {
+    fn new(outcome: &Outcome, used: Used) -> Self {
+        let events = u32::try_from(outcome.answered.max(1)).unwrap_or(u32::MAX);
+        Self {
+            per_second: outcome.per_second(),
+            latency: Latency::of(&outcome.latency),
+            cpu_per_event: used.cpu.map(|cpu| cpu / events),
+            rss_peak_bytes: used.rss_peak_bytes,
+            delivery: None,
+        }
+    }
+}
+
+/// One round. Its gateway and sink serve all its phases and end with it.
+struct Round<'a> {
+    lab: &'a Lab,
+    servers: Option<(Gateway, Destination)>,
+}
+
+impl Round<'_> {
+    async fn phase(&mut self, phase: Phase) -> Result<Sample> {
+        if phase == Phase::Limit {
+            let child = self.lab.limit().await?;
+            return weighed(&child, self.lab.plan(child.addr(), SOURCE_IN)).await;
+        }
+        // Not before the limit has gone: an idle gateway must not share its cores.
+        if self.servers.is_none() {
+            let sink = self.lab.destination(SinkMode::Answer).await?;
+            let config =
+                Config::default().source(SOURCE_IN).joined(SOURCE_DELIVERED, "sink", sink.addr());
+            self.servers = Some((self.lab.gateway(&config).await?, sink));
+        }
+        let (gateway, sink) = self.servers.as_ref().context("the servers were just started")?;
+        match phase {
+            Phase::In => {
+                weighed(&gateway.child, self.lab.plan(gateway.child.addr(), SOURCE_IN)).await
+            }
+            Phase::Duplicates => duplicates(self.lab, &gateway.child).await,
+            Phase::Delivered => delivered(self.lab, &gateway.child, sink).await,
+            Phase::Limit | Phase::Backlog | Phase::Isolation => {
+                anyhow::bail!("{phase} is no phase of a round")
+            }
+        }
+    }
+}
+
+async fn weighed(child: &Child, plan: Plan) -> Result<Sample> {
+    let meter = Meter::start(child.pid());
+    let outcome = load(child, plan).await?;
+    Ok(Sample::new(&outcome, meter.read()))
+}
+
+async fn duplicates(lab: &Lab, gateway: &Child) -> Result<Sample> {
+    let keys = Keys::Fixed { series: Series::fresh(), count: DUPLICATE_KEYS };
+    let plan = Plan { keys, ..lab.plan(gateway.addr(), SOURCE_IN) };
+    let originals = Plan { until: Until::Answers(DUPLICATE_KEYS), ..plan.clone() };
+    load(gateway, originals).await.context("the originals were not accepted")?;
+    weighed(gateway, Plan { expected: Verdict::Duplicate, ..plan }).await
+}
+
+async fn delivered(lab: &Lab, gateway: &Child, sink: &Destination) -> Result<Sample> {
+    sink.clear().await?;
+    let plan = lab.plan(gateway.addr(), SOURCE_DELIVERED);
+    let meter = Meter::start(gateway.pid());
+    let outcome = load(gateway, plan.clone()).await?;
+    let arrivals = drained(slice::from_ref(sink), outcome.answered).await?;
+    let used = meter.read();
+    let span = Duration::from_nanos(arrivals.last_ns.saturating_sub(outcome.started.wall_ns));
+    ensure!(!span.is_zero(), "the last arrival is not after the first send; was the clock set?");
+    let per_second = outcome.answered as f64 / span.as_secs_f64();
+
+    // At full load the first attempt waits behind a queue that the closed loop keeps filling.
+    // What a user sees is the wait at a load the gateway can bear.
+    let half_load_per_second = per_second / 2.0;
+    sink.clear().await?;
+    let half = load(gateway, Plan { pace: Pace::PerSecond(half_load_per_second), ..plan }).await?;
+    let half_arrivals = drained(slice::from_ref(sink), half.answered).await?;
+
+    let delivery = Delivery {
+        drain: Duration::from_nanos(arrivals.last_ns.saturating_sub(outcome.ended_ns())),
+        first_attempt: arrivals.latency()?,
+        half_load_per_second,
+        half_load_first_attempt: half_arrivals.latency()?,
+        repeated: (arrivals.count + half_arrivals.count)
+            .saturating_sub(outcome.answered + half.answered),
+    };
+    Ok(Sample { per_second, delivery: Some(delivery), ..Sample::new(&outcome, used) })
+}
+
+fn summarize(phases: &[Phase], rounds: &[Vec<Sample>]) -> Vec<PhaseReport> {
+    let rates: Vec<f64> = rounds
+        .iter()
+        .map(|samples| median(samples.iter().map(|sample| sample.per_second)))
+        .collect();
+    let limit = rates.first().copied().filter(|limit| *limit > 0.0);
+    phases
+        .iter()
+        .zip(rounds)
+        .zip(&rates)
+        .map(|((phase, samples), rate)| PhaseReport {
+            phase: *phase,
+            per_second: *rate,
+            per_second_rounds: samples.iter().map(|sample| sample.per_second).collect(),
+            of_limit: limit.filter(|_| *phase != Phase::Limit).map(|limit| rate / limit),
+            of_limit_target: phase.target(),
+            latency: over_rounds(samples, |sample| sample.latency),
+            cpu_us_per_event: known_median(samples, |sample| {
+                Some(sample.cpu_per_event?.as_secs_f64() * 1e6)
+            }),
+            rss_peak_bytes: samples.iter().filter_map(|sample| sample.rss_peak_bytes).max(),
+            delivery: delivery_report(samples),
+        })
+        .collect()
+}
+
+fn delivery_report(samples: &[Sample]) -> Option<DeliveryReport> {
+    let rounds: Vec<&Delivery> =
+        samples.iter().map(|sample| sample.delivery.as_ref()).collect::<Option<_>>()?;
+    Some(DeliveryReport {
+        drain_ms: median(rounds.iter().map(|round| round.drain.as_secs_f64() * 1e3)),
+        first_attempt: over_rounds(&rounds, |round| round.first_attempt),
+        half_load_per_second: median(rounds.iter().map(|round| round.half_load_per_second)),
+        half_load_first_attempt: over_rounds(&rounds, |round| round.half_load_first_attempt),
+        repeated: rounds.iter().map(|round| round.repeated).sum(),
+    })
+    .filter(|_| !rounds.is_empty())
+}
+
+fn over_rounds<T>(rounds: &[T], latency: impl Fn(&T) -> Latency) -> Latency {
+    Latency::over_rounds(&rounds.iter().map(latency).collect::<Vec<_>>())
+}
+
+fn known_median(samples: &[Sample], value: impl Fn(&Sample) -> Option<f64>) -> Option<f64> {
+    let known: Vec<f64> = samples.iter().filter_map(value).collect();
+    (!known.is_empty()).then(|| median(known))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(per_second: f64) -> Sample {
+        let latency = Latency { p50_us: 1, p99_us: 2, max_us: 3 };
+        Sample { per_second, latency, cpu_per_event: None, rss_peak_bytes: None, delivery: None }
+    }
+
+    #[test]
+    fn a_rate_is_told_beside_the_limit_of_the_same_run() {
+        let rounds = [
+            vec![sample(100.0), sample(10.0), sample(90.0)],
+            vec![sample(45.0), sample(40.0), sample(300.0)],
+        ];
+        let reports = summarize(&[Phase::Limit, Phase::In], &rounds);
+        assert_eq!((reports[0].per_second, reports[0].of_limit), (90.0, None));
+        assert_eq!((reports[1].per_second, reports[1].of_limit), (45.0, Some(0.5)));
+        assert_eq!(reports[1].per_second_rounds, [45.0, 40.0, 300.0]);
+        assert!(reports[1].delivery.is_none() && reports[1].cpu_us_per_event.is_none());
+    }
+}

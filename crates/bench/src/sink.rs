@@ -1,0 +1,228 @@
+//! The destination: a bare server that counts what arrives and how long it was on the way.
+//!
+//! Everything but the three control calls is an event, whatever its method and path.
+//!
+//! | call | answer |
+//! | --- | --- |
+//! | `GET /count` | the number of events, as text |
+//! | `GET /arrivals` | [`Arrivals`] as JSON |
+//! | `DELETE /arrivals` | begins to count anew |
+//!
+//! The latency is from the moment the generator sent the request to the gateway until the body
+//! is in the sink. A second attempt counts again, as an event and as a latency.
+
+use std::net::SocketAddr;
+use std::str::FromStr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use bytes::Bytes;
+use hdrhistogram::Histogram;
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use hyper::{Method, Request, Response};
+use serde::{Deserialize, Serialize};
+use tokio::net::TcpListener;
+
+use crate::latency::Latency;
+use crate::listen::{self, Reply};
+use crate::{clock, latency, request};
+
+/// What the sink does with an event.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SinkMode {
+    /// Answers 200 at once.
+    #[default]
+    Answer,
+    /// Takes the event and never answers.
+    Hang,
+}
+
+impl SinkMode {
+    /// The mode's name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Answer => "answer",
+            Self::Hang => "hang",
+        }
+    }
+}
+
+impl FromStr for SinkMode {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        [Self::Answer, Self::Hang]
+            .into_iter()
+            .find(|mode| mode.name() == text)
+            .with_context(|| format!("there is no sink mode `{text}`; there are answer, hang"))
+    }
+}
+
+/// What arrived since the sink began to count.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Arrivals {
+    pub(crate) count: u64,
+    /// When the last event arrived; zero if none did.
+    pub(crate) last_ns: u64,
+    /// Events without a send time where the generator puts it: the gateway changed the body.
+    pub(crate) unreadable: u64,
+    /// Latencies in microseconds, each with how often it was seen.
+    pub(crate) latencies: Vec<(u64, u64)>,
+}
+
+impl Arrivals {
+    /// Adds what arrived at another sink.
+    pub(crate) fn join(&mut self, other: Self) {
+        self.count += other.count;
+        self.last_ns = self.last_ns.max(other.last_ns);
+        self.unreadable += other.unreadable;
+        self.latencies.extend(other.latencies);
+    }
+
+    pub(crate) fn latency(&self) -> Result<Latency> {
+        let mut histogram = latency::histogram();
+        latency::add_recorded(&mut histogram, &self.latencies)?;
+        Ok(Latency::of(&histogram))
+    }
+}
+
+/// Serves as a sink on `listen` until the process ends.
+pub async fn sink_server(listen: SocketAddr, mode: SinkMode) -> Result<()> {
+    let listener =
+        TcpListener::bind(listen).await.with_context(|| format!("cannot listen on {listen}"))?;
+    serve(listener, mode).await
+}
+
+pub(crate) async fn serve(listener: TcpListener, mode: SinkMode) -> Result<()> {
+    let ledger = Arc::new(Ledger::default());
+    listen::serve(listener, move |request| answer(request, mode, Arc::clone(&ledger))).await
+}
+
+async fn answer(request: Request<Incoming>, mode: SinkMode, ledger: Arc<Ledger>) -> Reply {
+    let text = match (request.method(), request.uri().path()) {
+        (&Method::GET, "/count") => ledger.open().count.to_string(),
+        (&Method::GET, "/arrivals") => {
+            serde_json::to_string(&ledger.open().arrivals()).unwrap_or_default()
+        }
+        (&Method::DELETE, "/arrivals") => {
+            *ledger.open() = Page::default();
+            String::new()
+        }
+        (_, _) => {
+            let body = request.into_body().collect().await?.to_bytes();
+            ledger.open().enter(&body);
+            match mode {
+                SinkMode::Answer => String::new(),
+                SinkMode::Hang => std::future::pending().await,
+            }
+        }
+    };
+    Ok(Response::new(Full::new(Bytes::from(text))))
+}
+
+#[derive(Default)]
+struct Ledger(Mutex<Page>);
+
+impl Ledger {
+    fn open(&self) -> MutexGuard<'_, Page> {
+        // A count is right even if the thread that made it panicked afterwards.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+struct Page {
+    count: u64,
+    last_ns: u64,
+    unreadable: u64,
+    latency: Histogram<u64>,
+}
+
+impl Default for Page {
+    fn default() -> Self {
+        Self { count: 0, last_ns: 0, unreadable: 0, latency: latency::histogram() }
+    }
+}
+
+impl Page {
+    fn enter(&mut self, body: &[u8]) {
+        let now_ns = clock::wall_ns();
+        self.count += 1;
+        self.last_ns = self.last_ns.max(now_ns);
+        match request::sent_ns(body) {
+            Some(sent_ns) => {
+                let on_the_way = Duration::from_nanos(now_ns.saturating_sub(sent_ns));
+                latency::record(&mut self.latency, on_the_way);
+            }
+            None => self.unreadable += 1,
+        }
+    }
+
+    fn arrivals(&self) -> Arrivals {
+        Arrivals {
+            count: self.count,
+            last_ns: self.last_ns,
+            unreadable: self.unreadable,
+            latencies: latency::recorded(&self.latency),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control;
+    use crate::load::{Plan, Until, drive};
+    use crate::request::Series;
+
+    async fn sink(mode: SinkMode) -> SocketAddr {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addr = listener.local_addr().unwrap();
+        tokio::spawn(serve(listener, mode));
+        addr
+    }
+
+    #[tokio::test]
+    async fn the_sink_counts_until_it_is_told_to_begin_anew() {
+        let addr = sink(SinkMode::Answer).await;
+        for _ in 0..3 {
+            assert_eq!(control::call(addr, "POST", "/").await.unwrap().status, 200);
+        }
+        assert_eq!(control::call(addr, "GET", "/count").await.unwrap().body, b"3");
+        control::call(addr, "DELETE", "/arrivals").await.unwrap();
+        assert_eq!(control::call(addr, "GET", "/count").await.unwrap().body, b"0");
+    }
+
+    #[tokio::test]
+    async fn the_sink_tells_a_changed_body_from_one_of_ours() {
+        let mut page = Page::default();
+        let series = Series::fresh();
+        let addr = SocketAddr::from(([127, 0, 0, 1], 80));
+        let mut sent = request::Request::new(addr, "x", &series, 512);
+        sent.patch(1, clock::wall_ns());
+        let body_at = sent.bytes().len() - 512;
+        page.enter(&sent.bytes()[body_at..]);
+        page.enter(&sent.bytes()[body_at + 1..]);
+        let arrivals = page.arrivals();
+        assert_eq!((arrivals.count, arrivals.unreadable, arrivals.latencies.len()), (2, 1, 1));
+    }
+
+    #[tokio::test]
+    async fn a_hanging_sink_takes_events_and_still_answers_its_control_calls() {
+        let addr = sink(SinkMode::Hang).await;
+        let hung = tokio::spawn(async move { control::call(addr, "POST", "/").await.is_ok() });
+        while control::call(addr, "GET", "/count").await.unwrap().body != b"1" {
+            tokio::task::yield_now().await;
+        }
+        assert!(!hung.is_finished());
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_is_not_the_gateways_fails_the_load() {
+        let addr = sink(SinkMode::Answer).await;
+        let plan = Plan { until: Until::Answers(1), ..Plan::closed(addr, "any", 1, 512) };
+        let error = drive(plan, |_, _| {}).await.unwrap_err();
+        assert!(format!("{error:#}").contains("answered 200"), "{error:#}");
+    }
+}

@@ -1,0 +1,156 @@
+//! What a child process uses, as Linux tells it in `/proc`. Elsewhere nothing is known, and the
+//! report says so by leaving it out.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+/// The kernel tells CPU time in ticks of `USER_HZ`, which is 100 on every architecture Rust runs
+/// on; `sysconf` would need `unsafe` or a dependency to say the same.
+const TICKS_PER_SECOND: u64 = 100;
+
+/// Bytes of memory in use now.
+pub(crate) fn rss_bytes(pid: u32) -> Option<u64> {
+    status_bytes(&fs::read_to_string(format!("/proc/{pid}/status")).ok()?, "VmRSS:")
+}
+
+/// The most bytes of memory in use since the start, or since [`forget_peak`].
+fn rss_peak_bytes(pid: u32) -> Option<u64> {
+    status_bytes(&fs::read_to_string(format!("/proc/{pid}/status")).ok()?, "VmHWM:")
+}
+
+fn forget_peak(pid: u32) {
+    // Where this is refused the peak is that of the whole life, which is still an upper bound.
+    let _ = fs::write(format!("/proc/{pid}/clear_refs"), "5");
+}
+
+fn cpu(pid: u32) -> Option<Duration> {
+    stat_cpu(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+}
+
+/// Weighs a child over one phase.
+#[derive(Debug)]
+pub(crate) struct Meter {
+    pid: u32,
+    cpu_before: Option<Duration>,
+}
+
+/// What a child used over one phase.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Used {
+    pub(crate) cpu: Option<Duration>,
+    pub(crate) rss_peak_bytes: Option<u64>,
+}
+
+impl Meter {
+    pub(crate) fn start(pid: u32) -> Self {
+        forget_peak(pid);
+        Self { pid, cpu_before: cpu(pid) }
+    }
+
+    pub(crate) fn read(&self) -> Used {
+        Used {
+            cpu: cpu(self.pid).zip(self.cpu_before).map(|(now, before)| now.saturating_sub(before)),
+            rss_peak_bytes: rss_peak_bytes(self.pid),
+        }
+    }
+}
+
+/// How busy other programs keep the machine while a run goes on.
+///
+/// What slows a run is user time that is not ours and time the hypervisor gave away. System time
+/// is left out: the kernel books the network's share of it on nobody, so it cannot be divided.
+#[derive(Debug)]
+pub(crate) struct Others {
+    begun: Instant,
+    before: Option<Duration>,
+}
+
+impl Others {
+    pub(crate) fn watch() -> Self {
+        Self { begun: Instant::now(), before: others_user() }
+    }
+
+    /// The share of all cores that others took. All children of this process must have ended:
+    /// only then does the kernel book their time on their parent.
+    pub(crate) fn cpu_share(&self, cores: usize) -> Option<f64> {
+        let taken = others_user()?.saturating_sub(self.before?);
+        Some(taken.as_secs_f64() / (self.begun.elapsed().as_secs_f64() * cores as f64))
+    }
+}
+
+/// User and stolen time since the machine started, without this process and its ended children.
+fn others_user() -> Option<Duration> {
+    let all = machine_user_ticks(&fs::read_to_string("/proc/stat").ok()?)?;
+    let own = family_user_ticks(&fs::read_to_string("/proc/self/stat").ok()?)?;
+    Some(ticks(all.saturating_sub(own)))
+}
+
+fn machine_user_ticks(stat: &str) -> Option<u64> {
+    let fields: Vec<u64> = stat
+        .lines()
+        .next()?
+        .strip_prefix("cpu ")?
+        .split_ascii_whitespace()
+        .map_while(|field| field.parse().ok())
+        .collect();
+    // proc(5): user, nice, system, idle, iowait, irq, softirq, steal.
+    Some(fields.first()? + fields.get(1)? + fields.get(7)?)
+}
+
+fn family_user_ticks(stat: &str) -> Option<u64> {
+    let fields = stat_fields(stat)?;
+    // proc(5): utime and cutime are fields 14 and 16.
+    Some(fields.first()? + fields.get(2)?)
+}
+
+fn ticks(count: u64) -> Duration {
+    Duration::from_millis(count * 1000 / TICKS_PER_SECOND)
+}
+
+fn status_bytes(status: &str, name: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+    let kilobytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kilobytes * 1024)
+}
+
+fn stat_cpu(stat: &str) -> Option<Duration> {
+    let fields = stat_fields(stat)?;
+    // proc(5): utime and stime are fields 14 and 15.
+    Some(ticks(fields.first()? + fields.get(1)?))
+}
+
+/// The fields of `/proc/PID/stat` from the 14th on, where the times begin.
+fn stat_fields(stat: &str) -> Option<Vec<u64>> {
+    // The second field is the program's name in parentheses and may itself hold both.
+    let (_, fields) = stat.rsplit_once(')')?;
+    let times = fields.split_ascii_whitespace().skip(11);
+    Some(times.map_while(|field| field.parse().ok()).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cpu_time_is_found_behind_a_name_with_parentheses() {
+        let stat = "42 (a) b (c) S 1 2 3 4 5 6 7 8 9 10 150 25 7 3 20 0 5 0 99";
+        assert_eq!(stat_cpu(stat), Some(Duration::from_millis(1750)));
+        assert_eq!(family_user_ticks(stat), Some(157));
+        assert_eq!(stat_cpu("42 (a) S 1"), None);
+    }
+
+    #[test]
+    fn user_nice_and_stolen_time_are_what_others_can_take() {
+        let stat = "cpu  100 20 3 4000 5 6 7 80 9 10\ncpu0 1 1 1 1 1 1 1 1 1 1\n";
+        assert_eq!(machine_user_ticks(stat), Some(200));
+        assert_eq!(machine_user_ticks("cpu  100 20"), None);
+    }
+
+    #[test]
+    fn memory_is_read_by_its_name() {
+        let status = "Name:\tx\nVmHWM:\t   2048 kB\nVmRSS:\t    1024 kB\n";
+        assert_eq!(status_bytes(status, "VmHWM:"), Some(2048 * 1024));
+        assert_eq!(status_bytes(status, "VmRSS:"), Some(1024 * 1024));
+        assert_eq!(status_bytes(status, "VmSwap:"), None);
+    }
+}

@@ -1,0 +1,137 @@
+//! Whole runs of the benchmark against a stand-in for the gateway.
+//!
+//! [`surehook_bench::run`] starts the program it is given as gateway, limit server and sink. Here
+//! that program is this very test, so nothing has to be built first and a fault of the benchmark
+//! is not mistaken for one of the gateway.
+//!
+//! `cargo test --release -p surehook-bench --test whole_run -- measure [PHASE]` prints a real
+//! measurement of the limit and of the stand-in, which stores nothing.
+
+#![expect(clippy::print_stdout, reason = "a test with its own `main` tells its own results")]
+
+mod standin;
+
+use std::net::SocketAddr;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result, ensure};
+use surehook_bench::{Options, Phase, Report, SinkMode};
+
+fn main() -> ExitCode {
+    match play() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            println!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+#[tokio::main]
+async fn play() -> Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let value = |name: &str| {
+        let at = arguments.iter().position(|argument| argument == name);
+        at.and_then(|at| arguments.get(at + 1)).with_context(|| format!("{name} is missing"))
+    };
+    let listen = || anyhow::Ok(value("--listen")?.parse::<SocketAddr>()?);
+    match arguments.first().map(String::as_str) {
+        Some("serve") => standin::serve(listen()?, value("--config")?.as_ref()).await,
+        Some("bench-limit") => surehook_bench::limit_server(listen()?).await,
+        Some("bench-sink") => {
+            let mode = value("--mode").map_or(Ok(SinkMode::Answer), |mode| mode.parse())?;
+            surehook_bench::sink_server(listen()?, mode).await
+        }
+        Some("measure") => {
+            let only = arguments.get(1).map(|phase| phase.parse()).transpose()?;
+            println!("{}", surehook_bench::run(Options { only, ..options()? }).await?);
+            Ok(())
+        }
+        // A test runner asks for names; this program has only itself.
+        Some("--list") => Ok(()),
+        Some(_) | None => check_all().await,
+    }
+}
+
+async fn check_all() -> Result<()> {
+    all_rates_are_measured_in_one_run().await.context("all rates")?;
+    one_rate_is_measured_beside_the_limit().await.context("one rate")?;
+    a_gateway_that_forgets_keys_fails_the_run().await.context("forgetful gateway")?;
+    a_backlog_is_measured_and_survived().await.context("backlog")?;
+    isolation_compares_two_arms().await.context("isolation")?;
+    println!("whole_run: 5 passed");
+    Ok(())
+}
+
+fn options() -> Result<Options> {
+    Ok(Options::new(std::env::current_exe()?))
+}
+
+fn short() -> Result<Options> {
+    Ok(Options { seconds: 1, rounds: 1, connections: 8, ..options()? })
+}
+
+fn phases(report: &Report) -> Vec<Phase> {
+    report.phases.iter().map(|phase| phase.phase).collect()
+}
+
+async fn all_rates_are_measured_in_one_run() -> Result<()> {
+    let report = surehook_bench::run(Options { rounds: 2, ..short()? }).await?;
+    ensure!(phases(&report) == [Phase::Limit, Phase::In, Phase::Duplicates, Phase::Delivered]);
+    for phase in &report.phases {
+        ensure!(phase.per_second > 0.0 && phase.per_second_rounds.len() == 2, "{phase:?}");
+        ensure!(phase.of_limit.is_some() == (phase.phase != Phase::Limit), "{phase:?}");
+        ensure!(phase.rss_peak_bytes.is_some() && phase.cpu_us_per_event.is_some(), "{phase:?}");
+    }
+    let delivery = report.phases[3].delivery.as_ref().context("no deliveries")?;
+    ensure!(delivery.first_attempt.p50_us > 0 && delivery.repeated == 0, "{delivery:?}");
+
+    let table = report.to_string();
+    for word in ["limit", "duplicates", "delivered", "met", "half load", "cores"] {
+        ensure!(table.contains(word), "`{word}` is missing in\n{table}");
+    }
+    Ok(())
+}
+
+async fn one_rate_is_measured_beside_the_limit() -> Result<()> {
+    let options = Options { only: Some(Phase::In), json: true, ..short()? };
+    let report = surehook_bench::run(options).await?;
+    ensure!(phases(&report) == [Phase::Limit, Phase::In]);
+    let json: serde_json::Value = serde_json::from_str(&report.to_string())?;
+    ensure!(json["phases"][1]["phase"] == "in" && json["phases"][1]["of_limit"].is_f64(), "{json}");
+    ensure!(json.get("backlog").is_none(), "{json}");
+    Ok(())
+}
+
+/// The stand-in forgets keys when its program has this name.
+async fn a_gateway_that_forgets_keys_fails_the_run() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let exe = folder.path().join(standin::FORGETFUL);
+    std::os::unix::fs::symlink(std::env::current_exe()?, &exe)?;
+    let options = Options { exe, only: Some(Phase::Duplicates), ..short()? };
+    let refused = surehook_bench::run(options).await.err().context("the run did not fail")?;
+    let refused = format!("{refused:#}");
+    for word in ["`duplicates` failed", "expected 200 Duplicate", "stand-in listens on"] {
+        ensure!(refused.contains(word), "`{word}` is missing in\n{refused}");
+    }
+    Ok(())
+}
+
+async fn a_backlog_is_measured_and_survived() -> Result<()> {
+    let options = Options { only: Some(Phase::Backlog), backlog_events: 2_000, ..short()? };
+    let report = surehook_bench::run(options).await?;
+    let backlog = report.backlog.as_ref().context("no backlog")?;
+    ensure!(backlog.events == 2_000 && backlog.end_per_second > 0.0, "{backlog:?}");
+    ensure!(backlog.ready_after_kill_ms > 0.0 && report.phases.is_empty(), "{backlog:?}");
+    ensure!(report.table().contains("kill -9"), "{}", report.table());
+    Ok(())
+}
+
+async fn isolation_compares_two_arms() -> Result<()> {
+    let report = surehook_bench::run(Options { only: Some(Phase::Isolation), ..short()? }).await?;
+    let isolation = report.isolation.as_ref().context("no isolation")?;
+    ensure!(isolation.alone.events > 0 && isolation.beside_hanging.events > 0, "{isolation:?}");
+    ensure!(isolation.p99_ratio > 0.0, "{isolation:?}");
+    ensure!(report.table().contains("beside a hanging one"), "{}", report.table());
+    Ok(())
+}

@@ -1,0 +1,151 @@
+//! A gateway that keeps everything in memory: enough of the contract for the benchmark to run.
+
+use std::collections::{HashMap, HashSet};
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use anyhow::{Context as _, Result};
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Request, Response, StatusCode};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use serde::Deserialize;
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+
+/// A program of this name takes every key for a new one.
+pub(crate) const FORGETFUL: &str = "forgetful";
+
+#[derive(Deserialize)]
+struct Config {
+    sources: Vec<Named>,
+    #[serde(default)]
+    destinations: Vec<DestinationConfig>,
+    #[serde(default)]
+    routes: Vec<Route>,
+}
+
+#[derive(Deserialize)]
+struct Named {
+    name: String,
+}
+
+#[derive(Deserialize)]
+struct DestinationConfig {
+    name: String,
+    url: String,
+    concurrency: usize,
+}
+
+#[derive(Deserialize)]
+struct Route {
+    from: String,
+    to: String,
+}
+
+/// Each destination has its own places, so one that hangs holds up nobody else.
+struct Destination {
+    url: String,
+    places: Arc<Semaphore>,
+}
+
+struct Gateway {
+    is_forgetful: bool,
+    seen: Mutex<HashSet<String>>,
+    sources: HashMap<String, Option<Destination>>,
+    client: Client<HttpConnector, Full<Bytes>>,
+}
+
+#[derive(Deserialize)]
+struct Body {
+    id: String,
+}
+
+pub(crate) async fn serve(listen: SocketAddr, config: &Path) -> Result<()> {
+    let config: Config = toml::from_str(&std::fs::read_to_string(config)?)?;
+    let program = std::env::args_os().next().unwrap_or_default();
+    let gateway = Arc::new(Gateway {
+        is_forgetful: Path::new(&program).file_name().is_some_and(|name| name == FORGETFUL),
+        seen: Mutex::default(),
+        sources: sources(&config),
+        client: Client::builder(TokioExecutor::new()).build_http(),
+    });
+    let listener = TcpListener::bind(listen).await?;
+    println!("stand-in listens on {listen}");
+    loop {
+        let (stream, _) = listener.accept().await?;
+        stream.set_nodelay(true)?;
+        let gateway = Arc::clone(&gateway);
+        let service = service_fn(move |request| answer(request, Arc::clone(&gateway)));
+        tokio::spawn(async move {
+            // The generator reports a broken connection; the stand-in has nothing to add.
+            let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
+        });
+    }
+}
+
+fn sources(config: &Config) -> HashMap<String, Option<Destination>> {
+    let destination = |name: &str| {
+        let route = config.routes.iter().find(|route| route.from == name)?;
+        let to = config.destinations.iter().find(|destination| destination.name == route.to)?;
+        let places = Arc::new(Semaphore::new(to.concurrency));
+        Some(Destination { url: to.url.clone(), places })
+    };
+    config.sources.iter().map(|named| (named.name.clone(), destination(&named.name))).collect()
+}
+
+async fn answer(
+    request: Request<Incoming>,
+    gateway: Arc<Gateway>,
+) -> Result<Response<Full<Bytes>>, Infallible> {
+    let (status, text) = match request.uri().path() {
+        "/readyz" => (StatusCode::OK, String::new()),
+        _ => match receive(request, &gateway).await {
+            Ok(text) => (StatusCode::OK, text),
+            Err(error) => (StatusCode::BAD_REQUEST, format!("{error:#}")),
+        },
+    };
+    let mut response = Response::new(Full::new(Bytes::from(text)));
+    *response.status_mut() = status;
+    Ok(response)
+}
+
+async fn receive(request: Request<Incoming>, gateway: &Arc<Gateway>) -> Result<String> {
+    let source = request.uri().path().strip_prefix("/in/").unwrap_or_default().to_owned();
+    let destination = gateway.sources.get(&source).context("there is no such source")?;
+    let body = request.into_body().collect().await?.to_bytes();
+    let key = serde_json::from_slice::<Body>(&body)?.id;
+    let is_new = gateway.is_forgetful
+        || gateway.seen.lock().expect("nothing panics under the lock").insert(key.clone());
+    let id = "evt_00000000000000000000000000";
+    if !is_new {
+        return Ok(format!(
+            r#"{{"status":"duplicate","skipped":true,"events":[{{"id":"{id}","key":"{key}","status":"duplicate"}}]}}"#
+        ));
+    }
+    if let Some(destination) = destination {
+        deliver(gateway, destination, body);
+    }
+    Ok(format!(
+        r#"{{"status":"accepted","events":[{{"id":"{id}","key":"{key}","status":"accepted"}}]}}"#
+    ))
+}
+
+/// One attempt, in the background, with no other if it fails.
+fn deliver(gateway: &Arc<Gateway>, destination: &Destination, body: Bytes) {
+    let (client, url) = (gateway.client.clone(), destination.url.clone());
+    let places = Arc::clone(&destination.places);
+    tokio::spawn(async move {
+        let _place = places.acquire().await?;
+        let response = client.request(Request::post(url).body(Full::new(body))?).await?;
+        response.into_body().collect().await?;
+        anyhow::Ok(())
+    });
+}

@@ -1,0 +1,34 @@
+//! Dice, passed in: ids, lease tokens and jitter, so that tests can load them.
+
+use std::fmt;
+
+use crate::{
+    delivery::LeaseToken,
+    ids::{Id, Kind},
+    time::Timestamp,
+};
+
+/// A source of randomness.
+pub trait Chance: fmt::Debug + Send + Sync {
+    /// 128 unpredictable bits.
+    fn bits(&self) -> u128;
+
+    /// A number evenly spread over `0.0..1.0`, for jitter.
+    fn unit(&self) -> f64 {
+        // 53 bits are what an f64 holds without rounding up to 1.0.
+        #[expect(clippy::cast_precision_loss, reason = "53 bits fit an f64 without loss")]
+        let numerator = (self.bits() >> 75) as f64;
+        numerator / (1u64 << 53) as f64
+    }
+
+    /// The right to finish one claim.
+    fn lease_token(&self) -> LeaseToken {
+        #[expect(clippy::cast_possible_truncation, reason = "any 63 of the bits will do")]
+        LeaseToken((self.bits() as i64) & i64::MAX)
+    }
+}
+
+/// A fresh id of any kind.
+pub fn new_id<K: Kind>(chance: &dyn Chance, at: Timestamp) -> Id<K> {
+    Id::new(at, chance.bits())
+}

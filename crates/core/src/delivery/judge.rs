@@ -1,0 +1,415 @@
+//! What follows from the outcome of an attempt.
+//!
+//! An [`Outcome`] is a fact, a [`Class`] is what kind of failure it was, a [`Verdict`] is what we
+//! do about it. All rules of the failure table stand here and nowhere else.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::retry::{RetryAfter, RetryPolicy};
+use crate::time::Timestamp;
+
+/// What came of an attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The destination answered.
+    Answered { status: u16, retry_after: Option<RetryAfter> },
+    /// There was no whole answer.
+    Failed(Failure),
+}
+
+/// Why there was no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Failure {
+    /// The name did not resolve.
+    Dns,
+    /// Nobody listens there.
+    Refused,
+    /// No way to the address.
+    Unreachable,
+    /// The connection broke.
+    Reset,
+    /// The deadline passed.
+    Timeout,
+    /// The certificate or the handshake was not acceptable.
+    Tls,
+    /// The address policy forbids the address.
+    Blocked,
+    /// The answer was not HTTP.
+    Protocol,
+    /// The gateway was shut down while it waited.
+    Interrupted,
+}
+
+impl Failure {
+    /// Every failure.
+    pub const ALL: [Self; 9] = [
+        Self::Dns,
+        Self::Refused,
+        Self::Unreachable,
+        Self::Reset,
+        Self::Timeout,
+        Self::Tls,
+        Self::Blocked,
+        Self::Protocol,
+        Self::Interrupted,
+    ];
+
+    /// The failure that `word` names.
+    pub fn from_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|failure| failure.as_str() == word)
+    }
+
+    /// The word for it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Dns => "dns",
+            Self::Refused => "refused",
+            Self::Unreachable => "unreachable",
+            Self::Reset => "reset",
+            Self::Timeout => "timeout",
+            Self::Tls => "tls",
+            Self::Blocked => "blocked",
+            Self::Protocol => "protocol",
+            Self::Interrupted => "interrupted",
+        }
+    }
+}
+
+/// What kind of failure an attempt was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Class {
+    /// May well work later.
+    Transient,
+    /// The destination asks us to slow down.
+    Throttled,
+    /// This event will never be taken.
+    Permanent,
+    /// No event will be taken until somebody mends the settings.
+    Config,
+    /// Nobody knows whether it arrived.
+    Ambiguous,
+}
+
+impl Class {
+    /// Every class.
+    pub const ALL: [Self; 5] =
+        [Self::Transient, Self::Throttled, Self::Permanent, Self::Config, Self::Ambiguous];
+
+    /// The class that `word` names.
+    pub fn from_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|class| class.as_str() == word)
+    }
+
+    /// The word for it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Transient => "transient",
+            Self::Throttled => "throttled",
+            Self::Permanent => "permanent",
+            Self::Config => "config",
+            Self::Ambiguous => "ambiguous",
+        }
+    }
+}
+
+/// Why a delivery was given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DeadReason {
+    /// The policy's attempts are used up.
+    MaxRetries,
+    /// The destination is not what its settings say.
+    InvalidEndpoint,
+    /// The destination refuses this body.
+    PayloadError,
+    /// The destination refuses for good.
+    Unrecoverable,
+    /// Older than the policy allows.
+    Expired,
+    /// Nobody knows whether it arrived, and sending again is not wanted.
+    Ambiguous,
+}
+
+impl DeadReason {
+    /// Every reason.
+    pub const ALL: [Self; 6] = [
+        Self::MaxRetries,
+        Self::InvalidEndpoint,
+        Self::PayloadError,
+        Self::Unrecoverable,
+        Self::Expired,
+        Self::Ambiguous,
+    ];
+
+    /// The word for it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::MaxRetries => "max_retries",
+            Self::InvalidEndpoint => "invalid_endpoint",
+            Self::PayloadError => "payload_error",
+            Self::Unrecoverable => "unrecoverable",
+            Self::Expired => "expired",
+            Self::Ambiguous => "ambiguous",
+        }
+    }
+
+    /// The reason that `word` names.
+    pub fn from_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|reason| reason.as_str() == word)
+    }
+}
+
+/// How far a delivery has come when its latest attempt ended, that attempt included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Attempts made.
+    pub attempts: u32,
+    /// How many of them the destination throttled.
+    pub throttled: u32,
+    /// When the delivery was created: its age is counted from here.
+    pub created_at: Timestamp,
+}
+
+/// What we do next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Done.
+    Succeeded,
+    /// Try again then. `cool_until` slows the whole lane down, not only this delivery.
+    RetryAt { due_at: Timestamp, class: Class, cool_until: Option<Timestamp> },
+    /// Give up.
+    Dead { reason: DeadReason, class: Class },
+}
+
+/// Attempts that were throttled do not count against the policy's maximum, up to this many:
+/// a destination that says "later" politely must not lose its events, one that says it for ever
+/// must not keep them alive for ever.
+pub const FREE_THROTTLES: u32 = 50;
+
+/// `Retry-After` below this is rounded up, so that a `0` cannot make us spin.
+const RETRY_AFTER_MIN: Duration = Duration::from_secs(1);
+/// `Retry-After` above this is cut: nobody means ten years.
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(24 * 3600);
+
+/// The kind of failure, or `None` for a success.
+pub fn classify(outcome: &Outcome) -> Option<Class> {
+    match outcome {
+        Outcome::Answered { status, retry_after } => classify_status(*status, *retry_after),
+        Outcome::Failed(failure) => Some(match failure {
+            Failure::Dns
+            | Failure::Refused
+            | Failure::Unreachable
+            | Failure::Reset
+            | Failure::Timeout
+            | Failure::Protocol
+            | Failure::Interrupted => Class::Transient,
+            Failure::Tls | Failure::Blocked => Class::Config,
+        }),
+    }
+}
+
+fn classify_status(status: u16, retry_after: Option<RetryAfter>) -> Option<Class> {
+    Some(match status {
+        200..=299 => return None,
+        429 => Class::Throttled,
+        503 if retry_after.is_some() => Class::Throttled,
+        // Moved for good, not allowed, not there: settings that somebody must mend.
+        301 | 308 | 401 | 403 | 404 | 405 | 410 => Class::Config,
+        // The server gave up waiting, or asks to try again: the request itself is fine.
+        408 | 425 => Class::Transient,
+        400..=499 => Class::Permanent,
+        _ => Class::Transient,
+    })
+}
+
+/// Which of the permanent refusals are about the body.
+fn permanent_reason(outcome: &Outcome) -> DeadReason {
+    match outcome {
+        Outcome::Answered { status: 400 | 406 | 411 | 413 | 415 | 422, .. } => {
+            DeadReason::PayloadError
+        }
+        Outcome::Answered { .. } | Outcome::Failed(_) => DeadReason::Unrecoverable,
+    }
+}
+
+/// Decides what happens to a delivery whose attempt came to `outcome`.
+///
+/// `roll` is a number in `0.0..1.0` for the jitter.
+pub fn judge(
+    outcome: &Outcome,
+    progress: Progress,
+    policy: &RetryPolicy,
+    now: Timestamp,
+    roll: f64,
+) -> Verdict {
+    let Some(class) = classify(outcome) else { return Verdict::Succeeded };
+    match class {
+        Class::Permanent => return Verdict::Dead { reason: permanent_reason(outcome), class },
+        Class::Config => return Verdict::Dead { reason: DeadReason::InvalidEndpoint, class },
+        Class::Ambiguous => return Verdict::Dead { reason: DeadReason::Ambiguous, class },
+        Class::Transient | Class::Throttled => {}
+    }
+    if *outcome == Outcome::Failed(Failure::Interrupted) {
+        // Our own doing: the next process tries at once.
+        return Verdict::RetryAt { due_at: now, class, cool_until: None };
+    }
+    let spent = progress.attempts - progress.throttled.min(FREE_THROTTLES).min(progress.attempts);
+    if spent >= policy.attempts_max() {
+        return Verdict::Dead { reason: DeadReason::MaxRetries, class };
+    }
+    // The delay grows with every attempt, also with those that were free.
+    let delay = policy.delay_after(progress.attempts, roll);
+    let asked = asked_delay(outcome, now);
+    let due_at = now + asked.map_or(delay, |asked| asked.max(delay));
+    if policy.is_too_old(progress.created_at, due_at) {
+        return Verdict::Dead { reason: DeadReason::Expired, class };
+    }
+    let cool_until = (class == Class::Throttled).then(|| now + asked.unwrap_or(delay));
+    Verdict::RetryAt { due_at, class, cool_until }
+}
+
+fn asked_delay(outcome: &Outcome, now: Timestamp) -> Option<Duration> {
+    match outcome {
+        Outcome::Answered { retry_after, .. } => retry_after
+            .map(|asked| asked.delay_from(now).clamp(RETRY_AFTER_MIN, RETRY_AFTER_MAX)),
+        Outcome::Failed(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::from_millis(1_000_000);
+
+    fn answered(status: u16) -> Outcome {
+        Outcome::Answered { status, retry_after: None }
+    }
+
+    fn progress(attempts: u32, throttled: u32) -> Progress {
+        Progress { attempts, throttled, created_at: NOW }
+    }
+
+    #[test]
+    fn every_answer_has_its_class() {
+        let cases = [
+            (200, None),
+            (204, None),
+            (299, None),
+            (100, Some(Class::Transient)),
+            (301, Some(Class::Config)),
+            (302, Some(Class::Transient)),
+            (308, Some(Class::Config)),
+            (400, Some(Class::Permanent)),
+            (401, Some(Class::Config)),
+            (403, Some(Class::Config)),
+            (404, Some(Class::Config)),
+            (408, Some(Class::Transient)),
+            (409, Some(Class::Permanent)),
+            (410, Some(Class::Config)),
+            (422, Some(Class::Permanent)),
+            (425, Some(Class::Transient)),
+            (429, Some(Class::Throttled)),
+            (500, Some(Class::Transient)),
+            (503, Some(Class::Transient)),
+            (600, Some(Class::Transient)),
+            (999, Some(Class::Transient)),
+        ];
+        for (status, class) in cases {
+            assert_eq!(classify(&answered(status)), class, "case: {status}");
+        }
+        let busy = Outcome::Answered {
+            status: 503,
+            retry_after: Some(RetryAfter::Delay(Duration::from_secs(1))),
+        };
+        assert_eq!(classify(&busy), Some(Class::Throttled));
+        assert_eq!(classify(&Outcome::Failed(Failure::Blocked)), Some(Class::Config));
+        assert_eq!(classify(&Outcome::Failed(Failure::Dns)), Some(Class::Transient));
+    }
+
+    #[test]
+    fn what_cannot_work_is_buried_at_once_with_its_reason() {
+        let cases = [
+            (answered(400), DeadReason::PayloadError),
+            (answered(422), DeadReason::PayloadError),
+            (answered(409), DeadReason::Unrecoverable),
+            (answered(404), DeadReason::InvalidEndpoint),
+            (answered(410), DeadReason::InvalidEndpoint),
+            (Outcome::Failed(Failure::Tls), DeadReason::InvalidEndpoint),
+            (Outcome::Failed(Failure::Blocked), DeadReason::InvalidEndpoint),
+        ];
+        for (outcome, expected) in cases {
+            match judge(&outcome, progress(1, 0), &RetryPolicy::standard(), NOW, 0.5) {
+                Verdict::Dead { reason, .. } => assert_eq!(reason, expected, "{outcome:?}"),
+                other => panic!("{outcome:?} gave {other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn the_last_attempt_of_the_policy_is_the_last() {
+        let policy = RetryPolicy::quick();
+        let outcome = answered(500);
+        assert!(matches!(
+            judge(&outcome, progress(2, 0), &policy, NOW, 0.0),
+            Verdict::RetryAt { .. }
+        ));
+        assert_eq!(
+            judge(&outcome, progress(3, 0), &policy, NOW, 0.0),
+            Verdict::Dead { reason: DeadReason::MaxRetries, class: Class::Transient }
+        );
+    }
+
+    #[test]
+    fn throttled_attempts_are_free_up_to_a_bound() {
+        let policy = RetryPolicy::quick();
+        let later = answered(429);
+        assert!(matches!(
+            judge(&later, progress(40, 40), &policy, NOW, 0.0),
+            Verdict::RetryAt { .. }
+        ));
+        let at_bound = FREE_THROTTLES + policy.attempts_max();
+        assert!(matches!(
+            judge(&later, progress(at_bound, at_bound), &policy, NOW, 0.0),
+            Verdict::Dead { reason: DeadReason::MaxRetries, .. }
+        ));
+    }
+
+    #[test]
+    fn retry_after_cools_the_lane_within_bounds() {
+        let cases = [
+            ("two seconds", RetryAfter::Delay(Duration::from_secs(2)), 2),
+            ("zero is rounded up", RetryAfter::Delay(Duration::ZERO), 1),
+            ("ten years are cut", RetryAfter::Delay(Duration::from_secs(315_360_000)), 86_400),
+            ("a date", RetryAfter::At(NOW + Duration::from_secs(90)), 90),
+            ("a date in the past", RetryAfter::At(Timestamp::from_millis(0)), 1),
+        ];
+        for (name, retry_after, secs) in cases {
+            let outcome = Outcome::Answered { status: 429, retry_after: Some(retry_after) };
+            let verdict = judge(&outcome, progress(1, 1), &RetryPolicy::quick(), NOW, 0.0);
+            let Verdict::RetryAt { due_at, cool_until, .. } = verdict else {
+                panic!("{name}: {verdict:?}")
+            };
+            assert_eq!(cool_until, Some(NOW + Duration::from_secs(secs)), "case: {name}");
+            assert!(due_at >= NOW + Duration::from_secs(secs), "case: {name}");
+        }
+    }
+
+    #[test]
+    fn an_interrupted_attempt_is_due_at_once() {
+        let verdict = judge(
+            &Outcome::Failed(Failure::Interrupted),
+            progress(99, 0),
+            &RetryPolicy::quick(),
+            NOW,
+            0.5,
+        );
+        let expected =
+            Verdict::RetryAt { due_at: NOW, class: Class::Transient, cool_until: None };
+        assert_eq!(verdict, expected);
+    }
+}

@@ -1,0 +1,199 @@
+//! Names of things: `evt_01jc…`, a prefix that says what it is and a version-7 UUID in base32.
+//!
+//! The text form is a `TypeID`: 26 characters of Crockford's alphabet in lower case, so ids sort by
+//! the time they were made, survive a double click, and cannot be mistaken for one another.
+
+use std::{fmt, marker::PhantomData, str::FromStr};
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use uuid::Uuid;
+
+use crate::time::Timestamp;
+
+/// What kind of thing an id names.
+pub trait Kind: Copy + 'static {
+    /// The part before the underscore.
+    const PREFIX: &'static str;
+}
+
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $marker:ident, $alias:ident = $prefix:literal;)*) => {$(
+        #[doc = concat!("Marks ids that start with `", $prefix, "_`.")]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $marker;
+        impl Kind for $marker { const PREFIX: &'static str = $prefix; }
+        $(#[$doc])*
+        pub type $alias = Id<$marker>;
+    )*};
+}
+
+kinds! {
+    /// One HTTP request at the door.
+    RequestKind, RequestId = "req";
+    /// One thing that happened.
+    EventKind, EventId = "evt";
+    /// The debt of one event to one destination.
+    DeliveryKind, DeliveryId = "dlv";
+    /// One try of a delivery.
+    AttemptKind, AttemptId = "att";
+    /// Where events come from.
+    SourceKind, SourceId = "src";
+    /// Where events go.
+    DestinationKind, DestinationId = "dst";
+    /// Which events of a source go to a destination.
+    RouteKind, RouteId = "rte";
+}
+
+/// A 128-bit name that knows what it names.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Id<K> {
+    uuid: Uuid,
+    kind: PhantomData<K>,
+}
+
+impl<K: Kind> Id<K> {
+    /// Makes the id of something that came to be at `at`; `random` is the unpredictable part.
+    pub fn new(at: Timestamp, random: u128) -> Self {
+        let millis = u64::try_from(at.as_millis()).unwrap_or(0);
+        let bytes = random.to_be_bytes();
+        let mut tail = [0; 10];
+        tail.copy_from_slice(&bytes[..10]);
+        Self::from_uuid(uuid::Builder::from_unix_timestamp_millis(millis, &tail).into_uuid())
+    }
+
+    /// The id as it is kept in a database.
+    pub fn from_uuid(uuid: Uuid) -> Self {
+        Self { uuid, kind: PhantomData }
+    }
+
+    /// The bare 16 bytes.
+    pub fn uuid(&self) -> Uuid {
+        self.uuid
+    }
+}
+
+const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
+const DIGITS: usize = 26;
+
+fn encode(value: u128) -> [u8; DIGITS] {
+    let mut text = [0; DIGITS];
+    for (i, digit) in text.iter_mut().enumerate() {
+        let shift = 5 * (DIGITS - 1 - i);
+        *digit = ALPHABET[((value >> shift) & 31) as usize];
+    }
+    text
+}
+
+fn decode(text: &[u8]) -> Option<u128> {
+    // 26 digits hold 130 bits: a first digit above 7 would not fit into 128.
+    if text.len() != DIGITS || text[0] > b'7' {
+        return None;
+    }
+    text.iter().try_fold(0u128, |value, byte| {
+        let digit = ALPHABET.iter().position(|known| known == byte)?;
+        Some(value << 5 | digit as u128)
+    })
+}
+
+impl<K: Kind> fmt::Display for Id<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let digits = encode(self.uuid.as_u128());
+        let digits = std::str::from_utf8(&digits).map_err(|_| fmt::Error)?;
+        write!(f, "{}_{digits}", K::PREFIX)
+    }
+}
+
+impl<K: Kind> fmt::Debug for Id<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// A text that is no id of the kind asked for.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("expected an id that starts with `{prefix}_` and has 26 characters after it")]
+pub struct InvalidId {
+    prefix: &'static str,
+}
+
+impl<K: Kind> FromStr for Id<K> {
+    type Err = InvalidId;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        text.strip_prefix(K::PREFIX)
+            .and_then(|rest| rest.strip_prefix('_'))
+            .and_then(|digits| decode(digits.as_bytes()))
+            .map(|value| Self::from_uuid(Uuid::from_u128(value)))
+            .ok_or(InvalidId { prefix: K::PREFIX })
+    }
+}
+
+impl<K: Kind> Serialize for Id<K> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de, K: Kind> Deserialize<'de> for Id<K> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
+        text.parse().map_err(de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn the_published_typeid_vectors_hold() {
+        let cases = [
+            ("evt_00000000000000000000000000", "00000000-0000-0000-0000-000000000000"),
+            ("evt_00000000000000000000000001", "00000000-0000-0000-0000-000000000001"),
+            ("evt_7zzzzzzzzzzzzzzzzzzzzzzzzz", "ffffffff-ffff-ffff-ffff-ffffffffffff"),
+            ("evt_0123456789abcdefghjkmnpqrs", "0110c853-1d09-52d8-d73e-1194e95b5f19"),
+            ("evt_01h455vb4pex5vsknk084sn02q", "01890a5d-ac96-774b-bcce-b302099a8057"),
+        ];
+        for (text, uuid) in cases {
+            let uuid = Uuid::parse_str(uuid).unwrap();
+            assert_eq!(EventId::from_uuid(uuid).to_string(), text);
+            assert_eq!(text.parse::<EventId>().unwrap().uuid(), uuid, "case: {text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_id_is_refused() {
+        for text in [
+            "",
+            "evt_",
+            "evt",
+            "dlv_01h455vb4pex5vsknk084sn02q",
+            "evt_8zzzzzzzzzzzzzzzzzzzzzzzzz",
+            "evt_01h455vb4pex5vsknk084sn02",
+            "evt_01h455vb4pex5vsknk084sn02qq",
+            "evt_01H455VB4PEX5VSKNK084SN02Q",
+            "evt_01h455vb4pex5vsknk084sn02u",
+            "evt_é1h455vb4pex5vsknk084sn02",
+        ] {
+            assert!(text.parse::<EventId>().is_err(), "case: {text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn text_and_back_is_the_same_id(value: u128) {
+            let id = DeliveryId::from_uuid(Uuid::from_u128(value));
+            prop_assert_eq!(id.to_string().parse::<DeliveryId>().unwrap(), id);
+        }
+
+        #[test]
+        fn later_ids_sort_later(a in 0i64..1 << 47, b in 0i64..1 << 47, r1: u128, r2: u128) {
+            prop_assume!(a < b);
+            let early = EventId::new(Timestamp::from_millis(a), r1);
+            let late = EventId::new(Timestamp::from_millis(b), r2);
+            prop_assert!(early.to_string() < late.to_string());
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! The filters that are written in Rust: jaq's, without those that look at the world.
+//!
+//! A filter sees the event and nothing else. It cannot read the environment, the clock, the time
+//! zone or a file, cannot log, and cannot halt the process.
+
+use std::cmp::Ordering;
+
+use jaq_core::{
+    Bind, Error, RunPtr, ValR,
+    load::parse::Def,
+    native::{Filter, Fun, bome, run, unary, v},
+};
+use jaq_json::Val;
+use jaq_std::ValT as _;
+
+use super::{
+    input::JsonInput,
+    meter::{self, Data},
+    value::{Value, compare, metered},
+};
+
+/// Native filters of jaq that reach outside. `strptime` is one: a zone's name makes it read files.
+const WORLDLY: [&str; 8] =
+    ["env", "now", "halt", "localtime", "strflocaltime", "strptime", "debug_empty", "stderr_empty"];
+
+/// Native filters of jaq whose time grows with a number they are given. Nobody needs them here.
+const SLOW: [&str; 2] = ["jn", "yn"];
+
+/// Definitions of jaq that call one of [`WORLDLY`].
+const WORLDLY_DEFS: [&str; 4] = ["stderr", "debug", "halt", "halt_error"];
+
+/// Native filters that compile a pattern on each call, behind definitions that charge for it.
+const REGEX: [(&str, &str); 3] = [
+    ("matches", "matches_unmetered"),
+    ("split_matches", "split_matches_unmetered"),
+    ("split_", "split_unmetered"),
+];
+
+const REGEX_DEFS: &str = r"
+    def matches($re; $flags): charge_regex($re) | matches_unmetered($re; $flags);
+    def split_matches($re; $flags): charge_regex($re) | split_matches_unmetered($re; $flags);
+    def split_($re; $flags): charge_regex($re) | split_unmetered($re; $flags);
+";
+
+/// Whether jaq has a filter of this name that is left out on purpose.
+pub(super) fn is_left_out(name: &str) -> bool {
+    WORLDLY.contains(&name) || WORLDLY_DEFS.contains(&name) || name == "input" || name == "inputs"
+}
+
+/// The filters that are written in Rust.
+pub(super) fn funs() -> impl Iterator<Item = Fun<Data>> {
+    let jaq = jaq_core::funs().chain(jaq_std::funs());
+    let jaq = jaq.filter(|(name, ..)| !WORLDLY.contains(name) && !SLOW.contains(name));
+    let jaq = jaq.map(|(name, args, native)| {
+        let renamed = REGEX.iter().find(|(public, _)| *public == name);
+        (renamed.map_or(name, |(_, hidden)| *hidden), args, native)
+    });
+    jaq.chain(own().into_iter().map(run::<Data>))
+}
+
+/// The filters that are written in jq.
+pub(super) fn defs() -> impl Iterator<Item = Def<&'static str>> {
+    let regex = jaq_core::load::parse(REGEX_DEFS, |parser| parser.defs());
+    let jaq = jaq_core::defs().chain(jaq_std::defs()).chain(jaq_json::defs());
+    let jaq = jaq.filter(|def| !WORLDLY_DEFS.contains(&def.name));
+    regex.expect("a test compiles filters that use them").into_iter().chain(jaq)
+}
+
+/// What jaq-json has for its own values, for ours.
+fn own() -> [Filter<RunPtr<Data>>; 8] {
+    [
+        ("fromjson", v(0), |cv| bome(from_json(&cv.1))),
+        ("tojson", v(0), |cv| bome(Ok(Value::scalar(metered(cv.1.val()).into())))),
+        ("length", v(0), |cv| bome(length(&cv.1))),
+        ("has", v(1), |cv| unary(cv, |value, name| has(&value, &name))),
+        ("contains", v(1), |cv| {
+            unary(cv, |whole, part| Ok(contains(whole.val(), part.val()).into()))
+        }),
+        ("indices", v(1), |cv| unary(cv, |whole, part| indices(&whole, &part))),
+        ("bsearch", v(1), |cv| unary(cv, |array, item| binary_search(&array, &item))),
+        ("charge_regex", Box::new([Bind::Var(())]), |cv| unary(cv, charge_regex)),
+    ]
+}
+
+fn from_json(text: &Value) -> ValR<Value> {
+    let bytes = text.try_as_utf8_bytes()?;
+    // Two bytes of JSON can become a value of fifty.
+    meter::charge(bytes.len() / 2);
+    // The same limits as for a body: the text may well be a part of one.
+    JsonInput::parse(bytes).map(|input| Value::from(&input)).map_err(Error::str)
+}
+
+fn length(value: &Value) -> ValR<Value> {
+    Ok(match value.val() {
+        Val::Null => 0_usize.into(),
+        Val::Bool(_) => return Err(Error::typ(value.clone(), "something with a length")),
+        Val::Num(_) if *value < Value::from(0_isize) => return -value.clone(),
+        Val::Num(_) => value.clone(),
+        Val::TStr(bytes) => {
+            meter::charge(bytes.len() / 64);
+            String::from_utf8_lossy(bytes).chars().count().into()
+        }
+        Val::BStr(bytes) => bytes.len().into(),
+        Val::Arr(items) => items.len().into(),
+        Val::Obj(entries) => entries.len().into(),
+    })
+}
+
+fn has(value: &Value, name: &Value) -> ValR<Value> {
+    match (value.val(), name.val()) {
+        (Val::Obj(entries), name @ Val::TStr(_)) => Ok(entries.contains_key(name).into()),
+        (Val::Arr(items), Val::Num(index)) => {
+            let index = index.as_isize().and_then(|index| usize::try_from(index).ok());
+            Ok(index.is_some_and(|index| index < items.len()).into())
+        }
+        _ => Err(Error::index(value.clone(), name.clone())),
+    }
+}
+
+/// Whether each piece of `part` is somewhere in `whole`, strings by their parts.
+fn contains(whole: &Val, part: &Val) -> bool {
+    meter::charge(1);
+    match (whole, part) {
+        (Val::TStr(whole), Val::TStr(part)) => {
+            meter::charge((whole.len() + part.len()) / 16);
+            String::from_utf8_lossy(whole).contains(&*String::from_utf8_lossy(part))
+        }
+        (Val::Arr(whole), Val::Arr(parts)) => {
+            parts.iter().all(|part| whole.iter().any(|whole| contains(whole, part)))
+        }
+        (Val::Obj(whole), Val::Obj(parts)) => parts
+            .iter()
+            .all(|(name, part)| whole.get(name).is_some_and(|whole| contains(whole, part))),
+        (whole, part) => compare(whole, part) == Ordering::Equal,
+    }
+}
+
+/// Where `part` begins in `whole`, a string or an array.
+pub(super) fn indices(whole: &Value, part: &Value) -> ValR<Value> {
+    match (whole.val(), part.val()) {
+        (Val::TStr(text), Val::TStr(part)) => {
+            meter::charge(text.len());
+            Ok(text_indices(&String::from_utf8_lossy(text), &String::from_utf8_lossy(part)))
+        }
+        (Val::Arr(_), Val::Arr(part)) if part.is_empty() => Ok(Value::from_iter([])),
+        (Val::Arr(items), Val::Arr(part)) => {
+            let is_equal = |(item, part): (&Val, &Val)| compare(item, part) == Ordering::Equal;
+            let windows = items.windows(part.len()).enumerate();
+            let found = windows.filter(|(_, window)| window.iter().zip(&**part).all(is_equal));
+            Ok(found.map(|(index, _)| index.into()).collect())
+        }
+        (Val::Arr(items), item) => {
+            let is_equal = |(_, other): &(usize, &Val)| compare(other, item) == Ordering::Equal;
+            Ok(items.iter().enumerate().filter(is_equal).map(|(index, _)| index.into()).collect())
+        }
+        _ => Err(Error::index(whole.clone(), part.clone())),
+    }
+}
+
+/// Positions in characters, as everything in jq.
+fn text_indices(text: &str, part: &str) -> Value {
+    let starts = text.char_indices().enumerate();
+    let found = starts.filter(|(_, (byte, _))| !part.is_empty() && text[*byte..].starts_with(part));
+    found.map(|(position, _)| position.into()).collect()
+}
+
+fn binary_search(array: &Value, item: &Value) -> ValR<Value> {
+    let Val::Arr(items) = array.val() else {
+        return Err(Error::typ(array.clone(), "array"));
+    };
+    let found = items.binary_search_by(|other| compare(other, item.val()));
+    let position = |index| isize::try_from(index).unwrap_or(isize::MAX);
+    Ok(found.map_or_else(|index| -1 - position(index), position).into())
+}
+
+/// Charges what a search with this pattern may cost: its states for each byte of the text.
+fn charge_regex(text: Value, pattern: Value) -> ValR<Value> {
+    let length = |value: &Value| value.as_bytes().map_or(0, <[u8]>::len);
+    let states = length(&pattern).saturating_mul(repetitions(pattern.as_bytes().unwrap_or(&[])));
+    // Compiling takes some microseconds, however small the pattern.
+    meter::charge(100_usize.saturating_add(states.saturating_mul(length(&text) + 1) / 64));
+    Ok(text)
+}
+
+/// How many times a pattern may be written out: the product of its counts, as in `(a{5}){3}`.
+fn repetitions(pattern: &[u8]) -> usize {
+    let counts = pattern.split(|byte| *byte == b'{').skip(1);
+    counts.fold(1_usize, |product, count| {
+        let end = count.iter().position(|byte| *byte == b'}').unwrap_or(count.len());
+        let digits = count[..end].split(|byte| *byte == b',');
+        let numbers = digits.filter_map(|digits| std::str::from_utf8(digits).ok()?.parse().ok());
+        product.saturating_mul(numbers.max().unwrap_or(1_usize).max(1))
+    })
+}

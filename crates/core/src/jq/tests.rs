@@ -1,0 +1,331 @@
+//! What filters answer, what they cannot do, and how bad ones end.
+
+use super::*;
+
+fn input(json: &str) -> JsonInput {
+    JsonInput::parse(json.as_bytes()).unwrap()
+}
+
+fn first(filter: &str, json: &str) -> Result<Option<JqOutput>, JqError> {
+    Jq::compile(filter)?.first(&input(json))
+}
+
+fn number(text: &str) -> JqOutput {
+    JqOutput::Number(text.to_owned())
+}
+
+fn text(text: &str) -> JqOutput {
+    JqOutput::Text(text.to_owned())
+}
+
+fn json(text: &str) -> JqOutput {
+    JqOutput::Json(text.to_owned())
+}
+
+#[test]
+fn a_filter_takes_or_leaves_an_event() {
+    let event = r#"{"type":"message","data":{"from":"5511","n":3,"tags":["vip"],"text":"Olá 👋"}}"#;
+    let cases = [
+        (r#".type == "message""#, true),
+        (r#".type == "status""#, false),
+        (".missing", false),
+        (".missing.deeper.still", false),
+        ("empty", false),
+        ("null", false),
+        ("false, true", false),
+        ("0", true),
+        (r#""""#, true),
+        (".data.n > 2 and .data.n < 4", true),
+        (r#".data.tags | index("vip")"#, true),
+        (r#".data.tags | contains(["v"])"#, true),
+        (r#".data.tags | any(. == "none")"#, false),
+        (r#".data.text | test("👋$")"#, true),
+        (r#".data.text | startswith("Olá")"#, true),
+        (r#".type as $t | ["message", "status"] | index($t) != null"#, true),
+        (r#".data.from | test("^55[0-9]{2}$")"#, true),
+        (r#".data | has("from")"#, true),
+        (r#".data.from? // "nobody" | length == 4"#, true),
+        ("[.. | numbers] | add == 3", true),
+        ("def is(t): .type == t; is(\"message\")", true),
+    ];
+    for (filter, expected) in cases {
+        let taken = Jq::compile(filter).unwrap().test(&input(event));
+        assert_eq!(taken, Ok(expected), "filter: {filter}");
+    }
+}
+
+#[test]
+fn the_first_output_is_the_result() {
+    let cases = [
+        (".a", r#"{"a":null}"#, Some(JqOutput::Null)),
+        (".a", r#"{"a":true}"#, Some(JqOutput::Bool(true))),
+        (".a", r#"{"a":"é\n\u0000"}"#, Some(text("é\n\0"))),
+        (".a[1]", r#"{"a":[1,"two"]}"#, Some(text("two"))),
+        (".[]", "[1,2]", Some(number("1"))),
+        (".[]", "[]", None),
+        (".[] | select(.k == 2) | .v", r#"[{"k":1},{"k":2,"v":"x"}]"#, Some(text("x"))),
+        ("{a, b: .c}", r#"{"a":[1, 2],"c":"\""}"#, Some(json(r#"{"a":[1,2],"b":"\""}"#))),
+        (r#""\(.a):\(.b)""#, r#"{"a":"x","b":[1]}"#, Some(text("x:[1]"))),
+        (".a | fromjson | .id", r#"{"a":"{\"id\":\"evt\"}"}"#, Some(text("evt"))),
+        ("[.[] | tostring] | join(\"-\")", r#"[1,"a",null]"#, Some(text("1-a-null"))),
+        (". * {a:{c:2}}", r#"{"a":{"b":1,"c":1}}"#, Some(json(r#"{"a":{"b":1,"c":2}}"#))),
+        (". - [2, \"a\"]", r#"[1,2,"a",3]"#, Some(json("[1,3]"))),
+        (
+            "sort",
+            r#"[{},[],"b","a",2,1,true,null]"#,
+            Some(json(r#"[null,true,1,2,"a","b",[],{}]"#)),
+        ),
+        (".a.b |= . + 1 | .a.b", r#"{"a":{"b":1}}"#, Some(number("2"))),
+        ("del(.a) | keys", r#"{"b":1,"a":2}"#, Some(json(r#"["b"]"#))),
+        ("to_entries[0].key", r#"{"b":1}"#, Some(text("b"))),
+        (r#"gsub("[^0-9]"; "")"#, r#""+55 (11) 9""#, Some(text("55119"))),
+        (".[2:4]", r#""abcdef""#, Some(text("cd"))),
+        ("indices(\"a\")", r#""aéa""#, Some(json("[0,2]"))),
+        ("indices([1,2])", "[0,1,2,1,2]", Some(json("[1,3]"))),
+        (".[[1]]", "[0,1,1]", Some(json("[1,2]"))),
+        ("bsearch(3), bsearch(2)", "[1,3]", Some(number("1"))),
+        ("length", r#""né""#, Some(number("2"))),
+        ("-5 | length", "null", Some(number("5"))),
+        ("try error(\"x\") catch .", "null", Some(text("x"))),
+        ("[limit(3; range(10))]", "null", Some(json("[0,1,2]"))),
+        ("reduce .[] as $x (0; . + $x)", "[1,2,3]", Some(number("6"))),
+        ("[.[] as [$a, $b] | $b]", "[[1,2],[3,4]]", Some(json("[2,4]"))),
+        ("last(recurse(if . < 5 then . + 1 else empty end))", "1", Some(number("5"))),
+        ("walk(if type == \"number\" then . + 1 else . end)", "[1,[2]]", Some(json("[2,[3]]"))),
+        ("flatten", "[1,[2,[3]]]", Some(json("[1,2,3]"))),
+        ("paths(numbers) | tojson", r#"{"a":[5]}"#, Some(text(r#"["a",0]"#))),
+        ("fromdate", r#""1970-01-01T00:01:00Z""#, Some(number("60"))),
+        ("@base64", r#""hi""#, Some(text("aGk="))),
+        ("unique", "[2,1,2]", Some(json("[1,2]"))),
+        ("group_by(.a) | length", r#"[{"a":1},{"a":2},{"a":1}]"#, Some(number("2"))),
+    ];
+    for (filter, json, expected) in cases {
+        assert_eq!(first(filter, json), Ok(expected), "{filter} on {json}");
+    }
+}
+
+#[test]
+fn numbers_stay_what_they_are() {
+    let cases = [
+        (".id", r#"{"id":9007199254740993}"#, "9007199254740993"),
+        (".id", r#"{"id":123456789012345678901234567890}"#, "123456789012345678901234567890"),
+        (".id", r#"{"id":-18446744073709551616}"#, "-18446744073709551616"),
+        (".id", r#"{"id":1.10}"#, "1.10"),
+        (".id", r#"{"id":1e400}"#, "1e400"),
+        (".id + 1", r#"{"id":9223372036854775807}"#, "9223372036854775808"),
+        (".id | tonumber", r#"{"id":"18446744073709551616"}"#, "18446744073709551616"),
+    ];
+    for (filter, json, expected) in cases {
+        assert_eq!(first(filter, json), Ok(Some(number(expected))), "{filter} on {json}");
+    }
+    let digits = "9".repeat(1000);
+    assert_eq!(first(".", &digits), Ok(Some(number(&digits))));
+}
+
+#[test]
+fn an_error_of_the_filter_is_told_and_is_not_a_no() {
+    let cases = [
+        (".a.b", r#"{"a":"text"}"#, r#"cannot index "text" with "b""#),
+        (".[]", "1", "cannot use 1 as iterable (array or object)"),
+        (r#"error("refused")"#, "null", "refused"),
+        (r#". + 1"#, r#""a""#, r#"cannot calculate "a" + 1"#),
+        ("{(.): 1}", "1", "cannot use 1 as string"),
+        (r#".[1]"#, r#"{"a":1}"#, r#"cannot index {"a":1} with 1"#),
+        ("fromjson", r#""nope""#, "the body is not JSON: expected ident at line 1 column 2"),
+    ];
+    for (filter, json, message) in cases {
+        let jq = Jq::compile(filter).unwrap();
+        let failed = Err(JqError::Runtime { message: message.to_owned() });
+        assert_eq!(jq.test(&input(json)), failed, "{filter} on {json}");
+    }
+    let long = format!(r#""{}""#, "é".repeat(10_000));
+    let Err(JqError::Runtime { message }) = first(".a", &long) else { panic!("no error") };
+    assert!(message.len() <= 203 && message.ends_with('…'), "{message}");
+}
+
+#[test]
+fn a_malformed_filter_says_where() {
+    let cases = [
+        (".type ==", "line 1, column 9: expected term, found the end"),
+        ("", "line 1, column 1: expected term, found the end"),
+        (".a | (.b", "line 1, column 9: expected closing parenthesis, found the end"),
+        (".a\n | § .b", "line 2, column 4: expected token, found `§`"),
+        (".a = = 1", "line 1, column 6: expected term, found `=`"),
+        ("\"é\" | nope", "line 1, column 7: there is no filter `nope` with 0 arguments"),
+        (".a | test()", "line 1, column 11: expected term, found `)`"),
+        ("$x", "line 1, column 1: there is no variable `$x`"),
+        (r#"import "a" as a; a::f"#, "line 1, column 8: expected nothing, found `\"a\"`"),
+    ];
+    for (filter, expected) in cases {
+        let error = Jq::compile(filter).unwrap_err().to_string();
+        assert_eq!(error, format!("filter, {expected}"), "filter: {filter}");
+    }
+}
+
+#[test]
+fn a_filter_sees_the_event_and_nothing_else() {
+    let reaching_out = [
+        "env",
+        "env.HOME",
+        "now",
+        "input",
+        "inputs",
+        "debug",
+        "debug(1)",
+        "stderr",
+        "halt",
+        "halt(1)",
+        "halt_error",
+        "localtime",
+        r#"strflocaltime("%Z")"#,
+        r#"strptime("%Q")"#,
+    ];
+    for filter in reaching_out {
+        let error = Jq::compile(filter).unwrap_err().to_string();
+        assert!(error.contains("is not available here"), "{filter}: {error}");
+    }
+    for filter in ["$ENV", "$ENV.HOME", "input_filename", "get_search_list", "$__prog_args"] {
+        assert!(Jq::compile(filter).is_err(), "filter: {filter}");
+    }
+    // Whoever updates jaq: look at each new name, and add it here or to the ones left out.
+    let mut names: Vec<_> = natives::funs().map(|(name, ..)| name).collect();
+    names.sort_unstable();
+    assert_eq!(names.len(), 104, "{names:?}");
+}
+
+/// Runs a filter with half the stack of a worker thread, so that what passes has room to spare.
+fn on_a_small_stack(filter: &str, json: &str) -> Result<Option<JqOutput>, JqError> {
+    let (jq, input) = (Jq::compile(filter).unwrap(), input(json));
+    let thread = thread::Builder::new().stack_size(1 << 20).spawn(move || jq.first(&input));
+    thread.unwrap().join().unwrap()
+}
+
+#[test]
+fn a_run_without_end_is_ended() {
+    let cases = [
+        ("a loop", "until(false; .)"),
+        ("a loop that catches errors", "try until(false; .) catch 1"),
+        ("a loop without values", "last(repeat(empty))"),
+        ("a definition that only calls itself", "def f: f; f"),
+        ("a range from the event", "[range(.)]"),
+        ("a range that stands still", "last(range(0; 1; 0))"),
+        ("loops in loops", "[range(.)] | [.[] as $a | .[] as $b | .[] as $c | 1]"),
+        ("a long text", r#""x" * ."#),
+        ("an endless text", r#""x" * 100000000000000000000"#),
+        ("a text that doubles", r#"reduce range(100) as $i ("x"; . + .)"#),
+        ("an array that doubles", "reduce range(100) as $i ([1]; . + .)"),
+        ("a small value that prints long", "reduce range(60) as $i (1; [., .]) | tojson"),
+        (
+            "a small value that compares long",
+            "def twins: reduce range(60) as $i (1; [., .]); twins == twins",
+        ),
+        ("a small value that merges long", "reduce range(60) as $i ({}; {a: ., b: .}) | . * ."),
+        ("a costly pattern", r#""a" * 20000 | test("(((a{50}){50}){50})x")"#),
+        ("many patterns", r#"[range(.)] | map(tostring | test("a+b"))"#),
+    ];
+    for (name, filter) in cases {
+        let ended = on_a_small_stack(filter, "100000000");
+        assert_eq!(ended, Err(JqError::TooMuchWork), "case: {name}");
+    }
+}
+
+#[test]
+fn the_stack_is_never_exhausted() {
+    let cases = [
+        ("arrays in arrays", "reduce range(100000) as $i (null; [.])"),
+        ("objects in objects", "reduce range(100000) as $i (null; {a: .})"),
+        ("updates in updates", "reduce range(100000) as $i ({}; .a = {b: .})"),
+        ("a loop that nests", "last(recurse([.]))"),
+        ("a definition that waits for itself", "def f: 1 + f; f"),
+    ];
+    for (name, filter) in cases {
+        let ended = on_a_small_stack(filter, "null");
+        assert_eq!(ended, Err(JqError::TooDeep), "case: {name}");
+    }
+    // Whether these succeed depends on the size of a build's frames. They must only come back.
+    let deepest = "[".repeat(128) + &"]".repeat(128);
+    let multiplying = "def a(g): g | g; def b(g): a(a(a(g))); def c(g): b(b(b(g))); c(c(c(.)))";
+    let recursive = ["tojson", "flatten(200)", "walk(.)", "[..]", "tojson | fromjson", multiplying];
+    for filter in recursive {
+        for nest in [0, 120] {
+            let filter = format!("reduce range({nest}) as $i (.; [.]) | {filter}");
+            drop(on_a_small_stack(&filter, &deepest));
+        }
+    }
+    assert!(matches!(
+        on_a_small_stack("fromjson", &format!("\"{}\"", "[".repeat(100_000))),
+        Err(JqError::Runtime { .. })
+    ));
+}
+
+#[test]
+fn definitions_may_call_themselves_within_reason() {
+    let factorial = "def f: if . <= 1 then 1 else . * (. - 1 | f) end; f";
+    assert_eq!(first(factorial, "20"), Ok(Some(number("2432902008176640000"))));
+}
+
+#[test]
+fn a_filter_has_a_bound() {
+    let cases = [
+        ("long", ". ".repeat(5000)),
+        ("brackets", "[".repeat(101) + &"]".repeat(101)),
+        ("many tokens", "-".repeat(1000) + "1"),
+        ("open brackets", "(".repeat(8000)),
+    ];
+    for (name, filter) in cases {
+        assert_eq!(Jq::compile(&filter).unwrap_err(), JqError::TooLarge, "case: {name}");
+    }
+    let fitting = ["-".repeat(999) + "1", "[".repeat(99) + &"]".repeat(99), ".|".repeat(499) + "."];
+    for filter in fitting {
+        assert!(Jq::compile(&filter).is_ok(), "filter: {filter}");
+    }
+}
+
+#[test]
+fn only_json_of_sensible_shape_is_read() {
+    let nested = |depth: usize| "[".repeat(depth) + &"]".repeat(depth);
+    let cases = [
+        ("empty", String::new(), Err("the body is not JSON: EOF")),
+        ("byte order mark", "\u{feff}{\"a\":1}".to_owned(), Ok(r#"{"a":1}"#)),
+        ("last name counts", r#"{"a":1,"a":2}"#.to_owned(), Ok(r#"{"a":2}"#)),
+        ("not a number", "NaN".to_owned(), Err("the body is not JSON: expected value")),
+        ("comment", "[1] # one".to_owned(), Err("the body is not JSON: trailing characters")),
+        ("two values", "[] []".to_owned(), Err("the body is not JSON: trailing characters")),
+        ("half a surrogate pair", r#"["\ud800"]"#.to_owned(), Err("the body is not JSON: ")),
+        ("128 levels", nested(128), Ok("[[[[")),
+        ("129 levels", nested(129), Err("the body is nested more than 128 levels")),
+        ("B35", nested(10_000), Err("the body is nested more than 128 levels")),
+        ("B36", "[".repeat(1 << 20), Err("the body is not JSON: EOF")),
+        ("brackets in a string", format!(r#"["{}\""]"#, "[".repeat(200)), Ok("[\"[[")),
+        ("long number", "1".repeat(1001), Err("the body has a number of more than 1000 digits")),
+        ("long fraction", "0.".to_owned() + &"1".repeat(1001), Err("the body has a number")),
+    ];
+    let identity = Jq::compile(".").unwrap();
+    for (name, body, expected) in cases {
+        let read = JsonInput::parse(body.as_bytes()).map_err(|error| error.to_string());
+        let read = read.map(|input| identity.first(&input));
+        match (read, expected) {
+            (Ok(Ok(Some(JqOutput::Json(found)))), Ok(beginning)) | (Err(found), Err(beginning)) => {
+                assert!(found.starts_with(beginning), "case: {name}: {found}");
+            }
+            (read, expected) => panic!("case: {name}: {read:?}, expected {expected:?}"),
+        }
+    }
+    assert_eq!(JsonInput::parse(b"\"\xff\"").unwrap_err(), NotJson::NotUtf8);
+}
+
+#[test]
+fn a_result_has_a_bound() {
+    let long = |bytes: usize| format!("\"{}\"", "x".repeat(bytes));
+    assert!(matches!(first(".", &long(OUTPUT_BYTES_MAX)), Ok(Some(JqOutput::Text(_)))));
+    assert_eq!(first(".", &long(OUTPUT_BYTES_MAX + 1)), Err(JqError::LongOutput));
+    let not_text = JqError::Runtime { message: "the result is not UTF-8".to_owned() };
+    assert_eq!(first("@base64d", r#""/w==""#), Err(not_text));
+}
+
+#[test]
+fn filters_and_inputs_may_be_shared_between_threads() {
+    fn shared<T: Send + Sync>() {}
+    shared::<Jq>();
+    shared::<JsonInput>();
+}

@@ -1,0 +1,244 @@
+//! The rules of a source: where in a request its key is looked for, and in which order.
+
+use std::{borrow::Cow, cell::LazyCell, fmt, str::FromStr, sync::Arc};
+
+use data_encoding::HEXUPPER;
+use http::{HeaderMap, HeaderName, HeaderValue};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+use super::{DedupKey, InvalidPointer, Pointer, inflate, walk::Pointers};
+use crate::jq::{Jq, JqError, JqOutput, JsonInput};
+
+/// What well-behaved senders use, the explicit before the incidental.
+const DEFAULTS: [&str; 9] = [
+    "header:idempotency-key",
+    "header:webhook-id",
+    "header:x-event-id",
+    "pointer:/id",
+    "pointer:/event_id",
+    "pointer:/idempotency_key",
+    "pointer:/messageId",
+    "pointer:/data/idempotency_key",
+    "pointer:/data/messageId",
+];
+
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+
+/// One place to look for a key. Written `header:NAME`, `pointer:/a/b` or `jq:EXPRESSION`.
+#[derive(Clone, Debug)]
+pub enum KeyRule {
+    /// The value of a header.
+    Header(HeaderName),
+    /// The string or number at a place in the JSON body.
+    Pointer(Pointer),
+    /// The first output of a jq filter on the JSON body, if it is a string or number.
+    Jq(Arc<Jq>),
+}
+
+/// A text that is no rule.
+#[derive(Debug, thiserror::Error)]
+pub enum KeyRuleError {
+    /// It starts with none of the known kinds.
+    #[error("`{rule}` is not a key rule; write header:NAME, pointer:/path or jq:EXPRESSION")]
+    UnknownKind {
+        /// What was written.
+        rule: String,
+    },
+    /// Not the name of a header.
+    #[error("`{name}` is not a header name")]
+    InvalidHeader {
+        /// What was written.
+        name: String,
+    },
+    /// Not a JSON pointer.
+    #[error(transparent)]
+    InvalidPointer(#[from] InvalidPointer),
+    /// Not a filter.
+    #[error(transparent)]
+    InvalidJq(#[from] JqError),
+}
+
+impl FromStr for KeyRule {
+    type Err = KeyRuleError;
+
+    fn from_str(rule: &str) -> Result<Self, Self::Err> {
+        match rule.split_once(':') {
+            Some(("header", name)) => {
+                let invalid = |_| KeyRuleError::InvalidHeader { name: name.to_owned() };
+                Ok(Self::Header(name.parse().map_err(invalid)?))
+            }
+            Some(("pointer", path)) => Ok(Self::Pointer(path.parse()?)),
+            Some(("jq", filter)) => Ok(Self::Jq(Arc::new(Jq::compile(filter)?))),
+            Some(_) | None => Err(KeyRuleError::UnknownKind { rule: rule.to_owned() }),
+        }
+    }
+}
+
+impl fmt::Display for KeyRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Header(name) => write!(f, "header:{name}"),
+            Self::Pointer(pointer) => write!(f, "pointer:{pointer}"),
+            Self::Jq(jq) => write!(f, "jq:{}", jq.text()),
+        }
+    }
+}
+
+impl Serialize for KeyRule {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for KeyRule {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = Cow::<'de, str>::deserialize(deserializer)?;
+        text.parse().map_err(de::Error::custom)
+    }
+}
+
+/// A key and the rule that found it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// The key.
+    pub key: DedupKey,
+    /// The position of the rule; [`KeyRules::rules`] has its text.
+    pub rule: usize,
+}
+
+/// Why no key can be told, and the sender must be.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum KeyProblem {
+    /// Two explicit keys: taking either could swallow an event.
+    #[error("the request has more than one `{header}` header")]
+    Repeated {
+        /// The header.
+        header: HeaderName,
+    },
+}
+
+/// The rules of one source, ready to be used on every request.
+#[derive(Debug)]
+pub struct KeyRules {
+    rules: Vec<KeyRule>,
+    /// All the pointers among the rules, numbered in their order.
+    pointers: Pointers,
+}
+
+impl KeyRules {
+    /// Reads the rules as they are written; without any setting, the usual places are looked at.
+    /// An empty list is a setting too: no request has a key.
+    pub fn new(written: Option<&[String]>) -> Result<Self, KeyRuleError> {
+        let rules: Result<Vec<_>, _> = match written {
+            Some(rules) => rules.iter().map(|rule| rule.parse()).collect(),
+            None => DEFAULTS.iter().map(|rule| rule.parse()).collect(),
+        };
+        Ok(Self::from_rules(rules?))
+    }
+
+    /// Makes ready rules that were read before.
+    pub fn from_rules(rules: Vec<KeyRule>) -> Self {
+        let mut pointers = Pointers::default();
+        for rule in &rules {
+            if let KeyRule::Pointer(pointer) = rule {
+                pointers.push(pointer);
+            }
+        }
+        Self { rules, pointers }
+    }
+
+    /// The rules, in the order in which they are tried.
+    pub fn rules(&self) -> &[KeyRule] {
+        &self.rules
+    }
+
+    /// Looks for the key of a request. The first rule with a hit wins.
+    ///
+    /// A filter that fails on this body is no hit, like a pointer that leads nowhere.
+    pub fn find(&self, headers: &HeaderMap, body: &[u8]) -> Result<Option<Found>, KeyProblem> {
+        // Each is worked out when the first rule asks for it: a header often settles the matter.
+        let plain = LazyCell::new(|| inflate::plain(headers, body));
+        let pointed = LazyCell::new(|| {
+            plain.as_deref().map(|body| self.pointers.look_up(body)).unwrap_or_default()
+        });
+        let json = LazyCell::new(|| JsonInput::parse(plain.as_deref()?).ok());
+        let mut pointer_number = 0;
+        for (rule, place) in self.rules.iter().enumerate() {
+            let key = match place {
+                KeyRule::Header(name) => header_key(headers, name)?,
+                KeyRule::Pointer(_) => {
+                    let hit = pointed.get(pointer_number).and_then(Option::as_deref);
+                    pointer_number += 1;
+                    hit.and_then(DedupKey::new)
+                }
+                KeyRule::Jq(jq) => json.as_ref().and_then(|json| jq_key(jq, json)),
+            };
+            if let Some(key) = key {
+                return Ok(Some(Found { key, rule }));
+            }
+        }
+        Ok(None)
+    }
+}
+
+fn header_key(headers: &HeaderMap, name: &HeaderName) -> Result<Option<DedupKey>, KeyProblem> {
+    let mut values = headers.get_all(name).iter();
+    let Some(first) = values.next() else { return Ok(None) };
+    if *name == IDEMPOTENCY_KEY {
+        if values.next().is_some() {
+            return Err(KeyProblem::Repeated { header: name.clone() });
+        }
+        return Ok(DedupKey::new(&unquoted(&text(first))));
+    }
+    // Two values that differ say nothing. Two that agree were doubled by a proxy.
+    if values.any(|value| value != first) {
+        return Ok(None);
+    }
+    Ok(DedupKey::new(&text(first)))
+}
+
+/// The value of a header as text, without the white space around it, which is not part of it.
+///
+/// A value that is not UTF-8 becomes `bytes:` and its bytes, all but plain ASCII written as `%XX`:
+/// two different values must never become the same key, as they would with replacement characters.
+fn text(value: &HeaderValue) -> Cow<'_, str> {
+    let bytes = value.as_bytes().trim_ascii();
+    if let Ok(text) = std::str::from_utf8(bytes) {
+        return Cow::Borrowed(text);
+    }
+    let mut escaped = "bytes:".to_owned();
+    for byte in bytes {
+        match byte {
+            b' '..=b'~' if *byte != b'%' => escaped.push(char::from(*byte)),
+            _ => escaped.extend(["%", &HEXUPPER.encode(&[*byte])]),
+        }
+    }
+    Cow::Owned(escaped)
+}
+
+/// The content of a quoted string (RFC 9651 section 3.3.3), which is how the `Idempotency-Key` draft
+/// wants it; anything else is taken as it is, which is how it is mostly sent.
+fn unquoted(value: &str) -> Cow<'_, str> {
+    let inner = value.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
+    let Some(inner) = inner else { return Cow::Borrowed(value) };
+    let mut content = String::with_capacity(inner.len());
+    let mut chars = inner.chars();
+    while let Some(c) = chars.next() {
+        match c {
+            '\\' => match chars.next() {
+                Some(escaped @ ('"' | '\\')) => content.push(escaped),
+                Some(_) | None => return Cow::Borrowed(value),
+            },
+            ' '..='~' if c != '"' => content.push(c),
+            _ => return Cow::Borrowed(value),
+        }
+    }
+    Cow::Owned(content)
+}
+
+fn jq_key(jq: &Jq, json: &JsonInput) -> Option<DedupKey> {
+    match jq.first(json).ok()?? {
+        JqOutput::Text(text) | JqOutput::Number(text) => DedupKey::new(&text),
+        JqOutput::Null | JqOutput::Bool(_) | JqOutput::Json(_) => None,
+    }
+}

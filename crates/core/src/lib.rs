@@ -1,0 +1,29 @@
+//! The domain of Surehook, pure: no I/O, no clock, no dice, no runtime.
+//!
+//! The words, each with one meaning: a **request** hits the door and carries **events**; an event
+//! owes a **delivery** to each destination; a delivery takes one or more **attempts**. A **source**
+//! receives, a **destination** gets, a **route** joins them with a filter. A **dead letter** is a
+//! delivery that is dead; a **replay** makes a new one.
+//!
+//! - [`source`], [`destination`], [`route`]: what people configure, as written and as meant.
+//! - [`verify`], [`key`]: how a request proves where it comes from, and how two are known to be one.
+//! - [`event`], [`delivery`]: what is stored, the states, and the decisions.
+//! - [`address`], [`sign`]: what keeps the way out safe.
+//! - [`store`]: what the rest needs of a database, as promises.
+
+pub mod address;
+pub mod chance;
+pub mod delivery;
+pub mod destination;
+pub mod event;
+pub mod ids;
+pub mod jq;
+pub mod key;
+pub mod name;
+pub mod route;
+pub mod secret;
+pub mod sign;
+pub mod source;
+pub mod store;
+pub mod time;
+pub mod verify;

@@ -1,0 +1,70 @@
+//! The names that people give to sources and destinations; a source's name is part of its URL.
+
+use std::{fmt, str::FromStr};
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+/// Lower-case letters, digits, `-` and `_`; 1 to 64 of them, a letter or digit first.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Name(String);
+
+/// A text that cannot be a name.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "a name has 1 to 64 lower-case letters, digits, `-` or `_` and starts with a letter or digit"
+)]
+pub struct InvalidName;
+
+impl Name {
+    /// The name as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for Name {
+    type Err = InvalidName;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+        let bytes = text.as_bytes();
+        let good = (1..=64).contains(&bytes.len())
+            && plain(bytes[0])
+            && bytes.iter().all(|byte| plain(*byte) || matches!(byte, b'-' | b'_'));
+        if good { Ok(Self(text.to_owned())) } else { Err(InvalidName) }
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Serialize for Name {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for Name {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
+        text.parse().map_err(de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_safe_in_a_path() {
+        for good in ["a", "whatsapp", "shop-2", "a_b", "0"] {
+            assert!(good.parse::<Name>().is_ok(), "case: {good}");
+        }
+        for bad in ["", "-a", "_a", "A", "a/b", "a b", "..", "a.b", "é", &"a".repeat(65)] {
+            assert_eq!(bad.parse::<Name>(), Err(InvalidName), "case: {bad}");
+        }
+    }
+}

@@ -1,0 +1,579 @@
+//! What the gateway needs of a store, as whole steps with a stated guarantee.
+//!
+//! A method is one transaction and one promise. Callers never hold a transaction, so none is open
+//! during a network call. Both the embedded store and a server database implement these traits; the
+//! conformance suite in `surehook-store` is the definition of "the same".
+//!
+//! Three traits, by caller: the door sees [`IngestStore`], the lanes see [`DeliveryStore`], the API
+//! and the upkeep see [`AdminStore`].
+
+use std::{collections::BTreeMap, time::Duration};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+
+use crate::{
+    delivery::{Class, DeadReason, Failure, Lease, LeaseToken, state::Status},
+    destination::DestinationSpec,
+    event::{NewEvent, Payload, RequestHead},
+    ids::{AttemptId, DeliveryId, DestinationId, EventId, RequestId, RouteId, SourceId},
+    key::DedupKey,
+    name::Name,
+    route::RouteSpec,
+    source::SourceSpec,
+    time::Timestamp,
+};
+
+/// Why a step was not taken, split by what the caller does next.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum StoreError {
+    /// Too much is waiting already. Nothing was written; try again in a moment.
+    #[error("the store has more work waiting than it may take on")]
+    Overloaded,
+    /// There is no room on the disk. Nothing was written; it works again when there is room.
+    #[error("the disk that holds the data is full")]
+    Full,
+    /// It is not known whether the step was committed. The store takes no more work and the
+    /// process must end: what is on the disk decides.
+    #[error("the store has failed and takes no more work: {0}")]
+    Failed(String),
+    /// A statement was refused; nothing of this step was written.
+    #[error("the store refused the step: {0}")]
+    Refused(String),
+    /// A row says what cannot be.
+    #[error("the store holds something that cannot be: {0}")]
+    Corrupt(String),
+}
+
+/// What became of an event that asked to be admitted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Admitted {
+    /// It is stored, with its key and its deliveries.
+    Accepted,
+    /// Another event with its key is stored already.
+    Duplicate(Duplicate),
+}
+
+/// What a duplicate is a duplicate of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Duplicate {
+    /// The event that came first.
+    pub original: EventId,
+    /// Whether the bodies differ. The differing body is kept beside the original.
+    pub bytes_differ: bool,
+    /// Destinations to which the original goes once more, because all of it was dead.
+    pub revived: Vec<DestinationId>,
+}
+
+/// What the door needs.
+#[async_trait]
+pub trait IngestStore: Send + Sync {
+    /// Says from memory, without waiting, that an event with this key and these bytes is stored,
+    /// and counts the sighting.
+    ///
+    /// Only remembers what was committed and has no dead delivery. `None` says nothing: ask
+    /// [`Self::admit`].
+    fn recall(
+        &self,
+        source: SourceId,
+        key: &DedupKey,
+        fingerprint: &[u8; 32],
+        seen_at: Timestamp,
+    ) -> Option<EventId>;
+
+    /// Stores the events of one request, with their keys and deliveries.
+    ///
+    /// - **Durable.** After `Ok` they survive a power cut.
+    /// - **Atomic.** All of one request, or nothing of it.
+    /// - **Once.** An event whose source and key are known, within the key's time, writes only a
+    ///   sighting; the answer names the original, which is durable too when this returns.
+    /// - A duplicate of an event whose deliveries are all dead makes a new delivery for each, if
+    ///   it asks for that.
+    async fn admit(&self, events: Vec<NewEvent>) -> Result<Vec<Admitted>, StoreError>;
+}
+
+/// A delivery in the hands of a lane.
+#[derive(Clone, Debug)]
+pub struct Claimed {
+    /// Which one.
+    pub id: DeliveryId,
+    /// Of which event.
+    pub event: EventId,
+    /// To where.
+    pub destination: DestinationId,
+    /// Until when it is ours.
+    pub lease: Lease,
+    /// Attempts made so far.
+    pub attempts: u32,
+    /// How many of them were throttled.
+    pub throttled: u32,
+    /// When it was created.
+    pub created_at: Timestamp,
+    /// When its event was received.
+    pub received_at: Timestamp,
+    /// What to send.
+    pub payload: Payload,
+}
+
+/// One try, as it is kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attempt {
+    /// Its id.
+    pub id: AttemptId,
+    /// Counted from 1 within its delivery.
+    pub number: u32,
+    /// When it began.
+    pub started_at: Timestamp,
+    /// How long it took.
+    pub took: Duration,
+    /// The status of the answer, if there was one.
+    pub status: Option<u16>,
+    /// Why there was none.
+    pub failure: Option<Failure>,
+    /// What kind of failure it was; `None` for a success.
+    pub class: Option<Class>,
+    /// A short text for people.
+    pub detail: Option<String>,
+    /// The first part of the answer's body.
+    pub response: Vec<u8>,
+}
+
+/// What follows an attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// It is done.
+    Succeeded,
+    /// It is tried again then.
+    RetryAt(Timestamp),
+    /// It is given up.
+    Dead(DeadReason),
+}
+
+/// The end of one attempt.
+#[derive(Clone, Debug)]
+pub struct Settlement {
+    /// Of which delivery.
+    pub delivery: DeliveryId,
+    /// Proof of the claim.
+    pub token: LeaseToken,
+    /// When it ended.
+    pub at: Timestamp,
+    /// What was tried.
+    pub attempt: Attempt,
+    /// What follows.
+    pub next: Next,
+}
+
+/// Whether a settlement counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Settled {
+    /// It is recorded.
+    Recorded,
+    /// Somebody else holds the delivery now, or it was cancelled; nothing was written.
+    LeaseLost,
+}
+
+/// A claim that somebody holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// Which delivery.
+    pub delivery: DeliveryId,
+    /// Proof of it.
+    pub token: LeaseToken,
+}
+
+/// What the lanes need.
+#[async_trait]
+pub trait DeliveryStore: Send + Sync {
+    /// Hands over up to `limit` deliveries of `destination` that are due, oldest first.
+    ///
+    /// Each is `in_flight` under `lease` when this returns; nobody else gets it before the lease
+    /// has run out.
+    async fn claim_due(
+        &self,
+        destination: DestinationId,
+        now: Timestamp,
+        lease: Lease,
+        limit: usize,
+    ) -> Result<Vec<Claimed>, StoreError>;
+
+    /// When the next delivery of `destination` is due, if one waits.
+    async fn next_due(&self, destination: DestinationId) -> Result<Option<Timestamp>, StoreError>;
+
+    /// Records an attempt and what follows from it, in one step; durable after `Ok`.
+    ///
+    /// With a token that is not the current one nothing changes.
+    async fn settle(&self, settlement: Settlement) -> Result<Settled, StoreError>;
+
+    /// Prolongs claims. Those that were lost already are left alone.
+    async fn renew(&self, held: Vec<Held>, until: Timestamp) -> Result<(), StoreError>;
+
+    /// Gives claims back untried: due at once, no attempt counted.
+    async fn release(&self, held: Vec<Held>, now: Timestamp) -> Result<(), StoreError>;
+
+    /// Makes deliveries whose lease has run out due again; says to which destinations they go.
+    async fn release_expired(&self, now: Timestamp) -> Result<Vec<DestinationId>, StoreError>;
+}
+
+/// A stored object that people configure, with its times.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Stored<I, S> {
+    /// Its id.
+    pub id: I,
+    /// What was written.
+    pub spec: S,
+    /// When it was first written.
+    pub created_at: Timestamp,
+    /// When it was last written.
+    pub updated_at: Timestamp,
+}
+
+/// Everything that people configure.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Configuration {
+    /// All sources, by name.
+    pub sources: Vec<Stored<SourceId, SourceSpec>>,
+    /// All destinations, by name.
+    pub destinations: Vec<Stored<DestinationId, DestinationSpec>>,
+    /// All routes, oldest first.
+    pub routes: Vec<Stored<RouteId, RouteSpec>>,
+}
+
+impl Configuration {
+    /// What it would be after `changes`; the store does the same to its tables.
+    pub fn apply(&mut self, changes: &[Change], now: Timestamp) {
+        for change in changes {
+            match change {
+                // Routes follow their ends through a change of name.
+                Change::PutSource(id, spec) => {
+                    let before = put(&mut self.sources, *id, spec, now).map(|old| old.name);
+                    let moved = self.routes.iter_mut().map(|route| &mut route.spec.from);
+                    rename(moved, before.as_ref(), &spec.name);
+                }
+                Change::PutDestination(id, spec) => {
+                    let before = put(&mut self.destinations, *id, spec, now).map(|old| old.name);
+                    let moved = self.routes.iter_mut().map(|route| &mut route.spec.to);
+                    rename(moved, before.as_ref(), &spec.name);
+                }
+                Change::PutRoute(id, spec) => {
+                    put(&mut self.routes, *id, spec, now);
+                }
+                Change::DeleteSource(id) => {
+                    let name = remove(&mut self.sources, *id).map(|spec| spec.name);
+                    self.routes.retain(|route| Some(&route.spec.from) != name.as_ref());
+                }
+                Change::DeleteDestination(id) => {
+                    let name = remove(&mut self.destinations, *id).map(|spec| spec.name);
+                    self.routes.retain(|route| Some(&route.spec.to) != name.as_ref());
+                }
+                Change::DeleteRoute(id) => self.routes.retain(|route| route.id != *id),
+            }
+        }
+    }
+}
+
+/// Writes one entry; gives back what it replaced.
+fn put<I: PartialEq, S: Clone>(
+    list: &mut Vec<Stored<I, S>>,
+    id: I,
+    spec: &S,
+    now: Timestamp,
+) -> Option<S> {
+    let spec = spec.clone();
+    if let Some(stored) = list.iter_mut().find(|stored| stored.id == id) {
+        stored.updated_at = now;
+        return Some(std::mem::replace(&mut stored.spec, spec));
+    }
+    list.push(Stored { id, spec, created_at: now, updated_at: now });
+    None
+}
+
+fn rename<'a>(names: impl Iterator<Item = &'a mut Name>, from: Option<&Name>, to: &Name) {
+    if let Some(from) = from {
+        names.filter(|name| *name == from).for_each(|name| *name = to.clone());
+    }
+}
+
+fn remove<I: PartialEq, S>(list: &mut Vec<Stored<I, S>>, id: I) -> Option<S> {
+    let at = list.iter().position(|stored| stored.id == id)?;
+    Some(list.remove(at).spec)
+}
+
+/// One change to the configuration.
+#[derive(Clone, Debug)]
+pub enum Change {
+    /// Creates a source under this id, or replaces the one that has it.
+    PutSource(SourceId, SourceSpec),
+    /// Creates a destination under this id, or replaces the one that has it.
+    PutDestination(DestinationId, DestinationSpec),
+    /// Creates a route under this id, or replaces the one that has it.
+    PutRoute(RouteId, RouteSpec),
+    /// Removes a source and its routes. Its events stay.
+    DeleteSource(SourceId),
+    /// Removes a destination and its routes. What it was still owed is cancelled.
+    DeleteDestination(DestinationId),
+    /// Removes a route.
+    DeleteRoute(RouteId),
+}
+
+/// A place in a list, newest first: the id after which it goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Page<I> {
+    /// Goes on after this one.
+    pub after: Option<I>,
+    /// At most this many.
+    pub limit: usize,
+}
+
+/// Which events to list.
+#[derive(Clone, Debug, Default)]
+pub struct EventFilter {
+    /// Only of this source.
+    pub source: Option<SourceId>,
+    /// Only with this key; needs the source.
+    pub key: Option<String>,
+}
+
+/// An event without its body.
+#[derive(Clone, Debug)]
+pub struct EventRow {
+    /// Its id.
+    pub id: EventId,
+    /// The request it came with.
+    pub request_id: RequestId,
+    /// Its source.
+    pub source: SourceId,
+    /// Its key, if it has one.
+    pub key: Option<String>,
+    /// When it came.
+    pub received_at: Timestamp,
+    /// The length of its body.
+    pub body_bytes: u64,
+    /// How often it came again.
+    pub duplicates: u64,
+    /// When it last came again.
+    pub last_duplicate_at: Option<Timestamp>,
+}
+
+/// A later sighting of an event.
+#[derive(Clone, Debug)]
+pub struct DuplicateRow {
+    /// When.
+    pub seen_at: Timestamp,
+    /// Whether its body differed.
+    pub bytes_differ: bool,
+    /// The differing body.
+    pub body: Option<Bytes>,
+}
+
+/// An event with all that is known of it but its body.
+#[derive(Clone, Debug)]
+pub struct EventDetail {
+    /// The event.
+    pub event: EventRow,
+    /// How it came; `None` when its body was removed.
+    pub head: Option<RequestHead>,
+    /// The SHA-256 of its body.
+    pub fingerprint: [u8; 32],
+    /// Its deliveries, oldest first.
+    pub deliveries: Vec<DeliveryRow>,
+    /// The first sightings of duplicates, oldest first.
+    pub duplicates: Vec<DuplicateRow>,
+}
+
+/// Which deliveries to list.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct DeliveryFilter {
+    /// Only with this status.
+    pub status: Option<Status>,
+    /// Only to this destination.
+    pub destination: Option<DestinationId>,
+    /// Only dead for this reason; goes with status `dead`.
+    pub reason: Option<DeadReason>,
+}
+
+/// A delivery.
+#[derive(Clone, Debug)]
+pub struct DeliveryRow {
+    /// Its id.
+    pub id: DeliveryId,
+    /// Of which event.
+    pub event: EventId,
+    /// To where.
+    pub destination: DestinationId,
+    /// Where it stands.
+    pub status: Status,
+    /// Why it is dead.
+    pub reason: Option<DeadReason>,
+    /// Attempts recorded.
+    pub attempts: u32,
+    /// When it was created.
+    pub created_at: Timestamp,
+    /// When it is tried next.
+    pub due_at: Option<Timestamp>,
+    /// When it ended.
+    pub ended_at: Option<Timestamp>,
+    /// Which delivery it took over from.
+    pub replay_of: Option<DeliveryId>,
+    /// Which delivery took over from it.
+    pub replayed_by: Option<DeliveryId>,
+}
+
+/// A delivery with all its attempts, oldest first.
+#[derive(Clone, Debug)]
+pub struct DeliveryDetail {
+    /// The delivery.
+    pub delivery: DeliveryRow,
+    /// Its attempts.
+    pub attempts: Vec<Attempt>,
+}
+
+/// What became of a wish to replay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Replayed {
+    /// This new delivery takes over; it is due at once.
+    Created {
+        /// The new delivery.
+        delivery: DeliveryId,
+        /// Where it goes.
+        destination: DestinationId,
+    },
+    /// There is no such delivery.
+    NotFound,
+    /// It is not final, or its destination or its body is gone.
+    NotReplayable(Status),
+    /// The event was replayed to that destination less than the limit ago.
+    TooSoon {
+        /// When it may be replayed again.
+        again_at: Timestamp,
+    },
+}
+
+/// Counts since the beginning, exact and kept with the data.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Events stored.
+    pub events: u64,
+    /// Events stored without a key.
+    pub no_key: u64,
+    /// Duplicates seen.
+    pub duplicates: u64,
+    /// Attempts recorded.
+    pub attempts: u64,
+    /// Attempts that were not the first of their delivery.
+    pub retries: u64,
+    /// Deliveries that are in each status now.
+    pub by_status: BTreeMap<Status, u64>,
+    /// For each reason: ever dead, and dead now.
+    pub dead: BTreeMap<DeadReason, DeadCount>,
+}
+
+/// How many deliveries died for a reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DeadCount {
+    /// Ever.
+    pub total: u64,
+    /// Now.
+    pub pending: u64,
+}
+
+/// How the store does.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Health {
+    /// The disk was full at the last try.
+    pub full: bool,
+    /// The store has failed; the process must end.
+    pub failed: Option<String>,
+    /// Bytes of the database file.
+    pub store_bytes: u64,
+    /// Bytes of its log.
+    pub wal_bytes: u64,
+    /// Jobs that wait for the next commit.
+    pub queued: usize,
+}
+
+/// What retention removed in one slice.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pruned {
+    /// Events, with their bodies, deliveries and attempts.
+    pub events: usize,
+    /// Keys whose time had passed.
+    pub keys: usize,
+}
+
+/// What the API and the upkeep need.
+#[async_trait]
+pub trait AdminStore: Send + Sync {
+    /// All that is configured.
+    async fn configuration(&self) -> Result<Configuration, StoreError>;
+
+    /// Makes the changes, all or none, in order.
+    async fn change(&self, changes: Vec<Change>, now: Timestamp) -> Result<(), StoreError>;
+
+    /// Events, newest first.
+    async fn events(
+        &self,
+        filter: EventFilter,
+        page: Page<EventId>,
+    ) -> Result<Vec<EventRow>, StoreError>;
+
+    /// One event.
+    async fn event(&self, id: EventId) -> Result<Option<EventDetail>, StoreError>;
+
+    /// The body of one event as it came; `None` when there is no event or its body was removed.
+    async fn body(&self, id: EventId) -> Result<Option<Payload>, StoreError>;
+
+    /// Deliveries, newest first.
+    async fn deliveries(
+        &self,
+        filter: DeliveryFilter,
+        page: Page<DeliveryId>,
+    ) -> Result<Vec<DeliveryRow>, StoreError>;
+
+    /// One delivery.
+    async fn delivery(&self, id: DeliveryId) -> Result<Option<DeliveryDetail>, StoreError>;
+
+    /// Makes a new delivery of the same event to the same destination and marks `id` as replayed.
+    ///
+    /// Compare-and-set: of two at the same time one is `Created`, the other `TooSoon` or
+    /// `NotReplayable`. The event's key plays no part, so a replay is never a duplicate.
+    async fn replay(
+        &self,
+        id: DeliveryId,
+        new: DeliveryId,
+        now: Timestamp,
+    ) -> Result<Replayed, StoreError>;
+
+    /// The counts, as of a recent commit.
+    fn counts(&self) -> Counts;
+
+    /// When the delivery that waits longest for each destination was due, if it is due by `now`.
+    async fn oldest_due(
+        &self,
+        now: Timestamp,
+    ) -> Result<BTreeMap<DestinationId, Timestamp>, StoreError>;
+
+    /// How the store does.
+    fn health(&self) -> Health;
+
+    /// Returns when the store has failed.
+    async fn failure(&self) -> String;
+
+    /// Removes one bounded slice of what is past its time: events received before `events_before`
+    /// with nothing left to deliver, and keys that expired before `now`.
+    async fn prune(&self, events_before: Timestamp, now: Timestamp) -> Result<Pruned, StoreError>;
+
+    /// Keeps the hash of an API token.
+    async fn add_token(&self, hash: [u8; 32], now: Timestamp) -> Result<(), StoreError>;
+
+    /// The hashes of all API tokens.
+    async fn tokens(&self) -> Result<Vec<[u8; 32]>, StoreError>;
+}
+
+/// A delivery may be replayed once in this time.
+pub const REPLAY_INTERVAL: Duration = Duration::from_secs(60);
+
+/// A whole store. Only the place that puts the program together holds one.
+pub trait Store: IngestStore + DeliveryStore + AdminStore {}
+
+impl<T: IngestStore + DeliveryStore + AdminStore> Store for T {}

@@ -1,0 +1,42 @@
+//! Verification by user and password in the `Authorization` header (RFC 7617).
+
+use data_encoding::BASE64;
+use http::{HeaderMap, header};
+
+use super::{Refused, VerifySpecError, after_scheme, matching_secret, only_value};
+use crate::secret::Secret;
+
+#[derive(Debug)]
+pub(super) struct BasicVerifier {
+    user: Secret,
+    passwords: Vec<Secret>,
+}
+
+impl BasicVerifier {
+    pub(super) fn new(user: &str, passwords: Vec<Secret>) -> Result<Self, VerifySpecError> {
+        if user.is_empty() || user.contains(':') {
+            return Err(VerifySpecError::InvalidUser);
+        }
+        Ok(Self { user: Secret::new(user), passwords })
+    }
+
+    pub(super) fn verify(&self, headers: &HeaderMap) -> Result<usize, Refused> {
+        let malformed = Refused::Malformed { part: "credentials" };
+        let value = only_value(headers, &header::AUTHORIZATION, "credentials")?
+            .ok_or(Refused::MissingCredentials { header: header::AUTHORIZATION })?;
+        let Some(encoded) = after_scheme(value.as_bytes(), "basic") else {
+            return Err(malformed);
+        };
+        let Ok(credentials) = BASE64.decode(encoded) else {
+            return Err(malformed);
+        };
+        let Some(colon) = credentials.iter().position(|byte| *byte == b':') else {
+            return Err(malformed);
+        };
+        let (user, password) = (&credentials[..colon], &credentials[colon + 1..]);
+        // Both are compared before either is judged: a wrong user must not answer sooner.
+        let password = matching_secret(&self.passwords, password);
+        let user_matches = self.user.matches(user);
+        password.filter(|_| user_matches).ok_or(Refused::Mismatch)
+    }
+}

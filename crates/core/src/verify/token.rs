@@ -1,0 +1,30 @@
+//! Verification by a header that holds the secret itself.
+
+use http::{HeaderMap, HeaderName, header};
+
+use super::{Refused, VerifySpecError, after_scheme, header_name, matching_secret, only_value};
+use crate::secret::Secret;
+
+#[derive(Debug)]
+pub(super) struct TokenVerifier {
+    header: HeaderName,
+    secrets: Vec<Secret>,
+}
+
+impl TokenVerifier {
+    pub(super) fn new(header: &str, secrets: Vec<Secret>) -> Result<Self, VerifySpecError> {
+        Ok(Self { header: header_name(header)?, secrets })
+    }
+
+    pub(super) fn verify(&self, headers: &HeaderMap) -> Result<usize, Refused> {
+        let value = only_value(headers, &self.header, "credentials")?
+            .ok_or_else(|| Refused::MissingCredentials { header: self.header.clone() })?;
+        let value = value.as_bytes();
+        let token = if self.header == header::AUTHORIZATION {
+            after_scheme(value, "bearer").unwrap_or(value)
+        } else {
+            value
+        };
+        matching_secret(&self.secrets, token).ok_or(Refused::Mismatch)
+    }
+}

@@ -1,0 +1,233 @@
+//! What happens, and when: taking requests in, and delivering what they owe.
+//!
+//! - [`ingest`]: verify, key, route, commit.
+//! - `lane`: one for each destination; claims, attempts, settlements.
+//! - [`sender`] and [`connect`]: the only way out, and the guard on it.
+//! - `upkeep`: leases, retention, readings.
+
+pub mod apply;
+pub mod connect;
+pub mod inbox;
+pub mod ingest;
+mod lane;
+mod outbound;
+pub mod registry;
+pub mod sender;
+pub mod system;
+pub mod telemetry;
+mod upkeep;
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use arc_swap::{ArcSwap, ArcSwapOption};
+use surehook_core::{
+    address::AddressPolicy,
+    chance::Chance,
+    ids::DestinationId,
+    store::{AdminStore, Change, DeliveryStore, Held, Store, StoreError},
+    time::Clock,
+};
+use tokio::sync::Mutex;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::{
+    connect::Resolve,
+    inbox::Inbox,
+    lane::{Budget, Shared},
+    registry::{ConfigProblem, Env, Registry},
+    sender::{HttpSenderConfig, tls_config},
+    telemetry::Telemetry,
+};
+
+/// How long things are kept.
+#[derive(Clone, Copy, Debug)]
+pub struct Retention {
+    /// Events whose deliveries have ended.
+    pub events: Duration,
+}
+
+/// What an engine is made of.
+pub struct Parts {
+    /// Where everything is kept.
+    pub store: Arc<dyn Store>,
+    /// The time.
+    pub clock: Arc<dyn Clock>,
+    /// The dice.
+    pub chance: Arc<dyn Chance>,
+    /// Which addresses may be called.
+    pub addresses: AddressPolicy,
+    /// How names are resolved.
+    pub resolver: Arc<dyn Resolve>,
+    /// How `env:NAME` is looked up.
+    pub env: Arc<Env>,
+    /// How long things are kept.
+    pub retention: Retention,
+    /// Bytes of bodies that may wait in lanes.
+    pub lane_bytes_max: usize,
+    /// A due delivery older than this, in a lane with room, means that the lane is stuck.
+    pub stuck_after: Duration,
+}
+
+impl fmt::Debug for Parts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Parts").field("retention", &self.retention).finish_non_exhaustive()
+    }
+}
+
+/// The running gateway, without its HTTP face.
+pub struct Engine {
+    store: Arc<dyn Store>,
+    shared: Arc<Shared>,
+    registry: ArcSwap<Registry>,
+    telemetry: Arc<Telemetry>,
+    env: Arc<Env>,
+    retention: Retention,
+    stuck_after: Duration,
+    stuck: ArcSwapOption<String>,
+    /// One change of the configuration at a time.
+    changing: Mutex<()>,
+}
+
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Engine").field("registry", &self.registry).finish_non_exhaustive()
+    }
+}
+
+/// Why the configuration was not changed.
+#[derive(Debug, thiserror::Error)]
+pub enum ChangeError {
+    /// It would not make sense.
+    #[error(transparent)]
+    Problem(#[from] ConfigProblem),
+    /// It could not be stored.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl Engine {
+    /// Reads what is configured and starts delivering.
+    pub async fn start(parts: Parts) -> Result<Arc<Self>, ChangeError> {
+        let telemetry = Arc::new(Telemetry::default());
+        let stop = CancellationToken::new();
+        let deliveries: Arc<dyn DeliveryStore> = parts.store.clone();
+        let shared = Arc::new(Shared {
+            store: deliveries,
+            clock: parts.clock,
+            chance: parts.chance,
+            telemetry: Arc::clone(&telemetry),
+            inbox: Arc::default(),
+            http: HttpSenderConfig {
+                policy: Arc::new(parts.addresses),
+                resolver: parts.resolver,
+                tls: tls_config(),
+                pool_idle_max: 1024,
+            },
+            budget: Arc::new(Budget::new(parts.lane_bytes_max)),
+            stop,
+            abort: CancellationToken::new(),
+            tasks: TaskTracker::new(),
+        });
+        let engine = Arc::new(Self {
+            store: parts.store,
+            shared,
+            registry: ArcSwap::default(),
+            telemetry,
+            env: parts.env,
+            retention: parts.retention,
+            stuck_after: parts.stuck_after,
+            stuck: ArcSwapOption::empty(),
+            changing: Mutex::new(()),
+        });
+        engine.reload().await?;
+        upkeep::start(&engine);
+        Ok(engine)
+    }
+
+    async fn reload(&self) -> Result<(), ChangeError> {
+        let configuration = self.store.configuration().await?;
+        let next = self.registry.load().next(&configuration, &self.shared, &*self.env)?;
+        self.registry.store(Arc::new(next));
+        Ok(())
+    }
+
+    /// Changes the configuration: `plan` sees what there is and says what to change. Nothing is
+    /// stored unless the whole makes sense afterwards.
+    pub async fn change<T, E: From<ChangeError>>(
+        &self,
+        plan: impl FnOnce(&surehook_core::store::Configuration) -> Result<(Vec<Change>, T), E>,
+    ) -> Result<T, E> {
+        let _alone = self.changing.lock().await;
+        let mut configuration =
+            self.store.configuration().await.map_err(ChangeError::from)?;
+        let (changes, answer) = plan(&configuration)?;
+        let now = self.shared.clock.now();
+        configuration.apply(&changes, now);
+        registry::check(&configuration, &*self.env).map_err(ChangeError::from)?;
+        self.store.change(changes, now).await.map_err(ChangeError::from)?;
+        self.reload().await?;
+        Ok(answer)
+    }
+
+    /// There is something in the store for that destination.
+    pub fn nudge(&self, destination: DestinationId) {
+        if let Some(lane) = self.registry.load().lanes.get(&destination) {
+            lane.nudge();
+        }
+    }
+
+    /// The store, for lists and lookups.
+    pub fn store(&self) -> &dyn AdminStore {
+        &*self.store
+    }
+
+    /// The time.
+    pub fn clock(&self) -> &dyn Clock {
+        &*self.shared.clock
+    }
+
+    /// The dice.
+    pub fn chance(&self) -> &dyn Chance {
+        &*self.shared.chance
+    }
+
+    /// The metrics.
+    pub fn telemetry(&self) -> &Telemetry {
+        &self.telemetry
+    }
+
+    /// The destination inside the gateway.
+    pub fn inbox(&self) -> &Inbox {
+        &self.shared.inbox
+    }
+
+    /// A destination whose lane does not take what is due, if there is one.
+    pub fn stuck(&self) -> Option<Arc<String>> {
+        self.stuck.load_full()
+    }
+
+    /// Until when each destination asked us to wait.
+    pub fn cooling(&self, destination: DestinationId) -> Option<surehook_core::time::Timestamp> {
+        self.registry.load().lanes.get(&destination)?.cooling_until()
+    }
+
+    /// Stops: no new attempts; those that run get `grace`; the rest goes back to the store.
+    pub async fn stop(&self, grace: Duration) {
+        self.shared.stop.cancel();
+        let registry = self.registry.load_full();
+        let held: Vec<Held> =
+            registry.lanes.values().flat_map(|lane| lane.surrender()).collect();
+        if !held.is_empty()
+            && let Err(error) = self.store.release(held, self.shared.clock.now()).await
+        {
+            // The next start finds them by their leases.
+            tracing::warn!(%error, "could not give waiting deliveries back");
+        }
+        self.shared.tasks.close();
+        if tokio::time::timeout(grace, self.shared.tasks.wait()).await.is_err() {
+            self.shared.abort.cancel();
+            // What is left only has to write down that it was interrupted.
+            let _late = tokio::time::timeout(Duration::from_secs(5), self.shared.tasks.wait()).await;
+        }
+    }
+}

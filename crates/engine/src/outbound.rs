@@ -1,0 +1,186 @@
+//! What is sent: the original bytes and headers, and our own signature beside them.
+
+use http::{HeaderMap, HeaderName, HeaderValue, header};
+use surehook_core::{
+    destination::Destination,
+    event::RequestHead,
+    sign::signature_header,
+    store::Claimed,
+    time::Timestamp,
+};
+
+const WEBHOOK_ID: HeaderName = HeaderName::from_static("webhook-id");
+const WEBHOOK_TIMESTAMP: HeaderName = HeaderName::from_static("webhook-timestamp");
+const WEBHOOK_SIGNATURE: HeaderName = HeaderName::from_static("webhook-signature");
+
+/// The name under which a sender's own Standard Webhooks header travels on: ours take their place,
+/// because the receiver needs one id that is the same over all attempts of this gateway.
+fn renamed(name: HeaderName) -> HeaderName {
+    match name.as_str() {
+        "webhook-id" => HeaderName::from_static("original-webhook-id"),
+        "webhook-timestamp" => HeaderName::from_static("original-webhook-timestamp"),
+        "webhook-signature" => HeaderName::from_static("original-webhook-signature"),
+        _ => name,
+    }
+}
+
+/// Headers that belong to the sender's connection, or were meant for us alone.
+fn stays_here(name: &str) -> bool {
+    matches!(
+        name,
+        "accept-encoding"
+            | "authorization"
+            | "connection"
+            | "content-length"
+            | "cookie"
+            | "expect"
+            | "forwarded"
+            | "host"
+            | "keep-alive"
+            | "proxy-authorization"
+            | "proxy-connection"
+            | "te"
+            | "trailer"
+            | "transfer-encoding"
+            | "upgrade"
+            | "via"
+            | "x-real-ip"
+    ) || name.starts_with("x-forwarded-")
+}
+
+/// The headers of one attempt.
+pub(crate) fn headers(destination: &Destination, claimed: &Claimed, now: Timestamp) -> HeaderMap {
+    let mut map = forwarded(&claimed.payload.head);
+    for (name, value) in &destination.headers {
+        map.insert(name, value.clone());
+    }
+    let id = claimed.event.to_string();
+    if !destination.signing.is_empty() {
+        let signature =
+            signature_header(&destination.signing, &id, now.as_secs(), &claimed.payload.body);
+        set(&mut map, WEBHOOK_SIGNATURE, &signature);
+    }
+    set(&mut map, WEBHOOK_ID, &id);
+    map.insert(WEBHOOK_TIMESTAMP, HeaderValue::from(now.as_secs()));
+    map
+}
+
+fn set(map: &mut HeaderMap, name: HeaderName, text: &str) {
+    // Ids and signatures are letters, digits and a few signs: always a valid value.
+    if let Ok(value) = HeaderValue::from_str(text) {
+        map.insert(name, value);
+    }
+}
+
+fn forwarded(head: &RequestHead) -> HeaderMap {
+    let mut map = HeaderMap::with_capacity(16);
+    for (name, value) in head.headers.lines() {
+        if stays_here(name) {
+            continue;
+        }
+        let name = HeaderName::from_bytes(name.as_bytes());
+        if let (Ok(name), Ok(value)) = (name, HeaderValue::from_bytes(value)) {
+            map.append(renamed(name), value);
+        }
+    }
+    map.entry(header::USER_AGENT)
+        .or_insert(HeaderValue::from_static(concat!("surehook/", env!("CARGO_PKG_VERSION"))));
+    map
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+    use bytes::Bytes;
+    use surehook_core::{
+        delivery::{Lease, LeaseToken, RetrySpec},
+        destination::DestinationSpec,
+        event::{HeaderBlock, Payload},
+        ids::{DeliveryId, DestinationId, EventId},
+        time::Span,
+    };
+
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::from_millis(1_614_265_330_000);
+
+    fn destination(signing: &[&str]) -> Destination {
+        let spec = DestinationSpec {
+            name: "crm".parse().unwrap(),
+            url: "https://example.com/hook".to_owned(),
+            retry: RetrySpec::default(),
+            concurrency: 1,
+            timeout: Span(Duration::from_secs(1)),
+            headers: BTreeMap::from([("X-Tenant".to_owned(), "acme".parse().unwrap())]),
+            signing_secrets: signing.iter().map(|text| text.parse().unwrap()).collect(),
+        };
+        spec.build(DestinationId::new(NOW, 1), &|_| None).unwrap()
+    }
+
+    fn claimed(headers: &[(&str, &str)]) -> Claimed {
+        let mut map = HeaderMap::new();
+        for (name, value) in headers {
+            map.append(name.parse::<HeaderName>().unwrap(), value.parse().unwrap());
+        }
+        let head = RequestHead { headers: HeaderBlock::from_map(&map), ..RequestHead::default() };
+        Claimed {
+            id: DeliveryId::new(NOW, 2),
+            event: EventId::new(NOW, 3),
+            destination: DestinationId::new(NOW, 1),
+            lease: Lease { token: LeaseToken(1), until: NOW },
+            attempts: 0,
+            throttled: 0,
+            created_at: NOW,
+            received_at: NOW,
+            payload: Payload {
+                head: Arc::new(head),
+                body: Bytes::from_static(b"{}"),
+                fingerprint: [0; 32],
+            },
+        }
+    }
+
+    #[test]
+    fn signature_headers_of_the_sender_pass_and_hop_headers_do_not() {
+        let came = claimed(&[
+            ("x-hub-signature-256", "sha256=00"),
+            ("content-type", "application/json"),
+            ("x-multi", "1"),
+            ("x-multi", "2"),
+            ("host", "gateway"),
+            ("connection", "close"),
+            ("content-length", "2"),
+            ("authorization", "Bearer secret"),
+            ("cookie", "a=b"),
+            ("x-forwarded-for", "10.0.0.1"),
+            ("user-agent", "GitHub-Hookshot/1"),
+        ]);
+
+        let sent = headers(&destination(&[]), &came, NOW);
+
+        assert_eq!(sent["x-hub-signature-256"], "sha256=00");
+        assert_eq!(sent.get_all("x-multi").iter().count(), 2);
+        assert_eq!(sent["user-agent"], "GitHub-Hookshot/1");
+        assert_eq!(sent["x-tenant"], "acme");
+        assert_eq!(sent["webhook-id"], came.event.to_string());
+        assert_eq!(sent["webhook-timestamp"], "1614265330");
+        for gone in ["host", "connection", "content-length", "authorization", "cookie", "x-forwarded-for"] {
+            assert!(!sent.contains_key(gone), "case: {gone}");
+        }
+        assert!(!sent.contains_key("webhook-signature"));
+    }
+
+    #[test]
+    fn our_signature_takes_the_place_of_the_senders_which_travels_on_beside_it() {
+        let came = claimed(&[("webhook-id", "msg_1"), ("webhook-signature", "v1,AA==")]);
+
+        let sent = headers(&destination(&["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"]), &came, NOW);
+
+        assert_eq!(sent["original-webhook-id"], "msg_1");
+        assert_eq!(sent["original-webhook-signature"], "v1,AA==");
+        assert_eq!(sent["webhook-id"], came.event.to_string());
+        assert!(sent["webhook-signature"].to_str().unwrap().starts_with("v1,"));
+        assert_ne!(sent["webhook-signature"], "v1,AA==");
+    }
+}

@@ -1,0 +1,310 @@
+//! The only way out: makes one HTTP request to a destination and reports what came of it.
+//!
+//! There is one [`HttpSender`] for each destination, with connections of its own, so that none is
+//! ever shared between destinations. Each connection was judged by the [`GuardedConnector`] when
+//! it was opened. Idle ones are dropped after [`POOL_IDLE_TIMEOUT`], so that a destination whose
+//! name moved is found again; one in steady use keeps leading to where it was allowed to lead.
+//!
+//! What a destination can do to us is bounded: the time from the first lookup to the last byte of
+//! the answer, the headers, the bytes that are read and those that are kept. Redirects are not
+//! followed; a 3xx is an answer like any other.
+//!
+//! One call to [`HttpSender::send`] puts the request on the wire at most once. The pool may find
+//! that an idle connection was closed by its other end and take another one, but only as long as
+//! no byte of the request was written: see the comment in `client`.
+//!
+//! When is it an answer? A status other than 2xx counts as soon as it is there, since what follows
+//! is only read to be shown. A 2xx counts when its body came to the end, or went on beyond
+//! [`RESPONSE_BYTES_MAX`]: a destination that breaks off before that may have broken down before
+//! its work was done, and one delivery too many is better than one too few.
+
+mod failure;
+#[cfg(test)]
+mod tests;
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{self, HeaderMap, HeaderName};
+use http::{Method, Request, Response, Uri};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper_rustls::{HttpsConnector, MaybeHttpsStream};
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use rustls::crypto::ring;
+use rustls::version::{TLS12, TLS13};
+use rustls::{ClientConfig, RootCertStore};
+use surehook_core::address::AddressPolicy;
+use surehook_core::delivery::{Failure, Outcome, RetryAfter};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, timeout};
+use tower::Service;
+
+use self::failure::Broken;
+use crate::connect::{CONNECT_TIMEOUT, ConnectError, GuardedConnector, RESOLVE_TIMEOUT, Resolve};
+
+/// How long a connection may stay unused. Bounds for how long a name's old address is called.
+pub const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// How much of an answer is kept for people to read.
+pub const RESPONSE_BYTES_KEPT: usize = 16 * 1024;
+
+/// How much of an answer is read, so that the connection can be used again. After that the
+/// connection is given up, which costs less than the rest of an answer without end.
+pub const RESPONSE_BYTES_MAX: usize = 1024 * 1024;
+
+/// The most that the headers of an answer may take. Their number is bounded too, by hyper's
+/// default of 100.
+const RESPONSE_HEADER_BYTES_MAX: u32 = 32 * 1024;
+
+/// The most that opening a connection may take: the name, TCP, and as much again for TLS. The
+/// pool may go on opening one in the background after the attempt that asked for it is over, so
+/// the deadline of the attempt is not bound enough.
+const OPEN_TIMEOUT: Duration = CONNECT_TIMEOUT.saturating_mul(2).saturating_add(RESOLVE_TIMEOUT);
+
+/// How often a busy HTTP/2 connection is asked whether it is alive, and how long it may take to
+/// say so. Without this a connection that went silent would take down one attempt after another,
+/// since with HTTP/2 an attempt that timed out does not close the connection.
+const HTTP2_PING_INTERVAL: Duration = Duration::from_secs(10);
+const HTTP2_PING_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The headers that say how a message is framed and where it goes. The client makes them; taken
+/// from settings they could contradict the body and so smuggle a second request.
+const FRAMING_HEADERS: [HeaderName; 9] = [
+    header::CONNECTION,
+    header::CONTENT_LENGTH,
+    header::EXPECT,
+    header::HOST,
+    header::TE,
+    header::TRAILER,
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+    HeaderName::from_static("keep-alive"),
+];
+
+/// A request to a destination, signed and ready. The method is always POST.
+#[derive(Debug, Clone)]
+pub struct OutboundRequest {
+    pub url: Uri,
+    /// Headers that frame the message are ignored.
+    pub headers: HeaderMap,
+    pub body: Bytes,
+}
+
+/// What came of an attempt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SendReport {
+    pub outcome: Outcome,
+    /// From the call until the outcome was known.
+    pub elapsed: Duration,
+    /// The first [`RESPONSE_BYTES_KEPT`] bytes of the answer's body, or as much as came.
+    pub response_body: Vec<u8>,
+    /// For a failure, a short text for the operator. Holds no secrets and none of the system's
+    /// own error texts.
+    pub detail: Option<String>,
+}
+
+/// What a sender is made of.
+#[derive(Debug, Clone)]
+pub struct HttpSenderConfig {
+    pub policy: Arc<AddressPolicy>,
+    pub resolver: Arc<dyn Resolve>,
+    /// Usually [`tls_config`], shared by all senders.
+    pub tls: Arc<ClientConfig>,
+    /// How many unused connections are kept. More than the destination's concurrency is waste.
+    pub pool_idle_max: usize,
+}
+
+/// Sends to one destination.
+#[derive(Debug, Clone)]
+pub struct HttpSender {
+    client: Client<OpeningConnector, Full<Bytes>>,
+}
+
+impl HttpSender {
+    /// Makes a sender without any connections yet.
+    pub fn new(config: HttpSenderConfig) -> Self {
+        Self { client: client(config) }
+    }
+
+    /// Makes one attempt, which ends after `deadline` at the latest. A failure is an outcome.
+    pub async fn send(&self, request: OutboundRequest, deadline: Duration) -> SendReport {
+        let started = Instant::now();
+        let mut answer = Answer::default();
+        let end = match timeout(deadline, self.exchange(request, &mut answer)).await {
+            Ok(end) => end,
+            Err(_) => Err(Broken {
+                failure: Failure::Timeout,
+                detail: format!("no whole answer within {deadline:?}"),
+            }),
+        };
+        answer.into_report(end, started.elapsed())
+    }
+
+    async fn exchange(
+        &self,
+        request: OutboundRequest,
+        answer: &mut Answer,
+    ) -> Result<Head, Broken> {
+        let response = self.client.request(as_http(request)).await?;
+        let head = Head::of(&response);
+        answer.head = Some(head);
+        answer.read_body(response.into_body()).await?;
+        Ok(head)
+    }
+}
+
+/// As much of an answer as has arrived. Filled in place, so that it outlives a timeout.
+#[derive(Debug, Default)]
+struct Answer {
+    head: Option<Head>,
+    body: Vec<u8>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Head {
+    status: u16,
+    retry_after: Option<RetryAfter>,
+}
+
+impl Answer {
+    async fn read_body(&mut self, mut body: Incoming) -> Result<(), hyper::Error> {
+        let mut read: usize = 0;
+        while let Some(frame) = body.frame().await {
+            // Trailers have nothing to tell us.
+            let Ok(data) = frame?.into_data() else { continue };
+            let room = RESPONSE_BYTES_KEPT - self.body.len();
+            self.body.extend_from_slice(&data[..data.len().min(room)]);
+            read += data.len();
+            if read >= RESPONSE_BYTES_MAX {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Says what the attempt came to, given how the exchange ended.
+    fn into_report(self, end: Result<Head, Broken>, elapsed: Duration) -> SendReport {
+        let (outcome, detail) = match (end, self.head) {
+            (Ok(head), _) => (head.outcome(), None),
+            (Err(broken), Some(head)) if !head.is_success() => {
+                (head.outcome(), Some(broken.detail))
+            }
+            (Err(broken), _) => (Outcome::Failed(broken.failure), Some(broken.detail)),
+        };
+        SendReport { outcome, elapsed, response_body: self.body, detail }
+    }
+}
+
+impl Head {
+    fn of(response: &Response<Incoming>) -> Self {
+        let retry_after = response.headers().get(header::RETRY_AFTER);
+        let retry_after = retry_after.and_then(|value| RetryAfter::parse(value.to_str().ok()?));
+        Self { status: response.status().as_u16(), retry_after }
+    }
+
+    fn is_success(self) -> bool {
+        (200..300).contains(&self.status)
+    }
+
+    fn outcome(self) -> Outcome {
+        Outcome::Answered { status: self.status, retry_after: self.retry_after }
+    }
+}
+
+fn as_http(outbound: OutboundRequest) -> Request<Full<Bytes>> {
+    let mut request = Request::new(Full::new(outbound.body));
+    *request.method_mut() = Method::POST;
+    *request.uri_mut() = outbound.url;
+    *request.headers_mut() = outbound.headers;
+    for name in FRAMING_HEADERS {
+        request.headers_mut().remove(name);
+    }
+    request
+}
+
+/// Builds the client of one destination.
+fn client(config: HttpSenderConfig) -> Client<OpeningConnector, Full<Bytes>> {
+    let guarded = GuardedConnector::new(config.policy, config.resolver);
+    let header_bytes_max = RESPONSE_HEADER_BYTES_MAX as usize;
+    Client::builder(TokioExecutor::new())
+        .pool_timer(TokioTimer::new())
+        .timer(TokioTimer::new())
+        .pool_idle_timeout(POOL_IDLE_TIMEOUT)
+        .pool_max_idle_per_host(config.pool_idle_max)
+        .http1_max_buf_size(header_bytes_max)
+        .http2_max_header_list_size(RESPONSE_HEADER_BYTES_MAX)
+        .http2_keep_alive_interval(HTTP2_PING_INTERVAL)
+        .http2_keep_alive_timeout(HTTP2_PING_TIMEOUT)
+        .set_host(true)
+        // Lets the pool take another connection if the one it chose turns out to be closed.
+        // It never sends twice. Read in hyper-util 0.1.21 and hyper 1.12.0: the client tries again
+        // only if the connection was used before and hyper hands the request back, and hyper hands
+        // back only a request that still lies in the connection's queue (`Envelope::drop`, and
+        // `try_recv` in `proto/h1/dispatch.rs`). Taking it out of the queue is the step before
+        // writing its first byte, for HTTP/1 (`poll_msg`) as for HTTP/2 (`ClientTask::poll`); from
+        // then on every error is final. Without this, each destination that closes idle
+        // connections would fail an attempt now and then though nothing was sent.
+        .retry_canceled_requests(true)
+        .build(OpeningConnector { inner: HttpsConnector::from((guarded, config.tls)) })
+}
+
+/// The TLS settings of all destinations: TLS 1.2 or 1.3, and HTTP/2 where it is offered.
+///
+/// Certificates are checked against what the system trusts, or against Mozilla's list if the
+/// system has none, as in a bare container.
+pub fn tls_config() -> Arc<ClientConfig> {
+    tls_config_with(trusted_roots())
+}
+
+fn tls_config_with(roots: RootCertStore) -> Arc<ClientConfig> {
+    let mut config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_protocol_versions(&[&TLS13, &TLS12])
+        .expect("ring has cipher suites for both versions")
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Arc::new(config)
+}
+
+fn trusted_roots() -> RootCertStore {
+    let mut roots = RootCertStore::empty();
+    let system = rustls_native_certs::load_native_certs();
+    roots.add_parsable_certificates(system.certs);
+    if roots.is_empty() {
+        tracing::warn!("the system has no root certificates; using the built-in ones");
+        roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
+    }
+    roots
+}
+
+/// Bounds the time in which a connection is opened, TLS included.
+#[derive(Debug, Clone)]
+struct OpeningConnector {
+    inner: HttpsConnector<GuardedConnector>,
+}
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+type Stream = MaybeHttpsStream<TokioIo<TcpStream>>;
+
+impl Service<Uri> for OpeningConnector {
+    type Response = Stream;
+    type Error = BoxError;
+    type Future = Pin<Box<dyn Future<Output = Result<Stream, BoxError>> + Send>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        let opening = timeout(OPEN_TIMEOUT, self.inner.call(uri));
+        Box::pin(async move {
+            let opened = opening.await;
+            opened.unwrap_or_else(|_| Err(ConnectError::Timeout { after: OPEN_TIMEOUT }.into()))
+        })
+    }
+}

@@ -1,0 +1,122 @@
+//! Names what went wrong in an exchange, whichever of the libraries below it went wrong in.
+//!
+//! The error that arrives is a chain, and the link that tells the story may be anywhere in it.
+
+use std::error::Error;
+use std::io;
+
+use rustls::pki_types::InvalidDnsNameError;
+use surehook_core::delivery::Failure;
+
+use crate::connect::ConnectError;
+
+/// A certificate may have hundreds of names, and the TLS library quotes them all.
+const DETAIL_CHARS_MAX: usize = 300;
+
+/// An exchange that did not come to its end.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Broken {
+    pub(super) failure: Failure,
+    /// For the operator. Made of our own words and those of the TLS and HTTP libraries. Never of
+    /// the system's, which tell somebody who may not see the network what is in it.
+    pub(super) detail: String,
+}
+
+impl From<hyper_util::client::legacy::Error> for Broken {
+    fn from(error: hyper_util::client::legacy::Error) -> Self {
+        let otherwise = if error.is_connect() { Failure::Unreachable } else { Failure::Reset };
+        Self::from_chain(&error, otherwise)
+    }
+}
+
+impl From<hyper::Error> for Broken {
+    fn from(error: hyper::Error) -> Self {
+        Self::from_chain(&error, Failure::Reset)
+    }
+}
+
+impl Broken {
+    fn from_chain(error: &(dyn Error + 'static), otherwise: Failure) -> Self {
+        let known = READERS.iter().find_map(|read| links(error).find_map(read));
+        known.unwrap_or_else(|| Self::new(otherwise, plain_words(otherwise)))
+    }
+
+    fn new(failure: Failure, detail: impl ToString) -> Self {
+        let detail = detail.to_string().chars().take(DETAIL_CHARS_MAX).collect();
+        Self { failure, detail }
+    }
+}
+
+type Reader = fn(&(dyn Error + 'static)) -> Option<Broken>;
+
+/// Each knows one library. Those that tell most come first: a TLS error arrives inside an I/O
+/// error, and a failed lookup has one inside.
+const READERS: [Reader; 4] = [read_connect, read_tls, read_http, read_io];
+
+fn read_connect(link: &(dyn Error + 'static)) -> Option<Broken> {
+    let error = link.downcast_ref::<ConnectError>()?;
+    let failure = match error {
+        ConnectError::Blocked(_) => Failure::Blocked,
+        ConnectError::Dns(_) => Failure::Dns,
+        ConnectError::Refused => Failure::Refused,
+        ConnectError::Timeout { .. } => Failure::Timeout,
+        ConnectError::Unreachable(_) => Failure::Unreachable,
+    };
+    Some(Broken::new(failure, error))
+}
+
+fn read_tls(link: &(dyn Error + 'static)) -> Option<Broken> {
+    let tls = link.downcast_ref::<rustls::Error>().map(ToString::to_string);
+    let name = || link.downcast_ref::<InvalidDnsNameError>().map(ToString::to_string);
+    tls.or_else(name).map(|detail| Broken::new(Failure::Tls, detail))
+}
+
+fn read_http(link: &(dyn Error + 'static)) -> Option<Broken> {
+    let error = link.downcast_ref::<hyper::Error>().filter(|error| error.is_parse())?;
+    Some(Broken::new(Failure::Protocol, error))
+}
+
+fn read_io(link: &(dyn Error + 'static)) -> Option<Broken> {
+    let kind = link.downcast_ref::<io::Error>()?.kind();
+    let (_, failure) = IO_KINDS.into_iter().find(|(known, _)| *known == kind)?;
+    Some(Broken::new(failure, plain_words(failure)))
+}
+
+/// What an I/O error on an open connection means. The kinds that are missing here say nothing.
+const IO_KINDS: [(io::ErrorKind, Failure); 10] = [
+    (io::ErrorKind::ConnectionReset, Failure::Reset),
+    (io::ErrorKind::ConnectionAborted, Failure::Reset),
+    (io::ErrorKind::BrokenPipe, Failure::Reset),
+    (io::ErrorKind::NotConnected, Failure::Reset),
+    (io::ErrorKind::UnexpectedEof, Failure::Reset),
+    (io::ErrorKind::TimedOut, Failure::Timeout),
+    (io::ErrorKind::HostUnreachable, Failure::Unreachable),
+    (io::ErrorKind::NetworkUnreachable, Failure::Unreachable),
+    // These two are how hyper reports a chunked body that is none.
+    (io::ErrorKind::InvalidData, Failure::Protocol),
+    (io::ErrorKind::InvalidInput, Failure::Protocol),
+];
+
+/// The error and its causes, outermost first.
+fn links<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+    std::iter::successors(Some(error), |&link| {
+        // The source of an I/O error that wraps another error is not that error but its source:
+        // following sources alone would pass over the TLS error inside.
+        let wrapped = link.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        wrapped.map(|inner| inner as &(dyn Error + 'static)).or_else(|| link.source())
+    })
+}
+
+fn plain_words(failure: Failure) -> &'static str {
+    match failure {
+        Failure::Dns => "the name could not be resolved",
+        Failure::Refused => "the connection was refused",
+        Failure::Unreachable => "the address cannot be reached",
+        Failure::Reset => "the connection broke before the whole answer was there",
+        Failure::Timeout => "the connection timed out",
+        Failure::Tls => "the TLS handshake failed",
+        Failure::Blocked => "the address may not be called",
+        Failure::Protocol => "the answer is not HTTP",
+        Failure::Interrupted => "the gateway was shut down",
+    }
+}

@@ -1,0 +1,110 @@
+//! What must be done now and then: leases, retention, readings for the metrics.
+
+use std::{sync::Arc, time::Duration};
+
+use surehook_core::{
+    ids::DestinationId,
+    store::{Held, StoreError},
+    time::Timestamp,
+};
+
+use crate::{Engine, Retention, lane::LEASE, telemetry::Readings};
+
+/// How often leases are looked at: well within the time after which one runs out.
+const LEASES_EVERY: Duration = Duration::from_secs(10);
+const READINGS_EVERY: Duration = Duration::from_secs(2);
+/// The wait between two slices of retention while there is more, and when there is none.
+const PRUNE_PAUSE: Duration = Duration::from_millis(50);
+const PRUNE_EVERY: Duration = Duration::from_secs(60);
+
+/// Starts all duties; they end when the engine stops.
+pub(crate) fn start(engine: &Arc<Engine>) {
+    let tasks = &engine.shared.tasks;
+    tasks.spawn(repeat(Arc::clone(engine), LEASES_EVERY, |engine| Box::pin(engine.tend_leases())));
+    tasks.spawn(repeat(Arc::clone(engine), READINGS_EVERY, |engine| {
+        Box::pin(async move { engine.take_readings().await.map(|()| None) })
+    }));
+    tasks.spawn(repeat(Arc::clone(engine), PRUNE_EVERY, |engine| Box::pin(engine.prune())));
+}
+
+type Duty<'a> =
+    std::pin::Pin<Box<dyn Future<Output = Result<Option<Duration>, StoreError>> + Send + 'a>>;
+
+/// Does a duty again and again. It may ask to be called sooner than usual.
+async fn repeat(
+    engine: Arc<Engine>,
+    every: Duration,
+    duty: impl for<'a> Fn(&'a Engine) -> Duty<'a> + Send,
+) {
+    loop {
+        let wait = match duty(&engine).await {
+            Ok(sooner) => sooner.unwrap_or(every),
+            Err(error) => {
+                tracing::warn!(%error, "upkeep failed; it is tried again");
+                every
+            }
+        };
+        tokio::select! {
+            () = engine.shared.stop.cancelled() => return,
+            () = tokio::time::sleep(wait) => {}
+        }
+    }
+}
+
+impl Engine {
+    /// Renews the claims that are held for long, then frees those that nobody renewed.
+    async fn tend_leases(&self) -> Result<Option<Duration>, StoreError> {
+        let now = self.shared.clock.now();
+        let held: Vec<Held> =
+            self.registry.load().lanes.values().flat_map(|lane| lane.aging(now)).collect();
+        if !held.is_empty() {
+            self.store.renew(held, now + LEASE).await?;
+        }
+        for destination in self.store.release_expired(now).await? {
+            tracing::warn!(%destination, "deliveries whose lease ran out are due again");
+            self.nudge(destination);
+        }
+        Ok(None)
+    }
+
+    async fn prune(&self) -> Result<Option<Duration>, StoreError> {
+        let Retention { events } = self.retention;
+        let now = self.shared.clock.now();
+        let pruned = self.store.prune(now - events, now).await?;
+        let more = pruned.events + pruned.keys > 0;
+        Ok(more.then_some(PRUNE_PAUSE))
+    }
+
+    /// Reads what only the store knows into the metrics and the readiness.
+    pub async fn take_readings(&self) -> Result<(), StoreError> {
+        let now = self.shared.clock.now();
+        let oldest = self.store.oldest_due(now).await?;
+        let counts = self.store.counts();
+        let health = self.store.health();
+        let registry = self.registry.load();
+        let age = |at: &Timestamp| i64::try_from(now.since(*at).as_secs()).unwrap_or(i64::MAX);
+        let name = |id: &DestinationId| registry.lanes.get(id).map(|lane| lane.name());
+        let pending_age = registry
+            .lanes
+            .iter()
+            .map(|(id, lane)| (lane.name(), oldest.get(id).map_or(0, age)))
+            .collect();
+        self.telemetry.read(&Readings {
+            by_status: counts.by_status.iter().map(|(s, n)| (s.as_str(), *n)).collect(),
+            dead: counts.dead.iter().map(|(r, n)| (r.as_str(), n.pending)).collect(),
+            pending_age,
+            store_bytes: health.store_bytes,
+            wal_bytes: health.wal_bytes,
+            disk_free: 0,
+            commit_queue: health.queued,
+        });
+        // A delivery that is long due while its lane stands idle means that the lane is stuck.
+        let stuck = oldest
+            .iter()
+            .filter(|(id, _)| registry.lanes.get(id).is_some_and(|lane| lane.has_room()))
+            .filter(|(_, at)| now.since(**at) > self.stuck_after)
+            .find_map(|(id, _)| name(id));
+        self.stuck.store(stuck.map(Arc::new));
+        Ok(())
+    }
+}

@@ -1,0 +1,194 @@
+//! `POST /in/{source}[/…]`: where webhooks come in. The hot path, so it has no framework around it.
+//!
+//! What will be refused is refused before its body is read, in this order: a request that is not
+//! well formed, a source that does not exist, a method, a size, a lack of room. Only then is the
+//! body read, whole and within its time, and given to the engine. A redirect is never an answer:
+//! some senders turn it into a GET and lose the body.
+
+use std::net::SocketAddr;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use hyper::body::{Body, Incoming};
+use serde::Serialize;
+use surehook_engine::ingest::{InboundRequest, Received};
+use tokio::sync::SemaphorePermit;
+
+use crate::{App, problem::Problem};
+
+/// The granularity in which room for bodies is counted.
+pub const BODY_UNIT: usize = 1024;
+
+/// The prefix of all addresses that take webhooks.
+pub(crate) const PREFIX: &str = "/in/";
+/// The longest address taken.
+const URI_BYTES_MAX: usize = 2048;
+
+#[derive(Serialize)]
+struct Answer<'a> {
+    status: &'a str,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    skipped: bool,
+    events: Vec<AnsweredEvent<'a>>,
+}
+
+#[derive(Serialize)]
+struct AnsweredEvent<'a> {
+    id: String,
+    key: Option<&'a str>,
+    status: &'a str,
+}
+
+/// Takes one webhook in. Answers 200 only once it would survive a power cut.
+pub(crate) async fn receive(
+    app: &App,
+    request: hyper::Request<Incoming>,
+    remote: SocketAddr,
+) -> Response<Full<Bytes>> {
+    let source = source_name(request.uri().path()).0.to_owned();
+    match take_in(app, &source, request, remote).await {
+        Ok(received) => answer(&received),
+        Err(problem) => {
+            let known = problem.code() != "unknown_source";
+            app.engine.telemetry().refused(known.then_some(&source), problem.code());
+            tracing::debug!(%source, code = problem.code(), "refused a request");
+            refusal(&problem)
+        }
+    }
+}
+
+async fn take_in(
+    app: &App,
+    name: &str,
+    request: hyper::Request<Incoming>,
+    remote: SocketAddr,
+) -> Result<Vec<Received>, Problem> {
+    check_form(&request)?;
+    let source = app.engine.source(name).map_err(|error| Problem::from(error).close())?;
+    if request.method() != Method::POST {
+        return Err(Problem::method_not_allowed("POST").close());
+    }
+    let limit = source.max_body_bytes().unwrap_or(app.limits.body_bytes_max);
+    let _room = make_room(app, &request, limit)?;
+    let inbound = read(app, request, limit, remote).await?;
+    app.engine.receive(&source, inbound).await.map_err(Problem::from)
+}
+
+/// What the HTTP parser lets through and we do not (RFC 9112 §3.2, §6.1).
+fn check_form(request: &hyper::Request<Incoming>) -> Result<(), Problem> {
+    let bad = |code, detail| Problem::new(StatusCode::BAD_REQUEST, code, detail).close();
+    let uri = request.uri();
+    let uri_bytes = uri.path_and_query().map_or(0, |path| path.as_str().len());
+    if uri_bytes > URI_BYTES_MAX {
+        let detail = format!("the address is longer than {URI_BYTES_MAX} bytes");
+        return Err(Problem::new(StatusCode::URI_TOO_LONG, "uri_too_long", detail).close());
+    }
+    let hosts = request.headers().get_all(header::HOST).iter().count();
+    let needs_host = request.version() >= http::Version::HTTP_11 && uri.authority().is_none();
+    if hosts > 1 || (needs_host && hosts == 0) {
+        return Err(bad("bad_host", "a request has exactly one Host header"));
+    }
+    match request.headers().get(header::TRANSFER_ENCODING) {
+        Some(coding) if !coding.as_bytes().eq_ignore_ascii_case(b"chunked") => {
+            let detail = "the only transfer coding taken is `chunked`";
+            Err(Problem::new(StatusCode::NOT_IMPLEMENTED, "bad_transfer_coding", detail).close())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Sets aside as much memory as the body may need, or says to come back.
+fn make_room<'a>(
+    app: &'a App,
+    request: &hyper::Request<Incoming>,
+    limit: usize,
+) -> Result<SemaphorePermit<'a>, Problem> {
+    let declared = request.body().size_hint().exact();
+    let bytes = match declared {
+        Some(bytes) if bytes > limit as u64 => return Err(too_large(limit)),
+        Some(bytes) => usize::try_from(bytes).unwrap_or(limit),
+        None => limit,
+    };
+    let units = u32::try_from(bytes.div_ceil(BODY_UNIT)).unwrap_or(u32::MAX);
+    app.room.try_acquire_many(units).map_err(|_| {
+        let detail = "the gateway holds as many bodies in memory as it may; try again in a moment";
+        Problem::new(StatusCode::SERVICE_UNAVAILABLE, "overloaded", detail).retry_after(1).close()
+    })
+}
+
+fn too_large(limit: usize) -> Problem {
+    let detail = format!("the body is larger than {limit} bytes");
+    Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", detail).close()
+}
+
+async fn read(
+    app: &App,
+    request: hyper::Request<Incoming>,
+    limit: usize,
+    remote: SocketAddr,
+) -> Result<InboundRequest, Problem> {
+    let (parts, body) = request.into_parts();
+    let whole = Limited::new(body, limit).collect();
+    let body = match tokio::time::timeout(app.limits.body_timeout, whole).await {
+        Err(_) => {
+            let detail = "the body did not come within the time for it";
+            return Err(Problem::new(StatusCode::REQUEST_TIMEOUT, "body_timeout", detail).close());
+        }
+        Ok(Err(error)) if error.is::<LengthLimitError>() => return Err(too_large(limit)),
+        Ok(Err(_)) => {
+            let detail = "the body is not well formed, or was cut off";
+            return Err(Problem::new(StatusCode::BAD_REQUEST, "bad_body", detail).close());
+        }
+        Ok(Ok(collected)) => collected.to_bytes(),
+    };
+    let (_, path) = source_name(parts.uri.path());
+    Ok(InboundRequest {
+        path: path.to_owned(),
+        query: parts.uri.query().map(str::to_owned),
+        headers: parts.headers,
+        body,
+        remote: remote.ip().to_string(),
+    })
+}
+
+/// The name of the source, and what follows it.
+fn source_name(path: &str) -> (&str, &str) {
+    let rest = path.strip_prefix(PREFIX).unwrap_or_default();
+    rest.find('/').map_or((rest, ""), |slash| rest.split_at(slash))
+}
+
+fn answer(received: &[Received]) -> Response<Full<Bytes>> {
+    let word = |duplicate| if duplicate { "duplicate" } else { "accepted" };
+    let duplicate = received.iter().all(|event| event.duplicate);
+    let events = received
+        .iter()
+        .map(|event| AnsweredEvent {
+            id: event.event.to_string(),
+            key: event.key.as_ref().map(surehook_core::key::DedupKey::as_str),
+            status: word(event.duplicate),
+        })
+        .collect();
+    let answer = Answer { status: word(duplicate), skipped: duplicate, events };
+    // Texts and lists of them always become JSON.
+    let body = serde_json::to_vec(&answer).unwrap_or_default();
+    let mut headers = HeaderMap::with_capacity(2);
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    respond(StatusCode::OK, headers, body)
+}
+
+pub(crate) fn refusal(problem: &Problem) -> Response<Full<Bytes>> {
+    respond(problem.status(), problem.headers(), problem.json())
+}
+
+fn respond(status: StatusCode, headers: HeaderMap, body: Vec<u8>) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(Bytes::from(body)));
+    *response.status_mut() = status;
+    *response.headers_mut() = headers;
+    response
+}
+
+/// Whether a path belongs to the door.
+pub(crate) fn is_door(path: &str) -> bool {
+    path.starts_with(PREFIX)
+}

@@ -1,0 +1,47 @@
+//! Probes and metrics.
+
+use std::sync::Arc;
+
+use axum::{
+    extract::State,
+    response::{IntoResponse, Response},
+};
+use http::{StatusCode, header};
+
+use crate::{App, problem::Problem};
+
+/// The process answers.
+pub(crate) async fn livez() -> &'static str {
+    "ok\n"
+}
+
+/// Whether requests should be sent here, and if not, why.
+pub(crate) async fn readyz(State(app): State<Arc<App>>) -> Response {
+    match trouble(&app) {
+        None => "ok\n".into_response(),
+        Some((code, detail)) => {
+            Problem::new(StatusCode::SERVICE_UNAVAILABLE, code, detail).retry_after(5).into_response()
+        }
+    }
+}
+
+fn trouble(app: &App) -> Option<(&'static str, String)> {
+    if app.draining.is_cancelled() {
+        return Some(("draining", "the gateway is shutting down".to_owned()));
+    }
+    let health = app.engine.store().health();
+    if let Some(why) = health.failed {
+        return Some(("store_failed", format!("the store has failed: {why}")));
+    }
+    if health.full {
+        return Some(("disk_full", "the disk is full; make room and it goes on".to_owned()));
+    }
+    let stuck = app.engine.stuck()?;
+    Some(("deliveries_stuck", format!("due deliveries to `{stuck}` are not being taken")))
+}
+
+/// The metrics as Prometheus reads them.
+pub(crate) async fn metrics(State(app): State<Arc<App>>) -> Response {
+    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    ([(header::CONTENT_TYPE, kind)], app.engine.telemetry().render()).into_response()
+}

@@ -1,0 +1,166 @@
+//! Every status code and error code, as RFC 9457 problems.
+//!
+//! A problem says what is wrong and what to do; `code` is stable and for programs. What went wrong
+//! inside is in the log, not in the answer.
+
+use axum::response::{IntoResponse, Response};
+use http::{HeaderValue, StatusCode, header};
+use serde::Serialize;
+use surehook_core::{store::StoreError, time::Timestamp};
+use surehook_engine::{ChangeError, ingest::IngestError};
+
+/// An answer that is not what was asked for.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Problem {
+    #[serde(rename = "type")]
+    kind: String,
+    title: &'static str,
+    status: u16,
+    code: String,
+    detail: String,
+    #[serde(skip)]
+    retry_after_secs: Option<u64>,
+    #[serde(skip)]
+    allow: Option<&'static str>,
+    #[serde(skip)]
+    close: bool,
+}
+
+impl Problem {
+    pub(crate) fn new(status: StatusCode, code: &str, detail: impl Into<String>) -> Self {
+        Self {
+            kind: format!("urn:surehook:{code}"),
+            title: status.canonical_reason().unwrap_or("Problem"),
+            status: status.as_u16(),
+            code: code.to_owned(),
+            detail: detail.into(),
+            retry_after_secs: None,
+            allow: None,
+            close: false,
+        }
+    }
+
+    pub(crate) fn retry_after(mut self, secs: u64) -> Self {
+        self.retry_after_secs = Some(secs);
+        self
+    }
+
+    pub(crate) fn allow(mut self, methods: &'static str) -> Self {
+        self.allow = Some(methods);
+        self
+    }
+
+    /// The rest of the request is not read, so the connection cannot be used again.
+    pub(crate) fn close(mut self) -> Self {
+        self.close = true;
+        self
+    }
+
+    pub(crate) fn code(&self) -> &str {
+        &self.code
+    }
+
+    pub(crate) fn status(&self) -> StatusCode {
+        StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+    }
+
+    pub(crate) fn not_found(what: &str) -> Self {
+        Self::new(StatusCode::NOT_FOUND, "not_found", format!("there is no such {what}"))
+    }
+
+    pub(crate) fn invalid(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid", detail)
+    }
+
+    pub(crate) fn method_not_allowed(methods: &'static str) -> Self {
+        let detail = format!("this address takes {methods}");
+        Self::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", detail).allow(methods)
+    }
+
+    pub(crate) fn too_soon(again_at: Timestamp, now: Timestamp) -> Self {
+        let secs = again_at.since(now).as_secs() + 1;
+        let detail = format!("this was replayed a moment ago; it can be replayed again in {secs} s");
+        Self::new(StatusCode::TOO_MANY_REQUESTS, "replayed_too_soon", detail).retry_after(secs)
+    }
+
+    /// The body as JSON.
+    pub(crate) fn json(&self) -> Vec<u8> {
+        // A struct of texts and numbers always becomes JSON.
+        serde_json::to_vec(self).unwrap_or_default()
+    }
+
+    /// The headers that go with it.
+    pub(crate) fn headers(&self) -> http::HeaderMap {
+        let mut headers = http::HeaderMap::new();
+        headers.insert(
+            header::CONTENT_TYPE,
+            HeaderValue::from_static("application/problem+json"),
+        );
+        if let Some(secs) = self.retry_after_secs {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(secs));
+        }
+        if let Some(methods) = self.allow {
+            headers.insert(header::ALLOW, HeaderValue::from_static(methods));
+        }
+        if self.close {
+            headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
+        if self.status == 401 {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        headers
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        (self.status(), self.headers(), self.json()).into_response()
+    }
+}
+
+impl From<StoreError> for Problem {
+    fn from(error: StoreError) -> Self {
+        match &error {
+            // 503 and not 500: senders try again after a 503, and that saves the event.
+            StoreError::Overloaded => {
+                Self::new(StatusCode::SERVICE_UNAVAILABLE, "overloaded", error.to_string())
+                    .retry_after(1)
+            }
+            StoreError::Full => {
+                let detail = "the gateway's disk is full; make room and it goes on by itself";
+                Self::new(StatusCode::SERVICE_UNAVAILABLE, "disk_full", detail).retry_after(30)
+            }
+            StoreError::Failed(_) | StoreError::Refused(_) | StoreError::Corrupt(_) => {
+                tracing::error!(%error, "the store did not do what was asked");
+                let detail = "the gateway could not store or read this; its log says why";
+                Self::new(StatusCode::SERVICE_UNAVAILABLE, "store_failed", detail).retry_after(5)
+            }
+        }
+    }
+}
+
+impl From<IngestError> for Problem {
+    fn from(error: IngestError) -> Self {
+        let code = error.code();
+        let status = match &error {
+            IngestError::UnknownSource => StatusCode::NOT_FOUND,
+            IngestError::Disabled => StatusCode::GONE,
+            // 503: the request may be good, and the sender should try again when this is mended.
+            IngestError::Misconfigured => StatusCode::SERVICE_UNAVAILABLE,
+            IngestError::NotVerified(_) => StatusCode::UNAUTHORIZED,
+            IngestError::Key(_) => StatusCode::BAD_REQUEST,
+            IngestError::Store(cause) => return Self::from(cause.clone()),
+        };
+        let problem = Self::new(status, code, error.to_string());
+        if status == StatusCode::SERVICE_UNAVAILABLE { problem.retry_after(60) } else { problem }
+    }
+}
+
+impl From<ChangeError> for Problem {
+    fn from(error: ChangeError) -> Self {
+        match error {
+            ChangeError::Problem(problem) => Self::invalid(problem.to_string()),
+            ChangeError::Store(error) => Self::from(error),
+        }
+    }
+}

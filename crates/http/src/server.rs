@@ -1,0 +1,171 @@
+//! The accept loop, with the limits and time-outs that a ready-made one does not have.
+
+use std::{
+    collections::HashMap,
+    convert::Infallible,
+    net::{IpAddr, SocketAddr},
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use axum::{Router, body::Body};
+use http::{Method, Response};
+use http_body_util::{Either, Full};
+use hyper::{body::Incoming, server::conn::http1, service::service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::Semaphore,
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tower::ServiceExt as _;
+
+use crate::{
+    App, door, front,
+    problem::Problem,
+};
+
+/// The head of a request must fit into this.
+const HEAD_BYTES_MAX: usize = 32 * 1024;
+const HEADERS_MAX: usize = 100;
+/// The pause after `accept` failed, as it does when the process has no file descriptors left.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+type Answer = Response<Either<Full<bytes::Bytes>, Body>>;
+
+/// Serves until `stop`, then lets the requests that are being answered finish within `grace`.
+pub async fn serve(
+    listener: TcpListener,
+    app: Arc<App>,
+    stop: CancellationToken,
+    grace: Duration,
+) {
+    let router = front::router(Arc::clone(&app));
+    let places = Arc::new(Semaphore::new(app.limits.connections_max));
+    let addresses = Arc::new(Addresses::default());
+    let connections = TaskTracker::new();
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = stop.cancelled() => break,
+        };
+        let (stream, remote) = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                tracing::warn!(%error, "could not accept a connection");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        // Beyond the limit a connection is closed at once: cheaper than to let it wait.
+        let Ok(place) = Arc::clone(&places).try_acquire_owned() else { continue };
+        let Some(guest) = addresses.admit(remote.ip(), app.limits.connections_per_address_max)
+        else {
+            continue;
+        };
+        let connection = serve_connection(stream, remote, Arc::clone(&app), router.clone(), stop.clone());
+        connections.spawn(async move {
+            connection.await;
+            drop((place, guest));
+        });
+    }
+    drop(listener);
+    connections.close();
+    if tokio::time::timeout(grace, connections.wait()).await.is_err() {
+        tracing::warn!(open = connections.len(), "closing connections that did not finish in time");
+    }
+}
+
+async fn serve_connection(
+    stream: TcpStream,
+    remote: SocketAddr,
+    app: Arc<App>,
+    router: Router,
+    stop: CancellationToken,
+) {
+    // Small answers should not wait for more of them.
+    let _best_effort = stream.set_nodelay(true);
+    let head_timeout = app.limits.head_timeout;
+    let service = service_fn(move |request| {
+        let (app, router) = (Arc::clone(&app), router.clone());
+        async move { Ok::<_, Infallible>(respond(&app, router, request, remote).await) }
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(head_timeout)
+        .max_headers(HEADERS_MAX)
+        .max_buf_size(HEAD_BYTES_MAX)
+        .serve_connection(TokioIo::new(stream), service);
+    let mut connection = std::pin::pin!(connection);
+    let ended = tokio::select! {
+        ended = connection.as_mut() => ended,
+        () = stop.cancelled() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "a connection ended badly");
+    }
+}
+
+async fn respond(
+    app: &App,
+    router: Router,
+    request: hyper::Request<Incoming>,
+    remote: SocketAddr,
+) -> Answer {
+    if door::is_door(request.uri().path()) && !is_odd(request.method()) {
+        return door::receive(app, request, remote).await.map(Either::Left);
+    }
+    if is_odd(request.method()) {
+        let problem = Problem::method_not_allowed("GET, POST, PUT, DELETE").close();
+        return door::refusal(&problem).map(Either::Left);
+    }
+    match router.oneshot(request.map(Body::new)).await {
+        Ok(response) => response.map(Either::Right),
+        Err(never) => match never {},
+    }
+}
+
+/// Methods that nothing here knows; CONNECT and TRACE must not even reach a router.
+fn is_odd(method: &Method) -> bool {
+    !matches!(
+        *method,
+        Method::GET | Method::HEAD | Method::POST | Method::PUT | Method::DELETE | Method::PATCH | Method::OPTIONS
+    )
+}
+
+/// How many connections each address has open.
+#[derive(Debug, Default)]
+struct Addresses(Mutex<HashMap<IpAddr, usize>>);
+
+/// One connection of an address; gives its place back when dropped.
+struct Guest {
+    addresses: Arc<Addresses>,
+    ip: IpAddr,
+}
+
+impl Addresses {
+    fn admit(self: &Arc<Self>, ip: IpAddr, max: usize) -> Option<Guest> {
+        let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = open.entry(ip).or_default();
+        if *count >= max {
+            return None;
+        }
+        *count += 1;
+        Some(Guest { addresses: Arc::clone(self), ip })
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        let mut open = self.addresses.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = open.get_mut(&self.ip) {
+            *count -= 1;
+            if *count == 0 {
+                open.remove(&self.ip);
+            }
+        }
+    }
+}

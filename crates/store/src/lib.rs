@@ -1,0 +1,8 @@
+//! Stores: SQL, and only SQL.
+//!
+//! [`sqlite`] is the embedded store. [`conformance`] is the contract of every store as tests: what
+//! passes it may stand behind the traits of `surehook_core::store`.
+
+pub mod sqlite;
+
+pub use sqlite::{OpenError, SqliteOptions, SqliteStore};

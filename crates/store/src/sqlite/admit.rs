@@ -1,0 +1,237 @@
+//! Taking events in: the key decides, and what it decides is written in the same transaction.
+
+use std::collections::HashMap;
+
+use rusqlite::{OptionalExtension, params};
+use surehook_core::{
+    delivery::state::Status,
+    event::{KeyClaim, NewDelivery, NewEvent},
+    ids::{DestinationId, EventId},
+    store::{Admitted, Duplicate},
+    time::Timestamp,
+};
+
+use super::{
+    counts::Sum,
+    memory::{Remembered, Sighting},
+    replay,
+    row::{blob, corrupt, id},
+    writer::Tx,
+};
+
+/// Sightings of one event that are kept as rows; the counter goes on.
+const SIGHTINGS_KEPT: u64 = 100;
+
+/// Admits the events of one request, in order.
+pub(super) fn admit(tx: &mut Tx<'_>, events: &[NewEvent]) -> rusqlite::Result<Vec<Admitted>> {
+    events.iter().map(|event| admit_one(tx, event)).collect()
+}
+
+fn admit_one(tx: &mut Tx<'_>, event: &NewEvent) -> rusqlite::Result<Admitted> {
+    let Some(source) = tx.names.sources.get(&event.source).copied() else {
+        return Err(corrupt(0, "the source was removed a moment ago"));
+    };
+    if let Some(claim) = &event.key {
+        if let Some(original) = find_original(tx, source, claim, event.received_at)? {
+            return duplicate_of(tx, event, claim, original).map(Admitted::Duplicate);
+        }
+        insert_key(tx, source, claim, event)?;
+    } else {
+        tx.delta.add(Sum::NoKey, 1);
+    }
+    insert_event(tx, source, event)?;
+    for delivery in &event.deliveries {
+        insert_delivery(tx, event, delivery)?;
+    }
+    Ok(Admitted::Accepted)
+}
+
+/// The event that holds a key.
+struct Original {
+    event: EventId,
+    fingerprint: [u8; 32],
+    expires_at: Timestamp,
+}
+
+const FIND_ORIGINAL: &str = "
+    SELECT event_id, fingerprint, expires_at FROM keys
+     WHERE source = ?1 AND key = ?2 AND expires_at > ?3";
+
+fn find_original(
+    tx: &Tx<'_>,
+    source: i64,
+    claim: &KeyClaim,
+    now: Timestamp,
+) -> rusqlite::Result<Option<Original>> {
+    tx.connection
+        .prepare_cached(FIND_ORIGINAL)?
+        .query_row(params![source, claim.key.as_str(), now.as_millis()], |row| {
+            Ok(Original {
+                event: id(row, 0)?,
+                fingerprint: row.get(1)?,
+                expires_at: Timestamp::from_millis(row.get(2)?),
+            })
+        })
+        .optional()
+}
+
+// A key whose time has passed but that retention has not removed yet is taken over.
+const INSERT_KEY: &str = "
+    INSERT OR REPLACE INTO keys (source, key, event_id, fingerprint, expires_at)
+    VALUES (?1, ?2, ?3, ?4, ?5)";
+
+fn insert_key(
+    tx: &mut Tx<'_>,
+    source: i64,
+    claim: &KeyClaim,
+    event: &NewEvent,
+) -> rusqlite::Result<()> {
+    tx.connection.prepare_cached(INSERT_KEY)?.execute(params![
+        source,
+        claim.key.as_str(),
+        blob(event.id),
+        event.payload.fingerprint,
+        claim.expires_at.as_millis(),
+    ])?;
+    let known = Remembered {
+        event: event.id,
+        fingerprint: event.payload.fingerprint,
+        expires_at: claim.expires_at,
+    };
+    tx.remember(event.source, claim.key.clone(), known);
+    Ok(())
+}
+
+const INSERT_PAYLOAD: &str = "
+    INSERT INTO payloads (path, query, remote, headers, body) VALUES (?1, ?2, ?3, ?4, ?5)";
+
+const INSERT_EVENT: &str = "
+    INSERT INTO events (id, request_id, source, key, received_at, body_bytes, fingerprint, payload)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
+
+fn insert_event(tx: &mut Tx<'_>, source: i64, event: &NewEvent) -> rusqlite::Result<()> {
+    let head = &event.payload.head;
+    let payload = tx.connection.prepare_cached(INSERT_PAYLOAD)?.insert(params![
+        head.path,
+        head.query,
+        head.remote,
+        head.headers.as_bytes(),
+        &event.payload.body[..],
+    ])?;
+    tx.connection.prepare_cached(INSERT_EVENT)?.execute(params![
+        blob(event.id),
+        blob(event.request_id),
+        source,
+        event.key.as_ref().map(|claim| claim.key.as_str()),
+        event.received_at.as_millis(),
+        event.payload.body.len(),
+        event.payload.fingerprint,
+        payload,
+    ])?;
+    tx.delta.add(Sum::Events, 1);
+    Ok(())
+}
+
+const INSERT_DELIVERY: &str = "
+    INSERT INTO deliveries (id, event_id, destination, state, cause, created_at, due_at,
+                            lease_token, lease_until)
+    VALUES (?1, ?2, ?3, ?4, 'ingest', ?5, ?6, ?7, ?8)";
+
+fn insert_delivery(
+    tx: &mut Tx<'_>,
+    event: &NewEvent,
+    delivery: &NewDelivery,
+) -> rusqlite::Result<()> {
+    // A destination that was removed a moment ago is owed nothing.
+    let Some(destination) = tx.names.destinations.get(&delivery.destination) else {
+        return Ok(());
+    };
+    let status = if delivery.claim.is_some() { Status::InFlight } else { Status::Pending };
+    let due_at = delivery.claim.is_none().then_some(event.received_at.as_millis());
+    // Input::Claim, within the birth: what a lane has room for never waits in the file.
+    tx.connection.prepare_cached(INSERT_DELIVERY)?.execute(params![
+        blob(delivery.id),
+        blob(event.id),
+        destination,
+        status.as_str(),
+        event.received_at.as_millis(),
+        due_at,
+        delivery.claim.map(|lease| lease.token.0),
+        delivery.claim.map(|lease| lease.until.as_millis()),
+    ])?;
+    tx.delta.moved(None, Some(status));
+    Ok(())
+}
+
+fn duplicate_of(
+    tx: &mut Tx<'_>,
+    event: &NewEvent,
+    claim: &KeyClaim,
+    original: Original,
+) -> rusqlite::Result<Duplicate> {
+    let bytes_differ = original.fingerprint != event.payload.fingerprint;
+    let body = bytes_differ.then_some(&event.payload.body[..]);
+    record_sightings(tx, original.event, 1, &[event.received_at], body)?;
+    let revived: Vec<DestinationId> = if event.revive_dead {
+        replay::revive(tx, original.event, event.request_id, event.received_at)?
+    } else {
+        Vec::new()
+    };
+    if !replay::has_dead(tx, original.event)? {
+        let known = Remembered {
+            event: original.event,
+            fingerprint: original.fingerprint,
+            expires_at: original.expires_at,
+        };
+        tx.remember(event.source, claim.key.clone(), known);
+    }
+    Ok(Duplicate { original: original.event, bytes_differ, revived })
+}
+
+const COUNT_SIGHTINGS: &str = "
+    UPDATE events SET duplicates = duplicates + ?2, last_duplicate_at = ?3
+     WHERE id = ?1 RETURNING duplicates";
+
+const INSERT_SIGHTING: &str = "
+    INSERT INTO duplicates (event_id, seen_at, body) VALUES (?1, ?2, ?3)";
+
+/// Counts `count` sightings and keeps the times of the first ones; `body` belongs to the first.
+fn record_sightings(
+    tx: &mut Tx<'_>,
+    event: EventId,
+    count: u64,
+    times: &[Timestamp],
+    body: Option<&[u8]>,
+) -> rusqlite::Result<()> {
+    tx.delta.add(Sum::Duplicates, i64::try_from(count).unwrap_or(i64::MAX));
+    let Some(last) = times.last() else { return Ok(()) };
+    let total: Option<u64> = tx
+        .connection
+        .prepare_cached(COUNT_SIGHTINGS)?
+        .query_row(params![blob(event), count, last.as_millis()], |row| row.get(0))
+        .optional()?;
+    // The event itself may be past its retention while its key is not.
+    let Some(total) = total else { return Ok(()) };
+    if total <= SIGHTINGS_KEPT {
+        for (index, seen_at) in times.iter().enumerate() {
+            let body = body.filter(|_| index == 0);
+            tx.connection.prepare_cached(INSERT_SIGHTING)?.execute(params![
+                blob(event),
+                seen_at.as_millis(),
+                body
+            ])?;
+        }
+    }
+    Ok(())
+}
+
+/// Writes the sightings that memory has answered since the last time.
+pub(super) fn write_sightings(
+    tx: &mut Tx<'_>,
+    sightings: &HashMap<EventId, Sighting>,
+) -> rusqlite::Result<()> {
+    for (event, sighting) in sightings {
+        record_sightings(tx, *event, sighting.count, &sighting.times, None)?;
+    }
+    Ok(())
+}

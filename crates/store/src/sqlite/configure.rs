@@ -1,0 +1,167 @@
+//! Sources, destinations, routes and tokens: what people write.
+
+use rusqlite::{Connection, params};
+use surehook_core::{
+    delivery::state::Status,
+    destination::DestinationSpec,
+    ids::{DestinationId, RouteId, SourceId},
+    route::RouteSpec,
+    source::SourceSpec,
+    store::Change,
+    time::Timestamp,
+};
+
+use super::{
+    row::{blob, corrupt, id},
+    writer::{Names, Tx},
+};
+
+/// Row numbers of all that is not deleted.
+pub(super) fn load_names(connection: &Connection) -> rusqlite::Result<Names> {
+    let sources = connection
+        .prepare_cached("SELECT id, seq FROM sources WHERE deleted_at IS NULL")?
+        .query_map([], |row| Ok((id(row, 0)?, row.get(1)?)))?
+        .collect::<Result<_, _>>()?;
+    let destinations = connection
+        .prepare_cached("SELECT id, seq FROM destinations WHERE deleted_at IS NULL")?
+        .query_map([], |row| Ok((id(row, 0)?, row.get(1)?)))?
+        .collect::<Result<_, _>>()?;
+    Ok(Names { sources, destinations })
+}
+
+/// See `AdminStore::change`.
+pub(super) fn change(
+    tx: &mut Tx<'_>,
+    changes: &[Change],
+    now: Timestamp,
+) -> rusqlite::Result<()> {
+    for change in changes {
+        match change {
+            Change::PutSource(id, spec) => put_source(tx, *id, spec, now)?,
+            Change::PutDestination(id, spec) => put_destination(tx, *id, spec, now)?,
+            Change::PutRoute(id, spec) => put_route(tx, *id, spec, now)?,
+            Change::DeleteSource(id) => delete_source(tx, *id, now)?,
+            Change::DeleteDestination(id) => delete_destination(tx, *id, now)?,
+            Change::DeleteRoute(id) => {
+                tx.connection.execute("DELETE FROM routes WHERE id = ?1", params![blob(*id)])?;
+            }
+        }
+    }
+    *tx.names = load_names(tx.connection)?;
+    Ok(())
+}
+
+fn json<T: serde::Serialize>(spec: &T) -> rusqlite::Result<String> {
+    serde_json::to_string(spec)
+        .map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))
+}
+
+const PUT_SOURCE: &str = "
+    INSERT INTO sources (id, name, spec, created_at, updated_at) VALUES (?1, ?2, ?3, ?4, ?4)
+    ON CONFLICT (id) DO UPDATE SET name = ?2, spec = ?3, updated_at = ?4";
+
+fn put_source(
+    tx: &Tx<'_>,
+    id: SourceId,
+    spec: &SourceSpec,
+    now: Timestamp,
+) -> rusqlite::Result<()> {
+    let values = params![blob(id), spec.name.as_str(), json(spec)?, now.as_millis()];
+    tx.connection.execute(PUT_SOURCE, values)?;
+    Ok(())
+}
+
+const PUT_DESTINATION: &str = "
+    INSERT INTO destinations (id, name, spec, created_at, updated_at) VALUES (?1, ?2, ?3, ?4, ?4)
+    ON CONFLICT (id) DO UPDATE SET name = ?2, spec = ?3, updated_at = ?4";
+
+fn put_destination(
+    tx: &Tx<'_>,
+    id: DestinationId,
+    spec: &DestinationSpec,
+    now: Timestamp,
+) -> rusqlite::Result<()> {
+    let values = params![blob(id), spec.name.as_str(), json(spec)?, now.as_millis()];
+    tx.connection.execute(PUT_DESTINATION, values)?;
+    Ok(())
+}
+
+// Routes point at rows, not at names: renaming an end does not cut them.
+const PUT_ROUTE: &str = "
+    INSERT INTO routes (id, source, destination, filter, created_at, updated_at)
+    SELECT ?1, s.seq, t.seq, ?4, ?5, ?5 FROM sources s, destinations t
+     WHERE s.name = ?2 AND s.deleted_at IS NULL AND t.name = ?3 AND t.deleted_at IS NULL
+    ON CONFLICT (id) DO UPDATE
+       SET source = excluded.source, destination = excluded.destination,
+           filter = excluded.filter, updated_at = excluded.updated_at";
+
+fn put_route(
+    tx: &Tx<'_>,
+    id: RouteId,
+    spec: &RouteSpec,
+    now: Timestamp,
+) -> rusqlite::Result<()> {
+    let values = params![
+        blob(id),
+        spec.from.as_str(),
+        spec.to.as_str(),
+        spec.filter,
+        now.as_millis()
+    ];
+    match tx.connection.execute(PUT_ROUTE, values)? {
+        0 => Err(corrupt(0, "the route's source or destination does not exist")),
+        _ => Ok(()),
+    }
+}
+
+fn delete_source(tx: &Tx<'_>, id: SourceId, now: Timestamp) -> rusqlite::Result<()> {
+    let Some(seq) = tx.names.sources.get(&id) else { return Ok(()) };
+    tx.connection.execute("DELETE FROM routes WHERE source = ?1", params![seq])?;
+    tx.connection.execute(
+        "UPDATE sources SET deleted_at = ?2 WHERE seq = ?1",
+        params![seq, now.as_millis()],
+    )?;
+    Ok(())
+}
+
+// Input::Cancel
+const CANCEL_ALL: &str = "
+    UPDATE deliveries
+       SET state = 'cancelled', ended_at = ?2, due_at = NULL, lease_token = NULL, lease_until = NULL
+     WHERE destination = ?1 AND ended_at IS NULL";
+
+fn delete_destination(
+    tx: &mut Tx<'_>,
+    id: DestinationId,
+    now: Timestamp,
+) -> rusqlite::Result<()> {
+    let Some(seq) = tx.names.destinations.get(&id).copied() else { return Ok(()) };
+    for status in [Status::Pending, Status::InFlight, Status::Scheduled, Status::Held] {
+        let many: usize = tx.connection.query_row(
+            "SELECT count(*) FROM deliveries WHERE destination = ?1 AND state = ?2",
+            params![seq, status.as_str()],
+            |row| row.get(0),
+        )?;
+        tx.delta.moved_many(Some(status), Some(Status::Cancelled), many);
+    }
+    tx.connection.execute(CANCEL_ALL, params![seq, now.as_millis()])?;
+    tx.connection.execute("DELETE FROM routes WHERE destination = ?1", params![seq])?;
+    tx.connection.execute(
+        "UPDATE destinations SET deleted_at = ?2 WHERE seq = ?1",
+        params![seq, now.as_millis()],
+    )?;
+    Ok(())
+}
+
+/// See `AdminStore::add_token`.
+pub(super) fn add_token(
+    tx: &mut Tx<'_>,
+    hash: &[u8; 32],
+    now: Timestamp,
+) -> rusqlite::Result<()> {
+    tx.connection.execute(
+        "INSERT OR IGNORE INTO tokens (hash, created_at) VALUES (?1, ?2)",
+        params![hash, now.as_millis()],
+    )?;
+    Ok(())
+}

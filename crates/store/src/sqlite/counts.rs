@@ -1,0 +1,164 @@
+//! Exact sums, moved in the same transaction as what they count.
+//!
+//! A count over millions of rows is too slow for a dashboard, and a count kept only in memory is
+//! wrong after a crash. So each batch carries its changes and writes them once, at its end.
+
+use std::collections::BTreeMap;
+
+use rusqlite::{Connection, params};
+use surehook_core::{
+    delivery::{DeadReason, state::Status},
+    store::Counts,
+};
+
+/// What a batch changes.
+#[derive(Debug, Default)]
+pub(super) struct Delta {
+    changes: BTreeMap<String, i64>,
+    plain: [i64; 5],
+    by_status: [i64; 8],
+}
+
+/// Sums without a further name.
+#[derive(Clone, Copy)]
+pub(super) enum Sum {
+    Events,
+    NoKey,
+    Duplicates,
+    Attempts,
+    Retries,
+}
+
+const SUMS: [(Sum, &str); 5] = [
+    (Sum::Events, "events"),
+    (Sum::NoKey, "no_key"),
+    (Sum::Duplicates, "duplicates"),
+    (Sum::Attempts, "attempts"),
+    (Sum::Retries, "retries"),
+];
+
+impl Delta {
+    pub(super) fn add(&mut self, sum: Sum, amount: i64) {
+        self.plain[sum as usize] += amount;
+    }
+
+    /// Counts a delivery out of one status and into another.
+    pub(super) fn moved(&mut self, from: Option<Status>, to: Option<Status>) {
+        self.moved_many(from, to, 1);
+    }
+
+    pub(super) fn moved_many(&mut self, from: Option<Status>, to: Option<Status>, many: usize) {
+        let many = i64::try_from(many).unwrap_or(i64::MAX);
+        if let Some(from) = from {
+            self.by_status[from as usize] -= many;
+        }
+        if let Some(to) = to {
+            self.by_status[to as usize] += many;
+        }
+    }
+
+    /// Counts a delivery that died.
+    pub(super) fn died(&mut self, reason: DeadReason) {
+        *self.changes.entry(format!("dead_total:{}", reason.as_str())).or_default() += 1;
+        self.dead_now(reason, 1);
+    }
+
+    /// Changes how many are dead now.
+    pub(super) fn dead_now(&mut self, reason: DeadReason, amount: i64) {
+        *self.changes.entry(format!("dead:{}", reason.as_str())).or_default() += amount;
+    }
+
+    pub(super) fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    fn entries(&self) -> impl Iterator<Item = (String, i64)> + '_ {
+        let plain = SUMS.iter().map(|(sum, name)| ((*name).to_owned(), self.plain[*sum as usize]));
+        let status = Status::ALL
+            .iter()
+            .map(|status| (format!("status:{}", status.as_str()), self.by_status[*status as usize]));
+        let named = self.changes.iter().map(|(name, change)| (name.clone(), *change));
+        plain.chain(status).chain(named).filter(|(_, change)| *change != 0)
+    }
+
+    /// Writes the changes into the transaction.
+    pub(super) fn write(&self, connection: &Connection) -> rusqlite::Result<()> {
+        for (name, change) in self.entries() {
+            bump(connection, &name, change)?;
+        }
+        Ok(())
+    }
+
+    /// Adds the changes to what is shown.
+    pub(super) fn apply(&self, counts: &mut Counts) {
+        for (name, change) in self.entries() {
+            set(counts, &name, change);
+        }
+    }
+}
+
+const BUMP: &str = "
+    INSERT INTO counters (name, value) VALUES (?1, ?2)
+    ON CONFLICT (name) DO UPDATE SET value = value + ?2";
+
+fn bump(connection: &Connection, name: &str, change: i64) -> rusqlite::Result<()> {
+    connection.prepare_cached(BUMP)?.execute(params![name, change])?;
+    Ok(())
+}
+
+/// Moves `many` deliveries from one status to another, outside a batch.
+pub(super) fn move_status(
+    connection: &Connection,
+    from: &str,
+    to: &str,
+    many: usize,
+) -> rusqlite::Result<()> {
+    let many = i64::try_from(many).unwrap_or(i64::MAX);
+    if many != 0 {
+        bump(connection, &format!("status:{from}"), -many)?;
+        bump(connection, &format!("status:{to}"), many)?;
+    }
+    Ok(())
+}
+
+/// Reads all sums.
+pub(super) fn load(connection: &Connection) -> rusqlite::Result<Counts> {
+    let mut counts = Counts::default();
+    let mut statement = connection.prepare("SELECT name, value FROM counters")?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        let name: String = row.get(0)?;
+        set(&mut counts, &name, row.get(1)?);
+    }
+    Ok(counts)
+}
+
+fn set(counts: &mut Counts, name: &str, change: i64) {
+    let add = |value: &mut u64| *value = value.saturating_add_signed(change);
+    match name.split_once(':') {
+        None => match name {
+            "events" => add(&mut counts.events),
+            "no_key" => add(&mut counts.no_key),
+            "duplicates" => add(&mut counts.duplicates),
+            "attempts" => add(&mut counts.attempts),
+            "retries" => add(&mut counts.retries),
+            _ => {}
+        },
+        Some(("status", word)) => {
+            if let Some(status) = Status::from_word(word) {
+                add(counts.by_status.entry(status).or_default());
+            }
+        }
+        Some(("dead_total", word)) => {
+            if let Some(reason) = DeadReason::from_word(word) {
+                add(&mut counts.dead.entry(reason).or_default().total);
+            }
+        }
+        Some(("dead", word)) => {
+            if let Some(reason) = DeadReason::from_word(word) {
+                add(&mut counts.dead.entry(reason).or_default().pending);
+            }
+        }
+        Some(_) => {}
+    }
+}

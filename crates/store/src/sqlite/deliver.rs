@@ -1,0 +1,274 @@
+//! Claims, leases and settlements.
+
+use rusqlite::{Connection, OptionalExtension, params};
+use surehook_core::{
+    delivery::{Class, DeadReason, Lease, state::Status},
+    event::Payload,
+    ids::{DeliveryId, DestinationId, EventId, SourceId},
+    key::{DedupKey, fingerprint},
+    store::{Attempt, Claimed, Held, Next, Settled, Settlement},
+    time::Timestamp,
+};
+
+use super::{
+    counts::Sum,
+    row::{blob, id, payload, status, time},
+    writer::Tx,
+};
+
+// Input::Claim
+const CLAIM_DUE: &str = "
+    UPDATE deliveries
+       SET state = 'in_flight', due_at = NULL, lease_token = ?1, lease_until = ?2
+     WHERE id IN (SELECT id FROM deliveries
+                   WHERE destination = ?3 AND due_at <= ?4
+                   ORDER BY due_at LIMIT ?5)
+    RETURNING id, event_id, attempts, throttled, created_at";
+
+// UPDATE … RETURNING shows the new row only; the old states are read before, by the same order.
+const COUNT_DUE: &str = "
+    SELECT state FROM deliveries
+     WHERE destination = ?1 AND due_at <= ?2 ORDER BY due_at LIMIT ?3";
+
+/// A row of [`CLAIM_DUE`].
+struct ClaimedRow {
+    id: DeliveryId,
+    event: EventId,
+    attempts: u32,
+    throttled: u32,
+    created_at: Timestamp,
+}
+
+pub(super) fn claim_due(
+    tx: &mut Tx<'_>,
+    destination: DestinationId,
+    now: Timestamp,
+    lease: Lease,
+    limit: usize,
+) -> rusqlite::Result<Vec<Claimed>> {
+    let Some(seq) = tx.names.destinations.get(&destination).copied() else {
+        return Ok(Vec::new());
+    };
+    count_claims(tx, seq, now, limit)?;
+    let rows: Vec<ClaimedRow> = tx
+        .connection
+        .prepare_cached(CLAIM_DUE)?
+        .query_map(
+            params![lease.token.0, lease.until.as_millis(), seq, now.as_millis(), limit],
+            |row| {
+                Ok(ClaimedRow {
+                    id: id(row, 0)?,
+                    event: id(row, 1)?,
+                    attempts: row.get(2)?,
+                    throttled: row.get(3)?,
+                    created_at: time(row, 4)?,
+                })
+            },
+        )?
+        .collect::<Result<_, _>>()?;
+    let mut claimed = Vec::with_capacity(rows.len());
+    for row in rows {
+        match load_payload(tx.connection, row.event)? {
+            Some((received_at, payload)) if fingerprint(&payload.body) == payload.fingerprint => {
+                claimed.push(Claimed {
+                    id: row.id,
+                    event: row.event,
+                    destination,
+                    lease,
+                    attempts: row.attempts,
+                    throttled: row.throttled,
+                    created_at: row.created_at,
+                    received_at,
+                    payload,
+                });
+            }
+            // Sending something else than what came would be worse than not sending.
+            _ => bury_damaged(tx, row.id, now)?,
+        }
+    }
+    Ok(claimed)
+}
+
+fn count_claims(tx: &mut Tx<'_>, seq: i64, now: Timestamp, limit: usize) -> rusqlite::Result<()> {
+    let mut statement = tx.connection.prepare_cached(COUNT_DUE)?;
+    let mut rows = statement.query(params![seq, now.as_millis(), limit])?;
+    while let Some(row) = rows.next()? {
+        tx.delta.moved(Some(status(row, 0)?), Some(Status::InFlight));
+    }
+    Ok(())
+}
+
+const LOAD_PAYLOAD: &str = "
+    SELECT e.received_at, p.path, p.query, p.remote, p.headers, p.body, e.fingerprint
+      FROM events e JOIN payloads p ON p.seq = e.payload WHERE e.id = ?1";
+
+fn load_payload(
+    connection: &Connection,
+    event: EventId,
+) -> rusqlite::Result<Option<(Timestamp, Payload)>> {
+    connection
+        .prepare_cached(LOAD_PAYLOAD)?
+        .query_row(params![blob(event)], |row| Ok((time(row, 0)?, payload(row, 1)?)))
+        .optional()
+}
+
+// Input::Bury
+const BURY_DAMAGED: &str = "
+    UPDATE deliveries
+       SET state = 'dead', reason = 'unrecoverable', ended_at = ?2,
+           lease_token = NULL, lease_until = NULL
+     WHERE id = ?1";
+
+fn bury_damaged(tx: &mut Tx<'_>, delivery: DeliveryId, now: Timestamp) -> rusqlite::Result<()> {
+    tracing::error!(%delivery, "the stored body is missing or damaged; the delivery is given up");
+    tx.connection.prepare_cached(BURY_DAMAGED)?.execute(params![blob(delivery), now.as_millis()])?;
+    tx.delta.moved(Some(Status::InFlight), Some(Status::Dead));
+    tx.delta.died(DeadReason::Unrecoverable);
+    Ok(())
+}
+
+const NEXT_DUE: &str = "
+    SELECT min(due_at) FROM deliveries
+     WHERE destination = (SELECT seq FROM destinations WHERE id = ?1) AND due_at IS NOT NULL";
+
+pub(super) fn next_due(
+    connection: &Connection,
+    destination: DestinationId,
+) -> rusqlite::Result<Option<Timestamp>> {
+    connection
+        .prepare_cached(NEXT_DUE)?
+        .query_row(params![blob(destination)], |row| super::row::optional_time(row, 0))
+}
+
+// Input::Succeed, Input::Retry and Input::Bury, by what is bound.
+const SETTLE: &str = "
+    UPDATE deliveries
+       SET state = ?3, due_at = ?4, ended_at = ?5, reason = ?6, attempts = attempts + 1,
+           throttled = throttled + ?7, lease_token = NULL, lease_until = NULL
+     WHERE id = ?1 AND lease_token = ?2";
+
+pub(super) fn settle(tx: &mut Tx<'_>, settlement: &Settlement) -> rusqlite::Result<Settled> {
+    let at = settlement.at.as_millis();
+    let (status, due_at, ended_at, reason) = match settlement.next {
+        Next::Succeeded => (Status::Succeeded, None, Some(at), None),
+        Next::RetryAt(due_at) => (Status::Scheduled, Some(due_at.as_millis()), None, None),
+        Next::Dead(reason) => (Status::Dead, None, Some(at), Some(reason)),
+    };
+    let throttled = settlement.attempt.class == Some(Class::Throttled);
+    let changed = tx.connection.prepare_cached(SETTLE)?.execute(params![
+        blob(settlement.delivery),
+        settlement.token.0,
+        status.as_str(),
+        due_at,
+        ended_at,
+        reason.map(DeadReason::as_str),
+        throttled,
+    ])?;
+    if changed == 0 {
+        return Ok(Settled::LeaseLost);
+    }
+    insert_attempt(tx, settlement.delivery, &settlement.attempt)?;
+    tx.delta.moved(Some(Status::InFlight), Some(status));
+    if let Some(reason) = reason {
+        tx.delta.died(reason);
+        forget_key(tx, settlement.delivery)?;
+    }
+    Ok(Settled::Recorded)
+}
+
+const INSERT_ATTEMPT: &str = "
+    INSERT INTO attempts (delivery_id, number, id, started_at, took_ms, status, failure, class,
+                          detail, response)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
+
+fn insert_attempt(
+    tx: &mut Tx<'_>,
+    delivery: DeliveryId,
+    attempt: &Attempt,
+) -> rusqlite::Result<()> {
+    let response = (!attempt.response.is_empty()).then_some(&attempt.response[..]);
+    tx.connection.prepare_cached(INSERT_ATTEMPT)?.execute(params![
+        blob(delivery),
+        attempt.number,
+        blob(attempt.id),
+        attempt.started_at.as_millis(),
+        u64::try_from(attempt.took.as_millis()).unwrap_or(u64::MAX >> 1),
+        attempt.status,
+        attempt.failure.map(surehook_core::delivery::Failure::as_str),
+        attempt.class.map(Class::as_str),
+        attempt.detail,
+        response,
+    ])?;
+    tx.delta.add(Sum::Attempts, 1);
+    if attempt.number > 1 {
+        tx.delta.add(Sum::Retries, 1);
+    }
+    Ok(())
+}
+
+const KEY_OF_DELIVERY: &str = "
+    SELECT s.id, e.key FROM deliveries d
+      JOIN events e ON e.id = d.event_id JOIN sources s ON s.seq = e.source
+     WHERE d.id = ?1 AND e.key IS NOT NULL";
+
+/// A duplicate of an event with a dead delivery must reach the file, where it can revive it.
+fn forget_key(tx: &mut Tx<'_>, delivery: DeliveryId) -> rusqlite::Result<()> {
+    let found: Option<(SourceId, String)> = tx
+        .connection
+        .prepare_cached(KEY_OF_DELIVERY)?
+        .query_row(params![blob(delivery)], |row| Ok((id(row, 0)?, row.get(1)?)))
+        .optional()?;
+    if let Some(key) = found.and_then(|(source, key)| Some((source, DedupKey::new(&key)?))) {
+        tx.forget(key.0, key.1);
+    }
+    Ok(())
+}
+
+// Input::Renew
+const RENEW: &str =
+    "UPDATE deliveries SET lease_until = ?3 WHERE id = ?1 AND lease_token = ?2";
+
+pub(super) fn renew(tx: &mut Tx<'_>, held: &[Held], until: Timestamp) -> rusqlite::Result<()> {
+    let mut statement = tx.connection.prepare_cached(RENEW)?;
+    for claim in held {
+        statement.execute(params![blob(claim.delivery), claim.token.0, until.as_millis()])?;
+    }
+    Ok(())
+}
+
+// Input::Release
+const RELEASE: &str = "
+    UPDATE deliveries
+       SET state = 'pending', due_at = ?3, lease_token = NULL, lease_until = NULL
+     WHERE id = ?1 AND lease_token = ?2";
+
+pub(super) fn release(tx: &mut Tx<'_>, held: &[Held], now: Timestamp) -> rusqlite::Result<()> {
+    let mut statement = tx.connection.prepare_cached(RELEASE)?;
+    for claim in held {
+        let changed =
+            statement.execute(params![blob(claim.delivery), claim.token.0, now.as_millis()])?;
+        tx.delta.moved_many(Some(Status::InFlight), Some(Status::Pending), changed);
+    }
+    Ok(())
+}
+
+// Input::Release
+const RELEASE_EXPIRED: &str = "
+    UPDATE deliveries
+       SET state = 'pending', due_at = ?1, lease_token = NULL, lease_until = NULL
+     WHERE lease_until <= ?1
+    RETURNING destination";
+
+pub(super) fn release_expired(
+    tx: &mut Tx<'_>,
+    now: Timestamp,
+) -> rusqlite::Result<Vec<DestinationId>> {
+    let seqs: Vec<i64> = tx
+        .connection
+        .prepare_cached(RELEASE_EXPIRED)?
+        .query_map(params![now.as_millis()], |row| row.get(0))?
+        .collect::<Result<_, _>>()?;
+    tx.delta.moved_many(Some(Status::InFlight), Some(Status::Pending), seqs.len());
+    let touched = tx.names.destinations.iter().filter(|(_, seq)| seqs.contains(seq));
+    Ok(touched.map(|(id, _)| *id).collect())
+}

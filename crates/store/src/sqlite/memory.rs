@@ -1,0 +1,112 @@
+//! What the store remembers outside the file: committed keys, sightings to be written, counts.
+//!
+//! The key cache may say "that is stored"; it never says "that is not". An entry is made only after
+//! the commit that stored its event, and taken away when a delivery of the event dies, so that a
+//! duplicate of a dead event always reaches the file and can revive it.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use quick_cache::sync::Cache;
+use surehook_core::{
+    ids::{EventId, SourceId},
+    key::DedupKey,
+    store::Counts,
+    time::Timestamp,
+};
+
+/// A committed event, as a key finds it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Remembered {
+    pub(super) event: EventId,
+    pub(super) fingerprint: [u8; 32],
+    pub(super) expires_at: Timestamp,
+}
+
+/// How often an event came again since the last write, and when.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Sighting {
+    pub(super) count: u64,
+    pub(super) times: Vec<Timestamp>,
+}
+
+/// The times of this many sightings are kept between two writes; the count is always exact.
+const TIMES_MAX: usize = 16;
+
+#[derive(Debug)]
+pub(super) struct Memory {
+    keys: Cache<(SourceId, DedupKey), Remembered>,
+    sightings: Mutex<HashMap<EventId, Sighting>>,
+    counts: Mutex<Counts>,
+}
+
+/// A panic while one of these is held cannot leave it half changed in a way that matters.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Memory {
+    pub(super) fn new(keys_remembered: usize) -> Self {
+        Self {
+            keys: Cache::new(keys_remembered),
+            sightings: Mutex::default(),
+            counts: Mutex::default(),
+        }
+    }
+
+    pub(super) fn recall(
+        &self,
+        source: SourceId,
+        key: &DedupKey,
+        fingerprint: &[u8; 32],
+        seen_at: Timestamp,
+    ) -> Option<EventId> {
+        let known = self.keys.get(&(source, key.clone()))?;
+        if known.expires_at <= seen_at || known.fingerprint != *fingerprint {
+            return None;
+        }
+        let mut sightings = lock(&self.sightings);
+        let sighting = sightings.entry(known.event).or_default();
+        sighting.count += 1;
+        if sighting.times.len() < TIMES_MAX {
+            sighting.times.push(seen_at);
+        }
+        Some(known.event)
+    }
+
+    pub(super) fn remember(&self, source: SourceId, key: DedupKey, known: Remembered) {
+        self.keys.insert((source, key), known);
+    }
+
+    pub(super) fn forget(&self, source: SourceId, key: DedupKey) {
+        self.keys.remove(&(source, key));
+    }
+
+    pub(super) fn take_sightings(&self) -> HashMap<EventId, Sighting> {
+        std::mem::take(&mut *lock(&self.sightings))
+    }
+
+    pub(super) fn put_sightings_back(&self, unwritten: HashMap<EventId, Sighting>) {
+        let mut sightings = lock(&self.sightings);
+        for (event, sighting) in unwritten {
+            let entry = sightings.entry(event).or_default();
+            entry.count += sighting.count;
+            entry.times.extend(sighting.times);
+            entry.times.truncate(TIMES_MAX);
+        }
+    }
+
+    pub(super) fn has_sightings(&self) -> bool {
+        !lock(&self.sightings).is_empty()
+    }
+
+    pub(super) fn counts(&self) -> Counts {
+        lock(&self.counts).clone()
+    }
+
+    pub(super) fn change_counts(&self, change: impl FnOnce(&mut Counts)) {
+        change(&mut lock(&self.counts));
+    }
+}

@@ -1,0 +1,319 @@
+//! The embedded store: one SQLite file, one writer thread, a few readers.
+//!
+//! ```text
+//!  admit, settle, claim, …  ──► queue ──► writer thread ──► BEGIN … COMMIT (one fsync) ──► answers
+//!  lists, lookups           ──► read-only connections on the blocking pool
+//!  recall                   ──► memory: keys of committed events
+//! ```
+//!
+//! Every write, whoever asks for it, waits in one queue and shares a transaction with all that wait
+//! beside it ([`writer`]). That is what makes an fsync per answer affordable, and it means that no
+//! two writers ever meet.
+
+mod admit;
+mod configure;
+mod counts;
+mod deliver;
+mod memory;
+mod prune;
+mod read;
+mod replay;
+mod row;
+mod schema;
+mod writer;
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    fs::{self, File},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use async_trait::async_trait;
+use surehook_core::{
+    delivery::Lease,
+    event::{NewEvent, Payload},
+    ids::{DeliveryId, DestinationId, EventId, SourceId},
+    key::DedupKey,
+    store::{
+        AdminStore, Admitted, Change, Claimed, Configuration, Counts, DeliveryDetail,
+        DeliveryFilter, DeliveryRow, DeliveryStore, EventDetail, EventFilter, EventRow, Health,
+        Held, IngestStore, Page, Pruned, Replayed, Settled, Settlement, StoreError,
+    },
+    time::Timestamp,
+};
+
+use self::{memory::Memory, read::Readers, writer::Writer};
+
+/// How to open an embedded store.
+#[derive(Clone, Debug)]
+pub struct SqliteOptions {
+    /// The folder that holds it; made if it is not there.
+    pub data: PathBuf,
+    /// How many committed keys are remembered in memory.
+    pub keys_remembered: usize,
+    /// How many requests may wait for a commit before more are refused.
+    pub queue_max: usize,
+}
+
+impl SqliteOptions {
+    /// The usual bounds.
+    pub fn new(data: impl Into<PathBuf>) -> Self {
+        Self { data: data.into(), keys_remembered: 100_000, queue_max: 20_000 }
+    }
+}
+
+/// Why a store could not be opened.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The folder cannot be used.
+    Folder(PathBuf, std::io::Error),
+    /// Another process has it open.
+    Locked(PathBuf),
+    /// The file was written by a newer version.
+    Newer { found: i64, known: i64 },
+    /// The file is some other program's.
+    Foreign(PathBuf),
+    /// The SQLite inside is too old to be trusted.
+    OldSqlite(&'static str),
+    /// SQLite says no.
+    Sqlite(rusqlite::Error),
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Folder(path, error) => write!(
+                f,
+                "the data folder {} cannot be used: {error}; give another one with --data",
+                path.display()
+            ),
+            Self::Locked(path) => write!(
+                f,
+                "another surehook is running on the data folder {}; stop it or give another folder with --data",
+                path.display()
+            ),
+            Self::Newer { found, known } => write!(
+                f,
+                "the data was written by a newer version (schema {found}, this one knows {known}); use that version"
+            ),
+            Self::Foreign(path) => {
+                write!(f, "{} is not a surehook database", path.display())
+            }
+            Self::OldSqlite(version) => {
+                write!(f, "SQLite {version} has a known fault; 3.51.3 or newer is needed")
+            }
+            Self::Sqlite(error) => write!(f, "the database cannot be opened: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for OpenError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Folder(_, error) => Some(error),
+            Self::Sqlite(error) => Some(error),
+            Self::Locked(_) | Self::Newer { .. } | Self::Foreign(_) | Self::OldSqlite(_) => None,
+        }
+    }
+}
+
+impl From<rusqlite::Error> for OpenError {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Sqlite(error)
+    }
+}
+
+/// The embedded store.
+#[derive(Debug)]
+pub struct SqliteStore {
+    writer: Writer,
+    readers: Readers,
+    memory: Arc<Memory>,
+    file: PathBuf,
+}
+
+impl SqliteStore {
+    /// Opens the store, brings its schema up to date, and makes due again what a process that died
+    /// had in its hands: the lock on the folder proves that nobody else holds it.
+    pub fn open(options: &SqliteOptions, now: Timestamp) -> Result<Self, OpenError> {
+        let lock = lock_folder(&options.data)?;
+        let file = options.data.join("surehook.db");
+        let connection = schema::open_writer(&file)?;
+        schema::recover(&connection, now)?;
+        let memory = Arc::new(Memory::new(options.keys_remembered));
+        let writer = Writer::start(connection, lock, Arc::clone(&memory), options.queue_max)?;
+        let readers = Readers::new(&file);
+        Ok(Self { writer, readers, memory, file })
+    }
+}
+
+fn lock_folder(folder: &Path) -> Result<File, OpenError> {
+    let unusable = |error| OpenError::Folder(folder.to_owned(), error);
+    create_private_folder(folder).map_err(unusable)?;
+    let path = folder.join("lock");
+    let lock = File::options()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(&path)
+        .map_err(unusable)?;
+    match lock.try_lock() {
+        Ok(()) => Ok(lock),
+        Err(fs::TryLockError::WouldBlock) => Err(OpenError::Locked(folder.to_owned())),
+        Err(fs::TryLockError::Error(error)) => Err(unusable(error)),
+    }
+}
+
+/// What is inside are other people's messages: only the owner may look.
+fn create_private_folder(folder: &Path) -> std::io::Result<()> {
+    if folder.is_dir() {
+        return Ok(());
+    }
+    let mut builder = fs::DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(folder)
+}
+
+#[async_trait]
+impl IngestStore for SqliteStore {
+    fn recall(
+        &self,
+        source: SourceId,
+        key: &DedupKey,
+        fingerprint: &[u8; 32],
+        seen_at: Timestamp,
+    ) -> Option<EventId> {
+        let original = self.memory.recall(source, key, fingerprint, seen_at)?;
+        self.writer.wake_for_sightings();
+        Some(original)
+    }
+
+    async fn admit(&self, events: Vec<NewEvent>) -> Result<Vec<Admitted>, StoreError> {
+        self.writer.admit(move |tx| admit::admit(tx, &events)).await
+    }
+}
+
+#[async_trait]
+impl DeliveryStore for SqliteStore {
+    async fn claim_due(
+        &self,
+        destination: DestinationId,
+        now: Timestamp,
+        lease: Lease,
+        limit: usize,
+    ) -> Result<Vec<Claimed>, StoreError> {
+        self.writer.write(move |tx| deliver::claim_due(tx, destination, now, lease, limit)).await
+    }
+
+    async fn next_due(&self, destination: DestinationId) -> Result<Option<Timestamp>, StoreError> {
+        self.readers.read(move |connection| deliver::next_due(connection, destination)).await
+    }
+
+    async fn settle(&self, settlement: Settlement) -> Result<Settled, StoreError> {
+        self.writer.write(move |tx| deliver::settle(tx, &settlement)).await
+    }
+
+    async fn renew(&self, held: Vec<Held>, until: Timestamp) -> Result<(), StoreError> {
+        self.writer.write(move |tx| deliver::renew(tx, &held, until)).await
+    }
+
+    async fn release(&self, held: Vec<Held>, now: Timestamp) -> Result<(), StoreError> {
+        self.writer.write(move |tx| deliver::release(tx, &held, now)).await
+    }
+
+    async fn release_expired(&self, now: Timestamp) -> Result<Vec<DestinationId>, StoreError> {
+        self.writer.write(move |tx| deliver::release_expired(tx, now)).await
+    }
+}
+
+#[async_trait]
+impl AdminStore for SqliteStore {
+    async fn configuration(&self) -> Result<Configuration, StoreError> {
+        self.readers.read(read::configuration).await
+    }
+
+    async fn change(&self, changes: Vec<Change>, now: Timestamp) -> Result<(), StoreError> {
+        self.writer.write(move |tx| configure::change(tx, &changes, now)).await
+    }
+
+    async fn events(
+        &self,
+        filter: EventFilter,
+        page: Page<EventId>,
+    ) -> Result<Vec<EventRow>, StoreError> {
+        self.readers.read(move |connection| read::events(connection, &filter, page)).await
+    }
+
+    async fn event(&self, id: EventId) -> Result<Option<EventDetail>, StoreError> {
+        self.readers.read(move |connection| read::event(connection, id)).await
+    }
+
+    async fn body(&self, id: EventId) -> Result<Option<Payload>, StoreError> {
+        self.readers.read(move |connection| read::body(connection, id)).await
+    }
+
+    async fn deliveries(
+        &self,
+        filter: DeliveryFilter,
+        page: Page<DeliveryId>,
+    ) -> Result<Vec<DeliveryRow>, StoreError> {
+        self.readers.read(move |connection| read::deliveries(connection, filter, page)).await
+    }
+
+    async fn delivery(&self, id: DeliveryId) -> Result<Option<DeliveryDetail>, StoreError> {
+        self.readers.read(move |connection| read::delivery(connection, id)).await
+    }
+
+    async fn replay(
+        &self,
+        id: DeliveryId,
+        new: DeliveryId,
+        now: Timestamp,
+    ) -> Result<Replayed, StoreError> {
+        self.writer.write(move |tx| replay::replay(tx, id, new, now)).await
+    }
+
+    fn counts(&self) -> Counts {
+        self.memory.counts()
+    }
+
+    async fn oldest_due(
+        &self,
+        now: Timestamp,
+    ) -> Result<BTreeMap<DestinationId, Timestamp>, StoreError> {
+        self.readers.read(move |connection| read::oldest_due(connection, now)).await
+    }
+
+    fn health(&self) -> Health {
+        let bytes = |path: &Path| fs::metadata(path).map_or(0, |meta| meta.len());
+        let (full, failed) = self.writer.condition();
+        Health {
+            full,
+            failed,
+            store_bytes: bytes(&self.file),
+            wal_bytes: bytes(&self.file.with_extension("db-wal")),
+            queued: self.writer.queued(),
+        }
+    }
+
+    async fn failure(&self) -> String {
+        self.writer.failure().await
+    }
+
+    async fn prune(&self, events_before: Timestamp, now: Timestamp) -> Result<Pruned, StoreError> {
+        self.writer.write(move |tx| prune::prune(tx, events_before, now)).await
+    }
+
+    async fn add_token(&self, hash: [u8; 32], now: Timestamp) -> Result<(), StoreError> {
+        self.writer.write(move |tx| configure::add_token(tx, &hash, now)).await
+    }
+
+    async fn tokens(&self) -> Result<Vec<[u8; 32]>, StoreError> {
+        self.readers.read(read::tokens).await
+    }
+}

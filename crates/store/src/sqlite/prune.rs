@@ -1,0 +1,72 @@
+//! Retention, one bounded slice at a time, so that it never holds up an answer for long.
+
+use rusqlite::params;
+use surehook_core::{
+    delivery::{DeadReason, state::Status},
+    ids::{DeliveryId, EventId},
+    store::Pruned,
+    time::Timestamp,
+};
+
+use super::{
+    row::{blob, id, reason, status},
+    writer::Tx,
+};
+
+/// Events in a slice. At about 50 µs each it stays far below what a sender notices.
+const EVENTS_PER_SLICE: usize = 200;
+const KEYS_PER_SLICE: usize = 1000;
+
+// What is still owed to somebody stays, however old it is.
+const OLD_EVENTS: &str = "
+    SELECT e.id, e.payload FROM events e
+     WHERE e.id < ?1
+       AND NOT EXISTS (SELECT 1 FROM deliveries d WHERE d.event_id = e.id AND d.ended_at IS NULL)
+     ORDER BY e.id LIMIT ?2";
+
+const DELETE_KEYS: &str = "
+    DELETE FROM keys WHERE (source, key) IN
+        (SELECT source, key FROM keys WHERE expires_at <= ?1 ORDER BY expires_at LIMIT ?2)";
+
+/// See `AdminStore::prune`.
+pub(super) fn prune(
+    tx: &mut Tx<'_>,
+    events_before: Timestamp,
+    now: Timestamp,
+) -> rusqlite::Result<Pruned> {
+    // Ids begin with their time: the smallest id of that moment is the border.
+    let border = EventId::new(events_before, 0);
+    let old: Vec<(EventId, Option<i64>)> = tx
+        .connection
+        .prepare_cached(OLD_EVENTS)?
+        .query_map(params![blob(border), EVENTS_PER_SLICE], |row| Ok((id(row, 0)?, row.get(1)?)))?
+        .collect::<Result<_, _>>()?;
+    for (event, payload) in &old {
+        delete_event(tx, *event, *payload)?;
+    }
+    let keys =
+        tx.connection.prepare_cached(DELETE_KEYS)?.execute(params![now.as_millis(), KEYS_PER_SLICE])?;
+    Ok(Pruned { events: old.len(), keys })
+}
+
+fn delete_event(tx: &mut Tx<'_>, event: EventId, payload: Option<i64>) -> rusqlite::Result<()> {
+    let deliveries: Vec<(DeliveryId, Status, Option<DeadReason>)> = tx
+        .connection
+        .prepare_cached("SELECT id, state, reason FROM deliveries WHERE event_id = ?1")?
+        .query_map(params![blob(event)], |row| Ok((id(row, 0)?, status(row, 1)?, reason(row, 2)?)))?
+        .collect::<Result<_, _>>()?;
+    for (delivery, status, reason) in deliveries {
+        let key = params![blob(delivery)];
+        tx.connection.prepare_cached("DELETE FROM attempts WHERE delivery_id = ?1")?.execute(key)?;
+        tx.connection.prepare_cached("DELETE FROM deliveries WHERE id = ?1")?.execute(key)?;
+        tx.delta.moved(Some(status), None);
+        if let (Status::Dead, Some(reason)) = (status, reason) {
+            tx.delta.dead_now(reason, -1);
+        }
+    }
+    let key = params![blob(event)];
+    tx.connection.prepare_cached("DELETE FROM duplicates WHERE event_id = ?1")?.execute(key)?;
+    tx.connection.prepare_cached("DELETE FROM events WHERE id = ?1")?.execute(key)?;
+    tx.connection.prepare_cached("DELETE FROM payloads WHERE seq = ?1")?.execute(params![payload])?;
+    Ok(())
+}

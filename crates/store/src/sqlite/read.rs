@@ -1,0 +1,302 @@
+//! Lists and lookups, on connections that can only look.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use bytes::Bytes;
+use rusqlite::{Connection, OptionalExtension, Params, Row, params};
+use serde_json::from_str;
+use surehook_core::{
+    delivery::state::Status,
+    event::Payload,
+    ids::{DeliveryId, DestinationId, EventId, Id, Kind},
+    route::RouteSpec,
+    store::{
+        Configuration, DeliveryDetail, DeliveryFilter, DeliveryRow, DuplicateRow, EventDetail,
+        EventFilter, EventRow, Page, StoreError, Stored,
+    },
+    time::Timestamp,
+};
+use tokio::sync::Semaphore;
+
+use super::{
+    row::{self, DELIVERY_COLUMNS, EVENT_COLUMNS, PAYLOAD_COLUMNS, blob, corrupt, id, time},
+    schema,
+};
+
+/// Readers at the same time. Each may keep the log from being reset, so they are few.
+const READERS_MAX: usize = 4;
+
+/// A few read-only connections, opened when first needed.
+pub(super) struct Readers {
+    file: PathBuf,
+    idle: Arc<Mutex<Vec<Connection>>>,
+    places: Arc<Semaphore>,
+}
+
+impl fmt::Debug for Readers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Readers").field("file", &self.file).finish_non_exhaustive()
+    }
+}
+
+impl Readers {
+    pub(super) fn new(file: &Path) -> Self {
+        Self {
+            file: file.to_owned(),
+            idle: Arc::default(),
+            places: Arc::new(Semaphore::new(READERS_MAX)),
+        }
+    }
+
+    /// Runs `query` on the blocking pool.
+    pub(super) async fn read<T, F>(&self, query: F) -> Result<T, StoreError>
+    where
+        F: FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
+        T: Send + 'static,
+    {
+        let refused = |error: &dyn fmt::Display| StoreError::Refused(error.to_string());
+        let place = Arc::clone(&self.places).acquire_owned().await.map_err(|e| refused(&e))?;
+        let (idle, file) = (Arc::clone(&self.idle), self.file.clone());
+        let work = move || {
+            let _place = place;
+            let kept = idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+            let connection = kept.map_or_else(|| schema::open_reader(&file), Ok)?;
+            let answer = query(&connection);
+            idle.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
+            answer
+        };
+        match tokio::task::spawn_blocking(work).await {
+            Ok(answer) => answer.map_err(|error| refused(&error)),
+            Err(panicked) => Err(refused(&panicked)),
+        }
+    }
+}
+
+fn collect<T>(
+    connection: &Connection,
+    sql: &str,
+    values: impl Params,
+    read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
+) -> rusqlite::Result<Vec<T>> {
+    connection.prepare_cached(sql)?.query_map(values, read)?.collect()
+}
+
+fn stored<K: Kind, S: serde::de::DeserializeOwned>(
+    row: &Row<'_>,
+) -> rusqlite::Result<Stored<Id<K>, S>> {
+    let spec: String = row.get(1)?;
+    Ok(Stored {
+        id: id(row, 0)?,
+        spec: from_str(&spec).map_err(|error| corrupt(1, &error.to_string()))?,
+        created_at: time(row, 2)?,
+        updated_at: time(row, 3)?,
+    })
+}
+
+const SOURCES: &str = "
+    SELECT id, spec, created_at, updated_at FROM sources WHERE deleted_at IS NULL ORDER BY name";
+const DESTINATIONS: &str = "
+    SELECT id, spec, created_at, updated_at FROM destinations WHERE deleted_at IS NULL
+     ORDER BY name";
+const ROUTES: &str = "
+    SELECT r.id, s.name, t.name, r.filter, r.created_at, r.updated_at
+      FROM routes r JOIN sources s ON s.seq = r.source JOIN destinations t ON t.seq = r.destination
+     ORDER BY r.seq";
+
+pub(super) fn configuration(connection: &Connection) -> rusqlite::Result<Configuration> {
+    let name = |row: &Row<'_>, column: usize| {
+        let text: String = row.get(column)?;
+        text.parse().map_err(|_| corrupt(column, &text))
+    };
+    Ok(Configuration {
+        sources: collect(connection, SOURCES, [], stored)?,
+        destinations: collect(connection, DESTINATIONS, [], stored)?,
+        routes: collect(connection, ROUTES, [], |row| {
+            Ok(Stored {
+                id: id(row, 0)?,
+                spec: RouteSpec { from: name(row, 1)?, to: name(row, 2)?, filter: row.get(3)? },
+                created_at: time(row, 4)?,
+                updated_at: time(row, 5)?,
+            })
+        })?,
+    })
+}
+
+/// Ids sort by time; before the newest possible one means "from the top".
+fn before<K: Kind>(page: Page<Id<K>>) -> [u8; 16] {
+    page.after.map_or([0xff; 16], blob)
+}
+
+pub(super) fn events(
+    connection: &Connection,
+    filter: &EventFilter,
+    page: Page<EventId>,
+) -> rusqlite::Result<Vec<EventRow>> {
+    let select = format!("SELECT {EVENT_COLUMNS} FROM events e JOIN sources s ON s.seq = e.source");
+    let (border, limit) = (before(page), page.limit);
+    match (filter.source, &filter.key) {
+        (None, _) => {
+            let sql = format!("{select} WHERE e.id < ?1 ORDER BY e.id DESC LIMIT ?2");
+            collect(connection, &sql, params![border, limit], row::event)
+        }
+        (Some(source), None) => {
+            let sql = format!(
+                "{select} WHERE e.source = (SELECT seq FROM sources WHERE id = ?3) AND e.id < ?1
+                 ORDER BY e.id DESC LIMIT ?2"
+            );
+            collect(connection, &sql, params![border, limit, blob(source)], row::event)
+        }
+        (Some(source), Some(key)) => {
+            let sql = format!(
+                "{select} JOIN keys k ON k.event_id = e.id
+                  WHERE k.source = (SELECT seq FROM sources WHERE id = ?3) AND k.key = ?4
+                    AND e.id < ?1 LIMIT ?2"
+            );
+            collect(connection, &sql, params![border, limit, blob(source), key], row::event)
+        }
+    }
+}
+
+pub(super) fn event(
+    connection: &Connection,
+    wanted: EventId,
+) -> rusqlite::Result<Option<EventDetail>> {
+    let sql = format!(
+        "SELECT {EVENT_COLUMNS}, p.seq IS NOT NULL, {PAYLOAD_COLUMNS}
+           FROM events e JOIN sources s ON s.seq = e.source LEFT JOIN payloads p ON p.seq = e.payload
+          WHERE e.id = ?1"
+    );
+    // The body (column 13) is skipped: it has its own call.
+    let found = connection
+        .prepare_cached(&sql)?
+        .query_row(params![blob(wanted)], |found| {
+            let head = if found.get(8)? { Some(row::head(found, 9)?) } else { None };
+            Ok((row::event(found)?, head, found.get(14)?))
+        })
+        .optional()?;
+    let Some((event, head, fingerprint)) = found else { return Ok(None) };
+    Ok(Some(EventDetail {
+        event,
+        head,
+        fingerprint,
+        deliveries: deliveries_of(connection, wanted)?,
+        duplicates: duplicates_of(connection, wanted)?,
+    }))
+}
+
+fn deliveries_of(connection: &Connection, event: EventId) -> rusqlite::Result<Vec<DeliveryRow>> {
+    let sql = format!(
+        "SELECT {DELIVERY_COLUMNS} FROM deliveries d JOIN destinations t ON t.seq = d.destination
+          WHERE d.event_id = ?1 ORDER BY d.id"
+    );
+    collect(connection, &sql, params![blob(event)], row::delivery)
+}
+
+const DUPLICATES: &str =
+    "SELECT seen_at, body FROM duplicates WHERE event_id = ?1 ORDER BY seq";
+
+fn duplicates_of(connection: &Connection, event: EventId) -> rusqlite::Result<Vec<DuplicateRow>> {
+    collect(connection, DUPLICATES, params![blob(event)], |row| {
+        let body: Option<Vec<u8>> = row.get(1)?;
+        Ok(DuplicateRow {
+            seen_at: time(row, 0)?,
+            bytes_differ: body.is_some(),
+            body: body.map(Bytes::from),
+        })
+    })
+}
+
+pub(super) fn body(connection: &Connection, wanted: EventId) -> rusqlite::Result<Option<Payload>> {
+    let sql = format!(
+        "SELECT {PAYLOAD_COLUMNS} FROM events e JOIN payloads p ON p.seq = e.payload
+          WHERE e.id = ?1"
+    );
+    connection
+        .prepare_cached(&sql)?
+        .query_row(params![blob(wanted)], |found| row::payload(found, 0))
+        .optional()
+}
+
+pub(super) fn deliveries(
+    connection: &Connection,
+    filter: DeliveryFilter,
+    page: Page<DeliveryId>,
+) -> rusqlite::Result<Vec<DeliveryRow>> {
+    let sql = deliveries_sql(filter);
+    let values = params![
+        before(page),
+        page.limit,
+        filter.destination.map(blob),
+        filter.status.map(Status::as_str),
+        filter.reason.map(surehook_core::delivery::DeadReason::as_str),
+    ];
+    // Not every text uses every number, and SQLite wants no more values than the highest one.
+    collect(connection, &sql, values, row::delivery)
+}
+
+/// Each text leads SQLite to the index that serves it; `?3` to `?5` are always mentioned.
+fn deliveries_sql(filter: DeliveryFilter) -> String {
+    let narrowed = match filter.status {
+        // Spelled out, because a partial index is only used for the words it was made with.
+        Some(Status::Dead) => "AND d.state = 'dead' AND ?4 IS NOT NULL",
+        Some(Status::Pending | Status::Scheduled) => "AND d.due_at IS NOT NULL AND d.state = ?4",
+        Some(Status::InFlight) => "AND d.lease_until IS NOT NULL AND d.state = ?4",
+        Some(Status::Held | Status::Succeeded | Status::Cancelled | Status::Replayed) => {
+            "AND d.state = ?4"
+        }
+        None => "AND ?4 IS NULL",
+    };
+    let to = if filter.destination.is_some() {
+        "AND d.destination = (SELECT seq FROM destinations WHERE id = ?3)"
+    } else {
+        "AND ?3 IS NULL"
+    };
+    let why = if filter.reason.is_some() { "AND d.reason = ?5" } else { "AND ?5 IS NULL" };
+    format!(
+        "SELECT {DELIVERY_COLUMNS} FROM deliveries d JOIN destinations t ON t.seq = d.destination
+          WHERE d.id < ?1 {narrowed} {to} {why} ORDER BY d.id DESC LIMIT ?2"
+    )
+}
+
+const ATTEMPTS: &str = "
+    SELECT number, id, started_at, took_ms, status, failure, class, detail, response
+      FROM attempts WHERE delivery_id = ?1 ORDER BY number";
+
+pub(super) fn delivery(
+    connection: &Connection,
+    wanted: DeliveryId,
+) -> rusqlite::Result<Option<DeliveryDetail>> {
+    let sql = format!(
+        "SELECT {DELIVERY_COLUMNS} FROM deliveries d JOIN destinations t ON t.seq = d.destination
+          WHERE d.id = ?1"
+    );
+    let found =
+        connection.prepare_cached(&sql)?.query_row(params![blob(wanted)], row::delivery).optional()?;
+    let Some(delivery) = found else { return Ok(None) };
+    let attempts = collect(connection, ATTEMPTS, params![blob(wanted)], row::attempt)?;
+    Ok(Some(DeliveryDetail { delivery, attempts }))
+}
+
+const OLDEST_DUE: &str = "
+    SELECT t.id, (SELECT min(d.due_at) FROM deliveries d
+                   WHERE d.destination = t.seq AND d.due_at IS NOT NULL) AS oldest
+      FROM destinations t WHERE t.deleted_at IS NULL AND oldest <= ?1";
+
+pub(super) fn oldest_due(
+    connection: &Connection,
+    now: Timestamp,
+) -> rusqlite::Result<BTreeMap<DestinationId, Timestamp>> {
+    connection
+        .prepare_cached(OLDEST_DUE)?
+        .query_map(params![now.as_millis()], |row| Ok((id(row, 0)?, time(row, 1)?)))?
+        .collect()
+}
+
+pub(super) fn tokens(connection: &Connection) -> rusqlite::Result<Vec<[u8; 32]>> {
+    collect(connection, "SELECT hash FROM tokens", [], |row| row.get(0))
+}

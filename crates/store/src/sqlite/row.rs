@@ -1,0 +1,137 @@
+//! Rows to domain types, checked on the way out as the schema checks on the way in.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use rusqlite::{Row, types::Type};
+use surehook_core::{
+    delivery::{Class, DeadReason, Failure, state::Status},
+    event::{HeaderBlock, Payload, RequestHead},
+    ids::{Id, Kind},
+    store::{Attempt, DeliveryRow, EventRow},
+    time::Timestamp,
+};
+use uuid::Uuid;
+
+/// A value that the schema should have kept out.
+pub(super) fn corrupt(column: usize, what: &str) -> rusqlite::Error {
+    rusqlite::Error::FromSqlConversionFailure(column, Type::Text, what.to_owned().into())
+}
+
+pub(super) fn id<K: Kind>(row: &Row<'_>, column: usize) -> rusqlite::Result<Id<K>> {
+    let bytes: [u8; 16] = row.get(column)?;
+    Ok(Id::from_uuid(Uuid::from_bytes(bytes)))
+}
+
+pub(super) fn optional_id<K: Kind>(
+    row: &Row<'_>,
+    column: usize,
+) -> rusqlite::Result<Option<Id<K>>> {
+    let bytes: Option<[u8; 16]> = row.get(column)?;
+    Ok(bytes.map(|bytes| Id::from_uuid(Uuid::from_bytes(bytes))))
+}
+
+pub(super) fn blob<K: Kind>(id: Id<K>) -> [u8; 16] {
+    id.uuid().into_bytes()
+}
+
+pub(super) fn time(row: &Row<'_>, column: usize) -> rusqlite::Result<Timestamp> {
+    row.get(column).map(Timestamp::from_millis)
+}
+
+pub(super) fn optional_time(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<Timestamp>> {
+    Ok(row.get::<_, Option<i64>>(column)?.map(Timestamp::from_millis))
+}
+
+/// A word that must be one of a list.
+fn word<T>(
+    row: &Row<'_>,
+    column: usize,
+    parse: impl Fn(&str) -> Option<T>,
+) -> rusqlite::Result<Option<T>> {
+    match row.get_ref(column)?.as_str_or_null()? {
+        None => Ok(None),
+        Some(text) => parse(text).map(Some).ok_or_else(|| corrupt(column, text)),
+    }
+}
+
+pub(super) fn status(row: &Row<'_>, column: usize) -> rusqlite::Result<Status> {
+    word(row, column, Status::from_word)?.ok_or_else(|| corrupt(column, "NULL"))
+}
+
+pub(super) fn reason(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<DeadReason>> {
+    word(row, column, DeadReason::from_word)
+}
+
+/// Columns of [`payload`], from `payloads p` and `events e`.
+pub(super) const PAYLOAD_COLUMNS: &str =
+    "p.path, p.query, p.remote, p.headers, p.body, e.fingerprint";
+
+/// Reads [`PAYLOAD_COLUMNS`] that begin at `first`.
+pub(super) fn payload(row: &Row<'_>, first: usize) -> rusqlite::Result<Payload> {
+    Ok(Payload {
+        head: Arc::new(head(row, first)?),
+        body: Bytes::from(row.get::<_, Vec<u8>>(first + 4)?),
+        fingerprint: row.get(first + 5)?,
+    })
+}
+
+pub(super) fn head(row: &Row<'_>, first: usize) -> rusqlite::Result<RequestHead> {
+    Ok(RequestHead {
+        path: row.get(first)?,
+        query: row.get(first + 1)?,
+        remote: row.get(first + 2)?,
+        headers: HeaderBlock::from_bytes(row.get(first + 3)?),
+    })
+}
+
+/// Columns of [`event`], from `events e JOIN sources s`.
+pub(super) const EVENT_COLUMNS: &str = "e.id, e.request_id, s.id, e.key, e.received_at,
+    e.body_bytes, e.duplicates, e.last_duplicate_at";
+
+pub(super) fn event(row: &Row<'_>) -> rusqlite::Result<EventRow> {
+    Ok(EventRow {
+        id: id(row, 0)?,
+        request_id: id(row, 1)?,
+        source: id(row, 2)?,
+        key: row.get(3)?,
+        received_at: time(row, 4)?,
+        body_bytes: row.get(5)?,
+        duplicates: row.get(6)?,
+        last_duplicate_at: optional_time(row, 7)?,
+    })
+}
+
+/// Columns of [`delivery`], from `deliveries d JOIN destinations t`.
+pub(super) const DELIVERY_COLUMNS: &str = "d.id, d.event_id, t.id, d.state, d.reason, d.attempts,
+    d.created_at, d.due_at, d.ended_at, d.replay_of, d.replayed_by";
+
+pub(super) fn delivery(row: &Row<'_>) -> rusqlite::Result<DeliveryRow> {
+    Ok(DeliveryRow {
+        id: id(row, 0)?,
+        event: id(row, 1)?,
+        destination: id(row, 2)?,
+        status: status(row, 3)?,
+        reason: reason(row, 4)?,
+        attempts: row.get(5)?,
+        created_at: time(row, 6)?,
+        due_at: optional_time(row, 7)?,
+        ended_at: optional_time(row, 8)?,
+        replay_of: optional_id(row, 9)?,
+        replayed_by: optional_id(row, 10)?,
+    })
+}
+
+pub(super) fn attempt(row: &Row<'_>) -> rusqlite::Result<Attempt> {
+    Ok(Attempt {
+        number: row.get(0)?,
+        id: id(row, 1)?,
+        started_at: time(row, 2)?,
+        took: Duration::from_millis(row.get(3)?),
+        status: row.get(4)?,
+        failure: word(row, 5, Failure::from_word)?,
+        class: word(row, 6, Class::from_word)?,
+        detail: row.get(7)?,
+        response: row.get::<_, Option<Vec<u8>>>(8)?.unwrap_or_default(),
+    })
+}

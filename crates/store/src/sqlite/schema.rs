@@ -1,0 +1,142 @@
+//! Opening the file: settings that durability rests on, and migrations, forward only.
+
+use std::path::Path;
+
+use rusqlite::{Connection, OpenFlags, params};
+use surehook_core::time::Timestamp;
+
+use super::{OpenError, counts};
+
+/// Every migration, in order. One that has been released is never edited.
+const MIGRATIONS: [&str; 1] =
+    [include_str!("../../migrations/sqlite/0001_events_and_deliveries.sql")];
+
+/// "srhk": tells our files from others'.
+const APPLICATION_ID: i32 = 0x7372_686b;
+
+/// Before this, two connections could corrupt the log when one of them reset it.
+const SQLITE_VERSION_MIN: i32 = 3_051_003;
+
+/// Opens the one connection that writes.
+pub(super) fn open_writer(file: &Path) -> Result<Connection, OpenError> {
+    if rusqlite::version_number() < SQLITE_VERSION_MIN {
+        return Err(OpenError::OldSqlite(rusqlite::version()));
+    }
+    let mut connection = Connection::open(file)?;
+    check_owner(&connection, file)?;
+    // FULL: the log is synced at every commit, which is what an answer of 200 promises.
+    // mmap off: an I/O error on a mapped page would be a signal, not an error.
+    connection.execute_batch(
+        "PRAGMA journal_mode = WAL;
+         PRAGMA synchronous = FULL;
+         PRAGMA foreign_keys = ON;
+         PRAGMA mmap_size = 0;
+         PRAGMA trusted_schema = OFF;
+         PRAGMA cell_size_check = ON;
+         PRAGMA busy_timeout = 5000;
+         PRAGMA cache_size = -65536;
+         PRAGMA temp_store = MEMORY;
+         PRAGMA journal_size_limit = 67108864;
+         PRAGMA wal_autocheckpoint = 4000;",
+    )?;
+    migrate(&mut connection)?;
+    connection.set_prepared_statement_cache_capacity(128);
+    Ok(connection)
+}
+
+/// Opens a connection that can only look.
+pub(super) fn open_reader(file: &Path) -> rusqlite::Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(file, flags)?;
+    connection.execute_batch(
+        "PRAGMA query_only = ON;
+         PRAGMA mmap_size = 0;
+         PRAGMA busy_timeout = 5000;
+         PRAGMA cache_size = -8192;",
+    )?;
+    Ok(connection)
+}
+
+fn check_owner(connection: &Connection, file: &Path) -> Result<(), OpenError> {
+    let foreign = |_| OpenError::Foreign(file.to_owned());
+    let tables: i64 = connection
+        .query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))
+        .map_err(foreign)?;
+    let owner: i32 = connection.pragma_query_value(None, "application_id", |row| row.get(0))?;
+    if tables > 0 && owner != APPLICATION_ID {
+        return Err(OpenError::Foreign(file.to_owned()));
+    }
+    Ok(())
+}
+
+fn migrate(connection: &mut Connection) -> Result<(), OpenError> {
+    let known = i64::try_from(MIGRATIONS.len()).unwrap_or(i64::MAX);
+    let found: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
+    if found > known {
+        return Err(OpenError::Newer { found, known });
+    }
+    let done = usize::try_from(found).unwrap_or(0);
+    for (index, sql) in MIGRATIONS.iter().enumerate().skip(done) {
+        // Each in its own transaction: one that fails leaves the version before it usable.
+        let tx = connection.transaction()?;
+        tx.execute_batch(sql)?;
+        tx.pragma_update(None, "user_version", index + 1)?;
+        tx.pragma_update(None, "application_id", APPLICATION_ID)?;
+        tx.commit()?;
+    }
+    Ok(())
+}
+
+// Input::Release
+const RELEASE_ALL: &str = "
+    UPDATE deliveries
+       SET state = 'pending', due_at = ?1, lease_token = NULL, lease_until = NULL
+     WHERE lease_until IS NOT NULL";
+
+/// Makes due again what the process before us held when it ended.
+pub(super) fn recover(connection: &Connection, now: Timestamp) -> Result<(), OpenError> {
+    let tx = connection.unchecked_transaction()?;
+    let released = tx.execute(RELEASE_ALL, params![now.as_millis()])?;
+    counts::move_status(&tx, "in_flight", "pending", released)?;
+    tx.commit()?;
+    if released > 0 {
+        tracing::info!(released, "made deliveries due again that an earlier run left in flight");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_embedded_sqlite_is_new_enough() {
+        assert!(rusqlite::version_number() >= SQLITE_VERSION_MIN);
+    }
+
+    #[test]
+    fn a_foreign_file_and_a_newer_schema_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let foreign = folder.path().join("foreign.db");
+        Connection::open(&foreign).unwrap().execute_batch("CREATE TABLE t (x)").unwrap();
+        assert!(matches!(open_writer(&foreign), Err(OpenError::Foreign(_))));
+
+        let text = folder.path().join("text.db");
+        std::fs::write(&text, "this is not a database, it is a text file").unwrap();
+        assert!(matches!(open_writer(&text), Err(OpenError::Foreign(_))));
+
+        let newer = folder.path().join("newer.db");
+        open_writer(&newer).unwrap().pragma_update(None, "user_version", 99).unwrap();
+        assert!(matches!(open_writer(&newer), Err(OpenError::Newer { found: 99, .. })));
+    }
+
+    #[test]
+    fn opening_twice_migrates_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("a.db");
+        drop(open_writer(&file).unwrap());
+        let again = open_writer(&file).unwrap();
+        let version: i64 = again.pragma_query_value(None, "user_version", |row| row.get(0)).unwrap();
+        assert_eq!(usize::try_from(version).unwrap(), MIGRATIONS.len());
+    }
+}

@@ -1,0 +1,452 @@
+//! The one writer: a thread that turns whatever waits into a single transaction.
+//!
+//! While a commit is being synced, new jobs gather; the next transaction takes all of them. Under
+//! load the batches grow by themselves and the cost of an fsync is shared; with little traffic a
+//! job is committed at once. Nobody is answered before the commit that holds its work.
+//!
+//! When something goes wrong:
+//! - **One job's statement is refused**: the batch is rolled back and each of its jobs runs again in
+//!   a transaction of its own, so that only the culprit fails.
+//! - **The disk is full**: the batch is rolled back, everybody in it is told so, the next batch tries
+//!   again. Nothing needs a restart.
+//! - **Any other I/O error**: it is not known whether the batch is on the disk, and after a failed
+//!   fsync the kernel may pretend that it is. The store takes no more work and the process must end;
+//!   what the disk holds is found out when it starts again.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    fs::File,
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
+
+use rusqlite::{Connection, ErrorCode};
+use surehook_core::{
+    ids::{DestinationId, EventId, SourceId},
+    key::DedupKey,
+    store::StoreError,
+};
+use tokio::sync::{oneshot, watch};
+
+use super::{
+    admit, configure,
+    counts::{self, Delta},
+    memory::{Memory, Remembered},
+};
+
+/// Jobs in one transaction. More would make the first ones wait without saving much.
+const BATCH_MAX: usize = 1024;
+/// Sightings of duplicates are written this often: the count may be late, never an answer.
+const SIGHTINGS_EVERY: Duration = Duration::from_millis(200);
+
+/// A transaction that is being put together.
+pub(super) struct Tx<'a> {
+    pub(super) connection: &'a Connection,
+    pub(super) names: &'a mut Names,
+    pub(super) delta: &'a mut Delta,
+    after: &'a mut Vec<After>,
+}
+
+/// What is done once the transaction is committed, and only then.
+enum After {
+    Remember(SourceId, DedupKey, Remembered),
+    Forget(SourceId, DedupKey),
+}
+
+impl Tx<'_> {
+    pub(super) fn remember(&mut self, source: SourceId, key: DedupKey, known: Remembered) {
+        self.after.push(After::Remember(source, key, known));
+    }
+
+    pub(super) fn forget(&mut self, source: SourceId, key: DedupKey) {
+        self.after.push(After::Forget(source, key));
+    }
+}
+
+/// Row numbers of the live sources and destinations: ids stay out of the large tables.
+#[derive(Debug, Default)]
+pub(super) struct Names {
+    pub(super) sources: HashMap<SourceId, i64>,
+    pub(super) destinations: HashMap<DestinationId, i64>,
+}
+
+/// Something that waits to be written.
+trait Job: Send {
+    fn run(&mut self, tx: &mut Tx<'_>) -> rusqlite::Result<()>;
+    fn answer(self: Box<Self>, outcome: Result<(), StoreError>);
+}
+
+struct Call<F, T> {
+    step: F,
+    value: Option<T>,
+    reply: oneshot::Sender<Result<T, StoreError>>,
+}
+
+impl<F, T> Job for Call<F, T>
+where
+    F: FnMut(&mut Tx<'_>) -> rusqlite::Result<T> + Send,
+    T: Send,
+{
+    fn run(&mut self, tx: &mut Tx<'_>) -> rusqlite::Result<()> {
+        self.value = Some((self.step)(tx)?);
+        Ok(())
+    }
+
+    fn answer(self: Box<Self>, outcome: Result<(), StoreError>) {
+        let Self { value, reply, .. } = *self;
+        let silent = || StoreError::Refused("the step gave no answer".to_owned());
+        let answer = outcome.and_then(|()| value.ok_or_else(silent));
+        // A caller that no longer waits has lost interest, not the work: it is committed.
+        let _gone = reply.send(answer);
+    }
+}
+
+#[derive(Default)]
+struct Waiting {
+    jobs: Vec<Box<dyn Job>>,
+    sightings: bool,
+    closed: bool,
+}
+
+#[derive(Default)]
+struct Queue {
+    waiting: Mutex<Waiting>,
+    changed: Condvar,
+}
+
+impl Queue {
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        // A panic elsewhere cannot leave the list half changed.
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// How the writer does, for everybody to see.
+#[derive(Clone, Debug, Default)]
+struct Condition {
+    full: bool,
+    failed: Option<String>,
+}
+
+/// The handle to the writer thread. Dropping it waits until all that was asked is written.
+pub(super) struct Writer {
+    queue: Arc<Queue>,
+    queue_max: usize,
+    condition: watch::Receiver<Condition>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl fmt::Debug for Writer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Writer").field("queued", &self.queued()).finish_non_exhaustive()
+    }
+}
+
+impl Writer {
+    /// Starts the thread. `lock` is held as long as it runs.
+    pub(super) fn start(
+        connection: Connection,
+        lock: File,
+        memory: Arc<Memory>,
+        queue_max: usize,
+    ) -> rusqlite::Result<Self> {
+        let names = configure::load_names(&connection)?;
+        let counts = counts::load(&connection)?;
+        memory.change_counts(|shown| *shown = counts);
+        let queue = Arc::new(Queue::default());
+        let (tell, condition) = watch::channel(Condition::default());
+        let scribe = Scribe {
+            connection,
+            memory,
+            names,
+            delta: Delta::default(),
+            after: Vec::new(),
+            tell,
+            sightings_written: Instant::now(),
+        };
+        let thread = std::thread::Builder::new()
+            .name("surehook-writer".to_owned())
+            .spawn({
+                let queue = Arc::clone(&queue);
+                move || {
+                    let _held_until_the_end = lock;
+                    scribe.run(&queue);
+                }
+            })
+            .map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))?;
+        Ok(Self { queue, queue_max, condition, thread: Some(thread) })
+    }
+
+    /// Runs `step` within the next transaction; answers once that is committed.
+    pub(super) async fn write<T, F>(&self, step: F) -> Result<T, StoreError>
+    where
+        F: FnMut(&mut Tx<'_>) -> rusqlite::Result<T> + Send + 'static,
+        T: Send + 'static,
+    {
+        self.push(step, usize::MAX)?.await.unwrap_or_else(|_| Err(self.gone()))
+    }
+
+    /// Like [`Self::write`], but refuses when too much waits already.
+    pub(super) async fn admit<T, F>(&self, step: F) -> Result<T, StoreError>
+    where
+        F: FnMut(&mut Tx<'_>) -> rusqlite::Result<T> + Send + 'static,
+        T: Send + 'static,
+    {
+        self.push(step, self.queue_max)?.await.unwrap_or_else(|_| Err(self.gone()))
+    }
+
+    fn push<T, F>(
+        &self,
+        step: F,
+        limit: usize,
+    ) -> Result<oneshot::Receiver<Result<T, StoreError>>, StoreError>
+    where
+        F: FnMut(&mut Tx<'_>) -> rusqlite::Result<T> + Send + 'static,
+        T: Send + 'static,
+    {
+        let (reply, answer) = oneshot::channel();
+        let job = Box::new(Call { step, value: None, reply });
+        let mut waiting = self.queue.lock();
+        if waiting.closed {
+            drop(waiting);
+            return Err(self.gone());
+        }
+        if waiting.jobs.len() >= limit {
+            return Err(StoreError::Overloaded);
+        }
+        waiting.jobs.push(job);
+        let first = waiting.jobs.len() == 1;
+        drop(waiting);
+        if first {
+            self.queue.changed.notify_one();
+        }
+        Ok(answer)
+    }
+
+    pub(super) fn wake_for_sightings(&self) {
+        let mut waiting = self.queue.lock();
+        if !waiting.sightings {
+            waiting.sightings = true;
+            self.queue.changed.notify_one();
+        }
+    }
+
+    pub(super) fn queued(&self) -> usize {
+        self.queue.lock().jobs.len()
+    }
+
+    pub(super) fn condition(&self) -> (bool, Option<String>) {
+        let condition = self.condition.borrow();
+        (condition.full, condition.failed.clone())
+    }
+
+    pub(super) async fn failure(&self) -> String {
+        let mut condition = self.condition.clone();
+        match condition.wait_for(|condition| condition.failed.is_some()).await {
+            Ok(condition) => condition.failed.clone().unwrap_or_default(),
+            Err(_) => "the writer thread has ended".to_owned(),
+        }
+    }
+
+    fn gone(&self) -> StoreError {
+        let failed = self.condition.borrow().failed.clone();
+        StoreError::Failed(failed.unwrap_or_else(|| "the store is closed".to_owned()))
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.queue.lock().closed = true;
+        self.queue.changed.notify_one();
+        if let Some(thread) = self.thread.take() {
+            // A writer that panicked has already failed everybody who waited for it.
+            let _panicked = thread.join();
+        }
+    }
+}
+
+/// The thread's own things.
+struct Scribe {
+    connection: Connection,
+    memory: Arc<Memory>,
+    names: Names,
+    delta: Delta,
+    after: Vec<After>,
+    tell: watch::Sender<Condition>,
+    sightings_written: Instant,
+}
+
+impl Scribe {
+    fn run(mut self, queue: &Queue) {
+        loop {
+            let (jobs, closing) = self.next_batch(queue);
+            if jobs.is_empty() && closing && !self.memory.has_sightings() {
+                return;
+            }
+            self.write_batch(jobs, closing);
+            if self.tell.borrow().failed.is_some() {
+                return Self::refuse_all(queue, &self.tell.borrow());
+            }
+        }
+    }
+
+    fn next_batch(&self, queue: &Queue) -> (Vec<Box<dyn Job>>, bool) {
+        let mut waiting = queue.lock();
+        while waiting.jobs.is_empty() && !waiting.closed {
+            waiting = if waiting.sightings {
+                let left = SIGHTINGS_EVERY.saturating_sub(self.sightings_written.elapsed());
+                if left.is_zero() {
+                    break;
+                }
+                let (waiting, _) = queue
+                    .changed
+                    .wait_timeout(waiting, left)
+                    .unwrap_or_else(PoisonError::into_inner);
+                waiting
+            } else {
+                queue.changed.wait(waiting).unwrap_or_else(PoisonError::into_inner)
+            };
+        }
+        if self.sightings_written.elapsed() >= SIGHTINGS_EVERY || waiting.closed {
+            waiting.sightings = false;
+        }
+        let take = waiting.jobs.len().min(BATCH_MAX);
+        let rest = waiting.jobs.split_off(take);
+        (std::mem::replace(&mut waiting.jobs, rest), waiting.closed)
+    }
+
+    /// Everybody who still waits learns why nothing comes.
+    fn refuse_all(queue: &Queue, condition: &Condition) {
+        let mut waiting = queue.lock();
+        waiting.closed = true;
+        let why = condition.failed.clone().unwrap_or_default();
+        for job in waiting.jobs.drain(..) {
+            job.answer(Err(StoreError::Failed(why.clone())));
+        }
+    }
+
+    fn write_batch(&mut self, mut jobs: Vec<Box<dyn Job>>, closing: bool) {
+        match self.try_batch(&mut jobs, closing) {
+            Ok(()) => {
+                self.tell_full(false);
+                answer_all(jobs, &Ok(()));
+            }
+            Err(Trouble::Job(error)) if jobs.len() == 1 => {
+                answer_all(jobs, &Err(StoreError::Refused(error.to_string())));
+            }
+            // One of many was refused: alone, each is judged for itself.
+            Err(Trouble::Job(_)) => {
+                for job in jobs {
+                    self.write_batch(vec![job], false);
+                }
+            }
+            Err(Trouble::Full) => {
+                self.tell_full(true);
+                answer_all(jobs, &Err(StoreError::Full));
+            }
+            Err(Trouble::Failed(error)) => {
+                let why = error.to_string();
+                tracing::error!(error = %why, "the store failed; the process must end");
+                self.tell.send_modify(|condition| condition.failed = Some(why.clone()));
+                answer_all(jobs, &Err(StoreError::Failed(why)));
+            }
+        }
+    }
+
+    fn try_batch(&mut self, jobs: &mut [Box<dyn Job>], closing: bool) -> Result<(), Trouble> {
+        self.delta.clear();
+        self.after.clear();
+        let sightings_due = closing || self.sightings_written.elapsed() >= SIGHTINGS_EVERY;
+        let sightings =
+            if sightings_due { self.memory.take_sightings() } else { HashMap::default() };
+        let written = self.transact(jobs, &sightings);
+        if let Err(error) = written {
+            self.memory.put_sightings_back(sightings);
+            if !self.connection.is_autocommit() {
+                // If even this fails, the next BEGIN will, and says why.
+                let _rolled_back = self.connection.execute_batch("ROLLBACK");
+            }
+            // What a rolled back configuration change did to the names must go as well.
+            self.names = configure::load_names(&self.connection).map_err(Trouble::from)?;
+            return Err(error.into());
+        }
+        if sightings_due {
+            self.sightings_written = Instant::now();
+        }
+        self.remember_what_is_committed();
+        Ok(())
+    }
+
+    fn transact(
+        &mut self,
+        jobs: &mut [Box<dyn Job>],
+        sightings: &HashMap<EventId, super::memory::Sighting>,
+    ) -> rusqlite::Result<()> {
+        self.connection.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
+        let mut tx = Tx {
+            connection: &self.connection,
+            names: &mut self.names,
+            delta: &mut self.delta,
+            after: &mut self.after,
+        };
+        for job in jobs {
+            job.run(&mut tx)?;
+        }
+        admit::write_sightings(&mut tx, sightings)?;
+        self.delta.write(&self.connection)?;
+        self.connection.prepare_cached("COMMIT")?.execute([])?;
+        Ok(())
+    }
+
+    fn remember_what_is_committed(&mut self) {
+        self.memory.change_counts(|counts| self.delta.apply(counts));
+        for after in self.after.drain(..) {
+            match after {
+                After::Remember(source, key, known) => self.memory.remember(source, key, known),
+                After::Forget(source, key) => self.memory.forget(source, key),
+            }
+        }
+    }
+
+    fn tell_full(&self, full: bool) {
+        if self.tell.borrow().full != full {
+            if full {
+                tracing::error!("the disk is full; nothing is accepted until there is room");
+            } else {
+                tracing::info!("the disk has room again");
+            }
+            self.tell.send_modify(|condition| condition.full = full);
+        }
+    }
+}
+
+fn answer_all(jobs: Vec<Box<dyn Job>>, outcome: &Result<(), StoreError>) {
+    for job in jobs {
+        job.answer(outcome.clone());
+    }
+}
+
+/// Why a batch was not committed, by what follows.
+enum Trouble {
+    Job(rusqlite::Error),
+    Full,
+    Failed(rusqlite::Error),
+}
+
+impl From<rusqlite::Error> for Trouble {
+    fn from(error: rusqlite::Error) -> Self {
+        match error.sqlite_error_code() {
+            Some(ErrorCode::DiskFull | ErrorCode::ReadOnly | ErrorCode::CannotOpen) => Self::Full,
+            Some(
+                ErrorCode::SystemIoFailure
+                | ErrorCode::DatabaseCorrupt
+                | ErrorCode::NotADatabase
+                | ErrorCode::FileLockingProtocolFailed
+                | ErrorCode::OutOfMemory,
+            ) => Self::Failed(error),
+            _ => Self::Job(error),
+        }
+    }
+}

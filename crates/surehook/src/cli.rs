@@ -1,0 +1,210 @@
+//! Every command and flag.
+
+use std::{net::SocketAddr, path::PathBuf};
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// A webhook gateway: every event arrives, none runs twice by our fault, and nothing disappears
+/// without a row that says why.
+#[derive(Debug, Parser)]
+#[command(version, propagate_version = true, max_term_width = 100)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run the gateway
+    Serve(ServeArgs),
+    /// Create and update the sources, destinations and routes of a file in a running gateway
+    Apply(ApplyArgs),
+    /// Look at events
+    #[command(subcommand)]
+    Events(EventsCommand),
+    /// Look at dead letters and replay them
+    #[command(subcommand)]
+    Dlq(DlqCommand),
+    /// Measure this machine: a bare server, and the gateway against it
+    Bench(BenchArgs),
+    /// The bare server that the benchmark measures against
+    #[command(hide = true)]
+    BenchLimit {
+        #[arg(long)]
+        listen: SocketAddr,
+    },
+    /// The destination that the benchmark delivers to
+    #[command(hide = true)]
+    BenchSink {
+        #[arg(long)]
+        listen: SocketAddr,
+        /// Accept and never answer
+        #[arg(long)]
+        hang: bool,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ServeArgs {
+    /// Settings file [default: surehook.toml, if it is there]
+    #[arg(long, env = "SUREHOOK_CONFIG")]
+    pub(crate) config: Option<PathBuf>,
+    /// Folder for the data [default: data]
+    #[arg(long)]
+    pub(crate) data: Option<PathBuf>,
+    /// Address to listen on [default: 127.0.0.1:8080]
+    #[arg(long)]
+    pub(crate) listen: Option<SocketAddr>,
+}
+
+/// Which gateway a command talks to.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Remote {
+    /// Address of the gateway
+    #[arg(long, env = "SUREHOOK_SERVER", default_value = "http://127.0.0.1:8080")]
+    pub(crate) server: String,
+    /// Admin token
+    #[arg(long, env = "SUREHOOK_TOKEN", hide_env_values = true)]
+    pub(crate) token: Option<String>,
+    /// Print JSON, one object a line
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ApplyArgs {
+    /// TOML with [[sources]], [[destinations]] and [[routes]]
+    pub(crate) file: PathBuf,
+    #[command(flatten)]
+    pub(crate) remote: Remote,
+}
+
+/// Which part of a list.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Paging {
+    /// At most this many
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub(crate) limit: u16,
+    /// Go on after this one (the `next_cursor` of the page before)
+    #[arg(long)]
+    pub(crate) cursor: Option<String>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum EventsCommand {
+    /// The newest events
+    List {
+        /// Only of this source
+        #[arg(long)]
+        source: Option<String>,
+        /// Only with this dedup key (needs --source)
+        #[arg(long, requires = "source")]
+        key: Option<String>,
+        #[command(flatten)]
+        paging: Paging,
+        #[command(flatten)]
+        remote: Remote,
+    },
+    /// One event with its deliveries
+    Show {
+        /// The event's id
+        id: String,
+        #[command(flatten)]
+        remote: Remote,
+    },
+    /// Events as they come in, until interrupted
+    Tail {
+        /// Only of this source
+        #[arg(long)]
+        source: Option<String>,
+        #[command(flatten)]
+        remote: Remote,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum DlqCommand {
+    /// The newest dead letters
+    List {
+        /// Only to this destination
+        #[arg(long)]
+        destination: Option<String>,
+        /// Only for this reason
+        #[arg(long)]
+        reason: Option<String>,
+        #[command(flatten)]
+        paging: Paging,
+        #[command(flatten)]
+        remote: Remote,
+    },
+    /// One delivery with all its attempts
+    Show {
+        /// The delivery's id
+        id: String,
+        #[command(flatten)]
+        remote: Remote,
+    },
+    /// How many died, by reason
+    Stats {
+        #[command(flatten)]
+        remote: Remote,
+    },
+    /// Deliver again
+    Replay {
+        /// The deliveries' ids
+        #[arg(required = true)]
+        ids: Vec<String>,
+        #[command(flatten)]
+        remote: Remote,
+    },
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum BenchPhase {
+    Limit,
+    In,
+    Duplicates,
+    Delivered,
+    Backlog,
+    Isolation,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchArgs {
+    /// Seconds for each phase of each round
+    #[arg(long, default_value_t = 10)]
+    pub(crate) seconds: u64,
+    /// Rounds; the median counts
+    #[arg(long, default_value_t = 3)]
+    pub(crate) rounds: usize,
+    /// Connections that send
+    #[arg(long, default_value_t = 64)]
+    pub(crate) connections: usize,
+    /// Size of each body
+    #[arg(long, default_value_t = 1024)]
+    pub(crate) body_bytes: usize,
+    /// Only this phase
+    #[arg(long)]
+    pub(crate) only: Option<BenchPhase>,
+    /// Events in the backlog phase
+    #[arg(long, default_value_t = 1_000_000)]
+    pub(crate) backlog_events: u64,
+    /// Where the gateway under test keeps its data [default: a temporary folder]
+    #[arg(long)]
+    pub(crate) folder: Option<PathBuf>,
+    /// Print the report as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_commands_are_well_formed() {
+        Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,98 @@
+//! Talks to a running gateway through its API.
+
+use anyhow::{Context as _, anyhow};
+use bytes::Bytes;
+use http::{Method, Request, StatusCode, header};
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::{
+    client::legacy::{Client as HttpClient, connect::HttpConnector},
+    rt::TokioExecutor,
+};
+use serde_json::Value;
+
+use crate::{cli::Remote, failure::Failure};
+
+/// An answer larger than this is not one of ours.
+const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
+const TIMEOUT: std::time::Duration = std::time::Duration::from_secs(30);
+
+pub(crate) struct Client {
+    http: HttpClient<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    base: String,
+    token: String,
+}
+
+impl Client {
+    pub(crate) fn new(remote: &Remote) -> Result<Self, Failure> {
+        let token = remote.token.clone().or_else(|| crate::settings::environment("SUREHOOK_ADMIN_TOKEN"));
+        let token = token.ok_or_else(|| Failure::unauthenticated(anyhow!("no token was given")))?;
+        let tls = (*surehook_engine::sender::tls_config()).clone();
+        let connector =
+            HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1().build();
+        let http = HttpClient::builder(TokioExecutor::new()).build(connector);
+        Ok(Self { http, base: remote.server.trim_end_matches('/').to_owned(), token })
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Result<Value, Failure> {
+        self.call(Method::GET, path, None).await
+    }
+
+    pub(crate) async fn post(&self, path: &str) -> Result<Value, Failure> {
+        self.call(Method::POST, path, None).await
+    }
+
+    pub(crate) async fn put(&self, path: &str, body: &Value) -> Result<Value, Failure> {
+        self.call(Method::PUT, path, Some(body)).await
+    }
+
+    async fn call(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value, Failure> {
+        let request = Request::builder()
+            .method(method)
+            .uri(format!("{}/api/v1{path}", self.base))
+            .header(header::AUTHORIZATION, format!("Bearer {}", self.token))
+            .header(header::CONTENT_TYPE, "application/json")
+            .body(Full::new(Bytes::from(body.map(Value::to_string).unwrap_or_default())))
+            .with_context(|| format!("`{}` is not an address", self.base))?;
+        let answer = tokio::time::timeout(TIMEOUT, self.http.request(request))
+            .await
+            .map_err(|_| Failure::unreachable(anyhow!("{} did not answer in time", self.base)))?
+            .with_context(|| format!("cannot reach {}", self.base))
+            .map_err(Failure::unreachable)?;
+        let status = answer.status();
+        let bytes = Limited::new(answer.into_body(), ANSWER_BYTES_MAX)
+            .collect()
+            .await
+            .map_err(|error| Failure::unreachable(anyhow!("the answer broke off: {error}")))?
+            .to_bytes();
+        let value: Value = if bytes.is_empty() {
+            Value::Null
+        } else {
+            serde_json::from_slice(&bytes)
+                .map_err(|_| Failure::unreachable(anyhow!("{} is not a surehook gateway", self.base)))?
+        };
+        if status.is_success() { Ok(value) } else { Err(refusal(status, &value)) }
+    }
+}
+
+fn refusal(status: StatusCode, problem: &Value) -> Failure {
+    let detail = problem["detail"].as_str().unwrap_or("the gateway gave no reason").to_owned();
+    let error = anyhow!("{detail} ({status})");
+    match status {
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Failure::unauthenticated(error),
+        StatusCode::NOT_FOUND => Failure::not_found(error),
+        status if status.is_client_error() => Failure::refused(error),
+        _ => Failure::from(error),
+    }
+}
+
+/// A query string from what is given.
+pub(crate) fn query(pairs: &[(&str, Option<&str>)]) -> String {
+    let mut query = url::form_urlencoded::Serializer::new(String::new());
+    for (name, value) in pairs {
+        if let Some(value) = value {
+            query.append_pair(name, value);
+        }
+    }
+    format!("?{}", query.finish())
+}

@@ -1,0 +1,116 @@
+//! `surehook dlq`: what could not be delivered, and delivering it again.
+
+use anyhow::anyhow;
+use serde_json::{Value, json};
+
+use super::events::print_list;
+use crate::{
+    cli::{DlqCommand, Paging, Remote},
+    client::{Client, query},
+    failure::Failure,
+    output,
+};
+
+const COLUMNS: [(&str, &str); 6] = [
+    ("delivery", "id"),
+    ("event", "event"),
+    ("destination", "destination"),
+    ("reason", "reason"),
+    ("attempts", "attempts"),
+    ("died", "ended_at"),
+];
+
+pub(super) async fn run(command: DlqCommand) -> Result<(), Failure> {
+    match command {
+        DlqCommand::List { destination, reason, paging, remote } => {
+            list(&remote, destination.as_deref(), reason.as_deref(), &paging).await
+        }
+        DlqCommand::Show { id, remote } => show(&remote, &id).await,
+        DlqCommand::Stats { remote } => stats(&remote).await,
+        DlqCommand::Replay { ids, remote } => replay(&remote, &ids).await,
+    }
+}
+
+async fn list(
+    remote: &Remote,
+    destination: Option<&str>,
+    reason: Option<&str>,
+    paging: &Paging,
+) -> Result<(), Failure> {
+    let limit = paging.limit.to_string();
+    let query = query(&[
+        ("destination", destination),
+        ("reason", reason),
+        ("limit", Some(&limit)),
+        ("cursor", paging.cursor.as_deref()),
+    ]);
+    let answer = Client::new(remote)?.get(&format!("/dead-letters{query}")).await?;
+    print_list(remote, &answer, &COLUMNS, "No dead letters.")
+}
+
+async fn show(remote: &Remote, id: &str) -> Result<(), Failure> {
+    let delivery = Client::new(remote)?.get(&format!("/deliveries/{id}")).await?;
+    if remote.json {
+        return Ok(output::line(&delivery.to_string())?);
+    }
+    let names = [
+        "id", "event", "destination", "status", "reason", "created_at", "due_at", "ended_at",
+        "replay_of", "replayed_by",
+    ];
+    output::fields(&delivery, &names)?;
+    let attempts = delivery["attempt_list"].as_array().cloned().unwrap_or_default();
+    output::line("")?;
+    if attempts.is_empty() {
+        return Ok(output::line("No attempt yet.")?);
+    }
+    let columns = [
+        ("attempt", "number"),
+        ("started", "started_at"),
+        ("took ms", "took_ms"),
+        ("status", "status"),
+        ("failure", "failure"),
+        ("class", "class"),
+        ("detail", "detail"),
+    ];
+    Ok(output::table(&columns, &attempts)?)
+}
+
+async fn stats(remote: &Remote) -> Result<(), Failure> {
+    let stats = Client::new(remote)?.get("/dead-letters/stats").await?;
+    if remote.json {
+        return Ok(output::line(&stats.to_string())?);
+    }
+    let rows: Vec<Value> = stats
+        .as_object()
+        .into_iter()
+        .flatten()
+        .map(|(reason, count)| {
+            json!({ "reason": reason, "total": count["total"], "pending": count["pending"] })
+        })
+        .collect();
+    Ok(output::table(&[("reason", "reason"), ("dead now", "pending"), ("ever", "total")], &rows)?)
+}
+
+async fn replay(remote: &Remote, ids: &[String]) -> Result<(), Failure> {
+    let client = Client::new(remote)?;
+    let mut failed = None;
+    for id in ids {
+        match client.post(&format!("/deliveries/{id}/replay")).await {
+            Ok(answer) if remote.json => {
+                output::line(&json!({ "id": id, "delivery_id": answer["delivery_id"] }).to_string())?;
+            }
+            Ok(answer) => {
+                output::line(&format!("{id} is replayed by {}", output::cell(&answer["delivery_id"])))?;
+            }
+            Err(failure) if ids.len() == 1 => return Err(failure),
+            Err(failure) => failed = Some((id, failure)),
+        }
+    }
+    match failed {
+        None => Ok(()),
+        Some((id, failure)) => {
+            let first = anyhow!("not all were replayed; {id}: {failure}");
+            Err(Failure::partial(first))
+        }
+    }
+}

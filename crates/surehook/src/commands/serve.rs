@@ -1,0 +1,215 @@
+//! `surehook serve`: puts the gateway together, runs it, and takes it down in order.
+
+use std::{net::SocketAddr, sync::Arc};
+
+use anyhow::Context as _;
+use rand::Rng as _;
+use surehook_core::{
+    address::AddressPolicy,
+    store::{AdminStore as _, Store},
+    time::Clock,
+};
+use surehook_engine::{
+    ChangeError, Engine, Parts, Retention,
+    apply::{Wanted, plan},
+    connect::SystemResolver,
+    system::{SystemChance, SystemClock},
+};
+use surehook_http::{App, TokenHash, hash_token, server};
+use surehook_store::{SqliteOptions, SqliteStore};
+use tokio::{
+    net::TcpListener,
+    signal::unix::{Signal, SignalKind, signal},
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    cli::ServeArgs,
+    failure::Failure,
+    logging, output,
+    settings::{Settings, environment},
+};
+
+/// What a newcomer can send something to before anything is configured.
+const DEMO: &str = r#"
+    [[sources]]
+    name = "demo"
+    verify = "none"
+
+    [[destinations]]
+    name = "inbox"
+    url = "builtin:inbox"
+
+    [[routes]]
+    from = "demo"
+    to = "inbox"
+"#;
+
+pub(super) async fn run(args: &ServeArgs) -> Result<(), Failure> {
+    let settings = Settings::load(args).map_err(Failure::settings)?;
+    logging::start(&settings.log, &settings.log_format);
+    // Before the store: a port that is taken should not cost a recovery.
+    let listener = TcpListener::bind(settings.listen)
+        .await
+        .with_context(|| format!("cannot listen on {}; give another address with --listen", settings.listen))
+        .map_err(Failure::settings)?;
+    let address = listener.local_addr()?;
+    let store = open(&settings)?;
+    let first_token = first_token(&*store).await?;
+    let engine = start_engine(&settings, store.clone()).await?;
+    let demo = configure(&engine, &settings).await?;
+    let draining = CancellationToken::new();
+    let hashes = token_hashes(&*store).await?;
+    let app = App::new(Arc::clone(&engine), settings.limits.http(), hashes, draining.clone());
+    welcome(address, &settings, first_token.as_deref(), demo)?;
+
+    let grace = settings.shutdown_grace.0;
+    let stop = CancellationToken::new();
+    let server = tokio::spawn(server::serve(listener, app, stop.clone(), grace));
+    let ended = wait_for_the_end(&*store).await?;
+    draining.cancel();
+    stop.cancel();
+    if let End::StoreFailed(why) = ended {
+        // Nothing more can be written, so there is nothing to wait for.
+        return Err(Failure::store(anyhow::anyhow!("the store has failed: {why}")));
+    }
+    tracing::info!("shutting down; a second signal stops at once");
+    tokio::select! {
+        () = async { server.await.unwrap_or(()); engine.stop(grace).await; } => {}
+        () = second_signal() => tracing::warn!("stopped at once"),
+    }
+    Ok(())
+}
+
+fn open(settings: &Settings) -> Result<Arc<SqliteStore>, Failure> {
+    let options = SqliteOptions {
+        data: settings.data.clone(),
+        keys_remembered: settings.limits.keys_remembered,
+        queue_max: settings.limits.commit_queue_max,
+    };
+    let store = SqliteStore::open(&options, SystemClock.now()).map_err(Failure::settings)?;
+    Ok(Arc::new(store))
+}
+
+async fn start_engine(settings: &Settings, store: Arc<dyn Store>) -> Result<Arc<Engine>, Failure> {
+    let parts = Parts {
+        store,
+        clock: Arc::new(SystemClock),
+        chance: Arc::new(SystemChance),
+        addresses: AddressPolicy::new(settings.allow_networks.clone()),
+        resolver: Arc::new(SystemResolver),
+        env: Arc::new(environment),
+        retention: Retention { events: settings.retention.0 },
+        lane_bytes_max: settings.limits.lane_bytes_max,
+        stuck_after: settings.ready_max_due_age.0,
+    };
+    Engine::start(parts).await.map_err(Failure::settings)
+}
+
+/// Takes over the token from the environment, or makes the first one and says it.
+async fn first_token(store: &SqliteStore) -> Result<Option<String>, Failure> {
+    let now = SystemClock.now();
+    if let Some(token) = environment("SUREHOOK_ADMIN_TOKEN") {
+        if token.len() < 16 {
+            let error = anyhow::anyhow!("SUREHOOK_ADMIN_TOKEN must have at least 16 characters");
+            return Err(Failure::settings(error));
+        }
+        store.add_token(hash_token(&token), now).await?;
+        return Ok(None);
+    }
+    if !store.tokens().await?.is_empty() {
+        return Ok(None);
+    }
+    let mut secret = [0; 32];
+    rand::rng().fill_bytes(&mut secret);
+    let token = format!("shk_{}", data_encoding::HEXLOWER.encode(&secret));
+    store.add_token(hash_token(&token), now).await?;
+    Ok(Some(token))
+}
+
+async fn token_hashes(store: &SqliteStore) -> Result<Vec<TokenHash>, Failure> {
+    Ok(store.tokens().await?)
+}
+
+/// Applies what the settings want; on an empty gateway without any, the demo. Says if it did.
+async fn configure(engine: &Engine, settings: &Settings) -> Result<bool, Failure> {
+    let mut wanted = settings.wanted();
+    let nothing_wanted = wanted.sources.is_empty() && wanted.destinations.is_empty();
+    let nothing_there = engine.store().configuration().await?.sources.is_empty();
+    if nothing_wanted && nothing_there {
+        let demo: Settings = toml::from_str(DEMO)?;
+        wanted = demo.wanted();
+    }
+    apply(engine, wanted).await.map_err(Failure::settings)?;
+    let configuration = engine.store().configuration().await?;
+    Ok(configuration.sources.iter().any(|source| source.spec.name.as_str() == "demo"))
+}
+
+async fn apply(engine: &Engine, wanted: Wanted) -> Result<(), ChangeError> {
+    let (chance, now) = (engine.chance(), engine.clock().now());
+    let applied = engine
+        .change::<_, ChangeError>(|configuration| Ok(plan(configuration, wanted, chance, now)))
+        .await?;
+    for what in applied.created.iter().chain(&applied.updated) {
+        tracing::info!(what, "configured from the settings");
+    }
+    Ok(())
+}
+
+fn welcome(
+    address: SocketAddr,
+    settings: &Settings,
+    first_token: Option<&str>,
+    demo: bool,
+) -> anyhow::Result<()> {
+    let base = format!("http://{address}");
+    output::line(&format!("Surehook {} is ready.\n", env!("CARGO_PKG_VERSION")))?;
+    output::line(&format!("  address      {base}"))?;
+    output::line(&format!("  data         {}", settings.data.display()))?;
+    match first_token {
+        Some(token) => output::line(&format!("  admin token  {token}  (shown once, kept hashed)"))?,
+        None => output::line("  admin token  as given before")?,
+    }
+    if demo {
+        output::line("\nSend a first event:\n")?;
+        output::line(&format!(
+            "  curl -X POST {base}/in/demo -H 'content-type: application/json' -d '{{\"id\":\"hello-1\",\"text\":\"hello\"}}'"
+        ))?;
+        output::line("\nSee how it was delivered:\n")?;
+        let token = first_token.unwrap_or("$SUREHOOK_TOKEN");
+        output::line(&format!(
+            "  curl -H 'Authorization: Bearer {token}' {base}/api/v1/inbox"
+        ))?;
+    }
+    output::line("")
+}
+
+enum End {
+    Asked,
+    StoreFailed(String),
+}
+
+async fn wait_for_the_end(store: &SqliteStore) -> Result<End, Failure> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    Ok(tokio::select! {
+        _ = terminate.recv() => End::Asked,
+        _ = interrupt.recv() => End::Asked,
+        why = store.failure() => End::StoreFailed(why),
+    })
+}
+
+async fn second_signal() {
+    let once = |kind| async move {
+        match signal(kind) {
+            Ok(mut signal) => {
+                Signal::recv(&mut signal).await;
+            }
+            Err(_) => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        () = once(SignalKind::terminate()) => {}
+        () = once(SignalKind::interrupt()) => {}
+    }
+}

@@ -1,0 +1,321 @@
+//! Settings: flag › environment › file › default. An unknown key is an error that names it.
+
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context as _, anyhow};
+use ipnet::IpNet;
+use serde::Deserialize;
+use surehook_core::{
+    destination::DestinationSpec, route::RouteSpec, source::SourceSpec, time::Span,
+};
+use surehook_engine::apply::Wanted;
+use surehook_http::Limits;
+
+use crate::cli::ServeArgs;
+
+/// Everything that can be set for `serve`. Each doc comment is the reference.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Settings {
+    /// Address to listen on.
+    pub(crate) listen: SocketAddr,
+    /// Folder for the data.
+    pub(crate) data: PathBuf,
+    /// Private networks that destinations may reach. Empty by default: only public addresses.
+    pub(crate) allow_networks: Vec<IpNet>,
+    /// How long events are kept after their deliveries have ended.
+    pub(crate) retention: Span,
+    /// What is logged: `error`, `warn`, `info`, `debug` or `trace`.
+    pub(crate) log: String,
+    /// How it is logged: `json`, `text`, or `auto` (text on a terminal).
+    pub(crate) log_format: String,
+    /// How long attempts that run may take to end after a SIGTERM.
+    pub(crate) shutdown_grace: Span,
+    /// Readiness fails when a delivery has been due for this long and its lane stands idle.
+    pub(crate) ready_max_due_age: Span,
+    /// Bounds.
+    pub(crate) limits: LimitSettings,
+    /// Sources to create or update at start.
+    pub(crate) sources: Vec<SourceSpec>,
+    /// Destinations to create or update at start.
+    pub(crate) destinations: Vec<DestinationSpec>,
+    /// Routes to create or update at start.
+    pub(crate) routes: Vec<RouteSpec>,
+}
+
+/// Bounds on what comes in and what waits in memory.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct LimitSettings {
+    /// The largest body, in bytes; a source may set its own.
+    pub(crate) body_bytes_max: usize,
+    /// Bytes of all bodies in memory together while they are being received.
+    pub(crate) bodies_in_memory_max: usize,
+    /// Connections at the same time.
+    pub(crate) connections_max: usize,
+    /// Connections of one address at the same time.
+    pub(crate) connections_per_address_max: usize,
+    /// The time for the head of a request, and for which a connection may stay idle.
+    pub(crate) head_timeout: Span,
+    /// The time for the body of a request.
+    pub(crate) body_timeout: Span,
+    /// Bytes of bodies that wait in memory for their delivery; the rest waits in the store.
+    pub(crate) lane_bytes_max: usize,
+    /// Requests that may wait for a commit.
+    pub(crate) commit_queue_max: usize,
+    /// Committed keys that are remembered in memory.
+    pub(crate) keys_remembered: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from(([127, 0, 0, 1], 8080)),
+            data: PathBuf::from("data"),
+            allow_networks: Vec::new(),
+            retention: Span::from_secs(30 * 86_400),
+            log: "info".to_owned(),
+            log_format: "auto".to_owned(),
+            shutdown_grace: Span::from_secs(10),
+            ready_max_due_age: Span::from_secs(300),
+            limits: LimitSettings::default(),
+            sources: Vec::new(),
+            destinations: Vec::new(),
+            routes: Vec::new(),
+        }
+    }
+}
+
+impl Default for LimitSettings {
+    fn default() -> Self {
+        let limits = Limits::default();
+        Self {
+            body_bytes_max: limits.body_bytes_max,
+            bodies_in_memory_max: limits.bodies_in_memory_max,
+            connections_max: limits.connections_max,
+            connections_per_address_max: limits.connections_per_address_max,
+            head_timeout: Span(limits.head_timeout),
+            body_timeout: Span(limits.body_timeout),
+            lane_bytes_max: 64 * 1024 * 1024,
+            commit_queue_max: 20_000,
+            keys_remembered: 100_000,
+        }
+    }
+}
+
+impl LimitSettings {
+    /// The part of it that the HTTP face needs.
+    pub(crate) fn http(&self) -> Limits {
+        Limits {
+            body_bytes_max: self.body_bytes_max,
+            bodies_in_memory_max: self.bodies_in_memory_max,
+            connections_max: self.connections_max,
+            connections_per_address_max: self.connections_per_address_max,
+            head_timeout: self.head_timeout.0,
+            body_timeout: self.body_timeout.0,
+        }
+    }
+}
+
+/// Names of the environment that are not settings of the server.
+const OTHER_NAMES: [&str; 4] =
+    ["SUREHOOK_ADMIN_TOKEN", "SUREHOOK_CONFIG", "SUREHOOK_SERVER", "SUREHOOK_TOKEN"];
+
+/// The environment, read once.
+#[expect(clippy::disallowed_methods, reason = "this is where settings come from")]
+pub(crate) fn environment(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
+impl Settings {
+    /// Reads the file, the environment and the flags, in this order of growing weight.
+    pub(crate) fn load(args: &ServeArgs) -> anyhow::Result<Self> {
+        let mut table = match &args.config {
+            Some(path) => read(path)?,
+            None if Path::new("surehook.toml").exists() => read(Path::new("surehook.toml"))?,
+            None => toml::Table::new(),
+        };
+        overlay(&mut table, std::env::vars())?;
+        let mut settings = Self::from_table(table)?;
+        if let Some(data) = &args.data {
+            settings.data.clone_from(data);
+        }
+        if let Some(listen) = args.listen {
+            settings.listen = listen;
+        }
+        settings.check()?;
+        Ok(settings)
+    }
+
+    fn from_table(table: toml::Table) -> anyhow::Result<Self> {
+        table.try_into().map_err(|error: toml::de::Error| anyhow!("settings: {}", error.message()))
+    }
+
+    fn check(&self) -> anyhow::Result<()> {
+        let limits = &self.limits;
+        let ceiling = surehook_core::source::BODY_BYTES_CEILING;
+        anyhow::ensure!(
+            (1..=ceiling).contains(&limits.body_bytes_max),
+            "limits.body_bytes_max must be between 1 and {ceiling}"
+        );
+        anyhow::ensure!(
+            limits.bodies_in_memory_max >= limits.body_bytes_max,
+            "limits.bodies_in_memory_max must not be smaller than limits.body_bytes_max"
+        );
+        for (name, value) in [
+            ("connections_max", limits.connections_max),
+            ("connections_per_address_max", limits.connections_per_address_max),
+            ("commit_queue_max", limits.commit_queue_max),
+            ("keys_remembered", limits.keys_remembered),
+        ] {
+            anyhow::ensure!(value > 0, "limits.{name} must be at least 1");
+        }
+        let levels = ["error", "warn", "info", "debug", "trace"];
+        anyhow::ensure!(
+            levels.contains(&self.log.as_str()),
+            "log is one of {}, not `{}`",
+            levels.join(", "),
+            self.log
+        );
+        let formats = ["auto", "json", "text"];
+        anyhow::ensure!(
+            formats.contains(&self.log_format.as_str()),
+            "log_format is one of {}, not `{}`",
+            formats.join(", "),
+            self.log_format
+        );
+        Ok(())
+    }
+
+    /// What the file wants to be configured.
+    pub(crate) fn wanted(&self) -> Wanted {
+        Wanted {
+            sources: self.sources.clone(),
+            destinations: self.destinations.clone(),
+            routes: self.routes.clone(),
+        }
+    }
+}
+
+fn read(path: &Path) -> anyhow::Result<toml::Table> {
+    let text = std::fs::read_to_string(path)
+        .with_context(|| format!("cannot read the settings file {}", path.display()))?;
+    let table: toml::Table =
+        text.parse().with_context(|| format!("{} is not valid TOML", path.display()))?;
+    // Once more through the typed form, because its errors name the line.
+    toml::from_str::<Settings>(&text).with_context(|| format!("in {}", path.display()))?;
+    Ok(table)
+}
+
+/// Lays `SUREHOOK_LISTEN`, `SUREHOOK_LIMITS__BODY_BYTES_MAX` and the like over the file.
+fn overlay(
+    table: &mut toml::Table,
+    variables: impl Iterator<Item = (String, String)>,
+) -> anyhow::Result<()> {
+    for (name, value) in variables {
+        let Some(key) = name.strip_prefix("SUREHOOK_") else { continue };
+        if OTHER_NAMES.contains(&name.as_str()) {
+            continue;
+        }
+        anyhow::ensure!(!value.is_empty(), "{name} is set but empty; unset it or give a value");
+        let path: Vec<String> = key.split("__").map(str::to_lowercase).collect();
+        let (last, parents) = path.split_last().context("a variable has a name")?;
+        let known = Settings::from_table(probe(&path, &value)).map(drop);
+        known.with_context(|| format!("in the environment variable {name}"))?;
+        let mut at = &mut *table;
+        for parent in parents {
+            at = at
+                .entry(parent.clone())
+                .or_insert_with(|| toml::Value::Table(toml::Table::new()))
+                .as_table_mut()
+                .with_context(|| format!("{name}: `{parent}` is not a table"))?;
+        }
+        at.insert(last.clone(), read_value(&value));
+    }
+    Ok(())
+}
+
+/// A table with this one value, to see whether it is a setting.
+fn probe(path: &[String], value: &str) -> toml::Table {
+    let mut value = read_value(value);
+    for key in path.iter().rev() {
+        value = toml::Value::Table(toml::Table::from_iter([(key.clone(), value)]));
+    }
+    match value {
+        toml::Value::Table(table) => table,
+        _ => toml::Table::new(),
+    }
+}
+
+/// A number, a list or a truth value where it reads as one; a text otherwise.
+fn read_value(text: &str) -> toml::Value {
+    let parsed = format!("v = {text}").parse::<toml::Table>().ok().and_then(|mut t| t.remove("v"));
+    match parsed {
+        Some(value @ (toml::Value::Integer(_) | toml::Value::Boolean(_) | toml::Value::Array(_))) => {
+            value
+        }
+        _ => toml::Value::String(text.to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load(file: &str, variables: &[(&str, &str)]) -> anyhow::Result<Settings> {
+        let mut table: toml::Table = file.parse()?;
+        let pairs = variables.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned()));
+        overlay(&mut table, pairs)?;
+        let settings = Settings::from_table(table)?;
+        settings.check()?;
+        Ok(settings)
+    }
+
+    #[test]
+    fn the_environment_weighs_more_than_the_file() {
+        let file = "listen = \"127.0.0.1:1\"\n[limits]\nbody_bytes_max = 10\nconnections_max = 7";
+        let variables = [
+            ("SUREHOOK_LISTEN", "127.0.0.1:2"),
+            ("SUREHOOK_LIMITS__BODY_BYTES_MAX", "20"),
+            ("SUREHOOK_ALLOW_NETWORKS", "[\"127.0.0.0/8\"]"),
+            ("SUREHOOK_ADMIN_TOKEN", "x"),
+            ("PATH", "y"),
+        ];
+
+        let settings = load(file, &variables).unwrap();
+
+        assert_eq!(settings.listen.port(), 2);
+        assert_eq!(settings.limits.body_bytes_max, 20);
+        assert_eq!(settings.limits.connections_max, 7);
+        assert_eq!(settings.allow_networks.len(), 1);
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        let cases: [(&str, &[(&str, &str)], &str); 9] = [
+            ("listen = \"x\"", &[], "listen"),
+            ("listen = \"127.0.0.1:70000\"", &[], "socket address"),
+            ("[limits]\nbody_bytes_max = 0", &[], "limits.body_bytes_max"),
+            ("retention = \"30 days\"", &[], "span"),
+            ("log = \"loud\"", &[], "loud"),
+            ("[[sources]]\nname = \"A b\"", &[], "name"),
+            ("", &[("SUREHOOK_LISTEM", "x")], "SUREHOOK_LISTEM"),
+            ("", &[("SUREHOOK_LISTEN", "")], "SUREHOOK_LISTEN"),
+            ("", &[("SUREHOOK_LIMITS__CONNECTIONS_MAX", "-1")], "CONNECTIONS_MAX"),
+        ];
+        for (file, variables, named) in cases {
+            let error = format!("{:#}", load(file, variables).unwrap_err());
+            assert!(error.contains(named), "case: {file} {variables:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn the_example_of_the_documentation_is_valid() {
+        let text = include_str!("../../../surehook.example.toml");
+        let settings: Settings = toml::from_str(text).unwrap();
+        assert!(!settings.sources.is_empty());
+    }
+}

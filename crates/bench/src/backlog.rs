@@ -11,7 +11,8 @@ use serde::Serialize;
 
 use crate::gateway::Config;
 use crate::lab::Lab;
-use crate::load::{Plan, Until, drive};
+use crate::load::drive;
+use crate::plan::{Plan, Until};
 use crate::usage;
 
 const SOURCE: &str = "backlog";

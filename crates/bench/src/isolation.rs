@@ -15,7 +15,7 @@ use crate::destination::{Destination, drained};
 use crate::gateway::{Config, Gateway};
 use crate::lab::{Lab, load};
 use crate::latency::{Latency, median};
-use crate::load::{Pace, Plan, Until};
+use crate::plan::{Pace, Plan, Until};
 use crate::sink::SinkMode;
 
 const HEALTHY: usize = 20;

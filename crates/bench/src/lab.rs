@@ -12,8 +12,9 @@ use tempfile::TempDir;
 use crate::child::{Child, free_addr};
 use crate::destination::Destination;
 use crate::gateway::{Config, Gateway};
-use crate::load::{Outcome, Plan, Until, drive};
+use crate::load::{Outcome, drive};
 use crate::options::Options;
+use crate::plan::{Plan, Until};
 use crate::progress::Progress;
 use crate::sink::SinkMode;
 

@@ -17,7 +17,7 @@
 //!
 //! | room | job |
 //! | --- | --- |
-//! | `request`, `answer`, `load` | the generator |
+//! | `plan`, `load`, `sender`, `request`, `answer` | the generator |
 //! | `limit`, `sink`, `listen` | the two bare servers |
 //! | `child`, `control`, `usage` | a child process: start, ask, weigh, kill |
 //! | `lab`, `gateway`, `destination` | the servers of one run |
@@ -39,10 +39,12 @@ mod listen;
 mod load;
 mod machine;
 mod options;
+mod plan;
 mod progress;
 mod report;
 mod request;
 mod rounds;
+mod sender;
 mod sink;
 mod table;
 mod usage;

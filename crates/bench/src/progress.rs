@@ -19,13 +19,13 @@ impl Progress {
         let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr_with_hz(4));
         let style = ProgressStyle::with_template("{bar:24} {pos}/{len}  {msg}  {elapsed}");
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-        bar.enable_steady_tick(DRAW_EVERY);
         Self(bar)
     }
 
-    /// How many steps there will be.
+    /// How many steps there will be. Nothing is drawn before this is known.
     pub(crate) fn expect(&self, steps: u64) {
         self.0.set_length(steps);
+        self.0.enable_steady_tick(DRAW_EVERY);
     }
 
     /// Names the step that begins.

@@ -173,7 +173,8 @@ impl Page {
 mod tests {
     use super::*;
     use crate::control;
-    use crate::load::{Plan, Until, drive};
+    use crate::load::drive;
+    use crate::plan::{Plan, Until};
     use crate::request::Series;
 
     async fn sink(mode: SinkMode) -> SocketAddr {

@@ -21,17 +21,22 @@ pub(crate) fn render(report: &Report) -> String {
 }
 
 fn heading(report: &Report) -> String {
-    let (machine, settings) = (&report.machine, &report.settings);
+    let Report { machine, settings, .. } = report;
     let mut text = format!(
-        "{} cores ({}), data on {}\n{} connections, bodies of {} bytes, {} rounds of {} s; medians\n",
+        "{} cores ({}), data on {}\nbodies of {} bytes",
         machine.cores,
         machine.processor.as_deref().unwrap_or("unknown processor"),
         machine.filesystem.as_deref().unwrap_or("an unknown file system"),
-        settings.connections,
         settings.body_bytes,
-        settings.rounds,
-        settings.seconds,
     );
+    // Each setting is told only where it was used.
+    if report.isolation.is_none() {
+        text.push_str(&format!(", {} connections", settings.connections));
+    }
+    if report.backlog.is_none() {
+        text.push_str(&format!(", {} rounds of {} s; medians", settings.rounds, settings.seconds));
+    }
+    text.push('\n');
     if machine.filesystem.as_deref() == Some("tmpfs") {
         text.push_str("The data is in memory: no commit waited for a disk.\n");
     }

@@ -134,8 +134,11 @@ impl SourceSpec {
             return Err(InvalidSource::UnknownProvider(self.provider.clone()));
         }
         let verify = self.verify.as_ref().ok_or(InvalidSource::VerifyMissing)?;
-        let secrets =
-            self.secrets.iter().map(|secret| secret.resolve(env)).collect::<Result<Vec<Secret>, _>>()?;
+        let secrets = self
+            .secrets
+            .iter()
+            .map(|secret| secret.resolve(env))
+            .collect::<Result<Vec<Secret>, _>>()?;
         let window = |field, span: Span| {
             let good = (Duration::from_secs(1)..=DEDUP_WINDOW_MAX).contains(&span.0);
             if good { Ok(span.0) } else { Err(InvalidSource::Window(field)) }

@@ -36,9 +36,8 @@ pub struct Inbox(Mutex<VecDeque<Arrival>>);
 impl Inbox {
     pub(crate) fn take(&self, mut arrival: Arrival) {
         // A copy of the part: a slice would keep the whole body alive.
-        arrival.body = Bytes::copy_from_slice(
-            &arrival.body[..arrival.body.len().min(BODY_BYTES_KEPT)],
-        );
+        arrival.body =
+            Bytes::copy_from_slice(&arrival.body[..arrival.body.len().min(BODY_BYTES_KEPT)]);
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if kept.len() == KEPT {
             kept.pop_front();

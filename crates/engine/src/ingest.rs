@@ -187,7 +187,8 @@ impl Engine {
                 }
             }
             let reserved = lane.reserve(request.body.len(), now);
-            let (slot, claim) = reserved.map_or((None, None), |(slot, lease)| (Some(slot), Some(lease)));
+            let (slot, claim) =
+                reserved.map_or((None, None), |(slot, lease)| (Some(slot), Some(lease)));
             let id: DeliveryId = new_id(&*self.shared.chance, now);
             let new = NewDelivery { id, destination: route.destination, claim };
             planned.push(Planned { new, lane: Arc::clone(lane), slot });
@@ -289,4 +290,3 @@ fn payload(request: InboundRequest, fingerprint: [u8; 32]) -> Payload {
     };
     Payload { head: Arc::new(head), body: request.body, fingerprint }
 }
-

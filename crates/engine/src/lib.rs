@@ -158,8 +158,7 @@ impl Engine {
         plan: impl FnOnce(&surehook_core::store::Configuration) -> Result<(Vec<Change>, T), E>,
     ) -> Result<T, E> {
         let _alone = self.changing.lock().await;
-        let mut configuration =
-            self.store.configuration().await.map_err(ChangeError::from)?;
+        let mut configuration = self.store.configuration().await.map_err(ChangeError::from)?;
         let (changes, answer) = plan(&configuration)?;
         let now = self.shared.clock.now();
         configuration.apply(&changes, now);
@@ -215,8 +214,7 @@ impl Engine {
     pub async fn stop(&self, grace: Duration) {
         self.shared.stop.cancel();
         let registry = self.registry.load_full();
-        let held: Vec<Held> =
-            registry.lanes.values().flat_map(|lane| lane.surrender()).collect();
+        let held: Vec<Held> = registry.lanes.values().flat_map(|lane| lane.surrender()).collect();
         if !held.is_empty()
             && let Err(error) = self.store.release(held, self.shared.clock.now()).await
         {
@@ -227,7 +225,8 @@ impl Engine {
         if tokio::time::timeout(grace, self.shared.tasks.wait()).await.is_err() {
             self.shared.abort.cancel();
             // What is left only has to write down that it was interrupted.
-            let _late = tokio::time::timeout(Duration::from_secs(5), self.shared.tasks.wait()).await;
+            let _late =
+                tokio::time::timeout(Duration::from_secs(5), self.shared.tasks.wait()).await;
         }
     }
 }

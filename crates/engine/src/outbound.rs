@@ -2,10 +2,7 @@
 
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use surehook_core::{
-    destination::Destination,
-    event::RequestHead,
-    sign::signature_header,
-    store::Claimed,
+    destination::Destination, event::RequestHead, sign::signature_header, store::Claimed,
     time::Timestamp,
 };
 
@@ -165,7 +162,9 @@ mod tests {
         assert_eq!(sent["x-tenant"], "acme");
         assert_eq!(sent["webhook-id"], came.event.to_string());
         assert_eq!(sent["webhook-timestamp"], "1614265330");
-        for gone in ["host", "connection", "content-length", "authorization", "cookie", "x-forwarded-for"] {
+        for gone in
+            ["host", "connection", "content-length", "authorization", "cookie", "x-forwarded-for"]
+        {
             assert!(!sent.contains_key(gone), "case: {gone}");
         }
         assert!(!sent.contains_key("webhook-signature"));

@@ -74,7 +74,10 @@ pub fn check(configuration: &Configuration, env: &Env) -> Result<(), ConfigProbl
         }
     };
     names("sources", configuration.sources.iter().map(|s| s.spec.name.as_str()).collect())?;
-    names("destinations", configuration.destinations.iter().map(|d| d.spec.name.as_str()).collect())?;
+    names(
+        "destinations",
+        configuration.destinations.iter().map(|d| d.spec.name.as_str()).collect(),
+    )?;
     for source in &configuration.sources {
         source
             .spec
@@ -82,10 +85,9 @@ pub fn check(configuration: &Configuration, env: &Env) -> Result<(), ConfigProbl
             .map_err(|error| ConfigProblem::Source(source.spec.name.to_string(), error))?;
     }
     for destination in &configuration.destinations {
-        destination
-            .spec
-            .build(destination.id, env)
-            .map_err(|error| ConfigProblem::Destination(destination.spec.name.to_string(), error))?;
+        destination.spec.build(destination.id, env).map_err(|error| {
+            ConfigProblem::Destination(destination.spec.name.to_string(), error)
+        })?;
     }
     routes(configuration).map(drop)
 }
@@ -100,11 +102,8 @@ fn routes(configuration: &Configuration) -> Result<Vec<Route>, ConfigProblem> {
         .iter()
         .map(|route| {
             let (from, to) = (route.spec.from.as_str(), route.spec.to.as_str());
-            let unknown = |what| ConfigProblem::UnknownEnd {
-                from: from.to_owned(),
-                to: to.to_owned(),
-                what,
-            };
+            let unknown =
+                |what| ConfigProblem::UnknownEnd { from: from.to_owned(), to: to.to_owned(), what };
             let source = sources.get(from).ok_or_else(|| unknown("source"))?;
             let destination = destinations.get(to).ok_or_else(|| unknown("destination"))?;
             route
@@ -126,9 +125,10 @@ impl Registry {
         let routes = routes(configuration)?;
         let mut lanes = HashMap::new();
         for stored in &configuration.destinations {
-            let destination = stored.spec.build(stored.id, env).map_err(|error| {
-                ConfigProblem::Destination(stored.spec.name.to_string(), error)
-            })?;
+            let destination = stored
+                .spec
+                .build(stored.id, env)
+                .map_err(|error| ConfigProblem::Destination(stored.spec.name.to_string(), error))?;
             lanes.insert(stored.id, self.lane(destination, shared));
         }
         for (id, lane) in &self.lanes {

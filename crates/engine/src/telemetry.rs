@@ -115,32 +115,51 @@ impl Default for Telemetry {
         Self {
             requests: metric!("requests", "Requests at the door", Counters::default()),
             request_seconds: metric!(
-                "request_duration", "Time from the whole request to the answer", Unit::Seconds,
+                "request_duration",
+                "Time from the whole request to the answer",
+                Unit::Seconds,
                 histograms()
             ),
             attempts: metric!("delivery_attempts", "Attempts", Counters::default()),
             attempt_seconds: metric!(
-                "delivery_attempt_duration", "Time one attempt took", Unit::Seconds, histograms()
+                "delivery_attempt_duration",
+                "Time one attempt took",
+                Unit::Seconds,
+                histograms()
             ),
             latency_seconds: metric!(
-                "delivery_latency", "Time from receipt to a 2xx of the destination", Unit::Seconds,
+                "delivery_latency",
+                "Time from receipt to a 2xx of the destination",
+                Unit::Seconds,
                 histograms()
             ),
             dead_added: metric!("dlq_added", "Deliveries given up", Counters::default()),
-            remote_429: metric!("remote_429", "Answers that asked us to slow down", Counters::default()),
+            remote_429: metric!(
+                "remote_429",
+                "Answers that asked us to slow down",
+                Counters::default()
+            ),
             no_key: metric!("events_without_key", "Events that had no key", Counters::default()),
             filter_errors: metric!(
-                "filter_errors", "Route filters that failed on an event", Counters::default()
+                "filter_errors",
+                "Route filters that failed on an event",
+                Counters::default()
             ),
             leases_lost: metric!(
-                "leases_lost", "Results refused because the claim was lost", Counter::default()
+                "leases_lost",
+                "Results refused because the claim was lost",
+                Counter::default()
             ),
             in_flight: metric!("deliveries_inflight", "Attempts that run", Gauges::default()),
             cooling: metric!(
-                "destination_cooling", "1 while a destination asked us to wait", Gauges::default()
+                "destination_cooling",
+                "1 while a destination asked us to wait",
+                Gauges::default()
             ),
             pending_age: metric!(
-                "oldest_pending_age", "How long the oldest due delivery waits", Unit::Seconds,
+                "oldest_pending_age",
+                "How long the oldest due delivery waits",
+                Unit::Seconds,
                 Gauges::default()
             ),
             by_status: metric!("deliveries", "Deliveries by status", Gauges::default()),
@@ -150,7 +169,10 @@ impl Default for Telemetry {
             disk_free: metric!("disk_free", "Room on the disk", Unit::Bytes, Gauge::default()),
             commit_queue: metric!("commit_queue", "Jobs that wait for a commit", Gauge::default()),
             body_bytes_held: metric!(
-                "bodies_in_memory", "Bodies of requests in memory", Unit::Bytes, Gauge::default()
+                "bodies_in_memory",
+                "Bodies of requests in memory",
+                Unit::Bytes,
+                Gauge::default()
             ),
             registry,
         }
@@ -161,15 +183,19 @@ impl Telemetry {
     /// The handles of a source.
     pub fn source(&self, name: &str) -> SourceMetrics {
         let outcome = |outcome: &str| {
-            vec![("source", name.to_owned()), ("outcome", outcome.to_owned()), ("reason", String::new())]
+            vec![
+                ("source", name.to_owned()),
+                ("outcome", outcome.to_owned()),
+                ("reason", String::new()),
+            ]
         };
         let source = vec![("source", name.to_owned())];
         SourceMetrics {
-            accepted: self.requests.get_or_create(&outcome("accepted")).clone(),
-            duplicate: self.requests.get_or_create(&outcome("duplicate")).clone(),
-            no_key: self.no_key.get_or_create(&source).clone(),
-            filter_errors: self.filter_errors.get_or_create(&source).clone(),
-            seconds: self.request_seconds.get_or_create(&source).clone(),
+            accepted: self.requests.get_or_create_owned(&outcome("accepted")),
+            duplicate: self.requests.get_or_create_owned(&outcome("duplicate")),
+            no_key: self.no_key.get_or_create_owned(&source),
+            filter_errors: self.filter_errors.get_or_create_owned(&source),
+            seconds: self.request_seconds.get_or_create_owned(&source),
         }
     }
 
@@ -188,12 +214,12 @@ impl Telemetry {
     pub fn lane(&self, name: &str) -> LaneMetrics {
         let to = vec![("destination", name.to_owned())];
         LaneMetrics {
-            succeeded: self.attempts.get_or_create(&attempt(name, "succeeded", "2xx")).clone(),
-            attempt_seconds: self.attempt_seconds.get_or_create(&to).clone(),
-            latency_seconds: self.latency_seconds.get_or_create(&to).clone(),
-            remote_429: self.remote_429.get_or_create(&to).clone(),
-            in_flight: self.in_flight.get_or_create(&to).clone(),
-            cooling: self.cooling.get_or_create(&to).clone(),
+            succeeded: self.attempts.get_or_create_owned(&attempt(name, "succeeded", "2xx")),
+            attempt_seconds: self.attempt_seconds.get_or_create_owned(&to),
+            latency_seconds: self.latency_seconds.get_or_create_owned(&to),
+            remote_429: self.remote_429.get_or_create_owned(&to),
+            in_flight: self.in_flight.get_or_create_owned(&to),
+            cooling: self.cooling.get_or_create_owned(&to),
         }
     }
 
@@ -220,7 +246,9 @@ impl Telemetry {
     pub fn read(&self, readings: &Readings) {
         let whole = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
         for (status, count) in &readings.by_status {
-            self.by_status.get_or_create(&vec![("status", (*status).to_owned())]).set(whole(*count));
+            self.by_status
+                .get_or_create(&vec![("status", (*status).to_owned())])
+                .set(whole(*count));
         }
         for (reason, count) in &readings.dead {
             self.dead.get_or_create(&vec![("reason", (*reason).to_owned())]).set(whole(*count));

@@ -25,10 +25,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/dead-letters/stats", get(api::stats::dead_letter_stats))
         .route("/stats", get(api::stats::stats))
         .route("/inbox", get(api::events::read_inbox))
-        .route(
-            "/configuration",
-            get(api::configuration::export).put(api::configuration::apply),
-        )
+        .route("/configuration", get(api::configuration::export).put(api::configuration::apply))
         .nest("/sources", api::resources::router::<SourceSpec>())
         .nest("/destinations", api::resources::router::<DestinationSpec>())
         .nest("/routes", api::resources::router::<RouteSpec>());

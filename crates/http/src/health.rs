@@ -19,9 +19,9 @@ pub(crate) async fn livez() -> &'static str {
 pub(crate) async fn readyz(State(app): State<Arc<App>>) -> Response {
     match trouble(&app) {
         None => "ok\n".into_response(),
-        Some((code, detail)) => {
-            Problem::new(StatusCode::SERVICE_UNAVAILABLE, code, detail).retry_after(5).into_response()
-        }
+        Some((code, detail)) => Problem::new(StatusCode::SERVICE_UNAVAILABLE, code, detail)
+            .retry_after(5)
+            .into_response(),
     }
 }
 

@@ -79,7 +79,8 @@ impl Problem {
 
     pub(crate) fn too_soon(again_at: Timestamp, now: Timestamp) -> Self {
         let secs = again_at.since(now).as_secs() + 1;
-        let detail = format!("this was replayed a moment ago; it can be replayed again in {secs} s");
+        let detail =
+            format!("this was replayed a moment ago; it can be replayed again in {secs} s");
         Self::new(StatusCode::TOO_MANY_REQUESTS, "replayed_too_soon", detail).retry_after(secs)
     }
 
@@ -92,10 +93,7 @@ impl Problem {
     /// The headers that go with it.
     pub(crate) fn headers(&self) -> http::HeaderMap {
         let mut headers = http::HeaderMap::new();
-        headers.insert(
-            header::CONTENT_TYPE,
-            HeaderValue::from_static("application/problem+json"),
-        );
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         if let Some(secs) = self.retry_after_secs {
             headers.insert(header::RETRY_AFTER, HeaderValue::from(secs));
         }

@@ -20,10 +20,7 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tower::ServiceExt as _;
 
-use crate::{
-    App, door, front,
-    problem::Problem,
-};
+use crate::{App, door, front, problem::Problem};
 
 /// The head of a request must fit into this.
 const HEAD_BYTES_MAX: usize = 32 * 1024;
@@ -34,12 +31,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 type Answer = Response<Either<Full<bytes::Bytes>, Body>>;
 
 /// Serves until `stop`, then lets the requests that are being answered finish within `grace`.
-pub async fn serve(
-    listener: TcpListener,
-    app: Arc<App>,
-    stop: CancellationToken,
-    grace: Duration,
-) {
+pub async fn serve(listener: TcpListener, app: Arc<App>, stop: CancellationToken, grace: Duration) {
     let router = front::router(Arc::clone(&app));
     let places = Arc::new(Semaphore::new(app.limits.connections_max));
     let addresses = Arc::new(Addresses::default());
@@ -63,7 +55,8 @@ pub async fn serve(
         else {
             continue;
         };
-        let connection = serve_connection(stream, remote, Arc::clone(&app), router.clone(), stop.clone());
+        let connection =
+            serve_connection(stream, remote, Arc::clone(&app), router.clone(), stop.clone());
         connections.spawn(async move {
             connection.await;
             drop((place, guest));
@@ -132,7 +125,13 @@ async fn respond(
 fn is_odd(method: &Method) -> bool {
     !matches!(
         *method,
-        Method::GET | Method::HEAD | Method::POST | Method::PUT | Method::DELETE | Method::PATCH | Method::OPTIONS
+        Method::GET
+            | Method::HEAD
+            | Method::POST
+            | Method::PUT
+            | Method::DELETE
+            | Method::PATCH
+            | Method::OPTIONS
     )
 }
 

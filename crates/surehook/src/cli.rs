@@ -2,7 +2,8 @@
 
 use std::{net::SocketAddr, path::PathBuf};
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
+use surehook_bench::{Phase, SinkMode};
 
 /// A webhook gateway: every event arrives, none runs twice by our fault, and nothing disappears
 /// without a row that says why.
@@ -38,9 +39,9 @@ pub(crate) enum Command {
     BenchSink {
         #[arg(long)]
         listen: SocketAddr,
-        /// Accept and never answer
-        #[arg(long)]
-        hang: bool,
+        /// What it does with an event: `answer` or `hang`
+        #[arg(long, default_value = "answer")]
+        mode: SinkMode,
     },
 }
 
@@ -159,16 +160,6 @@ pub(crate) enum DlqCommand {
     },
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub(crate) enum BenchPhase {
-    Limit,
-    In,
-    Duplicates,
-    Delivered,
-    Backlog,
-    Isolation,
-}
-
 #[derive(Debug, Args)]
 pub(crate) struct BenchArgs {
     /// Seconds for each phase of each round
@@ -183,9 +174,9 @@ pub(crate) struct BenchArgs {
     /// Size of each body
     #[arg(long, default_value_t = 1024)]
     pub(crate) body_bytes: usize,
-    /// Only this phase
+    /// Only this one: limit, in, duplicates, delivered, backlog, isolation
     #[arg(long)]
-    pub(crate) only: Option<BenchPhase>,
+    pub(crate) only: Option<Phase>,
     /// Events in the backlog phase
     #[arg(long, default_value_t = 1_000_000)]
     pub(crate) backlog_events: u64,

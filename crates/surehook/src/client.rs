@@ -25,11 +25,15 @@ pub(crate) struct Client {
 
 impl Client {
     pub(crate) fn new(remote: &Remote) -> Result<Self, Failure> {
-        let token = remote.token.clone().or_else(|| crate::settings::environment("SUREHOOK_ADMIN_TOKEN"));
+        let token =
+            remote.token.clone().or_else(|| crate::settings::environment("SUREHOOK_ADMIN_TOKEN"));
         let token = token.ok_or_else(|| Failure::unauthenticated(anyhow!("no token was given")))?;
         let tls = (*surehook_engine::sender::tls_config()).clone();
-        let connector =
-            HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1().build();
+        let connector = HttpsConnectorBuilder::new()
+            .with_tls_config(tls)
+            .https_or_http()
+            .enable_http1()
+            .build();
         let http = HttpClient::builder(TokioExecutor::new()).build(connector);
         Ok(Self { http, base: remote.server.trim_end_matches('/').to_owned(), token })
     }
@@ -46,7 +50,12 @@ impl Client {
         self.call(Method::PUT, path, Some(body)).await
     }
 
-    async fn call(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value, Failure> {
+    async fn call(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<Value, Failure> {
         let request = Request::builder()
             .method(method)
             .uri(format!("{}/api/v1{path}", self.base))
@@ -68,8 +77,9 @@ impl Client {
         let value: Value = if bytes.is_empty() {
             Value::Null
         } else {
-            serde_json::from_slice(&bytes)
-                .map_err(|_| Failure::unreachable(anyhow!("{} is not a surehook gateway", self.base)))?
+            serde_json::from_slice(&bytes).map_err(|_| {
+                Failure::unreachable(anyhow!("{} is not a surehook gateway", self.base))
+            })?
         };
         if status.is_success() { Ok(value) } else { Err(refusal(status, &value)) }
     }

@@ -32,8 +32,9 @@ impl Failure {
 
     /// The server cannot be reached.
     pub(crate) fn unreachable(error: impl Into<anyhow::Error>) -> Self {
-        Self::new(6, error)
-            .hint("is `surehook serve` running there? give its address with --server or SUREHOOK_SERVER")
+        Self::new(6, error).hint(
+            "is `surehook serve` running there? give its address with --server or SUREHOOK_SERVER",
+        )
     }
 
     /// Some of it went well.

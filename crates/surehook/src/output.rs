@@ -52,8 +52,11 @@ pub(crate) fn cell(value: &Value) -> String {
 fn plain(text: &str) -> String {
     text.chars()
         .flat_map(|c| {
-            let escaped: Box<dyn Iterator<Item = char>> =
-                if c.is_control() { Box::new(c.escape_default()) } else { Box::new(std::iter::once(c)) };
+            let escaped: Box<dyn Iterator<Item = char>> = if c.is_control() {
+                Box::new(c.escape_default())
+            } else {
+                Box::new(std::iter::once(c))
+            };
             escaped
         })
         .collect()

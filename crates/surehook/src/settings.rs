@@ -254,9 +254,9 @@ fn probe(path: &[String], value: &str) -> toml::Table {
 fn read_value(text: &str) -> toml::Value {
     let parsed = format!("v = {text}").parse::<toml::Table>().ok().and_then(|mut t| t.remove("v"));
     match parsed {
-        Some(value @ (toml::Value::Integer(_) | toml::Value::Boolean(_) | toml::Value::Array(_))) => {
-            value
-        }
+        Some(
+            value @ (toml::Value::Integer(_) | toml::Value::Boolean(_) | toml::Value::Array(_)),
+        ) => value,
         _ => toml::Value::String(text.to_owned()),
     }
 }

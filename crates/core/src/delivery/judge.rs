@@ -274,8 +274,9 @@ pub fn judge(
 
 fn asked_delay(outcome: &Outcome, now: Timestamp) -> Option<Duration> {
     match outcome {
-        Outcome::Answered { retry_after, .. } => retry_after
-            .map(|asked| asked.delay_from(now).clamp(RETRY_AFTER_MIN, RETRY_AFTER_MAX)),
+        Outcome::Answered { retry_after, .. } => {
+            retry_after.map(|asked| asked.delay_from(now).clamp(RETRY_AFTER_MIN, RETRY_AFTER_MAX))
+        }
         Outcome::Failed(_) => None,
     }
 }
@@ -408,8 +409,7 @@ mod tests {
             NOW,
             0.5,
         );
-        let expected =
-            Verdict::RetryAt { due_at: NOW, class: Class::Transient, cool_until: None };
+        let expected = Verdict::RetryAt { due_at: NOW, class: Class::Transient, cool_until: None };
         assert_eq!(verdict, expected);
     }
 }

@@ -312,7 +312,8 @@ impl Lane {
     /// Claims that were made a while ago and are still held.
     pub(crate) fn aging(&self, now: Timestamp) -> Vec<Held> {
         let inside = self.inside();
-        let aging = inside.holding.values().filter(|holding| now.since(holding.since) > RENEW_AFTER);
+        let aging =
+            inside.holding.values().filter(|holding| now.since(holding.since) > RENEW_AFTER);
         aging.map(|holding| holding.held).collect()
     }
 
@@ -320,7 +321,10 @@ impl Lane {
     pub(crate) fn surrender(&self) -> Vec<Held> {
         let mut inside = self.inside();
         let queue = std::mem::take(&mut inside.queue);
-        let given = queue.iter().filter_map(|job| inside.holding.remove(&job.claimed.id)).collect::<Vec<_>>();
+        let given = queue
+            .iter()
+            .filter_map(|job| inside.holding.remove(&job.claimed.id))
+            .collect::<Vec<_>>();
         given.into_iter().map(|holding| holding.held).collect()
     }
 

@@ -76,7 +76,9 @@ pub(crate) async fn list_events(
         .source
         .map(|name| {
             let found = configuration.sources.iter().find(|s| s.spec.name.as_str() == name);
-            found.map(|s| s.id).ok_or_else(|| Problem::invalid(format!("there is no source `{name}`")))
+            found
+                .map(|s| s.id)
+                .ok_or_else(|| Problem::invalid(format!("there is no source `{name}`")))
         })
         .transpose()?;
     if query.key.is_some() && source.is_none() {
@@ -109,7 +111,8 @@ fn shown(detail: EventDetail, configuration: &Configuration) -> Value {
     let deliveries: Vec<_> =
         deliveries.into_iter().map(|row| deliveries::delivery(row, &names)).collect();
     // A struct of texts, numbers and lists always becomes JSON.
-    let mut json = serde_json::to_value(event(row, &source_names(configuration))).unwrap_or_default();
+    let mut json =
+        serde_json::to_value(event(row, &source_names(configuration))).unwrap_or_default();
     json["sha256"] = json!(HEXLOWER.encode(&fingerprint));
     json["request"] = head.map_or(Value::Null, |head| request(&head));
     json["deliveries"] = serde_json::to_value(deliveries).unwrap_or_default();
@@ -162,8 +165,12 @@ pub(crate) async fn read_body(
     Path(id): Path<String>,
 ) -> Result<Response, Problem> {
     let id = parse(&id)?;
-    let payload =
-        app.engine.store().body(id).await?.ok_or_else(|| Problem::not_found("event with a body"))?;
+    let payload = app
+        .engine
+        .store()
+        .body(id)
+        .await?
+        .ok_or_else(|| Problem::not_found("event with a body"))?;
     let file = format!("attachment; filename=\"{id}.bin\"");
     let disposition =
         HeaderValue::from_str(&file).unwrap_or(HeaderValue::from_static("attachment"));

@@ -24,7 +24,9 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Input<T> {
             .headers()
             .get(header::CONTENT_TYPE)
             .and_then(|value| value.to_str().ok())
-            .is_some_and(|kind| kind.split(';').next().unwrap_or_default().trim() == "application/json");
+            .is_some_and(|kind| {
+                kind.split(';').next().unwrap_or_default().trim() == "application/json"
+            });
         if !is_json {
             let detail = "send JSON with Content-Type: application/json";
             return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "not_json", detail));

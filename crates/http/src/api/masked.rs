@@ -3,10 +3,7 @@
 use serde::Serialize;
 use serde_json::{Value, json};
 use surehook_core::{
-    destination::DestinationSpec,
-    route::RouteSpec,
-    secret::SecretRef,
-    source::SourceSpec,
+    destination::DestinationSpec, route::RouteSpec, secret::SecretRef, source::SourceSpec,
     store::Stored,
 };
 
@@ -34,8 +31,11 @@ impl Masked for DestinationSpec {
             json["signing_secrets"] = masks(&self.signing_secrets);
         }
         if !self.headers.is_empty() {
-            json["headers"] =
-                self.headers.iter().map(|(name, value)| (name.clone(), json!(value.to_string()))).collect();
+            json["headers"] = self
+                .headers
+                .iter()
+                .map(|(name, value)| (name.clone(), json!(value.to_string())))
+                .collect();
         }
     }
 }

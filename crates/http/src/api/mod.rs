@@ -31,11 +31,11 @@ const LIMIT_MAX: usize = 1000;
 fn page<K: Kind>(limit: Option<&str>, cursor: Option<&str>) -> Result<Page<Id<K>>, Problem> {
     let limit = match limit {
         None => LIMIT_DEFAULT,
-        Some(text) => text
-            .parse()
-            .ok()
-            .filter(|limit| (1..=LIMIT_MAX).contains(limit))
-            .ok_or_else(|| Problem::invalid(format!("limit must be between 1 and {LIMIT_MAX}")))?,
+        Some(text) => {
+            text.parse().ok().filter(|limit| (1..=LIMIT_MAX).contains(limit)).ok_or_else(|| {
+                Problem::invalid(format!("limit must be between 1 and {LIMIT_MAX}"))
+            })?
+        }
     };
     let after = cursor
         .map(|text| text.parse().map_err(|_| Problem::invalid("cursor is not one of this list")))

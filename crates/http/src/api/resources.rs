@@ -23,7 +23,9 @@ use super::{input::Input, masked};
 use crate::{App, problem::Problem};
 
 /// One kind of thing that can be configured.
-pub(crate) trait Resource: masked::Masked + DeserializeOwned + Send + Sync + 'static {
+pub(crate) trait Resource:
+    masked::Masked + DeserializeOwned + Send + Sync + 'static
+{
     /// What its ids are like.
     type Kind: Kind + Send + Sync;
     /// The word for it.

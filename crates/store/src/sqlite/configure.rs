@@ -30,11 +30,7 @@ pub(super) fn load_names(connection: &Connection) -> rusqlite::Result<Names> {
 }
 
 /// See `AdminStore::change`.
-pub(super) fn change(
-    tx: &mut Tx<'_>,
-    changes: &[Change],
-    now: Timestamp,
-) -> rusqlite::Result<()> {
+pub(super) fn change(tx: &mut Tx<'_>, changes: &[Change], now: Timestamp) -> rusqlite::Result<()> {
     for change in changes {
         match change {
             Change::PutSource(id, spec) => put_source(tx, *id, spec, now)?,
@@ -95,19 +91,9 @@ const PUT_ROUTE: &str = "
        SET source = excluded.source, destination = excluded.destination,
            filter = excluded.filter, updated_at = excluded.updated_at";
 
-fn put_route(
-    tx: &Tx<'_>,
-    id: RouteId,
-    spec: &RouteSpec,
-    now: Timestamp,
-) -> rusqlite::Result<()> {
-    let values = params![
-        blob(id),
-        spec.from.as_str(),
-        spec.to.as_str(),
-        spec.filter,
-        now.as_millis()
-    ];
+fn put_route(tx: &Tx<'_>, id: RouteId, spec: &RouteSpec, now: Timestamp) -> rusqlite::Result<()> {
+    let values =
+        params![blob(id), spec.from.as_str(), spec.to.as_str(), spec.filter, now.as_millis()];
     match tx.connection.execute(PUT_ROUTE, values)? {
         0 => Err(corrupt(0, "the route's source or destination does not exist")),
         _ => Ok(()),
@@ -130,11 +116,7 @@ const CANCEL_ALL: &str = "
        SET state = 'cancelled', ended_at = ?2, due_at = NULL, lease_token = NULL, lease_until = NULL
      WHERE destination = ?1 AND ended_at IS NULL";
 
-fn delete_destination(
-    tx: &mut Tx<'_>,
-    id: DestinationId,
-    now: Timestamp,
-) -> rusqlite::Result<()> {
+fn delete_destination(tx: &mut Tx<'_>, id: DestinationId, now: Timestamp) -> rusqlite::Result<()> {
     let Some(seq) = tx.names.destinations.get(&id).copied() else { return Ok(()) };
     for status in [Status::Pending, Status::InFlight, Status::Scheduled, Status::Held] {
         let many: usize = tx.connection.query_row(
@@ -154,11 +136,7 @@ fn delete_destination(
 }
 
 /// See `AdminStore::add_token`.
-pub(super) fn add_token(
-    tx: &mut Tx<'_>,
-    hash: &[u8; 32],
-    now: Timestamp,
-) -> rusqlite::Result<()> {
+pub(super) fn add_token(tx: &mut Tx<'_>, hash: &[u8; 32], now: Timestamp) -> rusqlite::Result<()> {
     tx.connection.execute(
         "INSERT OR IGNORE INTO tokens (hash, created_at) VALUES (?1, ?2)",
         params![hash, now.as_millis()],

@@ -74,9 +74,9 @@ impl Delta {
 
     fn entries(&self) -> impl Iterator<Item = (String, i64)> + '_ {
         let plain = SUMS.iter().map(|(sum, name)| ((*name).to_owned(), self.plain[*sum as usize]));
-        let status = Status::ALL
-            .iter()
-            .map(|status| (format!("status:{}", status.as_str()), self.by_status[*status as usize]));
+        let status = Status::ALL.iter().map(|status| {
+            (format!("status:{}", status.as_str()), self.by_status[*status as usize])
+        });
         let named = self.changes.iter().map(|(name, change)| (name.clone(), *change));
         plain.chain(status).chain(named).filter(|(_, change)| *change != 0)
     }

@@ -121,7 +121,9 @@ const BURY_DAMAGED: &str = "
 
 fn bury_damaged(tx: &mut Tx<'_>, delivery: DeliveryId, now: Timestamp) -> rusqlite::Result<()> {
     tracing::error!(%delivery, "the stored body is missing or damaged; the delivery is given up");
-    tx.connection.prepare_cached(BURY_DAMAGED)?.execute(params![blob(delivery), now.as_millis()])?;
+    tx.connection
+        .prepare_cached(BURY_DAMAGED)?
+        .execute(params![blob(delivery), now.as_millis()])?;
     tx.delta.moved(Some(Status::InFlight), Some(Status::Dead));
     tx.delta.died(DeadReason::Unrecoverable);
     Ok(())
@@ -225,8 +227,7 @@ fn forget_key(tx: &mut Tx<'_>, delivery: DeliveryId) -> rusqlite::Result<()> {
 }
 
 // Input::Renew
-const RENEW: &str =
-    "UPDATE deliveries SET lease_until = ?3 WHERE id = ?1 AND lease_token = ?2";
+const RENEW: &str = "UPDATE deliveries SET lease_until = ?3 WHERE id = ?1 AND lease_token = ?2";
 
 pub(super) fn renew(tx: &mut Tx<'_>, held: &[Held], until: Timestamp) -> rusqlite::Result<()> {
     let mut statement = tx.connection.prepare_cached(RENEW)?;

@@ -154,12 +154,8 @@ fn lock_folder(folder: &Path) -> Result<File, OpenError> {
     let unusable = |error| OpenError::Folder(folder.to_owned(), error);
     create_private_folder(folder).map_err(unusable)?;
     let path = folder.join("lock");
-    let lock = File::options()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .open(&path)
-        .map_err(unusable)?;
+    let lock =
+        File::options().create(true).truncate(false).write(true).open(&path).map_err(unusable)?;
     match lock.try_lock() {
         Ok(()) => Ok(lock),
         Err(fs::TryLockError::WouldBlock) => Err(OpenError::Locked(folder.to_owned())),

@@ -44,8 +44,10 @@ pub(super) fn prune(
     for (event, payload) in &old {
         delete_event(tx, *event, *payload)?;
     }
-    let keys =
-        tx.connection.prepare_cached(DELETE_KEYS)?.execute(params![now.as_millis(), KEYS_PER_SLICE])?;
+    let keys = tx
+        .connection
+        .prepare_cached(DELETE_KEYS)?
+        .execute(params![now.as_millis(), KEYS_PER_SLICE])?;
     Ok(Pruned { events: old.len(), keys })
 }
 
@@ -57,7 +59,9 @@ fn delete_event(tx: &mut Tx<'_>, event: EventId, payload: Option<i64>) -> rusqli
         .collect::<Result<_, _>>()?;
     for (delivery, status, reason) in deliveries {
         let key = params![blob(delivery)];
-        tx.connection.prepare_cached("DELETE FROM attempts WHERE delivery_id = ?1")?.execute(key)?;
+        tx.connection
+            .prepare_cached("DELETE FROM attempts WHERE delivery_id = ?1")?
+            .execute(key)?;
         tx.connection.prepare_cached("DELETE FROM deliveries WHERE id = ?1")?.execute(key)?;
         tx.delta.moved(Some(status), None);
         if let (Status::Dead, Some(reason)) = (status, reason) {
@@ -67,6 +71,8 @@ fn delete_event(tx: &mut Tx<'_>, event: EventId, payload: Option<i64>) -> rusqli
     let key = params![blob(event)];
     tx.connection.prepare_cached("DELETE FROM duplicates WHERE event_id = ?1")?.execute(key)?;
     tx.connection.prepare_cached("DELETE FROM events WHERE id = ?1")?.execute(key)?;
-    tx.connection.prepare_cached("DELETE FROM payloads WHERE seq = ?1")?.execute(params![payload])?;
+    tx.connection
+        .prepare_cached("DELETE FROM payloads WHERE seq = ?1")?
+        .execute(params![payload])?;
     Ok(())
 }

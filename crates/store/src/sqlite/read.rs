@@ -197,8 +197,7 @@ fn deliveries_of(connection: &Connection, event: EventId) -> rusqlite::Result<Ve
     collect(connection, &sql, params![blob(event)], row::delivery)
 }
 
-const DUPLICATES: &str =
-    "SELECT seen_at, body FROM duplicates WHERE event_id = ?1 ORDER BY seq";
+const DUPLICATES: &str = "SELECT seen_at, body FROM duplicates WHERE event_id = ?1 ORDER BY seq";
 
 fn duplicates_of(connection: &Connection, event: EventId) -> rusqlite::Result<Vec<DuplicateRow>> {
     collect(connection, DUPLICATES, params![blob(event)], |row| {
@@ -275,8 +274,10 @@ pub(super) fn delivery(
         "SELECT {DELIVERY_COLUMNS} FROM deliveries d JOIN destinations t ON t.seq = d.destination
           WHERE d.id = ?1"
     );
-    let found =
-        connection.prepare_cached(&sql)?.query_row(params![blob(wanted)], row::delivery).optional()?;
+    let found = connection
+        .prepare_cached(&sql)?
+        .query_row(params![blob(wanted)], row::delivery)
+        .optional()?;
     let Some(delivery) = found else { return Ok(None) };
     let attempts = collect(connection, ATTEMPTS, params![blob(wanted)], row::attempt)?;
     Ok(Some(DeliveryDetail { delivery, attempts }))

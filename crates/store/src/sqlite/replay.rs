@@ -40,10 +40,8 @@ fn candidate(tx: &Tx<'_>, delivery: DeliveryId) -> rusqlite::Result<Option<Candi
         .query_row(params![blob(delivery)], |row| {
             let cause: String = row.get(3)?;
             // A delivery that is itself a replay counts from its birth.
-            let born_of_replay =
-                if cause == "replay" { Some(time(row, 4)?) } else { None };
+            let born_of_replay = if cause == "replay" { Some(time(row, 4)?) } else { None };
             Ok(Candidate {
-
                 destination: id(row, 0)?,
                 status: status(row, 1)?,
                 reason: reason(row, 2)?,
@@ -97,7 +95,12 @@ fn take_over(tx: &mut Tx<'_>, handover: &Handover, found: &Candidate) -> rusqlit
     let Handover { old, new, cause, now } = handover;
     let now = now.as_millis();
     tx.connection.prepare_cached(HAND_OVER)?.execute(params![blob(*old), blob(*new), now])?;
-    tx.connection.prepare_cached(TAKE_OVER)?.execute(params![blob(*old), blob(*new), cause, now])?;
+    tx.connection.prepare_cached(TAKE_OVER)?.execute(params![
+        blob(*old),
+        blob(*new),
+        cause,
+        now
+    ])?;
     tx.delta.moved(Some(found.status), Some(Status::Replayed));
     tx.delta.moved(None, Some(Status::Pending));
     if let (Status::Dead, Some(reason)) = (found.status, found.reason) {

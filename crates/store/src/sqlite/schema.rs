@@ -136,7 +136,8 @@ mod tests {
         let file = folder.path().join("a.db");
         drop(open_writer(&file).unwrap());
         let again = open_writer(&file).unwrap();
-        let version: i64 = again.pragma_query_value(None, "user_version", |row| row.get(0)).unwrap();
+        let version: i64 =
+            again.pragma_query_value(None, "user_version", |row| row.get(0)).unwrap();
         assert_eq!(usize::try_from(version).unwrap(), MIGRATIONS.len());
     }
 }

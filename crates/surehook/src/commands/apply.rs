@@ -5,12 +5,7 @@ use serde::Deserialize;
 use serde_json::json;
 use surehook_core::{destination::DestinationSpec, route::RouteSpec, source::SourceSpec};
 
-use crate::{
-    cli::ApplyArgs,
-    client::Client,
-    failure::Failure,
-    output,
-};
+use crate::{cli::ApplyArgs, client::Client, failure::Failure, output};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -28,11 +23,9 @@ pub(super) async fn run(args: &ApplyArgs) -> Result<(), Failure> {
     let text = std::fs::read_to_string(&args.file)
         .with_context(|| format!("cannot read {file}"))
         .map_err(Failure::settings)?;
-    let Document { sources, destinations, routes } = toml::from_str(&text)
-        .with_context(|| format!("in {file}"))
-        .map_err(Failure::settings)?;
-    let document =
-        json!({ "sources": sources, "destinations": destinations, "routes": routes });
+    let Document { sources, destinations, routes } =
+        toml::from_str(&text).with_context(|| format!("in {file}")).map_err(Failure::settings)?;
+    let document = json!({ "sources": sources, "destinations": destinations, "routes": routes });
     let report = Client::new(&args.remote)?.put("/configuration", &document).await?;
     if args.remote.json {
         return Ok(output::line(&report.to_string())?);

@@ -1,14 +1,8 @@
 //! `surehook bench`: this very binary, measured.
 
-use std::net::SocketAddr;
+use surehook_bench::Options;
 
-use surehook_bench::{Options, Phase, SinkMode};
-
-use crate::{
-    cli::{BenchArgs, BenchPhase},
-    failure::Failure,
-    output,
-};
+use crate::{cli::BenchArgs, failure::Failure, output};
 
 pub(super) async fn run(args: BenchArgs) -> Result<(), Failure> {
     let mut options = Options::new(std::env::current_exe()?);
@@ -19,21 +13,7 @@ pub(super) async fn run(args: BenchArgs) -> Result<(), Failure> {
     options.backlog_events = args.backlog_events;
     options.json = args.json;
     options.folder = args.folder;
-    options.only = args.only.map(|phase| match phase {
-        BenchPhase::Limit => Phase::Limit,
-        BenchPhase::In => Phase::In,
-        BenchPhase::Duplicates => Phase::Duplicates,
-        BenchPhase::Delivered => Phase::Delivered,
-        BenchPhase::Backlog => Phase::Backlog,
-        BenchPhase::Isolation => Phase::Isolation,
-    });
-    let json = args.json;
+    options.only = args.only;
     let report = surehook_bench::run(options).await?;
-    let text = if json { serde_json::to_string(&report)? } else { report.to_string() };
-    Ok(output::line(&text)?)
-}
-
-pub(super) async fn sink(listen: SocketAddr, hang: bool) -> Result<(), Failure> {
-    let mode = if hang { SinkMode::Hang } else { SinkMode::Answer };
-    Ok(surehook_bench::sink_server(listen, mode).await?)
+    Ok(output::line(&report.to_string())?)
 }

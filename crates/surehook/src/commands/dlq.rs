@@ -54,8 +54,16 @@ async fn show(remote: &Remote, id: &str) -> Result<(), Failure> {
         return Ok(output::line(&delivery.to_string())?);
     }
     let names = [
-        "id", "event", "destination", "status", "reason", "created_at", "due_at", "ended_at",
-        "replay_of", "replayed_by",
+        "id",
+        "event",
+        "destination",
+        "status",
+        "reason",
+        "created_at",
+        "due_at",
+        "ended_at",
+        "replay_of",
+        "replayed_by",
     ];
     output::fields(&delivery, &names)?;
     let attempts = delivery["attempt_list"].as_array().cloned().unwrap_or_default();
@@ -97,10 +105,15 @@ async fn replay(remote: &Remote, ids: &[String]) -> Result<(), Failure> {
     for id in ids {
         match client.post(&format!("/deliveries/{id}/replay")).await {
             Ok(answer) if remote.json => {
-                output::line(&json!({ "id": id, "delivery_id": answer["delivery_id"] }).to_string())?;
+                output::line(
+                    &json!({ "id": id, "delivery_id": answer["delivery_id"] }).to_string(),
+                )?;
             }
             Ok(answer) => {
-                output::line(&format!("{id} is replayed by {}", output::cell(&answer["delivery_id"])))?;
+                output::line(&format!(
+                    "{id} is replayed by {}",
+                    output::cell(&answer["delivery_id"])
+                ))?;
             }
             Err(failure) if ids.len() == 1 => return Err(failure),
             Err(failure) => failed = Some((id, failure)),

@@ -76,8 +76,16 @@ async fn show(remote: &Remote, id: &str) -> Result<(), Failure> {
     if remote.json {
         return Ok(output::line(&event.to_string())?);
     }
-    let names =
-        ["id", "source", "key", "received_at", "body_bytes", "sha256", "duplicate_count", "last_duplicate_at"];
+    let names = [
+        "id",
+        "source",
+        "key",
+        "received_at",
+        "body_bytes",
+        "sha256",
+        "duplicate_count",
+        "last_duplicate_at",
+    ];
     output::fields(&event, &names)?;
     let deliveries = event["deliveries"].as_array().cloned().unwrap_or_default();
     output::line("")?;

@@ -20,6 +20,6 @@ pub(crate) async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Dlq(command) => dlq::run(command).await,
         Command::Bench(args) => bench::run(args).await,
         Command::BenchLimit { listen } => Ok(surehook_bench::limit_server(listen).await?),
-        Command::BenchSink { listen, hang } => bench::sink(listen, hang).await,
+        Command::BenchSink { listen, mode } => Ok(surehook_bench::sink_server(listen, mode).await?),
     }
 }

@@ -51,7 +51,9 @@ pub(super) async fn run(args: &ServeArgs) -> Result<(), Failure> {
     // Before the store: a port that is taken should not cost a recovery.
     let listener = TcpListener::bind(settings.listen)
         .await
-        .with_context(|| format!("cannot listen on {}; give another address with --listen", settings.listen))
+        .with_context(|| {
+            format!("cannot listen on {}; give another address with --listen", settings.listen)
+        })
         .map_err(Failure::settings)?;
     let address = listener.local_addr()?;
     let store = open(&settings)?;
@@ -177,9 +179,7 @@ fn welcome(
         ))?;
         output::line("\nSee how it was delivered:\n")?;
         let token = first_token.unwrap_or("$SUREHOOK_TOKEN");
-        output::line(&format!(
-            "  curl -H 'Authorization: Bearer {token}' {base}/api/v1/inbox"
-        ))?;
+        output::line(&format!("  curl -H 'Authorization: Bearer {token}' {base}/api/v1/inbox"))?;
     }
     output::line("")
 }

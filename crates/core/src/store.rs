@@ -488,6 +488,8 @@ pub struct Health {
     pub store_bytes: u64,
     /// Bytes of its log.
     pub wal_bytes: u64,
+    /// Bytes left on the disk that holds it; `None` where that is not ours to know.
+    pub disk_free: Option<u64>,
     /// Jobs that wait for the next commit.
     pub queued: usize,
 }

@@ -21,6 +21,7 @@ use crate::{
     lane::{Job, Lane, Slot},
     registry::SourceEntry,
     telemetry::SourceMetrics,
+    uninterrupted::Uninterrupted,
 };
 
 /// A request at the door, whole.
@@ -120,7 +121,7 @@ impl Engine {
 
     /// Takes a request in. After `Ok` all of it survives a power cut.
     pub async fn receive(
-        &self,
+        self: &Arc<Self>,
         source: &OpenSource,
         request: InboundRequest,
     ) -> Result<Vec<Received>, IngestError> {
@@ -141,7 +142,7 @@ impl Engine {
     }
 
     async fn receive_verified(
-        &self,
+        self: &Arc<Self>,
         entry: &SourceEntry,
         source: &Source,
         request: InboundRequest,
@@ -168,7 +169,8 @@ impl Engine {
             deliveries: planned.iter().map(|planned| planned.new).collect(),
             revive_dead: source.revive_dead,
         };
-        self.commit(event, planned).await
+        let commit = Arc::clone(self).commit(event, planned);
+        Uninterrupted::new(commit, &self.shared.tasks).await
     }
 
     /// Which deliveries the event owes, each with a place in its lane where there is one.
@@ -198,7 +200,7 @@ impl Engine {
 
     /// Stores the event and, once it is on the disk, hands its deliveries to their lanes.
     async fn commit(
-        &self,
+        self: Arc<Self>,
         event: NewEvent,
         planned: Vec<Planned>,
     ) -> Result<Received, IngestError> {

@@ -15,6 +15,7 @@ pub mod registry;
 pub mod sender;
 pub mod system;
 pub mod telemetry;
+mod uninterrupted;
 mod upkeep;
 
 use std::{fmt, sync::Arc, time::Duration};

@@ -88,8 +88,8 @@ pub struct Readings {
     pub store_bytes: u64,
     /// Bytes of its log.
     pub wal_bytes: u64,
-    /// Bytes free on its disk.
-    pub disk_free: u64,
+    /// Bytes free on its disk, where that is known.
+    pub disk_free: Option<u64>,
     /// Jobs that wait for a commit.
     pub commit_queue: usize,
 }
@@ -258,7 +258,9 @@ impl Telemetry {
         }
         self.store_bytes.set(whole(readings.store_bytes));
         self.wal_bytes.set(whole(readings.wal_bytes));
-        self.disk_free.set(whole(readings.disk_free));
+        if let Some(free) = readings.disk_free {
+            self.disk_free.set(whole(free));
+        }
         self.commit_queue.set(i64::try_from(readings.commit_queue).unwrap_or(i64::MAX));
     }
 

@@ -95,7 +95,7 @@ impl Engine {
             pending_age,
             store_bytes: health.store_bytes,
             wal_bytes: health.wal_bytes,
-            disk_free: 0,
+            disk_free: health.disk_free,
             commit_queue: health.queued,
         });
         // A delivery that is long due while its lane stands idle means that the lane is stuck.

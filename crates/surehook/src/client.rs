@@ -28,7 +28,9 @@ impl Client {
         let token =
             remote.token.clone().or_else(|| crate::settings::environment("SUREHOOK_ADMIN_TOKEN"));
         let token = token.ok_or_else(|| Failure::unauthenticated(anyhow!("no token was given")))?;
-        let tls = (*surehook_engine::sender::tls_config()).clone();
+        let mut tls = (*surehook_engine::sender::tls_config()).clone();
+        // The connector names the protocols itself, and insists on it.
+        tls.alpn_protocols.clear();
         let connector = HttpsConnectorBuilder::new()
             .with_tls_config(tls)
             .https_or_http()

@@ -6,7 +6,7 @@ use surehook_core::{
     chance::new_id,
     delivery::{Failure, Outcome, Progress, Verdict, judge, judge::classify},
     destination::{Destination, Reach},
-    store::{Attempt, Claimed, Next, Settled, Settlement},
+    store::{Attempt, Claimed, Next, Settled, Settlement, StoreError},
     time::Timestamp,
 };
 
@@ -19,6 +19,9 @@ use crate::{
 
 /// What a successful answer may leave behind, in bytes; of a failure all that was read is kept.
 const RESPONSE_BYTES_ON_SUCCESS: usize = 1024;
+
+/// How long a result waits before it is written again while the disk is full.
+const WAIT_FOR_ROOM: Duration = Duration::from_secs(1);
 
 /// The ways out of a lane.
 #[derive(Debug)]
@@ -143,7 +146,7 @@ impl Lane {
     /// Writes the result; holds on to the slot until that is done.
     async fn settle(self: Arc<Self>, settlement: Settlement, slot: Slot) {
         let (delivery, next) = (settlement.delivery, settlement.next);
-        let settled = self.shared.store.settle(settlement).await;
+        let settled = self.record(settlement).await;
         self.let_go(delivery);
         drop(slot);
         match settled {
@@ -158,6 +161,19 @@ impl Lane {
             }
             // The lease runs out and the delivery is tried again: at least once, never lost.
             Err(error) => tracing::warn!(%delivery, %error, "a result could not be recorded"),
+        }
+    }
+
+    /// Writes the result, and waits for room when the disk is full: what was delivered must not be
+    /// delivered again because that could not be written down.
+    async fn record(&self, settlement: Settlement) -> Result<Settled, StoreError> {
+        loop {
+            match self.shared.store.settle(settlement.clone()).await {
+                Err(StoreError::Full) if !self.stop.is_cancelled() => {
+                    tokio::time::sleep(WAIT_FOR_ROOM).await;
+                }
+                settled => return settled,
+            }
         }
     }
 

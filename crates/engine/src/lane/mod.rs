@@ -293,14 +293,12 @@ impl Lane {
         let mut inside = self.inside();
         inside.running -= 1;
         let next = if self.may_start(&inside) { inside.queue.pop_front() } else { None };
-        if next.is_some() {
-            inside.running += 1;
-        } else {
-            drop(inside);
-            // Idle workers mean room: the supervisor may fetch from the store.
-            if self.backlog.load(Ordering::Relaxed) {
-                self.changed.notify_one();
-            }
+        inside.running += u32::from(next.is_some());
+        let waiting = inside.queue.len();
+        drop(inside);
+        // The supervisor fetches the next ones before the workers have nothing to do.
+        if waiting < supervisor::LOW_WATER && self.backlog.load(Ordering::Relaxed) {
+            self.changed.notify_one();
         }
         next
     }

@@ -13,6 +13,8 @@ use super::{Job, Lane, Slot};
 /// Deliveries fetched at a time. Their bodies are read before they are counted against the budget
 /// of bytes, so this also bounds by how much it can be overdrawn.
 const CLAIM_MAX: usize = 128;
+/// Fewer than this in memory, and it is time to fetch more.
+pub(super) const LOW_WATER: usize = CLAIM_MAX / 2;
 /// The wait after the store said no, or while the bodies of other lanes fill the memory.
 const PAUSE: Duration = Duration::from_millis(100);
 /// A timer is never set further ahead, so that a step of the wall clock is noticed.

@@ -97,12 +97,15 @@ impl Delta {
     }
 }
 
-const BUMP: &str = "
-    INSERT INTO counters (name, value) VALUES (?1, ?2)
-    ON CONFLICT (name) DO UPDATE SET value = value + ?2";
+// Not an upsert: SQLite checks the constraint on the row that would be inserted, and a change may
+// be below zero where the sum is not.
+const BUMP: &str = "UPDATE counters SET value = value + ?2 WHERE name = ?1";
+const BEGIN_SUM: &str = "INSERT INTO counters (name, value) VALUES (?1, ?2)";
 
 fn bump(connection: &Connection, name: &str, change: i64) -> rusqlite::Result<()> {
-    connection.prepare_cached(BUMP)?.execute(params![name, change])?;
+    if connection.prepare_cached(BUMP)?.execute(params![name, change])? == 0 {
+        connection.prepare_cached(BEGIN_SUM)?.execute(params![name, change])?;
+    }
     Ok(())
 }
 

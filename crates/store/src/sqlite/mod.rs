@@ -293,6 +293,9 @@ impl AdminStore for SqliteStore {
             failed,
             store_bytes: bytes(&self.file),
             wal_bytes: bytes(&self.file.with_extension("db-wal")),
+            disk_free: rustix::fs::statvfs(&self.file)
+                .ok()
+                .map(|disk| disk.f_bavail.saturating_mul(disk.f_frsize)),
             queued: self.writer.queued(),
         }
     }

@@ -1,11 +1,11 @@
 //! The load generator.
 //!
-//! It shares the machine with what it measures, so it is as light as it can be: requests built
-//! once and patched ([`crate::request`]), answers looked at and not parsed ([`crate::answer`]),
-//! one clock reading for each request, and threads of its own with one-threaded runtimes, because
-//! tasks that never change threads need no stealing. There are as many threads as cores: with
-//! half as many, on two cores, the limit was 98,000/s instead of 118,000/s, which is the limit of
-//! the generator and not of the server.
+//! It is an ordinary HTTP client (hyper's, the one under most Rust programs), and each answer is
+//! parsed and checked, as a sender would. It shares the machine with what it measures, so what it
+//! costs is part of every figure, the limit's too: a lighter generator (bytes written to a socket,
+//! answers not parsed) makes the bare server look twice as fast and a gateway a fifth. See
+//! docs/decisions/0015. It has threads of its own with one-threaded runtimes, because tasks that
+//! never change threads need no stealing.
 //!
 //! Two ways of sending:
 //! - **closed loop**: a connection sends its next request when it has the last answer. This
@@ -63,8 +63,7 @@ impl Outcome {
 /// answers have come.
 pub(crate) async fn drive(plan: Plan, mut watch: impl FnMut(Duration, u64)) -> Result<Outcome> {
     let until = plan.until;
-    // Connecting blocks, if only for microseconds on the loopback.
-    let senders = tokio::task::spawn_blocking(move || plan.connect()).await??;
+    let senders = plan.senders()?;
     let shared = Arc::new(Shared::begin(until));
     let _stop = StopOnDrop(Arc::clone(&shared));
     let (mut results, threads) = start_threads(senders, &shared)?;

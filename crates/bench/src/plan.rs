@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 
 use crate::answer::Verdict;
 use crate::request::{Request, Series};
@@ -65,8 +65,8 @@ impl Plan {
         }
     }
 
-    /// Opens all connections, so that opening them is not part of what is measured.
-    pub(crate) fn connect(&self) -> Result<Vec<Sender>> {
+    /// One sender for each connection.
+    pub(crate) fn senders(&self) -> Result<Vec<Sender>> {
         let series = match &self.keys {
             Keys::Fresh => Series::fresh(),
             Keys::Fixed { series, .. } => series.clone(),
@@ -78,17 +78,12 @@ impl Plan {
     fn sender(&self, index: usize, total: usize, series: &Series) -> Result<Sender> {
         // Neighbours in time go to different sources.
         let source = &self.sources[index % self.sources.len()];
-        let stream = std::net::TcpStream::connect(self.addr)
-            .with_context(|| format!("cannot connect to {}", self.addr))?;
-        stream.set_nodelay(true)?;
-        stream.set_nonblocking(true)?;
         let share = |whole: u64| {
             let (index, total) = (index as u64, total as u64);
             whole / total + u64::from(index < whole % total)
         };
         Ok(Sender {
-            stream,
-            request: Request::new(self.addr, source, series, self.body_bytes),
+            request: Request::new(self.addr, source, series, self.body_bytes)?,
             walk: Walk {
                 first: index as u64,
                 step: total as u64,

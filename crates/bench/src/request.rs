@@ -1,4 +1,4 @@
-//! The request the generator sends: built once, then patched in place.
+//! The request the generator sends: the body is built once, then patched in place.
 //!
 //! ```text
 //! {"id":"b1f2a3c4-000000000000042","sent_ns":"01763222400123456789","type":…,"items":[…],"pad":"…"}
@@ -12,8 +12,12 @@
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
 
-/// The key's length, so that the limit server can answer with as many bytes as a gateway.
-pub(crate) const KEY_LEN: usize = 24;
+use anyhow::Result;
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::{header, http};
+
+const KEY_LEN: usize = 24;
 /// The smallest body that holds the envelope.
 pub(crate) const BODY_BYTES_MIN: usize = 160;
 
@@ -43,38 +47,53 @@ pub(crate) fn random() -> u64 {
     RandomState::new().hash_one(0_u8)
 }
 
-/// One request, ready to be written to a socket.
+/// One request, made again and again with another key and another time.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
-    bytes: Vec<u8>,
-    body_at: usize,
+    head: http::request::Parts,
+    body: Vec<u8>,
 }
 
 impl Request {
     /// A request to `source` whose body has `body_bytes` bytes.
     ///
     /// `body_bytes` is not less than [`BODY_BYTES_MIN`].
-    pub(crate) fn new(addr: SocketAddr, source: &str, series: &Series, body_bytes: usize) -> Self {
-        let mut bytes = format!(
-            "POST /in/{source} HTTP/1.1\r\nhost: {addr}\r\nuser-agent: surehook-bench\r\n\
-             content-type: application/json\r\ncontent-length: {body_bytes}\r\n\r\n"
-        )
-        .into_bytes();
-        let body_at = bytes.len();
-        bytes.extend_from_slice(body(series, body_bytes).as_bytes());
-        Self { bytes, body_at }
+    pub(crate) fn new(
+        addr: SocketAddr,
+        source: &str,
+        series: &Series,
+        body_bytes: usize,
+    ) -> Result<Self> {
+        let (head, ()) = hyper::Request::post(format!("http://{addr}/in/{source}"))
+            .header(header::USER_AGENT, "surehook-bench")
+            .header(header::CONTENT_TYPE, "application/json")
+            .body(())?
+            .into_parts();
+        Ok(Self { head, body: body(series, body_bytes).into_bytes() })
     }
 
-    /// Makes this the request number `number` of its series, sent at `sent_ns`.
-    pub(crate) fn patch(&mut self, number: u64, sent_ns: u64) {
-        let body = &mut self.bytes[self.body_at..];
-        write_digits(&mut body[NUMBER_AT..NUMBER_AT + NUMBER_LEN], number);
-        write_digits(&mut body[SENT_AT..SENT_AT + SENT_LEN], sent_ns);
+    /// The request number `number` of its series, sent at `sent_ns`.
+    pub(crate) fn make(&mut self, number: u64, sent_ns: u64) -> hyper::Request<Full<Bytes>> {
+        write_digits(&mut self.body[NUMBER_AT..NUMBER_AT + NUMBER_LEN], scatter(number));
+        write_digits(&mut self.body[SENT_AT..SENT_AT + SENT_LEN], sent_ns);
+        let body = Full::new(Bytes::copy_from_slice(&self.body));
+        hyper::Request::from_parts(self.head.clone(), body)
     }
 
-    pub(crate) fn bytes(&self) -> &[u8] {
-        &self.bytes
+    /// The key of the request that was made last.
+    pub(crate) fn key(&self) -> &str {
+        str::from_utf8(&self.body[KEY_AT..KEY_AT + KEY_LEN]).unwrap_or_default()
     }
+}
+
+/// Spreads the numbers over all keys, as providers' ids are: keys in order would all fall on one
+/// page of the gateway's index and flatter it. No two numbers meet, because the factor is odd and
+/// no multiple of five.
+fn scatter(number: u64) -> u64 {
+    const FACTOR: u128 = 618_033_988_749_897;
+    const KEYS: u128 = 10_u128.pow(NUMBER_LEN as u32);
+    // Less than KEYS, which fits.
+    (u128::from(number) * FACTOR % KEYS) as u64
 }
 
 /// When the generator sent `body`, or nothing if the body is not one of its own.
@@ -137,21 +156,26 @@ mod tests {
 
     fn request(body_bytes: usize) -> Request {
         let addr = SocketAddr::from(([127, 0, 0, 1], 80));
-        Request::new(addr, "in-only", &Series("b0abcdef-".to_owned()), body_bytes)
+        Request::new(addr, "in-only", &Series("b0abcdef-".to_owned()), body_bytes).unwrap()
     }
 
     #[test]
     fn the_body_is_json_of_the_asked_size_with_key_and_time_in_place() {
         for body_bytes in [BODY_BYTES_MIN, 161, 200, 1024, 65_536] {
             let mut request = request(body_bytes);
-            request.patch(42, 1_763_222_400_123_456_789);
-            let body = &request.bytes[request.body_at..];
-            assert_eq!(body.len(), body_bytes);
-            let json: serde_json::Value = serde_json::from_slice(body).unwrap();
-            assert_eq!(json["id"], "b0abcdef-000000000000042");
-            assert_eq!(json["id"].as_str().map(str::len), Some(KEY_LEN));
-            assert_eq!(sent_ns(body), Some(1_763_222_400_123_456_789));
+            request.make(1, 1_763_222_400_123_456_789);
+            assert_eq!(request.body.len(), body_bytes);
+            let json: serde_json::Value = serde_json::from_slice(&request.body).unwrap();
+            assert_eq!(json["id"], "b0abcdef-618033988749897");
+            assert_eq!(json["id"], request.key());
+            assert_eq!(sent_ns(&request.body), Some(1_763_222_400_123_456_789));
         }
+    }
+
+    #[test]
+    fn no_two_numbers_have_the_same_key() {
+        let keys: std::collections::HashSet<u64> = (0..100_000).map(scatter).collect();
+        assert_eq!(keys.len(), 100_000);
     }
 
     #[test]
@@ -164,10 +188,10 @@ mod tests {
     #[test]
     fn a_patch_leaves_nothing_of_the_one_before() {
         let mut patched = request(512);
-        patched.patch(u64::MAX, u64::MAX);
-        patched.patch(7, 8);
+        patched.make(u64::MAX, u64::MAX);
+        patched.make(7, 8);
         let mut fresh = request(512);
-        fresh.patch(7, 8);
-        assert_eq!(patched.bytes(), fresh.bytes());
+        fresh.make(7, 8);
+        assert_eq!(patched.body, fresh.body);
     }
 }

@@ -1,21 +1,22 @@
-//! One connection of the generator: patches, sends, reads, records, until the load is over.
+//! One connection of the generator: makes a request, sends it, checks the answer, until the load is
+//! over.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result};
+use bytes::Bytes;
 use hdrhistogram::Histogram;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
+use http_body_util::{BodyExt as _, Full};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
 
-use crate::answer::{Answer, Verdict};
+use crate::answer::{self, Verdict};
 use crate::latency;
 use crate::load::Shared;
 use crate::request::Request;
-
-/// A gateway's answer to one event is about 300 bytes; a problem document fits too.
-const ANSWER_BYTES_MAX: usize = 8 * 1024;
 
 /// The numbers of the keys one connection sends: every `step`th from `first`, `keys` of them,
 /// then again from the first. No two connections share a number.
@@ -45,7 +46,6 @@ impl Beat {
 
 /// One connection.
 pub(crate) struct Sender {
-    pub(crate) stream: std::net::TcpStream,
     pub(crate) request: Request,
     pub(crate) walk: Walk,
     pub(crate) has_fixed_bodies: bool,
@@ -60,8 +60,8 @@ impl Sender {
         shared: Arc<Shared>,
         latency: Arc<Mutex<Histogram<u64>>>,
     ) -> Result<()> {
-        let Self { stream, mut request, walk, has_fixed_bodies, quota, expected, beat } = self;
-        let mut line = Line::new(stream)?;
+        let Self { mut request, walk, has_fixed_bodies, quota, expected, beat } = self;
+        let line = Line::new(expected);
         let mut free_at = shared.started.instant;
         // A connection without keys of its own (more connections than keys) stays idle.
         let quota = if walk.keys == 0 { 0 } else { quota };
@@ -76,8 +76,7 @@ impl Sender {
                 Some(due) => turn_begins(due, free_at).await,
             };
             let sent_ns = if has_fixed_bodies { 0 } else { shared.started.wall_ns_at(begun) };
-            request.patch(walk.number(turn), sent_ns);
-            line.exchange(request.bytes(), expected).await?;
+            line.exchange(&mut request, walk.number(turn), sent_ns).await?;
             free_at = Instant::now();
             shared.answered.fetch_add(1, Ordering::Relaxed);
             let mut latency = latency.lock().unwrap_or_else(PoisonError::into_inner);
@@ -96,38 +95,25 @@ async fn turn_begins(due: Instant, free_at: Instant) -> Instant {
     Instant::now()
 }
 
-/// A connection with its read buffer.
+/// An ordinary HTTP client with a connection of its own.
 struct Line {
-    stream: TcpStream,
-    buffer: Vec<u8>,
+    client: Client<HttpConnector, Full<Bytes>>,
+    expected: Verdict,
 }
 
 impl Line {
-    fn new(stream: std::net::TcpStream) -> Result<Self> {
-        Ok(Self { stream: TcpStream::from_std(stream)?, buffer: vec![0; ANSWER_BYTES_MAX] })
+    fn new(expected: Verdict) -> Self {
+        let mut connector = HttpConnector::new();
+        connector.set_nodelay(true);
+        Self { client: Client::builder(TokioExecutor::new()).build(connector), expected }
     }
 
     /// Sends one request and reads its answer, which must be the expected one.
-    async fn exchange(&mut self, request: &[u8], expected: Verdict) -> Result<()> {
-        self.stream.write_all(request).await.context("cannot send a request")?;
-        let mut filled = 0;
-        loop {
-            let room = &mut self.buffer[filled..];
-            ensure!(!room.is_empty(), "an answer is longer than {ANSWER_BYTES_MAX} bytes");
-            let read = self.stream.read(room).await.context("cannot read an answer")?;
-            ensure!(read > 0, "the server closed a connection before it answered");
-            filled += read;
-            let Some(answer) = Answer::parse(&self.buffer[..filled])? else { continue };
-            ensure!(answer.len == filled, "there are bytes after an answer");
-            if answer.verdict() != Some(expected) {
-                bail!(
-                    "expected 200 {expected:?}, the server answered {} {}",
-                    answer.status,
-                    String::from_utf8_lossy(answer.body)
-                );
-            }
-            return Ok(());
-        }
+    async fn exchange(&self, request: &mut Request, number: u64, sent_ns: u64) -> Result<()> {
+        let response = self.client.request(request.make(number, sent_ns)).await?;
+        let status = response.status();
+        let body = response.into_body().collect().await.context("cannot read an answer")?;
+        answer::check(status, &body.to_bytes(), self.expected, request.key())
     }
 }
 

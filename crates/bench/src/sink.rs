@@ -200,11 +200,10 @@ mod tests {
         let mut page = Page::default();
         let series = Series::fresh();
         let addr = SocketAddr::from(([127, 0, 0, 1], 80));
-        let mut sent = request::Request::new(addr, "x", &series, 512);
-        sent.patch(1, clock::wall_ns());
-        let body_at = sent.bytes().len() - 512;
-        page.enter(&sent.bytes()[body_at..]);
-        page.enter(&sent.bytes()[body_at + 1..]);
+        let mut sent = request::Request::new(addr, "x", &series, 512).unwrap();
+        let body = sent.make(1, clock::wall_ns()).into_body().collect().await.unwrap().to_bytes();
+        page.enter(&body);
+        page.enter(&body[1..]);
         let arrivals = page.arrivals();
         assert_eq!((arrivals.count, arrivals.unreadable, arrivals.latencies.len()), (2, 1, 1));
     }

@@ -269,6 +269,8 @@ impl Configuration {
                 Change::DeleteRoute(id) => self.routes.retain(|route| route.id != *id),
             }
         }
+        self.sources.sort_by(|a, b| a.spec.name.cmp(&b.spec.name));
+        self.destinations.sort_by(|a, b| a.spec.name.cmp(&b.spec.name));
     }
 }
 

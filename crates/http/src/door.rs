@@ -9,13 +9,13 @@ use std::net::SocketAddr;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
-use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use http_body_util::Full;
 use hyper::body::{Body, Incoming};
 use serde::Serialize;
-use surehook_engine::ingest::{InboundRequest, Received};
+use surehook_engine::ingest::{InboundRequest, IngestError, Received};
 use tokio::sync::SemaphorePermit;
 
-use crate::{App, problem::Problem};
+use crate::{App, body, problem::Problem};
 
 /// The granularity in which room for bodies is counted.
 pub const BODY_UNIT: usize = 1024;
@@ -50,9 +50,11 @@ pub(crate) async fn receive(
     match take_in(app, &source, request, remote).await {
         Ok(received) => answer(&received),
         Err(problem) => {
-            let known = problem.code() != "unknown_source";
-            app.engine.telemetry().refused(known.then_some(&source), problem.code());
-            tracing::debug!(%source, code = problem.code(), "refused a request");
+            // A name that is no source's is the sender's text: no label and no log may hold it.
+            let known = !matches!(app.engine.source(&source), Err(IngestError::UnknownSource));
+            let source = known.then_some(source.as_str());
+            app.engine.telemetry().refused(source, problem.code());
+            tracing::debug!(source, code = problem.code(), "refused a request");
             refusal(&problem)
         }
     }
@@ -89,12 +91,16 @@ fn check_form(request: &hyper::Request<Incoming>) -> Result<(), Problem> {
     if hosts > 1 || (needs_host && hosts == 0) {
         return Err(bad("bad_host", "a request has exactly one Host header"));
     }
-    match request.headers().get(header::TRANSFER_ENCODING) {
-        Some(coding) if !coding.as_bytes().eq_ignore_ascii_case(b"chunked") => {
-            let detail = "the only transfer coding taken is `chunked`";
+    let mut codings = request.headers().get_all(header::TRANSFER_ENCODING).iter();
+    let is_chunked = |coding: &HeaderValue| coding.as_bytes().eq_ignore_ascii_case(b"chunked");
+    match (codings.next(), codings.next()) {
+        (None, _) => Ok(()),
+        (Some(only), None) if is_chunked(only) => Ok(()),
+        // A second line is a second coding, also when it says `chunked` again.
+        (Some(_), _) => {
+            let detail = "the only transfer coding taken is `chunked`, once";
             Err(Problem::new(StatusCode::NOT_IMPLEMENTED, "bad_transfer_coding", detail).close())
         }
-        _ => Ok(()),
     }
 }
 
@@ -106,7 +112,7 @@ fn make_room<'a>(
 ) -> Result<SemaphorePermit<'a>, Problem> {
     let declared = request.body().size_hint().exact();
     let bytes = match declared {
-        Some(bytes) if bytes > limit as u64 => return Err(too_large(limit)),
+        Some(bytes) if bytes > limit as u64 => return Err(body::too_large(limit)),
         Some(bytes) => usize::try_from(bytes).unwrap_or(limit),
         None => limit,
     };
@@ -117,11 +123,6 @@ fn make_room<'a>(
     })
 }
 
-fn too_large(limit: usize) -> Problem {
-    let detail = format!("the body is larger than {limit} bytes");
-    Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", detail).close()
-}
-
 async fn read(
     app: &App,
     request: hyper::Request<Incoming>,
@@ -129,19 +130,7 @@ async fn read(
     remote: SocketAddr,
 ) -> Result<InboundRequest, Problem> {
     let (parts, body) = request.into_parts();
-    let whole = Limited::new(body, limit).collect();
-    let body = match tokio::time::timeout(app.limits.body_timeout, whole).await {
-        Err(_) => {
-            let detail = "the body did not come within the time for it";
-            return Err(Problem::new(StatusCode::REQUEST_TIMEOUT, "body_timeout", detail).close());
-        }
-        Ok(Err(error)) if error.is::<LengthLimitError>() => return Err(too_large(limit)),
-        Ok(Err(_)) => {
-            let detail = "the body is not well formed, or was cut off";
-            return Err(Problem::new(StatusCode::BAD_REQUEST, "bad_body", detail).close());
-        }
-        Ok(Ok(collected)) => collected.to_bytes(),
-    };
+    let body = body::whole(body, limit, app.limits.body_timeout).await?;
     let (_, path) = source_name(parts.uri.path());
     Ok(InboundRequest {
         path: path.to_owned(),

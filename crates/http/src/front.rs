@@ -7,7 +7,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{get, post},
 };
-use http::{HeaderValue, header};
+use http::{HeaderValue, StatusCode, header};
 use surehook_core::{destination::DestinationSpec, route::RouteSpec, source::SourceSpec};
 
 use crate::{App, api, auth, health, problem::Problem};
@@ -56,7 +56,9 @@ async fn nothing_here() -> Problem {
 }
 
 async fn wrong_method() -> Problem {
-    Problem::method_not_allowed("other methods")
+    // The router adds `Allow`: it knows which methods the address has.
+    let detail = "this address takes other methods; `Allow` names them";
+    Problem::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", detail)
 }
 
 /// Payloads are hostile: no answer may ever be taken for a page that runs something.

@@ -7,6 +7,7 @@
 
 pub mod api;
 mod auth;
+mod body;
 pub mod door;
 mod front;
 mod health;

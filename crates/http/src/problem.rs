@@ -10,29 +10,21 @@ use surehook_core::{store::StoreError, time::Timestamp};
 use surehook_engine::{ChangeError, ingest::IngestError};
 
 /// An answer that is not what was asked for.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
 pub(crate) struct Problem {
-    #[serde(rename = "type")]
-    kind: String,
-    title: &'static str,
-    status: u16,
-    code: String,
+    status: StatusCode,
+    code: &'static str,
     detail: String,
-    #[serde(skip)]
     retry_after_secs: Option<u64>,
-    #[serde(skip)]
     allow: Option<&'static str>,
-    #[serde(skip)]
     close: bool,
 }
 
 impl Problem {
-    pub(crate) fn new(status: StatusCode, code: &str, detail: impl Into<String>) -> Self {
+    pub(crate) fn new(status: StatusCode, code: &'static str, detail: impl Into<String>) -> Self {
         Self {
-            kind: format!("urn:surehook:{code}"),
-            title: status.canonical_reason().unwrap_or("Problem"),
-            status: status.as_u16(),
-            code: code.to_owned(),
+            status,
+            code,
             detail: detail.into(),
             retry_after_secs: None,
             allow: None,
@@ -56,12 +48,12 @@ impl Problem {
         self
     }
 
-    pub(crate) fn code(&self) -> &str {
-        &self.code
+    pub(crate) fn code(&self) -> &'static str {
+        self.code
     }
 
     pub(crate) fn status(&self) -> StatusCode {
-        StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+        self.status
     }
 
     pub(crate) fn not_found(what: &str) -> Self {
@@ -86,8 +78,23 @@ impl Problem {
 
     /// The body as JSON.
     pub(crate) fn json(&self) -> Vec<u8> {
+        #[derive(Serialize)]
+        struct Shown<'a> {
+            r#type: String,
+            title: &'a str,
+            status: u16,
+            code: &'a str,
+            detail: &'a str,
+        }
+        let shown = Shown {
+            r#type: format!("urn:surehook:{}", self.code),
+            title: self.status.canonical_reason().unwrap_or("Problem"),
+            status: self.status.as_u16(),
+            code: self.code,
+            detail: &self.detail,
+        };
         // A struct of texts and numbers always becomes JSON.
-        serde_json::to_vec(self).unwrap_or_default()
+        serde_json::to_vec(&shown).unwrap_or_default()
     }
 
     /// The headers that go with it.
@@ -103,7 +110,7 @@ impl Problem {
         if self.close {
             headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
-        if self.status == 401 {
+        if self.status == StatusCode::UNAUTHORIZED {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
         headers

@@ -24,7 +24,6 @@ use crate::{App, door, front, problem::Problem};
 
 /// The head of a request must fit into this.
 const HEAD_BYTES_MAX: usize = 32 * 1024;
-const HEADERS_MAX: usize = 100;
 /// The pause after `accept` failed, as it does when the process has no file descriptors left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -83,10 +82,13 @@ async fn serve_connection(
         let (app, router) = (Arc::clone(&app), router.clone());
         async move { Ok::<_, Infallible>(respond(&app, router, request, remote).await) }
     });
+    // The bound on the number of headers is hyper's own, 100: setting it, even to the same, makes
+    // hyper take memory from the heap for every request.
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(head_timeout)
-        .max_headers(HEADERS_MAX)
+        // A sender that has nothing more to send may close its half and still wait for the answer.
+        .half_close(true)
         .max_buf_size(HEAD_BYTES_MAX)
         .serve_connection(TokioIo::new(stream), service);
     let mut connection = std::pin::pin!(connection);

@@ -42,12 +42,12 @@ impl Failure {
         Self::new(7, error)
     }
 
-    /// The data cannot be used (EX_SOFTWARE): the process must end and be started again.
+    /// The data cannot be used (`EX_SOFTWARE`): the process must end and be started again.
     pub(crate) fn store(error: impl Into<anyhow::Error>) -> Self {
         Self::new(70, error)
     }
 
-    /// The settings cannot be used (EX_CONFIG).
+    /// The settings cannot be used (`EX_CONFIG`).
     pub(crate) fn settings(error: impl Into<anyhow::Error>) -> Self {
         Self::new(78, error)
     }
@@ -60,7 +60,7 @@ impl Failure {
     /// Tells the person and the shell.
     #[expect(clippy::print_stderr, reason = "this is the program's last word")]
     pub(crate) fn report(self) -> ExitCode {
-        eprintln!("error: {:#}", self.error);
+        eprintln!("error: {self}");
         if let Some(hint) = self.hint {
             eprintln!("hint:  {hint}");
         }
@@ -70,7 +70,14 @@ impl Failure {
 
 impl std::fmt::Display for Failure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{:#}", self.error)
+        let mut said = self.error.to_string();
+        for cause in self.error.chain().skip(1).map(ToString::to_string) {
+            // Some errors say their cause themselves; once is enough.
+            if !said.contains(&cause) {
+                said = format!("{said}: {cause}");
+            }
+        }
+        f.write_str(&said)
     }
 }
 

@@ -151,7 +151,10 @@ impl Settings {
     }
 
     fn from_table(table: toml::Table) -> anyhow::Result<Self> {
-        table.try_into().map_err(|error: toml::de::Error| anyhow!("settings: {}", error.message()))
+        // Written out, and not only the message: that has the value, and not the key it stands at.
+        table.try_into().map_err(|error: toml::de::Error| {
+            anyhow!("settings: {}", error.to_string().trim_end().replace('\n', " "))
+        })
     }
 
     fn check(&self) -> anyhow::Result<()> {
@@ -244,10 +247,8 @@ fn probe(path: &[String], value: &str) -> toml::Table {
     for key in path.iter().rev() {
         value = toml::Value::Table(toml::Table::from_iter([(key.clone(), value)]));
     }
-    match value {
-        toml::Value::Table(table) => table,
-        _ => toml::Table::new(),
-    }
+    let toml::Value::Table(table) = value else { return toml::Table::new() };
+    table
 }
 
 /// A number, a list or a truth value where it reads as one; a text otherwise.
@@ -295,7 +296,8 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_named() {
-        let cases: [(&str, &[(&str, &str)], &str); 9] = [
+        type Variables = [(&'static str, &'static str)];
+        let cases: [(&str, &Variables, &str); 9] = [
             ("listen = \"x\"", &[], "listen"),
             ("listen = \"127.0.0.1:70000\"", &[], "socket address"),
             ("[limits]\nbody_bytes_max = 0", &[], "limits.body_bytes_max"),

@@ -179,14 +179,15 @@ pub struct Progress {
 pub enum Verdict {
     /// Done.
     Succeeded,
-    /// Try again then. `cool_until` slows the whole lane down, not only this delivery.
-    RetryAt { due_at: Timestamp, class: Class, cool_until: Option<Timestamp> },
+    /// Try again then.
+    RetryAt { due_at: Timestamp, class: Class },
     /// Give up.
     Dead { reason: DeadReason, class: Class },
 }
 
-/// Attempts that were throttled do not count against the policy's maximum, up to this many:
-/// a destination that says "later" politely must not lose its events, one that says it for ever
+/// Attempts that were throttled do not count against the policy's maximum, up to this many.
+///
+/// A destination that says "later" politely must not lose its events, one that says it for ever
 /// must not keep them alive for ever.
 pub const FREE_THROTTLES: u32 = 50;
 
@@ -255,7 +256,7 @@ pub fn judge(
     }
     if *outcome == Outcome::Failed(Failure::Interrupted) {
         // Our own doing: the next process tries at once.
-        return Verdict::RetryAt { due_at: now, class, cool_until: None };
+        return Verdict::RetryAt { due_at: now, class };
     }
     let spent = progress.attempts - progress.throttled.min(FREE_THROTTLES).min(progress.attempts);
     if spent >= policy.attempts_max() {
@@ -268,8 +269,21 @@ pub fn judge(
     if policy.is_too_old(progress.created_at, due_at) {
         return Verdict::Dead { reason: DeadReason::Expired, class };
     }
-    let cool_until = (class == Class::Throttled).then(|| now + asked.unwrap_or(delay));
-    Verdict::RetryAt { due_at, class, cool_until }
+    Verdict::RetryAt { due_at, class }
+}
+
+/// Until when the whole lane must leave the destination alone, if it asked for that. It does so
+/// also when the delivery that was refused is given up.
+pub fn cool_until(
+    outcome: &Outcome,
+    progress: Progress,
+    policy: &RetryPolicy,
+    now: Timestamp,
+    roll: f64,
+) -> Option<Timestamp> {
+    let asked = || asked_delay(outcome, now);
+    (classify(outcome) == Some(Class::Throttled))
+        .then(|| now + asked().unwrap_or_else(|| policy.delay_after(progress.attempts, roll)))
 }
 
 fn asked_delay(outcome: &Outcome, now: Timestamp) -> Option<Duration> {
@@ -344,10 +358,11 @@ mod tests {
             (Outcome::Failed(Failure::Blocked), DeadReason::InvalidEndpoint),
         ];
         for (outcome, expected) in cases {
-            match judge(&outcome, progress(1, 0), &RetryPolicy::standard(), NOW, 0.5) {
-                Verdict::Dead { reason, .. } => assert_eq!(reason, expected, "{outcome:?}"),
-                other => panic!("{outcome:?} gave {other:?}"),
-            }
+            let verdict = judge(&outcome, progress(1, 0), &RetryPolicy::standard(), NOW, 0.5);
+            let Verdict::Dead { reason, .. } = verdict else {
+                panic!("{outcome:?} gave {verdict:?}")
+            };
+            assert_eq!(reason, expected, "{outcome:?}");
         }
     }
 

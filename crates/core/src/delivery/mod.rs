@@ -6,7 +6,7 @@
 //! names the old one, and the old one becomes `replayed`. History is never rewritten.
 //!
 //! - [`state`] is the law of these moves.
-//! - [`judge`] decides what follows from the outcome of an attempt.
+//! - [`mod@judge`] decides what follows from the outcome of an attempt.
 //! - [`retry`] says when to try again.
 //!
 //! All three are pure: the time and the dice are arguments.

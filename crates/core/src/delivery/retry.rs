@@ -239,8 +239,8 @@ impl OwnRetry {
             Some(_) if self.initial_delay.is_some() || self.base.is_some() => {
                 return out("schedule", "given without initial_delay and base");
             }
-            Some(spans) if spans.is_empty() || spans.len() > 1000 => {
-                return out("schedule", "a list of 1 to 1000 spans");
+            Some(spans) if spans.is_empty() || spans.len() > 999 => {
+                return out("schedule", "a list of 1 to 999 spans");
             }
             Some(spans) => Shape::Schedule(spans.iter().map(|span| span.0).collect()),
             None => Shape::Exponential {

@@ -103,6 +103,22 @@ pub enum JqError {
     Internal,
 }
 
+impl JqError {
+    /// A stable word for it. Unlike the message it holds nothing of the event.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Syntax { .. } => "syntax",
+            Self::Undefined { .. } => "undefined",
+            Self::TooLarge => "too_large",
+            Self::Runtime { .. } => "runtime",
+            Self::TooMuchWork => "too_much_work",
+            Self::TooDeep => "too_deep",
+            Self::LongOutput => "long_output",
+            Self::Internal => "internal",
+        }
+    }
+}
+
 /// One result of a filter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum JqOutput {

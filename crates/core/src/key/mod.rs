@@ -15,7 +15,6 @@
 //! a name twice, the last one counts, as in most JSON libraries. A body that is not JSON, or not
 //! UTF-8, has no hits. A compressed body is unpacked for this purpose only, and within bounds.
 
-mod inflate;
 mod pointer;
 mod rules;
 #[cfg(test)]

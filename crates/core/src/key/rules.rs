@@ -6,7 +6,7 @@ use data_encoding::HEXUPPER;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-use super::{DedupKey, InvalidPointer, Pointer, inflate, walk::Pointers};
+use super::{DedupKey, InvalidPointer, Pointer, walk::Pointers};
 use crate::jq::{Jq, JqError, JqOutput, JsonInput};
 
 /// What well-behaved senders use, the explicit before the incidental.

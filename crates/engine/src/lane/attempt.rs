@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use surehook_core::{
     chance::new_id,
-    delivery::{Failure, Outcome, Progress, Verdict, judge, judge::classify},
+    delivery::{Failure, Outcome, Progress, Verdict, judge, judge::{classify, cool_until}},
     destination::{Destination, Reach},
     store::{Attempt, Claimed, Next, Settled, Settlement, StoreError},
     time::Timestamp,
@@ -69,7 +69,7 @@ impl Lane {
         let started_at = self.shared.clock.now();
         let report = tokio::select! {
             report = self.carrier.carry(&destination, &claimed, started_at) => report,
-            () = self.shared.abort.cancelled() => interrupted(),
+            () = self.shared.abort.cancelled() => interrupted(self.shared.clock.now().since(started_at)),
         };
         let settlement = self.conclude(&destination, &claimed, started_at, report);
         self.shared.tasks.spawn(Arc::clone(self).settle(settlement, slot));
@@ -91,17 +91,15 @@ impl Lane {
             created_at: claimed.created_at,
         };
         let roll = if class.is_some() { self.shared.chance.unit() } else { 0.0 };
-        let verdict = judge(&report.outcome, progress, &destination.retry, at, roll);
         self.count(destination, claimed, &report, at);
-        let next = match verdict {
+        // Whatever becomes of this delivery, the destination has asked for peace.
+        if let Some(until) = cool_until(&report.outcome, progress, &destination.retry, at, roll) {
+            self.metrics.remote_429.inc();
+            self.cool_down(until);
+        }
+        let next = match judge(&report.outcome, progress, &destination.retry, at, roll) {
             Verdict::Succeeded => Next::Succeeded,
-            Verdict::RetryAt { due_at, cool_until, .. } => {
-                if let Some(until) = cool_until {
-                    self.metrics.remote_429.inc();
-                    self.cool_down(until);
-                }
-                Next::RetryAt(due_at)
-            }
+            Verdict::RetryAt { due_at, .. } => Next::RetryAt(due_at),
             Verdict::Dead { reason, .. } => {
                 self.shared.telemetry.buried(destination.name.as_str(), reason.as_str());
                 Next::Dead(reason)
@@ -180,17 +178,17 @@ impl Lane {
     /// Makes sure that the supervisor looks at the store by then.
     fn expect_due(&self, due_at: Timestamp) {
         let due_at = due_at.as_millis();
-        let before = self.next_due.fetch_min(due_at, std::sync::atomic::Ordering::Relaxed);
+        let before = self.next_due.fetch_min(due_at, std::sync::atomic::Ordering::SeqCst);
         if due_at < before {
             self.changed.notify_one();
         }
     }
 }
 
-fn interrupted() -> SendReport {
+fn interrupted(elapsed: Duration) -> SendReport {
     SendReport {
         outcome: Outcome::Failed(Failure::Interrupted),
-        elapsed: Duration::ZERO,
+        elapsed,
         response_body: Vec::new(),
         detail: Some("the gateway was shut down before an answer came".to_owned()),
     }

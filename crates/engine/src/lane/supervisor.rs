@@ -67,8 +67,12 @@ async fn refill(lane: &Arc<Lane>) -> Result<Duration, StoreError> {
         lane.backlog.store(true, Ordering::Release);
         return Ok(Duration::ZERO);
     }
-    let next = lane.shared.store.next_due(lane.id).await?;
-    lane.next_due.store(next.map_or(i64::MAX, Timestamp::as_millis), Ordering::Relaxed);
+    // Forgotten before the look, lowered after it: a retry that is settled meanwhile lowers it too
+    // (`expect_due`), and must not be overwritten by what was read before it.
+    lane.next_due.store(i64::MAX, Ordering::SeqCst);
+    if let Some(next) = lane.shared.store.next_due(lane.id).await? {
+        lane.next_due.fetch_min(next.as_millis(), Ordering::SeqCst);
+    }
     Ok(until_next_due(lane, lane.shared.clock.now()))
 }
 

@@ -2,10 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use axum::{
-    Json,
-    extract::{Path, Query, State},
-};
+use axum::{Json, extract::State};
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -17,7 +14,11 @@ use surehook_core::{
     time::Timestamp,
 };
 
-use super::{List, list, page};
+use super::{
+    List,
+    input::{Asked, Segment},
+    list, page,
+};
 use crate::{App, problem::Problem};
 
 #[derive(Debug, Deserialize)]
@@ -68,7 +69,7 @@ pub(super) fn delivery(row: DeliveryRow, names: &HashMap<DestinationId, String>)
 /// Deliveries, newest first.
 pub(crate) async fn list_deliveries(
     State(app): State<Arc<App>>,
-    Query(query): Query<DeliveryQuery>,
+    Asked(query): Asked<DeliveryQuery>,
 ) -> Result<Json<List<Delivery>>, Problem> {
     let status = query
         .status
@@ -86,7 +87,7 @@ pub(crate) async fn list_deliveries(
 /// Deliveries that were given up, newest first.
 pub(crate) async fn list_dead_letters(
     State(app): State<Arc<App>>,
-    Query(query): Query<DeliveryQuery>,
+    Asked(query): Asked<DeliveryQuery>,
 ) -> Result<Json<List<Delivery>>, Problem> {
     if query.status.is_some() {
         return Err(Problem::invalid("every dead letter has the status `dead`"));
@@ -133,7 +134,7 @@ fn parse(id: &str) -> Result<DeliveryId, Problem> {
 /// One delivery with all its attempts.
 pub(crate) async fn find_delivery(
     State(app): State<Arc<App>>,
-    Path(id): Path<String>,
+    Segment(id): Segment,
 ) -> Result<Json<Value>, Problem> {
     let detail = app.engine.store().delivery(parse(&id)?).await?;
     let detail = detail.ok_or_else(|| Problem::not_found("delivery"))?;
@@ -163,7 +164,7 @@ fn attempt(attempt: &Attempt) -> Value {
 /// Delivers once more: a new delivery takes over.
 pub(crate) async fn replay_delivery(
     State(app): State<Arc<App>>,
-    Path(id): Path<String>,
+    Segment(id): Segment,
 ) -> Result<(StatusCode, Json<Value>), Problem> {
     let now = app.engine.clock().now();
     let new: DeliveryId = new_id(app.engine.chance(), now);

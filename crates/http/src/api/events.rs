@@ -4,7 +4,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use axum::{
     Json,
-    extract::{Path, Query, State},
+    extract::State,
     response::{IntoResponse, Response},
 };
 use data_encoding::{BASE64, HEXLOWER};
@@ -18,12 +18,13 @@ use surehook_core::{
     time::Timestamp,
 };
 
-use super::{List, deliveries, list, page};
+use super::{
+    List, deliveries,
+    hidden::{self, Hidden},
+    input::{Asked, Segment},
+    list, page,
+};
 use crate::{App, problem::Problem};
-
-/// Headers whose values are not shown.
-const HIDDEN_HEADERS: [&str; 4] =
-    ["authorization", "cookie", "proxy-authorization", "x-gitlab-token"];
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -68,7 +69,7 @@ fn event(row: EventRow, sources: &HashMap<SourceId, String>) -> Event {
 /// Events, newest first.
 pub(crate) async fn list_events(
     State(app): State<Arc<App>>,
-    Query(query): Query<EventQuery>,
+    Asked(query): Asked<EventQuery>,
 ) -> Result<Json<List<Event>>, Problem> {
     let page = page(query.limit.as_deref(), query.cursor.as_deref())?;
     let configuration = app.engine.store().configuration().await?;
@@ -97,7 +98,7 @@ fn parse(id: &str) -> Result<EventId, Problem> {
 /// One event with its story.
 pub(crate) async fn find_event(
     State(app): State<Arc<App>>,
-    Path(id): Path<String>,
+    Segment(id): Segment,
 ) -> Result<Json<Value>, Problem> {
     let id = parse(&id)?;
     let detail = app.engine.store().event(id).await?.ok_or_else(|| Problem::not_found("event"))?;
@@ -107,6 +108,8 @@ pub(crate) async fn find_event(
 
 fn shown(detail: EventDetail, configuration: &Configuration) -> Value {
     let EventDetail { event: row, head, fingerprint, deliveries, duplicates } = detail;
+    let source = configuration.sources.iter().find(|source| source.id == row.source);
+    let hidden = Hidden::of(source.map(|source| &source.spec));
     let names = deliveries::destination_names(configuration);
     let deliveries: Vec<_> =
         deliveries.into_iter().map(|row| deliveries::delivery(row, &names)).collect();
@@ -114,7 +117,7 @@ fn shown(detail: EventDetail, configuration: &Configuration) -> Value {
     let mut json =
         serde_json::to_value(event(row, &source_names(configuration))).unwrap_or_default();
     json["sha256"] = json!(HEXLOWER.encode(&fingerprint));
-    json["request"] = head.map_or(Value::Null, |head| request(&head));
+    json["request"] = head.map_or(Value::Null, |head| request(&head, hidden));
     json["deliveries"] = serde_json::to_value(deliveries).unwrap_or_default();
     json["duplicates"] = duplicates.iter().map(duplicate).collect();
     json
@@ -136,22 +139,24 @@ fn text_or_base64(bytes: &[u8]) -> Value {
     }
 }
 
-fn request(head: &RequestHead) -> Value {
+fn request(head: &RequestHead, hidden: Hidden<'_>) -> Value {
     json!({
         "path": head.path,
-        "query": head.query,
+        "query": head.query.as_deref().map(|query| hidden.query(query)),
         "remote": head.remote,
-        "headers": header_lines(head.headers.lines()),
+        "headers": header_lines(head.headers.lines(), hidden),
     })
 }
 
-fn header_lines<'a>(lines: impl Iterator<Item = (&'a str, &'a [u8])>) -> Vec<Value> {
+fn header_lines<'a>(
+    lines: impl Iterator<Item = (&'a str, &'a [u8])>,
+    hidden: Hidden<'_>,
+) -> Vec<Value> {
     lines
         .map(|(name, value)| {
-            let mut line = if HIDDEN_HEADERS.contains(&name) {
-                json!({ "text": "•••" })
-            } else {
-                text_or_base64(value)
+            let mut line = match hidden.hides(name) {
+                true => json!({ "text": hidden::MASK }),
+                false => text_or_base64(value),
             };
             line["name"] = json!(name);
             line
@@ -162,7 +167,7 @@ fn header_lines<'a>(lines: impl Iterator<Item = (&'a str, &'a [u8])>) -> Vec<Val
 /// The body as it came, as a download: whatever it says it is, a browser must not run it.
 pub(crate) async fn read_body(
     State(app): State<Arc<App>>,
-    Path(id): Path<String>,
+    Segment(id): Segment,
 ) -> Result<Response, Problem> {
     let id = parse(&id)?;
     let payload = app
@@ -191,7 +196,7 @@ pub(crate) async fn read_inbox(State(app): State<Arc<App>>) -> Json<Value> {
             json!({
                 "arrived_at": arrival.at,
                 "event": arrival.event,
-                "headers": header_lines(lines),
+                "headers": header_lines(lines, Hidden::of(None)),
                 "body": text_or_base64(&arrival.body),
             })
         })

@@ -1,25 +1,55 @@
-//! JSON that comes in: typed, bounded, with errors that say where.
+//! What comes in: typed, bounded, with errors that say where. Every refusal is a [`Problem`].
 
-use axum::{
-    body::to_bytes,
-    extract::{FromRequest, Request},
-};
-use http::{StatusCode, header};
+use std::sync::Arc;
+
+use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
+use http::{StatusCode, header, request::Parts};
 use serde::de::DeserializeOwned;
 
-use crate::problem::Problem;
+use crate::{App, body, problem::Problem};
 
 /// The largest body the API takes.
 const BODY_BYTES_MAX: usize = 1024 * 1024;
 
-/// A JSON body.
+/// The one part of the address that differs.
+#[derive(Debug)]
+pub(crate) struct Segment(pub(crate) String);
+
+impl<S: Send + Sync> FromRequestParts<S> for Segment {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        // What is not UTF-8 is the name of nothing.
+        let Path(segment) = Path::from_request_parts(parts, state)
+            .await
+            .map_err(|_| Problem::not_found("address"))?;
+        Ok(Self(segment))
+    }
+}
+
+/// A query string.
+#[derive(Debug)]
+pub(crate) struct Asked<T>(pub(crate) T);
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Asked<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        match Query::try_from_uri(&parts.uri) {
+            Ok(Query(asked)) => Ok(Self(asked)),
+            Err(rejection) => Err(Problem::invalid(rejection.body_text())),
+        }
+    }
+}
+
+/// A JSON object.
 #[derive(Debug)]
 pub(crate) struct Input<T>(pub(crate) T);
 
-impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Input<T> {
+impl<T: DeserializeOwned> FromRequest<Arc<App>> for Input<T> {
     type Rejection = Problem;
 
-    async fn from_request(request: Request, _: &S) -> Result<Self, Problem> {
+    async fn from_request(request: Request, app: &Arc<App>) -> Result<Self, Problem> {
         let is_json = request
             .headers()
             .get(header::CONTENT_TYPE)
@@ -31,10 +61,12 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Input<T> {
             let detail = "send JSON with Content-Type: application/json";
             return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "not_json", detail));
         }
-        let body = to_bytes(request.into_body(), BODY_BYTES_MAX).await.map_err(|_| {
-            let detail = format!("the body is larger than {BODY_BYTES_MAX} bytes");
-            Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", detail)
-        })?;
+        let time = app.limits.body_timeout;
+        let body = body::whole(request.into_body(), BODY_BYTES_MAX, time).await?;
+        // A list would be read as the fields in the order in which they happen to be declared.
+        if body.trim_ascii_start().starts_with(b"[") {
+            return Err(Problem::invalid("the body is a list; it must be an object"));
+        }
         match serde_json::from_slice(&body) {
             Ok(value) => Ok(Self(value)),
             Err(error) if error.is_data() => Err(Problem::invalid(error.to_string())),

@@ -3,6 +3,7 @@
 pub(crate) mod configuration;
 pub(crate) mod deliveries;
 pub(crate) mod events;
+mod hidden;
 mod input;
 mod masked;
 pub(crate) mod resources;

@@ -2,11 +2,7 @@
 
 use std::sync::Arc;
 
-use axum::{
-    Json, Router,
-    extract::{Path, State},
-    routing::get,
-};
+use axum::{Json, Router, extract::State, routing::get};
 use http::StatusCode;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -19,7 +15,10 @@ use surehook_core::{
     store::{Change, Configuration, Stored},
 };
 
-use super::{input::Input, masked};
+use super::{
+    input::{Input, Segment},
+    masked,
+};
 use crate::{App, problem::Problem};
 
 /// One kind of thing that can be configured.
@@ -132,7 +131,7 @@ async fn list<R: Resource>(State(app): State<Arc<App>>) -> Result<Json<Value>, P
 
 async fn find<R: Resource>(
     State(app): State<Arc<App>>,
-    Path(wanted): Path<String>,
+    Segment(wanted): Segment,
 ) -> Result<Json<Value>, Problem> {
     show::<R>(&app, &wanted).await
 }
@@ -143,32 +142,36 @@ async fn create<R: Resource>(
 ) -> Result<(StatusCode, Json<Value>), Problem> {
     let id: Id<R::Kind> = new_id(app.engine.chance(), app.engine.clock().now());
     app.engine
-        .change::<_, Problem>(|configuration| {
-            let taken = spec.name().filter(|name| find_in::<R>(configuration, name).is_ok());
-            match taken {
-                Some(name) => Err(name_taken::<R>(name)),
-                None => Ok((vec![R::put(id, spec)], ())),
-            }
+        .change::<_, Problem>(|configuration| match spec.name() {
+            Some(name) if is_taken::<R>(configuration, name, id) => Err(name_taken::<R>(name)),
+            Some(_) | None => Ok((vec![R::put(id, spec)], ())),
         })
         .await?;
     Ok((StatusCode::CREATED, show::<R>(&app, &id.to_string()).await?))
 }
 
+fn is_taken<R: Resource>(configuration: &Configuration, name: &str, by: Id<R::Kind>) -> bool {
+    find_in::<R>(configuration, name).is_ok_and(|other| other.id.uuid() != by.uuid())
+}
+
 fn name_taken<R: Resource>(name: &str) -> Problem {
-    let detail = format!("there is a {} named `{name}` already; use PUT to replace it", R::WORD);
+    let detail = format!("there is a {} named `{name}` already", R::WORD);
     Problem::new(StatusCode::CONFLICT, "name_taken", detail)
 }
 
 async fn replace<R: Resource>(
     State(app): State<Arc<App>>,
-    Path(wanted): Path<String>,
+    Segment(wanted): Segment,
     Input(spec): Input<R>,
 ) -> Result<Json<Value>, Problem> {
     let id = app
         .engine
         .change::<_, Problem>(|configuration| {
             let id = find_in::<R>(configuration, &wanted)?.id;
-            Ok((vec![R::put(id, spec)], id))
+            match spec.name() {
+                Some(name) if is_taken::<R>(configuration, name, id) => Err(name_taken::<R>(name)),
+                Some(_) | None => Ok((vec![R::put(id, spec)], id)),
+            }
         })
         .await?;
     show::<R>(&app, &id.to_string()).await
@@ -176,7 +179,7 @@ async fn replace<R: Resource>(
 
 async fn delete<R: Resource>(
     State(app): State<Arc<App>>,
-    Path(wanted): Path<String>,
+    Segment(wanted): Segment,
 ) -> Result<StatusCode, Problem> {
     app.engine
         .change::<_, Problem>(|configuration| {

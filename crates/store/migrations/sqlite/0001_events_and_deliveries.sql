@@ -124,13 +124,18 @@ CREATE TABLE deliveries (
     replayed_at INTEGER,
     CONSTRAINT id_is_uuid CHECK (length(id) = 16),
     -- Each state has the columns it needs and no others; `DeliveryState` in the core is the twin.
-    CONSTRAINT state_is_known CHECK (state IN ('pending', 'in_flight', 'scheduled', 'held',
-                                               'succeeded', 'dead', 'cancelled', 'replayed')),
-    CONSTRAINT cause_is_known CHECK (cause IN ('ingest', 'replay', 'revival')),
+    -- Spelled out with OR: SQLite builds a table for `IN` with more than two values, for every
+    -- row it checks, and that was a sixth of all the writer's work.
+    CONSTRAINT state_is_known CHECK (state = 'pending' OR state = 'in_flight'
+                                     OR state = 'scheduled' OR state = 'held'
+                                     OR state = 'succeeded' OR state = 'dead'
+                                     OR state = 'cancelled' OR state = 'replayed'),
+    CONSTRAINT cause_is_known CHECK (cause = 'ingest' OR cause = 'replay' OR cause = 'revival'),
     CONSTRAINT due_iff_waiting CHECK ((state IN ('pending', 'scheduled')) = (due_at IS NOT NULL)),
     CONSTRAINT lease_iff_in_flight CHECK ((state = 'in_flight') = (lease_token IS NOT NULL)),
     CONSTRAINT expiry_iff_lease CHECK ((lease_token IS NULL) = (lease_until IS NULL)),
-    CONSTRAINT ended_iff_final CHECK ((state IN ('succeeded', 'dead', 'cancelled', 'replayed'))
+    CONSTRAINT ended_iff_final CHECK ((state = 'succeeded' OR state = 'dead'
+                                       OR state = 'cancelled' OR state = 'replayed')
                                       = (ended_at IS NOT NULL)),
     CONSTRAINT dead_has_a_reason CHECK (state <> 'dead' OR reason IS NOT NULL),
     CONSTRAINT replayed_names_its_heir CHECK ((state = 'replayed') = (replayed_by IS NOT NULL)),

@@ -171,7 +171,8 @@ fn duplicate_of(
 ) -> rusqlite::Result<Duplicate> {
     let bytes_differ = original.fingerprint != event.payload.fingerprint;
     let body = bytes_differ.then_some(&event.payload.body[..]);
-    record_sightings(tx, original.event, 1, &[event.received_at], body)?;
+    let seen = Sighting { count: 1, times: vec![event.received_at], last: event.received_at };
+    record_sightings(tx, original.event, &seen, body)?;
     let revived: Vec<DestinationId> = if event.revive_dead {
         replay::revive(tx, original.event, event.request_id, event.received_at)?
     } else {
@@ -189,31 +190,33 @@ fn duplicate_of(
 }
 
 const COUNT_SIGHTINGS: &str = "
-    UPDATE events SET duplicates = duplicates + ?2, last_duplicate_at = ?3
+    UPDATE events
+       SET duplicates = duplicates + ?2,
+           last_duplicate_at = max(coalesce(last_duplicate_at, ?3), ?3)
      WHERE id = ?1 RETURNING duplicates";
 
 const INSERT_SIGHTING: &str = "
     INSERT INTO duplicates (event_id, seen_at, body) VALUES (?1, ?2, ?3)";
 
-/// Counts `count` sightings and keeps the times of the first ones; `body` belongs to the first.
+/// Counts sightings and keeps the times of the first ones; `body` belongs to the first.
+///
+/// Those that memory answered are written later than they were seen, and perhaps after others.
 fn record_sightings(
     tx: &mut Tx<'_>,
     event: EventId,
-    count: u64,
-    times: &[Timestamp],
+    seen: &Sighting,
     body: Option<&[u8]>,
 ) -> rusqlite::Result<()> {
-    tx.delta.add(Sum::Duplicates, i64::try_from(count).unwrap_or(i64::MAX));
-    let Some(last) = times.last() else { return Ok(()) };
+    tx.delta.add(Sum::Duplicates, i64::try_from(seen.count).unwrap_or(i64::MAX));
     let total: Option<u64> = tx
         .connection
         .prepare_cached(COUNT_SIGHTINGS)?
-        .query_row(params![blob(event), count, last.as_millis()], |row| row.get(0))
+        .query_row(params![blob(event), seen.count, seen.last.as_millis()], |row| row.get(0))
         .optional()?;
     // The event itself may be past its retention while its key is not.
     let Some(total) = total else { return Ok(()) };
     if total <= SIGHTINGS_KEPT {
-        for (index, seen_at) in times.iter().enumerate() {
+        for (index, seen_at) in seen.times.iter().enumerate() {
             let body = body.filter(|_| index == 0);
             tx.connection.prepare_cached(INSERT_SIGHTING)?.execute(params![
                 blob(event),
@@ -231,7 +234,7 @@ pub(super) fn write_sightings(
     sightings: &HashMap<EventId, Sighting>,
 ) -> rusqlite::Result<()> {
     for (event, sighting) in sightings {
-        record_sightings(tx, *event, sighting.count, &sighting.times, None)?;
+        record_sightings(tx, *event, sighting, None)?;
     }
     Ok(())
 }

@@ -1,10 +1,10 @@
 //! Sources, destinations, routes and tokens: what people write.
 
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, OptionalExtension, params};
 use surehook_core::{
     delivery::state::Status,
     destination::DestinationSpec,
-    ids::{DestinationId, RouteId, SourceId},
+    ids::{DestinationId, Id, Kind, RouteId, SourceId},
     route::RouteSpec,
     source::SourceSpec,
     store::Change,
@@ -52,9 +52,12 @@ fn json<T: serde::Serialize>(spec: &T) -> rusqlite::Result<String> {
         .map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))
 }
 
+// A deleted one that is put again begins anew under its old id, with its history.
 const PUT_SOURCE: &str = "
     INSERT INTO sources (id, name, spec, created_at, updated_at) VALUES (?1, ?2, ?3, ?4, ?4)
-    ON CONFLICT (id) DO UPDATE SET name = ?2, spec = ?3, updated_at = ?4";
+    ON CONFLICT (id) DO UPDATE
+       SET name = ?2, spec = ?3, updated_at = ?4, deleted_at = NULL,
+           created_at = iif(deleted_at IS NULL, created_at, ?4)";
 
 fn put_source(
     tx: &Tx<'_>,
@@ -69,7 +72,9 @@ fn put_source(
 
 const PUT_DESTINATION: &str = "
     INSERT INTO destinations (id, name, spec, created_at, updated_at) VALUES (?1, ?2, ?3, ?4, ?4)
-    ON CONFLICT (id) DO UPDATE SET name = ?2, spec = ?3, updated_at = ?4";
+    ON CONFLICT (id) DO UPDATE
+       SET name = ?2, spec = ?3, updated_at = ?4, deleted_at = NULL,
+           created_at = iif(deleted_at IS NULL, created_at, ?4)";
 
 fn put_destination(
     tx: &Tx<'_>,
@@ -100,8 +105,16 @@ fn put_route(tx: &Tx<'_>, id: RouteId, spec: &RouteSpec, now: Timestamp) -> rusq
     }
 }
 
+/// The row number of something that is not deleted. The names in memory do not know yet what an
+/// earlier change of the same list has made.
+fn live_seq<K: Kind>(tx: &Tx<'_>, find: &str, id: Id<K>) -> rusqlite::Result<Option<i64>> {
+    tx.connection.query_row(find, params![blob(id)], |row| row.get(0)).optional()
+}
+
+const LIVE_SOURCE: &str = "SELECT seq FROM sources WHERE id = ?1 AND deleted_at IS NULL";
+
 fn delete_source(tx: &Tx<'_>, id: SourceId, now: Timestamp) -> rusqlite::Result<()> {
-    let Some(seq) = tx.names.sources.get(&id) else { return Ok(()) };
+    let Some(seq) = live_seq(tx, LIVE_SOURCE, id)? else { return Ok(()) };
     tx.connection.execute("DELETE FROM routes WHERE source = ?1", params![seq])?;
     tx.connection.execute(
         "UPDATE sources SET deleted_at = ?2 WHERE seq = ?1",
@@ -110,6 +123,8 @@ fn delete_source(tx: &Tx<'_>, id: SourceId, now: Timestamp) -> rusqlite::Result<
     Ok(())
 }
 
+const LIVE_DESTINATION: &str = "SELECT seq FROM destinations WHERE id = ?1 AND deleted_at IS NULL";
+
 // Input::Cancel
 const CANCEL_ALL: &str = "
     UPDATE deliveries
@@ -117,7 +132,7 @@ const CANCEL_ALL: &str = "
      WHERE destination = ?1 AND ended_at IS NULL";
 
 fn delete_destination(tx: &mut Tx<'_>, id: DestinationId, now: Timestamp) -> rusqlite::Result<()> {
-    let Some(seq) = tx.names.destinations.get(&id).copied() else { return Ok(()) };
+    let Some(seq) = live_seq(tx, LIVE_DESTINATION, id)? else { return Ok(()) };
     for status in [Status::Pending, Status::InFlight, Status::Scheduled, Status::Held] {
         let many: usize = tx.connection.query_row(
             "SELECT count(*) FROM deliveries WHERE destination = ?1 AND state = ?2",

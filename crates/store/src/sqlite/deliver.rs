@@ -16,28 +16,26 @@ use super::{
     writer::Tx,
 };
 
-// Input::Claim
-const CLAIM_DUE: &str = "
-    UPDATE deliveries
-       SET state = 'in_flight', due_at = NULL, lease_token = ?1, lease_until = ?2
-     WHERE id IN (SELECT id FROM deliveries
-                   WHERE destination = ?3 AND due_at <= ?4
-                   ORDER BY due_at LIMIT ?5)
-    RETURNING id, event_id, attempts, throttled, created_at";
+const DUE: &str = "
+    SELECT id, event_id, state, attempts, throttled, created_at FROM deliveries
+     WHERE destination = ?1 AND due_at <= ?2 ORDER BY due_at, id LIMIT ?3";
 
-// UPDATE … RETURNING shows the new row only; the old states are read before, by the same order.
-const COUNT_DUE: &str = "
-    SELECT state FROM deliveries
-     WHERE destination = ?1 AND due_at <= ?2 ORDER BY due_at LIMIT ?3";
-
-/// A row of [`CLAIM_DUE`].
-struct ClaimedRow {
+/// A row of [`DUE`].
+struct DueRow {
     id: DeliveryId,
     event: EventId,
+    status: Status,
     attempts: u32,
     throttled: u32,
     created_at: Timestamp,
 }
+
+// Input::Claim
+// One row at a time: UPDATE … RETURNING has no order, and does not tell the state before.
+const CLAIM: &str = "
+    UPDATE deliveries
+       SET state = 'in_flight', due_at = NULL, lease_token = ?2, lease_until = ?3
+     WHERE id = ?1";
 
 pub(super) fn claim_due(
     tx: &mut Tx<'_>,
@@ -49,25 +47,15 @@ pub(super) fn claim_due(
     let Some(seq) = tx.names.destinations.get(&destination).copied() else {
         return Ok(Vec::new());
     };
-    count_claims(tx, seq, now, limit)?;
-    let rows: Vec<ClaimedRow> = tx
-        .connection
-        .prepare_cached(CLAIM_DUE)?
-        .query_map(
-            params![lease.token.0, lease.until.as_millis(), seq, now.as_millis(), limit],
-            |row| {
-                Ok(ClaimedRow {
-                    id: id(row, 0)?,
-                    event: id(row, 1)?,
-                    attempts: row.get(2)?,
-                    throttled: row.get(3)?,
-                    created_at: time(row, 4)?,
-                })
-            },
-        )?
-        .collect::<Result<_, _>>()?;
-    let mut claimed = Vec::with_capacity(rows.len());
-    for row in rows {
+    let due = due(tx.connection, seq, now, limit)?;
+    let mut claimed = Vec::with_capacity(due.len());
+    for row in due {
+        tx.connection.prepare_cached(CLAIM)?.execute(params![
+            blob(row.id),
+            lease.token.0,
+            lease.until.as_millis()
+        ])?;
+        tx.delta.moved(Some(row.status), Some(Status::InFlight));
         match load_payload(tx.connection, row.event)? {
             Some((received_at, payload)) if fingerprint(&payload.body) == payload.fingerprint => {
                 claimed.push(Claimed {
@@ -89,13 +77,25 @@ pub(super) fn claim_due(
     Ok(claimed)
 }
 
-fn count_claims(tx: &mut Tx<'_>, seq: i64, now: Timestamp, limit: usize) -> rusqlite::Result<()> {
-    let mut statement = tx.connection.prepare_cached(COUNT_DUE)?;
-    let mut rows = statement.query(params![seq, now.as_millis(), limit])?;
-    while let Some(row) = rows.next()? {
-        tx.delta.moved(Some(status(row, 0)?), Some(Status::InFlight));
-    }
-    Ok(())
+fn due(
+    connection: &Connection,
+    seq: i64,
+    now: Timestamp,
+    limit: usize,
+) -> rusqlite::Result<Vec<DueRow>> {
+    connection
+        .prepare_cached(DUE)?
+        .query_map(params![seq, now.as_millis(), limit], |row| {
+            Ok(DueRow {
+                id: id(row, 0)?,
+                event: id(row, 1)?,
+                status: status(row, 2)?,
+                attempts: row.get(3)?,
+                throttled: row.get(4)?,
+                created_at: time(row, 5)?,
+            })
+        })?
+        .collect()
 }
 
 const LOAD_PAYLOAD: &str = "
@@ -126,7 +126,7 @@ fn bury_damaged(tx: &mut Tx<'_>, delivery: DeliveryId, now: Timestamp) -> rusqli
         .execute(params![blob(delivery), now.as_millis()])?;
     tx.delta.moved(Some(Status::InFlight), Some(Status::Dead));
     tx.delta.died(DeadReason::Unrecoverable);
-    Ok(())
+    forget_key(tx, delivery)
 }
 
 const NEXT_DUE: &str = "

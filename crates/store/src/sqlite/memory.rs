@@ -29,7 +29,9 @@ pub(super) struct Remembered {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sighting {
     pub(super) count: u64,
+    /// The first ones.
     pub(super) times: Vec<Timestamp>,
+    pub(super) last: Timestamp,
 }
 
 /// The times of this many sightings are kept between two writes; the count is always exact.
@@ -70,6 +72,7 @@ impl Memory {
         let mut sightings = lock(&self.sightings);
         let sighting = sightings.entry(known.event).or_default();
         sighting.count += 1;
+        sighting.last = sighting.last.max(seen_at);
         if sighting.times.len() < TIMES_MAX {
             sighting.times.push(seen_at);
         }
@@ -93,7 +96,8 @@ impl Memory {
         for (event, sighting) in unwritten {
             let entry = sightings.entry(event).or_default();
             entry.count += sighting.count;
-            entry.times.extend(sighting.times);
+            entry.last = entry.last.max(sighting.last);
+            entry.times.splice(0..0, sighting.times);
             entry.times.truncate(TIMES_MAX);
         }
     }

@@ -1,4 +1,4 @@
-//! The embedded store: one SQLite file, one writer thread, a few readers.
+//! The embedded store: one `SQLite` file, one writer thread, a few readers.
 //!
 //! ```text
 //!  admit, settle, claim, …  ──► queue ──► writer thread ──► BEGIN … COMMIT (one fsync) ──► answers
@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Every write, whoever asks for it, waits in one queue and shares a transaction with all that wait
-//! beside it ([`writer`]). That is what makes an fsync per answer affordable, and it means that no
+//! beside it (see `writer`). That is what makes an fsync per answer affordable, and it means that no
 //! two writers ever meet.
 
 mod admit;
@@ -76,9 +76,9 @@ pub enum OpenError {
     Newer { found: i64, known: i64 },
     /// The file is some other program's.
     Foreign(PathBuf),
-    /// The SQLite inside is too old to be trusted.
+    /// The `SQLite` inside is too old to be trusted.
     OldSqlite(&'static str),
-    /// SQLite says no.
+    /// `SQLite` says no.
     Sqlite(rusqlite::Error),
 }
 
@@ -147,6 +147,14 @@ impl SqliteStore {
         let writer = Writer::start(connection, lock, Arc::clone(&memory), options.queue_max)?;
         let readers = Readers::new(&file);
         Ok(Self { writer, readers, memory, file })
+    }
+
+    /// Lets the file grow to this many pages and no further, so that tests can meet a full disk.
+    /// It is never cut: fewer pages than there are means "no more".
+    #[cfg(feature = "conformance")]
+    pub async fn limit_pages(&self, pages_max: u32) -> Result<(), StoreError> {
+        let limit = format!("PRAGMA max_page_count = {pages_max}");
+        self.writer.write(move |tx| tx.connection.query_row(&limit, [], |_| Ok(()))).await
     }
 }
 

@@ -197,7 +197,8 @@ fn deliveries_of(connection: &Connection, event: EventId) -> rusqlite::Result<Ve
     collect(connection, &sql, params![blob(event)], row::delivery)
 }
 
-const DUPLICATES: &str = "SELECT seen_at, body FROM duplicates WHERE event_id = ?1 ORDER BY seq";
+const DUPLICATES: &str =
+    "SELECT seen_at, body FROM duplicates WHERE event_id = ?1 ORDER BY seen_at, seq";
 
 fn duplicates_of(connection: &Connection, event: EventId) -> rusqlite::Result<Vec<DuplicateRow>> {
     collect(connection, DUPLICATES, params![blob(event)], |row| {
@@ -238,7 +239,7 @@ pub(super) fn deliveries(
     collect(connection, &sql, values, row::delivery)
 }
 
-/// Each text leads SQLite to the index that serves it; `?3` to `?5` are always mentioned.
+/// Each text leads `SQLite` to the index that serves it; `?3` to `?5` are always mentioned.
 fn deliveries_sql(filter: DeliveryFilter) -> String {
     let narrowed = match filter.status {
         // Spelled out, because a partial index is only used for the words it was made with.

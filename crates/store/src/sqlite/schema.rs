@@ -26,6 +26,8 @@ pub(super) fn open_writer(file: &Path) -> Result<Connection, OpenError> {
     check_owner(&connection, file)?;
     // FULL: the log is synced at every commit, which is what an answer of 200 promises.
     // mmap off: an I/O error on a mapped page would be a signal, not an error.
+    // A small cache and a long log: SQLite walks its whole cache at most commits, the system's
+    // cache holds the rest of the pages, and pages that change often are copied back seldom.
     connection.execute_batch(
         "PRAGMA journal_mode = WAL;
          PRAGMA synchronous = FULL;
@@ -34,10 +36,10 @@ pub(super) fn open_writer(file: &Path) -> Result<Connection, OpenError> {
          PRAGMA trusted_schema = OFF;
          PRAGMA cell_size_check = ON;
          PRAGMA busy_timeout = 5000;
-         PRAGMA cache_size = -65536;
+         PRAGMA cache_size = -16384;
          PRAGMA temp_store = MEMORY;
          PRAGMA journal_size_limit = 67108864;
-         PRAGMA wal_autocheckpoint = 4000;",
+         PRAGMA wal_autocheckpoint = 16000;",
     )?;
     migrate(&mut connection)?;
     connection.set_prepared_statement_cache_capacity(128);

@@ -282,12 +282,17 @@ impl Scribe {
     fn run(mut self, queue: &Queue) {
         loop {
             let (jobs, closing) = self.next_batch(queue);
-            if jobs.is_empty() && closing && !self.memory.has_sightings() {
+            let last = closing && jobs.is_empty();
+            if last && !self.memory.has_sightings() {
                 return;
             }
             self.write_batch(jobs, closing);
             if self.tell.borrow().failed.is_some() {
                 return Self::refuse_all(queue, &self.tell.borrow());
+            }
+            // Sightings that cannot be written now, on a full disk, must not hold up the end.
+            if last {
+                return;
             }
         }
     }
@@ -339,7 +344,12 @@ impl Scribe {
             // One of many was refused: alone, each is judged for itself.
             Err(Trouble::Job(_)) => {
                 for job in jobs {
-                    self.write_batch(vec![job], false);
+                    // After a failure that leaves the disk unknown nothing more is tried.
+                    let failed = self.tell.borrow().failed.clone();
+                    match failed {
+                        None => self.write_batch(vec![job], false),
+                        Some(why) => job.answer(Err(StoreError::Failed(why))),
+                    }
                 }
             }
             Err(Trouble::Full) => {

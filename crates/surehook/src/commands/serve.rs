@@ -57,18 +57,18 @@ pub(super) async fn run(args: &ServeArgs) -> Result<(), Failure> {
         .map_err(Failure::settings)?;
     let address = listener.local_addr()?;
     let store = open(&settings)?;
-    let first_token = first_token(&*store).await?;
+    let first_token = first_token(&store).await?;
     let engine = start_engine(&settings, store.clone()).await?;
     let demo = configure(&engine, &settings).await?;
     let draining = CancellationToken::new();
-    let hashes = token_hashes(&*store).await?;
+    let hashes = token_hashes(&store).await?;
     let app = App::new(Arc::clone(&engine), settings.limits.http(), hashes, draining.clone());
     welcome(address, &settings, first_token.as_deref(), demo)?;
 
     let grace = settings.shutdown_grace.0;
     let stop = CancellationToken::new();
     let server = tokio::spawn(server::serve(listener, app, stop.clone(), grace));
-    let ended = wait_for_the_end(&*store).await?;
+    let ended = wait_for_the_end(&store).await?;
     draining.cancel();
     stop.cancel();
     if let End::StoreFailed(why) = ended {
@@ -136,7 +136,8 @@ async fn token_hashes(store: &SqliteStore) -> Result<Vec<TokenHash>, Failure> {
 /// Applies what the settings want; on an empty gateway without any, the demo. Says if it did.
 async fn configure(engine: &Engine, settings: &Settings) -> Result<bool, Failure> {
     let mut wanted = settings.wanted();
-    let nothing_wanted = wanted.sources.is_empty() && wanted.destinations.is_empty();
+    let nothing_wanted =
+        wanted.sources.is_empty() && wanted.destinations.is_empty() && wanted.routes.is_empty();
     let nothing_there = engine.store().configuration().await?.sources.is_empty();
     if nothing_wanted && nothing_there {
         let demo: Settings = toml::from_str(DEMO)?;
@@ -179,7 +180,8 @@ fn welcome(
         ))?;
         output::line("\nSee how it was delivered:\n")?;
         let token = first_token.unwrap_or("$SUREHOOK_TOKEN");
-        output::line(&format!("  curl -H 'Authorization: Bearer {token}' {base}/api/v1/inbox"))?;
+        // In double quotes, so that a shell puts the token in where only its variable is shown.
+        output::line(&format!("  curl -H \"Authorization: Bearer {token}\" {base}/api/v1/inbox"))?;
     }
     output::line("")
 }

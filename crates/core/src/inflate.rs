@@ -1,8 +1,8 @@
-//! Unpacks a compressed body so that a key can be found in it, and never more than that needs.
+//! Unpacks a compressed body so that keys and filters can look into it.
 //!
 //! The body is stored and forwarded as it came; what is unpacked here is thrown away. A small body
 //! can unpack to a huge one, so both the size and the ratio have a bound, and beyond it there is
-//! simply no key.
+//! simply nothing to be seen.
 
 use std::{borrow::Cow, io::Read};
 
@@ -17,7 +17,7 @@ const RATIO_MAX: usize = 100;
 
 /// The body as its sender meant it. Nothing if it is packed in a way that is unknown, too far, or
 /// broken: a checksum that fails, a cut end, or something after it.
-pub(super) fn plain<'b>(headers: &HeaderMap, body: &'b [u8]) -> Option<Cow<'b, [u8]>> {
+pub fn plain<'b>(headers: &HeaderMap, body: &'b [u8]) -> Option<Cow<'b, [u8]>> {
     let mut encodings = headers.get_all(CONTENT_ENCODING).iter();
     let Some(encoding) = encodings.next() else { return Some(Cow::Borrowed(body)) };
     if encodings.next().is_some() {

@@ -1,0 +1,260 @@
+//! Who holds a delivery, and for how long.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use surehook_core::{
+    delivery::{Class, Lease, LeaseToken, state::Status},
+    event::NewEvent,
+    ids::{DeliveryId, DestinationId},
+    store::{Claimed, Held, Next, Settlement},
+};
+use tokio::task::JoinSet;
+
+use super::{World, samples::held, world::LEASE};
+
+const SECOND: Duration = Duration::from_secs(1);
+const TICK: Duration = Duration::from_millis(1);
+
+fn ids(claimed: &[Claimed]) -> Vec<DeliveryId> {
+    claimed.iter().map(|claimed| claimed.id).collect()
+}
+
+/// Events for the CRM that wait; gives back their deliveries in order of birth.
+async fn waiting(world: &World, many: usize) -> Vec<DeliveryId> {
+    let events: Vec<NewEvent> = (0..many).map(|_| world.arrival()).collect();
+    let ids = events.iter().map(|event| event.deliveries[0].id).collect();
+    world.admit(events).await.unwrap();
+    ids
+}
+
+pub async fn what_is_due_comes_oldest_first(mut world: World) {
+    let born = waiting(&world, 4).await;
+    // Tried once and due again in another order than they were born.
+    for (claimed, wait) in world.claim(world.crm, 4).await.iter().zip([40, 10, 30, 20]) {
+        world.finish(claimed, Next::RetryAt(world.now + SECOND * wait)).await;
+    }
+    world.wait(SECOND * 35);
+    let fresh = waiting(&world, 2).await;
+    world.wait(SECOND * 5);
+
+    let claimed = world.claim(world.crm, 9).await;
+
+    assert_eq!(ids(&claimed), [born[1], born[3], born[2], fresh[0], fresh[1], born[0]]);
+}
+
+pub async fn a_claim_takes_no_more_than_its_limit(world: World) {
+    let born = waiting(&world, 5).await;
+
+    assert!(world.claim(world.crm, 0).await.is_empty());
+    assert_eq!(ids(&world.claim(world.crm, 2).await), born[..2]);
+    assert_eq!(ids(&world.claim(world.crm, 2).await), born[2..4]);
+    assert_eq!(ids(&world.claim(world.crm, 2).await), born[4..]);
+    assert!(world.claim(world.crm, 2).await.is_empty());
+}
+
+pub async fn nothing_is_claimed_before_it_is_due(mut world: World) {
+    waiting(&world, 1).await;
+    let due_at = world.now + SECOND * 10;
+    world.finish_due(world.crm, Next::RetryAt(due_at)).await;
+
+    world.wait(SECOND * 10 - TICK);
+    assert!(world.claim(world.crm, 9).await.is_empty());
+
+    world.wait(TICK);
+    assert_eq!(world.claim(world.crm, 9).await.len(), 1);
+}
+
+pub async fn a_claim_is_of_one_destination(world: World) {
+    let event = world.keyed_for_both("k");
+    world.accept(event.clone()).await;
+    let nowhere: DestinationId = world.id();
+
+    assert!(world.claim(nowhere, 9).await.is_empty());
+    let claimed = world.claim_one(world.mail).await;
+
+    assert_eq!((claimed.destination, claimed.id), (world.mail, event.deliveries[1].id));
+    assert_eq!(world.statuses(event.id).await, [Status::Pending, Status::InFlight]);
+}
+
+pub async fn a_claim_brings_all_that_is_needed_to_send(mut world: World) {
+    let event = world.keyed("k");
+    world.accept(event.clone()).await;
+    let first = world.claim_one(world.crm).await;
+    let throttled = world.settlement(&first, Next::RetryAt(world.now + SECOND));
+    let mut attempt = throttled.attempt.clone();
+    attempt.class = Some(Class::Throttled);
+    world.settle(Settlement { attempt, ..throttled }).await.unwrap();
+    world.wait(SECOND);
+    let lease = world.lease();
+
+    let claimed = world.claim_due(world.crm, world.now, lease, 9).await.unwrap().remove(0);
+
+    assert_eq!((claimed.id, claimed.event), (event.deliveries[0].id, event.id));
+    assert_eq!((claimed.destination, claimed.lease), (world.crm, lease));
+    assert_eq!((claimed.attempts, claimed.throttled), (1, 1));
+    assert_eq!((claimed.created_at, claimed.received_at), (event.received_at, event.received_at));
+    assert_eq!(claimed.payload, event.payload);
+    let kept = world.only_delivery(event.id).await;
+    assert_eq!((kept.status, kept.due_at, kept.attempts), (Status::InFlight, None, 1));
+}
+
+pub async fn what_is_claimed_is_not_claimed_again(mut world: World) {
+    waiting(&world, 3).await;
+    world.claim(world.crm, 3).await;
+
+    assert!(world.claim(world.crm, 3).await.is_empty());
+    // Nor after its time: somebody has to say that it ran out.
+    world.wait(LEASE * 2);
+    assert!(world.claim(world.crm, 3).await.is_empty());
+}
+
+pub async fn concurrent_claimers_never_share(world: World) {
+    const MANY: usize = 200;
+    waiting(&world, MANY).await;
+    let mut tasks = JoinSet::new();
+    for number in 0..8 {
+        let (store, destination, now) = (world.store(), world.crm, world.now);
+        let lease = Lease { token: LeaseToken(1000 + number), until: now + LEASE };
+        tasks.spawn(async move {
+            let mut mine = Vec::new();
+            loop {
+                let claimed = store.claim_due(destination, now, lease, 7).await.unwrap();
+                if claimed.is_empty() {
+                    return mine;
+                }
+                mine.extend(ids(&claimed));
+            }
+        });
+    }
+
+    let all: Vec<DeliveryId> = tasks.join_all().await.into_iter().flatten().collect();
+
+    assert_eq!(all.len(), MANY);
+    assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), MANY, "one was claimed twice");
+    assert_eq!(world.count(Status::InFlight), 200);
+}
+
+pub async fn what_is_released_is_due_at_once_and_untried(mut world: World) {
+    let born = waiting(&world, 2).await;
+    let claimed = world.claim(world.crm, 2).await;
+    world.wait(SECOND);
+
+    world.release(claimed.iter().map(held).collect(), world.now).await.unwrap();
+
+    let detail = world.delivery_detail(born[0]).await;
+    assert_eq!((detail.delivery.status, detail.delivery.attempts), (Status::Pending, 0));
+    assert_eq!(detail.delivery.due_at, Some(world.now));
+    assert!(detail.attempts.is_empty());
+    assert_eq!(ids(&world.claim(world.crm, 9).await), born);
+}
+
+pub async fn a_stale_token_releases_nothing(mut world: World) {
+    let born = waiting(&world, 1).await;
+    let stale = world.claim_one(world.crm).await;
+    world.release(vec![held(&stale)], world.now).await.unwrap();
+    let current = world.claim_one(world.crm).await;
+
+    let unknown = Held { delivery: world.id(), token: current.lease.token };
+    world.release(vec![held(&stale), unknown], world.now).await.unwrap();
+
+    assert_eq!(world.delivery_detail(born[0]).await.delivery.status, Status::InFlight);
+    world.wait(SECOND);
+    world.finish(&current, Next::Succeeded).await;
+}
+
+pub async fn an_expired_lease_makes_its_delivery_due(mut world: World) {
+    let events = [world.keyed_for_both("a"), world.keyed_for_both("b")];
+    world.admit(events.to_vec()).await.unwrap();
+    world.claim(world.crm, 2).await;
+    world.wait(SECOND);
+    world.claim(world.mail, 1).await;
+
+    let expires_at = world.now - SECOND + LEASE;
+    assert!(world.release_expired(expires_at - TICK).await.unwrap().is_empty());
+    assert_eq!(world.release_expired(expires_at).await.unwrap(), [world.crm]);
+    assert!(world.release_expired(expires_at).await.unwrap().is_empty());
+
+    let status = world.statuses(events[0].id).await;
+    assert_eq!(status, [Status::Pending, Status::InFlight]);
+    assert_eq!(world.next_due(world.crm).await.unwrap(), Some(expires_at));
+    world.wait(LEASE);
+    assert_eq!(world.claim(world.crm, 9).await.len(), 2);
+}
+
+pub async fn a_renewed_lease_lasts_longer(world: World) {
+    waiting(&world, 2).await;
+    let claimed = world.claim(world.crm, 2).await;
+    let until = claimed[0].lease.until + LEASE;
+
+    world.renew(vec![held(&claimed[0])], until).await.unwrap();
+
+    assert_eq!(world.release_expired(until - TICK).await.unwrap(), [world.crm]);
+    assert_eq!((world.count(Status::InFlight), world.count(Status::Pending)), (1, 1));
+    assert_eq!(world.release_expired(until).await.unwrap(), [world.crm]);
+    assert_eq!(world.count(Status::Pending), 2);
+}
+
+pub async fn a_lost_claim_cannot_be_renewed(world: World) {
+    waiting(&world, 1).await;
+    let lost = world.claim_one(world.crm).await;
+    world.release(vec![held(&lost)], world.now).await.unwrap();
+    let current = world.claim_one(world.crm).await;
+
+    // Neither prolongs the new claim, nor cuts it short, nor takes it back.
+    world.renew(vec![held(&lost)], world.now + LEASE * 9).await.unwrap();
+    world.renew(vec![held(&lost)], world.now).await.unwrap();
+
+    assert!(world.release_expired(current.lease.until - TICK).await.unwrap().is_empty());
+    assert_eq!(world.release_expired(current.lease.until).await.unwrap(), [world.crm]);
+}
+
+pub async fn what_a_dead_process_held_is_due_again(mut world: World) {
+    let born = waiting(&world, 2).await;
+    let claimed = world.claim(world.crm, 2).await;
+    world.wait(SECOND);
+
+    world.reopen().await;
+    if !world.is_sole_owner() {
+        world.wait(LEASE);
+        assert_eq!(world.release_expired(world.now).await.unwrap(), [world.crm]);
+    }
+
+    assert_eq!((world.count(Status::Pending), world.count(Status::InFlight)), (2, 0));
+    assert_eq!(world.next_due(world.crm).await.unwrap(), Some(world.now));
+    let again = world.claim(world.crm, 9).await;
+    assert_eq!(ids(&again), born);
+    assert_eq!(again[0].attempts, 0);
+    let late = world.settle(world.settlement(&claimed[0], Next::Succeeded)).await.unwrap();
+    assert_eq!(late, surehook_core::store::Settled::LeaseLost);
+}
+
+pub async fn next_due_is_the_earliest_that_waits(mut world: World) {
+    assert_eq!(world.next_due(world.crm).await.unwrap(), None);
+    waiting(&world, 3).await;
+    let start = world.now;
+    let claimed = world.claim(world.crm, 2).await;
+    world.finish(&claimed[0], Next::RetryAt(start + SECOND * 9)).await;
+    world.finish(&claimed[1], Next::RetryAt(start + SECOND * 5)).await;
+    world.wait(SECOND);
+
+    assert_eq!(world.next_due(world.crm).await.unwrap(), Some(start));
+    world.claim_one(world.crm).await;
+
+    assert_eq!(world.next_due(world.crm).await.unwrap(), Some(start + SECOND * 5));
+    assert_eq!(world.next_due(world.mail).await.unwrap(), None);
+}
+
+pub async fn oldest_due_tells_what_is_late(mut world: World) {
+    let start = world.now;
+    world.accept(world.keyed_for_both("k")).await;
+    world.wait(SECOND);
+    waiting(&world, 1).await;
+    world.finish_due(world.mail, Next::RetryAt(start + SECOND * 9)).await;
+
+    let oldest = world.oldest_due(world.now).await.unwrap();
+    let later = world.oldest_due(start + SECOND * 9).await.unwrap();
+
+    assert_eq!(oldest.into_iter().collect::<Vec<_>>(), [(world.crm, start)]);
+    let late = [(world.crm, start), (world.mail, start + SECOND * 9)];
+    assert_eq!(later.into_iter().collect::<Vec<_>>(), late);
+}

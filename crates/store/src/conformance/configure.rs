@@ -1,0 +1,233 @@
+//! What people configure, and what a change does to what is already under way.
+
+use std::time::Duration;
+
+use surehook_core::{
+    delivery::{DeadReason, state::Status},
+    event::{NewDelivery, NewEvent},
+    ids::{DestinationId, RouteId, SourceId},
+    route::RouteSpec,
+    store::{Change, Next, StoreError},
+    time::Span,
+};
+
+use super::{
+    World,
+    samples::{destination, source},
+};
+
+/// A route that takes everything.
+pub(super) fn route(from: &str, to: &str) -> RouteSpec {
+    RouteSpec { from: from.parse().unwrap(), to: to.parse().unwrap(), filter: None }
+}
+
+pub async fn what_is_put_is_read_back(mut world: World) {
+    let put_at = world.now;
+    let first: RouteId = world.id();
+    let second: RouteId = world.id();
+    let filtered = RouteSpec { filter: Some(".a == \"ü\"".to_owned()), ..route("bank", "mail") };
+    let changes = vec![
+        Change::PutRoute(second, route("shop", "crm")),
+        Change::PutRoute(first, filtered.clone()),
+    ];
+    world.change(changes, put_at).await.unwrap();
+    world.wait(Duration::from_secs(5));
+    let mut spec = source("shop");
+    spec.dedup_window = Span::from_secs(1);
+    world.change(vec![Change::PutSource(world.shop, spec.clone())], world.now).await.unwrap();
+
+    world.reopen().await;
+
+    let found = world.configuration().await.unwrap();
+    let sources: Vec<_> = found.sources.iter().map(|s| s.spec.name.as_str()).collect();
+    assert_eq!(sources, ["bank", "shop"], "by name");
+    assert_eq!(found.sources[1].spec, spec);
+    assert_eq!((found.sources[1].created_at, found.sources[1].updated_at), (put_at, world.now));
+    assert_eq!(found.destinations[0].spec, destination("crm"));
+    let routes: Vec<_> = found.routes.iter().map(|r| (r.id, r.spec.clone())).collect();
+    assert_eq!(routes, [(second, route("shop", "crm")), (first, filtered)], "oldest first");
+}
+
+pub async fn a_rename_takes_its_routes_along(world: World) {
+    let changes = vec![
+        Change::PutRoute(world.id(), route("shop", "crm")),
+        Change::PutSource(world.shop, source("store")),
+        Change::PutDestination(world.crm, destination("sales")),
+    ];
+
+    world.change(changes, world.now).await.unwrap();
+
+    assert_eq!(world.configuration().await.unwrap().routes[0].spec, route("store", "sales"));
+    world.accept(world.arrival()).await;
+    assert_eq!(world.claim(world.crm, 9).await.len(), 1);
+}
+
+pub async fn a_name_belongs_to_one(world: World) {
+    let before = world.configuration().await.unwrap();
+
+    let source = world.change(vec![Change::PutSource(world.id(), source("shop"))], world.now).await;
+    let renamed = Change::PutDestination(world.mail, destination("crm"));
+    let destination = world.change(vec![renamed], world.now).await;
+
+    assert!(matches!(source, Err(StoreError::Refused(_))), "{source:?}");
+    assert!(matches!(destination, Err(StoreError::Refused(_))), "{destination:?}");
+    assert_eq!(world.configuration().await.unwrap(), before);
+}
+
+pub async fn a_name_is_free_again_after_a_delete(world: World) {
+    let (new_source, new_destination): (SourceId, DestinationId) = (world.id(), world.id());
+    let changes = vec![
+        Change::DeleteSource(world.shop),
+        Change::PutSource(new_source, source("shop")),
+        Change::DeleteDestination(world.crm),
+        Change::PutDestination(new_destination, destination("crm")),
+        Change::PutRoute(world.id(), route("shop", "crm")),
+    ];
+
+    world.change(changes, world.now).await.unwrap();
+
+    let found = world.configuration().await.unwrap();
+    assert!(found.sources.iter().any(|stored| stored.id == new_source));
+    assert_eq!(found.sources.len(), 2);
+    assert_eq!(found.routes.len(), 1);
+    let deliveries = vec![world.to(new_destination)];
+    world.accept(NewEvent { source: new_source, deliveries, ..world.arrival() }).await;
+    assert_eq!(world.claim(new_destination, 9).await.len(), 1);
+}
+
+pub async fn a_route_needs_both_its_ends(world: World) {
+    for (from, to) in [("nobody", "crm"), ("shop", "nobody"), ("crm", "shop")] {
+        let refused = world.change(vec![Change::PutRoute(world.id(), route(from, to))], world.now);
+        let refused = refused.await;
+        assert!(matches!(refused, Err(StoreError::Refused(_))), "{from} to {to}: {refused:?}");
+    }
+    assert!(world.configuration().await.unwrap().routes.is_empty());
+}
+
+pub async fn changes_are_made_all_or_none(mut world: World) {
+    let event = world.accept(world.arrival()).await;
+    let before = world.configuration().await.unwrap();
+    let changes = vec![
+        Change::PutSource(world.id(), source("new")),
+        Change::DeleteDestination(world.crm),
+        Change::PutRoute(world.id(), route("new", "crm")),
+    ];
+
+    assert!(world.change(changes, world.now).await.is_err());
+
+    world.reopen().await;
+    assert_eq!(world.configuration().await.unwrap(), before);
+    assert_eq!(world.statuses(event).await, [Status::Pending]);
+    assert_eq!(world.claim(world.crm, 9).await.len(), 1);
+}
+
+pub async fn a_source_created_and_deleted_at_once_is_gone(world: World) {
+    let (brief, nowhere): (SourceId, DestinationId) = (world.id(), world.id());
+    let before = world.configuration().await.unwrap();
+    let changes = vec![
+        Change::PutSource(brief, source("brief")),
+        Change::PutDestination(nowhere, destination("nowhere")),
+        Change::PutRoute(world.id(), route("brief", "nowhere")),
+        Change::DeleteSource(brief),
+        Change::DeleteDestination(nowhere),
+        Change::DeleteSource(brief),
+    ];
+
+    world.change(changes, world.now).await.unwrap();
+
+    assert_eq!(world.configuration().await.unwrap(), before);
+    assert!(world.admit(vec![NewEvent { source: brief, ..world.arrival() }]).await.is_err());
+}
+
+pub async fn a_deleted_source_takes_no_events_but_keeps_them(world: World) {
+    let event = world.accept(world.arrival()).await;
+    let route_id = world.id();
+    let put = vec![Change::PutRoute(route_id, route("shop", "crm"))];
+    world.change(put, world.now).await.unwrap();
+
+    world.change(vec![Change::DeleteSource(world.shop)], world.now).await.unwrap();
+
+    let refused = world.admit(vec![world.arrival()]).await;
+    assert!(matches!(refused, Err(StoreError::Refused(_))), "{refused:?}");
+    assert_eq!(world.detail(event).await.event.source, world.shop);
+    assert!(world.configuration().await.unwrap().routes.is_empty());
+    // What was accepted is still owed.
+    world.finish_due(world.crm, Next::Succeeded).await;
+    assert_eq!(world.statuses(event).await, [Status::Succeeded]);
+}
+
+pub async fn a_deleted_destination_is_owed_nothing(mut world: World) {
+    let events: Vec<NewEvent> = (0..5).map(|n| world.keyed_for_both(&format!("k{n}"))).collect();
+    world.admit(events.clone()).await.unwrap();
+    let ends = [Next::Succeeded, Next::Dead(DeadReason::Expired), Next::RetryAt(world.now)];
+    let claimed = world.claim(world.crm, 4).await;
+    for (claimed, next) in claimed.iter().zip(ends) {
+        world.finish(claimed, next).await;
+    }
+    world.wait(Duration::from_secs(1));
+
+    world.change(vec![Change::DeleteDestination(world.crm)], world.now).await.unwrap();
+
+    let gone = Status::Cancelled;
+    let statuses = [Status::Succeeded, Status::Dead, gone, gone, gone];
+    for (event, status) in events.iter().zip(statuses) {
+        let kept = world.delivery_detail(event.deliveries[0].id).await.delivery;
+        assert_eq!((kept.status, kept.due_at), (status, None));
+        assert_eq!(kept.ended_at == Some(world.now), status == gone);
+    }
+    assert_eq!((world.count(gone), world.count(Status::Pending)), (3, 5));
+    assert_eq!((world.count(Status::InFlight), world.count(Status::Scheduled)), (0, 0));
+}
+
+pub async fn a_deleted_destination_is_asked_for_no_more(world: World) {
+    world.accept(world.keyed_for_both("k")).await;
+
+    world.change(vec![Change::DeleteDestination(world.crm)], world.now).await.unwrap();
+
+    assert!(world.claim(world.crm, 9).await.is_empty());
+    assert_eq!(world.next_due(world.crm).await.unwrap(), None);
+    assert!(!world.oldest_due(world.now).await.unwrap().contains_key(&world.crm));
+    assert_eq!(world.claim(world.mail, 9).await.len(), 1, "the other one is owed as before");
+}
+
+pub async fn a_delivery_to_nowhere_is_left_out(world: World) {
+    world.change(vec![Change::DeleteDestination(world.crm)], world.now).await.unwrap();
+    let nowhere = NewDelivery { destination: world.id(), ..world.to(world.mail) };
+    let deliveries = vec![world.to(world.crm), nowhere, world.to(world.mail)];
+
+    let event = world.accept(NewEvent { deliveries, ..world.arrival() }).await;
+
+    assert_eq!(world.only_delivery(event).await.destination, world.mail);
+    assert_eq!(world.count(Status::Pending), 1);
+}
+
+pub async fn a_deleted_thing_can_be_put_again(mut world: World) {
+    let event = world.accept(world.arrival()).await;
+    let delete = vec![Change::DeleteSource(world.shop), Change::DeleteDestination(world.crm)];
+    world.change(delete, world.now).await.unwrap();
+    world.wait(Duration::from_secs(5));
+
+    let put = vec![
+        Change::PutSource(world.shop, source("shop")),
+        Change::PutDestination(world.crm, destination("crm")),
+    ];
+    world.change(put, world.now).await.unwrap();
+
+    let found = world.configuration().await.unwrap();
+    assert_eq!(found.sources[1].created_at, world.now);
+    assert_eq!(world.statuses(event).await, [Status::Cancelled], "a debt does not come back");
+    world.accept(world.arrival()).await;
+    assert_eq!(world.claim(world.crm, 9).await.len(), 1);
+}
+
+pub async fn tokens_are_kept_once(mut world: World) {
+    for hash in [[1; 32], [2; 32], [1; 32]] {
+        world.add_token(hash, world.now).await.unwrap();
+    }
+
+    world.reopen().await;
+
+    let mut tokens = world.tokens().await.unwrap();
+    tokens.sort_unstable();
+    assert_eq!(tokens, [[1; 32], [2; 32]]);
+}

@@ -1,0 +1,298 @@
+//! Random histories, played through the store and through the model.
+//!
+//! After each step the answers must agree; after each restart and at the end everything that can
+//! be seen must. A history that fails is shrunk to a short list of steps that can be read.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use proptest::{prelude::*, sample::select, test_runner::TestCaseResult};
+use surehook_core::{
+    delivery::DeadReason,
+    event::{NewDelivery, NewEvent},
+    ids::{DeliveryId, DestinationId},
+    store::{Admitted, Change, Claimed, Next},
+};
+
+use super::{
+    Harness, World, check, fail,
+    model::{Expected, Model},
+    samples::{claimed_at_birth, destination, held, payload},
+    world::LEASE,
+};
+
+/// Which destination of the [`World`].
+#[derive(Clone, Copy, Debug)]
+enum To {
+    Crm,
+    Mail,
+}
+
+/// An event of a request.
+#[derive(Clone, Debug)]
+struct Arrival {
+    from_bank: bool,
+    key: Option<&'static str>,
+    body: &'static str,
+    to: Vec<To>,
+    claimed: bool,
+    revive_dead: bool,
+}
+
+/// How an attempt ends.
+#[derive(Clone, Copy, Debug)]
+enum End {
+    Succeeded,
+    RetryIn(u64),
+    Dead(DeadReason),
+}
+
+/// One step of a history. `back` counts from the newest: 0 is the last claim, or delivery.
+#[derive(Clone, Debug)]
+enum Op {
+    Admit(Vec<Arrival>),
+    Recall(Arrival),
+    Claim(To, usize),
+    Settle { back: usize, end: End },
+    Release { back: usize },
+    Renew { back: usize },
+    ReleaseExpired,
+    Replay { back: usize },
+    Wait { seconds: u64 },
+    Delete(To),
+    Put(To),
+    Prune { older_than_seconds: u64 },
+    Reopen,
+}
+
+fn an_arrival() -> impl Strategy<Value = Arrival> {
+    let to = select(vec![vec![To::Crm], vec![To::Crm, To::Mail], vec![To::Mail], vec![]]);
+    let key = prop::option::weighted(0.8, select(vec!["a", "b", "c"]));
+    let chances = (any::<bool>(), prop::bool::weighted(0.3), prop::bool::weighted(0.8));
+    (key, select(vec!["one", "two"]), to, chances).prop_map(
+        |(key, body, to, (from_bank, claimed, revive_dead))| Arrival {
+            from_bank,
+            key,
+            body,
+            to,
+            claimed,
+            revive_dead,
+        },
+    )
+}
+
+fn an_end() -> impl Strategy<Value = End> {
+    prop_oneof![
+        2 => Just(End::Succeeded),
+        2 => select(vec![0, 5, 60]).prop_map(End::RetryIn),
+        4 => select(vec![DeadReason::MaxRetries, DeadReason::PayloadError]).prop_map(End::Dead),
+    ]
+}
+
+fn an_op() -> impl Strategy<Value = Op> {
+    let to = || select(vec![To::Crm, To::Mail]);
+    prop_oneof![
+        8 => prop::collection::vec(an_arrival(), 1..4).prop_map(Op::Admit),
+        4 => an_arrival().prop_map(Op::Recall),
+        7 => (to(), 1..4_usize).prop_map(|(to, limit)| Op::Claim(to, limit)),
+        9 => (0..5_usize, an_end()).prop_map(|(back, end)| Op::Settle { back, end }),
+        2 => (0..4_usize).prop_map(|back| Op::Release { back }),
+        1 => (0..4_usize).prop_map(|back| Op::Renew { back }),
+        2 => Just(Op::ReleaseExpired),
+        4 => (0..6_usize).prop_map(|back| Op::Replay { back }),
+        4 => select(vec![1, 30, 60, 600]).prop_map(|seconds| Op::Wait { seconds }),
+        1 => to().prop_map(Op::Delete),
+        1 => to().prop_map(Op::Put),
+        2 => select(vec![0, 60, 600]).prop_map(|older_than_seconds| Op::Prune { older_than_seconds }),
+        2 => Just(Op::Reopen),
+    ]
+}
+
+/// The store and its model, side by side.
+pub(super) struct Run {
+    pub(super) world: World,
+    pub(super) model: Model,
+    /// Every claim that was ever made; most of them are stale.
+    claims: Vec<Claimed>,
+}
+
+impl Run {
+    fn to(&self, to: To) -> DestinationId {
+        match to {
+            To::Crm => self.world.crm,
+            To::Mail => self.world.mail,
+        }
+    }
+
+    fn event(&self, arrival: &Arrival) -> NewEvent {
+        let world = &self.world;
+        let owed = |to: &To| {
+            let claim = arrival.claimed.then(|| world.lease());
+            NewDelivery { claim, ..world.to(self.to(*to)) }
+        };
+        NewEvent {
+            source: if arrival.from_bank { world.bank } else { world.shop },
+            key: arrival.key.map(|key| world.key(key)),
+            payload: payload(arrival.body.as_bytes()),
+            deliveries: arrival.to.iter().map(owed).collect(),
+            revive_dead: arrival.revive_dead,
+            ..world.arrival()
+        }
+    }
+
+    fn claim(&self, back: usize) -> Option<Claimed> {
+        let last = self.claims.len().checked_sub(1)?;
+        Some(self.claims[last - back.min(last)].clone())
+    }
+
+    async fn step(&mut self, op: &Op) -> TestCaseResult {
+        let now = self.world.now;
+        match op {
+            Op::Admit(arrivals) => self.admit(arrivals).await?,
+            Op::Recall(arrival) => self.recall(arrival)?,
+            Op::Claim(to, limit) => self.claim_due(*to, *limit).await?,
+            Op::Settle { back, end } => self.settle(*back, *end).await?,
+            Op::Release { back } => {
+                if let Some(claim) = self.claim(*back) {
+                    self.world.release(vec![held(&claim)], now).await.unwrap();
+                    self.model.release(held(&claim), now);
+                }
+            }
+            Op::Renew { back } => {
+                if let Some(claim) = self.claim(*back) {
+                    self.world.renew(vec![held(&claim)], now + LEASE).await.unwrap();
+                    self.model.renew(held(&claim), now + LEASE);
+                }
+            }
+            Op::ReleaseExpired => {
+                let freed = self.world.release_expired(now).await.unwrap();
+                let expected = self.model.release_where(now, |lease| lease.until <= now);
+                prop_assert_eq!(freed.len(), expected.len());
+                prop_assert_eq!(freed.into_iter().collect::<BTreeSet<_>>(), expected);
+            }
+            Op::Replay { back } => self.replay(*back).await?,
+            Op::Wait { seconds } => self.world.wait(Duration::from_secs(*seconds)),
+            Op::Delete(to) => {
+                let id = self.to(*to);
+                self.world.change(vec![Change::DeleteDestination(id)], now).await.unwrap();
+                self.model.delete_destination(id, now);
+            }
+            Op::Put(to) => {
+                let (id, name) = (self.to(*to), format!("{to:?}").to_lowercase());
+                let put = Change::PutDestination(id, destination(&name));
+                self.world.change(vec![put], now).await.unwrap();
+                self.model.destinations.insert(id);
+            }
+            Op::Prune { older_than_seconds } => {
+                let before = now - Duration::from_secs(*older_than_seconds);
+                let pruned = self.world.prune(before, now).await.unwrap();
+                prop_assert_eq!(pruned, self.model.prune(before, now));
+            }
+            Op::Reopen => {
+                self.reopen().await;
+                self.compare().await?;
+            }
+        }
+        self.compare_counts()
+    }
+
+    async fn reopen(&mut self) {
+        self.world.reopen().await;
+        if self.world.is_sole_owner() {
+            self.model.release_where(self.world.now, |_| true);
+        }
+    }
+
+    async fn admit(&mut self, arrivals: &[Arrival]) -> TestCaseResult {
+        let events: Vec<NewEvent> = arrivals.iter().map(|arrival| self.event(arrival)).collect();
+        let admitted = self.world.admit(events.clone()).await.unwrap();
+        prop_assert_eq!(admitted.len(), events.len());
+        for (event, admitted) in events.iter().zip(admitted) {
+            match (self.model.admit(event), admitted) {
+                (Expected::Accepted, Admitted::Accepted) => {
+                    self.claims.extend(claimed_at_birth(event));
+                }
+                (
+                    Expected::Duplicate { original, bytes_differ, revived },
+                    Admitted::Duplicate(told),
+                ) => {
+                    prop_assert_eq!((told.original, told.bytes_differ), (original, bytes_differ));
+                    let to = |old: &DeliveryId| self.model.deliveries[old].destination;
+                    let expected: BTreeSet<DestinationId> = revived.iter().map(to).collect();
+                    let told: BTreeSet<DestinationId> = told.revived.into_iter().collect();
+                    prop_assert_eq!(told, expected);
+                    for old in revived {
+                        let heir = self.world.delivery_detail(old).await.delivery.replayed_by;
+                        self.model.name_heir(old, heir.unwrap());
+                    }
+                }
+                (expected, admitted) => return fail(format!("{admitted:?}, not {expected:?}")),
+            }
+        }
+        Ok(())
+    }
+
+    fn recall(&mut self, arrival: &Arrival) -> TestCaseResult {
+        let event = self.event(arrival);
+        let Some(claim) = &event.key else { return Ok(()) };
+        let now = self.world.now;
+        let said = self.world.recall(event.source, &claim.key, &event.payload.fingerprint, now);
+        if let Some(original) = said {
+            prop_assert_eq!(Some(original), self.model.may_recall(&event));
+            self.model.see(original, now);
+        }
+        Ok(())
+    }
+
+    async fn claim_due(&mut self, to: To, limit: usize) -> TestCaseResult {
+        let (to, now, lease) = (self.to(to), self.world.now, self.world.lease());
+        let claimed = self.world.claim_due(to, now, lease, limit).await.unwrap();
+        let ids: Vec<DeliveryId> = claimed.iter().map(|claimed| claimed.id).collect();
+        prop_assert_eq!(ids, self.model.claim(to, now, lease, limit));
+        for claim in &claimed {
+            let owed = &self.model.deliveries[&claim.id];
+            prop_assert_eq!((claim.event, claim.attempts), (owed.event, owed.attempts));
+            prop_assert_eq!(&claim.payload, &self.model.events[&claim.event].admitted.payload);
+        }
+        self.claims.extend(claimed);
+        Ok(())
+    }
+
+    async fn settle(&mut self, back: usize, end: End) -> TestCaseResult {
+        let Some(claim) = self.claim(back) else { return Ok(()) };
+        let next = match end {
+            End::Succeeded => Next::Succeeded,
+            End::RetryIn(seconds) => Next::RetryAt(self.world.now + Duration::from_secs(seconds)),
+            End::Dead(reason) => Next::Dead(reason),
+        };
+        let settled = self.world.settle(self.world.settlement(&claim, next)).await.unwrap();
+        let expected = self.model.settle(held(&claim), self.world.now, next);
+        prop_assert_eq!(settled, expected);
+        Ok(())
+    }
+
+    async fn replay(&mut self, back: usize) -> TestCaseResult {
+        let Some(old) = self.model.deliveries.keys().rev().nth(back).copied() else {
+            return Ok(());
+        };
+        let (new, now) = (self.world.id(), self.world.now);
+        let replayed = self.world.replay(old, new, now).await.unwrap();
+        prop_assert_eq!(replayed, self.model.replay(old, new, now));
+        Ok(())
+    }
+}
+
+async fn play(world: World, ops: Vec<Op>) -> TestCaseResult {
+    let mut model = Model::default();
+    model.destinations.extend([world.crm, world.mail]);
+    let mut run = Run { world, model, claims: Vec::new() };
+    for op in &ops {
+        run.step(op).await?;
+    }
+    run.reopen().await;
+    run.compare().await
+}
+
+pub fn the_store_agrees_with_the_model<H: Harness + 'static>(harness: impl Fn() -> H) {
+    let ops = prop::collection::vec(an_op(), 1..60);
+    check(ops, |ops| async { play(World::new(harness()).await, ops).await });
+}

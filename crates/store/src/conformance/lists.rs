@@ -1,0 +1,212 @@
+//! Lists: newest first, every row once, whatever comes in meanwhile.
+
+use std::time::Duration;
+
+use surehook_core::{
+    delivery::{DeadReason, state::Status},
+    event::NewEvent,
+    ids::{DeliveryId, EventId},
+    store::{Change, DeliveryFilter, EventFilter, Next, Page, Replayed},
+};
+
+use super::{World, world::WINDOW};
+
+/// All events that a filter finds, page by page.
+async fn events(world: &World, filter: &EventFilter, limit: usize) -> Vec<EventId> {
+    let (mut all, mut after) = (Vec::new(), None);
+    loop {
+        let rows = world.events(filter.clone(), Page { after, limit }).await.unwrap();
+        assert!(rows.len() <= limit);
+        all.extend(rows.iter().map(|row| row.id));
+        after = rows.last().map(|row| row.id);
+        if rows.len() < limit {
+            return all;
+        }
+    }
+}
+
+/// All deliveries that a filter finds, page by page.
+async fn deliveries(world: &World, filter: DeliveryFilter, limit: usize) -> Vec<DeliveryId> {
+    let (mut all, mut after) = (Vec::new(), None);
+    loop {
+        let rows = world.deliveries(filter, Page { after, limit }).await.unwrap();
+        assert!(rows.len() <= limit);
+        all.extend(rows.iter().map(|row| row.id));
+        after = rows.last().map(|row| row.id);
+        if rows.len() < limit {
+            return all;
+        }
+    }
+}
+
+fn newest_first<T: Ord>(mut list: Vec<T>) -> Vec<T> {
+    list.sort_by(|a, b| b.cmp(a));
+    list
+}
+
+/// Events at three times, several at each, and two of each source.
+async fn many(world: &mut World) -> Vec<NewEvent> {
+    let mut all = Vec::new();
+    for number in 0..24 {
+        let source = if number % 3 == 0 { world.bank } else { world.shop };
+        all.push(NewEvent { source, ..world.keyed_for_both(&format!("k{number}")) });
+        if number % 8 == 7 {
+            world.wait(Duration::from_millis(3));
+        }
+    }
+    world.admit(all.clone()).await.unwrap();
+    all
+}
+
+pub async fn events_come_newest_first_in_whole_pages(mut world: World) {
+    let all = many(&mut world).await;
+    let expected = newest_first(all.iter().map(|event| event.id).collect());
+
+    for limit in [1, 5, 24, 100] {
+        let listed = events(&world, &EventFilter::default(), limit).await;
+        assert_eq!(listed, expected, "pages of {limit}");
+    }
+    let none = Page { after: None, limit: 0 };
+    assert!(world.events(EventFilter::default(), none).await.unwrap().is_empty());
+}
+
+pub async fn events_are_filtered_by_source_and_key(mut world: World) {
+    let all = many(&mut world).await;
+    for (source, number) in [(world.bank, 8), (world.shop, 16)] {
+        let of_it = all.iter().filter(|event| event.source == source).map(|event| event.id);
+        let expected = newest_first(of_it.collect());
+        assert_eq!(expected.len(), number);
+        let filter = EventFilter { source: Some(source), key: None };
+        assert_eq!(events(&world, &filter, 3).await, expected);
+    }
+    let with_key = |source, key: &str| EventFilter { source: Some(source), key: Some(key.into()) };
+    assert_eq!(events(&world, &with_key(world.bank, "k6"), 9).await, [all[6].id]);
+    assert!(events(&world, &with_key(world.shop, "k6"), 9).await.is_empty());
+    assert!(events(&world, &with_key(world.shop, "k"), 9).await.is_empty());
+    assert!(
+        events(&world, &EventFilter { source: Some(world.id()), key: None }, 9).await.is_empty()
+    );
+    // The event that has the key now is found, also when another one had it before.
+    world.wait(WINDOW);
+    let newer = world.accept(world.keyed("k1")).await;
+    assert_eq!(events(&world, &with_key(world.shop, "k1"), 9).await.first(), Some(&newer));
+}
+
+pub async fn a_page_is_steady_while_events_come_in(mut world: World) {
+    let before = many(&mut world).await;
+    let expected = newest_first(before.iter().map(|event| event.id).collect());
+    let first = Page { after: None, limit: 10 };
+    let page = world.events(EventFilter::default(), first).await.unwrap();
+    let after = page.last().map(|row| row.id);
+
+    world.accept(world.arrival()).await;
+
+    let rest = Page { after, limit: 100 };
+    let rest = world.events(EventFilter::default(), rest).await.unwrap();
+    let seen: Vec<EventId> = page.iter().chain(&rest).map(|row| row.id).collect();
+    assert_eq!(seen, expected);
+}
+
+pub async fn deliveries_come_newest_first_in_whole_pages(mut world: World) {
+    let all = many(&mut world).await;
+    let born = all.iter().flat_map(|event| event.deliveries.iter().map(|delivery| delivery.id));
+    let expected = newest_first(born.collect());
+
+    for limit in [1, 7, 48, 100] {
+        let listed = deliveries(&world, DeliveryFilter::default(), limit).await;
+        assert_eq!(listed, expected, "pages of {limit}");
+    }
+}
+
+/// Deliveries in every status that can be reached, some of each, in both destinations.
+async fn in_every_status(world: &mut World) {
+    let spare = world.id();
+    let put = Change::PutDestination(spare, super::samples::destination("spare"));
+    world.change(vec![put], world.now).await.unwrap();
+    let ends = [
+        Next::Succeeded,
+        Next::RetryAt(world.now + Duration::from_secs(900)),
+        Next::Dead(DeadReason::MaxRetries),
+        Next::Dead(DeadReason::PayloadError),
+    ];
+    for destination in [world.crm, world.mail] {
+        let events: Vec<NewEvent> = (0..16)
+            .map(|_| {
+                let deliveries = vec![world.to(destination), world.to(spare)];
+                NewEvent { deliveries, ..world.arrival() }
+            })
+            .collect();
+        world.admit(events).await.unwrap();
+        for (claimed, next) in world.claim(destination, 12).await.iter().zip(ends.iter().cycle()) {
+            world.finish(claimed, *next).await;
+        }
+        world.claim(destination, 2).await;
+    }
+    world.change(vec![Change::DeleteDestination(spare)], world.now).await.unwrap();
+    let dead = DeliveryFilter { status: Some(Status::Dead), ..DeliveryFilter::default() };
+    for id in deliveries(world, dead, 100).await.into_iter().step_by(4) {
+        let replayed = world.replay(id, world.id(), world.now).await.unwrap();
+        assert!(matches!(replayed, Replayed::Created { .. }));
+    }
+}
+
+pub async fn deliveries_are_filtered_by_each_status(mut world: World) {
+    in_every_status(&mut world).await;
+    let everything = Page { after: None, limit: 1000 };
+    let all = world.deliveries(DeliveryFilter::default(), everything).await.unwrap();
+    for status in Status::ALL {
+        for destination in [None, Some(world.crm), Some(world.mail)] {
+            let expected: Vec<DeliveryId> = all
+                .iter()
+                .filter(|row| row.status == status)
+                .filter(|row| destination.is_none_or(|wanted| row.destination == wanted))
+                .map(|row| row.id)
+                .collect();
+            let filter = DeliveryFilter { status: Some(status), destination, reason: None };
+
+            for limit in [1, 3, 100] {
+                let listed = deliveries(&world, filter, limit).await;
+                assert_eq!(listed, expected, "{filter:?} in pages of {limit}");
+            }
+            // No operation of a store holds a delivery yet; all else is there to be found.
+            let reachable =
+                status != Status::Held && (destination.is_none() || status != Status::Cancelled);
+            assert_eq!(expected.is_empty(), !reachable, "{filter:?}");
+        }
+    }
+}
+
+pub async fn deliveries_are_filtered_by_destination_and_reason(mut world: World) {
+    in_every_status(&mut world).await;
+    let everything = Page { after: None, limit: 1000 };
+    let all = world.deliveries(DeliveryFilter::default(), everything).await.unwrap();
+    for destination in [None, Some(world.crm)] {
+        for reason in [None, Some(DeadReason::MaxRetries), Some(DeadReason::PayloadError)] {
+            let status = reason.map(|_| Status::Dead);
+            let expected: Vec<DeliveryId> = all
+                .iter()
+                .filter(|row| destination.is_none_or(|wanted| row.destination == wanted))
+                .filter(|row| {
+                    reason.is_none() || (row.reason, row.status) == (reason, Status::Dead)
+                })
+                .map(|row| row.id)
+                .collect();
+            let filter = DeliveryFilter { status, destination, reason };
+
+            assert!(!expected.is_empty(), "{filter:?}");
+            assert_eq!(deliveries(&world, filter, 3).await, expected, "{filter:?}");
+        }
+    }
+    let never = DeliveryFilter {
+        status: Some(Status::Dead),
+        reason: Some(DeadReason::Expired),
+        destination: None,
+    };
+    assert!(deliveries(&world, never, 9).await.is_empty());
+}
+
+pub async fn what_does_not_exist_is_none(world: World) {
+    assert!(world.event(world.id()).await.unwrap().is_none());
+    assert!(world.body(world.id()).await.unwrap().is_none());
+    assert!(world.delivery(world.id()).await.unwrap().is_none());
+}

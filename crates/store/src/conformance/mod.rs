@@ -1,0 +1,234 @@
+//! The contract of every store, as tests.
+//!
+//! Each sentence that `surehook_core::store` promises has a case here, written against the traits
+//! alone. A backend provides a [`Harness`] and names it to [`crate::store_conformance!`]; every case
+//! then shows up as a test of its own:
+//!
+//! ```ignore
+//! surehook_store::store_conformance!(sqlite, SqliteHarness::new);
+//! ```
+//!
+//! - A file is an area: [`admit`], [`revive`], [`recall`], [`claims`], [`settle`], [`replay`],
+//!   [`configure`], [`lists`], [`retention`], [`counts`].
+//! - [`changes`] plays random changes through the store and through `Configuration::apply`.
+//! - [`history`] plays random histories through the store and through a model of plain maps.
+//! - [`World`] is what the cases stand on: a store, a clock that is moved by hand, and builders.
+//!
+//! Time is an argument everywhere, so nothing here waits and nothing depends on the real clock.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, and says where")]
+
+pub mod admit;
+pub mod changes;
+pub mod claims;
+mod compare;
+pub mod configure;
+pub mod counts;
+pub mod history;
+pub mod lists;
+mod model;
+pub mod recall;
+pub mod replay;
+pub mod retention;
+pub mod revive;
+mod samples;
+pub mod settle;
+mod world;
+
+use std::{future::Future, sync::Arc};
+
+use async_trait::async_trait;
+use proptest::{
+    strategy::Strategy,
+    test_runner::{Config, TestCaseError, TestCaseResult, TestRunner},
+};
+use surehook_core::{store::Store, time::Timestamp};
+
+pub use self::world::World;
+
+/// A place that can hold one store, as a backend provides it. A new one is empty.
+#[async_trait]
+pub trait Harness: Send + Sync {
+    /// Opens what is kept in this place, as a process does when it starts at `now`.
+    ///
+    /// The store that was opened before is closed by then.
+    async fn open(&self, now: Timestamp) -> Arc<dyn Store>;
+
+    /// Whether opening proves that no other process has the store. Then what an earlier one held
+    /// is due again at once; otherwise when its lease has run out.
+    fn is_sole_owner(&self) -> bool;
+}
+
+/// Cases of each property, unless `PROPTEST_CASES` asks for another number.
+const CASES: u32 = 64;
+
+/// Checks `law` for random inputs; each case has a runtime of its own.
+fn check<S, L, F>(strategy: S, law: L)
+where
+    S: Strategy,
+    L: Fn(S::Value) -> F,
+    F: Future<Output = TestCaseResult>,
+{
+    let asked = std::env::var_os("PROPTEST_CASES").is_some();
+    let usual = Config::default();
+    let cases = if asked { usual.cases } else { CASES };
+    let config = Config { cases, failure_persistence: None, ..usual };
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
+    let outcome = TestRunner::new(config).run(&strategy, |input| runtime.block_on(law(input)));
+    if let Err(failure) = outcome {
+        panic!("{failure}");
+    }
+}
+
+/// Fails a property with a text.
+fn fail<T>(what: impl Into<String>) -> Result<T, TestCaseError> {
+    Err(TestCaseError::fail(what.into()))
+}
+
+/// Makes the whole suite tests of a module named after the backend; the second argument makes a
+/// new [`Harness`].
+#[macro_export]
+macro_rules! store_conformance {
+    ($backend:ident, $harness:expr) => {
+        mod $backend {
+            use super::*;
+
+            $crate::conformance_cases! { $harness;
+                admit: an_accepted_event_is_kept_whole,
+                    what_an_event_owes_is_kept_with_it,
+                    a_body_is_kept_byte_for_byte,
+                    a_delivery_claimed_at_birth_is_in_flight,
+                    an_event_may_owe_nothing,
+                    a_duplicate_names_the_original_and_leaves_only_a_sighting,
+                    the_same_key_of_another_source_is_another_event,
+                    keys_are_compared_byte_for_byte,
+                    a_key_is_new_again_when_its_window_ends,
+                    a_sighting_does_not_move_the_window,
+                    without_a_key_nothing_is_a_duplicate,
+                    a_request_is_stored_whole_or_not_at_all,
+                    copies_within_one_request_are_duplicates,
+                    a_refused_request_does_not_harm_its_neighbors,
+                    of_concurrent_copies_one_is_accepted,
+                    differing_bytes_are_told_and_kept,
+                    sightings_are_counted_without_end,
+                    keys_survive_a_restart;
+                revive: a_duplicate_revives_what_is_all_dead,
+                    nothing_is_revived_while_one_delivery_is_not_dead,
+                    nothing_is_revived_against_the_wish_of_the_source,
+                    concurrent_duplicates_revive_once,
+                    a_revived_delivery_can_die_and_be_revived_again,
+                    nothing_is_revived_for_a_deleted_destination;
+                recall: only_what_is_committed_is_recalled,
+                    a_refused_event_is_not_recalled,
+                    an_event_with_a_dead_delivery_is_not_recalled,
+                    a_duplicate_does_not_bring_a_dead_event_back_to_mind,
+                    what_is_recalled_is_counted;
+                claims: what_is_due_comes_oldest_first,
+                    a_claim_takes_no_more_than_its_limit,
+                    nothing_is_claimed_before_it_is_due,
+                    a_claim_is_of_one_destination,
+                    a_claim_brings_all_that_is_needed_to_send,
+                    what_is_claimed_is_not_claimed_again,
+                    concurrent_claimers_never_share,
+                    what_is_released_is_due_at_once_and_untried,
+                    a_stale_token_releases_nothing,
+                    an_expired_lease_makes_its_delivery_due,
+                    a_renewed_lease_lasts_longer,
+                    a_lost_claim_cannot_be_renewed,
+                    what_a_dead_process_held_is_due_again,
+                    next_due_is_the_earliest_that_waits,
+                    oldest_due_tells_what_is_late;
+                settle: a_success_ends_a_delivery,
+                    a_retry_is_due_when_it_says,
+                    death_has_a_reason,
+                    a_stale_token_settles_nothing,
+                    an_attempt_is_settled_once,
+                    of_concurrent_settlements_one_is_recorded,
+                    a_lease_that_ran_out_unnoticed_still_settles,
+                    settling_what_does_not_exist_is_a_lost_lease,
+                    attempts_are_numbered_and_kept,
+                    throttled_attempts_are_counted_apart,
+                    settlements_survive_a_restart;
+                replay: what_has_ended_can_be_replayed,
+                    what_has_not_ended_cannot_be_replayed,
+                    what_was_cancelled_cannot_be_replayed,
+                    what_was_replayed_hands_its_turn_on,
+                    a_replay_is_not_a_duplicate,
+                    a_replay_may_follow_after_the_interval,
+                    of_concurrent_wishes_one_is_granted,
+                    a_deleted_destination_gets_no_replay,
+                    an_unknown_delivery_is_not_found,
+                    a_replay_survives_a_restart;
+                configure: what_is_put_is_read_back,
+                    a_rename_takes_its_routes_along,
+                    a_name_belongs_to_one,
+                    a_name_is_free_again_after_a_delete,
+                    a_route_needs_both_its_ends,
+                    changes_are_made_all_or_none,
+                    a_source_created_and_deleted_at_once_is_gone,
+                    a_deleted_source_takes_no_events_but_keeps_them,
+                    a_deleted_destination_is_owed_nothing,
+                    a_deleted_destination_is_asked_for_no_more,
+                    a_delivery_to_nowhere_is_left_out,
+                    a_deleted_thing_can_be_put_again,
+                    tokens_are_kept_once;
+                lists: events_come_newest_first_in_whole_pages,
+                    events_are_filtered_by_source_and_key,
+                    a_page_is_steady_while_events_come_in,
+                    deliveries_come_newest_first_in_whole_pages,
+                    deliveries_are_filtered_by_each_status,
+                    deliveries_are_filtered_by_destination_and_reason,
+                    what_does_not_exist_is_none;
+                retention: what_is_old_and_final_goes_with_all_it_has,
+                    what_is_gone_is_counted_only_for_ever,
+                    what_is_still_owed_stays,
+                    the_border_is_exact,
+                    a_key_outlives_its_event,
+                    an_event_outlives_its_key,
+                    an_expired_key_goes_by_itself,
+                    slices_end_when_nothing_is_left,
+                    a_replay_keeps_its_event;
+                counts: every_step_is_counted_once,
+                    refused_steps_count_nothing,
+                    the_dead_are_counted_by_reason,
+                    counts_survive_a_restart,
+                    counts_agree_with_the_lists_after_concurrent_work;
+            }
+
+            $crate::conformance_properties! { $harness;
+                changes: the_store_agrees_with_the_pure_configuration;
+                history: the_store_agrees_with_the_model;
+            }
+        }
+    };
+}
+
+/// One test for each case.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! conformance_cases {
+    ($harness:expr; $($area:ident: $($case:ident),* ;)*) => {$(
+        mod $area {
+            use super::*;
+            $(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $case() {
+                    let world = $crate::conformance::World::new($harness()).await;
+                    $crate::conformance::$area::$case(world).await;
+                }
+            )*
+        }
+    )*};
+}
+
+/// One test for each property; a property makes a harness for each of its cases.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! conformance_properties {
+    ($harness:expr; $($area:ident: $property:ident;)*) => {$(
+        #[test]
+        fn $property() {
+            $crate::conformance::$area::$property($harness);
+        }
+    )*};
+}

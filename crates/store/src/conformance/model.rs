@@ -1,0 +1,347 @@
+//! A store of plain maps: slow, forgetful at the end of the process, and easy to believe.
+//!
+//! It knows the rules of the traits and nothing of SQL. Each move of a delivery goes through
+//! [`DeliveryState::apply`], which is the law; a move that the law does not know is a panic.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use surehook_core::{
+    delivery::{DeadReason, DeliveryState, Input, Lease, state::Status},
+    event::NewEvent,
+    ids::{DeliveryId, DestinationId, EventId, SourceId},
+    key::DedupKey,
+    store::{Counts, Held, Next, Pruned, REPLAY_INTERVAL, Replayed, Settled},
+    time::Timestamp,
+};
+
+/// What a key stands for.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    event: EventId,
+    fingerprint: [u8; 32],
+    expires_at: Timestamp,
+}
+
+/// An event with what was seen of it since.
+#[derive(Clone, Debug)]
+pub(super) struct ModelEvent {
+    pub(super) admitted: NewEvent,
+    pub(super) duplicates: u64,
+    pub(super) last_duplicate_at: Option<Timestamp>,
+}
+
+/// A delivery with its past.
+#[derive(Clone, Debug)]
+pub(super) struct ModelDelivery {
+    pub(super) event: EventId,
+    pub(super) destination: DestinationId,
+    pub(super) state: DeliveryState,
+    pub(super) attempts: u32,
+    pub(super) created_at: Timestamp,
+    pub(super) ended_at: Option<Timestamp>,
+    pub(super) reason: Option<DeadReason>,
+    pub(super) replay_of: Option<DeliveryId>,
+    pub(super) replayed_by: Option<DeliveryId>,
+    /// When the event was last replayed to this destination, as far as this delivery knows.
+    last_replay_at: Option<Timestamp>,
+}
+
+impl ModelDelivery {
+    fn step(&mut self, input: Input) {
+        self.state = self.state.apply(input).unwrap();
+    }
+
+    pub(super) fn due_at(&self) -> Option<Timestamp> {
+        match self.state {
+            DeliveryState::Pending { due_at } | DeliveryState::Scheduled { due_at } => Some(due_at),
+            DeliveryState::InFlight(_)
+            | DeliveryState::Held
+            | DeliveryState::Succeeded { .. }
+            | DeliveryState::Dead { .. }
+            | DeliveryState::Cancelled { .. }
+            | DeliveryState::Replayed { .. } => None,
+        }
+    }
+
+    fn lease(&self) -> Option<Lease> {
+        if let DeliveryState::InFlight(lease) = self.state { Some(lease) } else { None }
+    }
+}
+
+/// What must become of an event that asks to be admitted.
+#[derive(Clone, Debug)]
+pub(super) enum Expected {
+    Accepted,
+    /// `revived` are the old deliveries; each has an heir whose id the store chooses.
+    Duplicate {
+        original: EventId,
+        bytes_differ: bool,
+        revived: Vec<DeliveryId>,
+    },
+}
+
+/// The maps.
+#[derive(Debug, Default)]
+pub(super) struct Model {
+    pub(super) destinations: BTreeSet<DestinationId>,
+    pub(super) events: BTreeMap<EventId, ModelEvent>,
+    pub(super) deliveries: BTreeMap<DeliveryId, ModelDelivery>,
+    keys: BTreeMap<(SourceId, DedupKey), Known>,
+    /// What was counted and is never taken back.
+    ever: Counts,
+}
+
+impl Model {
+    pub(super) fn admit(&mut self, event: &NewEvent) -> Expected {
+        let key = event.key.as_ref().map(|claim| (event.source, claim.key.clone()));
+        let known = key.as_ref().and_then(|key| self.keys.get(key)).copied();
+        if let Some(known) = known.filter(|known| known.expires_at > event.received_at) {
+            self.see(known.event, event.received_at);
+            let revived =
+                if event.revive_dead { self.revive(known.event, event) } else { Vec::new() };
+            let bytes_differ = known.fingerprint != event.payload.fingerprint;
+            return Expected::Duplicate { original: known.event, bytes_differ, revived };
+        }
+        match (key, &event.key) {
+            (Some(key), Some(claim)) => {
+                let fingerprint = event.payload.fingerprint;
+                let known = Known { event: event.id, fingerprint, expires_at: claim.expires_at };
+                self.keys.insert(key, known);
+            }
+            _ => self.ever.no_key += 1,
+        }
+        self.ever.events += 1;
+        for owed in &event.deliveries {
+            if !self.destinations.contains(&owed.destination) {
+                continue;
+            }
+            let mut delivery = born(event.id, owed.destination, event.received_at);
+            if let Some(lease) = owed.claim {
+                delivery.step(Input::Claim(lease));
+            }
+            self.deliveries.insert(owed.id, delivery);
+        }
+        let admitted = event.clone();
+        let kept = ModelEvent { admitted, duplicates: 0, last_duplicate_at: None };
+        self.events.insert(event.id, kept);
+        Expected::Accepted
+    }
+
+    /// Counts a sighting.
+    pub(super) fn see(&mut self, original: EventId, at: Timestamp) {
+        self.ever.duplicates += 1;
+        if let Some(event) = self.events.get_mut(&original) {
+            event.duplicates += 1;
+            event.last_duplicate_at = Some(at);
+        }
+    }
+
+    /// What memory may say about `event`; if it says so, that is a sighting.
+    pub(super) fn may_recall(&self, event: &NewEvent) -> Option<EventId> {
+        let claim = event.key.as_ref()?;
+        let known = self.keys.get(&(event.source, claim.key.clone()))?;
+        let fits = known.expires_at > event.received_at
+            && known.fingerprint == event.payload.fingerprint
+            && !self.of_event(known.event).any(|(_, owed)| owed.state.status() == Status::Dead);
+        fits.then_some(known.event)
+    }
+
+    fn of_event(&self, event: EventId) -> impl Iterator<Item = (&DeliveryId, &ModelDelivery)> {
+        self.deliveries.iter().filter(move |(_, delivery)| delivery.event == event)
+    }
+
+    fn revive(&mut self, event: EventId, by: &NewEvent) -> Vec<DeliveryId> {
+        let latest: Vec<(DeliveryId, Status, DestinationId)> = self
+            .of_event(event)
+            .map(|(id, delivery)| (*id, delivery.state.status(), delivery.destination))
+            .filter(|(_, status, _)| *status != Status::Replayed)
+            .collect();
+        if latest.iter().any(|(_, status, _)| *status != Status::Dead) {
+            return Vec::new();
+        }
+        let revived: Vec<DeliveryId> = latest
+            .iter()
+            .filter(|(_, _, destination)| self.destinations.contains(destination))
+            .map(|(id, _, _)| *id)
+            .collect();
+        for old in &revived {
+            self.take_over(*old, stand_in(*old), by.received_at, None);
+        }
+        revived
+    }
+
+    fn take_over(
+        &mut self,
+        old: DeliveryId,
+        new: DeliveryId,
+        now: Timestamp,
+        last_replay_at: Option<Timestamp>,
+    ) {
+        let was = self.deliveries.get_mut(&old).unwrap();
+        was.step(Input::Replay { at: now });
+        was.replayed_by = Some(new);
+        was.last_replay_at = Some(now);
+        let mut heir = born(was.event, was.destination, now);
+        heir.replay_of = Some(old);
+        heir.last_replay_at = last_replay_at;
+        self.deliveries.insert(new, heir);
+    }
+
+    /// Learns which id the store gave to the heir of `old`.
+    pub(super) fn name_heir(&mut self, old: DeliveryId, heir: DeliveryId) {
+        let delivery = self.deliveries.remove(&stand_in(old)).unwrap();
+        self.deliveries.insert(heir, delivery);
+        self.deliveries.get_mut(&old).unwrap().replayed_by = Some(heir);
+    }
+
+    pub(super) fn claim(
+        &mut self,
+        destination: DestinationId,
+        now: Timestamp,
+        lease: Lease,
+        limit: usize,
+    ) -> Vec<DeliveryId> {
+        let waiting = self.deliveries.iter().filter(|(_, owed)| owed.destination == destination);
+        let mut due: Vec<(Timestamp, DeliveryId)> = waiting
+            .filter_map(|(id, owed)| owed.due_at().map(|due_at| (due_at, *id)))
+            .filter(|(due_at, _)| *due_at <= now)
+            .collect();
+        due.sort();
+        due.truncate(limit);
+        for (_, id) in &due {
+            self.deliveries.get_mut(id).unwrap().step(Input::Claim(lease));
+        }
+        due.into_iter().map(|(_, id)| id).collect()
+    }
+
+    pub(super) fn next_due(&self, destination: DestinationId) -> Option<Timestamp> {
+        let owed = self.deliveries.values().filter(|owed| owed.destination == destination);
+        owed.filter_map(ModelDelivery::due_at).min()
+    }
+
+    /// The delivery, if `held` is the current claim on it.
+    fn held(&mut self, held: Held) -> Option<&mut ModelDelivery> {
+        let delivery = self.deliveries.get_mut(&held.delivery)?;
+        delivery.lease().is_some_and(|lease| lease.token == held.token).then_some(delivery)
+    }
+
+    pub(super) fn settle(&mut self, held: Held, at: Timestamp, next: Next) -> Settled {
+        let Some(delivery) = self.held(held) else { return Settled::LeaseLost };
+        delivery.attempts += 1;
+        match next {
+            Next::Succeeded => delivery.step(Input::Succeed { at }),
+            Next::RetryAt(due_at) => delivery.step(Input::Retry { due_at }),
+            Next::Dead(reason) => delivery.step(Input::Bury { at, reason }),
+        }
+        if delivery.state.status().is_final() {
+            delivery.ended_at = Some(at);
+        }
+        let is_retry = delivery.attempts > 1;
+        self.ever.attempts += 1;
+        self.ever.retries += u64::from(is_retry);
+        if let Next::Dead(reason) = next {
+            self.deliveries.get_mut(&held.delivery).unwrap().reason = Some(reason);
+            self.ever.dead.entry(reason).or_default().total += 1;
+        }
+        Settled::Recorded
+    }
+
+    pub(super) fn release(&mut self, held: Held, due_at: Timestamp) {
+        if let Some(delivery) = self.held(held) {
+            delivery.step(Input::Release { due_at });
+        }
+    }
+
+    pub(super) fn renew(&mut self, held: Held, until: Timestamp) {
+        if let Some(delivery) = self.held(held) {
+            delivery.step(Input::Renew(Lease { token: held.token, until }));
+        }
+    }
+
+    /// Frees every claim that `ended` picks; says to which destinations they go.
+    pub(super) fn release_where(
+        &mut self,
+        now: Timestamp,
+        ended: impl Fn(Lease) -> bool,
+    ) -> BTreeSet<DestinationId> {
+        let held = self.deliveries.values_mut().filter(|owed| owed.lease().is_some_and(&ended));
+        held.map(|delivery| {
+            delivery.step(Input::Release { due_at: now });
+            delivery.destination
+        })
+        .collect()
+    }
+
+    pub(super) fn replay(&mut self, old: DeliveryId, new: DeliveryId, now: Timestamp) -> Replayed {
+        let Some(found) = self.deliveries.get(&old) else { return Replayed::NotFound };
+        let (status, destination) = (found.state.status(), found.destination);
+        if let Some(again_at) = found.last_replay_at.map(|at| at + REPLAY_INTERVAL)
+            && now < again_at
+        {
+            return Replayed::TooSoon { again_at };
+        }
+        let ended = matches!(status, Status::Dead | Status::Succeeded);
+        if !ended || !self.destinations.contains(&destination) {
+            return Replayed::NotReplayable(status);
+        }
+        self.take_over(old, new, now, Some(now));
+        Replayed::Created { delivery: new, destination }
+    }
+
+    pub(super) fn delete_destination(&mut self, destination: DestinationId, at: Timestamp) {
+        if !self.destinations.remove(&destination) {
+            return;
+        }
+        let owed = self.deliveries.values_mut().filter(|owed| owed.destination == destination);
+        for delivery in owed.filter(|owed| !owed.state.status().is_final()) {
+            delivery.step(Input::Cancel { at });
+            delivery.ended_at = Some(at);
+        }
+    }
+
+    pub(super) fn prune(&mut self, events_before: Timestamp, now: Timestamp) -> Pruned {
+        let owed: BTreeSet<EventId> = self
+            .deliveries
+            .values()
+            .filter(|owed| !owed.state.status().is_final())
+            .map(|owed| owed.event)
+            .collect();
+        let (events, keys) = (self.events.len(), self.keys.len());
+        self.events
+            .retain(|id, event| event.admitted.received_at >= events_before || owed.contains(id));
+        self.deliveries.retain(|_, delivery| self.events.contains_key(&delivery.event));
+        self.keys.retain(|_, known| known.expires_at > now);
+        Pruned { events: events - self.events.len(), keys: keys - self.keys.len() }
+    }
+
+    pub(super) fn counts(&self) -> Counts {
+        let mut counts = self.ever.clone();
+        for delivery in self.deliveries.values() {
+            *counts.by_status.entry(delivery.state.status()).or_default() += 1;
+            if let DeliveryState::Dead { reason, .. } = delivery.state {
+                counts.dead.entry(reason).or_default().pending += 1;
+            }
+        }
+        counts
+    }
+}
+
+fn born(event: EventId, destination: DestinationId, at: Timestamp) -> ModelDelivery {
+    ModelDelivery {
+        event,
+        destination,
+        state: DeliveryState::Pending { due_at: at },
+        attempts: 0,
+        created_at: at,
+        ended_at: None,
+        reason: None,
+        replay_of: None,
+        replayed_by: None,
+        last_replay_at: None,
+    }
+}
+
+/// Keeps the place of an heir until the store says what it is called.
+fn stand_in(old: DeliveryId) -> DeliveryId {
+    DeliveryId::from_uuid(uuid::Uuid::from_u128(!old.uuid().as_u128()))
+}

@@ -1,0 +1,174 @@
+//! Delivering again because a person asks for it.
+
+use std::time::Duration;
+
+use surehook_core::{
+    delivery::{DeadReason, state::Status},
+    ids::{DeliveryId, EventId},
+    store::{Change, Next, REPLAY_INTERVAL, Replayed},
+};
+use tokio::task::JoinSet;
+
+use super::World;
+
+const TICK: Duration = Duration::from_millis(1);
+const DEAD: Next = Next::Dead(DeadReason::InvalidEndpoint);
+
+/// An event whose only delivery has ended.
+async fn ended(world: &World, next: Next) -> (EventId, DeliveryId) {
+    let event = world.accept(world.keyed("k")).await;
+    world.finish_due(world.crm, next).await;
+    (event, world.only_delivery(event).await.id)
+}
+
+/// Replays what must be replayable.
+async fn replay(world: &World, old: DeliveryId) -> DeliveryId {
+    let new = world.id();
+    let replayed = world.replay(old, new, world.now).await.unwrap();
+    assert_eq!(replayed, Replayed::Created { delivery: new, destination: world.crm });
+    new
+}
+
+pub async fn what_has_ended_can_be_replayed(mut world: World) {
+    for (next, reason) in [(DEAD, Some(DeadReason::InvalidEndpoint)), (Next::Succeeded, None)] {
+        let event = world.accept(world.arrival()).await;
+        world.finish_due(world.crm, next).await;
+        let (old, ended_at) = (world.only_delivery(event).await.id, world.now);
+        world.wait(TICK);
+
+        let new = replay(&world, old).await;
+
+        let deliveries = world.detail(event).await.deliveries;
+        let [was, heir] = &deliveries[..] else { panic!("two deliveries: {deliveries:?}") };
+        assert_eq!((was.id, was.status), (old, Status::Replayed));
+        assert_eq!((was.replayed_by, was.replay_of), (Some(new), None));
+        // What it ended with stays to be seen.
+        assert_eq!((was.attempts, was.reason, was.ended_at), (1, reason, Some(ended_at)));
+        assert_eq!((heir.id, heir.status, heir.attempts), (new, Status::Pending, 0));
+        assert_eq!((heir.replay_of, heir.replayed_by), (Some(old), None));
+        assert_eq!((heir.created_at, heir.due_at), (world.now, Some(world.now)));
+        assert_eq!(world.claim_one(world.crm).await.id, new);
+    }
+}
+
+pub async fn what_has_not_ended_cannot_be_replayed(world: World) {
+    let event = world.accept(world.arrival()).await;
+    let id = world.only_delivery(event).await.id;
+    let refused = |status| Replayed::NotReplayable(status);
+
+    let pending = world.replay(id, world.id(), world.now).await.unwrap();
+    let claimed = world.claim_one(world.crm).await;
+    let in_flight = world.replay(id, world.id(), world.now).await.unwrap();
+    world.finish(&claimed, Next::RetryAt(world.now + TICK)).await;
+    let scheduled = world.replay(id, world.id(), world.now).await.unwrap();
+
+    assert_eq!(pending, refused(Status::Pending));
+    assert_eq!(in_flight, refused(Status::InFlight));
+    assert_eq!(scheduled, refused(Status::Scheduled));
+    assert_eq!(world.statuses(event).await, [Status::Scheduled]);
+}
+
+pub async fn what_was_cancelled_cannot_be_replayed(world: World) {
+    let event = world.accept(world.arrival()).await;
+    let id = world.only_delivery(event).await.id;
+    world.change(vec![Change::DeleteDestination(world.crm)], world.now).await.unwrap();
+
+    let refused = world.replay(id, world.id(), world.now).await.unwrap();
+
+    assert_eq!(refused, Replayed::NotReplayable(Status::Cancelled));
+    assert_eq!(world.detail(event).await.deliveries.len(), 1);
+}
+
+pub async fn what_was_replayed_hands_its_turn_on(mut world: World) {
+    let (event, old) = ended(&world, DEAD).await;
+    let new = replay(&world, old).await;
+    world.finish_due(world.crm, DEAD).await;
+    world.wait(REPLAY_INTERVAL);
+
+    let refused = world.replay(old, world.id(), world.now).await.unwrap();
+    assert_eq!(refused, Replayed::NotReplayable(Status::Replayed));
+    let newest = replay(&world, new).await;
+
+    let deliveries = world.detail(event).await.deliveries;
+    let chain: Vec<_> = deliveries.iter().map(|row| (row.replay_of, row.replayed_by)).collect();
+    assert_eq!(chain, [(None, Some(new)), (Some(old), Some(newest)), (Some(new), None)]);
+}
+
+pub async fn a_replay_is_not_a_duplicate(world: World) {
+    let (event, old) = ended(&world, Next::Succeeded).await;
+
+    let new = replay(&world, old).await;
+
+    // The key is still known, and still the replay goes out with the same event and bytes.
+    let claimed = world.claim_one(world.crm).await;
+    assert_eq!((claimed.id, claimed.event), (new, event));
+    assert_eq!(Some(claimed.payload.clone()), world.body(event).await.unwrap());
+    world.finish(&claimed, Next::Succeeded).await;
+    assert_eq!(world.counts().duplicates, 0);
+    assert_eq!(world.expect_duplicate(world.keyed("k")).await.original, event);
+}
+
+pub async fn a_replay_may_follow_after_the_interval(mut world: World) {
+    let (_, old) = ended(&world, DEAD).await;
+    let again_at = world.now + REPLAY_INTERVAL;
+    let new = replay(&world, old).await;
+    world.finish_due(world.crm, DEAD).await;
+
+    world.wait(REPLAY_INTERVAL - TICK);
+    for id in [old, new] {
+        let refused = world.replay(id, world.id(), world.now).await.unwrap();
+        assert_eq!(refused, Replayed::TooSoon { again_at });
+    }
+
+    world.wait(TICK);
+    replay(&world, new).await;
+}
+
+pub async fn of_concurrent_wishes_one_is_granted(world: World) {
+    let (event, old) = ended(&world, DEAD).await;
+    let mut tasks = JoinSet::new();
+    for _ in 0..20 {
+        let (store, new, now) = (world.store(), world.id(), world.now);
+        tasks.spawn(async move { store.replay(old, new, now).await.unwrap() });
+    }
+
+    let told = tasks.join_all().await;
+
+    let created = |told: &&Replayed| matches!(told, Replayed::Created { .. });
+    assert_eq!(told.iter().filter(created).count(), 1, "{told:?}");
+    for refused in told.iter().filter(|told| !created(told)) {
+        let fair = matches!(refused, Replayed::TooSoon { .. } | Replayed::NotReplayable(_));
+        assert!(fair, "{refused:?}");
+    }
+    assert_eq!(world.statuses(event).await, [Status::Replayed, Status::Pending]);
+    assert_eq!((world.count(Status::Pending), world.count(Status::Replayed)), (1, 1));
+}
+
+pub async fn a_deleted_destination_gets_no_replay(world: World) {
+    let (event, old) = ended(&world, DEAD).await;
+    world.change(vec![Change::DeleteDestination(world.crm)], world.now).await.unwrap();
+
+    let refused = world.replay(old, world.id(), world.now).await.unwrap();
+
+    assert_eq!(refused, Replayed::NotReplayable(Status::Dead));
+    assert_eq!(world.statuses(event).await, [Status::Dead]);
+    assert_eq!(world.counts().dead[&DeadReason::InvalidEndpoint].pending, 1);
+}
+
+pub async fn an_unknown_delivery_is_not_found(world: World) {
+    let replayed = world.replay(world.id(), world.id(), world.now).await.unwrap();
+
+    assert_eq!(replayed, Replayed::NotFound);
+}
+
+pub async fn a_replay_survives_a_restart(mut world: World) {
+    let (event, old) = ended(&world, DEAD).await;
+    let new = replay(&world, old).await;
+
+    world.reopen().await;
+
+    let refused = world.replay(old, world.id(), world.now).await.unwrap();
+    assert_eq!(refused, Replayed::TooSoon { again_at: world.now + REPLAY_INTERVAL });
+    assert_eq!(world.statuses(event).await, [Status::Replayed, Status::Pending]);
+    assert_eq!(world.claim_one(world.crm).await.id, new);
+}

@@ -1,0 +1,110 @@
+//! Things to put into a store, valid and ordinary.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use surehook_core::{
+    delivery::{Class, RetrySpec},
+    destination::DestinationSpec,
+    event::{HeaderBlock, NewEvent, Payload, RequestHead},
+    ids::AttemptId,
+    key::fingerprint,
+    source::SourceSpec,
+    store::{Attempt, Claimed, Counts, Held, Next},
+    time::{Span, Timestamp},
+};
+
+use super::world::WINDOW;
+
+/// The attempt that comes next, with a fitting answer of the destination.
+pub(super) fn attempt(id: AttemptId, claimed: &Claimed, now: Timestamp, next: Next) -> Attempt {
+    let (status, class) = match next {
+        Next::Succeeded => (200, None),
+        Next::RetryAt(_) => (503, Some(Class::Transient)),
+        Next::Dead(_) => (400, Some(Class::Permanent)),
+    };
+    Attempt {
+        id,
+        number: claimed.attempts + 1,
+        started_at: now,
+        took: Duration::from_millis(12),
+        status: Some(status),
+        failure: None,
+        class,
+        detail: None,
+        response: b"said the destination".to_vec(),
+    }
+}
+
+/// What lanes hold of an event from its birth.
+pub(super) fn claimed_at_birth(event: &NewEvent) -> impl Iterator<Item = Claimed> {
+    event.deliveries.iter().filter_map(|owed| {
+        Some(Claimed {
+            id: owed.id,
+            event: event.id,
+            destination: owed.destination,
+            lease: owed.claim?,
+            attempts: 0,
+            throttled: 0,
+            created_at: event.received_at,
+            received_at: event.received_at,
+            payload: event.payload.clone(),
+        })
+    })
+}
+
+/// The proof of a claim.
+pub(super) fn held(claimed: &Claimed) -> Held {
+    Held { delivery: claimed.id, token: claimed.lease.token }
+}
+
+/// A body that came in the usual way.
+pub(super) fn payload(body: &[u8]) -> Payload {
+    let head = RequestHead {
+        path: "/orders".to_owned(),
+        query: Some("a=1&b=".to_owned()),
+        headers: HeaderBlock::from_bytes(b"content-type: application/json\r\nx-a: \xff\r\n".into()),
+        remote: "192.0.2.1".to_owned(),
+    };
+    Payload {
+        head: Arc::new(head),
+        body: Bytes::copy_from_slice(body),
+        fingerprint: fingerprint(body),
+    }
+}
+
+/// A source as people write it.
+pub(super) fn source(name: &str) -> SourceSpec {
+    SourceSpec {
+        name: name.parse().unwrap(),
+        provider: "generic".to_owned(),
+        verify: None,
+        secrets: Vec::new(),
+        keys: None,
+        dedup_window: Span(WINDOW),
+        content_hash_window: None,
+        revive_dead: true,
+        max_body_bytes: None,
+        enabled: true,
+    }
+}
+
+/// A destination as people write it.
+pub(super) fn destination(name: &str) -> DestinationSpec {
+    DestinationSpec {
+        name: name.parse().unwrap(),
+        url: format!("https://{name}.example/hook"),
+        retry: RetrySpec::default(),
+        concurrency: 32,
+        timeout: Span::from_secs(30),
+        headers: std::collections::BTreeMap::new(),
+        signing_secrets: Vec::new(),
+    }
+}
+
+/// The counts without the zeros: whether a zero is written down is the store's own affair.
+pub(super) fn without_zeros(mut counts: Counts) -> Counts {
+    counts.by_status.retain(|_, many| *many > 0);
+    counts.dead.retain(|_, count| count.total > 0 || count.pending > 0);
+    counts
+}

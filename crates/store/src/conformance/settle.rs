@@ -1,0 +1,201 @@
+//! The end of an attempt: recorded once, by who holds the claim.
+
+use std::time::Duration;
+
+use surehook_core::{
+    delivery::{Class, DeadReason, Failure, LeaseToken, state::Status},
+    event::NewEvent,
+    store::{Attempt, Change, Next, Settled, Settlement},
+};
+use tokio::task::JoinSet;
+
+use super::{World, samples::held, world::LEASE};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+pub async fn a_success_ends_a_delivery(mut world: World) {
+    let event = world.accept(world.arrival()).await;
+    let claimed = world.claim_one(world.crm).await;
+    world.wait(SECOND);
+
+    world.finish(&claimed, Next::Succeeded).await;
+
+    let kept = world.only_delivery(event).await;
+    assert_eq!((kept.status, kept.attempts), (Status::Succeeded, 1));
+    assert_eq!((kept.ended_at, kept.due_at, kept.reason), (Some(world.now), None, None));
+    world.wait(LEASE * 2);
+    assert!(world.release_expired(world.now).await.unwrap().is_empty());
+    assert!(world.claim(world.crm, 9).await.is_empty());
+}
+
+pub async fn a_retry_is_due_when_it_says(world: World) {
+    let event = world.accept(world.arrival()).await;
+    let due_at = world.now + SECOND * 7;
+
+    world.finish_due(world.crm, Next::RetryAt(due_at)).await;
+
+    let kept = world.only_delivery(event).await;
+    assert_eq!((kept.status, kept.attempts), (Status::Scheduled, 1));
+    assert_eq!((kept.due_at, kept.ended_at, kept.reason), (Some(due_at), None, None));
+    assert_eq!(world.next_due(world.crm).await.unwrap(), Some(due_at));
+}
+
+pub async fn death_has_a_reason(world: World) {
+    for reason in DeadReason::ALL {
+        let event = world.accept(world.arrival()).await;
+
+        world.finish_due(world.crm, Next::Dead(reason)).await;
+
+        let kept = world.only_delivery(event).await;
+        assert_eq!((kept.status, kept.reason), (Status::Dead, Some(reason)));
+        assert_eq!((kept.ended_at, kept.due_at), (Some(world.now), None));
+    }
+    assert!(world.claim(world.crm, 9).await.is_empty());
+}
+
+pub async fn a_stale_token_settles_nothing(mut world: World) {
+    let event = world.accept(world.arrival()).await;
+    let stale = world.claim_one(world.crm).await;
+    world.wait(LEASE);
+    world.release_expired(world.now).await.unwrap();
+    let late = world.settlement(&stale, Next::Dead(DeadReason::Expired));
+
+    // Before anybody else has it, and after.
+    assert_eq!(world.settle(late.clone()).await.unwrap(), Settled::LeaseLost);
+    let current = world.claim_one(world.crm).await;
+    assert_eq!(world.settle(late).await.unwrap(), Settled::LeaseLost);
+
+    let kept = world.only_delivery(event).await;
+    assert_eq!((kept.status, kept.attempts, kept.reason), (Status::InFlight, 0, None));
+    assert!(world.delivery_detail(kept.id).await.attempts.is_empty());
+    world.finish(&current, Next::Succeeded).await;
+    assert_eq!(world.counts().attempts, 1);
+}
+
+pub async fn an_attempt_is_settled_once(world: World) {
+    let event = world.accept(world.arrival()).await;
+    let claimed = world.claim_one(world.crm).await;
+    let first = world.settlement(&claimed, Next::RetryAt(world.now + SECOND));
+    let second = world.settlement(&claimed, Next::Succeeded);
+
+    assert_eq!(world.settle(first.clone()).await.unwrap(), Settled::Recorded);
+    assert_eq!(world.settle(first).await.unwrap(), Settled::LeaseLost);
+    assert_eq!(world.settle(second).await.unwrap(), Settled::LeaseLost);
+
+    let kept = world.only_delivery(event).await;
+    assert_eq!((kept.status, kept.attempts), (Status::Scheduled, 1));
+}
+
+pub async fn of_concurrent_settlements_one_is_recorded(world: World) {
+    let event = world.accept(world.arrival()).await;
+    let claimed = world.claim_one(world.crm).await;
+    let ends = [Next::Succeeded, Next::Dead(DeadReason::Ambiguous), Next::RetryAt(world.now)];
+    let mut tasks = JoinSet::new();
+    for next in ends.into_iter().cycle().take(21) {
+        let (store, settlement) = (world.store(), world.settlement(&claimed, next));
+        tasks.spawn(async move { store.settle(settlement).await.unwrap() });
+    }
+
+    let told = tasks.join_all().await;
+
+    assert_eq!(told.iter().filter(|settled| **settled == Settled::Recorded).count(), 1);
+    let kept = world.only_delivery(event).await;
+    assert_eq!(world.delivery_detail(kept.id).await.attempts.len(), 1);
+    assert_eq!((kept.attempts, world.counts().attempts), (1, 1));
+}
+
+pub async fn a_lease_that_ran_out_unnoticed_still_settles(mut world: World) {
+    let event = world.accept(world.arrival()).await;
+    let claimed = world.claim_one(world.crm).await;
+    world.wait(LEASE * 3);
+
+    // Nobody else has it, and the attempt was made: it would be a pity to make it twice.
+    world.finish(&claimed, Next::Succeeded).await;
+
+    assert_eq!(world.statuses(event).await, [Status::Succeeded]);
+}
+
+pub async fn settling_what_does_not_exist_is_a_lost_lease(world: World) {
+    let first = world.accept(world.arrival()).await;
+    let claimed = world.claim_one(world.crm).await;
+    let good = world.settlement(&claimed, Next::Succeeded);
+    let unknown = Settlement { delivery: world.id(), ..good.clone() };
+    let other_token = Settlement { token: LeaseToken(-1), ..good.clone() };
+
+    assert_eq!(world.settle(unknown).await.unwrap(), Settled::LeaseLost);
+    assert_eq!(world.settle(other_token).await.unwrap(), Settled::LeaseLost);
+    assert_eq!(world.statuses(first).await, [Status::InFlight]);
+
+    world.change(vec![Change::DeleteDestination(world.crm)], world.now).await.unwrap();
+    assert_eq!(world.settle(good).await.unwrap(), Settled::LeaseLost);
+    assert_eq!(world.statuses(first).await, [Status::Cancelled]);
+}
+
+pub async fn attempts_are_numbered_and_kept(mut world: World) {
+    let event = world.accept(world.arrival()).await;
+    let mut expected: Vec<Attempt> = Vec::new();
+    for (number, failure) in (1..).zip(Failure::ALL) {
+        let claimed = world.claim_one(world.crm).await;
+        assert_eq!(claimed.attempts, number - 1);
+        let next = Next::RetryAt(world.now + SECOND);
+        let settlement = world.settlement(&claimed, next);
+        let attempt = Attempt {
+            status: None,
+            failure: Some(failure),
+            class: Some(Class::ALL[expected.len() % Class::ALL.len()]),
+            detail: Some(format!("try {number}: größer")),
+            response: Vec::new(),
+            ..settlement.attempt.clone()
+        };
+        expected.push(attempt.clone());
+        world.settle(Settlement { attempt, ..settlement }).await.unwrap();
+        world.wait(SECOND);
+    }
+    let claimed = world.claim_one(world.crm).await;
+    let last = world.settlement(&claimed, Next::Succeeded);
+    expected.push(last.attempt.clone());
+    world.settle(last).await.unwrap();
+
+    let kept = world.delivery_detail(world.only_delivery(event).await.id).await;
+
+    assert_eq!(kept.delivery.attempts, 10);
+    assert_eq!(kept.attempts, expected);
+}
+
+pub async fn throttled_attempts_are_counted_apart(mut world: World) {
+    world.accept(world.arrival()).await;
+    for class in [Class::Throttled, Class::Transient, Class::Throttled] {
+        let claimed = world.claim_one(world.crm).await;
+        let mut settlement = world.settlement(&claimed, Next::RetryAt(world.now));
+        settlement.attempt.class = Some(class);
+        world.settle(settlement).await.unwrap();
+        world.wait(SECOND);
+    }
+
+    let claimed = world.claim_one(world.crm).await;
+
+    assert_eq!((claimed.attempts, claimed.throttled), (3, 2));
+    world.release(vec![held(&claimed)], world.now).await.unwrap();
+    let again = world.claim_one(world.crm).await;
+    assert_eq!((again.attempts, again.throttled), (3, 2));
+}
+
+pub async fn settlements_survive_a_restart(mut world: World) {
+    let events: Vec<NewEvent> = (0..3).map(|_| world.arrival()).collect();
+    world.admit(events.clone()).await.unwrap();
+    let due_at = world.now + SECOND;
+    let ends = [Next::Succeeded, Next::RetryAt(due_at), Next::Dead(DeadReason::PayloadError)];
+    for (claimed, next) in world.claim(world.crm, 3).await.iter().zip(ends) {
+        world.finish(claimed, next).await;
+    }
+
+    world.reopen().await;
+
+    let statuses = [Status::Succeeded, Status::Scheduled, Status::Dead];
+    for (event, status) in events.iter().zip(statuses) {
+        let kept = world.only_delivery(event.id).await;
+        assert_eq!((kept.status, kept.attempts), (status, 1));
+        assert_eq!(world.delivery_detail(kept.id).await.attempts.len(), 1);
+    }
+    assert_eq!(world.next_due(world.crm).await.unwrap(), Some(due_at));
+}

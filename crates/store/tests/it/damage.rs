@@ -1,0 +1,77 @@
+//! A file that was changed behind the store's back.
+
+use rusqlite::params;
+use surehook_core::{
+    delivery::{DeadReason, state::Status},
+    ids::EventId,
+    store::{Next, Replayed},
+};
+use surehook_store::conformance::World;
+use tempfile::TempDir;
+
+use crate::harness::{SqliteHarness, open_file};
+
+/// A world with one event for the CRM, and the folder that holds it.
+async fn world() -> (TempDir, World, surehook_core::event::NewEvent) {
+    let folder = tempfile::tempdir().unwrap();
+    let world = World::new(SqliteHarness::Lent(folder.path().to_owned())).await;
+    let event = world.keyed("k");
+    world.accept(event.clone()).await;
+    (folder, world, event)
+}
+
+fn execute(folder: &TempDir, sql: &str, event: EventId) {
+    let id = event.uuid().into_bytes();
+    assert_eq!(open_file(folder.path()).execute(sql, params![id]).unwrap(), 1);
+}
+
+const FLIP_BODY: &str = "UPDATE payloads SET body = x'00'
+                          WHERE seq = (SELECT payload FROM events WHERE id = ?1)";
+const REMOVE_BODY: &str = "UPDATE events SET payload = NULL WHERE id = ?1";
+
+#[tokio::test]
+async fn a_damaged_body_is_buried_and_not_sent() {
+    for damage in [FLIP_BODY, REMOVE_BODY] {
+        let (folder, world, event) = world().await;
+        execute(&folder, damage, event.id);
+
+        assert!(world.claim(world.crm, 9).await.is_empty());
+
+        let kept = world.only_delivery(event.id).await;
+        assert_eq!((kept.status, kept.attempts), (Status::Dead, 0));
+        assert_eq!((kept.reason, kept.due_at), (Some(DeadReason::Unrecoverable), None));
+        assert_eq!((world.count(Status::Dead), world.count(Status::InFlight)), (1, 0));
+        // Dead is dead: a duplicate has to reach the file.
+        let key = event.key.unwrap().key;
+        let fingerprint = event.payload.fingerprint;
+        assert_eq!(world.recall(world.shop, &key, &fingerprint, world.now), None);
+    }
+}
+
+#[tokio::test]
+async fn a_healthy_delivery_goes_out_past_a_damaged_one() {
+    let (folder, world, event) = world().await;
+    execute(&folder, FLIP_BODY, event.id);
+    let healthy = world.accept(world.keyed("l")).await;
+
+    let claimed = world.claim_one(world.crm).await;
+
+    assert_eq!(claimed.event, healthy);
+}
+
+#[tokio::test]
+async fn without_its_body_nothing_is_replayed_or_revived() {
+    let (folder, world, event) = world().await;
+    world.finish_due(world.crm, Next::Dead(DeadReason::MaxRetries)).await;
+    execute(&folder, REMOVE_BODY, event.id);
+    let dead = world.only_delivery(event.id).await.id;
+
+    let replayed = world.replay(dead, world.id(), world.now).await.unwrap();
+    let duplicate = world.expect_duplicate(world.again(&event)).await;
+
+    assert_eq!(replayed, Replayed::NotReplayable(Status::Dead));
+    assert!(duplicate.revived.is_empty());
+    assert!(world.detail(event.id).await.head.is_none());
+    assert!(world.body(event.id).await.unwrap().is_none());
+    assert_eq!(world.statuses(event.id).await, [Status::Dead]);
+}

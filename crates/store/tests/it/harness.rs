@@ -1,0 +1,75 @@
+//! A folder that holds an embedded store.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use async_trait::async_trait;
+use surehook_core::{
+    delivery::state::Status,
+    store::{AdminStore, DeliveryFilter, EventFilter, Page, Store},
+    time::Timestamp,
+};
+use surehook_store::{SqliteOptions, SqliteStore, conformance::Harness};
+use tempfile::TempDir;
+
+/// When the tests take place.
+pub(crate) const NOW: Timestamp = Timestamp::from_millis(1_800_000_000_000);
+
+/// A folder of its own, gone with the test; or one that somebody else takes care of.
+pub(crate) enum SqliteHarness {
+    Own(TempDir),
+    Lent(PathBuf),
+}
+
+impl SqliteHarness {
+    pub(crate) fn new() -> Self {
+        Self::Own(tempfile::tempdir().unwrap())
+    }
+}
+
+#[async_trait]
+impl Harness for SqliteHarness {
+    async fn open(&self, now: Timestamp) -> Arc<dyn Store> {
+        let folder = match self {
+            Self::Own(folder) => folder.path(),
+            Self::Lent(folder) => folder,
+        };
+        Arc::new(SqliteStore::open(&SqliteOptions::new(folder), now).unwrap())
+    }
+
+    fn is_sole_owner(&self) -> bool {
+        true
+    }
+}
+
+/// Opens the store in `folder`, which must work.
+pub(crate) fn open(folder: &Path) -> SqliteStore {
+    SqliteStore::open(&SqliteOptions::new(folder), NOW).unwrap()
+}
+
+/// Opens the file in `folder` behind the store's back.
+pub(crate) fn open_file(folder: &Path) -> rusqlite::Connection {
+    rusqlite::Connection::open(folder.join("surehook.db")).unwrap()
+}
+
+/// That the file is sound, and that the sums say what the rows say.
+pub(crate) async fn assert_sound(folder: &Path) {
+    let store = open(folder);
+    let everything = Page { after: None, limit: 1_000_000 };
+    let events = store.events(EventFilter::default(), everything).await.unwrap();
+    let everything = Page { after: None, limit: 1_000_000 };
+    let deliveries = store.deliveries(DeliveryFilter::default(), everything).await.unwrap();
+    let counts = store.counts();
+    drop(store);
+    assert_eq!(counts.events, u64::try_from(events.len()).unwrap());
+    for status in Status::ALL {
+        let listed = deliveries.iter().filter(|delivery| delivery.status == status).count();
+        let counted = counts.by_status.get(&status).copied().unwrap_or_default();
+        assert_eq!(counted, u64::try_from(listed).unwrap(), "{status:?}");
+    }
+    let verdict: String =
+        open_file(folder).query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
+    assert_eq!(verdict, "ok");
+}

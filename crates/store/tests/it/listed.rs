@@ -1,0 +1,26 @@
+//! That no case of the suite is written and then forgotten in the list.
+
+use std::fs;
+
+#[test]
+fn every_case_of_the_suite_is_run() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/conformance");
+    let list = fs::read_to_string(format!("{folder}/mod.rs")).unwrap();
+    let mut found = 0;
+    for file in fs::read_dir(folder).unwrap() {
+        let path = file.unwrap().path();
+        if path.ends_with("world.rs") || path.ends_with("mod.rs") {
+            continue;
+        }
+        let text = fs::read_to_string(&path).unwrap();
+        let names = text
+            .lines()
+            .filter_map(|line| line.strip_prefix("pub async fn ").or(line.strip_prefix("pub fn ")));
+        for name in names.filter_map(|rest| rest.split(['(', '<']).next()) {
+            let listed = [',', ';'].iter().any(|end| list.contains(&format!(" {name}{end}")));
+            assert!(listed, "{name} in {} is not listed", path.display());
+            found += 1;
+        }
+    }
+    assert!(found > 90, "only {found} cases were found");
+}

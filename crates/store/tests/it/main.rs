@@ -1,0 +1,17 @@
+//! The conformance suite on the embedded store, and what only that store can get wrong.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, and says where")]
+
+mod child;
+mod crash;
+mod damage;
+mod full;
+mod harness;
+mod listed;
+mod memory;
+mod opening;
+mod schema;
+
+use harness::SqliteHarness;
+
+surehook_store::store_conformance!(sqlite, SqliteHarness::new);

@@ -1,0 +1,98 @@
+//! Who may open which folder.
+
+use std::os::unix::fs::PermissionsExt;
+
+use surehook_core::store::{AdminStore, IngestStore};
+use surehook_store::{OpenError, SqliteOptions, SqliteStore, conformance::World};
+
+use crate::harness::{NOW, SqliteHarness, open, open_file};
+
+fn try_open(folder: &std::path::Path) -> Result<SqliteStore, OpenError> {
+    SqliteStore::open(&SqliteOptions::new(folder), NOW)
+}
+
+#[test]
+fn a_folder_is_opened_by_one_at_a_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = open(folder.path());
+
+    let second = try_open(folder.path());
+
+    assert!(matches!(&second, Err(OpenError::Locked(path)) if path == folder.path()), "{second:?}");
+    drop(first);
+    // What stays behind is the file of the lock, not the lock.
+    assert!(folder.path().join("lock").exists());
+    open(folder.path());
+}
+
+#[test]
+fn a_new_folder_is_private() {
+    let parent = tempfile::tempdir().unwrap();
+    let folder = parent.path().join("deep/data");
+
+    open(&folder);
+
+    for made in [&folder, &parent.path().join("deep")] {
+        let mode = std::fs::metadata(made).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o700, "{}", made.display());
+    }
+}
+
+#[test]
+fn a_newer_schema_is_refused_and_left_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    drop(open(folder.path()));
+    open_file(folder.path()).pragma_update(None, "user_version", 99).unwrap();
+
+    let refused = try_open(folder.path());
+
+    assert!(matches!(refused, Err(OpenError::Newer { found: 99, .. })), "{refused:?}");
+    let version: i64 = open_file(folder.path())
+        .pragma_query_value(None, "user_version", |row| row.get(0))
+        .unwrap();
+    assert_eq!(version, 99);
+}
+
+#[test]
+fn a_foreign_file_is_refused_and_left_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    open_file(folder.path()).execute_batch("CREATE TABLE theirs (x)").unwrap();
+    let before = std::fs::read(folder.path().join("surehook.db")).unwrap();
+
+    let refused = try_open(folder.path());
+
+    assert!(matches!(refused, Err(OpenError::Foreign(_))), "{refused:?}");
+    assert_eq!(std::fs::read(folder.path().join("surehook.db")).unwrap(), before);
+
+    std::fs::write(folder.path().join("surehook.db"), "no database at all, just a text").unwrap();
+    assert!(matches!(try_open(folder.path()), Err(OpenError::Foreign(_))));
+}
+
+#[test]
+fn a_folder_that_is_a_file_is_refused() {
+    let parent = tempfile::tempdir().unwrap();
+    let file = parent.path().join("data");
+    std::fs::write(&file, "").unwrap();
+
+    assert!(matches!(try_open(&file), Err(OpenError::Folder(..))));
+}
+
+#[tokio::test]
+async fn a_store_waits_at_its_end_until_all_is_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut world = World::new(SqliteHarness::Lent(folder.path().to_owned())).await;
+    let event = world.arrival();
+    {
+        // Asked for, and nobody waits for the answer.
+        let store = world.store();
+        let _unheard = tokio::time::timeout(
+            std::time::Duration::ZERO,
+            IngestStore::admit(&*store, vec![event.clone()]),
+        )
+        .await;
+    }
+
+    world.reopen().await;
+
+    assert!(AdminStore::event(&*world, event.id).await.unwrap().is_some());
+}

@@ -1,0 +1,133 @@
+//! The schema refuses what cannot be, whoever asks.
+
+use std::collections::BTreeSet;
+
+use rusqlite::Connection;
+
+use crate::harness::{open, open_file};
+
+/// Rows that are good; each case below makes one of them bad.
+const GOOD: &str = "
+    INSERT INTO sources VALUES (1, zeroblob(16), 'shop', '{}', 1, 1, NULL);
+    INSERT INTO destinations VALUES (1, zeroblob(16), 'crm', '{}', 1, 1, NULL);
+    INSERT INTO routes VALUES (1, zeroblob(16), 1, 1, NULL, 1, 1);
+    INSERT INTO tokens VALUES (zeroblob(32), 1);
+    INSERT INTO events (id, request_id, source, key, received_at, body_bytes, fingerprint)
+         VALUES (zeroblob(16), zeroblob(16), 1, 'k', 1, 0, zeroblob(32));
+    INSERT INTO deliveries (id, event_id, destination, state, cause, created_at, due_at)
+         VALUES (zeroblob(16), zeroblob(16), 1, 'pending', 'ingest', 1, 1);
+    INSERT INTO attempts (delivery_id, number, id, started_at, took_ms, status)
+         VALUES (zeroblob(16), 1, zeroblob(16), 1, 1, 200);
+    INSERT INTO counters VALUES ('events', 1);";
+
+/// The constraint, and a statement that it alone must refuse.
+const BAD: &[(&str, &str)] = &[
+    ("hash_is_sha256", "UPDATE tokens SET hash = x'00'"),
+    ("id_is_uuid", "UPDATE sources SET id = x'00'"),
+    ("id_is_uuid", "UPDATE destinations SET id = x'00'"),
+    ("id_is_uuid", "UPDATE routes SET id = x'00'"),
+    (
+        "id_is_uuid",
+        "INSERT INTO events (id, request_id, source, received_at, body_bytes, fingerprint)
+                    VALUES (x'00', zeroblob(16), 1, 1, 0, zeroblob(32))",
+    ),
+    (
+        "id_is_uuid",
+        "INSERT INTO deliveries (id, event_id, destination, state, cause, created_at, due_at)
+                    VALUES (x'00', zeroblob(16), 1, 'pending', 'ingest', 1, 1)",
+    ),
+    ("spec_is_json", "UPDATE sources SET spec = '{'"),
+    ("spec_is_json", "UPDATE destinations SET spec = '{'"),
+    ("fingerprint_is_sha256", "UPDATE events SET fingerprint = x'00'"),
+    ("key_is_something", "UPDATE events SET key = ''"),
+    ("seen_again_iff_counted", "UPDATE events SET duplicates = 1"),
+    ("seen_again_iff_counted", "UPDATE events SET last_duplicate_at = 1"),
+    ("state_is_known", "UPDATE deliveries SET state = 'lost', due_at = NULL"),
+    ("cause_is_known", "UPDATE deliveries SET cause = 'whim'"),
+    ("due_iff_waiting", "UPDATE deliveries SET due_at = NULL"),
+    ("due_iff_waiting", "UPDATE deliveries SET state = 'held'"),
+    ("lease_iff_in_flight", "UPDATE deliveries SET lease_token = 1, lease_until = 1"),
+    ("lease_iff_in_flight", "UPDATE deliveries SET state = 'in_flight', due_at = NULL"),
+    ("expiry_iff_lease", "UPDATE deliveries SET lease_until = 1"),
+    ("ended_iff_final", "UPDATE deliveries SET ended_at = 1"),
+    ("ended_iff_final", "UPDATE deliveries SET state = 'succeeded', due_at = NULL"),
+    ("dead_has_a_reason", "UPDATE deliveries SET state = 'dead', due_at = NULL, ended_at = 1"),
+    ("replayed_names_its_heir", "UPDATE deliveries SET replayed_by = zeroblob(16)"),
+    (
+        "replayed_names_its_heir",
+        "UPDATE deliveries SET state = 'replayed', due_at = NULL, ended_at = 1",
+    ),
+    ("throttled_within_attempts", "UPDATE deliveries SET throttled = 1"),
+    ("numbers_start_at_one", "UPDATE attempts SET number = 0"),
+    ("answered_or_failed", "UPDATE attempts SET status = NULL"),
+    ("answered_or_failed", "UPDATE attempts SET failure = 'dns'"),
+    ("never_below_zero", "UPDATE counters SET value = -1"),
+];
+
+fn migrated() -> (tempfile::TempDir, Connection) {
+    let folder = tempfile::tempdir().unwrap();
+    drop(open(folder.path()));
+    let connection = open_file(folder.path());
+    connection.pragma_update(None, "foreign_keys", true).unwrap();
+    connection.execute_batch(GOOD).unwrap();
+    (folder, connection)
+}
+
+#[test]
+fn each_constraint_refuses_a_bad_row_by_its_name() {
+    let (_folder, connection) = migrated();
+    for (constraint, statement) in BAD {
+        let refused = connection.execute(statement, []).map_err(|error| error.to_string());
+
+        let by_name = format!("CHECK constraint failed: {constraint}");
+        assert_eq!(refused.err().as_deref(), Some(&*by_name), "{statement}");
+    }
+}
+
+#[test]
+fn no_constraint_is_without_a_bad_row() {
+    let (_folder, connection) = migrated();
+    let mut statement =
+        connection.prepare("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL").unwrap();
+    let texts: Vec<String> =
+        statement.query_map([], |row| row.get(0)).unwrap().collect::<Result<_, _>>().unwrap();
+
+    let in_schema: BTreeSet<&str> = texts
+        .iter()
+        .flat_map(|text| text.split("CONSTRAINT ").skip(1))
+        .filter_map(|rest| rest.split_whitespace().next())
+        .collect();
+
+    assert_eq!(in_schema, BAD.iter().map(|(constraint, _)| *constraint).collect());
+}
+
+#[test]
+fn what_is_referred_to_cannot_be_taken_away() {
+    let (_folder, connection) = migrated();
+    for statement in [
+        "DELETE FROM sources",
+        "DELETE FROM destinations",
+        "DELETE FROM events",
+        "DELETE FROM deliveries",
+        "INSERT INTO duplicates (event_id, seen_at) VALUES (x'ff', 1)",
+    ] {
+        let refused = connection.execute(statement, []).map_err(|error| error.to_string());
+        assert_eq!(refused.err().as_deref(), Some("FOREIGN KEY constraint failed"), "{statement}");
+    }
+}
+
+#[test]
+fn names_and_heirs_are_unique() {
+    let (_folder, connection) = migrated();
+    let twin = "INSERT INTO sources VALUES (2, zeroblob(15) || x'01', 'shop', '{}', 1, 1, ?1)";
+    let twin = twin.replace("zeroblob(15) || x'01'", "randomblob(16)");
+    assert!(connection.execute(&twin, [None::<i64>]).is_err(), "two live sources of one name");
+    connection.execute(&twin, [Some(1)]).unwrap();
+
+    let heir =
+        "INSERT INTO deliveries (id, event_id, destination, state, cause, created_at, due_at,
+                                        replay_of)
+                VALUES (randomblob(16), zeroblob(16), 1, 'pending', 'replay', 1, 1, zeroblob(16))";
+    connection.execute(heir, []).unwrap();
+    assert!(connection.execute(heir, []).is_err(), "two heirs of one delivery");
+}

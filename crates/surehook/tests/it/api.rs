@@ -1,0 +1,299 @@
+//! The API as scripts and programs see it: who may ask, lists, details, replays, probes.
+
+use std::collections::HashSet;
+
+use http::Method;
+use serde_json::{Value, json};
+
+use crate::support::{
+    gateway::{Gateway, TOKEN, in_to_out},
+    sink::{Reply, Sink},
+};
+
+fn ids(list: &Value) -> Vec<String> {
+    let rows = list["data"].as_array().unwrap();
+    rows.iter().map(|row| row["id"].as_str().unwrap().to_owned()).collect()
+}
+
+#[tokio::test]
+async fn only_the_token_opens_the_api() {
+    let gateway = Gateway::start().await;
+    let with_prefix = format!("Bearer {}", &TOKEN[..TOKEN.len() - 1]);
+    let with_more = format!("Bearer {TOKEN}x");
+    let as_basic = format!("Basic {TOKEN}");
+    let refused: [&[(&str, &[u8])]; 7] = [
+        &[],
+        &[("authorization", b"")],
+        &[("authorization", b"Bearer")],
+        &[("authorization", b"Bearer \xff")],
+        &[("authorization", with_prefix.as_bytes())],
+        &[("authorization", with_more.as_bytes())],
+        &[("authorization", as_basic.as_bytes())],
+    ];
+    for headers in refused {
+        for path in ["/api/v1/events", "/api/v1/stats", "/api/v1/configuration", "/metrics"] {
+            let answer = gateway.call(Method::GET, path, headers, "").await.expect(401);
+            assert_eq!(answer.code(), "unauthorized", "case: {path} {headers:?}");
+            assert_eq!(answer.header("www-authenticate"), "Bearer", "case: {path}");
+        }
+    }
+    // What changes something is refused before it is read.
+    let change = gateway.call(Method::DELETE, "/api/v1/sources/demo", &[], "").await;
+    assert_eq!(change.expect(401).code(), "unauthorized");
+    gateway.get("/sources/demo").await.expect(200);
+    let lower = format!("bearer {TOKEN}");
+    let headers: [(&str, &[u8]); 1] = [("authorization", lower.as_bytes())];
+    gateway.call(Method::GET, "/api/v1/events", &headers, "").await.expect(200);
+}
+
+#[tokio::test]
+async fn what_is_not_there_is_a_problem_with_a_code() {
+    let gateway = Gateway::start().await;
+    let missing = [
+        "/nothing",
+        "/events/evt_01h455vb4pex5vsknk084sn02q",
+        "/events/no-id",
+        "/events/dlv_01h455vb4pex5vsknk084sn02q",
+        "/events/evt_01h455vb4pex5vsknk084sn02q/body",
+        "/events/%ff",
+        "/deliveries/dlv_01h455vb4pex5vsknk084sn02q",
+        "/deliveries/..",
+        "/sources/nobody",
+        "/destinations/dst_01h455vb4pex5vsknk084sn02q",
+        "/routes/rte_01h455vb4pex5vsknk084sn02q",
+    ];
+    for path in missing {
+        let answer = gateway.get(path).await.expect(404);
+        assert_eq!(answer.code(), "not_found", "case: {path}");
+        let problem = answer.json();
+        assert_eq!(problem["status"], 404, "case: {path}");
+        assert_eq!(problem["type"], "urn:surehook:not_found", "case: {path}");
+        assert!(problem["title"].is_string() && problem["detail"].is_string(), "case: {path}");
+    }
+    let replay = "/deliveries/dlv_01h455vb4pex5vsknk084sn02q/replay";
+    assert_eq!(gateway.post(replay, &json!({})).await.expect(404).code(), "not_found");
+    for path in ["/elsewhere", "/api", "/api/v2/events", "/in"] {
+        let answer = gateway.call(Method::GET, path, &[], "").await.expect(404);
+        assert_eq!(answer.code(), "not_found", "case: {path}");
+    }
+}
+
+#[tokio::test]
+async fn a_wrong_method_is_told_the_right_ones() {
+    let gateway = Gateway::start().await;
+    for (method, path, right) in [
+        ("DELETE", "/events", vec!["GET"]),
+        ("PATCH", "/sources", vec!["GET", "POST"]),
+        ("POST", "/sources/demo", vec!["DELETE", "GET", "PUT"]),
+        ("GET", "/deliveries/dlv_01h455vb4pex5vsknk084sn02q/replay", vec!["POST"]),
+    ] {
+        let authorization = format!("Bearer {TOKEN}");
+        let headers: [(&str, &[u8]); 1] = [("authorization", authorization.as_bytes())];
+        let method: Method = method.parse().unwrap();
+        let answer = gateway.call(method.clone(), &format!("/api/v1{path}"), &headers, "").await;
+        let answer = answer.expect(405);
+        assert_eq!(answer.code(), "method_not_allowed", "case: {method} {path}");
+        let mut allowed: Vec<&str> =
+            answer.header("allow").split(',').map(str::trim).filter(|m| *m != "HEAD").collect();
+        allowed.sort_unstable();
+        assert_eq!(allowed, right, "case: {method} {path}");
+    }
+}
+
+// B75.
+#[tokio::test]
+async fn a_query_that_makes_no_sense_is_refused_by_name() {
+    let gateway = Gateway::start().await;
+    for (path, named) in [
+        ("/events?limit=0", "limit"),
+        ("/events?limit=-1", "limit"),
+        ("/events?limit=1000000000", "limit"),
+        ("/events?limit=ten", "limit"),
+        ("/events?cursor=nonsense", "cursor"),
+        // A cursor of another list.
+        ("/events?cursor=dlv_01h455vb4pex5vsknk084sn02q", "cursor"),
+        ("/events?sourse=demo", "sourse"),
+        ("/events?source=nobody", "nobody"),
+        ("/events?key=a", "source"),
+        ("/events?limit=1&limit=2", "limit"),
+        ("/deliveries?status=lost", "status"),
+        ("/deliveries?reason=expired", "status=dead"),
+        ("/deliveries?destination=nobody", "nobody"),
+        ("/dead-letters?reason=bored", "reason"),
+        ("/dead-letters?status=dead", "status"),
+    ] {
+        let answer = gateway.get(path).await.expect(422);
+        assert_eq!(answer.code(), "invalid", "case: {path}");
+        assert!(answer.detail().contains(named), "case: {path}: {}", answer.detail());
+    }
+}
+
+#[tokio::test]
+async fn events_are_listed_in_pages_newest_first() {
+    let gateway = Gateway::start().await;
+    let mut sent = Vec::new();
+    for number in 0..5 {
+        sent.push(gateway.accepted("demo", format!("{{\"id\":\"k{number}\"}}")).await);
+    }
+    sent.reverse();
+
+    let first = gateway.get("/events?limit=2").await.expect(200).json();
+    let cursor = first["next_cursor"].as_str().unwrap();
+    // What comes in between belongs to no later page.
+    gateway.accepted("demo", "{}").await;
+    let second = gateway.get(&format!("/events?limit=2&cursor={cursor}")).await.expect(200).json();
+    let cursor = second["next_cursor"].as_str().unwrap();
+    let last = gateway.get(&format!("/events?limit=2&cursor={cursor}")).await.expect(200).json();
+
+    assert_eq!([ids(&first), ids(&second), ids(&last)].concat(), sent);
+    assert_eq!(last["next_cursor"], Value::Null);
+    let found = gateway.get("/events?source=demo&key=k3").await.expect(200).json();
+    assert_eq!(ids(&found), [sent[1].clone()]);
+    let row = &found["data"][0];
+    assert_eq!((&row["source"], &row["key"]), (&json!("demo"), &json!("k3")));
+    assert_eq!((&row["no_key"], &row["duplicate_count"]), (&json!(false), &json!(0)));
+    assert_eq!(row["body_bytes"], 11);
+}
+
+// B13, B53, B78.
+#[tokio::test]
+async fn an_event_is_shown_with_its_request_and_without_its_secrets() {
+    let gateway = Gateway::with(
+        "[[sources]]\nname = \"in\"\nverify = { token = { header = \"x-pass\" } }\n\
+         secrets = [\"canary-source-token\"]",
+    )
+    .await;
+    let body: &[u8] = b"<script>alert(1)</script>\xff\0";
+    let headers: [(&str, &[u8]); 5] = [
+        ("content-type", b"text/html"),
+        ("x-bytes", b"caf\xe9"),
+        ("cookie", b"canary-cookie"),
+        ("x-pass", b"canary-source-token"),
+        ("authorization", b"Bearer canary-bearer"),
+    ];
+    let path = "/in/in/sub/path?phase=1&token=canary-query";
+    let answer = gateway.call(Method::POST, path, &headers, body).await.expect(200).json();
+    let id = answer["events"][0]["id"].as_str().unwrap();
+
+    let shown = gateway.get(&format!("/events/{id}")).await.expect(200);
+    let event = shown.json();
+    assert_eq!(event["request"]["path"], "/sub/path");
+    assert_eq!(event["request"]["remote"], "127.0.0.1");
+    assert_eq!(event["sha256"].as_str().unwrap().len(), 64);
+    let lines = event["request"]["headers"].as_array().unwrap();
+    let line = |name: &str| lines.iter().find(|line| line["name"] == name).unwrap();
+    assert_eq!(line("content-type")["text"], "text/html");
+    assert_eq!(line("x-bytes")["base64"], "Y2Fm6Q==");
+    assert!(event["request"]["query"].as_str().unwrap().contains("phase=1"), "{event}");
+    assert!(!shown.text().contains("canary"), "{event}");
+
+    let stored = gateway.get(&format!("/events/{id}/body")).await.expect(200);
+    assert_eq!(stored.body, body);
+    // A browser must not run what a stranger sent, whatever it said it was.
+    assert_eq!(stored.header("content-type"), "application/octet-stream");
+    assert!(stored.header("content-disposition").starts_with("attachment"));
+    assert_eq!(stored.header("x-content-type-options"), "nosniff");
+    assert!(stored.header("content-security-policy").contains("sandbox"));
+}
+
+#[tokio::test]
+async fn dead_letters_are_listed_counted_and_replayed() {
+    let sink = Sink::replying([Reply::status(404).body("gone"), Reply::status(200)]).await;
+    let gateway = Gateway::with(&in_to_out(&sink.url(), "")).await;
+    let event = gateway.accepted("in", r#"{"id":"a"}"#).await;
+    let dead = gateway.delivery(&event, "dead").await;
+    let id = dead["id"].as_str().unwrap();
+
+    assert_eq!(dead["attempt_list"][0]["response"], "gone");
+    assert_eq!(dead["attempt_list"][0]["status"], 404);
+    let listed = gateway
+        .get("/dead-letters?destination=out&reason=invalid_endpoint")
+        .await
+        .expect(200)
+        .json();
+    assert_eq!(ids(&listed), [id.to_owned()]);
+    let other = gateway.get("/dead-letters?reason=max_retries").await.expect(200).json();
+    assert_eq!(ids(&other), Vec::<String>::new());
+    let stats = gateway.get("/dead-letters/stats").await.expect(200).json();
+    assert_eq!(stats["invalid_endpoint"], json!({ "total": 1, "pending": 1 }));
+    assert_eq!(stats["max_retries"], json!({ "total": 0, "pending": 0 }));
+
+    let replay = format!("/deliveries/{id}/replay");
+    let replayed = gateway.post(&replay, &json!({})).await.expect(202).json();
+    let new = replayed["delivery_id"].as_str().unwrap();
+    let delivered = gateway.delivery_is(new, "succeeded").await;
+
+    assert_eq!((&delivered["replay_of"], &delivered["event"]), (&json!(id), &json!(event)));
+    let old = gateway.delivery_is(id, "replayed").await;
+    assert_eq!(old["replayed_by"], new);
+    let webhook_ids: HashSet<String> =
+        sink.arrivals().iter().map(|arrival| arrival.id().to_owned()).collect();
+    assert_eq!(webhook_ids, HashSet::from([event]));
+    let stats = gateway.get("/dead-letters/stats").await.expect(200).json();
+    assert_eq!(stats["invalid_endpoint"], json!({ "total": 1, "pending": 0 }));
+    for too_soon in [id, new] {
+        let again = gateway.post(&format!("/deliveries/{too_soon}/replay"), &json!({})).await;
+        assert_eq!(again.clone().expect(429).code(), "replayed_too_soon");
+        let wait: u64 = again.header("retry-after").parse().unwrap();
+        assert!((1..=60).contains(&wait), "{wait}");
+    }
+}
+
+#[tokio::test]
+async fn what_has_not_ended_cannot_be_replayed() {
+    let sink = Sink::replying([Reply::Hang]).await;
+    let gateway = Gateway::with(&in_to_out(&sink.url(), "")).await;
+    let event = gateway.accepted("in", "{}").await;
+    sink.arrived(1).await;
+    let delivery = gateway.event(&event).await["deliveries"][0].clone();
+
+    let replay = format!("/deliveries/{}/replay", delivery["id"].as_str().unwrap());
+    let answer = gateway.post(&replay, &json!({})).await.expect(409);
+
+    assert_eq!(answer.code(), "not_replayable");
+    assert!(answer.detail().contains("in_flight"), "{}", answer.detail());
+    let listed = gateway.get("/deliveries?status=in_flight").await.expect(200).json();
+    assert_eq!(ids(&listed), [delivery["id"].as_str().unwrap().to_owned()]);
+}
+
+#[tokio::test]
+async fn the_numbers_add_up() {
+    let sink =
+        Sink::scripted(|_, arrival| Reply::status(if arrival.body == "bad" { 400 } else { 200 }))
+            .await;
+    let gateway = Gateway::with(&in_to_out(&sink.url(), "")).await;
+    for body in ["good", "bad", "good", "good"] {
+        let event = gateway.accepted("in", body).await;
+        gateway.delivery(&event, if body == "bad" { "dead" } else { "succeeded" }).await;
+    }
+
+    let stats = gateway.stats().await;
+
+    assert_eq!((&stats["total"], &stats["no_key"]), (&json!(4), &json!(4)));
+    assert_eq!((&stats["attempts"], &stats["retries"]), (&json!(4), &json!(0)));
+    assert_eq!(stats["dlq_size"], 1);
+    assert_eq!(stats["by_status"]["succeeded"], 3);
+    assert_eq!(stats["by_status"]["dead"], 1);
+    assert_eq!(stats["oldest_pending_age_seconds"], Value::Null);
+    assert_eq!(stats["destinations"][0]["name"], "out");
+}
+
+// B89.
+#[tokio::test]
+async fn probes_are_public_and_metrics_are_not() {
+    let gateway = Gateway::start().await;
+    gateway.accepted("demo", "{}").await;
+    for probe in ["/livez", "/readyz", "/"] {
+        let answer = gateway.call(Method::GET, probe, &[], "").await.expect(200);
+        assert_eq!(answer.header("x-content-type-options"), "nosniff", "case: {probe}");
+    }
+    let authorization = format!("Bearer {TOKEN}");
+    let headers: [(&str, &[u8]); 1] = [("authorization", authorization.as_bytes())];
+
+    let metrics = gateway.call(Method::GET, "/metrics", &headers, "").await.expect(200);
+
+    assert!(metrics.header("content-type").starts_with("application/openmetrics-text"));
+    let accepted = "surehook_requests_total{source=\"demo\",outcome=\"accepted\",reason=\"\"} 1";
+    assert!(metrics.text().contains(accepted), "{}", metrics.text());
+    assert!(metrics.text().ends_with("# EOF\n"));
+}

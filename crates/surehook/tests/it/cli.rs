@@ -1,0 +1,309 @@
+//! The commands as a person or a script at a terminal has them.
+
+use std::{path::Path, time::Duration};
+
+use serde_json::{Value, json};
+
+use crate::support::{
+    SOON, eventually,
+    gateway::{Gateway, in_to_out},
+    process::{Ran, surehook},
+    sink::{Reply, Sink},
+};
+
+/// Each line of a command's output as JSON.
+#[track_caller]
+fn lines(ran: &Ran) -> Vec<Value> {
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    ran.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// A gateway with one dead letter and its id; whatever is tried next succeeds.
+async fn with_a_dead_letter() -> (Gateway, Sink, String) {
+    let sink = Sink::replying([Reply::status(400), Reply::status(200)]).await;
+    let gateway = Gateway::with(&in_to_out(&sink.url(), "")).await;
+    let event = gateway.accepted("in", r#"{"id":"a"}"#).await;
+    let delivery = gateway.delivery(&event, "dead").await["id"].as_str().unwrap().to_owned();
+    (gateway, sink, delivery)
+}
+
+#[tokio::test]
+async fn a_newcomer_gets_an_event_through_with_what_is_printed() {
+    let gateway = Gateway::newcomer().await;
+    let printed = gateway.stdout();
+    assert!(printed.contains("data         data"), "{printed}");
+    let curl = printed.lines().find(|line| line.contains("curl -X POST")).unwrap();
+    let url = curl.split_whitespace().find(|word| word.starts_with("http://")).unwrap();
+    let body = curl.split_once("-d '").unwrap().1.strip_suffix('\'').unwrap().to_owned();
+    let path = url.strip_prefix(&gateway.url("")).unwrap();
+
+    let headers: [(&str, &[u8]); 1] = [("content-type", b"application/json")];
+    let sent = gateway.call(http::Method::POST, path, &headers, body.clone()).await;
+
+    let id = sent.expect(200).json()["events"][0]["id"].as_str().unwrap().to_owned();
+    gateway.delivery(&id, "succeeded").await;
+    let look = printed.lines().find(|line| line.contains("Authorization: Bearer")).unwrap();
+    assert!(look.contains(gateway.token()) && look.ends_with("/api/v1/inbox"), "{look}");
+    let inbox = gateway.get("/inbox").await.expect(200).json();
+    assert_eq!(inbox["data"][0]["event"], id);
+    assert_eq!(inbox["data"][0]["body"]["text"], body);
+}
+
+#[tokio::test]
+async fn the_token_is_printed_once_and_kept() {
+    let mut gateway = Gateway::newcomer().await;
+    let token = gateway.token().to_owned();
+    assert!(token.starts_with("shk_"), "{token}");
+
+    gateway.restart().await;
+
+    assert!(!gateway.stdout().contains(&token), "{}", gateway.stdout());
+    // In double quotes a shell puts the variable in.
+    let look = "curl -H \"Authorization: Bearer $SUREHOOK_TOKEN\"";
+    assert!(gateway.stdout().contains(look), "{}", gateway.stdout());
+    gateway.get("/stats").await.expect(200);
+    let kept = std::fs::read_dir(gateway.folder().join("data")).unwrap();
+    for file in kept.map(|entry| entry.unwrap().path()).filter(|path| path.is_file()) {
+        let bytes = std::fs::read(&file).unwrap();
+        let found = bytes.windows(token.len()).any(|window| window == token.as_bytes());
+        assert!(!found, "the token itself is in {}", file.display());
+    }
+}
+
+#[tokio::test]
+async fn a_file_is_applied_to_a_running_gateway() {
+    let gateway = Gateway::start().await;
+    let file = gateway.folder().join("more.toml");
+    let settings = in_to_out("https://example.com/hook", "");
+    std::fs::write(&file, &settings).unwrap();
+
+    let first = gateway.cli(&["apply", "more.toml"]).await;
+    let second = lines(&gateway.cli(&["apply", "more.toml", "--json"]).await);
+
+    assert_eq!(first.code, Some(0), "{first:?}");
+    for created in ["created  source in", "created  destination out", "created  route in to out"] {
+        assert!(first.stdout.contains(created), "{first:?}");
+    }
+    assert_eq!(second, [json!({ "created": [], "updated": [], "unchanged": 3 })]);
+    gateway.accepted("in", "{}").await;
+    std::fs::write(&file, settings.replace("name = \"in\"", "name = \"in\"\nnam = \"x\"")).unwrap();
+    let wrong = gateway.cli(&["apply", "more.toml"]).await;
+    assert_eq!(wrong.code, Some(78), "{wrong:?}");
+    assert!(wrong.stderr.contains("nam") && wrong.stderr.contains("more.toml"), "{wrong:?}");
+    let missing = gateway.cli(&["apply", "nothing.toml"]).await;
+    assert_eq!(missing.code, Some(78), "{missing:?}");
+}
+
+#[tokio::test]
+async fn events_are_listed_and_shown() {
+    let gateway = Gateway::start().await;
+    let first = gateway.accepted("demo", r#"{"id":"\u001b[31mred"}"#).await;
+    let second = gateway.accepted("demo", r#"{"id":"b"}"#).await;
+    gateway.delivery(&first, "succeeded").await;
+
+    let all = lines(&gateway.cli(&["events", "list", "--json"]).await);
+    let page = lines(&gateway.cli(&["events", "list", "--limit", "1", "--json"]).await);
+    let args = ["events", "list", "--source", "demo", "--key", "b", "--json"];
+    let one = lines(&gateway.cli(&args).await);
+    let shown = lines(&gateway.cli(&["events", "show", &first, "--json"]).await);
+
+    let ids: Vec<&Value> = all.iter().map(|event| &event["id"]).collect();
+    assert_eq!(ids, [&json!(second), &json!(first)]);
+    assert_eq!(page.len(), 1);
+    assert_eq!((one.len(), &one[0]["id"]), (1, &json!(second)));
+    assert_eq!(
+        (&shown[0]["id"], &shown[0]["deliveries"][0]["status"]),
+        (&json!(first), &json!("succeeded"))
+    );
+    // B77: what a stranger sent must not reach the terminal as a command.
+    for args in [&["events", "list"][..], &["events", "show", &first]] {
+        let table = gateway.cli(args).await;
+        assert_eq!(table.code, Some(0), "{table:?}");
+        assert!(table.stdout.contains("[31mred") && !table.stdout.contains('\u{1b}'), "{table:?}");
+    }
+}
+
+#[tokio::test]
+async fn dead_letters_are_listed_counted_shown_and_replayed() {
+    let (gateway, sink, id) = with_a_dead_letter().await;
+
+    let listed = lines(&gateway.cli(&["dlq", "list", "--reason", "payload_error", "--json"]).await);
+    let none = lines(&gateway.cli(&["dlq", "list", "--reason", "expired", "--json"]).await);
+    let stats = lines(&gateway.cli(&["dlq", "stats", "--json"]).await);
+    let shown = lines(&gateway.cli(&["dlq", "show", &id, "--json"]).await);
+    let replayed = lines(&gateway.cli(&["dlq", "replay", &id, "--json"]).await);
+
+    assert_eq!((listed.len(), &listed[0]["id"]), (1, &json!(id)));
+    assert_eq!(none.len(), 0);
+    assert_eq!(stats[0]["payload_error"], json!({ "total": 1, "pending": 1 }));
+    assert_eq!(shown[0]["attempt_list"][0]["status"], 400);
+    assert_eq!(replayed[0]["id"], id);
+    let new = replayed[0]["delivery_id"].as_str().unwrap();
+    gateway.delivery_is(new, "succeeded").await;
+    assert_eq!(sink.arrivals().len(), 2);
+    let too_soon = gateway.cli(&["dlq", "replay", &id]).await;
+    assert_eq!(too_soon.code, Some(5), "{too_soon:?}");
+    assert!(too_soon.stderr.contains("again in"), "{too_soon:?}");
+    let people = gateway.cli(&["dlq", "stats"]).await;
+    assert!(people.stdout.contains("payload_error"), "{people:?}");
+}
+
+#[tokio::test]
+async fn a_replay_of_several_says_which_did_not_work() {
+    let (gateway, _sink, id) = with_a_dead_letter().await;
+    let missing = "dlv_01h455vb4pex5vsknk084sn02q";
+
+    let ran = gateway.cli(&["dlq", "replay", missing, &id]).await;
+
+    assert_eq!(ran.code, Some(7), "{ran:?}");
+    assert!(ran.stdout.contains(&id) && ran.stderr.contains(missing), "{ran:?}");
+}
+
+#[tokio::test]
+async fn a_command_that_fails_says_why_and_how() {
+    let gateway = Gateway::start().await;
+    let server = gateway.url("");
+    let with = |server: &str, token: &str| {
+        vec![
+            ("SUREHOOK_SERVER".to_owned(), server.to_owned()),
+            ("SUREHOOK_TOKEN".to_owned(), token.to_owned()),
+        ]
+    };
+    let nobody = {
+        // A port that was free a moment ago, and that nobody listens on now.
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        format!("http://{}", listener.local_addr().unwrap())
+    };
+    let list: &[&str] = &["events", "list"];
+    let show: &[&str] = &["events", "show", "evt_01h455vb4pex5vsknk084sn02q"];
+    let good = gateway.token();
+    for (name, args, env, code, said) in [
+        ("wrong token", list, with(&server, "guess"), 3, "--token"),
+        ("no token", list, vec![("SUREHOOK_SERVER".to_owned(), server.clone())], 3, "--token"),
+        ("nobody there", list, with(&nobody, good), 6, "surehook serve"),
+        ("no address", list, with("not an address", good), 1, "not an address"),
+        ("not there", show, with(&server, good), 4, "no such event"),
+        ("bad cursor", &["events", "list", "--cursor", "x"], with(&server, good), 5, "cursor"),
+        ("bad option", &["events", "list", "--limit", "0"], with(&server, good), 2, "--limit"),
+    ] {
+        let ran = surehook(gateway.folder(), args, &env).await;
+        assert_eq!(ran.code, Some(code), "case: {name}: {ran:?}");
+        assert!(ran.stderr.contains(said), "case: {name}: {ran:?}");
+        assert!(!ran.stderr.contains("panicked"), "case: {name}: {ran:?}");
+    }
+}
+
+// B88.
+#[tokio::test]
+async fn settings_that_make_no_sense_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let cases = [
+        ("unknown key", "listn = \"127.0.0.1:0\"", &[][..], "listn"),
+        ("unknown limit", "[limits]\nbody_max = 1", &[], "body_max"),
+        ("wrong type", "retention = 30", &[], "retention"),
+        ("overflow", "retention = \"99999999999999999999d\"", &[], "retention"),
+        ("port", "listen = \"127.0.0.1:70000\"", &[], "listen"),
+        ("network", "allow_networks = [\"everything\"]", &[], "allow_networks"),
+        ("not TOML", "listen", &[], "surehook.toml"),
+        ("source", "[[sources]]\nname = \"in\"", &[], "verify"),
+        (
+            "secret",
+            "[[sources]]\nname = \"in\"\nverify = { token = { header = \"x\" } }\n\
+          secrets = [\"env:NOT_SET\"]",
+            &[],
+            "NOT_SET",
+        ),
+        ("route", "[[routes]]\nfrom = \"a\"\nto = \"b\"", &[], "`a`"),
+        ("variable", "", &[("SUREHOOK_LISTN", "127.0.0.1:0")], "SUREHOOK_LISTN"),
+        ("empty variable", "", &[("SUREHOOK_DATA", "")], "SUREHOOK_DATA"),
+        ("short token", "", &[("SUREHOOK_ADMIN_TOKEN", "short")], "SUREHOOK_ADMIN_TOKEN"),
+    ];
+    for (name, settings, env, named) in cases {
+        std::fs::write(folder.path().join("surehook.toml"), settings).unwrap();
+        let env: Vec<(String, String)> =
+            env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        let data = name.replace(' ', "-");
+        let args = ["serve", "--listen", "127.0.0.1:0", "--data", &data];
+        let args = if name == "port" { &args[..1] } else { &args[..] };
+        let ran = surehook(folder.path(), args, &env).await;
+        assert_eq!(ran.code, Some(78), "case: {name}: {ran:?}");
+        assert!(ran.stderr.contains(named), "case: {name}: {ran:?}");
+        assert!(!ran.stdout.contains("ready"), "case: {name}: {ran:?}");
+        // A sentence that is said twice is not read once.
+        assert!(ran.stderr.matches("is missing").count() <= 1, "case: {name}: {ran:?}");
+    }
+}
+
+#[tokio::test]
+async fn one_folder_has_one_gateway() {
+    let gateway = Gateway::start().await;
+    let serve = |folder: &Path, listen: &str| {
+        let (folder, listen) = (folder.to_owned(), listen.to_owned());
+        async move { surehook(&folder, &["serve", "--data", "data", "--listen", &listen], &[]).await }
+    };
+
+    let second = serve(gateway.folder(), "127.0.0.1:0").await;
+    let elsewhere = tempfile::tempdir().unwrap();
+    let same_port = serve(elsewhere.path(), &gateway.address().to_string()).await;
+
+    assert_eq!(second.code, Some(78), "{second:?}");
+    assert!(second.stderr.contains("another surehook"), "{second:?}");
+    assert!(second.stderr.contains("--data"), "{second:?}");
+    assert_eq!(same_port.code, Some(78), "{same_port:?}");
+    assert!(same_port.stderr.contains("--listen"), "{same_port:?}");
+    gateway.accepted("demo", "{}").await;
+}
+
+#[tokio::test]
+async fn a_gateway_that_is_asked_to_end_finishes_what_runs() {
+    let sink = Sink::replying([Reply::status(200).after(Duration::from_secs(1))]).await;
+    let mut gateway = Gateway::with(&in_to_out(&sink.url(), "concurrency = 1")).await;
+    let running = gateway.accepted("in", "1").await;
+    let waiting = gateway.accepted("in", "2").await;
+    sink.arrived(1).await;
+
+    let status = gateway.terminate().await;
+
+    assert_eq!(status.code(), Some(0), "{}", gateway.log());
+    assert_eq!(sink.arrivals().len(), 1, "an attempt was started after the signal");
+    gateway.restart().await;
+    let finished = gateway.delivery(&running, "succeeded").await;
+    assert_eq!(finished["attempts"], 1, "{finished}");
+    gateway.delivery(&waiting, "succeeded").await;
+    assert_eq!(sink.arrivals().len(), 2);
+}
+
+#[tokio::test]
+async fn an_attempt_that_does_not_end_does_not_hold_up_the_end() {
+    let sink = Sink::replying([Reply::Hang, Reply::status(200)]).await;
+    let settings = format!("shutdown_grace = \"100ms\"\n{}", in_to_out(&sink.url(), ""));
+    let mut gateway = Gateway::with(&settings).await;
+    let event = gateway.accepted("in", "{}").await;
+    sink.arrived(1).await;
+
+    gateway.ask_to_end();
+    let status = gateway.ended().await;
+
+    assert_eq!(status.code(), Some(0), "{}", gateway.log());
+    gateway.restart().await;
+    let delivery = gateway.delivery(&event, "succeeded").await;
+    assert_eq!(delivery["attempt_list"][0]["failure"], "interrupted", "{delivery}");
+}
+
+#[tokio::test]
+async fn what_was_not_ended_properly_goes_on_after_a_restart() {
+    let sink = Sink::replying([Reply::Hang, Reply::status(200)]).await;
+    let mut gateway = Gateway::with(&in_to_out(&sink.url(), "")).await;
+    let event = gateway.accepted("in", "{}").await;
+    sink.arrived(1).await;
+
+    gateway.kill9();
+    gateway.restart().await;
+
+    gateway.delivery(&event, "succeeded").await;
+    let arrivals =
+        eventually(SOON, || async { Some(sink.arrivals()).filter(|arrivals| arrivals.len() == 2) })
+            .await;
+    assert_eq!(arrivals[0].id(), arrivals[1].id());
+    assert!(arrivals[0].at < arrivals[1].at);
+}

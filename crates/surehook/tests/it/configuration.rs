@@ -1,0 +1,270 @@
+//! Sources, destinations and routes through the API: made, changed, refused, removed.
+
+use http::Method;
+use serde_json::{Value, json};
+
+use crate::support::gateway::{Gateway, TOKEN};
+
+/// A gateway with one of each.
+async fn configured() -> Gateway {
+    let gateway = Gateway::start().await;
+    gateway.post("/sources", &json!({ "name": "in", "verify": "none" })).await.expect(201);
+    let destination = json!({ "name": "out", "url": "https://example.com/hook" });
+    gateway.post("/destinations", &destination).await.expect(201);
+    gateway.post("/routes", &json!({ "from": "in", "to": "out" })).await.expect(201);
+    gateway
+}
+
+fn names(list: &Value) -> Vec<&str> {
+    list["data"].as_array().unwrap().iter().map(|row| row["name"].as_str().unwrap()).collect()
+}
+
+#[tokio::test]
+async fn a_source_is_made_found_changed_and_removed() {
+    let gateway = Gateway::start().await;
+    let made = gateway.post("/sources", &json!({ "name": "in", "verify": "none" })).await;
+    let made = made.expect(201).json();
+    let id = made["id"].as_str().unwrap();
+    assert!(id.starts_with("src_"), "{made}");
+    assert_eq!((&made["enabled"], &made["dedup_window"]), (&json!(true), &json!("8d")));
+
+    assert_eq!(gateway.get("/sources/in").await.expect(200).json(), made);
+    assert_eq!(gateway.get(&format!("/sources/{id}")).await.expect(200).json(), made);
+    gateway.accepted("in", "{}").await;
+
+    let off = json!({ "name": "renamed", "verify": "none", "enabled": false });
+    let changed = gateway.put("/sources/in", &off).await.expect(200).json();
+    assert_eq!((&changed["id"], &changed["name"]), (&json!(id), &json!("renamed")));
+    assert_eq!(changed["created_at"], made["created_at"]);
+    assert_eq!(gateway.post_in("in", &[], "{}").await.expect(404).code(), "unknown_source");
+    assert_eq!(gateway.post_in("renamed", &[], "{}").await.expect(410).code(), "source_disabled");
+
+    gateway.delete("/sources/renamed").await.expect(204);
+    gateway.get(&format!("/sources/{id}")).await.expect(404);
+    gateway.delete(&format!("/sources/{id}")).await.expect(404);
+    assert_eq!(gateway.post_in("renamed", &[], "{}").await.expect(404).code(), "unknown_source");
+    // What it took in before is still there.
+    assert_eq!(gateway.stats().await["total"], 1);
+}
+
+#[tokio::test]
+async fn a_name_is_taken_once() {
+    let gateway = configured().await;
+    for (path, spec) in [
+        ("/sources", json!({ "name": "in", "verify": "none" })),
+        ("/destinations", json!({ "name": "out", "url": "https://example.com" })),
+    ] {
+        let again = gateway.post(path, &spec).await.expect(409);
+        assert_eq!(again.code(), "name_taken", "case: {path}");
+        let other = if path == "/sources" { "demo" } else { "inbox" };
+        let renamed = gateway.put(&format!("{path}/{other}"), &spec).await.expect(409);
+        assert_eq!(renamed.code(), "name_taken", "case: {path}");
+    }
+    let sources = gateway.get("/sources").await.expect(200).json();
+    let mut names = names(&sources);
+    names.sort_unstable();
+    assert_eq!(names, ["demo", "in"]);
+    // A name that was given up is free again.
+    gateway.delete("/sources/in").await.expect(204);
+    gateway.post("/sources", &json!({ "name": "in", "verify": "none" })).await.expect(201);
+}
+
+#[tokio::test]
+async fn a_route_goes_with_its_ends() {
+    let gateway = configured().await;
+    let routes = gateway.get("/routes").await.expect(200).json();
+    let route = |list: &Value| {
+        list["data"].as_array().unwrap().iter().find(|route| route["from"] == "in").cloned()
+    };
+    let id = route(&routes).unwrap()["id"].as_str().unwrap().to_owned();
+
+    let filtered = json!({ "from": "in", "to": "inbox", "filter": ".a" });
+    let changed = gateway.put(&format!("/routes/{id}"), &filtered).await.expect(200).json();
+    assert_eq!((&changed["to"], &changed["filter"]), (&json!("inbox"), &json!(".a")));
+    gateway.delete("/sources/in").await.expect(204);
+
+    assert_eq!(route(&gateway.get("/routes").await.expect(200).json()), None);
+    gateway.get(&format!("/routes/{id}")).await.expect(404);
+}
+
+/// What is sent where, and what the refusal must name.
+type Refused = (&'static str, Value, &'static str);
+
+async fn all_refused(cases: Vec<Refused>) {
+    let gateway = configured().await;
+    let before = gateway.get("/configuration").await.expect(200).json();
+    for (path, spec, named) in cases {
+        let answer = gateway.post(path, &spec).await.expect(422);
+        assert_eq!(answer.code(), "invalid", "case: {spec}");
+        assert!(answer.detail().contains(named), "case: {spec}: {}", answer.detail());
+    }
+    assert_eq!(gateway.get("/configuration").await.expect(200).json(), before);
+}
+
+// B69, B74.
+#[tokio::test]
+async fn a_source_or_route_that_makes_no_sense_is_refused_by_name() {
+    let source = |field: &'static str, value: Value| {
+        let mut spec = json!({ "name": "bad", "verify": "none" });
+        spec[field] = value;
+        ("/sources", spec, field)
+    };
+    let signed = |secrets: Value| {
+        let verify = json!({ "hmac": { "header": "x-sig" } });
+        let spec = json!({ "name": "bad", "verify": verify, "secrets": secrets });
+        ("/sources", spec, "secret")
+    };
+    let route = |spec: Value, named| ("/routes", spec, named);
+    all_refused(vec![
+        ("/sources", json!({ "name": "bad" }), "verify"),
+        ("/sources", json!({ "verify": "none" }), "name"),
+        ("/sources", json!({ "name": "bad", "verify": "maybe" }), "maybe"),
+        source("nam", json!("typo")),
+        source("id", json!("src_01h455vb4pex5vsknk084sn02q")),
+        source("name", json!("Not A Name")),
+        source("name", json!("../etc")),
+        source("provider", json!("nobody")),
+        source("keys", json!(["cookie:id"])),
+        source("keys", json!(["jq:.a |"])),
+        source("dedup_window", json!("0s")),
+        source("dedup_window", json!("1000d")),
+        source("max_body_bytes", json!(0)),
+        source("secrets", json!(["unused-secret"])),
+        signed(json!([])),
+        signed(json!([""])),
+        signed(json!(["  "])),
+        signed(json!(["env:NOT_SET_ANYWHERE"])),
+        route(json!({ "from": "nobody", "to": "out" }), "nobody"),
+        route(json!({ "from": "in", "to": "nobody" }), "nobody"),
+        route(json!({ "from": "in", "to": "out", "filter": ".a |" }), "filter"),
+        route(json!({ "from": "in", "to": "out", "when": ".a" }), "when"),
+    ])
+    .await;
+}
+
+// B55, B56, B69, B72, B74.
+#[tokio::test]
+async fn a_destination_that_makes_no_sense_is_refused_by_name() {
+    let with = |field: &str, value: Value, named| {
+        let mut spec = json!({ "name": "bad", "url": "https://example.com" });
+        spec[field] = value;
+        ("/destinations", spec, named)
+    };
+    all_refused(vec![
+        with("name", json!(""), "name"),
+        with("urll", json!("typo"), "urll"),
+        with("url", json!("not a url"), "url"),
+        with("url", json!("ftp://example.com/"), "ftp"),
+        with("url", json!("file:///etc/passwd"), "file"),
+        with("url", json!("https://user:pass@example.com/"), "user name"),
+        with("url", json!("https://example.com:6379/"), "6379"),
+        with("url", json!("https://example.com/#part"), "fragment"),
+        with("retry", json!("eager"), "eager"),
+        with("retry", json!({ "max_attempts": 0 }), "max_attempts"),
+        with("concurrency", json!(0), "concurrency"),
+        with("timeout", json!("1h"), "timeout"),
+        with("headers", json!({ "x-a": "b\r\nx-evil: 1" }), "x-a"),
+        with("headers", json!({ "x a": "b" }), "x a"),
+        with("headers", json!({ "Host": "evil" }), "Host"),
+        with("headers", json!({ "Content-Length": "0" }), "Content-Length"),
+        with("headers", json!({ "webhook-signature": "v1," }), "webhook-signature"),
+        with("headers", json!({ "X-A": "1", "x-a": "2" }), "twice"),
+        with("signing_secrets", json!(["whsec_c2hvcnQ="]), "signing_secrets"),
+        with("signing_secrets", json!(["not-a-secret"]), "whsec_"),
+    ])
+    .await;
+}
+
+#[tokio::test]
+async fn a_body_that_is_no_json_is_told_so() {
+    let gateway = Gateway::start().await;
+    let authorization = format!("Bearer {TOKEN}");
+    let cases: [(&[u8], &[u8], u16, &str); 6] = [
+        (b"text/plain", b"{}", 415, "not_json"),
+        (b"application/x-www-form-urlencoded", b"name=in", 415, "not_json"),
+        (b"application/json", b"", 400, "bad_json"),
+        (b"application/json", b"{", 400, "bad_json"),
+        (b"application/json", b"\xff", 400, "bad_json"),
+        (b"application/json; charset=utf-8", b"[]", 422, "invalid"),
+    ];
+    for (kind, body, status, code) in cases {
+        let headers: [(&str, &[u8]); 2] =
+            [("authorization", authorization.as_bytes()), ("content-type", kind)];
+        let answer = gateway.call(Method::POST, "/api/v1/sources", &headers, body).await;
+        let name = String::from_utf8_lossy(body);
+        assert_eq!(answer.clone().expect(status).code(), code, "case: {name}");
+    }
+    // Lists in lists until a reader that recurses has no stack left.
+    let deep = format!(r#"{{"name":"in","url":"x","retry":{}"#, "[".repeat(100_000));
+    let headers: [(&str, &[u8]); 2] =
+        [("authorization", authorization.as_bytes()), ("content-type", b"application/json")];
+    gateway.call(Method::POST, "/api/v1/destinations", &headers, deep).await.expect(400);
+    let large = vec![b' '; 2 << 20];
+    let answer = gateway.call(Method::POST, "/api/v1/sources", &headers, large).await;
+    assert_eq!(answer.expect(413).code(), "body_too_large");
+}
+
+#[tokio::test]
+async fn secrets_are_taken_and_never_shown() {
+    let gateway = Gateway::builder().env("FROM_ENV", "canary-env-value-0123456").start().await;
+    let source = json!({
+        "name": "in",
+        "verify": { "hmac": { "header": "x-sig" } },
+        "secrets": ["canary-literal", "env:FROM_ENV"],
+    });
+    let destination = json!({
+        "name": "out",
+        "url": "https://example.com",
+        "headers": { "Authorization": "Bearer canary-header" },
+        "signing_secrets": ["whsec_Y2FuYXJ5LWNhbmFyeS1jYW5hcnktY2FuYXJ5"],
+    });
+
+    let mut shown = vec![
+        gateway.post("/sources", &source).await.expect(201),
+        gateway.post("/destinations", &destination).await.expect(201),
+    ];
+    for path in ["/sources", "/sources/in", "/destinations", "/destinations/out", "/configuration"]
+    {
+        shown.push(gateway.get(path).await.expect(200));
+    }
+
+    for answer in &shown {
+        assert!(!answer.text().contains("canary"), "{}", answer.text());
+        assert!(!answer.text().contains("Y2FuYXJ5"), "{}", answer.text());
+    }
+    assert_eq!(shown[0].json()["secrets"], json!(["•••", "env:FROM_ENV"]));
+    assert_eq!(shown[1].json()["headers"], json!({ "Authorization": "•••" }));
+    // A form that sends back what it was shown must not make the mask the secret.
+    let masked = json!({
+        "name": "in", "verify": { "hmac": { "header": "x-sig" } }, "secrets": ["•••"],
+    });
+    let refused = gateway.put("/sources/in", &masked).await.expect(422);
+    assert!(refused.detail().contains("write the secret itself"), "{}", refused.detail());
+}
+
+#[tokio::test]
+async fn a_whole_configuration_is_applied_or_nothing_of_it() {
+    let gateway = Gateway::start().await;
+    let good = json!({
+        "sources": [{ "name": "in", "verify": "none" }],
+        "destinations": [{ "name": "out", "url": "https://example.com" }],
+        "routes": [{ "from": "in", "to": "out" }],
+    });
+    let mut bad = good.clone();
+    bad["routes"][0]["to"] = json!("nobody");
+
+    assert_eq!(gateway.put("/configuration", &bad).await.expect(422).code(), "invalid");
+    gateway.get("/sources/in").await.expect(404);
+    let report = gateway.put("/configuration", &good).await.expect(200).json();
+    let again = gateway.put("/configuration", &good).await.expect(200).json();
+    let mut changed = good;
+    changed["routes"][0]["filter"] = json!(".a");
+    let third = gateway.put("/configuration", &changed).await.expect(200).json();
+
+    let all = ["source in", "destination out", "route in to out"];
+    assert_eq!(report, json!({ "created": all, "updated": [], "unchanged": 0 }));
+    assert_eq!(again, json!({ "created": [], "updated": [], "unchanged": 3 }));
+    assert_eq!(third, json!({ "created": [], "updated": ["route in to out"], "unchanged": 2 }));
+    // What it does not name stays.
+    gateway.get("/sources/demo").await.expect(200);
+}

@@ -1,0 +1,290 @@
+//! What arrives at a destination, and what becomes of a delivery that does not.
+
+use std::time::Duration;
+
+use data_encoding::BASE64;
+use hmac::{Hmac, KeyInit as _, Mac as _};
+use serde_json::json;
+use sha2::Sha256;
+
+use crate::support::{
+    SOON, eventually,
+    gateway::{Gateway, in_to_out},
+    sink::{Reply, Sink},
+};
+
+/// Attempts follow each other at once, so that a test need not wait for them.
+const THREE_QUICK: &str = r#"retry = { max_attempts = 3, schedule = ["1ms"] }"#;
+
+#[tokio::test]
+async fn the_exact_bytes_and_headers_pass() {
+    let sink = Sink::ok().await;
+    let gateway = Gateway::with(&in_to_out(&sink.url(), "headers = { X-Tenant = \"acme\" }")).await;
+    // Neither JSON nor UTF-8, with all that a text filter might change.
+    let body: &[u8] = b"\xff\x00{\r\n\"a\": 1 }\n\n";
+    let headers: [(&str, &[u8]); 8] = [
+        ("content-type", b"application/x-odd; charset=koi8-r"),
+        ("x-hub-signature-256", b"sha256=00"),
+        ("x-many", b"1"),
+        ("x-many", b"2"),
+        ("x-bytes", b"caf\xe9"),
+        ("authorization", b"Bearer for-the-gateway-only"),
+        ("cookie", b"session=1"),
+        ("x-forwarded-for", b"10.0.0.1"),
+    ];
+
+    gateway.call(http::Method::POST, "/in/in", &headers, body).await.expect(200);
+
+    let arrived = &sink.arrived(1).await[0];
+    assert_eq!(arrived.path, "/hook");
+    assert_eq!(arrived.body, body);
+    assert_eq!(arrived.header("content-type"), "application/x-odd; charset=koi8-r");
+    assert_eq!(arrived.header("content-length"), body.len().to_string());
+    assert_eq!(arrived.header("x-hub-signature-256"), "sha256=00");
+    assert_eq!(arrived.header("x-tenant"), "acme");
+    assert_eq!(arrived.headers["x-bytes"].as_bytes(), b"caf\xe9");
+    assert_eq!(arrived.headers.get_all("x-many").iter().collect::<Vec<_>>(), ["1", "2"]);
+    for meant_for_us in ["authorization", "cookie", "x-forwarded-for", "webhook-signature"] {
+        assert!(!arrived.headers.contains_key(meant_for_us), "{meant_for_us} was passed on");
+    }
+    let host = sink.url().replace("http://", "").replace("/hook", "");
+    assert_eq!(arrived.header("host"), host);
+}
+
+#[tokio::test]
+async fn a_signed_delivery_is_valid_by_standard_webhooks() {
+    const NEW: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+    const OLD: &str = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD";
+    let sink = Sink::ok().await;
+    let signing = format!("signing_secrets = [\"{NEW}\", \"{OLD}\"]");
+    let gateway = Gateway::with(&in_to_out(&sink.url(), &signing)).await;
+
+    let event = gateway.accepted("in", r#"{"id":"1"}"#).await;
+
+    let arrived = &sink.arrived(1).await[0];
+    assert_eq!(arrived.id(), event);
+    let expected: Vec<String> = [NEW, OLD]
+        .iter()
+        .map(|secret| {
+            let key = BASE64.decode(secret.strip_prefix("whsec_").unwrap().as_bytes()).unwrap();
+            let signed =
+                format!("{event}.{}.{}", arrived.header("webhook-timestamp"), r#"{"id":"1"}"#);
+            let mac = Hmac::<Sha256>::new_from_slice(&key).unwrap().chain_update(signed);
+            format!("v1,{}", BASE64.encode(&mac.finalize().into_bytes()))
+        })
+        .collect();
+    assert_eq!(arrived.header("webhook-signature"), expected.join(" "));
+}
+
+#[tokio::test]
+async fn a_failing_destination_is_tried_again_under_one_id() {
+    let sink = Sink::replying([Reply::status(500), Reply::Close, Reply::status(204)]).await;
+    let gateway = Gateway::with(&in_to_out(&sink.url(), THREE_QUICK)).await;
+
+    let event = gateway.accepted("in", "{}").await;
+    let delivery = gateway.delivery(&event, "succeeded").await;
+
+    let arrivals = sink.arrived(3).await;
+    assert_eq!(arrivals.len(), 3);
+    assert!(arrivals.iter().all(|arrival| arrival.id() == event && arrival.body == "{}"));
+    assert_eq!(delivery["attempts"], 3);
+    let attempts = delivery["attempt_list"].as_array().unwrap();
+    assert_eq!(attempts[0]["status"], 500);
+    assert_eq!(attempts[1]["failure"], "reset");
+    assert_eq!((&attempts[2]["status"], &attempts[2]["class"]), (&json!(204), &json!(null)));
+}
+
+#[tokio::test]
+async fn every_way_to_fail_ends_dead_with_its_reason() {
+    let cases = [
+        ("server error", Reply::status(500), "max_retries", 3),
+        ("no answer", Reply::Close, "max_retries", 3),
+        ("bad request", Reply::status(400), "payload_error", 1),
+        ("not found", Reply::status(404), "invalid_endpoint", 1),
+        ("gone", Reply::status(410), "invalid_endpoint", 1),
+        ("teapot", Reply::status(418), "unrecoverable", 1),
+        ("moved", Reply::status(308).header("location", "/elsewhere"), "invalid_endpoint", 1),
+        ("endless answer", Reply::status(400).body(vec![b'x'; 1 << 20]), "payload_error", 1),
+    ];
+    let sink = Sink::scripted({
+        let cases = cases.clone();
+        move |_, arrival| {
+            let name = std::str::from_utf8(&arrival.body).unwrap();
+            cases.iter().find(|case| case.0 == name).unwrap().1.clone()
+        }
+    })
+    .await;
+    let gateway = Gateway::with(&in_to_out(&sink.url(), THREE_QUICK)).await;
+
+    for (name, _, reason, attempts) in cases {
+        let event = gateway.accepted("in", name).await;
+        let delivery = gateway.delivery(&event, "dead").await;
+        assert_eq!(delivery["reason"], reason, "case: {name}");
+        assert_eq!(delivery["attempts"], attempts, "case: {name}");
+    }
+    assert!(sink.arrivals().iter().all(|arrival| arrival.path == "/hook"), "followed a redirect");
+}
+
+#[tokio::test]
+async fn a_destination_that_does_not_answer_in_time_has_failed() {
+    let sink = Sink::replying([Reply::Hang]).await;
+    let more = "timeout = \"100ms\"\nretry = { max_attempts = 1 }";
+    let gateway = Gateway::with(&in_to_out(&sink.url(), more)).await;
+
+    let event = gateway.accepted("in", "{}").await;
+
+    let delivery = gateway.delivery(&event, "dead").await;
+    assert_eq!(delivery["reason"], "max_retries");
+    assert_eq!(delivery["attempt_list"][0]["failure"], "timeout");
+}
+
+/// Whether it is stored is open when the sender does not wait for the answer; if it is, then it is
+/// delivered as soon as any other, and not when a claim that nobody holds runs out.
+#[tokio::test]
+async fn an_event_whose_sender_hung_up_is_delivered_if_it_was_stored() {
+    let sink = Sink::ok().await;
+    let gateway = Gateway::with(&in_to_out(&sink.url(), "")).await;
+    let request = "POST /in/in HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\n{}";
+    for _ in 0..50 {
+        let mut half_closed = gateway.raw().await;
+        half_closed.write(request).await;
+        half_closed.finish().await;
+        // A sender that only says that it has nothing more to send still gets its answer.
+        assert_eq!(half_closed.answer().await.unwrap().status, 200);
+        gateway.raw().await.write(request).await;
+    }
+    let last = gateway.accepted("in", "{}").await;
+    gateway.delivery(&last, "succeeded").await;
+
+    eventually(SOON, || async {
+        let stats = gateway.stats().await;
+        (stats["by_status"]["succeeded"] == stats["total"]).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_event_goes_to_every_destination_whose_filter_takes_it() {
+    let sinks = [Sink::ok().await, Sink::ok().await, Sink::ok().await];
+    let gateway = Gateway::with("[[sources]]\nname = \"in\"\nverify = \"none\"").await;
+    for (name, sink) in ["all", "paid", "twice"].iter().zip(&sinks) {
+        let spec = json!({ "name": name, "url": sink.url() });
+        gateway.post("/destinations", &spec).await.expect(201);
+    }
+    for (to, filter) in [
+        ("all", json!(null)),
+        ("paid", json!(".type == \"paid\"")),
+        ("twice", json!(".amount > 5")),
+        ("twice", json!(".type == \"paid\"")),
+    ] {
+        let route = json!({ "from": "in", "to": to, "filter": filter });
+        gateway.post("/routes", &route).await.expect(201);
+    }
+
+    for (body, expected) in [
+        (r#"{"type":"paid","amount":10}"#, vec!["all", "paid", "twice"]),
+        (r#"{"type":"open","amount":10}"#, vec!["all", "twice"]),
+        (r#"{"type":"open"}"#, vec!["all"]),
+        ("not JSON", vec!["all"]),
+        // A filter that fails on an event does not take it.
+        ("[1]", vec!["all"]),
+    ] {
+        let event = gateway.event(&gateway.accepted("in", body).await).await;
+        let deliveries = event["deliveries"].as_array().unwrap();
+        let mut to: Vec<_> =
+            deliveries.iter().map(|d| d["destination"].as_str().unwrap()).collect();
+        to.sort_unstable();
+        assert_eq!(to, expected, "case: {body}");
+    }
+    let counts = [5, 1, 2];
+    for (sink, count) in sinks.iter().zip(counts) {
+        sink.arrived(count).await;
+    }
+    eventually(SOON, || async {
+        (gateway.stats().await["by_status"]["succeeded"] == 8).then_some(())
+    })
+    .await;
+    assert_eq!(sinks.map(|sink| sink.arrivals().len()), counts);
+}
+
+#[tokio::test]
+async fn what_waits_for_a_deleted_destination_is_cancelled() {
+    let sink = Sink::replying([Reply::status(500)]).await;
+    let gateway =
+        Gateway::with(&in_to_out(&sink.url(), "retry = { initial_delay = \"1h\" }")).await;
+    let event = gateway.accepted("in", "{}").await;
+    gateway.delivery(&event, "scheduled").await;
+
+    gateway.delete("/destinations/out").await.expect(204);
+
+    let delivery = gateway.delivery(&event, "cancelled").await;
+    assert!(delivery["ended_at"].is_string(), "{delivery}");
+    assert_eq!(gateway.stats().await["by_status"]["cancelled"], 1);
+    let replay = gateway
+        .post(&format!("/deliveries/{}/replay", delivery["id"].as_str().unwrap()), &json!({}))
+        .await;
+    assert_eq!(replay.expect(409).code(), "not_replayable");
+    // The route went with it: the next event is kept and owes nothing.
+    let next = gateway.event(&gateway.accepted("in", "{}").await).await;
+    assert_eq!(next["deliveries"], json!([]));
+}
+
+#[tokio::test]
+async fn a_running_attempt_to_a_deleted_destination_does_not_bring_it_back() {
+    let sink = Sink::replying([Reply::status(200).after(Duration::from_millis(500))]).await;
+    let gateway = Gateway::with(&in_to_out(&sink.url(), "")).await;
+    let event = gateway.accepted("in", "{}").await;
+    sink.arrived(1).await;
+
+    gateway.delete("/destinations/out").await.expect(204);
+    // The answer comes after that, and is refused.
+    eventually(SOON, || async {
+        gateway.metrics().await.contains("surehook_leases_lost_total 1").then_some(())
+    })
+    .await;
+
+    let delivery = gateway.delivery(&event, "cancelled").await;
+    assert_eq!(delivery["destination"], json!(null));
+    let by_status = &gateway.stats().await["by_status"];
+    assert_eq!((&by_status["in_flight"], &by_status["succeeded"]), (&json!(0), &json!(0)));
+}
+
+#[tokio::test]
+async fn private_addresses_are_not_called_unless_they_were_opened() {
+    let sink = Sink::ok().await;
+    let port = sink.url().replace("http://127.0.0.1:", "").replace("/hook", "");
+    let gateway = Gateway::builder()
+        .public_networks_only()
+        .settings("[[sources]]\nname = \"in\"\nverify = \"none\"")
+        .start()
+        .await;
+    // All of them are this machine; `url` reads the last three as 127.0.0.1.
+    let hosts = [
+        "127.0.0.1",
+        "localhost",
+        "[::1]",
+        "[::ffff:127.0.0.1]",
+        "0.0.0.0",
+        "2130706433",
+        "0x7f.1",
+    ];
+    for (number, host) in hosts.iter().enumerate() {
+        let name = format!("out-{number}");
+        let spec = json!({ "name": name, "url": format!("http://{host}:{port}/hook") });
+        // Refusing it at once would be right too; then nothing is left to deliver.
+        let created = gateway.post("/destinations", &spec).await;
+        assert!(matches!(created.status.as_u16(), 201 | 422), "case: {host}");
+        if created.status == 201 {
+            gateway.post("/routes", &json!({ "from": "in", "to": name })).await.expect(201);
+        }
+    }
+
+    let event = gateway.accepted("in", "{}").await;
+
+    for delivery in gateway.event(&event).await["deliveries"].as_array().unwrap() {
+        let ended = gateway.delivery_is(delivery["id"].as_str().unwrap(), "dead").await;
+        assert_eq!(ended["reason"], "invalid_endpoint", "{ended}");
+        assert_eq!(ended["attempt_list"][0]["failure"], "blocked", "{ended}");
+    }
+    assert!(sink.arrivals().is_empty(), "a private address was called");
+}

@@ -1,0 +1,171 @@
+//! What the log must not say: nothing that came from a sender, and no secret.
+
+use http::Method;
+use serde_json::json;
+
+use crate::support::{
+    SOON, eventually,
+    gateway::Gateway,
+    sink::{Reply, Sink},
+};
+
+/// Looked for in the log; every value that is a secret or comes from a sender holds one of them.
+const CANARIES: [&str; 2] = ["canary", "5511987654321"];
+const PASSWORD: &str = "canary-source-secret";
+
+/// A gateway with a source of each kind, a destination that answers badly, one that is not allowed
+/// and one whose name does not exist.
+async fn busy_gateway(log: &str, sink: &Sink) -> Gateway {
+    let url = format!("{}/canary-path?key=canary-query", sink.url());
+    Gateway::builder()
+        .env("FROM_ENV", "canary-env-secret")
+        .settings(&format!(
+            r#"
+            {log}
+            limits = {{ body_timeout = "1s", head_timeout = "2s", body_bytes_max = 2000 }}
+            [[sources]]
+            name = "open"
+            verify = "none"
+            [[sources]]
+            name = "closed"
+            verify = {{ token = {{ header = "x-token" }} }}
+            secrets = ["{PASSWORD}", "env:FROM_ENV"]
+            [[destinations]]
+            name = "out"
+            url = "{url}"
+            retry = {{ max_attempts = 2, schedule = ["1ms"] }}
+            headers = {{ Authorization = "Bearer canary-outbound" }}
+            signing_secrets = ["whsec_Y2FuYXJ5Y2FuYXJ5Y2FuYXJ5Y2FuYXJ5"]
+            [[destinations]]
+            name = "blocked"
+            url = "http://10.0.0.1/canary-path"
+            [[destinations]]
+            name = "unknown"
+            url = "http://canary-host.invalid/"
+            retry = {{ max_attempts = 1 }}
+            [[routes]]
+            from = "open"
+            to = "out"
+            [[routes]]
+            from = "closed"
+            to = "out"
+            [[routes]]
+            from = "open"
+            to = "blocked"
+            [[routes]]
+            from = "open"
+            to = "unknown"
+            [[routes]]
+            from = "closed"
+            to = "blocked"
+            # Fails on a text, with a message that would hold it.
+            filter = ".phone.number == 1"
+            "#
+        ))
+        .start()
+        .await
+}
+
+/// Does everything that could be logged, well and badly.
+async fn do_everything(gateway: &Gateway) {
+    let body = json!({ "id": "canary-key", "phone": "+5511987654321", "text": "canary-body" });
+    let body = body.to_string();
+    let token: [(&str, &[u8]); 3] = [
+        ("x-token", PASSWORD.as_bytes()),
+        ("x-phone", b"5511987654321"),
+        ("cookie", b"canary-cookie"),
+    ];
+    let wrong: [(&str, &[u8]); 1] = [("x-token", b"canary-guess")];
+    let twice: [(&str, &[u8]); 2] = [("idempotency-key", b"canary-1"), ("idempotency-key", b"2")];
+    let path = "/in/closed/5511987654321?token=canary-query";
+    gateway.call(Method::POST, path, &token, body.clone()).await.expect(200);
+    gateway.call(Method::POST, path, &token, body.replace("body", "other")).await.expect(200);
+    gateway.call(Method::POST, path, &wrong, body.clone()).await.expect(401);
+    gateway.call(Method::POST, "/in/open", &twice, body.clone()).await.expect(400);
+    gateway.call(Method::POST, "/in/open", &[], body.clone()).await.expect(200);
+    gateway.call(Method::POST, "/in/open", &[], "canary".repeat(1000)).await.expect(413);
+    gateway.call(Method::POST, "/in/5511987654321?canary", &[], body).await.expect(404);
+    gateway.call(Method::GET, "/in/open?hub.verify_token=canary", &[], "").await.expect(405);
+    gateway.call(Method::GET, "/canary/5511987654321", &[], "").await.expect(404);
+    let token: [(&str, &[u8]); 1] = [("authorization", b"Bearer canary-admin")];
+    gateway.call(Method::GET, "/api/v1/events?key=canary", &token, "").await.expect(401);
+    gateway.get("/events?source=canary").await.expect(422);
+    let bad = json!({ "name": "x", "verify": "none", "secrets": ["canary-unused"] });
+    gateway.post("/sources", &bad).await.expect(422);
+    for bytes in [
+        "POST /in/open?canary HTTP/1.1\r\nHost: h\r\nX canary: 1\r\n\r\n",
+        "POST /in/open?canary HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\ncanary",
+        "POST /in/open HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\ncanary\r\n",
+        "canary 5511987654321\r\n\r\n",
+    ] {
+        let mut raw = gateway.raw().await;
+        raw.write(bytes).await;
+        raw.closed().await;
+    }
+    eventually(SOON, || async {
+        let by_status = gateway.stats().await["by_status"].clone();
+        let busy =
+            ["pending", "in_flight", "scheduled"].iter().any(|status| by_status[status] != 0);
+        (!busy).then_some(())
+    })
+    .await;
+}
+
+async fn nothing_is_said(log: &str) {
+    let sink = Sink::replying([
+        Reply::status(500).body("canary-answer"),
+        Reply::Close,
+        Reply::status(400).header("x-canary", "canary").body("canary-answer"),
+    ])
+    .await;
+    let mut gateway = busy_gateway(log, &sink).await;
+
+    do_everything(&gateway).await;
+    assert_eq!(gateway.terminate().await.code(), Some(0));
+
+    let said = gateway.log() + &gateway.stdout();
+    assert!(said.contains("shutting down"), "the log is not there:\n{said}");
+    for canary in CANARIES {
+        let line = said.lines().find(|line| line.contains(canary));
+        assert_eq!(line, None, "`{canary}` is in the log");
+    }
+    assert!(!said.contains("Y2FuYXJ5"), "a signing secret is in the log");
+}
+
+/// Labels are kept for ever and shown to whoever may see a graph.
+#[tokio::test]
+async fn a_sender_cannot_make_up_labels() {
+    let gateway = Gateway::start().await;
+    let canary = |line: &str| format!("{line}\r\nContent-Length: 2\r\n\r\n{{}}");
+    for request in [
+        canary("POST /in/canary HTTP/1.1\r\nHost: h"),
+        canary("POST /in/canary HTTP/1.1\r\nHost: h\r\nHost: h"),
+        canary(&format!("POST /in/canary?{} HTTP/1.1\r\nHost: h", "a".repeat(3000))),
+        canary("CANARY /in/canary HTTP/1.1\r\nHost: h"),
+        canary("GET /in/canary HTTP/1.1\r\nHost: h"),
+    ] {
+        let mut raw = gateway.raw().await;
+        raw.write(&request).await;
+        assert!(raw.answer().await.unwrap().status >= 400, "{request}");
+    }
+
+    let metrics = gateway.metrics().await;
+
+    assert!(metrics.contains("reason=\"bad_host\""), "{metrics}");
+    assert!(!metrics.to_lowercase().contains("canary"), "{metrics}");
+}
+
+#[tokio::test]
+async fn the_log_holds_nothing_of_a_sender() {
+    nothing_is_said("").await;
+}
+
+#[tokio::test]
+async fn neither_does_the_log_of_someone_who_looks_for_a_fault() {
+    nothing_is_said("log = \"debug\"").await;
+}
+
+#[tokio::test]
+async fn not_even_the_most_talkative_log() {
+    nothing_is_said("log = \"trace\"\nlog_format = \"text\"").await;
+}

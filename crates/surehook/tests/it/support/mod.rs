@@ -1,0 +1,48 @@
+//! What the stories need and are not about: a gateway to start, a destination to deliver to, a
+//! client that may misbehave, and a way to wait for a fact.
+
+pub(crate) mod client;
+pub(crate) mod gateway;
+pub(crate) mod process;
+pub(crate) mod raw;
+pub(crate) mod sink;
+
+use std::{
+    future::Future,
+    panic::Location,
+    time::{Duration, Instant},
+};
+
+/// Within this time everything that is going to happen has happened, also on a busy machine. It
+/// bounds how long a failing test takes; one that passes waits no longer than it must.
+pub(crate) const SOON: Duration = Duration::from_secs(30);
+
+/// How often a fact is looked for.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// Looks until `probe` finds something. Fails the test when it has not after `deadline`.
+#[track_caller]
+pub(crate) fn eventually<T, F, P>(deadline: Duration, mut probe: F) -> impl Future<Output = T>
+where
+    F: FnMut() -> P,
+    P: Future<Output = Option<T>>,
+{
+    let asked_at = Location::caller();
+    async move {
+        let begun = Instant::now();
+        loop {
+            if let Some(found) = probe().await {
+                return found;
+            }
+            assert!(begun.elapsed() < deadline, "waited in vain, asked at {asked_at}");
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+}
+
+/// Seconds since 1970, for signatures with a timestamp.
+#[expect(clippy::disallowed_methods, reason = "the binary under test runs on the real clock")]
+pub(crate) fn unix_now() -> i64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    i64::try_from(since.as_secs()).unwrap()
+}

@@ -1,0 +1,122 @@
+//! The binary under test as a child process, with everything it prints.
+
+use std::{
+    io::{BufRead as _, BufReader, Read},
+    path::Path,
+    process::{Child, Command, ExitStatus, Stdio},
+    sync::{Arc, Mutex},
+    thread::JoinHandle,
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::{SOON, eventually};
+
+/// What was printed so far.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Printed(Arc<Mutex<String>>);
+
+impl Printed {
+    pub(crate) fn text(&self) -> String {
+        self.0.lock().unwrap().clone()
+    }
+
+    /// Keeps what `from` gives until it ends.
+    fn follow(&self, from: impl Read + Send + 'static) -> JoinHandle<()> {
+        let kept = Arc::clone(&self.0);
+        std::thread::spawn(move || {
+            let mut from = BufReader::new(from);
+            let mut line = Vec::new();
+            while from.read_until(b'\n', &mut line).is_ok_and(|bytes| bytes > 0) {
+                kept.lock().unwrap().push_str(&String::from_utf8_lossy(&line));
+                line.clear();
+            }
+        })
+    }
+}
+
+/// A run of the binary that ended by itself.
+#[derive(Debug)]
+pub(crate) struct Ran {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+/// A running `surehook`. Killed and reaped when dropped.
+#[derive(Debug)]
+pub(crate) struct Process {
+    child: Child,
+    pub(crate) stdout: Printed,
+    pub(crate) stderr: Printed,
+    followers: Vec<JoinHandle<()>>,
+}
+
+impl Process {
+    /// Starts the binary in `folder` with nothing but the given environment: what the machine has
+    /// set must not change a test.
+    pub(crate) fn spawn(folder: &Path, args: &[&str], env: &[(String, String)]) -> Self {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_surehook"))
+            .args(args)
+            .current_dir(folder)
+            .env_clear()
+            .envs(env.iter().map(|(name, value)| (name, value)))
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (stdout, stderr) = (Printed::default(), Printed::default());
+        let followers = vec![
+            stdout.follow(child.stdout.take().unwrap()),
+            stderr.follow(child.stderr.take().unwrap()),
+        ];
+        Self { child, stdout, stderr, followers }
+    }
+
+    /// SIGKILL: no instruction of the process runs after this.
+    pub(crate) fn kill9(&mut self) {
+        // Fails only if the process has ended already, and then nothing is left to do.
+        let _gone = self.child.kill();
+        let _reaped = self.child.wait();
+        self.read_rest();
+    }
+
+    /// Asks the process to end.
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    pub(crate) fn has_ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().unwrap()
+    }
+
+    /// Waits for the end, and for all that was printed before it.
+    pub(crate) async fn ended(&mut self) -> ExitStatus {
+        let status = {
+            let child = Mutex::new(&mut self.child);
+            eventually(SOON, || async { child.lock().unwrap().try_wait().unwrap() }).await
+        };
+        self.read_rest();
+        status
+    }
+
+    fn read_rest(&mut self) {
+        for follower in self.followers.drain(..) {
+            follower.join().unwrap();
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill9();
+    }
+}
+
+/// Runs the binary to its end.
+pub(crate) async fn surehook(folder: &Path, args: &[&str], env: &[(String, String)]) -> Ran {
+    let mut process = Process::spawn(folder, args, env);
+    let code = process.ended().await.code();
+    Ran { code, stdout: process.stdout.text(), stderr: process.stderr.text() }
+}

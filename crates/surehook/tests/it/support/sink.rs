@@ -1,0 +1,205 @@
+//! A destination inside the test: answers as it is told and remembers what came.
+
+use std::{
+    convert::Infallible,
+    net::SocketAddr,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use http::{HeaderMap, Request, Response};
+use http_body_util::{BodyExt as _, Full};
+use hyper::{body::Incoming, server::conn::http1, service::service_fn};
+use hyper_util::rt::TokioIo;
+use tokio::{net::TcpListener, task::JoinHandle};
+
+use super::{SOON, eventually};
+
+/// One request as the destination saw it.
+#[derive(Clone, Debug)]
+pub(crate) struct Arrival {
+    pub(crate) at: Instant,
+    pub(crate) path: String,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+}
+
+impl Arrival {
+    /// A header as text; empty when it is not there.
+    pub(crate) fn header(&self, name: &str) -> &str {
+        self.headers.get(name).map_or("", |value| value.to_str().unwrap())
+    }
+
+    /// The `webhook-id`, which is the id of the event.
+    pub(crate) fn id(&self) -> &str {
+        self.header("webhook-id")
+    }
+}
+
+/// What a destination does with a request.
+#[derive(Clone, Debug)]
+pub(crate) enum Reply {
+    Answer {
+        status: u16,
+        headers: Vec<(String, String)>,
+        body: Bytes,
+    },
+    /// First waits.
+    After(Duration, Box<Reply>),
+    /// Never answers, and keeps the connection.
+    Hang,
+    /// Closes the connection instead of an answer.
+    Close,
+}
+
+impl Reply {
+    pub(crate) fn status(status: u16) -> Self {
+        Self::Answer { status, headers: Vec::new(), body: Bytes::new() }
+    }
+
+    /// The same answer with one more header.
+    pub(crate) fn header(mut self, name: &str, value: &str) -> Self {
+        if let Self::Answer { headers, .. } = &mut self {
+            headers.push((name.to_owned(), value.to_owned()));
+        }
+        self
+    }
+
+    /// The same answer with this body.
+    pub(crate) fn body(mut self, text: impl Into<Bytes>) -> Self {
+        if let Self::Answer { body, .. } = &mut self {
+            *body = text.into();
+        }
+        self
+    }
+
+    /// The same reply, later.
+    pub(crate) fn after(self, wait: Duration) -> Self {
+        Self::After(wait, Box::new(self))
+    }
+}
+
+/// Decides on the answer to a request; the number counts from zero.
+type Script = dyn Fn(usize, &Arrival) -> Reply + Send + Sync;
+
+/// A destination on a free port. Stops when dropped.
+#[derive(Debug)]
+pub(crate) struct Sink {
+    address: SocketAddr,
+    arrivals: Arc<Mutex<Vec<Arrival>>>,
+    connections: Arc<AtomicUsize>,
+    accepting: JoinHandle<()>,
+}
+
+impl Sink {
+    /// A destination that takes everything.
+    pub(crate) async fn ok() -> Self {
+        Self::scripted(|_, _| Reply::status(200)).await
+    }
+
+    /// A destination that gives these replies in their order, and the last one ever after.
+    pub(crate) async fn replying(replies: impl IntoIterator<Item = Reply>) -> Self {
+        let replies: Vec<Reply> = replies.into_iter().collect();
+        Self::scripted(move |number, _| replies[number.min(replies.len() - 1)].clone()).await
+    }
+
+    /// A destination that decides by what comes.
+    pub(crate) async fn scripted(
+        script: impl Fn(usize, &Arrival) -> Reply + Send + Sync + 'static,
+    ) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let arrivals = Arc::new(Mutex::new(Vec::new()));
+        let (kept, script): (_, Arc<Script>) = (Arc::clone(&arrivals), Arc::new(script));
+        let connections = Arc::new(AtomicUsize::new(0));
+        let open = Arc::clone(&connections);
+        let accepting = tokio::spawn(async move {
+            loop {
+                let (stream, _) = listener.accept().await.unwrap();
+                open.fetch_add(1, Ordering::SeqCst);
+                let open = Arc::clone(&open);
+                let (kept, script) = (Arc::clone(&kept), Arc::clone(&script));
+                let service = service_fn(move |request| {
+                    reply(Arc::clone(&kept), Arc::clone(&script), request)
+                });
+                tokio::spawn(async move {
+                    // A connection that ends badly is what some tests are about.
+                    let _ended =
+                        http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
+                    open.fetch_sub(1, Ordering::SeqCst);
+                });
+            }
+        });
+        Self { address, arrivals, connections, accepting }
+    }
+
+    /// The address to configure.
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}/hook", self.address)
+    }
+
+    /// All that came so far, in order.
+    pub(crate) fn arrivals(&self) -> Vec<Arrival> {
+        self.arrivals.lock().unwrap().clone()
+    }
+
+    /// Waits until so many requests have come.
+    pub(crate) async fn arrived(&self, count: usize) -> Vec<Arrival> {
+        eventually(SOON, || async { Some(self.arrivals()).filter(|all| all.len() >= count) }).await
+    }
+
+    /// Waits until all that was sent has been read: every connection is closed. That happens only
+    /// once the sender has ended.
+    pub(crate) async fn abandoned(&self) {
+        let open = || self.connections.load(Ordering::SeqCst);
+        eventually(SOON, || async { (open() == 0).then_some(()) }).await;
+    }
+}
+
+impl Drop for Sink {
+    fn drop(&mut self) {
+        self.accepting.abort();
+    }
+}
+
+async fn reply(
+    kept: Arc<Mutex<Vec<Arrival>>>,
+    script: Arc<Script>,
+    request: Request<Incoming>,
+) -> Result<Response<Full<Bytes>>, String> {
+    let (head, body) = request.into_parts();
+    let body = body.collect().await.map_err(|error| error.to_string())?.to_bytes();
+    let path = head.uri.path().to_owned();
+    let arrival = Arrival { at: Instant::now(), path, headers: head.headers, body };
+    let mut reply = {
+        let mut kept = kept.lock().unwrap();
+        let reply = script(kept.len(), &arrival);
+        kept.push(arrival);
+        reply
+    };
+    loop {
+        match reply {
+            Reply::After(wait, then) => {
+                tokio::time::sleep(wait).await;
+                reply = *then;
+            }
+            Reply::Hang => {
+                let never: Infallible = std::future::pending().await;
+                match never {}
+            }
+            // An error makes hyper drop the connection without a word.
+            Reply::Close => return Err("told to close".to_owned()),
+            Reply::Answer { status, headers, body } => {
+                let mut answer = Response::builder().status(status);
+                for (name, value) in &headers {
+                    answer = answer.header(name, value);
+                }
+                return answer.body(Full::new(body)).map_err(|error| error.to_string());
+            }
+        }
+    }
+}

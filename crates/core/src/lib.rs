@@ -17,6 +17,7 @@ pub mod delivery;
 pub mod destination;
 pub mod event;
 pub mod ids;
+pub mod inflate;
 pub mod jq;
 pub mod key;
 pub mod name;

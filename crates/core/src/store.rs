@@ -52,6 +52,8 @@ pub enum Admitted {
     Accepted,
     /// Another event with its key is stored already.
     Duplicate(Duplicate),
+    /// Its source was removed a moment ago; nothing was written.
+    SourceGone,
 }
 
 /// What a duplicate is a duplicate of.
@@ -185,7 +187,8 @@ pub struct Held {
 /// What the lanes need.
 #[async_trait]
 pub trait DeliveryStore: Send + Sync {
-    /// Hands over up to `limit` deliveries of `destination` that are due, oldest first.
+    /// Hands over up to `limit` deliveries of `destination` that are due, oldest first; fewer, but
+    /// at least one, where their bodies are large.
     ///
     /// Each is `in_flight` under `lease` when this returns; nobody else gets it before the lease
     /// has run out.

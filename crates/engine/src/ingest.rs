@@ -1,6 +1,6 @@
 //! Taking a request in: verify, key, route, commit. Answers only what is on the disk.
 
-use std::{sync::Arc, time::Instant};
+use std::{borrow::Cow, sync::Arc, time::Instant};
 
 use bytes::Bytes;
 use http::HeaderMap;
@@ -8,6 +8,7 @@ use surehook_core::{
     chance::new_id,
     event::{HeaderBlock, KeyClaim, NewDelivery, NewEvent, Payload, RequestHead},
     ids::{DeliveryId, EventId},
+    inflate,
     jq::{Jq, JsonInput, NotJson},
     key::{DedupKey, KeyProblem, content_hash_key, fingerprint},
     source::Source,
@@ -103,7 +104,7 @@ impl OpenSource {
 /// A delivery that waits for its commit, with its place in a lane if there is one.
 struct Planned {
     new: NewDelivery,
-    lane: Arc<Lane>,
+    lane: Option<Arc<Lane>>,
     slot: Option<Slot>,
 }
 
@@ -183,17 +184,17 @@ impl Engine {
                 continue;
             }
             if let Some(filter) = &route.filter {
-                let input = input.get_or_insert_with(|| JsonInput::parse(&request.body));
+                let input = input.get_or_insert_with(|| json(request));
                 if !matches(filter, input.as_ref(), &entry.metrics) {
                     continue;
                 }
             }
-            let reserved = lane.reserve(request.body.len(), now);
+            let reserved = lane.as_ref().and_then(|lane| lane.reserve(request.body.len(), now));
             let (slot, claim) =
                 reserved.map_or((None, None), |(slot, lease)| (Some(slot), Some(lease)));
             let id: DeliveryId = new_id(&*self.shared.chance, now);
             let new = NewDelivery { id, destination: route.destination, claim };
-            planned.push(Planned { new, lane: Arc::clone(lane), slot });
+            planned.push(Planned { new, lane: lane.clone(), slot });
         }
         planned
     }
@@ -220,9 +221,16 @@ impl Engine {
                 }
                 Ok(Received { event: duplicate.original, key, duplicate: true })
             }
+            Some(Admitted::SourceGone) => Err(IngestError::UnknownSource),
             None => Err(IngestError::Store(StoreError::Refused("no answer".to_owned()))),
         }
     }
+}
+
+/// The body as filters see it, unpacked if it is packed.
+fn json(request: &InboundRequest) -> Result<JsonInput, NotJson> {
+    let plain = inflate::plain(&request.headers, &request.body);
+    JsonInput::parse(&plain.unwrap_or(Cow::Borrowed(&request.body)))
 }
 
 /// Whether a route's filter lets the event through. One that fails does not: what cannot be judged
@@ -246,7 +254,7 @@ fn matches(filter: &Jq, input: Result<&JsonInput, &NotJson>, metrics: &SourceMet
 }
 
 fn hand_over(delivery: Planned, event: EventId, received_at: Timestamp, payload: &Payload) {
-    let Planned { new, lane, slot } = delivery;
+    let Planned { new, lane: Some(lane), slot } = delivery else { return };
     match (slot, new.claim) {
         (Some(slot), Some(lease)) => {
             let claimed = Claimed {

@@ -147,7 +147,7 @@ impl Engine {
 
     async fn reload(&self) -> Result<(), ChangeError> {
         let configuration = self.store.configuration().await?;
-        let next = self.registry.load().next(&configuration, &self.shared, &*self.env)?;
+        let next = self.registry.load().next(&configuration, &self.shared, &*self.env);
         self.registry.store(Arc::new(next));
         Ok(())
     }
@@ -163,7 +163,9 @@ impl Engine {
         let (changes, answer) = plan(&configuration)?;
         let now = self.shared.clock.now();
         configuration.apply(&changes, now);
-        registry::check(&configuration, &*self.env).map_err(ChangeError::from)?;
+        let addresses = &self.shared.http.policy;
+        registry::check(&configuration, &changes, &*self.env, addresses)
+            .map_err(ChangeError::from)?;
         self.store.change(changes, now).await.map_err(ChangeError::from)?;
         self.reload().await?;
         Ok(answer)

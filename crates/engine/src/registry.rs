@@ -5,13 +5,16 @@
 use std::{collections::HashMap, sync::Arc};
 
 use surehook_core::{
-    destination::{Destination, InvalidDestination},
+    address::{AddressPolicy, Blocked},
+    destination::{Destination, InvalidDestination, Reach},
     ids::{DestinationId, SourceId},
     jq::JqError,
     route::Route,
     source::{InvalidSource, Source},
-    store::Configuration,
+    store::{Change, Configuration},
 };
+
+use url::Host;
 
 use crate::{
     lane::{Lane, Shared},
@@ -23,7 +26,8 @@ use crate::{
 pub(crate) struct SourceEntry {
     /// The source, or why it cannot be used: then its requests are refused, not let through.
     pub(crate) source: Result<Source, String>,
-    pub(crate) routes: Vec<(Route, Arc<Lane>)>,
+    /// A destination that cannot be used has no lane; what it is owed waits in the store.
+    pub(crate) routes: Vec<(Route, Option<Arc<Lane>>)>,
     pub(crate) metrics: SourceMetrics,
 }
 
@@ -59,13 +63,23 @@ pub enum ConfigProblem {
     /// Two things with one name.
     #[error("there are two {0} named `{1}`")]
     Twice(&'static str, String),
+    /// A destination at an address that may not be called.
+    #[error("destination `{0}`: {1}; list its network in `allow_networks` if this is meant")]
+    Blocked(String, #[source] Blocked),
 }
 
 /// How a name in the environment is looked up.
 pub type Env = dyn Fn(&str) -> Option<String> + Send + Sync;
 
-/// A configuration with every part compiled, or the first thing that is wrong with it.
-pub fn check(configuration: &Configuration, env: &Env) -> Result<(), ConfigProblem> {
+/// Whether a configuration can be stored: all of it fits together, and each of `changes` can be
+/// used. What is not touched is not asked: a secret that is missing from the environment today must
+/// not be in the way of whoever mends something else.
+pub fn check(
+    configuration: &Configuration,
+    changes: &[Change],
+    env: &Env,
+    addresses: &AddressPolicy,
+) -> Result<(), ConfigProblem> {
     let names = |what, names: Vec<&str>| {
         let mut seen = std::collections::HashSet::new();
         match names.into_iter().find(|name| !seen.insert(*name)) {
@@ -78,21 +92,27 @@ pub fn check(configuration: &Configuration, env: &Env) -> Result<(), ConfigProbl
         "destinations",
         configuration.destinations.iter().map(|d| d.spec.name.as_str()).collect(),
     )?;
-    for source in &configuration.sources {
-        source
-            .spec
-            .build(source.id, env)
-            .map_err(|error| ConfigProblem::Source(source.spec.name.to_string(), error))?;
+    for change in changes {
+        match change {
+            Change::PutSource(id, spec) => {
+                let named = |error| ConfigProblem::Source(spec.name.to_string(), error);
+                spec.build(*id, env).map_err(named)?;
+            }
+            Change::PutDestination(id, spec) => {
+                let named = |error| ConfigProblem::Destination(spec.name.to_string(), error);
+                let destination = spec.build(*id, env).map_err(named)?;
+                check_address(&destination, addresses)?;
+            }
+            Change::PutRoute(..)
+            | Change::DeleteSource(_)
+            | Change::DeleteDestination(_)
+            | Change::DeleteRoute(_) => {}
+        }
     }
-    for destination in &configuration.destinations {
-        destination.spec.build(destination.id, env).map_err(|error| {
-            ConfigProblem::Destination(destination.spec.name.to_string(), error)
-        })?;
-    }
-    routes(configuration).map(drop)
+    routes(configuration).into_iter().try_for_each(|route| route.map(drop))
 }
 
-fn routes(configuration: &Configuration) -> Result<Vec<Route>, ConfigProblem> {
+fn routes(configuration: &Configuration) -> Vec<Result<Route, ConfigProblem>> {
     let sources: HashMap<&str, SourceId> =
         configuration.sources.iter().map(|s| (s.spec.name.as_str(), s.id)).collect();
     let destinations: HashMap<&str, DestinationId> =
@@ -115,46 +135,53 @@ fn routes(configuration: &Configuration) -> Result<Vec<Route>, ConfigProblem> {
 }
 
 impl Registry {
-    /// Builds the next registry from this one: lanes that stay keep what they have in memory.
+    /// Builds the next registry from this one: lanes that stay keep what they have in memory. What
+    /// cannot be used is said once and stands still; everything else goes on.
     pub(crate) fn next(
         &self,
         configuration: &Configuration,
         shared: &Arc<Shared>,
         env: &Env,
-    ) -> Result<Self, ConfigProblem> {
-        let routes = routes(configuration)?;
-        let mut lanes = HashMap::new();
-        for stored in &configuration.destinations {
-            let destination = stored
-                .spec
-                .build(stored.id, env)
-                .map_err(|error| ConfigProblem::Destination(stored.spec.name.to_string(), error))?;
-            lanes.insert(stored.id, self.lane(destination, shared));
-        }
+    ) -> Self {
+        let lanes: HashMap<DestinationId, Arc<Lane>> = configuration
+            .destinations
+            .iter()
+            .filter_map(|stored| match stored.spec.build(stored.id, env) {
+                Ok(destination) => Some((stored.id, self.lane(destination, shared))),
+                Err(error) => {
+                    let name = stored.spec.name.as_str();
+                    tracing::error!(destination = name, %error, "nothing is delivered there until this is mended");
+                    None
+                }
+            })
+            .collect();
         for (id, lane) in &self.lanes {
             if !lanes.contains_key(id) {
                 lane.end();
             }
         }
+        let routes = routes(configuration);
         let sources = configuration
             .sources
             .iter()
             .map(|stored| {
                 let name = stored.spec.name.as_str();
-                let source = stored.spec.build(stored.id, env).map_err(|error| {
-                    tracing::error!(source = name, %error, "the source refuses everything until this is mended");
-                    error.to_string()
-                });
-                let routes = routes
-                    .iter()
-                    .filter(|route| route.source == stored.id)
-                    .filter_map(|route| Some((route.clone(), lanes.get(&route.destination)?.clone())))
-                    .collect();
+                let source = stored.spec.build(stored.id, env).map_err(|error| error.to_string());
+                let (routes, broken) = routes_of(stored.id, name, &routes, &lanes);
+                // An event that cannot be judged must not be taken in and go nowhere.
+                let source = broken.map_or(source, Err);
+                if let Err(error) = &source {
+                    tracing::error!(
+                        source = name,
+                        error,
+                        "the source refuses everything until this is mended"
+                    );
+                }
                 let metrics = shared.telemetry.source(name);
                 (name.to_owned(), Arc::new(SourceEntry { source, routes, metrics }))
             })
             .collect();
-        Ok(Self { sources, lanes })
+        Self { sources, lanes }
     }
 
     fn lane(&self, destination: Destination, shared: &Arc<Shared>) -> Arc<Lane> {
@@ -165,6 +192,51 @@ impl Registry {
                 Arc::clone(lane)
             }
             None => Lane::start(destination, Arc::clone(shared)),
+        }
+    }
+}
+
+/// Refuses an address that no attempt could reach. What a name leads to is asked at every attempt.
+fn check_address(
+    destination: &Destination,
+    addresses: &AddressPolicy,
+) -> Result<(), ConfigProblem> {
+    let host = match &destination.reach {
+        Reach::Http(uri) => uri.host().and_then(|host| Host::parse(host).ok()),
+        Reach::Inbox => None,
+    };
+    let allowed = host.map_or(Ok(()), |host| addresses.check_host(&host));
+    allowed.map_err(|blocked| ConfigProblem::Blocked(destination.name.to_string(), blocked))
+}
+
+type RoutesOfSource = Vec<(Route, Option<Arc<Lane>>)>;
+
+/// The routes of one source with their lanes, and what is wrong with one of them.
+fn routes_of(
+    source: SourceId,
+    name: &str,
+    routes: &[Result<Route, ConfigProblem>],
+    lanes: &HashMap<DestinationId, Arc<Lane>>,
+) -> (RoutesOfSource, Option<String>) {
+    let mut found = Vec::new();
+    let mut broken = None;
+    for route in routes {
+        match route {
+            Ok(route) if route.source == source => {
+                found.push((route.clone(), lanes.get(&route.destination).cloned()));
+            }
+            Err(problem) if problem.is_of_route_from(name) => broken = Some(problem.to_string()),
+            Ok(_) | Err(_) => {}
+        }
+    }
+    (found, broken)
+}
+
+impl ConfigProblem {
+    fn is_of_route_from(&self, source: &str) -> bool {
+        match self {
+            Self::Filter(from, ..) | Self::UnknownEnd { from, .. } => from == source,
+            Self::Source(..) | Self::Destination(..) | Self::Twice(..) | Self::Blocked(..) => false,
         }
     }
 }

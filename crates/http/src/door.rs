@@ -116,6 +116,8 @@ fn make_room<'a>(
         Some(bytes) => usize::try_from(bytes).unwrap_or(limit),
         None => limit,
     };
+    // A source may allow more than all bodies together may have: such a body comes in alone.
+    let bytes = bytes.min(app.limits.bodies_in_memory_max);
     let units = u32::try_from(bytes.div_ceil(BODY_UNIT)).unwrap_or(u32::MAX);
     app.room.try_acquire_many(units).map_err(|_| {
         let detail = "the gateway holds as many bodies in memory as it may; try again in a moment";

@@ -72,7 +72,8 @@ impl App {
         tokens: Vec<TokenHash>,
         draining: CancellationToken,
     ) -> Arc<Self> {
-        let units = (limits.bodies_in_memory_max / door::BODY_UNIT).min(Semaphore::MAX_PERMITS);
+        let units =
+            limits.bodies_in_memory_max.div_ceil(door::BODY_UNIT).min(Semaphore::MAX_PERMITS);
         let room = Arc::new(Semaphore::new(units));
         Arc::new(Self { engine, limits, room, tokens: auth::Tokens::new(tokens), draining })
     }

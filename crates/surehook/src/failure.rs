@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-/// What went wrong, by exit code. The codes are documented in `docs/reference/cli.md`.
+/// What went wrong, by exit code. The codes are documented in `docs/cli.md`.
 #[derive(Debug)]
 pub(crate) struct Failure {
     code: u8,

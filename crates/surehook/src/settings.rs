@@ -26,7 +26,7 @@ pub(crate) struct Settings {
     pub(crate) data: PathBuf,
     /// Private networks that destinations may reach. Empty by default: only public addresses.
     pub(crate) allow_networks: Vec<IpNet>,
-    /// How long events are kept after their deliveries have ended.
+    /// How long events are kept after they were received; what is still owed stays.
     pub(crate) retention: Span,
     /// What is logged: `error`, `warn`, `info`, `debug` or `trace`.
     pub(crate) log: String,

@@ -406,13 +406,35 @@ mod tests {
         ];
         for (name, retry_after, secs) in cases {
             let outcome = Outcome::Answered { status: 429, retry_after: Some(retry_after) };
-            let verdict = judge(&outcome, progress(1, 1), &RetryPolicy::quick(), NOW, 0.0);
-            let Verdict::RetryAt { due_at, cool_until, .. } = verdict else {
-                panic!("{name}: {verdict:?}")
-            };
-            assert_eq!(cool_until, Some(NOW + Duration::from_secs(secs)), "case: {name}");
-            assert!(due_at >= NOW + Duration::from_secs(secs), "case: {name}");
+            let policy = RetryPolicy::quick();
+            let cooled = NOW + Duration::from_secs(secs);
+            let verdict = judge(&outcome, progress(1, 1), &policy, NOW, 0.0);
+            let Verdict::RetryAt { due_at, .. } = verdict else { panic!("{name}: {verdict:?}") };
+            assert!(due_at >= cooled, "case: {name}");
+            let until = cool_until(&outcome, progress(1, 1), &policy, NOW, 0.0);
+            assert_eq!(until, Some(cooled), "case: {name}");
         }
+        assert_eq!(
+            cool_until(&answered(500), progress(1, 0), &RetryPolicy::quick(), NOW, 0.0),
+            None
+        );
+    }
+
+    #[test]
+    fn the_lane_cools_also_when_the_delivery_is_given_up() {
+        let retry_after = Some(RetryAfter::Delay(Duration::from_secs(60)));
+        let outcome = Outcome::Answered { status: 429, retry_after };
+        let impatient = r#"{"max_attempts":9,"max_age":"10s"}"#;
+        let policy = serde_json::from_str::<crate::delivery::RetrySpec>(impatient)
+            .unwrap()
+            .policy()
+            .unwrap();
+        assert!(matches!(
+            judge(&outcome, progress(1, 1), &policy, NOW, 0.0),
+            Verdict::Dead { reason: DeadReason::Expired, .. }
+        ));
+        let until = cool_until(&outcome, progress(1, 1), &policy, NOW, 0.0);
+        assert_eq!(until, Some(NOW + Duration::from_secs(60)));
     }
 
     #[test]
@@ -424,7 +446,7 @@ mod tests {
             NOW,
             0.5,
         );
-        let expected = Verdict::RetryAt { due_at: NOW, class: Class::Transient, cool_until: None };
+        let expected = Verdict::RetryAt { due_at: NOW, class: Class::Transient };
         assert_eq!(verdict, expected);
     }
 }

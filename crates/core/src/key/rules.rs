@@ -7,7 +7,10 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::{DedupKey, InvalidPointer, Pointer, walk::Pointers};
-use crate::jq::{Jq, JqError, JqOutput, JsonInput};
+use crate::{
+    inflate,
+    jq::{Jq, JqError, JqOutput, JsonInput},
+};
 
 /// What well-behaved senders use, the explicit before the incidental.
 const DEFAULTS: [&str; 9] = [

@@ -4,7 +4,10 @@ use std::{sync::Arc, time::Duration};
 
 use surehook_core::{
     chance::new_id,
-    delivery::{Failure, Outcome, Progress, Verdict, judge, judge::{classify, cool_until}},
+    delivery::{
+        Failure, Outcome, Progress, Verdict, judge,
+        judge::{classify, cool_until},
+    },
     destination::{Destination, Reach},
     store::{Attempt, Claimed, Next, Settled, Settlement, StoreError},
     time::Timestamp,

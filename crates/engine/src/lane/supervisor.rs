@@ -11,7 +11,7 @@ use surehook_core::{store::StoreError, time::Timestamp};
 use super::{Job, Lane, Slot};
 
 /// Deliveries fetched at a time. Their bodies are read before they are counted against the budget
-/// of bytes, so this also bounds by how much it can be overdrawn.
+/// of bytes; the store gives fewer where they are large.
 const CLAIM_MAX: usize = 128;
 /// Fewer than this in memory, and it is time to fetch more.
 pub(super) const LOW_WATER: usize = CLAIM_MAX / 2;

@@ -196,7 +196,7 @@ impl World {
     pub async fn expect_duplicate(&self, event: NewEvent) -> Duplicate {
         match self.admit_one(event).await {
             Admitted::Duplicate(duplicate) => duplicate,
-            Admitted::Accepted => panic!("a duplicate was taken for a new event"),
+            other => panic!("a duplicate was taken for {other:?}"),
         }
     }
 

@@ -15,7 +15,7 @@ use super::{
     counts::Sum,
     memory::{Remembered, Sighting},
     replay,
-    row::{blob, corrupt, id},
+    row::{blob, id},
     writer::Tx,
 };
 
@@ -29,7 +29,7 @@ pub(super) fn admit(tx: &mut Tx<'_>, events: &[NewEvent]) -> rusqlite::Result<Ve
 
 fn admit_one(tx: &mut Tx<'_>, event: &NewEvent) -> rusqlite::Result<Admitted> {
     let Some(source) = tx.names.sources.get(&event.source).copied() else {
-        return Err(corrupt(0, "the source was removed a moment ago"));
+        return Ok(Admitted::SourceGone);
     };
     if let Some(claim) = &event.key {
         if let Some(original) = find_original(tx, source, claim, event.received_at)? {
@@ -215,7 +215,7 @@ fn record_sightings(
         .optional()?;
     // The event itself may be past its retention while its key is not.
     let Some(total) = total else { return Ok(()) };
-    if total <= SIGHTINGS_KEPT {
+    if total <= SIGHTINGS_KEPT || (body.is_some() && differing_kept(tx, event)? < SIGHTINGS_KEPT) {
         for (index, seen_at) in seen.times.iter().enumerate() {
             let body = body.filter(|_| index == 0);
             tx.connection.prepare_cached(INSERT_SIGHTING)?.execute(params![
@@ -226,6 +226,14 @@ fn record_sightings(
         }
     }
     Ok(())
+}
+
+const DIFFERING_KEPT: &str = "
+    SELECT count(*) FROM duplicates WHERE event_id = ?1 AND body IS NOT NULL";
+
+/// Many harmless repeats must not hide one that differs.
+fn differing_kept(tx: &Tx<'_>, event: EventId) -> rusqlite::Result<u64> {
+    tx.connection.prepare_cached(DIFFERING_KEPT)?.query_row(params![blob(event)], |row| row.get(0))
 }
 
 /// Writes the sightings that memory has answered since the last time.

@@ -16,6 +16,9 @@ use super::{
     writer::Tx,
 };
 
+/// A claim ends with the body that reaches this, so that many large ones do not fill the memory.
+const CLAIM_BYTES_MAX: usize = 4 << 20;
+
 const DUE: &str = "
     SELECT id, event_id, state, attempts, throttled, created_at FROM deliveries
      WHERE destination = ?1 AND due_at <= ?2 ORDER BY due_at, id LIMIT ?3";
@@ -49,7 +52,11 @@ pub(super) fn claim_due(
     };
     let due = due(tx.connection, seq, now, limit)?;
     let mut claimed = Vec::with_capacity(due.len());
+    let mut bytes = 0;
     for row in due {
+        if bytes >= CLAIM_BYTES_MAX {
+            break;
+        }
         tx.connection.prepare_cached(CLAIM)?.execute(params![
             blob(row.id),
             lease.token.0,
@@ -58,6 +65,7 @@ pub(super) fn claim_due(
         tx.delta.moved(Some(row.status), Some(Status::InFlight));
         match load_payload(tx.connection, row.event)? {
             Some((received_at, payload)) if fingerprint(&payload.body) == payload.fingerprint => {
+                bytes += payload.body.len();
                 claimed.push(Claimed {
                     id: row.id,
                     event: row.event,

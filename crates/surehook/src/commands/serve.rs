@@ -57,9 +57,10 @@ pub(super) async fn run(args: &ServeArgs) -> Result<(), Failure> {
         .map_err(Failure::settings)?;
     let address = listener.local_addr()?;
     let store = open(&settings)?;
-    let first_token = first_token(&store).await?;
     let engine = start_engine(&settings, store.clone()).await?;
     let demo = configure(&engine, &settings).await?;
+    // After all that can go wrong: a token that was kept and never shown would lock everybody out.
+    let first_token = first_token(&store).await?;
     let draining = CancellationToken::new();
     let hashes = token_hashes(&store).await?;
     let app = App::new(Arc::clone(&engine), settings.limits.http(), hashes, draining.clone());

@@ -258,3 +258,32 @@ async fn a_secret_that_was_taken_out_opens_nothing() {
     gateway.post_in("in", &[("x-token", SECRET)], BODY).await.expect(200);
     assert_eq!(gateway.stats().await["total"], 1);
 }
+
+// B66.
+#[tokio::test]
+async fn a_source_whose_secret_is_gone_refuses_everything_and_hinders_nothing() {
+    let mut gateway = Gateway::builder().env("SHOP_SECRET", SECRET).start().await;
+    let source = serde_json::json!({
+        "name": "shop",
+        "verify": { "token": { "header": "x-token" } },
+        "secrets": ["env:SHOP_SECRET"],
+    });
+    gateway.post("/sources", &source).await.expect(201);
+    gateway.post_in("shop", &[("x-token", SECRET)], BODY).await.expect(200);
+
+    gateway.forget("SHOP_SECRET");
+    gateway.restart().await;
+
+    for headers in [&[][..], &[("x-token", SECRET)], &[("x-token", "")]] {
+        let refused = gateway.post_in("shop", headers, "{}").await.expect(503);
+        assert_eq!(refused.code(), "source_misconfigured");
+        // The request may be good, so its sender is asked to come back.
+        assert_eq!(refused.header("retry-after"), "60");
+    }
+    gateway.accepted("demo", "{}").await;
+    gateway
+        .post("/sources", &serde_json::json!({ "name": "in", "verify": "none" }))
+        .await
+        .expect(201);
+    assert_eq!(gateway.stats().await["total"], 2);
+}

@@ -214,6 +214,11 @@ impl Gateway {
         self.is_ready().await;
     }
 
+    /// Takes a variable out of the environment; the next start does not have it.
+    pub(crate) fn forget(&mut self, name: &str) {
+        self.env.retain(|(other, _)| other != name);
+    }
+
     /// A connection on which anything can be written.
     pub(crate) async fn raw(&self) -> Raw {
         Raw::connect(self.address).await

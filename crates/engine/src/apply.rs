@@ -41,20 +41,21 @@ pub fn plan(
 ) -> (Vec<Change>, Applied) {
     let mut plan = Plan { changes: Vec::new(), applied: Applied::default(), chance, now };
     for spec in wanted.sources {
-        let (label, name) = (format!("source {}", spec.name), spec.name.clone());
-        let is_it = move |other: &SourceSpec| other.name == name;
-        plan.put(&configuration.sources, spec, label, is_it, Change::PutSource);
+        let there = configuration.sources.iter().find(|other| other.spec.name == spec.name);
+        let label = format!("source {}", spec.name);
+        plan.put(there, spec, label, Change::PutSource);
     }
     for spec in wanted.destinations {
-        let (label, name) = (format!("destination {}", spec.name), spec.name.clone());
-        let is_it = move |other: &DestinationSpec| other.name == name;
-        plan.put(&configuration.destinations, spec, label, is_it, Change::PutDestination);
+        let there = configuration.destinations.iter().find(|other| other.spec.name == spec.name);
+        let label = format!("destination {}", spec.name);
+        plan.put(there, spec, label, Change::PutDestination);
     }
     for spec in wanted.routes {
+        let ends = (&spec.from, &spec.to);
+        let there =
+            configuration.routes.iter().find(|other| (&other.spec.from, &other.spec.to) == ends);
         let label = format!("route {} to {}", spec.from, spec.to);
-        let ends = (spec.from.clone(), spec.to.clone());
-        let is_it = move |other: &RouteSpec| (&other.from, &other.to) == (&ends.0, &ends.1);
-        plan.put(&configuration.routes, spec, label, is_it, Change::PutRoute);
+        plan.put(there, spec, label, Change::PutRoute);
     }
     (plan.changes, plan.applied)
 }
@@ -69,13 +70,12 @@ struct Plan<'a> {
 impl Plan<'_> {
     fn put<K: Kind, S: PartialEq>(
         &mut self,
-        existing: &[Stored<Id<K>, S>],
+        there: Option<&Stored<Id<K>, S>>,
         spec: S,
         label: String,
-        is_it: impl Fn(&S) -> bool,
         change: impl Fn(Id<K>, S) -> Change,
     ) {
-        match existing.iter().find(|stored| is_it(&stored.spec)) {
+        match there {
             Some(stored) if stored.spec == spec => self.applied.unchanged += 1,
             Some(stored) => {
                 self.changes.push(change(stored.id, spec));

@@ -45,6 +45,15 @@ fn stays_here(name: &str) -> bool {
     ) || name.starts_with("x-forwarded-")
 }
 
+/// The headers that the sender declared to be for its connection only (RFC 9110 §7.6.1).
+fn of_connection(head: &RequestHead) -> Vec<&[u8]> {
+    let declared = head.headers.lines().filter(|(name, _)| *name == "connection");
+    declared
+        .flat_map(|(_, value)| value.split(|byte| *byte == b','))
+        .map(<[u8]>::trim_ascii)
+        .collect()
+}
+
 /// The headers of one attempt.
 pub(crate) fn headers(destination: &Destination, claimed: &Claimed, now: Timestamp) -> HeaderMap {
     let mut map = forwarded(&claimed.payload.head);
@@ -70,9 +79,11 @@ fn set(map: &mut HeaderMap, name: HeaderName, text: &str) {
 }
 
 fn forwarded(head: &RequestHead) -> HeaderMap {
+    let declared = of_connection(head);
     let mut map = HeaderMap::with_capacity(16);
     for (name, value) in head.headers.lines() {
-        if stays_here(name) {
+        let is_of_connection = || declared.iter().any(|d| d.eq_ignore_ascii_case(name.as_bytes()));
+        if stays_here(name) || is_of_connection() {
             continue;
         }
         let name = HeaderName::from_bytes(name.as_bytes());
@@ -146,7 +157,8 @@ mod tests {
             ("x-multi", "1"),
             ("x-multi", "2"),
             ("host", "gateway"),
-            ("connection", "close"),
+            ("connection", "close, X-Hop"),
+            ("x-hop", "1"),
             ("content-length", "2"),
             ("authorization", "Bearer secret"),
             ("cookie", "a=b"),
@@ -162,9 +174,15 @@ mod tests {
         assert_eq!(sent["x-tenant"], "acme");
         assert_eq!(sent["webhook-id"], came.event.to_string());
         assert_eq!(sent["webhook-timestamp"], "1614265330");
-        for gone in
-            ["host", "connection", "content-length", "authorization", "cookie", "x-forwarded-for"]
-        {
+        for gone in [
+            "host",
+            "connection",
+            "x-hop",
+            "content-length",
+            "authorization",
+            "cookie",
+            "x-forwarded-for",
+        ] {
             assert!(!sent.contains_key(gone), "case: {gone}");
         }
         assert!(!sent.contains_key("webhook-signature"));

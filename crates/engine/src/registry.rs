@@ -71,9 +71,10 @@ pub enum ConfigProblem {
 /// How a name in the environment is looked up.
 pub type Env = dyn Fn(&str) -> Option<String> + Send + Sync;
 
-/// Whether a configuration can be stored: all of it fits together, and each of `changes` can be
-/// used. What is not touched is not asked: a secret that is missing from the environment today must
-/// not be in the way of whoever mends something else.
+/// Whether a configuration can be stored: it fits together, and each of `changes` can be used.
+///
+/// What is not touched is not asked: a secret that is missing from the environment today must not be
+/// in the way of whoever mends something else.
 pub fn check(
     configuration: &Configuration,
     changes: &[Change],
@@ -170,6 +171,13 @@ impl Registry {
                 let (routes, broken) = routes_of(stored.id, name, &routes, &lanes);
                 // An event that cannot be judged must not be taken in and go nowhere.
                 let source = broken.map_or(source, Err);
+                for warning in source.iter().flat_map(|source| source.verifier.warnings()) {
+                    tracing::warn!(
+                        source = name,
+                        warning,
+                        "a source is less safe than it could be"
+                    );
+                }
                 if let Err(error) = &source {
                     tracing::error!(
                         source = name,

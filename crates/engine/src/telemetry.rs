@@ -95,6 +95,7 @@ pub struct Readings {
 }
 
 impl Default for Telemetry {
+    #[expect(clippy::too_many_lines, reason = "a list of metrics, to be read as one")]
     fn default() -> Self {
         let mut registry = Registry::with_prefix("surehook");
         macro_rules! metric {

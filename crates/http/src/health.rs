@@ -42,6 +42,7 @@ fn trouble(app: &App) -> Option<(&'static str, String)> {
 
 /// The metrics as Prometheus reads them.
 pub(crate) async fn metrics(State(app): State<Arc<App>>) -> Response {
+    app.engine.telemetry().bodies_in_memory(app.body_bytes_held());
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     ([(header::CONTENT_TYPE, kind)], app.engine.telemetry().render()).into_response()
 }

@@ -77,4 +77,10 @@ impl App {
         let room = Arc::new(Semaphore::new(units));
         Arc::new(Self { engine, limits, room, tokens: auth::Tokens::new(tokens), draining })
     }
+
+    /// Bytes that are set aside for bodies of requests, in whole units.
+    fn body_bytes_held(&self) -> usize {
+        let units = self.limits.bodies_in_memory_max.div_ceil(door::BODY_UNIT);
+        units.saturating_sub(self.room.available_permits()) * door::BODY_UNIT
+    }
 }

@@ -64,11 +64,11 @@ pub async fn every_step_is_counted_once(mut world: World) {
 
 pub async fn refused_steps_count_nothing(world: World) {
     let keyed = world.keyed("k");
-    world.accept(keyed.clone()).await;
+    let known = world.accept(keyed.clone()).await;
     let claimed = world.claim_one(world.crm).await;
     let before = world.counts();
 
-    let bad = NewEvent { source: world.id(), ..world.arrival() };
+    let bad = NewEvent { id: known, ..world.arrival() };
     let request = vec![world.arrival(), world.again(&keyed), bad];
     assert!(world.admit(request).await.is_err());
     let good = world.settlement(&claimed, Next::Dead(DeadReason::Expired));

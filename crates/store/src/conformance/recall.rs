@@ -37,8 +37,9 @@ pub async fn only_what_is_committed_is_recalled(mut world: World) {
 }
 
 pub async fn a_refused_event_is_not_recalled(world: World) {
+    let known = world.accept(world.arrival()).await;
     let good = world.keyed("k");
-    let bad = NewEvent { source: world.id(), ..world.arrival() };
+    let bad = NewEvent { id: known, ..world.arrival() };
 
     assert!(world.admit(vec![good.clone(), bad]).await.is_err());
 

@@ -194,10 +194,11 @@ impl World {
 
     /// Admits an event that must be a duplicate.
     pub async fn expect_duplicate(&self, event: NewEvent) -> Duplicate {
-        match self.admit_one(event).await {
-            Admitted::Duplicate(duplicate) => duplicate,
-            other => panic!("a duplicate was taken for {other:?}"),
-        }
+        let admitted = self.admit_one(event).await;
+        let Admitted::Duplicate(duplicate) = admitted else {
+            panic!("a duplicate was taken for {admitted:?}")
+        };
+        duplicate
     }
 
     /// What a lane holds of an event whose only delivery was claimed at birth.

@@ -1,11 +1,8 @@
 //! The load generator.
 //!
-//! It is an ordinary HTTP client (hyper's, the one under most Rust programs), and each answer is
-//! parsed and checked, as a sender would. It shares the machine with what it measures, so what it
-//! costs is part of every figure, the limit's too: a lighter generator (bytes written to a socket,
-//! answers not parsed) makes the bare server look twice as fast and a gateway a fifth. See
-//! docs/decisions/0015. It has threads of its own with one-threaded runtimes, because tasks that
-//! never change threads need no stealing.
+//! It is what most people would write: tasks on an ordinary runtime, each with hyper's pooled
+//! client, that parse and check every answer. It shares the machine with what it measures, so what
+//! it costs is part of every figure, the limit's too (docs/decisions/0015).
 //!
 //! Two ways of sending:
 //! - **closed loop**: a connection sends its next request when it has the last answer. This
@@ -19,26 +16,22 @@
 //! Any answer other than the expected one ends the load with an error. So does a silence of
 //! [`SILENCE_MAX`].
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use hdrhistogram::Histogram;
-use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::clock::Moment;
 use crate::latency;
 use crate::plan::{Plan, Until};
-use crate::sender::Sender;
 
 /// A server that answers nothing for so long has stopped.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 /// How often the watcher looks: fine enough for a curve, coarse enough to cost nothing.
 const WATCH_EVERY: Duration = Duration::from_millis(250);
-/// More threads than this send faster than any one gateway answers.
-const THREADS_MAX: usize = 8;
 
 /// What a load came to.
 #[derive(Debug)]
@@ -62,26 +55,21 @@ impl Outcome {
 /// Sends what `plan` says. `watch` is told now and then how much time has gone by and how many
 /// answers have come.
 pub(crate) async fn drive(plan: Plan, mut watch: impl FnMut(Duration, u64)) -> Result<Outcome> {
-    let until = plan.until;
     let senders = plan.senders()?;
-    let shared = Arc::new(Shared::begin(until));
-    let _stop = StopOnDrop(Arc::clone(&shared));
-    let (mut results, threads) = start_threads(senders, &shared)?;
-
-    let mut latency = latency::histogram();
-    let mut ended = shared.started.instant;
-    let mut finished = 0;
+    let shared = Arc::new(Shared::begin(plan.until));
+    // Dropped with this future: a load that is given up half way sends no more.
+    let mut sending = JoinSet::new();
+    for sender in senders {
+        sending.spawn(sender.run(Arc::clone(&shared)));
+    }
     let mut silence = Silence::begin();
     let mut ticks = tokio::time::interval(WATCH_EVERY);
     loop {
         tokio::select! {
-            result = results.recv() => {
-                let Some(result) = result else { break };
-                let thread: Tally = result?;
-                latency.add(&thread.latency).context("the histograms differ in bounds")?;
-                ended = ended.max(thread.ended);
-                finished += 1;
-            }
+            ended = sending.join_next() => match ended {
+                Some(ended) => ended.context("a sender panicked")??,
+                None => break,
+            },
             _ = ticks.tick() => {
                 let answered = shared.answered.load(Ordering::Relaxed);
                 silence.check(answered)?;
@@ -89,66 +77,20 @@ pub(crate) async fn drive(plan: Plan, mut watch: impl FnMut(Duration, u64)) -> R
             }
         }
     }
-    ensure!(finished == threads, "a thread of the load generator panicked");
-    let answered = shared.answered.load(Ordering::Relaxed);
-    let elapsed = ended - shared.started.instant;
-    Ok(Outcome { answered, elapsed, started: shared.started, latency })
+    Ok(Outcome {
+        answered: shared.answered.load(Ordering::Relaxed),
+        elapsed: shared.started.instant.elapsed(),
+        started: shared.started,
+        latency: shared.latency().clone(),
+    })
 }
 
-type Results = mpsc::UnboundedReceiver<Result<Tally>>;
-
-fn start_threads(senders: Vec<Sender>, shared: &Arc<Shared>) -> Result<(Results, usize)> {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let threads = cores.min(THREADS_MAX).min(senders.len());
-    let mut hands: Vec<Vec<Sender>> = (0..threads).map(|_| Vec::new()).collect();
-    for (index, sender) in senders.into_iter().enumerate() {
-        hands[index % threads].push(sender);
-    }
-    let (report, results) = mpsc::unbounded_channel();
-    for hand in hands {
-        let (shared, report) = (Arc::clone(shared), report.clone());
-        // A thread and not `spawn_blocking`: a runtime that shuts down waits for the latter.
-        std::thread::Builder::new()
-            .name("bench-load".to_owned())
-            .spawn(move || {
-                // The receiver is gone if the load was given up, and then nobody asks.
-                let _ = report.send(work(hand, shared));
-            })
-            .context("cannot start a thread")?;
-    }
-    Ok((results, threads))
-}
-
-/// What one thread has to tell.
-struct Tally {
-    latency: Histogram<u64>,
-    ended: Instant,
-}
-
-fn work(senders: Vec<Sender>, shared: Arc<Shared>) -> Result<Tally> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let latency = Arc::new(Mutex::new(latency::histogram()));
-    runtime.block_on(async {
-        let mut tasks = JoinSet::new();
-        for sender in senders {
-            tasks.spawn(sender.run(Arc::clone(&shared), Arc::clone(&latency)));
-        }
-        while let Some(done) = tasks.join_next().await {
-            done.context("a sender panicked")??;
-        }
-        anyhow::Ok(())
-    })?;
-    let ended = Instant::now();
-    let latency = latency.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    Ok(Tally { latency, ended })
-}
-
-/// What all threads of a load have in common.
+/// What all senders of a load have in common.
 pub(crate) struct Shared {
     pub(crate) started: Moment,
     deadline: Option<Instant>,
-    pub(crate) answered: AtomicU64,
-    stop: AtomicBool,
+    answered: AtomicU64,
+    latency: Mutex<Histogram<u64>>,
 }
 
 impl Shared {
@@ -158,21 +100,23 @@ impl Shared {
             Until::Elapsed(span) => Some(started.instant + span),
             Until::Answers(_) => None,
         };
-        Self { started, deadline, answered: AtomicU64::new(0), stop: AtomicBool::new(false) }
+        let latency = Mutex::new(latency::histogram());
+        Self { started, deadline, answered: AtomicU64::new(0), latency }
     }
 
     /// Whether nothing is to be sent any more at `now`.
     pub(crate) fn is_over(&self, now: Instant) -> bool {
-        self.deadline.is_some_and(|deadline| now >= deadline) || self.stop.load(Ordering::Relaxed)
+        self.deadline.is_some_and(|deadline| now >= deadline)
     }
-}
 
-/// Ends the threads when the load is given up half way.
-struct StopOnDrop(Arc<Shared>);
+    /// Counts an answer that took so long.
+    pub(crate) fn answered(&self, took: Duration) {
+        self.answered.fetch_add(1, Ordering::Relaxed);
+        latency::record(&mut self.latency(), took);
+    }
 
-impl Drop for StopOnDrop {
-    fn drop(&mut self) {
-        self.0.stop.store(true, Ordering::Relaxed);
+    fn latency(&self) -> MutexGuard<'_, Histogram<u64>> {
+        self.latency.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,20 +1,17 @@
 //! One connection of the generator: makes a request, sends it, checks the answer, until the load is
 //! over.
 
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use bytes::Bytes;
-use hdrhistogram::Histogram;
 use http_body_util::{BodyExt as _, Full};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 
 use crate::answer::{self, Verdict};
-use crate::latency;
 use crate::load::Shared;
 use crate::request::Request;
 
@@ -55,11 +52,7 @@ pub(crate) struct Sender {
 }
 
 impl Sender {
-    pub(crate) async fn run(
-        self,
-        shared: Arc<Shared>,
-        latency: Arc<Mutex<Histogram<u64>>>,
-    ) -> Result<()> {
+    pub(crate) async fn run(self, shared: Arc<Shared>) -> Result<()> {
         let Self { mut request, walk, has_fixed_bodies, quota, expected, beat } = self;
         let line = Line::new(expected);
         let mut free_at = shared.started.instant;
@@ -78,9 +71,7 @@ impl Sender {
             let sent_ns = if has_fixed_bodies { 0 } else { shared.started.wall_ns_at(begun) };
             line.exchange(&mut request, walk.number(turn), sent_ns).await?;
             free_at = Instant::now();
-            shared.answered.fetch_add(1, Ordering::Relaxed);
-            let mut latency = latency.lock().unwrap_or_else(PoisonError::into_inner);
-            latency::record(&mut latency, free_at - begun);
+            shared.answered(free_at - begun);
         }
         Ok(())
     }

@@ -94,7 +94,18 @@ CREATE TABLE keys (
     expires_at  INTEGER NOT NULL,
     PRIMARY KEY (source, key)
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX keys_by_expiry ON keys (expires_at);
+-- By the minute: within one the entries are in the order of the keys, in which they are written.
+CREATE INDEX keys_by_expiry ON keys (expires_at / 60000);
+
+-- The same, as they came; on their way into `keys` (see fresh.rs).
+CREATE TABLE keys_fresh (
+    seq         INTEGER PRIMARY KEY,
+    source      INTEGER NOT NULL,
+    key         TEXT NOT NULL,
+    event_id    BLOB NOT NULL,
+    fingerprint BLOB NOT NULL,
+    expires_at  INTEGER NOT NULL
+) STRICT;
 
 -- The first sightings of each duplicate; the body only where it differs from the original's.
 CREATE TABLE duplicates (

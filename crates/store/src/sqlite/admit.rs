@@ -15,7 +15,7 @@ use super::{
     counts::Sum,
     memory::{Remembered, Sighting},
     replay,
-    row::{blob, id},
+    row::{blob, id, time},
     writer::Tx,
 };
 
@@ -46,39 +46,28 @@ fn admit_one(tx: &mut Tx<'_>, event: &NewEvent) -> rusqlite::Result<Admitted> {
     Ok(Admitted::Accepted)
 }
 
-/// The event that holds a key.
-struct Original {
-    event: EventId,
-    fingerprint: [u8; 32],
-    expires_at: Timestamp,
-}
-
 const FIND_ORIGINAL: &str = "
     SELECT event_id, fingerprint, expires_at FROM keys
      WHERE source = ?1 AND key = ?2 AND expires_at > ?3";
 
+/// The event that holds a key.
 fn find_original(
     tx: &Tx<'_>,
     source: i64,
     claim: &KeyClaim,
     now: Timestamp,
-) -> rusqlite::Result<Option<Original>> {
+) -> rusqlite::Result<Option<Remembered>> {
+    if let Some(fresh) = tx.fresh.find(source, &claim.key, now) {
+        return Ok(Some(fresh));
+    }
     tx.connection
         .prepare_cached(FIND_ORIGINAL)?
         .query_row(params![source, claim.key.as_str(), now.as_millis()], |row| {
-            Ok(Original {
-                event: id(row, 0)?,
-                fingerprint: row.get(1)?,
-                expires_at: Timestamp::from_millis(row.get(2)?),
-            })
+            let (event, fingerprint, expires_at) = (id(row, 0)?, row.get(1)?, time(row, 2)?);
+            Ok(Remembered { event, fingerprint, expires_at })
         })
         .optional()
 }
-
-// A key whose time has passed but that retention has not removed yet is taken over.
-const INSERT_KEY: &str = "
-    INSERT OR REPLACE INTO keys (source, key, event_id, fingerprint, expires_at)
-    VALUES (?1, ?2, ?3, ?4, ?5)";
 
 fn insert_key(
     tx: &mut Tx<'_>,
@@ -86,18 +75,9 @@ fn insert_key(
     claim: &KeyClaim,
     event: &NewEvent,
 ) -> rusqlite::Result<()> {
-    tx.connection.prepare_cached(INSERT_KEY)?.execute(params![
-        source,
-        claim.key.as_str(),
-        blob(event.id),
-        event.payload.fingerprint,
-        claim.expires_at.as_millis(),
-    ])?;
-    let known = Remembered {
-        event: event.id,
-        fingerprint: event.payload.fingerprint,
-        expires_at: claim.expires_at,
-    };
+    let fingerprint = event.payload.fingerprint;
+    let known = Remembered { event: event.id, fingerprint, expires_at: claim.expires_at };
+    tx.fresh.insert(tx.connection, source, claim, known)?;
     tx.remember(event.source, claim.key.clone(), known);
     Ok(())
 }
@@ -167,7 +147,7 @@ fn duplicate_of(
     tx: &mut Tx<'_>,
     event: &NewEvent,
     claim: &KeyClaim,
-    original: Original,
+    original: Remembered,
 ) -> rusqlite::Result<Duplicate> {
     let bytes_differ = original.fingerprint != event.payload.fingerprint;
     let body = bytes_differ.then_some(&event.payload.body[..]);
@@ -179,12 +159,7 @@ fn duplicate_of(
         Vec::new()
     };
     if !replay::has_dead(tx, original.event)? {
-        let known = Remembered {
-            event: original.event,
-            fingerprint: original.fingerprint,
-            expires_at: original.expires_at,
-        };
-        tx.remember(event.source, claim.key.clone(), known);
+        tx.remember(event.source, claim.key.clone(), original);
     }
     Ok(Duplicate { original: original.event, bytes_differ, revived })
 }

@@ -11,9 +11,11 @@
 //! two writers ever meet.
 
 mod admit;
+mod checkpoint;
 mod configure;
 mod counts;
 mod deliver;
+mod fresh;
 mod memory;
 mod prune;
 mod read;
@@ -44,7 +46,12 @@ use surehook_core::{
     time::Timestamp,
 };
 
-use self::{memory::Memory, read::Readers, writer::Writer};
+use self::{
+    checkpoint::Checkpointer,
+    memory::Memory,
+    read::Readers,
+    writer::{Desk, Writer},
+};
 
 /// How to open an embedded store.
 #[derive(Clone, Debug)]
@@ -141,10 +148,15 @@ impl SqliteStore {
     pub fn open(options: &SqliteOptions, now: Timestamp) -> Result<Self, OpenError> {
         let lock = lock_folder(&options.data)?;
         let file = options.data.join("surehook.db");
-        let connection = schema::open_writer(&file)?;
+        let mut connection = schema::open_writer(&file)?;
         schema::recover(&connection, now)?;
         let memory = Arc::new(Memory::new(options.keys_remembered));
-        let writer = Writer::start(connection, lock, Arc::clone(&memory), options.queue_max)?;
+        let checkpointer = Checkpointer::start(&file, &mut connection)?;
+        let writer = Writer::start(
+            Desk { connection, checkpointer, lock },
+            Arc::clone(&memory),
+            options.queue_max,
+        )?;
         let readers = Readers::new(&file);
         Ok(Self { writer, readers, memory, file })
     }

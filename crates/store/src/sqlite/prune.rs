@@ -26,7 +26,8 @@ const OLD_EVENTS: &str = "
 
 const DELETE_KEYS: &str = "
     DELETE FROM keys WHERE (source, key) IN
-        (SELECT source, key FROM keys WHERE expires_at <= ?1 ORDER BY expires_at LIMIT ?2)";
+        (SELECT source, key FROM keys
+          WHERE expires_at / 60000 <= ?1 / 60000 AND expires_at <= ?1 LIMIT ?2)";
 
 /// See `AdminStore::prune`.
 pub(super) fn prune(
@@ -48,7 +49,8 @@ pub(super) fn prune(
         .connection
         .prepare_cached(DELETE_KEYS)?
         .execute(params![now.as_millis(), KEYS_PER_SLICE])?;
-    Ok(Pruned { events: old.len(), keys })
+    let fresh_keys = tx.fresh.prune(tx.connection, now, KEYS_PER_SLICE)?;
+    Ok(Pruned { events: old.len(), keys: keys + fresh_keys })
 }
 
 fn delete_event(tx: &mut Tx<'_>, event: EventId, payload: Option<i64>) -> rusqlite::Result<()> {

@@ -153,9 +153,14 @@ pub(super) fn events(
         }
         (Some(source), Some(key)) => {
             let sql = format!(
-                "{select} JOIN keys k ON k.event_id = e.id
-                  WHERE k.source = (SELECT seq FROM sources WHERE id = ?3) AND k.key = ?4
-                    AND e.id < ?1 LIMIT ?2"
+                "WITH wanted (source, key) AS (SELECT seq, ?4 FROM sources WHERE id = ?3)
+                 {select}
+                  WHERE e.id < ?1 AND e.id = (SELECT coalesce(
+                        (SELECT event_id FROM keys_fresh k WHERE k.source = w.source
+                            AND k.key = w.key ORDER BY k.seq DESC LIMIT 1),
+                        (SELECT event_id FROM keys k WHERE k.source = w.source
+                            AND k.key = w.key)) FROM wanted w)
+                  LIMIT ?2"
             );
             collect(connection, &sql, params![border, limit, blob(source), key], row::event)
         }

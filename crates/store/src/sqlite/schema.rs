@@ -26,8 +26,7 @@ pub(super) fn open_writer(file: &Path) -> Result<Connection, OpenError> {
     check_owner(&connection, file)?;
     // FULL: the log is synced at every commit, which is what an answer of 200 promises.
     // mmap off: an I/O error on a mapped page would be a signal, not an error.
-    // A small cache and a long log: SQLite walks its whole cache at most commits, the system's
-    // cache holds the rest of the pages, and pages that change often are copied back seldom.
+    // A small cache: SQLite walks all of it at most commits, and the system caches the pages too.
     connection.execute_batch(
         "PRAGMA journal_mode = WAL;
          PRAGMA synchronous = FULL;
@@ -38,11 +37,22 @@ pub(super) fn open_writer(file: &Path) -> Result<Connection, OpenError> {
          PRAGMA busy_timeout = 5000;
          PRAGMA cache_size = -16384;
          PRAGMA temp_store = MEMORY;
-         PRAGMA journal_size_limit = 67108864;
-         PRAGMA wal_autocheckpoint = 16000;",
+         PRAGMA journal_size_limit = 67108864;",
     )?;
     migrate(&mut connection)?;
     connection.set_prepared_statement_cache_capacity(128);
+    Ok(connection)
+}
+
+/// Opens the connection that copies the log into the database; see `checkpoint`.
+pub(super) fn open_copier(file: &Path) -> rusqlite::Result<Connection> {
+    let connection = Connection::open(file)?;
+    connection.execute_batch(
+        "PRAGMA synchronous = FULL;
+         PRAGMA mmap_size = 0;
+         PRAGMA wal_autocheckpoint = 0;
+         PRAGMA cache_size = -64;",
+    )?;
     Ok(connection)
 }
 

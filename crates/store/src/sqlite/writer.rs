@@ -31,8 +31,11 @@ use surehook_core::{
 use tokio::sync::{oneshot, watch};
 
 use super::{
-    admit, configure,
+    admit,
+    checkpoint::Checkpointer,
+    configure,
     counts::{self, Delta},
+    fresh::Fresh,
     memory::{Memory, Remembered},
 };
 
@@ -45,6 +48,7 @@ const SIGHTINGS_EVERY: Duration = Duration::from_millis(200);
 pub(super) struct Tx<'a> {
     pub(super) connection: &'a Connection,
     pub(super) names: &'a mut Names,
+    pub(super) fresh: &'a mut Fresh,
     pub(super) delta: &'a mut Delta,
     after: &'a mut Vec<After>,
 }
@@ -145,22 +149,25 @@ impl fmt::Debug for Writer {
 }
 
 impl Writer {
-    /// Starts the thread. `lock` is held as long as it runs.
+    /// Starts the thread.
     pub(super) fn start(
-        connection: Connection,
-        lock: File,
+        desk: Desk,
         memory: Arc<Memory>,
         queue_max: usize,
     ) -> rusqlite::Result<Self> {
-        let names = configure::load_names(&connection)?;
-        let counts = counts::load(&connection)?;
+        let names = configure::load_names(&desk.connection)?;
+        let fresh = Fresh::load(&desk.connection)?;
+        let counts = counts::load(&desk.connection)?;
         memory.change_counts(|shown| *shown = counts);
         let queue = Arc::new(Queue::default());
         let (tell, condition) = watch::channel(Condition::default());
+        let Desk { connection, checkpointer, lock } = desk;
         let scribe = Scribe {
             connection,
+            checkpointer,
             memory,
             names,
+            fresh,
             delta: Delta::default(),
             after: Vec::new(),
             tell,
@@ -267,11 +274,21 @@ impl Drop for Writer {
     }
 }
 
+/// What the writer works with, and alone.
+pub(super) struct Desk {
+    pub(super) connection: Connection,
+    pub(super) checkpointer: Checkpointer,
+    /// The lock on the folder, held as long as the thread runs.
+    pub(super) lock: File,
+}
+
 /// The thread's own things.
 struct Scribe {
     connection: Connection,
+    checkpointer: Checkpointer,
     memory: Arc<Memory>,
     names: Names,
+    fresh: Fresh,
     delta: Delta,
     after: Vec<After>,
     tell: watch::Sender<Condition>,
@@ -337,6 +354,7 @@ impl Scribe {
             Ok(()) => {
                 self.tell_full(false);
                 answer_all(jobs, &Ok(()));
+                self.checkpointer.after_commit(&self.connection);
             }
             Err(Trouble::Job(error)) if jobs.len() == 1 => {
                 answer_all(jobs, &Err(StoreError::Refused(error.to_string())));
@@ -378,6 +396,7 @@ impl Scribe {
                 // If even this fails, the next BEGIN will, and says why.
                 let _rolled_back = self.connection.execute_batch("ROLLBACK");
             }
+            self.fresh.rolled_back();
             // What a rolled back configuration change did to the names must go as well.
             self.names = configure::load_names(&self.connection).map_err(Trouble::from)?;
             return Err(error.into());
@@ -398,6 +417,7 @@ impl Scribe {
         let mut tx = Tx {
             connection: &self.connection,
             names: &mut self.names,
+            fresh: &mut self.fresh,
             delta: &mut self.delta,
             after: &mut self.after,
         };
@@ -405,12 +425,14 @@ impl Scribe {
             job.run(&mut tx)?;
         }
         admit::write_sightings(&mut tx, sightings)?;
+        self.fresh.fold(&self.connection)?;
         self.delta.write(&self.connection)?;
         self.connection.prepare_cached("COMMIT")?.execute([])?;
         Ok(())
     }
 
     fn remember_what_is_committed(&mut self) {
+        self.fresh.committed();
         self.memory.change_counts(|counts| self.delta.apply(counts));
         for after in self.after.drain(..) {
             match after {

@@ -1,0 +1,225 @@
+//! Keys on their way into the index.
+//!
+//! A key falls on a random page of the index, so a commit of a hundred new keys would write a
+//! hundred pages for them, and the copying of the log as many again: more than for everything else
+//! an event costs. So new keys are first appended to `keys_fresh`, in the order in which they came,
+//! and kept in memory, where they are looked for. When enough have gathered they are *folded* into
+//! the index `keys` in its own order, so that neighbours share a page: a few with every commit,
+//! until all are there.
+//!
+//! A key is in the file from the commit that stores its event, in one table or the other. Memory
+//! holds nothing that `keys_fresh` does not, and is read from there at the start.
+
+use std::collections::HashMap;
+
+use rusqlite::{Connection, params};
+use surehook_core::{event::KeyClaim, key::DedupKey, time::Timestamp};
+
+use super::{
+    memory::Remembered,
+    row::{blob, id, time},
+};
+
+/// So many fresh keys, and folding begins.
+const FOLD_AT: usize = 32_768;
+/// Keys folded beside each new one. More than one, or it would never end.
+const FOLDED_PER_NEW: usize = 2;
+/// Folded rows that are removed with one commit.
+const CLEARED_PER_COMMIT: usize = 1024;
+
+type SourceKey = (i64, DedupKey);
+
+/// A row of `keys_fresh`.
+#[derive(Clone, Copy, Debug)]
+struct Row {
+    seq: i64,
+    known: Remembered,
+}
+
+/// A part of the fresh keys, on its way into the index in the index's order.
+#[derive(Debug)]
+struct Fold {
+    keys: Vec<SourceKey>,
+    /// How many of them are in the index.
+    done: usize,
+    /// The last row of `keys_fresh` that belongs to it.
+    upto: i64,
+}
+
+/// What the transaction at hand did, to be made good or undone with it.
+#[derive(Debug, Default)]
+struct Doing {
+    /// Each key that was written, and what memory had of it before.
+    changed: Vec<(SourceKey, Option<Row>)>,
+    added: usize,
+    /// How far folding has come.
+    folded: Option<usize>,
+    /// Folding has ended and its rows are gone.
+    is_cleared: bool,
+}
+
+/// The fresh keys. Only the writer has them.
+#[derive(Debug, Default)]
+pub(super) struct Fresh {
+    rows: HashMap<SourceKey, Row>,
+    fold: Option<Fold>,
+    doing: Doing,
+}
+
+const LOAD: &str = "
+    SELECT seq, source, key, event_id, fingerprint, expires_at FROM keys_fresh ORDER BY seq";
+
+const INSERT: &str = "
+    INSERT INTO keys_fresh (source, key, event_id, fingerprint, expires_at)
+    VALUES (?1, ?2, ?3, ?4, ?5)";
+
+// A key whose time has passed but that retention has not removed yet is taken over.
+const FOLD: &str = "
+    INSERT OR REPLACE INTO keys (source, key, event_id, fingerprint, expires_at)
+    VALUES (?1, ?2, ?3, ?4, ?5)";
+
+const CLEAR: &str = "
+    DELETE FROM keys_fresh WHERE seq IN
+        (SELECT seq FROM keys_fresh WHERE seq <= ?1 ORDER BY seq LIMIT ?2)";
+
+impl Fresh {
+    /// Reads what an earlier run had not folded yet. Of rows with the same key the last one counts;
+    /// those that were folded already are folded once more, to the same effect.
+    pub(super) fn load(connection: &Connection) -> rusqlite::Result<Self> {
+        let mut fresh = Self::default();
+        let mut statement = connection.prepare(LOAD)?;
+        let mut rows = statement.query([])?;
+        while let Some(row) = rows.next()? {
+            let text: String = row.get(2)?;
+            let Some(key) = DedupKey::new(&text) else { continue };
+            let known = Remembered {
+                event: id(row, 3)?,
+                fingerprint: row.get(4)?,
+                expires_at: time(row, 5)?,
+            };
+            fresh.rows.insert((row.get(1)?, key), Row { seq: row.get(0)?, known });
+        }
+        Ok(fresh)
+    }
+
+    /// The event that holds a key, if the key is among the fresh ones and its time has not passed.
+    pub(super) fn find(&self, source: i64, key: &DedupKey, now: Timestamp) -> Option<Remembered> {
+        let row = self.rows.get(&(source, key.clone()))?;
+        (row.known.expires_at > now).then_some(row.known)
+    }
+
+    /// Takes a key for an event.
+    pub(super) fn insert(
+        &mut self,
+        connection: &Connection,
+        source: i64,
+        claim: &KeyClaim,
+        known: Remembered,
+    ) -> rusqlite::Result<()> {
+        let seq = write(connection, INSERT, source, &claim.key, &known)?;
+        self.change((source, claim.key.clone()), Some(Row { seq, known }));
+        self.doing.added += 1;
+        Ok(())
+    }
+
+    fn change(&mut self, key: SourceKey, row: Option<Row>) {
+        let before = match row {
+            Some(row) => self.rows.insert(key.clone(), row),
+            None => self.rows.remove(&key),
+        };
+        self.doing.changed.push((key, before));
+    }
+
+    /// Forgets up to `limit` keys whose time has passed; says how many it were.
+    pub(super) fn prune(
+        &mut self,
+        connection: &Connection,
+        now: Timestamp,
+        limit: usize,
+    ) -> rusqlite::Result<usize> {
+        let past = self.rows.iter().filter(|(_, row)| row.known.expires_at <= now).take(limit);
+        let past: Vec<(SourceKey, i64)> = past.map(|(key, row)| (key.clone(), row.seq)).collect();
+        for (key, seq) in &past {
+            connection
+                .prepare_cached("DELETE FROM keys_fresh WHERE seq = ?1")?
+                .execute(params![seq])?;
+            self.change(key.clone(), None);
+        }
+        Ok(past.len())
+    }
+
+    /// Folds a few keys, in step with those that the transaction added.
+    pub(super) fn fold(&mut self, connection: &Connection) -> rusqlite::Result<()> {
+        if self.fold.is_none() && self.rows.len() >= FOLD_AT {
+            self.fold = Some(self.begin());
+        }
+        let Some(fold) = &self.fold else { return Ok(()) };
+        if fold.done == fold.keys.len() {
+            let cleared = connection
+                .prepare_cached(CLEAR)?
+                .execute(params![fold.upto, CLEARED_PER_COMMIT])?;
+            self.doing.is_cleared = cleared < CLEARED_PER_COMMIT;
+            return Ok(());
+        }
+        let upto = (fold.done + self.doing.added * FOLDED_PER_NEW).min(fold.keys.len());
+        for (source, key) in &fold.keys[fold.done..upto] {
+            // Gone, or taken over by a later event, which has its own turn.
+            let row = self.rows.get(&(*source, key.clone())).filter(|row| row.seq <= fold.upto);
+            if let Some(row) = row {
+                write(connection, FOLD, *source, key, &row.known)?;
+            }
+        }
+        self.doing.folded = Some(upto);
+        Ok(())
+    }
+
+    fn begin(&self) -> Fold {
+        let mut keys: Vec<SourceKey> = self.rows.keys().cloned().collect();
+        keys.sort_unstable();
+        let upto = self.rows.values().map(|row| row.seq).max().unwrap_or(0);
+        Fold { keys, done: 0, upto }
+    }
+
+    /// The transaction is in the file: what was folded is found there.
+    pub(super) fn committed(&mut self) {
+        let doing = std::mem::take(&mut self.doing);
+        if let (Some(fold), Some(done)) = (&mut self.fold, doing.folded) {
+            for key in &fold.keys[fold.done..done] {
+                if self.rows.get(key).is_some_and(|row| row.seq <= fold.upto) {
+                    self.rows.remove(key);
+                }
+            }
+            fold.done = done;
+        }
+        if doing.is_cleared {
+            self.fold = None;
+        }
+    }
+
+    /// The transaction did not happen, and so did nothing of what it changed here.
+    pub(super) fn rolled_back(&mut self) {
+        let doing = std::mem::take(&mut self.doing);
+        for (key, before) in doing.changed.into_iter().rev() {
+            match before {
+                Some(row) => self.rows.insert(key, row),
+                None => self.rows.remove(&key),
+            };
+        }
+    }
+}
+
+fn write(
+    connection: &Connection,
+    sql: &str,
+    source: i64,
+    key: &DedupKey,
+    known: &Remembered,
+) -> rusqlite::Result<i64> {
+    connection.prepare_cached(sql)?.insert(params![
+        source,
+        key.as_str(),
+        blob(known.event),
+        known.fingerprint,
+        known.expires_at.as_millis(),
+    ])
+}

@@ -506,6 +506,8 @@ pub struct Pruned {
     pub events: usize,
     /// Keys whose time had passed.
     pub keys: usize,
+    /// There may be more: this was not all that there is to look at.
+    pub more: bool,
 }
 
 /// What the API and the upkeep need.

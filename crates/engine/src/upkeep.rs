@@ -71,8 +71,7 @@ impl Engine {
         let Retention { events } = self.retention;
         let now = self.shared.clock.now();
         let pruned = self.store.prune(now - events, now).await?;
-        let more = pruned.events + pruned.keys > 0;
-        Ok(more.then_some(PRUNE_PAUSE))
+        Ok(pruned.more.then_some(PRUNE_PAUSE))
     }
 
     /// Reads what only the store knows into the metrics and the readiness.

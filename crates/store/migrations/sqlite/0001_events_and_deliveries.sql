@@ -94,8 +94,6 @@ CREATE TABLE keys (
     expires_at  INTEGER NOT NULL,
     PRIMARY KEY (source, key)
 ) STRICT, WITHOUT ROWID;
--- By the minute: within one the entries are in the order of the keys, in which they are written.
-CREATE INDEX keys_by_expiry ON keys (expires_at / 60000);
 
 -- The same, as they came; on their way into `keys` (see fresh.rs).
 CREATE TABLE keys_fresh (

@@ -311,7 +311,8 @@ impl Model {
             .retain(|id, event| event.admitted.received_at >= events_before || owed.contains(id));
         self.deliveries.retain(|_, delivery| self.events.contains_key(&delivery.event));
         self.keys.retain(|_, known| known.expires_at > now);
-        Pruned { events: events - self.events.len(), keys: keys - self.keys.len() }
+        let (events, keys) = (events - self.events.len(), keys - self.keys.len());
+        Pruned { events, keys, more: false }
     }
 
     pub(super) fn counts(&self) -> Counts {

@@ -13,6 +13,7 @@ use surehook_core::{
 
 use super::{
     counts::Sum,
+    fresh,
     memory::{Remembered, Sighting},
     replay,
     row::{blob, id, time},
@@ -47,8 +48,7 @@ fn admit_one(tx: &mut Tx<'_>, event: &NewEvent) -> rusqlite::Result<Admitted> {
 }
 
 const FIND_ORIGINAL: &str = "
-    SELECT event_id, fingerprint, expires_at FROM keys
-     WHERE source = ?1 AND key = ?2 AND expires_at > ?3";
+    SELECT event_id, fingerprint, expires_at FROM keys WHERE source = ?1 AND key = ?2";
 
 /// The event that holds a key.
 fn find_original(
@@ -60,13 +60,22 @@ fn find_original(
     if let Some(fresh) = tx.fresh.find(source, &claim.key, now) {
         return Ok(Some(fresh));
     }
-    tx.connection
+    let found = tx
+        .connection
         .prepare_cached(FIND_ORIGINAL)?
-        .query_row(params![source, claim.key.as_str(), now.as_millis()], |row| {
+        .query_row(params![source, claim.key.as_str()], |row| {
             let (event, fingerprint, expires_at) = (id(row, 0)?, row.get(1)?, time(row, 2)?);
             Ok(Remembered { event, fingerprint, expires_at })
         })
-        .optional()
+        .optional()?;
+    match found {
+        // Its time has passed and retention has not been here yet: it makes room for the new one.
+        Some(past) if past.expires_at <= now => {
+            fresh::remove_folded(tx.connection, source, &claim.key)?;
+            Ok(None)
+        }
+        found => Ok(found),
+    }
 }
 
 fn insert_key(

@@ -20,8 +20,8 @@ use super::{
     row::{blob, id, time},
 };
 
-/// So many fresh keys, and folding begins.
-const FOLD_AT: usize = 32_768;
+/// So many fresh keys, and folding begins: some 15 MB of memory.
+pub(super) const FOLD_AT: usize = 65_536;
 /// Keys folded beside each new one. More than one, or it would never end.
 const FOLDED_PER_NEW: usize = 2;
 /// Folded rows that are removed with one commit.
@@ -59,8 +59,9 @@ struct Doing {
 }
 
 /// The fresh keys. Only the writer has them.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Fresh {
+    fold_at: usize,
     rows: HashMap<SourceKey, Row>,
     fold: Option<Fold>,
     doing: Doing,
@@ -73,7 +74,7 @@ const INSERT: &str = "
     INSERT INTO keys_fresh (source, key, event_id, fingerprint, expires_at)
     VALUES (?1, ?2, ?3, ?4, ?5)";
 
-// A key whose time has passed but that retention has not removed yet is taken over.
+// One that is there already was folded by a run that ended before it could say so.
 const FOLD: &str = "
     INSERT OR REPLACE INTO keys (source, key, event_id, fingerprint, expires_at)
     VALUES (?1, ?2, ?3, ?4, ?5)";
@@ -85,8 +86,9 @@ const CLEAR: &str = "
 impl Fresh {
     /// Reads what an earlier run had not folded yet. Of rows with the same key the last one counts;
     /// those that were folded already are folded once more, to the same effect.
-    pub(super) fn load(connection: &Connection) -> rusqlite::Result<Self> {
-        let mut fresh = Self::default();
+    pub(super) fn load(connection: &Connection, fold_at: usize) -> rusqlite::Result<Self> {
+        let (rows, doing) = (HashMap::new(), Doing::default());
+        let mut fresh = Self { fold_at, rows, fold: None, doing };
         let mut statement = connection.prepare(LOAD)?;
         let mut rows = statement.query([])?;
         while let Some(row) = rows.next()? {
@@ -143,6 +145,8 @@ impl Fresh {
             connection
                 .prepare_cached("DELETE FROM keys_fresh WHERE seq = ?1")?
                 .execute(params![seq])?;
+            // A run that ended in the middle of folding has left it there as well.
+            remove_folded(connection, key.0, &key.1)?;
             self.change(key.clone(), None);
         }
         Ok(past.len())
@@ -150,7 +154,7 @@ impl Fresh {
 
     /// Folds a few keys, in step with those that the transaction added.
     pub(super) fn fold(&mut self, connection: &Connection) -> rusqlite::Result<()> {
-        if self.fold.is_none() && self.rows.len() >= FOLD_AT {
+        if self.fold.is_none() && self.rows.len() >= self.fold_at {
             self.fold = Some(self.begin());
         }
         let Some(fold) = &self.fold else { return Ok(()) };
@@ -206,6 +210,17 @@ impl Fresh {
             };
         }
     }
+}
+
+/// Takes a key out of the index.
+pub(super) fn remove_folded(
+    connection: &Connection,
+    source: i64,
+    key: &DedupKey,
+) -> rusqlite::Result<usize> {
+    connection
+        .prepare_cached("DELETE FROM keys WHERE source = ?1 AND key = ?2")?
+        .execute(params![source, key.as_str()])
 }
 
 fn write(

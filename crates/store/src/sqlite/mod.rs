@@ -62,12 +62,19 @@ pub struct SqliteOptions {
     pub keys_remembered: usize,
     /// How many requests may wait for a commit before more are refused.
     pub queue_max: usize,
+    /// How many new keys gather before they go into their index; see `fresh`.
+    pub fold_keys_at: usize,
 }
 
 impl SqliteOptions {
     /// The usual bounds.
     pub fn new(data: impl Into<PathBuf>) -> Self {
-        Self { data: data.into(), keys_remembered: 100_000, queue_max: 20_000 }
+        Self {
+            data: data.into(),
+            keys_remembered: 100_000,
+            queue_max: 20_000,
+            fold_keys_at: fresh::FOLD_AT,
+        }
     }
 }
 
@@ -153,7 +160,7 @@ impl SqliteStore {
         let memory = Arc::new(Memory::new(options.keys_remembered));
         let checkpointer = Checkpointer::start(&file, &mut connection)?;
         let writer = Writer::start(
-            Desk { connection, checkpointer, lock },
+            Desk { connection, checkpointer, fold_at: options.fold_keys_at, lock },
             Arc::clone(&memory),
             options.queue_max,
         )?;

@@ -9,13 +9,13 @@ use surehook_core::{
 };
 
 use super::{
-    row::{blob, id, reason, status},
+    row::{blob, id, reason, status, time},
     writer::Tx,
 };
 
 /// Events in a slice. At about 50 µs each it stays far below what a sender notices.
 const EVENTS_PER_SLICE: usize = 200;
-const KEYS_PER_SLICE: usize = 1000;
+const KEYS_PER_SLICE: usize = 2000;
 
 // What is still owed to somebody stays, however old it is.
 const OLD_EVENTS: &str = "
@@ -23,11 +23,6 @@ const OLD_EVENTS: &str = "
      WHERE e.id < ?1
        AND NOT EXISTS (SELECT 1 FROM deliveries d WHERE d.event_id = e.id AND d.ended_at IS NULL)
      ORDER BY e.id LIMIT ?2";
-
-const DELETE_KEYS: &str = "
-    DELETE FROM keys WHERE (source, key) IN
-        (SELECT source, key FROM keys
-          WHERE expires_at / 60000 <= ?1 / 60000 AND expires_at <= ?1 LIMIT ?2)";
 
 /// See `AdminStore::prune`.
 pub(super) fn prune(
@@ -45,12 +40,47 @@ pub(super) fn prune(
     for (event, payload) in &old {
         delete_event(tx, *event, *payload)?;
     }
-    let keys = tx
-        .connection
-        .prepare_cached(DELETE_KEYS)?
-        .execute(params![now.as_millis(), KEYS_PER_SLICE])?;
     let fresh_keys = tx.fresh.prune(tx.connection, now, KEYS_PER_SLICE)?;
-    Ok(Pruned { events: old.len(), keys: keys + fresh_keys })
+    let keys = sweep_keys(tx, now)?;
+    let is_through = tx.sweep.is_none();
+    Ok(Pruned {
+        events: old.len(),
+        keys: keys + fresh_keys,
+        more: old.len() == EVENTS_PER_SLICE || fresh_keys == KEYS_PER_SLICE || !is_through,
+    })
+}
+
+/// Where the sweep through the keys goes on: after this one. None: from the beginning.
+pub(super) type Sweep = Option<(i64, String)>;
+
+const NEXT_KEYS: &str = "
+    SELECT source, key, expires_at FROM keys
+     WHERE (source, key) > (?1, ?2) ORDER BY source, key LIMIT ?3";
+
+/// Removes keys whose time has passed from the next slice of all keys, in their order.
+///
+/// There is no index by time: it would cost every event a write, and this costs a read of each key
+/// now and then.
+fn sweep_keys(tx: &mut Tx<'_>, now: Timestamp) -> rusqlite::Result<usize> {
+    let after = tx.sweep.take().unwrap_or((i64::MIN, String::new()));
+    let slice: Vec<(i64, String, Timestamp)> = tx
+        .connection
+        .prepare_cached(NEXT_KEYS)?
+        .query_map(params![after.0, after.1, KEYS_PER_SLICE], |row| {
+            Ok((row.get(0)?, row.get(1)?, time(row, 2)?))
+        })?
+        .collect::<Result<_, _>>()?;
+    let mut removed = 0;
+    for (source, key, _) in slice.iter().filter(|(_, _, expires_at)| *expires_at <= now) {
+        removed += tx
+            .connection
+            .prepare_cached("DELETE FROM keys WHERE source = ?1 AND key = ?2")?
+            .execute(params![source, key])?;
+    }
+    if slice.len() == KEYS_PER_SLICE {
+        *tx.sweep = slice.into_iter().last().map(|(source, key, _)| (source, key));
+    }
+    Ok(removed)
 }
 
 fn delete_event(tx: &mut Tx<'_>, event: EventId, payload: Option<i64>) -> rusqlite::Result<()> {

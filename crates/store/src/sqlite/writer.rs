@@ -37,6 +37,7 @@ use super::{
     counts::{self, Delta},
     fresh::Fresh,
     memory::{Memory, Remembered},
+    prune::Sweep,
 };
 
 /// Jobs in one transaction. More would make the first ones wait without saving much.
@@ -49,6 +50,7 @@ pub(super) struct Tx<'a> {
     pub(super) connection: &'a Connection,
     pub(super) names: &'a mut Names,
     pub(super) fresh: &'a mut Fresh,
+    pub(super) sweep: &'a mut Sweep,
     pub(super) delta: &'a mut Delta,
     after: &'a mut Vec<After>,
 }
@@ -156,18 +158,19 @@ impl Writer {
         queue_max: usize,
     ) -> rusqlite::Result<Self> {
         let names = configure::load_names(&desk.connection)?;
-        let fresh = Fresh::load(&desk.connection)?;
+        let fresh = Fresh::load(&desk.connection, desk.fold_at)?;
         let counts = counts::load(&desk.connection)?;
         memory.change_counts(|shown| *shown = counts);
         let queue = Arc::new(Queue::default());
         let (tell, condition) = watch::channel(Condition::default());
-        let Desk { connection, checkpointer, lock } = desk;
+        let Desk { connection, checkpointer, lock, .. } = desk;
         let scribe = Scribe {
             connection,
             checkpointer,
             memory,
             names,
             fresh,
+            sweep: None,
             delta: Delta::default(),
             after: Vec::new(),
             tell,
@@ -278,6 +281,7 @@ impl Drop for Writer {
 pub(super) struct Desk {
     pub(super) connection: Connection,
     pub(super) checkpointer: Checkpointer,
+    pub(super) fold_at: usize,
     /// The lock on the folder, held as long as the thread runs.
     pub(super) lock: File,
 }
@@ -289,6 +293,7 @@ struct Scribe {
     memory: Arc<Memory>,
     names: Names,
     fresh: Fresh,
+    sweep: Sweep,
     delta: Delta,
     after: Vec<After>,
     tell: watch::Sender<Condition>,
@@ -418,6 +423,7 @@ impl Scribe {
             connection: &self.connection,
             names: &mut self.names,
             fresh: &mut self.fresh,
+            sweep: &mut self.sweep,
             delta: &mut self.delta,
             after: &mut self.after,
         };

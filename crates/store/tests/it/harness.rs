@@ -20,6 +20,8 @@ pub(crate) const NOW: Timestamp = Timestamp::from_millis(1_800_000_000_000);
 /// A folder of its own, gone with the test; or one that somebody else takes care of.
 pub(crate) enum SqliteHarness {
     Own(TempDir),
+    /// Its new keys go into their index after two of them, not after many thousands.
+    Folding(TempDir),
     Lent(PathBuf),
 }
 
@@ -27,16 +29,23 @@ impl SqliteHarness {
     pub(crate) fn new() -> Self {
         Self::Own(tempfile::tempdir().unwrap())
     }
+
+    pub(crate) fn folding() -> Self {
+        Self::Folding(tempfile::tempdir().unwrap())
+    }
 }
 
 #[async_trait]
 impl Harness for SqliteHarness {
     async fn open(&self, now: Timestamp) -> Arc<dyn Store> {
-        let folder = match self {
-            Self::Own(folder) => folder.path(),
-            Self::Lent(folder) => folder,
+        let options = match self {
+            Self::Own(folder) => SqliteOptions::new(folder.path()),
+            Self::Folding(folder) => {
+                SqliteOptions { fold_keys_at: 2, ..SqliteOptions::new(folder.path()) }
+            }
+            Self::Lent(folder) => SqliteOptions::new(folder),
         };
-        Arc::new(SqliteStore::open(&SqliteOptions::new(folder), now).unwrap())
+        Arc::new(SqliteStore::open(&options, now).unwrap())
     }
 
     fn is_sole_owner(&self) -> bool {

@@ -15,3 +15,4 @@ mod schema;
 use harness::SqliteHarness;
 
 surehook_store::store_conformance!(sqlite, SqliteHarness::new);
+surehook_store::store_conformance!(sqlite_folding, SqliteHarness::folding);

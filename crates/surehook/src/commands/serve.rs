@@ -86,9 +86,9 @@ pub(super) async fn run(args: &ServeArgs) -> Result<(), Failure> {
 
 fn open(settings: &Settings) -> Result<Arc<SqliteStore>, Failure> {
     let options = SqliteOptions {
-        data: settings.data.clone(),
         keys_remembered: settings.limits.keys_remembered,
         queue_max: settings.limits.commit_queue_max,
+        ..SqliteOptions::new(&settings.data)
     };
     let store = SqliteStore::open(&options, SystemClock.now()).map_err(Failure::settings)?;
     Ok(Arc::new(store))

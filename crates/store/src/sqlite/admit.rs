@@ -24,11 +24,11 @@ use super::{
 const SIGHTINGS_KEPT: u64 = 100;
 
 /// Admits the events of one request, in order.
-pub(super) fn admit(tx: &mut Tx<'_>, events: &[NewEvent]) -> rusqlite::Result<Vec<Admitted>> {
+pub(super) fn admit(tx: &mut Tx<'_, '_>, events: &[NewEvent]) -> rusqlite::Result<Vec<Admitted>> {
     events.iter().map(|event| admit_one(tx, event)).collect()
 }
 
-fn admit_one(tx: &mut Tx<'_>, event: &NewEvent) -> rusqlite::Result<Admitted> {
+fn admit_one(tx: &mut Tx<'_, '_>, event: &NewEvent) -> rusqlite::Result<Admitted> {
     let Some(source) = tx.names.sources.get(&event.source).copied() else {
         return Ok(Admitted::SourceGone);
     };
@@ -52,7 +52,7 @@ const FIND_ORIGINAL: &str = "
 
 /// The event that holds a key.
 fn find_original(
-    tx: &Tx<'_>,
+    tx: &mut Tx<'_, '_>,
     source: i64,
     claim: &KeyClaim,
     now: Timestamp,
@@ -61,8 +61,8 @@ fn find_original(
         return Ok(Some(fresh));
     }
     let found = tx
-        .connection
-        .prepare_cached(FIND_ORIGINAL)?
+        .sql
+        .get(FIND_ORIGINAL)?
         .query_row(params![source, claim.key.as_str()], |row| {
             let (event, fingerprint, expires_at) = (id(row, 0)?, row.get(1)?, time(row, 2)?);
             Ok(Remembered { event, fingerprint, expires_at })
@@ -79,14 +79,14 @@ fn find_original(
 }
 
 fn insert_key(
-    tx: &mut Tx<'_>,
+    tx: &mut Tx<'_, '_>,
     source: i64,
     claim: &KeyClaim,
     event: &NewEvent,
 ) -> rusqlite::Result<()> {
     let fingerprint = event.payload.fingerprint;
     let known = Remembered { event: event.id, fingerprint, expires_at: claim.expires_at };
-    tx.fresh.insert(tx.connection, source, claim, known)?;
+    tx.fresh.insert(tx.sql, source, claim, known)?;
     tx.remember(event.source, claim.key.clone(), known);
     Ok(())
 }
@@ -98,16 +98,16 @@ const INSERT_EVENT: &str = "
     INSERT INTO events (id, request_id, source, key, received_at, body_bytes, fingerprint, payload)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
 
-fn insert_event(tx: &mut Tx<'_>, source: i64, event: &NewEvent) -> rusqlite::Result<()> {
+fn insert_event(tx: &mut Tx<'_, '_>, source: i64, event: &NewEvent) -> rusqlite::Result<()> {
     let head = &event.payload.head;
-    let payload = tx.connection.prepare_cached(INSERT_PAYLOAD)?.insert(params![
+    let payload = tx.sql.get(INSERT_PAYLOAD)?.insert(params![
         head.path,
         head.query,
         head.remote,
         head.headers.as_bytes(),
         &event.payload.body[..],
     ])?;
-    tx.connection.prepare_cached(INSERT_EVENT)?.execute(params![
+    tx.sql.get(INSERT_EVENT)?.execute(params![
         blob(event.id),
         blob(event.request_id),
         source,
@@ -127,7 +127,7 @@ const INSERT_DELIVERY: &str = "
     VALUES (?1, ?2, ?3, ?4, 'ingest', ?5, ?6, ?7, ?8)";
 
 fn insert_delivery(
-    tx: &mut Tx<'_>,
+    tx: &mut Tx<'_, '_>,
     event: &NewEvent,
     delivery: &NewDelivery,
 ) -> rusqlite::Result<()> {
@@ -138,7 +138,7 @@ fn insert_delivery(
     let status = if delivery.claim.is_some() { Status::InFlight } else { Status::Pending };
     let due_at = delivery.claim.is_none().then_some(event.received_at.as_millis());
     // Input::Claim, within the birth: what a lane has room for never waits in the file.
-    tx.connection.prepare_cached(INSERT_DELIVERY)?.execute(params![
+    tx.sql.get(INSERT_DELIVERY)?.execute(params![
         blob(delivery.id),
         blob(event.id),
         destination,
@@ -153,7 +153,7 @@ fn insert_delivery(
 }
 
 fn duplicate_of(
-    tx: &mut Tx<'_>,
+    tx: &mut Tx<'_, '_>,
     event: &NewEvent,
     claim: &KeyClaim,
     original: Remembered,
@@ -186,7 +186,7 @@ const INSERT_SIGHTING: &str = "
 ///
 /// Those that memory answered are written later than they were seen, and perhaps after others.
 fn record_sightings(
-    tx: &mut Tx<'_>,
+    tx: &mut Tx<'_, '_>,
     event: EventId,
     seen: &Sighting,
     body: Option<&[u8]>,
@@ -216,13 +216,13 @@ const DIFFERING_KEPT: &str = "
     SELECT count(*) FROM duplicates WHERE event_id = ?1 AND body IS NOT NULL";
 
 /// Many harmless repeats must not hide one that differs.
-fn differing_kept(tx: &Tx<'_>, event: EventId) -> rusqlite::Result<u64> {
+fn differing_kept(tx: &Tx<'_, '_>, event: EventId) -> rusqlite::Result<u64> {
     tx.connection.prepare_cached(DIFFERING_KEPT)?.query_row(params![blob(event)], |row| row.get(0))
 }
 
 /// Writes the sightings that memory has answered since the last time.
 pub(super) fn write_sightings(
-    tx: &mut Tx<'_>,
+    tx: &mut Tx<'_, '_>,
     sightings: &HashMap<EventId, Sighting>,
 ) -> rusqlite::Result<()> {
     for (event, sighting) in sightings {

@@ -30,7 +30,11 @@ pub(super) fn load_names(connection: &Connection) -> rusqlite::Result<Names> {
 }
 
 /// See `AdminStore::change`.
-pub(super) fn change(tx: &mut Tx<'_>, changes: &[Change], now: Timestamp) -> rusqlite::Result<()> {
+pub(super) fn change(
+    tx: &mut Tx<'_, '_>,
+    changes: &[Change],
+    now: Timestamp,
+) -> rusqlite::Result<()> {
     for change in changes {
         match change {
             Change::PutSource(id, spec) => put_source(tx, *id, spec, now)?,
@@ -60,7 +64,7 @@ const PUT_SOURCE: &str = "
            created_at = iif(deleted_at IS NULL, created_at, ?4)";
 
 fn put_source(
-    tx: &Tx<'_>,
+    tx: &Tx<'_, '_>,
     id: SourceId,
     spec: &SourceSpec,
     now: Timestamp,
@@ -77,7 +81,7 @@ const PUT_DESTINATION: &str = "
            created_at = iif(deleted_at IS NULL, created_at, ?4)";
 
 fn put_destination(
-    tx: &Tx<'_>,
+    tx: &Tx<'_, '_>,
     id: DestinationId,
     spec: &DestinationSpec,
     now: Timestamp,
@@ -96,7 +100,12 @@ const PUT_ROUTE: &str = "
        SET source = excluded.source, destination = excluded.destination,
            filter = excluded.filter, updated_at = excluded.updated_at";
 
-fn put_route(tx: &Tx<'_>, id: RouteId, spec: &RouteSpec, now: Timestamp) -> rusqlite::Result<()> {
+fn put_route(
+    tx: &Tx<'_, '_>,
+    id: RouteId,
+    spec: &RouteSpec,
+    now: Timestamp,
+) -> rusqlite::Result<()> {
     let values =
         params![blob(id), spec.from.as_str(), spec.to.as_str(), spec.filter, now.as_millis()];
     match tx.connection.execute(PUT_ROUTE, values)? {
@@ -107,13 +116,13 @@ fn put_route(tx: &Tx<'_>, id: RouteId, spec: &RouteSpec, now: Timestamp) -> rusq
 
 /// The row number of something that is not deleted. The names in memory do not know yet what an
 /// earlier change of the same list has made.
-fn live_seq<K: Kind>(tx: &Tx<'_>, find: &str, id: Id<K>) -> rusqlite::Result<Option<i64>> {
+fn live_seq<K: Kind>(tx: &Tx<'_, '_>, find: &str, id: Id<K>) -> rusqlite::Result<Option<i64>> {
     tx.connection.query_row(find, params![blob(id)], |row| row.get(0)).optional()
 }
 
 const LIVE_SOURCE: &str = "SELECT seq FROM sources WHERE id = ?1 AND deleted_at IS NULL";
 
-fn delete_source(tx: &Tx<'_>, id: SourceId, now: Timestamp) -> rusqlite::Result<()> {
+fn delete_source(tx: &Tx<'_, '_>, id: SourceId, now: Timestamp) -> rusqlite::Result<()> {
     let Some(seq) = live_seq(tx, LIVE_SOURCE, id)? else { return Ok(()) };
     tx.connection.execute("DELETE FROM routes WHERE source = ?1", params![seq])?;
     tx.connection.execute(
@@ -131,7 +140,11 @@ const CANCEL_ALL: &str = "
        SET state = 'cancelled', ended_at = ?2, due_at = NULL, lease_token = NULL, lease_until = NULL
      WHERE destination = ?1 AND ended_at IS NULL";
 
-fn delete_destination(tx: &mut Tx<'_>, id: DestinationId, now: Timestamp) -> rusqlite::Result<()> {
+fn delete_destination(
+    tx: &mut Tx<'_, '_>,
+    id: DestinationId,
+    now: Timestamp,
+) -> rusqlite::Result<()> {
     let Some(seq) = live_seq(tx, LIVE_DESTINATION, id)? else { return Ok(()) };
     for status in [Status::Pending, Status::InFlight, Status::Scheduled, Status::Held] {
         let many: usize = tx.connection.query_row(
@@ -151,7 +164,11 @@ fn delete_destination(tx: &mut Tx<'_>, id: DestinationId, now: Timestamp) -> rus
 }
 
 /// See `AdminStore::add_token`.
-pub(super) fn add_token(tx: &mut Tx<'_>, hash: &[u8; 32], now: Timestamp) -> rusqlite::Result<()> {
+pub(super) fn add_token(
+    tx: &mut Tx<'_, '_>,
+    hash: &[u8; 32],
+    now: Timestamp,
+) -> rusqlite::Result<()> {
     tx.connection.execute(
         "INSERT OR IGNORE INTO tokens (hash, created_at) VALUES (?1, ?2)",
         params![hash, now.as_millis()],

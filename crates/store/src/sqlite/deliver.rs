@@ -41,7 +41,7 @@ const CLAIM: &str = "
      WHERE id = ?1";
 
 pub(super) fn claim_due(
-    tx: &mut Tx<'_>,
+    tx: &mut Tx<'_, '_>,
     destination: DestinationId,
     now: Timestamp,
     lease: Lease,
@@ -57,7 +57,7 @@ pub(super) fn claim_due(
         if bytes >= CLAIM_BYTES_MAX {
             break;
         }
-        tx.connection.prepare_cached(CLAIM)?.execute(params![
+        tx.sql.get(CLAIM)?.execute(params![
             blob(row.id),
             lease.token.0,
             lease.until.as_millis()
@@ -127,7 +127,7 @@ const BURY_DAMAGED: &str = "
            lease_token = NULL, lease_until = NULL
      WHERE id = ?1";
 
-fn bury_damaged(tx: &mut Tx<'_>, delivery: DeliveryId, now: Timestamp) -> rusqlite::Result<()> {
+fn bury_damaged(tx: &mut Tx<'_, '_>, delivery: DeliveryId, now: Timestamp) -> rusqlite::Result<()> {
     tracing::error!(%delivery, "the stored body is missing or damaged; the delivery is given up");
     tx.connection
         .prepare_cached(BURY_DAMAGED)?
@@ -157,7 +157,7 @@ const SETTLE: &str = "
            throttled = throttled + ?7, lease_token = NULL, lease_until = NULL
      WHERE id = ?1 AND lease_token = ?2";
 
-pub(super) fn settle(tx: &mut Tx<'_>, settlement: &Settlement) -> rusqlite::Result<Settled> {
+pub(super) fn settle(tx: &mut Tx<'_, '_>, settlement: &Settlement) -> rusqlite::Result<Settled> {
     let at = settlement.at.as_millis();
     let (status, due_at, ended_at, reason) = match settlement.next {
         Next::Succeeded => (Status::Succeeded, None, Some(at), None),
@@ -165,7 +165,7 @@ pub(super) fn settle(tx: &mut Tx<'_>, settlement: &Settlement) -> rusqlite::Resu
         Next::Dead(reason) => (Status::Dead, None, Some(at), Some(reason)),
     };
     let throttled = settlement.attempt.class == Some(Class::Throttled);
-    let changed = tx.connection.prepare_cached(SETTLE)?.execute(params![
+    let changed = tx.sql.get(SETTLE)?.execute(params![
         blob(settlement.delivery),
         settlement.token.0,
         status.as_str(),
@@ -192,12 +192,12 @@ const INSERT_ATTEMPT: &str = "
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
 
 fn insert_attempt(
-    tx: &mut Tx<'_>,
+    tx: &mut Tx<'_, '_>,
     delivery: DeliveryId,
     attempt: &Attempt,
 ) -> rusqlite::Result<()> {
     let response = (!attempt.response.is_empty()).then_some(&attempt.response[..]);
-    tx.connection.prepare_cached(INSERT_ATTEMPT)?.execute(params![
+    tx.sql.get(INSERT_ATTEMPT)?.execute(params![
         blob(delivery),
         attempt.number,
         blob(attempt.id),
@@ -222,7 +222,7 @@ const KEY_OF_DELIVERY: &str = "
      WHERE d.id = ?1 AND e.key IS NOT NULL";
 
 /// A duplicate of an event with a dead delivery must reach the file, where it can revive it.
-fn forget_key(tx: &mut Tx<'_>, delivery: DeliveryId) -> rusqlite::Result<()> {
+fn forget_key(tx: &mut Tx<'_, '_>, delivery: DeliveryId) -> rusqlite::Result<()> {
     let found: Option<(SourceId, String)> = tx
         .connection
         .prepare_cached(KEY_OF_DELIVERY)?
@@ -237,7 +237,7 @@ fn forget_key(tx: &mut Tx<'_>, delivery: DeliveryId) -> rusqlite::Result<()> {
 // Input::Renew
 const RENEW: &str = "UPDATE deliveries SET lease_until = ?3 WHERE id = ?1 AND lease_token = ?2";
 
-pub(super) fn renew(tx: &mut Tx<'_>, held: &[Held], until: Timestamp) -> rusqlite::Result<()> {
+pub(super) fn renew(tx: &mut Tx<'_, '_>, held: &[Held], until: Timestamp) -> rusqlite::Result<()> {
     let mut statement = tx.connection.prepare_cached(RENEW)?;
     for claim in held {
         statement.execute(params![blob(claim.delivery), claim.token.0, until.as_millis()])?;
@@ -251,7 +251,7 @@ const RELEASE: &str = "
        SET state = 'pending', due_at = ?3, lease_token = NULL, lease_until = NULL
      WHERE id = ?1 AND lease_token = ?2";
 
-pub(super) fn release(tx: &mut Tx<'_>, held: &[Held], now: Timestamp) -> rusqlite::Result<()> {
+pub(super) fn release(tx: &mut Tx<'_, '_>, held: &[Held], now: Timestamp) -> rusqlite::Result<()> {
     let mut statement = tx.connection.prepare_cached(RELEASE)?;
     for claim in held {
         let changed =
@@ -269,7 +269,7 @@ const RELEASE_EXPIRED: &str = "
     RETURNING destination";
 
 pub(super) fn release_expired(
-    tx: &mut Tx<'_>,
+    tx: &mut Tx<'_, '_>,
     now: Timestamp,
 ) -> rusqlite::Result<Vec<DestinationId>> {
     let seqs: Vec<i64> = tx

@@ -12,11 +12,12 @@
 
 use std::collections::HashMap;
 
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, Statement, params};
 use surehook_core::{event::KeyClaim, key::DedupKey, time::Timestamp};
 
 use super::{
     memory::Remembered,
+    prepared::Prepared,
     row::{blob, id, time},
 };
 
@@ -62,7 +63,7 @@ struct Doing {
 #[derive(Debug)]
 pub(super) struct Fresh {
     fold_at: usize,
-    rows: HashMap<SourceKey, Row>,
+    rows: HashMap<SourceKey, Row, ahash::RandomState>,
     fold: Option<Fold>,
     doing: Doing,
 }
@@ -87,7 +88,7 @@ impl Fresh {
     /// Reads what an earlier run had not folded yet. Of rows with the same key the last one counts;
     /// those that were folded already are folded once more, to the same effect.
     pub(super) fn load(connection: &Connection, fold_at: usize) -> rusqlite::Result<Self> {
-        let (rows, doing) = (HashMap::new(), Doing::default());
+        let (rows, doing) = (HashMap::default(), Doing::default());
         let mut fresh = Self { fold_at, rows, fold: None, doing };
         let mut statement = connection.prepare(LOAD)?;
         let mut rows = statement.query([])?;
@@ -113,12 +114,12 @@ impl Fresh {
     /// Takes a key for an event.
     pub(super) fn insert(
         &mut self,
-        connection: &Connection,
+        sql: &mut Prepared<'_>,
         source: i64,
         claim: &KeyClaim,
         known: Remembered,
     ) -> rusqlite::Result<()> {
-        let seq = write(connection, INSERT, source, &claim.key, &known)?;
+        let seq = write(sql.get(INSERT)?, source, &claim.key, &known)?;
         self.change((source, claim.key.clone()), Some(Row { seq, known }));
         self.doing.added += 1;
         Ok(())
@@ -153,15 +154,13 @@ impl Fresh {
     }
 
     /// Folds a few keys, in step with those that the transaction added.
-    pub(super) fn fold(&mut self, connection: &Connection) -> rusqlite::Result<()> {
+    pub(super) fn fold(&mut self, sql: &mut Prepared<'_>) -> rusqlite::Result<()> {
         if self.fold.is_none() && self.rows.len() >= self.fold_at {
             self.fold = Some(self.begin());
         }
         let Some(fold) = &self.fold else { return Ok(()) };
         if fold.done == fold.keys.len() {
-            let cleared = connection
-                .prepare_cached(CLEAR)?
-                .execute(params![fold.upto, CLEARED_PER_COMMIT])?;
+            let cleared = sql.get(CLEAR)?.execute(params![fold.upto, CLEARED_PER_COMMIT])?;
             self.doing.is_cleared = cleared < CLEARED_PER_COMMIT;
             return Ok(());
         }
@@ -170,7 +169,7 @@ impl Fresh {
             // Gone, or taken over by a later event, which has its own turn.
             let row = self.rows.get(&(*source, key.clone())).filter(|row| row.seq <= fold.upto);
             if let Some(row) = row {
-                write(connection, FOLD, *source, key, &row.known)?;
+                write(sql.get(FOLD)?, *source, key, &row.known)?;
             }
         }
         self.doing.folded = Some(upto);
@@ -224,13 +223,12 @@ pub(super) fn remove_folded(
 }
 
 fn write(
-    connection: &Connection,
-    sql: &str,
+    statement: &mut Statement<'_>,
     source: i64,
     key: &DedupKey,
     known: &Remembered,
 ) -> rusqlite::Result<i64> {
-    connection.prepare_cached(sql)?.insert(params![
+    statement.insert(params![
         source,
         key.as_str(),
         blob(known.event),

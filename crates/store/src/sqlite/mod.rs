@@ -17,6 +17,7 @@ mod counts;
 mod deliver;
 mod fresh;
 mod memory;
+mod prepared;
 mod prune;
 mod read;
 mod replay;

@@ -26,7 +26,7 @@ const OLD_EVENTS: &str = "
 
 /// See `AdminStore::prune`.
 pub(super) fn prune(
-    tx: &mut Tx<'_>,
+    tx: &mut Tx<'_, '_>,
     events_before: Timestamp,
     now: Timestamp,
 ) -> rusqlite::Result<Pruned> {
@@ -61,7 +61,7 @@ const NEXT_KEYS: &str = "
 ///
 /// There is no index by time: it would cost every event a write, and this costs a read of each key
 /// now and then.
-fn sweep_keys(tx: &mut Tx<'_>, now: Timestamp) -> rusqlite::Result<usize> {
+fn sweep_keys(tx: &mut Tx<'_, '_>, now: Timestamp) -> rusqlite::Result<usize> {
     let after = tx.sweep.take().unwrap_or((i64::MIN, String::new()));
     let slice: Vec<(i64, String, Timestamp)> = tx
         .connection
@@ -83,7 +83,7 @@ fn sweep_keys(tx: &mut Tx<'_>, now: Timestamp) -> rusqlite::Result<usize> {
     Ok(removed)
 }
 
-fn delete_event(tx: &mut Tx<'_>, event: EventId, payload: Option<i64>) -> rusqlite::Result<()> {
+fn delete_event(tx: &mut Tx<'_, '_>, event: EventId, payload: Option<i64>) -> rusqlite::Result<()> {
     let deliveries: Vec<(DeliveryId, Status, Option<DeadReason>)> = tx
         .connection
         .prepare_cached("SELECT id, state, reason FROM deliveries WHERE event_id = ?1")?

@@ -34,7 +34,7 @@ const CANDIDATE: &str = "
       JOIN events e ON e.id = d.event_id
      WHERE d.id = ?1";
 
-fn candidate(tx: &Tx<'_>, delivery: DeliveryId) -> rusqlite::Result<Option<Candidate>> {
+fn candidate(tx: &Tx<'_, '_>, delivery: DeliveryId) -> rusqlite::Result<Option<Candidate>> {
     tx.connection
         .prepare_cached(CANDIDATE)?
         .query_row(params![blob(delivery)], |row| {
@@ -55,7 +55,7 @@ fn candidate(tx: &Tx<'_>, delivery: DeliveryId) -> rusqlite::Result<Option<Candi
 
 /// See `AdminStore::replay`.
 pub(super) fn replay(
-    tx: &mut Tx<'_>,
+    tx: &mut Tx<'_, '_>,
     old: DeliveryId,
     new: DeliveryId,
     now: Timestamp,
@@ -91,7 +91,7 @@ const TAKE_OVER: &str = "
     INSERT INTO deliveries (id, event_id, destination, state, cause, created_at, due_at, replay_of)
     SELECT ?2, event_id, destination, 'pending', ?3, ?4, ?4, id FROM deliveries WHERE id = ?1";
 
-fn take_over(tx: &mut Tx<'_>, handover: &Handover, found: &Candidate) -> rusqlite::Result<()> {
+fn take_over(tx: &mut Tx<'_, '_>, handover: &Handover, found: &Candidate) -> rusqlite::Result<()> {
     let Handover { old, new, cause, now } = handover;
     let now = now.as_millis();
     tx.connection.prepare_cached(HAND_OVER)?.execute(params![blob(*old), blob(*new), now])?;
@@ -114,7 +114,7 @@ const LATEST_DELIVERIES: &str =
 
 /// Delivers an event again if all its deliveries are dead; says to which destinations.
 pub(super) fn revive(
-    tx: &mut Tx<'_>,
+    tx: &mut Tx<'_, '_>,
     event: EventId,
     request: RequestId,
     now: Timestamp,
@@ -153,6 +153,6 @@ const HAS_DEAD: &str =
     "SELECT EXISTS (SELECT 1 FROM deliveries WHERE event_id = ?1 AND state = 'dead')";
 
 /// Whether any delivery of the event is dead.
-pub(super) fn has_dead(tx: &Tx<'_>, event: EventId) -> rusqlite::Result<bool> {
+pub(super) fn has_dead(tx: &Tx<'_, '_>, event: EventId) -> rusqlite::Result<bool> {
     tx.connection.prepare_cached(HAS_DEAD)?.query_row(params![blob(event)], |row| row.get(0))
 }

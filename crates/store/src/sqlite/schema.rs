@@ -35,7 +35,7 @@ pub(super) fn open_writer(file: &Path) -> Result<Connection, OpenError> {
          PRAGMA trusted_schema = OFF;
          PRAGMA cell_size_check = ON;
          PRAGMA busy_timeout = 5000;
-         PRAGMA cache_size = -16384;
+         PRAGMA cache_size = -8192;
          PRAGMA temp_store = MEMORY;
          PRAGMA journal_size_limit = 67108864;",
     )?;

@@ -37,6 +37,7 @@ use super::{
     counts::{self, Delta},
     fresh::Fresh,
     memory::{Memory, Remembered},
+    prepared::Prepared,
     prune::Sweep,
 };
 
@@ -45,9 +46,14 @@ const BATCH_MAX: usize = 1024;
 /// Sightings of duplicates are written this often: the count may be late, never an answer.
 const SIGHTINGS_EVERY: Duration = Duration::from_millis(200);
 
+const BEGIN: &str = "BEGIN IMMEDIATE";
+const COMMIT: &str = "COMMIT";
+
 /// A transaction that is being put together.
-pub(super) struct Tx<'a> {
-    pub(super) connection: &'a Connection,
+pub(super) struct Tx<'a, 'c> {
+    pub(super) connection: &'c Connection,
+    /// The same connection, for what runs for every event.
+    pub(super) sql: &'a mut Prepared<'c>,
     pub(super) names: &'a mut Names,
     pub(super) fresh: &'a mut Fresh,
     pub(super) sweep: &'a mut Sweep,
@@ -61,7 +67,7 @@ enum After {
     Forget(SourceId, DedupKey),
 }
 
-impl Tx<'_> {
+impl Tx<'_, '_> {
     pub(super) fn remember(&mut self, source: SourceId, key: DedupKey, known: Remembered) {
         self.after.push(After::Remember(source, key, known));
     }
@@ -80,7 +86,7 @@ pub(super) struct Names {
 
 /// Something that waits to be written.
 trait Job: Send {
-    fn run(&mut self, tx: &mut Tx<'_>) -> rusqlite::Result<()>;
+    fn run(&mut self, tx: &mut Tx<'_, '_>) -> rusqlite::Result<()>;
     fn answer(self: Box<Self>, outcome: Result<(), StoreError>);
 }
 
@@ -92,10 +98,10 @@ struct Call<F, T> {
 
 impl<F, T> Job for Call<F, T>
 where
-    F: FnMut(&mut Tx<'_>) -> rusqlite::Result<T> + Send,
+    F: FnMut(&mut Tx<'_, '_>) -> rusqlite::Result<T> + Send,
     T: Send,
 {
-    fn run(&mut self, tx: &mut Tx<'_>) -> rusqlite::Result<()> {
+    fn run(&mut self, tx: &mut Tx<'_, '_>) -> rusqlite::Result<()> {
         self.value = Some((self.step)(tx)?);
         Ok(())
     }
@@ -164,24 +170,25 @@ impl Writer {
         let queue = Arc::new(Queue::default());
         let (tell, condition) = watch::channel(Condition::default());
         let Desk { connection, checkpointer, lock, .. } = desk;
-        let scribe = Scribe {
-            connection,
-            checkpointer,
-            memory,
-            names,
-            fresh,
-            sweep: None,
-            delta: Delta::default(),
-            after: Vec::new(),
-            tell,
-            sightings_written: Instant::now(),
-        };
         let thread = std::thread::Builder::new()
             .name("surehook-writer".to_owned())
             .spawn({
                 let queue = Arc::clone(&queue);
                 move || {
                     let _held_until_the_end = lock;
+                    let scribe = Scribe {
+                        connection: &connection,
+                        sql: Prepared::new(&connection),
+                        checkpointer,
+                        memory,
+                        names,
+                        fresh,
+                        sweep: None,
+                        delta: Delta::default(),
+                        after: Vec::new(),
+                        tell,
+                        sightings_written: Instant::now(),
+                    };
                     scribe.run(&queue);
                 }
             })
@@ -192,7 +199,7 @@ impl Writer {
     /// Runs `step` within the next transaction; answers once that is committed.
     pub(super) async fn write<T, F>(&self, step: F) -> Result<T, StoreError>
     where
-        F: FnMut(&mut Tx<'_>) -> rusqlite::Result<T> + Send + 'static,
+        F: FnMut(&mut Tx<'_, '_>) -> rusqlite::Result<T> + Send + 'static,
         T: Send + 'static,
     {
         self.push(step, usize::MAX)?.await.unwrap_or_else(|_| Err(self.gone()))
@@ -201,7 +208,7 @@ impl Writer {
     /// Like [`Self::write`], but refuses when too much waits already.
     pub(super) async fn admit<T, F>(&self, step: F) -> Result<T, StoreError>
     where
-        F: FnMut(&mut Tx<'_>) -> rusqlite::Result<T> + Send + 'static,
+        F: FnMut(&mut Tx<'_, '_>) -> rusqlite::Result<T> + Send + 'static,
         T: Send + 'static,
     {
         self.push(step, self.queue_max)?.await.unwrap_or_else(|_| Err(self.gone()))
@@ -213,7 +220,7 @@ impl Writer {
         limit: usize,
     ) -> Result<oneshot::Receiver<Result<T, StoreError>>, StoreError>
     where
-        F: FnMut(&mut Tx<'_>) -> rusqlite::Result<T> + Send + 'static,
+        F: FnMut(&mut Tx<'_, '_>) -> rusqlite::Result<T> + Send + 'static,
         T: Send + 'static,
     {
         let (reply, answer) = oneshot::channel();
@@ -287,8 +294,9 @@ pub(super) struct Desk {
 }
 
 /// The thread's own things.
-struct Scribe {
-    connection: Connection,
+struct Scribe<'c> {
+    connection: &'c Connection,
+    sql: Prepared<'c>,
     checkpointer: Checkpointer,
     memory: Arc<Memory>,
     names: Names,
@@ -300,7 +308,7 @@ struct Scribe {
     sightings_written: Instant,
 }
 
-impl Scribe {
+impl Scribe<'_> {
     fn run(mut self, queue: &Queue) {
         loop {
             let (jobs, closing) = self.next_batch(queue);
@@ -359,7 +367,7 @@ impl Scribe {
             Ok(()) => {
                 self.tell_full(false);
                 answer_all(jobs, &Ok(()));
-                self.checkpointer.after_commit(&self.connection);
+                self.checkpointer.after_commit(self.connection);
             }
             Err(Trouble::Job(error)) if jobs.len() == 1 => {
                 answer_all(jobs, &Err(StoreError::Refused(error.to_string())));
@@ -403,7 +411,7 @@ impl Scribe {
             }
             self.fresh.rolled_back();
             // What a rolled back configuration change did to the names must go as well.
-            self.names = configure::load_names(&self.connection).map_err(Trouble::from)?;
+            self.names = configure::load_names(self.connection).map_err(Trouble::from)?;
             return Err(error.into());
         }
         if sightings_due {
@@ -418,9 +426,10 @@ impl Scribe {
         jobs: &mut [Box<dyn Job>],
         sightings: &HashMap<EventId, super::memory::Sighting>,
     ) -> rusqlite::Result<()> {
-        self.connection.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
+        self.sql.get(BEGIN)?.execute([])?;
         let mut tx = Tx {
-            connection: &self.connection,
+            connection: self.connection,
+            sql: &mut self.sql,
             names: &mut self.names,
             fresh: &mut self.fresh,
             sweep: &mut self.sweep,
@@ -431,9 +440,9 @@ impl Scribe {
             job.run(&mut tx)?;
         }
         admit::write_sightings(&mut tx, sightings)?;
-        self.fresh.fold(&self.connection)?;
-        self.delta.write(&self.connection)?;
-        self.connection.prepare_cached("COMMIT")?.execute([])?;
+        self.fresh.fold(&mut self.sql)?;
+        self.delta.write(self.connection)?;
+        self.sql.get(COMMIT)?.execute([])?;
         Ok(())
     }
 

@@ -5,7 +5,7 @@
 
 use std::net::SocketAddr;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
@@ -21,8 +21,7 @@ const ANSWER: &[u8] = br#"{"status":"accepted","events":[{"id":"evt_000000000000
 
 /// Serves as the limit on `listen` until the process ends.
 pub async fn limit_server(listen: SocketAddr) -> Result<()> {
-    let listener =
-        TcpListener::bind(listen).await.with_context(|| format!("cannot listen on {listen}"))?;
+    let listener = listen::listen(listen)?;
     serve(listener).await
 }
 

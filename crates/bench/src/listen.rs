@@ -1,6 +1,8 @@
 //! The accept loop under both bare servers: hyper, HTTP/1.1, a task for each connection, nothing
 //! else.
 
+use std::net::SocketAddr;
+
 use anyhow::{Context as _, Result};
 use bytes::Bytes;
 use http_body_util::Full;
@@ -8,9 +10,17 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 
 pub(crate) type Reply = Result<Response<Full<Bytes>>, hyper::Error>;
+
+/// Begins to listen, with room for all connections of a load that come at once.
+pub(crate) fn listen(address: SocketAddr) -> Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    socket.set_reuseaddr(true)?;
+    socket.bind(address).with_context(|| format!("cannot listen on {address}"))?;
+    Ok(socket.listen(4096)?)
+}
 
 /// Answers with `answer` for ever.
 pub(crate) async fn serve<A, F>(listener: TcpListener, answer: A) -> Result<()>

@@ -90,8 +90,7 @@ impl Arrivals {
 
 /// Serves as a sink on `listen` until the process ends.
 pub async fn sink_server(listen: SocketAddr, mode: SinkMode) -> Result<()> {
-    let listener =
-        TcpListener::bind(listen).await.with_context(|| format!("cannot listen on {listen}"))?;
+    let listener = listen::listen(listen)?;
     serve(listener, mode).await
 }
 

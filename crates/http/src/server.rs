@@ -14,7 +14,7 @@ use http_body_util::{Either, Full};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
-    net::{TcpListener, TcpStream},
+    net::{TcpListener, TcpSocket, TcpStream},
     sync::Semaphore,
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -27,7 +27,20 @@ const HEAD_BYTES_MAX: usize = 32 * 1024;
 /// The pause after `accept` failed, as it does when the process has no file descriptors left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
+/// Connections that may wait to be accepted. The usual 128 overflow when a provider sends a burst,
+/// and each sender that finds no place waits a second before it tries again.
+const BACKLOG: u32 = 4096;
+
 type Answer = Response<Either<Full<bytes::Bytes>, Body>>;
+
+/// Begins to listen.
+pub fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    // A restart must not wait for connections of the run before to be forgotten.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
 
 /// Serves until `stop`, then lets the requests that are being answered finish within `grace`.
 pub async fn serve(listener: TcpListener, app: Arc<App>, stop: CancellationToken, grace: Duration) {

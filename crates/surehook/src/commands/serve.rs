@@ -17,10 +17,7 @@ use surehook_engine::{
 };
 use surehook_http::{App, TokenHash, hash_token, server};
 use surehook_store::{SqliteOptions, SqliteStore};
-use tokio::{
-    net::TcpListener,
-    signal::unix::{Signal, SignalKind, signal},
-};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -49,8 +46,7 @@ pub(super) async fn run(args: &ServeArgs) -> Result<(), Failure> {
     let settings = Settings::load(args).map_err(Failure::settings)?;
     logging::start(&settings.log, &settings.log_format);
     // Before the store: a port that is taken should not cost a recovery.
-    let listener = TcpListener::bind(settings.listen)
-        .await
+    let listener = server::listen(settings.listen)
         .with_context(|| {
             format!("cannot listen on {}; give another address with --listen", settings.listen)
         })

@@ -35,12 +35,12 @@ pub struct Options {
 }
 
 impl Options {
-    /// The defaults: 3 rounds of 10 seconds, 512 connections, bodies of 1 KiB, all rates.
+    /// The defaults: 3 rounds of 10 seconds, 256 connections, bodies of 1 KiB, all rates.
     pub fn new(exe: impl Into<PathBuf>) -> Self {
         Self {
             exe: exe.into(),
             seconds: 10,
-            connections: 512,
+            connections: 256,
             body_bytes: 1024,
             json: false,
             rounds: 3,

@@ -169,7 +169,7 @@ pub(crate) struct BenchArgs {
     #[arg(long, default_value_t = 3)]
     pub(crate) rounds: usize,
     /// Connections that send
-    #[arg(long, default_value_t = 512)]
+    #[arg(long, default_value_t = 256)]
     pub(crate) connections: usize,
     /// Size of each body
     #[arg(long, default_value_t = 1024)]

@@ -60,6 +60,9 @@ fn find_original(
     if let Some(fresh) = tx.fresh.find(source, &claim.key, now) {
         return Ok(Some(fresh));
     }
+    if tx.fresh.is_new(source, &claim.key) {
+        return Ok(None);
+    }
     let found = tx
         .sql
         .get(FIND_ORIGINAL)?

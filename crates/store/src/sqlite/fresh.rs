@@ -10,12 +10,13 @@
 //! A key is in the file from the commit that stores its event, in one table or the other. Memory
 //! holds nothing that `keys_fresh` does not, and is read from there at the start.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, path::Path};
 
 use rusqlite::{Connection, Statement, params};
 use surehook_core::{event::KeyClaim, key::DedupKey, time::Timestamp};
 
 use super::{
+    filter::KeyFilter,
     memory::Remembered,
     prepared::Prepared,
     row::{blob, id, time},
@@ -60,9 +61,9 @@ struct Doing {
 }
 
 /// The fresh keys. Only the writer has them.
-#[derive(Debug)]
 pub(super) struct Fresh {
     fold_at: usize,
+    filter: KeyFilter,
     rows: HashMap<SourceKey, Row, ahash::RandomState>,
     fold: Option<Fold>,
     doing: Doing,
@@ -87,9 +88,18 @@ const CLEAR: &str = "
 impl Fresh {
     /// Reads what an earlier run had not folded yet. Of rows with the same key the last one counts;
     /// those that were folded already are folded once more, to the same effect.
-    pub(super) fn load(connection: &Connection, fold_at: usize) -> rusqlite::Result<Self> {
-        let (rows, doing) = (HashMap::default(), Doing::default());
-        let mut fresh = Self { fold_at, rows, fold: None, doing };
+    pub(super) fn load(
+        connection: &Connection,
+        file: &Path,
+        fold_at: usize,
+    ) -> rusqlite::Result<Self> {
+        let mut fresh = Self {
+            fold_at,
+            filter: KeyFilter::begin(file),
+            rows: HashMap::default(),
+            fold: None,
+            doing: Doing::default(),
+        };
         let mut statement = connection.prepare(LOAD)?;
         let mut rows = statement.query([])?;
         while let Some(row) = rows.next()? {
@@ -109,6 +119,11 @@ impl Fresh {
     pub(super) fn find(&self, source: i64, key: &DedupKey, now: Timestamp) -> Option<Remembered> {
         let row = self.rows.get(&(source, key.clone()))?;
         (row.known.expires_at > now).then_some(row.known)
+    }
+
+    /// Whether a key that is not among the fresh ones is certainly new.
+    pub(super) fn is_new(&self, source: i64, key: &DedupKey) -> bool {
+        self.filter.excludes(source, key.as_str())
     }
 
     /// Takes a key for an event.
@@ -169,6 +184,7 @@ impl Fresh {
             // Gone, or taken over by a later event, which has its own turn.
             let row = self.rows.get(&(*source, key.clone())).filter(|row| row.seq <= fold.upto);
             if let Some(row) = row {
+                self.filter.add(*source, key.as_str());
                 write(sql.get(FOLD)?, *source, key, &row.known)?;
             }
         }
@@ -185,6 +201,7 @@ impl Fresh {
 
     /// The transaction is in the file: what was folded is found there.
     pub(super) fn committed(&mut self) {
+        self.filter.tend();
         let doing = std::mem::take(&mut self.doing);
         if let (Some(fold), Some(done)) = (&mut self.fold, doing.folded) {
             for key in &fold.keys[fold.done..done] {

@@ -15,6 +15,7 @@ mod checkpoint;
 mod configure;
 mod counts;
 mod deliver;
+mod filter;
 mod fresh;
 mod memory;
 mod prepared;
@@ -161,7 +162,13 @@ impl SqliteStore {
         let memory = Arc::new(Memory::new(options.keys_remembered));
         let checkpointer = Checkpointer::start(&file, &mut connection)?;
         let writer = Writer::start(
-            Desk { connection, checkpointer, fold_at: options.fold_keys_at, lock },
+            Desk {
+                connection,
+                checkpointer,
+                file: file.clone(),
+                fold_at: options.fold_keys_at,
+                lock,
+            },
             Arc::clone(&memory),
             options.queue_max,
         )?;

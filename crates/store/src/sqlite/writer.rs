@@ -17,6 +17,7 @@ use std::{
     collections::HashMap,
     fmt,
     fs::File,
+    path::PathBuf,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     thread::JoinHandle,
     time::{Duration, Instant},
@@ -164,7 +165,7 @@ impl Writer {
         queue_max: usize,
     ) -> rusqlite::Result<Self> {
         let names = configure::load_names(&desk.connection)?;
-        let fresh = Fresh::load(&desk.connection, desk.fold_at)?;
+        let fresh = Fresh::load(&desk.connection, &desk.file, desk.fold_at)?;
         let counts = counts::load(&desk.connection)?;
         memory.change_counts(|shown| *shown = counts);
         let queue = Arc::new(Queue::default());
@@ -288,6 +289,7 @@ impl Drop for Writer {
 pub(super) struct Desk {
     pub(super) connection: Connection,
     pub(super) checkpointer: Checkpointer,
+    pub(super) file: PathBuf,
     pub(super) fold_at: usize,
     /// The lock on the folder, held as long as the thread runs.
     pub(super) lock: File,

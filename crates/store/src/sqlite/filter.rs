@@ -1,0 +1,270 @@
+//! Says of most new keys, without a look into the file, that they are not in the index.
+//!
+//! A new key is looked for on a random page of `keys`, and that it is not there was a quarter of the
+//! writer's work. A Bloom filter of all keys in the index spares the look: it may hold a key that is
+//! not there, and then the file is asked; it never lacks one that is.
+//!
+//! The filter is not stored. At the start a thread reads all keys into a new one, in slices, so that
+//! no transaction stays open for long. Until that is done the file is asked every time.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc::{Receiver, TryRecvError, sync_channel},
+    },
+    thread::JoinHandle,
+};
+
+use ahash::RandomState;
+use rusqlite::{Connection, params};
+
+use super::schema;
+
+/// Twelve bits a key: one look in a hundred is in vain.
+const BITS_PER_KEY: usize = 12;
+const BITS_SET: u32 = 6;
+/// A block is a line of the processor's cache, so that each key costs one access to memory.
+const BLOCK_WORDS: usize = 8;
+/// The smallest filter has room for this many keys: 1.5 MiB.
+const ROOM_MIN: usize = 1 << 20;
+const KEYS_PER_SLICE: usize = 5_000;
+
+/// A set of hashes.
+struct Bloom {
+    blocks: Vec<[u64; BLOCK_WORDS]>,
+    count: usize,
+    room: usize,
+}
+
+impl Bloom {
+    fn with_room(room: usize) -> Self {
+        let blocks = room * BITS_PER_KEY / (64 * BLOCK_WORDS) + 1;
+        Self { blocks: vec![[0; BLOCK_WORDS]; blocks], count: 0, room }
+    }
+
+    /// The block of a hash by its upper half, and the bits in it by its lower one.
+    fn place(&self, hash: u64) -> (usize, impl Iterator<Item = (usize, u64)> + use<>) {
+        let block = ((hash >> 32) * self.blocks.len() as u64) >> 32;
+        let bits = (0..BITS_SET).scan(hash.wrapping_mul(0x9e37_79b9_7f4a_7c15), |state, _| {
+            let bit = *state >> 55;
+            *state = state.wrapping_mul(0xd134_2543_de82_ef95).wrapping_add(1);
+            Some(((bit / 64) as usize, 1 << (bit % 64)))
+        });
+        (block as usize, bits)
+    }
+
+    fn insert(&mut self, hash: u64) {
+        let (block, bits) = self.place(hash);
+        for (word, bit) in bits {
+            self.blocks[block][word] |= bit;
+        }
+        self.count += 1;
+    }
+
+    fn may_hold(&self, hash: u64) -> bool {
+        let (block, mut bits) = self.place(hash);
+        bits.all(|(word, bit)| self.blocks[block][word] & bit != 0)
+    }
+}
+
+/// A thread that reads the index.
+struct Scan {
+    found: Receiver<Bloom>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+    /// What was folded since it began, and may not be in what it finds.
+    since: Vec<u64>,
+}
+
+impl Drop for Scan {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // Without it the file is asked; nothing is lost.
+            let _panicked = thread.join();
+        }
+    }
+}
+
+/// What is known about the index `keys`. Only the writer has it.
+pub(super) struct KeyFilter {
+    file: PathBuf,
+    hasher: RandomState,
+    bloom: Option<Bloom>,
+    scan: Option<Scan>,
+}
+
+impl KeyFilter {
+    /// Begins to read the index of `file`.
+    pub(super) fn begin(file: &Path) -> Self {
+        let mut filter =
+            Self { file: file.to_owned(), hasher: RandomState::new(), bloom: None, scan: None };
+        filter.scan = filter.start_scan();
+        filter
+    }
+
+    fn start_scan(&self) -> Option<Scan> {
+        let (report, found) = sync_channel(1);
+        let stop = Arc::new(AtomicBool::new(false));
+        let thread = std::thread::Builder::new().name("surehook-filter".to_owned()).spawn({
+            let (file, hasher, stop) = (self.file.clone(), self.hasher.clone(), Arc::clone(&stop));
+            move || match schema::open_reader(&file).and_then(|file| read(&file, &hasher, &stop)) {
+                // Nobody waits for it if the store was closed meanwhile.
+                Ok(bloom) => drop(report.send(bloom)),
+                Err(error) => tracing::warn!(%error, "could not read all keys; going on without"),
+            }
+        });
+        let thread = thread.inspect_err(|error| tracing::warn!(%error, "no thread for the keys"));
+        Some(Scan { found, stop, thread: Some(thread.ok()?), since: Vec::new() })
+    }
+
+    fn hash(&self, source: i64, key: &str) -> u64 {
+        self.hasher.hash_one((source, key))
+    }
+
+    /// Whether the index certainly does not hold a key.
+    pub(super) fn excludes(&self, source: i64, key: &str) -> bool {
+        self.bloom.as_ref().is_some_and(|bloom| !bloom.may_hold(self.hash(source, key)))
+    }
+
+    /// A key is put into the index. If that is undone, the filter holds one too many, no more.
+    pub(super) fn add(&mut self, source: i64, key: &str) {
+        let hash = self.hash(source, key);
+        if let Some(bloom) = &mut self.bloom {
+            bloom.insert(hash);
+        }
+        if let Some(scan) = &mut self.scan {
+            scan.since.push(hash);
+        }
+    }
+
+    /// Takes over what a scan has found; begins another when the filter is full.
+    pub(super) fn tend(&mut self) {
+        if let Some(scan) = &mut self.scan {
+            match scan.found.try_recv() {
+                Ok(mut bloom) => {
+                    scan.since.drain(..).for_each(|hash| bloom.insert(hash));
+                    self.bloom = Some(bloom);
+                    self.scan = None;
+                }
+                Err(TryRecvError::Disconnected) => self.scan = None,
+                Err(TryRecvError::Empty) => {}
+            }
+        } else if self.bloom.as_ref().is_some_and(|bloom| bloom.count > bloom.room) {
+            self.scan = self.start_scan();
+        }
+    }
+}
+
+const NEXT: &str = "
+    SELECT source, key FROM keys WHERE (source, key) > (?1, ?2) ORDER BY source, key LIMIT ?3";
+
+/// Reads all keys into a filter with room for as many again.
+fn read(
+    connection: &Connection,
+    hasher: &RandomState,
+    stop: &AtomicBool,
+) -> rusqlite::Result<Bloom> {
+    let count: usize = connection.query_row("SELECT count(*) FROM keys", [], |row| row.get(0))?;
+    let mut bloom = Bloom::with_room((2 * count).max(ROOM_MIN));
+    let mut after = (i64::MIN, String::new());
+    let mut statement = connection.prepare(NEXT)?;
+    while !stop.load(Ordering::Relaxed) {
+        let slice: Vec<(i64, String)> = statement
+            .query_map(params![after.0, after.1, KEYS_PER_SLICE], |row| {
+                Ok((row.get(0)?, row.get(1)?))
+            })?
+            .collect::<Result<_, _>>()?;
+        for (source, key) in &slice {
+            bloom.insert(hasher.hash_one((*source, key.as_str())));
+        }
+        let is_last = slice.len() < KEYS_PER_SLICE;
+        if let Some(last) = slice.into_iter().last() {
+            after = last;
+        }
+        if is_last {
+            break;
+        }
+    }
+    Ok(bloom)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Waits for the scan that runs.
+    fn settle(filter: &mut KeyFilter) {
+        if let Some(thread) = filter.scan.as_mut().and_then(|scan| scan.thread.take()) {
+            thread.join().unwrap();
+        }
+        filter.tend();
+        assert!(filter.scan.is_none() && filter.bloom.is_some());
+    }
+
+    fn index(folder: &Path, keys: std::ops::Range<usize>) -> PathBuf {
+        let file = folder.join("surehook.db");
+        let connection = schema::open_writer(&file).unwrap();
+        let tx = connection.unchecked_transaction().unwrap();
+        for key in keys {
+            let values = params![key.to_string(), [0_u8; 16], [0_u8; 32]];
+            tx.execute("INSERT INTO keys VALUES (1, ?1, ?2, ?3, 0)", values).unwrap();
+        }
+        tx.commit().unwrap();
+        file
+    }
+
+    #[test]
+    fn what_is_in_the_index_is_never_excluded_and_most_else_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut filter = KeyFilter::begin(&index(folder.path(), 0..12_000));
+        assert!(!filter.excludes(1, "absent"), "nothing is known before the index was read");
+
+        settle(&mut filter);
+
+        assert!((0..12_000).all(|key| !filter.excludes(1, &key.to_string())));
+        let excluded = (0..12_000).filter(|key| filter.excludes(2, &key.to_string())).count();
+        assert!(excluded > 11_000, "{excluded} of 12,000 are excluded");
+    }
+
+    #[test]
+    fn what_is_added_while_the_index_is_read_is_not_excluded_later() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut filter = KeyFilter::begin(&index(folder.path(), 0..10));
+        filter.add(1, "meanwhile");
+
+        settle(&mut filter);
+        filter.add(1, "afterwards");
+
+        assert!(!filter.excludes(1, "meanwhile") && !filter.excludes(1, "afterwards"));
+    }
+
+    #[test]
+    fn a_filter_that_is_full_is_made_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut filter = KeyFilter::begin(&index(folder.path(), 0..10));
+        settle(&mut filter);
+        filter.bloom.as_mut().unwrap().room = 10;
+        filter.add(1, "one more");
+
+        filter.tend();
+        settle(&mut filter);
+
+        assert_eq!(filter.bloom.as_ref().unwrap().room, ROOM_MIN);
+        assert!(!filter.excludes(1, "7"));
+    }
+
+    #[test]
+    fn a_full_filter_seldom_errs() {
+        let hasher = RandomState::with_seeds(1, 2, 3, 4);
+        let mut bloom = Bloom::with_room(100_000);
+        (0..100_000).for_each(|key: u64| bloom.insert(hasher.hash_one(key)));
+
+        assert!((0..100_000).all(|key: u64| bloom.may_hold(hasher.hash_one(key))));
+        let wrong = (100_000..200_000).filter(|key: &u64| bloom.may_hold(hasher.hash_one(*key)));
+        let wrong = wrong.count();
+        assert!(wrong < 3_000, "{wrong} of 100,000 are held though they were never put in");
+    }
+}

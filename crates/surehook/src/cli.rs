@@ -74,7 +74,7 @@ pub(crate) struct Remote {
 
 #[derive(Debug, Args)]
 pub(crate) struct ApplyArgs {
-    /// TOML with [[sources]], [[destinations]] and [[routes]]
+    /// TOML with sources, destinations and routes
     pub(crate) file: PathBuf,
     #[command(flatten)]
     pub(crate) remote: Remote,

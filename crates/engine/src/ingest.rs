@@ -211,7 +211,7 @@ impl Engine {
         match admitted.into_iter().next() {
             Some(Admitted::Accepted) => {
                 for delivery in planned {
-                    hand_over(delivery, id, received_at, &payload);
+                    self.hand_over(delivery, id, received_at, &payload);
                 }
                 Ok(Received { event: id, key, duplicate: false })
             }
@@ -224,6 +224,32 @@ impl Engine {
             Some(Admitted::SourceGone) => Err(IngestError::UnknownSource),
             None => Err(IngestError::Store(StoreError::Refused("no answer".to_owned()))),
         }
+    }
+
+    fn hand_over(
+        &self,
+        delivery: Planned,
+        event: EventId,
+        received_at: Timestamp,
+        payload: &Payload,
+    ) {
+        let Planned { new, lane, slot } = delivery;
+        let (Some(lane), Some(slot), Some(lease)) = (lane, slot, new.claim) else {
+            // Not the lane of a moment ago: it may have been replaced while this was committed.
+            return self.nudge(new.destination);
+        };
+        let claimed = Claimed {
+            id: new.id,
+            event,
+            destination: new.destination,
+            lease,
+            attempts: 0,
+            throttled: 0,
+            created_at: received_at,
+            received_at,
+            payload: payload.clone(),
+        };
+        lane.offer(Job { claimed, slot });
     }
 }
 
@@ -250,27 +276,6 @@ fn matches(filter: &Jq, input: Result<&JsonInput, &NotJson>, metrics: &SourceMet
             failed(error.code());
             false
         }),
-    }
-}
-
-fn hand_over(delivery: Planned, event: EventId, received_at: Timestamp, payload: &Payload) {
-    let Planned { new, lane: Some(lane), slot } = delivery else { return };
-    match (slot, new.claim) {
-        (Some(slot), Some(lease)) => {
-            let claimed = Claimed {
-                id: new.id,
-                event,
-                destination: new.destination,
-                lease,
-                attempts: 0,
-                throttled: 0,
-                created_at: received_at,
-                received_at,
-                payload: payload.clone(),
-            };
-            lane.offer(Job { claimed, slot });
-        }
-        _ => lane.nudge(),
     }
 }
 

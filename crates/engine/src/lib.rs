@@ -38,6 +38,7 @@ use crate::{
     registry::{ConfigProblem, Env, Registry},
     sender::{HttpSenderConfig, tls_config},
     telemetry::Telemetry,
+    uninterrupted::Uninterrupted,
 };
 
 /// How long things are kept.
@@ -86,7 +87,7 @@ pub struct Engine {
     stuck_after: Duration,
     stuck: ArcSwapOption<String>,
     /// One change of the configuration at a time.
-    changing: Mutex<()>,
+    changing: Arc<Mutex<()>>,
 }
 
 impl fmt::Debug for Engine {
@@ -138,7 +139,7 @@ impl Engine {
             retention: parts.retention,
             stuck_after: parts.stuck_after,
             stuck: ArcSwapOption::empty(),
-            changing: Mutex::new(()),
+            changing: Arc::default(),
         });
         engine.reload().await?;
         upkeep::start(&engine);
@@ -149,16 +150,18 @@ impl Engine {
         let configuration = self.store.configuration().await?;
         let next = self.registry.load().next(&configuration, &self.shared, &*self.env);
         self.registry.store(Arc::new(next));
+        // What was committed for a lane that was not there yet is found now.
+        self.registry.load().lanes.values().for_each(|lane| lane.nudge());
         Ok(())
     }
 
     /// Changes the configuration: `plan` sees what there is and says what to change. Nothing is
     /// stored unless the whole makes sense afterwards.
     pub async fn change<T, E: From<ChangeError>>(
-        &self,
+        self: &Arc<Self>,
         plan: impl FnOnce(&surehook_core::store::Configuration) -> Result<(Vec<Change>, T), E>,
     ) -> Result<T, E> {
-        let _alone = self.changing.lock().await;
+        let alone = Arc::clone(&self.changing).lock_owned().await;
         let mut configuration = self.store.configuration().await.map_err(ChangeError::from)?;
         let (changes, answer) = plan(&configuration)?;
         let now = self.shared.clock.now();
@@ -166,8 +169,14 @@ impl Engine {
         let addresses = &self.shared.http.policy;
         registry::check(&configuration, &changes, &*self.env, addresses)
             .map_err(ChangeError::from)?;
-        self.store.change(changes, now).await.map_err(ChangeError::from)?;
-        self.reload().await?;
+        let engine = Arc::clone(self);
+        // What is stored must also come into force, even if whoever asked for it hangs up.
+        let carry_out = async move {
+            let _alone = alone;
+            engine.store.change(changes, now).await?;
+            engine.reload().await
+        };
+        Uninterrupted::new(carry_out, &self.shared.tasks).await?;
         Ok(answer)
     }
 

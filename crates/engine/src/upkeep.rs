@@ -13,6 +13,8 @@ use crate::{Engine, Retention, lane::LEASE, telemetry::Readings};
 /// How often leases are looked at: well within the time after which one runs out.
 const LEASES_EVERY: Duration = Duration::from_secs(10);
 const READINGS_EVERY: Duration = Duration::from_secs(2);
+/// A delivery that has been due for so long is pointed out to its lane.
+const OVERDUE: Duration = Duration::from_secs(2);
 /// The wait between two slices of retention while there is more, and when there is none.
 const PRUNE_PAUSE: Duration = Duration::from_millis(50);
 const PRUNE_EVERY: Duration = Duration::from_secs(60);
@@ -97,6 +99,12 @@ impl Engine {
             disk_free: health.disk_free,
             commit_queue: health.queued,
         });
+        // Somebody committed something and was cut off before he could say so: it is found here.
+        for (destination, at) in &oldest {
+            if now.since(*at) > OVERDUE {
+                self.nudge(*destination);
+            }
+        }
         // A delivery that is long due while its lane stands idle means that the lane is stuck.
         let stuck = oldest
             .iter()

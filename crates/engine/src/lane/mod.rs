@@ -143,6 +143,30 @@ struct Inside {
     holding: HashMap<DeliveryId, Holding>,
 }
 
+/// An attempt that runs. Sets the lane right if it panics: its place would be lost for ever
+/// otherwise, and its claim renewed for ever.
+struct Attempting<'a> {
+    lane: &'a Lane,
+    delivery: DeliveryId,
+}
+
+impl<'a> Attempting<'a> {
+    fn begin(lane: &'a Lane, delivery: DeliveryId) -> Self {
+        lane.metrics.in_flight.inc();
+        Self { lane, delivery }
+    }
+}
+
+impl Drop for Attempting<'_> {
+    fn drop(&mut self) {
+        self.lane.metrics.in_flight.dec();
+        if std::thread::panicking() {
+            self.lane.let_go(self.delivery);
+            self.lane.inside().running -= 1;
+        }
+    }
+}
+
 /// The lane of one destination.
 #[derive(Debug)]
 pub(crate) struct Lane {
@@ -280,9 +304,9 @@ impl Lane {
         self.shared.tasks.spawn(async move {
             let mut next = Some(job);
             while let Some(job) = next {
-                lane.metrics.in_flight.inc();
+                let attempting = Attempting::begin(&lane, job.claimed.id);
                 lane.attempt(job).await;
-                lane.metrics.in_flight.dec();
+                drop(attempting);
                 next = lane.next_job();
             }
         });

@@ -6,8 +6,10 @@
 //! between two commits. It must be the writer: the log begins anew only when nothing is left to
 //! copy at the moment a transaction begins.
 //!
-//! A copy that fails costs nothing but room: what the log holds stays there, and the next try
-//! copies it again.
+//! A copy for which there is no room, or that another is in the way of, is tried again. Any other
+//! error is the end: what was copied may not be on the disk although SQLite has counted it as copied,
+//! and a later copy would let the log begin anew over the only good one. The log as it stands is
+//! whole; the next start copies all of it again.
 
 use std::{
     path::Path,
@@ -19,7 +21,7 @@ use std::{
     time::Duration,
 };
 
-use rusqlite::Connection;
+use rusqlite::{Connection, ErrorCode, config::DbConfig};
 
 use super::schema;
 
@@ -30,8 +32,9 @@ const BEGIN_AT: usize = 4000;
 const REST_MAX: usize = 400;
 /// Rounds of copying before the rest is left to the writer, however much it is.
 const ROUNDS_MAX: usize = 5;
-/// The wait after a copy that failed.
+/// The wait after a copy that failed, and after one that a reader was in the way of.
 const PAUSE: Duration = Duration::from_secs(1);
+const READER_PAUSE: Duration = Duration::from_millis(50);
 
 /// Whose turn it is.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -51,11 +54,17 @@ struct Shared {
     changed: Condvar,
     /// Pages in the log after the last commit.
     pages: AtomicUsize,
+    /// Why nothing may be copied any more.
+    failed: Mutex<Option<String>>,
 }
 
 impl Shared {
     fn turn(&self) -> MutexGuard<'_, Turn> {
         self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn failed(&self) -> MutexGuard<'_, Option<String>> {
+        self.failed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Passes the turn on, unless it is over.
@@ -65,6 +74,15 @@ impl Shared {
             *turn = to;
             self.changed.notify_one();
         }
+    }
+}
+
+impl Shared {
+    /// Waits a while, or until it is over; then nobody has the turn.
+    fn rest(&self, pause: Duration) {
+        let is_open = |turn: &mut Turn| *turn != Turn::Closed;
+        drop(self.changed.wait_timeout_while(self.turn(), pause, is_open));
+        self.pass(Turn::Idle);
     }
 }
 
@@ -81,6 +99,7 @@ impl Checkpointer {
             turn: Mutex::new(Turn::Idle),
             changed: Condvar::new(),
             pages: AtomicUsize::new(0),
+            failed: Mutex::new(None),
         });
         writer.pragma_update(None, "wal_autocheckpoint", 0)?;
         writer.wal_hook(Some({
@@ -101,21 +120,32 @@ impl Checkpointer {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// To be called after each commit, once everybody was answered.
-    pub(super) fn after_commit(&self, writer: &Connection) {
+    /// To be called after each commit, once everybody was answered. An error means that the store
+    /// has failed.
+    pub(super) fn after_commit(&self, writer: &Connection) -> Result<(), String> {
         let turn = *self.shared.turn();
         match turn {
             Turn::Idle if self.shared.pages.load(Ordering::Relaxed) >= BEGIN_AT => {
                 self.shared.pass(Turn::Thread);
             }
             Turn::Writer => {
-                if let Err(error) = copy(writer) {
-                    tracing::warn!(%error, "could not copy the rest of the log into the database");
+                match copy(writer) {
+                    Ok(_) => {}
+                    Err(error) if is_harmless(&error) => {
+                        tracing::warn!(%error, "could not copy the rest of the log; trying again");
+                    }
+                    Err(error) => return Err(error.to_string()),
                 }
                 self.shared.pass(Turn::Idle);
             }
-            Turn::Idle | Turn::Thread | Turn::Closed => {}
+            Turn::Idle | Turn::Thread => {}
+            Turn::Closed => {
+                if let Some(why) = self.shared.failed().clone() {
+                    return Err(why);
+                }
+            }
         }
+        Ok(())
     }
 }
 
@@ -140,28 +170,51 @@ fn run(connection: &Connection, shared: &Shared) {
         }
         drop(turn);
         match copy_most(connection, shared) {
-            Ok(()) => shared.pass(Turn::Writer),
-            Err(error) => {
+            Ok(Turn::Idle) => shared.rest(READER_PAUSE),
+            Ok(next) => shared.pass(next),
+            Err(error) if is_harmless(&error) => {
                 tracing::warn!(%error, "could not copy the log into the database; trying again");
-                let turn = shared.turn();
-                let is_open = |turn: &mut Turn| *turn != Turn::Closed;
-                drop(shared.changed.wait_timeout_while(turn, PAUSE, is_open));
-                shared.pass(Turn::Idle);
+                shared.rest(PAUSE);
+            }
+            Err(error) => {
+                *shared.failed() = Some(error.to_string());
+                return shared.pass(Turn::Closed);
             }
         }
     }
 }
 
-/// Copies until little is left: the log grows meanwhile, but not as fast.
-fn copy_most(connection: &Connection, shared: &Shared) -> rusqlite::Result<()> {
+/// Whether a copy that failed can be tried again: nothing was counted that is not there.
+fn is_harmless(error: &rusqlite::Error) -> bool {
+    matches!(
+        error.sqlite_error_code(),
+        Some(ErrorCode::DiskFull | ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked)
+    )
+}
+
+/// Copies until little is left: the log grows meanwhile, but not as fast. Says whose turn is next.
+fn copy_most(connection: &Connection, shared: &Shared) -> rusqlite::Result<Turn> {
+    let mut before = None;
     for _ in 0..ROUNDS_MAX {
         let copied = copy(connection)?;
-        let pages = shared.pages.load(Ordering::Relaxed);
-        if pages.saturating_sub(copied) <= REST_MAX || *shared.turn() == Turn::Closed {
-            break;
+        let rest = shared.pages.load(Ordering::Relaxed).saturating_sub(copied);
+        if rest <= REST_MAX || *shared.turn() == Turn::Closed {
+            return Ok(Turn::Writer);
         }
+        if before == Some(copied) {
+            // A reader still needs the rest; it must not become the writer's work.
+            return Ok(Turn::Idle);
+        }
+        before = Some(copied);
     }
-    Ok(())
+    Ok(Turn::Writer)
+}
+
+/// Keeps SQLite from copying the log when the last connection is closed.
+pub(super) fn never_copy_again(connection: &Connection) {
+    if let Err(error) = connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true) {
+        tracing::error!(%error, "could not switch the last copy of the log off");
+    }
 }
 
 /// Copies what no reader still needs in the log; says how many of its pages are copied in all.

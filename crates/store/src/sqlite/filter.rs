@@ -15,6 +15,7 @@ use std::{
         mpsc::{Receiver, TryRecvError, sync_channel},
     },
     thread::JoinHandle,
+    time::{Duration, Instant},
 };
 
 use ahash::RandomState;
@@ -30,6 +31,8 @@ const BLOCK_WORDS: usize = 8;
 /// The smallest filter has room for this many keys: 1.5 MiB.
 const ROOM_MIN: usize = 1 << 20;
 const KEYS_PER_SLICE: usize = 5_000;
+/// The wait after a scan that failed.
+const RETRY_AFTER: Duration = Duration::from_secs(60);
 
 /// A set of hashes.
 struct Bloom {
@@ -94,13 +97,16 @@ pub(super) struct KeyFilter {
     hasher: RandomState,
     bloom: Option<Bloom>,
     scan: Option<Scan>,
+    /// After a scan that failed.
+    retry_at: Option<Instant>,
 }
 
 impl KeyFilter {
     /// Begins to read the index of `file`.
     pub(super) fn begin(file: &Path) -> Self {
+        let hasher = RandomState::new();
         let mut filter =
-            Self { file: file.to_owned(), hasher: RandomState::new(), bloom: None, scan: None };
+            Self { file: file.to_owned(), hasher, bloom: None, scan: None, retry_at: None };
         filter.scan = filter.start_scan();
         filter
     }
@@ -149,10 +155,16 @@ impl KeyFilter {
                     self.bloom = Some(bloom);
                     self.scan = None;
                 }
-                Err(TryRecvError::Disconnected) => self.scan = None,
+                Err(TryRecvError::Disconnected) => {
+                    self.scan = None;
+                    self.retry_at = Some(Instant::now() + RETRY_AFTER);
+                }
                 Err(TryRecvError::Empty) => {}
             }
-        } else if self.bloom.as_ref().is_some_and(|bloom| bloom.count > bloom.room) {
+        } else if self.bloom.as_ref().is_none_or(|bloom| bloom.count > bloom.room)
+            && self.retry_at.is_none_or(|at| Instant::now() >= at)
+        {
+            self.retry_at = None;
             self.scan = self.start_scan();
         }
     }
@@ -167,8 +179,7 @@ fn read(
     hasher: &RandomState,
     stop: &AtomicBool,
 ) -> rusqlite::Result<Bloom> {
-    let count: usize = connection.query_row("SELECT count(*) FROM keys", [], |row| row.get(0))?;
-    let mut bloom = Bloom::with_room((2 * count).max(ROOM_MIN));
+    let mut hashes = Vec::new();
     let mut after = (i64::MIN, String::new());
     let mut statement = connection.prepare(NEXT)?;
     while !stop.load(Ordering::Relaxed) {
@@ -177,9 +188,7 @@ fn read(
                 Ok((row.get(0)?, row.get(1)?))
             })?
             .collect::<Result<_, _>>()?;
-        for (source, key) in &slice {
-            bloom.insert(hasher.hash_one((*source, key.as_str())));
-        }
+        hashes.extend(slice.iter().map(|(source, key)| hasher.hash_one((*source, key.as_str()))));
         let is_last = slice.len() < KEYS_PER_SLICE;
         if let Some(last) = slice.into_iter().last() {
             after = last;
@@ -188,6 +197,8 @@ fn read(
             break;
         }
     }
+    let mut bloom = Bloom::with_room((2 * hashes.len()).max(ROOM_MIN));
+    hashes.into_iter().for_each(|hash| bloom.insert(hash));
     Ok(bloom)
 }
 

@@ -12,7 +12,7 @@
 
 use std::{collections::HashMap, path::Path};
 
-use rusqlite::{Connection, Statement, params};
+use rusqlite::{Connection, params};
 use surehook_core::{event::KeyClaim, key::DedupKey, time::Timestamp};
 
 use super::{
@@ -26,8 +26,9 @@ use super::{
 pub(super) const FOLD_AT: usize = 65_536;
 /// Keys folded beside each new one. More than one, or it would never end.
 const FOLDED_PER_NEW: usize = 2;
-/// Folded rows that are removed with one commit.
+/// Folded rows that are removed with one commit, at least, and beside each new one.
 const CLEARED_PER_COMMIT: usize = 1024;
+const CLEARED_PER_NEW: usize = 4;
 
 type SourceKey = (i64, DedupKey);
 
@@ -56,6 +57,8 @@ struct Doing {
     added: usize,
     /// How far folding has come.
     folded: Option<usize>,
+    /// Folding has begun, from rows of which some may not be committed.
+    has_begun: bool,
     /// Folding has ended and its rows are gone.
     is_cleared: bool,
 }
@@ -65,6 +68,11 @@ pub(super) struct Fresh {
     fold_at: usize,
     filter: KeyFilter,
     rows: HashMap<SourceKey, Row, ahash::RandomState>,
+    /// The number of the next row. It never goes back, not even with a transaction: that all rows up
+    /// to a number are folded is why they may be removed, so no new row may get such a number.
+    next_seq: i64,
+    /// No key expires before this.
+    earliest: Timestamp,
     fold: Option<Fold>,
     doing: Doing,
 }
@@ -73,8 +81,10 @@ const LOAD: &str = "
     SELECT seq, source, key, event_id, fingerprint, expires_at FROM keys_fresh ORDER BY seq";
 
 const INSERT: &str = "
-    INSERT INTO keys_fresh (source, key, event_id, fingerprint, expires_at)
-    VALUES (?1, ?2, ?3, ?4, ?5)";
+    INSERT INTO keys_fresh (source, key, event_id, fingerprint, expires_at, seq)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+
+const DELETE: &str = "DELETE FROM keys_fresh WHERE seq = ?1";
 
 // One that is there already was folded by a run that ended before it could say so.
 const FOLD: &str = "
@@ -97,12 +107,16 @@ impl Fresh {
             fold_at,
             filter: KeyFilter::begin(file),
             rows: HashMap::default(),
+            next_seq: 1,
+            earliest: Timestamp::from_millis(0),
             fold: None,
             doing: Doing::default(),
         };
         let mut statement = connection.prepare(LOAD)?;
         let mut rows = statement.query([])?;
         while let Some(row) = rows.next()? {
+            let seq: i64 = row.get(0)?;
+            fresh.next_seq = seq + 1;
             let text: String = row.get(2)?;
             let Some(key) = DedupKey::new(&text) else { continue };
             let known = Remembered {
@@ -110,7 +124,7 @@ impl Fresh {
                 fingerprint: row.get(4)?,
                 expires_at: time(row, 5)?,
             };
-            fresh.rows.insert((row.get(1)?, key), Row { seq: row.get(0)?, known });
+            fresh.rows.insert((row.get(1)?, key), Row { seq, known });
         }
         Ok(fresh)
     }
@@ -134,8 +148,23 @@ impl Fresh {
         claim: &KeyClaim,
         known: Remembered,
     ) -> rusqlite::Result<()> {
-        let seq = write(sql.get(INSERT)?, source, &claim.key, &known)?;
-        self.change((source, claim.key.clone()), Some(Row { seq, known }));
+        let key = (source, claim.key.clone());
+        // One whose time has passed makes room, in the file as well.
+        if let Some(past) = self.rows.get(&key) {
+            sql.get(DELETE)?.execute(params![past.seq])?;
+        }
+        let seq = self.next_seq;
+        self.next_seq += 1;
+        sql.get(INSERT)?.execute(params![
+            source,
+            claim.key.as_str(),
+            blob(known.event),
+            known.fingerprint,
+            known.expires_at.as_millis(),
+            seq,
+        ])?;
+        self.earliest = self.earliest.min(known.expires_at);
+        self.change(key, Some(Row { seq, known }));
         self.doing.added += 1;
         Ok(())
     }
@@ -155,15 +184,22 @@ impl Fresh {
         now: Timestamp,
         limit: usize,
     ) -> rusqlite::Result<usize> {
+        if now < self.earliest {
+            return Ok(0);
+        }
         let past = self.rows.iter().filter(|(_, row)| row.known.expires_at <= now).take(limit);
         let past: Vec<(SourceKey, i64)> = past.map(|(key, row)| (key.clone(), row.seq)).collect();
         for (key, seq) in &past {
-            connection
-                .prepare_cached("DELETE FROM keys_fresh WHERE seq = ?1")?
-                .execute(params![seq])?;
+            connection.prepare_cached(DELETE)?.execute(params![seq])?;
             // A run that ended in the middle of folding has left it there as well.
-            remove_folded(connection, key.0, &key.1)?;
+            if !self.filter.excludes(key.0, key.1.as_str()) {
+                remove_folded(connection, key.0, &key.1)?;
+            }
             self.change(key.clone(), None);
+        }
+        if past.len() < limit {
+            let left = self.rows.values().map(|row| row.known.expires_at);
+            self.earliest = left.min().unwrap_or(Timestamp::from_millis(i64::MAX));
         }
         Ok(past.len())
     }
@@ -172,11 +208,14 @@ impl Fresh {
     pub(super) fn fold(&mut self, sql: &mut Prepared<'_>) -> rusqlite::Result<()> {
         if self.fold.is_none() && self.rows.len() >= self.fold_at {
             self.fold = Some(self.begin());
+            self.doing.has_begun = true;
         }
         let Some(fold) = &self.fold else { return Ok(()) };
         if fold.done == fold.keys.len() {
-            let cleared = sql.get(CLEAR)?.execute(params![fold.upto, CLEARED_PER_COMMIT])?;
-            self.doing.is_cleared = cleared < CLEARED_PER_COMMIT;
+            // In step with what is new, or it would never end.
+            let limit = CLEARED_PER_COMMIT.max(CLEARED_PER_NEW * self.doing.added);
+            let cleared = sql.get(CLEAR)?.execute(params![fold.upto, limit])?;
+            self.doing.is_cleared = cleared < limit;
             return Ok(());
         }
         let upto = (fold.done + self.doing.added * FOLDED_PER_NEW).min(fold.keys.len());
@@ -185,7 +224,13 @@ impl Fresh {
             let row = self.rows.get(&(*source, key.clone())).filter(|row| row.seq <= fold.upto);
             if let Some(row) = row {
                 self.filter.add(*source, key.as_str());
-                write(sql.get(FOLD)?, *source, key, &row.known)?;
+                sql.get(FOLD)?.execute(params![
+                    source,
+                    key.as_str(),
+                    blob(row.known.event),
+                    row.known.fingerprint,
+                    row.known.expires_at.as_millis(),
+                ])?;
             }
         }
         self.doing.folded = Some(upto);
@@ -219,6 +264,9 @@ impl Fresh {
     /// The transaction did not happen, and so did nothing of what it changed here.
     pub(super) fn rolled_back(&mut self) {
         let doing = std::mem::take(&mut self.doing);
+        if doing.has_begun {
+            self.fold = None;
+        }
         for (key, before) in doing.changed.into_iter().rev() {
             match before {
                 Some(row) => self.rows.insert(key, row),
@@ -239,17 +287,56 @@ pub(super) fn remove_folded(
         .execute(params![source, key.as_str()])
 }
 
-fn write(
-    statement: &mut Statement<'_>,
-    source: i64,
-    key: &DedupKey,
-    known: &Remembered,
-) -> rusqlite::Result<i64> {
-    statement.insert(params![
-        source,
-        key.as_str(),
-        blob(known.event),
-        known.fingerprint,
-        known.expires_at.as_millis(),
-    ])
+#[cfg(test)]
+mod tests {
+    use surehook_core::ids::EventId;
+
+    use super::*;
+    use crate::sqlite::schema;
+
+    const FOREVER: Timestamp = Timestamp::from_millis(i64::MAX);
+
+    fn claim(key: &str) -> (KeyClaim, Remembered) {
+        let key = DedupKey::new(key).unwrap();
+        let event = EventId::new(Timestamp::from_millis(1), 1);
+        let known = Remembered { event, fingerprint: [0; 32], expires_at: FOREVER };
+        (KeyClaim { key, expires_at: FOREVER }, known)
+    }
+
+    fn insert(fresh: &mut Fresh, sql: &mut Prepared<'_>, key: &str) {
+        let (claim, known) = claim(key);
+        fresh.insert(sql, 1, &claim, known).unwrap();
+    }
+
+    #[test]
+    fn a_fold_that_is_undone_takes_no_later_key_with_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("surehook.db");
+        let connection = schema::open_writer(&file).unwrap();
+        let mut sql = Prepared::new(&connection);
+        let mut fresh = Fresh::load(&connection, &file, 4).unwrap();
+
+        // The commit that begins a fold fails, as it does on a full disk.
+        connection.execute_batch("BEGIN").unwrap();
+        ["a", "b", "c", "d"].iter().for_each(|key| insert(&mut fresh, &mut sql, key));
+        fresh.fold(&mut sql).unwrap();
+        connection.execute_batch("ROLLBACK").unwrap();
+        fresh.rolled_back();
+        let late: Vec<String> = (0..9).map(|number| format!("late-{number}")).collect();
+        for key in &late {
+            connection.execute_batch("BEGIN").unwrap();
+            insert(&mut fresh, &mut sql, key);
+            fresh.fold(&mut sql).unwrap();
+            connection.execute_batch("COMMIT").unwrap();
+            fresh.committed();
+        }
+
+        let again = Fresh::load(&connection, &file, 4).unwrap();
+        for key in &late {
+            let (claim, _) = claim(key);
+            let folded = remove_folded(&connection, 1, &claim.key).unwrap() == 1;
+            assert!(folded || again.find(1, &claim.key, Timestamp::from_millis(0)).is_some());
+        }
+        assert!(again.find(1, &claim("a").0.key, Timestamp::from_millis(0)).is_none());
+    }
 }

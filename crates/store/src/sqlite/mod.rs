@@ -92,6 +92,8 @@ pub enum OpenError {
     Newer { found: i64, known: i64 },
     /// The file is some other program's.
     Foreign(PathBuf),
+    /// The file system cannot hold a write-ahead log.
+    NoLog(PathBuf),
     /// The `SQLite` inside is too old to be trusted.
     OldSqlite(&'static str),
     /// `SQLite` says no.
@@ -118,6 +120,11 @@ impl fmt::Display for OpenError {
             Self::Foreign(path) => {
                 write!(f, "{} is not a surehook database", path.display())
             }
+            Self::NoLog(path) => write!(
+                f,
+                "SQLite cannot keep a write-ahead log beside {}; use a local disk",
+                path.display()
+            ),
             Self::OldSqlite(version) => {
                 write!(f, "SQLite {version} has a known fault; 3.51.3 or newer is needed")
             }
@@ -131,7 +138,11 @@ impl std::error::Error for OpenError {
         match self {
             Self::Folder(_, error) => Some(error),
             Self::Sqlite(error) => Some(error),
-            Self::Locked(_) | Self::Newer { .. } | Self::Foreign(_) | Self::OldSqlite(_) => None,
+            Self::Locked(_)
+            | Self::Newer { .. }
+            | Self::Foreign(_)
+            | Self::NoLog(_)
+            | Self::OldSqlite(_) => None,
         }
     }
 }

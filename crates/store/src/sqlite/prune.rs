@@ -17,12 +17,23 @@ use super::{
 const EVENTS_PER_SLICE: usize = 200;
 const KEYS_PER_SLICE: usize = 2000;
 
-// What is still owed to somebody stays, however old it is.
-const OLD_EVENTS: &str = "
-    SELECT e.id, e.payload FROM events e
-     WHERE e.id < ?1
-       AND NOT EXISTS (SELECT 1 FROM deliveries d WHERE d.event_id = e.id AND d.ended_at IS NULL)
-     ORDER BY e.id LIMIT ?2";
+/// How far the sweeps have come; None: from the beginning.
+///
+/// A sweep looks at a bounded slice each time, whatever it finds there: a million old events that
+/// are still owed must not be walked through again and again.
+#[derive(Debug, Default)]
+pub(super) struct Sweep {
+    events: Option<EventId>,
+    keys: Option<(i64, String)>,
+}
+
+const NEXT_EVENTS: &str = "
+    SELECT e.id, e.payload,
+           EXISTS (SELECT 1 FROM deliveries d WHERE d.event_id = e.id AND d.ended_at IS NULL)
+      FROM events e WHERE e.id > ?1 AND e.id < ?2 ORDER BY e.id LIMIT ?3";
+
+/// An old event, its payload, and whether it is still owed to somebody.
+type OldEvent = (EventId, Option<i64>, bool);
 
 /// See `AdminStore::prune`.
 pub(super) fn prune(
@@ -30,28 +41,36 @@ pub(super) fn prune(
     events_before: Timestamp,
     now: Timestamp,
 ) -> rusqlite::Result<Pruned> {
-    // Ids begin with their time: the smallest id of that moment is the border.
-    let border = EventId::new(events_before, 0);
-    let old: Vec<(EventId, Option<i64>)> = tx
-        .connection
-        .prepare_cached(OLD_EVENTS)?
-        .query_map(params![blob(border), EVENTS_PER_SLICE], |row| Ok((id(row, 0)?, row.get(1)?)))?
-        .collect::<Result<_, _>>()?;
-    for (event, payload) in &old {
-        delete_event(tx, *event, *payload)?;
-    }
+    let events = sweep_events(tx, events_before)?;
     let fresh_keys = tx.fresh.prune(tx.connection, now, KEYS_PER_SLICE)?;
     let keys = sweep_keys(tx, now)?;
-    let is_through = tx.sweep.is_none();
-    Ok(Pruned {
-        events: old.len(),
-        keys: keys + fresh_keys,
-        more: old.len() == EVENTS_PER_SLICE || fresh_keys == KEYS_PER_SLICE || !is_through,
-    })
+    let is_through = tx.sweep.events.is_none() && tx.sweep.keys.is_none();
+    let more = !is_through || fresh_keys == KEYS_PER_SLICE;
+    Ok(Pruned { events, keys: keys + fresh_keys, more })
 }
 
-/// Where the sweep through the keys goes on: after this one. None: from the beginning.
-pub(super) type Sweep = Option<(i64, String)>;
+/// Removes old events from the next slice of them. What is still owed stays, however old it is.
+fn sweep_events(tx: &mut Tx<'_, '_>, before: Timestamp) -> rusqlite::Result<usize> {
+    // Ids begin with their time: the smallest id of that moment is the border.
+    let border = EventId::new(before, 0);
+    let after = tx.sweep.events.take().map_or([0; 16], blob);
+    let slice: Vec<OldEvent> = tx
+        .connection
+        .prepare_cached(NEXT_EVENTS)?
+        .query_map(params![after, blob(border), EVENTS_PER_SLICE], |row| {
+            Ok((id(row, 0)?, row.get(1)?, row.get(2)?))
+        })?
+        .collect::<Result<_, _>>()?;
+    let mut removed = 0;
+    for (event, payload, _) in slice.iter().filter(|(_, _, is_owed)| !is_owed) {
+        delete_event(tx, *event, *payload)?;
+        removed += 1;
+    }
+    if slice.len() == EVENTS_PER_SLICE {
+        tx.sweep.events = slice.last().map(|(event, ..)| *event);
+    }
+    Ok(removed)
+}
 
 const NEXT_KEYS: &str = "
     SELECT source, key, expires_at FROM keys
@@ -62,7 +81,7 @@ const NEXT_KEYS: &str = "
 /// There is no index by time: it would cost every event a write, and this costs a read of each key
 /// now and then.
 fn sweep_keys(tx: &mut Tx<'_, '_>, now: Timestamp) -> rusqlite::Result<usize> {
-    let after = tx.sweep.take().unwrap_or((i64::MIN, String::new()));
+    let after = tx.sweep.keys.take().unwrap_or((i64::MIN, String::new()));
     let slice: Vec<(i64, String, Timestamp)> = tx
         .connection
         .prepare_cached(NEXT_KEYS)?
@@ -78,7 +97,7 @@ fn sweep_keys(tx: &mut Tx<'_, '_>, now: Timestamp) -> rusqlite::Result<usize> {
             .execute(params![source, key])?;
     }
     if slice.len() == KEYS_PER_SLICE {
-        *tx.sweep = slice.into_iter().last().map(|(source, key, _)| (source, key));
+        tx.sweep.keys = slice.into_iter().last().map(|(source, key, _)| (source, key));
     }
     Ok(removed)
 }

@@ -39,6 +39,10 @@ pub(super) fn open_writer(file: &Path) -> Result<Connection, OpenError> {
          PRAGMA temp_store = MEMORY;
          PRAGMA journal_size_limit = 67108864;",
     )?;
+    let mode: String = connection.pragma_query_value(None, "journal_mode", |row| row.get(0))?;
+    if mode != "wal" {
+        return Err(OpenError::NoLog(file.to_owned()));
+    }
     migrate(&mut connection)?;
     connection.set_prepared_statement_cache_capacity(128);
     Ok(connection)

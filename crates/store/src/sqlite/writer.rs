@@ -33,7 +33,7 @@ use tokio::sync::{oneshot, watch};
 
 use super::{
     admit,
-    checkpoint::Checkpointer,
+    checkpoint::{self, Checkpointer},
     configure,
     counts::{self, Delta},
     fresh::Fresh,
@@ -176,7 +176,9 @@ impl Writer {
             .spawn({
                 let queue = Arc::clone(&queue);
                 move || {
-                    let _held_until_the_end = lock;
+                    // Declared in this order, so that the file is closed before the lock is freed.
+                    let _lock = lock;
+                    let connection = connection;
                     let scribe = Scribe {
                         connection: &connection,
                         sql: Prepared::new(&connection),
@@ -184,7 +186,7 @@ impl Writer {
                         memory,
                         names,
                         fresh,
-                        sweep: None,
+                        sweep: Sweep::default(),
                         delta: Delta::default(),
                         after: Vec::new(),
                         tell,
@@ -369,7 +371,9 @@ impl Scribe<'_> {
             Ok(()) => {
                 self.tell_full(false);
                 answer_all(jobs, &Ok(()));
-                self.checkpointer.after_commit(self.connection);
+                if let Err(why) = self.checkpointer.after_commit(self.connection) {
+                    self.fail(why);
+                }
             }
             Err(Trouble::Job(error)) if jobs.len() == 1 => {
                 answer_all(jobs, &Err(StoreError::Refused(error.to_string())));
@@ -391,11 +395,18 @@ impl Scribe<'_> {
             }
             Err(Trouble::Failed(error)) => {
                 let why = error.to_string();
-                tracing::error!(error = %why, "the store failed; the process must end");
-                self.tell.send_modify(|condition| condition.failed = Some(why.clone()));
+                self.fail(why.clone());
                 answer_all(jobs, &Err(StoreError::Failed(why)));
             }
         }
+    }
+
+    /// It is not known what is on the disk. Nothing is written any more, not even when the file is
+    /// closed.
+    fn fail(&self, why: String) {
+        tracing::error!(error = %why, "the store failed; the process must end");
+        checkpoint::never_copy_again(self.connection);
+        self.tell.send_modify(|condition| condition.failed = Some(why));
     }
 
     fn try_batch(&mut self, jobs: &mut [Box<dyn Job>], closing: bool) -> Result<(), Trouble> {

@@ -20,8 +20,8 @@ pub(crate) const NOW: Timestamp = Timestamp::from_millis(1_800_000_000_000);
 /// A folder of its own, gone with the test; or one that somebody else takes care of.
 pub(crate) enum SqliteHarness {
     Own(TempDir),
-    /// Its new keys go into their index after two of them, not after many thousands.
-    Folding(TempDir),
+    /// Its new keys go into their index after a few of them, not after many thousands.
+    Folding(TempDir, usize),
     Lent(PathBuf),
 }
 
@@ -30,8 +30,14 @@ impl SqliteHarness {
         Self::Own(tempfile::tempdir().unwrap())
     }
 
+    /// Keys are folded at once.
     pub(crate) fn folding() -> Self {
-        Self::Folding(tempfile::tempdir().unwrap())
+        Self::Folding(tempfile::tempdir().unwrap(), 2)
+    }
+
+    /// Folding takes several commits, so that much can happen in between.
+    pub(crate) fn folding_slowly() -> Self {
+        Self::Folding(tempfile::tempdir().unwrap(), 8)
     }
 }
 
@@ -40,8 +46,8 @@ impl Harness for SqliteHarness {
     async fn open(&self, now: Timestamp) -> Arc<dyn Store> {
         let options = match self {
             Self::Own(folder) => SqliteOptions::new(folder.path()),
-            Self::Folding(folder) => {
-                SqliteOptions { fold_keys_at: 2, ..SqliteOptions::new(folder.path()) }
+            Self::Folding(folder, fold_keys_at) => {
+                SqliteOptions { fold_keys_at: *fold_keys_at, ..SqliteOptions::new(folder.path()) }
             }
             Self::Lent(folder) => SqliteOptions::new(folder),
         };

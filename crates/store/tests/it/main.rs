@@ -5,6 +5,7 @@
 mod child;
 mod crash;
 mod damage;
+mod fold;
 mod full;
 mod harness;
 mod listed;
@@ -16,3 +17,4 @@ use harness::SqliteHarness;
 
 surehook_store::store_conformance!(sqlite, SqliteHarness::new);
 surehook_store::store_conformance!(sqlite_folding, SqliteHarness::folding);
+surehook_store::store_conformance!(sqlite_folding_slowly, SqliteHarness::folding_slowly);

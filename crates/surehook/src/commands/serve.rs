@@ -131,7 +131,7 @@ async fn token_hashes(store: &SqliteStore) -> Result<Vec<TokenHash>, Failure> {
 }
 
 /// Applies what the settings want; on an empty gateway without any, the demo. Says if it did.
-async fn configure(engine: &Engine, settings: &Settings) -> Result<bool, Failure> {
+async fn configure(engine: &Arc<Engine>, settings: &Settings) -> Result<bool, Failure> {
     let mut wanted = settings.wanted();
     let nothing_wanted =
         wanted.sources.is_empty() && wanted.destinations.is_empty() && wanted.routes.is_empty();
@@ -145,7 +145,7 @@ async fn configure(engine: &Engine, settings: &Settings) -> Result<bool, Failure
     Ok(configuration.sources.iter().any(|source| source.spec.name.as_str() == "demo"))
 }
 
-async fn apply(engine: &Engine, wanted: Wanted) -> Result<(), ChangeError> {
+async fn apply(engine: &Arc<Engine>, wanted: Wanted) -> Result<(), ChangeError> {
     let (chance, now) = (engine.chance(), engine.clock().now());
     let applied = engine
         .change::<_, ChangeError>(|configuration| Ok(plan(configuration, wanted, chance, now)))

@@ -132,7 +132,8 @@ async fn a_full_disk_is_told_and_outlived() {
     let [program, arguments @ ..] = NAMESPACE;
     let possible = Command::new(program).args(arguments).arg("true").status();
     if !possible.is_ok_and(|status| status.success()) {
-        // Some machines forbid it. The test above meets the same error by another road.
+        // Some machines forbid it, and scripts/test says so. The test above meets the same error by
+        // another road.
         return;
     }
     let folder = tempfile::tempdir().unwrap();

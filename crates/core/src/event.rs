@@ -33,7 +33,7 @@ pub struct HeaderBlock(Vec<u8>);
 impl HeaderBlock {
     /// Writes the lines down.
     pub fn from_map(map: &HeaderMap) -> Self {
-        let mut block = Vec::with_capacity(map.len() * 32);
+        let mut block = Vec::with_capacity(map.len() * 64);
         for (name, value) in map {
             block.extend_from_slice(name.as_str().as_bytes());
             block.extend_from_slice(b": ");

@@ -134,7 +134,7 @@ CREATE TABLE deliveries (
     CONSTRAINT id_is_uuid CHECK (length(id) = 16),
     -- Each state has the columns it needs and no others; `DeliveryState` in the core is the twin.
     -- Spelled out with OR: SQLite builds a table for `IN` with more than two values, for every
-    -- row it checks, and that was a sixth of all the writer's work.
+    -- row it checks. Without it, an event that was delivered cost the writer a sixth less.
     CONSTRAINT state_is_known CHECK (state = 'pending' OR state = 'in_flight'
                                      OR state = 'scheduled' OR state = 'held'
                                      OR state = 'succeeded' OR state = 'dead'

@@ -1,11 +1,10 @@
 //! Keys on their way into the index.
 //!
-//! A key falls on a random page of the index, so a commit of a hundred new keys would write a
-//! hundred pages for them, and the copying of the log as many again: more than for everything else
-//! an event costs. So new keys are first appended to `keys_fresh`, in the order in which they came,
-//! and kept in memory, where they are looked for. When enough have gathered they are *folded* into
-//! the index `keys` in its own order, so that neighbours share a page: a few with every commit,
-//! until all are there.
+//! A key falls on a random page of the index, so each new key would make a commit write a page of its
+//! own, and the copying of the log another. So new keys are first appended to `keys_fresh`, in the
+//! order in which they came, and kept in memory, where they are looked for. When enough have
+//! gathered they are *folded* into the index `keys` in its own order, so that neighbours share a
+//! page: a few with every commit, until all are there.
 //!
 //! A key is in the file from the commit that stores its event, in one table or the other. Memory
 //! holds nothing that `keys_fresh` does not, and is read from there at the start.
@@ -22,7 +21,7 @@ use super::{
     row::{blob, id, time},
 };
 
-/// So many fresh keys, and folding begins: some 15 MB of memory.
+/// So many fresh keys, and folding begins.
 pub(super) const FOLD_AT: usize = 65_536;
 /// Keys folded beside each new one. More than one, or it would never end.
 const FOLDED_PER_NEW: usize = 2;

@@ -15,6 +15,7 @@
 //! a name twice, the last one counts, as in most JSON libraries. A body that is not JSON, or not
 //! UTF-8, has no hits. A compressed body is unpacked for this purpose only, and within bounds.
 
+mod digest;
 mod pointer;
 mod rules;
 #[cfg(test)]
@@ -28,6 +29,7 @@ use serde::{Serialize, Serializer};
 use sha2::{Digest, Sha256};
 
 pub use self::{
+    digest::KeyDigest,
     pointer::{InvalidPointer, Pointer},
     rules::{Found, KeyProblem, KeyRule, KeyRuleError, KeyRules},
 };

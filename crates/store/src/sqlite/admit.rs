@@ -5,8 +5,9 @@ use std::collections::HashMap;
 use rusqlite::{OptionalExtension, params};
 use surehook_core::{
     delivery::state::Status,
-    event::{KeyClaim, NewDelivery, NewEvent},
+    event::{NewDelivery, NewEvent},
     ids::{DestinationId, EventId},
+    key::KeyDigest,
     store::{Admitted, Duplicate},
     time::Timestamp,
 };
@@ -14,7 +15,7 @@ use surehook_core::{
 use super::{
     counts::Sum,
     fresh,
-    memory::{Remembered, Sighting},
+    memory::{BodyMark, Remembered, Sighting},
     replay,
     row::{blob, id, time},
     writer::Tx,
@@ -33,10 +34,11 @@ fn admit_one(tx: &mut Tx<'_, '_>, event: &NewEvent) -> rusqlite::Result<Admitted
         return Ok(Admitted::SourceGone);
     };
     if let Some(claim) = &event.key {
-        if let Some(original) = find_original(tx, source, claim, event.received_at)? {
-            return duplicate_of(tx, event, claim, original).map(Admitted::Duplicate);
+        let key = KeyDigest::of(event.source, &claim.key);
+        if let Some(original) = find_original(tx, key, event.received_at)? {
+            return duplicate_of(tx, event, key, original).map(Admitted::Duplicate);
         }
-        insert_key(tx, source, claim, event)?;
+        insert_key(tx, key, claim.expires_at, event)?;
     } else {
         tx.delta.add(Sum::NoKey, 1);
     }
@@ -48,33 +50,31 @@ fn admit_one(tx: &mut Tx<'_, '_>, event: &NewEvent) -> rusqlite::Result<Admitted
 }
 
 const FIND_ORIGINAL: &str = "
-    SELECT event_id, fingerprint, expires_at FROM keys WHERE source = ?1 AND key = ?2";
+    SELECT event_id, body, expires_at FROM keys WHERE digest = ?1";
 
 /// The event that holds a key.
 fn find_original(
     tx: &mut Tx<'_, '_>,
-    source: i64,
-    claim: &KeyClaim,
+    key: KeyDigest,
     now: Timestamp,
 ) -> rusqlite::Result<Option<Remembered>> {
-    if let Some(fresh) = tx.fresh.find(source, &claim.key, now) {
+    if let Some(fresh) = tx.fresh.find(key, now) {
         return Ok(Some(fresh));
     }
-    if tx.fresh.is_new(source, &claim.key) {
+    if tx.fresh.is_new(key) {
         return Ok(None);
     }
     let found = tx
         .sql
         .get(FIND_ORIGINAL)?
-        .query_row(params![source, claim.key.as_str()], |row| {
-            let (event, fingerprint, expires_at) = (id(row, 0)?, row.get(1)?, time(row, 2)?);
-            Ok(Remembered { event, fingerprint, expires_at })
+        .query_row(params![key.to_bytes()], |row| {
+            Ok(Remembered { event: id(row, 0)?, body: row.get(1)?, expires_at: time(row, 2)? })
         })
         .optional()?;
     match found {
         // Its time has passed and retention has not been here yet: it makes room for the new one.
         Some(past) if past.expires_at <= now => {
-            fresh::remove_folded(tx.connection, source, &claim.key)?;
+            fresh::remove_folded(tx.connection, key)?;
             Ok(None)
         }
         found => Ok(found),
@@ -83,14 +83,14 @@ fn find_original(
 
 fn insert_key(
     tx: &mut Tx<'_, '_>,
-    source: i64,
-    claim: &KeyClaim,
+    key: KeyDigest,
+    expires_at: Timestamp,
     event: &NewEvent,
 ) -> rusqlite::Result<()> {
-    let fingerprint = event.payload.fingerprint;
-    let known = Remembered { event: event.id, fingerprint, expires_at: claim.expires_at };
-    tx.fresh.insert(tx.sql, source, claim, known)?;
-    tx.remember(event.source, claim.key.clone(), known);
+    let body = BodyMark::of(&event.payload.fingerprint);
+    let known = Remembered { event: event.id, body, expires_at };
+    tx.fresh.insert(tx.sql, key, known)?;
+    tx.remember(key, known);
     Ok(())
 }
 
@@ -158,10 +158,10 @@ fn insert_delivery(
 fn duplicate_of(
     tx: &mut Tx<'_, '_>,
     event: &NewEvent,
-    claim: &KeyClaim,
+    key: KeyDigest,
     original: Remembered,
 ) -> rusqlite::Result<Duplicate> {
-    let bytes_differ = original.fingerprint != event.payload.fingerprint;
+    let bytes_differ = original.body != BodyMark::of(&event.payload.fingerprint);
     let body = bytes_differ.then_some(&event.payload.body[..]);
     let seen = Sighting { count: 1, times: vec![event.received_at], last: event.received_at };
     record_sightings(tx, original.event, &seen, body)?;
@@ -171,7 +171,7 @@ fn duplicate_of(
         Vec::new()
     };
     if !replay::has_dead(tx, original.event)? {
-        tx.remember(event.source, claim.key.clone(), original);
+        tx.remember(key, original);
     }
     Ok(Duplicate { original: original.event, bytes_differ, revived })
 }

@@ -5,7 +5,7 @@ use surehook_core::{
     delivery::{Class, DeadReason, Lease, state::Status},
     event::Payload,
     ids::{DeliveryId, DestinationId, EventId, SourceId},
-    key::{DedupKey, fingerprint},
+    key::{DedupKey, KeyDigest, fingerprint},
     store::{Attempt, Claimed, Held, Next, Settled, Settlement},
     time::Timestamp,
 };
@@ -229,7 +229,7 @@ fn forget_key(tx: &mut Tx<'_, '_>, delivery: DeliveryId) -> rusqlite::Result<()>
         .query_row(params![blob(delivery)], |row| Ok((id(row, 0)?, row.get(1)?)))
         .optional()?;
     if let Some(key) = found.and_then(|(source, key)| Some((source, DedupKey::new(&key)?))) {
-        tx.forget(key.0, key.1);
+        tx.forget(KeyDigest::of(key.0, &key.1));
     }
     Ok(())
 }

@@ -18,8 +18,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ahash::RandomState;
 use rusqlite::{Connection, params};
+use surehook_core::key::KeyDigest;
 
 use super::schema;
 
@@ -94,7 +94,6 @@ impl Drop for Scan {
 /// What is known about the index `keys`. Only the writer has it.
 pub(super) struct KeyFilter {
     file: PathBuf,
-    hasher: RandomState,
     bloom: Option<Bloom>,
     scan: Option<Scan>,
     /// After a scan that failed.
@@ -104,9 +103,7 @@ pub(super) struct KeyFilter {
 impl KeyFilter {
     /// Begins to read the index of `file`.
     pub(super) fn begin(file: &Path) -> Self {
-        let hasher = RandomState::new();
-        let mut filter =
-            Self { file: file.to_owned(), hasher, bloom: None, scan: None, retry_at: None };
+        let mut filter = Self { file: file.to_owned(), bloom: None, scan: None, retry_at: None };
         filter.scan = filter.start_scan();
         filter
     }
@@ -115,8 +112,8 @@ impl KeyFilter {
         let (report, found) = sync_channel(1);
         let stop = Arc::new(AtomicBool::new(false));
         let thread = std::thread::Builder::new().name("surehook-filter".to_owned()).spawn({
-            let (file, hasher, stop) = (self.file.clone(), self.hasher.clone(), Arc::clone(&stop));
-            move || match schema::open_reader(&file).and_then(|file| read(&file, &hasher, &stop)) {
+            let (file, stop) = (self.file.clone(), Arc::clone(&stop));
+            move || match schema::open_reader(&file).and_then(|file| read(&file, &stop)) {
                 // Nobody waits for it if the store was closed meanwhile.
                 Ok(bloom) => drop(report.send(bloom)),
                 Err(error) => tracing::warn!(%error, "could not read all keys; going on without"),
@@ -126,18 +123,14 @@ impl KeyFilter {
         Some(Scan { found, stop, thread: Some(thread.ok()?), since: Vec::new() })
     }
 
-    fn hash(&self, source: i64, key: &str) -> u64 {
-        self.hasher.hash_one((source, key))
-    }
-
     /// Whether the index certainly does not hold a key.
-    pub(super) fn excludes(&self, source: i64, key: &str) -> bool {
-        self.bloom.as_ref().is_some_and(|bloom| !bloom.may_hold(self.hash(source, key)))
+    pub(super) fn excludes(&self, key: KeyDigest) -> bool {
+        self.bloom.as_ref().is_some_and(|bloom| !bloom.may_hold(key.half()))
     }
 
     /// A key is put into the index. If that is undone, the filter holds one too many, no more.
-    pub(super) fn add(&mut self, source: i64, key: &str) {
-        let hash = self.hash(source, key);
+    pub(super) fn add(&mut self, key: KeyDigest) {
+        let hash = key.half();
         if let Some(bloom) = &mut self.bloom {
             bloom.insert(hash);
         }
@@ -171,27 +164,22 @@ impl KeyFilter {
 }
 
 const NEXT: &str = "
-    SELECT source, key FROM keys WHERE (source, key) > (?1, ?2) ORDER BY source, key LIMIT ?3";
+    SELECT digest FROM keys WHERE digest > ?1 ORDER BY digest LIMIT ?2";
 
 /// Reads all keys into a filter with room for as many again.
-fn read(
-    connection: &Connection,
-    hasher: &RandomState,
-    stop: &AtomicBool,
-) -> rusqlite::Result<Bloom> {
+fn read(connection: &Connection, stop: &AtomicBool) -> rusqlite::Result<Bloom> {
     let mut hashes = Vec::new();
-    let mut after = (i64::MIN, String::new());
+    // Sorts before all digests: it is shorter.
+    let mut after = Vec::new();
     let mut statement = connection.prepare(NEXT)?;
     while !stop.load(Ordering::Relaxed) {
-        let slice: Vec<(i64, String)> = statement
-            .query_map(params![after.0, after.1, KEYS_PER_SLICE], |row| {
-                Ok((row.get(0)?, row.get(1)?))
-            })?
+        let slice: Vec<[u8; 16]> = statement
+            .query_map(params![after, KEYS_PER_SLICE], |row| row.get(0))?
             .collect::<Result<_, _>>()?;
-        hashes.extend(slice.iter().map(|(source, key)| hasher.hash_one((*source, key.as_str()))));
+        hashes.extend(slice.iter().map(|digest| KeyDigest::from_bytes(*digest).half()));
         let is_last = slice.len() < KEYS_PER_SLICE;
-        if let Some(last) = slice.into_iter().last() {
-            after = last;
+        if let Some(last) = slice.last() {
+            after = last.to_vec();
         }
         if is_last {
             break;
@@ -204,7 +192,14 @@ fn read(
 
 #[cfg(test)]
 mod tests {
+    use surehook_core::{ids::SourceId, key::DedupKey, time::Timestamp};
+
     use super::*;
+
+    fn digest(source: u128, key: usize) -> KeyDigest {
+        let source = SourceId::new(Timestamp::from_millis(0), source << 64);
+        KeyDigest::of(source, &DedupKey::new(&key.to_string()).unwrap())
+    }
 
     /// Waits for the scan that runs.
     fn settle(filter: &mut KeyFilter) {
@@ -220,8 +215,8 @@ mod tests {
         let connection = schema::open_writer(&file).unwrap();
         let tx = connection.unchecked_transaction().unwrap();
         for key in keys {
-            let values = params![key.to_string(), [0_u8; 16], [0_u8; 32]];
-            tx.execute("INSERT INTO keys VALUES (1, ?1, ?2, ?3, 0)", values).unwrap();
+            let values = params![digest(1, key).to_bytes(), [0_u8; 16], [0_u8; 8]];
+            tx.execute("INSERT INTO keys VALUES (?1, ?2, ?3, 0)", values).unwrap();
         }
         tx.commit().unwrap();
         file
@@ -231,12 +226,12 @@ mod tests {
     fn what_is_in_the_index_is_never_excluded_and_most_else_is() {
         let folder = tempfile::tempdir().unwrap();
         let mut filter = KeyFilter::begin(&index(folder.path(), 0..12_000));
-        assert!(!filter.excludes(1, "absent"), "nothing is known before the index was read");
+        assert!(!filter.excludes(digest(2, 0)), "nothing is known before the index was read");
 
         settle(&mut filter);
 
-        assert!((0..12_000).all(|key| !filter.excludes(1, &key.to_string())));
-        let excluded = (0..12_000).filter(|key| filter.excludes(2, &key.to_string())).count();
+        assert!((0..12_000).all(|key| !filter.excludes(digest(1, key))));
+        let excluded = (0..12_000).filter(|key| filter.excludes(digest(2, *key))).count();
         assert!(excluded > 11_000, "{excluded} of 12,000 are excluded");
     }
 
@@ -244,12 +239,12 @@ mod tests {
     fn what_is_added_while_the_index_is_read_is_not_excluded_later() {
         let folder = tempfile::tempdir().unwrap();
         let mut filter = KeyFilter::begin(&index(folder.path(), 0..10));
-        filter.add(1, "meanwhile");
+        filter.add(digest(2, 0));
 
         settle(&mut filter);
-        filter.add(1, "afterwards");
+        filter.add(digest(2, 1));
 
-        assert!(!filter.excludes(1, "meanwhile") && !filter.excludes(1, "afterwards"));
+        assert!(!filter.excludes(digest(2, 0)) && !filter.excludes(digest(2, 1)));
     }
 
     #[test]
@@ -258,23 +253,22 @@ mod tests {
         let mut filter = KeyFilter::begin(&index(folder.path(), 0..10));
         settle(&mut filter);
         filter.bloom.as_mut().unwrap().room = 10;
-        filter.add(1, "one more");
+        filter.add(digest(2, 0));
 
         filter.tend();
         settle(&mut filter);
 
         assert_eq!(filter.bloom.as_ref().unwrap().room, ROOM_MIN);
-        assert!(!filter.excludes(1, "7"));
+        assert!(!filter.excludes(digest(1, 7)));
     }
 
     #[test]
     fn a_full_filter_seldom_errs() {
-        let hasher = RandomState::with_seeds(1, 2, 3, 4);
         let mut bloom = Bloom::with_room(100_000);
-        (0..100_000).for_each(|key: u64| bloom.insert(hasher.hash_one(key)));
+        (0..100_000).for_each(|key| bloom.insert(digest(1, key).half()));
 
-        assert!((0..100_000).all(|key: u64| bloom.may_hold(hasher.hash_one(key))));
-        let wrong = (100_000..200_000).filter(|key: &u64| bloom.may_hold(hasher.hash_one(*key)));
+        assert!((0..100_000).all(|key| bloom.may_hold(digest(1, key).half())));
+        let wrong = (100_000..200_000).filter(|key| bloom.may_hold(digest(1, *key).half()));
         let wrong = wrong.count();
         assert!(wrong < 3_000, "{wrong} of 100,000 are held though they were never put in");
     }

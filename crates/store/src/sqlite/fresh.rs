@@ -12,7 +12,7 @@
 use std::{collections::HashMap, path::Path};
 
 use rusqlite::{Connection, params};
-use surehook_core::{event::KeyClaim, key::DedupKey, time::Timestamp};
+use surehook_core::{key::KeyDigest, time::Timestamp};
 
 use super::{
     filter::KeyFilter,
@@ -22,14 +22,12 @@ use super::{
 };
 
 /// So many fresh keys, and folding begins.
-pub(super) const FOLD_AT: usize = 65_536;
+pub(super) const FOLD_AT: usize = 131_072;
 /// Keys folded beside each new one. More than one, or it would never end.
 const FOLDED_PER_NEW: usize = 2;
 /// Folded rows that are removed with one commit, at least, and beside each new one.
 const CLEARED_PER_COMMIT: usize = 1024;
 const CLEARED_PER_NEW: usize = 4;
-
-type SourceKey = (i64, DedupKey);
 
 /// A row of `keys_fresh`.
 #[derive(Clone, Copy, Debug)]
@@ -41,7 +39,7 @@ struct Row {
 /// A part of the fresh keys, on its way into the index in the index's order.
 #[derive(Debug)]
 struct Fold {
-    keys: Vec<SourceKey>,
+    keys: Vec<KeyDigest>,
     /// How many of them are in the index.
     done: usize,
     /// The last row of `keys_fresh` that belongs to it.
@@ -52,7 +50,7 @@ struct Fold {
 #[derive(Debug, Default)]
 struct Doing {
     /// Each key that was written, and what memory had of it before.
-    changed: Vec<(SourceKey, Option<Row>)>,
+    changed: Vec<(KeyDigest, Option<Row>)>,
     added: usize,
     /// How far folding has come.
     folded: Option<usize>,
@@ -66,7 +64,7 @@ struct Doing {
 pub(super) struct Fresh {
     fold_at: usize,
     filter: KeyFilter,
-    rows: HashMap<SourceKey, Row, ahash::RandomState>,
+    rows: HashMap<KeyDigest, Row, ahash::RandomState>,
     /// The number of the next row. It never goes back, not even with a transaction: that all rows up
     /// to a number are folded is why they may be removed, so no new row may get such a number.
     next_seq: i64,
@@ -77,18 +75,16 @@ pub(super) struct Fresh {
 }
 
 const LOAD: &str = "
-    SELECT seq, source, key, event_id, fingerprint, expires_at FROM keys_fresh ORDER BY seq";
+    SELECT seq, digest, event_id, body, expires_at FROM keys_fresh ORDER BY seq";
 
 const INSERT: &str = "
-    INSERT INTO keys_fresh (source, key, event_id, fingerprint, expires_at, seq)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+    INSERT INTO keys_fresh (seq, digest, event_id, body, expires_at) VALUES (?1, ?2, ?3, ?4, ?5)";
 
 const DELETE: &str = "DELETE FROM keys_fresh WHERE seq = ?1";
 
 // One that is there already was folded by a run that ended before it could say so.
 const FOLD: &str = "
-    INSERT OR REPLACE INTO keys (source, key, event_id, fingerprint, expires_at)
-    VALUES (?1, ?2, ?3, ?4, ?5)";
+    INSERT OR REPLACE INTO keys (digest, event_id, body, expires_at) VALUES (?1, ?2, ?3, ?4)";
 
 const CLEAR: &str = "
     DELETE FROM keys_fresh WHERE seq IN
@@ -116,38 +112,32 @@ impl Fresh {
         while let Some(row) = rows.next()? {
             let seq: i64 = row.get(0)?;
             fresh.next_seq = seq + 1;
-            let text: String = row.get(2)?;
-            let Some(key) = DedupKey::new(&text) else { continue };
-            let known = Remembered {
-                event: id(row, 3)?,
-                fingerprint: row.get(4)?,
-                expires_at: time(row, 5)?,
-            };
-            fresh.rows.insert((row.get(1)?, key), Row { seq, known });
+            let key = KeyDigest::from_bytes(row.get(1)?);
+            let known =
+                Remembered { event: id(row, 2)?, body: row.get(3)?, expires_at: time(row, 4)? };
+            fresh.rows.insert(key, Row { seq, known });
         }
         Ok(fresh)
     }
 
     /// The event that holds a key, if the key is among the fresh ones and its time has not passed.
-    pub(super) fn find(&self, source: i64, key: &DedupKey, now: Timestamp) -> Option<Remembered> {
-        let row = self.rows.get(&(source, key.clone()))?;
+    pub(super) fn find(&self, key: KeyDigest, now: Timestamp) -> Option<Remembered> {
+        let row = self.rows.get(&key)?;
         (row.known.expires_at > now).then_some(row.known)
     }
 
     /// Whether a key that is not among the fresh ones is certainly new.
-    pub(super) fn is_new(&self, source: i64, key: &DedupKey) -> bool {
-        self.filter.excludes(source, key.as_str())
+    pub(super) fn is_new(&self, key: KeyDigest) -> bool {
+        self.filter.excludes(key)
     }
 
     /// Takes a key for an event.
     pub(super) fn insert(
         &mut self,
         sql: &mut Prepared<'_>,
-        source: i64,
-        claim: &KeyClaim,
+        key: KeyDigest,
         known: Remembered,
     ) -> rusqlite::Result<()> {
-        let key = (source, claim.key.clone());
         // One whose time has passed makes room, in the file as well.
         if let Some(past) = self.rows.get(&key) {
             sql.get(DELETE)?.execute(params![past.seq])?;
@@ -155,12 +145,11 @@ impl Fresh {
         let seq = self.next_seq;
         self.next_seq += 1;
         sql.get(INSERT)?.execute(params![
-            source,
-            claim.key.as_str(),
-            blob(known.event),
-            known.fingerprint,
-            known.expires_at.as_millis(),
             seq,
+            key.to_bytes(),
+            blob(known.event),
+            known.body,
+            known.expires_at.as_millis(),
         ])?;
         self.earliest = self.earliest.min(known.expires_at);
         self.change(key, Some(Row { seq, known }));
@@ -168,9 +157,9 @@ impl Fresh {
         Ok(())
     }
 
-    fn change(&mut self, key: SourceKey, row: Option<Row>) {
+    fn change(&mut self, key: KeyDigest, row: Option<Row>) {
         let before = match row {
-            Some(row) => self.rows.insert(key.clone(), row),
+            Some(row) => self.rows.insert(key, row),
             None => self.rows.remove(&key),
         };
         self.doing.changed.push((key, before));
@@ -187,14 +176,14 @@ impl Fresh {
             return Ok(0);
         }
         let past = self.rows.iter().filter(|(_, row)| row.known.expires_at <= now).take(limit);
-        let past: Vec<(SourceKey, i64)> = past.map(|(key, row)| (key.clone(), row.seq)).collect();
-        for (key, seq) in &past {
+        let past: Vec<(KeyDigest, i64)> = past.map(|(key, row)| (*key, row.seq)).collect();
+        for &(key, seq) in &past {
             connection.prepare_cached(DELETE)?.execute(params![seq])?;
             // A run that ended in the middle of folding has left it there as well.
-            if !self.filter.excludes(key.0, key.1.as_str()) {
-                remove_folded(connection, key.0, &key.1)?;
+            if !self.filter.excludes(key) {
+                remove_folded(connection, key)?;
             }
-            self.change(key.clone(), None);
+            self.change(key, None);
         }
         if past.len() < limit {
             let left = self.rows.values().map(|row| row.known.expires_at);
@@ -218,16 +207,15 @@ impl Fresh {
             return Ok(());
         }
         let upto = (fold.done + self.doing.added * FOLDED_PER_NEW).min(fold.keys.len());
-        for (source, key) in &fold.keys[fold.done..upto] {
+        for key in &fold.keys[fold.done..upto] {
             // Gone, or taken over by a later event, which has its own turn.
-            let row = self.rows.get(&(*source, key.clone())).filter(|row| row.seq <= fold.upto);
+            let row = self.rows.get(key).filter(|row| row.seq <= fold.upto);
             if let Some(row) = row {
-                self.filter.add(*source, key.as_str());
+                self.filter.add(*key);
                 sql.get(FOLD)?.execute(params![
-                    source,
-                    key.as_str(),
+                    key.to_bytes(),
                     blob(row.known.event),
-                    row.known.fingerprint,
+                    row.known.body,
                     row.known.expires_at.as_millis(),
                 ])?;
             }
@@ -237,7 +225,7 @@ impl Fresh {
     }
 
     fn begin(&self) -> Fold {
-        let mut keys: Vec<SourceKey> = self.rows.keys().cloned().collect();
+        let mut keys: Vec<KeyDigest> = self.rows.keys().copied().collect();
         keys.sort_unstable();
         let upto = self.rows.values().map(|row| row.seq).max().unwrap_or(0);
         Fold { keys, done: 0, upto }
@@ -276,35 +264,33 @@ impl Fresh {
 }
 
 /// Takes a key out of the index.
-pub(super) fn remove_folded(
-    connection: &Connection,
-    source: i64,
-    key: &DedupKey,
-) -> rusqlite::Result<usize> {
+pub(super) fn remove_folded(connection: &Connection, key: KeyDigest) -> rusqlite::Result<usize> {
     connection
-        .prepare_cached("DELETE FROM keys WHERE source = ?1 AND key = ?2")?
-        .execute(params![source, key.as_str()])
+        .prepare_cached("DELETE FROM keys WHERE digest = ?1")?
+        .execute(params![key.to_bytes()])
 }
 
 #[cfg(test)]
 mod tests {
-    use surehook_core::ids::EventId;
+    use surehook_core::{
+        ids::{EventId, SourceId},
+        key::DedupKey,
+    };
 
     use super::*;
-    use crate::sqlite::schema;
+    use crate::sqlite::{memory::BodyMark, schema};
 
     const FOREVER: Timestamp = Timestamp::from_millis(i64::MAX);
 
-    fn claim(key: &str) -> (KeyClaim, Remembered) {
-        let key = DedupKey::new(key).unwrap();
-        let event = EventId::new(Timestamp::from_millis(1), 1);
-        let known = Remembered { event, fingerprint: [0; 32], expires_at: FOREVER };
-        (KeyClaim { key, expires_at: FOREVER }, known)
+    fn digest(key: &str) -> KeyDigest {
+        let source = SourceId::new(Timestamp::from_millis(1), 1);
+        KeyDigest::of(source, &DedupKey::new(key).unwrap())
     }
 
     fn insert(fresh: &mut Fresh, sql: &mut Prepared<'_>, key: &str) {
-        let (claim, known) = claim(key);
-        fresh.insert(sql, 1, &claim, known).unwrap();
+        let event = EventId::new(Timestamp::from_millis(1), 1);
+        let known = Remembered { event, body: BodyMark::of(&[0; 32]), expires_at: FOREVER };
+        fresh.insert(sql, digest(key), known).unwrap();
     }
 
     #[test]
@@ -333,10 +319,9 @@ mod tests {
 
         let again = Fresh::load(&connection, &file, 4).unwrap();
         for key in &late {
-            let (claim, _) = claim(key);
-            let folded = remove_folded(&connection, 1, &claim.key).unwrap() == 1;
-            assert!(folded || again.find(1, &claim.key, Timestamp::from_millis(0)).is_some());
+            let folded = remove_folded(&connection, digest(key)).unwrap() == 1;
+            assert!(folded || again.find(digest(key), Timestamp::from_millis(0)).is_some());
         }
-        assert!(again.find(1, &claim("a").0.key, Timestamp::from_millis(0)).is_none());
+        assert!(again.find(digest("a"), Timestamp::from_millis(0)).is_none());
     }
 }

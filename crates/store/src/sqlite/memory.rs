@@ -10,18 +10,36 @@ use std::{
 };
 
 use quick_cache::sync::Cache;
-use surehook_core::{
-    ids::{EventId, SourceId},
-    key::DedupKey,
-    store::Counts,
-    time::Timestamp,
-};
+use rusqlite::types::{FromSql, FromSqlResult, ToSql, ToSqlOutput, ValueRef};
+use surehook_core::{ids::EventId, key::KeyDigest, store::Counts, time::Timestamp};
+
+/// The first bytes of a body's fingerprint: enough to tell it from another one with the same key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct BodyMark([u8; 8]);
+
+impl BodyMark {
+    pub(super) fn of(fingerprint: &[u8; 32]) -> Self {
+        Self(std::array::from_fn(|index| fingerprint[index]))
+    }
+}
+
+impl ToSql for BodyMark {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        self.0.to_sql()
+    }
+}
+
+impl FromSql for BodyMark {
+    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
+        FromSql::column_result(value).map(Self)
+    }
+}
 
 /// A committed event, as a key finds it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Remembered {
     pub(super) event: EventId,
-    pub(super) fingerprint: [u8; 32],
+    pub(super) body: BodyMark,
     pub(super) expires_at: Timestamp,
 }
 
@@ -39,7 +57,7 @@ const TIMES_MAX: usize = 16;
 
 #[derive(Debug)]
 pub(super) struct Memory {
-    keys: Cache<(SourceId, DedupKey), Remembered>,
+    keys: Cache<KeyDigest, Remembered>,
     sightings: Mutex<HashMap<EventId, Sighting>>,
     counts: Mutex<Counts>,
 }
@@ -60,13 +78,12 @@ impl Memory {
 
     pub(super) fn recall(
         &self,
-        source: SourceId,
-        key: &DedupKey,
+        key: KeyDigest,
         fingerprint: &[u8; 32],
         seen_at: Timestamp,
     ) -> Option<EventId> {
-        let known = self.keys.get(&(source, key.clone()))?;
-        if known.expires_at <= seen_at || known.fingerprint != *fingerprint {
+        let known = self.keys.get(&key)?;
+        if known.expires_at <= seen_at || known.body != BodyMark::of(fingerprint) {
             return None;
         }
         let mut sightings = lock(&self.sightings);
@@ -79,12 +96,12 @@ impl Memory {
         Some(known.event)
     }
 
-    pub(super) fn remember(&self, source: SourceId, key: DedupKey, known: Remembered) {
-        self.keys.insert((source, key), known);
+    pub(super) fn remember(&self, key: KeyDigest, known: Remembered) {
+        self.keys.insert(key, known);
     }
 
-    pub(super) fn forget(&self, source: SourceId, key: DedupKey) {
-        self.keys.remove(&(source, key));
+    pub(super) fn forget(&self, key: KeyDigest) {
+        self.keys.remove(&key);
     }
 
     pub(super) fn take_sightings(&self) -> HashMap<EventId, Sighting> {

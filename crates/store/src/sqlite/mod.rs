@@ -39,7 +39,7 @@ use surehook_core::{
     delivery::Lease,
     event::{NewEvent, Payload},
     ids::{DeliveryId, DestinationId, EventId, SourceId},
-    key::DedupKey,
+    key::{DedupKey, KeyDigest},
     store::{
         AdminStore, Admitted, Change, Claimed, Configuration, Counts, DeliveryDetail,
         DeliveryFilter, DeliveryRow, DeliveryStore, EventDetail, EventFilter, EventRow, Health,
@@ -230,7 +230,8 @@ impl IngestStore for SqliteStore {
         fingerprint: &[u8; 32],
         seen_at: Timestamp,
     ) -> Option<EventId> {
-        let original = self.memory.recall(source, key, fingerprint, seen_at)?;
+        let key = KeyDigest::of(source, key);
+        let original = self.memory.recall(key, fingerprint, seen_at)?;
         self.writer.wake_for_sightings();
         Some(original)
     }

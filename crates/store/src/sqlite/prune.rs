@@ -4,11 +4,13 @@ use rusqlite::params;
 use surehook_core::{
     delivery::{DeadReason, state::Status},
     ids::{DeliveryId, EventId},
+    key::KeyDigest,
     store::Pruned,
     time::Timestamp,
 };
 
 use super::{
+    fresh,
     row::{blob, id, reason, status, time},
     writer::Tx,
 };
@@ -24,7 +26,7 @@ const KEYS_PER_SLICE: usize = 2000;
 #[derive(Debug, Default)]
 pub(super) struct Sweep {
     events: Option<EventId>,
-    keys: Option<(i64, String)>,
+    keys: Option<KeyDigest>,
 }
 
 const NEXT_EVENTS: &str = "
@@ -73,31 +75,28 @@ fn sweep_events(tx: &mut Tx<'_, '_>, before: Timestamp) -> rusqlite::Result<usiz
 }
 
 const NEXT_KEYS: &str = "
-    SELECT source, key, expires_at FROM keys
-     WHERE (source, key) > (?1, ?2) ORDER BY source, key LIMIT ?3";
+    SELECT digest, expires_at FROM keys WHERE digest > ?1 ORDER BY digest LIMIT ?2";
 
 /// Removes keys whose time has passed from the next slice of all keys, in their order.
 ///
 /// There is no index by time: it would cost every event a write, and this costs a read of each key
 /// now and then.
 fn sweep_keys(tx: &mut Tx<'_, '_>, now: Timestamp) -> rusqlite::Result<usize> {
-    let after = tx.sweep.keys.take().unwrap_or((i64::MIN, String::new()));
-    let slice: Vec<(i64, String, Timestamp)> = tx
+    // Nothing sorts before all digests: it is shorter.
+    let after = tx.sweep.keys.take().map_or_else(Vec::new, |last| last.to_bytes().to_vec());
+    let slice: Vec<(KeyDigest, Timestamp)> = tx
         .connection
         .prepare_cached(NEXT_KEYS)?
-        .query_map(params![after.0, after.1, KEYS_PER_SLICE], |row| {
-            Ok((row.get(0)?, row.get(1)?, time(row, 2)?))
+        .query_map(params![after, KEYS_PER_SLICE], |row| {
+            Ok((KeyDigest::from_bytes(row.get(0)?), time(row, 1)?))
         })?
         .collect::<Result<_, _>>()?;
     let mut removed = 0;
-    for (source, key, _) in slice.iter().filter(|(_, _, expires_at)| *expires_at <= now) {
-        removed += tx
-            .connection
-            .prepare_cached("DELETE FROM keys WHERE source = ?1 AND key = ?2")?
-            .execute(params![source, key])?;
+    for (key, _) in slice.iter().filter(|(_, expires_at)| *expires_at <= now) {
+        removed += fresh::remove_folded(tx.connection, *key)?;
     }
     if slice.len() == KEYS_PER_SLICE {
-        tx.sweep.keys = slice.into_iter().last().map(|(source, key, _)| (source, key));
+        tx.sweep.keys = slice.last().map(|(key, _)| *key);
     }
     Ok(removed)
 }

@@ -14,6 +14,7 @@ use surehook_core::{
     delivery::state::Status,
     event::Payload,
     ids::{DeliveryId, DestinationId, EventId, Id, Kind},
+    key::{DedupKey, KeyDigest},
     route::RouteSpec,
     store::{
         Configuration, DeliveryDetail, DeliveryFilter, DeliveryRow, DuplicateRow, EventDetail,
@@ -152,17 +153,17 @@ pub(super) fn events(
             collect(connection, &sql, params![border, limit, blob(source)], row::event)
         }
         (Some(source), Some(key)) => {
+            let Some(key) = DedupKey::new(key) else { return Ok(Vec::new()) };
+            let digest = KeyDigest::of(source, &key).to_bytes();
             let sql = format!(
-                "WITH wanted (source, key) AS (SELECT seq, ?4 FROM sources WHERE id = ?3)
-                 {select}
-                  WHERE e.id < ?1 AND e.id = (SELECT coalesce(
-                        (SELECT event_id FROM keys_fresh k WHERE k.source = w.source
-                            AND k.key = w.key ORDER BY k.seq DESC LIMIT 1),
-                        (SELECT event_id FROM keys k WHERE k.source = w.source
-                            AND k.key = w.key)) FROM wanted w)
+                "{select}
+                  WHERE e.id < ?1 AND e.id = coalesce(
+                        (SELECT event_id FROM keys_fresh WHERE digest = ?3
+                          ORDER BY seq DESC LIMIT 1),
+                        (SELECT event_id FROM keys WHERE digest = ?3))
                   LIMIT ?2"
             );
-            collect(connection, &sql, params![border, limit, blob(source), key], row::event)
+            collect(connection, &sql, params![border, limit, digest], row::event)
         }
     }
 }

@@ -2,14 +2,21 @@
 
 use std::path::Path;
 
-use rusqlite::{Connection, OpenFlags, params};
-use surehook_core::time::Timestamp;
+use rusqlite::{Connection, OpenFlags, functions::FunctionFlags, params};
+use surehook_core::{
+    ids::SourceId,
+    key::{DedupKey, KeyDigest},
+    time::Timestamp,
+};
+use uuid::Uuid;
 
 use super::{OpenError, counts};
 
 /// Every migration, in order. One that has been released is never edited.
-const MIGRATIONS: [&str; 1] =
-    [include_str!("../../migrations/sqlite/0001_events_and_deliveries.sql")];
+const MIGRATIONS: [&str; 2] = [
+    include_str!("../../migrations/sqlite/0001_events_and_deliveries.sql"),
+    include_str!("../../migrations/sqlite/0002_keys_by_digest.sql"),
+];
 
 /// "srhk": tells our files from others'.
 const APPLICATION_ID: i32 = 0x7372_686b;
@@ -92,6 +99,16 @@ fn migrate(connection: &mut Connection) -> Result<(), OpenError> {
         return Err(OpenError::Newer { found, known });
     }
     let done = usize::try_from(found).unwrap_or(0);
+    connection.create_scalar_function(
+        "key_digest",
+        2,
+        FunctionFlags::SQLITE_UTF8 | FunctionFlags::SQLITE_DETERMINISTIC,
+        |call| {
+            let source = SourceId::from_uuid(Uuid::from_bytes(call.get(0)?));
+            let key = DedupKey::new(call.get_raw(1).as_str()?);
+            Ok(key.map(|key| KeyDigest::of(source, &key).to_bytes()))
+        },
+    )?;
     for (index, sql) in MIGRATIONS.iter().enumerate().skip(done) {
         // Each in its own transaction: one that fails leaves the version before it usable.
         let tx = connection.transaction()?;
@@ -144,6 +161,39 @@ mod tests {
         let newer = folder.path().join("newer.db");
         open_writer(&newer).unwrap().pragma_update(None, "user_version", 99).unwrap();
         assert!(matches!(open_writer(&newer), Err(OpenError::Newer { found: 99, .. })));
+    }
+
+    #[test]
+    fn keys_of_the_first_version_are_found_by_their_digests() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("old.db");
+        let old = Connection::open(&file).unwrap();
+        old.execute_batch(MIGRATIONS[0]).unwrap();
+        old.execute_batch(
+            "PRAGMA user_version = 1; PRAGMA application_id = 1936877675;
+             INSERT INTO sources VALUES (1, zeroblob(16), 'shop', '{}', 1, 1, NULL);
+             INSERT INTO keys VALUES (1, 'folded', zeroblob(16), zeroblob(32), 5),
+                                     (1, 'both', zeroblob(16), zeroblob(32), 6);
+             INSERT INTO keys_fresh VALUES (7, 1, 'both', zeroblob(16), zeroblob(32), 8),
+                                           (8, 1, 'fresh', zeroblob(16), zeroblob(32), 9);",
+        )
+        .unwrap();
+        drop(old);
+
+        let migrated = open_writer(&file).unwrap();
+
+        let expires_at = |key| {
+            let source = SourceId::from_uuid(Uuid::nil());
+            let digest = KeyDigest::of(source, &DedupKey::new(key).unwrap()).to_bytes();
+            migrated
+                .query_row(
+                    "SELECT expires_at FROM keys WHERE digest = ?1 AND length(body) = 8",
+                    params![digest],
+                    |row| row.get::<_, i64>(0),
+                )
+                .unwrap()
+        };
+        assert_eq!([expires_at("folded"), expires_at("both"), expires_at("fresh")], [5, 8, 9]);
     }
 
     #[test]

@@ -26,7 +26,7 @@ use std::{
 use rusqlite::{Connection, ErrorCode};
 use surehook_core::{
     ids::{DestinationId, EventId, SourceId},
-    key::DedupKey,
+    key::KeyDigest,
     store::StoreError,
 };
 use tokio::sync::{oneshot, watch};
@@ -64,17 +64,17 @@ pub(super) struct Tx<'a, 'c> {
 
 /// What is done once the transaction is committed, and only then.
 enum After {
-    Remember(SourceId, DedupKey, Remembered),
-    Forget(SourceId, DedupKey),
+    Remember(KeyDigest, Remembered),
+    Forget(KeyDigest),
 }
 
 impl Tx<'_, '_> {
-    pub(super) fn remember(&mut self, source: SourceId, key: DedupKey, known: Remembered) {
-        self.after.push(After::Remember(source, key, known));
+    pub(super) fn remember(&mut self, key: KeyDigest, known: Remembered) {
+        self.after.push(After::Remember(key, known));
     }
 
-    pub(super) fn forget(&mut self, source: SourceId, key: DedupKey) {
-        self.after.push(After::Forget(source, key));
+    pub(super) fn forget(&mut self, key: KeyDigest) {
+        self.after.push(After::Forget(key));
     }
 }
 
@@ -464,8 +464,8 @@ impl Scribe<'_> {
         self.memory.change_counts(|counts| self.delta.apply(counts));
         for after in self.after.drain(..) {
             match after {
-                After::Remember(source, key, known) => self.memory.remember(source, key, known),
-                After::Forget(source, key) => self.memory.forget(source, key),
+                After::Remember(key, known) => self.memory.remember(key, known),
+                After::Forget(key) => self.memory.forget(key),
             }
         }
     }

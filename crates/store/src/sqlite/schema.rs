@@ -3,13 +3,15 @@
 use std::path::Path;
 
 use rusqlite::{Connection, OpenFlags, params};
-use surehook_core::time::Timestamp;
+use surehook_core::{decision::DecisionKind, time::Timestamp};
 
-use super::{OpenError, counts};
+use super::{OpenError, counts, decide};
 
 /// Every migration, in order. One that has been released is never edited.
-const MIGRATIONS: [&str; 1] =
-    [include_str!("../../migrations/sqlite/0001_events_and_deliveries.sql")];
+const MIGRATIONS: [&str; 2] = [
+    include_str!("../../migrations/sqlite/0001_events_and_deliveries.sql"),
+    include_str!("../../migrations/sqlite/0005_decisions.sql"),
+];
 
 /// "srhk": tells our files from others'.
 const APPLICATION_ID: i32 = 0x7372_686b;
@@ -112,6 +114,8 @@ const RELEASE_ALL: &str = "
 /// Makes due again what the process before us held when it ended.
 pub(super) fn recover(connection: &Connection, now: Timestamp) -> Result<(), OpenError> {
     let tx = connection.unchecked_transaction()?;
+    // Every lease is below the end of time: all of them were held by a process that is gone.
+    decide::note_all(&tx, DecisionKind::Recovered, "d.lease_until <= ?1", i64::MAX, now)?;
     let released = tx.execute(RELEASE_ALL, params![now.as_millis()])?;
     counts::move_status(&tx, "in_flight", "pending", released)?;
     tx.commit()?;

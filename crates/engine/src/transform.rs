@@ -61,7 +61,7 @@ mod tests {
 
     #[test]
     fn what_failed_is_tried_with_the_route_as_it_is_now() {
-        let id = |number| RouteId::new(Timestamp::from_millis(1), number);
+        let id = |number: u128| RouteId::new(Timestamp::from_millis(1), number << 100);
         let jq = |text| Some(Arc::new(Jq::compile(text).unwrap()));
         let transforms = Transforms::from([
             (id(1), jq("{sum: (.a + 1)}")),

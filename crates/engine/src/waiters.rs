@@ -45,10 +45,10 @@ impl Waiters {
 
     /// Tells everybody who waits that an attempt was recorded.
     pub(crate) fn tell(&self, delivery: DeliveryId, ending: impl FnOnce() -> Ending) {
-        let sender = self.lock().remove(&delivery);
-        if let Some(sender) = sender {
-            // Nobody may be left by now.
-            let _gone = sender.send(Some(ending()));
+        let mut awaited = self.lock();
+        if let Some(sender) = awaited.remove(&delivery) {
+            // Under the lock: who goes away now must know that this entry is not his any more.
+            sender.send_replace(Some(ending()));
         }
     }
 }
@@ -68,8 +68,11 @@ impl Waiting {
 impl Drop for Waiting {
     fn drop(&mut self) {
         let mut awaited = self.waiters.lock();
+        // Who was told has no entry any more; one that is there is for the next attempt.
+        let is_told = self.ending.borrow().is_some();
         // The last one to go; the receiver of this one is still counted.
-        if awaited.get(&self.delivery).is_some_and(|sender| sender.receiver_count() <= 1) {
+        let is_last = |sender: &watch::Sender<_>| sender.receiver_count() <= 1;
+        if !is_told && awaited.get(&self.delivery).is_some_and(is_last) {
             awaited.remove(&self.delivery);
         }
     }

@@ -7,7 +7,7 @@ use surehook_core::{
     delivery::{Class, DeadReason, state::Status},
     event::NewEvent,
     ids::EventId,
-    store::{Change, JoinWish, Joined, Next},
+    store::{Attempt, Change, JoinWish, Joined, Next, Settlement},
     sync::Ending,
 };
 use tokio::task::JoinSet;
@@ -60,6 +60,22 @@ pub async fn what_waits_for_its_next_attempt_is_due_now(mut world: World) {
     let told: Vec<_> = world.detail(event).await.decisions.iter().map(|row| row.kind).collect();
     let hastened = told.iter().filter(|kind| **kind == DecisionKind::Hastened).count();
     assert_eq!(hastened, 1, "the second one changed nothing");
+}
+
+pub async fn a_wait_that_the_destination_asked_for_is_passed_on(mut world: World) {
+    let event = world.accept(world.arrival()).await;
+    let due_at = world.now + Duration::from_secs(30);
+    let claimed = world.claim_one(world.crm).await;
+    let settlement = world.settlement(&claimed, Next::RetryAt(due_at));
+    let attempt = Attempt { class: Some(Class::Throttled), ..settlement.attempt.clone() };
+    world.settle(Settlement { attempt, ..settlement }).await.unwrap();
+
+    let Joined::Ended(ending) = join(&world, event).await else { panic!("it is hurried up") };
+
+    assert_eq!((ending.next, ending.class), (Next::RetryAt(due_at), Some(Class::Throttled)));
+    assert_eq!(world.only_delivery(event).await.due_at, Some(due_at));
+    world.wait(Duration::from_secs(30));
+    assert!(matches!(join(&world, event).await, Joined::Underway { attempts: 1, .. }));
 }
 
 pub async fn the_result_is_told_for_as_long_as_it_is_kept(mut world: World) {

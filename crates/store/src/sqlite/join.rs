@@ -8,11 +8,12 @@ use surehook_core::{
     ids::DeliveryId,
     store::{JoinWish, Joined, Next},
     sync::{Ending, can_be_mended},
+    time::Timestamp,
 };
 
 use super::{
     decide, replay,
-    row::{blob, id, reason, status, word},
+    row::{blob, id, optional_time, reason, status, word},
     writer::Tx,
 };
 
@@ -22,10 +23,11 @@ struct Owed {
     status: Status,
     attempts: u32,
     reason: Option<DeadReason>,
+    due_at: Option<Timestamp>,
 }
 
 const OWED: &str = "
-    SELECT d.id, d.state, d.attempts, d.reason FROM deliveries d
+    SELECT d.id, d.state, d.attempts, d.reason, d.due_at FROM deliveries d
       JOIN destinations t ON t.seq = d.destination
      WHERE d.event_id = ?1 AND t.id = ?2 AND d.state <> 'replayed' ORDER BY d.id DESC LIMIT 1";
 
@@ -40,22 +42,34 @@ pub(super) fn join(tx: &mut Tx<'_, '_>, wish: &JoinWish) -> rusqlite::Result<Joi
                 status: status(row, 1)?,
                 attempts: row.get(2)?,
                 reason: reason(row, 3)?,
+                due_at: optional_time(row, 4)?,
             })
         })
         .optional()?;
     let Some(owed) = owed else { return Ok(Joined::NotOwed) };
     let Owed { delivery, attempts, .. } = owed;
-    let underway = |due| Joined::Underway { delivery, attempts, due };
     match owed.status {
-        Status::Pending | Status::InFlight | Status::Held => Ok(underway(Vec::new())),
-        Status::Scheduled => {
-            hasten(tx, wish, delivery)?;
-            Ok(underway(vec![wish.destination]))
+        Status::Pending | Status::InFlight | Status::Held => {
+            Ok(Joined::Underway { delivery, attempts, due: Vec::new() })
         }
-        Status::Succeeded => ending(tx, delivery, Next::Succeeded),
+        Status::Scheduled => scheduled(tx, wish, &owed),
+        Status::Succeeded => ending(tx, delivery, Next::Succeeded).map(Joined::Ended),
         Status::Dead => dead(tx, wish, &owed),
         Status::Cancelled | Status::Replayed => Ok(Joined::Cancelled),
     }
+}
+
+/// Hurries up what waits for its next attempt; but not against the wish of the destination, which
+/// is passed on to the sender instead.
+fn scheduled(tx: &Tx<'_, '_>, wish: &JoinWish, owed: &Owed) -> rusqlite::Result<Joined> {
+    let due_at = owed.due_at.unwrap_or(wish.now);
+    let last = ending(tx, owed.delivery, Next::RetryAt(due_at))?;
+    if last.class == Some(Class::Throttled) && due_at > wish.now {
+        return Ok(Joined::Ended(last));
+    }
+    hasten(tx, wish, owed.delivery)?;
+    let (delivery, attempts) = (owed.delivery, owed.attempts);
+    Ok(Joined::Underway { delivery, attempts, due: vec![wish.destination] })
 }
 
 // Not a move: it stays scheduled, for now.
@@ -93,13 +107,14 @@ fn dead(tx: &mut Tx<'_, '_>, wish: &JoinWish, owed: &Owed) -> rusqlite::Result<J
             return Ok(Joined::Underway { delivery, attempts: 0, due });
         }
     }
-    ending(tx, owed.delivery, Next::Dead(reason))
+    ending(tx, owed.delivery, Next::Dead(reason)).map(Joined::Ended)
 }
 
 const LAST_ATTEMPT: &str = "
     SELECT class, response FROM attempts WHERE delivery_id = ?1 ORDER BY number DESC LIMIT 1";
 
-fn ending(tx: &Tx<'_, '_>, delivery: DeliveryId, next: Next) -> rusqlite::Result<Joined> {
+/// What is kept of the latest attempt.
+fn ending(tx: &Tx<'_, '_>, delivery: DeliveryId, next: Next) -> rusqlite::Result<Ending> {
     let last = tx
         .connection
         .prepare_cached(LAST_ATTEMPT)?
@@ -110,5 +125,5 @@ fn ending(tx: &Tx<'_, '_>, delivery: DeliveryId, next: Next) -> rusqlite::Result
         .optional()?;
     // Attempts may be removed before their delivery; that it ended, and how, is still known.
     let (class, response) = last.unwrap_or_default();
-    Ok(Joined::Ended(Ending { next, class, response }))
+    Ok(Ending { next, class, response })
 }

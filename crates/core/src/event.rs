@@ -6,9 +6,10 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::{
+    decision::Decided,
     delivery::Lease,
-    ids::{DeliveryId, DestinationId, EventId, RequestId, SourceId},
-    key::DedupKey,
+    ids::{DeliveryId, DestinationId, EventId, RequestId, RouteId, SourceId},
+    key::{DedupKey, fingerprint},
     time::Timestamp,
 };
 
@@ -33,14 +34,18 @@ pub struct HeaderBlock(Vec<u8>);
 impl HeaderBlock {
     /// Writes the lines down.
     pub fn from_map(map: &HeaderMap) -> Self {
-        let mut block = Vec::with_capacity(map.len() * 64);
+        let mut block = Self(Vec::with_capacity(map.len() * 64));
         for (name, value) in map {
-            block.extend_from_slice(name.as_str().as_bytes());
-            block.extend_from_slice(b": ");
-            block.extend_from_slice(value.as_bytes());
-            block.extend_from_slice(b"\r\n");
+            block.push(name.as_str().as_bytes(), value.as_bytes());
         }
-        Self(block)
+        block
+    }
+
+    fn push(&mut self, name: &[u8], value: &[u8]) {
+        self.0.extend_from_slice(name);
+        self.0.extend_from_slice(b": ");
+        self.0.extend_from_slice(value);
+        self.0.extend_from_slice(b"\r\n");
     }
 
     /// As it is kept in a database.
@@ -88,6 +93,31 @@ pub struct Payload {
     pub fingerprint: [u8; 32],
 }
 
+/// Headers that say something about the bytes of a body, and nothing about another one.
+const OF_THE_BYTES: [&str; 6] = [
+    "content-type",
+    "content-encoding",
+    "content-length",
+    "content-md5",
+    "content-digest",
+    "digest",
+];
+
+impl Payload {
+    /// The same request with the outcome of a transform in place of its body. Whatever the body was
+    /// before, it is JSON now.
+    pub fn transformed(&self, body: Bytes) -> Self {
+        let mut headers = HeaderBlock(b"content-type: application/json\r\n".to_vec());
+        for (name, value) in self.head.headers.lines() {
+            if !OF_THE_BYTES.iter().any(|other| other.eq_ignore_ascii_case(name)) {
+                headers.push(name.as_bytes(), value);
+            }
+        }
+        let head = Arc::new(RequestHead { headers, ..(*self.head).clone() });
+        Self { head, fingerprint: fingerprint(&body), body }
+    }
+}
+
 /// A key and how long it is to be remembered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyClaim {
@@ -116,6 +146,22 @@ pub struct NewEvent {
     pub deliveries: Vec<NewDelivery>,
     /// Whether it revives the original if it is a duplicate and all of that is dead.
     pub revive_dead: bool,
+    /// What was decided on the way in.
+    pub decided: Decided,
+    /// What is sent in place of the body, for those deliveries whose route transforms it.
+    pub bodies: Vec<NewBody>,
+}
+
+/// The body of one delivery, where it is not that of its event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewBody {
+    /// Whose it is.
+    pub delivery: DeliveryId,
+    /// The route whose transform made it.
+    pub route: RouteId,
+    /// What is sent; `None` if the transform failed. Then it is tried again at each attempt, and
+    /// the original is not sent in its place.
+    pub body: Option<Bytes>,
 }
 
 /// A delivery to be created together with its event.
@@ -132,6 +178,25 @@ pub struct NewDelivery {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_transformed_body_is_json_whatever_came() {
+        let block = b"Content-Type: text/xml\r\nx-a: 1\r\ncontent-encoding: gzip\r\ndigest: x\r\n";
+        let head = RequestHead {
+            headers: HeaderBlock::from_bytes(block.to_vec()),
+            path: "/p".to_owned(),
+            ..RequestHead::default()
+        };
+        let body = Bytes::from_static(b"<a/>");
+        let came = Payload { head: Arc::new(head), fingerprint: fingerprint(&body), body };
+
+        let sent = came.transformed(Bytes::from_static(b"{}"));
+
+        let lines: Vec<_> = sent.head.headers.lines().collect();
+        assert_eq!(lines, [("content-type", &b"application/json"[..]), ("x-a", b"1")]);
+        assert_eq!((&*sent.body, sent.fingerprint), (&b"{}"[..], fingerprint(b"{}")));
+        assert_eq!(sent.head.path, "/p");
+    }
 
     #[test]
     fn headers_keep_repeats_and_bytes_that_are_not_text() {

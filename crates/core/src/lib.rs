@@ -8,11 +8,14 @@
 //! - [`source`], [`destination`], [`route`]: what people configure, as written and as meant.
 //! - [`verify`], [`key`]: how a request proves where it comes from, and how two are known to be one.
 //! - [`event`], [`delivery`]: what is stored, the states, and the decisions.
+//! - [`decision`], [`story`], [`refused`]: what was decided, told in order; what was not let in.
+//! - [`sync`]: what a sender is told that waits for the result.
 //! - [`address`], [`sign`]: what keeps the way out safe.
 //! - [`store`]: what the rest needs of a database, as promises.
 
 pub mod address;
 pub mod chance;
+pub mod decision;
 pub mod delivery;
 pub mod destination;
 pub mod event;
@@ -21,10 +24,13 @@ pub mod inflate;
 pub mod jq;
 pub mod key;
 pub mod name;
+pub mod refused;
 pub mod route;
 pub mod secret;
 pub mod sign;
 pub mod source;
 pub mod store;
+pub mod story;
+pub mod sync;
 pub mod time;
 pub mod verify;

@@ -10,7 +10,7 @@ use crate::{
     name::Name,
 };
 
-/// A route as it is written: names, and a filter in jq.
+/// A route as it is written: names, a filter and a transform in jq.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RouteSpec {
@@ -21,6 +21,9 @@ pub struct RouteSpec {
     /// Only events for which this jq expression is true; all when left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filter: Option<String>,
+    /// What is sent instead of the body: the one output of this jq expression; none drops the event.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub transform: Option<String>,
 }
 
 /// A route as it is meant.
@@ -32,19 +35,42 @@ pub struct Route {
     pub source: SourceId,
     /// Where to.
     pub destination: DestinationId,
+    /// The name of that.
+    pub to: Name,
     /// Which events.
     pub filter: Option<Arc<Jq>>,
+    /// What is sent instead of the body.
+    pub transform: Option<Arc<Jq>>,
+}
+
+/// A route that cannot be used as it is written.
+#[derive(Debug, thiserror::Error)]
+#[error("{field}: {error}")]
+pub struct InvalidRoute {
+    /// `filter` or `transform`.
+    pub field: &'static str,
+    /// What is wrong with it.
+    #[source]
+    pub error: Box<JqError>,
 }
 
 impl RouteSpec {
-    /// Compiles the filter.
+    /// Compiles the filter and the transform.
     pub fn build(
         &self,
         id: RouteId,
         source: SourceId,
         destination: DestinationId,
-    ) -> Result<Route, JqError> {
-        let filter = self.filter.as_deref().map(Jq::compile).transpose()?.map(Arc::new);
-        Ok(Route { id, source, destination, filter })
+    ) -> Result<Route, InvalidRoute> {
+        let compiled = |field, text: Option<&str>| {
+            let compiled = text.map(Jq::compile).transpose();
+            compiled.map(|jq| jq.map(Arc::new)).map_err(|error| {
+                let error = Box::new(error);
+                InvalidRoute { field, error }
+            })
+        };
+        let filter = compiled("filter", self.filter.as_deref())?;
+        let transform = compiled("transform", self.transform.as_deref())?;
+        Ok(Route { id, source, destination, to: self.to.clone(), filter, transform })
     }
 }

@@ -12,6 +12,7 @@ use crate::{
     key::{KeyRuleError, KeyRules},
     name::Name,
     secret::{Secret, SecretError, SecretRef},
+    sync::SyncSpec,
     time::Span,
     verify::{Verifier, VerifySpec, VerifySpecError},
 };
@@ -55,6 +56,12 @@ pub struct SourceSpec {
     /// The largest body taken, in bytes; the server's limit when left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_body_bytes: Option<usize>,
+    /// Makes the sender wait for one destination.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sync: Option<SyncSpec>,
+    /// Whether the sample of refused requests keeps their bodies.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub keep_refused_bodies: bool,
     /// Whether it takes requests at all.
     #[serde(default = "yes")]
     pub enabled: bool,
@@ -98,6 +105,9 @@ pub enum InvalidSource {
     /// The body limit is out of its range.
     #[error("max_body_bytes must be between 1 and {BODY_BYTES_CEILING}")]
     BodyLimit,
+    /// Nobody waits that long, or that short.
+    #[error("sync: deadline must be between 100ms and 2m")]
+    Deadline,
 }
 
 /// A source as it is meant.
@@ -119,6 +129,10 @@ pub struct Source {
     pub revive_dead: bool,
     /// The largest body taken, if the source has its own limit.
     pub max_body_bytes: Option<usize>,
+    /// Makes the sender wait for one destination.
+    pub sync: Option<SyncSpec>,
+    /// Whether bodies of refused requests are kept.
+    pub keep_refused_bodies: bool,
     /// Whether it takes requests.
     pub enabled: bool,
 }
@@ -146,6 +160,9 @@ impl SourceSpec {
         if self.max_body_bytes.is_some_and(|limit| !(1..=BODY_BYTES_CEILING).contains(&limit)) {
             return Err(InvalidSource::BodyLimit);
         }
+        if self.sync.as_ref().is_some_and(|sync| !sync.is_within_bounds()) {
+            return Err(InvalidSource::Deadline);
+        }
         Ok(Source {
             id,
             name: self.name.clone(),
@@ -158,6 +175,8 @@ impl SourceSpec {
                 .transpose()?,
             revive_dead: self.revive_dead,
             max_body_bytes: self.max_body_bytes,
+            sync: self.sync.clone(),
+            keep_refused_bodies: self.keep_refused_bodies,
             enabled: self.enabled,
         })
     }

@@ -13,14 +13,17 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 use crate::{
+    decision::{Decision, Unrouted},
     delivery::{Class, DeadReason, Failure, Lease, LeaseToken, state::Status},
     destination::DestinationSpec,
     event::{NewEvent, Payload, RequestHead},
     ids::{AttemptId, DeliveryId, DestinationId, EventId, RequestId, RouteId, SourceId},
     key::DedupKey,
     name::Name,
+    refused::{RefusedFilter, RefusedRequest},
     route::RouteSpec,
     source::SourceSpec,
+    sync::Ending,
     time::Timestamp,
 };
 
@@ -92,6 +95,50 @@ pub trait IngestStore: Send + Sync {
     /// - A duplicate of an event whose deliveries are all dead makes a new delivery for each, if
     ///   it asks for that.
     async fn admit(&self, events: Vec<NewEvent>) -> Result<Vec<Admitted>, StoreError>;
+
+    /// Lets a sender that came again wait for what is owed to a destination, and hurries that up.
+    ///
+    /// - What waits for its next attempt is due now, unless the destination asked for the wait; that
+    ///   is told as its end for now.
+    /// - What is dead is revived, if the sender asks for that and it can be mended; with everything
+    ///   else of the event, if all of that is dead too.
+    /// - What has ended otherwise is told.
+    async fn join(&self, wish: JoinWish) -> Result<Joined, StoreError>;
+}
+
+/// Who wants to wait for what.
+#[derive(Clone, Copy, Debug)]
+pub struct JoinWish {
+    /// For which event.
+    pub event: EventId,
+    /// Going where.
+    pub destination: DestinationId,
+    /// The request that waits; names what it revives.
+    pub request: RequestId,
+    /// Whether it revives what is dead.
+    pub revive: bool,
+    /// When it came.
+    pub now: Timestamp,
+}
+
+/// What there is to wait for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Joined {
+    /// Nothing is owed to that destination.
+    NotOwed,
+    /// Somebody stopped it.
+    Cancelled,
+    /// This delivery will come to an attempt, or is in one.
+    Underway {
+        /// The delivery.
+        delivery: DeliveryId,
+        /// Attempts recorded so far; the one to wait for is the next.
+        attempts: u32,
+        /// Destinations for which something is due that was not before.
+        due: Vec<DestinationId>,
+    },
+    /// It has ended like this.
+    Ended(Ending),
 }
 
 /// A delivery in the hands of a lane.
@@ -115,6 +162,8 @@ pub struct Claimed {
     pub received_at: Timestamp,
     /// What to send.
     pub payload: Payload,
+    /// The route whose transform is still to be run on it; it failed when the event came.
+    pub transform: Option<RouteId>,
 }
 
 /// One try, as it is kept.
@@ -149,6 +198,25 @@ pub enum Next {
     RetryAt(Timestamp),
     /// It is given up.
     Dead(DeadReason),
+}
+
+impl Next {
+    /// The word for it.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Succeeded => "succeeded",
+            Self::RetryAt(_) => "retry",
+            Self::Dead(_) => "dead",
+        }
+    }
+
+    /// When it is tried again.
+    pub const fn due_at(self) -> Option<Timestamp> {
+        match self {
+            Self::RetryAt(due_at) => Some(due_at),
+            Self::Succeeded | Self::Dead(_) => None,
+        }
+    }
 }
 
 /// The end of one attempt.
@@ -384,6 +452,16 @@ pub struct EventDetail {
     pub deliveries: Vec<DeliveryRow>,
     /// The first sightings of duplicates, oldest first.
     pub duplicates: Vec<DuplicateRow>,
+    /// How the request proved where it comes from.
+    pub verified_by: Option<String>,
+    /// Where the key was found.
+    pub key_from: Option<String>,
+    /// The routes that led to no delivery.
+    pub unrouted: Vec<Unrouted>,
+    /// What happened to it later, oldest first.
+    pub decisions: Vec<Decision>,
+    /// The first attempts of all its deliveries, without the answers' bodies, oldest first.
+    pub attempts: Vec<AttemptRow>,
 }
 
 /// Which deliveries to list.
@@ -430,7 +508,18 @@ pub struct DeliveryDetail {
     /// The delivery.
     pub delivery: DeliveryRow,
     /// Its attempts.
-    pub attempts: Vec<Attempt>,
+    pub attempts: Vec<AttemptRow>,
+}
+
+/// An attempt and what followed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AttemptRow {
+    /// Of which delivery.
+    pub delivery: DeliveryId,
+    /// The attempt.
+    pub attempt: Attempt,
+    /// What followed; `None` for one that was recorded before this was kept.
+    pub next: Option<Next>,
 }
 
 /// What became of a wish to replay.
@@ -541,6 +630,27 @@ pub trait AdminStore: Send + Sync {
 
     /// One delivery.
     async fn delivery(&self, id: DeliveryId) -> Result<Option<DeliveryDetail>, StoreError>;
+
+    /// What is sent for a delivery; `None` when there is no delivery, or its body was removed, or its
+    /// route's transform has made none yet.
+    async fn delivery_body(&self, id: DeliveryId) -> Result<Option<Payload>, StoreError>;
+
+    /// Keeps a decision; of each event and kind a bounded number.
+    async fn decide(&self, decision: Decision) -> Result<(), StoreError>;
+
+    /// Keeps a refused request, in place of the oldest of its source and reason if there are
+    /// [`SAMPLES_MAX`](crate::refused::SAMPLES_MAX) already.
+    async fn keep_refused(&self, refused: Vec<RefusedRequest>) -> Result<(), StoreError>;
+
+    /// Refused requests, newest first.
+    async fn refused(
+        &self,
+        filter: RefusedFilter,
+        page: Page<RequestId>,
+    ) -> Result<Vec<RefusedRequest>, StoreError>;
+
+    /// One refused request.
+    async fn refused_request(&self, id: RequestId) -> Result<Option<RefusedRequest>, StoreError>;
 
     /// Makes a new delivery of the same event to the same destination and marks `id` as replayed.
     ///

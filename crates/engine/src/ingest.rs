@@ -1,18 +1,25 @@
 //! Taking a request in: verify, key, route, commit. Answers only what is on the disk.
 
-use std::{borrow::Cow, sync::Arc, time::Instant};
+use std::{
+    cell::LazyCell,
+    ops::Deref,
+    sync::{Arc, LazyLock},
+    time::Instant,
+};
 
 use bytes::Bytes;
-use http::HeaderMap;
+use http::{HeaderMap, HeaderName};
 use surehook_core::{
     chance::new_id,
-    event::{HeaderBlock, KeyClaim, NewDelivery, NewEvent, Payload, RequestHead},
-    ids::{DeliveryId, EventId},
-    inflate,
+    decision::{Decided, Unrouted, Why, write_unrouted},
+    event::{HeaderBlock, KeyClaim, NewBody, NewDelivery, NewEvent, Payload, RequestHead},
+    ids::{DeliveryId, EventId, RequestId},
     jq::{Jq, JsonInput, NotJson},
     key::{DedupKey, KeyProblem, content_hash_key, fingerprint},
+    route::Route,
     source::Source,
     store::{Admitted, Claimed, StoreError},
+    sync::SyncAnswer,
     time::Timestamp,
     verify::Refused,
 };
@@ -21,7 +28,9 @@ use crate::{
     Engine,
     lane::{Job, Lane, Slot},
     registry::SourceEntry,
+    sync::Asking,
     telemetry::SourceMetrics,
+    transform,
     uninterrupted::Uninterrupted,
 };
 
@@ -49,6 +58,8 @@ pub struct Received {
     pub key: Option<DedupKey>,
     /// Whether it was known already.
     pub duplicate: bool,
+    /// What a sender is told that waited for the result.
+    pub sync: Option<SyncAnswer>,
 }
 
 /// Why a request was not taken in. One variant for each thing that the sender should do next.
@@ -99,6 +110,16 @@ impl OpenSource {
     pub fn max_body_bytes(&self) -> Option<usize> {
         self.0.source.as_ref().ok().and_then(|source| source.max_body_bytes)
     }
+
+    /// The header that holds the source's secret itself.
+    pub fn secret_header(&self) -> Option<&HeaderName> {
+        self.0.source.as_ref().ok().and_then(|source| source.verifier.secret_header())
+    }
+
+    /// Whether the sample of refused requests keeps their bodies.
+    pub fn keeps_refused_bodies(&self) -> bool {
+        self.0.source.as_ref().is_ok_and(|source| source.keep_refused_bodies)
+    }
 }
 
 /// A delivery that waits for its commit, with its place in a lane if there is one.
@@ -106,7 +127,18 @@ struct Planned {
     new: NewDelivery,
     lane: Option<Arc<Lane>>,
     slot: Option<Slot>,
+    /// What is sent, if it is not what came; and the route that makes it, if that failed.
+    sent: Option<NewBody>,
 }
+
+/// What an event owes, and what it does not and why.
+struct Plan {
+    owed: Vec<Planned>,
+    unrouted: Vec<Unrouted>,
+}
+
+/// Where a key was found that was not found.
+static CONTENT_HASH: LazyLock<Arc<str>> = LazyLock::new(|| "content_hash".into());
 
 impl Engine {
     /// Finds the source before the body is read: what nobody wants need not be buffered.
@@ -120,21 +152,17 @@ impl Engine {
         }
     }
 
-    /// Takes a request in. After `Ok` all of it survives a power cut.
+    /// Takes a request in. After `Ok` all of it survives a power cut, and the request is used up; one
+    /// that is refused is left as it is.
     pub async fn receive(
         self: &Arc<Self>,
         source: &OpenSource,
-        request: InboundRequest,
+        request: &mut InboundRequest,
     ) -> Result<Vec<Received>, IngestError> {
         let begun = Instant::now();
         let entry = &source.0;
         let Ok(source) = &entry.source else { return Err(IngestError::Misconfigured) };
-        let now = self.shared.clock.now();
-        source
-            .verifier
-            .verify(&request.headers, &request.body, now)
-            .map_err(IngestError::NotVerified)?;
-        let received = self.receive_verified(entry, source, request, now).await?;
+        let received = self.receive_one(entry, source, request).await?;
         let counter =
             if received.duplicate { &entry.metrics.duplicate } else { &entry.metrics.accepted };
         counter.inc();
@@ -142,61 +170,100 @@ impl Engine {
         Ok(vec![received])
     }
 
-    async fn receive_verified(
+    async fn receive_one(
         self: &Arc<Self>,
         entry: &SourceEntry,
         source: &Source,
-        request: InboundRequest,
-        now: Timestamp,
+        request: &mut InboundRequest,
     ) -> Result<Received, IngestError> {
-        let claim = key_claim(source, &request, now).map_err(IngestError::Key)?;
+        let now = self.shared.clock.now();
+        let verified = source.verifier.verify(&request.headers, &request.body, now);
+        let verified_by = source.verifier.label(verified.map_err(IngestError::NotVerified)?);
+        let (claim, key_from) = key_claim(source, request, now).map_err(IngestError::Key)?.unzip();
         let fingerprint = fingerprint(&request.body);
-        if let Some(claim) = &claim
+        // A sender that waits wants the result, and memory only knows that there is an event.
+        if let (Some(claim), None) = (&claim, &entry.sync)
             && let Some(event) = self.store.recall(source.id, &claim.key, &fingerprint, now)
         {
-            return Ok(Received { event, key: Some(claim.key.clone()), duplicate: true });
+            return Ok(Received {
+                event,
+                key: Some(claim.key.clone()),
+                duplicate: true,
+                sync: None,
+            });
         }
         if claim.is_none() {
             entry.metrics.no_key.inc();
         }
-        let planned = self.plan(entry, &request, now);
+        let Plan { owed, unrouted } = self.plan(entry, request, now);
+        let request_id = new_id(&*self.shared.chance, now);
+        let asking = self.asking(entry, &owed, request_id, now);
         let event = NewEvent {
             id: new_id(&*self.shared.chance, now),
-            request_id: new_id(&*self.shared.chance, now),
+            request_id,
             source: source.id,
             received_at: now,
             key: claim,
             payload: payload(request, fingerprint),
-            deliveries: planned.iter().map(|planned| planned.new).collect(),
-            revive_dead: source.revive_dead,
+            deliveries: owed.iter().map(|planned| planned.new).collect(),
+            // Where the sender waits, its wish to wait revives what can be mended.
+            revive_dead: source.revive_dead && asking.is_none(),
+            decided: Decided { verified_by, key_from, unrouted: write_unrouted(&unrouted) },
+            bodies: owed.iter().filter_map(|planned| planned.sent.clone()).collect(),
         };
-        let commit = Arc::clone(self).commit(event, planned);
-        Uninterrupted::new(commit, &self.shared.tasks).await
+        let commit = Arc::clone(self).commit(event, owed);
+        let received = Uninterrupted::new(commit, &self.shared.tasks).await?;
+        let Some(asking) = asking else { return Ok(received) };
+        let Received { event, ref key, duplicate, .. } = received;
+        let answer = self.answer_sender(asking, event, duplicate, key.is_some()).await;
+        Ok(Received { sync: Some(answer.map_err(IngestError::Store)?), ..received })
+    }
+
+    /// If the sender waits: what for. It begins to wait before anything is committed, so that it
+    /// misses nothing.
+    fn asking(
+        &self,
+        entry: &SourceEntry,
+        owed: &[Planned],
+        request: RequestId,
+        received_at: Timestamp,
+    ) -> Option<Asking> {
+        let entry = entry.sync?;
+        let awaited = owed.iter().find(|planned| planned.new.destination == entry.destination);
+        let until = tokio::time::Instant::now() + entry.deadline;
+        let waiting = awaited.map(|planned| self.shared.waiters.watch(planned.new.id));
+        Some(Asking { entry, request, received_at, until, waiting })
     }
 
     /// Which deliveries the event owes, each with a place in its lane where there is one.
-    fn plan(&self, entry: &SourceEntry, request: &InboundRequest, now: Timestamp) -> Vec<Planned> {
-        let mut planned: Vec<Planned> = Vec::with_capacity(entry.routes.len());
-        let mut input = None;
+    fn plan(&self, entry: &SourceEntry, request: &InboundRequest, now: Timestamp) -> Plan {
+        let owed = Vec::with_capacity(entry.routes.len());
+        let mut plan = Plan { owed, unrouted: Vec::new() };
+        let input = LazyCell::new(|| transform::json(&request.headers, &request.body));
         for (route, lane) in &entry.routes {
+            let id: DeliveryId = new_id(&*self.shared.chance, now);
             // Two routes to one destination are one delivery.
-            if planned.iter().any(|other| other.new.destination == route.destination) {
-                continue;
-            }
-            if let Some(filter) = &route.filter {
-                let input = input.get_or_insert_with(|| json(request));
-                if !matches(filter, input.as_ref(), &entry.metrics) {
+            let twice = plan.owed.iter().any(|other| other.new.destination == route.destination);
+            let chosen = if twice {
+                Err(Why::SameDestination)
+            } else {
+                choose(route, id, &input, &entry.metrics)
+            };
+            let sent = match chosen {
+                Ok(sent) => sent,
+                Err(why) => {
+                    plan.unrouted.push(Unrouted { to: route.to.clone(), why });
                     continue;
                 }
-            }
-            let reserved = lane.as_ref().and_then(|lane| lane.reserve(request.body.len(), now));
+            };
+            let bytes = sent.as_ref().and_then(|sent| sent.body.as_ref()).unwrap_or(&request.body);
+            let reserved = lane.as_ref().and_then(|lane| lane.reserve(bytes.len(), now));
             let (slot, claim) =
                 reserved.map_or((None, None), |(slot, lease)| (Some(slot), Some(lease)));
-            let id: DeliveryId = new_id(&*self.shared.chance, now);
             let new = NewDelivery { id, destination: route.destination, claim };
-            planned.push(Planned { new, lane: lane.clone(), slot });
+            plan.owed.push(Planned { new, lane: lane.clone(), slot, sent });
         }
-        planned
+        plan
     }
 
     /// Stores the event and, once it is on the disk, hands its deliveries to their lanes.
@@ -213,13 +280,13 @@ impl Engine {
                 for delivery in planned {
                     self.hand_over(delivery, id, received_at, &payload);
                 }
-                Ok(Received { event: id, key, duplicate: false })
+                Ok(Received { event: id, key, duplicate: false, sync: None })
             }
             Some(Admitted::Duplicate(duplicate)) => {
                 for destination in duplicate.revived {
                     self.nudge(destination);
                 }
-                Ok(Received { event: duplicate.original, key, duplicate: true })
+                Ok(Received { event: duplicate.original, key, duplicate: true, sync: None })
             }
             Some(Admitted::SourceGone) => Err(IngestError::UnknownSource),
             None => Err(IngestError::Store(StoreError::Refused("no answer".to_owned()))),
@@ -233,7 +300,7 @@ impl Engine {
         received_at: Timestamp,
         payload: &Payload,
     ) {
-        let Planned { new, lane, slot } = delivery;
+        let Planned { new, lane, slot, sent } = delivery;
         let (Some(lane), Some(slot), Some(lease)) = (lane, slot, new.claim) else {
             // Not the lane of a moment ago: it may have been replaced while this was committed.
             return self.nudge(new.destination);
@@ -247,62 +314,88 @@ impl Engine {
             throttled: 0,
             created_at: received_at,
             received_at,
-            payload: payload.clone(),
+            payload: match sent.as_ref().and_then(|sent| sent.body.clone()) {
+                Some(body) => payload.transformed(body),
+                None => payload.clone(),
+            },
+            transform: sent.filter(|sent| sent.body.is_none()).map(|sent| sent.route),
         };
         lane.offer(Job { claimed, slot });
     }
 }
 
-/// The body as filters see it, unpacked if it is packed.
-fn json(request: &InboundRequest) -> Result<JsonInput, NotJson> {
-    let plain = inflate::plain(&request.headers, &request.body);
-    JsonInput::parse(&plain.unwrap_or(Cow::Borrowed(&request.body)))
+/// What one route does with an event: the body that is sent in place of the original, or why nothing
+/// is. Only a route that has a filter or a transform asks for the body as JSON.
+fn choose(
+    route: &Route,
+    delivery: DeliveryId,
+    input: &dyn Deref<Target = Result<JsonInput, NotJson>>,
+    metrics: &SourceMetrics,
+) -> Result<Option<NewBody>, Why> {
+    if let Some(filter) = &route.filter {
+        matches(filter, input.as_ref(), metrics)?;
+    }
+    let Some(transform) = &route.transform else { return Ok(None) };
+    let body = match transform::run(transform, input.as_ref()) {
+        Ok(Some(body)) => Some(body),
+        Ok(None) => return Err(Why::DroppedByTransform),
+        // The attempt tries it again and says what is wrong; the delivery is dead and can be
+        // replayed when the route is mended. Sending the original instead would be a leak.
+        Err(_) => {
+            metrics.filter_errors.inc();
+            None
+        }
+    };
+    Ok(Some(NewBody { delivery, route: route.id, body }))
 }
 
 /// Whether a route's filter lets the event through. One that fails does not: what cannot be judged
 /// is stored and visible, but goes nowhere by accident.
-fn matches(filter: &Jq, input: Result<&JsonInput, &NotJson>, metrics: &SourceMetrics) -> bool {
-    let failed = |code: &str| {
-        metrics.filter_errors.inc();
-        // Only the word for it: the message itself quotes the event.
-        tracing::debug!(filter = filter.text(), code, "a filter failed on an event");
+fn matches(
+    filter: &Jq,
+    input: Result<&JsonInput, &NotJson>,
+    metrics: &SourceMetrics,
+) -> Result<(), Why> {
+    let why = match input.map(|json| filter.test(json)) {
+        Ok(Ok(true)) => return Ok(()),
+        Ok(Ok(false)) => return Err(Why::FilterFalse),
+        Ok(Err(error)) => Why::FilterFailed(error.code().to_owned()),
+        Err(_) => Why::NotJson,
     };
-    match input {
-        Err(_) => {
-            failed("not_json");
-            false
-        }
-        Ok(json) => filter.test(json).unwrap_or_else(|error| {
-            failed(error.code());
-            false
-        }),
-    }
+    metrics.filter_errors.inc();
+    // Only the word for it: the message itself quotes the event.
+    tracing::debug!(filter = filter.text(), why = why.word(), "a filter failed on an event");
+    Err(why)
 }
 
-/// The key that the source's rules find, or the hash of the body if the source asks for that.
+/// The key that the source's rules find, or the hash of the body if the source asks for that; and
+/// where it was found.
 fn key_claim(
     source: &Source,
     request: &InboundRequest,
     now: Timestamp,
-) -> Result<Option<KeyClaim>, KeyProblem> {
+) -> Result<Option<(KeyClaim, Arc<str>)>, KeyProblem> {
     let found = source.keys.find(&request.headers, &request.body)?;
     Ok(match (found, source.content_hash_window) {
         (Some(found), _) => {
-            Some(KeyClaim { key: found.key, expires_at: now + source.dedup_window })
+            let claim = KeyClaim { key: found.key, expires_at: now + source.dedup_window };
+            source.keys.label(found.rule).map(|place| (claim, place))
         }
         (None, Some(window)) => {
-            Some(KeyClaim { key: content_hash_key(&request.body), expires_at: now + window })
+            let key = content_hash_key(&request.body);
+            Some((KeyClaim { key, expires_at: now + window }, Arc::clone(&CONTENT_HASH)))
         }
         (None, None) => None,
     })
 }
 
-fn payload(request: InboundRequest, fingerprint: [u8; 32]) -> Payload {
+/// What is kept of the request; of its body there is one copy.
+fn payload(request: &mut InboundRequest, fingerprint: [u8; 32]) -> Payload {
     let head = RequestHead {
         headers: HeaderBlock::from_map(&request.headers),
-        path: request.path,
-        query: request.query,
-        remote: request.remote,
+        path: std::mem::take(&mut request.path),
+        query: request.query.take(),
+        remote: std::mem::take(&mut request.remote),
     };
-    Payload { head: Arc::new(head), body: request.body, fingerprint }
+    Payload { head: Arc::new(head), body: request.body.clone(), fingerprint }
 }

@@ -3,6 +3,8 @@
 //! - [`ingest`]: verify, key, route, commit.
 //! - `lane`: one for each destination; claims, attempts, settlements.
 //! - [`sender`] and [`connect`]: the only way out, and the guard on it.
+//! - `sync` and `waiters`: senders that wait for the result.
+//! - `refusals`: a sample of what was not let in.
 //! - `upkeep`: leases, retention, readings.
 
 pub mod apply;
@@ -11,12 +13,16 @@ pub mod inbox;
 pub mod ingest;
 mod lane;
 mod outbound;
+mod refusals;
 pub mod registry;
 pub mod sender;
+mod sync;
 pub mod system;
 pub mod telemetry;
+mod transform;
 mod uninterrupted;
 mod upkeep;
+mod waiters;
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -35,6 +41,7 @@ use crate::{
     connect::Resolve,
     inbox::Inbox,
     lane::{Budget, Shared},
+    refusals::Refusals,
     registry::{ConfigProblem, Env, Registry},
     sender::{HttpSenderConfig, tls_config},
     telemetry::Telemetry,
@@ -86,6 +93,7 @@ pub struct Engine {
     retention: Retention,
     stuck_after: Duration,
     stuck: ArcSwapOption<String>,
+    refusals: Refusals,
     /// One change of the configuration at a time.
     changing: Arc<Mutex<()>>,
 }
@@ -129,7 +137,10 @@ impl Engine {
             stop,
             abort: CancellationToken::new(),
             tasks: TaskTracker::new(),
+            waiters: Arc::default(),
+            transforms: ArcSwap::default(),
         });
+        let (refusals, refused) = Refusals::new();
         let engine = Arc::new(Self {
             store: parts.store,
             shared,
@@ -139,10 +150,13 @@ impl Engine {
             retention: parts.retention,
             stuck_after: parts.stuck_after,
             stuck: ArcSwapOption::empty(),
+            refusals,
             changing: Arc::default(),
         });
         engine.reload().await?;
         upkeep::start(&engine);
+        let writing = Arc::clone(&engine);
+        engine.shared.tasks.spawn(async move { writing.write_refusals(refused).await });
         Ok(engine)
     }
 

@@ -141,6 +141,7 @@ mod tests {
             throttled: 0,
             created_at: NOW,
             received_at: NOW,
+            transform: None,
             payload: Payload {
                 head: Arc::new(head),
                 body: Bytes::from_static(b"{}"),

@@ -8,9 +8,8 @@ use surehook_core::{
     address::{AddressPolicy, Blocked},
     destination::{Destination, InvalidDestination, Reach},
     ids::{DestinationId, SourceId},
-    jq::JqError,
-    route::Route,
-    source::{InvalidSource, Source},
+    route::{InvalidRoute, Route},
+    source::{InvalidSource, Source, SourceSpec},
     store::{Change, Configuration},
 };
 
@@ -18,6 +17,7 @@ use url::Host;
 
 use crate::{
     lane::{Lane, Shared},
+    sync::SyncEntry,
     telemetry::SourceMetrics,
 };
 
@@ -28,6 +28,8 @@ pub(crate) struct SourceEntry {
     pub(crate) source: Result<Source, String>,
     /// A destination that cannot be used has no lane; what it is owed waits in the store.
     pub(crate) routes: Vec<(Route, Option<Arc<Lane>>)>,
+    /// Whether the sender waits, and for what.
+    pub(crate) sync: Option<SyncEntry>,
     pub(crate) metrics: SourceMetrics,
 }
 
@@ -47,9 +49,14 @@ pub enum ConfigProblem {
     /// A destination.
     #[error("destination `{0}`: {1}")]
     Destination(String, #[source] InvalidDestination),
-    /// A route's filter.
-    #[error("route from `{0}` to `{1}`: filter: {2}")]
-    Filter(String, String, #[source] JqError),
+    /// A route's filter or transform.
+    #[error("route from `{0}` to `{1}`: {2}")]
+    Route(String, String, #[source] InvalidRoute),
+    /// A source whose sender would wait for nothing.
+    #[error(
+        "source `{0}`: sync waits for destination `{1}`, and no route leads there; add one, or change `sync`"
+    )]
+    NothingToWaitFor(String, String),
     /// A route's end.
     #[error("route from `{from}` to `{to}`: there is no {what} of that name")]
     UnknownEnd {
@@ -110,7 +117,19 @@ pub fn check(
             | Change::DeleteRoute(_) => {}
         }
     }
-    routes(configuration).into_iter().try_for_each(|route| route.map(drop))
+    routes(configuration).into_iter().try_for_each(|route| route.map(drop))?;
+    configuration.sources.iter().try_for_each(|source| sync_ends(&source.spec, configuration))
+}
+
+/// Whether a sender that waits for a destination waits for something that will come.
+fn sync_ends(source: &SourceSpec, configuration: &Configuration) -> Result<(), ConfigProblem> {
+    let Some(sync) = &source.sync else { return Ok(()) };
+    let ends = (&source.name, &sync.destination);
+    if configuration.routes.iter().any(|route| (&route.spec.from, &route.spec.to) == ends) {
+        return Ok(());
+    }
+    let (name, to) = (source.name.to_string(), sync.destination.to_string());
+    Err(ConfigProblem::NothingToWaitFor(name, to))
 }
 
 fn routes(configuration: &Configuration) -> Vec<Result<Route, ConfigProblem>> {
@@ -130,7 +149,7 @@ fn routes(configuration: &Configuration) -> Vec<Result<Route, ConfigProblem>> {
             route
                 .spec
                 .build(route.id, *source, *destination)
-                .map_err(|error| ConfigProblem::Filter(from.to_owned(), to.to_owned(), error))
+                .map_err(|error| ConfigProblem::Route(from.to_owned(), to.to_owned(), error))
         })
         .collect()
 }
@@ -162,6 +181,8 @@ impl Registry {
             }
         }
         let routes = routes(configuration);
+        let transforms = routes.iter().flatten().map(|r| (r.id, r.transform.clone())).collect();
+        shared.transforms.store(Arc::new(transforms));
         let sources = configuration
             .sources
             .iter()
@@ -171,6 +192,7 @@ impl Registry {
                 let (routes, broken) = routes_of(stored.id, name, &routes, &lanes);
                 // An event that cannot be judged must not be taken in and go nowhere.
                 let source = broken.map_or(source, Err);
+                let (source, sync) = with_sync(source, &routes);
                 for warning in source.iter().flat_map(|source| source.verifier.warnings()) {
                     tracing::warn!(
                         source = name,
@@ -186,7 +208,7 @@ impl Registry {
                     );
                 }
                 let metrics = shared.telemetry.source(name);
-                (name.to_owned(), Arc::new(SourceEntry { source, routes, metrics }))
+                (name.to_owned(), Arc::new(SourceEntry { source, routes, sync, metrics }))
             })
             .collect();
         Self { sources, lanes }
@@ -240,11 +262,39 @@ fn routes_of(
     (found, broken)
 }
 
+/// The source, and what its senders wait for. One that would wait for nothing is not used.
+fn with_sync(
+    source: Result<Source, String>,
+    routes: &RoutesOfSource,
+) -> (Result<Source, String>, Option<SyncEntry>) {
+    let Ok(found) = &source else { return (source, None) };
+    let Some(sync) = &found.sync else { return (source, None) };
+    match routes.iter().find(|(route, _)| route.to == sync.destination) {
+        Some((route, _)) => {
+            let entry = SyncEntry {
+                destination: route.destination,
+                deadline: sync.deadline.0,
+                on_timeout: sync.on_timeout,
+                revives: found.revive_dead,
+            };
+            (source, Some(entry))
+        }
+        None => {
+            let (name, to) = (found.name.to_string(), sync.destination.to_string());
+            (Err(ConfigProblem::NothingToWaitFor(name, to).to_string()), None)
+        }
+    }
+}
+
 impl ConfigProblem {
     fn is_of_route_from(&self, source: &str) -> bool {
         match self {
-            Self::Filter(from, ..) | Self::UnknownEnd { from, .. } => from == source,
-            Self::Source(..) | Self::Destination(..) | Self::Twice(..) | Self::Blocked(..) => false,
+            Self::Route(from, ..) | Self::UnknownEnd { from, .. } => from == source,
+            Self::NothingToWaitFor(..)
+            | Self::Source(..)
+            | Self::Destination(..)
+            | Self::Twice(..)
+            | Self::Blocked(..) => false,
         }
     }
 }

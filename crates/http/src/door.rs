@@ -8,14 +8,14 @@
 use std::net::SocketAddr;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header, request::Parts};
 use http_body_util::Full;
 use hyper::body::{Body, Incoming};
 use serde::Serialize;
-use surehook_engine::ingest::{InboundRequest, IngestError, Received};
+use surehook_engine::ingest::{InboundRequest, Received};
 use tokio::sync::SemaphorePermit;
 
-use crate::{App, body, problem::Problem};
+use crate::{App, body, problem::Problem, refusal, sync_answer};
 
 /// The granularity in which room for bodies is counted.
 pub const BODY_UNIT: usize = 1024;
@@ -36,10 +36,17 @@ struct Answer<'a> {
 }
 
 #[derive(Serialize)]
-struct AnsweredEvent<'a> {
+pub(crate) struct AnsweredEvent<'a> {
     id: String,
     key: Option<&'a str>,
     status: &'a str,
+}
+
+impl<'a> AnsweredEvent<'a> {
+    pub(crate) fn new(event: &'a Received, status: &'a str) -> Self {
+        let key = event.key.as_ref().map(surehook_core::key::DedupKey::as_str);
+        Self { id: event.event.to_string(), key, status }
+    }
 }
 
 /// Takes one webhook in. Answers 200 only once it would survive a power cut.
@@ -48,52 +55,60 @@ pub(crate) async fn receive(
     request: hyper::Request<Incoming>,
     remote: SocketAddr,
 ) -> Response<Full<Bytes>> {
-    let source = source_name(request.uri().path()).0.to_owned();
-    match take_in(app, &source, request, remote).await {
+    let (parts, body) = request.into_parts();
+    let source = source_name(parts.uri.path()).0.to_owned();
+    let mut arrival = Arrival { parts, remote, read: None };
+    match take_in(app, &source, &mut arrival, body).await {
         Ok(received) => answer(&received),
         Err(problem) => {
-            // A name that is no source's is the sender's text: no label and no log may hold it.
-            let known = !matches!(app.engine.source(&source), Err(IngestError::UnknownSource));
-            let source = known.then_some(source.as_str());
-            app.engine.telemetry().refused(source, problem.code());
-            tracing::debug!(source, code = problem.code(), "refused a request");
+            refusal::note(app, &source, arrival, &problem);
             refusal(&problem)
         }
     }
 }
 
+/// A request while it is looked at.
+pub(crate) struct Arrival {
+    pub(crate) parts: Parts,
+    pub(crate) remote: SocketAddr,
+    /// The whole of it, with the headers of `parts`, once its body was read.
+    pub(crate) read: Option<InboundRequest>,
+}
+
 async fn take_in(
     app: &App,
     name: &str,
-    request: hyper::Request<Incoming>,
-    remote: SocketAddr,
+    arrival: &mut Arrival,
+    body: Incoming,
 ) -> Result<Vec<Received>, Problem> {
-    check_form(&request)?;
+    let parts = &mut arrival.parts;
+    check_form(parts)?;
     let source = app.engine.source(name).map_err(|error| Problem::from(error).close())?;
-    if request.method() != Method::POST {
+    if parts.method != Method::POST {
         return Err(Problem::method_not_allowed("POST").close());
     }
     let limit = source.max_body_bytes().unwrap_or(app.limits.body_bytes_max);
-    let _room = make_room(app, &request, limit)?;
-    let inbound = read(app, request, limit, remote).await?;
+    let _room = make_room(app, &body, limit)?;
+    let body = body::whole(body, limit, app.limits.body_timeout).await?;
+    let inbound = arrival.read.insert(inbound(parts, body, arrival.remote));
     app.engine.receive(&source, inbound).await.map_err(Problem::from)
 }
 
 /// What the HTTP parser lets through and we do not (RFC 9112 §3.2, §6.1).
-fn check_form(request: &hyper::Request<Incoming>) -> Result<(), Problem> {
+fn check_form(request: &Parts) -> Result<(), Problem> {
     let bad = |code, detail| Problem::new(StatusCode::BAD_REQUEST, code, detail).close();
-    let uri = request.uri();
+    let uri = &request.uri;
     let uri_bytes = uri.path_and_query().map_or(0, |path| path.as_str().len());
     if uri_bytes > URI_BYTES_MAX {
         let detail = format!("the address is longer than {URI_BYTES_MAX} bytes");
         return Err(Problem::new(StatusCode::URI_TOO_LONG, "uri_too_long", detail).close());
     }
-    let hosts = request.headers().get_all(header::HOST).iter().count();
-    let needs_host = request.version() >= http::Version::HTTP_11 && uri.authority().is_none();
+    let hosts = request.headers.get_all(header::HOST).iter().count();
+    let needs_host = request.version >= http::Version::HTTP_11 && uri.authority().is_none();
     if hosts > 1 || (needs_host && hosts == 0) {
         return Err(bad("bad_host", "a request has exactly one Host header"));
     }
-    let mut codings = request.headers().get_all(header::TRANSFER_ENCODING).iter();
+    let mut codings = request.headers.get_all(header::TRANSFER_ENCODING).iter();
     let is_chunked = |coding: &HeaderValue| coding.as_bytes().eq_ignore_ascii_case(b"chunked");
     match (codings.next(), codings.next()) {
         (None, _) => Ok(()),
@@ -109,10 +124,10 @@ fn check_form(request: &hyper::Request<Incoming>) -> Result<(), Problem> {
 /// Sets aside as much memory as the body may need, or says to come back.
 fn make_room<'a>(
     app: &'a App,
-    request: &hyper::Request<Incoming>,
+    body: &Incoming,
     limit: usize,
 ) -> Result<SemaphorePermit<'a>, Problem> {
-    let declared = request.body().size_hint().exact();
+    let declared = body.size_hint().exact();
     let bytes = match declared {
         Some(bytes) if bytes > limit as u64 => return Err(body::too_large(limit)),
         Some(bytes) => usize::try_from(bytes).unwrap_or(limit),
@@ -127,22 +142,15 @@ fn make_room<'a>(
     })
 }
 
-async fn read(
-    app: &App,
-    request: hyper::Request<Incoming>,
-    limit: usize,
-    remote: SocketAddr,
-) -> Result<InboundRequest, Problem> {
-    let (parts, body) = request.into_parts();
-    let body = body::whole(body, limit, app.limits.body_timeout).await?;
+fn inbound(parts: &mut Parts, body: Bytes, remote: SocketAddr) -> InboundRequest {
     let (_, path) = source_name(parts.uri.path());
-    Ok(InboundRequest {
+    InboundRequest {
         path: path.to_owned(),
         query: parts.uri.query().map(str::to_owned),
-        headers: parts.headers,
+        headers: std::mem::take(&mut parts.headers),
         body,
         remote: remote.ip().to_string(),
-    })
+    }
 }
 
 /// The name of the source, and what follows it.
@@ -152,16 +160,13 @@ fn source_name(path: &str) -> (&str, &str) {
 }
 
 fn answer(received: &[Received]) -> Response<Full<Bytes>> {
+    if let [Received { sync: Some(result), .. }] = received {
+        return sync_answer::respond(result, received);
+    }
     let word = |duplicate| if duplicate { "duplicate" } else { "accepted" };
     let duplicate = received.iter().all(|event| event.duplicate);
-    let events = received
-        .iter()
-        .map(|event| AnsweredEvent {
-            id: event.event.to_string(),
-            key: event.key.as_ref().map(surehook_core::key::DedupKey::as_str),
-            status: word(event.duplicate),
-        })
-        .collect();
+    let events =
+        received.iter().map(|event| AnsweredEvent::new(event, word(event.duplicate))).collect();
     let answer = Answer { status: word(duplicate), skipped: duplicate, events };
     let mut body = Vec::with_capacity(ANSWER_BYTES * received.len().max(1));
     // Texts and lists of them always become JSON.
@@ -175,7 +180,11 @@ pub(crate) fn refusal(problem: &Problem) -> Response<Full<Bytes>> {
     respond(problem.status(), problem.headers(), problem.json())
 }
 
-fn respond(status: StatusCode, headers: HeaderMap, body: Vec<u8>) -> Response<Full<Bytes>> {
+pub(crate) fn respond(
+    status: StatusCode,
+    headers: HeaderMap,
+    body: Vec<u8>,
+) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(Bytes::from(body)));
     *response.status_mut() = status;
     *response.headers_mut() = headers;

@@ -12,7 +12,9 @@ pub mod door;
 mod front;
 mod health;
 mod problem;
+mod refusal;
 pub mod server;
+mod sync_answer;
 
 use std::{sync::Arc, time::Duration};
 

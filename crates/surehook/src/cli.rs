@@ -26,6 +26,9 @@ pub(crate) enum Command {
     /// Look at dead letters and replay them
     #[command(subcommand)]
     Dlq(DlqCommand),
+    /// Look at requests that were refused
+    #[command(subcommand)]
+    Requests(RequestsCommand),
     /// Measure this machine: a bare server, and the gateway against it
     Bench(BenchArgs),
     /// The bare server that the benchmark measures against
@@ -155,6 +158,23 @@ pub(crate) enum DlqCommand {
         /// The deliveries' ids
         #[arg(required = true)]
         ids: Vec<String>,
+        #[command(flatten)]
+        remote: Remote,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum RequestsCommand {
+    /// A sample of the refused requests, newest first
+    List {
+        /// Only for this source
+        #[arg(long)]
+        source: Option<String>,
+        /// Only for this reason
+        #[arg(long)]
+        reason: Option<String>,
+        #[command(flatten)]
+        paging: Paging,
         #[command(flatten)]
         remote: Remote,
     },

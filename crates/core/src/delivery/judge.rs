@@ -41,11 +41,13 @@ pub enum Failure {
     Protocol,
     /// The gateway was shut down while it waited.
     Interrupted,
+    /// The route's transform made no body; nothing was sent.
+    Transform,
 }
 
 impl Failure {
     /// Every failure.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Dns,
         Self::Refused,
         Self::Unreachable,
@@ -55,6 +57,7 @@ impl Failure {
         Self::Blocked,
         Self::Protocol,
         Self::Interrupted,
+        Self::Transform,
     ];
 
     /// The failure that `word` names.
@@ -74,6 +77,7 @@ impl Failure {
             Self::Blocked => "blocked",
             Self::Protocol => "protocol",
             Self::Interrupted => "interrupted",
+            Self::Transform => "transform",
         }
     }
 }
@@ -209,6 +213,7 @@ pub fn classify(outcome: &Outcome) -> Option<Class> {
             | Failure::Protocol
             | Failure::Interrupted => Class::Transient,
             Failure::Tls | Failure::Blocked => Class::Config,
+            Failure::Transform => Class::Permanent,
         }),
     }
 }
@@ -230,9 +235,8 @@ fn classify_status(status: u16, retry_after: Option<RetryAfter>) -> Option<Class
 /// Which of the permanent refusals are about the body.
 fn permanent_reason(outcome: &Outcome) -> DeadReason {
     match outcome {
-        Outcome::Answered { status: 400 | 406 | 411 | 413 | 415 | 422, .. } => {
-            DeadReason::PayloadError
-        }
+        Outcome::Answered { status: 400 | 406 | 411 | 413 | 415 | 422, .. }
+        | Outcome::Failed(Failure::Transform) => DeadReason::PayloadError,
         Outcome::Answered { .. } | Outcome::Failed(_) => DeadReason::Unrecoverable,
     }
 }

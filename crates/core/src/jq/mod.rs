@@ -1,4 +1,4 @@
-//! jq filters: which events a route takes, and keys that no pointer can reach.
+//! jq filters: which events a route takes, what it makes of them, and keys that no pointer can reach.
 //!
 //! A [`Jq`] is compiled once and then used on any number of events from any thread. A
 //! [`JsonInput`] is a body read once and then given to all filters that want to see it.
@@ -38,6 +38,7 @@ use jaq_core::{
 };
 use jaq_json::Val;
 use jaq_std::ValT as _;
+use serde::de::IgnoredAny;
 
 pub use self::input::{JsonInput, NotJson};
 use self::{
@@ -48,7 +49,7 @@ use self::{
 /// The steps that one run may take. Even an unoptimized build does them in 0.1 to 0.7 s.
 pub const STEPS_MAX: u64 = 1_000_000;
 
-/// The longest text that [`Jq::first`] gives back.
+/// The longest text that [`Jq::first`] and [`Jq::transform`] give back.
 pub const OUTPUT_BYTES_MAX: usize = 1 << 20;
 
 /// jaq's parser and compiler recurse with the structure of a filter, in an unoptimized build some
@@ -98,6 +99,12 @@ pub enum JqError {
     /// The result is longer than [`OUTPUT_BYTES_MAX`].
     #[error("the result of the filter is longer than {OUTPUT_BYTES_MAX} bytes")]
     LongOutput,
+    /// A transform has one output, or none.
+    #[error("the transform has more than one output; put them into an array")]
+    ManyOutputs,
+    /// The result is something that JSON cannot say, such as `nan`.
+    #[error("the result of the transform is not JSON")]
+    NotJson,
     /// A bug in the interpreter.
     #[error("the filter could not be run to its end")]
     Internal,
@@ -114,6 +121,8 @@ impl JqError {
             Self::TooMuchWork => "too_much_work",
             Self::TooDeep => "too_deep",
             Self::LongOutput => "long_output",
+            Self::ManyOutputs => "many_outputs",
+            Self::NotJson => "result_not_json",
             Self::Internal => "internal",
         }
     }
@@ -168,19 +177,42 @@ impl Jq {
         self.run(input, |value| value.as_bool()).map(|output| output.unwrap_or(false))
     }
 
+    /// The only output of the filter, as compact JSON; none if it has none. Numbers that nothing was
+    /// computed with are spelled as they came.
+    pub fn transform(&self, input: &JsonInput) -> Result<Option<String>, JqError> {
+        let text = self.outputs(input, |outputs| {
+            let Some(first) = outputs.next().transpose()? else { return Ok(None) };
+            if outputs.next().transpose()?.is_some() {
+                return Err(JqError::ManyOutputs);
+            }
+            let text = value::metered_within(first.val(), OUTPUT_BYTES_MAX);
+            text.map(Some).ok_or(JqError::LongOutput)
+        })?;
+        // jaq has values that JSON does not: byte strings, infinities, what is not a number.
+        let is_json = |text: &String| serde_json::from_str::<IgnoredAny>(text).is_ok();
+        if text.as_ref().is_none_or(is_json) { Ok(text) } else { Err(JqError::NotJson) }
+    }
+
     fn run<T>(
         &self,
         input: &JsonInput,
         take: impl FnOnce(Value) -> T,
     ) -> Result<Option<T>, JqError> {
+        self.outputs(input, |outputs| Ok(outputs.next().transpose()?.map(take)))
+    }
+
+    fn outputs<T>(
+        &self,
+        input: &JsonInput,
+        take: impl FnOnce(&mut dyn Iterator<Item = Result<Value, JqError>>) -> Result<T, JqError>,
+    ) -> Result<T, JqError> {
         let run = || {
             let context = Ctx::<Data>::new(Terms(&self.filter.lut), Vars::new([]));
-            let first = self.filter.id.run((context, Value::from(input))).next();
-            match first.transpose() {
-                Ok(first) => Ok(first.map(take)),
-                // What is no error would be a `halt`, which does not exist here.
-                Err(exception) => Err(exception.get_err().map_or(JqError::Internal, failed)),
-            }
+            let outputs = self.filter.id.run((context, Value::from(input)));
+            // What is no error would be a `halt`, which does not exist here.
+            take(&mut outputs.map(|output| {
+                output.map_err(|thrown| thrown.get_err().map_or(JqError::Internal, failed))
+            }))
         };
         meter::within(STEPS_MAX, run)?
     }

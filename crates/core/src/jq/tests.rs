@@ -1,5 +1,7 @@
 //! What filters answer, what they cannot do, and how bad ones end.
 
+use proptest::prelude::*;
+
 use super::*;
 
 fn input(json: &str) -> JsonInput {
@@ -328,4 +330,56 @@ fn filters_and_inputs_may_be_shared_between_threads() {
     fn shared<T: Send + Sync>() {}
     shared::<Jq>();
     shared::<JsonInput>();
+}
+
+fn transformed(text: &str, body: &str) -> Result<Option<String>, JqError> {
+    Jq::compile(text).unwrap().transform(&JsonInput::parse(body.as_bytes()).unwrap())
+}
+
+#[test]
+fn a_transform_gives_its_one_output_as_json() {
+    let body =
+        r#"{"id":9007199254740993,"big":123456789012345678901234567890,"pi":3.10,"n":"ü","a":[1]}"#;
+    for (text, expected) in [
+        (".", Some(body)),
+        ("{id}", Some(r#"{"id":9007199254740993}"#)),
+        (".big", Some("123456789012345678901234567890")),
+        (".id + 1", Some("9007199254740994")),
+        ("{p: .pi, x: [.id, null]}", Some(r#"{"p":3.10,"x":[9007199254740993,null]}"#)),
+        (".n", Some("\"ü\"")),
+        (".missing", Some("null")),
+        ("del(.id, .big, .pi, .n)", Some(r#"{"a":[1]}"#)),
+        ("empty", None),
+        ("select(.id == 1)", None),
+        (r#""a\u0000\n""#, Some(r#""a\u0000\n""#)),
+    ] {
+        assert_eq!(transformed(text, body), Ok(expected.map(ToOwned::to_owned)), "{text}");
+    }
+}
+
+#[test]
+fn a_transform_that_makes_no_one_body_fails() {
+    for (text, error) in [
+        (".a, .a", JqError::ManyOutputs),
+        (".a[]", JqError::ManyOutputs),
+        ("nan", JqError::NotJson),
+        ("[infinite]", JqError::NotJson),
+        ("def f: f; f", JqError::TooMuchWork),
+        ("[range(100000000)]", JqError::TooMuchWork),
+        (".a, def f: f; f", JqError::TooMuchWork),
+        (r#"("x" * 2000000)"#, JqError::LongOutput),
+        ("reduce range(1000) as $i (.; [.])", JqError::TooDeep),
+    ] {
+        assert_eq!(transformed(text, r#"{"a":[1,2]}"#), Err(error), "{text}");
+    }
+    let failed = transformed(".a.b", r#"{"a":[1,2]}"#);
+    assert!(matches!(failed, Err(JqError::Runtime { .. })), "{failed:?}");
+}
+
+proptest! {
+    #[test]
+    fn a_transform_that_changes_nothing_keeps_every_number(digits in "-?[1-9][0-9]{0,60}(\\.[0-9]{1,20})?(e[+-]?[0-9]{1,3})?") {
+        let body = format!("[{digits}]");
+        prop_assert_eq!(transformed(".", &body), Ok(Some(body)));
+    }
 }

@@ -126,7 +126,12 @@ pub struct KeyRules {
     rules: Vec<KeyRule>,
     /// All the pointers among the rules, numbered in their order.
     pointers: Pointers,
+    /// The rules as they are written, cut where they are long; each is kept with many events.
+    labels: Vec<Arc<str>>,
 }
+
+/// Enough of a rule to recognize it.
+const LABEL_CHARS_MAX: usize = 64;
 
 impl KeyRules {
     /// Reads the rules as they are written; without any setting, the usual places are looked at.
@@ -147,7 +152,15 @@ impl KeyRules {
                 pointers.push(pointer);
             }
         }
-        Self { rules, pointers }
+        let label =
+            |rule: &KeyRule| -> String { rule.to_string().chars().take(LABEL_CHARS_MAX).collect() };
+        let labels = rules.iter().map(|rule| label(rule).into()).collect();
+        Self { rules, pointers, labels }
+    }
+
+    /// A rule by its position, for people.
+    pub fn label(&self, rule: usize) -> Option<Arc<str>> {
+        self.labels.get(rule).cloned()
     }
 
     /// The rules, in the order in which they are tried.

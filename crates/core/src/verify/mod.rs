@@ -22,6 +22,8 @@ mod template;
 mod tests;
 mod token;
 
+use std::sync::Arc;
+
 use http::{HeaderMap, HeaderName, HeaderValue};
 use serde::{Deserialize, Serialize};
 
@@ -170,6 +172,8 @@ impl Refused {
 pub struct Verifier {
     scheme: Scheme,
     warnings: Vec<String>,
+    /// How each secret is named in the story of an event; written once, used for every request.
+    labels: Vec<Arc<str>>,
 }
 
 #[derive(Debug)]
@@ -190,6 +194,7 @@ impl Verifier {
             return Err(VerifySpecError::NoSecret);
         }
         let mut warnings = Vec::new();
+        let many = secrets.len();
         let scheme = match spec {
             VerifySpec::None => Scheme::None,
             VerifySpec::Hmac(spec) => {
@@ -201,12 +206,31 @@ impl Verifier {
             }
             VerifySpec::Basic { user } => Scheme::Basic(basic::BasicVerifier::new(user, secrets)?),
         };
-        Ok(Self { scheme, warnings })
+        let by = scheme.name();
+        let label = |number| match many {
+            0 | 1 => by.into(),
+            _ => format!("{by} secret {number} of {many}").into(),
+        };
+        let labels = (1..=many.max(1)).map(label).collect();
+        Ok(Self { scheme, warnings, labels })
+    }
+
+    /// What a check came to, for people: `hmac-sha256 secret 1 of 2`.
+    pub fn label(&self, verified: Verified) -> Option<Arc<str>> {
+        self.labels.get(verified.secret_index).cloned()
     }
 
     /// What works and is still not wise, in sentences for the operator.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
+    }
+
+    /// The header that holds the secret itself, which nobody must be shown.
+    pub fn secret_header(&self) -> Option<&HeaderName> {
+        match &self.scheme {
+            Scheme::Token(token) => Some(token.header()),
+            Scheme::None | Scheme::Hmac(_) | Scheme::Basic(_) => None,
+        }
     }
 
     /// Checks one request. `now` is compared with its timestamp, if the scheme has one.
@@ -216,13 +240,24 @@ impl Verifier {
         body: &[u8],
         now: Timestamp,
     ) -> Result<Verified, Refused> {
-        let (by, secret_index) = match &self.scheme {
-            Scheme::None => ("none", 0),
-            Scheme::Hmac(hmac) => (hmac.name(), hmac.verify(headers, body, now)?),
-            Scheme::Token(token) => ("token", token.verify(headers)?),
-            Scheme::Basic(basic) => ("basic", basic.verify(headers)?),
+        let secret_index = match &self.scheme {
+            Scheme::None => 0,
+            Scheme::Hmac(hmac) => hmac.verify(headers, body, now)?,
+            Scheme::Token(token) => token.verify(headers)?,
+            Scheme::Basic(basic) => basic.verify(headers)?,
         };
-        Ok(Verified { by, secret_index })
+        Ok(Verified { by: self.scheme.name(), secret_index })
+    }
+}
+
+impl Scheme {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Hmac(hmac) => hmac.name(),
+            Self::Token(_) => "token",
+            Self::Basic(_) => "basic",
+        }
     }
 }
 

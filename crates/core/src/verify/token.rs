@@ -12,6 +12,10 @@ pub(super) struct TokenVerifier {
 }
 
 impl TokenVerifier {
+    pub(super) fn header(&self) -> &HeaderName {
+        &self.header
+    }
+
     pub(super) fn new(header: &str, secrets: Vec<Secret>) -> Result<Self, VerifySpecError> {
         Ok(Self { header: header_name(header)?, secrets })
     }

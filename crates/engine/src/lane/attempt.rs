@@ -10,6 +10,7 @@ use surehook_core::{
     },
     destination::{Destination, Reach},
     store::{Attempt, Claimed, Next, Settled, Settlement, StoreError},
+    sync::Ending,
     time::Timestamp,
 };
 
@@ -18,6 +19,7 @@ use crate::{
     inbox::{Arrival, Inbox},
     outbound,
     sender::{HttpSender, OutboundRequest, SendReport},
+    transform,
 };
 
 /// What a successful answer may leave behind, in bytes; of a failure all that was read is kept.
@@ -71,11 +73,31 @@ impl Lane {
         let destination = self.destination.load_full();
         let started_at = self.shared.clock.now();
         let report = tokio::select! {
-            report = self.carrier.carry(&destination, &claimed, started_at) => report,
+            report = self.send(&destination, &claimed, started_at) => report,
             () = self.shared.abort.cancelled() => interrupted(self.shared.clock.now().since(started_at)),
         };
         let settlement = self.conclude(&destination, &claimed, started_at, report);
         self.shared.tasks.spawn(Arc::clone(self).settle(settlement, slot));
+    }
+
+    /// Sends it, after the transform that is still to be run, if there is one.
+    async fn send(
+        &self,
+        destination: &Destination,
+        claimed: &Claimed,
+        now: Timestamp,
+    ) -> SendReport {
+        let Some(route) = claimed.transform else {
+            return self.carrier.carry(destination, claimed, now).await;
+        };
+        let transforms = self.shared.transforms.load();
+        match transform::run_late(&transforms, route, &claimed.payload) {
+            Ok(payload) => {
+                let claimed = Claimed { payload, ..claimed.clone() };
+                self.carrier.carry(destination, &claimed, now).await
+            }
+            Err(why) => not_transformed(why),
+        }
     }
 
     fn conclude(
@@ -108,6 +130,8 @@ impl Lane {
                 Next::Dead(reason)
             }
         };
+        // A sender that waits is told what the destination said.
+        let awaited = self.shared.waiters.is_awaited(claimed.id);
         let attempt = Attempt {
             id: new_id(&*self.shared.chance, started_at),
             number: progress.attempts,
@@ -117,7 +141,7 @@ impl Lane {
             failure: failure(&report.outcome),
             class,
             detail: report.detail,
-            response: kept(report.response_body, class.is_none()),
+            response: kept(report.response_body, class.is_none() && !awaited),
         };
         let token = claimed.lease.token;
         Settlement { delivery: claimed.id, token, at, attempt, next }
@@ -147,11 +171,13 @@ impl Lane {
     /// Writes the result; holds on to the slot until that is done.
     async fn settle(self: Arc<Self>, settlement: Settlement, slot: Slot) {
         let (delivery, next) = (settlement.delivery, settlement.next);
-        let settled = self.record(settlement).await;
+        let settled = self.record(&settlement).await;
         self.let_go(delivery);
         drop(slot);
         match settled {
             Ok(Settled::Recorded) => {
+                let Attempt { class, response, .. } = settlement.attempt;
+                self.shared.waiters.tell(delivery, || Ending { next, class, response });
                 if let Next::RetryAt(due_at) = next {
                     self.expect_due(due_at);
                 }
@@ -167,7 +193,7 @@ impl Lane {
 
     /// Writes the result, and waits for room when the disk is full: what was delivered must not be
     /// delivered again because that could not be written down.
-    async fn record(&self, settlement: Settlement) -> Result<Settled, StoreError> {
+    async fn record(&self, settlement: &Settlement) -> Result<Settled, StoreError> {
         loop {
             match self.shared.store.settle(settlement.clone()).await {
                 Err(StoreError::Full) if !self.stop.is_cancelled() => {
@@ -194,6 +220,15 @@ fn interrupted(elapsed: Duration) -> SendReport {
         elapsed,
         response_body: Vec::new(),
         detail: Some("the gateway was shut down before an answer came".to_owned()),
+    }
+}
+
+fn not_transformed(why: String) -> SendReport {
+    SendReport {
+        outcome: Outcome::Failed(Failure::Transform),
+        elapsed: Duration::ZERO,
+        response_body: Vec::new(),
+        detail: Some(why),
     }
 }
 
@@ -226,8 +261,8 @@ fn code_class(outcome: &Outcome) -> &'static str {
     }
 }
 
-fn kept(mut response: Vec<u8>, succeeded: bool) -> Vec<u8> {
-    if succeeded {
+fn kept(mut response: Vec<u8>, in_short: bool) -> Vec<u8> {
+    if in_short {
         response.truncate(RESPONSE_BYTES_ON_SUCCESS);
     }
     response

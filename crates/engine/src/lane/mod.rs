@@ -50,6 +50,8 @@ use crate::{
     inbox::Inbox,
     sender::HttpSenderConfig,
     telemetry::{LaneMetrics, Telemetry},
+    transform::Transforms,
+    waiters::Waiters,
 };
 
 /// How long a claim lasts unless it is renewed.
@@ -74,6 +76,10 @@ pub(crate) struct Shared {
     /// No more waiting for attempts that run.
     pub(crate) abort: CancellationToken,
     pub(crate) tasks: TaskTracker,
+    /// Senders that wait for an attempt.
+    pub(crate) waiters: Arc<Waiters>,
+    /// What routes make of bodies, as configured now.
+    pub(crate) transforms: ArcSwap<Transforms>,
 }
 
 impl fmt::Debug for Shared {

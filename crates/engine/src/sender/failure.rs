@@ -118,5 +118,6 @@ fn plain_words(failure: Failure) -> &'static str {
         Failure::Blocked => "the address may not be called",
         Failure::Protocol => "the answer is not HTTP",
         Failure::Interrupted => "the gateway was shut down",
+        Failure::Transform => "the transform of the route failed",
     }
 }

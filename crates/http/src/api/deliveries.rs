@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use axum::{Json, extract::State};
+use axum::{Json, extract::State, response::Response};
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -10,12 +10,12 @@ use surehook_core::{
     chance::new_id,
     delivery::{DeadReason, state::Status},
     ids::{DeliveryId, DestinationId},
-    store::{Attempt, Configuration, DeliveryFilter, DeliveryRow, Replayed},
+    store::{AttemptRow, Configuration, DeliveryFilter, DeliveryRow, Next, Replayed},
     time::Timestamp,
 };
 
 use super::{
-    List,
+    List, events,
     input::{Asked, Segment},
     list, page,
 };
@@ -147,7 +147,8 @@ pub(crate) async fn find_delivery(
     Ok(Json(json))
 }
 
-fn attempt(attempt: &Attempt) -> Value {
+fn attempt(row: &AttemptRow) -> Value {
+    let AttemptRow { attempt, next, .. } = row;
     json!({
         "id": attempt.id,
         "number": attempt.number,
@@ -158,7 +159,20 @@ fn attempt(attempt: &Attempt) -> Value {
         "class": attempt.class,
         "detail": attempt.detail,
         "response": String::from_utf8_lossy(&attempt.response),
+        "next": next.map(Next::word),
+        "next_at": next.and_then(Next::due_at),
     })
+}
+
+/// What is sent for this delivery: what came, or what its route made of it.
+pub(crate) async fn read_body(
+    State(app): State<Arc<App>>,
+    Segment(id): Segment,
+) -> Result<Response, Problem> {
+    let id = parse(&id)?;
+    let payload = app.engine.store().delivery_body(id).await?;
+    let payload = payload.ok_or_else(|| Problem::not_found("delivery with a body"))?;
+    Ok(events::download(&id.to_string(), payload.body))
 }
 
 /// Delivers once more: a new delivery takes over.

@@ -7,6 +7,7 @@ use axum::{
     extract::State,
     response::{IntoResponse, Response},
 };
+use bytes::Bytes;
 use data_encoding::{BASE64, HEXLOWER};
 use http::{HeaderValue, header};
 use serde::{Deserialize, Serialize};
@@ -15,6 +16,7 @@ use surehook_core::{
     event::RequestHead,
     ids::{EventId, SourceId},
     store::{Configuration, DuplicateRow, EventDetail, EventFilter, EventRow},
+    story::{self, Entry},
     time::Timestamp,
 };
 
@@ -107,10 +109,11 @@ pub(crate) async fn find_event(
 }
 
 fn shown(detail: EventDetail, configuration: &Configuration) -> Value {
-    let EventDetail { event: row, head, fingerprint, deliveries, duplicates } = detail;
+    let names = deliveries::destination_names(configuration);
+    let story = story::tell(&detail, &|destination| names.get(&destination).cloned());
+    let EventDetail { event: row, head, fingerprint, deliveries, duplicates, .. } = detail;
     let source = configuration.sources.iter().find(|source| source.id == row.source);
     let hidden = Hidden::of(source.map(|source| &source.spec));
-    let names = deliveries::destination_names(configuration);
     let deliveries: Vec<_> =
         deliveries.into_iter().map(|row| deliveries::delivery(row, &names)).collect();
     // A struct of texts, numbers and lists always becomes JSON.
@@ -120,6 +123,21 @@ fn shown(detail: EventDetail, configuration: &Configuration) -> Value {
     json["request"] = head.map_or(Value::Null, |head| request(&head, hidden));
     json["deliveries"] = serde_json::to_value(deliveries).unwrap_or_default();
     json["duplicates"] = duplicates.iter().map(duplicate).collect();
+    json["decisions"] = story.iter().map(entry).collect();
+    json
+}
+
+/// One line of the story; what only programs want stands beside it.
+fn entry(entry: &Entry) -> Value {
+    let mut json = json!({
+        "at": entry.at,
+        "kind": entry.kind,
+        "text": entry.text,
+        "delivery": entry.delivery,
+    });
+    if !entry.detail.is_null() {
+        json["detail"] = entry.detail.clone();
+    }
     json
 }
 
@@ -132,7 +150,7 @@ fn duplicate(row: &DuplicateRow) -> Value {
 }
 
 /// Bytes as text where they are text.
-fn text_or_base64(bytes: &[u8]) -> Value {
+pub(super) fn text_or_base64(bytes: &[u8]) -> Value {
     match std::str::from_utf8(bytes) {
         Ok(text) => json!({ "text": text }),
         Err(_) => json!({ "base64": BASE64.encode(bytes) }),
@@ -148,7 +166,7 @@ fn request(head: &RequestHead, hidden: Hidden<'_>) -> Value {
     })
 }
 
-fn header_lines<'a>(
+pub(super) fn header_lines<'a>(
     lines: impl Iterator<Item = (&'a str, &'a [u8])>,
     hidden: Hidden<'_>,
 ) -> Vec<Value> {
@@ -176,12 +194,17 @@ pub(crate) async fn read_body(
         .body(id)
         .await?
         .ok_or_else(|| Problem::not_found("event with a body"))?;
-    let file = format!("attachment; filename=\"{id}.bin\"");
+    Ok(download(&id.to_string(), payload.body))
+}
+
+/// Bytes as a file.
+pub(super) fn download(name: &str, body: Bytes) -> Response {
+    let file = format!("attachment; filename=\"{name}.bin\"");
     let disposition =
         HeaderValue::from_str(&file).unwrap_or(HeaderValue::from_static("attachment"));
     let kind = HeaderValue::from_static("application/octet-stream");
     let headers = [(header::CONTENT_TYPE, kind), (header::CONTENT_DISPOSITION, disposition)];
-    Ok((headers, payload.body).into_response())
+    (headers, body).into_response()
 }
 
 /// The latest deliveries to `builtin:inbox`, newest first.

@@ -3,7 +3,7 @@
 use surehook_core::{source::SourceSpec, verify::VerifySpec};
 
 /// What stands in place of a value.
-pub(super) const MASK: &str = "•••";
+pub(crate) const MASK: &str = "•••";
 
 /// Names whose values are secrets.
 const NAMES: [&str; 5] = ["authorization", "cookie", "proxy-authorization", "key", "auth"];
@@ -12,7 +12,7 @@ const PARTS: [&str; 5] = ["token", "secret", "password", "apikey", "accesskey"];
 
 /// Says what to hide of the requests of one source.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Hidden<'s> {
+pub(crate) struct Hidden<'s> {
     /// The header that holds the source's secret itself.
     token_header: Option<&'s str>,
 }
@@ -26,8 +26,13 @@ impl<'s> Hidden<'s> {
         Self { token_header }
     }
 
+    /// The same for a source whose secret comes in this header.
+    pub(crate) fn with(token_header: Option<&'s str>) -> Self {
+        Self { token_header }
+    }
+
     /// Whether the value under this name is a secret. A signature is not: it opens nothing else.
-    pub(super) fn hides(self, name: &str) -> bool {
+    pub(crate) fn hides(self, name: &str) -> bool {
         let name = name.to_ascii_lowercase();
         let bare = name.replace(['-', '_'], "");
         self.token_header.is_some_and(|header| header.eq_ignore_ascii_case(&name))
@@ -36,7 +41,7 @@ impl<'s> Hidden<'s> {
     }
 
     /// A query with its secrets masked.
-    pub(super) fn query(self, query: &str) -> String {
+    pub(crate) fn query(self, query: &str) -> String {
         let pairs = query.split('&').map(|pair| match pair.split_once('=') {
             Some((name, _)) if self.hides(name) => format!("{name}={MASK}"),
             Some(_) | None => pair.to_owned(),

@@ -3,9 +3,10 @@
 pub(crate) mod configuration;
 pub(crate) mod deliveries;
 pub(crate) mod events;
-mod hidden;
+pub(crate) mod hidden;
 mod input;
 mod masked;
+pub(crate) mod requests;
 pub(crate) mod resources;
 pub(crate) mod stats;
 

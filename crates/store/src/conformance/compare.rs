@@ -54,7 +54,7 @@ impl Run {
         for row in rows {
             same(&row, &self.model.deliveries[&row.id])?;
             let attempts = self.world.delivery_detail(row.id).await.attempts;
-            let numbers: Vec<u32> = attempts.iter().map(|attempt| attempt.number).collect();
+            let numbers: Vec<u32> = attempts.iter().map(|row| row.attempt.number).collect();
             prop_assert_eq!(numbers, (1..=row.attempts).collect::<Vec<_>>());
         }
         Ok(())

@@ -18,7 +18,12 @@ use super::{
 
 /// A route that takes everything.
 pub(super) fn route(from: &str, to: &str) -> RouteSpec {
-    RouteSpec { from: from.parse().unwrap(), to: to.parse().unwrap(), filter: None }
+    RouteSpec {
+        from: from.parse().unwrap(),
+        to: to.parse().unwrap(),
+        filter: None,
+        transform: None,
+    }
 }
 
 pub async fn what_is_put_is_read_back(mut world: World) {

@@ -9,7 +9,8 @@
 //! ```
 //!
 //! - A file is an area: [`admit`], [`revive`], [`recall`], [`claims`], [`settle`], [`replay`],
-//!   [`configure`], [`lists`], [`retention`], [`counts`].
+//!   [`configure`], [`lists`], [`retention`], [`counts`], [`decisions`], [`join`], [`bodies`],
+//!   [`refused`].
 //! - [`changes`] plays random changes through the store and through `Configuration::apply`.
 //! - [`history`] plays random histories through the store and through a model of plain maps.
 //! - [`World`] is what the cases stand on: a store, a clock that is moved by hand, and builders.
@@ -19,15 +20,19 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, and says where")]
 
 pub mod admit;
+pub mod bodies;
 pub mod changes;
 pub mod claims;
 mod compare;
 pub mod configure;
 pub mod counts;
+pub mod decisions;
 pub mod history;
+pub mod join;
 pub mod lists;
 mod model;
 pub mod recall;
+pub mod refused;
 pub mod replay;
 pub mod retention;
 pub mod revive;
@@ -188,6 +193,39 @@ macro_rules! store_conformance {
                     an_expired_key_goes_by_itself,
                     slices_end_when_nothing_is_left,
                     a_replay_keeps_its_event;
+                decisions: what_was_decided_on_the_way_in_is_kept,
+                    an_ordinary_life_needs_no_rows_of_its_own,
+                    the_attempts_of_an_event_are_told_with_it,
+                    replays_and_revivals_are_told,
+                    what_goes_down_with_its_destination_is_told,
+                    a_lost_claim_is_told,
+                    what_a_dead_process_held_is_told,
+                    of_each_kind_a_bounded_number_is_kept,
+                    a_decision_about_nothing_is_not_kept,
+                    decisions_go_with_their_event;
+                join: nothing_is_owed_where_no_route_led,
+                    what_is_under_way_is_waited_for,
+                    what_waits_for_its_next_attempt_is_due_now,
+                    a_wait_that_the_destination_asked_for_is_passed_on,
+                    the_result_is_told_for_as_long_as_it_is_kept,
+                    what_can_be_mended_is_revived_once,
+                    one_that_is_not_alone_is_revived_alone,
+                    all_that_is_dead_is_revived_together,
+                    what_was_refused_for_good_stays_refused,
+                    what_somebody_stopped_is_told,
+                    a_deleted_destination_revives_nothing,
+                    what_a_dead_process_held_can_be_joined;
+                bodies: a_claim_brings_what_the_route_made,
+                    what_takes_over_sends_what_was_sent,
+                    what_could_not_be_made_is_to_be_made_when_it_is_sent,
+                    a_duplicate_brings_no_body,
+                    a_body_for_nowhere_is_left_out,
+                    a_route_keeps_its_transform;
+                refused: a_refused_request_is_kept_as_it_is_given,
+                    the_oldest_of_a_kind_makes_room,
+                    strangers_make_room_among_themselves,
+                    refused_requests_come_in_whole_pages,
+                    an_old_sample_goes_with_the_events_of_its_time;
                 counts: every_step_is_counted_once,
                     refused_steps_count_nothing,
                     the_dead_are_counted_by_reason,

@@ -49,6 +49,7 @@ pub(super) fn claimed_at_birth(event: &NewEvent) -> impl Iterator<Item = Claimed
             created_at: event.received_at,
             received_at: event.received_at,
             payload: event.payload.clone(),
+            transform: None,
         })
     })
 }
@@ -85,6 +86,8 @@ pub(super) fn source(name: &str) -> SourceSpec {
         content_hash_window: None,
         revive_dead: true,
         max_body_bytes: None,
+        sync: None,
+        keep_refused_bodies: false,
         enabled: true,
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use surehook_core::{
     delivery::{Class, DeadReason, Failure, LeaseToken, state::Status},
     event::NewEvent,
-    store::{Attempt, Change, Next, Settled, Settlement},
+    store::{Attempt, AttemptRow, Change, Next, Settled, Settlement},
 };
 use tokio::task::JoinSet;
 
@@ -133,7 +133,7 @@ pub async fn settling_what_does_not_exist_is_a_lost_lease(world: World) {
 
 pub async fn attempts_are_numbered_and_kept(mut world: World) {
     let event = world.accept(world.arrival()).await;
-    let mut expected: Vec<Attempt> = Vec::new();
+    let mut expected: Vec<AttemptRow> = Vec::new();
     for (number, failure) in (1..).zip(Failure::ALL) {
         let claimed = world.claim_one(world.crm).await;
         assert_eq!(claimed.attempts, number - 1);
@@ -147,18 +147,23 @@ pub async fn attempts_are_numbered_and_kept(mut world: World) {
             response: Vec::new(),
             ..settlement.attempt.clone()
         };
-        expected.push(attempt.clone());
+        expected.push(AttemptRow {
+            delivery: claimed.id,
+            attempt: attempt.clone(),
+            next: Some(next),
+        });
         world.settle(Settlement { attempt, ..settlement }).await.unwrap();
         world.wait(SECOND);
     }
     let claimed = world.claim_one(world.crm).await;
     let last = world.settlement(&claimed, Next::Succeeded);
-    expected.push(last.attempt.clone());
+    let (attempt, next) = (last.attempt.clone(), Some(Next::Succeeded));
+    expected.push(AttemptRow { delivery: claimed.id, attempt, next });
     world.settle(last).await.unwrap();
 
     let kept = world.delivery_detail(world.only_delivery(event).await.id).await;
 
-    assert_eq!(kept.delivery.attempts, 10);
+    assert_eq!(kept.delivery.attempts, 11);
     assert_eq!(kept.attempts, expected);
 }
 

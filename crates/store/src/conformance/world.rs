@@ -14,6 +14,7 @@ use std::{
 };
 
 use surehook_core::{
+    decision::Decided,
     delivery::{Lease, LeaseToken, state::Status},
     event::{KeyClaim, NewDelivery, NewEvent},
     ids::{DeliveryId, DestinationId, EventId, Id, Kind, SourceId},
@@ -150,6 +151,8 @@ impl World {
             payload: payload(format!(r#"{{"order":{}}}"#, self.next()).as_bytes()),
             deliveries: vec![self.to(self.crm)],
             revive_dead: true,
+            decided: Decided::default(),
+            bodies: Vec::new(),
         }
     }
 

@@ -13,6 +13,7 @@ use surehook_core::{
 };
 
 use super::{
+    bodies,
     counts::Sum,
     fresh,
     memory::{BodyMark, Remembered, Sighting},
@@ -45,6 +46,9 @@ fn admit_one(tx: &mut Tx<'_, '_>, event: &NewEvent) -> rusqlite::Result<Admitted
     insert_event(tx, source, event)?;
     for delivery in &event.deliveries {
         insert_delivery(tx, event, delivery)?;
+    }
+    for body in &event.bodies {
+        bodies::insert(tx, body)?;
     }
     Ok(Admitted::Accepted)
 }
@@ -98,8 +102,9 @@ const INSERT_PAYLOAD: &str = "
     INSERT INTO payloads (path, query, remote, headers, body) VALUES (?1, ?2, ?3, ?4, ?5)";
 
 const INSERT_EVENT: &str = "
-    INSERT INTO events (id, request_id, source, key, received_at, body_bytes, fingerprint, payload)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
+    INSERT INTO events (id, request_id, source, key, received_at, body_bytes, fingerprint, payload,
+                        verified_by, key_from, unrouted)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
 
 fn insert_event(tx: &mut Tx<'_, '_>, source: i64, event: &NewEvent) -> rusqlite::Result<()> {
     let head = &event.payload.head;
@@ -119,6 +124,9 @@ fn insert_event(tx: &mut Tx<'_, '_>, source: i64, event: &NewEvent) -> rusqlite:
         event.payload.body.len(),
         event.payload.fingerprint,
         payload,
+        event.decided.verified_by.as_deref(),
+        event.decided.key_from.as_deref(),
+        event.decided.unrouted,
     ])?;
     tx.delta.add(Sum::Events, 1);
     Ok(())

@@ -2,6 +2,7 @@
 
 use rusqlite::{Connection, OptionalExtension, params};
 use surehook_core::{
+    decision::DecisionKind,
     delivery::state::Status,
     destination::DestinationSpec,
     ids::{DestinationId, Id, Kind, RouteId, SourceId},
@@ -12,6 +13,7 @@ use surehook_core::{
 };
 
 use super::{
+    decide,
     row::{blob, corrupt, id},
     writer::{Names, Tx},
 };
@@ -93,12 +95,12 @@ fn put_destination(
 
 // Routes point at rows, not at names: renaming an end does not cut them.
 const PUT_ROUTE: &str = "
-    INSERT INTO routes (id, source, destination, filter, created_at, updated_at)
-    SELECT ?1, s.seq, t.seq, ?4, ?5, ?5 FROM sources s, destinations t
+    INSERT INTO routes (id, source, destination, filter, created_at, updated_at, transform)
+    SELECT ?1, s.seq, t.seq, ?4, ?5, ?5, ?6 FROM sources s, destinations t
      WHERE s.name = ?2 AND s.deleted_at IS NULL AND t.name = ?3 AND t.deleted_at IS NULL
     ON CONFLICT (id) DO UPDATE
        SET source = excluded.source, destination = excluded.destination,
-           filter = excluded.filter, updated_at = excluded.updated_at";
+           filter = excluded.filter, transform = excluded.transform, updated_at = excluded.updated_at";
 
 fn put_route(
     tx: &Tx<'_, '_>,
@@ -106,8 +108,14 @@ fn put_route(
     spec: &RouteSpec,
     now: Timestamp,
 ) -> rusqlite::Result<()> {
-    let values =
-        params![blob(id), spec.from.as_str(), spec.to.as_str(), spec.filter, now.as_millis()];
+    let values = params![
+        blob(id),
+        spec.from.as_str(),
+        spec.to.as_str(),
+        spec.filter,
+        now.as_millis(),
+        spec.transform
+    ];
     match tx.connection.execute(PUT_ROUTE, values)? {
         0 => Err(corrupt(0, "the route's source or destination does not exist")),
         _ => Ok(()),
@@ -154,6 +162,8 @@ fn delete_destination(
         )?;
         tx.delta.moved_many(Some(status), Some(Status::Cancelled), many);
     }
+    let owed = "d.destination = ?1 AND d.ended_at IS NULL";
+    decide::note_all(tx.connection, DecisionKind::Cancelled, owed, seq, now)?;
     tx.connection.execute(CANCEL_ALL, params![seq, now.as_millis()])?;
     tx.connection.execute("DELETE FROM routes WHERE destination = ?1", params![seq])?;
     tx.connection.execute(

@@ -2,16 +2,19 @@
 
 use rusqlite::{Connection, OptionalExtension, params};
 use surehook_core::{
+    decision::DecisionKind,
     delivery::{Class, DeadReason, Lease, state::Status},
     event::Payload,
-    ids::{DeliveryId, DestinationId, EventId, SourceId},
+    ids::{DeliveryId, DestinationId, EventId, RouteId, SourceId},
     key::{DedupKey, KeyDigest, fingerprint},
-    store::{Attempt, Claimed, Held, Next, Settled, Settlement},
+    store::{Claimed, Held, Next, Settled, Settlement},
     time::Timestamp,
 };
 
 use super::{
+    bodies,
     counts::Sum,
+    decide,
     row::{blob, id, payload, status, time},
     writer::Tx,
 };
@@ -63,8 +66,8 @@ pub(super) fn claim_due(
             lease.until.as_millis()
         ])?;
         tx.delta.moved(Some(row.status), Some(Status::InFlight));
-        match load_payload(tx.connection, row.event)? {
-            Some((received_at, payload)) if fingerprint(&payload.body) == payload.fingerprint => {
+        match load_payload(tx.connection, row.event, row.id)? {
+            Some((received_at, payload, transform)) => {
                 bytes += payload.body.len();
                 claimed.push(Claimed {
                     id: row.id,
@@ -76,10 +79,11 @@ pub(super) fn claim_due(
                     created_at: row.created_at,
                     received_at,
                     payload,
+                    transform,
                 });
             }
             // Sending something else than what came would be worse than not sending.
-            _ => bury_damaged(tx, row.id, now)?,
+            None => bury_damaged(tx, row.id, now)?,
         }
     }
     Ok(claimed)
@@ -110,14 +114,25 @@ const LOAD_PAYLOAD: &str = "
     SELECT e.received_at, p.path, p.query, p.remote, p.headers, p.body, e.fingerprint
       FROM events e JOIN payloads p ON p.seq = e.payload WHERE e.id = ?1";
 
+/// When the event came, what is sent, and the route whose transform is to be run on it before.
+type ToSend = (Timestamp, Payload, Option<RouteId>);
+
+/// `None` if the body is gone or damaged.
 fn load_payload(
     connection: &Connection,
     event: EventId,
-) -> rusqlite::Result<Option<(Timestamp, Payload)>> {
-    connection
+    delivery: DeliveryId,
+) -> rusqlite::Result<Option<ToSend>> {
+    let original = connection
         .prepare_cached(LOAD_PAYLOAD)?
         .query_row(params![blob(event)], |row| Ok((time(row, 0)?, payload(row, 1)?)))
-        .optional()
+        .optional()?;
+    let Some((received_at, original)) = original else { return Ok(None) };
+    if fingerprint(&original.body) != original.fingerprint {
+        return Ok(None);
+    }
+    let sent = bodies::of_delivery(connection, delivery, original)?;
+    Ok(sent.map(|(payload, transform)| (received_at, payload, transform)))
 }
 
 // Input::Bury
@@ -177,7 +192,7 @@ pub(super) fn settle(tx: &mut Tx<'_, '_>, settlement: &Settlement) -> rusqlite::
     if changed == 0 {
         return Ok(Settled::LeaseLost);
     }
-    insert_attempt(tx, settlement.delivery, &settlement.attempt)?;
+    insert_attempt(tx, settlement)?;
     tx.delta.moved(Some(Status::InFlight), Some(status));
     if let Some(reason) = reason {
         tx.delta.died(reason);
@@ -188,17 +203,14 @@ pub(super) fn settle(tx: &mut Tx<'_, '_>, settlement: &Settlement) -> rusqlite::
 
 const INSERT_ATTEMPT: &str = "
     INSERT INTO attempts (delivery_id, number, id, started_at, took_ms, status, failure, class,
-                          detail, response)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
+                          detail, response, next, next_due_at)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)";
 
-fn insert_attempt(
-    tx: &mut Tx<'_, '_>,
-    delivery: DeliveryId,
-    attempt: &Attempt,
-) -> rusqlite::Result<()> {
+fn insert_attempt(tx: &mut Tx<'_, '_>, settlement: &Settlement) -> rusqlite::Result<()> {
+    let Settlement { delivery, attempt, next, .. } = settlement;
     let response = (!attempt.response.is_empty()).then_some(&attempt.response[..]);
     tx.sql.get(INSERT_ATTEMPT)?.execute(params![
-        blob(delivery),
+        blob(*delivery),
         attempt.number,
         blob(attempt.id),
         attempt.started_at.as_millis(),
@@ -208,6 +220,8 @@ fn insert_attempt(
         attempt.class.map(Class::as_str),
         attempt.detail,
         response,
+        next.word(),
+        next.due_at().map(Timestamp::as_millis),
     ])?;
     tx.delta.add(Sum::Attempts, 1);
     if attempt.number > 1 {
@@ -272,6 +286,8 @@ pub(super) fn release_expired(
     tx: &mut Tx<'_, '_>,
     now: Timestamp,
 ) -> rusqlite::Result<Vec<DestinationId>> {
+    let expired = "d.lease_until <= ?1";
+    decide::note_all(tx.connection, DecisionKind::LeaseExpired, expired, now.as_millis(), now)?;
     let seqs: Vec<i64> = tx
         .connection
         .prepare_cached(RELEASE_EXPIRED)?

@@ -11,16 +11,20 @@
 //! two writers ever meet.
 
 mod admit;
+mod bodies;
 mod checkpoint;
 mod configure;
 mod counts;
+mod decide;
 mod deliver;
 mod filter;
 mod fresh;
+mod join;
 mod memory;
 mod prepared;
 mod prune;
 mod read;
+mod refused;
 mod replay;
 mod row;
 mod schema;
@@ -36,14 +40,17 @@ use std::{
 
 use async_trait::async_trait;
 use surehook_core::{
+    decision::Decision,
     delivery::Lease,
     event::{NewEvent, Payload},
-    ids::{DeliveryId, DestinationId, EventId, SourceId},
+    ids::{DeliveryId, DestinationId, EventId, RequestId, SourceId},
     key::{DedupKey, KeyDigest},
+    refused::{RefusedFilter, RefusedRequest},
     store::{
         AdminStore, Admitted, Change, Claimed, Configuration, Counts, DeliveryDetail,
         DeliveryFilter, DeliveryRow, DeliveryStore, EventDetail, EventFilter, EventRow, Health,
-        Held, IngestStore, Page, Pruned, Replayed, Settled, Settlement, StoreError,
+        Held, IngestStore, JoinWish, Joined, Page, Pruned, Replayed, Settled, Settlement,
+        StoreError,
     },
     time::Timestamp,
 };
@@ -239,6 +246,10 @@ impl IngestStore for SqliteStore {
     async fn admit(&self, events: Vec<NewEvent>) -> Result<Vec<Admitted>, StoreError> {
         self.writer.admit(move |tx| admit::admit(tx, &events)).await
     }
+
+    async fn join(&self, wish: JoinWish) -> Result<Joined, StoreError> {
+        self.writer.write(move |tx| join::join(tx, &wish)).await
+    }
 }
 
 #[async_trait]
@@ -310,6 +321,30 @@ impl AdminStore for SqliteStore {
 
     async fn delivery(&self, id: DeliveryId) -> Result<Option<DeliveryDetail>, StoreError> {
         self.readers.read(move |connection| read::delivery(connection, id)).await
+    }
+
+    async fn delivery_body(&self, id: DeliveryId) -> Result<Option<Payload>, StoreError> {
+        self.readers.read(move |connection| bodies::body(connection, id)).await
+    }
+
+    async fn decide(&self, decision: Decision) -> Result<(), StoreError> {
+        self.writer.write(move |tx| decide::note(tx.connection, &decision)).await
+    }
+
+    async fn keep_refused(&self, refused: Vec<RefusedRequest>) -> Result<(), StoreError> {
+        self.writer.write(move |tx| refused::keep(tx, &refused)).await
+    }
+
+    async fn refused(
+        &self,
+        filter: RefusedFilter,
+        page: Page<RequestId>,
+    ) -> Result<Vec<RefusedRequest>, StoreError> {
+        self.readers.read(move |connection| refused::list(connection, &filter, page)).await
+    }
+
+    async fn refused_request(&self, id: RequestId) -> Result<Option<RefusedRequest>, StoreError> {
+        self.readers.read(move |connection| refused::find(connection, id)).await
     }
 
     async fn replay(

@@ -11,6 +11,7 @@ use surehook_core::{
 
 use super::{
     fresh,
+    refused,
     row::{blob, id, reason, status, time},
     writer::Tx,
 };
@@ -46,6 +47,7 @@ pub(super) fn prune(
     let events = sweep_events(tx, events_before)?;
     let fresh_keys = tx.fresh.prune(tx.connection, now, KEYS_PER_SLICE)?;
     let keys = sweep_keys(tx, now)?;
+    refused::prune(tx, events_before)?;
     let is_through = tx.sweep.events.is_none() && tx.sweep.keys.is_none();
     let more = !is_through || fresh_keys == KEYS_PER_SLICE;
     Ok(Pruned { events, keys: keys + fresh_keys, more })
@@ -112,6 +114,9 @@ fn delete_event(tx: &mut Tx<'_, '_>, event: EventId, payload: Option<i64>) -> ru
         tx.connection
             .prepare_cached("DELETE FROM attempts WHERE delivery_id = ?1")?
             .execute(key)?;
+        tx.connection
+            .prepare_cached("DELETE FROM delivery_bodies WHERE delivery_id = ?1")?
+            .execute(key)?;
         tx.connection.prepare_cached("DELETE FROM deliveries WHERE id = ?1")?.execute(key)?;
         tx.delta.moved(Some(status), None);
         if let (Status::Dead, Some(reason)) = (status, reason) {
@@ -120,6 +125,7 @@ fn delete_event(tx: &mut Tx<'_, '_>, event: EventId, payload: Option<i64>) -> ru
     }
     let key = params![blob(event)];
     tx.connection.prepare_cached("DELETE FROM duplicates WHERE event_id = ?1")?.execute(key)?;
+    tx.connection.prepare_cached("DELETE FROM decisions WHERE event_id = ?1")?.execute(key)?;
     tx.connection.prepare_cached("DELETE FROM events WHERE id = ?1")?.execute(key)?;
     tx.connection
         .prepare_cached("DELETE FROM payloads WHERE seq = ?1")?

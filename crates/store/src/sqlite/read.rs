@@ -11,21 +11,26 @@ use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension, Params, Row, params};
 use serde_json::from_str;
 use surehook_core::{
+    decision::{Unrouted, read_unrouted},
     delivery::state::Status,
     event::Payload,
     ids::{DeliveryId, DestinationId, EventId, Id, Kind},
     key::{DedupKey, KeyDigest},
     route::RouteSpec,
     store::{
-        Configuration, DeliveryDetail, DeliveryFilter, DeliveryRow, DuplicateRow, EventDetail,
-        EventFilter, EventRow, Page, StoreError, Stored,
+        AttemptRow, Configuration, DeliveryDetail, DeliveryFilter, DeliveryRow, DuplicateRow,
+        EventDetail, EventFilter, EventRow, Page, StoreError, Stored,
     },
     time::Timestamp,
 };
 use tokio::sync::Semaphore;
 
 use super::{
-    row::{self, DELIVERY_COLUMNS, EVENT_COLUMNS, PAYLOAD_COLUMNS, blob, corrupt, id, time},
+    decide,
+    row::{
+        self, ATTEMPT_COLUMNS, DELIVERY_COLUMNS, EVENT_COLUMNS, PAYLOAD_COLUMNS, blob, corrupt, id,
+        time,
+    },
     schema,
 };
 
@@ -105,7 +110,7 @@ const DESTINATIONS: &str = "
     SELECT id, spec, created_at, updated_at FROM destinations WHERE deleted_at IS NULL
      ORDER BY name";
 const ROUTES: &str = "
-    SELECT r.id, s.name, t.name, r.filter, r.created_at, r.updated_at
+    SELECT r.id, s.name, t.name, r.filter, r.created_at, r.updated_at, r.transform
       FROM routes r JOIN sources s ON s.seq = r.source JOIN destinations t ON t.seq = r.destination
      ORDER BY r.seq";
 
@@ -120,7 +125,12 @@ pub(super) fn configuration(connection: &Connection) -> rusqlite::Result<Configu
         routes: collect(connection, ROUTES, [], |row| {
             Ok(Stored {
                 id: id(row, 0)?,
-                spec: RouteSpec { from: name(row, 1)?, to: name(row, 2)?, filter: row.get(3)? },
+                spec: RouteSpec {
+                    from: name(row, 1)?,
+                    to: name(row, 2)?,
+                    filter: row.get(3)?,
+                    transform: row.get(6)?,
+                },
                 created_at: time(row, 4)?,
                 updated_at: time(row, 5)?,
             })
@@ -173,7 +183,8 @@ pub(super) fn event(
     wanted: EventId,
 ) -> rusqlite::Result<Option<EventDetail>> {
     let sql = format!(
-        "SELECT {EVENT_COLUMNS}, p.seq IS NOT NULL, {PAYLOAD_COLUMNS}
+        "SELECT {EVENT_COLUMNS}, p.seq IS NOT NULL, {PAYLOAD_COLUMNS}, e.verified_by, e.key_from,
+                e.unrouted
            FROM events e JOIN sources s ON s.seq = e.source LEFT JOIN payloads p ON p.seq = e.payload
           WHERE e.id = ?1"
     );
@@ -182,17 +193,46 @@ pub(super) fn event(
         .prepare_cached(&sql)?
         .query_row(params![blob(wanted)], |found| {
             let head = if found.get(8)? { Some(row::head(found, 9)?) } else { None };
-            Ok((row::event(found)?, head, found.get(14)?))
+            Ok(EventDetail {
+                event: row::event(found)?,
+                head,
+                fingerprint: found.get(14)?,
+                deliveries: Vec::new(),
+                duplicates: Vec::new(),
+                verified_by: found.get(15)?,
+                key_from: found.get(16)?,
+                unrouted: unrouted(found, 17)?,
+                decisions: Vec::new(),
+                attempts: Vec::new(),
+            })
         })
         .optional()?;
-    let Some((event, head, fingerprint)) = found else { return Ok(None) };
+    let Some(event) = found else { return Ok(None) };
     Ok(Some(EventDetail {
-        event,
-        head,
-        fingerprint,
         deliveries: deliveries_of(connection, wanted)?,
         duplicates: duplicates_of(connection, wanted)?,
+        decisions: decide::of_event(connection, wanted)?,
+        attempts: attempts_of(connection, wanted)?,
+        ..event
     }))
+}
+
+fn unrouted(row: &Row<'_>, column: usize) -> rusqlite::Result<Vec<Unrouted>> {
+    let Some(text) = row.get::<_, Option<String>>(column)? else { return Ok(Vec::new()) };
+    read_unrouted(&text).ok_or_else(|| corrupt(column, &text))
+}
+
+/// Attempts of one event that are told with it; each delivery has its own list of all of them.
+const ATTEMPTS_TOLD: usize = 1000;
+
+fn attempts_of(connection: &Connection, event: EventId) -> rusqlite::Result<Vec<AttemptRow>> {
+    // The answers' bodies would make the story long, and are told with each delivery.
+    let columns = ATTEMPT_COLUMNS.replace("a.response", "NULL");
+    let sql = format!(
+        "SELECT {columns} FROM deliveries d JOIN attempts a ON a.delivery_id = d.id
+          WHERE d.event_id = ?1 ORDER BY a.started_at, a.number LIMIT ?2"
+    );
+    collect(connection, &sql, params![blob(event), ATTEMPTS_TOLD], row::attempt)
 }
 
 fn deliveries_of(connection: &Connection, event: EventId) -> rusqlite::Result<Vec<DeliveryRow>> {
@@ -269,10 +309,6 @@ fn deliveries_sql(filter: DeliveryFilter) -> String {
     )
 }
 
-const ATTEMPTS: &str = "
-    SELECT number, id, started_at, took_ms, status, failure, class, detail, response
-      FROM attempts WHERE delivery_id = ?1 ORDER BY number";
-
 pub(super) fn delivery(
     connection: &Connection,
     wanted: DeliveryId,
@@ -286,7 +322,11 @@ pub(super) fn delivery(
         .query_row(params![blob(wanted)], row::delivery)
         .optional()?;
     let Some(delivery) = found else { return Ok(None) };
-    let attempts = collect(connection, ATTEMPTS, params![blob(wanted)], row::attempt)?;
+    let sql = format!(
+        "SELECT {ATTEMPT_COLUMNS} FROM attempts a JOIN deliveries d ON d.id = a.delivery_id
+          WHERE a.delivery_id = ?1 ORDER BY a.number"
+    );
+    let attempts = collect(connection, &sql, params![blob(wanted)], row::attempt)?;
     Ok(Some(DeliveryDetail { delivery, attempts }))
 }
 

@@ -3,7 +3,9 @@
 //! Both make a new delivery that names the old one. The event's key plays no part.
 
 use rusqlite::{OptionalExtension, params};
+use serde_json::json;
 use surehook_core::{
+    decision::{Decision, DecisionKind},
     delivery::{DeadReason, state::Status},
     ids::{DeliveryId, DestinationId, EventId, RequestId},
     key::fingerprint,
@@ -12,12 +14,14 @@ use surehook_core::{
 };
 
 use super::{
+    bodies, decide,
     row::{blob, id, optional_time, reason, status, time},
     writer::Tx,
 };
 
 /// What a replay has to know of the delivery it starts from.
 struct Candidate {
+    event: EventId,
     destination: DestinationId,
     status: Status,
     reason: Option<DeadReason>,
@@ -28,7 +32,7 @@ struct Candidate {
 
 const CANDIDATE: &str = "
     SELECT t.id, d.state, d.reason, d.cause, d.created_at, d.replayed_at,
-           t.deleted_at IS NULL, e.payload IS NOT NULL
+           t.deleted_at IS NULL, e.payload IS NOT NULL, e.id
       FROM deliveries d
       JOIN destinations t ON t.seq = d.destination
       JOIN events e ON e.id = d.event_id
@@ -42,6 +46,7 @@ fn candidate(tx: &Tx<'_, '_>, delivery: DeliveryId) -> rusqlite::Result<Option<C
             // A delivery that is itself a replay counts from its birth.
             let born_of_replay = if cause == "replay" { Some(time(row, 4)?) } else { None };
             Ok(Candidate {
+                event: id(row, 8)?,
                 destination: id(row, 0)?,
                 status: status(row, 1)?,
                 reason: reason(row, 2)?,
@@ -70,7 +75,7 @@ pub(super) fn replay(
     if !(ended && found.destination_lives && found.body_is_there) {
         return Ok(Replayed::NotReplayable(found.status));
     }
-    take_over(tx, &Handover { old, new, cause: "replay", now }, &found)?;
+    take_over(tx, &Handover { old, new, cause: Cause::Replay, now }, &found)?;
     Ok(Replayed::Created { delivery: new, destination: found.destination })
 }
 
@@ -78,8 +83,31 @@ pub(super) fn replay(
 struct Handover {
     old: DeliveryId,
     new: DeliveryId,
-    cause: &'static str,
+    cause: Cause,
     now: Timestamp,
+}
+
+/// Who wanted it.
+#[derive(Clone, Copy)]
+enum Cause {
+    Replay,
+    Revival,
+}
+
+impl Cause {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Replay => "replay",
+            Self::Revival => "revival",
+        }
+    }
+
+    const fn kind(self) -> DecisionKind {
+        match self {
+            Self::Replay => DecisionKind::Replayed,
+            Self::Revival => DecisionKind::Revived,
+        }
+    }
 }
 
 // Input::Replay
@@ -98,7 +126,7 @@ fn take_over(tx: &mut Tx<'_, '_>, handover: &Handover, found: &Candidate) -> rus
     tx.connection.prepare_cached(TAKE_OVER)?.execute(params![
         blob(*old),
         blob(*new),
-        cause,
+        cause.as_str(),
         now
     ])?;
     tx.delta.moved(Some(found.status), Some(Status::Replayed));
@@ -106,7 +134,15 @@ fn take_over(tx: &mut Tx<'_, '_>, handover: &Handover, found: &Candidate) -> rus
     if let (Status::Dead, Some(reason)) = (found.status, found.reason) {
         tx.delta.dead_now(reason, -1);
     }
-    Ok(())
+    bodies::copy(tx, *old, *new)?;
+    let decision = Decision {
+        event: found.event,
+        delivery: Some(*new),
+        at: handover.now,
+        kind: cause.kind(),
+        detail: json!({ "replay_of": old }),
+    };
+    decide::note(tx.connection, &decision)
 }
 
 const LATEST_DELIVERIES: &str =
@@ -129,18 +165,29 @@ pub(super) fn revive(
     }
     let mut revived = Vec::new();
     for (old, _) in latest {
-        let Some(found) = candidate(tx, old)? else { continue };
-        if found.destination_lives && found.body_is_there {
-            let new = heir(old, request, now);
-            take_over(tx, &Handover { old, new, cause: "revival", now }, &found)?;
-            revived.push(found.destination);
-        }
+        revived.extend(revive_one(tx, old, request, now)?);
     }
     Ok(revived)
 }
 
+/// Delivers one dead delivery again, as [`heir`]; says where it goes, if that is possible.
+pub(super) fn revive_one(
+    tx: &mut Tx<'_, '_>,
+    old: DeliveryId,
+    request: RequestId,
+    now: Timestamp,
+) -> rusqlite::Result<Vec<DestinationId>> {
+    let found = candidate(tx, old)?;
+    let Some(found) = found.filter(|found| found.destination_lives && found.body_is_there) else {
+        return Ok(Vec::new());
+    };
+    let new = heir(old, request, now);
+    take_over(tx, &Handover { old, new, cause: Cause::Revival, now }, &found)?;
+    Ok(vec![found.destination])
+}
+
 /// A new id that needs no dice: the old one and the request that revives it are unique together.
-fn heir(old: DeliveryId, request: RequestId, now: Timestamp) -> DeliveryId {
+pub(super) fn heir(old: DeliveryId, request: RequestId, now: Timestamp) -> DeliveryId {
     let mut seed = [0; 32];
     seed[..16].copy_from_slice(&blob(old));
     seed[16..].copy_from_slice(&blob(request));

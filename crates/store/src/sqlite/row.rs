@@ -8,7 +8,7 @@ use surehook_core::{
     delivery::{Class, DeadReason, Failure, state::Status},
     event::{HeaderBlock, Payload, RequestHead},
     ids::{Id, Kind},
-    store::{Attempt, DeliveryRow, EventRow},
+    store::{Attempt, AttemptRow, DeliveryRow, EventRow, Next},
     time::Timestamp,
 };
 use uuid::Uuid;
@@ -44,7 +44,7 @@ pub(super) fn optional_time(row: &Row<'_>, column: usize) -> rusqlite::Result<Op
 }
 
 /// A word that must be one of a list.
-fn word<T>(
+pub(super) fn word<T>(
     row: &Row<'_>,
     column: usize,
     parse: impl Fn(&str) -> Option<T>,
@@ -122,8 +122,12 @@ pub(super) fn delivery(row: &Row<'_>) -> rusqlite::Result<DeliveryRow> {
     })
 }
 
-pub(super) fn attempt(row: &Row<'_>) -> rusqlite::Result<Attempt> {
-    Ok(Attempt {
+/// Columns of [`attempt`], from `attempts a JOIN deliveries d`.
+pub(super) const ATTEMPT_COLUMNS: &str = "a.number, a.id, a.started_at, a.took_ms, a.status,
+    a.failure, a.class, a.detail, a.response, a.delivery_id, a.next, a.next_due_at, d.reason";
+
+pub(super) fn attempt(row: &Row<'_>) -> rusqlite::Result<AttemptRow> {
+    let attempt = Attempt {
         number: row.get(0)?,
         id: id(row, 1)?,
         started_at: time(row, 2)?,
@@ -133,5 +137,18 @@ pub(super) fn attempt(row: &Row<'_>) -> rusqlite::Result<Attempt> {
         class: word(row, 6, Class::from_word)?,
         detail: row.get(7)?,
         response: row.get::<_, Option<Vec<u8>>>(8)?.unwrap_or_default(),
-    })
+    };
+    Ok(AttemptRow { delivery: id(row, 9)?, attempt, next: next(row, 10)? })
+}
+
+/// The word, the time and the delivery's reason, which is that of its last attempt.
+fn next(row: &Row<'_>, first: usize) -> rusqlite::Result<Option<Next>> {
+    let Some(word) = row.get::<_, Option<String>>(first)? else { return Ok(None) };
+    let found = match word.as_str() {
+        "succeeded" => Some(Next::Succeeded),
+        "retry" => optional_time(row, first + 1)?.map(Next::RetryAt),
+        "dead" => reason(row, first + 2)?.map(Next::Dead),
+        _ => None,
+    };
+    found.map(Some).ok_or_else(|| corrupt(first, &word))
 }

@@ -4,18 +4,20 @@ use std::path::Path;
 
 use rusqlite::{Connection, OpenFlags, functions::FunctionFlags, params};
 use surehook_core::{
+    decision::DecisionKind,
     ids::SourceId,
     key::{DedupKey, KeyDigest},
     time::Timestamp,
 };
 use uuid::Uuid;
 
-use super::{OpenError, counts};
+use super::{OpenError, counts, decide};
 
 /// Every migration, in order. One that has been released is never edited.
-const MIGRATIONS: [&str; 2] = [
+const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/sqlite/0001_events_and_deliveries.sql"),
     include_str!("../../migrations/sqlite/0002_keys_by_digest.sql"),
+    include_str!("../../migrations/sqlite/0003_decisions.sql"),
 ];
 
 /// "srhk": tells our files from others'.
@@ -129,6 +131,8 @@ const RELEASE_ALL: &str = "
 /// Makes due again what the process before us held when it ended.
 pub(super) fn recover(connection: &Connection, now: Timestamp) -> Result<(), OpenError> {
     let tx = connection.unchecked_transaction()?;
+    // Every lease is below the end of time: all of them were held by a process that is gone.
+    decide::note_all(&tx, DecisionKind::Recovered, "d.lease_until <= ?1", i64::MAX, now)?;
     let released = tx.execute(RELEASE_ALL, params![now.as_millis()])?;
     counts::move_status(&tx, "in_flight", "pending", released)?;
     tx.commit()?;

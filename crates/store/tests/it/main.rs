@@ -5,6 +5,7 @@
 mod child;
 mod crash;
 mod damage;
+mod decisions;
 mod fold;
 mod full;
 mod harness;

@@ -10,7 +10,7 @@ use crate::harness::{open, open_file};
 const GOOD: &str = "
     INSERT INTO sources VALUES (1, zeroblob(16), 'shop', '{}', 1, 1, NULL);
     INSERT INTO destinations VALUES (1, zeroblob(16), 'crm', '{}', 1, 1, NULL);
-    INSERT INTO routes VALUES (1, zeroblob(16), 1, 1, NULL, 1, 1);
+    INSERT INTO routes VALUES (1, zeroblob(16), 1, 1, NULL, 1, 1, NULL);
     INSERT INTO tokens VALUES (zeroblob(32), 1);
     INSERT INTO events (id, request_id, source, key, received_at, body_bytes, fingerprint)
          VALUES (zeroblob(16), zeroblob(16), 1, 'k', 1, 0, zeroblob(32));
@@ -18,7 +18,9 @@ const GOOD: &str = "
          VALUES (zeroblob(16), zeroblob(16), 1, 'pending', 'ingest', 1, 1);
     INSERT INTO attempts (delivery_id, number, id, started_at, took_ms, status)
          VALUES (zeroblob(16), 1, zeroblob(16), 1, 1, 200);
-    INSERT INTO counters VALUES ('events', 1);";
+    INSERT INTO counters VALUES ('events', 1);
+    INSERT INTO decisions (event_id, at, kind) VALUES (zeroblob(16), 1, 'replayed');
+    INSERT INTO delivery_bodies (delivery_id, route_id) VALUES (zeroblob(16), zeroblob(16));";
 
 /// The constraint, and a statement that it alone must refuse.
 const BAD: &[(&str, &str)] = &[
@@ -61,6 +63,13 @@ const BAD: &[(&str, &str)] = &[
     ("numbers_start_at_one", "UPDATE attempts SET number = 0"),
     ("answered_or_failed", "UPDATE attempts SET status = NULL"),
     ("answered_or_failed", "UPDATE attempts SET failure = 'dns'"),
+    ("detail_is_json", "UPDATE decisions SET detail = '{'"),
+    ("body_has_a_fingerprint", "UPDATE delivery_bodies SET body = x'00'"),
+    (
+        "id_is_uuid",
+        "INSERT INTO refused_requests (id, at, code, status, method, path, remote, headers)
+                    VALUES (x'00', 1, 'c', 401, 'POST', '/', '', x'')",
+    ),
     ("never_below_zero", "UPDATE counters SET value = -1"),
 ];
 

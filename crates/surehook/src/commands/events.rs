@@ -90,18 +90,23 @@ async fn show(remote: &Remote, id: &str) -> Result<(), Failure> {
     let deliveries = event["deliveries"].as_array().cloned().unwrap_or_default();
     output::line("")?;
     if deliveries.is_empty() {
-        return Ok(output::line("No delivery: no route of its source matched.")?);
+        output::line("No delivery: no route of its source matched.")?;
+    } else {
+        output::table(&DELIVERY_COLUMNS, &deliveries)?;
     }
-    let columns = [
-        ("delivery", "id"),
-        ("destination", "destination"),
-        ("status", "status"),
-        ("attempts", "attempts"),
-        ("reason", "reason"),
-        ("due", "due_at"),
-    ];
-    Ok(output::table(&columns, &deliveries)?)
+    output::line("")?;
+    let story = event["decisions"].as_array().cloned().unwrap_or_default();
+    Ok(output::table(&[("at", "at"), ("what happened", "text")], &story)?)
 }
+
+const DELIVERY_COLUMNS: [(&str, &str); 6] = [
+    ("delivery", "id"),
+    ("destination", "destination"),
+    ("status", "status"),
+    ("attempts", "attempts"),
+    ("reason", "reason"),
+    ("due", "due_at"),
+];
 
 async fn tail(remote: &Remote, source: Option<&str>) -> Result<(), Failure> {
     let client = Client::new(remote)?;

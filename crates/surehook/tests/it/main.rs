@@ -11,5 +11,8 @@ mod delivery;
 mod keys;
 mod logs;
 mod promises;
+mod story;
 mod support;
+mod sync;
+mod transforms;
 mod verify;

@@ -24,7 +24,7 @@ use jaq_json::{Map, Num, Val};
 
 pub(super) use self::{
     compare::compare,
-    print::{Shortened, metered},
+    print::{Shortened, metered, metered_within},
 };
 use super::{
     input::JsonInput,

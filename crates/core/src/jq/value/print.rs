@@ -11,18 +11,29 @@ const MESSAGE_BYTES_MAX: usize = 200;
 
 /// The value as compact JSON.
 pub(in super::super) fn metered(val: &Val) -> String {
-    let mut text = Metered(String::new());
-    // Writing into a string does not fail, and running out of steps does not come back here.
-    let _ = write!(text, "{val}");
-    text.0
+    // Running out of steps does not come back here.
+    metered_within(val, usize::MAX).unwrap_or_default()
 }
 
-struct Metered(String);
+/// The same, or none if that has more than `bytes_max` bytes; no more than those are written.
+pub(in super::super) fn metered_within(val: &Val, bytes_max: usize) -> Option<String> {
+    let mut text = Metered { text: String::new(), bytes_max };
+    write!(text, "{val}").ok()?;
+    Some(text.text)
+}
+
+struct Metered {
+    text: String,
+    bytes_max: usize,
+}
 
 impl Write for Metered {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         meter::charge(1 + text.len() / 16);
-        self.0.push_str(text);
+        if text.len() > self.bytes_max - self.text.len() {
+            return Err(fmt::Error);
+        }
+        self.text.push_str(text);
         Ok(())
     }
 }

@@ -309,6 +309,14 @@ impl Gateway {
         self.delivery_is(&id, status).await
     }
 
+    /// The id of the newest delivery of an event to a destination.
+    pub(crate) async fn delivery_to(&self, event: &str, destination: &str) -> Option<String> {
+        let event = self.event(event).await;
+        let all = event["deliveries"].as_array().unwrap();
+        let found = all.iter().rev().find(|delivery| delivery["destination"] == destination);
+        found.map(|delivery| delivery["id"].as_str().unwrap().to_owned())
+    }
+
     /// Waits until a delivery has this status; gives it back with its attempts.
     pub(crate) async fn delivery_is(&self, id: &str, status: &str) -> Value {
         eventually(SOON, || async {

@@ -1,0 +1,200 @@
+//! What was decided about an event, and why; in words that stay the same.
+//!
+//! What is decided while an event is taken in ([`Decided`]) is kept with the event itself, so that an
+//! ordinary one pays for no further row. What happens to it later and is no attempt is a [`Decision`],
+//! a row of its own. [`crate::story`] puts all of it in order.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use serde_json::Value;
+
+use crate::{
+    ids::{DeliveryId, EventId},
+    name::Name,
+    time::Timestamp,
+};
+
+/// What was decided when an event was taken in.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Decided {
+    /// How the request proved where it comes from, such as `hmac-sha256 secret 1 of 2`.
+    pub verified_by: Option<Arc<str>>,
+    /// Where its key was found, such as `header:idempotency-key`; `None` if it has no key.
+    pub key_from: Option<Arc<str>>,
+    /// The routes that led to no delivery, as [`write_unrouted`] writes them; `None` if all did.
+    pub unrouted: Option<String>,
+}
+
+/// Why a route led to no delivery.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// Its filter said no.
+    FilterFalse,
+    /// Its filter failed; the word says how.
+    FilterFailed(String),
+    /// It has a filter, and the body is not JSON.
+    NotJson,
+    /// An earlier route leads to the same destination.
+    SameDestination,
+    /// Its transform had no output.
+    DroppedByTransform,
+}
+
+/// What stands before the word of a filter that failed.
+const FILTER_FAILED: &str = "filter_failed:";
+
+impl Why {
+    /// The word for it.
+    pub fn word(&self) -> String {
+        match self {
+            Self::FilterFalse => "filter_false".to_owned(),
+            Self::FilterFailed(code) => format!("{FILTER_FAILED}{code}"),
+            Self::NotJson => "not_json".to_owned(),
+            Self::SameDestination => "same_destination".to_owned(),
+            Self::DroppedByTransform => "dropped_by_transform".to_owned(),
+        }
+    }
+
+    /// The reason that `word` names.
+    pub fn from_word(word: &str) -> Option<Self> {
+        Some(match word {
+            "filter_false" => Self::FilterFalse,
+            "not_json" => Self::NotJson,
+            "same_destination" => Self::SameDestination,
+            "dropped_by_transform" => Self::DroppedByTransform,
+            _ => Self::FilterFailed(word.strip_prefix(FILTER_FAILED)?.to_owned()),
+        })
+    }
+}
+
+/// A route that led to no delivery. The destination has the name that it had then.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unrouted {
+    /// Where it would have gone.
+    pub to: Name,
+    /// Why it did not.
+    pub why: Why,
+}
+
+/// The routes as one short text, `{"filter_false":["crm","mail"]}`; none for none.
+pub fn write_unrouted(unrouted: &[Unrouted]) -> Option<String> {
+    let mut by_reason: BTreeMap<String, Vec<&Name>> = BTreeMap::new();
+    for route in unrouted {
+        by_reason.entry(route.why.word()).or_default().push(&route.to);
+    }
+    // Texts and lists of them always become JSON.
+    (!by_reason.is_empty()).then(|| serde_json::to_string(&by_reason).unwrap_or_default())
+}
+
+/// Reads what [`write_unrouted`] wrote; none if it is something else.
+pub fn read_unrouted(text: &str) -> Option<Vec<Unrouted>> {
+    let by_reason: BTreeMap<String, Vec<Name>> = serde_json::from_str(text).ok()?;
+    let mut unrouted = Vec::new();
+    for (word, names) in by_reason {
+        let why = Why::from_word(&word)?;
+        unrouted.extend(names.into_iter().map(|to| Unrouted { to, why: why.clone() }));
+    }
+    Some(unrouted)
+}
+
+/// What kind of thing happened to an event after it was taken in. Attempts have their own rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum DecisionKind {
+    /// A duplicate came and all was dead: a new delivery took over.
+    Revived,
+    /// Somebody asked for it: a new delivery took over.
+    Replayed,
+    /// The destination was deleted.
+    Cancelled,
+    /// Its claim was not renewed in time; it is due again.
+    LeaseExpired,
+    /// The process ended while it was under way; it is due again.
+    Recovered,
+    /// A sender came again and waits, so the next attempt was brought forward.
+    Hastened,
+    /// A sender that waited for the result was told something.
+    Answered,
+}
+
+impl DecisionKind {
+    /// Every kind.
+    pub const ALL: [Self; 7] = [
+        Self::Revived,
+        Self::Replayed,
+        Self::Cancelled,
+        Self::LeaseExpired,
+        Self::Recovered,
+        Self::Hastened,
+        Self::Answered,
+    ];
+
+    /// The word for it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Revived => "revived",
+            Self::Replayed => "replayed",
+            Self::Cancelled => "cancelled",
+            Self::LeaseExpired => "lease_expired",
+            Self::Recovered => "recovered",
+            Self::Hastened => "hastened",
+            Self::Answered => "answered",
+        }
+    }
+
+    /// The kind that `word` names.
+    pub fn from_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.as_str() == word)
+    }
+}
+
+/// Something that happened to an event after it was taken in.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Decision {
+    /// To which event.
+    pub event: EventId,
+    /// To which of its deliveries, if it was one.
+    pub delivery: Option<DeliveryId>,
+    /// When.
+    pub at: Timestamp,
+    /// What.
+    pub kind: DecisionKind,
+    /// What else there is to know; an object, or null.
+    pub detail: Value,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_has_one_word_and_back() {
+        for kind in DecisionKind::ALL {
+            assert_eq!(DecisionKind::from_word(kind.as_str()), Some(kind));
+        }
+        assert_eq!(DecisionKind::from_word("whim"), None);
+    }
+
+    #[test]
+    fn unrouted_are_short_and_read_back() {
+        let to = |to: &str, why| Unrouted { to: to.parse().unwrap(), why };
+        let routes = [
+            to("crm", Why::FilterFalse),
+            to("mail", Why::FilterFalse),
+            to("log", Why::FilterFailed("too_much_work".to_owned())),
+            to("a", Why::NotJson),
+            to("b", Why::SameDestination),
+            to("c", Why::DroppedByTransform),
+        ];
+
+        let text = write_unrouted(&routes).unwrap();
+
+        assert!(text.contains(r#""filter_false":["crm","mail"]"#), "{text}");
+        assert!(text.contains(r#""filter_failed:too_much_work":["log"]"#), "{text}");
+        let read = read_unrouted(&text).unwrap();
+        assert_eq!(read.len(), routes.len());
+        assert!(routes.iter().all(|route| read.contains(route)), "{read:?}");
+        assert_eq!(write_unrouted(&[]), None);
+        assert_eq!(read_unrouted(r#"{"whim":["crm"]}"#), None);
+        assert_eq!(read_unrouted("["), None);
+    }
+}

@@ -1,0 +1,188 @@
+//! The whole story of an event, in order: what was decided, what was tried, what followed.
+//!
+//! Nothing here is stored as such. It is put together from the event's own columns, its duplicates,
+//! its deliveries with their attempts, and the decisions that have rows of their own.
+
+use serde_json::{Value, json};
+
+use crate::{
+    decision::{Decision, DecisionKind, Unrouted, Why},
+    ids::{DeliveryId, DestinationId},
+    store::{AttemptRow, DeliveryRow, DuplicateRow, EventDetail, Next},
+    time::Timestamp,
+};
+
+/// One thing that happened.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Entry {
+    /// When.
+    pub at: Timestamp,
+    /// What; for programs, and stable.
+    pub kind: &'static str,
+    /// What, for people.
+    pub text: String,
+    /// Which delivery it is about.
+    pub delivery: Option<DeliveryId>,
+    /// What else a program may want; an object, or null.
+    pub detail: Value,
+}
+
+/// How a destination is called; `None` if it is gone.
+type NameOf<'n> = &'n dyn Fn(DestinationId) -> Option<String>;
+
+/// Tells the story, oldest first. What happened in the same millisecond stands in the order in which
+/// it must have happened.
+pub fn tell(detail: &EventDetail, name_of: NameOf<'_>) -> Vec<Entry> {
+    let mut story = taken_in(detail);
+    story.extend(detail.unrouted.iter().map(|route| unrouted(route, detail.event.received_at)));
+    let to = |delivery: DeliveryId| -> String {
+        let owed = detail.deliveries.iter().find(|other| other.id == delivery);
+        let name = owed.and_then(|owed| name_of(owed.destination));
+        name.map_or_else(|| "a deleted destination".to_owned(), |name| format!("`{name}`"))
+    };
+    story.extend(detail.deliveries.iter().map(|owed| created(owed, &to(owed.id))));
+    story.extend(detail.attempts.iter().map(|row| attempt(row, &to(row.delivery))));
+    story.extend(detail.duplicates.iter().map(duplicate));
+    story.extend(unkept_duplicates(detail));
+    story.extend(detail.decisions.iter().map(|row| decision(row, &to)));
+    story.sort_by_key(|entry| entry.at);
+    story
+}
+
+fn taken_in(detail: &EventDetail) -> Vec<Entry> {
+    let row = &detail.event;
+    let entry =
+        |kind, text, detail| Entry { at: row.received_at, kind, text, delivery: None, detail };
+    let mut story = vec![entry(
+        "received",
+        format!("received with {} bytes", row.body_bytes),
+        json!({ "request": row.request_id }),
+    )];
+    if let Some(by) = &detail.verified_by {
+        let text = match by.as_str() {
+            "none" => "not verified: the source asks for nothing".to_owned(),
+            _ => format!("verified by {by}"),
+        };
+        story.push(entry("verified", text, json!({ "by": by })));
+    }
+    match (&row.key, &detail.key_from) {
+        (None, _) => story.push(entry(
+            "no_key",
+            "no key was found, so this is a duplicate of nothing".to_owned(),
+            Value::Null,
+        )),
+        (Some(key), from) => {
+            let place = from.as_ref().map(|from| format!(", found in {from}")).unwrap_or_default();
+            let text = format!("the key is `{}`{place}", key.escape_default());
+            story.push(entry("key", text, json!({ "key": key, "from": from })));
+        }
+    }
+    story
+}
+
+fn unrouted(route: &Unrouted, at: Timestamp) -> Entry {
+    let to = &route.to;
+    let text = match &route.why {
+        Why::FilterFalse => format!("not for `{to}`: the filter says no"),
+        Why::FilterFailed(code) => format!("not for `{to}`: the filter failed ({code})"),
+        Why::NotJson => format!("not for `{to}`: it has a filter, and the body is not JSON"),
+        Why::SameDestination => format!("not for `{to}` again: an earlier route leads there"),
+        Why::DroppedByTransform => format!("not for `{to}`: the transform dropped it"),
+    };
+    let detail = json!({ "destination": to, "why": route.why.word() });
+    Entry { at, kind: "not_routed", text, delivery: None, detail }
+}
+
+fn created(owed: &DeliveryRow, to: &str) -> Entry {
+    let place = owed.replay_of.map(|old| format!(", in place of {old}")).unwrap_or_default();
+    Entry {
+        at: owed.created_at,
+        kind: "delivery_created",
+        text: format!("to be delivered to {to}{place}"),
+        delivery: Some(owed.id),
+        detail: json!({ "replay_of": owed.replay_of }),
+    }
+}
+
+fn attempt(row: &AttemptRow, to: &str) -> Entry {
+    let AttemptRow { delivery, attempt, next } = row;
+    let what = match (attempt.status, attempt.failure) {
+        (Some(status), _) => format!("status {status}"),
+        (None, Some(failure)) => failure.as_str().to_owned(),
+        (None, None) => "no answer".to_owned(),
+    };
+    let took = attempt.took.as_millis();
+    let follows = match next {
+        Some(Next::RetryAt(due_at)) => format!("; next attempt at {due_at}"),
+        Some(Next::Dead(reason)) => format!("; given up: {}", reason.as_str()),
+        Some(Next::Succeeded) | None => String::new(),
+    };
+    let (kind, outcome) = match attempt.class {
+        None => ("attempt_succeeded", "succeeded".to_owned()),
+        Some(class) => ("attempt_failed", format!("failed ({})", class.as_str())),
+    };
+    let number = attempt.number;
+    Entry {
+        at: attempt.started_at + attempt.took,
+        kind,
+        text: format!("attempt {number} to {to} {outcome}: {what} after {took} ms{follows}"),
+        delivery: Some(*delivery),
+        detail: json!({
+            "attempt": attempt.id,
+            "number": number,
+            "status": attempt.status,
+            "failure": attempt.failure,
+            "class": attempt.class,
+            "detail": attempt.detail,
+            "next": next.map(Next::word),
+            "next_at": next.and_then(Next::due_at),
+        }),
+    }
+}
+
+fn duplicate(row: &DuplicateRow) -> Entry {
+    let (kind, text) = match row.bytes_differ {
+        true => ("duplicate_differs", "came again with another body, which was kept and not sent"),
+        false => ("duplicate", "came again"),
+    };
+    Entry { at: row.seen_at, kind, text: text.to_owned(), delivery: None, detail: Value::Null }
+}
+
+/// Only the first sightings have rows; the count knows of all.
+fn unkept_duplicates(detail: &EventDetail) -> Option<Entry> {
+    let (all, at) = (detail.event.duplicates, detail.event.last_duplicate_at?);
+    (all > detail.duplicates.len() as u64).then(|| Entry {
+        at,
+        kind: "duplicates",
+        text: format!("came again {all} times in all, last now"),
+        delivery: None,
+        detail: json!({ "count": all }),
+    })
+}
+
+fn decision(row: &Decision, to: &dyn Fn(DeliveryId) -> String) -> Entry {
+    let to = row.delivery.map_or_else(|| "all".to_owned(), to);
+    let text = match row.kind {
+        DecisionKind::Revived => format!("a duplicate revived the delivery to {to}"),
+        DecisionKind::Replayed => format!("the delivery to {to} was replayed"),
+        DecisionKind::Cancelled => format!("the delivery to {to} was cancelled"),
+        DecisionKind::LeaseExpired => {
+            format!("nobody answered for the attempt to {to} in time; it is due again")
+        }
+        DecisionKind::Recovered => {
+            format!("the gateway ended during the attempt to {to}; it is due again")
+        }
+        DecisionKind::Hastened => {
+            format!("the sender came again and waits, so the attempt to {to} is due at once")
+        }
+        DecisionKind::Answered => {
+            let told = row.detail["answer"].as_str().unwrap_or("something");
+            format!("the sender that waited was told `{told}`")
+        }
+    };
+    let Decision { delivery, at, kind, ref detail, .. } = *row;
+    Entry { at, kind: kind.as_str(), text, delivery, detail: detail.clone() }
+}
+
+#[cfg(test)]
+mod tests;

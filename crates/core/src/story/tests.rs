@@ -1,0 +1,175 @@
+//! A life with everything in it, told from its rows.
+
+use std::time::Duration;
+
+use super::*;
+use crate::{
+    delivery::{Class, DeadReason, state::Status},
+    ids::{AttemptId, EventId, RequestId, SourceId},
+    store::{Attempt, EventRow},
+};
+
+const BEGUN: Timestamp = Timestamp::from_millis(1_800_000_000_000);
+
+fn at(seconds: u64) -> Timestamp {
+    BEGUN + Duration::from_secs(seconds)
+}
+
+fn event() -> EventDetail {
+    EventDetail {
+        event: EventRow {
+            id: EventId::new(BEGUN, 1),
+            request_id: RequestId::new(BEGUN, 2),
+            source: SourceId::new(BEGUN, 3),
+            key: Some("k".to_owned()),
+            received_at: BEGUN,
+            body_bytes: 7,
+            duplicates: 0,
+            last_duplicate_at: None,
+        },
+        head: None,
+        fingerprint: [0; 32],
+        deliveries: Vec::new(),
+        duplicates: Vec::new(),
+        verified_by: Some("hmac-sha256 secret 2 of 2".to_owned()),
+        key_from: Some("header:idempotency-key".to_owned()),
+        unrouted: Vec::new(),
+        decisions: Vec::new(),
+        attempts: Vec::new(),
+    }
+}
+
+fn owed(number: u128, created_at: Timestamp, replay_of: Option<DeliveryId>) -> DeliveryRow {
+    DeliveryRow {
+        id: DeliveryId::new(created_at, number << 100),
+        event: EventId::new(BEGUN, 1),
+        destination: DestinationId::new(BEGUN, 9),
+        status: Status::Succeeded,
+        reason: None,
+        attempts: 1,
+        created_at,
+        due_at: None,
+        ended_at: Some(created_at),
+        replay_of,
+        replayed_by: None,
+    }
+}
+
+fn tried(delivery: DeliveryId, started_at: Timestamp, status: u16, next: Next) -> AttemptRow {
+    let class = (status != 200).then_some(Class::Transient);
+    AttemptRow {
+        delivery,
+        attempt: Attempt {
+            id: AttemptId::new(started_at, 1),
+            number: 1,
+            started_at,
+            took: Duration::from_millis(12),
+            status: Some(status),
+            failure: None,
+            class,
+            detail: None,
+            response: Vec::new(),
+        },
+        next: Some(next),
+    }
+}
+
+fn crm(_: DestinationId) -> Option<String> {
+    Some("crm".to_owned())
+}
+
+#[test]
+fn a_life_is_told_in_order() {
+    let first = owed(1, at(0), None);
+    let heir = owed(2, at(60), Some(first.id));
+    let decision = |kind, delivery, at| Decision {
+        event: EventId::new(BEGUN, 1),
+        delivery: Some(delivery),
+        at,
+        kind,
+        detail: Value::Null,
+    };
+    let seen = |seen_at, bytes_differ| DuplicateRow { seen_at, bytes_differ, body: None };
+    let detail = EventDetail {
+        unrouted: vec![
+            Unrouted { to: "mail".parse().unwrap(), why: Why::FilterFalse },
+            Unrouted { to: "log".parse().unwrap(), why: Why::DroppedByTransform },
+        ],
+        attempts: vec![
+            tried(first.id, at(1), 503, Next::RetryAt(at(30))),
+            tried(first.id, at(30), 500, Next::Dead(DeadReason::MaxRetries)),
+            tried(heir.id, at(61), 200, Next::Succeeded),
+        ],
+        duplicates: vec![seen(at(5), false), seen(at(60), true)],
+        decisions: vec![decision(DecisionKind::Revived, heir.id, at(60))],
+        deliveries: vec![first, heir],
+        ..event()
+    };
+
+    let story = tell(&detail, &crm);
+
+    let told: Vec<_> = story.iter().map(|entry| (entry.kind, entry.text.as_str())).collect();
+    let expected = [
+        ("received", "received with 7 bytes"),
+        ("verified", "verified by hmac-sha256 secret 2 of 2"),
+        ("key", "the key is `k`, found in header:idempotency-key"),
+        ("not_routed", "not for `mail`: the filter says no"),
+        ("not_routed", "not for `log`: the transform dropped it"),
+        ("delivery_created", "to be delivered to `crm`"),
+        (
+            "attempt_failed",
+            "attempt 1 to `crm` failed (transient): status 503 after 12 ms; next attempt at 2027-01-15T08:00:30.000Z",
+        ),
+        ("duplicate", "came again"),
+        (
+            "attempt_failed",
+            "attempt 1 to `crm` failed (transient): status 500 after 12 ms; given up: max_retries",
+        ),
+    ];
+    assert_eq!(told[..expected.len()], expected);
+    let rest: Vec<_> = told[expected.len()..].iter().map(|(kind, _)| *kind).collect();
+    assert_eq!(rest, ["delivery_created", "duplicate_differs", "revived", "attempt_succeeded"]);
+    assert!(story.is_sorted_by_key(|entry| entry.at));
+}
+
+#[test]
+fn what_is_missing_is_said_too() {
+    let mut detail = event();
+    detail.event.key = None;
+    detail.event.duplicates = 300;
+    detail.event.last_duplicate_at = Some(at(9));
+    detail.verified_by = Some("none".to_owned());
+    detail.deliveries = vec![owed(1, at(0), None)];
+
+    let story = tell(&detail, &|_| None);
+
+    let text = |kind| story.iter().find(|entry| entry.kind == kind).map(|entry| &*entry.text);
+    assert_eq!(text("verified"), Some("not verified: the source asks for nothing"));
+    assert_eq!(text("no_key"), Some("no key was found, so this is a duplicate of nothing"));
+    assert_eq!(text("delivery_created"), Some("to be delivered to a deleted destination"));
+    assert_eq!(text("duplicates"), Some("came again 300 times in all, last now"));
+    assert_eq!(text("key"), None);
+}
+
+#[test]
+fn every_kind_of_decision_has_a_text() {
+    let owed = owed(1, at(0), None);
+    for kind in DecisionKind::ALL {
+        let detail = EventDetail {
+            decisions: vec![Decision {
+                event: owed.event,
+                delivery: Some(owed.id),
+                at: at(1),
+                kind,
+                detail: json!({ "answer": "success" }),
+            }],
+            deliveries: vec![owed.clone()],
+            ..event()
+        };
+
+        let last = tell(&detail, &crm).pop().unwrap();
+
+        assert_eq!((last.kind, last.delivery), (kind.as_str(), Some(owed.id)));
+        assert!(!last.text.is_empty());
+    }
+}

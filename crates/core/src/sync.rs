@@ -1,0 +1,251 @@
+//! Synchronous sources: the sender waits for one destination and is told what came of it.
+//!
+//! Whatever the sender is told, the event is stored and its delivery is ours. So "please try again"
+//! never means that it was lost: the sender's next try finds the same delivery by its key and waits
+//! for that one (`IngestStore::join`), and nothing runs twice.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize, de::IgnoredAny};
+use serde_json::{Value, json};
+
+use crate::{
+    delivery::{Class, DeadReason},
+    name::Name,
+    store::Next,
+    time::{Span, Timestamp},
+};
+
+/// How long a sender waits unless its source says otherwise. Most providers give up after 10 to 30 s.
+pub const DEADLINE: Span = Span::from_secs(10);
+/// Nobody waits longer than this; a connection is held for as long.
+const DEADLINE_MAX: Duration = Duration::from_secs(120);
+
+/// What a sender is told when the deadline passes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnTimeout {
+    /// To try again: 500.
+    #[default]
+    Retry,
+    /// That we have it and go on by ourselves: 200.
+    Accepted,
+}
+
+/// The part of a source that makes it synchronous, as it is written.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SyncSpec {
+    /// The destination whose answer the sender waits for; a route must lead there.
+    pub destination: Name,
+    /// How long it waits.
+    #[serde(default = "deadline")]
+    pub deadline: Span,
+    /// What it is told when that time is over.
+    #[serde(default)]
+    pub on_timeout: OnTimeout,
+}
+
+fn deadline() -> Span {
+    DEADLINE
+}
+
+impl SyncSpec {
+    /// Whether the deadline is one that can be kept.
+    pub fn is_within_bounds(&self) -> bool {
+        (Duration::from_millis(100)..=DEADLINE_MAX).contains(&self.deadline.0)
+    }
+}
+
+/// How an attempt ended, as far as a sender that waits wants to know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ending {
+    /// What follows from it.
+    pub next: Next,
+    /// What kind of failure it was.
+    pub class: Option<Class>,
+    /// What is kept of the destination's answer.
+    pub response: Vec<u8>,
+}
+
+/// What a sender is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SyncAnswer {
+    /// It is done.
+    Success {
+        /// What the destination said, if it is JSON and was kept whole.
+        result: Option<String>,
+    },
+    /// Nothing was done, and nothing would be at another try.
+    Skipped {
+        /// Why, in a word.
+        reason: String,
+        /// What the destination said, if it is JSON and was kept whole.
+        result: Option<String>,
+    },
+    /// To slow down.
+    Throttled {
+        /// How many seconds to wait.
+        retry_after: u64,
+    },
+    /// To try again.
+    Retry {
+        /// Why, in a word.
+        reason: &'static str,
+    },
+    /// We have it and go on by ourselves.
+    Accepted,
+}
+
+impl SyncAnswer {
+    /// The word for it.
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            Self::Success { .. } => "success",
+            Self::Skipped { .. } => "skipped",
+            Self::Throttled { .. } => "rate_limited",
+            Self::Retry { .. } => "error",
+            Self::Accepted => "accepted",
+        }
+    }
+
+    /// What is kept of it in the story of the event; the result is kept with the attempt.
+    pub fn detail(&self) -> Value {
+        let answer = self.as_str();
+        match self {
+            Self::Success { .. } | Self::Accepted => json!({ "answer": answer }),
+            Self::Skipped { reason, .. } => json!({ "answer": answer, "reason": reason }),
+            Self::Throttled { retry_after } => {
+                json!({ "answer": answer, "retry_after": retry_after })
+            }
+            Self::Retry { reason } => json!({ "answer": answer, "reason": reason }),
+        }
+    }
+
+    /// To slow down until `until`.
+    pub fn throttled(until: Timestamp, now: Timestamp) -> Self {
+        let millis = u64::try_from(until.since(now).as_millis()).unwrap_or(u64::MAX);
+        Self::Throttled { retry_after: millis.div_ceil(1000).max(1) }
+    }
+
+    /// What a sender is told that gave no key. Its next try could not be recognized, and would run
+    /// beside ours; so it is not asked for one.
+    pub fn without_key(self) -> Self {
+        match self {
+            Self::Throttled { .. } | Self::Retry { .. } => Self::Accepted,
+            Self::Success { .. } | Self::Skipped { .. } | Self::Accepted => self,
+        }
+    }
+}
+
+impl Ending {
+    /// What it means for the sender. `revives` says whether its next try would revive what is dead.
+    pub fn answer(&self, revives: bool, now: Timestamp) -> SyncAnswer {
+        match self.next {
+            Next::Succeeded => match self.says_skipped() {
+                true => SyncAnswer::Skipped {
+                    reason: "by_destination".to_owned(),
+                    result: self.result(),
+                },
+                false => SyncAnswer::Success { result: self.result() },
+            },
+            Next::RetryAt(due_at) if self.class == Some(Class::Throttled) => {
+                SyncAnswer::throttled(due_at, now)
+            }
+            Next::RetryAt(_) => SyncAnswer::Retry { reason: "failed" },
+            Next::Dead(reason) if revives && can_be_mended(reason) => {
+                SyncAnswer::Retry { reason: reason.as_str() }
+            }
+            Next::Dead(reason) => {
+                SyncAnswer::Skipped { reason: reason.as_str().to_owned(), result: None }
+            }
+        }
+    }
+
+    /// The answer as JSON, spelled as it came.
+    fn result(&self) -> Option<String> {
+        let text = std::str::from_utf8(&self.response).ok()?.trim();
+        serde_json::from_str::<IgnoredAny>(text).ok()?;
+        Some(text.to_owned())
+    }
+
+    /// `{"status":"skipped"}` or `{"skipped":true}`, with whatever else.
+    fn says_skipped(&self) -> bool {
+        let Ok(said) = serde_json::from_slice::<Value>(&self.response) else {
+            return false;
+        };
+        said["status"] == "skipped" || said["skipped"] == true
+    }
+}
+
+/// Whether another try makes sense for what is dead: not if the destination has refused this very
+/// event. What it said then is the result, and stays it.
+pub const fn can_be_mended(reason: DeadReason) -> bool {
+    match reason {
+        DeadReason::MaxRetries
+        | DeadReason::InvalidEndpoint
+        | DeadReason::Expired
+        | DeadReason::Ambiguous => true,
+        DeadReason::PayloadError | DeadReason::Unrecoverable => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::from_millis(1_000_000);
+
+    fn ending(next: Next, class: Option<Class>, response: &str) -> Ending {
+        Ending { next, class, response: response.as_bytes().to_vec() }
+    }
+
+    #[test]
+    fn each_ending_has_its_answer() {
+        let success = |text: &str| SyncAnswer::Success { result: Some(text.to_owned()) };
+        let later = Next::RetryAt(NOW + Duration::from_millis(2100));
+        let skipped =
+            |reason: &str| SyncAnswer::Skipped { reason: reason.to_owned(), result: None };
+        let cases = [
+            (ending(Next::Succeeded, None, ""), SyncAnswer::Success { result: None }),
+            (ending(Next::Succeeded, None, "thanks"), SyncAnswer::Success { result: None }),
+            (
+                ending(Next::Succeeded, None, " {\"id\":9007199254740993}\n"),
+                success("{\"id\":9007199254740993}"),
+            ),
+            (ending(Next::Succeeded, None, "{\"skipped\":false}"), success("{\"skipped\":false}")),
+            (
+                ending(Next::Succeeded, None, r#"{"status":"skipped"}"#),
+                SyncAnswer::Skipped {
+                    reason: "by_destination".to_owned(),
+                    result: Some(r#"{"status":"skipped"}"#.to_owned()),
+                },
+            ),
+            (ending(later, Some(Class::Throttled), ""), SyncAnswer::Throttled { retry_after: 3 }),
+            (ending(later, Some(Class::Transient), ""), SyncAnswer::Retry { reason: "failed" }),
+            (
+                ending(Next::Dead(DeadReason::MaxRetries), Some(Class::Transient), ""),
+                SyncAnswer::Retry { reason: "max_retries" },
+            ),
+            (
+                ending(Next::Dead(DeadReason::PayloadError), Some(Class::Permanent), "{}"),
+                skipped("payload_error"),
+            ),
+        ];
+        for (ending, expected) in cases {
+            assert_eq!(ending.answer(true, NOW), expected, "{ending:?}");
+        }
+        let given_up = ending(Next::Dead(DeadReason::MaxRetries), Some(Class::Transient), "");
+        assert_eq!(given_up.answer(false, NOW), skipped("max_retries"), "nobody would revive it");
+    }
+
+    #[test]
+    fn without_a_key_nobody_is_asked_to_try_again() {
+        let done = SyncAnswer::Success { result: None };
+        assert_eq!(done.clone().without_key(), done);
+        assert_eq!(SyncAnswer::Retry { reason: "failed" }.without_key(), SyncAnswer::Accepted);
+        let slower = SyncAnswer::throttled(NOW, NOW);
+        assert_eq!(slower, SyncAnswer::Throttled { retry_after: 1 });
+        assert_eq!(slower.without_key(), SyncAnswer::Accepted);
+    }
+}

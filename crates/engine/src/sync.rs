@@ -1,0 +1,151 @@
+//! Letting a sender wait for the result of its event.
+//!
+//! The event is stored like any other before anybody waits, and its delivery goes its usual way. So
+//! whatever happens while the sender waits (it hangs up, the deadline passes, the process is killed)
+//! only its answer is lost: its next try is a duplicate, and joins the same delivery.
+
+use std::{sync::Arc, time::Duration};
+
+use surehook_core::{
+    decision::{Decision, DecisionKind},
+    ids::{DeliveryId, DestinationId, EventId, RequestId},
+    store::{JoinWish, Joined, StoreError},
+    sync::{Ending, OnTimeout, SyncAnswer},
+    time::Timestamp,
+};
+
+use crate::{Engine, waiters::Waiting};
+
+/// What a source says about waiting, with its destination found.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SyncEntry {
+    pub(crate) destination: DestinationId,
+    pub(crate) deadline: Duration,
+    pub(crate) on_timeout: OnTimeout,
+    /// Whether a duplicate revives what is dead.
+    pub(crate) revives: bool,
+}
+
+/// A request whose sender waits.
+#[derive(Debug)]
+pub(crate) struct Asking {
+    pub(crate) entry: SyncEntry,
+    pub(crate) request: RequestId,
+    pub(crate) received_at: Timestamp,
+    /// When it is too late to wait.
+    pub(crate) until: tokio::time::Instant,
+    /// The place in the queue of the delivery that the event owes, if it is not a duplicate.
+    pub(crate) waiting: Option<Waiting>,
+}
+
+impl Engine {
+    /// What the sender of an event is told, once that is known or the deadline has passed.
+    pub(crate) async fn answer_sender(
+        self: &Arc<Self>,
+        asking: Asking,
+        event: EventId,
+        duplicate: bool,
+        has_key: bool,
+    ) -> Result<SyncAnswer, StoreError> {
+        let answer = if duplicate {
+            self.join(&asking, event).await?
+        } else {
+            match asking.waiting {
+                Some(waiting) => self.wait(asking.entry, asking.until, waiting).await,
+                None => not_owed("not_routed"),
+            }
+        };
+        let answer = if has_key { answer } else { answer.without_key() };
+        self.note_answer(event, &answer);
+        Ok(answer)
+    }
+
+    /// Finds out what became of an event that came before, and waits for it if it is under way.
+    async fn join(&self, asking: &Asking, event: EventId) -> Result<SyncAnswer, StoreError> {
+        let entry = asking.entry;
+        let wish = JoinWish {
+            event,
+            destination: entry.destination,
+            request: asking.request,
+            revive: entry.revives,
+            now: asking.received_at,
+        };
+        let (delivery, attempts) = match self.store.join(wish).await? {
+            Joined::NotOwed => return Ok(not_owed("not_routed")),
+            Joined::Cancelled => return Ok(not_owed("cancelled")),
+            Joined::Ended(ending) => return Ok(self.answer(&ending, entry)),
+            Joined::Underway { delivery, attempts, due } => {
+                due.into_iter().for_each(|destination| self.nudge(destination));
+                (delivery, attempts)
+            }
+        };
+        let waiting = self.shared.waiters.watch(delivery);
+        // After the watch began: what was recorded before it is found here.
+        match self.ended_since(delivery, attempts).await? {
+            Some(ending) => Ok(self.answer(&ending, entry)),
+            None => Ok(self.wait(entry, asking.until, waiting).await),
+        }
+    }
+
+    /// The latest attempt of a delivery, if there are more than there were.
+    async fn ended_since(
+        &self,
+        delivery: DeliveryId,
+        attempts: u32,
+    ) -> Result<Option<Ending>, StoreError> {
+        let detail = self.store.delivery(delivery).await?;
+        let last = detail.and_then(|mut detail| detail.attempts.pop());
+        Ok(last.filter(|row| row.attempt.number > attempts).and_then(|row| {
+            let (class, response) = (row.attempt.class, row.attempt.response);
+            Some(Ending { next: row.next?, class, response })
+        }))
+    }
+
+    async fn wait(
+        &self,
+        entry: SyncEntry,
+        until: tokio::time::Instant,
+        mut waiting: Waiting,
+    ) -> SyncAnswer {
+        let now = self.shared.clock.now();
+        let left = until.saturating_duration_since(tokio::time::Instant::now());
+        // A destination that asked for peace beyond the deadline cannot answer before it.
+        if let Some(cool) = self.cooling(entry.destination).filter(|cool| *cool > now + left) {
+            return SyncAnswer::throttled(cool, now);
+        }
+        match tokio::time::timeout_at(until, waiting.ended()).await {
+            Ok(ending) => self.answer(&ending, entry),
+            Err(_) => match (self.cooling(entry.destination), entry.on_timeout) {
+                (Some(cool), _) => SyncAnswer::throttled(cool, self.shared.clock.now()),
+                (None, OnTimeout::Retry) => SyncAnswer::Retry { reason: "deadline" },
+                (None, OnTimeout::Accepted) => SyncAnswer::Accepted,
+            },
+        }
+    }
+
+    fn answer(&self, ending: &Ending, entry: SyncEntry) -> SyncAnswer {
+        ending.answer(entry.revives, self.shared.clock.now())
+    }
+
+    /// Keeps what the sender is told. Nobody waits for that: the story loses a line if the process
+    /// is killed before.
+    fn note_answer(self: &Arc<Self>, event: EventId, answer: &SyncAnswer) {
+        let decision = Decision {
+            event,
+            delivery: None,
+            at: self.shared.clock.now(),
+            kind: DecisionKind::Answered,
+            detail: answer.detail(),
+        };
+        let engine = Arc::clone(self);
+        self.shared.tasks.spawn(async move {
+            if let Err(error) = engine.store.decide(decision).await {
+                tracing::warn!(%event, %error, "what a sender was told could not be kept");
+            }
+        });
+    }
+}
+
+fn not_owed(reason: &str) -> SyncAnswer {
+    SyncAnswer::Skipped { reason: reason.to_owned(), result: None }
+}

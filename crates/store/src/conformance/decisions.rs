@@ -1,0 +1,175 @@
+//! What was decided about an event is kept: on the way in with the event, later in rows of its own.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use surehook_core::{
+    decision::{Decided, Decision, DecisionKind, Unrouted, Why, write_unrouted},
+    delivery::DeadReason,
+    event::NewEvent,
+    ids::EventId,
+    store::{Change, Next},
+};
+
+use super::{World, world::LEASE};
+
+/// The kinds of all decisions that have rows, oldest first.
+async fn kinds(world: &World, event: EventId) -> Vec<DecisionKind> {
+    world.detail(event).await.decisions.iter().map(|decision| decision.kind).collect()
+}
+
+pub async fn what_was_decided_on_the_way_in_is_kept(mut world: World) {
+    let unrouted = vec![
+        Unrouted { to: "log".parse().unwrap(), why: Why::FilterFailed("runtime".to_owned()) },
+        Unrouted { to: "mail".parse().unwrap(), why: Why::DroppedByTransform },
+    ];
+    let mut expected = unrouted.clone();
+    expected.sort_by_key(|route| route.why.word());
+    let decided = Decided {
+        verified_by: Some("hmac-sha256 secret 2 of 2".into()),
+        key_from: Some("header:idempotency-key".into()),
+        unrouted: write_unrouted(&unrouted),
+    };
+    let told = world.accept(NewEvent { decided, ..world.keyed("k") }).await;
+    let silent = world.accept(world.arrival()).await;
+
+    world.reopen().await;
+
+    let detail = world.detail(told).await;
+    assert_eq!(detail.verified_by.as_deref(), Some("hmac-sha256 secret 2 of 2"));
+    assert_eq!(detail.key_from.as_deref(), Some("header:idempotency-key"));
+    let mut kept = detail.unrouted;
+    kept.sort_by_key(|route| route.why.word());
+    assert_eq!(kept, expected);
+    let detail = world.detail(silent).await;
+    assert_eq!((detail.verified_by, detail.key_from), (None, None));
+    assert!(detail.unrouted.is_empty() && detail.decisions.is_empty());
+}
+
+pub async fn an_ordinary_life_needs_no_rows_of_its_own(world: World) {
+    let event = world.accept(world.keyed_for_both("k")).await;
+    world.finish_due(world.crm, Next::Succeeded).await;
+    world.finish_due(world.mail, Next::Succeeded).await;
+    assert!(kinds(&world, event).await.is_empty());
+}
+
+pub async fn the_attempts_of_an_event_are_told_with_it(mut world: World) {
+    let event = world.accept(world.arrival()).await;
+    let due_at = world.now + Duration::from_secs(5);
+    let mut expected = Vec::new();
+    for next in [Next::RetryAt(due_at), Next::Dead(DeadReason::MaxRetries)] {
+        let claimed = world.claim_one(world.crm).await;
+        world.finish(&claimed, next).await;
+        expected.push((claimed.id, claimed.attempts + 1, Some(next)));
+        world.wait(Duration::from_secs(5));
+    }
+
+    let attempts = world.detail(event).await.attempts;
+
+    let told: Vec<_> =
+        attempts.iter().map(|row| (row.delivery, row.attempt.number, row.next)).collect();
+    assert_eq!(told, expected);
+    assert!(attempts.iter().all(|row| row.attempt.response.is_empty()), "they are told elsewhere");
+}
+
+pub async fn replays_and_revivals_are_told(mut world: World) {
+    let first = world.keyed("k");
+    let event = world.accept(first.clone()).await;
+    world.finish_due(world.crm, Next::Dead(DeadReason::MaxRetries)).await;
+    let old = world.only_delivery(event).await.id;
+    world.expect_duplicate(world.again(&first)).await;
+    let heir = world.delivery_detail(old).await.delivery.replayed_by.unwrap();
+    world.finish_due(world.crm, Next::Succeeded).await;
+    world.wait(Duration::from_secs(61));
+    let new = world.id();
+    world.replay(heir, new, world.now).await.unwrap();
+
+    let decisions = world.detail(event).await.decisions;
+
+    let told: Vec<_> = decisions.iter().map(|row| (row.kind, row.delivery, &row.detail)).collect();
+    let (of_old, of_heir) = (json!({ "replay_of": old }), json!({ "replay_of": heir }));
+    let expected = [
+        (DecisionKind::Revived, Some(heir), &of_old),
+        (DecisionKind::Replayed, Some(new), &of_heir),
+    ];
+    assert_eq!(told, expected);
+    assert_eq!(decisions[1].at, world.now);
+}
+
+pub async fn what_goes_down_with_its_destination_is_told(world: World) {
+    let event = world.accept(world.keyed_for_both("k")).await;
+    let done = world.accept(world.arrival()).await;
+    world.finish_due(world.mail, Next::Succeeded).await;
+    let claimed = world.claim(world.crm, 9).await;
+    let settled = claimed.iter().find(|claimed| claimed.event == done).unwrap();
+    world.finish(settled, Next::Succeeded).await;
+
+    world.change(vec![Change::DeleteDestination(world.crm)], world.now).await.unwrap();
+
+    assert_eq!(kinds(&world, event).await, [DecisionKind::Cancelled]);
+    assert!(kinds(&world, done).await.is_empty(), "it had ended");
+}
+
+pub async fn a_lost_claim_is_told(mut world: World) {
+    let event = world.accept(world.arrival()).await;
+    world.claim_one(world.crm).await;
+    world.wait(LEASE);
+    world.release_expired(world.now).await.unwrap();
+    world.release_expired(world.now).await.unwrap();
+    assert_eq!(kinds(&world, event).await, [DecisionKind::LeaseExpired]);
+}
+
+pub async fn what_a_dead_process_held_is_told(mut world: World) {
+    let event = world.accept(world.arrival()).await;
+    let waiting = world.accept(NewEvent { deliveries: Vec::new(), ..world.arrival() }).await;
+    world.claim_one(world.crm).await;
+    world.reopen().await;
+    let told = kinds(&world, event).await;
+    let expected = if world.is_sole_owner() { vec![DecisionKind::Recovered] } else { Vec::new() };
+    assert_eq!(told, expected);
+    assert!(kinds(&world, waiting).await.is_empty());
+}
+
+pub async fn of_each_kind_a_bounded_number_is_kept(world: World) {
+    let event = world.accept(world.arrival()).await;
+    let decision = |kind, number: u32| Decision {
+        event,
+        delivery: None,
+        at: world.now,
+        kind,
+        detail: json!({ "number": number }),
+    };
+    for number in 0..120 {
+        world.decide(decision(DecisionKind::Answered, number)).await.unwrap();
+    }
+    world.decide(decision(DecisionKind::Hastened, 7)).await.unwrap();
+
+    let kept = world.detail(event).await.decisions;
+
+    assert_eq!(kept.len(), 101);
+    assert_eq!(kept[99], decision(DecisionKind::Answered, 99));
+    assert_eq!(kept[100], decision(DecisionKind::Hastened, 7));
+}
+
+pub async fn a_decision_about_nothing_is_not_kept(world: World) {
+    let decision = Decision {
+        event: world.id(),
+        delivery: None,
+        at: world.now,
+        kind: DecisionKind::Answered,
+        detail: Value::Null,
+    };
+    world.decide(decision.clone()).await.unwrap();
+    assert!(world.event(decision.event).await.unwrap().is_none());
+}
+
+pub async fn decisions_go_with_their_event(mut world: World) {
+    let event = world.accept(world.arrival()).await;
+    world.finish_due(world.crm, Next::Succeeded).await;
+    let old = world.only_delivery(event).await.id;
+    world.replay(old, world.id(), world.now).await.unwrap();
+    world.finish_due(world.crm, Next::Succeeded).await;
+    world.wait(Duration::from_secs(1000));
+    while world.prune(world.now, world.now).await.unwrap().more {}
+    assert!(world.event(event).await.unwrap().is_none());
+}

@@ -1,0 +1,178 @@
+//! A sender that came again and waits finds what there is to wait for, and hurries it up.
+
+use std::time::Duration;
+
+use surehook_core::{
+    decision::DecisionKind,
+    delivery::{Class, DeadReason, state::Status},
+    event::NewEvent,
+    ids::EventId,
+    store::{Attempt, Change, JoinWish, Joined, Next, Settlement},
+    sync::Ending,
+};
+use tokio::task::JoinSet;
+
+use super::World;
+
+fn wish(world: &World, event: EventId) -> JoinWish {
+    JoinWish { event, destination: world.crm, request: world.id(), revive: true, now: world.now }
+}
+
+async fn join(world: &World, event: EventId) -> Joined {
+    world.join(wish(world, event)).await.unwrap()
+}
+
+pub async fn nothing_is_owed_where_no_route_led(world: World) {
+    let deliveries = vec![world.to(world.mail)];
+    let event = world.accept(NewEvent { deliveries, ..world.arrival() }).await;
+    assert_eq!(join(&world, event).await, Joined::NotOwed);
+    assert_eq!(join(&world, world.id()).await, Joined::NotOwed);
+}
+
+pub async fn what_is_under_way_is_waited_for(world: World) {
+    let event = world.accept(world.arrival()).await;
+    let delivery = world.only_delivery(event).await.id;
+    let expected = Joined::Underway { delivery, attempts: 0, due: Vec::new() };
+
+    assert_eq!(join(&world, event).await, expected);
+    let claimed = world.claim_one(world.crm).await;
+    assert_eq!(join(&world, event).await, expected);
+
+    world.finish(&claimed, Next::Succeeded).await;
+    assert!(matches!(join(&world, event).await, Joined::Ended(_)));
+}
+
+pub async fn what_waits_for_its_next_attempt_is_due_now(mut world: World) {
+    let event = world.accept(world.arrival()).await;
+    let delivery = world.only_delivery(event).await.id;
+    world.finish_due(world.crm, Next::RetryAt(world.now + Duration::from_secs(3600))).await;
+    world.wait(Duration::from_secs(1));
+
+    let joined = [join(&world, event).await, join(&world, event).await];
+
+    let expected = Joined::Underway { delivery, attempts: 1, due: vec![world.crm] };
+    assert_eq!(joined, [expected.clone(), expected]);
+    world.reopen().await;
+    let kept = world.only_delivery(event).await;
+    assert_eq!((kept.status, kept.due_at), (Status::Scheduled, Some(world.now)));
+    assert_eq!(world.next_due(world.crm).await.unwrap(), Some(world.now));
+    assert_eq!(world.claim_one(world.crm).await.attempts, 1);
+    let told: Vec<_> = world.detail(event).await.decisions.iter().map(|row| row.kind).collect();
+    let hastened = told.iter().filter(|kind| **kind == DecisionKind::Hastened).count();
+    assert_eq!(hastened, 1, "the second one changed nothing");
+}
+
+pub async fn a_wait_that_the_destination_asked_for_is_passed_on(mut world: World) {
+    let event = world.accept(world.arrival()).await;
+    let due_at = world.now + Duration::from_secs(30);
+    let claimed = world.claim_one(world.crm).await;
+    let settlement = world.settlement(&claimed, Next::RetryAt(due_at));
+    let attempt = Attempt { class: Some(Class::Throttled), ..settlement.attempt.clone() };
+    world.settle(Settlement { attempt, ..settlement }).await.unwrap();
+
+    let Joined::Ended(ending) = join(&world, event).await else { panic!("it is hurried up") };
+
+    assert_eq!((ending.next, ending.class), (Next::RetryAt(due_at), Some(Class::Throttled)));
+    assert_eq!(world.only_delivery(event).await.due_at, Some(due_at));
+    world.wait(Duration::from_secs(30));
+    assert!(matches!(join(&world, event).await, Joined::Underway { attempts: 1, .. }));
+}
+
+pub async fn the_result_is_told_for_as_long_as_it_is_kept(mut world: World) {
+    let event = world.accept(world.arrival()).await;
+    world.finish_due(world.crm, Next::Succeeded).await;
+    let response = b"said the destination".to_vec();
+    let expected = Joined::Ended(Ending { next: Next::Succeeded, class: None, response });
+
+    assert_eq!(join(&world, event).await, expected);
+    world.reopen().await;
+    assert_eq!(join(&world, event).await, expected);
+    assert_eq!(world.statuses(event).await, [Status::Succeeded]);
+}
+
+pub async fn what_can_be_mended_is_revived_once(world: World) {
+    let event = world.accept(world.arrival()).await;
+    world.finish_due(world.crm, Next::Dead(DeadReason::InvalidEndpoint)).await;
+    let mut tasks = JoinSet::new();
+    for _ in 0..20 {
+        let (store, wish) = (world.store(), wish(&world, event));
+        tasks.spawn(async move { store.join(wish).await.unwrap() });
+    }
+
+    let joined = tasks.join_all().await;
+
+    let deliveries = world.detail(event).await.deliveries;
+    assert_eq!(deliveries.len(), 2, "revived once");
+    let heir = deliveries.iter().find(|delivery| delivery.status == Status::Pending).unwrap();
+    for joined in &joined {
+        let Joined::Underway { delivery, attempts: 0, .. } = joined else { panic!("{joined:?}") };
+        assert_eq!(*delivery, heir.id);
+    }
+    let told = |joined: &&Joined| matches!(joined, Joined::Underway { due, .. } if !due.is_empty());
+    assert_eq!(joined.iter().filter(told).count(), 1);
+    assert_eq!(world.claim_one(world.crm).await.id, heir.id);
+}
+
+pub async fn one_that_is_not_alone_is_revived_alone(world: World) {
+    let event = world.accept(world.keyed_for_both("k")).await;
+    world.finish_due(world.mail, Next::Succeeded).await;
+    world.finish_due(world.crm, Next::Dead(DeadReason::MaxRetries)).await;
+
+    let joined = join(&world, event).await;
+
+    assert!(matches!(&joined, Joined::Underway { due, .. } if *due == [world.crm]), "{joined:?}");
+    world.claim_one(world.crm).await;
+    assert!(world.claim(world.mail, 9).await.is_empty());
+}
+
+pub async fn all_that_is_dead_is_revived_together(world: World) {
+    let event = world.accept(world.keyed_for_both("k")).await;
+    world.finish_due(world.mail, Next::Dead(DeadReason::MaxRetries)).await;
+    world.finish_due(world.crm, Next::Dead(DeadReason::MaxRetries)).await;
+
+    join(&world, event).await;
+
+    world.claim_one(world.crm).await;
+    world.claim_one(world.mail).await;
+}
+
+pub async fn what_was_refused_for_good_stays_refused(world: World) {
+    let of = |reason| {
+        let next = Next::Dead(reason);
+        let response = b"said the destination".to_vec();
+        Joined::Ended(Ending { next, class: Some(Class::Permanent), response })
+    };
+    for reason in [DeadReason::PayloadError, DeadReason::Unrecoverable] {
+        let event = world.accept(world.arrival()).await;
+        world.finish_due(world.crm, Next::Dead(reason)).await;
+        assert_eq!(join(&world, event).await, of(reason));
+        assert_eq!(world.statuses(event).await, [Status::Dead]);
+    }
+    // Nor is anything revived against the wish of the source.
+    let event = world.accept(world.arrival()).await;
+    world.finish_due(world.crm, Next::Dead(DeadReason::MaxRetries)).await;
+    let unwilling = JoinWish { revive: false, ..wish(&world, event) };
+    assert_eq!(world.join(unwilling).await.unwrap(), of(DeadReason::MaxRetries));
+    assert_eq!(world.statuses(event).await, [Status::Dead]);
+}
+
+pub async fn what_somebody_stopped_is_told(world: World) {
+    let event = world.accept(world.arrival()).await;
+    world.change(vec![Change::DeleteDestination(world.crm)], world.now).await.unwrap();
+    assert_eq!(join(&world, event).await, Joined::Cancelled);
+}
+
+pub async fn a_deleted_destination_revives_nothing(world: World) {
+    let event = world.accept(world.arrival()).await;
+    world.finish_due(world.crm, Next::Dead(DeadReason::MaxRetries)).await;
+    world.change(vec![Change::DeleteDestination(world.crm)], world.now).await.unwrap();
+    assert!(matches!(join(&world, event).await, Joined::Ended(_)));
+    assert_eq!(world.statuses(event).await, [Status::Dead]);
+}
+
+pub async fn what_a_dead_process_held_can_be_joined(mut world: World) {
+    let event = world.accept(world.arrival()).await;
+    world.claim_one(world.crm).await;
+    world.reopen().await;
+    assert!(matches!(join(&world, event).await, Joined::Underway { attempts: 0, .. }));
+}

@@ -1,0 +1,114 @@
+//! The sample of requests that were not let in.
+
+use bytes::Bytes;
+use rusqlite::{Connection, OptionalExtension, Row, params};
+use surehook_core::{
+    event::HeaderBlock,
+    ids::RequestId,
+    refused::{RefusedFilter, RefusedRequest, SAMPLES_MAX},
+    store::Page,
+    time::Timestamp,
+};
+
+use super::{
+    row::{blob, id, time},
+    writer::Tx,
+};
+
+/// Old ones removed at a time.
+const PER_SLICE: usize = 200;
+
+const INSERT: &str = "
+    INSERT INTO refused_requests
+           (id, source, at, code, status, method, path, query, remote, headers, body_bytes, body)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)";
+
+// `IS`, because a request without a source has none in common with the others of its kind.
+const MAKE_ROOM: &str = "
+    DELETE FROM refused_requests WHERE id IN (
+        SELECT id FROM refused_requests WHERE source IS ?1 AND code = ?2
+         ORDER BY id DESC LIMIT -1 OFFSET ?3)";
+
+/// See `AdminStore::keep_refused`.
+pub(super) fn keep(tx: &mut Tx<'_, '_>, refused: &[RefusedRequest]) -> rusqlite::Result<()> {
+    for request in refused {
+        tx.connection.prepare_cached(INSERT)?.execute(params![
+            blob(request.id),
+            request.source,
+            request.at.as_millis(),
+            request.code,
+            request.status,
+            request.method,
+            request.path,
+            request.query,
+            request.remote,
+            request.headers.as_bytes(),
+            request.body_bytes,
+            request.body.as_deref(),
+        ])?;
+        tx.connection.prepare_cached(MAKE_ROOM)?.execute(params![
+            request.source,
+            request.code,
+            SAMPLES_MAX
+        ])?;
+    }
+    Ok(())
+}
+
+const COLUMNS: &str =
+    "id, source, at, code, status, method, path, query, remote, headers, body_bytes, body";
+
+fn read(row: &Row<'_>) -> rusqlite::Result<RefusedRequest> {
+    Ok(RefusedRequest {
+        id: id(row, 0)?,
+        source: row.get(1)?,
+        at: time(row, 2)?,
+        code: row.get(3)?,
+        status: row.get(4)?,
+        method: row.get(5)?,
+        path: row.get(6)?,
+        query: row.get(7)?,
+        remote: row.get(8)?,
+        headers: HeaderBlock::from_bytes(row.get(9)?),
+        body_bytes: row.get(10)?,
+        body: row.get::<_, Option<Vec<u8>>>(11)?.map(Bytes::from),
+    })
+}
+
+/// See `AdminStore::refused`. The whole table is small.
+pub(super) fn list(
+    connection: &Connection,
+    filter: &RefusedFilter,
+    page: Page<RequestId>,
+) -> rusqlite::Result<Vec<RefusedRequest>> {
+    let sql = format!(
+        "SELECT {COLUMNS} FROM refused_requests
+          WHERE id < ?1 AND (?3 IS NULL OR source = ?3) AND (?4 IS NULL OR code = ?4)
+          ORDER BY id DESC LIMIT ?2"
+    );
+    let before = page.after.map_or([0xff; 16], blob);
+    connection
+        .prepare_cached(&sql)?
+        .query_map(params![before, page.limit, filter.source, filter.code], read)?
+        .collect()
+}
+
+/// See `AdminStore::refused_request`.
+pub(super) fn find(
+    connection: &Connection,
+    wanted: RequestId,
+) -> rusqlite::Result<Option<RefusedRequest>> {
+    let sql = format!("SELECT {COLUMNS} FROM refused_requests WHERE id = ?1");
+    connection.prepare_cached(&sql)?.query_row(params![blob(wanted)], read).optional()
+}
+
+/// Removes a slice of those that came before a time.
+pub(super) fn prune(tx: &Tx<'_, '_>, before: Timestamp) -> rusqlite::Result<usize> {
+    let border = RequestId::new(before, 0);
+    tx.connection
+        .prepare_cached(
+            "DELETE FROM refused_requests WHERE id IN
+                 (SELECT id FROM refused_requests WHERE id < ?1 ORDER BY id LIMIT ?2)",
+        )?
+        .execute(params![blob(border), PER_SLICE])
+}

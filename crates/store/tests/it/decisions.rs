@@ -1,0 +1,96 @@
+//! Files from before decisions were kept, and what is left of them when an event goes.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use rusqlite::Connection;
+use surehook_core::{
+    decision::DecisionKind,
+    event::{NewBody, NewEvent},
+    ids::EventId,
+    store::{AdminStore, Next},
+};
+use surehook_store::conformance::World;
+
+use crate::harness::{SqliteHarness, open, open_file};
+
+/// A file as the first version left it: an event in flight with one failed attempt, and a route.
+const BEFORE: &str = "
+    INSERT INTO sources VALUES (1, randomblob(16), 'shop', '{}', 1, 1, NULL);
+    INSERT INTO destinations VALUES (1, randomblob(16), 'crm', '{}', 1, 1, NULL);
+    INSERT INTO events (id, request_id, source, key, received_at, body_bytes, fingerprint)
+         VALUES (x'018bcfe5680070008000000000000001', randomblob(16), 1, 'k', 1, 0, zeroblob(32));
+    INSERT INTO deliveries (id, event_id, destination, state, cause, created_at, attempts,
+                            lease_token, lease_until)
+         VALUES (zeroblob(16), x'018bcfe5680070008000000000000001', 1, 'in_flight', 'ingest', 1, 1, 7, 8);
+    INSERT INTO attempts (delivery_id, number, id, started_at, took_ms, status, class)
+         VALUES (zeroblob(16), 1, randomblob(16), 1, 1, 503, 'transient');
+    INSERT INTO counters VALUES ('status:in_flight', 1);
+    PRAGMA user_version = 1;
+    PRAGMA application_id = 0x7372686b;";
+
+#[tokio::test]
+async fn an_event_from_before_tells_what_is_known_of_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = include_str!("../../migrations/sqlite/0001_events_and_deliveries.sql");
+    let old = open_file(folder.path());
+    old.execute_batch(first).unwrap();
+    old.execute_batch(BEFORE).unwrap();
+    drop(old);
+
+    let store = open(folder.path());
+
+    let id = EventId::from_uuid(uuid::uuid!("018bcfe5-6800-7000-8000-000000000001"));
+    let detail = store.event(id).await.unwrap().unwrap();
+    assert_eq!((detail.verified_by, detail.key_from), (None, None));
+    assert!(detail.unrouted.is_empty());
+    assert_eq!(detail.attempts.len(), 1);
+    assert_eq!(detail.attempts[0].next, None, "nobody wrote it down then");
+    let told: Vec<_> = detail.decisions.iter().map(|decision| decision.kind).collect();
+    assert_eq!(told, [DecisionKind::Recovered]);
+}
+
+#[tokio::test]
+async fn nothing_is_left_of_an_event_that_went() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut world = World::new(SqliteHarness::Lent(folder.path().to_owned())).await;
+    let event = world.arrival();
+    let delivery = event.deliveries[0].id;
+    let body = Some(Bytes::from_static(b"{}"));
+    let bodies = vec![NewBody { delivery, route: world.id(), body }];
+    world.accept(NewEvent { bodies, ..event }).await;
+    world.finish_due(world.crm, Next::Succeeded).await;
+    world.replay(delivery, world.id(), world.now).await.unwrap();
+    world.finish_due(world.crm, Next::Succeeded).await;
+    let rows = |connection: &Connection, table: &str| -> i64 {
+        let count = format!("SELECT count(*) FROM {table}");
+        connection.query_row(&count, [], |row| row.get(0)).unwrap()
+    };
+    let file = open_file(folder.path());
+    assert_eq!((rows(&file, "decisions"), rows(&file, "delivery_bodies")), (1, 2));
+
+    world.wait(Duration::from_secs(1000));
+    while world.prune(world.now, world.now).await.unwrap().more {}
+
+    for table in ["events", "deliveries", "attempts", "decisions", "delivery_bodies"] {
+        assert_eq!(rows(&file, table), 0, "{table}");
+    }
+}
+
+#[tokio::test]
+async fn a_damaged_transformed_body_is_not_sent() {
+    let folder = tempfile::tempdir().unwrap();
+    let world = World::new(SqliteHarness::Lent(folder.path().to_owned())).await;
+    let event = world.arrival();
+    let delivery = event.deliveries[0].id;
+    let body = Some(Bytes::from_static(b"{}"));
+    let bodies = vec![NewBody { delivery, route: world.id(), body }];
+    world.accept(NewEvent { bodies, ..event }).await;
+    let file = open_file(folder.path());
+    file.execute("UPDATE delivery_bodies SET body = x'5b5d'", []).unwrap();
+
+    assert!(world.claim(world.crm, 9).await.is_empty());
+
+    let dead = world.delivery_detail(delivery).await.delivery;
+    assert_eq!(dead.reason, Some(surehook_core::delivery::DeadReason::Unrecoverable));
+}

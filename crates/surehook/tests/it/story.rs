@@ -1,0 +1,196 @@
+//! What an event tells of itself, and what is kept of those who were not let in.
+
+use http::Method;
+use serde_json::{Value, json};
+
+use crate::support::{
+    SOON, eventually,
+    gateway::{Gateway, in_to_out},
+    sink::{Reply, Sink},
+};
+
+fn texts(event: &Value) -> Vec<String> {
+    let story = event["decisions"].as_array().unwrap();
+    story.iter().map(|entry| entry["text"].as_str().unwrap().to_owned()).collect()
+}
+
+#[tokio::test]
+async fn an_event_tells_its_whole_story_in_order() {
+    let sink = Sink::replying([Reply::status(503), Reply::status(400), Reply::status(200)]).await;
+    let settings = format!(
+        r#"{}
+        [[destinations]]
+        name = "other"
+        url = "builtin:inbox"
+
+        [[routes]]
+        from = "in"
+        to = "other"
+        filter = '.id == "b"'
+
+        [[routes]]
+        from = "in"
+        to = "out"
+        "#,
+        in_to_out(&sink.url(), r#"retry = { schedule = ["100ms"] }"#)
+    );
+    let gateway = Gateway::with(&settings).await;
+
+    let event = gateway.accepted("in", r#"{"id":"a"}"#).await;
+    gateway.delivery(&event, "dead").await;
+    gateway.post_in("in", &[], r#"{"id":"a"}"#).await.expect(200);
+    sink.arrived(3).await;
+    let told = eventually(SOON, || async {
+        let told = gateway.event(&event).await;
+        let all = told["deliveries"].as_array().unwrap();
+        all.iter().any(|delivery| delivery["status"] == "succeeded").then_some(told)
+    })
+    .await;
+
+    let texts = texts(&told);
+    let expected = [
+        "received with 10 bytes",
+        "not verified: the source asks for nothing",
+        "the key is `a`, found in pointer:/id",
+        "not for `other`: the filter says no",
+        "not for `out` again: an earlier route leads there",
+        "to be delivered to `out`",
+        "attempt 1 to `out` failed (transient): status 503 after",
+        "attempt 2 to `out` failed (permanent): status 400 after",
+        "to be delivered to `out`, in place of dlv_",
+        "came again",
+        "a duplicate revived the delivery to `out`",
+        "attempt 1 to `out` succeeded: status 200 after",
+    ];
+    for (text, expected) in texts.iter().zip(expected) {
+        assert!(text.starts_with(expected), "{text:?} is not {expected:?} in {texts:#?}");
+    }
+    assert_eq!(texts.len(), expected.len(), "{texts:#?}");
+    assert!(texts[6].contains("; next attempt at "), "{}", texts[6]);
+    assert!(texts[7].ends_with("; given up: payload_error"), "{}", texts[7]);
+    let shown = gateway.cli(&["events", "show", &event]).await;
+    assert!(shown.stdout.contains("a duplicate revived the delivery to `out`"), "{shown:?}");
+}
+
+#[tokio::test]
+async fn replays_and_cancellations_are_told() {
+    let (good, bad) = (Sink::ok().await, Sink::replying([Reply::Hang]).await);
+    let settings = format!(
+        r#"{}
+        [[destinations]]
+        name = "hanging"
+        url = "{}"
+
+        [[routes]]
+        from = "in"
+        to = "hanging"
+        "#,
+        in_to_out(&good.url(), ""),
+        bad.url()
+    );
+    let gateway = Gateway::with(&settings).await;
+    let event = gateway.accepted("in", "{}").await;
+    let done = gateway.delivery_to(&event, "out").await.unwrap();
+    gateway.delivery_is(&done, "succeeded").await;
+
+    gateway.post(&format!("/deliveries/{done}/replay"), &json!({})).await.expect(202);
+    gateway.delete("/destinations/hanging").await.expect(204);
+
+    let told = gateway.event(&event).await;
+    let texts = texts(&told);
+    assert!(texts.contains(&"the delivery to `out` was replayed".to_owned()), "{texts:#?}");
+    let cancelled = "the delivery to a deleted destination was cancelled".to_owned();
+    assert!(texts.contains(&cancelled), "{texts:#?}");
+    let story = told["decisions"].as_array().unwrap();
+    let replayed = story.iter().find(|entry| entry["kind"] == "replayed").unwrap();
+    assert_eq!(replayed["detail"]["replay_of"], done.as_str());
+}
+
+/// A source that wants a token, and keeps the bodies of those who have none.
+fn guarded(more: &str) -> String {
+    format!(
+        r#"
+        [[sources]]
+        name = "in"
+        verify = {{ token = {{ header = "x-door" }} }}
+        secrets = ["right-and-long-enough"]
+        {more}
+        "#
+    )
+}
+
+async fn refused(gateway: &Gateway, query: &str, count: usize) -> Vec<Value> {
+    eventually(SOON, || async {
+        let list = gateway.get(&format!("/requests?limit=1000{query}")).await.expect(200).json();
+        Some(list["data"].as_array().unwrap().clone()).filter(|all| all.len() >= count)
+    })
+    .await
+}
+
+#[tokio::test]
+async fn who_was_not_let_in_is_kept_without_secrets() {
+    let gateway = Gateway::with(&guarded("")).await;
+    let headers = [("x-door", "wrong-one"), ("authorization", "Bearer hush"), ("x-mine", "1")];
+
+    gateway.post_in("in", &headers, "{}").await.expect(401);
+    gateway.post_in("nobody?token=hush&a=1", &[], "{}").await.expect(404);
+    gateway.call(Method::GET, "/in/in/deep", &[], "").await.expect(405);
+
+    let all = refused(&gateway, "", 3).await;
+    let of = |reason: &str| all.iter().find(|one| one["reason"] == reason).unwrap();
+    let (wrong, nobody) = (of("mismatch"), of("unknown_source"));
+    assert_eq!((&wrong["status"], &wrong["http_status"]), (&"refused".into(), &401.into()));
+    assert_eq!((&wrong["source"], &wrong["body_bytes"]), (&"in".into(), &2.into()));
+    assert!(wrong["what_to_do"].as_str().unwrap().contains("secret"), "{wrong}");
+    assert_eq!((&nobody["source"], &nobody["query"]), (&Value::Null, &"token=•••&a=1".into()));
+    assert_eq!(of("method_not_allowed")["path"], "/in/in/deep");
+    let path = format!("/requests/{}", wrong["id"].as_str().unwrap());
+    let whole = gateway.get(&path).await.expect(200);
+    assert!(!whole.text().contains("hush") && !whole.text().contains("wrong-one"));
+    let headers = whole.json()["headers"].as_array().unwrap().clone();
+    let header = |name: &str| {
+        headers.iter().find(|line| line["name"] == name).unwrap()["text"]
+            .as_str()
+            .unwrap()
+            .to_owned()
+    };
+    assert_eq!((header("x-door"), header("x-mine")), ("•••".to_owned(), "1".to_owned()));
+    assert_eq!(whole.json()["body"], Value::Null, "nobody asked for it");
+    assert_eq!(refused(&gateway, "&source=in&reason=mismatch", 1).await.len(), 1);
+    let listed = gateway.cli(&["requests", "list", "--source", "in"]).await;
+    assert!(listed.stdout.contains("mismatch") && !listed.stdout.contains("unknown"), "{listed:?}");
+    gateway.get("/requests/req_01h455vb4pex5vsknk084sn02q").await.expect(404);
+}
+
+#[tokio::test]
+async fn bodies_of_refused_requests_are_kept_where_that_is_asked_for() {
+    let gateway = Gateway::with(&guarded("keep_refused_bodies = true")).await;
+
+    gateway.post_in("in", &[], "what came").await.expect(401);
+
+    let all = refused(&gateway, "", 1).await;
+    let path = format!("/requests/{}", all[0]["id"].as_str().unwrap());
+    let whole = gateway.get(&path).await.expect(200).json();
+    assert_eq!((&whole["body"]["text"], &whole["body_bytes"]), (&"what came".into(), &9.into()));
+}
+
+#[tokio::test]
+async fn a_flood_of_bad_requests_is_counted_and_only_sampled() {
+    const FLOOD: usize = 300;
+    let gateway = Gateway::with(&guarded("")).await;
+
+    for _ in 0..FLOOD {
+        gateway.post_in("in", &[("x-door", "wrong-one")], "{}").await.expect(401);
+    }
+    gateway.post_in("in", &[], "{}").await.expect(401);
+
+    // What came last is in the sample, so what came before it has been written or left out.
+    refused(&gateway, "&reason=missing_credentials", 1).await;
+    let sampled = refused(&gateway, "&reason=mismatch", 1).await.len();
+    assert!((20..=100).contains(&sampled), "{sampled} of {FLOOD}");
+    let metrics = gateway.metrics().await;
+    let counted = metrics.lines().find(|line| {
+        line.starts_with("surehook_requests_total") && line.contains("reason=\"mismatch\"")
+    });
+    assert!(counted.is_some_and(|line| line.ends_with(&format!(" {FLOOD}"))), "{counted:?}");
+}

@@ -1,0 +1,298 @@
+//! Sources whose sender waits for the result.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use http::Method;
+use serde_json::Value;
+use tokio::{sync::Barrier, task::JoinSet};
+
+use crate::support::{
+    SOON,
+    client::{Answer, Client},
+    eventually,
+    gateway::Gateway,
+    sink::{Reply, Sink},
+};
+
+/// One source `in` whose sender waits for `out`; `sync` and `out` are more of their settings.
+fn waiting(url: &str, sync: &str, out: &str) -> String {
+    format!(
+        r#"
+        [[sources]]
+        name = "in"
+        verify = "none"
+        sync = {{ destination = "out"{sync} }}
+
+        [[routes]]
+        from = "in"
+        to = "out"
+
+        [[destinations]]
+        name = "out"
+        url = "{url}"
+        {out}
+        "#
+    )
+}
+
+async fn send(gateway: &Gateway, key: &str) -> Answer {
+    gateway.post_in("in", &[], format!(r#"{{"id":"{key}"}}"#)).await
+}
+
+fn event_of(answer: &Value) -> String {
+    answer["events"][0]["id"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn a_success_is_told_with_its_result_and_again_to_a_duplicate_also_after_a_restart() {
+    let result = r#"{"reply":9007199254740993123,"x":1.50}"#;
+    let sink = Sink::replying([Reply::status(200).body(result)]).await;
+    let mut gateway = Gateway::with(&waiting(&sink.url(), "", "")).await;
+
+    let first = send(&gateway, "a").await.expect(200);
+
+    let told = first.json();
+    assert_eq!((&told["status"], &told["retry"]), (&"success".into(), &false.into()), "{told}");
+    assert!(first.text().contains(&format!(r#""result":{result}"#)), "{}", first.text());
+    assert_eq!(send(&gateway, "a").await.expect(200).text(), first.text());
+    gateway.restart().await;
+    assert_eq!(send(&gateway, "a").await.expect(200).text(), first.text());
+    assert_eq!(sink.arrivals().len(), 1);
+    let event = gateway.event(&event_of(&told)).await;
+    assert_eq!(event["duplicate_count"], 2, "{event}");
+}
+
+#[tokio::test]
+async fn twenty_at_once_are_one_attempt_and_one_answer() {
+    const COPIES: usize = 20;
+    let slow = Reply::status(200).body(r#"{"n":1}"#).after(Duration::from_millis(200));
+    let sink = Sink::replying([slow, Reply::status(500)]).await;
+    let gateway = Gateway::with(&waiting(&sink.url(), "", "")).await;
+    let (start, url) = (Arc::new(Barrier::new(COPIES)), gateway.url("/in/in"));
+    let mut racing = JoinSet::new();
+    for _ in 0..COPIES {
+        let (start, url, client) = (Arc::clone(&start), url.clone(), Client::new());
+        racing.spawn(async move {
+            start.wait().await;
+            client.send(Method::POST, &url, &[], r#"{"id":"a"}"#).await.unwrap()
+        });
+    }
+
+    let answers = racing.join_all().await;
+
+    for answer in &answers {
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        assert_eq!(answer.text(), answers[0].text());
+        assert_eq!(answer.json()["result"]["n"], 1);
+    }
+    assert_eq!(sink.arrivals().len(), 1);
+}
+
+#[tokio::test]
+async fn a_failure_asks_for_another_try_and_that_is_processed_at_once() {
+    let sink = Sink::replying([Reply::status(500), Reply::status(200)]).await;
+    // By itself the gateway would try again in an hour.
+    let retry = r#"retry = { schedule = ["1h"] }"#;
+    let gateway = Gateway::with(&waiting(&sink.url(), "", retry)).await;
+
+    let failed = send(&gateway, "a").await.expect(500).json();
+    let done = send(&gateway, "a").await.expect(200).json();
+
+    assert_eq!((&failed["status"], &failed["retry"]), (&"error".into(), &true.into()), "{failed}");
+    assert_eq!(done["status"], "success", "{done}");
+    assert_eq!(event_of(&failed), event_of(&done));
+    let delivery = gateway.delivery(&event_of(&done), "succeeded").await;
+    assert_eq!(delivery["attempts"], 2, "{delivery}");
+    assert_eq!(sink.arrivals().len(), 2);
+    let kinds = kinds(&gateway, &event_of(&done)).await;
+    assert!(kinds.contains(&"hastened".to_owned()), "{kinds:?}");
+    eventually(SOON, || async {
+        let answers = self::kinds(&gateway, &event_of(&done)).await;
+        (answers.iter().filter(|kind| *kind == "answered").count() == 2).then_some(())
+    })
+    .await;
+}
+
+async fn kinds(gateway: &Gateway, event: &str) -> Vec<String> {
+    let story = gateway.event(event).await["decisions"].as_array().unwrap().clone();
+    story.iter().map(|entry| entry["kind"].as_str().unwrap().to_owned()).collect()
+}
+
+#[tokio::test]
+async fn one_that_was_given_up_is_revived_by_the_next_try() {
+    let sink = Sink::replying([Reply::status(500), Reply::status(404), Reply::status(200)]).await;
+    let retry = "retry = { max_attempts = 1 }";
+    let gateway = Gateway::with(&waiting(&sink.url(), "", retry)).await;
+
+    let reasons = [
+        send(&gateway, "a").await.expect(500).json()["reason"].clone(),
+        send(&gateway, "a").await.expect(500).json()["reason"].clone(),
+    ];
+    let done = send(&gateway, "a").await.expect(200).json();
+
+    assert_eq!(reasons, ["max_retries", "invalid_endpoint"]);
+    assert_eq!(done["status"], "success", "{done}");
+    let event = gateway.event(&event_of(&done)).await;
+    assert_eq!(event["deliveries"].as_array().unwrap().len(), 3, "{event}");
+    assert_eq!(sink.arrivals().len(), 3);
+}
+
+#[tokio::test]
+async fn what_the_destination_refuses_is_skipped_and_stays_so() {
+    let sink = Sink::replying([
+        Reply::status(422).body("no such order"),
+        Reply::status(200).body(r#"{"skipped":true}"#),
+        Reply::status(500),
+    ])
+    .await;
+    let gateway = Gateway::with(&waiting(&sink.url(), "", "")).await;
+
+    let refused = send(&gateway, "a").await.expect(200);
+    let skipped = send(&gateway, "b").await.expect(200);
+
+    assert_eq!(refused.json()["status"], "skipped", "{}", refused.text());
+    assert_eq!(refused.json()["reason"], "payload_error");
+    assert_eq!(refused.json()["retry"], false);
+    assert_eq!(skipped.json()["status"], "skipped", "{}", skipped.text());
+    assert_eq!(skipped.json()["result"]["skipped"], true);
+    assert_eq!(send(&gateway, "a").await.expect(200).text(), refused.text());
+    assert_eq!(send(&gateway, "b").await.expect(200).text(), skipped.text());
+    assert_eq!(sink.arrivals().len(), 2);
+    let dead = gateway.get("/dead-letters").await.expect(200).json();
+    assert_eq!(dead["data"][0]["reason"], "payload_error", "{dead}");
+}
+
+#[tokio::test]
+async fn what_no_route_wants_is_skipped() {
+    let sink = Sink::ok().await;
+    let settings = waiting(&sink.url(), "", "").replace(
+        "to = \"out\"\n\n        [[dest",
+        "to = \"out\"\n filter = '.id == \"wanted\"'\n\n        [[dest",
+    );
+    let gateway = Gateway::with(&settings).await;
+
+    for _ in 0..2 {
+        let told = send(&gateway, "other").await.expect(200).json();
+        assert_eq!((&told["status"], &told["reason"]), (&"skipped".into(), &"not_routed".into()));
+    }
+    assert_eq!(send(&gateway, "wanted").await.expect(200).json()["status"], "success");
+    assert_eq!(sink.arrivals().len(), 1);
+}
+
+#[tokio::test]
+async fn a_destination_that_asks_for_patience_passes_that_on() {
+    let sink =
+        Sink::replying([Reply::status(429).header("retry-after", "30"), Reply::status(200)]).await;
+    let gateway = Gateway::with(&waiting(&sink.url(), "", "")).await;
+
+    let first = send(&gateway, "a").await.expect(429);
+    // The lane cools down for longer than anybody would wait, and that is said at once.
+    let second = send(&gateway, "b").await.expect(429);
+    let again = send(&gateway, "a").await.expect(429);
+
+    for answer in [first, second, again] {
+        let seconds: u64 = answer.header("retry-after").parse().unwrap();
+        assert!((1..=31).contains(&seconds), "{seconds}");
+        assert_eq!(answer.json()["status"], "rate_limited", "{}", answer.text());
+        assert_eq!(answer.json()["retry_after"], seconds);
+    }
+    assert_eq!(sink.arrivals().len(), 1);
+}
+
+#[tokio::test]
+async fn after_the_deadline_a_later_try_gets_the_result() {
+    let slow = Reply::status(200).body(r#"{"n":1}"#).after(Duration::from_millis(1500));
+    let sink = Sink::replying([slow, Reply::status(500)]).await;
+    let gateway = Gateway::with(&waiting(&sink.url(), r#", deadline = "300ms""#, "")).await;
+
+    let late = send(&gateway, "a").await.expect(500).json();
+
+    assert_eq!((&late["reason"], &late["retry"]), (&"deadline".into(), &true.into()), "{late}");
+    gateway.delivery(&event_of(&late), "succeeded").await;
+    let done = send(&gateway, "a").await.expect(200).json();
+    assert_eq!((&done["status"], &done["result"]["n"]), (&"success".into(), &1.into()), "{done}");
+    assert_eq!(sink.arrivals().len(), 1);
+}
+
+#[tokio::test]
+async fn who_wants_may_be_told_that_it_is_accepted_when_time_is_up() {
+    let sink = Sink::replying([Reply::status(200).after(Duration::from_secs(1))]).await;
+    let sync = r#", deadline = "200ms", on_timeout = "accepted""#;
+    let gateway = Gateway::with(&waiting(&sink.url(), sync, "")).await;
+
+    let told = send(&gateway, "a").await.expect(200).json();
+
+    assert_eq!(told["status"], "accepted", "{told}");
+    gateway.delivery(&event_of(&told), "succeeded").await;
+}
+
+#[tokio::test]
+async fn without_a_key_nobody_is_asked_to_send_again() {
+    let sink = Sink::replying([Reply::status(500), Reply::status(200)]).await;
+    let retry = r#"retry = { schedule = ["100ms"] }"#;
+    let gateway = Gateway::with(&waiting(&sink.url(), "", retry)).await;
+
+    let told = gateway.post_in("in", &[], r#"{"no":"key"}"#).await.expect(200).json();
+
+    assert_eq!(told["status"], "accepted", "another try could not be recognized: {told}");
+    gateway.delivery(&event_of(&told), "succeeded").await;
+    assert_eq!(sink.arrivals().len(), 2);
+}
+
+#[tokio::test]
+async fn heavy_a_kill_while_a_sender_waits_swallows_nothing() {
+    let lives = Arc::new(AtomicUsize::new(0));
+    let sink = Sink::scripted({
+        let lives = Arc::clone(&lives);
+        move |_, _| match lives.load(Ordering::SeqCst) {
+            0 => Reply::Hang,
+            _ => Reply::status(200).body(r#"{"done":true}"#),
+        }
+    })
+    .await;
+    let mut gateway = Gateway::with(&waiting(&sink.url(), r#", deadline = "1m""#, "")).await;
+    let url = gateway.url("/in/in");
+    let sender =
+        tokio::spawn(
+            async move { Client::new().send(Method::POST, &url, &[], r#"{"id":"a"}"#).await },
+        );
+    let id = sink.arrived(1).await[0].id().to_owned();
+
+    gateway.kill9();
+    assert!(sender.await.unwrap().is_err(), "the sender was cut off");
+    lives.store(1, Ordering::SeqCst);
+    gateway.restart().await;
+    let told = send(&gateway, "a").await.expect(200).json();
+
+    assert_eq!((&told["status"], &told["result"]["done"]), (&"success".into(), &true.into()));
+    assert_eq!(event_of(&told), id);
+    assert_eq!(sink.arrivals().len(), 2, "once in each life");
+    let kinds = kinds(&gateway, &id).await;
+    assert!(kinds.contains(&"recovered".to_owned()), "{kinds:?}");
+}
+
+#[tokio::test]
+async fn a_source_that_would_wait_for_nothing_is_refused() {
+    let sink = Sink::ok().await;
+    let gateway = Gateway::with(&waiting(&sink.url(), "", "")).await;
+    let source = |sync: Value| serde_json::json!({ "name": "s", "verify": "none", "sync": sync });
+
+    for (sync, what) in [
+        (serde_json::json!({ "destination": "out" }), "no route leads there"),
+        (serde_json::json!({ "destination": "out", "deadline": "1h" }), "deadline"),
+        (serde_json::json!({ "destination": "out", "dedline": "1s" }), "dedline"),
+    ] {
+        let refused = gateway.post("/sources", &source(sync)).await.expect(422);
+        assert!(refused.detail().contains(what), "{}", refused.text());
+    }
+    // What somebody waits for is not taken away under his feet.
+    let refused = gateway.delete("/destinations/out").await.expect(422);
+    assert!(refused.detail().contains("source `in`"), "{}", refused.text());
+    assert_eq!(send(&gateway, "a").await.expect(200).json()["status"], "success");
+}

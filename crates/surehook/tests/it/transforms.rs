@@ -1,0 +1,140 @@
+//! Routes that send something else than what came.
+
+use serde_json::{Value, json};
+
+use crate::support::{
+    gateway::Gateway,
+    sink::{Reply, Sink},
+};
+
+fn settings(url: &str, transform: &str) -> String {
+    format!(
+        r#"
+        [[sources]]
+        name = "in"
+        verify = "none"
+
+        [[routes]]
+        from = "in"
+        to = "out"
+        transform = '{transform}'
+
+        [[routes]]
+        from = "in"
+        to = "all"
+
+        [[destinations]]
+        name = "out"
+        url = "{url}"
+        retry = {{ schedule = ["100ms"] }}
+
+        [[destinations]]
+        name = "all"
+        url = "builtin:inbox"
+        "#
+    )
+}
+
+#[tokio::test]
+async fn the_transformed_body_is_sent_at_every_attempt_and_the_original_is_kept() {
+    let sink = Sink::replying([Reply::status(500), Reply::status(200)]).await;
+    let transform = "{order: .id, amount, note: .text}";
+    let gateway = Gateway::with(&settings(&sink.url(), transform)).await;
+    let body = r#"{"id":9007199254740993,"amount":12345678901234567890.10,"text":"ü","more":1}"#;
+
+    let headers = [("content-type", "text/plain"), ("x-mine", "1")];
+    let answer = gateway.post_in("in", &headers, body).await.expect(200).json();
+
+    let event = answer["events"][0]["id"].as_str().unwrap();
+    let arrivals = sink.arrived(2).await;
+    let made = r#"{"order":9007199254740993,"amount":12345678901234567890.10,"note":"ü"}"#;
+    for arrival in &arrivals {
+        // The second attempt has its body from the store.
+        assert_eq!(arrival.body, made);
+        assert_eq!(arrival.header("content-type"), "application/json");
+        assert_eq!(arrival.header("x-mine"), "1");
+    }
+    let original = gateway.get(&format!("/events/{event}/body")).await.expect(200);
+    assert_eq!(original.text(), body);
+    let out = gateway.delivery_to(event, "out").await.unwrap();
+    let all = gateway.delivery_to(event, "all").await.unwrap();
+    gateway.delivery_is(&out, "succeeded").await;
+    assert_eq!(gateway.get(&format!("/deliveries/{out}/body")).await.expect(200).text(), made);
+    assert_eq!(gateway.get(&format!("/deliveries/{all}/body")).await.expect(200).text(), body);
+    // A replay sends what was sent, whatever the route says by now.
+    change(&gateway, json!("{}")).await;
+    gateway.post(&format!("/deliveries/{out}/replay"), &json!({})).await.expect(202);
+    assert_eq!(sink.arrived(3).await[2].body, made);
+}
+
+async fn change(gateway: &Gateway, transform: Value) {
+    let routes = gateway.get("/routes").await.expect(200).json();
+    let all = routes["data"].as_array().unwrap();
+    let route = all.iter().find(|route| route["to"] == "out").unwrap();
+    let id = route["id"].as_str().unwrap();
+    let changed = json!({ "from": "in", "to": "out", "transform": transform });
+    gateway.put(&format!("/routes/{id}"), &changed).await.expect(200);
+}
+
+#[tokio::test]
+async fn what_a_transform_drops_is_not_sent_and_that_is_told() {
+    let sink = Sink::ok().await;
+    let gateway = Gateway::with(&settings(&sink.url(), "select(.keep)")).await;
+
+    let dropped = gateway.accepted("in", r#"{"keep":false}"#).await;
+    let kept = gateway.accepted("in", r#"{"keep":true}"#).await;
+
+    assert_eq!(sink.arrived(1).await[0].id(), kept);
+    assert_eq!(gateway.delivery_to(&dropped, "out").await, None);
+    assert!(gateway.delivery_to(&dropped, "all").await.is_some());
+    let story = gateway.event(&dropped).await["decisions"].clone();
+    let told = story.as_array().unwrap().iter().find(|entry| entry["kind"] == "not_routed");
+    let detail = &told.unwrap()["detail"];
+    assert_eq!(detail, &json!({ "destination": "out", "why": "dropped_by_transform" }));
+}
+
+#[tokio::test]
+async fn what_a_transform_fails_on_is_a_dead_letter_until_the_route_is_mended() {
+    let sink = Sink::ok().await;
+    let gateway = Gateway::with(&settings(&sink.url(), "{n: (.n + 1)}")).await;
+    for (body, why) in [
+        (r#"{"n":"text"}"#, "filter failed"),
+        ("not json", "not JSON"),
+        (r#"{"n":{}}"#, "filter failed"),
+    ] {
+        let event = gateway.accepted("in", body).await;
+
+        let id = gateway.delivery_to(&event, "out").await.unwrap();
+        let dead = gateway.delivery_is(&id, "dead").await;
+
+        assert_eq!(dead["reason"], "payload_error", "{dead}");
+        let attempt = &dead["attempt_list"][0];
+        assert_eq!((&attempt["failure"], &attempt["next"]), (&"transform".into(), &"dead".into()));
+        assert!(attempt["detail"].as_str().unwrap().contains(why), "{dead}");
+        assert_eq!(gateway.get(&format!("/deliveries/{id}/body")).await.status, 404);
+    }
+    assert_eq!(sink.arrivals().len(), 0, "the original is not sent in its place");
+
+    change(&gateway, json!("{text: (.n | tostring)}")).await;
+    let dead = gateway.get("/dead-letters?limit=1000").await.expect(200).json();
+    let last = dead["data"][0]["id"].as_str().unwrap();
+    gateway.post(&format!("/deliveries/{last}/replay"), &json!({})).await.expect(202);
+
+    assert_eq!(sink.arrived(1).await[0].body, r#"{"text":"{}"}"#);
+}
+
+#[tokio::test]
+async fn a_transform_is_bounded_and_checked_when_it_is_written() {
+    let sink = Sink::ok().await;
+    let gateway = Gateway::with(&settings(&sink.url(), "def f: f; f")).await;
+
+    let event = gateway.accepted("in", "{}").await;
+
+    let id = gateway.delivery_to(&event, "out").await.unwrap();
+    let dead = gateway.delivery_is(&id, "dead").await;
+    let detail = dead["attempt_list"][0]["detail"].as_str().unwrap();
+    assert!(detail.contains("steps"), "{detail}");
+    let broken = json!({ "from": "in", "to": "out", "transform": "{" });
+    let refused = gateway.post("/routes", &broken).await.expect(422);
+    assert!(refused.detail().contains("transform: filter, line 1"), "{}", refused.text());
+}

@@ -8,6 +8,7 @@
 //! - [`source`], [`destination`], [`route`]: what people configure, as written and as meant.
 //! - [`verify`], [`key`]: how a request proves where it comes from, and how two are known to be one.
 //! - [`event`], [`delivery`]: what is stored, the states, and the decisions.
+//! - [`replay`]: delivering again in bulk, as a job.
 //! - [`address`], [`sign`]: what keeps the way out safe.
 //! - [`store`]: what the rest needs of a database, as promises.
 
@@ -21,6 +22,7 @@ pub mod inflate;
 pub mod jq;
 pub mod key;
 pub mod name;
+pub mod replay;
 pub mod route;
 pub mod secret;
 pub mod sign;

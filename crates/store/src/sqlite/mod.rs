@@ -22,6 +22,7 @@ mod prepared;
 mod prune;
 mod read;
 mod replay;
+mod replay_jobs;
 mod row;
 mod schema;
 mod writer;

@@ -3,6 +3,7 @@
 //! - [`ingest`]: verify, key, route, commit.
 //! - `lane`: one for each destination; claims, attempts, settlements.
 //! - [`sender`] and [`connect`]: the only way out, and the guard on it.
+//! - [`replays`]: jobs that deliver again in bulk.
 //! - `upkeep`: leases, retention, readings.
 
 pub mod apply;
@@ -12,6 +13,7 @@ pub mod ingest;
 mod lane;
 mod outbound;
 pub mod registry;
+pub mod replays;
 pub mod sender;
 pub mod system;
 pub mod telemetry;
@@ -25,8 +27,9 @@ use surehook_core::{
     address::AddressPolicy,
     chance::Chance,
     ids::DestinationId,
+    replay::ReplayStore,
     store::{AdminStore, Change, DeliveryStore, Held, Store, StoreError},
-    time::Clock,
+    time::{Clock, Timestamp},
 };
 use tokio::sync::Mutex;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -36,6 +39,7 @@ use crate::{
     inbox::Inbox,
     lane::{Budget, Shared},
     registry::{ConfigProblem, Env, Registry},
+    replays::Replays,
     sender::{HttpSenderConfig, tls_config},
     telemetry::Telemetry,
     uninterrupted::Uninterrupted,
@@ -88,6 +92,7 @@ pub struct Engine {
     stuck: ArcSwapOption<String>,
     /// One change of the configuration at a time.
     changing: Arc<Mutex<()>>,
+    replays: Replays,
 }
 
 impl fmt::Debug for Engine {
@@ -140,9 +145,11 @@ impl Engine {
             stuck_after: parts.stuck_after,
             stuck: ArcSwapOption::empty(),
             changing: Arc::default(),
+            replays: Replays::default(),
         });
         engine.reload().await?;
         upkeep::start(&engine);
+        engine.resume_replays().await?;
         Ok(engine)
     }
 
@@ -187,8 +194,21 @@ impl Engine {
         }
     }
 
+    /// Something in the store is due for that destination at this time. Unlike [`Self::nudge`] this
+    /// does not make what comes in meanwhile wait behind it.
+    fn expect_due(&self, destination: DestinationId, at: Timestamp) {
+        if let Some(lane) = self.registry.load().lanes.get(&destination) {
+            lane.expect_due(at);
+        }
+    }
+
     /// The store, for lists and lookups.
     pub fn store(&self) -> &dyn AdminStore {
+        &*self.store
+    }
+
+    /// The store of replay jobs, for lists and lookups.
+    pub fn replay_store(&self) -> &dyn ReplayStore {
         &*self.store
     }
 
@@ -218,7 +238,7 @@ impl Engine {
     }
 
     /// Until when each destination asked us to wait.
-    pub fn cooling(&self, destination: DestinationId) -> Option<surehook_core::time::Timestamp> {
+    pub fn cooling(&self, destination: DestinationId) -> Option<Timestamp> {
         self.registry.load().lanes.get(&destination)?.cooling_until()
     }
 

@@ -128,6 +128,12 @@ impl Pacer {
         whole
     }
 
+    /// How long it is from the last look until one more may go.
+    pub fn next_in(&self) -> Duration {
+        let missing = (1.0 - self.saved).max(0.0) / self.pace.per_second();
+        Duration::try_from_secs_f64(missing).unwrap_or(Duration::MAX)
+    }
+
     /// So many of them went.
     pub fn spend(&mut self, many: usize) {
         #[expect(clippy::cast_precision_loss, reason = "at most what allowance said")]
@@ -182,6 +188,7 @@ mod tests {
         // A clock that steps back gives nothing and takes nothing.
         assert_eq!(pacer.allowance(begin), 11);
         pacer.spend(11);
+        assert_eq!(pacer.next_in(), Duration::from_millis(10));
         assert_eq!(pacer.allowance(begin), 0);
     }
 }

@@ -6,6 +6,7 @@ pub(crate) mod events;
 mod hidden;
 mod input;
 mod masked;
+pub(crate) mod replays;
 pub(crate) mod resources;
 pub(crate) mod stats;
 

@@ -11,6 +11,7 @@ mod harness;
 mod listed;
 mod memory;
 mod opening;
+mod replay_jobs;
 mod schema;
 
 use harness::SqliteHarness;

@@ -101,7 +101,8 @@ pub(super) fn deliver_again(
 
 const MISSING: &str = "
     SELECT e.payload IS NOT NULL, t.deleted_at IS NULL,
-           EXISTS (SELECT 1 FROM deliveries d WHERE d.event_id = e.id AND d.destination = t.seq)
+           EXISTS (SELECT 1 FROM deliveries d INDEXED BY deliveries_by_event
+                    WHERE d.event_id = e.id AND d.destination = t.seq)
       FROM events e, destinations t WHERE e.id = ?1 AND t.seq = ?2";
 
 const FIRST_DELIVERY: &str = "

@@ -176,7 +176,7 @@ async fn watch(client: &Client, remote: &Remote, id: &str) -> Result<(), Failure
         }
         tokio::select! {
             _ = tokio::signal::ctrl_c() => {
-                bar.abandon();
+                bar.finish_and_clear();
                 let said = format!("the job goes on; `surehook replay watch {id}` follows it again");
                 return Err(Failure::interrupted(anyhow!(said)));
             }

@@ -18,17 +18,29 @@ pub(crate) struct Said {
 }
 
 pub(crate) async fn call(addr: SocketAddr, method: &str, path: &str) -> Result<Said> {
-    tokio::time::timeout(PATIENCE, exchange(addr, method, path))
+    call_with(addr, method, path, "", "").await
+}
+
+/// A call with further header lines and a body.
+pub(crate) async fn call_with(
+    addr: SocketAddr,
+    method: &str,
+    path: &str,
+    headers: &str,
+    body: &str,
+) -> Result<Said> {
+    let request = format!(
+        "{method} {path} HTTP/1.1\r\nhost: {addr}\r\ncontent-length: {}\r\nconnection: close\r\n{headers}\r\n{body}",
+        body.len()
+    );
+    tokio::time::timeout(PATIENCE, exchange(addr, &request))
         .await
         .with_context(|| format!("{method} {path} was not answered in {PATIENCE:?}"))?
         .with_context(|| format!("{method} {path} failed"))
 }
 
-async fn exchange(addr: SocketAddr, method: &str, path: &str) -> Result<Said> {
+async fn exchange(addr: SocketAddr, request: &str) -> Result<Said> {
     let mut stream = TcpStream::connect(addr).await?;
-    let request = format!(
-        "{method} {path} HTTP/1.1\r\nhost: {addr}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
-    );
     stream.write_all(request.as_bytes()).await?;
     let mut bytes = Vec::new();
     stream.read_to_end(&mut bytes).await?;

@@ -7,9 +7,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
+use serde_json::Value;
 
 use crate::child::{Child, free_addr};
+use crate::control;
 use crate::request::random;
 
 /// A gateway with an empty store is ready at once, or something is wrong.
@@ -38,6 +40,12 @@ impl Config {
         self.destinations.push((destination.to_owned(), addr));
         self.routes.push((source.to_owned(), destination.to_owned()));
         self.source(source)
+    }
+
+    /// A further way from a source to a destination.
+    pub(crate) fn route(mut self, source: &str, destination: &str) -> Self {
+        self.routes.push((source.to_owned(), destination.to_owned()));
+        self
     }
 
     fn to_toml(&self) -> String {
@@ -77,7 +85,8 @@ impl Gateway {
         fs::create_dir(&folder)?;
         fs::create_dir(folder.join("data"))?;
         fs::write(folder.join("surehook.toml"), config.to_toml())?;
-        let launch = Launch { exe: exe.to_owned(), folder, addr: free_addr()? };
+        let token = format!("{:016x}{:016x}", random(), random());
+        let launch = Launch { exe: exe.to_owned(), folder, addr: free_addr()?, token };
         let mut child = launch.start()?;
         child.ready("/readyz", START_PATIENCE).await?;
         Ok(Self { child, launch })
@@ -93,6 +102,28 @@ impl Gateway {
         Ok(begun.elapsed())
     }
 
+    /// Asks the gateway's API; fails on any answer that is not a success.
+    pub(crate) async fn api(
+        &self,
+        method: &str,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<Value> {
+        let headers = format!(
+            "authorization: Bearer {}\r\ncontent-type: application/json\r\n",
+            self.launch.token
+        );
+        let body = body.map(Value::to_string).unwrap_or_default();
+        let said = control::call_with(self.launch.addr, method, path, &headers, &body).await?;
+        let text = String::from_utf8_lossy(&said.body);
+        ensure!(
+            (200..300).contains(&said.status),
+            "{method} {path} answered {}: {text}",
+            said.status
+        );
+        serde_json::from_str(&text).with_context(|| format!("{method} {path} is no JSON: {text}"))
+    }
+
     /// Bytes of all files in the data folder.
     pub(crate) fn data_bytes(&self) -> Result<u64> {
         folder_bytes(&self.launch.folder.join("data"))
@@ -105,6 +136,7 @@ struct Launch {
     exe: PathBuf,
     folder: PathBuf,
     addr: SocketAddr,
+    token: String,
 }
 
 impl Launch {
@@ -120,7 +152,7 @@ impl Launch {
         command.arg("--config").arg(self.folder.join("surehook.toml"));
         command.arg("--data").arg(self.folder.join("data"));
         command.arg("--listen").arg(self.addr.to_string());
-        command.env("SUREHOOK_ADMIN_TOKEN", format!("{:016x}{:016x}", random(), random()));
+        command.env("SUREHOOK_ADMIN_TOKEN", &self.token);
         Child::start("gateway", &mut command, self.addr, &self.folder.join("gateway.log"))
     }
 }

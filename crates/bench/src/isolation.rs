@@ -39,7 +39,7 @@ pub struct IsolationReport {
     pub p99_ratio_target: f64,
 }
 
-/// The healthy destinations under one condition.
+/// What was measured under one condition.
 #[derive(Clone, Debug, Serialize)]
 pub struct Arm {
     /// From sending to arrival, medians over the rounds.
@@ -82,7 +82,7 @@ pub(crate) async fn measure(lab: &Lab) -> Result<IsolationReport> {
 }
 
 /// One arm of one round: the latency, and of how many events.
-type Sample = (Latency, u64);
+pub(crate) type Sample = (Latency, u64);
 
 fn report(alone: &[Sample], beside: &[Sample]) -> IsolationReport {
     let p99 = |samples: &[Sample]| median(samples.iter().map(|(latency, _)| latency.p99_us as f64));
@@ -97,7 +97,7 @@ fn report(alone: &[Sample], beside: &[Sample]) -> IsolationReport {
     }
 }
 
-fn arm(samples: &[Sample]) -> Arm {
+pub(crate) fn arm(samples: &[Sample]) -> Arm {
     let latencies: Vec<Latency> = samples.iter().map(|(latency, _)| *latency).collect();
     Arm {
         latency: Latency::over_rounds(&latencies),

@@ -21,7 +21,7 @@
 //! | `limit`, `sink`, `listen` | the two bare servers |
 //! | `child`, `control`, `usage` | a child process: start, ask, weigh, kill |
 //! | `lab`, `gateway`, `destination` | the servers of one run |
-//! | `rounds`, `backlog`, `isolation` | what is measured |
+//! | `rounds`, `backlog`, `isolation`, `replay` | what is measured |
 //! | `report`, `table` | what is told |
 
 mod answer;
@@ -41,6 +41,7 @@ mod machine;
 mod options;
 mod plan;
 mod progress;
+mod replay;
 mod report;
 mod request;
 mod rounds;
@@ -55,6 +56,7 @@ pub use latency::Latency;
 pub use limit::limit_server;
 pub use machine::Machine;
 pub use options::{Options, Phase};
+pub use replay::ReplayReport;
 pub use report::{DeliveryReport, PhaseReport, Report, Settings};
 pub use sink::{SinkMode, sink_server};
 
@@ -87,6 +89,7 @@ async fn measure(options: Options) -> Result<Report> {
     match lab.options.only {
         Some(Phase::Backlog) => report.backlog = Some(backlog::measure(&lab).await?),
         Some(Phase::Isolation) => report.isolation = Some(isolation::measure(&lab).await?),
+        Some(Phase::Replay) => report.replay = Some(replay::measure(&lab).await?),
         None | Some(Phase::Limit | Phase::In | Phase::Duplicates | Phase::Delivered) => {
             report.phases = rounds::measure(&lab).await?;
         }

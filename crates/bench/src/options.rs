@@ -25,7 +25,7 @@ pub struct Options {
     /// How often the phases are repeated, one after the other; the report gives medians.
     pub rounds: usize,
     /// One phase alone. The limit is still measured beside a rate, because a rate without it
-    /// says nothing. [`Phase::Backlog`] and [`Phase::Isolation`] run only when named here.
+    /// says nothing. [`Phase::Backlog`], [`Phase::Isolation`] and [`Phase::Replay`] run only when named here.
     pub only: Option<Phase>,
     /// How many events [`Phase::Backlog`] piles up.
     pub backlog_events: u64,
@@ -87,12 +87,21 @@ pub enum Phase {
     Backlog,
     /// Healthy destinations alone, and beside one that never answers.
     Isolation,
+    /// Live traffic alone, and beside a job that delivers again in bulk.
+    Replay,
 }
 
 impl Phase {
     /// All phases, in the order in which they are told.
-    pub const ALL: [Self; 6] =
-        [Self::Limit, Self::In, Self::Duplicates, Self::Delivered, Self::Backlog, Self::Isolation];
+    pub const ALL: [Self; 7] = [
+        Self::Limit,
+        Self::In,
+        Self::Duplicates,
+        Self::Delivered,
+        Self::Backlog,
+        Self::Isolation,
+        Self::Replay,
+    ];
 
     /// The phase's name on the command line and in JSON.
     pub fn name(self) -> &'static str {
@@ -103,6 +112,7 @@ impl Phase {
             Self::Delivered => "delivered",
             Self::Backlog => "backlog",
             Self::Isolation => "isolation",
+            Self::Replay => "replay",
         }
     }
 
@@ -112,7 +122,7 @@ impl Phase {
             Self::In => Some(0.5),
             Self::Duplicates => Some(0.7),
             Self::Delivered => Some(0.2),
-            Self::Limit | Self::Backlog | Self::Isolation => None,
+            Self::Limit | Self::Backlog | Self::Isolation | Self::Replay => None,
         }
     }
 }
@@ -153,7 +163,7 @@ mod tests {
     fn the_limit_is_measured_beside_any_one_rate() {
         let options = Options { only: Some(Phase::In), ..Options::new("surehook") };
         let measured = Phase::ALL.map(|phase| options.measures(phase));
-        assert_eq!(measured, [true, true, false, false, false, false]);
+        assert_eq!(measured, [true, true, false, false, false, false, false]);
     }
 
     #[test]

@@ -10,6 +10,7 @@ use crate::lab::Lab;
 use crate::latency::Latency;
 use crate::machine::Machine;
 use crate::options::Phase;
+use crate::replay::ReplayReport;
 
 /// The first attempt should begin so soon after receipt, at half load, for 99 of 100 events.
 pub(crate) const FIRST_ATTEMPT_P99_TARGET_US: u64 = 50_000;
@@ -26,6 +27,8 @@ pub struct Report {
     pub backlog: Option<BacklogReport>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub isolation: Option<IsolationReport>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replay: Option<ReplayReport>,
     #[serde(skip)]
     form: Form,
 }
@@ -95,6 +98,7 @@ impl Report {
             phases: Vec::new(),
             backlog: None,
             isolation: None,
+            replay: None,
             form: if options.json { Form::Json } else { Form::Table },
         }
     }

@@ -9,7 +9,8 @@
 //! | `DELETE /arrivals` | begins to count anew |
 //!
 //! The latency is from the moment the generator sent the request to the gateway until the body
-//! is in the sink. A second attempt counts again, as an event and as a latency.
+//! is in the sink. A second attempt counts again, as an event and as a latency. What was sent before
+//! the sink began to count anew is an event of long ago that is delivered again: it is not counted.
 
 use std::net::SocketAddr;
 use std::str::FromStr;
@@ -106,7 +107,7 @@ async fn answer(request: Request<Incoming>, mode: SinkMode, ledger: Arc<Ledger>)
             serde_json::to_string(&ledger.open().arrivals()).unwrap_or_default()
         }
         (&Method::DELETE, "/arrivals") => {
-            *ledger.open() = Page::default();
+            *ledger.open() = Page { since_ns: clock::wall_ns(), ..Page::default() };
             String::new()
         }
         (_, _) => {
@@ -132,6 +133,7 @@ impl Ledger {
 }
 
 struct Page {
+    since_ns: u64,
     count: u64,
     last_ns: u64,
     unreadable: u64,
@@ -140,16 +142,20 @@ struct Page {
 
 impl Default for Page {
     fn default() -> Self {
-        Self { count: 0, last_ns: 0, unreadable: 0, latency: latency::histogram() }
+        Self { since_ns: 0, count: 0, last_ns: 0, unreadable: 0, latency: latency::histogram() }
     }
 }
 
 impl Page {
     fn enter(&mut self, body: &[u8]) {
         let now_ns = clock::wall_ns();
+        let sent_ns = request::sent_ns(body);
+        if sent_ns.is_some_and(|sent_ns| sent_ns < self.since_ns) {
+            return;
+        }
         self.count += 1;
         self.last_ns = self.last_ns.max(now_ns);
-        match request::sent_ns(body) {
+        match sent_ns {
             Some(sent_ns) => {
                 let on_the_way = Duration::from_nanos(now_ns.saturating_sub(sent_ns));
                 latency::record(&mut self.latency, on_the_way);
@@ -203,6 +209,9 @@ mod tests {
         let body = sent.make(1, clock::wall_ns()).into_body().collect().await.unwrap().to_bytes();
         page.enter(&body);
         page.enter(&body[1..]);
+        let old = sent.make(2, 1).into_body().collect().await.unwrap().to_bytes();
+        page.since_ns = 2;
+        page.enter(&old);
         let arrivals = page.arrivals();
         assert_eq!((arrivals.count, arrivals.unreadable, arrivals.latencies.len()), (2, 1, 1));
     }

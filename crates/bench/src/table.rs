@@ -3,6 +3,7 @@
 use crate::backlog::BacklogReport;
 use crate::isolation::{Arm, IsolationReport};
 use crate::latency::Latency;
+use crate::replay::ReplayReport;
 use crate::report::{DeliveryReport, FIRST_ATTEMPT_P99_TARGET_US, PhaseReport, Report};
 
 const UNKNOWN: &str = "-";
@@ -17,6 +18,7 @@ pub(crate) fn render(report: &Report) -> String {
     parts.extend(report.phases.iter().filter_map(|phase| phase.delivery.as_ref()).map(delivery));
     parts.extend(report.backlog.as_ref().map(backlog));
     parts.extend(report.isolation.as_ref().map(isolation));
+    parts.extend(report.replay.as_ref().map(replay));
     parts.join("\n")
 }
 
@@ -30,7 +32,7 @@ fn heading(report: &Report) -> String {
         settings.body_bytes,
     );
     // Each setting is told only where it was used.
-    if report.isolation.is_none() {
+    if report.isolation.is_none() && report.replay.is_none() {
         text.push_str(&format!(", {} connections", settings.connections));
     }
     if report.backlog.is_none() {
@@ -129,25 +131,33 @@ fn backlog(report: &BacklogReport) -> String {
 }
 
 fn isolation(report: &IsolationReport) -> String {
-    let arm = |name: &str, arm: &Arm| {
-        let events = format!("{} events", thousands(arm.events as f64));
-        latency_row(name.to_owned(), &arm.latency, events)
-    };
     let head = format!(
         "{} healthy destinations, {:.0}/s each",
         report.healthy_destinations, report.per_second_each
     );
-    let rows = [
-        [head, "p50".to_owned(), "p99".to_owned(), "max".to_owned(), String::new()],
-        arm("alone", &report.alone),
-        arm("beside a hanging one", &report.beside_hanging),
-    ];
+    let arms = [("alone", &report.alone), ("beside a hanging one", &report.beside_hanging)];
+    two_arms(head, arms, report.p99_ratio, report.p99_ratio_target)
+}
+
+fn replay(report: &ReplayReport) -> String {
+    let head = format!(
+        "live traffic, {:.0}/s; the job {}/s to the same destination",
+        report.live_per_second, report.job_per_second
+    );
+    let arms = [("alone", &report.alone), ("beside a replay job", &report.beside_job)];
+    two_arms(head, arms, report.p99_ratio, report.p99_ratio_target)
+}
+
+fn two_arms(head: String, arms: [(&str, &Arm); 2], ratio: f64, target: f64) -> String {
+    let [alone, beside] = arms.map(|(name, arm)| {
+        let events = format!("{} events", thousands(arm.events as f64));
+        latency_row(name.to_owned(), &arm.latency, events)
+    });
+    let head = [head, "p50".to_owned(), "p99".to_owned(), "max".to_owned(), String::new()];
     format!(
-        "{}p99 beside / alone: {:.2}, {} {:.2}\n",
-        columns(&rows),
-        report.p99_ratio,
-        met(report.p99_ratio <= report.p99_ratio_target),
-        report.p99_ratio_target,
+        "{}p99 beside / alone: {ratio:.2}, {} {target:.2}\n",
+        columns(&[head, alone, beside]),
+        met(ratio <= target),
     )
 }
 

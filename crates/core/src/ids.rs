@@ -42,6 +42,8 @@ kinds! {
     DestinationKind, DestinationId = "dst";
     /// Which events of a source go to a destination.
     RouteKind, RouteId = "rte";
+    /// A job that delivers again in bulk.
+    ReplayKind, ReplayId = "rpl";
 }
 
 /// A 128-bit name that knows what it names.

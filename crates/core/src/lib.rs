@@ -10,6 +10,7 @@
 //! - [`event`], [`delivery`]: what is stored, the states, and the decisions.
 //! - [`decision`], [`story`], [`refused`]: what was decided, told in order; what was not let in.
 //! - [`sync`]: what a sender is told that waits for the result.
+//! - [`replay`]: delivering again in bulk, as a job.
 //! - [`address`], [`sign`]: what keeps the way out safe.
 //! - [`store`]: what the rest needs of a database, as promises.
 
@@ -25,6 +26,7 @@ pub mod jq;
 pub mod key;
 pub mod name;
 pub mod refused;
+pub mod replay;
 pub mod route;
 pub mod secret;
 pub mod sign;

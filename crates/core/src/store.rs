@@ -4,8 +4,8 @@
 //! during a network call. Both the embedded store and a server database implement these traits; the
 //! conformance suite in `surehook-store` is the definition of "the same".
 //!
-//! Three traits, by caller: the door sees [`IngestStore`], the lanes see [`DeliveryStore`], the API
-//! and the upkeep see [`AdminStore`].
+//! By caller: the door sees [`IngestStore`], the lanes see [`DeliveryStore`], the API and the upkeep
+//! see [`AdminStore`], replay jobs see [`ReplayStore`].
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -21,6 +21,7 @@ use crate::{
     key::DedupKey,
     name::Name,
     refused::{RefusedFilter, RefusedRequest},
+    replay::ReplayStore,
     route::RouteSpec,
     source::SourceSpec,
     sync::Ending,
@@ -693,6 +694,6 @@ pub trait AdminStore: Send + Sync {
 pub const REPLAY_INTERVAL: Duration = Duration::from_secs(60);
 
 /// A whole store. Only the place that puts the program together holds one.
-pub trait Store: IngestStore + DeliveryStore + AdminStore {}
+pub trait Store: IngestStore + DeliveryStore + AdminStore + ReplayStore {}
 
-impl<T: IngestStore + DeliveryStore + AdminStore> Store for T {}
+impl<T: IngestStore + DeliveryStore + AdminStore + ReplayStore> Store for T {}

@@ -5,6 +5,7 @@
 //! - [`sender`] and [`connect`]: the only way out, and the guard on it.
 //! - `sync` and `waiters`: senders that wait for the result.
 //! - `refusals`: a sample of what was not let in.
+//! - [`replays`]: jobs that deliver again in bulk.
 //! - `upkeep`: leases, retention, readings.
 
 pub mod apply;
@@ -15,6 +16,7 @@ mod lane;
 mod outbound;
 mod refusals;
 pub mod registry;
+pub mod replays;
 pub mod sender;
 mod sync;
 pub mod system;
@@ -31,8 +33,9 @@ use surehook_core::{
     address::AddressPolicy,
     chance::Chance,
     ids::DestinationId,
+    replay::ReplayStore,
     store::{AdminStore, Change, DeliveryStore, Held, Store, StoreError},
-    time::Clock,
+    time::{Clock, Timestamp},
 };
 use tokio::sync::Mutex;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -43,6 +46,7 @@ use crate::{
     lane::{Budget, Shared},
     refusals::Refusals,
     registry::{ConfigProblem, Env, Registry},
+    replays::Replays,
     sender::{HttpSenderConfig, tls_config},
     telemetry::Telemetry,
     uninterrupted::Uninterrupted,
@@ -96,6 +100,7 @@ pub struct Engine {
     refusals: Refusals,
     /// One change of the configuration at a time.
     changing: Arc<Mutex<()>>,
+    replays: Replays,
 }
 
 impl fmt::Debug for Engine {
@@ -152,11 +157,13 @@ impl Engine {
             stuck: ArcSwapOption::empty(),
             refusals,
             changing: Arc::default(),
+            replays: Replays::default(),
         });
         engine.reload().await?;
         upkeep::start(&engine);
         let writing = Arc::clone(&engine);
         engine.shared.tasks.spawn(async move { writing.write_refusals(refused).await });
+        engine.resume_replays().await?;
         Ok(engine)
     }
 
@@ -201,8 +208,21 @@ impl Engine {
         }
     }
 
+    /// Something in the store is due for that destination at this time. Unlike [`Self::nudge`] this
+    /// does not make what comes in meanwhile wait behind it.
+    fn expect_due(&self, destination: DestinationId, at: Timestamp) {
+        if let Some(lane) = self.registry.load().lanes.get(&destination) {
+            lane.expect_due(at);
+        }
+    }
+
     /// The store, for lists and lookups.
     pub fn store(&self) -> &dyn AdminStore {
+        &*self.store
+    }
+
+    /// The store of replay jobs, for lists and lookups.
+    pub fn replay_store(&self) -> &dyn ReplayStore {
         &*self.store
     }
 
@@ -232,7 +252,7 @@ impl Engine {
     }
 
     /// Until when each destination asked us to wait.
-    pub fn cooling(&self, destination: DestinationId) -> Option<surehook_core::time::Timestamp> {
+    pub fn cooling(&self, destination: DestinationId) -> Option<Timestamp> {
         self.registry.load().lanes.get(&destination)?.cooling_until()
     }
 

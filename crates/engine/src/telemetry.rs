@@ -12,6 +12,7 @@ use prometheus_client::{
     },
     registry::{Registry, Unit},
 };
+use surehook_core::replay::ReplayState;
 
 type Labels = Vec<(&'static str, String)>;
 type Counters = Family<Labels, Counter>;
@@ -41,6 +42,8 @@ pub struct Telemetry {
     pending_age: Gauges,
     by_status: Gauges,
     dead: Gauges,
+    replay_jobs: Gauges,
+    replay_events: Counters,
     store_bytes: Gauge<i64>,
     wal_bytes: Gauge<i64>,
     disk_free: Gauge<i64>,
@@ -165,6 +168,12 @@ impl Default for Telemetry {
             ),
             by_status: metric!("deliveries", "Deliveries by status", Gauges::default()),
             dead: metric!("dlq_events", "Dead letters by reason", Gauges::default()),
+            replay_jobs: metric!("replay_jobs", "Replay jobs by state", Gauges::default()),
+            replay_events: metric!(
+                "replay_events",
+                "What became of what replay jobs selected",
+                Counters::default()
+            ),
             store_bytes: metric!("store", "Size of the database", Unit::Bytes, Gauge::default()),
             wal_bytes: metric!("wal", "Size of the log", Unit::Bytes, Gauge::default()),
             disk_free: metric!("disk_free", "Room on the disk", Unit::Bytes, Gauge::default()),
@@ -236,6 +245,22 @@ impl Telemetry {
 
     pub(crate) fn lease_lost(&self) {
         self.leases_lost.inc();
+    }
+
+    /// Counts what became of what replay jobs selected.
+    pub(crate) fn replayed<'a>(&self, outcomes: impl Iterator<Item = (&'a str, u64)>) {
+        for (outcome, many) in outcomes {
+            self.replay_events.get_or_create(&vec![("outcome", outcome.to_owned())]).inc_by(many);
+        }
+    }
+
+    /// How many replay jobs are in each state.
+    pub(crate) fn replay_jobs(&self, by_state: &[(ReplayState, usize)]) {
+        for (state, many) in by_state {
+            self.replay_jobs
+                .get_or_create(&vec![("state", state.as_str().to_owned())])
+                .set(i64::try_from(*many).unwrap_or(i64::MAX));
+        }
     }
 
     /// Bytes of request bodies that are in memory now.

@@ -27,6 +27,7 @@ pub(crate) fn start(engine: &Arc<Engine>) {
         Box::pin(async move { engine.take_readings().await.map(|()| None) })
     }));
     tasks.spawn(repeat(Arc::clone(engine), PRUNE_EVERY, |engine| Box::pin(engine.prune())));
+    tasks.spawn(repeat(Arc::clone(engine), PRUNE_EVERY, |engine| Box::pin(engine.prune_replays())));
 }
 
 type Duty<'a> =

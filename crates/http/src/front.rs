@@ -24,6 +24,8 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/deliveries/{id}/replay", post(api::deliveries::replay_delivery))
         .route("/dead-letters", get(api::deliveries::list_dead_letters))
         .route("/dead-letters/stats", get(api::stats::dead_letter_stats))
+        .route("/dead-letters/reprocess", post(api::replays::reprocess))
+        .nest("/replays", api::replays::router())
         .route("/stats", get(api::stats::stats))
         .route("/requests", get(api::requests::list_requests))
         .route("/requests/{id}", get(api::requests::find_request))

@@ -6,7 +6,7 @@
 use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
 use serde::Serialize;
-use surehook_core::{store::StoreError, time::Timestamp};
+use surehook_core::{ids::ReplayId, store::StoreError, time::Timestamp};
 use surehook_engine::{ChangeError, ingest::IngestError};
 
 /// An answer that is not what was asked for.
@@ -74,6 +74,19 @@ impl Problem {
         let detail =
             format!("this was replayed a moment ago; it can be replayed again in {secs} s");
         Self::new(StatusCode::TOO_MANY_REQUESTS, "replayed_too_soon", detail).retry_after(secs)
+    }
+
+    pub(crate) fn replay_overlaps(other: &ReplayId) -> Self {
+        let detail = format!(
+            "the replay job {other} has not ended and could deliver the same events; wait for it, \
+             cancel it, or narrow the filter by destination, source, key or time"
+        );
+        Self::new(StatusCode::CONFLICT, "replay_overlaps", detail)
+    }
+
+    pub(crate) fn replay_state(state: &str, wish: &str) -> Self {
+        let detail = format!("a replay job that is {state} cannot be {wish}");
+        Self::new(StatusCode::CONFLICT, "replay_state", detail)
     }
 
     /// The body as JSON.

@@ -1,9 +1,13 @@
 //! Every command and flag.
 
+mod replay;
+
 use std::{net::SocketAddr, path::PathBuf};
 
 use clap::{Args, Parser, Subcommand};
 use surehook_bench::{Phase, SinkMode};
+
+pub(crate) use self::replay::{CreateArgs, FilterArgs, JobArgs, ReplayCommand, RunArgs};
 
 /// A webhook gateway: every event arrives, none runs twice by our fault, and nothing disappears
 /// without a row that says why.
@@ -29,6 +33,9 @@ pub(crate) enum Command {
     /// Look at requests that were refused
     #[command(subcommand)]
     Requests(RequestsCommand),
+    /// Deliver again in bulk, as jobs
+    #[command(subcommand)]
+    Replay(ReplayCommand),
     /// Measure this machine: a bare server, and the gateway against it
     Bench(BenchArgs),
     /// The bare server that the benchmark measures against
@@ -153,11 +160,14 @@ pub(crate) enum DlqCommand {
         #[command(flatten)]
         remote: Remote,
     },
-    /// Deliver again
+    /// Deliver again: these, or all that match as a job
     Replay {
-        /// The deliveries' ids
-        #[arg(required = true)]
+        /// The deliveries' ids; without any, a job for all dead letters that match
         ids: Vec<String>,
+        #[command(flatten)]
+        filter: FilterArgs,
+        #[command(flatten)]
+        run: RunArgs,
         #[command(flatten)]
         remote: Remote,
     },
@@ -194,7 +204,7 @@ pub(crate) struct BenchArgs {
     /// Size of each body
     #[arg(long, default_value_t = 1024)]
     pub(crate) body_bytes: usize,
-    /// Only this one: limit, in, duplicates, delivered, backlog, isolation
+    /// Only this one: limit, in, duplicates, delivered, backlog, isolation, replay
     #[arg(long)]
     pub(crate) only: Option<Phase>,
     /// Events in the backlog phase

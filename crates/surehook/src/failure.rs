@@ -2,6 +2,8 @@
 
 use std::process::ExitCode;
 
+const UNREACHABLE: u8 = 6;
+
 /// What went wrong, by exit code. The codes are documented in `docs/cli.md`.
 #[derive(Debug)]
 pub(crate) struct Failure {
@@ -32,7 +34,7 @@ impl Failure {
 
     /// The server cannot be reached.
     pub(crate) fn unreachable(error: impl Into<anyhow::Error>) -> Self {
-        Self::new(6, error).hint(
+        Self::new(UNREACHABLE, error).hint(
             "is `surehook serve` running there? give its address with --server or SUREHOOK_SERVER",
         )
     }
@@ -40,6 +42,11 @@ impl Failure {
     /// Some of it went well.
     pub(crate) fn partial(error: impl Into<anyhow::Error>) -> Self {
         Self::new(7, error)
+    }
+
+    /// A person stopped the command, not the work.
+    pub(crate) fn interrupted(error: impl Into<anyhow::Error>) -> Self {
+        Self::new(130, error)
     }
 
     /// The data cannot be used (`EX_SOFTWARE`): the process must end and be started again.
@@ -50,6 +57,11 @@ impl Failure {
     /// The settings cannot be used (`EX_CONFIG`).
     pub(crate) fn settings(error: impl Into<anyhow::Error>) -> Self {
         Self::new(78, error)
+    }
+
+    /// Whether the server could not be reached.
+    pub(crate) fn is_unreachable(&self) -> bool {
+        self.code == UNREACHABLE
     }
 
     fn hint(mut self, hint: &str) -> Self {

@@ -15,6 +15,12 @@ pub(crate) fn line(text: &str) -> anyhow::Result<()> {
     }
 }
 
+/// Says something to a person, beside what a program may read.
+#[expect(clippy::print_stderr, reason = "a person is told before a question is asked")]
+pub(crate) fn note(text: &str) {
+    eprintln!("{text}");
+}
+
 /// Prints each object on a line of its own.
 pub(crate) fn json_lines(rows: &[Value]) -> anyhow::Result<()> {
     rows.iter().try_for_each(|row| line(&row.to_string()))

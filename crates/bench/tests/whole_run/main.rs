@@ -59,7 +59,8 @@ async fn check_all() -> Result<()> {
     a_gateway_that_forgets_keys_fails_the_run().await.context("forgetful gateway")?;
     a_backlog_is_measured_and_survived().await.context("backlog")?;
     isolation_compares_two_arms().await.context("isolation")?;
-    println!("whole_run: 5 passed");
+    a_replay_job_is_measured_beside_live_traffic().await.context("replay")?;
+    println!("whole_run: 6 passed");
     Ok(())
 }
 
@@ -133,5 +134,14 @@ async fn isolation_compares_two_arms() -> Result<()> {
     ensure!(isolation.alone.events > 0 && isolation.beside_hanging.events > 0, "{isolation:?}");
     ensure!(isolation.p99_ratio > 0.0, "{isolation:?}");
     ensure!(report.table().contains("beside a hanging one"), "{}", report.table());
+    Ok(())
+}
+
+async fn a_replay_job_is_measured_beside_live_traffic() -> Result<()> {
+    let report = surehook_bench::run(Options { only: Some(Phase::Replay), ..short()? }).await?;
+    let replay = report.replay.as_ref().context("no replay")?;
+    ensure!(replay.alone.events > 0 && replay.beside_job.events > 0, "{replay:?}");
+    ensure!(replay.p99_ratio > 0.0, "{replay:?}");
+    ensure!(report.table().contains("beside a replay job"), "{}", report.table());
     Ok(())
 }

@@ -23,6 +23,9 @@ use tokio::sync::Semaphore;
 /// A program of this name takes every key for a new one.
 pub(crate) const FORGETFUL: &str = "forgetful";
 
+/// A job that runs and never ends; nothing is delivered again.
+const JOB: &str = r#"{"id":"rpl_00000000000000000000000000","state":"running","dispatched":1}"#;
+
 #[derive(Deserialize)]
 struct Config {
     sources: Vec<Named>,
@@ -107,6 +110,7 @@ async fn answer(
 ) -> Result<Response<Full<Bytes>>, Infallible> {
     let (status, text) = match request.uri().path() {
         "/readyz" => (StatusCode::OK, String::new()),
+        path if path.starts_with("/api/v1/replays") => (StatusCode::OK, JOB.to_owned()),
         _ => match receive(request, &gateway).await {
             Ok(text) => (StatusCode::OK, text),
             Err(error) => (StatusCode::BAD_REQUEST, format!("{error:#}")),

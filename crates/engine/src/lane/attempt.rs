@@ -205,7 +205,7 @@ impl Lane {
     }
 
     /// Makes sure that the supervisor looks at the store by then.
-    fn expect_due(&self, due_at: Timestamp) {
+    pub(crate) fn expect_due(&self, due_at: Timestamp) {
         let due_at = due_at.as_millis();
         let before = self.next_due.fetch_min(due_at, std::sync::atomic::Ordering::SeqCst);
         if due_at < before {

@@ -6,6 +6,7 @@ pub(crate) mod events;
 pub(crate) mod hidden;
 mod input;
 mod masked;
+pub(crate) mod replays;
 pub(crate) mod requests;
 pub(crate) mod resources;
 pub(crate) mod stats;

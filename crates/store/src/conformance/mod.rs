@@ -10,7 +10,7 @@
 //!
 //! - A file is an area: [`admit`], [`revive`], [`recall`], [`claims`], [`settle`], [`replay`],
 //!   [`configure`], [`lists`], [`retention`], [`counts`], [`decisions`], [`join`], [`bodies`],
-//!   [`refused`].
+//!   [`refused`], [`jobs`], [`job_steps`].
 //! - [`changes`] plays random changes through the store and through `Configuration::apply`.
 //! - [`history`] plays random histories through the store and through a model of plain maps.
 //! - [`World`] is what the cases stand on: a store, a clock that is moved by hand, and builders.
@@ -28,6 +28,9 @@ pub mod configure;
 pub mod counts;
 pub mod decisions;
 pub mod history;
+mod job_kit;
+pub mod job_steps;
+pub mod jobs;
 pub mod join;
 pub mod lists;
 mod model;
@@ -164,6 +167,33 @@ macro_rules! store_conformance {
                     a_deleted_destination_gets_no_replay,
                     an_unknown_delivery_is_not_found,
                     a_replay_survives_a_restart;
+                jobs: a_job_takes_what_its_filter_says,
+                    a_forced_job_takes_what_succeeded_too,
+                    missing_events_are_sent_to_a_destination_that_never_got_them,
+                    what_dies_after_the_creation_is_not_taken,
+                    what_comes_after_the_creation_is_not_missing,
+                    a_selection_goes_on_after_a_restart,
+                    a_job_that_selects_nothing_is_done,
+                    jobs_that_could_overlap_are_refused,
+                    of_concurrent_jobs_that_overlap_one_is_made,
+                    a_preview_spans_the_time_of_its_events_and_changes_nothing,
+                    a_job_moves_only_as_the_law_says,
+                    jobs_come_newest_first_in_whole_pages;
+                job_steps: a_job_delivers_again_what_is_dead,
+                    a_job_is_done_when_its_deliveries_have_ended,
+                    a_job_goes_on_after_a_restart,
+                    concurrent_looks_and_steps_take_each_once,
+                    what_cannot_be_delivered_any_more_is_skipped_with_its_reason,
+                    what_retention_removed_before_its_turn_is_skipped,
+                    a_destination_that_is_full_holds_up_only_itself,
+                    a_step_shares_its_limit_among_destinations,
+                    a_job_that_is_paused_selects_nothing,
+                    a_job_that_is_paused_hands_out_nothing,
+                    a_job_that_is_resumed_hands_out_the_rest_once,
+                    a_cancelled_job_leaves_the_rest_and_counts_what_goes_on,
+                    a_delivery_that_is_replayed_later_counts_as_what_it_was,
+                    a_destination_that_is_deleted_cancels_its_part_of_a_job,
+                    old_jobs_are_removed_when_they_have_ended;
                 configure: what_is_put_is_read_back,
                     a_rename_takes_its_routes_along,
                     a_name_belongs_to_one,

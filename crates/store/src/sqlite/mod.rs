@@ -26,6 +26,7 @@ mod prune;
 mod read;
 mod refused;
 mod replay;
+mod replay_jobs;
 mod row;
 mod schema;
 mod writer;

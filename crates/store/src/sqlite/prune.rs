@@ -10,8 +10,7 @@ use surehook_core::{
 };
 
 use super::{
-    fresh,
-    refused,
+    fresh, refused,
     row::{blob, id, reason, status, time},
     writer::Tx,
 };

@@ -1,14 +1,16 @@
-//! Delivering again on purpose: replays that people ask for, and revivals by a duplicate.
+//! Delivering again on purpose: replays that people ask for, one by one or in bulk, and revivals by
+//! a duplicate.
 //!
-//! Both make a new delivery that names the old one. The event's key plays no part.
+//! All make a new delivery that names the old one. The event's key plays no part.
 
 use rusqlite::{OptionalExtension, params};
 use serde_json::json;
 use surehook_core::{
     decision::{Decision, DecisionKind},
     delivery::{DeadReason, state::Status},
-    ids::{DeliveryId, DestinationId, EventId, RequestId},
+    ids::{DeliveryId, DestinationId, EventId, Id, Kind, ReplayId, RequestId},
     key::fingerprint,
+    replay::Skip,
     store::{REPLAY_INTERVAL, Replayed},
     time::Timestamp,
 };
@@ -77,6 +79,75 @@ pub(super) fn replay(
     }
     take_over(tx, &Handover { old, new, cause: Cause::Replay, now }, &found)?;
     Ok(Replayed::Created { delivery: new, destination: found.destination })
+}
+
+/// Delivers once more for a job, or says why not. A job may follow right after another replay: it
+/// was asked for with its count before the eyes, and jobs that overlap do not run side by side.
+pub(super) fn deliver_again(
+    tx: &mut Tx<'_, '_>,
+    old: DeliveryId,
+    job: ReplayId,
+    now: Timestamp,
+) -> rusqlite::Result<Result<DeliveryId, Skip>> {
+    let Some(found) = candidate(tx, old)? else { return Ok(Err(Skip::EventGone)) };
+    if !matches!(found.status, Status::Dead | Status::Succeeded) {
+        return Ok(Err(Skip::Superseded));
+    }
+    if !found.destination_lives {
+        return Ok(Err(Skip::DestinationGone));
+    }
+    if !found.body_is_there {
+        return Ok(Err(Skip::BodyGone));
+    }
+    let new = heir(old, job, now);
+    take_over(tx, &Handover { old, new, cause: Cause::Replay, now }, &found)?;
+    Ok(Ok(new))
+}
+
+const MISSING: &str = "
+    SELECT e.payload IS NOT NULL, t.deleted_at IS NULL,
+           EXISTS (SELECT 1 FROM deliveries d INDEXED BY deliveries_by_event
+                    WHERE d.event_id = e.id AND d.destination = t.seq)
+      FROM events e, destinations t WHERE e.id = ?1 AND t.seq = ?2";
+
+const FIRST_DELIVERY: &str = "
+    INSERT INTO deliveries (id, event_id, destination, state, cause, created_at, due_at)
+    VALUES (?1, ?2, ?3, 'pending', 'replay', ?4, ?4)";
+
+/// Delivers an event to a destination (by its row number) that has never got it, or says why not.
+pub(super) fn deliver_missing(
+    tx: &mut Tx<'_, '_>,
+    event: EventId,
+    destination: i64,
+    job: ReplayId,
+    now: Timestamp,
+) -> rusqlite::Result<Result<DeliveryId, Skip>> {
+    let found: Option<(bool, bool, bool)> = tx
+        .connection
+        .prepare_cached(MISSING)?
+        .query_row(params![blob(event), destination], |row| {
+            Ok((row.get(0)?, row.get(1)?, row.get(2)?))
+        })
+        .optional()?;
+    let skip = match found {
+        None => Some(Skip::EventGone),
+        Some((_, _, true)) => Some(Skip::Present),
+        Some((_, false, _)) => Some(Skip::DestinationGone),
+        Some((false, _, _)) => Some(Skip::BodyGone),
+        Some((true, true, false)) => None,
+    };
+    if let Some(skip) = skip {
+        return Ok(Err(skip));
+    }
+    let new = heir(event, job, now);
+    tx.connection.prepare_cached(FIRST_DELIVERY)?.execute(params![
+        blob(new),
+        blob(event),
+        destination,
+        now.as_millis()
+    ])?;
+    tx.delta.moved(None, Some(Status::Pending));
+    Ok(Ok(new))
 }
 
 /// Which delivery hands over to which.
@@ -186,11 +257,12 @@ pub(super) fn revive_one(
     Ok(vec![found.destination])
 }
 
-/// A new id that needs no dice: the old one and the request that revives it are unique together.
-pub(super) fn heir(old: DeliveryId, request: RequestId, now: Timestamp) -> DeliveryId {
+/// A new id that needs no dice: what it comes after and what asked for it (the request of a revival,
+/// or a job) are unique together.
+pub(super) fn heir<O: Kind, W: Kind>(old: Id<O>, who: Id<W>, now: Timestamp) -> DeliveryId {
     let mut seed = [0; 32];
     seed[..16].copy_from_slice(&blob(old));
-    seed[16..].copy_from_slice(&blob(request));
+    seed[16..].copy_from_slice(&blob(who));
     let mut bits = [0; 16];
     bits.copy_from_slice(&fingerprint(&seed)[..16]);
     DeliveryId::new(now, u128::from_be_bytes(bits))

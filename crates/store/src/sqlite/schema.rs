@@ -18,6 +18,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/sqlite/0001_events_and_deliveries.sql"),
     include_str!("../../migrations/sqlite/0002_keys_by_digest.sql"),
     include_str!("../../migrations/sqlite/0003_decisions.sql"),
+    include_str!("../../migrations/sqlite/0004_replay_jobs.sql"),
 ];
 
 /// "srhk": tells our files from others'.

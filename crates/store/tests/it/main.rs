@@ -12,6 +12,7 @@ mod harness;
 mod listed;
 mod memory;
 mod opening;
+mod replay_jobs;
 mod schema;
 
 use harness::SqliteHarness;

@@ -20,7 +20,10 @@ const GOOD: &str = "
          VALUES (zeroblob(16), 1, zeroblob(16), 1, 1, 200);
     INSERT INTO counters VALUES ('events', 1);
     INSERT INTO decisions (event_id, at, kind) VALUES (zeroblob(16), 1, 'replayed');
-    INSERT INTO delivery_bodies (delivery_id, route_id) VALUES (zeroblob(16), zeroblob(16));";
+    INSERT INTO delivery_bodies (delivery_id, route_id) VALUES (zeroblob(16), zeroblob(16));
+    INSERT INTO replays VALUES (1, zeroblob(16), '{}', 'running', 1, NULL, NULL);
+    INSERT INTO replay_lanes VALUES (1, 1, 2, 1, 1);
+    INSERT INTO replay_items VALUES (1, 1, 1, zeroblob(16), zeroblob(16), NULL, NULL);";
 
 /// The constraint, and a statement that it alone must refuse.
 const BAD: &[(&str, &str)] = &[
@@ -71,6 +74,16 @@ const BAD: &[(&str, &str)] = &[
                     VALUES (x'00', 1, 'c', 401, 'POST', '/', '', x'')",
     ),
     ("never_below_zero", "UPDATE counters SET value = -1"),
+    ("id_is_uuid", "UPDATE replays SET id = x'00'"),
+    ("spec_is_json", "UPDATE replays SET spec = '{'"),
+    ("state_is_known", "UPDATE replays SET state = 'lost'"),
+    ("ended_iff_final", "UPDATE replays SET ended_at = 1"),
+    ("ended_iff_final", "UPDATE replays SET state = 'done'"),
+    ("selected_before_it_runs", "UPDATE replays SET cursor = x'00'"),
+    ("taken_within_selected", "UPDATE replay_lanes SET taken = 3"),
+    ("open_within_taken", "UPDATE replay_lanes SET open = 2"),
+    ("open_within_taken", "UPDATE replay_lanes SET open = -1"),
+    ("numbers_start_at_one", "UPDATE replay_items SET number = 0"),
 ];
 
 fn migrated() -> (tempfile::TempDir, Connection) {
@@ -139,4 +152,8 @@ fn names_and_heirs_are_unique() {
                 VALUES (randomblob(16), zeroblob(16), 1, 'pending', 'replay', 1, 1, zeroblob(16))";
     connection.execute(heir, []).unwrap();
     assert!(connection.execute(heir, []).is_err(), "two heirs of one delivery");
+
+    let again = "INSERT INTO replay_items VALUES (1, ?1, 2, zeroblob(16), NULL, NULL, NULL)";
+    assert!(connection.execute(again, [1]).is_err(), "an event twice in a job");
+    connection.execute(again, [2]).unwrap();
 }

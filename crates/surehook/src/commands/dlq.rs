@@ -3,7 +3,7 @@
 use anyhow::anyhow;
 use serde_json::{Value, json};
 
-use super::events::print_list;
+use super::{events::print_list, replay};
 use crate::{
     cli::{DlqCommand, Paging, Remote},
     client::{Client, query},
@@ -27,7 +27,17 @@ pub(super) async fn run(command: DlqCommand) -> Result<(), Failure> {
         }
         DlqCommand::Show { id, remote } => show(&remote, &id).await,
         DlqCommand::Stats { remote } => stats(&remote).await,
-        DlqCommand::Replay { ids, remote } => replay(&remote, &ids).await,
+        DlqCommand::Replay { ids, filter, run, remote } => {
+            if ids.is_empty() {
+                let job = json!({ "verb": "retry_failed", "filter": filter.json() });
+                return replay::start(&remote, job, &run).await;
+            }
+            if !filter.is_empty() {
+                let error = anyhow!("give the ids of dead letters, or a filter, not both");
+                return Err(Failure::refused(error));
+            }
+            replay_each(&remote, &ids).await
+        }
     }
 }
 
@@ -99,7 +109,7 @@ async fn stats(remote: &Remote) -> Result<(), Failure> {
     Ok(output::table(&[("reason", "reason"), ("dead now", "pending"), ("ever", "total")], &rows)?)
 }
 
-async fn replay(remote: &Remote, ids: &[String]) -> Result<(), Failure> {
+async fn replay_each(remote: &Remote, ids: &[String]) -> Result<(), Failure> {
     let client = Client::new(remote)?;
     let mut failed = None;
     for id in ids {

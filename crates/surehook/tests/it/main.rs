@@ -11,6 +11,7 @@ mod delivery;
 mod keys;
 mod logs;
 mod promises;
+mod replays;
 mod story;
 mod support;
 mod sync;

@@ -88,7 +88,7 @@ async fn of_all_copies_of_a_key_exactly_one_is_accepted_also_across_a_restart() 
 }
 
 /// Senders as providers are: each goes on to the next event only once it was told 200.
-struct Senders {
+pub(crate) struct Senders {
     address: Arc<Mutex<String>>,
     told: Arc<Mutex<HashMap<String, HashSet<String>>>>,
     stop: Arc<AtomicBool>,
@@ -96,7 +96,7 @@ struct Senders {
 }
 
 impl Senders {
-    fn start(count: usize, url: String) -> Self {
+    pub(crate) fn start(count: usize, url: String) -> Self {
         let mut senders = Self {
             address: Arc::new(Mutex::new(url)),
             told: Arc::default(),
@@ -130,6 +130,11 @@ impl Senders {
         senders
     }
 
+    /// The gateway listens here now.
+    pub(crate) fn moved(&self, url: String) {
+        *self.address.lock().unwrap() = url;
+    }
+
     fn answers(&self) -> usize {
         self.told.lock().unwrap().len()
     }
@@ -139,7 +144,7 @@ impl Senders {
     }
 
     /// Lets everybody finish the event at hand.
-    async fn finish(mut self) -> HashMap<String, HashSet<String>> {
+    pub(crate) async fn finish(mut self) -> HashMap<String, HashSet<String>> {
         self.stop.store(true, Ordering::SeqCst);
         while let Some(ended) = self.tasks.join_next().await {
             ended.unwrap();
@@ -171,7 +176,7 @@ async fn heavy_twenty_kills_lose_no_answer_and_repeat_no_recorded_delivery() {
         sink.abandoned().await;
         life.fetch_add(1, Ordering::SeqCst);
         gateway.restart().await;
-        *senders.address.lock().unwrap() = gateway.url("/in/in");
+        senders.moved(gateway.url("/in/in"));
     }
     let told = senders.finish().await;
 

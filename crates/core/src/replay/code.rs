@@ -1,0 +1,112 @@
+//! Which answers of a destination are meant: `503`, or `5xx` for all of a hundred.
+
+use std::{fmt, str::FromStr};
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+/// One status, or a hundred of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Code {
+    /// This one.
+    Exact(u16),
+    /// All that begin with this digit.
+    Hundred(u16),
+}
+
+impl Code {
+    /// The lowest and the highest status that is meant.
+    pub const fn range(self) -> (u16, u16) {
+        match self {
+            Self::Exact(status) => (status, status),
+            Self::Hundred(digit) => (digit * 100, digit * 100 + 99),
+        }
+    }
+}
+
+/// A text that means no status.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("expected a status such as 503, or 5xx for all that begin with a 5")]
+pub struct InvalidCode;
+
+impl FromStr for Code {
+    type Err = InvalidCode;
+
+    fn from_str(text: &str) -> Result<Self, InvalidCode> {
+        let digits = |text: &str| {
+            let plain = text.bytes().all(|byte| byte.is_ascii_digit());
+            text.parse::<u16>().ok().filter(|_| plain)
+        };
+        let hundred = text.strip_suffix("xx").and_then(digits);
+        let exact = digits(text).filter(|status| (100..=999).contains(status));
+        match (hundred, exact) {
+            (Some(digit), _) if (1..=9).contains(&digit) => Ok(Self::Hundred(digit)),
+            (None, Some(status)) => Ok(Self::Exact(status)),
+            (Some(_), _) | (None, None) => Err(InvalidCode),
+        }
+    }
+}
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exact(status) => write!(f, "{status}"),
+            Self::Hundred(digit) => write!(f, "{digit}xx"),
+        }
+    }
+}
+
+impl Serialize for Code {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// A text, or a number as people write a status.
+impl<'de> Deserialize<'de> for Code {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Written;
+        impl de::Visitor<'_> for Written {
+            type Value = Code;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a status such as 503, or \"5xx\"")
+            }
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Code, E> {
+                text.parse().map_err(E::custom)
+            }
+            fn visit_u64<E: de::Error>(self, status: u64) -> Result<Code, E> {
+                self.visit_str(&status.to_string())
+            }
+        }
+        deserializer.deserialize_any(Written)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_code_is_a_status_or_a_hundred() {
+        let cases = [
+            ("503", Some((503, 503))),
+            ("5xx", Some((500, 599))),
+            ("2xx", Some((200, 299))),
+            ("99", None),
+            ("1000", None),
+            ("+50", None),
+            ("0xx", None),
+            ("12xx", None),
+            ("xx", None),
+            ("5x", None),
+            ("", None),
+        ];
+        for (text, range) in cases {
+            assert_eq!(text.parse::<Code>().ok().map(Code::range), range, "case: {text}");
+        }
+        for (json, code) in [("503", Code::Exact(503)), ("\"4xx\"", Code::Hundred(4))] {
+            assert_eq!(serde_json::from_str::<Code>(json).unwrap(), code);
+            assert_eq!(code.to_string().parse(), Ok(code));
+        }
+        assert!(serde_json::from_str::<Code>("99").is_err());
+    }
+}

@@ -1,0 +1,139 @@
+//! The states of a replay job and the only moves between them.
+
+use serde::{Deserialize, Serialize};
+
+/// Where a job stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ReplayState {
+    /// What it takes is being written down.
+    Selecting,
+    /// It hands out deliveries.
+    Running,
+    /// It hands out nothing until it is resumed. What was handed out goes on.
+    Paused,
+    /// All of its deliveries have ended.
+    Done,
+    /// A person stopped it: what was not handed out never will be.
+    Cancelled,
+}
+
+/// What can happen to a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReplayInput {
+    /// All that it takes is written down.
+    Selected,
+    /// A person holds it.
+    Pause,
+    /// A person lets it go on.
+    Resume,
+    /// A person stops it.
+    Cancel,
+    /// All of its deliveries have ended.
+    Finish,
+}
+
+impl ReplayInput {
+    /// The word for it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Selected => "selected",
+            Self::Pause => "paused",
+            Self::Resume => "resumed",
+            Self::Cancel => "cancelled",
+            Self::Finish => "finished",
+        }
+    }
+}
+
+impl ReplayState {
+    /// Every state, in the order of a life.
+    pub const ALL: [Self; 5] =
+        [Self::Selecting, Self::Running, Self::Paused, Self::Done, Self::Cancelled];
+
+    /// The word for it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Selecting => "selecting",
+            Self::Running => "running",
+            Self::Paused => "paused",
+            Self::Done => "done",
+            Self::Cancelled => "cancelled",
+        }
+    }
+
+    /// The state that `word` names.
+    pub fn from_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| state.as_str() == word)
+    }
+
+    /// Whether it hands out nothing more, ever.
+    pub const fn is_final(self) -> bool {
+        matches!(self, Self::Done | Self::Cancelled)
+    }
+
+    /// The state after `input`; `None` if that cannot happen.
+    ///
+    /// A resumed job always selects: if all is selected already, the next look says so. Thus a pause
+    /// need not remember what it interrupted.
+    pub const fn apply(self, input: ReplayInput) -> Option<Self> {
+        match (self, input) {
+            (Self::Selecting, ReplayInput::Selected) => Some(Self::Running),
+            (Self::Selecting | Self::Running, ReplayInput::Pause) => Some(Self::Paused),
+            (Self::Paused, ReplayInput::Resume) => Some(Self::Selecting),
+            (Self::Running, ReplayInput::Finish) => Some(Self::Done),
+            (Self::Selecting | Self::Running | Self::Paused, ReplayInput::Cancel) => {
+                Some(Self::Cancelled)
+            }
+            (Self::Selecting, ReplayInput::Resume | ReplayInput::Finish)
+            | (Self::Running, ReplayInput::Selected | ReplayInput::Resume)
+            | (Self::Paused, ReplayInput::Selected | ReplayInput::Pause | ReplayInput::Finish)
+            | (
+                Self::Done | Self::Cancelled,
+                ReplayInput::Selected
+                | ReplayInput::Pause
+                | ReplayInput::Resume
+                | ReplayInput::Cancel
+                | ReplayInput::Finish,
+            ) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const INPUTS: [ReplayInput; 5] = [
+        ReplayInput::Selected,
+        ReplayInput::Pause,
+        ReplayInput::Resume,
+        ReplayInput::Cancel,
+        ReplayInput::Finish,
+    ];
+
+    #[test]
+    fn these_moves_and_no_others() {
+        use ReplayState::{Cancelled, Done, Paused, Running, Selecting};
+        let table = [
+            (Selecting, [Some(Running), Some(Paused), None, Some(Cancelled), None]),
+            (Running, [None, Some(Paused), None, Some(Cancelled), Some(Done)]),
+            (Paused, [None, None, Some(Selecting), Some(Cancelled), None]),
+            (Done, [None; 5]),
+            (Cancelled, [None; 5]),
+        ];
+        for (state, after) in table {
+            assert_eq!(INPUTS.map(|input| state.apply(input)), after, "from {state:?}");
+            assert_eq!(state.is_final(), after == [None; 5]);
+        }
+    }
+
+    #[test]
+    fn a_state_has_one_word_and_back() {
+        for state in ReplayState::ALL {
+            assert_eq!(ReplayState::from_word(state.as_str()), Some(state));
+            let json = serde_json::to_string(&state).unwrap();
+            assert_eq!(json, format!("\"{}\"", state.as_str()));
+        }
+    }
+}

@@ -1,0 +1,308 @@
+//! Delivering again in bulk: what jobs hand out, count, and survive.
+
+use std::collections::BTreeMap;
+
+use surehook_core::{
+    delivery::state::Status,
+    event::NewEvent,
+    replay::{Outcome, ReplayInput, ReplayState, Selected, Skip},
+    store::{Change, Next, Replayed},
+};
+use tokio::task::JoinSet;
+
+use super::{
+    World,
+    job_kit::{
+        DEAD, MANY, ROOMY, TICK, advance, all, count, create, dead_letters, ended, report, resend,
+        retry, select, selected,
+    },
+};
+
+pub async fn a_job_delivers_again_what_is_dead(mut world: World) {
+    let (event, old) = ended(&world, world.keyed("k"), DEAD).await;
+    let (other, _) = ended(&world, world.arrival(), Next::Succeeded).await;
+    world.wait(TICK);
+
+    let job = selected(&world, retry(all())).await;
+    let step = advance(&world, job, MANY).await;
+
+    assert_eq!(step.dispatched, BTreeMap::from([(world.crm, 1)]));
+    assert_eq!((step.state, step.open, step.queued), (ReplayState::Running, 1, 0));
+    let deliveries = world.detail(event).await.deliveries;
+    let [was, heir] = &deliveries[..] else { panic!("two deliveries: {deliveries:?}") };
+    assert_eq!((was.id, was.status, was.replayed_by), (old, Status::Replayed, Some(heir.id)));
+    assert_eq!((heir.status, heir.replay_of), (Status::Pending, Some(old)));
+    assert_eq!(heir.due_at, Some(world.now));
+    assert_eq!(world.statuses(other).await, [Status::Succeeded]);
+}
+
+pub async fn a_job_is_done_when_its_deliveries_have_ended(mut world: World) {
+    ended(&world, world.arrival(), DEAD).await;
+    world.wait(TICK);
+    let job = selected(&world, retry(all())).await;
+    advance(&world, job, MANY).await;
+    world.finish_due(world.crm, Next::Succeeded).await;
+    world.wait(TICK);
+
+    let done = advance(&world, job, MANY).await;
+
+    assert_eq!((done.state, done.open), (ReplayState::Done, 0));
+    assert_eq!(done.outcomes, BTreeMap::from([(Outcome::Succeeded, 1)]));
+    let row = report(&world, job).await;
+    assert_eq!((row.state, row.ended_at), (ReplayState::Done, Some(world.now)));
+    assert_eq!(row.progress().dispatched(), 1);
+    assert_eq!(advance(&world, job, MANY).await.dispatched, BTreeMap::new(), "it is left alone");
+}
+
+pub async fn a_job_goes_on_after_a_restart(mut world: World) {
+    const EVENTS: usize = 250;
+    let events = dead_letters(&world, EVENTS).await;
+    world.wait(TICK);
+    let job = selected(&world, retry(all())).await;
+
+    let mut state = ReplayState::Running;
+    while state == ReplayState::Running {
+        world.reopen().await;
+        assert_eq!(world.unfinished_replays().await.unwrap(), [job]);
+        state = advance(&world, job, 100).await.state;
+        world.finish_due(world.crm, Next::Succeeded).await;
+    }
+
+    for event in events {
+        assert_eq!(world.statuses(event).await, [Status::Replayed, Status::Succeeded]);
+    }
+    assert_eq!(count(&world, job, Outcome::Succeeded).await, 250);
+    assert!(world.unfinished_replays().await.unwrap().is_empty());
+}
+
+pub async fn concurrent_looks_and_steps_take_each_once(mut world: World) {
+    const EVENTS: usize = 250;
+    let events = dead_letters(&world, EVENTS).await;
+    world.wait(TICK);
+    let job = create(&world, retry(all())).await;
+    let mut tasks = JoinSet::new();
+    for _ in 0..4 {
+        let (store, now) = (world.store(), world.now);
+        tasks.spawn(async move {
+            while store.select_replay(job).await.unwrap() == Selected::Now(ReplayState::Selecting) {
+            }
+            let mut handed = 0;
+            loop {
+                let step = store.advance_replay(job, 20, ROOMY, now).await.unwrap().unwrap();
+                handed += step.dispatched.values().sum::<usize>();
+                if step.queued == 0 {
+                    return handed;
+                }
+            }
+        });
+    }
+
+    let handed: usize = tasks.join_all().await.into_iter().sum();
+
+    assert_eq!(handed, EVENTS);
+    for event in events {
+        assert_eq!(world.statuses(event).await, [Status::Replayed, Status::Pending]);
+    }
+    assert_eq!(report(&world, job).await.progress().dispatched(), 250);
+}
+
+pub async fn what_cannot_be_delivered_any_more_is_skipped_with_its_reason(mut world: World) {
+    let (_, by_hand) = ended(&world, world.arrival(), DEAD).await;
+    world.wait(TICK);
+    let to_mail = NewEvent { deliveries: vec![world.to(world.mail)], ..world.arrival() };
+    ended(&world, to_mail, DEAD).await;
+    let (kept, _) = ended(&world, world.arrival(), DEAD).await;
+    world.wait(TICK);
+    let job = selected(&world, retry(all())).await;
+
+    let replayed = world.replay(by_hand, world.id(), world.now).await.unwrap();
+    assert!(matches!(replayed, Replayed::Created { .. }));
+    world.change(vec![Change::DeleteDestination(world.mail)], world.now).await.unwrap();
+    let step = advance(&world, job, MANY).await;
+
+    let expected = [Skip::Superseded, Skip::DestinationGone];
+    assert_eq!(step.outcomes, expected.map(|skip| (Outcome::Skipped(skip), 1)).into());
+    assert_eq!(step.dispatched, BTreeMap::from([(world.crm, 1)]));
+    assert_eq!(world.statuses(kept).await, [Status::Replayed, Status::Pending]);
+    world.finish_due(world.crm, Next::Succeeded).await;
+    advance(&world, job, 0).await;
+    let row = report(&world, job).await;
+    assert_eq!((row.state, row.progress().skipped()), (ReplayState::Done, 2));
+    assert_eq!(row.progress().dispatched(), 1);
+}
+
+pub async fn what_retention_removed_before_its_turn_is_skipped(mut world: World) {
+    ended(&world, world.arrival(), DEAD).await;
+    world.wait(TICK);
+    let job = selected(&world, retry(all())).await;
+    world.prune(world.now, world.now).await.unwrap();
+
+    let step = advance(&world, job, MANY).await;
+
+    assert_eq!(step.outcomes, BTreeMap::from([(Outcome::Skipped(Skip::EventGone), 1)]));
+    assert_eq!(report(&world, job).await.state, ReplayState::Done);
+}
+
+pub async fn a_destination_that_is_full_holds_up_only_itself(mut world: World) {
+    for _ in 0..3 {
+        ended(&world, world.arrival(), DEAD).await;
+        let to_mail = NewEvent { deliveries: vec![world.to(world.mail)], ..world.arrival() };
+        ended(&world, to_mail, DEAD).await;
+    }
+    world.wait(TICK);
+    let job = selected(&world, retry(all())).await;
+    let step = || async { world.advance_replay(job, MANY, 2, world.now).await.unwrap().unwrap() };
+    let (crm, mail) = (world.crm, world.mail);
+
+    let first = step().await;
+    assert_eq!(first.dispatched, BTreeMap::from([(crm, 2), (mail, 2)]), "two for each");
+    assert_eq!((first.open, first.queued), (4, 2));
+    assert_eq!(step().await.dispatched, BTreeMap::new(), "and no more");
+    world.finish_due(mail, DEAD).await;
+    let second = step().await;
+
+    assert_eq!(second.dispatched, BTreeMap::from([(mail, 1)]), "the other one still waits");
+    assert_eq!(second.outcomes, BTreeMap::from([(Outcome::Dead, 2)]));
+    report(&world, job).await;
+}
+
+pub async fn a_step_shares_its_limit_among_destinations(mut world: World) {
+    for _ in 0..3 {
+        let both = world.arrival();
+        let deliveries = vec![world.to(world.crm), world.to(world.mail)];
+        world.accept(NewEvent { deliveries, ..both }).await;
+    }
+    world.finish_due(world.crm, DEAD).await;
+    world.finish_due(world.mail, DEAD).await;
+    world.wait(TICK);
+    let job = selected(&world, retry(all())).await;
+
+    let step = advance(&world, job, 4).await;
+
+    assert_eq!(step.dispatched, BTreeMap::from([(world.crm, 2), (world.mail, 2)]));
+}
+
+pub async fn a_job_that_is_paused_selects_nothing(mut world: World) {
+    dead_letters(&world, 3).await;
+    world.wait(TICK);
+    let job = create(&world, retry(all())).await;
+
+    world.change_replay(job, ReplayInput::Pause, world.now).await.unwrap();
+    assert_eq!(world.select_replay(job).await.unwrap(), Selected::Now(ReplayState::Paused));
+    assert_eq!(report(&world, job).await.progress().selected, 0);
+
+    world.change_replay(job, ReplayInput::Resume, world.now).await.unwrap();
+    select(&world, job).await;
+    assert_eq!(report(&world, job).await.progress().selected, 3);
+}
+
+pub async fn a_job_that_is_paused_hands_out_nothing(mut world: World) {
+    dead_letters(&world, 3).await;
+    world.wait(TICK);
+    let job = selected(&world, retry(all())).await;
+    advance(&world, job, 1).await;
+
+    world.change_replay(job, ReplayInput::Pause, world.now).await.unwrap();
+    world.finish_due(world.crm, Next::Succeeded).await;
+    let step = advance(&world, job, MANY).await;
+
+    // What was handed out before goes on and is counted.
+    assert_eq!((step.dispatched.len(), step.state), (0, ReplayState::Paused));
+    assert_eq!(step.outcomes, BTreeMap::from([(Outcome::Succeeded, 1)]));
+    assert_eq!((world.count(Status::Dead), step.queued), (2, 2));
+    assert_eq!(world.unfinished_replays().await.unwrap(), [job]);
+}
+
+pub async fn a_job_that_is_resumed_hands_out_the_rest_once(mut world: World) {
+    let events = dead_letters(&world, 3).await;
+    world.wait(TICK);
+    let job = selected(&world, retry(all())).await;
+    advance(&world, job, 1).await;
+    world.change_replay(job, ReplayInput::Pause, world.now).await.unwrap();
+
+    world.change_replay(job, ReplayInput::Resume, world.now).await.unwrap();
+    select(&world, job).await;
+    advance(&world, job, MANY).await;
+    world.finish_due(world.crm, Next::Succeeded).await;
+    advance(&world, job, 0).await;
+
+    assert_eq!(count(&world, job, Outcome::Succeeded).await, 3);
+    for event in events {
+        assert_eq!(world.statuses(event).await, [Status::Replayed, Status::Succeeded]);
+    }
+}
+
+pub async fn a_cancelled_job_leaves_the_rest_and_counts_what_goes_on(mut world: World) {
+    dead_letters(&world, 5).await;
+    world.wait(TICK);
+    let job = selected(&world, retry(all())).await;
+    advance(&world, job, 2).await;
+
+    world.change_replay(job, ReplayInput::Cancel, world.now).await.unwrap();
+
+    let row = report(&world, job).await;
+    assert_eq!((row.state, row.ended_at), (ReplayState::Cancelled, Some(world.now)));
+    let progress = row.progress();
+    assert_eq!((progress.left(row.state), progress.waiting(row.state)), (3, 2));
+    assert_eq!(world.unfinished_replays().await.unwrap(), [job], "two are on their way");
+    assert_eq!(advance(&world, job, MANY).await.dispatched, BTreeMap::new());
+    world.finish_due(world.crm, DEAD).await;
+    let step = advance(&world, job, MANY).await;
+    assert_eq!((step.open, step.state), (0, ReplayState::Cancelled));
+    assert_eq!(count(&world, job, Outcome::Dead).await, 2);
+    assert!(world.unfinished_replays().await.unwrap().is_empty());
+    assert_eq!(world.count(Status::Dead), 5, "three were never touched, two died again");
+}
+
+pub async fn a_delivery_that_is_replayed_later_counts_as_what_it_was(mut world: World) {
+    for (next, outcome) in [(DEAD, Outcome::Dead), (Next::Succeeded, Outcome::Succeeded)] {
+        ended(&world, world.arrival(), DEAD).await;
+        world.wait(TICK);
+        let job = selected(&world, retry(all())).await;
+        advance(&world, job, MANY).await;
+        let claimed = world.claim_one(world.crm).await;
+        world.finish(&claimed, next).await;
+        world.wait(surehook_core::store::REPLAY_INTERVAL);
+        let replayed = world.replay(claimed.id, world.id(), world.now).await.unwrap();
+        assert!(matches!(replayed, Replayed::Created { .. }));
+
+        advance(&world, job, 0).await;
+
+        assert_eq!(count(&world, job, outcome).await, 1);
+        world.finish_due(world.crm, Next::Succeeded).await;
+        world.wait(TICK);
+    }
+}
+
+pub async fn a_destination_that_is_deleted_cancels_its_part_of_a_job(mut world: World) {
+    dead_letters(&world, 3).await;
+    world.wait(TICK);
+    let job = selected(&world, retry(all())).await;
+    advance(&world, job, 1).await;
+
+    world.change(vec![Change::DeleteDestination(world.crm)], world.now).await.unwrap();
+    advance(&world, job, MANY).await;
+
+    let row = report(&world, job).await;
+    assert_eq!(row.state, ReplayState::Done);
+    assert_eq!(row.progress().count(Outcome::Cancelled), 1);
+    assert_eq!(row.progress().count(Outcome::Skipped(Skip::DestinationGone)), 2);
+}
+
+pub async fn old_jobs_are_removed_when_they_have_ended(mut world: World) {
+    dead_letters(&world, 2).await;
+    world.wait(TICK);
+    let over = selected(&world, retry(all())).await;
+    advance(&world, over, MANY).await;
+    world.change_replay(over, ReplayInput::Cancel, world.now).await.unwrap();
+    world.wait(TICK);
+
+    assert!(!world.prune_replays(world.now).await.unwrap(), "two are on their way");
+    world.finish_due(world.crm, Next::Succeeded).await;
+    advance(&world, over, 0).await;
+    let running = create(&world, resend(all())).await;
+    while world.prune_replays(world.now).await.unwrap() {}
+
+    assert!(world.find_replay(over).await.unwrap().is_none());
+    assert_eq!(report(&world, running).await.state, ReplayState::Selecting);
+}

@@ -1,0 +1,357 @@
+//! What a job takes, looked for in slices of the order of ids.
+//!
+//! Every slice looks at a bounded number of rows, whatever it finds among them: a filter that
+//! matches one of a million must not hold anything up. What is looked at is a walk over the ids up
+//! to the moment the job was made, and what is taken had ended by then; so later events and later
+//! deaths are never in it, however long the walk takes.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use rusqlite::{Connection, ToSql, params, params_from_iter};
+use surehook_core::{
+    delivery::{Class, DeadReason, state::Status},
+    ids::{DeliveryId, DestinationId, EventId, ReplayId},
+    replay::{ITEMS_MAX, Preview, ReplayInput, ReplaySpec, ReplayState, Selected, Verb},
+    store::StoreError,
+    time::Timestamp,
+};
+
+use super::{Job, apply, job};
+use crate::sqlite::{
+    read::Readers,
+    row::{blob, id, optional_id, time},
+    writer::Tx,
+};
+
+/// Rows that one look goes through.
+const LOOK_MAX: usize = 5000;
+/// Rows that one transaction writes down: a few milliseconds of the writer's time.
+const TAKE_MAX: usize = 200;
+/// Looks of a preview: it goes through so many rows and then says that there may be more.
+const PREVIEW_LOOKS_MAX: usize = 400;
+
+const TICK: Duration = Duration::from_millis(1);
+
+/// Something that a job takes.
+struct Found {
+    event: EventId,
+    delivery: Option<DeliveryId>,
+    /// The row number of the destination.
+    destination: i64,
+    destination_id: DestinationId,
+    received_at: Timestamp,
+}
+
+/// A part of the walk.
+struct Walked {
+    found: Vec<Found>,
+    /// Where it goes on; `None` at the end.
+    cursor: Option<[u8; 16]>,
+}
+
+/// A slice, to be written down.
+pub(super) struct Slice {
+    id: ReplayId,
+    from: Option<[u8; 16]>,
+    walked: Walked,
+}
+
+/// Before everything that a job could take. Ids begin with the time, and nothing is delivered
+/// before it was received.
+pub(super) fn first_cursor(spec: &ReplaySpec) -> [u8; 16] {
+    spec.filter.since.map_or([0; 16], |since| blob(EventId::new(since - TICK, u128::MAX)))
+}
+
+/// Looks for the next slice; `None` if there is no such job.
+pub(super) fn look(connection: &Connection, id: ReplayId) -> rusqlite::Result<Option<Slice>> {
+    let Some(job) = job(connection, id)? else { return Ok(None) };
+    let Job { spec, state, created_at, cursor, .. } = job;
+    let walked = match (state, cursor) {
+        (ReplayState::Selecting, Some(cursor)) => {
+            walk(connection, &spec, created_at, cursor, TAKE_MAX)?
+        }
+        (ReplayState::Selecting, None)
+        | (
+            ReplayState::Running | ReplayState::Paused | ReplayState::Done | ReplayState::Cancelled,
+            _,
+        ) => Walked { found: Vec::new(), cursor: None },
+    };
+    Ok(Some(Slice { id, from: cursor, walked }))
+}
+
+/// The question of a walk: its text, and what is bound.
+struct Question {
+    sql: String,
+    values: Vec<Box<dyn ToSql>>,
+    filters: Vec<String>,
+}
+
+impl Question {
+    /// Binds a value; gives its name in the text.
+    fn bind(&mut self, value: impl ToSql + 'static) -> String {
+        self.values.push(Box::new(value));
+        format!("?{}", self.values.len())
+    }
+
+    fn filter(&mut self, text: impl Into<String>) {
+        self.filters.push(text.into());
+    }
+}
+
+/// Goes through at most [`LOOK_MAX`] rows after `cursor`, until `most` are found.
+fn walk(
+    connection: &Connection,
+    spec: &ReplaySpec,
+    created_at: Timestamp,
+    cursor: [u8; 16],
+    most: usize,
+) -> rusqlite::Result<Walked> {
+    let question = match spec.verb {
+        Verb::SendMissing => ask_for_events(spec, created_at, cursor),
+        Verb::RetryFailed | Verb::ForceResend => ask_for_deliveries(spec, created_at, cursor),
+    };
+    let mut statement = connection.prepare_cached(&question.sql)?;
+    let values = question.values.iter().map(|value| &**value);
+    let mut rows = statement.query(params_from_iter(values))?;
+    let mut walked = Walked { found: Vec::new(), cursor: None };
+    let mut looked = 0;
+    while let Some(row) = rows.next()? {
+        looked += 1;
+        if row.get::<_, Option<bool>>(6)? == Some(true) {
+            walked.found.push(Found {
+                event: id(row, 1)?,
+                delivery: optional_id(row, 2)?,
+                destination: row.get(3)?,
+                destination_id: id(row, 4)?,
+                received_at: time(row, 5)?,
+            });
+        }
+        if looked == LOOK_MAX || walked.found.len() == most {
+            walked.cursor = Some(row.get(0)?);
+            break;
+        }
+    }
+    Ok(walked)
+}
+
+/// Deliveries that have ended. What the filter says is asked of each row that is looked at, not of
+/// the walk, so that the number of rows is bounded and not the number of matches.
+fn ask_for_deliveries(spec: &ReplaySpec, created_at: Timestamp, cursor: [u8; 16]) -> Question {
+    let mut ask = Question { sql: String::new(), values: Vec::new(), filters: Vec::new() };
+    let filter = &spec.filter;
+    let (after, border) = (ask.bind(cursor), border(&mut ask, created_at));
+    let to = filter.destination.map(|to| {
+        let to = ask.bind(blob(to));
+        format!("d.destination = (SELECT seq FROM destinations WHERE id = {to})")
+    });
+    // The dead have an index of their own; what succeeded is found by destination, or among all.
+    let only_dead = !spec.takes(Status::Succeeded);
+    let walk = match (only_dead, &to) {
+        (true, _) => "deliveries d INDEXED BY deliveries_dead",
+        (false, Some(_)) => "deliveries d INDEXED BY deliveries_by_destination",
+        (false, None) => "deliveries d NOT INDEXED",
+    };
+    let within = match (only_dead, &to) {
+        (true, _) => "d.state = 'dead'",
+        (false, Some(to)) => to,
+        (false, None) => "true",
+    };
+    let within = within.to_owned();
+    if let (true, Some(to)) = (only_dead, to) {
+        ask.filter(to);
+    }
+    let statuses: Vec<String> = [Status::Dead, Status::Succeeded]
+        .into_iter()
+        .filter(|status| spec.takes(*status))
+        .map(|status| format!("d.state = '{}'", status.as_str()))
+        .collect();
+    ask.filter(format!("({})", statuses.join(" OR ")));
+    let frozen = ask.bind(created_at.as_millis());
+    ask.filter(format!("d.ended_at <= {frozen}"));
+    if let Some(reason) = filter.reason.map(DeadReason::as_str) {
+        let reason = ask.bind(reason);
+        ask.filter(format!("d.reason = {reason}"));
+    }
+    if let Some(class) = filter.class.map(Class::as_str) {
+        let class = ask.bind(class);
+        ask.filter(format!("a.class = {class}"));
+    }
+    if let Some((low, high)) = filter.code.map(surehook_core::replay::Code::range) {
+        let (low, high) = (ask.bind(low), ask.bind(high));
+        ask.filter(format!("a.status BETWEEN {low} AND {high}"));
+    }
+    filter_events(&mut ask, spec, &["e.key", "a.detail"]);
+    let matches = ask.filters.join(" AND ");
+    ask.sql = format!(
+        "SELECT d.id, d.event_id, d.id, d.destination, t.id, e.received_at, {matches}
+           FROM {walk} CROSS JOIN events e ON e.id = d.event_id
+                CROSS JOIN destinations t ON t.seq = d.destination
+                LEFT JOIN attempts a ON a.delivery_id = d.id AND a.number = d.attempts
+          WHERE {within} AND d.id > {after} AND d.id < {border} ORDER BY d.id LIMIT {LOOK_MAX}"
+    );
+    ask
+}
+
+/// Events that the destination has no delivery of.
+fn ask_for_events(spec: &ReplaySpec, created_at: Timestamp, cursor: [u8; 16]) -> Question {
+    let mut ask = Question { sql: String::new(), values: Vec::new(), filters: Vec::new() };
+    let (after, border) = (ask.bind(cursor), border(&mut ask, created_at));
+    let to = ask.bind(spec.to.map(blob));
+    let frozen = ask.bind(created_at.as_millis());
+    ask.filter(format!("e.received_at <= {frozen}"));
+    // An event has few deliveries, a destination has many: left alone, SQLite may take the latter.
+    ask.filter(
+        "NOT EXISTS (SELECT 1 FROM deliveries d INDEXED BY deliveries_by_event
+                      WHERE d.event_id = e.id AND d.destination = t.seq)",
+    );
+    filter_events(&mut ask, spec, &["e.key"]);
+    let walk = match spec.filter.source {
+        Some(_) => "events e INDEXED BY events_by_source",
+        None => "events e NOT INDEXED",
+    };
+    let within = match spec.filter.source {
+        Some(source) => {
+            let source = ask.bind(blob(source));
+            format!("e.source = (SELECT seq FROM sources WHERE id = {source})")
+        }
+        None => "true".to_owned(),
+    };
+    let matches = ask.filters.join(" AND ");
+    ask.sql = format!(
+        "SELECT e.id, e.id, NULL, t.seq, t.id, e.received_at, {matches}
+           FROM {walk} CROSS JOIN destinations t
+          WHERE t.id = {to} AND {within} AND e.id > {after} AND e.id < {border}
+          ORDER BY e.id LIMIT {LOOK_MAX}"
+    );
+    ask
+}
+
+/// The first id after the moment the job was made.
+fn border(ask: &mut Question, created_at: Timestamp) -> String {
+    ask.bind(blob(EventId::new(created_at + TICK, 0)))
+}
+
+/// What the filter says of events; `searched` are the texts that a search looks at.
+fn filter_events(ask: &mut Question, spec: &ReplaySpec, searched: &[&str]) {
+    let filter = &spec.filter;
+    if let Some(source) = filter.source {
+        let source = ask.bind(blob(source));
+        ask.filter(format!("e.source = (SELECT seq FROM sources WHERE id = {source})"));
+    }
+    if let Some(since) = filter.since {
+        let since = ask.bind(since.as_millis());
+        ask.filter(format!("e.received_at >= {since}"));
+    }
+    if let Some(until) = filter.until {
+        let until = ask.bind(until.as_millis());
+        ask.filter(format!("e.received_at < {until}"));
+    }
+    if let Some(key) = &filter.key {
+        let key = ask.bind(key.clone());
+        ask.filter(format!("e.key = {key}"));
+    }
+    if let Some(text) = &filter.search {
+        let text = ask.bind(text.clone());
+        let found: Vec<String> = searched
+            .iter()
+            .map(|place| format!("instr(lower(coalesce({place}, '')), lower({text})) > 0"))
+            .collect();
+        ask.filter(format!("({})", found.join(" OR ")));
+    }
+}
+
+const LANE: &str = "SELECT selected FROM replay_lanes WHERE replay = ?1 AND destination = ?2";
+const ADD_LANE: &str = "INSERT INTO replay_lanes (replay, destination) VALUES (?1, ?2)";
+const SET_LANE: &str =
+    "UPDATE replay_lanes SET selected = ?3 WHERE replay = ?1 AND destination = ?2";
+const ADD_ITEM: &str = "
+    INSERT INTO replay_items (replay, destination, number, event_id, delivery_id)
+    VALUES (?1, ?2, ?3, ?4, ?5)
+    ON CONFLICT (replay, event_id, destination) DO NOTHING";
+const SELECTED: &str = "SELECT coalesce(sum(selected), 0) FROM replay_lanes WHERE replay = ?1";
+const SET_CURSOR: &str = "UPDATE replays SET cursor = ?2 WHERE seq = ?1";
+
+/// Writes a slice down, if the job is still where it was looked for.
+pub(super) fn write_down(tx: &mut Tx<'_, '_>, slice: &Slice) -> rusqlite::Result<Selected> {
+    let Some(job) = job(tx.connection, slice.id)? else { return Ok(Selected::NotFound) };
+    if job.state != ReplayState::Selecting || job.cursor != slice.from {
+        return Ok(Selected::Now(job.state));
+    }
+    let already: u64 =
+        tx.connection.prepare_cached(SELECTED)?.query_row(params![job.seq], |row| row.get(0))?;
+    let room = usize::try_from(ITEMS_MAX.saturating_sub(already)).unwrap_or(usize::MAX);
+    let mut lanes: BTreeMap<i64, u64> = BTreeMap::new();
+    for found in slice.walked.found.iter().take(room) {
+        let selected = match lanes.get(&found.destination) {
+            Some(selected) => *selected,
+            None => lane(tx.connection, job.seq, found.destination)?,
+        };
+        let added = tx.connection.prepare_cached(ADD_ITEM)?.execute(params![
+            job.seq,
+            found.destination,
+            selected + 1,
+            blob(found.event),
+            found.delivery.map(blob),
+        ])?;
+        lanes.insert(found.destination, selected + u64::try_from(added).unwrap_or(0));
+    }
+    for (destination, selected) in &lanes {
+        let values = params![job.seq, destination, selected];
+        tx.connection.prepare_cached(SET_LANE)?.execute(values)?;
+    }
+    let is_full = slice.walked.found.len() >= room;
+    let cursor = slice.walked.cursor.filter(|_| !is_full);
+    tx.connection.prepare_cached(SET_CURSOR)?.execute(params![job.seq, cursor])?;
+    let state = match cursor {
+        Some(_) => None,
+        None => apply(tx.connection, &job, ReplayInput::Selected, job.created_at)?,
+    };
+    Ok(Selected::Now(state.unwrap_or(job.state)))
+}
+
+/// How many were selected for a destination; makes its lane if it is the first.
+fn lane(connection: &Connection, replay: i64, destination: i64) -> rusqlite::Result<u64> {
+    use rusqlite::OptionalExtension as _;
+    let found = connection
+        .prepare_cached(LANE)?
+        .query_row(params![replay, destination], |row| row.get(0))
+        .optional()?;
+    match found {
+        Some(selected) => Ok(selected),
+        None => {
+            connection.prepare_cached(ADD_LANE)?.execute(params![replay, destination])?;
+            Ok(0)
+        }
+    }
+}
+
+/// See `ReplayStore::preview_replay`. Each look is a read of its own: none holds the log for long.
+pub(super) async fn preview(
+    readers: &Readers,
+    spec: ReplaySpec,
+    now: Timestamp,
+) -> Result<Preview, StoreError> {
+    let mut preview = Preview::default();
+    let mut cursor = first_cursor(&spec);
+    for _ in 0..PREVIEW_LOOKS_MAX {
+        let asked = spec.clone();
+        let walked = readers
+            .read(move |connection| walk(connection, &asked, now, cursor, usize::MAX))
+            .await?;
+        for found in walked.found {
+            preview.count += 1;
+            *preview.by_destination.entry(found.destination_id).or_default() += 1;
+            let at = found.received_at;
+            preview.oldest = Some(preview.oldest.map_or(at, |oldest| oldest.min(at)));
+            preview.newest = Some(preview.newest.map_or(at, |newest| newest.max(at)));
+        }
+        match walked.cursor {
+            Some(next) => cursor = next,
+            None => {
+                preview.complete = true;
+                break;
+            }
+        }
+    }
+    Ok(preview)
+}

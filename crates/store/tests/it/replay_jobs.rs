@@ -1,0 +1,112 @@
+//! What a replay job does about rows that changed behind its back.
+
+use std::{collections::BTreeMap, path::Path};
+
+use surehook_core::{
+    ids::{DestinationId, Id, Kind, ReplayId},
+    replay::{
+        Advanced, NewReplay, Outcome, Pace, ReplayFilter, ReplaySpec, ReplayState,
+        ReplayStore as _, Selected, Skip, Verb,
+    },
+};
+use surehook_store::SqliteStore;
+use uuid::Uuid;
+
+use crate::harness::{NOW, open, open_file};
+
+fn id<K: Kind>(number: u128) -> Id<K> {
+    Id::from_uuid(Uuid::from_u128(number))
+}
+
+const SOURCE: &str = "INSERT INTO sources VALUES (1, ?1, 'shop', '{}', 1, 1, NULL)";
+const CRM: &str = "INSERT INTO destinations VALUES (1, ?1, 'crm', '{}', 1, 1, NULL)";
+const MAIL: &str = "INSERT INTO destinations VALUES (2, ?1, 'mail', '{}', 1, 1, NULL)";
+const PAYLOAD: &str =
+    "INSERT INTO payloads (path, remote, headers, body) VALUES ('/', '-', x'', x'')";
+const EVENT: &str = "
+    INSERT INTO events (id, request_id, source, received_at, body_bytes, fingerprint, payload)
+    VALUES (?1, ?1, 1, 1, 0, zeroblob(32), 1)";
+const DEAD: &str = "
+    INSERT INTO deliveries (id, event_id, destination, state, cause, created_at, ended_at, reason)
+    VALUES (?1, ?1, 1, 'dead', 'ingest', 1, 1, 'expired')";
+
+/// Three events of one source: dead at the first destination, unknown to the second.
+fn fill(folder: &Path) {
+    drop(open(folder));
+    let file = open_file(folder);
+    let execute = |sql: &str, number: u128| file.execute(sql, [number.to_be_bytes()]).unwrap();
+    execute(SOURCE, 1);
+    execute(CRM, 2);
+    execute(MAIL, 3);
+    file.execute(PAYLOAD, []).unwrap();
+    for number in 10..13 {
+        execute(EVENT, number);
+        execute(DEAD, number);
+    }
+    let sums = "INSERT INTO counters VALUES ('status:dead', 3), ('dead:expired', 3)";
+    file.execute(sums, []).unwrap();
+}
+
+/// Makes a job and selects to the end.
+async fn selected(store: &SqliteStore, verb: Verb, to: Option<DestinationId>) -> ReplayId {
+    let job = id(99);
+    let filter = ReplayFilter { source: Some(id(1)), ..ReplayFilter::default() };
+    let spec = ReplaySpec { verb, filter, to, rate: Pace::default(), note: None };
+    store.create_replay(NewReplay { id: job, spec, created_at: NOW }).await.unwrap();
+    assert_eq!(store.select_replay(job).await.unwrap(), Selected::Now(ReplayState::Running));
+    job
+}
+
+async fn advance(store: &SqliteStore, job: ReplayId) -> Advanced {
+    store.advance_replay(job, 100, 100, NOW).await.unwrap().unwrap()
+}
+
+fn skipped(skip: Skip, many: u64) -> BTreeMap<Outcome, u64> {
+    BTreeMap::from([(Outcome::Skipped(skip), many)])
+}
+
+#[tokio::test]
+async fn a_body_that_is_gone_is_not_sent() {
+    for (verb, to) in [(Verb::RetryFailed, None), (Verb::SendMissing, Some(id(3)))] {
+        let folder = tempfile::tempdir().unwrap();
+        fill(folder.path());
+        let store = open(folder.path());
+        let job = selected(&store, verb, to).await;
+        open_file(folder.path()).execute("UPDATE events SET payload = NULL", []).unwrap();
+
+        let step = advance(&store, job).await;
+
+        assert_eq!((step.state, step.outcomes), (ReplayState::Done, skipped(Skip::BodyGone, 3)));
+    }
+}
+
+#[tokio::test]
+async fn what_has_a_delivery_by_now_is_not_missing() {
+    let folder = tempfile::tempdir().unwrap();
+    fill(folder.path());
+    let store = open(folder.path());
+    let job = selected(&store, Verb::SendMissing, Some(id(3))).await;
+    let move_one = "UPDATE deliveries SET destination = 2 WHERE id = ?1";
+    open_file(folder.path()).execute(move_one, [11u128.to_be_bytes()]).unwrap();
+
+    let step = advance(&store, job).await;
+
+    assert_eq!(step.outcomes, skipped(Skip::Present, 1));
+    assert_eq!(step.dispatched, BTreeMap::from([(id(3), 2)]));
+}
+
+#[tokio::test]
+async fn what_was_removed_before_its_end_was_counted_is_said_to_be_forgotten() {
+    let folder = tempfile::tempdir().unwrap();
+    fill(folder.path());
+    let store = open(folder.path());
+    let job = selected(&store, Verb::RetryFailed, None).await;
+    assert_eq!(advance(&store, job).await.open, 3);
+    open_file(folder.path()).execute("DELETE FROM deliveries WHERE state = 'pending'", []).unwrap();
+
+    let step = advance(&store, job).await;
+
+    assert_eq!((step.state, step.outcomes), (ReplayState::Done, skipped(Skip::Forgotten, 3)));
+    let progress = store.find_replay(job).await.unwrap().unwrap().progress();
+    assert_eq!((progress.dispatched(), progress.skipped()), (3, 3));
+}

@@ -1,0 +1,406 @@
+//! Delivering again in bulk, as an operator sees it.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use http::Method;
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+
+use crate::{
+    promises::Senders,
+    support::{
+        SOON,
+        client::Client,
+        eventually,
+        gateway::{Gateway, in_to_out},
+        sink::{Reply, Sink},
+    },
+};
+
+/// A destination that refuses for good until it is healed.
+struct Patient {
+    sink: Sink,
+    healthy: Arc<AtomicBool>,
+}
+
+impl Patient {
+    async fn new() -> Self {
+        let healthy = Arc::new(AtomicBool::new(false));
+        let is_healthy = Arc::clone(&healthy);
+        let sink = Sink::scripted(move |_, _| {
+            Reply::status(if is_healthy.load(Ordering::SeqCst) { 200 } else { 400 })
+        })
+        .await;
+        Self { sink, healthy }
+    }
+
+    fn heal(&self) {
+        self.healthy.store(true, Ordering::SeqCst);
+    }
+}
+
+/// Sends so many events and waits until all of them are dead; gives back their ids.
+async fn dead_letters(gateway: &Gateway, many: usize) -> Vec<String> {
+    let mut events = Vec::new();
+    for number in 0..many {
+        events.push(gateway.accepted("in", format!(r#"{{"id":"dead-{number}"}}"#)).await);
+    }
+    all_dead(gateway, many, SOON).await;
+    events
+}
+
+async fn all_dead(gateway: &Gateway, many: usize, patience: Duration) {
+    eventually(patience, || async {
+        (gateway.stats().await["by_status"]["dead"] == many).then_some(())
+    })
+    .await;
+}
+
+async fn job(gateway: &Gateway, id: &str) -> Value {
+    let job = gateway.get(&format!("/replays/{id}")).await.expect(200).json();
+    adds_up(&job);
+    job
+}
+
+/// The numbers of a report, whole and for each destination.
+#[track_caller]
+fn adds_up(job: &Value) {
+    let parts = job["destinations"].as_object().unwrap().values();
+    for part in parts.chain([job]) {
+        let number = |name: &str| part[name].as_u64().unwrap();
+        let sum: u64 = ["succeeded", "dead", "cancelled", "skipped", "waiting", "left"]
+            .map(number)
+            .iter()
+            .sum();
+        assert_eq!(sum, number("selected"), "{job}");
+    }
+}
+
+async fn create(gateway: &Gateway, asked: Value) -> String {
+    let made = gateway.post("/replays", &asked).await.expect(202).json();
+    made["id"].as_str().unwrap().to_owned()
+}
+
+/// Waits until a job is in this state.
+async fn job_is(gateway: &Gateway, id: &str, state: &str) -> Value {
+    eventually(SOON, || async {
+        let job = job(gateway, id).await;
+        (job["state"] == state).then_some(job)
+    })
+    .await
+}
+
+#[tokio::test]
+async fn dead_letters_are_delivered_again_by_a_job() {
+    const EVENTS: usize = 20;
+    let patient = Patient::new().await;
+    let gateway = Gateway::with(&in_to_out(&patient.sink.url(), "")).await;
+    let events = dead_letters(&gateway, EVENTS).await;
+    patient.heal();
+    let asked = json!({ "verb": "retry_failed", "filter": { "code": "4xx" }, "rate": "500/s" });
+
+    let mut dry = asked.clone();
+    dry["dry_run"] = json!(true);
+    let preview = gateway.post("/replays", &dry).await.expect(200).json();
+    assert_eq!((&preview["count"], &preview["complete"]), (&json!(EVENTS), &json!(true)));
+    assert_eq!(preview["by_destination"], json!({ "out": EVENTS }));
+    assert_eq!(preview["estimate_seconds"], 1.0);
+    assert_eq!(gateway.get("/replays").await.expect(200).json()["data"], json!([]));
+
+    let id = create(&gateway, asked).await;
+    let done = job_is(&gateway, &id, "done").await;
+
+    assert_eq!((&done["selected"], &done["succeeded"]), (&json!(EVENTS), &json!(EVENTS)));
+    assert_eq!(done["filter"], json!({ "code": "4xx" }));
+    let mut arrivals: HashMap<String, usize> = HashMap::new();
+    for arrival in patient.sink.arrivals() {
+        *arrivals.entry(arrival.id().to_owned()).or_default() += 1;
+    }
+    // The same id for the replay as for the first try.
+    assert_eq!(arrivals, events.iter().map(|event| (event.clone(), 2)).collect());
+    assert_eq!(gateway.stats().await["dlq_size"], 0);
+    let metrics = gateway.metrics().await;
+    let counted = format!(r#"surehook_replay_events_total{{outcome="succeeded"}} {EVENTS}"#);
+    assert!(metrics.contains(&counted), "{metrics}");
+    assert!(metrics.contains(r#"surehook_replay_jobs{state="running"} 0"#), "{metrics}");
+}
+
+#[tokio::test]
+async fn dead_letters_are_reprocessed_and_may_die_again() {
+    let patient = Patient::new().await;
+    let gateway = Gateway::with(&in_to_out(&patient.sink.url(), "")).await;
+    dead_letters(&gateway, 3).await;
+
+    let asked = json!({ "filter": { "reason": "payload_error" }, "note": "once more" });
+    let made = gateway.post("/dead-letters/reprocess", &asked).await.expect(202).json();
+
+    assert_eq!((&made["verb"], &made["note"]), (&json!("retry_failed"), &json!("once more")));
+    let done = job_is(&gateway, made["id"].as_str().unwrap(), "done").await;
+    assert_eq!((&done["dead"], &done["succeeded"]), (&json!(3), &json!(0)));
+    assert_eq!(gateway.stats().await["dlq_size"], 3);
+}
+
+#[tokio::test]
+async fn missing_events_are_sent_to_a_new_destination() {
+    let (first, second) = (Sink::ok().await, Sink::ok().await);
+    let gateway = Gateway::with(&in_to_out(&first.url(), "")).await;
+    let mut events = HashSet::new();
+    for number in 0..5 {
+        events.insert(gateway.accepted("in", format!(r#"{{"id":"{number}"}}"#)).await);
+    }
+    let new = json!({ "name": "new", "url": second.url() });
+    gateway.post("/destinations", &new).await.expect(201);
+    let asked = json!({ "verb": "send_missing", "to": "new", "filter": { "source": "in" } });
+
+    let id = create(&gateway, asked.clone()).await;
+    let done = job_is(&gateway, &id, "done").await;
+
+    assert_eq!((&done["succeeded"], &done["to"]), (&json!(5), &json!("new")));
+    let arrived: Vec<String> = second.arrivals().iter().map(|one| one.id().to_owned()).collect();
+    assert_eq!(arrived.len(), 5);
+    assert_eq!(arrived.into_iter().collect::<HashSet<_>>(), events);
+    let again = create(&gateway, asked).await;
+    assert_eq!(job_is(&gateway, &again, "done").await["selected"], 0);
+    assert_eq!(first.arrivals().len(), 5);
+}
+
+#[tokio::test]
+async fn a_job_is_paused_resumed_and_cancelled() {
+    let patient = Patient::new().await;
+    let gateway = Gateway::with(&in_to_out(&patient.sink.url(), "")).await;
+    dead_letters(&gateway, 10).await;
+    patient.heal();
+    // So slow that most of it is still to come whenever this test looks.
+    let id = create(&gateway, json!({ "verb": "force_resend", "rate": "6/m" })).await;
+    eventually(SOON, || async { (job(&gateway, &id).await["succeeded"] == 1).then_some(()) }).await;
+    let change = |what: &str| {
+        let path = format!("/replays/{id}/{what}");
+        let gateway = &gateway;
+        async move { gateway.post(&path, &json!({})).await }
+    };
+
+    assert_eq!(change("pause").await.expect(200).json()["state"], "paused");
+    let refused = change("pause").await.expect(409);
+    assert_eq!(refused.code(), "replay_state");
+    assert!(refused.detail().contains("paused"), "{}", refused.detail());
+    change("resume").await.expect(200);
+    job_is(&gateway, &id, "running").await;
+
+    // While it has not ended, another one that could take the same is refused, by its name.
+    let refused = gateway.post("/replays", &json!({ "verb": "retry_failed" })).await.expect(409);
+    assert_eq!(refused.code(), "replay_overlaps");
+    assert!(refused.detail().contains(&id), "{}", refused.detail());
+
+    let cancelled = change("cancel").await.expect(200).json();
+    adds_up(&cancelled);
+    assert_eq!(cancelled["state"], "cancelled");
+    assert!(cancelled["left"].as_u64().unwrap() >= 8, "{cancelled}");
+    assert_eq!(change("resume").await.expect(409).code(), "replay_state");
+    create(&gateway, json!({ "verb": "retry_failed", "rate": "1000/s" })).await;
+}
+
+#[tokio::test]
+async fn what_makes_no_sense_is_refused_with_a_reason() {
+    let gateway = Gateway::with(&in_to_out("https://example.com/hook", "")).await;
+    for (asked, said) in [
+        (json!({}), "verb"),
+        (json!({ "verb": "undo" }), "undo"),
+        (json!({ "verb": "retry_failed", "filter": { "colour": 1 } }), "colour"),
+        (json!({ "verb": "retry_failed", "filter": { "source": "nobody" } }), "nobody"),
+        (json!({ "verb": "retry_failed", "filter": { "destination": "nowhere" } }), "nowhere"),
+        (json!({ "verb": "retry_failed", "filter": { "code": 99 } }), "503"),
+        (json!({ "verb": "retry_failed", "filter": { "since": "yesterday" } }), "2026-11-15"),
+        (json!({ "verb": "retry_failed", "rate": "1001/s" }), "1000/s"),
+        (json!({ "verb": "retry_failed", "to": "out" }), "send_missing"),
+        (json!({ "verb": "send_missing" }), "`to`"),
+        (json!({ "verb": "send_missing", "to": "out", "filter": { "status": "dead" } }), "status"),
+        (json!({ "verb": "retry_failed", "filter": { "status": "pending" } }), "dead"),
+    ] {
+        let refused = gateway.post("/replays", &asked).await.expect(422);
+        assert_eq!(refused.code(), "invalid", "{asked}");
+        assert!(refused.detail().contains(said), "{asked}: {}", refused.detail());
+    }
+    for path in ["/replays/rpl_01h455vb4pex5vsknk084sn02q", "/replays/x"] {
+        gateway.get(path).await.expect(404);
+        gateway.post(&format!("{path}/pause"), &json!({})).await.expect(404);
+    }
+}
+
+#[tokio::test]
+async fn a_destination_that_hangs_gets_no_more_than_a_bound_of_a_job() {
+    const BOUND: u64 = 200;
+    let mode = Arc::new(AtomicUsize::new(400));
+    let (sink, told) = {
+        let mode = Arc::clone(&mode);
+        let told = Arc::clone(&mode);
+        let sink = Sink::scripted(move |_, arrival| match mode.load(Ordering::SeqCst) {
+            // Live traffic is answered while the job's deliveries hang.
+            0 if !arrival.body.starts_with(b"{\"id\":\"live") => Reply::Hang,
+            0 => Reply::status(200),
+            status => Reply::status(u16::try_from(status).unwrap()),
+        })
+        .await;
+        (sink, told)
+    };
+    let gateway = Gateway::with(&in_to_out(&sink.url(), "concurrency = 250")).await;
+    dead_letters(&gateway, 300).await;
+    told.store(0, Ordering::SeqCst);
+
+    let id = create(&gateway, json!({ "verb": "retry_failed", "rate": "1000/s" })).await;
+    eventually(SOON, || async {
+        let dispatched = job(&gateway, &id).await["dispatched"].as_u64().unwrap();
+        assert!(dispatched <= BOUND, "{dispatched}");
+        (dispatched == BOUND).then_some(())
+    })
+    .await;
+
+    // What comes in does not wait behind the rest of the job.
+    let live = gateway.accepted("in", r#"{"id":"live"}"#).await;
+    gateway.delivery(&live, "succeeded").await;
+    let held = job(&gateway, &id).await;
+    assert_eq!((&held["dispatched"], &held["waiting"]), (&json!(BOUND), &json!(300)));
+}
+
+#[tokio::test]
+async fn the_command_line_shows_asks_and_follows() {
+    let patient = Patient::new().await;
+    let gateway = Gateway::with(&in_to_out(&patient.sink.url(), "")).await;
+    dead_letters(&gateway, 4).await;
+
+    let nobody = gateway.cli(&["dlq", "replay"]).await;
+    assert_eq!(nobody.code, Some(5), "{nobody:?}");
+    assert!(
+        nobody.stderr.contains("4 to deliver") && nobody.stderr.contains("--yes"),
+        "{nobody:?}"
+    );
+    let dry = gateway.cli(&["dlq", "replay", "--dry-run", "--json", "--code", "4xx"]).await;
+    let preview: Value = serde_json::from_str(&dry.stdout).unwrap();
+    assert_eq!((dry.code, &preview["count"]), (Some(0), &json!(4)));
+    let nothing = gateway.cli(&["dlq", "replay", "--code", "5xx"]).await;
+    assert_eq!(nothing.code, Some(0), "{nothing:?}");
+    assert!(nothing.stdout.contains("Nothing matches"), "{nothing:?}");
+    assert_eq!(gateway.stats().await["dlq_size"], 4, "nothing was done yet");
+
+    let again = gateway.cli(&["dlq", "replay", "--yes", "--since", "1h"]).await;
+    assert_eq!(again.code, Some(7), "{again:?}");
+    assert!(again.stderr.contains("4 of 4 died again"), "{again:?}");
+
+    patient.heal();
+    let args = ["replay", "create", "--yes", "--json", "--destination", "out", "--note", "mended"];
+    let healed = gateway.cli(&args).await;
+    assert_eq!(healed.code, Some(0), "{healed:?}");
+    let last: Value = serde_json::from_str(healed.stdout.lines().last().unwrap()).unwrap();
+    adds_up(&last);
+    assert_eq!((&last["state"], &last["succeeded"]), (&json!("done"), &json!(4)));
+
+    let list = gateway.cli(&["replay", "list"]).await;
+    assert!(list.stdout.contains("retry_failed") && list.stdout.contains("done"), "{list:?}");
+    let id = last["id"].as_str().unwrap();
+    let shown = gateway.cli(&["replay", "show", id]).await;
+    assert!(shown.stdout.contains("mended"), "{shown:?}");
+    assert_eq!(gateway.cli(&["replay", "watch", id]).await.code, Some(0));
+    assert_eq!(gateway.cli(&["replay", "pause", id]).await.code, Some(5));
+
+    let args = ["replay", "create", "--verb", "force-resend", "--rate", "1/m", "--yes", "--detach"];
+    let detached = gateway.cli(&args).await;
+    assert_eq!(detached.code, Some(0), "{detached:?}");
+    let id = detached.stdout.split_whitespace().next().unwrap();
+    assert_eq!(gateway.cli(&["replay", "pause", id]).await.code, Some(0));
+    assert_eq!(gateway.cli(&["replay", "resume", id]).await.code, Some(0));
+    let cancelled = gateway.cli(&["replay", "cancel", id, "--json"]).await;
+    assert!(cancelled.stdout.contains(r#""state":"cancelled""#), "{cancelled:?}");
+}
+
+/// Many dead letters at once, from several clients.
+async fn many_dead_letters(gateway: &Gateway, many: usize) {
+    const CLIENTS: usize = 16;
+    let mut sending = JoinSet::new();
+    for sender in 0..CLIENTS {
+        let (url, client) = (gateway.url("/in/in"), Client::new());
+        sending.spawn(async move {
+            for number in (sender..many).step_by(CLIENTS) {
+                let body = format!(r#"{{"id":"dead-{number}"}}"#);
+                client.send(Method::POST, &url, &[], body).await.unwrap().expect(200);
+            }
+        });
+    }
+    sending.join_all().await;
+    all_dead(gateway, many, Duration::from_secs(180)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn heavy_ten_kills_neither_lose_nor_double_what_a_job_delivers() {
+    const EVENTS: usize = 20_000;
+    const KILLS: usize = 10;
+    const CONCURRENCY: usize = 32;
+    // Which life of the gateway each arrival of the job belongs to.
+    let (healthy, life) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let lives: Arc<Mutex<Vec<(String, usize)>>> = Arc::default();
+    let sink = Sink::scripted({
+        let (healthy, life, lives) = (Arc::clone(&healthy), Arc::clone(&life), Arc::clone(&lives));
+        move |_, arrival| {
+            if !arrival.body.starts_with(b"{\"id\":\"dead") {
+                return Reply::status(200);
+            }
+            if !healthy.load(Ordering::SeqCst) {
+                return Reply::status(400);
+            }
+            lives.lock().unwrap().push((arrival.id().to_owned(), life.load(Ordering::SeqCst)));
+            Reply::status(200)
+        }
+    })
+    .await;
+    let settings = in_to_out(&sink.url(), &format!("concurrency = {CONCURRENCY}"));
+    let mut gateway = Gateway::with(&settings).await;
+    many_dead_letters(&gateway, EVENTS).await;
+    healthy.store(true, Ordering::SeqCst);
+
+    let senders = Senders::start(2, gateway.url("/in/in"));
+    let id = create(&gateway, json!({ "verb": "retry_failed", "rate": "1000/s" })).await;
+    for kill in 0..KILLS {
+        // The first kill comes while it selects, the others all along its way.
+        let arrived = kill * EVENTS / KILLS;
+        eventually(Duration::from_secs(120), || async {
+            (lives.lock().unwrap().len() >= arrived).then_some(())
+        })
+        .await;
+        gateway.kill9();
+        sink.abandoned().await;
+        life.fetch_add(1, Ordering::SeqCst);
+        gateway.restart().await;
+        senders.moved(gateway.url("/in/in"));
+        // The report adds up whenever it is looked at.
+        job(&gateway, &id).await;
+    }
+    let done = eventually(Duration::from_secs(120), || async {
+        let job = job(&gateway, &id).await;
+        (job["state"] == "done").then_some(job)
+    })
+    .await;
+    let live = senders.finish().await.len();
+
+    assert_eq!((&done["selected"], &done["succeeded"]), (&json!(EVENTS), &json!(EVENTS)), "{done}");
+    assert_eq!((&done["skipped"], &done["dead"]), (&json!(0), &json!(0)), "{done}");
+    // One new delivery for each dead letter, and no other.
+    eventually(SOON, || async {
+        let stats = gateway.stats().await;
+        assert_eq!(stats["by_status"]["replayed"], EVENTS);
+        (stats["by_status"]["succeeded"] == EVENTS + live).then_some(())
+    })
+    .await;
+    // An event comes a second time only if a kill came before its result was written down.
+    let arrivals = lives.lock().unwrap().clone();
+    let each: HashSet<(String, usize)> = arrivals.iter().cloned().collect();
+    assert_eq!(each.len(), arrivals.len(), "an event came twice in one life");
+    let events: HashSet<&String> = arrivals.iter().map(|(event, _)| event).collect();
+    assert_eq!(events.len(), EVENTS, "each was delivered");
+    let repeated = arrivals.len() - EVENTS;
+    assert!(repeated <= KILLS * CONCURRENCY, "{repeated} came again: more than were in flight");
+}

@@ -8,6 +8,7 @@
 //! - [`source`], [`destination`], [`route`]: what people configure, as written and as meant.
 //! - [`verify`], [`key`]: how a request proves where it comes from, and how two are known to be one.
 //! - [`event`], [`delivery`]: what is stored, the states, and the decisions.
+//! - [`lane`]: how much a destination gets, when, and in which order.
 //! - [`address`], [`sign`]: what keeps the way out safe.
 //! - [`store`]: what the rest needs of a database, as promises.
 
@@ -20,6 +21,7 @@ pub mod ids;
 pub mod inflate;
 pub mod jq;
 pub mod key;
+pub mod lane;
 pub mod name;
 pub mod route;
 pub mod secret;

@@ -1,13 +1,17 @@
 //! Taking a request in: verify, key, route, commit. Answers only what is on the disk.
 
-use std::{borrow::Cow, sync::Arc, time::Instant};
+use std::{
+    borrow::Cow,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use bytes::Bytes;
 use http::HeaderMap;
 use surehook_core::{
     chance::new_id,
     event::{HeaderBlock, KeyClaim, NewDelivery, NewEvent, Payload, RequestHead},
-    ids::{DeliveryId, EventId},
+    ids::{DeliveryId, DestinationId, EventId},
     inflate,
     jq::{Jq, JsonInput, NotJson},
     key::{DedupKey, KeyProblem, content_hash_key, fingerprint},
@@ -167,7 +171,7 @@ impl Engine {
             received_at: now,
             key: claim,
             payload: payload(request, fingerprint),
-            deliveries: planned.iter().map(|planned| planned.new).collect(),
+            deliveries: planned.iter().map(|planned| planned.new.clone()).collect(),
             revive_dead: source.revive_dead,
         };
         let commit = Arc::clone(self).commit(event, planned);
@@ -189,12 +193,8 @@ impl Engine {
                     continue;
                 }
             }
-            let reserved = lane.as_ref().and_then(|lane| lane.reserve(request.body.len(), now));
-            let (slot, claim) =
-                reserved.map_or((None, None), |(slot, lease)| (Some(slot), Some(lease)));
             let id: DeliveryId = new_id(&*self.shared.chance, now);
-            let new = NewDelivery { id, destination: route.destination, claim };
-            planned.push(Planned { new, lane: lane.clone(), slot });
+            planned.push(plan_one(id, route.destination, lane.as_ref(), request, now));
         }
         planned
     }
@@ -209,8 +209,9 @@ impl Engine {
         let key = event.key.as_ref().map(|claim| claim.key.clone());
         let admitted = self.store.admit(vec![event]).await.map_err(IngestError::Store)?;
         match admitted.into_iter().next() {
-            Some(Admitted::Accepted) => {
-                for delivery in planned {
+            Some(Admitted::Accepted { held }) => {
+                // Those that wait for their turn give their places back.
+                for delivery in planned.into_iter().filter(|one| !held.contains(&one.new.id)) {
                     self.hand_over(delivery, id, received_at, &payload);
                 }
                 Ok(Received { event: id, key, duplicate: false })
@@ -248,9 +249,27 @@ impl Engine {
             created_at: received_at,
             received_at,
             payload: payload.clone(),
+            ordered: new.order_key.is_some(),
         };
         lane.offer(Job { claimed, slot });
     }
+}
+
+/// One delivery, with a place in its lane if there is one and it may be tried at once.
+fn plan_one(
+    id: DeliveryId,
+    destination: DestinationId,
+    lane: Option<&Arc<Lane>>,
+    request: &InboundRequest,
+    now: Timestamp,
+) -> Planned {
+    let delay = lane.map_or(Duration::ZERO, |lane| lane.delay());
+    let order_key = lane.and_then(|lane| lane.order_key(&request.headers, &request.body));
+    let reserved =
+        lane.filter(|_| delay.is_zero()).and_then(|lane| lane.reserve(request.body.len(), now));
+    let (slot, claim) = reserved.map_or((None, None), |(slot, lease)| (Some(slot), Some(lease)));
+    let new = NewDelivery { id, destination, claim, delay, order_key };
+    Planned { new, lane: lane.cloned(), slot }
 }
 
 /// The body as filters see it, unpacked if it is packed.

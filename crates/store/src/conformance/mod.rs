@@ -9,7 +9,7 @@
 //! ```
 //!
 //! - A file is an area: [`admit`], [`revive`], [`recall`], [`claims`], [`settle`], [`replay`],
-//!   [`configure`], [`lists`], [`retention`], [`counts`].
+//!   [`order`], [`lanes`], [`configure`], [`lists`], [`retention`], [`counts`].
 //! - [`changes`] plays random changes through the store and through `Configuration::apply`.
 //! - [`history`] plays random histories through the store and through a model of plain maps.
 //! - [`World`] is what the cases stand on: a store, a clock that is moved by hand, and builders.
@@ -25,8 +25,10 @@ mod compare;
 pub mod configure;
 pub mod counts;
 pub mod history;
+pub mod lanes;
 pub mod lists;
 mod model;
+pub mod order;
 pub mod recall;
 pub mod replay;
 pub mod retention;
@@ -159,6 +161,26 @@ macro_rules! store_conformance {
                     a_deleted_destination_gets_no_replay,
                     an_unknown_delivery_is_not_found,
                     a_replay_survives_a_restart;
+                order: of_one_key_only_the_first_is_due,
+                    a_held_delivery_is_not_claimed_at_birth,
+                    other_keys_and_destinations_do_not_wait,
+                    a_retry_of_the_first_keeps_the_others_held,
+                    whatever_ends_the_first_calls_the_next,
+                    a_replay_joins_the_end_of_the_line,
+                    a_revival_joins_the_end_of_the_line,
+                    the_line_survives_a_restart,
+                    without_an_order_nobody_waits,
+                    a_deleted_destination_holds_nothing,
+                    a_delay_is_kept_in_the_line,
+                    of_concurrent_arrivals_one_is_first;
+                lanes: a_delayed_delivery_is_due_later,
+                    what_is_said_of_a_lane_is_kept,
+                    nothing_is_kept_of_a_deleted_destination,
+                    what_waits_for_a_paused_destination_is_shown_as_held,
+                    what_waits_for_an_open_circuit_is_shown_as_held,
+                    what_waits_can_be_cancelled,
+                    what_does_not_wait_cannot_be_cancelled,
+                    the_next_is_claimed_before_its_time;
                 configure: what_is_put_is_read_back,
                     a_rename_takes_its_routes_along,
                     a_name_belongs_to_one,

@@ -10,7 +10,7 @@ use surehook_core::{
     event::NewEvent,
     ids::{DeliveryId, DestinationId, EventId, SourceId},
     key::DedupKey,
-    store::{Counts, Held, Next, Pruned, REPLAY_INTERVAL, Replayed, Settled},
+    store::{Cancelled, Counts, Held, Next, Pruned, REPLAY_INTERVAL, Replayed, Settled},
     time::Timestamp,
 };
 
@@ -42,6 +42,10 @@ pub(super) struct ModelDelivery {
     pub(super) reason: Option<DeadReason>,
     pub(super) replay_of: Option<DeliveryId>,
     pub(super) replayed_by: Option<DeliveryId>,
+    pub(super) order_key: Option<String>,
+    /// Its place in the line, and when its first attempt may come.
+    place: u64,
+    not_before: Timestamp,
     /// When the event was last replayed to this destination, as far as this delivery knows.
     last_replay_at: Option<Timestamp>,
 }
@@ -49,6 +53,12 @@ pub(super) struct ModelDelivery {
 impl ModelDelivery {
     fn step(&mut self, input: Input) {
         self.state = self.state.apply(input).unwrap();
+    }
+
+    fn call(&mut self, now: Timestamp) {
+        if self.state == DeliveryState::Held {
+            self.step(Input::TurnCame { due_at: now.max(self.not_before) });
+        }
     }
 
     pub(super) fn due_at(&self) -> Option<Timestamp> {
@@ -71,7 +81,9 @@ impl ModelDelivery {
 /// What must become of an event that asks to be admitted.
 #[derive(Clone, Debug)]
 pub(super) enum Expected {
-    Accepted,
+    Accepted {
+        held: Vec<DeliveryId>,
+    },
     /// `revived` are the old deliveries; each has an heir whose id the store chooses.
     Duplicate {
         original: EventId,
@@ -87,6 +99,7 @@ pub(super) struct Model {
     pub(super) events: BTreeMap<EventId, ModelEvent>,
     pub(super) deliveries: BTreeMap<DeliveryId, ModelDelivery>,
     keys: BTreeMap<(SourceId, DedupKey), Known>,
+    places: u64,
     /// What was counted and is never taken back.
     ever: Counts,
 }
@@ -111,12 +124,19 @@ impl Model {
             _ => self.ever.no_key += 1,
         }
         self.ever.events += 1;
+        let mut held = Vec::new();
         for owed in &event.deliveries {
             if !self.destinations.contains(&owed.destination) {
                 continue;
             }
             let mut delivery = born(event.id, owed.destination, event.received_at);
-            if let Some(lease) = owed.claim {
+            delivery.not_before = event.received_at + owed.delay;
+            delivery.state = DeliveryState::Pending { due_at: delivery.not_before };
+            delivery.order_key = owed.order_key.as_ref().map(|key| key.as_str().to_owned());
+            self.stand_in_line(&mut delivery);
+            if delivery.state == DeliveryState::Held {
+                held.push(owed.id);
+            } else if let Some(lease) = owed.claim {
                 delivery.step(Input::Claim(lease));
             }
             self.deliveries.insert(owed.id, delivery);
@@ -124,7 +144,54 @@ impl Model {
         let admitted = event.clone();
         let kept = ModelEvent { admitted, duplicates: 0, last_duplicate_at: None };
         self.events.insert(event.id, kept);
-        Expected::Accepted
+        Expected::Accepted { held }
+    }
+
+    fn line<'a>(
+        &'a self,
+        of: &'a ModelDelivery,
+    ) -> impl Iterator<Item = (&'a DeliveryId, &'a ModelDelivery)> {
+        self.deliveries.iter().filter(move |(_, other)| {
+            other.destination == of.destination
+                && other.order_key.is_some()
+                && other.order_key == of.order_key
+                && !other.state.status().is_final()
+        })
+    }
+
+    /// A delivery that is being born goes to the end of its line.
+    fn stand_in_line(&mut self, delivery: &mut ModelDelivery) {
+        self.places += 1;
+        delivery.place = self.places;
+        if self.line(delivery).next().is_some() {
+            delivery.step(Input::Hold);
+        }
+    }
+
+    /// A delivery has ended: the first of those behind it has its turn.
+    fn call_next(&mut self, ended: DeliveryId, now: Timestamp) {
+        let first = self.line(&self.deliveries[&ended]).min_by_key(|(_, other)| other.place);
+        if let Some(first) = first.map(|(id, _)| *id) {
+            self.deliveries.get_mut(&first).unwrap().call(now);
+        }
+    }
+
+    /// The destination has no order any more.
+    pub(super) fn call_all(&mut self, destination: DestinationId, now: Timestamp) {
+        let owed = self.deliveries.values_mut().filter(|owed| owed.destination == destination);
+        owed.for_each(|delivery| delivery.call(now));
+    }
+
+    pub(super) fn cancel(&mut self, id: DeliveryId, at: Timestamp) -> Cancelled {
+        let Some(delivery) = self.deliveries.get_mut(&id) else { return Cancelled::NotFound };
+        let (status, destination) = (delivery.state.status(), delivery.destination);
+        if status.is_final() || status == Status::InFlight {
+            return Cancelled::NotCancellable(status);
+        }
+        delivery.step(Input::Cancel { at });
+        delivery.ended_at = Some(at);
+        self.call_next(id, at);
+        Cancelled::Done { destination }
     }
 
     /// Counts a sighting.
@@ -184,6 +251,8 @@ impl Model {
         let mut heir = born(was.event, was.destination, now);
         heir.replay_of = Some(old);
         heir.last_replay_at = last_replay_at;
+        heir.order_key.clone_from(&was.order_key);
+        self.stand_in_line(&mut heir);
         self.deliveries.insert(new, heir);
     }
 
@@ -242,6 +311,9 @@ impl Model {
         if let Next::Dead(reason) = next {
             self.deliveries.get_mut(&held.delivery).unwrap().reason = Some(reason);
             self.ever.dead.entry(reason).or_default().total += 1;
+        }
+        if self.deliveries[&held.delivery].ended_at.is_some() {
+            self.call_next(held.delivery, at);
         }
         Settled::Recorded
     }
@@ -338,6 +410,9 @@ fn born(event: EventId, destination: DestinationId, at: Timestamp) -> ModelDeliv
         reason: None,
         replay_of: None,
         replayed_by: None,
+        order_key: None,
+        place: 0,
+        not_before: at,
         last_replay_at: None,
     }
 }

@@ -8,8 +8,10 @@ use surehook_core::time::Timestamp;
 use super::{OpenError, counts};
 
 /// Every migration, in order. One that has been released is never edited.
-const MIGRATIONS: [&str; 1] =
-    [include_str!("../../migrations/sqlite/0001_events_and_deliveries.sql")];
+const MIGRATIONS: [&str; 2] = [
+    include_str!("../../migrations/sqlite/0001_events_and_deliveries.sql"),
+    include_str!("../../migrations/sqlite/0003_lanes.sql"),
+];
 
 /// "srhk": tells our files from others'.
 const APPLICATION_ID: i32 = 0x7372_686b;
@@ -144,6 +146,35 @@ mod tests {
         let newer = folder.path().join("newer.db");
         open_writer(&newer).unwrap().pragma_update(None, "user_version", 99).unwrap();
         assert!(matches!(open_writer(&newer), Err(OpenError::Newer { found: 99, .. })));
+    }
+
+    #[test]
+    fn what_waited_before_there_were_lanes_is_due_after() {
+        const ROWS: &str = "
+            INSERT INTO sources VALUES (1, zeroblob(16), 'shop', '{}', 1, 1, NULL);
+            INSERT INTO destinations VALUES (1, zeroblob(16), 'crm', '{}', 1, 1, NULL);
+            INSERT INTO events (id, request_id, source, key, received_at, body_bytes, fingerprint)
+                 VALUES (zeroblob(16), zeroblob(16), 1, 'k', 1, 0, zeroblob(32));
+            INSERT INTO deliveries (id, event_id, destination, state, cause, created_at, due_at)
+                 VALUES (zeroblob(16), zeroblob(16), 1, 'pending', 'ingest', 1, 7);";
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("old.db");
+        let before = MIGRATIONS.iter().position(|sql| sql.starts_with("-- 0003_lanes")).unwrap();
+        let old = Connection::open(&file).unwrap();
+        MIGRATIONS[..before].iter().for_each(|sql| old.execute_batch(sql).unwrap());
+        old.execute_batch(ROWS).unwrap();
+        old.pragma_update(None, "user_version", before).unwrap();
+        old.pragma_update(None, "application_id", APPLICATION_ID).unwrap();
+        drop(old);
+
+        let opened = open_writer(&file).unwrap();
+
+        let due = "SELECT due_at, order_key FROM deliveries INDEXED BY deliveries_due
+                    WHERE destination = 1 AND due_at IS NOT NULL";
+        let found: (i64, Option<String>) =
+            opened.query_row(due, [], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
+        assert_eq!(found, (7, None));
+        assert_eq!(counts::load(&opened).unwrap(), surehook_core::store::Counts::default());
     }
 
     #[test]

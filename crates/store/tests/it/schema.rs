@@ -18,7 +18,9 @@ const GOOD: &str = "
          VALUES (zeroblob(16), zeroblob(16), 1, 'pending', 'ingest', 1, 1);
     INSERT INTO attempts (delivery_id, number, id, started_at, took_ms, status)
          VALUES (zeroblob(16), 1, zeroblob(16), 1, 1, 200);
-    INSERT INTO counters VALUES ('events', 1);";
+    INSERT INTO counters VALUES ('events', 1);
+    INSERT INTO lane_states (destination, pause_automatic, circuit, circuit_times)
+         VALUES (1, 0, 'closed', 0);";
 
 /// The constraint, and a statement that it alone must refuse.
 const BAD: &[(&str, &str)] = &[
@@ -61,6 +63,12 @@ const BAD: &[(&str, &str)] = &[
     ("numbers_start_at_one", "UPDATE attempts SET number = 0"),
     ("answered_or_failed", "UPDATE attempts SET status = NULL"),
     ("answered_or_failed", "UPDATE attempts SET failure = 'dns'"),
+    ("reason_of_a_pause", "UPDATE lane_states SET pause_reason = 'why not'"),
+    ("circuit_is_known", "UPDATE lane_states SET circuit = 'ajar'"),
+    ("until_iff_open", "UPDATE lane_states SET circuit = 'open'"),
+    ("until_iff_open", "UPDATE lane_states SET open_until = 1"),
+    ("drain_is_whole", "UPDATE lane_states SET drain_rate = '1/s'"),
+    ("drain_is_whole", "UPDATE lane_states SET drain_until = 1"),
     ("never_below_zero", "UPDATE counters SET value = -1"),
 ];
 

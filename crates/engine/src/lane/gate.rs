@@ -1,0 +1,179 @@
+//! What may start next: pause, circuit, rate and drain of one lane, all under the lane's one lock.
+
+use std::time::Duration;
+
+use surehook_core::{
+    delivery::{Class, Failure, Outcome},
+    destination::Destination,
+    lane::{
+        Circuit, CircuitState, Drain, Gcra, LaneRules, LaneState, Pause,
+        circuit::{Sign, Ticket},
+    },
+    time::Timestamp,
+};
+
+/// A lane that may not go as fast as it can keeps no more in memory than it can send in this time:
+/// the rest is better off in the store, where it can be seen, held and cancelled.
+const MEMORY_SPAN: Duration = Duration::from_secs(1);
+
+/// The end of an attempt, as far as the lane is concerned.
+pub(super) struct Ended<'a> {
+    pub(super) ticket: Ticket,
+    pub(super) outcome: &'a Outcome,
+    pub(super) class: Option<Class>,
+    pub(super) at: Timestamp,
+    pub(super) roll: f64,
+}
+
+/// Whether an attempt may start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum May {
+    Now,
+    /// By its rate not before this time of the lane's own clock.
+    At(Duration),
+    /// Something has to happen first.
+    NotNow,
+}
+
+#[derive(Debug)]
+pub(super) struct Gate {
+    pub(super) paused: Option<Pause>,
+    pub(super) circuit: Circuit,
+    rate: Option<Gcra>,
+    drain: Option<(Drain, Gcra)>,
+    /// Failures of class `config` in a row.
+    config_failures: u32,
+}
+
+impl Gate {
+    /// Goes on where an earlier process was.
+    pub(super) fn new(kept: LaneState, rules: &LaneRules, now: Timestamp) -> Self {
+        let mut gate = Self {
+            paused: kept.paused,
+            circuit: Circuit::new(kept.circuit, now),
+            rate: None,
+            drain: kept.drain.map(|drain| (drain, Gcra::new(drain.rate))),
+            config_failures: 0,
+        };
+        gate.update(rules);
+        gate
+    }
+
+    /// Takes over changed rules.
+    pub(super) fn update(&mut self, rules: &LaneRules) {
+        if rules.rate != self.rate.map(|kept| kept.rate()) {
+            self.rate = rules.rate.map(Gcra::new);
+        }
+        if rules.circuit.is_none() {
+            self.circuit.close();
+        }
+    }
+
+    pub(super) fn drain(&self) -> Option<Drain> {
+        self.drain.map(|(drain, _)| drain)
+    }
+
+    /// Begins to work off what was created until `until`, or ends that.
+    pub(super) fn set_drain(&mut self, drain: Option<Drain>) {
+        self.drain = drain.map(|drain| (drain, Gcra::new(drain.rate)));
+    }
+
+    /// A person wants it to go on.
+    pub(super) fn resume(&mut self, drain: Option<Drain>) {
+        self.paused = None;
+        self.config_failures = 0;
+        self.set_drain(drain);
+    }
+
+    /// Whether nothing at all is tried, whatever the time.
+    pub(super) fn is_shut(&self) -> bool {
+        self.paused.is_some() || self.circuit.allowed(u32::MAX) == 0
+    }
+
+    /// Whether it lets through less than the concurrency of the destination says.
+    pub(super) fn is_narrow(&self) -> bool {
+        self.is_shut()
+            || self.circuit.allowed(u32::MAX) < u32::MAX
+            || self.rate.is_some()
+            || self.drain.is_some()
+    }
+
+    /// The rates to be kept.
+    fn rates(&self) -> impl Iterator<Item = &Gcra> {
+        self.rate.iter().chain(self.drain.iter().map(|(_, gcra)| gcra))
+    }
+
+    /// How many deliveries may wait in memory; `usual` is how many would without a gate.
+    pub(super) fn queue_max(&self, usual: usize, full: u32) -> usize {
+        if self.is_shut() {
+            return 0;
+        }
+        let by_rate = self.rates().map(|gcra| {
+            let rate = gcra.rate();
+            rate.within(MEMORY_SPAN).max(rate.burst())
+        });
+        let by_circuit = match self.circuit.state() {
+            CircuitState::Closed => u32::MAX,
+            CircuitState::Ramp { .. } => self.circuit.allowed(full).saturating_mul(2),
+            CircuitState::HalfOpen { .. } | CircuitState::Open { .. } => 1,
+        };
+        let least = by_rate.fold(by_circuit, u32::min).max(1);
+        usize::try_from(least).unwrap_or(usize::MAX).min(usual)
+    }
+
+    /// How many attempts may run at once.
+    pub(super) fn allowed(&self, full: u32) -> u32 {
+        if self.paused.is_some() { 0 } else { self.circuit.allowed(full) }
+    }
+
+    pub(super) fn may_start(&self, running: u32, full: u32, clock: Duration) -> May {
+        if self.paused.is_some() || !self.circuit.lets_start(running, full) {
+            return May::NotNow;
+        }
+        match self.rates().map(|gcra| gcra.next_free(clock)).max() {
+            Some(at) if at > clock => May::At(at),
+            Some(_) | None => May::Now,
+        }
+    }
+
+    /// Counts an attempt of a delivery that was created then and starts now.
+    pub(super) fn begin(&mut self, created_at: Timestamp, clock: Duration) -> Ticket {
+        if let Some(rate) = &mut self.rate {
+            rate.take(clock);
+        }
+        // Deliveries come in the order in which they were due: this one is behind the backlog.
+        self.drain = self.drain.filter(|(drain, _)| created_at <= drain.until);
+        if let Some((_, gcra)) = &mut self.drain {
+            gcra.take(clock);
+        }
+        self.circuit.begin()
+    }
+
+    /// Learns from the end of an attempt.
+    pub(super) fn end(&mut self, destination: &Destination, ended: &Ended<'_>) {
+        let (full, rules) = (destination.concurrency, &destination.lane);
+        if let Some(policy) = &rules.circuit {
+            let (sign, time) = (Sign::of(ended.outcome), (ended.at, ended.roll));
+            self.circuit.end(ended.ticket, sign, full, policy, time);
+            let allowed = self.circuit.allowed(full);
+            self.rate.iter_mut().for_each(|rate| rate.slow_to(allowed, full));
+        }
+        if *ended.outcome == Outcome::Failed(Failure::Interrupted) {
+            return;
+        }
+        let is_config = ended.class == Some(Class::Config);
+        self.config_failures = if is_config { self.config_failures + 1 } else { 0 };
+        let is_enough = rules.pause_after > 0 && self.config_failures >= rules.pause_after;
+        if is_enough && self.paused.is_none() {
+            let last = match ended.outcome {
+                Outcome::Answered { status, .. } => format!("it answered {status}"),
+                Outcome::Failed(failure) => format!("it failed with `{}`", failure.as_str()),
+            };
+            let reason = format!(
+                "{} attempts in a row say that the settings are wrong; at the last one {last}",
+                self.config_failures
+            );
+            self.paused = Some(Pause { at: ended.at, reason: Some(reason), automatic: true });
+        }
+    }
+}

@@ -26,6 +26,9 @@ pub(crate) enum Command {
     /// Look at dead letters and replay them
     #[command(subcommand)]
     Dlq(DlqCommand),
+    /// Look at destinations, pause and resume them
+    #[command(subcommand)]
+    Destinations(DestinationsCommand),
     /// Measure this machine: a bare server, and the gateway against it
     Bench(BenchArgs),
     /// The bare server that the benchmark measures against
@@ -155,6 +158,42 @@ pub(crate) enum DlqCommand {
         /// The deliveries' ids
         #[arg(required = true)]
         ids: Vec<String>,
+        #[command(flatten)]
+        remote: Remote,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum DestinationsCommand {
+    /// All destinations and how they do
+    List {
+        #[command(flatten)]
+        remote: Remote,
+    },
+    /// Deliver nothing more until it is resumed
+    Pause {
+        /// The destination's name or id
+        name: String,
+        /// Why, for others to read
+        #[arg(long)]
+        reason: Option<String>,
+        #[command(flatten)]
+        remote: Remote,
+    },
+    /// Go on with what waits
+    Resume {
+        /// The destination's name or id
+        name: String,
+        /// No faster than this until what waits now is delivered, such as 100/s
+        #[arg(long)]
+        rate: Option<String>,
+        #[command(flatten)]
+        remote: Remote,
+    },
+    /// Try the delivery that is due first, also while it is paused or its circuit is open
+    Probe {
+        /// The destination's name or id
+        name: String,
         #[command(flatten)]
         remote: Remote,
     },

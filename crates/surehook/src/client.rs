@@ -48,6 +48,10 @@ impl Client {
         self.call(Method::POST, path, None).await
     }
 
+    pub(crate) async fn post_json(&self, path: &str, body: &Value) -> Result<Value, Failure> {
+        self.call(Method::POST, path, Some(body)).await
+    }
+
     pub(crate) async fn put(&self, path: &str, body: &Value) -> Result<Value, Failure> {
         self.call(Method::PUT, path, Some(body)).await
     }

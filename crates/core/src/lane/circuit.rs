@@ -185,6 +185,19 @@ impl Sign {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticket(u32);
 
+/// How an attempt ended.
+#[derive(Clone, Copy, Debug)]
+pub struct End {
+    /// The right by which it was made.
+    pub ticket: Ticket,
+    /// What it says.
+    pub sign: Sign,
+    /// The time.
+    pub now: Timestamp,
+    /// A number in `0.0..1.0`.
+    pub roll: f64,
+}
+
 #[derive(Clone, Copy, Debug)]
 enum Phase {
     Closed { failures: u32 },
@@ -308,16 +321,9 @@ impl Circuit {
         self.go(Phase::Closed { failures: 0 });
     }
 
-    /// Learns how an attempt ended. `full` is how many may run when all is well; `roll` is a number in
-    /// `0.0..1.0`.
-    pub fn end(
-        &mut self,
-        ticket: Ticket,
-        sign: Sign,
-        full: u32,
-        policy: &CircuitPolicy,
-        (now, roll): (Timestamp, f64),
-    ) {
+    /// Learns how an attempt ended. `full` is how many may run when all is well.
+    pub fn end(&mut self, end: End, full: u32, policy: &CircuitPolicy) {
+        let End { ticket, sign, now, roll } = end;
         if ticket.0 != self.epoch {
             return;
         }
@@ -387,7 +393,11 @@ mod tests {
 
     fn run(circuit: &mut Circuit, sign: Sign, now: Timestamp) {
         let ticket = circuit.begin();
-        circuit.end(ticket, sign, FULL, &policy(3), (now, 0.5));
+        end(circuit, ticket, sign, now);
+    }
+
+    fn end(circuit: &mut Circuit, ticket: Ticket, sign: Sign, now: Timestamp) {
+        circuit.end(End { ticket, sign, now, roll: 0.5 }, FULL, &policy(3));
     }
 
     fn opened() -> Circuit {
@@ -423,7 +433,7 @@ mod tests {
         assert!(circuit.lets_start(5, FULL));
         let probe = circuit.begin();
         assert!(!circuit.lets_start(0, FULL));
-        circuit.end(probe, Sign::Down, FULL, &policy(3), (later, 0.5));
+        end(&mut circuit, probe, Sign::Down, later);
         assert_eq!(circuit.state(), CircuitState::Open { until: later + secs(20), times: 2 });
     }
 
@@ -445,10 +455,10 @@ mod tests {
         circuit.tick(NOW + secs(10));
         let probe = circuit.begin();
         for sign in [Sign::Alive, Sign::Down] {
-            circuit.end(early, sign, FULL, &policy(3), (NOW, 0.5));
+            end(&mut circuit, early, sign, NOW);
             assert_eq!(circuit.state(), CircuitState::HalfOpen { times: 1 });
         }
-        circuit.end(probe, Sign::Alive, FULL, &policy(3), (NOW, 0.5));
+        end(&mut circuit, probe, Sign::Alive, NOW);
         assert_eq!(circuit.state(), CircuitState::Ramp { times: 1 });
     }
 
@@ -483,10 +493,10 @@ mod tests {
     fn a_probe_by_hand_does_not_make_the_wait_longer() {
         let mut circuit = opened();
         let probe = circuit.begin_by_hand();
-        circuit.end(probe, Sign::Down, FULL, &policy(3), (NOW, 0.5));
+        end(&mut circuit, probe, Sign::Down, NOW);
         assert_eq!(circuit.state(), CircuitState::Open { until: NOW + secs(10), times: 1 });
         let probe = circuit.begin_by_hand();
-        circuit.end(probe, Sign::Alive, FULL, &policy(3), (NOW, 0.5));
+        end(&mut circuit, probe, Sign::Alive, NOW);
         assert_eq!(circuit.state().as_str(), "ramp");
     }
 
@@ -563,7 +573,7 @@ mod tests {
                     }
                 } else {
                     let sign = [Sign::Alive, Sign::Down, Sign::Nothing][usize::from(what - 1)];
-                    circuit.end(running.remove(0), sign, FULL, &policy(3), (now, 0.5));
+                    end(&mut circuit, running.remove(0), sign, now);
                 }
             }
         }

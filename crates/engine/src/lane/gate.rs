@@ -7,7 +7,7 @@ use surehook_core::{
     destination::Destination,
     lane::{
         Circuit, CircuitState, Drain, Gcra, LaneRules, LaneState, Pause,
-        circuit::{Sign, Ticket},
+        circuit::{End, Sign, Ticket},
     },
     time::Timestamp,
 };
@@ -67,6 +67,12 @@ impl Gate {
         if rules.circuit.is_none() {
             self.circuit.close();
         }
+    }
+
+    /// On the ramp, the rate grows with what may run at once.
+    pub(super) fn set_pace(&mut self, full: u32) {
+        let allowed = self.circuit.allowed(full);
+        self.rate.iter_mut().for_each(|rate| rate.slow_to(allowed, full));
     }
 
     pub(super) fn drain(&self) -> Option<Drain> {
@@ -153,10 +159,10 @@ impl Gate {
     pub(super) fn end(&mut self, destination: &Destination, ended: &Ended<'_>) {
         let (full, rules) = (destination.concurrency, &destination.lane);
         if let Some(policy) = &rules.circuit {
-            let (sign, time) = (Sign::of(ended.outcome), (ended.at, ended.roll));
-            self.circuit.end(ended.ticket, sign, full, policy, time);
-            let allowed = self.circuit.allowed(full);
-            self.rate.iter_mut().for_each(|rate| rate.slow_to(allowed, full));
+            let Ended { ticket, at, roll, .. } = *ended;
+            let end = End { ticket, sign: Sign::of(ended.outcome), now: at, roll };
+            self.circuit.end(end, full, policy);
+            self.set_pace(full);
         }
         if *ended.outcome == Outcome::Failed(Failure::Interrupted) {
             return;

@@ -122,6 +122,7 @@ impl Lane {
         let now = self.shared.clock.now();
         let mut inside = self.inside();
         inside.gate.circuit.tick(now);
+        inside.gate.set_pace(self.destination.load().concurrency);
         self.narrow.store(inside.gate.is_narrow(), Ordering::Release);
         let wait = match inside.gate.circuit.state() {
             CircuitState::Open { until, .. } if inside.gate.paused.is_none() => until.since(now),

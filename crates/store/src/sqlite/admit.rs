@@ -46,7 +46,7 @@ fn admit_one(tx: &mut Tx<'_, '_>, event: &NewEvent) -> rusqlite::Result<Admitted
     for delivery in &event.deliveries {
         match &delivery.order_key {
             None => insert_delivery(tx, event, delivery)?,
-            Some(key) if insert_ordered(tx, event, delivery, key)? == Status::Held => {
+            Some(key) if insert_ordered(tx, event, delivery, key)? => {
                 held.push(delivery.id);
             }
             Some(_) => {}
@@ -169,15 +169,15 @@ const INSERT_ORDERED: &str = "
                             lease_token, lease_until, order_key, order_seq, not_before)
     VALUES (?1, ?2, ?3, ?4, 'ingest', ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
 
-/// The same for a delivery with an ordering key; says how it was born.
+/// The same for a delivery with an ordering key; says whether it is held.
 fn insert_ordered(
     tx: &mut Tx<'_, '_>,
     event: &NewEvent,
     delivery: &NewDelivery,
     key: &DedupKey,
-) -> rusqlite::Result<Status> {
+) -> rusqlite::Result<bool> {
     let Some(destination) = tx.names.destinations.get(&delivery.destination).copied() else {
-        return Ok(Status::Cancelled);
+        return Ok(false);
     };
     let place = line::join(tx, destination, key.as_str())?;
     let claim = delivery.claim.filter(|_| place.is_first);
@@ -202,7 +202,7 @@ fn insert_ordered(
         (!delivery.delay.is_zero()).then_some(first_at),
     ])?;
     tx.delta.moved(None, Some(status));
-    Ok(status)
+    Ok(status == Status::Held)
 }
 
 fn duplicate_of(

@@ -109,7 +109,7 @@ fn lane(row: &Row<'_>) -> rusqlite::Result<LaneState> {
 }
 
 const HELD_BACK: &str = concat!(
-    "SELECT d.state, count(*) FROM lane_states l JOIN deliveries d ON d.destination = l.destination
+    "SELECT d.state, count(*) FROM lane_states l CROSS JOIN deliveries d ON d.destination = l.destination
       WHERE d.due_at IS NOT NULL AND ",
     holds!(),
     " GROUP BY d.state"

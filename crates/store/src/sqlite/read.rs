@@ -259,7 +259,7 @@ fn deliveries_sql(filter: DeliveryFilter) -> String {
                 SELECT id FROM deliveries
                  WHERE order_key IS NOT NULL AND ended_at IS NULL AND state = 'held'
                  UNION ALL
-                SELECT w.id FROM lane_states l JOIN deliveries w ON w.destination = l.destination
+                SELECT w.id FROM lane_states l CROSS JOIN deliveries w ON w.destination = l.destination
                  WHERE w.due_at IS NOT NULL AND ",
             holds!(),
             ")"

@@ -2,6 +2,7 @@
 
 mod apply;
 mod bench;
+mod destinations;
 mod dlq;
 mod events;
 mod serve;
@@ -18,6 +19,7 @@ pub(crate) async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Apply(args) => apply::run(&args).await,
         Command::Events(command) => events::run(command).await,
         Command::Dlq(command) => dlq::run(command).await,
+        Command::Destinations(command) => destinations::run(command).await,
         Command::Bench(args) => bench::run(args).await,
         Command::BenchLimit { listen } => Ok(surehook_bench::limit_server(listen).await?),
         Command::BenchSink { listen, mode } => Ok(surehook_bench::sink_server(listen, mode).await?),

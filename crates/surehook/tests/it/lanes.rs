@@ -175,8 +175,10 @@ async fn a_destination_whose_settings_are_wrong_is_paused_and_says_why() {
     let paused = state_is(&gateway, "paused", json!(true)).await;
     assert_eq!(paused["pause"]["automatic"], true);
     assert!(paused["pause"]["reason"].as_str().unwrap().contains("404"), "{paused}");
-    eventually(SOON, || async { gateway.log().contains("the destination is paused").then_some(()) })
-        .await;
+    eventually(SOON, || async {
+        gateway.log().contains("the destination is paused").then_some(())
+    })
+    .await;
     let spared = gateway.accepted("in", "spared").await;
     gateway.delivery(&spared, "held").await;
     assert!(gateway.metrics().await.contains("surehook_destination_paused{destination=\"out\"} 1"));
@@ -233,7 +235,8 @@ async fn a_wish_for_peace_does_not_open_the_circuit() {
 #[tokio::test]
 async fn of_one_key_one_at_a_time_is_delivered_in_order() {
     let (sink, answer) = switchable(500).await;
-    let more = order("circuit = \"off\"\nretry = { max_attempts = 2, schedule = [\"20ms\"] }", "block");
+    let more =
+        order("circuit = \"off\"\nretry = { max_attempts = 2, schedule = [\"20ms\"] }", "block");
     let gateway = Gateway::with(&in_to_out(&sink.url(), &more)).await;
     let mut events = Vec::new();
     for number in 0..4 {
@@ -321,4 +324,30 @@ async fn lane_settings_that_make_no_sense_are_refused() {
     bad.expect(422);
     let bad = gateway.post("/destinations/inbox/pause", &json!({ "why": "x" })).await;
     bad.expect(422);
+}
+
+#[tokio::test]
+async fn destinations_are_held_back_from_the_command_line() {
+    let sink = Sink::ok().await;
+    let gateway = Gateway::with(&in_to_out(&sink.url(), "")).await;
+    let paused =
+        gateway.cli(&["destinations", "pause", "out", "--reason", "they move house"]).await;
+    assert_eq!(paused.code, Some(0), "{paused:?}");
+    let events = [gateway.accepted("in", "1").await, gateway.accepted("in", "2").await];
+
+    let listed = gateway.cli(&["destinations", "list"]).await;
+    assert!(listed.stdout.contains("they move house"), "{listed:?}");
+    let listed = gateway.cli(&["destinations", "list", "--json"]).await;
+    let row: Value = serde_json::from_str(listed.stdout.lines().next().unwrap()).unwrap();
+    assert_eq!(row["state"]["paused"], true, "{row}");
+
+    let probed = gateway.cli(&["destinations", "probe", "out"]).await;
+    assert!(probed.stdout.contains("arrived: 200"), "{probed:?}");
+    gateway.delivery(&events[0], "succeeded").await;
+    gateway.delivery(&events[1], "held").await;
+    let resumed = gateway.cli(&["destinations", "resume", "out", "--rate", "100/s"]).await;
+    assert_eq!(resumed.code, Some(0), "{resumed:?}");
+    gateway.delivery(&events[1], "succeeded").await;
+    let nothing = gateway.cli(&["destinations", "probe", "out"]).await;
+    assert_eq!(nothing.code, Some(5), "{nothing:?}");
 }

@@ -149,7 +149,9 @@ impl Lane {
         if held.is_empty() {
             return Ok(());
         }
-        // If this fails they are found by their leases.
+        // They are in the store, due, and nobody else will say so. If this fails they are found by
+        // their leases.
+        self.backlog.store(true, Ordering::Release);
         self.shared.store.release(held, self.shared.clock.now()).await
     }
 

@@ -25,6 +25,7 @@
 mod attempt;
 mod control;
 mod gate;
+mod slots;
 mod supervisor;
 
 use std::{
@@ -32,7 +33,7 @@ use std::{
     fmt,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicI64, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -49,10 +50,11 @@ use surehook_core::{
     store::{Claimed, DeliveryStore, Held},
     time::{Clock, Timestamp},
 };
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Notify, Semaphore};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 pub use self::control::Probed;
+pub(crate) use self::slots::{Budget, Slot};
 use self::{
     attempt::Carrier,
     gate::{Gate, May},
@@ -91,46 +93,6 @@ impl fmt::Debug for Shared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Shared")
     }
-}
-
-/// A bound on bytes, shared by all lanes.
-#[derive(Debug)]
-pub(crate) struct Budget {
-    used: AtomicUsize,
-    max: usize,
-}
-
-impl Budget {
-    pub(crate) fn new(max: usize) -> Self {
-        Self { used: AtomicUsize::new(0), max }
-    }
-
-    fn try_take(self: &Arc<Self>, bytes: usize) -> Option<Share> {
-        let used = self.used.fetch_add(bytes, Ordering::Relaxed);
-        let share = Share { budget: Arc::clone(self), bytes };
-        // A single body that is larger than the whole budget must still get through alone.
-        (used == 0 || used + bytes <= self.max).then_some(share)
-    }
-}
-
-/// Some bytes of the budget, given back when dropped.
-#[derive(Debug)]
-struct Share {
-    budget: Arc<Budget>,
-    bytes: usize,
-}
-
-impl Drop for Share {
-    fn drop(&mut self) {
-        self.budget.used.fetch_sub(self.bytes, Ordering::Relaxed);
-    }
-}
-
-/// A place in a lane's memory.
-#[derive(Debug)]
-pub(crate) struct Slot {
-    _place: OwnedSemaphorePermit,
-    _bytes: Share,
 }
 
 /// A delivery in memory.
@@ -311,7 +273,7 @@ impl Lane {
     fn has_place(&self) -> bool {
         let full = self.destination.load().concurrency;
         let inside = self.inside();
-        let running = usize::try_from(inside.gate.allowed(full)).unwrap_or(SLOTS);
+        let running = usize::try_from(inside.running).unwrap_or(SLOTS);
         let places = inside.gate.queue_max(SLOTS, full).saturating_add(running);
         SLOTS - self.slots.available_permits() < places
     }
@@ -319,7 +281,7 @@ impl Lane {
     fn take_slot(&self, bytes: usize) -> Option<Slot> {
         let place = Arc::clone(&self.slots).try_acquire_owned().ok()?;
         let bytes = self.shared.budget.try_take(bytes)?;
-        Some(Slot { _place: place, _bytes: bytes })
+        Some(Slot::new(place, bytes))
     }
 
     fn new_lease(&self, now: Timestamp) -> Lease {

@@ -159,11 +159,3 @@ async fn claim(lane: &Arc<Lane>, slots: Vec<Slot>, now: Timestamp) -> Result<usi
     }
     Ok(got)
 }
-
-impl Slot {
-    /// Counts the bytes of a body that is in memory already, beyond the budget if need be.
-    fn count_bytes(&mut self, bytes: usize) {
-        self._bytes.budget.used.fetch_add(bytes, Ordering::Relaxed);
-        self._bytes.bytes += bytes;
-    }
-}

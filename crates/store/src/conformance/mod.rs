@@ -28,6 +28,7 @@ pub mod history;
 pub mod lanes;
 pub mod lists;
 mod model;
+mod model_line;
 pub mod order;
 pub mod recall;
 pub mod replay;

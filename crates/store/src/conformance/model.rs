@@ -10,7 +10,7 @@ use surehook_core::{
     event::NewEvent,
     ids::{DeliveryId, DestinationId, EventId, SourceId},
     key::DedupKey,
-    store::{Cancelled, Counts, Held, Next, Pruned, REPLAY_INTERVAL, Replayed, Settled},
+    store::{Counts, Held, Next, Pruned, REPLAY_INTERVAL, Replayed, Settled},
     time::Timestamp,
 };
 
@@ -44,18 +44,18 @@ pub(super) struct ModelDelivery {
     pub(super) replayed_by: Option<DeliveryId>,
     pub(super) order_key: Option<String>,
     /// Its place in the line, and when its first attempt may come.
-    place: u64,
+    pub(super) place: u64,
     not_before: Timestamp,
     /// When the event was last replayed to this destination, as far as this delivery knows.
     last_replay_at: Option<Timestamp>,
 }
 
 impl ModelDelivery {
-    fn step(&mut self, input: Input) {
+    pub(super) fn step(&mut self, input: Input) {
         self.state = self.state.apply(input).unwrap();
     }
 
-    fn call(&mut self, now: Timestamp) {
+    pub(super) fn call(&mut self, now: Timestamp) {
         if self.state == DeliveryState::Held {
             self.step(Input::TurnCame { due_at: now.max(self.not_before) });
         }
@@ -99,7 +99,7 @@ pub(super) struct Model {
     pub(super) events: BTreeMap<EventId, ModelEvent>,
     pub(super) deliveries: BTreeMap<DeliveryId, ModelDelivery>,
     keys: BTreeMap<(SourceId, DedupKey), Known>,
-    places: u64,
+    pub(super) places: u64,
     /// What was counted and is never taken back.
     ever: Counts,
 }
@@ -145,53 +145,6 @@ impl Model {
         let kept = ModelEvent { admitted, duplicates: 0, last_duplicate_at: None };
         self.events.insert(event.id, kept);
         Expected::Accepted { held }
-    }
-
-    fn line<'a>(
-        &'a self,
-        of: &'a ModelDelivery,
-    ) -> impl Iterator<Item = (&'a DeliveryId, &'a ModelDelivery)> {
-        self.deliveries.iter().filter(move |(_, other)| {
-            other.destination == of.destination
-                && other.order_key.is_some()
-                && other.order_key == of.order_key
-                && !other.state.status().is_final()
-        })
-    }
-
-    /// A delivery that is being born goes to the end of its line.
-    fn stand_in_line(&mut self, delivery: &mut ModelDelivery) {
-        self.places += 1;
-        delivery.place = self.places;
-        if self.line(delivery).next().is_some() {
-            delivery.step(Input::Hold);
-        }
-    }
-
-    /// A delivery has ended: the first of those behind it has its turn.
-    fn call_next(&mut self, ended: DeliveryId, now: Timestamp) {
-        let first = self.line(&self.deliveries[&ended]).min_by_key(|(_, other)| other.place);
-        if let Some(first) = first.map(|(id, _)| *id) {
-            self.deliveries.get_mut(&first).unwrap().call(now);
-        }
-    }
-
-    /// The destination has no order any more.
-    pub(super) fn call_all(&mut self, destination: DestinationId, now: Timestamp) {
-        let owed = self.deliveries.values_mut().filter(|owed| owed.destination == destination);
-        owed.for_each(|delivery| delivery.call(now));
-    }
-
-    pub(super) fn cancel(&mut self, id: DeliveryId, at: Timestamp) -> Cancelled {
-        let Some(delivery) = self.deliveries.get_mut(&id) else { return Cancelled::NotFound };
-        let (status, destination) = (delivery.state.status(), delivery.destination);
-        if status.is_final() || status == Status::InFlight {
-            return Cancelled::NotCancellable(status);
-        }
-        delivery.step(Input::Cancel { at });
-        delivery.ended_at = Some(at);
-        self.call_next(id, at);
-        Cancelled::Done { destination }
     }
 
     /// Counts a sighting.

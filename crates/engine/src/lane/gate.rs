@@ -183,3 +183,92 @@ impl Gate {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use surehook_core::{destination::DestinationSpec, ids::DestinationId};
+
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::from_millis(1_000_000);
+    const USUAL: usize = 128;
+
+    fn destination(more: &str) -> Destination {
+        let text =
+            format!(r#"{{"name":"crm","url":"https://crm.example/","concurrency":8{more}}}"#);
+        let spec: DestinationSpec = serde_json::from_str(&text).unwrap();
+        spec.build(DestinationId::new(NOW, 1), &|_| None).unwrap()
+    }
+
+    fn gate(destination: &Destination) -> Gate {
+        Gate::new(LaneState::default(), &destination.lane, NOW)
+    }
+
+    fn answer(gate: &mut Gate, destination: &Destination, status: u16) {
+        let outcome = Outcome::Answered { status, retry_after: None };
+        let class = surehook_core::delivery::judge::classify(&outcome);
+        let ticket = gate.begin(NOW, Duration::ZERO);
+        let ended = Ended { ticket, outcome: &outcome, class, at: NOW, roll: 0.5 };
+        gate.end(destination, &ended);
+    }
+
+    #[test]
+    fn only_config_failures_in_a_row_pause() {
+        let destination = destination(r#","pause_after_config_failures":3"#);
+        let mut gate = gate(&destination);
+        for status in [404, 404, 200, 401, 500, 403, 410] {
+            answer(&mut gate, &destination, status);
+            assert_eq!(gate.paused, None, "after {status}");
+        }
+        answer(&mut gate, &destination, 404);
+        let pause = gate.paused.clone().unwrap();
+        assert!(pause.automatic && pause.reason.unwrap().ends_with("it answered 404"));
+        assert!(gate.is_shut() && gate.is_narrow());
+        // Whoever resumes it has mended something.
+        gate.resume(None);
+        answer(&mut gate, &destination, 404);
+        assert_eq!(gate.paused, None);
+    }
+
+    #[test]
+    fn what_waits_in_memory_is_what_can_be_sent_soon() {
+        let cases = [("", USUAL), (r#","rate":"50/s""#, 50), (r#","rate":"6/m""#, 1)];
+        for (more, expected) in cases {
+            let destination = destination(more);
+            assert_eq!(gate(&destination).queue_max(USUAL, 8), expected, "case: {more}");
+        }
+        let destination = destination(r#","circuit":{"failures":1}"#);
+        let mut gate = gate(&destination);
+        answer(&mut gate, &destination, 500);
+        assert_eq!(gate.queue_max(USUAL, 8), 0);
+        gate.circuit.tick(NOW + Duration::from_secs(60));
+        assert_eq!(gate.queue_max(USUAL, 8), 1);
+        answer(&mut gate, &destination, 200);
+        assert_eq!(gate.queue_max(USUAL, 8), 2);
+    }
+
+    #[test]
+    fn a_drain_ends_with_the_first_that_came_after_it() {
+        let destination = destination("");
+        let mut gate = gate(&destination);
+        gate.resume(Some(Drain { rate: "1/s".parse().unwrap(), until: NOW }));
+        gate.begin(NOW, Duration::ZERO);
+        assert_eq!(gate.may_start(1, 8, Duration::ZERO), May::At(Duration::from_secs(1)));
+        gate.begin(NOW + Duration::from_millis(1), Duration::from_secs(1));
+        assert_eq!(gate.drain(), None);
+        assert_eq!(gate.may_start(2, 8, Duration::from_secs(1)), May::Now);
+    }
+
+    #[test]
+    fn a_rate_grows_on_the_ramp() {
+        let destination = destination(r#","rate":"80/s burst 10","circuit":{"failures":1}"#);
+        let mut gate = gate(&destination);
+        answer(&mut gate, &destination, 500);
+        gate.circuit.tick(NOW + Duration::from_secs(60));
+        answer(&mut gate, &destination, 200);
+        let long = Duration::from_secs(100);
+        gate.begin(NOW, long);
+        // One of eight may run, at an eighth of the rate.
+        assert_eq!(gate.may_start(0, 8, long), May::At(long + Duration::from_millis(100)));
+    }
+}

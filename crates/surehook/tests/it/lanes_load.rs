@@ -334,3 +334,32 @@ async fn heavy_a_line_keeps_its_order_through_a_kill() {
     assert_eq!(distinct, (0..9).collect::<Vec<_>>(), "{numbers:?}");
     assert_eq!(gateway.stats().await["by_status"]["held"], 0);
 }
+
+#[tokio::test]
+async fn heavy_settings_change_under_load_and_nothing_is_lost_or_doubled() {
+    const ROUNDS: usize = 12;
+    const EACH: usize = 250;
+    let sink = Sink::ok().await;
+    let gateway = Gateway::with(&in_to_out(&sink.url(), "")).await;
+    let settings = [
+        json!({ "order": { "key": "/c" } }),
+        json!({ "rate": "500/s", "concurrency": 2 }),
+        json!({ "concurrency": 1, "circuit": "off", "order": { "key": "/c", "on_failure": "dead" } }),
+        json!({ "delay": "100ms" }),
+    ];
+    for round in 0..ROUNDS {
+        let mut spec = settings[round % settings.len()].clone();
+        spec["name"] = json!("out");
+        spec["url"] = json!(sink.url());
+        let body = |n: usize| format!(r#"{{"c":"c-{}","n":{}}}"#, n % 7, round * EACH + n);
+        let change = async {
+            gateway.put("/destinations/out", &spec).await.expect(200);
+            gateway.post("/destinations/out/pause", &json!({})).await.expect(200);
+            let wish = if round % 2 == 0 { json!({}) } else { json!({ "rate": "2000/s" }) };
+            gateway.post("/destinations/out/resume", &wish).await.expect(200);
+        };
+        tokio::join!(send_all(&gateway, (0..EACH).map(body).collect()), change);
+    }
+    count_is(&gateway, "succeeded", ROUNDS * EACH).await;
+    each_came_once(&sink.arrivals(), ROUNDS * EACH);
+}

@@ -10,6 +10,8 @@ use crate::{
     address::{UrlProblem, check_url},
     delivery::{RetryPolicy, RetrySpec, retry::InvalidRetry},
     ids::DestinationId,
+    key::KeyRuleError,
+    lane::{CircuitSpec, LaneRules, OrderSpec, Rate, circuit::InvalidCircuit},
     name::Name,
     secret::{SecretError, SecretRef},
     sign::{InvalidSecret, SigningSecret},
@@ -33,6 +35,21 @@ pub struct DestinationSpec {
     /// How many attempts may run at once, 1 to 1024.
     #[serde(default = "concurrency")]
     pub concurrency: u32,
+    /// The most attempts in a time, such as `50/s`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate: Option<Rate>,
+    /// How long a fresh delivery waits before its first attempt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delay: Option<Span>,
+    /// Which deliveries must come one after the other.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub order: Option<OrderSpec>,
+    /// When the destination is left alone because it fails again and again, or `off`.
+    #[serde(default, skip_serializing_if = "is_usual")]
+    pub circuit: CircuitSpec,
+    /// So many `config` failures in a row pause the destination; 0 is never.
+    #[serde(default = "pause_after")]
+    pub pause_after_config_failures: u32,
     /// How long one attempt may take in all.
     #[serde(default = "timeout")]
     pub timeout: Span,
@@ -46,6 +63,14 @@ pub struct DestinationSpec {
 
 fn concurrency() -> u32 {
     32
+}
+
+fn pause_after() -> u32 {
+    5
+}
+
+fn is_usual(circuit: &CircuitSpec) -> bool {
+    *circuit == CircuitSpec::default()
 }
 
 fn timeout() -> Span {
@@ -67,6 +92,15 @@ pub enum InvalidDestination {
     /// The number is out of its range.
     #[error("concurrency must be between 1 and 1024")]
     Concurrency,
+    /// The span is out of its range.
+    #[error("delay must be at most 30d")]
+    Delay,
+    /// The ordering key has no place.
+    #[error("order: {0}")]
+    Order(#[from] KeyRuleError),
+    /// The numbers make no sense.
+    #[error("{0}")]
+    Circuit(#[from] InvalidCircuit),
     /// The span is out of its range.
     #[error("timeout must be between 100ms and 10m")]
     Timeout,
@@ -103,6 +137,8 @@ pub struct Destination {
     pub retry: RetryPolicy,
     /// How many attempts may run at once.
     pub concurrency: u32,
+    /// How much it gets, when, and in which order.
+    pub lane: LaneRules,
     /// How long one attempt may take.
     pub timeout: Duration,
     /// Headers to add.
@@ -110,6 +146,9 @@ pub struct Destination {
     /// Keys to sign with.
     pub signing: Vec<SigningSecret>,
 }
+
+/// The longest wait before a first attempt.
+const DELAY_MAX: Duration = Duration::from_secs(30 * 86_400);
 
 /// Headers that are ours to set, or that belong to one connection.
 const RESERVED: [&str; 12] = [
@@ -146,9 +185,24 @@ impl DestinationSpec {
             reach: self.reach()?,
             retry: self.retry.policy()?,
             concurrency: self.concurrency,
+            lane: self.lane()?,
             timeout: self.timeout.0,
             headers: self.header_map(env)?,
             signing: self.signing(env)?,
+        })
+    }
+
+    fn lane(&self) -> Result<LaneRules, InvalidDestination> {
+        let delay = self.delay.map_or(Duration::ZERO, |span| span.0);
+        if delay > DELAY_MAX {
+            return Err(InvalidDestination::Delay);
+        }
+        Ok(LaneRules {
+            rate: self.rate,
+            delay,
+            order: self.order.as_ref().map(OrderSpec::build).transpose()?,
+            circuit: self.circuit.policy()?,
+            pause_after: self.pause_after_config_failures,
         })
     }
 

@@ -1,6 +1,6 @@
 //! An event and the request that brought it, byte for byte.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -165,7 +165,7 @@ pub struct NewBody {
 }
 
 /// A delivery to be created together with its event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewDelivery {
     /// Its id.
     pub id: DeliveryId,
@@ -173,6 +173,10 @@ pub struct NewDelivery {
     pub destination: DestinationId,
     /// Taken by a lane from the start; `None` leaves it pending in the store.
     pub claim: Option<Lease>,
+    /// Its first attempt comes no earlier than this long after its event. Goes without a claim.
+    pub delay: Duration,
+    /// Of those to the same destination with the same ordering key, one at a time is tried.
+    pub order_key: Option<DedupKey>,
 }
 
 #[cfg(test)]

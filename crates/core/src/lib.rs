@@ -11,6 +11,7 @@
 //! - [`decision`], [`story`], [`refused`]: what was decided, told in order; what was not let in.
 //! - [`sync`]: what a sender is told that waits for the result.
 //! - [`replay`]: delivering again in bulk, as a job.
+//! - [`lane`]: how much a destination gets, when, and in which order.
 //! - [`address`], [`sign`]: what keeps the way out safe.
 //! - [`store`]: what the rest needs of a database, as promises.
 
@@ -24,6 +25,7 @@ pub mod ids;
 pub mod inflate;
 pub mod jq;
 pub mod key;
+pub mod lane;
 pub mod name;
 pub mod refused;
 pub mod replay;

@@ -19,6 +19,7 @@ use crate::{
     event::{NewEvent, Payload, RequestHead},
     ids::{AttemptId, DeliveryId, DestinationId, EventId, RequestId, RouteId, SourceId},
     key::DedupKey,
+    lane::LaneState,
     name::Name,
     refused::{RefusedFilter, RefusedRequest},
     replay::ReplayStore,
@@ -53,7 +54,10 @@ pub enum StoreError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Admitted {
     /// It is stored, with its key and its deliveries.
-    Accepted,
+    Accepted {
+        /// Deliveries that wait for their turn: they are held, and nobody has claimed them.
+        held: Vec<DeliveryId>,
+    },
     /// Another event with its key is stored already.
     Duplicate(Duplicate),
     /// Its source was removed a moment ago; nothing was written.
@@ -93,6 +97,8 @@ pub trait IngestStore: Send + Sync {
     /// - **Atomic.** All of one request, or nothing of it.
     /// - **Once.** An event whose source and key are known, within the key's time, writes only a
     ///   sighting; the answer names the original, which is durable too when this returns.
+    /// - **In order.** A delivery with an ordering key that another unfinished one to the same
+    ///   destination has is held, and not claimed, until all that came before it have ended.
     /// - A duplicate of an event whose deliveries are all dead makes a new delivery for each, if
     ///   it asks for that.
     async fn admit(&self, events: Vec<NewEvent>) -> Result<Vec<Admitted>, StoreError>;
@@ -165,6 +171,8 @@ pub struct Claimed {
     pub payload: Payload,
     /// The route whose transform is still to be run on it; it failed when the event came.
     pub transform: Option<RouteId>,
+    /// It has an ordering key, and others may wait for it.
+    pub ordered: bool,
 }
 
 /// One try, as it is kept.
@@ -233,6 +241,8 @@ pub struct Settlement {
     pub attempt: Attempt,
     /// What follows.
     pub next: Next,
+    /// Others may wait for it; see [`Claimed::ordered`].
+    pub ordered: bool,
 }
 
 /// Whether a settlement counted.
@@ -269,12 +279,22 @@ pub trait DeliveryStore: Send + Sync {
         limit: usize,
     ) -> Result<Vec<Claimed>, StoreError>;
 
+    /// Hands over the delivery of `destination` that is due first, whenever that is; like
+    /// [`Self::claim_due`] otherwise.
+    async fn claim_next(
+        &self,
+        destination: DestinationId,
+        now: Timestamp,
+        lease: Lease,
+    ) -> Result<Option<Claimed>, StoreError>;
+
     /// When the next delivery of `destination` is due, if one waits.
     async fn next_due(&self, destination: DestinationId) -> Result<Option<Timestamp>, StoreError>;
 
     /// Records an attempt and what follows from it, in one step; durable after `Ok`.
     ///
-    /// With a token that is not the current one nothing changes.
+    /// When a delivery with an ordering key ends here, the next one that has it becomes due in the
+    /// same step. With a token that is not the current one nothing changes.
     async fn settle(&self, settlement: Settlement) -> Result<Settled, StoreError>;
 
     /// Prolongs claims. Those that were lost already are left alone.
@@ -285,6 +305,16 @@ pub trait DeliveryStore: Send + Sync {
 
     /// Makes deliveries whose lease has run out due again; says to which destinations they go.
     async fn release_expired(&self, now: Timestamp) -> Result<Vec<DestinationId>, StoreError>;
+
+    /// Keeps what is to say of a lane, in place of what was kept before; durable after `Ok`.
+    async fn save_lane(
+        &self,
+        destination: DestinationId,
+        state: LaneState,
+    ) -> Result<(), StoreError>;
+
+    /// What is kept of each lane of which there is something to say.
+    async fn lanes(&self) -> Result<BTreeMap<DestinationId, LaneState>, StoreError>;
 }
 
 /// A stored object that people configure, with its times.
@@ -378,7 +408,8 @@ fn remove<I: PartialEq, S>(list: &mut Vec<Stored<I, S>>, id: I) -> Option<S> {
 pub enum Change {
     /// Creates a source under this id, or replaces the one that has it.
     PutSource(SourceId, SourceSpec),
-    /// Creates a destination under this id, or replaces the one that has it.
+    /// Creates a destination under this id, or replaces the one that has it. One that has no order
+    /// (any more) makes what is held for it due.
     PutDestination(DestinationId, DestinationSpec),
     /// Creates a route under this id, or replaces the one that has it.
     PutRoute(RouteId, RouteSpec),
@@ -485,8 +516,11 @@ pub struct DeliveryRow {
     pub event: EventId,
     /// To where.
     pub destination: DestinationId,
-    /// Where it stands.
+    /// Where it stands. What waits for a destination that is paused, or whose circuit is open, is
+    /// `held`, whatever is written in its row.
     pub status: Status,
+    /// Its ordering key.
+    pub order_key: Option<String>,
     /// Why it is dead.
     pub reason: Option<DeadReason>,
     /// Attempts recorded.
@@ -544,6 +578,20 @@ pub enum Replayed {
     },
 }
 
+/// What became of a wish to cancel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cancelled {
+    /// It is cancelled.
+    Done {
+        /// Where it would have gone; the next of its ordering key may be due there now.
+        destination: DestinationId,
+    },
+    /// There is no such delivery.
+    NotFound,
+    /// It has ended, or is being tried.
+    NotCancellable(Status),
+}
+
 /// Counts since the beginning, exact and kept with the data.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
@@ -557,10 +605,21 @@ pub struct Counts {
     pub attempts: u64,
     /// Attempts that were not the first of their delivery.
     pub retries: u64,
-    /// Deliveries that are in each status now.
+    /// Deliveries that are in each status now, as it is written in their rows.
     pub by_status: BTreeMap<Status, u64>,
     /// For each reason: ever dead, and dead now.
     pub dead: BTreeMap<DeadReason, DeadCount>,
+}
+
+impl Counts {
+    /// Counts as `held` what is shown as such; see [`AdminStore::held_back`].
+    pub fn hold_back(&mut self, held: &BTreeMap<Status, u64>) {
+        for (status, many) in held {
+            let counted = self.by_status.entry(*status).or_default();
+            *counted = counted.saturating_sub(*many);
+            *self.by_status.entry(Status::Held).or_default() += many;
+        }
+    }
 }
 
 /// How many deliveries died for a reason.
@@ -664,8 +723,16 @@ pub trait AdminStore: Send + Sync {
         now: Timestamp,
     ) -> Result<Replayed, StoreError>;
 
+    /// Cancels a delivery that waits: `pending`, `scheduled` or `held`. The next one of its ordering
+    /// key becomes due in the same step.
+    async fn cancel(&self, id: DeliveryId, now: Timestamp) -> Result<Cancelled, StoreError>;
+
     /// The counts, as of a recent commit.
     fn counts(&self) -> Counts;
+
+    /// How many deliveries, by the status in their rows, are shown as `held` because their
+    /// destination is paused or its circuit is open.
+    async fn held_back(&self) -> Result<BTreeMap<Status, u64>, StoreError>;
 
     /// When the delivery that waits longest for each destination was due, if it is due by `now`.
     async fn oldest_due(

@@ -4,7 +4,7 @@ use std::{
     cell::LazyCell,
     ops::Deref,
     sync::{Arc, LazyLock},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use bytes::Bytes;
@@ -13,7 +13,7 @@ use surehook_core::{
     chance::new_id,
     decision::{Decided, Unrouted, Why, write_unrouted},
     event::{HeaderBlock, KeyClaim, NewBody, NewDelivery, NewEvent, Payload, RequestHead},
-    ids::{DeliveryId, EventId, RequestId},
+    ids::{DeliveryId, DestinationId, EventId, RequestId},
     jq::{Jq, JsonInput, NotJson},
     key::{DedupKey, KeyProblem, content_hash_key, fingerprint},
     route::Route,
@@ -205,7 +205,7 @@ impl Engine {
             received_at: now,
             key: claim,
             payload: payload(request, fingerprint),
-            deliveries: owed.iter().map(|planned| planned.new).collect(),
+            deliveries: owed.iter().map(|planned| planned.new.clone()).collect(),
             // Where the sender waits, its wish to wait revives what can be mended.
             revive_dead: source.revive_dead && asking.is_none(),
             decided: Decided { verified_by, key_from, unrouted: write_unrouted(&unrouted) },
@@ -256,12 +256,8 @@ impl Engine {
                     continue;
                 }
             };
-            let bytes = sent.as_ref().and_then(|sent| sent.body.as_ref()).unwrap_or(&request.body);
-            let reserved = lane.as_ref().and_then(|lane| lane.reserve(bytes.len(), now));
-            let (slot, claim) =
-                reserved.map_or((None, None), |(slot, lease)| (Some(slot), Some(lease)));
-            let new = NewDelivery { id, destination: route.destination, claim };
-            plan.owed.push(Planned { new, lane: lane.clone(), slot, sent });
+            let owed = plan_one(id, route.destination, lane.as_ref(), request, sent, now);
+            plan.owed.push(owed);
         }
         plan
     }
@@ -276,8 +272,9 @@ impl Engine {
         let key = event.key.as_ref().map(|claim| claim.key.clone());
         let admitted = self.store.admit(vec![event]).await.map_err(IngestError::Store)?;
         match admitted.into_iter().next() {
-            Some(Admitted::Accepted) => {
-                for delivery in planned {
+            Some(Admitted::Accepted { held }) => {
+                // Those that wait for their turn give their places back.
+                for delivery in planned.into_iter().filter(|one| !held.contains(&one.new.id)) {
                     self.hand_over(delivery, id, received_at, &payload);
                 }
                 Ok(Received { event: id, key, duplicate: false, sync: None })
@@ -319,6 +316,7 @@ impl Engine {
                 None => payload.clone(),
             },
             transform: sent.filter(|sent| sent.body.is_none()).map(|sent| sent.route),
+            ordered: new.order_key.is_some(),
         };
         lane.offer(Job { claimed, slot });
     }
@@ -347,6 +345,24 @@ fn choose(
         }
     };
     Ok(Some(NewBody { delivery, route: route.id, body }))
+}
+
+/// One delivery, with a place in its lane if there is one and it may be tried at once.
+fn plan_one(
+    id: DeliveryId,
+    destination: DestinationId,
+    lane: Option<&Arc<Lane>>,
+    request: &InboundRequest,
+    sent: Option<NewBody>,
+    now: Timestamp,
+) -> Planned {
+    let body = sent.as_ref().and_then(|sent| sent.body.as_ref()).unwrap_or(&request.body);
+    let delay = lane.map_or(Duration::ZERO, |lane| lane.delay());
+    let order_key = lane.and_then(|lane| lane.order_key(&request.headers, &request.body));
+    let reserved = lane.filter(|_| delay.is_zero()).and_then(|lane| lane.reserve(body.len(), now));
+    let (slot, claim) = reserved.map_or((None, None), |(slot, lease)| (Some(slot), Some(lease)));
+    let new = NewDelivery { id, destination, claim, delay, order_key };
+    Planned { new, lane: lane.cloned(), slot, sent }
 }
 
 /// Whether a route's filter lets the event through. One that fails does not: what cannot be judged

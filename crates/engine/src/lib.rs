@@ -10,6 +10,7 @@
 
 pub mod apply;
 pub mod connect;
+mod control;
 pub mod inbox;
 pub mod ingest;
 mod lane;
@@ -25,6 +26,8 @@ mod transform;
 mod uninterrupted;
 mod upkeep;
 mod waiters;
+
+pub use control::LaneError;
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -169,7 +172,8 @@ impl Engine {
 
     async fn reload(&self) -> Result<(), ChangeError> {
         let configuration = self.store.configuration().await?;
-        let next = self.registry.load().next(&configuration, &self.shared, &*self.env);
+        let kept = self.store.lanes().await?;
+        let next = self.registry.load().next(&configuration, &self.shared, &*self.env, &kept);
         self.registry.store(Arc::new(next));
         // What was committed for a lane that was not there yet is found now.
         self.registry.load().lanes.values().for_each(|lane| lane.nudge());

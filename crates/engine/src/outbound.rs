@@ -106,6 +106,7 @@ mod tests {
         destination::DestinationSpec,
         event::{HeaderBlock, Payload},
         ids::{DeliveryId, DestinationId, EventId},
+        lane::CircuitSpec,
         time::Span,
     };
 
@@ -119,6 +120,11 @@ mod tests {
             url: "https://example.com/hook".to_owned(),
             retry: RetrySpec::default(),
             concurrency: 1,
+            rate: None,
+            delay: None,
+            order: None,
+            circuit: CircuitSpec::default(),
+            pause_after_config_failures: 0,
             timeout: Span(Duration::from_secs(1)),
             headers: BTreeMap::from([("X-Tenant".to_owned(), "acme".parse().unwrap())]),
             signing_secrets: signing.iter().map(|text| text.parse().unwrap()).collect(),
@@ -142,6 +148,7 @@ mod tests {
             created_at: NOW,
             received_at: NOW,
             transform: None,
+            ordered: false,
             payload: Payload {
                 head: Arc::new(head),
                 body: Bytes::from_static(b"{}"),

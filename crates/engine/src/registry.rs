@@ -2,12 +2,16 @@
 //!
 //! A registry is never changed, only replaced: a request sees one from beginning to end.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
 use surehook_core::{
     address::{AddressPolicy, Blocked},
     destination::{Destination, InvalidDestination, Reach},
     ids::{DestinationId, SourceId},
+    lane::LaneState,
     route::{InvalidRoute, Route},
     source::{InvalidSource, Source, SourceSpec},
     store::{Change, Configuration},
@@ -162,12 +166,13 @@ impl Registry {
         configuration: &Configuration,
         shared: &Arc<Shared>,
         env: &Env,
+        kept: &BTreeMap<DestinationId, LaneState>,
     ) -> Self {
         let lanes: HashMap<DestinationId, Arc<Lane>> = configuration
             .destinations
             .iter()
             .filter_map(|stored| match stored.spec.build(stored.id, env) {
-                Ok(destination) => Some((stored.id, self.lane(destination, shared))),
+                Ok(destination) => Some((stored.id, self.lane(destination, shared, kept))),
                 Err(error) => {
                     let name = stored.spec.name.as_str();
                     tracing::error!(destination = name, %error, "nothing is delivered there until this is mended");
@@ -214,14 +219,22 @@ impl Registry {
         Self { sources, lanes }
     }
 
-    fn lane(&self, destination: Destination, shared: &Arc<Shared>) -> Arc<Lane> {
+    fn lane(
+        &self,
+        destination: Destination,
+        shared: &Arc<Shared>,
+        kept: &BTreeMap<DestinationId, LaneState>,
+    ) -> Arc<Lane> {
         let destination = Arc::new(destination);
         match self.lanes.get(&destination.id) {
             Some(lane) => {
                 lane.update(destination);
                 Arc::clone(lane)
             }
-            None => Lane::start(destination, Arc::clone(shared)),
+            None => {
+                let kept = kept.get(&destination.id).cloned().unwrap_or_default();
+                Lane::start(destination, Arc::clone(shared), kept)
+            }
         }
     }
 }

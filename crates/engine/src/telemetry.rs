@@ -39,6 +39,10 @@ pub struct Telemetry {
     leases_lost: Counter,
     in_flight: Gauges,
     cooling: Gauges,
+    paused: Gauges,
+    circuit: Gauges,
+    circuit_transitions: Counters,
+    no_order_key: Counters,
     pending_age: Gauges,
     by_status: Gauges,
     dead: Gauges,
@@ -76,6 +80,9 @@ pub struct LaneMetrics {
     pub(crate) remote_429: Counter,
     pub(crate) in_flight: Gauge<i64>,
     pub(crate) cooling: Gauge<i64>,
+    pub(crate) paused: Gauge<i64>,
+    pub(crate) circuit: Gauge<i64>,
+    pub(crate) no_order_key: Counter,
 }
 
 /// What is read from the store now and then.
@@ -160,6 +167,26 @@ impl Default for Telemetry {
                 "1 while a destination asked us to wait",
                 Gauges::default()
             ),
+            paused: metric!(
+                "destination_paused",
+                "1 while a destination is paused",
+                Gauges::default()
+            ),
+            circuit: metric!(
+                "circuit_state",
+                "0 closed, 1 open, 2 half-open, 3 on its ramp",
+                Gauges::default()
+            ),
+            circuit_transitions: metric!(
+                "circuit_transitions",
+                "Changes of a circuit, by what it became",
+                Counters::default()
+            ),
+            no_order_key: metric!(
+                "deliveries_without_order_key",
+                "Deliveries that an ordered destination got without an ordering key",
+                Counters::default()
+            ),
             pending_age: metric!(
                 "oldest_pending_age",
                 "How long the oldest due delivery waits",
@@ -230,6 +257,9 @@ impl Telemetry {
             remote_429: self.remote_429.get_or_create_owned(&to),
             in_flight: self.in_flight.get_or_create_owned(&to),
             cooling: self.cooling.get_or_create_owned(&to),
+            paused: self.paused.get_or_create_owned(&to),
+            circuit: self.circuit.get_or_create_owned(&to),
+            no_order_key: self.no_order_key.get_or_create_owned(&to),
         }
     }
 
@@ -241,6 +271,12 @@ impl Telemetry {
     pub(crate) fn buried(&self, destination: &str, reason: &str) {
         let labels = vec![("destination", destination.to_owned()), ("reason", reason.to_owned())];
         self.dead_added.get_or_create(&labels).inc();
+    }
+
+    /// Counts a change of a circuit.
+    pub(crate) fn circuit_moved(&self, destination: &str, to: &str) {
+        let labels = vec![("destination", destination.to_owned()), ("to", to.to_owned())];
+        self.circuit_transitions.get_or_create(&labels).inc();
     }
 
     pub(crate) fn lease_lost(&self) {

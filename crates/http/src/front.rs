@@ -22,6 +22,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/deliveries/{id}", get(api::deliveries::find_delivery))
         .route("/deliveries/{id}/body", get(api::deliveries::read_body))
         .route("/deliveries/{id}/replay", post(api::deliveries::replay_delivery))
+        .route("/deliveries/{id}/cancel", post(api::deliveries::cancel_delivery))
         .route("/dead-letters", get(api::deliveries::list_dead_letters))
         .route("/dead-letters/stats", get(api::stats::dead_letter_stats))
         .route("/dead-letters/reprocess", post(api::replays::reprocess))
@@ -32,6 +33,9 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/inbox", get(api::events::read_inbox))
         .route("/configuration", get(api::configuration::export).put(api::configuration::apply))
         .nest("/sources", api::resources::router::<SourceSpec>())
+        .route("/destinations/{wanted}/pause", post(api::lanes::pause))
+        .route("/destinations/{wanted}/resume", post(api::lanes::resume))
+        .route("/destinations/{wanted}/probe", post(api::lanes::probe))
         .nest("/destinations", api::resources::router::<DestinationSpec>())
         .nest("/routes", api::resources::router::<RouteSpec>());
     let guarded = Router::new()

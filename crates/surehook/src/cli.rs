@@ -36,6 +36,9 @@ pub(crate) enum Command {
     /// Deliver again in bulk, as jobs
     #[command(subcommand)]
     Replay(ReplayCommand),
+    /// Look at destinations, pause and resume them
+    #[command(subcommand)]
+    Destinations(DestinationsCommand),
     /// Measure this machine: a bare server, and the gateway against it
     Bench(BenchArgs),
     /// The bare server that the benchmark measures against
@@ -185,6 +188,42 @@ pub(crate) enum RequestsCommand {
         reason: Option<String>,
         #[command(flatten)]
         paging: Paging,
+        #[command(flatten)]
+        remote: Remote,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum DestinationsCommand {
+    /// All destinations and how they do
+    List {
+        #[command(flatten)]
+        remote: Remote,
+    },
+    /// Deliver nothing more until it is resumed
+    Pause {
+        /// The destination's name or id
+        name: String,
+        /// Why, for others to read
+        #[arg(long)]
+        reason: Option<String>,
+        #[command(flatten)]
+        remote: Remote,
+    },
+    /// Go on with what waits
+    Resume {
+        /// The destination's name or id
+        name: String,
+        /// No faster than this until what waits now is delivered, such as 100/s
+        #[arg(long)]
+        rate: Option<String>,
+        #[command(flatten)]
+        remote: Remote,
+    },
+    /// Try the delivery that is due first, also while it is paused or its circuit is open
+    Probe {
+        /// The destination's name or id
+        name: String,
         #[command(flatten)]
         remote: Remote,
     },

@@ -113,6 +113,11 @@ impl RetryPolicy {
         self.attempts_max
     }
 
+    /// The longest wait, before jitter.
+    pub fn delay_max(&self) -> Duration {
+        self.delay_max
+    }
+
     /// Whether a delivery created then would be tried at `due_at` past its age.
     pub fn is_too_old(&self, created_at: Timestamp, due_at: Timestamp) -> bool {
         self.age_max.is_some_and(|age_max| due_at > created_at + age_max)

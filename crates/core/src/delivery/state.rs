@@ -31,7 +31,7 @@ pub enum DeliveryState {
     InFlight(Lease),
     /// Tried, failed, and will be tried again.
     Scheduled { due_at: Timestamp },
-    /// Waits for its destination to be resumed.
+    /// Waits for its turn: others of its ordering key come first.
     Held,
     /// The destination said 2xx.
     Succeeded { at: Timestamp },
@@ -118,10 +118,10 @@ pub enum Input {
     Retry { due_at: Timestamp },
     /// The attempt failed for good.
     Bury { at: Timestamp, reason: DeadReason },
-    /// Its destination was paused.
+    /// At its birth, others of its ordering key have not ended yet.
     Hold,
-    /// Its destination was resumed.
-    Unhold { due_at: Timestamp },
+    /// All that came before it have ended.
+    TurnCame { due_at: Timestamp },
     /// A person, or the end of its destination, stops it.
     Cancel { at: Timestamp },
     /// A new delivery takes over.
@@ -159,13 +159,13 @@ impl DeliveryState {
         Ok(match (self, input) {
             (S::Pending { .. } | S::Scheduled { .. }, I::Claim(lease))
             | (S::InFlight(_), I::Renew(lease)) => S::InFlight(lease),
-            (S::InFlight(_), I::Release { due_at }) | (S::Held, I::Unhold { due_at }) => {
+            (S::InFlight(_), I::Release { due_at }) | (S::Held, I::TurnCame { due_at }) => {
                 S::Pending { due_at }
             }
             (S::InFlight(_), I::Succeed { at }) => S::Succeeded { at },
             (S::InFlight(_), I::Retry { due_at }) => S::Scheduled { due_at },
             (S::InFlight(_), I::Bury { at, reason }) => S::Dead { at, reason },
-            (S::Pending { .. } | S::Scheduled { .. }, I::Hold) => S::Held,
+            (S::Pending { .. }, I::Hold) => S::Held,
             (
                 S::Pending { .. } | S::InFlight(_) | S::Scheduled { .. } | S::Held,
                 I::Cancel { at },
@@ -178,10 +178,12 @@ impl DeliveryState {
                 | I::Succeed { .. }
                 | I::Retry { .. }
                 | I::Bury { .. }
-                | I::Unhold { .. }
+                | I::TurnCame { .. }
                 | I::Replay { .. },
             )
-            | (S::InFlight(_), I::Claim(_) | I::Hold | I::Unhold { .. } | I::Replay { .. })
+            // Once it has been tried it is the first of its key, and stays that until it ends.
+            | (S::Scheduled { .. }, I::Hold)
+            | (S::InFlight(_), I::Claim(_) | I::Hold | I::TurnCame { .. } | I::Replay { .. })
             | (
                 S::Held,
                 I::Claim(_)
@@ -202,7 +204,7 @@ impl DeliveryState {
                 | I::Retry { .. }
                 | I::Bury { .. }
                 | I::Hold
-                | I::Unhold { .. }
+                | I::TurnCame { .. }
                 | I::Cancel { .. },
             )
             | (S::Cancelled { .. } | S::Replayed { .. }, _) => {
@@ -230,7 +232,7 @@ mod tests {
             Input::Retry { due_at: NOW },
             Input::Bury { at: NOW, reason: DeadReason::MaxRetries },
             Input::Hold,
-            Input::Unhold { due_at: NOW },
+            Input::TurnCame { due_at: NOW },
             Input::Cancel { at: NOW },
             Input::Replay { at: NOW },
         ])

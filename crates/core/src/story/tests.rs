@@ -52,6 +52,7 @@ fn owed(number: u128, created_at: Timestamp, replay_of: Option<DeliveryId>) -> D
         ended_at: Some(created_at),
         replay_of,
         replayed_by: None,
+        order_key: None,
     }
 }
 

@@ -9,12 +9,16 @@ use surehook_core::{
         judge::{classify, cool_until},
     },
     destination::{Destination, Reach},
+    lane::circuit::Ticket,
     store::{Attempt, Claimed, Next, Settled, Settlement, StoreError},
     sync::Ending,
     time::Timestamp,
 };
 
-use super::{Job, Lane, Shared, Slot};
+use super::{
+    Job, Lane, Shared, Slot,
+    gate::{Ended, Gate},
+};
 use crate::{
     inbox::{Arrival, Inbox},
     outbound,
@@ -66,9 +70,22 @@ impl Carrier {
     }
 }
 
+/// An attempt that has ended.
+struct Attempted<'a> {
+    claimed: &'a Claimed,
+    ticket: Ticket,
+    started_at: Timestamp,
+}
+
 impl Lane {
     /// Makes one attempt. Its result is written in the background, so that the worker is free.
-    pub(super) async fn attempt(self: &Arc<Self>, job: Job) {
+    pub(super) async fn attempt(self: &Arc<Self>, job: Job, ticket: Ticket) {
+        let (settlement, slot) = self.make_attempt(job, ticket).await;
+        self.shared.tasks.spawn(Arc::clone(self).settle(settlement, slot));
+    }
+
+    /// Makes one attempt; its result is still to be written.
+    pub(super) async fn make_attempt(&self, job: Job, ticket: Ticket) -> (Settlement, Slot) {
         let Job { claimed, slot } = job;
         let destination = self.destination.load_full();
         let started_at = self.shared.clock.now();
@@ -76,8 +93,8 @@ impl Lane {
             report = self.send(&destination, &claimed, started_at) => report,
             () = self.shared.abort.cancelled() => interrupted(self.shared.clock.now().since(started_at)),
         };
-        let settlement = self.conclude(&destination, &claimed, started_at, report);
-        self.shared.tasks.spawn(Arc::clone(self).settle(settlement, slot));
+        let attempted = Attempted { claimed: &claimed, ticket, started_at };
+        (self.conclude(&destination, &attempted, report), slot)
     }
 
     /// Sends it, after the transform that is still to be run, if there is one.
@@ -103,10 +120,10 @@ impl Lane {
     fn conclude(
         &self,
         destination: &Destination,
-        claimed: &Claimed,
-        started_at: Timestamp,
+        attempted: &Attempted<'_>,
         report: SendReport,
     ) -> Settlement {
+        let Attempted { claimed, ticket, started_at } = *attempted;
         let at = self.shared.clock.now();
         let class = classify(&report.outcome);
         let throttled = class == Some(surehook_core::delivery::Class::Throttled);
@@ -122,7 +139,15 @@ impl Lane {
             self.metrics.remote_429.inc();
             self.cool_down(until);
         }
-        let next = match judge(&report.outcome, progress, &destination.retry, at, roll) {
+        self.learn(destination, &Ended { ticket, outcome: &report.outcome, class, at, roll });
+        let verdict = judge(&report.outcome, progress, &destination.retry, at, roll);
+        let verdict = match &destination.lane.order {
+            Some(order) if claimed.ordered => {
+                order.on_failure.temper(verdict, &destination.retry, at)
+            }
+            Some(_) | None => verdict,
+        };
+        let next = match verdict {
             Verdict::Succeeded => Next::Succeeded,
             Verdict::RetryAt { due_at, .. } => Next::RetryAt(due_at),
             Verdict::Dead { reason, .. } => {
@@ -144,7 +169,25 @@ impl Lane {
             response: kept(report.response_body, class.is_none() && !awaited),
         };
         let token = claimed.lease.token;
-        Settlement { delivery: claimed.id, token, at, attempt, next }
+        let ordered = claimed.ordered;
+        Settlement { delivery: claimed.id, token, at, attempt, next, ordered }
+    }
+
+    /// What an attempt says about the destination as a whole.
+    fn learn(&self, destination: &Destination, ended: &Ended<'_>) {
+        let mut inside = self.inside();
+        let full = destination.concurrency;
+        let look = |gate: &Gate| (gate.circuit.state(), gate.allowed(full));
+        let before = look(&inside.gate);
+        inside.gate.end(destination, ended);
+        let has_changed = before != look(&inside.gate);
+        if has_changed {
+            self.narrow.store(inside.gate.is_narrow(), std::sync::atomic::Ordering::Release);
+        }
+        drop(inside);
+        if has_changed {
+            self.changed.notify_one();
+        }
     }
 
     fn count(
@@ -169,8 +212,8 @@ impl Lane {
     }
 
     /// Writes the result; holds on to the slot until that is done.
-    async fn settle(self: Arc<Self>, settlement: Settlement, slot: Slot) {
-        let (delivery, next) = (settlement.delivery, settlement.next);
+    pub(super) async fn settle(self: Arc<Self>, settlement: Settlement, slot: Slot) {
+        let (delivery, next, ordered) = (settlement.delivery, settlement.next, settlement.ordered);
         let settled = self.record(&settlement).await;
         self.let_go(delivery);
         drop(slot);
@@ -178,8 +221,11 @@ impl Lane {
             Ok(Settled::Recorded) => {
                 let Attempt { class, response, .. } = settlement.attempt;
                 self.shared.waiters.tell(delivery, || Ending { next, class, response });
-                if let Next::RetryAt(due_at) = next {
-                    self.expect_due(due_at);
+                match next {
+                    Next::RetryAt(due_at) => self.expect_due(due_at),
+                    // Somebody may have waited for this one to end.
+                    Next::Succeeded | Next::Dead(_) if ordered => self.nudge(),
+                    Next::Succeeded | Next::Dead(_) => {}
                 }
             }
             Ok(Settled::LeaseLost) => {

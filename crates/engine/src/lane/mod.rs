@@ -16,11 +16,16 @@
 //! - While there is a **backlog** in the store, new events join it there, or they would overtake it
 //!   for ever.
 //! - A **cool-down** that a destination asks for holds the whole lane.
+//! - The **gate** says what may start: a pause, the circuit and the rate stand there (`gate`). What
+//!   changes there is written down by the supervisor, and so outlives the process (`control`).
 //!
 //! Nothing here is shared between lanes but the store and a budget of bytes: a destination that
 //! hangs fills its own slots and nobody else's.
 
 mod attempt;
+mod control;
+mod gate;
+mod slots;
 mod supervisor;
 
 use std::{
@@ -28,24 +33,31 @@ use std::{
     fmt,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicI64, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use arc_swap::ArcSwap;
+use http::HeaderMap;
 use surehook_core::{
     chance::Chance,
     delivery::Lease,
     destination::Destination,
     ids::{DeliveryId, DestinationId},
+    key::DedupKey,
+    lane::{LaneState, circuit::Ticket},
     store::{Claimed, DeliveryStore, Held},
     time::{Clock, Timestamp},
 };
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Notify, Semaphore};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use self::attempt::Carrier;
+pub(crate) use self::slots::{Budget, Slot};
+use self::{
+    attempt::Carrier,
+    gate::{Gate, May},
+};
 use crate::{
     inbox::Inbox,
     sender::HttpSenderConfig,
@@ -88,46 +100,6 @@ impl fmt::Debug for Shared {
     }
 }
 
-/// A bound on bytes, shared by all lanes.
-#[derive(Debug)]
-pub(crate) struct Budget {
-    used: AtomicUsize,
-    max: usize,
-}
-
-impl Budget {
-    pub(crate) fn new(max: usize) -> Self {
-        Self { used: AtomicUsize::new(0), max }
-    }
-
-    fn try_take(self: &Arc<Self>, bytes: usize) -> Option<Share> {
-        let used = self.used.fetch_add(bytes, Ordering::Relaxed);
-        let share = Share { budget: Arc::clone(self), bytes };
-        // A single body that is larger than the whole budget must still get through alone.
-        (used == 0 || used + bytes <= self.max).then_some(share)
-    }
-}
-
-/// Some bytes of the budget, given back when dropped.
-#[derive(Debug)]
-struct Share {
-    budget: Arc<Budget>,
-    bytes: usize,
-}
-
-impl Drop for Share {
-    fn drop(&mut self) {
-        self.budget.used.fetch_sub(self.bytes, Ordering::Relaxed);
-    }
-}
-
-/// A place in a lane's memory.
-#[derive(Debug)]
-pub(crate) struct Slot {
-    _place: OwnedSemaphorePermit,
-    _bytes: Share,
-}
-
 /// A delivery in memory.
 #[derive(Debug)]
 pub(crate) struct Job {
@@ -142,11 +114,21 @@ struct Holding {
     since: Timestamp,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Inside {
     queue: VecDeque<Job>,
     running: u32,
     holding: HashMap<DeliveryId, Holding>,
+    gate: Gate,
+}
+
+impl Inside {
+    /// Remembers a claim, to renew it while it lasts.
+    fn hold(&mut self, claimed: &Claimed) {
+        let held = Held { delivery: claimed.id, token: claimed.lease.token };
+        let since = claimed.lease.until - LEASE;
+        self.holding.insert(held.delivery, Holding { held, since });
+    }
 }
 
 /// An attempt that runs. Sets the lane right if it panics: its place would be lost for ever
@@ -154,12 +136,13 @@ struct Inside {
 struct Attempting<'a> {
     lane: &'a Lane,
     delivery: DeliveryId,
+    ticket: Ticket,
 }
 
 impl<'a> Attempting<'a> {
-    fn begin(lane: &'a Lane, delivery: DeliveryId) -> Self {
+    fn begin(lane: &'a Lane, delivery: DeliveryId, ticket: Ticket) -> Self {
         lane.metrics.in_flight.inc();
-        Self { lane, delivery }
+        Self { lane, delivery, ticket }
     }
 }
 
@@ -168,7 +151,9 @@ impl Drop for Attempting<'_> {
         self.lane.metrics.in_flight.dec();
         if std::thread::panicking() {
             self.lane.let_go(self.delivery);
-            self.lane.inside().running -= 1;
+            let mut inside = self.lane.inside();
+            inside.running -= 1;
+            inside.gate.circuit.abandon(self.ticket);
         }
     }
 }
@@ -183,6 +168,14 @@ pub(crate) struct Lane {
     metrics: LaneMetrics,
     slots: Arc<Semaphore>,
     inside: Mutex<Inside>,
+    /// Its gate may let less through than the concurrency says: the door has to ask.
+    narrow: AtomicBool,
+    /// When the lane's own clock began, which never steps.
+    begun: Instant,
+    /// What the store knows of the state of this lane.
+    kept: Mutex<LaneState>,
+    /// One change of what the store knows at a time.
+    saving: tokio::sync::Mutex<()>,
     backlog: AtomicBool,
     cool_until: AtomicI64,
     next_due: AtomicI64,
@@ -192,22 +185,34 @@ pub(crate) struct Lane {
 
 impl Lane {
     /// Makes the lane and starts its supervisor.
-    pub(crate) fn start(destination: Arc<Destination>, shared: Arc<Shared>) -> Arc<Self> {
+    pub(crate) fn start(
+        destination: Arc<Destination>,
+        shared: Arc<Shared>,
+        kept: LaneState,
+    ) -> Arc<Self> {
         let metrics = shared.telemetry.lane(destination.name.as_str());
+        let gate = Gate::new(kept.clone(), &destination.lane, shared.clock.now());
+        let cool_until = kept.cool_until.map_or(0, Timestamp::as_millis);
+        let inside = Inside { queue: VecDeque::new(), running: 0, holding: HashMap::new(), gate };
         let lane = Arc::new(Self {
             id: destination.id,
             carrier: Carrier::new(&shared),
             metrics,
             slots: Arc::new(Semaphore::new(SLOTS)),
-            inside: Mutex::default(),
+            narrow: AtomicBool::new(inside.gate.is_narrow()),
+            inside: Mutex::new(inside),
+            begun: Instant::now(),
+            kept: Mutex::new(kept),
+            saving: tokio::sync::Mutex::default(),
             backlog: AtomicBool::new(true),
-            cool_until: AtomicI64::new(0),
+            cool_until: AtomicI64::new(cool_until),
             next_due: AtomicI64::new(i64::MAX),
             changed: Notify::new(),
             stop: shared.stop.child_token(),
             destination: ArcSwap::new(destination),
             shared,
         });
+        lane.show();
         lane.shared.tasks.spawn(supervisor::run(Arc::clone(&lane)));
         lane
     }
@@ -217,9 +222,33 @@ impl Lane {
         self.destination.load().name.to_string()
     }
 
+    /// How long a fresh delivery waits before its first attempt.
+    pub(crate) fn delay(&self) -> Duration {
+        self.destination.load().lane.delay
+    }
+
+    /// The ordering key of a request, if this lane is ordered and the request has one.
+    pub(crate) fn order_key(&self, headers: &HeaderMap, body: &[u8]) -> Option<DedupKey> {
+        let destination = self.destination.load();
+        let order = destination.lane.order.as_ref()?;
+        let key = order.key(headers, body);
+        if key.is_none() {
+            self.metrics.no_order_key.inc();
+        }
+        key
+    }
+
     /// Takes over changed settings. What runs goes on under the old ones.
     pub(crate) fn update(self: &Arc<Self>, destination: Arc<Destination>) {
+        let mut inside = self.inside();
+        inside.gate.update(&destination.lane);
+        if self.destination.load().reach != destination.reach {
+            // What is said of the old address says nothing of the new one.
+            inside.gate.circuit.close();
+        }
+        self.narrow.store(inside.gate.is_narrow(), Ordering::Release);
         self.destination.store(destination);
+        drop(inside);
         self.fill();
         self.changed.notify_one();
     }
@@ -239,13 +268,25 @@ impl Lane {
         if self.backlog.load(Ordering::Acquire) || self.stop.is_cancelled() {
             return None;
         }
+        if self.narrow.load(Ordering::Acquire) && !self.has_place() {
+            return None;
+        }
         Some((self.take_slot(bytes)?, self.new_lease(now)))
+    }
+
+    /// Whether a fresh delivery could be tried soon enough to wait for that in memory.
+    fn has_place(&self) -> bool {
+        let full = self.destination.load().concurrency;
+        let inside = self.inside();
+        let running = usize::try_from(inside.running).unwrap_or(SLOTS);
+        let places = inside.gate.queue_max(SLOTS, full).saturating_add(running);
+        SLOTS - self.slots.available_permits() < places
     }
 
     fn take_slot(&self, bytes: usize) -> Option<Slot> {
         let place = Arc::clone(&self.slots).try_acquire_owned().ok()?;
         let bytes = self.shared.budget.try_take(bytes)?;
-        Some(Slot { _place: place, _bytes: bytes })
+        Some(Slot::new(place, bytes))
     }
 
     fn new_lease(&self, now: Timestamp) -> Lease {
@@ -255,15 +296,18 @@ impl Lane {
     /// Takes a delivery that was committed as claimed.
     pub(crate) fn offer(self: &Arc<Self>, job: Job) {
         let mut inside = self.inside();
-        let held = Held { delivery: job.claimed.id, token: job.claimed.lease.token };
-        let since = job.claimed.lease.until - LEASE;
-        inside.holding.insert(held.delivery, Holding { held, since });
-        if self.may_start(&inside) {
-            inside.running += 1;
-            drop(inside);
-            self.spawn_worker(job);
-        } else {
-            inside.queue.push_back(job);
+        inside.hold(&job.claimed);
+        inside.queue.push_back(job);
+        let started = self.start_first(&mut inside);
+        let waits = started.is_none() && matches!(self.may_start(&inside), May::At(_));
+        // Somebody took it in before the gate was shut, or by its rate it comes later.
+        let wake = waits || inside.gate.is_shut();
+        drop(inside);
+        if let Some((job, ticket)) = started {
+            self.spawn_worker(job, ticket);
+        }
+        if wake {
+            self.changed.notify_one();
         }
     }
 
@@ -273,10 +317,34 @@ impl Lane {
         self.changed.notify_one();
     }
 
-    fn may_start(&self, inside: &Inside) -> bool {
-        inside.running < self.destination.load().concurrency
-            && !self.is_cooling()
-            && !self.stop.is_cancelled()
+    fn may_start(&self, inside: &Inside) -> May {
+        if self.is_cooling() || self.stop.is_cancelled() {
+            return May::NotNow;
+        }
+        let full = self.destination.load().concurrency;
+        inside.gate.may_start(inside.running, full, self.begun.elapsed())
+    }
+
+    /// Takes the first of those that wait, if one may start.
+    fn start_first(&self, inside: &mut Inside) -> Option<(Job, Ticket)> {
+        if inside.queue.is_empty() || self.may_start(inside) != May::Now {
+            return None;
+        }
+        let job = inside.queue.pop_front()?;
+        inside.running += 1;
+        let ticket = inside.gate.begin(job.claimed.created_at, self.begun.elapsed());
+        Some((job, ticket))
+    }
+
+    /// How long the first of those that wait has to wait for its rate.
+    fn until_next_start(&self) -> Option<Duration> {
+        let inside = self.inside();
+        match self.may_start(&inside) {
+            May::At(at) if !inside.queue.is_empty() => {
+                Some(at.saturating_sub(self.begun.elapsed()))
+            }
+            May::At(_) | May::Now | May::NotNow => None,
+        }
     }
 
     fn is_cooling(&self) -> bool {
@@ -294,24 +362,18 @@ impl Lane {
     /// Starts as many workers as may run.
     fn fill(self: &Arc<Self>) {
         loop {
-            let mut inside = self.inside();
-            if !self.may_start(&inside) {
-                return;
-            }
-            let Some(job) = inside.queue.pop_front() else { return };
-            inside.running += 1;
-            drop(inside);
-            self.spawn_worker(job);
+            let Some((job, ticket)) = self.start_first(&mut self.inside()) else { return };
+            self.spawn_worker(job, ticket);
         }
     }
 
-    fn spawn_worker(self: &Arc<Self>, job: Job) {
+    fn spawn_worker(self: &Arc<Self>, job: Job, ticket: Ticket) {
         let lane = Arc::clone(self);
         self.shared.tasks.spawn(async move {
-            let mut next = Some(job);
-            while let Some(job) = next {
-                let attempting = Attempting::begin(&lane, job.claimed.id);
-                lane.attempt(job).await;
+            let mut next = Some((job, ticket));
+            while let Some((job, ticket)) = next {
+                let attempting = Attempting::begin(&lane, job.claimed.id, ticket);
+                lane.attempt(job, ticket).await;
                 drop(attempting);
                 next = lane.next_job();
             }
@@ -319,15 +381,17 @@ impl Lane {
     }
 
     /// The next job for a worker that is free, or the end of that worker.
-    fn next_job(&self) -> Option<Job> {
+    fn next_job(&self) -> Option<(Job, Ticket)> {
         let mut inside = self.inside();
         inside.running -= 1;
-        let next = if self.may_start(&inside) { inside.queue.pop_front() } else { None };
-        inside.running += u32::from(next.is_some());
-        let waiting = inside.queue.len();
-        drop(inside);
+        let next = self.start_first(&mut inside);
         // The supervisor fetches the next ones before the workers have nothing to do.
-        if waiting < supervisor::LOW_WATER && self.backlog.load(Ordering::Relaxed) {
+        let low = inside.queue.len() < supervisor::low_water(self, &inside)
+            && self.backlog.load(Ordering::Relaxed);
+        // By its rate the next one comes later, and only the supervisor has a clock.
+        let later = next.is_none() && !inside.queue.is_empty();
+        drop(inside);
+        if low || later {
             self.changed.notify_one();
         }
         next
@@ -359,7 +423,7 @@ impl Lane {
     /// Whether the lane could take a due delivery right now and there is no reason not to.
     pub(crate) fn has_room(&self) -> bool {
         let inside = self.inside();
-        self.may_start(&inside) && inside.queue.is_empty()
+        self.may_start(&inside) == May::Now && inside.queue.is_empty()
     }
 
     /// Until when the lane cools down, if it does.

@@ -6,15 +6,15 @@ use std::{
     time::Duration,
 };
 
-use surehook_core::{store::StoreError, time::Timestamp};
+use surehook_core::{lane::CircuitState, store::StoreError, time::Timestamp};
 
-use super::{Job, Lane, Slot};
+use super::{Inside, Job, Lane, Slot};
 
 /// Deliveries fetched at a time. Their bodies are read before they are counted against the budget
 /// of bytes; the store gives fewer where they are large.
 const CLAIM_MAX: usize = 128;
-/// Fewer than this in memory, and it is time to fetch more.
-pub(super) const LOW_WATER: usize = CLAIM_MAX / 2;
+/// The wait after the state of the lane could not be written down.
+const PAUSE_LONG: Duration = Duration::from_secs(1);
 /// The wait after the store said no, or while the bodies of other lanes fill the memory.
 const PAUSE: Duration = Duration::from_millis(100);
 /// A timer is never set further ahead, so that a step of the wall clock is noticed.
@@ -33,13 +33,28 @@ pub(super) async fn run(lane: Arc<Lane>) {
 
 /// One round: returns how long to wait unless something happens before.
 async fn tick(lane: &Arc<Lane>) -> Duration {
-    if let Some(until) = lane.cooling_until() {
+    let shut_for = lane.let_time_pass();
+    if let Err(error) = lane.keep_state().await {
+        tracing::warn!(destination = %lane.id, %error, "the state of a lane could not be kept");
+        return PAUSE_LONG;
+    }
+    let cooling_until = lane.cooling_until();
+    lane.metrics.cooling.set(i64::from(cooling_until.is_some()));
+    if let Some(wait) = shut_for {
+        if let Err(error) = lane.give_back().await {
+            tracing::warn!(destination = %lane.id, %error, "could not give waiting deliveries back");
+        }
+        return wait.min(TIMER_MAX);
+    }
+    if let Some(until) = cooling_until {
         return until.since(lane.shared.clock.now()).min(TIMER_MAX);
     }
-    lane.metrics.cooling.set(0);
     lane.fill();
     match refill(lane).await {
-        Ok(wait) => wait,
+        Ok(wait) => {
+            lane.end_drain_if_done();
+            lane.until_next_start().map_or(wait, |start| start.min(wait))
+        }
         Err(error) => {
             tracing::warn!(destination = %lane.id, %error, "could not fetch due deliveries");
             lane.backlog.store(true, Ordering::Release);
@@ -55,11 +70,13 @@ async fn refill(lane: &Arc<Lane>) -> Result<Duration, StoreError> {
     if !lane.backlog.swap(false, Ordering::AcqRel) && !due {
         return Ok(until_next_due(lane, now));
     }
-    let slots = reserve_slots(lane);
+    let wanted = wanted(lane);
+    // The bodies are not known yet; their bytes are counted when they are.
+    let slots: Vec<Slot> = (0..wanted).map_while(|_| lane.take_slot(0)).collect();
     if slots.is_empty() {
-        // A worker that ends will call again.
         lane.backlog.store(true, Ordering::Release);
-        return Ok(PAUSE);
+        // A worker that ends will call again; nobody says when other lanes have freed memory.
+        return Ok(if wanted == 0 { TIMER_MAX } else { PAUSE });
     }
     let asked = slots.len();
     let got = claim(lane, slots, now).await?;
@@ -82,14 +99,54 @@ fn until_next_due(lane: &Lane, now: Timestamp) -> Duration {
 }
 
 /// As many places as are worth filling now: what waits in memory already must be nearly used up.
-fn reserve_slots(lane: &Lane) -> Vec<Slot> {
-    let concurrency = usize::try_from(lane.destination.load().concurrency).unwrap_or(1);
-    let wanted = {
-        let inside = lane.inside();
-        (2 * concurrency).max(CLAIM_MAX).saturating_sub(inside.queue.len()).min(CLAIM_MAX)
-    };
-    // The bodies are not known yet; their bytes are counted when they are.
-    (0..wanted).map_while(|_| lane.take_slot(0)).collect()
+fn wanted(lane: &Lane) -> usize {
+    let inside = lane.inside();
+    queue_max(lane, &inside).saturating_sub(inside.queue.len()).min(CLAIM_MAX)
+}
+
+/// How many may wait in memory.
+fn queue_max(lane: &Lane, inside: &Inside) -> usize {
+    let full = lane.destination.load().concurrency;
+    let usual = (2 * usize::try_from(full).unwrap_or(1)).max(CLAIM_MAX);
+    inside.gate.queue_max(usual, full)
+}
+
+/// Fewer than this in memory, and it is time to fetch more.
+pub(super) fn low_water(lane: &Lane, inside: &Inside) -> usize {
+    (queue_max(lane, inside) / 2).clamp(1, CLAIM_MAX / 2)
+}
+
+impl Lane {
+    /// Lets the circuit know the time; says for how long the lane is shut, if it is.
+    fn let_time_pass(&self) -> Option<Duration> {
+        let now = self.shared.clock.now();
+        let mut inside = self.inside();
+        inside.gate.circuit.tick(now);
+        inside.gate.set_pace(self.destination.load().concurrency);
+        self.narrow.store(inside.gate.is_narrow(), Ordering::Release);
+        let wait = match inside.gate.circuit.state() {
+            CircuitState::Open { until, .. } if inside.gate.paused.is_none() => until.since(now),
+            CircuitState::Open { .. }
+            | CircuitState::Closed
+            | CircuitState::HalfOpen { .. }
+            | CircuitState::Ramp { .. } => TIMER_MAX,
+        };
+        inside.gate.is_shut().then_some(wait)
+    }
+
+    /// A backlog that is not there any more needs no rate of its own.
+    fn end_drain_if_done(&self) {
+        let now = self.shared.clock.now().as_millis();
+        let nothing_is_due =
+            !self.backlog.load(Ordering::Acquire) && self.next_due.load(Ordering::SeqCst) > now;
+        let mut inside = self.inside();
+        if nothing_is_due && inside.queue.is_empty() && inside.gate.drain().is_some() {
+            inside.gate.set_drain(None);
+            self.narrow.store(inside.gate.is_narrow(), Ordering::Release);
+            // The next round writes it down.
+            self.changed.notify_one();
+        }
+    }
 }
 
 async fn claim(lane: &Arc<Lane>, slots: Vec<Slot>, now: Timestamp) -> Result<usize, StoreError> {
@@ -101,12 +158,4 @@ async fn claim(lane: &Arc<Lane>, slots: Vec<Slot>, now: Timestamp) -> Result<usi
         lane.offer(Job { claimed, slot });
     }
     Ok(got)
-}
-
-impl Slot {
-    /// Counts the bytes of a body that is in memory already, beyond the budget if need be.
-    fn count_bytes(&mut self, bytes: usize) {
-        self._bytes.budget.used.fetch_add(bytes, Ordering::Relaxed);
-        self._bytes.bytes += bytes;
-    }
 }

@@ -10,7 +10,7 @@ use surehook_core::{
     chance::new_id,
     delivery::{DeadReason, state::Status},
     ids::{DeliveryId, DestinationId},
-    store::{AttemptRow, Configuration, DeliveryFilter, DeliveryRow, Next, Replayed},
+    store::{AttemptRow, Cancelled, Configuration, DeliveryFilter, DeliveryRow, Next, Replayed},
     time::Timestamp,
 };
 
@@ -37,6 +37,7 @@ pub(crate) struct Delivery {
     event: String,
     destination: Option<String>,
     status: Status,
+    order_key: Option<String>,
     reason: Option<DeadReason>,
     attempts: u32,
     created_at: Timestamp,
@@ -56,6 +57,7 @@ pub(super) fn delivery(row: DeliveryRow, names: &HashMap<DestinationId, String>)
         event: row.event.to_string(),
         destination: names.get(&row.destination).cloned(),
         status: row.status,
+        order_key: row.order_key,
         reason: row.reason,
         attempts: row.attempts,
         created_at: row.created_at,
@@ -147,7 +149,7 @@ pub(crate) async fn find_delivery(
     Ok(Json(json))
 }
 
-fn attempt(row: &AttemptRow) -> Value {
+pub(super) fn attempt(row: &AttemptRow) -> Value {
     let AttemptRow { attempt, next, .. } = row;
     json!({
         "id": attempt.id,
@@ -196,5 +198,23 @@ pub(crate) async fn replay_delivery(
             Err(Problem::new(StatusCode::CONFLICT, "not_replayable", detail))
         }
         Replayed::TooSoon { again_at } => Err(Problem::too_soon(again_at, now)),
+    }
+}
+
+/// Stops a delivery that waits.
+pub(crate) async fn cancel_delivery(
+    State(app): State<Arc<App>>,
+    Segment(id): Segment,
+) -> Result<Json<Value>, Problem> {
+    match app.engine.cancel(parse(&id)?).await? {
+        Cancelled::Done { .. } => find_delivery(State(app), Segment(id)).await,
+        Cancelled::NotFound => Err(Problem::not_found("delivery")),
+        Cancelled::NotCancellable(status) => {
+            let detail = format!(
+                "a delivery that is {} cannot be cancelled; only one that waits can",
+                status.as_str()
+            );
+            Err(Problem::new(StatusCode::CONFLICT, "not_cancellable", detail))
+        }
     }
 }

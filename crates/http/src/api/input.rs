@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
+use axum::{
+    body::HttpBody as _,
+    extract::{FromRequest, FromRequestParts, Path, Query, Request},
+};
 use http::{StatusCode, header, request::Parts};
 use serde::de::DeserializeOwned;
 
@@ -39,6 +42,21 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Asked<T> {
             Ok(Query(asked)) => Ok(Self(asked)),
             Err(rejection) => Err(Problem::invalid(rejection.body_text())),
         }
+    }
+}
+
+/// A JSON object, or nothing at all, which stands for an empty one.
+#[derive(Debug)]
+pub(crate) struct Wish<T>(pub(crate) T);
+
+impl<T: DeserializeOwned + Default> FromRequest<Arc<App>> for Wish<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, app: &Arc<App>) -> Result<Self, Problem> {
+        if request.body().is_end_stream() {
+            return Ok(Self(T::default()));
+        }
+        Input::from_request(request, app).await.map(|Input(wish)| Self(wish))
     }
 }
 

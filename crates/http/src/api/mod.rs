@@ -5,6 +5,7 @@ pub(crate) mod deliveries;
 pub(crate) mod events;
 pub(crate) mod hidden;
 mod input;
+pub(crate) mod lanes;
 mod masked;
 pub(crate) mod replays;
 pub(crate) mod requests;

@@ -17,7 +17,7 @@ use surehook_core::{
 
 use super::{
     input::{Input, Segment},
-    masked,
+    lanes, masked,
 };
 use crate::{App, problem::Problem};
 
@@ -40,6 +40,10 @@ pub(crate) trait Resource:
     fn put(id: Id<Self::Kind>, spec: Self) -> Change;
     /// Removes it.
     fn delete(id: Id<Self::Kind>) -> Change;
+    /// How it does, beside what was written.
+    fn state(_: &App, _: Id<Self::Kind>) -> Option<Value> {
+        None
+    }
 }
 
 impl Resource for SourceSpec {
@@ -76,6 +80,9 @@ impl Resource for DestinationSpec {
     fn delete(id: Id<DestinationKind>) -> Change {
         Change::DeleteDestination(id)
     }
+    fn state(app: &App, id: Id<DestinationKind>) -> Option<Value> {
+        Some(lanes::state(app, id))
+    }
 }
 
 impl Resource for RouteSpec {
@@ -104,7 +111,7 @@ pub(crate) fn router<R: Resource>() -> Router<Arc<App>> {
 }
 
 /// By id, or by name where there is one.
-fn find_in<'a, R: Resource>(
+pub(super) fn find_in<'a, R: Resource>(
     configuration: &'a Configuration,
     wanted: &str,
 ) -> Result<&'a Stored<Id<R::Kind>, R>, Problem> {
@@ -118,14 +125,24 @@ fn find_in<'a, R: Resource>(
         .ok_or_else(|| Problem::not_found(R::WORD))
 }
 
-async fn show<R: Resource>(app: &App, wanted: &str) -> Result<Json<Value>, Problem> {
+/// What was written, masked, and how it does.
+fn shown<R: Resource>(app: &App, stored: &Stored<Id<R::Kind>, R>) -> Value {
+    let mut json = masked::stored(stored);
+    if let Some(state) = R::state(app, stored.id) {
+        json["state"] = state;
+    }
+    json
+}
+
+pub(super) async fn show<R: Resource>(app: &App, wanted: &str) -> Result<Json<Value>, Problem> {
     let configuration = app.engine.store().configuration().await?;
-    Ok(Json(masked::stored(find_in::<R>(&configuration, wanted)?)))
+    Ok(Json(shown(app, find_in::<R>(&configuration, wanted)?)))
 }
 
 async fn list<R: Resource>(State(app): State<Arc<App>>) -> Result<Json<Value>, Problem> {
     let configuration = app.engine.store().configuration().await?;
-    let data: Vec<Value> = R::all(&configuration).iter().map(masked::stored).collect();
+    let data: Vec<Value> =
+        R::all(&configuration).iter().map(|stored| shown(&app, stored)).collect();
     Ok(Json(json!({ "data": data, "next_cursor": null })))
 }
 

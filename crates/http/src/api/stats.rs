@@ -9,12 +9,13 @@ use surehook_core::{
     store::Counts,
 };
 
+use super::lanes;
 use crate::{App, problem::Problem};
 
 /// The gateway in numbers.
 pub(crate) async fn stats(State(app): State<Arc<App>>) -> Result<Json<Value>, Problem> {
     let store = app.engine.store();
-    let counts = store.counts();
+    let counts = app.engine.counts().await?;
     let now = app.engine.clock().now();
     let oldest = store.oldest_due(now).await?;
     let configuration = store.configuration().await?;
@@ -27,6 +28,7 @@ pub(crate) async fn stats(State(app): State<Arc<App>>) -> Result<Json<Value>, Pr
                 "name": destination.spec.name,
                 "oldest_pending_age_seconds": age,
                 "cooling_until": app.engine.cooling(destination.id),
+                "state": lanes::state(&app, destination.id),
             })
         })
         .collect();

@@ -2,7 +2,10 @@
 
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
-use surehook_core::store::{DeliveryFilter, DeliveryRow, EventFilter, Page};
+use surehook_core::{
+    delivery::state::Status,
+    store::{DeliveryFilter, DeliveryRow, EventFilter, Page},
+};
 
 use super::{history::Run, model::ModelDelivery, samples::without_zeros};
 
@@ -51,6 +54,7 @@ impl Run {
         let rows = self.world.deliveries(DeliveryFilter::default(), page).await.unwrap();
         let ids: Vec<_> = rows.iter().rev().map(|row| row.id).collect();
         prop_assert_eq!(ids, self.model.deliveries.keys().copied().collect::<Vec<_>>());
+        none_waits_for_nobody(&rows)?;
         for row in rows {
             same(&row, &self.model.deliveries[&row.id])?;
             let attempts = self.world.delivery_detail(row.id).await.attempts;
@@ -61,12 +65,26 @@ impl Run {
     }
 }
 
+/// Whatever is held has somebody before it who is not.
+fn none_waits_for_nobody(rows: &[DeliveryRow]) -> TestCaseResult {
+    for held in rows.iter().filter(|row| row.status == Status::Held) {
+        let is_first = |row: &DeliveryRow| {
+            (row.destination, &row.order_key) == (held.destination, &held.order_key)
+                && row.status != Status::Held
+                && !row.status.is_final()
+        };
+        prop_assert!(rows.iter().any(is_first), "{} waits for nobody", held.id);
+    }
+    Ok(())
+}
+
 fn same(row: &DeliveryRow, expected: &ModelDelivery) -> TestCaseResult {
     prop_assert_eq!((row.event, row.destination), (expected.event, expected.destination));
     prop_assert_eq!(row.status, expected.state.status());
     prop_assert_eq!((row.reason, row.attempts), (expected.reason, expected.attempts));
     prop_assert_eq!((row.created_at, row.due_at), (expected.created_at, expected.due_at()));
     prop_assert_eq!(row.ended_at, expected.ended_at);
+    prop_assert_eq!(&row.order_key, &expected.order_key);
     prop_assert_eq!(row.replay_of, expected.replay_of);
     prop_assert_eq!(row.replayed_by, expected.replayed_by);
     Ok(())

@@ -140,6 +140,7 @@ pub async fn counts_agree_with_the_lists_after_concurrent_work(mut world: World)
                         token: claimed.lease.token,
                         at: now,
                         attempt: super::samples::attempt(ids.next().unwrap(), &claimed, now, next),
+                        ordered: false,
                         next,
                     };
                     assert_eq!(store.settle(settlement).await.unwrap(), Settled::Recorded);

@@ -10,13 +10,14 @@ use surehook_core::{
     delivery::DeadReason,
     event::{NewDelivery, NewEvent},
     ids::{DeliveryId, DestinationId},
+    key::DedupKey,
     store::{Admitted, Change, Claimed, Next},
 };
 
 use super::{
     Harness, World, check, fail,
     model::{Expected, Model},
-    samples::{claimed_at_birth, destination, held, payload},
+    samples::{claimed_at_birth, destination, held, ordered, payload},
     world::LEASE,
 };
 
@@ -36,6 +37,8 @@ struct Arrival {
     to: Vec<To>,
     claimed: bool,
     revive_dead: bool,
+    order: Option<&'static str>,
+    delay: u64,
 }
 
 /// How an attempt ends.
@@ -57,9 +60,10 @@ enum Op {
     Renew { back: usize },
     ReleaseExpired,
     Replay { back: usize },
+    Cancel { back: usize },
     Wait { seconds: u64 },
     Delete(To),
-    Put(To),
+    Put(To, bool),
     Prune { older_than_seconds: u64 },
     Reopen,
 }
@@ -68,14 +72,18 @@ fn an_arrival() -> impl Strategy<Value = Arrival> {
     let to = select(vec![vec![To::Crm], vec![To::Crm, To::Mail], vec![To::Mail], vec![]]);
     let key = prop::option::weighted(0.8, select(vec!["a", "b", "c"]));
     let chances = (any::<bool>(), prop::bool::weighted(0.3), prop::bool::weighted(0.8));
-    (key, select(vec!["one", "two"]), to, chances).prop_map(
-        |(key, body, to, (from_bank, claimed, revive_dead))| Arrival {
+    let order = prop::option::of(select(vec!["x", "y"]));
+    let lane = (order, select(vec![0, 0, 0, 5]));
+    (key, select(vec!["one", "two"]), to, chances, lane).prop_map(
+        |(key, body, to, (from_bank, claimed, revive_dead), (order, delay))| Arrival {
             from_bank,
             key,
             body,
             to,
             claimed,
             revive_dead,
+            order,
+            delay,
         },
     )
 }
@@ -101,7 +109,8 @@ fn an_op() -> impl Strategy<Value = Op> {
         4 => (0..6_usize).prop_map(|back| Op::Replay { back }),
         4 => select(vec![1, 30, 60, 600]).prop_map(|seconds| Op::Wait { seconds }),
         1 => to().prop_map(Op::Delete),
-        1 => to().prop_map(Op::Put),
+        2 => (0..6_usize).prop_map(|back| Op::Cancel { back }),
+        1 => (to(), any::<bool>()).prop_map(|(to, is_ordered)| Op::Put(to, is_ordered)),
         2 => select(vec![0, 60, 600]).prop_map(|older_than_seconds| Op::Prune { older_than_seconds }),
         2 => Just(Op::Reopen),
     ]
@@ -127,7 +136,12 @@ impl Run {
         let world = &self.world;
         let owed = |to: &To| {
             let claim = arrival.claimed.then(|| world.lease());
-            NewDelivery { claim, ..world.to(self.to(*to)) }
+            NewDelivery {
+                claim,
+                delay: Duration::from_secs(arrival.delay),
+                order_key: arrival.order.and_then(DedupKey::new),
+                ..world.to(self.to(*to))
+            }
         };
         NewEvent {
             source: if arrival.from_bank { world.bank } else { world.shop },
@@ -176,11 +190,16 @@ impl Run {
                 self.world.change(vec![Change::DeleteDestination(id)], now).await.unwrap();
                 self.model.delete_destination(id, now);
             }
-            Op::Put(to) => {
+            Op::Cancel { back } => self.cancel(*back).await?,
+            Op::Put(to, is_ordered) => {
                 let (id, name) = (self.to(*to), format!("{to:?}").to_lowercase());
-                let put = Change::PutDestination(id, destination(&name));
+                let spec = if *is_ordered { ordered(&name) } else { destination(&name) };
+                let put = Change::PutDestination(id, spec);
                 self.world.change(vec![put], now).await.unwrap();
                 self.model.destinations.insert(id);
+                if !is_ordered {
+                    self.model.call_all(id, now);
+                }
             }
             Op::Prune { older_than_seconds } => {
                 let before = now - Duration::from_secs(*older_than_seconds);
@@ -208,8 +227,10 @@ impl Run {
         prop_assert_eq!(admitted.len(), events.len());
         for (event, admitted) in events.iter().zip(admitted) {
             match (self.model.admit(event), admitted) {
-                (Expected::Accepted, Admitted::Accepted) => {
-                    self.claims.extend(claimed_at_birth(event));
+                (Expected::Accepted { held: expected }, Admitted::Accepted { held }) => {
+                    prop_assert_eq!(&held, &expected);
+                    let claims = claimed_at_birth(event);
+                    self.claims.extend(claims.filter(|claim| !held.contains(&claim.id)));
                 }
                 (
                     Expected::Duplicate { original, bytes_differ, revived },
@@ -277,6 +298,18 @@ impl Run {
         let (new, now) = (self.world.id(), self.world.now);
         let replayed = self.world.replay(old, new, now).await.unwrap();
         prop_assert_eq!(replayed, self.model.replay(old, new, now));
+        Ok(())
+    }
+}
+
+impl Run {
+    async fn cancel(&mut self, back: usize) -> TestCaseResult {
+        let Some(id) = self.model.deliveries.keys().rev().nth(back).copied() else {
+            return Ok(());
+        };
+        let now = self.world.now;
+        let cancelled = self.world.cancel(id, now).await.unwrap();
+        prop_assert_eq!(cancelled, self.model.cancel(id, now));
         Ok(())
     }
 }

@@ -10,7 +10,7 @@
 //!
 //! - A file is an area: [`admit`], [`revive`], [`recall`], [`claims`], [`settle`], [`replay`],
 //!   [`configure`], [`lists`], [`retention`], [`counts`], [`decisions`], [`join`], [`bodies`],
-//!   [`refused`], [`jobs`], [`job_steps`].
+//!   [`refused`], [`jobs`], [`job_steps`], [`order`], [`lanes`].
 //! - [`changes`] plays random changes through the store and through `Configuration::apply`.
 //! - [`history`] plays random histories through the store and through a model of plain maps.
 //! - [`World`] is what the cases stand on: a store, a clock that is moved by hand, and builders.
@@ -32,8 +32,11 @@ mod job_kit;
 pub mod job_steps;
 pub mod jobs;
 pub mod join;
+pub mod lanes;
 pub mod lists;
 mod model;
+mod model_line;
+pub mod order;
 pub mod recall;
 pub mod refused;
 pub mod replay;
@@ -194,6 +197,26 @@ macro_rules! store_conformance {
                     a_delivery_that_is_replayed_later_counts_as_what_it_was,
                     a_destination_that_is_deleted_cancels_its_part_of_a_job,
                     old_jobs_are_removed_when_they_have_ended;
+                order: of_one_key_only_the_first_is_due,
+                    a_held_delivery_is_not_claimed_at_birth,
+                    other_keys_and_destinations_do_not_wait,
+                    a_retry_of_the_first_keeps_the_others_held,
+                    whatever_ends_the_first_calls_the_next,
+                    a_replay_joins_the_end_of_the_line,
+                    a_revival_joins_the_end_of_the_line,
+                    the_line_survives_a_restart,
+                    without_an_order_nobody_waits,
+                    a_deleted_destination_holds_nothing,
+                    a_delay_is_kept_in_the_line,
+                    of_concurrent_arrivals_one_is_first;
+                lanes: a_delayed_delivery_is_due_later,
+                    what_is_said_of_a_lane_is_kept,
+                    nothing_is_kept_of_a_deleted_destination,
+                    what_waits_for_a_paused_destination_is_shown_as_held,
+                    what_waits_for_an_open_circuit_is_shown_as_held,
+                    what_waits_can_be_cancelled,
+                    what_does_not_wait_cannot_be_cancelled,
+                    the_next_is_claimed_before_its_time;
                 configure: what_is_put_is_read_back,
                     a_rename_takes_its_routes_along,
                     a_name_belongs_to_one,

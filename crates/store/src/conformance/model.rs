@@ -42,13 +42,23 @@ pub(super) struct ModelDelivery {
     pub(super) reason: Option<DeadReason>,
     pub(super) replay_of: Option<DeliveryId>,
     pub(super) replayed_by: Option<DeliveryId>,
+    pub(super) order_key: Option<String>,
+    /// Its place in the line, and when its first attempt may come.
+    pub(super) place: u64,
+    not_before: Timestamp,
     /// When the event was last replayed to this destination, as far as this delivery knows.
     last_replay_at: Option<Timestamp>,
 }
 
 impl ModelDelivery {
-    fn step(&mut self, input: Input) {
+    pub(super) fn step(&mut self, input: Input) {
         self.state = self.state.apply(input).unwrap();
+    }
+
+    pub(super) fn call(&mut self, now: Timestamp) {
+        if self.state == DeliveryState::Held {
+            self.step(Input::TurnCame { due_at: now.max(self.not_before) });
+        }
     }
 
     pub(super) fn due_at(&self) -> Option<Timestamp> {
@@ -71,7 +81,9 @@ impl ModelDelivery {
 /// What must become of an event that asks to be admitted.
 #[derive(Clone, Debug)]
 pub(super) enum Expected {
-    Accepted,
+    Accepted {
+        held: Vec<DeliveryId>,
+    },
     /// `revived` are the old deliveries; each has an heir whose id the store chooses.
     Duplicate {
         original: EventId,
@@ -87,6 +99,7 @@ pub(super) struct Model {
     pub(super) events: BTreeMap<EventId, ModelEvent>,
     pub(super) deliveries: BTreeMap<DeliveryId, ModelDelivery>,
     keys: BTreeMap<(SourceId, DedupKey), Known>,
+    pub(super) places: u64,
     /// What was counted and is never taken back.
     ever: Counts,
 }
@@ -111,12 +124,19 @@ impl Model {
             _ => self.ever.no_key += 1,
         }
         self.ever.events += 1;
+        let mut held = Vec::new();
         for owed in &event.deliveries {
             if !self.destinations.contains(&owed.destination) {
                 continue;
             }
             let mut delivery = born(event.id, owed.destination, event.received_at);
-            if let Some(lease) = owed.claim {
+            delivery.not_before = event.received_at + owed.delay;
+            delivery.state = DeliveryState::Pending { due_at: delivery.not_before };
+            delivery.order_key = owed.order_key.as_ref().map(|key| key.as_str().to_owned());
+            self.stand_in_line(&mut delivery);
+            if delivery.state == DeliveryState::Held {
+                held.push(owed.id);
+            } else if let Some(lease) = owed.claim {
                 delivery.step(Input::Claim(lease));
             }
             self.deliveries.insert(owed.id, delivery);
@@ -124,7 +144,7 @@ impl Model {
         let admitted = event.clone();
         let kept = ModelEvent { admitted, duplicates: 0, last_duplicate_at: None };
         self.events.insert(event.id, kept);
-        Expected::Accepted
+        Expected::Accepted { held }
     }
 
     /// Counts a sighting.
@@ -184,6 +204,8 @@ impl Model {
         let mut heir = born(was.event, was.destination, now);
         heir.replay_of = Some(old);
         heir.last_replay_at = last_replay_at;
+        heir.order_key.clone_from(&was.order_key);
+        self.stand_in_line(&mut heir);
         self.deliveries.insert(new, heir);
     }
 
@@ -242,6 +264,9 @@ impl Model {
         if let Next::Dead(reason) = next {
             self.deliveries.get_mut(&held.delivery).unwrap().reason = Some(reason);
             self.ever.dead.entry(reason).or_default().total += 1;
+        }
+        if self.deliveries[&held.delivery].ended_at.is_some() {
+            self.call_next(held.delivery, at);
         }
         Settled::Recorded
     }
@@ -338,6 +363,9 @@ fn born(event: EventId, destination: DestinationId, at: Timestamp) -> ModelDeliv
         reason: None,
         replay_of: None,
         replayed_by: None,
+        order_key: None,
+        place: 0,
+        not_before: at,
         last_replay_at: None,
     }
 }

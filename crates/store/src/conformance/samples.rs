@@ -9,6 +9,7 @@ use surehook_core::{
     event::{HeaderBlock, NewEvent, Payload, RequestHead},
     ids::AttemptId,
     key::fingerprint,
+    lane::{CircuitSpec, OnFailure, OrderSpec},
     source::SourceSpec,
     store::{Attempt, Claimed, Counts, Held, Next},
     time::{Span, Timestamp},
@@ -50,6 +51,7 @@ pub(super) fn claimed_at_birth(event: &NewEvent) -> impl Iterator<Item = Claimed
             received_at: event.received_at,
             payload: event.payload.clone(),
             transform: None,
+            ordered: owed.order_key.is_some(),
         })
     })
 }
@@ -99,10 +101,21 @@ pub(super) fn destination(name: &str) -> DestinationSpec {
         url: format!("https://{name}.example/hook"),
         retry: RetrySpec::default(),
         concurrency: 32,
+        rate: None,
+        delay: None,
+        order: None,
+        circuit: CircuitSpec::default(),
+        pause_after_config_failures: 5,
         timeout: Span::from_secs(30),
         headers: std::collections::BTreeMap::new(),
         signing_secrets: Vec::new(),
     }
+}
+
+/// The same with an order.
+pub(super) fn ordered(name: &str) -> DestinationSpec {
+    let order = OrderSpec { key: "/customer".to_owned(), on_failure: OnFailure::Dead };
+    DestinationSpec { order: Some(order), ..destination(name) }
 }
 
 /// The counts without the zeros: whether a zero is written down is the store's own affair.

@@ -137,7 +137,19 @@ impl World {
 
     /// A delivery that waits in the store.
     pub fn to(&self, destination: DestinationId) -> NewDelivery {
-        NewDelivery { id: self.id(), destination, claim: None }
+        NewDelivery {
+            id: self.id(),
+            destination,
+            claim: None,
+            delay: Duration::ZERO,
+            order_key: None,
+        }
+    }
+
+    /// An event of the shop for the CRM with an ordering key.
+    pub fn in_line(&self, key: &str) -> NewEvent {
+        let owed = NewDelivery { order_key: DedupKey::new(key), ..self.to(self.crm) };
+        NewEvent { deliveries: vec![owed], ..self.arrival() }
     }
 
     /// An event of the shop for the CRM, without a key.
@@ -191,7 +203,8 @@ impl World {
     /// Admits an event that must be new.
     pub async fn accept(&self, event: NewEvent) -> EventId {
         let id = event.id;
-        assert_eq!(self.admit_one(event).await, Admitted::Accepted);
+        let admitted = self.admit_one(event).await;
+        assert!(matches!(admitted, Admitted::Accepted { .. }), "{admitted:?}");
         id
     }
 
@@ -225,7 +238,8 @@ impl World {
     pub fn settlement(&self, claimed: &Claimed, next: Next) -> Settlement {
         let attempt = attempt(self.id(), claimed, self.now, next);
         let Held { delivery, token } = held(claimed);
-        Settlement { delivery, token, at: self.now, attempt, next }
+        let ordered = claimed.ordered;
+        Settlement { delivery, token, at: self.now, attempt, next, ordered }
     }
 
     /// Ends an attempt that must still count.

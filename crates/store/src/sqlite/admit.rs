@@ -7,7 +7,7 @@ use surehook_core::{
     delivery::state::Status,
     event::{NewDelivery, NewEvent},
     ids::{DestinationId, EventId},
-    key::KeyDigest,
+    key::{DedupKey, KeyDigest},
     store::{Admitted, Duplicate},
     time::Timestamp,
 };
@@ -15,7 +15,7 @@ use surehook_core::{
 use super::{
     bodies,
     counts::Sum,
-    fresh,
+    fresh, line,
     memory::{BodyMark, Remembered, Sighting},
     replay,
     row::{blob, id, time},
@@ -44,13 +44,20 @@ fn admit_one(tx: &mut Tx<'_, '_>, event: &NewEvent) -> rusqlite::Result<Admitted
         tx.delta.add(Sum::NoKey, 1);
     }
     insert_event(tx, source, event)?;
+    let mut held = Vec::new();
     for delivery in &event.deliveries {
-        insert_delivery(tx, event, delivery)?;
+        match &delivery.order_key {
+            None => insert_delivery(tx, event, delivery)?,
+            Some(key) if insert_ordered(tx, event, delivery, key)? => {
+                held.push(delivery.id);
+            }
+            Some(_) => {}
+        }
     }
     for body in &event.bodies {
         bodies::insert(tx, body)?;
     }
-    Ok(Admitted::Accepted)
+    Ok(Admitted::Accepted { held })
 }
 
 const FIND_ORIGINAL: &str = "
@@ -147,7 +154,8 @@ fn insert_delivery(
         return Ok(());
     };
     let status = if delivery.claim.is_some() { Status::InFlight } else { Status::Pending };
-    let due_at = delivery.claim.is_none().then_some(event.received_at.as_millis());
+    let due_at = event.received_at + delivery.delay;
+    let due_at = delivery.claim.is_none().then_some(due_at.as_millis());
     // Input::Claim, within the birth: what a lane has room for never waits in the file.
     tx.sql.get(INSERT_DELIVERY)?.execute(params![
         blob(delivery.id),
@@ -161,6 +169,47 @@ fn insert_delivery(
     ])?;
     tx.delta.moved(None, Some(status));
     Ok(())
+}
+
+const INSERT_ORDERED: &str = "
+    INSERT INTO deliveries (id, event_id, destination, state, cause, created_at, due_at,
+                            lease_token, lease_until, order_key, order_seq, not_before)
+    VALUES (?1, ?2, ?3, ?4, 'ingest', ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
+
+/// The same for a delivery with an ordering key; says whether it is held.
+fn insert_ordered(
+    tx: &mut Tx<'_, '_>,
+    event: &NewEvent,
+    delivery: &NewDelivery,
+    key: &DedupKey,
+) -> rusqlite::Result<bool> {
+    let Some(destination) = tx.names.destinations.get(&delivery.destination).copied() else {
+        return Ok(false);
+    };
+    let place = line::join(tx, destination, key.as_str())?;
+    let claim = delivery.claim.filter(|_| place.is_first);
+    // Input::Hold or Input::Claim, within the birth.
+    let status = match claim {
+        Some(_) => Status::InFlight,
+        None if place.is_first => Status::Pending,
+        None => Status::Held,
+    };
+    let first_at = (event.received_at + delivery.delay).as_millis();
+    tx.sql.get(INSERT_ORDERED)?.execute(params![
+        blob(delivery.id),
+        blob(event.id),
+        destination,
+        status.as_str(),
+        event.received_at.as_millis(),
+        (status == Status::Pending).then_some(first_at),
+        claim.map(|lease| lease.token.0),
+        claim.map(|lease| lease.until.as_millis()),
+        key.as_str(),
+        place.seq,
+        (!delivery.delay.is_zero()).then_some(first_at),
+    ])?;
+    tx.delta.moved(None, Some(status));
+    Ok(status == Status::Held)
 }
 
 fn duplicate_of(

@@ -13,7 +13,7 @@ use surehook_core::{
 };
 
 use super::{
-    decide,
+    decide, line,
     row::{blob, corrupt, id},
     writer::{Names, Tx},
 };
@@ -83,14 +83,15 @@ const PUT_DESTINATION: &str = "
            created_at = iif(deleted_at IS NULL, created_at, ?4)";
 
 fn put_destination(
-    tx: &Tx<'_, '_>,
+    tx: &mut Tx<'_, '_>,
     id: DestinationId,
     spec: &DestinationSpec,
     now: Timestamp,
 ) -> rusqlite::Result<()> {
     let values = params![blob(id), spec.name.as_str(), json(spec)?, now.as_millis()];
     tx.connection.execute(PUT_DESTINATION, values)?;
-    Ok(())
+    // Without an order nobody would ever be asked whose turn it is.
+    if spec.order.is_none() { line::call_all(tx, id, now) } else { Ok(()) }
 }
 
 // Routes point at rows, not at names: renaming an end does not cut them.
@@ -166,6 +167,7 @@ fn delete_destination(
     decide::note_all(tx.connection, DecisionKind::Cancelled, owed, seq, now)?;
     tx.connection.execute(CANCEL_ALL, params![seq, now.as_millis()])?;
     tx.connection.execute("DELETE FROM routes WHERE destination = ?1", params![seq])?;
+    tx.connection.execute("DELETE FROM lane_states WHERE destination = ?1", params![seq])?;
     tx.connection.execute(
         "UPDATE destinations SET deleted_at = ?2 WHERE seq = ?1",
         params![seq, now.as_millis()],

@@ -14,7 +14,7 @@ use surehook_core::{
 use super::{
     bodies,
     counts::Sum,
-    decide,
+    decide, line,
     row::{blob, id, payload, status, time},
     writer::Tx,
 };
@@ -23,7 +23,8 @@ use super::{
 const CLAIM_BYTES_MAX: usize = 4 << 20;
 
 const DUE: &str = "
-    SELECT id, event_id, state, attempts, throttled, created_at FROM deliveries
+    SELECT id, event_id, state, attempts, throttled, created_at, order_key IS NOT NULL
+      FROM deliveries
      WHERE destination = ?1 AND due_at <= ?2 ORDER BY due_at, id LIMIT ?3";
 
 /// A row of [`DUE`].
@@ -34,6 +35,7 @@ struct DueRow {
     attempts: u32,
     throttled: u32,
     created_at: Timestamp,
+    ordered: bool,
 }
 
 // Input::Claim
@@ -54,6 +56,28 @@ pub(super) fn claim_due(
         return Ok(Vec::new());
     };
     let due = due(tx.connection, seq, now, limit)?;
+    claim(tx, destination, due, now, lease)
+}
+
+/// See `DeliveryStore::claim_next`.
+pub(super) fn claim_next(
+    tx: &mut Tx<'_, '_>,
+    destination: DestinationId,
+    now: Timestamp,
+    lease: Lease,
+) -> rusqlite::Result<Option<Claimed>> {
+    let Some(seq) = tx.names.destinations.get(&destination).copied() else { return Ok(None) };
+    let first = due(tx.connection, seq, Timestamp::from_millis(i64::MAX), 1)?;
+    Ok(claim(tx, destination, first, now, lease)?.pop())
+}
+
+fn claim(
+    tx: &mut Tx<'_, '_>,
+    destination: DestinationId,
+    due: Vec<DueRow>,
+    now: Timestamp,
+    lease: Lease,
+) -> rusqlite::Result<Vec<Claimed>> {
     let mut claimed = Vec::with_capacity(due.len());
     let mut bytes = 0;
     for row in due {
@@ -80,6 +104,7 @@ pub(super) fn claim_due(
                     received_at,
                     payload,
                     transform,
+                    ordered: row.ordered,
                 });
             }
             // Sending something else than what came would be worse than not sending.
@@ -105,6 +130,7 @@ fn due(
                 attempts: row.get(3)?,
                 throttled: row.get(4)?,
                 created_at: time(row, 5)?,
+                ordered: row.get(6)?,
             })
         })?
         .collect()
@@ -149,6 +175,7 @@ fn bury_damaged(tx: &mut Tx<'_, '_>, delivery: DeliveryId, now: Timestamp) -> ru
         .execute(params![blob(delivery), now.as_millis()])?;
     tx.delta.moved(Some(Status::InFlight), Some(Status::Dead));
     tx.delta.died(DeadReason::Unrecoverable);
+    line::call_next(tx, delivery, now)?;
     forget_key(tx, delivery)
 }
 
@@ -197,6 +224,9 @@ pub(super) fn settle(tx: &mut Tx<'_, '_>, settlement: &Settlement) -> rusqlite::
     if let Some(reason) = reason {
         tx.delta.died(reason);
         forget_key(tx, settlement.delivery)?;
+    }
+    if settlement.ordered && ended_at.is_some() {
+        line::call_next(tx, settlement.delivery, settlement.at)?;
     }
     Ok(Settled::Recorded)
 }

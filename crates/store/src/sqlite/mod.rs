@@ -20,6 +20,8 @@ mod deliver;
 mod filter;
 mod fresh;
 mod join;
+mod lanes;
+mod line;
 mod memory;
 mod prepared;
 mod prune;
@@ -43,12 +45,14 @@ use async_trait::async_trait;
 use surehook_core::{
     decision::Decision,
     delivery::Lease,
+    delivery::state::Status,
     event::{NewEvent, Payload},
     ids::{DeliveryId, DestinationId, EventId, RequestId, SourceId},
     key::{DedupKey, KeyDigest},
+    lane::LaneState,
     refused::{RefusedFilter, RefusedRequest},
     store::{
-        AdminStore, Admitted, Change, Claimed, Configuration, Counts, DeliveryDetail,
+        AdminStore, Admitted, Cancelled, Change, Claimed, Configuration, Counts, DeliveryDetail,
         DeliveryFilter, DeliveryRow, DeliveryStore, EventDetail, EventFilter, EventRow, Health,
         Held, IngestStore, JoinWish, Joined, Page, Pruned, Replayed, Settled, Settlement,
         StoreError,
@@ -265,6 +269,15 @@ impl DeliveryStore for SqliteStore {
         self.writer.write(move |tx| deliver::claim_due(tx, destination, now, lease, limit)).await
     }
 
+    async fn claim_next(
+        &self,
+        destination: DestinationId,
+        now: Timestamp,
+        lease: Lease,
+    ) -> Result<Option<Claimed>, StoreError> {
+        self.writer.write(move |tx| deliver::claim_next(tx, destination, now, lease)).await
+    }
+
     async fn next_due(&self, destination: DestinationId) -> Result<Option<Timestamp>, StoreError> {
         self.readers.read(move |connection| deliver::next_due(connection, destination)).await
     }
@@ -283,6 +296,18 @@ impl DeliveryStore for SqliteStore {
 
     async fn release_expired(&self, now: Timestamp) -> Result<Vec<DestinationId>, StoreError> {
         self.writer.write(move |tx| deliver::release_expired(tx, now)).await
+    }
+
+    async fn save_lane(
+        &self,
+        destination: DestinationId,
+        state: LaneState,
+    ) -> Result<(), StoreError> {
+        self.writer.write(move |tx| lanes::save(tx, destination, &state)).await
+    }
+
+    async fn lanes(&self) -> Result<BTreeMap<DestinationId, LaneState>, StoreError> {
+        self.readers.read(lanes::lanes).await
     }
 }
 
@@ -355,6 +380,14 @@ impl AdminStore for SqliteStore {
         now: Timestamp,
     ) -> Result<Replayed, StoreError> {
         self.writer.write(move |tx| replay::replay(tx, id, new, now)).await
+    }
+
+    async fn cancel(&self, id: DeliveryId, now: Timestamp) -> Result<Cancelled, StoreError> {
+        self.writer.write(move |tx| line::cancel(tx, id, now)).await
+    }
+
+    async fn held_back(&self) -> Result<BTreeMap<Status, u64>, StoreError> {
+        self.readers.read(lanes::held_back).await
     }
 
     fn counts(&self) -> Counts {

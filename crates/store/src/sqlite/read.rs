@@ -27,6 +27,7 @@ use tokio::sync::Semaphore;
 
 use super::{
     decide,
+    lanes::{holds, is_held_back},
     row::{
         self, ATTEMPT_COLUMNS, DELIVERY_COLUMNS, EVENT_COLUMNS, PAYLOAD_COLUMNS, blob, corrupt, id,
         time,
@@ -290,11 +291,22 @@ fn deliveries_sql(filter: DeliveryFilter) -> String {
     let narrowed = match filter.status {
         // Spelled out, because a partial index is only used for the words it was made with.
         Some(Status::Dead) => "AND d.state = 'dead' AND ?4 IS NOT NULL",
-        Some(Status::Pending | Status::Scheduled) => "AND d.due_at IS NOT NULL AND d.state = ?4",
-        Some(Status::InFlight) => "AND d.lease_until IS NOT NULL AND d.state = ?4",
-        Some(Status::Held | Status::Succeeded | Status::Cancelled | Status::Replayed) => {
-            "AND d.state = ?4"
+        Some(Status::Pending | Status::Scheduled) => {
+            concat!("AND d.due_at IS NOT NULL AND d.state = ?4 AND NOT ", is_held_back!())
         }
+        // Each part by the index that holds it: none of them is a walk through all deliveries.
+        Some(Status::Held) => concat!(
+            "AND ?4 IS NOT NULL AND d.id IN (
+                SELECT id FROM deliveries
+                 WHERE order_key IS NOT NULL AND ended_at IS NULL AND state = 'held'
+                 UNION ALL
+                SELECT w.id FROM lane_states l CROSS JOIN deliveries w ON w.destination = l.destination
+                 WHERE w.due_at IS NOT NULL AND ",
+            holds!(),
+            ")"
+        ),
+        Some(Status::InFlight) => "AND d.lease_until IS NOT NULL AND d.state = ?4",
+        Some(Status::Succeeded | Status::Cancelled | Status::Replayed) => "AND d.state = ?4",
         None => "AND ?4 IS NULL",
     };
     let to = if filter.destination.is_some() {

@@ -16,7 +16,7 @@ use surehook_core::{
 };
 
 use super::{
-    bodies, decide,
+    bodies, decide, line,
     row::{blob, id, optional_time, reason, status, time},
     writer::Tx,
 };
@@ -25,6 +25,8 @@ use super::{
 struct Candidate {
     event: EventId,
     destination: DestinationId,
+    /// The row number of the destination, and the ordering key.
+    line: (i64, Option<String>),
     status: Status,
     reason: Option<DeadReason>,
     last_replay_at: Option<Timestamp>,
@@ -34,7 +36,7 @@ struct Candidate {
 
 const CANDIDATE: &str = "
     SELECT t.id, d.state, d.reason, d.cause, d.created_at, d.replayed_at,
-           t.deleted_at IS NULL, e.payload IS NOT NULL, e.id
+           t.deleted_at IS NULL, e.payload IS NOT NULL, e.id, d.destination, d.order_key
       FROM deliveries d
       JOIN destinations t ON t.seq = d.destination
       JOIN events e ON e.id = d.event_id
@@ -55,6 +57,7 @@ fn candidate(tx: &Tx<'_, '_>, delivery: DeliveryId) -> rusqlite::Result<Option<C
                 last_replay_at: optional_time(row, 5)?.or(born_of_replay),
                 destination_lives: row.get(6)?,
                 body_is_there: row.get(7)?,
+                line: (row.get(9)?, row.get(10)?),
             })
         })
         .optional()
@@ -187,21 +190,33 @@ const HAND_OVER: &str = "
      WHERE id = ?1 AND state IN ('dead', 'succeeded')";
 
 const TAKE_OVER: &str = "
-    INSERT INTO deliveries (id, event_id, destination, state, cause, created_at, due_at, replay_of)
-    SELECT ?2, event_id, destination, 'pending', ?3, ?4, ?4, id FROM deliveries WHERE id = ?1";
+    INSERT INTO deliveries (id, event_id, destination, state, cause, created_at, due_at, replay_of,
+                            order_key, order_seq)
+    SELECT ?2, event_id, destination, ?5, ?3, ?4, ?6, id, order_key, ?7
+      FROM deliveries WHERE id = ?1";
 
 fn take_over(tx: &mut Tx<'_, '_>, handover: &Handover, found: &Candidate) -> rusqlite::Result<()> {
     let Handover { old, new, cause, now } = handover;
     let now = now.as_millis();
+    // What was ordered is ordered again, behind all that wait by now.
+    let place = match &found.line {
+        (destination, Some(key)) => Some(line::join(tx, *destination, key)?),
+        (_, None) => None,
+    };
+    let is_first = place.is_none_or(|place| place.is_first);
+    let born = if is_first { Status::Pending } else { Status::Held };
     tx.connection.prepare_cached(HAND_OVER)?.execute(params![blob(*old), blob(*new), now])?;
     tx.connection.prepare_cached(TAKE_OVER)?.execute(params![
         blob(*old),
         blob(*new),
         cause.as_str(),
-        now
+        now,
+        born.as_str(),
+        is_first.then_some(now),
+        place.map(|place| place.seq),
     ])?;
     tx.delta.moved(Some(found.status), Some(Status::Replayed));
-    tx.delta.moved(None, Some(Status::Pending));
+    tx.delta.moved(None, Some(born));
     if let (Status::Dead, Some(reason)) = (found.status, found.reason) {
         tx.delta.dead_now(reason, -1);
     }

@@ -13,6 +13,8 @@ use surehook_core::{
 };
 use uuid::Uuid;
 
+use super::lanes::is_held_back;
+
 /// A value that the schema should have kept out.
 pub(super) fn corrupt(column: usize, what: &str) -> rusqlite::Error {
     rusqlite::Error::FromSqlConversionFailure(column, Type::Text, what.to_owned().into())
@@ -103,8 +105,15 @@ pub(super) fn event(row: &Row<'_>) -> rusqlite::Result<EventRow> {
 }
 
 /// Columns of [`delivery`], from `deliveries d JOIN destinations t`.
-pub(super) const DELIVERY_COLUMNS: &str = "d.id, d.event_id, t.id, d.state, d.reason, d.attempts,
-    d.created_at, d.due_at, d.ended_at, d.replay_of, d.replayed_by";
+///
+/// What is held back by its destination is shown as held; the row itself does not change, since a
+/// pause is a fact about a destination, not about a million deliveries.
+pub(super) const DELIVERY_COLUMNS: &str = concat!(
+    "d.id, d.event_id, t.id, iif(",
+    is_held_back!(),
+    ", 'held', d.state), d.reason, d.attempts, d.created_at, d.due_at, d.ended_at, d.replay_of,
+    d.replayed_by, d.order_key"
+);
 
 pub(super) fn delivery(row: &Row<'_>) -> rusqlite::Result<DeliveryRow> {
     Ok(DeliveryRow {
@@ -119,6 +128,7 @@ pub(super) fn delivery(row: &Row<'_>) -> rusqlite::Result<DeliveryRow> {
         ended_at: optional_time(row, 8)?,
         replay_of: optional_id(row, 9)?,
         replayed_by: optional_id(row, 10)?,
+        order_key: row.get(11)?,
     })
 }
 

@@ -19,6 +19,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/sqlite/0002_keys_by_digest.sql"),
     include_str!("../../migrations/sqlite/0003_decisions.sql"),
     include_str!("../../migrations/sqlite/0004_replay_jobs.sql"),
+    include_str!("../../migrations/sqlite/0005_lanes.sql"),
 ];
 
 /// "srhk": tells our files from others'.
@@ -199,6 +200,35 @@ mod tests {
                 .unwrap()
         };
         assert_eq!([expires_at("folded"), expires_at("both"), expires_at("fresh")], [5, 8, 9]);
+    }
+
+    #[test]
+    fn what_waited_before_there_were_lanes_is_due_after() {
+        const ROWS: &str = "
+            INSERT INTO sources VALUES (1, zeroblob(16), 'shop', '{}', 1, 1, NULL);
+            INSERT INTO destinations VALUES (1, zeroblob(16), 'crm', '{}', 1, 1, NULL);
+            INSERT INTO events (id, request_id, source, key, received_at, body_bytes, fingerprint)
+                 VALUES (zeroblob(16), zeroblob(16), 1, 'k', 1, 0, zeroblob(32));
+            INSERT INTO deliveries (id, event_id, destination, state, cause, created_at, due_at)
+                 VALUES (zeroblob(16), zeroblob(16), 1, 'pending', 'ingest', 1, 7);";
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("old.db");
+        let before = MIGRATIONS.iter().position(|sql| sql.starts_with("-- 0005_lanes")).unwrap();
+        let old = Connection::open(&file).unwrap();
+        MIGRATIONS[..before].iter().for_each(|sql| old.execute_batch(sql).unwrap());
+        old.execute_batch(ROWS).unwrap();
+        old.pragma_update(None, "user_version", before).unwrap();
+        old.pragma_update(None, "application_id", APPLICATION_ID).unwrap();
+        drop(old);
+
+        let opened = open_writer(&file).unwrap();
+
+        let due = "SELECT due_at, order_key FROM deliveries INDEXED BY deliveries_due
+                    WHERE destination = 1 AND due_at IS NOT NULL";
+        let found: (i64, Option<String>) =
+            opened.query_row(due, [], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
+        assert_eq!(found, (7, None));
+        assert_eq!(counts::load(&opened).unwrap(), surehook_core::store::Counts::default());
     }
 
     #[test]

@@ -23,7 +23,9 @@ const GOOD: &str = "
     INSERT INTO delivery_bodies (delivery_id, route_id) VALUES (zeroblob(16), zeroblob(16));
     INSERT INTO replays VALUES (1, zeroblob(16), '{}', 'running', 1, NULL, NULL);
     INSERT INTO replay_lanes VALUES (1, 1, 2, 1, 1);
-    INSERT INTO replay_items VALUES (1, 1, 1, zeroblob(16), zeroblob(16), NULL, NULL);";
+    INSERT INTO replay_items VALUES (1, 1, 1, zeroblob(16), zeroblob(16), NULL, NULL);
+    INSERT INTO lane_states (destination, pause_automatic, circuit, circuit_times)
+         VALUES (1, 0, 'closed', 0);";
 
 /// The constraint, and a statement that it alone must refuse.
 const BAD: &[(&str, &str)] = &[
@@ -73,6 +75,12 @@ const BAD: &[(&str, &str)] = &[
         "INSERT INTO refused_requests (id, at, code, status, method, path, remote, headers)
                     VALUES (x'00', 1, 'c', 401, 'POST', '/', '', x'')",
     ),
+    ("reason_of_a_pause", "UPDATE lane_states SET pause_reason = 'why not'"),
+    ("circuit_is_known", "UPDATE lane_states SET circuit = 'ajar'"),
+    ("until_iff_open", "UPDATE lane_states SET circuit = 'open'"),
+    ("until_iff_open", "UPDATE lane_states SET open_until = 1"),
+    ("drain_is_whole", "UPDATE lane_states SET drain_rate = '1/s'"),
+    ("drain_is_whole", "UPDATE lane_states SET drain_until = 1"),
     ("never_below_zero", "UPDATE counters SET value = -1"),
     ("id_is_uuid", "UPDATE replays SET id = x'00'"),
     ("spec_is_json", "UPDATE replays SET spec = '{'"),

@@ -2,6 +2,7 @@
 
 mod apply;
 mod bench;
+mod destinations;
 mod dlq;
 mod events;
 mod replay;
@@ -22,6 +23,7 @@ pub(crate) async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Dlq(command) => dlq::run(command).await,
         Command::Requests(command) => requests::run(command).await,
         Command::Replay(command) => replay::run(command).await,
+        Command::Destinations(command) => destinations::run(command).await,
         Command::Bench(args) => bench::run(args).await,
         Command::BenchLimit { listen } => Ok(surehook_bench::limit_server(listen).await?),
         Command::BenchSink { listen, mode } => Ok(surehook_bench::sink_server(listen, mode).await?),

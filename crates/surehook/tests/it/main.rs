@@ -9,6 +9,8 @@ mod cli;
 mod configuration;
 mod delivery;
 mod keys;
+mod lanes;
+mod lanes_load;
 mod logs;
 mod promises;
 mod replays;

@@ -147,6 +147,11 @@ impl Sink {
         self.arrivals.lock().unwrap().clone()
     }
 
+    /// How many came so far.
+    pub(crate) fn count(&self) -> usize {
+        self.arrivals.lock().unwrap().len()
+    }
+
     /// Waits until so many requests have come.
     pub(crate) async fn arrived(&self, count: usize) -> Vec<Arrival> {
         eventually(SOON, || async { Some(self.arrivals()).filter(|all| all.len() >= count) }).await

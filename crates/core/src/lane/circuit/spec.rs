@@ -1,0 +1,89 @@
+//! Circuits as they are written: when one opens, and for how long.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::time::Span;
+
+/// The share by which the time of an open circuit may differ, so that many do not come back at once.
+const JITTER: f64 = 0.1;
+
+/// A circuit as it is written: the word `off`, or own numbers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum CircuitSpec {
+    /// `off`.
+    Word(String),
+    /// Own numbers.
+    Own(OwnCircuit),
+}
+
+/// Own numbers for a circuit.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OwnCircuit {
+    /// So many failures in a row open it, 1 to 10000.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failures: Option<u32>,
+    /// For how long it opens the first time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub open_for: Option<Span>,
+    /// The longest time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_open: Option<Span>,
+}
+
+impl Default for CircuitSpec {
+    fn default() -> Self {
+        Self::Own(OwnCircuit::default())
+    }
+}
+
+/// Numbers that make no sense.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("circuit: {0}")]
+pub struct InvalidCircuit(&'static str);
+
+/// When a circuit opens, and for how long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CircuitPolicy {
+    pub(super) failures: u32,
+    pub(super) open_for: Duration,
+    pub(super) open_max: Duration,
+}
+
+impl CircuitSpec {
+    /// The policy; `None` for `off`.
+    pub fn policy(&self) -> Result<Option<CircuitPolicy>, InvalidCircuit> {
+        let own = match self {
+            Self::Word(word) if word == "off" => return Ok(None),
+            Self::Word(_) => {
+                return Err(InvalidCircuit("write \"off\", or { failures = 20, … }"));
+            }
+            Self::Own(own) => own,
+        };
+        let failures = own.failures.unwrap_or(20);
+        if !(1..=10_000).contains(&failures) {
+            return Err(InvalidCircuit("failures must be between 1 and 10000"));
+        }
+        let open_for = own.open_for.map_or(Duration::from_secs(10), |span| span.0);
+        let open_max =
+            own.max_open.map_or_else(|| open_for.max(Duration::from_secs(300)), |span| span.0);
+        if open_for < Duration::from_millis(100) || open_max > Duration::from_secs(86_400) {
+            return Err(InvalidCircuit("open_for is at least 100ms and max_open at most 24h"));
+        }
+        if open_max < open_for {
+            return Err(InvalidCircuit("max_open must not be shorter than open_for"));
+        }
+        Ok(Some(CircuitPolicy { failures, open_for, open_max }))
+    }
+}
+
+impl CircuitPolicy {
+    /// How long it stays open when it opens for the `times`-th time in a row.
+    pub(super) fn open_for(&self, times: u32, roll: f64) -> Duration {
+        let doubled = self.open_for.saturating_mul(1 << times.saturating_sub(1).min(20));
+        doubled.min(self.open_max).mul_f64(1.0 + JITTER * (2.0 * roll - 1.0))
+    }
+}

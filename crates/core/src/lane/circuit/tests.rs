@@ -1,0 +1,201 @@
+//! The circuit, by examples and by its law.
+
+use proptest::prelude::*;
+
+use super::*;
+
+const NOW: Timestamp = Timestamp::from_millis(1_000_000);
+const FULL: u32 = 8;
+
+fn policy(failures: u32) -> CircuitPolicy {
+    let (open_for, open_max) = (Duration::from_secs(10), Duration::from_secs(60));
+    CircuitPolicy { failures, open_for, open_max }
+}
+
+fn run(circuit: &mut Circuit, sign: Sign, now: Timestamp) {
+    let ticket = circuit.begin();
+    end(circuit, ticket, sign, now);
+}
+
+fn end(circuit: &mut Circuit, ticket: Ticket, sign: Sign, now: Timestamp) {
+    circuit.end(End { ticket, sign, now, roll: 0.5 }, FULL, &policy(3));
+}
+
+fn opened() -> Circuit {
+    let mut circuit = Circuit::new(CircuitState::Closed, NOW);
+    (0..3).for_each(|_| run(&mut circuit, Sign::Down, NOW));
+    circuit
+}
+
+fn secs(secs: u64) -> Duration {
+    Duration::from_secs(secs)
+}
+
+#[test]
+fn only_failures_in_a_row_open_it() {
+    let mut circuit = Circuit::new(CircuitState::Closed, NOW);
+    for sign in [Sign::Down, Sign::Down, Sign::Alive, Sign::Down, Sign::Nothing, Sign::Down] {
+        run(&mut circuit, sign, NOW);
+    }
+    assert_eq!(circuit.state(), CircuitState::Closed);
+    run(&mut circuit, Sign::Down, NOW);
+    assert_eq!(circuit.state(), CircuitState::Open { until: NOW + secs(10), times: 1 });
+    assert!(!circuit.lets_start(0, FULL));
+}
+
+#[test]
+fn one_probe_decides_and_only_one() {
+    let mut circuit = opened();
+    circuit.tick(NOW + secs(9));
+    assert!(!circuit.lets_start(0, FULL));
+    let later = NOW + secs(10);
+    circuit.tick(later);
+    // What still runs from before is not in its way.
+    assert!(circuit.lets_start(5, FULL));
+    let probe = circuit.begin();
+    assert!(!circuit.lets_start(0, FULL));
+    end(&mut circuit, probe, Sign::Down, later);
+    assert_eq!(circuit.state(), CircuitState::Open { until: later + secs(20), times: 2 });
+}
+
+#[test]
+fn the_wait_doubles_up_to_its_bound_with_jitter() {
+    let waits = [(1, 10), (2, 20), (3, 40), (4, 60), (50, 60)];
+    for (times, expected) in waits {
+        assert_eq!(policy(3).open_for(times, 0.5), secs(expected), "case: {times}");
+    }
+    assert_eq!(policy(3).open_for(1, 0.0), secs(9));
+    assert!(policy(3).open_for(1, 0.999) < secs(11));
+}
+
+#[test]
+fn what_began_before_says_nothing_after() {
+    let mut circuit = Circuit::new(CircuitState::Closed, NOW);
+    let early = circuit.begin();
+    (0..3).for_each(|_| run(&mut circuit, Sign::Down, NOW));
+    circuit.tick(NOW + secs(10));
+    let probe = circuit.begin();
+    for sign in [Sign::Alive, Sign::Down] {
+        end(&mut circuit, early, sign, NOW);
+        assert_eq!(circuit.state(), CircuitState::HalfOpen { times: 1 });
+    }
+    end(&mut circuit, probe, Sign::Alive, NOW);
+    assert_eq!(circuit.state(), CircuitState::Ramp { times: 1 });
+}
+
+#[test]
+fn the_ramp_doubles_with_successes_and_time() {
+    let mut circuit = opened();
+    let mut now = NOW + secs(10);
+    circuit.tick(now);
+    run(&mut circuit, Sign::Alive, now);
+    for (step, allowed) in [1, 2, 4].into_iter().enumerate() {
+        // However many succeed at once, the step lasts.
+        (0..20).for_each(|_| run(&mut circuit, Sign::Alive, now));
+        assert_eq!(circuit.allowed(FULL), allowed, "step {step}");
+        assert!(!circuit.lets_start(allowed, FULL));
+        now = now + STEP_MIN;
+        run(&mut circuit, Sign::Alive, now);
+    }
+    assert_eq!(circuit.state(), CircuitState::Closed);
+}
+
+#[test]
+fn a_ramp_that_fails_opens_again_for_longer() {
+    let mut circuit = opened();
+    let later = NOW + secs(10);
+    circuit.tick(later);
+    run(&mut circuit, Sign::Alive, later);
+    run(&mut circuit, Sign::Down, later);
+    assert_eq!(circuit.state(), CircuitState::Open { until: later + secs(20), times: 2 });
+}
+
+#[test]
+fn a_probe_by_hand_does_not_make_the_wait_longer() {
+    let mut circuit = opened();
+    let probe = circuit.begin_by_hand();
+    end(&mut circuit, probe, Sign::Down, NOW);
+    assert_eq!(circuit.state(), CircuitState::Open { until: NOW + secs(10), times: 1 });
+    let probe = circuit.begin_by_hand();
+    end(&mut circuit, probe, Sign::Alive, NOW);
+    assert_eq!(circuit.state().as_str(), "ramp");
+}
+
+#[test]
+fn an_interrupted_probe_is_made_again() {
+    let mut circuit = Circuit::new(CircuitState::HalfOpen { times: 1 }, NOW);
+    run(&mut circuit, Sign::Nothing, NOW);
+    assert!(circuit.lets_start(0, FULL));
+}
+
+#[test]
+fn a_refusal_is_an_answer_and_a_wish_for_peace_is_neither() {
+    let answered = |status| Outcome::Answered { status, retry_after: None };
+    let cases = [
+        (answered(200), Sign::Alive),
+        (answered(400), Sign::Alive),
+        (answered(404), Sign::Alive),
+        (answered(500), Sign::Down),
+        (answered(429), Sign::Nothing),
+        (Outcome::Failed(Failure::Timeout), Sign::Down),
+        (Outcome::Failed(Failure::Refused), Sign::Down),
+        (Outcome::Failed(Failure::Blocked), Sign::Alive),
+        (Outcome::Failed(Failure::Interrupted), Sign::Nothing),
+    ];
+    for (outcome, sign) in cases {
+        assert_eq!(Sign::of(&outcome), sign, "case: {outcome:?}");
+    }
+}
+
+#[test]
+fn numbers_that_make_no_sense_are_refused() {
+    let cases = [
+        (r#""off""#, true),
+        (r#""on""#, false),
+        ("{}", true),
+        (r#"{"failures":0}"#, false),
+        (r#"{"failures":1,"open_for":"100ms","max_open":"1s"}"#, true),
+        (r#"{"open_for":"10m"}"#, true),
+        (r#"{"open_for":"2m","max_open":"1m"}"#, false),
+        (r#"{"open_for":"1ms"}"#, false),
+        (r#"{"max_open":"2d"}"#, false),
+    ];
+    for (text, is_fine) in cases {
+        let spec: CircuitSpec = serde_json::from_str(text).unwrap();
+        assert_eq!(spec.policy().is_ok(), is_fine, "case: {text}");
+    }
+    assert_eq!(CircuitSpec::Word("off".to_owned()).policy(), Ok(None));
+}
+
+proptest! {
+    /// Whatever happens: an open circuit starts nothing, a half-open one has one attempt at a time,
+    /// and the ramp only lets through what its step allows.
+    #[test]
+    fn it_never_lets_through_more_than_it_says(steps in prop::collection::vec((0..4_u8, 0..3_u64), 1..200)) {
+        let mut circuit = Circuit::new(CircuitState::Closed, NOW);
+        let mut now = NOW;
+        let mut running: Vec<Ticket> = Vec::new();
+        for (what, pause) in steps {
+            now = now + secs(pause * 4);
+            circuit.tick(now);
+            let many = u32::try_from(running.len()).unwrap();
+            if what == 0 || running.is_empty() {
+                if circuit.lets_start(many, FULL) {
+                    let state = circuit.state();
+                    prop_assert_ne!(state.as_str(), "open");
+                    if !matches!(state, CircuitState::HalfOpen { .. }) {
+                        prop_assert!(many < circuit.allowed(FULL));
+                    }
+                    let ticket = circuit.begin();
+                    if state.as_str() == "half_open" {
+                        prop_assert!(!running.contains(&ticket), "two probes");
+                    }
+                    running.push(ticket);
+                }
+            } else {
+                let sign = [Sign::Alive, Sign::Down, Sign::Nothing][usize::from(what - 1)];
+                end(&mut circuit, running.remove(0), sign, now);
+            }
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! Deliveries that must arrive one after the other.
+//!
+//! An *ordering key* is a value found in the event. Of all deliveries of a destination that have the
+//! same one, only the first that has not ended may be tried; the others are `held` until their turn
+//! comes. Deliveries without a key are not ordered at all.
+
+use http::HeaderMap;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    delivery::{RetryPolicy, Verdict},
+    key::{DedupKey, KeyRule, KeyRuleError, KeyRules},
+    time::Timestamp,
+};
+
+/// The order of a destination as it is written.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OrderSpec {
+    /// Where the ordering key is: `/json/pointer`, `header:NAME`, or a jq expression.
+    pub key: String,
+    /// What happens to those behind a delivery that does not work.
+    #[serde(default)]
+    pub on_failure: OnFailure,
+}
+
+/// What happens to those behind a delivery that does not work.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnFailure {
+    /// They wait: the first one is tried until it works or a person cancels it.
+    #[default]
+    Block,
+    /// The first one is given up as usual, and the next has its turn.
+    Dead,
+}
+
+impl OnFailure {
+    /// What is done with an ordered delivery instead of `verdict`.
+    pub fn temper(self, verdict: Verdict, policy: &RetryPolicy, now: Timestamp) -> Verdict {
+        match (self, verdict) {
+            (Self::Block, Verdict::Dead { class, .. }) => {
+                Verdict::RetryAt { due_at: now + policy.delay_max(), class }
+            }
+            (Self::Block | Self::Dead, verdict) => verdict,
+        }
+    }
+}
+
+/// The order of a destination as it is meant.
+#[derive(Debug)]
+pub struct Order {
+    place: KeyRules,
+    /// What happens to those behind a delivery that does not work.
+    pub on_failure: OnFailure,
+}
+
+impl OrderSpec {
+    /// Reads where the key is.
+    pub fn build(&self) -> Result<Order, KeyRuleError> {
+        let text = self.key.trim();
+        let known = ["header:", "pointer:", "jq:"].iter().any(|kind| text.starts_with(kind));
+        let rule: KeyRule = match text {
+            _ if known => text.parse()?,
+            _ if text.starts_with('/') => format!("pointer:{text}").parse()?,
+            _ => format!("jq:{text}").parse()?,
+        };
+        Ok(Order { place: KeyRules::from_rules(vec![rule]), on_failure: self.on_failure })
+    }
+}
+
+impl Order {
+    /// The ordering key of a request; none if it has none, or more than one.
+    pub fn key(&self, headers: &HeaderMap, body: &[u8]) -> Option<DedupKey> {
+        self.place.find(headers, body).ok().flatten().map(|found| found.key)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::delivery::{Class, DeadReason};
+
+    fn key(place: &str, body: &str) -> Option<String> {
+        let mut headers = HeaderMap::new();
+        headers.insert("x-customer", "h-7".parse().unwrap());
+        let order = OrderSpec { key: place.to_owned(), on_failure: OnFailure::Block };
+        let found = order.build().unwrap().key(&headers, body.as_bytes());
+        found.map(|key| key.as_str().to_owned())
+    }
+
+    #[test]
+    fn an_ordering_key_is_found_where_it_is_said_to_be() {
+        let body = r#"{"data":{"customer":"c-1","number":17},"list":[1]}"#;
+        let cases = [
+            ("pointer", "/data/customer", Some("c-1")),
+            ("pointer, spelled out", "pointer:/data/customer", Some("c-1")),
+            ("number", "/data/number", Some("17")),
+            ("jq", ".data | .customer + \"-\" + (.number | tostring)", Some("c-1-17")),
+            ("jq, spelled out", "jq:.data.customer", Some("c-1")),
+            ("header", "header:X-Customer", Some("h-7")),
+            ("absent", "/data/nobody", None),
+            ("not a value", "/list", None),
+            ("a filter that fails", ".list | keys[0].x", None),
+        ];
+        for (name, place, expected) in cases {
+            assert_eq!(key(place, body).as_deref(), expected, "case: {name}");
+        }
+        assert_eq!(key("/data/customer", "not JSON"), None);
+    }
+
+    #[test]
+    fn a_place_that_makes_no_sense_is_refused() {
+        for place in ["header:no such name", ". |", "/a~2"] {
+            let spec = OrderSpec { key: place.to_owned(), on_failure: OnFailure::Dead };
+            assert!(spec.build().is_err(), "case: {place}");
+        }
+    }
+
+    #[test]
+    fn a_first_one_that_blocks_is_never_given_up() {
+        let now = Timestamp::from_millis(5_000);
+        let policy = RetryPolicy::quick();
+        let dead = Verdict::Dead { reason: DeadReason::MaxRetries, class: Class::Transient };
+        let again =
+            Verdict::RetryAt { due_at: now + Duration::from_secs(8), class: Class::Transient };
+        assert_eq!(OnFailure::Block.temper(dead, &policy, now), again);
+        assert_eq!(OnFailure::Dead.temper(dead, &policy, now), dead);
+        let done = Verdict::Succeeded;
+        assert_eq!(OnFailure::Block.temper(done, &policy, now), done);
+    }
+}

@@ -1,0 +1,274 @@
+//! What may start next: pause, circuit, rate and drain of one lane, all under the lane's one lock.
+
+use std::time::Duration;
+
+use surehook_core::{
+    delivery::{Class, Failure, Outcome},
+    destination::Destination,
+    lane::{
+        Circuit, CircuitState, Drain, Gcra, LaneRules, LaneState, Pause,
+        circuit::{End, Sign, Ticket},
+    },
+    time::Timestamp,
+};
+
+/// A lane that may not go as fast as it can keeps no more in memory than it can send in this time:
+/// the rest is better off in the store, where it can be seen, held and cancelled.
+const MEMORY_SPAN: Duration = Duration::from_secs(1);
+
+/// The end of an attempt, as far as the lane is concerned.
+pub(super) struct Ended<'a> {
+    pub(super) ticket: Ticket,
+    pub(super) outcome: &'a Outcome,
+    pub(super) class: Option<Class>,
+    pub(super) at: Timestamp,
+    pub(super) roll: f64,
+}
+
+/// Whether an attempt may start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum May {
+    Now,
+    /// By its rate not before this time of the lane's own clock.
+    At(Duration),
+    /// Something has to happen first.
+    NotNow,
+}
+
+#[derive(Debug)]
+pub(super) struct Gate {
+    pub(super) paused: Option<Pause>,
+    pub(super) circuit: Circuit,
+    rate: Option<Gcra>,
+    drain: Option<(Drain, Gcra)>,
+    /// Failures of class `config` in a row.
+    config_failures: u32,
+}
+
+impl Gate {
+    /// Goes on where an earlier process was.
+    pub(super) fn new(kept: LaneState, rules: &LaneRules, now: Timestamp) -> Self {
+        let mut gate = Self {
+            paused: kept.paused,
+            circuit: Circuit::new(kept.circuit, now),
+            rate: None,
+            drain: kept.drain.map(|drain| (drain, Gcra::new(drain.rate))),
+            config_failures: 0,
+        };
+        gate.update(rules);
+        gate
+    }
+
+    /// Takes over changed rules.
+    pub(super) fn update(&mut self, rules: &LaneRules) {
+        if rules.rate != self.rate.map(|kept| kept.rate()) {
+            self.rate = rules.rate.map(Gcra::new);
+        }
+        if rules.circuit.is_none() {
+            self.circuit.close();
+        }
+    }
+
+    /// On the ramp, the rate grows with what may run at once.
+    pub(super) fn set_pace(&mut self, full: u32) {
+        let allowed = self.circuit.allowed(full);
+        self.rate.iter_mut().for_each(|rate| rate.slow_to(allowed, full));
+    }
+
+    pub(super) fn drain(&self) -> Option<Drain> {
+        self.drain.map(|(drain, _)| drain)
+    }
+
+    /// Begins to work off what was created until `until`, or ends that.
+    pub(super) fn set_drain(&mut self, drain: Option<Drain>) {
+        self.drain = drain.map(|drain| (drain, Gcra::new(drain.rate)));
+    }
+
+    /// A person wants it to go on.
+    pub(super) fn resume(&mut self, drain: Option<Drain>) {
+        self.paused = None;
+        self.config_failures = 0;
+        self.set_drain(drain);
+    }
+
+    /// Whether nothing at all is tried, whatever the time.
+    pub(super) fn is_shut(&self) -> bool {
+        self.paused.is_some() || self.circuit.allowed(u32::MAX) == 0
+    }
+
+    /// Whether it lets through less than the concurrency of the destination says.
+    pub(super) fn is_narrow(&self) -> bool {
+        self.is_shut()
+            || self.circuit.allowed(u32::MAX) < u32::MAX
+            || self.rate.is_some()
+            || self.drain.is_some()
+    }
+
+    /// The rates to be kept.
+    fn rates(&self) -> impl Iterator<Item = &Gcra> {
+        self.rate.iter().chain(self.drain.iter().map(|(_, gcra)| gcra))
+    }
+
+    /// How many deliveries may wait in memory; `usual` is how many would without a gate.
+    pub(super) fn queue_max(&self, usual: usize, full: u32) -> usize {
+        if self.is_shut() {
+            return 0;
+        }
+        let by_rate = self.rates().map(|gcra| {
+            let rate = gcra.rate();
+            rate.within(MEMORY_SPAN).max(rate.burst())
+        });
+        let by_circuit = match self.circuit.state() {
+            CircuitState::Closed => u32::MAX,
+            CircuitState::Ramp { .. } => self.circuit.allowed(full).saturating_mul(2),
+            CircuitState::HalfOpen { .. } | CircuitState::Open { .. } => 1,
+        };
+        let least = by_rate.fold(by_circuit, u32::min).max(1);
+        usize::try_from(least).unwrap_or(usize::MAX).min(usual)
+    }
+
+    /// How many attempts may run at once.
+    pub(super) fn allowed(&self, full: u32) -> u32 {
+        if self.paused.is_some() { 0 } else { self.circuit.allowed(full) }
+    }
+
+    pub(super) fn may_start(&self, running: u32, full: u32, clock: Duration) -> May {
+        if self.paused.is_some() || !self.circuit.lets_start(running, full) {
+            return May::NotNow;
+        }
+        match self.rates().map(|gcra| gcra.next_free(clock)).max() {
+            Some(at) if at > clock => May::At(at),
+            Some(_) | None => May::Now,
+        }
+    }
+
+    /// Counts an attempt of a delivery that was created then and starts now.
+    pub(super) fn begin(&mut self, created_at: Timestamp, clock: Duration) -> Ticket {
+        if let Some(rate) = &mut self.rate {
+            rate.take(clock);
+        }
+        // Deliveries come in the order in which they were due: this one is behind the backlog.
+        self.drain = self.drain.filter(|(drain, _)| created_at <= drain.until);
+        if let Some((_, gcra)) = &mut self.drain {
+            gcra.take(clock);
+        }
+        self.circuit.begin()
+    }
+
+    /// Learns from the end of an attempt.
+    pub(super) fn end(&mut self, destination: &Destination, ended: &Ended<'_>) {
+        let (full, rules) = (destination.concurrency, &destination.lane);
+        if let Some(policy) = &rules.circuit {
+            let Ended { ticket, at, roll, .. } = *ended;
+            let end = End { ticket, sign: Sign::of(ended.outcome), now: at, roll };
+            self.circuit.end(end, full, policy);
+            self.set_pace(full);
+        }
+        if *ended.outcome == Outcome::Failed(Failure::Interrupted) {
+            return;
+        }
+        let is_config = ended.class == Some(Class::Config);
+        self.config_failures = if is_config { self.config_failures + 1 } else { 0 };
+        let is_enough = rules.pause_after > 0 && self.config_failures >= rules.pause_after;
+        if is_enough && self.paused.is_none() {
+            let last = match ended.outcome {
+                Outcome::Answered { status, .. } => format!("it answered {status}"),
+                Outcome::Failed(failure) => format!("it failed with `{}`", failure.as_str()),
+            };
+            let reason = format!(
+                "{} attempts in a row say that the settings are wrong; at the last one {last}",
+                self.config_failures
+            );
+            self.paused = Some(Pause { at: ended.at, reason: Some(reason), automatic: true });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use surehook_core::{destination::DestinationSpec, ids::DestinationId};
+
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::from_millis(1_000_000);
+    const USUAL: usize = 128;
+
+    fn destination(more: &str) -> Destination {
+        let text =
+            format!(r#"{{"name":"crm","url":"https://crm.example/","concurrency":8{more}}}"#);
+        let spec: DestinationSpec = serde_json::from_str(&text).unwrap();
+        spec.build(DestinationId::new(NOW, 1), &|_| None).unwrap()
+    }
+
+    fn gate(destination: &Destination) -> Gate {
+        Gate::new(LaneState::default(), &destination.lane, NOW)
+    }
+
+    fn answer(gate: &mut Gate, destination: &Destination, status: u16) {
+        let outcome = Outcome::Answered { status, retry_after: None };
+        let class = surehook_core::delivery::judge::classify(&outcome);
+        let ticket = gate.begin(NOW, Duration::ZERO);
+        let ended = Ended { ticket, outcome: &outcome, class, at: NOW, roll: 0.5 };
+        gate.end(destination, &ended);
+    }
+
+    #[test]
+    fn only_config_failures_in_a_row_pause() {
+        let destination = destination(r#","pause_after_config_failures":3"#);
+        let mut gate = gate(&destination);
+        for status in [404, 404, 200, 401, 500, 403, 410] {
+            answer(&mut gate, &destination, status);
+            assert_eq!(gate.paused, None, "after {status}");
+        }
+        answer(&mut gate, &destination, 404);
+        let pause = gate.paused.clone().unwrap();
+        assert!(pause.automatic && pause.reason.unwrap().ends_with("it answered 404"));
+        assert!(gate.is_shut() && gate.is_narrow());
+        // Whoever resumes it has mended something.
+        gate.resume(None);
+        answer(&mut gate, &destination, 404);
+        assert_eq!(gate.paused, None);
+    }
+
+    #[test]
+    fn what_waits_in_memory_is_what_can_be_sent_soon() {
+        let cases = [("", USUAL), (r#","rate":"50/s""#, 50), (r#","rate":"6/m""#, 1)];
+        for (more, expected) in cases {
+            let destination = destination(more);
+            assert_eq!(gate(&destination).queue_max(USUAL, 8), expected, "case: {more}");
+        }
+        let destination = destination(r#","circuit":{"failures":1}"#);
+        let mut gate = gate(&destination);
+        answer(&mut gate, &destination, 500);
+        assert_eq!(gate.queue_max(USUAL, 8), 0);
+        gate.circuit.tick(NOW + Duration::from_secs(60));
+        assert_eq!(gate.queue_max(USUAL, 8), 1);
+        answer(&mut gate, &destination, 200);
+        assert_eq!(gate.queue_max(USUAL, 8), 2);
+    }
+
+    #[test]
+    fn a_drain_ends_with_the_first_that_came_after_it() {
+        let destination = destination("");
+        let mut gate = gate(&destination);
+        gate.resume(Some(Drain { rate: "1/s".parse().unwrap(), until: NOW }));
+        gate.begin(NOW, Duration::ZERO);
+        assert_eq!(gate.may_start(1, 8, Duration::ZERO), May::At(Duration::from_secs(1)));
+        gate.begin(NOW + Duration::from_millis(1), Duration::from_secs(1));
+        assert_eq!(gate.drain(), None);
+        assert_eq!(gate.may_start(2, 8, Duration::from_secs(1)), May::Now);
+    }
+
+    #[test]
+    fn a_rate_grows_on_the_ramp() {
+        let destination = destination(r#","rate":"80/s burst 10","circuit":{"failures":1}"#);
+        let mut gate = gate(&destination);
+        answer(&mut gate, &destination, 500);
+        gate.circuit.tick(NOW + Duration::from_secs(60));
+        answer(&mut gate, &destination, 200);
+        let long = Duration::from_secs(100);
+        gate.begin(NOW, long);
+        // One of eight may run, at an eighth of the rate.
+        assert_eq!(gate.may_start(0, 8, long), May::At(long + Duration::from_millis(100)));
+    }
+}

@@ -1,0 +1,185 @@
+//! What is kept of lanes, what follows from it, and deliveries that people stop.
+
+use std::time::Duration;
+
+use surehook_core::{
+    delivery::{DeadReason, state::Status},
+    event::{NewDelivery, NewEvent},
+    ids::DeliveryId,
+    lane::{CircuitState, Drain, LaneState, Pause},
+    store::{Cancelled, Change, DeliveryFilter, Next, Page},
+};
+
+use super::{World, samples::destination};
+
+fn paused(world: &World) -> LaneState {
+    let reason = Some("somebody moves house".to_owned());
+    LaneState {
+        paused: Some(Pause { at: world.now, reason, automatic: false }),
+        ..LaneState::default()
+    }
+}
+
+pub async fn a_delayed_delivery_is_due_later(mut world: World) {
+    let delay = Duration::from_secs(5);
+    let deliveries = vec![NewDelivery { delay, ..world.to(world.crm) }];
+    let event = world.accept(NewEvent { deliveries, ..world.arrival() }).await;
+    let due_at = world.now + delay;
+    assert_eq!(world.only_delivery(event).await.due_at, Some(due_at));
+    assert!(world.claim(world.crm, 10).await.is_empty());
+    world.wait(delay);
+    // A replay was asked for by somebody who wants it now.
+    world.finish(&world.claim_one(world.crm).await, Next::Succeeded).await;
+    let old = world.only_delivery(event).await.id;
+    world.replay(old, world.id(), world.now).await.unwrap();
+    world.claim_one(world.crm).await;
+}
+
+pub async fn what_is_said_of_a_lane_is_kept(mut world: World) {
+    let until = world.now + Duration::from_secs(60);
+    let circuits = [
+        CircuitState::Open { until, times: 3 },
+        CircuitState::HalfOpen { times: 2 },
+        CircuitState::Ramp { times: 1 },
+        CircuitState::Closed,
+    ];
+    for circuit in circuits {
+        let said = LaneState {
+            circuit,
+            cool_until: Some(until),
+            drain: Some(Drain { rate: "100/s burst 3".parse().unwrap(), until }),
+            ..paused(&world)
+        };
+        world.save_lane(world.crm, said.clone()).await.unwrap();
+        world.reopen().await;
+        let kept = world.lanes().await.unwrap();
+        assert_eq!(kept.into_iter().collect::<Vec<_>>(), [(world.crm, said)]);
+    }
+    world.save_lane(world.crm, LaneState::default()).await.unwrap();
+    assert!(world.lanes().await.unwrap().is_empty());
+}
+
+pub async fn nothing_is_kept_of_a_deleted_destination(world: World) {
+    world.save_lane(world.crm, paused(&world)).await.unwrap();
+    world.change(vec![Change::DeleteDestination(world.crm)], world.now).await.unwrap();
+    assert!(world.lanes().await.unwrap().is_empty());
+    world.save_lane(world.crm, paused(&world)).await.unwrap();
+    let again = vec![Change::PutDestination(world.crm, destination("crm"))];
+    world.change(again, world.now).await.unwrap();
+    assert!(world.lanes().await.unwrap().is_empty());
+}
+
+/// The ids with a status, newest first.
+async fn listed(world: &World, status: Status) -> Vec<DeliveryId> {
+    let filter = DeliveryFilter { status: Some(status), ..DeliveryFilter::default() };
+    let page = Page { after: None, limit: 100 };
+    let rows = world.deliveries(filter, page).await.unwrap();
+    assert!(rows.iter().all(|row| row.status == status));
+    rows.iter().map(|row| row.id).collect()
+}
+
+async fn lists_and_counts_agree(world: &World) {
+    let mut counts = world.counts();
+    counts.hold_back(&world.held_back().await.unwrap());
+    for status in Status::ALL {
+        let many = counts.by_status.get(&status).copied().unwrap_or_default();
+        let listed = listed(world, status).await;
+        assert_eq!(u64::try_from(listed.len()).unwrap(), many, "{status:?}");
+    }
+}
+
+/// One delivery in each of the states in which it may wait, and some in others; all to the CRM but
+/// the last.
+async fn a_mixed_lot(world: &World) {
+    for next in [
+        Next::RetryAt(world.now + Duration::from_secs(60)),
+        Next::Succeeded,
+        Next::Dead(DeadReason::MaxRetries),
+    ] {
+        world.accept(world.arrival()).await;
+        world.finish(&world.claim_one(world.crm).await, next).await;
+    }
+    world.accept(world.arrival()).await;
+    world.claim_one(world.crm).await;
+    world.accept(world.in_line("c-1")).await;
+    world.accept(world.in_line("c-1")).await;
+    let deliveries = vec![world.to(world.mail)];
+    world.accept(NewEvent { deliveries, ..world.arrival() }).await;
+}
+
+async fn is_shown_as_held(world: World, state: LaneState) {
+    a_mixed_lot(&world).await;
+    lists_and_counts_agree(&world).await;
+    let waiting = [listed(&world, Status::Pending).await, listed(&world, Status::Scheduled).await];
+    assert_eq!((waiting[0].len(), waiting[1].len()), (2, 1));
+
+    world.save_lane(world.crm, state).await.unwrap();
+
+    lists_and_counts_agree(&world).await;
+    let elsewhere = &waiting[0][..1];
+    assert_eq!(listed(&world, Status::Pending).await, elsewhere, "what goes to the other one");
+    assert_eq!(listed(&world, Status::Held).await.len(), 3);
+    let shown = world.delivery_detail(waiting[1][0]).await.delivery;
+    assert_eq!((shown.status, shown.due_at.is_some()), (Status::Held, true), "the row stays");
+    assert_eq!(world.statuses(shown.event).await, [Status::Held]);
+
+    world.save_lane(world.crm, LaneState::default()).await.unwrap();
+    lists_and_counts_agree(&world).await;
+    assert_eq!(listed(&world, Status::Pending).await, waiting[0]);
+}
+
+pub async fn what_waits_for_a_paused_destination_is_shown_as_held(world: World) {
+    let state = paused(&world);
+    is_shown_as_held(world, state).await;
+}
+
+pub async fn what_waits_for_an_open_circuit_is_shown_as_held(world: World) {
+    let circuit = CircuitState::Open { until: world.now, times: 1 };
+    is_shown_as_held(world, LaneState { circuit, ..LaneState::default() }).await;
+}
+
+pub async fn what_waits_can_be_cancelled(world: World) {
+    a_mixed_lot(&world).await;
+    let mut waiting = Vec::new();
+    for status in [Status::Held, Status::Pending, Status::Scheduled] {
+        waiting.extend(listed(&world, status).await);
+    }
+    assert_eq!(waiting.len(), 4);
+    for id in waiting {
+        let cancelled = world.cancel(id, world.now).await.unwrap();
+        assert!(matches!(cancelled, Cancelled::Done { .. }), "{cancelled:?}");
+        let row = world.delivery_detail(id).await.delivery;
+        assert_eq!((row.status, row.ended_at), (Status::Cancelled, Some(world.now)));
+    }
+    lists_and_counts_agree(&world).await;
+    assert!(world.claim(world.crm, 10).await.is_empty());
+}
+
+pub async fn what_does_not_wait_cannot_be_cancelled(world: World) {
+    a_mixed_lot(&world).await;
+    let waiting = world.claim(world.mail, 1).await[0].id;
+    let again = world.cancel(waiting, world.now).await.unwrap();
+    assert_eq!(again, Cancelled::NotCancellable(Status::InFlight));
+    for status in [Status::Succeeded, Status::Dead] {
+        let id = listed(&world, status).await[0];
+        let refused = world.cancel(id, world.now).await.unwrap();
+        assert_eq!(refused, Cancelled::NotCancellable(status));
+    }
+    assert_eq!(world.cancel(world.id(), world.now).await.unwrap(), Cancelled::NotFound);
+    lists_and_counts_agree(&world).await;
+}
+
+pub async fn the_next_is_claimed_before_its_time(world: World) {
+    assert!(world.claim_next(world.crm, world.now, world.lease()).await.unwrap().is_none());
+    for seconds in [60, 30] {
+        world.accept(world.arrival()).await;
+        let claimed = world.claim_one(world.crm).await;
+        let again_at = world.now + Duration::from_secs(seconds);
+        world.finish(&claimed, Next::RetryAt(again_at)).await;
+    }
+    let claimed = world.claim_next(world.crm, world.now, world.lease()).await.unwrap().unwrap();
+    assert_eq!((claimed.attempts, world.count(Status::InFlight)), (1, 1));
+    world.finish(&claimed, Next::Succeeded).await;
+    let left = world.next_due(world.crm).await.unwrap();
+    assert_eq!(left, Some(world.now + Duration::from_secs(60)));
+}

@@ -1,0 +1,124 @@
+//! What lanes keep over a restart, and what follows from it for what is shown.
+
+use std::collections::BTreeMap;
+
+use rusqlite::{Connection, Row, params};
+use surehook_core::{
+    delivery::state::Status,
+    ids::DestinationId,
+    lane::{CircuitState, Drain, LaneState, Pause},
+    time::Timestamp,
+};
+
+use super::{
+    row::{corrupt, id, optional_time, status, time},
+    writer::Tx,
+};
+
+/// Whether a row of `lane_states l` holds what waits for its destination; `LaneState::holds` is the
+/// twin.
+macro_rules! holds {
+    () => {
+        "(l.paused_at IS NOT NULL OR l.circuit = 'open' OR l.circuit = 'half_open')"
+    };
+}
+
+/// Whether a delivery `d` is held back by its destination.
+macro_rules! is_held_back {
+    () => {
+        concat!(
+            "(d.due_at IS NOT NULL AND EXISTS (SELECT 1 FROM lane_states l
+               WHERE l.destination = d.destination AND ",
+            $crate::sqlite::lanes::holds!(),
+            "))"
+        )
+    };
+}
+
+pub(super) use {holds, is_held_back};
+
+const SAVE: &str = "
+    INSERT OR REPLACE INTO lane_states
+           (destination, paused_at, pause_reason, pause_automatic, circuit, circuit_times,
+            open_until, cool_until, drain_rate, drain_until)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
+
+/// See `DeliveryStore::save_lane`.
+pub(super) fn save(
+    tx: &mut Tx<'_, '_>,
+    destination: DestinationId,
+    state: &LaneState,
+) -> rusqlite::Result<()> {
+    // A destination that was removed a moment ago has no lane.
+    let Some(seq) = tx.names.destinations.get(&destination) else { return Ok(()) };
+    if *state == LaneState::default() {
+        tx.connection
+            .prepare_cached("DELETE FROM lane_states WHERE destination = ?1")?
+            .execute(params![seq])?;
+        return Ok(());
+    }
+    let (times, open_until) = match state.circuit {
+        CircuitState::Closed => (0, None),
+        CircuitState::Open { until, times } => (times, Some(until.as_millis())),
+        CircuitState::HalfOpen { times } | CircuitState::Ramp { times } => (times, None),
+    };
+    let paused = state.paused.as_ref();
+    tx.connection.prepare_cached(SAVE)?.execute(params![
+        seq,
+        paused.map(|pause| pause.at.as_millis()),
+        paused.and_then(|pause| pause.reason.as_deref()),
+        paused.is_some_and(|pause| pause.automatic),
+        state.circuit.as_str(),
+        times,
+        open_until,
+        state.cool_until.map(Timestamp::as_millis),
+        state.drain.map(|drain| drain.rate.to_string()),
+        state.drain.map(|drain| drain.until.as_millis()),
+    ])?;
+    Ok(())
+}
+
+const LANES: &str = "
+    SELECT t.id, l.paused_at, l.pause_reason, l.pause_automatic, l.circuit, l.circuit_times,
+           l.open_until, l.cool_until, l.drain_rate, l.drain_until
+      FROM lane_states l JOIN destinations t ON t.seq = l.destination
+     WHERE t.deleted_at IS NULL";
+
+/// See `DeliveryStore::lanes`.
+pub(super) fn lanes(
+    connection: &Connection,
+) -> rusqlite::Result<BTreeMap<DestinationId, LaneState>> {
+    connection.prepare_cached(LANES)?.query_map([], |row| Ok((id(row, 0)?, lane(row)?)))?.collect()
+}
+
+fn lane(row: &Row<'_>) -> rusqlite::Result<LaneState> {
+    let (reason, automatic) = (row.get(2)?, row.get(3)?);
+    let paused = optional_time(row, 1)?.map(|at| Pause { at, reason, automatic });
+    let (word, times): (String, u32) = (row.get(4)?, row.get(5)?);
+    let circuit = match word.as_str() {
+        "closed" => CircuitState::Closed,
+        "open" => CircuitState::Open { until: time(row, 6)?, times },
+        "half_open" => CircuitState::HalfOpen { times },
+        "ramp" => CircuitState::Ramp { times },
+        unknown => return Err(corrupt(4, unknown)),
+    };
+    let rate: Option<String> = row.get(8)?;
+    let rate = rate.map(|text| text.parse().map_err(|_| corrupt(8, &text))).transpose()?;
+    let drain = rate.zip(optional_time(row, 9)?).map(|(rate, until)| Drain { rate, until });
+    Ok(LaneState { paused, circuit, cool_until: optional_time(row, 7)?, drain })
+}
+
+const HELD_BACK: &str = concat!(
+    "SELECT d.state, count(*) FROM lane_states l CROSS JOIN deliveries d ON d.destination = l.destination
+      WHERE d.due_at IS NOT NULL AND ",
+    holds!(),
+    " GROUP BY d.state"
+);
+
+/// See `AdminStore::held_back`.
+pub(super) fn held_back(connection: &Connection) -> rusqlite::Result<BTreeMap<Status, u64>> {
+    connection
+        .prepare_cached(HELD_BACK)?
+        .query_map([], |row| Ok((status(row, 0)?, row.get(1)?)))?
+        .collect()
+}

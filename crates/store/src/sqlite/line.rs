@@ -1,0 +1,133 @@
+//! Deliveries that must arrive one after the other: who waits for whom, and whose turn it is.
+//!
+//! Of all unfinished deliveries of a destination with the same ordering key, the one with the lowest
+//! number stands first; the others are `held`. Whatever ends the first one makes the next one due in
+//! the same transaction, so that there is no moment at which a held delivery has nobody before it.
+
+use rusqlite::{OptionalExtension, params};
+use serde_json::Value;
+use surehook_core::{
+    decision::{Decision, DecisionKind},
+    delivery::state::Status,
+    ids::{DeliveryId, DestinationId, EventId},
+    store::Cancelled,
+    time::Timestamp,
+};
+
+use super::{
+    decide,
+    row::{blob, id, status},
+    writer::Tx,
+};
+
+/// A place in a line.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    pub(super) seq: i64,
+    /// Nobody stands before it.
+    pub(super) is_first: bool,
+}
+
+// A number once given is never given again, also not after a restart.
+const NEXT_SEQ: &str =
+    "UPDATE counters SET value = value + 1 WHERE name = 'order_seq' RETURNING value";
+
+const HAS_UNFINISHED: &str = "
+    SELECT EXISTS (SELECT 1 FROM deliveries
+                    WHERE destination = ?1 AND order_key = ?2 AND ended_at IS NULL)";
+
+/// Gives a delivery that is about to be born the last place in the line of its key.
+pub(super) fn join(tx: &mut Tx<'_, '_>, destination: i64, key: &str) -> rusqlite::Result<Place> {
+    let seq = tx.sql.get(NEXT_SEQ)?.query_row([], |row| row.get(0))?;
+    let waits: bool =
+        tx.sql.get(HAS_UNFINISHED)?.query_row(params![destination, key], |row| row.get(0))?;
+    Ok(Place { seq, is_first: !waits })
+}
+
+const LINE_OF: &str =
+    "SELECT destination, order_key FROM deliveries WHERE id = ?1 AND order_key IS NOT NULL";
+
+// Input::TurnCame
+const CALL_NEXT: &str = "
+    UPDATE deliveries SET state = 'pending', due_at = max(?3, coalesce(not_before, ?3))
+     WHERE state = 'held' AND id =
+           (SELECT id FROM deliveries
+             WHERE destination = ?1 AND order_key = ?2 AND ended_at IS NULL
+             ORDER BY order_seq LIMIT 1)";
+
+/// A delivery has ended: if it had an ordering key, the turn of the next one has come.
+pub(super) fn call_next(
+    tx: &mut Tx<'_, '_>,
+    ended: DeliveryId,
+    now: Timestamp,
+) -> rusqlite::Result<()> {
+    let line: Option<(i64, String)> = tx
+        .sql
+        .get(LINE_OF)?
+        .query_row(params![blob(ended)], |row| Ok((row.get(0)?, row.get(1)?)))
+        .optional()?;
+    let Some((destination, key)) = line else { return Ok(()) };
+    let called = tx.sql.get(CALL_NEXT)?.execute(params![destination, key, now.as_millis()])?;
+    tx.delta.moved_many(Some(Status::Held), Some(Status::Pending), called);
+    Ok(())
+}
+
+// Input::TurnCame
+const CALL_ALL: &str = "
+    UPDATE deliveries SET state = 'pending', due_at = max(?2, coalesce(not_before, ?2))
+     WHERE state = 'held' AND order_key IS NOT NULL AND ended_at IS NULL
+       AND destination = (SELECT seq FROM destinations WHERE id = ?1)";
+
+/// The order of a destination is given up: nobody waits for anybody.
+pub(super) fn call_all(
+    tx: &mut Tx<'_, '_>,
+    destination: DestinationId,
+    now: Timestamp,
+) -> rusqlite::Result<()> {
+    let values = params![blob(destination), now.as_millis()];
+    let called = tx.connection.prepare_cached(CALL_ALL)?.execute(values)?;
+    tx.delta.moved_many(Some(Status::Held), Some(Status::Pending), called);
+    Ok(())
+}
+
+const FIND: &str = "
+    SELECT d.state, t.id, d.event_id FROM deliveries d JOIN destinations t ON t.seq = d.destination
+     WHERE d.id = ?1";
+
+// Input::Cancel
+const CANCEL: &str =
+    "UPDATE deliveries SET state = 'cancelled', ended_at = ?2, due_at = NULL WHERE id = ?1";
+
+/// See `AdminStore::cancel`.
+pub(super) fn cancel(
+    tx: &mut Tx<'_, '_>,
+    delivery: DeliveryId,
+    now: Timestamp,
+) -> rusqlite::Result<Cancelled> {
+    let found: Option<(Status, DestinationId, EventId)> = tx
+        .connection
+        .prepare_cached(FIND)?
+        .query_row(params![blob(delivery)], |row| Ok((status(row, 0)?, id(row, 1)?, id(row, 2)?)))
+        .optional()?;
+    let Some((from, destination, event)) = found else { return Ok(Cancelled::NotFound) };
+    match from {
+        Status::Pending | Status::Scheduled | Status::Held => {}
+        Status::InFlight
+        | Status::Succeeded
+        | Status::Dead
+        | Status::Cancelled
+        | Status::Replayed => return Ok(Cancelled::NotCancellable(from)),
+    }
+    tx.connection.prepare_cached(CANCEL)?.execute(params![blob(delivery), now.as_millis()])?;
+    tx.delta.moved(Some(from), Some(Status::Cancelled));
+    let decision = Decision {
+        event,
+        delivery: Some(delivery),
+        at: now,
+        kind: DecisionKind::Cancelled,
+        detail: Value::Null,
+    };
+    decide::note(tx.connection, &decision)?;
+    call_next(tx, delivery, now)?;
+    Ok(Cancelled::Done { destination })
+}

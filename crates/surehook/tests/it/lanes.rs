@@ -1,0 +1,353 @@
+//! What a destination gets, when, and in which order: rate, delay, order, pause, circuit.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU16, Ordering},
+    },
+    time::Duration,
+};
+
+use serde_json::{Value, json};
+
+use crate::support::{
+    SOON, eventually,
+    gateway::{Gateway, in_to_out},
+    sink::{Reply, Sink},
+};
+
+/// Attempts follow each other at once.
+const QUICK: &str = r#"retry = { max_attempts = 3, schedule = ["1ms"] }"#;
+
+/// A destination whose answer can be changed; it begins with this status.
+async fn switchable(status: u16) -> (Sink, Arc<AtomicU16>) {
+    let answer = Arc::new(AtomicU16::new(status));
+    let told = Arc::clone(&answer);
+    let sink = Sink::scripted(move |_, _| Reply::status(told.load(Ordering::SeqCst))).await;
+    (sink, answer)
+}
+
+async fn state(gateway: &Gateway) -> Value {
+    gateway.get("/destinations/out").await.expect(200).json()["state"].clone()
+}
+
+/// Waits until the state of `out` has this value.
+async fn state_is(gateway: &Gateway, name: &str, value: Value) -> Value {
+    eventually(SOON, || async { Some(state(gateway).await).filter(|state| state[name] == value) })
+        .await
+}
+
+async fn count_is(gateway: &Gateway, status: &str, count: usize) {
+    eventually(SOON, || async {
+        (gateway.stats().await["by_status"][status] == count).then_some(())
+    })
+    .await;
+}
+
+async fn listed(gateway: &Gateway, status: &str) -> Vec<Value> {
+    let answer = gateway.get(&format!("/deliveries?status={status}&limit=1000")).await;
+    answer.expect(200).json()["data"].as_array().unwrap().clone()
+}
+
+/// The bodies in the order in which they came.
+fn bodies(sink: &Sink) -> Vec<String> {
+    let text = |body: &[u8]| String::from_utf8(body.to_vec()).unwrap();
+    sink.arrivals().iter().map(|arrival| text(&arrival.body)).collect()
+}
+
+fn order(gateway_more: &str, on_failure: &str) -> String {
+    format!("order = {{ key = \"/c\", on_failure = \"{on_failure}\" }}\n{gateway_more}")
+}
+
+#[tokio::test]
+async fn a_paused_destination_gets_nothing_and_a_resumed_one_all() {
+    let sink = Sink::ok().await;
+    let gateway = Gateway::with(&in_to_out(&sink.url(), "")).await;
+    let wish = json!({ "reason": "they move house" });
+    let paused = gateway.post("/destinations/out/pause", &wish).await.expect(200).json();
+    assert_eq!(paused["state"]["paused"], true, "{paused}");
+    assert_eq!(paused["state"]["pause"]["reason"], "they move house");
+    assert_eq!(paused["state"]["pause"]["automatic"], false);
+
+    let event = gateway.accepted("in", "1").await;
+
+    let delivery = gateway.delivery(&event, "held").await;
+    assert_eq!(delivery["attempts"], 0);
+    assert_eq!(gateway.stats().await["by_status"]["held"], 1);
+    assert_eq!(gateway.stats().await["by_status"]["pending"], 0);
+    assert_eq!(listed(&gateway, "held").await.len(), 1);
+    assert!(listed(&gateway, "pending").await.is_empty());
+    assert!(gateway.metrics().await.contains("surehook_destination_paused{destination=\"out\"} 1"));
+    let resumed = gateway.post("/destinations/out/resume", &json!({})).await.expect(200).json();
+    assert_eq!(resumed["state"]["paused"], false);
+    gateway.delivery(&event, "succeeded").await;
+    assert_eq!(bodies(&sink), ["1"]);
+}
+
+#[tokio::test]
+async fn a_backlog_is_worked_off_at_the_rate_that_was_asked_for() {
+    let sink = Sink::ok().await;
+    let gateway = Gateway::with(&in_to_out(&sink.url(), "")).await;
+    gateway.post("/destinations/out/pause", &json!({})).await.expect(200);
+    for number in 0..30 {
+        gateway.accepted("in", number.to_string()).await;
+    }
+    let wish = json!({ "rate": "20/s burst 1" });
+    let resumed = gateway.post("/destinations/out/resume", &wish).await.expect(200).json();
+    assert_eq!(resumed["state"]["drain"]["rate"], "20/s burst 1", "{resumed}");
+
+    let arrivals = sink.arrived(30).await;
+    // 29 waits of 50 ms lie between the first and the last; half of that is beyond doubt.
+    let took = arrivals[29].at - arrivals[0].at;
+    assert!(took > Duration::from_millis(725), "took {took:?}");
+    // What comes later is not the backlog.
+    gateway.delivery(&gateway.accepted("in", "late").await, "succeeded").await;
+    state_is(&gateway, "drain", json!(null)).await;
+}
+
+#[tokio::test]
+async fn a_probe_tries_one_whatever_holds_it() {
+    let (sink, answer) = switchable(500).await;
+    let more = r#"retry = { initial_delay = "1h" }"#;
+    let gateway = Gateway::with(&in_to_out(&sink.url(), more)).await;
+    let nothing = gateway.post("/destinations/out/probe", &json!({})).await;
+    assert_eq!(nothing.expect(409).code(), "nothing_waits");
+    gateway.post("/destinations/out/pause", &json!({})).await.expect(200);
+    let event = gateway.accepted("in", "1").await;
+
+    let probed = gateway.post("/destinations/out/probe", &json!({})).await.expect(200).json();
+    assert_eq!((&probed["succeeded"], &probed["attempt"]["status"]), (&json!(false), &json!(500)));
+    assert_eq!(probed["state"]["paused"], true);
+    // It is due in an hour now, and a probe does not wait.
+    answer.store(200, Ordering::SeqCst);
+    let probed = gateway.post("/destinations/out/probe", &json!({})).await.expect(200).json();
+    assert_eq!(probed["succeeded"], true, "{probed}");
+    assert_eq!(gateway.delivery(&event, "succeeded").await["attempts"], 2);
+    assert_eq!(state(&gateway).await["paused"], true);
+    let unknown = gateway.post("/destinations/nobody/probe", &json!({})).await;
+    unknown.expect(404);
+}
+
+#[tokio::test]
+async fn what_waits_can_be_cancelled_by_a_person() {
+    let sink = Sink::ok().await;
+    let gateway = Gateway::with(&in_to_out(&sink.url(), "delay = \"1h\"")).await;
+    let event = gateway.accepted("in", "1").await;
+    let id = gateway.delivery(&event, "pending").await["id"].as_str().unwrap().to_owned();
+    let cancel = format!("/deliveries/{id}/cancel");
+
+    let cancelled = gateway.post(&cancel, &json!({})).await.expect(200).json();
+
+    assert_eq!(cancelled["status"], "cancelled");
+    assert!(cancelled["ended_at"].is_string());
+    assert_eq!(gateway.post(&cancel, &json!({})).await.expect(409).code(), "not_cancellable");
+    let other = "/deliveries/dlv_00000000000000000000000000/cancel";
+    gateway.post(other, &json!({})).await.expect(404);
+    assert!(sink.arrivals().is_empty());
+}
+
+#[tokio::test]
+async fn a_delay_comes_before_the_first_attempt_and_not_before_a_replay() {
+    let sink = Sink::ok().await;
+    let gateway = Gateway::with(&in_to_out(&sink.url(), "delay = \"1500ms\"")).await;
+    let sent = std::time::Instant::now();
+    let event = gateway.accepted("in", "1").await;
+    let first = gateway.delivery(&event, "succeeded").await;
+    assert!(sink.arrivals()[0].at - sent >= Duration::from_millis(1400));
+
+    gateway
+        .put("/destinations/out", &json!({ "name": "out", "url": sink.url(), "delay": "1h" }))
+        .await
+        .expect(200);
+    let replay = format!("/deliveries/{}/replay", first["id"].as_str().unwrap());
+    let new = gateway.post(&replay, &json!({})).await.expect(202).json();
+    gateway.delivery_is(new["delivery_id"].as_str().unwrap(), "succeeded").await;
+}
+
+#[tokio::test]
+async fn a_destination_whose_settings_are_wrong_is_paused_and_says_why() {
+    let (sink, answer) = switchable(404).await;
+    let gateway = Gateway::with(&in_to_out(&sink.url(), "pause_after_config_failures = 3")).await;
+    for number in 0..3 {
+        let event = gateway.accepted("in", number.to_string()).await;
+        gateway.delivery(&event, "dead").await;
+    }
+    let paused = state_is(&gateway, "paused", json!(true)).await;
+    assert_eq!(paused["pause"]["automatic"], true);
+    assert!(paused["pause"]["reason"].as_str().unwrap().contains("404"), "{paused}");
+    eventually(SOON, || async {
+        gateway.log().contains("the destination is paused").then_some(())
+    })
+    .await;
+    let spared = gateway.accepted("in", "spared").await;
+    gateway.delivery(&spared, "held").await;
+    assert!(gateway.metrics().await.contains("surehook_destination_paused{destination=\"out\"} 1"));
+
+    answer.store(200, Ordering::SeqCst);
+    gateway.post("/destinations/out/resume", &json!({})).await.expect(200);
+    gateway.delivery(&spared, "succeeded").await;
+    assert_eq!(sink.arrivals().len(), 4);
+}
+
+#[tokio::test]
+async fn an_open_circuit_holds_and_spends_no_attempts() {
+    let (sink, answer) = switchable(500).await;
+    let more = r#"
+        retry = { max_attempts = 5, schedule = ["1ms"] }
+        concurrency = 1
+        circuit = { failures = 3, open_for = "300ms", max_open = "300ms" }"#;
+    let gateway = Gateway::with(&in_to_out(&sink.url(), more)).await;
+    let events = [gateway.accepted("in", "1").await, gateway.accepted("in", "2").await];
+    let open = state_is(&gateway, "circuit", json!("open")).await;
+    assert!(open["open_until"].is_string(), "{open}");
+
+    answer.store(200, Ordering::SeqCst);
+    let mut attempts = 0;
+    for event in events {
+        let delivery = gateway.delivery(&event, "succeeded").await;
+        attempts += delivery["attempts"].as_u64().unwrap();
+    }
+    assert_eq!(usize::try_from(attempts).unwrap(), sink.arrivals().len());
+    state_is(&gateway, "circuit", json!("closed")).await;
+    let metrics = gateway.metrics().await;
+    for to in ["open", "half_open", "ramp", "closed"] {
+        let line = format!("surehook_circuit_transitions_total{{destination=\"out\",to=\"{to}\"}}");
+        assert!(metrics.contains(&line), "{to}:\n{metrics}");
+    }
+    assert!(metrics.contains("surehook_circuit_state{destination=\"out\"} 0"), "{metrics}");
+}
+
+#[tokio::test]
+async fn a_wish_for_peace_does_not_open_the_circuit() {
+    let sink = Sink::scripted(|number, _| {
+        let busy = Reply::status(429).header("retry-after", "1");
+        if number < 2 { busy } else { Reply::status(200) }
+    })
+    .await;
+    let more = "concurrency = 1\ncircuit = { failures = 1, open_for = \"1h\", max_open = \"1h\" }";
+    let gateway = Gateway::with(&in_to_out(&sink.url(), more)).await;
+    let event = gateway.accepted("in", "1").await;
+    // By the standard policy it may take some seconds more than the destination asked for.
+    gateway.delivery(&event, "scheduled").await;
+    assert_eq!(state(&gateway).await["circuit"], "closed");
+}
+
+#[tokio::test]
+async fn of_one_key_one_at_a_time_is_delivered_in_order() {
+    let (sink, answer) = switchable(500).await;
+    let more =
+        order("circuit = \"off\"\nretry = { max_attempts = 2, schedule = [\"20ms\"] }", "block");
+    let gateway = Gateway::with(&in_to_out(&sink.url(), &more)).await;
+    let mut events = Vec::new();
+    for number in 0..4 {
+        events.push(gateway.accepted("in", format!(r#"{{"c":"a","n":{number}}}"#)).await);
+    }
+    // The first is tried for ever; those behind it are held.
+    sink.arrived(5).await;
+    for event in &events[1..] {
+        let delivery = gateway.delivery(event, "held").await;
+        assert_eq!((&delivery["order_key"], &delivery["attempts"]), (&json!("a"), &json!(0)));
+    }
+    assert_eq!(listed(&gateway, "held").await.len(), 3);
+    assert!(bodies(&sink).iter().all(|body| body.contains("\"n\":0")));
+    // Somebody gives the third one up, and the first one works at last.
+    let third = gateway.delivery(&events[2], "held").await["id"].as_str().unwrap().to_owned();
+    gateway.post(&format!("/deliveries/{third}/cancel"), &json!({})).await.expect(200);
+    answer.store(200, Ordering::SeqCst);
+    for event in [&events[0], &events[1], &events[3]] {
+        gateway.delivery(event, "succeeded").await;
+    }
+    let came = bodies(&sink);
+    let last: Vec<&String> = came.iter().rev().take(2).collect();
+    assert!(last[1].contains("\"n\":1") && last[0].contains("\"n\":3"), "{came:?}");
+}
+
+#[tokio::test]
+async fn a_dead_first_one_lets_the_next_go() {
+    let sink = Sink::scripted(|_, arrival| {
+        let bad = arrival.body.ends_with(b"0}");
+        Reply::status(if bad { 500 } else { 200 })
+    })
+    .await;
+    let more = order(QUICK, "dead");
+    let gateway = Gateway::with(&in_to_out(&sink.url(), &more)).await;
+    let bad = gateway.accepted("in", r#"{"c":"a","n":0}"#).await;
+    let good = gateway.accepted("in", r#"{"c":"a","n":1}"#).await;
+    let unordered = gateway.accepted("in", r#"{"n":2}"#).await;
+    gateway.delivery(&good, "succeeded").await;
+    gateway.delivery(&unordered, "succeeded").await;
+    assert_eq!(gateway.delivery(&bad, "dead").await["attempts"], 3);
+    let line = "surehook_deliveries_without_order_key_total{destination=\"out\"} 1";
+    assert!(gateway.metrics().await.contains(line));
+}
+
+#[tokio::test]
+async fn an_order_that_is_given_up_holds_nobody() {
+    let sink = Sink::scripted(|_, arrival| {
+        let bad = arrival.body.ends_with(b"0}");
+        Reply::status(if bad { 500 } else { 200 })
+    })
+    .await;
+    let more = order("retry = { initial_delay = \"1h\" }", "block");
+    let gateway = Gateway::with(&in_to_out(&sink.url(), &more)).await;
+    for number in 0..4 {
+        gateway.accepted("in", format!(r#"{{"c":"a","n":{number}}}"#)).await;
+    }
+    count_is(&gateway, "held", 3).await;
+
+    let spec = json!({ "name": "out", "url": sink.url() });
+    gateway.put("/destinations/out", &spec).await.expect(200);
+
+    count_is(&gateway, "succeeded", 3).await;
+    assert_eq!(sink.arrivals().len(), 4);
+}
+
+#[tokio::test]
+async fn lane_settings_that_make_no_sense_are_refused() {
+    let gateway = Gateway::with("").await;
+    for (name, value) in [
+        ("rate", json!("fast")),
+        ("rate", json!("0/s")),
+        ("delay", json!("31d")),
+        ("order", json!({ "key": ". |" })),
+        ("order", json!({ "key": "/a", "on_failure": "panic" })),
+        ("circuit", json!("on")),
+        ("circuit", json!({ "failures": 0 })),
+        ("pause_after_config_failures", json!(-1)),
+    ] {
+        let mut spec = json!({ "name": "x", "url": "https://example.com/" });
+        spec[name] = value.clone();
+        let answer = gateway.post("/destinations", &spec).await;
+        assert_eq!(answer.expect(422).code(), "invalid", "case: {name} = {value}");
+    }
+    let bad = gateway.post("/destinations/inbox/resume", &json!({ "rate": "x" })).await;
+    bad.expect(422);
+    let bad = gateway.post("/destinations/inbox/pause", &json!({ "why": "x" })).await;
+    bad.expect(422);
+}
+
+#[tokio::test]
+async fn destinations_are_held_back_from_the_command_line() {
+    let sink = Sink::ok().await;
+    let gateway = Gateway::with(&in_to_out(&sink.url(), "")).await;
+    let paused =
+        gateway.cli(&["destinations", "pause", "out", "--reason", "they move house"]).await;
+    assert_eq!(paused.code, Some(0), "{paused:?}");
+    let events = [gateway.accepted("in", "1").await, gateway.accepted("in", "2").await];
+
+    let listed = gateway.cli(&["destinations", "list"]).await;
+    assert!(listed.stdout.contains("they move house"), "{listed:?}");
+    let listed = gateway.cli(&["destinations", "list", "--json"]).await;
+    let row: Value = serde_json::from_str(listed.stdout.lines().next().unwrap()).unwrap();
+    assert_eq!(row["state"]["paused"], true, "{row}");
+
+    let probed = gateway.cli(&["destinations", "probe", "out"]).await;
+    assert!(probed.stdout.contains("arrived: 200"), "{probed:?}");
+    gateway.delivery(&events[0], "succeeded").await;
+    gateway.delivery(&events[1], "held").await;
+    let resumed = gateway.cli(&["destinations", "resume", "out", "--rate", "100/s"]).await;
+    assert_eq!(resumed.code, Some(0), "{resumed:?}");
+    gateway.delivery(&events[1], "succeeded").await;
+    let nothing = gateway.cli(&["destinations", "probe", "out"]).await;
+    assert_eq!(nothing.code, Some(5), "{nothing:?}");
+}

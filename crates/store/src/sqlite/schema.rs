@@ -103,16 +103,7 @@ fn migrate(connection: &mut Connection) -> Result<(), OpenError> {
         return Err(OpenError::Newer { found, known });
     }
     let done = usize::try_from(found).unwrap_or(0);
-    connection.create_scalar_function(
-        "key_digest",
-        2,
-        FunctionFlags::SQLITE_UTF8 | FunctionFlags::SQLITE_DETERMINISTIC,
-        |call| {
-            let source = SourceId::from_uuid(Uuid::from_bytes(call.get(0)?));
-            let key = DedupKey::new(call.get_raw(1).as_str()?);
-            Ok(key.map(|key| KeyDigest::of(source, &key).to_bytes()))
-        },
-    )?;
+    add_functions(connection)?;
     for (index, sql) in MIGRATIONS.iter().enumerate().skip(done) {
         // Each in its own transaction: one that fails leaves the version before it usable.
         let tx = connection.transaction()?;
@@ -122,6 +113,20 @@ fn migrate(connection: &mut Connection) -> Result<(), OpenError> {
         tx.commit()?;
     }
     Ok(())
+}
+
+/// What migrations need and SQLite does not have.
+fn add_functions(connection: &Connection) -> rusqlite::Result<()> {
+    connection.create_scalar_function(
+        "key_digest",
+        2,
+        FunctionFlags::SQLITE_UTF8 | FunctionFlags::SQLITE_DETERMINISTIC,
+        |call| {
+            let source = SourceId::from_uuid(Uuid::from_bytes(call.get(0)?));
+            let key = DedupKey::new(call.get_raw(1).as_str()?);
+            Ok(key.map(|key| KeyDigest::of(source, &key).to_bytes()))
+        },
+    )
 }
 
 // Input::Release
@@ -215,6 +220,7 @@ mod tests {
         let file = folder.path().join("old.db");
         let before = MIGRATIONS.iter().position(|sql| sql.starts_with("-- 0005_lanes")).unwrap();
         let old = Connection::open(&file).unwrap();
+        add_functions(&old).unwrap();
         MIGRATIONS[..before].iter().for_each(|sql| old.execute_batch(sql).unwrap());
         old.execute_batch(ROWS).unwrap();
         old.pragma_update(None, "user_version", before).unwrap();

@@ -11,6 +11,7 @@ use surehook_core::{
     inflate,
     jq::{Jq, JsonInput, NotJson},
     key::{DedupKey, KeyProblem, content_hash_key, fingerprint},
+    name::Name,
     source::Source,
     store::{Admitted, Claimed, StoreError},
     time::Timestamp,
@@ -108,6 +109,15 @@ struct Planned {
     slot: Option<Slot>,
 }
 
+/// What each delivery of an event carries with it.
+struct Owed {
+    event: EventId,
+    source: Name,
+    key: Option<DedupKey>,
+    received_at: Timestamp,
+    payload: Payload,
+}
+
 impl Engine {
     /// Finds the source before the body is read: what nobody wants need not be buffered.
     pub fn source(&self, name: &str) -> Result<OpenSource, IngestError> {
@@ -170,7 +180,7 @@ impl Engine {
             deliveries: planned.iter().map(|planned| planned.new).collect(),
             revive_dead: source.revive_dead,
         };
-        let commit = Arc::clone(self).commit(event, planned);
+        let commit = Arc::clone(self).commit(event, source.name.clone(), planned);
         Uninterrupted::new(commit, &self.shared.tasks).await
     }
 
@@ -203,36 +213,36 @@ impl Engine {
     async fn commit(
         self: Arc<Self>,
         event: NewEvent,
+        source: Name,
         planned: Vec<Planned>,
     ) -> Result<Received, IngestError> {
-        let (id, received_at, payload) = (event.id, event.received_at, event.payload.clone());
-        let key = event.key.as_ref().map(|claim| claim.key.clone());
+        let owed = Owed {
+            event: event.id,
+            source,
+            key: event.key.as_ref().map(|claim| claim.key.clone()),
+            received_at: event.received_at,
+            payload: event.payload.clone(),
+        };
         let admitted = self.store.admit(vec![event]).await.map_err(IngestError::Store)?;
         match admitted.into_iter().next() {
             Some(Admitted::Accepted) => {
                 for delivery in planned {
-                    self.hand_over(delivery, id, received_at, &payload);
+                    self.hand_over(delivery, &owed);
                 }
-                Ok(Received { event: id, key, duplicate: false })
+                Ok(Received { event: owed.event, key: owed.key, duplicate: false })
             }
             Some(Admitted::Duplicate(duplicate)) => {
                 for destination in duplicate.revived {
                     self.nudge(destination);
                 }
-                Ok(Received { event: duplicate.original, key, duplicate: true })
+                Ok(Received { event: duplicate.original, key: owed.key, duplicate: true })
             }
             Some(Admitted::SourceGone) => Err(IngestError::UnknownSource),
             None => Err(IngestError::Store(StoreError::Refused("no answer".to_owned()))),
         }
     }
 
-    fn hand_over(
-        &self,
-        delivery: Planned,
-        event: EventId,
-        received_at: Timestamp,
-        payload: &Payload,
-    ) {
+    fn hand_over(&self, delivery: Planned, owed: &Owed) {
         let Planned { new, lane, slot } = delivery;
         let (Some(lane), Some(slot), Some(lease)) = (lane, slot, new.claim) else {
             // Not the lane of a moment ago: it may have been replaced while this was committed.
@@ -240,14 +250,16 @@ impl Engine {
         };
         let claimed = Claimed {
             id: new.id,
-            event,
+            event: owed.event,
             destination: new.destination,
+            source: owed.source.clone(),
+            key: owed.key.clone(),
             lease,
             attempts: 0,
             throttled: 0,
-            created_at: received_at,
-            received_at,
-            payload: payload.clone(),
+            created_at: owed.received_at,
+            received_at: owed.received_at,
+            payload: owed.payload.clone(),
         };
         lane.offer(Job { claimed, slot });
     }

@@ -2,7 +2,7 @@
 //!
 //! - [`ingest`]: verify, key, route, commit.
 //! - `lane`: one for each destination; claims, attempts, settlements.
-//! - [`sender`] and [`connect`]: the only way out, and the guard on it.
+//! - `outlet`, [`sender`] and [`connect`]: the only way out, and the guard on it.
 //! - `upkeep`: leases, retention, readings.
 
 pub mod apply;
@@ -11,10 +11,13 @@ pub mod inbox;
 pub mod ingest;
 mod lane;
 mod outbound;
+mod outlet;
 pub mod registry;
 pub mod sender;
 pub mod system;
 pub mod telemetry;
+pub mod tls;
+mod token;
 mod uninterrupted;
 mod upkeep;
 
@@ -36,8 +39,9 @@ use crate::{
     inbox::Inbox,
     lane::{Budget, Shared},
     registry::{ConfigProblem, Env, Registry},
-    sender::{HttpSenderConfig, tls_config},
+    sender::HttpSenderConfig,
     telemetry::Telemetry,
+    tls::Trust,
     uninterrupted::Uninterrupted,
 };
 
@@ -112,6 +116,7 @@ impl Engine {
     pub async fn start(parts: Parts) -> Result<Arc<Self>, ChangeError> {
         let telemetry = Arc::new(Telemetry::default());
         let stop = CancellationToken::new();
+        let trust = Trust::of_system();
         let deliveries: Arc<dyn DeliveryStore> = parts.store.clone();
         let shared = Arc::new(Shared {
             store: deliveries,
@@ -122,9 +127,11 @@ impl Engine {
             http: HttpSenderConfig {
                 policy: Arc::new(parts.addresses),
                 resolver: parts.resolver,
-                tls: tls_config(),
+                tls: trust.usual(),
+                proxy: None,
                 pool_idle_max: 1024,
             },
+            trust,
             budget: Arc::new(Budget::new(parts.lane_bytes_max)),
             stop,
             abort: CancellationToken::new(),
@@ -166,8 +173,7 @@ impl Engine {
         let (changes, answer) = plan(&configuration)?;
         let now = self.shared.clock.now();
         configuration.apply(&changes, now);
-        let addresses = &self.shared.http.policy;
-        registry::check(&configuration, &changes, &*self.env, addresses)
+        registry::check(&configuration, &changes, &self.shared, &*self.env)
             .map_err(ChangeError::from)?;
         let engine = Arc::clone(self);
         // What is stored must also come into force, even if whoever asked for it hangs up.

@@ -6,7 +6,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use surehook_core::{
     address::{AddressPolicy, Blocked},
-    destination::{Destination, InvalidDestination, Reach},
+    destination::{Destination, DestinationSpec, InvalidDestination, Reach, auth::Auth},
     ids::{DestinationId, SourceId},
     jq::JqError,
     route::Route,
@@ -14,11 +14,14 @@ use surehook_core::{
     store::{Change, Configuration},
 };
 
+use http::Uri;
 use url::Host;
 
 use crate::{
     lane::{Lane, Shared},
+    outlet::Prepared,
     telemetry::SourceMetrics,
+    tls::TlsProblem,
 };
 
 /// A source and all that its events need.
@@ -63,6 +66,9 @@ pub enum ConfigProblem {
     /// Two things with one name.
     #[error("there are two {0} named `{1}`")]
     Twice(&'static str, String),
+    /// A destination's certificates or keys.
+    #[error("destination `{0}`: {1}")]
+    Tls(String, #[source] TlsProblem),
     /// A destination at an address that may not be called.
     #[error("destination `{0}`: {1}; list its network in `allow_networks` if this is meant")]
     Blocked(String, #[source] Blocked),
@@ -75,11 +81,11 @@ pub type Env = dyn Fn(&str) -> Option<String> + Send + Sync;
 ///
 /// What is not touched is not asked: a secret that is missing from the environment today must not be
 /// in the way of whoever mends something else.
-pub fn check(
+pub(crate) fn check(
     configuration: &Configuration,
     changes: &[Change],
+    shared: &Shared,
     env: &Env,
-    addresses: &AddressPolicy,
 ) -> Result<(), ConfigProblem> {
     let names = |what, names: Vec<&str>| {
         let mut seen = std::collections::HashSet::new();
@@ -100,9 +106,8 @@ pub fn check(
                 spec.build(*id, env).map_err(named)?;
             }
             Change::PutDestination(id, spec) => {
-                let named = |error| ConfigProblem::Destination(spec.name.to_string(), error);
-                let destination = spec.build(*id, env).map_err(named)?;
-                check_address(&destination, addresses)?;
+                let prepared = prepare(spec, *id, shared, env)?;
+                check_addresses(&prepared.destination, &shared.http.policy)?;
             }
             Change::PutRoute(..)
             | Change::DeleteSource(_)
@@ -111,6 +116,19 @@ pub fn check(
         }
     }
     routes(configuration).into_iter().try_for_each(|route| route.map(drop))
+}
+
+/// A destination as it is meant, with all that it needs at hand.
+fn prepare(
+    spec: &DestinationSpec,
+    id: DestinationId,
+    shared: &Shared,
+    env: &Env,
+) -> Result<Prepared, ConfigProblem> {
+    let name = || spec.name.to_string();
+    let destination =
+        spec.build(id, env).map_err(|error| ConfigProblem::Destination(name(), error))?;
+    Prepared::new(destination, &shared.trust).map_err(|error| ConfigProblem::Tls(name(), error))
 }
 
 fn routes(configuration: &Configuration) -> Vec<Result<Route, ConfigProblem>> {
@@ -147,8 +165,8 @@ impl Registry {
         let lanes: HashMap<DestinationId, Arc<Lane>> = configuration
             .destinations
             .iter()
-            .filter_map(|stored| match stored.spec.build(stored.id, env) {
-                Ok(destination) => Some((stored.id, self.lane(destination, shared))),
+            .filter_map(|stored| match prepare(&stored.spec, stored.id, shared, env) {
+                Ok(prepared) => Some((stored.id, self.lane(prepared, shared))),
                 Err(error) => {
                     let name = stored.spec.name.as_str();
                     tracing::error!(destination = name, %error, "nothing is delivered there until this is mended");
@@ -192,29 +210,38 @@ impl Registry {
         Self { sources, lanes }
     }
 
-    fn lane(&self, destination: Destination, shared: &Arc<Shared>) -> Arc<Lane> {
-        let destination = Arc::new(destination);
-        match self.lanes.get(&destination.id) {
+    fn lane(&self, prepared: Prepared, shared: &Arc<Shared>) -> Arc<Lane> {
+        match self.lanes.get(&prepared.destination.id) {
             Some(lane) => {
-                lane.update(destination);
+                lane.update(prepared);
                 Arc::clone(lane)
             }
-            None => Lane::start(destination, Arc::clone(shared)),
+            None => Lane::start(prepared, Arc::clone(shared)),
         }
     }
 }
 
-/// Refuses an address that no attempt could reach. What a name leads to is asked at every attempt.
-fn check_address(
+/// Refuses addresses that no attempt could reach. What a name leads to is asked at every attempt.
+fn check_addresses(
     destination: &Destination,
     addresses: &AddressPolicy,
 ) -> Result<(), ConfigProblem> {
-    let host = match &destination.reach {
-        Reach::Http(uri) => uri.host().and_then(|host| Host::parse(host).ok()),
+    let of_uri = |uri: &Uri| uri.host().and_then(|host| Host::parse(host).ok());
+    let url = match &destination.reach {
+        Reach::Http(uri) => of_uri(uri),
         Reach::Inbox => None,
     };
-    let allowed = host.map_or(Ok(()), |host| addresses.check_host(&host));
-    allowed.map_err(|blocked| ConfigProblem::Blocked(destination.name.to_string(), blocked))
+    let token_url = match &destination.auth {
+        Some(Auth::Oauth2(oauth2)) => of_uri(&oauth2.token_url),
+        Some(Auth::Fixed(_)) | None => None,
+    };
+    let proxy = destination.proxy.as_ref().map(|proxy| proxy.host.clone());
+    for host in [url, token_url, proxy].into_iter().flatten() {
+        let allowed = addresses.check_host(&host);
+        let named = |blocked| ConfigProblem::Blocked(destination.name.to_string(), blocked);
+        allowed.map_err(named)?;
+    }
+    Ok(())
 }
 
 type RoutesOfSource = Vec<(Route, Option<Arc<Lane>>)>;
@@ -244,7 +271,11 @@ impl ConfigProblem {
     fn is_of_route_from(&self, source: &str) -> bool {
         match self {
             Self::Filter(from, ..) | Self::UnknownEnd { from, .. } => from == source,
-            Self::Source(..) | Self::Destination(..) | Self::Twice(..) | Self::Blocked(..) => false,
+            Self::Source(..)
+            | Self::Destination(..)
+            | Self::Twice(..)
+            | Self::Tls(..)
+            | Self::Blocked(..) => false,
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use arc_swap::ArcSwap;
 use surehook_core::{
     chance::new_id,
     delivery::{
@@ -17,7 +18,8 @@ use super::{Job, Lane, Shared, Slot};
 use crate::{
     inbox::{Arrival, Inbox},
     outbound,
-    sender::{HttpSender, OutboundRequest, SendReport},
+    outlet::{Outlet, Prepared},
+    sender::SendReport,
 };
 
 /// What a successful answer may leave behind, in bytes; of a failure all that was read is kept.
@@ -29,28 +31,27 @@ const WAIT_FOR_ROOM: Duration = Duration::from_secs(1);
 /// The ways out of a lane.
 #[derive(Debug)]
 pub(super) struct Carrier {
-    http: HttpSender,
+    outlet: ArcSwap<Outlet>,
     inbox: Arc<Inbox>,
 }
 
 impl Carrier {
-    pub(super) fn new(shared: &Shared) -> Self {
-        Self { http: HttpSender::new(shared.http.clone()), inbox: Arc::clone(&shared.inbox) }
+    pub(super) fn new(prepared: Prepared, shared: &Shared) -> Self {
+        let outlet = Outlet::new(prepared, &shared.http, None);
+        Self { outlet: ArcSwap::from_pointee(outlet), inbox: Arc::clone(&shared.inbox) }
     }
 
-    async fn carry(
-        &self,
-        destination: &Destination,
-        claimed: &Claimed,
-        now: Timestamp,
-    ) -> SendReport {
-        let headers = outbound::headers(destination, claimed, now);
+    /// The next attempt goes out the new way.
+    pub(super) fn update(&self, prepared: Prepared, shared: &Shared) {
+        let next = Outlet::new(prepared, &shared.http, Some(&*self.outlet.load()));
+        self.outlet.store(Arc::new(next));
+    }
+
+    async fn carry(&self, outlet: &Outlet, claimed: &Claimed, now: Timestamp) -> SendReport {
+        let headers = outbound::headers(&outlet.destination, claimed, now);
         let body = claimed.payload.body.clone();
-        match &destination.reach {
-            Reach::Http(url) => {
-                let request = OutboundRequest { url: url.clone(), headers, body };
-                self.http.send(request, destination.timeout).await
-            }
+        match &outlet.destination.reach {
+            Reach::Http(url) => outlet.send(url, headers, body).await,
             Reach::Inbox => {
                 self.inbox.take(Arrival { at: now, event: claimed.event, headers, body });
                 SendReport {
@@ -68,13 +69,13 @@ impl Lane {
     /// Makes one attempt. Its result is written in the background, so that the worker is free.
     pub(super) async fn attempt(self: &Arc<Self>, job: Job) {
         let Job { claimed, slot } = job;
-        let destination = self.destination.load_full();
+        let outlet = self.carrier.outlet.load_full();
         let started_at = self.shared.clock.now();
         let report = tokio::select! {
-            report = self.carrier.carry(&destination, &claimed, started_at) => report,
+            report = self.carrier.carry(&outlet, &claimed, started_at) => report,
             () = self.shared.abort.cancelled() => interrupted(self.shared.clock.now().since(started_at)),
         };
-        let settlement = self.conclude(&destination, &claimed, started_at, report);
+        let settlement = self.conclude(&outlet.destination, &claimed, started_at, report);
         self.shared.tasks.spawn(Arc::clone(self).settle(settlement, slot));
     }
 
@@ -86,7 +87,7 @@ impl Lane {
         report: SendReport,
     ) -> Settlement {
         let at = self.shared.clock.now();
-        let class = classify(&report.outcome);
+        let class = classify(&report.outcome, &destination.rules);
         let throttled = class == Some(surehook_core::delivery::Class::Throttled);
         let progress = Progress {
             attempts: claimed.attempts + 1,
@@ -96,13 +97,13 @@ impl Lane {
         let roll = if class.is_some() { self.shared.chance.unit() } else { 0.0 };
         self.count(destination, claimed, &report, at);
         // Whatever becomes of this delivery, the destination has asked for peace.
-        if let Some(until) = cool_until(&report.outcome, progress, &destination.retry, at, roll) {
+        if let Some(until) = cool_until(&report.outcome, progress, destination.terms(), at, roll) {
             self.metrics.remote_429.inc();
             self.cool_down(until);
         }
-        let next = match judge(&report.outcome, progress, &destination.retry, at, roll) {
+        let next = match judge(&report.outcome, progress, destination.terms(), at, roll) {
             Verdict::Succeeded => Next::Succeeded,
-            Verdict::RetryAt { due_at, .. } => Next::RetryAt(due_at),
+            Verdict::RetryAt { due_at, .. } | Verdict::Pause { due_at } => Next::RetryAt(due_at),
             Verdict::Dead { reason, .. } => {
                 self.shared.telemetry.buried(destination.name.as_str(), reason.as_str());
                 Next::Dead(reason)
@@ -131,7 +132,7 @@ impl Lane {
         at: Timestamp,
     ) {
         self.metrics.attempt_seconds.observe(report.elapsed.as_secs_f64());
-        match classify(&report.outcome) {
+        match classify(&report.outcome, &destination.rules) {
             None => {
                 self.metrics.succeeded.inc();
                 self.metrics.latency_seconds.observe(at.since(claimed.received_at).as_secs_f64());

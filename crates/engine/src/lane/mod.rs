@@ -48,8 +48,10 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use self::attempt::Carrier;
 use crate::{
     inbox::Inbox,
+    outlet::Prepared,
     sender::HttpSenderConfig,
     telemetry::{LaneMetrics, Telemetry},
+    tls::Trust,
 };
 
 /// How long a claim lasts unless it is renewed.
@@ -67,6 +69,7 @@ pub(crate) struct Shared {
     pub(crate) telemetry: Arc<Telemetry>,
     pub(crate) inbox: Arc<Inbox>,
     pub(crate) http: HttpSenderConfig,
+    pub(crate) trust: Trust,
     /// Bytes of bodies that may wait in all lanes together.
     pub(crate) budget: Arc<Budget>,
     /// No new attempts.
@@ -186,11 +189,12 @@ pub(crate) struct Lane {
 
 impl Lane {
     /// Makes the lane and starts its supervisor.
-    pub(crate) fn start(destination: Arc<Destination>, shared: Arc<Shared>) -> Arc<Self> {
+    pub(crate) fn start(prepared: Prepared, shared: Arc<Shared>) -> Arc<Self> {
+        let destination = Arc::clone(&prepared.destination);
         let metrics = shared.telemetry.lane(destination.name.as_str());
         let lane = Arc::new(Self {
             id: destination.id,
-            carrier: Carrier::new(&shared),
+            carrier: Carrier::new(prepared, &shared),
             metrics,
             slots: Arc::new(Semaphore::new(SLOTS)),
             inside: Mutex::default(),
@@ -212,7 +216,9 @@ impl Lane {
     }
 
     /// Takes over changed settings. What runs goes on under the old ones.
-    pub(crate) fn update(self: &Arc<Self>, destination: Arc<Destination>) {
+    pub(crate) fn update(self: &Arc<Self>, prepared: Prepared) {
+        let destination = Arc::clone(&prepared.destination);
+        self.carrier.update(prepared, &self.shared);
         self.destination.store(destination);
         self.fill();
         self.changed.notify_one();

@@ -6,13 +6,14 @@ use surehook_core::{
     event::Payload,
     ids::{DeliveryId, DestinationId, EventId, SourceId},
     key::{DedupKey, fingerprint},
+    name::Name,
     store::{Attempt, Claimed, Held, Next, Settled, Settlement},
     time::Timestamp,
 };
 
 use super::{
     counts::Sum,
-    row::{blob, id, payload, status, time},
+    row::{blob, id, name, payload, status, time},
     writer::Tx,
 };
 
@@ -63,13 +64,17 @@ pub(super) fn claim_due(
             lease.until.as_millis()
         ])?;
         tx.delta.moved(Some(row.status), Some(Status::InFlight));
-        match load_payload(tx.connection, row.event)? {
-            Some((received_at, payload)) if fingerprint(&payload.body) == payload.fingerprint => {
+        match load_owed(tx.connection, row.event)? {
+            Some(Owed { source, key, received_at, payload })
+                if fingerprint(&payload.body) == payload.fingerprint =>
+            {
                 bytes += payload.body.len();
                 claimed.push(Claimed {
                     id: row.id,
                     event: row.event,
                     destination,
+                    source,
+                    key,
                     lease,
                     attempts: row.attempts,
                     throttled: row.throttled,
@@ -106,17 +111,31 @@ fn due(
         .collect()
 }
 
-const LOAD_PAYLOAD: &str = "
-    SELECT e.received_at, p.path, p.query, p.remote, p.headers, p.body, e.fingerprint
-      FROM events e JOIN payloads p ON p.seq = e.payload WHERE e.id = ?1";
+const LOAD_OWED: &str = "
+    SELECT s.name, e.key, e.received_at,
+           p.path, p.query, p.remote, p.headers, p.body, e.fingerprint
+      FROM events e JOIN payloads p ON p.seq = e.payload JOIN sources s ON s.seq = e.source
+     WHERE e.id = ?1";
 
-fn load_payload(
-    connection: &Connection,
-    event: EventId,
-) -> rusqlite::Result<Option<(Timestamp, Payload)>> {
+/// A row of [`LOAD_OWED`]: what a delivery needs of its event.
+struct Owed {
+    source: Name,
+    key: Option<DedupKey>,
+    received_at: Timestamp,
+    payload: Payload,
+}
+
+fn load_owed(connection: &Connection, event: EventId) -> rusqlite::Result<Option<Owed>> {
     connection
-        .prepare_cached(LOAD_PAYLOAD)?
-        .query_row(params![blob(event)], |row| Ok((time(row, 0)?, payload(row, 1)?)))
+        .prepare_cached(LOAD_OWED)?
+        .query_row(params![blob(event)], |row| {
+            Ok(Owed {
+                source: name(row, 0)?,
+                key: row.get::<_, Option<String>>(1)?.and_then(|key| DedupKey::new(&key)),
+                received_at: time(row, 2)?,
+                payload: payload(row, 3)?,
+            })
+        })
         .optional()
 }
 

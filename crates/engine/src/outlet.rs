@@ -4,6 +4,9 @@
 //! one takes over what still fits, so that a change of the retry policy costs no connection and a
 //! change of the proxy leaves none behind that goes the old way.
 
+#[cfg(test)]
+mod tests;
+
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -178,3 +178,178 @@ fn tunnel_failure(status: StatusCode) -> ConnectError {
 
 /// What 407 means, also as an answer to a request that a proxy was to pass on.
 pub(crate) const PROXY_AUTHENTICATION: &str = "the proxy does not accept the user and password";
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::net::{IpAddr, Ipv4Addr};
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use async_trait::async_trait;
+    use bytes::BytesMut;
+    use surehook_core::address::AddressPolicy;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    use super::super::Resolve;
+    use super::*;
+
+    /// Answers every name with the same addresses, or does not know any.
+    #[derive(Debug)]
+    struct Fixed(Vec<IpAddr>);
+
+    #[async_trait]
+    impl Resolve for Fixed {
+        async fn resolve(&self, _: &str) -> io::Result<Vec<IpAddr>> {
+            Some(self.0.clone())
+                .filter(|all| !all.is_empty())
+                .ok_or_else(|| io::ErrorKind::NotFound.into())
+        }
+    }
+
+    /// A proxy that counts who calls, and answers whatever it is asked with `answer`.
+    async fn start_proxy(answer: &'static [u8]) -> (u16, Arc<AtomicUsize>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let calls = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&calls);
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                counted.fetch_add(1, Ordering::SeqCst);
+                tokio::spawn(async move {
+                    let mut asked = BytesMut::new();
+                    stream.read_buf(&mut asked).await.unwrap();
+                    stream.write_all(answer).await.unwrap();
+                    if !answer.is_empty() {
+                        // Open until whoever calls has read it and gone away.
+                        while stream.read_buf(&mut asked).await.is_ok_and(|read| read > 0) {}
+                    }
+                });
+            }
+        });
+        (port, calls)
+    }
+
+    fn connector(allow: &[&str], found: &[&str], proxy: &str) -> GuardedConnector {
+        let allow = allow.iter().map(|net| net.parse().unwrap()).collect();
+        let found = found.iter().map(|address| address.parse().unwrap()).collect();
+        let policy = Arc::new(AddressPolicy::new(allow));
+        GuardedConnector::new(policy, Arc::new(Fixed(found)))
+            .with_proxy(Some(Proxy::parse(proxy).unwrap()))
+    }
+
+    async fn connect(connector: GuardedConnector, uri: &str) -> Result<Line, ConnectError> {
+        connector.connect(uri.parse().unwrap()).await
+    }
+
+    const ONLY_PROXY: &[&str] = &["127.0.0.1/32"];
+
+    #[tokio::test]
+    async fn a_refused_address_is_not_handed_to_a_proxy() {
+        let (port, calls) = start_proxy(b"HTTP/1.1 200 OK\r\n\r\n").await;
+        let cases: [(&str, &[&str], &str); 6] = [
+            ("a literal", &[], "https://10.0.0.1/"),
+            ("a literal in brackets", &[], "https://[::ffff:169.254.169.254]/"),
+            ("a name", &["10.0.0.1"], "https://inside.test/"),
+            ("a name of which one address is", &["8.8.8.8", "10.0.0.1"], "https://mixed.test/"),
+            ("plain http", &["169.254.169.254"], "http://metadata.test/"),
+            ("this machine", &["127.0.0.2"], "http://self.test/"),
+        ];
+        for scheme in ["http", "socks5h"] {
+            for (name, found, uri) in cases {
+                let proxy = format!("{scheme}://127.0.0.1:{port}");
+                let result = connect(connector(ONLY_PROXY, found, &proxy), uri).await;
+                assert!(matches!(result, Err(ConnectError::Blocked(_))), "{scheme}: {name}");
+            }
+        }
+        let proxy = format!("socks5://127.0.0.1:{port}");
+        let result = connect(connector(ONLY_PROXY, &["10.0.0.1"], &proxy), "http://in.test/").await;
+        assert!(matches!(result, Err(ConnectError::Blocked(_))), "socks5: {result:?}");
+        assert_eq!(calls.load(Ordering::SeqCst), 0, "the proxy was asked");
+    }
+
+    #[tokio::test]
+    async fn the_proxys_own_address_is_judged_by_number_and_by_name() {
+        let (port, calls) = start_proxy(b"").await;
+        for scheme in ["http", "socks5", "socks5h"] {
+            for host in ["127.0.0.1", "proxy.test"] {
+                let proxy = format!("{scheme}://{host}:{port}");
+                let connector = connector(&[], &["127.0.0.1"], &proxy);
+                let result = connect(connector, "https://8.8.8.8/").await;
+                let Err(ConnectError::AtProxy(error)) = result else {
+                    panic!("{proxy}: {result:?}")
+                };
+                assert!(matches!(*error, ConnectError::Blocked(_)), "{proxy}: {error}");
+            }
+        }
+        assert_eq!(calls.load(Ordering::SeqCst), 0, "the proxy was called");
+    }
+
+    #[tokio::test]
+    async fn a_name_that_only_the_proxy_knows_is_left_to_it() {
+        let (port, _) = start_proxy(b"HTTP/1.1 200 OK\r\n\r\n").await;
+        let proxy = format!("http://127.0.0.1:{port}");
+
+        let opened = connect(connector(ONLY_PROXY, &[], &proxy), "https://far.test/").await;
+        assert!(opened.is_ok(), "{opened:?}");
+
+        // Where we resolve, a name that we do not know leads nowhere.
+        let proxy = format!("socks5://127.0.0.1:{port}");
+        let unknown = connect(connector(ONLY_PROXY, &[], &proxy), "https://far.test/").await;
+        assert!(matches!(unknown, Err(ConnectError::Dns(_))), "{unknown:?}");
+    }
+
+    #[tokio::test]
+    async fn a_socks_proxy_gets_the_address_that_was_judged() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let proxy = format!("socks5://{}", listener.local_addr().unwrap());
+        let serving = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut greeting = [0; 3];
+            stream.read_exact(&mut greeting).await.unwrap();
+            stream.write_all(&[5, 0]).await.unwrap();
+            let mut asked = [0; 10];
+            stream.read_exact(&mut asked).await.unwrap();
+            stream.write_all(&[5, 0, 0, 1, 0, 0, 0, 0, 0, 0]).await.unwrap();
+            (asked, stream)
+        });
+
+        let found = ["10.0.0.1", "8.8.4.4"];
+        connect(connector(ONLY_PROXY, &found, &proxy), "https://mixed.test:8443/").await.unwrap();
+
+        let (asked, _open) = serving.await.unwrap();
+        assert_eq!(asked[..4], [5, 1, 0, 1], "an address, not a name");
+        assert_eq!(asked[4..8], Ipv4Addr::new(8, 8, 4, 4).octets());
+        assert_eq!(asked[8..], 8443_u16.to_be_bytes());
+    }
+
+    #[tokio::test]
+    async fn what_a_proxy_answers_decides_whether_somebody_must_mend_it() {
+        let cases: [(&str, &'static [u8], bool); 10] = [
+            ("http", b"HTTP/1.1 407 No\r\n\r\n", true),
+            ("http", b"HTTP/1.1 403 No\r\n\r\n", true),
+            ("http", b"HTTP/1.1 429 Later\r\n\r\n", false),
+            ("http", b"HTTP/1.1 502 Bad\r\n\r\n", false),
+            ("http", b"HTTP/1.1 301 Elsewhere\r\nlocation: http://10.0.0.1\r\n\r\n", false),
+            ("http", b"HTTP/1.1 200 OK\r\n\r\nearly", false),
+            ("http", b"SSH-2.0\r\n\r\n", false),
+            ("http", b"", false),
+            ("socks5h", b"\x05\xff", true),
+            ("socks5h", b"HTTP/1.1 400 Bad Request\r\n\r\n", false),
+        ];
+        for (scheme, answer, is_config) in cases {
+            let (port, _) = start_proxy(answer).await;
+            let proxy = format!("{scheme}://127.0.0.1:{port}");
+            let connector = connector(ONLY_PROXY, &["8.8.8.8"], &proxy);
+            let opening = connect(connector, "https://far.test/");
+            let result = tokio::time::timeout(std::time::Duration::from_secs(20), opening).await;
+            let answer = String::from_utf8_lossy(answer);
+            match result.unwrap() {
+                Err(ConnectError::ProxyRefused(_)) => assert!(is_config, "{answer}"),
+                Err(ConnectError::Proxy(_)) => assert!(!is_config, "{answer}"),
+                other => panic!("{answer}: {other:?}"),
+            }
+        }
+    }
+}

@@ -12,4 +12,5 @@ mod keys;
 mod logs;
 mod promises;
 mod support;
+mod transport;
 mod verify;

@@ -4,7 +4,7 @@
 //! - [`header`]: what is added to each request.
 //! - [`proxy`], [`tls`]: the way to it.
 //!
-//! What its answers mean is in [`crate::delivery::judge`].
+//! What its answers mean is in [`mod@crate::delivery::judge`].
 
 pub mod auth;
 pub mod header;

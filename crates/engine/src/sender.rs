@@ -21,6 +21,7 @@
 mod failure;
 #[cfg(test)]
 mod tests;
+mod witness;
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -44,6 +45,7 @@ use tokio::time::{Instant, timeout};
 use tower::Service;
 
 use self::failure::Broken;
+use self::witness::{LastWords, Witnessed};
 use crate::connect::proxy::PROXY_AUTHENTICATION;
 use crate::connect::{
     CONNECT_TIMEOUT, ConnectError, GuardedConnector, Line, RESOLVE_TIMEOUT, Resolve,
@@ -129,6 +131,7 @@ pub struct HttpSenderConfig {
 pub struct HttpSender {
     client: Client<OpeningConnector, Full<Bytes>>,
     passing: Option<PassingOn>,
+    last_words: LastWords,
 }
 
 /// A proxy that passes each request on instead of a connection: what is sent to it, it reads.
@@ -146,7 +149,8 @@ impl HttpSender {
             }
             Some(_) | None => None,
         };
-        Self { client: client(config), passing }
+        let last_words = LastWords::default();
+        Self { client: client(config, last_words.clone()), passing, last_words }
     }
 
     /// Makes one attempt, which ends after `deadline` at the latest. A failure is an outcome.
@@ -154,7 +158,7 @@ impl HttpSender {
         let started = Instant::now();
         let mut answer = Answer::default();
         let end = match timeout(deadline, self.exchange(request, &mut answer)).await {
-            Ok(end) => end,
+            Ok(end) => end.map_err(|broken| broken.unless_tls_said(self.last_words.since(started))),
             Err(_) => Err(Broken {
                 failure: Failure::Timeout,
                 detail: format!("no whole answer within {deadline:?}"),
@@ -256,7 +260,10 @@ fn as_http(outbound: OutboundRequest) -> Request<Full<Bytes>> {
 }
 
 /// Builds the client of one destination.
-fn client(config: HttpSenderConfig) -> Client<OpeningConnector, Full<Bytes>> {
+fn client(
+    config: HttpSenderConfig,
+    last_words: LastWords,
+) -> Client<OpeningConnector, Full<Bytes>> {
     let guarded = GuardedConnector::new(config.policy, config.resolver).with_proxy(config.proxy);
     let header_bytes_max = RESPONSE_HEADER_BYTES_MAX as usize;
     Client::builder(TokioExecutor::new())
@@ -278,17 +285,18 @@ fn client(config: HttpSenderConfig) -> Client<OpeningConnector, Full<Bytes>> {
         // then on every error is final. Without this, each destination that closes idle
         // connections would fail an attempt now and then though nothing was sent.
         .retry_canceled_requests(true)
-        .build(OpeningConnector { inner: HttpsConnector::from((guarded, config.tls)) })
+        .build(OpeningConnector { inner: HttpsConnector::from((guarded, config.tls)), last_words })
 }
 
 /// Bounds the time in which a connection is opened, TLS included.
 #[derive(Debug, Clone)]
 struct OpeningConnector {
     inner: HttpsConnector<GuardedConnector>,
+    last_words: LastWords,
 }
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
-type Stream = MaybeHttpsStream<Line>;
+type Stream = Witnessed<MaybeHttpsStream<Line>>;
 
 impl Service<Uri> for OpeningConnector {
     type Response = Stream;
@@ -301,9 +309,12 @@ impl Service<Uri> for OpeningConnector {
 
     fn call(&mut self, uri: Uri) -> Self::Future {
         let opening = timeout(OPEN_TIMEOUT, self.inner.call(uri));
+        let last_words = self.last_words.clone();
         Box::pin(async move {
             let opened = opening.await;
-            opened.unwrap_or_else(|_| Err(ConnectError::Timeout { after: OPEN_TIMEOUT }.into()))
+            let stream = opened
+                .unwrap_or_else(|_| Err(ConnectError::Timeout { after: OPEN_TIMEOUT }.into()))?;
+            Ok(Witnessed { stream, last_words })
         })
     }
 }

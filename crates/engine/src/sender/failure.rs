@@ -5,7 +5,6 @@
 use std::error::Error;
 use std::io;
 
-use rustls::AlertDescription;
 use rustls::pki_types::InvalidDnsNameError;
 use surehook_core::delivery::Failure;
 
@@ -42,6 +41,14 @@ impl Broken {
         known.unwrap_or_else(|| Self::new(otherwise, plain_words(otherwise)))
     }
 
+    /// The same, if TLS has nothing to say about it; otherwise what it says.
+    pub(super) fn unless_tls_said(self, said: Option<rustls::Error>) -> Self {
+        match (self.failure, said) {
+            (Failure::Reset | Failure::Protocol, Some(said)) => Self::new(Failure::Tls, said),
+            _ => self,
+        }
+    }
+
     pub(super) fn new(failure: Failure, detail: impl ToString) -> Self {
         let detail = detail.to_string().chars().take(DETAIL_CHARS_MAX).collect();
         Self { failure, detail }
@@ -52,7 +59,7 @@ type Reader = fn(&(dyn Error + 'static)) -> Option<Broken>;
 
 /// Each knows one library. Those that tell most come first: a TLS error arrives inside an I/O
 /// error, and a failed lookup has one inside.
-const READERS: [Reader; 5] = [read_connect, read_tls, read_alert, read_http, read_io];
+const READERS: [Reader; 4] = [read_connect, read_tls, read_http, read_io];
 
 fn read_connect(link: &(dyn Error + 'static)) -> Option<Broken> {
     let error = link.downcast_ref::<ConnectError>()?;
@@ -76,18 +83,6 @@ fn read_tls(link: &(dyn Error + 'static)) -> Option<Broken> {
     let tls = link.downcast_ref::<rustls::Error>().map(ToString::to_string);
     let name = || link.downcast_ref::<InvalidDnsNameError>().map(ToString::to_string);
     tls.or_else(name).map(|detail| Broken::new(Failure::Tls, detail))
-}
-
-/// With TLS 1.3 a server refuses our certificate after the handshake, by an alert. HTTP/2 keeps of
-/// it only the text; whose text it is can be told by asking the TLS library for all it has.
-fn read_alert(link: &(dyn Error + 'static)) -> Option<Broken> {
-    let error = link.downcast_ref::<io::Error>()?;
-    let text = error.get_ref().filter(|_| error.kind() == io::ErrorKind::InvalidData)?.to_string();
-    let alerts = (0..=u8::MAX).map(|code| {
-        let alert = AlertDescription::from(code);
-        rustls::Error::AlertReceived(alert).to_string()
-    });
-    alerts.into_iter().find(|alert| *alert == text).map(|alert| Broken::new(Failure::Tls, alert))
 }
 
 fn read_http(link: &(dyn Error + 'static)) -> Option<Broken> {

@@ -20,7 +20,7 @@ use rustls::{
     pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer},
     server::WebPkiClientVerifier,
 };
-use tokio::{net::TcpListener, task::JoinHandle};
+use tokio::{io::AsyncWriteExt as _, net::TcpListener, task::JoinHandle};
 use tokio_rustls::TlsAcceptor;
 
 /// Who signs, for both sides.
@@ -129,7 +129,16 @@ async fn accept(listener: TcpListener, config: ServerConfig, arrived: Arc<Atomic
         let (stream, _) = listener.accept().await.unwrap();
         let (acceptor, arrived) = (acceptor.clone(), Arc::clone(&arrived));
         tokio::spawn(async move {
-            let Ok(stream) = acceptor.accept(stream).await else { return };
+            let stream = match acceptor.accept(stream).into_fallible().await {
+                Ok(stream) => stream,
+                Err((_, mut refused)) => {
+                    // Closed with something unread, the connection would be reset, and the alert
+                    // that says why could be lost on the way.
+                    refused.shutdown().await.ok();
+                    tokio::io::copy(&mut refused, &mut tokio::io::sink()).await.ok();
+                    return;
+                }
+            };
             let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
             let service = service_fn(move |_: Request<Incoming>| {
                 arrived.fetch_add(1, Ordering::SeqCst);

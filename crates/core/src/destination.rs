@@ -1,14 +1,36 @@
 //! A destination: where events go, its limits and its secret.
+//!
+//! - [`auth`], [`oauth2`]: how it is told who calls.
+//! - [`header`]: what is added to each request.
+//! - [`proxy`], [`tls`]: the way to it.
+//!
+//! What its answers mean is in [`mod@crate::delivery::judge`].
+
+pub mod auth;
+pub mod header;
+pub mod oauth2;
+pub mod proxy;
+pub mod tls;
 
 use std::{collections::BTreeMap, time::Duration};
 
-use http::{HeaderMap, HeaderName, HeaderValue, Uri};
+use http::{HeaderName, Uri, header::AUTHORIZATION};
 use serde::{Deserialize, Serialize};
 use url::Url;
 
+use self::{
+    auth::{Auth, AuthSpec, InvalidAuth},
+    header::{HeaderText, InvalidTemplate},
+    proxy::{InvalidProxy, Proxy},
+    tls::{InvalidTls, Tls, TlsSpec},
+};
 use crate::{
     address::{UrlProblem, check_url},
-    delivery::{RetryPolicy, RetrySpec, retry::InvalidRetry},
+    delivery::{
+        RetryPolicy, RetrySpec, Terms,
+        judge::rules::{InvalidRule, StatusRule, StatusRules},
+        retry::InvalidRetry,
+    },
     ids::DestinationId,
     key::KeyRuleError,
     lane::{CircuitSpec, LaneRules, OrderSpec, Rate, circuit::InvalidCircuit},
@@ -53,12 +75,24 @@ pub struct DestinationSpec {
     /// How long one attempt may take in all.
     #[serde(default = "timeout")]
     pub timeout: Span,
-    /// Headers to add to each request.
+    /// Headers to add to each request; a value may hold placeholders such as `{{event.id}}`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<String, SecretRef>,
     /// Secrets (`whsec_…`) to sign with as Standard Webhooks says; several while rotating.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub signing_secrets: Vec<SecretRef>,
+    /// How it is told who calls.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub auth: Option<Box<AuthSpec>>,
+    /// A proxy on the way: `http://…`, `socks5://…` or `socks5h://…`, with user and password.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proxy: Option<SecretRef>,
+    /// Whom we trust there, and who we are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls: Option<Box<TlsSpec>>,
+    /// What single statuses mean, before the table; the first one that fits.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rules: Vec<StatusRule>,
 }
 
 fn concurrency() -> u32 {
@@ -107,6 +141,24 @@ pub enum InvalidDestination {
     /// A header cannot be sent.
     #[error("headers: `{0}` is not a header that can be set: {1}")]
     Header(String, &'static str),
+    /// A header's value cannot be sent.
+    #[error("headers: `{0}`: {1}")]
+    HeaderValue(String, #[source] InvalidTemplate),
+    /// It cannot be told who calls.
+    #[error("auth: {0}")]
+    Auth(#[from] InvalidAuth),
+    /// The proxy makes no sense.
+    #[error("proxy: {0}")]
+    Proxy(#[from] InvalidProxy),
+    /// The TLS settings make no sense.
+    #[error("tls: {0}")]
+    Tls(#[from] InvalidTls),
+    /// A rule makes no sense.
+    #[error("rules: {0}")]
+    Rules(#[from] InvalidRule),
+    /// Settings of a connection where there is none.
+    #[error("`{0}` is for destinations that are called over the network, not for {BUILTIN_INBOX}")]
+    NotForInbox(&'static str),
     /// A secret cannot be looked up.
     #[error("{0}")]
     Secret(#[from] SecretError),
@@ -142,20 +194,36 @@ pub struct Destination {
     /// How long one attempt may take.
     pub timeout: Duration,
     /// Headers to add.
-    pub headers: HeaderMap,
+    pub headers: Vec<(HeaderName, HeaderText)>,
     /// Keys to sign with.
     pub signing: Vec<SigningSecret>,
+    /// How it is told who calls.
+    pub auth: Option<Auth>,
+    /// A proxy on the way.
+    pub proxy: Option<Proxy>,
+    /// Whom we trust there, and who we are.
+    pub tls: Option<Tls>,
+    /// What its answers mean, before the table.
+    pub rules: StatusRules,
+}
+
+impl Destination {
+    /// By what its attempts are judged.
+    pub fn terms(&self) -> Terms<'_> {
+        Terms { retry: &self.retry, rules: &self.rules }
+    }
 }
 
 /// The longest wait before a first attempt.
 const DELAY_MAX: Duration = Duration::from_secs(30 * 86_400);
 
 /// Headers that are ours to set, or that belong to one connection.
-const RESERVED: [&str; 12] = [
+const RESERVED: [&str; 13] = [
     "connection",
     "content-length",
     "host",
     "keep-alive",
+    "proxy-authorization",
     "proxy-connection",
     "te",
     "trailer",
@@ -173,6 +241,7 @@ impl DestinationSpec {
         id: DestinationId,
         env: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Destination, InvalidDestination> {
+        self.check_inbox()?;
         if !(1..=1024).contains(&self.concurrency) {
             return Err(InvalidDestination::Concurrency);
         }
@@ -187,8 +256,12 @@ impl DestinationSpec {
             concurrency: self.concurrency,
             lane: self.lane()?,
             timeout: self.timeout.0,
-            headers: self.header_map(env)?,
+            headers: self.header_texts(env)?,
             signing: self.signing(env)?,
+            auth: self.auth(env)?,
+            proxy: self.proxy(env)?,
+            tls: self.tls.as_ref().map(|tls| tls.build(env)).transpose()?,
+            rules: StatusRules::new(&self.rules)?,
         })
     }
 
@@ -217,27 +290,59 @@ impl DestinationSpec {
         Ok(Reach::Http(uri))
     }
 
-    fn header_map(
+    /// The inbox is not called, so that nothing about calling it can mean anything.
+    fn check_inbox(&self) -> Result<(), InvalidDestination> {
+        let set = [
+            ("auth", self.auth.is_some()),
+            ("proxy", self.proxy.is_some()),
+            ("tls", self.tls.is_some()),
+        ];
+        match set.into_iter().find(|(_, is_set)| *is_set && self.url == BUILTIN_INBOX) {
+            Some((field, _)) => Err(InvalidDestination::NotForInbox(field)),
+            None => Ok(()),
+        }
+    }
+
+    fn header_texts(
         &self,
         env: &dyn Fn(&str) -> Option<String>,
-    ) -> Result<HeaderMap, InvalidDestination> {
-        let mut map = HeaderMap::new();
+    ) -> Result<Vec<(HeaderName, HeaderText)>, InvalidDestination> {
+        let mut texts: Vec<(HeaderName, HeaderText)> = Vec::with_capacity(self.headers.len());
         for (text, value) in &self.headers {
             let invalid = |why| InvalidDestination::Header(text.clone(), why);
             let name: HeaderName = text.parse().map_err(|_| invalid("the name is not valid"))?;
             if RESERVED.contains(&name.as_str()) {
                 return Err(invalid("it is set by the gateway"));
             }
-            if map.contains_key(&name) {
+            if texts.iter().any(|(other, _)| *other == name) {
                 return Err(invalid("it is given twice"));
             }
+            if name == AUTHORIZATION && self.auth.is_some() {
+                return Err(InvalidAuth::HeaderToo.into());
+            }
             let secret = value.resolve(env)?;
-            let mut value = HeaderValue::from_bytes(secret.expose())
-                .map_err(|_| invalid("the value holds characters that a header cannot"))?;
-            value.set_sensitive(true);
-            map.insert(name, value);
+            let value = HeaderText::read(value, secret.expose())
+                .map_err(|error| InvalidDestination::HeaderValue(text.clone(), error))?;
+            texts.push((name, value));
         }
-        Ok(map)
+        Ok(texts)
+    }
+
+    fn auth(
+        &self,
+        env: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<Option<Auth>, InvalidDestination> {
+        Ok(self.auth.as_ref().map(|auth| auth.build(env)).transpose()?)
+    }
+
+    fn proxy(
+        &self,
+        env: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<Option<Proxy>, InvalidDestination> {
+        let Some(proxy) = &self.proxy else { return Ok(None) };
+        let url = proxy.resolve(env).map_err(InvalidProxy::Secret)?;
+        let url = std::str::from_utf8(url.expose()).map_err(|_| InvalidProxy::Syntax)?;
+        Ok(Some(Proxy::parse(url)?))
     }
 
     fn signing(

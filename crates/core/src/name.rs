@@ -1,12 +1,13 @@
 //! The names that people give to sources and destinations; a source's name is part of its URL.
 
-use std::{fmt, str::FromStr};
+use std::{fmt, str::FromStr, sync::Arc};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// Lower-case letters, digits, `-` and `_`; 1 to 64 of them, a letter or digit first.
+/// Cheap to clone: every delivery carries its source's.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Name(String);
+pub struct Name(Arc<str>);
 
 /// A text that cannot be a name.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -31,7 +32,7 @@ impl FromStr for Name {
         let good = (1..=64).contains(&bytes.len())
             && plain(bytes[0])
             && bytes.iter().all(|byte| plain(*byte) || matches!(byte, b'-' | b'_'));
-        if good { Ok(Self(text.to_owned())) } else { Err(InvalidName) }
+        if good { Ok(Self(text.into())) } else { Err(InvalidName) }
     }
 }
 

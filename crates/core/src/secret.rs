@@ -44,6 +44,17 @@ impl Secret {
     }
 }
 
+/// Tells settings that hold secrets apart without keeping them: a hash over all parts, each with
+/// its length, so that no two lists of parts look the same.
+pub fn digest_of<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> [u8; 32] {
+    let mut hash = Sha256::new();
+    for part in parts {
+        hash.update(u64::try_from(part.len()).unwrap_or(u64::MAX).to_le_bytes());
+        hash.update(part);
+    }
+    hash.finalize().into()
+}
+
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Secret({MASK})")
@@ -105,6 +116,16 @@ impl SecretRef {
                 }
                 Ok(Secret::new(value))
             }
+        }
+    }
+}
+
+impl SecretRef {
+    /// What is written out here, if it is; the name of a variable is not.
+    pub fn literal(&self) -> Option<&str> {
+        match &self.0 {
+            Written::Literal(text) => Some(text),
+            Written::Env(_) => None,
         }
     }
 }
@@ -220,6 +241,14 @@ mod tests {
         assert_eq!(format!("{literal:?}"), "SecretRef(•••)");
         assert_eq!(variable.to_string(), "env:META_APP_SECRET");
         assert_eq!(format!("{:?}", Secret::new("hunter2")), "Secret(•••)");
+    }
+
+    #[test]
+    fn a_digest_tells_lists_apart_that_only_look_alike_together() {
+        let of = |parts: &[&str]| digest_of(parts.iter().map(|part| part.as_bytes()));
+        assert_eq!(of(&["a", "bc"]), of(&["a", "bc"]));
+        assert_ne!(of(&["a", "bc"]), of(&["ab", "c"]));
+        assert_ne!(of(&["a"]), of(&["a", ""]));
     }
 
     #[test]

@@ -157,6 +157,10 @@ pub struct Claimed {
     pub event: EventId,
     /// To where.
     pub destination: DestinationId,
+    /// The name of the source from which its event came.
+    pub source: Name,
+    /// What makes its event the same as another.
+    pub key: Option<DedupKey>,
     /// Until when it is ours.
     pub lease: Lease,
     /// Attempts made so far.

@@ -15,8 +15,11 @@
 //! to the gateway what it means to the machine on which it runs. That opens nothing, because
 //! addresses are judged and names are not.
 //!
-//! There is no proxy support, and the proxy variables of the environment are not read: a proxy
-//! resolves the name itself, and so undoes the judgment made here.
+//! A destination may name a proxy; [`proxy`] says what is judged then. The proxy variables of the
+//! environment are not read: they would send everything through somebody else's judgment.
+
+mod line;
+pub(crate) mod proxy;
 
 use std::fmt;
 use std::io;
@@ -29,18 +32,24 @@ use std::time::Duration;
 use async_trait::async_trait;
 use http::Uri;
 use http::uri::Scheme;
-use hyper_util::rt::TokioIo;
 use surehook_core::address::{AddressPolicy, Blocked};
+use surehook_core::destination::proxy::Proxy;
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 use tower::Service;
+
+pub use self::line::Line;
 
 /// How long all addresses of a destination together may take to accept a connection.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long a name may take to resolve, waiting for a turn included.
 pub const RESOLVE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long a name may take that somebody else resolves again: it is only looked at, and where
+/// nothing but the proxy can resolve names, every connection waits for this.
+const LOOK_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A lookup holds a thread of the runtime until the system gives up on it, long after we did.
 /// Two for each connector keep one destination with a dead name server from taking them all.
@@ -86,6 +95,15 @@ pub enum ConnectError {
     Timeout { after: Duration },
     #[error("the address cannot be reached")]
     Unreachable(#[source] io::Error),
+    /// The connection to the proxy itself.
+    #[error("the proxy: {0}")]
+    AtProxy(#[source] Box<ConnectError>),
+    /// The proxy may do better later.
+    #[error("{0}")]
+    Proxy(&'static str),
+    /// The proxy will not do it until somebody mends the settings.
+    #[error("{0}")]
+    ProxyRefused(&'static str),
 }
 
 impl ConnectError {
@@ -105,13 +123,19 @@ pub struct GuardedConnector {
     resolver: Arc<dyn Resolve>,
     lookups: Arc<Semaphore>,
     connect_timeout: Duration,
+    proxy: Option<Arc<Proxy>>,
 }
 
 impl GuardedConnector {
     /// Connects to what `policy` allows, within [`CONNECT_TIMEOUT`].
     pub fn new(policy: Arc<AddressPolicy>, resolver: Arc<dyn Resolve>) -> Self {
         let lookups = Arc::new(Semaphore::new(LOOKUPS_MAX));
-        Self { policy, resolver, lookups, connect_timeout: CONNECT_TIMEOUT }
+        Self { policy, resolver, lookups, connect_timeout: CONNECT_TIMEOUT, proxy: None }
+    }
+
+    /// The same through a proxy.
+    pub fn with_proxy(self, proxy: Option<Proxy>) -> Self {
+        Self { proxy: proxy.map(Arc::new), ..self }
     }
 
     /// The same with another bound on the time to connect.
@@ -119,23 +143,41 @@ impl GuardedConnector {
         Self { connect_timeout, ..self }
     }
 
-    async fn connect(self, uri: Uri) -> Result<TokioIo<TcpStream>, ConnectError> {
+    async fn connect(self, uri: Uri) -> Result<Line, ConnectError> {
+        if let Some(proxy) = &self.proxy {
+            return proxy::open(&self, proxy, &uri).await;
+        }
         // The client never asks for a URI without a host; the empty name does not resolve.
-        let addresses = self.allowed_addresses(uri.host().unwrap_or_default()).await?;
-        let stream = self.connect_to_any(&addresses, port_of(&uri)).await?;
+        let stream = self.dial(uri.host().unwrap_or_default(), port_of(&uri)).await?;
+        Ok(Line::to_destination(stream))
+    }
+
+    async fn dial(&self, host: &str, port: u16) -> Result<TcpStream, ConnectError> {
+        let addresses = self.allowed_addresses(host).await?;
+        let stream = self.connect_to_any(&addresses, port).await?;
         let peer = stream.peer_addr().map_err(ConnectError::Unreachable)?;
         // The last word: whatever went before, this is what we are connected to.
         self.policy.check(peer.ip())?;
         // A request is written in one go; waiting for more to come would only delay it.
         stream.set_nodelay(true).map_err(ConnectError::Unreachable)?;
-        Ok(TokioIo::new(stream))
+        Ok(stream)
+    }
+
+    /// Judges `host` for somebody else who resolves it again and takes the address he likes: one
+    /// that is refused is enough. A name that cannot be resolved here cannot be judged here.
+    async fn judge_for_another(&self, host: &str) -> Result<(), ConnectError> {
+        let found = match literal(host) {
+            Some(address) => vec![address],
+            None => self.resolve(host, LOOK_TIMEOUT).await.unwrap_or_default(),
+        };
+        found.into_iter().try_for_each(|address| Ok(self.policy.check(address)?))
     }
 
     /// The addresses of `host` that may be called, at least one.
     async fn allowed_addresses(&self, host: &str) -> Result<Vec<IpAddr>, ConnectError> {
         let found = match literal(host) {
             Some(address) => vec![address],
-            None => self.resolve(host).await.map_err(ConnectError::Dns)?,
+            None => self.resolve(host, RESOLVE_TIMEOUT).await.map_err(ConnectError::Dns)?,
         };
         let mut blocked = None;
         let mut allowed = Vec::new();
@@ -153,9 +195,9 @@ impl GuardedConnector {
         }
     }
 
-    async fn resolve(&self, host: &str) -> io::Result<Vec<IpAddr>> {
+    async fn resolve(&self, host: &str, within: Duration) -> io::Result<Vec<IpAddr>> {
         let lookup = self.clone().look_up(host.to_owned());
-        timeout(RESOLVE_TIMEOUT, lookup).await.map_err(io::Error::from)?
+        timeout(within, lookup).await.map_err(io::Error::from)?
     }
 
     /// Resolves in a task of its own, because the system's lookup goes on after we stop waiting
@@ -188,7 +230,7 @@ impl GuardedConnector {
 }
 
 impl Service<Uri> for GuardedConnector {
-    type Response = TokioIo<TcpStream>;
+    type Response = Line;
     type Error = ConnectError;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, ConnectError>> + Send>>;
 
@@ -204,8 +246,12 @@ impl Service<Uri> for GuardedConnector {
 /// The address that `host` is, if it is one. Other spellings of addresses (`2130706433`) go to
 /// the resolver, which may or may not know them; what it makes of them is judged.
 fn literal(host: &str) -> Option<IpAddr> {
-    let bare = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
-    bare.parse().ok()
+    bare(host).parse().ok()
+}
+
+/// A host without the brackets that a URL puts around an IPv6 address.
+fn bare(host: &str) -> &str {
+    host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host)
 }
 
 fn port_of(uri: &Uri) -> u16 {
@@ -259,8 +305,9 @@ mod tests {
     }
 
     async fn connect(connector: &GuardedConnector, uri: &str) -> Result<IpAddr, ConnectError> {
-        let stream = connector.clone().connect(uri.parse().unwrap()).await?;
-        Ok(stream.inner().peer_addr().unwrap().ip())
+        let uri: Uri = uri.parse().unwrap();
+        let stream = connector.dial(uri.host().unwrap(), port_of(&uri)).await?;
+        Ok(stream.peer_addr().unwrap().ip())
     }
 
     async fn listen(address: &str) -> (TcpListener, u16) {

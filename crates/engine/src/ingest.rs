@@ -16,6 +16,7 @@ use surehook_core::{
     ids::{DeliveryId, DestinationId, EventId, RequestId},
     jq::{Jq, JsonInput, NotJson},
     key::{DedupKey, KeyProblem, content_hash_key, fingerprint},
+    name::Name,
     route::Route,
     source::Source,
     store::{Admitted, Claimed, StoreError},
@@ -140,6 +141,15 @@ struct Plan {
 /// Where a key was found that was not found.
 static CONTENT_HASH: LazyLock<Arc<str>> = LazyLock::new(|| "content_hash".into());
 
+/// What each delivery of an event carries with it.
+struct Owed {
+    event: EventId,
+    source: Name,
+    key: Option<DedupKey>,
+    received_at: Timestamp,
+    payload: Payload,
+}
+
 impl Engine {
     /// Finds the source before the body is read: what nobody wants need not be buffered.
     pub fn source(&self, name: &str) -> Result<OpenSource, IngestError> {
@@ -211,7 +221,7 @@ impl Engine {
             decided: Decided { verified_by, key_from, unrouted: write_unrouted(&unrouted) },
             bodies: owed.iter().filter_map(|planned| planned.sent.clone()).collect(),
         };
-        let commit = Arc::clone(self).commit(event, owed);
+        let commit = Arc::clone(self).commit(event, source.name.clone(), owed);
         let received = Uninterrupted::new(commit, &self.shared.tasks).await?;
         let Some(asking) = asking else { return Ok(received) };
         let Received { event, ref key, duplicate, .. } = received;
@@ -266,37 +276,38 @@ impl Engine {
     async fn commit(
         self: Arc<Self>,
         event: NewEvent,
+        source: Name,
         planned: Vec<Planned>,
     ) -> Result<Received, IngestError> {
-        let (id, received_at, payload) = (event.id, event.received_at, event.payload.clone());
-        let key = event.key.as_ref().map(|claim| claim.key.clone());
+        let owed = Owed {
+            event: event.id,
+            source,
+            key: event.key.as_ref().map(|claim| claim.key.clone()),
+            received_at: event.received_at,
+            payload: event.payload.clone(),
+        };
         let admitted = self.store.admit(vec![event]).await.map_err(IngestError::Store)?;
         match admitted.into_iter().next() {
             Some(Admitted::Accepted { held }) => {
                 // Those that wait for their turn give their places back.
                 for delivery in planned.into_iter().filter(|one| !held.contains(&one.new.id)) {
-                    self.hand_over(delivery, id, received_at, &payload);
+                    self.hand_over(delivery, &owed);
                 }
-                Ok(Received { event: id, key, duplicate: false, sync: None })
+                Ok(Received { event: owed.event, key: owed.key, duplicate: false, sync: None })
             }
             Some(Admitted::Duplicate(duplicate)) => {
                 for destination in duplicate.revived {
                     self.nudge(destination);
                 }
-                Ok(Received { event: duplicate.original, key, duplicate: true, sync: None })
+                let (event, key) = (duplicate.original, owed.key);
+                Ok(Received { event, key, duplicate: true, sync: None })
             }
             Some(Admitted::SourceGone) => Err(IngestError::UnknownSource),
             None => Err(IngestError::Store(StoreError::Refused("no answer".to_owned()))),
         }
     }
 
-    fn hand_over(
-        &self,
-        delivery: Planned,
-        event: EventId,
-        received_at: Timestamp,
-        payload: &Payload,
-    ) {
+    fn hand_over(&self, delivery: Planned, owed: &Owed) {
         let Planned { new, lane, slot, sent } = delivery;
         let (Some(lane), Some(slot), Some(lease)) = (lane, slot, new.claim) else {
             // Not the lane of a moment ago: it may have been replaced while this was committed.
@@ -304,16 +315,18 @@ impl Engine {
         };
         let claimed = Claimed {
             id: new.id,
-            event,
+            event: owed.event,
             destination: new.destination,
+            source: owed.source.clone(),
+            key: owed.key.clone(),
             lease,
             attempts: 0,
             throttled: 0,
-            created_at: received_at,
-            received_at,
+            created_at: owed.received_at,
+            received_at: owed.received_at,
             payload: match sent.as_ref().and_then(|sent| sent.body.clone()) {
-                Some(body) => payload.transformed(body),
-                None => payload.clone(),
+                Some(body) => owed.payload.transformed(body),
+                None => owed.payload.clone(),
             },
             transform: sent.filter(|sent| sent.body.is_none()).map(|sent| sent.route),
             ordered: new.order_key.is_some(),

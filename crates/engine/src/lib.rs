@@ -2,10 +2,10 @@
 //!
 //! - [`ingest`]: verify, key, route, commit.
 //! - `lane`: one for each destination; claims, attempts, settlements.
-//! - [`sender`] and [`connect`]: the only way out, and the guard on it.
 //! - `sync` and `waiters`: senders that wait for the result.
 //! - `refusals`: a sample of what was not let in.
 //! - [`replays`]: jobs that deliver again in bulk.
+//! - `outlet`, [`sender`] and [`connect`]: the only way out, and the guard on it.
 //! - `upkeep`: leases, retention, readings.
 
 pub mod apply;
@@ -15,6 +15,7 @@ pub mod inbox;
 pub mod ingest;
 mod lane;
 mod outbound;
+mod outlet;
 mod refusals;
 pub mod registry;
 pub mod replays;
@@ -22,6 +23,8 @@ pub mod sender;
 mod sync;
 pub mod system;
 pub mod telemetry;
+pub mod tls;
+mod token;
 mod transform;
 mod uninterrupted;
 mod upkeep;
@@ -50,8 +53,9 @@ use crate::{
     refusals::Refusals,
     registry::{ConfigProblem, Env, Registry},
     replays::Replays,
-    sender::{HttpSenderConfig, tls_config},
+    sender::HttpSenderConfig,
     telemetry::Telemetry,
+    tls::Trust,
     uninterrupted::Uninterrupted,
 };
 
@@ -128,6 +132,7 @@ impl Engine {
     pub async fn start(parts: Parts) -> Result<Arc<Self>, ChangeError> {
         let telemetry = Arc::new(Telemetry::default());
         let stop = CancellationToken::new();
+        let trust = Trust::of_system();
         let deliveries: Arc<dyn DeliveryStore> = parts.store.clone();
         let shared = Arc::new(Shared {
             store: deliveries,
@@ -138,9 +143,11 @@ impl Engine {
             http: HttpSenderConfig {
                 policy: Arc::new(parts.addresses),
                 resolver: parts.resolver,
-                tls: tls_config(),
+                tls: trust.usual(),
+                proxy: None,
                 pool_idle_max: 1024,
             },
+            trust,
             budget: Arc::new(Budget::new(parts.lane_bytes_max)),
             stop,
             abort: CancellationToken::new(),
@@ -191,8 +198,7 @@ impl Engine {
         let (changes, answer) = plan(&configuration)?;
         let now = self.shared.clock.now();
         configuration.apply(&changes, now);
-        let addresses = &self.shared.http.policy;
-        registry::check(&configuration, &changes, &*self.env, addresses)
+        registry::check(&configuration, &changes, &self.shared, &*self.env)
             .map_err(ChangeError::from)?;
         let engine = Arc::clone(self);
         // What is stored must also come into force, even if whoever asked for it hangs up.

@@ -2,7 +2,10 @@
 
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use surehook_core::{
-    destination::Destination, event::RequestHead, sign::signature_header, store::Claimed,
+    destination::{Destination, auth::Auth},
+    event::RequestHead,
+    sign::signature_header,
+    store::Claimed,
     time::Timestamp,
 };
 
@@ -57,8 +60,15 @@ fn of_connection(head: &RequestHead) -> Vec<&[u8]> {
 /// The headers of one attempt.
 pub(crate) fn headers(destination: &Destination, claimed: &Claimed, now: Timestamp) -> HeaderMap {
     let mut map = forwarded(&claimed.payload.head);
-    for (name, value) in &destination.headers {
-        map.insert(name, value.clone());
+    for (name, text) in &destination.headers {
+        match text.render(claimed) {
+            Some(value) => map.insert(name, value),
+            // Not even the sender's own: whoever sets a header does not take it from outside.
+            None => map.remove(name),
+        };
+    }
+    if let Some(Auth::Fixed(value)) = &destination.auth {
+        map.insert(header::AUTHORIZATION, value.clone());
     }
     let id = claimed.event.to_string();
     if !destination.signing.is_empty() {
@@ -128,6 +138,10 @@ mod tests {
             timeout: Span(Duration::from_secs(1)),
             headers: BTreeMap::from([("X-Tenant".to_owned(), "acme".parse().unwrap())]),
             signing_secrets: signing.iter().map(|text| text.parse().unwrap()).collect(),
+            auth: None,
+            proxy: None,
+            tls: None,
+            rules: Vec::new(),
         };
         spec.build(DestinationId::new(NOW, 1), &|_| None).unwrap()
     }
@@ -142,6 +156,8 @@ mod tests {
             id: DeliveryId::new(NOW, 2),
             event: EventId::new(NOW, 3),
             destination: DestinationId::new(NOW, 1),
+            source: "shop".parse().unwrap(),
+            key: None,
             lease: Lease { token: LeaseToken(1), until: NOW },
             attempts: 0,
             throttled: 0,

@@ -9,7 +9,7 @@ use std::{
 
 use surehook_core::{
     address::{AddressPolicy, Blocked},
-    destination::{Destination, InvalidDestination, Reach},
+    destination::{Destination, DestinationSpec, InvalidDestination, Reach, auth::Auth},
     ids::{DestinationId, SourceId},
     lane::LaneState,
     route::{InvalidRoute, Route},
@@ -17,12 +17,15 @@ use surehook_core::{
     store::{Change, Configuration},
 };
 
+use http::Uri;
 use url::Host;
 
 use crate::{
     lane::{Lane, Shared},
+    outlet::Prepared,
     sync::SyncEntry,
     telemetry::SourceMetrics,
+    tls::TlsProblem,
 };
 
 /// A source and all that its events need.
@@ -74,6 +77,9 @@ pub enum ConfigProblem {
     /// Two things with one name.
     #[error("there are two {0} named `{1}`")]
     Twice(&'static str, String),
+    /// A destination's certificates or keys.
+    #[error("destination `{0}`: {1}")]
+    Tls(String, #[source] TlsProblem),
     /// A destination at an address that may not be called.
     #[error("destination `{0}`: {1}; list its network in `allow_networks` if this is meant")]
     Blocked(String, #[source] Blocked),
@@ -86,11 +92,11 @@ pub type Env = dyn Fn(&str) -> Option<String> + Send + Sync;
 ///
 /// What is not touched is not asked: a secret that is missing from the environment today must not be
 /// in the way of whoever mends something else.
-pub fn check(
+pub(crate) fn check(
     configuration: &Configuration,
     changes: &[Change],
+    shared: &Shared,
     env: &Env,
-    addresses: &AddressPolicy,
 ) -> Result<(), ConfigProblem> {
     let names = |what, names: Vec<&str>| {
         let mut seen = std::collections::HashSet::new();
@@ -111,9 +117,8 @@ pub fn check(
                 spec.build(*id, env).map_err(named)?;
             }
             Change::PutDestination(id, spec) => {
-                let named = |error| ConfigProblem::Destination(spec.name.to_string(), error);
-                let destination = spec.build(*id, env).map_err(named)?;
-                check_address(&destination, addresses)?;
+                let prepared = prepare(spec, *id, shared, env)?;
+                check_addresses(&prepared.destination, &shared.http.policy)?;
             }
             Change::PutRoute(..)
             | Change::DeleteSource(_)
@@ -134,6 +139,19 @@ fn sync_ends(source: &SourceSpec, configuration: &Configuration) -> Result<(), C
     }
     let (name, to) = (source.name.to_string(), sync.destination.to_string());
     Err(ConfigProblem::NothingToWaitFor(name, to))
+}
+
+/// A destination as it is meant, with all that it needs at hand.
+fn prepare(
+    spec: &DestinationSpec,
+    id: DestinationId,
+    shared: &Shared,
+    env: &Env,
+) -> Result<Prepared, ConfigProblem> {
+    let name = || spec.name.to_string();
+    let destination =
+        spec.build(id, env).map_err(|error| ConfigProblem::Destination(name(), error))?;
+    Prepared::new(destination, &shared.trust).map_err(|error| ConfigProblem::Tls(name(), error))
 }
 
 fn routes(configuration: &Configuration) -> Vec<Result<Route, ConfigProblem>> {
@@ -171,8 +189,8 @@ impl Registry {
         let lanes: HashMap<DestinationId, Arc<Lane>> = configuration
             .destinations
             .iter()
-            .filter_map(|stored| match stored.spec.build(stored.id, env) {
-                Ok(destination) => Some((stored.id, self.lane(destination, shared, kept))),
+            .filter_map(|stored| match prepare(&stored.spec, stored.id, shared, env) {
+                Ok(prepared) => Some((stored.id, self.lane(prepared, shared, kept))),
                 Err(error) => {
                     let name = stored.spec.name.as_str();
                     tracing::error!(destination = name, %error, "nothing is delivered there until this is mended");
@@ -221,35 +239,44 @@ impl Registry {
 
     fn lane(
         &self,
-        destination: Destination,
+        prepared: Prepared,
         shared: &Arc<Shared>,
         kept: &BTreeMap<DestinationId, LaneState>,
     ) -> Arc<Lane> {
-        let destination = Arc::new(destination);
-        match self.lanes.get(&destination.id) {
+        match self.lanes.get(&prepared.destination.id) {
             Some(lane) => {
-                lane.update(destination);
+                lane.update(prepared);
                 Arc::clone(lane)
             }
             None => {
-                let kept = kept.get(&destination.id).cloned().unwrap_or_default();
-                Lane::start(destination, Arc::clone(shared), kept)
+                let kept = kept.get(&prepared.destination.id).cloned().unwrap_or_default();
+                Lane::start(prepared, Arc::clone(shared), kept)
             }
         }
     }
 }
 
-/// Refuses an address that no attempt could reach. What a name leads to is asked at every attempt.
-fn check_address(
+/// Refuses addresses that no attempt could reach. What a name leads to is asked at every attempt.
+fn check_addresses(
     destination: &Destination,
     addresses: &AddressPolicy,
 ) -> Result<(), ConfigProblem> {
-    let host = match &destination.reach {
-        Reach::Http(uri) => uri.host().and_then(|host| Host::parse(host).ok()),
+    let of_uri = |uri: &Uri| uri.host().and_then(|host| Host::parse(host).ok());
+    let url = match &destination.reach {
+        Reach::Http(uri) => of_uri(uri),
         Reach::Inbox => None,
     };
-    let allowed = host.map_or(Ok(()), |host| addresses.check_host(&host));
-    allowed.map_err(|blocked| ConfigProblem::Blocked(destination.name.to_string(), blocked))
+    let token_url = match &destination.auth {
+        Some(Auth::Oauth2(oauth2)) => of_uri(&oauth2.token_url),
+        Some(Auth::Fixed(_)) | None => None,
+    };
+    let proxy = destination.proxy.as_ref().map(|proxy| proxy.host.clone());
+    for host in [url, token_url, proxy].into_iter().flatten() {
+        let allowed = addresses.check_host(&host);
+        let named = |blocked| ConfigProblem::Blocked(destination.name.to_string(), blocked);
+        allowed.map_err(named)?;
+    }
+    Ok(())
 }
 
 type RoutesOfSource = Vec<(Route, Option<Arc<Lane>>)>;
@@ -307,6 +334,7 @@ impl ConfigProblem {
             | Self::Source(..)
             | Self::Destination(..)
             | Self::Twice(..)
+            | Self::Tls(..)
             | Self::Blocked(..) => false,
         }
     }

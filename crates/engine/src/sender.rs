@@ -21,6 +21,7 @@
 mod failure;
 #[cfg(test)]
 mod tests;
+mod witness;
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -29,23 +30,26 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{self, HeaderMap, HeaderName};
-use http::{Method, Request, Response, Uri};
+use http::uri::Scheme;
+use http::{HeaderValue, Method, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper_rustls::{HttpsConnector, MaybeHttpsStream};
 use hyper_util::client::legacy::Client;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use rustls::crypto::ring;
-use rustls::version::{TLS12, TLS13};
-use rustls::{ClientConfig, RootCertStore};
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use rustls::ClientConfig;
 use surehook_core::address::AddressPolicy;
 use surehook_core::delivery::{Failure, Outcome, RetryAfter};
-use tokio::net::TcpStream;
+use surehook_core::destination::proxy::{Proxy, ProxyKind};
 use tokio::time::{Instant, timeout};
 use tower::Service;
 
 use self::failure::Broken;
-use crate::connect::{CONNECT_TIMEOUT, ConnectError, GuardedConnector, RESOLVE_TIMEOUT, Resolve};
+use self::witness::{LastWords, Witnessed};
+use crate::connect::proxy::PROXY_AUTHENTICATION;
+use crate::connect::{
+    CONNECT_TIMEOUT, ConnectError, GuardedConnector, Line, RESOLVE_TIMEOUT, Resolve,
+};
 
 /// How long a connection may stay unused. Bounds for how long a name's old address is called.
 pub const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(60);
@@ -61,7 +65,7 @@ pub const RESPONSE_BYTES_MAX: usize = 1024 * 1024;
 /// default of 100.
 const RESPONSE_HEADER_BYTES_MAX: u32 = 32 * 1024;
 
-/// The most that opening a connection may take: the name, TCP, and as much again for TLS. The
+/// The most that opening a connection may take: the name, TCP, and as much again for a proxy and TLS. The
 /// pool may go on opening one in the background after the attempt that asked for it is over, so
 /// the deadline of the attempt is not bound enough.
 const OPEN_TIMEOUT: Duration = CONNECT_TIMEOUT.saturating_mul(2).saturating_add(RESOLVE_TIMEOUT);
@@ -72,13 +76,14 @@ const OPEN_TIMEOUT: Duration = CONNECT_TIMEOUT.saturating_mul(2).saturating_add(
 const HTTP2_PING_INTERVAL: Duration = Duration::from_secs(10);
 const HTTP2_PING_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The headers that say how a message is framed and where it goes. The client makes them; taken
+/// The headers that say how a message is framed and how it goes. The client makes them; taken
 /// from settings they could contradict the body and so smuggle a second request.
-const FRAMING_HEADERS: [HeaderName; 9] = [
+const FRAMING_HEADERS: [HeaderName; 10] = [
     header::CONNECTION,
     header::CONTENT_LENGTH,
     header::EXPECT,
     header::HOST,
+    header::PROXY_AUTHORIZATION,
     header::TE,
     header::TRAILER,
     header::TRANSFER_ENCODING,
@@ -113,8 +118,10 @@ pub struct SendReport {
 pub struct HttpSenderConfig {
     pub policy: Arc<AddressPolicy>,
     pub resolver: Arc<dyn Resolve>,
-    /// Usually [`tls_config`], shared by all senders.
+    /// Usually [`crate::tls::Trust::usual`], shared by all senders.
     pub tls: Arc<ClientConfig>,
+    /// A proxy on the way.
+    pub proxy: Option<Proxy>,
     /// How many unused connections are kept. More than the destination's concurrency is waste.
     pub pool_idle_max: usize,
 }
@@ -123,12 +130,27 @@ pub struct HttpSenderConfig {
 #[derive(Debug, Clone)]
 pub struct HttpSender {
     client: Client<OpeningConnector, Full<Bytes>>,
+    passing: Option<PassingOn>,
+    last_words: LastWords,
+}
+
+/// A proxy that passes each request on instead of a connection: what is sent to it, it reads.
+#[derive(Debug, Clone)]
+struct PassingOn {
+    authorization: Option<HeaderValue>,
 }
 
 impl HttpSender {
     /// Makes a sender without any connections yet.
     pub fn new(config: HttpSenderConfig) -> Self {
-        Self { client: client(config) }
+        let passing = match &config.proxy {
+            Some(proxy) if proxy.kind == ProxyKind::Http => {
+                Some(PassingOn { authorization: proxy.authorization() })
+            }
+            Some(_) | None => None,
+        };
+        let last_words = LastWords::default();
+        Self { client: client(config, last_words.clone()), passing, last_words }
     }
 
     /// Makes one attempt, which ends after `deadline` at the latest. A failure is an outcome.
@@ -136,7 +158,7 @@ impl HttpSender {
         let started = Instant::now();
         let mut answer = Answer::default();
         let end = match timeout(deadline, self.exchange(request, &mut answer)).await {
-            Ok(end) => end,
+            Ok(end) => end.map_err(|broken| broken.unless_tls_said(self.last_words.since(started))),
             Err(_) => Err(Broken {
                 failure: Failure::Timeout,
                 detail: format!("no whole answer within {deadline:?}"),
@@ -150,7 +172,17 @@ impl HttpSender {
         request: OutboundRequest,
         answer: &mut Answer,
     ) -> Result<Head, Broken> {
-        let response = self.client.request(as_http(request)).await?;
+        // A destination with https is reached through a tunnel, and the proxy sees none of this.
+        let is_plain = request.url.scheme() == Some(&Scheme::HTTP);
+        let passing = self.passing.as_ref().filter(|_| is_plain);
+        let mut request = as_http(request);
+        if let Some(authorization) = passing.and_then(|proxy| proxy.authorization.clone()) {
+            request.headers_mut().insert(header::PROXY_AUTHORIZATION, authorization);
+        }
+        let response = self.client.request(request).await?;
+        if passing.is_some() && response.status() == StatusCode::PROXY_AUTHENTICATION_REQUIRED {
+            return Err(Broken::new(Failure::ProxyRefused, PROXY_AUTHENTICATION));
+        }
         let head = Head::of(&response);
         answer.head = Some(head);
         answer.read_body(response.into_body()).await?;
@@ -228,8 +260,11 @@ fn as_http(outbound: OutboundRequest) -> Request<Full<Bytes>> {
 }
 
 /// Builds the client of one destination.
-fn client(config: HttpSenderConfig) -> Client<OpeningConnector, Full<Bytes>> {
-    let guarded = GuardedConnector::new(config.policy, config.resolver);
+fn client(
+    config: HttpSenderConfig,
+    last_words: LastWords,
+) -> Client<OpeningConnector, Full<Bytes>> {
+    let guarded = GuardedConnector::new(config.policy, config.resolver).with_proxy(config.proxy);
     let header_bytes_max = RESPONSE_HEADER_BYTES_MAX as usize;
     Client::builder(TokioExecutor::new())
         .pool_timer(TokioTimer::new())
@@ -250,46 +285,18 @@ fn client(config: HttpSenderConfig) -> Client<OpeningConnector, Full<Bytes>> {
         // then on every error is final. Without this, each destination that closes idle
         // connections would fail an attempt now and then though nothing was sent.
         .retry_canceled_requests(true)
-        .build(OpeningConnector { inner: HttpsConnector::from((guarded, config.tls)) })
-}
-
-/// The TLS settings of all destinations: TLS 1.2 or 1.3, and HTTP/2 where it is offered.
-///
-/// Certificates are checked against what the system trusts, or against Mozilla's list if the
-/// system has none, as in a bare container.
-pub fn tls_config() -> Arc<ClientConfig> {
-    tls_config_with(trusted_roots())
-}
-
-fn tls_config_with(roots: RootCertStore) -> Arc<ClientConfig> {
-    let mut config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-        .with_protocol_versions(&[&TLS13, &TLS12])
-        .expect("ring has cipher suites for both versions")
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Arc::new(config)
-}
-
-fn trusted_roots() -> RootCertStore {
-    let mut roots = RootCertStore::empty();
-    let system = rustls_native_certs::load_native_certs();
-    roots.add_parsable_certificates(system.certs);
-    if roots.is_empty() {
-        tracing::warn!("the system has no root certificates; using the built-in ones");
-        roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
-    }
-    roots
+        .build(OpeningConnector { inner: HttpsConnector::from((guarded, config.tls)), last_words })
 }
 
 /// Bounds the time in which a connection is opened, TLS included.
 #[derive(Debug, Clone)]
 struct OpeningConnector {
     inner: HttpsConnector<GuardedConnector>,
+    last_words: LastWords,
 }
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
-type Stream = MaybeHttpsStream<TokioIo<TcpStream>>;
+type Stream = Witnessed<MaybeHttpsStream<Line>>;
 
 impl Service<Uri> for OpeningConnector {
     type Response = Stream;
@@ -302,9 +309,12 @@ impl Service<Uri> for OpeningConnector {
 
     fn call(&mut self, uri: Uri) -> Self::Future {
         let opening = timeout(OPEN_TIMEOUT, self.inner.call(uri));
+        let last_words = self.last_words.clone();
         Box::pin(async move {
             let opened = opening.await;
-            opened.unwrap_or_else(|_| Err(ConnectError::Timeout { after: OPEN_TIMEOUT }.into()))
+            let stream = opened
+                .unwrap_or_else(|_| Err(ConnectError::Timeout { after: OPEN_TIMEOUT }.into()))?;
+            Ok(Witnessed { stream, last_words })
         })
     }
 }

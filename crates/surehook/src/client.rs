@@ -28,7 +28,7 @@ impl Client {
         let token =
             remote.token.clone().or_else(|| crate::settings::environment("SUREHOOK_ADMIN_TOKEN"));
         let token = token.ok_or_else(|| Failure::unauthenticated(anyhow!("no token was given")))?;
-        let mut tls = (*surehook_engine::sender::tls_config()).clone();
+        let mut tls = (*surehook_engine::tls::Trust::of_system().usual()).clone();
         // The connector names the protocols itself, and insists on it.
         tls.alpn_protocols.clear();
         let connector = HttpsConnectorBuilder::new()

@@ -1,12 +1,16 @@
 //! What follows from the outcome of an attempt.
 //!
 //! An [`Outcome`] is a fact, a [`Class`] is what kind of failure it was, a [`Verdict`] is what we
-//! do about it. All rules of the failure table stand here and nowhere else.
+//! do about it. All rules of the failure table stand here and nowhere else. A destination may
+//! have rules of its own for single statuses ([`rules`]); they come before the table.
+
+pub mod rules;
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use self::rules::{StatusRules, Then};
 use super::retry::{RetryAfter, RetryPolicy};
 use crate::time::Timestamp;
 
@@ -39,6 +43,14 @@ pub enum Failure {
     Blocked,
     /// The answer was not HTTP.
     Protocol,
+    /// The proxy could not carry the request on for now.
+    Proxy,
+    /// The proxy does not let us through.
+    ProxyRefused,
+    /// The token endpoint gives no token for now.
+    Token,
+    /// The token endpoint does not give us one.
+    TokenRefused,
     /// The gateway was shut down while it waited.
     Interrupted,
     /// The route's transform made no body; nothing was sent.
@@ -47,7 +59,7 @@ pub enum Failure {
 
 impl Failure {
     /// Every failure.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 14] = [
         Self::Dns,
         Self::Refused,
         Self::Unreachable,
@@ -56,6 +68,10 @@ impl Failure {
         Self::Tls,
         Self::Blocked,
         Self::Protocol,
+        Self::Proxy,
+        Self::ProxyRefused,
+        Self::Token,
+        Self::TokenRefused,
         Self::Interrupted,
         Self::Transform,
     ];
@@ -76,6 +92,10 @@ impl Failure {
             Self::Tls => "tls",
             Self::Blocked => "blocked",
             Self::Protocol => "protocol",
+            Self::Proxy => "proxy",
+            Self::ProxyRefused => "proxy_refused",
+            Self::Token => "token",
+            Self::TokenRefused => "token_refused",
             Self::Interrupted => "interrupted",
             Self::Transform => "transform",
         }
@@ -185,8 +205,20 @@ pub enum Verdict {
     Succeeded,
     /// Try again then.
     RetryAt { due_at: Timestamp, class: Class },
+    /// Try again then, if by then the destination may be called: its rules ask for a pause. The
+    /// class is [`Class::Config`].
+    Pause { due_at: Timestamp },
     /// Give up.
     Dead { reason: DeadReason, class: Class },
+}
+
+/// What a destination agreed to: how often it is tried, and what its answers mean.
+#[derive(Clone, Copy, Debug)]
+pub struct Terms<'a> {
+    /// How often and when.
+    pub retry: &'a RetryPolicy,
+    /// Its own rules about statuses.
+    pub rules: &'a StatusRules,
 }
 
 /// Attempts that were throttled do not count against the policy's maximum, up to this many.
@@ -201,9 +233,12 @@ const RETRY_AFTER_MIN: Duration = Duration::from_secs(1);
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(24 * 3600);
 
 /// The kind of failure, or `None` for a success.
-pub fn classify(outcome: &Outcome) -> Option<Class> {
+pub fn classify(outcome: &Outcome, rules: &StatusRules) -> Option<Class> {
     match outcome {
-        Outcome::Answered { status, retry_after } => classify_status(*status, *retry_after),
+        Outcome::Answered { status, retry_after } => match rules.about(*status) {
+            Some(rule) => rule.then.class(),
+            None => classify_status(*status, *retry_after),
+        },
         Outcome::Failed(failure) => Some(match failure {
             Failure::Dns
             | Failure::Refused
@@ -211,9 +246,13 @@ pub fn classify(outcome: &Outcome) -> Option<Class> {
             | Failure::Reset
             | Failure::Timeout
             | Failure::Protocol
+            | Failure::Proxy
+            | Failure::Token
             | Failure::Interrupted => Class::Transient,
-            Failure::Tls | Failure::Blocked => Class::Config,
             Failure::Transform => Class::Permanent,
+            Failure::Tls | Failure::Blocked | Failure::ProxyRefused | Failure::TokenRefused => {
+                Class::Config
+            }
         }),
     }
 }
@@ -232,13 +271,30 @@ fn classify_status(status: u16, retry_after: Option<RetryAfter>) -> Option<Class
     })
 }
 
-/// Which of the permanent refusals are about the body.
-fn permanent_reason(outcome: &Outcome) -> DeadReason {
+/// Why a delivery is dead after a permanent refusal: what the rule says, or by the table, where
+/// some of the refusals are about the body.
+fn permanent_reason(outcome: &Outcome, rules: &StatusRules) -> DeadReason {
+    if let Some(reason) = rule_about(outcome, rules).and_then(|rule| rule.reason) {
+        return reason;
+    }
     match outcome {
         Outcome::Answered { status: 400 | 406 | 411 | 413 | 415 | 422, .. }
         | Outcome::Failed(Failure::Transform) => DeadReason::PayloadError,
         Outcome::Answered { .. } | Outcome::Failed(_) => DeadReason::Unrecoverable,
     }
+}
+
+fn rule_about<'r>(outcome: &Outcome, rules: &'r StatusRules) -> Option<&'r rules::StatusRule> {
+    match outcome {
+        Outcome::Answered { status, .. } => rules.about(*status),
+        Outcome::Failed(_) => None,
+    }
+}
+
+/// Whether a rule asks to leave the destination alone until somebody has looked at it. That holds
+/// also when the delivery itself is given up.
+pub fn asks_for_pause(outcome: &Outcome, rules: &StatusRules) -> bool {
+    rule_about(outcome, rules).is_some_and(|rule| rule.then == Then::Pause)
 }
 
 /// Decides what happens to a delivery whose attempt came to `outcome`.
@@ -247,13 +303,19 @@ fn permanent_reason(outcome: &Outcome) -> DeadReason {
 pub fn judge(
     outcome: &Outcome,
     progress: Progress,
-    policy: &RetryPolicy,
+    terms: Terms<'_>,
     now: Timestamp,
     roll: f64,
 ) -> Verdict {
-    let Some(class) = classify(outcome) else { return Verdict::Succeeded };
+    let Terms { retry: policy, rules } = terms;
+    let Some(class) = classify(outcome, rules) else { return Verdict::Succeeded };
+    let pauses = asks_for_pause(outcome, rules);
     match class {
-        Class::Permanent => return Verdict::Dead { reason: permanent_reason(outcome), class },
+        Class::Permanent => {
+            return Verdict::Dead { reason: permanent_reason(outcome, rules), class };
+        }
+        // Whoever asks for a pause wants to mend it, not to lose what comes meanwhile.
+        Class::Config if pauses => {}
         Class::Config => return Verdict::Dead { reason: DeadReason::InvalidEndpoint, class },
         Class::Ambiguous => return Verdict::Dead { reason: DeadReason::Ambiguous, class },
         Class::Transient | Class::Throttled => {}
@@ -273,7 +335,7 @@ pub fn judge(
     if policy.is_too_old(progress.created_at, due_at) {
         return Verdict::Dead { reason: DeadReason::Expired, class };
     }
-    Verdict::RetryAt { due_at, class }
+    if pauses { Verdict::Pause { due_at } } else { Verdict::RetryAt { due_at, class } }
 }
 
 /// Until when the whole lane must leave the destination alone, if it asked for that. It does so
@@ -281,13 +343,13 @@ pub fn judge(
 pub fn cool_until(
     outcome: &Outcome,
     progress: Progress,
-    policy: &RetryPolicy,
+    terms: Terms<'_>,
     now: Timestamp,
     roll: f64,
 ) -> Option<Timestamp> {
     let asked = || asked_delay(outcome, now);
-    (classify(outcome) == Some(Class::Throttled))
-        .then(|| now + asked().unwrap_or_else(|| policy.delay_after(progress.attempts, roll)))
+    (classify(outcome, terms.rules) == Some(Class::Throttled))
+        .then(|| now + asked().unwrap_or_else(|| terms.retry.delay_after(progress.attempts, roll)))
 }
 
 fn asked_delay(outcome: &Outcome, now: Timestamp) -> Option<Duration> {
@@ -307,6 +369,16 @@ mod tests {
 
     fn answered(status: u16) -> Outcome {
         Outcome::Answered { status, retry_after: None }
+    }
+
+    const NO_RULES: &StatusRules = &StatusRules::none();
+
+    fn classify(outcome: &Outcome) -> Option<Class> {
+        super::classify(outcome, NO_RULES)
+    }
+
+    fn by_table(policy: &RetryPolicy) -> Terms<'_> {
+        Terms { retry: policy, rules: NO_RULES }
     }
 
     fn progress(attempts: u32, throttled: u32) -> Progress {
@@ -362,7 +434,8 @@ mod tests {
             (Outcome::Failed(Failure::Blocked), DeadReason::InvalidEndpoint),
         ];
         for (outcome, expected) in cases {
-            let verdict = judge(&outcome, progress(1, 0), &RetryPolicy::standard(), NOW, 0.5);
+            let verdict =
+                judge(&outcome, progress(1, 0), by_table(&RetryPolicy::standard()), NOW, 0.5);
             let Verdict::Dead { reason, .. } = verdict else {
                 panic!("{outcome:?} gave {verdict:?}")
             };
@@ -375,11 +448,11 @@ mod tests {
         let policy = RetryPolicy::quick();
         let outcome = answered(500);
         assert!(matches!(
-            judge(&outcome, progress(2, 0), &policy, NOW, 0.0),
+            judge(&outcome, progress(2, 0), by_table(&policy), NOW, 0.0),
             Verdict::RetryAt { .. }
         ));
         assert_eq!(
-            judge(&outcome, progress(3, 0), &policy, NOW, 0.0),
+            judge(&outcome, progress(3, 0), by_table(&policy), NOW, 0.0),
             Verdict::Dead { reason: DeadReason::MaxRetries, class: Class::Transient }
         );
     }
@@ -389,12 +462,12 @@ mod tests {
         let policy = RetryPolicy::quick();
         let later = answered(429);
         assert!(matches!(
-            judge(&later, progress(40, 40), &policy, NOW, 0.0),
+            judge(&later, progress(40, 40), by_table(&policy), NOW, 0.0),
             Verdict::RetryAt { .. }
         ));
         let at_bound = FREE_THROTTLES + policy.attempts_max();
         assert!(matches!(
-            judge(&later, progress(at_bound, at_bound), &policy, NOW, 0.0),
+            judge(&later, progress(at_bound, at_bound), by_table(&policy), NOW, 0.0),
             Verdict::Dead { reason: DeadReason::MaxRetries, .. }
         ));
     }
@@ -412,14 +485,14 @@ mod tests {
             let outcome = Outcome::Answered { status: 429, retry_after: Some(retry_after) };
             let policy = RetryPolicy::quick();
             let cooled = NOW + Duration::from_secs(secs);
-            let verdict = judge(&outcome, progress(1, 1), &policy, NOW, 0.0);
+            let verdict = judge(&outcome, progress(1, 1), by_table(&policy), NOW, 0.0);
             let Verdict::RetryAt { due_at, .. } = verdict else { panic!("{name}: {verdict:?}") };
             assert!(due_at >= cooled, "case: {name}");
-            let until = cool_until(&outcome, progress(1, 1), &policy, NOW, 0.0);
+            let until = cool_until(&outcome, progress(1, 1), by_table(&policy), NOW, 0.0);
             assert_eq!(until, Some(cooled), "case: {name}");
         }
         assert_eq!(
-            cool_until(&answered(500), progress(1, 0), &RetryPolicy::quick(), NOW, 0.0),
+            cool_until(&answered(500), progress(1, 0), by_table(&RetryPolicy::quick()), NOW, 0.0),
             None
         );
     }
@@ -434,10 +507,10 @@ mod tests {
             .policy()
             .unwrap();
         assert!(matches!(
-            judge(&outcome, progress(1, 1), &policy, NOW, 0.0),
+            judge(&outcome, progress(1, 1), by_table(&policy), NOW, 0.0),
             Verdict::Dead { reason: DeadReason::Expired, .. }
         ));
-        let until = cool_until(&outcome, progress(1, 1), &policy, NOW, 0.0);
+        let until = cool_until(&outcome, progress(1, 1), by_table(&policy), NOW, 0.0);
         assert_eq!(until, Some(NOW + Duration::from_secs(60)));
     }
 
@@ -446,7 +519,7 @@ mod tests {
         let verdict = judge(
             &Outcome::Failed(Failure::Interrupted),
             progress(99, 0),
-            &RetryPolicy::quick(),
+            by_table(&RetryPolicy::quick()),
             NOW,
             0.5,
         );

@@ -15,6 +15,6 @@ pub mod judge;
 pub mod retry;
 pub mod state;
 
-pub use judge::{Class, DeadReason, Failure, Outcome, Progress, Verdict, judge};
+pub use judge::{Class, DeadReason, Failure, Outcome, Progress, Terms, Verdict, judge};
 pub use retry::{RetryAfter, RetryPolicy, RetrySpec};
 pub use state::{DeliveryState, Input, Lease, LeaseToken};

@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use arc_swap::ArcSwap;
 use surehook_core::{
     chance::new_id,
     delivery::{
@@ -22,7 +23,8 @@ use super::{
 use crate::{
     inbox::{Arrival, Inbox},
     outbound,
-    sender::{HttpSender, OutboundRequest, SendReport},
+    outlet::{Outlet, Prepared},
+    sender::SendReport,
     transform,
 };
 
@@ -35,28 +37,27 @@ const WAIT_FOR_ROOM: Duration = Duration::from_secs(1);
 /// The ways out of a lane.
 #[derive(Debug)]
 pub(super) struct Carrier {
-    http: HttpSender,
+    outlet: ArcSwap<Outlet>,
     inbox: Arc<Inbox>,
 }
 
 impl Carrier {
-    pub(super) fn new(shared: &Shared) -> Self {
-        Self { http: HttpSender::new(shared.http.clone()), inbox: Arc::clone(&shared.inbox) }
+    pub(super) fn new(prepared: Prepared, shared: &Shared) -> Self {
+        let outlet = Outlet::new(prepared, &shared.http, None);
+        Self { outlet: ArcSwap::from_pointee(outlet), inbox: Arc::clone(&shared.inbox) }
     }
 
-    async fn carry(
-        &self,
-        destination: &Destination,
-        claimed: &Claimed,
-        now: Timestamp,
-    ) -> SendReport {
-        let headers = outbound::headers(destination, claimed, now);
+    /// The next attempt goes out the new way.
+    pub(super) fn update(&self, prepared: Prepared, shared: &Shared) {
+        let next = Outlet::new(prepared, &shared.http, Some(&*self.outlet.load()));
+        self.outlet.store(Arc::new(next));
+    }
+
+    async fn carry(&self, outlet: &Outlet, claimed: &Claimed, now: Timestamp) -> SendReport {
+        let headers = outbound::headers(&outlet.destination, claimed, now);
         let body = claimed.payload.body.clone();
-        match &destination.reach {
-            Reach::Http(url) => {
-                let request = OutboundRequest { url: url.clone(), headers, body };
-                self.http.send(request, destination.timeout).await
-            }
+        match &outlet.destination.reach {
+            Reach::Http(url) => outlet.send(url, headers, body).await,
             Reach::Inbox => {
                 self.inbox.take(Arrival { at: now, event: claimed.event, headers, body });
                 SendReport {
@@ -87,31 +88,26 @@ impl Lane {
     /// Makes one attempt; its result is still to be written.
     pub(super) async fn make_attempt(&self, job: Job, ticket: Ticket) -> (Settlement, Slot) {
         let Job { claimed, slot } = job;
-        let destination = self.destination.load_full();
+        let outlet = self.carrier.outlet.load_full();
         let started_at = self.shared.clock.now();
         let report = tokio::select! {
-            report = self.send(&destination, &claimed, started_at) => report,
+            report = self.send(&outlet, &claimed, started_at) => report,
             () = self.shared.abort.cancelled() => interrupted(self.shared.clock.now().since(started_at)),
         };
         let attempted = Attempted { claimed: &claimed, ticket, started_at };
-        (self.conclude(&destination, &attempted, report), slot)
+        (self.conclude(&outlet.destination, &attempted, report), slot)
     }
 
     /// Sends it, after the transform that is still to be run, if there is one.
-    async fn send(
-        &self,
-        destination: &Destination,
-        claimed: &Claimed,
-        now: Timestamp,
-    ) -> SendReport {
+    async fn send(&self, outlet: &Outlet, claimed: &Claimed, now: Timestamp) -> SendReport {
         let Some(route) = claimed.transform else {
-            return self.carrier.carry(destination, claimed, now).await;
+            return self.carrier.carry(outlet, claimed, now).await;
         };
         let transforms = self.shared.transforms.load();
         match transform::run_late(&transforms, route, &claimed.payload) {
             Ok(payload) => {
                 let claimed = Claimed { payload, ..claimed.clone() };
-                self.carrier.carry(destination, &claimed, now).await
+                self.carrier.carry(outlet, &claimed, now).await
             }
             Err(why) => not_transformed(why),
         }
@@ -125,7 +121,7 @@ impl Lane {
     ) -> Settlement {
         let Attempted { claimed, ticket, started_at } = *attempted;
         let at = self.shared.clock.now();
-        let class = classify(&report.outcome);
+        let class = classify(&report.outcome, &destination.rules);
         let throttled = class == Some(surehook_core::delivery::Class::Throttled);
         let progress = Progress {
             attempts: claimed.attempts + 1,
@@ -135,12 +131,12 @@ impl Lane {
         let roll = if class.is_some() { self.shared.chance.unit() } else { 0.0 };
         self.count(destination, claimed, &report, at);
         // Whatever becomes of this delivery, the destination has asked for peace.
-        if let Some(until) = cool_until(&report.outcome, progress, &destination.retry, at, roll) {
+        if let Some(until) = cool_until(&report.outcome, progress, destination.terms(), at, roll) {
             self.metrics.remote_429.inc();
             self.cool_down(until);
         }
         self.learn(destination, &Ended { ticket, outcome: &report.outcome, class, at, roll });
-        let verdict = judge(&report.outcome, progress, &destination.retry, at, roll);
+        let verdict = judge(&report.outcome, progress, destination.terms(), at, roll);
         let verdict = match &destination.lane.order {
             Some(order) if claimed.ordered => {
                 order.on_failure.temper(verdict, &destination.retry, at)
@@ -149,7 +145,7 @@ impl Lane {
         };
         let next = match verdict {
             Verdict::Succeeded => Next::Succeeded,
-            Verdict::RetryAt { due_at, .. } => Next::RetryAt(due_at),
+            Verdict::RetryAt { due_at, .. } | Verdict::Pause { due_at } => Next::RetryAt(due_at),
             Verdict::Dead { reason, .. } => {
                 self.shared.telemetry.buried(destination.name.as_str(), reason.as_str());
                 Next::Dead(reason)
@@ -198,7 +194,7 @@ impl Lane {
         at: Timestamp,
     ) {
         self.metrics.attempt_seconds.observe(report.elapsed.as_secs_f64());
-        match classify(&report.outcome) {
+        match classify(&report.outcome, &destination.rules) {
             None => {
                 self.metrics.succeeded.inc();
                 self.metrics.latency_seconds.observe(at.since(claimed.received_at).as_secs_f64());

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use surehook_core::{
-    delivery::{Class, Failure, Outcome},
+    delivery::{Class, Failure, Outcome, judge::asks_for_pause},
     destination::Destination,
     lane::{
         Circuit, CircuitState, Drain, Gcra, LaneRules, LaneState, Pause,
@@ -160,7 +160,7 @@ impl Gate {
         let (full, rules) = (destination.concurrency, &destination.lane);
         if let Some(policy) = &rules.circuit {
             let Ended { ticket, at, roll, .. } = *ended;
-            let end = End { ticket, sign: Sign::of(ended.outcome), now: at, roll };
+            let end = End { ticket, sign: Sign::of(ended.outcome, ended.class), now: at, roll };
             self.circuit.end(end, full, policy);
             self.set_pace(full);
         }
@@ -169,16 +169,21 @@ impl Gate {
         }
         let is_config = ended.class == Some(Class::Config);
         self.config_failures = if is_config { self.config_failures + 1 } else { 0 };
+        let is_asked = asks_for_pause(ended.outcome, &destination.rules);
         let is_enough = rules.pause_after > 0 && self.config_failures >= rules.pause_after;
-        if is_enough && self.paused.is_none() {
+        if (is_asked || is_enough) && self.paused.is_none() {
             let last = match ended.outcome {
                 Outcome::Answered { status, .. } => format!("it answered {status}"),
                 Outcome::Failed(failure) => format!("it failed with `{}`", failure.as_str()),
             };
-            let reason = format!(
-                "{} attempts in a row say that the settings are wrong; at the last one {last}",
-                self.config_failures
-            );
+            let reason = if is_asked {
+                format!("{last}, and a rule of the destination says to pause then")
+            } else {
+                format!(
+                    "{} attempts in a row say that the settings are wrong; at the last one {last}",
+                    self.config_failures
+                )
+            };
             self.paused = Some(Pause { at: ended.at, reason: Some(reason), automatic: true });
         }
     }
@@ -186,7 +191,9 @@ impl Gate {
 
 #[cfg(test)]
 mod tests {
-    use surehook_core::{destination::DestinationSpec, ids::DestinationId};
+    use surehook_core::{
+        delivery::judge::classify, destination::DestinationSpec, ids::DestinationId,
+    };
 
     use super::*;
 
@@ -206,10 +213,22 @@ mod tests {
 
     fn answer(gate: &mut Gate, destination: &Destination, status: u16) {
         let outcome = Outcome::Answered { status, retry_after: None };
-        let class = surehook_core::delivery::judge::classify(&outcome);
+        let class = classify(&outcome, &destination.rules);
         let ticket = gate.begin(NOW, Duration::ZERO);
         let ended = Ended { ticket, outcome: &outcome, class, at: NOW, roll: 0.5 };
         gate.end(destination, &ended);
+    }
+
+    #[test]
+    fn a_rule_pauses_at_the_first_answer_it_names() {
+        let destination = destination(r#","rules":[{"status":"410","then":"pause"}]"#);
+        let mut gate = gate(&destination);
+        answer(&mut gate, &destination, 500);
+        assert!(gate.paused.is_none());
+        answer(&mut gate, &destination, 410);
+
+        let reason = gate.paused.unwrap().reason.unwrap();
+        assert_eq!(reason, "it answered 410, and a rule of the destination says to pause then");
     }
 
     #[test]

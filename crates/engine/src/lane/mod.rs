@@ -60,8 +60,10 @@ use self::{
 };
 use crate::{
     inbox::Inbox,
+    outlet::Prepared,
     sender::HttpSenderConfig,
     telemetry::{LaneMetrics, Telemetry},
+    tls::Trust,
     transform::Transforms,
     waiters::Waiters,
 };
@@ -81,6 +83,7 @@ pub(crate) struct Shared {
     pub(crate) telemetry: Arc<Telemetry>,
     pub(crate) inbox: Arc<Inbox>,
     pub(crate) http: HttpSenderConfig,
+    pub(crate) trust: Trust,
     /// Bytes of bodies that may wait in all lanes together.
     pub(crate) budget: Arc<Budget>,
     /// No new attempts.
@@ -185,18 +188,15 @@ pub(crate) struct Lane {
 
 impl Lane {
     /// Makes the lane and starts its supervisor.
-    pub(crate) fn start(
-        destination: Arc<Destination>,
-        shared: Arc<Shared>,
-        kept: LaneState,
-    ) -> Arc<Self> {
+    pub(crate) fn start(prepared: Prepared, shared: Arc<Shared>, kept: LaneState) -> Arc<Self> {
+        let destination = Arc::clone(&prepared.destination);
         let metrics = shared.telemetry.lane(destination.name.as_str());
         let gate = Gate::new(kept.clone(), &destination.lane, shared.clock.now());
         let cool_until = kept.cool_until.map_or(0, Timestamp::as_millis);
         let inside = Inside { queue: VecDeque::new(), running: 0, holding: HashMap::new(), gate };
         let lane = Arc::new(Self {
             id: destination.id,
-            carrier: Carrier::new(&shared),
+            carrier: Carrier::new(prepared, &shared),
             metrics,
             slots: Arc::new(Semaphore::new(SLOTS)),
             narrow: AtomicBool::new(inside.gate.is_narrow()),
@@ -239,7 +239,9 @@ impl Lane {
     }
 
     /// Takes over changed settings. What runs goes on under the old ones.
-    pub(crate) fn update(self: &Arc<Self>, destination: Arc<Destination>) {
+    pub(crate) fn update(self: &Arc<Self>, prepared: Prepared) {
+        let destination = Arc::clone(&prepared.destination);
+        self.carrier.update(prepared, &self.shared);
         let mut inside = self.inside();
         inside.gate.update(&destination.lane);
         if self.destination.load().reach != destination.reach {

@@ -41,7 +41,15 @@ impl Broken {
         known.unwrap_or_else(|| Self::new(otherwise, plain_words(otherwise)))
     }
 
-    fn new(failure: Failure, detail: impl ToString) -> Self {
+    /// The same, if TLS has nothing to say about it; otherwise what it says.
+    pub(super) fn unless_tls_said(self, said: Option<rustls::Error>) -> Self {
+        match (self.failure, said) {
+            (Failure::Reset | Failure::Protocol, Some(said)) => Self::new(Failure::Tls, said),
+            _ => self,
+        }
+    }
+
+    pub(super) fn new(failure: Failure, detail: impl ToString) -> Self {
         let detail = detail.to_string().chars().take(DETAIL_CHARS_MAX).collect();
         Self { failure, detail }
     }
@@ -55,14 +63,20 @@ const READERS: [Reader; 4] = [read_connect, read_tls, read_http, read_io];
 
 fn read_connect(link: &(dyn Error + 'static)) -> Option<Broken> {
     let error = link.downcast_ref::<ConnectError>()?;
-    let failure = match error {
+    Some(Broken::new(failure_of(error), error))
+}
+
+fn failure_of(error: &ConnectError) -> Failure {
+    match error {
         ConnectError::Blocked(_) => Failure::Blocked,
         ConnectError::Dns(_) => Failure::Dns,
         ConnectError::Refused => Failure::Refused,
         ConnectError::Timeout { .. } => Failure::Timeout,
         ConnectError::Unreachable(_) => Failure::Unreachable,
-    };
-    Some(Broken::new(failure, error))
+        ConnectError::AtProxy(error) => failure_of(error),
+        ConnectError::Proxy(_) => Failure::Proxy,
+        ConnectError::ProxyRefused(_) => Failure::ProxyRefused,
+    }
 }
 
 fn read_tls(link: &(dyn Error + 'static)) -> Option<Broken> {
@@ -117,6 +131,10 @@ fn plain_words(failure: Failure) -> &'static str {
         Failure::Tls => "the TLS handshake failed",
         Failure::Blocked => "the address may not be called",
         Failure::Protocol => "the answer is not HTTP",
+        Failure::Proxy => "the proxy could not carry the request on",
+        Failure::ProxyRefused => "the proxy does not let the request through",
+        Failure::Token => "the token endpoint gave no token",
+        Failure::TokenRefused => "the token endpoint refused to give a token",
         Failure::Interrupted => "the gateway was shut down",
         Failure::Transform => "the transform of the route failed",
     }

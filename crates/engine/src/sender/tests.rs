@@ -10,17 +10,19 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
-use http::HeaderValue;
 use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
 use rustls::ServerConfig;
+use rustls::crypto::ring;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use surehook_core::time::Timestamp;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio_rustls::TlsAcceptor;
 
 use super::*;
+use crate::tls::{Trust, tests::trusting};
 
 const LONG: Duration = Duration::from_secs(20);
 const SHORT: Duration = Duration::from_millis(150);
@@ -181,9 +183,17 @@ fn config(allow: &[&str]) -> HttpSenderConfig {
     HttpSenderConfig {
         policy: Arc::new(AddressPolicy::new(allow)),
         resolver: Scripted::new(&["127.0.0.1"]),
-        tls: tls_config_trusting([]),
+        tls: tls_trusting([]),
+        proxy: None,
         pool_idle_max: 4,
     }
+}
+
+/// Trusts these certificates and nobody else's.
+fn tls_trusting(
+    certificates: impl IntoIterator<Item = CertificateDer<'static>>,
+) -> Arc<ClientConfig> {
+    trusting(certificates).usual()
 }
 
 /// A sender that may call this machine.
@@ -493,15 +503,6 @@ async fn no_request_arrives_twice_however_connections_break() {
     assert_eq!(distinct.len(), requests.len());
 }
 
-/// Trusts these certificates and nobody else's.
-fn tls_config_trusting(
-    certificates: impl IntoIterator<Item = CertificateDer<'static>>,
-) -> Arc<ClientConfig> {
-    let mut roots = RootCertStore::empty();
-    roots.add_parsable_certificates(certificates);
-    tls_config_with(roots)
-}
-
 /// A destination with a certificate of its own making for `hook.test`, which says in its answer
 /// what version of HTTP it was spoken to in. Offers the given protocols.
 async fn start_tls_sink(protocols: &[&str]) -> (u16, CertificateDer<'static>) {
@@ -551,7 +552,7 @@ async fn a_trusted_destination_is_called_by_the_best_protocol_it_offers() {
     ];
     for (name, protocols, expected) in cases {
         let (port, certificate) = start_tls_sink(protocols).await;
-        let tls = tls_config_trusting([certificate]);
+        let tls = tls_trusting([certificate]);
         let sender = HttpSender::new(HttpSenderConfig { tls, ..config(&["127.0.0.0/8"]) });
 
         let report = sender.send(request(&format!("https://hook.test:{port}/")), LONG).await;
@@ -565,14 +566,14 @@ async fn a_trusted_destination_is_called_by_the_best_protocol_it_offers() {
 async fn a_certificate_that_proves_nothing_is_a_tls_failure() {
     let (port, certificate) = start_tls_sink(&["h2"]).await;
     let cases = [
-        ("signed by itself", tls_config_trusting([]), "hook.test", "UnknownIssuer"),
+        ("signed by itself", tls_trusting([]), "hook.test", "UnknownIssuer"),
+        ("for another name", tls_trusting([certificate]), "other.test", "not valid for name"),
         (
-            "for another name",
-            tls_config_trusting([certificate]),
-            "other.test",
-            "not valid for name",
+            "not one that the system trusts",
+            Trust::of_system().usual(),
+            "hook.test",
+            "UnknownIssuer",
         ),
-        ("not one that the system trusts", tls_config(), "hook.test", "UnknownIssuer"),
     ];
     for (name, tls, host, expected) in cases {
         let sender = HttpSender::new(HttpSenderConfig { tls, ..config(&["127.0.0.0/8"]) });

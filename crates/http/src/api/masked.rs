@@ -3,7 +3,10 @@
 use serde::Serialize;
 use serde_json::{Value, json};
 use surehook_core::{
-    destination::DestinationSpec, route::RouteSpec, secret::SecretRef, source::SourceSpec,
+    destination::{DestinationSpec, auth::AuthSpec},
+    route::RouteSpec,
+    secret::SecretRef,
+    source::SourceSpec,
     store::Stored,
 };
 
@@ -37,6 +40,24 @@ impl Masked for DestinationSpec {
                 .map(|(name, value)| (name.clone(), json!(value.to_string())))
                 .collect();
         }
+        if let Some(proxy) = &self.proxy {
+            json["proxy"] = json!(proxy.to_string());
+        }
+        match self.auth.as_deref() {
+            Some(AuthSpec::Basic { password, .. }) => {
+                json["auth"]["basic"]["password"] = json!(password.to_string());
+            }
+            Some(AuthSpec::Bearer(token)) => json["auth"]["bearer"] = json!(token.to_string()),
+            Some(AuthSpec::Oauth2(oauth2)) => {
+                let secret = oauth2.client_secret.to_string();
+                json["auth"]["oauth2"]["client_secret"] = json!(secret);
+            }
+            None => {}
+        }
+        // Certificates are for everybody to see; the key is not.
+        if let Some(key) = self.tls.as_ref().and_then(|tls| tls.client_key.as_ref()) {
+            json["tls"]["client_key"] = json!(key.to_string());
+        }
     }
 }
 
@@ -59,4 +80,56 @@ pub(crate) fn stored<I: ToString, S: Masked>(stored: &Stored<I, S>) -> Value {
     shown["created_at"] = json!(stored.created_at);
     shown["updated_at"] = json!(stored.updated_at);
     shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_secret_of_a_destination_is_shown() {
+        let base = json!({ "name": "out", "url": "https://example.com" });
+        let cases = [
+            (
+                json!({ "auth": { "basic": { "user": "u", "password": "canary" } } }),
+                json!({ "auth": { "basic": { "user": "u", "password": "•••" } } }),
+            ),
+            (json!({ "auth": { "bearer": "canary" } }), json!({ "auth": { "bearer": "•••" } })),
+            (json!({ "auth": { "bearer": "env:T" } }), json!({ "auth": { "bearer": "env:T" } })),
+            (
+                json!({ "auth": { "oauth2": {
+                    "token_url": "https://id.test/", "client_id": "i", "client_secret": "canary",
+                } } }),
+                json!({ "auth": { "oauth2": {
+                    "token_url": "https://id.test/", "client_id": "i", "client_secret": "•••",
+                    "auth_style": "basic",
+                } } }),
+            ),
+            (json!({ "proxy": "http://u:canary@h" }), json!({ "proxy": "•••" })),
+            (json!({ "proxy": "env:PROXY" }), json!({ "proxy": "env:PROXY" })),
+            (
+                json!({ "tls": { "client_certificate": "PEM", "client_key": "canary" } }),
+                json!({ "tls": { "client_certificate": "PEM", "client_key": "•••" } }),
+            ),
+            (
+                json!({ "tls": { "client_certificate": "PEM", "client_key": "file:/key" } }),
+                json!({ "tls": { "client_certificate": "PEM", "client_key": "file:/key" } }),
+            ),
+            (
+                json!({ "headers": { "X-A": "canary {{event.id}}" } }),
+                json!({ "headers": { "X-A": "•••" } }),
+            ),
+        ];
+        for (fields, expected) in cases {
+            let mut written = base.clone();
+            for (name, value) in fields.as_object().unwrap() {
+                written[name] = value.clone();
+            }
+            let shown = spec(&serde_json::from_value::<DestinationSpec>(written).unwrap());
+            for (name, value) in expected.as_object().unwrap() {
+                assert_eq!(&shown[name], value, "case: {fields}");
+            }
+            assert!(!shown.to_string().contains("canary"), "case: {fields}");
+        }
+    }
 }

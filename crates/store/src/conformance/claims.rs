@@ -94,6 +94,8 @@ pub async fn a_claim_brings_all_that_is_needed_to_send(mut world: World) {
     assert_eq!((claimed.attempts, claimed.throttled), (1, 1));
     assert_eq!((claimed.created_at, claimed.received_at), (event.received_at, event.received_at));
     assert_eq!(claimed.payload, event.payload);
+    assert_eq!(claimed.source.as_str(), "shop");
+    assert_eq!(claimed.key, event.key.map(|claim| claim.key));
     let kept = world.only_delivery(event.id).await;
     assert_eq!((kept.status, kept.due_at, kept.attempts), (Status::InFlight, None, 1));
 }

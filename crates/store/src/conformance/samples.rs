@@ -44,6 +44,9 @@ pub(super) fn claimed_at_birth(event: &NewEvent) -> impl Iterator<Item = Claimed
             id: owed.id,
             event: event.id,
             destination: owed.destination,
+            // What is claimed at birth never asked the store, which knows the name.
+            source: "claimed-at-birth".parse().ok()?,
+            key: event.key.as_ref().map(|claim| claim.key.clone()),
             lease: owed.claim?,
             attempts: 0,
             throttled: 0,
@@ -109,6 +112,10 @@ pub(super) fn destination(name: &str) -> DestinationSpec {
         timeout: Span::from_secs(30),
         headers: std::collections::BTreeMap::new(),
         signing_secrets: Vec::new(),
+        auth: None,
+        proxy: None,
+        tls: None,
+        rules: Vec::new(),
     }
 }
 

@@ -7,6 +7,7 @@ use surehook_core::{
     event::Payload,
     ids::{DeliveryId, DestinationId, EventId, RouteId, SourceId},
     key::{DedupKey, KeyDigest, fingerprint},
+    name::Name,
     store::{Claimed, Held, Next, Settled, Settlement},
     time::Timestamp,
 };
@@ -15,7 +16,7 @@ use super::{
     bodies,
     counts::Sum,
     decide, line,
-    row::{blob, id, payload, status, time},
+    row::{blob, id, name, payload, status, time},
     writer::Tx,
 };
 
@@ -90,13 +91,15 @@ fn claim(
             lease.until.as_millis()
         ])?;
         tx.delta.moved(Some(row.status), Some(Status::InFlight));
-        match load_payload(tx.connection, row.event, row.id)? {
-            Some((received_at, payload, transform)) => {
+        match load_owed(tx.connection, row.event, row.id)? {
+            Some(Owed { source, key, received_at, payload, transform }) => {
                 bytes += payload.body.len();
                 claimed.push(Claimed {
                     id: row.id,
                     event: row.event,
                     destination,
+                    source,
+                    key,
                     lease,
                     attempts: row.attempts,
                     throttled: row.throttled,
@@ -136,29 +139,47 @@ fn due(
         .collect()
 }
 
-const LOAD_PAYLOAD: &str = "
-    SELECT e.received_at, p.path, p.query, p.remote, p.headers, p.body, e.fingerprint
-      FROM events e JOIN payloads p ON p.seq = e.payload WHERE e.id = ?1";
+const LOAD_OWED: &str = "
+    SELECT s.name, e.key, e.received_at,
+           p.path, p.query, p.remote, p.headers, p.body, e.fingerprint
+      FROM events e JOIN payloads p ON p.seq = e.payload JOIN sources s ON s.seq = e.source
+     WHERE e.id = ?1";
 
-/// When the event came, what is sent, and the route whose transform is to be run on it before.
-type ToSend = (Timestamp, Payload, Option<RouteId>);
+/// What a delivery needs of its event.
+struct Owed {
+    source: Name,
+    key: Option<DedupKey>,
+    received_at: Timestamp,
+    /// What is sent.
+    payload: Payload,
+    /// The route whose transform is to be run on it before.
+    transform: Option<RouteId>,
+}
 
 /// `None` if the body is gone or damaged.
-fn load_payload(
+fn load_owed(
     connection: &Connection,
     event: EventId,
     delivery: DeliveryId,
-) -> rusqlite::Result<Option<ToSend>> {
-    let original = connection
-        .prepare_cached(LOAD_PAYLOAD)?
-        .query_row(params![blob(event)], |row| Ok((time(row, 0)?, payload(row, 1)?)))
+) -> rusqlite::Result<Option<Owed>> {
+    let found = connection
+        .prepare_cached(LOAD_OWED)?
+        .query_row(params![blob(event)], |row| {
+            Ok(Owed {
+                source: name(row, 0)?,
+                key: row.get::<_, Option<String>>(1)?.and_then(|key| DedupKey::new(&key)),
+                received_at: time(row, 2)?,
+                payload: payload(row, 3)?,
+                transform: None,
+            })
+        })
         .optional()?;
-    let Some((received_at, original)) = original else { return Ok(None) };
-    if fingerprint(&original.body) != original.fingerprint {
+    let Some(owed) = found else { return Ok(None) };
+    if fingerprint(&owed.payload.body) != owed.payload.fingerprint {
         return Ok(None);
     }
-    let sent = bodies::of_delivery(connection, delivery, original)?;
-    Ok(sent.map(|(payload, transform)| (received_at, payload, transform)))
+    let sent = bodies::of_delivery(connection, delivery, owed.payload.clone())?;
+    Ok(sent.map(|(payload, transform)| Owed { payload, transform, ..owed }))
 }
 
 // Input::Bury

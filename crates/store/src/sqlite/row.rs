@@ -8,6 +8,7 @@ use surehook_core::{
     delivery::{Class, DeadReason, Failure, state::Status},
     event::{HeaderBlock, Payload, RequestHead},
     ids::{Id, Kind},
+    name::Name,
     store::{Attempt, AttemptRow, DeliveryRow, EventRow, Next},
     time::Timestamp,
 };
@@ -43,6 +44,11 @@ pub(super) fn time(row: &Row<'_>, column: usize) -> rusqlite::Result<Timestamp> 
 
 pub(super) fn optional_time(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<Timestamp>> {
     Ok(row.get::<_, Option<i64>>(column)?.map(Timestamp::from_millis))
+}
+
+pub(super) fn name(row: &Row<'_>, column: usize) -> rusqlite::Result<Name> {
+    let text: String = row.get(column)?;
+    text.parse().map_err(|_| corrupt(column, &text))
 }
 
 /// A word that must be one of a list.

@@ -18,4 +18,5 @@ mod story;
 mod support;
 mod sync;
 mod transforms;
+mod transport;
 mod verify;

@@ -24,7 +24,7 @@ use std::time::Duration;
 
 pub use self::spec::{CircuitPolicy, CircuitSpec, InvalidCircuit, OwnCircuit};
 use crate::{
-    delivery::{Class, Failure, Outcome, judge::classify},
+    delivery::{Class, Failure, Outcome},
     time::Timestamp,
 };
 
@@ -88,12 +88,12 @@ pub enum Sign {
 }
 
 impl Sign {
-    /// What the outcome of an attempt says.
-    pub fn of(outcome: &Outcome) -> Self {
+    /// What the outcome of an attempt says, and how the destination's rules see it.
+    pub fn of(outcome: &Outcome, class: Option<Class>) -> Self {
         if *outcome == Outcome::Failed(Failure::Interrupted) {
             return Self::Nothing;
         }
-        match classify(outcome) {
+        match class {
             None | Some(Class::Permanent | Class::Config) => Self::Alive,
             Some(Class::Transient | Class::Ambiguous) => Self::Down,
             // It asks for peace, and gets that by a cool-down.

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::delivery::judge::{classify, rules::StatusRules};
 
 const NOW: Timestamp = Timestamp::from_millis(1_000_000);
 const FULL: u32 = 8;
@@ -143,7 +144,8 @@ fn a_refusal_is_an_answer_and_a_wish_for_peace_is_neither() {
         (Outcome::Failed(Failure::Interrupted), Sign::Nothing),
     ];
     for (outcome, sign) in cases {
-        assert_eq!(Sign::of(&outcome), sign, "case: {outcome:?}");
+        let class = classify(&outcome, &StatusRules::default());
+        assert_eq!(Sign::of(&outcome, class), sign, "case: {outcome:?}");
     }
 }
 

@@ -4,8 +4,10 @@
 pub(crate) mod client;
 pub(crate) mod gateway;
 pub(crate) mod process;
+pub(crate) mod proxy;
 pub(crate) mod raw;
 pub(crate) mod sink;
+pub(crate) mod tls;
 
 use std::{
     future::Future,

@@ -1,0 +1,295 @@
+//! The headers that a destination adds to each request: as they are written, or with
+//! placeholders such as `{{event.id}}` that are filled in at every attempt.
+//!
+//! What a placeholder stands for may come from whoever sent the event, so it is never trusted to
+//! be a header's value: what could end the line is left out when it is filled in.
+
+use http::{HeaderName, HeaderValue};
+
+use crate::{secret::SecretRef, store::Claimed};
+
+/// A value that is filled in is cut after this many bytes; servers refuse longer lines.
+const RENDERED_BYTES_MAX: usize = 8 * 1024;
+
+const REQUEST_HEADER: &str = "request.header.";
+
+/// What stands for something else.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Field {
+    EventId,
+    EventKey,
+    EventSource,
+    EventReceivedAt,
+    DeliveryId,
+    Attempt,
+    RequestPath,
+    RequestQuery,
+    RequestHeader(HeaderName),
+}
+
+impl Field {
+    fn read(text: &str) -> Option<Self> {
+        Some(match text {
+            "event.id" => Self::EventId,
+            "event.key" => Self::EventKey,
+            "event.source" => Self::EventSource,
+            "event.received_at" => Self::EventReceivedAt,
+            "delivery.id" => Self::DeliveryId,
+            "attempt" => Self::Attempt,
+            "request.path" => Self::RequestPath,
+            "request.query" => Self::RequestQuery,
+            _ => Self::RequestHeader(text.strip_prefix(REQUEST_HEADER)?.parse().ok()?),
+        })
+    }
+
+    /// Adds what it stands for. What is not there adds nothing.
+    fn write(&self, claimed: &Claimed, value: &mut Vec<u8>) {
+        let head = &claimed.payload.head;
+        let mut text = |text: &str| value.extend_from_slice(text.as_bytes());
+        match self {
+            Self::EventId => text(&claimed.event.to_string()),
+            Self::EventKey => text(claimed.key.as_ref().map_or("", |key| key.as_str())),
+            Self::EventSource => text(claimed.source.as_str()),
+            Self::EventReceivedAt => text(&claimed.received_at.to_string()),
+            Self::DeliveryId => text(&claimed.id.to_string()),
+            Self::Attempt => text(&(claimed.attempts + 1).to_string()),
+            Self::RequestPath => text(&head.path),
+            Self::RequestQuery => text(head.query.as_deref().unwrap_or_default()),
+            Self::RequestHeader(name) => {
+                let lines = head.headers.lines().filter(|(other, _)| other == name);
+                for (number, (_, line)) in lines.enumerate() {
+                    // RFC 9110, 5.3: repeated lines are one list.
+                    value.extend_from_slice(if number == 0 { b"" } else { b", " });
+                    value.extend_from_slice(line);
+                }
+            }
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Part {
+    Text(Box<str>),
+    Field(Field),
+}
+
+/// A header's value with placeholders.
+#[derive(Clone)]
+pub struct Template(Vec<Part>);
+
+/// The text around the placeholders may be a secret.
+impl std::fmt::Debug for Template {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Template(•••)")
+    }
+}
+
+/// A header's value.
+#[derive(Clone, Debug)]
+pub enum HeaderText {
+    /// The same at every attempt.
+    Fixed(HeaderValue),
+    /// Filled in at every attempt.
+    Template(Template),
+}
+
+/// Why a value cannot be used. Holds no part of it but the placeholder.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidTemplate {
+    /// A header cannot hold it.
+    #[error("the value holds characters that a header cannot")]
+    Characters,
+    /// The end is missing.
+    #[error("`{{{{` begins a placeholder and there is no `}}}}` after it")]
+    Open,
+    /// Nobody knows what it stands for.
+    #[error(
+        "`{{{{{0}}}}}` is not known; known are: event.id, event.key, event.source, event.received_at, delivery.id, attempt, request.path, request.query, request.header.NAME"
+    )]
+    Unknown(String),
+}
+
+/// What is shown of a placeholder that is not known.
+const SHOWN_CHARS_MAX: usize = 40;
+
+impl HeaderText {
+    /// Reads a value. One that is looked up elsewhere (`resolved` from a variable) is taken as it
+    /// is: a secret need not know about placeholders.
+    pub fn read(written: &SecretRef, resolved: &[u8]) -> Result<Self, InvalidTemplate> {
+        let mut fixed =
+            HeaderValue::from_bytes(resolved).map_err(|_| InvalidTemplate::Characters)?;
+        fixed.set_sensitive(true);
+        match written.literal() {
+            Some(text) if text.contains("{{") => Ok(Self::Template(Template::read(text)?)),
+            Some(_) | None => Ok(Self::Fixed(fixed)),
+        }
+    }
+
+    /// The value for one attempt; `None` if it comes out empty.
+    pub fn render(&self, claimed: &Claimed) -> Option<HeaderValue> {
+        match self {
+            Self::Fixed(value) => Some(value.clone()),
+            Self::Template(template) => template.render(claimed),
+        }
+    }
+}
+
+impl Template {
+    fn read(mut text: &str) -> Result<Self, InvalidTemplate> {
+        let mut parts = Vec::new();
+        while let Some((before, rest)) = text.split_once("{{") {
+            let (name, after) = rest.split_once("}}").ok_or(InvalidTemplate::Open)?;
+            let unknown = || InvalidTemplate::Unknown(name.chars().take(SHOWN_CHARS_MAX).collect());
+            parts.push(Part::Text(before.into()));
+            parts.push(Part::Field(Field::read(name.trim()).ok_or_else(unknown)?));
+            text = after;
+        }
+        parts.push(Part::Text(text.into()));
+        Ok(Self(parts))
+    }
+
+    fn render(&self, claimed: &Claimed) -> Option<HeaderValue> {
+        let mut bytes = Vec::new();
+        for part in &self.0 {
+            match part {
+                Part::Text(text) => bytes.extend_from_slice(text.as_bytes()),
+                Part::Field(field) => field.write(claimed, &mut bytes),
+            }
+        }
+        // CR, LF and NUL would let whoever sent the event write headers of his own.
+        bytes.retain(|byte| !byte.is_ascii_control());
+        bytes.truncate(RENDERED_BYTES_MAX);
+        let mut value = HeaderValue::from_bytes(bytes.trim_ascii()).ok()?;
+        value.set_sensitive(true);
+        (!value.is_empty()).then_some(value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use bytes::Bytes;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{
+        delivery::{Lease, LeaseToken},
+        event::{HeaderBlock, Payload, RequestHead},
+        ids::{DeliveryId, DestinationId, EventId},
+        key::DedupKey,
+        time::Timestamp,
+    };
+
+    const NOW: Timestamp = Timestamp::from_millis(1_614_265_330_000);
+
+    fn claimed(key: Option<&str>, query: Option<&str>, headers: &str) -> Claimed {
+        Claimed {
+            id: DeliveryId::new(NOW, 2),
+            event: EventId::new(NOW, 3),
+            destination: DestinationId::new(NOW, 1),
+            source: "shop".parse().unwrap(),
+            key: key.and_then(DedupKey::new),
+            lease: Lease { token: LeaseToken(1), until: NOW },
+            attempts: 2,
+            throttled: 0,
+            created_at: NOW,
+            received_at: NOW,
+            transform: None,
+            ordered: false,
+            payload: Payload {
+                head: Arc::new(RequestHead {
+                    path: "/orders/1".to_owned(),
+                    query: query.map(ToOwned::to_owned),
+                    headers: HeaderBlock::from_bytes(headers.as_bytes().to_vec()),
+                    remote: String::new(),
+                }),
+                body: Bytes::new(),
+                fingerprint: [0; 32],
+            },
+        }
+    }
+
+    fn read(text: &str) -> Result<HeaderText, InvalidTemplate> {
+        HeaderText::read(&text.parse().unwrap(), text.as_bytes())
+    }
+
+    fn rendered(text: &str, claimed: &Claimed) -> Option<String> {
+        let value = read(text).unwrap().render(claimed)?;
+        assert!(value.is_sensitive(), "case: {text}");
+        Some(String::from_utf8(value.as_bytes().to_vec()).unwrap())
+    }
+
+    #[test]
+    fn placeholders_stand_for_what_they_say() {
+        let came =
+            claimed(Some("k-é"), Some("a=1&b"), "x-a: 1\r\nx-b: 2\r\nx-a: 3\r\nx-tab: a\tb\r\n");
+        let cases = [
+            ("plain", "plain".to_owned()),
+            ("} }} {", "} }} {".to_owned()),
+            ("{{event.id}}", came.event.to_string()),
+            ("{{ event.id }}", came.event.to_string()),
+            ("{{delivery.id}}", came.id.to_string()),
+            ("{{event.key}}", "k-é".to_owned()),
+            ("{{event.source}}/{{attempt}}", "shop/3".to_owned()),
+            ("{{event.received_at}}", "2021-02-25T15:02:10.000Z".to_owned()),
+            ("{{request.path}}?{{request.query}}", "/orders/1?a=1&b".to_owned()),
+            ("{{request.header.X-A}};{{request.header.x-b}}", "1, 3;2".to_owned()),
+            ("{{request.header.x-tab}}", "ab".to_owned()),
+            ("a{{request.header.missing}}b", "ab".to_owned()),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(rendered(text, &came), Some(expected), "case: {text}");
+        }
+    }
+
+    #[test]
+    fn a_value_that_comes_out_empty_is_none() {
+        let bare = claimed(None, None, "");
+        for text in ["{{event.key}}", "{{request.query}}", " {{request.header.x}} "] {
+            assert_eq!(rendered(text, &bare), None, "case: {text}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_known_is_refused_by_name() {
+        let unknown = |name: &str| Some(InvalidTemplate::Unknown(name.to_owned()));
+        let cases = [
+            ("{{event.body}}", unknown("event.body")),
+            ("{{}}", unknown("")),
+            ("{{request.header.}}", unknown("request.header.")),
+            ("{{request.header.a b}}", unknown("request.header.a b")),
+            ("{{event.id", Some(InvalidTemplate::Open)),
+            ("{{event.id}} {{", Some(InvalidTemplate::Open)),
+            ("a\nb", Some(InvalidTemplate::Characters)),
+            ("a\nb{{event.id}}", Some(InvalidTemplate::Characters)),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(read(text).err(), expected, "case: {text}");
+        }
+        let said = read("{{event.body}}").unwrap_err().to_string();
+        assert!(said.starts_with("`{{event.body}}` is not known; known are: event.id,"), "{said}");
+    }
+
+    #[test]
+    fn what_is_looked_up_is_taken_as_it_is() {
+        let text = HeaderText::read(&"env:TOKEN".parse().unwrap(), b"{{what}}").unwrap();
+        assert_eq!(text.render(&claimed(None, None, "")).unwrap(), "{{what}}");
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_that_was_sent_can_end_the_line(
+            path in any::<String>(), query in any::<String>(), key in any::<String>(),
+        ) {
+            let mut came = claimed(Some(&key), Some(&query), "");
+            came.payload.head = Arc::new(RequestHead {
+                path, query: Some(query), ..RequestHead::default()
+            });
+            let text = "x{{request.path}}{{request.query}}{{event.key}}";
+            let value = read(text).unwrap().render(&came).unwrap();
+            prop_assert!(value.len() <= RENDERED_BYTES_MAX);
+            prop_assert!(!value.as_bytes().iter().any(u8::is_ascii_control));
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! A proxy on the way to a destination.
+
+use http::HeaderValue;
+use url::{Host, Url};
+
+use super::auth::basic;
+use crate::secret::{SecretError, digest_of};
+
+/// What a SOCKS server can be told of a user or a password, in bytes (RFC 1929).
+const SOCKS_FIELD_MAX: usize = 255;
+
+/// A proxy that cannot be used as it is written. No message holds any part of its URL, since a
+/// password may be in it.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidProxy {
+    /// It cannot be looked up.
+    #[error("{0}")]
+    Secret(#[from] SecretError),
+    /// It is no URL.
+    #[error("it is not a URL such as http://user:password@proxy.example:3128")]
+    Syntax,
+    /// A kind that is not known.
+    #[error("only http://, socks5:// and socks5h:// are known")]
+    Scheme,
+    /// More than a proxy needs.
+    #[error("a proxy's URL has no path, query or fragment")]
+    Path,
+    /// User and password that cannot be used.
+    #[error(
+        "user and password must be given both or not at all, in UTF-8 and without control characters"
+    )]
+    Credentials,
+    /// Too long for SOCKS.
+    #[error("user and password may have {SOCKS_FIELD_MAX} bytes each")]
+    TooLong,
+}
+
+/// How a proxy is spoken to, and who resolves names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProxyKind {
+    /// `http`: CONNECT for https, whole URLs for http. The proxy resolves names.
+    Http,
+    /// `socks5`: we resolve names, and the proxy gets an address that was judged.
+    Socks5,
+    /// `socks5h`: the proxy resolves names.
+    Socks5h,
+}
+
+/// User and password for a proxy.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ProxyUser {
+    /// The user.
+    pub user: String,
+    /// The password.
+    pub password: String,
+}
+
+impl std::fmt::Debug for ProxyUser {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ProxyUser(•••)")
+    }
+}
+
+/// A proxy on the way to a destination.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Proxy {
+    /// How it is spoken to.
+    pub kind: ProxyKind,
+    /// Where it is.
+    pub host: Host,
+    /// On which port.
+    pub port: u16,
+    /// Who we are there.
+    pub user: Option<ProxyUser>,
+}
+
+impl Proxy {
+    /// Reads `http://user:password@host:port` and the like.
+    pub fn parse(text: &str) -> Result<Self, InvalidProxy> {
+        let url = Url::parse(text.trim()).map_err(|_| InvalidProxy::Syntax)?;
+        let (kind, usual_port) = match url.scheme() {
+            "http" => (ProxyKind::Http, 80),
+            "socks5" => (ProxyKind::Socks5, 1080),
+            "socks5h" => (ProxyKind::Socks5h, 1080),
+            _ => return Err(InvalidProxy::Scheme),
+        };
+        if !matches!(url.path(), "" | "/") || url.query().is_some() || url.fragment().is_some() {
+            return Err(InvalidProxy::Path);
+        }
+        let host = url.host_str().filter(|host| !host.is_empty()).ok_or(InvalidProxy::Syntax)?;
+        // For other schemes than http, `url` leaves the host as it is written; read as for http it
+        // is the same name or address for all three.
+        let host = Host::parse(host).map_err(|_| InvalidProxy::Syntax)?;
+        let port = url.port().unwrap_or(usual_port);
+        Ok(Self { kind, host, port, user: user(&url, kind)? })
+    }
+
+    /// What `proxy-authorization` says.
+    pub fn authorization(&self) -> Option<HeaderValue> {
+        let user = self.user.as_ref()?;
+        Some(basic(user.user.as_bytes(), user.password.as_bytes()))
+    }
+
+    /// The same for two that are the same.
+    pub fn digest(&self) -> [u8; 32] {
+        let (host, port) = (self.host.to_string(), self.port.to_le_bytes());
+        let (user, password) = match &self.user {
+            Some(user) => (user.user.as_bytes(), user.password.as_bytes()),
+            None => (&b""[..], &b""[..]),
+        };
+        digest_of([&[self.kind as u8][..], host.as_bytes(), &port, user, password])
+    }
+}
+
+fn user(url: &Url, kind: ProxyKind) -> Result<Option<ProxyUser>, InvalidProxy> {
+    let (user, password) = (url.username(), url.password().unwrap_or_default());
+    if user.is_empty() && password.is_empty() {
+        return Ok(None);
+    }
+    let (user, password) = (decoded(user)?, decoded(password)?);
+    let is_socks = match kind {
+        ProxyKind::Http => false,
+        ProxyKind::Socks5 | ProxyKind::Socks5h => true,
+    };
+    // A colon in the user would move into the password.
+    if user.is_empty() || password.is_empty() || (!is_socks && user.contains(':')) {
+        return Err(InvalidProxy::Credentials);
+    }
+    if is_socks && (user.len() > SOCKS_FIELD_MAX || password.len() > SOCKS_FIELD_MAX) {
+        return Err(InvalidProxy::TooLong);
+    }
+    Ok(Some(ProxyUser { user, password }))
+}
+
+/// Undoes the percent-encoding of a URL's user or password.
+fn decoded(text: &str) -> Result<String, InvalidProxy> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((first, tail)) = rest.split_first() {
+        let escaped = match tail {
+            [high, low, ..] if *first == b'%' => hex(*high).zip(hex(*low)),
+            _ => None,
+        };
+        match escaped {
+            Some((high, low)) => {
+                bytes.push(high * 16 + low);
+                rest = &tail[2..];
+            }
+            None => {
+                bytes.push(*first);
+                rest = tail;
+            }
+        }
+    }
+    let text = String::from_utf8(bytes).map_err(|_| InvalidProxy::Credentials)?;
+    if text.chars().any(char::is_control) { Err(InvalidProxy::Credentials) } else { Ok(text) }
+}
+
+fn hex(digit: u8) -> Option<u8> {
+    char::from(digit).to_digit(16).and_then(|digit| u8::try_from(digit).ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_proxy_is_read_from_its_url() {
+        let cases = [
+            ("http://proxy.test:3128", "Http proxy.test 3128 "),
+            ("http://proxy.test/", "Http proxy.test 80 "),
+            ("http://u:p@proxy.test:3128", "Http proxy.test 3128 u/p"),
+            ("http://u%40x:p%3a%20%25@10.0.0.1:1", "Http 10.0.0.1 1 u@x/p: %"),
+            ("socks5://[::1]:9", "Socks5 [::1] 9 "),
+            ("socks5://2130706433", "Socks5 127.0.0.1 1080 "),
+            ("socks5h://u:p%C3%A9@proxy.test", "Socks5h proxy.test 1080 u/pé"),
+        ];
+        for (text, expected) in cases {
+            let proxy = Proxy::parse(text).unwrap();
+            let user = proxy.user.as_ref().map(|user| format!("{}/{}", user.user, user.password));
+            let read = format!(
+                "{:?} {} {} {}",
+                proxy.kind,
+                proxy.host,
+                proxy.port,
+                user.unwrap_or_default()
+            );
+            assert_eq!(read, expected, "case: {text}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_used_is_refused_without_repeating_it() {
+        let long = format!("socks5://u:{}@h", "x".repeat(256));
+        let cases = [
+            ("proxy.test:3128", InvalidProxy::Scheme),
+            ("canary", InvalidProxy::Syntax),
+            ("https://canary@h:1", InvalidProxy::Scheme),
+            ("http://u:canary@h/path", InvalidProxy::Path),
+            ("http://h?canary", InvalidProxy::Path),
+            ("http://canary@h", InvalidProxy::Credentials),
+            ("http://:canary@h", InvalidProxy::Credentials),
+            ("http://a%3ab:canary@h", InvalidProxy::Credentials),
+            ("http://u:can%0d%0aary@h", InvalidProxy::Credentials),
+            ("http://u:can%ffary@h", InvalidProxy::Credentials),
+            (&long, InvalidProxy::TooLong),
+        ];
+        for (text, expected) in cases {
+            let error = Proxy::parse(text).unwrap_err();
+            assert!(!error.to_string().contains("canary"), "{error}");
+            assert_eq!(error, expected, "case: {text}");
+        }
+        let proxy = Proxy::parse("http://u:canary@h").unwrap();
+        assert!(!format!("{proxy:?}").contains("canary"));
+    }
+
+    #[test]
+    fn the_digest_changes_with_every_part() {
+        let texts = [
+            "http://h",
+            "http://h:81",
+            "http://i",
+            "socks5://h",
+            "socks5h://h",
+            "http://a:b@h",
+            "http://a:c@h",
+            "http://ab:c@h",
+        ];
+        let digests: std::collections::HashSet<_> =
+            texts.iter().map(|text| Proxy::parse(text).unwrap().digest()).collect();
+        assert_eq!(digests.len(), texts.len());
+    }
+}

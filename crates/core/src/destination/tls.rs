@@ -1,0 +1,164 @@
+//! What a destination says about TLS: whom we trust there, and who we are.
+//!
+//! Files are named here and read by the engine. There is no way to switch certificates off.
+
+use std::{fmt, path::PathBuf, str::FromStr};
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+use crate::secret::{Secret, SecretError, SecretRef};
+
+const FILE_PREFIX: &str = "file:";
+
+/// TLS settings as they are written.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TlsSpec {
+    /// Certificates that are trusted besides the usual ones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ca: Option<PemRef>,
+    /// Trusts `ca` alone, and not the usual ones.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ca_only: bool,
+    /// Who we are: the certificate, and those that lead to its root.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client_certificate: Option<PemRef>,
+    /// The key of that certificate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client_key: Option<PemRef>,
+}
+
+/// Where PEM text is: in a file, in the environment, or here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PemRef {
+    /// `file:/path`.
+    File(String),
+    /// The text, or `env:NAME`.
+    Text(SecretRef),
+}
+
+/// `Display` shows the place and masks the text.
+impl fmt::Display for PemRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path) => write!(f, "{FILE_PREFIX}{path}"),
+            Self::Text(secret) => write!(f, "{secret}"),
+        }
+    }
+}
+
+impl FromStr for PemRef {
+    type Err = SecretError;
+
+    fn from_str(text: &str) -> Result<Self, SecretError> {
+        match text.strip_prefix(FILE_PREFIX) {
+            Some(path) => Ok(Self::File(path.to_owned())),
+            None => text.parse().map(Self::Text),
+        }
+    }
+}
+
+impl Serialize for PemRef {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::File(_) => serializer.collect_str(self),
+            Self::Text(secret) => secret.serialize(serializer),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for PemRef {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
+        text.parse().map_err(de::Error::custom)
+    }
+}
+
+/// TLS settings that make no sense.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidTls {
+    /// A certificate without its key, or the other way round.
+    #[error("client_certificate and client_key go together")]
+    Half,
+    /// Nobody would be trusted.
+    #[error("ca_only needs a ca")]
+    NobodyTrusted,
+    /// A path that depends on where the gateway was started.
+    #[error("{0}: write the whole path, such as file:/etc/surehook/ca.pem")]
+    RelativePath(&'static str),
+    /// A text cannot be looked up.
+    #[error("{0}: {1}")]
+    Secret(&'static str, SecretError),
+}
+
+/// Where PEM text is, its secrets looked up.
+#[derive(Clone, Debug)]
+pub enum Pem {
+    /// In a file.
+    File(PathBuf),
+    /// Here.
+    Text(Secret),
+}
+
+/// What a destination says about TLS.
+#[derive(Clone, Debug)]
+pub struct Tls {
+    /// Certificates that are trusted.
+    pub ca: Option<Pem>,
+    /// Whether the usual ones are not.
+    pub ca_only: bool,
+    /// Certificate and key of ours.
+    pub identity: Option<(Pem, Pem)>,
+}
+
+impl TlsSpec {
+    /// Looks texts up through `env`.
+    pub fn build(&self, env: &dyn Fn(&str) -> Option<String>) -> Result<Tls, InvalidTls> {
+        let pem = |name, pem: &Option<PemRef>| match pem {
+            None => Ok(None),
+            Some(PemRef::File(path)) if path.starts_with('/') => Ok(Some(Pem::File(path.into()))),
+            Some(PemRef::File(_)) => Err(InvalidTls::RelativePath(name)),
+            Some(PemRef::Text(secret)) => {
+                let text = secret.resolve(env).map_err(|error| InvalidTls::Secret(name, error))?;
+                Ok(Some(Pem::Text(text)))
+            }
+        };
+        if self.ca_only && self.ca.is_none() {
+            return Err(InvalidTls::NobodyTrusted);
+        }
+        let certificate = pem("client_certificate", &self.client_certificate)?;
+        let identity = match (certificate, pem("client_key", &self.client_key)?) {
+            (Some(certificate), Some(key)) => Some((certificate, key)),
+            (None, None) => None,
+            (Some(_), None) | (None, Some(_)) => return Err(InvalidTls::Half),
+        };
+        Ok(Tls { ca: pem("ca", &self.ca)?, ca_only: self.ca_only, identity })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_are_checked_before_any_file_is_read() {
+        let cases = [
+            (r"{}", Ok(())),
+            (r#"{"ca":"file:/ca.pem"}"#, Ok(())),
+            (r#"{"ca":"file:ca.pem"}"#, Err(InvalidTls::RelativePath("ca"))),
+            (r#"{"ca_only":true}"#, Err(InvalidTls::NobodyTrusted)),
+            (r#"{"client_key":"file:/key.pem"}"#, Err(InvalidTls::Half)),
+            (r#"{"client_certificate":"-----BEGIN"}"#, Err(InvalidTls::Half)),
+            (
+                r#"{"ca":"env:MISSING"}"#,
+                Err(InvalidTls::Secret("ca", SecretError::Unset { name: "MISSING".to_owned() })),
+            ),
+        ];
+        for (json, expected) in cases {
+            let spec: TlsSpec = serde_json::from_str(json).unwrap();
+            assert_eq!(spec.build(&|_| None).map(drop), expected, "case: {json}");
+            assert_eq!(serde_json::to_string(&spec).unwrap(), json, "case: {json}");
+        }
+        assert!(serde_json::from_str::<TlsSpec>(r#"{"insecure":true}"#).is_err());
+    }
+}

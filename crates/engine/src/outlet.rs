@@ -1,0 +1,176 @@
+//! The way out to one destination: who it is, the connections to it, and the token for it.
+//!
+//! An outlet is never changed, only replaced: an attempt uses one from beginning to end. The next
+//! one takes over what still fits, so that a change of the retry policy costs no connection and a
+//! change of the proxy leaves none behind that goes the old way.
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{AUTHORIZATION, HeaderMap, HeaderValue};
+use http::{StatusCode, Uri};
+use surehook_core::delivery::{Failure, Outcome};
+use surehook_core::destination::Destination;
+use surehook_core::destination::auth::Auth;
+use surehook_core::destination::oauth2::{NoToken, Oauth2};
+use surehook_core::destination::proxy::Proxy;
+use surehook_core::secret::digest_of;
+use tokio::time::{Instant, timeout};
+
+use crate::sender::{HttpSender, HttpSenderConfig, OutboundRequest, SendReport};
+use crate::tls::{self, OwnTls, TlsProblem, Trust};
+use crate::token::{Grant, Tokens};
+
+/// A destination with everything at hand that can be missing.
+#[derive(Debug)]
+pub(crate) struct Prepared {
+    pub(crate) destination: Arc<Destination>,
+    tls: OwnTls,
+}
+
+impl Prepared {
+    /// Reads the files that the destination names.
+    pub(crate) fn new(destination: Destination, trust: &Trust) -> Result<Self, TlsProblem> {
+        let tls = tls::own(destination.tls.as_ref(), trust)?;
+        Ok(Self { destination: Arc::new(destination), tls })
+    }
+}
+
+/// The way out to one destination.
+#[derive(Debug)]
+pub(crate) struct Outlet {
+    pub(crate) destination: Arc<Destination>,
+    http: HttpSender,
+    /// What the connections depend on.
+    transport: [u8; 32],
+    tokens: Option<Arc<Tokens>>,
+}
+
+impl Outlet {
+    /// Makes the way out, with what can be taken over from the one before.
+    pub(crate) fn new(
+        prepared: Prepared,
+        config: &HttpSenderConfig,
+        before: Option<&Self>,
+    ) -> Self {
+        let Prepared { destination, tls } = prepared;
+        let proxy = destination.proxy.as_ref().map(Proxy::digest);
+        let transport = digest_of([&tls.digest[..], proxy.as_ref().map_or(&[], |digest| digest)]);
+        let http = match before {
+            Some(before) if before.transport == transport => before.http.clone(),
+            Some(_) | None => HttpSender::new(HttpSenderConfig {
+                tls: tls.config,
+                proxy: destination.proxy.clone(),
+                ..config.clone()
+            }),
+        };
+        let tokens = oauth2_of(&destination).map(|oauth2| {
+            let kept = before.and_then(|before| before.tokens.clone());
+            let kept = kept.filter(|tokens| tokens.are_of(oauth2));
+            kept.unwrap_or_else(|| Arc::new(Tokens::new(oauth2)))
+        });
+        Self { destination, http, transport, tokens }
+    }
+
+    /// Makes one attempt.
+    pub(crate) async fn send(&self, url: &Uri, headers: HeaderMap, body: Bytes) -> SendReport {
+        let request = OutboundRequest { url: url.clone(), headers, body };
+        match (oauth2_of(&self.destination), &self.tokens) {
+            (Some(oauth2), Some(tokens)) => {
+                let call = Call { outlet: self, oauth2, tokens, started: Instant::now() };
+                let report = Box::pin(call.send(request)).await;
+                SendReport { elapsed: call.started.elapsed(), ..report }
+            }
+            (Some(_) | None, Some(_) | None) => {
+                self.http.send(request, self.destination.timeout).await
+            }
+        }
+    }
+}
+
+fn oauth2_of(destination: &Destination) -> Option<&Oauth2> {
+    match &destination.auth {
+        Some(Auth::Oauth2(oauth2)) => Some(oauth2),
+        Some(Auth::Fixed(_)) | None => None,
+    }
+}
+
+/// One attempt that needs a token.
+struct Call<'a> {
+    outlet: &'a Outlet,
+    oauth2: &'a Oauth2,
+    tokens: &'a Arc<Tokens>,
+    started: Instant,
+}
+
+impl Call<'_> {
+    /// Sends with a token. One that was held from before may have been revoked: if it is refused,
+    /// the request was not taken, and is sent once more with a new one.
+    async fn send(&self, request: OutboundRequest) -> SendReport {
+        let grant = match self.token(None).await {
+            Ok(grant) => grant,
+            Err(problem) => return without_token(problem),
+        };
+        let report = self.send_with(request.clone(), &grant.header).await;
+        if !is_unauthorized(&report) {
+            return report;
+        }
+        if grant.is_fresh {
+            self.tokens.forget(&grant.header);
+            return report;
+        }
+        match self.token(Some(&grant.header)).await {
+            Err(problem) => without_token(problem),
+            // The endpoint insists on the token that is not accepted.
+            Ok(same) if same.header == grant.header => {
+                self.tokens.forget(&grant.header);
+                report
+            }
+            Ok(next) => {
+                let report = self.send_with(request, &next.header).await;
+                if is_unauthorized(&report) {
+                    self.tokens.forget(&next.header);
+                }
+                report
+            }
+        }
+    }
+
+    fn time_left(&self) -> Duration {
+        self.outlet.destination.timeout.saturating_sub(self.started.elapsed())
+    }
+
+    async fn token(&self, refused: Option<&HeaderValue>) -> Result<Grant, NoToken> {
+        let token = self.tokens.get(self.oauth2, &self.outlet.http, refused);
+        timeout(self.time_left(), token).await.unwrap_or_else(|_| {
+            let within = self.outlet.destination.timeout;
+            let detail = format!("the token endpoint gave no token within {within:?}");
+            Err(NoToken { failure: Failure::Timeout, detail })
+        })
+    }
+
+    async fn send_with(&self, mut request: OutboundRequest, token: &HeaderValue) -> SendReport {
+        request.headers.insert(AUTHORIZATION, token.clone());
+        self.outlet.http.send(request, self.time_left()).await
+    }
+}
+
+fn is_unauthorized(report: &SendReport) -> bool {
+    match report.outcome {
+        Outcome::Answered { status, .. } => status == StatusCode::UNAUTHORIZED,
+        Outcome::Failed(_) => false,
+    }
+}
+
+fn without_token(problem: NoToken) -> SendReport {
+    SendReport {
+        outcome: Outcome::Failed(problem.failure),
+        elapsed: Duration::ZERO,
+        response_body: Vec::new(),
+        detail: Some(problem.detail),
+    }
+}

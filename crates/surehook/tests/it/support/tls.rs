@@ -1,0 +1,158 @@
+//! A destination with TLS, its own authority, and certificates for those who call it.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
+
+use bytes::Bytes;
+use data_encoding::BASE64;
+use http::{Request, Response};
+use http_body_util::Full;
+use hyper::{body::Incoming, service::service_fn};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair,
+};
+use rustls::{
+    RootCertStore, ServerConfig,
+    crypto::ring,
+    pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer},
+    server::WebPkiClientVerifier,
+};
+use tokio::{io::AsyncWriteExt as _, net::TcpListener, task::JoinHandle};
+use tokio_rustls::TlsAcceptor;
+
+/// Who signs, for both sides.
+pub(crate) struct Authority(CertifiedIssuer<'static, KeyPair>);
+
+impl Authority {
+    pub(crate) fn new() -> Self {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().unwrap();
+        Self(CertifiedIssuer::self_signed(params, key).unwrap())
+    }
+
+    /// Its certificate, in PEM.
+    pub(crate) fn pem(&self) -> String {
+        pem("CERTIFICATE", self.0.der())
+    }
+
+    fn sign(
+        &self,
+        names: &[&str],
+        purpose: ExtendedKeyUsagePurpose,
+    ) -> (rcgen::Certificate, KeyPair) {
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        let mut params = CertificateParams::new(names).unwrap();
+        params.extended_key_usages = vec![purpose];
+        let key = KeyPair::generate().unwrap();
+        (params.signed_by(&key, &self.0).unwrap(), key)
+    }
+
+    /// A certificate for somebody who calls, and its key, in PEM.
+    pub(crate) fn client(&self) -> (String, String) {
+        let (certificate, key) = self.sign(&["gateway"], ExtendedKeyUsagePurpose::ClientAuth);
+        (pem("CERTIFICATE", certificate.der()), pem("PRIVATE KEY", &key.serialize_der()))
+    }
+}
+
+fn pem(what: &str, der: &[u8]) -> String {
+    format!("-----BEGIN {what}-----\n{}\n-----END {what}-----\n", BASE64.encode(der))
+}
+
+/// A destination at `https://127.0.0.1` that answers 200. Stops when dropped.
+#[derive(Debug)]
+pub(crate) struct TlsSink {
+    port: u16,
+    arrived: Arc<AtomicUsize>,
+    accepting: JoinHandle<()>,
+}
+
+impl TlsSink {
+    /// Wants a certificate of `clients` from whoever calls, if that is given.
+    pub(crate) async fn start(authority: &Authority, clients: Option<&Authority>) -> Self {
+        Self::speaking(&["h2", "http/1.1"], authority, clients).await
+    }
+
+    /// The same, with these protocols.
+    pub(crate) async fn speaking(
+        protocols: &[&str],
+        authority: &Authority,
+        clients: Option<&Authority>,
+    ) -> Self {
+        let (certificate, key) =
+            authority.sign(&["127.0.0.1"], ExtendedKeyUsagePurpose::ServerAuth);
+        let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der()));
+        let provider = Arc::new(ring::default_provider());
+        let config = ServerConfig::builder_with_provider(Arc::clone(&provider))
+            .with_safe_default_protocol_versions()
+            .unwrap();
+        let config = match clients {
+            Some(clients) => {
+                let mut roots = RootCertStore::empty();
+                roots.add(clients.0.der().clone()).unwrap();
+                let verifier =
+                    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+                config.with_client_cert_verifier(verifier.build().unwrap())
+            }
+            None => config.with_no_client_auth(),
+        };
+        let mut config = config.with_single_cert(vec![certificate.der().clone()], key).unwrap();
+        config.alpn_protocols = protocols.iter().map(|name| name.as_bytes().to_vec()).collect();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let arrived = Arc::new(AtomicUsize::new(0));
+        let accepting = tokio::spawn(accept(listener, config, Arc::clone(&arrived)));
+        Self { port, arrived, accepting }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("https://127.0.0.1:{}/hook", self.port)
+    }
+
+    pub(crate) fn arrived(&self) -> usize {
+        self.arrived.load(Ordering::SeqCst)
+    }
+}
+
+impl Drop for TlsSink {
+    fn drop(&mut self) {
+        self.accepting.abort();
+    }
+}
+
+async fn accept(listener: TcpListener, config: ServerConfig, arrived: Arc<AtomicUsize>) {
+    let acceptor = TlsAcceptor::from(Arc::new(config));
+    loop {
+        let (stream, _) = listener.accept().await.unwrap();
+        let (acceptor, arrived) = (acceptor.clone(), Arc::clone(&arrived));
+        tokio::spawn(async move {
+            let stream = match acceptor.accept(stream).into_fallible().await {
+                Ok(stream) => stream,
+                Err((_, mut refused)) => {
+                    // Closed with something unread, the connection would be reset, and the alert
+                    // that says why could be lost on the way.
+                    refused.shutdown().await.ok();
+                    tokio::io::copy(&mut refused, &mut tokio::io::sink()).await.ok();
+                    return;
+                }
+            };
+            let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+            let service = service_fn(move |_: Request<Incoming>| {
+                arrived.fetch_add(1, Ordering::SeqCst);
+                async { Ok::<_, std::convert::Infallible>(Response::new(Full::new(Bytes::new()))) }
+            });
+            let stream = TokioIo::new(stream);
+            // A connection that ends badly is what some tests are about.
+            if is_http2 {
+                let builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+                let _ended = builder.serve_connection(stream, service).await;
+            } else {
+                let builder = hyper::server::conn::http1::Builder::new();
+                let _ended = builder.serve_connection(stream, service).await;
+            }
+        });
+    }
+}

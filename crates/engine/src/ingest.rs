@@ -216,7 +216,9 @@ impl Engine {
         let Some(asking) = asking else { return Ok(received) };
         let Received { event, ref key, duplicate, .. } = received;
         let answer = self.answer_sender(asking, event, duplicate, key.is_some()).await;
-        Ok(Received { sync: Some(answer.map_err(IngestError::Store)?), ..received })
+        let answer = answer.map_err(IngestError::Store)?;
+        self.telemetry.sync_answered(source.name.as_str(), answer.as_str());
+        Ok(Received { sync: Some(answer), ..received })
     }
 
     /// If the sender waits: what for. It begins to wait before anything is committed, so that it

@@ -110,6 +110,11 @@ async fn a_failure_asks_for_another_try_and_that_is_processed_at_once() {
     let delivery = gateway.delivery(&event_of(&done), "succeeded").await;
     assert_eq!(delivery["attempts"], 2, "{delivery}");
     assert_eq!(sink.arrivals().len(), 2);
+    let metrics = gateway.metrics().await;
+    for answer in ["error", "success"] {
+        let line = format!(r#"surehook_sync_answers_total{{source="in",answer="{answer}"}} 1"#);
+        assert!(metrics.lines().any(|other| other == line), "no {line} in {metrics}");
+    }
     let kinds = kinds(&gateway, &event_of(&done)).await;
     assert!(kinds.contains(&"hastened".to_owned()), "{kinds:?}");
     eventually(SOON, || async {

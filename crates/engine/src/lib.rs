@@ -15,6 +15,7 @@ mod lane;
 mod outbound;
 mod refusals;
 pub mod registry;
+mod routing;
 pub mod sender;
 mod sync;
 pub mod system;

@@ -114,11 +114,13 @@ pub enum DecisionKind {
     Hastened,
     /// A sender that waited for the result was told something.
     Answered,
+    /// The stored body is missing or not what it was; the delivery was given up.
+    Damaged,
 }
 
 impl DecisionKind {
     /// Every kind.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Revived,
         Self::Replayed,
         Self::Cancelled,
@@ -126,6 +128,7 @@ impl DecisionKind {
         Self::Recovered,
         Self::Hastened,
         Self::Answered,
+        Self::Damaged,
     ];
 
     /// The word for it.
@@ -138,6 +141,7 @@ impl DecisionKind {
             Self::Recovered => "recovered",
             Self::Hastened => "hastened",
             Self::Answered => "answered",
+            Self::Damaged => "damaged",
         }
     }
 

@@ -133,6 +133,8 @@ pub struct JoinWish {
 pub enum Joined {
     /// Nothing is owed to that destination.
     NotOwed,
+    /// The event itself is past its time; only its key is still known.
+    Forgotten,
     /// Somebody stopped it.
     Cancelled,
     /// This delivery will come to an attempt, or is in one.

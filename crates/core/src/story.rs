@@ -175,6 +175,9 @@ fn decision(row: &Decision, to: &dyn Fn(DeliveryId) -> String) -> Entry {
         DecisionKind::Hastened => {
             format!("the sender came again and waits, so the attempt to {to} is due at once")
         }
+        DecisionKind::Damaged => {
+            format!("what should go to {to} is missing or damaged in the store; given up")
+        }
         DecisionKind::Answered => {
             let told = row.detail["answer"].as_str().unwrap_or("something");
             format!("the sender that waited was told `{told}`")

@@ -2,7 +2,6 @@
 
 use std::{
     cell::LazyCell,
-    ops::Deref,
     sync::{Arc, LazyLock},
     time::{Duration, Instant},
 };
@@ -14,10 +13,8 @@ use surehook_core::{
     decision::{Decided, Unrouted, Why, write_unrouted},
     event::{HeaderBlock, KeyClaim, NewBody, NewDelivery, NewEvent, Payload, RequestHead},
     ids::{DeliveryId, DestinationId, EventId, RequestId},
-    jq::{Jq, JsonInput, NotJson},
     key::{DedupKey, KeyProblem, content_hash_key, fingerprint},
     name::Name,
-    route::Route,
     source::Source,
     store::{Admitted, Claimed, StoreError},
     sync::SyncAnswer,
@@ -29,8 +26,8 @@ use crate::{
     Engine,
     lane::{Job, Lane, Slot},
     registry::SourceEntry,
+    routing,
     sync::Asking,
-    telemetry::SourceMetrics,
     transform,
     uninterrupted::Uninterrupted,
 };
@@ -226,7 +223,9 @@ impl Engine {
         let Some(asking) = asking else { return Ok(received) };
         let Received { event, ref key, duplicate, .. } = received;
         let answer = self.answer_sender(asking, event, duplicate, key.is_some()).await;
-        Ok(Received { sync: Some(answer.map_err(IngestError::Store)?), ..received })
+        let answer = answer.map_err(IngestError::Store)?;
+        self.telemetry.sync_answered(source.name.as_str(), answer.as_str());
+        Ok(Received { sync: Some(answer), ..received })
     }
 
     /// If the sender waits: what for. It begins to wait before anything is committed, so that it
@@ -257,7 +256,7 @@ impl Engine {
             let chosen = if twice {
                 Err(Why::SameDestination)
             } else {
-                choose(route, id, &input, &entry.metrics)
+                routing::choose(route, id, &input, &entry.metrics)
             };
             let sent = match chosen {
                 Ok(sent) => sent,
@@ -335,31 +334,6 @@ impl Engine {
     }
 }
 
-/// What one route does with an event: the body that is sent in place of the original, or why nothing
-/// is. Only a route that has a filter or a transform asks for the body as JSON.
-fn choose(
-    route: &Route,
-    delivery: DeliveryId,
-    input: &dyn Deref<Target = Result<JsonInput, NotJson>>,
-    metrics: &SourceMetrics,
-) -> Result<Option<NewBody>, Why> {
-    if let Some(filter) = &route.filter {
-        matches(filter, input.as_ref(), metrics)?;
-    }
-    let Some(transform) = &route.transform else { return Ok(None) };
-    let body = match transform::run(transform, input.as_ref()) {
-        Ok(Some(body)) => Some(body),
-        Ok(None) => return Err(Why::DroppedByTransform),
-        // The attempt tries it again and says what is wrong; the delivery is dead and can be
-        // replayed when the route is mended. Sending the original instead would be a leak.
-        Err(_) => {
-            metrics.filter_errors.inc();
-            None
-        }
-    };
-    Ok(Some(NewBody { delivery, route: route.id, body }))
-}
-
 /// One delivery, with a place in its lane if there is one and it may be tried at once.
 fn plan_one(
     id: DeliveryId,
@@ -376,25 +350,6 @@ fn plan_one(
     let (slot, claim) = reserved.map_or((None, None), |(slot, lease)| (Some(slot), Some(lease)));
     let new = NewDelivery { id, destination, claim, delay, order_key };
     Planned { new, lane: lane.cloned(), slot, sent }
-}
-
-/// Whether a route's filter lets the event through. One that fails does not: what cannot be judged
-/// is stored and visible, but goes nowhere by accident.
-fn matches(
-    filter: &Jq,
-    input: Result<&JsonInput, &NotJson>,
-    metrics: &SourceMetrics,
-) -> Result<(), Why> {
-    let why = match input.map(|json| filter.test(json)) {
-        Ok(Ok(true)) => return Ok(()),
-        Ok(Ok(false)) => return Err(Why::FilterFalse),
-        Ok(Err(error)) => Why::FilterFailed(error.code().to_owned()),
-        Err(_) => Why::NotJson,
-    };
-    metrics.filter_errors.inc();
-    // Only the word for it: the message itself quotes the event.
-    tracing::debug!(filter = filter.text(), why = why.word(), "a filter failed on an event");
-    Err(why)
 }
 
 /// The key that the source's rules find, or the hash of the body if the source asks for that; and

@@ -19,6 +19,7 @@ mod outlet;
 mod refusals;
 pub mod registry;
 pub mod replays;
+mod routing;
 pub mod sender;
 mod sync;
 pub mod system;

@@ -72,6 +72,7 @@ impl Engine {
         };
         let (delivery, attempts) = match self.store.join(wish).await? {
             Joined::NotOwed => return Ok(not_owed("not_routed")),
+            Joined::Forgotten => return Ok(not_owed("no_longer_kept")),
             Joined::Cancelled => return Ok(not_owed("cancelled")),
             Joined::Ended(ending) => return Ok(self.answer(&ending, entry)),
             Joined::Underway { delivery, attempts, due } => {

@@ -36,6 +36,7 @@ pub struct Telemetry {
     remote_429: Counters,
     no_key: Counters,
     filter_errors: Counters,
+    sync_answers: Counters,
     leases_lost: Counter,
     in_flight: Gauges,
     cooling: Gauges,
@@ -153,7 +154,12 @@ impl Default for Telemetry {
             no_key: metric!("events_without_key", "Events that had no key", Counters::default()),
             filter_errors: metric!(
                 "filter_errors",
-                "Route filters that failed on an event",
+                "Route filters and transforms that failed on an event",
+                Counters::default()
+            ),
+            sync_answers: metric!(
+                "sync_answers",
+                "What senders were told that waited for a result",
                 Counters::default()
             ),
             leases_lost: metric!(
@@ -277,6 +283,11 @@ impl Telemetry {
     pub(crate) fn circuit_moved(&self, destination: &str, to: &str) {
         let labels = vec![("destination", destination.to_owned()), ("to", to.to_owned())];
         self.circuit_transitions.get_or_create(&labels).inc();
+    }
+
+    pub(crate) fn sync_answered(&self, source: &str, answer: &str) {
+        let labels = vec![("source", source.to_owned()), ("answer", answer.to_owned())];
+        self.sync_answers.get_or_create(&labels).inc();
     }
 
     pub(crate) fn lease_lost(&self) {

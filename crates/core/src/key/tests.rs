@@ -377,3 +377,14 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_rule_is_told_in_short() {
+    let long = format!("jq:.{}", "a".repeat(500));
+    let rules = rules(&["header:X-Id", "pointer:/a/b", &long]);
+    let labels: Vec<_> = (0..4).map(|rule| rules.label(rule)).collect();
+    assert_eq!(labels[0].as_deref(), Some("header:x-id"));
+    assert_eq!(labels[1].as_deref(), Some("pointer:/a/b"));
+    assert_eq!(labels[2].as_deref().map(str::len), Some(64));
+    assert_eq!(labels[3], None);
+}

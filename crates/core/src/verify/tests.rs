@@ -528,3 +528,23 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_check_is_told_with_the_secret_that_fitted() {
+    let token = |secrets: &[&str]| {
+        let spec = VerifySpec::Token { header: "x-token".to_owned() };
+        Verifier::new(&spec, secrets.iter().map(|text| Secret::new(*text)).collect()).unwrap()
+    };
+    let label = |verifier: &Verifier, given: &str| {
+        let verified = verifier.verify(&headers(&[("x-token", given)]), b"", at(0)).unwrap();
+        verifier.label(verified).unwrap().to_string()
+    };
+    let rotated = token(&["new-secret-of-today", "old-secret-of-before"]);
+    assert_eq!(label(&rotated, "new-secret-of-today"), "token secret 1 of 2");
+    assert_eq!(label(&rotated, "old-secret-of-before"), "token secret 2 of 2");
+    assert_eq!(label(&token(&["the-only-secret-here"]), "the-only-secret-here"), "token");
+    assert_eq!(rotated.secret_header().map(HeaderName::as_str), Some("x-token"));
+    let none = Verifier::new(&VerifySpec::None, Vec::new()).unwrap();
+    assert_eq!(label(&none, ""), "none");
+    assert_eq!(none.secret_header(), None);
+}

@@ -26,7 +26,7 @@ pub async fn nothing_is_owed_where_no_route_led(world: World) {
     let deliveries = vec![world.to(world.mail)];
     let event = world.accept(NewEvent { deliveries, ..world.arrival() }).await;
     assert_eq!(join(&world, event).await, Joined::NotOwed);
-    assert_eq!(join(&world, world.id()).await, Joined::NotOwed);
+    assert_eq!(join(&world, world.id()).await, Joined::Forgotten);
 }
 
 pub async fn what_is_under_way_is_waited_for(world: World) {

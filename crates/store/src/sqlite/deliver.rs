@@ -1,8 +1,9 @@
 //! Claims, leases and settlements.
 
 use rusqlite::{Connection, OptionalExtension, params};
+use serde_json::Value;
 use surehook_core::{
-    decision::DecisionKind,
+    decision::{Decision, DecisionKind},
     delivery::{Class, DeadReason, Lease, state::Status},
     event::Payload,
     ids::{DeliveryId, DestinationId, EventId, RouteId, SourceId},
@@ -111,7 +112,7 @@ fn claim(
                 });
             }
             // Sending something else than what came would be worse than not sending.
-            None => bury_damaged(tx, row.id, now)?,
+            None => bury_damaged(tx, &row, now)?,
         }
     }
     Ok(claimed)
@@ -189,7 +190,8 @@ const BURY_DAMAGED: &str = "
            lease_token = NULL, lease_until = NULL
      WHERE id = ?1";
 
-fn bury_damaged(tx: &mut Tx<'_, '_>, delivery: DeliveryId, now: Timestamp) -> rusqlite::Result<()> {
+fn bury_damaged(tx: &mut Tx<'_, '_>, row: &DueRow, now: Timestamp) -> rusqlite::Result<()> {
+    let delivery = row.id;
     tracing::error!(%delivery, "the stored body is missing or damaged; the delivery is given up");
     tx.connection
         .prepare_cached(BURY_DAMAGED)?
@@ -197,6 +199,14 @@ fn bury_damaged(tx: &mut Tx<'_, '_>, delivery: DeliveryId, now: Timestamp) -> ru
     tx.delta.moved(Some(Status::InFlight), Some(Status::Dead));
     tx.delta.died(DeadReason::Unrecoverable);
     line::call_next(tx, delivery, now)?;
+    let decision = Decision {
+        event: row.event,
+        delivery: Some(delivery),
+        at: now,
+        kind: DecisionKind::Damaged,
+        detail: Value::Null,
+    };
+    decide::note(tx.connection, &decision)?;
     forget_key(tx, delivery)
 }
 

@@ -31,6 +31,8 @@ const OWED: &str = "
       JOIN destinations t ON t.seq = d.destination
      WHERE d.event_id = ?1 AND t.id = ?2 AND d.state <> 'replayed' ORDER BY d.id DESC LIMIT 1";
 
+const IS_KEPT: &str = "SELECT 1 FROM events WHERE id = ?1";
+
 /// See `IngestStore::join`.
 pub(super) fn join(tx: &mut Tx<'_, '_>, wish: &JoinWish) -> rusqlite::Result<Joined> {
     let owed = tx
@@ -46,7 +48,10 @@ pub(super) fn join(tx: &mut Tx<'_, '_>, wish: &JoinWish) -> rusqlite::Result<Joi
             })
         })
         .optional()?;
-    let Some(owed) = owed else { return Ok(Joined::NotOwed) };
+    let Some(owed) = owed else {
+        let known = tx.connection.prepare_cached(IS_KEPT)?.exists(params![blob(wish.event)])?;
+        return Ok(if known { Joined::NotOwed } else { Joined::Forgotten });
+    };
     let Owed { delivery, attempts, .. } = owed;
     match owed.status {
         Status::Pending | Status::InFlight | Status::Held => {

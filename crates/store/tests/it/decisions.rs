@@ -92,5 +92,7 @@ async fn a_damaged_transformed_body_is_not_sent() {
     assert!(world.claim(world.crm, 9).await.is_empty());
 
     let dead = world.delivery_detail(delivery).await.delivery;
+    let told = world.detail(dead.event).await.decisions;
+    assert_eq!((told.len(), told[0].kind), (1, DecisionKind::Damaged));
     assert_eq!(dead.reason, Some(surehook_core::delivery::DeadReason::Unrecoverable));
 }

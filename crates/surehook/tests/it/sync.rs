@@ -1,8 +1,9 @@
 //! Sources whose sender waits for the result.
 
 use std::{
+    collections::HashSet,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
@@ -110,6 +111,11 @@ async fn a_failure_asks_for_another_try_and_that_is_processed_at_once() {
     let delivery = gateway.delivery(&event_of(&done), "succeeded").await;
     assert_eq!(delivery["attempts"], 2, "{delivery}");
     assert_eq!(sink.arrivals().len(), 2);
+    let metrics = gateway.metrics().await;
+    for answer in ["error", "success"] {
+        let line = format!(r#"surehook_sync_answers_total{{source="in",answer="{answer}"}} 1"#);
+        assert!(metrics.lines().any(|other| other == line), "no {line} in {metrics}");
+    }
     let kinds = kinds(&gateway, &event_of(&done)).await;
     assert!(kinds.contains(&"hastened".to_owned()), "{kinds:?}");
     eventually(SOON, || async {
@@ -275,6 +281,65 @@ async fn heavy_a_kill_while_a_sender_waits_swallows_nothing() {
     assert_eq!(sink.arrivals().len(), 2, "once in each life");
     let kinds = kinds(&gateway, &id).await;
     assert!(kinds.contains(&"recovered".to_owned()), "{kinds:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn heavy_senders_that_wait_through_kills_all_get_their_own_result() {
+    const SENDERS: usize = 16;
+    const EACH: usize = 12;
+    let life = Arc::new(AtomicUsize::new(0));
+    let lives: Arc<Mutex<Vec<(String, usize)>>> = Arc::default();
+    let sink = Sink::scripted({
+        let (life, lives) = (Arc::clone(&life), Arc::clone(&lives));
+        move |_, arrival| {
+            lives.lock().unwrap().push((arrival.id().to_owned(), life.load(Ordering::SeqCst)));
+            let reply = Reply::status(200).body(format!(r#"{{"for":"{}"}}"#, arrival.id()));
+            reply.after(Duration::from_millis(30))
+        }
+    })
+    .await;
+    let mut gateway = Gateway::with(&waiting(&sink.url(), "", "")).await;
+    let address = Arc::new(Mutex::new(gateway.url("/in/in")));
+    let mut senders = JoinSet::new();
+    for sender in 0..SENDERS {
+        let address = Arc::clone(&address);
+        senders.spawn(async move {
+            let client = Client::new();
+            let mut told = Vec::new();
+            while told.len() < EACH {
+                let body = format!(r#"{{"id":"{sender}-{}"}}"#, told.len());
+                let url = address.lock().unwrap().clone();
+                // Cut off, or nobody listens, or to be tried again: the same once more.
+                match client.send(Method::POST, &url, &[], body).await {
+                    Ok(answer) if answer.status == 200 => told.push(answer.json()),
+                    Ok(_) | Err(_) => tokio::task::yield_now().await,
+                }
+            }
+            told
+        });
+    }
+    for kills in 1..=5 {
+        sink.arrived(kills * SENDERS).await;
+        gateway.kill9();
+        sink.abandoned().await;
+        life.fetch_add(1, Ordering::SeqCst);
+        gateway.restart().await;
+        *address.lock().unwrap() = gateway.url("/in/in");
+    }
+
+    let told: Vec<Value> = senders.join_all().await.into_iter().flatten().collect();
+
+    let events: HashSet<String> = told.iter().map(event_of).collect();
+    assert_eq!((told.len(), events.len()), (SENDERS * EACH, SENDERS * EACH));
+    for told in &told {
+        assert_eq!(told["status"], "success", "{told}");
+        assert_eq!(told["result"]["for"], event_of(told).as_str(), "{told}");
+    }
+    assert_eq!(gateway.stats().await["total"], events.len(), "one event for each key");
+    // A second time only if a kill came before the first was written down.
+    let arrivals = lives.lock().unwrap().clone();
+    let each: HashSet<_> = arrivals.iter().collect();
+    assert_eq!(each.len(), arrivals.len(), "an event came twice in one life");
 }
 
 #[tokio::test]

@@ -22,7 +22,7 @@ use crate::support::{
 };
 
 /// Longer than [`SOON`]: what takes a while even when all is well.
-const LATER: Duration = Duration::from_secs(50);
+const LATER: Duration = Duration::from_secs(100);
 
 const SENDERS: usize = 16;
 
@@ -362,4 +362,28 @@ async fn heavy_settings_change_under_load_and_nothing_is_lost_or_doubled() {
     }
     count_is(&gateway, "succeeded", ROUNDS * EACH).await;
     each_came_once(&sink.arrivals(), ROUNDS * EACH);
+}
+
+#[tokio::test]
+async fn heavy_a_long_cool_down_outlives_a_kill() {
+    let busy = Reply::status(429).header("retry-after", "3600");
+    let sink = Sink::replying([busy, Reply::status(200)]).await;
+    let mut gateway = Gateway::with(&in_to_out(&sink.url(), "concurrency = 1")).await;
+    let event = gateway.accepted("in", "1").await;
+    gateway.delivery(&event, "scheduled").await;
+    let asked = state(&gateway).await["cooling_until"].clone();
+    assert!(asked.is_string(), "{asked}");
+    let next = gateway.accepted("in", "2").await;
+    // What people ask for is written down with all that there is to say.
+    gateway.post("/destinations/out/pause", &json!({})).await.expect(200);
+    gateway.post("/destinations/out/resume", &json!({})).await.expect(200);
+    gateway.kill9();
+    gateway.restart().await;
+
+    assert_eq!(state(&gateway).await["cooling_until"], asked);
+    let later = gateway.accepted("in", "3").await;
+    for waiting in [&next, &later] {
+        assert_eq!(gateway.event(waiting).await["deliveries"][0]["attempts"], 0);
+    }
+    assert_eq!(sink.count(), 1);
 }

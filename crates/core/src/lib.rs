@@ -8,6 +8,7 @@
 //! - [`source`], [`destination`], [`route`]: what people configure, as written and as meant.
 //! - [`verify`], [`key`]: how a request proves where it comes from, and how two are known to be one.
 //! - [`event`], [`delivery`]: what is stored, the states, and the decisions.
+//! - [`retention`], [`rollup`], [`histogram`]: what goes when, and what stays of it in numbers.
 //! - [`address`], [`sign`]: what keeps the way out safe.
 //! - [`store`]: what the rest needs of a database, as promises.
 
@@ -16,11 +17,14 @@ pub mod chance;
 pub mod delivery;
 pub mod destination;
 pub mod event;
+pub mod histogram;
 pub mod ids;
 pub mod inflate;
 pub mod jq;
 pub mod key;
 pub mod name;
+pub mod retention;
+pub mod rollup;
 pub mod route;
 pub mod secret;
 pub mod sign;

@@ -11,6 +11,7 @@ use crate::{
     ids::SourceId,
     key::{KeyRuleError, KeyRules},
     name::Name,
+    retention::{InvalidRetention, RetentionSpec},
     secret::{Secret, SecretError, SecretRef},
     time::Span,
     verify::{Verifier, VerifySpec, VerifySpecError},
@@ -55,6 +56,9 @@ pub struct SourceSpec {
     /// The largest body taken, in bytes; the server's limit when left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_body_bytes: Option<usize>,
+    /// How long what came in is kept.
+    #[serde(default, skip_serializing_if = "RetentionSpec::is_silent")]
+    pub retention: RetentionSpec,
     /// Whether it takes requests at all.
     #[serde(default = "yes")]
     pub enabled: bool,
@@ -98,6 +102,9 @@ pub enum InvalidSource {
     /// The body limit is out of its range.
     #[error("max_body_bytes must be between 1 and {BODY_BYTES_CEILING}")]
     BodyLimit,
+    /// What is kept for how long makes no sense.
+    #[error("retention: {0}")]
+    Retention(#[from] InvalidRetention),
 }
 
 /// A source as it is meant.
@@ -119,6 +126,8 @@ pub struct Source {
     pub revive_dead: bool,
     /// The largest body taken, if the source has its own limit.
     pub max_body_bytes: Option<usize>,
+    /// How long what came in is kept.
+    pub retention: RetentionSpec,
     /// Whether it takes requests.
     pub enabled: bool,
 }
@@ -146,6 +155,7 @@ impl SourceSpec {
         if self.max_body_bytes.is_some_and(|limit| !(1..=BODY_BYTES_CEILING).contains(&limit)) {
             return Err(InvalidSource::BodyLimit);
         }
+        self.retention.check()?;
         Ok(Source {
             id,
             name: self.name.clone(),
@@ -158,6 +168,7 @@ impl SourceSpec {
                 .transpose()?,
             revive_dead: self.revive_dead,
             max_body_bytes: self.max_body_bytes,
+            retention: self.retention,
             enabled: self.enabled,
         })
     }

@@ -25,6 +25,8 @@ use surehook_core::{
     address::AddressPolicy,
     chance::Chance,
     ids::DestinationId,
+    retention::Keep,
+    source::SourceSpec,
     store::{AdminStore, Change, DeliveryStore, Held, Store, StoreError},
     time::Clock,
 };
@@ -41,10 +43,10 @@ use crate::{
     uninterrupted::Uninterrupted,
 };
 
-/// How long things are kept.
+/// How long things are kept where their source does not say.
 #[derive(Clone, Copy, Debug)]
 pub struct Retention {
-    /// Events whose deliveries have ended.
+    /// Events whose deliveries have ended, with all that belongs to them.
     pub events: Duration,
 }
 
@@ -190,6 +192,11 @@ impl Engine {
     /// The store, for lists and lookups.
     pub fn store(&self) -> &dyn AdminStore {
         &*self.store
+    }
+
+    /// How long a source's things are kept.
+    pub fn keep(&self, source: &SourceSpec) -> Keep {
+        source.retention.keep(self.retention.events)
     }
 
     /// The time.

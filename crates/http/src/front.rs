@@ -24,6 +24,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/dead-letters", get(api::deliveries::list_dead_letters))
         .route("/dead-letters/stats", get(api::stats::dead_letter_stats))
         .route("/stats", get(api::stats::stats))
+        .route("/stats/series", get(api::series::series))
         .route("/inbox", get(api::events::read_inbox))
         .route("/configuration", get(api::configuration::export).put(api::configuration::apply))
         .nest("/sources", api::resources::router::<SourceSpec>())

@@ -119,8 +119,15 @@ impl Lane {
             detail: report.detail,
             response: kept(report.response_body, class.is_none()),
         };
-        let token = claimed.lease.token;
-        Settlement { delivery: claimed.id, token, at, attempt, next }
+        Settlement {
+            delivery: claimed.id,
+            destination: claimed.destination,
+            created_at: claimed.created_at,
+            token: claimed.lease.token,
+            at,
+            attempt,
+            next,
+        }
     }
 
     fn count(

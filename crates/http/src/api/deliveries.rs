@@ -141,8 +141,9 @@ pub(crate) async fn find_delivery(
     let configuration = app.engine.store().configuration().await?;
     let shown = delivery(detail.delivery, &destination_names(&configuration));
     // A struct of texts and numbers always becomes JSON.
+    let removed = detail.attempts.is_empty() && shown.attempts > 0;
     let mut json = serde_json::to_value(shown).unwrap_or_default();
-    json["attempts"] = json!(detail.attempts.len());
+    json["attempts_removed"] = json!(removed);
     json["attempt_list"] = detail.attempts.iter().map(attempt).collect();
     Ok(Json(json))
 }
@@ -176,10 +177,15 @@ pub(crate) async fn replay_delivery(
         Replayed::NotFound => Err(Problem::not_found("delivery")),
         Replayed::NotReplayable(status) => {
             let detail = format!(
-                "a delivery that is {} cannot be replayed, nor one whose destination or body is gone",
+                "a delivery that is {} cannot be replayed, nor one whose destination is gone",
                 status.as_str()
             );
             Err(Problem::new(StatusCode::CONFLICT, "not_replayable", detail))
+        }
+        Replayed::BodyRemoved => {
+            let detail = "retention has removed the body of this event, so there is nothing to send; \
+                          `retention` of its source says how long bodies are kept";
+            Err(Problem::new(StatusCode::CONFLICT, "body_removed", detail))
         }
         Replayed::TooSoon { again_at } => Err(Problem::too_soon(again_at, now)),
     }

@@ -46,6 +46,7 @@ pub(crate) struct Event {
     body_bytes: u64,
     duplicate_count: u64,
     last_duplicate_at: Option<Timestamp>,
+    body_removed: bool,
 }
 
 fn source_names(configuration: &Configuration) -> HashMap<SourceId, String> {
@@ -63,6 +64,7 @@ fn event(row: EventRow, sources: &HashMap<SourceId, String>) -> Event {
         body_bytes: row.body_bytes,
         duplicate_count: row.duplicates,
         last_duplicate_at: row.last_duplicate_at,
+        body_removed: row.body_removed,
     }
 }
 
@@ -170,18 +172,26 @@ pub(crate) async fn read_body(
     Segment(id): Segment,
 ) -> Result<Response, Problem> {
     let id = parse(&id)?;
-    let payload = app
-        .engine
-        .store()
-        .body(id)
-        .await?
-        .ok_or_else(|| Problem::not_found("event with a body"))?;
+    let Some(payload) = app.engine.store().body(id).await? else {
+        return Err(without_body(&app, id).await?);
+    };
     let file = format!("attachment; filename=\"{id}.bin\"");
     let disposition =
         HeaderValue::from_str(&file).unwrap_or(HeaderValue::from_static("attachment"));
     let kind = HeaderValue::from_static("application/octet-stream");
     let headers = [(header::CONTENT_TYPE, kind), (header::CONTENT_DISPOSITION, disposition)];
     Ok((headers, payload.body).into_response())
+}
+
+/// Why there is no body: retention removed it, or there is no such event.
+async fn without_body(app: &App, id: EventId) -> Result<Problem, Problem> {
+    let store = app.engine.store();
+    let Some(detail) = store.event(id).await? else { return Ok(Problem::not_found("event")) };
+    let sources = store.configuration().await?.sources;
+    let source = sources.iter().find(|source| source.id == detail.event.source);
+    Ok(Problem::body_removed(
+        source.map(|source| (&source.spec.name, app.engine.keep(&source.spec))),
+    ))
 }
 
 /// The latest deliveries to `builtin:inbox`, newest first.

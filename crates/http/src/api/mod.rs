@@ -7,6 +7,7 @@ mod hidden;
 mod input;
 mod masked;
 pub(crate) mod resources;
+pub(crate) mod series;
 pub(crate) mod stats;
 
 use axum::Json;

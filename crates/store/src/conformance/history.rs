@@ -10,7 +10,9 @@ use surehook_core::{
     delivery::DeadReason,
     event::{NewDelivery, NewEvent},
     ids::{DeliveryId, DestinationId},
-    store::{Admitted, Change, Claimed, Next},
+    retention::RetentionSpec,
+    store::{Admitted, Change, Claimed, Next, Settlement},
+    time::Span,
 };
 
 use super::{
@@ -60,7 +62,9 @@ enum Op {
     Wait { seconds: u64 },
     Delete(To),
     Put(To),
+    Keep { of_bank: bool, retention: RetentionSpec },
     Prune { older_than_seconds: u64 },
+    RollUp,
     Reopen,
 }
 
@@ -102,9 +106,18 @@ fn an_op() -> impl Strategy<Value = Op> {
         4 => select(vec![1, 30, 60, 600]).prop_map(|seconds| Op::Wait { seconds }),
         1 => to().prop_map(Op::Delete),
         1 => to().prop_map(Op::Put),
-        2 => select(vec![0, 60, 600]).prop_map(|older_than_seconds| Op::Prune { older_than_seconds }),
+        1 => (any::<bool>(), a_retention()).prop_map(|(of_bank, retention)| Op::Keep { of_bank, retention }),
+        3 => select(vec![0, 60, 600]).prop_map(|older_than_seconds| Op::Prune { older_than_seconds }),
+        1 => Just(Op::RollUp),
         2 => Just(Op::Reopen),
     ]
+}
+
+fn a_retention() -> impl Strategy<Value = RetentionSpec> {
+    let span = || prop::option::of(select(vec![1, 30, 60, 600]).prop_map(Span::from_secs));
+    (span(), span(), span(), span()).prop_map(|(events, bodies, attempts, dead_letters)| {
+        RetentionSpec { events, bodies, attempts, dead_letters }
+    })
 }
 
 /// The store and its model, side by side.
@@ -182,11 +195,14 @@ impl Run {
                 self.world.change(vec![put], now).await.unwrap();
                 self.model.destinations.insert(id);
             }
-            Op::Prune { older_than_seconds } => {
-                let before = now - Duration::from_secs(*older_than_seconds);
-                let pruned = self.world.prune(before, now).await.unwrap();
-                prop_assert_eq!(pruned, self.model.prune(before, now));
+            Op::Keep { of_bank, retention } => {
+                let source = if *of_bank { self.world.bank } else { self.world.shop };
+                self.keep(source, *retention).await;
             }
+            Op::Prune { older_than_seconds } => {
+                self.prune(Duration::from_secs(*older_than_seconds)).await?;
+            }
+            Op::RollUp => while self.world.roll_up().await.unwrap() {},
             Op::Reopen => {
                 self.reopen().await;
                 self.compare().await?;
@@ -195,7 +211,7 @@ impl Run {
         self.compare_counts()
     }
 
-    async fn reopen(&mut self) {
+    pub(super) async fn reopen(&mut self) {
         self.world.reopen().await;
         if self.world.is_sole_owner() {
             self.model.release_where(self.world.now, |_| true);
@@ -264,9 +280,10 @@ impl Run {
             End::RetryIn(seconds) => Next::RetryAt(self.world.now + Duration::from_secs(seconds)),
             End::Dead(reason) => Next::Dead(reason),
         };
-        let settled = self.world.settle(self.world.settlement(&claim, next)).await.unwrap();
-        let expected = self.model.settle(held(&claim), self.world.now, next);
-        prop_assert_eq!(settled, expected);
+        let settlement = self.world.settlement(&claim, next);
+        let settled = self.world.settle(settlement.clone()).await.unwrap();
+        let Settlement { at, attempt, .. } = settlement;
+        prop_assert_eq!(settled, self.model.settle(held(&claim), at, &attempt, next));
         Ok(())
     }
 
@@ -289,7 +306,8 @@ async fn play(world: World, ops: Vec<Op>) -> TestCaseResult {
         run.step(op).await?;
     }
     run.reopen().await;
-    run.compare().await
+    run.compare().await?;
+    run.grow_old().await
 }
 
 pub fn the_store_agrees_with_the_model<H: Harness + 'static>(harness: impl Fn() -> H) {

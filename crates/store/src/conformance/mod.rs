@@ -9,7 +9,7 @@
 //! ```
 //!
 //! - A file is an area: [`admit`], [`revive`], [`recall`], [`claims`], [`settle`], [`replay`],
-//!   [`configure`], [`lists`], [`retention`], [`counts`].
+//!   [`configure`], [`lists`], [`retention`], [`bodies`], [`counts`], [`rollups`].
 //! - [`changes`] plays random changes through the store and through `Configuration::apply`.
 //! - [`history`] plays random histories through the store and through a model of plain maps.
 //! - [`World`] is what the cases stand on: a store, a clock that is moved by hand, and builders.
@@ -19,6 +19,8 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, and says where")]
 
 pub mod admit;
+mod aging;
+pub mod bodies;
 pub mod changes;
 pub mod claims;
 mod compare;
@@ -31,6 +33,7 @@ pub mod recall;
 pub mod replay;
 pub mod retention;
 pub mod revive;
+pub mod rollups;
 mod samples;
 pub mod settle;
 mod world;
@@ -188,11 +191,31 @@ macro_rules! store_conformance {
                     an_expired_key_goes_by_itself,
                     slices_end_when_nothing_is_left,
                     a_replay_keeps_its_event;
+                bodies: a_body_goes_before_its_event_and_the_facts_stay,
+                    attempts_go_and_their_counts_stay,
+                    each_source_has_its_own_spans,
+                    what_is_not_final_keeps_body_and_attempts,
+                    a_dead_letter_keeps_what_a_replay_needs,
+                    dead_letters_keep_for_as_long_as_the_source_says,
+                    a_duplicate_does_not_revive_what_has_no_body,
+                    spans_can_be_changed_at_any_time,
+                    a_span_that_comes_back_finds_what_it_had_passed,
+                    an_event_that_comes_in_late_is_not_forgotten,
+                    attempts_of_a_late_replay_go_too,
+                    a_slice_is_bounded_whatever_it_removes;
                 counts: every_step_is_counted_once,
                     refused_steps_count_nothing,
                     the_dead_are_counted_by_reason,
                     counts_survive_a_restart,
                     counts_agree_with_the_lists_after_concurrent_work;
+                rollups: what_comes_in_is_counted_where_and_when,
+                    what_goes_out_is_counted_where_and_when,
+                    every_width_says_the_same,
+                    a_range_has_its_first_and_not_its_end,
+                    what_was_not_done_is_not_counted,
+                    counts_by_time_outlive_what_they_count,
+                    the_finest_go_first,
+                    what_memory_answered_is_counted_by_time_too;
             }
 
             $crate::conformance_properties! { $harness;

@@ -10,7 +10,9 @@ use surehook_core::{
     event::NewEvent,
     ids::{DeliveryId, DestinationId, EventId, SourceId},
     key::DedupKey,
-    store::{Counts, Held, Next, Pruned, REPLAY_INTERVAL, Replayed, Settled},
+    retention::RetentionSpec,
+    rollup::{Count, Tally, Width},
+    store::{Attempt, Counts, Held, Next, REPLAY_INTERVAL, Replayed, Settled},
     time::Timestamp,
 };
 
@@ -28,6 +30,9 @@ pub(super) struct ModelEvent {
     pub(super) admitted: NewEvent,
     pub(super) duplicates: u64,
     pub(super) last_duplicate_at: Option<Timestamp>,
+    pub(super) body_is_gone: bool,
+    /// Whether retention may take its time with it; see `aging`.
+    pub(super) is_left_behind: bool,
 }
 
 /// A delivery with its past.
@@ -42,6 +47,7 @@ pub(super) struct ModelDelivery {
     pub(super) reason: Option<DeadReason>,
     pub(super) replay_of: Option<DeliveryId>,
     pub(super) replayed_by: Option<DeliveryId>,
+    pub(super) attempts_are_gone: bool,
     /// When the event was last replayed to this destination, as far as this delivery knows.
     last_replay_at: Option<Timestamp>,
 }
@@ -89,6 +95,17 @@ pub(super) struct Model {
     keys: BTreeMap<(SourceId, DedupKey), Known>,
     /// What was counted and is never taken back.
     ever: Counts,
+    /// The same by time, but for duplicates, of which memory does not tell the moment.
+    pub(super) facts: BTreeMap<(Whose, Timestamp), Tally>,
+    /// What the sources keep for how long.
+    pub(super) retention: BTreeMap<SourceId, RetentionSpec>,
+}
+
+/// Of which source or destination something was counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Whose {
+    Source(SourceId),
+    Destination(DestinationId),
 }
 
 impl Model {
@@ -108,9 +125,13 @@ impl Model {
                 let known = Known { event: event.id, fingerprint, expires_at: claim.expires_at };
                 self.keys.insert(key, known);
             }
-            _ => self.ever.no_key += 1,
+            _ => {
+                self.ever.no_key += 1;
+                self.tally(Whose::Source(event.source), event.received_at).add(Count::NoKey, 1);
+            }
         }
         self.ever.events += 1;
+        self.tally(Whose::Source(event.source), event.received_at).add(Count::Accepted, 1);
         for owed in &event.deliveries {
             if !self.destinations.contains(&owed.destination) {
                 continue;
@@ -122,9 +143,19 @@ impl Model {
             self.deliveries.insert(owed.id, delivery);
         }
         let admitted = event.clone();
-        let kept = ModelEvent { admitted, duplicates: 0, last_duplicate_at: None };
+        let kept = ModelEvent {
+            admitted,
+            duplicates: 0,
+            last_duplicate_at: None,
+            body_is_gone: false,
+            is_left_behind: false,
+        };
         self.events.insert(event.id, kept);
         Expected::Accepted
+    }
+
+    fn tally(&mut self, whose: Whose, at: Timestamp) -> &mut Tally {
+        self.facts.entry((whose, Width::TenSeconds.start(at))).or_default()
     }
 
     /// Counts a sighting.
@@ -146,7 +177,10 @@ impl Model {
         fits.then_some(known.event)
     }
 
-    fn of_event(&self, event: EventId) -> impl Iterator<Item = (&DeliveryId, &ModelDelivery)> {
+    pub(super) fn of_event(
+        &self,
+        event: EventId,
+    ) -> impl Iterator<Item = (&DeliveryId, &ModelDelivery)> {
         self.deliveries.iter().filter(move |(_, delivery)| delivery.event == event)
     }
 
@@ -156,7 +190,8 @@ impl Model {
             .map(|(id, delivery)| (*id, delivery.state.status(), delivery.destination))
             .filter(|(_, status, _)| *status != Status::Replayed)
             .collect();
-        if latest.iter().any(|(_, status, _)| *status != Status::Dead) {
+        let body_is_gone = self.events.get(&event).is_some_and(|event| event.body_is_gone);
+        if body_is_gone || latest.iter().any(|(_, status, _)| *status != Status::Dead) {
             return Vec::new();
         }
         let revived: Vec<DeliveryId> = latest
@@ -184,6 +219,9 @@ impl Model {
         let mut heir = born(was.event, was.destination, now);
         heir.replay_of = Some(old);
         heir.last_replay_at = last_replay_at;
+        if let Some(event) = self.events.get_mut(&heir.event) {
+            event.is_left_behind = true;
+        }
         self.deliveries.insert(new, heir);
     }
 
@@ -225,8 +263,15 @@ impl Model {
         delivery.lease().is_some_and(|lease| lease.token == held.token).then_some(delivery)
     }
 
-    pub(super) fn settle(&mut self, held: Held, at: Timestamp, next: Next) -> Settled {
+    pub(super) fn settle(
+        &mut self,
+        held: Held,
+        at: Timestamp,
+        attempt: &Attempt,
+        next: Next,
+    ) -> Settled {
         let Some(delivery) = self.held(held) else { return Settled::LeaseLost };
+        let (destination, created_at) = (delivery.destination, delivery.created_at);
         delivery.attempts += 1;
         match next {
             Next::Succeeded => delivery.step(Input::Succeed { at }),
@@ -242,6 +287,13 @@ impl Model {
         if let Next::Dead(reason) = next {
             self.deliveries.get_mut(&held.delivery).unwrap().reason = Some(reason);
             self.ever.dead.entry(reason).or_default().total += 1;
+            self.tally(Whose::Destination(destination), at).add(Count::dead(reason), 1);
+        }
+        let tally = self.tally(Whose::Destination(destination), at);
+        tally.add(Count::attempt(attempt.class), 1);
+        tally.attempt_time.record(attempt.took);
+        if next == Next::Succeeded {
+            tally.latency.record(at.since(created_at));
         }
         Settled::Recorded
     }
@@ -284,6 +336,9 @@ impl Model {
         if !ended || !self.destinations.contains(&destination) {
             return Replayed::NotReplayable(status);
         }
+        if self.events[&self.deliveries[&old].event].body_is_gone {
+            return Replayed::BodyRemoved;
+        }
         self.take_over(old, new, now, Some(now));
         Replayed::Created { delivery: new, destination }
     }
@@ -299,20 +354,11 @@ impl Model {
         }
     }
 
-    pub(super) fn prune(&mut self, events_before: Timestamp, now: Timestamp) -> Pruned {
-        let owed: BTreeSet<EventId> = self
-            .deliveries
-            .values()
-            .filter(|owed| !owed.state.status().is_final())
-            .map(|owed| owed.event)
-            .collect();
-        let (events, keys) = (self.events.len(), self.keys.len());
-        self.events
-            .retain(|id, event| event.admitted.received_at >= events_before || owed.contains(id));
-        self.deliveries.retain(|_, delivery| self.events.contains_key(&delivery.event));
+    /// Forgets keys whose time has passed; says how many.
+    pub(super) fn forget_keys(&mut self, now: Timestamp) -> usize {
+        let before = self.keys.len();
         self.keys.retain(|_, known| known.expires_at > now);
-        let (events, keys) = (events - self.events.len(), keys - self.keys.len());
-        Pruned { events, keys, more: false }
+        before - self.keys.len()
     }
 
     pub(super) fn counts(&self) -> Counts {
@@ -338,6 +384,7 @@ fn born(event: EventId, destination: DestinationId, at: Timestamp) -> ModelDeliv
         reason: None,
         replay_of: None,
         replayed_by: None,
+        attempts_are_gone: false,
         last_replay_at: None,
     }
 }

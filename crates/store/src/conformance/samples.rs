@@ -9,6 +9,7 @@ use surehook_core::{
     event::{HeaderBlock, NewEvent, Payload, RequestHead},
     ids::AttemptId,
     key::fingerprint,
+    retention::RetentionSpec,
     source::SourceSpec,
     store::{Attempt, Claimed, Counts, Held, Next},
     time::{Span, Timestamp},
@@ -85,6 +86,7 @@ pub(super) fn source(name: &str) -> SourceSpec {
         content_hash_window: None,
         revive_dead: true,
         max_body_bytes: None,
+        retention: RetentionSpec::default(),
         enabled: true,
     }
 }

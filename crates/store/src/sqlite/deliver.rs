@@ -6,12 +6,14 @@ use surehook_core::{
     event::Payload,
     ids::{DeliveryId, DestinationId, EventId, SourceId},
     key::{DedupKey, fingerprint},
+    rollup::Count,
     store::{Attempt, Claimed, Held, Next, Settled, Settlement},
     time::Timestamp,
 };
 
 use super::{
     counts::Sum,
+    rollups::Subject,
     row::{blob, id, payload, status, time},
     writer::Tx,
 };
@@ -79,7 +81,7 @@ pub(super) fn claim_due(
                 });
             }
             // Sending something else than what came would be worse than not sending.
-            _ => bury_damaged(tx, row.id, now)?,
+            _ => bury_damaged(tx, row.id, seq, now)?,
         }
     }
     Ok(claimed)
@@ -127,13 +129,18 @@ const BURY_DAMAGED: &str = "
            lease_token = NULL, lease_until = NULL
      WHERE id = ?1";
 
-fn bury_damaged(tx: &mut Tx<'_, '_>, delivery: DeliveryId, now: Timestamp) -> rusqlite::Result<()> {
+fn bury_damaged(
+    tx: &mut Tx<'_, '_>,
+    delivery: DeliveryId,
+    destination: i64,
+    now: Timestamp,
+) -> rusqlite::Result<()> {
     tracing::error!(%delivery, "the stored body is missing or damaged; the delivery is given up");
     tx.connection
         .prepare_cached(BURY_DAMAGED)?
         .execute(params![blob(delivery), now.as_millis()])?;
     tx.delta.moved(Some(Status::InFlight), Some(Status::Dead));
-    tx.delta.died(DeadReason::Unrecoverable);
+    tx.delta.died(DeadReason::Unrecoverable, destination, now);
     forget_key(tx, delivery)
 }
 
@@ -158,6 +165,10 @@ const SETTLE: &str = "
      WHERE id = ?1 AND lease_token = ?2";
 
 pub(super) fn settle(tx: &mut Tx<'_, '_>, settlement: &Settlement) -> rusqlite::Result<Settled> {
+    // A destination that was deleted took all claims with it.
+    let Some(destination) = tx.names.destinations.get(&settlement.destination).copied() else {
+        return Ok(Settled::LeaseLost);
+    };
     let at = settlement.at.as_millis();
     let (status, due_at, ended_at, reason) = match settlement.next {
         Next::Succeeded => (Status::Succeeded, None, Some(at), None),
@@ -179,11 +190,21 @@ pub(super) fn settle(tx: &mut Tx<'_, '_>, settlement: &Settlement) -> rusqlite::
     }
     insert_attempt(tx, settlement.delivery, &settlement.attempt)?;
     tx.delta.moved(Some(Status::InFlight), Some(status));
+    count_attempt(tx, destination, settlement);
     if let Some(reason) = reason {
-        tx.delta.died(reason);
+        tx.delta.died(reason, destination, settlement.at);
         forget_key(tx, settlement.delivery)?;
     }
     Ok(Settled::Recorded)
+}
+
+fn count_attempt(tx: &mut Tx<'_, '_>, destination: i64, settlement: &Settlement) {
+    let tally = tx.delta.facts.tally(Subject::Destination(destination), settlement.at);
+    tally.add(Count::attempt(settlement.attempt.class), 1);
+    tally.attempt_time.record(settlement.attempt.took);
+    if settlement.next == Next::Succeeded {
+        tally.latency.record(settlement.at.since(settlement.created_at));
+    }
 }
 
 const INSERT_ATTEMPT: &str = "

@@ -28,6 +28,8 @@ pub(super) struct Remembered {
 /// How often an event came again since the last write, and when.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sighting {
+    /// Where it came again.
+    pub(super) source: Option<SourceId>,
     pub(super) count: u64,
     /// The first ones.
     pub(super) times: Vec<Timestamp>,
@@ -71,6 +73,7 @@ impl Memory {
         }
         let mut sightings = lock(&self.sightings);
         let sighting = sightings.entry(known.event).or_default();
+        sighting.source = Some(source);
         sighting.count += 1;
         sighting.last = sighting.last.max(seen_at);
         if sighting.times.len() < TIMES_MAX {
@@ -95,6 +98,7 @@ impl Memory {
         let mut sightings = lock(&self.sightings);
         for (event, sighting) in unwritten {
             let entry = sightings.entry(event).or_default();
+            entry.source = sighting.source;
             entry.count += sighting.count;
             entry.last = entry.last.max(sighting.last);
             entry.times.splice(0..0, sighting.times);

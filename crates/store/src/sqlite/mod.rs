@@ -15,6 +15,7 @@ mod checkpoint;
 mod configure;
 mod counts;
 mod deliver;
+mod erase;
 mod filter;
 mod fresh;
 mod memory;
@@ -22,6 +23,7 @@ mod prepared;
 mod prune;
 mod read;
 mod replay;
+mod rollups;
 mod row;
 mod schema;
 mod writer;
@@ -32,6 +34,7 @@ use std::{
     fs::{self, File},
     path::{Path, PathBuf},
     sync::Arc,
+    time::Duration,
 };
 
 use async_trait::async_trait;
@@ -40,6 +43,7 @@ use surehook_core::{
     event::{NewEvent, Payload},
     ids::{DeliveryId, DestinationId, EventId, SourceId},
     key::DedupKey,
+    rollup::{RollupQuery, Tally},
     store::{
         AdminStore, Admitted, Change, Claimed, Configuration, Counts, DeliveryDetail,
         DeliveryFilter, DeliveryRow, DeliveryStore, EventDetail, EventFilter, EventRow, Health,
@@ -350,8 +354,16 @@ impl AdminStore for SqliteStore {
         self.writer.failure().await
     }
 
-    async fn prune(&self, events_before: Timestamp, now: Timestamp) -> Result<Pruned, StoreError> {
-        self.writer.write(move |tx| prune::prune(tx, events_before, now)).await
+    async fn prune(&self, events_kept: Duration, now: Timestamp) -> Result<Pruned, StoreError> {
+        self.writer.write(move |tx| prune::prune(tx, events_kept, now)).await
+    }
+
+    async fn roll_up(&self) -> Result<bool, StoreError> {
+        self.writer.write(rollups::roll_up).await
+    }
+
+    async fn rollups(&self, query: RollupQuery) -> Result<Vec<(Timestamp, Tally)>, StoreError> {
+        self.readers.read(move |connection| rollups::rollups(connection, query)).await
     }
 
     async fn add_token(&self, hash: [u8; 32], now: Timestamp) -> Result<(), StoreError> {

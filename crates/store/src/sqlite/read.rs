@@ -176,12 +176,12 @@ pub(super) fn event(
            FROM events e JOIN sources s ON s.seq = e.source LEFT JOIN payloads p ON p.seq = e.payload
           WHERE e.id = ?1"
     );
-    // The body (column 13) is skipped: it has its own call.
+    // The body (column 14) is skipped: it has its own call.
     let found = connection
         .prepare_cached(&sql)?
         .query_row(params![blob(wanted)], |found| {
-            let head = if found.get(8)? { Some(row::head(found, 9)?) } else { None };
-            Ok((row::event(found)?, head, found.get(14)?))
+            let head = if found.get(9)? { Some(row::head(found, 10)?) } else { None };
+            Ok((row::event(found)?, head, found.get(15)?))
         })
         .optional()?;
     let Some((event, head, fingerprint)) = found else { return Ok(None) };
@@ -203,14 +203,14 @@ fn deliveries_of(connection: &Connection, event: EventId) -> rusqlite::Result<Ve
 }
 
 const DUPLICATES: &str =
-    "SELECT seen_at, body FROM duplicates WHERE event_id = ?1 ORDER BY seen_at, seq";
+    "SELECT seen_at, body, body_removed FROM duplicates WHERE event_id = ?1 ORDER BY seen_at, seq";
 
 fn duplicates_of(connection: &Connection, event: EventId) -> rusqlite::Result<Vec<DuplicateRow>> {
     collect(connection, DUPLICATES, params![blob(event)], |row| {
         let body: Option<Vec<u8>> = row.get(1)?;
         Ok(DuplicateRow {
             seen_at: time(row, 0)?,
-            bytes_differ: body.is_some(),
+            bytes_differ: body.is_some() || row.get(2)?,
             body: body.map(Bytes::from),
         })
     })

@@ -12,12 +12,14 @@ use surehook_core::{
 };
 
 use super::{
+    prune,
     row::{blob, id, optional_time, reason, status, time},
     writer::Tx,
 };
 
 /// What a replay has to know of the delivery it starts from.
 struct Candidate {
+    event: EventId,
     destination: DestinationId,
     status: Status,
     reason: Option<DeadReason>,
@@ -28,7 +30,7 @@ struct Candidate {
 
 const CANDIDATE: &str = "
     SELECT t.id, d.state, d.reason, d.cause, d.created_at, d.replayed_at,
-           t.deleted_at IS NULL, e.payload IS NOT NULL
+           t.deleted_at IS NULL, e.payload IS NOT NULL, e.id
       FROM deliveries d
       JOIN destinations t ON t.seq = d.destination
       JOIN events e ON e.id = d.event_id
@@ -48,6 +50,7 @@ fn candidate(tx: &Tx<'_, '_>, delivery: DeliveryId) -> rusqlite::Result<Option<C
                 last_replay_at: optional_time(row, 5)?.or(born_of_replay),
                 destination_lives: row.get(6)?,
                 body_is_there: row.get(7)?,
+                event: id(row, 8)?,
             })
         })
         .optional()
@@ -67,8 +70,11 @@ pub(super) fn replay(
         return Ok(Replayed::TooSoon { again_at });
     }
     let ended = matches!(found.status, Status::Dead | Status::Succeeded);
-    if !(ended && found.destination_lives && found.body_is_there) {
+    if !(ended && found.destination_lives) {
         return Ok(Replayed::NotReplayable(found.status));
+    }
+    if !found.body_is_there {
+        return Ok(Replayed::BodyRemoved);
     }
     take_over(tx, &Handover { old, new, cause: "replay", now }, &found)?;
     Ok(Replayed::Created { delivery: new, destination: found.destination })
@@ -106,7 +112,7 @@ fn take_over(tx: &mut Tx<'_, '_>, handover: &Handover, found: &Candidate) -> rus
     if let (Status::Dead, Some(reason)) = (found.status, found.reason) {
         tx.delta.dead_now(reason, -1);
     }
-    Ok(())
+    prune::look_later_if_passed(tx, found.event, handover.now)
 }
 
 const LATEST_DELIVERIES: &str =

@@ -8,8 +8,10 @@ use surehook_core::time::Timestamp;
 use super::{OpenError, counts};
 
 /// Every migration, in order. One that has been released is never edited.
-const MIGRATIONS: [&str; 1] =
-    [include_str!("../../migrations/sqlite/0001_events_and_deliveries.sql")];
+const MIGRATIONS: [&str; 2] = [
+    include_str!("../../migrations/sqlite/0001_events_and_deliveries.sql"),
+    include_str!("../../migrations/sqlite/0007_retention_and_rollups.sql"),
+];
 
 /// "srhk": tells our files from others'.
 const APPLICATION_ID: i32 = 0x7372_686b;

@@ -69,7 +69,7 @@ async fn without_its_body_nothing_is_replayed_or_revived() {
     let replayed = world.replay(dead, world.id(), world.now).await.unwrap();
     let duplicate = world.expect_duplicate(world.again(&event)).await;
 
-    assert_eq!(replayed, Replayed::NotReplayable(Status::Dead));
+    assert_eq!(replayed, Replayed::BodyRemoved);
     assert!(duplicate.revived.is_empty());
     assert!(world.detail(event.id).await.head.is_none());
     assert!(world.body(event.id).await.unwrap().is_none());

@@ -18,7 +18,9 @@ const GOOD: &str = "
          VALUES (zeroblob(16), zeroblob(16), 1, 'pending', 'ingest', 1, 1);
     INSERT INTO attempts (delivery_id, number, id, started_at, took_ms, status)
          VALUES (zeroblob(16), 1, zeroblob(16), 1, 1, 200);
-    INSERT INTO counters VALUES ('events', 1);";
+    INSERT INTO counters VALUES ('events', 1);
+    INSERT INTO prune_cursors VALUES (1, 'events', zeroblob(16));
+    INSERT INTO rollups VALUES (10, 'source', 1, 10000, x'00');";
 
 /// The constraint, and a statement that it alone must refuse.
 const BAD: &[(&str, &str)] = &[
@@ -62,6 +64,10 @@ const BAD: &[(&str, &str)] = &[
     ("answered_or_failed", "UPDATE attempts SET status = NULL"),
     ("answered_or_failed", "UPDATE attempts SET failure = 'dns'"),
     ("never_below_zero", "UPDATE counters SET value = -1"),
+    ("what_is_known", "UPDATE prune_cursors SET what = 'all'"),
+    ("width_is_known", "UPDATE rollups SET width = 5"),
+    ("kind_is_known", "UPDATE rollups SET kind = 'route'"),
+    ("start_is_whole", "UPDATE rollups SET start = 10001"),
 ];
 
 fn migrated() -> (tempfile::TempDir, Connection) {

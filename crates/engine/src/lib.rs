@@ -30,7 +30,7 @@ use surehook_core::{
     store::{AdminStore, Change, DeliveryStore, Held, Store, StoreError},
     time::Clock,
 };
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, Notify};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
@@ -90,6 +90,8 @@ pub struct Engine {
     stuck: ArcSwapOption<String>,
     /// One change of the configuration at a time.
     changing: Arc<Mutex<()>>,
+    /// Tells the upkeep that something was changed.
+    changed: Notify,
 }
 
 impl fmt::Debug for Engine {
@@ -142,6 +144,7 @@ impl Engine {
             stuck_after: parts.stuck_after,
             stuck: ArcSwapOption::empty(),
             changing: Arc::default(),
+            changed: Notify::new(),
         });
         engine.reload().await?;
         upkeep::start(&engine);
@@ -154,6 +157,7 @@ impl Engine {
         self.registry.store(Arc::new(next));
         // What was committed for a lane that was not there yet is found now.
         self.registry.load().lanes.values().for_each(|lane| lane.nudge());
+        self.changed.notify_waiters();
         Ok(())
     }
 

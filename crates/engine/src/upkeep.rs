@@ -42,7 +42,8 @@ pub(crate) fn start(engine: &Arc<Engine>) {
 type Duty<'a> =
     std::pin::Pin<Box<dyn Future<Output = Result<Option<Duration>, StoreError>> + Send + 'a>>;
 
-/// Does a duty again and again. It may ask to be called sooner than usual.
+/// Does a duty again and again, and after each change of the configuration. It may ask to be called
+/// sooner than usual.
 async fn repeat(
     engine: Arc<Engine>,
     every: Duration,
@@ -58,6 +59,8 @@ async fn repeat(
         };
         tokio::select! {
             () = engine.shared.stop.cancelled() => return,
+            // What was just configured may ask for a shorter time than the one that is waited for.
+            () = engine.changed.notified() => {}
             () = tokio::time::sleep(wait) => {}
         }
     }

@@ -316,3 +316,18 @@ pub async fn a_slice_is_bounded_whatever_it_removes(mut world: World) {
     world.wait(WINDOW);
     assert_eq!(world.prune_all(SERVER).await, Pruned::default(), "nothing is found twice");
 }
+
+pub async fn large_bodies_go_in_small_slices(mut world: World) {
+    const LARGE: usize = 5 << 20;
+    world.keep(world.shop, bodies(1)).await;
+    for _ in 0..4 {
+        let large = payload(&vec![b'x'; LARGE]);
+        world.accept(NewEvent { payload: large, deliveries: Vec::new(), ..world.arrival() }).await;
+    }
+    world.wait(DAY * 2);
+
+    let first = world.prune(SERVER, world.now).await.unwrap();
+
+    assert!(first.more && (1..4).contains(&first.bodies), "{first:?}");
+    assert_eq!(first.bodies + world.prune_all(SERVER).await.bodies, 4);
+}

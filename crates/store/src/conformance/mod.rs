@@ -202,7 +202,8 @@ macro_rules! store_conformance {
                     a_span_that_comes_back_finds_what_it_had_passed,
                     an_event_that_comes_in_late_is_not_forgotten,
                     attempts_of_a_late_replay_go_too,
-                    a_slice_is_bounded_whatever_it_removes;
+                    a_slice_is_bounded_whatever_it_removes,
+                    large_bodies_go_in_small_slices;
                 counts: every_step_is_counted_once,
                     refused_steps_count_nothing,
                     the_dead_are_counted_by_reason,

@@ -260,3 +260,49 @@ fn seq_of(connection: &Connection, table: &str, id: [u8; 16]) -> rusqlite::Resul
         .query_row(params![id], |row| row.get(0))
         .optional()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{super::schema::plan, *};
+
+    #[test]
+    fn buckets_are_found_by_their_key() {
+        let of_subject = "(width=? AND kind=? AND subject=?";
+        for (name, sql) in [("find", FIND_BUCKET), ("expire", EXPIRE)] {
+            let steps = plan(sql);
+            assert_eq!(steps.len(), 1, "case: {name}: {steps:#?}");
+            assert!(steps[0].starts_with("SEARCH rollups USING PRIMARY KEY"), "case: {name}");
+            assert!(steps[0].contains(of_subject), "case: {name}: {steps:#?}");
+        }
+        for (name, sql) in [("sources", OF_SOURCES), ("destinations", OF_DESTINATIONS)] {
+            let steps = plan(sql);
+            // All that is configured, and for each of it a range of its buckets.
+            assert!(steps[0].starts_with("SCAN"), "case: {name}: {steps:#?}");
+            let range = format!("SEARCH r USING PRIMARY KEY {of_subject} AND start>? AND start<?)");
+            assert_eq!(steps[1..], [range], "case: {name}");
+        }
+    }
+
+    #[test]
+    fn facts_are_read_as_they_were_written() {
+        let at = Timestamp::from_millis(1_800_000_004_321);
+        let mut facts = Facts::default();
+        facts.tally(Subject::Source(7), at).add(surehook_core::rollup::Count::Accepted, 3);
+        facts
+            .tally(Subject::Destination(7), at)
+            .latency
+            .record(std::time::Duration::from_millis(20));
+        let mut bytes = Vec::new();
+        facts.write(&mut bytes);
+
+        let mut twice = Facts::default();
+        twice.read(&bytes).unwrap();
+        assert_eq!(twice.0, facts.0);
+        twice.read(&bytes).unwrap();
+
+        let accepted = surehook_core::rollup::Count::Accepted;
+        assert_eq!(twice.tally(Subject::Source(7), at).get(accepted), 6);
+        assert_eq!(twice.read(&[2]), Err(InvalidTally));
+        assert_eq!(twice.read(&bytes[..bytes.len() - 1]), Err(InvalidTally));
+    }
+}

@@ -11,5 +11,6 @@ mod delivery;
 mod keys;
 mod logs;
 mod promises;
+mod retention;
 mod support;
 mod verify;

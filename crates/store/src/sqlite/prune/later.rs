@@ -24,7 +24,7 @@ const AGE_SHARE: u32 = 10;
 const LOOK_AGAIN_MIN: Duration = Duration::from_secs(1);
 const LOOK_AGAIN_MAX: Duration = Duration::from_secs(86_400);
 
-const NEXT_TO_LOOK_AT: &str = concat!(
+pub(super) const NEXT_TO_LOOK_AT: &str = concat!(
     "SELECT l.event_id, e.source, ",
     old_columns!(),
     " FROM prune_later l LEFT JOIN events e ON e.id = l.event_id

@@ -348,3 +348,34 @@ impl Slice {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{super::schema::plan, *};
+
+    #[test]
+    fn no_step_of_a_round_reads_a_whole_table() {
+        let statements = [
+            ("next of source", NEXT_OF_SOURCE),
+            ("source after", SOURCE_AFTER),
+            ("destination after", DESTINATION_AFTER),
+            ("cursor", CURSOR),
+            ("next to look at", later::NEXT_TO_LOOK_AT),
+        ];
+        for (name, sql) in statements {
+            let steps = plan(sql);
+            let is_bounded = |step: &String| {
+                step.starts_with("SEARCH") || step.starts_with("CORRELATED SCALAR SUBQUERY")
+            };
+            assert!(!steps.is_empty() && steps.iter().all(is_bounded), "case: {name}: {steps:#?}");
+        }
+    }
+
+    #[test]
+    fn events_are_walked_by_source_and_time() {
+        let steps = plan(NEXT_OF_SOURCE);
+        let by_source = "SEARCH e USING INDEX events_by_source (source=? AND id>? AND id<?)";
+        assert_eq!(steps[0], by_source);
+        assert!(steps.iter().all(|step| !step.contains("TEMP B-TREE")), "{steps:#?}");
+    }
+}

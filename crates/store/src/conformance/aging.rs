@@ -126,6 +126,23 @@ impl Run {
             }
         }
         self.reopen().await;
-        self.compare().await
+        self.compare().await?;
+        self.come_to_an_end().await
+    }
+
+    /// Last of all the events go, but for those that are still owed.
+    async fn come_to_an_end(&mut self) -> TestCaseResult {
+        let brief = RetentionSpec { events: Some(Span::from_secs(1)), ..RetentionSpec::default() };
+        for source in [self.world.shop, self.world.bank] {
+            self.keep(source, brief).await;
+        }
+        for _ in 0..2 {
+            self.world.wait(SECOND_LOOK);
+            self.prune(Duration::from_secs(1)).await?;
+        }
+        for id in self.model.events.keys() {
+            prop_assert_eq!(self.model.standing(*id), Standing::Owed, "{} stayed for good", id);
+        }
+        self.compare_counts()
     }
 }

@@ -136,6 +136,26 @@ pub async fn what_is_not_final_keeps_body_and_attempts(mut world: World) {
     assert_eq!(world.prune_all(SERVER).await.events, 1);
 }
 
+pub async fn what_ends_at_last_loses_body_and_attempts(mut world: World) {
+    let attempts = RetentionSpec { attempts: days(1), ..RetentionSpec::default() };
+    for (spec, expected) in [(bodies(1), (false, 2)), (attempts, (true, 0))] {
+        world.keep(world.shop, spec).await;
+        let event = world.accept(world.arrival()).await;
+        world.finish_due(world.crm, Next::RetryAt(world.now)).await;
+        for _looked_at_in_vain in 0..4 {
+            world.wait(DAY * 2);
+            world.prune_all(SERVER).await;
+            assert_eq!(left(&world, event).await, (true, 1));
+        }
+        world.finish_due(world.crm, Next::Succeeded).await;
+        world.wait(DAY);
+
+        world.prune_all(SERVER).await;
+
+        assert_eq!(left(&world, event).await, expected, "case: {spec:?}");
+    }
+}
+
 pub async fn a_dead_letter_keeps_what_a_replay_needs(mut world: World) {
     world.keep(world.shop, seven_and_fourteen()).await;
     let event = world.keyed_for_both("k");

@@ -195,6 +195,7 @@ macro_rules! store_conformance {
                     attempts_go_and_their_counts_stay,
                     each_source_has_its_own_spans,
                     what_is_not_final_keeps_body_and_attempts,
+                    what_ends_at_last_loses_body_and_attempts,
                     a_dead_letter_keeps_what_a_replay_needs,
                     dead_letters_keep_for_as_long_as_the_source_says,
                     a_duplicate_does_not_revive_what_has_no_body,

@@ -73,6 +73,11 @@ pub async fn what_is_still_owed_stays(mut world: World) {
         assert_eq!(world.statuses(event.id).await, [status, Status::Succeeded]);
         assert_eq!(world.body(event.id).await.unwrap(), Some(event.payload.clone()));
     }
+    // It is looked at more than once in vain.
+    for _ in 0..3 {
+        world.wait(DAY);
+        assert_eq!(world.prune_all(Duration::ZERO).await.events, 0);
+    }
     world.finish(&claimed[1], Next::Succeeded).await;
     world.wait(DAY);
     assert_eq!(world.prune(Duration::ZERO, world.now).await.unwrap().events, 1);

@@ -25,7 +25,7 @@ use surehook_core::{
 use super::{
     erase,
     rollups::{self, Subject},
-    row::{blob, corrupt, id, time},
+    row::{blob, id, time},
     writer::Tx,
 };
 
@@ -36,6 +36,8 @@ pub(super) use self::later::look_later_if_passed;
 const LOOKS_PER_SLICE: usize = 200;
 /// Bytes of bodies in a slice: a large one is spread over pages that are all read to be freed.
 const BYTES_PER_SLICE: u64 = 8 << 20;
+/// While only keys are left to be looked at, which may take minutes, rounds have this in between.
+const BETWEEN_ROUNDS: Duration = Duration::from_secs(1);
 
 /// What is left of a slice.
 struct Budget {
@@ -63,6 +65,8 @@ pub(super) struct Sweep {
     /// Row numbers of the source and the destination that were dealt with last.
     source: i64,
     destination: i64,
+    /// When the last round was through.
+    through_at: Timestamp,
     keys: Option<(i64, String)>,
 }
 
@@ -72,7 +76,8 @@ impl Sweep {
             connection
                 .query_row("SELECT max(event_id) FROM prune_cursors", [], |row| row.get(0))?;
         let reached = EventId::from_uuid(uuid::Uuid::from_bytes(reached.unwrap_or_default()));
-        Ok(Self { reached, source: 0, destination: 0, keys: None })
+        let through_at = Timestamp::default();
+        Ok(Self { reached, source: 0, destination: 0, through_at, keys: None })
     }
 }
 
@@ -89,10 +94,7 @@ pub(super) fn prune(
         pruned: Pruned::default(),
     };
     let is_all_seen = slice.look_again(tx)?;
-    let is_through = slice.sweep_sources(tx)? && slice.sweep_destinations(tx)?;
-    if is_through {
-        (tx.sweep.source, tx.sweep.destination) = (0, 0);
-    }
+    let is_through = slice.go_round(tx)?;
     let (keys, more_keys) = keys::prune(tx, now)?;
     Ok(Pruned { keys, more: !is_all_seen || !is_through || more_keys, ..slice.pruned })
 }
@@ -201,6 +203,13 @@ fn cursor(tx: &Tx<'_, '_>, source: i64, what: What) -> rusqlite::Result<[u8; 16]
     Ok(found.unwrap_or_default())
 }
 
+const KEEP_ALL: Keep = Keep {
+    events: Duration::MAX,
+    bodies: Duration::MAX,
+    attempts: Duration::MAX,
+    dead_letters: Duration::MAX,
+};
+
 /// One slice at work.
 struct Slice {
     events_kept: Duration,
@@ -212,14 +221,35 @@ struct Slice {
 impl Slice {
     /// A source's row number and what it keeps for how long. A deleted one still has its say.
     fn keep(&self, row: &Row<'_>) -> rusqlite::Result<(i64, Keep)> {
+        let source = row.get(0)?;
         let spec = match row.get_ref(1)?.as_str_or_null()? {
-            None => RetentionSpec::default(),
-            Some(json) => serde_json::from_str(json).map_err(|e| corrupt(1, &e.to_string()))?,
+            None => Ok(RetentionSpec::default()),
+            Some(json) => serde_json::from_str(json),
         };
-        Ok((row.get(0)?, spec.keep(self.events_kept)))
+        let keep = spec.map(|spec: RetentionSpec| spec.keep(self.events_kept));
+        Ok((
+            source,
+            keep.unwrap_or_else(|error| {
+                tracing::error!(source, %error, "a source's retention cannot be read; it keeps all");
+                KEEP_ALL
+            }),
+        ))
     }
 
-    /// Goes on with the round; says whether all sources have had their turn.
+    /// Goes on with the round; says whether it is through.
+    fn go_round(&mut self, tx: &mut Tx<'_, '_>) -> rusqlite::Result<bool> {
+        if tx.sweep.keys.is_some() && self.now < tx.sweep.through_at + BETWEEN_ROUNDS {
+            return Ok(true);
+        }
+        let is_through = self.sweep_sources(tx)? && self.sweep_destinations(tx)?;
+        if is_through {
+            (tx.sweep.source, tx.sweep.destination) = (0, 0);
+            tx.sweep.through_at = self.now;
+        }
+        Ok(is_through)
+    }
+
+    /// Says whether all sources have had their turn.
     fn sweep_sources(&mut self, tx: &mut Tx<'_, '_>) -> rusqlite::Result<bool> {
         loop {
             if self.budget.is_spent() {

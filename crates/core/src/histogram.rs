@@ -11,7 +11,7 @@ const SUB_BITS: u32 = 2;
 const SUB: u64 = 1 << SUB_BITS;
 /// Longer spans count as this long: more than two years in microseconds.
 const VALUE_MAX: u64 = (1 << 46) - 1;
-/// Buckets that exist; the last one is that of [`VALUE_MAX`].
+/// Buckets that exist; the last one also holds all that is longer.
 pub const BUCKETS: usize = bucket(VALUE_MAX) + 1;
 
 /// Where a value belongs. Values below eight have a bucket of their own.

@@ -25,7 +25,7 @@ async fn a_key_that_comes_while_others_are_pruned_from_a_fold_is_kept() {
     }
     // The fold has begun and most of it is past its time now.
     world.wait(Duration::from_secs(1));
-    world.prune(world.now - Duration::from_secs(9), world.now).await.unwrap();
+    world.prune(Duration::from_secs(9), world.now).await.unwrap();
     let late: Vec<_> = (0..6).map(|number| world.keyed(&format!("late-{number}"))).collect();
     for event in &late {
         world.accept(event.clone()).await;

@@ -42,6 +42,8 @@ kinds! {
     DestinationKind, DestinationId = "dst";
     /// Which events of a source go to a destination.
     RouteKind, RouteId = "rte";
+    /// What lets somebody use the API.
+    TokenKind, TokenId = "tok";
 }
 
 /// A 128-bit name that knows what it names.

@@ -9,8 +9,10 @@
 //! - [`verify`], [`key`]: how a request proves where it comes from, and how two are known to be one.
 //! - [`event`], [`delivery`]: what is stored, the states, and the decisions.
 //! - [`address`], [`sign`]: what keeps the way out safe.
+//! - [`access`]: tokens, and what each role may do.
 //! - [`store`]: what the rest needs of a database, as promises.
 
+pub mod access;
 pub mod address;
 pub mod chance;
 pub mod delivery;

@@ -13,10 +13,11 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 use crate::{
+    access::Token,
     delivery::{Class, DeadReason, Failure, Lease, LeaseToken, state::Status},
     destination::DestinationSpec,
     event::{NewEvent, Payload, RequestHead},
-    ids::{AttemptId, DeliveryId, DestinationId, EventId, RequestId, RouteId, SourceId},
+    ids::{AttemptId, DeliveryId, DestinationId, EventId, RequestId, RouteId, SourceId, TokenId},
     key::DedupKey,
     name::Name,
     route::RouteSpec,
@@ -572,11 +573,25 @@ pub trait AdminStore: Send + Sync {
     /// with nothing left to deliver, and keys that expired before `now`.
     async fn prune(&self, events_before: Timestamp, now: Timestamp) -> Result<Pruned, StoreError>;
 
-    /// Keeps the hash of an API token.
-    async fn add_token(&self, hash: [u8; 32], now: Timestamp) -> Result<(), StoreError>;
+    /// Keeps an API token. One with the same hash stays, and takes on its role and its end.
+    async fn add_token(&self, token: Token) -> Result<(), StoreError>;
 
-    /// The hashes of all API tokens.
-    async fn tokens(&self) -> Result<Vec<[u8; 32]>, StoreError>;
+    /// All API tokens, oldest first, also those whose time has passed.
+    async fn tokens(&self) -> Result<Vec<Token>, StoreError>;
+
+    /// Removes an API token, unless nobody could change anything after that.
+    async fn remove_token(&self, id: TokenId, now: Timestamp) -> Result<TokenRemoved, StoreError>;
+}
+
+/// What became of a wish to remove a token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TokenRemoved {
+    /// It is gone.
+    Removed,
+    /// There is no such token.
+    NotFound,
+    /// It is the last admin token that has not expired; it stays.
+    LastAdmin,
 }
 
 /// A delivery may be replayed once in this time.

@@ -110,6 +110,14 @@ pub enum ChangeError {
 impl Engine {
     /// Reads what is configured and starts delivering.
     pub async fn start(parts: Parts) -> Result<Arc<Self>, ChangeError> {
+        let engine = Self::at_rest(parts);
+        engine.reload().await?;
+        upkeep::start(&engine);
+        Ok(engine)
+    }
+
+    /// An engine that does nothing by itself, over a store that is only looked at.
+    pub fn at_rest(parts: Parts) -> Arc<Self> {
         let telemetry = Arc::new(Telemetry::default());
         let stop = CancellationToken::new();
         let deliveries: Arc<dyn DeliveryStore> = parts.store.clone();
@@ -130,7 +138,7 @@ impl Engine {
             abort: CancellationToken::new(),
             tasks: TaskTracker::new(),
         });
-        let engine = Arc::new(Self {
+        Arc::new(Self {
             store: parts.store,
             shared,
             registry: ArcSwap::default(),
@@ -140,10 +148,7 @@ impl Engine {
             stuck_after: parts.stuck_after,
             stuck: ArcSwapOption::empty(),
             changing: Arc::default(),
-        });
-        engine.reload().await?;
-        upkeep::start(&engine);
-        Ok(engine)
+        })
     }
 
     async fn reload(&self) -> Result<(), ChangeError> {
@@ -177,6 +182,20 @@ impl Engine {
             engine.reload().await
         };
         Uninterrupted::new(carry_out, &self.shared.tasks).await?;
+        Ok(answer)
+    }
+
+    /// Says what [`Self::change`] would say, and changes nothing.
+    pub async fn preview<T, E: From<ChangeError>>(
+        &self,
+        plan: impl FnOnce(&surehook_core::store::Configuration) -> Result<(Vec<Change>, T), E>,
+    ) -> Result<T, E> {
+        let mut configuration = self.store.configuration().await.map_err(ChangeError::from)?;
+        let (changes, answer) = plan(&configuration)?;
+        configuration.apply(&changes, self.shared.clock.now());
+        let addresses = &self.shared.http.policy;
+        registry::check(&configuration, &changes, &*self.env, addresses)
+            .map_err(ChangeError::from)?;
         Ok(answer)
     }
 

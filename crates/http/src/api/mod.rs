@@ -1,13 +1,15 @@
 //! The API under `/api/v1`: one file a resource.
 
+mod changes;
 pub(crate) mod configuration;
 pub(crate) mod deliveries;
 pub(crate) mod events;
 mod hidden;
 mod input;
-mod masked;
+pub mod masked;
 pub(crate) mod resources;
 pub(crate) mod stats;
+pub(crate) mod tokens;
 
 use axum::Json;
 use serde::Serialize;

@@ -13,9 +13,10 @@ use uuid::Uuid;
 use super::{OpenError, counts};
 
 /// Every migration, in order. One that has been released is never edited.
-const MIGRATIONS: [&str; 2] = [
+pub(super) const MIGRATIONS: [&str; 3] = [
     include_str!("../../migrations/sqlite/0001_events_and_deliveries.sql"),
     include_str!("../../migrations/sqlite/0002_keys_by_digest.sql"),
+    include_str!("../../migrations/sqlite/0008_token_roles.sql"),
 ];
 
 /// "srhk": tells our files from others'.
@@ -80,7 +81,7 @@ pub(super) fn open_reader(file: &Path) -> rusqlite::Result<Connection> {
     Ok(connection)
 }
 
-fn check_owner(connection: &Connection, file: &Path) -> Result<(), OpenError> {
+pub(super) fn check_owner(connection: &Connection, file: &Path) -> Result<(), OpenError> {
     let foreign = |_| OpenError::Foreign(file.to_owned());
     let tables: i64 = connection
         .query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))

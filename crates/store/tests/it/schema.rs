@@ -11,7 +11,7 @@ const GOOD: &str = "
     INSERT INTO sources VALUES (1, zeroblob(16), 'shop', '{}', 1, 1, NULL);
     INSERT INTO destinations VALUES (1, zeroblob(16), 'crm', '{}', 1, 1, NULL);
     INSERT INTO routes VALUES (1, zeroblob(16), 1, 1, NULL, 1, 1);
-    INSERT INTO tokens VALUES (zeroblob(32), 1);
+    INSERT INTO tokens (hash, created_at) VALUES (zeroblob(32), 1);
     INSERT INTO events (id, request_id, source, key, received_at, body_bytes, fingerprint)
          VALUES (zeroblob(16), zeroblob(16), 1, 'k', 1, 0, zeroblob(32));
     INSERT INTO deliveries (id, event_id, destination, state, cause, created_at, due_at)
@@ -61,6 +61,7 @@ const BAD: &[(&str, &str)] = &[
     ("numbers_start_at_one", "UPDATE attempts SET number = 0"),
     ("answered_or_failed", "UPDATE attempts SET status = NULL"),
     ("answered_or_failed", "UPDATE attempts SET failure = 'dns'"),
+    ("role_is_known", "UPDATE tokens SET role = 'root'"),
     ("never_below_zero", "UPDATE counters SET value = -1"),
 ];
 

@@ -13,8 +13,16 @@ use crate::{
 
 pub(super) fn completions(args: &CompletionsArgs) -> Result<(), Failure> {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), "surehook", &mut script);
+    clap_complete::generate(args.shell, &mut visible(), "surehook", &mut script);
     Ok(output::line(String::from_utf8(script)?.trim_end())?)
+}
+
+/// The command line without what is hidden: shells would offer it all the same.
+fn visible() -> clap::Command {
+    let whole = Cli::command();
+    clap::Command::new("surehook")
+        .args(whole.get_arguments().cloned())
+        .subcommands(whole.get_subcommands().filter(|command| !command.is_hide_set()).cloned())
 }
 
 pub(super) fn man(args: &ManArgs) -> Result<(), Failure> {

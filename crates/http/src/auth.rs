@@ -20,7 +20,7 @@ use sha2::{Digest, Sha256};
 use surehook_core::{
     access::{Role, Token, TokenHash},
     chance::Chance,
-    store::{AdminStore, StoreError},
+    ids::TokenId,
     time::Timestamp,
 };
 
@@ -78,14 +78,18 @@ pub(crate) struct Tokens(RwLock<HashMap<TokenHash, Token>>);
 
 impl Tokens {
     pub(crate) fn new(tokens: Vec<Token>) -> Self {
-        Self(RwLock::new(by_hash(tokens)))
+        Self(RwLock::new(tokens.into_iter().map(|token| (token.hash, token)).collect()))
     }
 
-    /// Reads them anew, after a change.
-    pub(crate) async fn reload(&self, store: &dyn AdminStore) -> Result<(), StoreError> {
-        let tokens = by_hash(store.tokens().await?);
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = tokens;
-        Ok(())
+    /// Knows one more, once it is stored.
+    pub(crate) fn add(&self, token: Token) {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).insert(token.hash, token);
+    }
+
+    /// Knows one less, once it is stored no more.
+    pub(crate) fn forget(&self, id: TokenId) {
+        let mut tokens = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        tokens.retain(|_, token| token.id != id);
     }
 
     /// Finds by the hash: what timing could tell about a hash does not help to guess a token.
@@ -97,10 +101,6 @@ impl Tokens {
             Some(token) => Ok(token.role),
         }
     }
-}
-
-fn by_hash(tokens: Vec<Token>) -> HashMap<TokenHash, Token> {
-    tokens.into_iter().map(|token| (token.hash, token)).collect()
 }
 
 /// Marks a request that was made inside this process. Nothing that comes over a socket has one.

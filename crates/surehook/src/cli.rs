@@ -2,6 +2,8 @@
 
 mod local;
 mod manage;
+#[cfg(test)]
+mod reference;
 
 use std::{net::SocketAddr, path::PathBuf};
 

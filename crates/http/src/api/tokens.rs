@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use surehook_core::{
     access::{Role, TOKEN_NAME_BYTES_MAX, Token},
     chance::new_id,
-    store::TokenRemoved,
+    store::{StoreError, TokenRemoved},
     time::Span,
 };
 
@@ -75,9 +75,13 @@ pub(crate) async fn create_token(
         created_at: now,
         expires_at: wanted.expires_in.map(|span| now + span.0),
     };
-    app.engine.store().add_token(token.clone()).await?;
-    app.tokens.reload(app.engine.store()).await?;
     let mut answer = shown(&token, &app);
+    carry_out(async move {
+        app.engine.store().add_token(token.clone()).await?;
+        app.tokens.add(token);
+        Ok(())
+    })
+    .await?;
     answer["token"] = json!(secret);
     Ok((StatusCode::CREATED, Json(answer)))
 }
@@ -89,15 +93,29 @@ pub(crate) async fn revoke_token(
 ) -> Result<StatusCode, Problem> {
     let id = id.parse().map_err(|_| Problem::not_found("token"))?;
     let now = app.engine.clock().now();
-    match app.engine.store().remove_token(id, now).await? {
-        TokenRemoved::Removed => {
-            app.tokens.reload(app.engine.store()).await?;
-            Ok(StatusCode::NO_CONTENT)
+    let removed = carry_out(async move {
+        let removed = app.engine.store().remove_token(id, now).await?;
+        if removed == TokenRemoved::Removed {
+            app.tokens.forget(id);
         }
+        Ok(removed)
+    });
+    match removed.await? {
+        TokenRemoved::Removed => Ok(StatusCode::NO_CONTENT),
         TokenRemoved::NotFound => Err(Problem::not_found("token")),
         TokenRemoved::LastAdmin => {
             let detail = "this is the last admin token; make another one first";
             Err(Problem::new(StatusCode::CONFLICT, "last_admin", detail))
         }
+    }
+}
+
+/// What is stored must also come into force, even if whoever asked for it hangs up in between.
+async fn carry_out<T: Send + 'static>(
+    work: impl Future<Output = Result<T, StoreError>> + Send + 'static,
+) -> Result<T, Problem> {
+    match tokio::spawn(work).await {
+        Ok(done) => Ok(done?),
+        Err(panicked) => Err(StoreError::Refused(panicked.to_string()).into()),
     }
 }

@@ -198,6 +198,29 @@ mod tests {
     }
 
     #[test]
+    fn tokens_of_the_first_version_are_admins_and_can_be_found() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("old.db");
+        let old = Connection::open(&file).unwrap();
+        old.execute_batch(MIGRATIONS[0]).unwrap();
+        old.execute_batch(
+            "PRAGMA user_version = 1; PRAGMA application_id = 1936877675;
+             INSERT INTO tokens VALUES (zeroblob(32), 5), (randomblob(32), 6);",
+        )
+        .unwrap();
+        drop(old);
+
+        let tokens = super::super::tokens::all(&open_writer(&file).unwrap()).unwrap();
+
+        assert_eq!(tokens.len(), 2);
+        assert_ne!(tokens[0].id, tokens[1].id);
+        for token in tokens {
+            assert_eq!(token.role, surehook_core::access::Role::Admin);
+            assert_eq!((token.name, token.expires_at), (None, None));
+        }
+    }
+
+    #[test]
     fn opening_twice_migrates_once() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("a.db");

@@ -261,7 +261,7 @@ async fn a_whole_configuration_is_applied_or_nothing_of_it() {
     changed["routes"][0]["filter"] = json!(".a");
     let third = gateway.put("/configuration", &changed).await.expect(200).json();
 
-    let sums = |report: &serde_json::Value| {
+    let sums = |report: &Value| {
         json!({
             "created": report["created"], "updated": report["updated"],
             "unchanged": report["unchanged"],

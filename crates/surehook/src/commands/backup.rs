@@ -39,13 +39,16 @@ pub(super) async fn run(args: &BackupArgs) -> Result<(), Failure> {
         let error = anyhow!("{} is there already", args.file.display());
         return Err(Failure::refused(error).hint("give another name, or --force to replace it"));
     }
-    // A checksum that is there belongs to a file that is about to be replaced.
+    keep_off(&data, &args.file)?;
+    let part = named(&args.file, ".new");
+    let contents = copy(data, part.clone()).await?;
+    let sum = sha256(&part)?;
     let sums = sums_of(&args.file);
+    // In this order: whenever it ends, a file has its own checksum or none.
     if sums.exists() {
         std::fs::remove_file(&sums)?;
     }
-    let contents = copy(data, args.file.clone()).await?;
-    let sum = sha256(&args.file)?;
+    std::fs::rename(&part, &args.file)?;
     write_sum(&sums, &sum, &args.file)?;
     if args.json {
         return Ok(output::line(
@@ -68,6 +71,21 @@ pub(super) async fn run(args: &BackupArgs) -> Result<(), Failure> {
         contents.waiting,
         sums.display()
     ));
+    Ok(())
+}
+
+/// A copy under the name of the original would take its place, and its log would be taken for the
+/// copy's.
+fn keep_off(data: &Path, file: &Path) -> Result<(), Failure> {
+    let folder = file.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let folder = folder.unwrap_or(Path::new(".")).canonicalize();
+    let is_inside = folder.is_ok_and(|folder| data.canonicalize().is_ok_and(|data| data == folder));
+    let is_ours =
+        file.file_name().is_some_and(|name| name.to_string_lossy().starts_with("surehook.db"));
+    if is_inside && is_ours {
+        let error = anyhow!("{} is a name that the gateway uses itself", file.display());
+        return Err(Failure::refused(error).hint("give another name, best on another disk"));
+    }
     Ok(())
 }
 
@@ -116,8 +134,13 @@ fn bar() -> ProgressBar {
 
 /// The file with the checksum of another.
 pub(super) fn sums_of(file: &Path) -> PathBuf {
+    named(file, ".sha256")
+}
+
+/// The same name with something after it.
+fn named(file: &Path, end: &str) -> PathBuf {
     let mut name: OsString = file.as_os_str().to_owned();
-    name.push(".sha256");
+    name.push(end);
     PathBuf::from(name)
 }
 
@@ -140,8 +163,7 @@ pub(super) fn sha256(file: &Path) -> anyhow::Result<String> {
 /// would make a good backup look damaged.
 fn write_sum(sums: &Path, sum: &str, of: &Path) -> anyhow::Result<()> {
     let name = of.file_name().unwrap_or_default().to_string_lossy();
-    let mut part = sums.as_os_str().to_owned();
-    part.push(".part");
+    let part = named(sums, ".part");
     let mut file =
         File::create(&part).with_context(|| format!("cannot write {}", sums.display()))?;
     writeln!(file, "{sum}  {name}")?;

@@ -18,7 +18,9 @@ const PARTS: [&str; 3] = ["sources", "destinations", "routes"];
 pub(super) async fn run(args: &ExportArgs) -> Result<(), Failure> {
     let configuration = Client::new(&args.remote)?.get("/configuration").await?;
     let missing = masked(&configuration);
-    if args.remote.json || args.format == Format::Json {
+    if args.remote.json {
+        output::line(&configuration.to_string())?;
+    } else if args.format == Format::Json {
         output::line(&format!("{configuration:#}"))?;
     } else {
         output::line(toml(&configuration, &missing)?.trim_end())?;

@@ -150,6 +150,7 @@ async fn nothing_is_overwritten_unless_asked_and_then_it_is_kept() {
     let later = gateway.accepted("demo", r#"{"id":"b"}"#).await;
 
     let there = run(&folder, &["backup", "copy.db"]).await;
+    let onto = run(&folder, &["backup", "data/surehook.db", "--force"]).await;
     let running = run(&folder, &["restore", "copy.db", "--force"]).await;
     gateway.kill9();
     let occupied = run(&folder, &["restore", "copy.db"]).await;
@@ -157,6 +158,7 @@ async fn nothing_is_overwritten_unless_asked_and_then_it_is_kept() {
 
     for (name, ran, hint) in [
         ("a backup is there", &there, "--force"),
+        ("it is the original", &onto, "another name"),
         ("a gateway runs", &running, "stop the gateway"),
         ("a database is there", &occupied, "--force"),
     ] {

@@ -111,6 +111,8 @@ async fn an_export_applied_again_changes_nothing() {
         let again = gateway.cli(&["diff", &file, "--prune"]).await;
 
         assert_eq!((again.code, &*again.stdout), (Some(0), ""), "{format}: {again:?}");
+        let lines = gateway.cli(&["export", "--json"]).await;
+        assert_eq!(lines.stdout.lines().count(), 1, "{lines:?}");
         let folder = gateway.cli(&["export", "--format", format, "--data", "data"]).await;
         assert_eq!(folder.stdout, exported.stdout, "the folder says what the gateway says");
     }

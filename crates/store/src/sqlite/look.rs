@@ -1,7 +1,7 @@
 //! The data folder for whoever only looks: beside a gateway that runs, or when none does.
 //!
 //! No lock is taken and nothing is changed, so nobody is kept from anything. SQLite may leave its
-//! two helper files (`-wal`, `-shm`) behind; the next start takes them over.
+//! two side files (`-wal`, `-shm`) behind; the next start takes them over.
 
 use std::{
     fs,

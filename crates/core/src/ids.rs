@@ -44,6 +44,8 @@ kinds! {
     RouteKind, RouteId = "rte";
     /// A job that delivers again in bulk.
     ReplayKind, ReplayId = "rpl";
+    /// What lets somebody use the API.
+    TokenKind, TokenId = "tok";
 }
 
 /// A 128-bit name that knows what it names.

@@ -14,8 +14,10 @@
 //! - [`lane`]: how much a destination gets, when, and in which order.
 //! - [`retention`], [`rollup`], [`histogram`]: what goes when, and what stays of it in numbers.
 //! - [`address`], [`sign`]: what keeps the way out safe.
+//! - [`access`]: tokens, and what each role may do.
 //! - [`store`]: what the rest needs of a database, as promises.
 
+pub mod access;
 pub mod address;
 pub mod chance;
 pub mod decision;

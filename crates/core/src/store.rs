@@ -13,11 +13,12 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 use crate::{
+    access::Token,
     decision::{Decision, Unrouted},
     delivery::{Class, DeadReason, Failure, Lease, LeaseToken, state::Status},
     destination::DestinationSpec,
     event::{NewEvent, Payload, RequestHead},
-    ids::{AttemptId, DeliveryId, DestinationId, EventId, RequestId, RouteId, SourceId},
+    ids::{AttemptId, DeliveryId, DestinationId, EventId, RequestId, RouteId, SourceId, TokenId},
     key::DedupKey,
     lane::LaneState,
     name::Name,
@@ -792,11 +793,25 @@ pub trait AdminStore: Send + Sync {
     /// before the bucket's own time has passed.
     async fn rollups(&self, query: RollupQuery) -> Result<Vec<(Timestamp, Tally)>, StoreError>;
 
-    /// Keeps the hash of an API token.
-    async fn add_token(&self, hash: [u8; 32], now: Timestamp) -> Result<(), StoreError>;
+    /// Keeps an API token. One with the same hash stays, and takes on its role and its end.
+    async fn add_token(&self, token: Token) -> Result<(), StoreError>;
 
-    /// The hashes of all API tokens.
-    async fn tokens(&self) -> Result<Vec<[u8; 32]>, StoreError>;
+    /// All API tokens, oldest first, also those whose time has passed.
+    async fn tokens(&self) -> Result<Vec<Token>, StoreError>;
+
+    /// Removes an API token, unless nobody could change anything after that.
+    async fn remove_token(&self, id: TokenId, now: Timestamp) -> Result<TokenRemoved, StoreError>;
+}
+
+/// What became of a wish to remove a token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TokenRemoved {
+    /// It is gone.
+    Removed,
+    /// There is no such token.
+    NotFound,
+    /// It is the last admin token that has not expired; it stays.
+    LastAdmin,
 }
 
 /// A delivery may be replayed once in this time.

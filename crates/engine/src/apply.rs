@@ -1,9 +1,11 @@
-//! From what is wanted to what must change: named things are created or updated, the rest stays.
+//! From what is wanted to what must change: named things are created or updated; the rest stays,
+//! unless what is wanted is all that there should be.
 
 use surehook_core::{
     chance::{Chance, new_id},
     destination::DestinationSpec,
-    ids::{Id, Kind},
+    ids::{Id, Kind, RouteId},
+    name::Name,
     route::RouteSpec,
     source::SourceSpec,
     store::{Change, Configuration, Stored},
@@ -19,6 +21,8 @@ pub struct Wanted {
     pub destinations: Vec<DestinationSpec>,
     /// Routes, by their two ends.
     pub routes: Vec<RouteSpec>,
+    /// Whether this is all that there should be: the rest is deleted.
+    pub prune: bool,
 }
 
 /// What was done about it.
@@ -28,6 +32,8 @@ pub struct Applied {
     pub created: Vec<String>,
     /// What is different now.
     pub updated: Vec<String>,
+    /// What is gone.
+    pub deleted: Vec<String>,
     /// How many were as wanted already.
     pub unchanged: usize,
 }
@@ -40,6 +46,7 @@ pub fn plan(
     now: Timestamp,
 ) -> (Vec<Change>, Applied) {
     let mut plan = Plan { changes: Vec::new(), applied: Applied::default(), chance, now };
+    let kept = wanted.prune.then(|| Kept::of(&wanted));
     for spec in wanted.sources {
         let there = configuration.sources.iter().find(|other| other.spec.name == spec.name);
         let label = format!("source {}", spec.name);
@@ -50,14 +57,47 @@ pub fn plan(
         let label = format!("destination {}", spec.name);
         plan.put(there, spec, label, Change::PutDestination);
     }
+    let mut unmatched: Vec<_> = configuration.routes.iter().collect();
     for spec in wanted.routes {
-        let ends = (&spec.from, &spec.to);
-        let there =
-            configuration.routes.iter().find(|other| (&other.spec.from, &other.spec.to) == ends);
-        let label = format!("route {} to {}", spec.from, spec.to);
+        let there = take_route(&mut unmatched, &spec);
+        let label = route_label(&spec);
         plan.put(there, spec, label, Change::PutRoute);
     }
+    if let Some(kept) = kept {
+        plan.delete_rest(configuration, &unmatched, &kept);
+    }
     (plan.changes, plan.applied)
+}
+
+fn route_label(spec: &RouteSpec) -> String {
+    format!("route {} to {}", spec.from, spec.to)
+}
+
+/// Takes the stored route that a wanted one stands for. Several may join the same two ends, each
+/// with its own filter: an equal one first, and none for two.
+fn take_route<'a>(
+    unmatched: &mut Vec<&'a Stored<RouteId, RouteSpec>>,
+    spec: &RouteSpec,
+) -> Option<&'a Stored<RouteId, RouteSpec>> {
+    let same_ends = |other: &RouteSpec| (&other.from, &other.to) == (&spec.from, &spec.to);
+    let equal = unmatched.iter().position(|other| other.spec == *spec);
+    let at = equal.or_else(|| unmatched.iter().position(|other| same_ends(&other.spec)))?;
+    Some(unmatched.remove(at))
+}
+
+/// The names that are wanted.
+struct Kept {
+    sources: Vec<Name>,
+    destinations: Vec<Name>,
+}
+
+impl Kept {
+    fn of(wanted: &Wanted) -> Self {
+        Self {
+            sources: wanted.sources.iter().map(|spec| spec.name.clone()).collect(),
+            destinations: wanted.destinations.iter().map(|spec| spec.name.clone()).collect(),
+        }
+    }
 }
 
 struct Plan<'a> {
@@ -68,6 +108,31 @@ struct Plan<'a> {
 }
 
 impl Plan<'_> {
+    /// Deletes what is not wanted; routes first, because they would go with their ends unsaid.
+    fn delete_rest(
+        &mut self,
+        configuration: &Configuration,
+        routes: &[&Stored<RouteId, RouteSpec>],
+        kept: &Kept,
+    ) {
+        for route in routes {
+            self.changes.push(Change::DeleteRoute(route.id));
+            self.applied.deleted.push(route_label(&route.spec));
+        }
+        for source in &configuration.sources {
+            if !kept.sources.contains(&source.spec.name) {
+                self.changes.push(Change::DeleteSource(source.id));
+                self.applied.deleted.push(format!("source {}", source.spec.name));
+            }
+        }
+        for destination in &configuration.destinations {
+            if !kept.destinations.contains(&destination.spec.name) {
+                self.changes.push(Change::DeleteDestination(destination.id));
+                self.applied.deleted.push(format!("destination {}", destination.spec.name));
+            }
+        }
+    }
+
     fn put<K: Kind, S: PartialEq>(
         &mut self,
         there: Option<&Stored<Id<K>, S>>,
@@ -86,5 +151,86 @@ impl Plan<'_> {
                 self.applied.created.push(label);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::from_millis(1_000);
+
+    #[derive(Debug)]
+    struct Dice;
+
+    impl Chance for Dice {
+        fn bits(&self) -> u128 {
+            7
+        }
+    }
+
+    fn wanted(sources: &[&str], destinations: &[&str], routes: &[(&str, &str, &str)]) -> Wanted {
+        let source = |name: &&str| {
+            serde_json::from_value(serde_json::json!({ "name": name, "verify": "none" })).unwrap()
+        };
+        let destination = |name: &&str| {
+            let url = "https://example.com/";
+            serde_json::from_value(serde_json::json!({ "name": name, "url": url })).unwrap()
+        };
+        let route = |(from, to, filter): &(&str, &str, &str)| {
+            let route = serde_json::json!({ "from": from, "to": to, "filter": filter });
+            serde_json::from_value(route).unwrap()
+        };
+        Wanted {
+            sources: sources.iter().map(source).collect(),
+            destinations: destinations.iter().map(destination).collect(),
+            routes: routes.iter().map(route).collect(),
+            prune: false,
+        }
+    }
+
+    /// What there is after `wanted` was applied to nothing.
+    fn after(wanted: Wanted) -> Configuration {
+        let mut configuration = Configuration::default();
+        let (changes, _) = plan(&configuration, wanted, &Counting::default(), NOW);
+        configuration.apply(&changes, NOW);
+        configuration
+    }
+
+    #[derive(Debug, Default)]
+    struct Counting(std::sync::atomic::AtomicU64);
+
+    impl Chance for Counting {
+        fn bits(&self) -> u128 {
+            u128::from(self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed)) << 64
+        }
+    }
+
+    #[test]
+    fn what_is_there_changes_nothing_also_with_two_routes_between_the_same_ends() {
+        let all = || wanted(&["a"], &["x"], &[("a", "x", ".p"), ("a", "x", ".q")]);
+        let there = after(all());
+
+        for prune in [false, true] {
+            let (changes, applied) = plan(&there, Wanted { prune, ..all() }, &Dice, NOW);
+            assert!(changes.is_empty(), "{changes:?}");
+            assert_eq!(applied, Applied { unchanged: 4, ..Applied::default() });
+        }
+    }
+
+    #[test]
+    fn the_rest_is_deleted_only_when_that_is_wanted() {
+        let there = after(wanted(&["a", "b"], &["x", "y"], &[("a", "x", "."), ("b", "y", ".")]));
+        let less = || wanted(&["a"], &["x"], &[("a", "x", ".p")]);
+
+        let (_, kept) = plan(&there, less(), &Dice, NOW);
+        let (changes, pruned) = plan(&there, Wanted { prune: true, ..less() }, &Dice, NOW);
+
+        assert!(kept.deleted.is_empty(), "{kept:?}");
+        assert_eq!(pruned.updated, ["route a to x"]);
+        assert_eq!(pruned.deleted, ["route b to y", "source b", "destination y"]);
+        let mut left = there;
+        left.apply(&changes, NOW);
+        assert_eq!((left.sources.len(), left.destinations.len(), left.routes.len()), (1, 1, 1));
     }
 }

@@ -143,6 +143,16 @@ impl GuardedConnector {
         Self { connect_timeout, ..self }
     }
 
+    /// The addresses of `host` that may be called, at least one; nobody is called.
+    pub async fn addresses(&self, host: &str) -> Result<Vec<IpAddr>, ConnectError> {
+        self.allowed_addresses(host).await
+    }
+
+    /// Opens a connection, as an attempt would, and closes it unused.
+    pub async fn try_connect(&self, uri: Uri) -> Result<(), ConnectError> {
+        self.clone().connect(uri).await.map(drop)
+    }
+
     async fn connect(self, uri: Uri) -> Result<Line, ConnectError> {
         if let Some(proxy) = &self.proxy {
             return proxy::open(&self, proxy, &uri).await;

@@ -40,13 +40,14 @@ use surehook_core::{
     address::AddressPolicy,
     chance::Chance,
     ids::DestinationId,
+    refused::RefusedRequest,
     replay::ReplayStore,
     retention::Keep,
     source::SourceSpec,
     store::{AdminStore, Change, DeliveryStore, Held, Store, StoreError},
     time::{Clock, Timestamp},
 };
-use tokio::sync::{Mutex, Notify};
+use tokio::sync::{Mutex, Notify, mpsc};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
@@ -135,6 +136,22 @@ pub enum ChangeError {
 impl Engine {
     /// Reads what is configured and starts delivering.
     pub async fn start(parts: Parts) -> Result<Arc<Self>, ChangeError> {
+        let (engine, refused) = Self::build(parts);
+        engine.reload().await?;
+        upkeep::start(&engine);
+        let writing = Arc::clone(&engine);
+        engine.shared.tasks.spawn(async move { writing.write_refusals(refused).await });
+        engine.resume_replays().await?;
+        Ok(engine)
+    }
+
+    /// An engine that does nothing by itself, over a store that is only looked at.
+    pub fn at_rest(parts: Parts) -> Arc<Self> {
+        Self::build(parts).0
+    }
+
+    /// An engine, and the refused requests that somebody has to write down.
+    fn build(parts: Parts) -> (Arc<Self>, mpsc::Receiver<RefusedRequest>) {
         let telemetry = Arc::new(Telemetry::default());
         let stop = CancellationToken::new();
         let trust = Trust::of_system();
@@ -175,12 +192,7 @@ impl Engine {
             replays: Replays::default(),
             changed: Notify::new(),
         });
-        engine.reload().await?;
-        upkeep::start(&engine);
-        let writing = Arc::clone(&engine);
-        engine.shared.tasks.spawn(async move { writing.write_refusals(refused).await });
-        engine.resume_replays().await?;
-        Ok(engine)
+        (engine, refused)
     }
 
     async fn reload(&self) -> Result<(), ChangeError> {
@@ -205,7 +217,7 @@ impl Engine {
         let (changes, answer) = plan(&configuration)?;
         let now = self.shared.clock.now();
         configuration.apply(&changes, now);
-        registry::check(&configuration, &changes, &self.shared, &*self.env)
+        registry::check(&configuration, &changes, &self.shared.ground(), &*self.env)
             .map_err(ChangeError::from)?;
         let engine = Arc::clone(self);
         // What is stored must also come into force, even if whoever asked for it hangs up.
@@ -215,6 +227,19 @@ impl Engine {
             engine.reload().await
         };
         Uninterrupted::new(carry_out, &self.shared.tasks).await?;
+        Ok(answer)
+    }
+
+    /// Says what [`Self::change`] would say, and changes nothing.
+    pub async fn preview<T, E: From<ChangeError>>(
+        &self,
+        plan: impl FnOnce(&surehook_core::store::Configuration) -> Result<(Vec<Change>, T), E>,
+    ) -> Result<T, E> {
+        let mut configuration = self.store.configuration().await.map_err(ChangeError::from)?;
+        let (changes, answer) = plan(&configuration)?;
+        configuration.apply(&changes, self.shared.clock.now());
+        registry::check(&configuration, &changes, &self.shared.ground(), &*self.env)
+            .map_err(ChangeError::from)?;
         Ok(answer)
     }
 

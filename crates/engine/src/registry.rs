@@ -25,7 +25,7 @@ use crate::{
     outlet::Prepared,
     sync::SyncEntry,
     telemetry::SourceMetrics,
-    tls::TlsProblem,
+    tls::{TlsProblem, Trust},
 };
 
 /// A source and all that its events need.
@@ -88,14 +88,23 @@ pub enum ConfigProblem {
 /// How a name in the environment is looked up.
 pub type Env = dyn Fn(&str) -> Option<String> + Send + Sync;
 
+/// What destinations are judged against.
+#[derive(Clone, Copy, Debug)]
+pub struct Ground<'a> {
+    /// Where they may be.
+    pub addresses: &'a AddressPolicy,
+    /// Whom they may be certified by.
+    pub trust: &'a Trust,
+}
+
 /// Whether a configuration can be stored: it fits together, and each of `changes` can be used.
 ///
 /// What is not touched is not asked: a secret that is missing from the environment today must not be
 /// in the way of whoever mends something else.
-pub(crate) fn check(
+pub fn check(
     configuration: &Configuration,
     changes: &[Change],
-    shared: &Shared,
+    ground: &Ground<'_>,
     env: &Env,
 ) -> Result<(), ConfigProblem> {
     let names = |what, names: Vec<&str>| {
@@ -117,8 +126,8 @@ pub(crate) fn check(
                 spec.build(*id, env).map_err(named)?;
             }
             Change::PutDestination(id, spec) => {
-                let prepared = prepare(spec, *id, shared, env)?;
-                check_addresses(&prepared.destination, &shared.http.policy)?;
+                let prepared = prepare(spec, *id, ground.trust, env)?;
+                check_addresses(&prepared.destination, ground.addresses)?;
             }
             Change::PutRoute(..)
             | Change::DeleteSource(_)
@@ -145,13 +154,13 @@ fn sync_ends(source: &SourceSpec, configuration: &Configuration) -> Result<(), C
 fn prepare(
     spec: &DestinationSpec,
     id: DestinationId,
-    shared: &Shared,
+    trust: &Trust,
     env: &Env,
 ) -> Result<Prepared, ConfigProblem> {
     let name = || spec.name.to_string();
     let destination =
         spec.build(id, env).map_err(|error| ConfigProblem::Destination(name(), error))?;
-    Prepared::new(destination, &shared.trust).map_err(|error| ConfigProblem::Tls(name(), error))
+    Prepared::new(destination, trust).map_err(|error| ConfigProblem::Tls(name(), error))
 }
 
 fn routes(configuration: &Configuration) -> Vec<Result<Route, ConfigProblem>> {
@@ -189,7 +198,7 @@ impl Registry {
         let lanes: HashMap<DestinationId, Arc<Lane>> = configuration
             .destinations
             .iter()
-            .filter_map(|stored| match prepare(&stored.spec, stored.id, shared, env) {
+            .filter_map(|stored| match prepare(&stored.spec, stored.id, &shared.trust, env) {
                 Ok(prepared) => Some((stored.id, self.lane(prepared, shared, kept))),
                 Err(error) => {
                     let name = stored.spec.name.as_str();

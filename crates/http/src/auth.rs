@@ -1,59 +1,231 @@
-//! Bearer tokens. Only their SHA-256 is kept: a token is 32 random bytes, so a hash is enough.
+//! Bearer tokens and what each role may do. Only the SHA-256 of a token is kept: it is 32 random
+//! bytes, so a hash is enough.
+//!
+//! [`needed`] is the one table of rights. What is not in it falls on the safe side: whatever only
+//! reads is for everybody with a token, whatever else is for admins.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, PoisonError, RwLock},
+};
 
 use axum::{
-    extract::{Request, State},
+    extract::{MatchedPath, Request, State},
     middleware::Next,
     response::{IntoResponse, Response},
 };
-use http::{StatusCode, header};
+use data_encoding::HEXLOWER;
+use http::{Method, StatusCode, header};
 use sha2::{Digest, Sha256};
-use std::sync::Arc;
+use surehook_core::{
+    access::{Role, Token, TokenHash},
+    chance::Chance,
+    ids::TokenId,
+    time::Timestamp,
+};
 
 use crate::{App, problem::Problem};
-
-/// The hash of a token.
-pub type TokenHash = [u8; 32];
 
 /// The hash under which a token is kept.
 pub fn hash_token(token: &str) -> TokenHash {
     Sha256::digest(token.as_bytes()).into()
 }
 
+/// A token that nobody has had: 32 random bytes.
+pub fn new_token(chance: &dyn Chance) -> String {
+    let bytes = [chance.bits().to_be_bytes(), chance.bits().to_be_bytes()].concat();
+    format!("shk_{}", HEXLOWER.encode(&bytes))
+}
+
+/// What is done by changing nothing that is configured: looking after deliveries. Each entry is
+/// the address after `/api/v1`; `{}` stands for whatever differs.
+const OPERATIONS: [(Method, &str); 10] = [
+    (Method::POST, "/deliveries/{}/replay"),
+    (Method::POST, "/deliveries/{}/cancel"),
+    (Method::POST, "/dead-letters/reprocess"),
+    (Method::POST, "/destinations/{}/pause"),
+    (Method::POST, "/destinations/{}/resume"),
+    (Method::POST, "/destinations/{}/probe"),
+    (Method::POST, "/replays"),
+    (Method::POST, "/replays/{}/pause"),
+    (Method::POST, "/replays/{}/resume"),
+    (Method::POST, "/replays/{}/cancel"),
+];
+
+/// What only an admin may even look at.
+const CONFIDENTIAL: [&str; 2] = ["/tokens", "/tokens/{}"];
+
+/// The role that a call needs. `path` is the router's, with its placeholders.
+fn needed(method: &Method, path: &str) -> Role {
+    let path = path.strip_prefix("/api/v1").unwrap_or(path);
+    if CONFIDENTIAL.iter().any(|known| is_same(known, path)) {
+        return Role::Admin;
+    }
+    if *method == Method::GET || *method == Method::HEAD {
+        return Role::Viewer;
+    }
+    let is_operation =
+        OPERATIONS.iter().any(|(verb, known)| verb == method && is_same(known, path));
+    if is_operation { Role::Operator } else { Role::Admin }
+}
+
+/// Whether two patterns are of the same addresses, whatever their placeholders are called.
+fn is_same(known: &str, path: &str) -> bool {
+    let is_placeholder = |part: &str| part.starts_with('{');
+    let alike = |(a, b): (&str, &str)| a == b || (is_placeholder(a) && is_placeholder(b));
+    known.split('/').count() == path.split('/').count()
+        && known.split('/').zip(path.split('/')).all(alike)
+}
+
+/// The tokens that are known, in memory: every request asks for them.
 #[derive(Debug)]
-pub(crate) struct Tokens(Vec<TokenHash>);
+pub(crate) struct Tokens(RwLock<HashMap<TokenHash, Token>>);
 
 impl Tokens {
-    pub(crate) fn new(hashes: Vec<TokenHash>) -> Self {
-        Self(hashes)
+    pub(crate) fn new(tokens: Vec<Token>) -> Self {
+        Self(RwLock::new(tokens.into_iter().map(|token| (token.hash, token)).collect()))
     }
 
-    /// Compares hashes: what timing could tell about a hash does not help to guess a token.
-    fn knows(&self, token: &str) -> bool {
-        let hash = hash_token(token);
-        self.0.iter().fold(false, |known, other| known | (*other == hash))
+    /// Knows one more, once it is stored.
+    pub(crate) fn add(&self, token: Token) {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).insert(token.hash, token);
+    }
+
+    /// Knows one less, once it is stored no more.
+    pub(crate) fn forget(&self, id: TokenId) {
+        let mut tokens = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        tokens.retain(|_, token| token.id != id);
+    }
+
+    /// Finds by the hash: what timing could tell about a hash does not help to guess a token.
+    fn role(&self, token: &str, now: Timestamp) -> Result<Role, &'static str> {
+        let tokens = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        match tokens.get(&hash_token(token)) {
+            None => Err("this token is not known"),
+            Some(token) if token.has_expired(now) => Err("this token has expired"),
+            Some(token) => Ok(token.role),
+        }
     }
 }
 
-/// Lets a request through if it carries a token that is known.
+/// Marks a request that was made inside this process. Nothing that comes over a socket has one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FromInside;
+
+/// Lets a request through if it carries a token that is known and reaches that far.
 pub(crate) async fn require_token(
     State(app): State<Arc<App>>,
     request: Request,
     next: Next,
 ) -> Response {
+    match role(&app, &request) {
+        Err(detail) => {
+            Problem::new(StatusCode::UNAUTHORIZED, "unauthorized", detail).into_response()
+        }
+        Ok(role) => {
+            let path = request.extensions().get::<MatchedPath>().map_or("", MatchedPath::as_str);
+            let needed = needed(request.method(), path);
+            if role >= needed { next.run(request).await } else { forbidden(role, needed) }
+        }
+    }
+}
+
+fn role(app: &App, request: &Request) -> Result<Role, &'static str> {
+    if request.extensions().get::<FromInside>().is_some() {
+        return Ok(Role::Viewer);
+    }
     let token = request
         .headers()
         .get(header::AUTHORIZATION)
         .and_then(|value| value.to_str().ok())
         .and_then(|value| value.split_once(' '))
         .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
-        .map(|(_, token)| token.trim());
-    match token {
-        Some(token) if app.tokens.knows(token) => next.run(request).await,
-        Some(_) => unauthorized("this token is not known"),
-        None => unauthorized("send the admin token as `Authorization: Bearer …`"),
-    }
+        .map(|(_, token)| token.trim())
+        .ok_or("send a token as `Authorization: Bearer …`")?;
+    app.tokens.role(token, app.engine.clock().now())
 }
 
-fn unauthorized(detail: &str) -> Response {
-    Problem::new(StatusCode::UNAUTHORIZED, "unauthorized", detail).into_response()
+fn forbidden(role: Role, needed: Role) -> Response {
+    let detail = format!("this token has the role {role}, and this needs {needed}");
+    Problem::new(StatusCode::FORBIDDEN, "forbidden", detail).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every call that needs a token, with the least role that may make it.
+    const CALLS: [(&str, &str, Role); 34] = [
+        ("GET", "/events", Role::Viewer),
+        ("GET", "/events/{id}", Role::Viewer),
+        ("GET", "/events/{id}/body", Role::Viewer),
+        ("GET", "/deliveries", Role::Viewer),
+        ("GET", "/deliveries/{id}", Role::Viewer),
+        ("POST", "/deliveries/{id}/replay", Role::Operator),
+        ("GET", "/dead-letters", Role::Viewer),
+        ("GET", "/dead-letters/stats", Role::Viewer),
+        ("GET", "/stats", Role::Viewer),
+        ("GET", "/inbox", Role::Viewer),
+        ("GET", "/configuration", Role::Viewer),
+        ("PUT", "/configuration", Role::Admin),
+        ("GET", "/tokens", Role::Admin),
+        ("POST", "/tokens", Role::Admin),
+        ("DELETE", "/tokens/{id}", Role::Admin),
+        ("GET", "/sources", Role::Viewer),
+        ("POST", "/sources", Role::Admin),
+        ("GET", "/sources/{wanted}", Role::Viewer),
+        ("PUT", "/sources/{wanted}", Role::Admin),
+        ("DELETE", "/sources/{wanted}", Role::Admin),
+        ("GET", "/destinations", Role::Viewer),
+        ("POST", "/destinations", Role::Admin),
+        ("GET", "/destinations/{wanted}", Role::Viewer),
+        ("PUT", "/destinations/{wanted}", Role::Admin),
+        ("DELETE", "/destinations/{wanted}", Role::Admin),
+        ("GET", "/routes", Role::Viewer),
+        ("POST", "/routes", Role::Admin),
+        ("GET", "/routes/{wanted}", Role::Viewer),
+        ("PUT", "/routes/{wanted}", Role::Admin),
+        ("DELETE", "/routes/{wanted}", Role::Admin),
+        ("GET", "/metrics", Role::Viewer),
+        // Not there, and still decided: a call that is forgotten here is for admins.
+        ("PATCH", "/events/{id}", Role::Admin),
+        ("POST", "/events", Role::Admin),
+        ("HEAD", "/events", Role::Viewer),
+    ];
+
+    #[test]
+    fn every_call_needs_what_the_table_says() {
+        for (method, path, expected) in CALLS {
+            let method: Method = method.parse().unwrap();
+            let full = if path == "/metrics" { path.to_owned() } else { format!("/api/v1{path}") };
+            assert_eq!(needed(&method, &full), expected, "case: {method} {path}");
+        }
+    }
+
+    /// The router cannot be asked which routes it has, so its source is.
+    #[test]
+    fn no_route_is_missing_from_the_table() {
+        let sources = [include_str!("front.rs"), include_str!("api/resources.rs")];
+        let known = |path: &str| CALLS.iter().any(|(_, other, _)| *other == path);
+        let open = ["/livez", "/readyz", "/"];
+        for text in sources {
+            for route in text.split(".route(\"").skip(1) {
+                let path = route.split('"').next().unwrap();
+                // The routes of one kind of resource stand under each kind's name.
+                let full = format!("/sources{path}");
+                let there = known(path) || known(&full) || open.contains(&path);
+                assert!(there, "`{path}` is in no line of the table");
+            }
+        }
+    }
+
+    #[test]
+    fn what_looks_after_deliveries_is_for_operators() {
+        for (method, path) in &OPERATIONS {
+            let named = path.replace("{}", "{wanted}");
+            assert_eq!(needed(method, &format!("/api/v1{named}")), Role::Operator, "case: {path}");
+            assert_eq!(needed(method, &format!("{named}/more")), Role::Admin, "case: {path}");
+            assert_eq!(needed(&Method::DELETE, path), Role::Admin, "case: {path}");
+        }
+    }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::{
     Router, middleware,
     response::{IntoResponse, Response},
-    routing::{get, post},
+    routing::{delete, get, post},
 };
 use http::{HeaderValue, StatusCode, header};
 use surehook_core::{destination::DestinationSpec, route::RouteSpec, source::SourceSpec};
@@ -32,6 +32,8 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/requests", get(api::requests::list_requests))
         .route("/requests/{id}", get(api::requests::find_request))
         .route("/inbox", get(api::events::read_inbox))
+        .route("/tokens", get(api::tokens::list_tokens).post(api::tokens::create_token))
+        .route("/tokens/{id}", delete(api::tokens::revoke_token))
         .route("/configuration", get(api::configuration::export).put(api::configuration::apply))
         .nest("/sources", api::resources::router::<SourceSpec>())
         .route("/destinations/{wanted}/pause", post(api::lanes::pause))

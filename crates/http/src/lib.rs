@@ -11,6 +11,7 @@ mod body;
 pub mod door;
 mod front;
 mod health;
+mod inside;
 mod problem;
 mod refusal;
 pub mod server;
@@ -18,11 +19,12 @@ mod sync_answer;
 
 use std::{sync::Arc, time::Duration};
 
+use surehook_core::access::Token;
 use surehook_engine::Engine;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-pub use auth::{TokenHash, hash_token};
+pub use auth::{hash_token, new_token};
 
 /// Bounds on what comes in. Each has a name, and what is beyond it is refused before it is read.
 #[derive(Clone, Debug)]
@@ -71,7 +73,7 @@ impl App {
     pub fn new(
         engine: Arc<Engine>,
         limits: Limits,
-        tokens: Vec<TokenHash>,
+        tokens: Vec<Token>,
         draining: CancellationToken,
     ) -> Arc<Self> {
         let units =

@@ -1,13 +1,21 @@
 //! Every command and flag.
 
+mod local;
+mod manage;
+#[cfg(test)]
+mod reference;
 mod replay;
 
 use std::{net::SocketAddr, path::PathBuf};
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, ColorChoice, Parser, Subcommand};
 use surehook_bench::{Phase, SinkMode};
 
 pub(crate) use self::replay::{CreateArgs, FilterArgs, JobArgs, ReplayCommand, RunArgs};
+pub(crate) use self::{
+    local::{BackupArgs, CompletionsArgs, ConfigCommand, DoctorArgs, ManArgs, Place, RestoreArgs},
+    manage::{ApplyArgs, DiffArgs, ExportArgs, Format, SendTestArgs, TokenCommand},
+};
 
 /// A webhook gateway: every event arrives, none runs twice by our fault, and nothing disappears
 /// without a row that says why.
@@ -16,6 +24,19 @@ pub(crate) use self::replay::{CreateArgs, FilterArgs, JobArgs, ReplayCommand, Ru
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
+    #[command(flatten)]
+    pub(crate) look: Look,
+}
+
+/// How every command prints.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct Look {
+    /// When to use colours; `NO_COLOR` and `CLICOLOR_FORCE` count while this is `auto`
+    #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
+    pub(crate) color: ColorChoice,
+    /// Print what was asked for and errors, nothing else
+    #[arg(long, short, global = true)]
+    pub(crate) quiet: bool,
 }
 
 #[derive(Debug, Subcommand)]
@@ -24,6 +45,10 @@ pub(crate) enum Command {
     Serve(ServeArgs),
     /// Create and update the sources, destinations and routes of a file in a running gateway
     Apply(ApplyArgs),
+    /// Say what `apply` would change; exit code 9 if there is something
+    Diff(DiffArgs),
+    /// Print the sources, destinations and routes as a file that `apply` takes
+    Export(ExportArgs),
     /// Look at events
     #[command(subcommand)]
     Events(EventsCommand),
@@ -39,6 +64,24 @@ pub(crate) enum Command {
     /// Look at destinations, pause and resume them
     #[command(subcommand)]
     Destinations(DestinationsCommand),
+    /// Send a signed test event to a source of a running gateway
+    SendTest(SendTestArgs),
+    /// Give people and programs access to the API
+    #[command(subcommand)]
+    Token(TokenCommand),
+    /// Look for what is wrong or soon will be; exit code 8 if there is something
+    Doctor(DoctorArgs),
+    /// Copy the whole database into one file, also while the gateway runs
+    Backup(BackupArgs),
+    /// Put a backup in the place of the database of a gateway that does not run
+    Restore(RestoreArgs),
+    /// Look at the settings of `serve`
+    #[command(subcommand)]
+    Config(ConfigCommand),
+    /// Print what makes a shell complete this command
+    Completions(CompletionsArgs),
+    /// Print or write manual pages
+    Man(ManArgs),
     /// Measure this machine: a bare server, and the gateway against it
     Bench(BenchArgs),
     /// The bare server that the benchmark measures against
@@ -77,20 +120,15 @@ pub(crate) struct Remote {
     /// Address of the gateway
     #[arg(long, env = "SUREHOOK_SERVER", default_value = "http://127.0.0.1:8080")]
     pub(crate) server: String,
-    /// Admin token
+    /// Token for it
     #[arg(long, env = "SUREHOOK_TOKEN", hide_env_values = true)]
     pub(crate) token: Option<String>,
+    /// Look straight into this data folder instead, without a gateway and without a token
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data: Option<PathBuf>,
     /// Print JSON, one object a line
     #[arg(long)]
     pub(crate) json: bool,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct ApplyArgs {
-    /// TOML with sources, destinations and routes
-    pub(crate) file: PathBuf,
-    #[command(flatten)]
-    pub(crate) remote: Remote,
 }
 
 /// Which part of a list.
@@ -127,6 +165,7 @@ pub(crate) enum EventsCommand {
         remote: Remote,
     },
     /// Events as they come in, until interrupted
+    #[command(mut_arg("data", |data| data.hide(true)))]
     Tail {
         /// Only of this source
         #[arg(long)]
@@ -164,6 +203,7 @@ pub(crate) enum DlqCommand {
         remote: Remote,
     },
     /// Deliver again: these, or all that match as a job
+    #[command(mut_arg("data", |data| data.hide(true)))]
     Replay {
         /// The deliveries' ids; without any, a job for all dead letters that match
         ids: Vec<String>,
@@ -201,6 +241,7 @@ pub(crate) enum DestinationsCommand {
         remote: Remote,
     },
     /// Deliver nothing more until it is resumed
+    #[command(mut_arg("data", |data| data.hide(true)))]
     Pause {
         /// The destination's name or id
         name: String,
@@ -211,6 +252,7 @@ pub(crate) enum DestinationsCommand {
         remote: Remote,
     },
     /// Go on with what waits
+    #[command(mut_arg("data", |data| data.hide(true)))]
     Resume {
         /// The destination's name or id
         name: String,
@@ -221,6 +263,7 @@ pub(crate) enum DestinationsCommand {
         remote: Remote,
     },
     /// Try the delivery that is due first, also while it is paused or its circuit is open
+    #[command(mut_arg("data", |data| data.hide(true)))]
     Probe {
         /// The destination's name or id
         name: String,

@@ -2,6 +2,8 @@
 
 use std::process::ExitCode;
 
+use crate::output;
+
 const UNREACHABLE: u8 = 6;
 
 /// What went wrong, by exit code. The codes are documented in `docs/cli.md`.
@@ -10,16 +12,23 @@ pub(crate) struct Failure {
     code: u8,
     error: anyhow::Error,
     hint: Option<String>,
+    /// All was said already; only the code is left.
+    said: bool,
 }
 
 impl Failure {
     fn new(code: u8, error: impl Into<anyhow::Error>) -> Self {
-        Self { code, error: error.into(), hint: None }
+        Self { code, error: error.into(), hint: None, said: false }
     }
 
     /// The server does not know who asks.
     pub(crate) fn unauthenticated(error: impl Into<anyhow::Error>) -> Self {
-        Self::new(3, error).hint("give the admin token with --token or SUREHOOK_TOKEN")
+        Self::new(3, error).hint("give a token with --token or SUREHOOK_TOKEN")
+    }
+
+    /// The server knows who asks, and that this is not theirs to do.
+    pub(crate) fn forbidden(error: impl Into<anyhow::Error>) -> Self {
+        Self::new(3, error).hint("ask an admin for a token with that role: surehook token create")
     }
 
     /// What was asked for is not there.
@@ -44,7 +53,17 @@ impl Failure {
         Self::new(7, error)
     }
 
-    /// A person stopped the command, not the work.
+    /// Something was found that wants attention; what it is was printed.
+    pub(crate) fn findings() -> Self {
+        Self { said: true, ..Self::new(8, anyhow::anyhow!("there are findings")) }
+    }
+
+    /// What there is differs from what is wanted; how was printed.
+    pub(crate) fn drift() -> Self {
+        Self { said: true, ..Self::new(9, anyhow::anyhow!("changes are pending")) }
+    }
+
+    /// A person stopped it.
     pub(crate) fn interrupted(error: impl Into<anyhow::Error>) -> Self {
         Self::new(130, error)
     }
@@ -64,7 +83,8 @@ impl Failure {
         self.code == UNREACHABLE
     }
 
-    fn hint(mut self, hint: &str) -> Self {
+    /// Says what to do about it.
+    pub(crate) fn hint(mut self, hint: &str) -> Self {
         self.hint = Some(hint.to_owned());
         self
     }
@@ -72,9 +92,14 @@ impl Failure {
     /// Tells the person and the shell.
     #[expect(clippy::print_stderr, reason = "this is the program's last word")]
     pub(crate) fn report(self) -> ExitCode {
-        eprintln!("error: {self}");
-        if let Some(hint) = self.hint {
-            eprintln!("hint:  {hint}");
+        if self.error.is::<output::ReaderGone>() {
+            return ExitCode::SUCCESS;
+        }
+        if !self.said {
+            eprintln!("{} {self}", output::paint_error("error:"));
+            if let Some(hint) = self.hint {
+                eprintln!("hint:  {hint}");
+            }
         }
         ExitCode::from(self.code)
     }

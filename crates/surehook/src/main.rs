@@ -4,6 +4,7 @@ mod cli;
 mod client;
 mod commands;
 mod failure;
+mod folder;
 mod logging;
 mod output;
 mod settings;
@@ -16,6 +17,7 @@ use crate::{cli::Cli, failure::Failure};
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
+    output::look(cli.look);
     let ran = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()

@@ -1,24 +1,108 @@
 //! What commands print: tables for people, one JSON object a line for programs.
 
-use std::io::Write as _;
+use std::{
+    io::{IsTerminal as _, Write as _},
+    sync::OnceLock,
+};
 
-use comfy_table::{ContentArrangement, Table, presets};
+use clap::ColorChoice;
+use comfy_table::{Attribute, Cell, ContentArrangement, Table, presets};
 use serde_json::Value;
+
+use crate::{cli::Look, settings::environment};
+
+/// How this process prints; set once, when the command line is known.
+#[derive(Clone, Copy, Debug, Default)]
+struct Manner {
+    /// Colours on standard output, and on standard error.
+    colour: (bool, bool),
+    quiet: bool,
+}
+
+static MANNER: OnceLock<Manner> = OnceLock::new();
+
+/// Decides how to print.
+pub(crate) fn look(look: Look) {
+    let is_set = |name| environment(name).is_some_and(|value| !value.is_empty());
+    let colour = |is_terminal| match look.color {
+        ColorChoice::Always => true,
+        ColorChoice::Never => false,
+        ColorChoice::Auto => !is_set("NO_COLOR") && (is_terminal || is_set("CLICOLOR_FORCE")),
+    };
+    let colour = (colour(std::io::stdout().is_terminal()), colour(std::io::stderr().is_terminal()));
+    // Only `main` decides, and it does so once.
+    let _first = MANNER.set(Manner { colour, quiet: look.quiet });
+}
+
+fn manner() -> Manner {
+    MANNER.get().copied().unwrap_or_default()
+}
+
+/// Whether a bar that moves would be seen by a person.
+pub(crate) fn shows_progress() -> bool {
+    std::io::stderr().is_terminal() && !manner().quiet
+}
+
+/// What a piece of text means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tone {
+    Good,
+    Warn,
+    Bad,
+    Dim,
+}
+
+impl Tone {
+    fn code(self) -> &'static str {
+        match self {
+            Self::Good => "32",
+            Self::Warn => "33",
+            Self::Bad => "31",
+            Self::Dim => "2",
+        }
+    }
+}
+
+/// Colours a text for standard output.
+pub(crate) fn paint(tone: Tone, text: &str) -> String {
+    if manner().colour.0 {
+        format!("\u{1b}[{}m{text}\u{1b}[0m", tone.code())
+    } else {
+        text.to_owned()
+    }
+}
+
+/// Colours a text for standard error.
+pub(crate) fn paint_error(text: &str) -> String {
+    if manner().colour.1 { format!("\u{1b}[1;31m{text}\u{1b}[0m") } else { text.to_owned() }
+}
+
+/// Says something beside what was asked for.
+#[expect(clippy::print_stderr, reason = "what was asked for is on standard output")]
+pub(crate) fn note(text: &str) {
+    if !manner().quiet {
+        eprintln!("{text}");
+    }
+}
+
+/// Whoever read the output has read enough, as `head` does.
+#[derive(Debug)]
+pub(crate) struct ReaderGone;
+
+impl std::fmt::Display for ReaderGone {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("the reader of the output went away")
+    }
+}
+
+impl std::error::Error for ReaderGone {}
 
 /// Prints a line. A reader that went away is the end of the work, not an error.
 pub(crate) fn line(text: &str) -> anyhow::Result<()> {
     match writeln!(std::io::stdout().lock(), "{text}") {
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {
-            Err(anyhow::anyhow!("the reader of the output went away"))
-        }
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Err(ReaderGone.into()),
         written => Ok(written?),
     }
-}
-
-/// Says something to a person, beside what a program may read.
-#[expect(clippy::print_stderr, reason = "a person is told before a question is asked")]
-pub(crate) fn note(text: &str) {
-    eprintln!("{text}");
 }
 
 /// Prints each object on a line of its own.
@@ -32,11 +116,19 @@ pub(crate) fn table(columns: &[(&str, &str)], rows: &[Value]) -> anyhow::Result<
     table
         .load_style(presets::NOTHING)
         .set_content_arrangement(ContentArrangement::Dynamic)
-        .set_header(columns.iter().map(|(title, _)| title.to_uppercase()));
+        .set_header(columns.iter().map(|(title, _)| title_cell(title)));
+    if manner().colour.0 {
+        table.enforce_styling();
+    }
     for row in rows {
         table.add_row(columns.iter().map(|(_, field)| cell(&row[*field])));
     }
     line(&table.to_string())
+}
+
+fn title_cell(title: &str) -> Cell {
+    let cell = Cell::new(title.to_uppercase());
+    if manner().colour.0 { cell.add_attribute(Attribute::Bold) } else { cell }
 }
 
 /// Prints the fields of one object under each other.
@@ -55,7 +147,8 @@ pub(crate) fn cell(value: &Value) -> String {
     }
 }
 
-fn plain(text: &str) -> String {
+/// A text without control characters.
+pub(crate) fn plain(text: &str) -> String {
     text.chars()
         .flat_map(|c| {
             let escaped: Box<dyn Iterator<Item = char>> = if c.is_control() {

@@ -7,7 +7,7 @@ use std::{
 
 use anyhow::{Context as _, anyhow};
 use ipnet::IpNet;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use surehook_core::{
     destination::DestinationSpec, route::RouteSpec, source::SourceSpec, time::Span,
 };
@@ -17,7 +17,7 @@ use surehook_http::Limits;
 use crate::cli::ServeArgs;
 
 /// Everything that can be set for `serve`. Each doc comment is the reference.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Settings {
     /// Address to listen on.
@@ -47,7 +47,7 @@ pub(crate) struct Settings {
 }
 
 /// Bounds on what comes in and what waits in memory.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct LimitSettings {
     /// The largest body, in bytes; a source may set its own.
@@ -121,8 +121,13 @@ impl LimitSettings {
 }
 
 /// Names of the environment that are not settings of the server.
-const OTHER_NAMES: [&str; 4] =
-    ["SUREHOOK_ADMIN_TOKEN", "SUREHOOK_CONFIG", "SUREHOOK_SERVER", "SUREHOOK_TOKEN"];
+const OTHER_NAMES: [&str; 5] = [
+    "SUREHOOK_ADMIN_TOKEN",
+    "SUREHOOK_CONFIG",
+    "SUREHOOK_SECRET",
+    "SUREHOOK_SERVER",
+    "SUREHOOK_TOKEN",
+];
 
 /// The environment, read once.
 #[expect(clippy::disallowed_methods, reason = "this is where settings come from")]
@@ -133,9 +138,8 @@ pub(crate) fn environment(name: &str) -> Option<String> {
 impl Settings {
     /// Reads the file, the environment and the flags, in this order of growing weight.
     pub(crate) fn load(args: &ServeArgs) -> anyhow::Result<Self> {
-        let mut table = match &args.config {
-            Some(path) => read(path)?,
-            None if Path::new("surehook.toml").exists() => read(Path::new("surehook.toml"))?,
+        let mut table = match file(args) {
+            Some(path) => read(&path)?,
             None => toml::Table::new(),
         };
         overlay(&mut table, std::env::vars())?;
@@ -147,6 +151,13 @@ impl Settings {
             settings.listen = listen;
         }
         settings.check()?;
+        Ok(settings)
+    }
+
+    /// Reads a file alone, without the environment and flags.
+    pub(crate) fn of_file(path: &Path) -> anyhow::Result<Self> {
+        let settings = Self::from_table(read(path)?)?;
+        settings.check().with_context(|| format!("in {}", path.display()))?;
         Ok(settings)
     }
 
@@ -199,11 +210,18 @@ impl Settings {
             sources: self.sources.clone(),
             destinations: self.destinations.clone(),
             routes: self.routes.clone(),
+            prune: false,
         }
     }
 }
 
-fn read(path: &Path) -> anyhow::Result<toml::Table> {
+/// The settings file that is used, if there is one.
+pub(crate) fn file(args: &ServeArgs) -> Option<PathBuf> {
+    let usual = || Some(PathBuf::from("surehook.toml")).filter(|path| path.exists());
+    args.config.clone().or_else(usual)
+}
+
+pub(crate) fn read(path: &Path) -> anyhow::Result<toml::Table> {
     let text = std::fs::read_to_string(path)
         .with_context(|| format!("cannot read the settings file {}", path.display()))?;
     let table: toml::Table =

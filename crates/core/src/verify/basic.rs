@@ -1,7 +1,7 @@
 //! Verification by user and password in the `Authorization` header (RFC 7617).
 
 use data_encoding::BASE64;
-use http::{HeaderMap, header};
+use http::{HeaderMap, HeaderName, header};
 
 use super::{Refused, VerifySpecError, after_scheme, matching_secret, only_value};
 use crate::secret::Secret;
@@ -18,6 +18,13 @@ impl BasicVerifier {
             return Err(VerifySpecError::InvalidUser);
         }
         Ok(Self { user: Secret::new(user), passwords })
+    }
+
+    /// The header that passes [`Self::verify`].
+    pub(super) fn sign(&self) -> (HeaderName, String) {
+        let password = self.passwords.first().map(Secret::expose).unwrap_or_default();
+        let credentials = BASE64.encode(&[self.user.expose(), b":", password].concat());
+        (header::AUTHORIZATION, format!("Basic {credentials}"))
     }
 
     pub(super) fn verify(&self, headers: &HeaderMap) -> Result<usize, Refused> {

@@ -5,6 +5,7 @@
 //! the algorithm yields; then [`Mac::verify_slice`] decides, never `==` and never a shorter slice
 //! (CVE-2024-21491 was a comparison that stopped at the shorter one).
 
+use data_encoding::{BASE64, BASE64URL, HEXLOWER};
 use hmac::{Hmac, KeyInit, Mac};
 use http::{HeaderMap, HeaderName};
 use sha1::Sha1;
@@ -39,6 +40,14 @@ impl std::fmt::Debug for Keyed {
 }
 
 impl Keyed {
+    fn sign(&self, signed: &Signed<'_>) -> Vec<u8> {
+        match self {
+            Self::Sha1(mac) => signed.mac(mac.clone()).finalize().into_bytes().to_vec(),
+            Self::Sha256(mac) => signed.mac(mac.clone()).finalize().into_bytes().to_vec(),
+            Self::Sha512(mac) => signed.mac(mac.clone()).finalize().into_bytes().to_vec(),
+        }
+    }
+
     fn new(algorithm: Algorithm, secret: &Secret) -> Self {
         let key = secret.expose();
         match algorithm {
@@ -70,7 +79,12 @@ struct Signed<'r> {
 }
 
 impl Signed<'_> {
-    fn by<M: Mac + Clone>(&self, mut mac: M, candidates: &Candidates) -> bool {
+    fn by<M: Mac + Clone>(&self, mac: M, candidates: &Candidates) -> bool {
+        let mac = self.mac(mac);
+        candidates.iter().any(|candidate| mac.clone().verify_slice(candidate).is_ok())
+    }
+
+    fn mac<M: Mac>(&self, mut mac: M) -> M {
         for part in self.template.parts() {
             mac.update(match part {
                 Part::Literal(text) => text,
@@ -79,7 +93,7 @@ impl Signed<'_> {
                 Part::Id => self.id,
             });
         }
-        candidates.iter().any(|candidate| mac.clone().verify_slice(candidate).is_ok())
+        mac
     }
 }
 
@@ -172,6 +186,43 @@ impl HmacVerifier {
         };
         let fitting = self.keys.iter().position(|key| key.signed(&signed, &candidates));
         fitting.ok_or(Refused::Mismatch)
+    }
+
+    /// The headers that make a request pass [`Self::verify`], made with the first secret.
+    pub(super) fn sign(&self, id: &str, body: &[u8], now: Timestamp) -> Vec<(HeaderName, String)> {
+        let timestamp = match self.unit {
+            TimestampUnit::Seconds => now.as_secs(),
+            TimestampUnit::Milliseconds => now.as_millis(),
+        };
+        let timestamp = timestamp.to_string();
+        let signed = Signed {
+            template: &self.template,
+            body,
+            timestamp: timestamp.as_bytes(),
+            id: id.as_bytes(),
+        };
+        let bytes = self.keys.first().map(|key| key.sign(&signed)).unwrap_or_default();
+        let signature = match self.encoding {
+            Encoding::Hex => HEXLOWER.encode(&bytes),
+            Encoding::Base64 => BASE64.encode(&bytes),
+            Encoding::Base64url => BASE64URL.encode(&bytes),
+        };
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let mut value = format!("{}{signature}", text(&self.prefix));
+        if let Some(param) = &self.signature_param {
+            value = format!("{}={value}", text(param));
+        }
+        let mut headers = Vec::new();
+        match &self.timestamp {
+            Some(TimestampPlace::Param(param)) => {
+                value = format!("{}={timestamp},{value}", text(param));
+            }
+            Some(TimestampPlace::Header(name)) => headers.push((name.clone(), timestamp)),
+            None => {}
+        }
+        headers.extend(self.id.clone().map(|name| (name, id.to_owned())));
+        headers.extend(self.headers.first().map(|name| (name.clone(), value)));
+        headers
     }
 
     fn present_header(&self, headers: &HeaderMap) -> Result<&HeaderName, Refused> {

@@ -233,6 +233,17 @@ impl Verifier {
         }
     }
 
+    /// The headers that make a request pass [`Self::verify`], made with the first secret: what
+    /// the sender of a test needs. `id` is for schemes that sign one.
+    pub fn sign(&self, id: &str, body: &[u8], now: Timestamp) -> Vec<(HeaderName, String)> {
+        match &self.scheme {
+            Scheme::None => Vec::new(),
+            Scheme::Hmac(hmac) => hmac.sign(id, body, now),
+            Scheme::Token(token) => vec![token.sign()],
+            Scheme::Basic(basic) => vec![basic.sign()],
+        }
+    }
+
     /// Checks one request. `now` is compared with its timestamp, if the scheme has one.
     pub fn verify(
         &self,

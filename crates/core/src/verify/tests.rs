@@ -6,7 +6,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use proptest::prelude::*;
 use sha2::Sha256;
 
-use super::{Encoding, HeaderNames, HmacSpec, Refused, Verified, Verifier, VerifySpec};
+use super::{Algorithm, Encoding, HeaderNames, HmacSpec, Refused, Verified, Verifier, VerifySpec};
 use super::{TimestampUnit, VerifySpecError as E};
 use crate::{secret::Secret, time::Timestamp};
 
@@ -526,6 +526,73 @@ proptest! {
         for verifier in [github(), stripe(), slack()] {
             prop_assert!(verifier.verify(&sent, BODY, at(NOW)).is_err());
         }
+    }
+
+    #[test]
+    fn what_is_signed_for_a_test_is_let_in(
+        algorithm in prop_oneof![
+            Just(Algorithm::Sha1), Just(Algorithm::Sha256), Just(Algorithm::Sha512)
+        ],
+        encoding in prop_oneof![
+            Just(Encoding::Hex), Just(Encoding::Base64), Just(Encoding::Base64url)
+        ],
+        place in 0..3_u8,
+        unit in prop_oneof![Just(TimestampUnit::Seconds), Just(TimestampUnit::Milliseconds)],
+        has_id in any::<bool>(),
+        prefix in prop_oneof![Just(""), Just("sha256=")],
+        body in prop::collection::vec(any::<u8>(), 0..50),
+    ) {
+        let mut spec = HmacSpec::new("x-sig");
+        spec.algorithm = algorithm;
+        spec.encoding = encoding;
+        spec.timestamp_unit = unit;
+        prefix.clone_into(&mut spec.prefix);
+        let mut template = "{body}".to_owned();
+        match place {
+            1 => spec.timestamp_header = Some("x-time".to_owned()),
+            2 => {
+                spec.signature_param = Some("v1".to_owned());
+                spec.timestamp_param = Some("t".to_owned());
+            }
+            _ => {}
+        }
+        if place > 0 {
+            template = format!("{{timestamp}}.{template}");
+        }
+        if has_id {
+            spec.id_header = Some("x-id".to_owned());
+            template = format!("{{id}}.{template}");
+        }
+        spec.template = template;
+        let verifier = verifier(spec, &[SECRET]);
+
+        let made = verifier.sign("test_1", &body, at(NOW));
+
+        let pairs: Vec<(&str, &str)> =
+            made.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        let verified = verifier.verify(&headers(&pairs), &body, at(NOW));
+        prop_assert!(verified.is_ok(), "{made:?}: {verified:?}");
+    }
+}
+
+#[test]
+fn a_test_is_signed_as_github_and_the_plain_schemes_want_it() {
+    let (name, value) = &github().sign("", BODY, at(NOW))[0];
+    assert_eq!((name.as_str(), value.as_str()), ("x-sig", &*format!("sha256={GITHUB}")));
+    let specs = [
+        VerifySpec::Token { header: "x-token".to_owned() },
+        VerifySpec::Token { header: "authorization".to_owned() },
+        VerifySpec::Basic { user: "ada".to_owned() },
+        VerifySpec::None,
+    ];
+    for spec in specs {
+        let secrets = if spec == VerifySpec::None { vec![] } else { vec![Secret::new(SECRET)] };
+        let verifier = Verifier::new(&spec, secrets).unwrap();
+        let made = verifier.sign("", BODY, at(NOW));
+        let pairs: Vec<(&str, &str)> =
+            made.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        let verified = verifier.verify(&headers(&pairs), BODY, at(NOW));
+        assert!(verified.is_ok(), "case: {spec:?}: {verified:?}");
     }
 }
 

@@ -20,6 +20,15 @@ impl TokenVerifier {
         Ok(Self { header: header_name(header)?, secrets })
     }
 
+    /// The header that passes [`Self::verify`].
+    pub(super) fn sign(&self) -> (HeaderName, String) {
+        let secret = self.secrets.first().map(Secret::expose).unwrap_or_default();
+        let secret = String::from_utf8_lossy(secret);
+        let is_bearer = self.header == header::AUTHORIZATION;
+        let value = if is_bearer { format!("Bearer {secret}") } else { secret.into_owned() };
+        (self.header.clone(), value)
+    }
+
     pub(super) fn verify(&self, headers: &HeaderMap) -> Result<usize, Refused> {
         let value = only_value(headers, &self.header, "credentials")?
             .ok_or_else(|| Refused::MissingCredentials { header: self.header.clone() })?;

@@ -61,6 +61,7 @@ use self::{
 use crate::{
     inbox::Inbox,
     outlet::Prepared,
+    registry::Ground,
     sender::HttpSenderConfig,
     telemetry::{LaneMetrics, Telemetry},
     tls::Trust,
@@ -95,6 +96,13 @@ pub(crate) struct Shared {
     pub(crate) waiters: Arc<Waiters>,
     /// What routes make of bodies, as configured now.
     pub(crate) transforms: ArcSwap<Transforms>,
+}
+
+impl Shared {
+    /// What destinations are judged against.
+    pub(crate) fn ground(&self) -> Ground<'_> {
+        Ground { addresses: &self.http.policy, trust: &self.trust }
+    }
 }
 
 impl fmt::Debug for Shared {

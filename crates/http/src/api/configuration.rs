@@ -10,7 +10,11 @@ use surehook_core::{
 };
 use surehook_engine::apply::{Applied, Wanted, plan};
 
-use super::{input::Input, masked};
+use super::{
+    changes::{Changed, changed},
+    input::{Asked, Input},
+    masked,
+};
 use crate::{App, problem::Problem};
 
 /// What is wanted, by name.
@@ -25,18 +29,31 @@ pub(crate) struct Document {
     routes: Vec<RouteSpec>,
 }
 
-/// What an apply did.
-#[derive(Debug, Serialize)]
-pub(crate) struct Report {
-    created: Vec<String>,
-    updated: Vec<String>,
-    unchanged: usize,
+/// How it is applied.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct How {
+    /// Deletes what the document does not name.
+    prune: bool,
+    /// Says what would change, and changes nothing.
+    dry_run: bool,
 }
 
-impl From<Applied> for Report {
-    fn from(applied: Applied) -> Self {
-        let Applied { created, updated, unchanged } = applied;
-        Self { created, updated, unchanged }
+/// What an apply did, or would do.
+#[derive(Debug, Serialize)]
+pub(crate) struct Report {
+    dry_run: bool,
+    created: Vec<String>,
+    updated: Vec<String>,
+    deleted: Vec<String>,
+    unchanged: usize,
+    changes: Vec<Changed>,
+}
+
+impl Report {
+    fn new(applied: Applied, changes: Vec<Changed>, dry_run: bool) -> Self {
+        let Applied { created, updated, deleted, unchanged } = applied;
+        Self { dry_run, created, updated, deleted, unchanged, changes }
     }
 }
 
@@ -51,17 +68,25 @@ pub(crate) async fn export(State(app): State<Arc<App>>) -> Result<Json<Value>, P
     })))
 }
 
-/// Creates and updates what the document names; leaves everything else alone. All or nothing.
+/// Creates and updates what the document names, and deletes the rest if asked to; otherwise leaves
+/// everything else alone. All or nothing.
 pub(crate) async fn apply(
     State(app): State<Arc<App>>,
+    Asked(how): Asked<How>,
     Input(document): Input<Document>,
 ) -> Result<Json<Report>, Problem> {
     let Document { sources, destinations, routes } = document;
-    let wanted = Wanted { sources, destinations, routes };
+    let wanted = Wanted { sources, destinations, routes, prune: how.prune };
     let (chance, now) = (app.engine.chance(), app.engine.clock().now());
-    let applied = app
-        .engine
-        .change::<_, Problem>(|configuration| Ok(plan(configuration, wanted, chance, now)))
-        .await?;
-    Ok(Json(applied.into()))
+    let decide = |configuration: &Configuration| {
+        let (changes, applied) = plan(configuration, wanted, chance, now);
+        let told = changed(configuration, &changes);
+        Ok((changes, Report::new(applied, told, how.dry_run)))
+    };
+    let report = if how.dry_run {
+        app.engine.preview::<_, Problem>(decide).await?
+    } else {
+        app.engine.change::<_, Problem>(decide).await?
+    };
+    Ok(Json(report))
 }

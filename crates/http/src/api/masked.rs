@@ -11,7 +11,7 @@ use surehook_core::{
 };
 
 /// A spec that can be shown.
-pub(crate) trait Masked: Serialize {
+pub trait Masked: Serialize {
     /// Puts masks over the secrets in the JSON form of `self`.
     fn mask(&self, json: &mut Value);
 }
@@ -66,7 +66,7 @@ impl Masked for RouteSpec {
 }
 
 /// The spec alone.
-pub(crate) fn spec<S: Masked>(spec: &S) -> Value {
+pub fn spec<S: Masked>(spec: &S) -> Value {
     // A spec is plain data and always becomes JSON.
     let mut json = serde_json::to_value(spec).unwrap_or_default();
     spec.mask(&mut json);

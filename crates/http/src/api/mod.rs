@@ -1,17 +1,19 @@
 //! The API under `/api/v1`: one file a resource.
 
+mod changes;
 pub(crate) mod configuration;
 pub(crate) mod deliveries;
 pub(crate) mod events;
 pub(crate) mod hidden;
 mod input;
 pub(crate) mod lanes;
-mod masked;
+pub mod masked;
 pub(crate) mod replays;
 pub(crate) mod requests;
 pub(crate) mod resources;
 pub(crate) mod series;
 pub(crate) mod stats;
+pub(crate) mod tokens;
 
 use axum::Json;
 use serde::Serialize;

@@ -224,15 +224,3 @@ pub async fn a_deleted_thing_can_be_put_again(mut world: World) {
     world.accept(world.arrival()).await;
     assert_eq!(world.claim(world.crm, 9).await.len(), 1);
 }
-
-pub async fn tokens_are_kept_once(mut world: World) {
-    for hash in [[1; 32], [2; 32], [1; 32]] {
-        world.add_token(hash, world.now).await.unwrap();
-    }
-
-    world.reopen().await;
-
-    let mut tokens = world.tokens().await.unwrap();
-    tokens.sort_unstable();
-    assert_eq!(tokens, [[1; 32], [2; 32]]);
-}

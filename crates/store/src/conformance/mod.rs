@@ -11,7 +11,7 @@
 //! - A file is an area: [`admit`], [`revive`], [`recall`], [`claims`], [`settle`], [`replay`],
 //!   [`configure`], [`lists`], [`retention`], [`bodies_kept`], [`counts`], [`rollups`],
 //!   [`decisions`], [`join`], [`bodies`], [`refused`], [`jobs`], [`job_steps`], [`order`], [`lanes`],
-//!   [`removal`].
+//!   [`removal`], [`tokens`].
 //! - [`changes`] plays random changes through the store and through `Configuration::apply`.
 //! - [`history`] plays random histories through the store and through a model of plain maps.
 //! - [`World`] is what the cases stand on: a store, a clock that is moved by hand, and builders.
@@ -49,6 +49,7 @@ pub mod revive;
 pub mod rollups;
 mod samples;
 pub mod settle;
+pub mod tokens;
 mod world;
 
 use std::{future::Future, sync::Arc};
@@ -233,8 +234,10 @@ macro_rules! store_conformance {
                     a_deleted_destination_is_owed_nothing,
                     a_deleted_destination_is_asked_for_no_more,
                     a_delivery_to_nowhere_is_left_out,
-                    a_deleted_thing_can_be_put_again,
-                    tokens_are_kept_once;
+                    a_deleted_thing_can_be_put_again;
+                tokens: tokens_are_kept_whole_and_once,
+                    a_token_given_again_takes_on_its_role,
+                    a_token_is_removed_unless_it_is_the_last_admin;
                 lists: events_come_newest_first_in_whole_pages,
                     events_are_filtered_by_source_and_key,
                     a_page_is_steady_while_events_come_in,

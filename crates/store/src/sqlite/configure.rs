@@ -1,4 +1,4 @@
-//! Sources, destinations, routes and tokens: what people write.
+//! Sources, destinations and routes: what people write.
 
 use rusqlite::{Connection, OptionalExtension, params};
 use surehook_core::{
@@ -171,19 +171,6 @@ fn delete_destination(
     tx.connection.execute(
         "UPDATE destinations SET deleted_at = ?2 WHERE seq = ?1",
         params![seq, now.as_millis()],
-    )?;
-    Ok(())
-}
-
-/// See `AdminStore::add_token`.
-pub(super) fn add_token(
-    tx: &mut Tx<'_, '_>,
-    hash: &[u8; 32],
-    now: Timestamp,
-) -> rusqlite::Result<()> {
-    tx.connection.execute(
-        "INSERT OR IGNORE INTO tokens (hash, created_at) VALUES (?1, ?2)",
-        params![hash, now.as_millis()],
     )?;
     Ok(())
 }

@@ -11,6 +11,7 @@
 //! two writers ever meet.
 
 mod admit;
+mod backup;
 mod bodies;
 mod checkpoint;
 mod configure;
@@ -19,10 +20,12 @@ mod decide;
 mod deliver;
 mod erase;
 mod filter;
+mod folder;
 mod fresh;
 mod join;
 mod lanes;
 mod line;
+mod look;
 mod memory;
 mod prepared;
 mod prune;
@@ -30,15 +33,16 @@ mod read;
 mod refused;
 mod replay;
 mod replay_jobs;
+mod restore;
 mod rollups;
 mod row;
 mod schema;
+mod tokens;
 mod writer;
 
 use std::{
     collections::BTreeMap,
-    fmt,
-    fs::{self, File},
+    fmt, fs,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -46,11 +50,12 @@ use std::{
 
 use async_trait::async_trait;
 use surehook_core::{
+    access::Token,
     decision::Decision,
     delivery::Lease,
     delivery::state::Status,
     event::{NewEvent, Payload},
-    ids::{DeliveryId, DestinationId, EventId, RequestId, SourceId},
+    ids::{DeliveryId, DestinationId, EventId, RequestId, SourceId, TokenId},
     key::{DedupKey, KeyDigest},
     lane::LaneState,
     refused::{RefusedFilter, RefusedRequest},
@@ -59,7 +64,7 @@ use surehook_core::{
         AdminStore, Admitted, Cancelled, Change, Claimed, Configuration, Counts, DeliveryDetail,
         DeliveryFilter, DeliveryRow, DeliveryStore, EventDetail, EventFilter, EventRow, Health,
         Held, IngestStore, JoinWish, Joined, Page, Pruned, Replayed, Settled, Settlement,
-        StoreError,
+        StoreError, TokenRemoved,
     },
     time::Timestamp,
 };
@@ -70,6 +75,15 @@ use self::{
     read::Readers,
     writer::{Desk, Writer},
 };
+
+pub use self::{
+    backup::{BackupError, Contents, backup, examine},
+    look::{Sight, look},
+    restore::{RestoreError, Restored, restore},
+};
+
+/// The name of the file.
+const DATABASE: &str = "surehook.db";
 
 /// How to open an embedded store.
 #[derive(Clone, Debug)]
@@ -106,8 +120,14 @@ pub enum OpenError {
     Locked(PathBuf),
     /// The file was written by a newer version.
     Newer { found: i64, known: i64 },
+    /// The file was written by an older version, and is only to be looked at.
+    Older { found: i64, known: i64 },
     /// The file is some other program's.
     Foreign(PathBuf),
+    /// There is no such file.
+    Missing(PathBuf),
+    /// A restore was begun in the folder and did not end.
+    HalfRestored(PathBuf),
     /// The file system cannot hold a write-ahead log.
     NoLog(PathBuf),
     /// The `SQLite` inside is too old to be trusted.
@@ -133,9 +153,19 @@ impl fmt::Display for OpenError {
                 f,
                 "the data was written by a newer version (schema {found}, this one knows {known}); use that version"
             ),
+            Self::Older { found, known } => write!(
+                f,
+                "the data was written by an older version (schema {found}, this one knows {known}); start `surehook serve` on it once"
+            ),
             Self::Foreign(path) => {
                 write!(f, "{} is not a surehook database", path.display())
             }
+            Self::Missing(path) => write!(f, "there is no database at {}", path.display()),
+            Self::HalfRestored(path) => write!(
+                f,
+                "a restore into {} was begun and did not end; run `surehook restore` again",
+                path.display()
+            ),
             Self::NoLog(path) => write!(
                 f,
                 "SQLite cannot keep a write-ahead log beside {}; use a local disk",
@@ -149,6 +179,15 @@ impl fmt::Display for OpenError {
     }
 }
 
+impl OpenError {
+    /// Says of a schema that is not the known one how it differs.
+    fn version(found: usize, known: usize) -> Self {
+        let number = |version: usize| i64::try_from(version).unwrap_or(i64::MAX);
+        let (found, known) = (number(found), number(known));
+        if found > known { Self::Newer { found, known } } else { Self::Older { found, known } }
+    }
+}
+
 impl std::error::Error for OpenError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
@@ -156,7 +195,10 @@ impl std::error::Error for OpenError {
             Self::Sqlite(error) => Some(error),
             Self::Locked(_)
             | Self::Newer { .. }
+            | Self::Older { .. }
             | Self::Foreign(_)
+            | Self::Missing(_)
+            | Self::HalfRestored(_)
             | Self::NoLog(_)
             | Self::OldSqlite(_) => None,
         }
@@ -182,8 +224,11 @@ impl SqliteStore {
     /// Opens the store, brings its schema up to date, and makes due again what a process that died
     /// had in its hands: the lock on the folder proves that nobody else holds it.
     pub fn open(options: &SqliteOptions, now: Timestamp) -> Result<Self, OpenError> {
-        let lock = lock_folder(&options.data)?;
-        let file = options.data.join("surehook.db");
+        let lock = folder::lock(&options.data)?;
+        if folder::is_half_restored(&options.data) {
+            return Err(OpenError::HalfRestored(options.data.clone()));
+        }
+        let file = options.data.join(DATABASE);
         let mut connection = schema::open_writer(&file)?;
         schema::recover(&connection, now)?;
         let memory = Arc::new(Memory::new(options.keys_remembered));
@@ -210,31 +255,6 @@ impl SqliteStore {
         let limit = format!("PRAGMA max_page_count = {pages_max}");
         self.writer.write(move |tx| tx.connection.query_row(&limit, [], |_| Ok(()))).await
     }
-}
-
-fn lock_folder(folder: &Path) -> Result<File, OpenError> {
-    let unusable = |error| OpenError::Folder(folder.to_owned(), error);
-    create_private_folder(folder).map_err(unusable)?;
-    let path = folder.join("lock");
-    let lock =
-        File::options().create(true).truncate(false).write(true).open(&path).map_err(unusable)?;
-    match lock.try_lock() {
-        Ok(()) => Ok(lock),
-        Err(fs::TryLockError::WouldBlock) => Err(OpenError::Locked(folder.to_owned())),
-        Err(fs::TryLockError::Error(error)) => Err(unusable(error)),
-    }
-}
-
-/// What is inside are other people's messages: only the owner may look.
-fn create_private_folder(folder: &Path) -> std::io::Result<()> {
-    if folder.is_dir() {
-        return Ok(());
-    }
-    let mut builder = fs::DirBuilder::new();
-    builder.recursive(true);
-    #[cfg(unix)]
-    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.create(folder)
 }
 
 #[async_trait]
@@ -436,11 +456,15 @@ impl AdminStore for SqliteStore {
         self.readers.read(move |connection| rollups::rollups(connection, query)).await
     }
 
-    async fn add_token(&self, hash: [u8; 32], now: Timestamp) -> Result<(), StoreError> {
-        self.writer.write(move |tx| configure::add_token(tx, &hash, now)).await
+    async fn add_token(&self, token: Token) -> Result<(), StoreError> {
+        self.writer.write(move |tx| tokens::add(tx, &token)).await
     }
 
-    async fn tokens(&self) -> Result<Vec<[u8; 32]>, StoreError> {
-        self.readers.read(read::tokens).await
+    async fn tokens(&self) -> Result<Vec<Token>, StoreError> {
+        self.readers.read(tokens::all).await
+    }
+
+    async fn remove_token(&self, id: TokenId, now: Timestamp) -> Result<TokenRemoved, StoreError> {
+        self.writer.write(move |tx| tokens::remove(tx, id, now)).await
     }
 }

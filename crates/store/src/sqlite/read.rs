@@ -84,7 +84,7 @@ impl Readers {
     }
 }
 
-fn collect<T>(
+pub(super) fn collect<T>(
     connection: &Connection,
     sql: &str,
     values: impl Params,
@@ -352,8 +352,4 @@ pub(super) fn oldest_due(
         .prepare_cached(OLDEST_DUE)?
         .query_map(params![now.as_millis()], |row| Ok((id(row, 0)?, time(row, 1)?)))?
         .collect()
-}
-
-pub(super) fn tokens(connection: &Connection) -> rusqlite::Result<Vec<[u8; 32]>> {
-    collect(connection, "SELECT hash FROM tokens", [], |row| row.get(0))
 }

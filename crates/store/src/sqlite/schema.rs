@@ -14,13 +14,14 @@ use uuid::Uuid;
 use super::{OpenError, counts, decide};
 
 /// Every migration, in order. One that has been released is never edited.
-const MIGRATIONS: &[&str] = &[
+pub(super) const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/sqlite/0001_events_and_deliveries.sql"),
     include_str!("../../migrations/sqlite/0002_keys_by_digest.sql"),
     include_str!("../../migrations/sqlite/0003_decisions.sql"),
     include_str!("../../migrations/sqlite/0004_replay_jobs.sql"),
     include_str!("../../migrations/sqlite/0005_lanes.sql"),
     include_str!("../../migrations/sqlite/0007_retention_and_rollups.sql"),
+    include_str!("../../migrations/sqlite/0008_token_roles.sql"),
 ];
 
 /// "srhk": tells our files from others'.
@@ -85,7 +86,7 @@ pub(super) fn open_reader(file: &Path) -> rusqlite::Result<Connection> {
     Ok(connection)
 }
 
-fn check_owner(connection: &Connection, file: &Path) -> Result<(), OpenError> {
+pub(super) fn check_owner(connection: &Connection, file: &Path) -> Result<(), OpenError> {
     let foreign = |_| OpenError::Foreign(file.to_owned());
     let tables: i64 = connection
         .query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))
@@ -287,6 +288,29 @@ mod tests {
             opened.query_row(due, [], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
         assert_eq!(found, (7, None));
         assert_eq!(counts::load(&opened).unwrap(), surehook_core::store::Counts::default());
+    }
+
+    #[test]
+    fn tokens_of_the_first_version_are_admins_and_can_be_found() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("old.db");
+        let old = Connection::open(&file).unwrap();
+        old.execute_batch(MIGRATIONS[0]).unwrap();
+        old.execute_batch(
+            "PRAGMA user_version = 1; PRAGMA application_id = 1936877675;
+             INSERT INTO tokens VALUES (zeroblob(32), 5), (randomblob(32), 6);",
+        )
+        .unwrap();
+        drop(old);
+
+        let tokens = super::super::tokens::all(&open_writer(&file).unwrap()).unwrap();
+
+        assert_eq!(tokens.len(), 2);
+        assert_ne!(tokens[0].id, tokens[1].id);
+        for token in tokens {
+            assert_eq!(token.role, surehook_core::access::Role::Admin);
+            assert_eq!((token.name, token.expires_at), (None, None));
+        }
     }
 
     #[test]

@@ -200,6 +200,14 @@ impl Writer {
         Ok(Self { queue, queue_max, condition, thread: Some(thread) })
     }
 
+    /// A writer that takes no work, for whoever only looks.
+    pub(super) fn none() -> Self {
+        let queue = Queue::default();
+        queue.lock().closed = true;
+        let (_, condition) = watch::channel(Condition::default());
+        Self { queue: Arc::new(queue), queue_max: 0, condition, thread: None }
+    }
+
     /// Runs `step` within the next transaction; answers once that is committed.
     pub(super) async fn write<T, F>(&self, step: F) -> Result<T, StoreError>
     where

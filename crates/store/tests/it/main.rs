@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, and says where")]
 
 mod child;
+mod copies;
 mod crash;
 mod damage;
 mod decisions;

@@ -11,7 +11,7 @@ const GOOD: &str = "
     INSERT INTO sources VALUES (1, zeroblob(16), 'shop', '{}', 1, 1, NULL);
     INSERT INTO destinations VALUES (1, zeroblob(16), 'crm', '{}', 1, 1, NULL);
     INSERT INTO routes VALUES (1, zeroblob(16), 1, 1, NULL, 1, 1, NULL);
-    INSERT INTO tokens VALUES (zeroblob(32), 1);
+    INSERT INTO tokens (hash, created_at) VALUES (zeroblob(32), 1);
     INSERT INTO events (id, request_id, source, key, received_at, body_bytes, fingerprint)
          VALUES (zeroblob(16), zeroblob(16), 1, 'k', 1, 0, zeroblob(32));
     INSERT INTO deliveries (id, event_id, destination, state, cause, created_at, due_at)
@@ -83,6 +83,7 @@ const BAD: &[(&str, &str)] = &[
     ("until_iff_open", "UPDATE lane_states SET open_until = 1"),
     ("drain_is_whole", "UPDATE lane_states SET drain_rate = '1/s'"),
     ("drain_is_whole", "UPDATE lane_states SET drain_until = 1"),
+    ("role_is_known", "UPDATE tokens SET role = 'root'"),
     ("never_below_zero", "UPDATE counters SET value = -1"),
     ("id_is_uuid", "UPDATE replays SET id = x'00'"),
     ("spec_is_json", "UPDATE replays SET spec = '{'"),

@@ -13,6 +13,7 @@ use super::{Paging, Remote};
 #[derive(Debug, Subcommand)]
 pub(crate) enum ReplayCommand {
     /// Make a job: shows what it would do, asks, and follows it to its end
+    #[command(mut_arg("data", |data| data.hide(true)))]
     Create(Box<CreateArgs>),
     /// The newest jobs
     List {
@@ -24,12 +25,16 @@ pub(crate) enum ReplayCommand {
     /// One job with its numbers
     Show(JobArgs),
     /// Follow a job to its end
+    #[command(mut_arg("data", |data| data.hide(true)))]
     Watch(JobArgs),
     /// Hand out nothing more for now
+    #[command(mut_arg("data", |data| data.hide(true)))]
     Pause(JobArgs),
     /// Go on
+    #[command(mut_arg("data", |data| data.hide(true)))]
     Resume(JobArgs),
     /// Hand out nothing more, ever; what was handed out goes on
+    #[command(mut_arg("data", |data| data.hide(true)))]
     Cancel(JobArgs),
 }
 

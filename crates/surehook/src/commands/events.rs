@@ -45,11 +45,12 @@ pub(super) fn print_list(
         return Ok(output::json_lines(&rows)?);
     }
     if rows.is_empty() {
-        return Ok(output::line(nothing)?);
+        output::note(nothing);
+        return Ok(());
     }
     output::table(columns, &rows)?;
     if let Some(cursor) = answer["next_cursor"].as_str() {
-        output::line(&format!("\nmore with --cursor {cursor}"))?;
+        output::note(&format!("\nmore with --cursor {cursor}"));
     }
     Ok(())
 }

@@ -1,13 +1,23 @@
 //! The commands, one file each.
 
 mod apply;
+mod backup;
 mod bench;
+mod check;
+mod config;
 mod destinations;
 mod dlq;
+mod doctor;
 mod events;
+mod export;
+mod files;
 mod replay;
 mod requests;
-mod serve;
+mod restore;
+mod send_test;
+pub(crate) mod serve;
+mod shell;
+mod token;
 
 use crate::{
     cli::{Cli, Command},
@@ -19,11 +29,21 @@ pub(crate) async fn run(cli: Cli) -> Result<(), Failure> {
     match cli.command {
         Command::Serve(args) => serve::run(&args).await,
         Command::Apply(args) => apply::run(&args).await,
+        Command::Diff(args) => apply::diff(args).await,
+        Command::Export(args) => export::run(&args).await,
         Command::Events(command) => events::run(command).await,
         Command::Dlq(command) => dlq::run(command).await,
         Command::Requests(command) => requests::run(command).await,
         Command::Replay(command) => replay::run(command).await,
         Command::Destinations(command) => destinations::run(command).await,
+        Command::SendTest(args) => send_test::run(&args).await,
+        Command::Token(command) => token::run(command).await,
+        Command::Doctor(args) => doctor::run(&args).await,
+        Command::Backup(args) => backup::run(&args).await,
+        Command::Restore(args) => restore::run(&args),
+        Command::Config(command) => config::run(&command),
+        Command::Completions(args) => shell::completions(&args),
+        Command::Man(args) => shell::man(&args),
         Command::Bench(args) => bench::run(args).await,
         Command::BenchLimit { listen } => Ok(surehook_bench::limit_server(listen).await?),
         Command::BenchSink { listen, mode } => Ok(surehook_bench::sink_server(listen, mode).await?),

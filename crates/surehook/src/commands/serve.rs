@@ -3,9 +3,10 @@
 use std::{net::SocketAddr, sync::Arc};
 
 use anyhow::Context as _;
-use rand::Rng as _;
 use surehook_core::{
+    access::{Role, Token},
     address::AddressPolicy,
+    chance::new_id,
     store::{AdminStore as _, Store},
     time::Clock,
 };
@@ -15,7 +16,7 @@ use surehook_engine::{
     connect::SystemResolver,
     system::{SystemChance, SystemClock},
 };
-use surehook_http::{App, TokenHash, hash_token, server};
+use surehook_http::{App, hash_token, new_token, server};
 use surehook_store::{SqliteOptions, SqliteStore};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -58,8 +59,8 @@ pub(super) async fn run(args: &ServeArgs) -> Result<(), Failure> {
     // After all that can go wrong: a token that was kept and never shown would lock everybody out.
     let first_token = first_token(&store).await?;
     let draining = CancellationToken::new();
-    let hashes = token_hashes(&store).await?;
-    let app = App::new(Arc::clone(&engine), settings.limits.http(), hashes, draining.clone());
+    let tokens = store.tokens().await?;
+    let app = App::new(Arc::clone(&engine), settings.limits.http(), tokens, draining.clone());
     welcome(address, &settings, first_token.as_deref(), demo)?;
 
     let grace = settings.shutdown_grace.0;
@@ -91,7 +92,12 @@ fn open(settings: &Settings) -> Result<Arc<SqliteStore>, Failure> {
 }
 
 async fn start_engine(settings: &Settings, store: Arc<dyn Store>) -> Result<Arc<Engine>, Failure> {
-    let parts = Parts {
+    Engine::start(parts(settings, store)).await.map_err(Failure::settings)
+}
+
+/// What an engine is made of, by the settings.
+pub(crate) fn parts(settings: &Settings, store: Arc<dyn Store>) -> Parts {
+    Parts {
         store,
         clock: Arc::new(SystemClock),
         chance: Arc::new(SystemChance),
@@ -101,33 +107,40 @@ async fn start_engine(settings: &Settings, store: Arc<dyn Store>) -> Result<Arc<
         retention: Retention { events: settings.retention.0 },
         lane_bytes_max: settings.limits.lane_bytes_max,
         stuck_after: settings.ready_max_due_age.0,
-    };
-    Engine::start(parts).await.map_err(Failure::settings)
+    }
 }
 
 /// Takes over the token from the environment, or makes the first one and says it.
 async fn first_token(store: &SqliteStore) -> Result<Option<String>, Failure> {
-    let now = SystemClock.now();
     if let Some(token) = environment("SUREHOOK_ADMIN_TOKEN") {
         if token.len() < 16 {
             let error = anyhow::anyhow!("SUREHOOK_ADMIN_TOKEN must have at least 16 characters");
             return Err(Failure::settings(error));
         }
-        store.add_token(hash_token(&token), now).await?;
+        store.add_token(admin(&token, "SUREHOOK_ADMIN_TOKEN")).await?;
         return Ok(None);
     }
-    if !store.tokens().await?.is_empty() {
+    let now = SystemClock.now();
+    let opens = |token: &Token| token.role == Role::Admin && !token.has_expired(now);
+    if store.tokens().await?.iter().any(opens) {
         return Ok(None);
     }
-    let mut secret = [0; 32];
-    rand::rng().fill_bytes(&mut secret);
-    let token = format!("shk_{}", data_encoding::HEXLOWER.encode(&secret));
-    store.add_token(hash_token(&token), now).await?;
+    let token = new_token(&SystemChance);
+    store.add_token(admin(&token, "made at the first start")).await?;
     Ok(Some(token))
 }
 
-async fn token_hashes(store: &SqliteStore) -> Result<Vec<TokenHash>, Failure> {
-    Ok(store.tokens().await?)
+/// A token that may do everything, without an end.
+fn admin(token: &str, name: &str) -> Token {
+    let now = SystemClock.now();
+    Token {
+        id: new_id(&SystemChance, now),
+        hash: hash_token(token),
+        name: Some(name.to_owned()),
+        role: Role::Admin,
+        created_at: now,
+        expires_at: None,
+    }
 }
 
 /// Applies what the settings want; on an empty gateway without any, the demo. Says if it did.

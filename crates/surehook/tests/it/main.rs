@@ -2,19 +2,24 @@
 
 #![expect(clippy::unwrap_used, reason = "whatever is missing fails the test that asks for it")]
 
+mod access;
 mod api;
+mod backups;
 mod bad_events;
 mod bad_framing;
 mod cli;
 mod configuration;
 mod delivery;
+mod doctor;
 mod keys;
 mod lanes;
 mod lanes_load;
 mod logs;
+mod plans;
 mod promises;
 mod replays;
 mod retention;
+mod shell;
 mod story;
 mod support;
 mod sync;

@@ -67,11 +67,15 @@ impl Builder {
     }
 
     /// Starts it and waits until it is ready.
-    pub(crate) async fn start(mut self) -> Gateway {
+    pub(crate) async fn start(self) -> Gateway {
+        self.start_in(tempfile::tempdir().unwrap()).await
+    }
+
+    /// The same in a folder that may hold data already.
+    pub(crate) async fn start_in(mut self, folder: TempDir) -> Gateway {
         if self.is_loopback_allowed {
             self.settings.insert_str(0, "allow_networks = [\"127.0.0.0/8\"]\n");
         }
-        let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("surehook.toml"), &self.settings).unwrap();
         self.env.push(("SUREHOOK_ADMIN_TOKEN".to_owned(), TOKEN.to_owned()));
         let (process, address) = serve(folder.path(), &self.env).await;
@@ -229,6 +233,15 @@ impl Gateway {
         let env = [
             ("SUREHOOK_SERVER".to_owned(), self.url("")),
             ("SUREHOOK_TOKEN".to_owned(), self.token.clone()),
+        ];
+        surehook(self.folder.path(), args, &env).await
+    }
+
+    /// The same, as whoever has another token.
+    pub(crate) async fn cli_as(&self, token: &str, args: &[&str]) -> Ran {
+        let env = [
+            ("SUREHOOK_SERVER".to_owned(), self.url("")),
+            ("SUREHOOK_TOKEN".to_owned(), token.to_owned()),
         ];
         surehook(self.folder.path(), args, &env).await
     }

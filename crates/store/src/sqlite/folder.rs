@@ -1,0 +1,54 @@
+//! The data folder: made for its owner alone, locked by the one process that writes.
+
+use std::{
+    fs::{self, File},
+    io,
+    path::Path,
+};
+
+use super::OpenError;
+
+const LOCK: &str = "lock";
+/// Stands in a folder whose database is being replaced; see `restore`.
+pub(super) const HALF_RESTORED: &str = "restore-in-progress";
+
+/// Makes the folder if it is not there, and keeps everybody else from writing in it.
+pub(super) fn lock(folder: &Path) -> Result<File, OpenError> {
+    let unusable = |error| OpenError::Folder(folder.to_owned(), error);
+    create_private(folder).map_err(unusable)?;
+    let path = folder.join(LOCK);
+    let lock =
+        File::options().create(true).truncate(false).write(true).open(&path).map_err(unusable)?;
+    match lock.try_lock() {
+        Ok(()) => Ok(lock),
+        Err(fs::TryLockError::WouldBlock) => Err(OpenError::Locked(folder.to_owned())),
+        Err(fs::TryLockError::Error(error)) => Err(unusable(error)),
+    }
+}
+
+/// What is inside are other people's messages: only the owner may look.
+fn create_private(folder: &Path) -> io::Result<()> {
+    if folder.is_dir() {
+        return Ok(());
+    }
+    let mut builder = fs::DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(folder)
+}
+
+/// Whether somebody holds the lock. Shared, so that two who look do not take each other for it.
+pub(super) fn is_in_use(folder: &Path) -> bool {
+    let Ok(lock) = File::open(folder.join(LOCK)) else { return false };
+    matches!(lock.try_lock_shared(), Err(fs::TryLockError::WouldBlock))
+}
+
+pub(super) fn is_half_restored(folder: &Path) -> bool {
+    folder.join(HALF_RESTORED).exists()
+}
+
+/// Makes names that were made, moved or removed in `folder` survive a power cut.
+pub(super) fn sync(folder: &Path) -> io::Result<()> {
+    File::open(folder)?.sync_all()
+}

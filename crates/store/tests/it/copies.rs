@@ -1,0 +1,149 @@
+//! Looking beside the writer, copying while it writes, and putting the copy back.
+
+use std::{fs, ops::ControlFlow, path::Path, sync::Arc, time::Duration};
+
+use surehook_core::{
+    delivery::{Lease, LeaseToken},
+    store::{AdminStore as _, EventFilter, Page, StoreError},
+};
+use surehook_store::{
+    OpenError, SqliteStore, backup,
+    conformance::World,
+    examine, look, restore,
+    sqlite::{BackupError, RestoreError},
+};
+
+use crate::harness::{NOW, SqliteHarness, open, open_file};
+
+fn go_on(_: u64, _: u64) -> ControlFlow<()> {
+    ControlFlow::Continue(())
+}
+
+fn files(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).unwrap();
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+/// A world in a folder that can be reached.
+async fn world(folder: &Path) -> World {
+    World::new(SqliteHarness::Lent(folder.to_owned())).await
+}
+
+async fn events(store: &SqliteStore) -> usize {
+    let page = Page { after: None, limit: 1000 };
+    store.events(EventFilter::default(), page).await.unwrap().len()
+}
+
+#[tokio::test]
+async fn whoever_looks_sees_every_commit_and_writes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut world = world(folder.path()).await;
+    world.accept(world.arrival()).await;
+
+    let looking = SqliteStore::open_read_only(folder.path()).unwrap();
+    let first = events(&looking).await;
+    world.accept(world.arrival()).await;
+    let second = events(&looking).await;
+    let written = looking.change(Vec::new(), NOW).await;
+
+    assert_eq!((first, second), (1, 2));
+    assert!(matches!(written, Err(StoreError::Failed(_))), "{written:?}");
+    assert_eq!(looking.counts().events, 1, "counts are those of the moment it was opened");
+    let sight = look(folder.path()).unwrap();
+    assert!(sight.in_use && sight.faults.is_empty() && sight.newest_event.is_some(), "{sight:?}");
+    // A look takes no lock: the next writer can start while somebody looks.
+    world.reopen().await;
+}
+
+#[test]
+fn what_cannot_be_looked_at_says_why() {
+    let folder = tempfile::tempdir().unwrap();
+    let missing = SqliteStore::open_read_only(folder.path()).unwrap_err();
+    drop(open(folder.path()));
+    let file = open_file(folder.path());
+    let version: i64 = file.pragma_query_value(None, "user_version", |row| row.get(0)).unwrap();
+    let at = |version: i64| {
+        file.pragma_update(None, "user_version", version).unwrap();
+        SqliteStore::open_read_only(folder.path())
+    };
+
+    let (older, newer) = (at(version - 1).unwrap_err(), at(version + 1).unwrap_err());
+
+    assert!(matches!(missing, OpenError::Missing(_)), "{missing:?}");
+    assert!(older.to_string().contains("surehook serve"), "{older}");
+    assert!(matches!(newer, OpenError::Newer { .. }), "{newer:?}");
+    assert!(at(version).is_ok());
+    assert!(!look(folder.path()).unwrap().in_use);
+}
+
+#[tokio::test]
+async fn a_copy_is_of_one_moment_and_of_one_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let world = world(folder.path()).await;
+    for _ in 0..50 {
+        world.accept(world.arrival()).await;
+    }
+    let lease = Lease { token: LeaseToken(7), until: world.now + Duration::from_secs(60) };
+    world.claim_due(world.crm, world.now, lease, 3).await.unwrap();
+    let copies = tempfile::tempdir().unwrap();
+    let copy = copies.path().join("copy.db");
+
+    let made = backup(folder.path(), &copy, &mut go_on).unwrap();
+    world.accept(world.arrival()).await;
+
+    assert_eq!((made.events, made.waiting, made.in_flight), (50, 50, 3));
+    assert_eq!(files(copies.path()), ["copy.db"]);
+    assert_eq!(examine(&copy).unwrap(), made);
+    assert_eq!(files(copies.path()), ["copy.db"], "a look at a copy leaves nothing beside it");
+    // What was in flight is due again where the copy is opened.
+    let place = copies.path().join("data");
+    restore(&copy, &place, false, NOW).unwrap();
+    let restored = Arc::new(open(&place));
+    assert_eq!(events(&restored).await, 50);
+    assert_eq!(restored.counts().by_status[&surehook_core::delivery::state::Status::Pending], 50);
+}
+
+#[tokio::test]
+async fn a_copy_that_is_stopped_leaves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let world = world(folder.path()).await;
+    world.accept(world.arrival()).await;
+    let copies = tempfile::tempdir().unwrap();
+    let copy = copies.path().join("copy.db");
+
+    let stopped = backup(folder.path(), &copy, &mut |_, _| ControlFlow::Break(()));
+
+    assert!(matches!(stopped, Err(BackupError::Stopped)), "{stopped:?}");
+    assert_eq!(files(copies.path()), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn the_old_log_does_not_meet_the_new_database() {
+    let folder = tempfile::tempdir().unwrap();
+    let (data, copy) = (folder.path().join("data"), folder.path().join("copy.db"));
+    let world = world(&data).await;
+    world.accept(world.arrival()).await;
+    backup(&data, &copy, &mut go_on).unwrap();
+    for _ in 0..20 {
+        world.accept(world.arrival()).await;
+    }
+    // A second process that looks keeps the log there when the writer goes.
+    let looking = SqliteStore::open_read_only(&data).unwrap();
+    assert_eq!(events(&looking).await, 21);
+    let running = restore(&copy, &data, true, NOW).unwrap_err();
+    drop(world);
+
+    let occupied = restore(&copy, &data, false, NOW).unwrap_err();
+    let restored = restore(&copy, &data, true, NOW).unwrap();
+
+    assert!(matches!(running, RestoreError::Open(OpenError::Locked(_))), "{running:?}");
+    assert!(matches!(occupied, RestoreError::Occupied(_)), "{occupied:?}");
+    assert!(!data.join("surehook.db-wal").exists());
+    assert_eq!(events(&open(&data)).await, 1);
+    assert!(look(&data).unwrap().faults.is_empty());
+    let aside = restored.set_aside.unwrap();
+    assert_eq!(events(&SqliteStore::open_read_only(&aside).unwrap()).await, 21);
+}

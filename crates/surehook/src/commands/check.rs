@@ -1,0 +1,66 @@
+//! Whether what is configured can be used, each part for itself, and which variables it wants.
+
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use surehook_core::{
+    address::AddressPolicy,
+    store::{Change, Configuration},
+};
+use surehook_engine::{
+    registry::{self, Ground},
+    tls::Trust,
+};
+
+use crate::settings::environment;
+
+/// Stands in for a secret whose variable is not set here: good enough wherever one is wanted.
+const PLACEHOLDER: &str = "whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
+
+/// What was found.
+#[derive(Debug, Default)]
+pub(super) struct Checked {
+    /// What cannot be used, and why.
+    pub(super) problems: Vec<String>,
+    /// Variables that are asked for and not set here.
+    pub(super) unset: BTreeSet<String>,
+}
+
+/// Checks every part of a configuration. A variable that is not set is no problem of the
+/// configuration: the gateway may well have it.
+pub(super) fn check(configuration: &Configuration, addresses: &AddressPolicy) -> Checked {
+    let unset = Arc::new(Mutex::new(BTreeSet::new()));
+    let env = {
+        let unset = Arc::clone(&unset);
+        move |name: &str| {
+            let found = environment(name);
+            if found.is_none() {
+                unset.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned());
+            }
+            found.or_else(|| Some(PLACEHOLDER.to_owned()))
+        }
+    };
+    let trust = Trust::of_system();
+    let ground = Ground { addresses, trust: &trust };
+    let mut problems = Vec::new();
+    for change in as_changes(configuration) {
+        let checked = registry::check(configuration, std::slice::from_ref(&change), &ground, &env);
+        if let Err(problem) = checked {
+            problems.push(problem.to_string());
+        }
+    }
+    problems.dedup();
+    let unset = unset.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    Checked { problems, unset }
+}
+
+/// The changes that would lead to what is there.
+fn as_changes(configuration: &Configuration) -> Vec<Change> {
+    let Configuration { sources, destinations, routes } = configuration;
+    let sources = sources.iter().map(|s| Change::PutSource(s.id, s.spec.clone()));
+    let destinations = destinations.iter().map(|d| Change::PutDestination(d.id, d.spec.clone()));
+    let routes = routes.iter().map(|r| Change::PutRoute(r.id, r.spec.clone()));
+    sources.chain(destinations).chain(routes).collect()
+}

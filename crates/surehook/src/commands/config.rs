@@ -1,0 +1,130 @@
+//! `surehook config`: the settings of `serve`, looked at without starting it.
+
+use std::path::Path;
+
+use anyhow::anyhow;
+use serde_json::{Value, json};
+use surehook_core::{address::AddressPolicy, store::Configuration, time::Clock as _};
+use surehook_engine::{
+    apply::plan,
+    system::{SystemChance, SystemClock},
+};
+use surehook_http::api::masked;
+
+use super::check::{Checked, check};
+use crate::{
+    cli::{ConfigCommand, Place, ServeArgs},
+    failure::Failure,
+    output,
+    settings::{self, Settings, environment},
+};
+
+pub(super) fn run(command: &ConfigCommand) -> Result<(), Failure> {
+    match command {
+        ConfigCommand::Show { origin, json, place } => show(place, *origin, *json),
+        ConfigCommand::Check { file, json } => check_file(file, *json),
+    }
+}
+
+fn show(place: &Place, origin: bool, as_json: bool) -> Result<(), Failure> {
+    let args = place.serve_args();
+    let settings = Settings::load(&args).map_err(Failure::settings)?;
+    let file = settings::file(&args);
+    let table = match &file {
+        Some(path) => settings::read(path).map_err(Failure::settings)?,
+        None => toml::Table::new(),
+    };
+    let origins = Origins { args: &args, file: file.as_deref(), table: &table };
+    let mut rows = Vec::new();
+    for (key, value) in flat(&shown(&settings)?) {
+        let from = origins.of(&key);
+        rows.push(json!({ "key": key, "value": value, "origin": from }));
+    }
+    if as_json {
+        return Ok(output::json_lines(&rows)?);
+    }
+    let columns = [("setting", "key"), ("value", "value"), ("from", "origin")];
+    Ok(output::table(if origin { &columns } else { &columns[..2] }, &rows)?)
+}
+
+/// The settings as JSON, with masks over what is secret.
+fn shown(settings: &Settings) -> Result<Value, Failure> {
+    let mut shown = serde_json::to_value(settings)?;
+    shown["sources"] = settings.sources.iter().map(masked::spec).collect();
+    shown["destinations"] = settings.destinations.iter().map(masked::spec).collect();
+    Ok(shown)
+}
+
+/// Each setting by its full name. What is a list is one setting.
+fn flat(value: &Value) -> Vec<(String, Value)> {
+    let mut found = Vec::new();
+    for (name, value) in value.as_object().into_iter().flatten() {
+        match value {
+            Value::Object(_) => found.extend(
+                flat(value).into_iter().map(|(rest, value)| (format!("{name}.{rest}"), value)),
+            ),
+            Value::Null
+            | Value::Bool(_)
+            | Value::Number(_)
+            | Value::String(_)
+            | Value::Array(_) => {
+                found.push((name.clone(), value.clone()));
+            }
+        }
+    }
+    found
+}
+
+/// Where settings may come from.
+struct Origins<'a> {
+    args: &'a ServeArgs,
+    file: Option<&'a Path>,
+    table: &'a toml::Table,
+}
+
+impl Origins<'_> {
+    /// What weighs most among the places that have a say in `key`.
+    fn of(&self, key: &str) -> String {
+        if key == "data" && self.args.data.is_some() {
+            return "--data".to_owned();
+        }
+        let variable = format!("SUREHOOK_{}", key.replace('.', "__").to_uppercase());
+        if environment(&variable).is_some() {
+            return variable;
+        }
+        let mut at = Some(self.table);
+        let mut path = key.split('.').peekable();
+        while let (Some(name), Some(table)) = (path.next(), at) {
+            if path.peek().is_none() && table.contains_key(name) {
+                return self.file.map_or_else(String::new, |file| file.display().to_string());
+            }
+            at = table.get(name).and_then(toml::Value::as_table);
+        }
+        "default".to_owned()
+    }
+}
+
+fn check_file(file: &Path, as_json: bool) -> Result<(), Failure> {
+    let settings = Settings::of_file(file).map_err(Failure::settings)?;
+    let mut configuration = Configuration::default();
+    let now = SystemClock.now();
+    let (changes, _) = plan(&configuration, settings.wanted(), &SystemChance, now);
+    configuration.apply(&changes, now);
+    let addresses = AddressPolicy::new(settings.allow_networks);
+    let Checked { problems, unset } = check(&configuration, &addresses);
+    if as_json {
+        output::line(&json!({ "problems": problems, "unset_variables": unset }).to_string())?;
+    }
+    if let Some(problem) = problems.first() {
+        let more = problems.len() - 1;
+        let rest = if more > 0 { format!(" (and {more} more)") } else { String::new() };
+        return Err(Failure::settings(anyhow!("{}: {problem}{rest}", file.display())));
+    }
+    for name in &unset {
+        output::note(&format!("note: {name} is not set here; the gateway will need it"));
+    }
+    if !as_json {
+        output::line(&format!("{} can be used", file.display()))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,108 @@
+//! What is configured: can it be used, do its names resolve, may its addresses be called?
+
+use std::{net::IpAddr, sync::Arc};
+
+use http::Uri;
+use surehook_core::{
+    address::AddressPolicy,
+    destination::BUILTIN_INBOX,
+    store::{AdminStore as _, Configuration},
+    time::Clock as _,
+};
+use surehook_engine::{
+    apply::plan,
+    connect::{ConnectError, GuardedConnector, SystemResolver},
+    system::{SystemChance, SystemClock},
+};
+
+use super::Findings;
+use crate::{
+    commands::check::{Checked, check},
+    folder,
+    settings::Settings,
+};
+
+pub(super) async fn look(settings: &Settings, probe: bool, findings: &mut Findings) {
+    let configuration = configuration(settings).await;
+    let policy = AddressPolicy::new(settings.allow_networks.clone());
+    usable(&configuration, &policy, findings);
+    routed(&configuration, findings);
+    let connector = GuardedConnector::new(Arc::new(policy), Arc::new(SystemResolver));
+    for destination in &configuration.destinations {
+        let spec = &destination.spec;
+        if spec.url != BUILTIN_INBOX
+            && let Ok(uri) = spec.url.parse()
+        {
+            reach(spec.name.as_str(), &uri, &connector, probe, findings).await;
+        }
+    }
+}
+
+/// What the data folder has, and what the settings would make of it at the next start.
+async fn configuration(settings: &Settings) -> Configuration {
+    let mut there = match folder::open(&settings.data) {
+        Ok(store) => store.configuration().await.unwrap_or_default(),
+        Err(_) => Configuration::default(),
+    };
+    let now = SystemClock.now();
+    let (changes, _) = plan(&there, settings.wanted(), &SystemChance, now);
+    there.apply(&changes, now);
+    there
+}
+
+fn usable(configuration: &Configuration, policy: &AddressPolicy, findings: &mut Findings) {
+    let Checked { problems, unset } = check(configuration, policy);
+    if problems.is_empty() && unset.is_empty() {
+        let Configuration { sources, destinations, routes } = configuration;
+        let (sources, destinations, routes) = (sources.len(), destinations.len(), routes.len());
+        let said = format!("{sources} sources, {destinations} destinations, {routes} routes");
+        findings.good("configured", said);
+    }
+    for problem in problems {
+        findings.bad("configured", problem, "mend it with `surehook apply` or the API");
+    }
+    for name in unset {
+        let advice = format!("set {name} for the gateway, or run doctor in its environment");
+        findings.warn("secrets", format!("{name} is not set here"), advice);
+    }
+}
+
+fn routed(configuration: &Configuration, findings: &mut Findings) {
+    for source in &configuration.sources {
+        let name = &source.spec.name;
+        if !configuration.routes.iter().any(|route| route.spec.from == *name) {
+            let advice = "add a route, or delete the source";
+            findings.warn("routes", format!("events of `{name}` go nowhere"), advice);
+        }
+    }
+}
+
+async fn reach(
+    name: &str,
+    uri: &Uri,
+    connector: &GuardedConnector,
+    probe: bool,
+    findings: &mut Findings,
+) {
+    let host = uri.host().unwrap_or_default();
+    let found = connector.addresses(host).await;
+    let said = |error: &dyn std::fmt::Display| format!("`{name}` ({host}): {error}");
+    let found = match found {
+        Ok(found) => found,
+        Err(error @ ConnectError::Blocked(_)) => {
+            let advice = "list its network in `allow_networks` if this is meant";
+            return findings.bad("destination", said(&error), advice);
+        }
+        Err(error) => {
+            let advice = "check the name and this machine's DNS; deliveries to it will wait";
+            return findings.bad("destination", said(&error), advice);
+        }
+    };
+    if probe && let Err(error) = connector.try_connect(uri.clone()).await {
+        let advice = "is it running, and does a firewall let this machine through?";
+        return findings.bad("destination", said(&error), advice);
+    }
+    let shown: Vec<String> = found.iter().map(IpAddr::to_string).collect();
+    let done = if probe { "answers at" } else { "resolves to" };
+    findings.good("destination", format!("`{name}` {done} {}", shown.join(", ")));
+}

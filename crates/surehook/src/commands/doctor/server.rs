@@ -1,0 +1,44 @@
+//! A running gateway: does it answer, is it ready, does it take the token?
+
+use bytes::Bytes;
+use http::Request;
+use http_body_util::Full;
+use serde_json::Value;
+
+use super::Findings;
+use crate::{client::Client, settings::environment};
+
+pub(super) async fn look(server: &str, token: Option<&str>, findings: &mut Findings) {
+    let token = token.map(str::to_owned).or_else(|| environment("SUREHOOK_ADMIN_TOKEN"));
+    let client = Client::anonymous(server, token.as_deref().unwrap_or_default());
+    let Ok(request) =
+        Request::get(format!("{}/readyz", client.base())).body(Full::new(Bytes::new()))
+    else {
+        return findings.bad("server", format!("`{server}` is not an address"), "see --server");
+    };
+    match client.exchange(request).await {
+        Err(failure) => {
+            let advice = "is `surehook serve` running there, and is the address right?";
+            return findings.bad("server", failure.to_string(), advice);
+        }
+        Ok((status, _)) if status.is_success() => {
+            findings.good("server", format!("{} is ready", client.base()));
+        }
+        Ok((status, body)) => {
+            let problem: Value = serde_json::from_slice(&body).unwrap_or(Value::Null);
+            let detail = problem["detail"].as_str().unwrap_or("gives no reason");
+            let said = format!("{} is not ready ({status}): {detail}", client.base());
+            findings.bad("server", said, "see its log");
+        }
+    }
+    if token.is_none() {
+        return;
+    }
+    match client.get("/stats").await {
+        Ok(_) => findings.good("token", "is known to the gateway"),
+        Err(failure) => {
+            let advice = "give another with --token; an admin makes one: surehook token create";
+            findings.bad("token", failure.to_string(), advice);
+        }
+    }
+}

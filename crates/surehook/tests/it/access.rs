@@ -1,0 +1,152 @@
+//! Tokens: what each role may do, how long, and how they are taken away.
+
+use http::Method;
+use serde_json::{Value, json};
+
+use crate::support::{
+    client::Answer,
+    gateway::{Gateway, in_to_out},
+};
+
+/// A new token with this role.
+async fn token(gateway: &Gateway, role: &str) -> Value {
+    gateway.post("/tokens", &json!({ "role": role, "name": role })).await.expect(201).json()
+}
+
+/// A call with another token than the gateway's own.
+async fn call(gateway: &Gateway, token: &str, method: Method, path: &str) -> Answer {
+    let authorization = format!("Bearer {token}");
+    let headers: [(&str, &[u8]); 2] =
+        [("authorization", authorization.as_bytes()), ("content-type", b"application/json")];
+    gateway.call(method, path, &headers, "{}").await
+}
+
+#[tokio::test]
+async fn a_role_reaches_as_far_as_it_says_on_every_route() {
+    let gateway = Gateway::with(&in_to_out("https://example.com", "")).await;
+    let mut secrets = Vec::new();
+    for role in ["viewer", "operator", "admin"] {
+        secrets.push(token(&gateway, role).await["token"].as_str().unwrap().to_owned());
+    }
+    let delivery = "/api/v1/deliveries/dlv_01h455vb4pex5vsknk084sn02q/replay";
+    // Last is what each role gets from the weakest on: 403, or whatever the call itself says.
+    let cases = [
+        (Method::GET, "/api/v1/events", [200, 200, 200]),
+        (Method::GET, "/api/v1/events/evt_01h455vb4pex5vsknk084sn02q", [404, 404, 404]),
+        (Method::GET, "/api/v1/events/evt_01h455vb4pex5vsknk084sn02q/body", [404, 404, 404]),
+        (Method::GET, "/api/v1/deliveries", [200, 200, 200]),
+        (Method::GET, "/api/v1/deliveries/dlv_01h455vb4pex5vsknk084sn02q", [404, 404, 404]),
+        (Method::POST, delivery, [403, 404, 404]),
+        (Method::GET, "/api/v1/dead-letters", [200, 200, 200]),
+        (Method::GET, "/api/v1/dead-letters/stats", [200, 200, 200]),
+        (Method::GET, "/api/v1/stats", [200, 200, 200]),
+        (Method::GET, "/api/v1/inbox", [200, 200, 200]),
+        (Method::GET, "/metrics", [200, 200, 200]),
+        (Method::GET, "/api/v1/configuration", [200, 200, 200]),
+        (Method::PUT, "/api/v1/configuration", [403, 403, 200]),
+        (Method::PUT, "/api/v1/configuration?dry_run=true", [403, 403, 200]),
+        (Method::GET, "/api/v1/sources", [200, 200, 200]),
+        (Method::POST, "/api/v1/sources", [403, 403, 422]),
+        (Method::GET, "/api/v1/sources/in", [200, 200, 200]),
+        (Method::PUT, "/api/v1/sources/in", [403, 403, 422]),
+        (Method::DELETE, "/api/v1/sources/none", [403, 403, 404]),
+        (Method::POST, "/api/v1/destinations", [403, 403, 422]),
+        (Method::DELETE, "/api/v1/destinations/none", [403, 403, 404]),
+        (Method::POST, "/api/v1/routes", [403, 403, 422]),
+        (Method::DELETE, "/api/v1/routes/none", [403, 403, 404]),
+        (Method::GET, "/api/v1/tokens", [403, 403, 200]),
+        (Method::POST, "/api/v1/tokens", [403, 403, 422]),
+        (Method::DELETE, "/api/v1/tokens/none", [403, 403, 404]),
+    ];
+    for (method, path, expected) in cases {
+        for (secret, status) in secrets.iter().zip(expected) {
+            let answer = call(&gateway, secret, method.clone(), path).await;
+            assert_eq!(answer.status, status, "case: {method} {path}: {}", answer.text());
+            if status == 403 {
+                assert_eq!(answer.code(), "forbidden", "case: {method} {path}");
+            }
+        }
+        let nobody = gateway.call(method.clone(), path, &[], "{}").await;
+        assert_eq!(nobody.status, 401, "case: {method} {path} without a token");
+    }
+}
+
+#[tokio::test]
+async fn a_revoked_token_opens_nothing_at_once_and_after_a_restart() {
+    let mut gateway = Gateway::start().await;
+    let made = token(&gateway, "viewer").await;
+    let secret = made["token"].as_str().unwrap().to_owned();
+    call(&gateway, &secret, Method::GET, "/api/v1/stats").await.expect(200);
+
+    gateway.delete(&format!("/tokens/{}", made["id"].as_str().unwrap())).await.expect(204);
+
+    call(&gateway, &secret, Method::GET, "/api/v1/stats").await.expect(401);
+    gateway.restart().await;
+    call(&gateway, &secret, Method::GET, "/api/v1/stats").await.expect(401);
+    gateway.get("/stats").await.expect(200);
+}
+
+#[tokio::test]
+async fn a_token_is_shown_once_and_ends_when_it_should() {
+    let gateway = Gateway::start().await;
+    let brief = json!({ "role": "admin", "expires_in": "1ms" });
+    let ended = gateway.post("/tokens", &brief).await.expect(201).json();
+    let secret = ended["token"].as_str().unwrap();
+    assert!(secret.starts_with("shk_") && secret.len() == 68, "{secret}");
+
+    let refused = call(&gateway, secret, Method::GET, "/api/v1/stats").await.expect(401);
+
+    assert!(refused.detail().contains("expired"), "{}", refused.detail());
+    let listed = gateway.get("/tokens").await.expect(200);
+    assert!(!listed.text().contains(secret) && !listed.text().contains("hash"));
+    assert_eq!(listed.json()["data"][1]["expired"], true);
+    for (name, wanted) in [
+        ("no role", json!({ "name": "x" })),
+        ("unknown role", json!({ "role": "root" })),
+        ("unknown field", json!({ "role": "viewer", "nam": "x" })),
+        ("no time at all", json!({ "role": "viewer", "expires_in": "0s" })),
+        ("a long name", json!({ "role": "viewer", "name": "x".repeat(101) })),
+    ] {
+        let answer = gateway.post("/tokens", &wanted).await;
+        assert_eq!(answer.status, 422, "case: {name}: {}", answer.text());
+    }
+    // The one that is left that opens anything cannot go.
+    let own = listed.json()["data"][0]["id"].as_str().unwrap().to_owned();
+    let last = gateway.delete(&format!("/tokens/{own}")).await.expect(409);
+    assert_eq!(last.code(), "last_admin");
+}
+
+#[tokio::test]
+async fn tokens_are_made_listed_and_revoked_by_command() {
+    let gateway = Gateway::start().await;
+
+    let made = gateway.cli(&["token", "create", "--role", "viewer", "--expires", "30d"]).await;
+
+    assert_eq!(made.code, Some(0), "{made:?}");
+    // Alone on standard output, so that a script can keep it.
+    let secret = made.stdout.trim_end().to_owned();
+    assert!(secret.starts_with("shk_") && !secret.contains(char::is_whitespace), "{made:?}");
+    assert!(made.stderr.contains("viewer") && made.stderr.contains("only now"), "{made:?}");
+    let looks = gateway.cli_as(&secret, &["events", "list"]).await;
+    assert_eq!(looks.code, Some(0), "{looks:?}");
+    let makes = gateway.cli_as(&secret, &["token", "create", "--role", "admin"]).await;
+    assert_eq!(makes.code, Some(3), "{makes:?}");
+    assert!(makes.stderr.contains("viewer") && makes.stderr.contains("hint:"), "{makes:?}");
+
+    let listed = gateway.cli(&["token", "list", "--json"]).await;
+    let rows: Vec<Value> =
+        listed.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!((rows.len(), &rows[1]["role"]), (2, &json!("viewer")), "{listed:?}");
+    assert!(rows[1]["expires_at"].is_string(), "{listed:?}");
+    let (own, id) = (rows[0]["id"].as_str().unwrap(), rows[1]["id"].as_str().unwrap());
+    let both = gateway.cli(&["token", "revoke", id, own]).await;
+    assert_eq!(both.code, Some(7), "{both:?}");
+    assert!(both.stdout.contains(id) && both.stderr.contains("last admin"), "{both:?}");
+    let gone = gateway.cli_as(&secret, &["events", "list"]).await;
+    assert_eq!(gone.code, Some(3), "{gone:?}");
+    let unknown = gateway.cli(&["token", "revoke", id]).await;
+    assert_eq!(unknown.code, Some(4), "{unknown:?}");
+    let no_role = gateway.cli(&["token", "create", "--role", "root"]).await;
+    assert_eq!(no_role.code, Some(2), "{no_role:?}");
+    assert!(no_role.stderr.contains("viewer, operator, admin"), "{no_role:?}");
+}

@@ -1,0 +1,233 @@
+//! A copy made while the gateway goes on, and a gateway that goes on from the copy.
+
+use std::{
+    fs,
+    path::Path,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use serde_json::Value;
+
+use crate::support::{
+    SOON,
+    client::Client,
+    eventually,
+    gateway::{Gateway, in_to_out},
+    process::{Ran, surehook},
+    sink::{Reply, Sink},
+};
+
+/// Runs a command that needs no gateway.
+async fn run(folder: &Path, args: &[&str]) -> Ran {
+    surehook(folder, args, &[]).await
+}
+
+#[track_caller]
+fn json(ran: &Ran) -> Value {
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    serde_json::from_str(&ran.stdout).unwrap()
+}
+
+fn utf8(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+/// Events that were answered while senders go on.
+struct Load {
+    answered: Arc<Mutex<Vec<String>>>,
+    stop: Arc<AtomicBool>,
+    tasks: tokio::task::JoinSet<()>,
+}
+
+impl Load {
+    fn start(gateway: &Gateway) -> Self {
+        let (answered, stop) =
+            (Arc::<Mutex<Vec<String>>>::default(), Arc::new(AtomicBool::new(false)));
+        let mut tasks = tokio::task::JoinSet::new();
+        for sender in 0..8 {
+            let (answered, stop) = (Arc::clone(&answered), Arc::clone(&stop));
+            let (url, client) = (gateway.url("/in/in"), Client::new());
+            tasks.spawn(async move {
+                let mut number = 0;
+                while !stop.load(Ordering::SeqCst) {
+                    number += 1;
+                    let body = format!("{{\"id\":\"{sender}-{number}\"}}");
+                    let answer = client.send(http::Method::POST, &url, &[], body).await.unwrap();
+                    let answer = answer.expect(200).json();
+                    let id = answer["events"][0]["id"].as_str().unwrap().to_owned();
+                    answered.lock().unwrap().push(id);
+                }
+            });
+        }
+        Self { answered, stop, tasks }
+    }
+
+    fn so_far(&self) -> Vec<String> {
+        self.answered.lock().unwrap().clone()
+    }
+
+    async fn reaches(&self, count: usize) {
+        eventually(SOON, || async { (self.so_far().len() >= count).then_some(()) }).await;
+    }
+
+    async fn finish(mut self) {
+        self.stop.store(true, Ordering::SeqCst);
+        while let Some(ended) = self.tasks.join_next().await {
+            ended.unwrap();
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn heavy_a_backup_under_load_holds_all_that_was_answered_before_it() {
+    let sink = Sink::ok().await;
+    let settings = in_to_out(&sink.url(), "");
+    let gateway = Gateway::with(&settings).await;
+    let load = Load::start(&gateway);
+    load.reaches(1_000).await;
+
+    let before = load.so_far();
+    let made = json(&run(gateway.folder(), &["backup", "copy.db", "--json"]).await);
+    let during = load.so_far().len() - before.len();
+    // The gateway goes on while and after it is copied.
+    load.reaches(before.len() + during + 100).await;
+    load.finish().await;
+
+    assert!(made["events"].as_u64().unwrap() >= before.len() as u64, "{made}");
+    let copy = gateway.folder().join("copy.db");
+    let sum = fs::read_to_string(gateway.folder().join("copy.db.sha256")).unwrap();
+    assert_eq!(sum, format!("{}  copy.db\n", made["sha256"].as_str().unwrap()));
+    let other = tempfile::tempdir().unwrap();
+    let data = other.path().join("data");
+    let restored =
+        json(&run(other.path(), &["restore", utf8(&copy), "--data", utf8(&data), "--json"]).await);
+    assert_eq!(restored["events"], made["events"]);
+    let second = Gateway::builder().settings(&settings).start_in(other).await;
+    for id in &before {
+        second.event(id).await;
+    }
+    let stats = eventually(SOON, || async {
+        let stats = second.stats().await;
+        (stats["by_status"]["succeeded"] == stats["total"]).then_some(stats)
+    })
+    .await;
+    assert_eq!(stats["total"], made["events"]);
+    // Keys came along: what the provider sends again is still a duplicate.
+    let again = second.post_in("in", &[], "{\"id\":\"0-1\"}").await.expect(200).json();
+    assert_eq!(again["status"], "duplicate", "{again}");
+}
+
+#[tokio::test]
+async fn what_was_in_flight_is_delivered_from_the_copy() {
+    let sink = Sink::replying([Reply::Hang, Reply::status(200)]).await;
+    let settings = in_to_out(&sink.url(), "");
+    let gateway = Gateway::with(&settings).await;
+    let event = gateway.accepted("in", r#"{"id":"a"}"#).await;
+    sink.arrived(1).await;
+
+    let made = json(&run(gateway.folder(), &["backup", "copy.db", "--json"]).await);
+
+    assert_eq!(made["waiting"], 1, "{made}");
+    let other = tempfile::tempdir().unwrap();
+    let copy = gateway.folder().join("copy.db");
+    let restored = run(other.path(), &["restore", utf8(&copy)]).await;
+    assert_eq!(restored.code, Some(0), "{restored:?}");
+    assert!(restored.stderr.contains("1 of them just being tried"), "{restored:?}");
+    let second = Gateway::builder().settings(&settings).start_in(other).await;
+    second.delivery(&event, "succeeded").await;
+    assert_eq!(sink.arrived(2).await[1].id(), event);
+}
+
+#[tokio::test]
+async fn nothing_is_overwritten_unless_asked_and_then_it_is_kept() {
+    let mut gateway = Gateway::start().await;
+    let first = gateway.accepted("demo", r#"{"id":"a"}"#).await;
+    let folder = gateway.folder().to_owned();
+    json(&run(&folder, &["backup", "copy.db", "--json"]).await);
+    let later = gateway.accepted("demo", r#"{"id":"b"}"#).await;
+
+    let there = run(&folder, &["backup", "copy.db"]).await;
+    let onto = run(&folder, &["backup", "data/surehook.db", "--force"]).await;
+    let running = run(&folder, &["restore", "copy.db", "--force"]).await;
+    gateway.kill9();
+    let occupied = run(&folder, &["restore", "copy.db"]).await;
+    let forced = json(&run(&folder, &["restore", "copy.db", "--force", "--json"]).await);
+
+    for (name, ran, hint) in [
+        ("a backup is there", &there, "--force"),
+        ("it is the original", &onto, "another name"),
+        ("a gateway runs", &running, "stop the gateway"),
+        ("a database is there", &occupied, "--force"),
+    ] {
+        assert_eq!(ran.code, Some(5), "case: {name}: {ran:?}");
+        assert!(ran.stderr.contains(hint), "case: {name}: {ran:?}");
+    }
+    // What was replaced can still be looked into.
+    let aside = forced["set_aside"].as_str().unwrap();
+    let old = run(&folder, &["events", "show", &later, "--data", aside]).await;
+    assert_eq!(old.code, Some(0), "{old:?}");
+    gateway.restart().await;
+    gateway.event(&first).await;
+    gateway.get(&format!("/events/{later}")).await.expect(404);
+}
+
+#[tokio::test]
+async fn a_damaged_or_foreign_file_is_not_restored() {
+    let gateway = Gateway::start().await;
+    gateway.accepted("demo", r#"{"id":"a"}"#).await;
+    let folder = gateway.folder();
+    json(&run(folder, &["backup", "copy.db", "--json"]).await);
+    let good = fs::read(folder.join("copy.db")).unwrap();
+    let mut flipped = good.clone();
+    let middle = flipped.len() / 2;
+    flipped[middle..middle + 64].fill(0xa5);
+    fs::write(folder.join("flipped.db"), &flipped).unwrap();
+    fs::copy(folder.join("copy.db.sha256"), folder.join("flipped.db.sha256")).unwrap();
+    fs::write(folder.join("cut.db"), &good[..good.len() / 2]).unwrap();
+    fs::write(folder.join("text.db"), "this is a text, and not a database at all").unwrap();
+
+    for (name, file, code) in [
+        ("not the file of the checksum", "flipped.db", 1),
+        ("cut off", "cut.db", 1),
+        ("no database", "text.db", 1),
+        ("not there", "nothing.db", 4),
+    ] {
+        let ran = run(folder, &["restore", file, "--data", "other"]).await;
+        assert_eq!(ran.code, Some(code), "case: {name}: {ran:?}");
+        assert!(ran.stderr.contains("error: "), "case: {name}: {ran:?}");
+        assert!(!folder.join("other/surehook.db").exists(), "case: {name}");
+    }
+    let empty = run(folder, &["backup", "b.db", "--data", "nowhere"]).await;
+    assert_eq!(empty.code, Some(4), "{empty:?}");
+    assert!(!folder.join("b.db").exists() && !folder.join("b.db.part").exists());
+}
+
+#[tokio::test]
+async fn a_restore_that_was_cut_off_does_not_look_like_an_empty_gateway() {
+    let mut gateway = Gateway::start().await;
+    let event = gateway.accepted("demo", r#"{"id":"a"}"#).await;
+    let folder = gateway.folder().to_owned();
+    json(&run(&folder, &["backup", "copy.db", "--json"]).await);
+    gateway.kill9();
+    // As a kill leaves it after the old files were moved and before the new one has its name.
+    let data = folder.join("data");
+    fs::write(data.join("restore-in-progress"), "").unwrap();
+    fs::create_dir(data.join("replaced-1")).unwrap();
+    for entry in fs::read_dir(&data).unwrap().map(|entry| entry.unwrap().path()) {
+        if utf8(&entry).contains("surehook.db") {
+            fs::rename(&entry, data.join("replaced-1").join(entry.file_name().unwrap())).unwrap();
+        }
+    }
+
+    let refused = run(&folder, &["serve", "--listen", "127.0.0.1:0"]).await;
+    let again = run(&folder, &["restore", "copy.db"]).await;
+
+    assert_eq!(refused.code, Some(78), "{refused:?}");
+    assert!(refused.stderr.contains("surehook restore"), "{refused:?}");
+    assert_eq!(again.code, Some(0), "{again:?}");
+    gateway.restart().await;
+    gateway.event(&event).await;
+}

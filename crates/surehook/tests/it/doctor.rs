@@ -1,0 +1,139 @@
+//! `surehook doctor`: what is well is said, what is not has a remedy and an exit code.
+
+use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
+
+use serde_json::Value;
+
+use crate::support::{
+    gateway::{Gateway, in_to_out},
+    process::{Ran, surehook},
+};
+
+/// All findings, by check; what is not well must say what to do.
+fn findings(ran: &Ran) -> Vec<(String, String, String)> {
+    ran.stdout
+        .lines()
+        .map(|line| {
+            let finding: Value = serde_json::from_str(line).unwrap();
+            let text = |name: &str| finding[name].as_str().unwrap_or_default().to_owned();
+            let is_well = finding["level"] == "ok";
+            assert_eq!(finding["advice"].is_null(), is_well, "{finding}");
+            (text("check"), text("level"), text("finding"))
+        })
+        .collect()
+}
+
+#[track_caller]
+fn found(ran: &Ran, check: &str, level: &str, part: &str) {
+    let all = findings(ran);
+    let there = all.iter().any(|(c, l, f)| c == check && l == level && f.contains(part));
+    assert!(there, "no {level} {check} with `{part}` in {ran:?}");
+}
+
+async fn doctor(folder: &Path, more: &[&str]) -> Ran {
+    let mut args = vec!["doctor", "--json"];
+    args.extend(more);
+    surehook(folder, &args, &[]).await
+}
+
+#[tokio::test]
+async fn all_is_well_beside_a_running_gateway_and_after_it() {
+    let mut gateway = Gateway::start().await;
+    gateway.accepted("demo", "{}").await;
+
+    let server = gateway.url("");
+    let token = gateway.token().to_owned();
+    let beside = doctor(gateway.folder(), &["--server", &server, "--token", &token]).await;
+    let people = surehook(gateway.folder(), &["doctor"], &[]).await;
+    gateway.terminate().await;
+    let after = doctor(gateway.folder(), &[]).await;
+
+    assert_eq!(beside.code, Some(0), "{beside:?}");
+    for (check, part) in [
+        ("settings", "surehook.toml"),
+        ("folder", "owner's alone"),
+        ("disk", "MiB free"),
+        ("fsync", "ms"),
+        ("store", "a gateway has it open"),
+        ("schema", "version"),
+        ("integrity", "nothing"),
+        ("log", "MiB"),
+        ("clock", "20"),
+        ("configured", "1 sources"),
+        ("server", "is ready"),
+        ("token", "is known"),
+    ] {
+        found(&beside, check, "ok", part);
+    }
+    assert_eq!(people.code, Some(0), "{people:?}");
+    assert!(people.stdout.contains("ok    store"), "{people:?}");
+    assert!(people.stderr.contains("0 failed"), "{people:?}");
+    assert_eq!(after.code, Some(0), "{after:?}");
+    found(&after, "store", "ok", "no gateway has it open");
+}
+
+#[tokio::test]
+async fn what_is_wrong_is_named_with_what_to_do() {
+    let settings = format!(
+        "{}\n[[sources]]\nname = \"lonely\"\nverify = {{ token = {{ header = \"x-t\" }} }}\nsecrets = [\"env:MISSING_HERE\"]",
+        in_to_out("http://127.0.0.1:1999/", "")
+    );
+    let mut gateway = Gateway::builder()
+        .env("MISSING_HERE", "a-secret-of-the-gateway")
+        .settings(&settings)
+        .start()
+        .await;
+    gateway.kill9();
+    let folder = gateway.folder();
+    fs::set_permissions(folder.join("data"), fs::Permissions::from_mode(0o755)).unwrap();
+
+    let ran = doctor(folder, &["--probe", "--server", "http://127.0.0.1:1999"]).await;
+
+    assert_eq!(ran.code, Some(8), "{ran:?}");
+    found(&ran, "folder", "warn", "mode 755");
+    found(&ran, "secrets", "warn", "MISSING_HERE");
+    found(&ran, "routes", "warn", "lonely");
+    found(&ran, "destination", "fail", "refused");
+    found(&ran, "server", "fail", "cannot reach");
+    assert!(!ran.stdout.contains("a-secret-of-the-gateway"), "{ran:?}");
+    // Without --probe nobody is called, so nobody can refuse.
+    let quiet = doctor(folder, &[]).await;
+    found(&quiet, "destination", "ok", "127.0.0.1");
+    // With another allowance the same address is out of bounds.
+    fs::write(folder.join("other.toml"), settings).unwrap();
+    let blocked = doctor(folder, &["--config", "other.toml", "--data", "data"]).await;
+    found(&blocked, "destination", "fail", "127.0.0.1");
+}
+
+#[tokio::test]
+async fn a_damaged_database_and_settings_that_make_no_sense_are_found() {
+    let gateway = Gateway::start().await;
+    for number in 0..200 {
+        gateway.accepted("demo", format!("{{\"id\":\"{number}\"}}")).await;
+    }
+    let folder = gateway.folder();
+    // A restored one has no log yet that could cover the damage.
+    for args in [&["backup", "copy.db"][..], &["restore", "copy.db", "--data", "hurt"]] {
+        let ran = surehook(folder, args, &[]).await;
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+    }
+    let file = folder.join("hurt/surehook.db");
+    let mut bytes = fs::read(&file).unwrap();
+    let from = bytes.len() / 2;
+    bytes[from..].fill(0xa5);
+    fs::write(&file, bytes).unwrap();
+    fs::write(folder.join("surehook.toml"), "listem = \"x\"").unwrap();
+
+    let ran = doctor(folder, &["--data", "hurt"]).await;
+
+    assert_eq!(ran.code, Some(8), "{ran:?}");
+    found(&ran, "settings", "fail", "listem");
+    let bad = findings(&ran);
+    let told = bad
+        .iter()
+        .any(|(check, level, _)| (check == "integrity" || check == "store") && level == "fail");
+    assert!(told, "{ran:?}");
+    let nowhere = doctor(folder, &["--config", "none.toml", "--data", "nowhere"]).await;
+    assert_eq!(nowhere.code, Some(8), "{nowhere:?}");
+    found(&nowhere, "folder", "warn", "nowhere");
+}

@@ -1,0 +1,228 @@
+//! What a shell, a script and a person at a terminal get around the commands themselves.
+
+use std::fs;
+
+use serde_json::Value;
+
+use crate::support::{
+    gateway::{Gateway, in_to_out},
+    process::surehook,
+};
+
+const SIGNED: &str = r#"
+[[sources]]
+name = "stripe-like"
+verify = { hmac = { header = "x-sig", template = "{timestamp}.{body}", signature_param = "v1", timestamp_param = "t" } }
+secrets = ["env:THE_SECRET"]
+
+[[sources]]
+name = "standard"
+verify = { hmac = { header = "webhook-signature", prefix = "v1,", encoding = "base64", template = "{id}.{timestamp}.{body}", timestamp_header = "webhook-timestamp", id_header = "webhook-id" } }
+secrets = ["written-out-secret"]
+
+[[sources]]
+name = "basic"
+verify = { basic = { user = "ada" } }
+secrets = ["lovelace-lovelace"]
+"#;
+
+#[tokio::test]
+async fn a_test_event_is_signed_as_its_source_wants_it() {
+    let gateway =
+        Gateway::builder().env("THE_SECRET", "s3cret-s3cret").settings(SIGNED).start().await;
+    let server = vec![
+        ("SUREHOOK_SERVER".to_owned(), gateway.url("")),
+        ("SUREHOOK_TOKEN".to_owned(), gateway.token().to_owned()),
+    ];
+    let mut knowing = server.clone();
+    knowing.push(("THE_SECRET".to_owned(), "s3cret-s3cret".to_owned()));
+
+    let env = surehook(gateway.folder(), &["send-test", "stripe-like"], &knowing).await;
+    let args = ["send-test", "standard", "--secret", "written-out-secret", "--json"];
+    let given = surehook(gateway.folder(), &args, &server).await;
+    let args = ["send-test", "basic", "--secret", "lovelace-lovelace", "--count", "2", "--dup"];
+    let twice = surehook(gateway.folder(), &args, &server).await;
+
+    assert_eq!(env.code, Some(0), "{env:?}");
+    let id = env.stdout.trim_end().strip_prefix("200  accepted  ").unwrap();
+    assert!(gateway.event(id).await["key"].as_str().unwrap().starts_with("test_"));
+    assert_eq!(given.code, Some(0), "{given:?}");
+    let answer: Value = serde_json::from_str(&given.stdout).unwrap();
+    assert_eq!(answer["answer"]["status"], "accepted", "{given:?}");
+    let words: Vec<&str> =
+        twice.stdout.lines().filter_map(|line| line.split_whitespace().nth(1)).collect();
+    assert_eq!(words, ["accepted", "duplicate", "accepted", "duplicate"], "{twice:?}");
+
+    for (name, args, code, said) in [
+        ("secret not known", &["send-test", "standard"][..], 5, "--secret"),
+        ("wrong secret", &["send-test", "basic", "--secret", "guess"], 5, "--secret"),
+        ("no such source", &["send-test", "nobody"], 4, "no such source"),
+        (
+            "no such file",
+            &["send-test", "basic", "--secret", "x", "--body", "no"],
+            1,
+            "cannot read",
+        ),
+    ] {
+        let ran = surehook(gateway.folder(), args, &server).await;
+        assert_eq!(ran.code, Some(code), "case: {name}: {ran:?}");
+        assert!(ran.stderr.contains(said), "case: {name}: {ran:?}");
+    }
+    fs::write(gateway.folder().join("body.json"), "{\"id\":\"mine\"}").unwrap();
+    let args = ["send-test", "basic", "--secret", "lovelace-lovelace", "--body", "body.json"];
+    let own = surehook(gateway.folder(), &args, &server).await;
+    let id = own.stdout.trim_end().strip_prefix("200  accepted  ").unwrap();
+    assert_eq!(gateway.event(id).await["key"], "mine");
+}
+
+#[tokio::test]
+async fn commands_that_look_need_no_gateway() {
+    let mut gateway =
+        Gateway::with(&in_to_out("http://127.0.0.1:1999/", "retry = \"quick\"")).await;
+    let event = gateway.accepted("in", r#"{"id":"a"}"#).await;
+    let delivery = gateway.event(&event).await["deliveries"][0]["id"].as_str().unwrap().to_owned();
+    let running = gateway.folder().to_owned();
+
+    for round in ["beside it", "killed", "started and ended"] {
+        for args in [
+            &["events", "list"][..],
+            &["events", "list", "--source", "in", "--key", "a"],
+            &["events", "show", &event],
+            &["dlq", "list"],
+            &["dlq", "show", &delivery],
+            &["dlq", "stats"],
+            &["export"],
+        ] {
+            let mut args = args.to_vec();
+            args.extend(["--data", "data", "--json"]);
+            let ran = surehook(&running, &args, &[]).await;
+            assert_eq!(ran.code, Some(0), "case: {round}: {args:?}: {ran:?}");
+            let shows_it = args.contains(&"dlq") || args.contains(&"export");
+            assert!(shows_it || ran.stdout.contains(&event), "case: {round}: {args:?}: {ran:?}");
+        }
+        match round {
+            "beside it" => gateway.kill9(),
+            "killed" => {
+                gateway.restart().await;
+                gateway.terminate().await;
+            }
+            _ => {}
+        }
+    }
+    for (name, args, code, said) in [
+        ("writes", &["dlq", "replay", &*delivery, "--data", "data"][..], 5, "only for looking"),
+        ("no folder", &["events", "list", "--data", "nowhere"], 4, "nowhere"),
+        (
+            "not there",
+            &["events", "show", "evt_01h455vb4pex5vsknk084sn02q", "--data", "data"],
+            4,
+            "no such",
+        ),
+    ] {
+        let ran = surehook(&running, args, &[]).await;
+        assert_eq!(ran.code, Some(code), "case: {name}: {ran:?}");
+        assert!(ran.stderr.contains(said), "case: {name}: {ran:?}");
+    }
+}
+
+#[tokio::test]
+async fn settings_are_shown_with_their_origin_and_checked() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = format!(
+        "log = \"warn\"\nallow_networks = [\"127.0.0.0/8\"]\n[limits]\nconnections_max = 7\n{}",
+        in_to_out("http://127.0.0.1:1999/", "headers = { \"x-key\" = \"hunter2\" }")
+    );
+    fs::write(folder.path().join("surehook.toml"), &file).unwrap();
+    let env = [("SUREHOOK_LISTEN".to_owned(), "127.0.0.1:1".to_owned())];
+
+    let args = ["config", "show", "--origin", "--json", "--data", "d"];
+    let shown = surehook(folder.path(), &args, &env).await;
+
+    assert_eq!(shown.code, Some(0), "{shown:?}");
+    assert!(!shown.stdout.contains("hunter2") && shown.stdout.contains("•••"), "{shown:?}");
+    let rows: Vec<Value> =
+        shown.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    for (key, value, origin) in [
+        ("data", "\"d\"", "--data"),
+        ("listen", "\"127.0.0.1:1\"", "SUREHOOK_LISTEN"),
+        ("log", "\"warn\"", "surehook.toml"),
+        ("limits.connections_max", "7", "surehook.toml"),
+        ("limits.body_bytes_max", "1048576", "default"),
+        ("log_format", "\"auto\"", "default"),
+    ] {
+        let row = rows.iter().find(|row| row["key"] == key).unwrap();
+        assert_eq!(
+            (row["value"].to_string(), &row["origin"]),
+            (value.to_owned(), &Value::from(origin))
+        );
+    }
+    let good = surehook(folder.path(), &["config", "check", "surehook.toml"], &[]).await;
+    assert_eq!(good.code, Some(0), "{good:?}");
+    for (name, text, said) in [
+        ("unknown key", "listem = 1", "listem"),
+        ("bad number", "[limits]\nconnections_max = 0", "connections_max"),
+        ("no such end", "[[routes]]\nfrom = \"a\"\nto = \"b\"", "there is no"),
+        ("no verification", "[[sources]]\nname = \"a\"", "verify"),
+        ("private address", &*file.replace("allow_networks", "#"), "allow_networks"),
+    ] {
+        fs::write(folder.path().join("bad.toml"), text).unwrap();
+        let bad = surehook(folder.path(), &["config", "check", "bad.toml"], &[]).await;
+        assert_eq!(bad.code, Some(78), "case: {name}: {bad:?}");
+        assert!(bad.stderr.contains(said), "case: {name}: {bad:?}");
+    }
+    let unset = "[[sources]]\nname = \"a\"\nverify = { token = { header = \"x\" } }\nsecrets = [\"env:NOT_HERE\"]";
+    fs::write(folder.path().join("unset.toml"), unset).unwrap();
+    let noted = surehook(folder.path(), &["config", "check", "unset.toml"], &[]).await;
+    assert_eq!(noted.code, Some(0), "{noted:?}");
+    assert!(noted.stderr.contains("NOT_HERE"), "{noted:?}");
+}
+
+#[tokio::test]
+async fn shells_and_manuals_get_every_command() {
+    let folder = tempfile::tempdir().unwrap();
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let ran = surehook(folder.path(), &["completions", shell], &[]).await;
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        assert!(ran.stdout.contains("send-test") && !ran.stdout.contains("bench-sink"), "{shell}");
+    }
+    let page = surehook(folder.path(), &["man"], &[]).await;
+    assert!(page.stdout.contains(".TH surehook 1"), "{page:?}");
+    let all = surehook(folder.path(), &["man", "pages"], &[]).await;
+    assert_eq!(all.code, Some(0), "{all:?}");
+    for name in ["surehook.1", "surehook-token-create.1", "surehook-events-list.1"] {
+        assert!(folder.path().join("pages").join(name).is_file(), "{name}");
+    }
+    let unknown = surehook(folder.path(), &["completions", "tcsh"], &[]).await;
+    assert_eq!(unknown.code, Some(2), "{unknown:?}");
+}
+
+#[tokio::test]
+async fn colours_and_notes_are_there_when_they_are_wanted() {
+    let gateway = Gateway::start().await;
+    for number in 0..3 {
+        gateway.accepted("demo", format!("{{\"id\":\"{number}\"}}")).await;
+    }
+    let base = [
+        ("SUREHOOK_SERVER".to_owned(), gateway.url("")),
+        ("SUREHOOK_TOKEN".to_owned(), gateway.token().to_owned()),
+    ];
+    let list = ["events", "list", "--limit", "1"];
+    for (name, more, variable, colour) in [
+        ("not a terminal", None, None, false),
+        ("always", Some("--color=always"), None, true),
+        ("always beats NO_COLOR", Some("--color=always"), Some("NO_COLOR"), true),
+        ("forced", None, Some("CLICOLOR_FORCE"), true),
+        ("never beats force", Some("--color=never"), Some("CLICOLOR_FORCE"), false),
+    ] {
+        let args: Vec<&str> = list.into_iter().chain(more).collect();
+        let mut env = base.to_vec();
+        env.extend(variable.map(|variable| (variable.to_owned(), "1".to_owned())));
+        let ran = surehook(gateway.folder(), &args, &env).await;
+        assert_eq!(ran.stdout.contains('\u{1b}'), colour, "case: {name}: {ran:?}");
+        // What is said beside the list never mixes with it.
+        assert!(ran.stderr.contains("--cursor") && !ran.stdout.contains("--cursor"), "{ran:?}");
+    }
+    let args = ["-q", "events", "list", "--limit", "1"];
+    let quiet = surehook(gateway.folder(), &args, &base).await;
+    assert_eq!((quiet.code, &*quiet.stderr), (Some(0), ""), "{quiet:?}");
+}

@@ -12,6 +12,7 @@
 //! - [`sync`]: what a sender is told that waits for the result.
 //! - [`replay`]: delivering again in bulk, as a job.
 //! - [`lane`]: how much a destination gets, when, and in which order.
+//! - [`retention`], [`rollup`], [`histogram`]: what goes when, and what stays of it in numbers.
 //! - [`address`], [`sign`]: what keeps the way out safe.
 //! - [`store`]: what the rest needs of a database, as promises.
 
@@ -21,6 +22,7 @@ pub mod decision;
 pub mod delivery;
 pub mod destination;
 pub mod event;
+pub mod histogram;
 pub mod ids;
 pub mod inflate;
 pub mod jq;
@@ -29,6 +31,8 @@ pub mod lane;
 pub mod name;
 pub mod refused;
 pub mod replay;
+pub mod retention;
+pub mod rollup;
 pub mod route;
 pub mod secret;
 pub mod sign;

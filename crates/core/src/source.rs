@@ -11,6 +11,7 @@ use crate::{
     ids::SourceId,
     key::{KeyRuleError, KeyRules},
     name::Name,
+    retention::{InvalidRetention, RetentionSpec},
     secret::{Secret, SecretError, SecretRef},
     sync::SyncSpec,
     time::Span,
@@ -62,6 +63,9 @@ pub struct SourceSpec {
     /// Whether the sample of refused requests keeps their bodies.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub keep_refused_bodies: bool,
+    /// How long what came in is kept.
+    #[serde(default, skip_serializing_if = "RetentionSpec::is_silent")]
+    pub retention: RetentionSpec,
     /// Whether it takes requests at all.
     #[serde(default = "yes")]
     pub enabled: bool,
@@ -108,6 +112,9 @@ pub enum InvalidSource {
     /// Nobody waits that long, or that short.
     #[error("sync: deadline must be between 100ms and 2m")]
     Deadline,
+    /// What is kept for how long makes no sense.
+    #[error("retention: {0}")]
+    Retention(#[from] InvalidRetention),
 }
 
 /// A source as it is meant.
@@ -133,6 +140,8 @@ pub struct Source {
     pub sync: Option<SyncSpec>,
     /// Whether bodies of refused requests are kept.
     pub keep_refused_bodies: bool,
+    /// How long what came in is kept.
+    pub retention: RetentionSpec,
     /// Whether it takes requests.
     pub enabled: bool,
 }
@@ -163,6 +172,7 @@ impl SourceSpec {
         if self.sync.as_ref().is_some_and(|sync| !sync.is_within_bounds()) {
             return Err(InvalidSource::Deadline);
         }
+        self.retention.check()?;
         Ok(Source {
             id,
             name: self.name.clone(),
@@ -177,6 +187,7 @@ impl SourceSpec {
             max_body_bytes: self.max_body_bytes,
             sync: self.sync.clone(),
             keep_refused_bodies: self.keep_refused_bodies,
+            retention: self.retention,
             enabled: self.enabled,
         })
     }

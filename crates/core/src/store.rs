@@ -23,6 +23,7 @@ use crate::{
     name::Name,
     refused::{RefusedFilter, RefusedRequest},
     replay::ReplayStore,
+    rollup::{RollupQuery, Tally},
     route::RouteSpec,
     source::SourceSpec,
     sync::Ending,
@@ -133,7 +134,8 @@ pub struct JoinWish {
 pub enum Joined {
     /// Nothing is owed to that destination.
     NotOwed,
-    /// The event itself is past its time; only its key is still known.
+    /// The event is past its time, and only its key is still known; or it is dead and could be
+    /// mended, but its body is past its time.
     Forgotten,
     /// Somebody stopped it.
     Cancelled,
@@ -239,6 +241,10 @@ impl Next {
 pub struct Settlement {
     /// Of which delivery.
     pub delivery: DeliveryId,
+    /// To where; as the claim said it.
+    pub destination: DestinationId,
+    /// When the delivery was created; as the claim said it.
+    pub created_at: Timestamp,
     /// Proof of the claim.
     pub token: LeaseToken,
     /// When it ended.
@@ -464,6 +470,8 @@ pub struct EventRow {
     pub duplicates: u64,
     /// When it last came again.
     pub last_duplicate_at: Option<Timestamp>,
+    /// Whether retention has removed its body.
+    pub body_removed: bool,
 }
 
 /// A later sighting of an event.
@@ -473,9 +481,12 @@ pub struct DuplicateRow {
     pub seen_at: Timestamp,
     /// Whether its body differed.
     pub bytes_differ: bool,
-    /// The differing body.
+    /// The differing body, unless retention has removed it.
     pub body: Option<Bytes>,
 }
+
+/// Attempts of one event that are told with it; each delivery has its own list of all of them.
+pub const ATTEMPTS_TOLD: usize = 1000;
 
 /// An event with all that is known of it but its body.
 #[derive(Clone, Debug)]
@@ -498,7 +509,8 @@ pub struct EventDetail {
     pub unrouted: Vec<Unrouted>,
     /// What happened to it later, oldest first.
     pub decisions: Vec<Decision>,
-    /// The first attempts of all its deliveries, without the answers' bodies, oldest first.
+    /// The first [`ATTEMPTS_TOLD`] attempts of all its deliveries, without the answers' bodies,
+    /// oldest first; none of deliveries whose attempts retention has removed.
     pub attempts: Vec<AttemptRow>,
 }
 
@@ -543,12 +555,12 @@ pub struct DeliveryRow {
     pub replayed_by: Option<DeliveryId>,
 }
 
-/// A delivery with all its attempts, oldest first.
+/// A delivery with its attempts, oldest first.
 #[derive(Clone, Debug)]
 pub struct DeliveryDetail {
     /// The delivery.
     pub delivery: DeliveryRow,
-    /// Its attempts.
+    /// Its attempts; none when retention has removed them.
     pub attempts: Vec<AttemptRow>,
 }
 
@@ -575,8 +587,10 @@ pub enum Replayed {
     },
     /// There is no such delivery.
     NotFound,
-    /// It is not final, or its destination or its body is gone.
+    /// It is not final, or its destination is gone.
     NotReplayable(Status),
+    /// There is nothing left to send: retention has removed its body.
+    BodyRemoved,
     /// The event was replayed to that destination less than the limit ago.
     TooSoon {
         /// When it may be replayed again.
@@ -659,6 +673,10 @@ pub struct Health {
 pub struct Pruned {
     /// Events, with their bodies, deliveries and attempts.
     pub events: usize,
+    /// Bodies of events that stay.
+    pub bodies: usize,
+    /// Attempts of deliveries that stay.
+    pub attempts: usize,
     /// Keys whose time had passed.
     pub keys: usize,
     /// There may be more: this was not all that there is to look at.
@@ -752,9 +770,27 @@ pub trait AdminStore: Send + Sync {
     /// Returns when the store has failed.
     async fn failure(&self) -> String;
 
-    /// Removes one bounded slice of what is past its time: events received before `events_before`
-    /// with nothing left to deliver, and keys that expired before `now`.
-    async fn prune(&self, events_before: Timestamp, now: Timestamp) -> Result<Pruned, StoreError>;
+    /// Removes one bounded slice of what is past its time at `now`: events, bodies and attempts as
+    /// the `retention` of their source says (see [`Keep::due`]), where `events_kept` is the span of
+    /// events if it says nothing; keys that expired; and old buckets of [`Self::rollups`].
+    ///
+    /// - Nothing of an event that has a delivery that is not final is touched.
+    /// - A source that was deleted keeps as it said last.
+    /// - What was not final when its time came is looked at again after a tenth of its age, at the
+    ///   latest a day later.
+    ///
+    /// [`Keep::due`]: crate::retention::Keep::due
+    async fn prune(&self, events_kept: Duration, now: Timestamp) -> Result<Pruned, StoreError>;
+
+    /// Sorts a bounded slice of what was counted into the buckets of [`Self::rollups`]; says
+    /// whether there is more. What they say is the same before and after.
+    async fn roll_up(&self) -> Result<bool, StoreError>;
+
+    /// What happened in each bucket, oldest first; those in which nothing did are left out.
+    ///
+    /// Exact: counted in the transaction of what it counts, and not changed by [`Self::prune`]
+    /// before the bucket's own time has passed.
+    async fn rollups(&self, query: RollupQuery) -> Result<Vec<(Timestamp, Tally)>, StoreError>;
 
     /// Keeps the hash of an API token.
     async fn add_token(&self, hash: [u8; 32], now: Timestamp) -> Result<(), StoreError>;

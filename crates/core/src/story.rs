@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::{
     decision::{Decision, DecisionKind, Unrouted, Why},
     ids::{DeliveryId, DestinationId},
-    store::{AttemptRow, DeliveryRow, DuplicateRow, EventDetail, Next},
+    store::{ATTEMPTS_TOLD, AttemptRow, DeliveryRow, DuplicateRow, EventDetail, Next},
     time::Timestamp,
 };
 
@@ -42,6 +42,7 @@ pub fn tell(detail: &EventDetail, name_of: NameOf<'_>) -> Vec<Entry> {
     };
     story.extend(detail.deliveries.iter().map(|owed| created(owed, &to(owed.id))));
     story.extend(detail.attempts.iter().map(|row| attempt(row, &to(row.delivery))));
+    story.extend(without_attempts(detail).map(|owed| attempts_removed(owed, &to(owed.id))));
     story.extend(detail.duplicates.iter().map(duplicate));
     story.extend(unkept_duplicates(detail));
     story.extend(detail.decisions.iter().map(|row| decision(row, &to)));
@@ -53,9 +54,10 @@ fn taken_in(detail: &EventDetail) -> Vec<Entry> {
     let row = &detail.event;
     let entry =
         |kind, text, detail| Entry { at: row.received_at, kind, text, delivery: None, detail };
+    let body = if row.body_removed { "; retention has removed the body" } else { "" };
     let mut story = vec![entry(
         "received",
-        format!("received with {} bytes", row.body_bytes),
+        format!("received with {} bytes{body}", row.body_bytes),
         json!({ "request": row.request_id }),
     )];
     if let Some(by) = &detail.verified_by {
@@ -140,10 +142,39 @@ fn attempt(row: &AttemptRow, to: &str) -> Entry {
     }
 }
 
+/// Deliveries that were tried and of whose attempts nothing is left. Those that are not told because
+/// there are too many are not missing.
+fn without_attempts(detail: &EventDetail) -> impl Iterator<Item = &DeliveryRow> {
+    let all_are_told = detail.attempts.len() < ATTEMPTS_TOLD;
+    detail.deliveries.iter().filter(move |owed| {
+        let is_told = || detail.attempts.iter().any(|row| row.delivery == owed.id);
+        all_are_told && owed.attempts > 0 && !is_told()
+    })
+}
+
+fn attempts_removed(owed: &DeliveryRow, to: &str) -> Entry {
+    let many = owed.attempts;
+    let what = if many == 1 { "1 attempt".to_owned() } else { format!("{many} attempts") };
+    Entry {
+        // The last of them was not later.
+        at: owed.ended_at.unwrap_or(owed.created_at),
+        kind: "attempts_removed",
+        text: format!("{what} to {to}, of which retention has removed the record"),
+        delivery: Some(owed.id),
+        detail: json!({ "count": many }),
+    }
+}
+
 fn duplicate(row: &DuplicateRow) -> Entry {
-    let (kind, text) = match row.bytes_differ {
-        true => ("duplicate_differs", "came again with another body, which was kept and not sent"),
-        false => ("duplicate", "came again"),
+    let (kind, text) = match (row.bytes_differ, &row.body) {
+        (true, Some(_)) => {
+            ("duplicate_differs", "came again with another body, which was kept and not sent")
+        }
+        (true, None) => (
+            "duplicate_differs",
+            "came again with another body, which was not sent; retention has removed it",
+        ),
+        (false, _) => ("duplicate", "came again"),
     };
     Entry { at: row.seen_at, kind, text: text.to_owned(), delivery: None, detail: Value::Null }
 }

@@ -265,7 +265,7 @@ impl Engine {
                     continue;
                 }
             };
-            let owed = plan_one(id, route.destination, lane.as_ref(), request, sent, now);
+            let owed = plan_one((id, route.destination), lane.as_ref(), request, sent, now);
             plan.owed.push(owed);
         }
         plan
@@ -336,8 +336,7 @@ impl Engine {
 
 /// One delivery, with a place in its lane if there is one and it may be tried at once.
 fn plan_one(
-    id: DeliveryId,
-    destination: DestinationId,
+    (id, destination): (DeliveryId, DestinationId),
     lane: Option<&Arc<Lane>>,
     request: &InboundRequest,
     sent: Option<NewBody>,

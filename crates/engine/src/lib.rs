@@ -41,10 +41,12 @@ use surehook_core::{
     chance::Chance,
     ids::DestinationId,
     replay::ReplayStore,
+    retention::Keep,
+    source::SourceSpec,
     store::{AdminStore, Change, DeliveryStore, Held, Store, StoreError},
     time::{Clock, Timestamp},
 };
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, Notify};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
@@ -60,10 +62,10 @@ use crate::{
     uninterrupted::Uninterrupted,
 };
 
-/// How long things are kept.
+/// How long things are kept where their source does not say.
 #[derive(Clone, Copy, Debug)]
 pub struct Retention {
-    /// Events whose deliveries have ended.
+    /// Events whose deliveries have ended, with all that belongs to them.
     pub events: Duration,
 }
 
@@ -109,6 +111,8 @@ pub struct Engine {
     /// One change of the configuration at a time.
     changing: Arc<Mutex<()>>,
     replays: Replays,
+    /// Tells the upkeep that something was changed.
+    changed: Notify,
 }
 
 impl fmt::Debug for Engine {
@@ -169,6 +173,7 @@ impl Engine {
             refusals,
             changing: Arc::default(),
             replays: Replays::default(),
+            changed: Notify::new(),
         });
         engine.reload().await?;
         upkeep::start(&engine);
@@ -185,6 +190,7 @@ impl Engine {
         self.registry.store(Arc::new(next));
         // What was committed for a lane that was not there yet is found now.
         self.registry.load().lanes.values().for_each(|lane| lane.nudge());
+        self.changed.notify_waiters();
         Ok(())
     }
 
@@ -235,6 +241,11 @@ impl Engine {
     /// The store of replay jobs, for lists and lookups.
     pub fn replay_store(&self) -> &dyn ReplayStore {
         &*self.store
+    }
+
+    /// How long a source's things are kept.
+    pub fn keep(&self, source: &SourceSpec) -> Keep {
+        source.retention.keep(self.retention.events)
     }
 
     /// The time.

@@ -1,4 +1,4 @@
-//! What must be done now and then: leases, retention, readings for the metrics.
+//! What must be done now and then: leases, retention, roll-ups, readings for the metrics.
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,9 +15,15 @@ const LEASES_EVERY: Duration = Duration::from_secs(10);
 const READINGS_EVERY: Duration = Duration::from_secs(2);
 /// A delivery that has been due for so long is pointed out to its lane.
 const OVERDUE: Duration = Duration::from_secs(2);
-/// The wait between two slices of retention while there is more, and when there is none.
+/// The wait between two slices of retention: while they find much, while there is more to look
+/// at, and when there is none.
+const PRUNE_HURRY: Duration = Duration::from_millis(10);
 const PRUNE_PAUSE: Duration = Duration::from_millis(50);
 const PRUNE_EVERY: Duration = Duration::from_secs(60);
+/// Where something is kept for a short time only, this share of it; but not more often than that.
+const PRUNE_SHARE: u32 = 10;
+const PRUNE_EVERY_MIN: Duration = Duration::from_secs(1);
+const ROLL_UP_EVERY: Duration = Duration::from_secs(5);
 
 /// Starts all duties; they end when the engine stops.
 pub(crate) fn start(engine: &Arc<Engine>) {
@@ -28,12 +34,17 @@ pub(crate) fn start(engine: &Arc<Engine>) {
     }));
     tasks.spawn(repeat(Arc::clone(engine), PRUNE_EVERY, |engine| Box::pin(engine.prune())));
     tasks.spawn(repeat(Arc::clone(engine), PRUNE_EVERY, |engine| Box::pin(engine.prune_replays())));
+    tasks.spawn(repeat(Arc::clone(engine), ROLL_UP_EVERY, |engine| {
+        let pause = |more: bool| more.then_some(PRUNE_HURRY);
+        Box::pin(async move { engine.store.roll_up().await.map(pause) })
+    }));
 }
 
 type Duty<'a> =
     std::pin::Pin<Box<dyn Future<Output = Result<Option<Duration>, StoreError>> + Send + 'a>>;
 
-/// Does a duty again and again. It may ask to be called sooner than usual.
+/// Does a duty again and again, and after each change of the configuration. It may ask to be called
+/// sooner than usual.
 async fn repeat(
     engine: Arc<Engine>,
     every: Duration,
@@ -49,6 +60,8 @@ async fn repeat(
         };
         tokio::select! {
             () = engine.shared.stop.cancelled() => return,
+            // What was just configured may ask for a shorter time than the one that is waited for.
+            () = engine.changed.notified() => {}
             () = tokio::time::sleep(wait) => {}
         }
     }
@@ -72,9 +85,23 @@ impl Engine {
 
     async fn prune(&self) -> Result<Option<Duration>, StoreError> {
         let Retention { events } = self.retention;
-        let now = self.shared.clock.now();
-        let pruned = self.store.prune(now - events, now).await?;
-        Ok(pruned.more.then_some(PRUNE_PAUSE))
+        let pruned = self.store.prune(events, self.shared.clock.now()).await?;
+        let found = pruned.events + pruned.bodies + pruned.attempts;
+        Ok(Some(match (pruned.more, found) {
+            (true, 0) => PRUNE_PAUSE,
+            (true, _) => PRUNE_HURRY,
+            (false, _) => self.prune_every(),
+        }))
+    }
+
+    /// What is kept for a minute must not be a minute late.
+    fn prune_every(&self) -> Duration {
+        let registry = self.registry.load();
+        let sources = registry.sources.values().filter_map(|entry| entry.source.as_ref().ok());
+        let shortest = sources
+            .filter_map(|source| source.retention.shortest())
+            .fold(self.retention.events, Duration::min);
+        (shortest / PRUNE_SHARE).clamp(PRUNE_EVERY_MIN, PRUNE_EVERY)
     }
 
     /// Reads what only the store knows into the metrics and the readiness.

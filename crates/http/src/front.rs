@@ -28,6 +28,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/dead-letters/reprocess", post(api::replays::reprocess))
         .nest("/replays", api::replays::router())
         .route("/stats", get(api::stats::stats))
+        .route("/stats/series", get(api::series::series))
         .route("/requests", get(api::requests::list_requests))
         .route("/requests/{id}", get(api::requests::find_request))
         .route("/inbox", get(api::events::read_inbox))

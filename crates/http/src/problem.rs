@@ -6,7 +6,13 @@
 use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
 use serde::Serialize;
-use surehook_core::{ids::ReplayId, store::StoreError, time::Timestamp};
+use surehook_core::{
+    ids::ReplayId,
+    name::Name,
+    retention::Keep,
+    store::StoreError,
+    time::{Span, Timestamp},
+};
 use surehook_engine::{ChangeError, ingest::IngestError};
 
 /// An answer that is not what was asked for.
@@ -67,6 +73,22 @@ impl Problem {
     pub(crate) fn method_not_allowed(methods: &'static str) -> Self {
         let detail = format!("this address takes {methods}");
         Self::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", detail).allow(methods)
+    }
+
+    /// The body of an event is gone by the retention of its source, which is unknown if the source
+    /// was deleted since.
+    pub(crate) fn body_removed(source: Option<(&Name, Keep)>) -> Self {
+        let rule = match source {
+            None => "its source, deleted since, asked for that".to_owned(),
+            Some((name, keep)) => format!(
+                "the source `{name}` keeps bodies for {}, and those of dead letters for {}, after \
+                 they were received; a longer `retention` keeps the next ones longer",
+                Span(keep.bodies),
+                Span(keep.dead_letters)
+            ),
+        };
+        let detail = format!("retention has removed the body of this event: {rule}");
+        Self::new(StatusCode::GONE, "body_removed", detail)
     }
 
     pub(crate) fn too_soon(again_at: Timestamp, now: Timestamp) -> Self {

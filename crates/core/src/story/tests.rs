@@ -26,6 +26,7 @@ fn event() -> EventDetail {
             body_bytes: 7,
             duplicates: 0,
             last_duplicate_at: None,
+            body_removed: false,
         },
         head: None,
         fingerprint: [0; 32],
@@ -153,6 +154,44 @@ fn what_is_missing_is_said_too() {
 }
 
 #[test]
+fn what_retention_removed_is_said_plainly() {
+    let first = DeliveryRow { attempts: 3, ended_at: Some(at(40)), ..owed(1, at(0), None) };
+    let heir = owed(2, at(60), Some(first.id));
+    let waiting = DeliveryRow { attempts: 0, ended_at: None, ..owed(3, at(70), None) };
+    let mut detail = EventDetail {
+        attempts: vec![tried(heir.id, at(61), 200, Next::Succeeded)],
+        duplicates: vec![DuplicateRow { seen_at: at(5), bytes_differ: true, body: None }],
+        deliveries: vec![first.clone(), heir, waiting],
+        ..event()
+    };
+    detail.event.body_removed = true;
+
+    let story = tell(&detail, &crm);
+
+    let text = |kind| story.iter().find(|entry| entry.kind == kind).map(|entry| &*entry.text);
+    assert_eq!(text("received"), Some("received with 7 bytes; retention has removed the body"));
+    assert_eq!(
+        text("duplicate_differs"),
+        Some("came again with another body, which was not sent; retention has removed it")
+    );
+    let gone: Vec<_> = story.iter().filter(|entry| entry.kind == "attempts_removed").collect();
+    assert_eq!(gone.len(), 1, "{gone:#?}");
+    assert_eq!((gone[0].delivery, gone[0].at), (Some(first.id), at(40)));
+    assert_eq!(gone[0].text, "3 attempts to `crm`, of which retention has removed the record");
+    assert_eq!(gone[0].detail, json!({ "count": 3 }));
+}
+
+#[test]
+fn attempts_that_are_too_many_to_be_told_are_not_called_removed() {
+    let first = owed(1, at(0), None);
+    let heir = owed(2, at(60), Some(first.id));
+    let many = vec![tried(first.id, at(1), 503, Next::RetryAt(at(30))); ATTEMPTS_TOLD];
+    let detail = EventDetail { attempts: many, deliveries: vec![first, heir], ..event() };
+
+    assert!(tell(&detail, &crm).iter().all(|entry| entry.kind != "attempts_removed"));
+}
+
+#[test]
 fn every_kind_of_decision_has_a_text() {
     let owed = owed(1, at(0), None);
     for kind in DecisionKind::ALL {
@@ -164,6 +203,7 @@ fn every_kind_of_decision_has_a_text() {
                 kind,
                 detail: json!({ "answer": "success" }),
             }],
+            attempts: vec![tried(owed.id, at(0), 200, Next::Succeeded)],
             deliveries: vec![owed.clone()],
             ..event()
         };

@@ -164,9 +164,16 @@ impl Lane {
             detail: report.detail,
             response: kept(report.response_body, class.is_none() && !awaited),
         };
-        let token = claimed.lease.token;
-        let ordered = claimed.ordered;
-        Settlement { delivery: claimed.id, token, at, attempt, next, ordered }
+        Settlement {
+            delivery: claimed.id,
+            destination: claimed.destination,
+            created_at: claimed.created_at,
+            token: claimed.lease.token,
+            at,
+            attempt,
+            next,
+            ordered: claimed.ordered,
+        }
     }
 
     /// What an attempt says about the destination as a whole.

@@ -143,8 +143,9 @@ pub(crate) async fn find_delivery(
     let configuration = app.engine.store().configuration().await?;
     let shown = delivery(detail.delivery, &destination_names(&configuration));
     // A struct of texts and numbers always becomes JSON.
+    let removed = detail.attempts.is_empty() && shown.attempts > 0;
     let mut json = serde_json::to_value(shown).unwrap_or_default();
-    json["attempts"] = json!(detail.attempts.len());
+    json["attempts_removed"] = json!(removed);
     json["attempt_list"] = detail.attempts.iter().map(attempt).collect();
     Ok(Json(json))
 }
@@ -172,9 +173,20 @@ pub(crate) async fn read_body(
     Segment(id): Segment,
 ) -> Result<Response, Problem> {
     let id = parse(&id)?;
-    let payload = app.engine.store().delivery_body(id).await?;
-    let payload = payload.ok_or_else(|| Problem::not_found("delivery with a body"))?;
-    Ok(events::download(&id.to_string(), payload.body))
+    match app.engine.store().delivery_body(id).await? {
+        Some(payload) => Ok(events::download(&id.to_string(), payload.body)),
+        None => Err(without_body(&app, id).await?),
+    }
+}
+
+/// Why there is no body: there is no such delivery, retention removed what it was to be made of, or
+/// it is made when it is sent.
+async fn without_body(app: &App, id: DeliveryId) -> Result<Problem, Problem> {
+    let Some(found) = app.engine.store().delivery(id).await? else {
+        return Ok(Problem::not_found("delivery"));
+    };
+    let gone = events::without_body(app, found.delivery.event).await?;
+    Ok(gone.unwrap_or_else(|| Problem::not_found("delivery with a body")))
 }
 
 /// Delivers once more: a new delivery takes over.
@@ -192,10 +204,15 @@ pub(crate) async fn replay_delivery(
         Replayed::NotFound => Err(Problem::not_found("delivery")),
         Replayed::NotReplayable(status) => {
             let detail = format!(
-                "a delivery that is {} cannot be replayed, nor one whose destination or body is gone",
+                "a delivery that is {} cannot be replayed, nor one whose destination is gone",
                 status.as_str()
             );
             Err(Problem::new(StatusCode::CONFLICT, "not_replayable", detail))
+        }
+        Replayed::BodyRemoved => {
+            let detail = "retention has removed the body of this event, so there is nothing to send; \
+                          `retention` of its source says how long bodies are kept";
+            Err(Problem::new(StatusCode::CONFLICT, "body_removed", detail))
         }
         Replayed::TooSoon { again_at } => Err(Problem::too_soon(again_at, now)),
     }

@@ -48,6 +48,7 @@ pub(crate) struct Event {
     body_bytes: u64,
     duplicate_count: u64,
     last_duplicate_at: Option<Timestamp>,
+    body_removed: bool,
 }
 
 fn source_names(configuration: &Configuration) -> HashMap<SourceId, String> {
@@ -65,6 +66,7 @@ fn event(row: EventRow, sources: &HashMap<SourceId, String>) -> Event {
         body_bytes: row.body_bytes,
         duplicate_count: row.duplicates,
         last_duplicate_at: row.last_duplicate_at,
+        body_removed: row.body_removed,
     }
 }
 
@@ -188,13 +190,13 @@ pub(crate) async fn read_body(
     Segment(id): Segment,
 ) -> Result<Response, Problem> {
     let id = parse(&id)?;
-    let payload = app
-        .engine
-        .store()
-        .body(id)
-        .await?
-        .ok_or_else(|| Problem::not_found("event with a body"))?;
-    Ok(download(&id.to_string(), payload.body))
+    match app.engine.store().body(id).await? {
+        Some(payload) => Ok(download(&id.to_string(), payload.body)),
+        None => {
+            let gone = without_body(&app, id).await?;
+            Err(gone.unwrap_or_else(|| Problem::not_found("event with a body")))
+        }
+    }
 }
 
 /// Bytes as a file.
@@ -205,6 +207,22 @@ pub(super) fn download(name: &str, body: Bytes) -> Response {
     let kind = HeaderValue::from_static("application/octet-stream");
     let headers = [(header::CONTENT_TYPE, kind), (header::CONTENT_DISPOSITION, disposition)];
     (headers, body).into_response()
+}
+
+/// Why the body of an event is not there: there is no such event, or retention removed it.
+pub(super) async fn without_body(app: &App, id: EventId) -> Result<Option<Problem>, Problem> {
+    let store = app.engine.store();
+    let Some(detail) = store.event(id).await? else {
+        return Ok(Some(Problem::not_found("event")));
+    };
+    if !detail.event.body_removed {
+        return Ok(None);
+    }
+    let sources = store.configuration().await?.sources;
+    let source = sources.iter().find(|source| source.id == detail.event.source);
+    Ok(Some(Problem::body_removed(
+        source.map(|source| (&source.spec.name, app.engine.keep(&source.spec))),
+    )))
 }
 
 /// The latest deliveries to `builtin:inbox`, newest first.

@@ -10,6 +10,7 @@ mod masked;
 pub(crate) mod replays;
 pub(crate) mod requests;
 pub(crate) mod resources;
+pub(crate) mod series;
 pub(crate) mod stats;
 
 use axum::Json;

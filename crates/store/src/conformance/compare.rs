@@ -1,13 +1,21 @@
 //! Everything that can be seen, against the model.
 
+use std::collections::BTreeMap;
+
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 use surehook_core::{
     delivery::state::Status,
+    rollup::{self, Count, RollupQuery, Tally, Width},
     store::{DeliveryFilter, DeliveryRow, EventFilter, Page},
+    time::Timestamp,
 };
 
-use super::{history::Run, model::ModelDelivery, samples::without_zeros};
+use super::{
+    history::Run,
+    model::{ModelDelivery, Whose},
+    samples::without_zeros,
+};
 
 impl Run {
     /// All counts but that of duplicates, which memory may have answered and not written yet.
@@ -23,6 +31,7 @@ impl Run {
         prop_assert_eq!(without_zeros(self.world.counts()), without_zeros(self.model.counts()));
         self.compare_events().await?;
         self.compare_deliveries().await?;
+        self.compare_rollups().await?;
         for to in [self.world.crm, self.world.mail] {
             let seen = self.world.next_due(to).await.unwrap();
             prop_assert_eq!(seen, self.model.next_due(to), "next due of {}", to);
@@ -44,7 +53,9 @@ impl Run {
             let seen = (row.duplicates, row.last_duplicate_at);
             prop_assert_eq!(seen, (expected.duplicates, expected.last_duplicate_at));
             let body = self.world.body(row.id).await.unwrap();
-            prop_assert_eq!(body.as_ref(), Some(&expected.admitted.payload));
+            let kept = Some(&expected.admitted.payload).filter(|_| !expected.body_is_gone);
+            prop_assert_eq!(body.as_ref(), kept);
+            prop_assert_eq!(row.body_removed, expected.body_is_gone);
         }
         Ok(())
     }
@@ -59,7 +70,50 @@ impl Run {
             same(&row, &self.model.deliveries[&row.id])?;
             let attempts = self.world.delivery_detail(row.id).await.attempts;
             let numbers: Vec<u32> = attempts.iter().map(|row| row.attempt.number).collect();
-            prop_assert_eq!(numbers, (1..=row.attempts).collect::<Vec<_>>());
+            let are_gone = self.model.deliveries[&row.id].attempts_are_gone;
+            let kept = if are_gone { 0 } else { row.attempts };
+            prop_assert_eq!(numbers, (1..=kept).collect::<Vec<_>>());
+        }
+        Ok(())
+    }
+}
+
+/// Everything that is counted by time, but for duplicates.
+fn counted(tally: &Tally) -> Vec<u64> {
+    let counts = Count::ALL.into_iter().filter(|count| *count != Count::Duplicates);
+    counts.map(|count| tally.get(count)).collect()
+}
+
+impl Run {
+    /// What is kept of each width, against all that ever happened.
+    async fn compare_rollups(&self) -> TestCaseResult {
+        let ends = [self.world.shop, self.world.bank].map(Whose::Source);
+        let others = [self.world.crm, self.world.mail].map(Whose::Destination);
+        for (whose, width) in
+            ends.into_iter().chain(others).flat_map(|w| Width::ALL.map(|x| (w, x)))
+        {
+            let since = width.start(self.world.now - width.kept());
+            let mut expected: BTreeMap<Timestamp, Tally> = BTreeMap::new();
+            for ((of, start), tally) in &self.model.facts {
+                if *of == whose && width.start(*start) >= since {
+                    expected.entry(width.start(*start)).or_default().merge(tally);
+                }
+            }
+            let asked = match whose {
+                Whose::Source(id) => rollup::Whose::Source(Some(id)),
+                Whose::Destination(id) => rollup::Whose::Destination(Some(id)),
+            };
+            let until = self.world.now + width.kept();
+            let query = RollupQuery { whose: asked, width, since, until };
+            let mut seen = self.world.rollups(query).await.unwrap();
+            // A bucket of nothing but duplicates is not in the model.
+            seen.retain(|(_, tally)| counted(tally).iter().any(|many| *many > 0));
+            prop_assert_eq!(seen.len(), expected.len(), "{:?} {:?}", whose, width);
+            for ((at, seen), (start, expected)) in seen.iter().zip(&expected) {
+                prop_assert_eq!((at, counted(seen)), (start, counted(expected)));
+                prop_assert_eq!(&seen.latency, &expected.latency);
+                prop_assert_eq!(&seen.attempt_time, &expected.attempt_time);
+            }
         }
         Ok(())
     }

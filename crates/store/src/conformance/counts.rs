@@ -137,6 +137,8 @@ pub async fn counts_agree_with_the_lists_after_concurrent_work(mut world: World)
                     let next = ends[(worker + claimed.attempts as usize) % 3];
                     let settlement = Settlement {
                         delivery: claimed.id,
+                        destination: claimed.destination,
+                        created_at: claimed.created_at,
                         token: claimed.lease.token,
                         at: now,
                         attempt: super::samples::attempt(ids.next().unwrap(), &claimed, now, next),

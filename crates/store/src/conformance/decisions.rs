@@ -170,6 +170,6 @@ pub async fn decisions_go_with_their_event(mut world: World) {
     world.replay(old, world.id(), world.now).await.unwrap();
     world.finish_due(world.crm, Next::Succeeded).await;
     world.wait(Duration::from_secs(1000));
-    while world.prune(world.now, world.now).await.unwrap().more {}
+    world.prune_all(Duration::ZERO).await;
     assert!(world.event(event).await.unwrap().is_none());
 }

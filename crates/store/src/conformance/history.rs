@@ -11,7 +11,9 @@ use surehook_core::{
     event::{NewDelivery, NewEvent},
     ids::{DeliveryId, DestinationId},
     key::DedupKey,
-    store::{Admitted, Change, Claimed, Next},
+    retention::RetentionSpec,
+    store::{Admitted, Change, Claimed, Next, Settlement},
+    time::Span,
 };
 
 use super::{
@@ -64,7 +66,9 @@ enum Op {
     Wait { seconds: u64 },
     Delete(To),
     Put(To, bool),
+    Keep { of_bank: bool, retention: RetentionSpec },
     Prune { older_than_seconds: u64 },
+    RollUp,
     Reopen,
 }
 
@@ -111,9 +115,18 @@ fn an_op() -> impl Strategy<Value = Op> {
         1 => to().prop_map(Op::Delete),
         2 => (0..6_usize).prop_map(|back| Op::Cancel { back }),
         1 => (to(), any::<bool>()).prop_map(|(to, is_ordered)| Op::Put(to, is_ordered)),
-        2 => select(vec![0, 60, 600]).prop_map(|older_than_seconds| Op::Prune { older_than_seconds }),
+        1 => (any::<bool>(), a_retention()).prop_map(|(of_bank, retention)| Op::Keep { of_bank, retention }),
+        3 => select(vec![0, 60, 600]).prop_map(|older_than_seconds| Op::Prune { older_than_seconds }),
+        1 => Just(Op::RollUp),
         2 => Just(Op::Reopen),
     ]
+}
+
+fn a_retention() -> impl Strategy<Value = RetentionSpec> {
+    let span = || prop::option::of(select(vec![1, 30, 60, 600]).prop_map(Span::from_secs));
+    (span(), span(), span(), span()).prop_map(|(events, bodies, attempts, dead_letters)| {
+        RetentionSpec { events, bodies, attempts, dead_letters }
+    })
 }
 
 /// The store and its model, side by side.
@@ -159,53 +172,27 @@ impl Run {
     }
 
     async fn step(&mut self, op: &Op) -> TestCaseResult {
-        let now = self.world.now;
         match op {
             Op::Admit(arrivals) => self.admit(arrivals).await?,
             Op::Recall(arrival) => self.recall(arrival)?,
             Op::Claim(to, limit) => self.claim_due(*to, *limit).await?,
             Op::Settle { back, end } => self.settle(*back, *end).await?,
-            Op::Release { back } => {
-                if let Some(claim) = self.claim(*back) {
-                    self.world.release(vec![held(&claim)], now).await.unwrap();
-                    self.model.release(held(&claim), now);
-                }
-            }
-            Op::Renew { back } => {
-                if let Some(claim) = self.claim(*back) {
-                    self.world.renew(vec![held(&claim)], now + LEASE).await.unwrap();
-                    self.model.renew(held(&claim), now + LEASE);
-                }
-            }
-            Op::ReleaseExpired => {
-                let freed = self.world.release_expired(now).await.unwrap();
-                let expected = self.model.release_where(now, |lease| lease.until <= now);
-                prop_assert_eq!(freed.len(), expected.len());
-                prop_assert_eq!(freed.into_iter().collect::<BTreeSet<_>>(), expected);
-            }
+            Op::Release { back } => self.release(*back).await,
+            Op::Renew { back } => self.renew(*back).await,
+            Op::ReleaseExpired => self.release_expired().await?,
             Op::Replay { back } => self.replay(*back).await?,
             Op::Wait { seconds } => self.world.wait(Duration::from_secs(*seconds)),
-            Op::Delete(to) => {
-                let id = self.to(*to);
-                self.world.change(vec![Change::DeleteDestination(id)], now).await.unwrap();
-                self.model.delete_destination(id, now);
-            }
+            Op::Delete(to) => self.delete(*to).await,
             Op::Cancel { back } => self.cancel(*back).await?,
-            Op::Put(to, is_ordered) => {
-                let (id, name) = (self.to(*to), format!("{to:?}").to_lowercase());
-                let spec = if *is_ordered { ordered(&name) } else { destination(&name) };
-                let put = Change::PutDestination(id, spec);
-                self.world.change(vec![put], now).await.unwrap();
-                self.model.destinations.insert(id);
-                if !is_ordered {
-                    self.model.call_all(id, now);
-                }
+            Op::Put(to, is_ordered) => self.put(*to, *is_ordered).await,
+            Op::Keep { of_bank, retention } => {
+                let source = if *of_bank { self.world.bank } else { self.world.shop };
+                self.keep(source, *retention).await;
             }
             Op::Prune { older_than_seconds } => {
-                let before = now - Duration::from_secs(*older_than_seconds);
-                let pruned = self.world.prune(before, now).await.unwrap();
-                prop_assert_eq!(pruned, self.model.prune(before, now));
+                self.prune(Duration::from_secs(*older_than_seconds)).await?;
             }
+            Op::RollUp => while self.world.roll_up().await.unwrap() {},
             Op::Reopen => {
                 self.reopen().await;
                 self.compare().await?;
@@ -214,7 +201,7 @@ impl Run {
         self.compare_counts()
     }
 
-    async fn reopen(&mut self) {
+    pub(super) async fn reopen(&mut self) {
         self.world.reopen().await;
         if self.world.is_sole_owner() {
             self.model.release_where(self.world.now, |_| true);
@@ -285,9 +272,10 @@ impl Run {
             End::RetryIn(seconds) => Next::RetryAt(self.world.now + Duration::from_secs(seconds)),
             End::Dead(reason) => Next::Dead(reason),
         };
-        let settled = self.world.settle(self.world.settlement(&claim, next)).await.unwrap();
-        let expected = self.model.settle(held(&claim), self.world.now, next);
-        prop_assert_eq!(settled, expected);
+        let settlement = self.world.settlement(&claim, next);
+        let settled = self.world.settle(settlement.clone()).await.unwrap();
+        let Settlement { at, attempt, .. } = settlement;
+        prop_assert_eq!(settled, self.model.settle(held(&claim), at, &attempt, next));
         Ok(())
     }
 
@@ -303,6 +291,46 @@ impl Run {
 }
 
 impl Run {
+    async fn release(&mut self, back: usize) {
+        let Some(claim) = self.claim(back) else { return };
+        let now = self.world.now;
+        self.world.release(vec![held(&claim)], now).await.unwrap();
+        self.model.release(held(&claim), now);
+    }
+
+    async fn renew(&mut self, back: usize) {
+        let Some(claim) = self.claim(back) else { return };
+        let until = self.world.now + LEASE;
+        self.world.renew(vec![held(&claim)], until).await.unwrap();
+        self.model.renew(held(&claim), until);
+    }
+
+    async fn release_expired(&mut self) -> TestCaseResult {
+        let now = self.world.now;
+        let freed = self.world.release_expired(now).await.unwrap();
+        let expected = self.model.release_where(now, |lease| lease.until <= now);
+        prop_assert_eq!(freed.len(), expected.len());
+        prop_assert_eq!(freed.into_iter().collect::<BTreeSet<_>>(), expected);
+        Ok(())
+    }
+
+    async fn delete(&mut self, to: To) {
+        let (id, now) = (self.to(to), self.world.now);
+        self.world.change(vec![Change::DeleteDestination(id)], now).await.unwrap();
+        self.model.delete_destination(id, now);
+    }
+
+    async fn put(&mut self, to: To, is_ordered: bool) {
+        let (id, now) = (self.to(to), self.world.now);
+        let name = format!("{to:?}").to_lowercase();
+        let spec = if is_ordered { ordered(&name) } else { destination(&name) };
+        self.world.change(vec![Change::PutDestination(id, spec)], now).await.unwrap();
+        self.model.destinations.insert(id);
+        if !is_ordered {
+            self.model.call_all(id, now);
+        }
+    }
+
     async fn cancel(&mut self, back: usize) -> TestCaseResult {
         let Some(id) = self.model.deliveries.keys().rev().nth(back).copied() else {
             return Ok(());
@@ -322,7 +350,8 @@ async fn play(world: World, ops: Vec<Op>) -> TestCaseResult {
         run.step(op).await?;
     }
     run.reopen().await;
-    run.compare().await
+    run.compare().await?;
+    run.grow_old().await
 }
 
 pub fn the_store_agrees_with_the_model<H: Harness + 'static>(harness: impl Fn() -> H) {

@@ -9,8 +9,9 @@
 //! ```
 //!
 //! - A file is an area: [`admit`], [`revive`], [`recall`], [`claims`], [`settle`], [`replay`],
-//!   [`configure`], [`lists`], [`retention`], [`counts`], [`decisions`], [`join`], [`bodies`],
-//!   [`refused`], [`jobs`], [`job_steps`], [`order`], [`lanes`].
+//!   [`configure`], [`lists`], [`retention`], [`bodies_kept`], [`counts`], [`rollups`],
+//!   [`decisions`], [`join`], [`bodies`], [`refused`], [`jobs`], [`job_steps`], [`order`], [`lanes`],
+//!   [`removal`].
 //! - [`changes`] plays random changes through the store and through `Configuration::apply`.
 //! - [`history`] plays random histories through the store and through a model of plain maps.
 //! - [`World`] is what the cases stand on: a store, a clock that is moved by hand, and builders.
@@ -20,7 +21,9 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, and says where")]
 
 pub mod admit;
+mod aging;
 pub mod bodies;
+pub mod bodies_kept;
 pub mod changes;
 pub mod claims;
 mod compare;
@@ -39,9 +42,11 @@ mod model_line;
 pub mod order;
 pub mod recall;
 pub mod refused;
+pub mod removal;
 pub mod replay;
 pub mod retention;
 pub mod revive;
+pub mod rollups;
 mod samples;
 pub mod settle;
 mod world;
@@ -246,6 +251,28 @@ macro_rules! store_conformance {
                     an_expired_key_goes_by_itself,
                     slices_end_when_nothing_is_left,
                     a_replay_keeps_its_event;
+                bodies_kept: a_body_goes_before_its_event_and_the_facts_stay,
+                    attempts_go_and_their_counts_stay,
+                    each_source_has_its_own_spans,
+                    what_is_not_final_keeps_body_and_attempts,
+                    what_ends_at_last_loses_body_and_attempts,
+                    a_dead_letter_keeps_what_a_replay_needs,
+                    dead_letters_keep_for_as_long_as_the_source_says,
+                    a_duplicate_does_not_revive_what_has_no_body,
+                    spans_can_be_changed_at_any_time,
+                    a_span_that_comes_back_finds_what_it_had_passed,
+                    an_event_that_comes_in_late_is_not_forgotten,
+                    attempts_of_a_late_replay_go_too,
+                    a_slice_is_bounded_whatever_it_removes,
+                    large_bodies_go_in_small_slices;
+                removal: what_waits_for_its_turn_is_kept_whole,
+                    what_a_transform_made_goes_with_the_body,
+                    large_transformed_bodies_go_in_small_slices,
+                    attempts_of_a_late_job_go_too,
+                    a_job_skips_what_has_lost_its_body,
+                    a_job_counts_the_ends_whose_attempts_are_gone,
+                    a_sender_that_waits_is_told_an_end_without_its_attempts,
+                    what_a_waiting_sender_revives_late_goes_too;
                 decisions: what_was_decided_on_the_way_in_is_kept,
                     an_ordinary_life_needs_no_rows_of_its_own,
                     the_attempts_of_an_event_are_told_with_it,
@@ -284,6 +311,14 @@ macro_rules! store_conformance {
                     the_dead_are_counted_by_reason,
                     counts_survive_a_restart,
                     counts_agree_with_the_lists_after_concurrent_work;
+                rollups: what_comes_in_is_counted_where_and_when,
+                    what_goes_out_is_counted_where_and_when,
+                    every_width_says_the_same,
+                    a_range_has_its_first_and_not_its_end,
+                    what_was_not_done_is_not_counted,
+                    counts_by_time_outlive_what_they_count,
+                    the_finest_go_first,
+                    what_memory_answered_is_counted_by_time_too;
             }
 
             $crate::conformance_properties! { $harness;

@@ -10,7 +10,9 @@ use surehook_core::{
     event::NewEvent,
     ids::{DeliveryId, DestinationId, EventId, SourceId},
     key::DedupKey,
-    store::{Counts, Held, Next, Pruned, REPLAY_INTERVAL, Replayed, Settled},
+    retention::RetentionSpec,
+    rollup::{Count, Tally, Width},
+    store::{Attempt, Counts, Held, Next, REPLAY_INTERVAL, Replayed, Settled},
     time::Timestamp,
 };
 
@@ -28,6 +30,9 @@ pub(super) struct ModelEvent {
     pub(super) admitted: NewEvent,
     pub(super) duplicates: u64,
     pub(super) last_duplicate_at: Option<Timestamp>,
+    pub(super) body_is_gone: bool,
+    /// Whether retention may take its time with it; see `aging`.
+    pub(super) is_left_behind: bool,
 }
 
 /// A delivery with its past.
@@ -46,6 +51,7 @@ pub(super) struct ModelDelivery {
     /// Its place in the line, and when its first attempt may come.
     pub(super) place: u64,
     not_before: Timestamp,
+    pub(super) attempts_are_gone: bool,
     /// When the event was last replayed to this destination, as far as this delivery knows.
     last_replay_at: Option<Timestamp>,
 }
@@ -102,6 +108,17 @@ pub(super) struct Model {
     pub(super) places: u64,
     /// What was counted and is never taken back.
     ever: Counts,
+    /// The same by time, but for duplicates, of which memory does not tell the moment.
+    pub(super) facts: BTreeMap<(Whose, Timestamp), Tally>,
+    /// What the sources keep for how long.
+    pub(super) retention: BTreeMap<SourceId, RetentionSpec>,
+}
+
+/// Of which source or destination something was counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Whose {
+    Source(SourceId),
+    Destination(DestinationId),
 }
 
 impl Model {
@@ -121,9 +138,13 @@ impl Model {
                 let known = Known { event: event.id, fingerprint, expires_at: claim.expires_at };
                 self.keys.insert(key, known);
             }
-            _ => self.ever.no_key += 1,
+            _ => {
+                self.ever.no_key += 1;
+                self.tally(Whose::Source(event.source), event.received_at).add(Count::NoKey, 1);
+            }
         }
         self.ever.events += 1;
+        self.tally(Whose::Source(event.source), event.received_at).add(Count::Accepted, 1);
         let mut held = Vec::new();
         for owed in &event.deliveries {
             if !self.destinations.contains(&owed.destination) {
@@ -142,9 +163,19 @@ impl Model {
             self.deliveries.insert(owed.id, delivery);
         }
         let admitted = event.clone();
-        let kept = ModelEvent { admitted, duplicates: 0, last_duplicate_at: None };
+        let kept = ModelEvent {
+            admitted,
+            duplicates: 0,
+            last_duplicate_at: None,
+            body_is_gone: false,
+            is_left_behind: false,
+        };
         self.events.insert(event.id, kept);
         Expected::Accepted { held }
+    }
+
+    fn tally(&mut self, whose: Whose, at: Timestamp) -> &mut Tally {
+        self.facts.entry((whose, Width::TenSeconds.start(at))).or_default()
     }
 
     /// Counts a sighting.
@@ -166,7 +197,10 @@ impl Model {
         fits.then_some(known.event)
     }
 
-    fn of_event(&self, event: EventId) -> impl Iterator<Item = (&DeliveryId, &ModelDelivery)> {
+    pub(super) fn of_event(
+        &self,
+        event: EventId,
+    ) -> impl Iterator<Item = (&DeliveryId, &ModelDelivery)> {
         self.deliveries.iter().filter(move |(_, delivery)| delivery.event == event)
     }
 
@@ -176,7 +210,8 @@ impl Model {
             .map(|(id, delivery)| (*id, delivery.state.status(), delivery.destination))
             .filter(|(_, status, _)| *status != Status::Replayed)
             .collect();
-        if latest.iter().any(|(_, status, _)| *status != Status::Dead) {
+        let body_is_gone = self.events.get(&event).is_some_and(|event| event.body_is_gone);
+        if body_is_gone || latest.iter().any(|(_, status, _)| *status != Status::Dead) {
             return Vec::new();
         }
         let revived: Vec<DeliveryId> = latest
@@ -205,6 +240,9 @@ impl Model {
         heir.replay_of = Some(old);
         heir.last_replay_at = last_replay_at;
         heir.order_key.clone_from(&was.order_key);
+        if let Some(event) = self.events.get_mut(&heir.event) {
+            event.is_left_behind = true;
+        }
         self.stand_in_line(&mut heir);
         self.deliveries.insert(new, heir);
     }
@@ -247,8 +285,15 @@ impl Model {
         delivery.lease().is_some_and(|lease| lease.token == held.token).then_some(delivery)
     }
 
-    pub(super) fn settle(&mut self, held: Held, at: Timestamp, next: Next) -> Settled {
+    pub(super) fn settle(
+        &mut self,
+        held: Held,
+        at: Timestamp,
+        attempt: &Attempt,
+        next: Next,
+    ) -> Settled {
         let Some(delivery) = self.held(held) else { return Settled::LeaseLost };
+        let (destination, created_at) = (delivery.destination, delivery.created_at);
         delivery.attempts += 1;
         match next {
             Next::Succeeded => delivery.step(Input::Succeed { at }),
@@ -264,6 +309,13 @@ impl Model {
         if let Next::Dead(reason) = next {
             self.deliveries.get_mut(&held.delivery).unwrap().reason = Some(reason);
             self.ever.dead.entry(reason).or_default().total += 1;
+            self.tally(Whose::Destination(destination), at).add(Count::dead(reason), 1);
+        }
+        let tally = self.tally(Whose::Destination(destination), at);
+        tally.add(Count::attempt(attempt.class), 1);
+        tally.attempt_time.record(attempt.took);
+        if next == Next::Succeeded {
+            tally.latency.record(at.since(created_at));
         }
         if self.deliveries[&held.delivery].ended_at.is_some() {
             self.call_next(held.delivery, at);
@@ -309,6 +361,9 @@ impl Model {
         if !ended || !self.destinations.contains(&destination) {
             return Replayed::NotReplayable(status);
         }
+        if self.events[&self.deliveries[&old].event].body_is_gone {
+            return Replayed::BodyRemoved;
+        }
         self.take_over(old, new, now, Some(now));
         Replayed::Created { delivery: new, destination }
     }
@@ -324,20 +379,11 @@ impl Model {
         }
     }
 
-    pub(super) fn prune(&mut self, events_before: Timestamp, now: Timestamp) -> Pruned {
-        let owed: BTreeSet<EventId> = self
-            .deliveries
-            .values()
-            .filter(|owed| !owed.state.status().is_final())
-            .map(|owed| owed.event)
-            .collect();
-        let (events, keys) = (self.events.len(), self.keys.len());
-        self.events
-            .retain(|id, event| event.admitted.received_at >= events_before || owed.contains(id));
-        self.deliveries.retain(|_, delivery| self.events.contains_key(&delivery.event));
+    /// Forgets keys whose time has passed; says how many.
+    pub(super) fn forget_keys(&mut self, now: Timestamp) -> usize {
+        let before = self.keys.len();
         self.keys.retain(|_, known| known.expires_at > now);
-        let (events, keys) = (events - self.events.len(), keys - self.keys.len());
-        Pruned { events, keys, more: false }
+        before - self.keys.len()
     }
 
     pub(super) fn counts(&self) -> Counts {
@@ -366,6 +412,7 @@ fn born(event: EventId, destination: DestinationId, at: Timestamp) -> ModelDeliv
         order_key: None,
         place: 0,
         not_before: at,
+        attempts_are_gone: false,
         last_replay_at: None,
     }
 }

@@ -10,6 +10,7 @@ use surehook_core::{
     ids::AttemptId,
     key::fingerprint,
     lane::{CircuitSpec, OnFailure, OrderSpec},
+    retention::RetentionSpec,
     source::SourceSpec,
     store::{Attempt, Claimed, Counts, Held, Next},
     time::{Span, Timestamp},
@@ -93,6 +94,7 @@ pub(super) fn source(name: &str) -> SourceSpec {
         max_body_bytes: None,
         sync: None,
         keep_refused_bodies: false,
+        retention: RetentionSpec::default(),
         enabled: true,
     }
 }

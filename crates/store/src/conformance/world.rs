@@ -19,9 +19,11 @@ use surehook_core::{
     event::{KeyClaim, NewDelivery, NewEvent},
     ids::{DeliveryId, DestinationId, EventId, Id, Kind, SourceId},
     key::DedupKey,
+    retention::RetentionSpec,
+    source::SourceSpec,
     store::{
         Admitted, Change, Claimed, DeliveryDetail, DeliveryRow, Duplicate, EventDetail, Held, Next,
-        Settled, Settlement, Store,
+        Pruned, Settled, Settlement, Store,
     },
     time::Timestamp,
 };
@@ -238,8 +240,9 @@ impl World {
     pub fn settlement(&self, claimed: &Claimed, next: Next) -> Settlement {
         let attempt = attempt(self.id(), claimed, self.now, next);
         let Held { delivery, token } = held(claimed);
-        let ordered = claimed.ordered;
-        Settlement { delivery, token, at: self.now, attempt, next, ordered }
+        let Claimed { destination, created_at, ordered, .. } = *claimed;
+        let at = self.now;
+        Settlement { delivery, destination, created_at, token, at, attempt, next, ordered }
     }
 
     /// Ends an attempt that must still count.
@@ -252,6 +255,28 @@ impl World {
     pub async fn finish_due(&self, destination: DestinationId, next: Next) {
         for claimed in self.claim(destination, 1000).await {
             self.finish(&claimed, next).await;
+        }
+    }
+
+    /// Lets a source keep things for other times than the server.
+    pub async fn keep(&self, id: SourceId, retention: RetentionSpec) {
+        let name = if id == self.shop { "shop" } else { "bank" };
+        let spec = SourceSpec { retention, ..source(name) };
+        self.change(vec![Change::PutSource(id, spec)], self.now).await.unwrap();
+    }
+
+    /// Removes all that is past its time where events are kept for `events_kept`.
+    pub async fn prune_all(&self, events_kept: Duration) -> Pruned {
+        let mut all = Pruned::default();
+        loop {
+            let pruned = self.prune(events_kept, self.now).await.unwrap();
+            all.events += pruned.events;
+            all.bodies += pruned.bodies;
+            all.attempts += pruned.attempts;
+            all.keys += pruned.keys;
+            if !pruned.more {
+                return all;
+            }
         }
     }
 

@@ -6,8 +6,9 @@ use rusqlite::{OptionalExtension, params};
 use surehook_core::{
     delivery::state::Status,
     event::{NewDelivery, NewEvent},
-    ids::{DestinationId, EventId},
+    ids::{DestinationId, EventId, SourceId},
     key::{DedupKey, KeyDigest},
+    rollup::Count,
     store::{Admitted, Duplicate},
     time::Timestamp,
 };
@@ -17,7 +18,8 @@ use super::{
     counts::Sum,
     fresh, line,
     memory::{BodyMark, Remembered, Sighting},
-    replay,
+    prune, replay,
+    rollups::Subject,
     row::{blob, id, time},
     writer::Tx,
 };
@@ -42,8 +44,10 @@ fn admit_one(tx: &mut Tx<'_, '_>, event: &NewEvent) -> rusqlite::Result<Admitted
         insert_key(tx, key, claim.expires_at, event)?;
     } else {
         tx.delta.add(Sum::NoKey, 1);
+        tx.delta.facts.tally(Subject::Source(source), event.received_at).add(Count::NoKey, 1);
     }
     insert_event(tx, source, event)?;
+    prune::look_later_if_passed(tx, event.id, event.received_at)?;
     let mut held = Vec::new();
     for delivery in &event.deliveries {
         match &delivery.order_key {
@@ -136,6 +140,7 @@ fn insert_event(tx: &mut Tx<'_, '_>, source: i64, event: &NewEvent) -> rusqlite:
         event.decided.unrouted,
     ])?;
     tx.delta.add(Sum::Events, 1);
+    tx.delta.facts.tally(Subject::Source(source), event.received_at).add(Count::Accepted, 1);
     Ok(())
 }
 
@@ -220,7 +225,12 @@ fn duplicate_of(
 ) -> rusqlite::Result<Duplicate> {
     let bytes_differ = original.body != BodyMark::of(&event.payload.fingerprint);
     let body = bytes_differ.then_some(&event.payload.body[..]);
-    let seen = Sighting { count: 1, times: vec![event.received_at], last: event.received_at };
+    let seen = Sighting {
+        source: Some(event.source),
+        count: 1,
+        times: vec![event.received_at],
+        last: event.received_at,
+    };
     record_sightings(tx, original.event, &seen, body)?;
     let revived: Vec<DestinationId> = if event.revive_dead {
         replay::revive(tx, original.event, event.request_id, event.received_at)?
@@ -237,10 +247,10 @@ const COUNT_SIGHTINGS: &str = "
     UPDATE events
        SET duplicates = duplicates + ?2,
            last_duplicate_at = max(coalesce(last_duplicate_at, ?3), ?3)
-     WHERE id = ?1 RETURNING duplicates";
+     WHERE id = ?1 RETURNING duplicates, payload IS NULL";
 
 const INSERT_SIGHTING: &str = "
-    INSERT INTO duplicates (event_id, seen_at, body) VALUES (?1, ?2, ?3)";
+    INSERT INTO duplicates (event_id, seen_at, body, body_removed) VALUES (?1, ?2, ?3, ?4)";
 
 /// Counts sightings and keeps the times of the first ones; `body` belongs to the first.
 ///
@@ -252,28 +262,47 @@ fn record_sightings(
     body: Option<&[u8]>,
 ) -> rusqlite::Result<()> {
     tx.delta.add(Sum::Duplicates, i64::try_from(seen.count).unwrap_or(i64::MAX));
-    let total: Option<u64> = tx
+    if let Some(source) = seen.source.map_or(Ok(None), |source| source_seq(tx, source))? {
+        let tally = tx.delta.facts.tally(Subject::Source(source), seen.last);
+        tally.add(Count::Duplicates, seen.count);
+    }
+    let counted: Option<(u64, bool)> = tx
         .connection
         .prepare_cached(COUNT_SIGHTINGS)?
-        .query_row(params![blob(event), seen.count, seen.last.as_millis()], |row| row.get(0))
+        .query_row(params![blob(event), seen.count, seen.last.as_millis()], |row| {
+            Ok((row.get(0)?, row.get(1)?))
+        })
         .optional()?;
     // The event itself may be past its retention while its key is not.
-    let Some(total) = total else { return Ok(()) };
+    let Some((total, body_is_gone)) = counted else { return Ok(()) };
     if total <= SIGHTINGS_KEPT || (body.is_some() && differing_kept(tx, event)? < SIGHTINGS_KEPT) {
         for (index, seen_at) in seen.times.iter().enumerate() {
             let body = body.filter(|_| index == 0);
+            // With the original's body gone, that of a copy must not outlive it.
             tx.connection.prepare_cached(INSERT_SIGHTING)?.execute(params![
                 blob(event),
                 seen_at.as_millis(),
-                body
+                body.filter(|_| !body_is_gone),
+                body.is_some() && body_is_gone,
             ])?;
         }
     }
     Ok(())
 }
 
+/// The row number of a source that may have been deleted since.
+fn source_seq(tx: &Tx<'_, '_>, source: SourceId) -> rusqlite::Result<Option<i64>> {
+    if let Some(seq) = tx.names.sources.get(&source) {
+        return Ok(Some(*seq));
+    }
+    tx.connection
+        .prepare_cached("SELECT seq FROM sources WHERE id = ?1")?
+        .query_row(params![blob(source)], |row| row.get(0))
+        .optional()
+}
+
 const DIFFERING_KEPT: &str = "
-    SELECT count(*) FROM duplicates WHERE event_id = ?1 AND body IS NOT NULL";
+    SELECT count(*) FROM duplicates WHERE event_id = ?1 AND (body IS NOT NULL OR body_removed)";
 
 /// Many harmless repeats must not hide one that differs.
 fn differing_kept(tx: &Tx<'_, '_>, event: EventId) -> rusqlite::Result<u64> {

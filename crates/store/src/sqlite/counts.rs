@@ -8,8 +8,12 @@ use std::collections::BTreeMap;
 use rusqlite::{Connection, params};
 use surehook_core::{
     delivery::{DeadReason, state::Status},
+    rollup::Count,
     store::Counts,
+    time::Timestamp,
 };
+
+use super::rollups::{Facts, Subject};
 
 /// What a batch changes.
 #[derive(Debug, Default)]
@@ -17,6 +21,8 @@ pub(super) struct Delta {
     changes: BTreeMap<String, i64>,
     plain: [i64; 5],
     by_status: [i64; 8],
+    /// The same by time; see `rollups`.
+    pub(super) facts: Facts,
 }
 
 /// Sums without a further name.
@@ -57,8 +63,9 @@ impl Delta {
         }
     }
 
-    /// Counts a delivery that died.
-    pub(super) fn died(&mut self, reason: DeadReason) {
+    /// Counts a delivery to `destination` that died.
+    pub(super) fn died(&mut self, reason: DeadReason, destination: i64, at: Timestamp) {
+        self.facts.tally(Subject::Destination(destination), at).add(Count::dead(reason), 1);
         *self.changes.entry(format!("dead_total:{}", reason.as_str())).or_default() += 1;
         self.dead_now(reason, 1);
     }
@@ -86,7 +93,7 @@ impl Delta {
         for (name, change) in self.entries() {
             bump(connection, &name, change)?;
         }
-        Ok(())
+        self.facts.keep(connection)
     }
 
     /// Adds the changes to what is shown.

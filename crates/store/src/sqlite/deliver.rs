@@ -9,6 +9,7 @@ use surehook_core::{
     ids::{DeliveryId, DestinationId, EventId, RouteId, SourceId},
     key::{DedupKey, KeyDigest, fingerprint},
     name::Name,
+    rollup::Count,
     store::{Claimed, Held, Next, Settled, Settlement},
     time::Timestamp,
 };
@@ -17,6 +18,7 @@ use super::{
     bodies,
     counts::Sum,
     decide, line,
+    rollups::Subject,
     row::{blob, id, name, payload, status, time},
     writer::Tx,
 };
@@ -58,7 +60,7 @@ pub(super) fn claim_due(
         return Ok(Vec::new());
     };
     let due = due(tx.connection, seq, now, limit)?;
-    claim(tx, destination, due, now, lease)
+    claim(tx, (destination, seq), due, now, lease)
 }
 
 /// See `DeliveryStore::claim_next`.
@@ -70,12 +72,12 @@ pub(super) fn claim_next(
 ) -> rusqlite::Result<Option<Claimed>> {
     let Some(seq) = tx.names.destinations.get(&destination).copied() else { return Ok(None) };
     let first = due(tx.connection, seq, Timestamp::from_millis(i64::MAX), 1)?;
-    Ok(claim(tx, destination, first, now, lease)?.pop())
+    Ok(claim(tx, (destination, seq), first, now, lease)?.pop())
 }
 
 fn claim(
     tx: &mut Tx<'_, '_>,
-    destination: DestinationId,
+    (destination, seq): (DestinationId, i64),
     due: Vec<DueRow>,
     now: Timestamp,
     lease: Lease,
@@ -112,7 +114,7 @@ fn claim(
                 });
             }
             // Sending something else than what came would be worse than not sending.
-            None => bury_damaged(tx, &row, now)?,
+            None => bury_damaged(tx, &row, seq, now)?,
         }
     }
     Ok(claimed)
@@ -190,14 +192,19 @@ const BURY_DAMAGED: &str = "
            lease_token = NULL, lease_until = NULL
      WHERE id = ?1";
 
-fn bury_damaged(tx: &mut Tx<'_, '_>, row: &DueRow, now: Timestamp) -> rusqlite::Result<()> {
+fn bury_damaged(
+    tx: &mut Tx<'_, '_>,
+    row: &DueRow,
+    destination: i64,
+    now: Timestamp,
+) -> rusqlite::Result<()> {
     let delivery = row.id;
     tracing::error!(%delivery, "the stored body is missing or damaged; the delivery is given up");
     tx.connection
         .prepare_cached(BURY_DAMAGED)?
         .execute(params![blob(delivery), now.as_millis()])?;
     tx.delta.moved(Some(Status::InFlight), Some(Status::Dead));
-    tx.delta.died(DeadReason::Unrecoverable);
+    tx.delta.died(DeadReason::Unrecoverable, destination, now);
     line::call_next(tx, delivery, now)?;
     let decision = Decision {
         event: row.event,
@@ -231,6 +238,10 @@ const SETTLE: &str = "
      WHERE id = ?1 AND lease_token = ?2";
 
 pub(super) fn settle(tx: &mut Tx<'_, '_>, settlement: &Settlement) -> rusqlite::Result<Settled> {
+    // A destination that was deleted took all claims with it.
+    let Some(destination) = tx.names.destinations.get(&settlement.destination).copied() else {
+        return Ok(Settled::LeaseLost);
+    };
     let at = settlement.at.as_millis();
     let (status, due_at, ended_at, reason) = match settlement.next {
         Next::Succeeded => (Status::Succeeded, None, Some(at), None),
@@ -252,14 +263,24 @@ pub(super) fn settle(tx: &mut Tx<'_, '_>, settlement: &Settlement) -> rusqlite::
     }
     insert_attempt(tx, settlement)?;
     tx.delta.moved(Some(Status::InFlight), Some(status));
+    count_attempt(tx, destination, settlement);
     if let Some(reason) = reason {
-        tx.delta.died(reason);
+        tx.delta.died(reason, destination, settlement.at);
         forget_key(tx, settlement.delivery)?;
     }
     if settlement.ordered && ended_at.is_some() {
         line::call_next(tx, settlement.delivery, settlement.at)?;
     }
     Ok(Settled::Recorded)
+}
+
+fn count_attempt(tx: &mut Tx<'_, '_>, destination: i64, settlement: &Settlement) {
+    let tally = tx.delta.facts.tally(Subject::Destination(destination), settlement.at);
+    tally.add(Count::attempt(settlement.attempt.class), 1);
+    tally.attempt_time.record(settlement.attempt.took);
+    if settlement.next == Next::Succeeded {
+        tally.latency.record(settlement.at.since(settlement.created_at));
+    }
 }
 
 const INSERT_ATTEMPT: &str = "

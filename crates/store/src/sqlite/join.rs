@@ -32,6 +32,7 @@ const OWED: &str = "
      WHERE d.event_id = ?1 AND t.id = ?2 AND d.state <> 'replayed' ORDER BY d.id DESC LIMIT 1";
 
 const IS_KEPT: &str = "SELECT 1 FROM events WHERE id = ?1";
+const HAS_BODY: &str = "SELECT 1 FROM events WHERE id = ?1 AND payload IS NOT NULL";
 
 /// See `IngestStore::join`.
 pub(super) fn join(tx: &mut Tx<'_, '_>, wish: &JoinWish) -> rusqlite::Result<Joined> {
@@ -107,10 +108,14 @@ fn dead(tx: &mut Tx<'_, '_>, wish: &JoinWish, owed: &Owed) -> rusqlite::Result<J
             due
         };
         let delivery = replay::heir(owed.delivery, wish.request, wish.now);
-        // Without it the destination or the body is gone, and the end is the end.
         if due.contains(&wish.destination) {
             return Ok(Joined::Underway { delivery, attempts: 0, due });
         }
+        // To ask the sender for another try would be to ask for ever.
+        if !tx.connection.prepare_cached(HAS_BODY)?.exists(params![blob(wish.event)])? {
+            return Ok(Joined::Forgotten);
+        }
+        // The destination is gone, and the end is the end.
     }
     ending(tx, owed.delivery, Next::Dead(reason)).map(Joined::Ended)
 }

@@ -11,7 +11,12 @@ use std::{
 
 use quick_cache::sync::Cache;
 use rusqlite::types::{FromSql, FromSqlResult, ToSql, ToSqlOutput, ValueRef};
-use surehook_core::{ids::EventId, key::KeyDigest, store::Counts, time::Timestamp};
+use surehook_core::{
+    ids::{EventId, SourceId},
+    key::KeyDigest,
+    store::Counts,
+    time::Timestamp,
+};
 
 /// The first bytes of a body's fingerprint: enough to tell it from another one with the same key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +51,8 @@ pub(super) struct Remembered {
 /// How often an event came again since the last write, and when.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sighting {
+    /// Where it came again.
+    pub(super) source: Option<SourceId>,
     pub(super) count: u64,
     /// The first ones.
     pub(super) times: Vec<Timestamp>,
@@ -78,6 +85,7 @@ impl Memory {
 
     pub(super) fn recall(
         &self,
+        source: SourceId,
         key: KeyDigest,
         fingerprint: &[u8; 32],
         seen_at: Timestamp,
@@ -88,6 +96,7 @@ impl Memory {
         }
         let mut sightings = lock(&self.sightings);
         let sighting = sightings.entry(known.event).or_default();
+        sighting.source = Some(source);
         sighting.count += 1;
         sighting.last = sighting.last.max(seen_at);
         if sighting.times.len() < TIMES_MAX {
@@ -112,6 +121,7 @@ impl Memory {
         let mut sightings = lock(&self.sightings);
         for (event, sighting) in unwritten {
             let entry = sightings.entry(event).or_default();
+            entry.source = sighting.source;
             entry.count += sighting.count;
             entry.last = entry.last.max(sighting.last);
             entry.times.splice(0..0, sighting.times);

@@ -17,6 +17,7 @@ mod configure;
 mod counts;
 mod decide;
 mod deliver;
+mod erase;
 mod filter;
 mod fresh;
 mod join;
@@ -29,6 +30,7 @@ mod read;
 mod refused;
 mod replay;
 mod replay_jobs;
+mod rollups;
 mod row;
 mod schema;
 mod writer;
@@ -39,6 +41,7 @@ use std::{
     fs::{self, File},
     path::{Path, PathBuf},
     sync::Arc,
+    time::Duration,
 };
 
 use async_trait::async_trait;
@@ -51,6 +54,7 @@ use surehook_core::{
     key::{DedupKey, KeyDigest},
     lane::LaneState,
     refused::{RefusedFilter, RefusedRequest},
+    rollup::{RollupQuery, Tally},
     store::{
         AdminStore, Admitted, Cancelled, Change, Claimed, Configuration, Counts, DeliveryDetail,
         DeliveryFilter, DeliveryRow, DeliveryStore, EventDetail, EventFilter, EventRow, Health,
@@ -243,7 +247,7 @@ impl IngestStore for SqliteStore {
         seen_at: Timestamp,
     ) -> Option<EventId> {
         let key = KeyDigest::of(source, key);
-        let original = self.memory.recall(key, fingerprint, seen_at)?;
+        let original = self.memory.recall(source, key, fingerprint, seen_at)?;
         self.writer.wake_for_sightings();
         Some(original)
     }
@@ -420,8 +424,16 @@ impl AdminStore for SqliteStore {
         self.writer.failure().await
     }
 
-    async fn prune(&self, events_before: Timestamp, now: Timestamp) -> Result<Pruned, StoreError> {
-        self.writer.write(move |tx| prune::prune(tx, events_before, now)).await
+    async fn prune(&self, events_kept: Duration, now: Timestamp) -> Result<Pruned, StoreError> {
+        self.writer.write(move |tx| prune::prune(tx, events_kept, now)).await
+    }
+
+    async fn roll_up(&self) -> Result<bool, StoreError> {
+        self.writer.write(rollups::roll_up).await
+    }
+
+    async fn rollups(&self, query: RollupQuery) -> Result<Vec<(Timestamp, Tally)>, StoreError> {
+        self.readers.read(move |connection| rollups::rollups(connection, query)).await
     }
 
     async fn add_token(&self, hash: [u8; 32], now: Timestamp) -> Result<(), StoreError> {

@@ -18,8 +18,8 @@ use surehook_core::{
     key::{DedupKey, KeyDigest},
     route::RouteSpec,
     store::{
-        AttemptRow, Configuration, DeliveryDetail, DeliveryFilter, DeliveryRow, DuplicateRow,
-        EventDetail, EventFilter, EventRow, Page, StoreError, Stored,
+        ATTEMPTS_TOLD, AttemptRow, Configuration, DeliveryDetail, DeliveryFilter, DeliveryRow,
+        DuplicateRow, EventDetail, EventFilter, EventRow, Page, StoreError, Stored,
     },
     time::Timestamp,
 };
@@ -189,20 +189,20 @@ pub(super) fn event(
            FROM events e JOIN sources s ON s.seq = e.source LEFT JOIN payloads p ON p.seq = e.payload
           WHERE e.id = ?1"
     );
-    // The body (column 13) is skipped: it has its own call.
+    // The body (column 14) is skipped: it has its own call.
     let found = connection
         .prepare_cached(&sql)?
         .query_row(params![blob(wanted)], |found| {
-            let head = if found.get(8)? { Some(row::head(found, 9)?) } else { None };
+            let head = if found.get(9)? { Some(row::head(found, 10)?) } else { None };
             Ok(EventDetail {
                 event: row::event(found)?,
                 head,
-                fingerprint: found.get(14)?,
+                fingerprint: found.get(15)?,
                 deliveries: Vec::new(),
                 duplicates: Vec::new(),
-                verified_by: found.get(15)?,
-                key_from: found.get(16)?,
-                unrouted: unrouted(found, 17)?,
+                verified_by: found.get(16)?,
+                key_from: found.get(17)?,
+                unrouted: unrouted(found, 18)?,
                 decisions: Vec::new(),
                 attempts: Vec::new(),
             })
@@ -223,9 +223,6 @@ fn unrouted(row: &Row<'_>, column: usize) -> rusqlite::Result<Vec<Unrouted>> {
     read_unrouted(&text).ok_or_else(|| corrupt(column, &text))
 }
 
-/// Attempts of one event that are told with it; each delivery has its own list of all of them.
-const ATTEMPTS_TOLD: usize = 1000;
-
 fn attempts_of(connection: &Connection, event: EventId) -> rusqlite::Result<Vec<AttemptRow>> {
     // The answers' bodies would make the story long, and are told with each delivery.
     let columns = ATTEMPT_COLUMNS.replace("a.response", "NULL");
@@ -245,14 +242,14 @@ fn deliveries_of(connection: &Connection, event: EventId) -> rusqlite::Result<Ve
 }
 
 const DUPLICATES: &str =
-    "SELECT seen_at, body FROM duplicates WHERE event_id = ?1 ORDER BY seen_at, seq";
+    "SELECT seen_at, body, body_removed FROM duplicates WHERE event_id = ?1 ORDER BY seen_at, seq";
 
 fn duplicates_of(connection: &Connection, event: EventId) -> rusqlite::Result<Vec<DuplicateRow>> {
     collect(connection, DUPLICATES, params![blob(event)], |row| {
         let body: Option<Vec<u8>> = row.get(1)?;
         Ok(DuplicateRow {
             seen_at: time(row, 0)?,
-            bytes_differ: body.is_some(),
+            bytes_differ: body.is_some() || row.get(2)?,
             body: body.map(Bytes::from),
         })
     })

@@ -16,7 +16,7 @@ use surehook_core::{
 };
 
 use super::{
-    bodies, decide, line,
+    bodies, decide, line, prune,
     row::{blob, id, optional_time, reason, status, time},
     writer::Tx,
 };
@@ -77,8 +77,11 @@ pub(super) fn replay(
         return Ok(Replayed::TooSoon { again_at });
     }
     let ended = matches!(found.status, Status::Dead | Status::Succeeded);
-    if !(ended && found.destination_lives && found.body_is_there) {
+    if !(ended && found.destination_lives) {
         return Ok(Replayed::NotReplayable(found.status));
+    }
+    if !found.body_is_there {
+        return Ok(Replayed::BodyRemoved);
     }
     take_over(tx, &Handover { old, new, cause: Cause::Replay, now }, &found)?;
     Ok(Replayed::Created { delivery: new, destination: found.destination })
@@ -150,6 +153,7 @@ pub(super) fn deliver_missing(
         now.as_millis()
     ])?;
     tx.delta.moved(None, Some(Status::Pending));
+    prune::look_later_if_passed(tx, event, now)?;
     Ok(Ok(new))
 }
 
@@ -221,6 +225,7 @@ fn take_over(tx: &mut Tx<'_, '_>, handover: &Handover, found: &Candidate) -> rus
         tx.delta.dead_now(reason, -1);
     }
     bodies::copy(tx, *old, *new)?;
+    prune::look_later_if_passed(tx, found.event, handover.now)?;
     let decision = Decision {
         event: found.event,
         delivery: Some(*new),

@@ -95,7 +95,7 @@ pub(super) fn head(row: &Row<'_>, first: usize) -> rusqlite::Result<RequestHead>
 
 /// Columns of [`event`], from `events e JOIN sources s`.
 pub(super) const EVENT_COLUMNS: &str = "e.id, e.request_id, s.id, e.key, e.received_at,
-    e.body_bytes, e.duplicates, e.last_duplicate_at";
+    e.body_bytes, e.duplicates, e.last_duplicate_at, e.payload IS NULL";
 
 pub(super) fn event(row: &Row<'_>) -> rusqlite::Result<EventRow> {
     Ok(EventRow {
@@ -107,6 +107,7 @@ pub(super) fn event(row: &Row<'_>) -> rusqlite::Result<EventRow> {
         body_bytes: row.get(5)?,
         duplicates: row.get(6)?,
         last_duplicate_at: optional_time(row, 7)?,
+        body_removed: row.get(8)?,
     })
 }
 

@@ -20,6 +20,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/sqlite/0003_decisions.sql"),
     include_str!("../../migrations/sqlite/0004_replay_jobs.sql"),
     include_str!("../../migrations/sqlite/0005_lanes.sql"),
+    include_str!("../../migrations/sqlite/0007_retention_and_rollups.sql"),
 ];
 
 /// "srhk": tells our files from others'.
@@ -149,6 +150,23 @@ pub(super) fn recover(connection: &Connection, now: Timestamp) -> Result<(), Ope
     Ok(())
 }
 
+/// How `SQLite` would carry out a statement, in an empty file.
+#[cfg(test)]
+pub(super) fn plan(sql: &str) -> Vec<String> {
+    let folder = tempfile::tempdir().unwrap();
+    let connection = open_writer(&folder.path().join("a.db")).unwrap();
+    let mut explain = connection.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+    for index in 1..=explain.parameter_count() {
+        explain.raw_bind_parameter(index, 1).unwrap();
+    }
+    let mut rows = explain.raw_query();
+    let mut steps = Vec::new();
+    while let Some(row) = rows.next().unwrap() {
+        steps.push(row.get(3).unwrap());
+    }
+    steps
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -172,6 +190,40 @@ mod tests {
         let newer = folder.path().join("newer.db");
         open_writer(&newer).unwrap().pragma_update(None, "user_version", 99).unwrap();
         assert!(matches!(open_writer(&newer), Err(OpenError::Newer { found: 99, .. })));
+    }
+
+    /// The steps that retention takes for granted are not there in an older file.
+    #[test]
+    fn a_file_from_before_retention_keeps_all_it_has() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("a.db");
+        let before = MIGRATIONS.iter().position(|sql| sql.starts_with("-- 0007")).unwrap();
+        let old = Connection::open(&file).unwrap();
+        add_functions(&old).unwrap();
+        MIGRATIONS[..before].iter().for_each(|sql| old.execute_batch(sql).unwrap());
+        old.pragma_update(None, "user_version", before).unwrap();
+        old.pragma_update(None, "application_id", APPLICATION_ID).unwrap();
+        old.execute_batch(
+            "INSERT INTO sources VALUES (1, zeroblob(16), 'shop', '{}', 1, 1, NULL);
+             INSERT INTO events (id, request_id, source, received_at, body_bytes, fingerprint)
+                  VALUES (zeroblob(16), zeroblob(16), 1, 1, 0, zeroblob(32));
+             INSERT INTO duplicates (event_id, seen_at, body) VALUES (zeroblob(16), 1, x'01');
+             INSERT INTO duplicates (event_id, seen_at, body) VALUES (zeroblob(16), 2, NULL);",
+        )
+        .unwrap();
+        drop(old);
+
+        let migrated = open_writer(&file).unwrap();
+
+        let differing = "SELECT count(*) FROM duplicates WHERE body IS NOT NULL OR body_removed";
+        let differing: i64 = migrated.query_row(differing, [], |row| row.get(0)).unwrap();
+        assert_eq!(differing, 1);
+        let empty = ["prune_cursors", "prune_later", "rollup_facts", "rollups"];
+        for table in empty {
+            let count = format!("SELECT count(*) FROM {table}");
+            let rows: i64 = migrated.query_row(&count, [], |row| row.get(0)).unwrap();
+            assert_eq!(rows, 0, "case: {table}");
+        }
     }
 
     #[test]

@@ -167,6 +167,7 @@ impl Writer {
         let names = configure::load_names(&desk.connection)?;
         let fresh = Fresh::load(&desk.connection, &desk.file, desk.fold_at)?;
         let counts = counts::load(&desk.connection)?;
+        let sweep = Sweep::load(&desk.connection)?;
         memory.change_counts(|shown| *shown = counts);
         let queue = Arc::new(Queue::default());
         let (tell, condition) = watch::channel(Condition::default());
@@ -186,7 +187,7 @@ impl Writer {
                         memory,
                         names,
                         fresh,
-                        sweep: Sweep::default(),
+                        sweep,
                         delta: Delta::default(),
                         after: Vec::new(),
                         tell,

@@ -1,8 +1,11 @@
 //! A file that was changed behind the store's back.
 
+use std::time::Duration;
+
 use rusqlite::params;
 use surehook_core::{
     delivery::{DeadReason, state::Status},
+    event::NewEvent,
     ids::EventId,
     store::{Next, Replayed},
 };
@@ -12,7 +15,7 @@ use tempfile::TempDir;
 use crate::harness::{SqliteHarness, open_file};
 
 /// A world with one event for the CRM, and the folder that holds it.
-async fn world() -> (TempDir, World, surehook_core::event::NewEvent) {
+async fn world() -> (TempDir, World, NewEvent) {
     let folder = tempfile::tempdir().unwrap();
     let world = World::new(SqliteHarness::Lent(folder.path().to_owned())).await;
     let event = world.keyed("k");
@@ -69,9 +72,26 @@ async fn without_its_body_nothing_is_replayed_or_revived() {
     let replayed = world.replay(dead, world.id(), world.now).await.unwrap();
     let duplicate = world.expect_duplicate(world.again(&event)).await;
 
-    assert_eq!(replayed, Replayed::NotReplayable(Status::Dead));
+    assert_eq!(replayed, Replayed::BodyRemoved);
     assert!(duplicate.revived.is_empty());
     assert!(world.detail(event.id).await.head.is_none());
     assert!(world.body(event.id).await.unwrap().is_none());
     assert_eq!(world.statuses(event.id).await, [Status::Dead]);
+}
+
+#[tokio::test]
+async fn a_retention_that_cannot_be_read_keeps_all_and_holds_up_nobody() {
+    let (folder, mut world, event) = world().await;
+    let other = NewEvent { source: world.bank, ..world.arrival() };
+    let other = world.accept(other).await;
+    world.finish_due(world.crm, Next::Succeeded).await;
+    let unknown = r#"UPDATE sources SET spec = json_set(spec, '$.retention', json('{"weeks":1}'))
+                      WHERE name = 'shop' AND ?1 IS NOT NULL"#;
+    execute(&folder, unknown, event.id);
+    world.wait(Duration::from_secs(60));
+
+    assert_eq!(world.prune_all(Duration::ZERO).await.events, 1);
+
+    assert!(world.event(other).await.unwrap().is_none());
+    assert!(world.body(event.id).await.unwrap().is_some());
 }

@@ -8,7 +8,9 @@ use surehook_core::{
     decision::DecisionKind,
     event::{NewBody, NewEvent},
     ids::EventId,
+    retention::RetentionSpec,
     store::{AdminStore, Next},
+    time::Span,
 };
 use surehook_store::conformance::World;
 
@@ -70,11 +72,53 @@ async fn nothing_is_left_of_an_event_that_went() {
     assert_eq!((rows(&file, "decisions"), rows(&file, "delivery_bodies")), (1, 2));
 
     world.wait(Duration::from_secs(1000));
-    while world.prune(world.now, world.now).await.unwrap().more {}
+    world.prune_all(Duration::ZERO).await;
 
-    for table in ["events", "deliveries", "attempts", "decisions", "delivery_bodies"] {
+    for table in [
+        "events",
+        "payloads",
+        "deliveries",
+        "attempts",
+        "decisions",
+        "delivery_bodies",
+        "prune_later",
+    ] {
         assert_eq!(rows(&file, table), 0, "{table}");
     }
+}
+
+#[tokio::test]
+async fn no_body_of_any_kind_outlives_its_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut world = World::new(SqliteHarness::Lent(folder.path().to_owned())).await;
+    let brief = Some(Span::from_secs(60));
+    world.keep(world.shop, RetentionSpec { bodies: brief, ..RetentionSpec::default() }).await;
+    let event = world.keyed("k");
+    let delivery = event.deliveries[0].id;
+    let bodies = [None, Some(Bytes::from_static(b"{}"))].map(|body| {
+        let route = world.id();
+        let event = NewEvent { deliveries: vec![world.to(world.mail)], ..world.arrival() };
+        let delivery = event.deliveries[0].id;
+        NewEvent { bodies: vec![NewBody { delivery, route, body }], ..event }
+    });
+    world.admit(bodies.to_vec()).await.unwrap();
+    world.accept(event.clone()).await;
+    world
+        .expect_duplicate(NewEvent { payload: bodies[0].payload.clone(), ..world.again(&event) })
+        .await;
+    world.finish_due(world.crm, Next::Succeeded).await;
+    world.finish_due(world.mail, Next::Succeeded).await;
+    world.wait(Duration::from_secs(1000));
+
+    assert_eq!(world.prune_all(Duration::from_secs(86_400)).await.bodies, 3);
+
+    let file = open_file(folder.path());
+    let count = |sql: &str| -> i64 { file.query_row(sql, [], |row| row.get(0)).unwrap() };
+    assert_eq!(count("SELECT count(*) FROM payloads"), 0);
+    assert_eq!(count("SELECT count(*) FROM delivery_bodies"), 0);
+    assert_eq!(count("SELECT count(*) FROM duplicates WHERE body IS NOT NULL"), 0);
+    assert_eq!(count("SELECT count(*) FROM events"), 3);
+    assert_eq!(world.delivery_detail(delivery).await.attempts.len(), 1);
 }
 
 #[tokio::test]

@@ -25,7 +25,9 @@ const GOOD: &str = "
     INSERT INTO replay_lanes VALUES (1, 1, 2, 1, 1);
     INSERT INTO replay_items VALUES (1, 1, 1, zeroblob(16), zeroblob(16), NULL, NULL);
     INSERT INTO lane_states (destination, pause_automatic, circuit, circuit_times)
-         VALUES (1, 0, 'closed', 0);";
+         VALUES (1, 0, 'closed', 0);
+    INSERT INTO prune_cursors VALUES (1, 'events', zeroblob(16));
+    INSERT INTO rollups VALUES (10, 'source', 1, 10000, x'00');";
 
 /// The constraint, and a statement that it alone must refuse.
 const BAD: &[(&str, &str)] = &[
@@ -92,6 +94,10 @@ const BAD: &[(&str, &str)] = &[
     ("open_within_taken", "UPDATE replay_lanes SET open = 2"),
     ("open_within_taken", "UPDATE replay_lanes SET open = -1"),
     ("numbers_start_at_one", "UPDATE replay_items SET number = 0"),
+    ("what_is_known", "UPDATE prune_cursors SET what = 'all'"),
+    ("width_is_known", "UPDATE rollups SET width = 5"),
+    ("kind_is_known", "UPDATE rollups SET kind = 'route'"),
+    ("start_is_whole", "UPDATE rollups SET start = 10001"),
 ];
 
 fn migrated() -> (tempfile::TempDir, Connection) {

@@ -14,6 +14,7 @@ mod lanes_load;
 mod logs;
 mod promises;
 mod replays;
+mod retention;
 mod story;
 mod support;
 mod sync;

@@ -1,0 +1,198 @@
+//! Spans of time counted by size, so that counts can be added up and percentiles still be told.
+//!
+//! Four buckets an octave: a bucket is at most a quarter as wide as the values in it are large, so
+//! a percentile, told as the middle of its bucket, is off by at most an eighth. Percentiles of
+//! several histograms come from their sum; percentiles themselves cannot be averaged.
+
+use std::time::Duration;
+
+/// Buckets an octave, as a power of two.
+const SUB_BITS: u32 = 2;
+const SUB: u64 = 1 << SUB_BITS;
+/// Longer spans count as this long: more than two years in microseconds.
+const VALUE_MAX: u64 = (1 << 46) - 1;
+/// Buckets that exist; the last one also holds all that is longer.
+pub const BUCKETS: usize = bucket(VALUE_MAX) + 1;
+
+/// Where a value belongs. Values below eight have a bucket of their own.
+const fn bucket(value: u64) -> usize {
+    if value < SUB {
+        return value as usize;
+    }
+    let octave = value.ilog2() - SUB_BITS;
+    let within = (value >> octave) - SUB;
+    (SUB * (octave as u64 + 1) + within) as usize
+}
+
+/// The smallest value of a bucket.
+const fn floor(bucket: usize) -> u64 {
+    let bucket = bucket as u64;
+    if bucket < SUB {
+        return bucket;
+    }
+    let octave = bucket / SUB - 1;
+    (SUB + bucket % SUB) << octave
+}
+
+/// The value that stands for a bucket: its middle.
+const fn middle(bucket: usize) -> u64 {
+    let (low, next) = (floor(bucket), floor(bucket + 1));
+    low + (next - 1 - low) / 2
+}
+
+/// How often spans of each size were seen.
+#[derive(Clone, Debug, Default)]
+pub struct Histogram {
+    /// By bucket; what lies behind the end was never seen.
+    counts: Vec<u64>,
+}
+
+/// Equal is what counts the same, whatever room it takes.
+impl PartialEq for Histogram {
+    fn eq(&self, other: &Self) -> bool {
+        self.buckets().eq(other.buckets())
+    }
+}
+
+impl Eq for Histogram {}
+
+impl Histogram {
+    /// Counts a span.
+    pub fn record(&mut self, span: Duration) {
+        let micros = u64::try_from(span.as_micros()).unwrap_or(u64::MAX);
+        self.add(bucket(micros.min(VALUE_MAX)), 1);
+    }
+
+    /// Counts `many` in a bucket; one that does not exist is the last.
+    pub fn add(&mut self, bucket: usize, many: u64) {
+        let bucket = bucket.min(BUCKETS - 1);
+        if self.counts.len() <= bucket {
+            self.counts.resize(bucket + 1, 0);
+        }
+        self.counts[bucket] = self.counts[bucket].saturating_add(many);
+    }
+
+    /// Adds what `other` has seen.
+    pub fn merge(&mut self, other: &Self) {
+        for (bucket, many) in other.buckets() {
+            self.add(bucket, many);
+        }
+    }
+
+    /// Every bucket that is not empty, with its count.
+    pub fn buckets(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
+        self.counts.iter().copied().enumerate().filter(|(_, many)| *many > 0)
+    }
+
+    /// How many spans were counted.
+    pub fn count(&self) -> u64 {
+        self.counts.iter().fold(0, |sum, many| sum.saturating_add(*many))
+    }
+
+    /// Whether none was.
+    pub fn is_empty(&self) -> bool {
+        self.buckets().next().is_none()
+    }
+
+    /// The span that `percent` of all are not longer than, within an eighth; `None` of nothing.
+    pub fn percentile(&self, percent: u8) -> Option<Duration> {
+        let count = u128::from(self.count());
+        // The rank of the wanted one, counted from 1 and rounded up.
+        let rank = (count * u128::from(percent.min(100))).div_ceil(100).max(1);
+        let mut seen = 0;
+        self.buckets()
+            .find(|(_, many)| {
+                seen += u128::from(*many);
+                seen >= rank
+            })
+            .map(|(bucket, _)| Duration::from_micros(middle(bucket)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn of(micros: &[u64]) -> Histogram {
+        let mut histogram = Histogram::default();
+        micros.iter().for_each(|value| histogram.record(Duration::from_micros(*value)));
+        histogram
+    }
+
+    /// The wanted one of a list, as the definition says.
+    fn exact(values: &[u64], percent: u8) -> u64 {
+        let mut sorted: Vec<u64> = values.iter().map(|value| (*value).min(VALUE_MAX)).collect();
+        sorted.sort_unstable();
+        let rank = (sorted.len() * usize::from(percent)).div_ceil(100).max(1);
+        sorted[rank - 1]
+    }
+
+    #[test]
+    fn buckets_follow_one_another_without_a_gap() {
+        for n in 0..BUCKETS {
+            assert_eq!(bucket(floor(n)), n);
+            assert_eq!(bucket(floor(n + 1) - 1), n, "the last value of bucket {n}");
+        }
+        assert_eq!(floor(BUCKETS), VALUE_MAX + 1);
+    }
+
+    #[test]
+    fn small_values_are_exact() {
+        for value in 0..8 {
+            assert_eq!(of(&[value]).percentile(50), Some(Duration::from_micros(value)));
+        }
+    }
+
+    #[test]
+    fn percentiles_are_those_of_the_list() {
+        let histogram = of(&[1, 2, 3, 4, 5, 6, 7, 7, 7, 1_000_000]);
+        let cases = [(0, 1), (10, 1), (50, 5), (90, 7), (91, 983_039), (100, 983_039)];
+        for (percent, micros) in cases {
+            let told = histogram.percentile(percent);
+            assert_eq!(told, Some(Duration::from_micros(micros)), "case: {percent}");
+        }
+        assert_eq!(Histogram::default().percentile(50), None);
+    }
+
+    #[test]
+    fn what_is_too_long_is_counted_as_long() {
+        let histogram = of(&[u64::MAX]);
+        assert_eq!(histogram.count(), 1);
+        assert!(histogram.percentile(50) > Some(Duration::from_secs(86_400 * 365 * 2)));
+        let mut odd = Histogram::default();
+        odd.add(usize::MAX, 2);
+        assert_eq!(odd.count(), 2);
+    }
+
+    /// Small and large ones alike.
+    fn values() -> impl Strategy<Value = Vec<u64>> {
+        prop::collection::vec((any::<u64>(), 0..64_u32).prop_map(|(v, shift)| v >> shift), 1..200)
+    }
+
+    proptest! {
+        #[test]
+        fn a_sum_is_the_histogram_of_the_whole(left in values(), right in values()) {
+            let mut sum = of(&left);
+            sum.merge(&of(&right));
+            let whole = of(&[left, right].concat());
+            prop_assert_eq!(&sum, &whole);
+            prop_assert_eq!(sum.percentile(95), whole.percentile(95));
+        }
+
+        #[test]
+        fn a_percentile_is_off_by_at_most_an_eighth(values in values(), percent in 0..=100_u8) {
+            let told = u64::try_from(of(&values).percentile(percent).unwrap().as_micros()).unwrap();
+            let exact = exact(&values, percent);
+            prop_assert!(told.abs_diff(exact) * 8 <= exact, "{told} for {exact}");
+        }
+
+        #[test]
+        fn percentiles_rise(values in values(), low in 0..=100_u8, high in 0..=100_u8) {
+            let histogram = of(&values);
+            let (low, high) = (low.min(high), low.max(high));
+            prop_assert!(histogram.percentile(low) <= histogram.percentile(high));
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! `/api/v1/stats/series`: what happened in each piece of time, for charts.
+
+use std::{sync::Arc, time::Duration};
+
+use axum::{Json, extract::State};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use surehook_core::{
+    delivery::{Class, DeadReason},
+    histogram::Histogram,
+    rollup::{Count, Grid, RollupQuery, Tally, Whose},
+    store::Configuration,
+    time::{Span, Timestamp},
+};
+
+use super::input::Asked;
+use crate::{App, problem::Problem};
+
+/// How far back a chart goes when nobody says.
+const SINCE_DEFAULT: Duration = Duration::from_secs(3600);
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SeriesQuery {
+    metric: String,
+    source: Option<String>,
+    destination: Option<String>,
+    since: Option<String>,
+    until: Option<String>,
+    width: Option<String>,
+}
+
+/// What a chart shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Metric {
+    Accepted,
+    NoKey,
+    Duplicates,
+    Attempts,
+    Failed,
+    Dead,
+    Latency,
+    AttemptTime,
+}
+
+impl Metric {
+    const ALL: [(&'static str, Self); 8] = [
+        ("accepted", Self::Accepted),
+        ("no_key", Self::NoKey),
+        ("duplicates", Self::Duplicates),
+        ("attempts", Self::Attempts),
+        ("failed", Self::Failed),
+        ("dead", Self::Dead),
+        ("latency", Self::Latency),
+        ("attempt_time", Self::AttemptTime),
+    ];
+
+    fn parse(word: &str) -> Result<Self, Problem> {
+        let found = Self::ALL.iter().find(|(name, _)| *name == word).map(|(_, metric)| *metric);
+        found.ok_or_else(|| {
+            let known: Vec<_> = Self::ALL.iter().map(|(name, _)| *name).collect();
+            Problem::invalid(format!("metric is one of {}", known.join(", ")))
+        })
+    }
+
+    /// Whether sources have it; otherwise destinations do.
+    fn is_of_sources(self) -> bool {
+        match self {
+            Self::Accepted | Self::NoKey | Self::Duplicates => true,
+            Self::Attempts | Self::Failed | Self::Dead | Self::Latency | Self::AttemptTime => false,
+        }
+    }
+
+    /// What a point, or the whole, says of it.
+    fn shown(self, tally: &Tally) -> Value {
+        let count = |count| json!({ "value": tally.get(count) });
+        match self {
+            Self::Accepted => count(Count::Accepted),
+            Self::NoKey => count(Count::NoKey),
+            Self::Duplicates => count(Count::Duplicates),
+            Self::Attempts => {
+                let mut by = classes(tally);
+                by.insert("succeeded".to_owned(), json!(tally.get(Count::Succeeded)));
+                json!({ "value": tally.attempts(), "by": by })
+            }
+            Self::Failed => json!({ "value": tally.failed(), "by": classes(tally) }),
+            Self::Dead => json!({ "value": tally.dead(), "by": reasons(tally) }),
+            Self::Latency => percentiles(&tally.latency),
+            Self::AttemptTime => percentiles(&tally.attempt_time),
+        }
+    }
+}
+
+fn classes(tally: &Tally) -> Map<String, Value> {
+    let entry =
+        |class: Class| (class.as_str().to_owned(), json!(tally.get(Count::attempt(Some(class)))));
+    Class::ALL.into_iter().map(entry).collect()
+}
+
+fn reasons(tally: &Tally) -> Map<String, Value> {
+    let entry =
+        |reason: DeadReason| (reason.as_str().to_owned(), json!(tally.get(Count::dead(reason))));
+    DeadReason::ALL.into_iter().map(entry).collect()
+}
+
+/// How many there were, and how long they took; no percentile of nothing.
+fn percentiles(histogram: &Histogram) -> Value {
+    let millis = |percent| histogram.percentile(percent).map(|span| span.as_secs_f64() * 1000.0);
+    json!({
+        "value": histogram.count(),
+        "p50_ms": millis(50),
+        "p90_ms": millis(90),
+        "p95_ms": millis(95),
+        "p99_ms": millis(99),
+    })
+}
+
+/// Points from one time to another, each a piece of time that begins `at`; none is left out.
+pub(crate) async fn series(
+    State(app): State<Arc<App>>,
+    Asked(query): Asked<SeriesQuery>,
+) -> Result<Json<Value>, Problem> {
+    let metric = Metric::parse(&query.metric)?;
+    let store = app.engine.store();
+    let whose = whose(metric, &query, &store.configuration().await?)?;
+    let grid = grid(&query, app.engine.clock().now())?;
+    let Grid { since, until, base, .. } = grid;
+    let buckets = store.rollups(RollupQuery { whose, width: base, since, until }).await?;
+    let points = grid.points(buckets);
+    let mut whole = Tally::default();
+    points.iter().for_each(|(_, tally)| whole.merge(tally));
+    let point = |(at, tally): &(Timestamp, Tally)| {
+        let mut point = metric.shown(tally);
+        point["at"] = json!(at);
+        point
+    };
+    Ok(Json(json!({
+        "metric": query.metric,
+        "source": query.source,
+        "destination": query.destination,
+        "since": since,
+        "until": until,
+        "width": Span::from_secs(grid.secs),
+        "total": metric.shown(&whole),
+        "points": points.iter().map(point).collect::<Vec<_>>(),
+    })))
+}
+
+fn whose(
+    metric: Metric,
+    query: &SeriesQuery,
+    configuration: &Configuration,
+) -> Result<Whose, Problem> {
+    let unknown = |what: &str, name: &str| Problem::invalid(format!("there is no {what} `{name}`"));
+    match (metric.is_of_sources(), &query.source, &query.destination) {
+        (true, None, None) => Ok(Whose::Source(None)),
+        (false, None, None) => Ok(Whose::Destination(None)),
+        (true, Some(name), None) => {
+            let found = configuration.sources.iter().find(|s| s.spec.name.as_str() == name);
+            found.map(|s| Whose::Source(Some(s.id))).ok_or_else(|| unknown("source", name))
+        }
+        (false, None, Some(name)) => {
+            let found = configuration.destinations.iter().find(|d| d.spec.name.as_str() == name);
+            let found = found.map(|d| Whose::Destination(Some(d.id)));
+            found.ok_or_else(|| unknown("destination", name))
+        }
+        (true, _, Some(_)) => {
+            Err(Problem::invalid("this metric is counted by source; give no `destination`"))
+        }
+        (false, Some(_), _) => {
+            Err(Problem::invalid("this metric is counted by destination; give no `source`"))
+        }
+    }
+}
+
+fn grid(query: &SeriesQuery, now: Timestamp) -> Result<Grid, Problem> {
+    let time = |name: &str, text: &Option<String>| {
+        let parsed = text.as_deref().map(str::parse::<Timestamp>).transpose();
+        parsed.map_err(|error| Problem::invalid(format!("{name}: {error}")))
+    };
+    let until = time("until", &query.until)?.unwrap_or(now);
+    let since = time("since", &query.since)?.unwrap_or(until - SINCE_DEFAULT);
+    let width = query.width.as_deref().map(str::parse::<Span>).transpose();
+    let width = width.map_err(|error| Problem::invalid(format!("width: {error}")))?;
+    Grid::new(since, until, width, now).map_err(|error| Problem::invalid(error.to_string()))
+}

@@ -1,0 +1,213 @@
+//! Counts by time: exact, and there when what they count is not.
+
+use std::time::Duration;
+
+use surehook_core::{
+    delivery::DeadReason,
+    event::NewEvent,
+    ids::{DestinationId, SourceId},
+    retention::RetentionSpec,
+    rollup::{Count, RollupQuery, Tally, Whose, Width},
+    store::{Change, Next},
+    time::{Span, Timestamp},
+};
+
+use super::World;
+
+const SECOND: Duration = Duration::from_secs(1);
+const DAY: Duration = Duration::from_secs(86_400);
+
+async fn buckets(world: &World, whose: Whose, width: Width) -> Vec<(Timestamp, Tally)> {
+    let (since, until) = (Timestamp::from_millis(0), world.now + DAY);
+    world.rollups(RollupQuery { whose, width, since, until }).await.unwrap()
+}
+
+async fn sum(world: &World, whose: Whose, width: Width) -> Tally {
+    let mut sum = Tally::default();
+    buckets(world, whose, width).await.iter().for_each(|(_, tally)| sum.merge(tally));
+    sum
+}
+
+fn source(id: SourceId) -> Whose {
+    Whose::Source(Some(id))
+}
+
+fn destination(id: DestinationId) -> Whose {
+    Whose::Destination(Some(id))
+}
+
+/// Sorts all that was counted into its buckets.
+async fn roll_up(world: &World) {
+    while world.roll_up().await.unwrap() {}
+}
+
+pub async fn what_comes_in_is_counted_where_and_when(mut world: World) {
+    let start = Width::Hour.start(world.now);
+    world.accept(world.arrival()).await;
+    let keyed = world.keyed_for_both("k");
+    world.accept(keyed.clone()).await;
+    world.expect_duplicate(world.again(&keyed)).await;
+
+    for _restarted in [false, true] {
+        let shop = buckets(&world, source(world.shop), Width::TenSeconds).await;
+        assert_eq!(shop.len(), 1, "{shop:?}");
+        assert_eq!(shop[0].0, start);
+        let counts = [Count::Accepted, Count::NoKey, Count::Duplicates];
+        assert_eq!(counts.map(|count| shop[0].1.get(count)), [2, 1, 1]);
+        roll_up(&world).await;
+        world.reopen().await;
+    }
+}
+
+pub async fn what_goes_out_is_counted_where_and_when(mut world: World) {
+    let start = Width::Hour.start(world.now);
+    world.accept(world.keyed_for_both("k")).await;
+    world.wait(SECOND * 12);
+    world.finish_due(world.mail, Next::RetryAt(world.now)).await;
+    world.wait(SECOND * 50);
+    world.finish_due(world.mail, Next::Succeeded).await;
+    world.finish_due(world.crm, Next::Dead(DeadReason::PayloadError)).await;
+
+    for _restarted in [false, true] {
+        let mail = buckets(&world, destination(world.mail), Width::TenSeconds).await;
+        let seen: Vec<_> = mail
+            .iter()
+            .map(|(at, tally)| {
+                (at.since(start).as_secs(), tally.get(Count::Succeeded), tally.failed())
+            })
+            .collect();
+        assert_eq!(seen, [(10, 0, 1), (60, 1, 0)]);
+        assert!(mail[0].1.latency.is_empty(), "only a success has arrived");
+        let latency = mail[1].1.latency.percentile(50).unwrap();
+        assert!(latency.abs_diff(SECOND * 62) <= SECOND * 8, "{latency:?}");
+        let crm = sum(&world, destination(world.crm), Width::Hour).await;
+        let ends = [Count::Permanent, Count::DeadPayloadError].map(|count| crm.get(count));
+        assert_eq!((ends, crm.attempts(), crm.dead()), ([1, 1], 1, 1));
+        assert_eq!(crm.attempt_time.count(), 1);
+        roll_up(&world).await;
+        world.reopen().await;
+    }
+}
+
+pub async fn every_width_says_the_same(mut world: World) {
+    for number in 0..40 {
+        world.wait(SECOND * 7);
+        let from = if number % 3 == 0 { world.bank } else { world.shop };
+        world.accept(NewEvent { source: from, ..world.arrival() }).await;
+        world.finish_due(world.crm, Next::Succeeded).await;
+        if number % 5 == 0 {
+            world.roll_up().await.unwrap();
+        }
+    }
+    for whose in [Whose::Source(None), source(world.bank), Whose::Destination(None)] {
+        let fine = sum(&world, whose, Width::TenSeconds).await;
+        assert_ne!(fine, Tally::default());
+        for width in [Width::Minute, Width::Hour] {
+            assert_eq!(sum(&world, whose, width).await, fine, "{whose:?} {width:?}");
+        }
+    }
+    let fine = buckets(&world, Whose::Source(None), Width::TenSeconds).await;
+    let minutes = buckets(&world, Whose::Source(None), Width::Minute).await;
+    assert!(fine.len() > minutes.len() && minutes.len() > 3);
+    assert!(minutes.is_sorted_by_key(|(at, _)| *at));
+    for (at, tally) in minutes {
+        let within = fine.iter().filter(|(start, _)| Width::Minute.start(*start) == at);
+        let parts: u64 = within.map(|(_, part)| part.get(Count::Accepted)).sum();
+        assert_eq!(parts, tally.get(Count::Accepted));
+    }
+}
+
+pub async fn a_range_has_its_first_and_not_its_end(mut world: World) {
+    let first = Width::TenSeconds.start(world.now);
+    for _ in 0..4 {
+        world.accept(world.arrival()).await;
+        world.wait(SECOND * 10);
+    }
+    for is_rolled_up in [false, true] {
+        let query = RollupQuery {
+            whose: Whose::Source(None),
+            width: Width::TenSeconds,
+            since: first + SECOND * 10,
+            until: first + SECOND * 30,
+        };
+        let starts: Vec<_> =
+            world.rollups(query).await.unwrap().into_iter().map(|(at, _)| at).collect();
+        assert_eq!(starts, [first + SECOND * 10, first + SECOND * 20], "{is_rolled_up}");
+        roll_up(&world).await;
+    }
+    let nobody = source(world.id());
+    assert!(buckets(&world, nobody, Width::Hour).await.is_empty());
+}
+
+pub async fn what_was_not_done_is_not_counted(world: World) {
+    let known = world.accept(world.keyed("k")).await;
+    let claimed = world.claim_one(world.crm).await;
+    let before = (
+        sum(&world, Whose::Source(None), Width::Hour).await,
+        sum(&world, Whose::Destination(None), Width::Hour).await,
+    );
+
+    let bad = NewEvent { id: known, ..world.arrival() };
+    assert!(world.admit(vec![world.arrival(), bad]).await.is_err());
+    let mut lost = world.settlement(&claimed, Next::Dead(DeadReason::Expired));
+    lost.token.0 += 1;
+    world.settle(lost).await.unwrap();
+
+    let after = (
+        sum(&world, Whose::Source(None), Width::Hour).await,
+        sum(&world, Whose::Destination(None), Width::Hour).await,
+    );
+    assert_eq!(after, before);
+}
+
+pub async fn counts_by_time_outlive_what_they_count(mut world: World) {
+    let brief = RetentionSpec { events: Some(Span::from_secs(60)), ..RetentionSpec::default() };
+    world.keep(world.shop, brief).await;
+    for _ in 0..5 {
+        world.accept(world.arrival()).await;
+    }
+    world.finish_due(world.crm, Next::Succeeded).await;
+    let before = sum(&world, Whose::Destination(None), Width::Hour).await;
+    let gone = vec![Change::DeleteSource(world.shop), Change::DeleteDestination(world.crm)];
+    world.change(gone, world.now).await.unwrap();
+    roll_up(&world).await;
+
+    world.wait(Width::TenSeconds.kept());
+    assert_eq!(world.prune_all(DAY).await.events, 5);
+    for width in Width::ALL {
+        assert_eq!(sum(&world, Whose::Source(None), width).await.get(Count::Accepted), 5);
+        assert_eq!(sum(&world, Whose::Destination(None), width).await, before);
+    }
+}
+
+pub async fn the_finest_go_first(mut world: World) {
+    world.accept(world.arrival()).await;
+    roll_up(&world).await;
+    for (width, next) in [
+        (Width::TenSeconds, Some(Width::Minute)),
+        (Width::Minute, Some(Width::Hour)),
+        (Width::Hour, None),
+    ] {
+        world.wait(width.removed_after() + SECOND * 3600);
+        world.prune_all(DAY * 3650).await;
+        assert!(buckets(&world, Whose::Source(None), width).await.is_empty(), "{width:?}");
+        if let Some(next) = next {
+            assert_eq!(sum(&world, Whose::Source(None), next).await.get(Count::Accepted), 1);
+        }
+    }
+}
+
+pub async fn what_memory_answered_is_counted_by_time_too(mut world: World) {
+    let first = world.keyed("k");
+    world.accept(first.clone()).await;
+    let key = first.key.as_ref().unwrap().key.clone();
+    let mut recalled = 0;
+    for _ in 0..20 {
+        let said = world.recall(world.shop, &key, &first.payload.fingerprint, world.now);
+        recalled += u64::from(said.is_some());
+    }
+    world.reopen().await;
+
+    let seen = sum(&world, source(world.shop), Width::Hour).await.get(Count::Duplicates);
+    assert_eq!((seen, world.counts().duplicates), (recalled, recalled));
+}

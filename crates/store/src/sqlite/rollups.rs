@@ -1,0 +1,308 @@
+//! Counts by time: noted with each transaction, sorted into buckets every few seconds.
+//!
+//! ```text
+//!  a batch ──► Facts in memory ──► one row of rollup_facts, in the batch's transaction
+//!                                    │  roll_up, every few seconds, in a transaction of its own
+//!                                    ▼
+//!                                  rollups: 10 s, 1 min, 1 h of each source and destination
+//! ```
+//!
+//! A bucket of each of a hundred destinations, changed in every batch, would cost more than the
+//! deliveries themselves; one row does not. It is taken away in the transaction that adds it to the
+//! buckets, so a crash loses nothing and doubles nothing. Who asks sees both.
+
+use std::collections::BTreeMap;
+
+use rusqlite::{Connection, OptionalExtension, Statement, params};
+use surehook_core::{
+    rollup::{InvalidTally, RollupQuery, Tally, Whose, Width, read_number, write_number},
+    time::Timestamp,
+};
+
+use super::{
+    row::{blob, corrupt, time},
+    writer::Tx,
+};
+
+/// Rows of facts in a slice; a few seconds of work at the highest rate.
+const FACTS_PER_SLICE: usize = 1000;
+/// A slice ends with the row of facts that reaches so many buckets of ten seconds. Each is read
+/// and written three times, at some 5 µs.
+const BUCKETS_PER_SLICE: usize = 300;
+
+/// Whose tally: a source or a destination, by its row number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Subject {
+    Source(i64),
+    Destination(i64),
+}
+
+impl Subject {
+    fn kind(self) -> &'static str {
+        match self {
+            Self::Source(_) => "source",
+            Self::Destination(_) => "destination",
+        }
+    }
+
+    fn seq(self) -> i64 {
+        match self {
+            Self::Source(seq) | Self::Destination(seq) => seq,
+        }
+    }
+}
+
+/// What was counted in each ten seconds.
+#[derive(Debug, Default)]
+pub(super) struct Facts(BTreeMap<(Subject, Timestamp), Tally>);
+
+impl Facts {
+    /// The tally that holds what happens at `at`.
+    pub(super) fn tally(&mut self, subject: Subject, at: Timestamp) -> &mut Tally {
+        self.0.entry((subject, Width::TenSeconds.start(at))).or_default()
+    }
+
+    fn write(&self, to: &mut Vec<u8>) {
+        for ((subject, start), tally) in &self.0 {
+            to.push(matches!(subject, Subject::Destination(_)).into());
+            write_number(subject.seq().cast_unsigned(), to);
+            write_number(start.as_millis().cast_unsigned(), to);
+            tally.write(to);
+        }
+    }
+
+    /// Adds what a row of facts says.
+    fn read(&mut self, mut from: &[u8]) -> Result<(), InvalidTally> {
+        while let Some((kind, rest)) = from.split_first() {
+            from = rest;
+            let seq = read_number(&mut from)?.cast_signed();
+            let subject = match kind {
+                0 => Subject::Source(seq),
+                1 => Subject::Destination(seq),
+                _ => return Err(InvalidTally),
+            };
+            let start = Timestamp::from_millis(read_number(&mut from)?.cast_signed());
+            self.tally(subject, start).merge(&Tally::read(&mut from)?);
+        }
+        Ok(())
+    }
+
+    /// Keeps the facts of a batch in its transaction.
+    pub(super) fn keep(&self, connection: &Connection) -> rusqlite::Result<()> {
+        if self.0.is_empty() {
+            return Ok(());
+        }
+        let mut facts = Vec::with_capacity(64 * self.0.len());
+        self.write(&mut facts);
+        let keep = "INSERT INTO rollup_facts (facts) VALUES (?1)";
+        connection.prepare_cached(keep)?.execute(params![facts])?;
+        Ok(())
+    }
+}
+
+fn damaged(_: InvalidTally) -> rusqlite::Error {
+    corrupt(0, "a tally that cannot be read")
+}
+
+const NEXT_FACTS: &str = "SELECT seq, facts FROM rollup_facts ORDER BY seq LIMIT ?1";
+
+/// See `AdminStore::roll_up`.
+pub(super) fn roll_up(tx: &mut Tx<'_, '_>) -> rusqlite::Result<bool> {
+    let mut facts = Facts::default();
+    let mut last = None;
+    let mut taken = 0;
+    let mut statement = tx.connection.prepare_cached(NEXT_FACTS)?;
+    let mut rows = statement.query(params![FACTS_PER_SLICE])?;
+    while let Some(row) = rows.next()? {
+        facts.read(row.get_ref(1)?.as_blob()?).map_err(damaged)?;
+        last = Some(row.get::<_, i64>(0)?);
+        taken += 1;
+        if facts.0.len() >= BUCKETS_PER_SLICE {
+            break;
+        }
+    }
+    drop(rows);
+    let Some(last) = last else { return Ok(false) };
+    add_to_buckets(tx.connection, &facts)?;
+    // A number may be used again after this: whatever has it then is new.
+    tx.connection
+        .prepare_cached("DELETE FROM rollup_facts WHERE seq <= ?1")?
+        .execute(params![last])?;
+    Ok(taken == FACTS_PER_SLICE || facts.0.len() >= BUCKETS_PER_SLICE)
+}
+
+const FIND_BUCKET: &str = "
+    SELECT tally FROM rollups WHERE width = ?1 AND kind = ?2 AND subject = ?3 AND start = ?4";
+const PUT_BUCKET: &str = "
+    INSERT OR REPLACE INTO rollups (width, kind, subject, start, tally)
+    VALUES (?1, ?2, ?3, ?4, ?5)";
+
+fn add_to_buckets(connection: &Connection, facts: &Facts) -> rusqlite::Result<()> {
+    let mut find = connection.prepare_cached(FIND_BUCKET)?;
+    let mut put = connection.prepare_cached(PUT_BUCKET)?;
+    let mut bytes = Vec::new();
+    for width in Width::ALL {
+        let mut buckets: BTreeMap<(Subject, Timestamp), Tally> = BTreeMap::new();
+        for ((subject, start), tally) in &facts.0 {
+            buckets.entry((*subject, width.start(*start))).or_default().merge(tally);
+        }
+        for ((subject, start), mut tally) in buckets {
+            let (kind, seq, start) = (subject.kind(), subject.seq(), start.as_millis());
+            if let Some(before) = find_bucket(&mut find, width, subject, start)? {
+                tally.merge(&before);
+            }
+            bytes.clear();
+            tally.write(&mut bytes);
+            put.execute(params![width.secs(), kind, seq, start, bytes])?;
+        }
+    }
+    Ok(())
+}
+
+fn find_bucket(
+    find: &mut Statement<'_>,
+    width: Width,
+    subject: Subject,
+    start: i64,
+) -> rusqlite::Result<Option<Tally>> {
+    find.query_row(params![width.secs(), subject.kind(), subject.seq(), start], |row| {
+        Tally::read(&mut row.get_ref(0)?.as_blob()?).map_err(damaged)
+    })
+    .optional()
+}
+
+const EXPIRE: &str = "
+    DELETE FROM rollups WHERE width = ?1 AND kind = ?2 AND subject = ?3 AND start < ?4";
+
+/// Removes the buckets of a subject whose time has passed. At the pace of retention these are a
+/// few; after a long stop at most all that there were of it.
+pub(super) fn expire(
+    connection: &Connection,
+    subject: Subject,
+    now: Timestamp,
+) -> rusqlite::Result<()> {
+    let mut expire = connection.prepare_cached(EXPIRE)?;
+    for width in Width::ALL {
+        let border = (now - width.removed_after()).as_millis();
+        expire.execute(params![width.secs(), subject.kind(), subject.seq(), border])?;
+    }
+    Ok(())
+}
+
+// One walk through the buckets of each subject: without that order all of a width would be read.
+const OF_SOURCES: &str = "
+    SELECT r.start, r.tally FROM sources s CROSS JOIN rollups r
+        ON r.width = ?1 AND r.kind = 'source' AND r.subject = s.seq
+       AND r.start >= ?2 AND r.start < ?3
+     WHERE ?4 IS NULL OR s.seq = ?4";
+const OF_DESTINATIONS: &str = "
+    SELECT r.start, r.tally FROM destinations t CROSS JOIN rollups r
+        ON r.width = ?1 AND r.kind = 'destination' AND r.subject = t.seq
+       AND r.start >= ?2 AND r.start < ?3
+     WHERE ?4 IS NULL OR t.seq = ?4";
+
+/// See `AdminStore::rollups`.
+pub(super) fn rollups(
+    connection: &Connection,
+    query: RollupQuery,
+) -> rusqlite::Result<Vec<(Timestamp, Tally)>> {
+    // One look at both tables: facts must not move from one to the other in between.
+    let moment = connection.unchecked_transaction()?;
+    let only = match query.whose {
+        Whose::Source(None) | Whose::Destination(None) => None,
+        Whose::Source(Some(id)) => Some(seq_of(&moment, "sources", blob(id))?),
+        Whose::Destination(Some(id)) => Some(seq_of(&moment, "destinations", blob(id))?),
+    };
+    // An id that nobody has is that of a subject without a past.
+    let Some(only) = only.map_or(Some(None), |seq| seq.map(Some)) else { return Ok(Vec::new()) };
+    let mut buckets: BTreeMap<Timestamp, Tally> = BTreeMap::new();
+    let sql = match query.whose {
+        Whose::Source(_) => OF_SOURCES,
+        Whose::Destination(_) => OF_DESTINATIONS,
+    };
+    let (since, until) = (query.since.as_millis(), query.until.as_millis());
+    let mut statement = moment.prepare_cached(sql)?;
+    let mut rows = statement.query(params![query.width.secs(), since, until, only])?;
+    while let Some(row) = rows.next()? {
+        let tally = Tally::read(&mut row.get_ref(1)?.as_blob()?).map_err(damaged)?;
+        buckets.entry(time(row, 0)?).or_default().merge(&tally);
+    }
+    for ((subject, start), tally) in unsorted(&moment)?.0 {
+        let start = query.width.start(start);
+        let is_of_kind = match (query.whose, subject) {
+            (Whose::Source(_), Subject::Source(_))
+            | (Whose::Destination(_), Subject::Destination(_)) => true,
+            (Whose::Source(_), Subject::Destination(_))
+            | (Whose::Destination(_), Subject::Source(_)) => false,
+        };
+        let is_wanted = is_of_kind && only.is_none_or(|only| only == subject.seq());
+        if is_wanted && (query.since..query.until).contains(&start) {
+            buckets.entry(start).or_default().merge(&tally);
+        }
+    }
+    Ok(buckets.into_iter().collect())
+}
+
+/// What was counted and is not in its buckets yet.
+fn unsorted(connection: &Connection) -> rusqlite::Result<Facts> {
+    let mut facts = Facts::default();
+    let mut statement = connection.prepare_cached("SELECT facts FROM rollup_facts")?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        facts.read(row.get_ref(0)?.as_blob()?).map_err(damaged)?;
+    }
+    Ok(facts)
+}
+
+fn seq_of(connection: &Connection, table: &str, id: [u8; 16]) -> rusqlite::Result<Option<i64>> {
+    connection
+        .prepare_cached(&format!("SELECT seq FROM {table} WHERE id = ?1"))?
+        .query_row(params![id], |row| row.get(0))
+        .optional()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::schema::plan, *};
+
+    #[test]
+    fn buckets_are_found_by_their_key() {
+        let of_subject = "(width=? AND kind=? AND subject=?";
+        for (name, sql) in [("find", FIND_BUCKET), ("expire", EXPIRE)] {
+            let steps = plan(sql);
+            assert_eq!(steps.len(), 1, "case: {name}: {steps:#?}");
+            assert!(steps[0].starts_with("SEARCH rollups USING PRIMARY KEY"), "case: {name}");
+            assert!(steps[0].contains(of_subject), "case: {name}: {steps:#?}");
+        }
+        for (name, sql) in [("sources", OF_SOURCES), ("destinations", OF_DESTINATIONS)] {
+            let steps = plan(sql);
+            // All that is configured, and for each of it a range of its buckets.
+            assert!(steps[0].starts_with("SCAN"), "case: {name}: {steps:#?}");
+            let range = format!("SEARCH r USING PRIMARY KEY {of_subject} AND start>? AND start<?)");
+            assert_eq!(steps[1..], [range], "case: {name}");
+        }
+    }
+
+    #[test]
+    fn facts_are_read_as_they_were_written() {
+        let at = Timestamp::from_millis(1_800_000_004_321);
+        let mut facts = Facts::default();
+        facts.tally(Subject::Source(7), at).add(surehook_core::rollup::Count::Accepted, 3);
+        facts
+            .tally(Subject::Destination(7), at)
+            .latency
+            .record(std::time::Duration::from_millis(20));
+        let mut bytes = Vec::new();
+        facts.write(&mut bytes);
+
+        let mut twice = Facts::default();
+        twice.read(&bytes).unwrap();
+        assert_eq!(twice.0, facts.0);
+        twice.read(&bytes).unwrap();
+
+        let accepted = surehook_core::rollup::Count::Accepted;
+        assert_eq!(twice.tally(Subject::Source(7), at).get(accepted), 6);
+        assert_eq!(twice.read(&[2]), Err(InvalidTally));
+        assert_eq!(twice.read(&bytes[..bytes.len() - 1]), Err(InvalidTally));
+    }
+}

@@ -155,14 +155,29 @@ mod tests {
     use super::*;
 
     /// Every call that needs a token, with the least role that may make it.
-    const CALLS: [(&str, &str, Role); 34] = [
+    const CALLS: [(&str, &str, Role); 49] = [
         ("GET", "/events", Role::Viewer),
         ("GET", "/events/{id}", Role::Viewer),
         ("GET", "/events/{id}/body", Role::Viewer),
         ("GET", "/deliveries", Role::Viewer),
         ("GET", "/deliveries/{id}", Role::Viewer),
         ("POST", "/deliveries/{id}/replay", Role::Operator),
+        ("POST", "/deliveries/{id}/cancel", Role::Operator),
+        ("GET", "/deliveries/{id}/body", Role::Viewer),
         ("GET", "/dead-letters", Role::Viewer),
+        ("POST", "/dead-letters/reprocess", Role::Operator),
+        ("GET", "/replays", Role::Viewer),
+        ("POST", "/replays", Role::Operator),
+        ("GET", "/replays/{id}", Role::Viewer),
+        ("POST", "/replays/{id}/pause", Role::Operator),
+        ("POST", "/replays/{id}/resume", Role::Operator),
+        ("POST", "/replays/{id}/cancel", Role::Operator),
+        ("GET", "/requests", Role::Viewer),
+        ("GET", "/requests/{id}", Role::Viewer),
+        ("GET", "/stats/series", Role::Viewer),
+        ("POST", "/destinations/{wanted}/pause", Role::Operator),
+        ("POST", "/destinations/{wanted}/resume", Role::Operator),
+        ("POST", "/destinations/{wanted}/probe", Role::Operator),
         ("GET", "/dead-letters/stats", Role::Viewer),
         ("GET", "/stats", Role::Viewer),
         ("GET", "/inbox", Role::Viewer),

@@ -37,3 +37,24 @@ async fn a_key_that_comes_while_others_are_pruned_from_a_fold_is_kept() {
         assert_eq!(world.expect_duplicate(world.again(event)).await.original, event.id);
     }
 }
+
+/// More than a slice looks at stay, in between those that go.
+#[tokio::test]
+async fn keys_that_stay_do_not_hide_those_that_go() {
+    const MANY: usize = 3000;
+    let mut world = World::new(SqliteHarness::folding()).await;
+    let nothing_owed = |event| NewEvent { deliveries: Vec::new(), ..event };
+    let pair = |number: usize| {
+        let (stays, goes) = (format!("stays-{number}"), format!("goes-{number}"));
+        [world.keyed(&stays), brief(&world, &goes)].map(nothing_owed)
+    };
+    for first in (0..MANY).step_by(100) {
+        world.admit((first..first + 100).flat_map(pair).collect()).await.unwrap();
+    }
+    world.wait(Duration::from_secs(1));
+
+    assert_eq!(world.prune_all(Duration::from_secs(86_400)).await.keys, MANY);
+
+    world.accept(brief(&world, "goes-0")).await;
+    world.expect_duplicate(world.keyed("stays-0")).await;
+}

@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use http::{HeaderMap, HeaderName, HeaderValue, Uri};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use url::Url;
 
@@ -20,7 +21,7 @@ use crate::{
 pub const BUILTIN_INBOX: &str = "builtin:inbox";
 
 /// A destination as it is written.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DestinationSpec {
     /// Its name.
@@ -32,6 +33,7 @@ pub struct DestinationSpec {
     pub retry: RetrySpec,
     /// How many attempts may run at once, 1 to 1024.
     #[serde(default = "concurrency")]
+    #[schemars(range(min = 1, max = 1024))]
     pub concurrency: u32,
     /// How long one attempt may take in all.
     #[serde(default = "timeout")]

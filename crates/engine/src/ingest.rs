@@ -19,6 +19,7 @@ use surehook_core::{
 
 use crate::{
     Engine,
+    feed::{EventReceived, News},
     lane::{Job, Lane, Slot},
     registry::SourceEntry,
     telemetry::SourceMetrics,
@@ -206,10 +207,20 @@ impl Engine {
         planned: Vec<Planned>,
     ) -> Result<Received, IngestError> {
         let (id, received_at, payload) = (event.id, event.received_at, event.payload.clone());
+        let source = event.source;
         let key = event.key.as_ref().map(|claim| claim.key.clone());
         let admitted = self.store.admit(vec![event]).await.map_err(IngestError::Store)?;
         match admitted.into_iter().next() {
             Some(Admitted::Accepted) => {
+                self.shared.feed.publish(received_at, || {
+                    News::EventReceived(EventReceived {
+                        id,
+                        source: self.registry.load().source_name(source),
+                        key: key.as_ref().map(|key| key.as_str().to_owned()),
+                        received_at,
+                        body_bytes: payload.body.len() as u64,
+                    })
+                });
                 for delivery in planned {
                     self.hand_over(delivery, id, received_at, &payload);
                 }

@@ -192,6 +192,12 @@ impl Registry {
         Self { sources, lanes }
     }
 
+    /// The name that a source has now.
+    pub(crate) fn source_name(&self, id: SourceId) -> Option<String> {
+        let is_it = |entry: &SourceEntry| entry.source.as_ref().is_ok_and(|it| it.id == id);
+        self.sources.iter().find(|(_, entry)| is_it(entry)).map(|(name, _)| name.clone())
+    }
+
     fn lane(&self, destination: Destination, shared: &Arc<Shared>) -> Arc<Lane> {
         let destination = Arc::new(destination);
         match self.lanes.get(&destination.id) {

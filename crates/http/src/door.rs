@@ -11,11 +11,17 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 use http_body_util::Full;
 use hyper::body::{Body, Incoming};
+use schemars::JsonSchema;
 use serde::Serialize;
+use surehook_core::name::Name;
 use surehook_engine::ingest::{InboundRequest, IngestError, Received};
 use tokio::sync::SemaphorePermit;
 
-use crate::{App, body, problem::Problem};
+use crate::{
+    App, body,
+    openapi::{Api, Op},
+    problem::Problem,
+};
 
 /// The granularity in which room for bodies is counted.
 pub const BODY_UNIT: usize = 1024;
@@ -24,22 +30,58 @@ pub const BODY_UNIT: usize = 1024;
 pub(crate) const PREFIX: &str = "/in/";
 /// What the answer to one event usually needs.
 const ANSWER_BYTES: usize = 192;
+/// Why a request may not be verified.
+const NOT_VERIFIED: [&str; 8] = [
+    "missing_signature",
+    "missing_timestamp",
+    "missing_id",
+    "missing_credentials",
+    "malformed",
+    "too_many_signatures",
+    "stale",
+    "mismatch",
+];
 /// The longest address taken.
 const URI_BYTES_MAX: usize = 2048;
 
-#[derive(Serialize)]
+/// What a sender is told.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Received")]
 struct Answer<'a> {
+    /// `accepted`, or `duplicate` when every event was known already.
     status: &'a str,
+    /// Set when nothing was new.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     skipped: bool,
     events: Vec<AnsweredEvent<'a>>,
 }
 
-#[derive(Serialize)]
+/// What became of one event.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "ReceivedEvent")]
 struct AnsweredEvent<'a> {
     id: String,
     key: Option<&'a str>,
     status: &'a str,
+}
+
+/// Describes the door; the table has no handler for it.
+pub(crate) fn described(api: Api) -> Api {
+    let op = Op::open("receive", "Takes a webhook in. 200 means that it is on the disk.")
+        .text("Any further path and query are kept with the event.")
+        .path::<Name>("source")
+        .takes_bytes()
+        .answers::<Answer<'_>>(200)
+        .refuses(404, &["unknown_source"])
+        .refuses(400, &["bad_host", "bad_body", "repeated_key"])
+        .refuses(401, &NOT_VERIFIED)
+        .refuses(408, &["body_timeout"])
+        .refuses(410, &["source_disabled"])
+        .refuses(413, &["body_too_large"])
+        .refuses(414, &["uri_too_long"])
+        .refuses(501, &["bad_transfer_coding"])
+        .refuses(503, &["overloaded", "disk_full", "store_failed", "source_misconfigured"]);
+    api.elsewhere("post", "/in/{source}", op)
 }
 
 /// Takes one webhook in. Answers 200 only once it would survive a power cut.

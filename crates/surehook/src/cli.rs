@@ -26,6 +26,8 @@ pub(crate) enum Command {
     /// Look at dead letters and replay them
     #[command(subcommand)]
     Dlq(DlqCommand),
+    /// Print the description of the API (OpenAPI 3.1)
+    Openapi,
     /// Measure this machine: a bare server, and the gateway against it
     Bench(BenchArgs),
     /// The bare server that the benchmark measures against

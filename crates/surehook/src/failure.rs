@@ -37,6 +37,11 @@ impl Failure {
         )
     }
 
+    /// Whether it may work again by itself.
+    pub(crate) fn is_unreachable(&self) -> bool {
+        self.code == 6
+    }
+
     /// Some of it went well.
     pub(crate) fn partial(error: impl Into<anyhow::Error>) -> Self {
         Self::new(7, error)

@@ -15,6 +15,12 @@ pub(crate) fn line(text: &str) -> anyhow::Result<()> {
     }
 }
 
+/// Says something that is not what was asked for.
+#[expect(clippy::print_stderr, reason = "what was asked for is on standard output")]
+pub(crate) fn note(text: &str) {
+    eprintln!("note: {text}");
+}
+
 /// Prints each object on a line of its own.
 pub(crate) fn json_lines(rows: &[Value]) -> anyhow::Result<()> {
     rows.iter().try_for_each(|row| line(&row.to_string()))

@@ -9,12 +9,14 @@ use surehook_core::{
         judge::{classify, cool_until},
     },
     destination::{Destination, Reach},
+    ids::EventId,
     store::{Attempt, Claimed, Next, Settled, Settlement, StoreError},
     time::Timestamp,
 };
 
 use super::{Job, Lane, Shared, Slot};
 use crate::{
+    feed::News,
     inbox::{Arrival, Inbox},
     outbound,
     sender::{HttpSender, OutboundRequest, SendReport},
@@ -75,7 +77,7 @@ impl Lane {
             () = self.shared.abort.cancelled() => interrupted(self.shared.clock.now().since(started_at)),
         };
         let settlement = self.conclude(&destination, &claimed, started_at, report);
-        self.shared.tasks.spawn(Arc::clone(self).settle(settlement, slot));
+        self.shared.tasks.spawn(Arc::clone(self).settle(settlement, claimed.event, slot));
     }
 
     fn conclude(
@@ -145,13 +147,18 @@ impl Lane {
     }
 
     /// Writes the result; holds on to the slot until that is done.
-    async fn settle(self: Arc<Self>, settlement: Settlement, slot: Slot) {
+    async fn settle(self: Arc<Self>, settlement: Settlement, event: EventId, slot: Slot) {
         let (delivery, next) = (settlement.delivery, settlement.next);
+        let (at, attempts) = (settlement.at, settlement.attempt.number);
         let settled = self.record(settlement).await;
         self.let_go(delivery);
         drop(slot);
         match settled {
             Ok(Settled::Recorded) => {
+                self.shared.feed.publish(at, || {
+                    let destination = Some(self.name());
+                    News::settled(delivery, event, destination, (next, attempts, at))
+                });
                 if let Next::RetryAt(due_at) = next {
                     self.expect_due(due_at);
                 }

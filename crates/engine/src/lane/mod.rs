@@ -47,6 +47,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use self::attempt::Carrier;
 use crate::{
+    feed::Feed,
     inbox::Inbox,
     sender::HttpSenderConfig,
     telemetry::{LaneMetrics, Telemetry},
@@ -65,6 +66,7 @@ pub(crate) struct Shared {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) chance: Arc<dyn Chance>,
     pub(crate) telemetry: Arc<Telemetry>,
+    pub(crate) feed: Arc<Feed>,
     pub(crate) inbox: Arc<Inbox>,
     pub(crate) http: HttpSenderConfig,
     /// Bytes of bodies that may wait in all lanes together.

@@ -1,10 +1,11 @@
 //! What people configured, with its secrets masked: an answer never shows one.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Value, json};
 use surehook_core::{
     destination::DestinationSpec, route::RouteSpec, secret::SecretRef, source::SourceSpec,
-    store::Stored,
+    store::Stored, time::Timestamp,
 };
 
 /// A spec that can be shown.
@@ -53,10 +54,21 @@ pub(crate) fn spec<S: Masked>(spec: &S) -> Value {
 }
 
 /// The spec with its id and times.
-pub(crate) fn stored<I: ToString, S: Masked>(stored: &Stored<I, S>) -> Value {
-    let mut shown = spec(&stored.spec);
-    shown["id"] = json!(stored.id.to_string());
-    shown["created_at"] = json!(stored.created_at);
-    shown["updated_at"] = json!(stored.updated_at);
-    shown
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Stored{S}")]
+pub(crate) struct Shown<'a, I, S> {
+    id: &'a I,
+    created_at: Timestamp,
+    updated_at: Timestamp,
+    #[serde(flatten)]
+    spec: &'a S,
+}
+
+/// The same as JSON, secrets masked.
+pub(crate) fn stored<I: Serialize, S: Masked>(stored: &Stored<I, S>) -> Value {
+    let Stored { id, spec, created_at, updated_at } = stored;
+    let shown = Shown { id, created_at: *created_at, updated_at: *updated_at, spec };
+    let mut json = serde_json::to_value(shown).unwrap_or_default();
+    spec.mask(&mut json);
+    json
 }

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! - A file is an area: [`admit`], [`revive`], [`recall`], [`claims`], [`settle`], [`replay`],
-//!   [`configure`], [`lists`], [`retention`], [`counts`].
+//!   [`configure`], [`lists`], [`retention`], [`counts`], [`idempotency`].
 //! - [`changes`] plays random changes through the store and through `Configuration::apply`.
 //! - [`history`] plays random histories through the store and through a model of plain maps.
 //! - [`World`] is what the cases stand on: a store, a clock that is moved by hand, and builders.
@@ -25,6 +25,7 @@ mod compare;
 pub mod configure;
 pub mod counts;
 pub mod history;
+pub mod idempotency;
 pub mod lists;
 mod model;
 pub mod recall;
@@ -178,6 +179,12 @@ macro_rules! store_conformance {
                     deliveries_come_newest_first_in_whole_pages,
                     deliveries_are_filtered_by_each_status,
                     deliveries_are_filtered_by_destination_and_reason,
+                    events_are_filtered_by_time,
+                    events_are_filtered_by_the_status_of_a_delivery,
+                    events_are_searched_by_key_and_body,
+                    deliveries_are_filtered_by_source_and_event,
+                    deliveries_are_filtered_by_their_last_attempt,
+                    a_page_looks_at_a_bounded_number_of_rows,
                     what_does_not_exist_is_none;
                 retention: what_is_old_and_final_goes_with_all_it_has,
                     what_is_gone_is_counted_only_for_ever,
@@ -193,6 +200,13 @@ macro_rules! store_conformance {
                     the_dead_are_counted_by_reason,
                     counts_survive_a_restart,
                     counts_agree_with_the_lists_after_concurrent_work;
+                idempotency: a_key_is_claimed_and_its_answer_kept,
+                    a_claim_without_an_answer_is_resumed_as_it_began,
+                    keys_of_two_scopes_never_meet,
+                    a_key_given_back_is_new_and_an_answer_stays,
+                    a_key_is_new_again_after_a_day,
+                    old_keys_are_forgotten_in_slices,
+                    the_same_replay_again_is_granted_again_and_changes_nothing;
             }
 
             $crate::conformance_properties! { $harness;

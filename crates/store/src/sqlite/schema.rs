@@ -8,8 +8,10 @@ use surehook_core::time::Timestamp;
 use super::{OpenError, counts};
 
 /// Every migration, in order. One that has been released is never edited.
-const MIGRATIONS: [&str; 1] =
-    [include_str!("../../migrations/sqlite/0001_events_and_deliveries.sql")];
+const MIGRATIONS: [&str; 2] = [
+    include_str!("../../migrations/sqlite/0001_events_and_deliveries.sql"),
+    include_str!("../../migrations/sqlite/0006_idempotency_results.sql"),
+];
 
 /// "srhk": tells our files from others'.
 const APPLICATION_ID: i32 = 0x7372_686b;
@@ -144,6 +146,24 @@ mod tests {
         let newer = folder.path().join("newer.db");
         open_writer(&newer).unwrap().pragma_update(None, "user_version", 99).unwrap();
         assert!(matches!(open_writer(&newer), Err(OpenError::Newer { found: 99, .. })));
+    }
+
+    #[test]
+    fn a_file_of_the_first_version_is_brought_up_to_date_with_its_rows() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("old.db");
+        let old = Connection::open(&file).unwrap();
+        old.execute_batch(MIGRATIONS[0]).unwrap();
+        old.execute_batch("INSERT INTO tokens VALUES (zeroblob(32), 1)").unwrap();
+        old.pragma_update(None, "user_version", 1).unwrap();
+        old.pragma_update(None, "application_id", APPLICATION_ID).unwrap();
+        drop(old);
+
+        let new = open_writer(&file).unwrap();
+        let count = |table: &str| -> i64 {
+            new.query_row(&format!("SELECT count(*) FROM {table}"), [], |row| row.get(0)).unwrap()
+        };
+        assert_eq!((count("tokens"), count("idempotency_results")), (1, 0));
     }
 
     #[test]

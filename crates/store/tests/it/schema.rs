@@ -18,7 +18,9 @@ const GOOD: &str = "
          VALUES (zeroblob(16), zeroblob(16), 1, 'pending', 'ingest', 1, 1);
     INSERT INTO attempts (delivery_id, number, id, started_at, took_ms, status)
          VALUES (zeroblob(16), 1, zeroblob(16), 1, 1, 200);
-    INSERT INTO counters VALUES ('events', 1);";
+    INSERT INTO counters VALUES ('events', 1);
+    INSERT INTO idempotency_results (scope, key, request, seed, created_at)
+         VALUES (zeroblob(32), 'k', zeroblob(32), zeroblob(16), 1);";
 
 /// The constraint, and a statement that it alone must refuse.
 const BAD: &[(&str, &str)] = &[
@@ -62,6 +64,12 @@ const BAD: &[(&str, &str)] = &[
     ("answered_or_failed", "UPDATE attempts SET status = NULL"),
     ("answered_or_failed", "UPDATE attempts SET failure = 'dns'"),
     ("never_below_zero", "UPDATE counters SET value = -1"),
+    ("scope_is_sha256", "UPDATE idempotency_results SET scope = x'00'"),
+    ("request_is_sha256", "UPDATE idempotency_results SET request = x'00'"),
+    ("seed_is_16_bytes", "UPDATE idempotency_results SET seed = x'00'"),
+    ("answered_whole_or_not", "UPDATE idempotency_results SET status = 200"),
+    ("answered_whole_or_not", "UPDATE idempotency_results SET body = x''"),
+    ("answered_whole_or_not", "UPDATE idempotency_results SET headers = '[]'"),
 ];
 
 fn migrated() -> (tempfile::TempDir, Connection) {

@@ -9,6 +9,7 @@ mod serve;
 use crate::{
     cli::{Cli, Command},
     failure::Failure,
+    output,
 };
 
 /// Does what was asked.
@@ -18,6 +19,7 @@ pub(crate) async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Apply(args) => apply::run(&args).await,
         Command::Events(command) => events::run(command).await,
         Command::Dlq(command) => dlq::run(command).await,
+        Command::Openapi => Ok(output::line(surehook_http::openapi_document().trim_end())?),
         Command::Bench(args) => bench::run(args).await,
         Command::BenchLimit { listen } => Ok(surehook_bench::limit_server(listen).await?),
         Command::BenchSink { listen, mode } => Ok(surehook_bench::sink_server(listen, mode).await?),

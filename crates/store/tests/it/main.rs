@@ -8,6 +8,7 @@ mod damage;
 mod fold;
 mod full;
 mod harness;
+mod idempotency;
 mod listed;
 mod memory;
 mod opening;

@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use surehook_core::{
+    idempotency,
     ids::DestinationId,
     store::{Held, StoreError},
     time::Timestamp,
@@ -18,6 +19,7 @@ const OVERDUE: Duration = Duration::from_secs(2);
 /// The wait between two slices of retention while there is more, and when there is none.
 const PRUNE_PAUSE: Duration = Duration::from_millis(50);
 const PRUNE_EVERY: Duration = Duration::from_secs(60);
+const FORGET_KEYS_EVERY: Duration = Duration::from_secs(3600);
 
 /// Starts all duties; they end when the engine stops.
 pub(crate) fn start(engine: &Arc<Engine>) {
@@ -28,6 +30,9 @@ pub(crate) fn start(engine: &Arc<Engine>) {
     }));
     tasks.spawn(repeat(Arc::clone(engine), PRUNE_EVERY, |engine| Box::pin(engine.prune())));
     tasks.spawn(repeat(Arc::clone(engine), PRUNE_EVERY, |engine| Box::pin(engine.prune_replays())));
+    tasks.spawn(repeat(Arc::clone(engine), FORGET_KEYS_EVERY, |engine| {
+        Box::pin(engine.forget_keys())
+    }));
 }
 
 type Duty<'a> =
@@ -75,6 +80,13 @@ impl Engine {
         let now = self.shared.clock.now();
         let pruned = self.store.prune(now - events, now).await?;
         Ok(pruned.more.then_some(PRUNE_PAUSE))
+    }
+
+    /// Forgets answers that were kept long enough with their keys.
+    async fn forget_keys(&self) -> Result<Option<Duration>, StoreError> {
+        let before = self.shared.clock.now() - idempotency::KEPT_FOR;
+        let forgotten = self.store.forget_keys(before).await?;
+        Ok((forgotten > 0).then_some(PRUNE_PAUSE))
     }
 
     /// Reads what only the store knows into the metrics and the readiness.

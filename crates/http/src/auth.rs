@@ -28,16 +28,17 @@ impl Tokens {
     }
 
     /// Compares hashes: what timing could tell about a hash does not help to guess a token.
-    fn knows(&self, token: &str) -> bool {
+    fn find(&self, token: &str) -> Option<TokenHash> {
         let hash = hash_token(token);
-        self.0.iter().fold(false, |known, other| known | (*other == hash))
+        let known = self.0.iter().fold(false, |known, other| known | (*other == hash));
+        known.then_some(hash)
     }
 }
 
 /// Lets a request through if it carries a token that is known.
 pub(crate) async fn require_token(
     State(app): State<Arc<App>>,
-    request: Request,
+    mut request: Request,
     next: Next,
 ) -> Response {
     let token = request
@@ -48,8 +49,14 @@ pub(crate) async fn require_token(
         .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
         .map(|(_, token)| token.trim());
     match token {
-        Some(token) if app.tokens.knows(token) => next.run(request).await,
-        Some(_) => unauthorized("this token is not known"),
+        Some(token) => match app.tokens.find(token) {
+            Some(hash) => {
+                // Whose `Idempotency-Key` it is.
+                request.extensions_mut().insert(hash);
+                next.run(request).await
+            }
+            None => unauthorized("this token is not known"),
+        },
         None => unauthorized("send the admin token as `Authorization: Bearer …`"),
     }
 }

@@ -39,6 +39,8 @@ pub(crate) enum Command {
     /// Look at destinations, pause and resume them
     #[command(subcommand)]
     Destinations(DestinationsCommand),
+    /// Print the description of the API (OpenAPI 3.1)
+    Openapi,
     /// Measure this machine: a bare server, and the gateway against it
     Bench(BenchArgs),
     /// The bare server that the benchmark measures against

@@ -15,8 +15,8 @@ pub(crate) fn line(text: &str) -> anyhow::Result<()> {
     }
 }
 
-/// Says something to a person, beside what a program may read.
-#[expect(clippy::print_stderr, reason = "a person is told before a question is asked")]
+/// Says something to a person, beside what was asked for and a program may read.
+#[expect(clippy::print_stderr, reason = "what was asked for is on standard output")]
 pub(crate) fn note(text: &str) {
     eprintln!("{text}");
 }

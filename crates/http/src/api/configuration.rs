@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use axum::{Json, extract::State};
+use http::StatusCode;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use surehook_core::{
@@ -10,12 +12,21 @@ use surehook_core::{
 };
 use surehook_engine::apply::{Applied, Wanted, plan};
 
-use super::{input::Input, masked};
-use crate::{App, problem::Problem};
+use super::{
+    input::Input,
+    masked,
+    tagged::{Expected, Tagged},
+};
+use crate::{
+    App,
+    openapi::{Api, Op},
+    problem::Problem,
+};
 
-/// What is wanted, by name.
-#[derive(Debug, Default, Deserialize)]
+/// What is configured, by name.
+#[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "Configuration")]
 pub(crate) struct Document {
     #[serde(default)]
     sources: Vec<SourceSpec>,
@@ -26,7 +37,7 @@ pub(crate) struct Document {
 }
 
 /// What an apply did.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Report {
     created: Vec<String>,
     updated: Vec<String>,
@@ -40,20 +51,42 @@ impl From<Applied> for Report {
     }
 }
 
+pub(crate) fn routes(api: Api) -> Api {
+    let example = json!({
+        "sources": [{ "name": "shop", "verify": "none" }],
+        "destinations": [{ "name": "inbox", "url": "builtin:inbox" }],
+        "routes": [{ "from": "shop", "to": "inbox" }],
+    });
+    let read = Op::new("read_configuration", "All that is configured, secrets masked.")
+        .answers::<Document>(200)
+        .cached();
+    let write =
+        Op::new("apply_configuration", "Creates and updates what is named; all or nothing.")
+            .text("Leaves alone what it does not name.")
+            .body::<Document>(example)
+            .answers::<Report>(200)
+            .guarded_by_tag();
+    api.get("/api/v1/configuration", export, read).put("/api/v1/configuration", apply, write)
+}
+
 /// The whole configuration, secrets masked.
-pub(crate) async fn export(State(app): State<Arc<App>>) -> Result<Json<Value>, Problem> {
-    let configuration: Configuration = app.engine.store().configuration().await?;
-    Ok(Json(json!({
+pub(crate) async fn export(State(app): State<Arc<App>>) -> Result<Tagged<Value>, Problem> {
+    Ok(Tagged(StatusCode::OK, shown(&app.engine.store().configuration().await?)))
+}
+
+fn shown(configuration: &Configuration) -> Value {
+    json!({
         "sources": configuration.sources.iter().map(|s| masked::spec(&s.spec)).collect::<Vec<_>>(),
         "destinations":
             configuration.destinations.iter().map(|d| masked::spec(&d.spec)).collect::<Vec<_>>(),
         "routes": configuration.routes.iter().map(|r| masked::spec(&r.spec)).collect::<Vec<_>>(),
-    })))
+    })
 }
 
 /// Creates and updates what the document names; leaves everything else alone. All or nothing.
 pub(crate) async fn apply(
     State(app): State<Arc<App>>,
+    expected: Expected,
     Input(document): Input<Document>,
 ) -> Result<Json<Report>, Problem> {
     let Document { sources, destinations, routes } = document;
@@ -61,7 +94,10 @@ pub(crate) async fn apply(
     let (chance, now) = (app.engine.chance(), app.engine.clock().now());
     let applied = app
         .engine
-        .change::<_, Problem>(|configuration| Ok(plan(configuration, wanted, chance, now)))
+        .change::<_, Problem>(|configuration| {
+            expected.check(&shown(configuration))?;
+            Ok(plan(configuration, wanted, chance, now))
+        })
         .await?;
     Ok(Json(applied.into()))
 }

@@ -20,6 +20,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/sqlite/0003_decisions.sql"),
     include_str!("../../migrations/sqlite/0004_replay_jobs.sql"),
     include_str!("../../migrations/sqlite/0005_lanes.sql"),
+    include_str!("../../migrations/sqlite/0006_idempotency_results.sql"),
 ];
 
 /// "srhk": tells our files from others'.
@@ -235,6 +236,24 @@ mod tests {
             opened.query_row(due, [], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
         assert_eq!(found, (7, None));
         assert_eq!(counts::load(&opened).unwrap(), surehook_core::store::Counts::default());
+    }
+
+    #[test]
+    fn a_file_of_the_first_version_is_brought_up_to_date_with_its_rows() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("old.db");
+        let old = Connection::open(&file).unwrap();
+        old.execute_batch(MIGRATIONS[0]).unwrap();
+        old.execute_batch("INSERT INTO tokens VALUES (zeroblob(32), 1)").unwrap();
+        old.pragma_update(None, "user_version", 1).unwrap();
+        old.pragma_update(None, "application_id", APPLICATION_ID).unwrap();
+        drop(old);
+
+        let new = open_writer(&file).unwrap();
+        let count = |table: &str| -> i64 {
+            new.query_row(&format!("SELECT count(*) FROM {table}"), [], |row| row.get(0)).unwrap()
+        };
+        assert_eq!((count("tokens"), count("idempotency_results")), (1, 0));
     }
 
     #[test]

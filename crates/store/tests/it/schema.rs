@@ -25,7 +25,9 @@ const GOOD: &str = "
     INSERT INTO replay_lanes VALUES (1, 1, 2, 1, 1);
     INSERT INTO replay_items VALUES (1, 1, 1, zeroblob(16), zeroblob(16), NULL, NULL);
     INSERT INTO lane_states (destination, pause_automatic, circuit, circuit_times)
-         VALUES (1, 0, 'closed', 0);";
+         VALUES (1, 0, 'closed', 0);
+    INSERT INTO idempotency_results (scope, key, request, seed, created_at)
+         VALUES (zeroblob(32), 'k', zeroblob(32), zeroblob(16), 1);";
 
 /// The constraint, and a statement that it alone must refuse.
 const BAD: &[(&str, &str)] = &[
@@ -92,6 +94,12 @@ const BAD: &[(&str, &str)] = &[
     ("open_within_taken", "UPDATE replay_lanes SET open = 2"),
     ("open_within_taken", "UPDATE replay_lanes SET open = -1"),
     ("numbers_start_at_one", "UPDATE replay_items SET number = 0"),
+    ("scope_is_sha256", "UPDATE idempotency_results SET scope = x'00'"),
+    ("request_is_sha256", "UPDATE idempotency_results SET request = x'00'"),
+    ("seed_is_16_bytes", "UPDATE idempotency_results SET seed = x'00'"),
+    ("answered_whole_or_not", "UPDATE idempotency_results SET status = 200"),
+    ("answered_whole_or_not", "UPDATE idempotency_results SET body = x''"),
+    ("answered_whole_or_not", "UPDATE idempotency_results SET headers = '[]'"),
 ];
 
 fn migrated() -> (tempfile::TempDir, Connection) {

@@ -12,6 +12,7 @@ mod serve;
 use crate::{
     cli::{Cli, Command},
     failure::Failure,
+    output,
 };
 
 /// Does what was asked.
@@ -24,6 +25,7 @@ pub(crate) async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Requests(command) => requests::run(command).await,
         Command::Replay(command) => replay::run(command).await,
         Command::Destinations(command) => destinations::run(command).await,
+        Command::Openapi => Ok(output::line(surehook_http::openapi_document().trim_end())?),
         Command::Bench(args) => bench::run(args).await,
         Command::BenchLimit { listen } => Ok(surehook_bench::limit_server(listen).await?),
         Command::BenchSink { listen, mode } => Ok(surehook_bench::sink_server(listen, mode).await?),

@@ -436,10 +436,11 @@ async fn rules_of_a_destination_come_before_the_table() {
         ("409", "succeeded", json!(null), 1, json!(null)),
         ("404", "dead", json!("max_retries"), 3, json!("transient")),
         ("500", "dead", json!("payload_error"), 1, json!("permanent")),
-        ("410", "dead", json!("max_retries"), 3, json!("config")),
         ("202", "dead", json!("unrecoverable"), 1, json!("permanent")),
         ("200", "succeeded", json!(null), 1, json!(null)),
         ("403", "dead", json!("invalid_endpoint"), 1, json!("config")),
+        // The last one: nothing goes there any more, and this one waits with the others.
+        ("410", "held", json!(null), 1, json!("config")),
     ];
     for (status, expected, reason, attempts, class) in cases {
         let event = gateway.accepted("in", status).await;
@@ -450,6 +451,7 @@ async fn rules_of_a_destination_come_before_the_table() {
     }
     let shown = gateway.get("/destinations/out").await.expect(200).json();
     assert_eq!(shown["rules"][2]["status"], "5xx");
+    assert_eq!(shown["state"]["pause"]["automatic"], true);
     let bad = destination(&sink.url(), json!({ "rules": [{ "status": 99, "then": "retry" }] }));
     gateway.put("/destinations/out", &bad).await.expect(422);
 }

@@ -66,7 +66,11 @@ pub struct DestinationSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delay: Option<Span>,
     /// Which deliveries must come one after the other.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "crate::object::optional"
+    )]
     pub order: Option<OrderSpec>,
     /// When the destination is left alone because it fails again and again, or `off`.
     #[serde(default, skip_serializing_if = "is_usual")]
@@ -90,10 +94,18 @@ pub struct DestinationSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proxy: Option<SecretRef>,
     /// Whom we trust there, and who we are.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "crate::object::optional"
+    )]
     pub tls: Option<Box<TlsSpec>>,
     /// What single statuses mean, before the table; the first one that fits.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        default,
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "crate::object::each"
+    )]
     #[schemars(length(max = RULES_MAX))]
     pub rules: Vec<StatusRule>,
 }

@@ -28,6 +28,7 @@ pub mod jq;
 pub mod key;
 pub mod lane;
 pub mod name;
+pub mod object;
 pub mod refused;
 pub mod replay;
 pub mod route;

@@ -59,7 +59,11 @@ pub struct SourceSpec {
     #[schemars(range(min = 1, max = BODY_BYTES_CEILING))]
     pub max_body_bytes: Option<usize>,
     /// Makes the sender wait for one destination.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "crate::object::optional"
+    )]
     pub sync: Option<SyncSpec>,
     /// Whether the sample of refused requests keeps their bodies.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

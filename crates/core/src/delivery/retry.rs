@@ -160,7 +160,7 @@ pub enum RetrySpec {
     /// `quick`, `short` or `standard`.
     Named(#[schemars(regex(pattern = "^(quick|short|standard)$"))] String),
     /// Own numbers; what is left out is as in `short`.
-    Own(OwnRetry),
+    Own(#[serde(deserialize_with = "crate::object::required")] OwnRetry),
 }
 
 /// Own numbers for a policy.

@@ -26,7 +26,7 @@ pub enum AuthSpec {
     /// A token that does not change.
     Bearer(SecretRef),
     /// A token that is fetched, and fetched again before it runs out.
-    Oauth2(Oauth2Spec),
+    Oauth2(#[serde(deserialize_with = "crate::object::required")] Oauth2Spec),
 }
 
 /// Authentication that cannot be used as it is written.

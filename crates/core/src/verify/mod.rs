@@ -39,7 +39,7 @@ pub enum VerifySpec {
     #[default]
     None,
     /// By a keyed hash over the body.
-    Hmac(Box<HmacSpec>),
+    Hmac(#[serde(deserialize_with = "crate::object::required")] Box<HmacSpec>),
     /// By a header that holds the secret itself.
     Token {
         /// The header. In `authorization` the secret may follow `Bearer `.

@@ -8,7 +8,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use surehook_core::{
-    destination::DestinationSpec, route::RouteSpec, source::SourceSpec, store::Configuration,
+    destination::DestinationSpec, object, route::RouteSpec, source::SourceSpec,
+    store::Configuration,
 };
 use surehook_engine::apply::{Applied, Wanted, plan};
 
@@ -28,11 +29,11 @@ use crate::{
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Configuration")]
 pub(crate) struct Document {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "object::each")]
     sources: Vec<SourceSpec>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "object::each")]
     destinations: Vec<DestinationSpec>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "object::each")]
     routes: Vec<RouteSpec>,
 }
 

@@ -19,6 +19,7 @@ use surehook_core::{
     idempotency::Wish,
     ids::{DestinationId, ReplayId, SourceId},
     name::Name,
+    object,
     replay::{
         ChangedReplay, Code, ITEMS_MAX, NOTE_CHARS_MAX, Outcome, Pace, Preview, Progress,
         ReplayFilter, ReplayInput, ReplayRow, ReplaySpec, ReplayState, SEARCH_CHARS_MAX, Skip,
@@ -88,7 +89,7 @@ pub(crate) struct NewJob {
     /// What to do.
     verb: Verb,
     /// With what.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "object::required")]
     filter: NamedFilter,
     /// Where missing events go; goes with `send_missing` alone.
     #[schemars(with = "Option<Name>")]
@@ -109,7 +110,7 @@ pub(crate) struct NewJob {
 #[serde(deny_unknown_fields)]
 pub(crate) struct Reprocess {
     /// Which of them.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "object::required")]
     filter: NamedFilter,
     /// How fast.
     #[serde(default)]

@@ -112,6 +112,10 @@ pub(crate) async fn list_requests(
     let format = Format::wanted(query.format.as_deref(), &headers)?;
     let limit = limit(query.limit.as_deref())?;
     let after = cursor(query.cursor.as_deref())?;
+    // Of a source that was deleted there may still be some, so that only the form is looked at.
+    if let Some(Err(error)) = query.source.as_deref().map(str::parse::<Name>) {
+        return Err(Problem::invalid(format!("source: {error}")));
+    }
     let filter = RefusedFilter { source: query.source, code: query.reason };
     if format != Format::Page {
         let pages = RefusedPages { app: Arc::clone(&app), filter, after, ended: false };

@@ -80,9 +80,23 @@ async fn a_query_of_the_new_filters_that_makes_no_sense_is_refused_by_name() {
         ("/sources?limit=0", "limit"),
         ("/sources?cursor=dst_01h455vb4pex5vsknk084sn02q", "cursor"),
         ("/routes?name=x", "name"),
+        ("/requests?source=0.5", "source"),
     ] {
         let answer = gateway.get(path).await.expect(422);
         assert!(answer.detail().contains(named), "case: {path}: {}", answer.detail());
+    }
+}
+
+#[tokio::test]
+async fn a_list_is_not_taken_for_an_object() {
+    let gateway = Gateway::start().await;
+    for body in [
+        json!({ "sources": [["shop", "generic", "none"]] }),
+        json!({ "routes": [["demo", "inbox"]] }),
+        json!({ "sources": [{ "name": "shop", "verify": "none", "sync": ["inbox"] }] }),
+    ] {
+        let answer = gateway.put("/configuration", &body).await.expect(422);
+        assert!(answer.detail().contains("object"), "case: {body}: {}", answer.detail());
     }
 }
 

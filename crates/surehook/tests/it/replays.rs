@@ -215,6 +215,8 @@ async fn what_makes_no_sense_is_refused_with_a_reason() {
         (json!({}), "verb"),
         (json!({ "verb": "undo" }), "undo"),
         (json!({ "verb": "retry_failed", "filter": { "colour": 1 } }), "colour"),
+        // Not a filter that takes everything.
+        (json!({ "verb": "retry_failed", "filter": [] }), "object"),
         (json!({ "verb": "retry_failed", "filter": { "source": "nobody" } }), "nobody"),
         (json!({ "verb": "retry_failed", "filter": { "destination": "nowhere" } }), "nowhere"),
         (json!({ "verb": "retry_failed", "filter": { "code": 99 } }), "503"),

@@ -17,7 +17,7 @@ pub enum CircuitSpec {
     /// `off`.
     Word(#[schemars(regex(pattern = "^off$"))] String),
     /// Own numbers.
-    Own(OwnCircuit),
+    Own(#[serde(deserialize_with = "crate::object::required")] OwnCircuit),
 }
 
 /// Own numbers for a circuit.

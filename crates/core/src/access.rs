@@ -5,6 +5,7 @@
 
 use std::{fmt, str::FromStr};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{ids::TokenId, time::Timestamp};
@@ -16,7 +17,9 @@ pub type TokenHash = [u8; 32];
 pub const TOKEN_NAME_BYTES_MAX: usize = 100;
 
 /// How far a token reaches. Ordered: a later one may do all that an earlier one may.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
     /// Looks, and changes nothing.

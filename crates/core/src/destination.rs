@@ -15,6 +15,7 @@ pub mod tls;
 use std::{collections::BTreeMap, time::Duration};
 
 use http::{HeaderName, Uri, header::AUTHORIZATION};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use url::Url;
 
@@ -28,7 +29,7 @@ use crate::{
     address::{UrlProblem, check_url},
     delivery::{
         RetryPolicy, RetrySpec, Terms,
-        judge::rules::{InvalidRule, StatusRule, StatusRules},
+        judge::rules::{InvalidRule, RULES_MAX, StatusRule, StatusRules},
         retry::InvalidRetry,
     },
     ids::DestinationId,
@@ -44,7 +45,7 @@ use crate::{
 pub const BUILTIN_INBOX: &str = "builtin:inbox";
 
 /// A destination as it is written.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DestinationSpec {
     /// Its name.
@@ -56,6 +57,7 @@ pub struct DestinationSpec {
     pub retry: RetrySpec,
     /// How many attempts may run at once, 1 to 1024.
     #[serde(default = "concurrency")]
+    #[schemars(range(min = 1, max = 1024))]
     pub concurrency: u32,
     /// The most attempts in a time, such as `50/s`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -64,7 +66,11 @@ pub struct DestinationSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delay: Option<Span>,
     /// Which deliveries must come one after the other.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "crate::object::optional"
+    )]
     pub order: Option<OrderSpec>,
     /// When the destination is left alone because it fails again and again, or `off`.
     #[serde(default, skip_serializing_if = "is_usual")]
@@ -88,10 +94,19 @@ pub struct DestinationSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proxy: Option<SecretRef>,
     /// Whom we trust there, and who we are.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "crate::object::optional"
+    )]
     pub tls: Option<Box<TlsSpec>>,
     /// What single statuses mean, before the table; the first one that fits.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        default,
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "crate::object::each"
+    )]
+    #[schemars(length(max = RULES_MAX))]
     pub rules: Vec<StatusRule>,
 }
 

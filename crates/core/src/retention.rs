@@ -7,6 +7,7 @@
 
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::time::{Span, Timestamp};
@@ -17,7 +18,7 @@ const SPAN_MIN: Duration = Duration::from_secs(1);
 const SPAN_MAX: Duration = Duration::from_secs(3650 * 86_400);
 
 /// How long a source's things are kept, as it is written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RetentionSpec {
     /// Events, with all that belongs to them; the server's span when left out.

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -27,7 +28,7 @@ const DEDUP_WINDOW_MAX: Duration = Duration::from_secs(400 * 86_400);
 pub const BODY_BYTES_CEILING: usize = 25 * 1024 * 1024;
 
 /// A source as it is written.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SourceSpec {
     /// Its name, also in its URL: `/in/{name}`.
@@ -56,15 +57,24 @@ pub struct SourceSpec {
     pub revive_dead: bool,
     /// The largest body taken, in bytes; the server's limit when left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = BODY_BYTES_CEILING))]
     pub max_body_bytes: Option<usize>,
     /// Makes the sender wait for one destination.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "crate::object::optional"
+    )]
     pub sync: Option<SyncSpec>,
     /// Whether the sample of refused requests keeps their bodies.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub keep_refused_bodies: bool,
     /// How long what came in is kept.
-    #[serde(default, skip_serializing_if = "RetentionSpec::is_silent")]
+    #[serde(
+        default,
+        skip_serializing_if = "RetentionSpec::is_silent",
+        deserialize_with = "crate::object::required"
+    )]
     pub retention: RetentionSpec,
     /// Whether it takes requests at all.
     #[serde(default = "yes")]

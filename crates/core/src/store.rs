@@ -18,6 +18,7 @@ use crate::{
     delivery::{Class, DeadReason, Failure, Lease, LeaseToken, state::Status},
     destination::DestinationSpec,
     event::{NewEvent, Payload, RequestHead},
+    idempotency::IdempotencyStore,
     ids::{AttemptId, DeliveryId, DestinationId, EventId, RequestId, RouteId, SourceId, TokenId},
     key::DedupKey,
     lane::LaneState,
@@ -443,6 +444,18 @@ pub struct Page<I> {
     pub limit: usize,
 }
 
+/// One page of a list.
+///
+/// A page costs a bounded number of rows looked at, so one that is narrowed by a rare thing may be
+/// short, or even empty, and still have a next one.
+#[derive(Clone, Debug)]
+pub struct Listed<R, I> {
+    /// What was found, newest first.
+    pub rows: Vec<R>,
+    /// Where the next page goes on; `None` at the end.
+    pub next: Option<I>,
+}
+
 /// Which events to list.
 #[derive(Clone, Debug, Default)]
 pub struct EventFilter {
@@ -450,6 +463,14 @@ pub struct EventFilter {
     pub source: Option<SourceId>,
     /// Only with this key; needs the source.
     pub key: Option<String>,
+    /// Only with a delivery that has this status.
+    pub status: Option<Status>,
+    /// Only with this text in the key, or in a body that is not too large to look into.
+    pub search: Option<String>,
+    /// Only received at this time or later.
+    pub since: Option<Timestamp>,
+    /// Only received before this time.
+    pub until: Option<Timestamp>,
 }
 
 /// An event without its body.
@@ -524,6 +545,18 @@ pub struct DeliveryFilter {
     pub destination: Option<DestinationId>,
     /// Only dead for this reason; goes with status `dead`.
     pub reason: Option<DeadReason>,
+    /// Only of events of this source.
+    pub source: Option<SourceId>,
+    /// Only of this event.
+    pub event: Option<EventId>,
+    /// Only with a last attempt that failed like this.
+    pub class: Option<Class>,
+    /// Only with a last attempt that was answered with this HTTP status.
+    pub code: Option<u16>,
+    /// Only created at this time or later.
+    pub since: Option<Timestamp>,
+    /// Only created before this time.
+    pub until: Option<Timestamp>,
 }
 
 /// A delivery.
@@ -698,7 +731,7 @@ pub trait AdminStore: Send + Sync {
         &self,
         filter: EventFilter,
         page: Page<EventId>,
-    ) -> Result<Vec<EventRow>, StoreError>;
+    ) -> Result<Listed<EventRow, EventId>, StoreError>;
 
     /// One event.
     async fn event(&self, id: EventId) -> Result<Option<EventDetail>, StoreError>;
@@ -711,7 +744,7 @@ pub trait AdminStore: Send + Sync {
         &self,
         filter: DeliveryFilter,
         page: Page<DeliveryId>,
-    ) -> Result<Vec<DeliveryRow>, StoreError>;
+    ) -> Result<Listed<DeliveryRow, DeliveryId>, StoreError>;
 
     /// One delivery.
     async fn delivery(&self, id: DeliveryId) -> Result<Option<DeliveryDetail>, StoreError>;
@@ -740,7 +773,8 @@ pub trait AdminStore: Send + Sync {
     /// Makes a new delivery of the same event to the same destination and marks `id` as replayed.
     ///
     /// Compare-and-set: of two at the same time one is `Created`, the other `TooSoon` or
-    /// `NotReplayable`. The event's key plays no part, so a replay is never a duplicate.
+    /// `NotReplayable`. The event's key plays no part, so a replay is never a duplicate. The same
+    /// wish again, `new` included, is `Created` again and changes nothing.
     async fn replay(
         &self,
         id: DeliveryId,
@@ -818,6 +852,6 @@ pub enum TokenRemoved {
 pub const REPLAY_INTERVAL: Duration = Duration::from_secs(60);
 
 /// A whole store. Only the place that puts the program together holds one.
-pub trait Store: IngestStore + DeliveryStore + AdminStore + ReplayStore {}
+pub trait Store: IngestStore + DeliveryStore + AdminStore + ReplayStore + IdempotencyStore {}
 
-impl<T: IngestStore + DeliveryStore + AdminStore + ReplayStore> Store for T {}
+impl<T: IngestStore + DeliveryStore + AdminStore + ReplayStore + IdempotencyStore> Store for T {}

@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, de::IgnoredAny};
 use serde_json::{Value, json};
 
@@ -22,7 +23,7 @@ pub const DEADLINE: Span = Span::from_secs(10);
 const DEADLINE_MAX: Duration = Duration::from_secs(120);
 
 /// What a sender is told when the deadline passes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OnTimeout {
     /// To try again: 500.
@@ -33,7 +34,7 @@ pub enum OnTimeout {
 }
 
 /// The part of a source that makes it synchronous, as it is written.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SyncSpec {
     /// The destination whose answer the sender waits for; a route must lead there.

@@ -63,6 +63,7 @@ impl Engine {
         let cancelled = self.store.cancel(delivery, self.shared.clock.now()).await?;
         if let Cancelled::Done { destination } = cancelled {
             self.nudge(destination);
+            self.tell_delivery(delivery).await;
         }
         Ok(cancelled)
     }

@@ -24,6 +24,7 @@ use surehook_core::{
 
 use crate::{
     Engine,
+    feed::{EventReceived, News},
     lane::{Job, Lane, Slot},
     registry::SourceEntry,
     routing,
@@ -288,6 +289,15 @@ impl Engine {
         let admitted = self.store.admit(vec![event]).await.map_err(IngestError::Store)?;
         match admitted.into_iter().next() {
             Some(Admitted::Accepted { held }) => {
+                self.shared.feed.publish(owed.received_at, || {
+                    News::EventReceived(EventReceived {
+                        id: owed.event,
+                        source: Some(owed.source.to_string()),
+                        key: owed.key.as_ref().map(|key| key.as_str().to_owned()),
+                        received_at: owed.received_at,
+                        body_bytes: owed.payload.body.len() as u64,
+                    })
+                });
                 // Those that wait for their turn give their places back.
                 for delivery in planned.into_iter().filter(|one| !held.contains(&one.new.id)) {
                     self.hand_over(delivery, &owed);

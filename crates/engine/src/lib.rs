@@ -6,11 +6,13 @@
 //! - `refusals`: a sample of what was not let in.
 //! - [`replays`]: jobs that deliver again in bulk.
 //! - `outlet`, [`sender`] and [`connect`]: the only way out, and the guard on it.
+//! - [`feed`]: what happens, for whoever listens.
 //! - `upkeep`: leases, retention, readings.
 
 pub mod apply;
 pub mod connect;
 mod control;
+pub mod feed;
 pub mod inbox;
 pub mod ingest;
 mod lane;
@@ -39,12 +41,13 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use surehook_core::{
     address::AddressPolicy,
     chance::Chance,
-    ids::DestinationId,
+    idempotency::IdempotencyStore,
+    ids::{DeliveryId, DestinationId},
     refused::RefusedRequest,
     replay::ReplayStore,
     retention::Keep,
     source::SourceSpec,
-    store::{AdminStore, Change, DeliveryStore, Held, Store, StoreError},
+    store::{AdminStore, Change, Configuration, DeliveryStore, Held, Store, StoreError},
     time::{Clock, Timestamp},
 };
 use tokio::sync::{Mutex, Notify, mpsc};
@@ -52,6 +55,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     connect::Resolve,
+    feed::{DeliveryChanged, DestinationChange, DestinationChanged, Feed, News},
     inbox::Inbox,
     lane::{Budget, Shared},
     refusals::Refusals,
@@ -156,8 +160,10 @@ impl Engine {
         let stop = CancellationToken::new();
         let trust = Trust::of_system();
         let deliveries: Arc<dyn DeliveryStore> = parts.store.clone();
+        let feed = Feed::new(Arc::clone(&parts.clock), &*parts.chance);
         let shared = Arc::new(Shared {
             store: deliveries,
+            feed,
             clock: parts.clock,
             chance: parts.chance,
             telemetry: Arc::clone(&telemetry),
@@ -210,12 +216,13 @@ impl Engine {
     /// stored unless the whole makes sense afterwards.
     pub async fn change<T, E: From<ChangeError>>(
         self: &Arc<Self>,
-        plan: impl FnOnce(&surehook_core::store::Configuration) -> Result<(Vec<Change>, T), E>,
+        plan: impl FnOnce(&Configuration) -> Result<(Vec<Change>, T), E>,
     ) -> Result<T, E> {
         let alone = Arc::clone(&self.changing).lock_owned().await;
         let mut configuration = self.store.configuration().await.map_err(ChangeError::from)?;
         let (changes, answer) = plan(&configuration)?;
-        let now = self.shared.clock.now();
+        // Later than every change before it: two versions of a thing never have the same time.
+        let now = self.shared.clock.now().max(last_change(&configuration) + TICK);
         configuration.apply(&changes, now);
         registry::check(&configuration, &changes, &self.shared.ground(), &*self.env)
             .map_err(ChangeError::from)?;
@@ -223,8 +230,11 @@ impl Engine {
         // What is stored must also come into force, even if whoever asked for it hangs up.
         let carry_out = async move {
             let _alone = alone;
+            let names = names_of_destinations(&configuration, &changes);
             engine.store.change(changes, now).await?;
-            engine.reload().await
+            engine.reload().await?;
+            engine.tell_destinations(names, now);
+            Ok::<_, ChangeError>(())
         };
         Uninterrupted::new(carry_out, &self.shared.tasks).await?;
         Ok(answer)
@@ -233,7 +243,7 @@ impl Engine {
     /// Says what [`Self::change`] would say, and changes nothing.
     pub async fn preview<T, E: From<ChangeError>>(
         &self,
-        plan: impl FnOnce(&surehook_core::store::Configuration) -> Result<(Vec<Change>, T), E>,
+        plan: impl FnOnce(&Configuration) -> Result<(Vec<Change>, T), E>,
     ) -> Result<T, E> {
         let mut configuration = self.store.configuration().await.map_err(ChangeError::from)?;
         let (changes, answer) = plan(&configuration)?;
@@ -241,6 +251,40 @@ impl Engine {
         registry::check(&configuration, &changes, &self.shared.ground(), &*self.env)
             .map_err(ChangeError::from)?;
         Ok(answer)
+    }
+
+    /// Tells what a delivery is now, if anybody listens. For changes that no lane made.
+    pub async fn tell_delivery(&self, id: DeliveryId) {
+        let at = self.shared.clock.now();
+        let found = match self.shared.feed.is_heard(at) {
+            true => self.store.delivery(id).await,
+            false => Ok(None),
+        };
+        // What cannot be read is a gap, and listeners learn of those.
+        let Ok(Some(found)) = found else { return self.shared.feed.pass_over() };
+        let row = found.delivery;
+        let lane = self.registry.load().lanes.get(&row.destination).cloned();
+        self.shared.feed.publish(at, || {
+            News::DeliveryChanged(DeliveryChanged {
+                id,
+                event: row.event,
+                destination: lane.map(|lane| lane.name()),
+                status: row.status,
+                reason: row.reason,
+                attempts: row.attempts,
+                due_at: row.due_at,
+                at,
+            })
+        });
+    }
+
+    fn tell_destinations(&self, changed: Vec<(DestinationId, Option<String>)>, at: Timestamp) {
+        for (id, name) in changed {
+            let change =
+                if name.is_some() { DestinationChange::Put } else { DestinationChange::Deleted };
+            let news = DestinationChanged { id, name, change, at };
+            self.shared.feed.publish(at, || News::DestinationChanged(news));
+        }
     }
 
     /// There is something in the store for that destination.
@@ -271,6 +315,24 @@ impl Engine {
     /// How long a source's things are kept.
     pub fn keep(&self, source: &SourceSpec) -> Keep {
         source.retention.keep(self.retention.events)
+    }
+
+    /// The store, for answers that are kept with a key.
+    pub fn answers(&self) -> &dyn IdempotencyStore {
+        &*self.store
+    }
+
+    /// What happens, for whoever listens.
+    pub fn feed(&self) -> &Arc<Feed> {
+        &self.shared.feed
+    }
+
+    /// Does `work` to its end, even when whoever waits for it goes away; a stop waits for it.
+    pub fn to_the_end<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> impl Future<Output = T> + Send {
+        Uninterrupted::new(work, &self.shared.tasks)
     }
 
     /// The time.
@@ -322,4 +384,33 @@ impl Engine {
                 tokio::time::timeout(Duration::from_secs(5), self.shared.tasks.wait()).await;
         }
     }
+}
+
+/// The step from one change of the configuration to the next, at least.
+const TICK: Duration = Duration::from_millis(1);
+
+fn last_change(configuration: &Configuration) -> Timestamp {
+    let sources = configuration.sources.iter().map(|source| source.updated_at);
+    let destinations = configuration.destinations.iter().map(|destination| destination.updated_at);
+    let routes = configuration.routes.iter().map(|route| route.updated_at);
+    sources.chain(destinations).chain(routes).max().unwrap_or_default()
+}
+
+/// The destinations that `changes` touch, with the names they have afterwards.
+fn names_of_destinations(
+    configuration: &Configuration,
+    changes: &[Change],
+) -> Vec<(DestinationId, Option<String>)> {
+    let name = |id: &DestinationId| {
+        let found = configuration.destinations.iter().find(|destination| destination.id == *id);
+        found.map(|destination| destination.spec.name.to_string())
+    };
+    let touched = changes.iter().filter_map(|change| match change {
+        Change::PutDestination(id, _) | Change::DeleteDestination(id) => Some(id),
+        Change::PutSource(..)
+        | Change::PutRoute(..)
+        | Change::DeleteSource(_)
+        | Change::DeleteRoute(_) => None,
+    });
+    touched.map(|id| (*id, name(id))).collect()
 }

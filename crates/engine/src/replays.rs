@@ -14,7 +14,7 @@ use std::{
 };
 
 use surehook_core::{
-    chance::new_id,
+    idempotency::Wish,
     ids::ReplayId,
     replay::{
         Advanced, ChangedReplay, CreatedReplay, NewReplay, Outcome, Pace, Pacer, Preview,
@@ -164,19 +164,22 @@ impl Task {
 }
 
 impl Engine {
-    /// Makes a job and starts it; or names the job that it would overlap.
+    /// Makes a job and starts it; or names the job that it would overlap. The same wish again finds
+    /// the job that it made.
     pub async fn create_replay(
         self: &Arc<Self>,
+        wish: Wish,
         spec: ReplaySpec,
     ) -> Result<Result<ReplayId, ReplayId>, StoreError> {
-        let created_at = self.shared.clock.now();
-        let id: ReplayId = new_id(&*self.shared.chance, created_at);
+        let (id, created_at): (ReplayId, _) = (wish.id(""), wish.at);
         let (engine, rate) = (Arc::clone(self), spec.rate);
         // A job that is stored must also be started, even if whoever asked for it hangs up.
         let make = async move {
             let made = engine.store.create_replay(NewReplay { id, spec, created_at }).await?;
             Ok(match made {
                 CreatedReplay::Overlaps(other) => Err(other),
+                // Whoever made it, or the start after that, tends it.
+                CreatedReplay::Known => Ok(id),
                 CreatedReplay::Created => {
                     engine.tend_replay(id, ReplayState::Selecting, rate);
                     Ok(id)

@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use surehook_core::{
+    idempotency,
     ids::DestinationId,
     store::{Held, StoreError},
     time::Timestamp,
@@ -24,6 +25,7 @@ const PRUNE_EVERY: Duration = Duration::from_secs(60);
 const PRUNE_SHARE: u32 = 10;
 const PRUNE_EVERY_MIN: Duration = Duration::from_secs(1);
 const ROLL_UP_EVERY: Duration = Duration::from_secs(5);
+const FORGET_KEYS_EVERY: Duration = Duration::from_secs(3600);
 
 /// Starts all duties; they end when the engine stops.
 pub(crate) fn start(engine: &Arc<Engine>) {
@@ -37,6 +39,9 @@ pub(crate) fn start(engine: &Arc<Engine>) {
     tasks.spawn(repeat(Arc::clone(engine), ROLL_UP_EVERY, |engine| {
         let pause = |more: bool| more.then_some(PRUNE_HURRY);
         Box::pin(async move { engine.store.roll_up().await.map(pause) })
+    }));
+    tasks.spawn(repeat(Arc::clone(engine), FORGET_KEYS_EVERY, |engine| {
+        Box::pin(engine.forget_keys())
     }));
 }
 
@@ -102,6 +107,13 @@ impl Engine {
             .filter_map(|source| source.retention.shortest())
             .fold(self.retention.events, Duration::min);
         (shortest / PRUNE_SHARE).clamp(PRUNE_EVERY_MIN, PRUNE_EVERY)
+    }
+
+    /// Forgets answers that were kept long enough with their keys.
+    async fn forget_keys(&self) -> Result<Option<Duration>, StoreError> {
+        let before = self.shared.clock.now() - idempotency::KEPT_FOR;
+        let forgotten = self.store.forget_keys(before).await?;
+        Ok((forgotten > 0).then_some(PRUNE_PAUSE))
     }
 
     /// Reads what only the store knows into the metrics and the readiness.

@@ -11,11 +11,18 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header, request::Parts};
 use http_body_util::Full;
 use hyper::body::{Body, Incoming};
+use schemars::JsonSchema;
 use serde::Serialize;
+use surehook_core::name::Name;
 use surehook_engine::ingest::{InboundRequest, Received};
 use tokio::sync::SemaphorePermit;
 
-use crate::{App, body, problem::Problem, refusal, sync_answer};
+use crate::{
+    App, body,
+    openapi::{Api, Either, Op},
+    problem::Problem,
+    refusal, sync_answer,
+};
 
 /// The granularity in which room for bodies is counted.
 pub const BODY_UNIT: usize = 1024;
@@ -24,18 +31,35 @@ pub const BODY_UNIT: usize = 1024;
 pub(crate) const PREFIX: &str = "/in/";
 /// What the answer to one event usually needs.
 const ANSWER_BYTES: usize = 192;
+/// Why a request may not be verified.
+const NOT_VERIFIED: [&str; 8] = [
+    "missing_signature",
+    "missing_timestamp",
+    "missing_id",
+    "missing_credentials",
+    "malformed",
+    "too_many_signatures",
+    "stale",
+    "mismatch",
+];
 /// The longest address taken.
 const URI_BYTES_MAX: usize = 2048;
 
-#[derive(Serialize)]
+/// What a sender is told.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Received")]
 struct Answer<'a> {
+    /// `accepted`, or `duplicate` when every event was known already.
     status: &'a str,
+    /// Set when nothing was new.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     skipped: bool,
     events: Vec<AnsweredEvent<'a>>,
 }
 
-#[derive(Serialize)]
+/// What became of one event.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "ReceivedEvent")]
 pub(crate) struct AnsweredEvent<'a> {
     id: String,
     key: Option<&'a str>,
@@ -47,6 +71,31 @@ impl<'a> AnsweredEvent<'a> {
         let key = event.key.as_ref().map(surehook_core::key::DedupKey::as_str);
         Self { id: event.event.to_string(), key, status }
     }
+}
+
+/// Describes the door; the table has no handler for it.
+pub(crate) fn described(api: Api) -> Api {
+    let op = Op::open("receive", "Takes a webhook in. 200 means that it is on the disk.")
+        .text(
+            "Any further path and query are kept with the event. The sender of a synchronous source \
+             waits for one destination and is told what came of it; 429 and 500 mean that it is to \
+             send the event again, and that it is kept all the same.",
+        )
+        .path::<Name>("source")
+        .takes_bytes()
+        .answers::<Either<Answer<'_>, sync_answer::Answer<'_>>>(200)
+        .answers::<sync_answer::Answer<'_>>(429)
+        .answers::<sync_answer::Answer<'_>>(500)
+        .refuses(404, &["unknown_source"])
+        .refuses(400, &["bad_host", "bad_body", "repeated_key"])
+        .refuses(401, &NOT_VERIFIED)
+        .refuses(408, &["body_timeout"])
+        .refuses(410, &["source_disabled"])
+        .refuses(413, &["body_too_large"])
+        .refuses(414, &["uri_too_long"])
+        .refuses(501, &["bad_transfer_coding"])
+        .refuses(503, &["overloaded", "disk_full", "store_failed", "source_misconfigured"]);
+    api.elsewhere("post", "/in/{source}", op)
 }
 
 /// Takes one webhook in. Answers 200 only once it would survive a power cut.

@@ -1,65 +1,79 @@
-//! Everything that is not the door: one table of routes.
+//! Everything that is not the door: the table of all calls, and what stands around them.
 
 use std::sync::Arc;
 
 use axum::{
     Router, middleware,
     response::{IntoResponse, Response},
-    routing::{delete, get, post},
 };
 use http::{HeaderValue, StatusCode, header};
 use surehook_core::{destination::DestinationSpec, route::RouteSpec, source::SourceSpec};
 
-use crate::{App, api, auth, health, problem::Problem};
+use crate::{
+    App, api, auth, door, health,
+    openapi::{self, Api, Op},
+    problem::Problem,
+};
+
+/// Every call, with its description. Each file of `api/` has the lines of its own.
+pub(crate) fn table() -> Api {
+    Api::default()
+        .with(api::events::routes)
+        .with(api::deliveries::routes)
+        .with(api::stats::routes)
+        .with(api::series::routes)
+        .with(api::replays::routes)
+        .with(api::requests::routes)
+        .with(api::inbox::routes)
+        .with(api::stream::routes)
+        .with(api::tokens::routes)
+        .with(api::configuration::routes)
+        .with(api::resources::routes::<SourceSpec>)
+        .with(api::resources::routes::<DestinationSpec>)
+        .with(api::resources::routes::<RouteSpec>)
+        .with(api::lanes::routes)
+        .with(health::routes)
+        .with(door::described)
+        .get(
+            "/api/openapi.json",
+            openapi_json,
+            Op::open("openapi", "This document.").answers_as(200, &["application/json"]),
+        )
+        .get(
+            "/",
+            welcome,
+            Op::open("welcome", "Where things are.").answers_as(200, &["text/plain"]),
+        )
+}
 
 /// The routes of the API, the probes and the metrics.
 pub(crate) fn router(app: Arc<App>) -> Router {
-    let api = Router::new()
-        .route("/events", get(api::events::list_events))
-        .route("/events/{id}", get(api::events::find_event))
-        .route("/events/{id}/body", get(api::events::read_body))
-        .route("/deliveries", get(api::deliveries::list_deliveries))
-        .route("/deliveries/{id}", get(api::deliveries::find_delivery))
-        .route("/deliveries/{id}/body", get(api::deliveries::read_body))
-        .route("/deliveries/{id}/replay", post(api::deliveries::replay_delivery))
-        .route("/deliveries/{id}/cancel", post(api::deliveries::cancel_delivery))
-        .route("/dead-letters", get(api::deliveries::list_dead_letters))
-        .route("/dead-letters/stats", get(api::stats::dead_letter_stats))
-        .route("/dead-letters/reprocess", post(api::replays::reprocess))
-        .nest("/replays", api::replays::router())
-        .route("/stats", get(api::stats::stats))
-        .route("/stats/series", get(api::series::series))
-        .route("/requests", get(api::requests::list_requests))
-        .route("/requests/{id}", get(api::requests::find_request))
-        .route("/inbox", get(api::events::read_inbox))
-        .route("/tokens", get(api::tokens::list_tokens).post(api::tokens::create_token))
-        .route("/tokens/{id}", delete(api::tokens::revoke_token))
-        .route("/configuration", get(api::configuration::export).put(api::configuration::apply))
-        .nest("/sources", api::resources::router::<SourceSpec>())
-        .route("/destinations/{wanted}/pause", post(api::lanes::pause))
-        .route("/destinations/{wanted}/resume", post(api::lanes::resume))
-        .route("/destinations/{wanted}/probe", post(api::lanes::probe))
-        .nest("/destinations", api::resources::router::<DestinationSpec>())
-        .nest("/routes", api::resources::router::<RouteSpec>());
-    let guarded = Router::new()
-        .nest("/api/v1", api)
-        .route("/metrics", get(health::metrics))
+    let Api { guarded, open, .. } = table();
+    // The last one is the first that a request meets.
+    let guarded = guarded
+        .layer(middleware::from_fn(api::tagged::spare_what_is_known))
+        .layer(middleware::from_fn_with_state(Arc::clone(&app), api::idempotent::once))
         .layer(middleware::from_fn_with_state(Arc::clone(&app), auth::require_token));
     Router::new()
         .merge(guarded)
-        .route("/livez", get(health::livez))
-        .route("/readyz", get(health::readyz))
-        .route("/", get(welcome))
+        .merge(open)
         .fallback(nothing_here)
         .method_not_allowed_fallback(wrong_method)
         .layer(middleware::map_response(harden))
         .with_state(app)
 }
 
+/// What the API is, for programs. Without a token: it says nothing about this gateway but its
+/// version, and tools fetch it before they have one.
+async fn openapi_json() -> Response {
+    let kind = HeaderValue::from_static("application/json");
+    ([(header::CONTENT_TYPE, kind)], openapi::document()).into_response()
+}
+
 async fn welcome() -> &'static str {
     "Surehook is running.\n\n\
      Webhooks come in at  POST /in/{source}\n\
-     The API is at        /api/v1 (Authorization: Bearer <admin token>)\n\
+     The API is at        /api/v1 (Authorization: Bearer <token>)\n\
      Probes and metrics   /livez /readyz /metrics\n"
 }
 

@@ -8,7 +8,21 @@ use axum::{
 };
 use http::{StatusCode, header};
 
-use crate::{App, problem::Problem};
+use crate::{
+    App,
+    openapi::{Api, Op},
+    problem::Problem,
+};
+
+pub(crate) fn routes(api: Api) -> Api {
+    let live = Op::open("livez", "The process answers.").answers_as(200, &["text/plain"]);
+    let ready = Op::open("readyz", "Whether requests should be sent here, and if not, why.")
+        .answers_as(200, &["text/plain"])
+        .refuses(503, &["draining", "store_failed", "disk_full", "deliveries_stuck"]);
+    let numbers = Op::new("metrics", "The metrics as Prometheus reads them.")
+        .answers_as(200, &["application/openmetrics-text"]);
+    api.get("/livez", livez, live).get("/readyz", readyz, ready).get("/metrics", metrics, numbers)
+}
 
 /// The process answers.
 pub(crate) async fn livez() -> &'static str {

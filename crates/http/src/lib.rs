@@ -3,6 +3,7 @@
 //! - [`server`]: the accept loop with its limits and time-outs.
 //! - [`door`]: `POST /in/{source}`, the hot path, without a framework.
 //! - [`api`]: everything under `/api/v1`.
+//! - `openapi`: the table of all calls, and the document that is made of it.
 //! - [`problem`]: every status code and error code.
 
 pub mod api;
@@ -12,6 +13,7 @@ pub mod door;
 mod front;
 mod health;
 mod inside;
+mod openapi;
 mod problem;
 mod refusal;
 pub mod server;
@@ -25,6 +27,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 pub use auth::{hash_token, new_token};
+pub use openapi::document as openapi_document;
 
 /// Bounds on what comes in. Each has a name, and what is beyond it is refused before it is read.
 #[derive(Clone, Debug)]
@@ -64,6 +67,12 @@ pub struct App {
     /// Bytes of bodies that may still be read, in [`door::BODY_UNIT`]s.
     room: Arc<Semaphore>,
     tokens: auth::Tokens,
+    /// Keys of wishes that are being carried out.
+    in_flight: api::idempotent::InFlight,
+    /// Places for streams of news.
+    streams: Arc<Semaphore>,
+    /// Places for exports.
+    exports: Arc<Semaphore>,
     /// Set when the process is about to end: readiness fails first.
     draining: CancellationToken,
 }
@@ -79,7 +88,16 @@ impl App {
         let units =
             limits.bodies_in_memory_max.div_ceil(door::BODY_UNIT).min(Semaphore::MAX_PERMITS);
         let room = Arc::new(Semaphore::new(units));
-        Arc::new(Self { engine, limits, room, tokens: auth::Tokens::new(tokens), draining })
+        Arc::new(Self {
+            engine,
+            limits,
+            room,
+            tokens: auth::Tokens::new(tokens),
+            in_flight: api::idempotent::InFlight::default(),
+            streams: Arc::new(Semaphore::new(api::stream::STREAMS_MAX)),
+            exports: Arc::new(Semaphore::new(api::export::EXPORTS_MAX)),
+            draining,
+        })
     }
 
     /// Bytes that are set aside for bodies of requests, in whole units.

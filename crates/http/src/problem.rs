@@ -5,6 +5,7 @@
 
 use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
+use schemars::JsonSchema;
 use serde::Serialize;
 use surehook_core::{
     ids::ReplayId,
@@ -14,6 +15,22 @@ use surehook_core::{
     time::{Span, Timestamp},
 };
 use surehook_engine::{ChangeError, ingest::IngestError};
+
+/// A problem as it is answered (RFC 9457).
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Problem")]
+pub(crate) struct Shown<'a> {
+    /// `urn:surehook:` and the code.
+    r#type: String,
+    /// The status in words.
+    title: &'a str,
+    /// The HTTP status.
+    status: u16,
+    /// What is wrong, for programs. Stable.
+    code: &'a str,
+    /// What is wrong and what to do, for people. May change.
+    detail: &'a str,
+}
 
 /// An answer that is not what was asked for.
 #[derive(Clone, Debug)]
@@ -113,14 +130,6 @@ impl Problem {
 
     /// The body as JSON.
     pub(crate) fn json(&self) -> Vec<u8> {
-        #[derive(Serialize)]
-        struct Shown<'a> {
-            r#type: String,
-            title: &'a str,
-            status: u16,
-            code: &'a str,
-            detail: &'a str,
-        }
         let shown = Shown {
             r#type: format!("urn:surehook:{}", self.code),
             title: self.status.canonical_reason().unwrap_or("Problem"),

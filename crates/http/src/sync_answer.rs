@@ -6,6 +6,7 @@
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use http_body_util::Full;
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use surehook_core::sync::SyncAnswer;
@@ -13,8 +14,10 @@ use surehook_engine::ingest::Received;
 
 use crate::door::{self, AnsweredEvent};
 
-#[derive(Default, Serialize)]
-struct Answer<'a> {
+/// What a sender that waited is told.
+#[derive(Default, Serialize, JsonSchema)]
+#[schemars(rename = "WaitedAnswer")]
+pub(crate) struct Answer<'a> {
     status: &'a str,
     events: Vec<AnsweredEvent<'a>>,
     /// Whether it makes sense to send it again.
@@ -29,6 +32,7 @@ struct Answer<'a> {
     message: Option<&'a str>,
     /// What the destination said, spelled as it came.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "serde_json::Value")]
     result: Option<Box<RawValue>>,
 }
 

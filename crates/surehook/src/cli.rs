@@ -82,6 +82,8 @@ pub(crate) enum Command {
     Completions(CompletionsArgs),
     /// Print or write manual pages
     Man(ManArgs),
+    /// Print the description of the API (OpenAPI 3.1)
+    Openapi,
     /// Measure this machine: a bare server, and the gateway against it
     Bench(BenchArgs),
     /// The bare server that the benchmark measures against

@@ -2,8 +2,9 @@
 
 use anyhow::{Context as _, anyhow};
 use bytes::Bytes;
-use http::{Method, Request, StatusCode, header};
+use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::body::Incoming;
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::{
     client::legacy::{Client as HttpClient, connect::HttpConnector},
@@ -15,6 +16,8 @@ use crate::{cli::Remote, failure::Failure, folder::Folder};
 
 /// An answer larger than this is not one of ours.
 const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// An event of a stream larger than this is not one of ours.
+const EVENT_BYTES_MAX: usize = 1024 * 1024;
 const TIMEOUT: std::time::Duration = std::time::Duration::from_secs(30);
 
 pub(crate) struct Client {
@@ -76,6 +79,25 @@ impl Client {
         self.call(Method::PUT, path, Some(body)).await
     }
 
+    /// Opens the stream of news, after the one with the id `last_id`.
+    pub(crate) async fn stream(
+        &self,
+        path: &str,
+        last_id: Option<&str>,
+    ) -> Result<Events, Failure> {
+        let mut request = self.request(Method::GET, path, None)?;
+        if let Some(id) = last_id {
+            request.headers_mut().insert("last-event-id", id.parse().context("not an id")?);
+        }
+        let answer = self.send(request).await?;
+        let (status, body) = (answer.status(), answer.into_body());
+        if status.is_success() {
+            return Ok(Events { body, read: Vec::new() });
+        }
+        let bytes = self.bytes(body).await?;
+        self.read(status, &bytes).and_then(|_| Err(Failure::unreachable(anyhow!("no stream"))))
+    }
+
     async fn call(
         &self,
         method: Method,
@@ -86,6 +108,16 @@ impl Client {
             let (status, bytes) = folder.call(&method, path).await?;
             return self.read(status, &bytes);
         }
+        let (status, bytes) = self.exchange(self.request(method, path, body)?).await?;
+        self.read(status, &bytes)
+    }
+
+    fn request(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<Request<Full<Bytes>>, Failure> {
         let request = Request::builder()
             .method(method)
             .uri(format!("{}/api/v1{path}", self.base))
@@ -93,8 +125,7 @@ impl Client {
             .header(header::CONTENT_TYPE, "application/json")
             .body(Full::new(Bytes::from(body.map(Value::to_string).unwrap_or_default())))
             .with_context(|| format!("`{}` is not an address", self.base))?;
-        let (status, bytes) = self.exchange(request).await?;
-        self.read(status, &bytes)
+        Ok(request)
     }
 
     /// Sends any request; what comes back is not judged.
@@ -102,18 +133,24 @@ impl Client {
         &self,
         request: Request<Full<Bytes>>,
     ) -> Result<(StatusCode, Bytes), Failure> {
-        let answer = tokio::time::timeout(TIMEOUT, self.http.request(request))
+        let answer = self.send(request).await?;
+        let status = answer.status();
+        Ok((status, self.bytes(answer.into_body()).await?))
+    }
+
+    async fn send(&self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, Failure> {
+        tokio::time::timeout(TIMEOUT, self.http.request(request))
             .await
             .map_err(|_| Failure::unreachable(anyhow!("{} did not answer in time", self.base)))?
             .with_context(|| format!("cannot reach {}", self.base))
-            .map_err(Failure::unreachable)?;
-        let status = answer.status();
-        let bytes = Limited::new(answer.into_body(), ANSWER_BYTES_MAX)
-            .collect()
-            .await
-            .map_err(|error| Failure::unreachable(anyhow!("the answer broke off: {error}")))?
-            .to_bytes();
-        Ok((status, bytes))
+            .map_err(Failure::unreachable)
+    }
+
+    async fn bytes(&self, body: Incoming) -> Result<Bytes, Failure> {
+        let whole = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
+        let whole = whole
+            .map_err(|error| Failure::unreachable(anyhow!("the answer broke off: {error}")))?;
+        Ok(whole.to_bytes())
     }
 
     fn read(&self, status: StatusCode, bytes: &[u8]) -> Result<Value, Failure> {
@@ -126,6 +163,56 @@ impl Client {
         };
         if status.is_success() { Ok(value) } else { Err(refusal(status, &value)) }
     }
+}
+
+/// One server-sent event.
+#[derive(Debug, Default)]
+pub(crate) struct Event {
+    pub(crate) kind: String,
+    pub(crate) id: Option<String>,
+    pub(crate) data: String,
+}
+
+/// A stream of them.
+pub(crate) struct Events {
+    body: Incoming,
+    read: Vec<u8>,
+}
+
+impl Events {
+    /// The next one, also one with an id alone; `None` when the connection has ended.
+    pub(crate) async fn next(&mut self) -> Result<Option<Event>, Failure> {
+        loop {
+            if let Some(end) = self.read.windows(2).position(|pair| pair == b"\n\n") {
+                let block: Vec<u8> = self.read.drain(..end + 2).collect();
+                return Ok(Some(event(&String::from_utf8_lossy(&block))));
+            }
+            if self.read.len() > EVENT_BYTES_MAX {
+                return Err(Failure::unreachable(anyhow!("this is not a stream of ours")));
+            }
+            // A heartbeat comes every few seconds: silence means that nobody is there.
+            let Ok(Some(Ok(frame))) = tokio::time::timeout(TIMEOUT, self.body.frame()).await else {
+                return Ok(None);
+            };
+            if let Some(data) = frame.data_ref() {
+                self.read.extend_from_slice(data);
+            }
+        }
+    }
+}
+
+fn event(block: &str) -> Event {
+    let mut event = Event::default();
+    for (field, value) in block.lines().filter_map(|line| line.split_once(':')) {
+        let value = value.strip_prefix(' ').unwrap_or(value);
+        match field {
+            "event" => value.clone_into(&mut event.kind),
+            "id" => event.id = Some(value.to_owned()),
+            "data" => event.data.push_str(value),
+            _ => {}
+        }
+    }
+    event
 }
 
 fn refusal(status: StatusCode, problem: &Value) -> Failure {

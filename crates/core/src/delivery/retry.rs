@@ -5,6 +5,7 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::time::{Span, Timestamp};
@@ -153,21 +154,22 @@ impl RetryPolicy {
 }
 
 /// A policy as it is written: a name, or own numbers.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum RetrySpec {
     /// `quick`, `short` or `standard`.
-    Named(String),
+    Named(#[schemars(regex(pattern = "^(quick|short|standard)$"))] String),
     /// Own numbers; what is left out is as in `short`.
-    Own(OwnRetry),
+    Own(#[serde(deserialize_with = "crate::object::required")] OwnRetry),
 }
 
 /// Own numbers for a policy.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct OwnRetry {
     /// The most attempts, 1 to 1000.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 1000))]
     pub max_attempts: Option<u32>,
     /// The wait after the first attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -177,12 +179,15 @@ pub struct OwnRetry {
     pub max_delay: Option<Span>,
     /// What each wait is multiplied by.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 100))]
     pub base: Option<f64>,
     /// The share of the wait by which it may differ, 0 to 1; 1 is full jitter.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 1))]
     pub jitter: Option<f64>,
     /// The waits themselves, instead of `initial_delay` and `base`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 999))]
     pub schedule: Option<Vec<Span>>,
     /// Give up when the next attempt would come this long after the delivery was created.
     #[serde(default, skip_serializing_if = "Option::is_none")]

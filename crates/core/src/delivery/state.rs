@@ -3,6 +3,7 @@
 //! [`DeliveryState::apply`] is the law. SQL that moves rows names the [`Input`] it stands for, and
 //! the conformance suite plays random histories through both.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::judge::DeadReason;
@@ -44,7 +45,9 @@ pub enum DeliveryState {
 }
 
 /// The name of a state alone, as the API, the store and the metrics write it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
     /// See [`DeliveryState::Pending`].

@@ -2,6 +2,7 @@
 
 use data_encoding::BASE64;
 use http::HeaderValue;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::oauth2::{Oauth2, Oauth2Spec};
@@ -11,12 +12,13 @@ use crate::{
 };
 
 /// How a destination is told who calls, as it is written.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum AuthSpec {
     /// RFC 7617.
     Basic {
         /// Not secret.
+        #[schemars(regex(pattern = r"^[^:\x00-\x1f\x7f]+$"))]
         user: String,
         /// Secret.
         password: SecretRef,
@@ -24,7 +26,7 @@ pub enum AuthSpec {
     /// A token that does not change.
     Bearer(SecretRef),
     /// A token that is fetched, and fetched again before it runs out.
-    Oauth2(Oauth2Spec),
+    Oauth2(#[serde(deserialize_with = "crate::object::required")] Oauth2Spec),
 }
 
 /// Authentication that cannot be used as it is written.

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderValue, Uri, header};
+use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 use url::{
     Url,
@@ -25,20 +26,23 @@ const LIFE_MAX: Duration = Duration::from_secs(24 * 3600);
 const MARGIN_MAX: Duration = Duration::from_secs(30);
 
 /// Where and how a token is fetched, as it is written.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Oauth2Spec {
     /// The token endpoint.
     pub token_url: String,
     /// Who we are there. Not secret.
+    #[schemars(length(min = 1))]
     pub client_id: String,
     /// What proves it.
     pub client_secret: SecretRef,
     /// What the token is to be good for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(inner(regex(pattern = r"^[!#-\[\]-~]+$")))]
     pub scopes: Vec<String>,
     /// For whom it is, where the endpoint wants to know.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1))]
     pub audience: Option<String>,
     /// Where id and secret are sent.
     #[serde(default)]
@@ -46,7 +50,7 @@ pub struct Oauth2Spec {
 }
 
 /// Where id and secret are sent.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum AuthStyle {
     /// In the header `authorization`, which every server must take.

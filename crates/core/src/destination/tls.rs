@@ -4,6 +4,7 @@
 
 use std::{fmt, path::PathBuf, str::FromStr};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::secret::{Secret, SecretError, SecretRef};
@@ -11,7 +12,7 @@ use crate::secret::{Secret, SecretError, SecretRef};
 const FILE_PREFIX: &str = "file:";
 
 /// TLS settings as they are written.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TlsSpec {
     /// Certificates that are trusted besides the usual ones.

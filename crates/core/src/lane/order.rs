@@ -5,6 +5,7 @@
 //! comes. Deliveries without a key are not ordered at all.
 
 use http::HeaderMap;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -14,10 +15,11 @@ use crate::{
 };
 
 /// The order of a destination as it is written.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct OrderSpec {
     /// Where the ordering key is: `/json/pointer`, `header:NAME`, or a jq expression.
+    #[schemars(length(min = 1))]
     pub key: String,
     /// What happens to those behind a delivery that does not work.
     #[serde(default)]
@@ -25,7 +27,7 @@ pub struct OrderSpec {
 }
 
 /// What happens to those behind a delivery that does not work.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OnFailure {
     /// They wait: the first one is tried until it works or a person cancels it.

@@ -20,6 +20,7 @@ pub mod progress;
 pub mod state;
 pub mod store;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use self::{
@@ -46,7 +47,7 @@ pub const SEARCH_CHARS_MAX: usize = 200;
 pub const NOTE_CHARS_MAX: usize = 500;
 
 /// What a job does with what it selects.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Verb {
     /// Dead deliveries are delivered again.

@@ -1,9 +1,12 @@
 //! The states of a replay job and the only moves between them.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Where a job stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum ReplayState {
     /// What it takes is being written down.
@@ -42,6 +45,17 @@ impl ReplayInput {
             Self::Resume => "resumed",
             Self::Cancel => "cancelled",
             Self::Finish => "finished",
+        }
+    }
+
+    /// Whether a job in `state` is what this input wants it to be.
+    pub const fn is_met_by(self, state: ReplayState) -> bool {
+        match self {
+            Self::Pause => matches!(state, ReplayState::Paused),
+            Self::Resume => matches!(state, ReplayState::Selecting | ReplayState::Running),
+            Self::Selected => matches!(state, ReplayState::Running),
+            Self::Cancel => matches!(state, ReplayState::Cancelled),
+            Self::Finish => matches!(state, ReplayState::Done),
         }
     }
 }
@@ -126,6 +140,22 @@ mod tests {
             assert_eq!(INPUTS.map(|input| state.apply(input)), after, "from {state:?}");
             assert_eq!(state.is_final(), after == [None; 5]);
         }
+    }
+
+    #[test]
+    fn what_is_met_is_where_a_move_leads_and_moves_no_further() {
+        let met = |input: ReplayInput| -> Vec<_> {
+            ReplayState::ALL.into_iter().filter(|state| input.is_met_by(*state)).collect()
+        };
+        for input in INPUTS {
+            let met = met(input);
+            for state in ReplayState::ALL {
+                assert!(state.apply(input).is_none_or(|after| met.contains(&after)), "{input:?}");
+            }
+            assert!(met.iter().all(|state| state.apply(input).is_none()), "{input:?}");
+        }
+        assert_eq!(met(ReplayInput::Resume), [ReplayState::Selecting, ReplayState::Running]);
+        assert_eq!(met(ReplayInput::Cancel), [ReplayState::Cancelled]);
     }
 
     #[test]

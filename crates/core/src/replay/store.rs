@@ -31,6 +31,8 @@ pub struct NewReplay {
 pub enum CreatedReplay {
     /// It is there, and selects.
     Created,
+    /// This very job was made before, and only the answer was lost.
+    Known,
     /// That one has not ended and could deliver the same; nothing was made.
     Overlaps(ReplayId),
 }
@@ -116,6 +118,7 @@ pub enum ChangedReplay {
 pub trait ReplayStore: Send + Sync {
     /// Makes a job, unless one that has not ended could deliver the same event to the same
     /// destination ([`ReplaySpec::may_overlap`]). Of two at the same time that overlap one is made.
+    /// The same id again makes nothing.
     async fn create_replay(&self, job: NewReplay) -> Result<CreatedReplay, StoreError>;
 
     /// What a job would select if it were made at `now`. Looks at a bounded number of rows.

@@ -25,20 +25,21 @@ mod token;
 use std::sync::Arc;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use self::spec::{Algorithm, Encoding, HeaderNames, HmacSpec, TimestampUnit};
 use crate::{secret::Secret, time::Timestamp};
 
 /// How requests of a generic source are checked, as it is written in the configuration.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase", deny_unknown_fields)]
 pub enum VerifySpec {
     /// Not at all: whoever knows the address may send.
     #[default]
     None,
     /// By a keyed hash over the body.
-    Hmac(Box<HmacSpec>),
+    Hmac(#[serde(deserialize_with = "crate::object::required")] Box<HmacSpec>),
     /// By a header that holds the secret itself.
     Token {
         /// The header. In `authorization` the secret may follow `Bearer `.

@@ -1,5 +1,6 @@
 //! How a keyed hash is checked, as it is written in the configuration.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{secret::Secret, time::Span};
@@ -8,7 +9,7 @@ use crate::{secret::Secret, time::Span};
 const SECRET_BYTES_ADVISED: usize = 16;
 
 /// How a keyed hash is checked, as it is written in the configuration.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct HmacSpec {
     /// The header with the signature, or a list of which the first one present is used.
@@ -49,7 +50,7 @@ pub struct HmacSpec {
 }
 
 /// One header's name or several.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged, expecting = "a header name or a list of header names")]
 pub enum HeaderNames {
     /// `header = "x-signature"`
@@ -59,7 +60,7 @@ pub enum HeaderNames {
 }
 
 /// How the bytes of a signature are written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Encoding {
     /// Hexadecimal, in either case.
@@ -72,7 +73,7 @@ pub enum Encoding {
 }
 
 /// A hash function to build the keyed hash on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Algorithm {
     /// For old senders only.
@@ -85,7 +86,7 @@ pub enum Algorithm {
 }
 
 /// What a timestamp counts since 1970.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum TimestampUnit {
     /// Seconds.
     #[default]

@@ -10,6 +10,7 @@ use surehook_core::{
         judge::{classify, cool_until},
     },
     destination::{Destination, Reach},
+    ids::EventId,
     lane::circuit::Ticket,
     store::{Attempt, Claimed, Next, Settled, Settlement, StoreError},
     sync::Ending,
@@ -21,6 +22,7 @@ use super::{
     gate::{Ended, Gate},
 };
 use crate::{
+    feed::News,
     inbox::{Arrival, Inbox},
     outbound,
     outlet::{Outlet, Prepared},
@@ -78,15 +80,22 @@ struct Attempted<'a> {
     started_at: Timestamp,
 }
 
+/// An attempt whose result is still to be written.
+pub(super) struct Made {
+    pub(super) settlement: Settlement,
+    event: EventId,
+    slot: Slot,
+}
+
 impl Lane {
     /// Makes one attempt. Its result is written in the background, so that the worker is free.
     pub(super) async fn attempt(self: &Arc<Self>, job: Job, ticket: Ticket) {
-        let (settlement, slot) = self.make_attempt(job, ticket).await;
-        self.shared.tasks.spawn(Arc::clone(self).settle(settlement, slot));
+        let made = self.make_attempt(job, ticket).await;
+        self.shared.tasks.spawn(Arc::clone(self).settle(made));
     }
 
     /// Makes one attempt; its result is still to be written.
-    pub(super) async fn make_attempt(&self, job: Job, ticket: Ticket) -> (Settlement, Slot) {
+    pub(super) async fn make_attempt(&self, job: Job, ticket: Ticket) -> Made {
         let Job { claimed, slot } = job;
         let outlet = self.carrier.outlet.load_full();
         let started_at = self.shared.clock.now();
@@ -95,7 +104,8 @@ impl Lane {
             () = self.shared.abort.cancelled() => interrupted(self.shared.clock.now().since(started_at)),
         };
         let attempted = Attempted { claimed: &claimed, ticket, started_at };
-        (self.conclude(&outlet.destination, &attempted, report), slot)
+        let settlement = self.conclude(&outlet.destination, &attempted, report);
+        Made { settlement, event: claimed.event, slot }
     }
 
     /// Sends it, after the transform that is still to be run, if there is one.
@@ -215,13 +225,19 @@ impl Lane {
     }
 
     /// Writes the result; holds on to the slot until that is done.
-    pub(super) async fn settle(self: Arc<Self>, settlement: Settlement, slot: Slot) {
+    pub(super) async fn settle(self: Arc<Self>, made: Made) {
+        let Made { settlement, event, slot } = made;
         let (delivery, next, ordered) = (settlement.delivery, settlement.next, settlement.ordered);
+        let (at, attempts) = (settlement.at, settlement.attempt.number);
         let settled = self.record(&settlement).await;
         self.let_go(delivery);
         drop(slot);
         match settled {
             Ok(Settled::Recorded) => {
+                self.shared.feed.publish(at, || {
+                    let destination = Some(self.name());
+                    News::settled(delivery, event, destination, (next, attempts, at))
+                });
                 let Attempt { class, response, .. } = settlement.attempt;
                 self.shared.waiters.tell(delivery, || Ending { next, class, response });
                 match next {

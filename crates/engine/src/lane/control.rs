@@ -9,6 +9,7 @@ use surehook_core::{
 };
 
 use super::{Attempting, Job, Lane};
+use crate::feed::{DestinationChange, DestinationChanged, News};
 
 /// A cool-down is kept over a restart if it lasts at least so much longer.
 const COOL_DOWN_KEPT_SECS: u64 = 10;
@@ -100,9 +101,22 @@ impl Lane {
             (Some(_), None) => tracing::info!(destination = name, "the destination is resumed"),
             (None, None) | (Some(_), Some(_)) => {}
         }
+        let is_news = kept.paused != state.paused || kept.circuit != state.circuit;
         *kept = state;
         drop(kept);
         self.show();
+        if is_news {
+            let at = self.shared.clock.now();
+            self.shared.feed.publish(at, || {
+                let change = DestinationChange::State;
+                News::DestinationChanged(DestinationChanged {
+                    id: self.id,
+                    name: Some(name),
+                    change,
+                    at,
+                })
+            });
+        }
     }
 
     /// Writes down what has changed since the last time.
@@ -157,10 +171,10 @@ impl Lane {
             inside.gate.circuit.begin_by_hand()
         };
         let attempting = Attempting::begin(&self, delivery, ticket);
-        let (settlement, slot) = self.make_attempt(job, ticket).await;
+        let made = self.make_attempt(job, ticket).await;
         drop(attempting);
-        let (attempt, next) = (settlement.attempt.clone(), Some(settlement.next));
-        Arc::clone(&self).settle(settlement, slot).await;
+        let (attempt, next) = (made.settlement.attempt.clone(), Some(made.settlement.next));
+        Arc::clone(&self).settle(made).await;
         self.inside().running -= 1;
         self.changed.notify_one();
         Ok(Some(AttemptRow { delivery, attempt, next }))

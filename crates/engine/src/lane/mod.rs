@@ -59,6 +59,7 @@ use self::{
     gate::{Gate, May},
 };
 use crate::{
+    feed::Feed,
     inbox::Inbox,
     outlet::Prepared,
     registry::Ground,
@@ -82,6 +83,7 @@ pub(crate) struct Shared {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) chance: Arc<dyn Chance>,
     pub(crate) telemetry: Arc<Telemetry>,
+    pub(crate) feed: Arc<Feed>,
     pub(crate) inbox: Arc<Inbox>,
     pub(crate) http: HttpSenderConfig,
     pub(crate) trust: Trust,

@@ -1,5 +1,6 @@
 //! What a list of changes means to a person: which thing, which of its fields, from what to what.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 use surehook_core::{
@@ -10,17 +11,18 @@ use surehook_core::{
 use super::masked::{self, Masked};
 
 /// One thing that changes.
-#[derive(Debug, PartialEq, Serialize)]
+#[derive(Debug, PartialEq, Serialize, JsonSchema)]
 pub(crate) struct Changed {
+    #[schemars(regex(pattern = "^(create|update|delete)$"))]
     action: &'static str,
     what: String,
     /// Of an update.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     fields: Vec<Field>,
 }
 
 /// One field that changes. Secrets are masked on both sides, and may so look the same.
-#[derive(Debug, PartialEq, Serialize)]
+#[derive(Debug, PartialEq, Serialize, JsonSchema)]
 pub(crate) struct Field {
     name: String,
     from: Value,

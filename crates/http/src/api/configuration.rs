@@ -3,10 +3,13 @@
 use std::sync::Arc;
 
 use axum::{Json, extract::State};
+use http::StatusCode;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use surehook_core::{
-    destination::DestinationSpec, route::RouteSpec, source::SourceSpec, store::Configuration,
+    destination::DestinationSpec, object, route::RouteSpec, source::SourceSpec,
+    store::Configuration,
 };
 use surehook_engine::apply::{Applied, Wanted, plan};
 
@@ -14,23 +17,29 @@ use super::{
     changes::{Changed, changed},
     input::{Asked, Input},
     masked,
+    tagged::{Expected, Tagged},
 };
-use crate::{App, problem::Problem};
+use crate::{
+    App,
+    openapi::{Api, Op},
+    problem::Problem,
+};
 
-/// What is wanted, by name.
-#[derive(Debug, Default, Deserialize)]
+/// What is configured, by name.
+#[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "Configuration")]
 pub(crate) struct Document {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "object::each")]
     sources: Vec<SourceSpec>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "object::each")]
     destinations: Vec<DestinationSpec>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "object::each")]
     routes: Vec<RouteSpec>,
 }
 
 /// How it is applied.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct How {
     /// Deletes what the document does not name.
@@ -40,7 +49,7 @@ pub(crate) struct How {
 }
 
 /// What an apply did, or would do.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Report {
     dry_run: bool,
     created: Vec<String>,
@@ -57,15 +66,37 @@ impl Report {
     }
 }
 
+pub(crate) fn routes(api: Api) -> Api {
+    let example = json!({
+        "sources": [{ "name": "shop", "verify": "none" }],
+        "destinations": [{ "name": "inbox", "url": "builtin:inbox" }],
+        "routes": [{ "from": "shop", "to": "inbox" }],
+    });
+    let read = Op::new("read_configuration", "All that is configured, secrets masked.")
+        .answers::<Document>(200)
+        .cached();
+    let write =
+        Op::new("apply_configuration", "Creates and updates what is named; all or nothing.")
+            .text("Leaves alone what it does not name, unless `prune` is given.")
+            .query::<How>()
+            .body::<Document>(example)
+            .answers::<Report>(200)
+            .guarded_by_tag();
+    api.get("/api/v1/configuration", export, read).put("/api/v1/configuration", apply, write)
+}
+
 /// The whole configuration, secrets masked.
-pub(crate) async fn export(State(app): State<Arc<App>>) -> Result<Json<Value>, Problem> {
-    let configuration: Configuration = app.engine.store().configuration().await?;
-    Ok(Json(json!({
+pub(crate) async fn export(State(app): State<Arc<App>>) -> Result<Tagged<Value>, Problem> {
+    Ok(Tagged(StatusCode::OK, shown(&app.engine.store().configuration().await?)))
+}
+
+fn shown(configuration: &Configuration) -> Value {
+    json!({
         "sources": configuration.sources.iter().map(|s| masked::spec(&s.spec)).collect::<Vec<_>>(),
         "destinations":
             configuration.destinations.iter().map(|d| masked::spec(&d.spec)).collect::<Vec<_>>(),
         "routes": configuration.routes.iter().map(|r| masked::spec(&r.spec)).collect::<Vec<_>>(),
-    })))
+    })
 }
 
 /// Creates and updates what the document names, and deletes the rest if asked to; otherwise leaves
@@ -73,12 +104,14 @@ pub(crate) async fn export(State(app): State<Arc<App>>) -> Result<Json<Value>, P
 pub(crate) async fn apply(
     State(app): State<Arc<App>>,
     Asked(how): Asked<How>,
+    expected: Expected,
     Input(document): Input<Document>,
 ) -> Result<Json<Report>, Problem> {
     let Document { sources, destinations, routes } = document;
     let wanted = Wanted { sources, destinations, routes, prune: how.prune };
     let (chance, now) = (app.engine.chance(), app.engine.clock().now());
     let decide = |configuration: &Configuration| {
+        expected.check(&shown(configuration))?;
         let (changes, applied) = plan(configuration, wanted, chance, now);
         let told = changed(configuration, &changes);
         Ok((changes, Report::new(applied, told, how.dry_run)))

@@ -2,49 +2,180 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use axum::{Json, extract::State, response::Response};
-use http::StatusCode;
+use axum::{
+    Json,
+    extract::State,
+    response::{IntoResponse as _, Response},
+};
+use http::{HeaderMap, StatusCode};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
 use surehook_core::{
-    chance::new_id,
-    delivery::{DeadReason, state::Status},
-    ids::{DeliveryId, DestinationId},
-    store::{AttemptRow, Cancelled, Configuration, DeliveryFilter, DeliveryRow, Next, Replayed},
+    delivery::{Class, DeadReason, Failure, state::Status},
+    ids::{AttemptId, DeliveryId, DestinationId, EventId},
+    name::Name,
+    store::{
+        AttemptRow, Cancelled, Configuration, DeliveryFilter, DeliveryRow, Next, Page, Replayed,
+    },
     time::Timestamp,
 };
 
 use super::{
-    List, events,
+    LIMIT_MAX, List, cursor, events,
+    export::{self, Format, Pages, export},
+    idempotent::Wished,
     input::{Asked, Segment},
-    list, page,
+    limit, page,
+    tagged::Tagged,
+    time, word,
 };
-use crate::{App, problem::Problem};
+use crate::{
+    App,
+    openapi::{Api, Op},
+    problem::Problem,
+};
 
-#[derive(Debug, Deserialize)]
+/// Which deliveries are wanted.
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct DeliveryQuery {
+    /// Only with this status.
+    #[schemars(with = "Option<Status>")]
     status: Option<String>,
+    /// Only to this destination.
+    #[schemars(with = "Option<Name>")]
     destination: Option<String>,
+    /// Only of events of this source.
+    #[schemars(with = "Option<Name>")]
+    source: Option<String>,
+    /// Only dead for this reason; goes with `status=dead`.
+    #[schemars(with = "Option<DeadReason>")]
     reason: Option<String>,
+    /// Only with a last attempt that failed like this.
+    #[schemars(with = "Option<Class>")]
+    class: Option<String>,
+    /// Only with a last attempt that was answered with this HTTP status.
+    #[schemars(with = "Option<u16>", range(min = 100, max = 999))]
+    code: Option<String>,
+    /// Only of this event.
+    #[schemars(with = "Option<EventId>")]
+    event: Option<String>,
+    /// Only created at this time or later.
+    #[schemars(with = "Option<Timestamp>")]
+    since: Option<String>,
+    /// Only created before this time.
+    #[schemars(with = "Option<Timestamp>")]
+    until: Option<String>,
+    /// At most this many; of a page 50 when left out, of an export all.
+    #[schemars(with = "Option<u16>", range(min = 1, max = LIMIT_MAX))]
     limit: Option<String>,
+    /// Goes on after the page that gave this.
+    #[schemars(with = "Option<DeliveryId>")]
     cursor: Option<String>,
+    /// `ndjson` and `csv` export the whole list; `Accept` says the same.
+    #[schemars(regex(pattern = "^(json|ndjson|csv)$"))]
+    format: Option<String>,
 }
 
-#[derive(Debug, Serialize)]
+/// What one event owes to one destination.
+#[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Delivery {
-    id: String,
-    event: String,
+    id: DeliveryId,
+    event: EventId,
+    /// The name of its destination; null when that was deleted.
     destination: Option<String>,
     status: Status,
+    /// What it is in line by, where its destination keeps an order.
     order_key: Option<String>,
+    /// Why it is dead, or was when it was replayed.
     reason: Option<DeadReason>,
     attempts: u32,
     created_at: Timestamp,
     due_at: Option<Timestamp>,
     ended_at: Option<Timestamp>,
-    replay_of: Option<String>,
-    replayed_by: Option<String>,
+    replay_of: Option<DeliveryId>,
+    replayed_by: Option<DeliveryId>,
+}
+
+/// A delivery with all its attempts.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct DeliveryWithAttempts {
+    #[serde(flatten)]
+    delivery: Delivery,
+    /// Retention has removed its attempts.
+    attempts_removed: bool,
+    /// Oldest first.
+    attempt_list: Vec<ShownAttempt>,
+}
+
+/// One try.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct ShownAttempt {
+    id: AttemptId,
+    number: u32,
+    started_at: Timestamp,
+    took_ms: u64,
+    /// The status of the answer.
+    status: Option<u16>,
+    /// Why there was none.
+    failure: Option<Failure>,
+    /// What kind of failure it was; null for a success.
+    class: Option<Class>,
+    detail: Option<String>,
+    /// The first part of the answer's body.
+    response: String,
+    /// What followed: `succeeded`, `retry` or `dead`; null for attempts of older versions.
+    #[schemars(with = "Option<String>", regex(pattern = "^(succeeded|retry|dead)$"))]
+    next: Option<&'static str>,
+    /// When it is tried again.
+    next_at: Option<Timestamp>,
+}
+
+/// The delivery that takes over.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Heir {
+    delivery_id: DeliveryId,
+}
+
+pub(crate) fn routes(api: Api) -> Api {
+    let lists = |id: &str, summary: &str| {
+        Op::new(id, summary)
+            .query::<DeliveryQuery>()
+            .answers::<List<Delivery>>(200)
+            .answers_as(200, export::KINDS)
+            .refuses(503, &["too_many_exports"])
+    };
+    let dead = lists("list_dead_letters", "Deliveries that were given up, newest first.")
+        .without(&["status"]);
+    let find = Op::new("find_delivery", "One delivery with all its attempts.")
+        .path::<DeliveryId>("id")
+        .answers::<DeliveryWithAttempts>(200)
+        .cached();
+    let replay = Op::new("replay_delivery", "Delivers once more: a new delivery takes over.")
+        .path::<DeliveryId>("id")
+        .answers::<Heir>(202)
+        .refuses(409, &["not_replayable", "body_removed"])
+        .refuses(429, &["replayed_too_soon"]);
+    let cancel = Op::new("cancel_delivery", "Stops a delivery that waits.")
+        .path::<DeliveryId>("id")
+        .answers::<DeliveryWithAttempts>(200)
+        .tagged()
+        .refuses(409, &["not_cancellable"]);
+    let body =
+        Op::new("read_delivery_body", "What is sent: what came, or what a route made of it.")
+            .path::<DeliveryId>("id")
+            .answers_as(200, &["application/octet-stream"])
+            .refuses(410, &["body_removed"]);
+    api.get(
+        "/api/v1/deliveries",
+        list_deliveries,
+        lists("list_deliveries", "Deliveries, newest first."),
+    )
+    .get("/api/v1/deliveries/{id}", find_delivery, find)
+    .get("/api/v1/deliveries/{id}/body", read_body, body)
+    .post("/api/v1/deliveries/{id}/replay", replay_delivery, replay)
+    .post("/api/v1/deliveries/{id}/cancel", cancel_delivery, cancel)
+    .get("/api/v1/dead-letters", list_dead_letters, dead)
 }
 
 pub(super) fn destination_names(configuration: &Configuration) -> HashMap<DestinationId, String> {
@@ -53,8 +184,8 @@ pub(super) fn destination_names(configuration: &Configuration) -> HashMap<Destin
 
 pub(super) fn delivery(row: DeliveryRow, names: &HashMap<DestinationId, String>) -> Delivery {
     Delivery {
-        id: row.id.to_string(),
-        event: row.event.to_string(),
+        id: row.id,
+        event: row.event,
         destination: names.get(&row.destination).cloned(),
         status: row.status,
         order_key: row.order_key,
@@ -63,8 +194,8 @@ pub(super) fn delivery(row: DeliveryRow, names: &HashMap<DestinationId, String>)
         created_at: row.created_at,
         due_at: row.due_at,
         ended_at: row.ended_at,
-        replay_of: row.replay_of.map(|id| id.to_string()),
-        replayed_by: row.replayed_by.map(|id| id.to_string()),
+        replay_of: row.replay_of,
+        replayed_by: row.replayed_by,
     }
 }
 
@@ -72,61 +203,123 @@ pub(super) fn delivery(row: DeliveryRow, names: &HashMap<DestinationId, String>)
 pub(crate) async fn list_deliveries(
     State(app): State<Arc<App>>,
     Asked(query): Asked<DeliveryQuery>,
-) -> Result<Json<List<Delivery>>, Problem> {
-    let status = query
-        .status
-        .as_deref()
-        .map(|word| {
-            Status::from_word(word).ok_or_else(|| {
-                let known: Vec<_> = Status::ALL.iter().map(|status| status.as_str()).collect();
-                Problem::invalid(format!("status is one of {}", known.join(", ")))
-            })
-        })
-        .transpose()?;
-    listed(&app, query, status).await
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let status = events::status(query.status.as_deref())?;
+    listed(&app, query, status, &headers).await
 }
 
 /// Deliveries that were given up, newest first.
 pub(crate) async fn list_dead_letters(
     State(app): State<Arc<App>>,
     Asked(query): Asked<DeliveryQuery>,
-) -> Result<Json<List<Delivery>>, Problem> {
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
     if query.status.is_some() {
         return Err(Problem::invalid("every dead letter has the status `dead`"));
     }
-    listed(&app, query, Some(Status::Dead)).await
+    listed(&app, query, Some(Status::Dead), &headers).await
 }
 
 async fn listed(
-    app: &App,
+    app: &Arc<App>,
     query: DeliveryQuery,
     status: Option<Status>,
-) -> Result<Json<List<Delivery>>, Problem> {
-    let page = page(query.limit.as_deref(), query.cursor.as_deref())?;
+    headers: &HeaderMap,
+) -> Result<Response, Problem> {
+    let format = Format::wanted(query.format.as_deref(), headers)?;
+    let limit = limit(query.limit.as_deref())?;
+    let after = cursor(query.cursor.as_deref())?;
     let configuration = app.engine.store().configuration().await?;
-    let destination = query
-        .destination
-        .map(|name| {
-            let found = configuration.destinations.iter().find(|d| d.spec.name.as_str() == name);
-            let unknown = || Problem::invalid(format!("there is no destination `{name}`"));
-            found.map(|d| d.id).ok_or_else(unknown)
-        })
-        .transpose()?;
-    let reason = query.reason.as_deref().map(parse_reason).transpose()?;
+    let filter = filter(&query, status, &configuration)?;
+    let names = destination_names(&configuration);
+    if format != Format::Page {
+        let pages = DeliveryPages { app: Arc::clone(app), filter, names, after, ended: false };
+        return export(app, format, pages, limit).await;
+    }
+    let page = app.engine.store().deliveries(filter, page(limit, after)).await?;
+    let next_cursor = page.next.map(|id| id.to_string());
+    let data = page.rows.into_iter().map(|row| delivery(row, &names)).collect();
+    Ok(Json(List { data, next_cursor }).into_response())
+}
+
+fn filter(
+    query: &DeliveryQuery,
+    status: Option<Status>,
+    configuration: &Configuration,
+) -> Result<DeliveryFilter, Problem> {
+    let reasons: Vec<_> = DeadReason::ALL.iter().map(|reason| reason.as_str()).collect();
+    let reason = word("reason", query.reason.as_deref(), DeadReason::from_word, &reasons)?;
     if reason.is_some() && status != Some(Status::Dead) {
         return Err(Problem::invalid("a reason goes with status=dead"));
     }
-    let filter = DeliveryFilter { status, destination, reason };
-    let rows = app.engine.store().deliveries(filter, page).await?;
-    let names = destination_names(&configuration);
-    Ok(list(page, rows.into_iter().map(|row| (row.id, delivery(row, &names))).collect()))
+    let classes: Vec<_> = Class::ALL.iter().map(|class| class.as_str()).collect();
+    let code = |text: &str| {
+        let code = text.parse().ok().filter(|code| (100..=999).contains(code));
+        code.ok_or_else(|| Problem::invalid("code is an HTTP status"))
+    };
+    let event = |text: &str| {
+        text.parse().map_err(|_| Problem::invalid("event is the id of an event, `evt_…`"))
+    };
+    Ok(DeliveryFilter {
+        status,
+        destination: find_destination(configuration, query.destination.as_deref())?,
+        reason,
+        source: events::find_source(configuration, query.source.as_deref())?,
+        event: query.event.as_deref().map(event).transpose()?,
+        class: word("class", query.class.as_deref(), Class::from_word, &classes)?,
+        code: query.code.as_deref().map(code).transpose()?,
+        since: time("since", query.since.as_deref())?,
+        until: time("until", query.until.as_deref())?,
+    })
 }
 
-fn parse_reason(word: &str) -> Result<DeadReason, Problem> {
-    DeadReason::from_word(word).ok_or_else(|| {
-        let known: Vec<_> = DeadReason::ALL.iter().map(|reason| reason.as_str()).collect();
-        Problem::invalid(format!("reason is one of {}", known.join(", ")))
-    })
+fn find_destination(
+    configuration: &Configuration,
+    name: Option<&str>,
+) -> Result<Option<DestinationId>, Problem> {
+    let Some(name) = name else { return Ok(None) };
+    let found = configuration.destinations.iter().find(|d| d.spec.name.as_str() == name);
+    let unknown = || Problem::invalid(format!("there is no destination `{name}`"));
+    found.map(|destination| Some(destination.id)).ok_or_else(unknown)
+}
+
+/// A list of deliveries, to its end.
+struct DeliveryPages {
+    app: Arc<App>,
+    filter: DeliveryFilter,
+    names: HashMap<DestinationId, String>,
+    after: Option<DeliveryId>,
+    ended: bool,
+}
+
+impl Pages for DeliveryPages {
+    type Row = Delivery;
+    const NAME: &'static str = "deliveries";
+    const COLUMNS: &'static [&'static str] = &[
+        "id",
+        "event",
+        "destination",
+        "status",
+        "order_key",
+        "reason",
+        "attempts",
+        "created_at",
+        "due_at",
+        "ended_at",
+        "replay_of",
+        "replayed_by",
+    ];
+
+    async fn next(&mut self, limit: usize) -> Result<Option<Vec<Delivery>>, Problem> {
+        if self.ended {
+            return Ok(None);
+        }
+        let page = Page { after: self.after, limit };
+        let page = self.app.engine.store().deliveries(self.filter, page).await?;
+        (self.after, self.ended) = (page.next, page.next.is_none());
+        Ok(Some(page.rows.into_iter().map(|row| delivery(row, &self.names)).collect()))
+    }
 }
 
 fn parse(id: &str) -> Result<DeliveryId, Problem> {
@@ -137,34 +330,32 @@ fn parse(id: &str) -> Result<DeliveryId, Problem> {
 pub(crate) async fn find_delivery(
     State(app): State<Arc<App>>,
     Segment(id): Segment,
-) -> Result<Json<Value>, Problem> {
+) -> Result<Tagged<DeliveryWithAttempts>, Problem> {
     let detail = app.engine.store().delivery(parse(&id)?).await?;
     let detail = detail.ok_or_else(|| Problem::not_found("delivery"))?;
     let configuration = app.engine.store().configuration().await?;
-    let shown = delivery(detail.delivery, &destination_names(&configuration));
-    // A struct of texts and numbers always becomes JSON.
-    let removed = detail.attempts.is_empty() && shown.attempts > 0;
-    let mut json = serde_json::to_value(shown).unwrap_or_default();
-    json["attempts_removed"] = json!(removed);
-    json["attempt_list"] = detail.attempts.iter().map(attempt).collect();
-    Ok(Json(json))
+    let delivery = delivery(detail.delivery, &destination_names(&configuration));
+    let attempts_removed = detail.attempts.is_empty() && delivery.attempts > 0;
+    let attempt_list = detail.attempts.iter().map(attempt).collect();
+    let shown = DeliveryWithAttempts { delivery, attempts_removed, attempt_list };
+    Ok(Tagged(StatusCode::OK, shown))
 }
 
-pub(super) fn attempt(row: &AttemptRow) -> Value {
+pub(super) fn attempt(row: &AttemptRow) -> ShownAttempt {
     let AttemptRow { attempt, next, .. } = row;
-    json!({
-        "id": attempt.id,
-        "number": attempt.number,
-        "started_at": attempt.started_at,
-        "took_ms": u64::try_from(attempt.took.as_millis()).unwrap_or(u64::MAX),
-        "status": attempt.status,
-        "failure": attempt.failure,
-        "class": attempt.class,
-        "detail": attempt.detail,
-        "response": String::from_utf8_lossy(&attempt.response),
-        "next": next.map(Next::word),
-        "next_at": next.and_then(Next::due_at),
-    })
+    ShownAttempt {
+        id: attempt.id,
+        number: attempt.number,
+        started_at: attempt.started_at,
+        took_ms: u64::try_from(attempt.took.as_millis()).unwrap_or(u64::MAX),
+        status: attempt.status,
+        failure: attempt.failure,
+        class: attempt.class,
+        detail: attempt.detail.clone(),
+        response: String::from_utf8_lossy(&attempt.response).into_owned(),
+        next: next.map(Next::word),
+        next_at: next.and_then(Next::due_at),
+    }
 }
 
 /// What is sent for this delivery: what came, or what its route made of it.
@@ -193,13 +384,16 @@ async fn without_body(app: &App, id: DeliveryId) -> Result<Problem, Problem> {
 pub(crate) async fn replay_delivery(
     State(app): State<Arc<App>>,
     Segment(id): Segment,
-) -> Result<(StatusCode, Json<Value>), Problem> {
+    Wished(wish): Wished,
+) -> Result<(StatusCode, Json<Heir>), Problem> {
+    let (old, new) = (parse(&id)?, wish.id(&id));
     let now = app.engine.clock().now();
-    let new: DeliveryId = new_id(app.engine.chance(), now);
-    match app.engine.store().replay(parse(&id)?, new, now).await? {
+    match app.engine.store().replay(old, new, now).await? {
         Replayed::Created { delivery, destination } => {
             app.engine.nudge(destination);
-            Ok((StatusCode::ACCEPTED, Json(json!({ "delivery_id": delivery }))))
+            app.engine.tell_delivery(old).await;
+            app.engine.tell_delivery(delivery).await;
+            Ok((StatusCode::ACCEPTED, Json(Heir { delivery_id: delivery })))
         }
         Replayed::NotFound => Err(Problem::not_found("delivery")),
         Replayed::NotReplayable(status) => {
@@ -218,13 +412,16 @@ pub(crate) async fn replay_delivery(
     }
 }
 
-/// Stops a delivery that waits.
+/// Stops a delivery that waits. One that was stopped before is stopped: the same wish again gets the
+/// same answer.
 pub(crate) async fn cancel_delivery(
     State(app): State<Arc<App>>,
     Segment(id): Segment,
-) -> Result<Json<Value>, Problem> {
+) -> Result<Tagged<DeliveryWithAttempts>, Problem> {
     match app.engine.cancel(parse(&id)?).await? {
-        Cancelled::Done { .. } => find_delivery(State(app), Segment(id)).await,
+        Cancelled::Done { .. } | Cancelled::NotCancellable(Status::Cancelled) => {
+            find_delivery(State(app), Segment(id)).await
+        }
         Cancelled::NotFound => Err(Problem::not_found("delivery")),
         Cancelled::NotCancellable(status) => {
             let detail = format!(
@@ -233,5 +430,21 @@ pub(crate) async fn cancel_delivery(
             );
             Err(Problem::new(StatusCode::CONFLICT, "not_cancellable", detail))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_field_has_a_column() {
+        let schema = schemars::schema_for!(Delivery).to_value();
+        let mut fields: Vec<&str> =
+            schema["properties"].as_object().unwrap().keys().map(String::as_str).collect();
+        let mut columns = DeliveryPages::COLUMNS.to_vec();
+        fields.sort_unstable();
+        columns.sort_unstable();
+        assert_eq!(columns, fields);
     }
 }

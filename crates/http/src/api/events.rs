@@ -1,4 +1,4 @@
-//! `/api/v1/events`, and the inbox.
+//! `/api/v1/events`.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -7,48 +7,169 @@ use axum::{
     extract::State,
     response::{IntoResponse, Response},
 };
-use bytes::Bytes;
-use data_encoding::{BASE64, HEXLOWER};
-use http::{HeaderValue, header};
+use data_encoding::HEXLOWER;
+use http::{HeaderMap, HeaderValue, StatusCode, header};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::{Map, Value};
 use surehook_core::{
+    delivery::state::Status,
     event::RequestHead,
-    ids::{EventId, SourceId},
-    store::{Configuration, DuplicateRow, EventDetail, EventFilter, EventRow},
+    ids::{DeliveryId, EventId, RequestId, SourceId},
+    name::Name,
+    store::{Configuration, DuplicateRow, EventDetail, EventFilter, EventRow, Page},
     story::{self, Entry},
     time::Timestamp,
 };
 
 use super::{
-    List, deliveries,
-    hidden::{self, Hidden},
+    Bytes, HeaderLine, Hidden, LIMIT_MAX, List, cursor,
+    deliveries::{self, Delivery},
+    export::{self, Format, Pages, export},
+    header_lines,
     input::{Asked, Segment},
-    list, page,
+    limit, page,
+    tagged::Tagged,
+    time, word,
 };
-use crate::{App, problem::Problem};
+use crate::{
+    App,
+    openapi::{Api, Op},
+    problem::Problem,
+};
 
-#[derive(Debug, Deserialize)]
+/// The longest text that is searched for.
+const SEARCH_BYTES_MAX: usize = 256;
+
+/// Which events are wanted.
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct EventQuery {
+    /// Only of this source.
+    #[schemars(with = "Option<Name>")]
     source: Option<String>,
+    /// Only the event that has this key now; needs `source`.
+    #[schemars(length(min = 1))]
     key: Option<String>,
+    /// Only with a delivery that has this status.
+    #[schemars(with = "Option<Status>")]
+    status: Option<String>,
+    /// Only with this text in the key, or in a body of up to 128 KiB.
+    #[schemars(length(min = 1, max = 256))]
+    search: Option<String>,
+    /// Only received at this time or later.
+    #[schemars(with = "Option<Timestamp>")]
+    since: Option<String>,
+    /// Only received before this time.
+    #[schemars(with = "Option<Timestamp>")]
+    until: Option<String>,
+    /// At most this many; of a page 50 when left out, of an export all.
+    #[schemars(with = "Option<u16>", range(min = 1, max = LIMIT_MAX))]
     limit: Option<String>,
+    /// Goes on after the page that gave this.
+    #[schemars(with = "Option<EventId>")]
     cursor: Option<String>,
+    /// `ndjson` and `csv` export the whole list; `Accept` says the same.
+    #[schemars(regex(pattern = "^(json|ndjson|csv)$"))]
+    format: Option<String>,
 }
 
-#[derive(Debug, Serialize)]
+/// An event without its body.
+#[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Event {
-    id: String,
-    request_id: String,
+    id: EventId,
+    request_id: RequestId,
+    /// The name of its source; null when that was deleted.
     source: Option<String>,
+    /// What makes it a duplicate of another.
     key: Option<String>,
     no_key: bool,
     received_at: Timestamp,
     body_bytes: u64,
+    /// How often it came again.
     duplicate_count: u64,
     last_duplicate_at: Option<Timestamp>,
+    /// Retention has removed its body.
     body_removed: bool,
+}
+
+/// An event with its story.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct EventWithStory {
+    #[serde(flatten)]
+    event: Event,
+    /// Of the body.
+    sha256: String,
+    /// The request it came with; null when its body was removed.
+    request: Option<ShownRequest>,
+    /// Oldest first.
+    deliveries: Vec<Delivery>,
+    /// The first sightings of duplicates, oldest first.
+    duplicates: Vec<ShownDuplicate>,
+    /// Everything that happened to it, oldest first.
+    decisions: Vec<ShownEntry>,
+}
+
+/// One line of the story.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Decision")]
+struct ShownEntry {
+    at: Timestamp,
+    /// What happened; for programs, and stable.
+    kind: &'static str,
+    /// The same for people.
+    text: String,
+    /// Which delivery it is about.
+    delivery: Option<DeliveryId>,
+    /// What else a program may want.
+    #[serde(skip_serializing_if = "Value::is_null")]
+    #[schemars(with = "Map<String, Value>")]
+    detail: Value,
+}
+
+impl From<Entry> for ShownEntry {
+    fn from(Entry { at, kind, text, delivery, detail }: Entry) -> Self {
+        Self { at, kind, text, delivery, detail }
+    }
+}
+
+/// The head of a request, secrets hidden.
+#[derive(Debug, Serialize, JsonSchema)]
+struct ShownRequest {
+    path: String,
+    query: Option<String>,
+    remote: String,
+    headers: Vec<HeaderLine>,
+}
+
+/// One sighting of a duplicate.
+#[derive(Debug, Serialize, JsonSchema)]
+struct ShownDuplicate {
+    seen_at: Timestamp,
+    bytes_differ: bool,
+    /// The body, if it differs.
+    body: Option<Bytes>,
+}
+
+pub(crate) fn routes(api: Api) -> Api {
+    let list = Op::new("list_events", "Events, newest first.")
+        .query::<EventQuery>()
+        .answers::<List<Event>>(200)
+        .answers_as(200, export::KINDS)
+        .refuses(503, &["too_many_exports"]);
+    let find = Op::new("find_event", "One event with its deliveries and duplicates.")
+        .path::<EventId>("id")
+        .answers::<EventWithStory>(200)
+        .cached();
+    let body = Op::new("read_body", "The body of an event, as it came.")
+        .path::<EventId>("id")
+        .answers_as(200, &["application/octet-stream"])
+        .refuses(410, &["body_removed"]);
+    api.get("/api/v1/events", list_events, list).get("/api/v1/events/{id}", find_event, find).get(
+        "/api/v1/events/{id}/body",
+        read_body,
+        body,
+    )
 }
 
 fn source_names(configuration: &Configuration) -> HashMap<SourceId, String> {
@@ -57,8 +178,8 @@ fn source_names(configuration: &Configuration) -> HashMap<SourceId, String> {
 
 fn event(row: EventRow, sources: &HashMap<SourceId, String>) -> Event {
     Event {
-        id: row.id.to_string(),
-        request_id: row.request_id.to_string(),
+        id: row.id,
+        request_id: row.request_id,
         source: sources.get(&row.source).cloned(),
         no_key: row.key.is_none(),
         key: row.key,
@@ -70,29 +191,97 @@ fn event(row: EventRow, sources: &HashMap<SourceId, String>) -> Event {
     }
 }
 
+/// The source of that name, or what to say when there is none.
+pub(super) fn find_source(
+    configuration: &Configuration,
+    name: Option<&str>,
+) -> Result<Option<SourceId>, Problem> {
+    let Some(name) = name else { return Ok(None) };
+    let found = configuration.sources.iter().find(|s| s.spec.name.as_str() == name);
+    let unknown = || Problem::invalid(format!("there is no source `{name}`"));
+    found.map(|source| Some(source.id)).ok_or_else(unknown)
+}
+
+pub(super) fn status(word_given: Option<&str>) -> Result<Option<Status>, Problem> {
+    let known: Vec<_> = Status::ALL.iter().map(|status| status.as_str()).collect();
+    word("status", word_given, Status::from_word, &known)
+}
+
+fn filter(query: EventQuery, configuration: &Configuration) -> Result<EventFilter, Problem> {
+    let source = find_source(configuration, query.source.as_deref())?;
+    if query.key.is_some() && source.is_none() {
+        return Err(Problem::invalid("a key is looked for within a source; give `source` too"));
+    }
+    if query.search.as_ref().is_some_and(|s| s.is_empty() || s.len() > SEARCH_BYTES_MAX) {
+        let detail = format!("search is a text of 1 to {SEARCH_BYTES_MAX} bytes");
+        return Err(Problem::invalid(detail));
+    }
+    Ok(EventFilter {
+        source,
+        key: query.key,
+        status: status(query.status.as_deref())?,
+        search: query.search,
+        since: time("since", query.since.as_deref())?,
+        until: time("until", query.until.as_deref())?,
+    })
+}
+
 /// Events, newest first.
 pub(crate) async fn list_events(
     State(app): State<Arc<App>>,
     Asked(query): Asked<EventQuery>,
-) -> Result<Json<List<Event>>, Problem> {
-    let page = page(query.limit.as_deref(), query.cursor.as_deref())?;
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let format = Format::wanted(query.format.as_deref(), &headers)?;
+    let limit = limit(query.limit.as_deref())?;
+    let after = cursor(query.cursor.as_deref())?;
     let configuration = app.engine.store().configuration().await?;
-    let source = query
-        .source
-        .map(|name| {
-            let found = configuration.sources.iter().find(|s| s.spec.name.as_str() == name);
-            found
-                .map(|s| s.id)
-                .ok_or_else(|| Problem::invalid(format!("there is no source `{name}`")))
-        })
-        .transpose()?;
-    if query.key.is_some() && source.is_none() {
-        return Err(Problem::invalid("a key is looked for within a source; give `source` too"));
-    }
-    let filter = EventFilter { source, key: query.key };
-    let rows = app.engine.store().events(filter, page).await?;
+    let filter = filter(query, &configuration)?;
     let names = source_names(&configuration);
-    Ok(list(page, rows.into_iter().map(|row| (row.id, event(row, &names))).collect()))
+    if format != Format::Page {
+        let pages = EventPages { app: Arc::clone(&app), filter, names, after, ended: false };
+        return export(&app, format, pages, limit).await;
+    }
+    let page = app.engine.store().events(filter, page(limit, after)).await?;
+    let next_cursor = page.next.map(|id| id.to_string());
+    let data = page.rows.into_iter().map(|row| event(row, &names)).collect();
+    Ok(Json(List { data, next_cursor }).into_response())
+}
+
+/// A list of events, to its end.
+struct EventPages {
+    app: Arc<App>,
+    filter: EventFilter,
+    names: HashMap<SourceId, String>,
+    after: Option<EventId>,
+    ended: bool,
+}
+
+impl Pages for EventPages {
+    type Row = Event;
+    const NAME: &'static str = "events";
+    const COLUMNS: &'static [&'static str] = &[
+        "id",
+        "request_id",
+        "source",
+        "key",
+        "no_key",
+        "received_at",
+        "body_bytes",
+        "duplicate_count",
+        "last_duplicate_at",
+        "body_removed",
+    ];
+
+    async fn next(&mut self, limit: usize) -> Result<Option<Vec<Event>>, Problem> {
+        if self.ended {
+            return Ok(None);
+        }
+        let page = Page { after: self.after, limit };
+        let page = self.app.engine.store().events(self.filter.clone(), page).await?;
+        (self.after, self.ended) = (page.next, page.next.is_none());
+        Ok(Some(page.rows.into_iter().map(|row| event(row, &self.names)).collect()))
+    }
 }
 
 fn parse(id: &str) -> Result<EventId, Problem> {
@@ -103,85 +292,44 @@ fn parse(id: &str) -> Result<EventId, Problem> {
 pub(crate) async fn find_event(
     State(app): State<Arc<App>>,
     Segment(id): Segment,
-) -> Result<Json<Value>, Problem> {
+) -> Result<Tagged<EventWithStory>, Problem> {
     let id = parse(&id)?;
     let detail = app.engine.store().event(id).await?.ok_or_else(|| Problem::not_found("event"))?;
     let configuration = app.engine.store().configuration().await?;
-    Ok(Json(shown(detail, &configuration)))
+    Ok(Tagged(StatusCode::OK, shown(detail, &configuration)))
 }
 
-fn shown(detail: EventDetail, configuration: &Configuration) -> Value {
+fn shown(detail: EventDetail, configuration: &Configuration) -> EventWithStory {
     let names = deliveries::destination_names(configuration);
     let story = story::tell(&detail, &|destination| names.get(&destination).cloned());
     let EventDetail { event: row, head, fingerprint, deliveries, duplicates, .. } = detail;
     let source = configuration.sources.iter().find(|source| source.id == row.source);
     let hidden = Hidden::of(source.map(|source| &source.spec));
-    let deliveries: Vec<_> =
-        deliveries.into_iter().map(|row| deliveries::delivery(row, &names)).collect();
-    // A struct of texts, numbers and lists always becomes JSON.
-    let mut json =
-        serde_json::to_value(event(row, &source_names(configuration))).unwrap_or_default();
-    json["sha256"] = json!(HEXLOWER.encode(&fingerprint));
-    json["request"] = head.map_or(Value::Null, |head| request(&head, hidden));
-    json["deliveries"] = serde_json::to_value(deliveries).unwrap_or_default();
-    json["duplicates"] = duplicates.iter().map(duplicate).collect();
-    json["decisions"] = story.iter().map(entry).collect();
-    json
-}
-
-/// One line of the story; what only programs want stands beside it.
-fn entry(entry: &Entry) -> Value {
-    let mut json = json!({
-        "at": entry.at,
-        "kind": entry.kind,
-        "text": entry.text,
-        "delivery": entry.delivery,
-    });
-    if !entry.detail.is_null() {
-        json["detail"] = entry.detail.clone();
-    }
-    json
-}
-
-fn duplicate(row: &DuplicateRow) -> Value {
-    json!({
-        "seen_at": row.seen_at,
-        "bytes_differ": row.bytes_differ,
-        "body": row.body.as_deref().map(text_or_base64),
-    })
-}
-
-/// Bytes as text where they are text.
-pub(super) fn text_or_base64(bytes: &[u8]) -> Value {
-    match std::str::from_utf8(bytes) {
-        Ok(text) => json!({ "text": text }),
-        Err(_) => json!({ "base64": BASE64.encode(bytes) }),
+    EventWithStory {
+        event: event(row, &source_names(configuration)),
+        sha256: HEXLOWER.encode(&fingerprint),
+        request: head.map(|head| request(&head, hidden)),
+        deliveries: deliveries.into_iter().map(|row| deliveries::delivery(row, &names)).collect(),
+        duplicates: duplicates.into_iter().map(duplicate).collect(),
+        decisions: story.into_iter().map(ShownEntry::from).collect(),
     }
 }
 
-fn request(head: &RequestHead, hidden: Hidden<'_>) -> Value {
-    json!({
-        "path": head.path,
-        "query": head.query.as_deref().map(|query| hidden.query(query)),
-        "remote": head.remote,
-        "headers": header_lines(head.headers.lines(), hidden),
-    })
+fn duplicate(row: DuplicateRow) -> ShownDuplicate {
+    ShownDuplicate {
+        seen_at: row.seen_at,
+        bytes_differ: row.bytes_differ,
+        body: row.body.map(|body| Bytes::from(&body[..])),
+    }
 }
 
-pub(super) fn header_lines<'a>(
-    lines: impl Iterator<Item = (&'a str, &'a [u8])>,
-    hidden: Hidden<'_>,
-) -> Vec<Value> {
-    lines
-        .map(|(name, value)| {
-            let mut line = match hidden.hides(name) {
-                true => json!({ "text": hidden::MASK }),
-                false => text_or_base64(value),
-            };
-            line["name"] = json!(name);
-            line
-        })
-        .collect()
+fn request(head: &RequestHead, hidden: Hidden<'_>) -> ShownRequest {
+    ShownRequest {
+        path: head.path.clone(),
+        query: head.query.as_deref().map(|query| hidden.query(query)),
+        remote: head.remote.clone(),
+        headers: header_lines(head.headers.lines(), hidden),
+    }
 }
 
 /// The body as it came, as a download: whatever it says it is, a browser must not run it.
@@ -200,7 +348,7 @@ pub(crate) async fn read_body(
 }
 
 /// Bytes as a file.
-pub(super) fn download(name: &str, body: Bytes) -> Response {
+pub(super) fn download(name: &str, body: bytes::Bytes) -> Response {
     let file = format!("attachment; filename=\"{name}.bin\"");
     let disposition =
         HeaderValue::from_str(&file).unwrap_or(HeaderValue::from_static("attachment"));
@@ -225,22 +373,18 @@ pub(super) async fn without_body(app: &App, id: EventId) -> Result<Option<Proble
     )))
 }
 
-/// The latest deliveries to `builtin:inbox`, newest first.
-pub(crate) async fn read_inbox(State(app): State<Arc<App>>) -> Json<Value> {
-    let data: Vec<Value> = app
-        .engine
-        .inbox()
-        .arrivals()
-        .into_iter()
-        .map(|arrival| {
-            let lines = arrival.headers.iter().map(|(n, v)| (n.as_str(), v.as_bytes()));
-            json!({
-                "arrived_at": arrival.at,
-                "event": arrival.event,
-                "headers": header_lines(lines, Hidden::of(None)),
-                "body": text_or_base64(&arrival.body),
-            })
-        })
-        .collect();
-    Json(json!({ "data": data, "next_cursor": null }))
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_field_has_a_column() {
+        let schema = schemars::schema_for!(Event).to_value();
+        let mut fields: Vec<&str> =
+            schema["properties"].as_object().unwrap().keys().map(String::as_str).collect();
+        let mut columns = EventPages::COLUMNS.to_vec();
+        fields.sort_unstable();
+        columns.sort_unstable();
+        assert_eq!(columns, fields);
+    }
 }

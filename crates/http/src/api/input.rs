@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 use crate::{App, body, problem::Problem};
 
 /// The largest body the API takes.
-const BODY_BYTES_MAX: usize = 1024 * 1024;
+pub(super) const BODY_BYTES_MAX: usize = 1024 * 1024;
 
 /// The one part of the address that differs.
 #[derive(Debug)]

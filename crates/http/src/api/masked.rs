@@ -1,5 +1,6 @@
 //! What people configured, with its secrets masked: an answer never shows one.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Value, json};
 use surehook_core::{
@@ -8,6 +9,7 @@ use surehook_core::{
     secret::SecretRef,
     source::SourceSpec,
     store::Stored,
+    time::Timestamp,
 };
 
 /// A spec that can be shown.
@@ -73,13 +75,38 @@ pub fn spec<S: Masked>(spec: &S) -> Value {
     json
 }
 
-/// The spec with its id and times.
-pub(crate) fn stored<I: ToString, S: Masked>(stored: &Stored<I, S>) -> Value {
-    let mut shown = spec(&stored.spec);
-    shown["id"] = json!(stored.id.to_string());
-    shown["created_at"] = json!(stored.created_at);
-    shown["updated_at"] = json!(stored.updated_at);
-    shown
+/// The spec with its id and times, and how it does beside what was written.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Stored{S}")]
+pub(crate) struct Shown<'a, I, S, T> {
+    id: &'a I,
+    created_at: Timestamp,
+    updated_at: Timestamp,
+    #[serde(flatten)]
+    spec: &'a S,
+    #[serde(flatten)]
+    state: T,
+}
+
+/// Nothing to say beside what was written.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct NoState {}
+
+/// What was written, as JSON, secrets masked. This is what has a version.
+pub(crate) fn stored<I: Serialize, S: Masked>(stored: &Stored<I, S>) -> Value {
+    stored_with(stored, NoState {})
+}
+
+/// The same with how it does.
+pub(crate) fn stored_with<I: Serialize, S: Masked, T: Serialize>(
+    stored: &Stored<I, S>,
+    state: T,
+) -> Value {
+    let Stored { id, spec, created_at, updated_at } = stored;
+    let shown = Shown { id, created_at: *created_at, updated_at: *updated_at, spec, state };
+    let mut json = serde_json::to_value(shown).unwrap_or_default();
+    spec.mask(&mut json);
+    json
 }
 
 #[cfg(test)]

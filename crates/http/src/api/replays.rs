@@ -1,94 +1,239 @@
 //! `/api/v1/replays`: delivering again in bulk, as a job.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
 use axum::{
-    Json, Router,
+    Json,
     extract::State,
     response::{IntoResponse, Response},
-    routing::{get, post},
 };
 use http::StatusCode;
-use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
 use surehook_core::{
     delivery::{Class, DeadReason, state::Status},
+    idempotency::Wish,
     ids::{DestinationId, ReplayId, SourceId},
+    name::Name,
+    object,
     replay::{
-        ChangedReplay, Code, ITEMS_MAX, Outcome, Pace, Preview, Progress, ReplayFilter,
-        ReplayInput, ReplayRow, ReplaySpec, ReplayState, Skip, Verb,
+        ChangedReplay, Code, ITEMS_MAX, NOTE_CHARS_MAX, Outcome, Pace, Preview, Progress,
+        ReplayFilter, ReplayInput, ReplayRow, ReplaySpec, ReplayState, SEARCH_CHARS_MAX, Skip,
+        Verb,
     },
     store::Configuration,
     time::Timestamp,
 };
 
 use super::{
-    List,
+    LIMIT_MAX, List, cursor,
     deliveries::destination_names,
+    idempotent::Wished,
     input::{Asked, Input, Segment},
-    list, page,
+    limit, page, whole_page,
 };
-use crate::{App, problem::Problem};
+use crate::{
+    App,
+    openapi::{Api, Op},
+    problem::Problem,
+};
 
 /// A filter with names where the store has ids.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct NamedFilter {
+    /// Events of this source.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Name>")]
     source: Option<String>,
+    /// Deliveries to this destination.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Name>")]
     destination: Option<String>,
+    /// Deliveries with this status: `dead` or `succeeded`.
+    #[serde(skip_serializing_if = "Option::is_none")]
     status: Option<Status>,
+    /// Deliveries that died of this.
+    #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<DeadReason>,
+    /// Deliveries whose last attempt failed in this way.
+    #[serde(skip_serializing_if = "Option::is_none")]
     class: Option<Class>,
+    /// Deliveries whose last attempt was answered with this.
+    #[serde(skip_serializing_if = "Option::is_none")]
     code: Option<Code>,
+    /// Events received at this time or later.
+    #[serde(skip_serializing_if = "Option::is_none")]
     since: Option<Timestamp>,
+    /// Events received before this time.
+    #[serde(skip_serializing_if = "Option::is_none")]
     until: Option<Timestamp>,
+    /// Events with exactly this key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1))]
     key: Option<String>,
+    /// This text is part of the event's key or of the detail of the last attempt.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = SEARCH_CHARS_MAX))]
     search: Option<String>,
 }
 
 /// A job that is asked for.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewJob {
+    /// What to do.
     verb: Verb,
-    #[serde(default)]
+    /// With what.
+    #[serde(default, deserialize_with = "object::required")]
     filter: NamedFilter,
+    /// Where missing events go; goes with `send_missing` alone.
+    #[schemars(with = "Option<Name>")]
     to: Option<String>,
+    /// How fast.
     #[serde(default)]
     rate: Pace,
+    /// Why, for people.
+    #[schemars(length(max = NOTE_CHARS_MAX))]
     note: Option<String>,
+    /// Only says what it would do.
     #[serde(default)]
     dry_run: bool,
 }
 
-/// The same for dead letters, which says the verb.
-#[derive(Debug, Deserialize)]
+/// A job for dead letters.
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Reprocess {
-    #[serde(default)]
+    /// Which of them.
+    #[serde(default, deserialize_with = "object::required")]
     filter: NamedFilter,
+    /// How fast.
     #[serde(default)]
     rate: Pace,
+    /// Why, for people.
+    #[schemars(length(max = NOTE_CHARS_MAX))]
     note: Option<String>,
+    /// Only says what it would do.
     #[serde(default)]
     dry_run: bool,
 }
 
-#[derive(Debug, Deserialize)]
+/// Which jobs are wanted.
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct JobQuery {
+    /// At most this many; 50 when left out.
+    #[schemars(with = "Option<u16>", range(min = 1, max = LIMIT_MAX))]
     limit: Option<String>,
+    /// Goes on after the page that gave this.
+    #[schemars(with = "Option<ReplayId>")]
     cursor: Option<String>,
 }
 
-/// The routes below `/replays`.
-pub(crate) fn router() -> Router<Arc<App>> {
-    Router::new()
-        .route("/", get(list_jobs).post(create_job))
-        .route("/{id}", get(find_job))
-        .route("/{id}/pause", post(pause_job))
-        .route("/{id}/resume", post(resume_job))
-        .route("/{id}/cancel", post(cancel_job))
+/// A job and how far it is.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "ReplayJob")]
+pub(crate) struct Job {
+    id: ReplayId,
+    verb: Verb,
+    filter: NamedFilter,
+    /// Where missing events go.
+    to: Option<String>,
+    rate: Pace,
+    note: Option<String>,
+    state: ReplayState,
+    created_at: Timestamp,
+    ended_at: Option<Timestamp>,
+    /// Whether there is more than a job takes; the rest needs another one.
+    capped: bool,
+    /// The numbers for each destination.
+    destinations: BTreeMap<String, Numbers>,
+    #[serde(flatten)]
+    numbers: Numbers,
+}
+
+/// The numbers of a job, or of its part for one destination. They add up:
+/// `selected = succeeded + dead + cancelled + skipped + waiting + left`.
+#[derive(Debug, Serialize, JsonSchema)]
+struct Numbers {
+    selected: u64,
+    /// Of these a delivery was made.
+    dispatched: u64,
+    succeeded: u64,
+    dead: u64,
+    cancelled: u64,
+    /// Left out.
+    skipped: u64,
+    /// Still to come.
+    waiting: u64,
+    /// Never to come, because the job was cancelled.
+    left: u64,
+    skipped_by_reason: BTreeMap<&'static str, u64>,
+}
+
+/// What a job would do.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "ReplayPreview")]
+pub(crate) struct Previewed {
+    dry_run: bool,
+    count: u64,
+    /// Whether all was looked at; if not, there are at least `count`.
+    complete: bool,
+    /// When the oldest of the events was received.
+    oldest: Option<Timestamp>,
+    newest: Option<Timestamp>,
+    rate: Pace,
+    estimate_seconds: f64,
+    by_destination: BTreeMap<String, u64>,
+}
+
+pub(crate) fn routes(api: Api) -> Api {
+    let creates = |op: Op| {
+        op.answers::<Job>(202)
+            .answers::<Previewed>(200)
+            .refuses(409, &["replay_overlaps"])
+            .text("202 with the job; 200 with what it would do, if `dry_run` is true.")
+    };
+    let changes = |id: &str, summary: &str| {
+        Op::new(id, summary)
+            .path::<ReplayId>("id")
+            .answers::<Job>(200)
+            .refuses(409, &["replay_state"])
+            .text("A job that is so already is answered as it is.")
+    };
+    let example = json!({ "verb": "retry_failed", "filter": { "destination": "crm" } });
+    let create = creates(Op::new("create_replay", "Delivers again in bulk, as a job."))
+        .body::<NewJob>(example);
+    let dead = creates(Op::new("reprocess_dead_letters", "Delivers dead letters again, as a job."))
+        .body::<Reprocess>(json!({ "filter": { "destination": "crm" }, "dry_run": true }));
+    let list = Op::new("list_replays", "Replay jobs, newest first.")
+        .query::<JobQuery>()
+        .answers::<List<Job>>(200);
+    let find = Op::new("find_replay", "One job with its progress.")
+        .path::<ReplayId>("id")
+        .answers::<Job>(200);
+    let cancel = changes("cancel_replay", "Hands out nothing more, ever; what was goes on.");
+    let jobs = "/api/v1/replays";
+    api.get(jobs, list_jobs, list)
+        .post(jobs, create_job, create)
+        .get(&format!("{jobs}/{{id}}"), find_job, find)
+        .post(
+            &format!("{jobs}/{{id}}/pause"),
+            pause_job,
+            changes("pause_replay", "Hands out nothing more for now."),
+        )
+        .post(
+            &format!("{jobs}/{{id}}/resume"),
+            resume_job,
+            changes("resume_replay", "Goes on with a job that is paused."),
+        )
+        .post(&format!("{jobs}/{{id}}/cancel"), cancel_job, cancel)
+        .post("/api/v1/dead-letters/reprocess", reprocess, dead)
 }
 
 fn source(configuration: &Configuration, name: &str) -> Result<SourceId, Problem> {
@@ -134,22 +279,24 @@ fn meant(job: NewJob, configuration: &Configuration) -> Result<ReplaySpec, Probl
 /// Makes a job, or says what it would do.
 async fn create_job(
     State(app): State<Arc<App>>,
+    Wished(wish): Wished,
     Input(job): Input<NewJob>,
 ) -> Result<Response, Problem> {
-    create(&app, job).await
+    create(&app, wish, job).await
 }
 
 /// A job for dead letters.
-pub(crate) async fn reprocess(
+async fn reprocess(
     State(app): State<Arc<App>>,
+    Wished(wish): Wished,
     Input(asked): Input<Reprocess>,
 ) -> Result<Response, Problem> {
     let Reprocess { filter, rate, note, dry_run } = asked;
     let job = NewJob { verb: Verb::RetryFailed, filter, to: None, rate, note, dry_run };
-    create(&app, job).await
+    create(&app, wish, job).await
 }
 
-async fn create(app: &App, job: NewJob) -> Result<Response, Problem> {
+async fn create(app: &App, wish: Wish, job: NewJob) -> Result<Response, Problem> {
     let configuration = app.engine.store().configuration().await?;
     let dry_run = job.dry_run;
     let spec = meant(job, &configuration)?;
@@ -157,7 +304,7 @@ async fn create(app: &App, job: NewJob) -> Result<Response, Problem> {
         let preview = app.engine.preview_replay(spec.clone()).await?;
         return Ok(Json(previewed(&preview, spec.rate, &configuration)).into_response());
     }
-    let id = match app.engine.create_replay(spec).await? {
+    let id = match app.engine.create_replay(wish, spec).await? {
         Ok(id) => id,
         Err(other) => return Err(Problem::replay_overlaps(&other)),
     };
@@ -165,22 +312,24 @@ async fn create(app: &App, job: NewJob) -> Result<Response, Problem> {
     Ok((StatusCode::ACCEPTED, Json(shown(&job, &configuration))).into_response())
 }
 
-fn previewed(preview: &Preview, rate: Pace, configuration: &Configuration) -> Value {
+fn previewed(preview: &Preview, rate: Pace, configuration: &Configuration) -> Previewed {
     let names = destination_names(configuration);
-    let by_destination: Map<String, Value> =
-        preview.by_destination.iter().map(|(to, many)| (name(&names, *to), json!(many))).collect();
     // A job takes no more than this, whatever there is.
     let count = preview.count.min(ITEMS_MAX);
-    json!({
-        "dry_run": true,
-        "count": count,
-        "complete": preview.complete && preview.count <= ITEMS_MAX,
-        "oldest": preview.oldest,
-        "newest": preview.newest,
-        "rate": rate,
-        "estimate_seconds": rate.time_for(count).as_secs_f64().ceil(),
-        "by_destination": by_destination,
-    })
+    Previewed {
+        dry_run: true,
+        count,
+        complete: preview.complete && preview.count <= ITEMS_MAX,
+        oldest: preview.oldest,
+        newest: preview.newest,
+        rate,
+        estimate_seconds: rate.time_for(count).as_secs_f64().ceil(),
+        by_destination: preview
+            .by_destination
+            .iter()
+            .map(|(to, many)| (name(&names, *to), *many))
+            .collect(),
+    }
 }
 
 /// A destination's name; its id if it was deleted.
@@ -188,65 +337,60 @@ fn name(names: &HashMap<DestinationId, String>, id: DestinationId) -> String {
     names.get(&id).cloned().unwrap_or_else(|| id.to_string())
 }
 
-fn shown(job: &ReplayRow, configuration: &Configuration) -> Value {
-    let names = destination_names(configuration);
-    // A filter of words, times and texts always becomes JSON.
-    let mut filter = serde_json::to_value(&job.spec.filter).unwrap_or_default();
-    if let Some(id) = job.spec.filter.destination {
-        filter["destination"] = json!(name(&names, id));
-    }
-    if let Some(id) = job.spec.filter.source {
-        let source = configuration.sources.iter().find(|source| source.id == id);
-        filter["source"] = json!(source.map_or(id.to_string(), |s| s.spec.name.to_string()));
-    }
-    let destinations: Map<String, Value> = job
-        .by_destination
-        .iter()
-        .map(|(to, part)| (name(&names, *to), Value::Object(numbers(part, job.state))))
-        .collect();
-    let progress = job.progress();
-    let mut json = json!({
-        "id": job.id,
-        "verb": job.spec.verb,
-        "filter": filter,
-        "to": job.spec.to.map(|to| name(&names, to)),
-        "rate": job.spec.rate,
-        "note": job.spec.note,
-        "state": job.state,
-        "created_at": job.created_at,
-        "ended_at": job.ended_at,
-        "capped": progress.selected >= ITEMS_MAX,
-        "destinations": destinations,
-    });
-    if let Value::Object(json) = &mut json {
-        json.append(&mut numbers(&progress, job.state));
-    }
-    json
+/// A source's name; its id if it was deleted.
+fn source_name(configuration: &Configuration, id: SourceId) -> String {
+    let found = configuration.sources.iter().find(|source| source.id == id);
+    found.map_or_else(|| id.to_string(), |source| source.spec.name.to_string())
 }
 
-/// The numbers of a job or of its part for one destination. They add up:
-/// `selected = succeeded + dead + cancelled + skipped + waiting + left`.
-fn numbers(progress: &Progress, state: ReplayState) -> Map<String, Value> {
-    let by_reason: Map<String, Value> = Skip::ALL
-        .iter()
-        .map(|skip| (skip, progress.count(Outcome::Skipped(*skip))))
-        .filter(|(_, many)| *many > 0)
-        .map(|(skip, many)| (skip.as_str().to_owned(), json!(many)))
-        .collect();
-    let numbers = [
-        ("selected", progress.selected),
-        ("dispatched", progress.dispatched()),
-        ("succeeded", progress.count(Outcome::Succeeded)),
-        ("dead", progress.count(Outcome::Dead)),
-        ("cancelled", progress.count(Outcome::Cancelled)),
-        ("skipped", progress.skipped()),
-        ("waiting", progress.waiting(state)),
-        ("left", progress.left(state)),
-    ];
-    let mut map: Map<String, Value> =
-        numbers.into_iter().map(|(name, many)| (name.to_owned(), json!(many))).collect();
-    map.insert("skipped_by_reason".to_owned(), Value::Object(by_reason));
-    map
+fn shown(job: &ReplayRow, configuration: &Configuration) -> Job {
+    let names = destination_names(configuration);
+    let ReplaySpec { verb, filter, to, rate, note } = job.spec.clone();
+    let progress = job.progress();
+    Job {
+        id: job.id,
+        verb,
+        filter: NamedFilter {
+            source: filter.source.map(|id| source_name(configuration, id)),
+            destination: filter.destination.map(|id| name(&names, id)),
+            status: filter.status,
+            reason: filter.reason,
+            class: filter.class,
+            code: filter.code,
+            since: filter.since,
+            until: filter.until,
+            key: filter.key,
+            search: filter.search,
+        },
+        to: to.map(|to| name(&names, to)),
+        rate,
+        note,
+        state: job.state,
+        created_at: job.created_at,
+        ended_at: job.ended_at,
+        capped: progress.selected >= ITEMS_MAX,
+        destinations: job
+            .by_destination
+            .iter()
+            .map(|(to, part)| (name(&names, *to), numbers(part, job.state)))
+            .collect(),
+        numbers: numbers(&progress, job.state),
+    }
+}
+
+fn numbers(progress: &Progress, state: ReplayState) -> Numbers {
+    let skipped = |skip: &Skip| (skip.as_str(), progress.count(Outcome::Skipped(*skip)));
+    Numbers {
+        selected: progress.selected,
+        dispatched: progress.dispatched(),
+        succeeded: progress.count(Outcome::Succeeded),
+        dead: progress.count(Outcome::Dead),
+        cancelled: progress.count(Outcome::Cancelled),
+        skipped: progress.skipped(),
+        waiting: progress.waiting(state),
+        left: progress.left(state),
+        skipped_by_reason: Skip::ALL.iter().map(skipped).filter(|(_, many)| *many > 0).collect(),
+    }
 }
 
 fn parse(id: &str) -> Result<ReplayId, Problem> {
@@ -262,18 +406,15 @@ async fn found(app: &App, id: ReplayId) -> Result<ReplayRow, Problem> {
 async fn list_jobs(
     State(app): State<Arc<App>>,
     Asked(query): Asked<JobQuery>,
-) -> Result<Json<List<Value>>, Problem> {
-    let page = page(query.limit.as_deref(), query.cursor.as_deref())?;
+) -> Result<Json<List<Job>>, Problem> {
+    let page = page(limit(query.limit.as_deref())?, cursor(query.cursor.as_deref())?);
     let rows = app.engine.replay_store().list_replays(page).await?;
     let configuration = app.engine.store().configuration().await?;
-    Ok(list(page, rows.iter().map(|row| (row.id, shown(row, &configuration))).collect()))
+    Ok(whole_page(page, rows.iter().map(|row| (row.id, shown(row, &configuration))).collect()))
 }
 
 /// One job with its progress.
-async fn find_job(
-    State(app): State<Arc<App>>,
-    Segment(id): Segment,
-) -> Result<Json<Value>, Problem> {
+async fn find_job(State(app): State<Arc<App>>, Segment(id): Segment) -> Result<Json<Job>, Problem> {
     let job = found(&app, parse(&id)?).await?;
     let configuration = app.engine.store().configuration().await?;
     Ok(Json(shown(&job, &configuration)))
@@ -283,7 +424,7 @@ async fn find_job(
 async fn pause_job(
     State(app): State<Arc<App>>,
     Segment(id): Segment,
-) -> Result<Json<Value>, Problem> {
+) -> Result<Json<Job>, Problem> {
     change(&app, &id, ReplayInput::Pause).await
 }
 
@@ -291,7 +432,7 @@ async fn pause_job(
 async fn resume_job(
     State(app): State<Arc<App>>,
     Segment(id): Segment,
-) -> Result<Json<Value>, Problem> {
+) -> Result<Json<Job>, Problem> {
     change(&app, &id, ReplayInput::Resume).await
 }
 
@@ -299,14 +440,16 @@ async fn resume_job(
 async fn cancel_job(
     State(app): State<Arc<App>>,
     Segment(id): Segment,
-) -> Result<Json<Value>, Problem> {
+) -> Result<Json<Job>, Problem> {
     change(&app, &id, ReplayInput::Cancel).await
 }
 
-async fn change(app: &App, id: &str, input: ReplayInput) -> Result<Json<Value>, Problem> {
+async fn change(app: &App, id: &str, input: ReplayInput) -> Result<Json<Job>, Problem> {
     let id = parse(id)?;
     match app.engine.change_replay(id, input).await? {
         ChangedReplay::Changed(_) => {}
+        // The same wish again: what it asks for holds.
+        ChangedReplay::Refused(state) if input.is_met_by(state) => {}
         ChangedReplay::NotFound => return Err(Problem::not_found("replay job")),
         ChangedReplay::Refused(state) => {
             return Err(Problem::replay_state(state.as_str(), input.as_str()));

@@ -1,35 +1,53 @@
 //! `/api/v1/sources`, `/destinations` and `/routes`: what people configure, one set of handlers.
 
-use std::sync::Arc;
+use std::{borrow::Cow, marker::PhantomData, sync::Arc};
 
-use axum::{Json, Router, extract::State, routing::get};
+use axum::{Json, extract::State};
 use http::StatusCode;
-use serde::de::DeserializeOwned;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 use surehook_core::{
-    chance::new_id,
     destination::DestinationSpec,
     ids::{DestinationKind, Id, Kind, RouteKind, SourceKind},
+    name::Name,
     route::RouteSpec,
     source::SourceSpec,
     store::{Change, Configuration, Stored},
 };
 
 use super::{
-    input::{Input, Segment},
-    lanes, masked,
+    LIMIT_MAX, List, cursor,
+    idempotent::Wished,
+    input::{Asked, Input, Segment},
+    lanes::{self, LaneShown},
+    limit,
+    masked::{self, NoState},
+    tagged::{Expected, Tag, TaggedAs},
 };
-use crate::{App, problem::Problem};
+use crate::{
+    App,
+    openapi::{Api, Op},
+    problem::Problem,
+};
 
 /// One kind of thing that can be configured.
 pub(crate) trait Resource:
-    masked::Masked + DeserializeOwned + Send + Sync + 'static
+    masked::Masked + JsonSchema + DeserializeOwned + Send + Sync + 'static
 {
     /// What its ids are like.
     type Kind: Kind + Send + Sync;
     /// The word for it.
     const WORD: &'static str;
+    /// Whether it has a name, which belongs to one only.
+    const HAS_NAME: bool;
+    /// How it does, beside what was written.
+    type State: Serialize + JsonSchema;
+    /// Whether there is anything to say of that.
+    const HAS_STATE: bool;
 
+    /// One, as it is sent.
+    fn example() -> Value;
     /// All of them.
     fn all(configuration: &Configuration) -> &[Stored<Id<Self::Kind>, Self>]
     where
@@ -41,14 +59,23 @@ pub(crate) trait Resource:
     /// Removes it.
     fn delete(id: Id<Self::Kind>) -> Change;
     /// How it does, beside what was written.
-    fn state(_: &App, _: Id<Self::Kind>) -> Option<Value> {
-        None
-    }
+    fn state(app: &App, id: Id<Self::Kind>) -> Self::State;
 }
 
 impl Resource for SourceSpec {
     type Kind = SourceKind;
     const WORD: &'static str = "source";
+    const HAS_NAME: bool = true;
+    type State = NoState;
+    const HAS_STATE: bool = false;
+
+    fn example() -> Value {
+        json!({
+            "name": "shop",
+            "verify": { "hmac": { "header": "x-signature" } },
+            "secrets": ["a secret of at least 16 bytes"],
+        })
+    }
 
     fn all(configuration: &Configuration) -> &[Stored<Id<SourceKind>, Self>] {
         &configuration.sources
@@ -62,11 +89,21 @@ impl Resource for SourceSpec {
     fn delete(id: Id<SourceKind>) -> Change {
         Change::DeleteSource(id)
     }
+    fn state(_: &App, _: Id<SourceKind>) -> NoState {
+        NoState {}
+    }
 }
 
 impl Resource for DestinationSpec {
     type Kind = DestinationKind;
     const WORD: &'static str = "destination";
+    const HAS_NAME: bool = true;
+    type State = LaneShown;
+    const HAS_STATE: bool = true;
+
+    fn example() -> Value {
+        json!({ "name": "crm", "url": "https://crm.example.com/hook", "retry": "standard" })
+    }
 
     fn all(configuration: &Configuration) -> &[Stored<Id<DestinationKind>, Self>] {
         &configuration.destinations
@@ -80,14 +117,21 @@ impl Resource for DestinationSpec {
     fn delete(id: Id<DestinationKind>) -> Change {
         Change::DeleteDestination(id)
     }
-    fn state(app: &App, id: Id<DestinationKind>) -> Option<Value> {
-        Some(lanes::state(app, id))
+    fn state(app: &App, id: Id<DestinationKind>) -> LaneShown {
+        LaneShown { state: lanes::state(app, id) }
     }
 }
 
 impl Resource for RouteSpec {
     type Kind = RouteKind;
     const WORD: &'static str = "route";
+    const HAS_NAME: bool = false;
+    type State = NoState;
+    const HAS_STATE: bool = false;
+
+    fn example() -> Value {
+        json!({ "from": "shop", "to": "crm", "filter": ".type == \"order\"" })
+    }
 
     fn all(configuration: &Configuration) -> &[Stored<Id<RouteKind>, Self>] {
         &configuration.routes
@@ -101,13 +145,88 @@ impl Resource for RouteSpec {
     fn delete(id: Id<RouteKind>) -> Change {
         Change::DeleteRoute(id)
     }
+    fn state(_: &App, _: Id<RouteKind>) -> NoState {
+        NoState {}
+    }
 }
 
-/// The addresses of one kind.
-pub(crate) fn router<R: Resource>() -> Router<Arc<App>> {
-    Router::new()
-        .route("/", get(list::<R>).post(create::<R>))
-        .route("/{wanted}", get(find::<R>).put(replace::<R>).delete(delete::<R>))
+/// Which of them are wanted.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ResourceQuery {
+    /// At most this many; 1000 when left out.
+    #[schemars(with = "Option<u16>", range(min = 1, max = LIMIT_MAX))]
+    limit: Option<String>,
+    /// Goes on after the page that gave this.
+    #[schemars(regex(pattern = "^(src|dst|rte)_[0-7][0-9a-hjkmnp-tv-z]{25}$"))]
+    cursor: Option<String>,
+}
+
+/// The calls of one kind.
+pub(crate) fn routes<R: Resource>(api: Api) -> Api {
+    let word = R::WORD;
+    let all = format!("/api/v1/{word}s");
+    let one = format!("{all}/{{wanted}}");
+    let refuses_name = |op: Op| match R::HAS_NAME {
+        true => op.refuses(409, &["name_taken"]),
+        false => op,
+    };
+    let list_op = Op::new(format!("list_{word}s"), format!("All {word}s, newest first."))
+        .query::<ResourceQuery>()
+        .answers::<List<Shown<R>>>(200);
+    let create_op = refuses_name(Op::new(format!("create_{word}"), format!("Creates a {word}.")))
+        .body::<R>(R::example())
+        .answers::<Shown<R>>(201)
+        .tagged();
+    let find_op = Op::new(format!("find_{word}"), format!("One {word}, secrets masked."))
+        .path::<Wanted<R>>("wanted")
+        .answers::<Shown<R>>(200);
+    let find_op = if R::HAS_STATE { find_op.tagged() } else { find_op.cached() };
+    let replace_op =
+        refuses_name(Op::new(format!("replace_{word}"), format!("Replaces a {word}.")))
+            .path::<Wanted<R>>("wanted")
+            .body::<R>(R::example())
+            .answers::<Shown<R>>(200)
+            .tagged()
+            .guarded_by_tag();
+    let delete_op = Op::new(format!("delete_{word}"), format!("Deletes a {word}."))
+        .path::<Wanted<R>>("wanted")
+        .answers_nothing(204)
+        .refuses(422, &["invalid"])
+        .guarded_by_tag();
+    api.get(&all, list::<R>, list_op)
+        .post(&all, create::<R>, create_op)
+        .get(&one, find::<R>, find_op)
+        .put(&one, replace::<R>, replace_op)
+        .delete(&one, delete::<R>, delete_op)
+}
+
+/// One of them with its id and times.
+pub(super) type Shown<R> =
+    masked::Shown<'static, Id<<R as Resource>::Kind>, R, <R as Resource>::State>;
+
+/// What names one of them: its id, or its name where it has one.
+pub(super) struct Wanted<R>(PhantomData<R>);
+
+impl<R: Resource> JsonSchema for Wanted<R> {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        format!("{}_or_name", R::WORD).into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let id = generator.subschema_for::<Id<R::Kind>>();
+        match R::HAS_NAME {
+            true => json_schema!({
+                "anyOf": [generator.subschema_for::<Name>(), id],
+                "examples": [R::example()["name"]],
+            }),
+            false => id,
+        }
+    }
 }
 
 /// By id, or by name where there is one.
@@ -125,46 +244,61 @@ pub(super) fn find_in<'a, R: Resource>(
         .ok_or_else(|| Problem::not_found(R::WORD))
 }
 
-/// What was written, masked, and how it does.
+/// What was written, masked, and how it does. Its version is that of what was written: how it does
+/// changes by itself, and a change of the settings must not fail for that.
 fn shown<R: Resource>(app: &App, stored: &Stored<Id<R::Kind>, R>) -> Value {
-    let mut json = masked::stored(stored);
-    if let Some(state) = R::state(app, stored.id) {
-        json["state"] = state;
-    }
-    json
+    masked::stored_with(stored, R::state(app, stored.id))
 }
 
-pub(super) async fn show<R: Resource>(app: &App, wanted: &str) -> Result<Json<Value>, Problem> {
+pub(super) async fn show<R: Resource>(
+    app: &App,
+    wanted: &str,
+    status: StatusCode,
+) -> Result<TaggedAs<Value>, Problem> {
     let configuration = app.engine.store().configuration().await?;
-    Ok(Json(shown(app, find_in::<R>(&configuration, wanted)?)))
+    let found = find_in::<R>(&configuration, wanted)?;
+    let tag = Tag::of(&masked::stored(found));
+    Ok(TaggedAs { status, tag, moves: R::HAS_STATE, value: shown(app, found) })
 }
 
-async fn list<R: Resource>(State(app): State<Arc<App>>) -> Result<Json<Value>, Problem> {
+async fn list<R: Resource>(
+    State(app): State<Arc<App>>,
+    Asked(query): Asked<ResourceQuery>,
+) -> Result<Json<List<Value>>, Problem> {
+    let limit = limit(query.limit.as_deref())?.unwrap_or(LIMIT_MAX);
+    let after = cursor::<R::Kind>(query.cursor.as_deref())?.map(|id| id.uuid());
     let configuration = app.engine.store().configuration().await?;
-    let data: Vec<Value> =
-        R::all(&configuration).iter().map(|stored| shown(&app, stored)).collect();
-    Ok(Json(json!({ "data": data, "next_cursor": null })))
+    let mut all: Vec<_> = R::all(&configuration).iter().collect();
+    all.sort_by_key(|stored| std::cmp::Reverse(stored.id.uuid()));
+    let rest = all.into_iter().filter(|stored| after.is_none_or(|after| stored.id.uuid() < after));
+    let page: Vec<_> = rest.take(limit).collect();
+    let next = page.last().filter(|_| page.len() == limit).map(|stored| stored.id.to_string());
+    let data = page.into_iter().map(|stored| shown(&app, stored)).collect();
+    Ok(Json(List { data, next_cursor: next }))
 }
 
 async fn find<R: Resource>(
     State(app): State<Arc<App>>,
     Segment(wanted): Segment,
-) -> Result<Json<Value>, Problem> {
-    show::<R>(&app, &wanted).await
+) -> Result<TaggedAs<Value>, Problem> {
+    show::<R>(&app, &wanted, StatusCode::OK).await
 }
 
 async fn create<R: Resource>(
     State(app): State<Arc<App>>,
+    Wished(wish): Wished,
     Input(spec): Input<R>,
-) -> Result<(StatusCode, Json<Value>), Problem> {
-    let id: Id<R::Kind> = new_id(app.engine.chance(), app.engine.clock().now());
+) -> Result<TaggedAs<Value>, Problem> {
+    let id: Id<R::Kind> = wish.id("");
     app.engine
         .change::<_, Problem>(|configuration| match spec.name() {
+            // This very wish was granted before, and only its answer was lost.
+            _ if find_in::<R>(configuration, &id.to_string()).is_ok() => Ok((Vec::new(), ())),
             Some(name) if is_taken::<R>(configuration, name, id) => Err(name_taken::<R>(name)),
             Some(_) | None => Ok((vec![R::put(id, spec)], ())),
         })
         .await?;
-    Ok((StatusCode::CREATED, show::<R>(&app, &id.to_string()).await?))
+    show::<R>(&app, &id.to_string(), StatusCode::CREATED).await
 }
 
 fn is_taken<R: Resource>(configuration: &Configuration, name: &str, by: Id<R::Kind>) -> bool {
@@ -179,29 +313,35 @@ fn name_taken<R: Resource>(name: &str) -> Problem {
 async fn replace<R: Resource>(
     State(app): State<Arc<App>>,
     Segment(wanted): Segment,
+    expected: Expected,
     Input(spec): Input<R>,
-) -> Result<Json<Value>, Problem> {
+) -> Result<TaggedAs<Value>, Problem> {
     let id = app
         .engine
         .change::<_, Problem>(|configuration| {
-            let id = find_in::<R>(configuration, &wanted)?.id;
+            let found = find_in::<R>(configuration, &wanted)?;
+            expected.check(&masked::stored(found))?;
             match spec.name() {
-                Some(name) if is_taken::<R>(configuration, name, id) => Err(name_taken::<R>(name)),
-                Some(_) | None => Ok((vec![R::put(id, spec)], id)),
+                Some(name) if is_taken::<R>(configuration, name, found.id) => {
+                    Err(name_taken::<R>(name))
+                }
+                Some(_) | None => Ok((vec![R::put(found.id, spec)], found.id)),
             }
         })
         .await?;
-    show::<R>(&app, &id.to_string()).await
+    show::<R>(&app, &id.to_string(), StatusCode::OK).await
 }
 
 async fn delete<R: Resource>(
     State(app): State<Arc<App>>,
     Segment(wanted): Segment,
+    expected: Expected,
 ) -> Result<StatusCode, Problem> {
     app.engine
         .change::<_, Problem>(|configuration| {
-            let id = find_in::<R>(configuration, &wanted)?.id;
-            Ok((vec![R::delete(id)], ()))
+            let found = find_in::<R>(configuration, &wanted)?;
+            expected.check(&masked::stored(found))?;
+            Ok((vec![R::delete(found.id)], ()))
         })
         .await?;
     Ok(StatusCode::NO_CONTENT)

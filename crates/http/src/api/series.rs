@@ -3,31 +3,104 @@
 use std::{sync::Arc, time::Duration};
 
 use axum::{Json, extract::State};
-use serde::Deserialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use surehook_core::{
     delivery::{Class, DeadReason},
     histogram::Histogram,
+    name::Name,
     rollup::{Count, Grid, RollupQuery, Tally, Whose},
     store::Configuration,
     time::{Span, Timestamp},
 };
 
 use super::input::Asked;
-use crate::{App, problem::Problem};
+use crate::{
+    App,
+    openapi::{Api, Op},
+    problem::Problem,
+};
 
 /// How far back a chart goes when nobody says.
 const SINCE_DEFAULT: Duration = Duration::from_secs(3600);
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SeriesQuery {
+    /// What is counted.
+    #[schemars(regex(
+        pattern = "^(accepted|no_key|duplicates|attempts|failed|dead|latency|attempt_time)$"
+    ))]
+    metric: String,
+    /// Only of this source; goes with what sources have.
+    #[schemars(with = "Option<Name>")]
+    source: Option<String>,
+    /// Only of this destination; goes with what destinations have.
+    #[schemars(with = "Option<Name>")]
+    destination: Option<String>,
+    /// From when on; an hour before `until` when left out.
+    #[schemars(with = "Option<Timestamp>")]
+    since: Option<String>,
+    /// Until when; now when left out.
+    #[schemars(with = "Option<Timestamp>")]
+    until: Option<String>,
+    /// How long a point is, a whole multiple of 10 s.
+    #[schemars(with = "Option<Span>")]
+    width: Option<String>,
+}
+
+/// What was counted, in a point or in all.
+#[derive(Debug, Serialize, JsonSchema)]
+struct Counted {
+    /// How many.
+    value: u64,
+    /// How many of each kind.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    by: Option<Map<String, Value>>,
+    /// How long they took; null when there were none.
+    #[serde(flatten)]
+    percentiles: Option<Percentiles>,
+}
+
+/// How long half of them took at most, and so on.
+#[derive(Debug, Serialize, JsonSchema)]
+struct Percentiles {
+    p50_ms: Option<f64>,
+    p90_ms: Option<f64>,
+    p95_ms: Option<f64>,
+    p99_ms: Option<f64>,
+}
+
+/// A piece of time.
+#[derive(Debug, Serialize, JsonSchema)]
+struct Point {
+    /// When it begins.
+    at: Timestamp,
+    #[serde(flatten)]
+    counted: Counted,
+}
+
+/// The points of a chart.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Series {
     metric: String,
     source: Option<String>,
     destination: Option<String>,
-    since: Option<String>,
-    until: Option<String>,
-    width: Option<String>,
+    since: Timestamp,
+    until: Timestamp,
+    width: Span,
+    /// All points together.
+    total: Counted,
+    /// Oldest first; also those in which nothing happened.
+    points: Vec<Point>,
+}
+
+pub(crate) fn routes(api: Api) -> Api {
+    let op = Op::new("series", "Counts by time, for charts.")
+        .query::<SeriesQuery>()
+        .answers::<Series>(200);
+    api.get("/api/v1/stats/series", series, op)
 }
 
 /// What a chart shows.
@@ -72,8 +145,9 @@ impl Metric {
     }
 
     /// What a point, or the whole, says of it.
-    fn shown(self, tally: &Tally) -> Value {
-        let count = |count| json!({ "value": tally.get(count) });
+    fn shown(self, tally: &Tally) -> Counted {
+        let plain = |value, by| Counted { value, by, percentiles: None };
+        let count = |count| plain(tally.get(count), None);
         match self {
             Self::Accepted => count(Count::Accepted),
             Self::NoKey => count(Count::NoKey),
@@ -81,10 +155,10 @@ impl Metric {
             Self::Attempts => {
                 let mut by = classes(tally);
                 by.insert("succeeded".to_owned(), json!(tally.get(Count::Succeeded)));
-                json!({ "value": tally.attempts(), "by": by })
+                plain(tally.attempts(), Some(by))
             }
-            Self::Failed => json!({ "value": tally.failed(), "by": classes(tally) }),
-            Self::Dead => json!({ "value": tally.dead(), "by": reasons(tally) }),
+            Self::Failed => plain(tally.failed(), Some(classes(tally))),
+            Self::Dead => plain(tally.dead(), Some(reasons(tally))),
             Self::Latency => percentiles(&tally.latency),
             Self::AttemptTime => percentiles(&tally.attempt_time),
         }
@@ -104,22 +178,22 @@ fn reasons(tally: &Tally) -> Map<String, Value> {
 }
 
 /// How many there were, and how long they took; no percentile of nothing.
-fn percentiles(histogram: &Histogram) -> Value {
+fn percentiles(histogram: &Histogram) -> Counted {
     let millis = |percent| histogram.percentile(percent).map(|span| span.as_secs_f64() * 1000.0);
-    json!({
-        "value": histogram.count(),
-        "p50_ms": millis(50),
-        "p90_ms": millis(90),
-        "p95_ms": millis(95),
-        "p99_ms": millis(99),
-    })
+    let percentiles = Percentiles {
+        p50_ms: millis(50),
+        p90_ms: millis(90),
+        p95_ms: millis(95),
+        p99_ms: millis(99),
+    };
+    Counted { value: histogram.count(), by: None, percentiles: Some(percentiles) }
 }
 
 /// Points from one time to another, each a piece of time that begins `at`; none is left out.
 pub(crate) async fn series(
     State(app): State<Arc<App>>,
     Asked(query): Asked<SeriesQuery>,
-) -> Result<Json<Value>, Problem> {
+) -> Result<Json<Series>, Problem> {
     let metric = Metric::parse(&query.metric)?;
     let store = app.engine.store();
     let whose = whose(metric, &query, &store.configuration().await?)?;
@@ -129,21 +203,17 @@ pub(crate) async fn series(
     let points = grid.points(buckets);
     let mut whole = Tally::default();
     points.iter().for_each(|(_, tally)| whole.merge(tally));
-    let point = |(at, tally): &(Timestamp, Tally)| {
-        let mut point = metric.shown(tally);
-        point["at"] = json!(at);
-        point
-    };
-    Ok(Json(json!({
-        "metric": query.metric,
-        "source": query.source,
-        "destination": query.destination,
-        "since": since,
-        "until": until,
-        "width": Span::from_secs(grid.secs),
-        "total": metric.shown(&whole),
-        "points": points.iter().map(point).collect::<Vec<_>>(),
-    })))
+    let point = |(at, tally): &(Timestamp, Tally)| Point { at: *at, counted: metric.shown(tally) };
+    Ok(Json(Series {
+        metric: query.metric,
+        source: query.source,
+        destination: query.destination,
+        since,
+        until,
+        width: Span::from_secs(grid.secs),
+        total: metric.shown(&whole),
+        points: points.iter().map(point).collect(),
+    }))
 }
 
 fn whose(

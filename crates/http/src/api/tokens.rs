@@ -4,57 +4,104 @@ use std::sync::Arc;
 
 use axum::{Json, extract::State};
 use http::StatusCode;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
 use surehook_core::{
     access::{Role, TOKEN_NAME_BYTES_MAX, Token},
     chance::new_id,
+    ids::TokenId,
     store::{StoreError, TokenRemoved},
-    time::Span,
+    time::{Span, Timestamp},
 };
 
-use super::input::{Input, Segment};
+use super::{
+    List,
+    input::{Input, Segment},
+};
 use crate::{
     App,
     auth::{hash_token, new_token},
+    openapi::{Api, Op},
     problem::Problem,
 };
 
 /// A token that is wanted.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct WantedToken {
     role: Role,
+    /// Whose it is, for people.
     #[serde(default)]
+    #[schemars(length(max = TOKEN_NAME_BYTES_MAX))]
     name: Option<String>,
     /// After which time it opens nothing.
     #[serde(default)]
     expires_in: Option<Span>,
 }
 
-fn shown(token: &Token, app: &App) -> Value {
-    json!({
-        "id": token.id,
-        "name": token.name,
-        "role": token.role,
-        "created_at": token.created_at,
-        "expires_at": token.expires_at,
-        "expired": token.has_expired(app.engine.clock().now()),
-    })
+/// A token, without what is sent.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct ShownToken {
+    id: TokenId,
+    name: Option<String>,
+    role: Role,
+    created_at: Timestamp,
+    expires_at: Option<Timestamp>,
+    expired: bool,
+}
+
+/// A token that was just made.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct NewToken {
+    #[serde(flatten)]
+    shown: ShownToken,
+    /// What is sent. It is shown this once.
+    token: String,
+}
+
+pub(crate) fn routes(api: Api) -> Api {
+    let list = Op::new("list_tokens", "All tokens, without what is sent.")
+        .answers::<List<ShownToken>>(200);
+    let create = Op::new("create_token", "Makes a token and shows it, once.")
+        .text("Takes no `Idempotency-Key`: the answer holds a secret and is not kept.")
+        .body::<WantedToken>(json!({ "role": "viewer", "name": "dashboard", "expires_in": "30d" }))
+        .answers::<NewToken>(201);
+    let revoke = Op::new("revoke_token", "Takes a token away, at once.")
+        .path::<TokenId>("id")
+        .answers_nothing(204)
+        .refuses(409, &["last_admin"]);
+    api.get("/api/v1/tokens", list_tokens, list)
+        .post("/api/v1/tokens", create_token, create)
+        .delete("/api/v1/tokens/{id}", revoke_token, revoke)
+}
+
+fn shown(token: &Token, now: Timestamp) -> ShownToken {
+    ShownToken {
+        id: token.id,
+        name: token.name.clone(),
+        role: token.role,
+        created_at: token.created_at,
+        expires_at: token.expires_at,
+        expired: token.has_expired(now),
+    }
 }
 
 /// All tokens, without what is sent.
-pub(crate) async fn list_tokens(State(app): State<Arc<App>>) -> Result<Json<Value>, Problem> {
+pub(crate) async fn list_tokens(
+    State(app): State<Arc<App>>,
+) -> Result<Json<List<ShownToken>>, Problem> {
     let tokens = app.engine.store().tokens().await?;
-    let data: Vec<Value> = tokens.iter().map(|token| shown(token, &app)).collect();
-    Ok(Json(json!({ "data": data, "next_cursor": null })))
+    let now = app.engine.clock().now();
+    let data = tokens.iter().map(|token| shown(token, now)).collect();
+    Ok(Json(List { data, next_cursor: None }))
 }
 
 /// Makes a token and shows it, once.
 pub(crate) async fn create_token(
     State(app): State<Arc<App>>,
     Input(wanted): Input<WantedToken>,
-) -> Result<(StatusCode, Json<Value>), Problem> {
+) -> Result<(StatusCode, Json<NewToken>), Problem> {
     let now = app.engine.clock().now();
     let name = wanted.name.filter(|name| !name.is_empty());
     if name.as_ref().is_some_and(|name| name.len() > TOKEN_NAME_BYTES_MAX) {
@@ -75,14 +122,13 @@ pub(crate) async fn create_token(
         created_at: now,
         expires_at: wanted.expires_in.map(|span| now + span.0),
     };
-    let mut answer = shown(&token, &app);
+    let answer = NewToken { shown: shown(&token, now), token: secret };
     carry_out(async move {
         app.engine.store().add_token(token.clone()).await?;
         app.tokens.add(token);
         Ok(())
     })
     .await?;
-    answer["token"] = json!(secret);
     Ok((StatusCode::CREATED, Json(answer)))
 }
 

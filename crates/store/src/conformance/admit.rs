@@ -312,6 +312,6 @@ pub async fn keys_survive_a_restart(mut world: World) {
 
 async fn all_events(world: &World) -> Vec<EventId> {
     let page = Page { after: None, limit: 1000 };
-    let rows = world.events(EventFilter::default(), page).await.unwrap();
+    let rows = world.events(EventFilter::default(), page).await.unwrap().rows;
     rows.iter().map(|row| row.id).collect()
 }

@@ -41,7 +41,7 @@ impl Run {
 
     async fn compare_events(&self) -> TestCaseResult {
         let page = Page { after: None, limit: 10_000 };
-        let rows = self.world.events(EventFilter::default(), page).await.unwrap();
+        let rows = self.world.events(EventFilter::default(), page).await.unwrap().rows;
         let ids: Vec<_> = rows.iter().rev().map(|row| row.id).collect();
         prop_assert_eq!(ids, self.model.events.keys().copied().collect::<Vec<_>>());
         for row in rows {
@@ -62,7 +62,7 @@ impl Run {
 
     async fn compare_deliveries(&self) -> TestCaseResult {
         let page = Page { after: None, limit: 10_000 };
-        let rows = self.world.deliveries(DeliveryFilter::default(), page).await.unwrap();
+        let rows = self.world.deliveries(DeliveryFilter::default(), page).await.unwrap().rows;
         let ids: Vec<_> = rows.iter().rev().map(|row| row.id).collect();
         prop_assert_eq!(ids, self.model.deliveries.keys().copied().collect::<Vec<_>>());
         none_waits_for_nobody(&rows)?;

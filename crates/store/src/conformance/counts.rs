@@ -91,7 +91,7 @@ pub async fn the_dead_are_counted_by_reason(mut world: World) {
     let page = Page { after: None, limit: 4 };
     world.wait(Duration::from_secs(1));
     // The newest four died of the last reason, which six have.
-    for row in world.deliveries(dead, page).await.unwrap() {
+    for row in world.deliveries(dead, page).await.unwrap().rows {
         world.replay(row.id, world.id(), world.now).await.unwrap();
     }
 
@@ -155,7 +155,7 @@ pub async fn counts_agree_with_the_lists_after_concurrent_work(mut world: World)
     for _restarted in [false, true] {
         let counts = without_zeros(world.counts());
         let everything = Page { after: None, limit: 1000 };
-        let rows = world.deliveries(DeliveryFilter::default(), everything).await.unwrap();
+        let rows = world.deliveries(DeliveryFilter::default(), everything).await.unwrap().rows;
         let mut listed = BTreeMap::new();
         for row in &rows {
             *listed.entry(row.status).or_default() += 1;
@@ -165,7 +165,7 @@ pub async fn counts_agree_with_the_lists_after_concurrent_work(mut world: World)
         assert_eq!(counts.by_status, listed);
         assert_eq!((counts.attempts, counts.retries), (attempts.into(), retries.into()));
         let page = Page { after: None, limit: 1000 };
-        let events = world.events(EventFilter::default(), page).await.unwrap();
+        let events = world.events(EventFilter::default(), page).await.unwrap().rows;
         let duplicates: u64 = events.iter().map(|event| event.duplicates).sum();
         assert_eq!((counts.events, counts.duplicates), (20, 130));
         assert_eq!((events.len(), duplicates), (20, 130));

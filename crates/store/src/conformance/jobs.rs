@@ -231,6 +231,20 @@ pub async fn jobs_that_could_overlap_are_refused(world: World) {
     create(&world, retry(to(world.crm))).await;
 }
 
+pub async fn the_same_job_again_makes_nothing(mut world: World) {
+    let job = NewReplay { id: world.id(), spec: retry(all()), created_at: world.now };
+    assert_eq!(world.create_replay(job.clone()).await.unwrap(), CreatedReplay::Created);
+    for state in [ReplayState::Selecting, ReplayState::Cancelled] {
+        assert_eq!(world.create_replay(job.clone()).await.unwrap(), CreatedReplay::Known);
+        world.reopen().await;
+        assert_eq!(world.create_replay(job.clone()).await.unwrap(), CreatedReplay::Known);
+        let page = Page { after: None, limit: 9 };
+        let states: Vec<_> = world.list_replays(page).await.unwrap();
+        assert_eq!(states.iter().map(|row| row.state).collect::<Vec<_>>(), [state]);
+        world.change_replay(job.id, ReplayInput::Cancel, world.now).await.unwrap();
+    }
+}
+
 pub async fn of_concurrent_jobs_that_overlap_one_is_made(world: World) {
     let mut tasks = JoinSet::new();
     for _ in 0..10 {

@@ -5,9 +5,9 @@ use std::time::Duration;
 use surehook_core::{
     delivery::{DeadReason, state::Status},
     event::{NewDelivery, NewEvent},
-    ids::DeliveryId,
+    ids::{DeliveryId, EventId},
     lane::{CircuitState, Drain, LaneState, Pause},
-    store::{Cancelled, Change, DeliveryFilter, Next, Page},
+    store::{Cancelled, Change, DeliveryFilter, EventFilter, Next, Page},
 };
 
 use super::{World, samples::destination};
@@ -73,7 +73,7 @@ pub async fn nothing_is_kept_of_a_deleted_destination(world: World) {
 async fn listed(world: &World, status: Status) -> Vec<DeliveryId> {
     let filter = DeliveryFilter { status: Some(status), ..DeliveryFilter::default() };
     let page = Page { after: None, limit: 100 };
-    let rows = world.deliveries(filter, page).await.unwrap();
+    let rows = world.deliveries(filter, page).await.unwrap().rows;
     assert!(rows.iter().all(|row| row.status == status));
     rows.iter().map(|row| row.id).collect()
 }
@@ -107,6 +107,15 @@ async fn a_mixed_lot(world: &World) {
     world.accept(NewEvent { deliveries, ..world.arrival() }).await;
 }
 
+async fn events_are_found_by_what_is_shown(world: &World, held: EventId) {
+    assert_eq!(world.statuses(held).await, [Status::Held]);
+    for (status, many) in [(Status::Held, 3), (Status::Pending, 1), (Status::Scheduled, 0)] {
+        let filter = EventFilter { status: Some(status), ..EventFilter::default() };
+        let page = Page { after: None, limit: 100 };
+        assert_eq!(world.events(filter, page).await.unwrap().rows.len(), many, "{status:?}");
+    }
+}
+
 async fn is_shown_as_held(world: World, state: LaneState) {
     a_mixed_lot(&world).await;
     lists_and_counts_agree(&world).await;
@@ -121,7 +130,7 @@ async fn is_shown_as_held(world: World, state: LaneState) {
     assert_eq!(listed(&world, Status::Held).await.len(), 3);
     let shown = world.delivery_detail(waiting[1][0]).await.delivery;
     assert_eq!((shown.status, shown.due_at.is_some()), (Status::Held, true), "the row stays");
-    assert_eq!(world.statuses(shown.event).await, [Status::Held]);
+    events_are_found_by_what_is_shown(&world, shown.event).await;
 
     world.save_lane(world.crm, LaneState::default()).await.unwrap();
     lists_and_counts_agree(&world).await;
@@ -131,6 +140,40 @@ async fn is_shown_as_held(world: World, state: LaneState) {
 pub async fn what_waits_for_a_paused_destination_is_shown_as_held(world: World) {
     let state = paused(&world);
     is_shown_as_held(world, state).await;
+}
+
+/// More than a page looks at, so that the lists take another way than for a few.
+pub async fn many_that_are_held_are_listed_page_by_page(mut world: World) {
+    const MANY: usize = 10_050;
+    let to_mail = vec![world.to(world.mail)];
+    world.accept(NewEvent { deliveries: to_mail, ..world.arrival() }).await;
+    for _ in 0..MANY / 50 {
+        world.wait(Duration::from_millis(1));
+        world.admit((0..50).map(|_| world.arrival()).collect()).await.unwrap();
+    }
+    let all = |status| {
+        let filter = DeliveryFilter { status: Some(status), ..DeliveryFilter::default() };
+        let world = &world;
+        async move {
+            let (mut ids, mut after) = (Vec::new(), None);
+            loop {
+                let page = world.deliveries(filter, Page { after, limit: 1000 }).await.unwrap();
+                assert!(page.rows.iter().all(|row| row.status == status));
+                ids.extend(page.rows.iter().map(|row| row.id));
+                after = page.next;
+                if after.is_none() {
+                    return ids;
+                }
+            }
+        }
+    };
+    let waiting = all(Status::Pending).await;
+    assert_eq!(waiting.len(), MANY + 1);
+
+    world.save_lane(world.crm, paused(&world)).await.unwrap();
+
+    assert_eq!(all(Status::Held).await, waiting[..MANY]);
+    assert_eq!(all(Status::Pending).await, waiting[MANY..]);
 }
 
 pub async fn what_waits_for_an_open_circuit_is_shown_as_held(world: World) {

@@ -15,11 +15,11 @@ use super::{World, world::WINDOW};
 async fn events(world: &World, filter: &EventFilter, limit: usize) -> Vec<EventId> {
     let (mut all, mut after) = (Vec::new(), None);
     loop {
-        let rows = world.events(filter.clone(), Page { after, limit }).await.unwrap();
-        assert!(rows.len() <= limit);
-        all.extend(rows.iter().map(|row| row.id));
-        after = rows.last().map(|row| row.id);
-        if rows.len() < limit {
+        let page = world.events(filter.clone(), Page { after, limit }).await.unwrap();
+        assert!(page.rows.len() <= limit);
+        all.extend(page.rows.iter().map(|row| row.id));
+        after = page.next;
+        if after.is_none() {
             return all;
         }
     }
@@ -29,11 +29,11 @@ async fn events(world: &World, filter: &EventFilter, limit: usize) -> Vec<EventI
 async fn deliveries(world: &World, filter: DeliveryFilter, limit: usize) -> Vec<DeliveryId> {
     let (mut all, mut after) = (Vec::new(), None);
     loop {
-        let rows = world.deliveries(filter, Page { after, limit }).await.unwrap();
-        assert!(rows.len() <= limit);
-        all.extend(rows.iter().map(|row| row.id));
-        after = rows.last().map(|row| row.id);
-        if rows.len() < limit {
+        let page = world.deliveries(filter, Page { after, limit }).await.unwrap();
+        assert!(page.rows.len() <= limit);
+        all.extend(page.rows.iter().map(|row| row.id));
+        after = page.next;
+        if after.is_none() {
             return all;
         }
     }
@@ -67,7 +67,7 @@ pub async fn events_come_newest_first_in_whole_pages(mut world: World) {
         assert_eq!(listed, expected, "pages of {limit}");
     }
     let none = Page { after: None, limit: 0 };
-    assert!(world.events(EventFilter::default(), none).await.unwrap().is_empty());
+    assert!(world.events(EventFilter::default(), none).await.unwrap().rows.is_empty());
 }
 
 pub async fn events_are_filtered_by_source_and_key(mut world: World) {
@@ -76,16 +76,19 @@ pub async fn events_are_filtered_by_source_and_key(mut world: World) {
         let of_it = all.iter().filter(|event| event.source == source).map(|event| event.id);
         let expected = newest_first(of_it.collect());
         assert_eq!(expected.len(), number);
-        let filter = EventFilter { source: Some(source), key: None };
+        let filter = EventFilter { source: Some(source), ..EventFilter::default() };
         assert_eq!(events(&world, &filter, 3).await, expected);
     }
-    let with_key = |source, key: &str| EventFilter { source: Some(source), key: Some(key.into()) };
+    let with_key = |source, key: &str| EventFilter {
+        source: Some(source),
+        key: Some(key.into()),
+        ..EventFilter::default()
+    };
     assert_eq!(events(&world, &with_key(world.bank, "k6"), 9).await, [all[6].id]);
     assert!(events(&world, &with_key(world.shop, "k6"), 9).await.is_empty());
     assert!(events(&world, &with_key(world.shop, "k"), 9).await.is_empty());
-    assert!(
-        events(&world, &EventFilter { source: Some(world.id()), key: None }, 9).await.is_empty()
-    );
+    let nobody = EventFilter { source: Some(world.id()), ..EventFilter::default() };
+    assert!(events(&world, &nobody, 9).await.is_empty());
     // The event that has the key now is found, also when another one had it before.
     world.wait(WINDOW);
     let newer = world.accept(world.keyed("k1")).await;
@@ -97,13 +100,13 @@ pub async fn a_page_is_steady_while_events_come_in(mut world: World) {
     let expected = newest_first(before.iter().map(|event| event.id).collect());
     let first = Page { after: None, limit: 10 };
     let page = world.events(EventFilter::default(), first).await.unwrap();
-    let after = page.last().map(|row| row.id);
+    let after = page.next;
 
     world.accept(world.arrival()).await;
 
     let rest = Page { after, limit: 100 };
     let rest = world.events(EventFilter::default(), rest).await.unwrap();
-    let seen: Vec<EventId> = page.iter().chain(&rest).map(|row| row.id).collect();
+    let seen: Vec<EventId> = page.rows.iter().chain(&rest.rows).map(|row| row.id).collect();
     assert_eq!(seen, expected);
 }
 
@@ -153,7 +156,7 @@ async fn in_every_status(world: &mut World) {
 pub async fn deliveries_are_filtered_by_each_status(mut world: World) {
     in_every_status(&mut world).await;
     let everything = Page { after: None, limit: 1000 };
-    let all = world.deliveries(DeliveryFilter::default(), everything).await.unwrap();
+    let all = world.deliveries(DeliveryFilter::default(), everything).await.unwrap().rows;
     for status in Status::ALL {
         for destination in [None, Some(world.crm), Some(world.mail)] {
             let expected: Vec<DeliveryId> = all
@@ -162,7 +165,8 @@ pub async fn deliveries_are_filtered_by_each_status(mut world: World) {
                 .filter(|row| destination.is_none_or(|wanted| row.destination == wanted))
                 .map(|row| row.id)
                 .collect();
-            let filter = DeliveryFilter { status: Some(status), destination, reason: None };
+            let filter =
+                DeliveryFilter { status: Some(status), destination, ..DeliveryFilter::default() };
 
             for limit in [1, 3, 100] {
                 let listed = deliveries(&world, filter, limit).await;
@@ -179,7 +183,7 @@ pub async fn deliveries_are_filtered_by_each_status(mut world: World) {
 pub async fn deliveries_are_filtered_by_destination_and_reason(mut world: World) {
     in_every_status(&mut world).await;
     let everything = Page { after: None, limit: 1000 };
-    let all = world.deliveries(DeliveryFilter::default(), everything).await.unwrap();
+    let all = world.deliveries(DeliveryFilter::default(), everything).await.unwrap().rows;
     for destination in [None, Some(world.crm)] {
         for reason in [None, Some(DeadReason::MaxRetries), Some(DeadReason::PayloadError)] {
             let status = reason.map(|_| Status::Dead);
@@ -191,7 +195,8 @@ pub async fn deliveries_are_filtered_by_destination_and_reason(mut world: World)
                 })
                 .map(|row| row.id)
                 .collect();
-            let filter = DeliveryFilter { status, destination, reason };
+            let filter =
+                DeliveryFilter { status, destination, reason, ..DeliveryFilter::default() };
 
             assert!(!expected.is_empty(), "{filter:?}");
             assert_eq!(deliveries(&world, filter, 3).await, expected, "{filter:?}");
@@ -200,9 +205,142 @@ pub async fn deliveries_are_filtered_by_destination_and_reason(mut world: World)
     let never = DeliveryFilter {
         status: Some(Status::Dead),
         reason: Some(DeadReason::Expired),
-        destination: None,
+        ..DeliveryFilter::default()
     };
     assert!(deliveries(&world, never, 9).await.is_empty());
+}
+
+pub async fn events_are_filtered_by_time(mut world: World) {
+    let all = many(&mut world).await;
+    let times: Vec<_> = all.iter().map(|event| event.received_at).collect();
+    let (first, middle, last) = (times[0], times[8], times[16]);
+    assert!(first < middle && middle < last);
+    for (since, until) in [
+        (None, None),
+        (Some(first), None),
+        (Some(middle), None),
+        (Some(middle), Some(last)),
+        (None, Some(middle)),
+        (None, Some(first)),
+        (Some(last + Duration::from_millis(1)), None),
+        (Some(last), Some(first)),
+    ] {
+        let within = all
+            .iter()
+            .filter(|event| since.is_none_or(|since| event.received_at >= since))
+            .filter(|event| until.is_none_or(|until| event.received_at < until));
+        let expected = newest_first(within.map(|event| event.id).collect());
+        let filter = EventFilter { since, until, ..EventFilter::default() };
+        assert_eq!(events(&world, &filter, 3).await, expected, "{filter:?}");
+        let owed = all
+            .iter()
+            .filter(|event| expected.contains(&event.id))
+            .flat_map(|event| event.deliveries.iter().map(|delivery| delivery.id));
+        let expected = newest_first(owed.collect());
+        let filter = DeliveryFilter { since, until, ..DeliveryFilter::default() };
+        assert_eq!(deliveries(&world, filter, 3).await, expected, "{filter:?}");
+    }
+}
+
+pub async fn events_are_filtered_by_the_status_of_a_delivery(mut world: World) {
+    in_every_status(&mut world).await;
+    let everything = Page { after: None, limit: 1000 };
+    let all = world.deliveries(DeliveryFilter::default(), everything).await.unwrap().rows;
+    for status in Status::ALL {
+        let with = all.iter().filter(|row| row.status == status).map(|row| row.event);
+        let mut expected = newest_first(with.collect::<Vec<_>>());
+        expected.dedup();
+        let filter = EventFilter { status: Some(status), ..EventFilter::default() };
+        assert_eq!(events(&world, &filter, 3).await, expected, "{filter:?}");
+    }
+}
+
+pub async fn events_are_searched_by_key_and_body(mut world: World) {
+    let find = |text: &str| EventFilter { search: Some(text.into()), ..EventFilter::default() };
+    let with_body = |world: &World, key: &str, body: &'static [u8]| {
+        let mut event = world.keyed(key);
+        event.payload.body = bytes::Bytes::from_static(body);
+        event.payload.fingerprint = surehook_core::key::fingerprint(body);
+        event
+    };
+    let phone = with_body(&world, "order-1", b"{\"phone\":\"+55119\"}");
+    let bytes = with_body(&world, "order-2", b"\xff\x00caf\xc3\xa9 100%_");
+    let large = with_body(&world, "order-3", &[b'x'; 200_000]);
+    world.wait(Duration::from_millis(1));
+    let all = [phone.id, bytes.id, large.id];
+    world.admit(vec![phone, bytes, large]).await.unwrap();
+
+    for (text, expected) in [
+        ("order-", newest_first(all.to_vec())),
+        ("order-2", vec![all[1]]),
+        ("+55119", vec![all[0]]),
+        ("caf\u{e9}", vec![all[1]]),
+        // Not a pattern.
+        ("100%_", vec![all[1]]),
+        ("1%", vec![]),
+        ("ORDER-1", vec![]),
+        // Too large to look into.
+        ("xxxx", vec![]),
+    ] {
+        assert_eq!(events(&world, &find(text), 2).await, expected, "{text}");
+    }
+}
+
+pub async fn deliveries_are_filtered_by_source_and_event(mut world: World) {
+    let all = many(&mut world).await;
+    for source in [world.shop, world.bank] {
+        let of_it = all.iter().filter(|event| event.source == source);
+        let expected = newest_first(
+            of_it.flat_map(|event| event.deliveries.iter().map(|owed| owed.id)).collect(),
+        );
+        let filter = DeliveryFilter { source: Some(source), ..DeliveryFilter::default() };
+        assert_eq!(deliveries(&world, filter, 5).await, expected, "{filter:?}");
+    }
+    let one = &all[5];
+    let owed = newest_first(one.deliveries.iter().map(|owed| owed.id).collect());
+    let filter = DeliveryFilter { event: Some(one.id), ..DeliveryFilter::default() };
+    assert_eq!(deliveries(&world, filter, 1).await, owed);
+}
+
+pub async fn deliveries_are_filtered_by_their_last_attempt(mut world: World) {
+    many(&mut world).await;
+    for claimed in world.claim(world.crm, 4).await {
+        world.finish(&claimed, Next::Dead(DeadReason::MaxRetries)).await;
+    }
+    for claimed in world.claim(world.crm, 3).await {
+        world.finish(&claimed, Next::Succeeded).await;
+    }
+    let everything = Page { after: None, limit: 1000 };
+    let rows = world.deliveries(DeliveryFilter::default(), everything).await.unwrap().rows;
+    for row in rows.iter().filter(|row| row.attempts > 0) {
+        let last = world.delivery_detail(row.id).await.attempts.pop().unwrap().attempt;
+        for (class, code) in [(last.class, None), (None, last.status), (last.class, last.status)] {
+            let filter = DeliveryFilter { class, code, ..DeliveryFilter::default() };
+            let found = deliveries(&world, filter, 2).await;
+            assert!(found.contains(&row.id), "{filter:?}");
+            if class.is_some() || code.is_some() {
+                assert!(found.len() < rows.len(), "{filter:?}");
+            }
+        }
+    }
+    let never = DeliveryFilter { code: Some(599), ..DeliveryFilter::default() };
+    assert!(deliveries(&world, never, 9).await.is_empty());
+}
+
+pub async fn a_page_looks_at_a_bounded_number_of_rows(mut world: World) {
+    // More than a page with a search looks at; what is searched for is the oldest.
+    let first = world.accept(world.keyed("needle")).await;
+    world.wait(Duration::from_millis(1));
+    for _ in 0..3 {
+        let rest: Vec<NewEvent> = (0..400).map(|_| world.arrival()).collect();
+        world.admit(rest).await.unwrap();
+    }
+    let filter = EventFilter { search: Some("needle".into()), ..EventFilter::default() };
+    let page = world.events(filter.clone(), Page { after: None, limit: 10 }).await.unwrap();
+
+    assert!(page.rows.is_empty());
+    assert!(page.next.is_some(), "an empty page that is not the last one says so");
+    assert_eq!(events(&world, &filter, 10).await, [first]);
 }
 
 pub async fn what_does_not_exist_is_none(world: World) {

@@ -11,7 +11,7 @@
 //! - A file is an area: [`admit`], [`revive`], [`recall`], [`claims`], [`settle`], [`replay`],
 //!   [`configure`], [`lists`], [`retention`], [`bodies_kept`], [`counts`], [`rollups`],
 //!   [`decisions`], [`join`], [`bodies`], [`refused`], [`jobs`], [`job_steps`], [`order`], [`lanes`],
-//!   [`removal`], [`tokens`].
+//!   [`removal`], [`tokens`], [`idempotency`].
 //! - [`changes`] plays random changes through the store and through `Configuration::apply`.
 //! - [`history`] plays random histories through the store and through a model of plain maps.
 //! - [`World`] is what the cases stand on: a store, a clock that is moved by hand, and builders.
@@ -31,6 +31,7 @@ pub mod configure;
 pub mod counts;
 pub mod decisions;
 pub mod history;
+pub mod idempotency;
 mod job_kit;
 pub mod job_steps;
 pub mod jobs;
@@ -184,6 +185,7 @@ macro_rules! store_conformance {
                     a_selection_goes_on_after_a_restart,
                     a_job_that_selects_nothing_is_done,
                     jobs_that_could_overlap_are_refused,
+                    the_same_job_again_makes_nothing,
                     of_concurrent_jobs_that_overlap_one_is_made,
                     a_preview_spans_the_time_of_its_events_and_changes_nothing,
                     a_job_moves_only_as_the_law_says,
@@ -220,6 +222,7 @@ macro_rules! store_conformance {
                     nothing_is_kept_of_a_deleted_destination,
                     what_waits_for_a_paused_destination_is_shown_as_held,
                     what_waits_for_an_open_circuit_is_shown_as_held,
+                    many_that_are_held_are_listed_page_by_page,
                     what_waits_can_be_cancelled,
                     what_does_not_wait_cannot_be_cancelled,
                     the_next_is_claimed_before_its_time;
@@ -244,6 +247,12 @@ macro_rules! store_conformance {
                     deliveries_come_newest_first_in_whole_pages,
                     deliveries_are_filtered_by_each_status,
                     deliveries_are_filtered_by_destination_and_reason,
+                    events_are_filtered_by_time,
+                    events_are_filtered_by_the_status_of_a_delivery,
+                    events_are_searched_by_key_and_body,
+                    deliveries_are_filtered_by_source_and_event,
+                    deliveries_are_filtered_by_their_last_attempt,
+                    a_page_looks_at_a_bounded_number_of_rows,
                     what_does_not_exist_is_none;
                 retention: what_is_old_and_final_goes_with_all_it_has,
                     what_is_gone_is_counted_only_for_ever,
@@ -322,6 +331,13 @@ macro_rules! store_conformance {
                     counts_by_time_outlive_what_they_count,
                     the_finest_go_first,
                     what_memory_answered_is_counted_by_time_too;
+                idempotency: a_key_is_claimed_and_its_answer_kept,
+                    a_claim_without_an_answer_is_resumed_as_it_began,
+                    keys_of_two_scopes_never_meet,
+                    a_key_given_back_is_new_and_an_answer_stays,
+                    a_key_is_new_again_after_a_day,
+                    old_keys_are_forgotten_in_slices,
+                    the_same_replay_again_is_granted_again_and_changes_nothing;
             }
 
             $crate::conformance_properties! { $harness;

@@ -164,7 +164,7 @@ pub async fn slices_end_when_nothing_is_left(mut world: World) {
     assert_eq!(all, Pruned { events: MANY, keys: MANY, ..Pruned::default() });
     assert!(slices > 1, "a slice is bounded, however much there is");
     let page = Page { after: None, limit: 9 };
-    let left = world.events(EventFilter::default(), page).await.unwrap();
+    let left = world.events(EventFilter::default(), page).await.unwrap().rows;
     assert_eq!(left.iter().map(|row| row.id).collect::<Vec<_>>(), [kept]);
 }
 

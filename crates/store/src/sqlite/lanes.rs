@@ -35,7 +35,14 @@ macro_rules! is_held_back {
     };
 }
 
-pub(super) use {holds, is_held_back};
+/// The status that a delivery `d` is shown with.
+macro_rules! shown_status {
+    () => {
+        concat!("iif(", $crate::sqlite::lanes::is_held_back!(), ", 'held', d.state)")
+    };
+}
+
+pub(super) use {holds, is_held_back, shown_status};
 
 const SAVE: &str = "
     INSERT OR REPLACE INTO lane_states

@@ -22,9 +22,11 @@ mod erase;
 mod filter;
 mod folder;
 mod fresh;
+mod idempotency;
 mod join;
 mod lanes;
 mod line;
+mod list;
 mod look;
 mod memory;
 mod prepared;
@@ -55,6 +57,7 @@ use surehook_core::{
     delivery::Lease,
     delivery::state::Status,
     event::{NewEvent, Payload},
+    idempotency::{Claim, IdempotencyKey, IdempotencyStore, KeptAnswer, Wish},
     ids::{DeliveryId, DestinationId, EventId, RequestId, SourceId, TokenId},
     key::{DedupKey, KeyDigest},
     lane::LaneState,
@@ -63,7 +66,7 @@ use surehook_core::{
     store::{
         AdminStore, Admitted, Cancelled, Change, Claimed, Configuration, Counts, DeliveryDetail,
         DeliveryFilter, DeliveryRow, DeliveryStore, EventDetail, EventFilter, EventRow, Health,
-        Held, IngestStore, JoinWish, Joined, Page, Pruned, Replayed, Settled, Settlement,
+        Held, IngestStore, JoinWish, Joined, Listed, Page, Pruned, Replayed, Settled, Settlement,
         StoreError, TokenRemoved,
     },
     time::Timestamp,
@@ -349,8 +352,8 @@ impl AdminStore for SqliteStore {
         &self,
         filter: EventFilter,
         page: Page<EventId>,
-    ) -> Result<Vec<EventRow>, StoreError> {
-        self.readers.read(move |connection| read::events(connection, &filter, page)).await
+    ) -> Result<Listed<EventRow, EventId>, StoreError> {
+        self.readers.read(move |connection| list::events(connection, &filter, page)).await
     }
 
     async fn event(&self, id: EventId) -> Result<Option<EventDetail>, StoreError> {
@@ -365,8 +368,8 @@ impl AdminStore for SqliteStore {
         &self,
         filter: DeliveryFilter,
         page: Page<DeliveryId>,
-    ) -> Result<Vec<DeliveryRow>, StoreError> {
-        self.readers.read(move |connection| read::deliveries(connection, filter, page)).await
+    ) -> Result<Listed<DeliveryRow, DeliveryId>, StoreError> {
+        self.readers.read(move |connection| list::deliveries(connection, filter, page)).await
     }
 
     async fn delivery(&self, id: DeliveryId) -> Result<Option<DeliveryDetail>, StoreError> {
@@ -466,5 +469,29 @@ impl AdminStore for SqliteStore {
 
     async fn remove_token(&self, id: TokenId, now: Timestamp) -> Result<TokenRemoved, StoreError> {
         self.writer.write(move |tx| tokens::remove(tx, id, now)).await
+    }
+}
+
+#[async_trait]
+impl IdempotencyStore for SqliteStore {
+    async fn claim_key(
+        &self,
+        key: IdempotencyKey,
+        request: [u8; 32],
+        wish: Wish,
+    ) -> Result<Claim, StoreError> {
+        self.writer.write(move |tx| idempotency::claim(tx, &key, &request, wish)).await
+    }
+
+    async fn keep_answer(&self, key: IdempotencyKey, answer: KeptAnswer) -> Result<(), StoreError> {
+        self.writer.write(move |tx| idempotency::keep(tx, &key, &answer)).await
+    }
+
+    async fn give_key_back(&self, key: IdempotencyKey) -> Result<(), StoreError> {
+        self.writer.write(move |tx| idempotency::give_back(tx, &key)).await
+    }
+
+    async fn forget_keys(&self, before: Timestamp) -> Result<usize, StoreError> {
+        self.writer.write(move |tx| idempotency::forget(tx, before)).await
     }
 }

@@ -1,4 +1,4 @@
-//! Lists and lookups, on connections that can only look.
+//! Lookups, on connections that can only look. Lists are in `list`.
 
 use std::{
     collections::BTreeMap,
@@ -12,14 +12,12 @@ use rusqlite::{Connection, OptionalExtension, Params, Row, params};
 use serde_json::from_str;
 use surehook_core::{
     decision::{Unrouted, read_unrouted},
-    delivery::state::Status,
     event::Payload,
     ids::{DeliveryId, DestinationId, EventId, Id, Kind},
-    key::{DedupKey, KeyDigest},
     route::RouteSpec,
     store::{
-        ATTEMPTS_TOLD, AttemptRow, Configuration, DeliveryDetail, DeliveryFilter, DeliveryRow,
-        DuplicateRow, EventDetail, EventFilter, EventRow, Page, StoreError, Stored,
+        ATTEMPTS_TOLD, AttemptRow, Configuration, DeliveryDetail, DeliveryRow, DuplicateRow,
+        EventDetail, StoreError, Stored,
     },
     time::Timestamp,
 };
@@ -27,7 +25,6 @@ use tokio::sync::Semaphore;
 
 use super::{
     decide,
-    lanes::{holds, is_held_back},
     row::{
         self, ATTEMPT_COLUMNS, DELIVERY_COLUMNS, EVENT_COLUMNS, PAYLOAD_COLUMNS, blob, corrupt, id,
         time,
@@ -139,46 +136,6 @@ pub(super) fn configuration(connection: &Connection) -> rusqlite::Result<Configu
     })
 }
 
-/// Ids sort by time; before the newest possible one means "from the top".
-fn before<K: Kind>(page: Page<Id<K>>) -> [u8; 16] {
-    page.after.map_or([0xff; 16], blob)
-}
-
-pub(super) fn events(
-    connection: &Connection,
-    filter: &EventFilter,
-    page: Page<EventId>,
-) -> rusqlite::Result<Vec<EventRow>> {
-    let select = format!("SELECT {EVENT_COLUMNS} FROM events e JOIN sources s ON s.seq = e.source");
-    let (border, limit) = (before(page), page.limit);
-    match (filter.source, &filter.key) {
-        (None, _) => {
-            let sql = format!("{select} WHERE e.id < ?1 ORDER BY e.id DESC LIMIT ?2");
-            collect(connection, &sql, params![border, limit], row::event)
-        }
-        (Some(source), None) => {
-            let sql = format!(
-                "{select} WHERE e.source = (SELECT seq FROM sources WHERE id = ?3) AND e.id < ?1
-                 ORDER BY e.id DESC LIMIT ?2"
-            );
-            collect(connection, &sql, params![border, limit, blob(source)], row::event)
-        }
-        (Some(source), Some(key)) => {
-            let Some(key) = DedupKey::new(key) else { return Ok(Vec::new()) };
-            let digest = KeyDigest::of(source, &key).to_bytes();
-            let sql = format!(
-                "{select}
-                  WHERE e.id < ?1 AND e.id = coalesce(
-                        (SELECT event_id FROM keys_fresh WHERE digest = ?3
-                          ORDER BY seq DESC LIMIT 1),
-                        (SELECT event_id FROM keys WHERE digest = ?3))
-                  LIMIT ?2"
-            );
-            collect(connection, &sql, params![border, limit, digest], row::event)
-        }
-    }
-}
-
 pub(super) fn event(
     connection: &Connection,
     wanted: EventId,
@@ -264,58 +221,6 @@ pub(super) fn body(connection: &Connection, wanted: EventId) -> rusqlite::Result
         .prepare_cached(&sql)?
         .query_row(params![blob(wanted)], |found| row::payload(found, 0))
         .optional()
-}
-
-pub(super) fn deliveries(
-    connection: &Connection,
-    filter: DeliveryFilter,
-    page: Page<DeliveryId>,
-) -> rusqlite::Result<Vec<DeliveryRow>> {
-    let sql = deliveries_sql(filter);
-    let values = params![
-        before(page),
-        page.limit,
-        filter.destination.map(blob),
-        filter.status.map(Status::as_str),
-        filter.reason.map(surehook_core::delivery::DeadReason::as_str),
-    ];
-    // Not every text uses every number, and SQLite wants no more values than the highest one.
-    collect(connection, &sql, values, row::delivery)
-}
-
-/// Each text leads `SQLite` to the index that serves it; `?3` to `?5` are always mentioned.
-fn deliveries_sql(filter: DeliveryFilter) -> String {
-    let narrowed = match filter.status {
-        // Spelled out, because a partial index is only used for the words it was made with.
-        Some(Status::Dead) => "AND d.state = 'dead' AND ?4 IS NOT NULL",
-        Some(Status::Pending | Status::Scheduled) => {
-            concat!("AND d.due_at IS NOT NULL AND d.state = ?4 AND NOT ", is_held_back!())
-        }
-        // Each part by the index that holds it: none of them is a walk through all deliveries.
-        Some(Status::Held) => concat!(
-            "AND ?4 IS NOT NULL AND d.id IN (
-                SELECT id FROM deliveries
-                 WHERE order_key IS NOT NULL AND ended_at IS NULL AND state = 'held'
-                 UNION ALL
-                SELECT w.id FROM lane_states l CROSS JOIN deliveries w ON w.destination = l.destination
-                 WHERE w.due_at IS NOT NULL AND ",
-            holds!(),
-            ")"
-        ),
-        Some(Status::InFlight) => "AND d.lease_until IS NOT NULL AND d.state = ?4",
-        Some(Status::Succeeded | Status::Cancelled | Status::Replayed) => "AND d.state = ?4",
-        None => "AND ?4 IS NULL",
-    };
-    let to = if filter.destination.is_some() {
-        "AND d.destination = (SELECT seq FROM destinations WHERE id = ?3)"
-    } else {
-        "AND ?3 IS NULL"
-    };
-    let why = if filter.reason.is_some() { "AND d.reason = ?5" } else { "AND ?5 IS NULL" };
-    format!(
-        "SELECT {DELIVERY_COLUMNS} FROM deliveries d JOIN destinations t ON t.seq = d.destination
-          WHERE d.id < ?1 {narrowed} {to} {why} ORDER BY d.id DESC LIMIT ?2"
-    )
 }
 
 pub(super) fn delivery(

@@ -71,6 +71,9 @@ pub(super) fn replay(
     now: Timestamp,
 ) -> rusqlite::Result<Replayed> {
     let Some(found) = candidate(tx, old)? else { return Ok(Replayed::NotFound) };
+    if is_heir(tx, old, new)? {
+        return Ok(Replayed::Created { delivery: new, destination: found.destination });
+    }
     if let Some(again_at) = found.last_replay_at.map(|at| at + REPLAY_INTERVAL)
         && now < again_at
     {
@@ -155,6 +158,15 @@ pub(super) fn deliver_missing(
     tx.delta.moved(None, Some(Status::Pending));
     prune::look_later_if_passed(tx, event, now)?;
     Ok(Ok(new))
+}
+
+const IS_HEIR: &str = "SELECT EXISTS (SELECT 1 FROM deliveries WHERE id = ?2 AND replay_of = ?1)";
+
+/// Whether this very wish was granted before.
+fn is_heir(tx: &Tx<'_, '_>, old: DeliveryId, new: DeliveryId) -> rusqlite::Result<bool> {
+    tx.connection
+        .prepare_cached(IS_HEIR)?
+        .query_row(params![blob(old), blob(new)], |row| row.get(0))
 }
 
 /// Which delivery hands over to which.

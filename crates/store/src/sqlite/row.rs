@@ -14,7 +14,7 @@ use surehook_core::{
 };
 use uuid::Uuid;
 
-use super::lanes::is_held_back;
+use super::lanes::shown_status;
 
 /// A value that the schema should have kept out.
 pub(super) fn corrupt(column: usize, what: &str) -> rusqlite::Error {
@@ -116,9 +116,9 @@ pub(super) fn event(row: &Row<'_>) -> rusqlite::Result<EventRow> {
 /// What is held back by its destination is shown as held; the row itself does not change, since a
 /// pause is a fact about a destination, not about a million deliveries.
 pub(super) const DELIVERY_COLUMNS: &str = concat!(
-    "d.id, d.event_id, t.id, iif(",
-    is_held_back!(),
-    ", 'held', d.state), d.reason, d.attempts, d.created_at, d.due_at, d.ended_at, d.replay_of,
+    "d.id, d.event_id, t.id, ",
+    shown_status!(),
+    ", d.reason, d.attempts, d.created_at, d.due_at, d.ended_at, d.replay_of,
     d.replayed_by, d.order_key"
 );
 

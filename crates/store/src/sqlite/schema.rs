@@ -20,6 +20,7 @@ pub(super) const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/sqlite/0003_decisions.sql"),
     include_str!("../../migrations/sqlite/0004_replay_jobs.sql"),
     include_str!("../../migrations/sqlite/0005_lanes.sql"),
+    include_str!("../../migrations/sqlite/0006_idempotency_results.sql"),
     include_str!("../../migrations/sqlite/0007_retention_and_rollups.sql"),
     include_str!("../../migrations/sqlite/0008_token_roles.sql"),
 ];

@@ -34,7 +34,7 @@ async fn world(folder: &Path) -> World {
 
 async fn events(store: &SqliteStore) -> usize {
     let page = Page { after: None, limit: 1000 };
-    store.events(EventFilter::default(), page).await.unwrap().len()
+    store.events(EventFilter::default(), page).await.unwrap().rows.len()
 }
 
 #[tokio::test]

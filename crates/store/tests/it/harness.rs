@@ -73,9 +73,9 @@ pub(crate) fn open_file(folder: &Path) -> rusqlite::Connection {
 pub(crate) async fn assert_sound(folder: &Path) {
     let store = open(folder);
     let everything = Page { after: None, limit: 1_000_000 };
-    let events = store.events(EventFilter::default(), everything).await.unwrap();
+    let events = store.events(EventFilter::default(), everything).await.unwrap().rows;
     let everything = Page { after: None, limit: 1_000_000 };
-    let deliveries = store.deliveries(DeliveryFilter::default(), everything).await.unwrap();
+    let deliveries = store.deliveries(DeliveryFilter::default(), everything).await.unwrap().rows;
     let counts = store.counts();
     drop(store);
     assert_eq!(counts.events, u64::try_from(events.len()).unwrap());

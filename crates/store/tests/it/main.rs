@@ -10,6 +10,7 @@ mod decisions;
 mod fold;
 mod full;
 mod harness;
+mod idempotency;
 mod listed;
 mod memory;
 mod opening;

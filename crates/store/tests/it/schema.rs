@@ -27,7 +27,9 @@ const GOOD: &str = "
     INSERT INTO lane_states (destination, pause_automatic, circuit, circuit_times)
          VALUES (1, 0, 'closed', 0);
     INSERT INTO prune_cursors VALUES (1, 'events', zeroblob(16));
-    INSERT INTO rollups VALUES (10, 'source', 1, 10000, x'00');";
+    INSERT INTO rollups VALUES (10, 'source', 1, 10000, x'00');
+    INSERT INTO idempotency_results (scope, key, request, seed, created_at)
+         VALUES (zeroblob(32), 'k', zeroblob(32), zeroblob(16), 1);";
 
 /// The constraint, and a statement that it alone must refuse.
 const BAD: &[(&str, &str)] = &[
@@ -99,6 +101,12 @@ const BAD: &[(&str, &str)] = &[
     ("width_is_known", "UPDATE rollups SET width = 5"),
     ("kind_is_known", "UPDATE rollups SET kind = 'route'"),
     ("start_is_whole", "UPDATE rollups SET start = 10001"),
+    ("scope_is_sha256", "UPDATE idempotency_results SET scope = x'00'"),
+    ("request_is_sha256", "UPDATE idempotency_results SET request = x'00'"),
+    ("seed_is_16_bytes", "UPDATE idempotency_results SET seed = x'00'"),
+    ("answered_whole_or_not", "UPDATE idempotency_results SET status = 200"),
+    ("answered_whole_or_not", "UPDATE idempotency_results SET body = x''"),
+    ("answered_whole_or_not", "UPDATE idempotency_results SET headers = '[]'"),
 ];
 
 fn migrated() -> (tempfile::TempDir, Connection) {

@@ -1,6 +1,6 @@
 //! `surehook events`: what came in.
 
-use std::{collections::HashSet, time::Duration};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -20,8 +20,9 @@ const COLUMNS: [(&str, &str); 6] = [
     ("duplicates", "duplicate_count"),
 ];
 
-/// How often `tail` looks.
-const TAIL_EVERY: Duration = Duration::from_millis(500);
+/// How long `tail` waits before it connects again, and how long it goes on trying.
+const COME_BACK_AFTER: Duration = Duration::from_secs(1);
+const GIVE_UP_AFTER: Duration = Duration::from_secs(30);
 
 pub(super) async fn run(command: EventsCommand) -> Result<(), Failure> {
     match command {
@@ -109,31 +110,68 @@ const DELIVERY_COLUMNS: [(&str, &str); 6] = [
     ("due", "due_at"),
 ];
 
+/// Prints events as they come, from the gateway's stream. A connection that breaks is made anew and
+/// goes on where it was.
 async fn tail(remote: &Remote, source: Option<&str>) -> Result<(), Failure> {
     let client = Client::new(remote)?;
-    let query = query(&[("source", source), ("limit", Some("200"))]);
-    let path = format!("/events{query}");
-    let mut seen: HashSet<String> = ids(&client.get(&path).await?);
+    let query = query(&[("types", Some("event.received")), ("source", source)]);
+    let path = format!("/stream{query}");
+    let mut follower = Follower { last_id: None, was_ready: false, down_since: None };
     loop {
         tokio::select! {
             _ = tokio::signal::ctrl_c() => return Ok(()),
-            () = tokio::time::sleep(TAIL_EVERY) => {}
+            broken = follower.follow(&client, &path, remote) => broken?,
         }
-        let answer = client.get(&path).await?;
-        for row in answer["data"].as_array().into_iter().flatten().rev() {
-            if row["id"].as_str().is_some_and(|id| seen.contains(id)) {
-                continue;
-            }
-            output::line(&if remote.json { row.to_string() } else { summary(row) })?;
+        tokio::select! {
+            _ = tokio::signal::ctrl_c() => return Ok(()),
+            () = tokio::time::sleep(COME_BACK_AFTER) => {}
         }
-        // Only the latest page can come back, so no more need be remembered.
-        seen = ids(&answer);
     }
 }
 
-fn ids(answer: &Value) -> HashSet<String> {
-    let rows = answer["data"].as_array().into_iter().flatten();
-    rows.filter_map(|row| row["id"].as_str().map(str::to_owned)).collect()
+/// Where a tail is.
+struct Follower {
+    last_id: Option<String>,
+    was_ready: bool,
+    down_since: Option<Instant>,
+}
+
+impl Follower {
+    /// Follows until the connection breaks. Fails if it should not be tried again.
+    async fn follow(
+        &mut self,
+        client: &Client,
+        path: &str,
+        remote: &Remote,
+    ) -> Result<(), Failure> {
+        let mut news = match client.stream(path, self.last_id.as_deref()).await {
+            Ok(news) => news,
+            Err(failure) if self.may_come_back(&failure) => return Ok(()),
+            Err(failure) => return Err(failure),
+        };
+        (self.was_ready, self.down_since) = (true, None);
+        while let Some(event) = news.next().await? {
+            if let Some(id) = &event.id {
+                self.last_id = Some(id.clone());
+            }
+            match event.kind.as_str() {
+                "event.received" => {
+                    let row: Value = serde_json::from_str(&event.data)?;
+                    output::line(&if remote.json { row.to_string() } else { summary(&row) })?;
+                }
+                "reset" => {
+                    output::note("note: some events are missing here; `events list` has them");
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn may_come_back(&mut self, failure: &Failure) -> bool {
+        let down_since = *self.down_since.get_or_insert_with(Instant::now);
+        self.was_ready && failure.is_unreachable() && down_since.elapsed() < GIVE_UP_AFTER
+    }
 }
 
 fn summary(row: &Value) -> String {

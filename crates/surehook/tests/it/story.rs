@@ -160,6 +160,10 @@ async fn who_was_not_let_in_is_kept_without_secrets() {
     let listed = gateway.cli(&["requests", "list", "--source", "in"]).await;
     assert!(listed.stdout.contains("mismatch") && !listed.stdout.contains("unknown"), "{listed:?}");
     gateway.get("/requests/req_01h455vb4pex5vsknk084sn02q").await.expect(404);
+    let export = gateway.get("/requests?format=ndjson").await.expect(200).text();
+    let exported: Vec<Value> =
+        export.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(exported, refused(&gateway, "", 3).await);
 }
 
 #[tokio::test]

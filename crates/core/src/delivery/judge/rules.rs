@@ -5,6 +5,7 @@
 
 use std::{borrow::Cow, fmt, ops::RangeInclusive, str::FromStr};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::{Class, DeadReason};
@@ -16,7 +17,7 @@ pub const RULES_MAX: usize = 64;
 const STATUSES: RangeInclusive<u16> = 100..=999;
 
 /// One rule, as it is written.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StatusRule {
     /// Which answers it is about: `409`, `"500-599"` or `"5xx"`.
@@ -29,7 +30,7 @@ pub struct StatusRule {
 }
 
 /// What an answer means to whoever wrote the rule.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Then {
     /// The event has arrived.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::time::Span;
@@ -10,21 +11,22 @@ use crate::time::Span;
 const JITTER: f64 = 0.1;
 
 /// A circuit as it is written: the word `off`, or own numbers.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum CircuitSpec {
     /// `off`.
-    Word(String),
+    Word(#[schemars(regex(pattern = "^off$"))] String),
     /// Own numbers.
-    Own(OwnCircuit),
+    Own(#[serde(deserialize_with = "crate::object::required")] OwnCircuit),
 }
 
 /// Own numbers for a circuit.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct OwnCircuit {
     /// So many failures in a row open it, 1 to 10000.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 10_000))]
     pub failures: Option<u32>,
     /// For how long it opens the first time.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -133,22 +133,25 @@ const NOT_ENDED: &str = "SELECT id, spec FROM replays WHERE ended_at IS NULL";
 const INSERT: &str = "
     INSERT INTO replays (id, spec, state, created_at, cursor) VALUES (?1, ?2, 'selecting', ?3, ?4)";
 
-fn create(tx: &mut Tx<'_, '_>, job: &NewReplay) -> rusqlite::Result<CreatedReplay> {
+fn create(tx: &mut Tx<'_, '_>, new: &NewReplay) -> rusqlite::Result<CreatedReplay> {
+    if job(tx.connection, new.id)?.is_some() {
+        return Ok(CreatedReplay::Known);
+    }
     let others: Vec<(ReplayId, ReplaySpec)> = tx
         .connection
         .prepare_cached(NOT_ENDED)?
         .query_map([], |row| Ok((id(row, 0)?, spec(row, 1)?)))?
         .collect::<Result<_, _>>()?;
-    if let Some((other, _)) = others.iter().find(|(_, other)| job.spec.may_overlap(other)) {
+    if let Some((other, _)) = others.iter().find(|(_, other)| new.spec.may_overlap(other)) {
         return Ok(CreatedReplay::Overlaps(*other));
     }
-    let text = serde_json::to_string(&job.spec)
+    let text = serde_json::to_string(&new.spec)
         .map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))?;
     tx.connection.prepare_cached(INSERT)?.execute(params![
-        blob(job.id),
+        blob(new.id),
         text,
-        job.created_at.as_millis(),
-        select::first_cursor(&job.spec),
+        new.created_at.as_millis(),
+        select::first_cursor(&new.spec),
     ])?;
     Ok(CreatedReplay::Created)
 }

@@ -266,6 +266,23 @@ impl Gateway {
         self.call(method, &format!("/api/v1{path}"), &headers, body).await
     }
 
+    /// The same with further headers, and the body as it is.
+    pub(crate) async fn ask(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &str,
+    ) -> Answer {
+        let authorization = format!("Bearer {}", self.token);
+        let mut all: Vec<(&str, &[u8])> = vec![
+            ("authorization", authorization.as_bytes()),
+            ("content-type", b"application/json"),
+        ];
+        all.extend(headers.iter().map(|(name, value)| (*name, value.as_bytes())));
+        self.call(method, &format!("/api/v1{path}"), &all, body.to_owned()).await
+    }
+
     pub(crate) async fn get(&self, path: &str) -> Answer {
         self.api(Method::GET, path, None).await
     }

@@ -95,6 +95,19 @@ impl Raw {
         Some(answer)
     }
 
+    /// Reads until `end` has come; gives back everything up to and with it.
+    pub(crate) async fn until(&mut self, end: &str) -> String {
+        loop {
+            let found = self.ahead.windows(end.len()).position(|part| part == end.as_bytes());
+            if let Some(at) = found {
+                let taken = self.ahead.drain(..at + end.len()).collect();
+                return String::from_utf8(taken).unwrap();
+            }
+            let ahead = String::from_utf8_lossy(&self.ahead).into_owned();
+            assert!(self.more().await, "closed before `{end}` came: {ahead}");
+        }
+    }
+
     /// Waits until the server closes; gives back what it sent before that.
     pub(crate) async fn closed(&mut self) -> Vec<u8> {
         while self.more().await {}

@@ -1,0 +1,187 @@
+//! How the types that read and write themselves as text look in a JSON schema.
+//!
+//! Everything else derives its schema from the same declaration that serde reads, so that the
+//! document of the API cannot say anything else than the code.
+
+use std::borrow::Cow;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+
+use crate::{
+    delivery::judge::rules::Statuses,
+    destination::tls::PemRef,
+    ids::{Id, Kind},
+    lane::Rate,
+    name::Name,
+    replay::{Code, Pace},
+    secret::SecretRef,
+    time::{Span, Timestamp},
+};
+
+impl JsonSchema for Name {
+    fn schema_name() -> Cow<'static, str> {
+        "Name".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "string",
+            "description": "The name of a source or destination.",
+            "pattern": "^[a-z0-9][a-z0-9_-]{0,63}$",
+        })
+    }
+}
+
+impl JsonSchema for Span {
+    fn schema_name() -> Cow<'static, str> {
+        "Span".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "string",
+            "description": "A span of time: a whole number and ms, s, m, h or d.",
+            "pattern": "^[0-9]+(ms|s|m|h|d)$",
+            "examples": ["250ms", "30s", "8d"],
+        })
+    }
+}
+
+impl JsonSchema for Timestamp {
+    fn schema_name() -> Cow<'static, str> {
+        "Timestamp".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "string",
+            "format": "date-time",
+            "description": "RFC 3339; the answers are in UTC with milliseconds.",
+            "examples": ["2026-11-15T08:00:00.123Z"],
+        })
+    }
+}
+
+impl<K: Kind> JsonSchema for Id<K> {
+    fn schema_name() -> Cow<'static, str> {
+        format!("Id_{}", K::PREFIX).into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "string",
+            "description": "A prefix and 26 characters of base32; ids sort by the time they were made.",
+            "pattern": format!("^{}_[0-7][0-9a-hjkmnp-tv-z]{{25}}$", K::PREFIX),
+        })
+    }
+}
+
+impl JsonSchema for SecretRef {
+    fn schema_name() -> Cow<'static, str> {
+        "Secret".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "string",
+            "minLength": 1,
+            "description": "A secret, or `env:NAME` to take it from the environment. Answers show a literal one as `•••`.",
+        })
+    }
+}
+
+impl JsonSchema for PemRef {
+    fn schema_name() -> Cow<'static, str> {
+        "Pem".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "string",
+            "minLength": 1,
+            "description": "PEM text, `env:NAME` or `file:/path`. Answers show a literal key as `•••`.",
+        })
+    }
+}
+
+impl JsonSchema for Rate {
+    fn schema_name() -> Cow<'static, str> {
+        "Rate".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "string",
+            "description": "The most attempts in a second, minute or hour, and how many may start at once.",
+            "pattern": "^([1-9][0-9]{0,5}|1000000)/[smh]( burst ([1-9][0-9]{0,5}|1000000))?$",
+            "examples": ["50/s", "100/m burst 10"],
+        })
+    }
+}
+
+impl JsonSchema for Pace {
+    fn schema_name() -> Cow<'static, str> {
+        "Pace".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "string",
+            "description": "How many deliveries a job hands out in a second, minute or hour; at most 1000/s.",
+            "pattern": "^[1-9][0-9]{0,6}/[smh]$",
+            "examples": ["50/s"],
+        })
+    }
+}
+
+/// A status as a number, or a text that means several.
+fn statuses(description: &str, pattern: &str) -> Schema {
+    json_schema!({
+        "description": description,
+        "anyOf": [
+            { "type": "integer", "minimum": 100, "maximum": 999 },
+            { "type": "string", "pattern": pattern },
+        ],
+    })
+}
+
+impl JsonSchema for Statuses {
+    fn schema_name() -> Cow<'static, str> {
+        "Statuses".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        let pattern = "^([1-9]xx|[1-9][0-9]{2}( ?- ?[1-9][0-9]{2})?)$";
+        statuses(
+            "A status, `5xx` for a hundred of them, or `500-503`. Answers show a text.",
+            pattern,
+        )
+    }
+}
+
+impl JsonSchema for Code {
+    fn schema_name() -> Cow<'static, str> {
+        "Code".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        let pattern = "^([1-9]xx|[1-9][0-9]{2})$";
+        statuses("A status, or `5xx` for a hundred of them. Answers show a text.", pattern)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{destination::DestinationSpec, source::SourceSpec};
+
+    #[test]
+    fn a_spec_knows_its_fields_its_bounds_and_that_there_are_no_others() {
+        let schema = schemars::schema_for!(DestinationSpec).to_value();
+        assert_eq!(schema["additionalProperties"], false);
+        assert_eq!(schema["required"], serde_json::json!(["name", "url"]));
+        assert_eq!(schema["properties"]["concurrency"]["maximum"], 1024);
+        let schema = schemars::schema_for!(SourceSpec).to_value();
+        assert_eq!(schema["properties"]["name"]["$ref"], "#/$defs/Name");
+        assert_eq!(schema["properties"]["dedup_window"]["default"], "8d");
+    }
+}

@@ -1,0 +1,124 @@
+//! Keys of wishes: claimed once, answered for a day, and never in the way of a retry.
+
+use std::time::Duration;
+
+use surehook_core::{
+    idempotency::{Claim, IdempotencyKey, KEPT_FOR, KeptAnswer, Wish},
+    store::Replayed,
+};
+
+use super::World;
+
+fn key(text: &str) -> IdempotencyKey {
+    IdempotencyKey { scope: [1; 32], key: text.to_owned() }
+}
+
+fn answer(text: &str) -> KeptAnswer {
+    let headers = vec![("content-type".to_owned(), "application/json".to_owned())];
+    KeptAnswer { status: 201, headers, body: text.as_bytes().to_vec() }
+}
+
+fn wish(world: &World, seed: u8) -> Wish {
+    Wish { at: world.now, seed: [seed; 16] }
+}
+
+pub async fn a_key_is_claimed_and_its_answer_kept(mut world: World) {
+    let first = wish(&world, 1);
+    assert_eq!(world.claim_key(key("a"), [9; 32], first).await.unwrap(), Claim::Pending(first));
+    world.keep_answer(key("a"), answer("done")).await.unwrap();
+
+    for _restarted in [false, true] {
+        let again = world.claim_key(key("a"), [9; 32], wish(&world, 2)).await.unwrap();
+        assert_eq!(again, Claim::Answered(answer("done")));
+        let other = world.claim_key(key("a"), [8; 32], wish(&world, 3)).await.unwrap();
+        assert_eq!(other, Claim::OtherRequest);
+        world.reopen().await;
+    }
+}
+
+pub async fn a_claim_without_an_answer_is_resumed_as_it_began(mut world: World) {
+    let first = wish(&world, 1);
+    world.claim_key(key("a"), [9; 32], first).await.unwrap();
+    world.wait(Duration::from_secs(60));
+    world.reopen().await;
+
+    let again = world.claim_key(key("a"), [9; 32], wish(&world, 2)).await.unwrap();
+    assert_eq!(again, Claim::Pending(first), "the same time and dice, so the same ids");
+    let other = world.claim_key(key("a"), [8; 32], wish(&world, 2)).await.unwrap();
+    assert_eq!(other, Claim::OtherRequest);
+}
+
+pub async fn keys_of_two_scopes_never_meet(world: World) {
+    let other = IdempotencyKey { scope: [2; 32], ..key("a") };
+    world.claim_key(key("a"), [9; 32], wish(&world, 1)).await.unwrap();
+    world.keep_answer(key("a"), answer("mine")).await.unwrap();
+
+    let theirs = wish(&world, 2);
+    let claimed = world.claim_key(other, [7; 32], theirs).await.unwrap();
+    assert_eq!(claimed, Claim::Pending(theirs));
+}
+
+pub async fn a_key_given_back_is_new_and_an_answer_stays(world: World) {
+    world.claim_key(key("a"), [9; 32], wish(&world, 1)).await.unwrap();
+    world.give_key_back(key("a")).await.unwrap();
+    let second = wish(&world, 2);
+    assert_eq!(world.claim_key(key("a"), [8; 32], second).await.unwrap(), Claim::Pending(second));
+
+    world.keep_answer(key("a"), answer("done")).await.unwrap();
+    world.give_key_back(key("a")).await.unwrap();
+    let again = world.claim_key(key("a"), [8; 32], wish(&world, 3)).await.unwrap();
+    assert_eq!(again, Claim::Answered(answer("done")));
+}
+
+pub async fn a_key_is_new_again_after_a_day(mut world: World) {
+    world.claim_key(key("a"), [9; 32], wish(&world, 1)).await.unwrap();
+    world.keep_answer(key("a"), answer("done")).await.unwrap();
+    let kept_until = world.now + KEPT_FOR;
+
+    world.wait(KEPT_FOR - Duration::from_millis(1));
+    let again = world.claim_key(key("a"), [9; 32], wish(&world, 2)).await.unwrap();
+    assert_eq!(again, Claim::Answered(answer("done")));
+    world.wait(Duration::from_millis(1));
+    assert_eq!(world.now, kept_until);
+    let anew = wish(&world, 3);
+    assert_eq!(world.claim_key(key("a"), [8; 32], anew).await.unwrap(), Claim::Pending(anew));
+}
+
+pub async fn old_keys_are_forgotten_in_slices(mut world: World) {
+    for number in 0..300 {
+        let wish = wish(&world, 1);
+        world.claim_key(key(&format!("k{number}")), [9; 32], wish).await.unwrap();
+    }
+    world.wait(Duration::from_secs(1));
+    world.claim_key(key("young"), [9; 32], wish(&world, 2)).await.unwrap();
+
+    let border = world.now - Duration::from_secs(1);
+    let mut forgotten = Vec::new();
+    loop {
+        let slice = world.forget_keys(border).await.unwrap();
+        if slice == 0 {
+            break;
+        }
+        forgotten.push(slice);
+    }
+
+    assert_eq!(forgotten.iter().sum::<usize>(), 300);
+    assert!(forgotten.len() > 1, "a slice is bounded, however much there is");
+    let young = world.claim_key(key("young"), [9; 32], wish(&world, 3)).await.unwrap();
+    assert_eq!(young, Claim::Pending(Wish { at: world.now, seed: [2; 16] }));
+}
+
+pub async fn the_same_replay_again_is_granted_again_and_changes_nothing(mut world: World) {
+    let event = world.accept(world.arrival()).await;
+    world.finish_due(world.crm, surehook_core::store::Next::Succeeded).await;
+    let old = world.detail(event).await.deliveries[0].id;
+    let new = world.id();
+    let granted = world.replay(old, new, world.now).await.unwrap();
+    assert_eq!(granted, Replayed::Created { delivery: new, destination: world.crm });
+
+    world.wait(Duration::from_secs(1));
+    assert_eq!(world.replay(old, new, world.now).await.unwrap(), granted);
+    assert_eq!(world.detail(event).await.deliveries.len(), 2);
+    let other = world.replay(old, world.id(), world.now).await.unwrap();
+    assert!(matches!(other, Replayed::TooSoon { .. }), "{other:?}");
+}

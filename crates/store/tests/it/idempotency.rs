@@ -1,0 +1,29 @@
+//! That keys of wishes are bounded, however many there are in the file.
+
+use std::time::Duration;
+
+use surehook_core::idempotency::{
+    Claim, IdempotencyKey, IdempotencyStore as _, KEPT_FOR, KEYS_MAX, Wish,
+};
+
+use crate::harness::{NOW, open, open_file};
+
+#[tokio::test]
+async fn keys_beyond_the_bound_are_refused_until_old_ones_are_forgotten() {
+    let folder = tempfile::tempdir().unwrap();
+    drop(open(folder.path()));
+    let first_at = (NOW - Duration::from_secs(60)).as_millis();
+    for (seq, at) in [(1, first_at), (i64::try_from(KEYS_MAX).unwrap(), NOW.as_millis())] {
+        let sql = "INSERT INTO idempotency_results (seq, scope, key, request, seed, created_at)
+                   VALUES (?1, zeroblob(32), ?1, zeroblob(32), zeroblob(16), ?2)";
+        open_file(folder.path()).execute(sql, [seq, at]).unwrap();
+    }
+    let store = open(folder.path());
+    let key = IdempotencyKey { scope: [1; 32], key: "new".to_owned() };
+    let wish = Wish { at: NOW, seed: [1; 16] };
+
+    assert_eq!(store.claim_key(key.clone(), [1; 32], wish).await.unwrap(), Claim::Full);
+    // The oldest has had its day.
+    let later = Wish { at: NOW + KEPT_FOR - Duration::from_secs(60), ..wish };
+    assert_eq!(store.claim_key(key, [1; 32], later).await.unwrap(), Claim::Pending(later));
+}

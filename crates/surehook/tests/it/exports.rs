@@ -1,0 +1,167 @@
+//! Lists that are narrowed, and whole lists as NDJSON and CSV.
+
+use http::Method;
+use serde_json::{Value, json};
+
+use crate::support::{
+    gateway::{Gateway, in_to_out},
+    sink::{Reply, Sink},
+    unix_now,
+};
+
+fn ids(list: &Value) -> Vec<String> {
+    let rows = list["data"].as_array().unwrap();
+    rows.iter().map(|row| row["id"].as_str().unwrap().to_owned()).collect()
+}
+
+#[tokio::test]
+async fn lists_are_narrowed_by_what_people_look_for() {
+    let sink = Sink::scripted(|_, arrival| {
+        Reply::status(if arrival.body.starts_with(b"bad") { 400 } else { 200 })
+    })
+    .await;
+    let gateway = Gateway::with(&in_to_out(&sink.url(), "")).await;
+    let good = gateway.accepted("in", "good +5511999").await;
+    let bad = gateway.accepted("in", "bad").await;
+    gateway.delivery(&good, "succeeded").await;
+    let dead = gateway.delivery(&bad, "dead").await["id"].as_str().unwrap().to_owned();
+
+    let year = 365 * 86_400;
+    let (past, future) = (timestamp(unix_now() - year), timestamp(unix_now() + year));
+    let events = [
+        ("?status=dead".to_owned(), vec![&bad]),
+        ("?status=succeeded".to_owned(), vec![&good]),
+        ("?status=held".to_owned(), vec![]),
+        ("?search=%2B5511999".to_owned(), vec![&good]),
+        ("?search=nothing".to_owned(), vec![]),
+        (format!("?since={past}&until={future}"), vec![&bad, &good]),
+        (format!("?since={future}"), vec![]),
+        (format!("?until={past}"), vec![]),
+    ];
+    for (query, expected) in events {
+        let listed = gateway.get(&format!("/events{query}")).await.expect(200).json();
+        assert_eq!(ids(&listed).iter().collect::<Vec<_>>(), expected, "case: {query}");
+    }
+    for (query, count) in [
+        (format!("?event={bad}"), 1),
+        ("?source=in".to_owned(), 2),
+        ("?code=400".to_owned(), 1),
+        ("?code=500".to_owned(), 0),
+        ("?class=permanent".to_owned(), 1),
+        (format!("?since={future}"), 0),
+    ] {
+        let listed = gateway.get(&format!("/deliveries{query}")).await.expect(200).json();
+        assert_eq!(ids(&listed).len(), count, "case: {query}");
+    }
+    let letters = gateway.get("/dead-letters?class=permanent&code=400&source=in").await.json();
+    assert_eq!(ids(&letters), [dead]);
+}
+
+fn timestamp(secs: i64) -> String {
+    surehook_core::time::Timestamp::from_millis(secs * 1000).to_string()
+}
+
+#[tokio::test]
+async fn a_query_of_the_new_filters_that_makes_no_sense_is_refused_by_name() {
+    let gateway = Gateway::start().await;
+    let long = format!("/events?search={}", "x".repeat(257));
+    for (path, named) in [
+        ("/events?since=yesterday", "since"),
+        ("/events?until=2026", "until"),
+        ("/events?status=lost", "status"),
+        ("/events?search=", "search"),
+        (&long, "search"),
+        ("/events?format=xml", "format"),
+        ("/deliveries?class=bad", "class"),
+        ("/deliveries?code=99", "code"),
+        ("/deliveries?code=ok", "code"),
+        ("/deliveries?event=dlv_01h455vb4pex5vsknk084sn02q", "event"),
+        ("/deliveries?source=nobody", "nobody"),
+        ("/sources?limit=0", "limit"),
+        ("/sources?cursor=dst_01h455vb4pex5vsknk084sn02q", "cursor"),
+        ("/routes?name=x", "name"),
+        ("/requests?source=0.5", "source"),
+    ] {
+        let answer = gateway.get(path).await.expect(422);
+        assert!(answer.detail().contains(named), "case: {path}: {}", answer.detail());
+    }
+}
+
+#[tokio::test]
+async fn a_list_is_not_taken_for_an_object() {
+    let gateway = Gateway::start().await;
+    for body in [
+        json!({ "sources": [["shop", "generic", "none"]] }),
+        json!({ "routes": [["demo", "inbox"]] }),
+        json!({ "sources": [{ "name": "shop", "verify": "none", "sync": ["inbox"] }] }),
+    ] {
+        let answer = gateway.put("/configuration", &body).await.expect(422);
+        assert!(answer.detail().contains("object"), "case: {body}: {}", answer.detail());
+    }
+}
+
+#[tokio::test]
+async fn what_is_configured_is_listed_in_pages() {
+    let gateway = Gateway::start().await;
+    for name in ["a", "b", "c"] {
+        gateway.post("/sources", &json!({ "name": name, "verify": "none" })).await.expect(201);
+    }
+    let mut names = Vec::new();
+    let mut query = "?limit=3".to_owned();
+    loop {
+        let page = gateway.get(&format!("/sources{query}")).await.expect(200).json();
+        names.extend(page["data"].as_array().unwrap().iter().map(|row| row["name"].clone()));
+        let Some(cursor) = page["next_cursor"].as_str() else { break };
+        query = format!("?limit=3&cursor={cursor}");
+    }
+    assert_eq!(names, ["c", "b", "a", "demo"]);
+}
+
+#[tokio::test]
+async fn a_list_is_exported_whole() {
+    let gateway = Gateway::start().await;
+    // More than one page of an export.
+    let mut sent = Vec::new();
+    for number in 0..620 {
+        sent.push(gateway.accepted("demo", format!("{{\"id\":\"k{number}\"}}")).await);
+    }
+    sent.reverse();
+
+    let export = gateway.get("/events?format=ndjson").await.expect(200);
+    let rows: Vec<Value> =
+        export.text().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(rows.iter().map(|row| row["id"].as_str().unwrap()).collect::<Vec<_>>(), sent);
+    assert_eq!(export.header("content-type"), "application/x-ndjson");
+    let file = "attachment; filename=\"surehook-events.ndjson\"";
+    assert_eq!(export.header("content-disposition"), file);
+    assert_eq!(export.header("x-content-type-options"), "nosniff");
+    // A row of an export is a row of the list.
+    let listed = gateway.get("/events?limit=1").await.expect(200).json();
+    assert_eq!(rows[0], listed["data"][0]);
+
+    let csv = gateway.ask(Method::GET, "/events", &[("accept", "text/csv")], "").await.expect(200);
+    assert!(csv.header("content-type").starts_with("text/csv"));
+    let text = csv.text();
+    let lines: Vec<&str> = text.split_terminator("\r\n").collect();
+    assert_eq!(lines.len(), 1 + sent.len());
+    assert!(lines[0].starts_with("id,request_id,source,key,"), "{}", lines[0]);
+    assert!(lines[1].starts_with(&sent[0]) && lines[620].starts_with(&sent[619]));
+
+    let some = gateway.get("/events?format=ndjson&limit=7").await.expect(200);
+    assert_eq!(some.text().lines().count(), 7);
+    let rest = gateway.get(&format!("/events?format=ndjson&cursor={}", sent[599])).await;
+    assert_eq!(rest.expect(200).text().lines().count(), 20);
+    let narrowed = gateway.get("/events?format=csv&search=nothing").await.expect(200);
+    assert_eq!(narrowed.text().lines().count(), 1, "the heading alone");
+    let none = gateway.get("/dead-letters?format=ndjson").await.expect(200);
+    assert_eq!(none.text(), "");
+}
+
+// B79.
+#[tokio::test]
+async fn a_key_that_looks_like_a_formula_is_harmless_in_a_spreadsheet() {
+    let gateway = Gateway::start().await;
+    gateway.accepted("demo", r#"{"id":"=HYPERLINK(\"http://x\",1)"}"#).await;
+    let csv = gateway.get("/events?format=csv").await.expect(200).text();
+    assert!(csv.contains("\"'=HYPERLINK(\"\"http://x\"\",1)\""), "{csv}");
+}

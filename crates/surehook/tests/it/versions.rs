@@ -1,0 +1,116 @@
+//! `ETag`: what is known is not sent again, and nobody overwrites what he has not seen.
+
+use http::Method;
+use serde_json::json;
+
+use crate::support::{
+    gateway::{Gateway, in_to_out},
+    sink::{Reply, Sink},
+};
+
+#[tokio::test]
+async fn what_is_known_is_not_sent_again() {
+    let sink = Sink::replying([Reply::status(200)]).await;
+    let gateway = Gateway::with(&in_to_out(&sink.url(), "")).await;
+    let event = gateway.accepted("in", r#"{"id":"a"}"#).await;
+    let delivery = gateway.delivery(&event, "succeeded").await;
+    let delivery = delivery["id"].as_str().unwrap();
+    let routes = gateway.get("/routes").await.expect(200).json();
+    let route = routes["data"][0]["id"].as_str().unwrap();
+    for path in [
+        "/sources/in".to_owned(),
+        format!("/routes/{route}"),
+        "/configuration".to_owned(),
+        format!("/events/{event}"),
+        format!("/deliveries/{delivery}"),
+    ] {
+        let first = gateway.get(&path).await.expect(200);
+        let tag = first.header("etag");
+        assert!(tag.starts_with('"') && tag.ends_with('"') && tag.len() == 34, "case: {path}");
+        let weak = format!("W/{tag}, \"x\"");
+        for known in [tag, &weak, "*"] {
+            let headers = [("if-none-match", known)];
+            let same = gateway.ask(Method::GET, &path, &headers, "").await.expect(304);
+            assert_eq!((same.body.len(), same.header("etag")), (0, tag), "case: {path} {known}");
+        }
+        let headers = [("if-none-match", "\"other\"")];
+        let other = gateway.ask(Method::GET, &path, &headers, "").await.expect(200);
+        assert_eq!(other.body, first.body, "case: {path}");
+    }
+    // A duplicate changes the event, and so its tag.
+    let path = format!("/events/{event}");
+    let tag = gateway.get(&path).await.header("etag").to_owned();
+    gateway.post_in("in", &[], r#"{"id":"a","other":true}"#).await.expect(200);
+    gateway.ask(Method::GET, &path, &[("if-none-match", &tag)], "").await.expect(200);
+}
+
+#[tokio::test]
+async fn nobody_overwrites_what_he_has_not_seen() {
+    let gateway = Gateway::start().await;
+    let body = |enabled| json!({ "name": "demo", "verify": "none", "enabled": enabled });
+    let seen = gateway.get("/sources/demo").await.expect(200).header("etag").to_owned();
+    let mine = [("if-match", seen.as_str())];
+
+    let first = gateway
+        .ask(Method::PUT, "/sources/demo", &mine, &body(false).to_string())
+        .await
+        .expect(200);
+    let lost = gateway.ask(Method::PUT, "/sources/demo", &mine, &body(true).to_string()).await;
+
+    assert_eq!(lost.expect(412).code(), "changed_meanwhile");
+    assert_eq!(gateway.get("/sources/demo").await.json()["enabled"], false);
+    let lost = gateway.ask(Method::DELETE, "/sources/demo", &mine, "").await;
+    assert_eq!(lost.expect(412).code(), "changed_meanwhile");
+    let current = first.header("etag").to_owned();
+    assert_eq!(gateway.get("/sources/demo").await.header("etag"), current);
+    // What changed nothing is a version all the same: somebody wrote it.
+    let same = gateway
+        .ask(Method::PUT, "/sources/demo", &[("if-match", "*")], &body(false).to_string())
+        .await
+        .expect(200);
+    assert_ne!(same.header("etag"), current);
+    let headers = [("if-match", same.header("etag"))];
+    gateway.ask(Method::DELETE, "/sources/demo", &headers, "").await.expect(204);
+    gateway.ask(Method::PUT, "/sources/demo", &mine, &body(true).to_string()).await.expect(404);
+}
+
+#[tokio::test]
+async fn how_a_destination_does_is_no_part_of_its_version() {
+    let gateway = Gateway::with(&in_to_out("https://example.com/hook", "")).await;
+    let seen = gateway.get("/destinations/out").await.expect(200).header("etag").to_owned();
+
+    let paused = gateway.post("/destinations/out/pause", &json!({})).await.expect(200);
+
+    assert_eq!(paused.header("etag"), seen);
+    // Whoever knows the version does not know the state, and is told.
+    let known = [("if-none-match", seen.as_str())];
+    let now = gateway.ask(Method::GET, "/destinations/out", &known, "").await.expect(200);
+    assert_eq!((now.header("etag"), &now.json()["state"]["paused"]), (&*seen, &json!(true)));
+    // And a change that was made in view of the settings goes through.
+    let body = json!({ "name": "out", "url": "https://example.com/other" }).to_string();
+    let mine = [("if-match", seen.as_str())];
+    let put = gateway.ask(Method::PUT, "/destinations/out", &mine, &body).await.expect(200);
+    assert_ne!(put.header("etag"), seen);
+    assert_eq!(put.json()["state"]["paused"], true);
+}
+
+#[tokio::test]
+async fn of_concurrent_changes_of_one_version_one_is_made() {
+    let gateway = std::sync::Arc::new(Gateway::start().await);
+    let seen = gateway.get("/configuration").await.expect(200).header("etag").to_owned();
+    let mut tasks = tokio::task::JoinSet::new();
+    for number in 0..12 {
+        let (gateway, seen) = (gateway.clone(), seen.clone());
+        tasks.spawn(async move {
+            let name = format!("s{number}");
+            let body = json!({ "sources": [{ "name": name, "verify": "none" }] }).to_string();
+            let headers = [("if-match", seen.as_str())];
+            gateway.ask(Method::PUT, "/configuration", &headers, &body).await.status.as_u16()
+        });
+    }
+    let statuses = tasks.join_all().await;
+    assert_eq!(statuses.iter().filter(|status| **status == 200).count(), 1, "{statuses:?}");
+    assert_eq!(statuses.iter().filter(|status| **status == 412).count(), 11, "{statuses:?}");
+    let sources = gateway.get("/sources").await.expect(200).json();
+    assert_eq!(sources["data"].as_array().unwrap().len(), 2);
+}

@@ -81,6 +81,19 @@ async fn what_is_no_key_is_refused() {
     gateway.ask(Method::GET, "/sources", &key, "").await.expect(200);
 }
 
+/// The answer holds the token, and answers with a key are kept in the store.
+#[tokio::test]
+async fn a_token_is_not_made_with_a_key() {
+    let gateway = Gateway::start().await;
+    let key = [("idempotency-key", "token-1")];
+    let wish = json!({ "role": "viewer" }).to_string();
+
+    let refused = gateway.ask(Method::POST, "/tokens", &key, &wish).await.expect(400);
+
+    assert_eq!(refused.code(), "bad_idempotency_key");
+    gateway.post("/tokens", &json!({ "role": "viewer" })).await.expect(201);
+}
+
 #[tokio::test]
 async fn a_replay_with_a_key_is_made_once() {
     let sink = Sink::replying([Reply::status(200), Reply::status(200)]).await;

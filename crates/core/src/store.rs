@@ -58,7 +58,8 @@ pub enum StoreError {
 pub enum Admitted {
     /// It is stored, with its key and its deliveries.
     Accepted {
-        /// Deliveries that wait for their turn: they are held, and nobody has claimed them.
+        /// Deliveries that nobody has claimed: they wait for their turn, or their destination was
+        /// removed a moment ago and they were not written.
         held: Vec<DeliveryId>,
     },
     /// Another event with its key is stored already.

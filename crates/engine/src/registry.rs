@@ -202,8 +202,11 @@ impl Registry {
                 Ok(prepared) => Some((stored.id, self.lane(prepared, shared, kept))),
                 Err(error) => {
                     let name = stored.spec.name.as_str();
-                    tracing::error!(destination = name, %error, "nothing is delivered there until this is mended");
-                    None
+                    // A certificate that cannot be read today was read before: it goes on with that.
+                    let before = self.lanes.get(&stored.id).cloned();
+                    let goes_on = before.is_some();
+                    tracing::error!(destination = name, %error, goes_on, "a destination cannot be used as it is configured; nothing is delivered there until this is mended, unless it goes on as before");
+                    before.map(|lane| (stored.id, lane))
                 }
             })
             .collect();

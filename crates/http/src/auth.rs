@@ -97,6 +97,12 @@ impl Tokens {
         tokens.retain(|_, token| token.id != id);
     }
 
+    /// Whether a token that was let in is still good.
+    pub(crate) fn is_good(&self, hash: &TokenHash, now: Timestamp) -> bool {
+        let tokens = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        tokens.get(hash).is_some_and(|token| !token.has_expired(now))
+    }
+
     /// Finds by the hash: what timing could tell about a hash does not help to guess a token.
     fn find(&self, token: &str, now: Timestamp) -> Result<(Role, TokenHash), &'static str> {
         let tokens = self.0.read().unwrap_or_else(PoisonError::into_inner);

@@ -234,6 +234,8 @@ pub const FREE_THROTTLES: u32 = 50;
 const RETRY_AFTER_MIN: Duration = Duration::from_secs(1);
 /// `Retry-After` above this is cut: nobody means ten years.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(24 * 3600);
+/// How long a whole lane cools down for an answer that does not say how long.
+const COOL_DOWN_MAX: Duration = Duration::from_secs(60);
 
 /// The kind of failure, or `None` for a success.
 pub fn classify(outcome: &Outcome, rules: &StatusRules) -> Option<Class> {
@@ -343,6 +345,9 @@ pub fn judge(
 
 /// Until when the whole lane must leave the destination alone, if it asked for that. It does so
 /// also when the delivery that was refused is given up.
+///
+/// One that does not say for how long is left alone for a minute at most: the delivery may have to
+/// wait for days by now, but what waits behind it has done nothing.
 pub fn cool_until(
     outcome: &Outcome,
     progress: Progress,
@@ -351,8 +356,10 @@ pub fn cool_until(
     roll: f64,
 ) -> Option<Timestamp> {
     let asked = || asked_delay(outcome, now);
-    (classify(outcome, terms.rules) == Some(Class::Throttled))
-        .then(|| now + asked().unwrap_or_else(|| terms.retry.delay_after(progress.attempts, roll)))
+    (classify(outcome, terms.rules) == Some(Class::Throttled)).then(|| {
+        let unasked = || terms.retry.delay_after(progress.attempts, roll).min(COOL_DOWN_MAX);
+        now + asked().unwrap_or_else(unasked)
+    })
 }
 
 fn asked_delay(outcome: &Outcome, now: Timestamp) -> Option<Duration> {
@@ -369,6 +376,18 @@ mod tests {
     use super::*;
 
     const NOW: Timestamp = Timestamp::from_millis(1_000_000);
+
+    #[test]
+    fn a_late_attempt_does_not_stop_its_destination_for_days() {
+        let retry = crate::delivery::RetrySpec::default().policy().unwrap();
+        let rules = StatusRules::default();
+        let terms = Terms { retry: &retry, rules: &rules };
+        let progress = Progress { attempts: 9, throttled: 0, created_at: NOW };
+
+        let until = cool_until(&answered(429), progress, terms, NOW, 0.99).unwrap();
+
+        assert_eq!(until, NOW + COOL_DOWN_MAX);
+    }
 
     fn answered(status: u16) -> Outcome {
         Outcome::Answered { status, retry_after: None }

@@ -231,6 +231,11 @@ impl Lane {
         let (at, attempts) = (settlement.at, settlement.attempt.number);
         let settled = self.record(&settlement).await;
         self.let_go(delivery);
+        if ordered && matches!(next, Next::Succeeded | Next::Dead(_)) {
+            // Somebody may have waited for this one to end. Said before the place is given back: a
+            // lane without both would take itself for empty.
+            self.nudge();
+        }
         drop(slot);
         match settled {
             Ok(Settled::Recorded) => {
@@ -242,8 +247,6 @@ impl Lane {
                 self.shared.waiters.tell(delivery, || Ending { next, class, response });
                 match next {
                     Next::RetryAt(due_at) => self.expect_due(due_at),
-                    // Somebody may have waited for this one to end.
-                    Next::Succeeded | Next::Dead(_) if ordered => self.nudge(),
                     Next::Succeeded | Next::Dead(_) => {}
                 }
             }

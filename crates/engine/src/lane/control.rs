@@ -50,13 +50,14 @@ impl Lane {
         self.give_back().await
     }
 
-    /// Goes on; what waits by now no faster than `rate`, if there is one.
+    /// Goes on, also after a cool-down; what waits by now no faster than `rate`, if there is one.
     pub(crate) async fn resume(&self, rate: Option<Rate>) -> Result<(), StoreError> {
         let until = self.shared.clock.now();
         let drain = rate.map(|rate| Drain { rate, until });
         let alone = self.saving.lock().await;
-        let next = LaneState { paused: None, drain, ..self.state_to_keep() };
+        let next = LaneState { paused: None, drain, cool_until: None, ..self.state_to_keep() };
         self.shared.store.save_lane(self.id, next.clone()).await?;
+        self.cool_until.store(0, Ordering::Relaxed);
         self.inside().gate.resume(drain);
         self.is_kept(next);
         drop(alone);

@@ -164,7 +164,7 @@ impl Gate {
             self.circuit.end(end, full, policy);
             self.set_pace(full);
         }
-        if *ended.outcome == Outcome::Failed(Failure::Interrupted) {
+        if matches!(ended.outcome, Outcome::Failed(Failure::Interrupted | Failure::Transform)) {
             return;
         }
         let is_config = ended.class == Some(Class::Config);

@@ -257,6 +257,7 @@ impl Lane {
         if self.destination.load().reach != destination.reach {
             // What is said of the old address says nothing of the new one.
             inside.gate.circuit.close();
+            self.cool_until.store(0, Ordering::Relaxed);
         }
         self.narrow.store(inside.gate.is_narrow(), Ordering::Release);
         self.destination.store(destination);
@@ -290,6 +291,10 @@ impl Lane {
     fn has_place(&self) -> bool {
         let full = self.destination.load().concurrency;
         let inside = self.inside();
+        // What comes now must not overtake a backlog that is drained at a rate.
+        if inside.gate.drain().is_some() {
+            return false;
+        }
         let running = usize::try_from(inside.running).unwrap_or(SLOTS);
         let places = inside.gate.queue_max(SLOTS, full).saturating_add(running);
         SLOTS - self.slots.available_permits() < places

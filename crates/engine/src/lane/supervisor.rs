@@ -139,8 +139,10 @@ impl Lane {
         let now = self.shared.clock.now().as_millis();
         let nothing_is_due =
             !self.backlog.load(Ordering::Acquire) && self.next_due.load(Ordering::SeqCst) > now;
+        // One that runs may be the first of a line, and call the next one.
+        let nothing_runs = self.slots.available_permits() == super::SLOTS;
         let mut inside = self.inside();
-        if nothing_is_due && inside.queue.is_empty() && inside.gate.drain().is_some() {
+        if nothing_is_due && nothing_runs && inside.gate.drain().is_some() {
             inside.gate.set_drain(None);
             self.narrow.store(inside.gate.is_narrow(), Ordering::Release);
             // The next round writes it down.

@@ -17,7 +17,7 @@ use super::{
     changes::{Changed, changed},
     input::{Asked, Input},
     masked,
-    tagged::{Expected, Tagged},
+    tagged::{Expected, Tag, TaggedAs},
 };
 use crate::{
     App,
@@ -86,8 +86,20 @@ pub(crate) fn routes(api: Api) -> Api {
 }
 
 /// The whole configuration, secrets masked.
-pub(crate) async fn export(State(app): State<Arc<App>>) -> Result<Tagged<Value>, Problem> {
-    Ok(Tagged(StatusCode::OK, shown(&app.engine.store().configuration().await?)))
+pub(crate) async fn export(State(app): State<Arc<App>>) -> Result<TaggedAs<Value>, Problem> {
+    let configuration = app.engine.store().configuration().await?;
+    let tag = Tag::of(&versions(&configuration));
+    Ok(TaggedAs { status: StatusCode::OK, tag, moves: false, value: shown(&configuration) })
+}
+
+/// When each was last written: what is shown may be the same while a masked secret is another.
+fn versions(configuration: &Configuration) -> Value {
+    let Configuration { sources, destinations, routes } = configuration;
+    json!([
+        sources.iter().map(|s| (s.id, s.updated_at)).collect::<Vec<_>>(),
+        destinations.iter().map(|d| (d.id, d.updated_at)).collect::<Vec<_>>(),
+        routes.iter().map(|r| (r.id, r.updated_at)).collect::<Vec<_>>(),
+    ])
 }
 
 fn shown(configuration: &Configuration) -> Value {
@@ -111,7 +123,7 @@ pub(crate) async fn apply(
     let wanted = Wanted { sources, destinations, routes, prune: how.prune };
     let (chance, now) = (app.engine.chance(), app.engine.clock().now());
     let decide = |configuration: &Configuration| {
-        expected.check(&shown(configuration))?;
+        expected.check(&versions(configuration))?;
         let (changes, applied) = plan(configuration, wanted, chance, now);
         let told = changed(configuration, &changes);
         Ok((changes, Report::new(applied, told, how.dry_run)))

@@ -117,8 +117,11 @@ pub(super) async fn export<P: Pages>(
             {
                 return;
             }
+            // A filter that finds nothing has nothing to send, and would not notice.
+            if left == 0 || outflow.is_gone() {
+                break;
+            }
             page = match pages.next(left.min(ROWS_AT_ONCE)).await {
-                _ if left == 0 => None,
                 Ok(page) => page,
                 Err(problem) => {
                     // The answer has begun: all that can be said is that it is not whole.

@@ -1,16 +1,17 @@
 //! `/api/v1/inbox`: what the destination inside the gateway got.
 
-use std::sync::Arc;
+use std::{collections::HashSet, sync::Arc};
 
 use axum::{Json, extract::State};
 use schemars::JsonSchema;
 use serde::Serialize;
-use surehook_core::{ids::EventId, time::Timestamp};
+use surehook_core::{ids::EventId, store::Configuration, time::Timestamp, verify::VerifySpec};
 
-use super::{Bytes, HeaderLine, Hidden, List, header_lines};
+use super::{Bytes, HeaderLine, Hidden, List, header_lines, hidden::MASK};
 use crate::{
     App,
     openapi::{Api, Op},
+    problem::Problem,
 };
 
 /// One delivery as a destination sees it.
@@ -30,14 +31,20 @@ pub(crate) fn routes(api: Api) -> Api {
 }
 
 /// The latest deliveries to `builtin:inbox`, newest first.
-pub(crate) async fn read_inbox(State(app): State<Arc<App>>) -> Json<List<Arrival>> {
+pub(crate) async fn read_inbox(
+    State(app): State<Arc<App>>,
+) -> Result<Json<List<Arrival>>, Problem> {
+    let secret = secret_headers(&app.engine.store().configuration().await?);
     let data = app
         .engine
         .inbox()
         .arrivals()
         .into_iter()
         .map(|arrival| {
-            let lines = arrival.headers.iter().map(|(n, v)| (n.as_str(), v.as_bytes()));
+            let lines = arrival.headers.iter().map(|(name, value)| {
+                let is_secret = secret.contains(name.as_str());
+                (name.as_str(), if is_secret { MASK.as_bytes() } else { value.as_bytes() })
+            });
             Arrival {
                 arrived_at: arrival.at,
                 event: arrival.event,
@@ -46,5 +53,16 @@ pub(crate) async fn read_inbox(State(app): State<Arc<App>>) -> Json<List<Arrival
             }
         })
         .collect();
-    Json(List { data, next_cursor: None })
+    Ok(Json(List { data, next_cursor: None }))
+}
+
+/// Headers whose values are secrets though their names do not say so: those that destinations add,
+/// and those in which sources get theirs.
+fn secret_headers(configuration: &Configuration) -> HashSet<String> {
+    let added = configuration.destinations.iter().flat_map(|d| d.spec.headers.keys());
+    let verified = configuration.sources.iter().filter_map(|s| match &s.spec.verify {
+        Some(VerifySpec::Token { header }) => Some(header),
+        Some(VerifySpec::None | VerifySpec::Hmac(_) | VerifySpec::Basic { .. }) | None => None,
+    });
+    added.chain(verified).map(|name| name.to_ascii_lowercase()).collect()
 }

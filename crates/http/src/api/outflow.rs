@@ -36,6 +36,11 @@ impl<T: Send + 'static> Outflow<T> {
         }
     }
 
+    /// Whether the reader has gone away.
+    pub(super) fn is_gone(&self) -> bool {
+        self.0.is_closed()
+    }
+
     /// Returns when the reader has gone away.
     pub(super) async fn gone(&self) {
         self.0.closed().await;

@@ -3,6 +3,7 @@
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use axum::{
+    Extension,
     extract::State,
     response::{
         IntoResponse as _, Response,
@@ -13,7 +14,7 @@ use http::{HeaderMap, HeaderName, StatusCode};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
-use surehook_core::name::Name;
+use surehook_core::{access::TokenHash, name::Name};
 use surehook_engine::feed::{Listener, Missed, News, Numbered};
 use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 use tokio_util::sync::CancellationToken;
@@ -122,6 +123,7 @@ pub(crate) fn routes(api: Api) -> Api {
 pub(crate) async fn stream(
     State(app): State<Arc<App>>,
     Asked(query): Asked<StreamQuery>,
+    token: Option<Extension<TokenHash>>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let wanted = Wanted::read(&query)?;
@@ -133,14 +135,18 @@ pub(crate) async fn stream(
     let since = last.or(query.since);
     let (listener, missed) = app.engine.feed().listen(since.as_deref());
     let (outflow, events) = Outflow::<Result<Event, Infallible>>::new();
-    let pouring =
-        Pouring { listener, wanted, outflow, _place: place, ending: app.draining.clone() };
+    let ending = app.draining.clone();
+    let token = token.map(|Extension(hash)| hash);
+    let pouring = Pouring { app, token, listener, wanted, outflow, _place: place, ending };
     tokio::spawn(pouring.run(missed));
     Ok(Sse::new(events).into_response())
 }
 
 /// One open stream.
 struct Pouring {
+    app: Arc<App>,
+    /// What it was opened with.
+    token: Option<TokenHash>,
     listener: Listener,
     wanted: Wanted,
     outflow: Outflow<Result<Event, Infallible>>,
@@ -175,6 +181,9 @@ impl Pouring {
                 // A look, not only a sign of life: news that nobody was called for is found here.
                 () = tokio::time::sleep_until(due) => self.listener.look(),
             };
+            if !self.may_go_on() {
+                return Err(Gone);
+            }
             let Ok(news) = news else {
                 // Too slow. It comes back with the id of this, and begins there.
                 self.send(self.reset()).await?;
@@ -190,6 +199,12 @@ impl Pouring {
                 silent_since = Instant::now();
             }
         }
+    }
+
+    /// Whether the token is still good: one that was taken away opens nothing, at once.
+    fn may_go_on(&self) -> bool {
+        let now = self.app.engine.clock().now();
+        self.token.is_none_or(|token| self.app.tokens.is_good(&token, now))
     }
 
     /// Tells what is wanted of it; says whether that was anything.

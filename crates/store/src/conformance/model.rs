@@ -147,7 +147,9 @@ impl Model {
         self.tally(Whose::Source(event.source), event.received_at).add(Count::Accepted, 1);
         let mut held = Vec::new();
         for owed in &event.deliveries {
+            // Not written, and so not claimed.
             if !self.destinations.contains(&owed.destination) {
+                held.push(owed.id);
                 continue;
             }
             let mut delivery = born(event.id, owed.destination, event.received_at);

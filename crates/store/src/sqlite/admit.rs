@@ -50,12 +50,12 @@ fn admit_one(tx: &mut Tx<'_, '_>, event: &NewEvent) -> rusqlite::Result<Admitted
     prune::look_later_if_passed(tx, event.id, event.received_at)?;
     let mut held = Vec::new();
     for delivery in &event.deliveries {
-        match &delivery.order_key {
+        let gives_back = match &delivery.order_key {
             None => insert_delivery(tx, event, delivery)?,
-            Some(key) if insert_ordered(tx, event, delivery, key)? => {
-                held.push(delivery.id);
-            }
-            Some(_) => {}
+            Some(key) => insert_ordered(tx, event, delivery, key)?,
+        };
+        if gives_back {
+            held.push(delivery.id);
         }
     }
     for body in &event.bodies {
@@ -149,14 +149,15 @@ const INSERT_DELIVERY: &str = "
                             lease_token, lease_until)
     VALUES (?1, ?2, ?3, ?4, 'ingest', ?5, ?6, ?7, ?8)";
 
+/// Writes a delivery; says whether it gives its place back: it is held, or owed no more.
 fn insert_delivery(
     tx: &mut Tx<'_, '_>,
     event: &NewEvent,
     delivery: &NewDelivery,
-) -> rusqlite::Result<()> {
+) -> rusqlite::Result<bool> {
     // A destination that was removed a moment ago is owed nothing.
     let Some(destination) = tx.names.destinations.get(&delivery.destination) else {
-        return Ok(());
+        return Ok(true);
     };
     let status = if delivery.claim.is_some() { Status::InFlight } else { Status::Pending };
     let due_at = event.received_at + delivery.delay;
@@ -173,7 +174,7 @@ fn insert_delivery(
         delivery.claim.map(|lease| lease.until.as_millis()),
     ])?;
     tx.delta.moved(None, Some(status));
-    Ok(())
+    Ok(false)
 }
 
 const INSERT_ORDERED: &str = "
@@ -181,7 +182,7 @@ const INSERT_ORDERED: &str = "
                             lease_token, lease_until, order_key, order_seq, not_before)
     VALUES (?1, ?2, ?3, ?4, 'ingest', ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
 
-/// The same for a delivery with an ordering key; says whether it is held.
+/// The same for a delivery with an ordering key.
 fn insert_ordered(
     tx: &mut Tx<'_, '_>,
     event: &NewEvent,
@@ -189,7 +190,7 @@ fn insert_ordered(
     key: &DedupKey,
 ) -> rusqlite::Result<bool> {
     let Some(destination) = tx.names.destinations.get(&delivery.destination).copied() else {
-        return Ok(false);
+        return Ok(true);
     };
     let place = line::join(tx, destination, key.as_str())?;
     let claim = delivery.claim.filter(|_| place.is_first);

@@ -123,6 +123,13 @@ const FIRST_DELIVERY: &str = "
     INSERT INTO deliveries (id, event_id, destination, state, cause, created_at, due_at)
     VALUES (?1, ?2, ?3, 'pending', 'replay', ?4, ?4)";
 
+/// What a route would have made of the event is made at the attempt: the original is not for a
+/// destination whose route transforms it.
+const TO_BE_TRANSFORMED: &str = "
+    INSERT INTO delivery_bodies (delivery_id, route_id)
+    SELECT ?1, r.id FROM routes r JOIN events e ON e.source = r.source
+     WHERE e.id = ?2 AND r.destination = ?3 AND r.transform IS NOT NULL ORDER BY r.seq LIMIT 1";
+
 /// Delivers an event to a destination (by its row number) that has never got it, or says why not.
 pub(super) fn deliver_missing(
     tx: &mut Tx<'_, '_>,
@@ -154,6 +161,11 @@ pub(super) fn deliver_missing(
         blob(event),
         destination,
         now.as_millis()
+    ])?;
+    tx.connection.prepare_cached(TO_BE_TRANSFORMED)?.execute(params![
+        blob(new),
+        blob(event),
+        destination
     ])?;
     tx.delta.moved(None, Some(Status::Pending));
     prune::look_later_if_passed(tx, event, now)?;

@@ -37,6 +37,12 @@ pub enum RestoreError {
     /// There is a database already.
     #[error("{} holds a database already", .0.display())]
     Occupied(PathBuf),
+    /// It is the database of a gateway, not a backup of it.
+    #[error(
+        "{} has a log beside it and is not whole without; make a copy with `surehook backup --data` of its folder",
+        .0.display()
+    )]
+    HasLog(PathBuf),
     /// A file could not be written or moved.
     #[error("{}: {source}", path.display())]
     File {
@@ -59,6 +65,11 @@ pub fn restore(
     replace: bool,
     now: Timestamp,
 ) -> Result<Restored, RestoreError> {
+    // A copy of the file alone would leave behind what is in its log.
+    let log = PathBuf::from(format!("{}-wal", from.display()));
+    if log.metadata().is_ok_and(|log| log.len() > 0) {
+        return Err(RestoreError::HasLog(from.to_owned()));
+    }
     let contents = examine(from)?;
     if contents.schema > MIGRATIONS.len() {
         return Err(OpenError::version(contents.schema, MIGRATIONS.len()).into());

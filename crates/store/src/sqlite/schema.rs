@@ -50,7 +50,6 @@ pub(super) fn open_writer(file: &Path) -> Result<Connection, OpenError> {
          PRAGMA cell_size_check = ON;
          PRAGMA busy_timeout = 5000;
          PRAGMA cache_size = -8192;
-         PRAGMA temp_store = MEMORY;
          PRAGMA journal_size_limit = 67108864;",
     )?;
     let mode: String = connection.pragma_query_value(None, "journal_mode", |row| row.get(0))?;
@@ -58,6 +57,8 @@ pub(super) fn open_writer(file: &Path) -> Result<Connection, OpenError> {
         return Err(OpenError::NoLog(file.to_owned()));
     }
     migrate(&mut connection)?;
+    // Only now: a migration may sort more than fits into memory.
+    connection.pragma_update(None, "temp_store", "MEMORY")?;
     connection.set_prepared_statement_cache_capacity(128);
     Ok(connection)
 }

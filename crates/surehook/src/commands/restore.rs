@@ -72,6 +72,8 @@ fn refusal(error: RestoreError) -> Failure {
         RestoreError::Occupied(_) => Failure::refused(error)
             .hint("give another folder with --data, or --force: the old one is then kept aside"),
         RestoreError::Open(error) => Failure::settings(error),
-        RestoreError::Backup(_) | RestoreError::File { .. } => Failure::from(error),
+        RestoreError::Backup(_) | RestoreError::HasLog(_) | RestoreError::File { .. } => {
+            Failure::from(error)
+        }
     }
 }

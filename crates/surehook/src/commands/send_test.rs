@@ -49,23 +49,33 @@ pub(super) async fn run(args: &SendTestArgs) -> Result<(), Failure> {
 fn verifier(source: &Value, secret: Option<&str>) -> Result<Verifier, Failure> {
     let spec: VerifySpec = serde_json::from_value(source["verify"].clone())
         .context("the gateway verifies in a way that this version does not know")?;
-    let secrets = if spec == VerifySpec::None { Vec::new() } else { vec![find(source, secret)?] };
+    let secrets = match spec {
+        VerifySpec::None => Vec::new(),
+        VerifySpec::Hmac(_) => vec![find(source, secret)?],
+        // These send the secret itself: the gateway must not choose which variable that is.
+        VerifySpec::Token { .. } | VerifySpec::Basic { .. } => vec![given(secret)?],
+    };
     Ok(Verifier::new(&spec, secrets)?)
 }
 
-fn find(source: &Value, given: Option<&str>) -> Result<Secret, Failure> {
-    if let Some(secret) = given {
-        return Ok(Secret::new(secret));
+fn given(secret: Option<&str>) -> Result<Secret, Failure> {
+    secret.map(Secret::new).ok_or_else(|| {
+        Failure::refused(anyhow!("the source's secret is not known here"))
+            .hint("give it with --secret or SUREHOOK_SECRET")
+    })
+}
+
+fn find(source: &Value, secret: Option<&str>) -> Result<Secret, Failure> {
+    if secret.is_some() {
+        return given(secret);
     }
     let written = source["secrets"].as_array().into_iter().flatten().filter_map(Value::as_str);
     // A secret that was written out is masked, which is no reference.
     let references = written.filter_map(|text| text.parse::<SecretRef>().ok());
-    references.filter_map(|reference| reference.resolve(&environment).ok()).next().ok_or_else(
-        || {
-            Failure::refused(anyhow!("the source's secret is not known here"))
-                .hint("give it with --secret or SUREHOOK_SECRET")
-        },
-    )
+    match references.filter_map(|reference| reference.resolve(&environment).ok()).next() {
+        Some(found) => Ok(found),
+        None => given(None),
+    }
 }
 
 /// An event such as many senders have.

@@ -35,6 +35,55 @@ fn settings(url: &str, transform: &str) -> String {
     )
 }
 
+/// The original is not for a destination whose route transforms it, however it gets there.
+#[tokio::test]
+async fn what_is_sent_later_is_transformed_too() {
+    let sink = Sink::ok().await;
+    let gateway = Gateway::with(&format!(
+        r#"
+        [[sources]]
+        name = "in"
+        verify = "none"
+        [[destinations]]
+        name = "out"
+        url = "{}"
+        "#,
+        sink.url()
+    ))
+    .await;
+    gateway.accepted("in", r#"{"id":"a","phone":"canary"}"#).await;
+    let route = json!({ "from": "in", "to": "out", "transform": "{id}" });
+    gateway.post("/routes", &route).await.expect(201);
+
+    let job = json!({ "verb": "send_missing", "to": "out", "filter": { "source": "in" } });
+    gateway.post("/replays", &job).await.expect(202);
+
+    let arrived = sink.arrived(1).await;
+    assert_eq!(&arrived[0].body[..], br#"{"id":"a"}"#);
+}
+
+/// Names do not say what is a secret; where they come from does.
+#[tokio::test]
+async fn the_inbox_shows_no_secret_of_a_source_or_a_destination() {
+    let gateway = Gateway::start().await;
+    let source = json!({
+        "name": "shop", "secrets": ["canary-1"], "verify": { "token": { "header": "x-shop-sig" } },
+    });
+    gateway.post("/sources", &source).await.expect(201);
+    let headers = json!({ "x-crm-note": "canary-2" });
+    let inbox = json!({ "name": "look", "url": "builtin:inbox", "headers": headers });
+    gateway.post("/destinations", &inbox).await.expect(201);
+    gateway.post("/routes", &json!({ "from": "shop", "to": "look" })).await.expect(201);
+    let sent = gateway.post_in("shop", &[("x-shop-sig", "canary-1")], r#"{"id":"a"}"#).await;
+    let event = sent.expect(200).json()["events"][0]["id"].as_str().unwrap().to_owned();
+    gateway.delivery(&event, "succeeded").await;
+
+    let shown = gateway.get("/inbox").await.expect(200).text();
+
+    assert!(shown.contains("x-shop-sig") && shown.contains("x-crm-note"), "{shown}");
+    assert!(!shown.contains("canary"), "{shown}");
+}
+
 #[tokio::test]
 async fn the_transformed_body_is_sent_at_every_attempt_and_the_original_is_kept() {
     let sink = Sink::replying([Reply::status(500), Reply::status(200)]).await;

@@ -44,6 +44,26 @@ async fn what_is_known_is_not_sent_again() {
     gateway.ask(Method::GET, &path, &[("if-none-match", &tag)], "").await.expect(200);
 }
 
+/// What is shown is the same, and yet it is another version: a masked secret was changed.
+#[tokio::test]
+async fn a_changed_secret_is_another_version_of_the_configuration() {
+    let gateway = Gateway::start().await;
+    let spec = |key: &str| {
+        let headers = json!({ "x-key": key });
+        json!({ "name": "crm", "url": "builtin:inbox", "headers": headers })
+    };
+    gateway.post("/destinations", &spec("first")).await.expect(201);
+    let seen = gateway.get("/configuration").await.expect(200);
+    gateway.put("/destinations/crm", &spec("second")).await.expect(200);
+
+    let mine = [("if-match", seen.header("etag"))];
+    let wanted = json!({ "destinations": [spec("first")] }).to_string();
+    let lost = gateway.ask(Method::PUT, "/configuration", &mine, &wanted).await.expect(412);
+
+    assert_eq!(lost.code(), "changed_meanwhile");
+    assert_eq!(gateway.get("/configuration").await.expect(200).body, seen.body);
+}
+
 #[tokio::test]
 async fn nobody_overwrites_what_he_has_not_seen() {
     let gateway = Gateway::start().await;

@@ -90,7 +90,8 @@ pub enum Sign {
 impl Sign {
     /// What the outcome of an attempt says, and how the destination's rules see it.
     pub fn of(outcome: &Outcome, class: Option<Class>) -> Self {
-        if *outcome == Outcome::Failed(Failure::Interrupted) {
+        // Nothing was sent, or nobody waited for the answer.
+        if matches!(outcome, Outcome::Failed(Failure::Interrupted | Failure::Transform)) {
             return Self::Nothing;
         }
         match class {

@@ -142,6 +142,7 @@ fn a_refusal_is_an_answer_and_a_wish_for_peace_is_neither() {
         (Outcome::Failed(Failure::Refused), Sign::Down),
         (Outcome::Failed(Failure::Blocked), Sign::Alive),
         (Outcome::Failed(Failure::Interrupted), Sign::Nothing),
+        (Outcome::Failed(Failure::Transform), Sign::Nothing),
     ];
     for (outcome, sign) in cases {
         let class = classify(&outcome, &StatusRules::default());

@@ -50,14 +50,19 @@ impl Lane {
         self.give_back().await
     }
 
-    /// Goes on, also after a cool-down; what waits by now no faster than `rate`, if there is one.
+    /// Goes on; what waits by now no faster than `rate`, if there is one. One that is not paused is
+    /// taken out of its cool-down: there is nothing else that could be meant.
     pub(crate) async fn resume(&self, rate: Option<Rate>) -> Result<(), StoreError> {
         let until = self.shared.clock.now();
         let drain = rate.map(|rate| Drain { rate, until });
         let alone = self.saving.lock().await;
-        let next = LaneState { paused: None, drain, cool_until: None, ..self.state_to_keep() };
+        let was_paused = self.inside().gate.paused.is_some();
+        let mut next = LaneState { paused: None, drain, ..self.state_to_keep() };
+        next.cool_until = next.cool_until.filter(|_| was_paused);
         self.shared.store.save_lane(self.id, next.clone()).await?;
-        self.cool_until.store(0, Ordering::Relaxed);
+        if !was_paused {
+            self.cool_until.store(0, Ordering::Relaxed);
+        }
         self.inside().gate.resume(drain);
         self.is_kept(next);
         drop(alone);

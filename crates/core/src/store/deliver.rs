@@ -1,0 +1,189 @@
+//! What the lanes need of a store.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use async_trait::async_trait;
+
+use super::StoreError;
+use crate::{
+    delivery::Class, delivery::DeadReason, delivery::Failure, delivery::Lease,
+    delivery::LeaseToken, event::Payload, ids::AttemptId, ids::DeliveryId, ids::DestinationId,
+    ids::EventId, ids::RouteId, key::DedupKey, lane::LaneState, name::Name, time::Timestamp,
+};
+
+/// A delivery in the hands of a lane.
+#[derive(Clone, Debug)]
+pub struct Claimed {
+    /// Which one.
+    pub id: DeliveryId,
+    /// Of which event.
+    pub event: EventId,
+    /// To where.
+    pub destination: DestinationId,
+    /// The name of the source from which its event came.
+    pub source: Name,
+    /// What makes its event the same as another.
+    pub key: Option<DedupKey>,
+    /// Until when it is ours.
+    pub lease: Lease,
+    /// Attempts made so far.
+    pub attempts: u32,
+    /// How many of them were throttled.
+    pub throttled: u32,
+    /// When it was created.
+    pub created_at: Timestamp,
+    /// When its event was received.
+    pub received_at: Timestamp,
+    /// What to send.
+    pub payload: Payload,
+    /// The route whose transform is still to be run on it; it failed when the event came.
+    pub transform: Option<RouteId>,
+    /// It has an ordering key, and others may wait for it.
+    pub ordered: bool,
+}
+
+/// One try, as it is kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attempt {
+    /// Its id.
+    pub id: AttemptId,
+    /// Counted from 1 within its delivery.
+    pub number: u32,
+    /// When it began.
+    pub started_at: Timestamp,
+    /// How long it took.
+    pub took: Duration,
+    /// The status of the answer, if there was one.
+    pub status: Option<u16>,
+    /// Why there was none.
+    pub failure: Option<Failure>,
+    /// What kind of failure it was; `None` for a success.
+    pub class: Option<Class>,
+    /// A short text for people.
+    pub detail: Option<String>,
+    /// The first part of the answer's body.
+    pub response: Vec<u8>,
+}
+
+/// What follows an attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// It is done.
+    Succeeded,
+    /// It is tried again then.
+    RetryAt(Timestamp),
+    /// It is given up.
+    Dead(DeadReason),
+}
+
+impl Next {
+    /// The word for it.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Succeeded => "succeeded",
+            Self::RetryAt(_) => "retry",
+            Self::Dead(_) => "dead",
+        }
+    }
+
+    /// When it is tried again.
+    pub const fn due_at(self) -> Option<Timestamp> {
+        match self {
+            Self::RetryAt(due_at) => Some(due_at),
+            Self::Succeeded | Self::Dead(_) => None,
+        }
+    }
+}
+
+/// The end of one attempt.
+#[derive(Clone, Debug)]
+pub struct Settlement {
+    /// Of which delivery.
+    pub delivery: DeliveryId,
+    /// To where; as the claim said it.
+    pub destination: DestinationId,
+    /// When the delivery was created; as the claim said it.
+    pub created_at: Timestamp,
+    /// Proof of the claim.
+    pub token: LeaseToken,
+    /// When it ended.
+    pub at: Timestamp,
+    /// What was tried.
+    pub attempt: Attempt,
+    /// What follows.
+    pub next: Next,
+    /// Others may wait for it; see [`Claimed::ordered`].
+    pub ordered: bool,
+}
+
+/// Whether a settlement counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Settled {
+    /// It is recorded.
+    Recorded,
+    /// Somebody else holds the delivery now, or it was cancelled; nothing was written.
+    LeaseLost,
+}
+
+/// A claim that somebody holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// Which delivery.
+    pub delivery: DeliveryId,
+    /// Proof of it.
+    pub token: LeaseToken,
+}
+
+/// What the lanes need.
+#[async_trait]
+pub trait DeliveryStore: Send + Sync {
+    /// Hands over up to `limit` deliveries of `destination` that are due, oldest first; fewer, but
+    /// at least one, where their bodies are large.
+    ///
+    /// Each is `in_flight` under `lease` when this returns; nobody else gets it before the lease
+    /// has run out.
+    async fn claim_due(
+        &self,
+        destination: DestinationId,
+        now: Timestamp,
+        lease: Lease,
+        limit: usize,
+    ) -> Result<Vec<Claimed>, StoreError>;
+
+    /// Hands over the delivery of `destination` that is due first, whenever that is; like
+    /// [`Self::claim_due`] otherwise.
+    async fn claim_next(
+        &self,
+        destination: DestinationId,
+        now: Timestamp,
+        lease: Lease,
+    ) -> Result<Option<Claimed>, StoreError>;
+
+    /// When the next delivery of `destination` is due, if one waits.
+    async fn next_due(&self, destination: DestinationId) -> Result<Option<Timestamp>, StoreError>;
+
+    /// Records an attempt and what follows from it, in one step; durable after `Ok`.
+    ///
+    /// When a delivery with an ordering key ends here, the next one that has it becomes due in the
+    /// same step. With a token that is not the current one nothing changes.
+    async fn settle(&self, settlement: Settlement) -> Result<Settled, StoreError>;
+
+    /// Prolongs claims. Those that were lost already are left alone.
+    async fn renew(&self, held: Vec<Held>, until: Timestamp) -> Result<(), StoreError>;
+
+    /// Gives claims back untried: due at once, no attempt counted.
+    async fn release(&self, held: Vec<Held>, now: Timestamp) -> Result<(), StoreError>;
+
+    /// Makes deliveries whose lease has run out due again; says to which destinations they go.
+    async fn release_expired(&self, now: Timestamp) -> Result<Vec<DestinationId>, StoreError>;
+
+    /// Keeps what is to say of a lane, in place of what was kept before; durable after `Ok`.
+    async fn save_lane(
+        &self,
+        destination: DestinationId,
+        state: LaneState,
+    ) -> Result<(), StoreError>;
+
+    /// What is kept of each lane of which there is something to say.
+    async fn lanes(&self) -> Result<BTreeMap<DestinationId, LaneState>, StoreError>;
+}

@@ -1,0 +1,55 @@
+//! What the gateway needs of a store, as whole steps with a stated guarantee.
+//!
+//! A method is one transaction and one promise. Callers never hold a transaction, so none is open
+//! during a network call. Both the embedded store and a server database implement these traits; the
+//! conformance suite in `surehook-store` is the definition of "the same".
+//!
+//! By caller: the door sees [`IngestStore`], the lanes see [`DeliveryStore`], the API and the upkeep
+//! see [`AdminStore`], replay jobs see [`ReplayStore`].
+
+mod admin;
+mod configuration;
+mod deliver;
+mod ingest;
+mod rows;
+
+pub use self::{
+    admin::{
+        AdminStore, Cancelled, Counts, DeadCount, Health, Pruned, REPLAY_INTERVAL, Replayed,
+        TokenRemoved,
+    },
+    configuration::{Change, Configuration, Stored},
+    deliver::{Attempt, Claimed, DeliveryStore, Held, Next, Settled, Settlement},
+    ingest::{Admitted, Duplicate, IngestStore, JoinWish, Joined},
+    rows::{
+        ATTEMPTS_TOLD, AttemptRow, DeliveryDetail, DeliveryFilter, DeliveryRow, DuplicateRow,
+        EventDetail, EventFilter, EventRow, Listed, Page,
+    },
+};
+use crate::{idempotency::IdempotencyStore, replay::ReplayStore};
+
+/// Why a step was not taken, split by what the caller does next.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum StoreError {
+    /// Too much is waiting already. Nothing was written; try again in a moment.
+    #[error("the store has more work waiting than it may take on")]
+    Overloaded,
+    /// There is no room on the disk. Nothing was written; it works again when there is room.
+    #[error("the disk that holds the data is full")]
+    Full,
+    /// It is not known whether the step was committed. The store takes no more work and the
+    /// process must end: what is on the disk decides.
+    #[error("the store has failed and takes no more work: {0}")]
+    Failed(String),
+    /// A statement was refused; nothing of this step was written.
+    #[error("the store refused the step: {0}")]
+    Refused(String),
+    /// A row says what cannot be.
+    #[error("the store holds something that cannot be: {0}")]
+    Corrupt(String),
+}
+
+/// A whole store. Only the place that puts the program together holds one.
+pub trait Store: IngestStore + DeliveryStore + AdminStore + ReplayStore + IdempotencyStore {}
+
+impl<T: IngestStore + DeliveryStore + AdminStore + ReplayStore + IdempotencyStore> Store for T {}

@@ -1,0 +1,184 @@
+//! What is listed and looked up: filters, pages, rows.
+
+use bytes::Bytes;
+
+use super::{Attempt, Next};
+use crate::{
+    decision::Decision, decision::Unrouted, delivery::Class, delivery::DeadReason,
+    delivery::state::Status, event::RequestHead, ids::DeliveryId, ids::DestinationId, ids::EventId,
+    ids::RequestId, ids::SourceId, time::Timestamp,
+};
+
+/// A place in a list, newest first: the id after which it goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Page<I> {
+    /// Goes on after this one.
+    pub after: Option<I>,
+    /// At most this many.
+    pub limit: usize,
+}
+
+/// One page of a list.
+///
+/// A page costs a bounded number of rows looked at, so one that is narrowed by a rare thing may be
+/// short, or even empty, and still have a next one.
+#[derive(Clone, Debug)]
+pub struct Listed<R, I> {
+    /// What was found, newest first.
+    pub rows: Vec<R>,
+    /// Where the next page goes on; `None` at the end.
+    pub next: Option<I>,
+}
+
+/// Which events to list.
+#[derive(Clone, Debug, Default)]
+pub struct EventFilter {
+    /// Only of this source.
+    pub source: Option<SourceId>,
+    /// Only with this key; needs the source.
+    pub key: Option<String>,
+    /// Only with a delivery that has this status.
+    pub status: Option<Status>,
+    /// Only with this text in the key, or in a body that is not too large to look into.
+    pub search: Option<String>,
+    /// Only received at this time or later.
+    pub since: Option<Timestamp>,
+    /// Only received before this time.
+    pub until: Option<Timestamp>,
+}
+
+/// An event without its body.
+#[derive(Clone, Debug)]
+pub struct EventRow {
+    /// Its id.
+    pub id: EventId,
+    /// The request it came with.
+    pub request_id: RequestId,
+    /// Its source.
+    pub source: SourceId,
+    /// Its key, if it has one.
+    pub key: Option<String>,
+    /// When it came.
+    pub received_at: Timestamp,
+    /// The length of its body.
+    pub body_bytes: u64,
+    /// How often it came again.
+    pub duplicates: u64,
+    /// When it last came again.
+    pub last_duplicate_at: Option<Timestamp>,
+    /// Whether retention has removed its body.
+    pub body_removed: bool,
+}
+
+/// A later sighting of an event.
+#[derive(Clone, Debug)]
+pub struct DuplicateRow {
+    /// When.
+    pub seen_at: Timestamp,
+    /// Whether its body differed.
+    pub bytes_differ: bool,
+    /// The differing body, unless retention has removed it.
+    pub body: Option<Bytes>,
+}
+
+/// Attempts of one event that are told with it; each delivery has its own list of all of them.
+pub const ATTEMPTS_TOLD: usize = 1000;
+
+/// An event with all that is known of it but its body.
+#[derive(Clone, Debug)]
+pub struct EventDetail {
+    /// The event.
+    pub event: EventRow,
+    /// How it came; `None` when its body was removed.
+    pub head: Option<RequestHead>,
+    /// The SHA-256 of its body.
+    pub fingerprint: [u8; 32],
+    /// Its deliveries, oldest first.
+    pub deliveries: Vec<DeliveryRow>,
+    /// The first sightings of duplicates, oldest first.
+    pub duplicates: Vec<DuplicateRow>,
+    /// How the request proved where it comes from.
+    pub verified_by: Option<String>,
+    /// Where the key was found.
+    pub key_from: Option<String>,
+    /// The routes that led to no delivery.
+    pub unrouted: Vec<Unrouted>,
+    /// What happened to it later, oldest first.
+    pub decisions: Vec<Decision>,
+    /// The first [`ATTEMPTS_TOLD`] attempts of all its deliveries, without the answers' bodies,
+    /// oldest first; none of deliveries whose attempts retention has removed.
+    pub attempts: Vec<AttemptRow>,
+}
+
+/// Which deliveries to list.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct DeliveryFilter {
+    /// Only with this status.
+    pub status: Option<Status>,
+    /// Only to this destination.
+    pub destination: Option<DestinationId>,
+    /// Only dead for this reason; goes with status `dead`.
+    pub reason: Option<DeadReason>,
+    /// Only of events of this source.
+    pub source: Option<SourceId>,
+    /// Only of this event.
+    pub event: Option<EventId>,
+    /// Only with a last attempt that failed like this.
+    pub class: Option<Class>,
+    /// Only with a last attempt that was answered with this HTTP status.
+    pub code: Option<u16>,
+    /// Only created at this time or later.
+    pub since: Option<Timestamp>,
+    /// Only created before this time.
+    pub until: Option<Timestamp>,
+}
+
+/// A delivery.
+#[derive(Clone, Debug)]
+pub struct DeliveryRow {
+    /// Its id.
+    pub id: DeliveryId,
+    /// Of which event.
+    pub event: EventId,
+    /// To where.
+    pub destination: DestinationId,
+    /// Where it stands. What waits for a destination that is paused, or whose circuit is open, is
+    /// `held`, whatever is written in its row.
+    pub status: Status,
+    /// Its ordering key.
+    pub order_key: Option<String>,
+    /// Why it is dead.
+    pub reason: Option<DeadReason>,
+    /// Attempts recorded.
+    pub attempts: u32,
+    /// When it was created.
+    pub created_at: Timestamp,
+    /// When it is tried next.
+    pub due_at: Option<Timestamp>,
+    /// When it ended.
+    pub ended_at: Option<Timestamp>,
+    /// Which delivery it took over from.
+    pub replay_of: Option<DeliveryId>,
+    /// Which delivery took over from it.
+    pub replayed_by: Option<DeliveryId>,
+}
+
+/// A delivery with its attempts, oldest first.
+#[derive(Clone, Debug)]
+pub struct DeliveryDetail {
+    /// The delivery.
+    pub delivery: DeliveryRow,
+    /// Its attempts; none when retention has removed them.
+    pub attempts: Vec<AttemptRow>,
+}
+
+/// An attempt and what followed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AttemptRow {
+    /// Of which delivery.
+    pub delivery: DeliveryId,
+    /// The attempt.
+    pub attempt: Attempt,
+    /// What followed; `None` for one that was recorded before this was kept.
+    pub next: Option<Next>,
+}

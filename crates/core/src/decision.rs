@@ -38,6 +38,8 @@ pub enum Why {
     SameDestination,
     /// Its transform had no output.
     DroppedByTransform,
+    /// The provider only asked whether we are there.
+    Ping,
 }
 
 /// What stands before the word of a filter that failed.
@@ -52,6 +54,7 @@ impl Why {
             Self::NotJson => "not_json".to_owned(),
             Self::SameDestination => "same_destination".to_owned(),
             Self::DroppedByTransform => "dropped_by_transform".to_owned(),
+            Self::Ping => "ping".to_owned(),
         }
     }
 
@@ -62,6 +65,7 @@ impl Why {
             "not_json" => Self::NotJson,
             "same_destination" => Self::SameDestination,
             "dropped_by_transform" => Self::DroppedByTransform,
+            "ping" => Self::Ping,
             _ => Self::FilterFailed(word.strip_prefix(FILTER_FAILED)?.to_owned()),
         })
     }

@@ -280,7 +280,8 @@ impl DestinationSpec {
         })
     }
 
-    fn lane(&self) -> Result<LaneRules, InvalidDestination> {
+    /// What holds for its lane.
+    pub fn lane(&self) -> Result<LaneRules, InvalidDestination> {
         let delay = self.delay.map_or(Duration::ZERO, |span| span.0);
         if delay > DELAY_MAX {
             return Err(InvalidDestination::Delay);

@@ -10,6 +10,7 @@ use crate::{
     delivery::Lease,
     ids::{DeliveryId, DestinationId, EventId, RequestId, RouteId, SourceId},
     key::{DedupKey, fingerprint},
+    provider::is_signature_header,
     time::Timestamp,
 };
 
@@ -24,6 +25,21 @@ pub struct RequestHead {
     pub headers: HeaderBlock,
     /// Who sent it.
     pub remote: String,
+}
+
+impl RequestHead {
+    /// The same for another body, which is JSON: nothing stays that speaks of the bytes that came,
+    /// and no signature over them.
+    pub fn reworded(&self) -> Self {
+        let mut headers = HeaderBlock(b"content-type: application/json\r\n".to_vec());
+        for (name, value) in self.headers.lines() {
+            let of_the_bytes = OF_THE_BYTES.iter().any(|other| other.eq_ignore_ascii_case(name));
+            if !of_the_bytes && !is_signature_header(name) {
+                headers.push(name.as_bytes(), value);
+            }
+        }
+        Self { headers, ..self.clone() }
+    }
 }
 
 /// Headers as raw lines, `name: value\r\n`: the one form that keeps order, repeats and bytes that
@@ -107,14 +123,7 @@ impl Payload {
     /// The same request with the outcome of a transform in place of its body. Whatever the body was
     /// before, it is JSON now.
     pub fn transformed(&self, body: Bytes) -> Self {
-        let mut headers = HeaderBlock(b"content-type: application/json\r\n".to_vec());
-        for (name, value) in self.head.headers.lines() {
-            if !OF_THE_BYTES.iter().any(|other| other.eq_ignore_ascii_case(name)) {
-                headers.push(name.as_bytes(), value);
-            }
-        }
-        let head = Arc::new(RequestHead { headers, ..(*self.head).clone() });
-        Self { head, fingerprint: fingerprint(&body), body }
+        Self { head: Arc::new(self.head.reworded()), fingerprint: fingerprint(&body), body }
     }
 }
 

@@ -8,6 +8,7 @@
 //! - [`source`], [`destination`], [`route`]: what people configure, as written and as meant.
 //! - [`verify`], [`key`]: how a request proves where it comes from, and how two are known to be one.
 //! - [`event`], [`delivery`]: what is stored, the states, and the decisions.
+//! - [`attribute`]: what an event is about, so that it can be found.
 //! - [`decision`], [`story`], [`refused`]: what was decided, told in order; what was not let in.
 //! - [`sync`]: what a sender is told that waits for the result.
 //! - [`replay`]: delivering again in bulk, as a job.
@@ -15,10 +16,12 @@
 //! - [`retention`], [`rollup`], [`histogram`]: what goes when, and what stays of it in numbers.
 //! - [`address`], [`sign`]: what keeps the way out safe.
 //! - [`access`]: tokens, and what each role may do.
+//! - [`provider`], [`request`]: what the webhooks of each provider are like.
 //! - [`store`]: what the rest needs of a database, as promises.
 
 pub mod access;
 pub mod address;
+pub mod attribute;
 pub mod chance;
 pub mod decision;
 pub mod delivery;
@@ -33,8 +36,10 @@ pub mod key;
 pub mod lane;
 pub mod name;
 pub mod object;
+pub mod provider;
 pub mod refused;
 pub mod replay;
+pub mod request;
 pub mod retention;
 pub mod rollup;
 pub mod route;

@@ -8,6 +8,7 @@ use std::borrow::Cow;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 
 use crate::{
+    attribute::{AttributeName, Attributes},
     delivery::judge::rules::Statuses,
     destination::tls::PemRef,
     ids::{Id, Kind},
@@ -134,6 +135,26 @@ impl JsonSchema for Pace {
     }
 }
 
+impl JsonSchema for Attributes {
+    fn schema_name() -> Cow<'static, str> {
+        "Attributes".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        let values =
+            json_schema!({ "type": "array", "minItems": 1, "items": { "type": "string" } });
+        let names =
+            AttributeName::ALL.map(|name| (name.as_str().to_owned(), values.clone().to_value()));
+        json_schema!({
+            "type": "object",
+            "description": "What it is found by: a few names, each with its values.",
+            "properties": serde_json::Map::from_iter(names),
+            "additionalProperties": false,
+            "examples": [{ "message_id": ["wamid.A"], "phone": ["5511987654321"] }],
+        })
+    }
+}
+
 /// A status as a number, or a text that means several.
 fn statuses(description: &str, pattern: &str) -> Schema {
     json_schema!({
@@ -182,6 +203,6 @@ mod tests {
         assert_eq!(schema["properties"]["concurrency"]["maximum"], 1024);
         let schema = schemars::schema_for!(SourceSpec).to_value();
         assert_eq!(schema["properties"]["name"]["$ref"], "#/$defs/Name");
-        assert_eq!(schema["properties"]["dedup_window"]["default"], "8d");
+        assert_eq!(schema["properties"]["enabled"]["default"], true);
     }
 }

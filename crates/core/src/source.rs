@@ -7,16 +7,20 @@ use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use url::Url;
 
 use crate::{
+    attribute::EventKind,
     ids::SourceId,
     key::{KeyRuleError, KeyRules},
     name::Name,
+    provider::{self, PROVIDERS, PartKey, Provider, Reading},
+    request::Incoming,
     retention::{InvalidRetention, RetentionSpec},
     secret::{Secret, SecretError, SecretRef},
     sync::SyncSpec,
     time::Span,
-    verify::{Verifier, VerifySpec, VerifySpecError},
+    verify::{UNVERIFIED, Verified, Verifier, VerifySpec, VerifySpecError},
 };
 
 /// How long a key is remembered unless the source says otherwise: longer than any provider's
@@ -33,22 +37,34 @@ pub const BODY_BYTES_CEILING: usize = 25 * 1024 * 1024;
 pub struct SourceSpec {
     /// Its name, also in its URL: `/in/{name}`.
     pub name: Name,
-    /// Whose webhooks these are. Known so far: `generic`.
+    /// Whose webhooks these are.
     #[serde(default = "generic")]
+    #[schemars(extend("enum" = provider_names()))]
     pub provider: String,
-    /// How a request proves that it comes from the provider. Must be written out for a generic
-    /// source; `"none"` accepts everybody who knows the URL.
+    /// How a request proves that it comes from the provider, if not in the provider's own way. Must
+    /// be written out for a generic source; `"none"` accepts everybody who knows the URL.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verify: Option<VerifySpec>,
     /// The secrets for it, newest first; several while one is being rotated.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub secrets: Vec<SecretRef>,
-    /// Where the dedup key is looked for, in this order; the usual places when left out.
+    /// What a provider's question at the address must hold (`hub.verify_token` of Meta).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verify_token: Option<SecretRef>,
+    /// What stands before `/in/` in the address that the provider calls, for signatures over it;
+    /// the server's `public_url` when left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub public_url: Option<PublicUrl>,
+    /// Where the dedup key is looked for, in this order; the provider's rule when left out, or the
+    /// usual places.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keys: Option<Vec<String>>,
-    /// How long a key is remembered.
-    #[serde(default = "dedup_window")]
-    pub dedup_window: Span,
+    /// Where the kind of an event is looked for, in this order; the provider's rule when left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kinds: Option<Vec<String>>,
+    /// How long a key is remembered; longer than the provider sends again when left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dedup_window: Option<Span>,
     /// Takes the hash of the body as the key of requests without one, for this (short) time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content_hash_window: Option<Span>,
@@ -85,8 +101,8 @@ fn generic() -> String {
     "generic".to_owned()
 }
 
-fn dedup_window() -> Span {
-    DEDUP_WINDOW
+fn provider_names() -> Vec<&'static str> {
+    PROVIDERS.iter().map(|provider| provider.name()).collect()
 }
 
 fn yes() -> bool {
@@ -97,8 +113,13 @@ fn yes() -> bool {
 #[derive(Debug, thiserror::Error)]
 pub enum InvalidSource {
     /// The provider is not known.
-    #[error("provider `{0}` is not known; known is: generic")]
+    #[error("provider `{0}` is not known; known are: {known}", known = provider_names().join(", "))]
     UnknownProvider(String),
+    /// A provider signs, and there is nothing to check that with.
+    #[error(
+        "`secrets` is missing: {0} signs its webhooks, and its secret is needed to check that; or write verify = \"none\" to accept unsigned ones"
+    )]
+    SecretMissing(&'static str),
     /// Nothing says how to verify.
     #[error(
         "`verify` is missing: say how requests are signed, for example verify = {{ hmac = {{ header = \"x-signature\" }} }}, or write verify = \"none\" to accept unsigned ones"
@@ -111,8 +132,8 @@ pub enum InvalidSource {
     #[error("secrets: {0}")]
     Secret(#[from] SecretError),
     /// A key rule makes no sense.
-    #[error("keys: {0}")]
-    Keys(#[from] KeyRuleError),
+    #[error("{0}: {1}")]
+    Keys(&'static str, #[source] KeyRuleError),
     /// A window is out of its range.
     #[error("{0} must be between 1s and 400d")]
     Window(&'static str),
@@ -134,10 +155,20 @@ pub struct Source {
     pub id: SourceId,
     /// Its name.
     pub name: Name,
+    /// Knows what its webhooks are like.
+    pub provider: &'static dyn Provider,
     /// Checks the signature.
     pub verifier: Verifier,
-    /// Finds the key.
+    /// What the signature is checked with, the current one first.
+    secrets: Vec<Secret>,
+    /// What a provider's question must hold.
+    pub verify_token: Option<Secret>,
+    /// What stands before `/in/` in the address that the provider calls.
+    pub public_url: Option<PublicUrl>,
+    /// Finds the key, where the provider has no rule of its own or it was replaced.
     pub keys: KeyRules,
+    /// Finds the kind, where the source says so.
+    kinds: Option<KeyRules>,
     /// How long a key is remembered.
     pub dedup_window: Duration,
     /// How long a content hash is remembered, if it is used.
@@ -163,10 +194,8 @@ impl SourceSpec {
         id: SourceId,
         env: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Source, InvalidSource> {
-        if self.provider != "generic" {
-            return Err(InvalidSource::UnknownProvider(self.provider.clone()));
-        }
-        let verify = self.verify.as_ref().ok_or(InvalidSource::VerifyMissing)?;
+        let provider = provider::find(&self.provider)
+            .ok_or_else(|| InvalidSource::UnknownProvider(self.provider.clone()))?;
         let secrets = self
             .secrets
             .iter()
@@ -186,19 +215,110 @@ impl SourceSpec {
         Ok(Source {
             id,
             name: self.name.clone(),
-            verifier: Verifier::new(verify, secrets)?,
-            keys: KeyRules::new(self.keys.as_deref())?,
-            dedup_window: window("dedup_window", self.dedup_window)?,
+            provider,
+            verifier: self.verifier(provider, secrets.clone())?,
+            secrets,
+            verify_token: self.verify_token.as_ref().map(|token| token.resolve(env)).transpose()?,
+            public_url: self.public_url.clone(),
+            keys: rules("keys", self.keys.as_deref())?,
+            kinds: self.kinds.as_deref().map(|kinds| rules("kinds", Some(kinds))).transpose()?,
+            dedup_window: window(
+                "dedup_window",
+                self.dedup_window.unwrap_or_else(|| provider.dedup_window()),
+            )?,
             content_hash_window: self
                 .content_hash_window
                 .map(|span| window("content_hash_window", span))
                 .transpose()?,
             revive_dead: self.revive_dead,
-            max_body_bytes: self.max_body_bytes,
+            max_body_bytes: self.max_body_bytes.or_else(|| provider.max_body_bytes()),
             sync: self.sync.clone(),
             keep_refused_bodies: self.keep_refused_bodies,
             retention: self.retention,
             enabled: self.enabled,
         })
+    }
+
+    /// In the way that is written out, or in the provider's own.
+    fn verifier(
+        &self,
+        provider: &'static dyn Provider,
+        secrets: Vec<Secret>,
+    ) -> Result<Verifier, InvalidSource> {
+        match &self.verify {
+            Some(verify) => Ok(Verifier::new(verify, secrets)?),
+            None if self.provider == generic() => Err(InvalidSource::VerifyMissing),
+            None if secrets.is_empty() => Err(InvalidSource::SecretMissing(provider.name())),
+            None => Ok(provider.verifier(secrets)?),
+        }
+    }
+}
+
+fn rules(field: &'static str, written: Option<&[String]>) -> Result<KeyRules, InvalidSource> {
+    KeyRules::new(written).map_err(|error| InvalidSource::Keys(field, error))
+}
+
+impl Source {
+    /// Reads a request that was verified: the provider's rules, and what the source has instead.
+    pub fn read(&self, request: &Incoming<'_>, verified: Verified) -> Reading {
+        let reading = self.provider.read(request, self.secrets.get(verified.secret_index));
+        let Reading::Events(mut parts) = reading else { return reading };
+        for part in &mut parts {
+            if !self.keys.are_usual() {
+                part.key = PartKey::Rules;
+            }
+            if let Some(kinds) = &self.kinds {
+                let body = part.body.as_deref().unwrap_or(request.body);
+                let found = kinds.find(request.headers, body).ok().flatten();
+                part.kind = found.and_then(|found| EventKind::new(found.key.as_str()));
+            }
+        }
+        Reading::Events(parts)
+    }
+
+    /// Whether anything is checked at all.
+    pub fn is_verified(&self) -> bool {
+        self.verifier.name() != UNVERIFIED
+    }
+}
+
+/// The beginning of an address, such as `https://hooks.example.com`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(try_from = "String", into = "String")]
+#[schemars(with = "String")]
+pub struct PublicUrl(String);
+
+/// Not the beginning of an address.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not the beginning of an address; write it as https://hooks.example.com")]
+pub struct InvalidPublicUrl(String);
+
+impl PublicUrl {
+    /// As it was written, without a slash at its end.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl TryFrom<String> for PublicUrl {
+    type Error = InvalidPublicUrl;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        let url = Url::parse(&text).map_err(|_| InvalidPublicUrl(text.clone()))?;
+        let is_web = matches!(url.scheme(), "http" | "https") && url.has_host();
+        let is_bare =
+            url.query().is_none() && url.fragment().is_none() && url.username().is_empty();
+        // What is signed is the spelling, so the spelling is kept.
+        if is_web && is_bare {
+            Ok(Self(text.trim_end_matches('/').to_owned()))
+        } else {
+            Err(InvalidPublicUrl(text))
+        }
+    }
+}
+
+impl From<PublicUrl> for String {
+    fn from(url: PublicUrl) -> Self {
+        url.0
     }
 }

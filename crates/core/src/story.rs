@@ -85,6 +85,7 @@ fn taken_in(detail: &EventDetail) -> Vec<Entry> {
 fn unrouted(route: &Unrouted, at: Timestamp) -> Entry {
     let to = &route.to;
     let text = match &route.why {
+        Why::Ping => "the provider only asked whether we are there".to_owned(),
         Why::FilterFalse => format!("not for `{to}`: the filter says no"),
         Why::FilterFailed(code) => format!("not for `{to}`: the filter failed ({code})"),
         Why::NotJson => format!("not for `{to}`: it has a filter, and the body is not JSON"),

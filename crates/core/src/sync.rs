@@ -123,6 +123,27 @@ impl SyncAnswer {
         }
     }
 
+    /// What the sender of both is told: if it is to send one of them again, it is to send both, and
+    /// then finds the other one done.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Throttled { retry_after: a }, Self::Throttled { retry_after: b }) => {
+                Self::Throttled { retry_after: a.max(b) }
+            }
+            (throttled @ Self::Throttled { .. }, _) | (_, throttled @ Self::Throttled { .. }) => {
+                throttled
+            }
+            (retry @ Self::Retry { .. }, _) | (_, retry @ Self::Retry { .. }) => retry,
+            (Self::Accepted, _) | (_, Self::Accepted) => Self::Accepted,
+            (Self::Skipped { reason, .. }, Self::Skipped { .. }) => {
+                Self::Skipped { reason, result: None }
+            }
+            // Each has a result of its own; they cannot all be told.
+            (Self::Success { .. } | Self::Skipped { .. }, _) => Self::Success { result: None },
+        }
+    }
+
     /// To slow down until `until`.
     pub fn throttled(until: Timestamp, now: Timestamp) -> Self {
         let millis = u64::try_from(until.since(now).as_millis()).unwrap_or(u64::MAX);

@@ -46,6 +46,7 @@ use surehook_core::{
     refused::RefusedRequest,
     replay::ReplayStore,
     retention::Keep,
+    source::PublicUrl,
     source::SourceSpec,
     store::{AdminStore, Change, Configuration, DeliveryStore, Held, Store, StoreError},
     time::{Clock, Timestamp},
@@ -88,6 +89,8 @@ pub struct Parts {
     pub resolver: Arc<dyn Resolve>,
     /// How `env:NAME` is looked up.
     pub env: Arc<Env>,
+    /// What stands before `/in/` in the addresses that providers call, if that is known.
+    pub public_url: Option<PublicUrl>,
     /// How long things are kept.
     pub retention: Retention,
     /// Bytes of bodies that may wait in lanes.
@@ -109,6 +112,7 @@ pub struct Engine {
     registry: ArcSwap<Registry>,
     telemetry: Arc<Telemetry>,
     env: Arc<Env>,
+    public_url: Option<PublicUrl>,
     retention: Retention,
     stuck_after: Duration,
     stuck: ArcSwapOption<String>,
@@ -190,6 +194,7 @@ impl Engine {
             registry: ArcSwap::default(),
             telemetry,
             env: parts.env,
+            public_url: parts.public_url,
             retention: parts.retention,
             stuck_after: parts.stuck_after,
             stuck: ArcSwapOption::empty(),

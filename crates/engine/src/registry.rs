@@ -5,19 +5,21 @@
 use std::{
     collections::{BTreeMap, HashMap},
     sync::Arc,
+    time::Duration,
 };
 
 use surehook_core::{
     address::{AddressPolicy, Blocked},
     destination::{Destination, DestinationSpec, InvalidDestination, Reach, auth::Auth},
     ids::{DestinationId, SourceId},
-    lane::LaneState,
+    key::DedupKey,
+    lane::{LaneRules, LaneState},
     route::{InvalidRoute, Route},
     source::{InvalidSource, Source, SourceSpec},
-    store::{Change, Configuration},
+    store::{Change, Configuration, Stored},
 };
 
-use http::Uri;
+use http::{HeaderMap, Uri};
 use url::Host;
 
 use crate::{
@@ -33,11 +35,44 @@ use crate::{
 pub(crate) struct SourceEntry {
     /// The source, or why it cannot be used: then its requests are refused, not let through.
     pub(crate) source: Result<Source, String>,
-    /// A destination that cannot be used has no lane; what it is owed waits in the store.
-    pub(crate) routes: Vec<(Route, Option<Arc<Lane>>)>,
+    pub(crate) routes: Vec<RouteEntry>,
     /// Whether the sender waits, and for what.
     pub(crate) sync: Option<SyncEntry>,
     pub(crate) metrics: SourceMetrics,
+}
+
+/// A route and where it ends.
+#[derive(Clone, Debug)]
+pub(crate) struct RouteEntry {
+    pub(crate) route: Route,
+    /// A destination that cannot be used has no lane; what it is owed waits in the store.
+    pub(crate) lane: Option<Arc<Lane>>,
+    /// What such a destination says about order and delay: it holds for what waits there, too.
+    waiting: Option<Arc<LaneRules>>,
+}
+
+impl RouteEntry {
+    /// How long a fresh delivery waits before its first attempt.
+    pub(crate) fn delay(&self) -> Duration {
+        match (&self.lane, &self.waiting) {
+            (Some(lane), _) => lane.delay(),
+            (None, Some(rules)) => rules.delay,
+            (None, None) => Duration::ZERO,
+        }
+    }
+
+    /// The ordering key of an event, if the destination is ordered and the event has one.
+    pub(crate) fn order_key(
+        &self,
+        headers: &HeaderMap,
+        body: &[u8],
+        of_provider: Option<&DedupKey>,
+    ) -> Option<DedupKey> {
+        match &self.lane {
+            Some(lane) => lane.order_key(headers, body, of_provider),
+            None => self.waiting.as_ref()?.order.as_ref()?.key(headers, body, of_provider),
+        }
+    }
 }
 
 /// Everything that is configured.
@@ -224,7 +259,8 @@ impl Registry {
             .map(|stored| {
                 let name = stored.spec.name.as_str();
                 let source = stored.spec.build(stored.id, env).map_err(|error| error.to_string());
-                let (routes, broken) = routes_of(stored.id, name, &routes, &lanes);
+                let ends = Ends { lanes: &lanes, configuration };
+                let (routes, broken) = routes_of(stored.id, name, &routes, &ends);
                 // An event that cannot be judged must not be taken in and go nowhere.
                 let source = broken.map_or(source, Err);
                 let (source, sync) = with_sync(source, &routes);
@@ -291,21 +327,40 @@ fn check_addresses(
     Ok(())
 }
 
-type RoutesOfSource = Vec<(Route, Option<Arc<Lane>>)>;
+/// Where routes end.
+struct Ends<'a> {
+    lanes: &'a HashMap<DestinationId, Arc<Lane>>,
+    configuration: &'a Configuration,
+}
+
+impl Ends<'_> {
+    fn of(&self, route: &Route) -> RouteEntry {
+        let lane = self.lanes.get(&route.destination).cloned();
+        let is_there =
+            |stored: &&Stored<DestinationId, DestinationSpec>| stored.id == route.destination;
+        let waiting = match lane {
+            Some(_) => None,
+            None => self.configuration.destinations.iter().find(is_there),
+        };
+        // Rules that make no sense were refused when they were written.
+        let waiting = waiting.and_then(|stored| stored.spec.lane().ok()).map(Arc::new);
+        RouteEntry { route: route.clone(), lane, waiting }
+    }
+}
 
 /// The routes of one source with their lanes, and what is wrong with one of them.
 fn routes_of(
     source: SourceId,
     name: &str,
     routes: &[Result<Route, ConfigProblem>],
-    lanes: &HashMap<DestinationId, Arc<Lane>>,
-) -> (RoutesOfSource, Option<String>) {
+    ends: &Ends<'_>,
+) -> (Vec<RouteEntry>, Option<String>) {
     let mut found = Vec::new();
     let mut broken = None;
     for route in routes {
         match route {
             Ok(route) if route.source == source => {
-                found.push((route.clone(), lanes.get(&route.destination).cloned()));
+                found.push(ends.of(route));
             }
             Err(problem) if problem.is_of_route_from(name) => broken = Some(problem.to_string()),
             Ok(_) | Err(_) => {}
@@ -317,12 +372,12 @@ fn routes_of(
 /// The source, and what its senders wait for. One that would wait for nothing is not used.
 fn with_sync(
     source: Result<Source, String>,
-    routes: &RoutesOfSource,
+    routes: &[RouteEntry],
 ) -> (Result<Source, String>, Option<SyncEntry>) {
     let Ok(found) = &source else { return (source, None) };
     let Some(sync) = &found.sync else { return (source, None) };
-    match routes.iter().find(|(route, _)| route.to == sync.destination) {
-        Some((route, _)) => {
+    match routes.iter().map(|end| &end.route).find(|route| route.to == sync.destination) {
+        Some(route) => {
             let entry = SyncEntry {
                 destination: route.destination,
                 deadline: sync.deadline.0,

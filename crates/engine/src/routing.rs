@@ -18,10 +18,14 @@ pub(crate) fn choose(
     route: &Route,
     delivery: DeliveryId,
     input: &dyn Deref<Target = Result<JsonInput, NotJson>>,
+    kind: Option<&str>,
     metrics: &SourceMetrics,
 ) -> Result<Option<NewBody>, Why> {
     if let Some(filter) = &route.filter {
-        matches(filter, input.as_ref(), metrics)?;
+        // Filters can ask for the kind where the provider's body has no field for it.
+        let body = input.as_ref();
+        let named = kind.and_then(|kind| Some(body.ok()?.clone().with_type(kind)));
+        matches(filter, named.as_ref().map_or(body, Ok), metrics)?;
     }
     let Some(transform) = &route.transform else { return Ok(None) };
     let body = match transform::run(transform, input.as_ref()) {

@@ -13,8 +13,8 @@ use http_body_util::Full;
 use hyper::body::{Body, Incoming};
 use schemars::JsonSchema;
 use serde::Serialize;
-use surehook_core::name::Name;
-use surehook_engine::ingest::{InboundRequest, Received};
+use surehook_core::{name::Name, provider::Reply};
+use surehook_engine::ingest::{InboundRequest, OpenSource, Outcome, Received};
 use tokio::sync::SemaphorePermit;
 
 use crate::{
@@ -32,7 +32,7 @@ pub(crate) const PREFIX: &str = "/in/";
 /// What the answer to one event usually needs.
 const ANSWER_BYTES: usize = 192;
 /// Why a request may not be verified.
-const NOT_VERIFIED: [&str; 8] = [
+const NOT_VERIFIED: [&str; 9] = [
     "missing_signature",
     "missing_timestamp",
     "missing_id",
@@ -40,8 +40,11 @@ const NOT_VERIFIED: [&str; 8] = [
     "malformed",
     "too_many_signatures",
     "stale",
+    "unknown_address",
     "mismatch",
 ];
+/// The events of a request that are told one by one.
+const EVENTS_TOLD: usize = 16;
 /// The longest address taken.
 const URI_BYTES_MAX: usize = 2048;
 
@@ -108,7 +111,7 @@ pub(crate) async fn receive(
     let source = source_name(parts.uri.path()).0.to_owned();
     let mut arrival = Arrival { parts, remote, read: None };
     match take_in(app, &source, &mut arrival, body).await {
-        Ok(received) => answer(&received),
+        Ok(outcome) => answer(&outcome),
         Err(problem) => {
             refusal::note(app, &source, arrival, &problem);
             refusal(&problem)
@@ -129,12 +132,12 @@ async fn take_in(
     name: &str,
     arrival: &mut Arrival,
     body: Incoming,
-) -> Result<Vec<Received>, Problem> {
+) -> Result<Outcome, Problem> {
     let parts = &mut arrival.parts;
     check_form(parts)?;
     let source = app.engine.source(name).map_err(|error| Problem::from(error).close())?;
     if parts.method != Method::POST {
-        return Err(Problem::method_not_allowed("POST").close());
+        return greet(app, &source, parts);
     }
     let limit = source.max_body_bytes().unwrap_or(app.limits.body_bytes_max);
     let _room = make_room(app, &body, limit)?;
@@ -208,16 +211,42 @@ fn source_name(path: &str) -> (&str, &str) {
     rest.find('/').map_or((rest, ""), |slash| rest.split_at(slash))
 }
 
-fn answer(received: &[Received]) -> Response<Full<Bytes>> {
-    if let [Received { sync: Some(result), .. }] = received {
+/// Some providers ask with a GET whether we are there.
+fn greet(app: &App, source: &OpenSource, parts: &Parts) -> Result<Outcome, Problem> {
+    let asked = (parts.method == Method::GET).then(|| app.engine.greet(source, parts.uri.query()));
+    match asked.flatten() {
+        Some(Ok(reply)) => Ok(Outcome { reply: Some(reply), ..Outcome::default() }),
+        Some(Err(refused)) => {
+            Err(Problem::new(StatusCode::FORBIDDEN, refused.code(), refused.to_string()).close())
+        }
+        None => Err(Problem::method_not_allowed("POST").close()),
+    }
+}
+
+fn reply(reply: &Reply) -> Response<Full<Bytes>> {
+    let mut headers = HeaderMap::with_capacity(2);
+    if let Some(content_type) = reply.content_type {
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    }
+    respond(reply.status, headers, reply.body.to_vec())
+}
+
+fn answer(outcome: &Outcome) -> Response<Full<Bytes>> {
+    let received = outcome.received.as_slice();
+    if let Some(result) = &outcome.sync {
         return sync_answer::respond(result, received);
     }
+    if let Some(own) = &outcome.reply {
+        return reply(own);
+    }
     let word = |duplicate| if duplicate { "duplicate" } else { "accepted" };
-    let duplicate = received.iter().all(|event| event.duplicate);
+    let duplicate = !received.is_empty() && received.iter().all(|event| event.duplicate);
+    // A provider reads nothing of this, and some dislike long answers.
+    let told = if received.len() > EVENTS_TOLD { &[] } else { received };
     let events =
-        received.iter().map(|event| AnsweredEvent::new(event, word(event.duplicate))).collect();
+        told.iter().map(|event| AnsweredEvent::new(event, word(event.duplicate))).collect();
     let answer = Answer { status: word(duplicate), skipped: duplicate, events };
-    let mut body = Vec::with_capacity(ANSWER_BYTES * received.len().max(1));
+    let mut body = Vec::with_capacity(ANSWER_BYTES * told.len().max(1));
     // Texts and lists of them always become JSON.
     let _always = serde_json::to_writer(&mut body, &answer);
     let mut headers = HeaderMap::with_capacity(2);

@@ -9,7 +9,10 @@ use anyhow::{Context as _, anyhow};
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use surehook_core::{
-    destination::DestinationSpec, route::RouteSpec, source::SourceSpec, time::Span,
+    destination::DestinationSpec,
+    route::RouteSpec,
+    source::{PublicUrl, SourceSpec},
+    time::Span,
 };
 use surehook_engine::apply::Wanted;
 use surehook_http::Limits;
@@ -26,6 +29,9 @@ pub(crate) struct Settings {
     pub(crate) data: PathBuf,
     /// Private networks that destinations may reach. Empty by default: only public addresses.
     pub(crate) allow_networks: Vec<IpNet>,
+    /// What stands before `/in/` in the address that providers call, such as
+    /// `https://hooks.example.com`: some sign it.
+    pub(crate) public_url: Option<PublicUrl>,
     /// How long events are kept after they were received; what is still owed stays.
     pub(crate) retention: Span,
     /// What is logged: `error`, `warn`, `info`, `debug` or `trace`.
@@ -76,6 +82,7 @@ impl Default for Settings {
             listen: SocketAddr::from(([127, 0, 0, 1], 8080)),
             data: PathBuf::from("data"),
             allow_networks: Vec::new(),
+            public_url: None,
             retention: Span::from_secs(30 * 86_400),
             log: "info".to_owned(),
             log_format: "auto".to_owned(),

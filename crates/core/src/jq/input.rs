@@ -51,6 +51,21 @@ impl JsonInput {
     }
 }
 
+impl JsonInput {
+    /// The same with a `type` at the top, if it is an object that has none of its own.
+    #[must_use]
+    pub fn with_type(self, kind: &str) -> Self {
+        let Val::Obj(object) = &self.val else { return self };
+        let name = Val::from("type".to_owned());
+        if object.contains_key(&name) {
+            return self;
+        }
+        let mut object = (**object).clone();
+        object.insert(name, Val::from(kind.to_owned()));
+        Self { val: Val::Obj(object.into()), depth: self.depth }
+    }
+}
+
 impl fmt::Debug for JsonInput {
     // A payload has no place in a log.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -32,6 +32,7 @@ pub use self::{
     digest::KeyDigest,
     pointer::{InvalidPointer, Pointer},
     rules::{Found, KeyProblem, KeyRule, KeyRuleError, KeyRules},
+    walk::Pointers,
 };
 
 /// Longest key that is kept as it is. The databases index keys, and an index likes them short.

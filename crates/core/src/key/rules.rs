@@ -126,6 +126,8 @@ pub struct KeyRules {
     rules: Vec<KeyRule>,
     /// All the pointers among the rules, numbered in their order.
     pointers: Pointers,
+    /// Nobody has written them: they are the usual ones.
+    are_usual: bool,
     /// The rules as they are written, cut where they are long; each is kept with many events.
     labels: Vec<Arc<str>>,
 }
@@ -141,7 +143,7 @@ impl KeyRules {
             Some(rules) => rules.iter().map(|rule| rule.parse()).collect(),
             None => DEFAULTS.iter().map(|rule| rule.parse()).collect(),
         };
-        Ok(Self::from_rules(rules?))
+        Ok(Self { are_usual: written.is_none(), ..Self::from_rules(rules?) })
     }
 
     /// Makes ready rules that were read before.
@@ -155,7 +157,12 @@ impl KeyRules {
         let label =
             |rule: &KeyRule| -> String { rule.to_string().chars().take(LABEL_CHARS_MAX).collect() };
         let labels = rules.iter().map(|rule| label(rule).into()).collect();
-        Self { rules, pointers, labels }
+        Self { rules, pointers, are_usual: false, labels }
+    }
+
+    /// Whether nobody has written any: then a provider's own rule comes first.
+    pub fn are_usual(&self) -> bool {
+        self.are_usual
     }
 
     /// A rule by its position, for people.

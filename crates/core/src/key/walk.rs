@@ -17,7 +17,7 @@ use super::Pointer;
 
 /// Several pointers, ready to be looked up together.
 #[derive(Debug, Default)]
-pub(super) struct Pointers {
+pub struct Pointers {
     root: Node,
     count: usize,
 }
@@ -43,7 +43,7 @@ type Hits<'b> = Vec<Option<&'b RawValue>>;
 
 impl Pointers {
     /// Adds a pointer and gives it a number, counted from 0.
-    pub(super) fn push(&mut self, pointer: &Pointer) -> usize {
+    pub fn push(&mut self, pointer: &Pointer) -> usize {
         let number = self.count;
         let mut node = &mut self.root;
         for token in pointer.tokens() {
@@ -55,7 +55,7 @@ impl Pointers {
     }
 
     /// For each pointer the string or number it points at, if there is one and the body is JSON.
-    pub(super) fn look_up<'b>(&self, body: &'b [u8]) -> Vec<Option<Cow<'b, str>>> {
+    pub fn look_up<'b>(&self, body: &'b [u8]) -> Vec<Option<Cow<'b, str>>> {
         let mut hits = vec![None; self.count];
         // Text first: then serde_json need not check each string, and all of it is held to UTF-8.
         let text = std::str::from_utf8(without_bom(body)).ok();

@@ -18,7 +18,8 @@ use crate::{
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct OrderSpec {
-    /// Where the ordering key is: `/json/pointer`, `header:NAME`, or a jq expression.
+    /// Where the ordering key is: `provider` for what the provider's preset says, or a
+    /// `/json/pointer`, `header:NAME`, or a jq expression.
     #[schemars(length(min = 1))]
     pub key: String,
     /// What happens to those behind a delivery that does not work.
@@ -52,29 +53,53 @@ impl OnFailure {
 /// The order of a destination as it is meant.
 #[derive(Debug)]
 pub struct Order {
-    place: KeyRules,
+    place: Place,
     /// What happens to those behind a delivery that does not work.
     pub on_failure: OnFailure,
 }
+
+/// Where the ordering key comes from.
+#[derive(Debug)]
+enum Place {
+    /// The provider's preset knows.
+    Provider,
+    /// It is found in the event.
+    Event(KeyRules),
+}
+
+/// How the first is written. It would mean nothing as a jq expression.
+const PROVIDER: &str = "provider";
 
 impl OrderSpec {
     /// Reads where the key is.
     pub fn build(&self) -> Result<Order, KeyRuleError> {
         let text = self.key.trim();
+        if text == PROVIDER {
+            return Ok(Order { place: Place::Provider, on_failure: self.on_failure });
+        }
         let known = ["header:", "pointer:", "jq:"].iter().any(|kind| text.starts_with(kind));
         let rule: KeyRule = match text {
             _ if known => text.parse()?,
             _ if text.starts_with('/') => format!("pointer:{text}").parse()?,
             _ => format!("jq:{text}").parse()?,
         };
-        Ok(Order { place: KeyRules::from_rules(vec![rule]), on_failure: self.on_failure })
+        let place = Place::Event(KeyRules::from_rules(vec![rule]));
+        Ok(Order { place, on_failure: self.on_failure })
     }
 }
 
 impl Order {
-    /// The ordering key of a request; none if it has none, or more than one.
-    pub fn key(&self, headers: &HeaderMap, body: &[u8]) -> Option<DedupKey> {
-        self.place.find(headers, body).ok().flatten().map(|found| found.key)
+    /// The ordering key of an event; none if it has none, or more than one.
+    pub fn key(
+        &self,
+        headers: &HeaderMap,
+        body: &[u8],
+        of_provider: Option<&DedupKey>,
+    ) -> Option<DedupKey> {
+        match &self.place {
+            Place::Provider => of_provider.cloned(),
+            Place::Event(rules) => rules.find(headers, body).ok().flatten().map(|found| found.key),
+        }
     }
 }
 
@@ -89,7 +114,7 @@ mod tests {
         let mut headers = HeaderMap::new();
         headers.insert("x-customer", "h-7".parse().unwrap());
         let order = OrderSpec { key: place.to_owned(), on_failure: OnFailure::Block };
-        let found = order.build().unwrap().key(&headers, body.as_bytes());
+        let found = order.build().unwrap().key(&headers, body.as_bytes(), None);
         found.map(|key| key.as_str().to_owned())
     }
 

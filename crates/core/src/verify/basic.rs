@@ -1,10 +1,16 @@
 //! Verification by user and password in the `Authorization` header (RFC 7617).
 
 use data_encoding::BASE64;
-use http::{HeaderMap, HeaderName, header};
+use http::header;
 
-use super::{Refused, VerifySpecError, after_scheme, matching_secret, only_value};
-use crate::secret::Secret;
+use super::{
+    Refused, Scheme, Signed, Unsignable, VerifySpecError, after_scheme, matching_secret, only_value,
+};
+use crate::{
+    request::{Incoming, Outgoing},
+    secret::Secret,
+    time::Timestamp,
+};
 
 #[derive(Debug)]
 pub(super) struct BasicVerifier {
@@ -19,17 +25,23 @@ impl BasicVerifier {
         }
         Ok(Self { user: Secret::new(user), passwords })
     }
+}
 
-    /// The header that passes [`Self::verify`].
-    pub(super) fn sign(&self) -> (HeaderName, String) {
-        let password = self.passwords.first().map(Secret::expose).unwrap_or_default();
-        let credentials = BASE64.encode(&[self.user.expose(), b":", password].concat());
-        (header::AUTHORIZATION, format!("Basic {credentials}"))
+impl Scheme for BasicVerifier {
+    fn name(&self) -> &'static str {
+        "basic"
     }
 
-    pub(super) fn verify(&self, headers: &HeaderMap) -> Result<usize, Refused> {
+    fn sign(&self, _: &Outgoing<'_>, _: Timestamp) -> Result<Signed, Unsignable> {
+        let password = self.passwords.first().map(Secret::expose).unwrap_or_default();
+        let credentials = BASE64.encode(&[self.user.expose(), b":", password].concat());
+        let header = (header::AUTHORIZATION, format!("Basic {credentials}"));
+        Ok(Signed::headers(vec![header]))
+    }
+
+    fn verify(&self, request: &Incoming<'_>, _: Timestamp) -> Result<usize, Refused> {
         let malformed = Refused::Malformed { part: "credentials" };
-        let value = only_value(headers, &header::AUTHORIZATION, "credentials")?
+        let value = only_value(request.headers, &header::AUTHORIZATION, "credentials")?
             .ok_or(Refused::MissingCredentials { header: header::AUTHORIZATION })?;
         let Some(encoded) = after_scheme(value.as_bytes(), "basic") else {
             return Err(malformed);

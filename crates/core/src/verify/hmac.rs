@@ -12,13 +12,14 @@ use sha1::Sha1;
 use sha2::{Sha256, Sha512};
 
 use super::{
-    Refused, VerifySpecError,
+    Refused, Scheme, Unsignable, VerifySpecError,
     candidates::Candidates,
     header_name, only_value,
     spec::{Algorithm, Encoding, HeaderNames, HmacSpec, TimestampUnit},
     template::{Part, Template},
 };
 use crate::{
+    request::{Incoming, Outgoing},
     secret::Secret,
     time::{Span, Timestamp},
 };
@@ -71,11 +72,13 @@ fn keyed<M: KeyInit>(key: &[u8]) -> M {
 }
 
 /// Everything that a signature is made over.
+#[derive(Clone, Copy)]
 struct Signed<'r> {
     template: &'r Template,
     body: &'r [u8],
     timestamp: &'r [u8],
     id: &'r [u8],
+    url: &'r str,
 }
 
 impl Signed<'_> {
@@ -91,6 +94,7 @@ impl Signed<'_> {
                 Part::Body => self.body,
                 Part::Timestamp => self.timestamp,
                 Part::Id => self.id,
+                Part::Url => self.url.as_bytes(),
             });
         }
         mac
@@ -148,81 +152,6 @@ impl HmacVerifier {
             signature_param: spec.signature_param.as_deref().map(param_name).transpose()?,
             keys: secrets.iter().map(|secret| Keyed::new(spec.algorithm, secret)).collect(),
         })
-    }
-
-    pub(super) fn name(&self) -> &'static str {
-        match self.algorithm {
-            Algorithm::Sha1 => "hmac-sha1",
-            Algorithm::Sha256 => "hmac-sha256",
-            Algorithm::Sha512 => "hmac-sha512",
-        }
-    }
-
-    /// The position of the secret that made one of the request's signatures.
-    pub(super) fn verify(
-        &self,
-        headers: &HeaderMap,
-        body: &[u8],
-        now: Timestamp,
-    ) -> Result<usize, Refused> {
-        let mut candidates = Candidates::new(self.algorithm);
-        let header = self.present_header(headers)?;
-        let in_list = self.read_signatures(headers, header, &mut candidates)?;
-        if candidates.seen == 0 {
-            return Err(Refused::MissingSignature { header: header.clone() });
-        }
-        if candidates.decoded == 0 {
-            return Err(Refused::Malformed { part: "signature" });
-        }
-        // Before the hashing: a stale request should cost nothing.
-        let timestamp = self.timestamp(headers, in_list)?;
-        self.check_age(timestamp, now)?;
-        let id = self.id(headers)?;
-        let signed = Signed {
-            template: &self.template,
-            body,
-            timestamp: timestamp.unwrap_or_default(),
-            id: id.unwrap_or_default(),
-        };
-        let fitting = self.keys.iter().position(|key| key.signed(&signed, &candidates));
-        fitting.ok_or(Refused::Mismatch)
-    }
-
-    /// The headers that make a request pass [`Self::verify`], made with the first secret.
-    pub(super) fn sign(&self, id: &str, body: &[u8], now: Timestamp) -> Vec<(HeaderName, String)> {
-        let timestamp = match self.unit {
-            TimestampUnit::Seconds => now.as_secs(),
-            TimestampUnit::Milliseconds => now.as_millis(),
-        };
-        let timestamp = timestamp.to_string();
-        let signed = Signed {
-            template: &self.template,
-            body,
-            timestamp: timestamp.as_bytes(),
-            id: id.as_bytes(),
-        };
-        let bytes = self.keys.first().map(|key| key.sign(&signed)).unwrap_or_default();
-        let signature = match self.encoding {
-            Encoding::Hex => HEXLOWER.encode(&bytes),
-            Encoding::Base64 => BASE64.encode(&bytes),
-            Encoding::Base64url => BASE64URL.encode(&bytes),
-        };
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        let mut value = format!("{}{signature}", text(&self.prefix));
-        if let Some(param) = &self.signature_param {
-            value = format!("{}={value}", text(param));
-        }
-        let mut headers = Vec::new();
-        match &self.timestamp {
-            Some(TimestampPlace::Param(param)) => {
-                value = format!("{}={timestamp},{value}", text(param));
-            }
-            Some(TimestampPlace::Header(name)) => headers.push((name.clone(), timestamp)),
-            None => {}
-        }
-        headers.extend(self.id.clone().map(|name| (name, id.to_owned())));
-        headers.extend(self.headers.first().map(|name| (name.clone(), value)));
-        headers
     }
 
     fn present_header(&self, headers: &HeaderMap) -> Result<&HeaderName, Refused> {
@@ -306,6 +235,87 @@ impl HmacVerifier {
             return Err(Refused::Malformed { part: "id" });
         }
         Ok(Some(id))
+    }
+}
+
+impl Scheme for HmacVerifier {
+    fn name(&self) -> &'static str {
+        match self.algorithm {
+            Algorithm::Sha1 => "hmac-sha1",
+            Algorithm::Sha256 => "hmac-sha256",
+            Algorithm::Sha512 => "hmac-sha512",
+        }
+    }
+
+    fn verify(&self, request: &Incoming<'_>, now: Timestamp) -> Result<usize, Refused> {
+        let headers = request.headers;
+        let mut candidates = Candidates::new(self.algorithm);
+        let header = self.present_header(headers)?;
+        let in_list = self.read_signatures(headers, header, &mut candidates)?;
+        if candidates.seen == 0 {
+            return Err(Refused::MissingSignature { header: header.clone() });
+        }
+        if candidates.decoded == 0 {
+            return Err(Refused::Malformed { part: "signature" });
+        }
+        // Before the hashing: a stale request should cost nothing.
+        let timestamp = self.timestamp(headers, in_list)?;
+        self.check_age(timestamp, now)?;
+        let id = self.id(headers)?;
+        let signed = Signed {
+            template: &self.template,
+            body: request.body,
+            timestamp: timestamp.unwrap_or_default(),
+            id: id.unwrap_or_default(),
+            url: "",
+        };
+        let by =
+            |signed: &Signed<'_>| self.keys.iter().position(|key| key.signed(signed, &candidates));
+        if !self.template.has(&Part::Url) {
+            return by(&signed).ok_or(Refused::Mismatch);
+        }
+        let urls = request.urls();
+        if urls.is_empty() {
+            return Err(Refused::UnknownAddress);
+        }
+        urls.iter().find_map(|url| by(&Signed { url, ..signed })).ok_or(Refused::Mismatch)
+    }
+
+    fn sign(&self, request: &Outgoing<'_>, now: Timestamp) -> Result<super::Signed, Unsignable> {
+        let timestamp = match self.unit {
+            TimestampUnit::Seconds => now.as_secs(),
+            TimestampUnit::Milliseconds => now.as_millis(),
+        };
+        let timestamp = timestamp.to_string();
+        let signed = Signed {
+            template: &self.template,
+            body: request.body,
+            timestamp: timestamp.as_bytes(),
+            id: request.id.as_bytes(),
+            url: request.url,
+        };
+        let bytes = self.keys.first().map(|key| key.sign(&signed)).unwrap_or_default();
+        let signature = match self.encoding {
+            Encoding::Hex => HEXLOWER.encode(&bytes),
+            Encoding::Base64 => BASE64.encode(&bytes),
+            Encoding::Base64url => BASE64URL.encode(&bytes),
+        };
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let mut value = format!("{}{signature}", text(&self.prefix));
+        if let Some(param) = &self.signature_param {
+            value = format!("{}={value}", text(param));
+        }
+        let mut headers = Vec::new();
+        match &self.timestamp {
+            Some(TimestampPlace::Param(param)) => {
+                value = format!("{}={timestamp},{value}", text(param));
+            }
+            Some(TimestampPlace::Header(name)) => headers.push((name.clone(), timestamp)),
+            None => {}
+        }
+        headers.extend(self.id.clone().map(|name| (name, request.id.to_owned())));
+        headers.extend(self.headers.first().map(|name| (name.clone(), value)));
+        Ok(super::Signed::headers(headers))
     }
 }
 

@@ -1,8 +1,8 @@
 //! Checks that a request really comes from the source it claims to come from.
 //!
 //! Here is what a *generic* source can be set up with; providers with a scheme of their own build
-//! on the same parts. A [`VerifySpec`] is what is written in the configuration, a [`Verifier`] is
-//! what is meant: header names parsed, the template cut into parts, the keys of the HMAC already
+//! on the same parts ([`Scheme`]). A [`VerifySpec`] is what is written in the configuration, a
+//! [`Verifier`] is what is meant: header names parsed, the template cut into parts, the keys of the HMAC already
 //! mixed in, so that a request costs one pass over its body for each secret.
 //!
 //! What holds:
@@ -22,14 +22,18 @@ mod template;
 mod tests;
 mod token;
 
-use std::sync::Arc;
+use std::{fmt, sync::Arc};
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use self::spec::{Algorithm, Encoding, HeaderNames, HmacSpec, TimestampUnit};
-use crate::{secret::Secret, time::Timestamp};
+use crate::{
+    request::{Incoming, Outgoing},
+    secret::Secret,
+    time::Timestamp,
+};
 
 /// How requests of a generic source are checked, as it is written in the configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -71,7 +75,9 @@ pub enum VerifySpecError {
     #[error("`header` names no header")]
     NoHeader,
     /// `template` has `{something}` that means nothing.
-    #[error("`template` has the unknown placeholder `{{{name}}}`; known are body, timestamp, id")]
+    #[error(
+        "`template` has the unknown placeholder `{{{name}}}`; known are body, timestamp, id, url"
+    )]
     UnknownPlaceholder {
         /// What stands between the braces.
         name: String,
@@ -99,6 +105,17 @@ pub enum VerifySpecError {
     InvalidParam {
         /// What was written.
         name: String,
+    },
+    /// A provider without a preset for it.
+    #[error("`verify` must be written out for this provider")]
+    NoUsualWay,
+    /// A secret that cannot be one of this provider's. Says nothing of the secret itself.
+    #[error("secret {number}: {why}")]
+    Secret {
+        /// Which one, counted from 1.
+        number: usize,
+        /// What is wrong with it, and what it looks like.
+        why: &'static str,
     },
     /// RFC 7617 ends the user at the first colon.
     #[error("`user` must not be empty or hold a colon")]
@@ -147,6 +164,9 @@ pub enum Refused {
     /// Signed too long ago, or in the future.
     #[error("the timestamp of the signature is outside the tolerance")]
     Stale,
+    /// The signature covers the address that was called, and that is not known.
+    #[error("the address that the sender called is not known; set `public_url`")]
+    UnknownAddress,
     /// Well-formed, and wrong.
     #[error("the signature or password is not made with a secret of this source")]
     Mismatch,
@@ -163,26 +183,83 @@ impl Refused {
             Self::Malformed { .. } => "malformed",
             Self::TooManySignatures => "too_many_signatures",
             Self::Stale => "stale",
+            Self::UnknownAddress => "unknown_address",
             Self::Mismatch => "mismatch",
         }
     }
 }
 
-/// A [`VerifySpec`] with its secrets, ready to check requests.
+/// What was made to let a request pass.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Signed {
+    /// Headers to set.
+    pub headers: Vec<(HeaderName, String)>,
+    /// What is to be added to the path of the source, for senders that have only their address.
+    pub path: String,
+}
+
+impl Signed {
+    /// Headers alone.
+    pub fn headers(headers: Vec<(HeaderName, String)>) -> Self {
+        Self { headers, path: String::new() }
+    }
+}
+
+/// Why a request cannot be signed here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Unsignable(pub &'static str);
+
+/// One way to check requests, with its secrets at hand.
+pub trait Scheme: fmt::Debug + Send + Sync {
+    /// A word for it, such as `hmac-sha256`.
+    fn name(&self) -> &'static str;
+
+    /// The position of the secret that the request was made with.
+    fn verify(&self, request: &Incoming<'_>, now: Timestamp) -> Result<usize, Refused>;
+
+    /// What makes a request pass [`Self::verify`], made with the first secret.
+    fn sign(&self, request: &Outgoing<'_>, now: Timestamp) -> Result<Signed, Unsignable>;
+
+    /// The header that holds the secret itself, which nobody must be shown.
+    fn secret_header(&self) -> Option<&HeaderName> {
+        None
+    }
+
+    /// The path without the secret that may stand at its beginning; `None` if it holds none.
+    fn bare_path<'p>(&self, _path: &'p str) -> Option<&'p str> {
+        None
+    }
+}
+
+/// Lets everybody in.
+#[derive(Debug)]
+struct Open;
+
+impl Scheme for Open {
+    fn name(&self) -> &'static str {
+        UNVERIFIED
+    }
+
+    fn verify(&self, _: &Incoming<'_>, _: Timestamp) -> Result<usize, Refused> {
+        Ok(0)
+    }
+
+    fn sign(&self, _: &Outgoing<'_>, _: Timestamp) -> Result<Signed, Unsignable> {
+        Ok(Signed::default())
+    }
+}
+
+/// How it is told that nothing was checked.
+pub const UNVERIFIED: &str = "none";
+
+/// A [`Scheme`] ready to check requests, and how its outcome is told.
 #[derive(Debug)]
 pub struct Verifier {
-    scheme: Scheme,
+    scheme: Box<dyn Scheme>,
     warnings: Vec<String>,
     /// How each secret is named in the story of an event; written once, used for every request.
     labels: Vec<Arc<str>>,
-}
-
-#[derive(Debug)]
-enum Scheme {
-    None,
-    Hmac(Box<hmac::HmacVerifier>),
-    Token(token::TokenVerifier),
-    Basic(basic::BasicVerifier),
 }
 
 impl Verifier {
@@ -194,31 +271,42 @@ impl Verifier {
         if *spec != VerifySpec::None && secrets.is_empty() {
             return Err(VerifySpecError::NoSecret);
         }
-        let mut warnings = Vec::new();
         let many = secrets.len();
-        let scheme = match spec {
-            VerifySpec::None => Scheme::None,
+        Ok(match spec {
+            VerifySpec::None => Self::own(Box::new(Open), many),
             VerifySpec::Hmac(spec) => {
-                warnings = spec::warnings(spec, &secrets);
-                Scheme::Hmac(Box::new(hmac::HmacVerifier::new(spec, &secrets)?))
+                let warnings = spec::warnings(spec, &secrets);
+                let scheme = Box::new(hmac::HmacVerifier::new(spec, &secrets)?);
+                Self { warnings, ..Self::own(scheme, many) }
             }
             VerifySpec::Token { header } => {
-                Scheme::Token(token::TokenVerifier::new(header, secrets)?)
+                Self::own(Box::new(token::TokenVerifier::new(header, secrets)?), many)
             }
-            VerifySpec::Basic { user } => Scheme::Basic(basic::BasicVerifier::new(user, secrets)?),
-        };
+            VerifySpec::Basic { user } => {
+                Self::own(Box::new(basic::BasicVerifier::new(user, secrets)?), many)
+            }
+        })
+    }
+
+    /// A scheme of a provider's own, which has so many secrets.
+    pub fn own(scheme: Box<dyn Scheme>, secrets: usize) -> Self {
         let by = scheme.name();
-        let label = |number| match many {
+        let label = |number| match secrets {
             0 | 1 => by.into(),
-            _ => format!("{by} secret {number} of {many}").into(),
+            _ => format!("{by} secret {number} of {secrets}").into(),
         };
-        let labels = (1..=many.max(1)).map(label).collect();
-        Ok(Self { scheme, warnings, labels })
+        let labels = (1..=secrets.max(1)).map(label).collect();
+        Self { scheme, warnings: Vec::new(), labels }
     }
 
     /// What a check came to, for people: `hmac-sha256 secret 1 of 2`.
     pub fn label(&self, verified: Verified) -> Option<Arc<str>> {
         self.labels.get(verified.secret_index).cloned()
+    }
+
+    /// A word for how it checks.
+    pub fn name(&self) -> &'static str {
+        self.scheme.name()
     }
 
     /// What works and is still not wise, in sentences for the operator.
@@ -228,57 +316,33 @@ impl Verifier {
 
     /// The header that holds the secret itself, which nobody must be shown.
     pub fn secret_header(&self) -> Option<&HeaderName> {
-        match &self.scheme {
-            Scheme::Token(token) => Some(token.header()),
-            Scheme::None | Scheme::Hmac(_) | Scheme::Basic(_) => None,
-        }
+        self.scheme.secret_header()
     }
 
-    /// The headers that make a request pass [`Self::verify`], made with the first secret: what
-    /// the sender of a test needs. `id` is for schemes that sign one.
-    pub fn sign(&self, id: &str, body: &[u8], now: Timestamp) -> Vec<(HeaderName, String)> {
-        match &self.scheme {
-            Scheme::None => Vec::new(),
-            Scheme::Hmac(hmac) => hmac.sign(id, body, now),
-            Scheme::Token(token) => vec![token.sign()],
-            Scheme::Basic(basic) => vec![basic.sign()],
-        }
+    /// The path without the secret that may stand at its beginning; `None` if it holds none.
+    pub fn bare_path<'p>(&self, path: &'p str) -> Option<&'p str> {
+        self.scheme.bare_path(path)
+    }
+
+    /// What makes a request pass [`Self::verify`], made with the first secret: what the sender of a
+    /// test needs, and a destination that expects the provider's own signature.
+    pub fn sign(&self, request: &Outgoing<'_>, now: Timestamp) -> Result<Signed, Unsignable> {
+        self.scheme.sign(request, now)
     }
 
     /// Checks one request. `now` is compared with its timestamp, if the scheme has one.
-    pub fn verify(
-        &self,
-        headers: &HeaderMap,
-        body: &[u8],
-        now: Timestamp,
-    ) -> Result<Verified, Refused> {
-        let secret_index = match &self.scheme {
-            Scheme::None => 0,
-            Scheme::Hmac(hmac) => hmac.verify(headers, body, now)?,
-            Scheme::Token(token) => token.verify(headers)?,
-            Scheme::Basic(basic) => basic.verify(headers)?,
-        };
+    pub fn verify(&self, request: &Incoming<'_>, now: Timestamp) -> Result<Verified, Refused> {
+        let secret_index = self.scheme.verify(request, now)?;
         Ok(Verified { by: self.scheme.name(), secret_index })
     }
 }
 
-impl Scheme {
-    fn name(&self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::Hmac(hmac) => hmac.name(),
-            Self::Token(_) => "token",
-            Self::Basic(_) => "basic",
-        }
-    }
-}
-
-fn header_name(name: &str) -> Result<HeaderName, VerifySpecError> {
+pub(crate) fn header_name(name: &str) -> Result<HeaderName, VerifySpecError> {
     name.parse().map_err(|_| VerifySpecError::InvalidHeader { name: name.to_owned() })
 }
 
 /// A header that may stand there once at most: of two, nobody knows which one was meant.
-fn only_value<'h>(
+pub(crate) fn only_value<'h>(
     headers: &'h HeaderMap,
     name: &HeaderName,
     part: &'static str,
@@ -291,7 +355,7 @@ fn only_value<'h>(
 }
 
 /// The position of the secret that `candidate` is. All are tried, whatever the first ones say.
-fn matching_secret(secrets: &[Secret], candidate: &[u8]) -> Option<usize> {
+pub(crate) fn matching_secret(secrets: &[Secret], candidate: &[u8]) -> Option<usize> {
     let mut found = None;
     for (index, secret) in secrets.iter().enumerate() {
         if secret.matches(candidate) {
@@ -302,7 +366,7 @@ fn matching_secret(secrets: &[Secret], candidate: &[u8]) -> Option<usize> {
 }
 
 /// What follows an authentication scheme's name and its spaces (RFC 9110 section 11.4).
-fn after_scheme<'h>(value: &'h [u8], scheme: &str) -> Option<&'h [u8]> {
+pub(crate) fn after_scheme<'h>(value: &'h [u8], scheme: &str) -> Option<&'h [u8]> {
     let (name, rest) = value.split_at_checked(scheme.len())?;
     if !name.eq_ignore_ascii_case(scheme.as_bytes()) || !rest.starts_with(b" ") {
         return None;

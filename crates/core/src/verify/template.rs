@@ -9,6 +9,7 @@ pub(super) enum Part {
     Body,
     Timestamp,
     Id,
+    Url,
 }
 
 /// A signed text, cut into its pieces.
@@ -63,6 +64,7 @@ fn placeholder(name: &str) -> Result<Part, VerifySpecError> {
         "body" => Ok(Part::Body),
         "timestamp" => Ok(Part::Timestamp),
         "id" => Ok(Part::Id),
+        "url" => Ok(Part::Url),
         _ => Err(VerifySpecError::UnknownPlaceholder { name: name.to_owned() }),
     }
 }

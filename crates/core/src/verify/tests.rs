@@ -8,7 +8,11 @@ use sha2::Sha256;
 
 use super::{Algorithm, Encoding, HeaderNames, HmacSpec, Refused, Verified, Verifier, VerifySpec};
 use super::{TimestampUnit, VerifySpecError as E};
-use crate::{secret::Secret, time::Timestamp};
+use crate::{
+    request::{Incoming, Outgoing},
+    secret::Secret,
+    time::Timestamp,
+};
 
 const SECRET: &str = "It's a Secret to Everybody";
 const BODY: &[u8] = b"Hello, World!";
@@ -37,6 +41,22 @@ fn headers(pairs: &[(&str, &str)]) -> HeaderMap {
         headers.append(name, value);
     }
     headers
+}
+
+/// What a request looks like to a scheme that reads headers and body.
+fn incoming<'r>(headers: &'r HeaderMap, body: &'r [u8]) -> Incoming<'r> {
+    Incoming { source: "s", path: "", query: None, headers, body, origin: None }
+}
+
+impl Verifier {
+    fn check(&self, headers: &HeaderMap, body: &[u8], now: Timestamp) -> Result<Verified, Refused> {
+        self.verify(&incoming(headers, body), now)
+    }
+
+    fn made(&self, id: &str, body: &[u8]) -> Vec<(HeaderName, String)> {
+        let request = Outgoing { id, url: "", headers: &HeaderMap::new(), body };
+        self.sign(&request, at(NOW)).unwrap().headers
+    }
 }
 
 fn sha256(secret: &str, parts: &[&[u8]]) -> Vec<u8> {
@@ -82,9 +102,9 @@ fn outcome(result: &Result<Verified, Refused>) -> &'static str {
 #[test]
 fn the_vectors_that_github_and_slack_publish_are_let_in() {
     let signature = format!("sha256={GITHUB}");
-    let github = github().verify(&headers(&[("X-Sig", &signature)]), BODY, at(NOW));
+    let github = github().check(&headers(&[("X-Sig", &signature)]), BODY, at(NOW));
     let sent = [("x-slack-signature", SLACK), ("x-slack-request-timestamp", "1531420618")];
-    let slack = slack().verify(&headers(&sent), SLACK_BODY.as_bytes(), at(NOW));
+    let slack = slack().check(&headers(&sent), SLACK_BODY.as_bytes(), at(NOW));
 
     assert_eq!(github, Ok(Verified { by: "hmac-sha256", secret_index: 0 }));
     assert_eq!(slack, Ok(Verified { by: "hmac-sha256", secret_index: 0 }));
@@ -107,14 +127,14 @@ fn only_the_whole_signature_is_let_in() {
         ("another", format!("sha256={}", "0".repeat(64)), "mismatch"),
     ];
     for (name, signature, expected) in cases {
-        let result = github().verify(&headers(&[("x-sig", &signature)]), BODY, at(NOW));
+        let result = github().check(&headers(&[("x-sig", &signature)]), BODY, at(NOW));
         assert_eq!(outcome(&result), expected, "case: {name}");
     }
     // B57
-    assert_eq!(outcome(&github().verify(&headers(&[]), BODY, at(NOW))), "missing_signature");
+    assert_eq!(outcome(&github().check(&headers(&[]), BODY, at(NOW))), "missing_signature");
     // B62: what a JSON library would write is not what was signed.
     let signature = format!("sha256={}", HEXLOWER.encode(&sha256(SECRET, &[br#"{"a":1}"#])));
-    let result = github().verify(&headers(&[("x-sig", &signature)]), br#"{"a": 1}"#, at(NOW));
+    let result = github().check(&headers(&[("x-sig", &signature)]), br#"{"a": 1}"#, at(NOW));
     assert_eq!(outcome(&result), "mismatch");
 }
 
@@ -138,7 +158,7 @@ fn base64_is_accepted_in_its_one_spelling() {
     ];
     for (name, encoding, signature, expected) in cases {
         let verifier = verifier(HmacSpec { encoding, ..HmacSpec::new("x-sig") }, &[SECRET]);
-        let result = verifier.verify(&headers(&[("x-sig", &signature)]), BODY, at(NOW));
+        let result = verifier.check(&headers(&[("x-sig", &signature)]), BODY, at(NOW));
         assert_eq!(outcome(&result), expected, "case: {name}");
     }
 }
@@ -159,7 +179,7 @@ fn every_algorithm_is_known_by_its_published_vector() {
         let spec = format!(r#"{{"hmac":{{"header":"x-sig","algorithm":"{algorithm}"}}}}"#);
         let spec = serde_json::from_str(&spec).unwrap();
         let verifier = Verifier::new(&spec, vec![Secret::new("Jefe")]).unwrap();
-        let verified = verifier.verify(&headers(&[("x-sig", signature)]), body, at(NOW)).unwrap();
+        let verified = verifier.check(&headers(&[("x-sig", signature)]), body, at(NOW)).unwrap();
         assert_eq!(verified.by, format!("hmac-{algorithm}"));
     }
 }
@@ -188,7 +208,7 @@ fn a_timestamp_must_be_near_and_plain() {
         let sent = [("x-slack-signature", &*signature), ("x-slack-request-timestamp", timestamp)];
         // Late in the second: a fraction must not turn the last allowed second away.
         let now = Timestamp::from_millis(NOW * 1000 + 999);
-        let result = slack().verify(&headers(&sent), BODY, now);
+        let result = slack().check(&headers(&sent), BODY, now);
         assert_eq!(outcome(&result), expected, "case: {name}");
     }
 }
@@ -206,13 +226,13 @@ fn a_timestamp_belongs_to_its_signature() {
         ),
     ];
     for (name, sent, expected) in cases {
-        let result = slack().verify(&headers(&sent), SLACK_BODY.as_bytes(), at(NOW));
+        let result = slack().check(&headers(&sent), SLACK_BODY.as_bytes(), at(NOW));
         assert_eq!(outcome(&result), expected, "case: {name}");
     }
     // B64: within the tolerance the same request is let in again; the dedup key catches it.
     let sent = headers(&[("x-slack-signature", SLACK), (time, "1531420618")]);
     for _ in 0..2 {
-        assert!(slack().verify(&sent, SLACK_BODY.as_bytes(), at(NOW + 60)).is_ok());
+        assert!(slack().check(&sent, SLACK_BODY.as_bytes(), at(NOW + 60)).is_ok());
     }
 }
 
@@ -229,7 +249,7 @@ fn milliseconds_are_counted_as_such() {
     for (timestamp, expected) in cases {
         let signature = HEXLOWER.encode(&sha256(SECRET, &[timestamp.as_bytes(), BODY]));
         let sent = headers(&[("x-sig", &signature), ("x-time", timestamp)]);
-        assert_eq!(outcome(&verifier.verify(&sent, BODY, at(NOW))), expected, "at {timestamp}");
+        assert_eq!(outcome(&verifier.check(&sent, BODY, at(NOW))), expected, "at {timestamp}");
     }
 }
 
@@ -255,7 +275,7 @@ fn signature_and_timestamp_may_be_parameters_of_one_header() {
         ("B60 thousands", many(10_000), "too_many_signatures"),
     ];
     for (name, value, expected) in cases {
-        let result = stripe().verify(&headers(&[("stripe-signature", &value)]), BODY, at(NOW));
+        let result = stripe().check(&headers(&[("stripe-signature", &value)]), BODY, at(NOW));
         assert_eq!(outcome(&result), expected, "case: {name}");
     }
 }
@@ -279,7 +299,7 @@ fn an_id_is_signed_too_and_cannot_shift_the_parts() {
     ];
     for (name, id, body, expected) in cases {
         let sent = headers(&[("x-sig", &right), time, ("x-id", id)]);
-        let result = verifier.verify(&sent, body.as_bytes(), at(NOW));
+        let result = verifier.check(&sent, body.as_bytes(), at(NOW));
         assert_eq!(outcome(&result), expected, "case: {name}");
     }
 }
@@ -304,7 +324,7 @@ fn the_first_header_that_is_present_is_used() {
         ("neither", vec![], "missing_signature"),
     ];
     for (name, sent, expected) in cases {
-        let result = verifier.verify(&headers(&sent), BODY, at(NOW));
+        let result = verifier.check(&headers(&sent), BODY, at(NOW));
         assert_eq!(outcome(&result), expected, "case: {name}");
     }
 }
@@ -318,7 +338,7 @@ fn a_previous_secret_is_let_in_and_named_until_it_is_removed() {
         ("B70 removed", &["the one after it"], Err(Refused::Mismatch)),
     ];
     for (name, secrets, expected) in cases {
-        let result = verifier(HmacSpec::new("x-sig"), secrets).verify(&sent, BODY, at(NOW));
+        let result = verifier(HmacSpec::new("x-sig"), secrets).check(&sent, BODY, at(NOW));
         assert_eq!(result.map(|verified| verified.secret_index), expected, "case: {name}");
     }
 }
@@ -340,7 +360,7 @@ fn a_token_must_be_equal() {
         ("twice", vec![(token, "new"), (token, "new")], Err("malformed")),
     ];
     for (name, sent, expected) in cases {
-        let result = verifier.verify(&headers(&sent), BODY, at(NOW));
+        let result = verifier.check(&headers(&sent), BODY, at(NOW));
         let result = result.map(|verified| verified.secret_index).map_err(|e| e.code());
         assert_eq!(result, expected, "case: {name}");
     }
@@ -358,7 +378,7 @@ fn a_bearer_token_may_stand_in_authorization() {
         ("Basic Bearertoken", "mismatch"),
     ];
     for (value, expected) in cases {
-        let result = verifier.verify(&headers(&[("authorization", value)]), BODY, at(NOW));
+        let result = verifier.check(&headers(&[("authorization", value)]), BODY, at(NOW));
         assert_eq!(outcome(&result), expected, "case: {value}");
     }
 }
@@ -382,7 +402,7 @@ fn user_and_password_must_both_be_right() {
         ("empty", String::new(), "missing_credentials"),
     ];
     for (name, value, expected) in cases {
-        let result = verifier.verify(&headers(&[("authorization", &value)]), BODY, at(NOW));
+        let result = verifier.check(&headers(&[("authorization", &value)]), BODY, at(NOW));
         assert_eq!(outcome(&result), expected, "case: {name}");
     }
 }
@@ -502,7 +522,7 @@ proptest! {
         let check = |body: &[u8], signature: &[u8], secret: &[u8]| {
             let verifier = Verifier::new(&spec, vec![Secret::new(secret)]).unwrap();
             let sent = headers(&[("x-sig", &HEXLOWER.encode(signature))]);
-            verifier.verify(&sent, body, at(NOW)).is_ok()
+            verifier.check(&sent, body, at(NOW)).is_ok()
         };
         prop_assert!(check(&sent_body, &signature, &own_secret));
 
@@ -524,7 +544,7 @@ proptest! {
             sent.insert(HeaderName::from_static(name), value.clone());
         }
         for verifier in [github(), stripe(), slack()] {
-            prop_assert!(verifier.verify(&sent, BODY, at(NOW)).is_err());
+            prop_assert!(verifier.check(&sent, BODY, at(NOW)).is_err());
         }
     }
 
@@ -566,18 +586,18 @@ proptest! {
         spec.template = template;
         let verifier = verifier(spec, &[SECRET]);
 
-        let made = verifier.sign("test_1", &body, at(NOW));
+        let made = verifier.made("test_1", &body);
 
         let pairs: Vec<(&str, &str)> =
             made.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-        let verified = verifier.verify(&headers(&pairs), &body, at(NOW));
+        let verified = verifier.check(&headers(&pairs), &body, at(NOW));
         prop_assert!(verified.is_ok(), "{made:?}: {verified:?}");
     }
 }
 
 #[test]
 fn a_test_is_signed_as_github_and_the_plain_schemes_want_it() {
-    let (name, value) = &github().sign("", BODY, at(NOW))[0];
+    let (name, value) = &github().made("", BODY)[0];
     assert_eq!((name.as_str(), value.as_str()), ("x-sig", &*format!("sha256={GITHUB}")));
     let specs = [
         VerifySpec::Token { header: "x-token".to_owned() },
@@ -588,10 +608,10 @@ fn a_test_is_signed_as_github_and_the_plain_schemes_want_it() {
     for spec in specs {
         let secrets = if spec == VerifySpec::None { vec![] } else { vec![Secret::new(SECRET)] };
         let verifier = Verifier::new(&spec, secrets).unwrap();
-        let made = verifier.sign("", BODY, at(NOW));
+        let made = verifier.made("", BODY);
         let pairs: Vec<(&str, &str)> =
             made.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-        let verified = verifier.verify(&headers(&pairs), BODY, at(NOW));
+        let verified = verifier.check(&headers(&pairs), BODY, at(NOW));
         assert!(verified.is_ok(), "case: {spec:?}: {verified:?}");
     }
 }
@@ -603,7 +623,7 @@ fn a_check_is_told_with_the_secret_that_fitted() {
         Verifier::new(&spec, secrets.iter().map(|text| Secret::new(*text)).collect()).unwrap()
     };
     let label = |verifier: &Verifier, given: &str| {
-        let verified = verifier.verify(&headers(&[("x-token", given)]), b"", at(0)).unwrap();
+        let verified = verifier.check(&headers(&[("x-token", given)]), b"", at(0)).unwrap();
         verifier.label(verified).unwrap().to_string()
     };
     let rotated = token(&["new-secret-of-today", "old-secret-of-before"]);

@@ -1,9 +1,16 @@
 //! Verification by a header that holds the secret itself.
 
-use http::{HeaderMap, HeaderName, header};
+use http::{HeaderName, header};
 
-use super::{Refused, VerifySpecError, after_scheme, header_name, matching_secret, only_value};
-use crate::secret::Secret;
+use super::{
+    Refused, Scheme, Signed, Unsignable, VerifySpecError, after_scheme, header_name,
+    matching_secret, only_value,
+};
+use crate::{
+    request::{Incoming, Outgoing},
+    secret::Secret,
+    time::Timestamp,
+};
 
 #[derive(Debug)]
 pub(super) struct TokenVerifier {
@@ -12,25 +19,30 @@ pub(super) struct TokenVerifier {
 }
 
 impl TokenVerifier {
-    pub(super) fn header(&self) -> &HeaderName {
-        &self.header
-    }
-
     pub(super) fn new(header: &str, secrets: Vec<Secret>) -> Result<Self, VerifySpecError> {
         Ok(Self { header: header_name(header)?, secrets })
     }
+}
 
-    /// The header that passes [`Self::verify`].
-    pub(super) fn sign(&self) -> (HeaderName, String) {
+impl Scheme for TokenVerifier {
+    fn name(&self) -> &'static str {
+        "token"
+    }
+
+    fn secret_header(&self) -> Option<&HeaderName> {
+        Some(&self.header)
+    }
+
+    fn sign(&self, _: &Outgoing<'_>, _: Timestamp) -> Result<Signed, Unsignable> {
         let secret = self.secrets.first().map(Secret::expose).unwrap_or_default();
         let secret = String::from_utf8_lossy(secret);
         let is_bearer = self.header == header::AUTHORIZATION;
         let value = if is_bearer { format!("Bearer {secret}") } else { secret.into_owned() };
-        (self.header.clone(), value)
+        Ok(Signed::headers(vec![(self.header.clone(), value)]))
     }
 
-    pub(super) fn verify(&self, headers: &HeaderMap) -> Result<usize, Refused> {
-        let value = only_value(headers, &self.header, "credentials")?
+    fn verify(&self, request: &Incoming<'_>, _: Timestamp) -> Result<usize, Refused> {
+        let value = only_value(request.headers, &self.header, "credentials")?
             .ok_or_else(|| Refused::MissingCredentials { header: self.header.clone() })?;
         let value = value.as_bytes();
         let token = if self.header == header::AUTHORIZATION {

@@ -237,11 +237,16 @@ impl Lane {
         self.destination.load().lane.delay
     }
 
-    /// The ordering key of a request, if this lane is ordered and the request has one.
-    pub(crate) fn order_key(&self, headers: &HeaderMap, body: &[u8]) -> Option<DedupKey> {
+    /// The ordering key of an event, if this lane is ordered and the event has one.
+    pub(crate) fn order_key(
+        &self,
+        headers: &HeaderMap,
+        body: &[u8],
+        of_provider: Option<&DedupKey>,
+    ) -> Option<DedupKey> {
         let destination = self.destination.load();
         let order = destination.lane.order.as_ref()?;
-        let key = order.key(headers, body);
+        let key = order.key(headers, body, of_provider);
         if key.is_none() {
             self.metrics.no_order_key.inc();
         }

@@ -38,7 +38,7 @@ impl Edit {
     fn change(self) -> Change {
         match self {
             Self::PutSource { id: number, name, window } => {
-                let dedup_window = Span::from_secs(window);
+                let dedup_window = Some(Span::from_secs(window));
                 Change::PutSource(id(number), SourceSpec { dedup_window, ..source(name) })
             }
             Self::PutDestination { id: number, name, concurrency } => {

@@ -38,7 +38,7 @@ pub async fn what_is_put_is_read_back(mut world: World) {
     world.change(changes, put_at).await.unwrap();
     world.wait(Duration::from_secs(5));
     let mut spec = source("shop");
-    spec.dedup_window = Span::from_secs(1);
+    spec.dedup_window = Some(Span::from_secs(1));
     world.change(vec![Change::PutSource(world.shop, spec.clone())], world.now).await.unwrap();
 
     world.reopen().await;

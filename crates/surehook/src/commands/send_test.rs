@@ -2,11 +2,12 @@
 
 use anyhow::{Context as _, anyhow};
 use bytes::Bytes;
-use http::{Request, StatusCode, header};
+use http::{HeaderMap, Request, StatusCode, header};
 use http_body_util::Full;
 use serde_json::{Value, json};
 use surehook_core::{
     chance::Chance as _,
+    request::Outgoing,
     secret::{Secret, SecretRef},
     time::Clock as _,
     verify::{Verifier, VerifySpec},
@@ -96,10 +97,13 @@ async fn send(
     id: &str,
     body: Bytes,
 ) -> Result<(StatusCode, Value), Failure> {
-    let mut request = Request::post(format!("{}/in/{}", client.base(), args.source))
+    let url = format!("{}/in/{}", client.base(), args.source);
+    let outgoing = Outgoing { id, url: &url, headers: &HeaderMap::new(), body: &body };
+    let signed = verifier.sign(&outgoing, SystemClock.now()).map_err(Failure::refused)?;
+    let mut request = Request::post(format!("{url}{}", signed.path))
         .header(header::CONTENT_TYPE, "application/json")
         .header(header::USER_AGENT, concat!("surehook-send-test/", env!("CARGO_PKG_VERSION")));
-    for (name, value) in verifier.sign(id, &body, SystemClock.now()) {
+    for (name, value) in signed.headers {
         request = request.header(name, value);
     }
     let request = request.body(Full::new(body)).context("the secret cannot stand in a header")?;

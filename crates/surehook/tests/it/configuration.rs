@@ -26,7 +26,7 @@ async fn a_source_is_made_found_changed_and_removed() {
     let made = made.expect(201).json();
     let id = made["id"].as_str().unwrap();
     assert!(id.starts_with("src_"), "{made}");
-    assert_eq!((&made["enabled"], &made["dedup_window"]), (&json!(true), &json!("8d")));
+    assert_eq!((&made["enabled"], &made["provider"]), (&json!(true), &json!("generic")));
 
     assert_eq!(gateway.get("/sources/in").await.expect(200).json(), made);
     assert_eq!(gateway.get(&format!("/sources/{id}")).await.expect(200).json(), made);

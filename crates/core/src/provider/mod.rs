@@ -1,0 +1,130 @@
+//! What the webhooks of each provider are like: how they are verified, split and told apart, and how
+//! the provider wants to be answered.
+//!
+//! A [`Provider`] is a small value without state, one for each preset that `provider = "…"` can name.
+//! A new one is a module of its own and a line in [`PROVIDERS`].
+//!
+//! What holds for all:
+//! - The signature is checked over the raw bytes before anything is read ([`Provider::verifier`]).
+//! - Whatever cannot be read as the provider writes it is still one event, whole and without a key.
+//!   Nothing that was signed is lost because its shape is new.
+//! - The body of an event that came with others is an envelope of the same shape with that event
+//!   alone; the body of one that came alone is what came, byte for byte.
+
+mod fields;
+mod generic;
+mod part;
+mod stripe;
+
+use std::fmt;
+
+pub use self::{
+    fields::{Fields, Found},
+    part::{Part, PartKey, Reading, Reply, Sample},
+};
+use crate::{
+    request::Incoming,
+    secret::Secret,
+    source::DEDUP_WINDOW,
+    time::Span,
+    verify::{Refused, Verifier, VerifySpecError},
+};
+
+/// Every preset, by the names that people see. A new provider is one line here.
+pub static PROVIDERS: &[&dyn Provider] = &[&generic::Generic, &stripe::Stripe];
+
+/// The provider of that name.
+pub fn find(name: &str) -> Option<&'static dyn Provider> {
+    PROVIDERS.iter().copied().find(|provider| provider.name() == name)
+}
+
+/// Whether a header holds a provider's signature over a body: it says nothing about another one.
+pub fn is_signature_header(name: &str) -> bool {
+    let of = |provider: &&dyn Provider| {
+        provider.signature_headers().iter().any(|header| header.eq_ignore_ascii_case(name))
+    };
+    PROVIDERS.iter().any(of)
+}
+
+/// What happens to a request whose signature is wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnRefusal {
+    /// It is answered with 401; the provider sends it again.
+    Unauthorized,
+    /// It is answered with 503 and kept aside, because this provider never sends again what was
+    /// answered with 401.
+    Quarantine,
+}
+
+/// What one provider's webhooks are like.
+pub trait Provider: fmt::Debug + Send + Sync {
+    /// How it is called in settings, such as `whatsapp-cloud`.
+    fn name(&self) -> &'static str;
+
+    /// What checks its requests, unless the source has a `verify` of its own. `secrets` has the
+    /// current one first and is never empty.
+    fn verifier(&self, secrets: Vec<Secret>) -> Result<Verifier, VerifySpecError>;
+
+    /// Reads a request that was verified; `secret` is the one that fitted.
+    fn read(&self, request: &Incoming<'_>, secret: Option<&Secret>) -> Reading;
+
+    /// How long its keys are remembered: longer than it goes on sending.
+    fn dedup_window(&self) -> Span {
+        DEDUP_WINDOW
+    }
+
+    /// The largest body that it sends, if that is more than the server's limit.
+    fn max_body_bytes(&self) -> Option<usize> {
+        None
+    }
+
+    /// The headers that hold its signature. They do not travel with a body that they do not fit.
+    fn signature_headers(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// Answers its GET, if it sends one to see who is there.
+    fn greet(
+        &self,
+        _query: Option<&str>,
+        _verify_token: Option<&Secret>,
+    ) -> Option<Result<Reply, Refused>> {
+        None
+    }
+
+    /// What it is told when everything is on the disk, if our usual answer would do harm there.
+    fn answer(&self, _request: &Incoming<'_>) -> Option<Reply> {
+        None
+    }
+
+    /// What happens to a request whose signature is wrong.
+    fn on_refusal(&self) -> OnRefusal {
+        OnRefusal::Unauthorized
+    }
+
+    /// Realistic events of each kind, for `surehook send-test`.
+    fn samples(&self) -> &'static [Sample] {
+        &[]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn each_name_is_one_provider() {
+        let names: HashSet<_> = PROVIDERS.iter().map(|provider| provider.name()).collect();
+        assert_eq!(names.len(), PROVIDERS.len());
+        for name in names {
+            assert!(
+                name.bytes()
+                    .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-'),
+                "{name}"
+            );
+            assert_eq!(find(name).map(Provider::name), Some(name));
+        }
+    }
+}

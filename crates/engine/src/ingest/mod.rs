@@ -1,0 +1,271 @@
+//! Taking a request in: verify, split, key, route, commit. Answers only what is on the disk.
+
+mod commit;
+mod plan;
+
+use std::{sync::Arc, time::Instant};
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName};
+use surehook_core::{
+    chance::new_id,
+    event::Payload,
+    ids::EventId,
+    inflate,
+    key::{DedupKey, KeyProblem},
+    provider::{Part, Reading, Reply},
+    request::Incoming,
+    source::{PublicUrl, Source},
+    store::StoreError,
+    sync::SyncAnswer,
+    verify::Refused,
+};
+
+use self::plan::{Arrival, Claim, Draft};
+use crate::{Engine, registry::SourceEntry, sync::Asking, uninterrupted::Uninterrupted};
+
+/// A request at the door, whole.
+#[derive(Debug)]
+pub struct InboundRequest {
+    /// What follows the source's name in the path.
+    pub path: String,
+    /// The query.
+    pub query: Option<String>,
+    /// The headers.
+    pub headers: HeaderMap,
+    /// The body, exactly.
+    pub body: Bytes,
+    /// Who sent it.
+    pub remote: String,
+}
+
+/// What became of one event of a request.
+#[derive(Clone, Debug)]
+pub struct Received {
+    /// The event, or the original of which it is a duplicate.
+    pub event: EventId,
+    /// Its key.
+    pub key: Option<DedupKey>,
+    /// Whether it was known already.
+    pub duplicate: bool,
+}
+
+/// What became of a request that was let in.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// Its events, in their order.
+    pub received: Vec<Received>,
+    /// What a sender is told that waited for the result.
+    pub sync: Option<SyncAnswer>,
+    /// What this provider is told instead of our usual answer.
+    pub reply: Option<Reply>,
+}
+
+/// Why a request was not taken in. One variant for each thing that the sender should do next.
+#[derive(Debug, thiserror::Error)]
+pub enum IngestError {
+    /// There is no such source.
+    #[error("there is no source of this name")]
+    UnknownSource,
+    /// The source is switched off.
+    #[error("this source is switched off")]
+    Disabled,
+    /// The source's settings cannot be used.
+    #[error("this source cannot take requests until its settings are mended")]
+    Misconfigured,
+    /// The request does not prove where it comes from.
+    #[error("the request could not be verified: {0}")]
+    NotVerified(#[source] Refused),
+    /// The request has more than one key.
+    #[error("{0}")]
+    Key(#[source] KeyProblem),
+    /// The store did not take it.
+    #[error("the event could not be stored")]
+    Store(#[source] StoreError),
+}
+
+impl IngestError {
+    /// A stable word for it.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::UnknownSource => "unknown_source",
+            Self::Disabled => "source_disabled",
+            Self::Misconfigured => "source_misconfigured",
+            Self::NotVerified(refused) => refused.code(),
+            Self::Key(_) => "repeated_key",
+            Self::Store(StoreError::Overloaded) => "overloaded",
+            Self::Store(StoreError::Full) => "disk_full",
+            Self::Store(_) => "store_failed",
+        }
+    }
+}
+
+/// A source that a request was found for.
+#[derive(Clone, Debug)]
+pub struct OpenSource(Arc<SourceEntry>);
+
+impl OpenSource {
+    /// The source's own limit on bodies.
+    pub fn max_body_bytes(&self) -> Option<usize> {
+        self.0.source.as_ref().ok().and_then(|source| source.max_body_bytes)
+    }
+
+    /// The header that holds the source's secret itself.
+    pub fn secret_header(&self) -> Option<&HeaderName> {
+        self.0.source.as_ref().ok().and_then(|source| source.verifier.secret_header())
+    }
+
+    /// Whether the sample of refused requests keeps their bodies.
+    pub fn keeps_refused_bodies(&self) -> bool {
+        self.0.source.as_ref().is_ok_and(|source| source.keep_refused_bodies)
+    }
+}
+
+impl Engine {
+    /// Finds the source before the body is read: what nobody wants need not be buffered.
+    pub fn source(&self, name: &str) -> Result<OpenSource, IngestError> {
+        let registry = self.registry.load();
+        let entry = registry.sources.get(name).ok_or(IngestError::UnknownSource)?;
+        match &entry.source {
+            Err(_) => Err(IngestError::Misconfigured),
+            Ok(source) if !source.enabled => Err(IngestError::Disabled),
+            Ok(_) => Ok(OpenSource(Arc::clone(entry))),
+        }
+    }
+
+    /// Takes a request in. After `Ok` all of it survives a power cut, and the request is used up; one
+    /// that is refused is left as it is.
+    pub async fn receive(
+        self: &Arc<Self>,
+        source: &OpenSource,
+        request: &mut InboundRequest,
+    ) -> Result<Outcome, IngestError> {
+        let begun = Instant::now();
+        let entry = &source.0;
+        let Ok(source) = &entry.source else { return Err(IngestError::Misconfigured) };
+        let now = self.shared.clock.now();
+        let incoming = self.incoming(source, request);
+        let verified = source.verifier.verify(&incoming, now).map_err(IngestError::NotVerified)?;
+        // The signature is over what came; what it says is read unpacked.
+        let plain = inflate::plain(&request.headers, &request.body);
+        let incoming = Incoming { body: plain.as_deref().unwrap_or(&request.body), ..incoming };
+        let parts = match source.read(&incoming, verified) {
+            Reading::Greeting(reply) => {
+                return Ok(Outcome { reply: Some(reply), ..Outcome::default() });
+            }
+            Reading::Events(parts) => parts,
+        };
+        let reply = source.provider.answer(&incoming);
+        let verified_by = source.verifier.label(verified);
+        // Whatever makes us refuse the request comes before it is used up.
+        let claims = plan::claims(source, request, &parts, now).map_err(IngestError::Key)?;
+        let request_id = new_id(&*self.shared.chance, now);
+        let arrival = Arrival::new(entry, source, request, (request_id, now), verified_by);
+        let outcome = self.receive_all(arrival, parts, claims).await?;
+        for event in &outcome.received {
+            let metrics = &entry.metrics;
+            if event.duplicate { &metrics.duplicate } else { &metrics.accepted }.inc();
+        }
+        entry.metrics.seconds.observe(begun.elapsed().as_secs_f64());
+        Ok(Outcome { reply, ..outcome })
+    }
+
+    /// Answers a provider's GET, if it sends one.
+    pub fn greet(
+        &self,
+        source: &OpenSource,
+        query: Option<&str>,
+    ) -> Option<Result<Reply, Refused>> {
+        let source = source.0.source.as_ref().ok()?;
+        source.provider.greet(query, source.verify_token.as_ref())
+    }
+
+    fn incoming<'r>(&'r self, source: &'r Source, request: &'r InboundRequest) -> Incoming<'r> {
+        let origin = source.public_url.as_ref().or(self.public_url.as_ref());
+        Incoming {
+            source: source.name.as_str(),
+            path: &request.path,
+            query: request.query.as_deref(),
+            headers: &request.headers,
+            body: &request.body,
+            origin: origin.map(PublicUrl::as_str),
+        }
+    }
+
+    /// Each event of a request: known already, or planned and committed with the others.
+    async fn receive_all(
+        self: &Arc<Self>,
+        arrival: Arrival<'_>,
+        parts: Vec<Part>,
+        claims: Vec<Claim>,
+    ) -> Result<Outcome, IngestError> {
+        let mut received = Vec::with_capacity(parts.len());
+        let mut drafts = Vec::with_capacity(parts.len());
+        for (part, claim) in parts.into_iter().zip(claims) {
+            let payload = arrival.payload(part.body.as_ref());
+            if let Some(event) = self.recall(&arrival, &claim, &payload) {
+                let key = claim.map(|(claim, _)| claim.key);
+                received.push(Some(Received { event, key, duplicate: true }));
+                continue;
+            }
+            if claim.is_none() {
+                arrival.entry.metrics.no_key.inc();
+            }
+            received.push(None);
+            drafts.push(self.draft(&arrival, &part, claim, payload));
+        }
+        if drafts.is_empty() {
+            return Ok(Outcome {
+                received: received.into_iter().flatten().collect(),
+                ..Outcome::default()
+            });
+        }
+        let asking: Vec<_> = drafts.iter().map(|draft| self.asking(&arrival, draft)).collect();
+        let commit = Arc::clone(self).commit(drafts, arrival.source.name.clone());
+        let committed = Uninterrupted::new(commit, &self.shared.tasks).await?;
+        let sync = self.answer_all(arrival.source, asking, &committed).await?;
+        let mut committed = committed.into_iter();
+        let received = received.into_iter().filter_map(|known| known.or_else(|| committed.next()));
+        Ok(Outcome { received: received.collect(), sync, reply: None })
+    }
+
+    /// What memory knows of an event that came before. A sender that waits wants the result, and
+    /// memory only knows that there is an event.
+    fn recall(&self, arrival: &Arrival<'_>, claim: &Claim, payload: &Payload) -> Option<EventId> {
+        let ((claim, _), None) = (claim.as_ref()?, &arrival.entry.sync) else { return None };
+        self.store.recall(arrival.source.id, &claim.key, &payload.fingerprint, arrival.now)
+    }
+
+    /// If the sender waits: what for. It begins to wait before anything is committed, so that it
+    /// misses nothing.
+    fn asking(&self, arrival: &Arrival<'_>, draft: &Draft) -> Option<Asking> {
+        let entry = arrival.entry.sync?;
+        let awaited = draft.owed.iter().find(|owed| owed.new.destination == entry.destination);
+        let until = tokio::time::Instant::now() + entry.deadline;
+        let waiting = awaited.map(|owed| self.shared.waiters.watch(owed.new.id));
+        let (request, received_at) = (arrival.request_id, arrival.now);
+        Some(Asking { entry, request, received_at, until, waiting })
+    }
+
+    /// What a sender that waits is told about all its events.
+    async fn answer_all(
+        self: &Arc<Self>,
+        source: &Source,
+        asking: Vec<Option<Asking>>,
+        committed: &[Received],
+    ) -> Result<Option<SyncAnswer>, IngestError> {
+        let mut told: Option<SyncAnswer> = None;
+        for (asking, received) in asking.into_iter().zip(committed) {
+            let Some(asking) = asking else { continue };
+            let Received { event, ref key, duplicate } = *received;
+            let answer = self.answer_sender(asking, event, duplicate, key.is_some()).await;
+            let answer = answer.map_err(IngestError::Store)?;
+            self.telemetry.sync_answered(source.name.as_str(), answer.as_str());
+            told = Some(match told {
+                Some(before) => before.and(answer),
+                None => answer,
+            });
+        }
+        Ok(told)
+    }
+}

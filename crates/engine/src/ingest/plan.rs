@@ -1,0 +1,255 @@
+//! What each event of a request is, and what it owes.
+
+use std::{
+    borrow::Cow,
+    cell::{LazyCell, OnceCell},
+    sync::{Arc, LazyLock},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http::HeaderMap;
+use surehook_core::{
+    attribute::EventKind,
+    chance::new_id,
+    decision::{Decided, Unrouted, Why, write_unrouted},
+    event::{HeaderBlock, KeyClaim, NewBody, NewDelivery, NewEvent, Payload, RequestHead},
+    ids::{DeliveryId, RequestId},
+    key::{DedupKey, KeyProblem, content_hash_key, fingerprint},
+    provider::{Part, PartKey},
+    source::Source,
+    time::Timestamp,
+};
+
+use super::InboundRequest;
+use crate::{
+    Engine,
+    lane::{Lane, Slot},
+    registry::{RouteEntry, SourceEntry},
+    routing, transform,
+};
+
+/// The key of an event and where it was found; none if it has none.
+pub(super) type Claim = Option<(KeyClaim, Arc<str>)>;
+
+/// Where a key was found that was not found.
+static CONTENT_HASH: LazyLock<Arc<str>> = LazyLock::new(|| "content_hash".into());
+
+/// A delivery that waits for its commit, with its place in a lane if there is one.
+pub(super) struct Planned {
+    pub(super) new: NewDelivery,
+    pub(super) lane: Option<Arc<Lane>>,
+    pub(super) slot: Option<Slot>,
+    /// What is sent, if it is not what came; and the route that makes it, if that failed.
+    pub(super) sent: Option<NewBody>,
+}
+
+/// An event that is ready to be committed, with its deliveries.
+pub(super) struct Draft {
+    pub(super) event: NewEvent,
+    pub(super) owed: Vec<Planned>,
+}
+
+/// What the events of one request have in common.
+pub(super) struct Arrival<'a> {
+    pub(super) entry: &'a SourceEntry,
+    pub(super) source: &'a Source,
+    pub(super) request_id: RequestId,
+    pub(super) now: Timestamp,
+    verified_by: Option<Arc<str>>,
+    headers: &'a HeaderMap,
+    body: Bytes,
+    head: Arc<RequestHead>,
+    /// The same for a body that is not the one that came.
+    reworded: OnceCell<Arc<RequestHead>>,
+}
+
+impl<'a> Arrival<'a> {
+    /// Takes over the request. Of its body there is one copy.
+    pub(super) fn new(
+        entry: &'a SourceEntry,
+        source: &'a Source,
+        request: &'a mut InboundRequest,
+        (request_id, now): (RequestId, Timestamp),
+        verified_by: Option<Arc<str>>,
+    ) -> Self {
+        let mut path = std::mem::take(&mut request.path);
+        // A secret in the address ends here.
+        if let Some(bare) = source.verifier.bare_path(&path) {
+            path = bare.to_owned();
+        }
+        let head = RequestHead {
+            headers: HeaderBlock::from_map(&request.headers),
+            path,
+            query: request.query.take(),
+            remote: std::mem::take(&mut request.remote),
+        };
+        Self {
+            entry,
+            source,
+            request_id,
+            now,
+            verified_by,
+            headers: &request.headers,
+            body: request.body.clone(),
+            head: Arc::new(head),
+            reworded: OnceCell::new(),
+        }
+    }
+
+    /// What is kept of one event: the request as it came, or its own part of it.
+    pub(super) fn payload(&self, part: Option<&Bytes>) -> Payload {
+        match part {
+            None => Payload {
+                head: Arc::clone(&self.head),
+                fingerprint: fingerprint(&self.body),
+                body: self.body.clone(),
+            },
+            Some(body) => {
+                let head = self.reworded.get_or_init(|| Arc::new(self.head.reworded()));
+                Payload {
+                    head: Arc::clone(head),
+                    fingerprint: fingerprint(body),
+                    body: body.clone(),
+                }
+            }
+        }
+    }
+}
+
+impl Engine {
+    /// An event with all that it owes, each delivery with a place in its lane where there is one.
+    pub(super) fn draft(
+        &self,
+        arrival: &Arrival<'_>,
+        part: &Part,
+        claim: Claim,
+        payload: Payload,
+    ) -> Draft {
+        let (claim, key_from) = claim.unzip();
+        let mut unrouted = Vec::new();
+        let owed = self.plan(arrival, part, &payload, &mut unrouted);
+        let event = NewEvent {
+            id: new_id(&*self.shared.chance, arrival.now),
+            request_id: arrival.request_id,
+            source: arrival.source.id,
+            received_at: arrival.now,
+            key: claim,
+            payload,
+            deliveries: owed.iter().map(|planned| planned.new.clone()).collect(),
+            // Where the sender waits, its wish to wait revives what can be mended.
+            revive_dead: arrival.source.revive_dead && arrival.entry.sync.is_none(),
+            decided: Decided {
+                verified_by: arrival.verified_by.clone(),
+                key_from,
+                unrouted: write_unrouted(&unrouted),
+            },
+            bodies: owed.iter().filter_map(|planned| planned.sent.clone()).collect(),
+        };
+        Draft { event, owed }
+    }
+
+    fn plan(
+        &self,
+        arrival: &Arrival<'_>,
+        part: &Part,
+        payload: &Payload,
+        unrouted: &mut Vec<Unrouted>,
+    ) -> Vec<Planned> {
+        let entry = arrival.entry;
+        let mut owed: Vec<Planned> = Vec::with_capacity(entry.routes.len());
+        // A part is never packed, whatever the headers of the whole say.
+        let unpacked = part.body.as_ref().map(|_| HeaderMap::new());
+        let headers = unpacked.as_ref().unwrap_or(arrival.headers);
+        let input = LazyCell::new(|| transform::json(headers, &payload.body));
+        for end in &entry.routes {
+            let route = &end.route;
+            let id: DeliveryId = new_id(&*self.shared.chance, arrival.now);
+            // Two routes to one destination are one delivery.
+            let twice = owed.iter().any(|other| other.new.destination == route.destination);
+            let chosen = if part.is_ping {
+                Err(Why::Ping)
+            } else if twice {
+                Err(Why::SameDestination)
+            } else {
+                routing::choose(
+                    route,
+                    id,
+                    &input,
+                    part.kind.as_ref().map(EventKind::as_str),
+                    &entry.metrics,
+                )
+            };
+            match chosen {
+                Ok(sent) => owed.push(plan_one(id, end, arrival, (part, &payload.body), sent)),
+                Err(why) => unrouted.push(Unrouted { to: route.to.clone(), why }),
+            }
+        }
+        owed
+    }
+}
+
+/// One delivery, with a place in its lane if there is one and it may be tried at once.
+fn plan_one(
+    id: DeliveryId,
+    end: &RouteEntry,
+    arrival: &Arrival<'_>,
+    (part, body): (&Part, &Bytes),
+    sent: Option<NewBody>,
+) -> Planned {
+    let goes_out = sent.as_ref().and_then(|sent| sent.body.as_ref()).unwrap_or(body);
+    let delay = end.delay();
+    let order_key = end.order_key(arrival.headers, body, part.order.as_ref());
+    let reserved = match &end.lane {
+        Some(lane) if delay.is_zero() => lane.reserve(goes_out.len(), arrival.now),
+        Some(_) | None => None,
+    };
+    let (slot, claim) = reserved.map_or((None, None), |(slot, lease)| (Some(slot), Some(lease)));
+    let new = NewDelivery { id, destination: end.route.destination, claim, delay, order_key };
+    Planned { new, lane: end.lane.clone(), slot, sent }
+}
+
+/// The key of each event of a request.
+pub(super) fn claims(
+    source: &Source,
+    request: &InboundRequest,
+    parts: &[Part],
+    now: Timestamp,
+) -> Result<Vec<Claim>, KeyProblem> {
+    parts.iter().map(|part| claim(source, request, part, now)).collect()
+}
+
+/// The key that the provider's or the source's rules find, or the hash of the body if the source
+/// asks for that; and where it was found.
+fn claim(
+    source: &Source,
+    request: &InboundRequest,
+    part: &Part,
+    now: Timestamp,
+) -> Result<Claim, KeyProblem> {
+    let body = part.body.as_ref().unwrap_or(&request.body);
+    let known = |key: DedupKey, from: Arc<str>| {
+        Some((KeyClaim { key, expires_at: now + source.dedup_window }, from))
+    };
+    let hashed = |window: Duration| {
+        let key = content_hash_key(body);
+        Some((KeyClaim { key, expires_at: now + window }, Arc::clone(&CONTENT_HASH)))
+    };
+    let found = match &part.key {
+        PartKey::Known(key, from) => known(key.clone(), (*from).into()),
+        PartKey::Content(window) => hashed(*window),
+        PartKey::None => None,
+        PartKey::Rules => {
+            let headers = if part.body.is_some() {
+                let mut headers = request.headers.clone();
+                headers.remove(http::header::CONTENT_ENCODING);
+                Cow::Owned(headers)
+            } else {
+                Cow::Borrowed(&request.headers)
+            };
+            let found = source.keys.find(&headers, body)?;
+            found.and_then(|found| known(found.key, source.keys.label(found.rule)?))
+        }
+    };
+    Ok(found.or_else(|| source.content_hash_window.and_then(hashed)))
+}

@@ -24,14 +24,20 @@ const DESTINATION_CONCURRENCY: usize = 64;
 /// What the gateway is told to serve.
 #[derive(Debug, Default)]
 pub(crate) struct Config {
-    sources: Vec<String>,
+    /// Each with its settings beside the name.
+    sources: Vec<(String, String)>,
     destinations: Vec<(String, SocketAddr)>,
     routes: Vec<(String, String)>,
 }
 
 impl Config {
-    pub(crate) fn source(mut self, name: &str) -> Self {
-        self.sources.push(name.to_owned());
+    pub(crate) fn source(self, name: &str) -> Self {
+        self.source_with(name, "provider = \"generic\"\nverify = \"none\"")
+    }
+
+    /// A source with these settings.
+    pub(crate) fn source_with(mut self, name: &str, settings: &str) -> Self {
+        self.sources.push((name.to_owned(), settings.to_owned()));
         self
     }
 
@@ -51,11 +57,8 @@ impl Config {
     fn to_toml(&self) -> String {
         let mut toml = String::from("allow_networks = [\"127.0.0.0/8\"]\n");
         // Writing to a string cannot fail, so the results say nothing.
-        for name in &self.sources {
-            let _ = writeln!(
-                toml,
-                "\n[[sources]]\nname = \"{name}\"\nprovider = \"generic\"\nverify = \"none\""
-            );
+        for (name, settings) in &self.sources {
+            let _ = writeln!(toml, "\n[[sources]]\nname = \"{name}\"\n{settings}");
         }
         for (name, addr) in &self.destinations {
             let _ = writeln!(

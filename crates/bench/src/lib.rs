@@ -21,7 +21,7 @@
 //! | `limit`, `sink`, `listen` | the two bare servers |
 //! | `child`, `control`, `usage` | a child process: start, ask, weigh, kill |
 //! | `lab`, `gateway`, `destination` | the servers of one run |
-//! | `rounds`, `backlog`, `isolation`, `replay` | what is measured |
+//! | `rounds`, `backlog`, `isolation`, `replay`, `whatsapp` | what is measured |
 //! | `report`, `table` | what is told |
 
 mod answer;
@@ -49,6 +49,7 @@ mod sender;
 mod sink;
 mod table;
 mod usage;
+mod whatsapp;
 
 pub use backlog::BacklogReport;
 pub use isolation::{Arm, IsolationReport};
@@ -59,6 +60,7 @@ pub use options::{Options, Phase};
 pub use replay::ReplayReport;
 pub use report::{DeliveryReport, PhaseReport, Report, Settings};
 pub use sink::{SinkMode, sink_server};
+pub use whatsapp::WhatsAppReport;
 
 use anyhow::Result;
 use tokio::signal::unix::{SignalKind, signal};
@@ -90,6 +92,7 @@ async fn measure(options: Options) -> Result<Report> {
         Some(Phase::Backlog) => report.backlog = Some(backlog::measure(&lab).await?),
         Some(Phase::Isolation) => report.isolation = Some(isolation::measure(&lab).await?),
         Some(Phase::Replay) => report.replay = Some(replay::measure(&lab).await?),
+        Some(Phase::WhatsApp) => report.whatsapp = Some(whatsapp::measure(&lab).await?),
         None | Some(Phase::Limit | Phase::In | Phase::Duplicates | Phase::Delivered) => {
             report.phases = rounds::measure(&lab).await?;
         }

@@ -25,7 +25,7 @@ pub struct Options {
     /// How often the phases are repeated, one after the other; the report gives medians.
     pub rounds: usize,
     /// One phase alone. The limit is still measured beside a rate, because a rate without it
-    /// says nothing. [`Phase::Backlog`], [`Phase::Isolation`] and [`Phase::Replay`] run only when named here.
+    /// says nothing. [`Phase::Backlog`] and those after it run only when named here.
     pub only: Option<Phase>,
     /// How many events [`Phase::Backlog`] piles up.
     pub backlog_events: u64,
@@ -89,11 +89,13 @@ pub enum Phase {
     Isolation,
     /// Live traffic alone, and beside a job that delivers again in bulk.
     Replay,
+    /// The WhatsApp preset beside a generic source, with the same requests.
+    WhatsApp,
 }
 
 impl Phase {
     /// All phases, in the order in which they are told.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Limit,
         Self::In,
         Self::Duplicates,
@@ -101,6 +103,7 @@ impl Phase {
         Self::Backlog,
         Self::Isolation,
         Self::Replay,
+        Self::WhatsApp,
     ];
 
     /// The phase's name on the command line and in JSON.
@@ -113,6 +116,7 @@ impl Phase {
             Self::Backlog => "backlog",
             Self::Isolation => "isolation",
             Self::Replay => "replay",
+            Self::WhatsApp => "whatsapp",
         }
     }
 
@@ -122,7 +126,7 @@ impl Phase {
             Self::In => Some(0.5),
             Self::Duplicates => Some(0.7),
             Self::Delivered => Some(0.2),
-            Self::Limit | Self::Backlog | Self::Isolation | Self::Replay => None,
+            Self::Limit | Self::Backlog | Self::Isolation | Self::Replay | Self::WhatsApp => None,
         }
     }
 }
@@ -163,7 +167,7 @@ mod tests {
     fn the_limit_is_measured_beside_any_one_rate() {
         let options = Options { only: Some(Phase::In), ..Options::new("surehook") };
         let measured = Phase::ALL.map(|phase| options.measures(phase));
-        assert_eq!(measured, [true, true, false, false, false, false, false]);
+        assert_eq!(measured, [true, true, false, false, false, false, false, false]);
     }
 
     #[test]

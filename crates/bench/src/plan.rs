@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::Result;
 
 use crate::answer::Verdict;
-use crate::request::{Request, Series};
+use crate::request::{Request, Series, Shape};
 use crate::sender::{Beat, Sender, Walk};
 
 /// What to send, where, and for how long.
@@ -21,6 +21,7 @@ pub(crate) struct Plan {
     pub(crate) keys: Keys,
     pub(crate) expected: Verdict,
     pub(crate) pace: Pace,
+    pub(crate) shape: Shape,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -62,6 +63,7 @@ impl Plan {
             keys: Keys::Fresh,
             expected: Verdict::Accepted,
             pace: Pace::Closed,
+            shape: Shape::default(),
         }
     }
 
@@ -83,7 +85,7 @@ impl Plan {
             whole / total + u64::from(index < whole % total)
         };
         Ok(Sender {
-            request: Request::new(self.addr, source, series, self.body_bytes)?,
+            request: Request::new(self.addr, source, series, self.shape, self.body_bytes)?,
             walk: Walk {
                 first: index as u64,
                 step: total as u64,

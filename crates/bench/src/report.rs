@@ -11,6 +11,7 @@ use crate::latency::Latency;
 use crate::machine::Machine;
 use crate::options::Phase;
 use crate::replay::ReplayReport;
+use crate::whatsapp::WhatsAppReport;
 
 /// The first attempt should begin so soon after receipt, at half load, for 99 of 100 events.
 pub(crate) const FIRST_ATTEMPT_P99_TARGET_US: u64 = 50_000;
@@ -29,6 +30,8 @@ pub struct Report {
     pub isolation: Option<IsolationReport>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replay: Option<ReplayReport>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub whatsapp: Option<WhatsAppReport>,
     #[serde(skip)]
     form: Form,
 }
@@ -99,6 +102,7 @@ impl Report {
             backlog: None,
             isolation: None,
             replay: None,
+            whatsapp: None,
             form: if options.json { Form::Json } else { Form::Table },
         }
     }

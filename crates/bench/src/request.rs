@@ -17,6 +17,8 @@ use bytes::Bytes;
 use http_body_util::Full;
 use hyper::{header, http};
 
+use crate::whatsapp;
+
 const KEY_LEN: usize = 24;
 /// The smallest body that holds the envelope.
 pub(crate) const BODY_BYTES_MIN: usize = 160;
@@ -24,11 +26,11 @@ pub(crate) const BODY_BYTES_MIN: usize = 160;
 const KEY_AT: usize = r#"{"id":""#.len();
 /// The part of the key that counts; the series stands before it.
 const NUMBER_AT: usize = KEY_AT + SERIES_LEN;
-const NUMBER_LEN: usize = KEY_LEN - SERIES_LEN;
+pub(crate) const NUMBER_LEN: usize = KEY_LEN - SERIES_LEN;
 /// `b`, seven hex digits, `-`.
-const SERIES_LEN: usize = 9;
+pub(crate) const SERIES_LEN: usize = 9;
 const SENT_AT: usize = KEY_AT + KEY_LEN + r#"","sent_ns":""#.len();
-const SENT_LEN: usize = 20;
+pub(crate) const SENT_LEN: usize = 20;
 
 /// What all keys of one load have in common, so that no two loads share a key.
 #[derive(Clone, Debug)]
@@ -47,21 +49,45 @@ pub(crate) fn random() -> u64 {
     RandomState::new().hash_one(0_u8)
 }
 
+/// What the bodies of a load look like.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Shape {
+    /// A small envelope with an id, without a signature.
+    #[default]
+    Plain,
+    /// One WhatsApp message, signed as Meta does; what the gateway says of its key begins with this.
+    WhatsApp { key_prefix: &'static str },
+}
+
 /// One request, made again and again with another key and another time.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
     head: http::request::Parts,
     body: Vec<u8>,
+    shape: Shape,
+    places: Places,
+    /// What the gateway calls the key of the request that was made last.
+    key: String,
+}
+
+/// Where in the body the digits stand that differ between requests.
+#[derive(Clone, Debug)]
+pub(crate) struct Places {
+    pub(crate) number: usize,
+    pub(crate) sent: usize,
+    /// The last eight digits of the sender's phone.
+    pub(crate) phones: Vec<usize>,
 }
 
 impl Request {
     /// A request to `source` whose body has `body_bytes` bytes.
     ///
-    /// `body_bytes` is not less than [`BODY_BYTES_MIN`].
+    /// `body_bytes` is not less than [`BODY_BYTES_MIN`]; a WhatsApp message may be longer.
     pub(crate) fn new(
         addr: SocketAddr,
         source: &str,
         series: &Series,
+        shape: Shape,
         body_bytes: usize,
     ) -> Result<Self> {
         let (head, ()) = hyper::Request::post(format!("http://{addr}/in/{source}"))
@@ -69,20 +95,41 @@ impl Request {
             .header(header::CONTENT_TYPE, "application/json")
             .body(())?
             .into_parts();
-        Ok(Self { head, body: body(series, body_bytes).into_bytes() })
+        let (body, places, prefix) = match shape {
+            Shape::Plain => {
+                let places = Places { number: NUMBER_AT, sent: SENT_AT, phones: Vec::new() };
+                (body(series, body_bytes), places, "")
+            }
+            Shape::WhatsApp { key_prefix } => {
+                let (body, places) = whatsapp::body(&series.0, body_bytes);
+                (body, places, key_prefix)
+            }
+        };
+        let key = format!("{prefix}{}{}", series.0, "0".repeat(NUMBER_LEN));
+        Ok(Self { head, body: body.into_bytes(), shape, places, key })
     }
 
     /// The request number `number` of its series, sent at `sent_ns`.
     pub(crate) fn make(&mut self, number: u64, sent_ns: u64) -> hyper::Request<Full<Bytes>> {
-        write_digits(&mut self.body[NUMBER_AT..NUMBER_AT + NUMBER_LEN], scatter(number));
-        write_digits(&mut self.body[SENT_AT..SENT_AT + SENT_LEN], sent_ns);
-        let body = Full::new(Bytes::copy_from_slice(&self.body));
-        hyper::Request::from_parts(self.head.clone(), body)
+        let number = scatter(number);
+        write_digits(&mut self.body[self.places.number..][..NUMBER_LEN], number);
+        write_digits(&mut self.body[self.places.sent..][..SENT_LEN], sent_ns);
+        for phone in &self.places.phones {
+            write_digits(&mut self.body[*phone..][..whatsapp::PHONE_DIGITS], number);
+        }
+        self.key.truncate(self.key.len() - NUMBER_LEN);
+        let digits = &self.body[self.places.number..][..NUMBER_LEN];
+        self.key.extend(digits.iter().map(|digit| char::from(*digit)));
+        let mut head = self.head.clone();
+        if let Shape::WhatsApp { .. } = self.shape {
+            head.headers.insert(whatsapp::SIGNATURE, whatsapp::sign(&self.body));
+        }
+        hyper::Request::from_parts(head, Full::new(Bytes::copy_from_slice(&self.body)))
     }
 
     /// The key of the request that was made last.
     pub(crate) fn key(&self) -> &str {
-        str::from_utf8(&self.body[KEY_AT..KEY_AT + KEY_LEN]).unwrap_or_default()
+        &self.key
     }
 }
 
@@ -156,7 +203,8 @@ mod tests {
 
     fn request(body_bytes: usize) -> Request {
         let addr = SocketAddr::from(([127, 0, 0, 1], 80));
-        Request::new(addr, "in-only", &Series("b0abcdef-".to_owned()), body_bytes).unwrap()
+        let series = Series("b0abcdef-".to_owned());
+        Request::new(addr, "in-only", &series, Shape::Plain, body_bytes).unwrap()
     }
 
     #[test]

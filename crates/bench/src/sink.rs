@@ -180,7 +180,7 @@ mod tests {
     use crate::control;
     use crate::load::drive;
     use crate::plan::{Plan, Until};
-    use crate::request::Series;
+    use crate::request::{Series, Shape};
 
     async fn sink(mode: SinkMode) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -205,7 +205,7 @@ mod tests {
         let mut page = Page::default();
         let series = Series::fresh();
         let addr = SocketAddr::from(([127, 0, 0, 1], 80));
-        let mut sent = request::Request::new(addr, "x", &series, 512).unwrap();
+        let mut sent = request::Request::new(addr, "x", &series, Shape::Plain, 512).unwrap();
         let body = sent.make(1, clock::wall_ns()).into_body().collect().await.unwrap().to_bytes();
         page.enter(&body);
         page.enter(&body[1..]);

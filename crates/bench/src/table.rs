@@ -5,6 +5,7 @@ use crate::isolation::{Arm, IsolationReport};
 use crate::latency::Latency;
 use crate::replay::ReplayReport;
 use crate::report::{DeliveryReport, FIRST_ATTEMPT_P99_TARGET_US, PhaseReport, Report};
+use crate::whatsapp::WhatsAppReport;
 
 const UNKNOWN: &str = "-";
 /// Below this the system's own housekeeping explains it.
@@ -19,6 +20,7 @@ pub(crate) fn render(report: &Report) -> String {
     parts.extend(report.backlog.as_ref().map(backlog));
     parts.extend(report.isolation.as_ref().map(isolation));
     parts.extend(report.replay.as_ref().map(replay));
+    parts.extend(report.whatsapp.as_ref().map(whatsapp));
     parts.join("\n")
 }
 
@@ -146,6 +148,26 @@ fn replay(report: &ReplayReport) -> String {
     );
     let arms = [("alone", &report.alone), ("beside a replay job", &report.beside_job)];
     two_arms(head, arms, report.p99_ratio, report.p99_ratio_target)
+}
+
+fn whatsapp(report: &WhatsAppReport) -> String {
+    let row = |name: &str, rate: f64, rounds: &[f64]| {
+        let low = rounds.iter().copied().fold(f64::INFINITY, f64::min);
+        let high = rounds.iter().copied().fold(0.0, f64::max);
+        [name.to_owned(), thousands(rate), format!("{} - {}", thousands(low), thousands(high))]
+    };
+    let head = ["the same signed messages", "per second", "low - high"].map(ToOwned::to_owned);
+    let rows = [
+        head,
+        row("generic", report.generic_per_second, &report.generic_per_second_rounds),
+        row("whatsapp-cloud", report.whatsapp_per_second, &report.whatsapp_per_second_rounds),
+    ];
+    let WhatsAppReport { ratio, ratio_target, .. } = report;
+    format!(
+        "{}whatsapp-cloud / generic: {ratio:.2}, {} {ratio_target:.2}\n",
+        columns(&rows),
+        met(ratio >= ratio_target),
+    )
 }
 
 fn two_arms(head: String, arms: [(&str, &Arm); 2], ratio: f64, target: f64) -> String {

@@ -1,0 +1,142 @@
+//! WhatsApp messages: what verifying, splitting and keying cost beside a generic source.
+//!
+//! Both sources get the same requests: one message each, signed as Meta signs, every one from
+//! another phone. The generic source checks nothing and finds the message's id by a pointer; the
+//! preset checks the signature and reads the envelope. Both are on one gateway and take turns in being
+//! the first.
+
+use anyhow::{Context as _, Result};
+use hmac::{Hmac, KeyInit, Mac};
+use hyper::header::HeaderValue;
+use serde::Serialize;
+use sha2::Sha256;
+
+use crate::gateway::Config;
+use crate::lab::{Lab, load};
+use crate::latency::median;
+use crate::plan::Plan;
+use crate::request::{NUMBER_LEN, Places, SENT_LEN, SERIES_LEN, Shape};
+
+/// The share of the generic source's rate that the preset should reach.
+const RATIO_TARGET: f64 = 0.8;
+const GENERIC: &str = "generic";
+const PRESET: &str = "whatsapp";
+const SECRET: &str = "bench-app-secret-0123456789abcdef";
+const PHONE_NUMBER_ID: &str = "106540352242922";
+/// Digits of a phone that differ.
+pub(crate) const PHONE_DIGITS: usize = 8;
+/// The header that Meta signs in.
+pub(crate) const SIGNATURE: &str = "x-hub-signature-256";
+
+/// How the preset does beside the generic source.
+#[derive(Clone, Debug, Serialize)]
+pub struct WhatsAppReport {
+    pub generic_per_second: f64,
+    pub whatsapp_per_second: f64,
+    pub generic_per_second_rounds: Vec<f64>,
+    pub whatsapp_per_second_rounds: Vec<f64>,
+    /// The preset's rate as a share of the generic one's.
+    pub ratio: f64,
+    pub ratio_target: f64,
+}
+
+pub(crate) async fn measure(lab: &Lab) -> Result<WhatsAppReport> {
+    lab.progress.expect(2 * lab.options.rounds as u64);
+    let (mut generic, mut preset) = (Vec::new(), Vec::new());
+    for round in 0..lab.options.rounds {
+        let config = Config::default()
+            .source_with(
+                GENERIC,
+                "provider = \"generic\"\nverify = \"none\"\n\
+                 keys = [\"pointer:/entry/0/changes/0/value/messages/0/id\"]",
+            )
+            .source_with(
+                PRESET,
+                &format!("provider = \"whatsapp-cloud\"\nsecrets = [\"{SECRET}\"]"),
+            );
+        let gateway = lab.gateway(&config).await?;
+        let mut order = [(GENERIC, "wamid."), (PRESET, KEY_PREFIX)];
+        order.rotate_left(round % 2);
+        for (source, key_prefix) in order {
+            lab.progress.step(format!("round {} of {}: {source}", round + 1, lab.options.rounds));
+            let shape = Shape::WhatsApp { key_prefix };
+            let plan = Plan { shape, ..lab.plan(gateway.child.addr(), source) };
+            let outcome = load(&gateway.child, plan).await;
+            let outcome = outcome.with_context(|| format!("the source `{source}` failed"))?;
+            let rates = if source == GENERIC { &mut generic } else { &mut preset };
+            rates.push(outcome.per_second());
+            lab.progress.done();
+        }
+    }
+    let [generic_per_second, whatsapp_per_second] =
+        [&generic, &preset].map(|rates| median(rates.iter().copied()));
+    Ok(WhatsAppReport {
+        generic_per_second,
+        whatsapp_per_second,
+        generic_per_second_rounds: generic,
+        whatsapp_per_second_rounds: preset,
+        ratio: whatsapp_per_second / generic_per_second,
+        ratio_target: RATIO_TARGET,
+    })
+}
+
+/// What the preset puts before the id of a message.
+const KEY_PREFIX: &str = "whatsapp:106540352242922:message:wamid.";
+
+/// One message of so many bytes, and where its digits are.
+pub(crate) fn body(series: &str, body_bytes: usize) -> (String, Places) {
+    let (zeros, sent) = ("0".repeat(NUMBER_LEN), "0".repeat(SENT_LEN));
+    let phone = format!("55119{}", "0".repeat(PHONE_DIGITS));
+    let before_text = format!(
+        "{{\"object\":\"whatsapp_business_account\",\"entry\":[{{\"id\":\"102290129340398\",\
+         \"changes\":[{{\"value\":{{\"messaging_product\":\"whatsapp\",\"metadata\":{{\
+         \"display_phone_number\":\"551130000000\",\"phone_number_id\":\"{PHONE_NUMBER_ID}\"}},\
+         \"contacts\":[{{\"profile\":{{\"name\":\"Maria\"}},\"wa_id\":\"{phone}\"}}],\
+         \"messages\":[{{\"from\":\"{phone}\",\"id\":\"wamid.{series}{zeros}\",\
+         \"timestamp\":\"{sent}\",\"type\":\"text\",\"text\":{{\"body\":\""
+    );
+    let after_text = "\"}}]},\"field\":\"messages\"}]}]}";
+    let text = "x".repeat(body_bytes.saturating_sub(before_text.len() + after_text.len()));
+    let body = format!("{before_text}{text}{after_text}");
+    let after = |mark: &str| body.find(mark).map_or(0, |at| at + mark.len());
+    let places = Places {
+        number: after("wamid.") + SERIES_LEN,
+        sent: after("\"timestamp\":\""),
+        phones: ["\"wa_id\":\"55119", "\"from\":\"55119"].map(after).to_vec(),
+    };
+    (body, places)
+}
+
+/// The value of the header that proves where a body comes from.
+pub(crate) fn sign(body: &[u8]) -> HeaderValue {
+    let mut mac =
+        Hmac::<Sha256>::new_from_slice(SECRET.as_bytes()).expect("HMAC takes keys of any length");
+    mac.update(body);
+    let mut value = String::with_capacity(71);
+    value.push_str("sha256=");
+    for byte in mac.finalize().into_bytes() {
+        for digit in [byte >> 4, byte & 15] {
+            value.push(char::from(b"0123456789abcdef"[usize::from(digit)]));
+        }
+    }
+    HeaderValue::from_str(&value).unwrap_or(HeaderValue::from_static(""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_message_is_json_of_the_asked_size_with_its_digits_in_place() {
+        let (body, places) = body("b0abcdef-", 1024);
+        assert_eq!(body.len(), 1024);
+        let json: serde_json::Value = serde_json::from_str(&body).unwrap();
+        let value = &json["entry"][0]["changes"][0]["value"];
+        assert_eq!(value["messages"][0]["id"], "wamid.b0abcdef-000000000000000");
+        assert!(body[places.number..].starts_with("000000000000000\","));
+        assert!(body[places.sent..].starts_with("00000000000000000000\","));
+        for phone in places.phones {
+            assert!(body[phone..].starts_with("00000000\""));
+        }
+    }
+}

@@ -412,7 +412,7 @@ fn settings_that_make_no_sense_are_told_apart() {
     let hmac = |fields: &str| format!(r#"{{"hmac":{{"header":"x-sig"{fields}}}}}"#);
     let placeholder = |name: &str| E::UnknownPlaceholder { name: name.to_owned() };
     let cases = [
-        ("unknown placeholder", hmac(r#","template":"{path}{body}""#), placeholder("url")),
+        ("unknown placeholder", hmac(r#","template":"{path}{body}""#), placeholder("path")),
         ("unclosed", hmac(r#","template":"{body""#), E::UnclosedPlaceholder),
         ("no body", hmac(r#","template":"v0""#), E::NoBody),
         ("no timestamp", hmac(r#","template":"{timestamp}.{body}""#), E::NoTimestamp),

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::{
+    attribute::{Attributes, EventKind},
     decision::Decided,
     delivery::Lease,
     ids::{DeliveryId, DestinationId, EventId, RequestId, RouteId, SourceId},
@@ -149,6 +150,10 @@ pub struct NewEvent {
     pub received_at: Timestamp,
     /// What makes it the same as another; `None` means that it is never a duplicate.
     pub key: Option<KeyClaim>,
+    /// What sort of thing happened, if the source can tell.
+    pub kind: Option<EventKind>,
+    /// What it can be found by.
+    pub attributes: Attributes,
     /// What came.
     pub payload: Payload,
     /// Where it has to go.

@@ -4,6 +4,7 @@ use bytes::Bytes;
 
 use super::{Attempt, Next};
 use crate::{
+    attribute::Attributes, attribute::EventKind, attribute::Term, attribute::Wanted,
     decision::Decision, decision::Unrouted, delivery::Class, delivery::DeadReason,
     delivery::state::Status, event::RequestHead, ids::DeliveryId, ids::DestinationId, ids::EventId,
     ids::RequestId, ids::SourceId, time::Timestamp,
@@ -37,6 +38,10 @@ pub struct EventFilter {
     pub source: Option<SourceId>,
     /// Only with this key; needs the source.
     pub key: Option<String>,
+    /// Only of this kind.
+    pub kind: Option<EventKind>,
+    /// Only with all of these.
+    pub attributes: Vec<Wanted>,
     /// Only with a delivery that has this status.
     pub status: Option<Status>,
     /// Only with this text in the key, or in a body that is not too large to look into.
@@ -45,6 +50,20 @@ pub struct EventFilter {
     pub since: Option<Timestamp>,
     /// Only received before this time.
     pub until: Option<Timestamp>,
+}
+
+impl EventFilter {
+    /// Whether an event is of the kind and has the attributes that are wanted.
+    pub fn matches(&self, event: &EventRow) -> bool {
+        (self.kind.is_none() || self.kind == event.kind)
+            && self.attributes.iter().all(|wanted| event.attributes.has(wanted))
+    }
+
+    /// What the events are found by: of all that is wanted the most telling.
+    pub fn term(&self) -> Option<Term> {
+        let wanted = self.attributes.iter().min_by_key(|wanted| wanted.name());
+        wanted.map(Wanted::term).or_else(|| self.kind.as_ref().map(EventKind::term))
+    }
 }
 
 /// An event without its body.
@@ -58,6 +77,10 @@ pub struct EventRow {
     pub source: SourceId,
     /// Its key, if it has one.
     pub key: Option<String>,
+    /// What sort of thing happened.
+    pub kind: Option<EventKind>,
+    /// What it can be found by.
+    pub attributes: Attributes,
     /// When it came.
     pub received_at: Timestamp,
     /// The length of its body.
@@ -111,7 +134,7 @@ pub struct EventDetail {
 }
 
 /// Which deliveries to list.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct DeliveryFilter {
     /// Only with this status.
     pub status: Option<Status>,
@@ -121,6 +144,8 @@ pub struct DeliveryFilter {
     pub reason: Option<DeadReason>,
     /// Only of events of this source.
     pub source: Option<SourceId>,
+    /// Only of events of this kind.
+    pub kind: Option<EventKind>,
     /// Only of this event.
     pub event: Option<EventId>,
     /// Only with a last attempt that failed like this.

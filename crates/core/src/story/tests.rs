@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::{
+    attribute::Attributes,
     delivery::{Class, DeadReason, state::Status},
     ids::{AttemptId, EventId, RequestId, SourceId},
     store::{Attempt, EventRow},
@@ -22,6 +23,8 @@ fn event() -> EventDetail {
             request_id: RequestId::new(BEGUN, 2),
             source: SourceId::new(BEGUN, 3),
             key: Some("k".to_owned()),
+            kind: None,
+            attributes: Attributes::default(),
             received_at: BEGUN,
             body_bytes: 7,
             duplicates: 0,

@@ -5,17 +5,28 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 use surehook_core::{
+    attribute::{AttributeName, Attributes, EventKind, Wanted},
     delivery::state::Status,
+    event::NewEvent,
+    ids::EventId,
     rollup::{self, Count, RollupQuery, Tally, Width},
     store::{DeliveryFilter, DeliveryRow, EventFilter, Page},
     time::Timestamp,
 };
 
 use super::{
-    history::Run,
+    history::{About, Run},
     model::{ModelDelivery, Whose},
     samples::without_zeros,
 };
+
+impl About {
+    pub(super) fn attributes(self) -> Attributes {
+        let mut attributes = Attributes::default();
+        attributes.push_some(AttributeName::Phone, self.phone);
+        attributes
+    }
+}
 
 impl Run {
     /// All counts but that of duplicates, which memory may have answered and not written yet.
@@ -30,6 +41,11 @@ impl Run {
     pub(super) async fn compare(&self) -> TestCaseResult {
         prop_assert_eq!(without_zeros(self.world.counts()), without_zeros(self.model.counts()));
         self.compare_events().await?;
+        for phone in [None, Some("5511987654321"), Some("5511900000000"), Some("12@lid")] {
+            for kind in [None, Some("message"), Some("status")] {
+                self.find(About { kind, phone }).await?;
+            }
+        }
         self.compare_deliveries().await?;
         self.compare_rollups().await?;
         for to in [self.world.crm, self.world.mail] {
@@ -49,6 +65,8 @@ impl Run {
             let key = expected.admitted.key.as_ref().map(|claim| claim.key.as_str());
             prop_assert_eq!(row.source, expected.admitted.source);
             prop_assert_eq!(row.key.as_deref(), key);
+            prop_assert_eq!(&row.kind, &expected.admitted.kind);
+            prop_assert_eq!(&row.attributes, &expected.admitted.attributes);
             prop_assert_eq!(row.received_at, expected.admitted.received_at);
             let seen = (row.duplicates, row.last_duplicate_at);
             prop_assert_eq!(seen, (expected.duplicates, expected.last_duplicate_at));
@@ -57,6 +75,25 @@ impl Run {
             prop_assert_eq!(body.as_ref(), kept);
             prop_assert_eq!(row.body_removed, expected.body_is_gone);
         }
+        Ok(())
+    }
+
+    /// What is found, against a look at every event.
+    pub(super) async fn find(&self, about: About) -> TestCaseResult {
+        let kind = about.kind.and_then(EventKind::new);
+        let wanted = about.phone.and_then(|phone| Wanted::new(AttributeName::Phone, phone));
+        let attributes = Vec::from_iter(wanted);
+        let all = self.model.events.iter().rev();
+        let is_meant = |event: &NewEvent| {
+            (kind.is_none() || kind == event.kind)
+                && attributes.iter().all(|wanted| event.attributes.has(wanted))
+        };
+        let expected = all.filter(|(_, event)| is_meant(&event.admitted)).map(|(id, _)| *id);
+        let expected: Vec<EventId> = expected.collect();
+        let filter = EventFilter { kind, attributes: attributes.clone(), ..EventFilter::default() };
+        let page = Page { after: None, limit: 10_000 };
+        let found = self.world.events(filter, page).await.unwrap().rows;
+        prop_assert_eq!(found.iter().map(|row| row.id).collect::<Vec<_>>(), expected);
         Ok(())
     }
 

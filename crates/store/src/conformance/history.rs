@@ -7,6 +7,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use proptest::{prelude::*, sample::select, test_runner::TestCaseResult};
 use surehook_core::{
+    attribute::EventKind,
     delivery::DeadReason,
     event::{NewDelivery, NewEvent},
     ids::{DeliveryId, DestinationId},
@@ -41,6 +42,14 @@ struct Arrival {
     revive_dead: bool,
     order: Option<&'static str>,
     delay: u64,
+    about: About,
+}
+
+/// What an event is about, and what is looked for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct About {
+    pub(super) kind: Option<&'static str>,
+    pub(super) phone: Option<&'static str>,
 }
 
 /// How an attempt ends.
@@ -63,6 +72,7 @@ enum Op {
     ReleaseExpired,
     Replay { back: usize },
     Cancel { back: usize },
+    Find(About),
     Wait { seconds: u64 },
     Delete(To),
     Put(To, bool),
@@ -78,8 +88,8 @@ fn an_arrival() -> impl Strategy<Value = Arrival> {
     let chances = (any::<bool>(), prop::bool::weighted(0.3), prop::bool::weighted(0.8));
     let order = prop::option::of(select(vec!["x", "y"]));
     let lane = (order, select(vec![0, 0, 0, 5]));
-    (key, select(vec!["one", "two"]), to, chances, lane).prop_map(
-        |(key, body, to, (from_bank, claimed, revive_dead), (order, delay))| Arrival {
+    (key, select(vec!["one", "two"]), to, chances, lane, an_about()).prop_map(
+        |(key, body, to, (from_bank, claimed, revive_dead), (order, delay), about)| Arrival {
             from_bank,
             key,
             body,
@@ -88,8 +98,16 @@ fn an_arrival() -> impl Strategy<Value = Arrival> {
             revive_dead,
             order,
             delay,
+            about,
         },
     )
+}
+
+fn an_about() -> impl Strategy<Value = About> {
+    let kind = prop::option::of(select(vec!["message", "status"]));
+    // The first two are the same number.
+    let phones = vec!["5511987654321", "551187654321", "5511900000000", "12@lid"];
+    (kind, prop::option::of(select(phones))).prop_map(|(kind, phone)| About { kind, phone })
 }
 
 fn an_end() -> impl Strategy<Value = End> {
@@ -114,6 +132,7 @@ fn an_op() -> impl Strategy<Value = Op> {
         4 => select(vec![1, 30, 60, 600]).prop_map(|seconds| Op::Wait { seconds }),
         1 => to().prop_map(Op::Delete),
         2 => (0..6_usize).prop_map(|back| Op::Cancel { back }),
+        3 => an_about().prop_map(Op::Find),
         1 => (to(), any::<bool>()).prop_map(|(to, is_ordered)| Op::Put(to, is_ordered)),
         1 => (any::<bool>(), a_retention()).prop_map(|(of_bank, retention)| Op::Keep { of_bank, retention }),
         3 => select(vec![0, 60, 600]).prop_map(|older_than_seconds| Op::Prune { older_than_seconds }),
@@ -159,6 +178,8 @@ impl Run {
         NewEvent {
             source: if arrival.from_bank { world.bank } else { world.shop },
             key: arrival.key.map(|key| world.key(key)),
+            kind: arrival.about.kind.and_then(EventKind::new),
+            attributes: arrival.about.attributes(),
             payload: payload(arrival.body.as_bytes()),
             deliveries: arrival.to.iter().map(owed).collect(),
             revive_dead: arrival.revive_dead,
@@ -184,6 +205,7 @@ impl Run {
             Op::Wait { seconds } => self.world.wait(Duration::from_secs(*seconds)),
             Op::Delete(to) => self.delete(*to).await,
             Op::Cancel { back } => self.cancel(*back).await?,
+            Op::Find(about) => self.find(*about).await?,
             Op::Put(to, is_ordered) => self.put(*to, *is_ordered).await,
             Op::Keep { of_bank, retention } => {
                 let source = if *of_bank { self.world.bank } else { self.world.shop };

@@ -157,7 +157,8 @@ pub async fn many_that_are_held_are_listed_page_by_page(mut world: World) {
         async move {
             let (mut ids, mut after) = (Vec::new(), None);
             loop {
-                let page = world.deliveries(filter, Page { after, limit: 1000 }).await.unwrap();
+                let page =
+                    world.deliveries(filter.clone(), Page { after, limit: 1000 }).await.unwrap();
                 assert!(page.rows.iter().all(|row| row.status == status));
                 ids.extend(page.rows.iter().map(|row| row.id));
                 after = page.next;

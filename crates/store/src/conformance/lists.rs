@@ -26,10 +26,10 @@ async fn events(world: &World, filter: &EventFilter, limit: usize) -> Vec<EventI
 }
 
 /// All deliveries that a filter finds, page by page.
-async fn deliveries(world: &World, filter: DeliveryFilter, limit: usize) -> Vec<DeliveryId> {
+async fn deliveries(world: &World, filter: &DeliveryFilter, limit: usize) -> Vec<DeliveryId> {
     let (mut all, mut after) = (Vec::new(), None);
     loop {
-        let page = world.deliveries(filter, Page { after, limit }).await.unwrap();
+        let page = world.deliveries(filter.clone(), Page { after, limit }).await.unwrap();
         assert!(page.rows.len() <= limit);
         all.extend(page.rows.iter().map(|row| row.id));
         after = page.next;
@@ -116,7 +116,7 @@ pub async fn deliveries_come_newest_first_in_whole_pages(mut world: World) {
     let expected = newest_first(born.collect());
 
     for limit in [1, 7, 48, 100] {
-        let listed = deliveries(&world, DeliveryFilter::default(), limit).await;
+        let listed = deliveries(&world, &DeliveryFilter::default(), limit).await;
         assert_eq!(listed, expected, "pages of {limit}");
     }
 }
@@ -147,7 +147,7 @@ async fn in_every_status(world: &mut World) {
     }
     world.change(vec![Change::DeleteDestination(spare)], world.now).await.unwrap();
     let dead = DeliveryFilter { status: Some(Status::Dead), ..DeliveryFilter::default() };
-    for id in deliveries(world, dead, 100).await.into_iter().step_by(4) {
+    for id in deliveries(world, &dead, 100).await.into_iter().step_by(4) {
         let replayed = world.replay(id, world.id(), world.now).await.unwrap();
         assert!(matches!(replayed, Replayed::Created { .. }));
     }
@@ -169,7 +169,7 @@ pub async fn deliveries_are_filtered_by_each_status(mut world: World) {
                 DeliveryFilter { status: Some(status), destination, ..DeliveryFilter::default() };
 
             for limit in [1, 3, 100] {
-                let listed = deliveries(&world, filter, limit).await;
+                let listed = deliveries(&world, &filter, limit).await;
                 assert_eq!(listed, expected, "{filter:?} in pages of {limit}");
             }
             // No operation of a store holds a delivery yet; all else is there to be found.
@@ -199,7 +199,7 @@ pub async fn deliveries_are_filtered_by_destination_and_reason(mut world: World)
                 DeliveryFilter { status, destination, reason, ..DeliveryFilter::default() };
 
             assert!(!expected.is_empty(), "{filter:?}");
-            assert_eq!(deliveries(&world, filter, 3).await, expected, "{filter:?}");
+            assert_eq!(deliveries(&world, &filter, 3).await, expected, "{filter:?}");
         }
     }
     let never = DeliveryFilter {
@@ -207,7 +207,7 @@ pub async fn deliveries_are_filtered_by_destination_and_reason(mut world: World)
         reason: Some(DeadReason::Expired),
         ..DeliveryFilter::default()
     };
-    assert!(deliveries(&world, never, 9).await.is_empty());
+    assert!(deliveries(&world, &never, 9).await.is_empty());
 }
 
 pub async fn events_are_filtered_by_time(mut world: World) {
@@ -238,7 +238,7 @@ pub async fn events_are_filtered_by_time(mut world: World) {
             .flat_map(|event| event.deliveries.iter().map(|delivery| delivery.id));
         let expected = newest_first(owed.collect());
         let filter = DeliveryFilter { since, until, ..DeliveryFilter::default() };
-        assert_eq!(deliveries(&world, filter, 3).await, expected, "{filter:?}");
+        assert_eq!(deliveries(&world, &filter, 3).await, expected, "{filter:?}");
     }
 }
 
@@ -294,12 +294,12 @@ pub async fn deliveries_are_filtered_by_source_and_event(mut world: World) {
             of_it.flat_map(|event| event.deliveries.iter().map(|owed| owed.id)).collect(),
         );
         let filter = DeliveryFilter { source: Some(source), ..DeliveryFilter::default() };
-        assert_eq!(deliveries(&world, filter, 5).await, expected, "{filter:?}");
+        assert_eq!(deliveries(&world, &filter, 5).await, expected, "{filter:?}");
     }
     let one = &all[5];
     let owed = newest_first(one.deliveries.iter().map(|owed| owed.id).collect());
     let filter = DeliveryFilter { event: Some(one.id), ..DeliveryFilter::default() };
-    assert_eq!(deliveries(&world, filter, 1).await, owed);
+    assert_eq!(deliveries(&world, &filter, 1).await, owed);
 }
 
 pub async fn deliveries_are_filtered_by_their_last_attempt(mut world: World) {
@@ -316,7 +316,7 @@ pub async fn deliveries_are_filtered_by_their_last_attempt(mut world: World) {
         let last = world.delivery_detail(row.id).await.attempts.pop().unwrap().attempt;
         for (class, code) in [(last.class, None), (None, last.status), (last.class, last.status)] {
             let filter = DeliveryFilter { class, code, ..DeliveryFilter::default() };
-            let found = deliveries(&world, filter, 2).await;
+            let found = deliveries(&world, &filter, 2).await;
             assert!(found.contains(&row.id), "{filter:?}");
             if class.is_some() || code.is_some() {
                 assert!(found.len() < rows.len(), "{filter:?}");
@@ -324,7 +324,7 @@ pub async fn deliveries_are_filtered_by_their_last_attempt(mut world: World) {
         }
     }
     let never = DeliveryFilter { code: Some(599), ..DeliveryFilter::default() };
-    assert!(deliveries(&world, never, 9).await.is_empty());
+    assert!(deliveries(&world, &never, 9).await.is_empty());
 }
 
 pub async fn a_page_looks_at_a_bounded_number_of_rows(mut world: World) {

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! - A file is an area: [`admit`], [`revive`], [`recall`], [`claims`], [`settle`], [`replay`],
-//!   [`configure`], [`lists`], [`retention`], [`bodies_kept`], [`counts`], [`rollups`],
+//!   [`configure`], [`lists`], [`search`], [`retention`], [`bodies_kept`], [`counts`], [`rollups`],
 //!   [`decisions`], [`join`], [`bodies`], [`refused`], [`jobs`], [`job_steps`], [`order`], [`lanes`],
 //!   [`removal`], [`tokens`], [`idempotency`].
 //! - [`changes`] plays random changes through the store and through `Configuration::apply`.
@@ -49,6 +49,7 @@ pub mod retention;
 pub mod revive;
 pub mod rollups;
 mod samples;
+pub mod search;
 pub mod settle;
 pub mod tokens;
 mod world;
@@ -313,6 +314,13 @@ macro_rules! store_conformance {
                     a_duplicate_brings_no_body,
                     a_body_for_nowhere_is_left_out,
                     a_route_keeps_its_transform;
+                search: an_event_is_found_by_its_kind_and_by_each_attribute,
+                    all_that_is_wanted_must_be_there,
+                    what_is_found_comes_newest_first_in_whole_pages,
+                    an_event_that_is_removed_is_not_found,
+                    a_duplicate_is_not_found_by_what_it_brought,
+                    a_refused_request_leaves_nothing_to_be_found,
+                    deliveries_are_filtered_by_the_kind_of_their_event;
                 refused: a_refused_request_is_kept_as_it_is_given,
                     the_oldest_of_a_kind_makes_room,
                     strangers_make_room_among_themselves,

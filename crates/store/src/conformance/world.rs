@@ -14,6 +14,7 @@ use std::{
 };
 
 use surehook_core::{
+    attribute::Attributes,
     decision::Decided,
     delivery::{Lease, LeaseToken, state::Status},
     event::{KeyClaim, NewDelivery, NewEvent},
@@ -162,6 +163,8 @@ impl World {
             source: self.shop,
             received_at: self.now,
             key: None,
+            kind: None,
+            attributes: Attributes::default(),
             payload: payload(format!(r#"{{"order":{}}}"#, self.next()).as_bytes()),
             deliveries: vec![self.to(self.crm)],
             revive_dead: true,

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use rusqlite::{OptionalExtension, params};
 use surehook_core::{
+    attribute::EventKind,
     delivery::state::Status,
     event::{NewDelivery, NewEvent},
     ids::{DestinationId, EventId, SourceId},
@@ -114,8 +115,8 @@ const INSERT_PAYLOAD: &str = "
 
 const INSERT_EVENT: &str = "
     INSERT INTO events (id, request_id, source, key, received_at, body_bytes, fingerprint, payload,
-                        verified_by, key_from, unrouted)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
+                        verified_by, key_from, unrouted, kind, attributes)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)";
 
 fn insert_event(tx: &mut Tx<'_, '_>, source: i64, event: &NewEvent) -> rusqlite::Result<()> {
     let head = &event.payload.head;
@@ -138,7 +139,10 @@ fn insert_event(tx: &mut Tx<'_, '_>, source: i64, event: &NewEvent) -> rusqlite:
         event.decided.verified_by.as_deref(),
         event.decided.key_from.as_deref(),
         event.decided.unrouted,
+        event.kind.as_ref().map(EventKind::as_str),
+        (!event.attributes.is_empty()).then(|| event.attributes.to_json()),
     ])?;
+    tx.terms.insert(tx.sql, event.id, event.kind.as_ref(), &event.attributes)?;
     tx.delta.add(Sum::Events, 1);
     tx.delta.facts.tally(Subject::Source(source), event.received_at).add(Count::Accepted, 1);
     Ok(())

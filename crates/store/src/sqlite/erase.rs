@@ -2,6 +2,7 @@
 
 use rusqlite::{Connection, params};
 use surehook_core::{
+    attribute::{Attributes, EventKind},
     delivery::{DeadReason, state::Status},
     ids::{DeliveryId, EventId},
 };
@@ -53,12 +54,22 @@ pub(super) fn attempts(tx: &Tx<'_, '_>, event: EventId) -> rusqlite::Result<usiz
     tx.connection.prepare_cached(ERASE_ATTEMPTS)?.execute(params![blob(event)])
 }
 
-/// Removes an event with all that belongs to it; says how many bytes transforms had made of it.
+/// What there was of an event beside its body.
+pub(super) struct Erased {
+    /// Bytes that transforms had made of the body.
+    pub(super) made: u64,
+    /// What it was found by.
+    pub(super) terms: usize,
+}
+
+const ERASE_EVENT: &str = "DELETE FROM events WHERE id = ?1 RETURNING kind, attributes";
+
+/// Removes an event with all that belongs to it.
 pub(super) fn event(
     tx: &mut Tx<'_, '_>,
     event: EventId,
     payload: Option<i64>,
-) -> rusqlite::Result<u64> {
+) -> rusqlite::Result<Erased> {
     // By their deliveries, so before these.
     let made = made(tx.connection, event)?;
     let deliveries: Vec<(DeliveryId, Status, Option<DeadReason>)> = tx
@@ -82,12 +93,20 @@ pub(super) fn event(
         "DELETE FROM duplicates WHERE event_id = ?1",
         "DELETE FROM decisions WHERE event_id = ?1",
         "DELETE FROM prune_later WHERE event_id = ?1",
-        "DELETE FROM events WHERE id = ?1",
     ] {
         tx.connection.prepare_cached(belongs)?.execute(key)?;
     }
+    let (kind, attributes): (Option<String>, Option<String>) = tx
+        .connection
+        .prepare_cached(ERASE_EVENT)?
+        .query_row(key, |row| Ok((row.get(0)?, row.get(1)?)))?;
+    // What cannot be read must not be in the way of what has to go.
+    let kind = kind.and_then(|text| EventKind::new(&text));
+    let attributes = attributes.and_then(|json| Attributes::from_json(&json).ok());
+    let attributes = attributes.unwrap_or_default();
+    let terms = tx.terms.remove(tx.connection, event, (kind.as_ref(), &attributes))?;
     if let Some(payload) = payload {
         erase_payload(tx.connection, payload)?;
     }
-    Ok(made)
+    Ok(Erased { made, terms })
 }

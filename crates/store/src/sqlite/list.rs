@@ -1,12 +1,13 @@
 //! Lists of events and deliveries, newest first, page by page.
 //!
 //! A list is narrowed in two ways. What an index serves (the time, the source, the destination, the
-//! event, what is dead, what waits) is found without looking at anything else. Everything else is
+//! event, what is dead, what waits, a kind or an attribute) is found without looking at anything else. Everything else is
 //! asked of each row on the way, newest first, and a page gives up after [`LOOKS_MAX`] rows: it may
 //! be short, and says where the next one goes on.
 
-use rusqlite::{Connection, Row, params_from_iter, types::Value};
+use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter, types::Value};
 use surehook_core::{
+    attribute::Term,
     delivery::state::Status,
     ids::{DeliveryId, EventId, Id, Kind},
     key::{DedupKey, KeyDigest},
@@ -17,6 +18,7 @@ use surehook_core::{
 use super::{
     lanes::{holds, shown_status},
     row::{self, DELIVERY_COLUMNS, EVENT_COLUMNS, blob, id},
+    terms::EVENTS_WITH_TERM,
 };
 
 /// Rows that a page looks at, at most.
@@ -28,6 +30,8 @@ const BODY_BYTES_SEARCHED: u64 = 128 * 1024;
 
 /// A query that is being put together.
 struct Query {
+    /// The ids of the list: before the first, and from the second on.
+    range: [[u8; 16]; 2],
     /// What an index serves.
     narrow: String,
     /// What is asked of each row.
@@ -44,16 +48,17 @@ impl Query {
         until: Option<Timestamp>,
         column: &str,
     ) -> Self {
+        // Ids begin with the time, and before the newest possible one means "from the top".
+        let edge = |at: Timestamp| first_of(blob(Id::<K>::new(at, 0)));
+        let top = page.after.map_or([0xff; 16], blob);
+        let top = until.map_or(top, |at| top.min(edge(at)));
         let mut query = Self {
+            range: [top, since.map_or([0; 16], edge)],
             narrow: "1".to_owned(),
             wanted: String::new(),
             values: Vec::new(),
             looks_max: LOOKS_MAX,
         };
-        // Ids begin with the time, and before the newest possible one means "from the top".
-        let edge = |at: Timestamp| first_of(blob(Id::<K>::new(at, 0)));
-        let top = page.after.map_or([0xff; 16], blob);
-        let top = until.map_or(top, |at| top.min(edge(at)));
         query.narrow(&format!("{column} < {{}}"), top.to_vec());
         if let Some(at) = since {
             query.narrow(&format!("{column} >= {{}}"), edge(at).to_vec());
@@ -77,26 +82,28 @@ impl Query {
         self.wanted = format!("{}{and}{clause}", self.wanted);
     }
 
-    /// Runs it. `columns` begin with the id; `from` names the tables.
+    /// `columns` begin with the id; `from` names the tables.
+    fn select(&self, columns: &str, from: &str) -> String {
+        let wanted = if self.wanted.is_empty() { "1" } else { &self.wanted };
+        let narrow = &self.narrow;
+        format!("SELECT {columns}, coalesce({wanted}, 0) AS wanted FROM {from} WHERE {narrow}")
+    }
+
+    /// Runs it.
     fn run<R, K: Kind>(
-        self,
+        mut self,
         connection: &Connection,
         (columns, from, order): (&str, &str, &str),
         page: Page<Id<K>>,
-        read: fn(&Row<'_>) -> rusqlite::Result<R>,
+        read: impl Fn(&Row<'_>) -> rusqlite::Result<R>,
     ) -> rusqlite::Result<Listed<R, Id<K>>> {
-        let Self { narrow, wanted, mut values, looks_max } = self;
         // Where every row is wanted, the page itself is the bound.
-        let looks_max = if wanted.is_empty() { page.limit } else { looks_max };
-        let wanted = if wanted.is_empty() { "1" } else { &wanted };
-        values.push(Value::Integer(i64::try_from(looks_max).unwrap_or(i64::MAX)));
-        let sql = format!(
-            "SELECT {columns}, coalesce({wanted}, 0) AS wanted FROM {from}
-              WHERE {narrow} ORDER BY {order} DESC LIMIT ?{}",
-            values.len()
-        );
+        let looks_max = if self.wanted.is_empty() { page.limit } else { self.looks_max };
+        let limit = self.place("{}", i64::try_from(looks_max).unwrap_or(i64::MAX));
+        let select = self.select(columns, from);
+        let sql = format!("{select} ORDER BY {order} DESC LIMIT {limit}");
         let mut statement = connection.prepare_cached(&sql)?;
-        let mut found = statement.query(params_from_iter(values))?;
+        let mut found = statement.query(params_from_iter(self.values))?;
         let (mut rows, mut last, mut looks) = (Vec::new(), None, 0);
         while rows.len() < page.limit
             && let Some(row) = found.next()?
@@ -110,6 +117,43 @@ impl Query {
         let more = rows.len() == page.limit || looks == looks_max;
         Ok(Listed { rows, next: last.filter(|_| more) })
     }
+
+    /// Runs it over the events that a term may belong to. Each is looked up by itself, so that
+    /// only as many are taken from the index as the page needs.
+    fn run_by_term(
+        mut self,
+        connection: &Connection,
+        term: Term,
+        page: Page<EventId>,
+        is_meant: impl Fn(&EventRow) -> bool,
+    ) -> rusqlite::Result<Listed<EventRow, EventId>> {
+        let ([top, bottom], looks_max) = (self.range, self.looks_max);
+        let mut candidates = connection.prepare_cached(EVENTS_WITH_TERM)?;
+        let mut candidates = candidates.query(params![term.to_bytes(), top, bottom, looks_max])?;
+        let this = self.place("e.id = {}", Value::Null);
+        let sql = format!("{} AND {this}", self.select(EVENT_COLUMNS, EVENTS));
+        let mut lookup = connection.prepare_cached(&sql)?;
+        let (mut rows, mut last, mut looks) = (Vec::new(), None, 0);
+        while rows.len() < page.limit
+            && let Some(candidate) = candidates.next()?
+        {
+            looks += 1;
+            let event: EventId = id(candidate, 0)?;
+            last = Some(event);
+            if let Some(value) = self.values.last_mut() {
+                *value = Value::Blob(blob(event).to_vec());
+            }
+            let found = lookup
+                .query_row(params_from_iter(&self.values), |row| {
+                    Ok(if row.get("wanted")? { Some(row::event(row)?) } else { None })
+                })
+                .optional()?
+                .flatten();
+            rows.extend(found.filter(&is_meant));
+        }
+        let more = rows.len() == page.limit || looks == looks_max;
+        Ok(Listed { rows, next: last.filter(|_| more) })
+    }
 }
 
 /// The smallest id of the millisecond that `id` is of.
@@ -117,6 +161,8 @@ fn first_of(mut id: [u8; 16]) -> [u8; 16] {
     id[6..].fill(0);
     id
 }
+
+const EVENTS: &str = "events e JOIN sources s ON s.seq = e.source";
 
 const SOURCE_SEQ: &str = "(SELECT seq FROM sources WHERE id = {})";
 
@@ -161,8 +207,16 @@ pub(super) fn events(
         );
         query.want(&clause, text.clone());
     }
-    let tables = "events e JOIN sources s ON s.seq = e.source";
-    query.run(connection, (EVENT_COLUMNS, tables, "e.id"), page, row::event)
+    // A key says more than any term: there is one event that has it.
+    match filter.term().filter(|_| filter.key.is_none()) {
+        Some(term) => query.run_by_term(connection, term, page, |event| filter.matches(event)),
+        None => {
+            let mut page =
+                query.run(connection, (EVENT_COLUMNS, EVENTS, "e.id"), page, row::event)?;
+            page.rows.retain(|event| filter.matches(event));
+            Ok(page)
+        }
+    }
 }
 
 /// See `AdminStore::deliveries`.
@@ -189,6 +243,10 @@ pub(super) fn deliveries(
     if let Some(source) = filter.source {
         let of_event = "(SELECT e.source FROM events e WHERE e.id = d.event_id)";
         query.want(&format!("{of_event} = {SOURCE_SEQ}"), blob(source).to_vec());
+    }
+    if let Some(kind) = filter.kind {
+        let of_event = "(SELECT e.kind FROM events e WHERE e.id = d.event_id)";
+        query.want(&format!("{of_event} = {{}}"), kind.as_str().to_owned());
     }
     let last_attempt = "EXISTS (SELECT 1 FROM attempts a WHERE a.delivery_id = d.id
                                   AND a.number = d.attempts AND";

@@ -39,6 +39,7 @@ mod restore;
 mod rollups;
 mod row;
 mod schema;
+mod terms;
 mod tokens;
 mod writer;
 
@@ -97,7 +98,8 @@ pub struct SqliteOptions {
     pub keys_remembered: usize,
     /// How many requests may wait for a commit before more are refused.
     pub queue_max: usize,
-    /// How many new keys gather before they go into their index; see `fresh`.
+    /// How many new keys gather before they go into their index, and how many terms into theirs;
+    /// see `fresh` and `terms`.
     pub fold_keys_at: usize,
 }
 

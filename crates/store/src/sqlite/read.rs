@@ -146,20 +146,20 @@ pub(super) fn event(
            FROM events e JOIN sources s ON s.seq = e.source LEFT JOIN payloads p ON p.seq = e.payload
           WHERE e.id = ?1"
     );
-    // The body (column 14) is skipped: it has its own call.
+    // The body (column 16) is skipped: it has its own call.
     let found = connection
         .prepare_cached(&sql)?
         .query_row(params![blob(wanted)], |found| {
-            let head = if found.get(9)? { Some(row::head(found, 10)?) } else { None };
+            let head = if found.get(11)? { Some(row::head(found, 12)?) } else { None };
             Ok(EventDetail {
                 event: row::event(found)?,
                 head,
-                fingerprint: found.get(15)?,
+                fingerprint: found.get(17)?,
                 deliveries: Vec::new(),
                 duplicates: Vec::new(),
-                verified_by: found.get(16)?,
-                key_from: found.get(17)?,
-                unrouted: unrouted(found, 18)?,
+                verified_by: found.get(18)?,
+                key_from: found.get(19)?,
+                unrouted: unrouted(found, 20)?,
                 decisions: Vec::new(),
                 attempts: Vec::new(),
             })

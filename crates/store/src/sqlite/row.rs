@@ -5,6 +5,7 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 use rusqlite::{Row, types::Type};
 use surehook_core::{
+    attribute::{Attributes, EventKind},
     delivery::{Class, DeadReason, Failure, state::Status},
     event::{HeaderBlock, Payload, RequestHead},
     ids::{Id, Kind},
@@ -51,7 +52,7 @@ pub(super) fn name(row: &Row<'_>, column: usize) -> rusqlite::Result<Name> {
     text.parse().map_err(|_| corrupt(column, &text))
 }
 
-/// A word that must be one of a list.
+/// A text that must mean something.
 pub(super) fn word<T>(
     row: &Row<'_>,
     column: usize,
@@ -95,7 +96,7 @@ pub(super) fn head(row: &Row<'_>, first: usize) -> rusqlite::Result<RequestHead>
 
 /// Columns of [`event`], from `events e JOIN sources s`.
 pub(super) const EVENT_COLUMNS: &str = "e.id, e.request_id, s.id, e.key, e.received_at,
-    e.body_bytes, e.duplicates, e.last_duplicate_at, e.payload IS NULL";
+    e.body_bytes, e.duplicates, e.last_duplicate_at, e.payload IS NULL, e.kind, e.attributes";
 
 pub(super) fn event(row: &Row<'_>) -> rusqlite::Result<EventRow> {
     Ok(EventRow {
@@ -108,6 +109,8 @@ pub(super) fn event(row: &Row<'_>) -> rusqlite::Result<EventRow> {
         duplicates: row.get(6)?,
         last_duplicate_at: optional_time(row, 7)?,
         body_removed: row.get(8)?,
+        kind: word(row, 9, EventKind::new)?,
+        attributes: word(row, 10, |json| Attributes::from_json(json).ok())?.unwrap_or_default(),
     })
 }
 

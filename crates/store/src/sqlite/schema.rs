@@ -23,6 +23,7 @@ pub(super) const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/sqlite/0006_idempotency_results.sql"),
     include_str!("../../migrations/sqlite/0007_retention_and_rollups.sql"),
     include_str!("../../migrations/sqlite/0008_token_roles.sql"),
+    include_str!("../../migrations/sqlite/0009_search_attributes.sql"),
 ];
 
 /// "srhk": tells our files from others'.
@@ -313,6 +314,35 @@ mod tests {
             assert_eq!(token.role, surehook_core::access::Role::Admin);
             assert_eq!((token.name, token.expires_at), (None, None));
         }
+    }
+
+    #[test]
+    fn events_from_before_there_were_attributes_are_about_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("old.db");
+        let before = MIGRATIONS.iter().position(|sql| sql.starts_with("-- 0009")).unwrap();
+        let old = Connection::open(&file).unwrap();
+        add_functions(&old).unwrap();
+        MIGRATIONS[..before].iter().for_each(|sql| old.execute_batch(sql).unwrap());
+        old.pragma_update(None, "user_version", before).unwrap();
+        old.pragma_update(None, "application_id", APPLICATION_ID).unwrap();
+        old.execute_batch(
+            "INSERT INTO sources VALUES (1, zeroblob(16), 'shop', '{}', 1, 1, NULL);
+             INSERT INTO events (id, request_id, source, key, received_at, body_bytes, fingerprint)
+                  VALUES (zeroblob(16), zeroblob(16), 1, 'k', 1, 0, zeroblob(32));",
+        )
+        .unwrap();
+        drop(old);
+
+        let migrated = open_writer(&file).unwrap();
+
+        let id = surehook_core::ids::EventId::from_uuid(Uuid::nil());
+        let event = super::super::read::event(&migrated, id).unwrap().unwrap().event;
+        assert_eq!(event.key.as_deref(), Some("k"));
+        assert!(event.kind.is_none() && event.attributes.is_empty());
+        let terms = "SELECT (SELECT count(*) FROM terms) + (SELECT count(*) FROM terms_fresh)";
+        let terms: i64 = migrated.query_row(terms, [], |row| row.get(0)).unwrap();
+        assert_eq!(terms, 0);
     }
 
     #[test]

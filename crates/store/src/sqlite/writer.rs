@@ -40,6 +40,7 @@ use super::{
     memory::{Memory, Remembered},
     prepared::Prepared,
     prune::Sweep,
+    terms::FreshTerms,
 };
 
 /// Jobs in one transaction. More would make the first ones wait without saving much.
@@ -57,6 +58,7 @@ pub(super) struct Tx<'a, 'c> {
     pub(super) sql: &'a mut Prepared<'c>,
     pub(super) names: &'a mut Names,
     pub(super) fresh: &'a mut Fresh,
+    pub(super) terms: &'a mut FreshTerms,
     pub(super) sweep: &'a mut Sweep,
     pub(super) delta: &'a mut Delta,
     after: &'a mut Vec<After>,
@@ -166,6 +168,7 @@ impl Writer {
     ) -> rusqlite::Result<Self> {
         let names = configure::load_names(&desk.connection)?;
         let fresh = Fresh::load(&desk.connection, &desk.file, desk.fold_at)?;
+        let terms = FreshTerms::load(&desk.connection, desk.fold_at)?;
         let counts = counts::load(&desk.connection)?;
         let sweep = Sweep::load(&desk.connection)?;
         memory.change_counts(|shown| *shown = counts);
@@ -187,6 +190,7 @@ impl Writer {
                         memory,
                         names,
                         fresh,
+                        terms,
                         sweep,
                         delta: Delta::default(),
                         after: Vec::new(),
@@ -314,6 +318,7 @@ struct Scribe<'c> {
     memory: Arc<Memory>,
     names: Names,
     fresh: Fresh,
+    terms: FreshTerms,
     sweep: Sweep,
     delta: Delta,
     after: Vec<After>,
@@ -432,6 +437,7 @@ impl Scribe<'_> {
                 let _rolled_back = self.connection.execute_batch("ROLLBACK");
             }
             self.fresh.rolled_back();
+            self.terms.rolled_back();
             // What a rolled back configuration change did to the names must go as well.
             self.names = configure::load_names(self.connection).map_err(Trouble::from)?;
             return Err(error.into());
@@ -454,6 +460,7 @@ impl Scribe<'_> {
             sql: &mut self.sql,
             names: &mut self.names,
             fresh: &mut self.fresh,
+            terms: &mut self.terms,
             sweep: &mut self.sweep,
             delta: &mut self.delta,
             after: &mut self.after,
@@ -463,6 +470,7 @@ impl Scribe<'_> {
         }
         admit::write_sightings(&mut tx, sightings)?;
         self.fresh.fold(&mut self.sql)?;
+        self.terms.fold(&mut self.sql)?;
         self.delta.write(self.connection)?;
         self.sql.get(COMMIT)?.execute([])?;
         Ok(())
@@ -470,6 +478,7 @@ impl Scribe<'_> {
 
     fn remember_what_is_committed(&mut self) {
         self.fresh.committed();
+        self.terms.committed();
         self.memory.change_counts(|counts| self.delta.apply(counts));
         for after in self.after.drain(..) {
             match after {

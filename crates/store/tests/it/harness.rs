@@ -23,6 +23,7 @@ pub(crate) enum SqliteHarness {
     /// Its new keys go into their index after a few of them, not after many thousands.
     Folding(TempDir, usize),
     Lent(PathBuf),
+    LentFolding(PathBuf, usize),
 }
 
 impl SqliteHarness {
@@ -41,6 +42,12 @@ impl SqliteHarness {
     }
 }
 
+impl SqliteHarness {
+    pub(crate) fn folding_slowly_in(folder: &Path) -> Self {
+        Self::LentFolding(folder.to_owned(), 8)
+    }
+}
+
 #[async_trait]
 impl Harness for SqliteHarness {
     async fn open(&self, now: Timestamp) -> Arc<dyn Store> {
@@ -50,6 +57,9 @@ impl Harness for SqliteHarness {
                 SqliteOptions { fold_keys_at: *fold_keys_at, ..SqliteOptions::new(folder.path()) }
             }
             Self::Lent(folder) => SqliteOptions::new(folder),
+            Self::LentFolding(folder, fold_keys_at) => {
+                SqliteOptions { fold_keys_at: *fold_keys_at, ..SqliteOptions::new(folder) }
+            }
         };
         Arc::new(SqliteStore::open(&options, now).unwrap())
     }

@@ -16,6 +16,7 @@ mod memory;
 mod opening;
 mod replay_jobs;
 mod schema;
+mod terms;
 
 use harness::SqliteHarness;
 

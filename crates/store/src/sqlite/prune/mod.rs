@@ -368,8 +368,10 @@ impl Slice {
         self.budget.look(1);
         if due.event {
             self.pruned.events += 1;
-            let made = erase::event(tx, event.id, event.payload)?;
-            self.budget.free(event.body_bytes + made);
+            let erased = erase::event(tx, event.id, event.payload)?;
+            self.budget.free(event.body_bytes + erased.made);
+            // Each is on a page of its own.
+            self.budget.look(erased.terms);
             return Ok(());
         }
         if let Some(payload) = event.payload.filter(|_| due.body) {

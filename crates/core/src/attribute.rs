@@ -104,8 +104,28 @@ impl AttributeName {
 }
 
 /// What sort of thing happened, in the words of the provider: `message`, `payment_intent.succeeded`.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
 pub struct EventKind(Arc<str>);
+
+/// A text that is no kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a kind has 1 to {KIND_BYTES_MAX} printable bytes")]
+pub struct InvalidKind;
+
+impl TryFrom<String> for EventKind {
+    type Error = InvalidKind;
+
+    fn try_from(text: String) -> Result<Self, InvalidKind> {
+        Self::new(&text).ok_or(InvalidKind)
+    }
+}
+
+impl From<EventKind> for String {
+    fn from(kind: EventKind) -> Self {
+        kind.0.as_ref().to_owned()
+    }
+}
 
 impl EventKind {
     /// `None` if the text is blank, longer than [`KIND_BYTES_MAX`], or not printable.

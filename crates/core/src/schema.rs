@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 
 use crate::{
-    attribute::{AttributeName, Attributes},
+    attribute::{AttributeName, Attributes, EventKind, KIND_BYTES_MAX},
     delivery::judge::rules::Statuses,
     destination::tls::PemRef,
     ids::{Id, Kind},
@@ -131,6 +131,22 @@ impl JsonSchema for Pace {
             "description": "How many deliveries a job hands out in a second, minute or hour; at most 1000/s.",
             "pattern": "^[1-9][0-9]{0,6}/[smh]$",
             "examples": ["50/s"],
+        })
+    }
+}
+
+impl JsonSchema for EventKind {
+    fn schema_name() -> Cow<'static, str> {
+        "EventKind".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "string",
+            "description": "What sort of thing happened, in the words of the provider.",
+            "minLength": 1,
+            "maxLength": KIND_BYTES_MAX,
+            "examples": ["message", "payment_intent.succeeded"],
         })
     }
 }

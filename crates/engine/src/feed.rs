@@ -27,6 +27,7 @@ use std::{
 use schemars::JsonSchema;
 use serde::Serialize;
 use surehook_core::{
+    attribute::EventKind,
     chance::Chance,
     delivery::{DeadReason, state::Status},
     ids::{DeliveryId, DestinationId, EventId},
@@ -63,6 +64,8 @@ pub struct EventReceived {
     pub source: Option<String>,
     /// Its key.
     pub key: Option<String>,
+    /// What sort of thing happened.
+    pub kind: Option<EventKind>,
     /// When it came.
     pub received_at: Timestamp,
     /// The length of its body.

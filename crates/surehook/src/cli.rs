@@ -10,6 +10,7 @@ use std::{net::SocketAddr, path::PathBuf};
 
 use clap::{Args, ColorChoice, Parser, Subcommand};
 use surehook_bench::{Phase, SinkMode};
+use surehook_core::attribute::AttributeName;
 
 pub(crate) use self::replay::{CreateArgs, FilterArgs, JobArgs, ReplayCommand, RunArgs};
 pub(crate) use self::{
@@ -155,6 +156,8 @@ pub(crate) enum EventsCommand {
         #[arg(long, requires = "source")]
         key: Option<String>,
         #[command(flatten)]
+        about: AboutArgs,
+        #[command(flatten)]
         paging: Paging,
         #[command(flatten)]
         remote: Remote,
@@ -177,6 +180,38 @@ pub(crate) enum EventsCommand {
     },
 }
 
+/// What an event is about.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct AboutArgs {
+    /// Only of this kind, such as message
+    #[arg(long)]
+    pub(crate) kind: Option<String>,
+    /// Only from or to this phone, in any form
+    #[arg(long)]
+    pub(crate) phone: Option<String>,
+    /// Only with this attribute, such as `message_id=wamid.A`; may be given for several
+    #[arg(long, value_name = "NAME=VALUE", value_parser = attribute)]
+    pub(crate) attribute: Vec<(&'static str, String)>,
+}
+
+impl AboutArgs {
+    /// As the API takes it.
+    pub(crate) fn pairs(&self) -> Vec<(&'static str, Option<&str>)> {
+        let some = self.attribute.iter().map(|(name, value)| (*name, Some(value.as_str())));
+        let named = [("kind", self.kind.as_deref()), ("phone", self.phone.as_deref())];
+        named.into_iter().chain(some).collect()
+    }
+}
+
+fn attribute(text: &str) -> Result<(&'static str, String), String> {
+    let known = || AttributeName::ALL.map(AttributeName::as_str).join(", ");
+    let pair = text.split_once('=');
+    let (word, value) = pair.ok_or("expected a name, = and a value, such as message_id=wamid.A")?;
+    let name =
+        AttributeName::from_word(word).ok_or_else(|| format!("the name is one of {}", known()))?;
+    Ok((name.as_str(), value.to_owned()))
+}
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum DlqCommand {
     /// The newest dead letters
@@ -187,6 +222,9 @@ pub(crate) enum DlqCommand {
         /// Only for this reason
         #[arg(long)]
         reason: Option<String>,
+        /// Only of events of this kind
+        #[arg(long)]
+        kind: Option<String>,
         #[command(flatten)]
         paging: Paging,
         #[command(flatten)]

@@ -34,6 +34,7 @@ pub use self::{
     },
 };
 use crate::{
+    attribute::EventKind,
     delivery::{Class, DeadReason, state::Status},
     ids::{DestinationId, SourceId},
     time::Timestamp,
@@ -84,6 +85,9 @@ pub struct ReplayFilter {
     /// Events of this source.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<SourceId>,
+    /// Events of this kind.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kind: Option<EventKind>,
     /// Deliveries to this destination.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub destination: Option<DestinationId>,
@@ -223,7 +227,7 @@ impl ReplaySpec {
     /// Whether both jobs could deliver the same event to the same destination.
     ///
     /// Conservative: two jobs are apart only by facts that never change, which are the destination,
-    /// the source, the key and the time of receipt. A reason or a class tells nothing, because what
+    /// the source, the kind, the key and the time of receipt. A reason or a class tells nothing, because what
     /// one job delivers again may die of something else and be selected by the other. What is
     /// missing somewhere is nobody's delivery yet, so the verbs of deliveries never meet it.
     pub fn may_overlap(&self, other: &Self) -> bool {
@@ -239,6 +243,7 @@ impl ReplaySpec {
         let apart = differ(self.to, other.to)
             || differ(mine.destination, theirs.destination)
             || differ(mine.source, theirs.source)
+            || differ(mine.kind.as_ref(), theirs.kind.as_ref())
             || differ(mine.key.as_ref(), theirs.key.as_ref())
             || ends_before(mine.until, theirs.since)
             || ends_before(theirs.until, mine.since);

@@ -95,6 +95,7 @@ fn jobs_overlap_unless_facts_keep_them_apart() {
     let none = ReplayFilter::default;
     let to = |number| ReplayFilter { destination: Some(destination(number)), ..none() };
     let from = |number| ReplayFilter { source: Some(source(number)), ..none() };
+    let kind = |kind: &str| ReplayFilter { kind: EventKind::new(kind), ..none() };
     let key = |key: &str| ReplayFilter { key: Some(key.to_owned()), ..none() };
     let span = |since, until| ReplayFilter { since, until, ..none() };
     let because = |reason| ReplayFilter { reason: Some(reason), ..none() };
@@ -109,6 +110,8 @@ fn jobs_overlap_unless_facts_keep_them_apart() {
         (filtered(RetryFailed, from(1)), filtered(RetryFailed, from(2)), false),
         (filtered(RetryFailed, from(1)), filtered(RetryFailed, to(1)), true),
         (filtered(RetryFailed, key("a")), filtered(RetryFailed, key("b")), false),
+        (filtered(RetryFailed, kind("a")), filtered(RetryFailed, kind("b")), false),
+        (filtered(RetryFailed, kind("a")), filtered(RetryFailed, kind("a")), true),
         (filtered(RetryFailed, span(None, at(5))), filtered(RetryFailed, span(at(5), None)), false),
         (filtered(RetryFailed, span(None, at(6))), filtered(RetryFailed, span(at(5), None)), true),
         (
@@ -129,6 +132,7 @@ fn jobs_overlap_unless_facts_keep_them_apart() {
 fn a_job_is_written_and_read_back() {
     let filter = ReplayFilter {
         source: Some(source(1)),
+        kind: EventKind::new("message"),
         destination: Some(destination(2)),
         status: Some(Status::Dead),
         reason: Some(DeadReason::MaxRetries),

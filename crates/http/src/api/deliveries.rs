@@ -11,6 +11,7 @@ use http::{HeaderMap, StatusCode};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use surehook_core::{
+    attribute::EventKind,
     delivery::{Class, DeadReason, Failure, state::Status},
     ids::{AttemptId, DeliveryId, DestinationId, EventId},
     name::Name,
@@ -48,6 +49,9 @@ pub(crate) struct DeliveryQuery {
     /// Only of events of this source.
     #[schemars(with = "Option<Name>")]
     source: Option<String>,
+    /// Only of events of this kind.
+    #[schemars(with = "Option<EventKind>")]
+    kind: Option<String>,
     /// Only dead for this reason; goes with `status=dead`.
     #[schemars(with = "Option<DeadReason>")]
     reason: Option<String>,
@@ -266,6 +270,7 @@ fn filter(
         destination: find_destination(configuration, query.destination.as_deref())?,
         reason,
         source: events::find_source(configuration, query.source.as_deref())?,
+        kind: events::kind(query.kind.as_deref())?,
         event: query.event.as_deref().map(event).transpose()?,
         class: word("class", query.class.as_deref(), Class::from_word, &classes)?,
         code: query.code.as_deref().map(code).transpose()?,
@@ -316,7 +321,7 @@ impl Pages for DeliveryPages {
             return Ok(None);
         }
         let page = Page { after: self.after, limit };
-        let page = self.app.engine.store().deliveries(self.filter, page).await?;
+        let page = self.app.engine.store().deliveries(self.filter.clone(), page).await?;
         (self.after, self.ended) = (page.next, page.next.is_none());
         Ok(Some(page.rows.into_iter().map(|row| delivery(row, &self.names)).collect()))
     }

@@ -13,6 +13,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use surehook_core::{
+    attribute::{AttributeName, Attributes, EventKind, InvalidKind, VALUE_BYTES_MAX, Wanted},
     delivery::state::Status,
     event::RequestHead,
     ids::{DeliveryId, EventId, RequestId, SourceId},
@@ -51,6 +52,40 @@ pub(crate) struct EventQuery {
     /// Only the event that has this key now; needs `source`.
     #[schemars(length(min = 1))]
     key: Option<String>,
+    /// Only of this kind.
+    #[schemars(with = "Option<EventKind>")]
+    kind: Option<String>,
+    /// Only about this message.
+    #[schemars(length(min = 1, max = VALUE_BYTES_MAX))]
+    message_id: Option<String>,
+    /// Only about this thing: a payment, an order, an issue.
+    #[schemars(length(min = 1, max = VALUE_BYTES_MAX))]
+    object: Option<String>,
+    /// Only within this conversation or thread.
+    #[schemars(length(min = 1, max = VALUE_BYTES_MAX))]
+    conversation: Option<String>,
+    /// Only from or to this phone, in any form: `+55 (11) 98765-4321`, `551187654321`, a JID. A Brazilian
+    /// one is found with and without its ninth digit.
+    #[schemars(length(min = 1, max = VALUE_BYTES_MAX))]
+    phone: Option<String>,
+    /// Only from or to this address: `…@lid`, `…@g.us`, a BSUID, the id of a chat or channel.
+    #[schemars(length(min = 1, max = VALUE_BYTES_MAX))]
+    chat: Option<String>,
+    /// Only with this email address.
+    #[schemars(length(min = 1, max = VALUE_BYTES_MAX))]
+    email: Option<String>,
+    /// Only by this user of the provider.
+    #[schemars(length(min = 1, max = VALUE_BYTES_MAX))]
+    user: Option<String>,
+    /// Only with this error code of the provider.
+    #[schemars(length(min = 1, max = VALUE_BYTES_MAX))]
+    error: Option<String>,
+    /// Only of this account, number, instance, shop, repository or workspace.
+    #[schemars(length(min = 1, max = VALUE_BYTES_MAX))]
+    account: Option<String>,
+    /// Only with this status of the provider: `delivered`, `read`, `failed`.
+    #[schemars(length(min = 1, max = VALUE_BYTES_MAX))]
+    provider_status: Option<String>,
     /// Only with a delivery that has this status.
     #[schemars(with = "Option<Status>")]
     status: Option<String>,
@@ -74,6 +109,24 @@ pub(crate) struct EventQuery {
     format: Option<String>,
 }
 
+impl EventQuery {
+    /// What is wanted of each attribute.
+    fn attribute(&self, name: AttributeName) -> Option<&str> {
+        match name {
+            AttributeName::MessageId => self.message_id.as_deref(),
+            AttributeName::Object => self.object.as_deref(),
+            AttributeName::Conversation => self.conversation.as_deref(),
+            AttributeName::Phone => self.phone.as_deref(),
+            AttributeName::Chat => self.chat.as_deref(),
+            AttributeName::Email => self.email.as_deref(),
+            AttributeName::User => self.user.as_deref(),
+            AttributeName::Error => self.error.as_deref(),
+            AttributeName::Account => self.account.as_deref(),
+            AttributeName::ProviderStatus => self.provider_status.as_deref(),
+        }
+    }
+}
+
 /// An event without its body.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Event {
@@ -84,6 +137,10 @@ pub(crate) struct Event {
     /// What makes it a duplicate of another.
     key: Option<String>,
     no_key: bool,
+    /// What sort of thing happened, if its source can tell.
+    kind: Option<EventKind>,
+    /// What it can be found by.
+    attributes: Attributes,
     received_at: Timestamp,
     body_bytes: u64,
     /// How often it came again.
@@ -183,6 +240,8 @@ fn event(row: EventRow, sources: &HashMap<SourceId, String>) -> Event {
         source: sources.get(&row.source).cloned(),
         no_key: row.key.is_none(),
         key: row.key,
+        kind: row.kind,
+        attributes: row.attributes,
         received_at: row.received_at,
         body_bytes: row.body_bytes,
         duplicate_count: row.duplicates,
@@ -207,6 +266,28 @@ pub(super) fn status(word_given: Option<&str>) -> Result<Option<Status>, Problem
     word("status", word_given, Status::from_word, &known)
 }
 
+/// Reads the kind of the query.
+pub(super) fn kind(text: Option<&str>) -> Result<Option<EventKind>, Problem> {
+    let invalid = |error: InvalidKind| Problem::invalid(error.to_string());
+    text.map(|text| EventKind::try_from(text.to_owned()).map_err(invalid)).transpose()
+}
+
+/// Reads the attributes of the query.
+fn attributes(query: &EventQuery) -> Result<Vec<Wanted>, Problem> {
+    let given =
+        AttributeName::ALL.into_iter().filter_map(|name| Some((name, query.attribute(name)?)));
+    given
+        .map(|(name, text)| {
+            let word = name.as_str();
+            let invalid = || {
+                let detail = format!("{word} has 1 to {VALUE_BYTES_MAX} printable bytes");
+                Problem::invalid(detail)
+            };
+            Wanted::new(name, text).ok_or_else(invalid)
+        })
+        .collect()
+}
+
 fn filter(query: EventQuery, configuration: &Configuration) -> Result<EventFilter, Problem> {
     let source = find_source(configuration, query.source.as_deref())?;
     if query.key.is_some() && source.is_none() {
@@ -218,6 +299,8 @@ fn filter(query: EventQuery, configuration: &Configuration) -> Result<EventFilte
     }
     Ok(EventFilter {
         source,
+        kind: kind(query.kind.as_deref())?,
+        attributes: attributes(&query)?,
         key: query.key,
         status: status(query.status.as_deref())?,
         search: query.search,
@@ -266,6 +349,8 @@ impl Pages for EventPages {
         "source",
         "key",
         "no_key",
+        "kind",
+        "attributes",
         "received_at",
         "body_bytes",
         "duplicate_count",

@@ -15,6 +15,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use surehook_core::{
+    attribute::EventKind,
     delivery::{Class, DeadReason, state::Status},
     idempotency::Wish,
     ids::{DestinationId, ReplayId, SourceId},
@@ -50,6 +51,9 @@ pub(crate) struct NamedFilter {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<Name>")]
     source: Option<String>,
+    /// Events of this kind.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kind: Option<EventKind>,
     /// Deliveries to this destination.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<Name>")]
@@ -249,7 +253,8 @@ fn destination(configuration: &Configuration, name: &str) -> Result<DestinationI
 }
 
 fn meant(job: NewJob, configuration: &Configuration) -> Result<ReplaySpec, Problem> {
-    let NamedFilter { status, reason, class, code, since, until, key, search, .. } = job.filter;
+    let NamedFilter { kind, status, reason, class, code, since, until, key, search, .. } =
+        job.filter;
     let spec = ReplaySpec {
         verb: job.verb,
         filter: ReplayFilter {
@@ -259,6 +264,7 @@ fn meant(job: NewJob, configuration: &Configuration) -> Result<ReplaySpec, Probl
                 .destination
                 .map(|name| destination(configuration, &name))
                 .transpose()?,
+            kind,
             status,
             reason,
             class,
@@ -353,6 +359,7 @@ fn shown(job: &ReplayRow, configuration: &Configuration) -> Job {
         filter: NamedFilter {
             source: filter.source.map(|id| source_name(configuration, id)),
             destination: filter.destination.map(|id| name(&names, id)),
+            kind: filter.kind,
             status: filter.status,
             reason: filter.reason,
             class: filter.class,

@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use surehook_core::{
+    attribute::EventKind,
     delivery::{Class, DeadReason, state::Status},
     event::NewEvent,
     ids::EventId,
@@ -60,7 +61,8 @@ pub async fn a_job_takes_what_its_filter_says(mut world: World) {
     for (number, (next, status, class, detail)) in kinds.into_iter().enumerate() {
         let event = if number == 2 {
             let to = vec![world.to(world.mail)];
-            NewEvent { source: world.bank, deliveries: to, ..world.keyed("Order-2") }
+            let kind = EventKind::new("refund");
+            NewEvent { source: world.bank, deliveries: to, kind, ..world.keyed("Order-2") }
         } else {
             world.keyed(&format!("order-{number}"))
         };
@@ -81,6 +83,7 @@ pub async fn a_job_takes_what_its_filter_says(mut world: World) {
     let text = |text: &str| Some(text.to_owned());
     let cases = [
         (ReplayFilter { source: Some(world.bank), ..all() }, vec![third]),
+        (ReplayFilter { kind: EventKind::new("refund"), ..all() }, vec![third]),
         (ReplayFilter { destination: Some(world.crm), ..all() }, vec![first, second]),
         (ReplayFilter { status: Some(Status::Dead), ..all() }, vec![first, second, third]),
         (ReplayFilter { reason: Some(DeadReason::PayloadError), ..all() }, vec![third]),

@@ -22,6 +22,7 @@ use super::{
     prune, replay,
     rollups::Subject,
     row::{blob, id, time},
+    terms::About,
     writer::Tx,
 };
 
@@ -29,11 +30,27 @@ use super::{
 const SIGHTINGS_KEPT: u64 = 100;
 
 /// Admits the events of one request, in order.
-pub(super) fn admit(tx: &mut Tx<'_, '_>, events: &[NewEvent]) -> rusqlite::Result<Vec<Admitted>> {
-    events.iter().map(|event| admit_one(tx, event)).collect()
+pub(super) fn admit(tx: &mut Tx<'_, '_>, events: &[Arrival]) -> rusqlite::Result<Vec<Admitted>> {
+    events.iter().map(|arrival| admit_one(tx, arrival)).collect()
 }
 
-fn admit_one(tx: &mut Tx<'_, '_>, event: &NewEvent) -> rusqlite::Result<Admitted> {
+/// An event on its way to the writer.
+pub(super) struct Arrival {
+    event: NewEvent,
+    about: About,
+}
+
+impl From<NewEvent> for Arrival {
+    fn from(event: NewEvent) -> Self {
+        let about = About::of(event.kind.as_ref(), &event.attributes);
+        Self { event, about }
+    }
+}
+
+fn admit_one(
+    tx: &mut Tx<'_, '_>,
+    Arrival { event, about }: &Arrival,
+) -> rusqlite::Result<Admitted> {
     let Some(source) = tx.names.sources.get(&event.source).copied() else {
         return Ok(Admitted::SourceGone);
     };
@@ -47,7 +64,7 @@ fn admit_one(tx: &mut Tx<'_, '_>, event: &NewEvent) -> rusqlite::Result<Admitted
         tx.delta.add(Sum::NoKey, 1);
         tx.delta.facts.tally(Subject::Source(source), event.received_at).add(Count::NoKey, 1);
     }
-    insert_event(tx, source, event)?;
+    insert_event(tx, source, event, about)?;
     prune::look_later_if_passed(tx, event.id, event.received_at)?;
     let mut held = Vec::new();
     for delivery in &event.deliveries {
@@ -118,7 +135,12 @@ const INSERT_EVENT: &str = "
                         verified_by, key_from, unrouted, kind, attributes)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)";
 
-fn insert_event(tx: &mut Tx<'_, '_>, source: i64, event: &NewEvent) -> rusqlite::Result<()> {
+fn insert_event(
+    tx: &mut Tx<'_, '_>,
+    source: i64,
+    event: &NewEvent,
+    about: &About,
+) -> rusqlite::Result<()> {
     let head = &event.payload.head;
     let payload = tx.sql.get(INSERT_PAYLOAD)?.insert(params![
         head.path,
@@ -140,9 +162,9 @@ fn insert_event(tx: &mut Tx<'_, '_>, source: i64, event: &NewEvent) -> rusqlite:
         event.decided.key_from.as_deref(),
         event.decided.unrouted,
         event.kind.as_ref().map(EventKind::as_str),
-        (!event.attributes.is_empty()).then(|| event.attributes.to_json()),
+        about.attributes,
     ])?;
-    tx.terms.insert(tx.sql, event.id, event.kind.as_ref(), &event.attributes)?;
+    tx.terms.insert(tx.sql, event.id, about)?;
     tx.delta.add(Sum::Events, 1);
     tx.delta.facts.tally(Subject::Source(source), event.received_at).add(Count::Accepted, 1);
     Ok(())

@@ -278,6 +278,7 @@ impl IngestStore for SqliteStore {
     }
 
     async fn admit(&self, events: Vec<NewEvent>) -> Result<Vec<Admitted>, StoreError> {
+        let events: Vec<admit::Arrival> = events.into_iter().map(Into::into).collect();
         self.writer.admit(move |tx| admit::admit(tx, &events)).await
     }
 

@@ -27,6 +27,23 @@ const FOLDED_PER_NEW: usize = 2;
 const CLEARED_PER_COMMIT: usize = 256;
 const CLEARED_PER_NEW: usize = 4;
 
+/// What an event is about, as it is written. Made before the writer's turn, which others wait for.
+#[derive(Debug, Default)]
+pub(super) struct About {
+    /// The attributes; `None` if there are none.
+    pub(super) attributes: Option<String>,
+    /// Each term after the other.
+    terms: Vec<u8>,
+}
+
+impl About {
+    pub(super) fn of(kind: Option<&EventKind>, attributes: &Attributes) -> Self {
+        let terms = terms_of(kind, attributes).flat_map(Term::to_bytes).collect();
+        let attributes = (!attributes.is_empty()).then(|| attributes.to_json());
+        Self { attributes, terms }
+    }
+}
+
 /// A part of the fresh terms, on its way into the index.
 #[derive(Debug)]
 struct Fold {
@@ -74,8 +91,7 @@ impl FreshTerms {
         let mut rows = statement.query([])?;
         while let Some(row) = rows.next()? {
             let (event, terms): (EventId, Vec<u8>) = (id(row, 0)?, row.get(1)?);
-            let (terms, _) = terms.as_chunks::<{ Term::BYTES }>();
-            gathered.extend(terms.iter().map(|term| (Term::from_bytes(*term), event)));
+            gathered.extend(entries(event, &terms));
         }
         Ok(Self {
             fold_at,
@@ -91,18 +107,15 @@ impl FreshTerms {
         &mut self,
         sql: &mut Prepared<'_>,
         event: EventId,
-        kind: Option<&EventKind>,
-        attributes: &Attributes,
+        about: &About,
     ) -> rusqlite::Result<()> {
-        let mut row = Vec::new();
-        for term in terms_of(kind, attributes) {
-            row.extend_from_slice(&term.to_bytes());
-            self.gathered.push((term, event));
-            self.doing.added += 1;
+        if about.terms.is_empty() {
+            return Ok(());
         }
-        if !row.is_empty() {
-            sql.get(INSERT)?.execute(params![blob(event), row])?;
-        }
+        let before = self.gathered.len();
+        self.gathered.extend(entries(event, &about.terms));
+        self.doing.added += self.gathered.len() - before;
+        sql.get(INSERT)?.execute(params![blob(event), about.terms])?;
         Ok(())
     }
 
@@ -183,6 +196,12 @@ fn begin(mut entries: Vec<(Term, EventId)>) -> Fold {
     Fold { entries, done: 0, events, cleared: 0 }
 }
 
+/// The terms of a row of `terms_fresh`, each with its event.
+fn entries(event: EventId, terms: &[u8]) -> impl Iterator<Item = (Term, EventId)> {
+    let (terms, _) = terms.as_chunks::<{ Term::BYTES }>();
+    terms.iter().map(move |term| (Term::from_bytes(*term), event))
+}
+
 fn terms_of(kind: Option<&EventKind>, attributes: &Attributes) -> impl Iterator<Item = Term> {
     kind.map(EventKind::term).into_iter().chain(attributes.terms())
 }
@@ -210,7 +229,7 @@ mod tests {
 
     fn insert(fresh: &mut FreshTerms, sql: &mut Prepared<'_>, number: u32) {
         let attributes = Attributes::default().with(AttributeName::MessageId, &number.to_string());
-        fresh.insert(sql, event(number), None, &attributes).unwrap();
+        fresh.insert(sql, event(number), &About::of(None, &attributes)).unwrap();
     }
 
     fn rows(connection: &Connection, table: &str) -> usize {

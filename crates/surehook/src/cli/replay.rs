@@ -73,6 +73,9 @@ pub(crate) struct FilterArgs {
     /// Only events of this source
     #[arg(long)]
     pub(crate) source: Option<String>,
+    /// Only events of this kind
+    #[arg(long)]
+    pub(crate) kind: Option<String>,
     /// Only deliveries to this destination
     #[arg(long)]
     pub(crate) destination: Option<String>,
@@ -139,6 +142,7 @@ impl FilterArgs {
         let time = |at: Option<Timestamp>| at.map(|at| json!(at));
         let fields = [
             ("source", text(&self.source)),
+            ("kind", text(&self.kind)),
             ("destination", text(&self.destination)),
             ("reason", text(&self.reason)),
             ("class", text(&self.class)),

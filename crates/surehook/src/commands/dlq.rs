@@ -22,8 +22,13 @@ const COLUMNS: [(&str, &str); 6] = [
 
 pub(super) async fn run(command: DlqCommand) -> Result<(), Failure> {
     match command {
-        DlqCommand::List { destination, reason, paging, remote } => {
-            list(&remote, destination.as_deref(), reason.as_deref(), &paging).await
+        DlqCommand::List { destination, reason, kind, paging, remote } => {
+            let query = [
+                ("destination", destination.as_deref()),
+                ("reason", reason.as_deref()),
+                ("kind", kind.as_deref()),
+            ];
+            list(&remote, &query, &paging).await
         }
         DlqCommand::Show { id, remote } => show(&remote, &id).await,
         DlqCommand::Stats { remote } => stats(&remote).await,
@@ -43,17 +48,12 @@ pub(super) async fn run(command: DlqCommand) -> Result<(), Failure> {
 
 async fn list(
     remote: &Remote,
-    destination: Option<&str>,
-    reason: Option<&str>,
+    filter: &[(&str, Option<&str>)],
     paging: &Paging,
 ) -> Result<(), Failure> {
     let limit = paging.limit.to_string();
-    let query = query(&[
-        ("destination", destination),
-        ("reason", reason),
-        ("limit", Some(&limit)),
-        ("cursor", paging.cursor.as_deref()),
-    ]);
+    let place = [("limit", Some(limit.as_str())), ("cursor", paging.cursor.as_deref())];
+    let query = query(&[filter, &place].concat());
     let answer = Client::new(remote)?.get(&format!("/dead-letters{query}")).await?;
     print_list(remote, &answer, &COLUMNS, "No dead letters.")
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::{
     cli::{EventsCommand, Paging, Remote},
@@ -11,9 +11,10 @@ use crate::{
     output,
 };
 
-const COLUMNS: [(&str, &str); 6] = [
+const COLUMNS: [(&str, &str); 7] = [
     ("id", "id"),
     ("source", "source"),
+    ("kind", "kind"),
     ("received", "received_at"),
     ("key", "key"),
     ("bytes", "body_bytes"),
@@ -26,8 +27,10 @@ const GIVE_UP_AFTER: Duration = Duration::from_secs(30);
 
 pub(super) async fn run(command: EventsCommand) -> Result<(), Failure> {
     match command {
-        EventsCommand::List { source, key, paging, remote } => {
-            list(&remote, source.as_deref(), key.as_deref(), &paging).await
+        EventsCommand::List { source, key, about, paging, remote } => {
+            let mut filter = vec![("source", source.as_deref()), ("key", key.as_deref())];
+            filter.extend(about.pairs());
+            list(&remote, &filter, &paging).await
         }
         EventsCommand::Show { id, remote } => show(&remote, &id).await,
         EventsCommand::Tail { source, remote } => tail(&remote, source.as_deref()).await,
@@ -58,19 +61,18 @@ pub(super) fn print_list(
 
 async fn list(
     remote: &Remote,
-    source: Option<&str>,
-    key: Option<&str>,
+    filter: &[(&str, Option<&str>)],
     paging: &Paging,
 ) -> Result<(), Failure> {
     let limit = paging.limit.to_string();
-    let query = query(&[
-        ("source", source),
-        ("key", key),
-        ("limit", Some(&limit)),
-        ("cursor", paging.cursor.as_deref()),
-    ]);
+    let place = [("limit", Some(limit.as_str())), ("cursor", paging.cursor.as_deref())];
+    let query = query(&[filter, &place].concat());
     let answer = Client::new(remote)?.get(&format!("/events{query}")).await?;
-    print_list(remote, &answer, &COLUMNS, "No events yet. Send one to /in/{source}.")
+    let nothing = match filter.iter().any(|(_, value)| value.is_some()) {
+        true => "No such event.",
+        false => "No events yet. Send one to /in/{source}.",
+    };
+    print_list(remote, &answer, &COLUMNS, nothing)
 }
 
 async fn show(remote: &Remote, id: &str) -> Result<(), Failure> {
@@ -78,9 +80,11 @@ async fn show(remote: &Remote, id: &str) -> Result<(), Failure> {
     if remote.json {
         return Ok(output::line(&event.to_string())?);
     }
+    let attributes = flat(&event["attributes"]);
     let names = [
         "id",
         "source",
+        "kind",
         "key",
         "received_at",
         "body_bytes",
@@ -89,6 +93,10 @@ async fn show(remote: &Remote, id: &str) -> Result<(), Failure> {
         "last_duplicate_at",
     ];
     output::fields(&event, &names)?;
+    if !attributes.is_empty() {
+        output::line("")?;
+        output::table(&[("attribute", "name"), ("value", "value")], &attributes)?;
+    }
     let deliveries = event["deliveries"].as_array().cloned().unwrap_or_default();
     output::line("")?;
     if deliveries.is_empty() {
@@ -99,6 +107,16 @@ async fn show(remote: &Remote, id: &str) -> Result<(), Failure> {
     output::line("")?;
     let story = event["decisions"].as_array().cloned().unwrap_or_default();
     Ok(output::table(&[("at", "at"), ("what happened", "text")], &story)?)
+}
+
+/// Each value of each attribute as a row.
+fn flat(attributes: &Value) -> Vec<Value> {
+    let names = attributes.as_object().into_iter().flatten();
+    let pairs = names.flat_map(|(name, values)| {
+        let values = values.as_array().into_iter().flatten();
+        values.map(move |value| json!({ "name": name, "value": value }))
+    });
+    pairs.collect()
 }
 
 const DELIVERY_COLUMNS: [(&str, &str); 6] = [
@@ -175,6 +193,7 @@ impl Follower {
 }
 
 fn summary(row: &Value) -> String {
-    let fields = ["received_at", "source", "id", "key"].map(|name| output::cell(&row[name]));
+    let fields =
+        ["received_at", "source", "id", "kind", "key"].map(|name| output::cell(&row[name]));
     fields.join("  ")
 }

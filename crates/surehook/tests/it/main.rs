@@ -21,6 +21,7 @@ mod plans;
 mod promises;
 mod replays;
 mod retention;
+mod search;
 mod shell;
 mod story;
 mod stream;

@@ -238,6 +238,10 @@ fn filter_events(ask: &mut Question, spec: &ReplaySpec, searched: &[&str]) {
         let source = ask.bind(blob(source));
         ask.filter(format!("e.source = (SELECT seq FROM sources WHERE id = {source})"));
     }
+    if let Some(kind) = &filter.kind {
+        let kind = ask.bind(kind.as_str().to_owned());
+        ask.filter(format!("e.kind = {kind}"));
+    }
     if let Some(since) = filter.since {
         let since = ask.bind(since.as_millis());
         ask.filter(format!("e.received_at >= {since}"));

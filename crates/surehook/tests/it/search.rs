@@ -1,0 +1,151 @@
+//! Events are found by what they are about, over the API and at the terminal.
+
+use std::{path::Path, sync::Arc};
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+use surehook_core::{
+    attribute::{
+        AttributeName::{self, Chat, MessageId, Phone, ProviderStatus},
+        Attributes, EventKind,
+    },
+    decision::Decided,
+    event::{NewEvent, Payload, RequestHead},
+    ids::{EventId, RequestId, SourceId},
+    key::fingerprint,
+    store::{AdminStore as _, Change, IngestStore as _},
+    time::Timestamp,
+};
+use surehook_store::{SqliteOptions, SqliteStore};
+
+use crate::support::{gateway::Gateway, unix_now};
+
+fn event(
+    now: Timestamp,
+    number: u128,
+    source: SourceId,
+    kind: &str,
+    attributes: Attributes,
+) -> NewEvent {
+    let body = Bytes::from_static(b"{}");
+    let head = Arc::new(RequestHead::default());
+    NewEvent {
+        id: EventId::new(now, number << 48),
+        request_id: RequestId::new(now, number << 48),
+        source,
+        received_at: now,
+        key: None,
+        kind: EventKind::new(kind),
+        attributes,
+        payload: Payload { head, fingerprint: fingerprint(&body), body },
+        deliveries: Vec::new(),
+        revive_dead: false,
+        decided: Decided::default(),
+        bodies: Vec::new(),
+    }
+}
+
+/// A folder with a message of a person, its status, and a message of a group; their ids.
+async fn filled(folder: &Path) -> [String; 3] {
+    let now = Timestamp::from_millis(unix_now() * 1000);
+    let store = SqliteStore::open(&SqliteOptions::new(folder.join("data")), now).unwrap();
+    let source = SourceId::new(now, 1);
+    let spec = serde_json::from_value(json!({ "name": "wa", "verify": "none" })).unwrap();
+    store.change(vec![Change::PutSource(source, spec)], now).await.unwrap();
+    let with = |pairs: &[(AttributeName, &str)]| {
+        let mut attributes = Attributes::default();
+        pairs.iter().for_each(|(name, value)| attributes.push(*name, value));
+        attributes
+    };
+    let message = with(&[(MessageId, "wamid.A"), (Phone, "551187654321:7@s.whatsapp.net")]);
+    let status =
+        with(&[(MessageId, "wamid.A"), (Phone, "5511987654321"), (ProviderStatus, "read")]);
+    let group = with(&[(MessageId, "wamid.B"), (Chat, "120363041234567890@g.us")]);
+    let events = [("message", message), ("status", status), ("message", group)];
+    let numbered = (1..).zip(events);
+    let events: Vec<NewEvent> =
+        numbered.map(|(number, (kind, about))| event(now, number, source, kind, about)).collect();
+    let ids = [events[0].id, events[1].id, events[2].id].map(|id| id.to_string());
+    store.admit(events).await.unwrap();
+    ids
+}
+
+fn ids(rows: &[Value]) -> Vec<&str> {
+    rows.iter().map(|row| row["id"].as_str().unwrap()).collect()
+}
+
+#[tokio::test]
+async fn events_are_found_by_kind_and_attributes() {
+    let folder = tempfile::tempdir().unwrap();
+    let [message, status, group] = filled(folder.path()).await;
+    let gateway = Gateway::builder().start_in(folder).await;
+
+    for (query, expected) in [
+        ("kind=message", vec![&group, &message]),
+        ("phone=%2B55+(11)+98765-4321", vec![&status, &message]),
+        ("phone=551187654321", vec![&status, &message]),
+        ("chat=5511987654321@s.whatsapp.net", vec![&status, &message]),
+        ("phone=120363041234567890@g.us", vec![&group]),
+        ("message_id=wamid.A&provider_status=READ", vec![&status]),
+        ("message_id=wamid.A&kind=message&source=wa", vec![&message]),
+        ("message_id=wamid.C", vec![]),
+        ("kind=messages", vec![]),
+    ] {
+        let list = gateway.get(&format!("/events?{query}")).await.expect(200).json();
+        let rows = list["data"].as_array().unwrap();
+        assert_eq!(ids(rows), expected, "case: {query}");
+    }
+    let page = gateway.get("/events?phone=551187654321&limit=1").await.expect(200).json();
+    let next = page["next_cursor"].as_str().unwrap();
+    let rest = format!("/events?phone=551187654321&limit=1&cursor={next}");
+    let rest = gateway.get(&rest).await.expect(200).json();
+    assert_eq!(rest["data"][0]["id"], message);
+
+    let shown = gateway.event(&status).await;
+    assert_eq!(shown["kind"], "status");
+    let about = json!({
+        "message_id": ["wamid.A"], "phone": ["5511987654321"], "provider_status": ["read"],
+    });
+    assert_eq!(shown["attributes"], about);
+
+    for bad in ["phone=", "kind=", "message_id=%00", "attribute=x", "phone=+"] {
+        let problem = gateway.get(&format!("/events?{bad}")).await.expect(422).json();
+        assert!(!problem["detail"].as_str().unwrap().is_empty(), "case: {bad}");
+    }
+}
+
+#[tokio::test]
+async fn a_terminal_finds_and_exports_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let [message, status, group] = filled(folder.path()).await;
+    let gateway = Gateway::builder().start_in(folder).await;
+
+    for (args, expected) in [
+        (vec!["--kind", "message"], vec![&group, &message]),
+        (vec!["--phone", "+55 11 8765-4321"], vec![&status, &message]),
+        (vec!["--attribute", "message_id=wamid.A", "--kind", "status"], vec![&status]),
+        (
+            vec!["--attribute", "message_id=wamid.A", "--attribute", "provider_status=read"],
+            vec![&status],
+        ),
+    ] {
+        let ran = gateway.cli(&[&["events", "list", "--json"][..], &args].concat()).await;
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        let rows: Vec<Value> =
+            ran.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(ids(&rows), expected, "case: {args:?}");
+    }
+    let shown = gateway.cli(&["events", "show", &status]).await;
+    for text in ["status", "message_id", "wamid.A", "phone", "5511987654321", "read"] {
+        assert!(shown.stdout.contains(text), "{text}: {}", shown.stdout);
+    }
+    let wrong = gateway.cli(&["events", "list", "--attribute", "color=red"]).await;
+    assert_eq!(wrong.code, Some(2), "{wrong:?}");
+    assert!(wrong.stderr.contains("message_id"), "{}", wrong.stderr);
+    let csv = gateway.get("/events?format=csv&kind=status").await.expect(200);
+    let csv = String::from_utf8(csv.body.to_vec()).unwrap();
+    let mut lines = csv.lines();
+    assert!(lines.next().unwrap().contains(",kind,attributes,"), "{csv}");
+    assert!(lines.next().unwrap().contains(",status,"), "{csv}");
+    assert_eq!(lines.next(), None);
+}

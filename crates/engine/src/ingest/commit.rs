@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use surehook_core::{
+    attribute::EventKind,
     event::Payload,
     ids::EventId,
     key::DedupKey,
@@ -26,6 +27,7 @@ struct Owed {
     event: EventId,
     source: Name,
     key: Option<DedupKey>,
+    kind: Option<EventKind>,
     received_at: Timestamp,
     payload: Payload,
 }
@@ -44,6 +46,7 @@ impl Engine {
                 event: event.id,
                 source: source.clone(),
                 key: event.key.as_ref().map(|claim| claim.key.clone()),
+                kind: event.kind.clone(),
                 received_at: event.received_at,
                 payload: event.payload.clone(),
             };
@@ -73,6 +76,7 @@ impl Engine {
                         id: owed.event,
                         source: Some(owed.source.to_string()),
                         key: owed.key.as_ref().map(|key| key.as_str().to_owned()),
+                        kind: owed.kind.clone(),
                         received_at: owed.received_at,
                         body_bytes: owed.payload.body.len() as u64,
                     })

@@ -135,6 +135,8 @@ impl Engine {
             source: arrival.source.id,
             received_at: arrival.now,
             key: claim,
+            kind: part.kind.clone(),
+            attributes: part.attributes.clone(),
             payload,
             deliveries: owed.iter().map(|planned| planned.new.clone()).collect(),
             // Where the sender waits, its wish to wait revives what can be mended.

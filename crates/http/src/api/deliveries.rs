@@ -22,7 +22,7 @@ use surehook_core::{
 };
 
 use super::{
-    LIMIT_MAX, List, cursor, events,
+    LIMIT_MAX, List, cursor, event_query, events,
     export::{self, Format, Pages, export},
     idempotent::Wished,
     input::{Asked, Segment},
@@ -209,7 +209,7 @@ pub(crate) async fn list_deliveries(
     Asked(query): Asked<DeliveryQuery>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let status = events::status(query.status.as_deref())?;
+    let status = event_query::status(query.status.as_deref())?;
     listed(&app, query, status, &headers).await
 }
 
@@ -269,8 +269,8 @@ fn filter(
         status,
         destination: find_destination(configuration, query.destination.as_deref())?,
         reason,
-        source: events::find_source(configuration, query.source.as_deref())?,
-        kind: events::kind(query.kind.as_deref())?,
+        source: event_query::find_source(configuration, query.source.as_deref())?,
+        kind: event_query::kind(query.kind.as_deref())?,
         event: query.event.as_deref().map(event).transpose()?,
         class: word("class", query.class.as_deref(), Class::from_word, &classes)?,
         code: query.code.as_deref().map(code).transpose()?,

@@ -3,6 +3,7 @@
 mod changes;
 pub(crate) mod configuration;
 pub(crate) mod deliveries;
+mod event_query;
 pub(crate) mod events;
 pub(crate) mod export;
 pub(crate) mod hidden;

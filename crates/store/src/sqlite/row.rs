@@ -110,8 +110,16 @@ pub(super) fn event(row: &Row<'_>) -> rusqlite::Result<EventRow> {
         last_duplicate_at: optional_time(row, 7)?,
         body_removed: row.get(8)?,
         kind: word(row, 9, EventKind::new)?,
-        attributes: word(row, 10, |json| Attributes::from_json(json).ok())?.unwrap_or_default(),
+        attributes: attributes(row, 10)?,
     })
+}
+
+fn attributes(row: &Row<'_>, column: usize) -> rusqlite::Result<Attributes> {
+    let Some(json) = row.get_ref(column)?.as_str_or_null()? else {
+        return Ok(Attributes::default());
+    };
+    // Without the text, which may hold a phone number and would be logged.
+    Attributes::from_json(json).map_err(|_| corrupt(column, "attributes"))
 }
 
 /// Columns of [`delivery`], from `deliveries d JOIN destinations t`.

@@ -149,3 +149,26 @@ async fn a_terminal_finds_and_exports_them() {
     assert!(lines.next().unwrap().contains(",status,"), "{csv}");
     assert_eq!(lines.next(), None);
 }
+
+#[tokio::test]
+async fn what_the_provider_says_of_an_event_finds_it() {
+    let settings = "[[sources]]\nname = \"pay\"\nprovider = \"stripe\"\nverify = \"none\"\n";
+    let gateway = Gateway::with(settings).await;
+    let paid = |id: &str| {
+        let object = json!({ "id": format!("pi_{id}"), "object": "payment_intent" });
+        let kind = "payment_intent.succeeded";
+        json!({ "id": format!("evt_{id}"), "type": kind, "data": { "object": object } })
+    };
+    let first = gateway.accepted("pay", paid("1").to_string()).await;
+    let second = gateway.accepted("pay", paid("2").to_string()).await;
+
+    for (query, expected) in [
+        ("object=pi_1", vec![&first]),
+        ("kind=payment_intent.succeeded", vec![&second, &first]),
+        ("object=pi_2&kind=payment_intent.succeeded", vec![&second]),
+        ("object=pi_2&kind=payment_intent.created", vec![]),
+    ] {
+        let list = gateway.get(&format!("/events?{query}")).await.expect(200).json();
+        assert_eq!(ids(list["data"].as_array().unwrap()), expected, "case: {query}");
+    }
+}

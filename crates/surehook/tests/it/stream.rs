@@ -55,6 +55,20 @@ impl Stream {
 }
 
 #[tokio::test]
+async fn an_event_is_told_with_its_kind() {
+    let settings = "[[sources]]\nname = \"pay\"\nprovider = \"stripe\"\nverify = \"none\"\n";
+    let gateway = Gateway::with(settings).await;
+    let mut stream = Stream::open(&gateway, "?types=event.received", None).await;
+    stream.expect("ready").await;
+
+    gateway.accepted("pay", r#"{"id":"evt_1","type":"invoice.paid"}"#).await;
+    gateway.accepted("pay", "not what it sends").await;
+
+    assert_eq!(stream.expect("event.received").await.data["kind"], "invoice.paid");
+    assert_eq!(stream.expect("event.received").await.data["kind"], Value::Null);
+}
+
+#[tokio::test]
 async fn what_happens_is_told_in_order() {
     let sink = Sink::replying([Reply::status(200), Reply::status(404)]).await;
     let gateway = Gateway::with(&in_to_out(&sink.url(), "")).await;

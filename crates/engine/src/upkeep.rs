@@ -24,6 +24,8 @@ const PRUNE_EVERY: Duration = Duration::from_secs(60);
 /// Where something is kept for a short time only, this share of it; but not more often than that.
 const PRUNE_SHARE: u32 = 10;
 const PRUNE_EVERY_MIN: Duration = Duration::from_secs(1);
+/// Also at once when a destination is deleted; this is for what an earlier run did not finish.
+const CANCEL_EVERY: Duration = Duration::from_secs(10);
 const ROLL_UP_EVERY: Duration = Duration::from_secs(5);
 const FORGET_KEYS_EVERY: Duration = Duration::from_secs(3600);
 
@@ -36,9 +38,12 @@ pub(crate) fn start(engine: &Arc<Engine>) {
     }));
     tasks.spawn(repeat(Arc::clone(engine), PRUNE_EVERY, |engine| Box::pin(engine.prune())));
     tasks.spawn(repeat(Arc::clone(engine), PRUNE_EVERY, |engine| Box::pin(engine.prune_replays())));
-    tasks.spawn(repeat(Arc::clone(engine), ROLL_UP_EVERY, |engine| {
-        let pause = |more: bool| more.then_some(PRUNE_HURRY);
-        Box::pin(async move { engine.store.roll_up().await.map(pause) })
+    let hurry = |more: bool| more.then_some(PRUNE_HURRY);
+    tasks.spawn(repeat(Arc::clone(engine), CANCEL_EVERY, move |engine| {
+        Box::pin(async move { engine.store.cancel_for_deleted().await.map(hurry) })
+    }));
+    tasks.spawn(repeat(Arc::clone(engine), ROLL_UP_EVERY, move |engine| {
+        Box::pin(async move { engine.store.roll_up().await.map(hurry) })
     }));
     tasks.spawn(repeat(Arc::clone(engine), FORGET_KEYS_EVERY, |engine| {
         Box::pin(engine.forget_keys())

@@ -192,6 +192,13 @@ pub trait AdminStore: Send + Sync {
     /// key becomes due in the same step.
     async fn cancel(&self, id: DeliveryId, now: Timestamp) -> Result<Cancelled, StoreError>;
 
+    /// Cancels one bounded slice of what waits for destinations that were deleted; says whether there
+    /// may be more.
+    ///
+    /// [`Self::change`] does as much itself, so that a destination to which little is owed is done with
+    /// at once. Until its slice has come a delivery waits as before, but nobody can claim it.
+    async fn cancel_for_deleted(&self) -> Result<bool, StoreError>;
+
     /// The counts, as of a recent commit.
     fn counts(&self) -> Counts;
 

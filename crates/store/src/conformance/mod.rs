@@ -9,8 +9,8 @@
 //! ```
 //!
 //! - A file is an area: [`admit`], [`revive`], [`recall`], [`claims`], [`settle`], [`replay`],
-//!   [`configure`], [`lists`], [`search`], [`retention`], [`bodies_kept`], [`counts`], [`rollups`],
-//!   [`decisions`], [`join`], [`bodies`], [`refused`], [`jobs`], [`job_steps`], [`order`], [`lanes`],
+//!   [`configure`], [`deletion`], [`lists`], [`search`], [`retention`], [`bodies_kept`], [`counts`],
+//!   [`rollups`], [`decisions`], [`join`], [`bodies`], [`refused`], [`jobs`], [`job_steps`], [`order`], [`lanes`],
 //!   [`removal`], [`tokens`], [`idempotency`].
 //! - [`changes`] plays random changes through the store and through `Configuration::apply`.
 //! - [`history`] plays random histories through the store and through a model of plain maps.
@@ -30,6 +30,7 @@ mod compare;
 pub mod configure;
 pub mod counts;
 pub mod decisions;
+pub mod deletion;
 pub mod history;
 pub mod idempotency;
 mod job_kit;
@@ -296,6 +297,10 @@ macro_rules! store_conformance {
                     of_each_kind_a_bounded_number_is_kept,
                     a_decision_about_nothing_is_not_kept,
                     decisions_go_with_their_event;
+                deletion: much_that_was_owed_is_cancelled_bit_by_bit,
+                    what_is_not_cancelled_yet_is_as_good_as_cancelled,
+                    a_destination_that_comes_back_gets_nothing_of_it,
+                    a_job_whose_destination_is_deleted_comes_to_its_end;
                 join: nothing_is_owed_where_no_route_led,
                     what_is_under_way_is_waited_for,
                     what_waits_for_its_next_attempt_is_due_now,

@@ -2,8 +2,6 @@
 
 use rusqlite::{Connection, OptionalExtension, params};
 use surehook_core::{
-    decision::DecisionKind,
-    delivery::state::Status,
     destination::DestinationSpec,
     ids::{DestinationId, Id, Kind, RouteId, SourceId},
     route::RouteSpec,
@@ -13,7 +11,7 @@ use surehook_core::{
 };
 
 use super::{
-    decide, line,
+    deleted, line,
     row::{blob, corrupt, id},
     writer::{Names, Tx},
 };
@@ -88,6 +86,7 @@ fn put_destination(
     spec: &DestinationSpec,
     now: Timestamp,
 ) -> rusqlite::Result<()> {
+    deleted::finish_before_return(tx, id)?;
     let values = params![blob(id), spec.name.as_str(), json(spec)?, now.as_millis()];
     tx.connection.execute(PUT_DESTINATION, values)?;
     // Without an order nobody would ever be asked whose turn it is.
@@ -143,34 +142,18 @@ fn delete_source(tx: &Tx<'_, '_>, id: SourceId, now: Timestamp) -> rusqlite::Res
 
 const LIVE_DESTINATION: &str = "SELECT seq FROM destinations WHERE id = ?1 AND deleted_at IS NULL";
 
-// Input::Cancel
-const CANCEL_ALL: &str = "
-    UPDATE deliveries
-       SET state = 'cancelled', ended_at = ?2, due_at = NULL, lease_token = NULL, lease_until = NULL
-     WHERE destination = ?1 AND ended_at IS NULL";
-
+/// Takes a destination away. What is owed to it is cancelled; see `deleted`.
 fn delete_destination(
     tx: &mut Tx<'_, '_>,
     id: DestinationId,
     now: Timestamp,
 ) -> rusqlite::Result<()> {
     let Some(seq) = live_seq(tx, LIVE_DESTINATION, id)? else { return Ok(()) };
-    for status in [Status::Pending, Status::InFlight, Status::Scheduled, Status::Held] {
-        let many: usize = tx.connection.query_row(
-            "SELECT count(*) FROM deliveries WHERE destination = ?1 AND state = ?2",
-            params![seq, status.as_str()],
-            |row| row.get(0),
-        )?;
-        tx.delta.moved_many(Some(status), Some(Status::Cancelled), many);
-    }
-    let owed = "d.destination = ?1 AND d.ended_at IS NULL";
-    decide::note_all(tx.connection, DecisionKind::Cancelled, owed, seq, now)?;
-    tx.connection.execute(CANCEL_ALL, params![seq, now.as_millis()])?;
     tx.connection.execute("DELETE FROM routes WHERE destination = ?1", params![seq])?;
     tx.connection.execute("DELETE FROM lane_states WHERE destination = ?1", params![seq])?;
     tx.connection.execute(
         "UPDATE destinations SET deleted_at = ?2 WHERE seq = ?1",
         params![seq, now.as_millis()],
     )?;
-    Ok(())
+    deleted::begin(tx, seq, now)
 }

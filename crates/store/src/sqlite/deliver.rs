@@ -219,7 +219,8 @@ fn bury_damaged(
 
 const NEXT_DUE: &str = "
     SELECT min(due_at) FROM deliveries
-     WHERE destination = (SELECT seq FROM destinations WHERE id = ?1) AND due_at IS NOT NULL";
+     WHERE destination = (SELECT seq FROM destinations WHERE id = ?1 AND deleted_at IS NULL)
+       AND due_at IS NOT NULL";
 
 pub(super) fn next_due(
     connection: &Connection,

@@ -54,7 +54,12 @@ pub(super) fn join(tx: &mut Tx<'_, '_>, wish: &JoinWish) -> rusqlite::Result<Joi
         return Ok(if known { Joined::NotOwed } else { Joined::Forgotten });
     };
     let Owed { delivery, attempts, .. } = owed;
+    let is_deleted = !tx.names.destinations.contains_key(&wish.destination);
     match owed.status {
+        // Its slice has not come yet, but nobody will try it.
+        Status::Pending | Status::InFlight | Status::Held | Status::Scheduled if is_deleted => {
+            Ok(Joined::Cancelled)
+        }
         Status::Pending | Status::InFlight | Status::Held => {
             Ok(Joined::Underway { delivery, attempts, due: Vec::new() })
         }

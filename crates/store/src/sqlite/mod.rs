@@ -17,6 +17,7 @@ mod checkpoint;
 mod configure;
 mod counts;
 mod decide;
+mod deleted;
 mod deliver;
 mod erase;
 mod filter;
@@ -414,6 +415,10 @@ impl AdminStore for SqliteStore {
 
     async fn cancel(&self, id: DeliveryId, now: Timestamp) -> Result<Cancelled, StoreError> {
         self.writer.write(move |tx| line::cancel(tx, id, now)).await
+    }
+
+    async fn cancel_for_deleted(&self) -> Result<bool, StoreError> {
+        self.writer.write(deleted::go_on).await
     }
 
     async fn held_back(&self) -> Result<BTreeMap<Status, u64>, StoreError> {

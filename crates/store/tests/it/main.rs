@@ -7,6 +7,7 @@ mod copies;
 mod crash;
 mod damage;
 mod decisions;
+mod deleted;
 mod fold;
 mod full;
 mod harness;

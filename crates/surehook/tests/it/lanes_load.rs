@@ -392,3 +392,23 @@ async fn heavy_a_long_cool_down_outlives_a_kill() {
         gateway.delivery(waiting, "succeeded").await;
     }
 }
+
+#[tokio::test]
+async fn heavy_what_a_deleted_destination_was_owed_is_cancelled_through_a_kill() {
+    const MANY: usize = 5_000;
+    let sink = Sink::ok().await;
+    let mut gateway = Gateway::with(&in_to_out(&sink.url(), "")).await;
+    gateway.post("/destinations/out/pause", &json!({})).await.expect(200);
+    send_all(&gateway, (0..MANY).map(|number| format!("{{\"n\":{number}}}")).collect()).await;
+    // The settings would bring the destination back with the next start.
+    std::fs::write(gateway.folder().join("surehook.toml"), "").unwrap();
+
+    gateway.delete("/destinations/out").await.expect(204);
+    gateway.restart().await;
+
+    count_is(&gateway, "cancelled", MANY).await;
+    let by_status = gateway.stats().await["by_status"].clone();
+    let counted: u64 = by_status.as_object().unwrap().values().map(|n| n.as_u64().unwrap()).sum();
+    assert_eq!(counted, u64::try_from(MANY).unwrap(), "{by_status}");
+    assert_eq!(sink.count(), 0);
+}

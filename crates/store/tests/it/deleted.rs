@@ -1,0 +1,107 @@
+//! A destination that is deleted with hundreds of thousands of deliveries still owed to it.
+
+use std::time::{Duration, Instant};
+
+use surehook_core::{
+    decision::DecisionKind,
+    delivery::{Lease, LeaseToken, state::Status},
+    ids::EventId,
+    store::{AdminStore, Change, DeliveryStore},
+};
+use surehook_store::{SqliteStore, conformance::World};
+
+use crate::harness::{SqliteHarness, assert_sound, open, open_file};
+
+/// How many are owed; a third of them stand in lines.
+const OWED: i64 = 300_000;
+
+// In a line of a hundred each third one; the first of each line is pending.
+const EVENTS: &str = "
+    WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < ?1 - 1)
+    INSERT INTO events (id, request_id, source, received_at, body_bytes, fingerprint)
+    SELECT unhex(printf('%012x7000800000%010x', 1790000000000 + i / 7, i)),
+           unhex(printf('%012x7000800000%010x', 1790000000000 + i / 7, i)),
+           (SELECT seq FROM sources WHERE name = 'shop'), 1790000000000 + i / 7, 2, zeroblob(32)
+      FROM n";
+const DELIVERIES: &str = "
+    WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < ?1 - 1)
+    INSERT INTO deliveries (id, event_id, destination, state, cause, created_at, due_at,
+                            order_key, order_seq)
+    SELECT unhex(printf('%012x7000800000%010x', 1790000000000 + i / 7, i)),
+           unhex(printf('%012x7000800000%010x', 1790000000000 + i / 7, i)),
+           (SELECT seq FROM destinations WHERE name = 'crm'),
+           iif(i % 3 = 0 AND i >= 3000, 'held', 'pending'), 'ingest', 1790000000000 + i / 7,
+           iif(i % 3 = 0 AND i >= 3000, NULL, 1790000000000 + (i * 7919) % 1000003),
+           iif(i % 3 = 0, 'line-' || (i / 3 % 1000), NULL), iif(i % 3 = 0, i, NULL)
+      FROM n";
+const COUNT: &str = "
+    INSERT OR REPLACE INTO counters (name, value)
+    SELECT 'status:' || state, count(*) FROM deliveries GROUP BY state
+     UNION ALL SELECT 'events', count(*) FROM events";
+
+fn fill(folder: &std::path::Path) {
+    let mut file = open_file(folder);
+    let tx = file.transaction().unwrap();
+    for sql in [EVENTS, DELIVERIES] {
+        tx.execute(sql, [OWED]).unwrap();
+    }
+    tx.execute(COUNT, []).unwrap();
+    tx.commit().unwrap();
+}
+
+async fn status_of(store: &SqliteStore, number: i64) -> (Status, usize) {
+    let millis = u128::try_from(1_790_000_000_000 + number / 7).unwrap();
+    let tail = (0x7000_8000_u128 << 48) | u128::try_from(number).unwrap();
+    let id = EventId::from_uuid(uuid::Uuid::from_u128((millis << 80) | tail));
+    let detail = store.event(id).await.unwrap().unwrap();
+    let told = detail.decisions.iter().filter(|told| told.kind == DecisionKind::Cancelled).count();
+    (detail.deliveries[0].status, told)
+}
+
+#[tokio::test]
+async fn heavy_deleting_a_destination_to_which_much_is_owed_holds_up_nobody() {
+    let folder = tempfile::tempdir().unwrap();
+    let world = World::new(SqliteHarness::Lent(folder.path().to_owned())).await;
+    let (crm, now) = (world.crm, world.now);
+    drop(world);
+    fill(folder.path());
+    let store = open(folder.path());
+
+    let began = Instant::now();
+    store.change(vec![Change::DeleteDestination(crm)], now).await.unwrap();
+    println!("the deletion took {:?}", began.elapsed());
+
+    let mut store = store;
+    let mut slices = Vec::new();
+    loop {
+        if slices.len() % 500 == 100 {
+            drop(store);
+            store = open(folder.path());
+        }
+        let began = Instant::now();
+        if !store.cancel_for_deleted().await.unwrap() {
+            break;
+        }
+        slices.push(began.elapsed());
+        let counts = store.counts().by_status;
+        assert_eq!(counts.values().sum::<u64>(), OWED.cast_unsigned(), "each is counted once");
+        if slices.len() % 100 == 0 {
+            let lease = Lease { token: LeaseToken(1), until: now + Duration::from_secs(30) };
+            assert!(store.claim_due(crm, now, lease, 10).await.unwrap().is_empty());
+        }
+    }
+    let all: Duration = slices.iter().sum();
+    slices.sort_unstable();
+    let (many, middle) = (slices.len(), slices[slices.len() / 2]);
+    println!(
+        "{many} slices took {all:?}: half of them up to {middle:?}, the longest {:?}",
+        slices[many - 1]
+    );
+
+    for number in [0, 1, 3, 2999, 3000, 3001, OWED - 2, OWED - 1] {
+        assert_eq!(status_of(&store, number).await, (Status::Cancelled, 1), "number {number}");
+    }
+    assert_eq!(store.counts().by_status[&Status::Cancelled], OWED.cast_unsigned());
+    drop(store);
+    assert_sound(folder.path()).await;
+}

@@ -41,6 +41,8 @@ pub(super) struct Gate {
     pub(super) circuit: Circuit,
     rate: Option<Gcra>,
     drain: Option<(Drain, Gcra)>,
+    /// When one of the backlog last made way for the next one of its line.
+    line_moved_at: Timestamp,
     /// Failures of class `config` in a row.
     config_failures: u32,
 }
@@ -53,6 +55,7 @@ impl Gate {
             circuit: Circuit::new(kept.circuit, now),
             rate: None,
             drain: kept.drain.map(|drain| (drain, Gcra::new(drain.rate))),
+            line_moved_at: Timestamp::default(),
             config_failures: 0,
         };
         gate.update(rules);
@@ -142,13 +145,31 @@ impl Gate {
         }
     }
 
-    /// Counts an attempt of a delivery that was created then and starts now.
-    pub(super) fn begin(&mut self, created_at: Timestamp, clock: Duration) -> Ticket {
+    /// Whether something that was created then belongs to a backlog that is drained.
+    pub(super) fn is_backlog(&self, created_at: Timestamp) -> bool {
+        self.drain.is_some_and(|(drain, _)| created_at <= drain.until)
+    }
+
+    /// One of the backlog that others may stand behind has ended.
+    pub(super) fn move_line(&mut self, now: Timestamp) {
+        self.line_moved_at = self.line_moved_at.max(now);
+    }
+
+    /// Counts an attempt of a delivery that was created then and starts now; `in_line` says whether
+    /// one of the backlog runs that others may stand behind.
+    pub(super) fn begin(
+        &mut self,
+        created_at: Timestamp,
+        in_line: bool,
+        clock: Duration,
+    ) -> Ticket {
         if let Some(rate) = &mut self.rate {
             rate.take(clock);
         }
-        // Deliveries come in the order in which they were due: this one is behind the backlog.
-        self.drain = self.drain.filter(|(drain, _)| created_at <= drain.until);
+        // Deliveries come in the order in which they were due, and the next one of a line is due
+        // when the one before it ends. So one that was created after all that is behind the backlog.
+        let is_behind = !in_line && !self.is_backlog(created_at) && created_at > self.line_moved_at;
+        self.drain = self.drain.filter(|_| !is_behind);
         if let Some((_, gcra)) = &mut self.drain {
             gcra.take(clock);
         }
@@ -214,7 +235,7 @@ mod tests {
     fn answer(gate: &mut Gate, destination: &Destination, status: u16) {
         let outcome = Outcome::Answered { status, retry_after: None };
         let class = classify(&outcome, &destination.rules);
-        let ticket = gate.begin(NOW, Duration::ZERO);
+        let ticket = gate.begin(NOW, false, Duration::ZERO);
         let ended = Ended { ticket, outcome: &outcome, class, at: NOW, roll: 0.5 };
         gate.end(destination, &ended);
     }
@@ -271,11 +292,25 @@ mod tests {
         let destination = destination("");
         let mut gate = gate(&destination);
         gate.resume(Some(Drain { rate: "1/s".parse().unwrap(), until: NOW }));
-        gate.begin(NOW, Duration::ZERO);
+        gate.begin(NOW, false, Duration::ZERO);
         assert_eq!(gate.may_start(1, 8, Duration::ZERO), May::At(Duration::from_secs(1)));
-        gate.begin(NOW + Duration::from_millis(1), Duration::from_secs(1));
+        gate.begin(NOW + Duration::from_millis(1), false, Duration::from_secs(1));
         assert_eq!(gate.drain(), None);
         assert_eq!(gate.may_start(2, 8, Duration::from_secs(1)), May::Now);
+    }
+
+    #[test]
+    fn a_drain_lasts_as_long_as_its_lines() {
+        let (later, latest) = (NOW + Duration::from_millis(5), NOW + Duration::from_millis(9));
+        let mut gate = gate(&destination(""));
+        gate.resume(Some(Drain { rate: "1/s".parse().unwrap(), until: NOW }));
+        gate.begin(later, true, Duration::ZERO);
+        assert!(gate.drain().is_some(), "the first of a line runs");
+        gate.move_line(later);
+        gate.begin(later, false, Duration::ZERO);
+        assert!(gate.drain().is_some(), "the next of the line is due before it");
+        gate.begin(latest, false, Duration::ZERO);
+        assert_eq!(gate.drain(), None);
     }
 
     #[test]
@@ -286,7 +321,7 @@ mod tests {
         gate.circuit.tick(NOW + Duration::from_secs(60));
         answer(&mut gate, &destination, 200);
         let long = Duration::from_secs(100);
-        gate.begin(NOW, long);
+        gate.begin(NOW, false, long);
         // One of eight may run, at an eighth of the rate.
         assert_eq!(gate.may_start(0, 8, long), May::At(long + Duration::from_millis(100)));
     }

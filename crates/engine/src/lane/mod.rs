@@ -125,6 +125,8 @@ pub(crate) struct Job {
 struct Holding {
     held: Held,
     since: Timestamp,
+    /// When the delivery was created, if others of its ordering key may wait for it.
+    in_line: Option<Timestamp>,
 }
 
 #[derive(Debug)]
@@ -140,7 +142,32 @@ impl Inside {
     fn hold(&mut self, claimed: &Claimed) {
         let held = Held { delivery: claimed.id, token: claimed.lease.token };
         let since = claimed.lease.until - LEASE;
-        self.holding.insert(held.delivery, Holding { held, since });
+        let in_line = claimed.ordered.then_some(claimed.created_at);
+        self.holding.insert(held.delivery, Holding { held, since, in_line });
+    }
+
+    /// Whether a claim is of a backlog that is drained, and others may wait for it.
+    fn is_backlog_in_line(&self, holding: &Holding) -> bool {
+        holding.in_line.is_some_and(|created_at| self.gate.is_backlog(created_at))
+    }
+
+    fn let_go(&mut self, delivery: DeliveryId, now: Timestamp) {
+        if let Some(holding) = self.holding.remove(&delivery)
+            && self.is_backlog_in_line(&holding)
+        {
+            self.gate.move_line(now);
+        }
+    }
+
+    /// Counts the attempt that starts now.
+    fn begin(&mut self, claimed: &Claimed, clock: Duration) -> Ticket {
+        let created_at = claimed.created_at;
+        // Only one that could end a drain has to know.
+        let in_line = self.gate.drain().is_some()
+            && !self.gate.is_backlog(created_at)
+            && self.holding.values().any(|holding| self.is_backlog_in_line(holding));
+        self.running += 1;
+        self.gate.begin(created_at, in_line, clock)
     }
 }
 
@@ -353,8 +380,7 @@ impl Lane {
             return None;
         }
         let job = inside.queue.pop_front()?;
-        inside.running += 1;
-        let ticket = inside.gate.begin(job.claimed.created_at, self.begun.elapsed());
+        let ticket = inside.begin(&job.claimed, self.begun.elapsed());
         Some((job, ticket))
     }
 
@@ -420,7 +446,7 @@ impl Lane {
     }
 
     fn let_go(&self, delivery: DeliveryId) {
-        self.inside().holding.remove(&delivery);
+        self.inside().let_go(delivery, self.shared.clock.now());
     }
 
     /// Claims that were made a while ago and are still held.

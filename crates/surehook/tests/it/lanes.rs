@@ -106,6 +106,29 @@ async fn a_backlog_is_worked_off_at_the_rate_that_was_asked_for() {
 }
 
 #[tokio::test]
+async fn a_drain_outlasts_one_that_comes_later_while_a_line_is_still_there() {
+    let sink = Sink::scripted(|_, arrival| {
+        let is_slow = arrival.body.starts_with(br#"{"c":"a""#);
+        Reply::status(200).after(Duration::from_millis(if is_slow { 500 } else { 0 }))
+    })
+    .await;
+    let gateway = Gateway::with(&in_to_out(&sink.url(), &order("", "block"))).await;
+    gateway.post("/destinations/out/pause", &json!({})).await.expect(200);
+    for number in 0..4 {
+        gateway.accepted("in", format!(r#"{{"c":"a","n":{number}}}"#)).await;
+    }
+    gateway.post("/destinations/out/resume", &json!({"rate": "20/s"})).await.expect(200);
+    sink.arrived(1).await;
+
+    let later = gateway.accepted("in", r#"{"c":"b"}"#).await;
+
+    gateway.delivery(&later, "succeeded").await;
+    assert_eq!(state(&gateway).await["drain"]["rate"], "20/s", "the line is still there");
+    count_is(&gateway, "succeeded", 5).await;
+    state_is(&gateway, "drain", json!(null)).await;
+}
+
+#[tokio::test]
 async fn a_probe_tries_one_whatever_holds_it() {
     let (sink, answer) = switchable(500).await;
     let more = r#"retry = { initial_delay = "1h" }"#;

@@ -164,7 +164,7 @@ impl Ending {
     /// What it means for the sender. `revives` says whether its next try would revive what is dead.
     pub fn answer(&self, revives: bool, now: Timestamp) -> SyncAnswer {
         match self.next {
-            Next::Succeeded => match self.says_skipped() {
+            Next::Succeeded => match says_skipped(&self.response) {
                 true => SyncAnswer::Skipped {
                     reason: "by_destination".to_owned(),
                     result: self.result(),
@@ -190,14 +190,15 @@ impl Ending {
         serde_json::from_str::<IgnoredAny>(text).ok()?;
         Some(text.to_owned())
     }
+}
 
-    /// `{"status":"skipped"}` or `{"skipped":true}`, with whatever else.
-    fn says_skipped(&self) -> bool {
-        let Ok(said) = serde_json::from_slice::<Value>(&self.response) else {
-            return false;
-        };
-        said["status"] == "skipped" || said["skipped"] == true
-    }
+/// Whether a destination's answer says that nothing was done: `{"status":"skipped"}` or
+/// `{"skipped":true}`, with whatever else.
+pub fn says_skipped(response: &[u8]) -> bool {
+    let Ok(said) = serde_json::from_slice::<Value>(response) else {
+        return false;
+    };
+    said["status"] == "skipped" || said["skipped"] == true
 }
 
 /// Whether another try makes sense for what is dead: not if the destination has refused this very

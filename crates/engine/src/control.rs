@@ -8,7 +8,7 @@ use surehook_core::{
     store::{AttemptRow, Cancelled, Counts, StoreError},
 };
 
-use crate::{Engine, lane::Lane, uninterrupted::Uninterrupted};
+use crate::{Engine, lane::Lane, uninterrupted::Uninterrupted, waiters::Told};
 
 /// Why something was not done to a lane.
 #[derive(Debug, thiserror::Error)]
@@ -63,6 +63,7 @@ impl Engine {
         let cancelled = self.store.cancel(delivery, self.shared.clock.now()).await?;
         if let Cancelled::Done { destination } = cancelled {
             self.nudge(destination);
+            self.shared.waiters.tell(delivery, || Told::Cancelled);
             self.tell_delivery(delivery).await;
         }
         Ok(cancelled)

@@ -238,6 +238,8 @@ impl Engine {
             let names = names_of_destinations(&configuration, &changes);
             engine.store.change(changes, now).await?;
             engine.reload().await?;
+            let gone = |(id, name): &(_, Option<_>)| name.is_none().then_some(*id);
+            engine.tell_of_deleted(&names.iter().filter_map(gone).collect::<Vec<_>>()).await;
             engine.tell_destinations(names, now);
             Ok::<_, ChangeError>(())
         };

@@ -8,13 +8,17 @@ use std::{sync::Arc, time::Duration};
 
 use surehook_core::{
     decision::{Decision, DecisionKind},
+    delivery::state::Status,
     ids::{DeliveryId, DestinationId, EventId, RequestId},
-    store::{JoinWish, Joined, StoreError},
+    store::{DeliveryRow, JoinWish, Joined, StoreError},
     sync::{Ending, OnTimeout, SyncAnswer},
     time::Timestamp,
 };
 
-use crate::{Engine, waiters::Waiting};
+use crate::{
+    Engine,
+    waiters::{Told, Waiting},
+};
 
 /// What a source says about waiting, with its destination found.
 #[derive(Clone, Copy, Debug)]
@@ -74,7 +78,7 @@ impl Engine {
             Joined::NotOwed => return Ok(not_owed("not_routed")),
             Joined::Forgotten => return Ok(not_owed("no_longer_kept")),
             Joined::Cancelled => return Ok(not_owed("cancelled")),
-            Joined::Ended(ending) => return Ok(self.answer(&ending, entry)),
+            Joined::Ended(ending) => return Ok(self.answer(&Told::Ended(ending), entry)),
             Joined::Underway { delivery, attempts, due } => {
                 due.into_iter().for_each(|destination| self.nudge(destination));
                 (delivery, attempts)
@@ -82,24 +86,45 @@ impl Engine {
         };
         let waiting = self.shared.waiters.watch(delivery);
         // After the watch began: what was recorded before it is found here.
-        match self.ended_since(delivery, attempts).await? {
-            Some(ending) => Ok(self.answer(&ending, entry)),
+        match self.told_since(delivery, attempts).await? {
+            Some(told) => Ok(self.answer(&told, entry)),
             None => Ok(self.wait(entry, asking.until, waiting).await),
         }
     }
 
-    /// The latest attempt of a delivery, if there are more than there were.
-    async fn ended_since(
+    /// What became of a delivery since it had so many attempts.
+    async fn told_since(
         &self,
         delivery: DeliveryId,
         attempts: u32,
-    ) -> Result<Option<Ending>, StoreError> {
-        let detail = self.store.delivery(delivery).await?;
-        let last = detail.and_then(|mut detail| detail.attempts.pop());
-        Ok(last.filter(|row| row.attempt.number > attempts).and_then(|row| {
+    ) -> Result<Option<Told>, StoreError> {
+        let Some(mut detail) = self.store.delivery(delivery).await? else { return Ok(None) };
+        if let Some(row) = detail.attempts.pop_if(|row| row.attempt.number > attempts) {
             let (class, response) = (row.attempt.class, row.attempt.response);
-            Some(Ending { next: row.next?, class, response })
-        }))
+            return Ok(row.next.map(|next| Told::Ended(Ending { next, class, response })));
+        }
+        let DeliveryRow { status, reason, .. } = detail.delivery;
+        Ok(match (status, reason) {
+            (Status::Cancelled, _) => Some(Told::Cancelled),
+            // Without an attempt.
+            (Status::Dead, Some(reason)) => Some(Told::given_up(reason)),
+            _ => None,
+        })
+    }
+
+    /// Tells those who wait for something that went down with its destination.
+    pub(crate) async fn tell_of_deleted(&self, deleted: &[DestinationId]) {
+        if deleted.is_empty() {
+            return;
+        }
+        for delivery in self.shared.waiters.awaited() {
+            // Who cannot be told now learns it when his time is over.
+            if let Ok(Some(detail)) = self.store.delivery(delivery).await
+                && deleted.contains(&detail.delivery.destination)
+            {
+                self.shared.waiters.tell(delivery, || Told::Cancelled);
+            }
+        }
     }
 
     async fn wait(
@@ -114,8 +139,8 @@ impl Engine {
         if let Some(cool) = self.cooling(entry.destination).filter(|cool| *cool > now + left) {
             return SyncAnswer::throttled(cool, now);
         }
-        match tokio::time::timeout_at(until, waiting.ended()).await {
-            Ok(ending) => self.answer(&ending, entry),
+        match tokio::time::timeout_at(until, waiting.told()).await {
+            Ok(told) => self.answer(&told, entry),
             Err(_) => match (self.cooling(entry.destination), entry.on_timeout) {
                 (Some(cool), _) => SyncAnswer::throttled(cool, self.shared.clock.now()),
                 (None, OnTimeout::Retry) => SyncAnswer::Retry { reason: "deadline" },
@@ -124,8 +149,11 @@ impl Engine {
         }
     }
 
-    fn answer(&self, ending: &Ending, entry: SyncEntry) -> SyncAnswer {
-        ending.answer(entry.revives, self.shared.clock.now())
+    fn answer(&self, told: &Told, entry: SyncEntry) -> SyncAnswer {
+        match told {
+            Told::Ended(ending) => ending.answer(entry.revives, self.shared.clock.now()),
+            Told::Cancelled => not_owed("cancelled"),
+        }
     }
 
     /// Keeps what the sender is told. Nobody waits for that: the story loses a line if the process

@@ -1,17 +1,33 @@
 //! Senders that wait for the end of an attempt, by delivery.
 //!
-//! Whoever looks at the store after he began to wait misses nothing: an attempt that is recorded
-//! before the look is seen there, and one that is recorded after it is told here.
+//! Whoever looks at the store after he began to wait misses nothing: what is recorded before the look
+//! is seen there, and what is recorded after it is told here.
 
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use surehook_core::{ids::DeliveryId, sync::Ending};
+use surehook_core::{delivery::DeadReason, ids::DeliveryId, store::Next, sync::Ending};
 use tokio::sync::watch;
 
-type Awaited = HashMap<DeliveryId, watch::Sender<Option<Ending>>>;
+/// What those who wait are told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Told {
+    /// An attempt has ended, or the delivery was given up without one.
+    Ended(Ending),
+    /// There will be no attempt: somebody cancelled the delivery, or deleted its destination.
+    Cancelled,
+}
+
+impl Told {
+    /// The delivery was given up without an attempt.
+    pub(crate) fn given_up(reason: DeadReason) -> Self {
+        Self::Ended(Ending { next: Next::Dead(reason), class: None, response: Vec::new() })
+    }
+}
+
+type Awaited = HashMap<DeliveryId, watch::Sender<Option<Told>>>;
 
 /// Who waits for what.
 #[derive(Debug, Default)]
@@ -22,7 +38,7 @@ pub(crate) struct Waiters(Mutex<Awaited>);
 pub(crate) struct Waiting {
     waiters: Arc<Waiters>,
     delivery: DeliveryId,
-    ending: watch::Receiver<Option<Ending>>,
+    told: watch::Receiver<Option<Told>>,
 }
 
 impl Waiters {
@@ -35,7 +51,7 @@ impl Waiters {
     pub(crate) fn watch(self: &Arc<Self>, delivery: DeliveryId) -> Waiting {
         let mut awaited = self.lock();
         let sender = awaited.entry(delivery).or_insert_with(|| watch::Sender::new(None));
-        Waiting { waiters: Arc::clone(self), delivery, ending: sender.subscribe() }
+        Waiting { waiters: Arc::clone(self), delivery, told: sender.subscribe() }
     }
 
     /// Whether anybody waits for it now.
@@ -43,23 +59,28 @@ impl Waiters {
         self.lock().contains_key(&delivery)
     }
 
-    /// Tells everybody who waits that an attempt was recorded.
-    pub(crate) fn tell(&self, delivery: DeliveryId, ending: impl FnOnce() -> Ending) {
+    /// All that somebody waits for now.
+    pub(crate) fn awaited(&self) -> Vec<DeliveryId> {
+        self.lock().keys().copied().collect()
+    }
+
+    /// Tells everybody who waits what was recorded.
+    pub(crate) fn tell(&self, delivery: DeliveryId, told: impl FnOnce() -> Told) {
         let mut awaited = self.lock();
         if let Some(sender) = awaited.remove(&delivery) {
             // Under the lock: who goes away now must know that this entry is not his any more.
-            sender.send_replace(Some(ending()));
+            sender.send_replace(Some(told()));
         }
     }
 }
 
 impl Waiting {
-    /// The end of the attempt. Waits for ever if there is none.
-    pub(crate) async fn ended(&mut self) -> Ending {
-        if let Ok(ending) = self.ending.wait_for(Option::is_some).await
-            && let Some(ending) = &*ending
+    /// What came of it. Waits for ever if nothing does.
+    pub(crate) async fn told(&mut self) -> Told {
+        if let Ok(told) = self.told.wait_for(Option::is_some).await
+            && let Some(told) = &*told
         {
-            return ending.clone();
+            return told.clone();
         }
         std::future::pending().await
     }
@@ -69,7 +90,7 @@ impl Drop for Waiting {
     fn drop(&mut self) {
         let mut awaited = self.waiters.lock();
         // Who was told has no entry any more; one that is there is for the next attempt.
-        let is_told = self.ending.borrow().is_some();
+        let is_told = self.told.borrow().is_some();
         // The last one to go; the receiver of this one is still counted.
         let is_last = |sender: &watch::Sender<_>| sender.receiver_count() <= 1;
         if !is_told && awaited.get(&self.delivery).is_some_and(is_last) {
@@ -80,7 +101,7 @@ impl Drop for Waiting {
 
 #[cfg(test)]
 mod tests {
-    use surehook_core::{store::Next, time::Timestamp};
+    use surehook_core::time::Timestamp;
 
     use super::*;
 
@@ -88,8 +109,8 @@ mod tests {
         DeliveryId::new(Timestamp::from_millis(1), number << 100)
     }
 
-    fn success() -> Ending {
-        Ending { next: Next::Succeeded, class: None, response: b"{}".to_vec() }
+    fn success() -> Told {
+        Told::Ended(Ending { next: Next::Succeeded, class: None, response: b"{}".to_vec() })
     }
 
     #[tokio::test]
@@ -100,15 +121,15 @@ mod tests {
 
         waiters.tell(delivery(1), success);
 
-        assert_eq!((one.ended().await, two.ended().await), (success(), success()));
+        assert_eq!((one.told().await, two.told().await), (success(), success()));
         assert!(!waiters.is_awaited(delivery(1)));
-        assert!(other.ending.borrow_and_update().is_none());
+        assert!(other.told.borrow_and_update().is_none());
         // The next attempt of the same delivery is another matter.
         let mut later = waiters.watch(delivery(1));
         drop((one, two));
         assert!(waiters.is_awaited(delivery(1)), "those who were told took the next one along");
         waiters.tell(delivery(1), success);
-        assert_eq!(later.ended().await, success());
+        assert_eq!(later.told().await, success());
     }
 
     #[test]

@@ -42,6 +42,15 @@ pub struct Claimed {
     pub ordered: bool,
 }
 
+/// What a claim brings.
+#[derive(Clone, Debug, Default)]
+pub struct Claims {
+    /// What may be tried.
+    pub claimed: Vec<Claimed>,
+    /// What was due and had to be given up, because its body is missing or damaged.
+    pub damaged: Vec<DeliveryId>,
+}
+
 /// One try, as it is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attempt {
@@ -138,7 +147,7 @@ pub struct Held {
 #[async_trait]
 pub trait DeliveryStore: Send + Sync {
     /// Hands over up to `limit` deliveries of `destination` that are due, oldest first; fewer, but
-    /// at least one, where their bodies are large.
+    /// at least one, where their bodies are large. One whose body is damaged is dead after this.
     ///
     /// Each is `in_flight` under `lease` when this returns; nobody else gets it before the lease
     /// has run out.
@@ -148,7 +157,7 @@ pub trait DeliveryStore: Send + Sync {
         now: Timestamp,
         lease: Lease,
         limit: usize,
-    ) -> Result<Vec<Claimed>, StoreError>;
+    ) -> Result<Claims, StoreError>;
 
     /// Hands over the delivery of `destination` that is due first, whenever that is; like
     /// [`Self::claim_due`] otherwise.
@@ -157,7 +166,7 @@ pub trait DeliveryStore: Send + Sync {
         destination: DestinationId,
         now: Timestamp,
         lease: Lease,
-    ) -> Result<Option<Claimed>, StoreError>;
+    ) -> Result<Claims, StoreError>;
 
     /// When the next delivery of `destination` is due, if one waits.
     async fn next_due(&self, destination: DestinationId) -> Result<Option<Timestamp>, StoreError>;

@@ -19,7 +19,7 @@ pub use self::{
         TokenRemoved,
     },
     configuration::{Change, Configuration, Stored},
-    deliver::{Attempt, Claimed, DeliveryStore, Held, Next, Settled, Settlement},
+    deliver::{Attempt, Claimed, Claims, DeliveryStore, Held, Next, Settled, Settlement},
     ingest::{Admitted, Duplicate, IngestStore, JoinWish, Joined},
     rows::{
         ATTEMPTS_TOLD, AttemptRow, DeliveryDetail, DeliveryFilter, DeliveryRow, DuplicateRow,

@@ -13,7 +13,7 @@ use surehook_core::{
     ids::EventId,
     lane::circuit::Ticket,
     store::{Attempt, Claimed, Next, Settled, Settlement, StoreError},
-    sync::Ending,
+    sync::{Ending, says_skipped},
     time::Timestamp,
 };
 
@@ -28,6 +28,7 @@ use crate::{
     outlet::{Outlet, Prepared},
     sender::SendReport,
     transform,
+    waiters::Told,
 };
 
 /// What a successful answer may leave behind, in bytes; of a failure all that was read is kept.
@@ -244,7 +245,8 @@ impl Lane {
                     News::settled(delivery, event, destination, (next, attempts, at))
                 });
                 let Attempt { class, response, .. } = settlement.attempt;
-                self.shared.waiters.tell(delivery, || Ending { next, class, response });
+                let ending = || Told::Ended(Ending { next, class, response });
+                self.shared.waiters.tell(delivery, ending);
                 match next {
                     Next::RetryAt(due_at) => self.expect_due(due_at),
                     Next::Succeeded | Next::Dead(_) => {}
@@ -330,7 +332,8 @@ fn code_class(outcome: &Outcome) -> &'static str {
 }
 
 fn kept(mut response: Vec<u8>, in_short: bool) -> Vec<u8> {
-    if in_short {
+    // A sender that comes later would take half of "skipped" for a success.
+    if in_short && response.len() > RESPONSE_BYTES_ON_SUCCESS && !says_skipped(&response) {
         response.truncate(RESPONSE_BYTES_ON_SUCCESS);
     }
     response

@@ -193,8 +193,8 @@ impl Lane {
         }
         let Some(slot) = self.take_slot(0) else { return Ok(None) };
         let now: Timestamp = self.shared.clock.now();
-        let claimed = self.shared.store.claim_next(self.id, now, self.new_lease(now)).await?;
-        Ok(claimed.map(|claimed| {
+        let claims = self.shared.store.claim_next(self.id, now, self.new_lease(now)).await?;
+        Ok(self.pick(claims).pop().map(|claimed| {
             self.inside().hold(&claimed);
             Job { claimed, slot }
         }))

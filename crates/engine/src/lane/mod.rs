@@ -42,12 +42,12 @@ use arc_swap::ArcSwap;
 use http::HeaderMap;
 use surehook_core::{
     chance::Chance,
-    delivery::Lease,
+    delivery::{DeadReason, Lease},
     destination::Destination,
     ids::{DeliveryId, DestinationId},
     key::DedupKey,
     lane::{LaneState, circuit::Ticket},
-    store::{Claimed, DeliveryStore, Held},
+    store::{Claimed, Claims, DeliveryStore, Held},
     time::{Clock, Timestamp},
 };
 use tokio::sync::{Notify, Semaphore};
@@ -67,7 +67,7 @@ use crate::{
     telemetry::{LaneMetrics, Telemetry},
     tls::Trust,
     transform::Transforms,
-    waiters::Waiters,
+    waiters::{Told, Waiters},
 };
 
 /// How long a claim lasts unless it is renewed.
@@ -443,6 +443,15 @@ impl Lane {
             self.changed.notify_one();
         }
         next
+    }
+
+    /// What may be tried of what was claimed. Who waits for the rest waits in vain.
+    fn pick(&self, claims: Claims) -> Vec<Claimed> {
+        for damaged in claims.damaged {
+            let told = || Told::given_up(DeadReason::Unrecoverable);
+            self.shared.waiters.tell(damaged, told);
+        }
+        claims.claimed
     }
 
     fn let_go(&self, delivery: DeliveryId) {

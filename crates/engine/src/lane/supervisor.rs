@@ -153,7 +153,8 @@ impl Lane {
 
 async fn claim(lane: &Arc<Lane>, slots: Vec<Slot>, now: Timestamp) -> Result<usize, StoreError> {
     let lease = lane.new_lease(now);
-    let claimed = lane.shared.store.claim_due(lane.id, now, lease, slots.len()).await?;
+    let claims = lane.shared.store.claim_due(lane.id, now, lease, slots.len()).await?;
+    let claimed = lane.pick(claims);
     let got = claimed.len();
     for (claimed, mut slot) in claimed.into_iter().zip(slots) {
         slot.count_bytes(claimed.payload.body.len());

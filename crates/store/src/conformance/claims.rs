@@ -87,7 +87,7 @@ pub async fn a_claim_brings_all_that_is_needed_to_send(mut world: World) {
     world.wait(SECOND);
     let lease = world.lease();
 
-    let claimed = world.claim_due(world.crm, world.now, lease, 9).await.unwrap().remove(0);
+    let claimed = world.claim_due(world.crm, world.now, lease, 9).await.unwrap().claimed.remove(0);
 
     assert_eq!((claimed.id, claimed.event), (event.deliveries[0].id, event.id));
     assert_eq!((claimed.destination, claimed.lease), (world.crm, lease));
@@ -120,7 +120,7 @@ pub async fn concurrent_claimers_never_share(world: World) {
         tasks.spawn(async move {
             let mut mine = Vec::new();
             loop {
-                let claimed = store.claim_due(destination, now, lease, 7).await.unwrap();
+                let claimed = store.claim_due(destination, now, lease, 7).await.unwrap().claimed;
                 if claimed.is_empty() {
                     return mine;
                 }

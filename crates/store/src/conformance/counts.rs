@@ -133,7 +133,7 @@ pub async fn counts_agree_with_the_lists_after_concurrent_work(mut world: World)
         tasks.spawn(async move {
             for event in events {
                 store.admit(vec![event]).await.unwrap();
-                for claimed in store.claim_due(crm, now, lease, 2).await.unwrap() {
+                for claimed in store.claim_due(crm, now, lease, 2).await.unwrap().claimed {
                     let next = ends[(worker + claimed.attempts as usize) % 3];
                     let settlement = Settlement {
                         delivery: claimed.id,

@@ -275,7 +275,7 @@ impl Run {
 
     async fn claim_due(&mut self, to: To, limit: usize) -> TestCaseResult {
         let (to, now, lease) = (self.to(to), self.world.now, self.world.lease());
-        let claimed = self.world.claim_due(to, now, lease, limit).await.unwrap();
+        let claimed = self.world.claim_due(to, now, lease, limit).await.unwrap().claimed;
         let ids: Vec<DeliveryId> = claimed.iter().map(|claimed| claimed.id).collect();
         prop_assert_eq!(ids, self.model.claim(to, now, lease, limit));
         for claim in &claimed {

@@ -229,7 +229,7 @@ impl World {
 
     /// Claims what is due now.
     pub async fn claim(&self, destination: DestinationId, limit: usize) -> Vec<Claimed> {
-        self.claim_due(destination, self.now, self.lease(), limit).await.unwrap()
+        self.claim_due(destination, self.now, self.lease(), limit).await.unwrap().claimed
     }
 
     /// Claims the one delivery that must be due.

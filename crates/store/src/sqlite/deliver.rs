@@ -10,7 +10,7 @@ use surehook_core::{
     key::{DedupKey, KeyDigest, fingerprint},
     name::Name,
     rollup::Count,
-    store::{Claimed, Held, Next, Settled, Settlement},
+    store::{Claimed, Claims, Held, Next, Settled, Settlement},
     time::Timestamp,
 };
 
@@ -55,9 +55,9 @@ pub(super) fn claim_due(
     now: Timestamp,
     lease: Lease,
     limit: usize,
-) -> rusqlite::Result<Vec<Claimed>> {
+) -> rusqlite::Result<Claims> {
     let Some(seq) = tx.names.destinations.get(&destination).copied() else {
-        return Ok(Vec::new());
+        return Ok(Claims::default());
     };
     let due = due(tx.connection, seq, now, limit)?;
     claim(tx, (destination, seq), due, now, lease)
@@ -69,10 +69,12 @@ pub(super) fn claim_next(
     destination: DestinationId,
     now: Timestamp,
     lease: Lease,
-) -> rusqlite::Result<Option<Claimed>> {
-    let Some(seq) = tx.names.destinations.get(&destination).copied() else { return Ok(None) };
+) -> rusqlite::Result<Claims> {
+    let Some(seq) = tx.names.destinations.get(&destination).copied() else {
+        return Ok(Claims::default());
+    };
     let first = due(tx.connection, seq, Timestamp::from_millis(i64::MAX), 1)?;
-    Ok(claim(tx, (destination, seq), first, now, lease)?.pop())
+    claim(tx, (destination, seq), first, now, lease)
 }
 
 fn claim(
@@ -81,8 +83,8 @@ fn claim(
     due: Vec<DueRow>,
     now: Timestamp,
     lease: Lease,
-) -> rusqlite::Result<Vec<Claimed>> {
-    let mut claimed = Vec::with_capacity(due.len());
+) -> rusqlite::Result<Claims> {
+    let mut claims = Claims { claimed: Vec::with_capacity(due.len()), damaged: Vec::new() };
     let mut bytes = 0;
     for row in due {
         if bytes >= CLAIM_BYTES_MAX {
@@ -97,7 +99,7 @@ fn claim(
         match load_owed(tx.connection, row.event, row.id)? {
             Some(Owed { source, key, received_at, payload, transform }) => {
                 bytes += payload.body.len();
-                claimed.push(Claimed {
+                claims.claimed.push(Claimed {
                     id: row.id,
                     event: row.event,
                     destination,
@@ -114,10 +116,13 @@ fn claim(
                 });
             }
             // Sending something else than what came would be worse than not sending.
-            None => bury_damaged(tx, &row, seq, now)?,
+            None => {
+                bury_damaged(tx, &row, seq, now)?;
+                claims.damaged.push(row.id);
+            }
         }
     }
-    Ok(claimed)
+    Ok(claims)
 }
 
 fn due(

@@ -66,7 +66,7 @@ use surehook_core::{
     refused::{RefusedFilter, RefusedRequest},
     rollup::{RollupQuery, Tally},
     store::{
-        AdminStore, Admitted, Cancelled, Change, Claimed, Configuration, Counts, DeliveryDetail,
+        AdminStore, Admitted, Cancelled, Change, Claims, Configuration, Counts, DeliveryDetail,
         DeliveryFilter, DeliveryRow, DeliveryStore, EventDetail, EventFilter, EventRow, Health,
         Held, IngestStore, JoinWish, Joined, Listed, Page, Pruned, Replayed, Settled, Settlement,
         StoreError, TokenRemoved,
@@ -296,7 +296,7 @@ impl DeliveryStore for SqliteStore {
         now: Timestamp,
         lease: Lease,
         limit: usize,
-    ) -> Result<Vec<Claimed>, StoreError> {
+    ) -> Result<Claims, StoreError> {
         self.writer.write(move |tx| deliver::claim_due(tx, destination, now, lease, limit)).await
     }
 
@@ -305,7 +305,7 @@ impl DeliveryStore for SqliteStore {
         destination: DestinationId,
         now: Timestamp,
         lease: Lease,
-    ) -> Result<Option<Claimed>, StoreError> {
+    ) -> Result<Claims, StoreError> {
         self.writer.write(move |tx| deliver::claim_next(tx, destination, now, lease)).await
     }
 

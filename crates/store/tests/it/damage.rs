@@ -38,7 +38,10 @@ async fn a_damaged_body_is_buried_and_not_sent() {
         let (folder, world, event) = world().await;
         execute(&folder, damage, event.id);
 
-        assert!(world.claim(world.crm, 9).await.is_empty());
+        let claims = world.claim_due(world.crm, world.now, world.lease(), 9).await.unwrap();
+
+        assert!(claims.claimed.is_empty());
+        assert_eq!(claims.damaged, [event.deliveries[0].id]);
 
         let kept = world.only_delivery(event.id).await;
         assert_eq!((kept.status, kept.attempts), (Status::Dead, 0));

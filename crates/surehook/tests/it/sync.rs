@@ -17,7 +17,7 @@ use crate::support::{
     SOON,
     client::{Answer, Client},
     eventually,
-    gateway::Gateway,
+    gateway::{Gateway, in_to_out},
     sink::{Reply, Sink},
 };
 
@@ -360,4 +360,89 @@ async fn a_source_that_would_wait_for_nothing_is_refused() {
     let refused = gateway.delete("/destinations/out").await.expect(422);
     assert!(refused.detail().contains("source `in`"), "{}", refused.text());
     assert_eq!(send(&gateway, "a").await.expect(200).json()["status"], "success");
+}
+
+/// Sends in the background, and gives the id of the delivery that is waited for.
+async fn wait_for_one(gateway: &Gateway, body: &str) -> (tokio::task::JoinHandle<Answer>, String) {
+    let (url, body) = (gateway.url("/in/in"), body.to_owned());
+    let sending =
+        tokio::spawn(
+            async move { Client::new().send(Method::POST, &url, &[], body).await.unwrap() },
+        );
+    let delivery = eventually(SOON, || async {
+        let listed = gateway.get("/deliveries").await.expect(200).json();
+        listed["data"][0]["id"].as_str().map(str::to_owned)
+    })
+    .await;
+    (sending, delivery)
+}
+
+#[tokio::test]
+async fn who_waits_is_told_at_once_when_somebody_cancels() {
+    let sink = Sink::ok().await;
+    let gateway = Gateway::with(&waiting(&sink.url(), r#", deadline = "20s""#, "")).await;
+    gateway.post("/destinations/out/pause", &serde_json::json!({})).await.expect(200);
+    let (sending, delivery) = wait_for_one(&gateway, r#"{"id":"a"}"#).await;
+
+    let cancel = format!("/deliveries/{delivery}/cancel");
+    gateway.post(&cancel, &serde_json::json!({})).await.expect(200);
+
+    let told = sending.await.unwrap().expect(200).json();
+    assert_eq!((&told["status"], &told["reason"]), (&"skipped".into(), &"cancelled".into()));
+}
+
+#[tokio::test]
+async fn who_waits_is_told_at_once_when_the_destination_is_deleted() {
+    let sink = Sink::replying([Reply::status(200).after(Duration::from_secs(30))]).await;
+    let gateway = Gateway::with(&waiting(&sink.url(), r#", deadline = "20s""#, "")).await;
+    let (sending, _) = wait_for_one(&gateway, r#"{"id":"a"}"#).await;
+    sink.arrived(1).await;
+
+    // Nobody else may begin to wait for it.
+    let plain = serde_json::json!({ "name": "in", "verify": "none" });
+    gateway.put("/sources/in", &plain).await.expect(200);
+    gateway.delete("/destinations/out").await.expect(204);
+
+    let told = sending.await.unwrap().expect(200).json();
+    assert_eq!((&told["status"], &told["reason"]), (&"skipped".into(), &"cancelled".into()));
+}
+
+#[tokio::test]
+async fn who_waits_for_a_damaged_body_is_told_at_once() {
+    let sink = Sink::ok().await;
+    let mut gateway = Gateway::with(&in_to_out(&sink.url(), "")).await;
+    gateway.post("/destinations/out/pause", &serde_json::json!({})).await.expect(200);
+    let body = r#"{"id":"a"}"#;
+    gateway.accepted("in", body).await;
+    gateway.terminate().await;
+    let settings = waiting(&sink.url(), r#", deadline = "20s""#, "");
+    let settings = format!("allow_networks = [\"127.0.0.0/8\"]\n{settings}");
+    std::fs::write(gateway.folder().join("surehook.toml"), settings).unwrap();
+    let file = rusqlite::Connection::open(gateway.folder().join("data/surehook.db")).unwrap();
+    file.execute("UPDATE payloads SET body = x'00'", []).unwrap();
+    drop(file);
+    gateway.restart().await;
+    let (again, delivery) = wait_for_one(&gateway, body).await;
+    eventually(SOON, || async { (gateway.stats().await["duplicates"] == 1).then_some(()) }).await;
+
+    gateway.post("/destinations/out/resume", &serde_json::json!({})).await.expect(200);
+
+    let told = again.await.unwrap().expect(200).json();
+    assert_eq!((&told["status"], &told["reason"]), (&"skipped".into(), &"unrecoverable".into()));
+    gateway.delivery_is(&delivery, "dead").await;
+}
+
+#[tokio::test]
+async fn a_long_answer_that_says_skipped_is_kept_for_who_comes_later() {
+    let long = format!(r#"{{"status":"skipped","why":"{}"}}"#, "x".repeat(3000));
+    let reply = Reply::status(200).body(long.clone()).after(Duration::from_millis(800));
+    let sink = Sink::replying([reply]).await;
+    let gateway = Gateway::with(&waiting(&sink.url(), r#", deadline = "200ms""#, "")).await;
+    let late = send(&gateway, "a").await.expect(500).json();
+    gateway.delivery(&event_of(&late), "succeeded").await;
+
+    let told = send(&gateway, "a").await.expect(200).json();
+
+    assert_eq!((&told["status"], &told["reason"]), (&"skipped".into(), &"by_destination".into()));
+    assert_eq!(told["result"]["why"].as_str().map(str::len), Some(3000));
 }

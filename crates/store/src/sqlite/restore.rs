@@ -3,7 +3,7 @@
 
 use std::{
     fs::{self, File},
-    io,
+    io::{self, Write as _},
     path::{Path, PathBuf},
 };
 
@@ -75,8 +75,10 @@ pub fn restore(
         return Err(OpenError::version(contents.schema, MIGRATIONS.len()).into());
     }
     let _lock = folder::lock(data)?;
+    let begun = begun(data);
     let is_there = FILES.iter().any(|name| data.join(name).exists());
-    if is_there && !replace {
+    // Whoever began to replace it has said that it may be replaced.
+    if is_there && !replace && begun.is_none() {
         return Err(RestoreError::Occupied(data.to_owned()));
     }
     let part = data.join("surehook.db.restoring");
@@ -89,10 +91,22 @@ pub fn restore(
         }
         Err(error) => return Err(clean(&part, error)),
     }
-    let set_aside = is_there.then(|| data.join(format!("replaced-{}", now.as_millis())));
-    swap(data, &part, set_aside.as_deref())
+    let aside = begun.or_else(|| is_there.then(|| format!("{ASIDE}{}", now.as_millis())));
+    swap(data, &part, aside.as_deref())
         .map_err(|source| RestoreError::File { path: data.to_owned(), source })?;
-    Ok(Restored { contents, set_aside })
+    Ok(Restored { contents, set_aside: aside.map(|aside| data.join(aside)) })
+}
+
+/// How the folder begins into which a database is moved.
+const ASIDE: &str = "replaced-";
+
+/// Where an earlier restore that did not end was moving the database, if it had come so far as to
+/// say it.
+fn begun(data: &Path) -> Option<String> {
+    let aside = fs::read_to_string(data.join(HALF_RESTORED)).ok()?;
+    let number = aside.strip_prefix(ASIDE)?;
+    let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+    is_number.then_some(aside)
 }
 
 fn clean(part: &Path, error: RestoreError) -> RestoreError {
@@ -112,22 +126,42 @@ fn copy(from: &Path, to: &Path) -> Result<(), RestoreError> {
 }
 
 /// The mark is there from before the old files move until the new one stands: a gateway that is
-/// started in between would find no database, and begin an empty one.
-fn swap(data: &Path, part: &Path, set_aside: Option<&Path>) -> io::Result<()> {
+/// started in between would find no database, and begin an empty one. It says where they move, so
+/// that the next restore moves the rest there: a log without its database is worth nothing.
+fn swap(data: &Path, part: &Path, aside: Option<&str>) -> io::Result<()> {
     let mark = data.join(HALF_RESTORED);
-    File::create(&mark)?.sync_all()?;
-    folder::sync(data)?;
-    if let Some(aside) = set_aside {
-        fs::create_dir(aside)?;
-        for name in FILES {
-            match fs::rename(data.join(name), aside.join(name)) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                moved => moved?,
-            }
-        }
-        folder::sync(aside)?;
+    let goes_on = begun(data).is_some();
+    if !goes_on {
+        let mut mark = File::create(&mark)?;
+        mark.write_all(aside.unwrap_or_default().as_bytes())?;
+        mark.sync_all()?;
+        folder::sync(data)?;
+    }
+    if let Some(aside) = aside {
+        set_aside(data, &data.join(aside), goes_on)?;
     }
     put_in_place(part, &data.join(DATABASE))?;
     fs::remove_file(&mark)?;
     folder::sync(data)
+}
+
+/// Moves the old files; or, if an earlier restore `goes_on`, what is left of them.
+fn set_aside(data: &Path, aside: &Path, goes_on: bool) -> io::Result<()> {
+    // A folder that is not of this restore is not touched.
+    if !goes_on || !aside.is_dir() {
+        fs::create_dir(aside)?;
+    }
+    // The database moves first and the new one comes last: with both there, all has moved, and what
+    // is here is the earlier restore's.
+    let is_moved = aside.join(DATABASE).exists() && data.join(DATABASE).exists();
+    for name in FILES {
+        let file = data.join(name);
+        let gone =
+            if is_moved { fs::remove_file(&file) } else { fs::rename(&file, aside.join(name)) };
+        match gone {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            gone => gone?,
+        }
+    }
+    folder::sync(aside)
 }

@@ -1,6 +1,12 @@
 //! Looking beside the writer, copying while it writes, and putting the copy back.
 
-use std::{fs, ops::ControlFlow, path::Path, sync::Arc, time::Duration};
+use std::{
+    fs,
+    ops::ControlFlow,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use surehook_core::{
     delivery::{Lease, LeaseToken},
@@ -146,4 +152,68 @@ async fn the_old_log_does_not_meet_the_new_database() {
     assert!(look(&data).unwrap().faults.is_empty());
     let aside = restored.set_aside.unwrap();
     assert_eq!(events(&SqliteStore::open_read_only(&aside).unwrap()).await, 21);
+}
+
+/// A folder whose database has 21 events, 20 of them in its log alone; and a copy with one.
+async fn with_a_log(folder: &Path) -> (PathBuf, PathBuf) {
+    let (running, data, copy) =
+        (folder.join("running"), folder.join("data"), folder.join("copy.db"));
+    let world = world(&running).await;
+    world.accept(world.arrival()).await;
+    backup(&running, &copy, &mut go_on).unwrap();
+    for _ in 0..20 {
+        world.accept(world.arrival()).await;
+    }
+    // As a kill leaves them.
+    fs::create_dir(&data).unwrap();
+    for name in ["surehook.db", "surehook.db-wal"] {
+        fs::copy(running.join(name), data.join(name)).unwrap();
+    }
+    (data, copy)
+}
+
+#[tokio::test]
+async fn a_restore_that_is_killed_twice_keeps_the_old_database_with_its_log() {
+    let folder = tempfile::tempdir().unwrap();
+    // How far the first one came: with the old files, and with the new one.
+    for (case, moved, is_in_place) in [
+        ("nothing moved", &[][..], false),
+        ("the database moved", &["surehook.db"], false),
+        ("all moved", &["surehook.db", "surehook.db-wal"], false),
+        ("the new one stands", &["surehook.db", "surehook.db-wal"], true),
+    ] {
+        let place = folder.path().join(case);
+        fs::create_dir(&place).unwrap();
+        let (data, copy) = with_a_log(&place).await;
+        let aside = data.join("replaced-1");
+        fs::write(data.join("restore-in-progress"), "replaced-1").unwrap();
+        fs::create_dir(&aside).unwrap();
+        for name in moved {
+            fs::rename(data.join(name), aside.join(name)).unwrap();
+        }
+        if is_in_place {
+            fs::copy(&copy, data.join("surehook.db")).unwrap();
+        }
+
+        // Whoever began it has said that the old one may be replaced.
+        let restored = restore(&copy, &data, false, NOW).unwrap();
+
+        assert_eq!(restored.set_aside.as_deref(), Some(&*aside), "case: {case}");
+        assert!(!data.join("surehook.db-wal").exists(), "case: {case}");
+        assert_eq!(events(&open(&data)).await, 1, "case: {case}");
+        assert_eq!(events(&open(&aside)).await, 21, "case: {case}");
+    }
+}
+
+#[tokio::test]
+async fn a_database_is_not_taken_for_a_copy_without_its_log() {
+    let folder = tempfile::tempdir().unwrap();
+    let (data, _) = with_a_log(folder.path()).await;
+    let place = folder.path().join("place");
+
+    let refused = restore(&data.join("surehook.db"), &place, false, NOW).unwrap_err();
+
+    assert!(matches!(refused, RestoreError::HasLog(_)), "{refused:?}");
+    assert!(refused.to_string().contains("surehook backup"), "{refused}");
+    assert!(!place.exists());
 }

@@ -343,6 +343,7 @@ macro_rules! store_conformance {
                     what_was_not_done_is_not_counted,
                     counts_by_time_outlive_what_they_count,
                     the_finest_go_first,
+                    many_that_have_expired_go_in_slices,
                     what_memory_answered_is_counted_by_time_too;
                 idempotency: a_key_is_claimed_and_its_answer_kept,
                     a_claim_without_an_answer_is_resumed_as_it_began,

@@ -197,6 +197,27 @@ pub async fn the_finest_go_first(mut world: World) {
     }
 }
 
+pub async fn many_that_have_expired_go_in_slices(mut world: World) {
+    const MANY: usize = 600;
+    for _ in 0..MANY {
+        world.accept(world.arrival()).await;
+        world.wait(SECOND * 10);
+    }
+    roll_up(&world).await;
+    world.wait(Width::TenSeconds.removed_after());
+    let width = Width::TenSeconds;
+    assert_eq!(buckets(&world, Whose::Source(None), width).await.len(), MANY);
+
+    let first = world.prune(DAY * 3650, world.now).await.unwrap();
+
+    let left = buckets(&world, Whose::Source(None), width).await.len();
+    assert!(first.more && left > 0 && left < MANY, "{left} left: {first:?}");
+    world.prune_all(DAY * 3650).await;
+    assert!(buckets(&world, Whose::Source(None), width).await.is_empty());
+    let hours = sum(&world, Whose::Source(None), Width::Hour).await;
+    assert_eq!(hours.get(Count::Accepted), u64::try_from(MANY).unwrap());
+}
+
 pub async fn what_memory_answered_is_counted_by_time_too(mut world: World) {
     let first = world.keyed("k");
     world.accept(first.clone()).await;

@@ -280,7 +280,9 @@ impl Slice {
                         .execute(params![source, what.word()])?;
                 }
             }
-            self.expire(tx, Subject::Source(source))?;
+            if !self.expire(tx, Subject::Source(source))? {
+                return Ok(false);
+            }
             tx.sweep.source = source;
         }
     }
@@ -297,14 +299,20 @@ impl Slice {
                 .query_row(params![tx.sweep.destination], |row| row.get(0))
                 .optional()?;
             let Some(destination) = next else { return Ok(true) };
-            self.expire(tx, Subject::Destination(destination))?;
+            if !self.expire(tx, Subject::Destination(destination))? {
+                return Ok(false);
+            }
             tx.sweep.destination = destination;
         }
     }
 
-    fn expire(&mut self, tx: &Tx<'_, '_>, subject: Subject) -> rusqlite::Result<()> {
-        self.budget.look(surehook_core::rollup::Width::ALL.len());
-        rollups::expire(tx.connection, subject, self.now)
+    /// Removes old counts of a subject; says whether that were all.
+    fn expire(&mut self, tx: &Tx<'_, '_>, subject: Subject) -> rusqlite::Result<bool> {
+        // A walk before it may have left nothing, and this must go on by itself.
+        let limit = self.budget.looks.max(1);
+        let removed = rollups::expire(tx.connection, subject, self.now, limit)?;
+        self.budget.look(surehook_core::rollup::Width::ALL.len() + removed);
+        Ok(removed < limit)
     }
 
     /// Walks on through the events of a source; says whether the border is reached.

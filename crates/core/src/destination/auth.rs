@@ -3,11 +3,12 @@
 use data_encoding::BASE64;
 use http::HeaderValue;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::oauth2::{Oauth2, Oauth2Spec};
 use crate::{
     address::UrlProblem,
+    object,
     secret::{SecretError, SecretRef},
 };
 
@@ -16,6 +17,7 @@ use crate::{
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum AuthSpec {
     /// RFC 7617.
+    #[serde(deserialize_with = "basic_fields")]
     Basic {
         /// Not secret.
         #[schemars(regex(pattern = r"^[^:\x00-\x1f\x7f]+$"))]
@@ -27,6 +29,16 @@ pub enum AuthSpec {
     Bearer(SecretRef),
     /// A token that is fetched, and fetched again before it runs out.
     Oauth2(#[serde(deserialize_with = "crate::object::required")] Oauth2Spec),
+}
+
+fn basic_fields<'de, D: Deserializer<'de>>(from: D) -> Result<(String, SecretRef), D::Error> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Fields {
+        user: String,
+        password: SecretRef,
+    }
+    object::required(from).map(|Fields { user, password }| (user, password))
 }
 
 /// Authentication that cannot be used as it is written.

@@ -38,6 +38,18 @@ pub enum PemRef {
     Text(SecretRef),
 }
 
+impl PemRef {
+    /// Whether a private key is written out here; one in a file or in the environment is not.
+    fn shows_a_key(&self) -> bool {
+        match self {
+            Self::File(_) => false,
+            Self::Text(text) => {
+                text.literal().is_some_and(|text| text.contains("PRIVATE KEY-----"))
+            }
+        }
+    }
+}
+
 /// `Display` shows the place and masks the text.
 impl fmt::Display for PemRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -87,6 +99,9 @@ pub enum InvalidTls {
     /// A path that depends on where the gateway was started.
     #[error("{0}: write the whole path, such as file:/etc/surehook/ca.pem")]
     RelativePath(&'static str),
+    /// A certificate is shown to whoever may see the destination; a key must not be.
+    #[error("{0} holds a private key; put the key into client_key, where it is not shown")]
+    KeyInCertificate(&'static str),
     /// A text cannot be looked up.
     #[error("{0}: {1}")]
     Secret(&'static str, SecretError),
@@ -115,6 +130,11 @@ pub struct Tls {
 impl TlsSpec {
     /// Looks texts up through `env`.
     pub fn build(&self, env: &dyn Fn(&str) -> Option<String>) -> Result<Tls, InvalidTls> {
+        for (name, pem) in [("ca", &self.ca), ("client_certificate", &self.client_certificate)] {
+            if pem.as_ref().is_some_and(PemRef::shows_a_key) {
+                return Err(InvalidTls::KeyInCertificate(name));
+            }
+        }
         let pem = |name, pem: &Option<PemRef>| match pem {
             None => Ok(None),
             Some(PemRef::File(path)) if path.starts_with('/') => Ok(Some(Pem::File(path.into()))),
@@ -150,6 +170,13 @@ mod tests {
             (r#"{"ca_only":true}"#, Err(InvalidTls::NobodyTrusted)),
             (r#"{"client_key":"file:/key.pem"}"#, Err(InvalidTls::Half)),
             (r#"{"client_certificate":"-----BEGIN"}"#, Err(InvalidTls::Half)),
+            (r#"{"ca":"-----BEGIN EC PRIVATE KEY-----"}"#, Err(InvalidTls::KeyInCertificate("ca"))),
+            (
+                r#"{"client_certificate":"-----BEGIN PRIVATE KEY-----","client_key":"x"}"#,
+                Err(InvalidTls::KeyInCertificate("client_certificate")),
+            ),
+            // A file with both is not shown.
+            (r#"{"client_certificate":"file:/both.pem","client_key":"file:/both.pem"}"#, Ok(())),
             (
                 r#"{"ca":"env:MISSING"}"#,
                 Err(InvalidTls::Secret("ca", SecretError::Unset { name: "MISSING".to_owned() })),

@@ -26,10 +26,11 @@ use std::{fmt, sync::Arc};
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 pub use self::spec::{Algorithm, Encoding, HeaderNames, HmacSpec, TimestampUnit};
 use crate::{
+    object,
     request::{Incoming, Outgoing},
     secret::Secret,
     time::Timestamp,
@@ -45,15 +46,35 @@ pub enum VerifySpec {
     /// By a keyed hash over the body.
     Hmac(#[serde(deserialize_with = "crate::object::required")] Box<HmacSpec>),
     /// By a header that holds the secret itself.
+    #[serde(deserialize_with = "token_fields")]
     Token {
         /// The header. In `authorization` the secret may follow `Bearer `.
         header: String,
     },
     /// By user and password (RFC 7617); the secret is the password.
+    #[serde(deserialize_with = "basic_fields")]
     Basic {
         /// The user.
         user: String,
     },
+}
+
+fn token_fields<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Fields {
+        header: String,
+    }
+    object::required(from).map(|Fields { header }| header)
+}
+
+fn basic_fields<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Fields {
+        user: String,
+    }
+    object::required(from).map(|Fields { user }| user)
 }
 
 /// Why a [`VerifySpec`] makes no sense.

@@ -7,6 +7,7 @@ use std::{
 
 use surehook_core::{
     address::AddressPolicy,
+    destination::tls::{PemRef, TlsSpec},
     store::{Change, Configuration},
 };
 use surehook_engine::{
@@ -45,7 +46,10 @@ pub(super) fn check(configuration: &Configuration, addresses: &AddressPolicy) ->
     let trust = Trust::of_system();
     let ground = Ground { addresses, trust: &trust };
     let mut problems = Vec::new();
-    for change in as_changes(configuration) {
+    for mut change in as_changes(configuration) {
+        if let Change::PutDestination(_, spec) = &mut change {
+            leave_out_unset(spec.tls.as_deref_mut(), &env);
+        }
         let checked = registry::check(configuration, std::slice::from_ref(&change), &ground, &env);
         if let Err(problem) = checked {
             problems.push(problem.to_string());
@@ -54,6 +58,25 @@ pub(super) fn check(configuration: &Configuration, addresses: &AddressPolicy) ->
     problems.dedup();
     let unset = unset.lock().unwrap_or_else(PoisonError::into_inner).clone();
     Checked { problems, unset }
+}
+
+/// Leaves out what is not set here of the certificates: nothing could stand in for them.
+fn leave_out_unset(tls: Option<&mut TlsSpec>, env: &dyn Fn(&str) -> Option<String>) {
+    let Some(tls) = tls else { return };
+    let is_unset = |pem: &Option<PemRef>| match pem {
+        Some(PemRef::Text(text)) => {
+            text.resolve(&environment).is_err() && text.resolve(env).is_ok()
+        }
+        Some(PemRef::File(_)) | None => false,
+    };
+    if is_unset(&tls.ca) {
+        (tls.ca, tls.ca_only) = (None, false);
+    }
+    let (certificate, key) = (is_unset(&tls.client_certificate), is_unset(&tls.client_key));
+    // One without the other is a problem whatever is set.
+    if (certificate || key) && tls.client_certificate.is_some() && tls.client_key.is_some() {
+        (tls.client_certificate, tls.client_key) = (None, None);
+    }
 }
 
 /// The changes that would lead to what is there.

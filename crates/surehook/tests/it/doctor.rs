@@ -106,6 +106,21 @@ async fn what_is_wrong_is_named_with_what_to_do() {
 }
 
 #[tokio::test]
+async fn certificates_that_only_the_gateway_has_are_no_problem() {
+    let folder = tempfile::tempdir().unwrap();
+    let tls = r#"tls = { ca = "env:THEIR_CA", client_certificate = "env:OUR_CERT", client_key = "env:OUR_KEY" }"#;
+    let settings = in_to_out("https://93.184.216.34/", tls);
+    fs::write(folder.path().join("surehook.toml"), settings).unwrap();
+
+    let ran = doctor(folder.path(), &[]).await;
+
+    for name in ["THEIR_CA", "OUR_CERT", "OUR_KEY"] {
+        found(&ran, "secrets", "warn", name);
+    }
+    assert!(!ran.stdout.contains("tls."), "{ran:?}");
+}
+
+#[tokio::test]
 async fn a_damaged_database_and_settings_that_make_no_sense_are_found() {
     let gateway = Gateway::start().await;
     for number in 0..200 {

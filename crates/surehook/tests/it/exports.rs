@@ -4,6 +4,7 @@ use http::Method;
 use serde_json::{Value, json};
 
 use crate::support::{
+    SOON, eventually,
     gateway::{Gateway, in_to_out},
     sink::{Reply, Sink},
     unix_now,
@@ -156,6 +157,31 @@ async fn a_list_is_exported_whole() {
     assert_eq!(narrowed.text().lines().count(), 1, "the heading alone");
     let none = gateway.get("/dead-letters?format=ndjson").await.expect(200);
     assert_eq!(none.text(), "");
+}
+
+#[tokio::test]
+async fn exports_whose_readers_go_away_make_room_for_others() {
+    // More than may run at a time.
+    const READERS: usize = 12;
+    let gateway = Gateway::start().await;
+    for number in 0..620 {
+        gateway.accepted("demo", format!("{{\"id\":\"k{number}\"}}")).await;
+    }
+    for _ in 0..READERS {
+        let mut raw = gateway.raw().await;
+        let request = format!(
+            "GET /api/v1/events?format=ndjson HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\n\r\n",
+            gateway.token()
+        );
+        raw.write(request).await;
+        raw.until("\r\n").await;
+    }
+
+    let export = eventually(SOON, || async {
+        Some(gateway.get("/events?format=ndjson").await).filter(|answer| answer.status == 200)
+    })
+    .await;
+    assert_eq!(export.text().lines().count(), 620);
 }
 
 // B79.

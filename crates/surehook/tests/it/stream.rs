@@ -24,11 +24,15 @@ struct Event {
 
 impl Stream {
     async fn open(gateway: &Gateway, query: &str, last_id: Option<&str>) -> Self {
+        Self::open_as(gateway, TOKEN, query, last_id).await
+    }
+
+    async fn open_as(gateway: &Gateway, token: &str, query: &str, last_id: Option<&str>) -> Self {
         let mut raw = gateway.raw().await;
         let last_id = last_id.map(|id| format!("Last-Event-ID: {id}\r\n")).unwrap_or_default();
         // HTTP/1.0, so that the events come without the frames of chunks.
         let request = format!(
-            "GET /api/v1/stream{query} HTTP/1.0\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\n{last_id}\r\n"
+            "GET /api/v1/stream{query} HTTP/1.0\r\nHost: x\r\nAuthorization: Bearer {token}\r\n{last_id}\r\n"
         );
         raw.write(request).await;
         let head = raw.until("\r\n\r\n").await;
@@ -213,6 +217,23 @@ async fn streams_are_bounded_and_end_with_the_gateway() {
     for mut stream in open {
         stream.0.closed().await;
     }
+}
+
+#[tokio::test]
+async fn a_stream_ends_when_its_token_is_revoked() {
+    let gateway = Gateway::start().await;
+    let made = gateway.post("/tokens", &json!({ "role": "viewer" })).await.expect(201).json();
+    let token = made["token"].as_str().unwrap();
+    let mut stream = Stream::open_as(&gateway, token, "", None).await;
+    stream.expect("ready").await;
+    gateway.accepted("demo", r#"{"id":"before"}"#).await;
+    stream.expect("event.received").await;
+
+    gateway.delete(&format!("/tokens/{}", made["id"].as_str().unwrap())).await.expect(204);
+    let after = gateway.accepted("demo", r#"{"id":"after"}"#).await;
+
+    let rest = String::from_utf8(stream.0.closed().await).unwrap();
+    assert!(!rest.contains(&after), "{rest}");
 }
 
 #[tokio::test]

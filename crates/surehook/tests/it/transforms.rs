@@ -1,6 +1,9 @@
 //! Routes that send something else than what came.
 
+use data_encoding::BASE64;
+use hmac::{Hmac, KeyInit as _, Mac as _};
 use serde_json::{Value, json};
+use sha2::Sha256;
 
 use crate::support::{
     gateway::Gateway,
@@ -60,6 +63,29 @@ async fn what_is_sent_later_is_transformed_too() {
 
     let arrived = sink.arrived(1).await;
     assert_eq!(&arrived[0].body[..], br#"{"id":"a"}"#);
+}
+
+/// Whoever checks the signature has only what was sent.
+#[tokio::test]
+async fn the_signature_is_that_of_the_transformed_body() {
+    const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+    let sink = Sink::replying([Reply::status(500), Reply::status(200)]).await;
+    let gateway = Gateway::with(&settings(&sink.url(), "{id}")).await;
+    let spec = json!({
+        "name": "out", "url": sink.url(), "retry": { "schedule": ["1ms"] }, "signing_secrets": [SECRET],
+    });
+    gateway.put("/destinations/out", &spec).await.expect(200);
+
+    let event = gateway.accepted("in", r#"{"id":"a","phone":"canary"}"#).await;
+
+    for arrived in sink.arrived(2).await {
+        assert_eq!(&arrived.body[..], br#"{"id":"a"}"#);
+        let key = BASE64.decode(SECRET.strip_prefix("whsec_").unwrap().as_bytes()).unwrap();
+        let signed = format!(r#"{event}.{}.{{"id":"a"}}"#, arrived.header("webhook-timestamp"));
+        let mac = Hmac::<Sha256>::new_from_slice(&key).unwrap().chain_update(signed);
+        let expected = format!("v1,{}", BASE64.encode(&mac.finalize().into_bytes()));
+        assert_eq!(arrived.header("webhook-signature"), expected);
+    }
 }
 
 /// Names do not say what is a secret; where they come from does.

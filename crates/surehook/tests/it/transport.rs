@@ -377,6 +377,26 @@ async fn a_destination_may_trust_its_own_authority_and_show_a_certificate() {
 }
 
 #[tokio::test]
+async fn a_destination_goes_on_when_its_certificate_becomes_unreadable() {
+    let authority = Authority::new();
+    let sink = TlsSink::speaking(&["http/1.1"], &authority, None).await;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ca.pem");
+    std::fs::write(&path, authority.pem()).unwrap();
+    let tls = json!({ "tls": { "ca": format!("file:{}", path.display()) } });
+    let gateway = gateway_to(&sink.url(), tls).await;
+    deliver(&gateway, "succeeded").await;
+
+    std::fs::remove_file(&path).unwrap();
+    // Whatever is changed, all files are read again.
+    gateway.post("/sources", &json!({ "name": "other", "verify": "none" })).await.expect(201);
+
+    deliver(&gateway, "succeeded").await;
+    assert_eq!(sink.arrived(), 2);
+    assert!(gateway.log().contains("ca.pem"), "it is said");
+}
+
+#[tokio::test]
 async fn certificates_that_cannot_be_used_are_refused_by_the_name_of_their_file() {
     let authority = Authority::new();
     let (certificate, key) = authority.client();

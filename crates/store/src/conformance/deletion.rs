@@ -9,6 +9,7 @@ use surehook_core::{
     ids::EventId,
     replay::{Outcome, ReplayState},
     store::{Cancelled, Change, JoinWish, Joined, Next, Settled},
+    time::Timestamp,
 };
 
 use super::{
@@ -45,6 +46,24 @@ fn counted(world: &World) -> u64 {
     world.counts().by_status.values().sum()
 }
 
+/// Nobody gets anything of the CRM, and nobody is told to look.
+async fn is_asked_for_nothing(world: &World) {
+    assert!(world.claim(world.crm, MANY).await.is_empty());
+    let next = world.claim_next(world.crm, world.now, world.lease()).await.unwrap();
+    assert!(next.claimed.is_empty());
+    assert_eq!(world.next_due(world.crm).await.unwrap(), None);
+    assert!(world.oldest_due(world.now).await.unwrap().is_empty());
+}
+
+/// Cancelled at that time, and told once.
+async fn is_cancelled(world: &World, event: EventId, at: Timestamp) {
+    let detail = world.detail(event).await;
+    let delivery = &detail.deliveries[0];
+    assert_eq!((delivery.status, delivery.ended_at), (Status::Cancelled, Some(at)));
+    let told = detail.decisions.iter().filter(|told| told.kind == DecisionKind::Cancelled);
+    assert_eq!(told.count(), 1);
+}
+
 pub async fn much_that_was_owed_is_cancelled_bit_by_bit(mut world: World) {
     let events = owed(&world).await;
     let claimed = world.claim(world.crm, 700).await;
@@ -55,11 +74,7 @@ pub async fn much_that_was_owed_is_cancelled_bit_by_bit(mut world: World) {
         world.wait(Duration::from_secs(1));
         assert!(world.cancel_for_deleted().await.unwrap(), "there is more");
         assert_eq!(counted(&world), u64::try_from(OWED).unwrap());
-        assert!(world.claim(world.crm, MANY).await.is_empty());
-        let next = world.claim_next(world.crm, world.now, world.lease()).await.unwrap();
-        assert!(next.claimed.is_empty());
-        assert_eq!(world.next_due(world.crm).await.unwrap(), None);
-        assert!(world.oldest_due(world.now).await.unwrap().is_empty());
+        is_asked_for_nothing(&world).await;
         world.reopen().await;
     }
     for late in [&claimed[0], &claimed[699]] {
@@ -70,11 +85,7 @@ pub async fn much_that_was_owed_is_cancelled_bit_by_bit(mut world: World) {
 
     assert_eq!(world.count(Status::Cancelled), u64::try_from(OWED).unwrap());
     for event in events {
-        let detail = world.detail(event).await;
-        let delivery = &detail.deliveries[0];
-        assert_eq!((delivery.status, delivery.ended_at), (Status::Cancelled, Some(deleted_at)));
-        let told = detail.decisions.iter().filter(|told| told.kind == DecisionKind::Cancelled);
-        assert_eq!(told.count(), 1);
+        is_cancelled(&world, event, deleted_at).await;
     }
 }
 

@@ -21,8 +21,8 @@ use super::{
     writer::Tx,
 };
 
-/// Deliveries in a slice: about 10 ms of the writer's time.
-const PER_SLICE: usize = 300;
+/// Deliveries in a slice: as many as a slice of retention looks at.
+const PER_SLICE: usize = 200;
 
 /// A delivery that is to be cancelled.
 struct Owed {

@@ -2,7 +2,10 @@
 
 use std::{borrow::Cow, ops::Index};
 
-use crate::key::{DedupKey, Pointer, Pointers};
+use crate::{
+    attribute::{AttributeName, Attributes},
+    key::{DedupKey, Pointer, Pointers},
+};
 
 /// Places in a body, as JSON pointers. Made once for a provider and used for every request.
 #[derive(Debug)]
@@ -38,6 +41,20 @@ impl Found<'_> {
     /// The text at a place, by its number.
     pub fn get(&self, place: usize) -> Option<&str> {
         self.0.get(place).and_then(Option::as_deref)
+    }
+
+    /// The text at the first of these places that has one.
+    pub fn first(&self, places: &[usize]) -> Option<&str> {
+        places.iter().find_map(|place| self.get(*place))
+    }
+
+    /// What was found at these places, to find the event by.
+    pub fn attributes(&self, places: &[(AttributeName, usize)]) -> Attributes {
+        let mut attributes = Attributes::default();
+        for (name, place) in places {
+            attributes.push_some(*name, self.get(*place));
+        }
+        attributes
     }
 
     /// A key of all these parts, joined by colons; none if one is missing.
@@ -78,5 +95,8 @@ mod tests {
         assert_eq!(found.key("p", &[0, 2]).unwrap().as_str(), "p:e1:820982911946154500");
         assert_eq!(found.key("p", &[0, 3]), None);
         assert_eq!(fields.read(b"not json").get(0), None);
+        assert_eq!((found.first(&[3, 1, 2, 0]), found.first(&[1, 3])), (found.get(2), None));
+        let about = found.attributes(&[(AttributeName::Object, 0), (AttributeName::User, 3)]);
+        assert_eq!(about.iter().collect::<Vec<_>>(), [(AttributeName::Object, "e1")]);
     }
 }

@@ -8,7 +8,7 @@ use super::{
 };
 
 /// Rotation needs two. Ten leave room; a longer list only serves to make us work.
-pub(super) const CANDIDATES_MAX: usize = 10;
+pub(crate) const CANDIDATES_MAX: usize = 10;
 
 /// Bytes of the longest signature, that of SHA-512.
 const SIGNATURE_MAX: usize = 64;

@@ -28,6 +28,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 
+pub(crate) use self::candidates::CANDIDATES_MAX;
 pub use self::spec::{Algorithm, Encoding, HeaderNames, HmacSpec, TimestampUnit};
 use crate::{
     object,
@@ -307,6 +308,11 @@ impl Verifier {
                 Self::own(Box::new(basic::BasicVerifier::new(user, secrets)?), many)
             }
         })
+    }
+
+    /// A provider that signs with a keyed hash.
+    pub fn hmac(spec: HmacSpec, secrets: Vec<Secret>) -> Result<Self, VerifySpecError> {
+        Self::new(&VerifySpec::Hmac(Box::new(spec)), secrets)
     }
 
     /// A scheme of a provider's own, which has so many secrets.

@@ -219,5 +219,6 @@ macro_rules! presets {
 }
 
 presets! {
+    github: "github",
     stripe: "stripe",
 }

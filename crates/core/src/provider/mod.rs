@@ -14,6 +14,7 @@
 mod fields;
 mod form;
 mod generic;
+mod github;
 mod part;
 mod stripe;
 #[cfg(test)]
@@ -36,6 +37,7 @@ use crate::{
 /// Every preset, by the names that people see. A new provider is one line here.
 pub static PROVIDERS: &[&dyn Provider] = &[
     &generic::Generic,
+    &github::Github,
     &stripe::Stripe,
 ];
 

@@ -1,0 +1,187 @@
+//! GitHub: signed over the raw body, which may be a form; what an event is stands in headers.
+
+use std::sync::LazyLock;
+
+use super::{Fields, Part, PartKey, Provider, Reading, Sample, form};
+use crate::{
+    attribute::{AttributeName, EventKind},
+    key::DedupKey,
+    request::Incoming,
+    secret::Secret,
+    source::BODY_BYTES_CEILING,
+    time::Span,
+    verify::{HmacSpec, Verifier, VerifySpecError},
+};
+
+static FIELDS: LazyLock<Fields> = LazyLock::new(|| {
+    Fields::new(&[
+        "/repository/full_name",
+        "/organization/login",
+        "/sender/login",
+        "/action",
+        "/pull_request/number",
+        "/issue/number",
+        "/after",
+        "/workflow_run/id",
+        "/release/tag_name",
+    ])
+});
+
+const ABOUT: [(AttributeName, usize); 9] = [
+    (AttributeName::Account, 0),
+    (AttributeName::Account, 1),
+    (AttributeName::User, 2),
+    (AttributeName::ProviderStatus, 3),
+    (AttributeName::Object, 4),
+    (AttributeName::Object, 5),
+    (AttributeName::Object, 6),
+    (AttributeName::Object, 7),
+    (AttributeName::Object, 8),
+];
+
+#[derive(Debug)]
+pub(super) struct Github;
+
+impl Provider for Github {
+    fn name(&self) -> &'static str {
+        "github"
+    }
+
+    /// The older `X-Hub-Signature` with SHA-1 is not looked at.
+    fn verifier(&self, secrets: Vec<Secret>) -> Result<Verifier, VerifySpecError> {
+        let spec =
+            HmacSpec { prefix: "sha256=".to_owned(), ..HmacSpec::new("x-hub-signature-256") };
+        Verifier::hmac(spec, secrets)
+    }
+
+    fn read(&self, request: &Incoming<'_>, _: Option<&Secret>) -> Reading {
+        let json = form::json(request);
+        let found = FIELDS.read(&json);
+        let kind = request.header("x-github-event");
+        let delivery = request.header("x-github-delivery");
+        let key = delivery.and_then(|id| DedupKey::new(&format!("github:{id}")));
+        Reading::one(Part {
+            kind: kind.and_then(EventKind::new),
+            key: PartKey::known(key, "github:x-github-delivery"),
+            order: found.first(&[0, 1]).and_then(DedupKey::new),
+            attributes: found.attributes(&ABOUT),
+            // It comes once, when the webhook is made, and says nothing that anybody waits for.
+            is_ping: kind == Some("ping"),
+            ..Part::default()
+        })
+    }
+
+    /// It never sends again by itself. People can, for three days.
+    fn dedup_window(&self) -> Span {
+        Span::from_secs(4 * 86_400)
+    }
+
+    fn max_body_bytes(&self) -> Option<usize> {
+        Some(BODY_BYTES_CEILING)
+    }
+
+    fn signature_headers(&self) -> &'static [&'static str] {
+        &["x-hub-signature-256", "x-hub-signature"]
+    }
+
+    fn samples(&self) -> &'static [Sample] {
+        SAMPLES
+    }
+}
+
+macro_rules! sample {
+    ($kind:literal) => {
+        Sample {
+            kind: $kind,
+            headers: &[
+                ("content-type", "application/json"),
+                ("user-agent", "GitHub-Hookshot/surehook"),
+                ("x-github-event", $kind),
+                ("x-github-delivery", "{{uuid}}"),
+                ("x-github-hook-id", "292430182"),
+                ("x-github-hook-installation-target-type", "repository"),
+                ("x-github-hook-installation-target-id", "79929171"),
+            ],
+            target: "",
+            body: include_str!(concat!("samples/github.", $kind, ".json")),
+        }
+    };
+}
+
+static SAMPLES: &[Sample] = &[
+    sample!("push"),
+    sample!("pull_request"),
+    sample!("issues"),
+    sample!("issue_comment"),
+    sample!("release"),
+    sample!("workflow_run"),
+    sample!("ping"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{about, part, told, verify};
+
+    const FORM: (&str, &str) = ("content-type", "application/x-www-form-urlencoded");
+
+    #[test]
+    fn the_published_vector_is_accepted() {
+        let signature = "sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17";
+        let secret = "It's a Secret to Everybody";
+        let check = |name, value: &str, body| {
+            verify("github", &[secret], &[(name, value)], body, 0).map(|v| v.by).ok()
+        };
+        assert_eq!(check("x-hub-signature-256", signature, "Hello, World!"), Some("hmac-sha256"));
+        assert_eq!(check("x-hub-signature-256", signature, "Hello, World?"), None);
+        assert_eq!(check("x-hub-signature-256", &signature[7..], "Hello, World!"), None);
+        // SHA-1 of the same, right and not enough.
+        let old = "sha1=01dc10d0c83e72ed246219cdd91669667fe2ca59";
+        assert_eq!(check("x-hub-signature", old, "Hello, World!"), None);
+    }
+
+    #[test]
+    fn kind_and_key_come_from_headers_and_the_order_from_the_body() {
+        let event = ("x-github-event", "issues");
+        let delivery = ("x-github-delivery", "d-1");
+        let repository = r#"{"action":"opened","repository":{"full_name":"acme/gw"}}"#;
+        let in_form = "payload=%7B%22repository%22%3A%7B%22full_name%22%3A%22acme%2Fgw%22%7D%7D";
+        let organization = r#"{"organization":{"login":"acme"}}"#;
+        let cases: [(_, &[_], _, _); 6] = [
+            ("JSON", &[event, delivery], repository, ["issues", "github:d-1", "acme/gw"]),
+            ("a form", &[event, delivery, FORM], in_form, ["issues", "github:d-1", "acme/gw"]),
+            (
+                "of an organization",
+                &[event, delivery],
+                organization,
+                ["issues", "github:d-1", "acme"],
+            ),
+            ("no delivery", &[event], repository, ["issues", "-", "acme/gw"]),
+            (
+                "two deliveries",
+                &[event, delivery, delivery],
+                repository,
+                ["issues", "-", "acme/gw"],
+            ),
+            ("nothing", &[], "Hello, World!", ["-", "-", "-"]),
+        ];
+        for (name, headers, body, expected) in cases {
+            assert_eq!(told("github", headers, body), expected, "case: {name}");
+        }
+    }
+
+    #[test]
+    fn only_a_ping_is_a_ping() {
+        for (event, expected) in [("ping", true), ("push", false), ("Ping", false)] {
+            assert_eq!(part("github", &[("x-github-event", event)], "{}").is_ping, expected);
+        }
+    }
+
+    #[test]
+    fn an_event_is_found_by_repository_sender_and_number() {
+        let body = r#"{"action":"closed","pull_request":{"number":7},"sender":{"login":"ana"},
+            "repository":{"full_name":"acme/gw"},"organization":{"login":"acme"}}"#;
+        let expected =
+            ["object=7", "user=ana", "account=acme/gw", "account=acme", "provider_status=closed"];
+        assert_eq!(about("github", &[], body), expected);
+    }
+}

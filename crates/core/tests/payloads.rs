@@ -220,5 +220,6 @@ macro_rules! presets {
 
 presets! {
     github: "github",
+    gitlab: "gitlab",
     stripe: "stripe",
 }

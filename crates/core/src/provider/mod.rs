@@ -15,6 +15,7 @@ mod fields;
 mod form;
 mod generic;
 mod github;
+mod gitlab;
 mod part;
 mod stripe;
 #[cfg(test)]
@@ -38,6 +39,7 @@ use crate::{
 pub static PROVIDERS: &[&dyn Provider] = &[
     &generic::Generic,
     &github::Github,
+    &gitlab::Gitlab,
     &stripe::Stripe,
 ];
 

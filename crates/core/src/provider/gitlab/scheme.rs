@@ -1,0 +1,225 @@
+//! How GitLab proves itself: a secret token that is sent as it is, a signing token, or both.
+
+use http::{HeaderMap, HeaderName};
+use subtle::ConstantTimeEq;
+
+use crate::{
+    request::{Incoming, Outgoing},
+    secret::Secret,
+    sign::{SECRET_PREFIX, SigningSecret},
+    time::Timestamp,
+    verify::{CANDIDATES_MAX, Refused, Scheme, Signed, Unsignable, VerifySpecError, only_value},
+};
+
+const TOKEN: HeaderName = HeaderName::from_static("x-gitlab-token");
+const SIGNATURE: HeaderName = HeaderName::from_static("webhook-signature");
+const TIMESTAMP: HeaderName = HeaderName::from_static("webhook-timestamp");
+const ID: HeaderName = HeaderName::from_static("webhook-id");
+const TOLERANCE_SECS: u64 = 300;
+
+/// A secret, by what it looks like.
+#[derive(Debug)]
+enum Kind {
+    /// Anything: it comes in a header, and proves nothing about the body.
+    Token(Secret),
+    /// `whsec_…`: the body is signed with it.
+    Signing(SigningSecret),
+}
+
+/// Takes either. If a request is signed and there is a signing token, the signature decides: a
+/// token beside it would let a changed body pass.
+#[derive(Debug)]
+pub(super) struct GitlabScheme(Vec<Kind>);
+
+impl GitlabScheme {
+    pub(super) fn new(secrets: Vec<Secret>) -> Result<Self, VerifySpecError> {
+        let kinds = secrets.into_iter().enumerate().map(|(index, secret)| kind(index + 1, secret));
+        Ok(Self(kinds.collect::<Result<_, _>>()?))
+    }
+
+    fn has_tokens(&self) -> bool {
+        self.0.iter().any(|kind| matches!(kind, Kind::Token(_)))
+    }
+
+    fn has_signing_tokens(&self) -> bool {
+        self.0.iter().any(|kind| matches!(kind, Kind::Signing(_)))
+    }
+
+    /// All are tried, whatever the first ones say.
+    fn position(&self, fits: impl Fn(&Kind) -> bool) -> Result<usize, Refused> {
+        let mut found = None;
+        for (index, kind) in self.0.iter().enumerate() {
+            if fits(kind) {
+                found = found.or(Some(index));
+            }
+        }
+        found.ok_or(Refused::Mismatch)
+    }
+
+    fn by_token(&self, headers: &HeaderMap) -> Result<usize, Refused> {
+        let token = only_value(headers, &TOKEN, "credentials")?
+            .ok_or(Refused::MissingCredentials { header: TOKEN })?;
+        self.position(
+            |kind| matches!(kind, Kind::Token(secret) if secret.matches(token.as_bytes())),
+        )
+    }
+
+    fn by_signature(&self, request: &Incoming<'_>, now: Timestamp) -> Result<usize, Refused> {
+        let text = |name: &HeaderName, part| {
+            let value = only_value(request.headers, name, part)?;
+            value.map(|value| value.to_str().map_err(|_| Refused::Malformed { part })).transpose()
+        };
+        let signatures = text(&SIGNATURE, "signature")?
+            .ok_or(Refused::MissingSignature { header: SIGNATURE })?;
+        let timestamp = text(&TIMESTAMP, "timestamp")?.ok_or(Refused::MissingTimestamp)?;
+        let seconds = parse_seconds(timestamp).ok_or(Refused::Malformed { part: "timestamp" })?;
+        if now.as_secs().abs_diff(seconds) > TOLERANCE_SECS {
+            return Err(Refused::Stale);
+        }
+        let id = text(&ID, "id")?.ok_or(Refused::MissingId)?;
+        // A dot would let the same signature stand for another cut of the same bytes.
+        if id.contains('.') {
+            return Err(Refused::Malformed { part: "id" });
+        }
+        if signatures.split(' ').count() > CANDIDATES_MAX {
+            return Err(Refused::TooManySignatures);
+        }
+        self.position(|kind| {
+            let Kind::Signing(secret) = kind else { return false };
+            let right = secret.sign(id, seconds, request.body);
+            let fits = |one: &str| bool::from(one.as_bytes().ct_eq(right.as_bytes()));
+            signatures.split(' ').any(fits)
+        })
+    }
+}
+
+fn kind(number: usize, secret: Secret) -> Result<Kind, VerifySpecError> {
+    let text = std::str::from_utf8(secret.expose()).ok();
+    let Some(text) = text.filter(|text| text.starts_with(SECRET_PREFIX)) else {
+        return Ok(Kind::Token(secret));
+    };
+    let why = "a signing token is `whsec_` and the base64 of 24 to 64 bytes";
+    text.parse().map(Kind::Signing).map_err(|_| VerifySpecError::Secret { number, why })
+}
+
+/// Only the usual spelling of a number: the signature is over the spelling.
+fn parse_seconds(text: &str) -> Option<i64> {
+    text.parse::<i64>().ok().filter(|seconds| *seconds >= 0 && seconds.to_string() == text)
+}
+
+impl Scheme for GitlabScheme {
+    fn name(&self) -> &'static str {
+        match (self.has_tokens(), self.has_signing_tokens()) {
+            (true, true) => "token or hmac-sha256",
+            (false, true) => "hmac-sha256",
+            _ => "token",
+        }
+    }
+
+    fn verify(&self, request: &Incoming<'_>, now: Timestamp) -> Result<usize, Refused> {
+        let is_signed = request.headers.contains_key(SIGNATURE);
+        if self.has_signing_tokens() && (is_signed || !self.has_tokens()) {
+            return self.by_signature(request, now);
+        }
+        self.by_token(request.headers)
+    }
+
+    fn sign(&self, request: &Outgoing<'_>, now: Timestamp) -> Result<Signed, Unsignable> {
+        let headers = match self.0.first() {
+            None => Vec::new(),
+            Some(Kind::Token(secret)) => {
+                vec![(TOKEN, String::from_utf8_lossy(secret.expose()).into_owned())]
+            }
+            Some(Kind::Signing(secret)) => vec![
+                (ID, request.id.to_owned()),
+                (TIMESTAMP, now.as_secs().to_string()),
+                (SIGNATURE, secret.sign(request.id, now.as_secs(), request.body)),
+            ],
+        };
+        Ok(Signed::headers(headers))
+    }
+
+    fn secret_header(&self) -> Option<&HeaderName> {
+        static TOKEN_HEADER: HeaderName = TOKEN;
+        Some(&TOKEN_HEADER)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::testing::verify;
+    use crate::{provider::find, secret::Secret, verify::VerifySpecError};
+
+    // The published example of Standard Webhooks.
+    const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+    const BODY: &str = r#"{"test": 2432232314}"#;
+    const NOW: i64 = 1_614_265_330;
+    const ID: (&str, &str) = ("webhook-id", "msg_p5jXN8AQM9LWM0D4loKWxJek");
+    const AT: (&str, &str) = ("webhook-timestamp", "1614265330");
+    const SIGNATURE: (&str, &str) =
+        ("webhook-signature", "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=");
+    const WRONG: (&str, &str) =
+        ("webhook-signature", "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OA=");
+    const TWO: (&str, &str) =
+        ("webhook-signature", "v1a,AAAA v1,AAAA v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=");
+    const ELEVEN: (&str, &str) = (
+        "webhook-signature",
+        "a a a a a a a a a a v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=",
+    );
+    const TOKEN: (&str, &str) = ("x-gitlab-token", "plain");
+    const OTHER: (&str, &str) = ("x-gitlab-token", "other");
+
+    #[test]
+    fn a_token_or_a_signature_lets_a_request_in() {
+        let both = ["plain", SECRET];
+        type Case<'t> =
+            (&'t str, &'t [&'t str], &'t [(&'t str, &'t str)], Result<usize, &'static str>);
+        let cases: [Case<'_>; 18] = [
+            ("token", &["plain"], &[TOKEN], Ok(0)),
+            ("the older token", &["new", "plain"], &[TOKEN], Ok(1)),
+            ("another token", &["plain"], &[OTHER], Err("mismatch")),
+            ("no token", &["plain"], &[], Err("missing_credentials")),
+            ("two tokens", &["plain"], &[TOKEN, OTHER], Err("malformed")),
+            ("signed, and nobody knows the key", &["plain"], &[TOKEN, ID, AT, SIGNATURE], Ok(0)),
+            ("signature", &[SECRET], &[ID, AT, SIGNATURE], Ok(0)),
+            ("one of several", &[SECRET], &[ID, AT, TWO], Ok(0)),
+            ("too many", &[SECRET], &[ID, AT, ELEVEN], Err("too_many_signatures")),
+            ("wrong signature", &[SECRET], &[ID, AT, WRONG], Err("mismatch")),
+            ("no id", &[SECRET], &[AT, SIGNATURE], Err("missing_id")),
+            ("no time", &[SECRET], &[ID, SIGNATURE], Err("missing_timestamp")),
+            (
+                "another spelling",
+                &[SECRET],
+                &[ID, ("webhook-timestamp", "+1614265330"), SIGNATURE],
+                Err("malformed"),
+            ),
+            ("a token is not enough", &[SECRET], &[TOKEN], Err("missing_signature")),
+            (
+                "the signing token in the open",
+                &[SECRET],
+                &[("x-gitlab-token", SECRET)],
+                Err("missing_signature"),
+            ),
+            ("both", &both, &[TOKEN, ID, AT, SIGNATURE], Ok(1)),
+            ("not signed yet", &both, &[TOKEN], Ok(0)),
+            ("a token beside a wrong signature", &both, &[TOKEN, ID, AT, WRONG], Err("mismatch")),
+        ];
+        for (name, secrets, headers, expected) in cases {
+            let result = verify("gitlab", secrets, headers, BODY, NOW);
+            let result = result.map(|verified| verified.secret_index);
+            assert_eq!(result.map_err(|refused| refused.code()), expected, "case: {name}");
+        }
+        for (now, expected) in [(NOW + 300, true), (NOW + 301, false), (NOW - 301, false)] {
+            let result = verify("gitlab", &[SECRET], &[ID, AT, SIGNATURE], BODY, now);
+            assert_eq!(result.is_ok(), expected, "{now}");
+        }
+    }
+
+    #[test]
+    fn a_broken_signing_token_is_told_and_not_taken_for_a_token() {
+        let secrets = vec![Secret::new("plain"), Secret::new("whsec_short")];
+        let error = find("gitlab").unwrap().verifier(secrets).unwrap_err();
+        assert!(matches!(error, VerifySpecError::Secret { number: 2, .. }), "{error}");
+        assert!(!error.to_string().contains("short"));
+    }
+}

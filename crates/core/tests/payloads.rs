@@ -221,5 +221,6 @@ macro_rules! presets {
 presets! {
     github: "github",
     gitlab: "gitlab",
+    linear: "linear",
     stripe: "stripe",
 }

@@ -16,6 +16,7 @@ mod form;
 mod generic;
 mod github;
 mod gitlab;
+mod linear;
 mod part;
 mod stripe;
 #[cfg(test)]
@@ -40,6 +41,7 @@ pub static PROVIDERS: &[&dyn Provider] = &[
     &generic::Generic,
     &github::Github,
     &gitlab::Gitlab,
+    &linear::Linear,
     &stripe::Stripe,
 ];
 

@@ -222,5 +222,6 @@ presets! {
     github: "github",
     gitlab: "gitlab",
     linear: "linear",
+    slack: "slack",
     stripe: "stripe",
 }

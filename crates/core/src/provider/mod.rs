@@ -18,6 +18,7 @@ mod github;
 mod gitlab;
 mod linear;
 mod part;
+mod slack;
 mod stripe;
 #[cfg(test)]
 mod testing;
@@ -42,6 +43,7 @@ pub static PROVIDERS: &[&dyn Provider] = &[
     &github::Github,
     &gitlab::Gitlab,
     &linear::Linear,
+    &slack::Slack,
     &stripe::Stripe,
 ];
 

@@ -222,6 +222,7 @@ presets! {
     github: "github",
     gitlab: "gitlab",
     linear: "linear",
+    shopify: "shopify",
     slack: "slack",
     stripe: "stripe",
 }

@@ -18,6 +18,7 @@ mod github;
 mod gitlab;
 mod linear;
 mod part;
+mod shopify;
 mod slack;
 mod stripe;
 #[cfg(test)]
@@ -43,6 +44,7 @@ pub static PROVIDERS: &[&dyn Provider] = &[
     &github::Github,
     &gitlab::Gitlab,
     &linear::Linear,
+    &shopify::Shopify,
     &slack::Slack,
     &stripe::Stripe,
 ];

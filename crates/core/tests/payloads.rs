@@ -225,4 +225,5 @@ presets! {
     shopify: "shopify",
     slack: "slack",
     stripe: "stripe",
+    zoom: "zoom",
 }

@@ -23,6 +23,7 @@ mod slack;
 mod stripe;
 #[cfg(test)]
 mod testing;
+mod zoom;
 
 use std::fmt;
 
@@ -47,6 +48,7 @@ pub static PROVIDERS: &[&dyn Provider] = &[
     &shopify::Shopify,
     &slack::Slack,
     &stripe::Stripe,
+    &zoom::Zoom,
 ];
 
 /// The provider of that name.

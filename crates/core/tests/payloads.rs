@@ -219,6 +219,7 @@ macro_rules! presets {
 }
 
 presets! {
+    calendly: "calendly",
     github: "github",
     gitlab: "gitlab",
     linear: "linear",

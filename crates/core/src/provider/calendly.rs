@@ -1,0 +1,202 @@
+//! Calendly: a timestamp and a signature in one header; events have no id.
+
+use std::sync::LazyLock;
+
+use super::{Fields, Found, Part, PartKey, Provider, Reading, Sample};
+use crate::{
+    attribute::{AttributeName, EventKind},
+    key::DedupKey,
+    request::Incoming,
+    secret::Secret,
+    time::Span,
+    verify::{HmacSpec, Verifier, VerifySpecError},
+};
+
+static FIELDS: LazyLock<Fields> = LazyLock::new(|| {
+    Fields::new(&[
+        "/event",
+        "/created_at",
+        "/payload/uri",
+        "/payload/scheduled_event/uri",
+        "/payload/event",
+        "/payload/invitee",
+        "/payload/email",
+        "/payload/status",
+        "/created_by",
+        "/payload/text_reminder_number",
+    ])
+});
+
+const ABOUT: [(AttributeName, usize); 5] = [
+    (AttributeName::Object, 2),
+    (AttributeName::Email, 6),
+    (AttributeName::ProviderStatus, 7),
+    (AttributeName::Account, 8),
+    (AttributeName::Phone, 9),
+];
+
+/// It goes on for a day, and then never again.
+const WINDOW: Span = Span::from_secs(2 * 86_400);
+
+#[derive(Debug)]
+pub(super) struct Calendly;
+
+impl Provider for Calendly {
+    fn name(&self) -> &'static str {
+        "calendly"
+    }
+
+    fn verifier(&self, secrets: Vec<Secret>) -> Result<Verifier, VerifySpecError> {
+        let spec = HmacSpec {
+            template: "{timestamp}.{body}".to_owned(),
+            signature_param: Some("v1".to_owned()),
+            timestamp_param: Some("t".to_owned()),
+            tolerance: Span::from_secs(180),
+            ..HmacSpec::new("calendly-webhook-signature")
+        };
+        Verifier::hmac(spec, secrets)
+    }
+
+    fn read(&self, request: &Incoming<'_>, _: Option<&Secret>) -> Reading {
+        let found = FIELDS.read(request.body);
+        let meeting = [2, 3, 4, 5].into_iter().find_map(|place| scheduled_event(&found[place]));
+        let mut attributes = found.attributes(&ABOUT);
+        attributes.push_some(AttributeName::Object, meeting);
+        Reading::one(Part {
+            kind: found.get(0).and_then(EventKind::new),
+            key: key(&found),
+            order: meeting.and_then(DedupKey::new),
+            attributes,
+            ..Part::default()
+        })
+    }
+
+    fn dedup_window(&self) -> Span {
+        WINDOW
+    }
+
+    fn signature_headers(&self) -> &'static [&'static str] {
+        &["calendly-webhook-signature"]
+    }
+
+    fn samples(&self) -> &'static [Sample] {
+        SAMPLES
+    }
+}
+
+fn key(found: &Found<'_>) -> PartKey {
+    match found.key("calendly", &[0, 2, 1]) {
+        // The time is in the body, so equal bytes are the same event.
+        None if found.get(0).is_some() && found.get(1).is_some() => PartKey::Content(WINDOW.0),
+        key => PartKey::known(key, "calendly:event:uri:created_at"),
+    }
+}
+
+/// `EV` of `https://api.calendly.com/scheduled_events/EV/invitees/IN`.
+fn scheduled_event(uri: &str) -> Option<&str> {
+    let (_, rest) = uri.split_once("/scheduled_events/")?;
+    rest.split(['/', '?']).next().filter(|id| !id.is_empty())
+}
+
+macro_rules! sample {
+    ($kind:literal) => {
+        Sample {
+            kind: $kind,
+            headers: &[("content-type", "application/json")],
+            target: "",
+            body: include_str!(concat!("samples/calendly.", $kind, ".json")),
+        }
+    };
+}
+
+static SAMPLES: &[Sample] = &[
+    sample!("invitee.created"),
+    sample!("invitee.canceled"),
+    sample!("invitee_no_show.created"),
+    sample!("routing_form_submission.created"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{about, told};
+    use crate::provider::find;
+
+    #[test]
+    fn an_invitee_is_a_part_of_one_meeting() {
+        let cases = [
+            (
+                "an invitee",
+                r#"{"event":"invitee.created","created_at":"T","payload":{"uri":"https://x/scheduled_events/EV/invitees/IN"}}"#,
+                [
+                    "invitee.created",
+                    "calendly:invitee.created:https://x/scheduled_events/EV/invitees/IN:T",
+                    "EV",
+                ],
+            ),
+            (
+                "who did not come",
+                r#"{"event":"invitee_no_show.created","created_at":"T","payload":{"uri":"https://x/invitee_no_shows/NS","invitee":"https://x/scheduled_events/EV/invitees/IN"}}"#,
+                [
+                    "invitee_no_show.created",
+                    "calendly:invitee_no_show.created:https://x/invitee_no_shows/NS:T",
+                    "EV",
+                ],
+            ),
+            (
+                "a form",
+                r#"{"event":"routing_form_submission.created","created_at":"T","payload":{"uri":"https://x/routing_form_submissions/RF"}}"#,
+                [
+                    "routing_form_submission.created",
+                    "calendly:routing_form_submission.created:https://x/routing_form_submissions/RF:T",
+                    "-",
+                ],
+            ),
+            (
+                "no address",
+                r#"{"event":"new.kind","created_at":"T","payload":{}}"#,
+                ["new.kind", "content 172800s", "-"],
+            ),
+            ("no time", r#"{"event":"new.kind","payload":{"uri":"u"}}"#, ["new.kind", "-", "-"]),
+            (
+                "no id in the address",
+                r#"{"payload":{"uri":"https://x/scheduled_events//"}}"#,
+                ["-", "-", "-"],
+            ),
+            ("not JSON", "x", ["-", "-", "-"]),
+        ];
+        for (name, body, expected) in cases {
+            assert_eq!(told("calendly", &[], body), expected, "case: {name}");
+        }
+    }
+
+    #[test]
+    fn a_meeting_is_found_by_its_invitee() {
+        let body = r#"{"created_by":"https://x/users/A","payload":{"uri":"https://x/scheduled_events/EV/invitees/IN","email":"ana@example.com","status":"canceled"}}"#;
+        let expected = [
+            "object=https://x/scheduled_events/EV/invitees/IN",
+            "object=EV",
+            "email=ana@example.com",
+            "account=https://x/users/A",
+            "provider_status=canceled",
+        ];
+        assert_eq!(about("calendly", &[], body), expected);
+    }
+
+    #[test]
+    fn three_minutes_are_the_limit() {
+        use crate::{request::Outgoing, secret::Secret, time::Timestamp};
+        let verifier = find("calendly").unwrap().verifier(vec![Secret::new("key")]).unwrap();
+        let none = http::HeaderMap::new();
+        let outgoing = Outgoing { id: "", url: "", headers: &none, body: b"{}" };
+        let signed = verifier.sign(&outgoing, Timestamp::from_millis(1_000_000)).unwrap();
+        let value = signed.headers[0].1.as_str();
+        let check = |now| {
+            let headers = [("calendly-webhook-signature", value)];
+            super::super::testing::verify("calendly", &["key"], &headers, "{}", now).is_ok()
+        };
+        assert_eq!(
+            [check(1000), check(1180), check(1181), check(820), check(819)],
+            [true, true, false, true, false]
+        );
+    }
+}

@@ -226,5 +226,6 @@ presets! {
     shopify: "shopify",
     slack: "slack",
     stripe: "stripe",
+    typeform: "typeform",
     zoom: "zoom",
 }

@@ -24,6 +24,7 @@ mod slack;
 mod stripe;
 #[cfg(test)]
 mod testing;
+mod typeform;
 mod zoom;
 
 use std::fmt;
@@ -50,6 +51,7 @@ pub static PROVIDERS: &[&dyn Provider] = &[
     &shopify::Shopify,
     &slack::Slack,
     &stripe::Stripe,
+    &typeform::Typeform,
     &zoom::Zoom,
 ];
 

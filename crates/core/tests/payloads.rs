@@ -223,6 +223,7 @@ presets! {
     github: "github",
     gitlab: "gitlab",
     linear: "linear",
+    n8n: "n8n",
     shopify: "shopify",
     slack: "slack",
     stripe: "stripe",

@@ -18,6 +18,7 @@ mod generic;
 mod github;
 mod gitlab;
 mod linear;
+mod n8n;
 mod part;
 mod shopify;
 mod slack;
@@ -48,6 +49,7 @@ pub static PROVIDERS: &[&dyn Provider] = &[
     &github::Github,
     &gitlab::Gitlab,
     &linear::Linear,
+    &n8n::N8n,
     &shopify::Shopify,
     &slack::Slack,
     &stripe::Stripe,

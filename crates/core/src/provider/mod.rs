@@ -12,6 +12,7 @@
 //!   alone; the body of one that came alone is what came, byte for byte.
 
 mod calendly;
+mod evonexus;
 mod fields;
 mod form;
 mod generic;
@@ -45,6 +46,7 @@ use crate::{
 /// Every preset, by the names that people see. A new provider is one line here.
 pub static PROVIDERS: &[&dyn Provider] = &[
     &calendly::Calendly,
+    &evonexus::EvoNexus,
     &generic::Generic,
     &github::Github,
     &gitlab::Gitlab,

@@ -227,6 +227,7 @@ presets! {
     shopify: "shopify",
     slack: "slack",
     stripe: "stripe",
+    telegram: "telegram",
     typeform: "typeform",
     zoom: "zoom",
 }

@@ -24,6 +24,7 @@ mod part;
 mod shopify;
 mod slack;
 mod stripe;
+mod telegram;
 #[cfg(test)]
 mod testing;
 mod typeform;
@@ -55,6 +56,7 @@ pub static PROVIDERS: &[&dyn Provider] = &[
     &shopify::Shopify,
     &slack::Slack,
     &stripe::Stripe,
+    &telegram::Telegram,
     &typeform::Typeform,
     &zoom::Zoom,
 ];

@@ -1,0 +1,195 @@
+//! Telegram bots: a token in a header; each update has a number and one thing in it.
+
+use std::{collections::BTreeMap, sync::LazyLock};
+
+use serde_json::value::RawValue;
+
+use super::{Fields, Part, PartKey, Provider, Reading, Sample};
+use crate::{
+    attribute::{AttributeName, EventKind},
+    key::DedupKey,
+    request::Incoming,
+    secret::Secret,
+    time::Span,
+    verify::{Verifier, VerifySpec, VerifySpecError},
+};
+
+const SECRET_TOKEN: &str = "x-telegram-bot-api-secret-token";
+/// What Telegram takes as a token.
+const SECRET_BYTES_MAX: usize = 256;
+
+/// What the thing in an update may have.
+static FIELDS: LazyLock<Fields> = LazyLock::new(|| {
+    Fields::new(&[
+        "/chat/id",
+        "/message/chat/id",
+        "/user_chat_id",
+        "/from/id",
+        "/user/id",
+        "/voter_chat/id",
+        "/message_id",
+        "/message/message_id",
+        "/from/username",
+        "/user/username",
+        "/message_thread_id",
+        "/id",
+    ])
+});
+
+const ABOUT: [(AttributeName, usize); 10] = [
+    (AttributeName::Chat, 0),
+    (AttributeName::Chat, 1),
+    (AttributeName::Chat, 5),
+    (AttributeName::User, 3),
+    (AttributeName::User, 4),
+    (AttributeName::MessageId, 6),
+    (AttributeName::MessageId, 7),
+    (AttributeName::User, 8),
+    (AttributeName::User, 9),
+    (AttributeName::Conversation, 10),
+];
+
+#[derive(Debug)]
+pub(super) struct Telegram;
+
+impl Provider for Telegram {
+    fn name(&self) -> &'static str {
+        "telegram"
+    }
+
+    fn verifier(&self, secrets: Vec<Secret>) -> Result<Verifier, VerifySpecError> {
+        if let Some(index) = secrets.iter().position(|secret| !is_secret_token(secret.expose())) {
+            let why = "a secret token of Telegram has 1 to 256 letters, digits, `_` and `-`";
+            return Err(VerifySpecError::Secret { number: index + 1, why });
+        }
+        Verifier::new(&VerifySpec::Token { header: SECRET_TOKEN.to_owned() }, secrets)
+    }
+
+    fn read(&self, request: &Incoming<'_>, _: Option<&Secret>) -> Reading {
+        Reading::one(update(request.body).unwrap_or(Part { key: PartKey::None, ..Part::default() }))
+    }
+
+    /// It keeps updates for a day. After a quiet week their numbers start anew, so they must not be
+    /// remembered for as long as that.
+    fn dedup_window(&self) -> Span {
+        Span::from_secs(2 * 86_400)
+    }
+
+    fn samples(&self) -> &'static [Sample] {
+        SAMPLES
+    }
+}
+
+fn is_secret_token(bytes: &[u8]) -> bool {
+    let is_usual = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
+    (1..=SECRET_BYTES_MAX).contains(&bytes.len()) && bytes.iter().all(is_usual)
+}
+
+/// An update is its number and one more field, whose name is the kind; new kinds are read alike.
+fn update(body: &[u8]) -> Option<Part> {
+    let fields: BTreeMap<String, &RawValue> = serde_json::from_slice(body).ok()?;
+    let number = fields.get("update_id").map(|value| value.get());
+    let number = number.filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
+    let key = number.and_then(|number| DedupKey::new(&format!("telegram:{number}")));
+    let thing = fields.iter().find(|(_, value)| value.get().starts_with('{'));
+    let found = FIELDS.read(thing.map_or("", |(_, value)| value.get()).as_bytes());
+    Some(Part {
+        kind: thing.and_then(|(name, _)| EventKind::new(name)),
+        key: PartKey::known(key, "telegram:update_id"),
+        // Where there is no chat, it is about somebody; a poll only has an id.
+        order: found.first(&[0, 1, 2, 5, 3, 4, 11]).and_then(DedupKey::new),
+        attributes: found.attributes(&ABOUT),
+        ..Part::default()
+    })
+}
+
+macro_rules! sample {
+    ($kind:literal) => {
+        Sample {
+            kind: $kind,
+            headers: &[("content-type", "application/json")],
+            target: "",
+            body: include_str!(concat!("samples/telegram.", $kind, ".json")),
+        }
+    };
+}
+
+static SAMPLES: &[Sample] = &[
+    sample!("message"),
+    sample!("edited_message"),
+    sample!("callback_query"),
+    sample!("my_chat_member"),
+    sample!("inline_query"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{about, told, verify};
+    use crate::{provider::find, secret::Secret};
+
+    #[test]
+    fn an_update_is_named_after_what_is_in_it() {
+        let cases = [
+            (
+                "a message in a group",
+                r#"{"update_id":7,"message":{"message_id":1,"from":{"id":5},"chat":{"id":-1001234567890123}}}"#,
+                ["message", "telegram:7", "-1001234567890123"],
+            ),
+            (
+                "a button",
+                r#"{"update_id":8,"callback_query":{"id":"4382bfdwdsb323b2d9","from":{"id":5},"message":{"message_id":1,"chat":{"id":6}}}}"#,
+                ["callback_query", "telegram:8", "6"],
+            ),
+            (
+                "a button of an inline message",
+                r#"{"update_id":9,"callback_query":{"id":"4","from":{"id":5},"inline_message_id":"x"}}"#,
+                ["callback_query", "telegram:9", "5"],
+            ),
+            (
+                "a poll",
+                r#"{"update_id":10,"poll":{"id":"77","question":"?"}}"#,
+                ["poll", "telegram:10", "77"],
+            ),
+            (
+                "an answer to one",
+                r#"{"update_id":11,"poll_answer":{"poll_id":"77","user":{"id":5}}}"#,
+                ["poll_answer", "telegram:11", "5"],
+            ),
+            (
+                "a kind of tomorrow",
+                r#"{"update_id":12,"hologram":{"chat":{"id":6}}}"#,
+                ["hologram", "telegram:12", "6"],
+            ),
+            ("no number", r#"{"message":{"chat":{"id":6}}}"#, ["message", "-", "6"]),
+            ("an odd number", r#"{"update_id":"7:8","message":{}}"#, ["message", "-", "-"]),
+            ("a list", r#"[{"update_id":7}]"#, ["-", "-", "-"]),
+            ("not JSON", "x", ["-", "-", "-"]),
+        ];
+        for (name, body, expected) in cases {
+            assert_eq!(told("telegram", &[], body), expected, "case: {name}");
+        }
+    }
+
+    #[test]
+    fn a_message_is_found_by_chat_user_and_id() {
+        let body = r#"{"update_id":7,"message":{"message_id":1365,"from":{"id":5,"username":"ana"},"chat":{"id":6},"message_thread_id":3}}"#;
+        let expected = ["message_id=1365", "conversation=3", "chat=6", "user=5", "user=ana"];
+        assert_eq!(about("telegram", &[], body), expected);
+    }
+
+    #[test]
+    fn the_token_must_be_one_and_fit() {
+        let check = |value: &str| {
+            let headers = [("x-telegram-bot-api-secret-token", value)];
+            verify("telegram", &["tg_SECRET-1"], &headers, "{}", 0).is_ok()
+        };
+        assert_eq!([check("tg_SECRET-1"), check("tg_SECRET-2"), check("")], [true, false, false]);
+        // The token of the bot itself, put here by mistake.
+        for (secret, expected) in [("a", true), ("123:ABC", false), ("a b", false)] {
+            let verifier = find("telegram").unwrap().verifier(vec![Secret::new(secret)]);
+            assert_eq!(verifier.is_ok(), expected, "{secret}");
+        }
+        let long = vec![Secret::new("a".repeat(257))];
+        assert!(find("telegram").unwrap().verifier(long).is_err());
+    }
+}

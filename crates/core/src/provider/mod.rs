@@ -27,6 +27,8 @@ mod stripe;
 mod telegram;
 #[cfg(test)]
 mod testing;
+#[cfg(test)]
+mod tests;
 mod typeform;
 mod zoom;
 

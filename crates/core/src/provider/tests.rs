@@ -1,0 +1,298 @@
+//! What holds for every preset.
+
+use std::collections::HashSet;
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+use proptest::{prelude::*, test_runner::TestCaseResult};
+
+use super::{PROVIDERS, Part, Provider, Reading, Sample, find, testing::headers};
+use crate::{
+    request::{Incoming, Outgoing},
+    secret::Secret,
+    time::Timestamp,
+    verify::{Verifier, VerifySpecError},
+};
+
+const NOW: Timestamp = Timestamp::from_millis(1_779_024_000_000);
+const ORIGIN: &str = "https://gw.test";
+const STANDARD: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+
+/// Secrets for presets that do not take any text, and presets with several ways to sign.
+const SECRETS: &[(&str, &[&str])] = &[
+    ("gitlab", &["gl-plain-token", STANDARD]),
+    ("standard-webhooks", &[STANDARD]),
+    ("telegram", &["tg_SECRET-1"]),
+];
+/// For all others.
+const SECRET: &str = "a secret of 24 letters..";
+
+/// Presets, with the secret where that matters, whose requests prove nothing about their bodies.
+const BODY_NOT_SIGNED: &[(&str, Option<&str>)] = &[
+    ("evolution-api", None),
+    ("evolution-go", None),
+    ("gitlab", Some("gl-plain-token")),
+    ("mercado-pago", None),
+    ("telegram", None),
+];
+
+fn secrets(preset: &str) -> &'static [&'static str] {
+    SECRETS.iter().find(|(name, _)| *name == preset).map_or(&[SECRET], |(_, secrets)| secrets)
+}
+
+fn is_body_signed(preset: &str, secret: &str) -> bool {
+    !BODY_NOT_SIGNED
+        .iter()
+        .any(|(name, only)| *name == preset && only.is_none_or(|only| only == secret))
+}
+
+/// A sample with all its placeholders filled.
+fn filled(text: &str) -> String {
+    text.replace("{{id}}", "4fQz81kD")
+        .replace("{{number}}", "0731550812")
+        .replace("{{uuid}}", "0b8d5c6f-f8d0-4518-954d-4dd8b7b30f09")
+        .replace("{{phone}}", "5511987654321")
+        .replace("{{now}}", "1779024000")
+        .replace("{{now_ms}}", "1779024000000")
+        .replace("{{now_iso}}", "2026-05-17T13:20:00.000Z")
+}
+
+/// A request as a preset's own verifier signs it.
+#[derive(Clone, Debug)]
+struct Sent {
+    path: String,
+    query: Option<String>,
+    headers: HeaderMap,
+    body: Vec<u8>,
+    /// The headers that the signature is in.
+    signature: Vec<HeaderName>,
+    /// How much of the path is the signature.
+    signed_path: usize,
+}
+
+impl Sent {
+    /// The sample, signed; `None` if nobody but the provider can sign.
+    fn new(verifier: &Verifier, sample: &Sample) -> Option<Self> {
+        let pairs: Vec<(&str, String)> =
+            sample.headers.iter().map(|(name, value)| (*name, filled(value))).collect();
+        let pairs: Vec<(&str, &str)> =
+            pairs.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        let mut headers = headers(&pairs);
+        let body = filled(sample.body).into_bytes();
+        let target = filled(sample.target);
+        let url = format!("{ORIGIN}/in/s{target}");
+        let outgoing = Outgoing { id: "msg_1", url: &url, headers: &headers, body: &body };
+        let signed = verifier.sign(&outgoing, NOW).ok()?;
+        let signature: Vec<_> = signed.headers.iter().map(|(name, _)| name.clone()).collect();
+        for (name, value) in signed.headers {
+            headers.insert(name, HeaderValue::from_str(&value).unwrap());
+        }
+        let (path, query) = match target.split_once('?') {
+            Some((path, query)) => (path.to_owned(), Some(query.to_owned())),
+            None => (target, None),
+        };
+        let signed_path = signed.path.len();
+        Some(Self { path: signed.path + &path, query, headers, body, signature, signed_path })
+    }
+
+    fn incoming(&self) -> Incoming<'_> {
+        Incoming {
+            source: "s",
+            path: &self.path,
+            query: self.query.as_deref(),
+            headers: &self.headers,
+            body: &self.body,
+            origin: Some(ORIGIN),
+        }
+    }
+
+    fn passes(&self, verifier: &Verifier) -> bool {
+        verifier.verify(&self.incoming(), NOW).is_ok()
+    }
+}
+
+fn verifier(provider: &dyn Provider, secret: &[u8]) -> Result<Verifier, VerifySpecError> {
+    provider.verifier(vec![Secret::new(secret)])
+}
+
+fn flipped(bytes: &[u8], bit: usize) -> Vec<u8> {
+    let mut bytes = bytes.to_vec();
+    bytes[bit / 8] ^= 1 << (bit % 8);
+    bytes
+}
+
+/// A hexadecimal signature is the same in either case.
+fn is_same_hex(one: &[u8], other: &[u8]) -> bool {
+    let tail = one.rsplit(|byte| !byte.is_ascii_hexdigit()).next().unwrap_or_default();
+    tail.len() >= 40 && one.eq_ignore_ascii_case(other) && {
+        let start = one.len() - tail.len();
+        one[..start] == other[..start]
+    }
+}
+
+/// Every signed sample of every preset, with what checks it.
+fn for_each_signed(mut check: impl FnMut(&'static dyn Provider, &'static str, &Verifier, Sent)) {
+    for provider in PROVIDERS.iter().copied() {
+        for secret in secrets(provider.name()) {
+            let Ok(verifier) = verifier(provider, secret.as_bytes()) else { continue };
+            for sample in provider.samples() {
+                let Some(sent) = Sent::new(&verifier, sample) else { continue };
+                check(provider, secret, &verifier, sent);
+            }
+        }
+    }
+}
+
+#[test]
+fn each_name_is_one_provider() {
+    let names: HashSet<_> = PROVIDERS.iter().map(|provider| provider.name()).collect();
+    assert_eq!(names.len(), PROVIDERS.len());
+    for name in names {
+        let is_usual =
+            |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+        assert!(name.bytes().all(is_usual), "{name}");
+        assert_eq!(find(name).map(Provider::name), Some(name));
+    }
+}
+
+#[test]
+fn each_sample_is_signed_accepted_and_read_as_its_kind() {
+    let mut seen = HashSet::new();
+    for_each_signed(|provider, secret, verifier, sent| {
+        assert!(sent.passes(verifier), "{} refuses {sent:?}", provider.name());
+        seen.insert((provider.name(), secret));
+    });
+    for provider in PROVIDERS {
+        let name = provider.name();
+        assert!(!provider.samples().is_empty(), "{name} has no samples");
+        for sample in provider.samples() {
+            check_sample(*provider, sample);
+        }
+        for header in provider.signature_headers() {
+            assert_eq!(header.parse::<HeaderName>().unwrap().as_str(), *header, "{name}");
+        }
+    }
+    assert!(seen.len() >= 13, "only {seen:?} can sign");
+}
+
+/// The kind that is written with a sample is the kind that is read, and no placeholder is left.
+fn check_sample(provider: &dyn Provider, sample: &Sample) {
+    let name = provider.name();
+    let body = filled(sample.body);
+    assert!(!body.contains("{{"), "{name} {}: an unknown placeholder", sample.kind);
+    let pairs: Vec<_> = sample.headers.iter().map(|(name, value)| (*name, filled(value))).collect();
+    let pairs: Vec<_> = pairs.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    let headers = headers(&pairs);
+    let target = filled(sample.target);
+    let (path, query) = target.split_once('?').map_or((&*target, None), |(p, q)| (p, Some(q)));
+    let request = Incoming {
+        source: "s",
+        path,
+        query,
+        headers: &headers,
+        body: body.as_bytes(),
+        origin: Some(ORIGIN),
+    };
+    let Reading::Events(parts) = provider.read(&request, Some(&Secret::new(SECRET))) else {
+        return;
+    };
+    // The generic source has no kinds of its own.
+    let kind = |part: &Part| part.kind.as_ref().map(|kind| kind.as_str().to_owned());
+    let has_kind =
+        name == "generic" || parts.iter().any(|part| kind(part).as_deref() == Some(sample.kind));
+    assert!(has_kind, "{name} {} is read as {parts:?}", sample.kind);
+}
+
+#[test]
+fn garbage_is_read_as_one_event_or_none_and_never_panics() {
+    let bodies: [&[u8]; 8] = [
+        b"",
+        b"\xff\xfe",
+        b"null",
+        b"[]",
+        b"[[[[",
+        b"{}",
+        br#"{"id":{},"event":[1]}"#,
+        b"payload=%",
+    ];
+    let kinds = ["application/json", "application/x-www-form-urlencoded", "text/plain"];
+    for provider in PROVIDERS {
+        for (body, kind) in bodies.iter().flat_map(|body| kinds.map(|kind| (body, kind))) {
+            let headers = headers(&[("content-type", kind)]);
+            let request = Incoming {
+                source: "s",
+                path: "",
+                query: None,
+                headers: &headers,
+                body,
+                origin: None,
+            };
+            match provider.read(&request, None) {
+                Reading::Events(parts) => assert!(parts.len() <= 1, "{provider:?} {body:?}"),
+                Reading::Greeting(reply) => panic!("{provider:?} {body:?} {reply:?}"),
+            }
+        }
+    }
+}
+
+/// Every bit of every signature and secret, one at a time.
+#[test]
+fn any_changed_bit_of_signature_or_secret_is_refused() {
+    for_each_signed(|provider, secret, verifier, sent| {
+        let name = provider.name();
+        for header in &sent.signature {
+            let value = sent.headers[header].as_bytes();
+            for bit in 0..value.len() * 8 {
+                let other = flipped(value, bit);
+                let Ok(changed) = HeaderValue::from_bytes(&other) else { continue };
+                // White space at the ends never reaches us.
+                if is_same_hex(value, &other) || other.trim_ascii() != other {
+                    continue;
+                }
+                let mut sent = sent.clone();
+                sent.headers.insert(header.clone(), changed);
+                assert!(!sent.passes(verifier), "{name} {header}: bit {bit} {other:?}");
+            }
+        }
+        for bit in 0..sent.signed_path * 8 {
+            let Ok(path) = String::from_utf8(flipped(sent.path.as_bytes(), bit)) else { continue };
+            let sent = Sent { path, ..sent.clone() };
+            assert!(!sent.passes(verifier), "{name} path: bit {bit} {}", sent.path);
+        }
+        for bit in 0..secret.len() * 8 {
+            let other = flipped(secret.as_bytes(), bit);
+            if let Ok(stranger) = self::verifier(provider, &other) {
+                assert!(!sent.passes(&stranger), "{name} secret: bit {bit}");
+            }
+        }
+    });
+}
+
+/// Any bit of any body; which one is left to chance, for there are many.
+#[test]
+fn any_changed_bit_of_a_body_is_refused() {
+    proptest!(|(at in any::<prop::sample::Index>())| {
+        let mut result: TestCaseResult = Ok(());
+        for_each_signed(|provider, secret, verifier, mut sent| {
+            if !is_body_signed(provider.name(), secret) || result.is_err() {
+                return;
+            }
+            sent.body = flipped(&sent.body, at.index(sent.body.len() * 8));
+            if sent.passes(verifier) {
+                let name = provider.name();
+                result = Err(TestCaseError::fail(format!("{name} accepts {sent:?}")));
+            }
+        });
+        result?;
+    });
+}
+
+#[test]
+fn the_list_of_bodies_that_are_not_signed_is_true() {
+    for_each_signed(|provider, secret, verifier, mut sent| {
+        let name = provider.name();
+        if !is_body_signed(name, secret) && name != "mercado-pago" {
+            sent.body.push(b' ');
+            assert!(sent.passes(verifier), "{name} signs bodies after all");
+        }
+    });
+}

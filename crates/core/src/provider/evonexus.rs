@@ -4,11 +4,11 @@ use std::sync::LazyLock;
 
 use super::{
     Fields, Part, Provider, Reading, Sample,
-    n8n::{SIGNATURE_HEADERS, key, rules, usual_signature},
+    n8n::{SIGNATURE_HEADERS, usual_signature},
+    rules::Rules,
 };
 use crate::{
     attribute::{AttributeName, EventKind},
-    key::KeyRules,
     request::Incoming,
     secret::Secret,
     verify::{Verifier, VerifySpecError},
@@ -35,8 +35,8 @@ const ABOUT: [(AttributeName, usize); 5] = [
 ];
 
 /// The order of its receiver, after the header that says it plainly.
-static KEYS: LazyLock<KeyRules> = LazyLock::new(|| {
-    rules(&[
+static KEYS: LazyLock<Rules> = LazyLock::new(|| {
+    Rules::new(&[
         "header:idempotency-key",
         "pointer:/idempotency_key",
         "pointer:/messageId",
@@ -61,7 +61,7 @@ impl Provider for EvoNexus {
         let found = FIELDS.read(request.body);
         Reading::one(Part {
             kind: found.first(&[0, 1]).and_then(EventKind::new),
-            key: key(&KEYS, request, "evonexus:idempotency_key"),
+            key: KEYS.key(request),
             attributes: found.attributes(&ABOUT),
             ..Part::default()
         })

@@ -21,6 +21,7 @@ mod gitlab;
 mod linear;
 mod n8n;
 mod part;
+mod rules;
 mod shopify;
 mod slack;
 mod stripe;

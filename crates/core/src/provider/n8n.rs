@@ -3,22 +3,38 @@
 
 use std::sync::LazyLock;
 
-use super::{Fields, Part, PartKey, Provider, Reading, Sample};
+use super::{Fields, Part, Provider, Reading, Sample, rules::Rules};
 use crate::{
-    attribute::EventKind,
-    key::{KeyRule, KeyRules},
+    attribute::{AttributeName, EventKind},
     request::Incoming,
     secret::Secret,
     verify::{HeaderNames, HmacSpec, Verifier, VerifySpecError},
 };
 
-/// Where a workflow says what happened.
-static KINDS: LazyLock<Fields> = LazyLock::new(|| Fields::new(&["/event", "/event_type", "/type"]));
+/// Where a workflow says what happened, and to whom.
+static FIELDS: LazyLock<Fields> = LazyLock::new(|| {
+    Fields::new(&[
+        "/event",
+        "/event_type",
+        "/type",
+        "/messageId",
+        "/data/messageId",
+        "/number",
+        "/data/number",
+    ])
+});
+
+const ABOUT: [(AttributeName, usize); 4] = [
+    (AttributeName::MessageId, 3),
+    (AttributeName::MessageId, 4),
+    (AttributeName::Phone, 5),
+    (AttributeName::Phone, 6),
+];
 
 /// What a workflow sets on purpose. `/id` is not there: it is often that of a customer or a row,
 /// and every change of it would look like a duplicate.
-static KEYS: LazyLock<KeyRules> = LazyLock::new(|| {
-    rules(&[
+static KEYS: LazyLock<Rules> = LazyLock::new(|| {
+    Rules::new(&[
         "header:idempotency-key",
         "header:webhook-id",
         "header:x-event-id",
@@ -43,9 +59,11 @@ impl Provider for N8n {
     }
 
     fn read(&self, request: &Incoming<'_>, _: Option<&Secret>) -> Reading {
+        let found = FIELDS.read(request.body);
         Reading::one(Part {
-            kind: KINDS.read(request.body).first(&[0, 1, 2]).and_then(EventKind::new),
-            key: key(&KEYS, request, "n8n:idempotency_key"),
+            kind: found.first(&[0, 1, 2]).and_then(EventKind::new),
+            key: KEYS.key(request),
+            attributes: found.attributes(&ABOUT),
             ..Part::default()
         })
     }
@@ -74,20 +92,6 @@ pub(super) fn usual_signature() -> HmacSpec {
         prefix: "sha256=".to_owned(),
         prefix_optional: true,
         ..HmacSpec::new("x-webhook-signature")
-    }
-}
-
-/// Rules that are written in the code; a test reads them all.
-pub(super) fn rules(written: &[&str]) -> KeyRules {
-    let rules = written.iter().map(|rule| rule.parse::<KeyRule>().expect("a key rule"));
-    KeyRules::from_rules(rules.collect())
-}
-
-/// What the rules find, as it is. The usual rules have the last word about a header that came twice.
-pub(super) fn key(rules: &KeyRules, request: &Incoming<'_>, from: &'static str) -> PartKey {
-    match rules.find(request.headers, request.body) {
-        Ok(found) => PartKey::known(found.map(|found| found.key), from),
-        Err(_) => PartKey::Rules,
     }
 }
 

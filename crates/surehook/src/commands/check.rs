@@ -17,8 +17,9 @@ use surehook_engine::{
 
 use crate::settings::environment;
 
-/// Stands in for a secret whose variable is not set here: good enough wherever one is wanted.
-const PLACEHOLDER: &str = "whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
+/// Stands in for a secret whose variable is not set here: good enough wherever one is wanted. It has
+/// only letters and `_`, because not every provider takes other signs.
+const PLACEHOLDER: &str = "whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
 
 /// What was found.
 #[derive(Debug, Default)]

@@ -19,6 +19,7 @@ mod logs;
 mod openapi;
 mod plans;
 mod promises;
+mod provider_docs;
 mod replays;
 mod retention;
 mod search;

@@ -18,6 +18,7 @@ mod lanes_load;
 mod logs;
 mod openapi;
 mod plans;
+mod presets;
 mod promises;
 mod provider_docs;
 mod replays;

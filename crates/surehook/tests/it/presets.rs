@@ -1,0 +1,114 @@
+//! Presets through the door: what a provider is told, and what goes on from there.
+
+use data_encoding::HEXLOWER;
+use hmac::{Hmac, KeyInit as _, Mac as _};
+use serde_json::json;
+use sha2::Sha256;
+
+use crate::support::{gateway::Gateway, sink::Sink, unix_now};
+
+const SECRET: &str = "the-current-shared-secret";
+const PREVIOUS: &str = "the-previous-shared-secret";
+
+fn hex(secret: &str, text: &str) -> String {
+    let mac = Hmac::<Sha256>::new_from_slice(secret.as_bytes()).unwrap().chain_update(text);
+    HEXLOWER.encode(&mac.finalize().into_bytes())
+}
+
+/// A gateway with one source of a preset, that leads to a sink.
+async fn gateway(preset: &str, sink: &Sink) -> Gateway {
+    let url = sink.url();
+    Gateway::with(&format!(
+        "[[sources]]\nname = \"in\"\nprovider = \"{preset}\"\nsecrets = [\"{SECRET}\", \"{PREVIOUS}\"]\n\
+         [[destinations]]\nname = \"out\"\nurl = \"{url}\"\n\
+         [[routes]]\nfrom = \"in\"\nto = \"out\""
+    ))
+    .await
+}
+
+#[tokio::test]
+async fn slack_gets_its_challenge_and_otherwise_an_empty_answer() {
+    let sink = Sink::ok().await;
+    let gateway = gateway("slack", &sink).await;
+    let now = unix_now().to_string();
+    let send = async |kind: &str, more: &[(&str, &str)], secret: &str, body: &'static str| {
+        let signature = format!("v0={}", hex(secret, &format!("v0:{now}:{body}")));
+        let mut headers = vec![
+            ("content-type", kind),
+            ("x-slack-request-timestamp", now.as_str()),
+            ("x-slack-signature", signature.as_str()),
+        ];
+        headers.extend(more);
+        gateway.post_in("in", &headers, body).await
+    };
+    let (json, form) = ("application/json", "application/x-www-form-urlencoded");
+    let challenge = r#"{"type":"url_verification","challenge":"3eZbrw1a"}"#;
+    let event = r#"{"type":"event_callback","team_id":"T1","event_id":"Ev1","event":{"type":"message","channel":"C1"}}"#;
+    let command = "team_id=T1&channel_id=C1&command=%2Fdeploy&trigger_id=1.2.3";
+
+    let greeted = send(json, &[], SECRET, challenge).await.expect(200);
+    assert_eq!(
+        (greeted.text().as_str(), greeted.header("content-type")),
+        ("3eZbrw1a", "text/plain; charset=utf-8")
+    );
+    assert_eq!(send(json, &[], "wrong", challenge).await.expect(401).code(), "mismatch");
+    assert_eq!(gateway.stats().await["total"], 0, "a challenge is kept nowhere");
+
+    assert_eq!(send(json, &[], SECRET, event).await.expect(200).text(), "");
+    let again = [("x-slack-retry-num", "1"), ("x-slack-retry-reason", "http_timeout")];
+    assert_eq!(send(json, &again, PREVIOUS, event).await.expect(200).text(), "");
+    // The first try of this one was lost on the way.
+    assert_eq!(send(form, &again, SECRET, command).await.expect(200).text(), "");
+
+    let arrived = sink.arrived(2).await;
+    let mut bodies: Vec<_> = arrived.iter().map(|arrival| arrival.body.as_ref()).collect();
+    bodies.sort_unstable();
+    assert_eq!(bodies, [command.as_bytes(), event.as_bytes()]);
+    assert_eq!(gateway.stats().await["total"], 2);
+}
+
+#[tokio::test]
+async fn zoom_is_answered_with_the_secret_that_it_used() {
+    let sink = Sink::ok().await;
+    let gateway = gateway("zoom", &sink).await;
+    let now = unix_now().to_string();
+    let body =
+        r#"{"event":"endpoint.url_validation","payload":{"plainToken":"qgg8"},"event_ts":1}"#;
+    for secret in [SECRET, PREVIOUS] {
+        let signature = format!("v0={}", hex(secret, &format!("v0:{now}:{body}")));
+        let headers = [("x-zm-request-timestamp", now.as_str()), ("x-zm-signature", &signature)];
+
+        let answer = gateway.post_in("in", &headers, body).await.expect(200);
+
+        let expected = json!({ "plainToken": "qgg8", "encryptedToken": hex(secret, "qgg8") });
+        assert_eq!(answer.json(), expected);
+    }
+    assert_eq!(gateway.stats().await["total"], 0);
+}
+
+#[tokio::test]
+async fn a_ping_of_github_is_kept_and_goes_nowhere() {
+    let sink = Sink::ok().await;
+    let gateway = gateway("github", &sink).await;
+    let send = async |event: &str, delivery: &str, body: &'static str| {
+        let signature = format!("sha256={}", hex(SECRET, body));
+        let headers = [
+            ("x-github-event", event),
+            ("x-github-delivery", delivery),
+            ("x-hub-signature-256", &signature),
+        ];
+        let answer = gateway.post_in("in", &headers, body).await.expect(200).json();
+        answer["events"][0]["id"].as_str().unwrap().to_owned()
+    };
+    let ping = send("ping", "d-1", r#"{"zen":"Keep it logically awesome."}"#).await;
+    let push = send("push", "d-2", r#"{"ref":"refs/heads/main"}"#).await;
+    let again = send("push", "d-2", r#"{"ref":"refs/heads/main"}"#).await;
+
+    assert_eq!(push, again);
+    let arrived = sink.arrived(1).await;
+    assert_eq!(arrived[0].id(), push);
+    // The signature of the sender still fits the body, so it goes along.
+    assert!(arrived[0].header("x-hub-signature-256").starts_with("sha256="));
+    let ping = gateway.event(&ping).await;
+    assert_eq!(ping["deliveries"], json!([]), "{ping}");
+}

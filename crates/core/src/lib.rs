@@ -15,6 +15,7 @@
 //! - [`lane`]: how much a destination gets, when, and in which order.
 //! - [`retention`], [`rollup`], [`histogram`]: what goes when, and what stays of it in numbers.
 //! - [`address`], [`sign`]: what keeps the way out safe.
+//! - [`redact`]: hides secrets in what is shown or sent.
 //! - [`access`]: tokens, and what each role may do.
 //! - [`provider`], [`request`]: what the webhooks of each provider are like.
 //! - [`store`]: what the rest needs of a database, as promises.
@@ -37,6 +38,7 @@ pub mod lane;
 pub mod name;
 pub mod object;
 pub mod provider;
+pub mod redact;
 pub mod refused;
 pub mod replay;
 pub mod request;

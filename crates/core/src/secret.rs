@@ -11,8 +11,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
-/// What a literal secret looks like when it is shown.
-const MASK: &str = "•••";
+use crate::redact::MASK;
 
 const ENV_PREFIX: &str = "env:";
 

@@ -16,6 +16,7 @@ use crate::{
     name::Name,
     provider::{self, PROVIDERS, PartKey, Provider, Reading},
     request::Incoming,
+    redact::{InvalidNames, Names},
     retention::{InvalidRetention, RetentionSpec},
     secret::{Secret, SecretError, SecretRef},
     sync::SyncSpec,
@@ -85,6 +86,14 @@ pub struct SourceSpec {
     /// Whether the sample of refused requests keeps their bodies.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub keep_refused_bodies: bool,
+    /// Further names of fields whose values are hidden wherever a body is shown, at any depth; case,
+    /// `-` and `_` do not matter.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub redact: Vec<String>,
+    /// Whether the values of secret fields are also taken out of what destinations get. What cannot
+    /// be read for sure is then not sent.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub strip_secrets: bool,
     /// How long what came in is kept.
     #[serde(
         default,
@@ -143,6 +152,9 @@ pub enum InvalidSource {
     /// Nobody waits that long, or that short.
     #[error("sync: deadline must be between 100ms and 2m")]
     Deadline,
+    /// A further name of a secret makes no sense.
+    #[error("redact: {0}")]
+    Redact(#[from] InvalidNames),
     /// What is kept for how long makes no sense.
     #[error("retention: {0}")]
     Retention(#[from] InvalidRetention),
@@ -188,6 +200,24 @@ pub struct Source {
 }
 
 impl SourceSpec {
+    /// The header in which its requests carry the secret itself.
+    pub fn token_header(&self) -> Option<&str> {
+        match &self.verify {
+            Some(VerifySpec::Token { header }) => Some(header),
+            Some(VerifySpec::None | VerifySpec::Hmac(_) | VerifySpec::Basic { .. }) | None => None,
+        }
+    }
+
+    /// What is secret in its requests.
+    pub fn secret_names(&self) -> Names {
+        let mut names = Names::usual();
+        names.add_fields(&self.redact);
+        if let Some(header) = self.token_header() {
+            names.add_header(header);
+        }
+        names
+    }
+
     /// Looks the secrets up through `env` and compiles the rules.
     pub fn build(
         &self,
@@ -211,6 +241,7 @@ impl SourceSpec {
         if self.sync.as_ref().is_some_and(|sync| !sync.is_within_bounds()) {
             return Err(InvalidSource::Deadline);
         }
+        Names::check(&self.redact)?;
         self.retention.check()?;
         Ok(Source {
             id,

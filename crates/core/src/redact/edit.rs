@@ -1,0 +1,192 @@
+//! Replacing some spans of a text, and all else staying as it is.
+
+use std::{borrow::Cow, ops::Range};
+
+use super::MASK;
+
+/// One span and what takes its place. In a list they are in order and apart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Edit {
+    pub(super) span: Range<usize>,
+    pub(super) with: Cow<'static, str>,
+}
+
+impl Edit {
+    /// The mask as a string of JSON.
+    pub(super) fn string(span: Range<usize>) -> Self {
+        Self { span, with: Cow::Borrowed("\"•••\"") }
+    }
+
+    /// The bare mask.
+    pub(super) fn plain(span: Range<usize>) -> Self {
+        Self { span, with: Cow::Borrowed(MASK) }
+    }
+}
+
+/// The text after the edits.
+pub(super) fn apply<'t>(text: &'t [u8], edits: &[Edit]) -> Cow<'t, [u8]> {
+    if edits.is_empty() {
+        return Cow::Borrowed(text);
+    }
+    let mut edited = Vec::with_capacity(text.len());
+    let mut at = 0;
+    for Edit { span, with } in edits {
+        edited.extend_from_slice(&text[at..span.start]);
+        edited.extend_from_slice(with.as_bytes());
+        at = span.end;
+    }
+    edited.extend_from_slice(&text[at..]);
+    Cow::Owned(edited)
+}
+
+/// How a text stands inside another one.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Code {
+    /// As a string of JSON.
+    Escaped,
+    /// As a value of a form.
+    Percent,
+}
+
+impl Code {
+    /// The text that is meant.
+    pub(super) fn decode(self, raw: &[u8]) -> Vec<u8> {
+        let mut meant = Vec::with_capacity(raw.len());
+        let mut at = 0;
+        while at < raw.len() {
+            at += self.step(&raw[at..], &mut meant);
+        }
+        meant
+    }
+
+    /// Where spans of what is meant stand in the raw text. Both are walked once.
+    pub(super) fn place(self, raw: &[u8], start: usize, edits: Vec<Edit>) -> Vec<Edit> {
+        let mut meant = Vec::new();
+        let (mut at, mut passed) = (0, 0);
+        let mut raw_at = |wanted: usize| {
+            while passed < wanted && at < raw.len() {
+                meant.clear();
+                at += self.step(&raw[at..], &mut meant);
+                passed += meant.len();
+            }
+            start + at
+        };
+        let placed = edits.into_iter().map(|edit| Edit {
+            span: raw_at(edit.span.start)..raw_at(edit.span.end),
+            with: Cow::Owned(self.encode(&edit.with)),
+        });
+        placed.collect()
+    }
+
+    /// Takes the first piece of a raw text that is not empty, adds what it means, and says how long
+    /// it is. What is malformed means itself.
+    fn step(self, raw: &[u8], meant: &mut Vec<u8>) -> usize {
+        let piece = match self {
+            Self::Escaped => escape(raw),
+            Self::Percent => match *raw {
+                [b'%', high, low, ..] => {
+                    hex(&[high, low]).map(|code| (3, Meant::Byte(low_8(code))))
+                }
+                [b'+', ..] => Some((1, Meant::Byte(b' '))),
+                _ => None,
+            },
+        };
+        match piece {
+            Some((length, Meant::Byte(byte))) => {
+                meant.push(byte);
+                length
+            }
+            Some((length, Meant::Letter(letter))) => {
+                meant.extend_from_slice(letter.encode_utf8(&mut [0; 4]).as_bytes());
+                length
+            }
+            None => {
+                meant.push(raw[0]);
+                1
+            }
+        }
+    }
+
+    fn encode(self, text: &str) -> String {
+        match self {
+            Self::Escaped => text.replace('\\', "\\\\").replace('"', "\\\""),
+            Self::Percent => {
+                let encode = |byte: u8| match byte.is_ascii_alphanumeric() {
+                    true => char::from(byte).to_string(),
+                    false => format!("%{byte:02X}"),
+                };
+                text.bytes().map(encode).collect()
+            }
+        }
+    }
+}
+
+enum Meant {
+    Byte(u8),
+    Letter(char),
+}
+
+/// The escape that a text begins with, and its length.
+fn escape(raw: &[u8]) -> Option<(usize, Meant)> {
+    let [b'\\', kind, rest @ ..] = raw else { return None };
+    let byte = match kind {
+        b'"' | b'\\' | b'/' => *kind,
+        b'b' => 8,
+        b'f' => 12,
+        b'n' => b'\n',
+        b'r' => b'\r',
+        b't' => b'\t',
+        b'u' => {
+            let first = hex(rest.get(..4)?)?;
+            let second = match rest.get(4..10) {
+                Some([b'\\', b'u', low @ ..]) => hex(low),
+                Some(_) | None => None,
+            };
+            let pair = second.and_then(|second| {
+                char::decode_utf16([low_16(first), low_16(second)]).next()?.ok()
+            });
+            return Some(match (char::from_u32(first), pair) {
+                (Some(letter), _) => (6, Meant::Letter(letter)),
+                (None, Some(letter)) => (12, Meant::Letter(letter)),
+                (None, None) => (6, Meant::Letter(char::REPLACEMENT_CHARACTER)),
+            });
+        }
+        _ => return None,
+    };
+    Some((2, Meant::Byte(byte)))
+}
+
+fn hex(digits: &[u8]) -> Option<u32> {
+    digits.iter().try_fold(0, |code, digit| Some(code * 16 + char::from(*digit).to_digit(16)?))
+}
+
+fn low_8(code: u32) -> u8 {
+    code.to_le_bytes()[0]
+}
+
+fn low_16(code: u32) -> u16 {
+    let [first, second, ..] = code.to_le_bytes();
+    u16::from_le_bytes([first, second])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_meant_is_found_again_in_the_raw_text() {
+        for (code, raw, meant) in [
+            (Code::Escaped, r#"a\"b\u00e9\ud83d\ude00\n\x\u12"#, "a\"bé😀\n\\x\\u12"),
+            (Code::Escaped, r"\ud800\u0041\", "\u{fffd}A\\"),
+            (Code::Percent, "a%22+%C3%A9%zz%2", "a\" é%zz%2"),
+        ] {
+            assert_eq!(code.decode(raw.as_bytes()), meant.as_bytes(), "case: {raw}");
+            let whole = vec![Edit::plain(0..meant.len())];
+            assert_eq!(code.place(raw.as_bytes(), 7, whole)[0].span, 7..7 + raw.len());
+        }
+        let edits = vec![Edit::string(1..3), Edit::plain(4..5)];
+        let placed = Code::Escaped.place(br#"\"a\"b\n"#, 0, edits);
+        assert_eq!(placed[0], Edit { span: 2..5, with: "\\\"•••\\\"".into() });
+        assert_eq!(placed[1].span, 6..8);
+    }
+}

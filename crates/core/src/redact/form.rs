@@ -1,0 +1,75 @@
+//! Secret fields of forms and queries: `name=value&…`.
+
+use std::borrow::Cow;
+
+use super::{
+    MASK,
+    edit::{Code, Edit},
+    json,
+    names::{Names, is_card, is_card_number, is_number},
+};
+
+/// The mask as a form spells it.
+const MASK_ENCODED: &str = "%E2%80%A2%E2%80%A2%E2%80%A2";
+
+/// Whether a text looks like a form to somebody who was not told.
+pub(super) fn looks_like(text: &[u8]) -> bool {
+    let fits = |byte: &u8| {
+        byte.is_ascii_alphanumeric()
+            || matches!(byte, b'%' | b'+' | b'&' | b'=' | b'-' | b'_' | b'.' | b'~' | b'*')
+            || matches!(byte, b'[' | b']' | b'!' | b'(' | b')' | b',' | b':' | b'/' | b'@' | b'$')
+    };
+    text.contains(&b'=') && text.trim_ascii().iter().all(fits)
+}
+
+/// The edits that a form needs.
+pub(super) fn scan(text: &[u8], names: &Names) -> Vec<Edit> {
+    let mut edits = Vec::new();
+    let mut start = 0;
+    for pair in text.split(|byte| *byte == b'&') {
+        scan_pair(pair, start, names, &mut edits);
+        start += pair.len() + 1;
+    }
+    edits
+}
+
+fn scan_pair(pair: &[u8], start: usize, names: &Names, edits: &mut Vec<Edit>) {
+    let Some(sign) = pair.iter().position(|byte| *byte == b'=') else { return };
+    let (name, value) = (Code::Percent.decode(&pair[..sign]), pair[sign + 1..].trim_ascii_end());
+    let span = start + sign + 1..start + sign + 1 + value.len();
+    let is_masked = value == MASK_ENCODED.as_bytes() || value == MASK.as_bytes();
+    if value.is_empty() || is_masked {
+        return;
+    }
+    let meant = Code::Percent.decode(value);
+    if is_secret(&String::from_utf8_lossy(&name), &meant, names) {
+        edits.push(Edit { span, with: Cow::Borrowed(MASK_ENCODED) });
+    } else if json::begins(&meant) {
+        let (found, _) = json::scan(&meant, names);
+        edits.extend(Code::Percent.place(value, span.start, found));
+    }
+}
+
+/// Whether a field is a secret. `card[number]` is the number of a card, and all of `token[…]` is.
+fn is_secret(name: &str, value: &[u8], names: &Names) -> bool {
+    let parts = || name.split(['[', ']']).filter(|part| !part.is_empty());
+    let of_card = || parts().any(is_card) && parts().last().is_some_and(is_number);
+    names.is_field(name)
+        || parts().any(|part| names.is_field(part))
+        || is_card_number(value) && of_card()
+}
+
+/// A query with its secrets masked, for people.
+pub fn query(query: &str, names: &Names) -> String {
+    let pairs = query.split('&').map(|pair| match pair.split_once('=') {
+        Some((name, value)) if !value.is_empty() => {
+            let meant = Code::Percent.decode(name.as_bytes());
+            let meant = String::from_utf8_lossy(&meant);
+            let is_hidden = names.is_parameter(&meant)
+                || is_secret(&meant, &Code::Percent.decode(value.as_bytes()), names);
+            if is_hidden { format!("{name}={MASK}") } else { pair.to_owned() }
+        }
+        Some(_) | None => pair.to_owned(),
+    });
+    pairs.collect::<Vec<_>>().join("&")
+}

@@ -1,0 +1,307 @@
+use std::io::Write as _;
+
+use flate2::{Compression, write::GzEncoder};
+use proptest::{
+    prelude::{Just, Strategy, any, prop, prop_assert, prop_assert_eq, prop_oneof, proptest},
+    strategy::Union,
+};
+use serde_json::{Map, Value, json};
+
+use super::*;
+
+fn headers(lines: &[(&'static str, &str)]) -> HeaderMap {
+    let line = |(name, value): &(&'static str, &str)| {
+        (http::HeaderName::from_static(name), value.parse().unwrap())
+    };
+    lines.iter().map(line).collect()
+}
+
+fn plain(body: &str) -> (String, usize) {
+    let Shown { body, fields, .. } = excerpt(body.as_bytes(), &Names::usual());
+    (String::from_utf8(body.into_owned()).unwrap(), fields)
+}
+
+#[test]
+fn only_the_values_of_secret_fields_change() {
+    for (body, expected) in [
+        // Spelling, white space and order stay.
+        (
+            "{ \"a\" : 1.50 ,\n\"apikey\"\t: \"x\\\"y\" , \"b\":\"\\u00e9\\/\" }",
+            "{ \"a\" : 1.50 ,\n\"apikey\"\t: \"•••\" , \"b\":\"\\u00e9\\/\" }",
+        ),
+        (r#"[{"x":{"access_token":"t"}}]"#, r#"[{"x":{"access_token":"•••"}}]"#),
+        (r#"{"cvv":123,"pan":-1e5}"#, r#"{"cvv":"•••","pan":"•••"}"#),
+        // A whole object or array is one secret.
+        (r#"{"token":{"value":"t","n":[1]},"z":1}"#, r#"{"token":"•••","z":1}"#),
+        (r#"{"secrets":["a",{"token":"b"}]}"#, r#"{"secrets":"•••"}"#),
+        // Both of a name that comes twice; a name is compared after it is unescaped.
+        (r#"{"token":"a","token":"b"}"#, r#"{"token":"•••","token":"•••"}"#),
+        (r#"{"\u0061p\u0069Key":"a"}"#, r#"{"\u0061p\u0069Key":"•••"}"#),
+        // The number of a card, and no other number.
+        (
+            r#"{"card":{"number":"4242 4242 4242 4242","exp":"12/30"}}"#,
+            r#"{"card":{"number":"•••","exp":"12/30"}}"#,
+        ),
+        (r#"{"cards":[{"number":4242424242424242}]}"#, r#"{"cards":[{"number":"•••"}]}"#),
+        // JSON in a string, and in a string of that.
+        (
+            r#"{"Message":"{\"apikey\":\"x\",\"b\":1}"}"#,
+            r#"{"Message":"{\"apikey\":\"•••\",\"b\":1}"}"#,
+        ),
+        (
+            r#"{"m":" \n[{\"m\":\"{\\\"jwt\\\":5}\"}]"}"#,
+            r#"{"m":" \n[{\"m\":\"{\\\"jwt\\\":\\\"•••\\\"}\"}]"}"#,
+        ),
+        // One text after the other.
+        ("{\"token\":\"a\"}\n{\"token\":\"b\"}\n", "{\"token\":\"•••\"}\n{\"token\":\"•••\"}\n"),
+        ("\u{feff}{\"jwt\":\"a\"}", "\u{feff}{\"jwt\":\"•••\"}"),
+    ] {
+        let (shown, fields) = plain(body);
+        assert_eq!(shown, expected, "case: {body}");
+        assert!(fields > 0, "case: {body}");
+        assert_eq!(plain(&shown), (shown.clone(), 0), "once more: {body}");
+    }
+}
+
+#[test]
+fn what_has_no_secret_comes_back_as_it_is() {
+    for body in [
+        r#"{"token":"","password":null,"secret":false,"tokens":[],"credentials":{ }}"#,
+        r#"{"key":{"id":"A"},"number":"4242424242424242","card":{"last4":"4242","number":"4242"}}"#,
+        r#"{"text":"my token: abc, password=hunter2"}"#,
+        r#"{"text":"{not json} \"token\": 5"}"#,
+        "",
+        "[]",
+        "OK",
+        "hello, your token: expired",
+        "a=1&b=2&token=",
+    ] {
+        let shown = excerpt(body.as_bytes(), &Names::usual());
+        assert!(matches!(shown.body, Cow::Borrowed(_)), "case: {body}");
+        assert_eq!((&*shown.body, shown.fields), (body.as_bytes(), 0), "case: {body}");
+    }
+}
+
+#[test]
+fn a_text_that_is_cut_off_shows_no_part_of_a_secret() {
+    let body = r#"{"a":[1,{"token":"CANARY","b":{"secrets":{"x":"CANARY","y":[1,"CANARY"]}}}],
+        "m":"{\"apikey\":\"CANARY\"}","card":{"number":4242424242424242}}"#;
+    for end in 0..body.len() {
+        let (shown, _) = plain(&body[..end]);
+        for secret in ["CA", "42424242424242"] {
+            assert!(!shown.contains(secret), "cut at {end}: {shown}");
+        }
+    }
+}
+
+#[test]
+fn what_is_no_json_is_searched_as_well_as_it_can_be() {
+    for (body, expected) in [
+        (r#"Got: {"apikey":"x\"y"} ."#, r#"Got: {"apikey":"•••"} ."#),
+        (r#"{"a":1,}{"apikey":"x"}"#, r#"{"a":1,}{"apikey":"•••"}"#),
+        (r#"{"a":1, apikey:"x", "token": y }"#, r#"{"a":1, apikey:"x", "token": ••• }"#),
+        (r#"error: "{\"token\":\"x\\\"y\"}""#, r#"error: "{\"token\":\"•••\"}""#),
+        ("GET /?token=x&a=1 HTTP/1.1", "GET /?token=•••&a=1 HTTP/1.1"),
+        ("Host: a\r\nAuthorization: Bearer x\r\n", "Host: a\r\nAuthorization: •••\r\n"),
+        ("<a><ns:token>x</ns:token><b>1</b></a>", "<a><ns:token>•••</ns:token><b>1</b></a>"),
+        ("<apikey><![CDATA[x]]></apikey>", "<apikey><![CDATA[•••]]></apikey>"),
+        ("{'password': 'x'}", "{'password': '•••'}"),
+        ("array(\"secret\" => \"x\")", "array(\"secret\" => \"•••\")"),
+        (
+            "--b\r\nContent-Disposition: form-data; name=\"token\"\r\n\r\nx\r\n--b--\r\n",
+            "--b\r\nContent-Disposition: form-data; name=\"token\"\r\n\r\n•••\r\n--b--\r\n",
+        ),
+        ("token=x&a=1", "token=%E2%80%A2%E2%80%A2%E2%80%A2&a=1"),
+    ] {
+        let (shown, fields) = plain(body);
+        assert_eq!((shown.as_str(), fields), (expected, 1), "case: {body}");
+        assert_eq!(plain(&shown).0, expected, "once more: {body}");
+    }
+    let torn = excerpt(b"\xff{\"token\":\"\xfe\"}", &Names::usual());
+    assert_eq!(&*torn.body, [b"\xff", "{\"token\":\"•••\"}".as_bytes()].concat());
+}
+
+#[test]
+fn forms_hide_the_same_fields() {
+    let form = headers(&[("content-type", "application/x-www-form-urlencoded; charset=utf-8")]);
+    let dots = "%E2%80%A2%E2%80%A2%E2%80%A2";
+    for (body, expected) in [
+        ("a=1&api%5Fkey=x+y&b=%20", format!("a=1&api%5Fkey={dots}&b=%20")),
+        ("user[password]=x&token[]=y", format!("user[password]={dots}&token[]={dots}")),
+        ("card%5Bnumber%5D=4242424242424242", format!("card%5Bnumber%5D={dots}")),
+        (
+            "payload=%7B%22a%22%3A1%2C%22token%22%3A%22x%22%7D&b=1",
+            format!("payload=%7B%22a%22%3A1%2C%22token%22%3A%22{dots}%22%7D&b=1"),
+        ),
+    ] {
+        let sent = stripped(&form, body.as_bytes(), &Names::usual()).unwrap();
+        assert_eq!(sent.body, expected.as_bytes(), "case: {body}");
+        let again = stripped(&form, expected.as_bytes(), &Names::usual()).unwrap();
+        assert_eq!(again.fields, 0, "case: {body}");
+    }
+}
+
+#[test]
+fn a_query_shows_all_but_its_secrets() {
+    for (text, expected) in [
+        ("a=1&b=2", "a=1&b=2"),
+        ("token=x&a=1", "token=•••&a=1"),
+        ("hub.verify_token=x&hub.mode=subscribe", "hub.verify_token=•••&hub.mode=subscribe"),
+        ("API_KEY=x=y&apikey=z&key=k&%6Bey=k", "API_KEY=•••&apikey=•••&key=•••&%6Bey=•••"),
+        ("flag&keys=all&&", "flag&keys=all&&"),
+    ] {
+        assert_eq!(query(text, &Names::usual()), expected, "case: {text}");
+    }
+}
+
+#[test]
+fn a_packed_body_is_unpacked_only_to_hide_something() {
+    let packed = |body: &[u8]| {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+        encoder.write_all(body).unwrap();
+        encoder.finish().unwrap()
+    };
+    let gzip = headers(&[("content-encoding", "gzip")]);
+    let names = Names::usual();
+
+    let dull = packed(b"{\"a\":1}");
+    let kept = Shown { body: Cow::Borrowed(&dull[..]), fields: 0, unpacked: false };
+    assert_eq!(shown(&gzip, &dull, &names), Ok(kept));
+
+    let secret = packed(b"{\"jwt\":\"x\"}");
+    let opened = shown(&gzip, &secret, &names).unwrap();
+    assert_eq!((&*opened.body, opened.unpacked), ("{\"jwt\":\"•••\"}".as_bytes(), true));
+
+    let unknown = headers(&[("content-encoding", "br")]);
+    assert_eq!(shown(&unknown, b"{\"jwt\":\"x\"}", &names), Err(Opaque::Packed));
+    assert_eq!(shown(&gzip, &secret[..9], &names), Err(Opaque::Packed));
+}
+
+#[test]
+fn nothing_is_sent_that_cannot_be_read_for_sure() {
+    let names = Names::usual();
+    let none = HeaderMap::new();
+    for (body, expected) in [
+        ("", Ok("")),
+        (" \n", Ok(" \n")),
+        ("{\"a\":1}", Ok("{\"a\":1}")),
+        ("{\"token\":\"x\"} ", Ok("{\"token\":\"•••\"} ")),
+        ("\"text\"", Ok("\"text\"")),
+        ("{\"token\":\"x\"", Err(Opaque::Unknown)),
+        ("{'token':'x'}", Err(Opaque::Unknown)),
+        ("{\"a\":1} token=x", Err(Opaque::Unknown)),
+        ("<token>x</token>", Err(Opaque::Unknown)),
+        ("token=x", Err(Opaque::Unknown)),
+    ] {
+        let sent = stripped(&none, body.as_bytes(), &names).map(|sent| sent.body.into_owned());
+        assert_eq!(sent, expected.map(|text| text.as_bytes().to_vec()), "case: {body}");
+    }
+    let wide: Vec<u8> = "{\"jwt\":1}".encode_utf16().flat_map(u16::to_le_bytes).collect();
+    assert_eq!(stripped(&none, &wide, &names), Err(Opaque::Unknown));
+}
+
+#[test]
+fn a_message_tells_no_secret_of_its_body() {
+    let body = r#"{"apikey":"CAN\"ARY-123456","cvv":12,"tokens":{"a":"OTHER-1"}}"#.as_bytes();
+    let told = |message: &str| without_values(message, &HeaderMap::new(), body, &Names::usual());
+    for (message, expected) in [
+        ("cannot add CAN\"ARY-123456 and 12", "cannot add ••• and 12"),
+        ("cannot add CAN\"ARY-1…", "cannot add •••…"),
+        ("no OTHER-1", "no •••"),
+        ("cannot index null", "cannot index null"),
+    ] {
+        assert_eq!(told(message), expected);
+    }
+}
+
+#[test]
+fn deep_and_long_texts_take_one_pass() {
+    let names = Names::usual();
+    let deep = "[".repeat(1_000_000) + "{\"token\":\"x\"";
+    assert!(excerpt(deep.as_bytes(), &names).body.ends_with("{\"token\":\"•••\"".as_bytes()));
+    for piece in
+        ["name=", "name=\"", "token:", "\"token\":", "<token>", ":=>", "{\"a\":\"{\\", "token=\\\""]
+    {
+        let long = piece.repeat(200_000);
+        let _ends = excerpt(long.as_bytes(), &names);
+        let _ends = excerpt(format!("!{long}").as_bytes(), &names);
+    }
+}
+
+const CANARY: &str = "c4n4ry";
+
+/// Names, many of them secrets'.
+fn name() -> impl Strategy<Value = String> {
+    let known = ["token", "apiKey", "card", "number", "data", "cvv", "x_secret", "id", "a\"\\b"];
+    prop_oneof![Union::new(known.map(|name| Just(name.to_owned()))), "[a-zA-Z_\\-é]{0,8}"]
+}
+
+/// Values whose secrets all hold the canary.
+fn value() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any::<f64>().prop_map(Value::from),
+        "\\PC{0,12}".prop_map(Value::from),
+        Just(json!("{\"n\":[\"\\\"\"]}")),
+    ];
+    leaf.prop_recursive(6, 64, 6, |inner| {
+        let field = (name(), inner.clone()).prop_map(|(name, value)| {
+            let secret = json!([CANARY, { CANARY: CANARY }]);
+            match Names::usual().is_field(&name) {
+                true if value.is_string() => (name, Value::from(CANARY)),
+                true => (name, secret),
+                false => (name, value),
+            }
+        });
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..5).prop_map(Value::from),
+            prop::collection::vec(field, 0..5)
+                .prop_map(|fields| Value::from(fields.into_iter().collect::<Map<_, _>>())),
+            inner.prop_map(|value| Value::from(value.to_string())),
+        ]
+    })
+}
+
+proptest! {
+    #[test]
+    fn json_stays_json_and_tells_nothing(value in value(), pretty in any::<bool>()) {
+        let text = if pretty { format!("{value:#}") } else { value.to_string() };
+        prop_assert!(matches!(json::scan(text.as_bytes(), &Names::usual()).1, End::Whole));
+        let (shown, fields) = plain(&text);
+        if text.trim_start().starts_with(['{', '[']) {
+            let read: Result<Value, _> = serde_json::from_str(&shown);
+            prop_assert!(read.is_ok(), "{shown}");
+            // JSON within JSON is followed four levels deep, and quotes of a fifth look like this.
+            let deepest = text.contains(&r"\".repeat(31));
+            prop_assert!(deepest || !shown.contains(CANARY), "{shown}");
+        }
+        prop_assert_eq!(fields == 0, shown == text);
+        prop_assert_eq!(plain(&shown), (shown.clone(), 0));
+    }
+
+    #[test]
+    fn all_bytes_but_the_hidden_ones_stay(text in prop_oneof![
+        prop::collection::vec(any::<u8>(), 0..200),
+        "[\\{\\}\\[\\]\",:\\\\a-e =&<>]{0,40}(\"token\"|token|<jwt>)[:=]?[\\{\\}\\[\\]\",:\\\\a-e =&]{0,40}"
+            .prop_map(String::into_bytes),
+    ]) {
+        let edits = find(&text, false, &Names::usual());
+        let mut at = 0;
+        for Edit { span, .. } in &edits {
+            prop_assert!(at <= span.start && span.start <= span.end && span.end <= text.len());
+            at = span.end;
+        }
+        let shown = apply(&text, &edits);
+        let mut rest = &*shown;
+        let mut at = 0;
+        for Edit { span, with } in &edits {
+            let kept = &text[at..span.start];
+            prop_assert!(rest.starts_with(kept));
+            rest = &rest[kept.len() + with.len()..];
+            at = span.end;
+        }
+        prop_assert_eq!(rest, &text[at..]);
+    }
+}

@@ -1,0 +1,163 @@
+//! Secrets in a text of no known form: a page that quotes a request, JSON that is broken, XML, a dump.
+//!
+//! Best effort: a name that is a secret's, then `:` or `=` or the end of its tag, then the value. It
+//! looks a bounded way back for the name and never reads a value twice.
+
+use std::ops::Range;
+
+use super::{MASK, edit::Edit, names::Names};
+
+/// A name is not longer than this.
+const NAME_BYTES_MAX: usize = 64;
+/// The rest of the head of a part is not longer than this.
+const PART_HEAD_MAX: usize = 512;
+
+/// The edits that a text needs from `start` on.
+pub(super) fn scan(text: &[u8], start: usize, names: &Names) -> Vec<Edit> {
+    let mut edits = Vec::new();
+    let mut at = start;
+    while let Some(found) = text[at..].iter().position(|byte| matches!(byte, b':' | b'=' | b'>')) {
+        let sign = at + found;
+        at = sign + 1;
+        if let Some(span) = secret_at(text, start, sign, names) {
+            let value = &text[span.clone()];
+            let says_nothing = matches!(value, b"" | b"null" | b"true" | b"false" | b"None");
+            at = at.max(span.end);
+            if !says_nothing && value != MASK.as_bytes() {
+                edits.push(Edit::plain(span));
+            }
+        }
+    }
+    edits
+}
+
+/// The secret value that this sign announces.
+fn secret_at(text: &[u8], start: usize, sign: usize, names: &Names) -> Option<Range<usize>> {
+    let before = Before::read(text, start, sign)?;
+    let is_secret = names.is_field(before.name);
+    match text[sign] {
+        b'>' if is_secret => in_tag(text, &before, sign),
+        b':' if is_secret && before.is_quoted => Some(value(text, sign + 1)),
+        // A line of a head; in the middle of a sentence it is prose.
+        b':' if is_secret && before.begins_line(text, start) => Some(line(text, sign + 1)),
+        b'=' if is_secret => {
+            let arrow = usize::from(text.get(sign + 1) == Some(&b'>'));
+            Some(value(text, sign + 1 + arrow))
+        }
+        b'=' if before.name.eq_ignore_ascii_case("name") => part(text, sign + 1, names),
+        _ => None,
+    }
+}
+
+/// The name before a sign.
+struct Before<'t> {
+    name: &'t str,
+    start: usize,
+    is_quoted: bool,
+}
+
+impl<'t> Before<'t> {
+    fn read(text: &'t [u8], start: usize, sign: usize) -> Option<Self> {
+        let from = start.max(sign.saturating_sub(NAME_BYTES_MAX));
+        let window = text[from..sign].trim_ascii_end();
+        let open = window.strip_suffix(b"\"").or_else(|| window.strip_suffix(b"'"));
+        let unquoted = open.map(|open| {
+            let slashes = open.iter().rev().take_while(|byte| **byte == b'\\').count();
+            &open[..open.len() - slashes]
+        });
+        let rest = unquoted.unwrap_or(window);
+        let length = rest.iter().rev().take_while(|byte| is_of_name(**byte)).count();
+        let name = std::str::from_utf8(&rest[rest.len() - length..]).ok()?;
+        let start = from + rest.len() - length;
+        (!name.is_empty()).then_some(Self { name, start, is_quoted: unquoted.is_some() })
+    }
+
+    fn begins_line(&self, text: &[u8], start: usize) -> bool {
+        let before = text[start..self.start].iter().rev();
+        let first = before.copied().find(|byte| !matches!(byte, b' ' | b'\t' | b'-' | b'>' | b'*'));
+        matches!(first, None | Some(b'\n' | b'\r'))
+    }
+}
+
+fn is_of_name(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.') || !byte.is_ascii()
+}
+
+/// A value in quotes, or up to the next sign that ends one.
+fn value(text: &[u8], from: usize) -> Range<usize> {
+    let skipped = |at: usize, white: &[u8]| {
+        at + text[at..].iter().take_while(|byte| white.contains(byte)).count()
+    };
+    let start = skipped(from, b" \t");
+    let quote = skipped(start, b"\\");
+    match text.get(quote) {
+        Some(b'"') => quote + 1..closing(text, quote + 1, quote - start),
+        Some(b'\'') => quote + 1..until(text, quote + 1, |byte| matches!(byte, b'\'' | b'\n')),
+        // Where it ends is anybody's guess.
+        Some(b'{' | b'[') => start..line(text, start).end,
+        _ => start..until(text, start, |byte| b" \t\r\n&;,\"'<>()[]{}".contains(&byte)),
+    }
+}
+
+/// Where a string ends whose quote has so many backslashes before it, because the text that it is in
+/// is itself in a string, and so on.
+fn closing(text: &[u8], from: usize, slashes: usize) -> usize {
+    let mut run = 0;
+    for (at, byte) in text.iter().enumerate().skip(from) {
+        match byte {
+            b'\\' => run += 1,
+            b'"' => {
+                // A quote of the content is escaped once more than the one that opened it.
+                if run % (2 * slashes + 2) != 2 * slashes + 1 {
+                    return at - run.min(slashes);
+                }
+                run = 0;
+            }
+            _ => run = 0,
+        }
+    }
+    text.len()
+}
+
+fn line(text: &[u8], from: usize) -> Range<usize> {
+    let white = text[from..].iter().take_while(|byte| matches!(byte, b' ' | b'\t')).count();
+    from + white..until(text, from + white, |byte| matches!(byte, b'\r' | b'\n'))
+}
+
+fn until(text: &[u8], from: usize, is_end: impl Fn(u8) -> bool) -> usize {
+    from + text[from..].iter().take_while(|byte| !is_end(**byte)).count()
+}
+
+/// The content of an element of XML.
+fn in_tag(text: &[u8], before: &Before<'_>, sign: usize) -> Option<Range<usize>> {
+    const DATA: &[u8] = b"<![CDATA[";
+    // `<name>` or `<prefix:name>`, and not `</name>`.
+    let head = &text[before.start.saturating_sub(NAME_BYTES_MAX)..before.start];
+    let open = head.iter().rposition(|byte| matches!(byte, b'<' | b'>' | b'/' | b' '))?;
+    if head[open] != b'<' || before.is_quoted {
+        return None;
+    }
+    let start = sign + 1;
+    if text[start..].starts_with(DATA) {
+        let start = start + DATA.len();
+        return Some(start..until(text, start, |byte| matches!(byte, b']' | b'<')));
+    }
+    Some(start..until(text, start, |byte| byte == b'<'))
+}
+
+/// The content of a part of a `multipart/form-data` whose name is a secret's.
+fn part(text: &[u8], from: usize, names: &Names) -> Option<Range<usize>> {
+    let head = &text[from..text.len().min(from + PART_HEAD_MAX)];
+    let name = std::str::from_utf8(&head[value(head, 0)]).ok()?;
+    if !names.is_field(name) {
+        return None;
+    }
+    let blank = |line_end: &[u8]| {
+        let end = head.windows(line_end.len()).position(|window| window == line_end);
+        end.map(|end| from + end + line_end.len())
+    };
+    let start = blank(b"\r\n\r\n").or_else(|| blank(b"\n\n"))?;
+    let end = text[start..].windows(3).position(|window| window == b"\n--");
+    let content = &text[start..end.map_or(text.len(), |end| start + end)];
+    Some(start..start + content.trim_ascii_end().len())
+}

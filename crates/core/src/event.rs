@@ -1,6 +1,6 @@
 //! An event and the request that brought it, byte for byte.
 
-use std::{sync::Arc, time::Duration};
+use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -12,6 +12,7 @@ use crate::{
     ids::{DeliveryId, DestinationId, EventId, RequestId, RouteId, SourceId},
     key::{DedupKey, fingerprint},
     provider::is_signature_header,
+    redact::{self, Names, Opaque},
     time::Timestamp,
 };
 
@@ -121,6 +122,28 @@ const OF_THE_BYTES: [&str; 6] = [
 ];
 
 impl Payload {
+    /// The same request without the secrets in its body and its headers. Fails if nobody can say for
+    /// sure what they are.
+    pub fn stripped(&self, names: &Names) -> Result<Self, Opaque> {
+        let sent = redact::stripped(&self.head.headers.to_map(), &self.body, names)?;
+        let has_changed = sent.fields > 0;
+        let stays = |name: &str| match name.to_ascii_lowercase().as_str() {
+            "content-type" => true,
+            "content-encoding" => !sent.unpacked,
+            other => !(has_changed && OF_THE_BYTES.contains(&other)) && !names.is_parameter(other),
+        };
+        let mut headers = HeaderBlock::default();
+        for (name, value) in self.head.headers.lines().filter(|(name, _)| stays(name)) {
+            headers.push(name.as_bytes(), value);
+        }
+        let head = Arc::new(RequestHead { headers, ..(*self.head).clone() });
+        let body = match sent.body {
+            Cow::Borrowed(_) => self.body.clone(),
+            Cow::Owned(body) => Bytes::from(body),
+        };
+        Ok(Self { head, fingerprint: fingerprint(&body), body })
+    }
+
     /// The same request with the outcome of a transform in place of its body. Whatever the body was
     /// before, it is JSON now.
     pub fn transformed(&self, body: Bytes) -> Self {
@@ -214,6 +237,35 @@ mod tests {
         assert_eq!(lines, [("content-type", &b"application/json"[..]), ("x-a", b"1")]);
         assert_eq!((&*sent.body, sent.fingerprint), (&b"{}"[..], fingerprint(b"{}")));
         assert_eq!(sent.head.path, "/p");
+    }
+
+    #[test]
+    fn a_stripped_request_has_no_secret_in_body_or_headers() {
+        let payload = |headers: &str, body: &'static [u8]| {
+            let headers = HeaderBlock::from_bytes(headers.replace('|', "\r\n").into_bytes());
+            let head = Arc::new(RequestHead { headers, ..RequestHead::default() });
+            let body = Bytes::from_static(body);
+            Payload { head, fingerprint: fingerprint(&body), body }
+        };
+        let mut names = Names::usual();
+        names.add_header("x-gate");
+        let lines = "Content-Type: application/json|digest: d|apikey: k|X-Gate: g|x-a: 1|";
+        let strip = |body| payload(lines, body).stripped(&names).unwrap();
+
+        let changed = strip(b"{\"apikey\":\"k\"}");
+        assert_eq!(changed.body, "{\"apikey\":\"•••\"}");
+        assert_eq!(changed.fingerprint, fingerprint(&changed.body));
+        let kept = changed.head.headers.as_bytes();
+        assert_eq!(kept, b"Content-Type: application/json\r\nx-a: 1\r\n");
+
+        let same = strip(b"{ \"a\": 1 }");
+        assert_eq!(same.body, "{ \"a\": 1 }");
+        let kept = same.head.headers.as_bytes();
+        assert_eq!(kept, b"Content-Type: application/json\r\ndigest: d\r\nx-a: 1\r\n");
+
+        assert_eq!(payload(lines, b"<a/>").stripped(&names), Err(Opaque::Unknown));
+        let packed = payload("content-encoding: br|", b"{}");
+        assert_eq!(packed.stripped(&names), Err(Opaque::Packed));
     }
 
     #[test]

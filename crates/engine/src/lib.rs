@@ -23,6 +23,7 @@ pub mod registry;
 pub mod replays;
 mod routing;
 pub mod sender;
+mod strip;
 mod sync;
 pub mod system;
 pub mod telemetry;
@@ -186,6 +187,7 @@ impl Engine {
             tasks: TaskTracker::new(),
             waiters: Arc::default(),
             transforms: ArcSwap::default(),
+            secrets: ArcSwap::default(),
         });
         let (refusals, refused) = Refusals::new();
         let engine = Arc::new(Self {

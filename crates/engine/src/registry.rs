@@ -25,6 +25,7 @@ use url::Host;
 use crate::{
     lane::{Lane, Shared},
     outlet::Prepared,
+    strip::secrets,
     sync::SyncEntry,
     telemetry::SourceMetrics,
     tls::{TlsProblem, Trust},
@@ -230,6 +231,8 @@ impl Registry {
         env: &Env,
         kept: &BTreeMap<DestinationId, LaneState>,
     ) -> Self {
+        // Before any lane starts: what it finds in the store must not go out with its secrets.
+        shared.secrets.store(Arc::new(secrets(&shared.secrets.load(), configuration)));
         let lanes: HashMap<DestinationId, Arc<Lane>> = configuration
             .destinations
             .iter()

@@ -1,8 +1,10 @@
 //! What people configure, as it is stored, and how it changes.
 
+use std::collections::BTreeSet;
+
 use crate::{
     destination::DestinationSpec, ids::DestinationId, ids::RouteId, ids::SourceId, name::Name,
-    route::RouteSpec, source::SourceSpec, time::Timestamp,
+    redact::Names, route::RouteSpec, source::SourceSpec, time::Timestamp,
 };
 
 /// A stored object that people configure, with its times.
@@ -27,9 +29,64 @@ pub struct Configuration {
     pub destinations: Vec<Stored<DestinationId, DestinationSpec>>,
     /// All routes, oldest first.
     pub routes: Vec<Stored<RouteId, RouteSpec>>,
+    /// What is not configured any more and still says what is secret in what is kept.
+    pub past: Past,
+}
+
+/// What was configured once and says what is secret in the requests of that time.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Past {
+    /// Headers in which a source gets its secret, or once did; in lower case.
+    pub token_headers: BTreeSet<String>,
+    /// Sources that are deleted and had something to say about secrets, by id.
+    pub sources: Vec<PastSource>,
+}
+
+/// What a deleted source said about secrets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PastSource {
+    /// Its id.
+    pub id: SourceId,
+    /// Its name.
+    pub name: Name,
+    /// [`SourceSpec::redact`].
+    pub redact: Vec<String>,
+    /// [`SourceSpec::strip_secrets`].
+    pub strip_secrets: bool,
+}
+
+impl PastSource {
+    /// What stays of a source when it is deleted.
+    fn of(id: SourceId, spec: SourceSpec) -> Option<Self> {
+        let SourceSpec { name, redact, strip_secrets, .. } = spec;
+        let says = strip_secrets || !redact.is_empty();
+        says.then_some(Self { id, name, redact, strip_secrets })
+    }
 }
 
 impl Configuration {
+    /// What is secret in the requests of a source, deleted or not.
+    pub fn secret_names(&self, source: SourceId) -> Names {
+        let spec = self.sources.iter().find(|stored| stored.id == source);
+        let mut names = spec.map_or_else(Names::usual, |stored| stored.spec.secret_names());
+        let past = self.past.sources.iter().find(|past| past.id == source);
+        names.add_fields(past.into_iter().flat_map(|past| &past.redact));
+        self.add_token_headers(names)
+    }
+
+    /// What is secret in the requests of any source.
+    pub fn all_secret_names(&self) -> Names {
+        let mut names = Names::usual();
+        names.add_fields(self.sources.iter().flat_map(|stored| &stored.spec.redact));
+        names.add_fields(self.past.sources.iter().flat_map(|past| &past.redact));
+        self.add_token_headers(names)
+    }
+
+    fn add_token_headers(&self, mut names: Names) -> Names {
+        self.past.token_headers.iter().for_each(|header| names.add_header(header));
+        names
+    }
+
     /// What it would be after `changes`; the store does the same to its tables.
     pub fn apply(&mut self, changes: &[Change], now: Timestamp) {
         for change in changes {
@@ -37,6 +94,9 @@ impl Configuration {
                 // Routes follow their ends through a change of name.
                 Change::PutSource(id, spec) => {
                     let before = put(&mut self.sources, *id, spec, now).map(|old| old.name);
+                    self.past.sources.retain(|past| past.id != *id);
+                    let header = spec.token_header().map(str::to_ascii_lowercase);
+                    self.past.token_headers.extend(header);
                     let moved = self.routes.iter_mut().map(|route| &mut route.spec.from);
                     rename(moved, before.as_ref(), &spec.name);
                 }
@@ -49,8 +109,11 @@ impl Configuration {
                     put(&mut self.routes, *id, spec, now);
                 }
                 Change::DeleteSource(id) => {
-                    let name = remove(&mut self.sources, *id).map(|spec| spec.name);
+                    let gone = remove(&mut self.sources, *id);
+                    let name = gone.as_ref().map(|spec| spec.name.clone());
                     self.routes.retain(|route| Some(&route.spec.from) != name.as_ref());
+                    self.past.sources.extend(gone.and_then(|spec| PastSource::of(*id, spec)));
+                    self.past.sources.sort_by_key(|past| past.id);
                 }
                 Change::DeleteDestination(id) => {
                     let name = remove(&mut self.destinations, *id).map(|spec| spec.name);

@@ -18,7 +18,7 @@ pub use self::{
         AdminStore, Cancelled, Counts, DeadCount, Health, Pruned, REPLAY_INTERVAL, Replayed,
         TokenRemoved,
     },
-    configuration::{Change, Configuration, Stored},
+    configuration::{Change, Configuration, Past, PastSource, Stored},
     deliver::{Attempt, Claimed, Claims, DeliveryStore, Held, Next, Settled, Settlement},
     ingest::{Admitted, Duplicate, IngestStore, JoinWish, Joined},
     rows::{

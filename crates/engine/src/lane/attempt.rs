@@ -1,6 +1,6 @@
 //! One attempt: send, judge, settle.
 
-use std::{sync::Arc, time::Duration};
+use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use arc_swap::ArcSwap;
 use surehook_core::{
@@ -10,8 +10,10 @@ use surehook_core::{
         judge::{classify, cool_until},
     },
     destination::{Destination, Reach},
+    event::Payload,
     ids::EventId,
     lane::circuit::Ticket,
+    redact::{self, Names},
     store::{Attempt, Claimed, Next, Settled, Settlement, StoreError},
     sync::{Ending, says_skipped},
     time::Timestamp,
@@ -27,6 +29,7 @@ use crate::{
     outbound,
     outlet::{Outlet, Prepared},
     sender::SendReport,
+    strip::strip,
     transform,
     waiters::Told,
 };
@@ -109,19 +112,32 @@ impl Lane {
         Made { settlement, event: claimed.event, slot }
     }
 
-    /// Sends it, after the transform that is still to be run, if there is one.
+    /// Sends it, after the transform that is still to be run and without what is to be taken out.
     async fn send(&self, outlet: &Outlet, claimed: &Claimed, now: Timestamp) -> SendReport {
-        let Some(route) = claimed.transform else {
-            return self.carrier.carry(outlet, claimed, now).await;
-        };
-        let transforms = self.shared.transforms.load();
-        match transform::run_late(&transforms, route, &claimed.payload) {
-            Ok(payload) => {
+        match self.sent(claimed) {
+            Ok(Cow::Borrowed(_)) => self.carrier.carry(outlet, claimed, now).await,
+            Ok(Cow::Owned(payload)) => {
                 let claimed = Claimed { payload, ..claimed.clone() };
                 self.carrier.carry(outlet, &claimed, now).await
             }
             Err(why) => not_transformed(why),
         }
+    }
+
+    /// What is sent, or why nothing is.
+    fn sent<'c>(&self, claimed: &'c Claimed) -> Result<Cow<'c, Payload>, String> {
+        let secrets = self.shared.secrets.load();
+        let said = secrets.get(&claimed.source);
+        let Some(route) = claimed.transform else { return strip(said, &claimed.payload) };
+        let transforms = self.shared.transforms.load();
+        let made = transform::run_late(&transforms, route, &claimed.payload).map_err(|why| {
+            // It may quote the body, and is shown to whoever may not see its secrets.
+            let Payload { head, body, .. } = &claimed.payload;
+            let usual = Names::usual();
+            let names = said.map_or(&usual, |said| &*said.names);
+            redact::without_values(&why, &head.headers.to_map(), body, names)
+        })?;
+        Ok(Cow::Owned(strip(said, &made)?.into_owned()))
     }
 
     fn conclude(

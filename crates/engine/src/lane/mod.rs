@@ -64,6 +64,7 @@ use crate::{
     outlet::Prepared,
     registry::Ground,
     sender::HttpSenderConfig,
+    strip::Secrets,
     telemetry::{LaneMetrics, Telemetry},
     tls::Trust,
     transform::Transforms,
@@ -98,6 +99,7 @@ pub(crate) struct Shared {
     pub(crate) waiters: Arc<Waiters>,
     /// What routes make of bodies, as configured now.
     pub(crate) transforms: ArcSwap<Transforms>,
+    pub(crate) secrets: ArcSwap<Secrets>,
 }
 
 impl Shared {

@@ -31,7 +31,7 @@ pub(crate) struct Field {
 
 /// Tells `changes` by what there is.
 pub(crate) fn changed(configuration: &Configuration, changes: &[Change]) -> Vec<Changed> {
-    let Configuration { sources, destinations, routes } = configuration;
+    let Configuration { sources, destinations, routes, .. } = configuration;
     changes
         .iter()
         .map(|change| match change {

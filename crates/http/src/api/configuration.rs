@@ -94,7 +94,7 @@ pub(crate) async fn export(State(app): State<Arc<App>>) -> Result<TaggedAs<Value
 
 /// When each was last written: what is shown may be the same while a masked secret is another.
 fn versions(configuration: &Configuration) -> Value {
-    let Configuration { sources, destinations, routes } = configuration;
+    let Configuration { sources, destinations, routes, .. } = configuration;
     json!([
         sources.iter().map(|s| (s.id, s.updated_at)).collect::<Vec<_>>(),
         destinations.iter().map(|d| (d.id, d.updated_at)).collect::<Vec<_>>(),

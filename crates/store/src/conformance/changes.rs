@@ -10,6 +10,7 @@ use surehook_core::{
     source::SourceSpec,
     store::{Change, Configuration, Stored},
     time::{Span, Timestamp},
+    verify::VerifySpec,
 };
 
 use super::{
@@ -38,8 +39,15 @@ impl Edit {
     fn change(self) -> Change {
         match self {
             Self::PutSource { id: number, name, window } => {
-                let dedup_window = Some(Span::from_secs(window));
-                Change::PutSource(id(number), SourceSpec { dedup_window, ..source(name) })
+                let spec = SourceSpec {
+                    dedup_window: Some(Span::from_secs(window)),
+                    // What a source said about secrets outlives it.
+                    verify: Some(VerifySpec::Token { header: format!("X-{name}-{number}") }),
+                    redact: vec!["pin".to_owned(); usize::from(number == 1)],
+                    strip_secrets: window == 2,
+                    ..source(name)
+                };
+                Change::PutSource(id(number), spec)
             }
             Self::PutDestination { id: number, name, concurrency } => {
                 let spec = DestinationSpec { concurrency, ..destination(name) };

@@ -97,6 +97,8 @@ pub(super) fn source(name: &str) -> SourceSpec {
         max_body_bytes: None,
         sync: None,
         keep_refused_bodies: false,
+        redact: Vec::new(),
+        strip_secrets: false,
         retention: RetentionSpec::default(),
         enabled: true,
     }

@@ -71,6 +71,11 @@ fn put_source(
 ) -> rusqlite::Result<()> {
     let values = params![blob(id), spec.name.as_str(), json(spec)?, now.as_millis()];
     tx.connection.execute(PUT_SOURCE, values)?;
+    if let Some(header) = spec.token_header() {
+        let header = header.to_ascii_lowercase();
+        let keep = "INSERT OR IGNORE INTO token_headers (name) VALUES (?1)";
+        tx.connection.execute(keep, params![header])?;
+    }
     Ok(())
 }
 

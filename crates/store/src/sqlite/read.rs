@@ -17,7 +17,7 @@ use surehook_core::{
     route::RouteSpec,
     store::{
         ATTEMPTS_TOLD, AttemptRow, Configuration, DeliveryDetail, DeliveryRow, DuplicateRow,
-        EventDetail, StoreError, Stored,
+        EventDetail, Past, PastSource, StoreError, Stored,
     },
     time::Timestamp,
 };
@@ -112,6 +112,28 @@ const ROUTES: &str = "
       FROM routes r JOIN sources s ON s.seq = r.source JOIN destinations t ON t.seq = r.destination
      ORDER BY r.seq";
 
+const TOKEN_HEADERS: &str = "SELECT name FROM token_headers";
+const PAST_SOURCES: &str = "
+    SELECT id, name, spec ->> '$.redact', coalesce(spec ->> '$.strip_secrets', 0) FROM sources
+     WHERE deleted_at IS NOT NULL
+       AND (spec ->> '$.redact' IS NOT NULL OR spec ->> '$.strip_secrets')
+     ORDER BY id";
+
+fn past(connection: &Connection) -> rusqlite::Result<Past> {
+    let token_headers = collect(connection, TOKEN_HEADERS, [], |row| row.get(0))?;
+    let sources = collect(connection, PAST_SOURCES, [], |row| {
+        let (name, redact): (String, Option<String>) = (row.get(1)?, row.get(2)?);
+        let redact = redact.map(|list| from_str(&list)).transpose();
+        Ok(PastSource {
+            id: id(row, 0)?,
+            name: name.parse().map_err(|_| corrupt(1, &name))?,
+            redact: redact.map_err(|error| corrupt(2, &error.to_string()))?.unwrap_or_default(),
+            strip_secrets: row.get(3)?,
+        })
+    })?;
+    Ok(Past { token_headers: token_headers.into_iter().collect(), sources })
+}
+
 pub(super) fn configuration(connection: &Connection) -> rusqlite::Result<Configuration> {
     let name = |row: &Row<'_>, column: usize| {
         let text: String = row.get(column)?;
@@ -133,6 +155,7 @@ pub(super) fn configuration(connection: &Connection) -> rusqlite::Result<Configu
                 updated_at: time(row, 5)?,
             })
         })?,
+        past: past(connection)?,
     })
 }
 

@@ -82,7 +82,7 @@ fn leave_out_unset(tls: Option<&mut TlsSpec>, env: &dyn Fn(&str) -> Option<Strin
 
 /// The changes that would lead to what is there.
 fn as_changes(configuration: &Configuration) -> Vec<Change> {
-    let Configuration { sources, destinations, routes } = configuration;
+    let Configuration { sources, destinations, routes, .. } = configuration;
     let sources = sources.iter().map(|s| Change::PutSource(s.id, s.spec.clone()));
     let destinations = destinations.iter().map(|d| Change::PutDestination(d.id, d.spec.clone()));
     let routes = routes.iter().map(|r| Change::PutRoute(r.id, r.spec.clone()));

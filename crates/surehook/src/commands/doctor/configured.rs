@@ -53,7 +53,7 @@ async fn configuration(settings: &Settings) -> Configuration {
 fn usable(configuration: &Configuration, policy: &AddressPolicy, findings: &mut Findings) {
     let Checked { problems, unset } = check(configuration, policy);
     if problems.is_empty() && unset.is_empty() {
-        let Configuration { sources, destinations, routes } = configuration;
+        let Configuration { sources, destinations, routes, .. } = configuration;
         let (sources, destinations, routes) = (sources.len(), destinations.len(), routes.len());
         let said = format!("{sources} sources, {destinations} destinations, {routes} routes");
         findings.good("configured", said);

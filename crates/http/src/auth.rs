@@ -118,6 +118,11 @@ impl Tokens {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FromInside;
 
+/// Whether whoever asks may see the secrets in what is stored. Each request that is let through has
+/// one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Insight(pub(crate) bool);
+
 /// Lets a request through if it carries a token that is known and reaches that far.
 pub(crate) async fn require_token(
     State(app): State<Arc<App>>,
@@ -134,6 +139,9 @@ pub(crate) async fn require_token(
             if role < needed {
                 return forbidden(role, needed);
             }
+            // Whoever has the process has its folder, and every byte in it.
+            let insight = role >= Role::Operator || hash.is_none();
+            request.extensions_mut().insert(Insight(insight));
             if let Some(hash) = hash {
                 // Whose `Idempotency-Key` it is.
                 request.extensions_mut().insert(hash);

@@ -1,15 +1,16 @@
 //! What is kept of a request that was refused: enough to see why, nothing that opens a door.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
-use surehook_core::{chance::new_id, event::HeaderBlock, ids::RequestId, refused::RefusedRequest};
+use surehook_core::{
+    chance::new_id,
+    event::HeaderBlock,
+    ids::RequestId,
+    redact::{self, MASK, Names},
+    refused::RefusedRequest,
+};
 use surehook_engine::ingest::IngestError;
 
-use crate::{
-    App,
-    api::hidden::{self, Hidden},
-    door::Arrival,
-    problem::Problem,
-};
+use crate::{App, door::Arrival, problem::Problem};
 
 /// The path, the query and each value of a header are cut here: this is for people to look at.
 const TEXT_CHARS_MAX: usize = 512;
@@ -29,7 +30,8 @@ pub(crate) fn note(app: &App, name: &str, arrival: Arrival, problem: &Problem) {
     app.engine.refused(source, problem.code(), || {
         let open = found.as_ref().ok();
         let secret = open.and_then(|open| open.secret_header());
-        let hidden = Hidden::with(secret.map(HeaderName::as_str));
+        let mut hidden = Names::usual();
+        secret.map(HeaderName::as_str).into_iter().for_each(|header| hidden.add_header(header));
         let at = app.engine.clock().now();
         let id: RequestId = new_id(app.engine.chance(), at);
         let keeps_body = open.is_some_and(|open| open.keeps_refused_bodies());
@@ -41,9 +43,9 @@ pub(crate) fn note(app: &App, name: &str, arrival: Arrival, problem: &Problem) {
             status: problem.status().as_u16(),
             method: parts.method.to_string(),
             path: cut(parts.uri.path()),
-            query: parts.uri.query().map(|query| cut(&hidden.query(query))),
+            query: parts.uri.query().map(|query| cut(&redact::query(query, &hidden))),
             remote: remote.ip().to_string(),
-            headers: HeaderBlock::from_map(&shown(&headers, hidden)),
+            headers: HeaderBlock::from_map(&shown(&headers, &hidden)),
             body_bytes: body.as_ref().map(|body| body.len() as u64),
             body: body.filter(|_| keeps_body),
         }
@@ -55,11 +57,11 @@ fn cut(text: &str) -> String {
 }
 
 /// The headers with their secrets masked and their values cut.
-fn shown(headers: &HeaderMap, hidden: Hidden<'_>) -> HeaderMap {
+fn shown(headers: &HeaderMap, hidden: &Names) -> HeaderMap {
     let mut shown = headers.clone();
     for (name, value) in &mut shown {
-        let kept = match hidden.hides(name.as_str()) {
-            true => hidden::MASK.as_bytes(),
+        let kept = match hidden.is_parameter(name.as_str()) {
+            true => MASK.as_bytes(),
             false => &value.as_bytes()[..value.len().min(TEXT_CHARS_MAX)],
         };
         // A part of a value is one, and so is the mask.

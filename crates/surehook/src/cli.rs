@@ -169,6 +169,16 @@ pub(crate) enum EventsCommand {
         #[command(flatten)]
         remote: Remote,
     },
+    /// The body of an event, or of a delivery, with its secrets masked
+    Body {
+        /// The event's id, or the delivery's
+        id: String,
+        /// Every byte as it is stored, secrets too (role operator)
+        #[arg(long)]
+        exact: bool,
+        #[command(flatten)]
+        remote: Remote,
+    },
     /// Events as they come in, until interrupted
     #[command(mut_arg("data", |data| data.hide(true)))]
     Tail {

@@ -58,6 +58,15 @@ impl Client {
         self.call(Method::GET, path, None).await
     }
 
+    /// An answer that is not ours to read.
+    pub(crate) async fn get_bytes(&self, path: &str) -> Result<Bytes, Failure> {
+        let (status, bytes) = self.answer(Method::GET, path, None).await?;
+        match status.is_success() {
+            true => Ok(bytes),
+            false => self.read(status, &bytes).map(|_| Bytes::new()),
+        }
+    }
+
     pub(crate) async fn post(&self, path: &str) -> Result<Value, Failure> {
         self.call(Method::POST, path, None).await
     }
@@ -104,12 +113,20 @@ impl Client {
         path: &str,
         body: Option<&Value>,
     ) -> Result<Value, Failure> {
-        if let Some(folder) = &self.folder {
-            let (status, bytes) = folder.call(&method, path).await?;
-            return self.read(status, &bytes);
-        }
-        let (status, bytes) = self.exchange(self.request(method, path, body)?).await?;
+        let (status, bytes) = self.answer(method, path, body).await?;
         self.read(status, &bytes)
+    }
+
+    async fn answer(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<(StatusCode, Bytes), Failure> {
+        match &self.folder {
+            Some(folder) => folder.call(&method, path).await,
+            None => self.exchange(self.request(method, path, body)?).await,
+        }
     }
 
     fn request(

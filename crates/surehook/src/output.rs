@@ -105,6 +105,15 @@ pub(crate) fn line(text: &str) -> anyhow::Result<()> {
     }
 }
 
+/// Writes bytes and nothing else.
+pub(crate) fn bytes(bytes: &[u8]) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(bytes).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Err(ReaderGone.into()),
+        written => Ok(written?),
+    }
+}
+
 /// Prints each object on a line of its own.
 pub(crate) fn json_lines(rows: &[Value]) -> anyhow::Result<()> {
     rows.iter().try_for_each(|row| line(&row.to_string()))

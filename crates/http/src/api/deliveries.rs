@@ -3,7 +3,7 @@
 use std::{collections::HashMap, sync::Arc};
 
 use axum::{
-    Json,
+    Extension, Json,
     extract::State,
     response::{IntoResponse as _, Response},
 };
@@ -15,6 +15,7 @@ use surehook_core::{
     delivery::{Class, DeadReason, Failure, state::Status},
     ids::{AttemptId, DeliveryId, DestinationId, EventId},
     name::Name,
+    redact::{self, Names},
     store::{
         AttemptRow, Cancelled, Configuration, DeliveryFilter, DeliveryRow, Next, Page, Replayed,
     },
@@ -24,6 +25,7 @@ use surehook_core::{
 use super::{
     LIMIT_MAX, List, cursor, event_query, events,
     export::{self, Format, Pages, export},
+    hidden::{self, ABOUT_BODIES, BodyQuery},
     idempotent::Wished,
     input::{Asked, Segment},
     limit, page,
@@ -32,6 +34,7 @@ use super::{
 };
 use crate::{
     App,
+    auth::Insight,
     openapi::{Api, Op},
     problem::Problem,
 };
@@ -126,8 +129,10 @@ pub(super) struct ShownAttempt {
     /// What kind of failure it was; null for a success.
     class: Option<Class>,
     detail: Option<String>,
-    /// The first part of the answer's body.
+    /// The first part of the answer's body; secrets are masked.
     response: String,
+    /// How many values of the answer are masked.
+    masked: usize,
     /// What followed: `succeeded`, `retry` or `dead`; null for attempts of older versions.
     #[schemars(with = "Option<String>", regex(pattern = "^(succeeded|retry|dead)$"))]
     next: Option<&'static str>,
@@ -167,8 +172,11 @@ pub(crate) fn routes(api: Api) -> Api {
         .refuses(409, &["not_cancellable"]);
     let body =
         Op::new("read_delivery_body", "What is sent: what came, or what a route made of it.")
+            .text(ABOUT_BODIES)
             .path::<DeliveryId>("id")
+            .query::<BodyQuery>()
             .answers_as(200, &["application/octet-stream"])
+            .refuses(409, &["body_opaque"])
             .refuses(410, &["body_removed"]);
     api.get(
         "/api/v1/deliveries",
@@ -341,13 +349,16 @@ pub(crate) async fn find_delivery(
     let configuration = app.engine.store().configuration().await?;
     let delivery = delivery(detail.delivery, &destination_names(&configuration));
     let attempts_removed = detail.attempts.is_empty() && delivery.attempts > 0;
-    let attempt_list = detail.attempts.iter().map(attempt).collect();
+    let names = configuration.all_secret_names();
+    let attempt_list = detail.attempts.iter().map(|row| attempt(row, &names)).collect();
     let shown = DeliveryWithAttempts { delivery, attempts_removed, attempt_list };
     Ok(Tagged(StatusCode::OK, shown))
 }
 
-pub(super) fn attempt(row: &AttemptRow) -> ShownAttempt {
+/// An attempt. Destinations like to quote what they were sent.
+pub(super) fn attempt(row: &AttemptRow, names: &Names) -> ShownAttempt {
     let AttemptRow { attempt, next, .. } = row;
+    let response = redact::excerpt(&attempt.response, names);
     ShownAttempt {
         id: attempt.id,
         number: attempt.number,
@@ -357,7 +368,8 @@ pub(super) fn attempt(row: &AttemptRow) -> ShownAttempt {
         failure: attempt.failure,
         class: attempt.class,
         detail: attempt.detail.clone(),
-        response: String::from_utf8_lossy(&attempt.response).into_owned(),
+        response: String::from_utf8_lossy(&response.body).into_owned(),
+        masked: response.fields,
         next: next.map(Next::word),
         next_at: next.and_then(Next::due_at),
     }
@@ -366,11 +378,18 @@ pub(super) fn attempt(row: &AttemptRow) -> ShownAttempt {
 /// What is sent for this delivery: what came, or what its route made of it.
 pub(crate) async fn read_body(
     State(app): State<Arc<App>>,
+    Extension(insight): Extension<Insight>,
     Segment(id): Segment,
+    Asked(query): Asked<BodyQuery>,
 ) -> Result<Response, Problem> {
-    let id = parse(&id)?;
+    let (id, exact) = (parse(&id)?, query.is_exact(insight)?);
     match app.engine.store().delivery_body(id).await? {
-        Some(payload) => Ok(events::download(&id.to_string(), payload.body)),
+        Some(payload) => {
+            let detail = app.engine.store().delivery(id).await?;
+            let detail = detail.ok_or_else(|| Problem::not_found("delivery"))?;
+            let names = events::secret_names(&app, detail.delivery.event).await?;
+            hidden::download(&id.to_string(), payload, &names, exact)
+        }
         None => Err(without_body(&app, id).await?),
     }
 }

@@ -3,12 +3,12 @@
 use std::{collections::HashMap, sync::Arc};
 
 use axum::{
-    Json,
+    Extension, Json,
     extract::State,
     response::{IntoResponse, Response},
 };
 use data_encoding::HEXLOWER;
-use http::{HeaderMap, HeaderValue, StatusCode, header};
+use http::{HeaderMap, StatusCode};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -16,23 +16,25 @@ use surehook_core::{
     attribute::{Attributes, EventKind},
     event::RequestHead,
     ids::{DeliveryId, EventId, RequestId, SourceId},
+    redact::{self, Names},
     store::{Configuration, DuplicateRow, EventDetail, EventFilter, EventRow, Page},
     story::{self, Entry},
     time::Timestamp,
 };
 
 use super::{
-    Bytes, HeaderLine, Hidden, List, cursor,
+    Bytes, HeaderLine, List, cursor,
     deliveries::{self, Delivery},
     event_query::{EventQuery, filter},
     export::{self, Format, Pages, export},
-    header_lines,
+    hidden::{self, ABOUT_BODIES, BodyQuery, header_lines},
     input::{Asked, Segment},
     limit, page,
     tagged::Tagged,
 };
 use crate::{
     App,
+    auth::Insight,
     openapi::{Api, Op},
     problem::Problem,
 };
@@ -114,8 +116,10 @@ struct ShownRequest {
 struct ShownDuplicate {
     seen_at: Timestamp,
     bytes_differ: bool,
-    /// The body, if it differs.
+    /// The body, if it differs; secrets are masked.
     body: Option<Bytes>,
+    /// How many values of the body are masked.
+    masked: usize,
 }
 
 pub(crate) fn routes(api: Api) -> Api {
@@ -128,9 +132,12 @@ pub(crate) fn routes(api: Api) -> Api {
         .path::<EventId>("id")
         .answers::<EventWithStory>(200)
         .cached();
-    let body = Op::new("read_body", "The body of an event, as it came.")
+    let body = Op::new("read_body", "The body of an event, as it came but for its secrets.")
+        .text(ABOUT_BODIES)
         .path::<EventId>("id")
+        .query::<BodyQuery>()
         .answers_as(200, &["application/octet-stream"])
+        .refuses(409, &["body_opaque"])
         .refuses(410, &["body_removed"]);
     api.get("/api/v1/events", list_events, list).get("/api/v1/events/{id}", find_event, find).get(
         "/api/v1/events/{id}/body",
@@ -239,43 +246,47 @@ fn shown(detail: EventDetail, configuration: &Configuration) -> EventWithStory {
     let names = deliveries::destination_names(configuration);
     let story = story::tell(&detail, &|destination| names.get(&destination).cloned());
     let EventDetail { event: row, head, fingerprint, deliveries, duplicates, .. } = detail;
-    let source = configuration.sources.iter().find(|source| source.id == row.source);
-    let hidden = Hidden::of(source.map(|source| &source.spec));
+    let hidden = configuration.secret_names(row.source);
+    let headers = head.as_ref().map(|head| head.headers.to_map()).unwrap_or_default();
     EventWithStory {
         event: event(row, &source_names(configuration)),
         sha256: HEXLOWER.encode(&fingerprint),
-        request: head.map(|head| request(&head, hidden)),
+        request: head.map(|head| request(&head, &hidden)),
         deliveries: deliveries.into_iter().map(|row| deliveries::delivery(row, &names)).collect(),
-        duplicates: duplicates.into_iter().map(duplicate).collect(),
+        duplicates: duplicates.iter().map(|row| duplicate(row, &headers, &hidden)).collect(),
         decisions: story.into_iter().map(ShownEntry::from).collect(),
     }
 }
 
-fn duplicate(row: DuplicateRow) -> ShownDuplicate {
-    ShownDuplicate {
-        seen_at: row.seen_at,
-        bytes_differ: row.bytes_differ,
-        body: row.body.map(|body| Bytes::from(&body[..])),
-    }
+/// A sighting. Its own headers are not kept, so that its body is taken for packed as the first one was.
+fn duplicate(row: &DuplicateRow, headers: &HeaderMap, names: &Names) -> ShownDuplicate {
+    let body = row.body.as_ref().map(|body| hidden::body(headers, body, names));
+    let (body, masked) = body.map_or((None, 0), |(body, masked)| (Some(body), masked));
+    ShownDuplicate { seen_at: row.seen_at, bytes_differ: row.bytes_differ, body, masked }
 }
 
-fn request(head: &RequestHead, hidden: Hidden<'_>) -> ShownRequest {
+fn request(head: &RequestHead, hidden: &Names) -> ShownRequest {
     ShownRequest {
         path: head.path.clone(),
-        query: head.query.as_deref().map(|query| hidden.query(query)),
+        query: head.query.as_deref().map(|query| redact::query(query, hidden)),
         remote: head.remote.clone(),
         headers: header_lines(head.headers.lines(), hidden),
     }
 }
 
-/// The body as it came, as a download: whatever it says it is, a browser must not run it.
+/// The body as a download, its secrets masked unless it is wanted exactly.
 pub(crate) async fn read_body(
     State(app): State<Arc<App>>,
+    Extension(insight): Extension<Insight>,
     Segment(id): Segment,
+    Asked(query): Asked<BodyQuery>,
 ) -> Result<Response, Problem> {
-    let id = parse(&id)?;
+    let (id, exact) = (parse(&id)?, query.is_exact(insight)?);
     match app.engine.store().body(id).await? {
-        Some(payload) => Ok(download(&id.to_string(), payload.body)),
+        Some(payload) => {
+            let names = secret_names(&app, id).await?;
+            hidden::download(&id.to_string(), payload, &names, exact)
+        }
         None => {
             let gone = without_body(&app, id).await?;
             Err(gone.unwrap_or_else(|| Problem::not_found("event with a body")))
@@ -283,14 +294,11 @@ pub(crate) async fn read_body(
     }
 }
 
-/// Bytes as a file.
-pub(super) fn download(name: &str, body: bytes::Bytes) -> Response {
-    let file = format!("attachment; filename=\"{name}.bin\"");
-    let disposition =
-        HeaderValue::from_str(&file).unwrap_or(HeaderValue::from_static("attachment"));
-    let kind = HeaderValue::from_static("application/octet-stream");
-    let headers = [(header::CONTENT_TYPE, kind), (header::CONTENT_DISPOSITION, disposition)];
-    (headers, body).into_response()
+/// What is secret in the body of an event.
+pub(super) async fn secret_names(app: &App, id: EventId) -> Result<Names, Problem> {
+    let store = app.engine.store();
+    let detail = store.event(id).await?.ok_or_else(|| Problem::not_found("event"))?;
+    Ok(store.configuration().await?.secret_names(detail.event.source))
 }
 
 /// Why the body of an event is not there: there is no such event, or retention removed it.

@@ -1,70 +1,119 @@
-//! Which parts of a stored request are not shown: what lets somebody in somewhere.
+//! What is not shown of a stored request or answer: whatever lets somebody in somewhere.
+//!
+//! What is secret is decided in one place, [`surehook_core::redact`]; this is how it gets into an
+//! answer. Whoever may look after deliveries can ask for the exact bytes of a body.
 
-use surehook_core::{source::SourceSpec, verify::VerifySpec};
+use axum::response::{IntoResponse as _, Response};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use surehook_core::{
+    access::Role,
+    event::Payload,
+    redact::{self, MASK, Names, Shown},
+};
 
-/// What stands in place of a value.
-pub(crate) const MASK: &str = "•••";
+use super::{Bytes, HeaderLine};
+use crate::{auth::Insight, problem::Problem};
 
-/// Names whose values are secrets.
-const NAMES: [&str; 5] = ["authorization", "cookie", "proxy-authorization", "key", "auth"];
-/// What such names hold, written without their dashes.
-const PARTS: [&str; 5] = ["token", "secret", "password", "apikey", "accesskey"];
+/// Says how many values of a body were replaced.
+const MASKED: HeaderName = HeaderName::from_static("surehook-masked");
+/// Says that a body came packed and is shown unpacked.
+const UNPACKED: HeaderName = HeaderName::from_static("surehook-unpacked");
 
-/// Says what to hide of the requests of one source.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Hidden<'s> {
-    /// The header that holds the source's secret itself.
-    token_header: Option<&'s str>,
+/// How a body is wanted.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct BodyQuery {
+    /// `true` gives every byte as it is stored, secrets too. Needs the role operator.
+    #[schemars(with = "Option<bool>")]
+    exact: Option<String>,
 }
 
-impl<'s> Hidden<'s> {
-    pub(super) fn of(source: Option<&'s SourceSpec>) -> Self {
-        let token_header = match source.and_then(|source| source.verify.as_ref()) {
-            Some(VerifySpec::Token { header }) => Some(header.as_str()),
-            Some(VerifySpec::None | VerifySpec::Hmac(_) | VerifySpec::Basic { .. }) | None => None,
-        };
-        Self { token_header }
-    }
-
-    /// The same for a source whose secret comes in this header.
-    pub(crate) fn with(token_header: Option<&'s str>) -> Self {
-        Self { token_header }
-    }
-
-    /// Whether the value under this name is a secret. A signature is not: it opens nothing else.
-    pub(crate) fn hides(self, name: &str) -> bool {
-        let name = name.to_ascii_lowercase();
-        let bare = name.replace(['-', '_'], "");
-        self.token_header.is_some_and(|header| header.eq_ignore_ascii_case(&name))
-            || NAMES.contains(&name.as_str())
-            || PARTS.iter().any(|part| bare.contains(part))
-    }
-
-    /// A query with its secrets masked.
-    pub(crate) fn query(self, query: &str) -> String {
-        let pairs = query.split('&').map(|pair| match pair.split_once('=') {
-            Some((name, _)) if self.hides(name) => format!("{name}={MASK}"),
-            Some(_) | None => pair.to_owned(),
-        });
-        pairs.collect::<Vec<_>>().join("&")
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_query_shows_all_but_its_secrets() {
-        let cases = [
-            ("a=1&b=2", "a=1&b=2"),
-            ("token=x&a=1", "token=•••&a=1"),
-            ("hub.verify_token=x&hub.mode=subscribe", "hub.verify_token=•••&hub.mode=subscribe"),
-            ("API_KEY=x=y&apikey=z&key=k", "API_KEY=•••&apikey=•••&key=•••"),
-            ("flag&keys=all&&", "flag&keys=all&&"),
-        ];
-        for (query, shown) in cases {
-            assert_eq!(Hidden::of(None).query(query), shown, "case: {query}");
+impl BodyQuery {
+    /// Whether the exact bytes are wanted, by somebody who may have them.
+    pub(super) fn is_exact(&self, insight: Insight) -> Result<bool, Problem> {
+        match self.exact.as_deref() {
+            None | Some("false") => Ok(false),
+            Some("true") if insight.0 => Ok(true),
+            Some("true") => {
+                let detail = format!(
+                    "the exact bytes may hold secrets, and need the role {}",
+                    Role::Operator
+                );
+                Err(Problem::new(StatusCode::FORBIDDEN, "forbidden", detail))
+            }
+            Some(_) => Err(Problem::invalid("exact is true or false")),
         }
     }
+}
+
+/// Text and headers of a body call, for its description.
+pub(super) const ABOUT_BODIES: &str = "Values of secret fields are replaced by `•••`, and every \
+    other byte is as it was; the header `Surehook-Masked` says how many there were. With \
+    `exact=true` nothing is replaced.";
+
+/// A body as a file, its secrets masked unless it is wanted exactly.
+pub(super) fn download(
+    name: &str,
+    payload: Payload,
+    names: &Names,
+    exact: bool,
+) -> Result<Response, Problem> {
+    let Payload { head, body, .. } = payload;
+    if exact {
+        return Ok(file(name, body));
+    }
+    let Shown { body: shown, fields, unpacked } =
+        redact::shown(&head.headers.to_map(), &body, names).map_err(|opaque| {
+            let detail = format!(
+                "{opaque}, so its secrets cannot be masked; ask with exact=true, which needs the role {}",
+                Role::Operator
+            );
+            Problem::new(StatusCode::CONFLICT, "body_opaque", detail)
+        })?;
+    if fields == 0 {
+        return Ok(file(name, body));
+    }
+    let mut response = file(name, bytes::Bytes::from(shown.into_owned()));
+    response.headers_mut().insert(MASKED, HeaderValue::from(fields));
+    if unpacked {
+        response.headers_mut().insert(UNPACKED, HeaderValue::from_static("true"));
+    }
+    Ok(response)
+}
+
+/// Bytes as a file: whatever they say they are, a browser must not run them.
+fn file(name: &str, body: bytes::Bytes) -> Response {
+    let file = format!("attachment; filename=\"{name}.bin\"");
+    let disposition =
+        HeaderValue::from_str(&file).unwrap_or(HeaderValue::from_static("attachment"));
+    let kind = HeaderValue::from_static("application/octet-stream");
+    let headers = [(header::CONTENT_TYPE, kind), (header::CONTENT_DISPOSITION, disposition)];
+    (headers, body).into_response()
+}
+
+/// A body inside an answer, and how many of its values were replaced. One that cannot be looked into
+/// is masked as a whole.
+pub(super) fn body(headers: &HeaderMap, body: &[u8], names: &Names) -> (Bytes, usize) {
+    match redact::shown(headers, body, names) {
+        Ok(shown) => (Bytes::from(&*shown.body), shown.fields),
+        Err(_) => (Bytes::Text { text: MASK.to_owned() }, 1),
+    }
+}
+
+/// The lines of a head.
+pub(super) fn header_lines<'a>(
+    lines: impl Iterator<Item = (&'a str, &'a [u8])>,
+    names: &Names,
+) -> Vec<HeaderLine> {
+    lines
+        .map(|(name, value)| {
+            let value = match names.is_parameter(name) {
+                true => Bytes::Text { text: MASK.to_owned() },
+                false => Bytes::from(value),
+            };
+            HeaderLine { name: name.to_owned(), value }
+        })
+        .collect()
 }

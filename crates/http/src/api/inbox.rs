@@ -1,13 +1,16 @@
 //! `/api/v1/inbox`: what the destination inside the gateway got.
 
-use std::{collections::HashSet, sync::Arc};
+use std::sync::Arc;
 
 use axum::{Json, extract::State};
 use schemars::JsonSchema;
 use serde::Serialize;
-use surehook_core::{ids::EventId, store::Configuration, time::Timestamp, verify::VerifySpec};
+use surehook_core::{ids::EventId, redact::Names, store::Configuration, time::Timestamp};
 
-use super::{Bytes, HeaderLine, Hidden, List, header_lines, hidden::MASK};
+use super::{
+    Bytes, HeaderLine, List,
+    hidden::{self, header_lines},
+};
 use crate::{
     App,
     openapi::{Api, Op},
@@ -20,8 +23,10 @@ pub(crate) struct Arrival {
     arrived_at: Timestamp,
     event: EventId,
     headers: Vec<HeaderLine>,
-    /// The first 16 KiB of it.
+    /// The first 16 KiB of it; secrets are masked.
     body: Bytes,
+    /// How many values of the body are masked.
+    masked: usize,
 }
 
 pub(crate) fn routes(api: Api) -> Api {
@@ -34,35 +39,25 @@ pub(crate) fn routes(api: Api) -> Api {
 pub(crate) async fn read_inbox(
     State(app): State<Arc<App>>,
 ) -> Result<Json<List<Arrival>>, Problem> {
-    let secret = secret_headers(&app.engine.store().configuration().await?);
-    let data = app
-        .engine
-        .inbox()
-        .arrivals()
-        .into_iter()
-        .map(|arrival| {
-            let lines = arrival.headers.iter().map(|(name, value)| {
-                let is_secret = secret.contains(name.as_str());
-                (name.as_str(), if is_secret { MASK.as_bytes() } else { value.as_bytes() })
-            });
-            Arrival {
-                arrived_at: arrival.at,
-                event: arrival.event,
-                headers: header_lines(lines, Hidden::of(None)),
-                body: Bytes::from(&arrival.body[..]),
-            }
-        })
-        .collect();
-    Ok(Json(List { data, next_cursor: None }))
+    let names = secret_names(&app.engine.store().configuration().await?);
+    let shown = app.engine.inbox().arrivals().into_iter().map(|arrival| {
+        let lines = arrival.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
+        let (body, masked) = hidden::body(&arrival.headers, &arrival.body, &names);
+        Arrival {
+            arrived_at: arrival.at,
+            event: arrival.event,
+            headers: header_lines(lines, &names),
+            body,
+            masked,
+        }
+    });
+    Ok(Json(List { data: shown.collect(), next_cursor: None }))
 }
 
-/// Headers whose values are secrets though their names do not say so: those that destinations add,
-/// and those in which sources get theirs.
-fn secret_headers(configuration: &Configuration) -> HashSet<String> {
+/// What is secret for any source, and the headers that destinations add.
+fn secret_names(configuration: &Configuration) -> Names {
+    let mut names = configuration.all_secret_names();
     let added = configuration.destinations.iter().flat_map(|d| d.spec.headers.keys());
-    let verified = configuration.sources.iter().filter_map(|s| match &s.spec.verify {
-        Some(VerifySpec::Token { header }) => Some(header),
-        Some(VerifySpec::None | VerifySpec::Hmac(_) | VerifySpec::Basic { .. }) | None => None,
-    });
-    added.chain(verified).map(|name| name.to_ascii_lowercase()).collect()
+    added.for_each(|header| names.add_header(header));
+    names
 }

@@ -184,10 +184,11 @@ pub(crate) async fn probe(
 ) -> Result<Json<Probed>, Problem> {
     let id = find(&app, &wanted).await?;
     let probed = app.engine.probe(id).await?;
+    let names = app.engine.store().configuration().await?.all_secret_names();
     Ok(Json(Probed {
         delivery: probed.delivery,
         succeeded: probed.attempt.class.is_none(),
-        attempt: deliveries::attempt(&probed),
+        attempt: deliveries::attempt(&probed, &names),
         state: state(&app, id),
     }))
 }

@@ -32,7 +32,6 @@ use surehook_core::{
     time::Timestamp,
 };
 
-use self::hidden::{Hidden, MASK};
 use crate::problem::Problem;
 
 /// A list and where it goes on.
@@ -122,19 +121,4 @@ struct HeaderLine {
     name: String,
     #[serde(flatten)]
     value: Bytes,
-}
-
-fn header_lines<'a>(
-    lines: impl Iterator<Item = (&'a str, &'a [u8])>,
-    hidden: Hidden<'_>,
-) -> Vec<HeaderLine> {
-    lines
-        .map(|(name, value)| {
-            let value = match hidden.hides(name) {
-                true => Bytes::Text { text: MASK.to_owned() },
-                false => Bytes::from(value),
-            };
-            HeaderLine { name: name.to_owned(), value }
-        })
-        .collect()
 }

@@ -21,8 +21,7 @@ use surehook_core::{
 use super::{
     Bytes, HeaderLine, LIMIT_MAX, List, cursor,
     export::{self, Format, Pages, export},
-    header_lines,
-    hidden::Hidden,
+    hidden::{self, header_lines},
     input::{Asked, Segment},
     limit, page, whole_page,
 };
@@ -82,8 +81,10 @@ pub(crate) struct RefusedWhole {
     #[serde(flatten)]
     request: Refused,
     headers: Vec<HeaderLine>,
-    /// Only if the source keeps the bodies of refused requests.
+    /// Only if the source keeps the bodies of refused requests; secrets are masked.
     body: Option<Bytes>,
+    /// How many values of the body are masked.
+    masked: usize,
 }
 
 pub(crate) fn routes(api: Api) -> Api {
@@ -173,12 +174,13 @@ pub(crate) async fn find_request(
     let unknown = || Problem::not_found("refused request");
     let id = id.parse().map_err(|_| unknown())?;
     let row = app.engine.store().refused_request(id).await?.ok_or_else(unknown)?;
-    Ok(Json(RefusedWhole {
-        request: summary(&row),
-        // What is secret was taken out before it was kept.
-        headers: header_lines(row.headers.lines(), Hidden::of(None)),
-        body: row.body.as_deref().map(Bytes::from),
-    }))
+    // Most of it was taken out before it was kept. The source may have got another name since, so
+    // that whatever is secret for anybody is not shown.
+    let names = app.engine.store().configuration().await?.all_secret_names();
+    let body = row.body.as_deref().map(|body| hidden::body(&row.headers.to_map(), body, &names));
+    let (body, masked) = body.map_or((None, 0), |(body, masked)| (Some(body), masked));
+    let headers = header_lines(row.headers.lines(), &names);
+    Ok(Json(RefusedWhole { request: summary(&row), headers, body, masked }))
 }
 
 fn summary(row: &RefusedRequest) -> Refused {

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use surehook_core::redact::MASK;
 
 use crate::{
     cli::{EventsCommand, Paging, Remote},
@@ -33,6 +34,7 @@ pub(super) async fn run(command: EventsCommand) -> Result<(), Failure> {
             list(&remote, &filter, &paging).await
         }
         EventsCommand::Show { id, remote } => show(&remote, &id).await,
+        EventsCommand::Body { id, exact, remote } => body(&remote, &id, exact).await,
         EventsCommand::Tail { source, remote } => tail(&remote, source.as_deref()).await,
     }
 }
@@ -117,6 +119,19 @@ fn flat(attributes: &Value) -> Vec<Value> {
         values.map(move |value| json!({ "name": name, "value": value }))
     });
     pairs.collect()
+}
+
+/// Writes a body out as it is, without a line of ours.
+async fn body(remote: &Remote, id: &str, exact: bool) -> Result<(), Failure> {
+    let list = if id.starts_with("dlv_") { "deliveries" } else { "events" };
+    let query = query(&[("exact", exact.then_some("true"))]);
+    let body = Client::new(remote)?.get_bytes(&format!("/{list}/{id}/body{query}")).await?;
+    output::bytes(&body)?;
+    let mask = MASK.as_bytes();
+    if !exact && body.windows(mask.len()).any(|window| window == mask) {
+        output::note("\nnote: secrets are masked as •••; --exact shows them");
+    }
+    Ok(())
 }
 
 const DELIVERY_COLUMNS: [(&str, &str); 6] = [

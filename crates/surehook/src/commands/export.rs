@@ -1,6 +1,8 @@
 //! `surehook export`: what is configured, as a file that `apply` takes.
 
 use serde_json::{Map, Value};
+// It stands where a secret was written out, and `apply` refuses it.
+use surehook_core::redact::MASK;
 
 use crate::{
     cli::{ExportArgs, Format},
@@ -8,9 +10,6 @@ use crate::{
     failure::Failure,
     output,
 };
-
-/// What stands where a secret was written out; `apply` refuses it.
-const MASK: &str = "•••";
 
 /// The parts of a configuration, and what each entry is called by.
 const PARTS: [&str; 3] = ["sources", "destinations", "routes"];

@@ -23,6 +23,28 @@ impl Edit {
     }
 }
 
+impl Edit {
+    /// The same in a longer text.
+    pub(super) fn after(self, start: usize) -> Self {
+        Self { span: self.span.start + start..self.span.end + start, with: self.with }
+    }
+}
+
+/// Edits in order and apart: those that meet become one.
+pub(super) fn merged(mut edits: Vec<Edit>) -> Vec<Edit> {
+    edits.sort_by_key(|edit| edit.span.start);
+    let mut apart: Vec<Edit> = Vec::with_capacity(edits.len());
+    for edit in edits {
+        match apart.last_mut() {
+            Some(last) if edit.span.start < last.span.end => {
+                last.span.end = last.span.end.max(edit.span.end);
+            }
+            Some(_) | None => apart.push(edit),
+        }
+    }
+    apart
+}
+
 /// The text after the edits.
 pub(super) fn apply<'t>(text: &'t [u8], edits: &[Edit]) -> Cow<'t, [u8]> {
     if edits.is_empty() {

@@ -103,21 +103,34 @@ fn hide<'b>(
 
 /// What to hide in a text, whatever it is.
 fn find(text: &[u8], is_form: bool, names: &Names) -> Vec<Edit> {
-    if json::begins(text) {
-        let (mut edits, end) = json::scan(text, names);
-        if let End::Broken(at) = end {
-            // The name may stand before the place and its value behind it.
-            let from = edits.last().map_or(0, |edit| edit.span.end);
-            edits.extend(
-                text::scan(text, from, names).into_iter().filter(|edit| edit.span.end > at),
-            );
-        }
-        edits
-    } else if is_form || form::looks_like(text) {
-        form::scan(text, names)
-    } else {
-        text::scan(text, 0, names)
+    if !json::begins(text) && (is_form || form::looks_like(text)) {
+        return form::scan(text, names);
     }
+    let (mut edits, is_json_until) = json_in(text, names);
+    if let Some(end) = is_json_until {
+        // A name may stand before the place where it breaks, and its value behind it.
+        let guessed = text::scan(text, 0, names).into_iter().filter(|edit| edit.span.end > end);
+        edits.extend(guessed);
+    }
+    edit::merged(edits)
+}
+
+/// What to hide in all JSON that there is in a text, and from where on there may be more than JSON.
+fn json_in(text: &[u8], names: &Names) -> (Vec<Edit>, Option<usize>) {
+    let mut edits = Vec::new();
+    let mut is_json_until = (!json::begins(text)).then_some(0);
+    let mut at = 0;
+    while let Some(found) = text[at..].iter().position(|byte| matches!(byte, b'{' | b'[')) {
+        let start = at + found;
+        let (found, end) = json::scan(&text[start..], names);
+        edits.extend(found.into_iter().map(|edit| edit.after(start)));
+        match end {
+            End::Whole | End::Cut => break,
+            End::Broken(broken) => at = start + broken.max(1),
+        }
+        is_json_until = is_json_until.or(Some(at));
+    }
+    (edits, is_json_until)
 }
 
 fn is_form(headers: &HeaderMap) -> bool {

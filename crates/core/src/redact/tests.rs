@@ -111,6 +111,14 @@ fn what_is_no_json_is_searched_as_well_as_it_can_be() {
             "--b\r\nContent-Disposition: form-data; name=\"token\"\r\n\r\nx\r\n--b--\r\n",
             "--b\r\nContent-Disposition: form-data; name=\"token\"\r\n\r\n•••\r\n--b--\r\n",
         ),
+        (
+            r#"sent: {"card":{"number":"4242424242424242"}, "n":1}, [1}"#,
+            r#"sent: {"card":{"number":"•••"}, "n":1}, [1}"#,
+        ),
+        (
+            "sent: a=1&payload=%7B%22jwt%22%3A1%7D&b=2",
+            "sent: a=1&payload=%7B%22jwt%22%3A%22%E2%80%A2%E2%80%A2%E2%80%A2%22%7D&b=2",
+        ),
         ("token=x&a=1", "token=%E2%80%A2%E2%80%A2%E2%80%A2&a=1"),
     ] {
         let (shown, fields) = plain(body);
@@ -219,10 +227,22 @@ fn deep_and_long_texts_take_one_pass() {
     let names = Names::usual();
     let deep = "[".repeat(1_000_000) + "{\"token\":\"x\"";
     assert!(excerpt(deep.as_bytes(), &names).body.ends_with("{\"token\":\"•••\"".as_bytes()));
-    for piece in
-        ["name=", "name=\"", "token:", "\"token\":", "<token>", ":=>", "{\"a\":\"{\\", "token=\\\""]
-    {
-        let long = piece.repeat(200_000);
+    for piece in [
+        "name=",
+        "name=\"",
+        "token:",
+        "\"token\":",
+        "<token>",
+        ":=>",
+        "{\"a\":\"{\\",
+        "{",
+        "{,",
+        "[}",
+        "{\"a\":1,}",
+        "a=%7B",
+        "token=\\\"",
+    ] {
+        let long = piece.repeat(20_000);
         let _ends = excerpt(long.as_bytes(), &names);
         let _ends = excerpt(format!("!{long}").as_bytes(), &names);
     }

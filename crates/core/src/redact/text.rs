@@ -5,7 +5,12 @@
 
 use std::ops::Range;
 
-use super::{MASK, edit::Edit, names::Names};
+use super::{
+    MASK,
+    edit::{Code, Edit},
+    json,
+    names::Names,
+};
 
 /// A name is not longer than this.
 const NAME_BYTES_MAX: usize = 64;
@@ -26,9 +31,20 @@ pub(super) fn scan(text: &[u8], start: usize, names: &Names) -> Vec<Edit> {
             if !says_nothing && value != MASK.as_bytes() {
                 edits.push(Edit::plain(span));
             }
+        } else if text[sign] == b'=' && is_packed_json(&text[at..]) {
+            let span = value(text, at);
+            let packed = &text[span.clone()];
+            let (found, _) = json::scan(&Code::Percent.decode(packed), names);
+            edits.extend(Code::Percent.place(packed, span.start, found));
+            at = span.end.max(at);
         }
     }
     edits
+}
+
+/// Whether a text begins with JSON as a form spells it.
+fn is_packed_json(text: &[u8]) -> bool {
+    matches!(text, [b'%', b'7', b'B' | b'b', ..] | [b'%', b'5', b'B' | b'b', ..])
 }
 
 /// The secret value that this sign announces.

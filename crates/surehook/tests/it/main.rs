@@ -21,6 +21,7 @@ mod plans;
 mod presets;
 mod promises;
 mod provider_docs;
+mod redaction;
 mod replays;
 mod retention;
 mod search;

@@ -1,0 +1,390 @@
+//! Secrets in bodies: what is shown has none, what is stored has all, and what is sent has them
+//! unless the source asks for stripping.
+
+use std::{collections::BTreeMap, io::Write as _};
+
+use flate2::{Compression, write::GzEncoder};
+use http::Method;
+use serde_json::{Value, json};
+
+use crate::support::{
+    SOON, eventually,
+    gateway::Gateway,
+    sink::{Reply, Sink},
+};
+
+/// Every secret holds this, and nothing else does.
+const CANARY: &str = "CANARY";
+
+/// Bodies as providers send them: Evolution API, Evolution Go, a card, Slack's form.
+const EVOLUTION: &str = r#"{"event":"messages.upsert","instance":"vendas-sp","data":{"key":{"remoteJid":"5511987654321@s.whatsapp.net","fromMe":false,"id":"3A5B1E0C9D8F7A6B5C4D"},"pushName":"João","message":{"conversation":"Olá, tem entrega hoje?"},"messageTimestamp":1779023995},"destination":"https://gw.example.com/in/evo","server_url":"https://evo.example.com","apikey":"CANARY-B6D711FCDE4D4FD5936544120E713976"}"#;
+const EVOLUTION_GO: &str = r#"{"data":{"jid":"551140028922:12@s.whatsapp.net","pushName":"Loja SP","status":"open"},"event":"Connected","instanceId":"5b0f2c7e","instanceName":"vendas","instanceToken":"CANARY-tok_live_2f9c1e"}"#;
+const CARD: &str = r#"{ "card" : {"number":"4242424242424242", "cvv":"CANARY-1", "exp":"12/30"}, "inner":"{\"access_token\":\"CANARY-2\"}", "pin":"CANARY-3" }"#;
+const FORM: &str =
+    "payload=%7B%22token%22%3A%22CANARY-4%22%2C%22user%22%3A%22U1%22%7D&client_secret=CANARY-5";
+
+/// A source, a destination that quotes what it gets in an error, the inbox, one that gets what a
+/// transform made, and one whose transform fails over a secret.
+async fn gateway(sink: &Sink, of_source: &str) -> Gateway {
+    let url = sink.url();
+    Gateway::builder()
+        .settings(&format!(
+            r#"
+            log = "trace"
+            [[sources]]
+            name = "evo"
+            verify = "none"
+            redact = ["PIN"]
+            {of_source}
+            [[sources]]
+            name = "closed"
+            verify = {{ token = {{ header = "x-gate" }} }}
+            secrets = ["CANARY-gate"]
+            keep_refused_bodies = true
+            [[destinations]]
+            name = "quotes"
+            url = "{url}/quotes"
+            retry = {{ max_attempts = 1 }}
+            [[destinations]]
+            name = "inbox"
+            url = "builtin:inbox"
+            [[destinations]]
+            name = "made"
+            url = "{url}/made"
+            retry = {{ max_attempts = 1 }}
+            [[destinations]]
+            name = "fails"
+            url = "{url}/fails"
+            retry = {{ max_attempts = 1 }}
+            [[routes]]
+            from = "evo"
+            to = "quotes"
+            [[routes]]
+            from = "evo"
+            to = "inbox"
+            [[routes]]
+            from = "evo"
+            to = "made"
+            filter = ".apikey"
+            transform = "{{apikey, deep: [{{token: .apikey}}], event}}"
+            [[routes]]
+            from = "evo"
+            to = "fails"
+            filter = ".apikey"
+            transform = ".apikey - 1"
+            [[routes]]
+            from = "closed"
+            to = "inbox"
+            "#
+        ))
+        .start()
+        .await
+}
+
+/// A destination that fails and says what it was sent.
+async fn quoting() -> Sink {
+    Sink::scripted(|_, arrival| {
+        let quoted = [b"you sent: ", &arrival.body[..]].concat();
+        Reply::status(422).body(quoted)
+    })
+    .await
+}
+
+fn packed(text: &str) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+    encoder.write_all(text.as_bytes()).unwrap();
+    encoder.finish().unwrap()
+}
+
+/// Posts everything; gives back the ids with what was posted.
+async fn post_all(gateway: &Gateway) -> Vec<(String, Vec<u8>)> {
+    let json = ("content-type", "application/json");
+    let apikey = ("apikey", "CANARY-header");
+    let form = ("content-type", "application/x-www-form-urlencoded");
+    let gzip = ("content-encoding", "gzip");
+    let mut posted = Vec::new();
+    for (headers, body) in [
+        (vec![json, apikey, ("idempotency-key", "k1")], EVOLUTION.as_bytes().to_vec()),
+        (vec![json], EVOLUTION_GO.as_bytes().to_vec()),
+        (vec![json], CARD.as_bytes().to_vec()),
+        (vec![form], FORM.as_bytes().to_vec()),
+        (vec![json, gzip], packed(EVOLUTION)),
+    ] {
+        let answer = gateway.post_in("evo?token=CANARY-query", &headers, body.clone()).await;
+        let id = answer.expect(200).json()["events"][0]["id"].as_str().unwrap().to_owned();
+        posted.push((id, body));
+    }
+    posted
+}
+
+async fn quiet(gateway: &Gateway) {
+    eventually(SOON, || async {
+        let by_status = gateway.stats().await["by_status"].clone();
+        let busy =
+            ["pending", "in_flight", "scheduled"].iter().any(|status| by_status[status] != 0);
+        (!busy).then_some(())
+    })
+    .await;
+}
+
+#[track_caller]
+fn tells_nothing(text: &str, case: &str) {
+    for secret in [CANARY, "4242424242424242"] {
+        assert!(!text.contains(secret), "{case}: {text}");
+    }
+}
+
+fn ids(list: &Value) -> Vec<String> {
+    let rows = list["data"].as_array().into_iter().flatten();
+    rows.filter_map(|row| row["id"].as_str()).map(str::to_owned).collect()
+}
+
+/// Every address that can be read, with each id that there is.
+async fn addresses(gateway: &Gateway) -> Vec<String> {
+    let document = gateway.call(Method::GET, "/api/openapi.json", &[], "").await.json();
+    let mut lists: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let mut addresses = Vec::new();
+    for (path, calls) in document["paths"].as_object().unwrap() {
+        let Some(path) = path.strip_prefix("/api/v1") else { continue };
+        if calls["get"].is_null() || path == "/stream" {
+            continue;
+        }
+        let Some((list, rest)) = path.split_once("/{") else {
+            addresses.push(path.to_owned());
+            let formats = ["ndjson", "csv"].map(|format| format!("{path}?format={format}"));
+            addresses.extend(formats);
+            continue;
+        };
+        if !lists.contains_key(list) {
+            let found = ids(&gateway.get(list).await.json());
+            lists.insert(list.to_owned(), found);
+        }
+        let (_, rest) = rest.split_once('}').unwrap();
+        addresses.extend(lists[list].iter().map(|id| format!("{list}/{id}{rest}")));
+    }
+    addresses
+}
+
+#[tokio::test]
+async fn no_answer_no_command_and_no_log_tells_a_secret() {
+    let sink = quoting().await;
+    let gateway = gateway(&sink, "").await;
+    let posted = post_all(&gateway).await;
+    let other = EVOLUTION.replace("entrega", "retirada");
+    let again = gateway.post_in("evo", &[("idempotency-key", "k1")], other).await.expect(200);
+    assert_eq!(again.json()["status"], "duplicate");
+    let guess = ("x-gate", "CANARY-guess");
+    gateway.post_in("closed?key=CANARY", &[guess], EVOLUTION).await.expect(401);
+    quiet(&gateway).await;
+    eventually(SOON, || async {
+        (!ids(&gateway.get("/requests").await.json()).is_empty()).then_some(())
+    })
+    .await;
+
+    let addresses = addresses(&gateway).await;
+    let reached =
+        |part: &str| addresses.iter().any(|path| path.contains(part) && path.ends_with("/body"));
+    assert!(reached("/events/evt_") && reached("/deliveries/dlv_"), "{addresses:?}");
+    let mut masked = 0;
+    for path in &addresses {
+        let answer = gateway.get(path).await;
+        tells_nothing(&answer.text(), path);
+        tells_nothing(&format!("{:?}", answer.headers), path);
+        if answer.headers.contains_key("surehook-masked") {
+            masked += 1;
+        }
+    }
+    assert!(masked >= posted.len() * 2, "{masked}");
+    let first = gateway.event(&posted[0].0).await;
+    assert_eq!(first["duplicates"][0]["masked"], 1);
+    let failed = gateway.delivery_to(&posted[0].0, "fails").await.unwrap();
+    let failed = gateway.get(&format!("/deliveries/{failed}")).await.json();
+    assert!(failed["attempt_list"][0]["detail"].as_str().unwrap().contains("•••"), "{failed}");
+
+    let data = gateway.folder().join("data");
+    let data = data.to_str().unwrap();
+    let delivery = gateway.delivery_to(&posted[0].0, "quotes").await.unwrap();
+    for args in [
+        vec!["events", "list"],
+        vec!["events", "show", &posted[0].0],
+        vec!["events", "body", &posted[0].0],
+        vec!["events", "body", &delivery],
+        vec!["dlq", "list"],
+        vec!["dlq", "show", &delivery],
+        vec!["requests", "list"],
+    ] {
+        for more in [vec![], vec!["--json"], vec!["--data", data]] {
+            let args = [args.clone(), more].concat();
+            let ran = gateway.cli(&args).await;
+            assert_eq!(ran.code, Some(0), "{args:?}: {}", ran.stderr);
+            tells_nothing(&(ran.stdout + &ran.stderr), &format!("{args:?}"));
+        }
+    }
+    for args in [vec!["export"], vec!["doctor"], vec!["send-test", "evo"]] {
+        let ran = gateway.cli(&args).await;
+        tells_nothing(&(ran.stdout + &ran.stderr), &format!("{args:?}"));
+    }
+    tells_nothing(&gateway.log(), "the log");
+}
+
+#[tokio::test]
+async fn a_body_is_exact_for_operators_and_masked_for_everybody() {
+    let sink = quoting().await;
+    let gateway = gateway(&sink, "").await;
+    let posted = post_all(&gateway).await;
+    let dull = gateway.accepted("evo", "{ \"a\" :1}").await;
+    quiet(&gateway).await;
+    let token = |role: &'static str| {
+        let wish = json!({ "role": role, "name": role });
+        let gateway = &gateway;
+        async move {
+            let made = gateway.post("/tokens", &wish).await.expect(201).json();
+            made["token"].as_str().unwrap().to_owned()
+        }
+    };
+    let (viewer, operator) = (token("viewer").await, token("operator").await);
+    let get = async |token: &str, path: &str| {
+        let authorization = format!("Bearer {token}");
+        let headers: [(&str, &[u8]); 1] = [("authorization", authorization.as_bytes())];
+        gateway.call(Method::GET, &format!("/api/v1{path}"), &headers, "").await
+    };
+    for (id, body) in &posted {
+        let path = format!("/events/{id}/body");
+        assert_eq!(get(&operator, &format!("{path}?exact=true")).await.expect(200).body, body);
+        let refused = get(&viewer, &format!("{path}?exact=true")).await.expect(403);
+        assert_eq!(refused.code(), "forbidden");
+        assert!(refused.detail().contains("operator"), "{}", refused.detail());
+        let shown = get(&viewer, &path).await.expect(200);
+        tells_nothing(&shown.text(), id);
+        assert_ne!(shown.header("surehook-masked"), "0");
+    }
+    let shown = async |at: usize| get(&viewer, &format!("/events/{}/body", posted[at].0)).await;
+    let first = shown(0).await;
+    let hidden = EVOLUTION.replace("CANARY-B6D711FCDE4D4FD5936544120E713976", "•••");
+    assert_eq!((first.text(), first.header("surehook-masked")), (hidden.clone(), "1"));
+    assert_eq!(shown(2).await.header("surehook-masked"), "4");
+    let unpacked = shown(4).await;
+    assert_eq!((unpacked.text(), unpacked.header("surehook-unpacked")), (hidden, "true"));
+
+    let plain = get(&viewer, &format!("/events/{dull}/body")).await.expect(200);
+    assert_eq!(plain.text(), "{ \"a\" :1}");
+    assert!(!plain.headers.contains_key("surehook-masked"));
+    get(&viewer, &format!("/events/{dull}/body?exact=yes")).await.expect(422);
+
+    // What is packed in an unknown way may hold anything.
+    let brotli = [("content-encoding", "br")];
+    let answer = gateway.post_in("evo", &brotli, "\u{1}CANARY").await.expect(200).json();
+    let id = answer["events"][0]["id"].as_str().unwrap();
+    let opaque = get(&viewer, &format!("/events/{id}/body")).await.expect(409);
+    assert_eq!(opaque.code(), "body_opaque");
+    get(&operator, &format!("/events/{id}/body?exact=true")).await.expect(200);
+
+    // The command asks for the same; whoever has the folder has the bytes.
+    let exact = ["events", "body", &posted[0].0, "--exact"];
+    assert_eq!(gateway.cli_as(&operator, &exact).await.stdout, EVOLUTION);
+    let refused = gateway.cli_as(&viewer, &exact).await;
+    assert_ne!(refused.code, Some(0));
+    tells_nothing(&(refused.stdout + &refused.stderr), "as a viewer");
+    let data = gateway.folder().join("data");
+    let inside = [&exact[..], &["--data", data.to_str().unwrap()]].concat();
+    assert_eq!(gateway.cli(&inside).await.stdout, EVOLUTION);
+}
+
+#[tokio::test]
+async fn what_is_sent_is_exact_unless_the_source_asks_for_stripping() {
+    let sink = quoting().await;
+    let exact = gateway(&sink, "").await;
+    let posted = post_all(&exact).await;
+    quiet(&exact).await;
+    let arrivals = sink.arrivals();
+    for (id, body) in &posted {
+        let got =
+            arrivals.iter().find(|got| got.id() == id && got.path.ends_with("/quotes")).unwrap();
+        assert_eq!(got.body, body);
+    }
+    assert!(arrivals.iter().any(|got| got.headers.contains_key("apikey")));
+
+    let sink = quoting().await;
+    let mut gateway = gateway(&sink, "strip_secrets = true").await;
+    let posted = post_all(&gateway).await;
+    quiet(&gateway).await;
+    let quotes = gateway.delivery_to(&posted[0].0, "quotes").await.unwrap();
+    gateway.post(&format!("/deliveries/{quotes}/replay"), &json!({})).await.expect(202);
+    quiet(&gateway).await;
+    let arrivals = sink.arrivals();
+    let of =
+        |path: &str| arrivals.iter().filter(|got| got.path.ends_with(path)).collect::<Vec<_>>();
+    assert_eq!((of("/quotes").len(), of("/made").len(), of("/fails").len()), (6, 2, 0));
+    for got in &arrivals {
+        tells_nothing(&String::from_utf8_lossy(&got.body), &got.path);
+        tells_nothing(&format!("{:?}", got.headers), &got.path);
+        assert!(!got.headers.contains_key("content-encoding"));
+    }
+    let hidden = EVOLUTION.replace("CANARY-B6D711FCDE4D4FD5936544120E713976", "•••");
+    let same = of("/quotes").into_iter().filter(|got| got.body == hidden.as_bytes());
+    assert_eq!(same.count(), 3, "the first, its replay, and the one that came packed");
+    let made = r#"{"apikey":"•••","deep":[{"token":"•••"}],"event":"messages.upsert"}"#;
+    assert!(of("/made").iter().all(|got| got.body == made));
+    for (id, body) in &posted {
+        let stored = gateway.get(&format!("/events/{id}/body?exact=true")).await.expect(200);
+        assert_eq!(stored.body, body, "what is stored stays as it came");
+    }
+
+    // What cannot be read is not sent, and says so.
+    let xml = gateway.accepted("evo", "<token>CANARY</token>").await;
+    quiet(&gateway).await;
+    let dead = gateway.delivery_to(&xml, "quotes").await.unwrap();
+    let dead = gateway.delivery_is(&dead, "dead").await;
+    assert_eq!(dead["reason"], "payload_error");
+    let why = dead["attempt_list"][0]["detail"].as_str().unwrap().to_owned();
+    assert!(why.contains("strip_secrets"), "{why}");
+
+    // The deliveries of a source outlive it, and so does its wish.
+    gateway.post("/destinations/quotes/pause", &json!({})).await.expect(200);
+    let last = gateway.accepted("evo", CARD).await;
+    let waiting = gateway.delivery_to(&last, "quotes").await.unwrap();
+    gateway.delete("/sources/evo").await.expect(204);
+    let before = sink.count();
+    gateway.restart().await;
+    gateway.post("/destinations/quotes/resume", &json!({})).await.expect(200);
+    gateway.delivery_is(&waiting, "dead").await;
+    let arrivals = sink.arrivals();
+    assert_eq!(arrivals.len(), before + 1);
+    tells_nothing(&String::from_utf8_lossy(&arrivals[before].body), "after its source is gone");
+}
+
+#[tokio::test]
+async fn a_header_that_held_the_secret_once_stays_hidden() {
+    let sink = Sink::ok().await;
+    let gateway = gateway(&sink, "").await;
+    let gate = [("x-gate", "CANARY-gate")];
+    let answer = gateway.post_in("closed", &gate, "{}").await.expect(200).json();
+    let id = answer["events"][0]["id"].as_str().unwrap();
+    let spec = json!({
+        "name": "closed",
+        "verify": { "token": { "header": "x-door" } },
+        "secrets": ["CANARY-door"],
+    });
+    gateway.put("/sources/closed", &spec).await.expect(200);
+    tells_nothing(&gateway.event(id).await.to_string(), "another header");
+    tells_nothing(&gateway.get("/inbox").await.text(), "the inbox");
+    gateway.delete("/sources/closed").await.expect(204);
+    let shown = gateway.event(id).await;
+    tells_nothing(&shown.to_string(), "no source");
+    assert!(shown["request"].to_string().contains("•••"), "{shown}");
+}
+
+#[tokio::test]
+async fn further_names_are_checked() {
+    let gateway = Gateway::start().await;
+    for (redact, code) in
+        [(json!(["cpf", "Data-Nasc"]), 201), (json!([""]), 422), (json!(["/a"]), 422)]
+    {
+        let name = format!("s{code}");
+        let spec = json!({ "name": name, "verify": "none", "redact": redact });
+        let answer = gateway.post("/sources", &spec).await.expect(code);
+        if code == 422 {
+            assert!(answer.detail().contains("redact"), "{}", answer.detail());
+        }
+    }
+}

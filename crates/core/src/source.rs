@@ -35,6 +35,7 @@ pub const BODY_BYTES_CEILING: usize = 25 * 1024 * 1024;
 /// A source as it is written.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a setting that people write")]
 pub struct SourceSpec {
     /// Its name, also in its URL: `/in/{name}`.
     pub name: Name,

@@ -53,7 +53,7 @@ fn scan_pair(pair: &[u8], start: usize, names: &Names, edits: &mut Vec<Edit>) {
 /// Whether a field is a secret. `card[number]` is the number of a card, and all of `token[…]` is.
 fn is_secret(name: &str, value: &[u8], names: &Names) -> bool {
     let parts = || name.split(['[', ']']).filter(|part| !part.is_empty());
-    let of_card = || parts().any(is_card) && parts().last().is_some_and(is_number);
+    let of_card = || parts().any(is_card) && parts().next_back().is_some_and(is_number);
     names.is_field(name)
         || parts().any(|part| names.is_field(part))
         || is_card_number(value) && of_card()

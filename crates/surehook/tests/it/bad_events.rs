@@ -45,7 +45,7 @@ async fn check(rows: Vec<Row>) {
         assert_eq!(event["status"], "accepted", "row {name}");
         assert_eq!(event["key"], *key, "row {name}");
         let id = event["id"].as_str().unwrap().to_owned();
-        let stored = gateway.get(&format!("/events/{id}/body")).await.expect(200);
+        let stored = gateway.get(&format!("/events/{id}/body?exact=true")).await.expect(200);
         assert!(stored.body == body.as_slice(), "row {name}: stored otherwise");
         gateway.event(&id).await;
         ids.push(id);

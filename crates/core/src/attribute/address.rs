@@ -31,7 +31,7 @@ fn phone(text: &str) -> Option<Cow<'_, str>> {
         // An agent and a device may follow the number: `5511987654321.0:12@s.whatsapp.net`.
         let user = user.split([':', '.']).next().unwrap_or_default();
         let is_phone = is_one_of(&PHONE_SERVERS, server) && is_digits(user);
-        return is_phone.then_some(user.into());
+        return is_phone.then(|| user.trim_start_matches(EXIT).into());
     }
     if is_digits(text) {
         return Some(text.trim_start_matches(EXIT).into());

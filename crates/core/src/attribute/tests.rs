@@ -217,3 +217,11 @@ proptest! {
         prop_assert_eq!(back, attributes);
     }
 }
+
+#[test]
+fn zeros_alone_are_no_number() {
+    for text in ["00@c.us", "0000", "+00", "00"] {
+        let kept = Attributes::default().with(AttributeName::Phone, text);
+        assert!(kept.is_empty(), "case: {text}");
+    }
+}

@@ -220,4 +220,5 @@ macro_rules! presets {
 
 presets! {
     stripe: "stripe",
+    whatsapp_cloud: "whatsapp-cloud",
 }

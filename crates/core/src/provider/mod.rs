@@ -14,7 +14,11 @@
 mod fields;
 mod generic;
 mod part;
+mod pieces;
 mod stripe;
+#[cfg(test)]
+mod testing;
+mod whatsapp_cloud;
 
 use std::fmt;
 
@@ -31,7 +35,8 @@ use crate::{
 };
 
 /// Every preset, by the names that people see. A new provider is one line here.
-pub static PROVIDERS: &[&dyn Provider] = &[&generic::Generic, &stripe::Stripe];
+pub static PROVIDERS: &[&dyn Provider] =
+    &[&generic::Generic, &stripe::Stripe, &whatsapp_cloud::WhatsAppCloud];
 
 /// The provider of that name.
 pub fn find(name: &str) -> Option<&'static dyn Provider> {

@@ -11,10 +11,12 @@
 //! - The body of an event that came with others is an envelope of the same shape with that event
 //!   alone; the body of one that came alone is what came, byte for byte.
 
+mod evolution_api;
 mod fields;
 mod generic;
 mod part;
 mod pieces;
+mod secret_path;
 mod stripe;
 #[cfg(test)]
 mod testing;
@@ -35,8 +37,12 @@ use crate::{
 };
 
 /// Every preset, by the names that people see. A new provider is one line here.
-pub static PROVIDERS: &[&dyn Provider] =
-    &[&generic::Generic, &stripe::Stripe, &whatsapp_cloud::WhatsAppCloud];
+pub static PROVIDERS: &[&dyn Provider] = &[
+    &evolution_api::EvolutionApi,
+    &generic::Generic,
+    &stripe::Stripe,
+    &whatsapp_cloud::WhatsAppCloud,
+];
 
 /// The provider of that name.
 pub fn find(name: &str) -> Option<&'static dyn Provider> {

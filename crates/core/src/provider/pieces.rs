@@ -13,6 +13,10 @@ use serde::{
 };
 use serde_json::value::RawValue;
 
+/// What the events of one request may have together. Each repeats what they have in common; a
+/// request that would grow beyond this is kept as one event.
+pub(super) const BODIES_BYTES_MAX: usize = 32 << 20;
+
 /// What an object is opened for.
 pub(super) trait Opened<'b>: Deserialize<'b> {
     /// Whether it stands under this name, which is given as it is spelled, with its quotes.

@@ -20,10 +20,11 @@ pub(super) fn secrets(all: &[&str]) -> Vec<Secret> {
 }
 
 pub(super) fn headers(pairs: &[(&str, &str)]) -> HeaderMap {
-    let pair = |(name, value): &(&str, &str)| {
-        (name.parse::<HeaderName>().unwrap(), HeaderValue::from_str(value).unwrap())
-    };
-    pairs.iter().map(pair).collect()
+    let mut headers = HeaderMap::new();
+    for (name, value) in pairs {
+        headers.append(name.parse::<HeaderName>().unwrap(), HeaderValue::from_str(value).unwrap());
+    }
+    headers
 }
 
 pub(super) fn request<'r>(path: &'r str, headers: &'r HeaderMap, body: &'r [u8]) -> Incoming<'r> {

@@ -5,15 +5,15 @@ use std::collections::HashMap;
 use bytes::Bytes;
 
 use super::{
-    super::{Found, Part, PartKey, fields::places, pieces::Object},
+    super::{
+        Found, Part, PartKey,
+        fields::places,
+        pieces::{BODIES_BYTES_MAX, Object},
+    },
     envelope::{CONTACTS, Root, Spot, event_lists},
     keys::{self, Scope},
 };
 use crate::{attribute::EventKind, key::scalar, source::DEDUP_WINDOW};
-
-/// What the events of one request may have together. Each repeats what they have in common; a
-/// request that would grow beyond this is kept as one event.
-const BODIES_BYTES_MAX: usize = 32 << 20;
 
 const WHATSAPP: &str = "whatsapp_business_account";
 

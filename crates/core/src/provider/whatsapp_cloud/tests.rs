@@ -26,6 +26,7 @@ fn about_number(field: &str, lists: &str) -> String {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table")]
 fn each_kind_has_its_key() {
     let hash = |word: &str, text: &str| {
         let hash = data_encoding::HEXLOWER.encode(&crate::key::fingerprint(text.as_bytes()));
@@ -384,9 +385,12 @@ fn told() -> impl Strategy<Value = Told> {
         .prop_map(|(waba, number, (list, item))| (waba, number, list, item))
 }
 
+/// The number, the name of the list, and what is in it.
+type Change<'t> = (u8, &'t str, Vec<&'t str>);
+
 /// A request with these events, each in a change and an entry with its neighbours as `joins` says.
 fn batch(told: &[Told], joins: &[bool]) -> String {
-    let mut entries: Vec<(u8, Vec<(u8, &str, Vec<&str>)>)> = Vec::new();
+    let mut entries: Vec<(u8, Vec<Change<'_>>)> = Vec::new();
     for (index, (waba, number, list, item)) in told.iter().enumerate() {
         let join = joins.get(index).copied().unwrap_or_default();
         let entry = match entries.last_mut() {

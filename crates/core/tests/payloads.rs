@@ -62,6 +62,7 @@ fn preset(name: &str) -> &str {
     match name {
         "whatsapp" => "whatsapp-cloud",
         "evolution_api" => "evolution-api",
+        "evolution_go" => "evolution-go",
         "generic_hmac" => "n8n",
         "mercadopago" => "mercado-pago",
         "standardwebhooks" => "standard-webhooks",
@@ -219,6 +220,7 @@ macro_rules! presets {
 
 presets! {
     evolution_api: "evolution-api",
+    evolution_go: "evolution-go",
     stripe: "stripe",
     whatsapp_cloud: "whatsapp-cloud",
 }

@@ -12,6 +12,7 @@
 //!   alone; the body of one that came alone is what came, byte for byte.
 
 mod evolution_api;
+mod evolution_go;
 mod fields;
 mod generic;
 mod part;
@@ -39,6 +40,7 @@ use crate::{
 /// Every preset, by the names that people see. A new provider is one line here.
 pub static PROVIDERS: &[&dyn Provider] = &[
     &evolution_api::EvolutionApi,
+    &evolution_go::EvolutionGo,
     &generic::Generic,
     &stripe::Stripe,
     &whatsapp_cloud::WhatsAppCloud,

@@ -219,6 +219,7 @@ macro_rules! presets {
 }
 
 presets! {
+    chatwoot: "chatwoot",
     evolution_api: "evolution-api",
     evolution_go: "evolution-go",
     stripe: "stripe",

@@ -11,6 +11,7 @@
 //! - The body of an event that came with others is an envelope of the same shape with that event
 //!   alone; the body of one that came alone is what came, byte for byte.
 
+mod chatwoot;
 mod evolution_api;
 mod evolution_go;
 mod fields;
@@ -39,6 +40,7 @@ use crate::{
 
 /// Every preset, by the names that people see. A new provider is one line here.
 pub static PROVIDERS: &[&dyn Provider] = &[
+    &chatwoot::Chatwoot,
     &evolution_api::EvolutionApi,
     &evolution_go::EvolutionGo,
     &generic::Generic,

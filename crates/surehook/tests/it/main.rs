@@ -18,6 +18,7 @@ mod lanes_load;
 mod logs;
 mod openapi;
 mod plans;
+mod presets_whatsapp;
 mod promises;
 mod replays;
 mod retention;

@@ -220,6 +220,9 @@ macro_rules! presets {
 
 presets! {
     calendly: "calendly",
+    chatwoot: "chatwoot",
+    evolution_api: "evolution-api",
+    evolution_go: "evolution-go",
     github: "github",
     gitlab: "gitlab",
     linear: "linear",
@@ -229,5 +232,6 @@ presets! {
     stripe: "stripe",
     telegram: "telegram",
     typeform: "typeform",
+    whatsapp_cloud: "whatsapp-cloud",
     zoom: "zoom",
 }

@@ -221,7 +221,7 @@ proptest! {
 #[test]
 fn zeros_alone_are_no_number() {
     for text in ["00@c.us", "0000", "+00", "00"] {
-        let kept = Attributes::default().with(AttributeName::Phone, text);
+        let kept = Attributes::default().with(Phone, text);
         assert!(kept.is_empty(), "case: {text}");
     }
 }

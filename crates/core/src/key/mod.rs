@@ -28,6 +28,7 @@ use data_encoding::HEXLOWER;
 use serde::{Serialize, Serializer};
 use sha2::{Digest, Sha256};
 
+pub(crate) use self::walk::scalar;
 pub use self::{
     digest::KeyDigest,
     pointer::{InvalidPointer, Pointer},

@@ -56,6 +56,11 @@ impl Pointers {
 
     /// For each pointer the string or number it points at, if there is one and the body is JSON.
     pub fn look_up<'b>(&self, body: &'b [u8]) -> Vec<Option<Cow<'b, str>>> {
+        self.find(body).into_iter().map(|hit| hit.and_then(scalar)).collect()
+    }
+
+    /// For each pointer the value it points at, as it is spelled.
+    pub fn find<'b>(&self, body: &'b [u8]) -> Vec<Option<&'b RawValue>> {
         let mut hits = vec![None; self.count];
         // Text first: then serde_json need not check each string, and all of it is held to UTF-8.
         let text = std::str::from_utf8(without_bom(body)).ok();
@@ -63,7 +68,7 @@ impl Pointers {
         if !walked {
             hits.fill(None);
         }
-        hits.into_iter().map(|hit| hit.and_then(scalar)).collect()
+        hits
     }
 }
 
@@ -79,9 +84,11 @@ fn walk<'b>(node: &Node, text: &'b str, hits: &mut Hits<'b>) -> serde_json::Resu
 }
 
 /// The value if it can be a key: a string, or a number as it is spelled.
-fn scalar(value: &RawValue) -> Option<Cow<'_, str>> {
+pub(crate) fn scalar(value: &RawValue) -> Option<Cow<'_, str>> {
     let text = value.get();
     match text.as_bytes().first()? {
+        // Nearly every string is there as it is meant.
+        b'"' if !text.contains('\\') => text.get(1..text.len() - 1).map(Cow::Borrowed),
         b'"' => serde_json::from_str::<Unquoted<'_>>(text).ok().map(|unquoted| unquoted.0),
         b'-' | b'0'..=b'9' => Some(Cow::Borrowed(text)),
         _ => None,

@@ -2,9 +2,11 @@
 
 use std::{borrow::Cow, ops::Index};
 
+use serde_json::value::RawValue;
+
 use crate::{
     attribute::{AttributeName, Attributes},
-    key::{DedupKey, Pointer, Pointers},
+    key::{DedupKey, Pointer, Pointers, scalar},
 };
 
 /// Places in a body, as JSON pointers. Made once for a provider and used for every request.
@@ -14,7 +16,13 @@ pub struct Fields(Pointers);
 /// What was found in one body, in the order of the places. A string is there as it is, a number as
 /// it is spelled; everything else, and what is empty, is not there.
 #[derive(Debug)]
-pub struct Found<'b>(Vec<Option<Cow<'b, str>>>);
+pub struct Found<'b>(Vec<Place<'b>>);
+
+#[derive(Debug)]
+struct Place<'b> {
+    raw: Option<&'b RawValue>,
+    text: Option<Cow<'b, str>>,
+}
 
 impl Fields {
     /// The places, each `/a/b`.
@@ -32,15 +40,29 @@ impl Fields {
 
     /// Reads a body. One that is not JSON has nothing in it.
     pub fn read<'b>(&self, body: &'b [u8]) -> Found<'b> {
-        let found = self.0.look_up(body).into_iter();
-        Found(found.map(|value| value.filter(|text| !text.trim().is_empty())).collect())
+        let place = |raw: Option<&'b RawValue>| Place {
+            raw,
+            text: raw.and_then(scalar).filter(|text| !text.trim().is_empty()),
+        };
+        Found(self.0.find(body).into_iter().map(place).collect())
     }
 }
 
-impl Found<'_> {
+impl<'b> Found<'b> {
     /// The text at a place, by its number.
     pub fn get(&self, place: usize) -> Option<&str> {
-        self.0.get(place).and_then(Option::as_deref)
+        self.0.get(place).and_then(|place| place.text.as_deref())
+    }
+
+    /// The JSON at a place, as it is spelled; `null` is nothing.
+    pub fn raw(&self, place: usize) -> Option<&'b str> {
+        let raw = self.0.get(place).and_then(|place| place.raw);
+        raw.map(RawValue::get).filter(|text| *text != "null")
+    }
+
+    /// Whether it says `true` at a place.
+    pub fn is_true(&self, place: usize) -> bool {
+        self.raw(place) == Some("true")
     }
 
     /// The text at the first of these places that has one.
@@ -79,6 +101,22 @@ impl Index<usize> for Found<'_> {
     }
 }
 
+/// Gives the places of a body names: a static [`Fields`], and the number of each place as a constant.
+macro_rules! places {
+    ($(#[$about:meta])* static $fields:ident { $($place:ident = $pointer:literal,)+ }) => {
+        $(#[$about])*
+        static $fields: std::sync::LazyLock<$crate::provider::Fields> =
+            std::sync::LazyLock::new(|| $crate::provider::Fields::new(&[$($pointer),+]));
+        $crate::provider::fields::places!(@number 0; $($place)+);
+    };
+    (@number $number:expr; $place:ident $($rest:ident)*) => {
+        const $place: usize = $number;
+        $crate::provider::fields::places!(@number $number + 1; $($rest)*);
+    };
+    (@number $number:expr;) => {};
+}
+pub(crate) use places;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -98,5 +136,23 @@ mod tests {
         assert_eq!((found.first(&[3, 1, 2, 0]), found.first(&[1, 3])), (found.get(2), None));
         let about = found.attributes(&[(AttributeName::Object, 0), (AttributeName::User, 3)]);
         assert_eq!(about.iter().collect::<Vec<_>>(), [(AttributeName::Object, "e1")]);
+    }
+
+    places! {
+        static NAMED {
+            ID = "/id",
+            FLAG = "/flag",
+            LIST = "/list",
+        }
+    }
+
+    #[test]
+    fn places_have_names() {
+        let found = NAMED.read(br#"{"list":[1, 2],"flag":true,"id":"a\u0062"}"#);
+        assert_eq!((found.get(ID), found.get(FLAG), found.get(LIST)), (Some("ab"), None, None));
+        assert_eq!((found.raw(LIST), found.raw(ID)), (Some("[1, 2]"), Some(r#""a\u0062""#)));
+        assert!(found.is_true(FLAG) && !found.is_true(ID));
+        assert_eq!(found.first(&[LIST, ID]), Some("ab"));
+        assert_eq!(NAMED.read(br#"{"id":null,"list":null}"#).raw(LIST), None);
     }
 }

@@ -12,6 +12,9 @@
 //!   alone; the body of one that came alone is what came, byte for byte.
 
 mod calendly;
+mod chatwoot;
+mod evolution_api;
+mod evolution_go;
 mod evonexus;
 mod fields;
 mod form;
@@ -21,7 +24,9 @@ mod gitlab;
 mod linear;
 mod n8n;
 mod part;
+mod pieces;
 mod rules;
+mod secret_path;
 mod shopify;
 mod slack;
 mod stripe;
@@ -29,8 +34,11 @@ mod telegram;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]
+mod testing_events;
+#[cfg(test)]
 mod tests;
 mod typeform;
+mod whatsapp_cloud;
 mod zoom;
 
 use std::fmt;
@@ -50,6 +58,9 @@ use crate::{
 /// Every preset, by the names that people see. A new provider is one line here.
 pub static PROVIDERS: &[&dyn Provider] = &[
     &calendly::Calendly,
+    &chatwoot::Chatwoot,
+    &evolution_api::EvolutionApi,
+    &evolution_go::EvolutionGo,
     &evonexus::EvoNexus,
     &generic::Generic,
     &github::Github,
@@ -61,6 +72,7 @@ pub static PROVIDERS: &[&dyn Provider] = &[
     &stripe::Stripe,
     &telegram::Telegram,
     &typeform::Typeform,
+    &whatsapp_cloud::WhatsAppCloud,
     &zoom::Zoom,
 ];
 

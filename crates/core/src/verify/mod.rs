@@ -177,7 +177,7 @@ pub enum Refused {
     /// Something is there and cannot be read, or is there twice.
     #[error("the {part} of the request is malformed")]
     Malformed {
-        /// `signature`, `timestamp`, `id` or `credentials`.
+        /// `signature`, `timestamp`, `id`, `credentials` or `handshake`.
         part: &'static str,
     },
     /// Rotation needs two signatures; a long list is an attempt to make us work.
@@ -189,6 +189,9 @@ pub enum Refused {
     /// The signature covers the address that was called, and that is not known.
     #[error("the address that the sender called is not known; set `public_url`")]
     UnknownAddress,
+    /// The provider asks who we are, and the source does not know the answer.
+    #[error("the source has no `verify_token`; set it to the one that is entered at the provider")]
+    NoVerifyToken,
     /// Well-formed, and wrong.
     #[error("the signature or password is not made with a secret of this source")]
     Mismatch,
@@ -206,6 +209,7 @@ impl Refused {
             Self::TooManySignatures => "too_many_signatures",
             Self::Stale => "stale",
             Self::UnknownAddress => "unknown_address",
+            Self::NoVerifyToken => "no_verify_token",
             Self::Mismatch => "mismatch",
         }
     }

@@ -19,6 +19,7 @@ mod logs;
 mod openapi;
 mod plans;
 mod presets;
+mod presets_whatsapp;
 mod promises;
 mod provider_docs;
 mod redaction;

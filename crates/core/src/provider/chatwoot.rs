@@ -1,0 +1,395 @@
+//! Chatwoot: signed over the time and the body. It sends an event once, whatever we answer.
+
+use super::{Found, Part, PartKey, Provider, Reading, Sample, fields::places};
+use crate::{
+    attribute::{AttributeName, Attributes, EventKind},
+    key::DedupKey,
+    request::Incoming,
+    secret::Secret,
+    time::Span,
+    verify::{HmacSpec, Verifier, VerifySpec, VerifySpecError},
+};
+
+/// What is refused as too old is never sent again, so a clock may be wrong by this much.
+const TOLERANCE: Span = Span::from_secs(900);
+/// Another one for each job: the same when the job runs again, not the same for two webhooks.
+const DELIVERY: &str = "x-chatwoot-delivery";
+
+places! {
+    /// Of a conversation the id is that of its account. `conversation.messages[0]` is its latest
+    /// message, which need not be the one that the event is about.
+    static BODY {
+        EVENT = "/event",
+        ID = "/id",
+        ACCOUNT = "/account/id",
+        SOURCE_ID = "/source_id",
+        INBOX = "/inbox/id",
+        INBOX_ID = "/inbox_id",
+        UPDATED_AT = "/updated_at",
+        STATUS = "/status",
+        PHONE = "/phone_number",
+        EMAIL = "/email",
+        META_PHONE = "/meta/sender/phone_number",
+        META_EMAIL = "/meta/sender/email",
+        CONTACT_SOURCE = "/contact_inbox/source_id",
+        CONVERSATION = "/conversation/id",
+        CONVERSATION_INBOX = "/conversation/inbox_id",
+        CONVERSATION_PHONE = "/conversation/meta/sender/phone_number",
+        CONVERSATION_EMAIL = "/conversation/meta/sender/email",
+        CONVERSATION_SOURCE = "/conversation/contact_inbox/source_id",
+        LATEST_ID = "/conversation/messages/0/id",
+        LATEST_STATUS = "/conversation/messages/0/status",
+        LATEST_UPDATED_AT = "/conversation/messages/0/updated_at",
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Chatwoot;
+
+impl Provider for Chatwoot {
+    fn name(&self) -> &'static str {
+        "chatwoot"
+    }
+
+    fn verifier(&self, secrets: Vec<Secret>) -> Result<Verifier, VerifySpecError> {
+        let spec = HmacSpec {
+            prefix: "sha256=".to_owned(),
+            template: "{timestamp}.{body}".to_owned(),
+            timestamp_header: Some("x-chatwoot-timestamp".to_owned()),
+            tolerance: TOLERANCE,
+            ..HmacSpec::new("x-chatwoot-signature")
+        };
+        Verifier::new(&VerifySpec::Hmac(Box::new(spec)), secrets)
+    }
+
+    fn read(&self, request: &Incoming<'_>, _: Option<&Secret>) -> Reading {
+        let found = BODY.read(request.body);
+        Reading::one(Part {
+            kind: found.get(EVENT).and_then(EventKind::new),
+            key: key(&found, request.header(DELIVERY)),
+            order: order(&found),
+            attributes: attributes(&found),
+            ..Part::default()
+        })
+    }
+
+    /// It does not go on at all; what comes twice comes from two webhooks, or from a job that ran
+    /// again.
+    fn dedup_window(&self) -> Span {
+        Span::from_secs(86_400)
+    }
+
+    fn signature_headers(&self) -> &'static [&'static str] {
+        &["x-chatwoot-signature", "x-chatwoot-timestamp"]
+    }
+
+    fn samples(&self) -> &'static [Sample] {
+        SAMPLES
+    }
+}
+
+fn is_conversation(event: &str) -> bool {
+    event.starts_with("conversation_") && !event.starts_with("conversation_typing")
+}
+
+fn is_message(event: &str) -> bool {
+    event.starts_with("message_")
+}
+
+/// Whether the conversation's latest message is the one that this is about.
+fn is_latest(found: &Found<'_>) -> bool {
+    found.get(ID).is_some() && found.get(ID) == found.get(LATEST_ID)
+}
+
+fn key(found: &Found<'_>, delivery: Option<&str>) -> PartKey {
+    let Some(event) = found.get(EVENT) else { return PartKey::None };
+    let account = found.get(ACCOUNT);
+    let of = |scope: &str, parts: &[&str]| {
+        DedupKey::new(&format!("chatwoot:{scope}:{event}:{}", parts.join(":")))
+    };
+    let by_id = match event {
+        "message_created" | "contact_created" | "inbox_created" => {
+            account.zip(found.get(ID)).and_then(|(account, id)| of(account, &[id]))
+        }
+        // The version of a message is only known of the latest one.
+        "message_updated" if is_latest(found) => {
+            let message = account.zip(found.get(ID)).zip(found.get(LATEST_UPDATED_AT));
+            message.and_then(|((account, id), at)| of(account, &[id, at]))
+        }
+        event if is_conversation(event) => {
+            let conversation = found.get(INBOX_ID).zip(found.get(ID)).zip(found.get(UPDATED_AT));
+            conversation.and_then(|((inbox, id), at)| of(inbox, &[id, at]))
+        }
+        _ => None,
+    };
+    if let Some(key) = by_id {
+        return PartKey::Known(key, "chatwoot:id");
+    }
+    let scope = found.first(&[ACCOUNT, INBOX_ID, CONVERSATION_INBOX]).unwrap_or("-");
+    let id = found.first(&[ID, CONVERSATION]).unwrap_or("-");
+    let by_delivery = delivery.and_then(|delivery| of(scope, &[id, delivery]));
+    PartKey::known(by_delivery, "chatwoot:x-chatwoot-delivery")
+}
+
+fn order(found: &Found<'_>) -> Option<DedupKey> {
+    let event = found.get(EVENT)?;
+    let (scope, conversation) = if is_conversation(event) {
+        (found.get(INBOX_ID)?, found.get(ID)?)
+    } else {
+        (found.first(&[ACCOUNT, CONVERSATION_INBOX])?, found.first(&[CONVERSATION, ID])?)
+    };
+    DedupKey::new(&format!("{scope}:{conversation}"))
+}
+
+fn attributes(found: &Found<'_>) -> Attributes {
+    let mut attributes = Attributes::default();
+    let event = found.get(EVENT).unwrap_or_default();
+    let id = match event {
+        event if is_conversation(event) => AttributeName::Conversation,
+        event if is_message(event) => AttributeName::MessageId,
+        _ => AttributeName::Object,
+    };
+    for (name, place) in [
+        (id, ID),
+        (AttributeName::Conversation, CONVERSATION),
+        (AttributeName::MessageId, SOURCE_ID),
+        (AttributeName::Phone, PHONE),
+        (AttributeName::Phone, META_PHONE),
+        (AttributeName::Phone, CONVERSATION_PHONE),
+        (AttributeName::Phone, CONTACT_SOURCE),
+        (AttributeName::Phone, CONVERSATION_SOURCE),
+        (AttributeName::Email, EMAIL),
+        (AttributeName::Email, META_EMAIL),
+        (AttributeName::Email, CONVERSATION_EMAIL),
+        (AttributeName::Account, ACCOUNT),
+        (AttributeName::Account, INBOX),
+        (AttributeName::Account, INBOX_ID),
+        (AttributeName::ProviderStatus, STATUS),
+    ] {
+        attributes.push_some(name, found.get(place));
+    }
+    if is_message(event) && is_latest(found) {
+        attributes.push_some(AttributeName::ProviderStatus, found.get(LATEST_STATUS));
+    }
+    attributes
+}
+
+macro_rules! sample {
+    ($kind:literal, $file:literal) => {
+        Sample {
+            kind: $kind,
+            headers: &[
+                ("content-type", "application/json"),
+                ("accept", "application/json"),
+                (DELIVERY, "{{uuid}}"),
+            ],
+            target: "",
+            body: include_str!(concat!("samples/chatwoot/", $file, ".json")),
+        }
+    };
+}
+
+static SAMPLES: &[Sample] = &[
+    sample!("message_created", "message_created_incoming"),
+    sample!("message_created", "message_created_outgoing"),
+    sample!("message_updated", "message_updated_status_delivered"),
+    sample!("conversation_created", "conversation_created"),
+    sample!("conversation_status_changed", "conversation_status_changed"),
+];
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+    use proptest::prelude::*;
+
+    use super::{
+        super::testing_events::{
+            check_samples, flip, headers, key, kind, now, order, read, request,
+        },
+        *,
+    };
+    use crate::{request::Outgoing, time::Timestamp, verify::Refused};
+
+    #[test]
+    #[expect(clippy::too_many_lines, reason = "a table")]
+    fn each_kind_has_its_key() {
+        let message = |latest: &str| {
+            format!(
+                r#""account":{{"id":3}},"id":90,"inbox":{{"id":12}},"source_id":"wamid.x","conversation":{{"id":481,"inbox_id":12,"messages":[{{"id":{latest},"status":"read","updated_at":"T"}}]}}"#
+            )
+        };
+        let (latest, later) = (message("90"), message("91"));
+        let conversation =
+            r#""id":481,"inbox_id":12,"status":"open","updated_at":17.02,"messages":[{"id":90}]"#;
+        // What it is, event, body, delivery; key, ordering key.
+        let cases: [(&str, &str, &str, &str, &str, &str); 12] = [
+            (
+                "a message",
+                "message_created",
+                &latest,
+                "d",
+                "chatwoot:3:message_created:90",
+                "3:481",
+            ),
+            (
+                "without a delivery",
+                "message_created",
+                &latest,
+                "",
+                "chatwoot:3:message_created:90",
+                "3:481",
+            ),
+            (
+                "the latest message",
+                "message_updated",
+                &latest,
+                "d",
+                "chatwoot:3:message_updated:90:T",
+                "3:481",
+            ),
+            (
+                "not the latest message",
+                "message_updated",
+                &later,
+                "d",
+                "chatwoot:3:message_updated:90:d",
+                "3:481",
+            ),
+            ("nothing to tell versions by", "message_updated", &later, "", "-", "3:481"),
+            (
+                "a conversation",
+                "conversation_created",
+                conversation,
+                "d",
+                "chatwoot:12:conversation_created:481:17.02",
+                "12:481",
+            ),
+            (
+                "a change of it",
+                "conversation_updated",
+                conversation,
+                "",
+                "chatwoot:12:conversation_updated:481:17.02",
+                "12:481",
+            ),
+            (
+                "a contact",
+                "contact_created",
+                r#""account":{"id":3},"id":77"#,
+                "",
+                "chatwoot:3:contact_created:77",
+                "3:77",
+            ),
+            (
+                "a change of it",
+                "contact_updated",
+                r#""account":{"id":3},"id":77"#,
+                "d",
+                "chatwoot:3:contact_updated:77:d",
+                "3:77",
+            ),
+            (
+                "somebody types",
+                "conversation_typing_on",
+                r#""conversation":{"id":481,"inbox_id":12}"#,
+                "d",
+                "chatwoot:12:conversation_typing_on:481:d",
+                "12:481",
+            ),
+            (
+                "a visit",
+                "webwidget_triggered",
+                r#""id":null"#,
+                "d",
+                "chatwoot:-:webwidget_triggered:-:d",
+                "-",
+            ),
+            ("another one", "new_thing", r#""id":1"#, "", "-", "-"),
+        ];
+        for (case, event, body, delivery, expected_key, expected_order) in cases {
+            let body = format!(r#"{{{body},"event":"{event}"}}"#);
+            let sent = [(DELIVERY, delivery)];
+            let parts = read(&Chatwoot, if delivery.is_empty() { &[] } else { &sent }, &body);
+            assert_eq!(parts.len(), 1, "{case}");
+            assert_eq!(
+                (kind(&parts[0]), &*key(&parts[0]), order(&parts[0])),
+                (event, expected_key, expected_order),
+                "{case}"
+            );
+        }
+        let parts = read(&Chatwoot, &[(DELIVERY, "d")], "not json");
+        assert_eq!((parts.len(), &*key(&parts[0])), (1, "-"));
+    }
+
+    #[test]
+    fn attributes_are_those_of_the_message_and_the_contact() {
+        let body = r#"{"account":{"id":3},"id":90,"inbox":{"id":12},"source_id":"wamid.x","event":"message_updated","sender":{"email":"agent@example.com"},"conversation":{"id":481,"meta":{"sender":{"phone_number":"+5511987654321","email":"a@b.c"}},"contact_inbox":{"source_id":"5511987654321"},"status":"open","messages":[{"id":90,"status":"delivered"}]}}"#;
+        let parts = read(&Chatwoot, &[], body);
+        assert_eq!(
+            parts[0].attributes.to_json(),
+            r#"{"message_id":["90","wamid.x"],"conversation":["481"],"phone":["5511987654321"],"email":["a@b.c"],"account":["3","12"],"provider_status":["delivered"]}"#
+        );
+    }
+
+    #[test]
+    fn a_clock_may_be_wrong_by_a_quarter_of_an_hour() {
+        let verifier = Chatwoot.verifier(vec![Secret::new("cwsec_8kQ2mZ")]).unwrap();
+        let empty = headers(&[]);
+        let outgoing = Outgoing { id: "", url: "", headers: &empty, body: b"{}" };
+        let signed = verifier.sign(&outgoing, now()).unwrap();
+        let pairs: Vec<_> =
+            signed.headers.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect();
+        let sent = headers(&pairs);
+        for (late, is_good) in [(0, true), (-900, true), (900, true), (901, false), (-901, false)] {
+            let at = Timestamp::from_millis(now().as_millis() + late * 1000);
+            let verified = verifier.verify(&request("", &sent, b"{}"), at);
+            assert_eq!(verified.is_ok(), is_good, "{late} s");
+        }
+        let unsigned = verifier.verify(&request("", &empty, b"{}"), now());
+        assert!(matches!(unsigned, Err(Refused::MissingSignature { .. })));
+    }
+
+    proptest! {
+        #[test]
+        fn one_changed_bit_is_refused(
+            body in prop::collection::vec(any::<u8>(), 1..200),
+            secret in prop::collection::vec(any::<u8>(), 1..40),
+            bit in any::<usize>(),
+            place in 0..4,
+        ) {
+            let verifier = |secret: &[u8]| Chatwoot.verifier(vec![Secret::new(secret)]).unwrap();
+            let empty = headers(&[]);
+            let outgoing = Outgoing { id: "", url: "", headers: &empty, body: &body };
+            let signed = verifier(&secret).sign(&outgoing, now()).unwrap();
+            let value = |name: &str| {
+                let header = signed.headers.iter().find(|(known, _)| known == name).unwrap();
+                header.1.clone().into_bytes()
+            };
+            let (mut body, mut secret) = (body, secret);
+            let (mut signature, mut at) = (value("x-chatwoot-signature"), value("x-chatwoot-timestamp"));
+            let is_let_in = |body: &[u8], secret: &[u8], signature: &[u8], at: &[u8]| {
+                let mut headers = headers(&[]);
+                for (name, value) in [("x-chatwoot-signature", signature), ("x-chatwoot-timestamp", at)] {
+                    let Ok(value) = HeaderValue::from_bytes(value) else { return false };
+                    headers.insert(name, value);
+                }
+                verifier(secret).verify(&request("", &headers, body), now()).is_ok()
+            };
+            prop_assert!(is_let_in(&body, &secret, &signature, &at));
+            // Hexadecimal digits mean the same in either case.
+            let is_same = match place {
+                0 => flip(&mut body, bit),
+                1 => flip(&mut secret, bit),
+                2 => flip(&mut at, bit),
+                _ => flip(&mut signature["sha256=".len()..], bit),
+            };
+            let is_same = is_same && place == 3;
+            prop_assert!(is_same || !is_let_in(&body, &secret, &signature, &at));
+        }
+    }
+
+    #[test]
+    fn samples_are_as_they_say() {
+        check_samples(&Chatwoot);
+    }
+}

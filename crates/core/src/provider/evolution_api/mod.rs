@@ -1,0 +1,212 @@
+//! Evolution API (the Node one): nothing signs the body, so a request shows that it knows a secret.
+//!
+//! It sends an event up to ten times over half an hour, but never again after 400, 401, 403, 404 or
+//! 422. What cannot be verified is therefore kept aside and answered with 503.
+
+mod proof;
+#[cfg(test)]
+mod tests;
+
+use data_encoding::HEXLOWER;
+
+use super::{Found, OnRefusal, Part, PartKey, Provider, Reading, Sample, fields::places};
+use crate::{
+    attribute::{AttributeName, Attributes, EventKind},
+    key::{DedupKey, fingerprint},
+    request::Incoming,
+    secret::Secret,
+    source::BODY_BYTES_CEILING,
+    time::Span,
+    verify::{Verifier, VerifySpecError},
+};
+
+places! {
+    /// `keyId` is the message of an update; `messageId` beside it is a number of their database.
+    static BODY {
+        EVENT = "/event",
+        INSTANCE = "/instance",
+        DATE_TIME = "/date_time",
+        OWN_JID = "/sender",
+        KEY_ID = "/data/key/id",
+        KEY_JID = "/data/key/remoteJid",
+        KEY_JID_ALT = "/data/key/remoteJidAlt",
+        KEY_FROM_ME = "/data/key/fromMe",
+        KEY_PARTICIPANT = "/data/key/participant",
+        KEY_PARTICIPANT_ALT = "/data/key/participantAlt",
+        KEY_SENDER_PN = "/data/key/senderPn",
+        UPDATE_ID = "/data/keyId",
+        JID = "/data/remoteJid",
+        PARTICIPANT = "/data/participant",
+        DATA_ID = "/data/id",
+        STATUS = "/data/status",
+        POLL = "/data/pollUpdates",
+        STATE = "/data/state",
+        REASON = "/data/statusReason",
+        EDITED_AT = "/data/timestampMs",
+        QUOTED = "/data/contextInfo/stanzaId",
+        REACTED_TO = "/data/message/reactionMessage/key/id",
+    }
+}
+
+places! {
+    /// Apart from the others: bodies may be large, and this is rarely asked for.
+    static DATA {
+        ALL_DATA = "/data",
+    }
+}
+
+/// The chat that an event is of.
+const CHAT: [usize; 2] = [KEY_JID, JID];
+
+#[derive(Debug)]
+pub(super) struct EvolutionApi;
+
+impl Provider for EvolutionApi {
+    fn name(&self) -> &'static str {
+        "evolution-api"
+    }
+
+    fn verifier(&self, secrets: Vec<Secret>) -> Result<Verifier, VerifySpecError> {
+        let many = secrets.len();
+        Ok(Verifier::own(Box::new(proof::Proof::new(secrets)), many))
+    }
+
+    fn read(&self, request: &Incoming<'_>, _: Option<&Secret>) -> Reading {
+        let found = BODY.read(request.body);
+        Reading::one(Part {
+            kind: found.get(EVENT).and_then(EventKind::new),
+            key: key(&found, request.body),
+            order: order(&found),
+            attributes: attributes(&found),
+            ..Part::default()
+        })
+    }
+
+    /// Its attempts are over after half an hour. Messages come again later too: with every new
+    /// connection it is told what it missed.
+    fn dedup_window(&self) -> Span {
+        Span::from_secs(86_400)
+    }
+
+    /// Media may stand in the body.
+    fn max_body_bytes(&self) -> Option<usize> {
+        Some(BODY_BYTES_CEILING)
+    }
+
+    fn on_refusal(&self) -> OnRefusal {
+        OnRefusal::Quarantine
+    }
+
+    fn samples(&self) -> &'static [Sample] {
+        SAMPLES
+    }
+}
+
+/// Ids are only unique within a chat, and one id comes with several events.
+fn key(found: &Found<'_>, body: &[u8]) -> PartKey {
+    let (Some(instance), Some(event)) = (found.get(INSTANCE), found.get(EVENT)) else {
+        return PartKey::None;
+    };
+    let parts = match event {
+        // Many, and only the last one says anything.
+        "presence.update" => return PartKey::None,
+        "messages.upsert" => {
+            let direction = if found.is_true(KEY_FROM_ME) { "out" } else { "in" };
+            found.get(KEY_JID).zip(found.get(KEY_ID)).map(|(chat, id)| vec![chat, id, direction])
+        }
+        // Each vote in a poll is an update with the same id and status.
+        "messages.update" if found.raw(POLL).is_none() => {
+            let whom = found.get(PARTICIPANT).unwrap_or("-");
+            found.get(UPDATE_ID).zip(found.get(STATUS)).map(|(id, status)| vec![id, status, whom])
+        }
+        "send.message" => found.get(KEY_ID).map(|id| vec![id]),
+        // The id is that of the message as it was first, so it may be edited again.
+        "messages.edited" | "send.message.update" => {
+            let at = found.get(EDITED_AT).or(found.raw(EDITED_AT));
+            found.get(KEY_ID).zip(at).map(|(id, at)| vec![id, at])
+        }
+        "messages.delete" => found.first(&[DATA_ID, KEY_ID]).map(|id| vec![id]),
+        "connection.update" => {
+            let state = found.get(STATE).zip(found.get(REASON)).zip(found.get(DATE_TIME));
+            state.map(|((state, reason), at)| vec![state, reason, at])
+        }
+        _ => None,
+    };
+    match parts {
+        Some(parts) => {
+            let key = format!("evolution_api:{instance}:{event}:{}", parts.join(":"));
+            PartKey::known(DedupKey::new(&key), "evolution-api:id")
+        }
+        None => by_content(instance, event, found, body),
+    }
+}
+
+/// Without an id there is the time at which the body was made, once for all attempts.
+fn by_content(instance: &str, event: &str, found: &Found<'_>, body: &[u8]) -> PartKey {
+    let at = found.get(DATE_TIME).unwrap_or("-");
+    let data = DATA.read(body).raw(ALL_DATA).unwrap_or("null");
+    let hash = HEXLOWER.encode(&fingerprint(data.as_bytes()));
+    let key = format!("evolution_api:{instance}:{event}:{at}:{hash}");
+    PartKey::known(DedupKey::new(&key), "evolution-api:date_time")
+}
+
+fn order(found: &Found<'_>) -> Option<DedupKey> {
+    let instance = found.get(INSTANCE)?;
+    match found.first(&CHAT) {
+        Some(chat) => DedupKey::new(&format!("{instance}:{chat}")),
+        None => DedupKey::new(instance),
+    }
+}
+
+fn attributes(found: &Found<'_>) -> Attributes {
+    let mut attributes = Attributes::default();
+    for (name, place) in [
+        (AttributeName::MessageId, KEY_ID),
+        (AttributeName::MessageId, UPDATE_ID),
+        (AttributeName::MessageId, QUOTED),
+        (AttributeName::MessageId, REACTED_TO),
+        (AttributeName::Phone, KEY_JID),
+        (AttributeName::Phone, KEY_JID_ALT),
+        (AttributeName::Phone, KEY_PARTICIPANT),
+        (AttributeName::Phone, KEY_PARTICIPANT_ALT),
+        (AttributeName::Phone, KEY_SENDER_PN),
+        (AttributeName::Phone, JID),
+        (AttributeName::Phone, PARTICIPANT),
+        (AttributeName::ProviderStatus, STATUS),
+        (AttributeName::ProviderStatus, STATE),
+        (AttributeName::Account, INSTANCE),
+        (AttributeName::Account, OWN_JID),
+    ] {
+        attributes.push_some(name, found.get(place));
+    }
+    match found.get(EVENT) {
+        Some("messages.delete") => {
+            attributes.push_some(AttributeName::MessageId, found.get(DATA_ID));
+        }
+        Some("connection.update") if found.get(STATE) == Some("close") => {
+            attributes.push_some(AttributeName::Error, found.get(REASON));
+        }
+        Some(_) | None => {}
+    }
+    attributes
+}
+
+macro_rules! sample {
+    ($kind:literal, $file:literal) => {
+        Sample {
+            kind: $kind,
+            headers: &[("content-type", "application/json"), ("user-agent", "axios/1.7.9")],
+            target: "",
+            body: include_str!(concat!("../samples/evolution_api/", $file, ".json")),
+        }
+    };
+}
+
+static SAMPLES: &[Sample] = &[
+    sample!("messages.upsert", "messages_upsert"),
+    sample!("messages.upsert", "messages_upsert_image"),
+    sample!("messages.update", "messages_update"),
+    sample!("send.message", "send_message"),
+    sample!("connection.update", "connection_open"),
+    sample!("connection.update", "connection_close"),
+];

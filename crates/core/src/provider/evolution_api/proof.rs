@@ -1,0 +1,128 @@
+//! How a request of Evolution API shows that it knows a secret: a token (JWT) made with it, the
+//! secret itself in the header `apikey`, or as the first part of the path.
+//!
+//! A global webhook sends no headers, so it has only the path. None of the three says anything about
+//! the body: whoever sees a request can send another body with the same proof.
+
+use data_encoding::BASE64URL_NOPAD;
+use hmac::{Hmac, KeyInit, Mac};
+use http::{HeaderName, header::AUTHORIZATION};
+use serde::Deserialize;
+use sha2::Sha256;
+
+use super::super::secret_path;
+use crate::{
+    request::{Incoming, Outgoing},
+    secret::Secret,
+    time::Timestamp,
+    verify::{Refused, Scheme, Signed, Unsignable, after_scheme, matching_secret, only_value},
+};
+
+/// The header that an instance is told to send.
+const APIKEY: &str = "apikey";
+/// How long a token of theirs is good.
+const LIFETIME_SECS: i64 = 600;
+/// A token is made once for all attempts, and the last attempt comes half an hour later.
+const LEEWAY_SECS: i64 = 1800;
+
+const JWT_HEADER: &[u8] = br#"{"alg":"HS256","typ":"JWT"}"#;
+
+#[derive(Debug)]
+pub(super) struct Proof {
+    secrets: Vec<Secret>,
+    apikey: HeaderName,
+}
+
+#[derive(Deserialize)]
+struct Header {
+    alg: String,
+}
+
+#[derive(Deserialize)]
+struct Claims {
+    exp: i64,
+}
+
+impl Proof {
+    pub(super) fn new(secrets: Vec<Secret>) -> Self {
+        Self { secrets, apikey: HeaderName::from_static(APIKEY) }
+    }
+
+    /// Checks `header.claims.signature` (RFC 7515). Only HS256: a token says itself how it is made, and
+    /// must not be believed.
+    fn check_token(&self, token: &[u8], now: Timestamp) -> Result<usize, Refused> {
+        let malformed = || Refused::Malformed { part: "credentials" };
+        let mut dots = token.iter().enumerate().filter(|(_, byte)| **byte == b'.');
+        let (Some((first, _)), Some((second, _)), None) = (dots.next(), dots.next(), dots.next())
+        else {
+            return Err(malformed());
+        };
+        let decode = |text: &[u8]| BASE64URL_NOPAD.decode(text).map_err(|_| malformed());
+        let header = decode(&token[..first])?;
+        let header: Header = serde_json::from_slice(&header).map_err(|_| malformed())?;
+        if header.alg != "HS256" {
+            return Err(malformed());
+        }
+        let signature = decode(&token[second + 1..])?;
+        let is_signed = |secret: &Secret| {
+            let mac = keyed(secret).chain_update(&token[..second]);
+            mac.verify_slice(&signature).is_ok()
+        };
+        let index = self.secrets.iter().position(is_signed).ok_or(Refused::Mismatch)?;
+        let claims = decode(&token[first + 1..second])?;
+        let claims: Claims = serde_json::from_slice(&claims).map_err(|_| malformed())?;
+        if now.as_secs() > claims.exp.saturating_add(LEEWAY_SECS) {
+            return Err(Refused::Stale);
+        }
+        Ok(index)
+    }
+}
+
+fn keyed(secret: &Secret) -> Hmac<Sha256> {
+    Hmac::new_from_slice(secret.expose()).expect("HMAC takes keys of any length (RFC 2104)")
+}
+
+impl Scheme for Proof {
+    fn name(&self) -> &'static str {
+        "shared-secret"
+    }
+
+    fn verify(&self, request: &Incoming<'_>, now: Timestamp) -> Result<usize, Refused> {
+        if let Some((index, _)) = secret_path::take(&self.secrets, request.path) {
+            return Ok(index);
+        }
+        let apikey = only_value(request.headers, &self.apikey, "credentials")?;
+        let known = apikey.and_then(|value| matching_secret(&self.secrets, value.as_bytes()));
+        if let Some(index) = known {
+            return Ok(index);
+        }
+        match only_value(request.headers, &AUTHORIZATION, "credentials")? {
+            Some(value) => match after_scheme(value.as_bytes(), "bearer") {
+                Some(token) => self.check_token(token, now),
+                None => Err(Refused::Malformed { part: "credentials" }),
+            },
+            None if apikey.is_some() => Err(Refused::Mismatch),
+            None => Err(Refused::MissingCredentials { header: AUTHORIZATION }),
+        }
+    }
+
+    fn sign(&self, _: &Outgoing<'_>, now: Timestamp) -> Result<Signed, Unsignable> {
+        let secret = self.secrets.first().ok_or(Unsignable("there is no secret to sign with"))?;
+        let (from, until) = (now.as_secs(), now.as_secs().saturating_add(LIFETIME_SECS));
+        let claims =
+            format!(r#"{{"iat":{from},"exp":{until},"app":"evolution","action":"webhook"}}"#);
+        let encode = |bytes: &[u8]| BASE64URL_NOPAD.encode(bytes);
+        let signed = format!("{}.{}", encode(JWT_HEADER), encode(claims.as_bytes()));
+        let signature = keyed(secret).chain_update(&signed).finalize().into_bytes();
+        let value = format!("Bearer {signed}.{}", encode(&signature));
+        Ok(Signed::headers(vec![(AUTHORIZATION, value)]))
+    }
+
+    fn secret_header(&self) -> Option<&HeaderName> {
+        Some(&self.apikey)
+    }
+
+    fn bare_path<'p>(&self, path: &'p str) -> Option<&'p str> {
+        secret_path::take(&self.secrets, path).map(|(_, rest)| rest)
+    }
+}

@@ -1,0 +1,261 @@
+use super::{
+    super::testing_events::{
+        check_samples, headers, key, kind, now, order, read, request, secrets,
+    },
+    *,
+};
+use proptest::prelude::*;
+
+use super::super::testing_events::flip;
+
+fn body(event: &str, data: &str, more: &str) -> String {
+    format!(r#"{{"data":{data},"event":"{event}","instanceId":"i","instanceToken":"t"{more}}}"#)
+}
+
+#[test]
+#[expect(clippy::too_many_lines, reason = "a table")]
+fn each_kind_has_its_key() {
+    let hash = "hash for 180 s";
+    let info = |rest: &str| {
+        format!(r#"{{"Info":{{"Chat":"c@g.us","ID":"m","IsFromMe":false,"Sender":"p@lid",{rest}"#)
+    };
+    let plain = info(r#""Edit":""}"#);
+    let edit = info(r#""Edit":"1"},"IsEdit":true"#);
+    let revoke = info(r#""Edit":"7"}"#);
+    let by_admin = info(r#""Edit":"8"}"#);
+    let once = info(r#""Edit":""},"IsUnavailable":true,"UnavailableType":"view_once""#);
+    // What it is, event, data, what stands beside; kind, key, ordering key.
+    let cases: [(&str, &str, &str, &str, &str, &str, &str); 17] = [
+        (
+            "a message",
+            "Message",
+            &plain,
+            "",
+            "Message",
+            "evolution_go:i:Message:c@g.us:m:",
+            "i:c@g.us",
+        ),
+        (
+            "an edit",
+            "Message",
+            &edit,
+            "",
+            "Message.edit",
+            "evolution_go:i:Message:c@g.us:m:1",
+            "i:c@g.us",
+        ),
+        (
+            "taken back",
+            "Message",
+            &revoke,
+            "",
+            "Message.revoke",
+            "evolution_go:i:Message:c@g.us:m:7",
+            "i:c@g.us",
+        ),
+        (
+            "taken back by an admin",
+            "Message",
+            &by_admin,
+            "",
+            "Message.revoke",
+            "evolution_go:i:Message:c@g.us:m:8",
+            "i:c@g.us",
+        ),
+        (
+            "the placeholder of one to see once",
+            "Message",
+            &once,
+            "",
+            "Message.unavailable",
+            "evolution_go:i:Message:c@g.us:m::unavailable",
+            "i:c@g.us",
+        ),
+        ("a message without an id", "Message", r#"{"Info":{}"#, "", "Message", hash, "i"),
+        (
+            "sent through the API",
+            "SendMessage",
+            &plain,
+            "",
+            "SendMessage",
+            "evolution_go:i:SendMessage:m",
+            "i:c@g.us",
+        ),
+        (
+            "a receipt",
+            "Receipt",
+            r#"{"MessageIDs":["m"],"Chat":"c@g.us","Sender":"p@lid","Type":"""#,
+            r#","state":"Delivered""#,
+            "Receipt.Delivered",
+            "evolution_go:i:Receipt:m:Delivered:p@lid",
+            "i:c@g.us",
+        ),
+        (
+            "a receipt without a state",
+            "Receipt",
+            r#"{"MessageIDs":["m"],"Chat":"c@g.us","Sender":"p@lid","Type":"read-self""#,
+            "",
+            "Receipt.ReadSelf",
+            "evolution_go:i:Receipt:m:ReadSelf:p@lid",
+            "i:c@g.us",
+        ),
+        (
+            "delivered is nothing",
+            "Receipt",
+            r#"{"MessageIDs":["m"],"Chat":"c@g.us","Sender":"p@lid","Type":"""#,
+            "",
+            "Receipt.Delivered",
+            "evolution_go:i:Receipt:m:Delivered:p@lid",
+            "i:c@g.us",
+        ),
+        (
+            "a receipt for nothing",
+            "Receipt",
+            r#"{"MessageIDs":[],"Chat":"c@g.us""#,
+            r#","state":"Read""#,
+            "Receipt.Read",
+            hash,
+            "i:c@g.us",
+        ),
+        (
+            "a receipt of another shape",
+            "Receipt",
+            r#"{"MessageIDs":null,"Chat":"c@g.us""#,
+            r#","state":"Read""#,
+            "Receipt.Read",
+            hash,
+            "i:c@g.us",
+        ),
+        (
+            "connected, as every time",
+            "Connected",
+            r#"{"status":"open""#,
+            "",
+            "Connected",
+            hash,
+            "i",
+        ),
+        (
+            "logged out, three times over",
+            "LoggedOut",
+            r#"{"reason":"x""#,
+            "",
+            "LoggedOut",
+            hash,
+            "i",
+        ),
+        ("a call", "CallOffer", r#"{"CallID":"x""#, "", "CallOffer", hash, "i"),
+        (
+            "somebody types",
+            "ChatPresence",
+            r#"{"Chat":"c@g.us","State":"composing""#,
+            "",
+            "ChatPresence",
+            "-",
+            "i:c@g.us",
+        ),
+        ("somebody is there", "Presence", r#"{"From":"p@lid""#, "", "Presence", "-", "i:p@lid"),
+    ];
+    for (case, event, data, more, expected_kind, expected_key, expected_order) in cases {
+        let parts = read(&EvolutionGo, &[], &body(event, &format!("{data}}}"), more));
+        assert_eq!(parts.len(), 1, "{case}");
+        assert_eq!(
+            (kind(&parts[0]), &*key(&parts[0]), order(&parts[0])),
+            (expected_kind, expected_key, expected_order),
+            "{case}"
+        );
+        assert_eq!(parts[0].body, None, "{case}");
+    }
+    for odd in ["not json", "[]", "{}"] {
+        let parts = read(&EvolutionGo, &[], odd);
+        assert_eq!((parts.len(), &*key(&parts[0])), (1, "-"), "{odd}");
+        assert_eq!(parts[0].order, None, "{odd}");
+    }
+}
+
+#[test]
+fn a_receipt_for_many_is_one_for_each() {
+    let text = |ids: &str| {
+        format!(
+            r#"{{"data":{{"Chat":"c@g.us","MessageIDs":[{ids}],"Sender":"p@lid","x":1.0}},"event":"Receipt","instanceId":"i","state":"Read","\u00e9":"\/"}}"#
+        )
+    };
+    let parts = read(&EvolutionGo, &[], &text(r#""a", "b""#));
+    let told: Vec<_> = parts
+        .iter()
+        .map(|part| (key(part), String::from_utf8(part.body.clone().unwrap().to_vec()).unwrap()))
+        .collect();
+    assert_eq!(
+        told,
+        [
+            ("evolution_go:i:Receipt:a:Read:p@lid".to_owned(), text(r#""a""#)),
+            ("evolution_go:i:Receipt:b:Read:p@lid".to_owned(), text(r#""b""#)),
+        ]
+    );
+    let attributes = r#"{"message_id":["b"],"chat":["c@g.us","p@lid"],"account":["i"],"provider_status":["Read"]}"#;
+    assert_eq!(parts[1].attributes.to_json(), attributes);
+}
+
+#[test]
+fn our_own_number_is_not_the_other_party() {
+    let data = r#"{"Info":{"Chat":"5511987654321@s.whatsapp.net","Sender":"551140028922:12@s.whatsapp.net","IsFromMe":true,"ID":"m"}}"#;
+    let parts = read(&EvolutionGo, &[], &body("SendMessage", data, ""));
+    assert_eq!(
+        parts[0].attributes.to_json(),
+        r#"{"message_id":["m"],"phone":["5511987654321"],"account":["i"]}"#
+    );
+}
+
+#[test]
+fn a_secret_stands_in_the_path_or_the_body() {
+    let verifier = EvolutionGo.verifier(secrets(&["url", "token"])).unwrap();
+    let with = |token: &str| format!(r#"{{"instanceToken":{token}}}"#);
+    let malformed = || Err(Refused::Malformed { part: "credentials" });
+    let cases: [(&str, &str, String, Result<usize, Refused>); 9] = [
+        ("the path", "/url", with(r#""x""#), Ok(0)),
+        ("the path and more", "/url/x", "{}".to_owned(), Ok(0)),
+        ("the token", "", with(r#""token""#), Ok(1)),
+        ("the token, escaped", "", with(r#""t\u006fken""#), Ok(1)),
+        ("the token beside a wrong path", "/x", with(r#""token""#), Ok(1)),
+        ("a wrong token", "", with(r#""tokem""#), Err(Refused::Mismatch)),
+        ("no token", "", "{}".to_owned(), malformed()),
+        ("an empty token", "", with(r#""""#), malformed()),
+        ("no JSON", "", "x".to_owned(), malformed()),
+    ];
+    let empty = headers(&[]);
+    for (case, path, body, expected) in cases {
+        let verified = verifier.verify(&request(path, &empty, body.as_bytes()), now());
+        assert_eq!(verified.map(|verified| verified.secret_index), expected, "{case}");
+    }
+    assert_eq!(verifier.bare_path("/token/x"), Some("/x"));
+}
+
+proptest! {
+    /// Nothing covers the body, so only the secret can be wrong: in the path, in the body, or here.
+    #[test]
+    fn one_changed_bit_is_refused(secret in "[a-zA-Z0-9]{1,40}", bit in any::<usize>(), place in 0..3) {
+        let is_let_in = |own: &[u8], path: &[u8], token: &[u8]| {
+            let verifier = EvolutionGo.verifier(vec![Secret::new(own)]).unwrap();
+            let empty = headers(&[]);
+            let path = String::from_utf8_lossy(path);
+            let token = String::from_utf8_lossy(token);
+            let body = serde_json::json!({ "instanceToken": token }).to_string();
+            verifier.verify(&request(&path, &empty, body.as_bytes()), now()).is_ok()
+        };
+        let path = format!("/{secret}").into_bytes();
+        let (mut own, mut path, mut token) = (secret.clone().into_bytes(), path, secret.into_bytes());
+        prop_assert!(is_let_in(&own, &path, b"") && is_let_in(&own, b"", &token));
+        match place {
+            0 => flip(&mut own, bit),
+            1 => flip(&mut path, bit),
+            _ => flip(&mut token, bit),
+        };
+        prop_assert!(place == 2 || !is_let_in(&own, &path, b""));
+        prop_assert!(place == 1 || !is_let_in(&own, b"", &token));
+    }
+}
+
+#[test]
+fn samples_are_as_they_say() {
+    check_samples(&EvolutionGo);
+}

@@ -1,0 +1,55 @@
+//! A secret that stands first in the path, for senders that have nothing else to show.
+
+use crate::{
+    secret::Secret,
+    verify::{Unsignable, matching_secret},
+};
+
+/// The position of the secret that the path begins with, and what follows it.
+pub(super) fn take<'p>(secrets: &[Secret], path: &'p str) -> Option<(usize, &'p str)> {
+    let path = path.strip_prefix('/')?;
+    let (first, rest) = path.split_at(path.find('/').unwrap_or(path.len()));
+    matching_secret(secrets, first.as_bytes()).map(|index| (index, rest))
+}
+
+/// The path that begins with the first secret.
+pub(super) fn put(secrets: &[Secret]) -> Result<String, Unsignable> {
+    let secret = secrets.first().map(Secret::expose).unwrap_or_default();
+    let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~".contains(byte);
+    match std::str::from_utf8(secret) {
+        Ok(secret) if !secret.is_empty() && secret.bytes().all(|byte| is_plain(&byte)) => {
+            Ok(format!("/{secret}"))
+        }
+        Ok(_) | Err(_) => Err(Unsignable(
+            "the secret cannot stand in an address; make one of letters, digits, `-` and `_`",
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_first_segment_counts_and_it_counts_whole() {
+        let secrets = [Secret::new("new"), Secret::new("old")];
+        let cases = [
+            ("/new", Some((0, ""))),
+            ("/new/", Some((0, "/"))),
+            ("/old/messages-upsert", Some((1, "/messages-upsert"))),
+            ("", None),
+            ("/", None),
+            ("//new", None),
+            ("/ne", None),
+            ("/newer", None),
+            ("/messages-upsert/new", None),
+        ];
+        for (path, expected) in cases {
+            assert_eq!(take(&secrets, path), expected, "{path}");
+        }
+        assert_eq!(put(&secrets).as_deref(), Ok("/new"));
+        for bad in ["a/b", "a b", "ç", "a?b"] {
+            assert!(put(&[Secret::new(bad)]).is_err(), "{bad}");
+        }
+    }
+}

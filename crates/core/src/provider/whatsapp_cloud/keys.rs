@@ -1,0 +1,288 @@
+//! What each thing that Meta tells of is, by what it is told apart, and what it is found by.
+
+use std::{borrow::Cow, time::Duration};
+
+use data_encoding::HEXLOWER;
+
+use super::{
+    super::{Found, Part, PartKey, fields::places},
+    envelope::Spot,
+};
+use crate::{
+    attribute::{AttributeName, Attributes, EventKind},
+    key::{DedupKey, fingerprint, scalar},
+};
+
+/// Errors that belong to no message say the same each time; later it is another one.
+const ERROR_WINDOW: Duration = Duration::from_secs(600);
+
+places! {
+    /// What messages, statuses, echoes and calls have.
+    static ITEM {
+        ID = "/id",
+        TYPE = "/type",
+        FROM = "/from",
+        FROM_USER_ID = "/from_user_id",
+        FROM_PARENT_USER_ID = "/from_parent_user_id",
+        TO = "/to",
+        TO_USER_ID = "/to_user_id",
+        TO_PARENT_USER_ID = "/to_parent_user_id",
+        GROUP_ID = "/group_id",
+        STATUS = "/status",
+        RECIPIENT_ID = "/recipient_id",
+        RECIPIENT_USER_ID = "/recipient_user_id",
+        RECIPIENT_PARENT_USER_ID = "/recipient_parent_user_id",
+        RECIPIENT_TYPE = "/recipient_type",
+        PARTICIPANT_ID = "/recipient_participant_id",
+        PARTICIPANT_USER_ID = "/recipient_participant_user_id",
+        EVENT = "/event",
+        CONTEXT_ID = "/context/id",
+        REACTED_TO = "/reaction/message_id",
+        CONVERSATION = "/conversation/id",
+        ERROR_CODE = "/errors/0/code",
+        CODE = "/code",
+        NEW_NUMBER = "/system/wa_id",
+        CALLBACK_DATA = "/biz_opaque_callback_data",
+    }
+}
+
+places! {
+    static METADATA {
+        PHONE_NUMBER_ID = "/phone_number_id",
+        DISPLAY_PHONE_NUMBER = "/display_phone_number",
+    }
+}
+
+/// Somebody who wrote. With a username there may be no phone number at all.
+const SENDER: [usize; 3] = [FROM, FROM_USER_ID, FROM_PARENT_USER_ID];
+const RECEIVER: [usize; 3] = [TO, TO_USER_ID, TO_PARENT_USER_ID];
+const RECIPIENT: [usize; 3] = [RECIPIENT_ID, RECIPIENT_USER_ID, RECIPIENT_PARENT_USER_ID];
+const PARTICIPANT: [usize; 2] = [PARTICIPANT_ID, PARTICIPANT_USER_ID];
+
+/// Reads one event of a list.
+pub(super) fn read_item(item: &str) -> Found<'_> {
+    ITEM.read(item.as_bytes())
+}
+
+/// Whom an event is from or for.
+pub(super) fn parties<'f>(item: &'f Found<'_>) -> impl Iterator<Item = &'f str> {
+    let places = [&SENDER[..], &RECEIVER, &RECIPIENT, &PARTICIPANT].into_iter().flatten();
+    places.filter_map(|place| item.get(*place))
+}
+
+/// What all events of a change have in common.
+pub(super) struct Scope<'b> {
+    field: Option<Cow<'b, str>>,
+    waba: Option<Cow<'b, str>>,
+    time: Option<Cow<'b, str>>,
+    metadata: Option<Found<'b>>,
+}
+
+impl<'b> Scope<'b> {
+    pub(super) fn of(spot: &Spot<'_, 'b>) -> Self {
+        let metadata = spot.value.get(r#""metadata""#);
+        Self {
+            field: spot.change.get(r#""field""#).and_then(scalar),
+            waba: spot.entry.get(r#""id""#).and_then(scalar),
+            time: spot.entry.get(r#""time""#).and_then(scalar),
+            metadata: metadata.map(|metadata| METADATA.read(metadata.get().as_bytes())),
+        }
+    }
+
+    fn field(&self) -> &str {
+        self.field.as_deref().unwrap_or("unknown")
+    }
+
+    fn waba(&self) -> &str {
+        self.waba.as_deref().unwrap_or("-")
+    }
+
+    /// The number that it concerns; what concerns the whole account has none.
+    fn number(&self) -> &str {
+        let number = self.metadata.as_ref().and_then(|metadata| metadata.get(PHONE_NUMBER_ID));
+        number.unwrap_or_else(|| self.waba())
+    }
+
+    fn attributes(&self) -> Attributes {
+        let mut attributes = Attributes::default();
+        if let Some(metadata) = &self.metadata {
+            attributes.push_some(AttributeName::Account, metadata.get(PHONE_NUMBER_ID));
+            attributes.push_some(AttributeName::Account, metadata.get(DISPLAY_PHONE_NUMBER));
+        }
+        attributes.push_some(AttributeName::Account, self.waba.as_deref());
+        attributes
+    }
+
+    fn order(&self, with: Option<&str>) -> Option<DedupKey> {
+        match with {
+            Some(with) => DedupKey::new(&format!("{}:{with}", self.number())),
+            None => DedupKey::new(self.number()),
+        }
+    }
+
+    fn key(&self, parts: &[&str]) -> Option<DedupKey> {
+        DedupKey::new(&format!("whatsapp:{}:{}", self.number(), parts.join(":")))
+    }
+
+    /// The key of what has no id: it holds what makes it differ from others, so its hash does.
+    fn hashed(&self, word: &str, text: &str) -> PartKey {
+        let key = self.key(&[word, "sha256", &sha256(text)]);
+        PartKey::known(key, "whatsapp:sha256")
+    }
+
+    /// One event of a list.
+    pub(super) fn part(&self, name: &str, text: &str, item: &Found<'_>) -> Part {
+        let is_call = item.get(TYPE) == Some("call");
+        let mut part = match (self.field(), name) {
+            ("messages", r#""messages""#) => self.message(text, item),
+            ("calls", r#""statuses""#) => self.call(text, item, STATUS),
+            ("messages", r#""statuses""#) if is_call => self.call(text, item, STATUS),
+            ("messages", r#""statuses""#) => self.status(text, item),
+            ("smb_message_echoes", r#""message_echoes""#) => self.echo(text, item),
+            ("calls", r#""calls""#) => self.call(text, item, EVENT),
+            (_, r#""errors""#) => Part {
+                kind: EventKind::new("error"),
+                key: PartKey::Content(ERROR_WINDOW),
+                order: self.order(None),
+                ..Part::default()
+            },
+            (field, _) => Part {
+                kind: EventKind::new(field),
+                key: self.hashed(field, text),
+                order: self.order(item.first(&SENDER)),
+                ..Part::default()
+            },
+        };
+        part.attributes = self.item_attributes(item);
+        part
+    }
+
+    fn message(&self, text: &str, item: &Found<'_>) -> Part {
+        let kind = match item.get(TYPE) {
+            Some("reaction") => "message.reaction",
+            Some("system") => "message.system",
+            Some("unsupported") => "message.unsupported",
+            Some(_) | None => "message",
+        };
+        // Of a reaction too: the message that it is about has another id.
+        let key = match item.get(ID) {
+            Some(id) => PartKey::known(self.key(&["message", id]), "whatsapp:messages.id"),
+            None => self.hashed("message", text),
+        };
+        let order = self.order(item.first(&SENDER));
+        Part { kind: EventKind::new(kind), key, order, ..Part::default() }
+    }
+
+    /// What a person wrote on the phone of a number that is on the phone and here.
+    fn echo(&self, text: &str, item: &Found<'_>) -> Part {
+        let key = match item.get(ID) {
+            Some(id) => PartKey::known(self.key(&["echo", id]), "whatsapp:message_echoes.id"),
+            None => self.hashed("echo", text),
+        };
+        let order = self.order(item.first(&RECEIVER));
+        Part { kind: EventKind::new("echo"), key, order, ..Part::default() }
+    }
+
+    /// What became of a message that we sent: its id comes once for each status, and in a group
+    /// once for each member.
+    fn status(&self, text: &str, item: &Found<'_>) -> Part {
+        let whom = item.first(&PARTICIPANT);
+        let is_group = item.get(RECIPIENT_TYPE) == Some("group");
+        let key = match (item.get(ID), item.get(STATUS), whom.or(item.first(&RECIPIENT))) {
+            (Some(id), Some(status), Some(recipient)) if whom.is_some() || !is_group => {
+                let key = self.key(&["status", id, status, recipient]);
+                PartKey::known(key, "whatsapp:statuses.id")
+            }
+            _ => self.hashed("status", text),
+        };
+        let status = item.get(STATUS).unwrap_or("unknown");
+        Part {
+            kind: EventKind::new(&format!("status.{status}")),
+            key,
+            order: self.order(item.first(&RECIPIENT)),
+            ..Part::default()
+        }
+    }
+
+    /// A call, or the status of one; `what` says what happened to it.
+    fn call(&self, text: &str, item: &Found<'_>, what: usize) -> Part {
+        let key = match (item.get(ID), item.get(what)) {
+            (Some(id), Some(what)) => {
+                PartKey::known(self.key(&["call", id, what]), "whatsapp:calls.id")
+            }
+            _ => self.hashed("call", text),
+        };
+        let what = item.get(what).unwrap_or("unknown");
+        Part {
+            kind: EventKind::new(&format!("call.{what}")),
+            key,
+            order: self.order(item.get(ID)),
+            ..Part::default()
+        }
+    }
+
+    fn item_attributes(&self, item: &Found<'_>) -> Attributes {
+        let mut attributes = self.attributes();
+        for (name, place) in [
+            (AttributeName::MessageId, ID),
+            (AttributeName::MessageId, CONTEXT_ID),
+            (AttributeName::MessageId, REACTED_TO),
+            (AttributeName::Conversation, CONVERSATION),
+            (AttributeName::Phone, FROM),
+            (AttributeName::Phone, TO),
+            (AttributeName::Phone, RECIPIENT_ID),
+            (AttributeName::Phone, PARTICIPANT_ID),
+            (AttributeName::Phone, NEW_NUMBER),
+            (AttributeName::Chat, FROM_USER_ID),
+            (AttributeName::Chat, TO_USER_ID),
+            (AttributeName::Chat, RECIPIENT_USER_ID),
+            (AttributeName::Chat, GROUP_ID),
+            (AttributeName::ProviderStatus, STATUS),
+            (AttributeName::ProviderStatus, EVENT),
+            (AttributeName::Error, ERROR_CODE),
+            (AttributeName::Error, CODE),
+            (AttributeName::Object, CALLBACK_DATA),
+        ] {
+            attributes.push_some(name, item.get(place));
+        }
+        attributes
+    }
+
+    /// A change without a list of events: something about the account or a template.
+    pub(super) fn change(&self, spot: &Spot<'_, 'b>) -> Part {
+        let text = |name| spot.value.get(name).and_then(scalar);
+        let event = text(r#""event""#);
+        let template = text(r#""message_template_id""#);
+        let language = text(r#""message_template_language""#);
+        let mut attributes = self.attributes();
+        attributes.push_some(AttributeName::ProviderStatus, event.as_deref());
+        attributes.push_some(AttributeName::Object, template.as_deref());
+        attributes.push_some(AttributeName::Account, text(r#""display_phone_number""#));
+        let key = match (self.field(), &template, &language, &event, &self.time) {
+            (
+                "message_template_status_update",
+                Some(template),
+                Some(language),
+                Some(event),
+                Some(time),
+            ) => {
+                // The same template may be approved again after a pause; only the time differs.
+                let key = self.key(&["tmpl", template, language, event, time]);
+                PartKey::known(key, "whatsapp:message_template_id")
+            }
+            (field, _, _, event, time) => {
+                let (event, time) = (event.as_deref(), time.as_deref());
+                let hash = sha256(&spot.whole_value());
+                let parts =
+                    [field, event.unwrap_or("-"), time.unwrap_or("-"), "sha256", hash.as_str()];
+                PartKey::known(self.key(&parts), "whatsapp:sha256")
+            }
+        };
+        let order = self.order(template.as_deref());
+        Part { kind: EventKind::new(self.field()), key, order, attributes, ..Part::default() }
+    }
+}
+
+fn sha256(text: &str) -> String {
+    HEXLOWER.encode(&fingerprint(text.as_bytes()))
+}

@@ -1,0 +1,159 @@
+//! One request of Meta is many events: cuts it up without changing a letter of them.
+
+use std::collections::HashMap;
+
+use bytes::Bytes;
+
+use super::{
+    super::{
+        Found, Part, PartKey,
+        fields::places,
+        pieces::{BODIES_BYTES_MAX, Object},
+    },
+    envelope::{CONTACTS, Root, Spot, event_lists},
+    keys::{self, Scope},
+};
+use crate::{attribute::EventKind, key::scalar, source::DEDUP_WINDOW};
+
+const WHATSAPP: &str = "whatsapp_business_account";
+
+places! {
+    static CONTACT {
+        WA_ID = "/wa_id",
+        USER_ID = "/user_id",
+        PARENT_USER_ID = "/parent_user_id",
+    }
+}
+
+/// A change, and the events in it.
+struct Changed<'e, 'b> {
+    spot: Spot<'e, 'b>,
+    events: Vec<Event<'b>>,
+}
+
+struct Event<'b> {
+    /// None is the change itself.
+    item: Option<Item<'b>>,
+    part: Part,
+}
+
+struct Item<'b> {
+    list_at: usize,
+    text: &'b str,
+    found: Found<'b>,
+}
+
+/// The events of a request, in their order. One that is alone keeps its body.
+pub(super) fn parts(body: &[u8]) -> Vec<Part> {
+    let text = std::str::from_utf8(body).ok();
+    let Some(root) = text.and_then(|text| serde_json::from_str::<Root<'_>>(text).ok()) else {
+        return vec![Part { key: PartKey::None, ..Part::default() }];
+    };
+    let object = root.get(r#""object""#).and_then(scalar);
+    let whole = || Part {
+        kind: object.as_deref().and_then(EventKind::new),
+        key: PartKey::Content(DEDUP_WINDOW.0),
+        ..Part::default()
+    };
+    if object.as_deref() != Some(WHATSAPP) {
+        return vec![whole()];
+    }
+    let Some(changes) = changes(&root) else { return vec![whole()] };
+    let many: usize = changes.iter().map(|change| change.events.len()).sum();
+    let changes = changes.into_iter();
+    match many {
+        0 => vec![whole()],
+        1 => changes.flat_map(|change| change.events).map(|event| event.part).collect(),
+        _ => with_bodies(changes).unwrap_or_else(|| vec![whole()]),
+    }
+}
+
+/// Finds the changes. Nothing if something in the envelope has no place in it: it must not get lost.
+fn changes<'e, 'b>(root: &'e Root<'b>) -> Option<Vec<Changed<'e, 'b>>> {
+    let mut found = Vec::new();
+    for (entries_at, _, entries) in root.opened() {
+        for entry in entries {
+            let (changes_at, _, changes) = only(entry)?;
+            if changes.is_empty() {
+                return None;
+            }
+            for change in changes {
+                let (value_at, _, value) = only(change)?;
+                let spot = Spot { root, entries_at, entry, changes_at, change, value_at, value };
+                found.push(Changed { spot, events: events(&spot) });
+            }
+        }
+    }
+    Some(found)
+}
+
+/// The opened member, if there is exactly one.
+fn only<'o, 'b, T>(object: &'o Object<'b, T>) -> Option<(usize, &'b str, &'o T)> {
+    let mut opened = object.opened();
+    opened.next().filter(|_| opened.next().is_none())
+}
+
+fn events<'b>(spot: &Spot<'_, 'b>) -> Vec<Event<'b>> {
+    let scope = Scope::of(spot);
+    let mut events = Vec::new();
+    for (list_at, name, items) in event_lists(spot.value) {
+        for text in items.0.iter().map(|item| item.get()) {
+            let found = keys::read_item(text);
+            let part = scope.part(name, text, &found);
+            events.push(Event { item: Some(Item { list_at, text, found }), part });
+        }
+    }
+    if events.is_empty() {
+        events.push(Event { item: None, part: scope.change(spot) });
+    }
+    events
+}
+
+/// Gives each event an envelope of its own. Nothing if they would become too large.
+fn with_bodies<'e, 'b: 'e>(changes: impl Iterator<Item = Changed<'e, 'b>>) -> Option<Vec<Part>> {
+    let mut room = BODIES_BYTES_MAX;
+    let mut parts = Vec::new();
+    for Changed { spot, events } in changes {
+        let contacts = Contacts::of(&spot);
+        for Event { item, mut part } in events {
+            let value = match item {
+                Some(item) => {
+                    spot.value_with((item.list_at, item.text), &contacts.whom(&item.found))
+                }
+                None => spot.whole_value(),
+            };
+            let body = spot.envelope(&value);
+            room = room.checked_sub(body.len())?;
+            part.body = Some(Bytes::from(body));
+            parts.push(part);
+        }
+    }
+    Some(parts)
+}
+
+/// The contacts of a value, by their ids.
+struct Contacts(HashMap<String, Vec<usize>>);
+
+impl Contacts {
+    fn of(spot: &Spot<'_, '_>) -> Self {
+        let mut by_id: HashMap<String, Vec<usize>> = HashMap::new();
+        let list = spot.value.opened().find(|(_, name, _)| *name == CONTACTS);
+        let contacts = list.into_iter().flat_map(|(_, _, items)| items.0.iter().enumerate());
+        for (at, contact) in contacts {
+            let contact = CONTACT.read(contact.get().as_bytes());
+            for id in [WA_ID, USER_ID, PARENT_USER_ID].iter().filter_map(|id| contact.get(*id)) {
+                by_id.entry(id.to_owned()).or_default().push(at);
+            }
+        }
+        Self(by_id)
+    }
+
+    /// The positions of those whom an event is from or for.
+    fn whom(&self, event: &Found<'_>) -> Vec<usize> {
+        let mut whom: Vec<usize> =
+            keys::parties(event).filter_map(|id| self.0.get(id)).flatten().copied().collect();
+        whom.sort_unstable();
+        whom.dedup();
+        whom
+    }
+}

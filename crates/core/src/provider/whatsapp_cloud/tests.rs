@@ -1,0 +1,509 @@
+use std::collections::BTreeMap;
+
+use http::HeaderValue;
+use proptest::prelude::*;
+use serde_json::Value;
+
+use super::{
+    super::{
+        Part,
+        testing_events::{
+            check_samples, flip, headers, key, kind, now, order, read, request, secrets,
+        },
+    },
+    *,
+};
+use crate::request::Outgoing;
+
+/// An envelope with one change.
+fn change(field: &str, value: &str) -> String {
+    format!(
+        r#"{{"object":"whatsapp_business_account","entry":[{{"id":"W","changes":[{{"value":{value},"field":"{field}"}}]}}]}}"#
+    )
+}
+
+/// The same about the number `P`.
+fn about_number(field: &str, lists: &str) -> String {
+    change(field, &format!(r#"{{"metadata":{{"phone_number_id":"P"}},{lists}}}"#))
+}
+
+#[test]
+#[expect(clippy::too_many_lines, reason = "a table")]
+fn each_kind_has_its_key() {
+    let hash = |word: &str, text: &str| {
+        let hash = data_encoding::HEXLOWER.encode(&crate::key::fingerprint(text.as_bytes()));
+        format!("whatsapp:{word}:sha256:{hash}")
+    };
+    // What it is, the field, what is in the value; kind, key, ordering key.
+    let cases: [(&str, &str, &str, &str, &str, &str); 18] = [
+        (
+            "a text",
+            "messages",
+            r#""messages":[{"from":"55","id":"m","type":"text"}]"#,
+            "message",
+            "whatsapp:P:message:m",
+            "P:55",
+        ),
+        (
+            "a reaction has an id of its own",
+            "messages",
+            r#""messages":[{"from":"55","id":"m2","type":"reaction","reaction":{"message_id":"m"}}]"#,
+            "message.reaction",
+            "whatsapp:P:message:m2",
+            "P:55",
+        ),
+        (
+            "unsupported is normal, with its errors",
+            "messages",
+            r#""messages":[{"from":"55","id":"m","type":"unsupported","errors":[{"code":131051}]}]"#,
+            "message.unsupported",
+            "whatsapp:P:message:m",
+            "P:55",
+        ),
+        (
+            "a username and no phone",
+            "messages",
+            r#""messages":[{"from_user_id":"BR.15","id":"m","type":"text"}]"#,
+            "message",
+            "whatsapp:P:message:m",
+            "P:BR.15",
+        ),
+        (
+            "only the parent's id",
+            "messages",
+            r#""messages":[{"from_parent_user_id":"US.ENT.1","id":"m"}]"#,
+            "message",
+            "whatsapp:P:message:m",
+            "P:US.ENT.1",
+        ),
+        (
+            "nobody",
+            "messages",
+            r#""messages":[{"id":"m"}]"#,
+            "message",
+            "whatsapp:P:message:m",
+            "P",
+        ),
+        (
+            "an echo is no message",
+            "smb_message_echoes",
+            r#""message_echoes":[{"from":"11","to":"55","id":"m","type":"text"}]"#,
+            "echo",
+            "whatsapp:P:echo:m",
+            "P:55",
+        ),
+        (
+            "a status",
+            "messages",
+            r#""statuses":[{"id":"m","status":"read","recipient_id":"55"}]"#,
+            "status.read",
+            "whatsapp:P:status:m:read:55",
+            "P:55",
+        ),
+        (
+            "of a voice message",
+            "messages",
+            r#""statuses":[{"id":"m","status":"played","recipient_id":"55"}]"#,
+            "status.played",
+            "whatsapp:P:status:m:played:55",
+            "P:55",
+        ),
+        (
+            "a status without a phone",
+            "messages",
+            r#""statuses":[{"id":"m","status":"sent","recipient_user_id":"BR.1"}]"#,
+            "status.sent",
+            "whatsapp:P:status:m:sent:BR.1",
+            "P:BR.1",
+        ),
+        (
+            "in a group, by member",
+            "messages",
+            r#""statuses":[{"id":"m","status":"read","recipient_id":"G","recipient_type":"group","recipient_participant_id":"77"}]"#,
+            "status.read",
+            "whatsapp:P:status:m:read:77",
+            "P:G",
+        ),
+        (
+            "a call",
+            "calls",
+            r#""calls":[{"id":"c","event":"connect","from":"55"}]"#,
+            "call.connect",
+            "whatsapp:P:call:c:connect",
+            "P:c",
+        ),
+        (
+            "a call's status",
+            "calls",
+            r#""statuses":[{"id":"c","type":"call","status":"RINGING"}]"#,
+            "call.RINGING",
+            "whatsapp:P:call:c:RINGING",
+            "P:c",
+        ),
+        (
+            "an error of nobody",
+            "messages",
+            r#""errors":[{"code":130429}]"#,
+            "error",
+            "hash for 600 s",
+            "P",
+        ),
+        (
+            "a message without an id",
+            "messages",
+            r#""messages":[{"from":"55"}]"#,
+            "message",
+            &hash("P:message", r#"{"from":"55"}"#),
+            "P:55",
+        ),
+        (
+            "a group's status of nobody known",
+            "messages",
+            r#""statuses":[{"id":"m","status":"read","recipient_type":"group","recipient_id":"G"}]"#,
+            "status.read",
+            &hash(
+                "P:status",
+                r#"{"id":"m","status":"read","recipient_type":"group","recipient_id":"G"}"#,
+            ),
+            "P:G",
+        ),
+        (
+            "history",
+            "history",
+            r#""history":[{"threads":[]}]"#,
+            "history",
+            &hash("P:history", r#"{"threads":[]}"#),
+            "P",
+        ),
+        (
+            "messages of a field that is not theirs",
+            "history",
+            r#""messages":[{"id":"m","from":"5"}]"#,
+            "history",
+            &hash("P:history", r#"{"id":"m","from":"5"}"#),
+            "P:5",
+        ),
+    ];
+    for (case, field, lists, expected_kind, expected_key, expected_order) in cases {
+        let parts = read(&WhatsAppCloud, &[], &about_number(field, lists));
+        assert_eq!(parts.len(), 1, "{case}");
+        let part = &parts[0];
+        assert_eq!(part.body, None, "{case}: alone, it stays as it came");
+        assert_eq!(
+            (kind(part), &*key(part), order(part)),
+            (expected_kind, expected_key, expected_order),
+            "{case}"
+        );
+    }
+}
+
+#[test]
+fn what_concerns_the_account_is_told_apart_by_content_and_time() {
+    let body = |time: &str, value: &str| {
+        let body = change("account_update", value);
+        body.replace(r#""id":"W","#, &format!(r#""id":"W",{time}"#))
+    };
+    let key_of = |body: &str| {
+        let parts = read(&WhatsAppCloud, &[], body);
+        assert_eq!((parts.len(), kind(&parts[0]), order(&parts[0])), (1, "account_update", "W"));
+        key(&parts[0])
+    };
+    let banned = r#"{"event":"DISABLED_UPDATE","ban_info":{"waba_ban_state":"DISABLE"}}"#;
+    let first = key_of(&body(r#""time":17,"#, banned));
+    assert!(first.starts_with("whatsapp:W:account_update:DISABLED_UPDATE:17:sha256:"), "{first}");
+    assert_eq!(first, key_of(&body(r#""time":17,"#, banned)));
+    assert_ne!(first, key_of(&body(r#""time":18,"#, banned)));
+    assert_ne!(first, key_of(&body(r#""time":17,"#, r#"{"event":"DISABLED_UPDATE"}"#)));
+    assert!(key_of(&body("", "{}")).starts_with("whatsapp:W:account_update:-:-:sha256:"));
+}
+
+#[test]
+fn what_is_not_as_expected_is_one_event_all_the_same() {
+    let week = "hash for 691200 s";
+    let whatsapp = "whatsapp_business_account";
+    let cases = [
+        ("not JSON", "hello", "-", "-"),
+        ("not UTF-8 in spirit", "\u{feff}{}", "-", "-"),
+        ("a list", "[]", "-", "-"),
+        (
+            "an entry that is no object",
+            r#"{"object":"whatsapp_business_account","entry":[1]}"#,
+            "-",
+            "-",
+        ),
+        ("another object", r#"{"object":"instagram","entry":[{"id":"1"}]}"#, "instagram", week),
+        ("nothing", "{}", "-", week),
+        ("no entry", r#"{"object":"whatsapp_business_account","entry":[]}"#, whatsapp, week),
+        (
+            "an entry without changes beside another",
+            r#"{"object":"whatsapp_business_account","entry":[{"id":"1"},{"id":"2","changes":[{"field":"a","value":{}}]}]}"#,
+            whatsapp,
+            week,
+        ),
+        (
+            "a change without a value",
+            r#"{"object":"whatsapp_business_account","entry":[{"changes":[{}]}]}"#,
+            whatsapp,
+            week,
+        ),
+    ];
+    for (case, body, expected_kind, expected_key) in cases {
+        let parts = read(&WhatsAppCloud, &[], body);
+        assert_eq!(parts.len(), 1, "{case}");
+        assert_eq!((kind(&parts[0]), &*key(&parts[0])), (expected_kind, expected_key), "{case}");
+        assert_eq!(parts[0].body, None, "{case}");
+    }
+    // A value without any event is told as what it is.
+    let parts = read(&WhatsAppCloud, &[], &about_number("messages", r#""messages":[]"#));
+    assert_eq!((parts.len(), kind(&parts[0])), (1, "messages"));
+    assert!(key(&parts[0]).starts_with("whatsapp:P:messages:-:-:sha256:"));
+}
+
+#[test]
+fn a_part_is_an_envelope_with_one_event_and_its_contacts() {
+    let body = r#"{"object":"whatsapp_business_account", "x":1.50, "entry":[{"id":"W","time":7,"changes":[{"value":{"messaging_product":"whatsapp","metadata":{"phone_number_id":"P"},
+        "contacts":[{"wa_id":"1","profile":{"name":"Jo\u00e3o"}},{"user_id":"BR.2"},{"wa_id":"3"}],
+        "messages":[{"from":"1","id":"a","text":{"body":"\/ \u00e9"}},{"from_user_id":"BR.2","id":"b"},{"from":"9","id":"c"}],"statuses":[{"id":"s","status":"sent","recipient_id":"3"}],"new":{"n":1e400}},"field":"messages","v":[ 1 ]}]}]}"#;
+    let envelope = |value: &str| {
+        format!(
+            r#"{{"object":"whatsapp_business_account","x":1.50,"entry":[{{"id":"W","time":7,"changes":[{{"value":{{"messaging_product":"whatsapp","metadata":{{"phone_number_id":"P"}},{value},"new":{{"n":1e400}}}},"field":"messages","v":[ 1 ]}}]}}]}}"#
+        )
+    };
+    let joao = r#"{"wa_id":"1","profile":{"name":"Jo\u00e3o"}}"#;
+    let all = format!(r#""contacts":[{joao},{{"user_id":"BR.2"}},{{"wa_id":"3"}}]"#);
+    let expected = [
+        envelope(&format!(
+            r#""contacts":[{joao}],"messages":[{{"from":"1","id":"a","text":{{"body":"\/ \u00e9"}}}}]"#
+        )),
+        envelope(
+            r#""contacts":[{"user_id":"BR.2"}],"messages":[{"from_user_id":"BR.2","id":"b"}]"#,
+        ),
+        envelope(&format!(r#"{all},"messages":[{{"from":"9","id":"c"}}]"#)),
+        envelope(
+            r#""contacts":[{"wa_id":"3"}],"statuses":[{"id":"s","status":"sent","recipient_id":"3"}]"#,
+        ),
+    ];
+    let parts = read(&WhatsAppCloud, &[], body);
+    let bodies: Vec<_> = parts
+        .iter()
+        .map(|part| std::str::from_utf8(part.body.as_ref().unwrap()).unwrap())
+        .collect();
+    assert_eq!(bodies, expected);
+    // What was cut out is read as the same event.
+    for part in &parts {
+        let alone =
+            read(&WhatsAppCloud, &[], std::str::from_utf8(part.body.as_ref().unwrap()).unwrap());
+        assert_eq!(alone.len(), 1);
+        assert_eq!(Part { body: None, ..part.clone() }, alone[0]);
+    }
+}
+
+#[test]
+fn the_errors_of_a_call_stay_with_it() {
+    let body = about_number(
+        "calls",
+        r#""calls":[{"id":"c","event":"terminate"},{"id":"d","event":"terminate"}],"errors":[{"code":138000}]"#,
+    );
+    let parts = read(&WhatsAppCloud, &[], &body);
+    assert_eq!(parts.len(), 2);
+    for part in parts {
+        let body: Value = serde_json::from_slice(&part.body.unwrap()).unwrap();
+        assert_eq!(body.pointer("/entry/0/changes/0/value/errors/0/code"), Some(&138_000.into()));
+    }
+}
+
+#[test]
+fn a_request_that_would_grow_without_bound_stays_whole() {
+    let filler = "x".repeat(1 << 20);
+    let messages = vec![r#"{"id":"m"}"#; 100].join(",");
+    let body = about_number("messages", &format!(r#""filler":"{filler}","messages":[{messages}]"#));
+    let parts = read(&WhatsAppCloud, &[], &body);
+    assert_eq!((parts.len(), &*key(&parts[0])), (1, "hash for 691200 s"));
+}
+
+#[test]
+fn attributes_find_both_parties_and_the_error() {
+    let body = about_number(
+        "messages",
+        r#""statuses":[{"id":"m","status":"failed","recipient_id":"5511987654321","recipient_user_id":"BR.1","conversation":{"id":"cv"},"biz_opaque_callback_data":"order-1","errors":[{"code":131026}]}]"#,
+    );
+    let parts = read(&WhatsAppCloud, &[], &body);
+    assert_eq!(
+        parts[0].attributes.to_json(),
+        r#"{"message_id":["m"],"object":["order-1"],"conversation":["cv"],"phone":["5511987654321"],"chat":["BR.1"],"error":["131026"],"account":["P","W"],"provider_status":["failed"]}"#
+    );
+}
+
+#[test]
+fn metas_question_is_answered_to_those_who_know_the_token() {
+    let token = Secret::new("tok-ç-123");
+    let ask = |query: Option<&str>| WhatsAppCloud.greet(query, Some(&token));
+    let good = "hub.mode=subscribe&hub.challenge=1158201444&hub.verify_token=tok-%C3%A7-123";
+    assert_eq!(ask(Some(good)), Some(Ok(Reply::text("1158201444"))));
+    let handshake = Refused::Malformed { part: "handshake" };
+    let cases = [
+        ("a wrong token", good.replace("123", "124"), Refused::Mismatch),
+        ("no token", good.replace("hub.verify_token", "token"), Refused::Mismatch),
+        ("another mode", good.replace("subscribe", "unsubscribe"), handshake),
+        (
+            "no challenge",
+            good.replace("=1158201444", "="),
+            Refused::Malformed { part: "handshake" },
+        ),
+        (
+            "two tokens",
+            format!("{good}&hub.verify_token=x"),
+            Refused::Malformed { part: "handshake" },
+        ),
+    ];
+    for (case, query, refused) in cases {
+        assert_eq!(ask(Some(&query)), Some(Err(refused)), "{case}");
+    }
+    assert_eq!(WhatsAppCloud.greet(Some(good), None), Some(Err(Refused::NoVerifyToken)));
+    assert_eq!(ask(None), None);
+    assert_eq!(ask(Some("utm=1")), None);
+}
+
+#[test]
+fn samples_are_as_they_say() {
+    check_samples(&WhatsAppCloud);
+}
+
+/// What a redelivery may group anew: the account, the number, and an event of it with its list.
+type Told = (u8, u8, &'static str, String);
+
+fn told() -> impl Strategy<Value = Told> {
+    let status = prop::sample::select(vec!["sent", "delivered", "read", "failed"]);
+    let message = (0..6_u8, 0..4_u8).prop_map(|(id, from)| {
+        (
+            "messages",
+            format!(r#"{{"from":"55{from}","id":"m{id}","text":{{"body":"\u00e9 \/{id}"}}}}"#),
+        )
+    });
+    let status = (0..4_u8, status, 0..3_u8).prop_map(|(id, status, whom)| {
+        ("statuses", format!(r#"{{"id":"s{id}","status":"{status}","recipient_id":"55{whom}"}}"#))
+    });
+    (0..2_u8, 0..2_u8, prop_oneof![message, status])
+        .prop_map(|(waba, number, (list, item))| (waba, number, list, item))
+}
+
+/// The number, the name of the list, and what is in it.
+type Change<'t> = (u8, &'t str, Vec<&'t str>);
+
+/// A request with these events, each in a change and an entry with its neighbours as `joins` says.
+fn batch(told: &[Told], joins: &[bool]) -> String {
+    let mut entries: Vec<(u8, Vec<Change<'_>>)> = Vec::new();
+    for (index, (waba, number, list, item)) in told.iter().enumerate() {
+        let join = joins.get(index).copied().unwrap_or_default();
+        let entry = match entries.last_mut() {
+            Some(last) if join && last.0 == *waba => last,
+            _ => {
+                entries.push((*waba, Vec::new()));
+                entries.last_mut().unwrap()
+            }
+        };
+        match entry.1.last_mut() {
+            Some(last) if join && (last.0, last.1) == (*number, *list) => last.2.push(item),
+            _ => entry.1.push((*number, list, vec![item])),
+        }
+    }
+    let entries = entries.iter().map(|(waba, changes)| {
+        let changes = changes.iter().map(|(number, list, items)| {
+            let contacts = r#"[{"wa_id":"550"},{"wa_id":"551"},{"wa_id":"552"},{"wa_id":"553"}]"#;
+            format!(
+                r#"{{"value":{{"metadata":{{"phone_number_id":"P{number}"}},"contacts":{contacts},"{list}":[{}]}},"field":"messages"}}"#,
+                items.join(",")
+            )
+        });
+        format!(r#"{{"id":"W{waba}","changes":[{}]}}"#, changes.collect::<Vec<_>>().join(","))
+    });
+    let entries = entries.collect::<Vec<_>>().join(",");
+    format!(r#"{{"object":"whatsapp_business_account","entry":[{entries}]}}"#)
+}
+
+/// Each event by its key, with its content.
+fn by_key(bodies: &[String]) -> BTreeMap<String, String> {
+    let mut all = BTreeMap::new();
+    for body in bodies {
+        for part in read(&WhatsAppCloud, &[], body) {
+            let text = part.body.as_deref().unwrap_or(body.as_bytes());
+            let text: Value = serde_json::from_slice(text).unwrap();
+            let value = text.pointer("/entry/0/changes/0/value").unwrap();
+            let event = value.get("messages").or(value.get("statuses")).unwrap();
+            assert_eq!(event.as_array().unwrap().len(), 1);
+            all.insert(key(&part), format!("{} {event}", text["entry"][0]["id"]));
+        }
+    }
+    all
+}
+
+proptest! {
+    #[test]
+    fn a_batch_that_is_grouped_anew_has_the_same_events(
+        told in prop::collection::vec(told(), 1..20),
+        joins in prop::collection::vec(any::<bool>(), 20),
+        other_joins in prop::collection::vec(any::<bool>(), 20),
+        cut in any::<prop::sample::Index>(),
+        rotation in any::<prop::sample::Index>(),
+    ) {
+        // The same wamid in two accounts is another event only if the number differs.
+        let told: Vec<Told> = told.into_iter().map(|(_, number, list, item)| (number, number, list, item)).collect();
+        let whole = batch(&told, &joins);
+        prop_assert_eq!(read(&WhatsAppCloud, &[], &whole).len(), told.len());
+        let mut turned = told.clone();
+        turned.rotate_left(rotation.index(told.len()));
+        let (one, other) = turned.split_at(cut.index(turned.len()));
+        let again: Vec<String> = [one, other]
+            .iter()
+            .filter(|told| !told.is_empty())
+            .map(|told| batch(told, &other_joins))
+            .collect();
+        prop_assert_eq!(
+            by_key(&[whole]).into_keys().collect::<Vec<_>>(),
+            by_key(&again).into_keys().collect::<Vec<_>>()
+        );
+        let alone: Vec<String> = told.iter().map(|one| batch(std::slice::from_ref(one), &[])).collect();
+        prop_assert_eq!(by_key(&[batch(&told, &joins)]), by_key(&alone));
+    }
+
+    #[test]
+    fn one_changed_bit_is_refused(
+        body in prop::collection::vec(any::<u8>(), 1..200),
+        secret in prop::collection::vec(any::<u8>(), 1..40),
+        bit in any::<usize>(),
+        place in 0..3,
+    ) {
+        let verifier = |secret: &[u8]| WhatsAppCloud.verifier(vec![Secret::new(secret)]).unwrap();
+        let empty = headers(&[]);
+        let outgoing = Outgoing { id: "", url: "", headers: &empty, body: &body };
+        let signed = verifier(&secret).sign(&outgoing, now()).unwrap();
+        let (name, value) = signed.headers[0].clone();
+        let (mut body, mut secret, mut value) = (body, secret, value.into_bytes());
+        let is_let_in = |body: &[u8], secret: &[u8], value: &[u8]| {
+            let Ok(value) = HeaderValue::from_bytes(value) else { return false };
+            let mut headers = headers(&[]);
+            headers.insert(name.clone(), value);
+            verifier(secret).verify(&request("", &headers, body), now()).is_ok()
+        };
+        prop_assert!(is_let_in(&body, &secret, &value));
+        // Hexadecimal digits mean the same in either case.
+        let is_same = match place {
+            0 => flip(&mut body, bit),
+            1 => flip(&mut value["sha256=".len()..], bit),
+            _ => flip(&mut secret, bit),
+        };
+        let is_same = is_same && place == 1;
+        prop_assert!(is_same || !is_let_in(&body, &secret, &value));
+    }
+}
+
+#[test]
+fn secrets_are_tried_in_turn() {
+    let old = WhatsAppCloud.verifier(secrets(&["old"])).unwrap();
+    let empty = headers(&[]);
+    let signed =
+        old.sign(&Outgoing { id: "", url: "", headers: &empty, body: b"{}" }, now()).unwrap();
+    let sent = headers(&[(signed.headers[0].0.as_str(), signed.headers[0].1.as_str())]);
+    let both = WhatsAppCloud.verifier(secrets(&["new", "old"])).unwrap();
+    assert_eq!(both.verify(&request("", &sent, b"{}"), now()).unwrap().secret_index, 1);
+}

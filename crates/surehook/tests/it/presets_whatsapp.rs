@@ -1,0 +1,114 @@
+//! What Meta and the two Evolutions send, through the door and out again.
+
+use data_encoding::HEXLOWER;
+use hmac::{Hmac, KeyInit as _, Mac as _};
+use http::Method;
+use serde_json::Value;
+use sha2::Sha256;
+
+use crate::support::{gateway::Gateway, sink::Sink};
+
+const SECRET: &str = "5f2e1d0c9b8a79685746352413021100";
+const SIGNATURE: &str = "x-hub-signature-256";
+const BATCH: &str =
+    include_str!("../../../../testdata/payloads/whatsapp.batch.multi_entry_multi_change.json");
+const RECEIPT: &str =
+    include_str!("../../../../testdata/payloads/evolution_go.Receipt.read_many.json");
+const UPSERT: &str =
+    include_str!("../../../../testdata/payloads/evolution_api.messages.upsert.text.json");
+
+fn signature(body: &[u8]) -> String {
+    let mac = Hmac::<Sha256>::new_from_slice(SECRET.as_bytes()).unwrap().chain_update(body);
+    format!("sha256={}", HEXLOWER.encode(&mac.finalize().into_bytes()))
+}
+
+fn settings(source: &str, url: &str) -> String {
+    format!(
+        "{source}\n[[destinations]]\nname = \"out\"\nurl = \"{url}\"\nconcurrency = 1\n\
+         [[routes]]\nfrom = \"in\"\nto = \"out\""
+    )
+}
+
+fn whatsapp(url: &str) -> String {
+    let source = format!(
+        "[[sources]]\nname = \"in\"\nprovider = \"whatsapp-cloud\"\nsecrets = [\"{SECRET}\"]\n\
+         verify_token = \"tok-ç-123\""
+    );
+    settings(&source, url)
+}
+
+#[tokio::test]
+async fn metas_question_is_answered_with_the_bare_challenge() {
+    let mute = format!(
+        "[[sources]]\nname = \"mute\"\nprovider = \"whatsapp-cloud\"\nsecrets = [\"{SECRET}\"]"
+    );
+    let settings = format!("{mute}\n{}", whatsapp("http://127.0.0.1:9000/"));
+    let gateway = Gateway::with(&settings).await;
+    let asked = "hub.mode=subscribe&hub.challenge=1158201444&hub.verify_token=tok-%C3%A7-123";
+    let ask = async |path: &str| gateway.call(Method::GET, path, &[], "").await;
+
+    let answer = ask(&format!("/in/in?{asked}")).await.expect(200);
+    assert_eq!(answer.text(), "1158201444");
+    assert!(answer.header("content-type").starts_with("text/plain"));
+
+    let wrong = ask(&format!("/in/in?{asked}4")).await.expect(403);
+    assert_eq!(wrong.code(), "mismatch");
+    let unset = ask(&format!("/in/mute?{asked}")).await.expect(403);
+    assert_eq!(unset.code(), "no_verify_token");
+    assert!(unset.detail().contains("verify_token"), "{}", unset.detail());
+    ask("/in/in").await.expect(405);
+}
+
+#[tokio::test]
+async fn a_batch_is_delivered_event_by_event_and_known_when_it_is_grouped_anew() {
+    let sink = Sink::ok().await;
+    let gateway = Gateway::with(&whatsapp(&sink.url())).await;
+    let post = async |body: Vec<u8>| {
+        let signature = signature(&body);
+        gateway.post_in("in", &[(SIGNATURE, &signature)], body).await.expect(200).json()
+    };
+    let answer = post(BATCH.into()).await;
+    assert_eq!(answer["status"], "accepted");
+    assert_eq!(answer["events"].as_array().unwrap().len(), 6);
+
+    let arrivals = sink.arrived(6).await;
+    for arrival in &arrivals {
+        assert_eq!(arrival.header(SIGNATURE), "", "it does not fit the part");
+        let body: Value = serde_json::from_slice(&arrival.body).unwrap();
+        assert_eq!(body["entry"].as_array().unwrap().len(), 1);
+        assert_eq!(body["entry"][0]["changes"].as_array().unwrap().len(), 1);
+        // Each part alone is the same event.
+        let again = post(arrival.body.to_vec()).await;
+        assert_eq!(again["status"], "duplicate");
+        assert_eq!(again["events"][0]["id"], arrival.id());
+    }
+    assert_eq!(post(BATCH.into()).await["status"], "duplicate");
+    assert_eq!(gateway.stats().await["total"], 6);
+}
+
+#[tokio::test]
+async fn a_secret_in_the_path_lets_in_and_is_kept_nowhere() {
+    const PATH_SECRET: &str = "9f3c1a7e5b2d4f60";
+    let source = |name: &str, provider: &str| {
+        format!(
+            "[[sources]]\nname = \"{name}\"\nprovider = \"{provider}\"\nsecrets = [\"{PATH_SECRET}\"]"
+        )
+    };
+    let sources = format!("{}\n{}", source("api", "evolution-api"), source("go", "evolution-go"));
+    let gateway = Gateway::with(&sources).await;
+    let post =
+        async |path: &str, body: &'static str| gateway.call(Method::POST, path, &[], body).await;
+
+    let answer = post(&format!("/in/api/{PATH_SECRET}/messages-upsert"), UPSERT).await.expect(200);
+    let id = answer.json()["events"][0]["id"].as_str().unwrap().to_owned();
+    let event = gateway.event(&id).await;
+    assert_eq!(event["request"]["path"], "/messages-upsert", "{event}");
+    assert!(!event.to_string().contains(PATH_SECRET));
+
+    let answer = post(&format!("/in/go/{PATH_SECRET}"), RECEIPT).await.expect(200).json();
+    assert_eq!(answer["events"].as_array().unwrap().len(), 3);
+    for path in ["/in/go", "/in/go/wrong"] {
+        assert_eq!(post(path, RECEIPT).await.expect(401).code(), "mismatch", "{path}");
+    }
+    assert!(!gateway.log().contains(PATH_SECRET));
+}

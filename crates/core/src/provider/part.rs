@@ -97,7 +97,8 @@ impl Reply {
 /// A realistic event to send for a test.
 ///
 /// Its texts may hold `{{id}}` (letters and digits, another one
-/// in every event), `{{number}}` (the same in digits), `{{uuid}}`, `{{phone}}` (digits of a mobile
+/// in every event), `{{number}}` (the same in digits, without a zero at
+/// the beginning), `{{uuid}}`, `{{phone}}` (digits of a mobile
 /// number), `{{now}}` (seconds since 1970), `{{now_ms}}` and `{{now_iso}}`.
 #[derive(Clone, Copy, Debug)]
 pub struct Sample {

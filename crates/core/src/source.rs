@@ -14,7 +14,7 @@ use crate::{
     ids::SourceId,
     key::{KeyRuleError, KeyRules},
     name::Name,
-    provider::{self, PROVIDERS, PartKey, Provider, Reading},
+    provider::{self, PartKey, Provider, Reading, names},
     redact::{InvalidNames, Names},
     request::Incoming,
     retention::{InvalidRetention, RetentionSpec},
@@ -41,7 +41,7 @@ pub struct SourceSpec {
     pub name: Name,
     /// Whose webhooks these are.
     #[serde(default = "generic")]
-    #[schemars(extend("enum" = provider_names()))]
+    #[schemars(extend("enum" = names()))]
     pub provider: String,
     /// How a request proves that it comes from the provider, if not in the provider's own way. Must
     /// be written out for a generic source; `"none"` accepts everybody who knows the URL.
@@ -111,10 +111,6 @@ fn generic() -> String {
     "generic".to_owned()
 }
 
-fn provider_names() -> Vec<&'static str> {
-    PROVIDERS.iter().map(|provider| provider.name()).collect()
-}
-
 fn yes() -> bool {
     true
 }
@@ -123,7 +119,7 @@ fn yes() -> bool {
 #[derive(Debug, thiserror::Error)]
 pub enum InvalidSource {
     /// The provider is not known.
-    #[error("provider `{0}` is not known; known are: {known}", known = provider_names().join(", "))]
+    #[error("provider `{0}` is not known; known are: {known}", known = names().join(", "))]
     UnknownProvider(String),
     /// A provider signs, and there is nothing to check that with.
     #[error(

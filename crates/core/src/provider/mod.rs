@@ -81,6 +81,11 @@ pub fn find(name: &str) -> Option<&'static dyn Provider> {
     PROVIDERS.iter().copied().find(|provider| provider.name() == name)
 }
 
+/// The names of all, for people.
+pub fn names() -> Vec<&'static str> {
+    PROVIDERS.iter().map(|provider| provider.name()).collect()
+}
+
 /// Whether a header holds a provider's signature over a body: it says nothing about another one.
 pub fn is_signature_header(name: &str) -> bool {
     let of = |provider: &&dyn Provider| {

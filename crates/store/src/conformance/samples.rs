@@ -119,6 +119,7 @@ pub(super) fn destination(name: &str) -> DestinationSpec {
         timeout: Span::from_secs(30),
         headers: std::collections::BTreeMap::new(),
         signing_secrets: Vec::new(),
+        sign_as: None,
         auth: None,
         proxy: None,
         tls: None,

@@ -27,6 +27,7 @@ mod replays;
 mod retention;
 mod search;
 mod shell;
+mod sign_as;
 mod story;
 mod stream;
 mod support;

@@ -2,6 +2,7 @@
 
 mod local;
 mod manage;
+mod quarantine;
 #[cfg(test)]
 mod reference;
 mod replay;
@@ -14,6 +15,7 @@ use surehook_core::attribute::AttributeName;
 
 pub(crate) use self::replay::{CreateArgs, FilterArgs, JobArgs, ReplayCommand, RunArgs};
 pub(crate) use self::{
+    quarantine::QuarantineCommand,
     local::{BackupArgs, CompletionsArgs, ConfigCommand, DoctorArgs, ManArgs, Place, RestoreArgs},
     manage::{ApplyArgs, DiffArgs, ExportArgs, Format, SendTestArgs, TokenCommand},
 };
@@ -59,9 +61,15 @@ pub(crate) enum Command {
     /// Look at requests that were refused
     #[command(subcommand)]
     Requests(RequestsCommand),
+    /// Look at requests that did not verify and are kept, and release them
+    #[command(subcommand)]
+    Quarantine(QuarantineCommand),
     /// Deliver again in bulk, as jobs
     #[command(subcommand)]
     Replay(ReplayCommand),
+    /// Look at sources
+    #[command(subcommand)]
+    Sources(SourcesCommand),
     /// Look at destinations, pause and resume them
     #[command(subcommand)]
     Destinations(DestinationsCommand),
@@ -278,6 +286,15 @@ pub(crate) enum RequestsCommand {
         reason: Option<String>,
         #[command(flatten)]
         paging: Paging,
+        #[command(flatten)]
+        remote: Remote,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum SourcesCommand {
+    /// All sources, and whether what comes in is verified
+    List {
         #[command(flatten)]
         remote: Remote,
     },

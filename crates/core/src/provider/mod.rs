@@ -43,6 +43,9 @@ mod zoom;
 
 use std::fmt;
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
 pub use self::{
     fields::{Fields, Found},
     part::{Part, PartKey, Reading, Reply, Sample},
@@ -95,7 +98,8 @@ pub fn is_signature_header(name: &str) -> bool {
 }
 
 /// What happens to a request whose signature is wrong.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
 pub enum OnRefusal {
     /// It is answered with 401; the provider sends it again.
     Unauthorized,

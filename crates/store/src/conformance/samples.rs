@@ -96,6 +96,7 @@ pub(super) fn source(name: &str) -> SourceSpec {
         revive_dead: true,
         max_body_bytes: None,
         sync: None,
+        on_refusal: None,
         keep_refused_bodies: false,
         redact: Vec::new(),
         strip_secrets: false,

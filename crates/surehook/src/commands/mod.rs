@@ -11,12 +11,14 @@ mod doctor;
 mod events;
 mod export;
 mod files;
+mod quarantine;
 mod replay;
 mod requests;
 mod restore;
 mod send_test;
 pub(crate) mod serve;
 mod shell;
+mod sources;
 mod token;
 
 use crate::{
@@ -35,7 +37,9 @@ pub(crate) async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Events(command) => events::run(command).await,
         Command::Dlq(command) => dlq::run(command).await,
         Command::Requests(command) => requests::run(command).await,
+        Command::Quarantine(command) => quarantine::run(command).await,
         Command::Replay(command) => replay::run(command).await,
+        Command::Sources(command) => sources::run(command).await,
         Command::Destinations(command) => destinations::run(command).await,
         Command::SendTest(args) => send_test::run(&args).await,
         Command::Token(command) => token::run(command).await,

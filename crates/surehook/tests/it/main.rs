@@ -22,6 +22,7 @@ mod presets;
 mod presets_whatsapp;
 mod promises;
 mod provider_docs;
+mod quarantine;
 mod redaction;
 mod replays;
 mod retention;

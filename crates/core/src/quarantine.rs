@@ -20,7 +20,7 @@ use crate::{
 /// Requests of one source that are kept; the oldest makes room.
 pub const KEPT_MAX: u64 = 10_000;
 /// The bytes of all requests of one source that are kept; the oldest make room.
-pub const KEPT_BYTES_MAX: u64 = 128 * 1024 * 1024;
+pub const KEPT_BYTES_MAX: u64 = 64 * 1024 * 1024;
 /// How long one is kept after it came last.
 pub const KEPT_FOR: Duration = Duration::from_secs(7 * 86_400);
 /// What the story of an event says that did not verify and was let in by a person.

@@ -140,13 +140,13 @@ async fn what_nobody_can_verify_is_released_by_hand_or_discarded() {
 #[tokio::test]
 async fn no_refusal_is_one_that_makes_such_a_sender_give_up() {
     let sink = Sink::ok().await;
-    let toml = settings(&sink.url(), "on_refusal = \"quarantine\"\n        keys = [\"header:x-key\"]");
+    let toml = settings(&sink.url(), "on_refusal = \"quarantine\"\n        keys = [\"header:idempotency-key\"]");
     let toml = toml.replace(WRONG, RIGHT);
     let gateway = Gateway::with(&toml).await;
     let body = r#"{"id":"evt_1"}"#;
     let signature = signature(body, RIGHT);
 
-    let headers = [("stripe-signature", signature.as_str()), ("x-key", "1"), ("x-key", "2")];
+    let headers = [("stripe-signature", signature.as_str()), ("idempotency-key", "1"), ("idempotency-key", "2")];
     let twice = gateway.post_in("in", &headers, body).await.expect(503);
     let mut raw = gateway.raw().await;
     let two_hosts = "POST /in/in HTTP/1.1\r\nHost: a\r\nHost: b\r\nContent-Length: 2\r\n\r\n{}";

@@ -6,6 +6,7 @@ mod quarantine;
 #[cfg(test)]
 mod reference;
 mod replay;
+mod signature;
 
 use std::{net::SocketAddr, path::PathBuf};
 
@@ -16,6 +17,7 @@ use surehook_core::attribute::AttributeName;
 pub(crate) use self::replay::{CreateArgs, FilterArgs, JobArgs, ReplayCommand, RunArgs};
 pub(crate) use self::{
     quarantine::QuarantineCommand,
+    signature::{RequestArgs, SignArgs, VerifyArgs},
     local::{BackupArgs, CompletionsArgs, ConfigCommand, DoctorArgs, ManArgs, Place, RestoreArgs},
     manage::{ApplyArgs, DiffArgs, ExportArgs, Format, SendTestArgs, TokenCommand},
 };
@@ -75,6 +77,10 @@ pub(crate) enum Command {
     Destinations(DestinationsCommand),
     /// Send a signed test event to a source of a running gateway
     SendTest(SendTestArgs),
+    /// Say whether a request would be let in, or why not, and what would become of it
+    Verify(VerifyArgs),
+    /// Print the headers that a provider would sign a body with
+    Sign(SignArgs),
     /// Give people and programs access to the API
     #[command(subcommand)]
     Token(TokenCommand),

@@ -18,6 +18,7 @@ mod restore;
 mod send_test;
 pub(crate) mod serve;
 mod shell;
+mod signature;
 mod sources;
 mod token;
 
@@ -42,6 +43,8 @@ pub(crate) async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Sources(command) => sources::run(command).await,
         Command::Destinations(command) => destinations::run(command).await,
         Command::SendTest(args) => send_test::run(&args).await,
+        Command::Verify(args) => signature::verify(&args),
+        Command::Sign(args) => signature::sign(&args),
         Command::Token(command) => token::run(command).await,
         Command::Doctor(args) => doctor::run(&args).await,
         Command::Backup(args) => backup::run(&args).await,

@@ -230,7 +230,8 @@ mod tests {
     fn our_signature_takes_the_place_of_the_senders_which_travels_on_beside_it() {
         let came = claimed(&[("webhook-id", "msg_1"), ("webhook-signature", "v1,AA==")]);
 
-        let sent = headers(&destination(&["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"]), &came, NOW).unwrap();
+        let sent =
+            headers(&destination(&["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"]), &came, NOW).unwrap();
 
         assert_eq!(sent["original-webhook-id"], "msg_1");
         assert_eq!(sent["original-webhook-signature"], "v1,AA==");

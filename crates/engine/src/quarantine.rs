@@ -99,8 +99,7 @@ impl Engine {
     ) -> Result<Outcome, ReleaseError> {
         let found = self.store.quarantined_request(id).await.map_err(ReleaseError::Store)?;
         let aside = found.ok_or(ReleaseError::NotFound)?;
-        let OpenSource(entry) =
-            self.source_by_id(aside.source).ok_or(ReleaseError::SourceGone)?;
+        let OpenSource(entry) = self.source_by_id(aside.source).ok_or(ReleaseError::SourceGone)?;
         let Ok(source) = &entry.source else { return Err(ReleaseError::SourceGone) };
         let mut request = InboundRequest {
             path: aside.path,
@@ -119,7 +118,9 @@ impl Engine {
                 releases: None,
                 is_forced: false,
             },
-            Err(refused) => return Err(ReleaseError::StillWrong(IngestError::NotVerified(refused))),
+            Err(refused) => {
+                return Err(ReleaseError::StillWrong(IngestError::NotVerified(refused)));
+            }
         };
         let pass = Pass { releases: Some(id), is_forced: force, ..pass };
         let now = self.shared.clock.now();
@@ -171,9 +172,8 @@ impl Engine {
     /// A source that can be used, whether it takes requests or not.
     pub fn source_by_id(&self, id: SourceId) -> Option<OpenSource> {
         let registry = self.registry.load();
-        let is_it = |entry: &&Arc<SourceEntry>| {
-            entry.source.as_ref().is_ok_and(|source| source.id == id)
-        };
+        let is_it =
+            |entry: &&Arc<SourceEntry>| entry.source.as_ref().is_ok_and(|source| source.id == id);
         registry.sources.values().find(is_it).cloned().map(OpenSource)
     }
 }

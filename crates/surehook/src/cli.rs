@@ -16,10 +16,10 @@ use surehook_core::attribute::AttributeName;
 
 pub(crate) use self::replay::{CreateArgs, FilterArgs, JobArgs, ReplayCommand, RunArgs};
 pub(crate) use self::{
-    quarantine::QuarantineCommand,
-    signature::{RequestArgs, SignArgs, VerifyArgs},
     local::{BackupArgs, CompletionsArgs, ConfigCommand, DoctorArgs, ManArgs, Place, RestoreArgs},
     manage::{ApplyArgs, DiffArgs, ExportArgs, Format, SendTestArgs, TokenCommand},
+    quarantine::QuarantineCommand,
+    signature::{RequestArgs, SignArgs, VerifyArgs},
 };
 
 /// A webhook gateway: every event arrives, none runs twice by our fault, and nothing disappears
@@ -75,7 +75,7 @@ pub(crate) enum Command {
     /// Look at destinations, pause and resume them
     #[command(subcommand)]
     Destinations(DestinationsCommand),
-    /// Send a signed test event to a source of a running gateway
+    /// Send signed, realistic test events to a source of a running gateway
     SendTest(SendTestArgs),
     /// Say whether a request would be let in, or why not, and what would become of it
     Verify(VerifyArgs),

@@ -246,7 +246,11 @@ impl Engine {
         source.provider.greet(query, source.verify_token.as_ref())
     }
 
-    pub(crate) fn incoming<'r>(&'r self, source: &'r Source, request: &'r InboundRequest) -> Incoming<'r> {
+    pub(crate) fn incoming<'r>(
+        &'r self,
+        source: &'r Source,
+        request: &'r InboundRequest,
+    ) -> Incoming<'r> {
         let origin = source.public_url.as_ref().or(self.public_url.as_ref());
         Incoming {
             source: source.name.as_str(),

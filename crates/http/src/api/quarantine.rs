@@ -8,13 +8,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use surehook_core::{
-    ids::RequestId,
-    name::Name,
-    quarantine::Quarantined,
-    refused::advice,
-    source::SourceSpec,
-    store::Configuration,
-    time::Timestamp,
+    ids::RequestId, name::Name, quarantine::Quarantined, refused::advice, source::SourceSpec,
+    store::Configuration, time::Timestamp,
 };
 use surehook_engine::{
     ingest::{OpenSource, Received},

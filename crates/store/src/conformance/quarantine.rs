@@ -74,8 +74,7 @@ pub async fn the_same_request_again_is_one(mut world: World) {
     let kept = world.quarantine(again.clone()).await.unwrap();
 
     assert_eq!(kept.id, first.id);
-    let expected =
-        Quarantined { id: first.id, received_at: first.received_at, times: 2, ..again };
+    let expected = Quarantined { id: first.id, received_at: first.received_at, times: 2, ..again };
     assert_eq!(world.quarantined_request(first.id).await.unwrap(), Some(expected));
     assert_eq!(ids(&world, None).await, [first.id]);
 }

@@ -74,7 +74,9 @@ fn make_room(tx: &Tx<'_, '_>, source: SourceId, newest: RequestId) -> rusqlite::
 
 fn is_too_much(connection: &Connection, source: SourceId) -> rusqlite::Result<bool> {
     connection
-        .prepare_cached("SELECT many > ?2 OR bytes > ?3 FROM quarantine_totals WHERE source_id = ?1")?
+        .prepare_cached(
+            "SELECT many > ?2 OR bytes > ?3 FROM quarantine_totals WHERE source_id = ?1",
+        )?
         .query_row(params![blob(source), KEPT_MAX, KEPT_BYTES_MAX], |row| row.get(0))
 }
 

@@ -29,6 +29,7 @@ mod retention;
 mod search;
 mod shell;
 mod sign_as;
+mod signatures;
 mod story;
 mod stream;
 mod support;

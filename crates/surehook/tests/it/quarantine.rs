@@ -92,8 +92,7 @@ async fn a_wrong_secret_loses_nothing() {
     // The sender came again with one of them meanwhile.
     send(&gateway, r#"{"id":"evt_2"}"#, RIGHT).await.expect(200);
     let many = gateway.post("/quarantine/release", &json!({ "source": "in" })).await.expect(200);
-    let expected =
-        json!({ "released": 2, "events": 1, "duplicates": 1, "left": 0, "next": null });
+    let expected = json!({ "released": 2, "events": 1, "duplicates": 1, "left": 0, "next": null });
     assert_eq!(many.json(), expected);
     assert_eq!(aside(&gateway).await, Vec::<Value>::new());
     let mut bodies: Vec<_> = sink.arrived(2).await.into_iter().map(|one| one.body).collect();
@@ -130,7 +129,10 @@ async fn what_nobody_can_verify_is_released_by_hand_or_discarded() {
     let event = answer["answer"]["events"][0]["id"].as_str().unwrap();
     let story = gateway.event(event).await["decisions"].to_string();
     assert!(story.contains("unverified: released by hand"), "{story}");
-    assert!(list.stdout.contains("missing_signature") && !list.stdout.contains(&ids[0]), "{list:?}");
+    assert!(
+        list.stdout.contains("missing_signature") && !list.stdout.contains(&ids[0]),
+        "{list:?}"
+    );
     assert!(shown.stdout.contains("evt_1"), "{shown:?}");
     assert_eq!((discarded.code, gone.code), (Some(0), Some(4)), "{discarded:?} {gone:?}");
     assert_eq!(sink.arrived(1).await[0].body, "{\"id\":\"evt_2\"}");
@@ -140,13 +142,20 @@ async fn what_nobody_can_verify_is_released_by_hand_or_discarded() {
 #[tokio::test]
 async fn no_refusal_is_one_that_makes_such_a_sender_give_up() {
     let sink = Sink::ok().await;
-    let toml = settings(&sink.url(), "on_refusal = \"quarantine\"\n        keys = [\"header:idempotency-key\"]");
+    let toml = settings(
+        &sink.url(),
+        "on_refusal = \"quarantine\"\n        keys = [\"header:idempotency-key\"]",
+    );
     let toml = toml.replace(WRONG, RIGHT);
     let gateway = Gateway::with(&toml).await;
     let body = r#"{"id":"evt_1"}"#;
     let signature = signature(body, RIGHT);
 
-    let headers = [("stripe-signature", signature.as_str()), ("idempotency-key", "1"), ("idempotency-key", "2")];
+    let headers = [
+        ("stripe-signature", signature.as_str()),
+        ("idempotency-key", "1"),
+        ("idempotency-key", "2"),
+    ];
     let twice = gateway.post_in("in", &headers, body).await.expect(503);
     let mut raw = gateway.raw().await;
     let two_hosts = "POST /in/in HTTP/1.1\r\nHost: a\r\nHost: b\r\nContent-Length: 2\r\n\r\n{}";

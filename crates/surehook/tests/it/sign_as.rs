@@ -14,7 +14,8 @@ const SIGN_AS: &str = r#"sign_as = { provider = "stripe", secret = "env:DESTINAT
         retry = { max_attempts = 3, schedule = ["1ms"] }"#;
 
 async fn gateway(sink: &Sink, more: &str, route: &str) -> Gateway {
-    let toml = in_to_out(&sink.url(), more).replace("to = \"out\"", &format!("to = \"out\"{route}"));
+    let toml =
+        in_to_out(&sink.url(), more).replace("to = \"out\"", &format!("to = \"out\"{route}"));
     Gateway::builder().env("DESTINATION_SECRET", SECRET).settings(&toml).start().await
 }
 
@@ -44,7 +45,10 @@ async fn every_attempt_is_signed_over_what_is_sent() {
         assert_eq!(arrival.header("x-other"), "stays");
     }
     let shown = gateway.get("/destinations/out").await.expect(200).json();
-    assert_eq!(shown["sign_as"], json!({ "provider": "stripe", "secret": "env:DESTINATION_SECRET" }));
+    assert_eq!(
+        shown["sign_as"],
+        json!({ "provider": "stripe", "secret": "env:DESTINATION_SECRET" })
+    );
 }
 
 #[tokio::test]

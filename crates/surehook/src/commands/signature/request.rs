@@ -33,10 +33,12 @@ impl Given {
             .flatten()
             .min()
             .ok_or_else(|| wrong("there is no empty line after the headers"))?;
-        let head = std::str::from_utf8(&raw[..head_end]).map_err(|_| wrong("its head is no text"))?;
+        let head =
+            std::str::from_utf8(&raw[..head_end]).map_err(|_| wrong("its head is no text"))?;
         let mut lines = head.lines();
         let target = lines.next().and_then(|line| line.split_whitespace().nth(1));
-        let target = target.ok_or_else(|| wrong("its first line is not like POST /in/shop HTTP/1.1"))?;
+        let target =
+            target.ok_or_else(|| wrong("its first line is not like POST /in/shop HTTP/1.1"))?;
         let mut given = Self::new(raw[body_start..].to_vec());
         given.address(target);
         for line in lines {
@@ -47,7 +49,8 @@ impl Given {
 
     /// Adds `Name: value`.
     pub(super) fn header(&mut self, line: &str) -> Result<(), Failure> {
-        let wrong = || Failure::refused(anyhow!("`{line}` is not a header; write it as Name: value"));
+        let wrong =
+            || Failure::refused(anyhow!("`{line}` is not a header; write it as Name: value"));
         let (name, value) = line.split_once(':').ok_or_else(wrong)?;
         let name: HeaderName = name.trim().parse().map_err(|_| wrong())?;
         let value = HeaderValue::from_bytes(value.trim().as_bytes()).map_err(|_| wrong())?;
@@ -89,10 +92,14 @@ mod tests {
     #[test]
     fn a_raw_request_is_taken_apart() {
         for end in ["\r\n", "\n"] {
-            let raw = ["POST /in/shop/a/b?c=d HTTP/1.1", "Host: gw.test", "X-Sig: 1: 2", "", "{\n\n}"];
+            let raw =
+                ["POST /in/shop/a/b?c=d HTTP/1.1", "Host: gw.test", "X-Sig: 1: 2", "", "{\n\n}"];
             let given = Given::parse(raw.join(end).as_bytes()).unwrap();
             assert_eq!((given.source.as_str(), given.path.as_str()), ("shop", "/a/b"));
-            assert_eq!((given.query.as_deref(), &given.headers["x-sig"]), (Some("c=d"), &HeaderValue::from_static("1: 2")));
+            assert_eq!(
+                (given.query.as_deref(), &given.headers["x-sig"]),
+                (Some("c=d"), &HeaderValue::from_static("1: 2"))
+            );
             assert_eq!(given.body, b"{\n\n}");
             assert_eq!(given.incoming().urls()[0], "https://gw.test/in/shop/a/b?c=d");
         }

@@ -39,7 +39,9 @@ pub(in crate::commands) fn run(args: &SignArgs) -> Result<(), Failure> {
         return Ok(output::line(&format!("{line} --data-binary {file}"))?);
     }
     if signed.headers.is_empty() && signed.path.is_empty() {
-        return Err(Failure::refused(anyhow!("there is nothing to sign: this source is unverified")));
+        return Err(Failure::refused(anyhow!(
+            "there is nothing to sign: this source is unverified"
+        )));
     }
     for (name, value) in &signed.headers {
         output::line(&format!("{name}: {value}"))?;

@@ -2,10 +2,11 @@
 //!
 //! Only for whoever debugs with the secret at hand. The door never does this.
 
+mod json;
+
 use bytes::Bytes;
 use data_encoding::{BASE64, BASE64_NOPAD, BASE64URL_NOPAD, HEXLOWER, HEXLOWER_PERMISSIVE};
 use http::{HeaderMap, HeaderValue};
-use serde_json::Value;
 
 use super::{Verifier, VerifySpecError};
 use crate::{request::Incoming, secret::Secret, time::Timestamp};
@@ -65,7 +66,10 @@ pub fn find(
 fn tell(variant: &Variant, at: Timestamp, now: Timestamp) -> String {
     let old = (at != now).then(|| {
         let (apart, way) = if at < now { (now.since(at), "old") } else { (at.since(now), "ahead") };
-        format!("it was signed at {at}, {} s {way}: compare the clocks, or give --now", apart.as_secs())
+        format!(
+            "it was signed at {at}, {} s {way}: compare the clocks, or give --now",
+            apart.as_secs()
+        )
     });
     match (variant.said.as_str(), old) {
         ("", Some(old)) => format!("the signature itself fits; {old}"),
@@ -95,9 +99,10 @@ fn of_secrets(secrets: &[Secret]) -> Vec<Variant> {
         each("the secret without the spaces or the newline around it", &|secret| {
             (secret.trim() != secret).then(|| secret.trim().into())
         }),
-        each("the secret with a newline at its end: the other side read it from a file", &|secret| {
-            Some(format!("{secret}\n").into())
-        }),
+        each(
+            "the secret with a newline at its end: the other side read it from a file",
+            &|secret| Some(format!("{secret}\n").into()),
+        ),
         each("the secret without the quotes around it", &|secret| {
             let bare = secret.trim_matches(['"', '\'']);
             (bare != secret).then(|| bare.into())
@@ -143,59 +148,15 @@ fn of_body(body: &[u8]) -> Vec<Variant> {
             text.replace("\r\n", "\n").replace('\n', "\r\n").into()
         }));
     }
-    if let Ok(json) = serde_json::from_slice::<Value>(body) {
-        let compact = json.to_string();
-        let spaced = with_spaces(&compact);
-        let pretty = serde_json::to_string_pretty(&json).unwrap_or_default();
-        let again = "the body parsed and written again";
-        for (how, text) in [
-            ("without spaces", compact.clone()),
-            ("with a space after each comma and colon", spaced.clone()),
-            ("with two spaces of indentation", pretty),
-            ("without spaces, and slashes escaped", compact.replace('/', "\\/")),
-            ("without spaces, in ASCII", in_ascii(&compact)),
-            ("with a space after each comma and colon, in ASCII", in_ascii(&spaced)),
-        ] {
-            variants.push(variant(
-                &format!("{again} ({how}): sign and send the same bytes, exactly as they came"),
-                text.into(),
-            ));
-        }
+    for (how, text) in json::spellings(body) {
+        let said = format!(
+            "the body parsed and written again ({how}): sign and send the same bytes, exactly as \
+             they came"
+        );
+        variants.push(variant(&said, text.into()));
     }
     variants.retain(|variant| variant.body.as_deref() != Some(body));
     variants
-}
-
-/// `{"a":1,"b":2}` as Python writes it.
-fn with_spaces(compact: &str) -> String {
-    let mut spaced = String::with_capacity(compact.len() * 2);
-    let (mut in_string, mut escaped) = (false, false);
-    for letter in compact.chars() {
-        spaced.push(letter);
-        match letter {
-            _ if escaped => escaped = false,
-            '\\' if in_string => escaped = true,
-            '"' => in_string = !in_string,
-            ',' | ':' if !in_string => spaced.push(' '),
-            _ => {}
-        }
-    }
-    spaced
-}
-
-/// JSON whose letters beyond ASCII are written as `\u`.
-fn in_ascii(json: &str) -> String {
-    let mut ascii = String::with_capacity(json.len());
-    for letter in json.chars() {
-        if letter.is_ascii() {
-            ascii.push(letter);
-            continue;
-        }
-        for unit in letter.encode_utf16(&mut [0; 2]) {
-            ascii.push_str(&format!("\\u{unit:04x}"));
-        }
-    }
-    ascii
 }
 
 /// The signature is written in another way than the scheme says.
@@ -214,7 +175,8 @@ fn of_headers(headers: &HeaderMap) -> Vec<Variant> {
             }
         }
         if let Some(bytes) = &base64 {
-            tries.push(("in hex; it came in base64", format!("{prefix}{}", HEXLOWER.encode(bytes))));
+            tries
+                .push(("in hex; it came in base64", format!("{prefix}{}", HEXLOWER.encode(bytes))));
         }
         if !prefix.is_empty() && (hex.is_some() || base64.is_some()) {
             tries.push(("without what stands before it", bare.to_owned()));
@@ -343,7 +305,13 @@ mod tests {
             (SECRET, SECRET, "{}", "{}\n", "the body without the spaces or the newline"),
             (SECRET, SECRET, "{}\n", "{}", "the body with a newline"),
             (SECRET, SECRET, "a\nb", "a\r\nb", "plain newlines"),
-            (SECRET, SECRET, r#"{"a":1,"b":"x, y"}"#, r#"{ "a": 1, "b": "x, y" }"#, "without spaces"),
+            (
+                SECRET,
+                SECRET,
+                r#"{"a":1,"b":"x, y"}"#,
+                r#"{ "a": 1, "b": "x, y" }"#,
+                "without spaces",
+            ),
             (SECRET, SECRET, r#"{"a": 1, "b": "x,y"}"#, r#"{"a":1,"b":"x,y"}"#, "after each comma"),
             (SECRET, SECRET, "{\"a\":\"\\u00e9\"}", r#"{"a":"é"}"#, "in ASCII"),
             (SECRET, "something else", "{}", "{}", ""),

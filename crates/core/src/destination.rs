@@ -3,6 +3,7 @@
 //! - [`auth`], [`oauth2`]: how it is told who calls.
 //! - [`header`]: what is added to each request.
 //! - [`proxy`], [`tls`]: the way to it.
+//! - [`sign_as`]: whose signature it expects.
 //!
 //! What its answers mean is in [`mod@crate::delivery::judge`].
 
@@ -10,6 +11,7 @@ pub mod auth;
 pub mod header;
 pub mod oauth2;
 pub mod proxy;
+pub mod sign_as;
 pub mod tls;
 
 use std::{collections::BTreeMap, time::Duration};
@@ -23,6 +25,7 @@ use self::{
     auth::{Auth, AuthSpec, InvalidAuth},
     header::{HeaderText, InvalidTemplate},
     proxy::{InvalidProxy, Proxy},
+    sign_as::{InvalidSignAs, SignAs, SignAsSpec},
     tls::{InvalidTls, Tls, TlsSpec},
 };
 use crate::{
@@ -87,6 +90,13 @@ pub struct DestinationSpec {
     /// Secrets (`whsec_…`) to sign with as Standard Webhooks says; several while rotating.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub signing_secrets: Vec<SecretRef>,
+    /// Signs each request as a provider does, over what is sent.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "crate::object::optional"
+    )]
+    pub sign_as: Option<SignAsSpec>,
     /// How it is told who calls.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auth: Option<Box<AuthSpec>>,
@@ -159,6 +169,9 @@ pub enum InvalidDestination {
     /// A header's value cannot be sent.
     #[error("headers: `{0}`: {1}")]
     HeaderValue(String, #[source] InvalidTemplate),
+    /// A signature cannot be made.
+    #[error("sign_as: {0}")]
+    SignAs(#[from] InvalidSignAs),
     /// It cannot be told who calls.
     #[error("auth: {0}")]
     Auth(#[from] InvalidAuth),
@@ -212,6 +225,8 @@ pub struct Destination {
     pub headers: Vec<(HeaderName, HeaderText)>,
     /// Keys to sign with.
     pub signing: Vec<SigningSecret>,
+    /// Signs as a provider does.
+    pub sign_as: Option<SignAs>,
     /// How it is told who calls.
     pub auth: Option<Auth>,
     /// A proxy on the way.
@@ -263,6 +278,7 @@ impl DestinationSpec {
         if !(Duration::from_millis(100)..=Duration::from_secs(600)).contains(&self.timeout.0) {
             return Err(InvalidDestination::Timeout);
         }
+        let headers = self.header_texts(env)?;
         Ok(Destination {
             id,
             name: self.name.clone(),
@@ -271,7 +287,8 @@ impl DestinationSpec {
             concurrency: self.concurrency,
             lane: self.lane()?,
             timeout: self.timeout.0,
-            headers: self.header_texts(env)?,
+            sign_as: self.sign_as(&headers, env)?,
+            headers,
             signing: self.signing(env)?,
             auth: self.auth(env)?,
             proxy: self.proxy(env)?,
@@ -342,6 +359,23 @@ impl DestinationSpec {
             texts.push((name, value));
         }
         Ok(texts)
+    }
+
+    fn sign_as(
+        &self,
+        headers: &[(HeaderName, HeaderText)],
+        env: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<Option<SignAs>, InvalidDestination> {
+        let Some(spec) = &self.sign_as else { return Ok(None) };
+        let sign_as = spec.build(&self.url, env)?;
+        if let Some((name, _)) = headers.iter().find(|(name, _)| sign_as.sets(name)) {
+            return Err(InvalidSignAs::Twice(name.to_string(), "headers").into());
+        }
+        let ours = HeaderName::from_static("webhook-signature");
+        if !self.signing_secrets.is_empty() && sign_as.sets(&ours) {
+            return Err(InvalidSignAs::Twice(ours.to_string(), "signing_secrets").into());
+        }
+        Ok(Some(sign_as))
     }
 
     fn auth(

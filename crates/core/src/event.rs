@@ -188,6 +188,9 @@ pub struct NewEvent {
     pub revive_dead: bool,
     /// What was decided on the way in.
     pub decided: Decided,
+    /// The request in quarantine that it comes from: that is taken out in the same step, and if it
+    /// is not there any more, nothing is admitted.
+    pub releases: Option<RequestId>,
     /// What is sent in place of the body, for those deliveries whose route transforms it.
     pub bodies: Vec<NewBody>,
 }

@@ -38,6 +38,7 @@ pub mod lane;
 pub mod name;
 pub mod object;
 pub mod provider;
+pub mod quarantine;
 pub mod redact;
 pub mod refused;
 pub mod replay;

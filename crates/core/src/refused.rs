@@ -62,6 +62,7 @@ pub fn advice(code: &str) -> &'static str {
         "stale" => "compare the clocks, or widen `tolerance`; an old request may be a replayed one",
         "mismatch" => "compare the secret at the sender with `secrets` of the source",
         "repeated_key" => "let the sender give one `idempotency-key` for each request",
+        "quarantined" => "look at it with `surehook quarantine list`",
         "method_not_allowed" => "webhooks are sent with POST",
         "body_too_large" => "raise `max_body_bytes` of the source, if such bodies are meant",
         "body_timeout" | "bad_body" => "the sender is cut off or too slow; look at the network",

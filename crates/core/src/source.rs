@@ -14,7 +14,7 @@ use crate::{
     ids::SourceId,
     key::{KeyRuleError, KeyRules},
     name::Name,
-    provider::{self, PROVIDERS, PartKey, Provider, Reading},
+    provider::{self, OnRefusal, PartKey, Provider, Reading, names},
     redact::{InvalidNames, Names},
     request::Incoming,
     retention::{InvalidRetention, RetentionSpec},
@@ -41,7 +41,7 @@ pub struct SourceSpec {
     pub name: Name,
     /// Whose webhooks these are.
     #[serde(default = "generic")]
-    #[schemars(extend("enum" = provider_names()))]
+    #[schemars(extend("enum" = names()))]
     pub provider: String,
     /// How a request proves that it comes from the provider, if not in the provider's own way. Must
     /// be written out for a generic source; `"none"` accepts everybody who knows the URL.
@@ -84,6 +84,9 @@ pub struct SourceSpec {
         deserialize_with = "crate::object::optional"
     )]
     pub sync: Option<SyncSpec>,
+    /// What happens to a request that does not verify; the provider's way when left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on_refusal: Option<OnRefusal>,
     /// Whether the sample of refused requests keeps their bodies.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub keep_refused_bodies: bool,
@@ -111,10 +114,6 @@ fn generic() -> String {
     "generic".to_owned()
 }
 
-fn provider_names() -> Vec<&'static str> {
-    PROVIDERS.iter().map(|provider| provider.name()).collect()
-}
-
 fn yes() -> bool {
     true
 }
@@ -123,7 +122,7 @@ fn yes() -> bool {
 #[derive(Debug, thiserror::Error)]
 pub enum InvalidSource {
     /// The provider is not known.
-    #[error("provider `{0}` is not known; known are: {known}", known = provider_names().join(", "))]
+    #[error("provider `{0}` is not known; known are: {known}", known = names().join(", "))]
     UnknownProvider(String),
     /// A provider signs, and there is nothing to check that with.
     #[error(
@@ -192,6 +191,8 @@ pub struct Source {
     pub max_body_bytes: Option<usize>,
     /// Makes the sender wait for one destination.
     pub sync: Option<SyncSpec>,
+    /// What happens to a request that does not verify.
+    pub on_refusal: OnRefusal,
     /// Whether bodies of refused requests are kept.
     pub keep_refused_bodies: bool,
     /// How long what came in is kept.
@@ -217,6 +218,11 @@ impl SourceSpec {
             names.add_header(header);
         }
         names
+    }
+
+    /// Whether a request has to prove where it comes from.
+    pub fn is_verified(&self) -> bool {
+        self.verify != Some(VerifySpec::None)
     }
 
     /// Looks the secrets up through `env` and compiles the rules.
@@ -265,6 +271,7 @@ impl SourceSpec {
             revive_dead: self.revive_dead,
             max_body_bytes: self.max_body_bytes.or_else(|| provider.max_body_bytes()),
             sync: self.sync.clone(),
+            on_refusal: self.on_refusal.unwrap_or_else(|| provider.on_refusal()),
             keep_refused_bodies: self.keep_refused_bodies,
             retention: self.retention,
             enabled: self.enabled,
@@ -306,6 +313,11 @@ impl Source {
             }
         }
         Reading::Events(parts)
+    }
+
+    /// Whether there is no preset for it.
+    pub fn is_generic(&self) -> bool {
+        self.provider.name() == generic()
     }
 
     /// Whether anything is checked at all.

@@ -8,8 +8,10 @@ use serde_json::{Value, json};
 use crate::{
     decision::{Decision, DecisionKind, Unrouted, Why},
     ids::{DeliveryId, DestinationId},
+    quarantine::RELEASED_BY_HAND,
     store::{ATTEMPTS_TOLD, AttemptRow, DeliveryRow, DuplicateRow, EventDetail, Next},
     time::Timestamp,
+    verify::UNVERIFIED,
 };
 
 /// One thing that happened.
@@ -62,7 +64,8 @@ fn taken_in(detail: &EventDetail) -> Vec<Entry> {
     )];
     if let Some(by) = &detail.verified_by {
         let text = match by.as_str() {
-            "none" => "not verified: the source asks for nothing".to_owned(),
+            UNVERIFIED => "unverified: the source asks for nothing".to_owned(),
+            RELEASED_BY_HAND => "unverified: released by hand".to_owned(),
             _ => format!("verified by {by}"),
         };
         story.push(entry("verified", text, json!({ "by": by })));

@@ -18,6 +18,7 @@ pub mod ingest;
 mod lane;
 mod outbound;
 mod outlet;
+pub mod quarantine;
 mod refusals;
 pub mod registry;
 pub mod replays;
@@ -44,6 +45,7 @@ use surehook_core::{
     chance::Chance,
     idempotency::IdempotencyStore,
     ids::{DeliveryId, DestinationId},
+    quarantine::QuarantineStore,
     refused::RefusedRequest,
     replay::ReplayStore,
     retention::Keep,
@@ -313,6 +315,11 @@ impl Engine {
 
     /// The store, for lists and lookups.
     pub fn store(&self) -> &dyn AdminStore {
+        &*self.store
+    }
+
+    /// The store of what is kept aside, for lists and lookups.
+    pub fn quarantine_store(&self) -> &dyn QuarantineStore {
         &*self.store
     }
 

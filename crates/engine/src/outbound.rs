@@ -1,12 +1,14 @@
-//! What is sent: the original bytes and headers, and our own signature beside them.
+//! What is sent: the original bytes and headers, and our own signature beside them; or that of a
+//! provider, made anew.
 
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use surehook_core::{
-    destination::{Destination, auth::Auth},
+    destination::{BUILTIN_INBOX, Destination, Reach, auth::Auth},
     event::RequestHead,
     sign::signature_header,
     store::Claimed,
     time::Timestamp,
+    verify::Unsignable,
 };
 
 const WEBHOOK_ID: HeaderName = HeaderName::from_static("webhook-id");
@@ -58,7 +60,11 @@ fn of_connection(head: &RequestHead) -> Vec<&[u8]> {
 }
 
 /// The headers of one attempt.
-pub(crate) fn headers(destination: &Destination, claimed: &Claimed, now: Timestamp) -> HeaderMap {
+pub(crate) fn headers(
+    destination: &Destination,
+    claimed: &Claimed,
+    now: Timestamp,
+) -> Result<HeaderMap, Unsignable> {
     let mut map = forwarded(&claimed.payload.head);
     for (name, text) in &destination.headers {
         match text.render(claimed) {
@@ -78,7 +84,14 @@ pub(crate) fn headers(destination: &Destination, claimed: &Claimed, now: Timesta
     }
     set(&mut map, WEBHOOK_ID, &id);
     map.insert(WEBHOOK_TIMESTAMP, HeaderValue::from(now.as_secs()));
-    map
+    if let Some(sign_as) = &destination.sign_as {
+        let url = match &destination.reach {
+            Reach::Http(url) => url.to_string(),
+            Reach::Inbox => BUILTIN_INBOX.to_owned(),
+        };
+        sign_as.sign(&mut map, (&id, &url, &claimed.payload.body), now)?;
+    }
+    Ok(map)
 }
 
 fn set(map: &mut HeaderMap, name: HeaderName, text: &str) {
@@ -137,6 +150,7 @@ mod tests {
             pause_after_config_failures: 0,
             timeout: Span(Duration::from_secs(1)),
             headers: BTreeMap::from([("X-Tenant".to_owned(), "acme".parse().unwrap())]),
+            sign_as: None,
             signing_secrets: signing.iter().map(|text| text.parse().unwrap()).collect(),
             auth: None,
             proxy: None,
@@ -190,7 +204,7 @@ mod tests {
             ("user-agent", "GitHub-Hookshot/1"),
         ]);
 
-        let sent = headers(&destination(&[]), &came, NOW);
+        let sent = headers(&destination(&[]), &came, NOW).unwrap();
 
         assert_eq!(sent["x-hub-signature-256"], "sha256=00");
         assert_eq!(sent.get_all("x-multi").iter().count(), 2);
@@ -216,7 +230,8 @@ mod tests {
     fn our_signature_takes_the_place_of_the_senders_which_travels_on_beside_it() {
         let came = claimed(&[("webhook-id", "msg_1"), ("webhook-signature", "v1,AA==")]);
 
-        let sent = headers(&destination(&["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"]), &came, NOW);
+        let sent =
+            headers(&destination(&["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"]), &came, NOW).unwrap();
 
         assert_eq!(sent["original-webhook-id"], "msg_1");
         assert_eq!(sent["original-webhook-signature"], "v1,AA==");

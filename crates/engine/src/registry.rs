@@ -274,6 +274,13 @@ impl Registry {
                         "a source is less safe than it could be"
                     );
                 }
+                if source.as_ref().is_ok_and(|source| !source.is_verified() && !source.is_generic()) {
+                    tracing::warn!(
+                        source = name,
+                        provider = stored.spec.provider,
+                        "the source is unverified: it takes what anybody sends, although its provider signs"
+                    );
+                }
                 if let Err(error) = &source {
                     tracing::error!(
                         source = name,

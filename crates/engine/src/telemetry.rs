@@ -37,6 +37,7 @@ pub struct Telemetry {
     no_key: Counters,
     filter_errors: Counters,
     sync_answers: Counters,
+    quarantine_dropped: Counters,
     leases_lost: Counter,
     in_flight: Gauges,
     cooling: Gauges,
@@ -167,6 +168,11 @@ impl Default for Telemetry {
                 "Results refused because the claim was lost",
                 Counter::default()
             ),
+            quarantine_dropped: metric!(
+                "quarantine_dropped",
+                "Requests that left the quarantine unseen, because newer ones needed the room",
+                Counters::default()
+            ),
             in_flight: metric!("deliveries_inflight", "Attempts that run", Gauges::default()),
             cooling: metric!(
                 "destination_cooling",
@@ -251,6 +257,14 @@ impl Telemetry {
             ("reason", reason.to_owned()),
         ];
         self.requests.get_or_create(&labels).inc();
+    }
+
+    /// Counts requests that left the quarantine without anybody having looked at them.
+    pub(crate) fn pushed_out(&self, source: &str, many: u64) {
+        if many > 0 {
+            let labels = vec![("source", source.to_owned())];
+            self.quarantine_dropped.get_or_create(&labels).inc_by(many);
+        }
     }
 
     /// The handles of a destination.

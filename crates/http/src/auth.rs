@@ -39,7 +39,7 @@ pub fn new_token(chance: &dyn Chance) -> String {
 
 /// What is done by changing nothing that is configured: looking after deliveries. Each entry is
 /// the address after `/api/v1`; `{}` stands for whatever differs.
-const OPERATIONS: [(Method, &str); 10] = [
+const OPERATIONS: [(Method, &str); 12] = [
     (Method::POST, "/deliveries/{}/replay"),
     (Method::POST, "/deliveries/{}/cancel"),
     (Method::POST, "/dead-letters/reprocess"),
@@ -50,6 +50,8 @@ const OPERATIONS: [(Method, &str); 10] = [
     (Method::POST, "/replays/{}/pause"),
     (Method::POST, "/replays/{}/resume"),
     (Method::POST, "/replays/{}/cancel"),
+    (Method::POST, "/quarantine/release"),
+    (Method::POST, "/quarantine/{}/release"),
 ];
 
 /// What only an admin may even look at.
@@ -179,7 +181,7 @@ mod tests {
     use crate::front;
 
     /// Every call that needs a token, with the least role that may make it.
-    const CALLS: [(&str, &str, Role); 50] = [
+    const CALLS: [(&str, &str, Role); 55] = [
         ("GET", "/events", Role::Viewer),
         ("GET", "/events/{id}", Role::Viewer),
         ("GET", "/events/{id}/body", Role::Viewer),
@@ -198,6 +200,11 @@ mod tests {
         ("POST", "/replays/{id}/cancel", Role::Operator),
         ("GET", "/requests", Role::Viewer),
         ("GET", "/requests/{id}", Role::Viewer),
+        ("GET", "/quarantine", Role::Viewer),
+        ("GET", "/quarantine/{id}", Role::Viewer),
+        ("POST", "/quarantine/{id}/release", Role::Operator),
+        ("POST", "/quarantine/release", Role::Operator),
+        ("DELETE", "/quarantine/{id}", Role::Admin),
         ("GET", "/stats/series", Role::Viewer),
         ("POST", "/destinations/{wanted}/pause", Role::Operator),
         ("POST", "/destinations/{wanted}/resume", Role::Operator),

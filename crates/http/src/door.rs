@@ -14,7 +14,7 @@ use hyper::body::{Body, Incoming};
 use schemars::JsonSchema;
 use serde::Serialize;
 use surehook_core::{name::Name, provider::Reply};
-use surehook_engine::ingest::{InboundRequest, OpenSource, Outcome, Received};
+use surehook_engine::ingest::{InboundRequest, OpenSource, Outcome, QUARANTINED, Received};
 use tokio::sync::SemaphorePermit;
 
 use crate::{
@@ -97,7 +97,8 @@ pub(crate) fn described(api: Api) -> Api {
         .refuses(413, &["body_too_large"])
         .refuses(414, &["uri_too_long"])
         .refuses(501, &["bad_transfer_coding"])
-        .refuses(503, &["overloaded", "disk_full", "store_failed", "source_misconfigured"]);
+        .refuses(503, &["overloaded", "disk_full", "store_failed", "source_misconfigured"])
+        .refuses(503, &[QUARANTINED]);
     api.elsewhere("post", "/in/{source}", op)
 }
 
@@ -113,6 +114,8 @@ pub(crate) async fn receive(
     match take_in(app, &source, &mut arrival, body).await {
         Ok(outcome) => answer(&outcome),
         Err(problem) => {
+            let gives_up = app.engine.source(&source).is_ok_and(|source| source.quarantines());
+            let problem = if gives_up { problem.to_be_sent_again() } else { problem };
             refusal::note(app, &source, arrival, &problem);
             refusal(&problem)
         }

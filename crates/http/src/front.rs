@@ -24,6 +24,7 @@ pub(crate) fn table() -> Api {
         .with(api::series::routes)
         .with(api::replays::routes)
         .with(api::requests::routes)
+        .with(api::quarantine::routes)
         .with(api::inbox::routes)
         .with(api::stream::routes)
         .with(api::tokens::routes)

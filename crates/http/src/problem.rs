@@ -71,6 +71,15 @@ impl Problem {
         self
     }
 
+    /// The same for a sender that gives up for good at some statuses: it is to come again.
+    pub(crate) fn to_be_sent_again(mut self) -> Self {
+        if matches!(self.status.as_u16(), 400 | 401 | 403 | 404 | 422) {
+            self.status = StatusCode::SERVICE_UNAVAILABLE;
+            self.retry_after_secs = Some(60);
+        }
+        self
+    }
+
     pub(crate) fn code(&self) -> &'static str {
         self.code
     }
@@ -195,7 +204,9 @@ impl From<IngestError> for Problem {
             IngestError::UnknownSource => StatusCode::NOT_FOUND,
             IngestError::Disabled => StatusCode::GONE,
             // 503: the request may be good, and the sender should try again when this is mended.
-            IngestError::Misconfigured => StatusCode::SERVICE_UNAVAILABLE,
+            IngestError::Misconfigured | IngestError::Quarantined(_) => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
             IngestError::NotVerified(_) => StatusCode::UNAUTHORIZED,
             IngestError::Key(_) => StatusCode::BAD_REQUEST,
             IngestError::Store(cause) => return Self::from(cause.clone()),

@@ -8,7 +8,7 @@ use surehook_core::{
     redact::{self, MASK, Names},
     refused::RefusedRequest,
 };
-use surehook_engine::ingest::IngestError;
+use surehook_engine::ingest::{IngestError, QUARANTINED};
 
 use crate::{App, door::Arrival, problem::Problem};
 
@@ -27,6 +27,10 @@ pub(crate) fn note(app: &App, name: &str, arrival: Arrival, problem: &Problem) {
     let source = (!matches!(found, Err(IngestError::UnknownSource))).then_some(name);
     app.engine.telemetry().refused(source, problem.code());
     tracing::debug!(source, code = problem.code(), "refused a request");
+    // That is kept whole, elsewhere.
+    if problem.code() == QUARANTINED {
+        return;
+    }
     app.engine.refused(source, problem.code(), || {
         let open = found.as_ref().ok();
         let secret = open.and_then(|open| open.secret_header());

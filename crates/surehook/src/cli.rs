@@ -2,9 +2,11 @@
 
 mod local;
 mod manage;
+mod quarantine;
 #[cfg(test)]
 mod reference;
 mod replay;
+mod signature;
 
 use std::{net::SocketAddr, path::PathBuf};
 
@@ -16,6 +18,8 @@ pub(crate) use self::replay::{CreateArgs, FilterArgs, JobArgs, ReplayCommand, Ru
 pub(crate) use self::{
     local::{BackupArgs, CompletionsArgs, ConfigCommand, DoctorArgs, ManArgs, Place, RestoreArgs},
     manage::{ApplyArgs, DiffArgs, ExportArgs, Format, SendTestArgs, TokenCommand},
+    quarantine::QuarantineCommand,
+    signature::{RequestArgs, SignArgs, VerifyArgs},
 };
 
 /// A webhook gateway: every event arrives, none runs twice by our fault, and nothing disappears
@@ -59,14 +63,24 @@ pub(crate) enum Command {
     /// Look at requests that were refused
     #[command(subcommand)]
     Requests(RequestsCommand),
+    /// Look at requests that did not verify and are kept, and release them
+    #[command(subcommand)]
+    Quarantine(QuarantineCommand),
     /// Deliver again in bulk, as jobs
     #[command(subcommand)]
     Replay(ReplayCommand),
+    /// Look at sources
+    #[command(subcommand)]
+    Sources(SourcesCommand),
     /// Look at destinations, pause and resume them
     #[command(subcommand)]
     Destinations(DestinationsCommand),
-    /// Send a signed test event to a source of a running gateway
+    /// Send signed, realistic test events to a source of a running gateway
     SendTest(SendTestArgs),
+    /// Say whether a request would be let in, or why not, and what would become of it
+    Verify(VerifyArgs),
+    /// Print the headers that a provider would sign a body with
+    Sign(SignArgs),
     /// Give people and programs access to the API
     #[command(subcommand)]
     Token(TokenCommand),
@@ -278,6 +292,15 @@ pub(crate) enum RequestsCommand {
         reason: Option<String>,
         #[command(flatten)]
         paging: Paging,
+        #[command(flatten)]
+        remote: Remote,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum SourcesCommand {
+    /// All sources, and whether what comes in is verified
+    List {
         #[command(flatten)]
         remote: Remote,
     },

@@ -58,6 +58,11 @@ impl Failure {
         Self { said: true, ..Self::new(8, anyhow::anyhow!("there are findings")) }
     }
 
+    /// A request would not be let in; why was printed.
+    pub(crate) fn unverified() -> Self {
+        Self { said: true, ..Self::new(1, anyhow::anyhow!("not verified")) }
+    }
+
     /// What there is differs from what is wanted; how was printed.
     pub(crate) fn drift() -> Self {
         Self { said: true, ..Self::new(9, anyhow::anyhow!("changes are pending")) }

@@ -56,11 +56,13 @@ pub enum Failure {
     Interrupted,
     /// The route's transform made no body; nothing was sent.
     Transform,
+    /// It could not be signed as `sign_as` wants it; nothing was sent.
+    Unsignable,
 }
 
 impl Failure {
     /// Every failure.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Dns,
         Self::Refused,
         Self::Unreachable,
@@ -75,6 +77,7 @@ impl Failure {
         Self::TokenRefused,
         Self::Interrupted,
         Self::Transform,
+        Self::Unsignable,
     ];
 
     /// The failure that `word` names.
@@ -99,6 +102,7 @@ impl Failure {
             Self::TokenRefused => "token_refused",
             Self::Interrupted => "interrupted",
             Self::Transform => "transform",
+            Self::Unsignable => "unsignable",
         }
     }
 }
@@ -254,7 +258,7 @@ pub fn classify(outcome: &Outcome, rules: &StatusRules) -> Option<Class> {
             | Failure::Proxy
             | Failure::Token
             | Failure::Interrupted => Class::Transient,
-            Failure::Transform => Class::Permanent,
+            Failure::Transform | Failure::Unsignable => Class::Permanent,
             Failure::Tls | Failure::Blocked | Failure::ProxyRefused | Failure::TokenRefused => {
                 Class::Config
             }
@@ -284,7 +288,7 @@ fn permanent_reason(outcome: &Outcome, rules: &StatusRules) -> DeadReason {
     }
     match outcome {
         Outcome::Answered { status: 400 | 406 | 411 | 413 | 415 | 422, .. }
-        | Outcome::Failed(Failure::Transform) => DeadReason::PayloadError,
+        | Outcome::Failed(Failure::Transform | Failure::Unsignable) => DeadReason::PayloadError,
         Outcome::Answered { .. } | Outcome::Failed(_) => DeadReason::Unrecoverable,
     }
 }

@@ -43,6 +43,9 @@ mod zoom;
 
 use std::fmt;
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
 pub use self::{
     fields::{Fields, Found},
     part::{Part, PartKey, Reading, Reply, Sample},
@@ -81,6 +84,11 @@ pub fn find(name: &str) -> Option<&'static dyn Provider> {
     PROVIDERS.iter().copied().find(|provider| provider.name() == name)
 }
 
+/// The names of all, for people.
+pub fn names() -> Vec<&'static str> {
+    PROVIDERS.iter().map(|provider| provider.name()).collect()
+}
+
 /// Whether a header holds a provider's signature over a body: it says nothing about another one.
 pub fn is_signature_header(name: &str) -> bool {
     let of = |provider: &&dyn Provider| {
@@ -90,7 +98,8 @@ pub fn is_signature_header(name: &str) -> bool {
 }
 
 /// What happens to a request whose signature is wrong.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
 pub enum OnRefusal {
     /// It is answered with 401; the provider sends it again.
     Unauthorized,

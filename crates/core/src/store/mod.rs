@@ -5,7 +5,7 @@
 //! conformance suite in `surehook-store` is the definition of "the same".
 //!
 //! By caller: the door sees [`IngestStore`], the lanes see [`DeliveryStore`], the API and the upkeep
-//! see [`AdminStore`], replay jobs see [`ReplayStore`].
+//! see [`AdminStore`], replay jobs see [`ReplayStore`]; [`QuarantineStore`] keeps what was not let in and may not be lost.
 
 mod admin;
 mod configuration;
@@ -26,7 +26,7 @@ pub use self::{
         EventDetail, EventFilter, EventRow, Listed, Page,
     },
 };
-use crate::{idempotency::IdempotencyStore, replay::ReplayStore};
+use crate::{idempotency::IdempotencyStore, quarantine::QuarantineStore, replay::ReplayStore};
 
 /// Why a step was not taken, split by what the caller does next.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -50,6 +50,12 @@ pub enum StoreError {
 }
 
 /// A whole store. Only the place that puts the program together holds one.
-pub trait Store: IngestStore + DeliveryStore + AdminStore + ReplayStore + IdempotencyStore {}
+pub trait Store:
+    IngestStore + DeliveryStore + AdminStore + ReplayStore + IdempotencyStore + QuarantineStore
+{
+}
 
-impl<T: IngestStore + DeliveryStore + AdminStore + ReplayStore + IdempotencyStore> Store for T {}
+impl<T> Store for T where
+    T: IngestStore + DeliveryStore + AdminStore + ReplayStore + IdempotencyStore + QuarantineStore
+{
+}

@@ -149,7 +149,7 @@ fn what_is_missing_is_said_too() {
     let story = tell(&detail, &|_| None);
 
     let text = |kind| story.iter().find(|entry| entry.kind == kind).map(|entry| &*entry.text);
-    assert_eq!(text("verified"), Some("not verified: the source asks for nothing"));
+    assert_eq!(text("verified"), Some("unverified: the source asks for nothing"));
     assert_eq!(text("no_key"), Some("no key was found, so this is a duplicate of nothing"));
     assert_eq!(text("delivery_created"), Some("to be delivered to a deleted destination"));
     assert_eq!(text("duplicates"), Some("came again 300 times in all, last now"));

@@ -16,6 +16,7 @@
 mod basic;
 mod candidates;
 mod hmac;
+pub mod mistakes;
 mod spec;
 mod template;
 #[cfg(test)]

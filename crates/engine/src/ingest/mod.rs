@@ -10,15 +10,16 @@ use http::{HeaderMap, HeaderName};
 use surehook_core::{
     chance::new_id,
     event::Payload,
-    ids::EventId,
+    ids::{EventId, RequestId},
     inflate,
     key::{DedupKey, KeyProblem},
-    provider::{Part, Reading, Reply},
+    provider::{OnRefusal, Part, Reading, Reply},
     request::Incoming,
     source::{PublicUrl, Source},
     store::StoreError,
     sync::SyncAnswer,
-    verify::Refused,
+    time::Timestamp,
+    verify::{Refused, Verified},
 };
 
 use self::plan::{Arrival, Claim, Draft};
@@ -76,6 +77,9 @@ pub enum IngestError {
     /// The request does not prove where it comes from.
     #[error("the request could not be verified: {0}")]
     NotVerified(#[source] Refused),
+    /// It is kept aside until somebody releases it.
+    #[error("the request is kept aside until the settings are mended: {0}")]
+    Quarantined(#[source] Box<IngestError>),
     /// The request has more than one key.
     #[error("{0}")]
     Key(#[source] KeyProblem),
@@ -92,6 +96,7 @@ impl IngestError {
             Self::Disabled => "source_disabled",
             Self::Misconfigured => "source_misconfigured",
             Self::NotVerified(refused) => refused.code(),
+            Self::Quarantined(_) => QUARANTINED,
             Self::Key(_) => "repeated_key",
             Self::Store(StoreError::Overloaded) => "overloaded",
             Self::Store(StoreError::Full) => "disk_full",
@@ -100,9 +105,31 @@ impl IngestError {
     }
 }
 
+/// The word for a request that is kept aside.
+pub const QUARANTINED: &str = "quarantined";
+
+/// Why a request is let in.
+#[derive(Clone, Debug)]
+pub(crate) struct Pass {
+    pub(crate) verified: Verified,
+    /// The same for people.
+    pub(crate) verified_by: Option<Arc<str>>,
+    /// The request in quarantine that it is.
+    pub(crate) releases: Option<RequestId>,
+    /// A person wants it in whatever is wrong with it.
+    pub(crate) is_forced: bool,
+}
+
+impl Pass {
+    pub(crate) fn new(source: &Source, verified: Verified) -> Self {
+        let verified_by = source.verifier.label(verified);
+        Self { verified, verified_by, releases: None, is_forced: false }
+    }
+}
+
 /// A source that a request was found for.
 #[derive(Clone, Debug)]
-pub struct OpenSource(Arc<SourceEntry>);
+pub struct OpenSource(pub(crate) Arc<SourceEntry>);
 
 impl OpenSource {
     /// The source's own limit on bodies.
@@ -113,6 +140,18 @@ impl OpenSource {
     /// The header that holds the source's secret itself.
     pub fn secret_header(&self) -> Option<&HeaderName> {
         self.0.source.as_ref().ok().and_then(|source| source.verifier.secret_header())
+    }
+
+    /// A path of its requests without the secret that may stand in it.
+    pub fn bare_path<'p>(&self, path: &'p str) -> &'p str {
+        let source = self.0.source.as_ref().ok();
+        source.and_then(|source| source.verifier.bare_path(path)).unwrap_or(path)
+    }
+
+    /// Whether what is refused must be kept, because the sender does not send it again.
+    pub fn quarantines(&self) -> bool {
+        let source = self.0.source.as_ref();
+        source.is_ok_and(|source| source.on_refusal == OnRefusal::Quarantine)
     }
 
     /// Whether the sample of refused requests keeps their bodies.
@@ -144,29 +183,56 @@ impl Engine {
         let entry = &source.0;
         let Ok(source) = &entry.source else { return Err(IngestError::Misconfigured) };
         let now = self.shared.clock.now();
+        let verified = source.verifier.verify(&self.incoming(source, request), now);
+        let taken = match verified.map_err(IngestError::NotVerified) {
+            Ok(verified) => {
+                let pass = Pass::new(source, verified);
+                self.take_in((entry, source), request, pass, now).await
+            }
+            Err(error) => Err(error),
+        };
+        let outcome = match taken {
+            Err(error @ (IngestError::NotVerified(_) | IngestError::Key(_))) => {
+                return Err(self.refuse(source, request, error, now).await);
+            }
+            taken => taken?,
+        };
+        entry.metrics.seconds.observe(begun.elapsed().as_secs_f64());
+        Ok(outcome)
+    }
+
+    /// Takes a request in that may come in.
+    pub(crate) async fn take_in(
+        self: &Arc<Self>,
+        (entry, source): (&SourceEntry, &Source),
+        request: &mut InboundRequest,
+        pass: Pass,
+        now: Timestamp,
+    ) -> Result<Outcome, IngestError> {
         let incoming = self.incoming(source, request);
-        let verified = source.verifier.verify(&incoming, now).map_err(IngestError::NotVerified)?;
         // The signature is over what came; what it says is read unpacked.
         let plain = inflate::plain(&request.headers, &request.body);
         let incoming = Incoming { body: plain.as_deref().unwrap_or(&request.body), ..incoming };
-        let parts = match source.read(&incoming, verified) {
+        let parts = match source.read(&incoming, pass.verified) {
             Reading::Greeting(reply) => {
                 return Ok(Outcome { reply: Some(reply), ..Outcome::default() });
             }
             Reading::Events(parts) => parts,
         };
         let reply = source.provider.answer(&incoming);
-        let verified_by = source.verifier.label(verified);
         // Whatever makes us refuse the request comes before it is used up.
-        let claims = plan::claims(source, request, &parts, now).map_err(IngestError::Key)?;
-        let request_id = new_id(&*self.shared.chance, now);
-        let arrival = Arrival::new(entry, source, request, (request_id, now), verified_by);
+        let claims = match plan::claims(source, request, &parts, now) {
+            Ok(claims) => claims,
+            Err(_) if pass.is_forced => parts.iter().map(|_| None).collect(),
+            Err(problem) => return Err(IngestError::Key(problem)),
+        };
+        let request_id = pass.releases.unwrap_or_else(|| new_id(&*self.shared.chance, now));
+        let arrival = Arrival::new(entry, source, request, (request_id, now), pass);
         let outcome = self.receive_all(arrival, parts, claims).await?;
         for event in &outcome.received {
             let metrics = &entry.metrics;
             if event.duplicate { &metrics.duplicate } else { &metrics.accepted }.inc();
         }
-        entry.metrics.seconds.observe(begun.elapsed().as_secs_f64());
         Ok(Outcome { reply, ..outcome })
     }
 
@@ -180,7 +246,11 @@ impl Engine {
         source.provider.greet(query, source.verify_token.as_ref())
     }
 
-    fn incoming<'r>(&'r self, source: &'r Source, request: &'r InboundRequest) -> Incoming<'r> {
+    pub(crate) fn incoming<'r>(
+        &'r self,
+        source: &'r Source,
+        request: &'r InboundRequest,
+    ) -> Incoming<'r> {
         let origin = source.public_url.as_ref().or(self.public_url.as_ref());
         Incoming {
             source: source.name.as_str(),
@@ -220,6 +290,8 @@ impl Engine {
                 ..Outcome::default()
             });
         }
+        // It leaves the quarantine with the first of its events, in one step.
+        drafts[0].event.releases = arrival.pass.releases;
         let asking: Vec<_> = drafts.iter().map(|draft| self.asking(&arrival, draft)).collect();
         let commit = Arc::clone(self).commit(drafts, arrival.source.name.clone());
         let committed = Uninterrupted::new(commit, &self.shared.tasks).await?;
@@ -232,14 +304,14 @@ impl Engine {
     /// What memory knows of an event that came before. A sender that waits wants the result, and
     /// memory only knows that there is an event.
     fn recall(&self, arrival: &Arrival<'_>, claim: &Claim, payload: &Payload) -> Option<EventId> {
-        let ((claim, _), None) = (claim.as_ref()?, &arrival.entry.sync) else { return None };
+        let ((claim, _), None) = (claim.as_ref()?, arrival.sync()) else { return None };
         self.store.recall(arrival.source.id, &claim.key, &payload.fingerprint, arrival.now)
     }
 
     /// If the sender waits: what for. It begins to wait before anything is committed, so that it
     /// misses nothing.
     fn asking(&self, arrival: &Arrival<'_>, draft: &Draft) -> Option<Asking> {
-        let entry = arrival.entry.sync?;
+        let entry = arrival.sync()?;
         let awaited = draft.owed.iter().find(|owed| owed.new.destination == entry.destination);
         let until = tokio::time::Instant::now() + entry.deadline;
         let waiting = awaited.map(|owed| self.shared.waiters.watch(owed.new.id));

@@ -21,12 +21,14 @@ use surehook_core::{
     time::Timestamp,
 };
 
-use super::InboundRequest;
+use super::{InboundRequest, Pass};
 use crate::{
     Engine,
     lane::{Lane, Slot},
     registry::{RouteEntry, SourceEntry},
-    routing, transform,
+    routing,
+    sync::SyncEntry,
+    transform,
 };
 
 /// The key of an event and where it was found; none if it has none.
@@ -56,7 +58,7 @@ pub(super) struct Arrival<'a> {
     pub(super) source: &'a Source,
     pub(super) request_id: RequestId,
     pub(super) now: Timestamp,
-    verified_by: Option<Arc<str>>,
+    pub(super) pass: Pass,
     headers: &'a HeaderMap,
     body: Bytes,
     head: Arc<RequestHead>,
@@ -71,7 +73,7 @@ impl<'a> Arrival<'a> {
         source: &'a Source,
         request: &'a mut InboundRequest,
         (request_id, now): (RequestId, Timestamp),
-        verified_by: Option<Arc<str>>,
+        pass: Pass,
     ) -> Self {
         let mut path = std::mem::take(&mut request.path);
         // A secret in the address ends here.
@@ -89,12 +91,17 @@ impl<'a> Arrival<'a> {
             source,
             request_id,
             now,
-            verified_by,
+            pass,
             headers: &request.headers,
             body: request.body.clone(),
             head: Arc::new(head),
             reworded: OnceCell::new(),
         }
+    }
+
+    /// Whether the sender waits, and for what. Of one in quarantine it has gone.
+    pub(super) fn sync(&self) -> Option<SyncEntry> {
+        self.entry.sync.filter(|_| self.pass.releases.is_none())
     }
 
     /// What is kept of one event: the request as it came, or its own part of it.
@@ -140,9 +147,10 @@ impl Engine {
             payload,
             deliveries: owed.iter().map(|planned| planned.new.clone()).collect(),
             // Where the sender waits, its wish to wait revives what can be mended.
-            revive_dead: arrival.source.revive_dead && arrival.entry.sync.is_none(),
+            revive_dead: arrival.source.revive_dead && arrival.sync().is_none(),
+            releases: None,
             decided: Decided {
-                verified_by: arrival.verified_by.clone(),
+                verified_by: arrival.pass.verified_by.clone(),
                 key_from,
                 unrouted: write_unrouted(&unrouted),
             },

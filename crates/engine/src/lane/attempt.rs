@@ -60,7 +60,10 @@ impl Carrier {
     }
 
     async fn carry(&self, outlet: &Outlet, claimed: &Claimed, now: Timestamp) -> SendReport {
-        let headers = outbound::headers(&outlet.destination, claimed, now);
+        let headers = match outbound::headers(&outlet.destination, claimed, now) {
+            Ok(headers) => headers,
+            Err(error) => return not_sent(Failure::Unsignable, error.to_string()),
+        };
         let body = claimed.payload.body.clone();
         match &outlet.destination.reach {
             Reach::Http(url) => outlet.send(url, headers, body).await,
@@ -120,7 +123,7 @@ impl Lane {
                 let claimed = Claimed { payload, ..claimed.clone() };
                 self.carrier.carry(outlet, &claimed, now).await
             }
-            Err(why) => not_transformed(why),
+            Err(why) => not_sent(Failure::Transform, why),
         }
     }
 
@@ -309,9 +312,9 @@ fn interrupted(elapsed: Duration) -> SendReport {
     }
 }
 
-fn not_transformed(why: String) -> SendReport {
+fn not_sent(failure: Failure, why: String) -> SendReport {
     SendReport {
-        outcome: Outcome::Failed(Failure::Transform),
+        outcome: Outcome::Failed(failure),
         elapsed: Duration::ZERO,
         response_body: Vec::new(),
         detail: Some(why),

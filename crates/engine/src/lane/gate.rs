@@ -185,7 +185,10 @@ impl Gate {
             self.circuit.end(end, full, policy);
             self.set_pace(full);
         }
-        if matches!(ended.outcome, Outcome::Failed(Failure::Interrupted | Failure::Transform)) {
+        if matches!(
+            ended.outcome,
+            Outcome::Failed(Failure::Interrupted | Failure::Transform | Failure::Unsignable)
+        ) {
             return;
         }
         let is_config = ended.class == Some(Class::Config);

@@ -137,5 +137,6 @@ fn plain_words(failure: Failure) -> &'static str {
         Failure::TokenRefused => "the token endpoint refused to give a token",
         Failure::Interrupted => "the gateway was shut down",
         Failure::Transform => "the transform of the route failed",
+        Failure::Unsignable => "the request could not be signed as `sign_as` wants it",
     }
 }

@@ -27,6 +27,9 @@ impl Masked for SourceSpec {
         if !self.secrets.is_empty() {
             json["secrets"] = masks(&self.secrets);
         }
+        if let Some(token) = &self.verify_token {
+            json["verify_token"] = json!(token.to_string());
+        }
     }
 }
 
@@ -41,6 +44,9 @@ impl Masked for DestinationSpec {
                 .iter()
                 .map(|(name, value)| (name.clone(), json!(value.to_string())))
                 .collect();
+        }
+        if let Some(sign_as) = &self.sign_as {
+            json["sign_as"]["secret"] = json!(sign_as.secret.to_string());
         }
         if let Some(proxy) = &self.proxy {
             json["proxy"] = json!(proxy.to_string());
@@ -114,6 +120,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn no_secret_of_a_source_is_shown() {
+        let written = json!({
+            "name": "in", "provider": "stripe", "secrets": ["canary", "env:S"],
+            "verify_token": "canary",
+        });
+        let shown = spec(&serde_json::from_value::<SourceSpec>(written).unwrap());
+        assert_eq!(shown["secrets"], json!(["•••", "env:S"]));
+        assert_eq!(shown["verify_token"], "•••");
+        assert!(!shown.to_string().contains("canary"));
+    }
+
+    #[test]
     fn no_secret_of_a_destination_is_shown() {
         let base = json!({ "name": "out", "url": "https://example.com" });
         let cases = [
@@ -141,6 +159,10 @@ mod tests {
             (
                 json!({ "tls": { "client_certificate": "PEM", "client_key": "file:/key" } }),
                 json!({ "tls": { "client_certificate": "PEM", "client_key": "file:/key" } }),
+            ),
+            (
+                json!({ "sign_as": { "provider": "stripe", "secret": "canary" } }),
+                json!({ "sign_as": { "provider": "stripe", "secret": "•••" } }),
             ),
             (
                 json!({ "headers": { "X-A": "canary {{event.id}}" } }),

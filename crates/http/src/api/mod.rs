@@ -13,6 +13,7 @@ mod input;
 pub(crate) mod lanes;
 pub mod masked;
 mod outflow;
+pub(crate) mod quarantine;
 pub(crate) mod replays;
 pub(crate) mod requests;
 pub(crate) mod resources;

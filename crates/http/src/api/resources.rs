@@ -59,14 +59,22 @@ pub(crate) trait Resource:
     /// Removes it.
     fn delete(id: Id<Self::Kind>) -> Change;
     /// How it does, beside what was written.
-    fn state(app: &App, id: Id<Self::Kind>) -> Self::State;
+    fn state(&self, app: &App, id: Id<Self::Kind>) -> Self::State;
+}
+
+/// What is said of a source beside its settings.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct SourceShown {
+    /// Whether a request has to prove where it comes from.
+    verified: bool,
 }
 
 impl Resource for SourceSpec {
     type Kind = SourceKind;
     const WORD: &'static str = "source";
     const HAS_NAME: bool = true;
-    type State = NoState;
+    type State = SourceShown;
+    // It follows from what was written.
     const HAS_STATE: bool = false;
 
     fn example() -> Value {
@@ -89,8 +97,8 @@ impl Resource for SourceSpec {
     fn delete(id: Id<SourceKind>) -> Change {
         Change::DeleteSource(id)
     }
-    fn state(_: &App, _: Id<SourceKind>) -> NoState {
-        NoState {}
+    fn state(&self, _: &App, _: Id<SourceKind>) -> SourceShown {
+        SourceShown { verified: self.is_verified() }
     }
 }
 
@@ -117,7 +125,7 @@ impl Resource for DestinationSpec {
     fn delete(id: Id<DestinationKind>) -> Change {
         Change::DeleteDestination(id)
     }
-    fn state(app: &App, id: Id<DestinationKind>) -> LaneShown {
+    fn state(&self, app: &App, id: Id<DestinationKind>) -> LaneShown {
         LaneShown { state: lanes::state(app, id) }
     }
 }
@@ -145,7 +153,7 @@ impl Resource for RouteSpec {
     fn delete(id: Id<RouteKind>) -> Change {
         Change::DeleteRoute(id)
     }
-    fn state(_: &App, _: Id<RouteKind>) -> NoState {
+    fn state(&self, _: &App, _: Id<RouteKind>) -> NoState {
         NoState {}
     }
 }
@@ -247,7 +255,7 @@ pub(super) fn find_in<'a, R: Resource>(
 /// What was written, masked, and how it does. Its version is that of what was written: how it does
 /// changes by itself, and a change of the settings must not fail for that.
 fn shown<R: Resource>(app: &App, stored: &Stored<Id<R::Kind>, R>) -> Value {
-    masked::stored_with(stored, R::state(app, stored.id))
+    masked::stored_with(stored, stored.spec.state(app, stored.id))
 }
 
 pub(super) async fn show<R: Resource>(

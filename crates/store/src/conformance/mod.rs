@@ -10,7 +10,7 @@
 //!
 //! - A file is an area: [`admit`], [`revive`], [`recall`], [`claims`], [`settle`], [`replay`],
 //!   [`configure`], [`deletion`], [`lists`], [`search`], [`retention`], [`bodies_kept`], [`counts`],
-//!   [`rollups`], [`decisions`], [`join`], [`bodies`], [`refused`], [`jobs`], [`job_steps`], [`order`], [`lanes`],
+//!   [`rollups`], [`decisions`], [`join`], [`bodies`], [`refused`], [`quarantine`], [`jobs`], [`job_steps`], [`order`], [`lanes`],
 //!   [`removal`], [`tokens`], [`idempotency`].
 //! - [`changes`] plays random changes through the store and through `Configuration::apply`.
 //! - [`history`] plays random histories through the store and through a model of plain maps.
@@ -42,6 +42,7 @@ pub mod lists;
 mod model;
 mod model_line;
 pub mod order;
+pub mod quarantine;
 pub mod recall;
 pub mod refused;
 pub mod removal;
@@ -331,6 +332,13 @@ macro_rules! store_conformance {
                     strangers_make_room_among_themselves,
                     refused_requests_come_in_whole_pages,
                     an_old_sample_goes_with_the_events_of_its_time;
+                quarantine: a_request_in_quarantine_is_kept_whole,
+                    the_same_request_again_is_one,
+                    the_oldest_in_quarantine_make_room,
+                    the_line_is_oldest_first,
+                    what_is_admitted_leaves_the_quarantine_in_the_same_step,
+                    a_duplicate_leaves_the_quarantine_too,
+                    what_nobody_released_goes_after_its_time;
                 counts: every_step_is_counted_once,
                     refused_steps_count_nothing,
                     the_dead_are_counted_by_reason,

@@ -169,6 +169,7 @@ impl World {
             deliveries: vec![self.to(self.crm)],
             revive_dead: true,
             decided: Decided::default(),
+            releases: None,
             bodies: Vec::new(),
         }
     }

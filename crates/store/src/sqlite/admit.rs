@@ -19,7 +19,7 @@ use super::{
     counts::Sum,
     fresh, line,
     memory::{BodyMark, Remembered, Sighting},
-    prune, replay,
+    prune, quarantine, replay,
     rollups::Subject,
     row::{blob, id, time},
     terms::About,
@@ -51,6 +51,12 @@ fn admit_one(
     tx: &mut Tx<'_, '_>,
     Arrival { event, about }: &Arrival,
 ) -> rusqlite::Result<Admitted> {
+    if let Some(request) = event.releases
+        && !quarantine::take_out(tx, request)?
+    {
+        // Somebody else released or discarded it.
+        return Err(rusqlite::Error::QueryReturnedNoRows);
+    }
     let Some(source) = tx.names.sources.get(&event.source).copied() else {
         return Ok(Admitted::SourceGone);
     };

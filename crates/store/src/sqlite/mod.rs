@@ -32,6 +32,7 @@ mod look;
 mod memory;
 mod prepared;
 mod prune;
+mod quarantine;
 mod read;
 mod refused;
 mod replay;
@@ -63,6 +64,7 @@ use surehook_core::{
     ids::{DeliveryId, DestinationId, EventId, RequestId, SourceId, TokenId},
     key::{DedupKey, KeyDigest},
     lane::LaneState,
+    quarantine::{Kept, QuarantineStore, Quarantined},
     refused::{RefusedFilter, RefusedRequest},
     rollup::{RollupQuery, Tally},
     store::{
@@ -339,6 +341,37 @@ impl DeliveryStore for SqliteStore {
 
     async fn lanes(&self) -> Result<BTreeMap<DestinationId, LaneState>, StoreError> {
         self.readers.read(lanes::lanes).await
+    }
+}
+
+#[async_trait]
+impl QuarantineStore for SqliteStore {
+    async fn quarantine(&self, request: Quarantined) -> Result<Kept, StoreError> {
+        self.writer.admit(move |tx| quarantine::keep(tx, &request)).await
+    }
+
+    async fn quarantined(
+        &self,
+        source: Option<SourceId>,
+        page: Page<RequestId>,
+    ) -> Result<Vec<Quarantined>, StoreError> {
+        self.readers.read(move |connection| quarantine::list(connection, source, page)).await
+    }
+
+    async fn quarantine_line(
+        &self,
+        source: SourceId,
+        page: Page<RequestId>,
+    ) -> Result<Vec<RequestId>, StoreError> {
+        self.readers.read(move |connection| quarantine::line(connection, source, page)).await
+    }
+
+    async fn quarantined_request(&self, id: RequestId) -> Result<Option<Quarantined>, StoreError> {
+        self.readers.read(move |connection| quarantine::find(connection, id)).await
+    }
+
+    async fn discard(&self, id: RequestId) -> Result<bool, StoreError> {
+        self.writer.write(move |tx| quarantine::take_out(tx, id)).await
     }
 }
 

@@ -25,6 +25,7 @@ pub(super) const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/sqlite/0008_token_roles.sql"),
     include_str!("../../migrations/sqlite/0009_search_attributes.sql"),
     include_str!("../../migrations/sqlite/0010_token_headers.sql"),
+    include_str!("../../migrations/sqlite/0011_quarantine.sql"),
 ];
 
 /// "srhk": tells our files from others'.

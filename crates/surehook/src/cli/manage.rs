@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
+use surehook_core::lane::Rate;
 use surehook_core::{access::Role, time::Span};
 
 use super::Remote;
@@ -87,17 +88,36 @@ pub(crate) enum TokenCommand {
 #[derive(Debug, Args)]
 #[command(mut_arg("data", |data| data.hide(true)))]
 pub(crate) struct SendTestArgs {
-    /// The source's name
-    pub(crate) source: String,
+    /// A source's name, or a provider's: then the source of it, if there is only one
+    #[arg(value_name = "SOURCE|PRESET")]
+    pub(crate) what: String,
+    /// The source, where several are of the provider
+    #[arg(long, value_name = "SOURCE")]
+    pub(crate) to: Option<String>,
+    /// Only events of this kind [default: one of each]
+    #[arg(long)]
+    pub(crate) kind: Option<String>,
+    /// Name the kinds and send nothing
+    #[arg(long)]
+    pub(crate) list: bool,
     /// Send this file instead of an event made up; `-` reads standard input
     #[arg(long, value_name = "FILE")]
     pub(crate) body: Option<PathBuf>,
-    /// How many events
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    /// How many events of each kind
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) count: u32,
+    /// No faster than this, such as 50/s
+    #[arg(long)]
+    pub(crate) rate: Option<Rate>,
+    /// Make the same ids and bodies as every other run with this number
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) seed: Option<u64>,
     /// Send each twice, to see the second one taken for a duplicate
     #[arg(long)]
     pub(crate) dup: bool,
+    /// Spoil the signatures, to see them refused
+    #[arg(long)]
+    pub(crate) bad_sig: bool,
     /// The source's secret, to sign with; not needed where the source has `env:NAME` and NAME is
     /// set here too
     #[arg(long, env = "SUREHOOK_SECRET", hide_env_values = true)]

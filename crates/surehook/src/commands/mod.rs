@@ -11,12 +11,15 @@ mod doctor;
 mod events;
 mod export;
 mod files;
+mod quarantine;
 mod replay;
 mod requests;
 mod restore;
 mod send_test;
 pub(crate) mod serve;
 mod shell;
+mod signature;
+mod sources;
 mod token;
 
 use crate::{
@@ -35,9 +38,13 @@ pub(crate) async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Events(command) => events::run(command).await,
         Command::Dlq(command) => dlq::run(command).await,
         Command::Requests(command) => requests::run(command).await,
+        Command::Quarantine(command) => quarantine::run(command).await,
         Command::Replay(command) => replay::run(command).await,
+        Command::Sources(command) => sources::run(command).await,
         Command::Destinations(command) => destinations::run(command).await,
         Command::SendTest(args) => send_test::run(&args).await,
+        Command::Verify(args) => signature::verify(&args),
+        Command::Sign(args) => signature::sign(&args),
         Command::Token(command) => token::run(command).await,
         Command::Doctor(args) => doctor::run(&args).await,
         Command::Backup(args) => backup::run(&args).await,

@@ -50,7 +50,7 @@ async fn an_event_tells_its_whole_story_in_order() {
     let texts = texts(&told);
     let expected = [
         "received with 10 bytes",
-        "not verified: the source asks for nothing",
+        "unverified: the source asks for nothing",
         "the key is `a`, found in pointer:/id",
         "not for `other`: the filter says no",
         "not for `out` again: an earlier route leads there",

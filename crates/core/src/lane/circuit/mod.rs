@@ -91,7 +91,10 @@ impl Sign {
     /// What the outcome of an attempt says, and how the destination's rules see it.
     pub fn of(outcome: &Outcome, class: Option<Class>) -> Self {
         // Nothing was sent, or nobody waited for the answer.
-        if matches!(outcome, Outcome::Failed(Failure::Interrupted | Failure::Transform)) {
+        if matches!(
+            outcome,
+            Outcome::Failed(Failure::Interrupted | Failure::Transform | Failure::Unsignable)
+        ) {
             return Self::Nothing;
         }
         match class {

@@ -18,13 +18,14 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use surehook_core::{
     ids::EventId,
     key::KeyDigest,
+    quarantine::KEPT_FOR,
     retention::{Due, Keep, RetentionSpec, Standing},
     store::Pruned,
     time::Timestamp,
 };
 
 use super::{
-    erase, refused,
+    erase, quarantine, refused,
     rollups::{self, Subject},
     row::{blob, id, time},
     writer::Tx,
@@ -102,6 +103,7 @@ pub(super) fn prune(
     let is_through = slice.go_round(tx)?;
     let (keys, more_keys) = keys::prune(tx, now)?;
     refused::prune(tx, now - events_kept)?;
+    quarantine::prune(tx, now - events_kept.min(KEPT_FOR))?;
     Ok(Pruned { keys, more: !is_all_seen || !is_through || more_keys, ..slice.pruned })
 }
 

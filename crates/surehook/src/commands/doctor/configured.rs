@@ -6,7 +6,8 @@ use http::Uri;
 use surehook_core::{
     address::AddressPolicy,
     destination::BUILTIN_INBOX,
-    store::{AdminStore as _, Configuration},
+    quarantine::QuarantineStore as _,
+    store::{AdminStore as _, Configuration, Page},
     time::Clock as _,
 };
 use surehook_engine::{
@@ -22,11 +23,16 @@ use crate::{
     settings::Settings,
 };
 
+/// Of more in quarantine it is only said that there are more.
+const MANY: usize = 1000;
+
 pub(super) async fn look(settings: &Settings, probe: bool, findings: &mut Findings) {
     let configuration = configuration(settings).await;
     let policy = AddressPolicy::new(settings.allow_networks.clone());
     usable(&configuration, &policy, findings);
     routed(&configuration, findings);
+    verified(&configuration, findings);
+    quarantine(settings, findings).await;
     let connector = GuardedConnector::new(Arc::new(policy), Arc::new(SystemResolver));
     for destination in &configuration.destinations {
         let spec = &destination.spec;
@@ -74,6 +80,28 @@ fn routed(configuration: &Configuration, findings: &mut Findings) {
             let advice = "add a route, or delete the source";
             findings.warn("routes", format!("events of `{name}` go nowhere"), advice);
         }
+    }
+}
+
+/// What a provider signs is better checked.
+fn verified(configuration: &Configuration, findings: &mut Findings) {
+    for source in configuration.sources.iter().map(|source| &source.spec) {
+        if source.provider != "generic" && !source.is_verified() {
+            let said = format!("`{}` ({}) is unverified", source.name, source.provider);
+            findings.warn("verify", said, "remove `verify = \"none\"` and give `secrets`");
+        }
+    }
+}
+
+/// Whether requests wait for somebody to look at them.
+async fn quarantine(settings: &Settings, findings: &mut Findings) {
+    let Ok(store) = folder::open(&settings.data) else { return };
+    let waiting = store.quarantined(None, Page { after: None, limit: MANY }).await;
+    let waiting = waiting.map_or(0, |waiting| waiting.len());
+    if waiting > 0 {
+        let more = if waiting == MANY { " or more" } else { "" };
+        let said = format!("{waiting}{more} requests did not verify and wait");
+        findings.warn("quarantine", said, "look at them: surehook quarantine list");
     }
 }
 

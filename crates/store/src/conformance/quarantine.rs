@@ -1,0 +1,169 @@
+//! What was not let in and may not be lost.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use surehook_core::{
+    event::{HeaderBlock, NewEvent},
+    ids::{RequestId, SourceId},
+    quarantine::{KEPT_BYTES_MAX, KEPT_FOR, KEPT_MAX, Quarantined},
+    store::{Admitted, Page, StoreError},
+};
+
+use super::World;
+
+fn request(world: &World, source: SourceId, body: impl Into<Bytes>) -> Quarantined {
+    let body = body.into();
+    Quarantined {
+        id: world.id(),
+        source,
+        received_at: world.now,
+        seen_at: world.now,
+        times: 1,
+        code: "mismatch".to_owned(),
+        method: "POST".to_owned(),
+        path: "/a".to_owned(),
+        query: Some("b=1".to_owned()),
+        remote: "192.0.2.1".to_owned(),
+        headers: HeaderBlock::from_bytes(b"x-a: \xff\r\n".to_vec()),
+        body_bytes: body.len() as u64,
+        body: Some(body),
+    }
+}
+
+async fn keep(world: &World, source: SourceId, body: &'static str) -> Quarantined {
+    let aside = request(world, source, body);
+    let kept = world.quarantine(aside.clone()).await.unwrap();
+    assert_eq!((kept.id, kept.pushed_out), (aside.id, 0));
+    aside
+}
+
+async fn ids(world: &World, source: Option<SourceId>) -> Vec<RequestId> {
+    let page = Page { after: None, limit: 100_000 };
+    let rows = world.quarantined(source, page).await.unwrap();
+    assert!(rows.iter().all(|row| row.body.is_none()));
+    rows.iter().map(|row| row.id).collect()
+}
+
+pub async fn a_request_in_quarantine_is_kept_whole(mut world: World) {
+    let first = keep(&world, world.shop, "a").await;
+    let other = keep(&world, world.bank, "a").await;
+    let bare = Quarantined { query: None, ..request(&world, world.shop, "") };
+    world.quarantine(bare.clone()).await.unwrap();
+
+    world.reopen().await;
+
+    assert_eq!(ids(&world, None).await, [bare.id, other.id, first.id]);
+    assert_eq!(ids(&world, Some(world.shop)).await, [bare.id, first.id]);
+    for aside in [first, other, bare] {
+        assert_eq!(world.quarantined_request(aside.id).await.unwrap(), Some(aside));
+    }
+    assert_eq!(world.quarantined_request(world.id()).await.unwrap(), None);
+}
+
+pub async fn the_same_request_again_is_one(mut world: World) {
+    let first = keep(&world, world.shop, "a").await;
+    world.wait(Duration::from_secs(5));
+    let again = Quarantined {
+        code: "stale".to_owned(),
+        headers: HeaderBlock::from_bytes(b"x-a: 2\r\n".to_vec()),
+        remote: "192.0.2.2".to_owned(),
+        ..request(&world, world.shop, "a")
+    };
+
+    let kept = world.quarantine(again.clone()).await.unwrap();
+
+    assert_eq!(kept.id, first.id);
+    let expected = Quarantined { id: first.id, received_at: first.received_at, times: 2, ..again };
+    assert_eq!(world.quarantined_request(first.id).await.unwrap(), Some(expected));
+    assert_eq!(ids(&world, None).await, [first.id]);
+}
+
+pub async fn the_oldest_in_quarantine_make_room(world: World) {
+    let other = keep(&world, world.bank, "a").await;
+    let large = vec![b'x'; usize::try_from(KEPT_BYTES_MAX / 4).unwrap()];
+    let mut all = Vec::new();
+    let mut pushed_out = 0;
+    for number in 0..6_u8 {
+        let mut body = large.clone();
+        body[0] = number;
+        let aside = request(&world, world.shop, body);
+        all.push(aside.id);
+        pushed_out += world.quarantine(aside).await.unwrap().pushed_out;
+    }
+    all.reverse();
+    assert_eq!(ids(&world, Some(world.shop)).await, all[..4]);
+    assert_eq!((pushed_out, ids(&world, Some(world.bank)).await), (2, vec![other.id]));
+
+    // Small ones are bounded by their number.
+    let mut coming = tokio::task::JoinSet::new();
+    for number in 0..KEPT_MAX + 3 {
+        let (store, aside) = (world.store(), request(&world, world.bank, number.to_string()));
+        coming.spawn(async move { store.quarantine(aside).await.unwrap().pushed_out });
+        if coming.len() == 500 {
+            coming.join_all().await;
+            coming = tokio::task::JoinSet::new();
+        }
+    }
+    coming.join_all().await;
+    assert_eq!(ids(&world, Some(world.bank)).await.len() as u64, KEPT_MAX);
+    for id in ids(&world, Some(world.shop)).await {
+        assert!(world.discard(id).await.unwrap());
+    }
+    let room = world.quarantine(request(&world, world.shop, large)).await.unwrap();
+    assert_eq!(room.pushed_out, 0, "what was discarded takes no room");
+}
+
+pub async fn the_line_is_oldest_first(world: World) {
+    let mut all = Vec::new();
+    for body in ["a", "b", "c", "d", "e"] {
+        all.push(keep(&world, world.shop, body).await.id);
+        keep(&world, world.bank, body).await;
+    }
+    let first = world.quarantine_line(world.shop, Page { after: None, limit: 2 }).await.unwrap();
+    let rest = Page { after: first.last().copied(), limit: 9 };
+    let rest = world.quarantine_line(world.shop, rest).await.unwrap();
+    assert_eq!([first, rest].concat(), all);
+}
+
+pub async fn what_is_admitted_leaves_the_quarantine_in_the_same_step(world: World) {
+    let aside = keep(&world, world.shop, "a").await;
+    let released = || NewEvent { releases: Some(aside.id), ..world.arrival() };
+
+    let admitted = world.admit(vec![released(), world.arrival()]).await.unwrap();
+
+    assert!(admitted.iter().all(|one| matches!(one, Admitted::Accepted { .. })), "{admitted:?}");
+    assert_eq!(ids(&world, None).await, []);
+    let before = world.counts().events;
+    let twice = world.admit(vec![released(), world.arrival()]).await;
+    assert!(matches!(twice, Err(StoreError::Refused(_))), "{twice:?}");
+    assert_eq!(world.counts().events, before, "nothing of a request that is out already");
+}
+
+pub async fn a_duplicate_leaves_the_quarantine_too(world: World) {
+    let aside = keep(&world, world.shop, "a").await;
+    world.admit(vec![world.keyed("k")]).await.unwrap();
+
+    let event = NewEvent { releases: Some(aside.id), ..world.keyed("k") };
+    let admitted = world.admit(vec![event]).await.unwrap();
+
+    assert!(matches!(admitted[..], [Admitted::Duplicate(_)]), "{admitted:?}");
+    assert_eq!(ids(&world, None).await, []);
+}
+
+pub async fn what_nobody_released_goes_after_its_time(mut world: World) {
+    let old = keep(&world, world.shop, "old").await;
+    let seen = keep(&world, world.shop, "seen again").await;
+    world.wait(KEPT_FOR);
+    let again = request(&world, world.shop, "seen again");
+    world.quarantine(again).await.unwrap();
+    world.prune_all(KEPT_FOR * 4).await;
+    assert_eq!(ids(&world, None).await, [seen.id, old.id], "its time is not over yet");
+
+    world.wait(Duration::from_secs(1));
+    world.prune_all(KEPT_FOR * 4).await;
+
+    assert_eq!(ids(&world, None).await, [seen.id]);
+    assert!(world.discard(seen.id).await.unwrap());
+    assert!(!world.discard(seen.id).await.unwrap());
+}

@@ -1,0 +1,164 @@
+//! Requests that were not let in and are kept whole.
+
+use bytes::Bytes;
+use rusqlite::{Connection, OptionalExtension, Row, params};
+use surehook_core::{
+    event::HeaderBlock,
+    ids::{RequestId, SourceId},
+    quarantine::{KEPT_BYTES_MAX, KEPT_MAX, Kept, Quarantined},
+    store::Page,
+    time::Timestamp,
+};
+
+use super::{
+    row::{blob, id, time},
+    writer::Tx,
+};
+
+/// Old ones removed at a time.
+const PER_SLICE: usize = 200;
+
+// The headers of the last time stay: they hold its signature and its time.
+const KEEP: &str = "
+    INSERT INTO quarantine (id, source_id, fingerprint, received_at, seen_at, times, code, method,
+                            path, query, remote, headers, body_bytes, body)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)
+    ON CONFLICT (source_id, fingerprint) DO UPDATE SET
+        seen_at = excluded.seen_at, times = times + excluded.times, code = excluded.code,
+        remote = excluded.remote, headers = excluded.headers
+    RETURNING id";
+
+/// See `QuarantineStore::quarantine`.
+pub(super) fn keep(tx: &mut Tx<'_, '_>, request: &Quarantined) -> rusqlite::Result<Kept> {
+    let kept: RequestId = tx.connection.prepare_cached(KEEP)?.query_row(
+        params![
+            blob(request.id),
+            blob(request.source),
+            request.fingerprint(),
+            request.received_at.as_millis(),
+            request.seen_at.as_millis(),
+            request.times,
+            request.code,
+            request.method,
+            request.path,
+            request.query,
+            request.remote,
+            request.headers.as_bytes(),
+            request.body_bytes,
+            request.body.as_deref().unwrap_or_default(),
+        ],
+        |row| id(row, 0),
+    )?;
+    Ok(Kept { id: kept, pushed_out: make_room(tx, request.source, kept)? })
+}
+
+/// Removes the oldest of a source until it has no more than it may; the newest one stays.
+fn make_room(tx: &Tx<'_, '_>, source: SourceId, newest: RequestId) -> rusqlite::Result<u64> {
+    let mut removed = 0;
+    while is_too_much(tx.connection, source)? {
+        let many = tx
+            .connection
+            .prepare_cached(
+                "DELETE FROM quarantine WHERE id =
+                     (SELECT id FROM quarantine WHERE source_id = ?1 AND id <> ?2
+                       ORDER BY id LIMIT 1)",
+            )?
+            .execute(params![blob(source), blob(newest)])?;
+        if many == 0 {
+            break;
+        }
+        removed += 1;
+    }
+    Ok(removed)
+}
+
+fn is_too_much(connection: &Connection, source: SourceId) -> rusqlite::Result<bool> {
+    connection
+        .prepare_cached(
+            "SELECT many > ?2 OR bytes > ?3 FROM quarantine_totals WHERE source_id = ?1",
+        )?
+        .query_row(params![blob(source), KEPT_MAX, KEPT_BYTES_MAX], |row| row.get(0))
+}
+
+const COLUMNS: &str = "id, source_id, received_at, seen_at, times, code, method, path, query, \
+                       remote, headers, body_bytes";
+
+fn read(row: &Row<'_>) -> rusqlite::Result<Quarantined> {
+    Ok(Quarantined {
+        id: id(row, 0)?,
+        source: id(row, 1)?,
+        received_at: time(row, 2)?,
+        seen_at: time(row, 3)?,
+        times: row.get(4)?,
+        code: row.get(5)?,
+        method: row.get(6)?,
+        path: row.get(7)?,
+        query: row.get(8)?,
+        remote: row.get(9)?,
+        headers: HeaderBlock::from_bytes(row.get(10)?),
+        body_bytes: row.get(11)?,
+        body: None,
+    })
+}
+
+/// See `QuarantineStore::quarantined`.
+pub(super) fn list(
+    connection: &Connection,
+    source: Option<SourceId>,
+    page: Page<RequestId>,
+) -> rusqlite::Result<Vec<Quarantined>> {
+    let before = page.after.map_or([0xff; 16], blob);
+    // Two statements, so that each has its index.
+    let of_one = if source.is_some() { "source_id = ?3 AND" } else { "?3 IS NULL AND" };
+    let sql = format!(
+        "SELECT {COLUMNS} FROM quarantine WHERE {of_one} id < ?1 ORDER BY id DESC LIMIT ?2"
+    );
+    connection
+        .prepare_cached(&sql)?
+        .query_map(params![before, page.limit, source.map(blob)], read)?
+        .collect()
+}
+
+/// See `QuarantineStore::quarantine_line`.
+pub(super) fn line(
+    connection: &Connection,
+    source: SourceId,
+    page: Page<RequestId>,
+) -> rusqlite::Result<Vec<RequestId>> {
+    let after = page.after.map_or([0; 16], blob);
+    connection
+        .prepare_cached(
+            "SELECT id FROM quarantine WHERE source_id = ?1 AND id > ?2 ORDER BY id LIMIT ?3",
+        )?
+        .query_map(params![blob(source), after, page.limit], |row| id(row, 0))?
+        .collect()
+}
+
+/// See `QuarantineStore::quarantined_request`.
+pub(super) fn find(
+    connection: &Connection,
+    wanted: RequestId,
+) -> rusqlite::Result<Option<Quarantined>> {
+    let sql = format!("SELECT {COLUMNS}, body FROM quarantine WHERE id = ?1");
+    let whole = |row: &Row<'_>| {
+        let body: Vec<u8> = row.get(12)?;
+        Ok(Quarantined { body: Some(Bytes::from(body)), ..read(row)? })
+    };
+    connection.prepare_cached(&sql)?.query_row(params![blob(wanted)], whole).optional()
+}
+
+/// Takes one out; `false` if it is not there.
+pub(super) fn take_out(tx: &Tx<'_, '_>, wanted: RequestId) -> rusqlite::Result<bool> {
+    let sql = "DELETE FROM quarantine WHERE id = ?1";
+    Ok(tx.connection.prepare_cached(sql)?.execute(params![blob(wanted)])? > 0)
+}
+
+/// Removes a slice of those that came last before a time.
+pub(super) fn prune(tx: &Tx<'_, '_>, before: Timestamp) -> rusqlite::Result<usize> {
+    tx.connection
+        .prepare_cached(
+            "DELETE FROM quarantine WHERE id IN
+                 (SELECT id FROM quarantine WHERE seen_at < ?1 ORDER BY seen_at LIMIT ?2)",
+        )?
+        .execute(params![before.as_millis(), PER_SLICE])
+}

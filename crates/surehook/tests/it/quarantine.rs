@@ -1,0 +1,186 @@
+//! What does not verify and is never sent again is kept, and released when the secret is mended.
+
+use hmac::{Hmac, KeyInit as _, Mac as _};
+use http::Method;
+use serde_json::{Value, json};
+use sha2::Sha256;
+
+use crate::support::{client::Answer, gateway::Gateway, sink::Sink, unix_now};
+
+const RIGHT: &str = "the right secret of sixteen bytes";
+const WRONG: &str = "the wrong secret of sixteen bytes";
+
+/// A source that signs with a time, whose secret was written down wrongly.
+fn settings(url: &str, more: &str) -> String {
+    format!(
+        r#"
+        [[sources]]
+        name = "in"
+        provider = "stripe"
+        secrets = ["{WRONG}"]
+        {more}
+
+        [[routes]]
+        from = "in"
+        to = "out"
+
+        [[destinations]]
+        name = "out"
+        url = "{url}"
+        "#
+    )
+}
+
+fn signature(body: &str, secret: &str) -> String {
+    let time = unix_now();
+    let mac = Hmac::<Sha256>::new_from_slice(secret.as_bytes())
+        .unwrap()
+        .chain_update(format!("{time}.{body}"));
+    format!("t={time},v1={}", data_encoding::HEXLOWER.encode(&mac.finalize().into_bytes()))
+}
+
+async fn send(gateway: &Gateway, body: &str, secret: &str) -> Answer {
+    let signature = signature(body, secret);
+    let headers = [("stripe-signature", signature.as_str()), ("x-token", "a-secret-canary")];
+    gateway.post_in("in", &headers, body.to_owned()).await
+}
+
+async fn aside(gateway: &Gateway) -> Vec<Value> {
+    let list = gateway.get("/quarantine?source=in").await.expect(200).json();
+    list["data"].as_array().unwrap().clone()
+}
+
+async fn mend(gateway: &Gateway) {
+    let spec = json!({
+        "name": "in", "provider": "stripe", "secrets": [RIGHT], "on_refusal": "quarantine",
+    });
+    gateway.put("/sources/in", &spec).await.expect(200);
+}
+
+#[tokio::test]
+async fn a_wrong_secret_loses_nothing() {
+    let sink = Sink::ok().await;
+    let toml = settings(&sink.url(), "on_refusal = \"quarantine\"");
+    let mut gateway = Gateway::with(&toml).await;
+
+    for body in [r#"{"id":"evt_1"}"#, r#"{"id":"evt_2"}"#, r#"{"id":"evt_1"}"#] {
+        let answer = send(&gateway, body, RIGHT).await.expect(503);
+        assert_eq!(answer.code(), "quarantined");
+        assert!(answer.headers.contains_key("retry-after"));
+    }
+
+    // It was on the disk before it was answered.
+    gateway.kill9();
+    gateway.restart().await;
+    let kept = aside(&gateway).await;
+    let told: Vec<_> = kept.iter().map(|row| (&row["times"], &row["reason"])).collect();
+    assert_eq!(told, [(&json!(1), &json!("mismatch")), (&json!(2), &json!("mismatch"))]);
+    let first = kept[1]["id"].as_str().unwrap();
+    assert!(first.starts_with("req_"), "{first}");
+    let shown = gateway.get(&format!("/quarantine/{first}")).await.expect(200).json();
+    assert_eq!(shown["body"]["text"], r#"{"id":"evt_1"}"#);
+    assert!(!shown.to_string().contains("canary"), "{shown}");
+    let refused = gateway.get("/requests?source=in").await.expect(200).json();
+    assert_eq!(refused["data"], json!([]), "it is kept whole, and not twice");
+
+    let still = gateway.post(&format!("/quarantine/{first}/release"), &json!({})).await.expect(409);
+    assert_eq!(still.code(), "still_wrong");
+    let many = gateway.post("/quarantine/release", &json!({ "source": "in" })).await.expect(200);
+    assert_eq!((&many.json()["released"], &many.json()["left"]), (&json!(0), &json!(2)));
+
+    mend(&gateway).await;
+    // The sender came again with one of them meanwhile.
+    send(&gateway, r#"{"id":"evt_2"}"#, RIGHT).await.expect(200);
+    let many = gateway.post("/quarantine/release", &json!({ "source": "in" })).await.expect(200);
+    let expected = json!({ "released": 2, "events": 1, "duplicates": 1, "left": 0, "next": null });
+    assert_eq!(many.json(), expected);
+    assert_eq!(aside(&gateway).await, Vec::<Value>::new());
+    let mut bodies: Vec<_> = sink.arrived(2).await.into_iter().map(|one| one.body).collect();
+    bodies.sort();
+    assert_eq!(bodies, [r#"{"id":"evt_1"}"#, r#"{"id":"evt_2"}"#]);
+    gateway.post(&format!("/quarantine/{first}/release"), &json!({})).await.expect(404);
+    let events = gateway.get("/events?source=in").await.expect(200).json();
+    let requests: Vec<_> =
+        events["data"].as_array().unwrap().iter().map(|event| &event["request_id"]).collect();
+    assert!(requests.contains(&&json!(first)), "{requests:?}");
+}
+
+#[tokio::test]
+async fn what_nobody_can_verify_is_released_by_hand_or_discarded() {
+    let sink = Sink::ok().await;
+    let gateway = Gateway::with(&settings(&sink.url(), "on_refusal = \"quarantine\"")).await;
+    for body in ["{\"id\":\"evt_1\"}", "{\"id\":\"evt_2\"}"] {
+        gateway.post_in("in", &[], body).await.expect(503);
+    }
+    let ids: Vec<String> =
+        aside(&gateway).await.iter().map(|row| row["id"].as_str().unwrap().to_owned()).collect();
+
+    let plain = gateway.cli(&["quarantine", "release", &ids[0]]).await;
+    let forced = gateway.cli(&["quarantine", "release", &ids[0], "--force", "--json"]).await;
+    let list = gateway.cli(&["quarantine", "list"]).await;
+    let shown = gateway.cli(&["quarantine", "show", &ids[1]]).await;
+    let discarded = gateway.cli(&["quarantine", "discard", &ids[1]]).await;
+    let gone = gateway.cli(&["quarantine", "discard", &ids[1]]).await;
+
+    assert_eq!(plain.code, Some(5), "{plain:?}");
+    assert!(plain.stderr.contains("force"), "{plain:?}");
+    assert_eq!(forced.code, Some(0), "{forced:?}");
+    let answer: Value = serde_json::from_str(&forced.stdout).unwrap();
+    let event = answer["answer"]["events"][0]["id"].as_str().unwrap();
+    let story = gateway.event(event).await["decisions"].to_string();
+    assert!(story.contains("unverified: released by hand"), "{story}");
+    assert!(
+        list.stdout.contains("missing_signature") && !list.stdout.contains(&ids[0]),
+        "{list:?}"
+    );
+    assert!(shown.stdout.contains("evt_1"), "{shown:?}");
+    assert_eq!((discarded.code, gone.code), (Some(0), Some(4)), "{discarded:?} {gone:?}");
+    assert_eq!(sink.arrived(1).await[0].body, "{\"id\":\"evt_2\"}");
+    assert_eq!(aside(&gateway).await, Vec::<Value>::new());
+}
+
+#[tokio::test]
+async fn no_refusal_is_one_that_makes_such_a_sender_give_up() {
+    let sink = Sink::ok().await;
+    let toml = settings(
+        &sink.url(),
+        "on_refusal = \"quarantine\"\n        keys = [\"header:idempotency-key\"]",
+    );
+    let toml = toml.replace(WRONG, RIGHT);
+    let gateway = Gateway::with(&toml).await;
+    let body = r#"{"id":"evt_1"}"#;
+    let signature = signature(body, RIGHT);
+
+    let headers = [
+        ("stripe-signature", signature.as_str()),
+        ("idempotency-key", "1"),
+        ("idempotency-key", "2"),
+    ];
+    let twice = gateway.post_in("in", &headers, body).await.expect(503);
+    let mut raw = gateway.raw().await;
+    let two_hosts = "POST /in/in HTTP/1.1\r\nHost: a\r\nHost: b\r\nContent-Length: 2\r\n\r\n{}";
+    raw.write(two_hosts.as_bytes()).await;
+    let hosts = raw.answer().await.unwrap();
+
+    assert_eq!(twice.code(), "quarantined");
+    let row = &aside(&gateway).await[0];
+    assert_eq!(row["reason"], "repeated_key");
+    assert_eq!(hosts.status, 503, "{hosts:?}");
+    let path = format!("/quarantine/{}/release", row["id"].as_str().unwrap());
+    gateway.post(&path, &json!({})).await.expect(409);
+    let forced = gateway.post(&path, &json!({ "force": true })).await.expect(200).json();
+    assert_eq!(forced["events"][0]["key"], Value::Null, "{forced}");
+}
+
+#[tokio::test]
+async fn without_it_a_bad_signature_is_401_and_is_only_sampled() {
+    let sink = Sink::ok().await;
+    let gateway = Gateway::with(&settings(&sink.url(), "")).await;
+
+    send(&gateway, "{}", RIGHT).await.expect(401);
+
+    assert_eq!(aside(&gateway).await, Vec::<Value>::new());
+    let unknown = gateway.get("/quarantine?source=nobody").await.expect(404);
+    assert_eq!(unknown.code(), "not_found");
+    gateway.ask(Method::GET, "/quarantine?cursor=x", &[], "").await.expect(422);
+}

@@ -1,0 +1,90 @@
+//! A destination that expects a provider's own signature gets one over what is sent.
+
+use hmac::{Hmac, KeyInit as _, Mac as _};
+use serde_json::{Value, json};
+use sha2::Sha256;
+
+use crate::support::{
+    gateway::{Gateway, in_to_out},
+    sink::{Arrival, Reply, Sink},
+};
+
+const SECRET: &str = "whsec_of_the_destination";
+const SIGN_AS: &str = r#"sign_as = { provider = "stripe", secret = "env:DESTINATION_SECRET" }
+        retry = { max_attempts = 3, schedule = ["1ms"] }"#;
+
+async fn gateway(sink: &Sink, more: &str, route: &str) -> Gateway {
+    let toml =
+        in_to_out(&sink.url(), more).replace("to = \"out\"", &format!("to = \"out\"{route}"));
+    Gateway::builder().env("DESTINATION_SECRET", SECRET).settings(&toml).start().await
+}
+
+/// What the signature of Stripe must be over these bytes.
+fn expected(arrival: &Arrival) -> String {
+    let signature = arrival.header("stripe-signature");
+    let time = signature.strip_prefix("t=").and_then(|rest| rest.split_once(',')).unwrap().0;
+    let mac = Hmac::<Sha256>::new_from_slice(SECRET.as_bytes())
+        .unwrap()
+        .chain_update(format!("{time}."))
+        .chain_update(&arrival.body);
+    format!("t={time},v1={}", data_encoding::HEXLOWER.encode(&mac.finalize().into_bytes()))
+}
+
+#[tokio::test]
+async fn every_attempt_is_signed_over_what_is_sent() {
+    let sink = Sink::replying([Reply::status(500), Reply::status(200)]).await;
+    let gateway = gateway(&sink, SIGN_AS, "\n        transform = '{id, seen: true}'").await;
+
+    let signed_by_another = [("stripe-signature", "t=1,v1=00"), ("x-other", "stays")];
+    gateway.post_in("in", &signed_by_another, r#"{"id":"evt_1", "a":1}"#).await.expect(200);
+
+    for arrival in sink.arrived(2).await {
+        assert_eq!(arrival.body, r#"{"id":"evt_1","seen":true}"#);
+        assert_eq!(arrival.headers.get_all("stripe-signature").iter().count(), 1);
+        assert_eq!(arrival.header("stripe-signature"), expected(&arrival));
+        assert_eq!(arrival.header("x-other"), "stays");
+    }
+    let shown = gateway.get("/destinations/out").await.expect(200).json();
+    assert_eq!(
+        shown["sign_as"],
+        json!({ "provider": "stripe", "secret": "env:DESTINATION_SECRET" })
+    );
+}
+
+#[tokio::test]
+async fn a_changed_body_without_sign_as_has_no_signature_of_the_provider() {
+    let sink = Sink::ok().await;
+    let gateway = gateway(&sink, "", "\n        transform = '{id}'").await;
+
+    let headers = [("stripe-signature", "t=1,v1=00"), ("x-other", "stays")];
+    gateway.post_in("in", &headers, r#"{"id":"evt_1","a":1}"#).await.expect(200);
+
+    let arrival = &sink.arrived(1).await[0];
+    assert_eq!(arrival.body, r#"{"id":"evt_1"}"#);
+    assert!(!arrival.headers.contains_key("stripe-signature"));
+    assert_eq!(arrival.header("x-other"), "stays");
+}
+
+#[tokio::test]
+async fn what_cannot_be_signed_is_refused_when_it_is_configured() {
+    let gateway = Gateway::start().await;
+    let cases: [(Value, &str); 5] = [
+        (json!({ "provider": "stripey", "secret": "s" }), "`stripey` is not known"),
+        (json!({ "provider": "generic", "secret": "s" }), "must be written out"),
+        (json!({ "provider": "stripe", "secret": "env:NOT_SET" }), "`NOT_SET` is not set"),
+        (json!({ "provider": "stripe" }), "secret"),
+        (json!({ "provider": "stripe", "secret": "s", "x": 1 }), "x"),
+    ];
+    for (sign_as, named) in cases {
+        let spec = json!({ "name": "d", "url": "https://example.com/", "sign_as": sign_as });
+        let refused = gateway.post("/destinations", &spec).await.expect(422).json();
+        assert!(refused["detail"].as_str().unwrap().contains(named), "case: {sign_as}: {refused}");
+    }
+    let twice = json!({
+        "name": "d", "url": "https://example.com/", "headers": { "Stripe-Signature": "x" },
+        "sign_as": { "provider": "stripe", "secret": "canary-secret" },
+    });
+    let refused = gateway.post("/destinations", &twice).await.expect(422).json();
+    assert!(refused["detail"].as_str().unwrap().contains("keep one"), "{refused}");
+    assert!(!refused.to_string().contains("canary"), "{refused}");
+}

@@ -1,0 +1,178 @@
+//! Signatures from the command line: checked, made, and sent to a source.
+
+use std::{fs, path::Path};
+
+use serde_json::Value;
+
+use crate::support::{
+    gateway::{Gateway, in_to_out},
+    process::{Ran, surehook},
+    sink::Sink,
+};
+
+const SECRET: &str = "whsec_a_secret_for_tests";
+const BODY: &str = r#"{"id": "evt_1", "type": "invoice.paid", "data": {"object": {"id": "in_1"}}}"#;
+
+async fn run(folder: &Path, args: &[&str]) -> Ran {
+    surehook(folder, args, &[]).await
+}
+
+/// The header that `sign` prints for a body.
+async fn signed(folder: &Path, file: &str) -> String {
+    let ran = run(folder, &["sign", "stripe", "--secret", SECRET, file]).await;
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    ran.stdout.trim_end().to_owned()
+}
+
+#[tokio::test]
+async fn what_sign_makes_verify_takes_and_says_what_becomes_of_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    fs::write(folder.join("body.json"), BODY).unwrap();
+    let header = signed(folder, "body.json").await;
+    assert!(header.starts_with("stripe-signature: t="), "{header}");
+
+    let args = ["verify", "stripe", "--secret", "another", "--secret", SECRET, "-H", &header];
+    let told = run(folder, &[&args[..], &["body.json"]].concat()).await;
+    let json = run(folder, &[&args[..], &["body.json", "--json"]].concat()).await;
+    let raw = format!("POST /in/shop HTTP/1.1\r\nHost: gw\r\n{header}\r\n\r\n{BODY}");
+    fs::write(folder.join("raw.http"), raw).unwrap();
+    let whole = ["verify", "stripe", "--secret", SECRET, "--request", "raw.http"];
+    let whole = run(folder, &whole).await;
+    let curl = ["sign", "stripe", "--secret", SECRET, "--curl", "--now", "1700000000", "body.json"];
+    let curl = run(folder, &curl).await;
+
+    assert_eq!(told.code, Some(0), "{told:?}");
+    assert!(told.stdout.contains("verified by hmac-sha256 secret 2 of 2"), "{told:?}");
+    for part in ["invoice.paid", "stripe:evt_1", "in_1"] {
+        assert!(told.stdout.contains(part), "{part}: {told:?}");
+    }
+    let json: Value = serde_json::from_str(&json.stdout).unwrap();
+    assert_eq!(
+        (&json["verified"], &json["events"][0]["key"]),
+        (&true.into(), &"stripe:evt_1".into())
+    );
+    assert_eq!(whole.code, Some(0), "{whole:?}");
+    let line = &curl.stdout;
+    assert!(line.starts_with("curl -X POST 'http://127.0.0.1:8080/in/stripe'"), "{line}");
+    assert!(
+        line.contains("t=1700000000,v1=") && line.contains("--data-binary '@body.json'"),
+        "{line}"
+    );
+}
+
+#[tokio::test]
+async fn what_does_not_verify_is_told_with_the_mistake_that_explains_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    fs::write(folder.join("body.json"), BODY).unwrap();
+    fs::write(folder.join("newline.json"), format!("{BODY}\n")).unwrap();
+    fs::write(folder.join("compact.json"), BODY.replace(": ", ":").replace(", ", ",")).unwrap();
+    let header = signed(folder, "body.json").await;
+    let newline = format!("{SECRET}\n");
+    let cases: [(&str, &[&str], &str); 6] = [
+        (
+            "newline at the end",
+            &["--secret", SECRET, "-H", &header, "newline.json"],
+            "newline around it",
+        ),
+        ("parsed again", &["--secret", SECRET, "-H", &header, "compact.json"], "written again"),
+        (
+            "secret read from a file",
+            &["--secret", &newline, "-H", &header, "body.json"],
+            "newline around it",
+        ),
+        (
+            "old",
+            &["--secret", SECRET, "-H", &header, "--now", "2036-01-01T00:00:00Z", "body.json"],
+            "s old",
+        ),
+        ("no header", &["--secret", SECRET, "body.json"], "--header"),
+        ("another secret", &["--secret", "guess", "-H", &header, "body.json"], "right secret"),
+    ];
+    for (name, more, said) in cases {
+        let ran = run(folder, &[&["verify", "stripe"], more].concat()).await;
+        assert_eq!(ran.code, Some(1), "case: {name}: {ran:?}");
+        assert!(ran.stderr.contains(said), "case: {name}: {ran:?}");
+        assert!(!ran.stderr.contains(SECRET), "case: {name}: {ran:?}");
+    }
+    let json = ["verify", "stripe", "--secret", "guess", "-H", &header, "--json", "body.json"];
+    let json = run(folder, &json).await;
+    let told: Value = serde_json::from_str(&json.stdout).unwrap();
+    assert_eq!((json.code, &told["reason"]), (Some(1), &"mismatch".into()));
+    for (args, said) in [
+        (&["verify", "stripy", "--secret", "x", "body.json"][..], "`stripy` is not known"),
+        (&["verify", "stripe", "body.json"], "`secrets` is missing"),
+        (&["verify", "generic", "--secret", "x", "body.json"], "`verify` is missing"),
+        (&["verify", "stripe", "--secret", "x", "-H", "nonsense", "body.json"], "Name: value"),
+        (&["verify", "stripe", "--secret", "x", "--now", "noon", "body.json"], "--now"),
+    ] {
+        let ran = run(folder, args).await;
+        assert_eq!(ran.code, Some(5), "{ran:?}");
+        assert!(ran.stderr.contains(said), "{ran:?}");
+    }
+    let generic = ["generic", "--secret", "s", "--verify", "{ hmac = { header = \"x-sig\" } }"];
+    let made = run(folder, &[&["sign"], &generic[..], &["body.json"]].concat()).await;
+    let header = made.stdout.trim_end().to_owned();
+    let taken =
+        run(folder, &[&["verify"], &generic[..], &["-H", &header, "body.json"]].concat()).await;
+    assert_eq!(taken.code, Some(0), "{made:?} {taken:?}");
+    assert!(taken.stdout.contains("evt_1"), "{taken:?}");
+}
+
+/// A gateway with a source of Stripe, and what the commands know.
+async fn with_stripe(sink: &Sink) -> Gateway {
+    let source = format!(
+        "\n[[sources]]\nname = \"pay\"\nprovider = \"stripe\"\nsecrets = [\"{SECRET}\"]\n\n[[routes]]\nfrom = \"pay\"\nto = \"out\"\n"
+    );
+    Gateway::with(&format!("{}{source}", in_to_out(&sink.url(), ""))).await
+}
+
+fn words(ran: &Ran) -> Vec<&str> {
+    ran.stdout.lines().filter_map(|line| line.split_whitespace().nth(1)).collect()
+}
+
+#[tokio::test]
+async fn a_preset_is_enough_to_send_a_realistic_event() {
+    let sink = Sink::ok().await;
+    let gateway = with_stripe(&sink).await;
+    let send = async |more: &[&str]| {
+        gateway.cli(&[&["send-test", "stripe", "--secret", SECRET], more].concat()).await
+    };
+
+    let kinds = gateway.cli(&["send-test", "stripe", "--list"]).await;
+    let first = send(&["--seed", "7", "--dup"]).await;
+    let again = send(&["--seed", "7"]).await;
+    let other = send(&["--seed", "8", "--count", "2", "--rate", "1000/s"]).await;
+    let bad = send(&["--bad-sig", "--json"]).await;
+
+    assert!(kinds.stdout.contains("payment_intent.succeeded"), "{kinds:?}");
+    let many = kinds.stdout.lines().count();
+    assert_eq!(words(&first), ["accepted", "duplicate"].repeat(many), "{first:?}");
+    assert_eq!(words(&again), ["duplicate"].repeat(many), "{again:?}");
+    assert_eq!(words(&other), ["accepted"].repeat(2 * many), "{other:?}");
+    assert_eq!(bad.code, Some(0), "{bad:?}");
+    let refused: Value = serde_json::from_str(bad.stdout.lines().next().unwrap()).unwrap();
+    assert_eq!(refused["http_status"], 401, "{bad:?}");
+    sink.arrived(3 * many).await;
+
+    for (name, args, code, said) in [
+        ("no source of it", &["send-test", "generic", "--to", "pay"][..], 5, "source of stripe"),
+        ("no such kind", &["send-test", "pay", "--kind", "x"], 5, "--list"),
+        ("neither", &["send-test", "nobody"], 4, "no such source"),
+        ("unverified", &["send-test", "in", "--bad-sig"], 5, "unverified"),
+    ] {
+        let ran = gateway.cli(args).await;
+        assert_eq!(ran.code, Some(code), "case: {name}: {ran:?}");
+        assert!(ran.stderr.contains(said), "case: {name}: {ran:?}");
+    }
+    let sources = gateway.cli(&["sources", "list"]).await;
+    let line =
+        |name: &str| sources.stdout.lines().find(|line| line.contains(name)).unwrap().to_owned();
+    assert!(
+        line("/in/in").contains("unverified") && !line("/in/pay").contains("unverified"),
+        "{sources:?}"
+    );
+    let shown = gateway.get("/sources/in").await.expect(200).json();
+    assert_eq!(shown["verified"], false);
+}

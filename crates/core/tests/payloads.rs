@@ -219,6 +219,7 @@ macro_rules! presets {
 }
 
 presets! {
+    standard_webhooks: "standard-webhooks",
     calendly: "calendly",
     github: "github",
     gitlab: "gitlab",

@@ -29,8 +29,11 @@ mod telegram;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]
+mod testing_calls;
+#[cfg(test)]
 mod tests;
 mod typeform;
+mod standard_webhooks;
 mod zoom;
 
 use std::fmt;
@@ -61,6 +64,7 @@ pub static PROVIDERS: &[&dyn Provider] = &[
     &stripe::Stripe,
     &telegram::Telegram,
     &typeform::Typeform,
+    &standard_webhooks::StandardWebhooks,
     &zoom::Zoom,
 ];
 

@@ -17,6 +17,7 @@ mod basic;
 mod candidates;
 mod hmac;
 mod spec;
+pub(crate) mod standard;
 mod template;
 #[cfg(test)]
 mod tests;
@@ -324,6 +325,12 @@ impl Verifier {
         };
         let labels = (1..=secrets.max(1)).map(label).collect();
         Self { scheme, warnings: Vec::new(), labels }
+    }
+
+    /// The same, with what is not wise about its settings.
+    pub(crate) fn warning(mut self, warnings: Vec<String>) -> Self {
+        self.warnings = warnings;
+        self
     }
 
     /// What a check came to, for people: `hmac-sha256 secret 1 of 2`.

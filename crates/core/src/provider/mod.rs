@@ -34,6 +34,7 @@ mod testing_calls;
 mod tests;
 mod typeform;
 mod standard_webhooks;
+mod square;
 mod zoom;
 
 use std::fmt;
@@ -65,6 +66,7 @@ pub static PROVIDERS: &[&dyn Provider] = &[
     &telegram::Telegram,
     &typeform::Typeform,
     &standard_webhooks::StandardWebhooks,
+    &square::Square,
     &zoom::Zoom,
 ];
 

@@ -101,7 +101,7 @@ static SAMPLES: &[Sample] = &[
 #[cfg(test)]
 mod tests {
     use super::super::{
-        testing::{about, told},
+        testing::{Headers, about, told},
         testing_calls::Call,
     };
 
@@ -114,7 +114,7 @@ mod tests {
         let svix = [("svix-id", "m1"), ("svix-signature", "v1,")];
         let both = [("svix-id", "m2"), ("webhook-id", "m1"), ("webhook-signature", "v1,")];
         let blank = [("webhook-id", " "), ("webhook-signature", "v1,")];
-        let cases: [(&str, &[(&str, &str)], &str, _); 10] = [
+        let cases: [(&str, Headers<'_>, &str, [&str; 3]); 10] = [
             ("usual", &signed, r#"{"type":"a.b"}"#, ["a.b", "standardwebhooks:m1", "-"]),
             ("Svix", &svix, r#"{"type":"a.b"}"#, ["a.b", "standardwebhooks:m1", "-"]),
             ("not the id that was not signed", &both, "{}", ["-", "standardwebhooks:m1", "-"]),

@@ -30,6 +30,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 
 pub(crate) use self::candidates::CANDIDATES_MAX;
+pub(crate) use self::hmac::parse_timestamp;
 pub use self::spec::{Algorithm, Encoding, HeaderNames, HmacSpec, TimestampUnit};
 use crate::{
     object,

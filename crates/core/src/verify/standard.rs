@@ -11,8 +11,8 @@ use http::{HeaderMap, HeaderName};
 use ring::signature::{ED25519, Ed25519KeyPair, KeyPair as _, UnparsedPublicKey};
 
 use super::{
-    Refused, Scheme, Signed, Unsignable, VerifySpecError, candidates::CANDIDATES_MAX,
-    hmac::parse_timestamp, only_value,
+    Refused, Scheme, Signed, Unsignable, VerifySpecError, candidates::CANDIDATES_MAX, only_value,
+    parse_timestamp,
 };
 use crate::{
     request::{Incoming, Outgoing},
@@ -223,11 +223,11 @@ fn only<'h>(
     Ok(value.map(http::HeaderValue::as_bytes))
 }
 
+/// A version and a signature.
+type Candidate<'h> = (&'h [u8], Vec<u8>);
+
 /// The signatures of a request, each with its version.
-fn candidates<'h>(
-    headers: &'h HeaderMap,
-    family: &Family,
-) -> Result<Vec<(&'h [u8], Vec<u8>)>, Refused> {
+fn candidates<'h>(headers: &'h HeaderMap, family: &Family) -> Result<Vec<Candidate<'h>>, Refused> {
     let values = headers.get_all(family.signature).iter();
     let words = values.flat_map(|value| value.as_bytes().split(|byte| *byte == b' '));
     let mut found = Vec::new();

@@ -39,7 +39,7 @@ fn verify(
 
 #[test]
 fn signatures_are_checked_as_published() {
-    let long = vec!["v1,AAAA"; 11].join(" ");
+    let long = ["v1,AAAA"; 11].join(" ");
     let cases = [
         ("shared secret", &[SECRET][..], V1.to_owned(), Ok(0)),
         ("public key", &[PUBLIC], V1A.to_owned(), Ok(0)),
@@ -86,7 +86,8 @@ fn everything_that_is_signed_must_be_there_once_and_fit() {
     let time = ("webhook-timestamp", "1614265330");
     let signature = ("webhook-signature", V1);
     let good = [id, time, signature];
-    let cases: [(&str, &[(&str, &str)], &[u8], i64, _); 15] = [
+    type Pairs<'t> = &'t [(&'static str, &'t str)];
+    let cases: [(&str, Pairs<'_>, &[u8], i64, _); 15] = [
         ("good", &good, BODY, SECS, Ok(0)),
         ("300 s old", &good, BODY, SECS + 300, Ok(0)),
         ("300 s ahead", &good, BODY, SECS - 300, Ok(0)),

@@ -219,6 +219,7 @@ macro_rules! presets {
 }
 
 presets! {
+    discord: "discord",
     square: "square",
     standard_webhooks: "standard-webhooks",
     calendly: "calendly",

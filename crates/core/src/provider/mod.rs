@@ -35,6 +35,7 @@ mod tests;
 mod typeform;
 mod standard_webhooks;
 mod square;
+mod discord;
 mod zoom;
 
 use std::fmt;
@@ -67,6 +68,7 @@ pub static PROVIDERS: &[&dyn Provider] = &[
     &typeform::Typeform,
     &standard_webhooks::StandardWebhooks,
     &square::Square,
+    &discord::Discord,
     &zoom::Zoom,
 ];
 

@@ -219,6 +219,7 @@ macro_rules! presets {
 }
 
 presets! {
+    hubspot: "hubspot",
     discord: "discord",
     square: "square",
     standard_webhooks: "standard-webhooks",

@@ -19,6 +19,7 @@ mod generic;
 mod github;
 mod gitlab;
 mod linear;
+mod list;
 mod n8n;
 mod part;
 mod rules;
@@ -36,6 +37,7 @@ mod typeform;
 mod standard_webhooks;
 mod square;
 mod discord;
+mod hubspot;
 mod zoom;
 
 use std::fmt;
@@ -69,6 +71,7 @@ pub static PROVIDERS: &[&dyn Provider] = &[
     &standard_webhooks::StandardWebhooks,
     &square::Square,
     &discord::Discord,
+    &hubspot::Hubspot,
     &zoom::Zoom,
 ];
 

@@ -220,6 +220,7 @@ macro_rules! presets {
 
 presets! {
     hubspot: "hubspot",
+    mercado_pago: "mercado-pago",
     discord: "discord",
     square: "square",
     standard_webhooks: "standard-webhooks",

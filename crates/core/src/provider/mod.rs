@@ -38,6 +38,7 @@ mod standard_webhooks;
 mod square;
 mod discord;
 mod hubspot;
+mod mercado_pago;
 mod zoom;
 
 use std::fmt;
@@ -72,6 +73,7 @@ pub static PROVIDERS: &[&dyn Provider] = &[
     &square::Square,
     &discord::Discord,
     &hubspot::Hubspot,
+    &mercado_pago::MercadoPago,
     &zoom::Zoom,
 ];
 

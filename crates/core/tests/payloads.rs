@@ -221,6 +221,7 @@ macro_rules! presets {
 presets! {
     hubspot: "hubspot",
     mercado_pago: "mercado-pago",
+    twilio: "twilio",
     discord: "discord",
     square: "square",
     standard_webhooks: "standard-webhooks",

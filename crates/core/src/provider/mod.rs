@@ -39,6 +39,7 @@ mod square;
 mod discord;
 mod hubspot;
 mod mercado_pago;
+mod twilio;
 mod zoom;
 
 use std::fmt;
@@ -74,6 +75,7 @@ pub static PROVIDERS: &[&dyn Provider] = &[
     &discord::Discord,
     &hubspot::Hubspot,
     &mercado_pago::MercadoPago,
+    &twilio::Twilio,
     &zoom::Zoom,
 ];
 

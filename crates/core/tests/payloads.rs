@@ -219,6 +219,7 @@ macro_rules! presets {
 }
 
 presets! {
+    paypal: "paypal",
     hubspot: "hubspot",
     mercado_pago: "mercado-pago",
     twilio: "twilio",

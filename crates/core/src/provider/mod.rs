@@ -40,6 +40,7 @@ mod discord;
 mod hubspot;
 mod mercado_pago;
 mod twilio;
+mod paypal;
 mod zoom;
 
 use std::fmt;
@@ -76,6 +77,7 @@ pub static PROVIDERS: &[&dyn Provider] = &[
     &hubspot::Hubspot,
     &mercado_pago::MercadoPago,
     &twilio::Twilio,
+    &paypal::Paypal,
     &zoom::Zoom,
 ];
 

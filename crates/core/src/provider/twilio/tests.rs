@@ -47,11 +47,7 @@ fn the_fields_are_signed_in_the_order_of_their_names() {
         ("not base64", base.clone().header(SIGNATURE, "%%"), Err("malformed")),
         ("cut short", base.clone().header(SIGNATURE, "AAAA"), Err("mismatch")),
         ("another token", base.clone().secrets(&["x"]), Err("mismatch")),
-        (
-            "the second token",
-            base.secrets(&["x", "12345678901234567890123456789012"]),
-            Ok(1),
-        ),
+        ("the second token", base.secrets(&["x", "12345678901234567890123456789012"]), Ok(1)),
         (
             "a form that says it is none is not covered",
             call("b=2&a=1&A=0").header("content-type", "application/json"),
@@ -103,11 +99,7 @@ fn a_body_that_is_no_form_is_covered_by_its_hash_in_the_address() {
         ("good", signed.clone(), Ok(0)),
         ("another body", signed.clone().body("{ }"), Err("mismatch")),
         ("no body", signed.clone().body(""), Err("mismatch")),
-        (
-            "another hash",
-            signed.body("[]").url(url.replace("44136", "44137")),
-            Err("mismatch"),
-        ),
+        ("another hash", signed.body("[]").url(url.replace("44136", "44137")), Err("mismatch")),
         ("no hash", json.clone().body("").signed().body("{}"), Err("malformed")),
         (
             "no hash that is one",

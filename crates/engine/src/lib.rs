@@ -5,11 +5,13 @@
 //! - `sync` and `waiters`: senders that wait for the result.
 //! - `refusals`: a sample of what was not let in.
 //! - [`replays`]: jobs that deliver again in bulk.
+//! - `certificates`: what providers sign with, fetched and kept.
 //! - `outlet`, [`sender`] and [`connect`]: the only way out, and the guard on it.
 //! - [`feed`]: what happens, for whoever listens.
 //! - `upkeep`: leases, retention, readings.
 
 pub mod apply;
+mod certificates;
 pub mod connect;
 mod control;
 pub mod feed;
@@ -56,6 +58,7 @@ use tokio::sync::{Mutex, Notify, mpsc};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
+    certificates::{Certificates, HttpFetcher},
     connect::Resolve,
     feed::{DeliveryChanged, DestinationChange, DestinationChanged, Feed, News},
     inbox::Inbox,
@@ -118,6 +121,7 @@ pub struct Engine {
     stuck_after: Duration,
     stuck: ArcSwapOption<String>,
     refusals: Refusals,
+    certificates: Certificates,
     /// One change of the configuration at a time.
     changing: Arc<Mutex<()>>,
     replays: Replays,
@@ -190,6 +194,7 @@ impl Engine {
             secrets: ArcSwap::default(),
         });
         let (refusals, refused) = Refusals::new();
+        let fetcher = HttpFetcher::new(&shared.http);
         let engine = Arc::new(Self {
             store: parts.store,
             shared,
@@ -201,6 +206,7 @@ impl Engine {
             stuck_after: parts.stuck_after,
             stuck: ArcSwapOption::empty(),
             refusals,
+            certificates: Certificates::new(Arc::new(fetcher)),
             changing: Arc::default(),
             replays: Replays::default(),
             changed: Notify::new(),

@@ -18,7 +18,8 @@ use surehook_core::{
     source::{PublicUrl, Source},
     store::StoreError,
     sync::SyncAnswer,
-    verify::Refused,
+    time::Timestamp,
+    verify::{Refused, Verified},
 };
 
 use self::plan::{Arrival, Claim, Draft};
@@ -76,6 +77,9 @@ pub enum IngestError {
     /// The request does not prove where it comes from.
     #[error("the request could not be verified: {0}")]
     NotVerified(#[source] Refused),
+    /// What its signature is checked with cannot be had at the moment.
+    #[error("the certificate that the request was signed with cannot be fetched: {0}")]
+    Certificate(String),
     /// The request has more than one key.
     #[error("{0}")]
     Key(#[source] KeyProblem),
@@ -92,6 +96,7 @@ impl IngestError {
             Self::Disabled => "source_disabled",
             Self::Misconfigured => "source_misconfigured",
             Self::NotVerified(refused) => refused.code(),
+            Self::Certificate(_) => "certificate_unavailable",
             Self::Key(_) => "repeated_key",
             Self::Store(StoreError::Overloaded) => "overloaded",
             Self::Store(StoreError::Full) => "disk_full",
@@ -145,7 +150,7 @@ impl Engine {
         let Ok(source) = &entry.source else { return Err(IngestError::Misconfigured) };
         let now = self.shared.clock.now();
         let incoming = self.incoming(source, request);
-        let verified = source.verifier.verify(&incoming, now).map_err(IngestError::NotVerified)?;
+        let verified = self.verify(source, &incoming, now).await?;
         // The signature is over what came; what it says is read unpacked.
         let plain = inflate::plain(&request.headers, &request.body);
         let incoming = Incoming { body: plain.as_deref().unwrap_or(&request.body), ..incoming };
@@ -168,6 +173,23 @@ impl Engine {
         }
         entry.metrics.seconds.observe(begun.elapsed().as_secs_f64());
         Ok(Outcome { reply, ..outcome })
+    }
+
+    async fn verify(
+        &self,
+        source: &Source,
+        incoming: &Incoming<'_>,
+        now: Timestamp,
+    ) -> Result<Verified, IngestError> {
+        let verifier = &source.verifier;
+        match verifier.certificate_url(incoming).map_err(IngestError::NotVerified)? {
+            None => verifier.verify(incoming, now).map_err(IngestError::NotVerified),
+            Some(url) => {
+                let trust = &self.shared.trust;
+                let checked = self.certificates.verify(verifier, &url, trust, incoming, now);
+                Box::pin(checked).await
+            }
+        }
     }
 
     /// Answers a provider's GET, if it sends one.

@@ -94,6 +94,7 @@ impl Fetch for HttpFetcher {
 #[derive(Debug)]
 pub(crate) struct Certificates {
     fetcher: Arc<dyn Fetch>,
+    trust: Trust,
     inside: Arc<Mutex<Inside>>,
 }
 
@@ -105,8 +106,8 @@ struct Inside {
 }
 
 impl Certificates {
-    pub(crate) fn new(fetcher: Arc<dyn Fetch>) -> Self {
-        Self { fetcher, inside: Arc::default() }
+    pub(crate) fn new(fetcher: Arc<dyn Fetch>, trust: Trust) -> Self {
+        Self { fetcher, trust, inside: Arc::default() }
     }
 
     /// Checks a request with the certificate at `url`, which its verifier named.
@@ -114,12 +115,11 @@ impl Certificates {
         &self,
         verifier: &Verifier,
         url: &Url,
-        trust: &Trust,
         request: &Incoming<'_>,
         now: Timestamp,
     ) -> Result<Verified, IngestError> {
         let pem = self.get(url).await.map_err(|why| IngestError::Certificate(why.to_string()))?;
-        let certificate = Certificate { pem: &pem, roots: trust.roots() };
+        let certificate = Certificate { pem: &pem, roots: self.trust.roots() };
         verifier.verify_with(request, &certificate, now).map_err(IngestError::NotVerified)
     }
 

@@ -1,4 +1,4 @@
-//! PayPal: signed with a certificate that it serves itself.
+//! `PayPal`: signed with a certificate that it serves itself.
 //!
 //! The request names the address of the certificate, so that address is looked at before anything
 //! is fetched from it: whoever could choose it could sign whatever he likes, and make us call
@@ -33,7 +33,7 @@ static CERTIFICATE: HeaderName = HeaderName::from_static("paypal-cert-url");
 
 /// The only algorithm that there is.
 const RSA_SHA256: &str = "SHA256withRSA";
-/// Where PayPal serves its certificates.
+/// Where `PayPal` serves its certificates.
 const DOMAIN: &str = "paypal.com";
 const CERTIFICATES: &str = "/v1/notifications/certs/";
 /// The address of a certificate has about 80 characters.
@@ -220,7 +220,7 @@ fn text<'h>(
     value.map(|value| value.to_str().map_err(|_| Refused::Malformed { part })).transpose()
 }
 
-/// The address of a certificate, if it is one of PayPal's. Anything but its plainest spelling is
+/// The address of a certificate, if it is one of `PayPal`'s. Anything but its plainest spelling is
 /// not: no port, no user, no query, nothing that is read in two ways.
 fn certificate_at(text: &str) -> Option<Url> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./:".contains(&byte);
@@ -235,7 +235,7 @@ fn certificate_at(text: &str) -> Option<Url> {
     (is_good && url.path().starts_with(CERTIFICATES)).then_some(url)
 }
 
-/// Whether a name is PayPal's: the domain itself, or one below it.
+/// Whether a name is `PayPal`'s: the domain itself, or one below it.
 fn is_paypal(name: &str) -> bool {
     name.strip_suffix(DOMAIN).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
 }

@@ -59,7 +59,8 @@ impl Fetch for Counting {
 }
 
 fn certificates(fetcher: &Arc<Counting>) -> Certificates {
-    Certificates::new(Arc::clone(fetcher) as Arc<dyn Fetch>)
+    let trust = trusting([CertificateDer::from_pem_slice(ROOT).unwrap()]);
+    Certificates::new(Arc::clone(fetcher) as Arc<dyn Fetch>, trust)
 }
 
 fn url(name: &str) -> Url {
@@ -171,7 +172,6 @@ async fn a_request_is_checked_with_the_certificate_that_it_names() {
             Err("certificate_unavailable"),
         ),
     ];
-    let trust = trusting([CertificateDer::from_pem_slice(ROOT).unwrap()]);
     let headers = signed(b"{}");
     let request = Incoming {
         source: "s",
@@ -187,7 +187,7 @@ async fn a_request_is_checked_with_the_certificate_that_it_names() {
         let verifier = provider.verifier(vec![Secret::new(webhook)]).unwrap();
         let url = verifier.certificate_url(&request).unwrap().unwrap();
         let certificates = certificates(&Counting::new(answer));
-        let verified = certificates.verify(&verifier, &url, &trust, &request, now).await;
+        let verified = certificates.verify(&verifier, &url, &request, now).await;
         let told = verified.map(|_| ()).map_err(|error| error.code());
         assert_eq!(told, expected, "case: {name}");
     }

@@ -185,8 +185,7 @@ impl Engine {
         match verifier.certificate_url(incoming).map_err(IngestError::NotVerified)? {
             None => verifier.verify(incoming, now).map_err(IngestError::NotVerified),
             Some(url) => {
-                let trust = &self.shared.trust;
-                let checked = self.certificates.verify(verifier, &url, trust, incoming, now);
+                let checked = self.certificates.verify(verifier, &url, incoming, now);
                 Box::pin(checked).await
             }
         }

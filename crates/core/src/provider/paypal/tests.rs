@@ -106,13 +106,14 @@ fn what_is_signed_with_the_certificate_is_let_in() {
 
 #[test]
 fn the_certificate_must_be_paypals_and_good_now() {
-    let none: &[TrustAnchor<'static>] = &[];
     let twice = [LEAF, LEAF].concat();
     let long = LEAF.repeat(9);
-    let cases: [(&str, &[u8], &[TrustAnchor<'static>], i64, Result<usize, &str>); 11] = [
+    type Roots<'t> = &'t [TrustAnchor<'static>];
+    type Case<'t> = (&'t str, &'t [u8], Roots<'t>, i64, Result<usize, &'t str>);
+    let cases: [Case<'_>; 11] = [
         ("chain to a root", CHAIN, &ROOTS, NOW, Ok(0)),
         ("alone, as the connection was PayPal's", LEAF, &ROOTS, NOW, Ok(0)),
-        ("a chain to nowhere", CHAIN, none, NOW, Err("issuer")),
+        ("a chain to nowhere", CHAIN, &[], NOW, Err("issuer")),
         ("a chain that is none", &twice, &ROOTS, NOW, Err("issuer")),
         ("for another name", OTHER_NAME, &ROOTS, NOW, Err("another name")),
         ("no longer valid", CHAIN, &ROOTS, LATER, Err("at this time")),

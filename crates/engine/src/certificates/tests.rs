@@ -105,9 +105,11 @@ async fn a_flood_of_names_fetches_a_few_and_pushes_nothing_out() {
     for number in 0..2 * FAILURES_MAX {
         certificates.get(&url(&number.to_string())).await.unwrap_err();
     }
-    let inside = lock(&certificates.inside);
-    assert_eq!((inside.kept.len(), inside.failed.len()), (1, FAILURES_MAX));
-    drop(inside);
+    let held = {
+        let inside = lock(&certificates.inside);
+        (inside.kept.len(), inside.failed.len())
+    };
+    assert_eq!(held, (1, FAILURES_MAX));
     let before = fetcher.fetches();
     certificates.get(&url("good")).await.unwrap();
     assert_eq!(fetcher.fetches(), before);

@@ -49,14 +49,17 @@ impl FromStr for SigningSecret {
     /// Reads `whsec_<base64>`. The padding of the base64 may be missing, as some tools omit it.
     fn from_str(text: &str) -> Result<Self, InvalidSecret> {
         let encoded = text.strip_prefix(SECRET_PREFIX).ok_or(InvalidSecret::Prefix)?;
-        let unpadded = encoded.trim_end_matches('=');
-        let key = BASE64_NOPAD.decode(unpadded.as_bytes()).map_err(|_| InvalidSecret::Encoding)?;
-        let length = InvalidSecret::Length { bytes: key.len() };
+        let key = decode_key(encoded).ok_or(InvalidSecret::Encoding)?;
         if !(KEY_BYTES_MIN..=KEY_BYTES_MAX).contains(&key.len()) {
-            return Err(length);
+            return Err(InvalidSecret::Length { bytes: key.len() });
         }
-        Hmac::new_from_slice(&key).map(|keyed| Self { keyed }).map_err(|_| length)
+        Ok(Self::of_key(&key))
     }
+}
+
+/// The bytes of a key in base64, with or without padding.
+pub(crate) fn decode_key(encoded: &str) -> Option<Vec<u8>> {
+    BASE64_NOPAD.decode(encoded.trim_end_matches('=').as_bytes()).ok()
 }
 
 impl fmt::Debug for SigningSecret {
@@ -66,6 +69,16 @@ impl fmt::Debug for SigningSecret {
 }
 
 impl SigningSecret {
+    /// A key of any length: what others hand out need not keep to the bounds for ours.
+    pub(crate) fn of_key(key: &[u8]) -> Self {
+        Self { keyed: Hmac::new_from_slice(key).expect("HMAC takes keys of any length (RFC 2104)") }
+    }
+
+    /// Whether a signature was made with this secret.
+    pub(crate) fn fits(&self, signed: [&[u8]; 3], signature: &[u8]) -> bool {
+        self.mac(signed).verify_slice(signature).is_ok()
+    }
+
     /// The signature of one request: `v1,<base64>`.
     ///
     /// Neither `id` nor the timestamp holds a dot, or the signed text could be cut in two ways;
@@ -77,12 +90,18 @@ impl SigningSecret {
     }
 
     fn append_signature(&self, to: &mut String, id: &str, timestamp: &str, body: &[u8]) {
-        let mut mac = self.keyed.clone();
-        for part in [id.as_bytes(), b".", timestamp.as_bytes(), b".", body] {
-            mac.update(part);
-        }
+        let mac = self.mac([id.as_bytes(), timestamp.as_bytes(), body]);
         to.push_str(VERSION_PREFIX);
         BASE64.encode_append(&mac.finalize().into_bytes(), to);
+    }
+
+    /// Over the id, the timestamp and the body.
+    fn mac(&self, [id, timestamp, body]: [&[u8]; 3]) -> Hmac<Sha256> {
+        let mut mac = self.keyed.clone();
+        for part in [id, b".", timestamp, b".", body] {
+            mac.update(part);
+        }
+        mac
     }
 }
 

@@ -219,6 +219,13 @@ macro_rules! presets {
 }
 
 presets! {
+    paypal: "paypal",
+    hubspot: "hubspot",
+    mercado_pago: "mercado-pago",
+    twilio: "twilio",
+    discord: "discord",
+    square: "square",
+    standard_webhooks: "standard-webhooks",
     calendly: "calendly",
     chatwoot: "chatwoot",
     evolution_api: "evolution-api",

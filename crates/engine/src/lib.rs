@@ -5,11 +5,13 @@
 //! - `sync` and `waiters`: senders that wait for the result.
 //! - `refusals`: a sample of what was not let in.
 //! - [`replays`]: jobs that deliver again in bulk.
+//! - `certificates`: what providers sign with, fetched and kept.
 //! - `outlet`, [`sender`] and [`connect`]: the only way out, and the guard on it.
 //! - [`feed`]: what happens, for whoever listens.
 //! - `upkeep`: leases, retention, readings.
 
 pub mod apply;
+mod certificates;
 pub mod connect;
 mod control;
 pub mod feed;
@@ -58,6 +60,7 @@ use tokio::sync::{Mutex, Notify, mpsc};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
+    certificates::{Certificates, HttpFetcher},
     connect::Resolve,
     feed::{DeliveryChanged, DestinationChange, DestinationChanged, Feed, News},
     inbox::Inbox,
@@ -120,6 +123,7 @@ pub struct Engine {
     stuck_after: Duration,
     stuck: ArcSwapOption<String>,
     refusals: Refusals,
+    certificates: Certificates,
     /// One change of the configuration at a time.
     changing: Arc<Mutex<()>>,
     replays: Replays,
@@ -182,7 +186,7 @@ impl Engine {
                 proxy: None,
                 pool_idle_max: 1024,
             },
-            trust,
+            trust: trust.clone(),
             budget: Arc::new(Budget::new(parts.lane_bytes_max)),
             stop,
             abort: CancellationToken::new(),
@@ -192,6 +196,7 @@ impl Engine {
             secrets: ArcSwap::default(),
         });
         let (refusals, refused) = Refusals::new();
+        let fetcher = HttpFetcher::new(&shared.http);
         let engine = Arc::new(Self {
             store: parts.store,
             shared,
@@ -203,6 +208,7 @@ impl Engine {
             stuck_after: parts.stuck_after,
             stuck: ArcSwapOption::empty(),
             refusals,
+            certificates: Certificates::new(Arc::new(fetcher), trust),
             changing: Arc::default(),
             replays: Replays::default(),
             changed: Notify::new(),

@@ -155,6 +155,17 @@ impl HttpSender {
 
     /// Makes one attempt, which ends after `deadline` at the latest. A failure is an outcome.
     pub async fn send(&self, request: OutboundRequest, deadline: Duration) -> SendReport {
+        self.call(as_http(request), deadline).await
+    }
+
+    /// Asks for what is at an address, with GET.
+    pub async fn fetch(&self, url: Uri, deadline: Duration) -> SendReport {
+        let mut request = Request::new(Full::default());
+        *request.uri_mut() = url;
+        self.call(request, deadline).await
+    }
+
+    async fn call(&self, request: Request<Full<Bytes>>, deadline: Duration) -> SendReport {
         let started = Instant::now();
         let mut answer = Answer::default();
         let end = match timeout(deadline, self.exchange(request, &mut answer)).await {
@@ -169,13 +180,12 @@ impl HttpSender {
 
     async fn exchange(
         &self,
-        request: OutboundRequest,
+        mut request: Request<Full<Bytes>>,
         answer: &mut Answer,
     ) -> Result<Head, Broken> {
         // A destination with https is reached through a tunnel, and the proxy sees none of this.
-        let is_plain = request.url.scheme() == Some(&Scheme::HTTP);
+        let is_plain = request.uri().scheme() == Some(&Scheme::HTTP);
         let passing = self.passing.as_ref().filter(|_| is_plain);
-        let mut request = as_http(request);
         if let Some(authorization) = passing.and_then(|proxy| proxy.authorization.clone()) {
             request.headers_mut().insert(header::PROXY_AUTHORIZATION, authorization);
         }

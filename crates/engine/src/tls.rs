@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, TrustAnchor};
 use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConfig, RootCertStore};
 use surehook_core::destination::tls::{Pem, Tls};
@@ -37,6 +37,11 @@ impl Trust {
     fn only(roots: RootCertStore) -> Self {
         let roots = Arc::new(roots);
         Self { usual: Arc::new(with_roots(Arc::clone(&roots), None)), roots }
+    }
+
+    /// Who may be at the end of a chain of certificates.
+    pub(crate) fn roots(&self) -> &[TrustAnchor<'static>] {
+        &self.roots.roots
     }
 
     /// The settings of a destination that has none of its own.

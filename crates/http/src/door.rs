@@ -32,7 +32,7 @@ pub(crate) const PREFIX: &str = "/in/";
 /// What the answer to one event usually needs.
 const ANSWER_BYTES: usize = 192;
 /// Why a request may not be verified.
-const NOT_VERIFIED: [&str; 9] = [
+const NOT_VERIFIED: [&str; 10] = [
     "missing_signature",
     "missing_timestamp",
     "missing_id",
@@ -41,6 +41,7 @@ const NOT_VERIFIED: [&str; 9] = [
     "too_many_signatures",
     "stale",
     "unknown_address",
+    "untrusted_certificate",
     "mismatch",
 ];
 /// The events of a request that are told one by one.
@@ -98,7 +99,7 @@ pub(crate) fn described(api: Api) -> Api {
         .refuses(414, &["uri_too_long"])
         .refuses(501, &["bad_transfer_coding"])
         .refuses(503, &["overloaded", "disk_full", "store_failed", "source_misconfigured"])
-        .refuses(503, &[QUARANTINED]);
+        .refuses(503, &[QUARANTINED, "certificate_unavailable"]);
     api.elsewhere("post", "/in/{source}", op)
 }
 

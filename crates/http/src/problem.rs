@@ -204,9 +204,9 @@ impl From<IngestError> for Problem {
             IngestError::UnknownSource => StatusCode::NOT_FOUND,
             IngestError::Disabled => StatusCode::GONE,
             // 503: the request may be good, and the sender should try again when this is mended.
-            IngestError::Misconfigured | IngestError::Quarantined(_) => {
-                StatusCode::SERVICE_UNAVAILABLE
-            }
+            IngestError::Misconfigured
+            | IngestError::Quarantined(_)
+            | IngestError::Certificate(_) => StatusCode::SERVICE_UNAVAILABLE,
             IngestError::NotVerified(_) => StatusCode::UNAUTHORIZED,
             IngestError::Key(_) => StatusCode::BAD_REQUEST,
             IngestError::Store(cause) => return Self::from(cause.clone()),

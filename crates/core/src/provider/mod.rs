@@ -13,6 +13,7 @@
 
 mod calendly;
 mod chatwoot;
+mod discord;
 mod evolution_api;
 mod evolution_go;
 mod evonexus;
@@ -21,22 +22,31 @@ mod form;
 mod generic;
 mod github;
 mod gitlab;
+mod hubspot;
 mod linear;
+mod list;
+mod mercado_pago;
 mod n8n;
 mod part;
+mod paypal;
 mod pieces;
 mod rules;
 mod secret_path;
 mod shopify;
 mod slack;
+mod square;
+mod standard_webhooks;
 mod stripe;
 mod telegram;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]
+mod testing_calls;
+#[cfg(test)]
 mod testing_events;
 #[cfg(test)]
 mod tests;
+mod twilio;
 mod typeform;
 mod whatsapp_cloud;
 mod zoom;
@@ -62,18 +72,25 @@ use crate::{
 pub static PROVIDERS: &[&dyn Provider] = &[
     &calendly::Calendly,
     &chatwoot::Chatwoot,
+    &discord::Discord,
     &evolution_api::EvolutionApi,
     &evolution_go::EvolutionGo,
     &evonexus::EvoNexus,
     &generic::Generic,
     &github::Github,
     &gitlab::Gitlab,
+    &hubspot::Hubspot,
     &linear::Linear,
+    &mercado_pago::MercadoPago,
     &n8n::N8n,
+    &paypal::Paypal,
     &shopify::Shopify,
     &slack::Slack,
+    &square::Square,
+    &standard_webhooks::StandardWebhooks,
     &stripe::Stripe,
     &telegram::Telegram,
+    &twilio::Twilio,
     &typeform::Typeform,
     &whatsapp_cloud::WhatsAppCloud,
     &zoom::Zoom,

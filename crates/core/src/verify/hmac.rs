@@ -328,7 +328,7 @@ fn params(list: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
 }
 
 /// Digits only: no sign, no fraction, no leading zero that would spell one time in two ways.
-fn parse_timestamp(text: &[u8]) -> Option<i64> {
+pub(crate) fn parse_timestamp(text: &[u8]) -> Option<i64> {
     let is_number = text.iter().all(u8::is_ascii_digit);
     let leads_with_zero = text.len() > 1 && text[0] == b'0';
     if !is_number || leads_with_zero || text.is_empty() || text.len() > TIMESTAMP_DIGITS_MAX {

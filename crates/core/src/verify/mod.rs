@@ -15,9 +15,11 @@
 
 mod basic;
 mod candidates;
+mod certificate;
 mod hmac;
 pub mod mistakes;
 mod spec;
+pub(crate) mod standard;
 mod template;
 #[cfg(test)]
 mod tests;
@@ -28,8 +30,11 @@ use std::{fmt, sync::Arc};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
+use url::Url;
 
 pub(crate) use self::candidates::CANDIDATES_MAX;
+pub use self::certificate::Certificate;
+pub(crate) use self::hmac::parse_timestamp;
 pub use self::spec::{Algorithm, Encoding, HeaderNames, HmacSpec, TimestampUnit};
 use crate::{
     object,
@@ -193,6 +198,9 @@ pub enum Refused {
     /// The provider asks who we are, and the source does not know the answer.
     #[error("the source has no `verify_token`; set it to the one that is entered at the provider")]
     NoVerifyToken,
+    /// The certificate that the request was signed with is not the provider's.
+    #[error("the certificate of the signature cannot be trusted: {0}")]
+    UntrustedCertificate(&'static str),
     /// Well-formed, and wrong.
     #[error("the signature or password is not made with a secret of this source")]
     Mismatch,
@@ -211,6 +219,7 @@ impl Refused {
             Self::Stale => "stale",
             Self::UnknownAddress => "unknown_address",
             Self::NoVerifyToken => "no_verify_token",
+            Self::UntrustedCertificate(_) => "untrusted_certificate",
             Self::Mismatch => "mismatch",
         }
     }
@@ -247,6 +256,22 @@ pub trait Scheme: fmt::Debug + Send + Sync {
 
     /// What makes a request pass [`Self::verify`], made with the first secret.
     fn sign(&self, request: &Outgoing<'_>, now: Timestamp) -> Result<Signed, Unsignable>;
+
+    /// Where the certificate is that the request was signed with, if that must be fetched first.
+    /// Then [`Self::verify_with`] takes the place of [`Self::verify`].
+    fn certificate_url(&self, _: &Incoming<'_>) -> Result<Option<Url>, Refused> {
+        Ok(None)
+    }
+
+    /// The position of the secret, checked with the certificate that was fetched.
+    fn verify_with(
+        &self,
+        request: &Incoming<'_>,
+        _: &Certificate<'_>,
+        now: Timestamp,
+    ) -> Result<usize, Refused> {
+        self.verify(request, now)
+    }
 
     /// The header that holds the secret itself, which nobody must be shown.
     fn secret_header(&self) -> Option<&HeaderName> {
@@ -331,6 +356,12 @@ impl Verifier {
         Self { scheme, warnings: Vec::new(), labels }
     }
 
+    /// The same, with what is not wise about its settings.
+    pub(crate) fn warning(mut self, warnings: Vec<String>) -> Self {
+        self.warnings = warnings;
+        self
+    }
+
     /// What a check came to, for people: `hmac-sha256 secret 1 of 2`.
     pub fn label(&self, verified: Verified) -> Option<Arc<str>> {
         self.labels.get(verified.secret_index).cloned()
@@ -365,6 +396,23 @@ impl Verifier {
     /// Checks one request. `now` is compared with its timestamp, if the scheme has one.
     pub fn verify(&self, request: &Incoming<'_>, now: Timestamp) -> Result<Verified, Refused> {
         let secret_index = self.scheme.verify(request, now)?;
+        Ok(Verified { by: self.scheme.name(), secret_index })
+    }
+
+    /// Where the certificate is that the request was signed with, if that must be fetched first. It
+    /// is the provider's address, whatever the request says.
+    pub fn certificate_url(&self, request: &Incoming<'_>) -> Result<Option<Url>, Refused> {
+        self.scheme.certificate_url(request)
+    }
+
+    /// Checks one request with the certificate that was fetched for it.
+    pub fn verify_with(
+        &self,
+        request: &Incoming<'_>,
+        certificate: &Certificate<'_>,
+        now: Timestamp,
+    ) -> Result<Verified, Refused> {
+        let secret_index = self.scheme.verify_with(request, certificate, now)?;
         Ok(Verified { by: self.scheme.name(), secret_index })
     }
 }

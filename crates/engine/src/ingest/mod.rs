@@ -80,6 +80,9 @@ pub enum IngestError {
     /// It is kept aside until somebody releases it.
     #[error("the request is kept aside until the settings are mended: {0}")]
     Quarantined(#[source] Box<IngestError>),
+    /// What its signature is checked with cannot be had at the moment.
+    #[error("the certificate that the request was signed with cannot be fetched: {0}")]
+    Certificate(String),
     /// The request has more than one key.
     #[error("{0}")]
     Key(#[source] KeyProblem),
@@ -97,6 +100,7 @@ impl IngestError {
             Self::Misconfigured => "source_misconfigured",
             Self::NotVerified(refused) => refused.code(),
             Self::Quarantined(_) => QUARANTINED,
+            Self::Certificate(_) => "certificate_unavailable",
             Self::Key(_) => "repeated_key",
             Self::Store(StoreError::Overloaded) => "overloaded",
             Self::Store(StoreError::Full) => "disk_full",
@@ -183,8 +187,8 @@ impl Engine {
         let entry = &source.0;
         let Ok(source) = &entry.source else { return Err(IngestError::Misconfigured) };
         let now = self.shared.clock.now();
-        let verified = source.verifier.verify(&self.incoming(source, request), now);
-        let taken = match verified.map_err(IngestError::NotVerified) {
+        let verified = self.verify(source, &self.incoming(source, request), now).await;
+        let taken = match verified {
             Ok(verified) => {
                 let pass = Pass::new(source, verified);
                 self.take_in((entry, source), request, pass, now).await
@@ -234,6 +238,22 @@ impl Engine {
             if event.duplicate { &metrics.duplicate } else { &metrics.accepted }.inc();
         }
         Ok(Outcome { reply, ..outcome })
+    }
+
+    async fn verify(
+        &self,
+        source: &Source,
+        incoming: &Incoming<'_>,
+        now: Timestamp,
+    ) -> Result<Verified, IngestError> {
+        let verifier = &source.verifier;
+        match verifier.certificate_url(incoming).map_err(IngestError::NotVerified)? {
+            None => verifier.verify(incoming, now).map_err(IngestError::NotVerified),
+            Some(url) => {
+                let checked = self.certificates.verify(verifier, &url, incoming, now);
+                Box::pin(checked).await
+            }
+        }
     }
 
     /// Answers a provider's GET, if it sends one.

@@ -8,8 +8,14 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use surehook_core::{
-    ids::RequestId, name::Name, quarantine::Quarantined, refused::advice, source::SourceSpec,
-    store::Configuration, time::Timestamp,
+    ids::RequestId,
+    name::Name,
+    quarantine::Quarantined,
+    redact::{self, Names},
+    refused::advice,
+    source::SourceSpec,
+    store::Configuration,
+    time::Timestamp,
 };
 use surehook_engine::{
     ingest::{OpenSource, Received},
@@ -17,8 +23,8 @@ use surehook_engine::{
 };
 
 use super::{
-    Bytes, HeaderLine, LIMIT_MAX, List, cursor, header_lines,
-    hidden::Hidden,
+    Bytes, HeaderLine, LIMIT_MAX, List, cursor,
+    hidden::{self, header_lines},
     input::{Asked, Input, Segment, Wish},
     limit, page, resources, whole_page,
 };
@@ -77,6 +83,8 @@ pub(crate) struct AsideWhole {
     request: Aside,
     headers: Vec<HeaderLine>,
     body: Bytes,
+    /// How many fields of the body are hidden.
+    masked: usize,
 }
 
 /// How one is released.
@@ -184,11 +192,12 @@ pub(crate) async fn find_quarantined(
     let id = id.parse().map_err(|_| unknown())?;
     let row = app.engine.quarantine_store().quarantined_request(id).await?.ok_or_else(unknown)?;
     let configuration = app.engine.store().configuration().await?;
-    let open = app.engine.source_by_id(row.source);
-    let hidden = hidden(open.as_ref(), source_of(&configuration, &row));
-    let headers = header_lines(row.headers.lines(), hidden);
-    let body = Bytes::from(row.body.as_deref().unwrap_or_default());
-    Ok(Json(AsideWhole { headers, body, request: summary(&app, &configuration, &row) }))
+    let names = secret_names(&app, &configuration, &row);
+    let headers = header_lines(row.headers.lines(), &names);
+    let body = row.body.as_deref().unwrap_or_default();
+    let (body, masked) = hidden::body(&row.headers.to_map(), body, &names);
+    let request = summary(&app, &configuration, &row);
+    Ok(Json(AsideWhole { request, headers, body, masked }))
 }
 
 /// Takes one in.
@@ -244,17 +253,20 @@ fn source_of<'c>(configuration: &'c Configuration, row: &Quarantined) -> Option<
     stored.map(|stored| &stored.spec)
 }
 
-fn hidden<'s>(open: Option<&'s OpenSource>, source: Option<&'s SourceSpec>) -> Hidden<'s> {
-    match open.and_then(OpenSource::secret_header) {
-        Some(header) => Hidden::with(Some(header.as_str())),
-        None => Hidden::of(source),
+/// What nobody is shown: what is secret for anybody, and the header that the preset looks at.
+fn secret_names(app: &App, configuration: &Configuration, row: &Quarantined) -> Names {
+    let mut names = configuration.all_secret_names();
+    let open = app.engine.source_by_id(row.source);
+    if let Some(header) = open.as_ref().and_then(OpenSource::secret_header) {
+        names.add_header(header.as_str());
     }
+    names
 }
 
 fn summary(app: &App, configuration: &Configuration, row: &Quarantined) -> Aside {
     let source = source_of(configuration, row);
     let open = app.engine.source_by_id(row.source);
-    let hidden = hidden(open.as_ref(), source);
+    let names = secret_names(app, configuration, row);
     let path = open.as_ref().map_or(row.path.as_str(), |open| open.bare_path(&row.path));
     Aside {
         id: row.id,
@@ -267,7 +279,7 @@ fn summary(app: &App, configuration: &Configuration, row: &Quarantined) -> Aside
         what_to_do: advice(&row.code),
         method: row.method.clone(),
         path: path.to_owned(),
-        query: row.query.as_deref().map(|query| hidden.query(query)),
+        query: row.query.as_deref().map(|query| redact::query(query, &names)),
         remote: row.remote.clone(),
         body_bytes: row.body_bytes,
     }

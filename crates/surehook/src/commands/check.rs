@@ -2,16 +2,21 @@
 
 use std::{
     collections::BTreeSet,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use surehook_core::{
     address::AddressPolicy,
     destination::tls::{PemRef, TlsSpec},
+    source::InvalidSource,
     store::{Change, Configuration},
+    verify::VerifySpecError,
 };
 use surehook_engine::{
-    registry::{self, Ground},
+    registry::{self, ConfigProblem, Ground},
     tls::Trust,
 };
 
@@ -34,11 +39,14 @@ pub(super) struct Checked {
 /// configuration: the gateway may well have it.
 pub(super) fn check(configuration: &Configuration, addresses: &AddressPolicy) -> Checked {
     let unset = Arc::new(Mutex::new(BTreeSet::new()));
+    // Whether the part that is checked got a secret that is none.
+    let stood_in = Arc::new(AtomicBool::new(false));
     let env = {
-        let unset = Arc::clone(&unset);
+        let (unset, stood_in) = (Arc::clone(&unset), Arc::clone(&stood_in));
         move |name: &str| {
             let found = environment(name);
             if found.is_none() {
+                stood_in.store(true, Ordering::Relaxed);
                 unset.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned());
             }
             found.or_else(|| Some(PLACEHOLDER.to_owned()))
@@ -51,8 +59,11 @@ pub(super) fn check(configuration: &Configuration, addresses: &AddressPolicy) ->
         if let Change::PutDestination(_, spec) = &mut change {
             leave_out_unset(spec.tls.as_deref_mut(), &env);
         }
+        stood_in.store(false, Ordering::Relaxed);
         let checked = registry::check(configuration, std::slice::from_ref(&change), &ground, &env);
-        if let Err(problem) = checked {
+        let Err(problem) = checked else { continue };
+        let is_stand_in = stood_in.load(Ordering::Relaxed);
+        if !(is_stand_in && is_about_the_form_of_a_secret(&problem)) {
             problems.push(problem.to_string());
         }
     }
@@ -78,6 +89,14 @@ fn leave_out_unset(tls: Option<&mut TlsSpec>, env: &dyn Fn(&str) -> Option<Strin
     if (certificate || key) && tls.client_certificate.is_some() && tls.client_key.is_some() {
         (tls.client_certificate, tls.client_key) = (None, None);
     }
+}
+
+/// No secret stands in for those of all providers: some are hexadecimal, some are ids.
+fn is_about_the_form_of_a_secret(problem: &ConfigProblem) -> bool {
+    let form = |error: &InvalidSource| {
+        matches!(error, InvalidSource::Verify(VerifySpecError::Secret { .. }))
+    };
+    matches!(problem, ConfigProblem::Source(_, error) if form(error))
 }
 
 /// The changes that would lead to what is there.

@@ -40,6 +40,7 @@ fn event(
         payload: Payload { head, fingerprint: fingerprint(&body), body },
         deliveries: Vec::new(),
         revive_dead: false,
+        releases: None,
         decided: Decided::default(),
         bodies: Vec::new(),
     }

@@ -2,6 +2,7 @@
 //! client that may misbehave, and a way to wait for a fact.
 
 pub(crate) mod client;
+pub(crate) mod clocked;
 pub(crate) mod gateway;
 pub(crate) mod process;
 pub(crate) mod proxy;

@@ -1,0 +1,56 @@
+//! Bodies that are a list: one event for each item.
+
+use bytes::Bytes;
+use serde_json::value::RawValue;
+
+use super::Part;
+
+/// One event for each item of a list, in its order; `None` if the body is no list. Each gets a list
+/// with itself alone, as it was written; the only item of a list keeps the body as it came.
+pub(super) fn split(body: &[u8], read: impl Fn(&[u8]) -> Part) -> Option<Vec<Part>> {
+    let items: Vec<&RawValue> = serde_json::from_slice(body).ok()?;
+    let is_alone = items.len() == 1;
+    let part = |item: &&RawValue| {
+        let text = item.get();
+        let alone = (!is_alone).then(|| Bytes::from(format!("[{text}]")));
+        Part { body: alone, ..read(text.as_bytes()) }
+    };
+    Some(items.iter().map(part).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_item_is_a_list_of_its_own() {
+        let cases: [(&str, Option<&[Option<&str>]>); 8] = [
+            ("[]", Some(&[])),
+            (" [ ] ", Some(&[])),
+            (r#"[ {"a" : 1} ]"#, Some(&[None])),
+            (
+                r#"[{"a": 1.0,"n":820982911946154500} , {"a":"\u00e9"}]"#,
+                Some(&[
+                    Some(r#"[{"a": 1.0,"n":820982911946154500}]"#),
+                    Some(r#"[{"a":"\u00e9"}]"#),
+                ]),
+            ),
+            ("[1,null]", Some(&[Some("[1]"), Some("[null]")])),
+            (r#"{"a":1}"#, None),
+            ("[{}", None),
+            ("", None),
+        ];
+        for (body, expected) in cases {
+            let parts = split(body.as_bytes(), |_| Part::default());
+            let bodies = parts.map(|parts| {
+                let text =
+                    |part: Part| part.body.map(|body| String::from_utf8(body.to_vec()).unwrap());
+                parts.into_iter().map(text).collect::<Vec<_>>()
+            });
+            let expected = expected.map(|bodies| {
+                bodies.iter().map(|body| body.map(str::to_owned)).collect::<Vec<_>>()
+            });
+            assert_eq!(bodies, expected, "{body}");
+        }
+    }
+}

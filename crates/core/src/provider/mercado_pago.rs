@@ -1,0 +1,401 @@
+//! Mercado Pago: what is signed is a line of the address, an id and a time. The body is not.
+//!
+//! So whoever sees one of its requests can send another body with it. All that can be held on to is
+//! the id in the address: the body must name the same, and the receiver is to ask Mercado Pago for
+//! the thing itself.
+
+use std::{borrow::Cow, sync::LazyLock};
+
+use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
+use hmac::{Hmac, KeyInit, Mac};
+use http::HeaderName;
+use sha2::Sha256;
+use url::form_urlencoded;
+
+use super::{Fields, Found, Part, PartKey, Provider, Reading, Sample};
+use crate::{
+    attribute::{AttributeName, EventKind},
+    inflate,
+    key::DedupKey,
+    request::{Incoming, Outgoing},
+    secret::Secret,
+    time::{Span, Timestamp},
+    verify::{Refused, Scheme, Signed, Unsignable, Verifier, VerifySpecError, only_value},
+};
+
+static SIGNATURE: HeaderName = HeaderName::from_static("x-signature");
+static REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// What a notification is, and what it is about.
+static FIELDS: LazyLock<Fields> = LazyLock::new(|| {
+    Fields::new(&["/id", "/user_id", "/action", "/type", "/data/id", "/topic", "/application_id"])
+});
+const ID: usize = 0;
+const USER: usize = 1;
+const ACTION: usize = 2;
+const TYPE: usize = 3;
+const DATA_ID: usize = 4;
+const TOPIC: usize = 5;
+
+const ABOUT: [(AttributeName, usize); 2] =
+    [(AttributeName::Account, USER), (AttributeName::Object, DATA_ID)];
+
+#[derive(Debug)]
+pub(super) struct MercadoPago;
+
+impl Provider for MercadoPago {
+    fn name(&self) -> &'static str {
+        "mercado-pago"
+    }
+
+    fn verifier(&self, secrets: Vec<Secret>) -> Result<Verifier, VerifySpecError> {
+        let many = secrets.len();
+        Ok(Verifier::own(Box::new(Manifest { secrets }), many))
+    }
+
+    fn read(&self, request: &Incoming<'_>, _: Option<&Secret>) -> Reading {
+        let found = FIELDS.read(request.body);
+        Reading::one(Part {
+            kind: found.first(&[ACTION, TYPE, TOPIC]).and_then(EventKind::new),
+            key: PartKey::known(key(&found), "mercadopago:id"),
+            order: order(&found),
+            attributes: found.attributes(&ABOUT),
+            ..Part::default()
+        })
+    }
+
+    /// It waits longer and longer between its attempts, up to four days.
+    fn dedup_window(&self) -> Span {
+        Span::from_secs(21 * 86_400)
+    }
+
+    fn signature_headers(&self) -> &'static [&'static str] {
+        &["x-signature"]
+    }
+
+    fn samples(&self) -> &'static [Sample] {
+        SAMPLES
+    }
+}
+
+/// Several notifications are about one payment, and have ids of their own.
+fn key(found: &Found<'_>) -> Option<DedupKey> {
+    let user = found.get(USER).unwrap_or("-");
+    let action = found.first(&[ACTION, TYPE])?;
+    let (about, id) = (found.get(DATA_ID)?, found.get(ID).unwrap_or("-"));
+    DedupKey::new(&format!("mercadopago:{user}:{action}:{about}:{id}"))
+}
+
+fn order(found: &Found<'_>) -> Option<DedupKey> {
+    DedupKey::new(&format!("{}:{}", found.get(TYPE)?, found.get(DATA_ID)?))
+}
+
+/// The line that is signed, with the secret of an application.
+#[derive(Debug)]
+struct Manifest {
+    secrets: Vec<Secret>,
+}
+
+impl Scheme for Manifest {
+    fn name(&self) -> &'static str {
+        "mercado-pago"
+    }
+
+    fn verify(&self, request: &Incoming<'_>, _: Timestamp) -> Result<usize, Refused> {
+        let header = only_value(request.headers, &SIGNATURE, "signature")?
+            .ok_or_else(|| Refused::MissingSignature { header: SIGNATURE.clone() })?
+            .to_str()
+            .map_err(|_| Refused::Malformed { part: "signature" })?;
+        let (timestamp, signature) = read_signature(header)?;
+        let request_id = only_value(request.headers, &REQUEST_ID, "id")?
+            .map(|value| value.to_str().map_err(|_| Refused::Malformed { part: "id" }))
+            .transpose()?;
+        let about = signed_id(request.query)?;
+        let lines: Vec<_> = spellings(about.as_deref())
+            .into_iter()
+            .map(|about| line(about.as_deref(), request_id, timestamp))
+            .collect();
+        let fits = |secret: &Secret| {
+            lines.iter().any(|line| mac(secret, line).verify_slice(&signature).is_ok())
+        };
+        let fitting = self.secrets.iter().position(fits).ok_or(Refused::Mismatch)?;
+        check_body(request, about.as_deref())?;
+        Ok(fitting)
+    }
+
+    fn sign(&self, request: &Outgoing<'_>, now: Timestamp) -> Result<Signed, Unsignable> {
+        let secret = self.secrets.first().ok_or(Unsignable("there is no secret to sign with"))?;
+        let query = request.url.split_once('?').map(|(_, query)| query);
+        let about = signed_id(query).map_err(|_| Unsignable("the address has `data.id` twice"))?;
+        let about = spellings(about.as_deref()).into_iter().next().flatten();
+        let timestamp = now.as_millis().to_string();
+        let line = line(about.as_deref(), Some(request.id), &timestamp);
+        let signature = HEXLOWER.encode(&mac(secret, &line).finalize().into_bytes());
+        Ok(Signed::headers(vec![
+            (SIGNATURE.clone(), format!("ts={timestamp},v1={signature}")),
+            (REQUEST_ID.clone(), request.id.to_owned()),
+        ]))
+    }
+}
+
+/// `ts=…,v1=…`, each once.
+fn read_signature(header: &str) -> Result<(&str, Vec<u8>), Refused> {
+    let malformed = |part| Refused::Malformed { part };
+    let (mut timestamp, mut signature) = (None, None);
+    for (name, value) in header.split(',').filter_map(|pair| pair.split_once('=')) {
+        let (place, part) = match name.trim() {
+            "ts" => (&mut timestamp, "timestamp"),
+            "v1" => (&mut signature, "signature"),
+            _ => continue,
+        };
+        if place.replace(value.trim()).is_some() {
+            return Err(malformed(part));
+        }
+    }
+    let signature =
+        signature.ok_or_else(|| Refused::MissingSignature { header: SIGNATURE.clone() })?;
+    let signature =
+        HEXLOWER_PERMISSIVE.decode(signature.as_bytes()).map_err(|_| malformed("signature"))?;
+    let timestamp = timestamp.ok_or(Refused::MissingTimestamp)?;
+    let is_number = !timestamp.is_empty() && timestamp.bytes().all(|byte| byte.is_ascii_digit());
+    if is_number { Ok((timestamp, signature)) } else { Err(malformed("timestamp")) }
+}
+
+/// What the address says that the notification is about.
+fn signed_id(query: Option<&str>) -> Result<Option<Cow<'_, str>>, Refused> {
+    let pairs = form_urlencoded::parse(query.unwrap_or_default().as_bytes());
+    let mut ids = pairs.filter(|(name, _)| name == "data.id").map(|(_, value)| value);
+    match (ids.next(), ids.next()) {
+        (_, Some(_)) => Err(Refused::Malformed { part: "id" }),
+        (id, None) => Ok(id.filter(|id| !id.is_empty())),
+    }
+}
+
+/// An id of letters and digits is signed in small letters. Whether that goes for others too is not
+/// documented, so both are tried.
+fn spellings(id: Option<&str>) -> Vec<Option<String>> {
+    let Some(id) = id else { return vec![None] };
+    let small = id.to_ascii_lowercase();
+    if small == id { vec![Some(small)] } else { vec![Some(small), Some(id.to_owned())] }
+}
+
+/// What is not in the request is left out of the line.
+fn line(about: Option<&str>, request_id: Option<&str>, timestamp: &str) -> String {
+    let mut line = String::new();
+    for (name, value) in [("id", about), ("request-id", request_id), ("ts", Some(timestamp))] {
+        if let Some(value) = value {
+            line = format!("{line}{name}:{value};");
+        }
+    }
+    line
+}
+
+fn mac(secret: &Secret, line: &str) -> Hmac<Sha256> {
+    let mut mac =
+        Hmac::new_from_slice(secret.expose()).expect("HMAC takes keys of any length (RFC 2104)");
+    mac.update(line.as_bytes());
+    mac
+}
+
+/// The body is not signed: if it names a thing, that must be the one in the address, which is.
+fn check_body(request: &Incoming<'_>, about: Option<&str>) -> Result<(), Refused> {
+    let plain = inflate::plain(request.headers, request.body);
+    let found = FIELDS.read(plain.as_deref().unwrap_or(request.body));
+    match found.get(DATA_ID) {
+        Some(named) if about.is_none_or(|about| !about.eq_ignore_ascii_case(named)) => {
+            Err(Refused::Mismatch)
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
+static SAMPLES: &[Sample] = &[
+    Sample {
+        kind: "payment.updated",
+        headers: &[
+            ("content-type", "application/json"),
+            ("user-agent", "MercadoPago WebHook v1.0 payment"),
+        ],
+        target: "?data.id={{number}}&type=payment",
+        body: r#"{"id":1{{number}},"live_mode":true,"type":"payment","date_created":"{{now_iso}}","user_id":987654321,"api_version":"v1","action":"payment.updated","data":{"id":"{{number}}"}}"#,
+    },
+    Sample {
+        kind: "payment.created",
+        headers: &[
+            ("content-type", "application/json"),
+            ("user-agent", "MercadoPago WebHook v1.0 payment"),
+        ],
+        target: "?data.id={{number}}&type=payment",
+        body: r#"{"id":1{{number}},"live_mode":true,"type":"payment","date_created":"{{now_iso}}","user_id":987654321,"api_version":"v1","action":"payment.created","data":{"id":"{{number}}"}}"#,
+    },
+];
+
+#[cfg(test)]
+mod tests {
+    use super::super::{
+        testing::{about, told},
+        testing_calls::Call,
+    };
+
+    const URL: &str = "https://gw.test/in/mp?data.id=42&type=payment";
+    const BODY: &str =
+        r#"{"id":7,"type":"payment","user_id":9,"action":"payment.updated","data":{"id":"42"}}"#;
+
+    fn call() -> Call {
+        Call::new("mercado-pago", "mp_secret_5d1f")
+            .at(1_779_024_000_000)
+            .url(URL)
+            .body(BODY)
+            .signed()
+    }
+
+    /// The header over a line, as Mercado Pago would make it.
+    fn over(line: &str) -> String {
+        let mac = super::mac(&crate::secret::Secret::new("mp_secret_5d1f"), line);
+        let hex = data_encoding::HEXLOWER.encode(&hmac::Mac::finalize(mac).into_bytes());
+        format!("ts=1779023998000,v1={hex}")
+    }
+
+    #[test]
+    fn the_id_in_the_address_is_signed_and_the_body_must_name_it() {
+        let signature = "x-signature";
+        let cases = [
+            ("good", call(), Ok(0)),
+            ("in days to come", call().at(1_779_924_000_000), Ok(0)),
+            ("the number is not a text", call().body(r#"{"data":{"id":42}}"#), Ok(0)),
+            ("a body that names nothing", call().body("{}"), Ok(0)),
+            (
+                "a body about another payment",
+                call().body(BODY.replace("42", "43")),
+                Err("mismatch"),
+            ),
+            ("another payment", call().url(URL.replace("42", "43")), Err("mismatch")),
+            (
+                "both",
+                call().url(URL.replace("42", "43")).body(BODY.replace("42", "43")),
+                Err("mismatch"),
+            ),
+            ("another request", call().header("x-request-id", "r2"), Err("mismatch")),
+            ("no request id", call().without("x-request-id"), Err("mismatch")),
+            ("a second id", call().url(format!("{URL}&data.id=43")), Err("malformed")),
+            ("not signed", call().without(signature), Err("missing_signature")),
+            ("no time", call().header(signature, "v1=00"), Err("missing_timestamp")),
+            ("no version", call().header(signature, "ts=1"), Err("missing_signature")),
+            ("two versions", call().header(signature, "ts=1,v1=00,v1=11"), Err("malformed")),
+            ("not hex", call().header(signature, "ts=1,v1=zz"), Err("malformed")),
+            ("cut short", call().header(signature, "ts=1,v1=00ff"), Err("mismatch")),
+            ("an odd time", call().header(signature, "ts=1;x:1,v1=00"), Err("malformed")),
+            ("another secret", call().secrets(&["x"]), Err("mismatch")),
+            ("the second secret", call().secrets(&["x", "mp_secret_5d1f"]), Ok(1)),
+        ];
+        for (name, call, expected) in cases {
+            assert_eq!(call.verify(), expected, "case: {name}");
+        }
+        // The body is not signed; what is, must not change by a bit.
+        call().body("").assert_every_bit_counts(&["x-request-id"]);
+    }
+
+    #[test]
+    fn what_is_missing_is_left_out_of_the_line() {
+        let signature = "x-signature";
+        let letters = "https://gw.test/in/mp?type=order&data.id=ORD01ABC";
+        let letters_body = r#"{"data":{"id":"ORD01ABC"}}"#;
+        let no_id = "https://gw.test/in/mp?topic=merchant_order&id=5";
+        let cases = [
+            (
+                "spaces, and the other way round",
+                call().header(
+                    signature,
+                    over("id:42;request-id:msg_1;ts:1779023998000;")
+                        .split(',')
+                        .rev()
+                        .collect::<Vec<_>>()
+                        .join(" , "),
+                ),
+                Ok(0),
+            ),
+            (
+                "letters are signed small",
+                call()
+                    .url(letters)
+                    .body(letters_body)
+                    .header(signature, over("id:ord01abc;request-id:msg_1;ts:1779023998000;")),
+                Ok(0),
+            ),
+            (
+                "letters as they are",
+                call()
+                    .url(letters)
+                    .body(letters_body)
+                    .header(signature, over("id:ORD01ABC;request-id:msg_1;ts:1779023998000;")),
+                Ok(0),
+            ),
+            (
+                "without a request id",
+                call().without("x-request-id").header(signature, over("id:42;ts:1779023998000;")),
+                Ok(0),
+            ),
+            (
+                "without an id",
+                call()
+                    .url(no_id)
+                    .body(r#"{"resource":"/merchant_orders/5","topic":"merchant_order"}"#)
+                    .header(signature, over("request-id:msg_1;ts:1779023998000;")),
+                Ok(0),
+            ),
+            (
+                "an id that is only in the body",
+                call().url(no_id).header(signature, over("request-id:msg_1;ts:1779023998000;")),
+                Err("mismatch"),
+            ),
+            (
+                "the old notifications are not signed",
+                call().url(no_id).without(signature),
+                Err("missing_signature"),
+            ),
+        ];
+        for (name, call, expected) in cases {
+            assert_eq!(call.verify(), expected, "case: {name}");
+        }
+    }
+
+    #[test]
+    fn a_packed_body_is_looked_into_as_well() {
+        use std::io::Write as _;
+        let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        packed.write_all(BODY.replace("42", "43").as_bytes()).unwrap();
+        let call = call().header("content-encoding", "gzip").body(packed.finish().unwrap());
+        assert_eq!(call.verify(), Err("mismatch"));
+    }
+
+    #[test]
+    fn notifications_of_one_payment_are_told_apart() {
+        let cases = [
+            (
+                "usual",
+                BODY,
+                ["payment.updated", "mercadopago:9:payment.updated:42:7", "payment:42"],
+            ),
+            (
+                "no id",
+                r#"{"type":"payment","user_id":9,"action":"payment.updated","data":{"id":"42"}}"#,
+                ["payment.updated", "mercadopago:9:payment.updated:42:-", "payment:42"],
+            ),
+            (
+                "no action",
+                r#"{"id":7,"type":"plan","user_id":9,"data":{"id":"42"}}"#,
+                ["plan", "mercadopago:9:plan:42:7", "plan:42"],
+            ),
+            (
+                "the old form",
+                r#"{"resource":"/merchant_orders/5","topic":"merchant_order"}"#,
+                ["merchant_order", "-", "-"],
+            ),
+            ("not JSON", "x", ["-", "-", "-"]),
+        ];
+        for (name, body, expected) in cases {
+            assert_eq!(told("mercado-pago", &[], body), expected, "case: {name}");
+        }
+        assert_eq!(about("mercado-pago", &[], BODY), ["object=42", "account=9"]);
+    }
+}

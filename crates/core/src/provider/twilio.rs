@@ -1,0 +1,238 @@
+//! Twilio: messages, calls and what becomes of them, as web forms; other products send JSON.
+
+mod scheme;
+#[cfg(test)]
+mod tests;
+
+use std::{borrow::Cow, sync::LazyLock};
+
+use http::StatusCode;
+use url::form_urlencoded;
+
+use self::scheme::AuthTokens;
+use super::{Fields, Part, PartKey, Provider, Reading, Reply, Sample, form, list};
+use crate::{
+    attribute::{AttributeName, Attributes, EventKind},
+    key::DedupKey,
+    request::Incoming,
+    secret::Secret,
+    time::Span,
+    verify::{Verifier, VerifySpecError},
+};
+
+/// The same at every attempt of one request.
+const TOKEN: &str = "i-twilio-idempotency-token";
+
+/// An event of Event Streams.
+static FIELDS: LazyLock<Fields> = LazyLock::new(|| {
+    Fields::new(&[
+        "/id",
+        "/type",
+        "/data/accountSid",
+        "/data/messageSid",
+        "/data/to",
+        "/data/from",
+        "/data/messageStatus",
+    ])
+});
+
+const ABOUT: [(AttributeName, usize); 5] = [
+    (AttributeName::Account, 2),
+    (AttributeName::MessageId, 3),
+    (AttributeName::Phone, 4),
+    (AttributeName::Phone, 5),
+    (AttributeName::ProviderStatus, 6),
+];
+
+#[derive(Debug)]
+pub(super) struct Twilio;
+
+impl Provider for Twilio {
+    fn name(&self) -> &'static str {
+        "twilio"
+    }
+
+    fn verifier(&self, secrets: Vec<Secret>) -> Result<Verifier, VerifySpecError> {
+        let many = secrets.len();
+        Ok(Verifier::own(Box::new(AuthTokens(secrets)), many))
+    }
+
+    fn read(&self, request: &Incoming<'_>, _: Option<&Secret>) -> Reading {
+        if form::is_form(request) {
+            return Reading::one(Form::of(request.body).part(request));
+        }
+        let parts = list::split(request.body, read_streamed).unwrap_or_else(|| {
+            let key = PartKey::known(by_token(request, None), TOKEN);
+            vec![Part { key, ..Part::default() }]
+        });
+        Reading::Events(parts)
+    }
+
+    /// It tries once more, or as often as the address says, within minutes.
+    fn dedup_window(&self) -> Span {
+        Span::from_secs(2 * 86_400)
+    }
+
+    fn signature_headers(&self) -> &'static [&'static str] {
+        &["x-twilio-signature"]
+    }
+
+    /// Any text in answer to a message is sent to whoever wrote it, and a call is ended with an
+    /// error by what is no `TwiML`. `TwiML` without a word in it does nothing.
+    fn answer(&self, request: &Incoming<'_>) -> Option<Reply> {
+        let wants_twiml =
+            form::is_form(request) && Form::of(request.body).get("EventType").is_none();
+        Some(if wants_twiml {
+            Reply { content_type: Some("text/xml"), ..Reply::text("<Response/>") }
+        } else {
+            Reply::empty(StatusCode::OK)
+        })
+    }
+
+    fn samples(&self) -> &'static [Sample] {
+        SAMPLES
+    }
+}
+
+/// The fields of a form.
+struct Form<'b>(Vec<(Cow<'b, str>, Cow<'b, str>)>);
+
+impl<'b> Form<'b> {
+    fn of(body: &'b [u8]) -> Self {
+        Self(form_urlencoded::parse(body).collect())
+    }
+
+    fn get(&self, name: &str) -> Option<&str> {
+        let found = self.0.iter().find(|(field, _)| field == name)?;
+        Some(found.1.as_ref()).filter(|value| !value.trim().is_empty())
+    }
+
+    fn part(&self, request: &Incoming<'_>) -> Part {
+        let account = self.get("AccountSid");
+        // Conversations and others say what happened, and name a message that it happened to.
+        if let Some(event) = self.get("EventType") {
+            return Part {
+                kind: EventKind::new(event),
+                key: PartKey::known(by_token(request, account), TOKEN),
+                order: self.get("ConversationSid").and_then(DedupKey::new),
+                attributes: self.attributes(self.get("Author")),
+                ..Part::default()
+            };
+        }
+        if let Some(message) = self.get("MessageSid").or_else(|| self.get("SmsSid")) {
+            return self.message(account, message);
+        }
+        if let Some(call) = self.get("CallSid") {
+            return self.call(request, account, call);
+        }
+        Part {
+            key: PartKey::known(by_token(request, account), TOKEN),
+            attributes: self.attributes(None),
+            ..Part::default()
+        }
+    }
+
+    /// One that came in, or what became of one that was sent.
+    fn message(&self, account: Option<&str>, message: &str) -> Part {
+        let status = self.get("MessageStatus").or_else(|| self.get("SmsStatus"));
+        let status = status.filter(|status| !matches!(*status, "received" | "receiving"));
+        let (kind, other) = match status {
+            Some(status) => (Cow::Owned(format!("message.status.{status}")), self.get("To")),
+            None => (Cow::Borrowed("message.received"), self.get("From")),
+        };
+        let key = account.and_then(|account| {
+            DedupKey::new(&format!("twilio:{account}:{message}:{}", status.unwrap_or("received")))
+        });
+        Part {
+            kind: EventKind::new(&kind),
+            key: PartKey::known(key, "twilio:MessageSid"),
+            order: other.and_then(DedupKey::new),
+            attributes: self.attributes(other),
+            ..Part::default()
+        }
+    }
+
+    /// A call asks again and again in one state, for example after each digit: only the reports have
+    /// a number.
+    fn call(&self, request: &Incoming<'_>, account: Option<&str>, call: &str) -> Part {
+        let status = self.get("CallStatus");
+        let other = match self.get("Direction") {
+            Some(direction) if direction.starts_with("outbound") => self.get("To"),
+            Some(_) | None => self.get("From"),
+        };
+        let numbered = account.zip(status).zip(self.get("SequenceNumber"));
+        let numbered = numbered.and_then(|((account, status), number)| {
+            DedupKey::new(&format!("twilio:{account}:{call}:{status}:{number}"))
+        });
+        let key = numbered.or_else(|| by_token(request, account));
+        Part {
+            kind: status.and_then(|status| EventKind::new(&format!("call.{status}"))),
+            key: PartKey::known(key, "twilio:CallSid"),
+            order: DedupKey::new(call),
+            attributes: self.attributes(other),
+            ..Part::default()
+        }
+    }
+
+    fn attributes(&self, other: Option<&str>) -> Attributes {
+        let mut attributes = Attributes::default();
+        let mut push = |name, field: &str| attributes.push_some(name, self.get(field));
+        push(AttributeName::MessageId, "MessageSid");
+        push(AttributeName::MessageId, "OriginalRepliedMessageSid");
+        push(AttributeName::Phone, "WaId");
+        push(AttributeName::Conversation, "ConversationSid");
+        push(AttributeName::Object, "CallSid");
+        push(AttributeName::ProviderStatus, "MessageStatus");
+        push(AttributeName::ProviderStatus, "CallStatus");
+        push(AttributeName::Error, "ErrorCode");
+        push(AttributeName::Account, "AccountSid");
+        push(AttributeName::Account, "MessagingServiceSid");
+        attributes.push_some(AttributeName::Phone, other);
+        attributes
+    }
+}
+
+/// Whatever has nothing of its own to be known by: the token of the request.
+fn by_token(request: &Incoming<'_>, account: Option<&str>) -> Option<DedupKey> {
+    let token = request.header(TOKEN)?;
+    DedupKey::new(&format!("twilio:{}:{token}", account.unwrap_or("-")))
+}
+
+/// An item of the lists that Event Streams sends.
+fn read_streamed(item: &[u8]) -> Part {
+    let found = FIELDS.read(item);
+    Part {
+        kind: found.get(1).and_then(EventKind::new),
+        key: PartKey::known(found.key("twilio", &[0]), "twilio:id"),
+        order: found.first(&[3]).and_then(DedupKey::new),
+        attributes: found.attributes(&ABOUT),
+        ..Part::default()
+    }
+}
+
+static SAMPLES: &[Sample] = &[
+    sample(
+        "message.received",
+        "SmsMessageSid=SM{{id}}&NumMedia=0&ProfileName=Ana&MessageType=text&SmsSid=SM{{id}}&WaId={{phone}}&SmsStatus=received&Body=Is+it+still+there%3F&To=whatsapp%3A%2B14155238886&NumSegments=1&MessageSid=SM{{id}}&AccountSid=AC00000000000000000000000000000000&From=whatsapp%3A%2B{{phone}}&ApiVersion=2010-04-01",
+    ),
+    sample(
+        "message.status.delivered",
+        "SmsSid=SM{{id}}&SmsStatus=delivered&MessageStatus=delivered&To=whatsapp%3A%2B{{phone}}&MessageSid=SM{{id}}&AccountSid=AC00000000000000000000000000000000&From=whatsapp%3A%2B14155238886&ApiVersion=2010-04-01",
+    ),
+    sample(
+        "message.status.failed",
+        "ErrorCode=63016&SmsSid=SM{{id}}&SmsStatus=failed&MessageStatus=failed&To=whatsapp%3A%2B{{phone}}&MessageSid=SM{{id}}&AccountSid=AC00000000000000000000000000000000&From=whatsapp%3A%2B14155238886&ApiVersion=2010-04-01",
+    ),
+    sample(
+        "call.completed",
+        "CallSid=CA{{id}}&CallStatus=completed&CallDuration=42&SequenceNumber=3&CallbackSource=call-progress-events&Direction=inbound&AccountSid=AC00000000000000000000000000000000&From=%2B{{phone}}&To=%2B14155238886&ApiVersion=2010-04-01",
+    ),
+];
+
+const fn sample(kind: &'static str, body: &'static str) -> Sample {
+    let headers = &[
+        ("content-type", "application/x-www-form-urlencoded; charset=utf-8"),
+        ("i-twilio-idempotency-token", "{{uuid}}"),
+    ];
+    Sample { kind, headers, target: "", body }
+}

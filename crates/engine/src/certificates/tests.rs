@@ -1,0 +1,276 @@
+use std::convert::Infallible;
+use std::io;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use data_encoding::BASE64;
+use futures_util::future::join_all;
+use http::{HeaderMap, Request, Response};
+use http_body_util::Full;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use ring::rand::SystemRandom;
+use ring::signature::{RSA_PKCS1_SHA256, RsaKeyPair};
+use rustls::ServerConfig;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use surehook_core::address::AddressPolicy;
+use surehook_core::secret::Secret;
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+use tokio_rustls::TlsAcceptor;
+
+use super::*;
+use crate::connect::Resolve;
+use crate::tls::tests::trusting;
+
+const CHAIN: &[u8] = include_bytes!("../../../../testdata/paypal/chain.pem");
+const OTHER_NAME: &[u8] = include_bytes!("../../../../testdata/paypal/other-name.pem");
+const ROOT: &[u8] = include_bytes!("../../../../testdata/paypal/root.pem");
+const KEY: &[u8] = include_bytes!("../../../../testdata/paypal/signing-key.pk8");
+
+/// Gives what it was given, once there is a permit for it, and counts.
+#[derive(Debug)]
+struct Counting {
+    answer: Mutex<Result<Bytes, String>>,
+    gate: Semaphore,
+    fetches: AtomicUsize,
+}
+
+impl Counting {
+    fn new(answer: Result<&'static [u8], &str>) -> Arc<Self> {
+        let answer = Mutex::new(answer.map(Bytes::from_static).map_err(str::to_owned));
+        let gate = Semaphore::new(Semaphore::MAX_PERMITS);
+        Arc::new(Self { answer, gate, fetches: AtomicUsize::new(0) })
+    }
+
+    fn fetches(&self) -> usize {
+        self.fetches.load(Ordering::SeqCst)
+    }
+}
+
+#[async_trait]
+impl Fetch for Counting {
+    async fn fetch(&self, _: &Url) -> Result<Bytes, String> {
+        self.fetches.fetch_add(1, Ordering::SeqCst);
+        self.gate.acquire().await.unwrap().forget();
+        self.answer.lock().unwrap().clone()
+    }
+}
+
+fn certificates(fetcher: &Arc<Counting>) -> Certificates {
+    let trust = trusting([CertificateDer::from_pem_slice(ROOT).unwrap()]);
+    Certificates::new(Arc::clone(fetcher) as Arc<dyn Fetch>, trust)
+}
+
+fn url(name: &str) -> Url {
+    format!("https://api.paypal.com/v1/notifications/certs/{name}").parse().unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn however_many_ask_one_fetch_is_made() {
+    let fetcher = Counting::new(Ok(b"pem"));
+    let certificates = certificates(&fetcher);
+    let first = url("a");
+    let all = join_all((0..50).map(|_| certificates.get(&first))).await;
+    assert!(all.iter().all(|fetched| fetched.as_deref() == Ok(b"pem")));
+    assert_eq!(fetcher.fetches(), 1);
+    certificates.get(&url("b")).await.unwrap();
+    assert_eq!(fetcher.fetches(), 2, "another address");
+    tokio::time::advance(KEPT_FOR).await;
+    certificates.get(&first).await.unwrap();
+    assert_eq!(fetcher.fetches(), 3, "after a day");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_fetched_is_asked_for_again_after_a_moment() {
+    let fetcher = Counting::new(Err("the answer was 500"));
+    let certificates = certificates(&fetcher);
+    for _ in 0..10 {
+        assert_eq!(certificates.get(&url("a")).await.unwrap_err().as_ref(), "the answer was 500");
+    }
+    assert_eq!(fetcher.fetches(), 1);
+    *fetcher.answer.lock().unwrap() = Ok(Bytes::from_static(b"pem"));
+    tokio::time::advance(FAILURE_KEPT_FOR).await;
+    assert_eq!(certificates.get(&url("a")).await.as_deref(), Ok(b"pem".as_slice()));
+    assert_eq!(fetcher.fetches(), 2);
+}
+
+#[tokio::test]
+async fn a_flood_of_names_fetches_a_few_and_pushes_nothing_out() {
+    let fetcher = Counting::new(Ok(b"pem"));
+    let certificates = certificates(&fetcher);
+    certificates.get(&url("good")).await.unwrap();
+    *fetcher.answer.lock().unwrap() = Err("the answer was 404".to_owned());
+    for number in 0..2 * FAILURES_MAX {
+        certificates.get(&url(&number.to_string())).await.unwrap_err();
+    }
+    let held = {
+        let inside = lock(&certificates.inside);
+        (inside.kept.len(), inside.failed.len())
+    };
+    assert_eq!(held, (1, FAILURES_MAX));
+    let before = fetcher.fetches();
+    certificates.get(&url("good")).await.unwrap();
+    assert_eq!(fetcher.fetches(), before);
+
+    // While as many hang as may be fetched, others are told to come back.
+    fetcher.gate.forget_permits(usize::MAX);
+    let names: Vec<_> = (0..=FETCHES_MAX).map(|number| url(&format!("h{number}"))).collect();
+    let waiting = join_all(names[..FETCHES_MAX].iter().map(|name| certificates.get(name)));
+    let late = async {
+        let refused = certificates.get(&names[FETCHES_MAX]).await;
+        fetcher.gate.add_permits(FETCHES_MAX);
+        refused
+    };
+    let (waited, refused) = tokio::join!(waiting, late);
+    assert_eq!(refused.unwrap_err().as_ref(), "others are being fetched");
+    assert_eq!(waited.len(), FETCHES_MAX);
+}
+
+#[test]
+fn the_oldest_certificate_makes_room() {
+    let mut inside = Inside::default();
+    let now = Instant::now();
+    for number in 0..=KEPT_MAX {
+        let at = now + Duration::from_secs(number as u64);
+        inside.keep(number.to_string(), Ok(Bytes::new()), at);
+    }
+    assert_eq!(inside.kept.len(), KEPT_MAX);
+    assert!(inside.known("0", now).is_none() && inside.known("1", now).is_some());
+}
+
+fn signed(body: &[u8]) -> HeaderMap {
+    // The checksum of `{}`.
+    let line = b"t1|2026-05-17T13:19:58Z|9XL90610J3647323C|2745614147";
+    assert_eq!(body, b"{}");
+    let pair = RsaKeyPair::from_pkcs8(KEY).unwrap();
+    let mut signature = vec![0; pair.public().modulus_len()];
+    pair.sign(&RSA_PKCS1_SHA256, &SystemRandom::new(), line, &mut signature).unwrap();
+    let mut headers = HeaderMap::new();
+    headers.insert("paypal-transmission-id", "t1".parse().unwrap());
+    headers.insert("paypal-transmission-time", "2026-05-17T13:19:58Z".parse().unwrap());
+    headers.insert("paypal-cert-url", url("CERT-1").as_str().parse().unwrap());
+    headers.insert("paypal-transmission-sig", BASE64.encode(&signature).parse().unwrap());
+    headers
+}
+
+#[tokio::test]
+async fn a_request_is_checked_with_the_certificate_that_it_names() {
+    let cases = [
+        ("good", Ok(CHAIN), "9XL90610J3647323C", Ok(())),
+        ("another webhook", Ok(CHAIN), "OTHER", Err("mismatch")),
+        (
+            "another's certificate",
+            Ok(OTHER_NAME),
+            "9XL90610J3647323C",
+            Err("untrusted_certificate"),
+        ),
+        // It would be sent again after 503, and never after 401 if the provider gave up.
+        (
+            "not to be had",
+            Err("the answer was 500"),
+            "9XL90610J3647323C",
+            Err("certificate_unavailable"),
+        ),
+    ];
+    let headers = signed(b"{}");
+    let request = Incoming {
+        source: "s",
+        path: "",
+        query: None,
+        headers: &headers,
+        body: b"{}",
+        origin: None,
+    };
+    let now = Timestamp::from_millis(1_800_000_000_000);
+    for (name, answer, webhook, expected) in cases {
+        let provider = surehook_core::provider::find("paypal").unwrap();
+        let verifier = provider.verifier(vec![Secret::new(webhook)]).unwrap();
+        let url = verifier.certificate_url(&request).unwrap().unwrap();
+        let certificates = certificates(&Counting::new(answer));
+        let verified = certificates.verify(&verifier, &url, &request, now).await;
+        let told = verified.map(|_| ()).map_err(|error| error.code());
+        assert_eq!(told, expected, "case: {name}");
+    }
+}
+
+/// Every name is this machine.
+#[derive(Debug)]
+struct Here;
+
+#[async_trait]
+impl Resolve for Here {
+    async fn resolve(&self, _: &str) -> io::Result<Vec<IpAddr>> {
+        Ok(vec![IpAddr::from([127, 0, 0, 1])])
+    }
+}
+
+/// Serves at `https://certs.test`, and says what to trust.
+async fn serve() -> (u16, Trust) {
+    let own = rcgen::generate_simple_self_signed(["certs.test".to_owned()]).unwrap();
+    let certificate = own.cert.der().clone();
+    let key = PrivateKeyDer::try_from(own.signing_key.serialize_der()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate.clone()], key)
+        .unwrap();
+    let acceptor = TlsAcceptor::from(Arc::new(config));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let Ok(stream) = acceptor.accept(stream).await else { continue };
+            let service = service_fn(|request: Request<hyper::body::Incoming>| async move {
+                let (status, body) = match (request.method().as_str(), request.uri().path()) {
+                    ("GET", "/good") => (200, Bytes::from_static(CHAIN)),
+                    ("GET", "/long") => (200, Bytes::from(vec![b'a'; RESPONSE_BYTES_KEPT])),
+                    ("GET", "/moved") => (302, Bytes::new()),
+                    _ => (404, Bytes::new()),
+                };
+                let response = Response::builder().status(status).header("location", "/good");
+                Ok::<_, Infallible>(response.body(Full::new(body)).unwrap())
+            });
+            let stream = TokioIo::new(stream);
+            tokio::spawn(
+                hyper::server::conn::http1::Builder::new().serve_connection(stream, service),
+            );
+        }
+    });
+    (port, trusting([certificate]))
+}
+
+#[tokio::test]
+async fn a_certificate_is_fetched_through_the_guard() {
+    let (port, trust) = serve().await;
+    let fetcher = |allow: &[&str], trust: &Trust| {
+        HttpFetcher::new(&HttpSenderConfig {
+            policy: Arc::new(AddressPolicy::new(
+                allow.iter().map(|net| net.parse().unwrap()).collect(),
+            )),
+            resolver: Arc::new(Here),
+            tls: trust.usual(),
+            proxy: None,
+            pool_idle_max: 1,
+        })
+    };
+    let open = fetcher(&["127.0.0.0/8"], &trust);
+    let at = |host: &str, path: &str| format!("https://{host}:{port}{path}").parse().unwrap();
+    let good: Url = at("certs.test", "/good");
+    assert_eq!(open.fetch(&good).await.as_deref(), Ok(CHAIN));
+    let cases: [(&str, &HttpFetcher, Url, &str); 6] = [
+        ("no certificate", &open, at("certs.test", "/none"), "404"),
+        ("a redirect is not followed", &open, at("certs.test", "/moved"), "302"),
+        ("too long", &open, at("certs.test", "/long"), "too long"),
+        ("another host than it says", &open, at("other.test", "/good"), "certificate"),
+        ("a private address", &fetcher(&[], &trust), good.clone(), "127.0.0.1"),
+        ("not trusted", &fetcher(&["127.0.0.0/8"], &trusting([])), good, "certificate"),
+    ];
+    for (name, fetcher, url, expected) in cases {
+        let why = fetcher.fetch(&url).await.unwrap_err();
+        assert!(why.contains(expected), "case: {name}: {why}");
+    }
+}

@@ -1,0 +1,118 @@
+//! A gateway in this process, on a real socket and a real store, whose clock the test holds.
+
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    sync::{
+        Arc,
+        atomic::{AtomicI64, Ordering},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http::Method;
+use serde_json::Value;
+use surehook_core::{
+    access::{Role, Token},
+    address::AddressPolicy,
+    chance::new_id,
+    time::{Clock, Timestamp},
+};
+use surehook_engine::{Engine, Parts, Retention, connect::SystemResolver, system::SystemChance};
+use surehook_http::{App, Limits, hash_token, server};
+use surehook_store::{SqliteOptions, SqliteStore};
+use tempfile::TempDir;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    client::{Answer, Client},
+    gateway::TOKEN,
+};
+
+/// A clock that stands where it was set.
+#[derive(Debug)]
+struct Held(AtomicI64);
+
+impl Clock for Held {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_millis(self.0.load(Ordering::Relaxed))
+    }
+}
+
+/// A gateway that thinks it is the time that it was told.
+pub(crate) struct Clocked {
+    clock: Arc<Held>,
+    address: SocketAddr,
+    client: Client,
+    stop: CancellationToken,
+    _folder: TempDir,
+}
+
+impl Drop for Clocked {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+impl Clocked {
+    /// Starts one at so many seconds after 1970.
+    pub(crate) async fn start(seconds: i64) -> Self {
+        let clock = Arc::new(Held(AtomicI64::new(seconds * 1000)));
+        let folder = tempfile::tempdir().unwrap();
+        let options = SqliteOptions::new(folder.path().join("data"));
+        let store = Arc::new(SqliteStore::open(&options, clock.now()).unwrap());
+        let engine = Engine::start(Parts {
+            store,
+            clock: Arc::<Held>::clone(&clock),
+            chance: Arc::new(SystemChance),
+            addresses: AddressPolicy::new(vec!["127.0.0.0/8".parse().unwrap()]),
+            resolver: Arc::new(SystemResolver),
+            env: Arc::new(|_| None),
+            public_url: None,
+            retention: Retention { events: Duration::from_secs(30 * 86_400) },
+            lane_bytes_max: 1 << 26,
+            stuck_after: Duration::from_secs(300),
+        });
+        let engine = engine.await.unwrap();
+        let token = Token {
+            id: new_id(&SystemChance, clock.now()),
+            hash: hash_token(TOKEN),
+            name: None,
+            role: Role::Admin,
+            created_at: clock.now(),
+            expires_at: None,
+        };
+        let listener = server::listen((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+        let address = listener.local_addr().unwrap();
+        let stop = CancellationToken::new();
+        let app = App::new(engine, Limits::default(), vec![token], stop.clone());
+        tokio::spawn(server::serve(listener, app, stop.clone(), Duration::from_secs(1)));
+        Self { clock, address, client: Client::new(), stop, _folder: folder }
+    }
+
+    /// Sets the clock.
+    pub(crate) fn set(&self, seconds: i64) {
+        self.clock.0.store(seconds * 1000, Ordering::Relaxed);
+    }
+
+    /// Sends a request to the door.
+    pub(crate) async fn send(
+        &self,
+        method: Method,
+        target: &str,
+        headers: &[(&str, &[u8])],
+        body: impl Into<Bytes>,
+    ) -> Answer {
+        let url = format!("http://{}{target}", self.address);
+        self.client.send(method, &url, headers, body).await.unwrap()
+    }
+
+    /// Asks the API.
+    pub(crate) async fn api(&self, method: Method, path: &str, body: Option<&Value>) -> Answer {
+        let bearer = format!("Bearer {TOKEN}");
+        let headers: [(&str, &[u8]); 2] =
+            [("authorization", bearer.as_bytes()), ("content-type", b"application/json")];
+        let body = body.map(Value::to_string).unwrap_or_default();
+        self.send(method, &format!("/api/v1{path}"), &headers, body).await
+    }
+}

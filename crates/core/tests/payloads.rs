@@ -215,6 +215,15 @@ macro_rules! presets {
         fn $test() {
             check($name);
         })*
+
+        #[test]
+        fn no_sample_is_forgotten() {
+            let index = fs::read_to_string(folder().join("INDEX.json")).unwrap();
+            let index: Index = serde_json::from_str(&index).unwrap();
+            for item in index.items {
+                assert!([$($name),*].contains(&preset(&item.provider)), "{}", item.file);
+            }
+        }
     };
 }
 

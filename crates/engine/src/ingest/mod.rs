@@ -304,6 +304,7 @@ impl Engine {
             received.push(None);
             drafts.push(self.draft(&arrival, &part, claim, payload));
         }
+        plan::put_in_order(&mut drafts);
         if drafts.is_empty() {
             return Ok(Outcome {
                 received: received.into_iter().flatten().collect(),

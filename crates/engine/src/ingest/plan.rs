@@ -199,6 +199,15 @@ impl Engine {
     }
 }
 
+/// Events of one moment have ids in no order; those of one request are listed as they came.
+pub(super) fn put_in_order(drafts: &mut [Draft]) {
+    let mut ids: Vec<_> = drafts.iter().map(|draft| draft.event.id).collect();
+    ids.sort_unstable();
+    for (draft, id) in drafts.iter_mut().zip(ids) {
+        draft.event.id = id;
+    }
+}
+
 /// One delivery, with a place in its lane if there is one and it may be tried at once.
 fn plan_one(
     id: DeliveryId,

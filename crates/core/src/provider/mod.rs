@@ -43,8 +43,6 @@ mod testing;
 #[cfg(test)]
 mod testing_calls;
 #[cfg(test)]
-mod testing_events;
-#[cfg(test)]
 mod tests;
 mod twilio;
 mod typeform;

@@ -29,6 +29,14 @@ pub(super) fn read(preset: &str, pairs: Headers<'_>, body: &str) -> Reading {
     find(preset).unwrap().read(&incoming(&headers(pairs), body), Some(&secret))
 }
 
+/// All events of a request.
+pub(super) fn parts(preset: &str, pairs: Headers<'_>, body: &str) -> Vec<Part> {
+    match read(preset, pairs, body) {
+        Reading::Events(parts) => parts,
+        Reading::Greeting(reply) => panic!("{preset} reads {body} as {reply:?}"),
+    }
+}
+
 /// The only event of a request.
 pub(super) fn part(preset: &str, pairs: Headers<'_>, body: &str) -> Part {
     match read(preset, pairs, body) {
@@ -41,7 +49,11 @@ pub(super) fn part(preset: &str, pairs: Headers<'_>, body: &str) -> Part {
 
 /// Kind, key and ordering key of the only event of a request, `-` for what is not there.
 pub(super) fn told(preset: &str, pairs: Headers<'_>, body: &str) -> [String; 3] {
-    let part = part(preset, pairs, body);
+    told_of(&part(preset, pairs, body))
+}
+
+/// The same of an event.
+pub(super) fn told_of(part: &Part) -> [String; 3] {
     let key = match &part.key {
         PartKey::Known(key, _) => key.as_str().to_owned(),
         PartKey::Rules => "rules".to_owned(),

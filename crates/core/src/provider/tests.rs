@@ -19,6 +19,7 @@ const STANDARD: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 
 /// Secrets for presets that do not take any text, and presets with several ways to sign.
 const SECRETS: &[(&str, &[&str])] = &[
+    ("evolution-go", &["9f3c1a7e5b2d4f60"]),
     ("gitlab", &["gl-plain-token", STANDARD]),
     ("standard-webhooks", &[STANDARD]),
     ("telegram", &["tg_SECRET-1"]),

@@ -159,8 +159,7 @@ fn order(found: &Found<'_>) -> Option<DedupKey> {
 }
 
 fn attributes(found: &Found<'_>) -> Attributes {
-    let mut attributes = Attributes::default();
-    for (name, place) in [
+    let mut attributes = found.attributes(&[
         (AttributeName::MessageId, KEY_ID),
         (AttributeName::MessageId, UPDATE_ID),
         (AttributeName::MessageId, QUOTED),
@@ -176,9 +175,7 @@ fn attributes(found: &Found<'_>) -> Attributes {
         (AttributeName::ProviderStatus, STATE),
         (AttributeName::Account, INSTANCE),
         (AttributeName::Account, OWN_JID),
-    ] {
-        attributes.push_some(name, found.get(place));
-    }
+    ]);
     match found.get(EVENT) {
         Some("messages.delete") => {
             attributes.push_some(AttributeName::MessageId, found.get(DATA_ID));

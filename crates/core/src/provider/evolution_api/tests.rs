@@ -1,17 +1,15 @@
 use data_encoding::{BASE64URL_NOPAD, HEXLOWER};
 use hmac::{Hmac, KeyInit, Mac};
-use http::HeaderValue;
-use proptest::prelude::*;
 use sha2::Sha256;
 
 use super::{
-    super::testing_events::{
-        NOW, check_samples, flip, headers, key, kind, now, order, read, request, secrets,
-    },
+    super::testing::{about, headers, incoming, part, told},
     *,
 };
-use crate::{request::Outgoing, time::Timestamp, verify::Refused};
+use crate::{time::Timestamp, verify::Refused};
 
+const NAME: &str = "evolution-api";
+const NOW: i64 = 1_779_024_000;
 const SECRET: &str = "evo-jwt-secret-0001";
 
 fn body(event: &str, data: &str) -> String {
@@ -112,27 +110,29 @@ fn each_kind_has_its_key() {
         ("no data", "qrcode.updated", "null", &by_content("qrcode.updated", "null"), "i"),
     ];
     for (case, event, data, expected_key, expected_order) in cases {
-        let parts = read(&EvolutionApi, &[], &body(event, data));
-        assert_eq!(parts.len(), 1, "{case}");
-        assert_eq!(
-            (kind(&parts[0]), &*key(&parts[0]), order(&parts[0])),
-            (event, expected_key, expected_order),
-            "{case}"
-        );
+        let told = told(NAME, &[], &body(event, data));
+        assert_eq!(told, [event, expected_key, expected_order], "{case}");
     }
     for odd in ["not json", "[]", r#"{"event":"error","data":{}}"#] {
-        let parts = read(&EvolutionApi, &[], odd);
-        assert_eq!((parts.len(), &*key(&parts[0]), &parts[0].body), (1, "-", &None), "{odd}");
+        let part = part(NAME, &[], odd);
+        assert_eq!((part.key, part.body, part.order), (PartKey::None, None, None), "{odd}");
     }
 }
 
 #[test]
 fn attributes_know_both_addresses_of_a_person() {
     let data = r#"{"key":{"remoteJid":"234@lid","senderPn":"5511987654321@s.whatsapp.net","fromMe":false,"id":"m"},"contextInfo":{"stanzaId":"q"},"status":"DELIVERY_ACK"}"#;
-    let parts = read(&EvolutionApi, &[], &body("messages.upsert", data));
+    let about = about(NAME, &[], &body("messages.upsert", data));
     assert_eq!(
-        parts[0].attributes.to_json(),
-        r#"{"message_id":["m","q"],"phone":["5511987654321"],"chat":["234@lid"],"account":["i"],"provider_status":["DELIVERY_ACK"]}"#
+        about,
+        [
+            "message_id=m",
+            "message_id=q",
+            "phone=5511987654321",
+            "chat=234@lid",
+            "account=i",
+            "provider_status=DELIVERY_ACK",
+        ]
     );
 }
 
@@ -186,47 +186,14 @@ fn there_are_three_ways_to_show_a_secret() {
         ("the secret elsewhere", "/x/evo-jwt-secret-0001", vec![], 0, missing()),
         ("nothing", "", vec![], 0, missing()),
     ];
-    let verifier = EvolutionApi.verifier(secrets(&[SECRET, "old"])).unwrap();
+    let verifier = EvolutionApi.verifier([SECRET, "old"].map(Secret::new).to_vec()).unwrap();
     for (case, path, pairs, late, expected) in cases {
         let sent = headers(&pairs);
         let at = Timestamp::from_millis((NOW + late) * 1000);
-        let verified = verifier.verify(&request(path, &sent, b"{}"), at);
+        let request = Incoming { path, ..incoming(&sent, "{}") };
+        let verified = verifier.verify(&request, at);
         assert_eq!(verified.map(|verified| verified.secret_index), expected, "{case}");
     }
     assert_eq!(verifier.bare_path("/old/messages-upsert"), Some("/messages-upsert"));
     assert_eq!(verifier.bare_path("/messages-upsert"), None);
-}
-
-proptest! {
-    /// The token does not cover the body, so only it and the secret can be wrong.
-    #[test]
-    fn one_changed_bit_is_refused(
-        secret in prop::collection::vec(any::<u8>(), 1..40),
-        bit in any::<usize>(),
-        in_token: bool,
-    ) {
-        let verifier = |secret: &[u8]| EvolutionApi.verifier(vec![Secret::new(secret)]).unwrap();
-        let empty = headers(&[]);
-        let outgoing = Outgoing { id: "", url: "", headers: &empty, body: b"" };
-        let signed = verifier(&secret).sign(&outgoing, now()).unwrap();
-        let (mut secret, mut value) = (secret, signed.headers[0].1.clone().into_bytes());
-        let is_let_in = |secret: &[u8], value: &[u8]| {
-            let Ok(value) = HeaderValue::from_bytes(value) else { return false };
-            let mut headers = headers(&[]);
-            headers.insert("authorization", value);
-            verifier(secret).verify(&request("", &headers, b""), now()).is_ok()
-        };
-        prop_assert!(is_let_in(&secret, &value));
-        if in_token {
-            flip(&mut value["Bearer ".len()..], bit);
-        } else {
-            flip(&mut secret, bit);
-        }
-        prop_assert!(!is_let_in(&secret, &value));
-    }
-}
-
-#[test]
-fn samples_are_as_they_say() {
-    check_samples(&EvolutionApi);
 }

@@ -1,12 +1,12 @@
-use super::{
-    super::testing_events::{
-        check_samples, headers, key, kind, now, order, read, request, secrets,
-    },
-    *,
-};
 use proptest::prelude::*;
 
-use super::super::testing_events::flip;
+use super::{
+    super::testing::{about, headers, incoming, part, parts, told, told_of},
+    *,
+};
+
+const NAME: &str = "evolution-go";
+const NOW: Timestamp = Timestamp::from_millis(1_779_024_000_000);
 
 fn body(event: &str, data: &str, more: &str) -> String {
     format!(r#"{{"data":{data},"event":"{event}","instanceId":"i","instanceToken":"t"{more}}}"#)
@@ -15,7 +15,7 @@ fn body(event: &str, data: &str, more: &str) -> String {
 #[test]
 #[expect(clippy::too_many_lines, reason = "a table")]
 fn each_kind_has_its_key() {
-    let hash = "hash for 180 s";
+    let hash = "content 180s";
     let info = |rest: &str| {
         format!(r#"{{"Info":{{"Chat":"c@g.us","ID":"m","IsFromMe":false,"Sender":"p@lid",{rest}"#)
     };
@@ -157,19 +157,14 @@ fn each_kind_has_its_key() {
         ("somebody is there", "Presence", r#"{"From":"p@lid""#, "", "Presence", "-", "i:p@lid"),
     ];
     for (case, event, data, more, expected_kind, expected_key, expected_order) in cases {
-        let parts = read(&EvolutionGo, &[], &body(event, &format!("{data}}}"), more));
-        assert_eq!(parts.len(), 1, "{case}");
-        assert_eq!(
-            (kind(&parts[0]), &*key(&parts[0]), order(&parts[0])),
-            (expected_kind, expected_key, expected_order),
-            "{case}"
-        );
-        assert_eq!(parts[0].body, None, "{case}");
+        let body = body(event, &format!("{data}}}"), more);
+        let told = told(NAME, &[], &body);
+        assert_eq!(told, [expected_kind, expected_key, expected_order], "{case}");
+        assert_eq!(part(NAME, &[], &body).body, None, "{case}");
     }
     for odd in ["not json", "[]", "{}"] {
-        let parts = read(&EvolutionGo, &[], odd);
-        assert_eq!((parts.len(), &*key(&parts[0])), (1, "-"), "{odd}");
-        assert_eq!(parts[0].order, None, "{odd}");
+        let part = part(NAME, &[], odd);
+        assert_eq!((part.key, part.order), (PartKey::None, None), "{odd}");
     }
 }
 
@@ -180,10 +175,13 @@ fn a_receipt_for_many_is_one_for_each() {
             r#"{{"data":{{"Chat":"c@g.us","MessageIDs":[{ids}],"Sender":"p@lid","x":1.0}},"event":"Receipt","instanceId":"i","state":"Read","\u00e9":"\/"}}"#
         )
     };
-    let parts = read(&EvolutionGo, &[], &text(r#""a", "b""#));
+    let parts = parts(NAME, &[], &text(r#""a", "b""#));
     let told: Vec<_> = parts
         .iter()
-        .map(|part| (key(part), String::from_utf8(part.body.clone().unwrap().to_vec()).unwrap()))
+        .map(|part| {
+            let [_, key, _] = told_of(part);
+            (key, String::from_utf8(part.body.clone().unwrap().to_vec()).unwrap())
+        })
         .collect();
     assert_eq!(
         told,
@@ -199,16 +197,13 @@ fn a_receipt_for_many_is_one_for_each() {
 #[test]
 fn our_own_number_is_not_the_other_party() {
     let data = r#"{"Info":{"Chat":"5511987654321@s.whatsapp.net","Sender":"551140028922:12@s.whatsapp.net","IsFromMe":true,"ID":"m"}}"#;
-    let parts = read(&EvolutionGo, &[], &body("SendMessage", data, ""));
-    assert_eq!(
-        parts[0].attributes.to_json(),
-        r#"{"message_id":["m"],"phone":["5511987654321"],"account":["i"]}"#
-    );
+    let about = about(NAME, &[], &body("SendMessage", data, ""));
+    assert_eq!(about, ["message_id=m", "phone=5511987654321", "account=i"]);
 }
 
 #[test]
 fn a_secret_stands_in_the_path_or_the_body() {
-    let verifier = EvolutionGo.verifier(secrets(&["url", "token"])).unwrap();
+    let verifier = EvolutionGo.verifier(["url", "token"].map(Secret::new).to_vec()).unwrap();
     let with = |token: &str| format!(r#"{{"instanceToken":{token}}}"#);
     let malformed = || Err(Refused::Malformed { part: "credentials" });
     let cases: [(&str, &str, String, Result<usize, Refused>); 9] = [
@@ -224,7 +219,7 @@ fn a_secret_stands_in_the_path_or_the_body() {
     ];
     let empty = headers(&[]);
     for (case, path, body, expected) in cases {
-        let verified = verifier.verify(&request(path, &empty, body.as_bytes()), now());
+        let verified = verifier.verify(&Incoming { path, ..incoming(&empty, &body) }, NOW);
         assert_eq!(verified.map(|verified| verified.secret_index), expected, "{case}");
     }
     assert_eq!(verifier.bare_path("/token/x"), Some("/x"));
@@ -233,29 +228,22 @@ fn a_secret_stands_in_the_path_or_the_body() {
 proptest! {
     /// Nothing covers the body, so only the secret can be wrong: in the path, in the body, or here.
     #[test]
-    fn one_changed_bit_is_refused(secret in "[a-zA-Z0-9]{1,40}", bit in any::<usize>(), place in 0..3) {
+    fn one_changed_bit_is_refused(secret in "[a-zA-Z0-9]{1,40}", bit in any::<usize>(), place in 0..3_usize) {
         let is_let_in = |own: &[u8], path: &[u8], token: &[u8]| {
             let verifier = EvolutionGo.verifier(vec![Secret::new(own)]).unwrap();
             let empty = headers(&[]);
             let path = String::from_utf8_lossy(path);
             let token = String::from_utf8_lossy(token);
             let body = serde_json::json!({ "instanceToken": token }).to_string();
-            verifier.verify(&request(&path, &empty, body.as_bytes()), now()).is_ok()
+            verifier.verify(&Incoming { path: &path, ..incoming(&empty, &body) }, NOW).is_ok()
         };
         let path = format!("/{secret}").into_bytes();
         let (mut own, mut path, mut token) = (secret.clone().into_bytes(), path, secret.into_bytes());
         prop_assert!(is_let_in(&own, &path, b"") && is_let_in(&own, b"", &token));
-        match place {
-            0 => flip(&mut own, bit),
-            1 => flip(&mut path, bit),
-            _ => flip(&mut token, bit),
-        };
+        let changed = [&mut own, &mut path, &mut token].into_iter().nth(place).unwrap();
+        let bit = bit % (changed.len() * 8);
+        changed[bit / 8] ^= 1 << (bit % 8);
         prop_assert!(place == 2 || !is_let_in(&own, &path, b""));
         prop_assert!(place == 1 || !is_let_in(&own, b"", &token));
     }
-}
-
-#[test]
-fn samples_are_as_they_say() {
-    check_samples(&EvolutionGo);
 }

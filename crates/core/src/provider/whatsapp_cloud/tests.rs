@@ -1,19 +1,17 @@
 use std::collections::BTreeMap;
 
-use http::HeaderValue;
 use proptest::prelude::*;
 use serde_json::Value;
 
 use super::{
     super::{
         Part,
-        testing_events::{
-            check_samples, flip, headers, key, kind, now, order, read, request, secrets,
-        },
+        testing::{parts, told_of},
     },
     *,
 };
-use crate::request::Outgoing;
+
+const NAME: &str = "whatsapp-cloud";
 
 /// An envelope with one change.
 fn change(field: &str, value: &str) -> String {
@@ -145,7 +143,7 @@ fn each_kind_has_its_key() {
             "messages",
             r#""errors":[{"code":130429}]"#,
             "error",
-            "hash for 600 s",
+            "content 600s",
             "P",
         ),
         (
@@ -185,15 +183,11 @@ fn each_kind_has_its_key() {
         ),
     ];
     for (case, field, lists, expected_kind, expected_key, expected_order) in cases {
-        let parts = read(&WhatsAppCloud, &[], &about_number(field, lists));
+        let parts = parts(NAME, &[], &about_number(field, lists));
         assert_eq!(parts.len(), 1, "{case}");
         let part = &parts[0];
         assert_eq!(part.body, None, "{case}: alone, it stays as it came");
-        assert_eq!(
-            (kind(part), &*key(part), order(part)),
-            (expected_kind, expected_key, expected_order),
-            "{case}"
-        );
+        assert_eq!(told_of(part), [expected_kind, expected_key, expected_order], "{case}");
     }
 }
 
@@ -204,9 +198,10 @@ fn what_concerns_the_account_is_told_apart_by_content_and_time() {
         body.replace(r#""id":"W","#, &format!(r#""id":"W",{time}"#))
     };
     let key_of = |body: &str| {
-        let parts = read(&WhatsAppCloud, &[], body);
-        assert_eq!((parts.len(), kind(&parts[0]), order(&parts[0])), (1, "account_update", "W"));
-        key(&parts[0])
+        let parts = parts(NAME, &[], body);
+        let [kind, key, order] = told_of(&parts[0]);
+        assert_eq!((parts.len(), &*kind, &*order), (1, "account_update", "W"));
+        key
     };
     let banned = r#"{"event":"DISABLED_UPDATE","ban_info":{"waba_ban_state":"DISABLE"}}"#;
     let first = key_of(&body(r#""time":17,"#, banned));
@@ -219,7 +214,7 @@ fn what_concerns_the_account_is_told_apart_by_content_and_time() {
 
 #[test]
 fn what_is_not_as_expected_is_one_event_all_the_same() {
-    let week = "hash for 691200 s";
+    let week = "content 691200s";
     let whatsapp = "whatsapp_business_account";
     let cases = [
         ("not JSON", "hello", "-", "-"),
@@ -248,15 +243,16 @@ fn what_is_not_as_expected_is_one_event_all_the_same() {
         ),
     ];
     for (case, body, expected_kind, expected_key) in cases {
-        let parts = read(&WhatsAppCloud, &[], body);
+        let parts = parts(NAME, &[], body);
         assert_eq!(parts.len(), 1, "{case}");
-        assert_eq!((kind(&parts[0]), &*key(&parts[0])), (expected_kind, expected_key), "{case}");
+        assert_eq!(told_of(&parts[0]), [expected_kind, expected_key, "-"], "{case}");
         assert_eq!(parts[0].body, None, "{case}");
     }
     // A value without any event is told as what it is.
-    let parts = read(&WhatsAppCloud, &[], &about_number("messages", r#""messages":[]"#));
-    assert_eq!((parts.len(), kind(&parts[0])), (1, "messages"));
-    assert!(key(&parts[0]).starts_with("whatsapp:P:messages:-:-:sha256:"));
+    let parts = parts(NAME, &[], &about_number("messages", r#""messages":[]"#));
+    let [kind, key, _] = told_of(&parts[0]);
+    assert_eq!((parts.len(), &*kind), (1, "messages"));
+    assert!(key.starts_with("whatsapp:P:messages:-:-:sha256:"), "{key}");
 }
 
 #[test]
@@ -283,7 +279,7 @@ fn a_part_is_an_envelope_with_one_event_and_its_contacts() {
             r#""contacts":[{"wa_id":"3"}],"statuses":[{"id":"s","status":"sent","recipient_id":"3"}]"#,
         ),
     ];
-    let parts = read(&WhatsAppCloud, &[], body);
+    let parts = parts(NAME, &[], body);
     let bodies: Vec<_> = parts
         .iter()
         .map(|part| std::str::from_utf8(part.body.as_ref().unwrap()).unwrap())
@@ -291,8 +287,7 @@ fn a_part_is_an_envelope_with_one_event_and_its_contacts() {
     assert_eq!(bodies, expected);
     // What was cut out is read as the same event.
     for part in &parts {
-        let alone =
-            read(&WhatsAppCloud, &[], std::str::from_utf8(part.body.as_ref().unwrap()).unwrap());
+        let alone = split::parts(part.body.as_ref().unwrap());
         assert_eq!(alone.len(), 1);
         assert_eq!(Part { body: None, ..part.clone() }, alone[0]);
     }
@@ -304,7 +299,7 @@ fn the_errors_of_a_call_stay_with_it() {
         "calls",
         r#""calls":[{"id":"c","event":"terminate"},{"id":"d","event":"terminate"}],"errors":[{"code":138000}]"#,
     );
-    let parts = read(&WhatsAppCloud, &[], &body);
+    let parts = parts(NAME, &[], &body);
     assert_eq!(parts.len(), 2);
     for part in parts {
         let body: Value = serde_json::from_slice(&part.body.unwrap()).unwrap();
@@ -317,8 +312,9 @@ fn a_request_that_would_grow_without_bound_stays_whole() {
     let filler = "x".repeat(1 << 20);
     let messages = vec![r#"{"id":"m"}"#; 100].join(",");
     let body = about_number("messages", &format!(r#""filler":"{filler}","messages":[{messages}]"#));
-    let parts = read(&WhatsAppCloud, &[], &body);
-    assert_eq!((parts.len(), &*key(&parts[0])), (1, "hash for 691200 s"));
+    let parts = parts(NAME, &[], &body);
+    let [_, key, _] = told_of(&parts[0]);
+    assert_eq!((parts.len(), &*key), (1, "content 691200s"));
 }
 
 #[test]
@@ -327,7 +323,7 @@ fn attributes_find_both_parties_and_the_error() {
         "messages",
         r#""statuses":[{"id":"m","status":"failed","recipient_id":"5511987654321","recipient_user_id":"BR.1","conversation":{"id":"cv"},"biz_opaque_callback_data":"order-1","errors":[{"code":131026}]}]"#,
     );
-    let parts = read(&WhatsAppCloud, &[], &body);
+    let parts = parts(NAME, &[], &body);
     assert_eq!(
         parts[0].attributes.to_json(),
         r#"{"message_id":["m"],"object":["order-1"],"conversation":["cv"],"phone":["5511987654321"],"chat":["BR.1"],"error":["131026"],"account":["P","W"],"provider_status":["failed"]}"#
@@ -362,11 +358,6 @@ fn metas_question_is_answered_to_those_who_know_the_token() {
     assert_eq!(WhatsAppCloud.greet(Some(good), None), Some(Err(Refused::NoVerifyToken)));
     assert_eq!(ask(None), None);
     assert_eq!(ask(Some("utm=1")), None);
-}
-
-#[test]
-fn samples_are_as_they_say() {
-    check_samples(&WhatsAppCloud);
 }
 
 /// What a redelivery may group anew: the account, the number, and an event of it with its list.
@@ -425,13 +416,14 @@ fn batch(told: &[Told], joins: &[bool]) -> String {
 fn by_key(bodies: &[String]) -> BTreeMap<String, String> {
     let mut all = BTreeMap::new();
     for body in bodies {
-        for part in read(&WhatsAppCloud, &[], body) {
+        for part in parts(NAME, &[], body) {
             let text = part.body.as_deref().unwrap_or(body.as_bytes());
             let text: Value = serde_json::from_slice(text).unwrap();
             let value = text.pointer("/entry/0/changes/0/value").unwrap();
             let event = value.get("messages").or(value.get("statuses")).unwrap();
             assert_eq!(event.as_array().unwrap().len(), 1);
-            all.insert(key(&part), format!("{} {event}", text["entry"][0]["id"]));
+            let [_, key, _] = told_of(&part);
+            all.insert(key, format!("{} {event}", text["entry"][0]["id"]));
         }
     }
     all
@@ -449,7 +441,7 @@ proptest! {
         // The same wamid in two accounts is another event only if the number differs.
         let told: Vec<Told> = told.into_iter().map(|(_, number, list, item)| (number, number, list, item)).collect();
         let whole = batch(&told, &joins);
-        prop_assert_eq!(read(&WhatsAppCloud, &[], &whole).len(), told.len());
+        prop_assert_eq!(parts(NAME, &[], &whole).len(), told.len());
         let mut turned = told.clone();
         turned.rotate_left(rotation.index(told.len()));
         let (one, other) = turned.split_at(cut.index(turned.len()));
@@ -465,45 +457,4 @@ proptest! {
         let alone: Vec<String> = told.iter().map(|one| batch(std::slice::from_ref(one), &[])).collect();
         prop_assert_eq!(by_key(&[batch(&told, &joins)]), by_key(&alone));
     }
-
-    #[test]
-    fn one_changed_bit_is_refused(
-        body in prop::collection::vec(any::<u8>(), 1..200),
-        secret in prop::collection::vec(any::<u8>(), 1..40),
-        bit in any::<usize>(),
-        place in 0..3,
-    ) {
-        let verifier = |secret: &[u8]| WhatsAppCloud.verifier(vec![Secret::new(secret)]).unwrap();
-        let empty = headers(&[]);
-        let outgoing = Outgoing { id: "", url: "", headers: &empty, body: &body };
-        let signed = verifier(&secret).sign(&outgoing, now()).unwrap();
-        let (name, value) = signed.headers[0].clone();
-        let (mut body, mut secret, mut value) = (body, secret, value.into_bytes());
-        let is_let_in = |body: &[u8], secret: &[u8], value: &[u8]| {
-            let Ok(value) = HeaderValue::from_bytes(value) else { return false };
-            let mut headers = headers(&[]);
-            headers.insert(name.clone(), value);
-            verifier(secret).verify(&request("", &headers, body), now()).is_ok()
-        };
-        prop_assert!(is_let_in(&body, &secret, &value));
-        // Hexadecimal digits mean the same in either case.
-        let is_same = match place {
-            0 => flip(&mut body, bit),
-            1 => flip(&mut value["sha256=".len()..], bit),
-            _ => flip(&mut secret, bit),
-        };
-        let is_same = is_same && place == 1;
-        prop_assert!(is_same || !is_let_in(&body, &secret, &value));
-    }
-}
-
-#[test]
-fn secrets_are_tried_in_turn() {
-    let old = WhatsAppCloud.verifier(secrets(&["old"])).unwrap();
-    let empty = headers(&[]);
-    let signed =
-        old.sign(&Outgoing { id: "", url: "", headers: &empty, body: b"{}" }, now()).unwrap();
-    let sent = headers(&[(signed.headers[0].0.as_str(), signed.headers[0].1.as_str())]);
-    let both = WhatsAppCloud.verifier(secrets(&["new", "old"])).unwrap();
-    assert_eq!(both.verify(&request("", &sent, b"{}"), now()).unwrap().secret_index, 1);
 }

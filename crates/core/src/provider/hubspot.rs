@@ -212,15 +212,15 @@ fn decoded(url: &str) -> String {
 static SAMPLES: &[Sample] = &[
     sample(
         "contact.creation",
-        r#"[{"eventId":{{number}},"subscriptionId":25,"portalId":33,"appId":1160452,"occurredAt":{{now_ms}},"subscriptionType":"contact.creation","attemptNumber":0,"objectId":{{number}},"changeSource":"CRM","changeFlag":"CREATED"}]"#,
+        r#"[{"eventId":1{{number}},"subscriptionId":25,"portalId":33,"appId":1160452,"occurredAt":{{now_ms}},"subscriptionType":"contact.creation","attemptNumber":0,"objectId":1{{number}},"changeSource":"CRM","changeFlag":"CREATED"}]"#,
     ),
     sample(
         "contact.propertyChange",
-        r#"[{"eventId":{{number}},"subscriptionId":22,"portalId":33,"appId":1160452,"occurredAt":{{now_ms}},"subscriptionType":"contact.propertyChange","attemptNumber":0,"objectId":{{number}},"propertyName":"phone","propertyValue":"+{{phone}}","changeSource":"CRM"}]"#,
+        r#"[{"eventId":1{{number}},"subscriptionId":22,"portalId":33,"appId":1160452,"occurredAt":{{now_ms}},"subscriptionType":"contact.propertyChange","attemptNumber":0,"objectId":1{{number}},"propertyName":"phone","propertyValue":"+{{phone}}","changeSource":"CRM"}]"#,
     ),
     sample(
         "deal.creation",
-        r#"[{"eventId":{{number}},"subscriptionId":27,"portalId":33,"appId":1160452,"occurredAt":{{now_ms}},"subscriptionType":"deal.creation","attemptNumber":0,"objectId":{{number}},"changeSource":"CRM","changeFlag":"CREATED"}]"#,
+        r#"[{"eventId":1{{number}},"subscriptionId":27,"portalId":33,"appId":1160452,"occurredAt":{{now_ms}},"subscriptionType":"deal.creation","attemptNumber":0,"objectId":1{{number}},"changeSource":"CRM","changeFlag":"CREATED"}]"#,
     ),
 ];
 

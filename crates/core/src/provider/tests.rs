@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use proptest::{prelude::*, test_runner::TestCaseResult};
+use url::form_urlencoded;
 
 use super::{PROVIDERS, Part, Provider, Reading, Sample, find, testing::headers};
 use crate::{
@@ -19,8 +20,10 @@ const STANDARD: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 
 /// Secrets for presets that do not take any text, and presets with several ways to sign.
 const SECRETS: &[(&str, &[&str])] = &[
+    ("discord", &["3f48c86836f8b4b5eea14c1900ba46d1a527fe19a98da5ba55934315f8a6e283"]),
     ("evolution-go", &["9f3c1a7e5b2d4f60"]),
     ("gitlab", &["gl-plain-token", STANDARD]),
+    ("paypal", &["9XL90610J3647323C"]),
     ("standard-webhooks", &[STANDARD]),
     ("telegram", &["tg_SECRET-1"]),
 ];
@@ -135,6 +138,12 @@ fn is_same_scheme(one: &[u8], other: &[u8]) -> bool {
     let rest = |value: &[u8]| value.strip_prefix(b"Bearer ").map(<[u8]>::len);
     let begin = rest(one).map_or(0, |rest| one.len() - rest);
     one[..begin].eq_ignore_ascii_case(&other[..begin]) && one[begin..] == other[begin..]
+}
+
+/// Twilio signs what a form says, and `%2b` says what `%2B` says.
+fn is_same_form(preset: &str, one: &[u8], other: &[u8]) -> bool {
+    let read = |body| form_urlencoded::parse(body).eq(form_urlencoded::parse(one));
+    preset == "twilio" && read(other)
 }
 
 /// Every signed sample of every preset, with what checks it.
@@ -287,7 +296,11 @@ fn any_changed_bit_of_a_body_is_refused() {
             if !is_body_signed(provider.name(), secret) || result.is_err() {
                 return;
             }
-            sent.body = flipped(&sent.body, at.index(sent.body.len() * 8));
+            let other = flipped(&sent.body, at.index(sent.body.len() * 8));
+            if is_same_form(provider.name(), &sent.body, &other) {
+                return;
+            }
+            sent.body = other;
             if sent.passes(verifier) {
                 let name = provider.name();
                 result = Err(TestCaseError::fail(format!("{name} accepts {sent:?}")));

@@ -116,7 +116,7 @@ pub(crate) async fn receive(
         Ok(outcome) => answer(&outcome),
         Err(problem) => {
             let gives_up = app.engine.source(&source).is_ok_and(|source| source.quarantines());
-            let problem = if gives_up { problem.to_be_sent_again() } else { problem };
+            let problem = if gives_up { problem.send_again() } else { problem };
             refusal::note(app, &source, arrival, &problem);
             refusal(&problem)
         }

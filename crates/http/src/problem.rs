@@ -72,7 +72,7 @@ impl Problem {
     }
 
     /// The same for a sender that gives up for good at some statuses: it is to come again.
-    pub(crate) fn to_be_sent_again(mut self) -> Self {
+    pub(crate) fn send_again(mut self) -> Self {
         if matches!(self.status.as_u16(), 400 | 401 | 403 | 404 | 422) {
             self.status = StatusCode::SERVICE_UNAVAILABLE;
             self.retry_after_secs = Some(60);

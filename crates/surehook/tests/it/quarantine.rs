@@ -173,6 +173,35 @@ async fn no_refusal_is_one_that_makes_such_a_sender_give_up() {
 }
 
 #[tokio::test]
+async fn evolution_api_is_never_told_that_its_request_is_wrong() {
+    const UPSERT: &str =
+        include_str!("../../../../testdata/payloads/evolution_api.messages.upsert.text.json");
+    let source =
+        |secret: &str| json!({ "name": "evo", "provider": "evolution-api", "secrets": [secret] });
+    let gateway = Gateway::start().await;
+    gateway.post("/sources", &source("9f3c1a7e5b2d4f60-old")).await.expect(201);
+    let path = "/in/evo/9f3c1a7e5b2d4f60-new/messages-upsert";
+
+    for _ in 0..2 {
+        let answer = gateway.call(Method::POST, path, &[], UPSERT).await.expect(503);
+        assert_eq!(answer.code(), "quarantined");
+    }
+
+    let list = gateway.get("/quarantine").await.expect(200).json();
+    let row = &list["data"][0];
+    assert_eq!((&row["times"], &row["path"]), (&json!(2), &json!("/•••/messages-upsert")));
+    let id = row["id"].as_str().unwrap();
+    let shown = gateway.get(&format!("/quarantine/{id}")).await.expect(200).json();
+    assert!(!shown.to_string().contains("9f3c1a7e5b2d4f60"), "{shown}");
+    gateway.put("/sources/evo", &source("9f3c1a7e5b2d4f60-new")).await.expect(200);
+    let released = gateway.cli(&["quarantine", "release", "--source", "evo"]).await;
+    assert!(released.stdout.starts_with("1 released: 1 new events"), "{released:?}");
+    let again = gateway.call(Method::POST, path, &[], UPSERT).await.expect(200).json();
+    assert_eq!(again["status"], "duplicate");
+    assert!(!gateway.log().contains("9f3c1a7e5b2d4f60"));
+}
+
+#[tokio::test]
 async fn without_it_a_bad_signature_is_401_and_is_only_sampled() {
     let sink = Sink::ok().await;
     let gateway = Gateway::with(&settings(&sink.url(), "")).await;

@@ -52,6 +52,36 @@ async fn every_attempt_is_signed_over_what_is_sent() {
 }
 
 #[tokio::test]
+async fn each_part_of_a_batch_carries_a_signature_of_its_own() {
+    const BATCH: &str =
+        include_str!("../../../../testdata/payloads/whatsapp.batch.multi_entry_multi_change.json");
+    let sink = Sink::ok().await;
+    let sign = |secret: &str, body: &[u8]| {
+        let mac = Hmac::<Sha256>::new_from_slice(secret.as_bytes()).unwrap().chain_update(body);
+        format!("sha256={}", data_encoding::HEXLOWER.encode(&mac.finalize().into_bytes()))
+    };
+    let app_secret = "the secret of the app at Meta";
+    let more = r#"sign_as = { provider = "whatsapp-cloud", secret = "env:DESTINATION_SECRET" }"#;
+    let open = "name = \"in\"\n        verify = \"none\"";
+    let preset = format!(
+        "name = \"in\"\n        provider = \"whatsapp-cloud\"\n        secrets = [\"{app_secret}\"]"
+    );
+    let toml = in_to_out(&sink.url(), more).replace(open, &preset);
+    let gateway =
+        Gateway::builder().env("DESTINATION_SECRET", SECRET).settings(&toml).start().await;
+
+    let came = sign(app_secret, BATCH.as_bytes());
+    let answer = gateway.post_in("in", &[("x-hub-signature-256", &came)], BATCH).await.expect(200);
+
+    let events = answer.json()["events"].as_array().unwrap().len();
+    assert_eq!(events, 6);
+    for arrival in sink.arrived(events).await {
+        assert_eq!(arrival.header("x-hub-signature-256"), sign(SECRET, &arrival.body));
+        assert_eq!(arrival.headers.get_all("x-hub-signature-256").iter().count(), 1);
+    }
+}
+
+#[tokio::test]
 async fn a_changed_body_without_sign_as_has_no_signature_of_the_provider() {
     let sink = Sink::ok().await;
     let gateway = gateway(&sink, "", "\n        transform = '{id}'").await;

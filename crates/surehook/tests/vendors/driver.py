@@ -8,6 +8,8 @@ One JSON object a line comes in, one goes out:
         -> {"headers": {...}}, and {"url": ...} where the signature is part of the address
     {"op": "verify", "vendor", "secret", "url", "body_base64", "headers"}
         -> {"ok": true | false, "error"}
+    {"op": "keys"}
+        -> {"certificate", "private_key"}, in PEM, as PayPal has them
 
 No signature is computed here: where a library cannot sign, the answer is {"unsupported": why}. The
 names of headers are lower case. `secret` is what the vendor hands out: a text, or an object of
@@ -200,7 +202,32 @@ def mercado_pago_verify(call):
 
 # ---- paypal --------------------------------------------------------------------------------------
 # Of its library we use what needs no network: what is signed, and whether the signature fits the
-# certificate. `secret` is {"webhook_id", "certificate"}, and "private_key" to sign with.
+# certificate. `secret` is {"webhook_id", "certificate"}, and "private_key" to sign with; "keys" makes
+# such a pair.
+
+
+def paypal_keys():
+    key = crypto.PKey()
+    key.generate_key(crypto.TYPE_RSA, 2048)
+    certificate = crypto.X509()
+    certificate.set_version(2)
+    certificate.set_serial_number(1)
+    certificate.get_subject().CN = "messageverificationcerts.paypal.com"
+    certificate.get_issuer().CN = "somebody"
+    certificate.add_extensions(
+        [
+            crypto.X509Extension(b"subjectAltName", False, b"DNS:messageverificationcerts.paypal.com"),
+            crypto.X509Extension(b"extendedKeyUsage", False, b"serverAuth,clientAuth"),
+        ]
+    )
+    certificate.gmtime_adj_notBefore(-3600)
+    certificate.gmtime_adj_notAfter(86400)
+    certificate.set_pubkey(key)
+    certificate.sign(key, "sha256")
+    return {
+        "certificate": crypto.dump_certificate(crypto.FILETYPE_PEM, certificate).decode(),
+        "private_key": crypto.dump_privatekey(crypto.FILETYPE_PEM, key).decode(),
+    }
 
 
 def paypal_sign(call):
@@ -213,6 +240,7 @@ def paypal_sign(call):
     return {
         "headers": {
             "paypal-auth-algo": "SHA256withRSA",
+            "paypal-cert-url": "https://api.paypal.com/v1/notifications/certs/CERT-1",
             "paypal-transmission-id": transmission,
             "paypal-transmission-sig": base64.b64encode(
                 crypto.sign(key, signed.encode(), "sha256")
@@ -304,6 +332,8 @@ def listed():
 def answer(fields):
     if fields["op"] == "list":
         return {"libraries": listed()}
+    if fields["op"] == "keys":
+        return paypal_keys()
     library, sign, verify = VENDORS[fields["vendor"]]
     call = Call(fields)
     if fields["op"] == "verify":

@@ -44,8 +44,6 @@ impl Libraries {
     pub(crate) fn python() -> Self {
         let mut command = Command::new(installed("python/bin/python"));
         command.args(["-c", include_str!("../../vendors/driver.py")]);
-        // Compiled files would have to be thrown away with the folder.
-        command.env("PYTHONDONTWRITEBYTECODE", "1");
         Self::start("Python", command)
     }
 

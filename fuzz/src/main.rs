@@ -18,7 +18,7 @@ use serde_json::Value;
 use surehook_core::{
     provider::{PartKey, Reading},
     request::Incoming,
-    verify::Verified,
+    verify::{Certificate, Verified},
 };
 
 use crate::{
@@ -41,6 +41,7 @@ fuzz_target!(
             let _ = case.source.provider.answer(&request);
             read(case, &request, verified);
         }
+        certified(case, &request);
         // Strangers do not get this far. It is reached more often this way.
         read(case, &request, Verified { by: "nobody", secret_index: 0 });
         greet(case, &request);
@@ -87,6 +88,19 @@ fn is_made_with_the_secret(case: &Case, wire: &Wire) -> bool {
 
 fn contains(data: &[u8], part: &[u8]) -> bool {
     data.windows(part.len()).any(|window| window == part)
+}
+
+/// Checks it as a provider's who signs with a certificate. The key of this one was thrown away, so
+/// whatever is let in with it is a finding; the body as a certificate only must do no harm.
+fn certified(case: &Case, request: &Incoming<'_>) {
+    let verifier = &case.source.verifier;
+    let Ok(Some(url)) = verifier.certificate_url(request) else { return };
+    let host = url.host_str().unwrap_or_default();
+    assert!(host == "paypal.com" || host.ends_with(".paypal.com"), "would ask {url}");
+    for pem in [include_bytes!("certificate.pem").as_slice(), request.body] {
+        let taken = verifier.verify_with(request, &Certificate { pem, roots: &[] }, NOW);
+        assert!(taken.is_err() || pem == request.body, "let in without the key");
+    }
 }
 
 /// Reads the events in it. Each must be the same event when it comes alone.

@@ -40,14 +40,14 @@ pub(crate) struct Libraries {
 }
 
 impl Libraries {
-    /// Those on PyPI.
+    /// Those of Python, which are on `PyPI`.
     pub(crate) fn python() -> Self {
         let mut command = Command::new(installed("python/bin/python"));
         command.args(["-c", include_str!("../../vendors/driver.py")]);
         Self::start("Python", command)
     }
 
-    /// Those on npm.
+    /// Those of Node, which are on npm.
     pub(crate) fn node() -> Self {
         let mut command = Command::new("node");
         // Packages are looked for beside the program, and for this one that is where it runs.
@@ -88,6 +88,11 @@ impl Libraries {
 
     fn of(&self, vendor: &str) -> Option<&Value> {
         self.listed.iter().find(|library| library["vendor"] == vendor)
+    }
+
+    /// A certificate and its key, for vendors that sign with one.
+    pub(crate) fn keys(&mut self) -> Value {
+        self.ask(&json!({ "op": "keys" }))
     }
 
     /// The webhook with the vendor's signature on it.

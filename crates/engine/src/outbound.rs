@@ -26,6 +26,20 @@ fn renamed(name: HeaderName) -> HeaderName {
     }
 }
 
+/// The libraries of Svix look for its own headers first, so that a sender's would be taken for ours.
+/// Only where we sign: whoever checks the sender's signature finds it in its place.
+fn set_svix_aside(map: &mut HeaderMap) {
+    for (name, aside) in [
+        ("svix-id", "original-svix-id"),
+        ("svix-timestamp", "original-svix-timestamp"),
+        ("svix-signature", "original-svix-signature"),
+    ] {
+        if let Some(value) = map.remove(name) {
+            map.insert(HeaderName::from_static(aside), value);
+        }
+    }
+}
+
 /// Headers that belong to the sender's connection, or were meant for us alone.
 fn stays_here(name: &str) -> bool {
     matches!(
@@ -81,6 +95,7 @@ pub(crate) fn headers(
         let signature =
             signature_header(&destination.signing, &id, now.as_secs(), &claimed.payload.body);
         set(&mut map, WEBHOOK_SIGNATURE, &signature);
+        set_svix_aside(&mut map);
     }
     set(&mut map, WEBHOOK_ID, &id);
     map.insert(WEBHOOK_TIMESTAMP, HeaderValue::from(now.as_secs()));
@@ -238,5 +253,20 @@ mod tests {
         assert_eq!(sent["webhook-id"], came.event.to_string());
         assert!(sent["webhook-signature"].to_str().unwrap().starts_with("v1,"));
         assert_ne!(sent["webhook-signature"], "v1,AA==");
+    }
+
+    #[test]
+    fn headers_of_svix_make_way_where_we_sign() {
+        let came = claimed(&[("svix-id", "msg_1"), ("svix-signature", "v1,AA==")]);
+        let whsec = ["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"];
+
+        let sent = headers(&destination(&whsec), &came, NOW).unwrap();
+        assert_eq!(sent["original-svix-id"], "msg_1");
+        assert_eq!(sent["original-svix-signature"], "v1,AA==");
+        assert!(!sent.contains_key("svix-id") && !sent.contains_key("svix-signature"));
+
+        let sent = headers(&destination(&[]), &came, NOW).unwrap();
+        assert_eq!(sent["svix-id"], "msg_1");
+        assert_eq!(sent["svix-signature"], "v1,AA==");
     }
 }

@@ -43,8 +43,10 @@ const FAMILIES: [Family; 2] = [
     Family { id: "svix-id", timestamp: "svix-timestamp", signature: "svix-signature" },
 ];
 
-/// Every header that holds a signature.
-pub(crate) const SIGNATURE_HEADERS: [&str; 2] = [FAMILIES[0].signature, FAMILIES[1].signature];
+/// Every header that holds a signature, and what else of Svix would be taken for a part of ours:
+/// its libraries look for each of its headers first.
+pub(crate) const SIGNATURE_HEADERS: [&str; 4] =
+    [FAMILIES[0].signature, FAMILIES[1].signature, FAMILIES[1].id, FAMILIES[1].timestamp];
 
 #[derive(Debug)]
 struct Family {

@@ -38,6 +38,7 @@ mod support;
 mod sync;
 mod transforms;
 mod transport;
+mod vendors;
 mod verify;
 mod versions;
 mod wishes;

@@ -9,6 +9,7 @@ pub(crate) mod proxy;
 pub(crate) mod raw;
 pub(crate) mod sink;
 pub(crate) mod tls;
+pub(crate) mod vendor;
 
 use std::{
     future::Future,

@@ -1,0 +1,166 @@
+//! What the vendors sign, and with what: the samples of their presets.
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName};
+use serde_json::{Value, json};
+use surehook_core::{
+    provider::{self, Reading, Sample},
+    request::{Incoming, Outgoing},
+    secret::Secret,
+    time::Timestamp,
+};
+
+use crate::support::{unix_now, vendor::Webhook};
+
+/// What the vendors are told to call.
+pub(super) const ORIGIN: &str = "https://hooks.example.com";
+pub(super) const WHSEC: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+pub(super) const PLAIN: &str = "a-shared-secret-of-32-characters";
+/// A pair of keys (RFC 8032, test 1).
+pub(super) const PRIVATE: &str = "9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60";
+pub(super) const PUBLIC: &str = "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a";
+
+/// A vendor as its libraries are asked for, and the preset for its webhooks.
+pub(super) const VENDORS: &[(&str, &str)] = &[
+    ("discord", "discord"),
+    ("evolution-api", "evolution-api"),
+    ("github", "github"),
+    ("hubspot", "hubspot"),
+    ("linear", "linear"),
+    ("mercado-pago", "mercado-pago"),
+    ("shopify", "shopify"),
+    ("slack", "slack"),
+    ("square", "square"),
+    ("standard-webhooks", "standard-webhooks"),
+    ("stripe", "stripe"),
+    ("svix", "standard-webhooks"),
+    ("telegram", "telegram"),
+    ("twilio", "twilio"),
+    ("whatsapp-cloud", "whatsapp-cloud"),
+    ("zoom", "zoom"),
+];
+
+/// What the vendor knows.
+pub(super) fn secret_of(vendor: &str) -> Value {
+    match vendor {
+        "standard-webhooks" | "svix" => WHSEC.into(),
+        "discord" => json!({ "public_key": PUBLIC, "private_key": PRIVATE }),
+        _ => PLAIN.into(),
+    }
+}
+
+/// What we are told.
+pub(super) fn secret_for(preset: &str) -> &'static str {
+    match preset {
+        "standard-webhooks" => WHSEC,
+        "discord" => PUBLIC,
+        _ => PLAIN,
+    }
+}
+
+/// Whether the signature says anything about the body.
+pub(super) fn covers_body(vendor: &str) -> bool {
+    !matches!(vendor, "evolution-api" | "mercado-pago" | "telegram")
+}
+
+/// Whether we can sign as this vendor for a destination: not with half of a pair of keys, and not
+/// where the signature is part of the address.
+pub(super) fn is_signed_anew(preset: &str) -> bool {
+    !matches!(preset, "discord" | "paypal" | "twilio")
+}
+
+/// A sample of a preset with something in its places; `number` makes it an event of its own.
+pub(super) fn unsigned(preset: &str, sample: &Sample, number: usize) -> Webhook {
+    let now = unix_now();
+    let filled = |text: &str| {
+        let text = text.replace("{{id}}", &format!("test{number:012}"));
+        let text = text.replace("{{number}}", &format!("{}", 1_000_000 + number));
+        let text = text.replace("{{uuid}}", &format!("018f8e5a-0000-7000-8000-{number:012}"));
+        let text = text.replace("{{phone}}", "5511987654321");
+        let text = text.replace("{{now}}", &now.to_string());
+        let text = text.replace("{{now_ms}}", &(now * 1000).to_string());
+        text.replace("{{now_iso}}", &Timestamp::from_millis(now * 1000).to_string())
+    };
+    let headers = sample.headers.iter();
+    Webhook {
+        url: format!("{ORIGIN}/in/{preset}{}", filled(sample.target)),
+        headers: headers.map(|(name, value)| ((*name).to_owned(), filled(value))).collect(),
+        body: filled(sample.body).into(),
+    }
+}
+
+/// The webhook with the signature that we would make.
+pub(super) fn signed_by_us(preset: &str, webhook: &Webhook) -> Webhook {
+    let secret = Secret::new(secret_for(preset));
+    let verifier = provider::find(preset).unwrap().verifier(vec![secret]).unwrap();
+    let headers = header_map(webhook);
+    let outgoing =
+        Outgoing { id: "msg_of_ours", url: &webhook.url, headers: &headers, body: &webhook.body };
+    let signed = verifier.sign(&outgoing, Timestamp::from_millis(unix_now() * 1000)).unwrap();
+    let made = signed.headers.into_iter().map(|(name, value)| (name.to_string(), value));
+    let mut webhook = webhook.clone();
+    webhook.headers.extend(made);
+    webhook
+}
+
+pub(super) fn header_map(webhook: &Webhook) -> HeaderMap {
+    let headers = webhook.headers.iter();
+    headers
+        .map(|(name, value)| (name.parse::<HeaderName>().unwrap(), value.parse().unwrap()))
+        .collect()
+}
+
+pub(super) fn incoming<'r>(
+    preset: &'r str,
+    webhook: &'r Webhook,
+    headers: &'r HeaderMap,
+) -> Incoming<'r> {
+    Incoming {
+        source: preset,
+        path: "",
+        query: webhook.url.split_once('?').map(|(_, query)| query),
+        headers,
+        body: &webhook.body,
+        origin: Some(ORIGIN),
+    }
+}
+
+/// What is delivered of a webhook: the bodies of its events.
+pub(super) fn events(preset: &str, webhook: &Webhook) -> Vec<Bytes> {
+    let headers = header_map(webhook);
+    let secret = Secret::new(secret_for(preset));
+    let provider = provider::find(preset).unwrap();
+    match provider.read(&incoming(preset, webhook, &headers), Some(&secret)) {
+        Reading::Greeting(_) => Vec::new(),
+        Reading::Events(parts) => {
+            let delivered = parts.into_iter().filter(|part| !part.is_ping);
+            delivered.map(|part| part.body.unwrap_or_else(|| webhook.body.clone().into())).collect()
+        }
+    }
+}
+
+/// The same webhook with one bit changed: in each header that `unsigned` does not have, and in the
+/// body if the signature covers it.
+pub(super) fn changed(
+    vendor: &str,
+    signed: &Webhook,
+    unsigned: &Webhook,
+) -> Vec<(String, Webhook)> {
+    let mut all = Vec::new();
+    for at in unsigned.headers.len()..signed.headers.len() {
+        let mut webhook = signed.clone();
+        let (name, value) = &mut webhook.headers[at];
+        let middle = value.len() / 2;
+        let flipped = char::from(value.as_bytes()[middle] ^ 1).to_string();
+        value.replace_range(middle..=middle, &flipped);
+        all.push((name.clone(), webhook));
+    }
+    if covers_body(vendor) {
+        let mut webhook = signed.clone();
+        // A digit for a digit, so that it is still what it was otherwise.
+        let at = webhook.body.iter().rposition(u8::is_ascii_digit).unwrap();
+        webhook.body[at] ^= 1;
+        all.push(("body".to_owned(), webhook));
+    }
+    all
+}

@@ -1,0 +1,155 @@
+//! Makes up requests and hands them to one verifier, and to whatever reads what it lets through.
+//!
+//! Three things are findings: a panic; a request that is let in although nobody with the secret made
+//! it; and an event that is not the same event any more when it comes alone.
+//!
+//! `SUREHOOK_FUZZ_CASE` names the verifier, `list` gives all names. `SUREHOOK_FUZZ_SEEDS` is a folder
+//! into which good requests are written before the start. scripts/fuzz-verifiers does all that.
+
+#![no_main]
+
+mod case;
+mod wire;
+
+use std::{fs, path::Path, process::exit, sync::OnceLock};
+
+use libfuzzer_sys::fuzz_target;
+use serde_json::Value;
+use surehook_core::{
+    provider::{PartKey, Reading},
+    request::Incoming,
+    verify::{Certificate, Verified},
+};
+
+use crate::{
+    case::{Case, NOW, VERIFY_TOKEN, incoming, signed_body},
+    wire::Wire,
+};
+
+static CASE: OnceLock<Case> = OnceLock::new();
+
+fuzz_target!(
+    init: {
+        CASE.get_or_init(start);
+    },
+    |data: &[u8]| {
+        let case = CASE.get_or_init(start);
+        let wire = Wire::read(data);
+        let request = incoming(&wire);
+        if let Ok(verified) = case.source.verifier.verify(&request, NOW) {
+            assert!(is_made_with_the_secret(case, &wire), "let in without the secret");
+            let _ = case.source.provider.answer(&request);
+            read(case, &request, verified);
+        }
+        certified(case, &request);
+        // Strangers do not get this far. It is reached more often this way.
+        read(case, &request, Verified { by: "nobody", secret_index: 0 });
+        greet(case, &request);
+    }
+);
+
+fn start() -> Case {
+    let name = std::env::var("SUREHOOK_FUZZ_CASE").unwrap_or_default();
+    let names = case::names();
+    if !names.contains(&name.as_str()) && name != case::BROKEN {
+        println!("{}", names.join("\n"));
+        exit(i32::from(name != "list"));
+    }
+    let case = Case::named(&name);
+    for (number, seed) in case.seeds.iter().enumerate() {
+        let verified = case.source.verifier.verify(&incoming(&seed.wire), NOW);
+        assert!(
+            verified.is_ok() || !seed.is_ours,
+            "{name} refuses what it signed: {verified:?} {:?}",
+            seed.wire
+        );
+        if let Ok(folder) = std::env::var("SUREHOOK_FUZZ_SEEDS") {
+            let path = Path::new(&folder).join(format!("seed-{number}"));
+            fs::write(path, seed.wire.write()).expect("a folder to write to");
+        }
+    }
+    case
+}
+
+/// Whether the request carries what only somebody with the secret could make, for this body.
+fn is_made_with_the_secret(case: &Case, wire: &Wire) -> bool {
+    let mut text = wire.write();
+    // What stands in the body may be spelled with escapes.
+    if let Ok(body) = serde_json::from_slice::<Value>(&wire.body) {
+        text.extend_from_slice(body.to_string().as_bytes());
+    }
+    text.make_ascii_lowercase();
+    let body = signed_body(&case.name, wire);
+    case.seeds.iter().any(|seed| {
+        let has_proof = seed.proofs.iter().any(|proof| contains(&text, proof));
+        has_proof && (!case.covers_body || signed_body(&case.name, &seed.wire) == body)
+    })
+}
+
+fn contains(data: &[u8], part: &[u8]) -> bool {
+    data.windows(part.len()).any(|window| window == part)
+}
+
+/// Checks it as a provider's who signs with a certificate. The key of this one was thrown away, so
+/// whatever is let in with it is a finding; the body as a certificate only must do no harm.
+fn certified(case: &Case, request: &Incoming<'_>) {
+    let verifier = &case.source.verifier;
+    let Ok(Some(url)) = verifier.certificate_url(request) else { return };
+    let host = url.host_str().unwrap_or_default();
+    assert!(host == "paypal.com" || host.ends_with(".paypal.com"), "would ask {url}");
+    for pem in [include_bytes!("certificate.pem").as_slice(), request.body] {
+        let taken = verifier.verify_with(request, &Certificate { pem, roots: &[] }, NOW);
+        assert!(taken.is_err() || pem == request.body, "let in without the key");
+    }
+}
+
+/// Reads the events in it. Each must be the same event when it comes alone.
+fn read(case: &Case, request: &Incoming<'_>, verified: Verified) {
+    let Reading::Events(parts) = case.source.read(request, verified) else { return };
+    for part in parts {
+        if part.key == PartKey::Rules {
+            let body = part.body.as_deref().unwrap_or(request.body);
+            let _ = case.source.keys.find(request.headers, body);
+        }
+        let Some(body) = &part.body else { continue };
+        let alone = Incoming { body, ..*request };
+        let Reading::Events(again) = case.source.read(&alone, verified) else {
+            panic!("an event turned into a greeting");
+        };
+        assert_eq!(again.len(), 1, "an event became several: {}", body.escape_ascii());
+        assert_eq!(
+            (&again[0].key, &again[0].kind, &again[0].order),
+            (&part.key, &part.kind, &part.order),
+            "an event changed: {}",
+            body.escape_ascii()
+        );
+    }
+}
+
+/// Asks as a provider does who wants to see who is there. Only the token gives an answer.
+fn greet(case: &Case, request: &Incoming<'_>) {
+    let token = case.source.verify_token.as_ref();
+    if let Some(Ok(_)) = case.source.provider.greet(request.query, token) {
+        let query = request.query.unwrap_or_default();
+        assert!(unescaped(query).contains(VERIFY_TOKEN), "greeted without the token");
+    }
+}
+
+fn unescaped(query: &str) -> String {
+    let mut bytes = Vec::new();
+    let mut rest = query.as_bytes();
+    while let Some((first, after)) = rest.split_first() {
+        let hex = after.get(..2).and_then(|hex| str::from_utf8(hex).ok());
+        match hex.filter(|_| *first == b'%').and_then(|hex| u8::from_str_radix(hex, 16).ok()) {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = &after[2..];
+            }
+            None => {
+                bytes.push(*first);
+                rest = after;
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}

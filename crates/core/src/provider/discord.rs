@@ -5,9 +5,9 @@
 
 use std::sync::LazyLock;
 
-use data_encoding::HEXLOWER_PERMISSIVE;
+use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 use http::{HeaderName, StatusCode};
-use ring::signature::{ED25519, UnparsedPublicKey};
+use ring::signature::{ED25519, Ed25519KeyPair, UnparsedPublicKey};
 
 use super::{Fields, Found, Part, PartKey, Provider, Reading, Reply, Sample};
 use crate::{
@@ -137,13 +137,11 @@ impl Provider for Discord {
     fn verifier(&self, secrets: Vec<Secret>) -> Result<Verifier, VerifySpecError> {
         let mut keys = Vec::with_capacity(secrets.len());
         for (number, secret) in (1..).zip(&secrets) {
-            let key = HEXLOWER_PERMISSIVE.decode(secret.expose().trim_ascii()).ok();
-            let key = key.filter(|key| key.len() == KEY_BYTES);
             let why = "it must be the public key of the application: 64 hexadecimal digits";
-            keys.push(key.ok_or(VerifySpecError::Secret { number, why })?);
+            keys.push(Key::read(secret).ok_or(VerifySpecError::Secret { number, why })?);
         }
         let many = keys.len();
-        Ok(Verifier::own(Box::new(PublicKeys(keys)), many))
+        Ok(Verifier::own(Box::new(Keys(keys)), many))
     }
 
     fn read(&self, request: &Incoming<'_>, _: Option<&Secret>) -> Reading {
@@ -198,11 +196,32 @@ fn event_key(found: &Found<'_>) -> Option<DedupKey> {
     DedupKey::new(&format!("discord:{application}:{kind}:{time}:{subject}"))
 }
 
-/// The public keys of an application, the current one first.
+/// A key of an application. Discord has the private half; whoever tries things out has a pair of
+/// their own, written as 64 digits of the private and 64 of the public one.
 #[derive(Debug)]
-struct PublicKeys(Vec<Vec<u8>>);
+struct Key {
+    public: Vec<u8>,
+    pair: Option<Ed25519KeyPair>,
+}
 
-impl Scheme for PublicKeys {
+impl Key {
+    fn read(secret: &Secret) -> Option<Self> {
+        let bytes = HEXLOWER_PERMISSIVE.decode(secret.expose().trim_ascii()).ok()?;
+        match bytes.split_at_checked(KEY_BYTES)? {
+            (public, []) => Some(Self { public: public.to_vec(), pair: None }),
+            (seed, public) => {
+                let pair = Ed25519KeyPair::from_seed_and_public_key(seed, public).ok()?;
+                Some(Self { public: public.to_vec(), pair: Some(pair) })
+            }
+        }
+    }
+}
+
+/// The keys of an application, the current one first.
+#[derive(Debug)]
+struct Keys(Vec<Key>);
+
+impl Scheme for Keys {
     fn name(&self) -> &'static str {
         "ed25519"
     }
@@ -224,13 +243,22 @@ impl Scheme for PublicKeys {
             return Err(Refused::Malformed { part: "timestamp" });
         }
         let text = [timestamp, request.body].concat();
-        let fits =
-            |key: &Vec<u8>| UnparsedPublicKey::new(&ED25519, key).verify(&text, &signature).is_ok();
+        let fits = |key: &Key| {
+            UnparsedPublicKey::new(&ED25519, &key.public).verify(&text, &signature).is_ok()
+        };
         self.0.iter().position(fits).ok_or(Refused::Mismatch)
     }
 
-    fn sign(&self, _: &Outgoing<'_>, _: Timestamp) -> Result<Signed, Unsignable> {
-        Err(Unsignable("Discord signs with a private key that only Discord has"))
+    fn sign(&self, request: &Outgoing<'_>, now: Timestamp) -> Result<Signed, Unsignable> {
+        let pair = self.0.first().and_then(|key| key.pair.as_ref()).ok_or(Unsignable(
+            "Discord signs with a private key that only Discord has; for a test make a pair and give 64 digits of the private and 64 of the public key as the secret",
+        ))?;
+        let time = now.as_secs().to_string();
+        let signature = pair.sign(&[time.as_bytes(), request.body].concat());
+        Ok(Signed::headers(vec![
+            (SIGNATURE.clone(), HEXLOWER.encode(signature.as_ref())),
+            (TIMESTAMP.clone(), time),
+        ]))
     }
 }
 
@@ -296,6 +324,17 @@ mod tests {
         }
         good.assert_every_bit_counts(&["x-signature-ed25519", "x-signature-timestamp"]);
         assert!(good.signature().is_err());
+    }
+
+    #[test]
+    fn a_pair_of_ones_own_signs() {
+        let pair = Ed25519KeyPair::from_seed_unchecked(&[7; 32]).unwrap();
+        let [seed, public] =
+            [&[7; 32][..], pair.public_key().as_ref()].map(|key| HEXLOWER.encode(key));
+        let call = Call::new("discord", &format!("{seed}{public}")).body("{}");
+        let signed = call.signed();
+        assert_eq!(signed.verify(), Ok(0));
+        assert_eq!(signed.secrets(&[&public]).verify(), Ok(0));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::{fs, path::Path};
 
 use serde_json::Value;
+use surehook_core::provider::{PROVIDERS, Provider};
 
 use crate::support::{
     gateway::{Gateway, in_to_out},
@@ -175,4 +176,45 @@ async fn a_preset_is_enough_to_send_a_realistic_event() {
     );
     let shown = gateway.get("/sources/in").await.expect(200).json();
     assert_eq!(shown["verified"], false);
+}
+
+/// A pair of keys: 64 digits of the private and 64 of the public one (RFC 8032, test 1).
+const KEY_PAIR: &str = "9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60\
+                        d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a";
+
+/// A secret that a preset takes.
+fn secret_of(preset: &str) -> &'static str {
+    match preset {
+        "discord" => KEY_PAIR,
+        "standard-webhooks" => "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
+        _ => "a-shared-secret-of-32-characters",
+    }
+}
+
+#[tokio::test]
+async fn every_preset_fires_each_of_its_kinds() {
+    // Nobody but PayPal can sign for PayPal; a generic source signs as it is told, which others test.
+    let presets = PROVIDERS.iter().filter(|preset| !["generic", "paypal"].contains(&preset.name()));
+    let presets: Vec<_> = presets.collect();
+    let source = |preset: &&&dyn Provider| {
+        let name = preset.name();
+        let secret = secret_of(name);
+        format!("[[sources]]\nname = \"{name}\"\nprovider = \"{name}\"\nsecrets = [\"{secret}\"]\n")
+    };
+    let gateway = Gateway::with(&presets.iter().map(source).collect::<String>()).await;
+    for preset in presets {
+        let (name, many) = (preset.name(), preset.samples().len());
+        let secret = secret_of(name);
+        let sent =
+            gateway.cli(&["send-test", name, "--secret", secret, "--seed", "1", "--json"]).await;
+        assert_eq!((sent.code, sent.stdout.lines().count()), (Some(0), many), "{name}: {sent:?}");
+        let bad = ["send-test", name, "--secret", secret, "--bad-sig", "--json"];
+        let bad = gateway.cli(&bad).await;
+        for line in bad.stdout.lines() {
+            let answer: Value = serde_json::from_str(line).unwrap();
+            let status = answer["http_status"].as_u64().unwrap();
+            assert!([401, 503].contains(&status), "{name}: {answer}");
+        }
+        assert_eq!(bad.code, Some(0), "{name}: {bad:?}");
+    }
 }

@@ -57,6 +57,17 @@ fn generic() -> Vec<(&'static str, Value)> {
     ]
 }
 
+/// Presets with another kind of secret: name, preset, secret.
+const VARIANTS: [(&str, &str, &str); 2] = [
+    ("gitlab-signed", "gitlab", WHSEC),
+    // A pair of keys (RFC 8032, test 1).
+    (
+        "standard-webhooks-keys",
+        "standard-webhooks",
+        "whsk_nWGxne/9WmC6hEr0kuwsxERJxWl7MmkZcDusAxyuf2A=",
+    ),
+];
+
 /// Lets everybody in: a run that finds nothing here would find nothing anywhere.
 pub(crate) const BROKEN: &str = "broken";
 
@@ -64,7 +75,8 @@ pub(crate) const BROKEN: &str = "broken";
 pub(crate) fn names() -> Vec<&'static str> {
     let presets = PROVIDERS.iter().map(|provider| provider.name());
     let presets = presets.filter(|name| *name != "generic");
-    generic().into_iter().map(|(name, _)| name).chain(presets).collect()
+    let variants = VARIANTS.iter().map(|(name, ..)| *name);
+    generic().into_iter().map(|(name, _)| name).chain(presets).chain(variants).collect()
 }
 
 /// One way to verify, with requests that it takes.
@@ -89,19 +101,21 @@ pub(crate) struct Seed {
 
 impl Case {
     pub(crate) fn named(name: &str) -> Self {
-        let payloads = payloads(name);
+        let variant = VARIANTS.iter().find(|(variant, ..)| *variant == name);
+        let preset = variant.map_or(name, |(_, preset, _)| preset);
+        let payloads = payloads(preset);
         // Where we cannot sign, there are only the signatures that came with the payloads.
         let secrets: Vec<&str> = match name {
             "discord" | "paypal" => payloads.iter().flat_map(Payload::secrets).collect(),
             "standard-webhooks" => vec![WHSEC],
-            _ => vec![SECRET],
+            _ => vec![variant.map_or(SECRET, |(.., secret)| secret)],
         };
         let mut spec = json!({ "name": "in", "verify_token": VERIFY_TOKEN, "secrets": secrets });
         let own = generic().into_iter().find(|(other, _)| *other == name);
         match own {
             Some((_, verify)) => spec["verify"] = verify,
             None if name == BROKEN => spec = json!({ "name": "in", "verify": "none" }),
-            None => spec["provider"] = name.into(),
+            None => spec["provider"] = preset.into(),
         }
         let spec: SourceSpec = serde_json::from_value(spec).expect("a source");
         let source = spec.build(SourceId::new(NOW, 1), &|_| None).expect("a source that works");

@@ -11,7 +11,7 @@
 mod case;
 mod wire;
 
-use std::{fs, path::Path, process::exit, sync::OnceLock};
+use std::{fs, io, path::Path, process::exit, sync::OnceLock};
 
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
@@ -56,19 +56,28 @@ fn start() -> Case {
         exit(i32::from(name != "list"));
     }
     let case = Case::named(&name);
-    for (number, seed) in case.seeds.iter().enumerate() {
+    for seed in case.seeds.iter().filter(|seed| seed.is_ours) {
         let verified = case.source.verifier.verify(&incoming(&seed.wire), NOW);
-        assert!(
-            verified.is_ok() || !seed.is_ours,
-            "{name} refuses what it signed: {verified:?} {:?}",
-            seed.wire
-        );
-        if let Ok(folder) = std::env::var("SUREHOOK_FUZZ_SEEDS") {
-            let path = Path::new(&folder).join(format!("seed-{number}"));
-            fs::write(path, seed.wire.write()).expect("a folder to write to");
-        }
+        assert!(verified.is_ok(), "{name} refuses what it signed: {verified:?} {:?}", seed.wire);
+    }
+    if let Ok(folder) = std::env::var("SUREHOOK_FUZZ_SEEDS") {
+        plant(Path::new(&folder), &case).expect("a folder to write to");
     }
     case
+}
+
+/// Writes the seeds down. What grew from other seeds is thrown away: it may hold good signatures
+/// that this run knows nothing of.
+fn plant(folder: &Path, case: &Case) -> io::Result<()> {
+    let seeds: Vec<_> = case.seeds.iter().map(|seed| seed.wire.write()).collect();
+    let path = |number: usize| folder.join(format!("seed-{number}"));
+    let is_same =
+        |(number, seed): (usize, &Vec<u8>)| fs::read(path(number)).is_ok_and(|it| it == *seed);
+    if !seeds.iter().enumerate().all(is_same) || path(seeds.len()).exists() {
+        fs::remove_dir_all(folder)?;
+        fs::create_dir_all(folder)?;
+    }
+    seeds.iter().enumerate().try_for_each(|(number, seed)| fs::write(path(number), seed))
 }
 
 /// Whether the request carries what only somebody with the secret could make, for this body.

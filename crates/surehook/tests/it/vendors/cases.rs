@@ -31,6 +31,8 @@ pub(super) const VENDORS: &[(&str, &str)] = &[
     ("shopify", "shopify"),
     ("slack", "slack"),
     ("square", "square"),
+    // Its signing tokens are those of Standard Webhooks.
+    ("standard-webhooks", "gitlab"),
     ("standard-webhooks", "standard-webhooks"),
     ("stripe", "stripe"),
     ("svix", "standard-webhooks"),
@@ -52,7 +54,7 @@ pub(super) fn secret_of(vendor: &str) -> Value {
 /// What we are told.
 pub(super) fn secret_for(preset: &str) -> &'static str {
     match preset {
-        "standard-webhooks" => WHSEC,
+        "gitlab" | "standard-webhooks" => WHSEC,
         "discord" => PUBLIC,
         _ => PLAIN,
     }

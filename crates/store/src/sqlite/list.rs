@@ -5,7 +5,7 @@
 //! asked of each row on the way, newest first, and a page gives up after [`LOOKS_MAX`] rows: it may
 //! be short, and says where the next one goes on.
 
-use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter, types::Value};
+use rusqlite::{Connection, OptionalExtension, Row, params_from_iter, types::Value};
 use surehook_core::{
     attribute::Term,
     delivery::state::Status,
@@ -18,7 +18,7 @@ use surehook_core::{
 use super::{
     lanes::{holds, shown_status},
     row::{self, DELIVERY_COLUMNS, EVENT_COLUMNS, blob, id},
-    terms::EVENTS_WITH_TERM,
+    terms::events_with_term,
 };
 
 /// Rows that a page looks at, at most.
@@ -127,18 +127,16 @@ impl Query {
         page: Page<EventId>,
         is_meant: impl Fn(&EventRow) -> bool,
     ) -> rusqlite::Result<Listed<EventRow, EventId>> {
-        let ([top, bottom], looks_max) = (self.range, self.looks_max);
-        let mut candidates = connection.prepare_cached(EVENTS_WITH_TERM)?;
-        let mut candidates = candidates.query(params![term.to_bytes(), top, bottom, looks_max])?;
+        let looks_max = self.looks_max;
+        let mut candidates = events_with_term(connection, term, self.range, looks_max)?.into_iter();
         let this = self.place("e.id = {}", Value::Null);
         let sql = format!("{} AND {this}", self.select(EVENT_COLUMNS, EVENTS));
         let mut lookup = connection.prepare_cached(&sql)?;
         let (mut rows, mut last, mut looks) = (Vec::new(), None, 0);
         while rows.len() < page.limit
-            && let Some(candidate) = candidates.next()?
+            && let Some(event) = candidates.next()
         {
             looks += 1;
-            let event: EventId = id(candidate, 0)?;
             last = Some(event);
             if let Some(value) = self.values.last_mut() {
                 *value = Value::Blob(blob(event).to_vec());

@@ -342,7 +342,8 @@ mod tests {
         let event = super::super::read::event(&migrated, id).unwrap().unwrap().event;
         assert_eq!(event.key.as_deref(), Some("k"));
         assert!(event.kind.is_none() && event.attributes.is_empty());
-        let terms = "SELECT (SELECT count(*) FROM terms) + (SELECT count(*) FROM terms_fresh)";
+        let terms =
+            "SELECT (SELECT count(*) FROM term_blocks) + (SELECT count(*) FROM terms_fresh)";
         let terms: i64 = migrated.query_row(terms, [], |row| row.get(0)).unwrap();
         assert_eq!(terms, 0);
     }

@@ -1,20 +1,25 @@
 //! What events are found by, on its way into its index.
 //!
-//! A term falls on a random page of the index, so it goes the way of the keys (see `fresh`): the
-//! terms of a new event are one appended row of `terms_fresh`. When enough have gathered they are
-//! *folded* into `terms` in its own order, a few with every commit that brings new ones. Then their
-//! rows are removed, event by event.
+//! A term falls on a random place of an index, so that each would make a commit write a page of its
+//! own. So the terms of a new event are first one appended row of `terms_fresh`. When enough have
+//! gathered they are *folded*: sorted, cut into blocks of a page each, and written as a *segment*, a few
+//! blocks with every commit that brings new ones. Then their rows are removed, event by event.
+//!
+//! Segments are never changed. Each holds the terms of some time, so that a search asks the newest
+//! first and stops when it has enough, and a segment goes when none of its events is left. Until then it
+//! may name events that are gone: whoever searches looks at the event itself.
 //!
 //! Terms are in the file from the commit that stores their event, in one table or in both. Whoever
-//! searches looks into both; memory holds only what is to be folded.
+//! searches looks into both, first at the fresh ones; memory holds only what is to be folded.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use rusqlite::{Connection, params};
 use surehook_core::{
     attribute::{Attributes, EventKind, Term},
     ids::EventId,
 };
+use uuid::Uuid;
 
 use super::{
     prepared::Prepared,
@@ -26,6 +31,10 @@ const FOLDED_PER_NEW: usize = 2;
 /// Folded rows that are removed with one commit, at least, and beside each new term.
 const CLEARED_PER_COMMIT: usize = 256;
 const CLEARED_PER_NEW: usize = 4;
+/// Bytes of an entry of a block: a term and an event.
+const ENTRY_BYTES: usize = Term::BYTES + 16;
+/// As many entries as fit on a page of the file together with what the row has beside them.
+const BLOCK_ENTRIES: usize = 160;
 
 /// What an event is about, as it is written. Made before the writer's turn, which others wait for.
 #[derive(Debug, Default)]
@@ -44,14 +53,15 @@ impl About {
     }
 }
 
-/// A part of the fresh terms, on its way into the index.
+/// A part of the fresh terms, on its way into a segment.
 #[derive(Debug)]
 struct Fold {
-    /// In the order of the index.
+    segment: i64,
+    /// In the order of the segment.
     entries: Vec<(Term, EventId)>,
-    /// How many of them are in the index.
+    /// How many of them are written.
     done: usize,
-    /// Whose they are.
+    /// Whose they are, in order.
     events: Vec<EventId>,
     /// How many of them have no row in `terms_fresh` any more.
     cleared: usize,
@@ -66,26 +76,36 @@ struct Doing {
     erased: Vec<EventId>,
 }
 
-/// The terms that are not in the index yet. Only the writer has them.
+/// The terms that are not in a segment yet. Only the writer has them.
 pub(super) struct FreshTerms {
     fold_at: usize,
     gathered: Vec<(Term, EventId)>,
     fold: Option<Fold>,
+    next_segment: i64,
     /// Events whose terms were removed before they were folded, and must not come back.
     erased: HashSet<EventId, ahash::RandomState>,
     doing: Doing,
 }
 
 const LOAD: &str = "SELECT event_id, terms FROM terms_fresh";
+// A run ended while it wrote them; their terms are still fresh.
+const DROP_UNFINISHED: &str = "
+    DELETE FROM term_blocks WHERE segment IN (SELECT id FROM term_segments WHERE NOT is_whole);
+    DELETE FROM term_segments WHERE NOT is_whole;";
+const NEXT_SEGMENT: &str = "SELECT coalesce(max(id), 0) + 1 FROM term_segments";
 const INSERT: &str = "INSERT INTO terms_fresh (event_id, terms) VALUES (?1, ?2)";
 const DELETE: &str = "DELETE FROM terms_fresh WHERE event_id = ?1";
-// One that is there already was folded by a run that ended before it could say so.
-const FOLD: &str = "INSERT OR IGNORE INTO terms (term, event_id) VALUES (?1, ?2)";
-const DELETE_FOLDED: &str = "DELETE FROM terms WHERE term = ?1 AND event_id = ?2";
+const BEGIN_SEGMENT: &str = "
+    INSERT INTO term_segments (id, min_event, max_event, is_whole) VALUES (?1, ?2, ?3, 0)";
+const END_SEGMENT: &str = "UPDATE term_segments SET is_whole = 1 WHERE id = ?1";
+const INSERT_BLOCK: &str = "
+    INSERT INTO term_blocks (segment, first, entries) VALUES (?1, ?2, ?3)";
 
 impl FreshTerms {
     /// Reads what an earlier run had not folded yet.
     pub(super) fn load(connection: &Connection, fold_at: usize) -> rusqlite::Result<Self> {
+        connection.execute_batch(DROP_UNFINISHED)?;
+        let next_segment = connection.query_row(NEXT_SEGMENT, [], |row| row.get(0))?;
         let mut gathered = Vec::new();
         let mut statement = connection.prepare(LOAD)?;
         let mut rows = statement.query([])?;
@@ -97,6 +117,7 @@ impl FreshTerms {
             fold_at,
             gathered,
             fold: None,
+            next_segment,
             erased: HashSet::default(),
             doing: Doing::default(),
         })
@@ -119,22 +140,19 @@ impl FreshTerms {
         Ok(())
     }
 
-    /// Removes the terms of an event wherever they are; says how many there were.
+    /// Forgets the terms of an event that are not in a segment yet; says how many rows that took. Those
+    /// in a segment stay until it goes.
     pub(super) fn remove(
         &mut self,
         connection: &Connection,
         event: EventId,
         (kind, attributes): (Option<&EventKind>, &Attributes),
     ) -> rusqlite::Result<usize> {
-        let mut removed = 0;
-        for term in terms_of(kind, attributes) {
-            let key = params![term.to_bytes(), blob(event)];
-            connection.prepare_cached(DELETE_FOLDED)?.execute(key)?;
-            removed += 1;
+        if terms_of(kind, attributes).next().is_none() {
+            return Ok(0);
         }
-        let is_fresh =
-            removed > 0 && connection.prepare_cached(DELETE)?.execute(params![blob(event)])? > 0;
-        if is_fresh && self.erased.insert(event) {
+        let removed = connection.prepare_cached(DELETE)?.execute(params![blob(event)])?;
+        if removed > 0 && self.erased.insert(event) {
             self.doing.erased.push(event);
         }
         Ok(removed)
@@ -144,12 +162,6 @@ impl FreshTerms {
     pub(super) fn fold(&mut self, sql: &mut Prepared<'_>) -> rusqlite::Result<()> {
         let Some(fold) = &self.fold else { return Ok(()) };
         let left = &fold.entries[fold.done..];
-        self.doing.folded = left.len().min(self.doing.added * FOLDED_PER_NEW);
-        for (term, event) in &left[..self.doing.folded] {
-            if self.erased.is_empty() || !self.erased.contains(event) {
-                sql.get(FOLD)?.execute(params![term.to_bytes(), blob(*event)])?;
-            }
-        }
         if left.is_empty() {
             let left = &fold.events[fold.cleared..];
             let limit = CLEARED_PER_COMMIT.max(CLEARED_PER_NEW * self.doing.added);
@@ -157,6 +169,29 @@ impl FreshTerms {
             for event in &left[..self.doing.cleared] {
                 sql.get(DELETE)?.execute(params![blob(*event)])?;
             }
+            return Ok(());
+        }
+        let blocks = (self.doing.added * FOLDED_PER_NEW).div_ceil(BLOCK_ENTRIES);
+        self.doing.folded = left.len().min(blocks * BLOCK_ENTRIES);
+        if self.doing.folded == 0 {
+            return Ok(());
+        }
+        if fold.done == 0 {
+            let [min, max] =
+                [fold.events.first(), fold.events.last()].map(|id| id.copied().map(blob));
+            sql.get(BEGIN_SEGMENT)?.execute(params![fold.segment, min, max])?;
+        }
+        for block in left[..self.doing.folded].chunks(BLOCK_ENTRIES) {
+            let is_kept = |(_, event): &&(Term, EventId)| !self.erased.contains(event);
+            let kept = block.iter().filter(is_kept);
+            let bytes: Vec<u8> =
+                kept.flat_map(|(term, event)| entry(*term, blob(*event))).collect();
+            if let Some(first) = bytes.first_chunk::<ENTRY_BYTES>() {
+                sql.get(INSERT_BLOCK)?.execute(params![fold.segment, &first[..], bytes])?;
+            }
+        }
+        if self.doing.folded == left.len() {
+            sql.get(END_SEGMENT)?.execute(params![fold.segment])?;
         }
         Ok(())
     }
@@ -174,7 +209,8 @@ impl FreshTerms {
             }
         }
         if self.fold.is_none() && self.gathered.len() >= self.fold_at {
-            self.fold = Some(begin(std::mem::take(&mut self.gathered)));
+            self.fold = Some(begin(self.next_segment, std::mem::take(&mut self.gathered)));
+            self.next_segment += 1;
         }
     }
 
@@ -188,12 +224,12 @@ impl FreshTerms {
     }
 }
 
-fn begin(mut entries: Vec<(Term, EventId)>) -> Fold {
+fn begin(segment: i64, mut entries: Vec<(Term, EventId)>) -> Fold {
     let mut events: Vec<EventId> = entries.iter().map(|(_, event)| *event).collect();
     events.sort_unstable();
     events.dedup();
     entries.sort_unstable();
-    Fold { entries, done: 0, events, cleared: 0 }
+    Fold { segment, entries, done: 0, events, cleared: 0 }
 }
 
 /// The terms of a row of `terms_fresh`, each with its event.
@@ -202,19 +238,106 @@ fn entries(event: EventId, terms: &[u8]) -> impl Iterator<Item = (Term, EventId)
     terms.iter().map(move |term| (Term::from_bytes(*term), event))
 }
 
+fn entry(term: Term, event: [u8; 16]) -> [u8; ENTRY_BYTES] {
+    let mut entry = [0; ENTRY_BYTES];
+    entry[..Term::BYTES].copy_from_slice(&term.to_bytes());
+    entry[Term::BYTES..].copy_from_slice(&event);
+    entry
+}
+
 fn terms_of(kind: Option<&EventKind>, attributes: &Attributes) -> impl Iterator<Item = Term> {
     kind.map(EventKind::term).into_iter().chain(attributes.terms())
 }
 
-/// The events with term `?1` between the ids `?2` (not) and `?3`, newest first. Both parts come in
-/// that order, so that only as many are looked at as are wanted; of the fresh ones, which are
-/// few, all that are newer than the last one found.
-pub(super) const EVENTS_WITH_TERM: &str = "
-    SELECT event_id FROM terms WHERE term = ?1 AND event_id < ?2 AND event_id >= ?3
-     UNION
+// The fresh ones are few.
+const FRESH_WITH_TERM: &str = "
     SELECT event_id FROM terms_fresh
      WHERE event_id < ?2 AND event_id >= ?3 AND instr(terms, ?1) > 0
      ORDER BY event_id DESC LIMIT ?4";
+const SEGMENTS: &str = "
+    SELECT id, max_event FROM term_segments
+     WHERE max_event >= ?2 AND min_event < ?1 ORDER BY max_event DESC";
+const BLOCKS_BEFORE: &str = "
+    SELECT entries FROM term_blocks WHERE segment = ?1 AND first < ?2 ORDER BY first DESC";
+
+/// The events that may have a term, before the id `top` and from `bottom` on, newest first and at
+/// most so many.
+pub(super) fn events_with_term(
+    connection: &Connection,
+    term: Term,
+    [top, bottom]: [[u8; 16]; 2],
+    limit: usize,
+) -> rusqlite::Result<Vec<EventId>> {
+    // Fresh ones first: what is folded meanwhile is found twice, not missed.
+    let mut found: BTreeSet<EventId> = connection
+        .prepare_cached(FRESH_WITH_TERM)?
+        .query_map(params![term.to_bytes(), top, bottom, limit], |row| id(row, 0))?
+        .collect::<Result<_, _>>()?;
+    let between = (entry(term, bottom), entry(term, top));
+    let mut segments = connection.prepare_cached(SEGMENTS)?;
+    let mut segments = segments.query(params![top, bottom])?;
+    while let Some(row) = segments.next()? {
+        let newest: EventId = id(row, 1)?;
+        let is_enough = limit.checked_sub(1).and_then(|last| found.iter().rev().nth(last));
+        if is_enough.is_some_and(|last| *last > newest) {
+            break;
+        }
+        look_into(connection, row.get(0)?, between, limit, &mut found)?;
+    }
+    Ok(found.into_iter().rev().take(limit).collect())
+}
+
+/// Adds what a segment has between two entries of a term.
+fn look_into(
+    connection: &Connection,
+    segment: i64,
+    (from, before): ([u8; ENTRY_BYTES], [u8; ENTRY_BYTES]),
+    limit: usize,
+    found: &mut BTreeSet<EventId>,
+) -> rusqlite::Result<()> {
+    let mut blocks = connection.prepare_cached(BLOCKS_BEFORE)?;
+    let mut blocks = blocks.query(params![segment, &before[..]])?;
+    let mut many = 0;
+    while let Some(row) = blocks.next()? {
+        let block = row.get_ref(0)?.as_blob()?;
+        let (entries, _) = block.as_chunks::<ENTRY_BYTES>();
+        for entry in entries.iter().rev().filter(|entry| **entry < before) {
+            if *entry < from || many == limit {
+                return Ok(());
+            }
+            let mut event = [0; 16];
+            event.copy_from_slice(&entry[Term::BYTES..]);
+            found.insert(EventId::from_uuid(Uuid::from_bytes(event)));
+            many += 1;
+        }
+    }
+    Ok(())
+}
+
+const IDLE_SEGMENTS: &str = "
+    SELECT id FROM term_segments AS segment
+     WHERE is_whole AND NOT EXISTS (
+           SELECT 1 FROM events WHERE id BETWEEN segment.min_event AND segment.max_event)
+     ORDER BY max_event LIMIT ?1";
+/// Segments removed at once, at most; one is some megabytes.
+const DROPPED_AT_ONCE: usize = 4;
+
+/// Removes segments of which no event is left.
+pub(super) fn drop_idle_segments(connection: &Connection) -> rusqlite::Result<()> {
+    let idle: Vec<i64> = connection
+        .prepare_cached(IDLE_SEGMENTS)?
+        .query_map(params![DROPPED_AT_ONCE], |row| row.get(0))?
+        .collect::<Result<_, _>>()?;
+    for segment in idle {
+        for sql in [
+            "DELETE FROM term_blocks WHERE segment = ?1",
+            "DELETE FROM term_segments WHERE id = ?1",
+        ] {
+            connection.prepare_cached(sql)?.execute(params![segment])?;
+        }
+    }
+    Ok(())
+}
 
 #[cfg(test)]
 mod tests {
@@ -252,27 +375,77 @@ mod tests {
         if is_committed { fresh.committed() } else { fresh.rolled_back() }
     }
 
+    /// The events that are found by the number of their message.
+    fn found(connection: &Connection, number: u32) -> Vec<EventId> {
+        let attributes = Attributes::default().with(AttributeName::MessageId, &number.to_string());
+        let term = attributes.terms().next().unwrap();
+        events_with_term(connection, term, [[0xff; 16], [0; 16]], 10).unwrap()
+    }
+
     #[test]
     fn what_is_undone_in_the_middle_of_a_fold_is_neither_lost_nor_kept() {
         let folder = tempfile::tempdir().unwrap();
         let connection = schema::open_writer(&folder.path().join("surehook.db")).unwrap();
-        let mut fresh = FreshTerms::load(&connection, 8).unwrap();
+        let mut fresh = FreshTerms::load(&connection, 400).unwrap();
 
-        transact(&connection, &mut fresh, 0..8, true);
-        // Each of these would fold two, or clear the rest.
-        for number in 8..20 {
+        transact(&connection, &mut fresh, 0..400, true);
+        // Each of these would write a block, or clear the rest.
+        for number in 400..420 {
             transact(&connection, &mut fresh, number..number + 1, false);
             transact(&connection, &mut fresh, number..number + 1, true);
         }
 
-        let all = "SELECT count(DISTINCT event_id) FROM
-                   (SELECT event_id FROM terms UNION ALL SELECT event_id FROM terms_fresh)";
-        let all: u32 = connection.query_row(all, [], |row| row.get(0)).unwrap();
-        assert_eq!(all, 20);
-        assert!(rows(&connection, "terms") >= 8, "a fold has ended");
-        assert!(rows(&connection, "terms_fresh") <= 12, "and its rows are gone");
-        let again = FreshTerms::load(&connection, 8).unwrap();
-        assert_eq!(again.gathered.len(), rows(&connection, "terms_fresh"));
+        for number in 0..420 {
+            assert_eq!(found(&connection, number), [event(number)], "case: {number}");
+        }
+        assert_eq!(rows(&connection, "term_blocks"), 3, "a fold has ended");
+        assert_eq!(rows(&connection, "terms_fresh"), 20, "and its rows are gone");
+        let again = FreshTerms::load(&connection, 400).unwrap();
+        assert_eq!((again.gathered.len(), again.next_segment), (20, 2));
+    }
+
+    #[test]
+    fn a_fold_that_was_cut_off_begins_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let connection = schema::open_writer(&folder.path().join("surehook.db")).unwrap();
+        let mut fresh = FreshTerms::load(&connection, 400).unwrap();
+        transact(&connection, &mut fresh, 0..400, true);
+        transact(&connection, &mut fresh, 400..401, true);
+        assert_eq!(rows(&connection, "term_blocks"), 1);
+
+        let mut fresh = FreshTerms::load(&connection, 400).unwrap();
+        assert_eq!((rows(&connection, "term_blocks"), fresh.gathered.len()), (0, 401));
+        (401..420).for_each(|number| transact(&connection, &mut fresh, number..number + 1, true));
+        assert!((0..420).all(|number| found(&connection, number) == [event(number)]));
+    }
+
+    #[test]
+    fn a_term_of_many_events_is_found_over_blocks_and_segments() {
+        let folder = tempfile::tempdir().unwrap();
+        let connection = schema::open_writer(&folder.path().join("surehook.db")).unwrap();
+        let mut fresh = FreshTerms::load(&connection, 500).unwrap();
+        let kind = EventKind::new("message").unwrap();
+        for number in 0..2_000 {
+            let mut sql = Prepared::new(&connection);
+            connection.execute_batch("BEGIN").unwrap();
+            let about = About::of(Some(&kind), &Attributes::default());
+            fresh.insert(&mut sql, event(number), &about).unwrap();
+            fresh.fold(&mut sql).unwrap();
+            connection.execute_batch("COMMIT").unwrap();
+            fresh.committed();
+        }
+
+        assert!(rows(&connection, "term_segments") > 2);
+        let newest_first: Vec<EventId> = (0..2_000).rev().map(event).collect();
+        let mut top = [0xff; 16];
+        for page in newest_first.chunks(300) {
+            let found = events_with_term(&connection, kind.term(), [top, [0; 16]], 300).unwrap();
+            assert_eq!(found, page);
+            top = blob(*page.last().unwrap());
+        }
+        let range = [blob(event(1_500)), blob(event(1_490))];
+        let found = events_with_term(&connection, kind.term(), range, 300).unwrap();
+        assert_eq!(found, (1_490..1_500).rev().map(event).collect::<Vec<_>>());
     }
 
     #[test]
@@ -283,26 +456,51 @@ mod tests {
         transact(&connection, &mut fresh, 0..3, true);
 
         let attributes = Attributes::default().with(AttributeName::MessageId, "1");
+        let remove = |fresh: &mut FreshTerms| {
+            fresh.remove(&connection, event(1), (None, &attributes)).unwrap()
+        };
         connection.execute_batch("BEGIN").unwrap();
-        let removed = fresh.remove(&connection, event(1), (None, &attributes)).unwrap();
+        let undone = remove(&mut fresh);
         connection.execute_batch("ROLLBACK").unwrap();
         fresh.rolled_back();
-        (3..12).for_each(|number| transact(&connection, &mut fresh, number..number + 1, true));
+        (3..9).for_each(|number| transact(&connection, &mut fresh, number..number + 1, true));
 
-        assert_eq!(removed, 1);
-        let found = "SELECT count(*) FROM terms WHERE event_id = ?1";
-        let found: u32 =
-            connection.query_row(found, params![blob(event(1))], |row| row.get(0)).unwrap();
-        assert_eq!(found, 1);
+        assert_eq!((undone, found(&connection, 1)), (1, vec![event(1)]));
     }
 
     #[test]
-    fn a_search_takes_from_both_tables_in_their_order() {
-        let steps = plan(EVENTS_WITH_TERM);
-        assert!(steps.iter().any(|step| step.starts_with("MERGE")), "{steps:#?}");
-        let searches = steps.iter().filter(|step| step.starts_with("SEARCH")).count();
-        assert_eq!(searches, 2, "{steps:#?}");
-        let sorts = |step: &String| step.contains("TEMP B-TREE") || step.starts_with("SCAN");
-        assert!(!steps.iter().any(sorts), "{steps:#?}");
+    fn what_was_removed_while_it_was_fresh_is_not_folded() {
+        let folder = tempfile::tempdir().unwrap();
+        let connection = schema::open_writer(&folder.path().join("surehook.db")).unwrap();
+        let mut fresh = FreshTerms::load(&connection, 4).unwrap();
+        transact(&connection, &mut fresh, 0..3, true);
+        let attributes = Attributes::default().with(AttributeName::MessageId, "1");
+        fresh.remove(&connection, event(1), (None, &attributes)).unwrap();
+        fresh.committed();
+        (3..9).for_each(|number| transact(&connection, &mut fresh, number..number + 1, true));
+
+        assert_eq!((found(&connection, 1), found(&connection, 2)), (vec![], vec![event(2)]));
+    }
+
+    #[test]
+    fn a_segment_goes_with_the_last_of_its_events() {
+        let folder = tempfile::tempdir().unwrap();
+        let connection = schema::open_writer(&folder.path().join("surehook.db")).unwrap();
+        let mut fresh = FreshTerms::load(&connection, 4).unwrap();
+        (0..9).for_each(|number| transact(&connection, &mut fresh, number..number + 1, true));
+        let segments = rows(&connection, "term_segments");
+        assert!(segments > 0, "none of these events is in its table");
+
+        drop_idle_segments(&connection).unwrap();
+        assert_eq!(rows(&connection, "term_segments"), segments.saturating_sub(DROPPED_AT_ONCE));
+    }
+
+    #[test]
+    fn a_search_reads_no_whole_table() {
+        for sql in [FRESH_WITH_TERM, SEGMENTS, BLOCKS_BEFORE] {
+            let steps = plan(sql);
+            let bounded = |step: &String| step.starts_with("SEARCH");
+            assert!(!steps.is_empty() && steps.iter().all(bounded), "{sql}: {steps:#?}");
+        }
     }
 }

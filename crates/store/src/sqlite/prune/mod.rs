@@ -28,6 +28,7 @@ use super::{
     erase, quarantine, refused,
     rollups::{self, Subject},
     row::{blob, id, time},
+    terms,
     writer::Tx,
 };
 
@@ -104,6 +105,9 @@ pub(super) fn prune(
     let (keys, more_keys) = keys::prune(tx, now)?;
     refused::prune(tx, now - events_kept)?;
     quarantine::prune(tx, now - events_kept.min(KEPT_FOR))?;
+    if slice.pruned.events > 0 || is_through {
+        terms::drop_idle_segments(tx.connection)?;
+    }
     Ok(Pruned { keys, more: !is_all_seen || !is_through || more_keys, ..slice.pruned })
 }
 
@@ -380,7 +384,6 @@ impl Slice {
             self.pruned.events += 1;
             let erased = erase::event(tx, event.id, event.payload)?;
             self.budget.free(event.body_bytes + erased.made);
-            // Each is on a page of its own.
             self.budget.look(erased.terms);
             return Ok(());
         }

@@ -1,7 +1,10 @@
 use proptest::prelude::*;
 
 use super::{
-    super::testing::{about, headers, incoming, part, parts, told, told_of},
+    super::{
+        pieces::PARTS_MAX,
+        testing::{about, headers, incoming, part, parts, told, told_of},
+    },
     *,
 };
 
@@ -192,6 +195,21 @@ fn a_receipt_for_many_is_one_for_each() {
     );
     let attributes = r#"{"message_id":["b"],"chat":["c@g.us","p@lid"],"account":["i"],"provider_status":["Read"]}"#;
     assert_eq!(parts[1].attributes.to_json(), attributes);
+}
+
+#[test]
+fn a_receipt_for_too_many_stays_whole() {
+    let of = |many: usize| {
+        let ids = vec![r#""a""#; many].join(",");
+        let body = format!(
+            r#"{{"data":{{"MessageIDs":[{ids}]}},"event":"Receipt","instanceId":"i","state":"Read"}}"#
+        );
+        parts(NAME, &[], &body)
+    };
+    assert_eq!(of(PARTS_MAX).len(), PARTS_MAX);
+    let whole = of(PARTS_MAX + 1);
+    assert_eq!((whole.len(), &whole[0].body), (1, &None));
+    assert!(matches!(whole[0].key, PartKey::Content(_)), "{:?}", whole[0].key);
 }
 
 #[test]

@@ -94,12 +94,11 @@ pub(crate) fn described(api: Api) -> Api {
         .refuses(400, &["bad_host", "bad_body", "repeated_key"])
         .refuses(401, &NOT_VERIFIED)
         .refuses(408, &["body_timeout"])
-        .refuses(410, &["source_disabled"])
         .refuses(413, &["body_too_large"])
         .refuses(414, &["uri_too_long"])
         .refuses(501, &["bad_transfer_coding"])
         .refuses(503, &["overloaded", "disk_full", "store_failed", "source_misconfigured"])
-        .refuses(503, &[QUARANTINED, "certificate_unavailable"]);
+        .refuses(503, &["source_disabled", QUARANTINED, "certificate_unavailable"]);
     api.elsewhere("post", "/in/{source}", op)
 }
 

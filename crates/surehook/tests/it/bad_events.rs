@@ -281,6 +281,7 @@ async fn a_source_has_its_own_limit_and_switch() {
         let refused = gateway.post_in(source, &[], vec![b'a'; limit + 1]).await;
         assert_eq!(refused.expect(413).code(), "body_too_large", "case: {source}");
     }
-    assert_eq!(gateway.post_in("off", &[], "{}").await.expect(410).code(), "source_disabled");
+    let off = gateway.post_in("off", &[], "{}").await.expect(503);
+    assert_eq!((&*off.code(), off.header("retry-after")), ("source_disabled", "60"));
     assert_eq!(gateway.stats().await["total"], 3);
 }

@@ -210,6 +210,14 @@ impl SourceSpec {
         }
     }
 
+    /// The headers in which its requests carry a secret itself, in lower case: destinations do not
+    /// get them.
+    pub fn secret_headers(&self) -> Vec<String> {
+        let of_provider = provider::find(&self.provider).and_then(Provider::secret_header);
+        let all = self.token_header().into_iter().chain(of_provider);
+        all.map(str::to_ascii_lowercase).collect()
+    }
+
     /// What is secret in its requests.
     pub fn secret_names(&self) -> Names {
         let mut names = Names::usual();

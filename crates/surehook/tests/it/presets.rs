@@ -112,3 +112,30 @@ async fn a_ping_of_github_is_kept_and_goes_nowhere() {
     let ping = gateway.event(&ping).await;
     assert_eq!(ping["deliveries"], json!([]), "{ping}");
 }
+
+#[tokio::test]
+async fn the_secret_in_a_header_ends_at_the_door() {
+    let cases = [
+        ("provider = \"gitlab\"", "x-gitlab-token"),
+        ("provider = \"telegram\"", "x-telegram-bot-api-secret-token"),
+        ("provider = \"evolution-api\"", "apikey"),
+        ("verify = { token = { header = \"X-Shared\" } }", "x-shared"),
+    ];
+    for (source, header) in cases {
+        let sink = Sink::ok().await;
+        let url = sink.url();
+        let gateway = Gateway::with(&format!(
+            "[[sources]]\nname = \"in\"\n{source}\nsecrets = [\"{SECRET}\"]\n\
+             [[destinations]]\nname = \"out\"\nurl = \"{url}\"\n\
+             [[routes]]\nfrom = \"in\"\nto = \"out\""
+        ))
+        .await;
+        let headers = [(header, SECRET), ("x-other", "1"), ("x-gitlab-event", "Push Hook")];
+
+        gateway.post_in("in", &headers, r#"{"update_id":1}"#).await.expect(200);
+
+        let arrived = &sink.arrived(1).await[0];
+        assert_eq!(arrived.header("x-other"), "1", "{source}");
+        assert!(!format!("{:?}", arrived.headers).contains(SECRET), "{source}");
+    }
+}

@@ -68,6 +68,10 @@ impl Provider for EvolutionApi {
 
     fn verifier(&self, secrets: Vec<Secret>) -> Result<Verifier, VerifySpecError> {
         let many = secrets.len();
+    fn secret_header(&self) -> Option<&'static str> {
+        Some(proof::APIKEY)
+    }
+
         Ok(Verifier::own(Box::new(proof::Proof::new(secrets)), many))
     }
 

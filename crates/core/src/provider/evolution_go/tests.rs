@@ -241,6 +241,10 @@ fn a_secret_stands_in_the_path_or_the_body() {
         assert_eq!(verified.map(|verified| verified.secret_index), expected, "{case}");
     }
     assert_eq!(verifier.bare_path("/token/x"), Some("/x"));
+    assert!(verifier.warnings().is_empty());
+    let warned = EvolutionGo.verifier(["url", "a+b/c="].map(Secret::new).to_vec()).unwrap();
+    assert!(warned.warnings()[0].starts_with("secret 2 "), "{:?}", warned.warnings());
+    assert!(!warned.warnings()[0].contains("a+b"), "{:?}", warned.warnings());
 }
 
 proptest! {

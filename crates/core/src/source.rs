@@ -323,6 +323,20 @@ impl Source {
         Reading::Events(parts)
     }
 
+    /// What works and is still not wise, in sentences for the operator. `knows_address` says whether
+    /// the server has a `public_url` of its own.
+    pub fn warnings(&self, knows_address: bool) -> Vec<String> {
+        let mut warnings = self.verifier.warnings().to_vec();
+        if self.verifier.covers_address() && self.public_url.is_none() && !knows_address {
+            warnings.push(
+                "the signature covers the address that was called, and without `public_url` the \
+                 `Host` header of the request is believed about that; set `public_url`"
+                    .to_owned(),
+            );
+        }
+        warnings
+    }
+
     /// Whether there is no preset for it.
     pub fn is_generic(&self) -> bool {
         self.provider.name() == generic()

@@ -263,9 +263,11 @@ pub(crate) fn refusal(problem: &Problem) -> Response<Full<Bytes>> {
 
 pub(crate) fn respond(
     status: StatusCode,
-    headers: HeaderMap,
+    mut headers: HeaderMap,
     body: Vec<u8>,
 ) -> Response<Full<Bytes>> {
+    // Some of it is what somebody told us to say: it is what its type says and nothing else.
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     let mut response = Response::new(Full::new(Bytes::from(body)));
     *response.status_mut() = status;
     *response.headers_mut() = headers;

@@ -51,7 +51,12 @@ async fn slack_gets_its_challenge_and_otherwise_an_empty_answer() {
         (greeted.text().as_str(), greeted.header("content-type")),
         ("3eZbrw1a", "text/plain; charset=utf-8")
     );
-    assert_eq!(send(json, &[], "wrong", challenge).await.expect(401).code(), "mismatch");
+    assert_eq!(greeted.header("x-content-type-options"), "nosniff");
+    let refused = send(json, &[], "wrong", challenge).await.expect(401);
+    assert_eq!(
+        (&*refused.code(), refused.header("x-content-type-options")),
+        ("mismatch", "nosniff")
+    );
     assert_eq!(gateway.stats().await["total"], 0, "a challenge is kept nowhere");
 
     assert_eq!(send(json, &[], SECRET, event).await.expect(200).text(), "");

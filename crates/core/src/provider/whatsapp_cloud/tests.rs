@@ -410,6 +410,11 @@ fn metas_question_is_answered_to_those_who_know_the_token() {
             Refused::Malformed { part: "handshake" },
         ),
         (
+            "a challenge as long as a page",
+            good.replace("1158201444", &"1".repeat(513)),
+            Refused::Malformed { part: "handshake" },
+        ),
+        (
             "two tokens",
             format!("{good}&hub.verify_token=x"),
             Refused::Malformed { part: "handshake" },

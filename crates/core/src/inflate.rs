@@ -6,6 +6,7 @@
 
 use std::{borrow::Cow, io::Read};
 
+use bytes::Bytes;
 use flate2::bufread::{GzDecoder, ZlibDecoder};
 use http::{HeaderMap, header::CONTENT_ENCODING};
 
@@ -37,6 +38,55 @@ pub fn plain<'b>(headers: &HeaderMap, body: &'b [u8]) -> Option<Cow<'b, [u8]>> {
         decoder.into_inner().is_empty().then_some(Cow::Owned(plain))
     } else {
         None
+    }
+}
+
+/// A request as rules read it: unpacked, with headers that say so. Here is what differs from the
+/// request as it came; nothing does if it is not packed, and then it costs nothing.
+#[derive(Debug)]
+pub struct Readable {
+    /// The headers without the encoding, if they name one.
+    bare: Option<HeaderMap>,
+    /// The body, if it could be unpacked.
+    unpacked: Option<Vec<u8>>,
+}
+
+impl Readable {
+    /// Unpacks what is packed.
+    pub fn new(headers: &HeaderMap, body: &[u8]) -> Self {
+        if !headers.contains_key(CONTENT_ENCODING) {
+            return Self { bare: None, unpacked: None };
+        }
+        let mut bare = headers.clone();
+        bare.remove(CONTENT_ENCODING);
+        let unpacked = match plain(headers, body) {
+            Some(Cow::Owned(unpacked)) => Some(unpacked),
+            Some(Cow::Borrowed(_)) | None => None,
+        };
+        Self { bare: Some(bare), unpacked }
+    }
+
+    /// The request as one. What cannot be unpacked stays as it came, and rules see nothing in it.
+    pub fn whole<'r>(
+        &'r self,
+        (headers, body): (&'r HeaderMap, &'r [u8]),
+    ) -> (&'r HeaderMap, &'r [u8]) {
+        match (&self.bare, &self.unpacked) {
+            (Some(bare), Some(unpacked)) => (bare, unpacked),
+            _ => (headers, body),
+        }
+    }
+
+    /// One event of it, with its own body if it has one. A part is never packed, whatever the headers of the whole say.
+    pub fn of<'r>(
+        &'r self,
+        came: (&'r HeaderMap, &'r [u8]),
+        part: Option<&'r Bytes>,
+    ) -> (&'r HeaderMap, &'r [u8]) {
+        match part {
+            Some(body) => (self.bare.as_ref().unwrap_or(came.0), body),
+            None => self.whole(came),
+        }
     }
 }
 

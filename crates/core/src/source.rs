@@ -210,6 +210,14 @@ impl SourceSpec {
         }
     }
 
+    /// The headers in which its requests carry a secret itself, in lower case: destinations do not
+    /// get them.
+    pub fn secret_headers(&self) -> Vec<String> {
+        let of_provider = provider::find(&self.provider).and_then(Provider::secret_header);
+        let all = self.token_header().into_iter().chain(of_provider);
+        all.map(str::to_ascii_lowercase).collect()
+    }
+
     /// What is secret in its requests.
     pub fn secret_names(&self) -> Names {
         let mut names = Names::usual();
@@ -313,6 +321,20 @@ impl Source {
             }
         }
         Reading::Events(parts)
+    }
+
+    /// What works and is still not wise, in sentences for the operator. `knows_address` says whether
+    /// the server has a `public_url` of its own.
+    pub fn warnings(&self, knows_address: bool) -> Vec<String> {
+        let mut warnings = self.verifier.warnings().to_vec();
+        if self.verifier.covers_address() && self.public_url.is_none() && !knows_address {
+            warnings.push(
+                "the signature covers the address that was called, and without `public_url` the \
+                 `Host` header of the request is believed about that; set `public_url`"
+                    .to_owned(),
+            );
+        }
+        warnings
     }
 
     /// Whether there is no preset for it.

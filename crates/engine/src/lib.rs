@@ -219,7 +219,8 @@ impl Engine {
     async fn reload(&self) -> Result<(), ChangeError> {
         let configuration = self.store.configuration().await?;
         let kept = self.store.lanes().await?;
-        let next = self.registry.load().next(&configuration, &self.shared, &*self.env, &kept);
+        let around = (&*self.env, self.public_url.is_some());
+        let next = self.registry.load().next(&configuration, &self.shared, around, &kept);
         self.registry.store(Arc::new(next));
         // What was committed for a lane that was not there yet is found now.
         self.registry.load().lanes.values().for_each(|lane| lane.nudge());

@@ -73,13 +73,15 @@ fn of_connection(head: &RequestHead) -> Vec<&[u8]> {
         .collect()
 }
 
-/// The headers of one attempt.
+/// The headers of one attempt. Those in which the source got its secret are left out: whoever has
+/// it can make events.
 pub(crate) fn headers(
     destination: &Destination,
     claimed: &Claimed,
+    secret: &[String],
     now: Timestamp,
 ) -> Result<HeaderMap, Unsignable> {
-    let mut map = forwarded(&claimed.payload.head);
+    let mut map = forwarded(&claimed.payload.head, secret);
     for (name, text) in &destination.headers {
         match text.render(claimed) {
             Some(value) => map.insert(name, value),
@@ -116,12 +118,13 @@ fn set(map: &mut HeaderMap, name: HeaderName, text: &str) {
     }
 }
 
-fn forwarded(head: &RequestHead) -> HeaderMap {
+fn forwarded(head: &RequestHead, secret: &[String]) -> HeaderMap {
     let declared = of_connection(head);
     let mut map = HeaderMap::with_capacity(16);
     for (name, value) in head.headers.lines() {
         let is_of_connection = || declared.iter().any(|d| d.eq_ignore_ascii_case(name.as_bytes()));
-        if stays_here(name) || is_of_connection() {
+        let is_secret = || secret.iter().any(|header| header.eq_ignore_ascii_case(name));
+        if stays_here(name) || is_of_connection() || is_secret() {
             continue;
         }
         let name = HeaderName::from_bytes(name.as_bytes());
@@ -215,11 +218,13 @@ mod tests {
             ("content-length", "2"),
             ("authorization", "Bearer secret"),
             ("cookie", "a=b"),
+            ("x-gitlab-token", "secret"),
             ("x-forwarded-for", "10.0.0.1"),
             ("user-agent", "GitHub-Hookshot/1"),
         ]);
 
-        let sent = headers(&destination(&[]), &came, NOW).unwrap();
+        let secret = ["x-gitlab-token".to_owned()];
+        let sent = headers(&destination(&[]), &came, &secret, NOW).unwrap();
 
         assert_eq!(sent["x-hub-signature-256"], "sha256=00");
         assert_eq!(sent.get_all("x-multi").iter().count(), 2);
@@ -234,6 +239,7 @@ mod tests {
             "content-length",
             "authorization",
             "cookie",
+            "x-gitlab-token",
             "x-forwarded-for",
         ] {
             assert!(!sent.contains_key(gone), "case: {gone}");
@@ -246,7 +252,8 @@ mod tests {
         let came = claimed(&[("webhook-id", "msg_1"), ("webhook-signature", "v1,AA==")]);
 
         let sent =
-            headers(&destination(&["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"]), &came, NOW).unwrap();
+            headers(&destination(&["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"]), &came, &[], NOW)
+                .unwrap();
 
         assert_eq!(sent["original-webhook-id"], "msg_1");
         assert_eq!(sent["original-webhook-signature"], "v1,AA==");
@@ -260,12 +267,12 @@ mod tests {
         let came = claimed(&[("svix-id", "msg_1"), ("svix-signature", "v1,AA==")]);
         let whsec = ["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"];
 
-        let sent = headers(&destination(&whsec), &came, NOW).unwrap();
+        let sent = headers(&destination(&whsec), &came, &[], NOW).unwrap();
         assert_eq!(sent["original-svix-id"], "msg_1");
         assert_eq!(sent["original-svix-signature"], "v1,AA==");
         assert!(!sent.contains_key("svix-id") && !sent.contains_key("svix-signature"));
 
-        let sent = headers(&destination(&[]), &came, NOW).unwrap();
+        let sent = headers(&destination(&[]), &came, &[], NOW).unwrap();
         assert_eq!(sent["svix-id"], "msg_1");
         assert_eq!(sent["svix-signature"], "v1,AA==");
     }

@@ -223,12 +223,13 @@ fn routes(configuration: &Configuration) -> Vec<Result<Route, ConfigProblem>> {
 
 impl Registry {
     /// Builds the next registry from this one: lanes that stay keep what they have in memory. What
-    /// cannot be used is said once and stands still; everything else goes on.
+    /// cannot be used is said once and stands still; everything else goes on. `knows_address` says
+    /// whether the server has a `public_url`.
     pub(crate) fn next(
         &self,
         configuration: &Configuration,
         shared: &Arc<Shared>,
-        env: &Env,
+        (env, knows_address): (&Env, bool),
         kept: &BTreeMap<DestinationId, LaneState>,
     ) -> Self {
         // Before any lane starts: what it finds in the store must not go out with its secrets.
@@ -267,7 +268,7 @@ impl Registry {
                 // An event that cannot be judged must not be taken in and go nowhere.
                 let source = broken.map_or(source, Err);
                 let (source, sync) = with_sync(source, &routes);
-                for warning in source.iter().flat_map(|source| source.verifier.warnings()) {
+                for warning in source.iter().flat_map(|source| source.warnings(knows_address)) {
                     tracing::warn!(
                         source = name,
                         warning,

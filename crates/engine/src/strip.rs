@@ -9,16 +9,31 @@ use std::{
     sync::Arc,
 };
 
-use surehook_core::{event::Payload, name::Name, redact::Names, store::Configuration};
+use surehook_core::{
+    event::Payload, name::Name, provider::PROVIDERS, redact::Names, store::Configuration,
+};
 
 /// What each source says about its secrets.
-pub(crate) type Secrets = HashMap<Name, SecretsOfSource>;
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Secrets {
+    sources: HashMap<Name, SecretsOfSource>,
+    /// What holds for a source of which nothing is known any more.
+    unknown: SecretsOfSource,
+}
+
+impl Secrets {
+    pub(crate) fn of(&self, source: &Name) -> &SecretsOfSource {
+        self.sources.get(source).unwrap_or(&self.unknown)
+    }
+}
 
 /// What one source says about its secrets.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct SecretsOfSource {
     pub(crate) names: Arc<Names>,
-    /// They are taken out of what is sent.
+    /// Headers that hold a secret itself, in lower case. They end here.
+    pub(crate) headers: Arc<[String]>,
+    /// Secrets are also taken out of the body that is sent.
     strips: bool,
 }
 
@@ -26,31 +41,40 @@ pub(crate) struct SecretsOfSource {
 /// the same about the deliveries that it left behind.
 pub(crate) fn secrets(before: &Secrets, configuration: &Configuration) -> Secrets {
     let live: HashSet<&Name> = configuration.sources.iter().map(|s| &s.spec.name).collect();
-    let said = |name: &Name, id, strips| {
+    let said = |name: &Name, id, strips, headers| {
         let names = Arc::new(configuration.secret_names(id));
-        (name.clone(), SecretsOfSource { names, strips })
+        (name.clone(), SecretsOfSource { names, headers, strips })
     };
-    let left = before.iter().map(|(name, said)| (name.clone(), said.clone()));
+    // Of those that went before the last start only the names of all their headers are kept.
+    let presets = PROVIDERS.iter().filter_map(|provider| provider.secret_header());
+    let once = configuration.past.token_headers.iter().cloned();
+    let lost: Arc<[String]> = once.chain(presets.map(str::to_owned)).collect();
+    let left = before.sources.iter().map(|(name, said)| (name.clone(), said.clone()));
     let past = configuration.past.sources.iter();
-    let past = past.map(|past| said(&past.name, past.id, past.strip_secrets));
+    let past = past.map(|past| said(&past.name, past.id, past.strip_secrets, Arc::clone(&lost)));
     let gone = left.chain(past).filter(|(name, _)| !live.contains(name));
-    let sources = configuration.sources.iter();
-    gone.chain(sources.map(|s| said(&s.spec.name, s.id, s.spec.strip_secrets))).collect()
+    let sources = configuration.sources.iter().map(|stored| {
+        let spec = &stored.spec;
+        said(&spec.name, stored.id, spec.strip_secrets, spec.secret_headers().into())
+    });
+    Secrets {
+        sources: gone.chain(sources).collect(),
+        unknown: SecretsOfSource { headers: Arc::clone(&lost), ..SecretsOfSource::default() },
+    }
 }
 
 /// What is sent of a payload, or why nothing is.
 pub(crate) fn strip<'p>(
-    said: Option<&SecretsOfSource>,
+    said: &SecretsOfSource,
     payload: &'p Payload,
 ) -> Result<Cow<'p, Payload>, String> {
-    match said {
-        Some(said) if said.strips => {
-            payload.stripped(&said.names).map(Cow::Owned).map_err(|opaque| {
-                format!("`strip_secrets` lets nothing pass that it cannot read: {opaque}")
-            })
-        }
-        Some(_) | None => Ok(Cow::Borrowed(payload)),
+    if !said.strips {
+        return Ok(Cow::Borrowed(payload));
     }
+    let stripped = payload.stripped(&said.names).map(Cow::Owned);
+    stripped.map_err(|opaque| {
+        format!("`strip_secrets` lets nothing pass that it cannot read: {opaque}")
+    })
 }
 
 #[cfg(test)]
@@ -71,18 +95,18 @@ mod tests {
     #[test]
     fn what_a_source_left_behind_is_stripped_too() {
         let mut configuration = Configuration::default();
-        let mut now = Secrets::new();
+        let mut now = Secrets::default();
         let mut after = |changes: &[Change]| {
             configuration.apply(changes, NOW);
             now = secrets(&now, &configuration);
-            let fresh = secrets(&Secrets::new(), &configuration);
+            let fresh = secrets(&Secrets::default(), &configuration);
             let sorted = |secrets: &Secrets| {
-                let stripping = secrets.iter().filter(|(_, said)| said.strips);
+                let stripping = secrets.sources.iter().filter(|(_, said)| said.strips);
                 let mut names: Vec<_> = stripping.map(|(name, _)| name.to_string()).collect();
                 names.sort();
                 names.join(" ")
             };
-            assert!(now.values().all(|said| said.names.is_field("pin")));
+            assert!(now.sources.values().all(|said| said.names.is_field("pin")));
             (sorted(&now), sorted(&fresh))
         };
         let both = |names: &str| (names.to_owned(), names.to_owned());
@@ -94,5 +118,37 @@ mod tests {
         assert_eq!(after(&[Change::DeleteSource(SourceId::new(NOW, 1 << 100))]), moved);
         // Whoever takes the name says what holds for it.
         assert_eq!(after(&[put(3, "store", false), put(4, "shop", false)]), both(""));
+    }
+
+    #[test]
+    fn headers_with_a_secret_are_those_of_the_source_and_of_all_if_it_is_gone() {
+        let put = |number: u128, spec| {
+            let spec: SourceSpec = serde_json::from_value(spec).unwrap();
+            Change::PutSource(SourceId::new(NOW, number << 100), spec)
+        };
+        let mut configuration = Configuration::default();
+        let token = json!({ "token": { "header": "X-Shared" } });
+        configuration.apply(
+            &[
+                put(1, json!({ "name": "own", "verify": token })),
+                put(2, json!({ "name": "lab", "provider": "gitlab" })),
+                put(3, json!({ "name": "both", "provider": "telegram", "verify": token })),
+                put(4, json!({ "name": "plain", "verify": "none" })),
+            ],
+            NOW,
+        );
+        let now = secrets(&Secrets::default(), &configuration);
+        let of =
+            |secrets: &Secrets, name: &str| secrets.of(&name.parse().unwrap()).headers.join(" ");
+        let telegram = "x-telegram-bot-api-secret-token";
+        assert_eq!(of(&now, "own"), "x-shared");
+        assert_eq!(of(&now, "lab"), "x-gitlab-token");
+        assert_eq!(of(&now, "both"), format!("x-shared {telegram}"));
+        assert_eq!(of(&now, "plain"), "");
+
+        configuration.apply(&[Change::DeleteSource(SourceId::new(NOW, 1 << 100))], NOW);
+        assert_eq!(of(&secrets(&now, &configuration), "own"), "x-shared");
+        let restarted = secrets(&Secrets::default(), &configuration);
+        assert_eq!(of(&restarted, "own"), format!("x-shared apikey x-gitlab-token {telegram}"));
     }
 }

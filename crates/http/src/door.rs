@@ -94,12 +94,11 @@ pub(crate) fn described(api: Api) -> Api {
         .refuses(400, &["bad_host", "bad_body", "repeated_key"])
         .refuses(401, &NOT_VERIFIED)
         .refuses(408, &["body_timeout"])
-        .refuses(410, &["source_disabled"])
         .refuses(413, &["body_too_large"])
         .refuses(414, &["uri_too_long"])
         .refuses(501, &["bad_transfer_coding"])
         .refuses(503, &["overloaded", "disk_full", "store_failed", "source_misconfigured"])
-        .refuses(503, &[QUARANTINED, "certificate_unavailable"]);
+        .refuses(503, &["source_disabled", QUARANTINED, "certificate_unavailable"]);
     api.elsewhere("post", "/in/{source}", op)
 }
 
@@ -264,9 +263,11 @@ pub(crate) fn refusal(problem: &Problem) -> Response<Full<Bytes>> {
 
 pub(crate) fn respond(
     status: StatusCode,
-    headers: HeaderMap,
+    mut headers: HeaderMap,
     body: Vec<u8>,
 ) -> Response<Full<Bytes>> {
+    // Some of it is what somebody told us to say: it is what its type says and nothing else.
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     let mut response = Response::new(Full::new(Bytes::from(body)));
     *response.status_mut() = status;
     *response.headers_mut() = headers;

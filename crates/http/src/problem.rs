@@ -202,9 +202,10 @@ impl From<IngestError> for Problem {
         let code = error.code();
         let status = match &error {
             IngestError::UnknownSource => StatusCode::NOT_FOUND,
-            IngestError::Disabled => StatusCode::GONE,
-            // 503: the request may be good, and the sender should try again when this is mended.
-            IngestError::Misconfigured
+            // 503: the request may be good, and the sender should try again when this is mended. 410
+            // would make some switch their webhook off for good.
+            IngestError::Disabled
+            | IngestError::Misconfigured
             | IngestError::Quarantined(_)
             | IngestError::Certificate(_) => StatusCode::SERVICE_UNAVAILABLE,
             IngestError::NotVerified(_) => StatusCode::UNAUTHORIZED,

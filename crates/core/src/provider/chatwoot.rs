@@ -111,7 +111,8 @@ fn key(found: &Found<'_>, delivery: Option<&str>) -> PartKey {
         "message_created" | "contact_created" | "inbox_created" => {
             account.zip(found.get(ID)).and_then(|(account, id)| of(account, &[id]))
         }
-        // The version of a message is only known of the latest one.
+        // The version of a message is only known of the latest one. Its status needs no place in the
+        // key: it changes together with the time.
         "message_updated" if is_latest(found) => {
             let message = account.zip(found.get(ID)).zip(found.get(LATEST_UPDATED_AT));
             message.and_then(|((account, id), at)| of(account, &[id, at]))

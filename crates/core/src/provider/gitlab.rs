@@ -53,6 +53,10 @@ impl Provider for Gitlab {
         "gitlab"
     }
 
+    fn secret_header(&self) -> Option<&'static str> {
+        Some(scheme::TOKEN)
+    }
+
     fn verifier(&self, secrets: Vec<Secret>) -> Result<Verifier, VerifySpecError> {
         let many = secrets.len();
         Ok(Verifier::own(Box::new(GitlabScheme::new(secrets)?), many))

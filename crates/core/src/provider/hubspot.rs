@@ -135,6 +135,10 @@ impl Scheme for VersionThree {
         "hubspot-v3"
     }
 
+    fn covers_address(&self) -> bool {
+        true
+    }
+
     fn verify(&self, request: &Incoming<'_>, now: Timestamp) -> Result<usize, Refused> {
         let signature = only_value(request.headers, &SIGNATURE, "signature")?
             .ok_or_else(|| Refused::MissingSignature { header: SIGNATURE.clone() })?;

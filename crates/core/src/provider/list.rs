@@ -3,12 +3,16 @@
 use bytes::Bytes;
 use serde_json::value::RawValue;
 
-use super::Part;
+use super::{Part, pieces::PARTS_MAX};
 
-/// One event for each item of a list, in its order; `None` if the body is no list. Each gets a list
+/// One event for each item of a list, in its order; `None` if the body is no list, or too long a one.
+/// Each gets a list
 /// with itself alone, as it was written; the only item of a list keeps the body as it came.
 pub(super) fn split(body: &[u8], read: impl Fn(&[u8]) -> Part) -> Option<Vec<Part>> {
     let items: Vec<&RawValue> = serde_json::from_slice(body).ok()?;
+    if items.len() > PARTS_MAX {
+        return None;
+    }
     let is_alone = items.len() == 1;
     let part = |item: &&RawValue| {
         let text = item.get();
@@ -21,6 +25,14 @@ pub(super) fn split(body: &[u8], read: impl Fn(&[u8]) -> Part) -> Option<Vec<Par
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_list_of_too_many_stays_whole() {
+        let of = |many: usize| format!("[{}]", vec!["1"; many].join(","));
+        let parts = |many| split(of(many).as_bytes(), |_| Part::default());
+        assert_eq!(parts(PARTS_MAX).map(|parts| parts.len()), Some(PARTS_MAX));
+        assert_eq!(parts(PARTS_MAX + 1), None);
+    }
 
     #[test]
     fn each_item_is_a_list_of_its_own() {

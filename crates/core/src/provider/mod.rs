@@ -150,6 +150,12 @@ pub trait Provider: fmt::Debug + Send + Sync {
         &[]
     }
 
+    /// The header in which its requests may carry the secret itself. It ends here: destinations do
+    /// not get it.
+    fn secret_header(&self) -> Option<&'static str> {
+        None
+    }
+
     /// Answers its GET, if it sends one to see who is there.
     fn greet(
         &self,

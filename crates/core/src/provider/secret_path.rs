@@ -14,16 +14,28 @@ pub(super) fn take<'p>(secrets: &[Secret], path: &'p str) -> Option<(usize, &'p 
 
 /// The path that begins with the first secret.
 pub(super) fn put(secrets: &[Secret]) -> Result<String, Unsignable> {
-    let secret = secrets.first().map(Secret::expose).unwrap_or_default();
-    let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~".contains(byte);
-    match std::str::from_utf8(secret) {
-        Ok(secret) if !secret.is_empty() && secret.bytes().all(|byte| is_plain(&byte)) => {
-            Ok(format!("/{secret}"))
-        }
-        Ok(_) | Err(_) => Err(Unsignable(
-            "the secret cannot stand in an address; make one of letters, digits, `-` and `_`",
-        )),
-    }
+    secrets.first().and_then(in_path).map(|secret| format!("/{secret}")).ok_or(Unsignable(
+        "the secret cannot stand in an address; make one of letters, digits, `-` and `_`",
+    ))
+}
+
+/// What is said of secrets that no address can hold, so that they never fit there.
+pub(super) fn warnings(secrets: &[Secret]) -> Vec<String> {
+    let numbered = (1..).zip(secrets).filter(|(_, secret)| in_path(secret).is_none());
+    let warning = |(number, _)| {
+        format!(
+            "secret {number} cannot stand in an address, and a request that has it there is refused; \
+             make one of letters, digits, `-` and `_`, such as `openssl rand -hex 32` does"
+        )
+    };
+    numbered.map(warning).collect()
+}
+
+/// A secret that is the same in an address: base64 with its `/`, `+` and `=` is not.
+fn in_path(secret: &Secret) -> Option<&str> {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
+    let text = std::str::from_utf8(secret.expose()).ok()?;
+    (!text.is_empty() && text.bytes().all(is_plain)).then_some(text)
 }
 
 #[cfg(test)]
@@ -48,8 +60,10 @@ mod tests {
             assert_eq!(take(&secrets, path), expected, "{path}");
         }
         assert_eq!(put(&secrets).as_deref(), Ok("/new"));
-        for bad in ["a/b", "a b", "ç", "a?b"] {
+        assert!(warnings(&secrets).is_empty());
+        for bad in ["a/b", "a b", "ç", "a?b", "YQ==", "a+b", ""] {
             assert!(put(&[Secret::new(bad)]).is_err(), "{bad}");
+            assert_eq!(warnings(&[Secret::new(bad)]).len(), 1, "{bad}");
         }
     }
 }

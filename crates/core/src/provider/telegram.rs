@@ -57,6 +57,10 @@ impl Provider for Telegram {
         "telegram"
     }
 
+    fn secret_header(&self) -> Option<&'static str> {
+        Some(SECRET_TOKEN)
+    }
+
     fn verifier(&self, secrets: Vec<Secret>) -> Result<Verifier, VerifySpecError> {
         if let Some(index) = secrets.iter().position(|secret| !is_secret_token(secret.expose())) {
             let why = "a secret token of Telegram has 1 to 256 letters, digits, `_` and `-`";

@@ -8,8 +8,10 @@ use url::form_urlencoded;
 
 use super::{PROVIDERS, Part, Provider, Reading, Sample, find, testing::headers};
 use crate::{
+    ids::SourceId,
     request::{Incoming, Outgoing},
     secret::Secret,
+    source::SourceSpec,
     time::Timestamp,
     verify::{Verifier, VerifySpecError},
 };
@@ -111,6 +113,35 @@ impl Sent {
 
     fn passes(&self, verifier: &Verifier) -> bool {
         verifier.verify(&self.incoming(), NOW).is_ok()
+    }
+}
+
+#[test]
+fn the_header_with_the_secret_is_known_without_the_secret() {
+    for provider in PROVIDERS {
+        let secret = "0123456789abcdef0123456789abcdef";
+        let Ok(verifier) = verifier(*provider, secret.as_bytes()) else { continue };
+        let header = verifier.secret_header().map(HeaderName::as_str);
+        assert_eq!(provider.secret_header(), header, "{}", provider.name());
+    }
+}
+
+#[test]
+fn what_is_signed_over_the_address_needs_it() {
+    for (provider, more, expected) in [
+        ("twilio", "", 1),
+        ("square", "", 1),
+        ("hubspot", "", 1),
+        ("hubspot", r#","public_url":"https://gw.example.com""#, 0),
+        ("github", "", 0),
+    ] {
+        let spec = format!(
+            r#"{{"name":"in","provider":"{provider}","secrets":["0123456789abcdef"]{more}}}"#
+        );
+        let spec: SourceSpec = serde_json::from_str(&spec).unwrap();
+        let source = spec.build(SourceId::new(NOW, 1), &|_| None).unwrap();
+        assert_eq!(source.warnings(false).len(), expected, "{provider}{more}");
+        assert_eq!(source.warnings(true).len(), 0, "{provider}{more}");
     }
 }
 

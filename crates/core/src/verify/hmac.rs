@@ -281,6 +281,10 @@ impl Scheme for HmacVerifier {
         urls.iter().find_map(|url| by(&Signed { url, ..signed })).ok_or(Refused::Mismatch)
     }
 
+    fn covers_address(&self) -> bool {
+        self.template.has(&Part::Url)
+    }
+
     fn sign(&self, request: &Outgoing<'_>, now: Timestamp) -> Result<super::Signed, Unsignable> {
         let timestamp = match self.unit {
             TimestampUnit::Seconds => now.as_secs(),

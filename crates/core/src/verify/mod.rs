@@ -278,6 +278,11 @@ pub trait Scheme: fmt::Debug + Send + Sync {
         None
     }
 
+    /// Whether the signature covers the address that was called, so that this must be known.
+    fn covers_address(&self) -> bool {
+        false
+    }
+
     /// The path without the secret that may stand at its beginning; `None` if it holds none.
     fn bare_path<'p>(&self, _path: &'p str) -> Option<&'p str> {
         None
@@ -375,6 +380,11 @@ impl Verifier {
     /// What works and is still not wise, in sentences for the operator.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
+    }
+
+    /// Whether the signature covers the address that was called, so that this must be known.
+    pub fn covers_address(&self) -> bool {
+        self.scheme.covers_address()
     }
 
     /// The header that holds the secret itself, which nobody must be shown.

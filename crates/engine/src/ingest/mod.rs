@@ -11,7 +11,7 @@ use surehook_core::{
     chance::new_id,
     event::Payload,
     ids::{EventId, RequestId},
-    inflate,
+    inflate::Readable,
     key::{DedupKey, KeyProblem},
     provider::{OnRefusal, Part, Reading, Reply},
     request::Incoming,
@@ -213,10 +213,10 @@ impl Engine {
         pass: Pass,
         now: Timestamp,
     ) -> Result<Outcome, IngestError> {
-        let incoming = self.incoming(source, request);
         // The signature is over what came; what it says is read unpacked.
-        let plain = inflate::plain(&request.headers, &request.body);
-        let incoming = Incoming { body: plain.as_deref().unwrap_or(&request.body), ..incoming };
+        let readable = Readable::new(&request.headers, &request.body);
+        let (headers, body) = readable.whole((&request.headers, &request.body));
+        let incoming = Incoming { headers, body, ..self.incoming(source, request) };
         let parts = match source.read(&incoming, pass.verified) {
             Reading::Greeting(reply) => {
                 return Ok(Outcome { reply: Some(reply), ..Outcome::default() });
@@ -225,13 +225,13 @@ impl Engine {
         };
         let reply = source.provider.answer(&incoming);
         // Whatever makes us refuse the request comes before it is used up.
-        let claims = match plan::claims(source, request, &parts, now) {
+        let claims = match plan::claims(source, (request, &readable), &parts, now) {
             Ok(claims) => claims,
             Err(_) if pass.is_forced => parts.iter().map(|_| None).collect(),
             Err(problem) => return Err(IngestError::Key(problem)),
         };
         let request_id = pass.releases.unwrap_or_else(|| new_id(&*self.shared.chance, now));
-        let arrival = Arrival::new(entry, source, request, (request_id, now), pass);
+        let arrival = Arrival::new(entry, source, (request, &readable), (request_id, now), pass);
         let outcome = self.receive_all(arrival, parts, claims).await?;
         for event in &outcome.received {
             let metrics = &entry.metrics;

@@ -1,7 +1,6 @@
 //! What each event of a request is, and what it owes.
 
 use std::{
-    borrow::Cow,
     cell::{LazyCell, OnceCell},
     sync::{Arc, LazyLock},
     time::Duration,
@@ -15,6 +14,7 @@ use surehook_core::{
     decision::{Decided, Unrouted, Why, write_unrouted},
     event::{HeaderBlock, KeyClaim, NewBody, NewDelivery, NewEvent, Payload, RequestHead},
     ids::{DeliveryId, RequestId},
+    inflate::Readable,
     key::{DedupKey, KeyProblem, content_hash_key, fingerprint},
     provider::{Part, PartKey},
     source::Source,
@@ -59,6 +59,7 @@ pub(super) struct Arrival<'a> {
     pub(super) request_id: RequestId,
     pub(super) now: Timestamp,
     pub(super) pass: Pass,
+    readable: &'a Readable,
     headers: &'a HeaderMap,
     body: Bytes,
     head: Arc<RequestHead>,
@@ -71,7 +72,7 @@ impl<'a> Arrival<'a> {
     pub(super) fn new(
         entry: &'a SourceEntry,
         source: &'a Source,
-        request: &'a mut InboundRequest,
+        (request, readable): (&'a mut InboundRequest, &'a Readable),
         (request_id, now): (RequestId, Timestamp),
         pass: Pass,
     ) -> Self {
@@ -92,6 +93,7 @@ impl<'a> Arrival<'a> {
             request_id,
             now,
             pass,
+            readable,
             headers: &request.headers,
             body: request.body.clone(),
             head: Arc::new(head),
@@ -102,6 +104,11 @@ impl<'a> Arrival<'a> {
     /// Whether the sender waits, and for what. Of one in quarantine it has gone.
     pub(super) fn sync(&self) -> Option<SyncEntry> {
         self.entry.sync.filter(|_| self.pass.releases.is_none())
+    }
+
+    /// The headers and the body of one event, for rules.
+    fn read<'s>(&'s self, part: &'s Part) -> (&'s HeaderMap, &'s [u8]) {
+        self.readable.of((self.headers, &self.body), part.body.as_ref())
     }
 
     /// What is kept of one event: the request as it came, or its own part of it.
@@ -168,10 +175,10 @@ impl Engine {
     ) -> Vec<Planned> {
         let entry = arrival.entry;
         let mut owed: Vec<Planned> = Vec::with_capacity(entry.routes.len());
-        // A part is never packed, whatever the headers of the whole say.
-        let unpacked = part.body.as_ref().map(|_| HeaderMap::new());
-        let headers = unpacked.as_ref().unwrap_or(arrival.headers);
-        let input = LazyCell::new(|| transform::json(headers, &payload.body));
+        let input = LazyCell::new(|| {
+            let (headers, body) = arrival.read(part);
+            transform::json(headers, body)
+        });
         for end in &entry.routes {
             let route = &end.route;
             let id: DeliveryId = new_id(&*self.shared.chance, arrival.now);
@@ -218,7 +225,8 @@ fn plan_one(
 ) -> Planned {
     let goes_out = sent.as_ref().and_then(|sent| sent.body.as_ref()).unwrap_or(body);
     let delay = end.delay();
-    let order_key = end.order_key(arrival.headers, body, part.order.as_ref());
+    let (headers, plain) = arrival.read(part);
+    let order_key = end.order_key(headers, plain, part.order.as_ref());
     let reserved = match &end.lane {
         Some(lane) if delay.is_zero() => lane.reserve(goes_out.len(), arrival.now),
         Some(_) | None => None,
@@ -231,22 +239,23 @@ fn plan_one(
 /// The key of each event of a request.
 pub(super) fn claims(
     source: &Source,
-    request: &InboundRequest,
+    (request, readable): (&InboundRequest, &Readable),
     parts: &[Part],
     now: Timestamp,
 ) -> Result<Vec<Claim>, KeyProblem> {
-    parts.iter().map(|part| claim(source, request, part, now)).collect()
+    let came = (&request.headers, &*request.body);
+    let claim = |part: &Part| claim(source, readable.of(came, part.body.as_ref()), &part.key, now);
+    parts.iter().map(claim).collect()
 }
 
 /// The key that the provider's or the source's rules find, or the hash of the body if the source
 /// asks for that; and where it was found.
 fn claim(
     source: &Source,
-    request: &InboundRequest,
-    part: &Part,
+    (headers, body): (&HeaderMap, &[u8]),
+    key: &PartKey,
     now: Timestamp,
 ) -> Result<Claim, KeyProblem> {
-    let body = part.body.as_ref().unwrap_or(&request.body);
     let known = |key: DedupKey, from: Arc<str>| {
         Some((KeyClaim { key, expires_at: now + source.dedup_window }, from))
     };
@@ -254,19 +263,12 @@ fn claim(
         let key = content_hash_key(body);
         Some((KeyClaim { key, expires_at: now + window }, Arc::clone(&CONTENT_HASH)))
     };
-    let found = match &part.key {
+    let found = match key {
         PartKey::Known(key, from) => known(key.clone(), (*from).into()),
         PartKey::Content(window) => hashed(*window),
         PartKey::None => None,
         PartKey::Rules => {
-            let headers = if part.body.is_some() {
-                let mut headers = request.headers.clone();
-                headers.remove(http::header::CONTENT_ENCODING);
-                Cow::Owned(headers)
-            } else {
-                Cow::Borrowed(&request.headers)
-            };
-            let found = source.keys.find(&headers, body)?;
+            let found = source.keys.find(headers, body)?;
             found.and_then(|found| known(found.key, source.keys.label(found.rule)?))
         }
     };

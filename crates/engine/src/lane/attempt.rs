@@ -13,7 +13,7 @@ use surehook_core::{
     event::Payload,
     ids::EventId,
     lane::circuit::Ticket,
-    redact::{self, Names},
+    redact,
     store::{Attempt, Claimed, Next, Settled, Settlement, StoreError},
     sync::{Ending, says_skipped},
     time::Timestamp,
@@ -29,7 +29,7 @@ use crate::{
     outbound,
     outlet::{Outlet, Prepared},
     sender::SendReport,
-    strip::strip,
+    strip::{SecretsOfSource, strip},
     transform,
     waiters::Told,
 };
@@ -59,8 +59,14 @@ impl Carrier {
         self.outlet.store(Arc::new(next));
     }
 
-    async fn carry(&self, outlet: &Outlet, claimed: &Claimed, now: Timestamp) -> SendReport {
-        let headers = match outbound::headers(&outlet.destination, claimed, now) {
+    async fn carry(
+        &self,
+        outlet: &Outlet,
+        claimed: &Claimed,
+        secret_headers: &[String],
+        now: Timestamp,
+    ) -> SendReport {
+        let headers = match outbound::headers(&outlet.destination, claimed, secret_headers, now) {
             Ok(headers) => headers,
             Err(error) => return not_sent(Failure::Unsignable, error.to_string()),
         };
@@ -117,28 +123,30 @@ impl Lane {
 
     /// Sends it, after the transform that is still to be run and without what is to be taken out.
     async fn send(&self, outlet: &Outlet, claimed: &Claimed, now: Timestamp) -> SendReport {
-        match self.sent(claimed) {
-            Ok(Cow::Borrowed(_)) => self.carrier.carry(outlet, claimed, now).await,
+        let secrets = self.shared.secrets.load().of(&claimed.source).clone();
+        let secret = &*secrets.headers;
+        match self.sent(claimed, &secrets) {
+            Ok(Cow::Borrowed(_)) => self.carrier.carry(outlet, claimed, secret, now).await,
             Ok(Cow::Owned(payload)) => {
                 let claimed = Claimed { payload, ..claimed.clone() };
-                self.carrier.carry(outlet, &claimed, now).await
+                self.carrier.carry(outlet, &claimed, secret, now).await
             }
             Err(why) => not_sent(Failure::Transform, why),
         }
     }
 
     /// What is sent, or why nothing is.
-    fn sent<'c>(&self, claimed: &'c Claimed) -> Result<Cow<'c, Payload>, String> {
-        let secrets = self.shared.secrets.load();
-        let said = secrets.get(&claimed.source);
+    fn sent<'c>(
+        &self,
+        claimed: &'c Claimed,
+        said: &SecretsOfSource,
+    ) -> Result<Cow<'c, Payload>, String> {
         let Some(route) = claimed.transform else { return strip(said, &claimed.payload) };
         let transforms = self.shared.transforms.load();
         let made = transform::run_late(&transforms, route, &claimed.payload).map_err(|why| {
             // It may quote the body, and is shown to whoever may not see its secrets.
             let Payload { head, body, .. } = &claimed.payload;
-            let usual = Names::usual();
-            let names = said.map_or(&usual, |said| &*said.names);
-            redact::without_values(&why, &head.headers.to_map(), body, names)
+            redact::without_values(&why, &head.headers.to_map(), body, &said.names)
         })?;
         Ok(Cow::Owned(strip(said, &made)?.into_owned()))
     }

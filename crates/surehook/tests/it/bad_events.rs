@@ -33,6 +33,12 @@ fn packed(name: &'static str, coding: &'static str, body: Vec<u8>, key: Value) -
     Row { name, headers: vec![("content-encoding", coding)], body, key }
 }
 
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
 /// Each row is accepted with its key, stored byte for byte and delivered byte for byte.
 async fn check(rows: Vec<Row>) {
     let sink = Sink::ok().await;
@@ -134,11 +140,6 @@ async fn an_idempotency_key_is_one() {
 // B49 to B51.
 #[tokio::test]
 async fn packed_bodies_are_kept_packed() {
-    let gzip = |bytes: &[u8]| {
-        let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
-        encoder.write_all(bytes).unwrap();
-        encoder.finish().unwrap()
-    };
     let zlib = |bytes: &[u8]| {
         let mut encoder = ZlibEncoder::new(Vec::new(), Compression::best());
         encoder.write_all(bytes).unwrap();
@@ -165,6 +166,43 @@ async fn packed_bodies_are_kept_packed() {
         packed("B51", "gzip", br#"{"id":"plain"}"#.to_vec(), json!(null)),
     ])
     .await;
+}
+
+// B49. What came packed is told apart, named and ordered as if it had not been.
+#[tokio::test]
+async fn packed_bodies_keep_their_key_kind_and_order() {
+    let sink = Sink::ok().await;
+    let url = sink.url();
+    let gateway = Gateway::with(&format!(
+        "[[sources]]\nname = \"n8n\"\nprovider = \"n8n\"\nverify = \"none\"\nkinds = [\"pointer:/what\"]\n\
+         [[sources]]\nname = \"list\"\nprovider = \"hubspot\"\nverify = \"none\"\nkeys = [\"pointer:/0/n\"]\n\
+         kinds = [\"pointer:/0/what\"]\n\
+         [[destinations]]\nname = \"one\"\nurl = \"{url}\"\norder = {{ key = \"/c\" }}\n\
+         [[destinations]]\nname = \"many\"\nurl = \"{url}\"\norder = {{ key = \"/0/c\" }}\n\
+         [[routes]]\nfrom = \"n8n\"\nto = \"one\"\nfilter = \".c == \\\"a\\\"\"\n\
+         [[routes]]\nfrom = \"list\"\nto = \"many\"\nfilter = \".[0].c == \\\"a\\\"\""
+    ))
+    .await;
+    let one = r#"{"idempotency_key":"k-1","what":"paid","c":"a"}"#;
+    let many = r#"[{"n":"k-1","what":"paid","c":"a"},{"n":"k-2","what":"paid","c":"a"}]"#;
+    for (source, body, keys) in [("n8n", one, vec!["k-1"]), ("list", many, vec!["k-1", "k-2"])] {
+        for (coding, body) in [("gzip", gzip(body.as_bytes())), ("identity", body.into())] {
+            let headers = [("content-encoding", coding)];
+            let answer = gateway.post_in(source, &headers, body).await.expect(200).json();
+            let events = answer["events"].as_array().unwrap();
+            let found: Vec<_> = events.iter().map(|event| event["key"].clone()).collect();
+            assert_eq!(found, keys, "{source} {coding}");
+            // The second time it is known, however it is packed.
+            let status = if coding == "gzip" { "accepted" } else { "duplicate" };
+            assert_eq!(answer["status"], status, "{source} {coding}");
+            for event in events {
+                let id = event["id"].as_str().unwrap();
+                let delivery = gateway.delivery(id, "succeeded").await;
+                assert_eq!(delivery["order_key"], "a", "{source} {coding}");
+                assert_eq!(gateway.event(id).await["kind"], "paid", "{source} {coding}");
+            }
+        }
+    }
 }
 
 // B52: what a body says it is opens no other parser.
@@ -243,6 +281,7 @@ async fn a_source_has_its_own_limit_and_switch() {
         let refused = gateway.post_in(source, &[], vec![b'a'; limit + 1]).await;
         assert_eq!(refused.expect(413).code(), "body_too_large", "case: {source}");
     }
-    assert_eq!(gateway.post_in("off", &[], "{}").await.expect(410).code(), "source_disabled");
+    let off = gateway.post_in("off", &[], "{}").await.expect(503);
+    assert_eq!((&*off.code(), off.header("retry-after")), ("source_disabled", "60"));
     assert_eq!(gateway.stats().await["total"], 3);
 }

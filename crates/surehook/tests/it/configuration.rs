@@ -37,7 +37,7 @@ async fn a_source_is_made_found_changed_and_removed() {
     assert_eq!((&changed["id"], &changed["name"]), (&json!(id), &json!("renamed")));
     assert_eq!(changed["created_at"], made["created_at"]);
     assert_eq!(gateway.post_in("in", &[], "{}").await.expect(404).code(), "unknown_source");
-    assert_eq!(gateway.post_in("renamed", &[], "{}").await.expect(410).code(), "source_disabled");
+    assert_eq!(gateway.post_in("renamed", &[], "{}").await.expect(503).code(), "source_disabled");
 
     gateway.delete("/sources/renamed").await.expect(204);
     gateway.get(&format!("/sources/{id}")).await.expect(404);

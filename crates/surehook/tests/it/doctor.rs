@@ -152,3 +152,20 @@ async fn a_damaged_database_and_settings_that_make_no_sense_are_found() {
     assert_eq!(nowhere.code, Some(8), "{nowhere:?}");
     found(&nowhere, "folder", "warn", "nowhere");
 }
+
+#[tokio::test]
+async fn what_is_not_wise_about_a_source_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let twilio =
+        "[[sources]]\nname = \"sms\"\nprovider = \"twilio\"\nsecrets = [\"0123456789abcdef\"]\n";
+    let go = "[[sources]]\nname = \"go\"\nprovider = \"evolution-go\"\nsecrets = [\"YQ==/+\"]\n";
+    fs::write(folder.path().join("surehook.toml"), format!("{twilio}{go}")).unwrap();
+    let told = doctor(folder.path(), &[]).await;
+    found(&told, "verify", "warn", "`sms`: the signature covers the address");
+    found(&told, "verify", "warn", "`go`: secret 1 cannot stand in an address");
+
+    let known = format!("public_url = \"https://hooks.example.com\"\n{twilio}");
+    fs::write(folder.path().join("surehook.toml"), known).unwrap();
+    let told = doctor(folder.path(), &[]).await;
+    assert!(!told.stdout.contains("covers the address"), "{told:?}");
+}

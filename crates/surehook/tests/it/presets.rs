@@ -51,7 +51,12 @@ async fn slack_gets_its_challenge_and_otherwise_an_empty_answer() {
         (greeted.text().as_str(), greeted.header("content-type")),
         ("3eZbrw1a", "text/plain; charset=utf-8")
     );
-    assert_eq!(send(json, &[], "wrong", challenge).await.expect(401).code(), "mismatch");
+    assert_eq!(greeted.header("x-content-type-options"), "nosniff");
+    let refused = send(json, &[], "wrong", challenge).await.expect(401);
+    assert_eq!(
+        (&*refused.code(), refused.header("x-content-type-options")),
+        ("mismatch", "nosniff")
+    );
     assert_eq!(gateway.stats().await["total"], 0, "a challenge is kept nowhere");
 
     assert_eq!(send(json, &[], SECRET, event).await.expect(200).text(), "");
@@ -111,4 +116,31 @@ async fn a_ping_of_github_is_kept_and_goes_nowhere() {
     assert!(arrived[0].header("x-hub-signature-256").starts_with("sha256="));
     let ping = gateway.event(&ping).await;
     assert_eq!(ping["deliveries"], json!([]), "{ping}");
+}
+
+#[tokio::test]
+async fn the_secret_in_a_header_ends_at_the_door() {
+    let cases = [
+        ("provider = \"gitlab\"", "x-gitlab-token"),
+        ("provider = \"telegram\"", "x-telegram-bot-api-secret-token"),
+        ("provider = \"evolution-api\"", "apikey"),
+        ("verify = { token = { header = \"X-Shared\" } }", "x-shared"),
+    ];
+    for (source, header) in cases {
+        let sink = Sink::ok().await;
+        let url = sink.url();
+        let gateway = Gateway::with(&format!(
+            "[[sources]]\nname = \"in\"\n{source}\nsecrets = [\"{SECRET}\"]\n\
+             [[destinations]]\nname = \"out\"\nurl = \"{url}\"\n\
+             [[routes]]\nfrom = \"in\"\nto = \"out\""
+        ))
+        .await;
+        let headers = [(header, SECRET), ("x-other", "1"), ("x-gitlab-event", "Push Hook")];
+
+        gateway.post_in("in", &headers, r#"{"update_id":1}"#).await.expect(200);
+
+        let arrived = &sink.arrived(1).await[0];
+        assert_eq!(arrived.header("x-other"), "1", "{source}");
+        assert!(!format!("{:?}", arrived.headers).contains(SECRET), "{source}");
+    }
 }

@@ -207,7 +207,6 @@ async fn a_day_later_the_timestamped_are_stale_and_the_others_duplicates() {
     let items = items();
     let gateway = gateway(&items).await;
     let stale = [
-        "calendly",
         "chatwoot",
         "evolution_api",
         "gitlab",

@@ -9,7 +9,9 @@ mod tests;
 
 use data_encoding::HEXLOWER;
 
-use super::{Found, OnRefusal, Part, PartKey, Provider, Reading, Sample, fields::places};
+use super::{
+    Found, OnRefusal, Part, PartKey, Provider, Reading, Sample, fields::places, secret_path,
+};
 use crate::{
     attribute::{AttributeName, Attributes, EventKind},
     key::{DedupKey, fingerprint},
@@ -66,9 +68,13 @@ impl Provider for EvolutionApi {
         "evolution-api"
     }
 
+    fn secret_header(&self) -> Option<&'static str> {
+        Some(proof::APIKEY)
+    }
+
     fn verifier(&self, secrets: Vec<Secret>) -> Result<Verifier, VerifySpecError> {
-        let many = secrets.len();
-        Ok(Verifier::own(Box::new(proof::Proof::new(secrets)), many))
+        let (many, warnings) = (secrets.len(), secret_path::warnings(&secrets));
+        Ok(Verifier::own(Box::new(proof::Proof::new(secrets)), many).warning(warnings))
     }
 
     fn read(&self, request: &Incoming<'_>, _: Option<&Secret>) -> Reading {

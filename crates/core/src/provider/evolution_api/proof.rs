@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// The header that an instance is told to send.
-const APIKEY: &str = "apikey";
+pub(super) const APIKEY: &str = "apikey";
 /// How long a token of theirs is good.
 const LIFETIME_SECS: i64 = 600;
 /// A token is made once for all attempts, and the last attempt comes half an hour later.

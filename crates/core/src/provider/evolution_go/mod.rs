@@ -65,8 +65,8 @@ impl Provider for EvolutionGo {
     }
 
     fn verifier(&self, secrets: Vec<Secret>) -> Result<Verifier, VerifySpecError> {
-        let many = secrets.len();
-        Ok(Verifier::own(Box::new(PathOrToken { secrets }), many))
+        let (many, warnings) = (secrets.len(), secret_path::warnings(&secrets));
+        Ok(Verifier::own(Box::new(PathOrToken { secrets }), many).warning(warnings))
     }
 
     fn read(&self, request: &Incoming<'_>, _: Option<&Secret>) -> Reading {

@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use super::{
     super::{
         Found, Part,
-        pieces::{BODIES_BYTES_MAX, Object, Opened, list},
+        pieces::{BODIES_BYTES_MAX, Object, Opened, PARTS_MAX, list},
     },
     SENDER, STATE, TYPE, key, known,
 };
@@ -59,6 +59,9 @@ fn state<'f>(found: &'f Found<'_>) -> &'f str {
 fn of_each(root: &Root<'_>, found: &Found<'_>, state: &str, whole: &Part) -> Option<Vec<Part>> {
     let (data_at, _, data) = root.opened().next()?;
     let (ids_at, _, ids) = data.opened().next()?;
+    if ids.0.len() > PARTS_MAX {
+        return None;
+    }
     let sender = found.get(SENDER).unwrap_or("-");
     let mut room = BODIES_BYTES_MAX;
     let mut parts = Vec::with_capacity(ids.0.len());

@@ -1,7 +1,10 @@
 use proptest::prelude::*;
 
 use super::{
-    super::testing::{about, headers, incoming, part, parts, told, told_of},
+    super::{
+        pieces::PARTS_MAX,
+        testing::{about, headers, incoming, part, parts, told, told_of},
+    },
     *,
 };
 
@@ -195,6 +198,21 @@ fn a_receipt_for_many_is_one_for_each() {
 }
 
 #[test]
+fn a_receipt_for_too_many_stays_whole() {
+    let of = |many: usize| {
+        let ids = vec![r#""a""#; many].join(",");
+        let body = format!(
+            r#"{{"data":{{"MessageIDs":[{ids}]}},"event":"Receipt","instanceId":"i","state":"Read"}}"#
+        );
+        parts(NAME, &[], &body)
+    };
+    assert_eq!(of(PARTS_MAX).len(), PARTS_MAX);
+    let whole = of(PARTS_MAX + 1);
+    assert_eq!((whole.len(), &whole[0].body), (1, &None));
+    assert!(matches!(whole[0].key, PartKey::Content(_)), "{:?}", whole[0].key);
+}
+
+#[test]
 fn our_own_number_is_not_the_other_party() {
     let data = r#"{"Info":{"Chat":"5511987654321@s.whatsapp.net","Sender":"551140028922:12@s.whatsapp.net","IsFromMe":true,"ID":"m"}}"#;
     let about = about(NAME, &[], &body("SendMessage", data, ""));
@@ -223,6 +241,10 @@ fn a_secret_stands_in_the_path_or_the_body() {
         assert_eq!(verified.map(|verified| verified.secret_index), expected, "{case}");
     }
     assert_eq!(verifier.bare_path("/token/x"), Some("/x"));
+    assert!(verifier.warnings().is_empty());
+    let warned = EvolutionGo.verifier(["url", "a+b/c="].map(Secret::new).to_vec()).unwrap();
+    assert!(warned.warnings()[0].starts_with("secret 2 "), "{:?}", warned.warnings());
+    assert!(!warned.warnings()[0].contains("a+b"), "{:?}", warned.warnings());
 }
 
 proptest! {

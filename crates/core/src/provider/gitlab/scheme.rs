@@ -11,7 +11,8 @@ use crate::{
     verify::{CANDIDATES_MAX, Refused, Scheme, Signed, Unsignable, VerifySpecError, only_value},
 };
 
-const TOKEN: HeaderName = HeaderName::from_static("x-gitlab-token");
+pub(super) const TOKEN: &str = "x-gitlab-token";
+static TOKEN_HEADER: HeaderName = HeaderName::from_static(TOKEN);
 const SIGNATURE: HeaderName = HeaderName::from_static("webhook-signature");
 const TIMESTAMP: HeaderName = HeaderName::from_static("webhook-timestamp");
 const ID: HeaderName = HeaderName::from_static("webhook-id");
@@ -57,8 +58,8 @@ impl GitlabScheme {
     }
 
     fn by_token(&self, headers: &HeaderMap) -> Result<usize, Refused> {
-        let token = only_value(headers, &TOKEN, "credentials")?
-            .ok_or(Refused::MissingCredentials { header: TOKEN })?;
+        let token = only_value(headers, &TOKEN_HEADER, "credentials")?
+            .ok_or(Refused::MissingCredentials { header: TOKEN_HEADER.clone() })?;
         self.position(
             |kind| matches!(kind, Kind::Token(secret) if secret.matches(token.as_bytes())),
         )
@@ -128,7 +129,7 @@ impl Scheme for GitlabScheme {
         let headers = match self.0.first() {
             None => Vec::new(),
             Some(Kind::Token(secret)) => {
-                vec![(TOKEN, String::from_utf8_lossy(secret.expose()).into_owned())]
+                vec![(TOKEN_HEADER.clone(), String::from_utf8_lossy(secret.expose()).into_owned())]
             }
             Some(Kind::Signing(secret)) => vec![
                 (ID, request.id.to_owned()),
@@ -140,7 +141,6 @@ impl Scheme for GitlabScheme {
     }
 
     fn secret_header(&self) -> Option<&HeaderName> {
-        static TOKEN_HEADER: HeaderName = TOKEN;
         Some(&TOKEN_HEADER)
     }
 }

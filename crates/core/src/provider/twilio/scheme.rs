@@ -30,6 +30,10 @@ impl Scheme for AuthTokens {
         "twilio"
     }
 
+    fn covers_address(&self) -> bool {
+        true
+    }
+
     fn verify(&self, request: &Incoming<'_>, _: Timestamp) -> Result<usize, Refused> {
         let signature = only_value(request.headers, &SIGNATURE, "signature")?
             .ok_or_else(|| Refused::MissingSignature { header: SIGNATURE.clone() })?;

@@ -4,15 +4,28 @@
 //! {object, entry: [{id, time?, changes: [{field, value: {metadata, contacts?, messages? …}}]}]}
 //! ```
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use super::super::pieces::{Object, Opened, list};
 
 pub(super) type Root<'b> = Object<'b, Vec<Entry<'b>>>;
 pub(super) type Entry<'b> = Object<'b, Vec<Change<'b>>>;
-pub(super) type Change<'b> = Object<'b, Value<'b>>;
 pub(super) type Value<'b> = Object<'b, Items<'b>>;
+
+/// A change, as it is spelled and taken apart.
+pub(super) struct Change<'b> {
+    pub(super) text: &'b str,
+    /// None if something in it is not what it should be. The others need not suffer for that.
+    pub(super) object: Option<Object<'b, Value<'b>>>,
+}
+
+impl<'de> Deserialize<'de> for Change<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = <&RawValue>::deserialize(deserializer)?.get();
+        Ok(Self { text, object: serde_json::from_str(text).ok() })
+    }
+}
 
 /// A list in a value: events, or the contacts that belong to them.
 #[derive(Deserialize)]
@@ -74,15 +87,31 @@ fn is_event_list(name: &str, has_calls: bool) -> bool {
     name != CONTACTS && !(name == ERRORS && has_calls)
 }
 
-/// Where an event stands: a change, and the way to it.
+/// Where a change stands.
 #[derive(Clone, Copy)]
-pub(super) struct Spot<'e, 'b> {
+pub(super) struct Place<'e, 'b> {
     pub(super) root: &'e Root<'b>,
     /// The position of the list that the entry is in; in the same way with the others.
     pub(super) entries_at: usize,
     pub(super) entry: &'e Entry<'b>,
     pub(super) changes_at: usize,
-    pub(super) change: &'e Change<'b>,
+}
+
+impl Place<'_, '_> {
+    /// The envelope with this as its only change.
+    pub(super) fn envelope(&self, change: &str) -> String {
+        let changes = list([change].into_iter());
+        let entry = self.entry.rewrite(&[(self.changes_at, &changes)]);
+        let entries = list([entry.as_str()].into_iter());
+        self.root.rewrite(&[(self.entries_at, &entries)])
+    }
+}
+
+/// Where an event stands: a change, and the way to it.
+#[derive(Clone, Copy)]
+pub(super) struct Spot<'e, 'b> {
+    pub(super) place: Place<'e, 'b>,
+    pub(super) change: &'e Object<'b, Value<'b>>,
     pub(super) value_at: usize,
     pub(super) value: &'e Value<'b>,
 }
@@ -90,11 +119,7 @@ pub(super) struct Spot<'e, 'b> {
 impl Spot<'_, '_> {
     /// The envelope with this as its only value.
     pub(super) fn envelope(&self, value: &str) -> String {
-        let change = self.change.rewrite(&[(self.value_at, value)]);
-        let changes = list([change.as_str()].into_iter());
-        let entry = self.entry.rewrite(&[(self.changes_at, &changes)]);
-        let entries = list([entry.as_str()].into_iter());
-        self.root.rewrite(&[(self.entries_at, &entries)])
+        self.place.envelope(&self.change.rewrite(&[(self.value_at, value)]))
     }
 
     /// The text of a value with this event alone, and of the contacts only those at these

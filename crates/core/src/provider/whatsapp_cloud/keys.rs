@@ -6,7 +6,7 @@ use data_encoding::HEXLOWER;
 
 use super::{
     super::{Found, Part, PartKey, fields::places},
-    envelope::Spot,
+    envelope::{Entry, Spot},
 };
 use crate::{
     attribute::{AttributeName, Attributes, EventKind},
@@ -53,6 +53,12 @@ places! {
     }
 }
 
+places! {
+    static CHANGE {
+        FIELD = "/field",
+    }
+}
+
 /// Somebody who wrote. With a username there may be no phone number at all.
 const SENDER: [usize; 3] = [FROM, FROM_USER_ID, FROM_PARENT_USER_ID];
 const RECEIVER: [usize; 3] = [TO, TO_USER_ID, TO_PARENT_USER_ID];
@@ -83,9 +89,31 @@ impl<'b> Scope<'b> {
         let metadata = spot.value.get(r#""metadata""#);
         Self {
             field: spot.change.get(r#""field""#).and_then(scalar),
-            waba: spot.entry.get(r#""id""#).and_then(scalar),
-            time: spot.entry.get(r#""time""#).and_then(scalar),
             metadata: metadata.map(|metadata| METADATA.read(metadata.get().as_bytes())),
+            ..Self::of_entry(spot.place.entry)
+        }
+    }
+
+    fn of_entry(entry: &Entry<'b>) -> Self {
+        Self {
+            field: None,
+            waba: entry.get(r#""id""#).and_then(scalar),
+            time: entry.get(r#""time""#).and_then(scalar),
+            metadata: None,
+        }
+    }
+
+    /// A change that cannot be taken apart: one event, told apart by all that it holds.
+    pub(super) fn odd(entry: &Entry<'b>, change: &'b str) -> Part {
+        let found = CHANGE.read(change.as_bytes());
+        let field = found.get(FIELD).map(|field| Cow::Owned(field.to_owned()));
+        let scope = Self { field, ..Self::of_entry(entry) };
+        Part {
+            kind: EventKind::new(scope.field()),
+            key: scope.content(None, change),
+            order: scope.order(None),
+            attributes: scope.attributes(),
+            ..Part::default()
         }
     }
 
@@ -127,6 +155,13 @@ impl<'b> Scope<'b> {
     /// The key of what has no id: it holds what makes it differ from others, so its hash does.
     fn hashed(&self, word: &str, text: &str) -> PartKey {
         let key = self.key(&[word, "sha256", &sha256(text)]);
+        PartKey::known(key, "whatsapp:sha256")
+    }
+
+    /// The key of a whole change, with the time at which it was told.
+    fn content(&self, event: Option<&str>, text: &str) -> PartKey {
+        let (event, time) = (event.unwrap_or("-"), self.time.as_deref().unwrap_or("-"));
+        let key = self.key(&[self.field(), event, time, "sha256", &sha256(text)]);
         PartKey::known(key, "whatsapp:sha256")
     }
 
@@ -270,13 +305,7 @@ impl<'b> Scope<'b> {
                 let key = self.key(&["tmpl", template, language, event, time]);
                 PartKey::known(key, "whatsapp:message_template_id")
             }
-            (field, _, _, event, time) => {
-                let (event, time) = (event.as_deref(), time.as_deref());
-                let hash = sha256(&spot.whole_value());
-                let parts =
-                    [field, event.unwrap_or("-"), time.unwrap_or("-"), "sha256", hash.as_str()];
-                PartKey::known(self.key(&parts), "whatsapp:sha256")
-            }
+            (_, _, _, event, _) => self.content(event.as_deref(), &spot.whole_value()),
         };
         let order = self.order(template.as_deref());
         Part { kind: EventKind::new(self.field()), key, order, attributes, ..Part::default() }

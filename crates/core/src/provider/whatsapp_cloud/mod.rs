@@ -21,6 +21,9 @@ use crate::{
     verify::{HmacSpec, Refused, Verifier, VerifySpec, VerifySpecError},
 };
 
+/// Meta's challenge is a number. What we are told to say stays short.
+const CHALLENGE_BYTES_MAX: usize = 512;
+
 #[derive(Debug)]
 pub(super) struct WhatsAppCloud;
 
@@ -105,6 +108,8 @@ impl Asked {
         if !expected.matches(token.as_bytes()) {
             return Err(Refused::Mismatch);
         }
-        self.challenge.filter(|text| !text.is_empty()).map(Reply::text).ok_or(malformed)
+        let challenge =
+            self.challenge.filter(|text| (1..=CHALLENGE_BYTES_MAX).contains(&text.len()));
+        challenge.map(Reply::text).ok_or(malformed)
     }
 }

@@ -8,9 +8,9 @@ use super::{
     super::{
         Found, Part, PartKey,
         fields::places,
-        pieces::{BODIES_BYTES_MAX, Object},
+        pieces::{BODIES_BYTES_MAX, Object, PARTS_MAX},
     },
-    envelope::{CONTACTS, Root, Spot, event_lists},
+    envelope::{CONTACTS, Change, Place, Root, Spot, event_lists},
     keys::{self, Scope},
 };
 use crate::{attribute::EventKind, key::scalar, source::DEDUP_WINDOW};
@@ -25,10 +25,12 @@ places! {
     }
 }
 
-/// A change, and the events in it.
-struct Changed<'e, 'b> {
-    spot: Spot<'e, 'b>,
-    events: Vec<Event<'b>>,
+/// A change that was found.
+enum Changed<'e, 'b> {
+    /// With events in it, or as one itself.
+    Read(Spot<'e, 'b>),
+    /// It cannot be taken apart, and is one event.
+    Odd(Place<'e, 'b>, &'b str),
 }
 
 struct Event<'b> {
@@ -59,12 +61,11 @@ pub(super) fn parts(body: &[u8]) -> Vec<Part> {
         return vec![whole()];
     }
     let Some(changes) = changes(&root) else { return vec![whole()] };
-    let many: usize = changes.iter().map(|change| change.events.len()).sum();
-    let changes = changes.into_iter();
-    match many {
+    match changes.iter().map(Changed::many).sum() {
         0 => vec![whole()],
-        1 => changes.flat_map(|change| change.events).map(|event| event.part).collect(),
-        _ => with_bodies(changes).unwrap_or_else(|| vec![whole()]),
+        1 => changes.iter().flat_map(Changed::events).map(|event| event.part).collect(),
+        2..=PARTS_MAX => with_bodies(&changes).unwrap_or_else(|| vec![whole()]),
+        _ => vec![whole()],
     }
 }
 
@@ -77,11 +78,8 @@ fn changes<'e, 'b>(root: &'e Root<'b>) -> Option<Vec<Changed<'e, 'b>>> {
             if changes.is_empty() {
                 return None;
             }
-            for change in changes {
-                let (value_at, _, value) = only(change)?;
-                let spot = Spot { root, entries_at, entry, changes_at, change, value_at, value };
-                found.push(Changed { spot, events: events(&spot) });
-            }
+            let place = Place { root, entries_at, entry, changes_at };
+            found.extend(changes.iter().map(|change| Changed::new(place, change)));
         }
     }
     Some(found)
@@ -91,6 +89,35 @@ fn changes<'e, 'b>(root: &'e Root<'b>) -> Option<Vec<Changed<'e, 'b>>> {
 fn only<'o, 'b, T>(object: &'o Object<'b, T>) -> Option<(usize, &'b str, &'o T)> {
     let mut opened = object.opened();
     opened.next().filter(|_| opened.next().is_none())
+}
+
+impl<'e, 'b> Changed<'e, 'b> {
+    fn new(place: Place<'e, 'b>, change: &'e Change<'b>) -> Self {
+        let read = change.object.as_ref().and_then(|object| {
+            let (value_at, _, value) = only(object)?;
+            Some(Spot { place, change: object, value_at, value })
+        });
+        read.map_or(Self::Odd(place, change.text), Self::Read)
+    }
+
+    /// How many events it holds. One without any is one itself.
+    fn many(&self) -> usize {
+        match self {
+            Self::Read(spot) => {
+                event_lists(spot.value).map(|(_, _, items)| items.0.len()).sum::<usize>().max(1)
+            }
+            Self::Odd(..) => 1,
+        }
+    }
+
+    fn events(&self) -> Vec<Event<'b>> {
+        match *self {
+            Self::Read(spot) => events(&spot),
+            Self::Odd(place, text) => {
+                vec![Event { item: None, part: Scope::odd(place.entry, text) }]
+            }
+        }
+    }
 }
 
 fn events<'b>(spot: &Spot<'_, 'b>) -> Vec<Event<'b>> {
@@ -110,19 +137,23 @@ fn events<'b>(spot: &Spot<'_, 'b>) -> Vec<Event<'b>> {
 }
 
 /// Gives each event an envelope of its own. Nothing if they would become too large.
-fn with_bodies<'e, 'b: 'e>(changes: impl Iterator<Item = Changed<'e, 'b>>) -> Option<Vec<Part>> {
+fn with_bodies(changes: &[Changed<'_, '_>]) -> Option<Vec<Part>> {
     let mut room = BODIES_BYTES_MAX;
     let mut parts = Vec::new();
-    for Changed { spot, events } in changes {
-        let contacts = Contacts::of(&spot);
-        for Event { item, mut part } in events {
-            let value = match item {
-                Some(item) => {
-                    spot.value_with((item.list_at, item.text), &contacts.whom(&item.found))
+    for changed in changes {
+        let contacts = match changed {
+            Changed::Read(spot) => Contacts::of(spot),
+            Changed::Odd(..) => Contacts::default(),
+        };
+        for Event { item, mut part } in changed.events() {
+            let body = match (changed, item) {
+                (Changed::Read(spot), Some(item)) => {
+                    let whom = contacts.whom(&item.found);
+                    spot.envelope(&spot.value_with((item.list_at, item.text), &whom))
                 }
-                None => spot.whole_value(),
+                (Changed::Read(spot), None) => spot.envelope(&spot.whole_value()),
+                (Changed::Odd(place, text), _) => place.envelope(text),
             };
-            let body = spot.envelope(&value);
             room = room.checked_sub(body.len())?;
             part.body = Some(Bytes::from(body));
             parts.push(part);
@@ -132,6 +163,7 @@ fn with_bodies<'e, 'b: 'e>(changes: impl Iterator<Item = Changed<'e, 'b>>) -> Op
 }
 
 /// The contacts of a value, by their ids.
+#[derive(Default)]
 struct Contacts(HashMap<String, Vec<usize>>);
 
 impl Contacts {

@@ -6,6 +6,7 @@ use serde_json::Value;
 use super::{
     super::{
         Part,
+        pieces::PARTS_MAX,
         testing::{parts, told_of},
     },
     *,
@@ -235,12 +236,6 @@ fn what_is_not_as_expected_is_one_event_all_the_same() {
             whatsapp,
             week,
         ),
-        (
-            "a change without a value",
-            r#"{"object":"whatsapp_business_account","entry":[{"changes":[{}]}]}"#,
-            whatsapp,
-            week,
-        ),
     ];
     for (case, body, expected_kind, expected_key) in cases {
         let parts = parts(NAME, &[], body);
@@ -253,6 +248,12 @@ fn what_is_not_as_expected_is_one_event_all_the_same() {
     let [kind, key, _] = told_of(&parts[0]);
     assert_eq!((parts.len(), &*kind), (1, "messages"));
     assert!(key.starts_with("whatsapp:P:messages:-:-:sha256:"), "{key}");
+    // And so is a change without a value.
+    let odd = r#"{"object":"whatsapp_business_account","entry":[{"changes":[{}]}]}"#;
+    let parts = super::super::testing::parts(NAME, &[], odd);
+    let [kind, key, _] = told_of(&parts[0]);
+    assert_eq!((parts.len(), &*kind, &parts[0].body), (1, "unknown", &None));
+    assert!(key.starts_with("whatsapp:-:unknown:-:-:sha256:"), "{key}");
 }
 
 #[test]
@@ -318,6 +319,68 @@ fn a_request_that_would_grow_without_bound_stays_whole() {
 }
 
 #[test]
+fn a_request_of_too_many_events_stays_whole() {
+    for (many, expected) in [(PARTS_MAX, PARTS_MAX), (PARTS_MAX + 1, 1)] {
+        let messages = vec!["1"; many].join(",");
+        let body = about_number("messages", &format!(r#""messages":[{messages}]"#));
+        assert_eq!(parts(NAME, &[], &body).len(), expected);
+        let changes = vec![r#"{"field":"a","value":{}}"#; many].join(",");
+        let body = format!(
+            r#"{{"object":"whatsapp_business_account","entry":[{{"id":"W","changes":[{changes}]}}]}}"#
+        );
+        let parts = parts(NAME, &[], &body);
+        assert_eq!(parts.len(), expected);
+        if expected == 1 {
+            assert_eq!(told_of(&parts[0])[1], "content 691200s");
+        }
+    }
+}
+
+#[test]
+fn what_is_no_list_spoils_only_its_own_change() {
+    let good = |id: &str, more: &str| {
+        format!(
+            r#"{{"field":"messages","value":{{"metadata":{{"phone_number_id":"P"}},{more}"messages":[{{"from":"55","id":"{id}","type":"text"}}]}}}}"#
+        )
+    };
+    let told = |changes: &str| {
+        let body = format!(
+            r#"{{"object":"whatsapp_business_account","entry":[{{"id":"W","changes":[{changes}]}},{{"id":"W","changes":[{}]}}]}}"#,
+            good("last", "")
+        );
+        let parts = parts(NAME, &[], &body);
+        for part in &parts {
+            serde_json::from_slice::<Value>(part.body.as_ref().unwrap()).unwrap();
+        }
+        let keys = parts.iter().map(|part| told_of(part)[1].clone());
+        (keys.collect::<Vec<_>>(), parts)
+    };
+    let last = "whatsapp:P:message:last";
+    // Nothing is nothing, and stays where it is.
+    let (keys, parts) = told(&good("m", r#""statuses":null,"contacts":null,"#));
+    assert_eq!(keys, ["whatsapp:P:message:m", last]);
+    assert!(
+        String::from_utf8_lossy(parts[0].body.as_ref().unwrap()).contains(r#""statuses":null"#)
+    );
+    let (keys, _) = told(r#"{"field":"messages","value":{"messages":null}}"#);
+    assert!(keys[0].starts_with("whatsapp:W:messages:-:-:sha256:"), "{keys:?}");
+    assert_eq!(keys[1], last);
+    // Another type keeps its change whole.
+    for odd in [
+        r#"{"field":"messages","value":{"statuses":{"id":"s"},"messages":[{"id":"a"},{"id":"b"}]}}"#.to_owned(),
+        r#"{"field":"messages","value":[1,2]}"#.to_owned(),
+        r#"{"field":"messages","value":null}"#.to_owned(),
+    ] {
+        let (keys, parts) = told(&format!("{},{odd}", good("m", "")));
+        assert_eq!(keys.len(), 3, "{odd} {keys:?}");
+        assert_eq!((&*keys[0], &*keys[2]), ("whatsapp:P:message:m", last), "{odd}");
+        assert!(keys[1].starts_with("whatsapp:W:messages:"), "{odd} {keys:?}");
+        let body = String::from_utf8_lossy(parts[1].body.as_ref().unwrap());
+        assert!(body.contains(&odd), "{odd} is in {body}");
+    }
+}
+
+#[test]
 fn attributes_find_both_parties_and_the_error() {
     let body = about_number(
         "messages",
@@ -344,6 +407,11 @@ fn metas_question_is_answered_to_those_who_know_the_token() {
         (
             "no challenge",
             good.replace("=1158201444", "="),
+            Refused::Malformed { part: "handshake" },
+        ),
+        (
+            "a challenge as long as a page",
+            good.replace("1158201444", &"1".repeat(513)),
             Refused::Malformed { part: "handshake" },
         ),
         (

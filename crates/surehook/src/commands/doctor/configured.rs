@@ -7,7 +7,7 @@ use surehook_core::{
     address::AddressPolicy,
     destination::BUILTIN_INBOX,
     quarantine::QuarantineStore as _,
-    store::{AdminStore as _, Configuration, Page},
+    store::{AdminStore as _, Configuration, Page, Stored},
     time::Clock as _,
 };
 use surehook_engine::{
@@ -20,7 +20,7 @@ use super::Findings;
 use crate::{
     commands::check::{Checked, check},
     folder,
-    settings::Settings,
+    settings::{Settings, environment},
 };
 
 /// Of more in quarantine it is only said that there are more.
@@ -31,7 +31,7 @@ pub(super) async fn look(settings: &Settings, probe: bool, findings: &mut Findin
     let policy = AddressPolicy::new(settings.allow_networks.clone());
     usable(&configuration, &policy, findings);
     routed(&configuration, findings);
-    verified(&configuration, findings);
+    verified(&configuration, settings.public_url.is_some(), findings);
     quarantine(settings, findings).await;
     let connector = GuardedConnector::new(Arc::new(policy), Arc::new(SystemResolver));
     for destination in &configuration.destinations {
@@ -84,8 +84,15 @@ fn routed(configuration: &Configuration, findings: &mut Findings) {
 }
 
 /// What a provider signs is better checked.
-fn verified(configuration: &Configuration, findings: &mut Findings) {
-    for source in configuration.sources.iter().map(|source| &source.spec) {
+fn verified(configuration: &Configuration, knows_address: bool, findings: &mut Findings) {
+    for Stored { id, spec: source, .. } in &configuration.sources {
+        // One that cannot be built was told of before.
+        for said in
+            source.build(*id, &environment).iter().flat_map(|built| built.warnings(knows_address))
+        {
+            let advice = format!("see docs/providers/{}.md", source.provider);
+            findings.warn("verify", format!("`{}`: {said}", source.name), advice);
+        }
         if source.provider != "generic" && !source.is_verified() {
             let said = format!("`{}` ({}) is unverified", source.name, source.provider);
             findings.warn("verify", said, "remove `verify = \"none\"` and give `secrets`");

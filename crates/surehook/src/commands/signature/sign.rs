@@ -52,15 +52,34 @@ pub(in crate::commands) fn run(args: &SignArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The address with something added to its path.
-pub(in crate::commands) fn with_path(url: &str, more: &str) -> String {
+/// The address with something added to its path, or to its query.
+fn with_path(url: &str, more: &str) -> String {
     match url.split_once('?') {
-        Some((url, query)) => format!("{url}{more}?{query}"),
-        None => format!("{url}{more}"),
+        Some((url, query)) if !more.starts_with(['?', '&']) => format!("{url}{more}?{query}"),
+        Some(_) | None => format!("{url}{more}"),
     }
 }
 
 /// As one word for a shell.
 fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_added_stands_where_it_was_signed() {
+        let cases = [
+            ("https://gw/in/t", "/secret", "https://gw/in/t/secret"),
+            ("https://gw/in/t?x=1", "/secret", "https://gw/in/t/secret?x=1"),
+            ("https://gw/in/t", "?bodySHA256=00", "https://gw/in/t?bodySHA256=00"),
+            ("https://gw/in/t?x=1", "&bodySHA256=00", "https://gw/in/t?x=1&bodySHA256=00"),
+            ("https://gw/in/t?x=1", "", "https://gw/in/t?x=1"),
+        ];
+        for (url, more, expected) in cases {
+            assert_eq!(with_path(url, more), expected, "{url} {more}");
+        }
+    }
 }

@@ -3,7 +3,7 @@
 use anyhow::anyhow;
 use serde_json::{Map, Value, json};
 use surehook_core::{
-    inflate,
+    inflate::Readable,
     provider::{Part, PartKey, Reading, Reply},
     request::Incoming,
     verify::mistakes,
@@ -56,8 +56,9 @@ pub(in crate::commands) fn run(args: &VerifyArgs) -> Result<(), Failure> {
         }
     };
     let by = judge.source.verifier.label(verified);
-    let plain = inflate::plain(&given.headers, &given.body);
-    let read = Incoming { body: plain.as_deref().unwrap_or(&given.body), ..incoming };
+    let readable = Readable::new(&given.headers, &given.body);
+    let (headers, body) = readable.whole((&given.headers, &given.body));
+    let read = Incoming { headers, body, ..incoming };
     let reading = judge.source.read(&read, verified);
     if args.with.json {
         return print_json(&told(&judge, &read, by.as_deref(), &reading));

@@ -11,6 +11,7 @@ mod edit;
 mod form;
 mod json;
 mod names;
+mod path;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -26,6 +27,7 @@ use self::{
 pub use self::{
     form::query,
     names::{InvalidNames, MORE_NAMES_MAX, NAME_BYTES_MAX, Names},
+    path::path,
 };
 use crate::inflate;
 

@@ -146,12 +146,6 @@ impl OpenSource {
         self.0.source.as_ref().ok().and_then(|source| source.verifier.secret_header())
     }
 
-    /// A path of its requests without the secret that may stand in it.
-    pub fn bare_path<'p>(&self, path: &'p str) -> &'p str {
-        let source = self.0.source.as_ref().ok();
-        source.and_then(|source| source.verifier.bare_path(path)).unwrap_or(path)
-    }
-
     /// Whether what is refused must be kept, because the sender does not send it again.
     pub fn quarantines(&self) -> bool {
         let source = self.0.source.as_ref();

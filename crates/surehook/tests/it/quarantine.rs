@@ -5,7 +5,7 @@ use http::Method;
 use serde_json::{Value, json};
 use sha2::Sha256;
 
-use crate::support::{client::Answer, gateway::Gateway, sink::Sink, unix_now};
+use crate::support::{SOON, client::Answer, eventually, gateway::Gateway, sink::Sink, unix_now};
 
 const RIGHT: &str = "the right secret of sixteen bytes";
 const WRONG: &str = "the wrong secret of sixteen bytes";
@@ -212,4 +212,35 @@ async fn without_it_a_bad_signature_is_401_and_is_only_sampled() {
     let unknown = gateway.get("/quarantine?source=nobody").await.expect(404);
     assert_eq!(unknown.code(), "not_found");
     gateway.ask(Method::GET, "/quarantine?cursor=x", &[], "").await.expect(422);
+}
+
+#[tokio::test]
+async fn a_secret_in_the_path_is_never_shown_whatever_is_refused() {
+    let gateway = Gateway::start().await;
+    for provider in ["evolution-api", "evolution-go"] {
+        let spec = json!({ "name": provider, "provider": provider, "secrets": ["only-letters"] });
+        gateway.post("/sources", &spec).await.expect(201);
+        // The right one, a wrong one, and one behind a slash too many.
+        for path in ["only-letters", "only-letters-too", "/only-letters", "x/only-letters"] {
+            let path = format!("/in/{provider}/{path}/messages-upsert");
+            gateway.call(Method::GET, &path, &[], "").await.expect(405);
+            gateway.call(Method::POST, &path, &[], "{}").await;
+        }
+    }
+    gateway.call(Method::POST, "/in/nobody/only-letters", &[], "{}").await.expect(404);
+
+    let refused = eventually(SOON, || async {
+        let list = gateway.get("/requests?limit=100").await.expect(200).json();
+        let has =
+            |reason: &str| list["data"].as_array().unwrap().iter().any(|r| r["reason"] == reason);
+        (has("unknown_source") && has("method_not_allowed")).then_some(list)
+    })
+    .await;
+    let aside = gateway.get("/quarantine?limit=100").await.expect(200).json();
+    for list in [refused, aside] {
+        let by_event =
+            |row: &Value| row["path"].as_str().unwrap().ends_with("/•••/messages-upsert");
+        assert!(list["data"].as_array().unwrap().iter().any(by_event), "{list}");
+        assert!(!list.to_string().contains("only-letters"), "{list}");
+    }
 }

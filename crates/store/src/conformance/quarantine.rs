@@ -7,7 +7,7 @@ use surehook_core::{
     event::{HeaderBlock, NewEvent},
     ids::{RequestId, SourceId},
     quarantine::{KEPT_BYTES_MAX, KEPT_FOR, KEPT_MAX, Quarantined},
-    store::{Admitted, Page, StoreError},
+    store::{Admitted, Change, Page, StoreError},
 };
 
 use super::World;
@@ -149,6 +149,16 @@ pub async fn a_duplicate_leaves_the_quarantine_too(world: World) {
 
     assert!(matches!(admitted[..], [Admitted::Duplicate(_)]), "{admitted:?}");
     assert_eq!(ids(&world, None).await, []);
+}
+
+pub async fn what_a_deleted_source_does_not_take_stays_in_quarantine(world: World) {
+    let aside = keep(&world, world.shop, "a").await;
+    world.change(vec![Change::DeleteSource(world.shop)], world.now).await.unwrap();
+
+    let event = NewEvent { releases: Some(aside.id), ..world.arrival() };
+    assert_eq!(world.admit(vec![event]).await.unwrap(), [Admitted::SourceGone]);
+
+    assert_eq!(ids(&world, None).await, [aside.id]);
 }
 
 pub async fn what_nobody_released_goes_after_its_time(mut world: World) {

@@ -51,15 +51,16 @@ fn admit_one(
     tx: &mut Tx<'_, '_>,
     Arrival { event, about }: &Arrival,
 ) -> rusqlite::Result<Admitted> {
+    // First of all: what is not admitted stays where it is.
+    let Some(source) = tx.names.sources.get(&event.source).copied() else {
+        return Ok(Admitted::SourceGone);
+    };
     if let Some(request) = event.releases
         && !quarantine::take_out(tx, request)?
     {
         // Somebody else released or discarded it.
         return Err(rusqlite::Error::QueryReturnedNoRows);
     }
-    let Some(source) = tx.names.sources.get(&event.source).copied() else {
-        return Ok(Admitted::SourceGone);
-    };
     if let Some(claim) = &event.key {
         let key = KeyDigest::of(event.source, &claim.key);
         if let Some(original) = find_original(tx, key, event.received_at)? {

@@ -109,8 +109,8 @@ impl Engine {
             remote: aside.remote,
         };
         // Its signature was made when it came, and is as old as it was then.
-        let verified = source.verifier.verify(&self.incoming(source, &request), aside.seen_at);
-        let pass = match verified {
+        let incoming = self.incoming(source, &request);
+        let pass = match self.verify(source, &incoming, aside.seen_at).await {
             Ok(verified) => Pass::new(source, verified),
             Err(_) if force => Pass {
                 verified: Verified { by: RELEASED_BY_HAND, secret_index: 0 },
@@ -118,9 +118,7 @@ impl Engine {
                 releases: None,
                 is_forced: false,
             },
-            Err(refused) => {
-                return Err(ReleaseError::StillWrong(IngestError::NotVerified(refused)));
-            }
+            Err(error) => return Err(ReleaseError::StillWrong(error)),
         };
         let pass = Pass { releases: Some(id), is_forced: force, ..pass };
         let now = self.shared.clock.now();

@@ -234,7 +234,8 @@ impl Engine {
         Ok(Outcome { reply, ..outcome })
     }
 
-    async fn verify(
+    /// Checks a request as of a time, with the certificate that it names if there is one.
+    pub(crate) async fn verify(
         &self,
         source: &Source,
         incoming: &Incoming<'_>,

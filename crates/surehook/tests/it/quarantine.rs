@@ -244,3 +244,24 @@ async fn a_secret_in_the_path_is_never_shown_whatever_is_refused() {
         assert!(!list.to_string().contains("only-letters"), "{list}");
     }
 }
+
+#[tokio::test]
+async fn a_release_fetches_the_certificate_that_the_request_names() {
+    let toml = settings("http://127.0.0.1:9999", "on_refusal = \"quarantine\"");
+    let gateway = Gateway::with(&toml).await;
+    let headers = [
+        ("paypal-transmission-id", "t1"),
+        ("paypal-transmission-time", "2026-05-17T13:19:58Z"),
+        ("paypal-transmission-sig", "AAAA"),
+        // There is no such host, and there will be none.
+        ("paypal-cert-url", "https://nowhere.invalid.paypal.com/v1/notifications/certs/CERT-1"),
+    ];
+    gateway.post_in("in", &headers, "{}").await.expect(503);
+    let spec = json!({ "name": "in", "provider": "paypal", "secrets": ["9XL90610J3647323C"] });
+    gateway.put("/sources/in", &spec).await.expect(200);
+
+    let id = aside(&gateway).await[0]["id"].as_str().unwrap().to_owned();
+    let answer = gateway.post(&format!("/quarantine/{id}/release"), &json!({})).await.expect(409);
+
+    assert!(answer.text().contains("cannot be fetched"), "{}", answer.text());
+}

@@ -64,8 +64,10 @@ impl Engine {
         error: IngestError,
         now: Timestamp,
     ) -> IngestError {
-        if source.on_refusal == OnRefusal::Unauthorized {
-            return error;
+        match source.on_refusal {
+            OnRefusal::Unauthorized => return error,
+            OnRefusal::Keep if error.is_by_a_stranger() => return error,
+            OnRefusal::Keep | OnRefusal::Quarantine => {}
         }
         let aside = Quarantined {
             id: new_id(&*self.shared.chance, now),
@@ -85,7 +87,10 @@ impl Engine {
         match self.store.quarantine(aside).await {
             Ok(kept) => {
                 self.telemetry.pushed_out(source.name.as_str(), kept.pushed_out);
-                IngestError::Quarantined(Box::new(error))
+                match source.on_refusal {
+                    OnRefusal::Quarantine => IngestError::Quarantined(Box::new(error)),
+                    OnRefusal::Keep | OnRefusal::Unauthorized => error,
+                }
             }
             Err(error) => IngestError::Store(error),
         }

@@ -20,6 +20,7 @@ use std::borrow::Cow;
 
 use http::{HeaderMap, header::CONTENT_TYPE};
 
+pub(crate) use self::path::is_event_name;
 use self::{
     edit::{Edit, apply},
     json::End,

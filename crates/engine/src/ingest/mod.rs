@@ -92,6 +92,11 @@ pub enum IngestError {
 }
 
 impl IngestError {
+    /// Whether the request shows nothing that could prove anything.
+    pub(crate) fn is_by_a_stranger(&self) -> bool {
+        matches!(self, Self::NotVerified(refused) if refused.is_by_a_stranger())
+    }
+
     /// A stable word for it.
     pub fn code(&self) -> &'static str {
         match self {

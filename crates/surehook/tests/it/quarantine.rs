@@ -265,3 +265,32 @@ async fn a_release_fetches_the_certificate_that_the_request_names() {
 
     assert!(answer.text().contains("cannot be fetched"), "{}", answer.text());
 }
+
+#[tokio::test]
+async fn a_wrong_signature_of_a_sender_that_sends_once_is_401_and_kept() {
+    let sink = Sink::ok().await;
+    let toml = settings(&sink.url(), "").replace("stripe", "github");
+    let gateway = Gateway::with(&toml).await;
+    let body = r#"{"zen":"keep it"}"#;
+    let mac = Hmac::<Sha256>::new_from_slice(RIGHT.as_bytes()).unwrap().chain_update(body);
+    let mac = data_encoding::HEXLOWER.encode(&mac.finalize().into_bytes());
+    let signature = format!("sha256={mac}");
+    let named = [("x-github-event", "push"), ("x-github-delivery", "d-1")];
+
+    let stranger = gateway.post_in("in", &named, "{}").await.expect(401);
+    let signed = [named[0], named[1], ("x-hub-signature-256", &signature)];
+    let wrong = gateway.post_in("in", &signed, body).await.expect(401);
+
+    assert_eq!(
+        (stranger.code().as_str(), wrong.code().as_str()),
+        ("missing_signature", "mismatch")
+    );
+    let kept = aside(&gateway).await;
+    let reasons: Vec<_> = kept.iter().map(|row| &row["reason"]).collect();
+    assert_eq!(reasons, ["mismatch"]);
+    let spec = json!({ "name": "in", "provider": "github", "secrets": [RIGHT] });
+    gateway.put("/sources/in", &spec).await.expect(200);
+    let many = gateway.post("/quarantine/release", &json!({ "source": "in" })).await.expect(200);
+    assert_eq!(many.json()["events"], 1);
+    assert_eq!(sink.arrived(1).await[0].body, body);
+}

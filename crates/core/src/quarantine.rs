@@ -61,14 +61,29 @@ impl Quarantined {
     /// Tells the same request that came again from another one. Headers play no part: a sender
     /// that tries again writes the time anew.
     pub fn fingerprint(&self) -> [u8; 32] {
-        let mut hash = Sha256::new();
-        for part in [self.path.as_bytes(), self.query.as_deref().unwrap_or_default().as_bytes()] {
-            hash.update((part.len() as u64).to_le_bytes());
-            hash.update(part);
-        }
-        hash.update(self.body.as_deref().unwrap_or_default());
-        hash.finalize().into()
+        let body = self.body.as_deref().unwrap_or_default();
+        fingerprint(&self.path, self.query.as_deref(), body)
     }
+}
+
+/// See [`Quarantined::fingerprint`].
+pub fn fingerprint(path: &str, query: Option<&str>, body: &[u8]) -> [u8; 32] {
+    let mut hash = Sha256::new();
+    for part in [path, query.unwrap_or_default()] {
+        hash.update((part.len() as u64).to_le_bytes());
+        hash.update(part);
+    }
+    hash.update(body);
+    hash.finalize().into()
+}
+
+/// What leaves the quarantine together with an event that is admitted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Release {
+    /// The request that the event comes from. If it is not there any more, nothing is admitted.
+    Request(RequestId),
+    /// A request of this fingerprint, if there is one: its sender came again and was let in.
+    Same([u8; 32]),
 }
 
 /// What became of a wish to keep a request aside.
@@ -102,6 +117,9 @@ pub trait QuarantineStore: Send + Sync {
 
     /// One with its body.
     async fn quarantined_request(&self, id: RequestId) -> Result<Option<Quarantined>, StoreError>;
+
+    /// Whether a source may have any, as far as memory knows: asked for each request that is let in.
+    fn may_hold(&self, source: SourceId) -> bool;
 
     /// Throws one away; `false` if it is not there. One whose events are admitted goes with them,
     /// see [`NewEvent::releases`](crate::event::NewEvent::releases).

@@ -7,7 +7,7 @@ use surehook_core::{
     event::HeaderBlock,
     ids::{RequestId, SourceId},
     provider::OnRefusal,
-    quarantine::{Quarantined, RELEASED_BY_HAND},
+    quarantine::{Quarantined, RELEASED_BY_HAND, Release, fingerprint},
     source::Source,
     store::{Page, StoreError},
     time::Timestamp,
@@ -94,6 +94,24 @@ impl Engine {
             }
             Err(error) => IngestError::Store(error),
         }
+    }
+
+    /// What is not in quarantine any more once a request is in: itself, or the same one that came
+    /// before and was refused. Whoever released that later would deliver it twice.
+    pub(crate) fn leaves_quarantine(
+        &self,
+        source: &Source,
+        request: &InboundRequest,
+        pass: &Pass,
+    ) -> Option<Release> {
+        if let Some(id) = pass.releases {
+            return Some(Release::Request(id));
+        }
+        let may_be_there =
+            source.on_refusal != OnRefusal::Unauthorized && self.store.may_hold(source.id);
+        may_be_there.then(|| {
+            Release::Same(fingerprint(&request.path, request.query.as_deref(), &request.body))
+        })
     }
 
     /// Takes a request in that is in quarantine, if it verifies by now; `force` asks for nothing.

@@ -230,7 +230,8 @@ impl Engine {
             Err(problem) => return Err(IngestError::Key(problem)),
         };
         let request_id = pass.releases.unwrap_or_else(|| new_id(&*self.shared.chance, now));
-        let arrival = Arrival::new(entry, source, request, (request_id, now), pass);
+        let releases = self.leaves_quarantine(source, request, &pass);
+        let arrival = Arrival::new(entry, source, request, (request_id, now), (pass, releases));
         let outcome = self.receive_all(arrival, parts, claims).await?;
         for event in &outcome.received {
             let metrics = &entry.metrics;
@@ -312,7 +313,7 @@ impl Engine {
             });
         }
         // It leaves the quarantine with the first of its events, in one step.
-        drafts[0].event.releases = arrival.pass.releases;
+        drafts[0].event.releases = arrival.releases;
         let asking: Vec<_> = drafts.iter().map(|draft| self.asking(&arrival, draft)).collect();
         let commit = Arc::clone(self).commit(drafts, arrival.source.name.clone());
         let committed = Uninterrupted::new(commit, &self.shared.tasks).await?;

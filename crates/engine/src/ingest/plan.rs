@@ -17,6 +17,7 @@ use surehook_core::{
     ids::{DeliveryId, RequestId},
     key::{DedupKey, KeyProblem, content_hash_key, fingerprint},
     provider::{Part, PartKey},
+    quarantine::Release,
     source::Source,
     time::Timestamp,
 };
@@ -59,6 +60,8 @@ pub(super) struct Arrival<'a> {
     pub(super) request_id: RequestId,
     pub(super) now: Timestamp,
     pub(super) pass: Pass,
+    /// What leaves the quarantine with it.
+    pub(super) releases: Option<Release>,
     headers: &'a HeaderMap,
     body: Bytes,
     head: Arc<RequestHead>,
@@ -73,7 +76,7 @@ impl<'a> Arrival<'a> {
         source: &'a Source,
         request: &'a mut InboundRequest,
         (request_id, now): (RequestId, Timestamp),
-        pass: Pass,
+        (pass, releases): (Pass, Option<Release>),
     ) -> Self {
         let mut path = std::mem::take(&mut request.path);
         // A secret in the address ends here.
@@ -92,6 +95,7 @@ impl<'a> Arrival<'a> {
             request_id,
             now,
             pass,
+            releases,
             headers: &request.headers,
             body: request.body.clone(),
             head: Arc::new(head),

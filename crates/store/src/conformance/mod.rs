@@ -338,6 +338,7 @@ macro_rules! store_conformance {
                     the_line_is_oldest_first,
                     what_is_admitted_leaves_the_quarantine_in_the_same_step,
                     a_duplicate_leaves_the_quarantine_too,
+                    the_same_request_that_is_let_in_leaves_the_quarantine,
                     what_a_deleted_source_does_not_take_stays_in_quarantine,
                     what_nobody_released_goes_after_its_time;
                 counts: every_step_is_counted_once,

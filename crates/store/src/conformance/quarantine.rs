@@ -6,7 +6,7 @@ use bytes::Bytes;
 use surehook_core::{
     event::{HeaderBlock, NewEvent},
     ids::{RequestId, SourceId},
-    quarantine::{KEPT_BYTES_MAX, KEPT_FOR, KEPT_MAX, Quarantined},
+    quarantine::{KEPT_BYTES_MAX, KEPT_FOR, KEPT_MAX, Quarantined, Release},
     store::{Admitted, Change, Page, StoreError},
 };
 
@@ -128,7 +128,7 @@ pub async fn the_line_is_oldest_first(world: World) {
 
 pub async fn what_is_admitted_leaves_the_quarantine_in_the_same_step(world: World) {
     let aside = keep(&world, world.shop, "a").await;
-    let released = || NewEvent { releases: Some(aside.id), ..world.arrival() };
+    let released = || NewEvent { releases: Some(Release::Request(aside.id)), ..world.arrival() };
 
     let admitted = world.admit(vec![released(), world.arrival()]).await.unwrap();
 
@@ -144,7 +144,7 @@ pub async fn a_duplicate_leaves_the_quarantine_too(world: World) {
     let aside = keep(&world, world.shop, "a").await;
     world.admit(vec![world.keyed("k")]).await.unwrap();
 
-    let event = NewEvent { releases: Some(aside.id), ..world.keyed("k") };
+    let event = NewEvent { releases: Some(Release::Request(aside.id)), ..world.keyed("k") };
     let admitted = world.admit(vec![event]).await.unwrap();
 
     assert!(matches!(admitted[..], [Admitted::Duplicate(_)]), "{admitted:?}");
@@ -155,10 +155,29 @@ pub async fn what_a_deleted_source_does_not_take_stays_in_quarantine(world: Worl
     let aside = keep(&world, world.shop, "a").await;
     world.change(vec![Change::DeleteSource(world.shop)], world.now).await.unwrap();
 
-    let event = NewEvent { releases: Some(aside.id), ..world.arrival() };
+    let event = NewEvent { releases: Some(Release::Request(aside.id)), ..world.arrival() };
     assert_eq!(world.admit(vec![event]).await.unwrap(), [Admitted::SourceGone]);
 
     assert_eq!(ids(&world, None).await, [aside.id]);
+}
+
+pub async fn the_same_request_that_is_let_in_leaves_the_quarantine(mut world: World) {
+    assert!(!world.may_hold(world.shop));
+    let aside = keep(&world, world.shop, "a").await;
+    let other = keep(&world, world.shop, "b").await;
+    let elsewhere = keep(&world, world.bank, "a").await;
+    world.reopen().await;
+    assert!(world.may_hold(world.shop), "it is known after a restart");
+
+    let same = Some(Release::Same(aside.fingerprint()));
+    for event in [world.keyed("k"), world.keyed("k")] {
+        world.admit(vec![NewEvent { releases: same, ..event }]).await.unwrap();
+    }
+
+    assert_eq!(ids(&world, None).await, [elsewhere.id, other.id]);
+    assert!(world.discard(other.id).await.unwrap());
+    world.prune_all(KEPT_FOR * 4).await;
+    assert!(!world.may_hold(world.shop) && world.may_hold(world.bank));
 }
 
 pub async fn what_nobody_released_goes_after_its_time(mut world: World) {

@@ -9,6 +9,7 @@ use surehook_core::{
     event::{NewDelivery, NewEvent},
     ids::{DestinationId, EventId, SourceId},
     key::{DedupKey, KeyDigest},
+    quarantine::Release,
     rollup::Count,
     store::{Admitted, Duplicate},
     time::Timestamp,
@@ -55,11 +56,15 @@ fn admit_one(
     let Some(source) = tx.names.sources.get(&event.source).copied() else {
         return Ok(Admitted::SourceGone);
     };
-    if let Some(request) = event.releases
-        && !quarantine::take_out(tx, request)?
-    {
+    match event.releases {
         // Somebody else released or discarded it.
-        return Err(rusqlite::Error::QueryReturnedNoRows);
+        Some(Release::Request(request)) if !quarantine::take_out(tx, request)? => {
+            return Err(rusqlite::Error::QueryReturnedNoRows);
+        }
+        Some(Release::Same(fingerprint)) => {
+            quarantine::take_out_same(tx, event.source, fingerprint)?;
+        }
+        Some(Release::Request(_)) | None => {}
     }
     if let Some(claim) = &event.key {
         let key = KeyDigest::of(event.source, &claim.key);

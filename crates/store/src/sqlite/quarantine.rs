@@ -1,5 +1,10 @@
 //! Requests that were not let in and are kept whole.
 
+use std::{
+    collections::HashSet,
+    sync::{PoisonError, RwLock},
+};
+
 use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use surehook_core::{
@@ -151,6 +156,42 @@ pub(super) fn find(
 pub(super) fn take_out(tx: &Tx<'_, '_>, wanted: RequestId) -> rusqlite::Result<bool> {
     let sql = "DELETE FROM quarantine WHERE id = ?1";
     Ok(tx.connection.prepare_cached(sql)?.execute(params![blob(wanted)])? > 0)
+}
+
+/// Takes out the one of these bytes, if it is there.
+pub(super) fn take_out_same(
+    tx: &Tx<'_, '_>,
+    source: SourceId,
+    fingerprint: [u8; 32],
+) -> rusqlite::Result<()> {
+    let sql = "DELETE FROM quarantine WHERE source_id = ?1 AND fingerprint = ?2";
+    tx.connection.prepare_cached(sql)?.execute(params![blob(source), fingerprint])?;
+    Ok(())
+}
+
+/// The sources that have any. Nobody may think that a source has none when it has some, so that
+/// only the writer changes this; one too many costs a look.
+#[derive(Debug, Default)]
+pub(super) struct Holders(RwLock<HashSet<SourceId>>);
+
+impl Holders {
+    pub(super) fn has(&self, source: SourceId) -> bool {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).contains(&source)
+    }
+
+    pub(super) fn add(&self, source: SourceId) {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).insert(source);
+    }
+
+    /// Looks again who has any.
+    pub(super) fn renew(&self, connection: &Connection) -> rusqlite::Result<()> {
+        let sources = connection
+            .prepare_cached("SELECT source_id FROM quarantine_totals WHERE many > 0")?
+            .query_map([], |row| id(row, 0))?
+            .collect::<rusqlite::Result<_>>()?;
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = sources;
+        Ok(())
+    }
 }
 
 /// Removes a slice of those that came last before a time.

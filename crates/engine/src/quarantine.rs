@@ -7,7 +7,7 @@ use surehook_core::{
     event::HeaderBlock,
     ids::{RequestId, SourceId},
     provider::OnRefusal,
-    quarantine::{Quarantined, RELEASED_BY_HAND, Release, fingerprint},
+    quarantine::{Quarantined, RELEASED_BY_HAND, Release, STRANGERS_BODY_MAX, fingerprint},
     source::Source,
     store::{Page, StoreError},
     time::Timestamp,
@@ -69,6 +69,11 @@ impl Engine {
             OnRefusal::Keep if error.is_by_a_stranger() => return error,
             OnRefusal::Keep | OnRefusal::Quarantine => {}
         }
+        // Anybody can send such a one: it must not cost what may be let in one day.
+        if error.is_by_a_stranger() && request.body.len() > STRANGERS_BODY_MAX {
+            self.telemetry.not_kept(source.name.as_str(), 1);
+            return error;
+        }
         let aside = Quarantined {
             id: new_id(&*self.shared.chance, now),
             source: source.id,
@@ -84,12 +89,15 @@ impl Engine {
             body_bytes: request.body.len() as u64,
             body: Some(request.body.clone()),
         };
-        match self.store.quarantine(aside).await {
+        match self.store.quarantine(aside, self.quarantine_bytes_max).await {
             Ok(kept) => {
-                self.telemetry.pushed_out(source.name.as_str(), kept.pushed_out);
+                let dropped = kept.pushed_out + u64::from(kept.id.is_none());
+                self.telemetry.not_kept(source.name.as_str(), dropped);
                 match source.on_refusal {
-                    OnRefusal::Quarantine => IngestError::Quarantined(Box::new(error)),
-                    OnRefusal::Keep | OnRefusal::Unauthorized => error,
+                    OnRefusal::Quarantine if kept.id.is_some() => {
+                        IngestError::Quarantined(Box::new(error))
+                    }
+                    OnRefusal::Quarantine | OnRefusal::Keep | OnRefusal::Unauthorized => error,
                 }
             }
             Err(error) => IngestError::Store(error),

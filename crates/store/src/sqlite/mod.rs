@@ -351,11 +351,11 @@ impl DeliveryStore for SqliteStore {
 
 #[async_trait]
 impl QuarantineStore for SqliteStore {
-    async fn quarantine(&self, request: Quarantined) -> Result<Kept, StoreError> {
+    async fn quarantine(&self, request: Quarantined, bytes_max: u64) -> Result<Kept, StoreError> {
         let holders = Arc::clone(&self.holders);
         let step = move |tx: &mut Tx<'_, '_>| {
             holders.add(request.source);
-            quarantine::keep(tx, &request)
+            quarantine::keep(tx, &request, bytes_max)
         };
         self.writer.admit(step).await
     }

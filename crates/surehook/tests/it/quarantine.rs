@@ -316,3 +316,19 @@ async fn what_its_sender_brought_in_itself_is_not_released_later() {
 
     assert_eq!(aside(&gateway).await, Vec::<Value>::new());
 }
+
+#[tokio::test]
+async fn strangers_do_not_fill_the_quarantine() {
+    let more = "on_refusal = \"quarantine\"\n        max_body_bytes = 2000000";
+    let gateway = Gateway::with(&settings("http://127.0.0.1:9999", more)).await;
+    let long = "x".repeat(1_048_577);
+
+    let stranger = gateway.post_in("in", &[], long.clone()).await.expect(503);
+    assert_eq!(stranger.code(), "missing_signature");
+    assert_eq!(aside(&gateway).await, Vec::<Value>::new());
+    let metrics = gateway.metrics().await;
+    assert!(metrics.contains("surehook_quarantine_dropped_total{source=\"in\"} 1"), "{metrics}");
+
+    let signed = send(&gateway, &long, RIGHT).await.expect(503);
+    assert_eq!(signed.code(), "quarantined");
+}

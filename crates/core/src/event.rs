@@ -12,6 +12,7 @@ use crate::{
     ids::{DeliveryId, DestinationId, EventId, RequestId, RouteId, SourceId},
     key::{DedupKey, fingerprint},
     provider::is_signature_header,
+    quarantine::Release,
     redact::{self, Names, Opaque},
     time::Timestamp,
 };
@@ -188,9 +189,8 @@ pub struct NewEvent {
     pub revive_dead: bool,
     /// What was decided on the way in.
     pub decided: Decided,
-    /// The request in quarantine that it comes from: that is taken out in the same step, and if it
-    /// is not there any more, nothing is admitted.
-    pub releases: Option<RequestId>,
+    /// What leaves the quarantine in the same step.
+    pub releases: Option<Release>,
     /// What is sent in place of the body, for those deliveries whose route transforms it.
     pub bodies: Vec<NewBody>,
 }

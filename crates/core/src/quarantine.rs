@@ -19,8 +19,11 @@ use crate::{
 
 /// Requests of one source that are kept; the oldest makes room.
 pub const KEPT_MAX: u64 = 10_000;
-/// The bytes of all requests of one source that are kept; the oldest make room.
-pub const KEPT_BYTES_MAX: u64 = 64 * 1024 * 1024;
+/// The bytes of all requests of one source that are kept, if nothing else is said; what strangers
+/// sent makes room first, then the oldest.
+pub const KEPT_BYTES_MAX: u64 = 256 * 1024 * 1024;
+/// The largest body that is kept of a request that shows no credential at all.
+pub const STRANGERS_BODY_MAX: usize = 1024 * 1024;
 /// How long one is kept after it came last.
 pub const KEPT_FOR: Duration = Duration::from_secs(7 * 86_400);
 /// What the story of an event says that did not verify and was let in by a person.
@@ -61,21 +64,37 @@ impl Quarantined {
     /// Tells the same request that came again from another one. Headers play no part: a sender
     /// that tries again writes the time anew.
     pub fn fingerprint(&self) -> [u8; 32] {
-        let mut hash = Sha256::new();
-        for part in [self.path.as_bytes(), self.query.as_deref().unwrap_or_default().as_bytes()] {
-            hash.update((part.len() as u64).to_le_bytes());
-            hash.update(part);
-        }
-        hash.update(self.body.as_deref().unwrap_or_default());
-        hash.finalize().into()
+        let body = self.body.as_deref().unwrap_or_default();
+        fingerprint(&self.path, self.query.as_deref(), body)
     }
+}
+
+/// See [`Quarantined::fingerprint`].
+pub fn fingerprint(path: &str, query: Option<&str>, body: &[u8]) -> [u8; 32] {
+    let mut hash = Sha256::new();
+    for part in [path, query.unwrap_or_default()] {
+        hash.update((part.len() as u64).to_le_bytes());
+        hash.update(part);
+    }
+    hash.update(body);
+    hash.finalize().into()
+}
+
+/// What leaves the quarantine together with an event that is admitted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Release {
+    /// The request that the event comes from. If it is not there any more, nothing is admitted.
+    Request(RequestId),
+    /// A request of this fingerprint, if there is one: its sender came again and was let in.
+    Same([u8; 32]),
 }
 
 /// What became of a wish to keep a request aside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kept {
-    /// Its id: that of the first time, if it came before.
-    pub id: RequestId,
+    /// Its id: that of the first time, if it came before. None if it was not kept: it shows no
+    /// credential, and would have pushed out what does.
+    pub id: Option<RequestId>,
     /// Older ones that made room for it.
     pub pushed_out: u64,
 }
@@ -83,8 +102,9 @@ pub struct Kept {
 /// What the quarantine needs of a store.
 #[async_trait]
 pub trait QuarantineStore: Send + Sync {
-    /// Keeps a request, or notes that it came again. After `Ok` it survives a power cut.
-    async fn quarantine(&self, request: Quarantined) -> Result<Kept, StoreError>;
+    /// Keeps a request, or notes that it came again. After `Ok` it survives a power cut. All of a
+    /// source may have so many bytes of headers and bodies.
+    async fn quarantine(&self, request: Quarantined, bytes_max: u64) -> Result<Kept, StoreError>;
 
     /// Requests in quarantine without their bodies, newest first; of one source or of all.
     async fn quarantined(
@@ -102,6 +122,9 @@ pub trait QuarantineStore: Send + Sync {
 
     /// One with its body.
     async fn quarantined_request(&self, id: RequestId) -> Result<Option<Quarantined>, StoreError>;
+
+    /// Whether a source may have any, as far as memory knows: asked for each request that is let in.
+    fn may_hold(&self, source: SourceId) -> bool;
 
     /// Throws one away; `false` if it is not there. One whose events are admitted goes with them,
     /// see [`NewEvent::releases`](crate::event::NewEvent::releases).

@@ -257,6 +257,7 @@ impl SourceSpec {
             return Err(InvalidSource::Deadline);
         }
         Names::check(&self.redact)?;
+        let on_refusal = self.on_refusal.unwrap_or_else(|| provider.on_refusal());
         self.retention.check()?;
         Ok(Source {
             id,
@@ -270,7 +271,7 @@ impl SourceSpec {
             kinds: self.kinds.as_deref().map(|kinds| rules("kinds", Some(kinds))).transpose()?,
             dedup_window: window(
                 "dedup_window",
-                self.dedup_window.unwrap_or_else(|| provider.dedup_window()),
+                self.dedup_window.unwrap_or_else(|| usual_window(provider, on_refusal)),
             )?,
             content_hash_window: self
                 .content_hash_window
@@ -279,7 +280,7 @@ impl SourceSpec {
             revive_dead: self.revive_dead,
             max_body_bytes: self.max_body_bytes.or_else(|| provider.max_body_bytes()),
             sync: self.sync.clone(),
-            on_refusal: self.on_refusal.unwrap_or_else(|| provider.on_refusal()),
+            on_refusal,
             keep_refused_bodies: self.keep_refused_bodies,
             retention: self.retention,
             enabled: self.enabled,
@@ -298,6 +299,16 @@ impl SourceSpec {
             None if secrets.is_empty() => Err(InvalidSource::SecretMissing(provider.name())),
             None => Ok(provider.verifier(secrets)?),
         }
+    }
+}
+
+/// What is released late must meet the key of what its sender brought in meanwhile, so that such a
+/// key outlives the quarantine.
+fn usual_window(provider: &dyn Provider, on_refusal: OnRefusal) -> Span {
+    let window = provider.dedup_window();
+    match on_refusal {
+        OnRefusal::Quarantine => Span(window.0.max(DEDUP_WINDOW.0)),
+        OnRefusal::Unauthorized | OnRefusal::Keep => window,
     }
 }
 
@@ -386,5 +397,28 @@ impl TryFrom<String> for PublicUrl {
 impl From<PublicUrl> for String {
     fn from(url: PublicUrl) -> Self {
         url.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{quarantine::KEPT_FOR, time::Timestamp};
+
+    #[test]
+    fn a_key_outlives_the_quarantine_unless_the_source_says_otherwise() {
+        let cases = [
+            (r#"{"name":"in","provider":"hubspot","secrets":["s"]}"#, 8),
+            (r#"{"name":"in","provider":"evolution-api","secrets":["s"]}"#, 8),
+            (r#"{"name":"in","provider":"linear","secrets":["s"]}"#, 1),
+            (r#"{"name":"in","provider":"linear","secrets":["s"],"on_refusal":"quarantine"}"#, 8),
+            (r#"{"name":"in","provider":"hubspot","secrets":["s"],"dedup_window":"2d"}"#, 2),
+        ];
+        for (written, days) in cases {
+            let spec: SourceSpec = serde_json::from_str(written).unwrap();
+            let source = spec.build(SourceId::new(Timestamp::default(), 1), &|_| None).unwrap();
+            assert_eq!(source.dedup_window, Duration::from_secs(days * 86_400), "{written}");
+        }
+        assert!(KEPT_FOR < DEDUP_WINDOW.0);
     }
 }

@@ -101,6 +101,8 @@ pub struct Parts {
     pub retention: Retention,
     /// Bytes of bodies that may wait in lanes.
     pub lane_bytes_max: usize,
+    /// Bytes of requests in quarantine, for each source.
+    pub quarantine_bytes_max: u64,
     /// A due delivery older than this, in a lane with room, means that the lane is stuck.
     pub stuck_after: Duration,
 }
@@ -119,6 +121,7 @@ pub struct Engine {
     telemetry: Arc<Telemetry>,
     env: Arc<Env>,
     public_url: Option<PublicUrl>,
+    quarantine_bytes_max: u64,
     retention: Retention,
     stuck_after: Duration,
     stuck: ArcSwapOption<String>,
@@ -204,6 +207,7 @@ impl Engine {
             telemetry,
             env: parts.env,
             public_url: parts.public_url,
+            quarantine_bytes_max: parts.quarantine_bytes_max,
             retention: parts.retention,
             stuck_after: parts.stuck_after,
             stuck: ArcSwapOption::empty(),

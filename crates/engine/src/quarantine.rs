@@ -7,7 +7,7 @@ use surehook_core::{
     event::HeaderBlock,
     ids::{RequestId, SourceId},
     provider::OnRefusal,
-    quarantine::{Quarantined, RELEASED_BY_HAND},
+    quarantine::{Quarantined, RELEASED_BY_HAND, Release, STRANGERS_BODY_MAX, fingerprint},
     source::Source,
     store::{Page, StoreError},
     time::Timestamp,
@@ -64,7 +64,14 @@ impl Engine {
         error: IngestError,
         now: Timestamp,
     ) -> IngestError {
-        if source.on_refusal == OnRefusal::Unauthorized {
+        match source.on_refusal {
+            OnRefusal::Unauthorized => return error,
+            OnRefusal::Keep if error.is_by_a_stranger() => return error,
+            OnRefusal::Keep | OnRefusal::Quarantine => {}
+        }
+        // Anybody can send such a one: it must not cost what may be let in one day.
+        if error.is_by_a_stranger() && request.body.len() > STRANGERS_BODY_MAX {
+            self.telemetry.not_kept(source.name.as_str(), 1);
             return error;
         }
         let aside = Quarantined {
@@ -82,13 +89,37 @@ impl Engine {
             body_bytes: request.body.len() as u64,
             body: Some(request.body.clone()),
         };
-        match self.store.quarantine(aside).await {
+        match self.store.quarantine(aside, self.quarantine_bytes_max).await {
             Ok(kept) => {
-                self.telemetry.pushed_out(source.name.as_str(), kept.pushed_out);
-                IngestError::Quarantined(Box::new(error))
+                let dropped = kept.pushed_out + u64::from(kept.id.is_none());
+                self.telemetry.not_kept(source.name.as_str(), dropped);
+                match source.on_refusal {
+                    OnRefusal::Quarantine if kept.id.is_some() => {
+                        IngestError::Quarantined(Box::new(error))
+                    }
+                    OnRefusal::Quarantine | OnRefusal::Keep | OnRefusal::Unauthorized => error,
+                }
             }
             Err(error) => IngestError::Store(error),
         }
+    }
+
+    /// What is not in quarantine any more once a request is in: itself, or the same one that came
+    /// before and was refused. Whoever released that later would deliver it twice.
+    pub(crate) fn leaves_quarantine(
+        &self,
+        source: &Source,
+        request: &InboundRequest,
+        pass: &Pass,
+    ) -> Option<Release> {
+        if let Some(id) = pass.releases {
+            return Some(Release::Request(id));
+        }
+        let may_be_there =
+            source.on_refusal != OnRefusal::Unauthorized && self.store.may_hold(source.id);
+        may_be_there.then(|| {
+            Release::Same(fingerprint(&request.path, request.query.as_deref(), &request.body))
+        })
     }
 
     /// Takes a request in that is in quarantine, if it verifies by now; `force` asks for nothing.
@@ -109,8 +140,8 @@ impl Engine {
             remote: aside.remote,
         };
         // Its signature was made when it came, and is as old as it was then.
-        let verified = source.verifier.verify(&self.incoming(source, &request), aside.seen_at);
-        let pass = match verified {
+        let incoming = self.incoming(source, &request);
+        let pass = match self.verify(source, &incoming, aside.seen_at).await {
             Ok(verified) => Pass::new(source, verified),
             Err(_) if force => Pass {
                 verified: Verified { by: RELEASED_BY_HAND, secret_index: 0 },
@@ -118,9 +149,7 @@ impl Engine {
                 releases: None,
                 is_forced: false,
             },
-            Err(refused) => {
-                return Err(ReleaseError::StillWrong(IngestError::NotVerified(refused)));
-            }
+            Err(error) => return Err(ReleaseError::StillWrong(error)),
         };
         let pass = Pass { releases: Some(id), is_forced: force, ..pass };
         let now = self.shared.clock.now();

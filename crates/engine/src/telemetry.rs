@@ -170,7 +170,7 @@ impl Default for Telemetry {
             ),
             quarantine_dropped: metric!(
                 "quarantine_dropped",
-                "Requests that left the quarantine unseen, because newer ones needed the room",
+                "Requests that the quarantine had no room for, or no longer",
                 Counters::default()
             ),
             in_flight: metric!("deliveries_inflight", "Attempts that run", Gauges::default()),
@@ -259,8 +259,8 @@ impl Telemetry {
         self.requests.get_or_create(&labels).inc();
     }
 
-    /// Counts requests that left the quarantine without anybody having looked at them.
-    pub(crate) fn pushed_out(&self, source: &str, many: u64) {
+    /// Counts requests that there was no room for in quarantine, or no longer.
+    pub(crate) fn not_kept(&self, source: &str, many: u64) {
         if many > 0 {
             let labels = vec![("source", source.to_owned())];
             self.quarantine_dropped.get_or_create(&labels).inc_by(many);

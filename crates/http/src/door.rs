@@ -209,7 +209,7 @@ fn inbound(parts: &mut Parts, body: Bytes, remote: SocketAddr) -> InboundRequest
 }
 
 /// The name of the source, and what follows it.
-fn source_name(path: &str) -> (&str, &str) {
+pub(crate) fn source_name(path: &str) -> (&str, &str) {
     let rest = path.strip_prefix(PREFIX).unwrap_or_default();
     rest.find('/').map_or((rest, ""), |slash| rest.split_at(slash))
 }

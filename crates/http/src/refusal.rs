@@ -10,7 +10,11 @@ use surehook_core::{
 };
 use surehook_engine::ingest::{IngestError, QUARANTINED};
 
-use crate::{App, door::Arrival, problem::Problem};
+use crate::{
+    App,
+    door::{Arrival, PREFIX, source_name},
+    problem::Problem,
+};
 
 /// The path, the query and each value of a header are cut here: this is for people to look at.
 const TEXT_CHARS_MAX: usize = 512;
@@ -46,7 +50,7 @@ pub(crate) fn note(app: &App, name: &str, arrival: Arrival, problem: &Problem) {
             code: problem.code().to_owned(),
             status: problem.status().as_u16(),
             method: parts.method.to_string(),
-            path: cut(parts.uri.path()),
+            path: cut(&shown_path(parts.uri.path())),
             query: parts.uri.query().map(|query| cut(&redact::query(query, &hidden))),
             remote: remote.ip().to_string(),
             headers: HeaderBlock::from_map(&shown(&headers, &hidden)),
@@ -54,6 +58,12 @@ pub(crate) fn note(app: &App, name: &str, arrival: Arrival, problem: &Problem) {
             body: body.filter(|_| keeps_body),
         }
     });
+}
+
+/// A path at the door. What follows the source's name may hold a secret, and is masked.
+pub(crate) fn shown_path(path: &str) -> String {
+    let (name, rest) = source_name(path);
+    format!("{PREFIX}{name}{}", redact::path(rest))
 }
 
 fn cut(text: &str) -> String {
@@ -74,4 +84,23 @@ fn shown(headers: &HeaderMap, hidden: &Names) -> HeaderMap {
         }
     }
     shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_shows_the_source_and_no_secret() {
+        let cases = [
+            ("/in/shop", "/in/shop"),
+            ("/in/evo/secret", "/in/evo/•••"),
+            ("/in/evo/secret/call", "/in/evo/•••/call"),
+            ("/in/", "/in/"),
+        ];
+        for (path, expected) in cases {
+            assert_eq!(shown_path(path), expected, "case: {path}");
+            assert_eq!(shown_path(expected), expected, "what is masked stays as it is");
+        }
+    }
 }

@@ -10,6 +10,7 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use surehook_core::{
     destination::DestinationSpec,
+    quarantine::KEPT_BYTES_MAX,
     route::RouteSpec,
     source::{PublicUrl, SourceSpec},
     time::Span,
@@ -74,6 +75,8 @@ pub(crate) struct LimitSettings {
     pub(crate) commit_queue_max: usize,
     /// Committed keys that are remembered in memory.
     pub(crate) keys_remembered: usize,
+    /// Bytes of requests in quarantine, for each source.
+    pub(crate) quarantine_bytes_max: u64,
 }
 
 impl Default for Settings {
@@ -109,6 +112,7 @@ impl Default for LimitSettings {
             lane_bytes_max: 64 * 1024 * 1024,
             commit_queue_max: 20_000,
             keys_remembered: 100_000,
+            quarantine_bytes_max: KEPT_BYTES_MAX,
         }
     }
 }

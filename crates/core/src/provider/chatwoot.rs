@@ -1,6 +1,6 @@
 //! Chatwoot: signed over the time and the body. It sends an event once, whatever we answer.
 
-use super::{Found, Part, PartKey, Provider, Reading, Sample, fields::places};
+use super::{Found, OnRefusal, Part, PartKey, Provider, Reading, Sample, fields::places};
 use crate::{
     attribute::{AttributeName, Attributes, EventKind},
     key::DedupKey,
@@ -81,6 +81,11 @@ impl Provider for Chatwoot {
 
     fn signature_headers(&self) -> &'static [&'static str] {
         &["x-chatwoot-signature", "x-chatwoot-timestamp"]
+    }
+
+    /// It sends once, or little more: a wrong secret must not lose what came meanwhile.
+    fn on_refusal(&self) -> OnRefusal {
+        OnRefusal::Keep
     }
 
     fn samples(&self) -> &'static [Sample] {

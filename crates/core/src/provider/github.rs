@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use super::{Fields, Part, PartKey, Provider, Reading, Sample, form};
+use super::{Fields, OnRefusal, Part, PartKey, Provider, Reading, Sample, form};
 use crate::{
     attribute::{AttributeName, EventKind},
     key::DedupKey,
@@ -82,6 +82,11 @@ impl Provider for Github {
 
     fn signature_headers(&self) -> &'static [&'static str] {
         &["x-hub-signature-256", "x-hub-signature"]
+    }
+
+    /// It sends once, or little more: a wrong secret must not lose what came meanwhile.
+    fn on_refusal(&self) -> OnRefusal {
+        OnRefusal::Keep
     }
 
     fn samples(&self) -> &'static [Sample] {

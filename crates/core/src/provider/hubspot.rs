@@ -13,7 +13,7 @@ use crate::{
     key::DedupKey,
     request::{Incoming, Outgoing},
     secret::Secret,
-    time::{Span, Timestamp},
+    time::Timestamp,
     verify::{
         Refused, Scheme, Signed, Unsignable, Verifier, VerifySpecError, only_value, parse_timestamp,
     },
@@ -89,11 +89,6 @@ impl Provider for Hubspot {
             Some(parts) => Reading::Events(parts),
             None => Reading::one(Part { key: PartKey::None, ..Part::default() }),
         }
-    }
-
-    /// It tries ten times within a day.
-    fn dedup_window(&self) -> Span {
-        Span::from_secs(3 * 86_400)
     }
 
     fn signature_headers(&self) -> &'static [&'static str] {

@@ -118,6 +118,9 @@ pub fn is_signature_header(name: &str) -> bool {
 pub enum OnRefusal {
     /// It is answered with 401; the provider sends it again.
     Unauthorized,
+    /// It is answered with 401 too, and kept aside if it shows a credential: this provider does not
+    /// go on sending, whatever it is answered.
+    Keep,
     /// It is answered with 503 and kept aside, because this provider never sends again what was
     /// answered with 401.
     Quarantine,

@@ -1,6 +1,7 @@
 //! A secret that stands first in the path, for senders that have nothing else to show.
 
 use crate::{
+    redact,
     secret::Secret,
     verify::{Unsignable, matching_secret},
 };
@@ -10,6 +11,12 @@ pub(super) fn take<'p>(secrets: &[Secret], path: &'p str) -> Option<(usize, &'p 
     let path = path.strip_prefix('/')?;
     let (first, rest) = path.split_at(path.find('/').unwrap_or(path.len()));
     matching_secret(secrets, first.as_bytes()).map(|index| (index, rest))
+}
+
+/// Whether the path begins with what may be meant as a secret.
+pub(super) fn is_shown(path: &str) -> bool {
+    let first = path.strip_prefix('/').and_then(|path| path.split('/').next()).unwrap_or_default();
+    !first.is_empty() && !redact::is_event_name(first)
 }
 
 /// The path that begins with the first secret.
@@ -58,6 +65,15 @@ mod tests {
         ];
         for (path, expected) in cases {
             assert_eq!(take(&secrets, path), expected, "{path}");
+        }
+        for (path, expected) in [
+            ("", false),
+            ("/", false),
+            ("/x", true),
+            ("/x/call", true),
+            ("/messages-upsert", false),
+        ] {
+            assert_eq!(is_shown(path), expected, "{path}");
         }
         assert_eq!(put(&secrets).as_deref(), Ok("/new"));
         assert!(warnings(&secrets).is_empty());

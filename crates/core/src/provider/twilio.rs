@@ -10,7 +10,7 @@ use http::StatusCode;
 use url::form_urlencoded;
 
 use self::scheme::AuthTokens;
-use super::{Fields, Part, PartKey, Provider, Reading, Reply, Sample, form, list};
+use super::{Fields, OnRefusal, Part, PartKey, Provider, Reading, Reply, Sample, form, list};
 use crate::{
     attribute::{AttributeName, Attributes, EventKind},
     key::DedupKey,
@@ -87,6 +87,11 @@ impl Provider for Twilio {
         } else {
             Reply::empty(StatusCode::OK)
         })
+    }
+
+    /// It sends once, or little more: a wrong secret must not lose what came meanwhile.
+    fn on_refusal(&self) -> OnRefusal {
+        OnRefusal::Keep
     }
 
     fn samples(&self) -> &'static [Sample] {

@@ -11,6 +11,7 @@ mod edit;
 mod form;
 mod json;
 mod names;
+mod path;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -19,6 +20,7 @@ use std::borrow::Cow;
 
 use http::{HeaderMap, header::CONTENT_TYPE};
 
+pub(crate) use self::path::is_event_name;
 use self::{
     edit::{Edit, apply},
     json::End,
@@ -26,6 +28,7 @@ use self::{
 pub use self::{
     form::query,
     names::{InvalidNames, MORE_NAMES_MAX, NAME_BYTES_MAX, Names},
+    path::path,
 };
 use crate::inflate;
 

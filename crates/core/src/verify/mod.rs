@@ -180,6 +180,9 @@ pub enum Refused {
         /// The header.
         header: HeaderName,
     },
+    /// The secret is nowhere in the request.
+    #[error("the secret is missing: it stands neither in the address nor in the body")]
+    MissingSecret,
     /// Something is there and cannot be read, or is there twice.
     #[error("the {part} of the request is malformed")]
     Malformed {
@@ -207,13 +210,22 @@ pub enum Refused {
 }
 
 impl Refused {
+    /// Whether the request shows nothing that could prove anything: anybody can send such a one,
+    /// and no secret that is mended lets it in.
+    pub fn is_by_a_stranger(&self) -> bool {
+        matches!(
+            self,
+            Self::MissingSignature { .. } | Self::MissingCredentials { .. } | Self::MissingSecret
+        )
+    }
+
     /// A stable name for metrics and the API.
     pub fn code(&self) -> &'static str {
         match self {
             Self::MissingSignature { .. } => "missing_signature",
             Self::MissingTimestamp => "missing_timestamp",
             Self::MissingId => "missing_id",
-            Self::MissingCredentials { .. } => "missing_credentials",
+            Self::MissingCredentials { .. } | Self::MissingSecret => "missing_credentials",
             Self::Malformed { .. } => "malformed",
             Self::TooManySignatures => "too_many_signatures",
             Self::Stale => "stale",

@@ -92,6 +92,11 @@ pub enum IngestError {
 }
 
 impl IngestError {
+    /// Whether the request shows nothing that could prove anything.
+    pub(crate) fn is_by_a_stranger(&self) -> bool {
+        matches!(self, Self::NotVerified(refused) if refused.is_by_a_stranger())
+    }
+
     /// A stable word for it.
     pub fn code(&self) -> &'static str {
         match self {
@@ -144,12 +149,6 @@ impl OpenSource {
     /// The header that holds the source's secret itself.
     pub fn secret_header(&self) -> Option<&HeaderName> {
         self.0.source.as_ref().ok().and_then(|source| source.verifier.secret_header())
-    }
-
-    /// A path of its requests without the secret that may stand in it.
-    pub fn bare_path<'p>(&self, path: &'p str) -> &'p str {
-        let source = self.0.source.as_ref().ok();
-        source.and_then(|source| source.verifier.bare_path(path)).unwrap_or(path)
     }
 
     /// Whether what is refused must be kept, because the sender does not send it again.
@@ -231,7 +230,9 @@ impl Engine {
             Err(problem) => return Err(IngestError::Key(problem)),
         };
         let request_id = pass.releases.unwrap_or_else(|| new_id(&*self.shared.chance, now));
-        let arrival = Arrival::new(entry, source, (request, &readable), (request_id, now), pass);
+        let releases = self.leaves_quarantine(source, request, &pass);
+        let stamp = (request_id, now);
+        let arrival = Arrival::new(entry, source, (request, &readable), stamp, (pass, releases));
         let outcome = self.receive_all(arrival, parts, claims).await?;
         for event in &outcome.received {
             let metrics = &entry.metrics;
@@ -240,7 +241,8 @@ impl Engine {
         Ok(Outcome { reply, ..outcome })
     }
 
-    async fn verify(
+    /// Checks a request as of a time, with the certificate that it names if there is one.
+    pub(crate) async fn verify(
         &self,
         source: &Source,
         incoming: &Incoming<'_>,
@@ -312,7 +314,7 @@ impl Engine {
             });
         }
         // It leaves the quarantine with the first of its events, in one step.
-        drafts[0].event.releases = arrival.pass.releases;
+        drafts[0].event.releases = arrival.releases;
         let asking: Vec<_> = drafts.iter().map(|draft| self.asking(&arrival, draft)).collect();
         let commit = Arc::clone(self).commit(drafts, arrival.source.name.clone());
         let committed = Uninterrupted::new(commit, &self.shared.tasks).await?;

@@ -17,6 +17,7 @@ use surehook_core::{
     inflate::Readable,
     key::{DedupKey, KeyProblem, content_hash_key, fingerprint},
     provider::{Part, PartKey},
+    quarantine::Release,
     source::Source,
     time::Timestamp,
 };
@@ -60,6 +61,8 @@ pub(super) struct Arrival<'a> {
     pub(super) now: Timestamp,
     pub(super) pass: Pass,
     readable: &'a Readable,
+    /// What leaves the quarantine with it.
+    pub(super) releases: Option<Release>,
     headers: &'a HeaderMap,
     body: Bytes,
     head: Arc<RequestHead>,
@@ -74,7 +77,7 @@ impl<'a> Arrival<'a> {
         source: &'a Source,
         (request, readable): (&'a mut InboundRequest, &'a Readable),
         (request_id, now): (RequestId, Timestamp),
-        pass: Pass,
+        (pass, releases): (Pass, Option<Release>),
     ) -> Self {
         let mut path = std::mem::take(&mut request.path);
         // A secret in the address ends here.
@@ -94,6 +97,7 @@ impl<'a> Arrival<'a> {
             now,
             pass,
             readable,
+            releases,
             headers: &request.headers,
             body: request.body.clone(),
             head: Arc::new(head),

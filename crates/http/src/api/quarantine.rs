@@ -11,7 +11,7 @@ use surehook_core::{
     ids::RequestId,
     name::Name,
     quarantine::Quarantined,
-    redact::{self, MASK, Names},
+    redact::{self, Names},
     refused::advice,
     source::SourceSpec,
     store::Configuration,
@@ -67,7 +67,7 @@ pub(crate) struct Aside {
     reason: String,
     what_to_do: &'static str,
     method: String,
-    /// What follows the source's name.
+    /// What follows the source's name. What may be a secret is hidden.
     path: String,
     /// Secrets are hidden.
     query: Option<String>,
@@ -263,20 +263,9 @@ fn secret_names(app: &App, configuration: &Configuration, row: &Quarantined) -> 
     names
 }
 
-/// A path whose first segment may be a secret that is none of ours any more.
-fn shown_path(path: &str) -> String {
-    let bare = path.strip_prefix('/').unwrap_or_default();
-    let (first, rest) = bare.split_at(bare.find('/').unwrap_or(bare.len()));
-    let is_random = first.len() >= 8 && first.bytes().any(|byte| byte.is_ascii_digit());
-    if is_random { format!("/{MASK}{rest}") } else { path.to_owned() }
-}
-
 fn summary(app: &App, configuration: &Configuration, row: &Quarantined) -> Aside {
     let source = source_of(configuration, row);
-    let open = app.engine.source_by_id(row.source);
     let names = secret_names(app, configuration, row);
-    let path = open.as_ref().map_or(row.path.as_str(), |open| open.bare_path(&row.path));
-    let path = shown_path(path);
     Aside {
         id: row.id,
         status: "quarantined",
@@ -287,7 +276,7 @@ fn summary(app: &App, configuration: &Configuration, row: &Quarantined) -> Aside
         reason: row.code.clone(),
         what_to_do: advice(&row.code),
         method: row.method.clone(),
-        path,
+        path: redact::path(&row.path),
         query: row.query.as_deref().map(|query| redact::query(query, &names)),
         remote: row.remote.clone(),
         body_bytes: row.body_bytes,
@@ -308,25 +297,6 @@ impl From<ReleaseError> for Problem {
                 conflict("still_wrong", detail)
             }
             ReleaseError::Store(error) => Self::from(error),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_may_be_an_old_secret_in_the_path_is_not_shown() {
-        let cases = [
-            ("", ""),
-            ("/messages-upsert", "/messages-upsert"),
-            ("/v1/x", "/v1/x"),
-            ("/9f3c1a7e5b2d4f60", "/•••"),
-            ("/9f3c1a7e5b2d4f60/messages-upsert", "/•••/messages-upsert"),
-        ];
-        for (path, expected) in cases {
-            assert_eq!(shown_path(path), expected, "case: {path}");
         }
     }
 }

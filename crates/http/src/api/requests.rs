@@ -29,6 +29,7 @@ use crate::{
     App,
     openapi::{Api, Op},
     problem::Problem,
+    refusal,
 };
 
 /// Which refused requests are wanted.
@@ -67,6 +68,7 @@ pub(crate) struct Refused {
     /// The status that it was answered with.
     http_status: u16,
     method: String,
+    /// What may be a secret is hidden.
     path: String,
     /// Secrets are hidden.
     query: Option<String>,
@@ -193,7 +195,8 @@ fn summary(row: &RefusedRequest) -> Refused {
         what_to_do: advice(&row.code),
         http_status: row.status,
         method: row.method.clone(),
-        path: row.path.clone(),
+        // Those of older versions were kept as they came.
+        path: refusal::shown_path(&row.path),
         query: row.query.clone(),
         remote: row.remote.clone(),
         body_bytes: row.body_bytes,

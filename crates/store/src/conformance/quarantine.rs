@@ -6,8 +6,8 @@ use bytes::Bytes;
 use surehook_core::{
     event::{HeaderBlock, NewEvent},
     ids::{RequestId, SourceId},
-    quarantine::{KEPT_BYTES_MAX, KEPT_FOR, KEPT_MAX, Quarantined},
-    store::{Admitted, Page, StoreError},
+    quarantine::{KEPT_FOR, KEPT_MAX, Quarantined, Release},
+    store::{Admitted, Change, Page, StoreError},
 };
 
 use super::World;
@@ -25,16 +25,20 @@ fn request(world: &World, source: SourceId, body: impl Into<Bytes>) -> Quarantin
         path: "/a".to_owned(),
         query: Some("b=1".to_owned()),
         remote: "192.0.2.1".to_owned(),
-        headers: HeaderBlock::from_bytes(b"x-a: \xff\r\n".to_vec()),
+        headers: HeaderBlock::from_bytes(HEADERS.to_vec()),
         body_bytes: body.len() as u64,
         body: Some(body),
     }
 }
 
+const HEADERS: &[u8] = b"x-a: \xff\r\n";
+/// Room for a few large ones.
+const ROOM: u64 = 4 << 20;
+
 async fn keep(world: &World, source: SourceId, body: &'static str) -> Quarantined {
     let aside = request(world, source, body);
-    let kept = world.quarantine(aside.clone()).await.unwrap();
-    assert_eq!((kept.id, kept.pushed_out), (aside.id, 0));
+    let kept = world.quarantine(aside.clone(), ROOM).await.unwrap();
+    assert_eq!((kept.id, kept.pushed_out), (Some(aside.id), 0));
     aside
 }
 
@@ -49,7 +53,7 @@ pub async fn a_request_in_quarantine_is_kept_whole(mut world: World) {
     let first = keep(&world, world.shop, "a").await;
     let other = keep(&world, world.bank, "a").await;
     let bare = Quarantined { query: None, ..request(&world, world.shop, "") };
-    world.quarantine(bare.clone()).await.unwrap();
+    world.quarantine(bare.clone(), ROOM).await.unwrap();
 
     world.reopen().await;
 
@@ -71,9 +75,9 @@ pub async fn the_same_request_again_is_one(mut world: World) {
         ..request(&world, world.shop, "a")
     };
 
-    let kept = world.quarantine(again.clone()).await.unwrap();
+    let kept = world.quarantine(again.clone(), ROOM).await.unwrap();
 
-    assert_eq!(kept.id, first.id);
+    assert_eq!(kept.id, Some(first.id));
     let expected = Quarantined { id: first.id, received_at: first.received_at, times: 2, ..again };
     assert_eq!(world.quarantined_request(first.id).await.unwrap(), Some(expected));
     assert_eq!(ids(&world, None).await, [first.id]);
@@ -81,7 +85,8 @@ pub async fn the_same_request_again_is_one(mut world: World) {
 
 pub async fn the_oldest_in_quarantine_make_room(world: World) {
     let other = keep(&world, world.bank, "a").await;
-    let large = vec![b'x'; usize::try_from(KEPT_BYTES_MAX / 4).unwrap()];
+    // The headers count too.
+    let large = vec![b'x'; usize::try_from(ROOM / 4).unwrap() - HEADERS.len()];
     let mut all = Vec::new();
     let mut pushed_out = 0;
     for number in 0..6_u8 {
@@ -89,7 +94,7 @@ pub async fn the_oldest_in_quarantine_make_room(world: World) {
         body[0] = number;
         let aside = request(&world, world.shop, body);
         all.push(aside.id);
-        pushed_out += world.quarantine(aside).await.unwrap().pushed_out;
+        pushed_out += world.quarantine(aside, ROOM).await.unwrap().pushed_out;
     }
     all.reverse();
     assert_eq!(ids(&world, Some(world.shop)).await, all[..4]);
@@ -99,7 +104,7 @@ pub async fn the_oldest_in_quarantine_make_room(world: World) {
     let mut coming = tokio::task::JoinSet::new();
     for number in 0..KEPT_MAX + 3 {
         let (store, aside) = (world.store(), request(&world, world.bank, number.to_string()));
-        coming.spawn(async move { store.quarantine(aside).await.unwrap().pushed_out });
+        coming.spawn(async move { store.quarantine(aside, ROOM).await.unwrap().pushed_out });
         if coming.len() == 500 {
             coming.join_all().await;
             coming = tokio::task::JoinSet::new();
@@ -110,8 +115,61 @@ pub async fn the_oldest_in_quarantine_make_room(world: World) {
     for id in ids(&world, Some(world.shop)).await {
         assert!(world.discard(id).await.unwrap());
     }
-    let room = world.quarantine(request(&world, world.shop, large)).await.unwrap();
+    let room = world.quarantine(request(&world, world.shop, large), ROOM).await.unwrap();
     assert_eq!(room.pushed_out, 0, "what was discarded takes no room");
+}
+
+pub async fn strangers_make_room_first(world: World) {
+    let large = |number: u8| vec![number; usize::try_from(ROOM / 4).unwrap() - HEADERS.len()];
+    let stranger = |number| Quarantined {
+        code: "missing_signature".to_owned(),
+        ..request(&world, world.shop, large(number))
+    };
+    let mut signed = vec![request(&world, world.shop, large(0))];
+    world.quarantine(signed[0].clone(), ROOM).await.unwrap();
+    for number in 1..=9 {
+        let kept = world.quarantine(stranger(number), ROOM).await.unwrap();
+        assert!(kept.id.is_some(), "another stranger makes room");
+    }
+    assert_eq!(ids(&world, None).await.len(), 4);
+    for number in 10..13 {
+        signed.push(request(&world, world.shop, large(number)));
+        let kept = world.quarantine(signed.last().unwrap().clone(), ROOM).await.unwrap();
+        assert_eq!(kept.pushed_out, 1);
+    }
+    let all: Vec<_> = signed.iter().rev().map(|aside| aside.id).collect();
+    assert_eq!(ids(&world, None).await, all);
+
+    let kept = world.quarantine(stranger(20), ROOM).await.unwrap();
+
+    assert_eq!((kept.id, kept.pushed_out), (None, 0), "there is no stranger left to make room");
+    assert_eq!(ids(&world, None).await, all);
+}
+
+pub async fn a_stranger_takes_no_signature_away(world: World) {
+    let signed = keep(&world, world.shop, "a").await;
+    let copy = Quarantined {
+        code: "missing_signature".to_owned(),
+        headers: HeaderBlock::from_bytes(Vec::new()),
+        ..request(&world, world.shop, "a")
+    };
+    assert_eq!(world.quarantine(copy, ROOM).await.unwrap().id, Some(signed.id));
+
+    let found = world.quarantined_request(signed.id).await.unwrap();
+
+    assert_eq!(found, Some(Quarantined { times: 2, ..signed }));
+}
+
+pub async fn longer_headers_of_the_same_request_take_more_room(world: World) {
+    let first = keep(&world, world.shop, "a").await;
+    let second = keep(&world, world.shop, "b").await;
+    let longer = HeaderBlock::from_bytes(vec![b'x'; 99]);
+    let again = Quarantined { headers: longer, ..second.clone() };
+
+    let kept = world.quarantine(again, 101).await.unwrap();
+
+    assert_eq!((kept.id, kept.pushed_out), (Some(second.id), 1));
+    assert_eq!(world.quarantined_request(first.id).await.unwrap(), None);
 }
 
 pub async fn the_line_is_oldest_first(world: World) {
@@ -128,7 +186,7 @@ pub async fn the_line_is_oldest_first(world: World) {
 
 pub async fn what_is_admitted_leaves_the_quarantine_in_the_same_step(world: World) {
     let aside = keep(&world, world.shop, "a").await;
-    let released = || NewEvent { releases: Some(aside.id), ..world.arrival() };
+    let released = || NewEvent { releases: Some(Release::Request(aside.id)), ..world.arrival() };
 
     let admitted = world.admit(vec![released(), world.arrival()]).await.unwrap();
 
@@ -144,11 +202,40 @@ pub async fn a_duplicate_leaves_the_quarantine_too(world: World) {
     let aside = keep(&world, world.shop, "a").await;
     world.admit(vec![world.keyed("k")]).await.unwrap();
 
-    let event = NewEvent { releases: Some(aside.id), ..world.keyed("k") };
+    let event = NewEvent { releases: Some(Release::Request(aside.id)), ..world.keyed("k") };
     let admitted = world.admit(vec![event]).await.unwrap();
 
     assert!(matches!(admitted[..], [Admitted::Duplicate(_)]), "{admitted:?}");
     assert_eq!(ids(&world, None).await, []);
+}
+
+pub async fn what_a_deleted_source_does_not_take_stays_in_quarantine(world: World) {
+    let aside = keep(&world, world.shop, "a").await;
+    world.change(vec![Change::DeleteSource(world.shop)], world.now).await.unwrap();
+
+    let event = NewEvent { releases: Some(Release::Request(aside.id)), ..world.arrival() };
+    assert_eq!(world.admit(vec![event]).await.unwrap(), [Admitted::SourceGone]);
+
+    assert_eq!(ids(&world, None).await, [aside.id]);
+}
+
+pub async fn the_same_request_that_is_let_in_leaves_the_quarantine(mut world: World) {
+    assert!(!world.may_hold(world.shop));
+    let aside = keep(&world, world.shop, "a").await;
+    let other = keep(&world, world.shop, "b").await;
+    let elsewhere = keep(&world, world.bank, "a").await;
+    world.reopen().await;
+    assert!(world.may_hold(world.shop), "it is known after a restart");
+
+    let same = Some(Release::Same(aside.fingerprint()));
+    for event in [world.keyed("k"), world.keyed("k")] {
+        world.admit(vec![NewEvent { releases: same, ..event }]).await.unwrap();
+    }
+
+    assert_eq!(ids(&world, None).await, [elsewhere.id, other.id]);
+    assert!(world.discard(other.id).await.unwrap());
+    world.prune_all(KEPT_FOR * 4).await;
+    assert!(!world.may_hold(world.shop) && world.may_hold(world.bank));
 }
 
 pub async fn what_nobody_released_goes_after_its_time(mut world: World) {
@@ -156,7 +243,7 @@ pub async fn what_nobody_released_goes_after_its_time(mut world: World) {
     let seen = keep(&world, world.shop, "seen again").await;
     world.wait(KEPT_FOR);
     let again = request(&world, world.shop, "seen again");
-    world.quarantine(again).await.unwrap();
+    world.quarantine(again, ROOM).await.unwrap();
     world.prune_all(KEPT_FOR * 4).await;
     assert_eq!(ids(&world, None).await, [seen.id, old.id], "its time is not over yet");
 

@@ -9,6 +9,7 @@ use surehook_core::{
     event::{NewDelivery, NewEvent},
     ids::{DestinationId, EventId, SourceId},
     key::{DedupKey, KeyDigest},
+    quarantine::Release,
     rollup::Count,
     store::{Admitted, Duplicate},
     time::Timestamp,
@@ -51,15 +52,20 @@ fn admit_one(
     tx: &mut Tx<'_, '_>,
     Arrival { event, about }: &Arrival,
 ) -> rusqlite::Result<Admitted> {
-    if let Some(request) = event.releases
-        && !quarantine::take_out(tx, request)?
-    {
-        // Somebody else released or discarded it.
-        return Err(rusqlite::Error::QueryReturnedNoRows);
-    }
+    // First of all: what is not admitted stays where it is.
     let Some(source) = tx.names.sources.get(&event.source).copied() else {
         return Ok(Admitted::SourceGone);
     };
+    match event.releases {
+        // Somebody else released or discarded it.
+        Some(Release::Request(request)) if !quarantine::take_out(tx, request)? => {
+            return Err(rusqlite::Error::QueryReturnedNoRows);
+        }
+        Some(Release::Same(fingerprint)) => {
+            quarantine::take_out_same(tx, event.source, fingerprint)?;
+        }
+        Some(Release::Request(_)) | None => {}
+    }
     if let Some(claim) = &event.key {
         let key = KeyDigest::of(event.source, &claim.key);
         if let Some(original) = find_original(tx, key, event.received_at)? {

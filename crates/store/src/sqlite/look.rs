@@ -32,7 +32,13 @@ impl SqliteStore {
         let memory = Arc::new(Memory::new(1));
         let counts = counts::load(&connection)?;
         memory.change_counts(|shown| *shown = counts);
-        Ok(Self { writer: Writer::none(), readers: Readers::new(&file), memory, file })
+        Ok(Self {
+            writer: Writer::none(),
+            readers: Readers::new(&file),
+            memory,
+            holders: Arc::default(),
+            file,
+        })
     }
 }
 

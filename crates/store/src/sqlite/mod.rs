@@ -79,8 +79,9 @@ use surehook_core::{
 use self::{
     checkpoint::Checkpointer,
     memory::Memory,
+    quarantine::Holders,
     read::Readers,
-    writer::{Desk, Writer},
+    writer::{Desk, Tx, Writer},
 };
 
 pub use self::{
@@ -225,6 +226,8 @@ pub struct SqliteStore {
     writer: Writer,
     readers: Readers,
     memory: Arc<Memory>,
+    /// Who has requests in quarantine.
+    holders: Arc<Holders>,
     file: PathBuf,
 }
 
@@ -240,6 +243,8 @@ impl SqliteStore {
         let mut connection = schema::open_writer(&file)?;
         schema::recover(&connection, now)?;
         let memory = Arc::new(Memory::new(options.keys_remembered));
+        let holders = Arc::new(Holders::default());
+        holders.renew(&connection)?;
         let checkpointer = Checkpointer::start(&file, &mut connection)?;
         let writer = Writer::start(
             Desk {
@@ -253,7 +258,7 @@ impl SqliteStore {
             options.queue_max,
         )?;
         let readers = Readers::new(&file);
-        Ok(Self { writer, readers, memory, file })
+        Ok(Self { writer, readers, memory, holders, file })
     }
 
     /// Lets the file grow to this many pages and no further, so that tests can meet a full disk.
@@ -346,8 +351,17 @@ impl DeliveryStore for SqliteStore {
 
 #[async_trait]
 impl QuarantineStore for SqliteStore {
-    async fn quarantine(&self, request: Quarantined) -> Result<Kept, StoreError> {
-        self.writer.admit(move |tx| quarantine::keep(tx, &request)).await
+    async fn quarantine(&self, request: Quarantined, bytes_max: u64) -> Result<Kept, StoreError> {
+        let holders = Arc::clone(&self.holders);
+        let step = move |tx: &mut Tx<'_, '_>| {
+            holders.add(request.source);
+            quarantine::keep(tx, &request, bytes_max)
+        };
+        self.writer.admit(step).await
+    }
+
+    fn may_hold(&self, source: SourceId) -> bool {
+        self.holders.has(source)
     }
 
     async fn quarantined(
@@ -489,7 +503,13 @@ impl AdminStore for SqliteStore {
     }
 
     async fn prune(&self, events_kept: Duration, now: Timestamp) -> Result<Pruned, StoreError> {
-        self.writer.write(move |tx| prune::prune(tx, events_kept, now)).await
+        let holders = Arc::clone(&self.holders);
+        let step = move |tx: &mut Tx<'_, '_>| {
+            let pruned = prune::prune(tx, events_kept, now)?;
+            holders.renew(tx.connection)?;
+            Ok(pruned)
+        };
+        self.writer.write(step).await
     }
 
     async fn roll_up(&self) -> Result<bool, StoreError> {

@@ -1,11 +1,16 @@
 //! Requests that were not let in and are kept whole.
 
+use std::{
+    collections::HashSet,
+    sync::{PoisonError, RwLock},
+};
+
 use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use surehook_core::{
     event::HeaderBlock,
     ids::{RequestId, SourceId},
-    quarantine::{KEPT_BYTES_MAX, KEPT_MAX, Kept, Quarantined},
+    quarantine::{KEPT_MAX, Kept, Quarantined},
     store::Page,
     time::Timestamp,
 };
@@ -26,58 +31,93 @@ const KEEP: &str = "
     ON CONFLICT (source_id, fingerprint) DO UPDATE SET
         seen_at = excluded.seen_at, times = times + excluded.times, code = excluded.code,
         remote = excluded.remote, headers = excluded.headers
+     WHERE is_stranger OR excluded.code NOT IN ('missing_signature', 'missing_credentials')
+    RETURNING id";
+
+// A stranger that sends the same bytes takes no signature away.
+const COUNT: &str = "
+    UPDATE quarantine SET times = times + ?3 WHERE source_id = ?1 AND fingerprint = ?2
     RETURNING id";
 
 /// See `QuarantineStore::quarantine`.
-pub(super) fn keep(tx: &mut Tx<'_, '_>, request: &Quarantined) -> rusqlite::Result<Kept> {
-    let kept: RequestId = tx.connection.prepare_cached(KEEP)?.query_row(
-        params![
-            blob(request.id),
-            blob(request.source),
-            request.fingerprint(),
-            request.received_at.as_millis(),
-            request.seen_at.as_millis(),
-            request.times,
-            request.code,
-            request.method,
-            request.path,
-            request.query,
-            request.remote,
-            request.headers.as_bytes(),
-            request.body_bytes,
-            request.body.as_deref().unwrap_or_default(),
-        ],
-        |row| id(row, 0),
-    )?;
-    Ok(Kept { id: kept, pushed_out: make_room(tx, request.source, kept)? })
-}
-
-/// Removes the oldest of a source until it has no more than it may; the newest one stays.
-fn make_room(tx: &Tx<'_, '_>, source: SourceId, newest: RequestId) -> rusqlite::Result<u64> {
-    let mut removed = 0;
-    while is_too_much(tx.connection, source)? {
-        let many = tx
+pub(super) fn keep(
+    tx: &mut Tx<'_, '_>,
+    request: &Quarantined,
+    bytes_max: u64,
+) -> rusqlite::Result<Kept> {
+    let fingerprint = request.fingerprint();
+    let mut keep = tx.connection.prepare_cached(KEEP)?;
+    let kept: Option<RequestId> = keep
+        .query_row(
+            params![
+                blob(request.id),
+                blob(request.source),
+                fingerprint,
+                request.received_at.as_millis(),
+                request.seen_at.as_millis(),
+                request.times,
+                request.code,
+                request.method,
+                request.path,
+                request.query,
+                request.remote,
+                request.headers.as_bytes(),
+                request.body_bytes,
+                request.body.as_deref().unwrap_or_default(),
+            ],
+            |row| id(row, 0),
+        )
+        .optional()?;
+    let kept = match kept {
+        Some(kept) => kept,
+        None => tx
             .connection
-            .prepare_cached(
-                "DELETE FROM quarantine WHERE id =
-                     (SELECT id FROM quarantine WHERE source_id = ?1 AND id <> ?2
-                       ORDER BY id LIMIT 1)",
-            )?
-            .execute(params![blob(source), blob(newest)])?;
-        if many == 0 {
-            break;
-        }
-        removed += 1;
-    }
-    Ok(removed)
+            .prepare_cached(COUNT)?
+            .query_row(params![blob(request.source), fingerprint, request.times], |row| {
+                id(row, 0)
+            })?,
+    };
+    make_room(tx, request.source, kept, bytes_max)
 }
 
-fn is_too_much(connection: &Connection, source: SourceId) -> rusqlite::Result<bool> {
+const PUSH_OUT: &str = "
+    DELETE FROM quarantine WHERE id =
+        (SELECT id FROM quarantine WHERE source_id = ?1 AND (id <> ?2 OR is_stranger)
+          ORDER BY is_stranger DESC, id LIMIT 1)
+    RETURNING id";
+
+/// Removes what a source has too much: what strangers sent first, the oldest first. The newest one
+/// stays, unless it is a stranger's and would cost one that is not.
+fn make_room(
+    tx: &Tx<'_, '_>,
+    source: SourceId,
+    newest: RequestId,
+    bytes_max: u64,
+) -> rusqlite::Result<Kept> {
+    let mut kept = Kept { id: Some(newest), pushed_out: 0 };
+    while is_too_much(tx.connection, source, bytes_max)? {
+        let mut push_out = tx.connection.prepare_cached(PUSH_OUT)?;
+        let removed: Option<RequestId> =
+            push_out.query_row(params![blob(source), blob(newest)], |row| id(row, 0)).optional()?;
+        match removed {
+            None => break,
+            Some(removed) if removed == newest => kept.id = None,
+            Some(_) => kept.pushed_out += 1,
+        }
+    }
+    Ok(kept)
+}
+
+fn is_too_much(
+    connection: &Connection,
+    source: SourceId,
+    bytes_max: u64,
+) -> rusqlite::Result<bool> {
     connection
         .prepare_cached(
             "SELECT many > ?2 OR bytes > ?3 FROM quarantine_totals WHERE source_id = ?1",
         )?
-        .query_row(params![blob(source), KEPT_MAX, KEPT_BYTES_MAX], |row| row.get(0))
+        .query_row(params![blob(source), KEPT_MAX, bytes_max], |row| row.get(0))
 }
 
 const COLUMNS: &str = "id, source_id, received_at, seen_at, times, code, method, path, query, \
@@ -151,6 +191,42 @@ pub(super) fn find(
 pub(super) fn take_out(tx: &Tx<'_, '_>, wanted: RequestId) -> rusqlite::Result<bool> {
     let sql = "DELETE FROM quarantine WHERE id = ?1";
     Ok(tx.connection.prepare_cached(sql)?.execute(params![blob(wanted)])? > 0)
+}
+
+/// Takes out the one of these bytes, if it is there.
+pub(super) fn take_out_same(
+    tx: &Tx<'_, '_>,
+    source: SourceId,
+    fingerprint: [u8; 32],
+) -> rusqlite::Result<()> {
+    let sql = "DELETE FROM quarantine WHERE source_id = ?1 AND fingerprint = ?2";
+    tx.connection.prepare_cached(sql)?.execute(params![blob(source), fingerprint])?;
+    Ok(())
+}
+
+/// The sources that have any. Nobody may think that a source has none when it has some, so that
+/// only the writer changes this; one too many costs a look.
+#[derive(Debug, Default)]
+pub(super) struct Holders(RwLock<HashSet<SourceId>>);
+
+impl Holders {
+    pub(super) fn has(&self, source: SourceId) -> bool {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).contains(&source)
+    }
+
+    pub(super) fn add(&self, source: SourceId) {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).insert(source);
+    }
+
+    /// Looks again who has any.
+    pub(super) fn renew(&self, connection: &Connection) -> rusqlite::Result<()> {
+        let sources = connection
+            .prepare_cached("SELECT source_id FROM quarantine_totals WHERE many > 0")?
+            .query_map([], |row| id(row, 0))?
+            .collect::<rusqlite::Result<_>>()?;
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = sources;
+        Ok(())
+    }
 }
 
 /// Removes a slice of those that came last before a time.

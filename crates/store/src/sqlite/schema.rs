@@ -26,6 +26,7 @@ pub(super) const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/sqlite/0009_search_attributes.sql"),
     include_str!("../../migrations/sqlite/0010_token_headers.sql"),
     include_str!("../../migrations/sqlite/0011_quarantine.sql"),
+    include_str!("../../migrations/sqlite/0012_quarantine_bounds.sql"),
 ];
 
 /// "srhk": tells our files from others'.

@@ -107,6 +107,7 @@ pub(crate) fn parts(settings: &Settings, store: Arc<dyn Store>) -> Parts {
         public_url: settings.public_url.clone(),
         retention: Retention { events: settings.retention.0 },
         lane_bytes_max: settings.limits.lane_bytes_max,
+        quarantine_bytes_max: settings.limits.quarantine_bytes_max,
         stuck_after: settings.ready_max_due_age.0,
     }
 }

@@ -76,7 +76,7 @@ impl Item {
     /// How a wrong signature is answered: some would never send again what is answered with 401.
     fn refused(&self) -> u16 {
         match provider::find(self.preset()).unwrap().on_refusal() {
-            OnRefusal::Unauthorized => 401,
+            OnRefusal::Unauthorized | OnRefusal::Keep => 401,
             OnRefusal::Quarantine => 503,
         }
     }

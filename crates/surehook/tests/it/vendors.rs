@@ -174,7 +174,7 @@ impl Asked<'_> {
             assert!(taken.is_err(), "{self}: takes another {what}");
             let answer = send(gateway, changed).await;
             let refusal = match provider::find(self.preset).unwrap().on_refusal() {
-                OnRefusal::Unauthorized => 401,
+                OnRefusal::Unauthorized | OnRefusal::Keep => 401,
                 OnRefusal::Quarantine => 503,
             };
             assert_eq!(answer.status, refusal, "{self}: we take another {what}: {answer:?}");

@@ -18,7 +18,6 @@ use crate::{
     request::Incoming,
     secret::Secret,
     source::BODY_BYTES_CEILING,
-    time::Span,
     verify::{Verifier, VerifySpecError},
 };
 
@@ -86,12 +85,6 @@ impl Provider for EvolutionApi {
             attributes: attributes(&found),
             ..Part::default()
         })
-    }
-
-    /// Its attempts are over after half an hour. Messages come again later too: with every new
-    /// connection it is told what it missed.
-    fn dedup_window(&self) -> Span {
-        Span::from_secs(86_400)
     }
 
     /// Media may stand in the body.

@@ -101,7 +101,9 @@ impl Scheme for Proof {
                 Some(token) => self.check_token(token, now),
                 None => Err(Refused::Malformed { part: "credentials" }),
             },
-            None if apikey.is_some() => Err(Refused::Mismatch),
+            None if apikey.is_some() || secret_path::is_shown(request.path) => {
+                Err(Refused::Mismatch)
+            }
             None => Err(Refused::MissingCredentials { header: AUTHORIZATION }),
         }
     }

@@ -183,7 +183,7 @@ fn there_are_three_ways_to_show_a_secret() {
         ("the path", "/evo-jwt-secret-0001", vec![], 0, Ok(0)),
         ("the path with an event", "/old/messages-upsert", vec![], 0, Ok(1)),
         ("an event and no secret", "/messages-upsert", vec![], 0, missing()),
-        ("the secret elsewhere", "/x/evo-jwt-secret-0001", vec![], 0, missing()),
+        ("the secret elsewhere", "/x/evo-jwt-secret-0001", vec![], 0, Err(Refused::Mismatch)),
         ("nothing", "", vec![], 0, missing()),
     ];
     let verifier = EvolutionApi.verifier([SECRET, "old"].map(Secret::new).to_vec()).unwrap();

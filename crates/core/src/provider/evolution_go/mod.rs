@@ -9,7 +9,9 @@ mod tests;
 
 use std::time::Duration;
 
-use super::{Found, Part, PartKey, Provider, Reading, Sample, fields::places, secret_path};
+use super::{
+    Found, OnRefusal, Part, PartKey, Provider, Reading, Sample, fields::places, secret_path,
+};
 use crate::{
     attribute::{AttributeName, Attributes, EventKind},
     key::DedupKey,
@@ -104,6 +106,11 @@ impl Provider for EvolutionGo {
         Some(BODY_BYTES_CEILING)
     }
 
+    /// It sends once, or little more: a wrong secret must not lose what came meanwhile.
+    fn on_refusal(&self) -> OnRefusal {
+        OnRefusal::Keep
+    }
+
     fn samples(&self) -> &'static [Sample] {
         SAMPLES
     }
@@ -189,8 +196,13 @@ impl Scheme for PathOrToken {
             return Ok(index);
         }
         let found = TOKEN.read(request.body);
-        let token = found.get(INSTANCE_TOKEN).ok_or(Refused::Malformed { part: "credentials" })?;
-        matching_secret(&self.secrets, token.as_bytes()).ok_or(Refused::Mismatch)
+        match found.get(INSTANCE_TOKEN) {
+            Some(token) => {
+                matching_secret(&self.secrets, token.as_bytes()).ok_or(Refused::Mismatch)
+            }
+            None if secret_path::is_shown(request.path) => Err(Refused::Mismatch),
+            None => Err(Refused::MissingSecret),
+        }
     }
 
     fn sign(&self, _: &Outgoing<'_>, _: Timestamp) -> Result<Signed, Unsignable> {

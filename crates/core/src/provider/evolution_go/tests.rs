@@ -223,17 +223,18 @@ fn our_own_number_is_not_the_other_party() {
 fn a_secret_stands_in_the_path_or_the_body() {
     let verifier = EvolutionGo.verifier(["url", "token"].map(Secret::new).to_vec()).unwrap();
     let with = |token: &str| format!(r#"{{"instanceToken":{token}}}"#);
-    let malformed = || Err(Refused::Malformed { part: "credentials" });
-    let cases: [(&str, &str, String, Result<usize, Refused>); 9] = [
+    let missing = || Err(Refused::MissingSecret);
+    let cases: [(&str, &str, String, Result<usize, Refused>); 10] = [
         ("the path", "/url", with(r#""x""#), Ok(0)),
         ("the path and more", "/url/x", "{}".to_owned(), Ok(0)),
         ("the token", "", with(r#""token""#), Ok(1)),
         ("the token, escaped", "", with(r#""t\u006fken""#), Ok(1)),
         ("the token beside a wrong path", "/x", with(r#""token""#), Ok(1)),
         ("a wrong token", "", with(r#""tokem""#), Err(Refused::Mismatch)),
-        ("no token", "", "{}".to_owned(), malformed()),
-        ("an empty token", "", with(r#""""#), malformed()),
-        ("no JSON", "", "x".to_owned(), malformed()),
+        ("a wrong path", "/x", "{}".to_owned(), Err(Refused::Mismatch)),
+        ("no token", "", "{}".to_owned(), missing()),
+        ("an empty token", "", with(r#""""#), missing()),
+        ("no JSON", "", "x".to_owned(), missing()),
     ];
     let empty = headers(&[]);
     for (case, path, body, expected) in cases {

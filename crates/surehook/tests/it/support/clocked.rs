@@ -71,6 +71,7 @@ impl Clocked {
             public_url: None,
             retention: Retention { events: Duration::from_secs(30 * 86_400) },
             lane_bytes_max: 1 << 26,
+            quarantine_bytes_max: 1 << 26,
             stuck_after: Duration::from_secs(300),
         });
         let engine = engine.await.unwrap();

@@ -31,6 +31,8 @@ const FOLDED_PER_NEW: usize = 2;
 /// Folded rows that are removed with one commit, at least, and beside each new term.
 const CLEARED_PER_COMMIT: usize = 256;
 const CLEARED_PER_NEW: usize = 4;
+/// Terms that an event has, mostly.
+const TERMS_USUAL: usize = 8;
 /// Bytes of an entry of a block: a term and an event.
 const ENTRY_BYTES: usize = Term::BYTES + 16;
 /// As many entries as fit on a page of the file together with what the row has beside them.
@@ -47,7 +49,8 @@ pub(super) struct About {
 
 impl About {
     pub(super) fn of(kind: Option<&EventKind>, attributes: &Attributes) -> Self {
-        let terms = terms_of(kind, attributes).flat_map(Term::to_bytes).collect();
+        let mut terms = Vec::with_capacity(TERMS_USUAL * Term::BYTES);
+        terms_of(kind, attributes).for_each(|term| terms.extend_from_slice(&term.to_bytes()));
         let attributes = (!attributes.is_empty()).then(|| attributes.to_json());
         Self { attributes, terms }
     }
@@ -182,10 +185,12 @@ impl FreshTerms {
             sql.get(BEGIN_SEGMENT)?.execute(params![fold.segment, min, max])?;
         }
         for block in left[..self.doing.folded].chunks(BLOCK_ENTRIES) {
-            let is_kept = |(_, event): &&(Term, EventId)| !self.erased.contains(event);
-            let kept = block.iter().filter(is_kept);
-            let bytes: Vec<u8> =
-                kept.flat_map(|(term, event)| entry(*term, blob(*event))).collect();
+            let mut bytes = Vec::with_capacity(BLOCK_ENTRIES * ENTRY_BYTES);
+            for (term, event) in block {
+                if self.erased.is_empty() || !self.erased.contains(event) {
+                    bytes.extend_from_slice(&entry(*term, blob(*event)));
+                }
+            }
             if let Some(first) = bytes.first_chunk::<ENTRY_BYTES>() {
                 sql.get(INSERT_BLOCK)?.execute(params![fold.segment, &first[..], bytes])?;
             }

@@ -21,19 +21,27 @@ pub struct Account {
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidAccount {
     /// Nobody knows where the service is.
-    #[error("there is no base URL; write where the service runs, such as https://evolution.example.com")]
+    #[error(
+        "there is no base URL; write where the service runs, such as https://evolution.example.com"
+    )]
     NoUrl,
     /// It is no address.
-    #[error("the base URL is no address of a service; write http://… or https://… without user, `?` or `#`")]
+    #[error(
+        "the base URL is no address of a service; write http://… or https://… without user, `?` or `#`"
+    )]
     Url,
     /// Nobody knows whom to send as.
     #[error("there is no `{0}`; write whom messages are sent as")]
     NoSender(&'static str),
     /// It cannot stand in a path.
-    #[error("`{0}` cannot be the name of a sender; it has 1 to {SENDER_BYTES_MAX} characters and is neither `.` nor `..`")]
+    #[error(
+        "`{0}` cannot be the name of a sender; it has 1 to {SENDER_BYTES_MAX} characters and is neither `.` nor `..`"
+    )]
     Sender(&'static str),
     /// It cannot stand in a header.
-    #[error("the token is empty or has characters that no header can carry; write it as the service gave it")]
+    #[error(
+        "the token is empty or has characters that no header can carry; write it as the service gave it"
+    )]
     Token,
 }
 

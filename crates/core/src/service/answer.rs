@@ -174,8 +174,8 @@ impl Answer {
 /// message went out.
 pub(super) fn by_status(status: u16, text: &str) -> Answer {
     let text = match text {
-        "" => Cow::Owned(format!("status {status}")),
-        text => Cow::Owned(format!("status {status}: {text}")),
+        "" => format!("status {status}"),
+        text => format!("status {status}: {text}"),
     };
     let outcome = Outcome::Answered { status, retry_after: None };
     match classify(&outcome, &StatusRules::none()) {

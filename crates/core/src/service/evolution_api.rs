@@ -18,7 +18,7 @@ use super::{
     message::{Contact, Content, Media, MediaKind, Reaction, Text},
     meta,
 };
-use crate::delivery::DeadReason::{PayloadError, Unrecoverable};
+use crate::delivery::DeadReason::Unrecoverable;
 
 const NAME: &str = "evolution-api";
 /// It looks the number up, fetches the file and waits for WhatsApp.
@@ -187,25 +187,21 @@ fn by_messages(status: u16, messages: &Value) -> Answer {
         return Answer::permanent(Unrecoverable, Scope::Recipient, &text);
     }
     match status {
-        400 => Answer::permanent(PayloadError, Scope::Message, &text),
-        // The instance is not there, or the key is not its own.
-        401 | 403 | 404 => Answer::config(Scope::Number, &text),
+        // The instance is not there.
+        404 => Answer::config(Scope::Number, &text),
         _ => by_status(status, &text),
     }
 }
 
-/// Takes the texts out of a list in lists, and says whether one of its items is a number that does
-/// not exist.
+/// Takes the texts out of a list in lists. If one of its items is a number that does not exist, that
+/// says it all: the answer is yes, and the texts do not matter.
 fn collect<'v>(value: &'v Value, texts: &mut Vec<&'v str>) -> bool {
     match value {
         Value::String(text) => {
             texts.push(text);
             false
         }
-        // All of them are looked at, for the sake of their texts.
-        Value::Array(items) => {
-            items.iter().fold(false, |found, item| collect(item, texts) || found)
-        }
+        Value::Array(items) => items.iter().any(|item| collect(item, texts)),
         Value::Object(item) => item.get("exists") == Some(&Value::Bool(false)),
         Value::Null | Value::Bool(_) | Value::Number(_) => false,
     }

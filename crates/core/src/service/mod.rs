@@ -56,6 +56,16 @@ pub trait Service: fmt::Debug + Send + Sync {
     /// What an account of it must have.
     fn needs(&self) -> Needs;
 
+    /// Checks what is written about an account, and fills in what is usual.
+    fn account(
+        &self,
+        base_url: Option<&str>,
+        sender: Option<&str>,
+        token: Secret,
+    ) -> Result<Account, InvalidAccount> {
+        Account::new(self.needs(), base_url, sender, token)
+    }
+
     /// How fast it takes messages.
     fn pacing(&self) -> Pacing {
         Pacing::default()
@@ -76,18 +86,6 @@ pub trait Service: fmt::Debug + Send + Sync {
     /// What it means that no answer came.
     fn timed_out(&self, body_was_sent: bool) -> Answer {
         answer::timed_out(body_was_sent)
-    }
-}
-
-impl dyn Service {
-    /// Checks what is written about an account, and fills in what is usual.
-    pub fn account(
-        &self,
-        base_url: Option<&str>,
-        sender: Option<&str>,
-        token: Secret,
-    ) -> Result<Account, InvalidAccount> {
-        Account::new(self.needs(), base_url, sender, token)
     }
 }
 

@@ -141,10 +141,7 @@ fn an_id(field: &'static str, id: &str) -> Result<(), InvalidMessage> {
 }
 
 /// A field that may be there; an empty one is not.
-fn optional(
-    field: &'static str,
-    text: Option<String>,
-) -> Result<Option<String>, InvalidMessage> {
+fn optional(field: &'static str, text: Option<String>) -> Result<Option<String>, InvalidMessage> {
     let text = text.filter(|text| !text.trim().is_empty());
     text.iter().try_for_each(|text| within(field, text, FIELD_CHARS_MAX))?;
     Ok(text)

@@ -15,13 +15,17 @@ pub enum InvalidMessage {
     )]
     To,
     /// Nothing is there to be sent.
-    #[error("there is nothing to send; add `text`, `image`, `video`, `audio`, `document`, `sticker`, `location`, `contact`, `reaction` or `template`")]
+    #[error(
+        "there is nothing to send; add `text`, `image`, `video`, `audio`, `document`, `sticker`, `location`, `contact`, `reaction` or `template`"
+    )]
     Nothing,
     /// More than one thing is there to be sent.
     #[error("there are both `{0}` and `{1}`; a message holds one of them, so send two messages")]
     TwoThings(&'static str, &'static str),
     /// `type` says something else.
-    #[error("`type` is `{wanted}`, but the message holds `{found}`; write the field `{wanted}`, or leave `type` out")]
+    #[error(
+        "`type` is `{wanted}`, but the message holds `{found}`; write the field `{wanted}`, or leave `type` out"
+    )]
     OtherType {
         /// What `type` says.
         wanted: &'static str,

@@ -4,7 +4,7 @@
 //! [`Wanted::new`] both find out where it belongs (a phone number or another address) and both
 //! compare it in its normal form. So `+55 (11) 98765-4321` finds what came as `551187654321`.
 
-mod address;
+pub(crate) mod address;
 #[cfg(test)]
 mod tests;
 

@@ -18,6 +18,7 @@
 //! - [`redact`]: hides secrets in what is shown or sent.
 //! - [`access`]: tokens, and what each role may do.
 //! - [`provider`], [`request`]: what the webhooks of each provider are like.
+//! - [`service`]: how messages are sent through each service, and what its answers mean.
 //! - [`store`]: what the rest needs of a database, as promises.
 
 pub mod access;
@@ -48,6 +49,7 @@ pub mod rollup;
 pub mod route;
 mod schema;
 pub mod secret;
+pub mod service;
 pub mod sign;
 pub mod source;
 pub mod store;

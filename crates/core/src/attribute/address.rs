@@ -25,7 +25,7 @@ pub(super) fn place(name: AttributeName, text: &str) -> (AttributeName, Cow<'_, 
 }
 
 /// The digits of a phone number as it was given.
-fn phone(text: &str) -> Option<Cow<'_, str>> {
+pub(crate) fn phone(text: &str) -> Option<Cow<'_, str>> {
     let text = without_scheme(text).unwrap_or(text);
     if let Some((user, server)) = text.rsplit_once('@') {
         // An agent and a device may follow the number: `5511987654321.0:12@s.whatsapp.net`.

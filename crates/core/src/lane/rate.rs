@@ -58,6 +58,16 @@ pub struct Rate {
 pub struct InvalidRate(String);
 
 impl Rate {
+    /// A rate that is known when this is compiled. The count must not be 0.
+    pub(crate) const fn per_second(count: u32) -> Self {
+        Self { count, per: Per::Second, burst: None }
+    }
+
+    /// The same for a minute, with an own burst.
+    pub(crate) const fn per_minute(count: u32, burst: u32) -> Self {
+        Self { count, per: Per::Minute, burst: Some(burst) }
+    }
+
     /// The time between two attempts.
     pub fn interval(&self) -> Duration {
         self.per.span() / self.count
@@ -169,6 +179,11 @@ impl Gcra {
         let Pace { interval, burst } = self.pace();
         let ahead = interval.saturating_mul(burst.saturating_sub(1));
         self.next.saturating_sub(ahead).max(now)
+    }
+
+    /// When all that was taken is paid back, so that the whole burst may start again.
+    pub fn rested_at(&self) -> Duration {
+        self.next
     }
 
     /// Counts an attempt that starts now.

@@ -1,0 +1,148 @@
+//! What no service could send is refused, with the field that is wrong and what to do.
+
+use url::Url;
+
+use super::{
+    CAPTION_CHARS_MAX, CONTACTS_MAX, Contact, InvalidMessage, Location, Media, MediaAt, MediaKind,
+    MediaSpec, Reaction, Recipient, Reply, TEXT_CHARS_MAX, Template, Text,
+};
+
+/// The longest id of another message or of a file.
+const ID_CHARS_MAX: usize = 512;
+/// The longest name, or address of a place or a file.
+const FIELD_CHARS_MAX: usize = 4096;
+/// The longest emoji: some are made of a dozen signs.
+const EMOJI_CHARS_MAX: usize = 64;
+
+impl Text {
+    pub(super) fn checked(self) -> Result<Self, InvalidMessage> {
+        filled("text.body", &self.body)?;
+        within("text.body", &self.body, TEXT_CHARS_MAX)?;
+        Ok(self)
+    }
+}
+
+impl MediaSpec {
+    pub(super) fn build(self, kind: MediaKind) -> Result<Media, InvalidMessage> {
+        let name = kind.as_str();
+        let at = match (self.url, self.media_id) {
+            (None, None) => return Err(InvalidMessage::NoFile(name)),
+            (Some(_), Some(_)) => return Err(InvalidMessage::TwoFiles(name)),
+            (Some(url), None) => {
+                let parsed = Url::parse(&url).map_err(|_| InvalidMessage::Url(name))?;
+                let is_web = matches!(parsed.scheme(), "http" | "https");
+                if !is_web || url.len() > FIELD_CHARS_MAX {
+                    return Err(InvalidMessage::Url(name));
+                }
+                MediaAt::Url(url)
+            }
+            (None, Some(id)) => {
+                an_id("media_id", &id)?;
+                MediaAt::Id(id)
+            }
+        };
+        let caption = self.caption.filter(|caption| !caption.is_empty());
+        if let Some(caption) = &caption {
+            if !kind.has_caption() {
+                return Err(InvalidMessage::Caption(name));
+            }
+            within("caption", caption, CAPTION_CHARS_MAX)?;
+        }
+        if self.voice == Some(true) && kind != MediaKind::Audio {
+            return Err(InvalidMessage::Voice(name));
+        }
+        Ok(Media {
+            kind,
+            at,
+            caption,
+            filename: optional("filename", self.filename)?,
+            mime_type: optional("mime_type", self.mime_type)?,
+            voice: self.voice.unwrap_or_default(),
+        })
+    }
+}
+
+impl Location {
+    pub(super) fn checked(self) -> Result<Self, InvalidMessage> {
+        // What is no number is in no range.
+        if !(-90.0..=90.0).contains(&self.latitude) || !(-180.0..=180.0).contains(&self.longitude) {
+            return Err(InvalidMessage::Nowhere);
+        }
+        let name = optional("location.name", self.name)?;
+        let address = optional("location.address", self.address)?;
+        Ok(Self { name, address, ..self })
+    }
+}
+
+pub(super) fn people(people: Vec<Contact>) -> Result<Vec<Contact>, InvalidMessage> {
+    if people.is_empty() {
+        return Err(InvalidMessage::Empty("contact"));
+    }
+    if people.len() > CONTACTS_MAX {
+        return Err(InvalidMessage::TooManyContacts);
+    }
+    people.into_iter().map(Contact::checked).collect()
+}
+
+impl Contact {
+    fn checked(self) -> Result<Self, InvalidMessage> {
+        filled("contact.name", &self.name)?;
+        within("contact.name", &self.name, FIELD_CHARS_MAX)?;
+        let Some(Recipient::Phone(phone)) = Recipient::parse(&self.phone) else {
+            return Err(InvalidMessage::ContactPhone);
+        };
+        Ok(Self {
+            name: self.name,
+            phone,
+            organization: optional("contact.organization", self.organization)?,
+            email: optional("contact.email", self.email)?,
+            url: optional("contact.url", self.url)?,
+        })
+    }
+}
+
+impl Reaction {
+    pub(super) fn checked(self) -> Result<Self, InvalidMessage> {
+        an_id("reaction.message_id", &self.message_id)?;
+        within("reaction.emoji", &self.emoji, EMOJI_CHARS_MAX)?;
+        Ok(self)
+    }
+}
+
+impl Template {
+    pub(super) fn checked(self) -> Result<Self, InvalidMessage> {
+        filled("template.name", &self.name)?;
+        within("template.name", &self.name, ID_CHARS_MAX)?;
+        filled("template.language", &self.language)?;
+        within("template.language", &self.language, ID_CHARS_MAX)?;
+        Ok(self)
+    }
+}
+
+impl Reply {
+    pub(super) fn checked(self) -> Result<Self, InvalidMessage> {
+        an_id("reply_to", &self.message_id)?;
+        Ok(self)
+    }
+}
+
+fn filled(field: &'static str, text: &str) -> Result<(), InvalidMessage> {
+    if text.trim().is_empty() { Err(InvalidMessage::Empty(field)) } else { Ok(()) }
+}
+
+fn within(field: &'static str, text: &str, max: usize) -> Result<(), InvalidMessage> {
+    let is_long = text.chars().nth(max).is_some();
+    if is_long { Err(InvalidMessage::TooLong { field, max }) } else { Ok(()) }
+}
+
+fn an_id(field: &'static str, id: &str) -> Result<(), InvalidMessage> {
+    filled(field, id)?;
+    within(field, id, ID_CHARS_MAX)
+}
+
+/// A field that may be there; an empty one is not.
+fn optional(field: &'static str, text: Option<String>) -> Result<Option<String>, InvalidMessage> {
+    let text = text.filter(|text| !text.trim().is_empty());
+    text.iter().try_for_each(|text| within(field, text, FIELD_CHARS_MAX))?;
+    Ok(text)
+}

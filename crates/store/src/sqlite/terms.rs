@@ -83,6 +83,8 @@ struct Doing {
 pub(super) struct FreshTerms {
     fold_at: usize,
     gathered: Vec<(Term, EventId)>,
+    /// No event whose terms are gathered has a smaller id.
+    earliest: Option<EventId>,
     fold: Option<Fold>,
     next_segment: i64,
     /// Events whose terms were removed before they were folded, and must not come back.
@@ -98,6 +100,7 @@ const DROP_UNFINISHED: &str = "
 const NEXT_SEGMENT: &str = "SELECT coalesce(max(id), 0) + 1 FROM term_segments";
 const INSERT: &str = "INSERT INTO terms_fresh (event_id, terms) VALUES (?1, ?2)";
 const DELETE: &str = "DELETE FROM terms_fresh WHERE event_id = ?1";
+const DELETE_BETWEEN: &str = "DELETE FROM terms_fresh WHERE event_id BETWEEN ?1 AND ?2";
 const BEGIN_SEGMENT: &str = "
     INSERT INTO term_segments (id, min_event, max_event, is_whole) VALUES (?1, ?2, ?3, 0)";
 const END_SEGMENT: &str = "UPDATE term_segments SET is_whole = 1 WHERE id = ?1";
@@ -118,6 +121,7 @@ impl FreshTerms {
         }
         Ok(Self {
             fold_at,
+            earliest: gathered.iter().map(|(_, event)| *event).min(),
             gathered,
             fold: None,
             next_segment,
@@ -139,6 +143,7 @@ impl FreshTerms {
         let before = self.gathered.len();
         self.gathered.extend(entries(event, &about.terms));
         self.doing.added += self.gathered.len() - before;
+        self.earliest = Some(self.earliest.map_or(event, |earliest| earliest.min(event)));
         sql.get(INSERT)?.execute(params![blob(event), about.terms])?;
         Ok(())
     }
@@ -169,10 +174,7 @@ impl FreshTerms {
             let left = &fold.events[fold.cleared..];
             let limit = CLEARED_PER_COMMIT.max(CLEARED_PER_NEW * self.doing.added);
             self.doing.cleared = left.len().min(limit);
-            for event in &left[..self.doing.cleared] {
-                sql.get(DELETE)?.execute(params![blob(*event)])?;
-            }
-            return Ok(());
+            return clear(sql, &left[..self.doing.cleared], self.earliest);
         }
         let blocks = (self.doing.added * FOLDED_PER_NEW).div_ceil(BLOCK_ENTRIES);
         self.doing.folded = left.len().min(blocks * BLOCK_ENTRIES);
@@ -216,6 +218,7 @@ impl FreshTerms {
         if self.fold.is_none() && self.gathered.len() >= self.fold_at {
             self.fold = Some(begin(self.next_segment, std::mem::take(&mut self.gathered)));
             self.next_segment += 1;
+            self.earliest = None;
         }
     }
 
@@ -227,6 +230,24 @@ impl FreshTerms {
             self.erased.remove(&event);
         }
     }
+}
+
+/// Removes the rows of these events, which are in order. Nothing else lies between them, unless an event
+/// that is still to be folded has an earlier id than the last of them.
+fn clear(
+    sql: &mut Prepared<'_>,
+    events: &[EventId],
+    earliest: Option<EventId>,
+) -> rusqlite::Result<()> {
+    let [Some(first), Some(last)] = [events.first(), events.last()] else { return Ok(()) };
+    if earliest.is_none_or(|earliest| earliest > *last) {
+        sql.get(DELETE_BETWEEN)?.execute(params![blob(*first), blob(*last)])?;
+        return Ok(());
+    }
+    for event in events {
+        sql.get(DELETE)?.execute(params![blob(*event)])?;
+    }
+    Ok(())
 }
 
 fn begin(segment: i64, mut entries: Vec<(Term, EventId)>) -> Fold {
@@ -407,6 +428,27 @@ mod tests {
         assert_eq!(rows(&connection, "terms_fresh"), 20, "and its rows are gone");
         let again = FreshTerms::load(&connection, 400).unwrap();
         assert_eq!((again.gathered.len(), again.next_segment), (20, 2));
+    }
+
+    #[test]
+    fn an_event_whose_id_comes_late_stays_until_it_is_folded() {
+        let folder = tempfile::tempdir().unwrap();
+        let connection = schema::open_writer(&folder.path().join("surehook.db")).unwrap();
+        let mut fresh = FreshTerms::load(&connection, 4).unwrap();
+        for number in [10, 20, 30, 40] {
+            transact(&connection, &mut fresh, number..number + 1, true);
+        }
+        // The first two write and end the segment, the third clears what is in it.
+        for number in [25, 50, 60] {
+            transact(&connection, &mut fresh, number..number + 1, true);
+        }
+
+        assert_eq!(rows(&connection, "terms_fresh"), 3);
+        for number in [10, 20, 25, 30, 40, 50, 60] {
+            assert_eq!(found(&connection, number), [event(number)], "case: {number}");
+        }
+        let again = FreshTerms::load(&connection, 4).unwrap();
+        assert_eq!((again.gathered.len(), again.earliest), (3, Some(event(25))));
     }
 
     #[test]

@@ -28,7 +28,8 @@ const GOOD: &str = "
          VALUES (1, 0, 'closed', 0);
     INSERT INTO prune_cursors VALUES (1, 'events', zeroblob(16));
     INSERT INTO rollups VALUES (10, 'source', 1, 10000, x'00');
-    INSERT INTO terms VALUES (zeroblob(8), zeroblob(16));
+    INSERT INTO term_segments VALUES (1, zeroblob(16), zeroblob(16), 1);
+    INSERT INTO term_blocks VALUES (1, 1, zeroblob(24), zeroblob(24));
     INSERT INTO terms_fresh VALUES (zeroblob(16), zeroblob(8));
     INSERT INTO idempotency_results (scope, key, request, seed, created_at)
          VALUES (zeroblob(32), 'k', zeroblob(32), zeroblob(16), 1);";
@@ -103,8 +104,10 @@ const BAD: &[(&str, &str)] = &[
     ("width_is_known", "UPDATE rollups SET width = 5"),
     ("kind_is_known", "UPDATE rollups SET kind = 'route'"),
     ("start_is_whole", "UPDATE rollups SET start = 10001"),
-    ("term_is_8_bytes", "INSERT INTO terms VALUES (x'00', zeroblob(16))"),
-    ("id_is_uuid", "INSERT INTO terms VALUES (zeroblob(8), x'00')"),
+    ("ids_are_uuids", "UPDATE term_segments SET min_event = x'00'"),
+    ("ids_are_uuids", "UPDATE term_segments SET max_event = x'00'"),
+    ("entries_are_whole", "UPDATE term_blocks SET entries = x''"),
+    ("entries_are_whole", "UPDATE term_blocks SET entries = zeroblob(25)"),
     ("id_is_uuid", "INSERT INTO terms_fresh VALUES (x'00', zeroblob(8))"),
     ("terms_are_whole", "UPDATE terms_fresh SET terms = x''"),
     ("terms_are_whole", "UPDATE terms_fresh SET terms = zeroblob(12)"),

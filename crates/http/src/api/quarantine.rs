@@ -141,7 +141,8 @@ pub(crate) struct ReleasedAll {
 pub(crate) fn routes(api: Api) -> Api {
     let list = Op::new("list_quarantine", "Requests that are kept aside, newest first.")
         .query::<QuarantineQuery>()
-        .answers::<List<Aside>>(200);
+        .answers::<List<Aside>>(200)
+        .refuses(404, &["not_found"]);
     let find = Op::new("find_quarantined", "A request that is kept aside, whole.")
         .path::<RequestId>("id")
         .answers::<AsideWhole>(200);

@@ -1,5 +1,6 @@
 //! A destination: where events go, its limits and its secret.
 //!
+//! - [`kind`]: what it is; [`sender`]: what is only for those that send messages.
 //! - [`auth`], [`oauth2`]: how it is told who calls.
 //! - [`header`]: what is added to each request.
 //! - [`proxy`], [`tls`]: the way to it.
@@ -9,8 +10,10 @@
 
 pub mod auth;
 pub mod header;
+pub mod kind;
 pub mod oauth2;
 pub mod proxy;
+pub mod sender;
 pub mod sign_as;
 pub mod tls;
 
@@ -24,7 +27,9 @@ use url::Url;
 use self::{
     auth::{Auth, AuthSpec, InvalidAuth},
     header::{HeaderText, InvalidTemplate},
+    kind::DestinationKind,
     proxy::{InvalidProxy, Proxy},
+    sender::{AccountSpec, InvalidSender, Sender, SendingSpec},
     sign_as::{InvalidSignAs, SignAs, SignAsSpec},
     tls::{InvalidTls, Tls, TlsSpec},
 };
@@ -53,8 +58,27 @@ pub const BUILTIN_INBOX: &str = "builtin:inbox";
 pub struct DestinationSpec {
     /// Its name.
     pub name: Name,
-    /// Where events are posted to: `http://…`, `https://…`, or `builtin:inbox`.
+    /// What it is.
+    #[serde(default, skip_serializing_if = "DestinationKind::is_usual")]
+    pub kind: DestinationKind,
+    /// Where events are posted to: `http://…`, `https://…`, or `builtin:inbox`. For a destination that
+    /// sends messages: where its service is, if that is not always the same place.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub url: String,
+    /// As whom messages are sent.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "crate::object::optional"
+    )]
+    pub account: Option<AccountSpec>,
+    /// How messages are sent.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "crate::object::optional"
+    )]
+    pub sending: Option<SendingSpec>,
     /// How often and when a delivery is tried: `quick`, `short`, `standard`, or own numbers.
     #[serde(default)]
     pub retry: RetrySpec,
@@ -139,6 +163,9 @@ fn timeout() -> Span {
 /// A destination that cannot be used as it is written.
 #[derive(Debug, thiserror::Error)]
 pub enum InvalidDestination {
+    /// There is no address.
+    #[error("`url` is missing; write where events are posted to, http://… or https://…")]
+    NoUrl,
     /// The address is not one.
     #[error("url: {0}")]
     UrlSyntax(#[from] url::ParseError),
@@ -187,6 +214,12 @@ pub enum InvalidDestination {
     /// Settings of a connection where there is none.
     #[error("`{0}` is for destinations that are called over the network, not for {BUILTIN_INBOX}")]
     NotForInbox(&'static str),
+    /// Settings of another kind of destination.
+    #[error("`{0}` is not for destinations of the kind {1}; leave it out")]
+    NotForKind(&'static str, &'static str),
+    /// Messages cannot be sent like this.
+    #[error("{0}")]
+    Sender(#[from] InvalidSender),
     /// A secret cannot be looked up.
     #[error("{0}")]
     Secret(#[from] SecretError),
@@ -202,6 +235,8 @@ pub enum Reach {
     Http(Uri),
     /// It is the inbox inside the gateway.
     Inbox,
+    /// A service that sends messages.
+    Service(Box<Sender>),
 }
 
 /// A destination as it is meant.
@@ -272,6 +307,7 @@ impl DestinationSpec {
         env: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Destination, InvalidDestination> {
         self.check_inbox()?;
+        self.check_kind()?;
         if !(1..=1024).contains(&self.concurrency) {
             return Err(InvalidDestination::Concurrency);
         }
@@ -282,7 +318,7 @@ impl DestinationSpec {
         Ok(Destination {
             id,
             name: self.name.clone(),
-            reach: self.reach()?,
+            reach: self.reach(env)?,
             retry: self.retry.policy()?,
             concurrency: self.concurrency,
             lane: self.lane()?,
@@ -304,7 +340,7 @@ impl DestinationSpec {
             return Err(InvalidDestination::Delay);
         }
         Ok(LaneRules {
-            rate: self.rate,
+            rate: self.rate.or_else(|| self.kind.service()?.pacing().number),
             delay,
             order: self.order.as_ref().map(OrderSpec::build).transpose()?,
             circuit: self.circuit.policy()?,
@@ -312,9 +348,19 @@ impl DestinationSpec {
         })
     }
 
-    fn reach(&self) -> Result<Reach, InvalidDestination> {
+    fn reach(&self, env: &dyn Fn(&str) -> Option<String>) -> Result<Reach, InvalidDestination> {
+        if let Some(service) = self.kind.service() {
+            let usual = SendingSpec::default();
+            let sending = self.sending.as_ref().unwrap_or(&usual);
+            let written = (self.url.as_str(), self.account.as_ref(), sending);
+            let sender = Sender::build(self.kind, service, written, env)?;
+            return Ok(Reach::Service(Box::new(sender)));
+        }
         if self.url == BUILTIN_INBOX {
             return Ok(Reach::Inbox);
+        }
+        if self.url.is_empty() {
+            return Err(InvalidDestination::NoUrl);
         }
         let url = Url::parse(&self.url)?;
         check_url(&url)?;
@@ -332,6 +378,26 @@ impl DestinationSpec {
         ];
         match set.into_iter().find(|(_, is_set)| *is_set && self.url == BUILTIN_INBOX) {
             Some((field, _)) => Err(InvalidDestination::NotForInbox(field)),
+            None => Ok(()),
+        }
+    }
+
+    /// What belongs to another kind would be taken for something that works.
+    fn check_kind(&self) -> Result<(), InvalidDestination> {
+        let sends_messages = self.kind.service().is_some();
+        let of_messages =
+            [("account", self.account.is_some()), ("sending", self.sending.is_some())];
+        let of_webhooks = [
+            ("headers", !self.headers.is_empty()),
+            ("signing_secrets", !self.signing_secrets.is_empty()),
+            ("sign_as", self.sign_as.is_some()),
+            ("auth", self.auth.is_some()),
+            ("rules", !self.rules.is_empty()),
+        ];
+        let foreign: &[(&'static str, bool)] =
+            if sends_messages { &of_webhooks } else { &of_messages };
+        match foreign.iter().find(|(_, is_set)| *is_set) {
+            Some((field, _)) => Err(InvalidDestination::NotForKind(field, self.kind.as_str())),
             None => Ok(()),
         }
     }

@@ -215,7 +215,7 @@ mod tests {
     fn a_spec_knows_its_fields_its_bounds_and_that_there_are_no_others() {
         let schema = schemars::schema_for!(DestinationSpec).to_value();
         assert_eq!(schema["additionalProperties"], false);
-        assert_eq!(schema["required"], serde_json::json!(["name", "url"]));
+        assert_eq!(schema["required"], serde_json::json!(["name"]));
         assert_eq!(schema["properties"]["concurrency"]["maximum"], 1024);
         let schema = schemars::schema_for!(SourceSpec).to_value();
         assert_eq!(schema["properties"]["name"]["$ref"], "#/$defs/Name");

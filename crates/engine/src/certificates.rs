@@ -85,7 +85,7 @@ impl Fetch for HttpFetcher {
                 Ok(report.response_body.into())
             }
             Outcome::Answered { status, .. } => Err(format!("the answer was {status}")),
-            Outcome::Failed(_) => Err(report.detail.unwrap_or_default()),
+            Outcome::Failed(_) | Outcome::Meant(_) => Err(report.detail.unwrap_or_default()),
         }
     }
 }

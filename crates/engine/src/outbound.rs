@@ -104,7 +104,8 @@ pub(crate) fn headers(
     if let Some(sign_as) = &destination.sign_as {
         let url = match &destination.reach {
             Reach::Http(url) => url.to_string(),
-            Reach::Inbox => BUILTIN_INBOX.to_owned(),
+            // A service is not signed for: its settings know no `sign_as`.
+            Reach::Inbox | Reach::Service(_) => BUILTIN_INBOX.to_owned(),
         };
         sign_as.sign(&mut map, (&id, &url, &claimed.payload.body), now)?;
     }
@@ -144,7 +145,7 @@ mod tests {
     use bytes::Bytes;
     use surehook_core::{
         delivery::{Lease, LeaseToken, RetrySpec},
-        destination::DestinationSpec,
+        destination::{DestinationSpec, kind::DestinationKind},
         event::{HeaderBlock, Payload},
         ids::{DeliveryId, DestinationId, EventId},
         lane::CircuitSpec,
@@ -158,7 +159,10 @@ mod tests {
     fn destination(signing: &[&str]) -> Destination {
         let spec = DestinationSpec {
             name: "crm".parse().unwrap(),
+            kind: DestinationKind::Http,
             url: "https://example.com/hook".to_owned(),
+            account: None,
+            sending: None,
             retry: RetrySpec::default(),
             concurrency: 1,
             rate: None,

@@ -92,6 +92,19 @@ impl Outlet {
     }
 }
 
+impl Outlet {
+    /// Makes one attempt that has a deadline of its own.
+    pub(crate) async fn send_for(
+        &self,
+        url: &Uri,
+        headers: HeaderMap,
+        body: Bytes,
+        deadline: Duration,
+    ) -> SendReport {
+        self.http.send(OutboundRequest { url: url.clone(), headers, body }, deadline).await
+    }
+}
+
 fn oauth2_of(destination: &Destination) -> Option<&Oauth2> {
     match &destination.auth {
         Some(Auth::Oauth2(oauth2)) => Some(oauth2),
@@ -162,15 +175,10 @@ impl Call<'_> {
 fn is_unauthorized(report: &SendReport) -> bool {
     match report.outcome {
         Outcome::Answered { status, .. } => status == StatusCode::UNAUTHORIZED,
-        Outcome::Failed(_) => false,
+        Outcome::Failed(_) | Outcome::Meant(_) => false,
     }
 }
 
 fn without_token(problem: NoToken) -> SendReport {
-    SendReport {
-        outcome: Outcome::Failed(problem.failure),
-        elapsed: Duration::ZERO,
-        response_body: Vec::new(),
-        detail: Some(problem.detail),
-    }
+    SendReport { detail: Some(problem.detail), ..SendReport::of(Outcome::Failed(problem.failure)) }
 }

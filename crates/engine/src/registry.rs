@@ -324,6 +324,7 @@ fn check_addresses(
     let url = match &destination.reach {
         Reach::Http(uri) => of_uri(uri),
         Reach::Inbox => None,
+        Reach::Service(sender) => sender.account.base_url().host().map(|host| host.to_owned()),
     };
     let token_url = match &destination.auth {
         Some(Auth::Oauth2(oauth2)) => of_uri(&oauth2.token_url),

@@ -111,6 +111,24 @@ pub struct SendReport {
     /// For a failure, a short text for the operator. Holds no secrets and none of the system's
     /// own error texts.
     pub detail: Option<String>,
+    /// Whether the destination may have got the request. Only `false` is certain.
+    pub may_have_arrived: bool,
+    /// What a service that sends messages calls the message it took.
+    pub sent_id: Option<String>,
+}
+
+impl SendReport {
+    /// A report that says nothing but the outcome, of something that was not sent over the network.
+    pub fn of(outcome: Outcome) -> Self {
+        Self {
+            outcome,
+            elapsed: Duration::ZERO,
+            response_body: Vec::new(),
+            detail: None,
+            may_have_arrived: false,
+            sent_id: None,
+        }
+    }
 }
 
 /// What a sender is made of.
@@ -170,10 +188,9 @@ impl HttpSender {
         let mut answer = Answer::default();
         let end = match timeout(deadline, self.exchange(request, &mut answer)).await {
             Ok(end) => end.map_err(|broken| broken.unless_tls_said(self.last_words.since(started))),
-            Err(_) => Err(Broken {
-                failure: Failure::Timeout,
-                detail: format!("no whole answer within {deadline:?}"),
-            }),
+            Err(_) => {
+                Err(Broken::new(Failure::Timeout, format!("no whole answer within {deadline:?}")))
+            }
         };
         answer.into_report(end, started.elapsed())
     }
@@ -231,6 +248,10 @@ impl Answer {
 
     /// Says what the attempt came to, given how the exchange ended.
     fn into_report(self, end: Result<Head, Broken>, elapsed: Duration) -> SendReport {
+        let may_have_arrived = match &end {
+            Ok(_) => true,
+            Err(broken) => self.head.is_some() || !broken.before_sending,
+        };
         let (outcome, detail) = match (end, self.head) {
             (Ok(head), _) => (head.outcome(), None),
             (Err(broken), Some(head)) if !head.is_success() => {
@@ -238,7 +259,8 @@ impl Answer {
             }
             (Err(broken), _) => (Outcome::Failed(broken.failure), Some(broken.detail)),
         };
-        SendReport { outcome, elapsed, response_body: self.body, detail }
+        let response_body = self.body;
+        SendReport { elapsed, response_body, detail, may_have_arrived, ..SendReport::of(outcome) }
     }
 }
 

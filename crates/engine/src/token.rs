@@ -144,5 +144,6 @@ fn read(report: SendReport) -> Result<Token, NoToken> {
             let detail = report.detail.unwrap_or_default();
             Err(NoToken { failure, detail: format!("the token endpoint: {detail}") })
         }
+        Outcome::Meant(_) => Err(NoToken { failure: Failure::Token, detail: String::new() }),
     }
 }

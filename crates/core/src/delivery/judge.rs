@@ -22,6 +22,94 @@ pub enum Outcome {
     Answered { status: u16, retry_after: Option<RetryAfter> },
     /// There was no whole answer.
     Failed(Failure),
+    /// The destination speaks a protocol of its own, in which a status alone would mislead: somebody
+    /// who knows it says what the answer means.
+    Meant(Meant),
+}
+
+impl Outcome {
+    /// The status of the answer, if there was one.
+    pub const fn status(&self) -> Option<u16> {
+        match self {
+            Self::Answered { status, .. } => Some(*status),
+            Self::Failed(_) => None,
+            Self::Meant(meant) => meant.status,
+        }
+    }
+
+    /// Why there was no answer.
+    pub const fn failure(&self) -> Option<Failure> {
+        match self {
+            Self::Answered { .. } => None,
+            Self::Failed(failure) => Some(*failure),
+            Self::Meant(meant) => meant.failure,
+        }
+    }
+}
+
+/// What an answer means, in our words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Meant {
+    /// The status of the answer, if there was one.
+    pub status: Option<u16>,
+    /// Why there was none.
+    pub failure: Option<Failure>,
+    /// What kind of failure it was; `None` is a success.
+    pub class: Option<Class>,
+    /// How long to wait at least.
+    pub wait: Option<Duration>,
+    /// What the answer asked for in `Retry-After`.
+    pub retry_after: Option<RetryAfter>,
+    /// How many attempts in all make sense.
+    pub tries: Option<u32>,
+    /// Why the delivery is dead, where its class alone does not say it. A `config` without a reason
+    /// stays owed.
+    pub reason: Option<DeadReason>,
+    /// What it says about the destination as a whole.
+    pub affects: Affects,
+    /// What to do if the class is `ambiguous`.
+    pub unsure: Unsure,
+}
+
+impl Meant {
+    /// A meaning that says nothing but its class.
+    pub const fn of(class: Option<Class>) -> Self {
+        Self {
+            status: None,
+            failure: None,
+            class,
+            wait: None,
+            retry_after: None,
+            tries: None,
+            reason: None,
+            affects: Affects::Usual,
+            unsure: Unsure::Again,
+        }
+    }
+}
+
+/// What an answer says about its destination as a whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Affects {
+    /// What its class says about it.
+    Usual,
+    /// Nothing: others may well pass.
+    ThisOnly,
+    /// It wants to be left alone for a while.
+    CoolsAll,
+    /// Nothing passes until somebody has mended it.
+    StopsAll,
+}
+
+/// What to do when nobody knows whether something arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unsure {
+    /// Try again: it does no harm, or the destination's settings want it.
+    Again,
+    /// Wait so long for a word of it, and only then try again.
+    AfterWait(Duration),
+    /// Leave it to a person.
+    Park,
 }
 
 /// Why there was no answer.
@@ -58,11 +146,13 @@ pub enum Failure {
     Transform,
     /// It could not be signed as `sign_as` wants it; nothing was sent.
     Unsignable,
+    /// It is no message that the service could send; nothing was sent.
+    Unsendable,
 }
 
 impl Failure {
     /// Every failure.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Dns,
         Self::Refused,
         Self::Unreachable,
@@ -78,6 +168,7 @@ impl Failure {
         Self::Interrupted,
         Self::Transform,
         Self::Unsignable,
+        Self::Unsendable,
     ];
 
     /// The failure that `word` names.
@@ -103,7 +194,13 @@ impl Failure {
             Self::Interrupted => "interrupted",
             Self::Transform => "transform",
             Self::Unsignable => "unsignable",
+            Self::Unsendable => "unsendable",
         }
+    }
+
+    /// Whether it says nothing about the destination: nothing was sent, or nobody waited for the answer.
+    pub const fn is_our_own(self) -> bool {
+        matches!(self, Self::Interrupted | Self::Transform | Self::Unsignable | Self::Unsendable)
     }
 }
 
@@ -258,11 +355,12 @@ pub fn classify(outcome: &Outcome, rules: &StatusRules) -> Option<Class> {
             | Failure::Proxy
             | Failure::Token
             | Failure::Interrupted => Class::Transient,
-            Failure::Transform | Failure::Unsignable => Class::Permanent,
+            Failure::Transform | Failure::Unsignable | Failure::Unsendable => Class::Permanent,
             Failure::Tls | Failure::Blocked | Failure::ProxyRefused | Failure::TokenRefused => {
                 Class::Config
             }
         }),
+        Outcome::Meant(meant) => meant.class,
     }
 }
 
@@ -288,22 +386,38 @@ fn permanent_reason(outcome: &Outcome, rules: &StatusRules) -> DeadReason {
     }
     match outcome {
         Outcome::Answered { status: 400 | 406 | 411 | 413 | 415 | 422, .. }
-        | Outcome::Failed(Failure::Transform | Failure::Unsignable) => DeadReason::PayloadError,
-        Outcome::Answered { .. } | Outcome::Failed(_) => DeadReason::Unrecoverable,
+        | Outcome::Failed(Failure::Transform | Failure::Unsignable | Failure::Unsendable) => {
+            DeadReason::PayloadError
+        }
+        Outcome::Meant(Meant { reason: Some(reason), .. }) => *reason,
+        Outcome::Answered { .. } | Outcome::Failed(_) | Outcome::Meant(_) => {
+            DeadReason::Unrecoverable
+        }
     }
 }
 
 fn rule_about<'r>(outcome: &Outcome, rules: &'r StatusRules) -> Option<&'r rules::StatusRule> {
     match outcome {
         Outcome::Answered { status, .. } => rules.about(*status),
-        Outcome::Failed(_) => None,
+        Outcome::Failed(_) | Outcome::Meant(_) => None,
     }
 }
 
-/// Whether a rule asks to leave the destination alone until somebody has looked at it. That holds
-/// also when the delivery itself is given up.
+/// Whether a rule, or the answer itself, asks to leave the destination alone until somebody has looked
+/// at it. That holds also when the delivery itself is given up.
 pub fn asks_for_pause(outcome: &Outcome, rules: &StatusRules) -> bool {
-    rule_about(outcome, rules).is_some_and(|rule| rule.then == Then::Pause)
+    match outcome {
+        Outcome::Meant(meant) => meant.affects == Affects::StopsAll,
+        Outcome::Answered { .. } | Outcome::Failed(_) => {
+            rule_about(outcome, rules).is_some_and(|rule| rule.then == Then::Pause)
+        }
+    }
+}
+
+/// Whether it speaks against the settings of its destination.
+pub fn accuses_settings(outcome: &Outcome, class: Option<Class>) -> bool {
+    let only_this = matches!(outcome, Outcome::Meant(Meant { affects: Affects::ThisOnly, .. }));
+    class == Some(Class::Config) && !only_this
 }
 
 /// Decides what happens to a delivery whose attempt came to `outcome`.
@@ -325,17 +439,23 @@ pub fn judge(
         }
         // Whoever asks for a pause wants to mend it, not to lose what comes meanwhile.
         Class::Config if pauses => {}
+        Class::Config if stays_owed(outcome) => {}
         Class::Config => return Verdict::Dead { reason: DeadReason::InvalidEndpoint, class },
-        Class::Ambiguous => return Verdict::Dead { reason: DeadReason::Ambiguous, class },
-        Class::Transient | Class::Throttled => {}
+        Class::Ambiguous if unsure(outcome) == Unsure::Park => {
+            return Verdict::Dead { reason: DeadReason::Ambiguous, class };
+        }
+        Class::Ambiguous | Class::Transient | Class::Throttled => {}
     }
     if *outcome == Outcome::Failed(Failure::Interrupted) {
         // Our own doing: the next process tries at once.
         return Verdict::RetryAt { due_at: now, class };
     }
     let spent = progress.attempts - progress.throttled.min(FREE_THROTTLES).min(progress.attempts);
-    if spent >= policy.attempts_max() {
-        return Verdict::Dead { reason: DeadReason::MaxRetries, class };
+    // What waits for somebody to mend something must not be used up by waiting.
+    if spent >= attempts_max(outcome, policy) && !stays_owed(outcome) {
+        let is_unsure = class == Class::Ambiguous;
+        let reason = if is_unsure { DeadReason::Ambiguous } else { DeadReason::MaxRetries };
+        return Verdict::Dead { reason, class };
     }
     // The delay grows with every attempt, also with those that were free.
     let delay = policy.delay_after(progress.attempts, roll);
@@ -345,6 +465,27 @@ pub fn judge(
         return Verdict::Dead { reason: DeadReason::Expired, class };
     }
     if pauses { Verdict::Pause { due_at } } else { Verdict::RetryAt { due_at, class } }
+}
+
+/// A failure of the settings that does not end the delivery.
+fn stays_owed(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Meant(Meant { class: Some(Class::Config), reason: None, .. }))
+}
+
+/// What to do when nobody knows. A webhook is left to a person.
+fn unsure(outcome: &Outcome) -> Unsure {
+    match outcome {
+        Outcome::Meant(meant) => meant.unsure,
+        Outcome::Answered { .. } | Outcome::Failed(_) => Unsure::Park,
+    }
+}
+
+fn attempts_max(outcome: &Outcome, policy: &RetryPolicy) -> u32 {
+    let most = policy.attempts_max();
+    match outcome {
+        Outcome::Meant(Meant { tries: Some(tries), .. }) => most.min(*tries),
+        Outcome::Answered { .. } | Outcome::Failed(_) | Outcome::Meant(_) => most,
+    }
 }
 
 /// Until when the whole lane must leave the destination alone, if it asked for that. It does so
@@ -360,18 +501,24 @@ pub fn cool_until(
     roll: f64,
 ) -> Option<Timestamp> {
     let asked = || asked_delay(outcome, now);
-    (classify(outcome, terms.rules) == Some(Class::Throttled)).then(|| {
+    let only_this = matches!(outcome, Outcome::Meant(Meant { affects: Affects::ThisOnly, .. }));
+    let is_throttled = classify(outcome, terms.rules) == Some(Class::Throttled);
+    (is_throttled && !only_this).then(|| {
         let unasked = || terms.retry.delay_after(progress.attempts, roll).min(COOL_DOWN_MAX);
         now + asked().unwrap_or_else(unasked)
     })
 }
 
 fn asked_delay(outcome: &Outcome, now: Timestamp) -> Option<Duration> {
+    let bounded = |asked: RetryAfter| asked.delay_from(now).clamp(RETRY_AFTER_MIN, RETRY_AFTER_MAX);
     match outcome {
-        Outcome::Answered { retry_after, .. } => {
-            retry_after.map(|asked| asked.delay_from(now).clamp(RETRY_AFTER_MIN, RETRY_AFTER_MAX))
-        }
+        Outcome::Answered { retry_after, .. } => retry_after.map(bounded),
         Outcome::Failed(_) => None,
+        Outcome::Meant(Meant { class: Some(Class::Ambiguous), unsure, .. }) => match unsure {
+            Unsure::AfterWait(wait) => Some(*wait),
+            Unsure::Again | Unsure::Park => None,
+        },
+        Outcome::Meant(meant) => meant.wait.max(meant.retry_after.map(bounded)),
     }
 }
 
@@ -409,6 +556,81 @@ mod tests {
 
     fn progress(attempts: u32, throttled: u32) -> Progress {
         Progress { attempts, throttled, created_at: NOW }
+    }
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    fn of(class: Class) -> Meant {
+        Meant { status: Some(200), ..Meant::of(Some(class)) }
+    }
+
+    fn again(seconds: u64, class: Class) -> Verdict {
+        Verdict::RetryAt { due_at: NOW + Duration::from_secs(seconds), class }
+    }
+
+    fn dead(reason: DeadReason, class: Class) -> Verdict {
+        Verdict::Dead { reason, class }
+    }
+
+    /// What follows after so many attempts, with 1, 2, 4 … seconds between them and five at most.
+    fn follows(cases: &[(&str, u32, Meant, Verdict)]) {
+        let policy = r#"{"max_attempts":5,"initial_delay":"1s","base":2,"jitter":0}"#;
+        let policy: crate::delivery::RetrySpec = serde_json::from_str(policy).unwrap();
+        let policy = policy.policy().unwrap();
+        for (name, attempts, meant, expected) in cases {
+            let outcome = Outcome::Meant(*meant);
+            let progress = progress(*attempts, 0);
+            let verdict = judge(&outcome, progress, by_table(&policy), NOW, 0.5);
+            assert_eq!(verdict, *expected, "case: {name}");
+            let cools = cool_until(&outcome, progress, by_table(&policy), NOW, 0.5).is_some();
+            assert_eq!(cools, *name == "all slower", "case: {name}");
+            let stops = meant.affects == Affects::StopsAll;
+            assert_eq!(asks_for_pause(&outcome, NO_RULES), stops, "case: {name}");
+        }
+    }
+
+    #[test]
+    fn what_somebody_says_it_means_comes_before_every_status() {
+        use Class::{Permanent, Throttled, Transient};
+        let (transient, throttled) = (of(Transient), of(Throttled));
+        let only_this = Affects::ThisOnly;
+        let refused = Meant { reason: Some(DeadReason::PayloadError), ..of(Permanent) };
+        let max_retries = dead(DeadReason::MaxRetries, Transient);
+        follows(&[
+            ("sent", 1, Meant { status: Some(500), ..Meant::of(None) }, Verdict::Succeeded),
+            ("again by the policy", 1, transient, again(1, Transient)),
+            ("later", 1, Meant { wait: Some(HOUR), ..transient }, again(3600, Transient)),
+            ("tries are used up", 2, Meant { tries: Some(2), ..transient }, max_retries),
+            ("one is left", 2, Meant { tries: Some(3), ..transient }, again(2, Transient)),
+            ("slower", 1, Meant { affects: only_this, ..throttled }, again(1, Throttled)),
+            ("all slower", 1, throttled, again(1, Throttled)),
+            ("never", 1, refused, dead(DeadReason::PayloadError, Permanent)),
+            ("never ever", 1, of(Permanent), dead(DeadReason::Unrecoverable, Permanent)),
+        ]);
+    }
+
+    #[test]
+    fn what_somebody_must_mend_stays_owed_and_what_nobody_knows_is_not_hurried() {
+        use Class::{Ambiguous, Config};
+        let (config, ambiguous) = (of(Config), of(Ambiguous));
+        let stops = Meant { affects: Affects::StopsAll, ..config };
+        let held_up = Meant { affects: Affects::ThisOnly, wait: Some(HOUR), ..config };
+        let wrong = Meant { reason: Some(DeadReason::InvalidEndpoint), ..config };
+        let waits = Meant { unsure: Unsure::AfterWait(HOUR), ..ambiguous };
+        let parked = Meant { unsure: Unsure::Park, ..ambiguous };
+        let pause = Verdict::Pause { due_at: NOW + Duration::from_secs(16) };
+        let given_up = dead(DeadReason::Ambiguous, Ambiguous);
+        follows(&[
+            ("all stop, however often it was tried", 5, stops, pause),
+            ("only this is held up", 5, held_up, again(3600, Config)),
+            ("wrong for good", 1, wrong, dead(DeadReason::InvalidEndpoint, Config)),
+            ("unsure, and safe", 1, ambiguous, again(1, Ambiguous)),
+            ("unsure, and a word may come", 1, waits, again(3600, Ambiguous)),
+            ("unsure for the last time", 5, waits, given_up),
+            ("unsure, and for a person to decide", 1, parked, given_up),
+        ]);
+        assert!(accuses_settings(&Outcome::Meant(stops), Some(Config)));
+        assert!(!accuses_settings(&Outcome::Meant(held_up), Some(Config)));
     }
 
     #[test]

@@ -72,6 +72,11 @@ impl Account {
         Ok(Self { base_url, sender, token })
     }
 
+    /// Where the service is.
+    pub fn base_url(&self) -> &Url {
+        &self.base_url
+    }
+
     /// The phone number id or the instance; empty where the token says it.
     pub fn sender(&self) -> &str {
         &self.sender

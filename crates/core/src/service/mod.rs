@@ -80,6 +80,11 @@ pub trait Service: fmt::Debug + Send + Sync {
         send_id: &str,
     ) -> Result<Composed, Unsendable>;
 
+    /// Whether its statuses say which send of ours they are about, also when it gave no answer.
+    fn names_sends_in_statuses(&self) -> bool {
+        false
+    }
+
     /// What an answer means.
     fn read(&self, status: u16, body: &[u8]) -> Answer;
 

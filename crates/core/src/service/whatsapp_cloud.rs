@@ -75,6 +75,10 @@ impl Service for WhatsAppCloud {
         })
     }
 
+    fn names_sends_in_statuses(&self) -> bool {
+        true
+    }
+
     fn read(&self, status: u16, body: &[u8]) -> Answer {
         let body = json(body);
         if let Some(answer) = body.get("error").and_then(|error| meta::read_error(error, status)) {

@@ -1,15 +1,18 @@
 //! One attempt: send, judge, settle.
 
-use std::{borrow::Cow, sync::Arc, time::Duration};
+use std::{
+    borrow::Cow,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
-use arc_swap::ArcSwap;
 use surehook_core::{
     chance::new_id,
     delivery::{
         Failure, Outcome, Progress, Verdict, judge,
-        judge::{classify, cool_until},
+        judge::{Meant, classify, cool_until},
     },
-    destination::{Destination, Reach},
+    destination::Destination,
     event::Payload,
     ids::EventId,
     lane::circuit::Ticket,
@@ -20,14 +23,13 @@ use surehook_core::{
 };
 
 use super::{
-    Job, Lane, Shared, Slot,
+    Job, Lane, Slot,
+    carrier::{Parcel, Unsent, interrupted, pack},
     gate::{Ended, Gate},
 };
 use crate::{
     feed::News,
-    inbox::{Arrival, Inbox},
-    outbound,
-    outlet::{Outlet, Prepared},
+    outlet::Outlet,
     sender::SendReport,
     strip::{SecretsOfSource, strip},
     transform,
@@ -39,52 +41,6 @@ const RESPONSE_BYTES_ON_SUCCESS: usize = 1024;
 
 /// How long a result waits before it is written again while the disk is full.
 const WAIT_FOR_ROOM: Duration = Duration::from_secs(1);
-
-/// The ways out of a lane.
-#[derive(Debug)]
-pub(super) struct Carrier {
-    outlet: ArcSwap<Outlet>,
-    inbox: Arc<Inbox>,
-}
-
-impl Carrier {
-    pub(super) fn new(prepared: Prepared, shared: &Shared) -> Self {
-        let outlet = Outlet::new(prepared, &shared.http, None);
-        Self { outlet: ArcSwap::from_pointee(outlet), inbox: Arc::clone(&shared.inbox) }
-    }
-
-    /// The next attempt goes out the new way.
-    pub(super) fn update(&self, prepared: Prepared, shared: &Shared) {
-        let next = Outlet::new(prepared, &shared.http, Some(&*self.outlet.load()));
-        self.outlet.store(Arc::new(next));
-    }
-
-    async fn carry(
-        &self,
-        outlet: &Outlet,
-        claimed: &Claimed,
-        secret_headers: &[String],
-        now: Timestamp,
-    ) -> SendReport {
-        let headers = match outbound::headers(&outlet.destination, claimed, secret_headers, now) {
-            Ok(headers) => headers,
-            Err(error) => return not_sent(Failure::Unsignable, error.to_string()),
-        };
-        let body = claimed.payload.body.clone();
-        match &outlet.destination.reach {
-            Reach::Http(url) => outlet.send(url, headers, body).await,
-            Reach::Inbox => {
-                self.inbox.take(Arrival { at: now, event: claimed.event, headers, body });
-                SendReport {
-                    outcome: Outcome::Answered { status: 200, retry_after: None },
-                    elapsed: Duration::ZERO,
-                    response_body: Vec::new(),
-                    detail: None,
-                }
-            }
-        }
-    }
-}
 
 /// An attempt that has ended.
 struct Attempted<'a> {
@@ -112,9 +68,16 @@ impl Lane {
         let Job { claimed, slot } = job;
         let outlet = self.carrier.outlet.load_full();
         let started_at = self.shared.clock.now();
+        let on_its_way = OnceLock::new();
         let report = tokio::select! {
-            report = self.send(&outlet, &claimed, started_at) => report,
-            () = self.shared.abort.cancelled() => interrupted(self.shared.clock.now().since(started_at)),
+            report = self.send(&outlet, &claimed, started_at, &on_its_way) => report,
+            () = self.shared.abort.cancelled() => {
+                let report = interrupted(self.shared.clock.now().since(started_at));
+                match on_its_way.get() {
+                    Some(lost) => SendReport { outcome: Outcome::Meant(*lost), ..report },
+                    None => report,
+                }
+            }
         };
         let attempted = Attempted { claimed: &claimed, ticket, started_at };
         let settlement = self.conclude(&outlet.destination, &attempted, report);
@@ -122,17 +85,34 @@ impl Lane {
     }
 
     /// Sends it, after the transform that is still to be run and without what is to be taken out.
-    async fn send(&self, outlet: &Outlet, claimed: &Claimed, now: Timestamp) -> SendReport {
+    /// `on_its_way` is told when it begins to be on its way and must not be sent again if nothing more
+    /// is heard of it: what that would mean.
+    async fn send(
+        &self,
+        outlet: &Outlet,
+        claimed: &Claimed,
+        now: Timestamp,
+        on_its_way: &OnceLock<Meant>,
+    ) -> SendReport {
         let secrets = self.shared.secrets.load().of(&claimed.source).clone();
         let secret = &*secrets.headers;
-        match self.sent(claimed, &secrets) {
-            Ok(Cow::Borrowed(_)) => self.carrier.carry(outlet, claimed, secret, now).await,
+        let parcel = match self.sent(claimed, &secrets) {
+            Ok(Cow::Borrowed(_)) => pack(outlet, claimed, secret, now),
             Ok(Cow::Owned(payload)) => {
-                let claimed = Claimed { payload, ..claimed.clone() };
-                self.carrier.carry(outlet, &claimed, secret, now).await
+                pack(outlet, &Claimed { payload, ..claimed.clone() }, secret, now)
             }
-            Err(why) => not_sent(Failure::Transform, why),
+            Err(why) => Err(Unsent(Failure::Transform, why)),
+        };
+        let parcel = match parcel {
+            Ok(parcel) => parcel,
+            Err(unsent) => return unsent.into(),
+        };
+        if let Parcel::Letter(letter) = &parcel
+            && letter.needs_will()
+        {
+            on_its_way.get_or_init(|| letter.lost(Failure::Interrupted));
         }
+        self.carrier.carry(outlet, parcel).await
     }
 
     /// What is sent, or why nothing is.
@@ -173,7 +153,17 @@ impl Lane {
             self.metrics.remote_429.inc();
             self.cool_down(until);
         }
-        self.learn(destination, &Ended { ticket, outcome: &report.outcome, class, at, roll });
+        self.learn(
+            destination,
+            &Ended {
+                ticket,
+                outcome: &report.outcome,
+                class,
+                detail: report.detail.as_deref(),
+                at,
+                roll,
+            },
+        );
         let verdict = judge(&report.outcome, progress, destination.terms(), at, roll);
         let verdict = match &destination.lane.order {
             Some(order) if claimed.ordered => {
@@ -196,8 +186,8 @@ impl Lane {
             number: progress.attempts,
             started_at,
             took: report.elapsed,
-            status: status(&report.outcome),
-            failure: failure(&report.outcome),
+            status: report.outcome.status(),
+            failure: report.outcome.failure(),
             class,
             detail: report.detail,
             response: kept(report.response_body, class.is_none() && !awaited),
@@ -311,50 +301,16 @@ impl Lane {
     }
 }
 
-fn interrupted(elapsed: Duration) -> SendReport {
-    SendReport {
-        outcome: Outcome::Failed(Failure::Interrupted),
-        elapsed,
-        response_body: Vec::new(),
-        detail: Some("the gateway was shut down before an answer came".to_owned()),
-    }
-}
-
-fn not_sent(failure: Failure, why: String) -> SendReport {
-    SendReport {
-        outcome: Outcome::Failed(failure),
-        elapsed: Duration::ZERO,
-        response_body: Vec::new(),
-        detail: Some(why),
-    }
-}
-
-fn status(outcome: &Outcome) -> Option<u16> {
-    match outcome {
-        Outcome::Answered { status, .. } => Some(*status),
-        Outcome::Failed(_) => None,
-    }
-}
-
-fn failure(outcome: &Outcome) -> Option<Failure> {
-    match outcome {
-        Outcome::Answered { .. } => None,
-        Outcome::Failed(failure) => Some(*failure),
-    }
-}
-
 /// `4xx`, `5xx`, or what went wrong instead.
 fn code_class(outcome: &Outcome) -> &'static str {
-    match outcome {
-        Outcome::Answered { status, .. } => match status / 100 {
-            1 => "1xx",
-            2 => "2xx",
-            3 => "3xx",
-            4 => "4xx",
-            5 => "5xx",
-            _ => "other",
-        },
-        Outcome::Failed(failure) => failure.as_str(),
+    match (outcome.status().map(|status| status / 100), outcome.failure()) {
+        (Some(1), _) => "1xx",
+        (Some(2), _) => "2xx",
+        (Some(3), _) => "3xx",
+        (Some(4), _) => "4xx",
+        (Some(5), _) => "5xx",
+        (None, Some(failure)) => failure.as_str(),
+        (Some(_), _) | (None, None) => "other",
     }
 }
 

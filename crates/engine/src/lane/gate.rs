@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use surehook_core::{
-    delivery::{Class, Failure, Outcome, judge::asks_for_pause},
+    delivery::{
+        Class, Failure, Outcome,
+        judge::{accuses_settings, asks_for_pause},
+    },
     destination::Destination,
     lane::{
         Circuit, CircuitState, Drain, Gcra, LaneRules, LaneState, Pause,
@@ -21,6 +24,8 @@ pub(super) struct Ended<'a> {
     pub(super) ticket: Ticket,
     pub(super) outcome: &'a Outcome,
     pub(super) class: Option<Class>,
+    /// What was said about it, for people.
+    pub(super) detail: Option<&'a str>,
     pub(super) at: Timestamp,
     pub(super) roll: f64,
 }
@@ -185,22 +190,21 @@ impl Gate {
             self.circuit.end(end, full, policy);
             self.set_pace(full);
         }
-        if matches!(
-            ended.outcome,
-            Outcome::Failed(Failure::Interrupted | Failure::Transform | Failure::Unsignable)
-        ) {
+        if ended.outcome.failure().is_some_and(Failure::is_our_own) {
             return;
         }
-        let is_config = ended.class == Some(Class::Config);
+        let is_config = accuses_settings(ended.outcome, ended.class);
         self.config_failures = if is_config { self.config_failures + 1 } else { 0 };
         let is_asked = asks_for_pause(ended.outcome, &destination.rules);
         let is_enough = rules.pause_after > 0 && self.config_failures >= rules.pause_after;
         if (is_asked || is_enough) && self.paused.is_none() {
-            let last = match ended.outcome {
-                Outcome::Answered { status, .. } => format!("it answered {status}"),
-                Outcome::Failed(failure) => format!("it failed with `{}`", failure.as_str()),
-            };
-            let reason = if is_asked {
+            let last = last_words(ended);
+            let is_said = matches!(ended.outcome, Outcome::Meant(_));
+            let reason = if is_asked && is_said {
+                format!(
+                    "{last}; what it is owed waits until somebody has mended that and resumes it"
+                )
+            } else if is_asked {
                 format!("{last}, and a rule of the destination says to pause then")
             } else {
                 format!(
@@ -210,6 +214,17 @@ impl Gate {
             };
             self.paused = Some(Pause { at: ended.at, reason: Some(reason), automatic: true });
         }
+    }
+}
+
+/// What the latest attempt came to, for whoever reads why the lane is paused.
+fn last_words(ended: &Ended<'_>) -> String {
+    let said = ended.detail.map(|detail| format!(": {detail}"));
+    let said = said.filter(|_| matches!(ended.outcome, Outcome::Meant(_))).unwrap_or_default();
+    match (ended.outcome.status(), ended.outcome.failure()) {
+        (Some(status), _) => format!("it answered {status}{said}"),
+        (None, Some(failure)) => format!("it failed with `{}`{said}", failure.as_str()),
+        (None, None) => format!("it failed{said}"),
     }
 }
 
@@ -239,7 +254,7 @@ mod tests {
         let outcome = Outcome::Answered { status, retry_after: None };
         let class = classify(&outcome, &destination.rules);
         let ticket = gate.begin(NOW, false, Duration::ZERO);
-        let ended = Ended { ticket, outcome: &outcome, class, at: NOW, roll: 0.5 };
+        let ended = Ended { ticket, outcome: &outcome, class, detail: None, at: NOW, roll: 0.5 };
         gate.end(destination, &ended);
     }
 

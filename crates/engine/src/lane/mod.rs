@@ -23,8 +23,10 @@
 //! hangs fills its own slots and nobody else's.
 
 mod attempt;
+mod carrier;
 mod control;
 mod gate;
+mod message;
 mod slots;
 mod supervisor;
 
@@ -55,7 +57,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 pub(crate) use self::slots::{Budget, Slot};
 use self::{
-    attempt::Carrier,
+    carrier::Carrier,
     gate::{Gate, May},
 };
 use crate::{

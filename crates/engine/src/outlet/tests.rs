@@ -133,10 +133,7 @@ async fn send(outlet: &Outlet) -> SendReport {
 }
 
 fn status(report: &SendReport) -> Option<u16> {
-    match report.outcome {
-        Outcome::Answered { status, .. } => Some(status),
-        Outcome::Failed(_) => None,
-    }
+    report.outcome.status()
 }
 
 #[tokio::test]

@@ -20,12 +20,15 @@ pub(super) struct Broken {
     /// For the operator. Made of our own words and those of the TLS and HTTP libraries. Never of
     /// the system's, which tell somebody who may not see the network what is in it.
     pub(super) detail: String,
+    /// It broke before there was a connection that the request could have been written to.
+    pub(super) before_sending: bool,
 }
 
 impl From<hyper_util::client::legacy::Error> for Broken {
     fn from(error: hyper_util::client::legacy::Error) -> Self {
-        let otherwise = if error.is_connect() { Failure::Unreachable } else { Failure::Reset };
-        Self::from_chain(&error, otherwise)
+        let before_sending = error.is_connect();
+        let otherwise = if before_sending { Failure::Unreachable } else { Failure::Reset };
+        Self { before_sending, ..Self::from_chain(&error, otherwise) }
     }
 }
 
@@ -44,14 +47,16 @@ impl Broken {
     /// The same, if TLS has nothing to say about it; otherwise what it says.
     pub(super) fn unless_tls_said(self, said: Option<rustls::Error>) -> Self {
         match (self.failure, said) {
-            (Failure::Reset | Failure::Protocol, Some(said)) => Self::new(Failure::Tls, said),
+            (Failure::Reset | Failure::Protocol, Some(said)) => {
+                Self { before_sending: self.before_sending, ..Self::new(Failure::Tls, said) }
+            }
             _ => self,
         }
     }
 
     pub(super) fn new(failure: Failure, detail: impl ToString) -> Self {
         let detail = detail.to_string().chars().take(DETAIL_CHARS_MAX).collect();
-        Self { failure, detail }
+        Self { failure, detail, before_sending: false }
     }
 }
 
@@ -138,5 +143,6 @@ fn plain_words(failure: Failure) -> &'static str {
         Failure::Interrupted => "the gateway was shut down",
         Failure::Transform => "the transform of the route failed",
         Failure::Unsignable => "the request could not be signed as `sign_as` wants it",
+        Failure::Unsendable => "the service cannot send this message",
     }
 }

@@ -45,6 +45,9 @@ impl Masked for DestinationSpec {
                 .map(|(name, value)| (name.clone(), json!(value.to_string())))
                 .collect();
         }
+        if let Some(account) = &self.account {
+            json["account"]["token"] = json!(account.token.to_string());
+        }
         if let Some(sign_as) = &self.sign_as {
             json["sign_as"]["secret"] = json!(sign_as.secret.to_string());
         }

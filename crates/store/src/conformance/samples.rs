@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 use surehook_core::{
     delivery::{Class, RetrySpec},
-    destination::DestinationSpec,
+    destination::{DestinationSpec, kind::DestinationKind},
     event::{HeaderBlock, NewEvent, Payload, RequestHead},
     ids::AttemptId,
     key::fingerprint,
@@ -109,7 +109,10 @@ pub(super) fn source(name: &str) -> SourceSpec {
 pub(super) fn destination(name: &str) -> DestinationSpec {
     DestinationSpec {
         name: name.parse().unwrap(),
+        kind: DestinationKind::Http,
         url: format!("https://{name}.example/hook"),
+        account: None,
+        sending: None,
         retry: RetrySpec::default(),
         concurrency: 32,
         rate: None,

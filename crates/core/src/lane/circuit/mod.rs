@@ -91,10 +91,7 @@ impl Sign {
     /// What the outcome of an attempt says, and how the destination's rules see it.
     pub fn of(outcome: &Outcome, class: Option<Class>) -> Self {
         // Nothing was sent, or nobody waited for the answer.
-        if matches!(
-            outcome,
-            Outcome::Failed(Failure::Interrupted | Failure::Transform | Failure::Unsignable)
-        ) {
+        if outcome.failure().is_some_and(Failure::is_our_own) {
             return Self::Nothing;
         }
         match class {

@@ -37,6 +37,7 @@ pub(super) async fn look(settings: &Settings, probe: bool, findings: &mut Findin
     for destination in &configuration.destinations {
         let spec = &destination.spec;
         if spec.url != BUILTIN_INBOX
+            && !spec.url.is_empty()
             && let Ok(uri) = spec.url.parse()
         {
             reach(spec.name.as_str(), &uri, &connector, probe, findings).await;

@@ -1,0 +1,294 @@
+//! A destination that sends messages: as whom, and what to do when nobody knows what became of one.
+
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::kind::DestinationKind;
+use crate::{
+    delivery::{
+        Class, Failure,
+        judge::{Affects, Meant, Unsure},
+    },
+    ids::{DestinationId, EventId},
+    secret::{SecretError, SecretRef, digest_of},
+    service::{Account, Answer, InvalidAccount, Resend, Service},
+    time::Span,
+};
+
+/// How long a status is waited for, unless it is said.
+const STATUS_WITHIN: Duration = Duration::from_secs(600);
+/// The longest that a status may be waited for.
+const STATUS_WITHIN_MAX: Duration = Duration::from_secs(7 * 86_400);
+/// A message that is held up by its template or its flow is tried again after this long at least.
+const HELD_UP: Duration = Duration::from_secs(3600);
+
+/// Whom messages are sent as, as it is written.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AccountSpec {
+    /// The phone number id (whatsapp-cloud) or the name of the instance (evolution-api). Evolution Go
+    /// knows it by the token.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sender: Option<String>,
+    /// The access token or API key.
+    pub token: SecretRef,
+}
+
+/// How messages are sent, as it is written.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct SendingSpec {
+    /// What becomes of a message of which nobody knows whether it arrived, where sending it again could
+    /// make it two.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub on_ambiguous: Option<OnAmbiguous>,
+    /// How long a status is waited for then; `10m` unless it is said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status_within: Option<Span>,
+}
+
+/// What becomes of a message of which nobody knows whether it arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum OnAmbiguous {
+    /// It waits for a status that says so, and is sent again if none comes. Only where the service says
+    /// in its statuses which send they are about: whatsapp-cloud, and there it is the default.
+    Wait,
+    /// It is sent again by the retry policy, and may arrive twice.
+    Retry,
+    /// It is dead with the reason `ambiguous`, for a person to decide. The default of evolution-api.
+    Park,
+}
+
+/// Why messages cannot be sent as it is written.
+#[derive(Debug, thiserror::Error)]
+pub enum InvalidSender {
+    /// Nobody to send as.
+    #[error(
+        "`account` is missing; write account = {{ token = \"env:…\" }} with what the service asks for"
+    )]
+    NoAccount,
+    /// The account cannot be used.
+    #[error("account: {0}")]
+    Account(#[from] InvalidAccount),
+    /// The token cannot be looked up.
+    #[error("account: {0}")]
+    Token(#[from] SecretError),
+    /// The service cannot do that.
+    #[error(
+        "sending: `on_ambiguous = \"wait\"` is for whatsapp-cloud; {0} does not say which send a status is about, write \"retry\" or \"park\""
+    )]
+    CannotWait(&'static str),
+    /// The span is out of its range.
+    #[error("sending: `status_within` must be between 1s and 7d")]
+    StatusWithin,
+}
+
+/// A destination that sends messages.
+#[derive(Clone, Debug)]
+pub struct Sender {
+    /// Through what.
+    pub service: &'static dyn Service,
+    /// As whom.
+    pub account: Account,
+    on_ambiguous: OnAmbiguous,
+    status_within: Duration,
+    identity: [u8; 32],
+}
+
+/// The same sender is the same account at the same place.
+impl PartialEq for Sender {
+    fn eq(&self, other: &Self) -> bool {
+        self.identity == other.identity
+    }
+}
+
+impl Eq for Sender {}
+
+impl Sender {
+    /// Checks what is written.
+    pub fn build(
+        kind: DestinationKind,
+        service: &'static dyn Service,
+        (url, account, sending): (&str, Option<&AccountSpec>, &SendingSpec),
+        env: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<Self, InvalidSender> {
+        let spec = account.ok_or(InvalidSender::NoAccount)?;
+        let token = spec.token.resolve(env)?;
+        let url = Some(url).filter(|url| !url.is_empty());
+        let sender = spec.sender.as_deref();
+        let parts = [
+            kind.as_str().as_bytes(),
+            url.unwrap_or_default().as_bytes(),
+            sender.unwrap_or_default().as_bytes(),
+            token.expose(),
+        ];
+        let identity = digest_of(parts);
+        let account = service.account(url, sender, token)?;
+        let can_wait = service.names_sends_in_statuses();
+        let usual = if can_wait { OnAmbiguous::Wait } else { OnAmbiguous::Park };
+        let on_ambiguous = sending.on_ambiguous.unwrap_or(usual);
+        if on_ambiguous == OnAmbiguous::Wait && !can_wait {
+            return Err(InvalidSender::CannotWait(service.name()));
+        }
+        let status_within = sending.status_within.map_or(STATUS_WITHIN, |span| span.0);
+        if !(Duration::from_secs(1)..=STATUS_WITHIN_MAX).contains(&status_within) {
+            return Err(InvalidSender::StatusWithin);
+        }
+        Ok(Self { service, account, on_ambiguous, status_within, identity })
+    }
+
+    /// What follows from an answer to attempt number `attempts`. `resend` is what the request said
+    /// about itself.
+    pub fn meaning(&self, answer: &Answer, resend: Resend, attempts: u32) -> Meant {
+        let mut wait = answer.wait_after(attempts);
+        let whole = answer.scope.is_whole_sender();
+        let affects = match answer.class {
+            Some(Class::Config) if whole => Affects::StopsAll,
+            Some(Class::Throttled) if whole => Affects::CoolsAll,
+            Some(Class::Config | Class::Throttled | Class::Permanent) => Affects::ThisOnly,
+            Some(Class::Transient | Class::Ambiguous) | None => Affects::Usual,
+        };
+        if answer.class == Some(Class::Config) && !whole {
+            wait = Some(wait.unwrap_or_default().max(HELD_UP));
+        }
+        Meant {
+            status: None,
+            failure: None,
+            class: answer.class,
+            wait,
+            retry_after: None,
+            tries: answer.tries,
+            reason: answer.dead_reason.filter(|_| answer.class == Some(Class::Permanent)),
+            affects,
+            unsure: self.unsure(resend),
+        }
+    }
+
+    /// What follows from a failure that certainly did not hand the message over, and where somebody
+    /// must mend something: the message stays owed.
+    pub fn unreachable(failure: Failure) -> Meant {
+        Meant {
+            failure: Some(failure),
+            affects: Affects::StopsAll,
+            ..Meant::of(Some(Class::Config))
+        }
+    }
+
+    fn unsure(&self, resend: Resend) -> Unsure {
+        match (resend, self.on_ambiguous) {
+            (Resend::SameId | Resend::Harmless, _) | (_, OnAmbiguous::Retry) => Unsure::Again,
+            (Resend::WaitForStatus, OnAmbiguous::Wait) => Unsure::AfterWait(self.status_within),
+            (Resend::WaitForStatus, OnAmbiguous::Park)
+            | (Resend::Unsafe, OnAmbiguous::Wait | OnAmbiguous::Park) => Unsure::Park,
+        }
+    }
+
+    /// Whether something must be on the disk before a request goes out, so that a crash does not send
+    /// it again.
+    pub fn needs_will(&self, resend: Resend) -> bool {
+        self.unsure(resend) != Unsure::Again
+    }
+}
+
+/// What one send is called at a service: the same over all attempts and replays.
+pub fn send_id(event: EventId, destination: DestinationId) -> String {
+    format!("{event}.{destination}")
+}
+
+/// Which send it is, if it is one of ours.
+pub fn read_send_id(text: &str) -> Option<(EventId, DestinationId)> {
+    let (event, destination) = text.split_once('.')?;
+    Some((event.parse().ok()?, destination.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{delivery::DeadReason, service::Scope, time::Timestamp};
+
+    fn sender(kind: &str, more: &str) -> Result<Sender, InvalidSender> {
+        let kind: DestinationKind = serde_json::from_value(serde_json::json!(kind)).unwrap();
+        let account = AccountSpec { sender: Some("1".to_owned()), token: "t".parse().unwrap() };
+        let sending: SendingSpec = serde_json::from_str(more).unwrap();
+        let written = ("https://a.test", Some(&account), &sending);
+        Sender::build(kind, kind.service().unwrap(), written, &|_| None)
+    }
+
+    #[test]
+    fn what_nobody_knows_is_handled_as_the_service_allows() {
+        use Resend::{Harmless, SameId, Unsafe, WaitForStatus};
+        let minutes = |n: u64| Unsure::AfterWait(Duration::from_secs(60 * n));
+        let cases = [
+            ("evolution-go", "{}", SameId, Unsure::Again),
+            ("evolution-go", r#"{"on_ambiguous":"park"}"#, SameId, Unsure::Again),
+            ("evolution-go", "{}", Harmless, Unsure::Again),
+            ("whatsapp-cloud", "{}", WaitForStatus, minutes(10)),
+            ("whatsapp-cloud", r#"{"status_within":"2m"}"#, WaitForStatus, minutes(2)),
+            ("whatsapp-cloud", r#"{"on_ambiguous":"park"}"#, WaitForStatus, Unsure::Park),
+            ("whatsapp-cloud", r#"{"on_ambiguous":"retry"}"#, WaitForStatus, Unsure::Again),
+            ("whatsapp-cloud", "{}", Harmless, Unsure::Again),
+            ("evolution-api", "{}", Unsafe, Unsure::Park),
+            ("evolution-api", r#"{"on_ambiguous":"retry"}"#, Unsafe, Unsure::Again),
+        ];
+        for (kind, more, resend, expected) in cases {
+            let sender = sender(kind, more).unwrap();
+            assert_eq!(sender.unsure(resend), expected, "case: {kind} {more} {resend:?}");
+            assert_eq!(sender.needs_will(resend), expected != Unsure::Again);
+        }
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        let cases = [
+            ("evolution-api", r#"{"on_ambiguous":"wait"}"#, "is for whatsapp-cloud"),
+            ("whatsapp-cloud", r#"{"status_within":"8d"}"#, "between 1s and 7d"),
+        ];
+        for (kind, more, expected) in cases {
+            let error = sender(kind, more).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn an_answer_affects_what_its_scope_names() {
+        let cases = [
+            (Class::Config, Scope::Account, Affects::StopsAll),
+            (Class::Config, Scope::Template, Affects::ThisOnly),
+            (Class::Throttled, Scope::Number, Affects::CoolsAll),
+            (Class::Throttled, Scope::Pair, Affects::ThisOnly),
+            (Class::Transient, Scope::Number, Affects::Usual),
+        ];
+        let sender = sender("whatsapp-cloud", "{}").unwrap();
+        for (class, scope, expected) in cases {
+            let answer = Answer {
+                class: Some(class),
+                wait: None,
+                tries: None,
+                scope,
+                dead_reason: None,
+                sent_id: None,
+                code: None,
+                text: String::new(),
+            };
+            let meant = sender.meaning(&answer, Resend::WaitForStatus, 1);
+            assert_eq!(meant.affects, expected, "case: {class:?} {scope:?}");
+            assert_eq!(meant.reason, None::<DeadReason>);
+        }
+    }
+
+    #[test]
+    fn a_send_is_recognised_by_its_id() {
+        let (event, destination) = (
+            EventId::new(Timestamp::from_millis(5), 7),
+            DestinationId::new(Timestamp::from_millis(6), 8),
+        );
+        let id = send_id(event, destination);
+        assert_eq!(read_send_id(&id), Some((event, destination)));
+        for other in ["", ".", "order-5", &id[1..], &format!("{destination}.{event}")] {
+            assert_eq!(read_send_id(other), None, "case: {other}");
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! A message on its way to a service, and what the service's answer means.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::Uri;
+use surehook_core::{
+    delivery::{
+        Class, Failure, Outcome,
+        judge::{Meant, classify, rules::StatusRules},
+    },
+    destination::{
+        Destination,
+        sender::{Sender, send_id},
+    },
+    service::{Answer, Composed, InvalidMessage, Message, Resend},
+    store::Claimed,
+};
+
+use super::carrier::Unsent;
+use crate::{outlet::Outlet, sender::SendReport};
+
+/// A message, ready to go.
+#[derive(Debug)]
+pub(super) struct Letter<'o> {
+    sender: &'o Sender,
+    url: Uri,
+    composed: Composed,
+    body: Bytes,
+    deadline: Duration,
+    /// Which attempt it is.
+    attempt: u32,
+}
+
+impl<'o> Letter<'o> {
+    /// Reads the message in the body of a delivery. Fails if it is none, or none that the service could
+    /// send.
+    pub(super) fn write(
+        sender: &'o Sender,
+        destination: &Destination,
+        claimed: &Claimed,
+    ) -> Result<Self, Unsent> {
+        let unsendable = |why: String| Unsent(Failure::Unsendable, why);
+        let message =
+            Message::read(&claimed.payload.body).map_err(|error| unsendable(why(&error)))?;
+        let id = send_id(claimed.event, destination.id);
+        let composed = sender
+            .service
+            .compose(&sender.account, &message, &id)
+            .map_err(|error| unsendable(error.to_string()))?;
+        let url = Uri::try_from(composed.url.as_str())
+            .map_err(|_| unsendable("the address of the service cannot be called".to_owned()))?;
+        let body = Bytes::from(composed.body.to_string());
+        // Who gives up before the service does cannot know what became of the message.
+        let deadline = destination.timeout.max(composed.timeout_min);
+        Ok(Self { sender, url, composed, body, deadline, attempt: claimed.attempts + 1 })
+    }
+
+    /// What may be done when nobody knows whether it arrived.
+    pub(super) fn resend(&self) -> Resend {
+        self.composed.resend
+    }
+
+    /// Whether a crash while it is on its way must not make it go out again.
+    pub(super) fn needs_will(&self) -> bool {
+        self.sender.needs_will(self.composed.resend)
+    }
+
+    /// What it means that nothing is known of it.
+    pub(super) fn lost(&self, failure: Failure) -> Meant {
+        lost(self.sender, self.resend(), self.attempt, failure)
+    }
+
+    /// Sends it.
+    pub(super) async fn send(self, outlet: &Outlet) -> SendReport {
+        let Self { sender, url, composed, body, deadline, attempt } = self;
+        let report = outlet.send_for(&url, composed.headers, body, deadline).await;
+        read(sender, composed.resend, attempt, report)
+    }
+}
+
+/// What it means that nothing is known of a message that may have arrived.
+fn lost(sender: &Sender, resend: Resend, attempt: u32, failure: Failure) -> Meant {
+    let answer = sender.service.timed_out(true);
+    Meant { failure: Some(failure), ..sender.meaning(&answer, resend, attempt) }
+}
+
+/// What a report means in the words of the service.
+fn read(sender: &Sender, resend: Resend, attempt: u32, report: SendReport) -> SendReport {
+    let meant = |answer: &Answer| sender.meaning(answer, resend, attempt);
+    match report.outcome {
+        Outcome::Answered { status, retry_after } => {
+            let answer = sender.service.read(status, &report.response_body);
+            let meant = Meant { status: Some(status), retry_after, ..meant(&answer) };
+            SendReport {
+                outcome: Outcome::Meant(meant),
+                detail: answer.class.is_some().then(|| said(&answer)),
+                sent_id: answer.sent_id,
+                ..report
+            }
+        }
+        Outcome::Failed(failure) if report.may_have_arrived => {
+            SendReport { outcome: Outcome::Meant(lost(sender, resend, attempt, failure)), ..report }
+        }
+        // Wrong settings of the sender: what it is owed waits until somebody has mended them.
+        Outcome::Failed(failure)
+            if classify(&report.outcome, &StatusRules::none()) == Some(Class::Config) =>
+        {
+            SendReport { outcome: Outcome::Meant(Sender::unreachable(failure)), ..report }
+        }
+        Outcome::Failed(_) | Outcome::Meant(_) => report,
+    }
+}
+
+/// Why a body is no message. What the parser says may quote what somebody wrote, and is not kept.
+fn why(error: &InvalidMessage) -> String {
+    if matches!(error, InvalidMessage::Unreadable(_)) {
+        return "the body is no message: that is a JSON object with `to` and one of text, image, \
+                video, audio, document, sticker, location, contact, reaction, template. Let a \
+                `transform` of the route make one"
+            .to_owned();
+    }
+    error.to_string()
+}
+
+/// What the service said, with its code, for people.
+fn said(answer: &Answer) -> String {
+    match &answer.code {
+        Some(code) => format!("{code}: {}", answer.text),
+        None => answer.text.clone(),
+    }
+}

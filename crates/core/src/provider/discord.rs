@@ -24,8 +24,8 @@ static TIMESTAMP: HeaderName = HeaderName::from_static("x-signature-timestamp");
 
 /// Bytes of an ed25519 key; a signature has twice as many.
 const KEY_BYTES: usize = 32;
-/// A time in seconds has ten digits; this leaves room.
-const TIMESTAMP_BYTES_MAX: usize = 32;
+/// Digits of a time in seconds, from 2001 until 2286.
+const TIMESTAMP_BYTES: usize = 10;
 
 /// What a request is, and what it is about.
 static FIELDS: LazyLock<Fields> = LazyLock::new(|| {
@@ -237,9 +237,9 @@ impl Scheme for Keys {
         let timestamp = only_value(request.headers, &TIMESTAMP, "timestamp")?
             .ok_or(Refused::MissingTimestamp)?
             .as_bytes();
-        // Nothing stands between the two, so the time must not be able to take from the body.
+        // Nothing stands between the two, so neither may be able to take from the other.
         let is_time = timestamp.iter().all(u8::is_ascii_digit);
-        if !is_time || timestamp.len() > TIMESTAMP_BYTES_MAX {
+        if !is_time || timestamp.len() != TIMESTAMP_BYTES {
             return Err(Refused::Malformed { part: "timestamp" });
         }
         let text = [timestamp, request.body].concat();
@@ -310,13 +310,28 @@ mod tests {
         let cases = [
             ("good", good.clone(), Ok(0)),
             ("another body", good.clone().body("{}"), Err("mismatch")),
-            ("another time", good.clone().header("x-signature-timestamp", "1"), Err("mismatch")),
+            (
+                "another time",
+                good.clone().header("x-signature-timestamp", "1779023998"),
+                Err("mismatch"),
+            ),
             ("no time", good.clone().without("x-signature-timestamp"), Err("missing_timestamp")),
             ("no signature", good.clone().without("x-signature-ed25519"), Err("missing_signature")),
             ("two signatures", good.clone().again("x-signature-ed25519", "00"), Err("malformed")),
             ("cut short", good.clone().header("x-signature-ed25519", "00ff"), Err("malformed")),
             ("not hex", good.clone().header("x-signature-ed25519", "zz"), Err("malformed")),
             ("a body that begins in the time", signed_at("{", "}"), Err("malformed")),
+            (
+                "a time that ends in the body",
+                good.clone().header("x-signature-timestamp", "1779023").body("999{\"type\":1}"),
+                Err("malformed"),
+            ),
+            ("a body that begins with digits", signed("999{}"), Ok(0)),
+            (
+                "a body whose digits are taken for the time",
+                signed("999{}").header("x-signature-timestamp", "1779023999999").body("{}"),
+                Err("malformed"),
+            ),
             ("an old key beside it", good.clone().secrets(&[&"0".repeat(64)]), Err("mismatch")),
         ];
         for (name, call, expected) in cases {
@@ -331,7 +346,8 @@ mod tests {
         let pair = Ed25519KeyPair::from_seed_unchecked(&[7; 32]).unwrap();
         let [seed, public] =
             [&[7; 32][..], pair.public_key().as_ref()].map(|key| HEXLOWER.encode(key));
-        let call = Call::new("discord", &format!("{seed}{public}")).body("{}");
+        let call =
+            Call::new("discord", &format!("{seed}{public}")).at(1_779_023_999_000).body("{}");
         let signed = call.signed();
         assert_eq!(signed.verify(), Ok(0));
         assert_eq!(signed.secrets(&[&public]).verify(), Ok(0));

@@ -118,13 +118,19 @@ pub enum DecisionKind {
     Hastened,
     /// A sender that waited for the result was told something.
     Answered,
+    /// Nothing more was heard of an attempt that may have arrived; what was noted before it holds.
+    Unheard,
+    /// A status says that it has arrived.
+    Confirmed,
+    /// A status says that it has failed.
+    Refuted,
     /// The stored body is missing or not what it was; the delivery was given up.
     Damaged,
 }
 
 impl DecisionKind {
     /// Every kind.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 11] = [
         Self::Revived,
         Self::Replayed,
         Self::Cancelled,
@@ -132,6 +138,9 @@ impl DecisionKind {
         Self::Recovered,
         Self::Hastened,
         Self::Answered,
+        Self::Unheard,
+        Self::Confirmed,
+        Self::Refuted,
         Self::Damaged,
     ];
 
@@ -145,6 +154,9 @@ impl DecisionKind {
             Self::Recovered => "recovered",
             Self::Hastened => "hastened",
             Self::Answered => "answered",
+            Self::Unheard => "unheard",
+            Self::Confirmed => "confirmed",
+            Self::Refuted => "refuted",
             Self::Damaged => "damaged",
         }
     }

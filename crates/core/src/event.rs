@@ -8,12 +8,14 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use crate::{
     attribute::{Attributes, EventKind},
     decision::Decided,
+    delivery::Class,
     delivery::Lease,
     ids::{DeliveryId, DestinationId, EventId, RequestId, RouteId, SourceId},
     key::{DedupKey, fingerprint},
     provider::is_signature_header,
     quarantine::Release,
     redact::{self, Names, Opaque},
+    store::Next,
     time::Timestamp,
 };
 
@@ -191,8 +193,59 @@ pub struct NewEvent {
     pub decided: Decided,
     /// What leaves the quarantine in the same step.
     pub releases: Option<Release>,
+    /// What it says of something that we sent; heard in the same step, if it is admitted.
+    pub confirms: Option<Confirmation>,
     /// What is sent in place of the body, for those deliveries whose route transforms it.
     pub bodies: Vec<NewBody>,
+}
+
+/// What a status says of a message that we sent.
+///
+/// It is about the newest delivery of `event` to `destination`. One that has been tried and waits is
+/// moved by it; one that is being tried hears of it when the attempt has ended, see
+/// [`DeliveryStore::settle`](crate::store::DeliveryStore::settle); one that has ended, or was never
+/// tried, is left alone. So is every one if the service's name for the message is known to be that
+/// of an earlier delivery.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Confirmation {
+    /// The event that the message is.
+    pub event: EventId,
+    /// Where it went.
+    pub destination: DestinationId,
+    /// When we were told.
+    pub at: Timestamp,
+    /// What the service calls the message.
+    pub sent_id: Option<String>,
+    /// What it says.
+    pub said: Said,
+}
+
+/// What became of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Said {
+    /// The service has it.
+    Sent,
+    /// It failed, and this follows.
+    Failed(Next),
+}
+
+impl Said {
+    /// What follows for a delivery that waits.
+    pub const fn next(self) -> Next {
+        match self {
+            Self::Sent => Next::Succeeded,
+            Self::Failed(next) => next,
+        }
+    }
+
+    /// What follows an attempt during which this was said. What the attempt itself was told holds,
+    /// but nothing is sent again that is known to have arrived.
+    pub fn after(self, class: Option<Class>, next: Next) -> Next {
+        match (self, class, next) {
+            (_, Some(Class::Ambiguous), _) | (Self::Sent, _, Next::RetryAt(_)) => self.next(),
+            _ => next,
+        }
+    }
 }
 
 /// The body of one delivery, where it is not that of its event.
@@ -225,6 +278,30 @@ pub struct NewDelivery {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_status_decides_what_nobody_knows_and_stops_what_has_arrived() {
+        use crate::delivery::DeadReason;
+        let (again, later) = (Next::RetryAt(Timestamp::from_millis(1)), Timestamp::from_millis(2));
+        let (parked, refused) =
+            (Next::Dead(DeadReason::Ambiguous), Next::Dead(DeadReason::Unrecoverable));
+        let failed = Said::Failed(refused);
+        let put_off = Said::Failed(Next::RetryAt(later));
+        let (unknown, throttled) = (Some(Class::Ambiguous), Some(Class::Throttled));
+        let cases = [
+            (Said::Sent, unknown, again, Next::Succeeded),
+            (Said::Sent, unknown, parked, Next::Succeeded),
+            (Said::Sent, throttled, again, Next::Succeeded),
+            (Said::Sent, Some(Class::Permanent), refused, refused),
+            (failed, unknown, again, refused),
+            (failed, throttled, again, again),
+            (failed, None, Next::Succeeded, Next::Succeeded),
+            (put_off, unknown, parked, Next::RetryAt(later)),
+        ];
+        for (said, class, next, expected) in cases {
+            assert_eq!(said.after(class, next), expected, "{said:?} {class:?} {next:?}");
+        }
+    }
 
     #[test]
     fn a_transformed_body_is_json_whatever_came() {

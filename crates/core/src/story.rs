@@ -210,6 +210,18 @@ fn decision(row: &Decision, to: &dyn Fn(DeliveryId) -> String) -> Entry {
         DecisionKind::Hastened => {
             format!("the sender came again and waits, so the attempt to {to} is due at once")
         }
+        DecisionKind::Unheard => {
+            format!("the attempt to {to} ended without a word, and what it sent may have arrived")
+        }
+        DecisionKind::Confirmed => format!("confirmed by a status: {to} has it"),
+        DecisionKind::Refuted => {
+            let follows = match (row.detail["reason"].as_str(), row.detail["due_at"].as_str()) {
+                (Some(reason), _) => format!("; given up: {reason}"),
+                (None, Some(due_at)) => format!("; next attempt at {due_at}"),
+                (None, None) => String::new(),
+            };
+            format!("a status says that what was sent to {to} has failed{follows}")
+        }
         DecisionKind::Damaged => {
             format!("what should go to {to} is missing or damaged in the store; given up")
         }

@@ -30,11 +30,11 @@ pub enum DeliveryState {
     Pending { due_at: Timestamp },
     /// A lane holds it.
     InFlight(Lease),
-    /// Tried, failed, and will be tried again.
+    /// Tried, failed or not known to have arrived, and will be tried again.
     Scheduled { due_at: Timestamp },
     /// Waits for its turn: others of its ordering key come first.
     Held,
-    /// The destination said 2xx.
+    /// The destination said 2xx, or said later that it has it.
     Succeeded { at: Timestamp },
     /// Given up; this is what a dead letter is.
     Dead { at: Timestamp, reason: DeadReason },
@@ -121,6 +121,10 @@ pub enum Input {
     Retry { due_at: Timestamp },
     /// The attempt failed for good.
     Bury { at: Timestamp, reason: DeadReason },
+    /// While it waits, a status says that what was tried before has arrived.
+    Confirm { at: Timestamp },
+    /// While it waits, a status says that what was tried before has failed for good.
+    Refute { at: Timestamp, reason: DeadReason },
     /// At its birth, others of its ordering key have not ended yet.
     Hold,
     /// All that came before it have ended.
@@ -165,9 +169,13 @@ impl DeliveryState {
             (S::InFlight(_), I::Release { due_at }) | (S::Held, I::TurnCame { due_at }) => {
                 S::Pending { due_at }
             }
-            (S::InFlight(_), I::Succeed { at }) => S::Succeeded { at },
+            (S::InFlight(_), I::Succeed { at })
+            | (S::Pending { .. } | S::Scheduled { .. }, I::Confirm { at }) => S::Succeeded { at },
             (S::InFlight(_), I::Retry { due_at }) => S::Scheduled { due_at },
-            (S::InFlight(_), I::Bury { at, reason }) => S::Dead { at, reason },
+            (S::InFlight(_), I::Bury { at, reason })
+            | (S::Pending { .. } | S::Scheduled { .. }, I::Refute { at, reason }) => {
+                S::Dead { at, reason }
+            }
             (S::Pending { .. }, I::Hold) => S::Held,
             (
                 S::Pending { .. } | S::InFlight(_) | S::Scheduled { .. } | S::Held,
@@ -186,7 +194,16 @@ impl DeliveryState {
             )
             // Once it has been tried it is the first of its key, and stays that until it ends.
             | (S::Scheduled { .. }, I::Hold)
-            | (S::InFlight(_), I::Claim(_) | I::Hold | I::TurnCame { .. } | I::Replay { .. })
+            // What a status says during an attempt is kept until that has ended.
+            | (
+                S::InFlight(_),
+                I::Claim(_)
+                | I::Confirm { .. }
+                | I::Refute { .. }
+                | I::Hold
+                | I::TurnCame { .. }
+                | I::Replay { .. },
+            )
             | (
                 S::Held,
                 I::Claim(_)
@@ -195,6 +212,9 @@ impl DeliveryState {
                 | I::Succeed { .. }
                 | I::Retry { .. }
                 | I::Bury { .. }
+                // Nothing was tried that could have arrived.
+                | I::Confirm { .. }
+                | I::Refute { .. }
                 | I::Hold
                 | I::Replay { .. },
             )
@@ -206,6 +226,8 @@ impl DeliveryState {
                 | I::Succeed { .. }
                 | I::Retry { .. }
                 | I::Bury { .. }
+                | I::Confirm { .. }
+                | I::Refute { .. }
                 | I::Hold
                 | I::TurnCame { .. }
                 | I::Cancel { .. },
@@ -234,6 +256,8 @@ mod tests {
             Input::Succeed { at: NOW },
             Input::Retry { due_at: NOW },
             Input::Bury { at: NOW, reason: DeadReason::MaxRetries },
+            Input::Confirm { at: NOW },
+            Input::Refute { at: NOW, reason: DeadReason::Unrecoverable },
             Input::Hold,
             Input::TurnCame { due_at: NOW },
             Input::Cancel { at: NOW },

@@ -1,6 +1,6 @@
 //! What the API and the upkeep need of a store.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, ops::RangeInclusive, time::Duration};
 
 use async_trait::async_trait;
 
@@ -123,6 +123,17 @@ pub struct Pruned {
     pub more: bool,
 }
 
+/// How many messages were sent on a day.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SentOnDay {
+    /// To where.
+    pub destination: DestinationId,
+    /// In days since 1970, by the calendar of the destination.
+    pub day: i32,
+    /// So many.
+    pub sent: u64,
+}
+
 /// What the API and the upkeep need.
 #[async_trait]
 pub trait AdminStore: Send + Sync {
@@ -212,6 +223,10 @@ pub trait AdminStore: Send + Sync {
         now: Timestamp,
     ) -> Result<BTreeMap<DestinationId, Timestamp>, StoreError>;
 
+    /// How many messages were sent on each of these days to each destination that is there; days
+    /// without any are left out. See [`Sent::day`](super::Sent::day).
+    async fn sent_by_day(&self, days: RangeInclusive<i32>) -> Result<Vec<SentOnDay>, StoreError>;
+
     /// How the store does.
     fn health(&self) -> Health;
 
@@ -220,7 +235,8 @@ pub trait AdminStore: Send + Sync {
 
     /// Removes one bounded slice of what is past its time at `now`: events, bodies and attempts as
     /// the `retention` of their source says (see [`Keep::due`]), where `events_kept` is the span of
-    /// events if it says nothing; keys that expired; and old buckets of [`Self::rollups`].
+    /// events if it says nothing; keys that expired; old buckets of [`Self::rollups`]; and days of
+    /// [`Self::sent_by_day`] that are [`SENT_DAYS_KEPT`] past.
     ///
     /// - Nothing of an event that has a delivery that is not final is touched.
     /// - A source that was deleted keeps as it said last.
@@ -260,6 +276,9 @@ pub enum TokenRemoved {
     /// It is the last admin token that has not expired; it stays.
     LastAdmin,
 }
+
+/// Days for which it is known how many messages were sent.
+pub const SENT_DAYS_KEPT: i32 = 400;
 
 /// A delivery may be replayed once in this time.
 pub const REPLAY_INTERVAL: Duration = Duration::from_secs(60);

@@ -95,6 +95,14 @@ impl Next {
         }
     }
 
+    /// Why it is given up.
+    pub const fn reason(self) -> Option<DeadReason> {
+        match self {
+            Self::Dead(reason) => Some(reason),
+            Self::Succeeded | Self::RetryAt(_) => None,
+        }
+    }
+
     /// When it is tried again.
     pub const fn due_at(self) -> Option<Timestamp> {
         match self {
@@ -123,6 +131,17 @@ pub struct Settlement {
     pub next: Next,
     /// Others may wait for it; see [`Claimed::ordered`].
     pub ordered: bool,
+    /// That a message was sent, for those destinations that count and name them.
+    pub sent: Option<Sent>,
+}
+
+/// That a message was sent, or may have been.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sent {
+    /// What the service calls it; statuses about it have this name. `None` if that is not known.
+    pub id: Option<String>,
+    /// The day on which it counts, in days since 1970, by the calendar of its destination.
+    pub day: i32,
 }
 
 /// Whether a settlement counted.
@@ -130,6 +149,8 @@ pub struct Settlement {
 pub enum Settled {
     /// It is recorded.
     Recorded,
+    /// It is recorded, but this follows: a status that came during the attempt said so.
+    Overruled(Next),
     /// Somebody else holds the delivery now, or it was cancelled; nothing was written.
     LeaseLost,
 }
@@ -175,15 +196,33 @@ pub trait DeliveryStore: Send + Sync {
     ///
     /// When a delivery with an ordering key ends here, the next one that has it becomes due in the
     /// same step. With a token that is not the current one nothing changes.
+    ///
+    /// Where a status came during the attempt (see [`Confirmation`]), what it said follows if
+    /// nobody knows how the attempt ended, and a success also in place of another attempt.
+    ///
+    /// [`Confirmation`]: crate::event::Confirmation
     async fn settle(&self, settlement: Settlement) -> Result<Settled, StoreError>;
+
+    /// Notes what holds if nothing more is heard of the attempt that is about to be made; durable
+    /// after `Ok`, and in place of what was noted before.
+    ///
+    /// Should the claim end without [`Self::settle`] or [`Self::release`], because its lease runs
+    /// out or the process dies, the delivery is settled as `will` says, at that time, and is not
+    /// simply due again: what may have been sent is not sent again by a crash. A will has a failure
+    /// and no answer. With a token that is not the current one nothing changes.
+    async fn leave_will(&self, will: Settlement) -> Result<Settled, StoreError>;
+
+    /// How many messages were sent to `destination` on that day; see [`Sent::day`].
+    async fn sent_on(&self, destination: DestinationId, day: i32) -> Result<u64, StoreError>;
 
     /// Prolongs claims. Those that were lost already are left alone.
     async fn renew(&self, held: Vec<Held>, until: Timestamp) -> Result<(), StoreError>;
 
-    /// Gives claims back untried: due at once, no attempt counted.
-    async fn release(&self, held: Vec<Held>, now: Timestamp) -> Result<(), StoreError>;
+    /// Gives claims back untried: due at `due_at`, which may be later than now, no attempt counted.
+    async fn release(&self, held: Vec<Held>, due_at: Timestamp) -> Result<(), StoreError>;
 
-    /// Makes deliveries whose lease has run out due again; says to which destinations they go.
+    /// Makes deliveries whose lease has run out due again, or settles them as their will says; says
+    /// to which destinations they go.
     async fn release_expired(&self, now: Timestamp) -> Result<Vec<DestinationId>, StoreError>;
 
     /// Keeps what is to say of a lane, in place of what was kept before; durable after `Ok`.

@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 
-use super::StoreError;
+use super::{Next, StoreError};
 use crate::{
     event::NewEvent, ids::DeliveryId, ids::DestinationId, ids::EventId, ids::RequestId,
     ids::SourceId, key::DedupKey, sync::Ending, time::Timestamp,
@@ -16,11 +16,28 @@ pub enum Admitted {
         /// Deliveries that nobody has claimed: they wait for their turn, or their destination was
         /// removed a moment ago and they were not written.
         held: Vec<DeliveryId>,
+        /// The delivery that was moved by what it says; see [`NewEvent::confirms`].
+        confirmed: Option<Confirmed>,
     },
     /// Another event with its key is stored already.
     Duplicate(Duplicate),
     /// Its source was removed a moment ago; nothing was written.
     SourceGone,
+}
+
+/// A delivery that waited, and was moved by a status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Confirmed {
+    /// Which one.
+    pub delivery: DeliveryId,
+    /// Of which event.
+    pub event: EventId,
+    /// To where. The next of its ordering key may be due there now.
+    pub destination: DestinationId,
+    /// Attempts recorded.
+    pub attempts: u32,
+    /// What follows.
+    pub next: Next,
 }
 
 /// What a duplicate is a duplicate of.
@@ -60,6 +77,8 @@ pub trait IngestStore: Send + Sync {
     ///   destination has is held, and not claimed, until all that came before it have ended.
     /// - A duplicate of an event whose deliveries are all dead makes a new delivery for each, if
     ///   it asks for that.
+    /// - **Heard.** What an accepted event says of something that we sent moves that delivery in
+    ///   the same step; see [`NewEvent::confirms`]. A duplicate says nothing new.
     async fn admit(&self, events: Vec<NewEvent>) -> Result<Vec<Admitted>, StoreError>;
 
     /// Lets a sender that came again wait for what is owed to a destination, and hurries that up.

@@ -16,11 +16,11 @@ mod rows;
 pub use self::{
     admin::{
         AdminStore, Cancelled, Counts, DeadCount, Health, Pruned, REPLAY_INTERVAL, Replayed,
-        TokenRemoved,
+        SENT_DAYS_KEPT, SentOnDay, TokenRemoved,
     },
     configuration::{Change, Configuration, Past, PastSource, Stored},
-    deliver::{Attempt, Claimed, Claims, DeliveryStore, Held, Next, Settled, Settlement},
-    ingest::{Admitted, Duplicate, IngestStore, JoinWish, Joined},
+    deliver::{Attempt, Claimed, Claims, DeliveryStore, Held, Next, Sent, Settled, Settlement},
+    ingest::{Admitted, Confirmed, Duplicate, IngestStore, JoinWish, Joined},
     rows::{
         ATTEMPTS_TOLD, AttemptRow, DeliveryDetail, DeliveryFilter, DeliveryRow, DuplicateRow,
         EventDetail, EventFilter, EventRow, Listed, Page,

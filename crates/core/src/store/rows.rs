@@ -186,6 +186,8 @@ pub struct DeliveryRow {
     pub replay_of: Option<DeliveryId>,
     /// Which delivery took over from it.
     pub replayed_by: Option<DeliveryId>,
+    /// What the service calls the message that was sent; statuses about it have this name.
+    pub sent_id: Option<String>,
 }
 
 /// A delivery with its attempts, oldest first.

@@ -56,6 +56,7 @@ fn owed(number: u128, created_at: Timestamp, replay_of: Option<DeliveryId>) -> D
         ended_at: Some(created_at),
         replay_of,
         replayed_by: None,
+        sent_id: None,
         order_key: None,
     }
 }

@@ -70,7 +70,7 @@ impl Engine {
         planned: Vec<Planned>,
     ) -> Result<Received, IngestError> {
         match admitted {
-            Admitted::Accepted { held } => {
+            Admitted::Accepted { held, confirmed: _ } => {
                 self.shared.feed.publish(owed.received_at, || {
                     News::EventReceived(EventReceived {
                         id: owed.event,

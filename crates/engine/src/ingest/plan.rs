@@ -160,6 +160,7 @@ impl Engine {
             // Where the sender waits, its wish to wait revives what can be mended.
             revive_dead: arrival.source.revive_dead && arrival.sync().is_none(),
             releases: None,
+            confirms: None,
             decided: Decided {
                 verified_by: arrival.pass.verified_by.clone(),
                 key_from,

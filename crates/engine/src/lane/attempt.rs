@@ -201,6 +201,7 @@ impl Lane {
             attempt,
             next,
             ordered: claimed.ordered,
+            sent: None,
         }
     }
 
@@ -245,9 +246,13 @@ impl Lane {
     /// Writes the result; holds on to the slot until that is done.
     pub(super) async fn settle(self: Arc<Self>, made: Made) {
         let Made { settlement, event, slot } = made;
-        let (delivery, next, ordered) = (settlement.delivery, settlement.next, settlement.ordered);
+        let (delivery, ordered) = (settlement.delivery, settlement.ordered);
         let (at, attempts) = (settlement.at, settlement.attempt.number);
         let settled = self.record(&settlement).await;
+        let next = match settled {
+            Ok(Settled::Overruled(next)) => next,
+            _ => settlement.next,
+        };
         self.let_go(delivery);
         if ordered && matches!(next, Next::Succeeded | Next::Dead(_)) {
             // Somebody may have waited for this one to end. Said before the place is given back: a
@@ -256,7 +261,7 @@ impl Lane {
         }
         drop(slot);
         match settled {
-            Ok(Settled::Recorded) => {
+            Ok(Settled::Recorded | Settled::Overruled(_)) => {
                 self.shared.feed.publish(at, || {
                     let destination = Some(self.name());
                     News::settled(delivery, event, destination, (next, attempts, at))

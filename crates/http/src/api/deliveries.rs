@@ -102,6 +102,8 @@ pub(crate) struct Delivery {
     ended_at: Option<Timestamp>,
     replay_of: Option<DeliveryId>,
     replayed_by: Option<DeliveryId>,
+    /// What the service calls the message that was sent; statuses about it have this name as `message_id`.
+    sent_id: Option<String>,
 }
 
 /// A delivery with all its attempts.
@@ -208,6 +210,7 @@ pub(super) fn delivery(row: DeliveryRow, names: &HashMap<DestinationId, String>)
         ended_at: row.ended_at,
         replay_of: row.replay_of,
         replayed_by: row.replayed_by,
+        sent_id: row.sent_id,
     }
 }
 
@@ -322,6 +325,7 @@ impl Pages for DeliveryPages {
         "ended_at",
         "replay_of",
         "replayed_by",
+        "sent_id",
     ];
 
     async fn next(&mut self, limit: usize) -> Result<Option<Vec<Delivery>>, Problem> {

@@ -136,6 +136,7 @@ pub async fn counts_agree_with_the_lists_after_concurrent_work(mut world: World)
                 for claimed in store.claim_due(crm, now, lease, 2).await.unwrap().claimed {
                     let next = ends[(worker + claimed.attempts as usize) % 3];
                     let settlement = Settlement {
+                        sent: None,
                         delivery: claimed.id,
                         destination: claimed.destination,
                         created_at: claimed.created_at,

@@ -236,7 +236,7 @@ impl Run {
         prop_assert_eq!(admitted.len(), events.len());
         for (event, admitted) in events.iter().zip(admitted) {
             match (self.model.admit(event), admitted) {
-                (Expected::Accepted { held: expected }, Admitted::Accepted { held }) => {
+                (Expected::Accepted { held: expected }, Admitted::Accepted { held, .. }) => {
                     prop_assert_eq!(&held, &expected);
                     let claims = claimed_at_birth(event);
                     self.claims.extend(claims.filter(|claim| !held.contains(&claim.id)));

@@ -55,7 +55,13 @@ pub async fn a_held_delivery_is_not_claimed_at_birth(world: World) {
     let told = world.admit(vec![first.clone(), second.clone()]).await.unwrap();
 
     let held = vec![second.deliveries[0].id];
-    assert_eq!(told, [Admitted::Accepted { held: vec![] }, Admitted::Accepted { held }]);
+    assert_eq!(
+        told,
+        [
+            Admitted::Accepted { held: vec![], confirmed: None },
+            Admitted::Accepted { held, confirmed: None }
+        ]
+    );
     assert_eq!(world.statuses(first.id).await, [Status::InFlight]);
     assert_eq!(world.statuses(second.id).await, [Status::Held]);
 }
@@ -205,7 +211,10 @@ pub async fn of_concurrent_arrivals_one_is_first(world: World) {
         admitting.spawn(async move { store.admit(vec![event]).await.unwrap() });
     }
     let told = admitting.join_all().await.concat();
-    let free = told.iter().filter(|one| **one == Admitted::Accepted { held: vec![] }).count();
+    let free = told
+        .iter()
+        .filter(|one| **one == Admitted::Accepted { held: vec![], confirmed: None })
+        .count();
     assert_eq!((free, world.count(Status::Held)), (1, 39));
     for _ in 0..40 {
         world.finish(&world.claim_one(world.crm).await, Next::Succeeded).await;

@@ -170,6 +170,7 @@ impl World {
             revive_dead: true,
             decided: Decided::default(),
             releases: None,
+            confirms: None,
             bodies: Vec::new(),
         }
     }
@@ -246,7 +247,8 @@ impl World {
         let Held { delivery, token } = held(claimed);
         let Claimed { destination, created_at, ordered, .. } = *claimed;
         let at = self.now;
-        Settlement { delivery, destination, created_at, token, at, attempt, next, ordered }
+        let sent = None;
+        Settlement { delivery, destination, created_at, token, at, attempt, next, ordered, sent }
     }
 
     /// Ends an attempt that must still count.

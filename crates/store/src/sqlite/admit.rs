@@ -23,6 +23,7 @@ use super::{
     prune, quarantine, replay,
     rollups::Subject,
     row::{blob, id, time},
+    statuses,
     terms::About,
     writer::Tx,
 };
@@ -91,7 +92,11 @@ fn admit_one(
     for body in &event.bodies {
         bodies::insert(tx, body)?;
     }
-    Ok(Admitted::Accepted { held })
+    let confirmed = match &event.confirms {
+        None => None,
+        Some(told) => statuses::hear(tx, event.id, told)?,
+    };
+    Ok(Admitted::Accepted { held, confirmed })
 }
 
 const FIND_ORIGINAL: &str = "

@@ -116,21 +116,6 @@ fn bump(connection: &Connection, name: &str, change: i64) -> rusqlite::Result<()
     Ok(())
 }
 
-/// Moves `many` deliveries from one status to another, outside a batch.
-pub(super) fn move_status(
-    connection: &Connection,
-    from: &str,
-    to: &str,
-    many: usize,
-) -> rusqlite::Result<()> {
-    let many = i64::try_from(many).unwrap_or(i64::MAX);
-    if many != 0 {
-        bump(connection, &format!("status:{from}"), -many)?;
-        bump(connection, &format!("status:{to}"), many)?;
-    }
-    Ok(())
-}
-
 /// Reads all sums.
 pub(super) fn load(connection: &Connection) -> rusqlite::Result<Counts> {
     let mut counts = Counts::default();

@@ -18,6 +18,7 @@ use surehook_core::{
 use super::{
     decide,
     row::{blob, id, status, time},
+    statuses, wills,
     writer::Tx,
 };
 
@@ -130,6 +131,8 @@ fn cancel(
     let mut cancel = tx.connection.prepare_cached(CANCEL)?;
     for delivery in &found {
         cancel.execute(params![blob(delivery.id), at.as_millis()])?;
+        wills::forget(tx, delivery.id)?;
+        statuses::forget(tx, delivery.id)?;
         tx.delta.moved(Some(delivery.status), Some(Status::Cancelled));
         let decision = Decision {
             event: delivery.event,

@@ -1,5 +1,7 @@
 //! Claims, leases and settlements.
 
+use std::time::Duration;
+
 use rusqlite::{Connection, OptionalExtension, params};
 use serde_json::Value;
 use surehook_core::{
@@ -20,6 +22,7 @@ use super::{
     decide, line,
     rollups::Subject,
     row::{blob, id, name, payload, status, time},
+    sends, statuses, wills,
     writer::Tx,
 };
 
@@ -243,7 +246,25 @@ const SETTLE: &str = "
            throttled = throttled + ?7, lease_token = NULL, lease_until = NULL
      WHERE id = ?1 AND lease_token = ?2";
 
+/// See `DeliveryStore::settle`.
 pub(super) fn settle(tx: &mut Tx<'_, '_>, settlement: &Settlement) -> rusqlite::Result<Settled> {
+    let Some(heard) = statuses::kept(tx, settlement.delivery)? else {
+        return record(tx, settlement);
+    };
+    let next = heard.said.after(settlement.attempt.class, settlement.next);
+    let settled = record(tx, &Settlement { next, ..settlement.clone() })?;
+    if settled == Settled::LeaseLost {
+        return Ok(settled);
+    }
+    statuses::forget(tx, settlement.delivery)?;
+    if next == settlement.next {
+        return Ok(settled);
+    }
+    statuses::tell(tx, settlement.delivery, &heard, settlement.at)?;
+    Ok(Settled::Overruled(next))
+}
+
+fn record(tx: &mut Tx<'_, '_>, settlement: &Settlement) -> rusqlite::Result<Settled> {
     // A destination that was deleted took all claims with it.
     let Some(destination) = tx.names.destinations.get(&settlement.destination).copied() else {
         return Ok(Settled::LeaseLost);
@@ -268,6 +289,10 @@ pub(super) fn settle(tx: &mut Tx<'_, '_>, settlement: &Settlement) -> rusqlite::
         return Ok(Settled::LeaseLost);
     }
     insert_attempt(tx, settlement)?;
+    wills::forget(tx, settlement.delivery)?;
+    if let Some(sent) = &settlement.sent {
+        sends::note(tx, settlement.delivery, destination, sent, settlement.at)?;
+    }
     tx.delta.moved(Some(Status::InFlight), Some(status));
     count_attempt(tx, destination, settlement);
     if let Some(reason) = reason {
@@ -302,7 +327,7 @@ fn insert_attempt(tx: &mut Tx<'_, '_>, settlement: &Settlement) -> rusqlite::Res
         attempt.number,
         blob(attempt.id),
         attempt.started_at.as_millis(),
-        u64::try_from(attempt.took.as_millis()).unwrap_or(u64::MAX >> 1),
+        millis(attempt.took),
         attempt.status,
         attempt.failure.map(surehook_core::delivery::Failure::as_str),
         attempt.class.map(Class::as_str),
@@ -318,13 +343,18 @@ fn insert_attempt(tx: &mut Tx<'_, '_>, settlement: &Settlement) -> rusqlite::Res
     Ok(())
 }
 
+/// A span as it is kept.
+pub(super) fn millis(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX >> 1)
+}
+
 const KEY_OF_DELIVERY: &str = "
     SELECT s.id, e.key FROM deliveries d
       JOIN events e ON e.id = d.event_id JOIN sources s ON s.seq = e.source
      WHERE d.id = ?1 AND e.key IS NOT NULL";
 
 /// A duplicate of an event with a dead delivery must reach the file, where it can revive it.
-fn forget_key(tx: &mut Tx<'_, '_>, delivery: DeliveryId) -> rusqlite::Result<()> {
+pub(super) fn forget_key(tx: &mut Tx<'_, '_>, delivery: DeliveryId) -> rusqlite::Result<()> {
     let found: Option<(SourceId, String)> = tx
         .connection
         .prepare_cached(KEY_OF_DELIVERY)?
@@ -353,35 +383,67 @@ const RELEASE: &str = "
        SET state = 'pending', due_at = ?3, lease_token = NULL, lease_until = NULL
      WHERE id = ?1 AND lease_token = ?2";
 
-pub(super) fn release(tx: &mut Tx<'_, '_>, held: &[Held], now: Timestamp) -> rusqlite::Result<()> {
+/// See `DeliveryStore::release`.
+pub(super) fn release(
+    tx: &mut Tx<'_, '_>,
+    held: &[Held],
+    due_at: Timestamp,
+) -> rusqlite::Result<()> {
     let mut statement = tx.connection.prepare_cached(RELEASE)?;
     for claim in held {
         let changed =
-            statement.execute(params![blob(claim.delivery), claim.token.0, now.as_millis()])?;
+            statement.execute(params![blob(claim.delivery), claim.token.0, due_at.as_millis()])?;
         tx.delta.moved_many(Some(Status::InFlight), Some(Status::Pending), changed);
+        if changed > 0 {
+            wills::forget(tx, claim.delivery)?;
+        }
     }
-    Ok(())
+    statuses::hear_what_was_kept(tx)
 }
 
 // Input::Release
 const RELEASE_EXPIRED: &str = "
     UPDATE deliveries
-       SET state = 'pending', due_at = ?1, lease_token = NULL, lease_until = NULL
+       SET state = 'pending', due_at = ?2, lease_token = NULL, lease_until = NULL
      WHERE lease_until <= ?1
     RETURNING destination";
 
+/// See `DeliveryStore::release_expired`.
 pub(super) fn release_expired(
     tx: &mut Tx<'_, '_>,
     now: Timestamp,
 ) -> rusqlite::Result<Vec<DestinationId>> {
-    let expired = "d.lease_until <= ?1";
-    decide::note_all(tx.connection, DecisionKind::LeaseExpired, expired, now.as_millis(), now)?;
-    let seqs: Vec<i64> = tx
-        .connection
-        .prepare_cached(RELEASE_EXPIRED)?
-        .query_map(params![now.as_millis()], |row| row.get(0))?
-        .collect::<Result<_, _>>()?;
-    tx.delta.moved_many(Some(Status::InFlight), Some(Status::Pending), seqs.len());
+    let seqs = end_claims(tx, DecisionKind::LeaseExpired, now, now)?;
     let touched = tx.names.destinations.iter().filter(|(_, seq)| seqs.contains(seq));
     Ok(touched.map(|(id, _)| *id).collect())
+}
+
+/// Deals with what the process before us held when it ended; says how many deliveries that were.
+pub(super) fn recover(tx: &mut Tx<'_, '_>, now: Timestamp) -> rusqlite::Result<usize> {
+    // Every lease is below the end of time: all of them were held by a process that is gone.
+    let end_of_time = Timestamp::from_millis(i64::MAX);
+    let seqs = end_claims(tx, DecisionKind::Recovered, end_of_time, now)?;
+    Ok(seqs.len())
+}
+
+/// Ends the claims whose lease runs out by `until`: carries wills out, and makes all others due
+/// again, for which `kind` says why. Says to which destinations they go, by their row numbers.
+fn end_claims(
+    tx: &mut Tx<'_, '_>,
+    kind: DecisionKind,
+    until: Timestamp,
+    now: Timestamp,
+) -> rusqlite::Result<Vec<i64>> {
+    let wills = wills::carry_out(tx, until, now)?;
+    decide::note_all(tx.connection, kind, "d.lease_until <= ?1", until.as_millis(), now)?;
+    let mut seqs: Vec<i64> = tx
+        .connection
+        .prepare_cached(RELEASE_EXPIRED)?
+        .query_map(params![until.as_millis(), now.as_millis()], |row| row.get(0))?
+        .collect::<Result<_, _>>()?;
+    tx.delta.moved_many(Some(Status::InFlight), Some(Status::Pending), seqs.len());
+    statuses::hear_what_was_kept(tx)?;
+    let settled = wills.iter().filter_map(|will| tx.names.destinations.get(&will.destination));
+    seqs.extend(settled);
+    Ok(seqs)
 }

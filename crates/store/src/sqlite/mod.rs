@@ -41,13 +41,17 @@ mod restore;
 mod rollups;
 mod row;
 mod schema;
+mod sends;
+mod statuses;
 mod terms;
 mod tokens;
+mod wills;
 mod writer;
 
 use std::{
     collections::BTreeMap,
     fmt, fs,
+    ops::RangeInclusive,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -70,8 +74,8 @@ use surehook_core::{
     store::{
         AdminStore, Admitted, Cancelled, Change, Claims, Configuration, Counts, DeliveryDetail,
         DeliveryFilter, DeliveryRow, DeliveryStore, EventDetail, EventFilter, EventRow, Health,
-        Held, IngestStore, JoinWish, Joined, Listed, Page, Pruned, Replayed, Settled, Settlement,
-        StoreError, TokenRemoved,
+        Held, IngestStore, JoinWish, Joined, Listed, Page, Pruned, Replayed, SentOnDay, Settled,
+        Settlement, StoreError, TokenRemoved,
     },
     time::Timestamp,
 };
@@ -241,7 +245,6 @@ impl SqliteStore {
         }
         let file = options.data.join(DATABASE);
         let mut connection = schema::open_writer(&file)?;
-        schema::recover(&connection, now)?;
         let memory = Arc::new(Memory::new(options.keys_remembered));
         let holders = Arc::new(Holders::default());
         holders.renew(&connection)?;
@@ -256,6 +259,7 @@ impl SqliteStore {
             },
             Arc::clone(&memory),
             options.queue_max,
+            now,
         )?;
         let readers = Readers::new(&file);
         Ok(Self { writer, readers, memory, holders, file })
@@ -324,12 +328,20 @@ impl DeliveryStore for SqliteStore {
         self.writer.write(move |tx| deliver::settle(tx, &settlement)).await
     }
 
+    async fn leave_will(&self, will: Settlement) -> Result<Settled, StoreError> {
+        self.writer.write(move |tx| wills::leave(tx, &will)).await
+    }
+
+    async fn sent_on(&self, destination: DestinationId, day: i32) -> Result<u64, StoreError> {
+        self.readers.read(move |connection| sends::sent_on(connection, destination, day)).await
+    }
+
     async fn renew(&self, held: Vec<Held>, until: Timestamp) -> Result<(), StoreError> {
         self.writer.write(move |tx| deliver::renew(tx, &held, until)).await
     }
 
-    async fn release(&self, held: Vec<Held>, now: Timestamp) -> Result<(), StoreError> {
-        self.writer.write(move |tx| deliver::release(tx, &held, now)).await
+    async fn release(&self, held: Vec<Held>, due_at: Timestamp) -> Result<(), StoreError> {
+        self.writer.write(move |tx| deliver::release(tx, &held, due_at)).await
     }
 
     async fn release_expired(&self, now: Timestamp) -> Result<Vec<DestinationId>, StoreError> {
@@ -481,6 +493,10 @@ impl AdminStore for SqliteStore {
         now: Timestamp,
     ) -> Result<BTreeMap<DestinationId, Timestamp>, StoreError> {
         self.readers.read(move |connection| read::oldest_due(connection, now)).await
+    }
+
+    async fn sent_by_day(&self, days: RangeInclusive<i32>) -> Result<Vec<SentOnDay>, StoreError> {
+        self.readers.read(move |connection| sends::by_day(connection, &days)).await
     }
 
     fn health(&self) -> Health {

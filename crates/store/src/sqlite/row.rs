@@ -130,7 +130,7 @@ pub(super) const DELIVERY_COLUMNS: &str = concat!(
     "d.id, d.event_id, t.id, ",
     shown_status!(),
     ", d.reason, d.attempts, d.created_at, d.due_at, d.ended_at, d.replay_of,
-    d.replayed_by, d.order_key"
+    d.replayed_by, d.order_key, (SELECT sent_id FROM sends WHERE delivery_id = d.id)"
 );
 
 pub(super) fn delivery(row: &Row<'_>) -> rusqlite::Result<DeliveryRow> {
@@ -147,6 +147,7 @@ pub(super) fn delivery(row: &Row<'_>) -> rusqlite::Result<DeliveryRow> {
         replay_of: optional_id(row, 9)?,
         replayed_by: optional_id(row, 10)?,
         order_key: row.get(11)?,
+        sent_id: row.get(12)?,
     })
 }
 
@@ -169,8 +170,8 @@ pub(super) fn attempt(row: &Row<'_>) -> rusqlite::Result<AttemptRow> {
     Ok(AttemptRow { delivery: id(row, 9)?, attempt, next: next(row, 10)? })
 }
 
-/// The word, the time and the delivery's reason, which is that of its last attempt.
-fn next(row: &Row<'_>, first: usize) -> rusqlite::Result<Option<Next>> {
+/// The word, the time and the reason. That of an attempt is its delivery's, which is that of the last.
+pub(super) fn next(row: &Row<'_>, first: usize) -> rusqlite::Result<Option<Next>> {
     let Some(word) = row.get::<_, Option<String>>(first)? else { return Ok(None) };
     let found = match word.as_str() {
         "succeeded" => Some(Next::Succeeded),

@@ -2,16 +2,14 @@
 
 use std::path::Path;
 
-use rusqlite::{Connection, OpenFlags, functions::FunctionFlags, params};
+use rusqlite::{Connection, OpenFlags, functions::FunctionFlags};
 use surehook_core::{
-    decision::DecisionKind,
     ids::SourceId,
     key::{DedupKey, KeyDigest},
-    time::Timestamp,
 };
 use uuid::Uuid;
 
-use super::{OpenError, counts, decide};
+use super::OpenError;
 
 /// Every migration, in order. One that has been released is never edited.
 pub(super) const MIGRATIONS: &[&str] = &[
@@ -27,6 +25,7 @@ pub(super) const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/sqlite/0010_token_headers.sql"),
     include_str!("../../migrations/sqlite/0011_quarantine.sql"),
     include_str!("../../migrations/sqlite/0012_quarantine_bounds.sql"),
+    include_str!("../../migrations/sqlite/0013_sends.sql"),
 ];
 
 /// "srhk": tells our files from others'.
@@ -137,26 +136,6 @@ fn add_functions(connection: &Connection) -> rusqlite::Result<()> {
     )
 }
 
-// Input::Release
-const RELEASE_ALL: &str = "
-    UPDATE deliveries
-       SET state = 'pending', due_at = ?1, lease_token = NULL, lease_until = NULL
-     WHERE lease_until IS NOT NULL";
-
-/// Makes due again what the process before us held when it ended.
-pub(super) fn recover(connection: &Connection, now: Timestamp) -> Result<(), OpenError> {
-    let tx = connection.unchecked_transaction()?;
-    // Every lease is below the end of time: all of them were held by a process that is gone.
-    decide::note_all(&tx, DecisionKind::Recovered, "d.lease_until <= ?1", i64::MAX, now)?;
-    let released = tx.execute(RELEASE_ALL, params![now.as_millis()])?;
-    counts::move_status(&tx, "in_flight", "pending", released)?;
-    tx.commit()?;
-    if released > 0 {
-        tracing::info!(released, "made deliveries due again that an earlier run left in flight");
-    }
-    Ok(())
-}
-
 /// How `SQLite` would carry out a statement, in an empty file.
 #[cfg(test)]
 pub(super) fn plan(sql: &str) -> Vec<String> {
@@ -176,7 +155,9 @@ pub(super) fn plan(sql: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use rusqlite::params;
+
+    use super::{super::counts, *};
 
     #[test]
     fn the_embedded_sqlite_is_new_enough() {

@@ -28,6 +28,7 @@ use surehook_core::{
     ids::{DestinationId, EventId, SourceId},
     key::KeyDigest,
     store::StoreError,
+    time::Timestamp,
 };
 use tokio::sync::{oneshot, watch};
 
@@ -36,6 +37,7 @@ use super::{
     checkpoint::{self, Checkpointer},
     configure,
     counts::{self, Delta},
+    deliver,
     fresh::Fresh,
     memory::{Memory, Remembered},
     prepared::Prepared,
@@ -60,8 +62,18 @@ pub(super) struct Tx<'a, 'c> {
     pub(super) fresh: &'a mut Fresh,
     pub(super) terms: &'a mut FreshTerms,
     pub(super) sweep: &'a mut Sweep,
+    pub(super) doubts: &'a mut Doubts,
     pub(super) delta: &'a mut Delta,
     after: &'a mut Vec<After>,
+}
+
+/// Whether there may be wills, and statuses that wait to be heard: who sends no messages shall not
+/// look for them. Once there was one there may always be another; after a rollback too many are
+/// looked for, not too few. Opening the file leaves none.
+#[derive(Debug, Default)]
+pub(super) struct Doubts {
+    pub(super) wills: bool,
+    pub(super) said: bool,
 }
 
 /// What is done once the transaction is committed, and only then.
@@ -160,17 +172,19 @@ impl fmt::Debug for Writer {
 }
 
 impl Writer {
-    /// Starts the thread.
+    /// Starts the thread, after what an earlier process held when it ended is dealt with.
     pub(super) fn start(
         desk: Desk,
         memory: Arc<Memory>,
         queue_max: usize,
+        now: Timestamp,
     ) -> rusqlite::Result<Self> {
-        let names = configure::load_names(&desk.connection)?;
-        let fresh = Fresh::load(&desk.connection, &desk.file, desk.fold_at)?;
-        let terms = FreshTerms::load(&desk.connection, desk.fold_at)?;
+        let mut names = configure::load_names(&desk.connection)?;
+        let mut fresh = Fresh::load(&desk.connection, &desk.file, desk.fold_at)?;
+        let mut terms = FreshTerms::load(&desk.connection, desk.fold_at)?;
+        let mut sweep = Sweep::load(&desk.connection)?;
+        recover(&desk.connection, now, (&mut names, &mut fresh, &mut terms, &mut sweep))?;
         let counts = counts::load(&desk.connection)?;
-        let sweep = Sweep::load(&desk.connection)?;
         memory.change_counts(|shown| *shown = counts);
         let queue = Arc::new(Queue::default());
         let (tell, condition) = watch::channel(Condition::default());
@@ -192,6 +206,7 @@ impl Writer {
                         fresh,
                         terms,
                         sweep,
+                        doubts: Doubts::default(),
                         delta: Delta::default(),
                         after: Vec::new(),
                         tell,
@@ -320,6 +335,7 @@ struct Scribe<'c> {
     fresh: Fresh,
     terms: FreshTerms,
     sweep: Sweep,
+    doubts: Doubts,
     delta: Delta,
     after: Vec<After>,
     tell: watch::Sender<Condition>,
@@ -462,6 +478,7 @@ impl Scribe<'_> {
             fresh: &mut self.fresh,
             terms: &mut self.terms,
             sweep: &mut self.sweep,
+            doubts: &mut self.doubts,
             delta: &mut self.delta,
             after: &mut self.after,
         };
@@ -498,6 +515,40 @@ impl Scribe<'_> {
             self.tell.send_modify(|condition| condition.full = full);
         }
     }
+}
+
+/// What the writer knows of the file.
+type Known<'a> = (&'a mut Names, &'a mut Fresh, &'a mut FreshTerms, &'a mut Sweep);
+
+/// Deals with what an earlier process held when it ended, in a transaction of its own. Nothing is in
+/// memory yet that would have to follow.
+fn recover(
+    connection: &Connection,
+    now: Timestamp,
+    (names, fresh, terms, sweep): Known<'_>,
+) -> rusqlite::Result<()> {
+    let mut sql = Prepared::new(connection);
+    let (mut delta, mut after) = (Delta::default(), Vec::new());
+    let mut doubts = Doubts { wills: true, said: true };
+    sql.get(BEGIN)?.execute([])?;
+    let mut tx = Tx {
+        connection,
+        sql: &mut sql,
+        names,
+        fresh,
+        terms,
+        sweep,
+        doubts: &mut doubts,
+        delta: &mut delta,
+        after: &mut after,
+    };
+    let recovered = deliver::recover(&mut tx, now)?;
+    delta.write(connection)?;
+    sql.get(COMMIT)?.execute([])?;
+    if recovered > 0 {
+        tracing::info!(recovered, "dealt with deliveries that an earlier run left in flight");
+    }
+    Ok(())
 }
 
 fn answer_all(jobs: Vec<Box<dyn Job>>, outcome: &Result<(), StoreError>) {

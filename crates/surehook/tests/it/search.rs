@@ -41,6 +41,7 @@ fn event(
         deliveries: Vec::new(),
         revive_dead: false,
         releases: None,
+        confirms: None,
         decided: Decided::default(),
         bodies: Vec::new(),
     }

@@ -28,7 +28,7 @@ use super::{
     erase, quarantine, refused,
     rollups::{self, Subject},
     row::{blob, id, time},
-    terms,
+    sends, terms,
     writer::Tx,
 };
 
@@ -308,6 +308,7 @@ impl Slice {
             if !self.expire(tx, Subject::Destination(destination))? {
                 return Ok(false);
             }
+            sends::expire(tx.connection, destination, self.now)?;
             tx.sweep.destination = destination;
         }
     }

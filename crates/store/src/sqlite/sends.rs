@@ -1,0 +1,128 @@
+//! What was sent: how services call it, and how much of it on each day.
+
+use std::ops::RangeInclusive;
+
+use rusqlite::{Connection, OptionalExtension, params};
+use surehook_core::{
+    ids::{DeliveryId, DestinationId},
+    store::{SENT_DAYS_KEPT, Sent, SentOnDay},
+    time::Timestamp,
+};
+
+use super::{
+    read::collect,
+    row::{blob, id},
+    writer::Tx,
+};
+
+const DAY_MILLIS: i64 = 86_400_000;
+
+const COUNT: &str = "
+    INSERT INTO sends_by_day (destination, day, sent) VALUES (?1, ?2, 1)
+    ON CONFLICT DO UPDATE SET sent = sent + 1";
+
+/// Keeps that a message of `delivery` was sent to a destination (by its row number).
+pub(super) fn note(
+    tx: &mut Tx<'_, '_>,
+    delivery: DeliveryId,
+    destination: i64,
+    sent: &Sent,
+    at: Timestamp,
+) -> rusqlite::Result<()> {
+    tx.sql.get(COUNT)?.execute(params![destination, sent.day])?;
+    sent.id.as_deref().map_or(Ok(()), |sent_id| name(tx, delivery, sent_id, at))
+}
+
+// Should it be sent again after all, the statuses that come are about the last one.
+const NAME: &str = "
+    INSERT OR REPLACE INTO sends (delivery_id, sent_id, sent_at) VALUES (?1, ?2, ?3)";
+
+/// Keeps what the service calls the message of a delivery.
+pub(super) fn name(
+    tx: &mut Tx<'_, '_>,
+    delivery: DeliveryId,
+    sent_id: &str,
+    at: Timestamp,
+) -> rusqlite::Result<()> {
+    // A service that sends an empty name sends none.
+    if !sent_id.is_empty() {
+        tx.sql.get(NAME)?.execute(params![blob(delivery), sent_id, at.as_millis()])?;
+    }
+    Ok(())
+}
+
+const IS_OF_ANOTHER: &str = "
+    SELECT EXISTS (SELECT 1 FROM sends s JOIN deliveries d ON d.id = s.delivery_id
+                    WHERE s.sent_id = ?2 AND s.delivery_id <> ?1
+                      AND d.event_id = (SELECT event_id FROM deliveries WHERE id = ?1))";
+
+/// Whether the service's name belongs to a message of another delivery of the same event.
+pub(super) fn is_of_another(
+    tx: &Tx<'_, '_>,
+    delivery: DeliveryId,
+    sent_id: &str,
+) -> rusqlite::Result<bool> {
+    tx.connection
+        .prepare_cached(IS_OF_ANOTHER)?
+        .query_row(params![blob(delivery), sent_id], |row| row.get(0))
+}
+
+const SENT_ON: &str = "
+    SELECT s.sent FROM destinations t JOIN sends_by_day s ON s.destination = t.seq
+     WHERE t.id = ?1 AND s.day = ?2";
+
+/// See `DeliveryStore::sent_on`.
+pub(super) fn sent_on(
+    connection: &Connection,
+    destination: DestinationId,
+    day: i32,
+) -> rusqlite::Result<u64> {
+    let found = connection
+        .prepare_cached(SENT_ON)?
+        .query_row(params![blob(destination), day], |row| row.get(0))
+        .optional()?;
+    Ok(found.unwrap_or_default())
+}
+
+const BY_DAY: &str = "
+    SELECT t.id, s.day, s.sent FROM destinations t JOIN sends_by_day s ON s.destination = t.seq
+     WHERE t.deleted_at IS NULL AND s.day BETWEEN ?1 AND ?2 ORDER BY s.day, t.id";
+
+/// See `AdminStore::sent_by_day`.
+pub(super) fn by_day(
+    connection: &Connection,
+    days: &RangeInclusive<i32>,
+) -> rusqlite::Result<Vec<SentOnDay>> {
+    collect(connection, BY_DAY, params![days.start(), days.end()], |row| {
+        Ok(SentOnDay { destination: id(row, 0)?, day: row.get(1)?, sent: row.get(2)? })
+    })
+}
+
+const EXPIRE: &str = "DELETE FROM sends_by_day WHERE destination = ?1 AND day < ?2";
+
+/// Removes the days of a destination that are long past: of each it has one row.
+pub(super) fn expire(
+    connection: &Connection,
+    destination: i64,
+    now: Timestamp,
+) -> rusqlite::Result<()> {
+    let border = now.as_millis() / DAY_MILLIS - i64::from(SENT_DAYS_KEPT);
+    connection.prepare_cached(EXPIRE)?.execute(params![destination, border])?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::schema::plan, *};
+
+    #[test]
+    fn days_and_names_are_found_by_their_indexes() {
+        for sql in [SENT_ON, EXPIRE, IS_OF_ANOTHER] {
+            let steps = plan(sql);
+            assert!(steps.iter().all(|step| !step.starts_with("SCAN s")), "{sql}: {steps:#?}");
+        }
+        let steps = plan(BY_DAY);
+        let by_day = "SEARCH s USING PRIMARY KEY (destination=? AND day>? AND day<?)";
+        assert!(steps.iter().any(|step| step == by_day), "{steps:#?}");
+    }
+}

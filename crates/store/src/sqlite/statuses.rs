@@ -1,0 +1,287 @@
+//! What a status says of a message that we sent: heard at once by a delivery that waits, and after the
+//! attempt by one that is under way.
+
+use rusqlite::{OptionalExtension, Row, params};
+use serde_json::json;
+use surehook_core::{
+    decision::{Decision, DecisionKind},
+    delivery::{DeadReason, state::Status},
+    event::{Confirmation, Said},
+    ids::{DeliveryId, EventId},
+    store::{Confirmed, Next},
+    time::Timestamp,
+};
+
+use super::{
+    decide, deliver, line,
+    read::collect,
+    rollups::Subject,
+    row::{blob, corrupt, id, next, status, time},
+    sends,
+    writer::Tx,
+};
+
+/// What a status said, and which.
+pub(super) struct Heard {
+    /// The event that the status is.
+    by: EventId,
+    at: Timestamp,
+    sent_id: Option<String>,
+    pub(super) said: Said,
+    /// Of which event.
+    of: EventId,
+}
+
+/// The delivery that a status is about.
+struct Meant {
+    id: DeliveryId,
+    event: EventId,
+    /// The row number.
+    destination: i64,
+    status: Status,
+    attempts: u32,
+    created_at: Timestamp,
+}
+
+/// Columns of [`meant`], from `deliveries d`.
+macro_rules! meant_columns {
+    () => {
+        "d.id, d.event_id, d.destination, d.state, d.attempts, d.created_at"
+    };
+}
+
+fn meant(row: &Row<'_>) -> rusqlite::Result<Meant> {
+    Ok(Meant {
+        id: id(row, 0)?,
+        event: id(row, 1)?,
+        destination: row.get(2)?,
+        status: status(row, 3)?,
+        attempts: row.get(4)?,
+        created_at: time(row, 5)?,
+    })
+}
+
+impl Meant {
+    /// Whether a status can be about it: it waits, and something was sent before.
+    fn can_be_moved(&self) -> bool {
+        match self.status {
+            Status::Pending | Status::Scheduled => self.attempts > 0,
+            Status::InFlight
+            | Status::Held
+            | Status::Succeeded
+            | Status::Dead
+            | Status::Cancelled
+            | Status::Replayed => false,
+        }
+    }
+}
+
+const NEWEST: &str = concat!(
+    "SELECT ",
+    meant_columns!(),
+    " FROM deliveries d INDEXED BY deliveries_by_event
+       WHERE d.event_id = ?1 AND d.destination = ?2 AND d.state <> 'replayed'
+       ORDER BY d.id DESC LIMIT 1"
+);
+
+/// Lets the delivery that it is about hear what the event `by` says; says whether it moved.
+pub(super) fn hear(
+    tx: &mut Tx<'_, '_>,
+    by: EventId,
+    told: &Confirmation,
+) -> rusqlite::Result<Option<Confirmed>> {
+    let Some(destination) = tx.names.destinations.get(&told.destination).copied() else {
+        return Ok(None);
+    };
+    let found = tx
+        .connection
+        .prepare_cached(NEWEST)?
+        .query_row(params![blob(told.event), destination], meant)
+        .optional()?;
+    let Some(meant) = found else { return Ok(None) };
+    if let Some(sent_id) = &told.sent_id
+        && sends::is_of_another(tx, meant.id, sent_id)?
+    {
+        return Ok(None);
+    }
+    let (at, said, of) = (told.at, told.said, told.event);
+    let heard = Heard { by, at, sent_id: told.sent_id.clone(), said, of };
+    if meant.status == Status::InFlight {
+        keep(tx, meant.id, &heard)?;
+        return Ok(None);
+    }
+    if !meant.can_be_moved() {
+        return Ok(None);
+    }
+    let next = apply(tx, &meant, &heard)?;
+    Ok(Some(Confirmed {
+        delivery: meant.id,
+        event: meant.event,
+        destination: told.destination,
+        attempts: meant.attempts,
+        next,
+    }))
+}
+
+// That it has arrived is not unsaid by what comes later, or comes late.
+const KEEP: &str = "
+    INSERT INTO said (delivery_id, by_event, at, sent_id, next, due_at, reason)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
+    ON CONFLICT DO UPDATE
+       SET by_event = excluded.by_event, at = excluded.at, sent_id = excluded.sent_id,
+           next = excluded.next, due_at = excluded.due_at, reason = excluded.reason
+     WHERE said.next <> 'succeeded'";
+
+fn keep(tx: &mut Tx<'_, '_>, delivery: DeliveryId, heard: &Heard) -> rusqlite::Result<()> {
+    let next = heard.said.next();
+    tx.connection.prepare_cached(KEEP)?.execute(params![
+        blob(delivery),
+        blob(heard.by),
+        heard.at.as_millis(),
+        heard.sent_id,
+        next.word(),
+        next.due_at().map(Timestamp::as_millis),
+        next.reason().map(DeadReason::as_str),
+    ])?;
+    tx.doubts.said = true;
+    Ok(())
+}
+
+const KEPT: &str = "
+    SELECT s.by_event, s.at, s.sent_id, s.next, s.due_at, s.reason, d.event_id
+      FROM said s JOIN deliveries d ON d.id = s.delivery_id WHERE s.delivery_id = ?1";
+
+/// What was said while a delivery was under way.
+pub(super) fn kept(tx: &Tx<'_, '_>, delivery: DeliveryId) -> rusqlite::Result<Option<Heard>> {
+    if !tx.doubts.said {
+        return Ok(None);
+    }
+    tx.connection
+        .prepare_cached(KEPT)?
+        .query_row(params![blob(delivery)], |row| heard(row, 0))
+        .optional()
+}
+
+fn heard(row: &Row<'_>, first: usize) -> rusqlite::Result<Heard> {
+    let next = next(row, first + 3)?.ok_or_else(|| corrupt(first + 3, "NULL"))?;
+    let said = if next == Next::Succeeded { Said::Sent } else { Said::Failed(next) };
+    Ok(Heard {
+        by: id(row, first)?,
+        at: time(row, first + 1)?,
+        sent_id: row.get(first + 2)?,
+        said,
+        of: id(row, first + 6)?,
+    })
+}
+
+/// Forgets what was said of a delivery whose claim has ended.
+pub(super) fn forget(tx: &Tx<'_, '_>, delivery: DeliveryId) -> rusqlite::Result<()> {
+    if tx.doubts.said {
+        let forget = "DELETE FROM said WHERE delivery_id = ?1";
+        tx.connection.prepare_cached(forget)?.execute(params![blob(delivery)])?;
+    }
+    Ok(())
+}
+
+const LEFT: &str = concat!(
+    "SELECT ",
+    meant_columns!(),
+    ", s.by_event, s.at, s.sent_id, s.next, s.due_at, s.reason, d.event_id
+       FROM said s CROSS JOIN deliveries d ON d.id = s.delivery_id WHERE d.lease_token IS NULL"
+);
+
+/// Lets those hear what was said whose claim has ended without an attempt being recorded.
+pub(super) fn hear_what_was_kept(tx: &mut Tx<'_, '_>) -> rusqlite::Result<()> {
+    if !tx.doubts.said {
+        return Ok(());
+    }
+    let left = collect(tx.connection, LEFT, [], |row| Ok((meant(row)?, heard(row, 6)?)))?;
+    for (meant, heard) in left {
+        forget(tx, meant.id)?;
+        if meant.can_be_moved() {
+            apply(tx, &meant, &heard)?;
+        }
+    }
+    Ok(())
+}
+
+// Input::Confirm and Input::Refute, by what is bound.
+const END: &str = "
+    UPDATE deliveries SET state = ?2, ended_at = ?3, reason = ?4, due_at = NULL WHERE id = ?1";
+// Not a move: it goes on waiting, for another time.
+const PUT_OFF: &str = "UPDATE deliveries SET due_at = ?2 WHERE id = ?1";
+
+/// Moves a delivery that waits.
+fn apply(tx: &mut Tx<'_, '_>, meant: &Meant, heard: &Heard) -> rusqlite::Result<Next> {
+    let at = heard.at;
+    let next = heard.said.next();
+    match next {
+        Next::RetryAt(due_at) => {
+            let values = params![blob(meant.id), due_at.as_millis()];
+            tx.connection.prepare_cached(PUT_OFF)?.execute(values)?;
+        }
+        Next::Succeeded => {
+            end(tx, meant, Status::Succeeded, None, at)?;
+            let subject = Subject::Destination(meant.destination);
+            tx.delta.facts.tally(subject, at).latency.record(at.since(meant.created_at));
+        }
+        Next::Dead(reason) => {
+            end(tx, meant, Status::Dead, Some(reason), at)?;
+            tx.delta.died(reason, meant.destination, at);
+            deliver::forget_key(tx, meant.id)?;
+        }
+    }
+    tell(tx, meant.id, heard, at)?;
+    Ok(next)
+}
+
+fn end(
+    tx: &mut Tx<'_, '_>,
+    meant: &Meant,
+    to: Status,
+    reason: Option<DeadReason>,
+    at: Timestamp,
+) -> rusqlite::Result<()> {
+    tx.connection.prepare_cached(END)?.execute(params![
+        blob(meant.id),
+        to.as_str(),
+        at.as_millis(),
+        reason.map(DeadReason::as_str),
+    ])?;
+    tx.delta.moved(Some(meant.status), Some(to));
+    line::call_next(tx, meant.id, at)
+}
+
+/// Writes down that a delivery went where a status said, and what the service calls its message.
+pub(super) fn tell(
+    tx: &mut Tx<'_, '_>,
+    delivery: DeliveryId,
+    heard: &Heard,
+    at: Timestamp,
+) -> rusqlite::Result<()> {
+    if let Some(sent_id) = &heard.sent_id {
+        sends::name(tx, delivery, sent_id, at)?;
+    }
+    let by = heard.by;
+    let (kind, detail) = match heard.said.next() {
+        Next::Succeeded => (DecisionKind::Confirmed, json!({ "by": by })),
+        Next::RetryAt(due_at) => (DecisionKind::Refuted, json!({ "by": by, "due_at": due_at })),
+        Next::Dead(reason) => {
+            (DecisionKind::Refuted, json!({ "by": by, "reason": reason.as_str() }))
+        }
+    };
+    let decision = Decision { event: heard.of, delivery: Some(delivery), at, kind, detail };
+    decide::note(tx.connection, &decision)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::schema::plan, *};
+
+    #[test]
+    fn what_a_status_is_about_is_found_by_its_event() {
+        let steps = plan(NEWEST);
+        assert!(steps[0].starts_with("SEARCH d USING INDEX deliveries_by_event"), "{steps:#?}");
+        assert_eq!(plan(LEFT)[0], "SCAN s");
+    }
+}

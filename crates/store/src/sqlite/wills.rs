@@ -1,0 +1,136 @@
+//! What holds if nothing more is heard of an attempt: written before it, carried out when its claim
+//! ends without a word.
+//!
+//! A will counts only as long as the delivery has the lease under which it was left. So one that is
+//! left over does no harm; it is removed to keep the table as small as what is under way.
+
+use std::time::Duration;
+
+use rusqlite::{Row, params};
+use serde_json::Value;
+use surehook_core::{
+    decision::{Decision, DecisionKind},
+    delivery::{Class, Failure, LeaseToken},
+    ids::{DeliveryId, EventId},
+    store::{Attempt, Next, Sent, Settled, Settlement},
+    time::Timestamp,
+};
+
+use super::{
+    decide, deliver,
+    read::collect,
+    row::{blob, corrupt, id, next, time, word},
+    writer::Tx,
+};
+
+const LEAVE: &str = "
+    INSERT OR REPLACE INTO wills (delivery_id, lease_token, attempt_id, number, started_at, took_ms,
+                                  failure, class, detail, next, due_at, reason, sent_id, sent_day)
+    SELECT id, lease_token, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14
+      FROM deliveries WHERE id = ?1 AND lease_token = ?2";
+
+/// See `DeliveryStore::leave_will`.
+pub(super) fn leave(tx: &mut Tx<'_, '_>, will: &Settlement) -> rusqlite::Result<Settled> {
+    if !tx.names.destinations.contains_key(&will.destination) {
+        return Ok(Settled::LeaseLost);
+    }
+    let Settlement { attempt, sent, .. } = will;
+    let left = tx.sql.get(LEAVE)?.execute(params![
+        blob(will.delivery),
+        will.token.0,
+        blob(attempt.id),
+        attempt.number,
+        attempt.started_at.as_millis(),
+        deliver::millis(attempt.took),
+        attempt.failure.map(Failure::as_str),
+        attempt.class.map(Class::as_str),
+        attempt.detail,
+        will.next.word(),
+        will.next.due_at().map(Timestamp::as_millis),
+        will.next.reason().map(surehook_core::delivery::DeadReason::as_str),
+        sent.as_ref().and_then(|sent| sent.id.as_deref()),
+        sent.as_ref().map(|sent| sent.day),
+    ])?;
+    if left == 0 {
+        return Ok(Settled::LeaseLost);
+    }
+    tx.doubts.wills = true;
+    Ok(Settled::Recorded)
+}
+
+/// Removes the will of a delivery whose claim has ended.
+pub(super) fn forget(tx: &mut Tx<'_, '_>, delivery: DeliveryId) -> rusqlite::Result<()> {
+    if tx.doubts.wills {
+        let forget = "DELETE FROM wills WHERE delivery_id = ?1";
+        tx.connection.prepare_cached(forget)?.execute(params![blob(delivery)])?;
+    }
+    Ok(())
+}
+
+// Those under way are few, and those with a will are not more.
+const LEFT: &str = "
+    SELECT w.delivery_id, t.id, d.created_at, w.lease_token, w.attempt_id, w.number, w.started_at,
+           w.took_ms, w.failure, w.class, w.detail, w.next, w.due_at, w.reason, w.sent_id,
+           w.sent_day, d.order_key IS NOT NULL, d.event_id
+      FROM wills w CROSS JOIN deliveries d ON d.id = w.delivery_id AND d.lease_token = w.lease_token
+      JOIN destinations t ON t.seq = d.destination
+     WHERE d.lease_until <= ?1";
+
+/// Settles those whose lease has run out by `until` as their will says; says which.
+pub(super) fn carry_out(
+    tx: &mut Tx<'_, '_>,
+    until: Timestamp,
+    now: Timestamp,
+) -> rusqlite::Result<Vec<Settlement>> {
+    if !tx.doubts.wills {
+        return Ok(Vec::new());
+    }
+    let left = collect(tx.connection, LEFT, params![until.as_millis()], |row| will(row, now))?;
+    let mut settled = Vec::with_capacity(left.len());
+    for (event, will) in left {
+        // One whose destination was deleted has nothing to be settled, and is left to be cancelled.
+        if deliver::settle(tx, &will)? == Settled::LeaseLost {
+            forget(tx, will.delivery)?;
+            continue;
+        }
+        let decision = Decision {
+            event,
+            delivery: Some(will.delivery),
+            at: now,
+            kind: DecisionKind::Unheard,
+            detail: Value::Null,
+        };
+        decide::note(tx.connection, &decision)?;
+        settled.push(will);
+    }
+    Ok(settled)
+}
+
+fn will(row: &Row<'_>, now: Timestamp) -> rusqlite::Result<(EventId, Settlement)> {
+    let attempt = Attempt {
+        id: id(row, 4)?,
+        number: row.get(5)?,
+        started_at: time(row, 6)?,
+        took: Duration::from_millis(row.get(7)?),
+        status: None,
+        failure: word(row, 8, Failure::from_word)?,
+        class: word(row, 9, Class::from_word)?,
+        detail: row.get(10)?,
+        response: Vec::new(),
+    };
+    let next: Next = next(row, 11)?.ok_or_else(|| corrupt(11, "NULL"))?;
+    let day: Option<i32> = row.get(15)?;
+    let sent_id = row.get(14)?;
+    let will = Settlement {
+        delivery: id(row, 0)?,
+        destination: id(row, 1)?,
+        created_at: time(row, 2)?,
+        token: LeaseToken(row.get(3)?),
+        at: now,
+        attempt,
+        next,
+        ordered: row.get(16)?,
+        sent: day.map(|day| Sent { id: sent_id, day }),
+    };
+    Ok((id(row, 17)?, will))
+}

@@ -14,7 +14,7 @@ use crate::{
     ids::{DestinationId, EventId},
     secret::{SecretError, SecretRef, digest_of},
     service::{Account, Answer, InvalidAccount, Resend, Service},
-    time::Span,
+    time::{Span, Timestamp},
 };
 
 /// How long a status is waited for, unless it is said.
@@ -184,6 +184,11 @@ impl Sender {
             (Resend::WaitForStatus, OnAmbiguous::Park)
             | (Resend::Unsafe, OnAmbiguous::Wait | OnAmbiguous::Park) => Unsure::Park,
         }
+    }
+
+    /// The day on which a message counts that is sent then, in days since 1970.
+    pub fn day(at: Timestamp) -> i32 {
+        i32::try_from(at.as_secs().div_euclid(86_400)).unwrap_or_default()
     }
 
     /// Whether something must be on the disk before a request goes out, so that a crash does not send

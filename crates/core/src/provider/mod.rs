@@ -173,6 +173,11 @@ pub trait Provider: fmt::Debug + Send + Sync {
         None
     }
 
+    /// Whether its statuses name the sends of ours that they are about: then they are believed.
+    fn names_sends(&self) -> bool {
+        false
+    }
+
     /// What happens to a request whose signature is wrong.
     fn on_refusal(&self) -> OnRefusal {
         OnRefusal::Unauthorized

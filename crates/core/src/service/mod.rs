@@ -20,6 +20,7 @@ pub mod message;
 pub mod meta;
 pub mod pace;
 mod recipient;
+pub mod status;
 #[cfg(test)]
 mod tests;
 mod whatsapp_cloud;

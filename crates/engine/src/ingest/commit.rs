@@ -4,11 +4,13 @@ use std::sync::Arc;
 
 use surehook_core::{
     attribute::EventKind,
+    delivery::Class,
     event::Payload,
     ids::EventId,
     key::DedupKey,
     name::Name,
-    store::{Admitted, Claimed, StoreError},
+    store::{Admitted, Claimed, Confirmed, Next, StoreError},
+    sync::Ending,
     time::Timestamp,
 };
 
@@ -20,6 +22,7 @@ use crate::{
     Engine,
     feed::{EventReceived, News},
     lane::Job,
+    waiters::Told,
 };
 
 /// What each delivery of an event carries with it.
@@ -70,7 +73,10 @@ impl Engine {
         planned: Vec<Planned>,
     ) -> Result<Received, IngestError> {
         match admitted {
-            Admitted::Accepted { held, confirmed: _ } => {
+            Admitted::Accepted { held, confirmed } => {
+                if let Some(confirmed) = confirmed {
+                    self.moved_by_status(&confirmed, owed.received_at);
+                }
                 self.shared.feed.publish(owed.received_at, || {
                     News::EventReceived(EventReceived {
                         id: owed.event,
@@ -94,6 +100,25 @@ impl Engine {
                 Ok(Received { event: duplicate.original, key: owed.key, duplicate: true })
             }
             Admitted::SourceGone => Err(IngestError::UnknownSource),
+        }
+    }
+
+    /// A delivery that waited was moved by what this event says.
+    fn moved_by_status(&self, moved: &Confirmed, at: Timestamp) {
+        let Confirmed { delivery, event, destination, attempts, next } = *moved;
+        self.shared.feed.publish(at, || {
+            let lanes = &self.registry.load().lanes;
+            let name = lanes.get(&destination).map(|lane| lane.name());
+            News::settled(delivery, event, name, (next, attempts, at))
+        });
+        self.shared.waiters.tell(delivery, || {
+            let class = matches!(next, Next::Dead(_)).then_some(Class::Permanent);
+            Told::Ended(Ending { next, class, response: Vec::new() })
+        });
+        match next {
+            Next::RetryAt(due_at) => self.expect_due(destination, due_at),
+            // Others of its ordering key may have waited for its end.
+            Next::Succeeded | Next::Dead(_) => self.nudge(destination),
         }
     }
 

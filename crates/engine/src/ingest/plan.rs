@@ -12,12 +12,15 @@ use surehook_core::{
     attribute::EventKind,
     chance::new_id,
     decision::{Decided, Unrouted, Why, write_unrouted},
-    event::{HeaderBlock, KeyClaim, NewBody, NewDelivery, NewEvent, Payload, RequestHead},
+    event::{
+        Confirmation, HeaderBlock, KeyClaim, NewBody, NewDelivery, NewEvent, Payload, RequestHead,
+    },
     ids::{DeliveryId, RequestId},
     inflate::Readable,
     key::{DedupKey, KeyProblem, content_hash_key, fingerprint},
     provider::{Part, PartKey},
     quarantine::Release,
+    service::status::confirmation,
     source::Source,
     time::Timestamp,
 };
@@ -160,7 +163,7 @@ impl Engine {
             // Where the sender waits, its wish to wait revives what can be mended.
             revive_dead: arrival.source.revive_dead && arrival.sync().is_none(),
             releases: None,
-            confirms: None,
+            confirms: self.confirmation(arrival, part),
             decided: Decided {
                 verified_by: arrival.pass.verified_by.clone(),
                 key_from,
@@ -169,6 +172,12 @@ impl Engine {
             bodies: owed.iter().filter_map(|planned| planned.sent.clone()).collect(),
         };
         Draft { event, owed }
+    }
+
+    /// What the event says of a message that we sent. Only what was verified is believed.
+    fn confirmation(&self, arrival: &Arrival<'_>, part: &Part) -> Option<Confirmation> {
+        let is_believed = arrival.source.provider.names_sends() && arrival.source.is_verified();
+        is_believed.then(|| confirmation(part, arrival.now)).flatten()
     }
 
     fn plan(

@@ -9,15 +9,15 @@ use std::{
 use surehook_core::{
     chance::new_id,
     delivery::{
-        Failure, Outcome, Progress, Verdict, judge,
+        Class, Failure, Outcome, Progress, Verdict, judge,
         judge::{Meant, classify, cool_until},
     },
-    destination::Destination,
+    destination::{Destination, Reach, sender::Sender},
     event::Payload,
     ids::EventId,
     lane::circuit::Ticket,
     redact,
-    store::{Attempt, Claimed, Next, Settled, Settlement, StoreError},
+    store::{Attempt, Claimed, Next, Sent, Settled, Settlement, StoreError},
     sync::{Ending, says_skipped},
     time::Timestamp,
 };
@@ -110,9 +110,35 @@ impl Lane {
         if let Parcel::Letter(letter) = &parcel
             && letter.needs_will()
         {
-            on_its_way.get_or_init(|| letter.lost(Failure::Interrupted));
+            let lost = letter.lost(Failure::Interrupted);
+            if let Err(why) = self.leave_will(outlet, claimed, now, lost).await {
+                return Unsent(Failure::Interrupted, why).into();
+            }
+            on_its_way.get_or_init(|| lost);
         }
         self.carrier.carry(outlet, parcel).await
+    }
+
+    /// Writes down what holds if nothing more is heard of this attempt. If that cannot be written, the
+    /// message must not go out: after a crash it would go out again.
+    async fn leave_will(
+        &self,
+        outlet: &Outlet,
+        claimed: &Claimed,
+        now: Timestamp,
+        lost: Meant,
+    ) -> Result<(), String> {
+        let detail = "the gateway ended while the message was on its way; nobody knows whether it \
+                      arrived";
+        let report =
+            SendReport { detail: Some(detail.to_owned()), ..SendReport::of(Outcome::Meant(lost)) };
+        let roll = self.shared.chance.unit();
+        let will = self.settlement(&outlet.destination, (claimed, now), report, (now, roll));
+        match self.shared.store.leave_will(will).await {
+            Ok(Settled::Recorded | Settled::Overruled(_)) => Ok(()),
+            Ok(Settled::LeaseLost) => Err("the delivery was taken over".to_owned()),
+            Err(error) => Err(format!("it could not be noted that it goes out: {error}")),
+        }
     }
 
     /// What is sent, or why nothing is.
@@ -140,12 +166,7 @@ impl Lane {
         let Attempted { claimed, ticket, started_at } = *attempted;
         let at = self.shared.clock.now();
         let class = classify(&report.outcome, &destination.rules);
-        let throttled = class == Some(surehook_core::delivery::Class::Throttled);
-        let progress = Progress {
-            attempts: claimed.attempts + 1,
-            throttled: claimed.throttled + u32::from(throttled),
-            created_at: claimed.created_at,
-        };
+        let progress = progress(claimed, class);
         let roll = if class.is_some() { self.shared.chance.unit() } else { 0.0 };
         self.count(destination, claimed, &report, at);
         // Whatever becomes of this delivery, the destination has asked for peace.
@@ -164,6 +185,23 @@ impl Lane {
                 roll,
             },
         );
+        let settlement = self.settlement(destination, (claimed, started_at), report, (at, roll));
+        if let Next::Dead(reason) = settlement.next {
+            self.shared.telemetry.buried(destination.name.as_str(), reason.as_str());
+        }
+        settlement
+    }
+
+    /// What is written down of an attempt that ended at that time.
+    fn settlement(
+        &self,
+        destination: &Destination,
+        (claimed, started_at): (&Claimed, Timestamp),
+        report: SendReport,
+        (at, roll): (Timestamp, f64),
+    ) -> Settlement {
+        let class = classify(&report.outcome, &destination.rules);
+        let progress = progress(claimed, class);
         let verdict = judge(&report.outcome, progress, destination.terms(), at, roll);
         let verdict = match &destination.lane.order {
             Some(order) if claimed.ordered => {
@@ -174,11 +212,9 @@ impl Lane {
         let next = match verdict {
             Verdict::Succeeded => Next::Succeeded,
             Verdict::RetryAt { due_at, .. } | Verdict::Pause { due_at } => Next::RetryAt(due_at),
-            Verdict::Dead { reason, .. } => {
-                self.shared.telemetry.buried(destination.name.as_str(), reason.as_str());
-                Next::Dead(reason)
-            }
+            Verdict::Dead { reason, .. } => Next::Dead(reason),
         };
+        let sent = sent(destination, &report, class, at);
         // A sender that waits is told what the destination said.
         let awaited = self.shared.waiters.is_awaited(claimed.id);
         let attempt = Attempt {
@@ -201,7 +237,7 @@ impl Lane {
             attempt,
             next,
             ordered: claimed.ordered,
-            sent: None,
+            sent,
         }
     }
 
@@ -304,6 +340,27 @@ impl Lane {
             self.changed.notify_one();
         }
     }
+}
+
+/// How far a delivery has come with this attempt.
+fn progress(claimed: &Claimed, class: Option<Class>) -> Progress {
+    Progress {
+        attempts: claimed.attempts + 1,
+        throttled: claimed.throttled + u32::from(class == Some(Class::Throttled)),
+        created_at: claimed.created_at,
+    }
+}
+
+/// That a message was sent, or may have been.
+fn sent(
+    destination: &Destination,
+    report: &SendReport,
+    class: Option<Class>,
+    at: Timestamp,
+) -> Option<Sent> {
+    let is_message = matches!(destination.reach, Reach::Service(_));
+    let may_be_sent = matches!(class, None | Some(Class::Ambiguous));
+    (is_message && may_be_sent).then(|| Sent { id: report.sent_id.clone(), day: Sender::day(at) })
 }
 
 /// `4xx`, `5xx`, or what went wrong instead.

@@ -67,6 +67,10 @@ impl Provider for WhatsAppCloud {
         Some(asked.answer(verify_token))
     }
 
+    fn names_sends(&self) -> bool {
+        true
+    }
+
     fn samples(&self) -> &'static [Sample] {
         samples::SAMPLES
     }

@@ -32,6 +32,7 @@ mod search;
 mod shell;
 mod sign_as;
 mod signatures;
+mod standins;
 mod story;
 mod stream;
 mod support;

@@ -11,7 +11,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::{HeaderMap, Request, Response};
+use http::{HeaderMap, Method, Request, Response};
 use http_body_util::{BodyExt as _, Full};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::TokioIo;
@@ -23,7 +23,10 @@ use super::{SOON, eventually};
 #[derive(Clone, Debug)]
 pub(crate) struct Arrival {
     pub(crate) at: Instant,
+    pub(crate) method: Method,
     pub(crate) path: String,
+    /// What follows the `?`; empty without one.
+    pub(crate) query: String,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
 }
@@ -139,7 +142,12 @@ impl Sink {
 
     /// The address to configure.
     pub(crate) fn url(&self) -> String {
-        format!("http://{}/hook", self.address)
+        format!("{}/hook", self.origin())
+    }
+
+    /// The same without a path.
+    pub(crate) fn origin(&self) -> String {
+        format!("http://{}", self.address)
     }
 
     /// All that came so far, in order.
@@ -179,7 +187,9 @@ async fn reply(
     let (head, body) = request.into_parts();
     let body = body.collect().await.map_err(|error| error.to_string())?.to_bytes();
     let path = head.uri.path().to_owned();
-    let arrival = Arrival { at: Instant::now(), path, headers: head.headers, body };
+    let query = head.uri.query().unwrap_or_default().to_owned();
+    let (method, headers) = (head.method, head.headers);
+    let arrival = Arrival { at: Instant::now(), method, path, query, headers, body };
     let mut reply = {
         let mut kept = kept.lock().unwrap();
         let reply = script(kept.len(), &arrival);

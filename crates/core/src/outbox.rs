@@ -4,6 +4,9 @@
 //! nobody can send webhooks to it. What people may set about it is how long it keeps what, and what is
 //! secret in it.
 
+mod post;
+
+pub use self::post::{InvalidPost, MESSAGE, Post};
 use crate::{
     name::Name,
     provider::{Provider, Reading},

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Value, json, value::RawValue};
 use surehook_core::{
     attribute::EventKind,
-    destination::Destination,
+    destination::{Destination, Reach, sender::Sender},
     ids::{DeliveryId, EventId},
     outbox::Post,
     service::{MessageSpec, MessageStatus},
@@ -110,7 +110,8 @@ pub(super) struct Accepted {
 }
 
 pub(super) fn op() -> Op {
-    let example = json!({ "destination": "whatsapp", "to": "+5511987654321", "text": "Your order is on its way." });
+    let example =
+        json!({ "destination": "whatsapp", "to": "+5511987654321", "text": "Your order is on its way." });
     Op::new("send_message", "Sends a message or a webhook. 202 means that it is on the disk.")
         .text(
             "What the destination's service could not send is refused, and nothing is stored. The \
@@ -135,7 +136,10 @@ pub(super) async fn send(
 ) -> Result<(StatusCode, Json<Accepted>), Problem> {
     let destination: String = take(&mut fields, "destination")?
         .ok_or_else(|| Problem::invalid("`destination` is missing; name who gets the message"))?;
-    let when = When { send_at: take(&mut fields, "send_at")?, delay: take(&mut fields, "delay")? };
+    let when = When {
+        send_at: take(&mut fields, "send_at")?,
+        delay: take(&mut fields, "delay")?,
+    };
     let delay = when.delay(app.engine.clock().now())?;
     let to = app.engine.addressee(&destination).await?;
     let destination = to.destination().name.to_string();
@@ -154,8 +158,25 @@ fn take<T: DeserializeOwned>(fields: &mut Fields, name: &str) -> Result<Option<T
 }
 
 /// What the fields that are left are for that destination.
-fn post(_: &Destination, fields: &Fields) -> Result<Post, Problem> {
-    webhook(fields)
+fn post(destination: &Destination, fields: &Fields) -> Result<Post, Problem> {
+    match &destination.reach {
+        Reach::Service(sender) => message(sender, fields),
+        _ => webhook(fields),
+    }
+}
+
+fn message(sender: &Sender, fields: &Fields) -> Result<Post, Problem> {
+    let invalid = |error: &dyn std::fmt::Display| {
+        let status = StatusCode::UNPROCESSABLE_ENTITY;
+        Problem::new(status, "invalid_message", error.to_string())
+    };
+    let spec: MessageSpec = read(fields).map_err(|error| invalid(&error))?;
+    let message = spec.clone().build().map_err(|error| invalid(&error))?;
+    // Only to see whether the service could send it; nothing goes out here.
+    sender.service.compose(&sender.account, &message, "trial").map_err(|error| {
+        Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "unsendable", error.to_string())
+    })?;
+    Ok(Post::message(&spec, &message))
 }
 
 fn webhook(fields: &Fields) -> Result<Post, Problem> {

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 
 use surehook_core::{
     attribute::AttributeName,
-    destination::Destination,
+    destination::{Destination, Reach},
     event::KeyClaim,
     idempotency::Wish,
     ids::{DeliveryId, DestinationId, EventId},
@@ -111,6 +111,9 @@ impl Engine {
         let Post { kind, mut attributes, order, headers, body } = post;
         // By this its destination is known, whatever it is called then.
         attributes.push(AttributeName::Account, &to.destination.id.to_string());
+        if let Reach::Service(sender) = &to.destination.reach {
+            attributes.push(AttributeName::Account, sender.account.sender());
+        }
         let (path, query, remote) = (String::new(), None, String::new());
         let mut request = InboundRequest { path, query, headers, body, remote };
         let readable = Readable::new(&request.headers, &request.body);

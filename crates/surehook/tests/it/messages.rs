@@ -268,3 +268,202 @@ async fn a_copy_does_not_wait_for_ever() {
     assert_eq!(copy.header("retry-after"), "1");
     first.abort();
 }
+
+/// Settings with a destination `wa` that sends through a stand-in for the Cloud API, and a source
+/// `meta` that its statuses come to.
+fn whatsapp(sink: &Sink) -> String {
+    let base = sink.url().replace("/hook", "/v23.0");
+    format!(
+        r#"
+        [[sources]]
+        name = "meta"
+        provider = "whatsapp-cloud"
+        verify = "none"
+
+        [[destinations]]
+        name = "wa"
+        kind = "whatsapp-cloud"
+        url = "{base}"
+        account = {{ sender = "106540352242922", token = "t0ken" }}
+        "#
+    )
+}
+
+fn taken(wamid: &str) -> Reply {
+    let body = json!({ "messaging_product": "whatsapp", "messages": [{ "id": wamid }] });
+    Reply::status(200).header("content-type", "application/json").body(body.to_string())
+}
+
+/// A status as Meta sends it.
+fn status(wamid: &str, word: &str, errors: &Value) -> String {
+    json!({
+        "object": "whatsapp_business_account",
+        "entry": [{ "id": "1", "changes": [{ "field": "messages", "value": {
+            "messaging_product": "whatsapp",
+            "metadata": { "phone_number_id": "106540352242922", "display_phone_number": "1" },
+            "statuses": [{
+                "id": wamid, "status": word, "timestamp": "1700000000",
+                "recipient_id": "5511987654321", "errors": errors,
+            }],
+        } }] }],
+    })
+    .to_string()
+}
+
+#[tokio::test]
+async fn a_message_goes_out_through_its_service_and_is_followed_by_its_statuses() {
+    let sink = Sink::replying([taken("wamid.A")]).await;
+    let gateway = Gateway::with(&whatsapp(&sink)).await;
+    let message = json!({ "destination": "wa", "to": "+55 (11) 98765-4321", "text": "hi" });
+
+    let id = text(&gateway.post("/messages", &message).await.expect(202).json(), "id");
+
+    let sent = message_is(&gateway, &id, "sent").await;
+    assert_eq!((&sent["type"], &sent["to"]), (&json!("text"), &json!("5511987654321")));
+    assert_eq!(sent["sent_id"], "wamid.A");
+    assert_eq!(sent["statuses"], json!([]));
+    let arrived = &sink.arrived(1).await[0];
+    assert_eq!(arrived.path, "/v23.0/106540352242922/messages");
+    let body: Value = serde_json::from_slice(&arrived.body).unwrap();
+    assert_eq!(body["text"]["body"], "hi");
+    assert!(body["biz_opaque_callback_data"].as_str().unwrap().starts_with(&id));
+
+    // In the wrong order, and one of them twice.
+    for word in ["read", "delivered", "delivered", "sent"] {
+        gateway.post_in("meta", &[], status("wamid.A", word, &Value::Null)).await.expect(200);
+    }
+
+    let read = message_is(&gateway, &id, "read").await;
+    let states: Vec<_> = read["statuses"].as_array().unwrap().iter().map(|s| &s["state"]).collect();
+    assert_eq!(states, ["read", "delivered", "sent"]);
+    for query in ["?to=551187654321", "?destination=wa", "?status=read"] {
+        let list = gateway.get(&format!("/messages{query}")).await.expect(200).json();
+        assert_eq!(list["data"][0]["id"], id.as_str(), "case: {query}");
+    }
+    // What is searched for by phone finds the message and its statuses.
+    let found = gateway.get("/events?phone=5511987654321").await.expect(200).json();
+    assert_eq!(found["data"].as_array().unwrap().len(), 4);
+}
+
+#[tokio::test]
+async fn a_status_says_why_a_message_failed() {
+    let sink = Sink::replying([taken("wamid.B")]).await;
+    let gateway = Gateway::with(&whatsapp(&sink)).await;
+    let message = json!({ "destination": "wa", "to": "5511987654321", "text": "hi" });
+    let id = text(&gateway.post("/messages", &message).await.expect(202).json(), "id");
+    message_is(&gateway, &id, "sent").await;
+    let errors = json!([{ "code": 131_026, "title": "Message undeliverable" }]);
+
+    gateway.post_in("meta", &[], status("wamid.B", "failed", &errors)).await.expect(200);
+
+    let failed = message_is(&gateway, &id, "failed").await;
+    let told = &failed["statuses"][0];
+    assert_eq!((&told["error_code"], &told["state"]), (&json!("131026"), &json!("failed")));
+    assert_eq!(told["error_title"], "Message undeliverable");
+}
+
+#[tokio::test]
+async fn what_a_service_cannot_send_is_refused_and_not_stored() {
+    let sink = Sink::replying([taken("wamid.A")]).await;
+    let gateway = Gateway::with(&whatsapp(&sink)).await;
+    let cases = [
+        (json!({ "to": "12345", "text": "hi" }), "invalid_message", "`to` is no recipient"),
+        (json!({ "to": "5511987654321" }), "invalid_message", "nothing to send"),
+        (json!({ "to": "5511987654321", "txt": "hi" }), "invalid_message", "txt"),
+        (json!({ "to": "5511987654321", "body": {} }), "invalid_message", "body"),
+        (json!({ "to": "120363@g.us", "text": "hi" }), "unsendable", "Groups API"),
+    ];
+    for (mut message, code, detail) in cases {
+        message["destination"] = json!("wa");
+        let answer = gateway.post("/messages", &message).await.expect(422);
+        assert_eq!(answer.code(), code, "case: {message}");
+        assert!(answer.detail().contains(detail), "case: {message}: {}", answer.detail());
+    }
+    assert_eq!(gateway.get("/events").await.expect(200).json()["data"], json!([]));
+    assert_eq!(sink.count(), 0);
+}
+
+#[tokio::test]
+async fn messages_are_sent_from_the_command_line() {
+    let sink = Sink::replying([taken("wamid.A")]).await;
+    let gateway = Gateway::with(&whatsapp(&sink)).await;
+    let to = ["send", "wa", "--to", "5511987654321", "--wait"];
+    let cases: [(&[&str], Value); 7] = [
+        (&["--text", "hi"], json!({ "text": { "body": "hi", "preview_url": false } })),
+        (
+            &["--image", "https://a.test/i.jpg", "--caption", "look"],
+            json!({ "image": { "link": "https://a.test/i.jpg", "caption": "look" } }),
+        ),
+        (
+            &["--audio", "https://a.test/a.ogg", "--voice"],
+            json!({ "audio": { "link": "https://a.test/a.ogg", "voice": true } }),
+        ),
+        (
+            &["--location", "-23.5,-46.6", "--name", "Office"],
+            json!({ "location": { "latitude": -23.5, "longitude": -46.6, "name": "Office" } }),
+        ),
+        (
+            &["--react", "👍", "--message-id", "wamid.X"],
+            json!({ "reaction": { "message_id": "wamid.X", "emoji": "👍" } }),
+        ),
+        (
+            &["--template", "order", "--language", "pt_BR", "--param", "Ana", "--param", "7"],
+            json!({ "template": { "name": "order", "language": { "code": "pt_BR" }, "components": [
+                { "type": "body", "parameters": [
+                    { "type": "text", "text": "Ana" }, { "type": "text", "text": "7" },
+                ] },
+            ] } }),
+        ),
+        (
+            &["--text", "yes", "--reply-to", "wamid.X"],
+            json!({ "context": { "message_id": "wamid.X" } }),
+        ),
+    ];
+    for (number, (args, expected)) in cases.into_iter().enumerate() {
+        let ran = gateway.cli(&[&to[..], args].concat()).await;
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        assert!(ran.stdout.contains("wamid.A"), "{ran:?}");
+        let arrived = sink.arrived(number + 1).await;
+        let body: Value = serde_json::from_slice(&arrived[number].body).unwrap();
+        for (name, value) in expected.as_object().unwrap() {
+            assert_eq!(body[name], *value, "case: {args:?}");
+        }
+    }
+    let contacts = [&to[..], &["--contact", "Ana Lima:+55 11 98765-4321"]].concat();
+    assert_eq!(gateway.cli(&contacts).await.code, Some(0));
+    // Usage that makes no sense ends before anything is sent.
+    for args in [
+        &["--text", "hi", "--image", "https://a.test/i.jpg"][..],
+        &["--react", "x"],
+        &["--text", "hi", "--caption", "x"],
+        &[],
+    ] {
+        let ran = gateway.cli(&[&to[..], args].concat()).await;
+        assert_eq!(ran.code, Some(2), "case: {args:?} {ran:?}");
+    }
+    assert_eq!(sink.count(), 8);
+}
+
+#[tokio::test]
+async fn a_webhook_is_sent_once_from_the_command_line() {
+    let sink = Sink::replying([Reply::status(200), Reply::status(400)]).await;
+    let gateway = Gateway::with(&in_to_out(&sink.url(), "")).await;
+    let once = ["send", "out", "--type", "order.paid", "--json", "--idempotency-key", "k-1"];
+    let mut ids = HashSet::new();
+    for _ in 0..2 {
+        let ran = gateway.cli(&[&once[..], &["--wait", "--body", r#"{"n": 1}"#]].concat()).await;
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        let first: Value = serde_json::from_str(ran.stdout.lines().next().unwrap()).unwrap();
+        let last: Value = serde_json::from_str(ran.stdout.lines().last().unwrap()).unwrap();
+        assert_eq!((&first["idempotency_key"], &last["status"]), (&json!("k-1"), &json!("sent")));
+        ids.insert(text(&first, "id"));
+    }
+    assert_eq!((ids.len(), sink.count()), (1, 1));
+    assert_eq!(sink.arrivals()[0].body, r#"{"n": 1}"#);
+
+    let failed = gateway.cli(&["send", "out", "--body", "{}", "--wait"]).await;
+    assert_eq!(failed.code, Some(1), "{failed:?}");
+    assert!(failed.stderr.contains("not sent"), "{failed:?}");
+    let wrong = gateway.cli(&["send", "out", "--body", "{"]).await;
+    assert_eq!(wrong.code, Some(5), "{wrong:?}");
+}

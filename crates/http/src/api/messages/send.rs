@@ -110,8 +110,7 @@ pub(super) struct Accepted {
 }
 
 pub(super) fn op() -> Op {
-    let example =
-        json!({ "destination": "whatsapp", "to": "+5511987654321", "text": "Your order is on its way." });
+    let example = json!({ "destination": "whatsapp", "to": "+5511987654321", "text": "Your order is on its way." });
     Op::new("send_message", "Sends a message or a webhook. 202 means that it is on the disk.")
         .text(
             "What the destination's service could not send is refused, and nothing is stored. The \
@@ -136,10 +135,7 @@ pub(super) async fn send(
 ) -> Result<(StatusCode, Json<Accepted>), Problem> {
     let destination: String = take(&mut fields, "destination")?
         .ok_or_else(|| Problem::invalid("`destination` is missing; name who gets the message"))?;
-    let when = When {
-        send_at: take(&mut fields, "send_at")?,
-        delay: take(&mut fields, "delay")?,
-    };
+    let when = When { send_at: take(&mut fields, "send_at")?, delay: take(&mut fields, "delay")? };
     let delay = when.delay(app.engine.clock().now())?;
     let to = app.engine.addressee(&destination).await?;
     let destination = to.destination().name.to_string();
@@ -159,9 +155,10 @@ fn take<T: DeserializeOwned>(fields: &mut Fields, name: &str) -> Result<Option<T
 
 /// What the fields that are left are for that destination.
 fn post(destination: &Destination, fields: &Fields) -> Result<Post, Problem> {
-    match &destination.reach {
-        Reach::Service(sender) => message(sender, fields),
-        _ => webhook(fields),
+    if let Reach::Service(sender) = &destination.reach {
+        message(sender, fields)
+    } else {
+        webhook(fields)
     }
 }
 

@@ -163,7 +163,7 @@ impl<'a> Teller<'a> {
         let destination = destination_of(&row);
         let mut to_it = detail.deliveries.into_iter().rev();
         let delivery = to_it.find(|delivery| Some(delivery.destination) == destination);
-        let sent_id = delivery.as_ref().and_then(sent_id);
+        let sent_id = delivery.as_ref().and_then(|delivery| delivery.sent_id.clone());
         let statuses = match &sent_id {
             Some(id) => self.statuses(id).await?,
             None => Vec::new(),
@@ -227,10 +227,6 @@ fn attribute(row: &EventRow, name: AttributeName) -> Option<&str> {
 fn destination_of(row: &EventRow) -> Option<DestinationId> {
     let mut accounts = row.attributes.iter().filter(|(name, _)| *name == AttributeName::Account);
     accounts.find_map(|(_, value)| value.parse().ok())
-}
-
-fn sent_id(_delivery: &DeliveryRow) -> Option<String> {
-    None
 }
 
 /// The id of the outbox, if there is one.

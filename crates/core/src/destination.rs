@@ -283,7 +283,7 @@ impl Destination {
 const DELAY_MAX: Duration = Duration::from_secs(30 * 86_400);
 
 /// Headers that are ours to set, or that belong to one connection.
-const RESERVED: [&str; 13] = [
+pub(crate) const RESERVED: [&str; 13] = [
     "connection",
     "content-length",
     "host",

@@ -32,6 +32,31 @@ pub struct RequestHead {
     pub remote: String,
 }
 
+/// Whether a header belongs to the connection of whoever sent it, or was meant for us alone: it does
+/// not travel on.
+pub fn stays_here(name: &str) -> bool {
+    matches!(
+        name,
+        "accept-encoding"
+            | "authorization"
+            | "connection"
+            | "content-length"
+            | "cookie"
+            | "expect"
+            | "forwarded"
+            | "host"
+            | "keep-alive"
+            | "proxy-authorization"
+            | "proxy-connection"
+            | "te"
+            | "trailer"
+            | "transfer-encoding"
+            | "upgrade"
+            | "via"
+            | "x-real-ip"
+    ) || name.starts_with("x-forwarded-")
+}
+
 impl RequestHead {
     /// The same for another body, which is JSON: nothing stays that speaks of the bytes that came,
     /// and no signature over them.

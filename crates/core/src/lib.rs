@@ -18,6 +18,7 @@
 //! - [`redact`]: hides secrets in what is shown or sent.
 //! - [`access`]: tokens, and what each role may do.
 //! - [`provider`], [`request`]: what the webhooks of each provider are like.
+//! - [`outbox`]: the source that messages come from.
 //! - [`service`]: how messages are sent through each service, and what its answers mean.
 //! - [`store`]: what the rest needs of a database, as promises.
 
@@ -38,6 +39,7 @@ pub mod key;
 pub mod lane;
 pub mod name;
 pub mod object;
+pub mod outbox;
 pub mod provider;
 pub mod quarantine;
 pub mod redact;

@@ -17,6 +17,11 @@ pub struct Name(Arc<str>);
 pub struct InvalidName;
 
 impl Name {
+    /// A name that is written in the code.
+    pub(crate) fn from_static(text: &'static str) -> Self {
+        Self(text.into())
+    }
+
     /// The name as text.
     pub fn as_str(&self) -> &str {
         &self.0

@@ -14,6 +14,7 @@ use crate::{
     ids::SourceId,
     key::{KeyRuleError, KeyRules},
     name::Name,
+    outbox::{OUTBOX, Outbox},
     provider::{self, OnRefusal, PartKey, Provider, Reading, names},
     redact::{InvalidNames, Names},
     request::Incoming,
@@ -41,7 +42,7 @@ pub struct SourceSpec {
     pub name: Name,
     /// Whose webhooks these are.
     #[serde(default = "generic")]
-    #[schemars(extend("enum" = names()))]
+    #[schemars(extend("enum" = known_providers()))]
     pub provider: String,
     /// How a request proves that it comes from the provider, if not in the provider's own way. Must
     /// be written out for a generic source; `"none"` accepts everybody who knows the URL.
@@ -110,6 +111,11 @@ pub struct SourceSpec {
     pub enabled: bool,
 }
 
+/// Every preset, and the source that is built in.
+fn known_providers() -> Vec<&'static str> {
+    names().into_iter().chain([OUTBOX]).collect()
+}
+
 fn generic() -> String {
     "generic".to_owned()
 }
@@ -155,6 +161,11 @@ pub enum InvalidSource {
     /// A further name of a secret makes no sense.
     #[error("redact: {0}")]
     Redact(#[from] InvalidNames),
+    /// The outbox cannot be told that.
+    #[error(
+        "`outbox` is built in: its name stays, and only redact, strip_secrets, retention and enabled can be set"
+    )]
+    Outbox,
     /// What is kept for how long makes no sense.
     #[error("retention: {0}")]
     Retention(#[from] InvalidRetention),
@@ -202,6 +213,31 @@ pub struct Source {
 }
 
 impl SourceSpec {
+    /// A source about which nothing is said but its name.
+    pub(crate) fn named(name: Name) -> Self {
+        Self {
+            name,
+            provider: generic(),
+            verify: None,
+            secrets: Vec::new(),
+            verify_token: None,
+            public_url: None,
+            keys: None,
+            kinds: None,
+            dedup_window: None,
+            content_hash_window: None,
+            revive_dead: yes(),
+            max_body_bytes: None,
+            sync: None,
+            on_refusal: None,
+            keep_refused_bodies: false,
+            redact: Vec::new(),
+            strip_secrets: false,
+            retention: RetentionSpec::default(),
+            enabled: yes(),
+        }
+    }
+
     /// The header in which its requests carry the secret itself.
     pub fn token_header(&self) -> Option<&str> {
         match &self.verify {
@@ -239,8 +275,14 @@ impl SourceSpec {
         id: SourceId,
         env: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Source, InvalidSource> {
-        let provider = provider::find(&self.provider)
-            .ok_or_else(|| InvalidSource::UnknownProvider(self.provider.clone()))?;
+        let provider = match self.is_outbox() {
+            true => {
+                self.check_outbox()?;
+                &Outbox
+            }
+            false => provider::find(&self.provider)
+                .ok_or_else(|| InvalidSource::UnknownProvider(self.provider.clone()))?,
+        };
         let secrets = self
             .secrets
             .iter()
@@ -295,6 +337,7 @@ impl SourceSpec {
     ) -> Result<Verifier, InvalidSource> {
         match &self.verify {
             Some(verify) => Ok(Verifier::new(verify, secrets)?),
+            None if self.is_outbox() => Ok(provider.verifier(secrets)?),
             None if self.provider == generic() => Err(InvalidSource::VerifyMissing),
             None if secrets.is_empty() => Err(InvalidSource::SecretMissing(provider.name())),
             None => Ok(provider.verifier(secrets)?),
@@ -351,6 +394,11 @@ impl Source {
     /// Whether there is no preset for it.
     pub fn is_generic(&self) -> bool {
         self.provider.name() == generic()
+    }
+
+    /// Whether it is the outbox, which takes no webhooks.
+    pub fn is_outbox(&self) -> bool {
+        self.provider.name() == OUTBOX
     }
 
     /// Whether anything is checked at all.

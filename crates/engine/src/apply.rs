@@ -120,7 +120,7 @@ impl Plan<'_> {
             self.applied.deleted.push(route_label(&route.spec));
         }
         for source in &configuration.sources {
-            if !kept.sources.contains(&source.spec.name) {
+            if !kept.sources.contains(&source.spec.name) && !source.spec.is_outbox() {
                 self.changes.push(Change::DeleteSource(source.id));
                 self.applied.deleted.push(format!("source {}", source.spec.name));
             }

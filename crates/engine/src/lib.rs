@@ -19,6 +19,7 @@ pub mod inbox;
 pub mod ingest;
 mod lane;
 mod outbound;
+mod outbox;
 mod outlet;
 pub mod quarantine;
 mod refusals;
@@ -241,6 +242,7 @@ impl Engine {
         let alone = Arc::clone(&self.changing).lock_owned().await;
         let mut configuration = self.store.configuration().await.map_err(ChangeError::from)?;
         let (changes, answer) = plan(&configuration)?;
+        let changes = self.with_outbox(&configuration, changes).map_err(ChangeError::from)?;
         // Later than every change before it: two versions of a thing never have the same time.
         let now = self.shared.clock.now().max(last_change(&configuration) + TICK);
         configuration.apply(&changes, now);
@@ -269,6 +271,7 @@ impl Engine {
     ) -> Result<T, E> {
         let mut configuration = self.store.configuration().await.map_err(ChangeError::from)?;
         let (changes, answer) = plan(&configuration)?;
+        let changes = self.with_outbox(&configuration, changes).map_err(ChangeError::from)?;
         configuration.apply(&changes, self.shared.clock.now());
         registry::check(&configuration, &changes, &self.shared.ground(), &*self.env)
             .map_err(ChangeError::from)?;

@@ -4,7 +4,7 @@
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use surehook_core::{
     destination::{BUILTIN_INBOX, Destination, Reach, auth::Auth},
-    event::RequestHead,
+    event::{RequestHead, stays_here},
     sign::signature_header,
     store::Claimed,
     time::Timestamp,
@@ -38,30 +38,6 @@ fn set_svix_aside(map: &mut HeaderMap) {
             map.insert(HeaderName::from_static(aside), value);
         }
     }
-}
-
-/// Headers that belong to the sender's connection, or were meant for us alone.
-fn stays_here(name: &str) -> bool {
-    matches!(
-        name,
-        "accept-encoding"
-            | "authorization"
-            | "connection"
-            | "content-length"
-            | "cookie"
-            | "expect"
-            | "forwarded"
-            | "host"
-            | "keep-alive"
-            | "proxy-authorization"
-            | "proxy-connection"
-            | "te"
-            | "trailer"
-            | "transfer-encoding"
-            | "upgrade"
-            | "via"
-            | "x-real-ip"
-    ) || name.starts_with("x-forwarded-")
 }
 
 /// The headers that the sender declared to be for its connection only (RFC 9110 §7.6.1).

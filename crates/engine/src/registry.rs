@@ -46,13 +46,25 @@ pub(crate) struct SourceEntry {
 #[derive(Clone, Debug)]
 pub(crate) struct RouteEntry {
     pub(crate) route: Route,
+    pub(crate) end: End,
+}
+
+/// Where something goes.
+#[derive(Clone, Debug)]
+pub(crate) struct End {
+    pub(crate) destination: DestinationId,
     /// A destination that cannot be used has no lane; what it is owed waits in the store.
     pub(crate) lane: Option<Arc<Lane>>,
     /// What such a destination says about order and delay: it holds for what waits there, too.
     waiting: Option<Arc<LaneRules>>,
 }
 
-impl RouteEntry {
+impl End {
+    /// The destination that has this lane.
+    pub(crate) fn of_lane(lane: Arc<Lane>) -> Self {
+        Self { destination: lane.id(), lane: Some(lane), waiting: None }
+    }
+
     /// How long a fresh delivery waits before its first attempt.
     pub(crate) fn delay(&self) -> Duration {
         match (&self.lane, &self.waiting) {
@@ -110,6 +122,12 @@ pub enum ConfigProblem {
         /// Which of them is not there.
         what: &'static str,
     },
+    /// A name that is taken by what is built in.
+    #[error("source `{0}`: this name is for what is built in; take another one")]
+    Reserved(String),
+    /// What is built in stays.
+    #[error("source `{0}` is built in: it cannot be deleted or become another one")]
+    BuiltIn(String),
     /// Two things with one name.
     #[error("there are two {0} named `{1}`")]
     Twice(&'static str, String),
@@ -275,7 +293,8 @@ impl Registry {
                         "a source is less safe than it could be"
                     );
                 }
-                if source.as_ref().is_ok_and(|source| !source.is_verified() && !source.is_generic()) {
+                let needs_no_proof = |source: &Source| source.is_generic() || source.is_outbox();
+                if source.as_ref().is_ok_and(|source| !source.is_verified() && !needs_no_proof(source)) {
                     tracing::warn!(
                         source = name,
                         provider = stored.spec.provider,
@@ -356,7 +375,8 @@ impl Ends<'_> {
         };
         // Rules that make no sense were refused when they were written.
         let waiting = waiting.and_then(|stored| stored.spec.lane().ok()).map(Arc::new);
-        RouteEntry { route: route.clone(), lane, waiting }
+        let end = End { destination: route.destination, lane, waiting };
+        RouteEntry { route: route.clone(), end }
     }
 }
 
@@ -412,6 +432,8 @@ impl ConfigProblem {
             Self::NothingToWaitFor(..)
             | Self::Source(..)
             | Self::Destination(..)
+            | Self::Reserved(..)
+            | Self::BuiltIn(..)
             | Self::Twice(..)
             | Self::Tls(..)
             | Self::Blocked(..) => false,

@@ -37,9 +37,9 @@ pub fn new_token(chance: &dyn Chance) -> String {
     format!("shk_{}", HEXLOWER.encode(&bytes))
 }
 
-/// What is done by changing nothing that is configured: looking after deliveries. Each entry is
+/// What is done by changing nothing that is configured: looking after deliveries, and sending. Each entry is
 /// the address after `/api/v1`; `{}` stands for whatever differs.
-const OPERATIONS: [(Method, &str); 12] = [
+const OPERATIONS: [(Method, &str); 13] = [
     (Method::POST, "/deliveries/{}/replay"),
     (Method::POST, "/deliveries/{}/cancel"),
     (Method::POST, "/dead-letters/reprocess"),
@@ -52,6 +52,7 @@ const OPERATIONS: [(Method, &str); 12] = [
     (Method::POST, "/replays/{}/cancel"),
     (Method::POST, "/quarantine/release"),
     (Method::POST, "/quarantine/{}/release"),
+    (Method::POST, "/messages"),
 ];
 
 /// What only an admin may even look at.
@@ -181,7 +182,7 @@ mod tests {
     use crate::front;
 
     /// Every call that needs a token, with the least role that may make it.
-    const CALLS: [(&str, &str, Role); 55] = [
+    const CALLS: [(&str, &str, Role); 58] = [
         ("GET", "/events", Role::Viewer),
         ("GET", "/events/{id}", Role::Viewer),
         ("GET", "/events/{id}/body", Role::Viewer),
@@ -192,6 +193,9 @@ mod tests {
         ("GET", "/deliveries/{id}/body", Role::Viewer),
         ("GET", "/dead-letters", Role::Viewer),
         ("POST", "/dead-letters/reprocess", Role::Operator),
+        ("POST", "/messages", Role::Operator),
+        ("GET", "/messages", Role::Viewer),
+        ("GET", "/messages/{id}", Role::Viewer),
         ("GET", "/replays", Role::Viewer),
         ("POST", "/replays", Role::Operator),
         ("GET", "/replays/{id}", Role::Viewer),

@@ -20,6 +20,7 @@ pub(crate) fn table() -> Api {
     Api::default()
         .with(api::events::routes)
         .with(api::deliveries::routes)
+        .with(api::messages::routes)
         .with(api::stats::routes)
         .with(api::series::routes)
         .with(api::replays::routes)

@@ -44,6 +44,8 @@ pub struct Limits {
     pub head_timeout: Duration,
     /// The time for the body of a request.
     pub body_timeout: Duration,
+    /// How long a copy of a wish waits for the one that is being carried out.
+    pub idempotency_wait: Duration,
 }
 
 impl Default for Limits {
@@ -55,6 +57,7 @@ impl Default for Limits {
             connections_per_address_max: 1_000,
             head_timeout: Duration::from_secs(10),
             body_timeout: Duration::from_secs(30),
+            idempotency_wait: Duration::from_secs(10),
         }
     }
 }

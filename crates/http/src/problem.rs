@@ -14,7 +14,10 @@ use surehook_core::{
     store::StoreError,
     time::{Span, Timestamp},
 };
-use surehook_engine::{ChangeError, ingest::IngestError};
+use surehook_engine::{
+    ChangeError,
+    ingest::{IngestError, SendError},
+};
 
 /// A problem as it is answered (RFC 9457).
 #[derive(Debug, Serialize, JsonSchema)]
@@ -214,6 +217,23 @@ impl From<IngestError> for Problem {
         };
         let problem = Self::new(status, code, error.to_string());
         if status == StatusCode::SERVICE_UNAVAILABLE { problem.retry_after(60) } else { problem }
+    }
+}
+
+impl From<SendError> for Problem {
+    fn from(error: SendError) -> Self {
+        let (status, code) = match error {
+            SendError::Change(error) => return Self::from(error),
+            SendError::Store(error) => return Self::from(error),
+            SendError::UnknownDestination(_) => {
+                (StatusCode::UNPROCESSABLE_ENTITY, "unknown_destination")
+            }
+            SendError::Misconfigured(_) => (StatusCode::CONFLICT, "destination_misconfigured"),
+            SendError::OutboxTaken => (StatusCode::CONFLICT, "outbox_taken"),
+            SendError::OutboxDisabled => (StatusCode::SERVICE_UNAVAILABLE, "source_disabled"),
+            SendError::OutboxUnusable => (StatusCode::SERVICE_UNAVAILABLE, "source_misconfigured"),
+        };
+        Self::new(status, code, error.to_string())
     }
 }
 

@@ -6,6 +6,7 @@ mod quarantine;
 #[cfg(test)]
 mod reference;
 mod replay;
+mod send;
 mod signature;
 
 use std::{net::SocketAddr, path::PathBuf};
@@ -19,6 +20,7 @@ pub(crate) use self::{
     local::{BackupArgs, CompletionsArgs, ConfigCommand, DoctorArgs, ManArgs, Place, RestoreArgs},
     manage::{ApplyArgs, DiffArgs, ExportArgs, Format, SendTestArgs, TokenCommand},
     quarantine::QuarantineCommand,
+    send::{ContentArgs, SendArgs},
     signature::{RequestArgs, SignArgs, VerifyArgs},
 };
 
@@ -75,6 +77,8 @@ pub(crate) enum Command {
     /// Look at destinations, pause and resume them
     #[command(subcommand)]
     Destinations(DestinationsCommand),
+    /// Send a message or a webhook through a destination
+    Send(Box<SendArgs>),
     /// Send signed, realistic test events to a source of a running gateway
     SendTest(SendTestArgs),
     /// Say whether a request would be let in, or why not, and what would become of it

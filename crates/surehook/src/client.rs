@@ -75,6 +75,24 @@ impl Client {
         self.call(Method::POST, path, Some(body)).await
     }
 
+    /// Asks for something that is done once, however often it is asked for with this key.
+    pub(crate) async fn post_once(
+        &self,
+        path: &str,
+        body: String,
+        key: &str,
+    ) -> Result<Value, Failure> {
+        if self.folder.is_some() {
+            return self.post(path).await;
+        }
+        let mut request = self.request(Method::POST, path, None)?;
+        let key = key.parse().context("this cannot be an idempotency key")?;
+        request.headers_mut().insert("idempotency-key", key);
+        *request.body_mut() = Full::new(Bytes::from(body));
+        let (status, bytes) = self.exchange(request).await?;
+        self.read(status, &bytes)
+    }
+
     pub(crate) async fn delete(&self, path: &str) -> Result<Value, Failure> {
         self.call(Method::DELETE, path, None).await
     }

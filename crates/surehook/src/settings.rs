@@ -69,6 +69,9 @@ pub(crate) struct LimitSettings {
     pub(crate) head_timeout: Span,
     /// The time for the body of a request.
     pub(crate) body_timeout: Span,
+    /// How long a copy of a request with an `Idempotency-Key` waits for the one that is being
+    /// carried out.
+    pub(crate) idempotency_wait: Span,
     /// Bytes of bodies that wait in memory for their delivery; the rest waits in the store.
     pub(crate) lane_bytes_max: usize,
     /// Requests that may wait for a commit.
@@ -109,6 +112,7 @@ impl Default for LimitSettings {
             connections_per_address_max: limits.connections_per_address_max,
             head_timeout: Span(limits.head_timeout),
             body_timeout: Span(limits.body_timeout),
+            idempotency_wait: Span(limits.idempotency_wait),
             lane_bytes_max: 64 * 1024 * 1024,
             commit_queue_max: 20_000,
             keys_remembered: 100_000,
@@ -127,6 +131,7 @@ impl LimitSettings {
             connections_per_address_max: self.connections_per_address_max,
             head_timeout: self.head_timeout.0,
             body_timeout: self.body_timeout.0,
+            idempotency_wait: self.idempotency_wait.0,
         }
     }
 }

@@ -61,6 +61,7 @@ pub use self::{
 use crate::{
     request::Incoming,
     secret::Secret,
+    service::Told,
     source::DEDUP_WINDOW,
     time::Span,
     verify::{Refused, Verifier, VerifySpecError},
@@ -181,6 +182,17 @@ pub trait Provider: fmt::Debug + Send + Sync {
     /// What happens to a request whose signature is wrong.
     fn on_refusal(&self) -> OnRefusal {
         OnRefusal::Unauthorized
+    }
+
+    /// What an event of this kind tells about a message that we sent, if it is about one: `status` is
+    /// what the provider says of the thing.
+    fn told(&self, _kind: &str, _status: Option<&str>) -> Option<Told> {
+        None
+    }
+
+    /// Why a message that we sent failed, in the words of the provider, if the event says so.
+    fn complaint(&self, _body: &[u8]) -> Option<String> {
+        None
     }
 
     /// Realistic events of each kind, for `surehook send-test`.

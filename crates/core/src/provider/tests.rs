@@ -11,6 +11,7 @@ use crate::{
     ids::SourceId,
     request::{Incoming, Outgoing},
     secret::Secret,
+    service::Told,
     source::SourceSpec,
     time::Timestamp,
     verify::{Verifier, VerifySpecError},
@@ -350,4 +351,39 @@ fn the_list_of_bodies_that_are_not_signed_is_true() {
             assert!(sent.passes(verifier), "{name} signs bodies after all");
         }
     });
+}
+
+#[test]
+fn statuses_say_what_became_of_a_message() {
+    let cases = [
+        ("whatsapp-cloud", "status.sent", None, Some(Told::Sent)),
+        ("whatsapp-cloud", "status.delivered", Some("delivered"), Some(Told::Delivered)),
+        ("whatsapp-cloud", "status.read", None, Some(Told::Read)),
+        ("whatsapp-cloud", "status.played", None, Some(Told::Read)),
+        ("whatsapp-cloud", "status.failed", None, Some(Told::Failed)),
+        ("whatsapp-cloud", "status.deleted", None, None),
+        ("whatsapp-cloud", "message", Some("read"), None),
+        ("evolution-go", "Receipt.Delivered", Some("Delivered"), Some(Told::Delivered)),
+        ("evolution-go", "Receipt.Read", None, Some(Told::Read)),
+        ("evolution-go", "Receipt.ReadSelf", None, None),
+        ("evolution-go", "SendMessage", None, None),
+        ("evolution-api", "messages.update", Some("SERVER_ACK"), Some(Told::Sent)),
+        ("evolution-api", "messages.update", Some("DELIVERY_ACK"), Some(Told::Delivered)),
+        ("evolution-api", "messages.update", Some("READ"), Some(Told::Read)),
+        ("evolution-api", "messages.update", Some("ERROR"), Some(Told::Failed)),
+        ("evolution-api", "messages.update", Some("PENDING"), None),
+        ("evolution-api", "messages.update", None, None),
+        ("evolution-api", "messages.upsert", Some("DELIVERY_ACK"), None),
+        ("twilio", "message.status.undelivered", None, Some(Told::Failed)),
+        ("twilio", "message.status.queued", None, None),
+        ("twilio", "message.received", None, None),
+        ("generic", "status.sent", Some("sent"), None),
+    ];
+    for (provider, kind, status, expected) in cases {
+        let told = find(provider).unwrap().told(kind, status);
+        assert_eq!(told, expected, "case: {provider} {kind} {status:?}");
+    }
+    let failed = br#"{"entry":[{"changes":[{"value":{"statuses":[{"errors":[{"code":131026,"title":"Message undeliverable"}]}]}}]}]}"#;
+    let complaint = find("whatsapp-cloud").unwrap().complaint(failed);
+    assert_eq!(complaint.as_deref(), Some("Message undeliverable"));
 }

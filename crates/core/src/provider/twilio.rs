@@ -16,6 +16,7 @@ use crate::{
     key::DedupKey,
     request::Incoming,
     secret::Secret,
+    service::Told,
     time::Span,
     verify::{Verifier, VerifySpecError},
 };
@@ -92,6 +93,10 @@ impl Provider for Twilio {
     /// It sends once, or little more: a wrong secret must not lose what came meanwhile.
     fn on_refusal(&self) -> OnRefusal {
         OnRefusal::Keep
+    }
+
+    fn told(&self, kind: &str, _: Option<&str>) -> Option<Told> {
+        Told::from_word(kind.strip_prefix("message.status.")?)
     }
 
     fn samples(&self) -> &'static [Sample] {

@@ -19,6 +19,7 @@ mod evolution_go;
 pub mod message;
 pub mod meta;
 pub mod pace;
+pub mod progress;
 mod recipient;
 pub mod status;
 #[cfg(test)]
@@ -36,6 +37,7 @@ pub use self::{
     answer::{Answer, Scope, Wait},
     message::{InvalidMessage, Message, MessageSpec},
     pace::{Pacing, PairPace},
+    progress::{MessageStatus, Told, progress},
     recipient::Recipient,
 };
 use crate::secret::Secret;

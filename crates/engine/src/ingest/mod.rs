@@ -2,6 +2,7 @@
 
 mod commit;
 mod plan;
+mod send;
 
 use std::{sync::Arc, time::Instant};
 
@@ -23,6 +24,7 @@ use surehook_core::{
 };
 
 use self::plan::{Arrival, Claim, Draft};
+pub use self::send::{Addressee, Posted, SendError};
 use crate::{Engine, registry::SourceEntry, sync::Asking, uninterrupted::Uninterrupted};
 
 /// A request at the door, whole.
@@ -170,6 +172,8 @@ impl Engine {
         let entry = registry.sources.get(name).ok_or(IngestError::UnknownSource)?;
         match &entry.source {
             Err(_) => Err(IngestError::Misconfigured),
+            // Nobody sends webhooks to it.
+            Ok(source) if source.is_outbox() => Err(IngestError::UnknownSource),
             Ok(source) if !source.enabled => Err(IngestError::Disabled),
             Ok(_) => Ok(OpenSource(Arc::clone(entry))),
         }
@@ -304,7 +308,7 @@ impl Engine {
                 arrival.entry.metrics.no_key.inc();
             }
             received.push(None);
-            drafts.push(self.draft(&arrival, &part, claim, payload));
+            drafts.push(self.draft(&arrival, &part, claim, payload, None));
         }
         plan::put_in_order(&mut drafts);
         if drafts.is_empty() {

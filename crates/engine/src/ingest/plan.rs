@@ -29,7 +29,7 @@ use super::{InboundRequest, Pass};
 use crate::{
     Engine,
     lane::{Lane, Slot},
-    registry::{RouteEntry, SourceEntry},
+    registry::{End, RouteEntry, SourceEntry},
     routing,
     sync::SyncEntry,
     transform,
@@ -54,6 +54,14 @@ pub(super) struct Planned {
 pub(super) struct Draft {
     pub(super) event: NewEvent,
     pub(super) owed: Vec<Planned>,
+}
+
+/// A delivery that is owed whatever the routes say.
+pub(super) struct Direct {
+    pub(super) id: DeliveryId,
+    pub(super) end: End,
+    /// It waits this long at least.
+    pub(super) delay: Duration,
 }
 
 /// What the events of one request have in common.
@@ -146,10 +154,11 @@ impl Engine {
         part: &Part,
         claim: Claim,
         payload: Payload,
+        direct: Option<&Direct>,
     ) -> Draft {
         let (claim, key_from) = claim.unzip();
         let mut unrouted = Vec::new();
-        let owed = self.plan(arrival, part, &payload, &mut unrouted);
+        let owed = self.plan(arrival, part, &payload, (direct, &mut unrouted));
         let event = NewEvent {
             id: new_id(&*self.shared.chance, arrival.now),
             request_id: arrival.request_id,
@@ -160,8 +169,9 @@ impl Engine {
             attributes: part.attributes.clone(),
             payload,
             deliveries: owed.iter().map(|planned| planned.new.clone()).collect(),
-            // Where the sender waits, its wish to wait revives what can be mended.
-            revive_dead: arrival.source.revive_dead && arrival.sync().is_none(),
+            // Where the sender waits, its wish to wait revives what can be mended; and a message that
+            // is asked for again is not sent again.
+            revive_dead: arrival.source.revive_dead && arrival.sync().is_none() && direct.is_none(),
             releases: None,
             confirms: self.confirmation(arrival, part),
             decided: Decided {
@@ -185,16 +195,18 @@ impl Engine {
         arrival: &Arrival<'_>,
         part: &Part,
         payload: &Payload,
-        unrouted: &mut Vec<Unrouted>,
+        (direct, unrouted): (Option<&Direct>, &mut Vec<Unrouted>),
     ) -> Vec<Planned> {
         let entry = arrival.entry;
-        let mut owed: Vec<Planned> = Vec::with_capacity(entry.routes.len());
+        let mut owed: Vec<Planned> = Vec::with_capacity(entry.routes.len() + 1);
+        owed.extend(direct.map(|direct| {
+            plan_one((direct.id, direct.delay), &direct.end, arrival, (part, &payload.body), None)
+        }));
         let input = LazyCell::new(|| {
             let (headers, body) = arrival.read(part);
             transform::json(headers, body)
         });
-        for end in &entry.routes {
-            let route = &end.route;
+        for RouteEntry { route, end } in &entry.routes {
             let id: DeliveryId = new_id(&*self.shared.chance, arrival.now);
             // Two routes to one destination are one delivery.
             let twice = owed.iter().any(|other| other.new.destination == route.destination);
@@ -212,7 +224,10 @@ impl Engine {
                 )
             };
             match chosen {
-                Ok(sent) => owed.push(plan_one(id, end, arrival, (part, &payload.body), sent)),
+                Ok(sent) => {
+                    let id = (id, Duration::ZERO);
+                    owed.push(plan_one(id, end, arrival, (part, &payload.body), sent));
+                }
                 Err(why) => unrouted.push(Unrouted { to: route.to.clone(), why }),
             }
         }
@@ -231,14 +246,14 @@ pub(super) fn put_in_order(drafts: &mut [Draft]) {
 
 /// One delivery, with a place in its lane if there is one and it may be tried at once.
 fn plan_one(
-    id: DeliveryId,
-    end: &RouteEntry,
+    (id, wait): (DeliveryId, Duration),
+    end: &End,
     arrival: &Arrival<'_>,
     (part, body): (&Part, &Bytes),
     sent: Option<NewBody>,
 ) -> Planned {
     let goes_out = sent.as_ref().and_then(|sent| sent.body.as_ref()).unwrap_or(body);
-    let delay = end.delay();
+    let delay = end.delay().max(wait);
     let (headers, plain) = arrival.read(part);
     let order_key = end.order_key(headers, plain, part.order.as_ref());
     let reserved = match &end.lane {
@@ -246,7 +261,7 @@ fn plan_one(
         Some(_) | None => None,
     };
     let (slot, claim) = reserved.map_or((None, None), |(slot, lease)| (Some(slot), Some(lease)));
-    let new = NewDelivery { id, destination: end.route.destination, claim, delay, order_key };
+    let new = NewDelivery { id, destination: end.destination, claim, delay, order_key };
     Planned { new, lane: end.lane.clone(), slot, sent }
 }
 

@@ -258,9 +258,24 @@ impl Lane {
         lane
     }
 
+    /// The destination's id.
+    pub(crate) fn id(&self) -> DestinationId {
+        self.id
+    }
+
+    /// The destination as it is configured now.
+    pub(crate) fn destination(&self) -> Arc<Destination> {
+        self.destination.load_full()
+    }
+
     /// The destination's name.
     pub(crate) fn name(&self) -> String {
         self.destination.load().name.to_string()
+    }
+
+    /// Whether the destination has this name.
+    pub(crate) fn is_called(&self, name: &str) -> bool {
+        self.destination.load().name.as_str() == name
     }
 
     /// How long a fresh delivery waits before its first attempt.

@@ -103,8 +103,10 @@ fn versions(configuration: &Configuration) -> Value {
 }
 
 fn shown(configuration: &Configuration) -> Value {
+    // What is built in is there again by itself, unless somebody has set something about it.
+    let sources = configuration.sources.iter().filter(|s| s.spec != SourceSpec::outbox());
     json!({
-        "sources": configuration.sources.iter().map(|s| masked::spec(&s.spec)).collect::<Vec<_>>(),
+        "sources": sources.map(|s| masked::spec(&s.spec)).collect::<Vec<_>>(),
         "destinations":
             configuration.destinations.iter().map(|d| masked::spec(&d.spec)).collect::<Vec<_>>(),
         "routes": configuration.routes.iter().map(|r| masked::spec(&r.spec)).collect::<Vec<_>>(),

@@ -3,7 +3,7 @@
 //! | the key | answer |
 //! | --- | --- |
 //! | is not one | 400 `bad_idempotency_key` |
-//! | is being worked on | 409 `idempotency_in_flight` |
+//! | is being worked on | it waits, and gets that answer; 409 `idempotency_in_flight` if that takes too long |
 //! | was used for another request | 422 `idempotency_key_reused` |
 //! | was answered with success | the same status, headers and body again |
 //!
@@ -13,9 +13,9 @@
 //! its key is given back. After an error of the store nobody knows, so the claim stays.
 
 use std::{
-    collections::HashSet,
+    collections::{HashMap, hash_map::Entry},
     convert::Infallible,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use axum::{
@@ -34,6 +34,7 @@ use surehook_core::{
     access::TokenHash,
     idempotency::{ANSWER_BYTES_MAX, Claim, IdempotencyKey, KeptAnswer, Wish, parse_key},
 };
+use tokio::sync::watch;
 
 use super::input::BODY_BYTES_MAX;
 use crate::{App, body, problem::Problem};
@@ -44,28 +45,73 @@ const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 /// Headers that are part of an answer; all others are of the moment.
 const KEPT_HEADERS: [HeaderName; 3] = [header::CONTENT_TYPE, header::ETAG, header::LOCATION];
 
-/// Keys whose wishes are being carried out in this process. The store is this process's alone, so
-/// no other can be at the same one.
-#[derive(Debug, Default)]
-pub(crate) struct InFlight(Mutex<HashSet<IdempotencyKey>>);
+/// The SHA-256 of what a request asks for.
+type Fingerprint = [u8; 32];
 
-/// One of them; freed when dropped.
+/// What became of a wish: nothing yet, or the answer to the request with this fingerprint. Ends
+/// without an answer if there is none to be told again.
+type Outcome = Option<Arc<(Fingerprint, KeptAnswer)>>;
+
+/// Keys whose wishes are being carried out in this process, and where copies of them wait. The store
+/// is this process's alone, so no other can be at the same one.
+#[derive(Debug, Default)]
+pub(crate) struct InFlight(Mutex<HashMap<IdempotencyKey, watch::Receiver<Outcome>>>);
+
+impl InFlight {
+    fn keys(&self) -> MutexGuard<'_, HashMap<IdempotencyKey, watch::Receiver<Outcome>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One of them; freed when dropped, and whoever waits for it goes on.
 struct Place {
     app: Arc<App>,
     key: IdempotencyKey,
+    outcome: watch::Sender<Outcome>,
 }
 
 impl Place {
-    fn take(app: &Arc<App>, key: &IdempotencyKey) -> Option<Self> {
-        let mut keys = app.in_flight.0.lock().unwrap_or_else(PoisonError::into_inner);
-        keys.insert(key.clone()).then(|| Self { app: Arc::clone(app), key: key.clone() })
+    /// The place of a key, or what came of the wish that has it.
+    fn take(app: &Arc<App>, key: &IdempotencyKey) -> Result<Self, watch::Receiver<Outcome>> {
+        match app.in_flight.keys().entry(key.clone()) {
+            Entry::Occupied(other) => Err(other.get().clone()),
+            Entry::Vacant(free) => {
+                let (outcome, waiting) = watch::channel(None);
+                free.insert(waiting);
+                Ok(Self { app: Arc::clone(app), key: key.clone(), outcome })
+            }
+        }
+    }
+
+    /// The place of a key, or the answer to the copy that had it. One that was refused, or whose
+    /// answer was too large to keep, leaves the place to the next.
+    async fn wait(
+        app: &Arc<App>,
+        key: &IdempotencyKey,
+    ) -> Result<Self, Arc<(Fingerprint, KeptAnswer)>> {
+        loop {
+            let mut other = match Self::take(app, key) {
+                Ok(place) => return Ok(place),
+                Err(other) => other,
+            };
+            // An error means that it ended without an answer.
+            if let Ok(outcome) = other.wait_for(Option::is_some).await
+                && let Some(answered) = &*outcome
+            {
+                return Err(Arc::clone(answered));
+            }
+        }
+    }
+
+    /// Tells all copies that wait.
+    fn tell(&self, fingerprint: Fingerprint, answer: KeptAnswer) {
+        self.outcome.send_replace(Some(Arc::new((fingerprint, answer))));
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let mut keys = self.app.in_flight.0.lock().unwrap_or_else(PoisonError::into_inner);
-        keys.remove(&self.key);
+        self.app.in_flight.keys().remove(&self.key);
     }
 }
 
@@ -91,21 +137,40 @@ pub(crate) async fn once(State(app): State<Arc<App>>, request: Request, next: Ne
     if request.method() != Method::POST || !request.headers().contains_key(&IDEMPOTENCY_KEY) {
         return next.run(request).await;
     }
-    match prepare(&app, request).await {
-        Ok((place, fingerprint, request)) => {
-            // A client that hangs up must still find its answer later.
-            let work = carry_out(Arc::clone(&app), place, fingerprint, request, next);
-            app.engine.to_the_end(work).await.unwrap_or_else(IntoResponse::into_response)
+    grant(app, request, next).await.unwrap_or_else(IntoResponse::into_response)
+}
+
+async fn grant(app: Arc<App>, request: Request, next: Next) -> Result<Response, Problem> {
+    let (key, fingerprint, request) = prepare(&app, request).await?;
+    let place = tokio::time::timeout(app.limits.idempotency_wait, Place::wait(&app, &key));
+    let place = match place.await {
+        Ok(Ok(place)) => place,
+        Ok(Err(answered)) if answered.0 == fingerprint => return Ok(again(answered.1.clone())),
+        Ok(Err(_)) => return Err(key_reused()),
+        Err(_) => {
+            let detail = "a request with this Idempotency-Key is being carried out";
+            let status = StatusCode::CONFLICT;
+            return Err(Problem::new(status, "idempotency_in_flight", detail).retry_after(1));
         }
-        Err(problem) => problem.into_response(),
-    }
+    };
+    // A client that hangs up must still find its answer later.
+    let work = carry_out(Arc::clone(&app), place, fingerprint, request, next);
+    app.engine.to_the_end(work).await
+}
+
+fn key_reused() -> Problem {
+    let detail = "this Idempotency-Key was used for another request; take a new one";
+    Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "idempotency_key_reused", detail)
 }
 
 /// What is not kept: a token that was made would lie in the store as it is sent.
 const TOKENS: &str = "/api/v1/tokens";
 
 /// Reads the key and the whole request.
-async fn prepare(app: &Arc<App>, request: Request) -> Result<(Place, [u8; 32], Request), Problem> {
+async fn prepare(
+    app: &App,
+    request: Request,
+) -> Result<(IdempotencyKey, Fingerprint, Request), Problem> {
     let bad = |detail: &str| Problem::new(StatusCode::BAD_REQUEST, "bad_idempotency_key", detail);
     if request.uri().path() == TOKENS {
         return Err(bad("no key is taken here: the answer holds a secret and is not kept"));
@@ -126,29 +191,24 @@ async fn prepare(app: &Arc<App>, request: Request) -> Result<(Place, [u8; 32], R
         hash.update((piece.len() as u64).to_be_bytes());
         hash.update(piece);
     }
-    let place = Place::take(app, &key).ok_or_else(|| {
-        let detail = "a request with this Idempotency-Key is being carried out";
-        Problem::new(StatusCode::CONFLICT, "idempotency_in_flight", detail).retry_after(1)
-    })?;
-    Ok((place, hash.finalize().into(), Request::from_parts(parts, Body::from(body))))
+    Ok((key, hash.finalize().into(), Request::from_parts(parts, Body::from(body))))
 }
 
 async fn carry_out(
     app: Arc<App>,
     place: Place,
-    fingerprint: [u8; 32],
+    fingerprint: Fingerprint,
     mut request: Request,
     next: Next,
 ) -> Result<Response, Problem> {
     let key = place.key.clone();
     let answers = app.engine.answers();
     match answers.claim_key(key.clone(), fingerprint, new_wish(&app)).await? {
-        Claim::Answered(answer) => return Ok(again(answer)),
-        Claim::OtherRequest => {
-            let detail = "this Idempotency-Key was used for another request; take a new one";
-            let status = StatusCode::UNPROCESSABLE_ENTITY;
-            return Err(Problem::new(status, "idempotency_key_reused", detail));
+        Claim::Answered(answer) => {
+            place.tell(fingerprint, answer.clone());
+            return Ok(again(answer));
         }
+        Claim::OtherRequest => return Err(key_reused()),
         Claim::Full => {
             let detail = "as many Idempotency-Keys are kept as may be; come back later";
             let status = StatusCode::TOO_MANY_REQUESTS;
@@ -165,9 +225,12 @@ async fn carry_out(
             headers: kept_headers(&parts.headers),
             body: body.to_vec(),
         };
-        match answer.body.len() <= ANSWER_BYTES_MAX {
-            true => answers.keep_answer(key, answer).await,
-            false => Ok(()),
+        if answer.body.len() <= ANSWER_BYTES_MAX {
+            let kept = answers.keep_answer(key, answer.clone()).await;
+            place.tell(fingerprint, answer);
+            kept
+        } else {
+            Ok(())
         }
     } else if parts.status.is_client_error() {
         answers.give_key_back(key).await

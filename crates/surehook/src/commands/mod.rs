@@ -15,6 +15,7 @@ mod quarantine;
 mod replay;
 mod requests;
 mod restore;
+mod send;
 mod send_test;
 pub(crate) mod serve;
 mod shell;
@@ -42,6 +43,7 @@ pub(crate) async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Replay(command) => replay::run(command).await,
         Command::Sources(command) => sources::run(command).await,
         Command::Destinations(command) => destinations::run(command).await,
+        Command::Send(args) => send::run(&args).await,
         Command::SendTest(args) => send_test::run(&args).await,
         Command::Verify(args) => signature::verify(&args),
         Command::Sign(args) => signature::sign(&args),

@@ -17,6 +17,7 @@ mod keys;
 mod lanes;
 mod lanes_load;
 mod logs;
+mod messages;
 mod openapi;
 mod plans;
 mod presets;

@@ -17,6 +17,7 @@ use crate::{
     key::{DedupKey, fingerprint},
     request::Incoming,
     secret::Secret,
+    service::Told,
     source::BODY_BYTES_CEILING,
     verify::{Verifier, VerifySpecError},
 };
@@ -94,6 +95,10 @@ impl Provider for EvolutionApi {
 
     fn on_refusal(&self) -> OnRefusal {
         OnRefusal::Quarantine
+    }
+
+    fn told(&self, kind: &str, status: Option<&str>) -> Option<Told> {
+        Told::from_word(status.filter(|_| kind == "messages.update")?)
     }
 
     fn samples(&self) -> &'static [Sample] {

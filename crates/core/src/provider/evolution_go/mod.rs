@@ -17,6 +17,7 @@ use crate::{
     key::DedupKey,
     request::{Incoming, Outgoing},
     secret::Secret,
+    service::Told,
     source::BODY_BYTES_CEILING,
     time::{Span, Timestamp},
     verify::{Refused, Scheme, Signed, Unsignable, Verifier, VerifySpecError, matching_secret},
@@ -109,6 +110,11 @@ impl Provider for EvolutionGo {
     /// It sends once, or little more: a wrong secret must not lose what came meanwhile.
     fn on_refusal(&self) -> OnRefusal {
         OnRefusal::Keep
+    }
+
+    /// `ReadSelf` and others are about our own devices.
+    fn told(&self, kind: &str, _: Option<&str>) -> Option<Told> {
+        Told::from_word(kind.strip_prefix("Receipt.")?)
     }
 
     fn samples(&self) -> &'static [Sample] {

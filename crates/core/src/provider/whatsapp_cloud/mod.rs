@@ -17,6 +17,7 @@ use super::{Provider, Reading, Reply, Sample};
 use crate::{
     request::Incoming,
     secret::Secret,
+    service::Told,
     time::Span,
     verify::{HmacSpec, Refused, Verifier, VerifySpec, VerifySpecError},
 };
@@ -69,6 +70,17 @@ impl Provider for WhatsAppCloud {
 
     fn names_sends(&self) -> bool {
         true
+    }
+
+    fn told(&self, kind: &str, _: Option<&str>) -> Option<Told> {
+        Told::from_word(kind.strip_prefix("status.")?)
+    }
+
+    fn complaint(&self, body: &[u8]) -> Option<String> {
+        let body: serde_json::Value = serde_json::from_slice(body).ok()?;
+        let error = body.pointer("/entry/0/changes/0/value/statuses/0/errors/0")?;
+        let text = ["title", "message"].into_iter().find_map(|name| error.get(name)?.as_str());
+        text.map(str::to_owned)
     }
 
     fn samples(&self) -> &'static [Sample] {

@@ -1,0 +1,172 @@
+//! What became of a message: what our deliveries say, and what the service told about it later.
+//!
+//! Statuses come in any order, come twice, and some never come. So what counts is the furthest that
+//! any of them says, and a failure only as long as nothing says that it arrived.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::delivery::state::Status;
+
+/// What a service tells about a message that it took.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum Told {
+    /// It is on its way.
+    Sent,
+    /// It did not arrive.
+    Failed,
+    /// It arrived.
+    Delivered,
+    /// Somebody read or heard it.
+    Read,
+}
+
+impl Told {
+    /// What a word says that services have in common, in either case.
+    pub fn from_word(word: &str) -> Option<Self> {
+        match word.to_ascii_lowercase().as_str() {
+            "sent" | "server_ack" => Some(Self::Sent),
+            "failed" | "undelivered" | "error" => Some(Self::Failed),
+            "delivered" | "delivery_ack" => Some(Self::Delivered),
+            "read" | "played" => Some(Self::Read),
+            _ => None,
+        }
+    }
+}
+
+/// What became of a message so far.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum MessageStatus {
+    /// It is on our disk and was not tried yet.
+    Accepted,
+    /// It is being tried, or will be tried again.
+    Sending,
+    /// The destination took it.
+    Sent,
+    /// It arrived.
+    Delivered,
+    /// Somebody read or heard it.
+    Read,
+    /// It did not arrive, and nothing more is done about it.
+    Failed,
+    /// Somebody stopped it.
+    Cancelled,
+}
+
+impl MessageStatus {
+    /// Every one of them, in the order of a life.
+    pub const ALL: [Self; 7] = [
+        Self::Accepted,
+        Self::Sending,
+        Self::Sent,
+        Self::Delivered,
+        Self::Read,
+        Self::Failed,
+        Self::Cancelled,
+    ];
+
+    /// The word for it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Accepted => "accepted",
+            Self::Sending => "sending",
+            Self::Sent => "sent",
+            Self::Delivered => "delivered",
+            Self::Read => "read",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+        }
+    }
+
+    /// The one that `word` names.
+    pub fn from_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|status| status.as_str() == word)
+    }
+}
+
+/// What became of a message, by the newest delivery of it and all that was told.
+pub fn progress(
+    delivery: Status,
+    attempts: u32,
+    told: impl IntoIterator<Item = Told>,
+) -> MessageStatus {
+    // In their order a failure is more than `sent` and less than `delivered`.
+    match told.into_iter().max() {
+        Some(Told::Read) => MessageStatus::Read,
+        Some(Told::Delivered) => MessageStatus::Delivered,
+        Some(Told::Failed) => MessageStatus::Failed,
+        Some(Told::Sent) => MessageStatus::Sent,
+        None => match delivery {
+            Status::Succeeded | Status::Replayed => MessageStatus::Sent,
+            Status::Dead => MessageStatus::Failed,
+            Status::Cancelled => MessageStatus::Cancelled,
+            Status::InFlight => MessageStatus::Sending,
+            Status::Pending | Status::Scheduled | Status::Held if attempts > 0 => {
+                MessageStatus::Sending
+            }
+            Status::Pending | Status::Scheduled | Status::Held => MessageStatus::Accepted,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_furthest_that_is_told_counts_in_any_order() {
+        use MessageStatus::{Accepted, Cancelled, Delivered, Failed, Read, Sending, Sent};
+        let cases: [(Status, u32, &[Told], MessageStatus); 17] = [
+            (Status::Pending, 0, &[], Accepted),
+            (Status::Held, 0, &[], Accepted),
+            (Status::Pending, 1, &[], Sending),
+            (Status::InFlight, 0, &[], Sending),
+            (Status::Scheduled, 2, &[], Sending),
+            (Status::Succeeded, 1, &[], Sent),
+            (Status::Dead, 3, &[], Failed),
+            (Status::Cancelled, 0, &[], Cancelled),
+            (Status::Succeeded, 1, &[Told::Sent], Sent),
+            (Status::Succeeded, 1, &[Told::Delivered, Told::Sent], Delivered),
+            (Status::Succeeded, 1, &[Told::Sent, Told::Read, Told::Delivered], Read),
+            (Status::Succeeded, 1, &[Told::Read, Told::Read], Read),
+            (Status::Succeeded, 1, &[Told::Failed, Told::Sent], Failed),
+            (Status::Succeeded, 1, &[Told::Delivered, Told::Failed], Delivered),
+            (Status::Succeeded, 1, &[Told::Failed, Told::Read], Read),
+            // A send of which nobody knew, until something was told of it.
+            (Status::Dead, 1, &[Told::Delivered], Delivered),
+            (Status::Scheduled, 1, &[Told::Sent], Sent),
+        ];
+        for (delivery, attempts, told, expected) in cases {
+            let found = progress(delivery, attempts, told.iter().copied());
+            assert_eq!(found, expected, "case: {delivery:?} {attempts} {told:?}");
+        }
+    }
+
+    #[test]
+    fn services_have_words_in_common() {
+        let cases = [
+            ("sent", Some(Told::Sent)),
+            ("SERVER_ACK", Some(Told::Sent)),
+            ("DELIVERY_ACK", Some(Told::Delivered)),
+            ("Delivered", Some(Told::Delivered)),
+            ("READ", Some(Told::Read)),
+            ("played", Some(Told::Read)),
+            ("failed", Some(Told::Failed)),
+            ("undelivered", Some(Told::Failed)),
+            ("ERROR", Some(Told::Failed)),
+            ("PENDING", None),
+            ("queued", None),
+            ("DELETED", None),
+            ("", None),
+        ];
+        for (word, told) in cases {
+            assert_eq!(Told::from_word(word), told, "case: {word}");
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! The source that messages come from: made when it is needed, and nobody's to take away.
+
+use std::sync::Arc;
+
+use surehook_core::{
+    chance::new_id,
+    outbox::{OUTBOX, is_reserved},
+    source::SourceSpec,
+    store::{Change, Configuration},
+};
+
+use crate::{
+    ChangeError, Engine,
+    ingest::SendError,
+    registry::{ConfigProblem, SourceEntry},
+};
+
+impl Engine {
+    /// The same changes, with the outbox if a route leads from it that is not there yet. Refuses to
+    /// change it into something else.
+    pub(crate) fn with_outbox(
+        &self,
+        configuration: &Configuration,
+        mut changes: Vec<Change>,
+    ) -> Result<Vec<Change>, ConfigProblem> {
+        changes.iter().try_for_each(|change| check(configuration, change))?;
+        let wants = |change: &Change| matches!(change, Change::PutRoute(_, route) if is_reserved(&route.from));
+        let makes = |change: &Change| matches!(change, Change::PutSource(_, source) if is_reserved(&source.name));
+        let is_there = configuration.sources.iter().any(|source| is_reserved(&source.spec.name));
+        if changes.iter().any(wants) && !is_there && !changes.iter().any(makes) {
+            changes.insert(0, self.new_outbox());
+        }
+        Ok(changes)
+    }
+
+    fn new_outbox(&self) -> Change {
+        let id = new_id(&*self.shared.chance, self.shared.clock.now());
+        Change::PutSource(id, SourceSpec::outbox())
+    }
+
+    /// The outbox with its routes; made if it is not there.
+    pub(crate) async fn outbox(self: &Arc<Self>) -> Result<Arc<SourceEntry>, SendError> {
+        let known = |engine: &Self| engine.registry.load().sources.get(OUTBOX).cloned();
+        if known(self).is_none() {
+            self.change::<_, ChangeError>(|configuration| {
+                let is_there =
+                    configuration.sources.iter().any(|source| is_reserved(&source.spec.name));
+                Ok((if is_there { Vec::new() } else { vec![self.new_outbox()] }, ()))
+            })
+            .await?;
+        }
+        let entry = known(self).ok_or(SendError::OutboxUnusable)?;
+        match &entry.source {
+            Ok(source) if source.is_outbox() && source.enabled => Ok(entry),
+            Ok(source) if source.is_outbox() => Err(SendError::OutboxDisabled),
+            Ok(_) => Err(SendError::OutboxTaken),
+            Err(_) => Err(SendError::OutboxUnusable),
+        }
+    }
+}
+
+/// Whether a change leaves the outbox what it is, and its name alone. Who has a source of that name
+/// from before may keep it.
+fn check(configuration: &Configuration, change: &Change) -> Result<(), ConfigProblem> {
+    let stored = |id| configuration.sources.iter().find(|source| source.id == id);
+    match change {
+        Change::PutSource(id, spec) => match stored(*id) {
+            Some(before) if before.spec.is_outbox() && !spec.is_outbox() => {
+                Err(ConfigProblem::BuiltIn(before.spec.name.to_string()))
+            }
+            before => {
+                let had_it = before.is_some_and(|before| is_reserved(&before.spec.name));
+                let takes_it = is_reserved(&spec.name) && !spec.is_outbox() && !had_it;
+                let problem = || ConfigProblem::Reserved(spec.name.to_string());
+                if takes_it { Err(problem()) } else { Ok(()) }
+            }
+        },
+        Change::DeleteSource(id) => match stored(*id) {
+            Some(before) if before.spec.is_outbox() => {
+                Err(ConfigProblem::BuiltIn(before.spec.name.to_string()))
+            }
+            Some(_) | None => Ok(()),
+        },
+        Change::PutDestination(..)
+        | Change::PutRoute(..)
+        | Change::DeleteDestination(_)
+        | Change::DeleteRoute(_) => Ok(()),
+    }
+}

@@ -1,0 +1,302 @@
+//! `/api/v1/messages`: what was sent over the API, and what became of it.
+
+mod send;
+
+use std::{collections::HashMap, sync::Arc};
+
+use axum::{Json, extract::State};
+use http::StatusCode;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use surehook_core::{
+    attribute::{AttributeName, VALUE_BYTES_MAX, Wanted},
+    delivery::DeadReason,
+    destination::DestinationSpec,
+    ids::{DeliveryId, DestinationId, EventId, SourceId},
+    outbox::MESSAGE,
+    provider::{self, Provider},
+    service::{MessageStatus, Told, progress},
+    store::{Configuration, DeliveryRow, EventFilter, EventRow, Page},
+    time::Timestamp,
+};
+
+use super::{
+    LIMIT_MAX, List, cursor,
+    deliveries::{self, Delivery},
+    input::{Asked, Segment},
+    limit, page,
+    resources::{self, find_in},
+    tagged::Tagged,
+    time, word,
+};
+use crate::{
+    App,
+    openapi::{Api, Op},
+    problem::Problem,
+};
+
+/// Statuses of one message that are looked at.
+const STATUSES_MAX: usize = 200;
+
+/// Which messages are wanted.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct MessageQuery {
+    /// Only through this destination: its name or its id.
+    #[schemars(with = "Option<resources::Wanted<DestinationSpec>>")]
+    destination: Option<String>,
+    /// Only to this phone, in any form, or to this other address.
+    #[schemars(length(min = 1, max = VALUE_BYTES_MAX))]
+    to: Option<String>,
+    /// Only those of which this became. A page is looked through for them and may be short.
+    #[schemars(with = "Option<MessageStatus>")]
+    status: Option<String>,
+    /// Only sent at this time or later.
+    #[schemars(with = "Option<Timestamp>")]
+    since: Option<String>,
+    /// Only sent before this time.
+    #[schemars(with = "Option<Timestamp>")]
+    until: Option<String>,
+    /// At most this many; 50 when left out.
+    #[schemars(with = "Option<u16>", range(min = 1, max = LIMIT_MAX))]
+    limit: Option<String>,
+    /// Goes on after the page that gave this.
+    #[schemars(with = "Option<EventId>")]
+    cursor: Option<String>,
+}
+
+/// A message and what became of it.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Message")]
+struct Shown {
+    /// Its id, which is the id of its event.
+    id: EventId,
+    /// The name of its destination; null when that was deleted.
+    destination: Option<String>,
+    /// `text`, `image`, `template` and so on; of a webhook its own type.
+    #[serde(rename = "type")]
+    kind: Option<String>,
+    /// Who gets it; null for a webhook.
+    to: Option<String>,
+    created_at: Timestamp,
+    status: MessageStatus,
+    /// Why its delivery was given up.
+    reason: Option<DeadReason>,
+    attempts: u32,
+    /// The newest delivery of it.
+    delivery_id: Option<DeliveryId>,
+    /// What the service calls it.
+    sent_id: Option<String>,
+}
+
+/// A message with what the service told about it.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "MessageWithStatuses")]
+struct ShownWhole {
+    #[serde(flatten)]
+    message: Shown,
+    /// The newest delivery to its destination; null when that was deleted meanwhile.
+    delivery: Option<Delivery>,
+    /// What the service told, oldest first. Statuses come in any order, and some twice.
+    statuses: Vec<ShownStatus>,
+}
+
+/// Something that the service told.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "StatusOfMessage")]
+struct ShownStatus {
+    /// When it came.
+    at: Timestamp,
+    state: Told,
+    /// The service's code of what went wrong.
+    error_code: Option<String>,
+    /// The same in its words.
+    error_title: Option<String>,
+    /// The event that told it.
+    event_id: EventId,
+}
+
+pub(crate) fn routes(api: Api) -> Api {
+    let list = Op::new("list_messages", "Messages that were sent over the API, newest first.")
+        .query::<MessageQuery>()
+        .answers::<List<Shown>>(200);
+    let find = Op::new("find_message", "One message, and what became of it.")
+        .path::<EventId>("id")
+        .answers::<ShownWhole>(200)
+        .cached();
+    api.post("/api/v1/messages", send::send, send::op())
+        .get("/api/v1/messages", list_messages, list)
+        .get("/api/v1/messages/{id}", find_message, find)
+}
+
+/// Knows what is needed to tell what became of messages.
+struct Teller<'a> {
+    app: &'a App,
+    names: HashMap<DestinationId, String>,
+    providers: HashMap<SourceId, &'static dyn Provider>,
+}
+
+/// A message while it is put together.
+struct Known {
+    shown: Shown,
+    delivery: Option<DeliveryRow>,
+    statuses: Vec<(Told, EventRow)>,
+}
+
+impl<'a> Teller<'a> {
+    fn new(app: &'a App, configuration: &Configuration) -> Self {
+        let provider = |name: &str| provider::find(name);
+        let of = configuration.sources.iter();
+        Self {
+            app,
+            names: deliveries::destination_names(configuration),
+            providers: of.filter_map(|s| Some((s.id, provider(&s.spec.provider)?))).collect(),
+        }
+    }
+
+    /// All that is known of the message that is this event.
+    async fn tell(&self, event: EventId) -> Result<Option<Known>, Problem> {
+        let Some(detail) = self.app.engine.store().event(event).await? else { return Ok(None) };
+        let row = detail.event;
+        let of = |name| row.attributes.iter().find(|(other, _)| *other == name).map(|(_, v)| v);
+        let to = of(AttributeName::Phone).or_else(|| of(AttributeName::Chat)).map(str::to_owned);
+        let destination = destination_of(&row);
+        let mut to_it = detail.deliveries.into_iter().rev();
+        let delivery = to_it.find(|delivery| Some(delivery.destination) == destination);
+        let sent_id = delivery.as_ref().and_then(|delivery| delivery.sent_id.clone());
+        let statuses = match &sent_id {
+            Some(id) => self.statuses(id).await?,
+            None => Vec::new(),
+        };
+        let told = statuses.iter().map(|(told, _)| *told);
+        let kind = row.kind.as_ref().map(|kind| kind.as_str());
+        let shown = Shown {
+            id: row.id,
+            destination: destination.and_then(|id| self.names.get(&id).cloned()),
+            kind: kind.map(|kind| kind.strip_prefix(MESSAGE).unwrap_or(kind).to_owned()),
+            to,
+            created_at: row.received_at,
+            status: delivery.as_ref().map_or(MessageStatus::Cancelled, |delivery| {
+                progress(delivery.status, delivery.attempts, told)
+            }),
+            reason: delivery.as_ref().and_then(|delivery| delivery.reason),
+            attempts: delivery.as_ref().map_or(0, |delivery| delivery.attempts),
+            delivery_id: delivery.as_ref().map(|delivery| delivery.id),
+            sent_id,
+        };
+        Ok(Some(Known { shown, delivery, statuses }))
+    }
+
+    /// What was told about a message, oldest first.
+    async fn statuses(&self, sent_id: &str) -> Result<Vec<(Told, EventRow)>, Problem> {
+        let wanted = Wanted::new(AttributeName::MessageId, sent_id);
+        let Some(wanted) = wanted else { return Ok(Vec::new()) };
+        let filter = EventFilter { attributes: vec![wanted], ..EventFilter::default() };
+        let page = Page { after: None, limit: STATUSES_MAX };
+        let found = self.app.engine.store().events(filter, page).await?.rows;
+        let told = |row: EventRow| {
+            let provider = self.providers.get(&row.source)?;
+            let status = attribute(&row, AttributeName::ProviderStatus);
+            Some((provider.told(row.kind.as_ref()?.as_str(), status)?, row))
+        };
+        Ok(found.into_iter().rev().filter_map(told).collect())
+    }
+
+    /// One status as it is shown.
+    async fn shown(&self, told: Told, row: EventRow) -> Result<ShownStatus, Problem> {
+        let mut error_title = None;
+        if let (Told::Failed, Some(provider)) = (told, self.providers.get(&row.source)) {
+            let payload = self.app.engine.store().body(row.id).await?;
+            error_title = payload.and_then(|payload| provider.complaint(&payload.body));
+        }
+        Ok(ShownStatus {
+            at: row.received_at,
+            state: told,
+            error_code: attribute(&row, AttributeName::Error).map(str::to_owned),
+            error_title,
+            event_id: row.id,
+        })
+    }
+}
+
+fn attribute(row: &EventRow, name: AttributeName) -> Option<&str> {
+    row.attributes.iter().find(|(other, _)| *other == name).map(|(_, value)| value)
+}
+
+/// Where a message was sent to: `Engine::send` writes it down.
+fn destination_of(row: &EventRow) -> Option<DestinationId> {
+    let mut accounts = row.attributes.iter().filter(|(name, _)| *name == AttributeName::Account);
+    accounts.find_map(|(_, value)| value.parse().ok())
+}
+
+/// The id of the outbox, if there is one.
+fn outbox(configuration: &Configuration) -> Option<SourceId> {
+    configuration.sources.iter().find(|source| source.spec.is_outbox()).map(|source| source.id)
+}
+
+/// Messages, newest first.
+async fn list_messages(
+    State(app): State<Arc<App>>,
+    Asked(query): Asked<MessageQuery>,
+) -> Result<Json<List<Shown>>, Problem> {
+    let limit = limit(query.limit.as_deref())?;
+    let after = cursor(query.cursor.as_deref())?;
+    let known = MessageStatus::ALL.map(MessageStatus::as_str);
+    let status = word("status", query.status.as_deref(), MessageStatus::from_word, &known)?;
+    let configuration = app.engine.store().configuration().await?;
+    let filter = filter(&query, &configuration)?;
+    if filter.source.is_none() {
+        return Ok(Json(List { data: Vec::new(), next_cursor: None }));
+    }
+    let found = app.engine.store().events(filter, page(limit, after)).await?;
+    let teller = Teller::new(&app, &configuration);
+    let mut data = Vec::with_capacity(found.rows.len());
+    for row in found.rows {
+        let message = teller.tell(row.id).await?.map(|told| told.shown);
+        data.extend(message.filter(|shown| status.is_none_or(|status| shown.status == status)));
+    }
+    Ok(Json(List { data, next_cursor: found.next.map(|id| id.to_string()) }))
+}
+
+fn filter(query: &MessageQuery, configuration: &Configuration) -> Result<EventFilter, Problem> {
+    let invalid = || Problem::invalid(format!("to has 1 to {VALUE_BYTES_MAX} printable bytes"));
+    let to = query.to.as_deref();
+    let to = to.map(|to| Wanted::new(AttributeName::Phone, to).ok_or_else(invalid)).transpose()?;
+    let through = match query.destination.as_deref() {
+        None => None,
+        Some(wanted) => {
+            let unknown = |_| Problem::invalid(format!("there is no destination `{wanted}`"));
+            let found = find_in::<DestinationSpec>(configuration, wanted).map_err(unknown)?;
+            Wanted::new(AttributeName::Account, &found.id.to_string())
+        }
+    };
+    Ok(EventFilter {
+        source: outbox(configuration),
+        attributes: to.into_iter().chain(through).collect(),
+        since: time("since", query.since.as_deref())?,
+        until: time("until", query.until.as_deref())?,
+        ..EventFilter::default()
+    })
+}
+
+/// One message, and what became of it.
+async fn find_message(
+    State(app): State<Arc<App>>,
+    Segment(id): Segment,
+) -> Result<Tagged<ShownWhole>, Problem> {
+    let none = || Problem::not_found("message");
+    let id: EventId = id.parse().map_err(|_| none())?;
+    let configuration = app.engine.store().configuration().await?;
+    let event = app.engine.store().event(id).await?.ok_or_else(none)?;
+    if outbox(&configuration) != Some(event.event.source) {
+        return Err(none());
+    }
+    let teller = Teller::new(&app, &configuration);
+    let Known { shown, delivery, statuses } = teller.tell(id).await?.ok_or_else(none)?;
+    let mut told = Vec::with_capacity(statuses.len());
+    for (state, row) in statuses {
+        told.push(teller.shown(state, row).await?);
+    }
+    let delivery = delivery.map(|row| deliveries::delivery(row, &teller.names));
+    Ok(Tagged(StatusCode::OK, ShownWhole { message: shown, delivery, statuses: told }))
+}

@@ -1,0 +1,189 @@
+//! `POST /api/v1/messages`: an outbound webhook, or a message of a service such as WhatsApp.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use axum::{Json, extract::State};
+use bytes::Bytes;
+use http::StatusCode;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde_json::{Value, json, value::RawValue};
+use surehook_core::{
+    attribute::EventKind,
+    destination::{Destination, Reach, sender::Sender},
+    ids::{DeliveryId, EventId},
+    outbox::Post,
+    service::{MessageSpec, MessageStatus},
+    time::{Span, Timestamp},
+};
+
+use super::super::{idempotent::Wished, input::Input};
+use crate::{
+    App,
+    openapi::{Either, Op},
+    problem::Problem,
+};
+
+/// The longest that a message may wait before it is sent.
+const DELAY_MAX: Duration = Duration::from_secs(30 * 86_400);
+
+/// A message for a destination that sends messages.
+#[derive(JsonSchema)]
+#[schemars(rename = "NewMessage")]
+#[expect(dead_code, reason = "only its schema is used")]
+struct NewMessage {
+    /// The name or the id of the destination.
+    destination: String,
+    #[serde(flatten)]
+    message: MessageSpec,
+    #[serde(flatten)]
+    when: When,
+}
+
+/// A webhook for any other destination.
+#[derive(JsonSchema)]
+#[schemars(rename = "NewWebhook")]
+#[expect(dead_code, reason = "only its schema is used")]
+struct NewWebhook {
+    /// The name or the id of the destination.
+    destination: String,
+    #[serde(flatten)]
+    webhook: Webhook,
+    #[serde(flatten)]
+    when: When,
+}
+
+/// What a webhook is.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Webhook {
+    /// What happened, such as `order.paid`; the kind of its event. `webhook` when left out.
+    #[serde(default, rename = "type")]
+    #[schemars(with = "Option<EventKind>")]
+    kind: Option<String>,
+    /// What is sent: any JSON, byte for byte.
+    #[schemars(with = "Value")]
+    body: Box<RawValue>,
+    /// Headers beside it.
+    #[serde(default)]
+    headers: BTreeMap<String, String>,
+}
+
+/// When it is sent; at once when left out.
+#[derive(Default, Deserialize, JsonSchema)]
+struct When {
+    /// Not before this time, at most 30 days ahead.
+    #[serde(default)]
+    send_at: Option<Timestamp>,
+    /// Not before this long after now, at most 30 days.
+    #[serde(default)]
+    delay: Option<Span>,
+}
+
+impl When {
+    fn delay(&self, now: Timestamp) -> Result<Duration, Problem> {
+        let delay = match (self.send_at, self.delay) {
+            (None, None) => return Ok(Duration::ZERO),
+            (Some(_), Some(_)) => {
+                return Err(Problem::invalid("there are both `send_at` and `delay`; write one"));
+            }
+            (Some(at), None) => at.since(now),
+            (None, Some(span)) => span.0,
+        };
+        match delay <= DELAY_MAX {
+            true => Ok(delay),
+            false => Err(Problem::invalid("`send_at` and `delay` reach at most 30d ahead")),
+        }
+    }
+}
+
+/// A message that is on the disk.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "AcceptedMessage")]
+pub(super) struct Accepted {
+    /// The id of the message, which is the id of its event.
+    id: EventId,
+    delivery_id: DeliveryId,
+    /// The name of the destination.
+    destination: String,
+    status: MessageStatus,
+}
+
+pub(super) fn op() -> Op {
+    let example = json!({ "destination": "whatsapp", "to": "+5511987654321", "text": "Your order is on its way." });
+    Op::new("send_message", "Sends a message or a webhook. 202 means that it is on the disk.")
+        .text(
+            "What the destination's service could not send is refused, and nothing is stored. The \
+             message is an event of the source `outbox`, and routes from there get it too. With an \
+             `Idempotency-Key` it is sent once, however often it is asked for.",
+        )
+        .body::<Either<NewMessage, NewWebhook>>(example)
+        .answers::<Accepted>(202)
+        .refuses(409, &["destination_misconfigured", "outbox_taken"])
+        .refuses(422, &["unknown_destination", "invalid_message", "unsendable"])
+        .refuses(503, &["source_disabled", "source_misconfigured"])
+}
+
+/// The fields of what is sent, as they were written.
+type Fields = BTreeMap<String, Box<RawValue>>;
+
+/// Sends a message.
+pub(super) async fn send(
+    State(app): State<Arc<App>>,
+    Wished(wish): Wished,
+    Input(mut fields): Input<Fields>,
+) -> Result<(StatusCode, Json<Accepted>), Problem> {
+    let destination: String = take(&mut fields, "destination")?
+        .ok_or_else(|| Problem::invalid("`destination` is missing; name who gets the message"))?;
+    let when = When { send_at: take(&mut fields, "send_at")?, delay: take(&mut fields, "delay")? };
+    let delay = when.delay(app.engine.clock().now())?;
+    let to = app.engine.addressee(&destination).await?;
+    let destination = to.destination().name.to_string();
+    let post = post(to.destination(), &fields)?;
+    let posted = app.engine.send(to, post, wish, delay).await?;
+    let (id, delivery_id) = (posted.event, posted.delivery);
+    let status = MessageStatus::Accepted;
+    Ok((StatusCode::ACCEPTED, Json(Accepted { id, delivery_id, destination, status })))
+}
+
+/// Takes a field out that is not part of what is sent.
+fn take<T: DeserializeOwned>(fields: &mut Fields, name: &str) -> Result<Option<T>, Problem> {
+    let Some(written) = fields.remove(name) else { return Ok(None) };
+    let invalid = |error| Problem::invalid(format!("{name}: {error}"));
+    serde_json::from_str(written.get()).map_err(invalid)
+}
+
+/// What the fields that are left are for that destination.
+fn post(destination: &Destination, fields: &Fields) -> Result<Post, Problem> {
+    if let Reach::Service(sender) = &destination.reach {
+        message(sender, fields)
+    } else {
+        webhook(fields)
+    }
+}
+
+fn message(sender: &Sender, fields: &Fields) -> Result<Post, Problem> {
+    let invalid = |error: &dyn std::fmt::Display| {
+        let status = StatusCode::UNPROCESSABLE_ENTITY;
+        Problem::new(status, "invalid_message", error.to_string())
+    };
+    let spec: MessageSpec = read(fields).map_err(|error| invalid(&error))?;
+    let message = spec.clone().build().map_err(|error| invalid(&error))?;
+    // Only to see whether the service could send it; nothing goes out here.
+    sender.service.compose(&sender.account, &message, "trial").map_err(|error| {
+        Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "unsendable", error.to_string())
+    })?;
+    Ok(Post::message(&spec, &message))
+}
+
+fn webhook(fields: &Fields) -> Result<Post, Problem> {
+    let Webhook { kind, body, headers } =
+        read(fields).map_err(|error| Problem::invalid(error.to_string()))?;
+    let body = Bytes::from(String::from(Box::<str>::from(body)));
+    Post::webhook(kind.as_deref(), &headers, body).map_err(|e| Problem::invalid(e.to_string()))
+}
+
+/// The fields together, as one thing.
+fn read<T: DeserializeOwned>(fields: &Fields) -> serde_json::Result<T> {
+    serde_json::from_slice(&serde_json::to_vec(fields)?)
+}

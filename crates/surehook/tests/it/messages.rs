@@ -1,0 +1,469 @@
+//! Messages that are sent over the API: what is taken, what is refused, and that each is sent once.
+
+use std::{collections::HashSet, sync::Arc};
+
+use http::Method;
+use serde_json::{Value, json};
+
+use crate::support::{
+    SOON,
+    client::Answer,
+    eventually,
+    gateway::{Gateway, in_to_out},
+    sink::{Reply, Sink},
+};
+
+async fn send(gateway: &Gateway, key: &str, message: &Value) -> Answer {
+    let key = [("idempotency-key", key)];
+    gateway.ask(Method::POST, "/messages", &key, &message.to_string()).await
+}
+
+/// Waits until a message has this status.
+async fn message_is(gateway: &Gateway, id: &str, status: &str) -> Value {
+    eventually(SOON, || async {
+        let message = gateway.get(&format!("/messages/{id}")).await.expect(200).json();
+        (message["status"] == status).then_some(message)
+    })
+    .await
+}
+
+fn text(answer: &Value, name: &str) -> String {
+    answer[name].as_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn a_webhook_goes_out_byte_for_byte_and_can_be_followed() {
+    let sink = Sink::ok().await;
+    let gateway = Gateway::with(&in_to_out(&sink.url(), "")).await;
+    // As written: a number that no float holds, and a space.
+    let body = r#"{"destination":"out","type":"order.paid","headers":{"x-shop":"7"},"body":{"total": 12345678901234567890123}}"#;
+
+    let answer = gateway.ask(Method::POST, "/messages", &[], body).await.expect(202).json();
+
+    assert_eq!(answer["status"], "accepted");
+    assert_eq!(answer["destination"], "out");
+    let id = text(&answer, "id");
+    let message = message_is(&gateway, &id, "sent").await;
+    assert_eq!(message["delivery_id"], answer["delivery_id"]);
+    assert_eq!((&message["type"], &message["to"]), (&json!("order.paid"), &Value::Null));
+    assert_eq!(message["delivery"]["status"], "succeeded");
+    let arrivals = sink.arrived(1).await;
+    assert_eq!(arrivals[0].body, r#"{"total": 12345678901234567890123}"#);
+    assert_eq!(arrivals[0].id(), id);
+    assert_eq!(arrivals[0].header("x-shop"), "7");
+    assert_eq!(arrivals[0].header("content-type"), "application/json");
+    // An event like any other.
+    let event = gateway.event(&id).await;
+    assert_eq!((&event["source"], &event["kind"]), (&json!("outbox"), &json!("order.paid")));
+    let found = gateway.get("/events?kind=order.paid").await.expect(200).json();
+    assert_eq!(found["data"][0]["id"], id.as_str());
+}
+
+#[tokio::test]
+async fn a_message_is_not_lost_by_a_kill_after_its_answer() {
+    let sink = Sink::ok().await;
+    let mut gateway = Gateway::with(&in_to_out(&sink.url(), "")).await;
+    gateway.post("/destinations/out/pause", &json!({})).await.expect(200);
+    let message = json!({ "destination": "out", "body": [1, 2] });
+    let answer = gateway.post("/messages", &message).await.expect(202).json();
+    gateway.kill9();
+    gateway.restart().await;
+    let id = text(&answer, "id");
+    let held = message_is(&gateway, &id, "accepted").await;
+    assert_eq!(held["delivery"]["status"], "held");
+
+    gateway.post("/destinations/out/resume", &json!({})).await.expect(200);
+
+    message_is(&gateway, &id, "sent").await;
+    assert_eq!(sink.arrived(1).await[0].body, "[1,2]");
+}
+
+// The same Idempotency-Key fifty times at once: one send, fifty equal answers.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fifty_copies_at_once_are_one_send_and_fifty_equal_answers() {
+    let sink = Sink::ok().await;
+    let gateway = Arc::new(Gateway::with(&in_to_out(&sink.url(), "")).await);
+    let message = json!({ "destination": "out", "type": "order.paid", "body": { "n": 1 } });
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..50 {
+        let (gateway, message) = (Arc::clone(&gateway), message.clone());
+        tasks.spawn(async move { send(&gateway, "order-1", &message).await });
+    }
+
+    let answers = tasks.join_all().await;
+
+    let bodies: HashSet<_> = answers.into_iter().map(|answer| answer.expect(202).body).collect();
+    assert_eq!(bodies.len(), 1, "{bodies:?}");
+    let only: Value = serde_json::from_slice(bodies.iter().next().unwrap()).unwrap();
+    message_is(&gateway, &text(&only, "id"), "sent").await;
+    let list = gateway.get("/messages").await.expect(200).json();
+    assert_eq!(list["data"].as_array().unwrap().len(), 1);
+    assert_eq!(sink.count(), 1);
+}
+
+#[tokio::test]
+async fn the_same_wish_after_a_kill_is_not_sent_again() {
+    let sink = Sink::ok().await;
+    let mut gateway = Gateway::with(&in_to_out(&sink.url(), "")).await;
+    let message = json!({ "destination": "out", "body": "hi" });
+    let first = send(&gateway, "a", &message).await.expect(202);
+    message_is(&gateway, &text(&first.json(), "id"), "sent").await;
+    gateway.kill9();
+    gateway.restart().await;
+
+    let again = send(&gateway, "a", &message).await.expect(202);
+
+    assert_eq!(again.body, first.body);
+    let other = send(&gateway, "b", &message).await.expect(202).json();
+    message_is(&gateway, &text(&other, "id"), "sent").await;
+    assert_eq!(sink.count(), 2);
+}
+
+#[tokio::test]
+async fn what_cannot_be_sent_is_refused_and_not_stored() {
+    let sink = Sink::ok().await;
+    let gateway = Gateway::with(&in_to_out(&sink.url(), "")).await;
+    let cases = [
+        (json!({ "body": {} }), "invalid", "`destination` is missing"),
+        (json!({ "destination": "nobody", "body": {} }), "unknown_destination", "`nobody`"),
+        (json!({ "destination": "out" }), "invalid", "body"),
+        (json!({ "destination": "out", "body": {}, "text": "hi" }), "invalid", "text"),
+        (json!({ "destination": "out", "body": {}, "type": "" }), "invalid", "type"),
+        (
+            json!({ "destination": "out", "body": {}, "headers": { "authorization": "x" } }),
+            "invalid",
+            "authorization",
+        ),
+        (json!({ "destination": "out", "body": {}, "delay": "31d" }), "invalid", "30d"),
+        (json!({ "destination": 7, "body": {} }), "invalid", "destination"),
+    ];
+    for (message, code, detail) in cases {
+        let answer = gateway.post("/messages", &message).await.expect(422);
+        assert_eq!(answer.code(), code, "case: {message}");
+        assert!(answer.detail().contains(detail), "case: {message}: {}", answer.detail());
+    }
+    let events = gateway.get("/events").await.expect(200).json();
+    assert_eq!(events["data"].as_array().unwrap().len(), 0);
+    gateway.get("/messages/evt_01jz0000000000000000000000").await.expect(404);
+}
+
+#[tokio::test]
+async fn the_outbox_is_built_in_and_stays() {
+    let sink = Sink::ok().await;
+    let gateway = Gateway::with(&in_to_out(&sink.url(), "")).await;
+    let mine = json!({ "name": "outbox", "verify": "none" });
+    let refused = gateway.post("/sources", &mine).await.expect(422);
+    assert!(refused.detail().contains("built in"), "{}", refused.detail());
+    gateway.get("/sources/outbox").await.expect(404);
+    let message = json!({ "destination": "out", "body": {} });
+    gateway.post("/messages", &message).await.expect(202);
+
+    // Nobody sends webhooks to it.
+    let answer = gateway.post_in("outbox", &[], "{}").await.expect(404);
+    assert_eq!(answer.code(), "unknown_source");
+    // It is in no export, and what is applied leaves it alone.
+    let exported = gateway.get("/configuration").await.expect(200).json();
+    let names: Vec<_> =
+        exported["sources"].as_array().unwrap().iter().map(|s| &s["name"]).collect();
+    assert_eq!(names, ["in"]);
+    let report = gateway.put("/configuration?prune=true", &exported).await.expect(200).json();
+    assert_eq!(report["deleted"], json!([]));
+    gateway.get("/sources/outbox").await.expect(200);
+    gateway.delete("/sources/outbox").await.expect(422);
+    gateway.put("/sources/outbox", &mine).await.expect(422);
+    // What can be set about it can be, and is exported then.
+    let kept = json!({ "name": "outbox", "provider": "outbox", "retention": { "bodies": "1d" } });
+    gateway.put("/sources/outbox", &kept).await.expect(200);
+    let exported = gateway.get("/configuration").await.expect(200).json();
+    assert_eq!(exported["sources"].as_array().unwrap().len(), 2);
+    gateway.put("/configuration?prune=true", &exported).await.expect(200);
+    gateway.post("/messages", &message).await.expect(202);
+}
+
+#[tokio::test]
+async fn a_route_from_the_outbox_gets_every_message_too() {
+    let (sink, log) = (Sink::ok().await, Sink::ok().await);
+    let more = format!(
+        "[[destinations]]\nname = \"log\"\nurl = \"{}\"\n[[routes]]\nfrom = \"outbox\"\nto = \"log\"\n[[routes]]\nfrom = \"outbox\"\nto = \"out\"\n",
+        log.url()
+    );
+    let gateway = Gateway::with(&in_to_out(&sink.url(), &more)).await;
+
+    let answer = gateway.post("/messages", &json!({ "destination": "out", "body": {} })).await;
+
+    let id = text(&answer.expect(202).json(), "id");
+    log.arrived(1).await;
+    sink.arrived(1).await;
+    let event = gateway.event(&id).await;
+    assert_eq!(event["deliveries"].as_array().unwrap().len(), 2, "{event}");
+    message_is(&gateway, &id, "sent").await;
+    assert_eq!(sink.count(), 1);
+}
+
+#[tokio::test]
+async fn a_message_can_wait_and_be_stopped() {
+    let sink = Sink::ok().await;
+    let gateway = Gateway::with(&in_to_out(&sink.url(), "")).await;
+    let message = json!({ "destination": "out", "body": {}, "delay": "1h" });
+    let answer = gateway.post("/messages", &message).await.expect(202).json();
+    let (id, delivery) = (text(&answer, "id"), text(&answer, "delivery_id"));
+    message_is(&gateway, &id, "accepted").await;
+
+    gateway.post(&format!("/deliveries/{delivery}/cancel"), &json!({})).await.expect(200);
+
+    message_is(&gateway, &id, "cancelled").await;
+    assert_eq!(sink.count(), 0);
+}
+
+#[tokio::test]
+async fn messages_are_listed_by_destination_and_status() {
+    let sink = Sink::replying([Reply::status(200), Reply::status(400)]).await;
+    let more = "[[destinations]]\nname = \"inbox\"\nurl = \"builtin:inbox\"\n";
+    let gateway = Gateway::with(&in_to_out(&sink.url(), more)).await;
+    assert_eq!(gateway.get("/messages").await.expect(200).json()["data"], json!([]));
+    let mut ids = Vec::new();
+    for (destination, ends) in [("out", "sent"), ("out", "failed"), ("inbox", "sent")] {
+        let message = json!({ "destination": destination, "body": {} });
+        let answer = gateway.post("/messages", &message).await.expect(202).json();
+        message_is(&gateway, &text(&answer, "id"), ends).await;
+        ids.push(text(&answer, "id"));
+    }
+    let cases: [(&str, &[usize]); 6] = [
+        ("", &[2, 1, 0]),
+        ("?destination=out", &[1, 0]),
+        ("?destination=inbox", &[2]),
+        ("?status=sent", &[2, 0]),
+        ("?destination=out&status=failed", &[1]),
+        ("?status=read", &[]),
+    ];
+    for (query, expected) in cases {
+        let list = gateway.get(&format!("/messages{query}")).await.expect(200).json();
+        let found: Vec<_> =
+            list["data"].as_array().unwrap().iter().map(|row| text(row, "id")).collect();
+        let expected: Vec<_> = expected.iter().map(|index| ids[*index].clone()).collect();
+        assert_eq!(found, expected, "case: {query}");
+    }
+    gateway.get("/messages?status=lost").await.expect(422);
+    gateway.get("/messages?destination=nobody").await.expect(422);
+}
+
+#[tokio::test]
+async fn a_copy_does_not_wait_for_ever() {
+    let sink = Sink::replying([Reply::Hang]).await;
+    let limits = "[limits]\nidempotency_wait = \"1ms\"\n";
+    let settings = format!("{limits}{}", in_to_out(&sink.url(), "timeout = \"10m\""));
+    let gateway = Arc::new(Gateway::with(&settings).await);
+    gateway.post("/destinations/out/pause", &json!({})).await.expect(200);
+    gateway.accepted("in", "{}").await;
+    let probe = |gateway: Arc<Gateway>| async move {
+        let key = [("idempotency-key", "probe")];
+        gateway.ask(Method::POST, "/destinations/out/probe", &key, "").await
+    };
+    let first = tokio::spawn(probe(Arc::clone(&gateway)));
+    sink.arrived(1).await;
+
+    let copy = probe(Arc::clone(&gateway)).await.expect(409);
+
+    assert_eq!(copy.code(), "idempotency_in_flight");
+    assert_eq!(copy.header("retry-after"), "1");
+    first.abort();
+}
+
+/// Settings with a destination `wa` that sends through a stand-in for the Cloud API, and a source
+/// `meta` that its statuses come to.
+fn whatsapp(sink: &Sink) -> String {
+    let base = sink.url().replace("/hook", "/v23.0");
+    format!(
+        r#"
+        [[sources]]
+        name = "meta"
+        provider = "whatsapp-cloud"
+        verify = "none"
+
+        [[destinations]]
+        name = "wa"
+        kind = "whatsapp-cloud"
+        url = "{base}"
+        account = {{ sender = "106540352242922", token = "t0ken" }}
+        "#
+    )
+}
+
+fn taken(wamid: &str) -> Reply {
+    let body = json!({ "messaging_product": "whatsapp", "messages": [{ "id": wamid }] });
+    Reply::status(200).header("content-type", "application/json").body(body.to_string())
+}
+
+/// A status as Meta sends it.
+fn status(wamid: &str, word: &str, errors: &Value) -> String {
+    json!({
+        "object": "whatsapp_business_account",
+        "entry": [{ "id": "1", "changes": [{ "field": "messages", "value": {
+            "messaging_product": "whatsapp",
+            "metadata": { "phone_number_id": "106540352242922", "display_phone_number": "1" },
+            "statuses": [{
+                "id": wamid, "status": word, "timestamp": "1700000000",
+                "recipient_id": "5511987654321", "errors": errors,
+            }],
+        } }] }],
+    })
+    .to_string()
+}
+
+#[tokio::test]
+async fn a_message_goes_out_through_its_service_and_is_followed_by_its_statuses() {
+    let sink = Sink::replying([taken("wamid.A")]).await;
+    let gateway = Gateway::with(&whatsapp(&sink)).await;
+    let message = json!({ "destination": "wa", "to": "+55 (11) 98765-4321", "text": "hi" });
+
+    let id = text(&gateway.post("/messages", &message).await.expect(202).json(), "id");
+
+    let sent = message_is(&gateway, &id, "sent").await;
+    assert_eq!((&sent["type"], &sent["to"]), (&json!("text"), &json!("5511987654321")));
+    assert_eq!(sent["sent_id"], "wamid.A");
+    assert_eq!(sent["statuses"], json!([]));
+    let arrived = &sink.arrived(1).await[0];
+    assert_eq!(arrived.path, "/v23.0/106540352242922/messages");
+    let body: Value = serde_json::from_slice(&arrived.body).unwrap();
+    assert_eq!(body["text"]["body"], "hi");
+    assert!(body["biz_opaque_callback_data"].as_str().unwrap().starts_with(&id));
+
+    // In the wrong order, and one of them twice.
+    for word in ["read", "delivered", "delivered", "sent"] {
+        gateway.post_in("meta", &[], status("wamid.A", word, &Value::Null)).await.expect(200);
+    }
+
+    let read = message_is(&gateway, &id, "read").await;
+    let states: Vec<_> = read["statuses"].as_array().unwrap().iter().map(|s| &s["state"]).collect();
+    assert_eq!(states, ["read", "delivered", "sent"]);
+    for query in ["?to=551187654321", "?destination=wa", "?status=read"] {
+        let list = gateway.get(&format!("/messages{query}")).await.expect(200).json();
+        assert_eq!(list["data"][0]["id"], id.as_str(), "case: {query}");
+    }
+    // What is searched for by phone finds the message and its statuses.
+    let found = gateway.get("/events?phone=5511987654321").await.expect(200).json();
+    assert_eq!(found["data"].as_array().unwrap().len(), 4);
+}
+
+#[tokio::test]
+async fn a_status_says_why_a_message_failed() {
+    let sink = Sink::replying([taken("wamid.B")]).await;
+    let gateway = Gateway::with(&whatsapp(&sink)).await;
+    let message = json!({ "destination": "wa", "to": "5511987654321", "text": "hi" });
+    let id = text(&gateway.post("/messages", &message).await.expect(202).json(), "id");
+    message_is(&gateway, &id, "sent").await;
+    let errors = json!([{ "code": 131_026, "title": "Message undeliverable" }]);
+
+    gateway.post_in("meta", &[], status("wamid.B", "failed", &errors)).await.expect(200);
+
+    let failed = message_is(&gateway, &id, "failed").await;
+    let told = &failed["statuses"][0];
+    assert_eq!((&told["error_code"], &told["state"]), (&json!("131026"), &json!("failed")));
+    assert_eq!(told["error_title"], "Message undeliverable");
+}
+
+#[tokio::test]
+async fn what_a_service_cannot_send_is_refused_and_not_stored() {
+    let sink = Sink::replying([taken("wamid.A")]).await;
+    let gateway = Gateway::with(&whatsapp(&sink)).await;
+    let cases = [
+        (json!({ "to": "12345", "text": "hi" }), "invalid_message", "`to` is no recipient"),
+        (json!({ "to": "5511987654321" }), "invalid_message", "nothing to send"),
+        (json!({ "to": "5511987654321", "txt": "hi" }), "invalid_message", "txt"),
+        (json!({ "to": "5511987654321", "body": {} }), "invalid_message", "body"),
+        (json!({ "to": "120363@g.us", "text": "hi" }), "unsendable", "Groups API"),
+    ];
+    for (mut message, code, detail) in cases {
+        message["destination"] = json!("wa");
+        let answer = gateway.post("/messages", &message).await.expect(422);
+        assert_eq!(answer.code(), code, "case: {message}");
+        assert!(answer.detail().contains(detail), "case: {message}: {}", answer.detail());
+    }
+    assert_eq!(gateway.get("/events").await.expect(200).json()["data"], json!([]));
+    assert_eq!(sink.count(), 0);
+}
+
+#[tokio::test]
+async fn messages_are_sent_from_the_command_line() {
+    let sink = Sink::replying([taken("wamid.A")]).await;
+    let gateway = Gateway::with(&whatsapp(&sink)).await;
+    let to = ["send", "wa", "--to", "5511987654321", "--wait"];
+    let cases: [(&[&str], Value); 7] = [
+        (&["--text", "hi"], json!({ "text": { "body": "hi", "preview_url": false } })),
+        (
+            &["--image", "https://a.test/i.jpg", "--caption", "look"],
+            json!({ "image": { "link": "https://a.test/i.jpg", "caption": "look" } }),
+        ),
+        (
+            &["--audio", "https://a.test/a.ogg", "--voice"],
+            json!({ "audio": { "link": "https://a.test/a.ogg", "voice": true } }),
+        ),
+        (
+            &["--location", "-23.5,-46.6", "--name", "Office"],
+            json!({ "location": { "latitude": -23.5, "longitude": -46.6, "name": "Office" } }),
+        ),
+        (
+            &["--react", "👍", "--message-id", "wamid.X"],
+            json!({ "reaction": { "message_id": "wamid.X", "emoji": "👍" } }),
+        ),
+        (
+            &["--template", "order", "--language", "pt_BR", "--param", "Ana", "--param", "7"],
+            json!({ "template": { "name": "order", "language": { "code": "pt_BR" }, "components": [
+                { "type": "body", "parameters": [
+                    { "type": "text", "text": "Ana" }, { "type": "text", "text": "7" },
+                ] },
+            ] } }),
+        ),
+        (
+            &["--text", "yes", "--reply-to", "wamid.X"],
+            json!({ "context": { "message_id": "wamid.X" } }),
+        ),
+    ];
+    for (number, (args, expected)) in cases.into_iter().enumerate() {
+        let ran = gateway.cli(&[&to[..], args].concat()).await;
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        assert!(ran.stdout.contains("wamid.A"), "{ran:?}");
+        let arrived = sink.arrived(number + 1).await;
+        let body: Value = serde_json::from_slice(&arrived[number].body).unwrap();
+        for (name, value) in expected.as_object().unwrap() {
+            assert_eq!(body[name], *value, "case: {args:?}");
+        }
+    }
+    let contacts = [&to[..], &["--contact", "Ana Lima:+55 11 98765-4321"]].concat();
+    assert_eq!(gateway.cli(&contacts).await.code, Some(0));
+    // Usage that makes no sense ends before anything is sent.
+    for args in [
+        &["--text", "hi", "--image", "https://a.test/i.jpg"][..],
+        &["--react", "x"],
+        &["--text", "hi", "--caption", "x"],
+        &[],
+    ] {
+        let ran = gateway.cli(&[&to[..], args].concat()).await;
+        assert_eq!(ran.code, Some(2), "case: {args:?} {ran:?}");
+    }
+    assert_eq!(sink.count(), 8);
+}
+
+#[tokio::test]
+async fn a_webhook_is_sent_once_from_the_command_line() {
+    let sink = Sink::replying([Reply::status(200), Reply::status(400)]).await;
+    let gateway = Gateway::with(&in_to_out(&sink.url(), "")).await;
+    let once = ["send", "out", "--type", "order.paid", "--json", "--idempotency-key", "k-1"];
+    let mut ids = HashSet::new();
+    for _ in 0..2 {
+        let ran = gateway.cli(&[&once[..], &["--wait", "--body", r#"{"n": 1}"#]].concat()).await;
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        let first: Value = serde_json::from_str(ran.stdout.lines().next().unwrap()).unwrap();
+        let last: Value = serde_json::from_str(ran.stdout.lines().last().unwrap()).unwrap();
+        assert_eq!((&first["idempotency_key"], &last["status"]), (&json!("k-1"), &json!("sent")));
+        ids.insert(text(&first, "id"));
+    }
+    assert_eq!((ids.len(), sink.count()), (1, 1));
+    assert_eq!(sink.arrivals()[0].body, r#"{"n": 1}"#);
+
+    let failed = gateway.cli(&["send", "out", "--body", "{}", "--wait"]).await;
+    assert_eq!(failed.code, Some(1), "{failed:?}");
+    assert!(failed.stderr.contains("not sent"), "{failed:?}");
+    let wrong = gateway.cli(&["send", "out", "--body", "{"]).await;
+    assert_eq!(wrong.code, Some(5), "{wrong:?}");
+}

@@ -41,6 +41,7 @@ pub mod lanes;
 pub mod lists;
 mod model;
 mod model_line;
+mod model_sends;
 pub mod order;
 pub mod quarantine;
 pub mod recall;

@@ -150,6 +150,22 @@ pub async fn what_is_released_is_due_at_once_and_untried(mut world: World) {
     assert_eq!(ids(&world.claim(world.crm, 9).await), born);
 }
 
+pub async fn what_is_put_off_is_due_then_and_untried(mut world: World) {
+    let event = world.accept(world.arrival()).await;
+    let claimed = world.claim_one(world.crm).await;
+    let due_at = world.now + Duration::from_secs(60);
+
+    world.release(vec![held(&claimed)], due_at).await.unwrap();
+
+    assert!(world.claim(world.crm, 10).await.is_empty(), "not yet");
+    assert_eq!(world.next_due(world.crm).await.unwrap(), Some(due_at));
+    let row = world.only_delivery(event).await;
+    assert_eq!((row.status, row.due_at, row.attempts), (Status::Pending, Some(due_at), 0));
+    world.reopen().await;
+    world.now = due_at;
+    assert_eq!(world.claim_one(world.crm).await.attempts, 0);
+}
+
 pub async fn a_stale_token_releases_nothing(mut world: World) {
     let born = waiting(&world, 1).await;
     let stale = world.claim_one(world.crm).await;

@@ -48,6 +48,8 @@ impl Run {
         }
         self.compare_deliveries().await?;
         self.compare_rollups().await?;
+        let sent = self.world.sent_by_day(0..=i32::MAX).await.unwrap();
+        prop_assert_eq!(sent, self.model.sent_by_day());
         for to in [self.world.crm, self.world.mail] {
             let seen = self.world.next_due(to).await.unwrap();
             prop_assert_eq!(seen, self.model.next_due(to), "next due of {}", to);
@@ -144,7 +146,9 @@ impl Run {
             let query = RollupQuery { whose: asked, width, since, until };
             let mut seen = self.world.rollups(query).await.unwrap();
             // A bucket of nothing but duplicates is not in the model.
-            seen.retain(|(_, tally)| counted(tally).iter().any(|many| *many > 0));
+            seen.retain(|(_, tally)| {
+                counted(tally).iter().any(|many| *many > 0) || tally.latency.count() > 0
+            });
             prop_assert_eq!(seen.len(), expected.len(), "{:?} {:?}", whose, width);
             for ((at, seen), (start, expected)) in seen.iter().zip(&expected) {
                 prop_assert_eq!((at, counted(seen)), (start, counted(expected)));
@@ -178,5 +182,6 @@ fn same(row: &DeliveryRow, expected: &ModelDelivery) -> TestCaseResult {
     prop_assert_eq!(&row.order_key, &expected.order_key);
     prop_assert_eq!(row.replay_of, expected.replay_of);
     prop_assert_eq!(row.replayed_by, expected.replayed_by);
+    prop_assert_eq!(&row.sent_id, &expected.sent_id);
     Ok(())
 }

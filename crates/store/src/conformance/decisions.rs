@@ -14,7 +14,7 @@ use surehook_core::{
 use super::{World, world::LEASE};
 
 /// The kinds of all decisions that have rows, oldest first.
-async fn kinds(world: &World, event: EventId) -> Vec<DecisionKind> {
+pub(super) async fn kinds(world: &World, event: EventId) -> Vec<DecisionKind> {
     world.detail(event).await.decisions.iter().map(|decision| decision.kind).collect()
 }
 

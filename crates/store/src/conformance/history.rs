@@ -9,11 +9,11 @@ use proptest::{prelude::*, sample::select, test_runner::TestCaseResult};
 use surehook_core::{
     attribute::EventKind,
     delivery::DeadReason,
-    event::{NewDelivery, NewEvent},
+    event::{Confirmation, NewDelivery, NewEvent, Said},
     ids::{DeliveryId, DestinationId},
     key::DedupKey,
     retention::RetentionSpec,
-    store::{Admitted, Change, Claimed, Next, Settlement},
+    store::{Admitted, Change, Claimed, Next, Sent, Settlement},
     time::Span,
 };
 
@@ -23,6 +23,9 @@ use super::{
     samples::{claimed_at_birth, destination, held, ordered, payload},
     world::LEASE,
 };
+
+/// The day on which all is sent; that of the [`World`]'s beginning.
+const DAY: i32 = 20_833;
 
 /// Which destination of the [`World`].
 #[derive(Clone, Copy, Debug)]
@@ -43,6 +46,15 @@ struct Arrival {
     order: Option<&'static str>,
     delay: u64,
     about: About,
+    tells: Option<Tells>,
+}
+
+/// A status about the delivery that comes `back` from the newest.
+#[derive(Clone, Copy, Debug)]
+struct Tells {
+    back: usize,
+    end: End,
+    sent_id: Option<&'static str>,
 }
 
 /// What an event is about, and what is looked for.
@@ -66,8 +78,9 @@ enum Op {
     Admit(Vec<Arrival>),
     Recall(Arrival),
     Claim(To, usize),
-    Settle { back: usize, end: End },
-    Release { back: usize },
+    Settle { back: usize, end: End, is_known: bool, sent: bool },
+    LeaveWill { back: usize, end: End, sent: bool },
+    Release { back: usize, seconds: u64 },
     Renew { back: usize },
     ReleaseExpired,
     Replay { back: usize },
@@ -88,19 +101,17 @@ fn an_arrival() -> impl Strategy<Value = Arrival> {
     let chances = (any::<bool>(), prop::bool::weighted(0.3), prop::bool::weighted(0.8));
     let order = prop::option::of(select(vec!["x", "y"]));
     let lane = (order, select(vec![0, 0, 0, 5]));
-    (key, select(vec!["one", "two"]), to, chances, lane, an_about()).prop_map(
-        |(key, body, to, (from_bank, claimed, revive_dead), (order, delay), about)| Arrival {
-            from_bank,
-            key,
-            body,
-            to,
-            claimed,
-            revive_dead,
-            order,
-            delay,
-            about,
+    let about = (an_about(), prop::option::weighted(0.4, a_status()));
+    (key, select(vec!["one", "two"]), to, chances, lane, about).prop_map(
+        |(key, body, to, (from_bank, claimed, revive_dead), (order, delay), (about, tells))| {
+            Arrival { from_bank, key, body, to, claimed, revive_dead, order, delay, about, tells }
         },
     )
+}
+
+fn a_status() -> impl Strategy<Value = Tells> {
+    let sent_id = prop::option::of(select(vec!["w-1", "w-2"]));
+    (0..4_usize, an_end(), sent_id).prop_map(|(back, end, sent_id)| Tells { back, end, sent_id })
 }
 
 fn an_about() -> impl Strategy<Value = About> {
@@ -124,8 +135,12 @@ fn an_op() -> impl Strategy<Value = Op> {
         8 => prop::collection::vec(an_arrival(), 1..4).prop_map(Op::Admit),
         4 => an_arrival().prop_map(Op::Recall),
         7 => (to(), 1..4_usize).prop_map(|(to, limit)| Op::Claim(to, limit)),
-        9 => (0..5_usize, an_end()).prop_map(|(back, end)| Op::Settle { back, end }),
-        2 => (0..4_usize).prop_map(|back| Op::Release { back }),
+        9 => (0..5_usize, an_end(), any::<bool>(), prop::bool::weighted(0.3))
+            .prop_map(|(back, end, is_known, sent)| Op::Settle { back, end, is_known, sent }),
+        5 => (0..3_usize, an_end(), any::<bool>())
+            .prop_map(|(back, end, sent)| Op::LeaveWill { back, end, sent }),
+        2 => (0..4_usize, select(vec![0, 30]))
+            .prop_map(|(back, seconds)| Op::Release { back, seconds }),
         1 => (0..4_usize).prop_map(|back| Op::Renew { back }),
         2 => Just(Op::ReleaseExpired),
         4 => (0..6_usize).prop_map(|back| Op::Replay { back }),
@@ -183,7 +198,31 @@ impl Run {
             payload: payload(arrival.body.as_bytes()),
             deliveries: arrival.to.iter().map(owed).collect(),
             revive_dead: arrival.revive_dead,
+            confirms: arrival.tells.and_then(|tells| self.told(tells)),
             ..world.arrival()
+        }
+    }
+
+    fn told(&self, tells: Tells) -> Option<Confirmation> {
+        let (_, about) = self.model.deliveries.iter().rev().nth(tells.back)?;
+        let said = match self.next(tells.end) {
+            Next::Succeeded => Said::Sent,
+            next @ (Next::RetryAt(_) | Next::Dead(_)) => Said::Failed(next),
+        };
+        Some(Confirmation {
+            event: about.event,
+            destination: about.destination,
+            at: self.world.now,
+            sent_id: tells.sent_id.map(str::to_owned),
+            said,
+        })
+    }
+
+    fn next(&self, end: End) -> Next {
+        match end {
+            End::Succeeded => Next::Succeeded,
+            End::RetryIn(seconds) => Next::RetryAt(self.world.now + Duration::from_secs(seconds)),
+            End::Dead(reason) => Next::Dead(reason),
         }
     }
 
@@ -197,8 +236,11 @@ impl Run {
             Op::Admit(arrivals) => self.admit(arrivals).await?,
             Op::Recall(arrival) => self.recall(arrival)?,
             Op::Claim(to, limit) => self.claim_due(*to, *limit).await?,
-            Op::Settle { back, end } => self.settle(*back, *end).await?,
-            Op::Release { back } => self.release(*back).await,
+            Op::Settle { back, end, is_known, sent } => {
+                self.settle(*back, *end, *is_known, *sent).await?;
+            }
+            Op::LeaveWill { back, end, sent } => self.leave_will(*back, *end, *sent).await?,
+            Op::Release { back, seconds } => self.release(*back, *seconds).await,
             Op::Renew { back } => self.renew(*back).await,
             Op::ReleaseExpired => self.release_expired().await?,
             Op::Replay { back } => self.replay(*back).await?,
@@ -236,8 +278,11 @@ impl Run {
         prop_assert_eq!(admitted.len(), events.len());
         for (event, admitted) in events.iter().zip(admitted) {
             match (self.model.admit(event), admitted) {
-                (Expected::Accepted { held: expected }, Admitted::Accepted { held, .. }) => {
-                    prop_assert_eq!(&held, &expected);
+                (
+                    Expected::Accepted { held: expected, confirmed: moved },
+                    Admitted::Accepted { held, confirmed },
+                ) => {
+                    prop_assert_eq!((&held, confirmed), (&expected, moved));
                     let claims = claimed_at_birth(event);
                     self.claims.extend(claims.filter(|claim| !held.contains(&claim.id)));
                 }
@@ -287,17 +332,37 @@ impl Run {
         Ok(())
     }
 
-    async fn settle(&mut self, back: usize, end: End) -> TestCaseResult {
-        let Some(claim) = self.claim(back) else { return Ok(()) };
-        let next = match end {
-            End::Succeeded => Next::Succeeded,
-            End::RetryIn(seconds) => Next::RetryAt(self.world.now + Duration::from_secs(seconds)),
-            End::Dead(reason) => Next::Dead(reason),
+    /// An attempt of which it is known, or not, how it ended; and whether something was sent.
+    fn settlement(&self, claim: &Claimed, end: End, is_known: bool, sent: bool) -> Settlement {
+        let next = self.next(end);
+        let settlement = if is_known {
+            self.world.settlement(claim, next)
+        } else {
+            self.world.will(claim, next)
         };
-        let settlement = self.world.settlement(&claim, next);
+        let id = is_known.then(|| "w-2".to_owned());
+        Settlement { sent: sent.then_some(Sent { id, day: DAY }), ..settlement }
+    }
+
+    async fn settle(
+        &mut self,
+        back: usize,
+        end: End,
+        is_known: bool,
+        sent: bool,
+    ) -> TestCaseResult {
+        let Some(claim) = self.claim(back) else { return Ok(()) };
+        let settlement = self.settlement(&claim, end, is_known, sent);
         let settled = self.world.settle(settlement.clone()).await.unwrap();
-        let Settlement { at, attempt, .. } = settlement;
-        prop_assert_eq!(settled, self.model.settle(held(&claim), at, &attempt, next));
+        prop_assert_eq!(settled, self.model.settle(held(&claim), &settlement));
+        Ok(())
+    }
+
+    async fn leave_will(&mut self, back: usize, end: End, sent: bool) -> TestCaseResult {
+        let Some(claim) = self.claim(back) else { return Ok(()) };
+        let will = self.settlement(&claim, end, false, sent);
+        let left = self.world.leave_will(will.clone()).await.unwrap();
+        prop_assert_eq!(left, self.model.leave_will(held(&claim), &will));
         Ok(())
     }
 
@@ -313,11 +378,11 @@ impl Run {
 }
 
 impl Run {
-    async fn release(&mut self, back: usize) {
+    async fn release(&mut self, back: usize, seconds: u64) {
         let Some(claim) = self.claim(back) else { return };
-        let now = self.world.now;
-        self.world.release(vec![held(&claim)], now).await.unwrap();
-        self.model.release(held(&claim), now);
+        let due_at = self.world.now + Duration::from_secs(seconds);
+        self.world.release(vec![held(&claim)], due_at).await.unwrap();
+        self.model.release(held(&claim), due_at);
     }
 
     async fn renew(&mut self, back: usize) {

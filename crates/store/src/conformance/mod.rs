@@ -11,7 +11,7 @@
 //! - A file is an area: [`admit`], [`revive`], [`recall`], [`claims`], [`settle`], [`replay`],
 //!   [`configure`], [`deletion`], [`lists`], [`search`], [`retention`], [`bodies_kept`], [`counts`],
 //!   [`rollups`], [`decisions`], [`join`], [`bodies`], [`refused`], [`quarantine`], [`jobs`], [`job_steps`], [`order`], [`lanes`],
-//!   [`removal`], [`tokens`], [`idempotency`].
+//!   [`removal`], [`tokens`], [`idempotency`], [`wills`], [`statuses`], [`sends`].
 //! - [`changes`] plays random changes through the store and through `Configuration::apply`.
 //! - [`history`] plays random histories through the store and through a model of plain maps.
 //! - [`World`] is what the cases stand on: a store, a clock that is moved by hand, and builders.
@@ -41,6 +41,7 @@ pub mod lanes;
 pub mod lists;
 mod model;
 mod model_line;
+mod model_sends;
 pub mod order;
 pub mod quarantine;
 pub mod recall;
@@ -52,8 +53,11 @@ pub mod revive;
 pub mod rollups;
 mod samples;
 pub mod search;
+pub mod sends;
 pub mod settle;
+pub mod statuses;
 pub mod tokens;
+pub mod wills;
 mod world;
 
 use std::{future::Future, sync::Arc};
@@ -158,6 +162,7 @@ macro_rules! store_conformance {
                     a_lost_claim_cannot_be_renewed,
                     what_a_dead_process_held_is_due_again,
                     next_due_is_the_earliest_that_waits,
+                    what_is_put_off_is_due_then_and_untried,
                     oldest_due_tells_what_is_late;
                 settle: a_success_ends_a_delivery,
                     a_retry_is_due_when_it_says,
@@ -344,6 +349,36 @@ macro_rules! store_conformance {
                     the_same_request_that_is_let_in_leaves_the_quarantine,
                     what_a_deleted_source_does_not_take_stays_in_quarantine,
                     what_nobody_released_goes_after_its_time;
+                wills: a_crash_carries_the_will_out,
+                    a_lease_that_runs_out_carries_the_will_out,
+                    what_was_settled_leaves_no_will,
+                    what_was_given_back_leaves_no_will,
+                    only_the_holder_leaves_a_will,
+                    the_last_will_counts,
+                    a_will_is_without_an_answer,
+                    who_comes_next_has_his_turn_when_a_will_ends_the_first,
+                    a_deleted_destination_has_no_will,
+                    many_wills_are_carried_out_at_once;
+                statuses: a_status_ends_what_waits,
+                    a_failed_status_buries_what_waits,
+                    a_failed_status_may_bring_the_next_attempt_forward,
+                    what_was_never_tried_hears_nothing,
+                    what_has_ended_hears_nothing,
+                    a_status_is_heard_once,
+                    a_status_decides_how_an_attempt_ended_if_nobody_knows,
+                    an_answer_holds_against_a_status,
+                    what_has_arrived_is_not_tried_again,
+                    that_it_arrived_is_not_unsaid,
+                    a_will_hears_what_was_said,
+                    what_is_given_back_hears_what_was_said,
+                    a_lost_claim_hears_nothing,
+                    a_status_about_an_earlier_delivery_moves_nothing,
+                    who_comes_next_has_his_turn_when_a_status_ends_the_first;
+                sends: what_was_sent_is_named_and_counted,
+                    each_day_and_destination_counts_for_itself,
+                    what_was_not_recorded_is_not_counted,
+                    a_will_counts_what_may_have_been_sent,
+                    days_that_are_long_past_go;
                 counts: every_step_is_counted_once,
                     refused_steps_count_nothing,
                     the_dead_are_counted_by_reason,

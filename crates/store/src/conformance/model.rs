@@ -7,12 +7,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use surehook_core::{
     delivery::{DeadReason, DeliveryState, Input, Lease, state::Status},
-    event::NewEvent,
+    event::{Confirmation, NewEvent},
     ids::{DeliveryId, DestinationId, EventId, SourceId},
     key::DedupKey,
     retention::RetentionSpec,
     rollup::{Count, Tally, Width},
-    store::{Attempt, Counts, Held, Next, REPLAY_INTERVAL, Replayed, Settled},
+    store::{Confirmed, Counts, Held, Next, REPLAY_INTERVAL, Replayed, Settled, Settlement},
     time::Timestamp,
 };
 
@@ -52,6 +52,11 @@ pub(super) struct ModelDelivery {
     pub(super) place: u64,
     not_before: Timestamp,
     pub(super) attempts_are_gone: bool,
+    /// What holds if nothing more is heard, and what a status said meanwhile.
+    pub(super) will: Option<Settlement>,
+    pub(super) said: Option<Confirmation>,
+    /// What the service calls its message.
+    pub(super) sent_id: Option<String>,
     /// When the event was last replayed to this destination, as far as this delivery knows.
     last_replay_at: Option<Timestamp>,
 }
@@ -89,6 +94,7 @@ impl ModelDelivery {
 pub(super) enum Expected {
     Accepted {
         held: Vec<DeliveryId>,
+        confirmed: Option<Confirmed>,
     },
     /// `revived` are the old deliveries; each has an heir whose id the store chooses.
     Duplicate {
@@ -107,9 +113,11 @@ pub(super) struct Model {
     keys: BTreeMap<(SourceId, DedupKey), Known>,
     pub(super) places: u64,
     /// What was counted and is never taken back.
-    ever: Counts,
+    pub(super) ever: Counts,
     /// The same by time, but for duplicates, of which memory does not tell the moment.
     pub(super) facts: BTreeMap<(Whose, Timestamp), Tally>,
+    /// How much was sent on each day.
+    pub(super) sent: BTreeMap<(i32, DestinationId), u64>,
     /// What the sources keep for how long.
     pub(super) retention: BTreeMap<SourceId, RetentionSpec>,
 }
@@ -173,10 +181,11 @@ impl Model {
             is_left_behind: false,
         };
         self.events.insert(event.id, kept);
-        Expected::Accepted { held }
+        let confirmed = event.confirms.as_ref().and_then(|told| self.hear(told));
+        Expected::Accepted { held, confirmed }
     }
 
-    fn tally(&mut self, whose: Whose, at: Timestamp) -> &mut Tally {
+    pub(super) fn tally(&mut self, whose: Whose, at: Timestamp) -> &mut Tally {
         self.facts.entry((whose, Width::TenSeconds.start(at))).or_default()
     }
 
@@ -282,19 +291,19 @@ impl Model {
     }
 
     /// The delivery, if `held` is the current claim on it.
-    fn held(&mut self, held: Held) -> Option<&mut ModelDelivery> {
+    pub(super) fn held(&mut self, held: Held) -> Option<&mut ModelDelivery> {
         let delivery = self.deliveries.get_mut(&held.delivery)?;
         delivery.lease().is_some_and(|lease| lease.token == held.token).then_some(delivery)
     }
 
-    pub(super) fn settle(
-        &mut self,
-        held: Held,
-        at: Timestamp,
-        attempt: &Attempt,
-        next: Next,
-    ) -> Settled {
+    pub(super) fn settle(&mut self, held: Held, settlement: &Settlement) -> Settled {
         let Some(delivery) = self.held(held) else { return Settled::LeaseLost };
+        let (at, attempt) = (settlement.at, &settlement.attempt);
+        delivery.will = None;
+        let said = delivery.said.take();
+        let next = said
+            .as_ref()
+            .map_or(settlement.next, |told| told.said.after(attempt.class, settlement.next));
         let (destination, created_at) = (delivery.destination, delivery.created_at);
         delivery.attempts += 1;
         match next {
@@ -322,12 +331,19 @@ impl Model {
         if self.deliveries[&held.delivery].ended_at.is_some() {
             self.call_next(held.delivery, at);
         }
-        Settled::Recorded
+        self.send(settlement);
+        if next == settlement.next {
+            return Settled::Recorded;
+        }
+        if let Some(sent_id) = said.and_then(|told| told.sent_id) {
+            self.name(held.delivery, &sent_id);
+        }
+        Settled::Overruled(next)
     }
 
     pub(super) fn release(&mut self, held: Held, due_at: Timestamp) {
-        if let Some(delivery) = self.held(held) {
-            delivery.step(Input::Release { due_at });
+        if self.held(held).is_some() {
+            self.give_back(held.delivery, due_at);
         }
     }
 
@@ -343,12 +359,11 @@ impl Model {
         now: Timestamp,
         ended: impl Fn(Lease) -> bool,
     ) -> BTreeSet<DestinationId> {
-        let held = self.deliveries.values_mut().filter(|owed| owed.lease().is_some_and(&ended));
-        held.map(|delivery| {
-            delivery.step(Input::Release { due_at: now });
-            delivery.destination
-        })
-        .collect()
+        let held = self.deliveries.iter().filter(|(_, owed)| owed.lease().is_some_and(&ended));
+        let (ids, destinations): (Vec<DeliveryId>, BTreeSet<DestinationId>) =
+            held.map(|(id, owed)| (*id, owed.destination)).unzip();
+        self.end_claims(&ids, now);
+        destinations
     }
 
     pub(super) fn replay(&mut self, old: DeliveryId, new: DeliveryId, now: Timestamp) -> Replayed {
@@ -377,6 +392,7 @@ impl Model {
         let owed = self.deliveries.values_mut().filter(|owed| owed.destination == destination);
         for delivery in owed.filter(|owed| !owed.state.status().is_final()) {
             delivery.step(Input::Cancel { at });
+            (delivery.will, delivery.said) = (None, None);
             delivery.ended_at = Some(at);
         }
     }
@@ -415,6 +431,9 @@ fn born(event: EventId, destination: DestinationId, at: Timestamp) -> ModelDeliv
         place: 0,
         not_before: at,
         attempts_are_gone: false,
+        will: None,
+        said: None,
+        sent_id: None,
         last_replay_at: None,
     }
 }

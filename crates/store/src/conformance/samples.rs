@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use surehook_core::{
-    delivery::{Class, RetrySpec},
+    delivery::{Class, Failure, RetrySpec},
     destination::{DestinationSpec, kind::DestinationKind},
     event::{HeaderBlock, NewEvent, Payload, RequestHead},
     ids::AttemptId,
@@ -35,6 +35,17 @@ pub(super) fn attempt(id: AttemptId, claimed: &Claimed, now: Timestamp, next: Ne
         class,
         detail: None,
         response: b"said the destination".to_vec(),
+    }
+}
+
+/// The same attempt without an answer: it may have arrived or not.
+pub(super) fn in_doubt(attempt: Attempt) -> Attempt {
+    Attempt {
+        status: None,
+        failure: Some(Failure::Interrupted),
+        class: Some(Class::Ambiguous),
+        response: Vec::new(),
+        ..attempt
     }
 }
 

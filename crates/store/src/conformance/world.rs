@@ -31,7 +31,7 @@ use surehook_core::{
 
 use super::{
     Harness,
-    samples::{attempt, claimed_at_birth, destination, held, payload, source},
+    samples::{attempt, claimed_at_birth, destination, held, in_doubt, payload, source},
 };
 
 /// How long a claim of [`World::claim`] lasts.
@@ -249,6 +249,23 @@ impl World {
         let at = self.now;
         let sent = None;
         Settlement { delivery, destination, created_at, token, at, attempt, next, ordered, sent }
+    }
+
+    /// An attempt of which nobody knows how it ended: a will, or what is settled instead of it.
+    pub fn will(&self, claimed: &Claimed, next: Next) -> Settlement {
+        let settlement = self.settlement(claimed, next);
+        let attempt = in_doubt(settlement.attempt);
+        Settlement { attempt, ..settlement }
+    }
+
+    /// Ends the process without a word, and lets the leases of what it held run out where another
+    /// process could have them.
+    pub async fn die(&mut self) {
+        self.reopen().await;
+        if !self.is_sole_owner() {
+            self.wait(LEASE);
+            self.release_expired(self.now).await.unwrap();
+        }
     }
 
     /// Ends an attempt that must still count.

@@ -156,8 +156,12 @@ pub(super) fn plan(sql: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use rusqlite::params;
+    use surehook_core::{delivery::state::Status, time::Timestamp};
 
-    use super::{super::counts, *};
+    use super::{
+        super::{DATABASE, SqliteOptions, SqliteStore, counts},
+        *,
+    };
 
     #[test]
     fn the_embedded_sqlite_is_new_enough() {
@@ -328,6 +332,41 @@ mod tests {
             "SELECT (SELECT count(*) FROM term_blocks) + (SELECT count(*) FROM terms_fresh)";
         let terms: i64 = migrated.query_row(terms, [], |row| row.get(0)).unwrap();
         assert_eq!(terms, 0);
+    }
+
+    #[test]
+    fn what_was_sent_before_there_were_names_has_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("old.db");
+        let before = MIGRATIONS.iter().position(|sql| sql.starts_with("-- 0013")).unwrap();
+        let old = Connection::open(&file).unwrap();
+        add_functions(&old).unwrap();
+        MIGRATIONS[..before].iter().for_each(|sql| old.execute_batch(sql).unwrap());
+        old.pragma_update(None, "user_version", before).unwrap();
+        old.pragma_update(None, "application_id", APPLICATION_ID).unwrap();
+        old.execute_batch(
+            "INSERT INTO sources VALUES (1, zeroblob(16), 'shop', '{}', 1, 1, NULL);
+             INSERT INTO destinations VALUES (1, zeroblob(16), 'crm', '{}', 1, 1, NULL);
+             INSERT INTO events (id, request_id, source, key, received_at, body_bytes, fingerprint)
+                  VALUES (zeroblob(16), zeroblob(16), 1, 'k', 1, 0, zeroblob(32));
+             INSERT INTO deliveries (id, event_id, destination, state, cause, created_at,
+                                     lease_token, lease_until)
+                  VALUES (zeroblob(16), zeroblob(16), 1, 'in_flight', 'ingest', 1, 7, 9);
+             INSERT INTO counters VALUES ('status:in_flight', 1);",
+        )
+        .unwrap();
+        drop(old);
+        let options = SqliteOptions::new(folder.path());
+        std::fs::rename(&file, folder.path().join(DATABASE)).unwrap();
+
+        drop(SqliteStore::open(&options, Timestamp::from_millis(50)).unwrap());
+
+        let opened = open_reader(&folder.path().join(DATABASE)).unwrap();
+        let id = surehook_core::ids::DeliveryId::from_uuid(Uuid::nil());
+        let row = super::super::read::delivery(&opened, id).unwrap().unwrap().delivery;
+        assert_eq!((row.status, row.attempts), (Status::Pending, 0));
+        assert_eq!((row.due_at, row.sent_id), (Some(Timestamp::from_millis(50)), None));
+        assert_eq!(counts::load(&opened).unwrap().by_status[&Status::Pending], 1);
     }
 
     #[test]

@@ -17,6 +17,7 @@ mod memory;
 mod opening;
 mod replay_jobs;
 mod schema;
+mod sends;
 mod terms;
 
 use harness::SqliteHarness;

@@ -31,6 +31,11 @@ const GOOD: &str = "
     INSERT INTO term_segments VALUES (1, zeroblob(16), zeroblob(16), 1);
     INSERT INTO term_blocks VALUES (1, 1, zeroblob(24), zeroblob(24));
     INSERT INTO terms_fresh VALUES (zeroblob(16), zeroblob(8));
+    INSERT INTO wills VALUES (zeroblob(16), 1, zeroblob(16), 1, 1, 1, 'interrupted', NULL, NULL,
+                              'succeeded', NULL, NULL, NULL, NULL);
+    INSERT INTO said VALUES (zeroblob(16), zeroblob(16), 1, NULL, 'succeeded', NULL, NULL);
+    INSERT INTO sends VALUES (zeroblob(16), 'wamid.1', 1);
+    INSERT INTO sends_by_day VALUES (1, 20000, 1);
     INSERT INTO idempotency_results (scope, key, request, seed, created_at)
          VALUES (zeroblob(32), 'k', zeroblob(32), zeroblob(16), 1);";
 
@@ -111,6 +116,19 @@ const BAD: &[(&str, &str)] = &[
     ("id_is_uuid", "INSERT INTO terms_fresh VALUES (x'00', zeroblob(8))"),
     ("terms_are_whole", "UPDATE terms_fresh SET terms = x''"),
     ("terms_are_whole", "UPDATE terms_fresh SET terms = zeroblob(12)"),
+    ("next_is_known", "UPDATE wills SET next = 'whim'"),
+    ("due_iff_retried", "UPDATE wills SET next = 'retry'"),
+    ("due_iff_retried", "UPDATE wills SET due_at = 1"),
+    ("reason_iff_dead", "UPDATE wills SET next = 'dead'"),
+    ("reason_iff_dead", "UPDATE wills SET reason = 'ambiguous'"),
+    ("named_only_if_counted", "UPDATE wills SET sent_id = 'wamid.1'"),
+    ("next_is_known", "UPDATE said SET next = 'whim'"),
+    ("due_iff_retried", "UPDATE said SET next = 'retry'"),
+    ("due_iff_retried", "UPDATE said SET due_at = 1"),
+    ("reason_iff_dead", "UPDATE said SET next = 'dead'"),
+    ("reason_iff_dead", "UPDATE said SET reason = 'ambiguous'"),
+    ("id_is_something", "UPDATE sends SET sent_id = ''"),
+    ("one_at_least", "UPDATE sends_by_day SET sent = 0"),
     ("scope_is_sha256", "UPDATE idempotency_results SET scope = x'00'"),
     ("request_is_sha256", "UPDATE idempotency_results SET request = x'00'"),
     ("seed_is_16_bytes", "UPDATE idempotency_results SET seed = x'00'"),

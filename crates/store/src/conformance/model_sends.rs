@@ -1,0 +1,141 @@
+//! What the model knows of messages: wills, statuses, and what was sent.
+
+use surehook_core::{
+    delivery::{DeliveryState, Input, state::Status},
+    event::Confirmation,
+    ids::{DeliveryId, DestinationId, EventId},
+    rollup::Count,
+    store::{Confirmed, Held, Next, SentOnDay, Settled, Settlement},
+    time::Timestamp,
+};
+
+use super::model::{Model, Whose};
+
+impl Model {
+    pub(super) fn leave_will(&mut self, held: Held, will: &Settlement) -> Settled {
+        let Some(delivery) = self.held(held) else { return Settled::LeaseLost };
+        delivery.will = Some(will.clone());
+        Settled::Recorded
+    }
+
+    /// Notes that a message was sent.
+    pub(super) fn send(&mut self, settlement: &Settlement) {
+        let Some(sent) = &settlement.sent else { return };
+        *self.sent.entry((sent.day, settlement.destination)).or_default() += 1;
+        if let Some(sent_id) = &sent.id {
+            self.name(settlement.delivery, sent_id);
+        }
+    }
+
+    pub(super) fn name(&mut self, delivery: DeliveryId, sent_id: &str) {
+        self.deliveries.get_mut(&delivery).unwrap().sent_id = Some(sent_id.to_owned());
+    }
+
+    /// How much was sent to the destinations that are there.
+    pub(super) fn sent_by_day(&self) -> Vec<SentOnDay> {
+        let there = self.sent.iter().filter(|((_, to), _)| self.destinations.contains(to));
+        there
+            .map(|((day, destination), sent)| SentOnDay {
+                destination: *destination,
+                day: *day,
+                sent: *sent,
+            })
+            .collect()
+    }
+
+    fn newest(&self, event: EventId, destination: DestinationId) -> Option<DeliveryId> {
+        let owed = self.of_event(event).filter(|(_, owed)| owed.destination == destination);
+        owed.filter(|(_, owed)| owed.state.status() != Status::Replayed).map(|(id, _)| *id).max()
+    }
+
+    /// What a status moves.
+    pub(super) fn hear(&mut self, told: &Confirmation) -> Option<Confirmed> {
+        if !self.destinations.contains(&told.destination) {
+            return None;
+        }
+        let id = self.newest(told.event, told.destination)?;
+        let is_of_another = told.sent_id.is_some()
+            && self
+                .of_event(told.event)
+                .any(|(other, owed)| *other != id && owed.sent_id == told.sent_id);
+        if is_of_another {
+            return None;
+        }
+        let delivery = self.deliveries.get_mut(&id)?;
+        if delivery.state.status() == Status::InFlight {
+            let is_arrived = |said: &Confirmation| said.said.next() == Next::Succeeded;
+            if !delivery.said.as_ref().is_some_and(is_arrived) {
+                delivery.said = Some(told.clone());
+            }
+            return None;
+        }
+        let attempts = delivery.attempts;
+        let next = self.move_by(id, told)?;
+        let (event, destination) = (told.event, told.destination);
+        Some(Confirmed { delivery: id, event, destination, attempts, next })
+    }
+
+    /// Moves a delivery that was tried and waits; says where.
+    fn move_by(&mut self, id: DeliveryId, told: &Confirmation) -> Option<Next> {
+        let delivery = self.deliveries.get_mut(&id)?;
+        if delivery.attempts == 0 || delivery.due_at().is_none() {
+            return None;
+        }
+        let (at, next) = (told.at, told.said.next());
+        let (destination, created_at) = (delivery.destination, delivery.created_at);
+        match next {
+            Next::Succeeded => delivery.step(Input::Confirm { at }),
+            Next::Dead(reason) => delivery.step(Input::Refute { at, reason }),
+            Next::RetryAt(to) => match &mut delivery.state {
+                DeliveryState::Pending { due_at } | DeliveryState::Scheduled { due_at } => {
+                    *due_at = to;
+                }
+                other => panic!("{other:?} waits for nothing"),
+            },
+        }
+        if let Some(sent_id) = &told.sent_id {
+            delivery.sent_id = Some(sent_id.clone());
+        }
+        if delivery.state.status().is_final() {
+            delivery.ended_at = Some(at);
+            delivery.reason = next.reason();
+            self.call_next(id, at);
+        }
+        match next {
+            Next::Succeeded => {
+                let tally = self.tally(Whose::Destination(destination), at);
+                tally.latency.record(at.since(created_at));
+            }
+            Next::Dead(reason) => {
+                self.ever.dead.entry(reason).or_default().total += 1;
+                self.tally(Whose::Destination(destination), at).add(Count::dead(reason), 1);
+            }
+            Next::RetryAt(_) => {}
+        }
+        Some(next)
+    }
+
+    /// Ends claims without an attempt of their own: as the will says, or else due again.
+    pub(super) fn end_claims(&mut self, ids: &[DeliveryId], now: Timestamp) {
+        for id in ids {
+            let delivery = self.deliveries.get_mut(id).unwrap();
+            match delivery.will.take() {
+                Some(will) => {
+                    let held = Held { delivery: *id, token: will.token };
+                    self.settle(held, &Settlement { at: now, ..will });
+                }
+                None => self.give_back(*id, now),
+            }
+        }
+    }
+
+    /// Makes a delivery that is under way due again, and lets it hear what was said meanwhile.
+    pub(super) fn give_back(&mut self, id: DeliveryId, due_at: Timestamp) {
+        let delivery = self.deliveries.get_mut(&id).unwrap();
+        delivery.step(Input::Release { due_at });
+        delivery.will = None;
+        if let Some(told) = delivery.said.take() {
+            self.move_by(id, &told);
+        }
+    }
+}

@@ -1,0 +1,279 @@
+//! What a status says of a message that we sent moves the delivery, once and in the same step.
+
+use std::time::Duration;
+
+use surehook_core::{
+    decision::DecisionKind,
+    delivery::{DeadReason, state::Status},
+    event::{Confirmation, NewEvent, Said},
+    ids::EventId,
+    store::{
+        Admitted, Claimed, Confirmed, Next, REPLAY_INTERVAL, Replayed, Sent, Settled, Settlement,
+    },
+};
+
+use super::{World, decisions::kinds, samples::held};
+
+const MINUTE: Duration = Duration::from_secs(60);
+const REFUSED: Next = Next::Dead(DeadReason::Unrecoverable);
+const PARKED: Next = Next::Dead(DeadReason::Ambiguous);
+
+/// A status about what `event` sent to the CRM.
+fn status(world: &World, event: EventId, said: Said) -> NewEvent {
+    let told = Confirmation {
+        event,
+        destination: world.crm,
+        at: world.now,
+        sent_id: Some("wamid.1".to_owned()),
+        said,
+    };
+    NewEvent { deliveries: Vec::new(), confirms: Some(told), ..world.arrival() }
+}
+
+/// Admits a status; says what it moved.
+async fn tell(world: &World, event: EventId, said: Said) -> Option<Confirmed> {
+    let admitted = world.admit_one(status(world, event, said)).await;
+    let Admitted::Accepted { confirmed, .. } = admitted else { panic!("{admitted:?}") };
+    confirmed
+}
+
+/// An event of which nobody knows whether its first attempt arrived; waits for ten minutes.
+async fn in_doubt(world: &World) -> EventId {
+    let event = world.accept(world.arrival()).await;
+    let claimed = world.claim_one(world.crm).await;
+    let settlement = world.will(&claimed, Next::RetryAt(world.now + MINUTE * 10));
+    assert_eq!(world.settle(settlement).await.unwrap(), Settled::Recorded);
+    event
+}
+
+pub async fn a_status_ends_what_waits(mut world: World) {
+    let event = in_doubt(&world).await;
+    world.wait(MINUTE);
+    let delivery = world.only_delivery(event).await.id;
+    let at = world.now;
+
+    let moved = tell(&world, event, Said::Sent).await;
+
+    let destination = world.crm;
+    let expected = Confirmed { delivery, event, destination, attempts: 1, next: Next::Succeeded };
+    assert_eq!(moved, Some(expected));
+    world.reopen().await;
+    let row = world.only_delivery(event).await;
+    assert_eq!((row.status, row.ended_at, row.due_at), (Status::Succeeded, Some(at), None));
+    assert_eq!(row.sent_id.as_deref(), Some("wamid.1"));
+    assert_eq!(kinds(&world, event).await, [DecisionKind::Confirmed]);
+    assert_eq!((world.count(Status::Succeeded), world.count(Status::Scheduled)), (1, 0));
+    world.wait(MINUTE * 60);
+    assert!(world.claim(world.crm, 10).await.is_empty(), "it is not sent again");
+}
+
+pub async fn a_failed_status_buries_what_waits(world: World) {
+    let event = in_doubt(&world).await;
+
+    let moved = tell(&world, event, Said::Failed(REFUSED)).await;
+
+    assert_eq!(moved.map(|moved| moved.next), Some(REFUSED));
+    let row = world.only_delivery(event).await;
+    assert_eq!((row.status, row.reason), (Status::Dead, Some(DeadReason::Unrecoverable)));
+    assert_eq!(kinds(&world, event).await, [DecisionKind::Refuted]);
+    let dead = world.counts().dead[&DeadReason::Unrecoverable];
+    assert_eq!((dead.total, dead.pending), (1, 1));
+}
+
+pub async fn a_failed_status_may_bring_the_next_attempt_forward(world: World) {
+    let event = in_doubt(&world).await;
+    let soon = Next::RetryAt(world.now);
+
+    let moved = tell(&world, event, Said::Failed(soon)).await;
+
+    assert_eq!(moved.map(|moved| moved.next), Some(soon));
+    assert_eq!(kinds(&world, event).await, [DecisionKind::Refuted]);
+    assert_eq!(world.claim_one(world.crm).await.event, event);
+}
+
+pub async fn what_was_never_tried_hears_nothing(world: World) {
+    let event = world.accept(world.arrival()).await;
+    let unknown = world.id();
+    for said in [Said::Sent, Said::Failed(REFUSED)] {
+        assert_eq!(tell(&world, event, said).await, None);
+        assert_eq!(tell(&world, unknown, said).await, None);
+    }
+    assert_eq!(world.statuses(event).await, [Status::Pending]);
+    // Given back untried, it still was never tried.
+    let claimed = world.claim_one(world.crm).await;
+    assert_eq!(tell(&world, event, Said::Sent).await, None);
+    world.release(vec![held(&claimed)], world.now).await.unwrap();
+    assert_eq!(world.statuses(event).await, [Status::Pending]);
+}
+
+pub async fn what_has_ended_hears_nothing(world: World) {
+    let event = world.accept(world.arrival()).await;
+    world.finish_due(world.crm, Next::Succeeded).await;
+    assert_eq!(tell(&world, event, Said::Failed(REFUSED)).await, None);
+    assert_eq!(world.statuses(event).await, [Status::Succeeded]);
+
+    let event = world.accept(world.arrival()).await;
+    world.finish_due(world.crm, REFUSED).await;
+    assert_eq!(tell(&world, event, Said::Sent).await, None);
+    assert_eq!(world.statuses(event).await, [Status::Dead]);
+}
+
+pub async fn a_status_is_heard_once(world: World) {
+    let event = in_doubt(&world).await;
+    let said = Said::Failed(Next::RetryAt(world.now + MINUTE));
+    let first = NewEvent { key: Some(world.key("s-1")), ..status(&world, event, said) };
+    world.accept(first.clone()).await;
+
+    let confirms = status(&world, event, Said::Failed(REFUSED)).confirms;
+    world.expect_duplicate(NewEvent { confirms, ..world.again(&first) }).await;
+
+    assert_eq!(world.only_delivery(event).await.due_at, Some(world.now + MINUTE));
+    assert_eq!(kinds(&world, event).await.len(), 1);
+}
+
+/// The event, and the claim on it, while a status comes.
+async fn told_during_an_attempt(world: &World, said: Said) -> (EventId, Claimed) {
+    let event = world.accept(world.arrival()).await;
+    let claimed = world.claim_one(world.crm).await;
+    assert_eq!(tell(world, event, said).await, None);
+    assert_eq!(world.statuses(event).await, [Status::InFlight]);
+    (event, claimed)
+}
+
+pub async fn a_status_decides_how_an_attempt_ended_if_nobody_knows(world: World) {
+    let waits = Next::RetryAt(world.now + MINUTE);
+    for (said, next, expected) in [
+        (Said::Sent, waits, Status::Succeeded),
+        (Said::Sent, PARKED, Status::Succeeded),
+        (Said::Failed(REFUSED), waits, Status::Dead),
+        (Said::Failed(waits), PARKED, Status::Scheduled),
+    ] {
+        let (event, claimed) = told_during_an_attempt(&world, said).await;
+
+        let settled = world.settle(world.will(&claimed, next)).await.unwrap();
+
+        assert_eq!(settled, Settled::Overruled(said.next()));
+        let row = world.only_delivery(event).await;
+        assert_eq!((row.status, row.attempts), (expected, 1));
+        assert_eq!(row.sent_id.as_deref(), Some("wamid.1"));
+        let told = world.delivery_detail(row.id).await.attempts;
+        assert_eq!(told[0].next, Some(said.next()));
+        assert_eq!(kinds(&world, event).await.len(), 1);
+    }
+}
+
+pub async fn an_answer_holds_against_a_status(world: World) {
+    let waits = Next::RetryAt(world.now + MINUTE);
+    for (said, next) in [
+        (Said::Failed(REFUSED), Next::Succeeded),
+        (Said::Failed(REFUSED), waits),
+        (Said::Sent, REFUSED),
+        (Said::Sent, Next::Succeeded),
+    ] {
+        let (event, claimed) = told_during_an_attempt(&world, said).await;
+        world.finish(&claimed, next).await;
+        assert!(kinds(&world, event).await.is_empty(), "{said:?} {next:?}");
+    }
+}
+
+pub async fn what_has_arrived_is_not_tried_again(world: World) {
+    let (event, claimed) = told_during_an_attempt(&world, Said::Sent).await;
+
+    let failed = world.settlement(&claimed, Next::RetryAt(world.now + MINUTE));
+    assert_eq!(world.settle(failed).await.unwrap(), Settled::Overruled(Next::Succeeded));
+
+    assert_eq!(world.statuses(event).await, [Status::Succeeded]);
+}
+
+pub async fn that_it_arrived_is_not_unsaid(world: World) {
+    let (event, claimed) = told_during_an_attempt(&world, Said::Sent).await;
+    tell(&world, event, Said::Failed(REFUSED)).await;
+
+    world.settle(world.will(&claimed, PARKED)).await.unwrap();
+
+    assert_eq!(world.statuses(event).await, [Status::Succeeded]);
+}
+
+pub async fn a_will_hears_what_was_said(mut world: World) {
+    let event = world.accept(world.arrival()).await;
+    let claimed = world.claim_one(world.crm).await;
+    world.leave_will(world.will(&claimed, PARKED)).await.unwrap();
+    assert_eq!(tell(&world, event, Said::Sent).await, None);
+
+    world.die().await;
+
+    let row = world.only_delivery(event).await;
+    assert_eq!((row.status, row.attempts), (Status::Succeeded, 1));
+    let mut told = kinds(&world, event).await;
+    told.sort();
+    assert_eq!(told, [DecisionKind::Unheard, DecisionKind::Confirmed]);
+}
+
+pub async fn what_is_given_back_hears_what_was_said(mut world: World) {
+    for dies in [false, true] {
+        let event = in_doubt(&world).await;
+        world.wait(MINUTE * 10);
+        let claimed = world.claim_one(world.crm).await;
+        assert_eq!(tell(&world, event, Said::Sent).await, None);
+        let at = world.now;
+
+        if dies {
+            world.wait(MINUTE);
+            world.die().await;
+        } else {
+            world.release(vec![held(&claimed)], world.now + MINUTE).await.unwrap();
+        }
+
+        let row = world.only_delivery(event).await;
+        assert_eq!((row.status, row.attempts), (Status::Succeeded, 1));
+        assert_eq!(row.ended_at, Some(at));
+    }
+}
+
+pub async fn a_lost_claim_hears_nothing(world: World) {
+    let (event, claimed) = told_during_an_attempt(&world, Said::Sent).await;
+    let good = world.will(&claimed, PARKED);
+    let lost = Settlement { token: surehook_core::delivery::LeaseToken(-1), ..good.clone() };
+
+    assert_eq!(world.settle(lost).await.unwrap(), Settled::LeaseLost);
+
+    assert_eq!(world.statuses(event).await, [Status::InFlight]);
+    assert_eq!(world.settle(good).await.unwrap(), Settled::Overruled(Next::Succeeded));
+}
+
+pub async fn a_status_about_an_earlier_delivery_moves_nothing(mut world: World) {
+    let event = world.accept(world.arrival()).await;
+    let claimed = world.claim_one(world.crm).await;
+    let sent = Some(Sent { id: Some("wamid.1".to_owned()), day: 1 });
+    let settlement = Settlement { sent, ..world.settlement(&claimed, Next::Succeeded) };
+    world.settle(settlement).await.unwrap();
+    world.wait(REPLAY_INTERVAL);
+    let replayed = world.replay(claimed.id, world.id(), world.now).await.unwrap();
+    assert!(matches!(replayed, Replayed::Created { .. }), "{replayed:?}");
+    let again = world.claim_one(world.crm).await;
+
+    // That the first message was read says nothing about the second.
+    assert_eq!(tell(&world, event, Said::Sent).await, None);
+    let waits = Next::RetryAt(world.now + MINUTE);
+    assert_eq!(world.settle(world.will(&again, waits)).await.unwrap(), Settled::Recorded);
+    assert_eq!(tell(&world, event, Said::Sent).await, None);
+
+    assert_eq!(world.statuses(event).await, [Status::Replayed, Status::Scheduled]);
+}
+
+pub async fn who_comes_next_has_his_turn_when_a_status_ends_the_first(world: World) {
+    for said in [Said::Sent, Said::Failed(REFUSED)] {
+        let first = world.accept(world.in_line("c-1")).await;
+        let second = world.accept(world.in_line("c-1")).await;
+        let claimed = world.claim_one(world.crm).await;
+        let waits = Next::RetryAt(world.now + MINUTE);
+        world.settle(world.will(&claimed, waits)).await.unwrap();
+        assert_eq!(world.statuses(second).await, [Status::Held]);
+
+        tell(&world, first, said).await;
+
+        let called = world.claim_one(world.crm).await;
+        assert_eq!(called.event, second);
+        world.finish(&called, Next::Succeeded).await;
+    }
+}

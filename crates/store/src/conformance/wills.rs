@@ -1,0 +1,188 @@
+//! What may have been sent is not sent again by a crash: a will says what holds instead.
+
+use std::time::Duration;
+
+use surehook_core::{
+    decision::DecisionKind,
+    delivery::{Class, DeadReason, Failure, LeaseToken, state::Status},
+    store::{Change, Next, Settled, Settlement},
+    time::Timestamp,
+};
+
+use super::{World, decisions::kinds, samples::held, world::LEASE};
+
+const MINUTE: Duration = Duration::from_secs(60);
+const PARKED: Next = Next::Dead(DeadReason::Ambiguous);
+
+/// Leaves a will that must be taken.
+async fn leave(world: &World, will: Settlement) {
+    assert_eq!(world.leave_will(will).await.unwrap(), Settled::Recorded);
+}
+
+pub async fn a_crash_carries_the_will_out(mut world: World) {
+    let event = world.accept(world.arrival()).await;
+    let claimed = world.claim_one(world.crm).await;
+    let (started_at, due_at) = (world.now, world.now + MINUTE * 10);
+    leave(&world, world.will(&claimed, Next::RetryAt(due_at))).await;
+    assert_eq!(world.statuses(event).await, [Status::InFlight], "nothing has happened yet");
+    world.wait(MINUTE);
+
+    world.die().await;
+
+    let row = world.only_delivery(event).await;
+    assert_eq!((row.status, row.attempts), (Status::Scheduled, 1));
+    assert_eq!(row.due_at, Some(due_at), "the time is that of the will");
+    let attempts = world.delivery_detail(row.id).await.attempts;
+    let made = &attempts[0].attempt;
+    assert_eq!((made.number, made.started_at, made.status), (1, started_at, None));
+    assert_eq!((made.failure, made.class), (Some(Failure::Interrupted), Some(Class::Ambiguous)));
+    assert_eq!(attempts[0].next, Some(Next::RetryAt(due_at)));
+    assert_eq!(kinds(&world, event).await, [DecisionKind::Unheard]);
+    assert!(world.claim(world.crm, 10).await.is_empty(), "it is not due before its time");
+    world.now = due_at;
+    assert_eq!(world.claim_one(world.crm).await.attempts, 1);
+}
+
+pub async fn a_lease_that_runs_out_carries_the_will_out(mut world: World) {
+    let first = world.keyed("k");
+    let event = world.accept(first.clone()).await;
+    let claimed = world.claim_one(world.crm).await;
+    leave(&world, world.will(&claimed, PARKED)).await;
+
+    assert!(world.release_expired(world.now).await.unwrap().is_empty(), "the lease holds");
+    world.wait(LEASE);
+    let ended_at = world.now;
+    assert_eq!(world.release_expired(ended_at).await.unwrap(), [world.crm]);
+
+    let row = world.only_delivery(event).await;
+    assert_eq!((row.status, row.reason), (Status::Dead, Some(DeadReason::Ambiguous)));
+    assert_eq!((row.attempts, row.ended_at), (1, Some(ended_at)));
+    assert_eq!(kinds(&world, event).await, [DecisionKind::Unheard]);
+    let late = world.settlement(&claimed, Next::Succeeded);
+    assert_eq!(world.settle(late).await.unwrap(), Settled::LeaseLost);
+    let counts = world.counts();
+    assert_eq!((counts.attempts, counts.dead[&DeadReason::Ambiguous].pending), (1, 1));
+    // What died must be asked for in the file, where a duplicate can revive it.
+    assert_eq!(world.expect_duplicate(world.again(&first)).await.revived, [world.crm]);
+}
+
+pub async fn what_was_settled_leaves_no_will(mut world: World) {
+    let event = world.accept(world.arrival()).await;
+    let claimed = world.claim_one(world.crm).await;
+    leave(&world, world.will(&claimed, PARKED)).await;
+    world.finish(&claimed, Next::RetryAt(world.now)).await;
+    world.claim_one(world.crm).await;
+
+    world.die().await;
+
+    let row = world.only_delivery(event).await;
+    assert_eq!((row.status, row.attempts), (Status::Pending, 1));
+}
+
+pub async fn what_was_given_back_leaves_no_will(mut world: World) {
+    let event = world.accept(world.arrival()).await;
+    let claimed = world.claim_one(world.crm).await;
+    leave(&world, world.will(&claimed, PARKED)).await;
+    world.release(vec![held(&claimed)], world.now).await.unwrap();
+    world.claim_one(world.crm).await;
+
+    world.die().await;
+
+    let row = world.only_delivery(event).await;
+    assert_eq!((row.status, row.attempts), (Status::Pending, 0));
+}
+
+pub async fn only_the_holder_leaves_a_will(mut world: World) {
+    let event = world.accept(world.arrival()).await;
+    let claimed = world.claim_one(world.crm).await;
+    let good = world.will(&claimed, PARKED);
+    let other_token = Settlement { token: LeaseToken(-1), ..good.clone() };
+    let unknown = Settlement { delivery: world.id(), ..good };
+
+    for will in [other_token, unknown] {
+        assert_eq!(world.leave_will(will).await.unwrap(), Settled::LeaseLost);
+    }
+
+    world.die().await;
+    assert_eq!(world.statuses(event).await, [Status::Pending]);
+}
+
+pub async fn the_last_will_counts(mut world: World) {
+    let event = world.accept(world.arrival()).await;
+    let claimed = world.claim_one(world.crm).await;
+    leave(&world, world.will(&claimed, PARKED)).await;
+    let due_at = world.now + MINUTE;
+    leave(&world, world.will(&claimed, Next::RetryAt(due_at))).await;
+
+    world.die().await;
+
+    assert_eq!(world.only_delivery(event).await.due_at, Some(due_at));
+}
+
+pub async fn a_will_is_without_an_answer(world: World) {
+    let event = world.accept(world.arrival()).await;
+    let claimed = world.claim_one(world.crm).await;
+
+    let answered = world.settlement(&claimed, Next::Succeeded);
+    assert!(world.leave_will(answered).await.is_err());
+
+    assert_eq!(world.statuses(event).await, [Status::InFlight]);
+    world.finish(&claimed, Next::Succeeded).await;
+}
+
+pub async fn who_comes_next_has_his_turn_when_a_will_ends_the_first(mut world: World) {
+    world.accept(world.in_line("c-1")).await;
+    let second = world.accept(world.in_line("c-1")).await;
+    let claimed = world.claim_one(world.crm).await;
+    leave(&world, world.will(&claimed, PARKED)).await;
+    assert_eq!(world.statuses(second).await, [Status::Held]);
+
+    world.die().await;
+
+    assert_eq!(world.statuses(second).await, [Status::Pending]);
+    assert_eq!(world.claim_one(world.crm).await.event, second);
+}
+
+pub async fn a_deleted_destination_has_no_will(mut world: World) {
+    let event = world.accept(world.arrival()).await;
+    let claimed = world.claim_one(world.crm).await;
+    leave(&world, world.will(&claimed, PARKED)).await;
+    world.change(vec![Change::DeleteDestination(world.crm)], world.now).await.unwrap();
+
+    let late = world.will(&claimed, PARKED);
+    assert_eq!(world.leave_will(late).await.unwrap(), Settled::LeaseLost);
+    world.die().await;
+
+    let row = world.only_delivery(event).await;
+    assert_eq!((row.status, row.attempts), (Status::Cancelled, 0));
+}
+
+pub async fn many_wills_are_carried_out_at_once(mut world: World) {
+    let mut expected = Vec::new();
+    for number in 0..20 {
+        let event = world.accept(world.arrival()).await;
+        let claimed = world.claim_one(world.crm).await;
+        let next = match number % 3 {
+            0 => Next::RetryAt(Timestamp::from_millis(world.now.as_millis() + number)),
+            1 => PARKED,
+            _ => Next::Succeeded,
+        };
+        if number % 2 == 0 {
+            leave(&world, world.will(&claimed, next)).await;
+        }
+        let status = match next {
+            _ if number % 2 == 1 => Status::Pending,
+            Next::RetryAt(_) => Status::Scheduled,
+            Next::Dead(_) => Status::Dead,
+            Next::Succeeded => Status::Succeeded,
+        };
+        expected.push((event, status));
+    }
+
+    world.die().await;
+
+    for (event, status) in expected {
+        assert_eq!(world.statuses(event).await, [status]);
+    }
+    assert_eq!((world.counts().attempts, world.count(Status::InFlight)), (10, 0));
+}

@@ -1,0 +1,111 @@
+//! Wills, statuses and names: durable at once, and gone with what they are about.
+
+use std::{path::Path, time::Duration};
+
+use surehook_core::{
+    delivery::{DeadReason, state::Status},
+    event::{Confirmation, NewEvent, Said},
+    ids::EventId,
+    store::{AdminStore, Next, Sent, Settled, Settlement},
+};
+use surehook_store::conformance::World;
+
+use crate::{
+    child,
+    harness::{SqliteHarness, assert_sound, open, open_file},
+};
+
+const PARKED: Next = Next::Dead(DeadReason::Ambiguous);
+const DAY: Duration = Duration::from_secs(86_400);
+
+#[tokio::test]
+async fn a_killed_process_sends_nothing_again_that_it_may_have_sent() {
+    if let Some(folder) = child::folder() {
+        let world = World::new(SqliteHarness::Lent(folder)).await;
+        loop {
+            let event = world.accept(world.arrival()).await;
+            let claimed = world.claim_one(world.crm).await;
+            world.leave_will(world.will(&claimed, PARKED)).await.unwrap();
+            // From here on it may be on its way.
+            child::tell(&event.to_string());
+        }
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let name = "sends::a_killed_process_sends_nothing_again_that_it_may_have_sent";
+    let mut child = child::start(name, folder.path().as_os_str(), &[]);
+
+    let mut told = child::told(child.stdout.take().unwrap());
+    let mut sent: Vec<String> = told.by_ref().take(50).collect();
+    child.kill().unwrap();
+    sent.extend(told);
+    child.wait().unwrap();
+
+    // The last line may have been cut by the end.
+    let ids: Vec<EventId> = sent.iter().filter_map(|text| text.parse().ok()).collect();
+    assert!(ids.len() >= 50, "{sent:?}");
+    let store = open(folder.path());
+    for event in ids {
+        let owed = store.event(event).await.unwrap().unwrap().deliveries.remove(0);
+        assert_eq!((owed.status, owed.attempts), (Status::Dead, 1), "{event}");
+        assert_eq!(owed.reason, Some(DeadReason::Ambiguous));
+    }
+    drop(store);
+    assert_sound(folder.path()).await;
+}
+
+fn rows(folder: &Path) -> [usize; 3] {
+    let file = open_file(folder);
+    ["wills", "said", "sends"].map(|table| {
+        let count = format!("SELECT count(*) FROM {table}");
+        file.query_row(&count, [], |row| row.get(0)).unwrap()
+    })
+}
+
+/// A status about what was sent to the CRM.
+fn status(world: &World, event: EventId) -> NewEvent {
+    let confirms = Some(Confirmation {
+        event,
+        destination: world.crm,
+        at: world.now,
+        sent_id: Some("wamid.1".to_owned()),
+        said: Said::Sent,
+    });
+    NewEvent { deliveries: Vec::new(), confirms, ..world.arrival() }
+}
+
+#[tokio::test]
+async fn nothing_is_left_of_what_is_settled_cancelled_or_removed() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut world = World::new(SqliteHarness::Lent(folder.path().to_owned())).await;
+    for number in 0..3 {
+        let event = world.accept(world.arrival()).await;
+        let claimed = world.claim_one(world.crm).await;
+        let will = world.will(&claimed, PARKED);
+        world.leave_will(will.clone()).await.unwrap();
+        world.accept(status(&world, event)).await;
+        assert_eq!(rows(folder.path()), [1, 1, number.min(1)]);
+        match number {
+            0 => {
+                let sent = Some(Sent { id: Some("wamid.0".to_owned()), day: 1 });
+                let settled = world.settle(Settlement { sent, ..will }).await.unwrap();
+                assert_eq!(settled, Settled::Overruled(Next::Succeeded));
+            }
+            1 => {
+                let held =
+                    surehook_core::store::Held { delivery: claimed.id, token: claimed.lease.token };
+                world.release(vec![held], world.now).await.unwrap();
+                world.cancel(claimed.id, world.now).await.unwrap();
+            }
+            _ => {
+                let delete = surehook_core::store::Change::DeleteDestination(world.crm);
+                world.change(vec![delete], world.now).await.unwrap();
+            }
+        }
+        assert_eq!(rows(folder.path()), [0, 0, 1], "step {number}");
+    }
+
+    world.wait(DAY * 2);
+    world.prune_all(DAY).await;
+
+    assert_eq!(rows(folder.path()), [0, 0, 0]);
+}

@@ -52,6 +52,9 @@ use crate::{
 /// The destination inside the gateway that takes everything and keeps the latest for a look.
 pub const BUILTIN_INBOX: &str = "builtin:inbox";
 
+/// How long one attempt may take, unless somebody says otherwise.
+pub const TIMEOUT: Duration = Duration::from_secs(30);
+
 /// A destination as it is written.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -105,7 +108,8 @@ pub struct DestinationSpec {
     /// So many `config` failures in a row pause the destination; 0 is never.
     #[serde(default = "pause_after")]
     pub pause_after_config_failures: u32,
-    /// How long one attempt may take in all.
+    /// How long one attempt may take in all. `30s` is as long as the kind of destination needs, which is
+    /// more for a service that sends messages.
     #[serde(default = "timeout")]
     pub timeout: Span,
     /// Headers to add to each request; a value may hold placeholders such as `{{event.id}}`.
@@ -157,7 +161,7 @@ fn is_usual(circuit: &CircuitSpec) -> bool {
 }
 
 fn timeout() -> Span {
-    Span::from_secs(30)
+    Span(TIMEOUT)
 }
 
 /// A destination that cannot be used as it is written.

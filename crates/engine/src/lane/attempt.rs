@@ -111,7 +111,9 @@ impl Lane {
             && letter.needs_will()
         {
             let lost = letter.lost(Failure::Interrupted);
-            if let Err(why) = self.leave_will(outlet, claimed, now, lost).await {
+            // Until then an answer could have come, and only then a status is waited for.
+            let at = now + letter.deadline();
+            if let Err(why) = self.leave_will(outlet, claimed, (now, at), lost).await {
                 return Unsent(Failure::Interrupted, why).into();
             }
             on_its_way.get_or_init(|| lost);
@@ -125,7 +127,7 @@ impl Lane {
         &self,
         outlet: &Outlet,
         claimed: &Claimed,
-        now: Timestamp,
+        (now, at): (Timestamp, Timestamp),
         lost: Meant,
     ) -> Result<(), String> {
         let detail = "the gateway ended while the message was on its way; nobody knows whether it \
@@ -133,7 +135,7 @@ impl Lane {
         let report =
             SendReport { detail: Some(detail.to_owned()), ..SendReport::of(Outcome::Meant(lost)) };
         let roll = self.shared.chance.unit();
-        let will = self.settlement(&outlet.destination, (claimed, now), report, (now, roll));
+        let will = self.settlement(&outlet.destination, (claimed, now), report, (at, roll));
         match self.shared.store.leave_will(will).await {
             Ok(Settled::Recorded | Settled::Overruled(_)) => Ok(()),
             Ok(Settled::LeaseLost) => Err("the delivery was taken over".to_owned()),

@@ -10,7 +10,7 @@ use surehook_core::{
         judge::{Meant, classify, rules::StatusRules},
     },
     destination::{
-        Destination,
+        Destination, TIMEOUT,
         sender::{Sender, send_id},
     },
     service::{Answer, Composed, InvalidMessage, Message, Resend},
@@ -51,14 +51,16 @@ impl<'o> Letter<'o> {
         let url = Uri::try_from(composed.url.as_str())
             .map_err(|_| unsendable("the address of the service cannot be called".to_owned()))?;
         let body = Bytes::from(composed.body.to_string());
-        // Who gives up before the service does cannot know what became of the message.
-        let deadline = destination.timeout.max(composed.timeout_min);
+        // Who gives up before the service does cannot know what became of the message. It is done only
+        // for somebody who asks for it.
+        let is_asked = destination.timeout != TIMEOUT;
+        let deadline = if is_asked { destination.timeout } else { composed.timeout_min };
         Ok(Self { sender, url, composed, body, deadline, attempt: claimed.attempts + 1 })
     }
 
-    /// What may be done when nobody knows whether it arrived.
-    pub(super) fn resend(&self) -> Resend {
-        self.composed.resend
+    /// How long an answer is waited for.
+    pub(super) fn deadline(&self) -> Duration {
+        self.deadline
     }
 
     /// Whether a crash while it is on its way must not make it go out again.
@@ -68,7 +70,7 @@ impl<'o> Letter<'o> {
 
     /// What it means that nothing is known of it.
     pub(super) fn lost(&self, failure: Failure) -> Meant {
-        lost(self.sender, self.resend(), self.attempt, failure)
+        lost(self.sender, self.composed.resend, self.attempt, failure)
     }
 
     /// Sends it.

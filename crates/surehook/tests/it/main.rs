@@ -30,6 +30,8 @@ mod redaction;
 mod replays;
 mod retention;
 mod search;
+mod sending;
+mod sending_kills;
 mod shell;
 mod sign_as;
 mod signatures;

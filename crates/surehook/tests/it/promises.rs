@@ -18,6 +18,7 @@ use crate::support::{
     client::Client,
     eventually,
     gateway::{Gateway, in_to_out},
+    millis,
     sink::{Reply, Sink},
 };
 
@@ -239,11 +240,6 @@ async fn a_destination_that_recovers_is_tried_at_the_times_of_its_policy() {
     assert!(started[1] - started[0] >= 900, "{started:?}");
     assert!(started[2] - started[1] >= 1800, "{started:?}");
     assert_eq!(sink.arrivals().len(), 3);
-}
-
-fn millis(time: &Value) -> i64 {
-    let time: surehook_core::time::Timestamp = time.as_str().unwrap().parse().unwrap();
-    time.as_millis()
 }
 
 #[tokio::test]

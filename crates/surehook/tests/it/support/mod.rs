@@ -18,6 +18,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use serde_json::Value;
+
 /// Within this time everything that is going to happen has happened, also on a busy machine. It
 /// bounds how long a failing test takes; one that passes waits no longer than it must.
 pub(crate) const SOON: Duration = Duration::from_secs(30);
@@ -50,4 +52,11 @@ where
 pub(crate) fn unix_now() -> i64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
     i64::try_from(since.as_secs()).unwrap()
+}
+
+/// A time of the API in milliseconds since 1970.
+#[track_caller]
+pub(crate) fn millis(time: &Value) -> i64 {
+    let time: surehook_core::time::Timestamp = time.as_str().unwrap().parse().unwrap();
+    time.as_millis()
 }

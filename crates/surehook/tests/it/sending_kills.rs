@@ -108,8 +108,7 @@ fn by_recipient(messages: &[Message]) -> BTreeMap<&str, Vec<&Message>> {
 async fn heavy_ten_thousand_messages_by_evolution_go_have_one_id_each() {
     let evolution = EvolutionGo::start().await;
     evolution.part(SILENT, Behaviour::HangAfterBody);
-    let sending = format!("{FAST}\nsending = {{ warn_at = 0 }}");
-    let mut gateway = Gateway::with(&go("wa", &evolution.url(), &sending)).await;
+    let mut gateway = Gateway::with(&go("wa", &evolution.url(), FAST)).await;
 
     through_a_kill(&mut gateway, &evolution).await;
     all_succeed(&gateway).await;

@@ -167,6 +167,8 @@ fn read(status: u16, body: &[u8]) -> Result<Value, Trouble> {
         _ if texts.iter().any(|text| text.contains("instance does not exist")) => {
             Err(Trouble::NotFound)
         }
+        // A path that it does not know: another server.
+        404 => Err(Trouble::Strange(status)),
         _ if texts.is_empty() => Err(Trouble::Strange(status)),
         _ => Err(Trouble::said(&texts.join("; "))),
     }

@@ -96,6 +96,8 @@ fn states_are_read() {
         (400, json!({ "error": "something else" }), said("something else")),
         (401, json!({ "error": "not authorized" }), Err(Trouble::Key)),
         (503, json!({ "error": "service not activated" }), said("service not activated")),
+        (500, json!({ "error": "instance not found" }), Err(Trouble::NotFound)),
+        (404, json!({ "error": "Not Found", "status": 404 }), Err(Trouble::Strange(404))),
         (200, json!({ "hello": "world" }), Err(Trouble::Strange(200))),
         (200, json!({ "message": "success", "data": {} }), Err(Trouble::Strange(200))),
     ];
@@ -113,6 +115,7 @@ fn states_are_read() {
         (200, state(json!("refused")), Ok(State::Disconnected)),
         (200, json!({ "instance": { "instanceName": "shop" } }), Ok(State::Unknown)),
         (404, missing, Err(Trouble::NotFound)),
+        (404, json!({ "message": "Cannot GET /" }), Err(Trouble::Strange(404))),
         (401, wrong, Err(Trouble::Key)),
         (
             200,

@@ -1,7 +1,10 @@
 //! Which instance is meant, and with which keys.
 
+use std::path::PathBuf;
+
 use anyhow::anyhow;
 use surehook_core::{
+    destination::{DestinationSpec, kind::DestinationKind},
     secret::{Secret, SecretRef},
     service::{self, Account},
 };
@@ -9,7 +12,7 @@ use surehook_core::{
 use crate::{
     cli::{InstanceArgs, Product},
     failure::Failure,
-    settings::environment,
+    settings::{Settings, environment},
 };
 
 /// Which instance is meant, and with which keys.
@@ -28,12 +31,39 @@ impl Target {
             given(text).map(|text| secret(&text, flag)).transpose()
         };
         let admin_key = key(&args.admin_key, "--admin-key")?;
+        if let Some(name) = &args.destination {
+            return Ok(Self { admin_key, ..Self::of_destination(name, args)? });
+        }
         let url = given(&args.url).ok_or_else(|| {
             Failure::refused(anyhow!("it is not said where the server is"))
                 .hint("give its address with --url or EVOLUTION_URL, or a --destination")
         })?;
         let token = key(&args.token, "--token")?;
         Ok(Self { product: args.service, url, instance: given(&args.instance), token, admin_key })
+    }
+
+    /// What a destination of the settings file sends through.
+    fn of_destination(name: &str, args: &InstanceArgs) -> Result<Self, Failure> {
+        let file = args.config.clone().unwrap_or_else(|| PathBuf::from("surehook.toml"));
+        let settings = Settings::of_file(&file).map_err(Failure::settings)?;
+        let named = settings.destinations.iter().find(|one| one.name.as_str() == name);
+        let spec = named.ok_or_else(|| {
+            let file = file.display();
+            Failure::not_found(anyhow!("there is no destination `{name}` in {file}"))
+                .hint("--config names another file; --url and --token do without one")
+        })?;
+        let product = product(spec)?;
+        let account = spec.account.as_ref().ok_or_else(|| {
+            Failure::refused(anyhow!("the destination `{name}` has no `account`"))
+        })?;
+        let token = account.token.resolve(&environment).map_err(Failure::refused)?;
+        Ok(Self {
+            product,
+            url: spec.url.clone(),
+            instance: account.sender.clone(),
+            token: Some(token),
+            admin_key: None,
+        })
     }
 
     /// As whom the server is asked, with one of the keys.
@@ -46,6 +76,18 @@ impl Target {
         let account = service.account(Some(&self.url), sender, key.clone());
         account
             .map_err(|error| Failure::refused(error).hint("--url, --instance and --token say it"))
+    }
+}
+
+fn product(spec: &DestinationSpec) -> Result<Product, Failure> {
+    match spec.kind {
+        DestinationKind::EvolutionGo => Ok(Product::Go),
+        DestinationKind::EvolutionApi => Ok(Product::Api),
+        DestinationKind::Http | DestinationKind::WhatsappCloud => {
+            let (name, kind) = (spec.name.as_str(), spec.kind.as_str());
+            let error = anyhow!("the destination `{name}` is of the kind {kind}");
+            Err(Failure::refused(error).hint("name one of the kind evolution-go or evolution-api"))
+        }
     }
 }
 

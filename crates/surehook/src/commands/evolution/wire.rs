@@ -9,7 +9,7 @@ use surehook_core::service::instance::{Call, Trouble};
 
 use crate::{client::Client, failure::Failure};
 
-/// What the server is not told when it does not know the right answer.
+/// What to look at when nothing answers, or something else.
 const UNREACHED: &str = "is Evolution running there? --url is its address, without a path of a call; \
                          --service says whether it is Evolution Go or Evolution API";
 

@@ -225,9 +225,8 @@ fn data(status: u16, body: &[u8]) -> Result<Value, Trouble> {
     match (status, body["error"].as_str()) {
         (401, _) => Err(Trouble::Key),
         (_, Some("record not found" | "instance not found")) => Err(Trouble::NotFound),
-        // A path that it does not know: another server.
-        (404, _) => Err(Trouble::Strange(status)),
+        // A path that it does not know, or no words of its own: another server.
+        (404, _) | (_, None) => Err(Trouble::Strange(status)),
         (_, Some(text)) => Err(Trouble::said(text)),
-        (_, None) => Err(Trouble::Strange(status)),
     }
 }

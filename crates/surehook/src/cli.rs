@@ -1,5 +1,6 @@
 //! Every command and flag.
 
+mod evolution;
 mod local;
 mod manage;
 mod quarantine;
@@ -17,6 +18,7 @@ use surehook_core::attribute::AttributeName;
 
 pub(crate) use self::replay::{CreateArgs, FilterArgs, JobArgs, ReplayCommand, RunArgs};
 pub(crate) use self::{
+    evolution::{ConnectArgs, EvolutionCommand, InstanceArgs, Product, ProxyArgs, ProxyCommand},
     local::{BackupArgs, CompletionsArgs, ConfigCommand, DoctorArgs, ManArgs, Place, RestoreArgs},
     manage::{ApplyArgs, DiffArgs, ExportArgs, Format, SendTestArgs, TokenCommand},
     quarantine::QuarantineCommand,
@@ -85,6 +87,9 @@ pub(crate) enum Command {
     Verify(VerifyArgs),
     /// Print the headers that a provider would sign a body with
     Sign(SignArgs),
+    /// Look after the instances of Evolution Go and Evolution API that messages are sent through
+    #[command(subcommand)]
+    Evolution(EvolutionCommand),
     /// Give people and programs access to the API
     #[command(subcommand)]
     Token(TokenCommand),

@@ -207,7 +207,7 @@ pub(super) fn json(body: &[u8]) -> Value {
 
 /// A text for people: without phone numbers, without what follows the `?` of an address (which may be
 /// a signature), on one line, and not long.
-fn short(text: &str) -> String {
+pub(super) fn short(text: &str) -> String {
     let words = text.split_whitespace().map(|word| match word.split_once('?') {
         Some((address, _)) if address.contains("://") => Cow::Owned(format!("{address}?{MASK}")),
         _ => Cow::Borrowed(word),

@@ -195,7 +195,7 @@ fn by_messages(status: u16, messages: &Value) -> Answer {
 
 /// Takes the texts out of a list in lists. If one of its items is a number that does not exist, that
 /// says it all: the answer is yes, and the texts do not matter.
-fn collect<'v>(value: &'v Value, texts: &mut Vec<&'v str>) -> bool {
+pub(super) fn collect<'v>(value: &'v Value, texts: &mut Vec<&'v str>) -> bool {
     match value {
         Value::String(text) => {
             texts.push(text);

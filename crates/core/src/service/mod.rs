@@ -16,6 +16,7 @@ pub mod answer;
 mod evolution;
 mod evolution_api;
 mod evolution_go;
+pub mod instance;
 pub mod message;
 pub mod meta;
 pub mod pace;

@@ -9,6 +9,7 @@ mod destinations;
 mod dlq;
 mod doctor;
 mod events;
+mod evolution;
 mod export;
 mod files;
 mod quarantine;
@@ -30,6 +31,7 @@ use crate::{
 };
 
 /// Does what was asked.
+#[expect(clippy::cognitive_complexity, reason = "one line for each command")]
 pub(crate) async fn run(cli: Cli) -> Result<(), Failure> {
     match cli.command {
         Command::Serve(args) => serve::run(&args).await,
@@ -47,6 +49,7 @@ pub(crate) async fn run(cli: Cli) -> Result<(), Failure> {
         Command::SendTest(args) => send_test::run(&args).await,
         Command::Verify(args) => signature::verify(&args),
         Command::Sign(args) => signature::sign(&args),
+        Command::Evolution(command) => evolution::run(command).await,
         Command::Token(command) => token::run(command).await,
         Command::Doctor(args) => doctor::run(&args).await,
         Command::Backup(args) => backup::run(&args).await,

@@ -12,6 +12,7 @@ mod cli;
 mod configuration;
 mod delivery;
 mod doctor;
+mod evolution;
 mod exports;
 mod keys;
 mod lanes;

@@ -126,6 +126,12 @@ impl<'a> Arrival<'a> {
         self.readable.of((self.headers, &self.body), part.body.as_ref())
     }
 
+    /// What an event says of a message that we sent. Only what was verified is believed.
+    fn confirmation(&self, part: &Part) -> Option<Confirmation> {
+        let is_believed = self.source.provider.names_sends() && self.source.is_verified();
+        is_believed.then(|| confirmation(part, self.now)).flatten()
+    }
+
     /// What is kept of one event: the request as it came, or its own part of it.
     pub(super) fn payload(&self, part: Option<&Bytes>) -> Payload {
         match part {
@@ -173,7 +179,7 @@ impl Engine {
             // is asked for again is not sent again.
             revive_dead: arrival.source.revive_dead && arrival.sync().is_none() && direct.is_none(),
             releases: None,
-            confirms: self.confirmation(arrival, part),
+            confirms: arrival.confirmation(part),
             decided: Decided {
                 verified_by: arrival.pass.verified_by.clone(),
                 key_from,
@@ -182,12 +188,6 @@ impl Engine {
             bodies: owed.iter().filter_map(|planned| planned.sent.clone()).collect(),
         };
         Draft { event, owed }
-    }
-
-    /// What the event says of a message that we sent. Only what was verified is believed.
-    fn confirmation(&self, arrival: &Arrival<'_>, part: &Part) -> Option<Confirmation> {
-        let is_believed = arrival.source.provider.names_sends() && arrival.source.is_verified();
-        is_believed.then(|| confirmation(part, arrival.now)).flatten()
     }
 
     fn plan(

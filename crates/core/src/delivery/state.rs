@@ -204,22 +204,9 @@ impl DeliveryState {
                 | I::TurnCame { .. }
                 | I::Replay { .. },
             )
+            // Of one that is held, nothing was tried that could have arrived.
             | (
-                S::Held,
-                I::Claim(_)
-                | I::Renew(_)
-                | I::Release { .. }
-                | I::Succeed { .. }
-                | I::Retry { .. }
-                | I::Bury { .. }
-                // Nothing was tried that could have arrived.
-                | I::Confirm { .. }
-                | I::Refute { .. }
-                | I::Hold
-                | I::Replay { .. },
-            )
-            | (
-                S::Dead { .. } | S::Succeeded { .. },
+                S::Held | S::Dead { .. } | S::Succeeded { .. },
                 I::Claim(_)
                 | I::Renew(_)
                 | I::Release { .. }
@@ -228,10 +215,10 @@ impl DeliveryState {
                 | I::Bury { .. }
                 | I::Confirm { .. }
                 | I::Refute { .. }
-                | I::Hold
-                | I::TurnCame { .. }
-                | I::Cancel { .. },
+                | I::Hold,
             )
+            | (S::Held, I::Replay { .. })
+            | (S::Dead { .. } | S::Succeeded { .. }, I::TurnCame { .. } | I::Cancel { .. })
             | (S::Cancelled { .. } | S::Replayed { .. }, _) => {
                 return Err(IllegalTransition { from: self, input });
             }

@@ -1,7 +1,7 @@
 -- 0013_sends: what was sent, what may have been, and what statuses say of it.
 --
 -- Why:    a message that may have arrived must not be sent again by a crash, and a status may be the
---         only one who knows (docs/decisions/0041).
+--         only one who knows (docs/decisions/0042).
 -- Costs:  nothing on a large file: new tables, which only destinations that send messages write to.
 -- Undo:   none. We go forward (docs/decisions/0005).
 

@@ -256,13 +256,17 @@ impl Run {
             Op::Prune { older_than_seconds } => {
                 self.prune(Duration::from_secs(*older_than_seconds)).await?;
             }
-            Op::RollUp => while self.world.roll_up().await.unwrap() {},
+            Op::RollUp => self.roll_up().await,
             Op::Reopen => {
                 self.reopen().await;
                 self.compare().await?;
             }
         }
         self.compare_counts()
+    }
+
+    async fn roll_up(&self) {
+        while self.world.roll_up().await.unwrap() {}
     }
 
     pub(super) async fn reopen(&mut self) {

@@ -86,12 +86,11 @@ impl Model {
         match next {
             Next::Succeeded => delivery.step(Input::Confirm { at }),
             Next::Dead(reason) => delivery.step(Input::Refute { at, reason }),
-            Next::RetryAt(to) => match &mut delivery.state {
-                DeliveryState::Pending { due_at } | DeliveryState::Scheduled { due_at } => {
-                    *due_at = to;
-                }
-                other => panic!("{other:?} waits for nothing"),
-            },
+            // Not a move: it goes on waiting, for another time.
+            Next::RetryAt(due_at) if delivery.state.status() == Status::Pending => {
+                delivery.state = DeliveryState::Pending { due_at };
+            }
+            Next::RetryAt(due_at) => delivery.state = DeliveryState::Scheduled { due_at },
         }
         if let Some(sent_id) = &told.sent_id {
             delivery.sent_id = Some(sent_id.clone());

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::{Answer, meta};
+use super::{Answer, Told, meta};
 use crate::{
     attribute::AttributeName,
     delivery::{Class, DeadReason},
@@ -29,12 +29,11 @@ pub fn confirmation(part: &Part, now: Timestamp) -> Option<Confirmation> {
     let get = |wanted| part.attributes.iter().find(|(name, _)| *name == wanted);
     let (_, id) = get(AttributeName::Object)?;
     let (event, destination) = read_send_id(id)?;
-    let said = match state {
-        "sent" | "delivered" | "read" | "played" => Said::Sent,
-        "failed" => {
+    let said = match Told::from_word(state)? {
+        Told::Sent | Told::Delivered | Told::Read => Said::Sent,
+        Told::Failed => {
             Said::Failed(after_failure(get(AttributeName::Error).map(|(_, code)| code), now))
         }
-        _ => return None,
     };
     let sent_id = get(AttributeName::MessageId).map(|(_, id)| id.to_owned());
     Some(Confirmation { event, destination, at: now, sent_id, said })

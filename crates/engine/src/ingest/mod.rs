@@ -308,7 +308,7 @@ impl Engine {
                 arrival.entry.metrics.no_key.inc();
             }
             received.push(None);
-            drafts.push(self.draft(&arrival, &part, claim, payload, None));
+            drafts.push(self.draft(&arrival, &part, claim, payload));
         }
         plan::put_in_order(&mut drafts);
         if drafts.is_empty() {

@@ -74,6 +74,8 @@ pub(super) struct Arrival<'a> {
     readable: &'a Readable,
     /// What leaves the quarantine with it.
     pub(super) releases: Option<Release>,
+    /// Where it goes whatever the routes say.
+    pub(super) direct: Option<Direct>,
     headers: &'a HeaderMap,
     body: Bytes,
     head: Arc<RequestHead>,
@@ -109,6 +111,7 @@ impl<'a> Arrival<'a> {
             pass,
             readable,
             releases,
+            direct: None,
             headers: &request.headers,
             body: request.body.clone(),
             head: Arc::new(head),
@@ -160,11 +163,10 @@ impl Engine {
         part: &Part,
         claim: Claim,
         payload: Payload,
-        direct: Option<&Direct>,
     ) -> Draft {
         let (claim, key_from) = claim.unzip();
         let mut unrouted = Vec::new();
-        let owed = self.plan(arrival, part, &payload, (direct, &mut unrouted));
+        let owed = self.plan(arrival, part, &payload, &mut unrouted);
         let event = NewEvent {
             id: new_id(&*self.shared.chance, arrival.now),
             request_id: arrival.request_id,
@@ -177,7 +179,9 @@ impl Engine {
             deliveries: owed.iter().map(|planned| planned.new.clone()).collect(),
             // Where the sender waits, its wish to wait revives what can be mended; and a message that
             // is asked for again is not sent again.
-            revive_dead: arrival.source.revive_dead && arrival.sync().is_none() && direct.is_none(),
+            revive_dead: arrival.source.revive_dead
+                && arrival.sync().is_none()
+                && arrival.direct.is_none(),
             releases: None,
             confirms: arrival.confirmation(part),
             decided: Decided {
@@ -195,11 +199,11 @@ impl Engine {
         arrival: &Arrival<'_>,
         part: &Part,
         payload: &Payload,
-        (direct, unrouted): (Option<&Direct>, &mut Vec<Unrouted>),
+        unrouted: &mut Vec<Unrouted>,
     ) -> Vec<Planned> {
         let entry = arrival.entry;
         let mut owed: Vec<Planned> = Vec::with_capacity(entry.routes.len() + 1);
-        owed.extend(direct.map(|direct| {
+        owed.extend(arrival.direct.as_ref().map(|direct| {
             plan_one((direct.id, direct.delay), &direct.end, arrival, (part, &payload.body), None)
         }));
         let input = LazyCell::new(|| {

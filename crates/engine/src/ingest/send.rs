@@ -124,14 +124,16 @@ impl Engine {
             is_forced: false,
         };
         let about = (wish.id(""), now);
-        let arrival = Arrival::new(&entry, source, (&mut request, &readable), about, (pass, None));
+        let mut arrival =
+            Arrival::new(&entry, source, (&mut request, &readable), about, (pass, None));
         // What the wish is known by: if it is carried out again, it finds what it made.
         let claim: Claim = DedupKey::new(&posted.event.to_string())
             .map(|key| (KeyClaim { key, expires_at: now + source.dedup_window }, KEY_FROM.into()));
         let part = Part { kind, order, attributes, ..Part::default() };
-        let direct = Direct { id: posted.delivery, end: End::of_lane(to.lane), delay };
+        let end = End::of_lane(to.lane);
+        arrival.direct = Some(Direct { id: posted.delivery, end, delay });
         let payload = arrival.payload(None);
-        let mut draft = self.draft(&arrival, &part, claim, payload, Some(&direct));
+        let mut draft = self.draft(&arrival, &part, claim, payload);
         draft.event.id = posted.event;
         let commit = Arc::clone(self).commit(vec![draft], source.name.clone());
         match Uninterrupted::new(commit, &self.shared.tasks).await {

@@ -27,7 +27,6 @@ mod token;
 use crate::{
     cli::{Cli, Command},
     failure::Failure,
-    output,
 };
 
 /// Does what was asked.
@@ -57,7 +56,7 @@ pub(crate) async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Config(command) => config::run(&command),
         Command::Completions(args) => shell::completions(&args),
         Command::Man(args) => shell::man(&args),
-        Command::Openapi => Ok(output::line(surehook_http::openapi_document().trim_end())?),
+        Command::Openapi => shell::openapi(),
         Command::Bench(args) => bench::run(args).await,
         Command::BenchLimit { listen } => Ok(surehook_bench::limit_server(listen).await?),
         Command::BenchSink { listen, mode } => Ok(surehook_bench::sink_server(listen, mode).await?),

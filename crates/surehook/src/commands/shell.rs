@@ -38,3 +38,8 @@ pub(super) fn man(args: &ManArgs) -> Result<(), Failure> {
     output::note(&format!("wrote manual pages into {}", folder.display()));
     Ok(())
 }
+
+/// Prints the description of the API.
+pub(super) fn openapi() -> Result<(), Failure> {
+    Ok(output::line(surehook_http::openapi_document().trim_end())?)
+}

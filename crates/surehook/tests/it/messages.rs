@@ -467,3 +467,22 @@ async fn a_webhook_is_sent_once_from_the_command_line() {
     let wrong = gateway.cli(&["send", "out", "--body", "{"]).await;
     assert_eq!(wrong.code, Some(5), "{wrong:?}");
 }
+
+#[tokio::test]
+async fn a_status_tells_what_became_of_a_message_that_nobody_knew_of() {
+    let sink = Sink::replying([Reply::Close]).await;
+    let parked = format!("{}\nsending = {{ on_ambiguous = \"park\" }}\n", whatsapp(&sink));
+    let gateway = Gateway::with(&parked).await;
+    let message = json!({ "destination": "wa", "to": "5511987654321", "text": "hi" });
+    let id = text(&gateway.post("/messages", &message).await.expect(202).json(), "id");
+    let lost = message_is(&gateway, &id, "failed").await;
+    assert_eq!((&lost["reason"], &lost["sent_id"]), (&json!("ambiguous"), &Value::Null));
+    let sent: Value = serde_json::from_slice(&sink.arrivals()[0].body).unwrap();
+    let mut told: Value = serde_json::from_str(&status("wamid.C", "read", &Value::Null)).unwrap();
+    told["entry"][0]["changes"][0]["value"]["statuses"][0]["biz_opaque_callback_data"] =
+        sent["biz_opaque_callback_data"].clone();
+
+    gateway.post_in("meta", &[], told.to_string()).await.expect(200);
+
+    message_is(&gateway, &id, "read").await;
+}

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use surehook_core::{
     attribute::{AttributeName, VALUE_BYTES_MAX, Wanted},
     delivery::DeadReason,
-    destination::DestinationSpec,
+    destination::{DestinationSpec, sender::send_id},
     ids::{DeliveryId, DestinationId, EventId, SourceId},
     outbox::MESSAGE,
     provider::{self, Provider},
@@ -164,8 +164,16 @@ impl<'a> Teller<'a> {
         let mut to_it = detail.deliveries.into_iter().rev();
         let delivery = to_it.find(|delivery| Some(delivery.destination) == destination);
         let sent_id = delivery.as_ref().and_then(|delivery| delivery.sent_id.clone());
-        let statuses = match &sent_id {
-            Some(id) => self.statuses(id).await?,
+        // Where nobody knows what the service calls it, a status may still name our own id.
+        let named = match (&sent_id, &delivery) {
+            (Some(id), _) => Wanted::new(AttributeName::MessageId, id),
+            (None, Some(delivery)) if delivery.attempts > 0 => {
+                Wanted::new(AttributeName::Object, &send_id(row.id, delivery.destination))
+            }
+            (None, _) => None,
+        };
+        let statuses = match named {
+            Some(wanted) => self.statuses(wanted).await?,
             None => Vec::new(),
         };
         let told = statuses.iter().map(|(told, _)| *told);
@@ -188,9 +196,7 @@ impl<'a> Teller<'a> {
     }
 
     /// What was told about a message, oldest first.
-    async fn statuses(&self, sent_id: &str) -> Result<Vec<(Told, EventRow)>, Problem> {
-        let wanted = Wanted::new(AttributeName::MessageId, sent_id);
-        let Some(wanted) = wanted else { return Ok(Vec::new()) };
+    async fn statuses(&self, wanted: Wanted) -> Result<Vec<(Told, EventRow)>, Problem> {
         let filter = EventFilter { attributes: vec![wanted], ..EventFilter::default() };
         let page = Page { after: None, limit: STATUSES_MAX };
         let found = self.app.engine.store().events(filter, page).await?.rows;

@@ -22,29 +22,31 @@ const RETRY: &str =
 
 /// A destination that sends by the Cloud API.
 pub(crate) fn cloud(name: &str, url: &str, sending: &str) -> String {
-    let (sender, token) = (CloudApi::SENDER, CloudApi::TOKEN);
-    destination(name, "whatsapp-cloud", url, &format!(r#"sender = "{sender}", "#), token, sending)
+    let account = format!(r#"sender = "{}", token = "{}""#, CloudApi::SENDER, CloudApi::TOKEN);
+    destination((name, "whatsapp-cloud"), url, &account, sending)
 }
 
 /// One that sends by Evolution Go.
 pub(crate) fn go(name: &str, url: &str, sending: &str) -> String {
-    destination(name, "evolution-go", url, "", EvolutionGo::TOKEN, sending)
+    let account = format!(r#"token = "{}""#, EvolutionGo::TOKEN);
+    destination((name, "evolution-go"), url, &account, sending)
 }
 
 /// One that sends by Evolution API.
 fn api(name: &str, url: &str, sending: &str) -> String {
-    let sender = format!(r#"sender = "{}", "#, EvolutionApi::INSTANCE);
-    destination(name, "evolution-api", url, &sender, EvolutionApi::TOKEN, sending)
+    let (sender, token) = (EvolutionApi::INSTANCE, EvolutionApi::TOKEN);
+    let account = format!(r#"sender = "{sender}", token = "{token}""#);
+    destination((name, "evolution-api"), url, &account, sending)
 }
 
-fn destination(name: &str, kind: &str, url: &str, sender: &str, token: &str, more: &str) -> String {
+fn destination((name, kind): (&str, &str), url: &str, account: &str, more: &str) -> String {
     format!(
         r#"
         [[destinations]]
         name = "{name}"
         kind = "{kind}"
         url = "{url}"
-        account = {{ {sender}token = "{token}" }}
+        account = {{ {account} }}
         {more}
         "#
     )

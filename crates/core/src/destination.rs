@@ -1,6 +1,7 @@
 //! A destination: where events go, its limits and its secret.
 //!
-//! - [`kind`]: what it is; [`sender`]: what is only for those that send messages.
+//! - [`kind`]: what it is; [`sender`]: what is only for those that send messages; [`limits`], [`quiet`]:
+//!   how much they send in a day, and when nothing.
 //! - [`auth`], [`oauth2`]: how it is told who calls.
 //! - [`header`]: what is added to each request.
 //! - [`proxy`], [`tls`]: the way to it.
@@ -11,8 +12,10 @@
 pub mod auth;
 pub mod header;
 pub mod kind;
+pub mod limits;
 pub mod oauth2;
 pub mod proxy;
+pub mod quiet;
 pub mod sender;
 pub mod sign_as;
 pub mod tls;
@@ -28,6 +31,7 @@ use self::{
     auth::{Auth, AuthSpec, InvalidAuth},
     header::{HeaderText, InvalidTemplate},
     kind::DestinationKind,
+    limits::Limits,
     proxy::{InvalidProxy, Proxy},
     sender::{AccountSpec, InvalidSender, Sender, SendingSpec},
     sign_as::{InvalidSignAs, SignAs, SignAsSpec},
@@ -335,6 +339,13 @@ impl DestinationSpec {
             tls: self.tls.as_ref().map(|tls| tls.build(env)).transpose()?,
             rules: StatusRules::new(&self.rules)?,
         })
+    }
+
+    /// How much it sends in a day; `None` if it sends no messages, or if what is written makes no sense.
+    pub fn limits(&self) -> Option<Limits> {
+        self.kind.service()?;
+        let sending = self.sending.clone().unwrap_or_default();
+        Limits::new(self.kind, &sending).ok()
     }
 
     /// What holds for its lane.

@@ -281,6 +281,11 @@ pub struct Destination {
 }
 
 impl Destination {
+    /// Who sends its messages, if it takes messages.
+    pub fn sender(&self) -> Option<&Sender> {
+        if let Reach::Service(sender) = &self.reach { Some(sender) } else { None }
+    }
+
     /// By what its attempts are judged.
     pub fn terms(&self) -> Terms<'_> {
         Terms { retry: &self.retry, rules: &self.rules }

@@ -44,6 +44,8 @@ pub(super) enum May {
 pub(super) struct Gate {
     pub(super) paused: Option<Pause>,
     pub(super) circuit: Circuit,
+    /// A number that sends nothing for a while.
+    pub(super) rests: bool,
     rate: Option<Gcra>,
     drain: Option<(Drain, Gcra)>,
     /// When one of the backlog last made way for the next one of its line.
@@ -58,6 +60,7 @@ impl Gate {
         let mut gate = Self {
             paused: kept.paused,
             circuit: Circuit::new(kept.circuit, now),
+            rests: false,
             rate: None,
             drain: kept.drain.map(|drain| (drain, Gcra::new(drain.rate))),
             line_moved_at: Timestamp::default(),
@@ -101,7 +104,7 @@ impl Gate {
 
     /// Whether nothing at all is tried, whatever the time.
     pub(super) fn is_shut(&self) -> bool {
-        self.paused.is_some() || self.circuit.allowed(u32::MAX) == 0
+        self.paused.is_some() || self.rests || self.circuit.allowed(u32::MAX) == 0
     }
 
     /// Whether it lets through less than the concurrency of the destination says.
@@ -179,6 +182,17 @@ impl Gate {
             gcra.take(clock);
         }
         self.circuit.begin()
+    }
+
+    /// The attempt that was begun is not made.
+    pub(super) fn put_off(&mut self, ticket: Ticket) {
+        self.circuit.abandon(ticket);
+        if let Some(rate) = &mut self.rate {
+            rate.give_back();
+        }
+        if let Some((_, gcra)) = &mut self.drain {
+            gcra.give_back();
+        }
     }
 
     /// Learns from the end of an attempt.

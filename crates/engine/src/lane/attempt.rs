@@ -58,8 +58,8 @@ pub(super) enum Turns {
     Skipped,
 }
 
-/// It is not its turn for so long.
-struct NotYet(Duration);
+/// It is not its turn before then.
+struct NotBefore(Timestamp);
 
 /// An attempt whose result is still to be written.
 pub(super) struct Made {
@@ -102,9 +102,9 @@ impl Lane {
         };
         let report = match sent {
             Ok(report) => report,
-            Err(NotYet(wait)) => {
+            Err(NotBefore(due_at)) => {
                 self.inside().gate.put_off(ticket);
-                return Err(PutOff::new(&claimed, started_at + wait, slot));
+                return Err(PutOff::new(&claimed, due_at, slot));
             }
         };
         let attempted = Attempted { claimed: &claimed, ticket, started_at };
@@ -122,7 +122,7 @@ impl Lane {
         claimed: &Claimed,
         (now, turns): (Timestamp, Turns),
         on_its_way: &OnceLock<Meant>,
-    ) -> Result<SendReport, NotYet> {
+    ) -> Result<SendReport, NotBefore> {
         let secrets = self.shared.secrets.load().of(&claimed.source).clone();
         let secret = &*secrets.headers;
         let parcel = match self.sent(claimed, &secrets) {
@@ -141,8 +141,8 @@ impl Lane {
             Parcel::Request { .. } | Parcel::Arrival(_) => None,
         };
         let minded = recipient.filter(|_| turns == Turns::Kept);
-        if let Some(wait) = minded.and_then(|recipient| self.wait_for_turn(recipient)) {
-            return Err(NotYet(wait));
+        if let Some(due_at) = minded.and_then(|recipient| self.wait_for_turn(recipient)) {
+            return Err(NotBefore(due_at));
         }
         if let Parcel::Letter(letter) = &parcel
             && letter.needs_will()

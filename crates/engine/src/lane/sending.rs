@@ -145,10 +145,13 @@ impl Lane {
         self.shared.telemetry.sent_today(destination.name.as_str(), sent, limits.warn_at);
     }
 
-    /// How long the next message to a recipient has to wait, if it has to. If not, it counts as sent.
-    pub(super) fn wait_for_turn(&self, recipient: PairKey) -> Option<Duration> {
+    /// When the next message to a recipient should come again, if it has to wait. If not, it counts as
+    /// sent.
+    pub(super) fn wait_for_turn(&self, recipient: PairKey) -> Option<Timestamp> {
         let wait = self.inside().sending.pairs.turn(recipient, self.begun.elapsed());
-        (!wait.is_zero()).then_some(wait)
+        // Rounded up: one that comes a moment too early is sent away again.
+        let due_at = || self.shared.clock.now() + wait + Duration::from_millis(1);
+        (!wait.is_zero()).then(due_at)
     }
 
     /// The service wants a recipient to be left alone.

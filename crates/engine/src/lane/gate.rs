@@ -346,6 +346,31 @@ mod tests {
     }
 
     #[test]
+    fn what_is_put_off_takes_no_turn_and_says_nothing_about_the_destination() {
+        let destination = destination(r#","rate":"1/s","circuit":{"failures":1}"#);
+        let mut gate = gate(&destination);
+        let ticket = gate.begin(NOW, false, Duration::ZERO);
+        gate.put_off(ticket);
+        assert_eq!(gate.may_start(0, 8, Duration::ZERO), May::Now);
+        // The one that was to find out whether it is back makes way for another.
+        answer(&mut gate, &destination, 500);
+        gate.circuit.tick(NOW + Duration::from_secs(60));
+        let (soon, later) = (Duration::from_secs(5), Duration::from_secs(9));
+        let ticket = gate.begin(NOW, false, soon);
+        assert_eq!(gate.may_start(1, 8, later), May::NotNow);
+        gate.put_off(ticket);
+        assert_eq!(gate.may_start(0, 8, later), May::Now);
+    }
+
+    #[test]
+    fn a_number_that_rests_keeps_nothing_in_memory() {
+        let mut gate = gate(&destination(""));
+        gate.rests = true;
+        assert!(gate.is_shut() && gate.is_narrow());
+        assert_eq!(gate.queue_max(USUAL, 8), 0);
+    }
+
+    #[test]
     fn a_rate_grows_on_the_ramp() {
         let destination = destination(r#","rate":"80/s burst 10","circuit":{"failures":1}"#);
         let mut gate = gate(&destination);

@@ -61,6 +61,15 @@ async fn waiting(gateway: &Gateway) -> Vec<Value> {
     list["data"].as_array().unwrap().clone()
 }
 
+/// Waits until so many are counted; gives what the statistics say of `out`.
+async fn sent_today_is(gateway: &Gateway, count: u64) -> Value {
+    eventually(SOON, || async {
+        let shown = gateway.stats().await["destinations"][0].clone();
+        (shown["sent_today"] == count).then_some(shown)
+    })
+    .await
+}
+
 #[tokio::test]
 async fn one_recipient_waits_for_its_turn_and_nobody_waits_for_it() {
     let meta = CloudApi::start().await;
@@ -166,7 +175,7 @@ async fn what_a_number_may_send_in_a_day_is_counted_over_a_restart() {
 
     go.arrived(3).await;
     eventually(SOON, || async { (waiting(&gateway).await.len() == 2).then_some(()) }).await;
-    let shown = &gateway.stats().await["destinations"][0];
+    let shown = sent_today_is(&gateway, 3).await;
     let counts = ["sent_today", "warn_at", "stop_at", "over"].map(|name| shown[name].clone());
     assert_eq!(counts, [json!(3), json!(2), json!(3), json!(true)]);
     assert_eq!(shown["state"]["hold"]["why"], "daily_limit");
@@ -189,7 +198,7 @@ async fn what_a_number_may_send_in_a_day_is_counted_over_a_restart() {
     let raised = json!({ "stop_at": 6, "warn_at": 2, "utc_offset": noon() });
     gateway.put("/destinations/out", &evolution(&go, &raised)).await.expect(200);
     go.arrived(6).await;
-    assert_eq!(gateway.stats().await["destinations"][0]["sent_today"], 6);
+    sent_today_is(&gateway, 6).await;
     assert!(!gateway.log().contains(warning), "once a day");
     let server = gateway.url("");
     let args = ["doctor", "--json", "--server", &server, "--token", gateway.token()];

@@ -85,7 +85,7 @@ pub struct DestinationSpec {
         skip_serializing_if = "Option::is_none",
         deserialize_with = "crate::object::optional"
     )]
-    pub sending: Option<SendingSpec>,
+    pub sending: Option<Box<SendingSpec>>,
     /// How often and when a delivery is tried: `quick`, `short`, `standard`, or own numbers.
     #[serde(default)]
     pub retry: RetrySpec,
@@ -349,8 +349,8 @@ impl DestinationSpec {
     /// How much it sends in a day; `None` if it sends no messages, or if what is written makes no sense.
     pub fn limits(&self) -> Option<Limits> {
         self.kind.service()?;
-        let sending = self.sending.clone().unwrap_or_default();
-        Limits::new(self.kind, &sending).ok()
+        let usual = SendingSpec::default();
+        Limits::new(self.kind, self.sending.as_deref().unwrap_or(&usual)).ok()
     }
 
     /// What holds for its lane.
@@ -371,7 +371,7 @@ impl DestinationSpec {
     fn reach(&self, env: &dyn Fn(&str) -> Option<String>) -> Result<Reach, InvalidDestination> {
         if let Some(service) = self.kind.service() {
             let usual = SendingSpec::default();
-            let sending = self.sending.as_ref().unwrap_or(&usual);
+            let sending = self.sending.as_deref().unwrap_or(&usual);
             let written = (self.url.as_str(), self.account.as_ref(), sending);
             let sender = Sender::build(self.kind, service, written, env)?;
             return Ok(Reach::Service(Box::new(sender)));

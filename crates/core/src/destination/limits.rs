@@ -49,7 +49,8 @@ impl Limits {
     /// Reads what is written, and fills in what is usual for the kind.
     pub fn new(kind: DestinationKind, sending: &SendingSpec) -> Result<Self, InvalidSender> {
         let usual = if kind.is_unofficial() { WARN_UNOFFICIAL_AT } else { 0 };
-        let stop_at = sending.stop_at.map(|most| NonZeroU64::new(most).ok_or(InvalidSender::StopAt));
+        let stop_at =
+            sending.stop_at.map(|most| NonZeroU64::new(most).ok_or(InvalidSender::StopAt));
         Ok(Self {
             warn_at: NonZeroU64::new(sending.warn_at.unwrap_or(usual)),
             stop_at: stop_at.transpose()?,

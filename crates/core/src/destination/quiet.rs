@@ -20,7 +20,9 @@ pub struct UtcOffset {
 
 /// A text that is no offset.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("expected how far local time is ahead of UTC, such as -03:00 or +05:30, at most 14:00; got `{0}`")]
+#[error(
+    "expected how far local time is ahead of UTC, such as -03:00 or +05:30, at most 14:00; got `{0}`"
+)]
 pub struct InvalidOffset(String);
 
 /// Hours of every day, as people write them: `22:00-08:00`. The end may be on the next day.
@@ -33,7 +35,9 @@ pub struct QuietHours {
 
 /// A text that names no hours.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("expected hours of the day such as 22:00-08:00, with a beginning that is not the end; got `{0}`")]
+#[error(
+    "expected hours of the day such as 22:00-08:00, with a beginning that is not the end; got `{0}`"
+)]
 pub struct InvalidHours(String);
 
 impl UtcOffset {
@@ -61,8 +65,7 @@ impl QuietHours {
     pub fn end(self, at: Timestamp, offset: UtcOffset) -> Option<Timestamp> {
         let now = offset.millis_of_day(at);
         let (from, to) = (self.from * MINUTE_MILLIS, self.to * MINUTE_MILLIS);
-        let is_quiet =
-            if from < to { (from..to).contains(&now) } else { now >= from || now < to };
+        let is_quiet = if from < to { (from..to).contains(&now) } else { now >= from || now < to };
         is_quiet.then(|| at + span((to - now).rem_euclid(DAY_MILLIS)))
     }
 }
@@ -168,14 +171,16 @@ mod tests {
         for text in ["+00:00", "-03:00", "+05:30", "+14:00", "-12:00"] {
             assert_eq!(offset(text).to_string(), text);
         }
-        let offsets = ["", "Z", "03:00", "-3:00", "-03", "+14:01", "-24:00", "+00:60", "+-1:00", "é3:00"];
+        let offsets =
+            ["", "Z", "03:00", "-3:00", "-03", "+14:01", "-24:00", "+00:60", "+-1:00", "é3:00"];
         for text in offsets {
             assert!(text.parse::<UtcOffset>().is_err(), "case: {text}");
         }
         for text in ["22:00-08:00", "00:00-06:30", "12:00-13:00", "23:59-00:00"] {
             assert_eq!(text.parse::<QuietHours>().unwrap().to_string(), text);
         }
-        let hours = ["", "22:00", "22-8", "22:00-22:00", "22:00-24:00", "22:00 - 08:00", "9:00-10:00"];
+        let hours =
+            ["", "22:00", "22-8", "22:00-22:00", "22:00-24:00", "22:00 - 08:00", "9:00-10:00"];
         for text in hours {
             assert!(text.parse::<QuietHours>().is_err(), "case: {text}");
         }

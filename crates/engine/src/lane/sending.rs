@@ -73,9 +73,8 @@ impl Sending {
 
     /// Whether one more may be sent while so many are on their way.
     fn may_send(&self, limits: &Limits, running: u32, now: Timestamp) -> bool {
-        let is_free = |sent: u64| {
-            limits.hold(now, sent).is_none() && limits.room(sent) > u64::from(running)
-        };
+        let is_free =
+            |sent: u64| limits.hold(now, sent).is_none() && limits.room(sent) > u64::from(running);
         self.sent(limits, now).is_some_and(is_free)
     }
 }

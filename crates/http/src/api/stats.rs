@@ -91,7 +91,7 @@ pub(crate) async fn stats(State(app): State<Arc<App>>) -> Result<Json<Stats>, Pr
     let now = app.engine.clock().now();
     let oldest = store.oldest_due(now).await?;
     let configuration = store.configuration().await?;
-    let sent = SentByDay::read(&*store, now).await?;
+    let sent = SentByDay::read(store, now).await?;
     let destinations = configuration
         .destinations
         .iter()

@@ -1,6 +1,7 @@
 //! A destination: where events go, its limits and its secret.
 //!
-//! - [`kind`]: what it is; [`sender`]: what is only for those that send messages.
+//! - [`kind`]: what it is; [`sender`]: what is only for those that send messages; [`limits`], [`quiet`]:
+//!   how much they send in a day, and when nothing.
 //! - [`auth`], [`oauth2`]: how it is told who calls.
 //! - [`header`]: what is added to each request.
 //! - [`proxy`], [`tls`]: the way to it.
@@ -11,8 +12,10 @@
 pub mod auth;
 pub mod header;
 pub mod kind;
+pub mod limits;
 pub mod oauth2;
 pub mod proxy;
+pub mod quiet;
 pub mod sender;
 pub mod sign_as;
 pub mod tls;
@@ -28,6 +31,7 @@ use self::{
     auth::{Auth, AuthSpec, InvalidAuth},
     header::{HeaderText, InvalidTemplate},
     kind::DestinationKind,
+    limits::Limits,
     proxy::{InvalidProxy, Proxy},
     sender::{AccountSpec, InvalidSender, Sender, SendingSpec},
     sign_as::{InvalidSignAs, SignAs, SignAsSpec},
@@ -81,7 +85,7 @@ pub struct DestinationSpec {
         skip_serializing_if = "Option::is_none",
         deserialize_with = "crate::object::optional"
     )]
-    pub sending: Option<SendingSpec>,
+    pub sending: Option<Box<SendingSpec>>,
     /// How often and when a delivery is tried: `quick`, `short`, `standard`, or own numbers.
     #[serde(default)]
     pub retry: RetrySpec,
@@ -277,6 +281,11 @@ pub struct Destination {
 }
 
 impl Destination {
+    /// Who sends its messages, if it takes messages.
+    pub fn sender(&self) -> Option<&Sender> {
+        if let Reach::Service(sender) = &self.reach { Some(sender) } else { None }
+    }
+
     /// By what its attempts are judged.
     pub fn terms(&self) -> Terms<'_> {
         Terms { retry: &self.retry, rules: &self.rules }
@@ -337,6 +346,13 @@ impl DestinationSpec {
         })
     }
 
+    /// How much it sends in a day; `None` if it sends no messages, or if what is written makes no sense.
+    pub fn limits(&self) -> Option<Limits> {
+        self.kind.service()?;
+        let usual = SendingSpec::default();
+        Limits::new(self.kind, self.sending.as_deref().unwrap_or(&usual)).ok()
+    }
+
     /// What holds for its lane.
     pub fn lane(&self) -> Result<LaneRules, InvalidDestination> {
         let delay = self.delay.map_or(Duration::ZERO, |span| span.0);
@@ -355,7 +371,7 @@ impl DestinationSpec {
     fn reach(&self, env: &dyn Fn(&str) -> Option<String>) -> Result<Reach, InvalidDestination> {
         if let Some(service) = self.kind.service() {
             let usual = SendingSpec::default();
-            let sending = self.sending.as_ref().unwrap_or(&usual);
+            let sending = self.sending.as_deref().unwrap_or(&usual);
             let written = (self.url.as_str(), self.account.as_ref(), sending);
             let sender = Sender::build(self.kind, service, written, env)?;
             return Ok(Reach::Service(Box::new(sender)));

@@ -10,7 +10,10 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use crate::{
     attribute::{AttributeName, Attributes, EventKind, KIND_BYTES_MAX},
     delivery::judge::rules::Statuses,
-    destination::tls::PemRef,
+    destination::{
+        quiet::{QuietHours, UtcOffset},
+        tls::PemRef,
+    },
     ids::{Id, Kind},
     lane::Rate,
     name::Name,
@@ -44,6 +47,36 @@ impl JsonSchema for Span {
             "description": "A span of time: a whole number and ms, s, m, h or d.",
             "pattern": "^[0-9]+(ms|s|m|h|d)$",
             "examples": ["250ms", "30s", "8d"],
+        })
+    }
+}
+
+impl JsonSchema for QuietHours {
+    fn schema_name() -> Cow<'static, str> {
+        "QuietHours".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "string",
+            "description": "Hours of every day; the end may be on the next one, and is not the beginning.",
+            "pattern": "^([01][0-9]|2[0-3]):[0-5][0-9]-([01][0-9]|2[0-3]):[0-5][0-9]$",
+            "examples": ["22:00-08:00"],
+        })
+    }
+}
+
+impl JsonSchema for UtcOffset {
+    fn schema_name() -> Cow<'static, str> {
+        "UtcOffset".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "string",
+            "description": "How far local time is ahead of UTC, all year.",
+            "pattern": "^[+-](0[0-9]:[0-5][0-9]|1[0-3]:[0-5][0-9]|14:00)$",
+            "examples": ["-03:00"],
         })
     }
 }

@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use surehook_core::{
+    destination::limits::Hold,
     ids::{DeliveryId, DestinationId},
     lane::{LaneState, Rate},
     store::{AttemptRow, Cancelled, Counts, StoreError},
+    time::Timestamp,
 };
 
 use crate::{Engine, lane::Lane, uninterrupted::Uninterrupted, waiters::Told};
@@ -72,6 +74,11 @@ impl Engine {
     /// How the lane of a destination is; `None` if it has none.
     pub fn lane_state(&self, destination: DestinationId) -> Option<LaneState> {
         self.lane(destination).ok().map(|lane| lane.state())
+    }
+
+    /// Until when a destination that sends messages sends nothing, and why.
+    pub fn lane_hold(&self, destination: DestinationId) -> Option<(Timestamp, Hold)> {
+        self.lane(destination).ok()?.shown_hold()
     }
 
     /// The counts as the lists show them: what is held back by its destination counts as held.

@@ -1,6 +1,6 @@
 //! Every metric, in one place. The names are part of the contract.
 
-use std::fmt;
+use std::{fmt, num::NonZeroU64};
 
 use prometheus_client::{
     encoding::text::encode,
@@ -45,6 +45,9 @@ pub struct Telemetry {
     circuit: Gauges,
     circuit_transitions: Counters,
     no_order_key: Counters,
+    sent_today: Gauges,
+    warn_at: Gauges,
+    put_off: Counters,
     pending_age: Gauges,
     by_status: Gauges,
     dead: Gauges,
@@ -199,6 +202,21 @@ impl Default for Telemetry {
                 "Deliveries that an ordered destination got without an ordering key",
                 Counters::default()
             ),
+            sent_today: metric!(
+                "messages_sent_today",
+                "Messages sent on the current day of the destination's calendar",
+                Gauges::default()
+            ),
+            warn_at: metric!(
+                "messages_warn_at",
+                "Messages in a day that are worth a warning; 0 is none",
+                Gauges::default()
+            ),
+            put_off: metric!(
+                "messages_put_off",
+                "Times that a message had to wait for its turn with its recipient",
+                Counters::default()
+            ),
             pending_age: metric!(
                 "oldest_pending_age",
                 "How long the oldest due delivery waits",
@@ -297,6 +315,19 @@ impl Telemetry {
     pub(crate) fn circuit_moved(&self, destination: &str, to: &str) {
         let labels = vec![("destination", destination.to_owned()), ("to", to.to_owned())];
         self.circuit_transitions.get_or_create(&labels).inc();
+    }
+
+    /// What a number has sent today, and from when on that is worth a warning.
+    pub(crate) fn sent_today(&self, destination: &str, sent: u64, warn_at: Option<NonZeroU64>) {
+        let whole = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+        let to = vec![("destination", destination.to_owned())];
+        self.sent_today.get_or_create(&to).set(whole(sent));
+        self.warn_at.get_or_create(&to).set(warn_at.map_or(0, |many| whole(many.get())));
+    }
+
+    /// Counts a message that had to wait for its turn with its recipient.
+    pub(crate) fn put_off(&self, destination: &str) {
+        self.put_off.get_or_create(&vec![("destination", destination.to_owned())]).inc();
     }
 
     pub(crate) fn sync_answered(&self, source: &str, answer: &str) {

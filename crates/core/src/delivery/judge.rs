@@ -95,10 +95,18 @@ pub enum Affects {
     Usual,
     /// Nothing: others may well pass.
     ThisOnly,
+    /// Nothing about it, but this recipient wants to be left alone for a while.
+    ThisRecipient,
     /// It wants to be left alone for a while.
     CoolsAll,
     /// Nothing passes until somebody has mended it.
     StopsAll,
+}
+
+impl Affects {
+    const fn spares_others(self) -> bool {
+        matches!(self, Self::ThisOnly | Self::ThisRecipient)
+    }
 }
 
 /// What to do when nobody knows whether something arrived.
@@ -414,9 +422,13 @@ pub fn asks_for_pause(outcome: &Outcome, rules: &StatusRules) -> bool {
     }
 }
 
+fn spares_others(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Meant(meant) if meant.affects.spares_others())
+}
+
 /// Whether it speaks against the settings of its destination.
 pub fn accuses_settings(outcome: &Outcome, class: Option<Class>) -> bool {
-    let only_this = matches!(outcome, Outcome::Meant(Meant { affects: Affects::ThisOnly, .. }));
+    let only_this = spares_others(outcome);
     class == Some(Class::Config) && !only_this
 }
 
@@ -501,12 +513,20 @@ pub fn cool_until(
     roll: f64,
 ) -> Option<Timestamp> {
     let asked = || asked_delay(outcome, now);
-    let only_this = matches!(outcome, Outcome::Meant(Meant { affects: Affects::ThisOnly, .. }));
+    let only_this = spares_others(outcome);
     let is_throttled = classify(outcome, terms.rules) == Some(Class::Throttled);
     (is_throttled && !only_this).then(|| {
         let unasked = || terms.retry.delay_after(progress.attempts, roll).min(COOL_DOWN_MAX);
         now + asked().unwrap_or_else(unasked)
     })
+}
+
+/// How long the recipient of a message must be left alone, if the service asked for that.
+pub fn recipient_wait(outcome: &Outcome, now: Timestamp) -> Option<Duration> {
+    match outcome {
+        Outcome::Meant(Meant { affects: Affects::ThisRecipient, .. }) => asked_delay(outcome, now),
+        Outcome::Answered { .. } | Outcome::Failed(_) | Outcome::Meant(_) => None,
+    }
 }
 
 fn asked_delay(outcome: &Outcome, now: Timestamp) -> Option<Duration> {

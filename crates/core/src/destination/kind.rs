@@ -54,6 +54,11 @@ impl DestinationKind {
         }
     }
 
+    /// Whether its numbers are those of unofficial clients, which are banned when they send much.
+    pub const fn is_unofficial(self) -> bool {
+        matches!(self, Self::EvolutionGo | Self::EvolutionApi)
+    }
+
     /// Whether it is what everybody means who says nothing.
     pub fn is_usual(&self) -> bool {
         *self == Self::default()

@@ -5,7 +5,11 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::kind::DestinationKind;
+use super::{
+    kind::DestinationKind,
+    limits::Limits,
+    quiet::{QuietHours, UtcOffset},
+};
 use crate::{
     delivery::{
         Class, Failure,
@@ -13,8 +17,8 @@ use crate::{
     },
     ids::{DestinationId, EventId},
     secret::{SecretError, SecretRef, digest_of},
-    service::{Account, Answer, InvalidAccount, Resend, Service},
-    time::{Span, Timestamp},
+    service::{Account, Answer, InvalidAccount, PairRule, Resend, Scope, Service},
+    time::Span,
 };
 
 /// How long a status is waited for, unless it is said.
@@ -47,6 +51,24 @@ pub struct SendingSpec {
     /// How long a status is waited for then; `10m` unless it is said.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status_within: Option<Span>,
+    /// Somebody is warned when so many were sent in a day; 0 is never. 50 unless it is said for
+    /// evolution-go and evolution-api, whose numbers WhatsApp bans when they send much.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub warn_at: Option<u64>,
+    /// No more than so many are sent in a day; the rest waits for the next one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub stop_at: Option<u64>,
+    /// Hours of every day in which nothing is sent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub quiet_hours: Option<QuietHours>,
+    /// How far the calendar of days and quiet hours is ahead of UTC; `+00:00` unless it is said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub utc_offset: Option<UtcOffset>,
+    /// Whether one recipient gets messages no faster than the service allows. So it is for
+    /// whatsapp-cloud unless `false` is said; of the others no such rule is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pair_pace: Option<bool>,
 }
 
 /// What becomes of a message of which nobody knows whether it arrived.
@@ -84,6 +106,14 @@ pub enum InvalidSender {
     /// The span is out of its range.
     #[error("sending: `status_within` must be between 1s and 7d")]
     StatusWithin,
+    /// Nothing would ever be sent.
+    #[error("sending: `stop_at` must be at least 1; to send nothing, pause the destination")]
+    StopAt,
+    /// There is no pace to keep to.
+    #[error(
+        "sending: `pair_pace = true` is for whatsapp-cloud; how fast {0} takes messages to one recipient is not known, leave it out"
+    )]
+    NoPairRule(&'static str),
 }
 
 /// A destination that sends messages.
@@ -93,6 +123,10 @@ pub struct Sender {
     pub service: &'static dyn Service,
     /// As whom.
     pub account: Account,
+    /// How much is sent in a day, and when nothing is.
+    pub limits: Limits,
+    /// How fast one recipient gets messages, if that is minded.
+    pub pair_rule: Option<PairRule>,
     on_ambiguous: OnAmbiguous,
     status_within: Duration,
     identity: [u8; 32],
@@ -137,7 +171,19 @@ impl Sender {
         if !(Duration::from_secs(1)..=STATUS_WITHIN_MAX).contains(&status_within) {
             return Err(InvalidSender::StatusWithin);
         }
-        Ok(Self { service, account, on_ambiguous, status_within, identity })
+        let pair_rule = service.pacing().pair;
+        if sending.pair_pace == Some(true) && pair_rule.is_none() {
+            return Err(InvalidSender::NoPairRule(service.name()));
+        }
+        Ok(Self {
+            service,
+            account,
+            limits: Limits::new(kind, sending)?,
+            pair_rule: pair_rule.filter(|_| sending.pair_pace != Some(false)),
+            on_ambiguous,
+            status_within,
+            identity,
+        })
     }
 
     /// What follows from an answer to attempt number `attempts`. `resend` is what the request said
@@ -148,6 +194,7 @@ impl Sender {
         let affects = match answer.class {
             Some(Class::Config) if whole => Affects::StopsAll,
             Some(Class::Throttled) if whole => Affects::CoolsAll,
+            Some(Class::Throttled) if answer.scope == Scope::Pair => Affects::ThisRecipient,
             Some(Class::Config | Class::Throttled | Class::Permanent) => Affects::ThisOnly,
             Some(Class::Transient | Class::Ambiguous) | None => Affects::Usual,
         };
@@ -186,11 +233,6 @@ impl Sender {
         }
     }
 
-    /// The day on which a message counts that is sent then, in days since 1970.
-    pub fn day(at: Timestamp) -> i32 {
-        i32::try_from(at.as_secs().div_euclid(86_400)).unwrap_or_default()
-    }
-
     /// Whether something must be on the disk before a request goes out, so that a crash does not send
     /// it again.
     pub fn needs_will(&self, resend: Resend) -> bool {
@@ -212,7 +254,7 @@ pub fn read_send_id(text: &str) -> Option<(EventId, DestinationId)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{delivery::DeadReason, service::Scope, time::Timestamp};
+    use crate::{delivery::DeadReason, time::Timestamp};
 
     fn sender(kind: &str, more: &str) -> Result<Sender, InvalidSender> {
         let kind: DestinationKind = serde_json::from_value(serde_json::json!(kind)).unwrap();
@@ -250,10 +292,27 @@ mod tests {
         let cases = [
             ("evolution-api", r#"{"on_ambiguous":"wait"}"#, "is for whatsapp-cloud"),
             ("whatsapp-cloud", r#"{"status_within":"8d"}"#, "between 1s and 7d"),
+            ("whatsapp-cloud", r#"{"stop_at":0}"#, "at least 1"),
+            ("evolution-go", r#"{"pair_pace":true}"#, "how fast evolution-go"),
         ];
         for (kind, more, expected) in cases {
             let error = sender(kind, more).unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_recipient_is_paced_where_the_service_has_a_rule() {
+        let cases = [
+            ("whatsapp-cloud", "{}", true),
+            ("whatsapp-cloud", r#"{"pair_pace":true}"#, true),
+            ("whatsapp-cloud", r#"{"pair_pace":false}"#, false),
+            ("evolution-go", "{}", false),
+            ("evolution-api", r#"{"pair_pace":false}"#, false),
+        ];
+        for (kind, more, expected) in cases {
+            let rule = sender(kind, more).unwrap().pair_rule;
+            assert_eq!(rule.is_some(), expected, "case: {kind} {more}");
         }
     }
 
@@ -263,7 +322,8 @@ mod tests {
             (Class::Config, Scope::Account, Affects::StopsAll),
             (Class::Config, Scope::Template, Affects::ThisOnly),
             (Class::Throttled, Scope::Number, Affects::CoolsAll),
-            (Class::Throttled, Scope::Pair, Affects::ThisOnly),
+            (Class::Throttled, Scope::Pair, Affects::ThisRecipient),
+            (Class::Permanent, Scope::Pair, Affects::ThisOnly),
             (Class::Transient, Scope::Number, Affects::Usual),
         ];
         let sender = sender("whatsapp-cloud", "{}").unwrap();

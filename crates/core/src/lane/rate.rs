@@ -190,6 +190,11 @@ impl Gcra {
     pub fn take(&mut self, now: Duration) {
         self.next = self.next.max(now).saturating_add(self.pace().interval);
     }
+
+    /// The attempt that was counted last was none.
+    pub fn give_back(&mut self) {
+        self.next = self.next.saturating_sub(self.pace().interval);
+    }
 }
 
 #[cfg(test)]
@@ -259,6 +264,16 @@ mod tests {
         assert_eq!(gcra.next_free(Duration::ZERO), Duration::from_millis(40));
         gcra.slow_to(4, 4);
         assert_eq!(gcra.next_free(Duration::ZERO), Duration::ZERO);
+    }
+
+    #[test]
+    fn what_was_no_attempt_takes_nobodys_turn() {
+        let mut gcra = Gcra::new(rate("1/s"));
+        gcra.take(Duration::from_secs(5));
+        gcra.give_back();
+        assert_eq!(gcra.next_free(Duration::from_secs(5)), Duration::from_secs(5));
+        gcra.take(Duration::from_secs(5));
+        assert_eq!(gcra.next_free(Duration::from_secs(5)), Duration::from_secs(6));
     }
 
     proptest! {

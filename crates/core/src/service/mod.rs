@@ -37,7 +37,7 @@ pub use self::{
     account::{Account, InvalidAccount},
     answer::{Answer, Scope, Wait},
     message::{InvalidMessage, Message, MessageSpec},
-    pace::{Pacing, PairPace},
+    pace::{Pacing, PairKey, PairPace, PairRule},
     progress::{MessageStatus, Told, progress},
     recipient::Recipient,
 };

@@ -8,11 +8,19 @@ use std::{collections::HashMap, time::Duration};
 
 use sha2::{Digest, Sha256};
 
+use super::Recipient;
 use crate::lane::{Gcra, Rate};
 
 /// Recipients that are remembered for one number. At 1000 messages a second, 6000 of them have
 /// something to pay back at once.
 const PAIRS_MAX: usize = 16_384;
+/// A message that was told to wait is never told to wait longer, unless the service asked for that.
+const BOOKED_AHEAD_MAX: Duration = Duration::from_secs(3600);
+/// One that comes so much too early is taken, and pays later: timers and clocks differ a little, and
+/// whoever is sent away again goes to the end of the line.
+const PUNCTUAL: Duration = Duration::from_secs(1);
+/// Between those that wait for the same recipient where no rule is known or minded: the Cloud API's.
+const INTERVAL_WITHOUT_RULE: Duration = Duration::from_secs(6);
 
 /// How fast a service takes messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,73 +50,127 @@ pub const CLOUD_API_RAISED: Rate = Rate::per_second(1000);
 /// A number that is used with the WhatsApp Business app too.
 pub const CLOUD_API_SHARED_WITH_APP: Rate = Rate::per_second(20);
 
-/// Keeps to a [`PairRule`], for all recipients of one number. Times are counted from any fixed moment,
-/// on a clock that never steps.
+/// One recipient of a number. A recipient is a person: only a hash of them is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct PairKey([u8; 16]);
+
+impl PairKey {
+    /// The key of a recipient.
+    pub fn of(recipient: &Recipient) -> Self {
+        Self::of_text(recipient.as_str())
+    }
+
+    fn of_text(text: &str) -> Self {
+        let digest = Sha256::digest(text.as_bytes());
+        let mut key = [0; 16];
+        key.copy_from_slice(&digest[..16]);
+        Self(key)
+    }
+}
+
+/// Keeps to a [`PairRule`], and to what the service asks for, for all recipients of one number. Times
+/// are counted from any fixed moment, on a clock that never steps.
 #[derive(Debug)]
 pub struct PairPace {
-    rule: PairRule,
-    pairs: HashMap<Key, Pair>,
+    rule: Option<PairRule>,
+    pairs: HashMap<PairKey, Pair>,
     pairs_max: usize,
 }
 
-/// A recipient is a person: only a hash of them is kept.
-type Key = [u8; 16];
-
 #[derive(Clone, Copy, Debug)]
 struct Pair {
-    gcra: Gcra,
+    /// What was sent; only while there is a rule.
+    gcra: Option<Gcra>,
     /// When the burst began.
     since: Duration,
     /// The service asked to leave the recipient alone until then.
     held_until: Duration,
+    /// When the last of those comes again that were told to.
+    booked: Option<Duration>,
 }
 
 impl Pair {
     /// From when on nothing has to be remembered.
     fn forgotten_at(&self) -> Duration {
-        self.gcra.rested_at().max(self.held_until)
+        let rested_at = self.gcra.map(|gcra| gcra.rested_at()).unwrap_or_default();
+        rested_at.max(self.held_until).max(self.booked.unwrap_or_default())
+    }
+
+    /// How long the next message has to wait. Zero is now, and then it counts as sent.
+    fn delay(&mut self, rule: Option<PairRule>, now: Duration) -> Duration {
+        if self.held_until > now {
+            return self.held_until - now;
+        }
+        let (Some(rule), Some(gcra)) = (rule, &mut self.gcra) else { return Duration::ZERO };
+        let rested_at = gcra.rested_at();
+        let is_rested = rested_at <= now + PUNCTUAL;
+        let is_burst = now.saturating_sub(self.since) < rule.burst_span;
+        if !(is_rested || is_burst) || gcra.next_free(now) > now {
+            return rested_at - now;
+        }
+        if is_rested {
+            self.since = now;
+        }
+        gcra.take(now);
+        Duration::ZERO
+    }
+
+    /// When one should come again that cannot go before `free_at`: behind those that were told before.
+    fn book(&mut self, interval: Duration, free_at: Duration, now: Duration) -> Duration {
+        let behind = self.booked.map_or(free_at, |last| free_at.max(last.saturating_add(interval)));
+        let at = behind.min(free_at.max(now.saturating_add(BOOKED_AHEAD_MAX)));
+        self.booked = self.booked.max(Some(at));
+        at
     }
 }
 
 impl PairPace {
-    /// Begins to keep a rule.
-    pub fn new(rule: PairRule) -> Self {
+    /// Begins to keep a rule; without one, only what the service asks for is kept.
+    pub fn new(rule: Option<PairRule>) -> Self {
         Self { rule, pairs: HashMap::new(), pairs_max: PAIRS_MAX }
     }
 
-    /// How long the next message to `recipient` has to wait. Zero is now, and then it counts as sent.
-    pub fn delay(&mut self, recipient: &str, now: Duration) -> Duration {
-        let span = self.rule.burst_span;
-        let pair = self.pair(recipient, now);
-        if pair.held_until > now {
-            return pair.held_until - now;
+    /// Keeps another rule from now on.
+    pub fn set_rule(&mut self, rule: Option<PairRule>) {
+        if rule != self.rule {
+            self.rule = rule;
+            self.pairs.values_mut().for_each(|pair| pair.gcra = new_gcra(rule));
         }
-        let rested_at = pair.gcra.rested_at();
-        if rested_at <= now {
-            pair.since = now;
-        } else if now.saturating_sub(pair.since) >= span || pair.gcra.next_free(now) > now {
-            return rested_at - now;
-        }
-        pair.gcra.take(now);
-        Duration::ZERO
     }
 
-    /// Leaves `recipient` alone for `wait`, because the service said so (131056).
-    pub fn hold(&mut self, recipient: &str, wait: Duration, now: Duration) {
+    /// How long the next message to a recipient has to wait. Zero is now, and then it counts as sent.
+    ///
+    /// Those that have to wait get times that are one interval apart, up to an hour ahead, so that
+    /// they do not all come again at once. It is not promised that they find their turn free then:
+    /// what came in between may have taken it.
+    pub fn turn(&mut self, recipient: PairKey, now: Duration) -> Duration {
+        let rule = self.rule;
+        if rule.is_none() && !self.pairs.contains_key(&recipient) {
+            return Duration::ZERO;
+        }
+        let pair = self.pair(recipient, now);
+        let delay = pair.delay(rule, now);
+        if delay.is_zero() {
+            return delay;
+        }
+        let interval = rule.map_or(INTERVAL_WITHOUT_RULE, |rule| rule.rate.interval());
+        pair.book(interval, now.saturating_add(delay), now).saturating_sub(now)
+    }
+
+    /// Leaves a recipient alone for `wait`, because the service said so (131056).
+    pub fn hold(&mut self, recipient: PairKey, wait: Duration, now: Duration) {
         let until = now.saturating_add(wait);
         let pair = self.pair(recipient, now);
         pair.held_until = pair.held_until.max(until);
     }
 
-    fn pair(&mut self, recipient: &str, now: Duration) -> &mut Pair {
-        let digest = Sha256::digest(recipient.as_bytes());
-        let mut key = Key::default();
-        key.copy_from_slice(&digest[..size_of::<Key>()]);
+    fn pair(&mut self, key: PairKey, now: Duration) -> &mut Pair {
         if self.pairs.len() >= self.pairs_max && !self.pairs.contains_key(&key) {
             self.forget(now);
         }
-        let gcra = Gcra::new(self.rule.rate);
-        self.pairs.entry(key).or_insert(Pair { gcra, since: now, held_until: Duration::ZERO })
+        let gcra = new_gcra(self.rule);
+        let fresh = Pair { gcra, since: now, held_until: Duration::ZERO, booked: None };
+        self.pairs.entry(key).or_insert(fresh)
     }
 
     /// Forgets who has nothing to wait for. If that is nobody, the half with the least to wait for
@@ -125,6 +187,10 @@ impl PairPace {
     }
 }
 
+fn new_gcra(rule: Option<PairRule>) -> Option<Gcra> {
+    rule.map(|rule| Gcra::new(rule.rate))
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -134,24 +200,44 @@ mod tests {
     const RULE: PairRule =
         PairRule { rate: Rate::per_minute(10, 45), burst_span: Duration::from_secs(6) };
 
+    /// What the tests ask of a recipient.
+    impl PairPace {
+        fn ruled() -> Self {
+            Self::new(Some(RULE))
+        }
+
+        fn delay(&mut self, recipient: &str, now: Duration) -> Duration {
+            let rule = self.rule;
+            self.pair(PairKey::of_text(recipient), now).delay(rule, now)
+        }
+    }
+
+    fn key(text: &str) -> PairKey {
+        PairKey::of_text(text)
+    }
+
     fn seconds(seconds: u64) -> Duration {
         Duration::from_secs(seconds)
     }
 
     #[test]
     fn one_recipient_in_six_seconds_and_the_others_are_free() {
-        let mut pace = PairPace::new(RULE);
+        let mut pace = PairPace::ruled();
         assert_eq!(pace.delay("a", seconds(100)), Duration::ZERO);
         // A burst is allowed for 6 s and has to be paid back.
-        assert_eq!(pace.delay("a", seconds(105)), Duration::ZERO);
+        assert_eq!(pace.delay("a", seconds(104)), Duration::ZERO);
         assert_eq!(pace.delay("a", seconds(107)), seconds(5));
         assert_eq!(pace.delay("b", seconds(107)), Duration::ZERO);
-        assert_eq!(pace.delay("a", seconds(112)), Duration::ZERO);
+        // What comes a moment too early is taken and pays later.
+        assert_eq!(pace.delay("a", seconds(111)), Duration::ZERO);
+        assert_eq!(pace.delay("c", seconds(111)), Duration::ZERO);
+        assert_eq!(pace.delay("a", seconds(116)), Duration::ZERO);
+        assert_eq!(pace.delay("a", seconds(118)), seconds(6));
     }
 
     #[test]
     fn a_burst_borrows_from_the_future() {
-        let mut pace = PairPace::new(RULE);
+        let mut pace = PairPace::ruled();
         let sent = (0..100).take_while(|_| pace.delay("a", seconds(1)) == Duration::ZERO).count();
         assert_eq!(sent, 45);
         assert_eq!(pace.delay("a", seconds(1)), seconds(45 * 6));
@@ -164,9 +250,9 @@ mod tests {
 
     #[test]
     fn a_recipient_is_left_alone_when_the_service_asks() {
-        let mut pace = PairPace::new(RULE);
-        pace.hold("a", seconds(64), seconds(1));
-        pace.hold("a", seconds(4), seconds(2));
+        let mut pace = PairPace::ruled();
+        pace.hold(key("a"), seconds(64), seconds(1));
+        pace.hold(key("a"), seconds(4), seconds(2));
         assert_eq!(pace.delay("a", seconds(5)), seconds(60));
         assert_eq!(pace.delay("b", seconds(5)), Duration::ZERO);
         assert_eq!(pace.delay("a", seconds(65)), Duration::ZERO);
@@ -174,8 +260,8 @@ mod tests {
 
     #[test]
     fn memory_is_bounded_and_forgets_the_least_first() {
-        let mut pace = PairPace { pairs_max: 8, ..PairPace::new(RULE) };
-        pace.hold("worst", seconds(3600), Duration::ZERO);
+        let mut pace = PairPace { pairs_max: 8, ..PairPace::ruled() };
+        pace.hold(key("worst"), seconds(3600), Duration::ZERO);
         for number in 0..1000 {
             pace.delay(&number.to_string(), Duration::ZERO);
             assert!(pace.pairs.len() <= 8);
@@ -188,14 +274,72 @@ mod tests {
         assert_eq!(pace.delay("worst", seconds(7)), seconds(3593));
     }
 
+    #[test]
+    fn without_a_rule_only_what_the_service_asks_for_is_kept() {
+        let mut pace = PairPace::new(None);
+        for _ in 0..100 {
+            assert_eq!(pace.turn(key("a"), seconds(1)), Duration::ZERO);
+        }
+        assert!(pace.pairs.is_empty());
+        pace.hold(key("a"), seconds(64), seconds(1));
+        let waits: Vec<Duration> = (0..3).map(|_| pace.turn(key("a"), seconds(1))).collect();
+        assert_eq!(waits, [seconds(64), seconds(70), seconds(76)]);
+        assert_eq!(pace.turn(key("b"), seconds(1)), Duration::ZERO);
+        assert_eq!(pace.turn(key("a"), seconds(65)), Duration::ZERO);
+    }
+
+    #[test]
+    fn another_rule_holds_from_now_on_and_what_was_asked_for_still_does() {
+        let mut pace = PairPace::ruled();
+        for _ in 0..45 {
+            assert_eq!(pace.turn(key("a"), seconds(1)), Duration::ZERO);
+        }
+        pace.hold(key("b"), seconds(10), seconds(1));
+        pace.set_rule(Some(RULE));
+        assert_eq!(pace.turn(key("a"), seconds(1)), seconds(270));
+        pace.set_rule(None);
+        assert_eq!(pace.turn(key("a"), seconds(1)), Duration::ZERO);
+        assert_eq!(pace.turn(key("b"), seconds(1)), seconds(10));
+    }
+
+    #[test]
+    fn nobody_is_told_to_wait_for_days() {
+        let mut pace = PairPace::ruled();
+        let longest = (0..5000).map(|_| pace.turn(key("a"), Duration::ZERO)).max().unwrap();
+        assert_eq!(longest, BOOKED_AHEAD_MAX);
+        pace.hold(key("b"), seconds(7200), Duration::ZERO);
+        assert_eq!(pace.turn(key("b"), Duration::ZERO), seconds(7200));
+    }
+
     proptest! {
+        /// Those that come together are told to come again one by one, an interval apart, and find
+        /// their turn free if they are nearly on time.
+        #[test]
+        fn who_waits_comes_again_one_by_one_and_may_send(
+            many in 46..400_usize,
+            late in prop::collection::vec(0..1000_u64, 400),
+        ) {
+            let mut pace = PairPace::ruled();
+            let start = seconds(10);
+            let waits: Vec<Duration> = (0..many).map(|_| pace.turn(key("a"), start)).collect();
+            let told: Vec<Duration> = waits.into_iter().filter(|wait| !wait.is_zero()).collect();
+            prop_assert_eq!(told.len(), many - 45);
+            for pair in told.windows(2) {
+                prop_assert!(pair[1] - pair[0] >= RULE.rate.interval());
+            }
+            for (wait, late) in told.iter().zip(late) {
+                let now = start + *wait + Duration::from_millis(late);
+                prop_assert_eq!(pace.turn(key("a"), now), Duration::ZERO);
+            }
+        }
+
         /// However a sender behaves, no stretch of time holds more than the rate and one burst, and
         /// who waits as long as it is told may send.
         #[test]
         fn no_stretch_holds_more_than_the_rate_and_one_burst(
             rests in prop::collection::vec(0..20_u64, 1..300),
         ) {
-            let mut pace = PairPace::new(RULE);
+            let mut pace = PairPace::ruled();
             let mut now = Duration::ZERO;
             let mut starts: Vec<Duration> = Vec::new();
             for rest in rests {

@@ -10,9 +10,9 @@ use surehook_core::{
     chance::new_id,
     delivery::{
         Class, Failure, Outcome, Progress, Verdict, judge,
-        judge::{Meant, classify, cool_until},
+        judge::{Meant, classify, cool_until, recipient_wait},
     },
-    destination::{Destination, Reach, sender::Sender},
+    destination::Destination,
     event::Payload,
     ids::EventId,
     lane::circuit::Ticket,
@@ -26,6 +26,7 @@ use super::{
     Job, Lane, Slot,
     carrier::{Parcel, Unsent, interrupted, pack},
     gate::{Ended, Gate},
+    sending::PutOff,
 };
 use crate::{
     feed::News,
@@ -49,6 +50,17 @@ struct Attempted<'a> {
     started_at: Timestamp,
 }
 
+/// Whether a message waits for its turn with its recipient.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Turns {
+    Kept,
+    /// A person wants to know now.
+    Skipped,
+}
+
+/// It is not its turn before then.
+struct NotBefore(Timestamp);
+
 /// An attempt whose result is still to be written.
 pub(super) struct Made {
     pub(super) settlement: Settlement,
@@ -59,41 +71,58 @@ pub(super) struct Made {
 impl Lane {
     /// Makes one attempt. Its result is written in the background, so that the worker is free.
     pub(super) async fn attempt(self: &Arc<Self>, job: Job, ticket: Ticket) {
-        let made = self.make_attempt(job, ticket).await;
-        self.shared.tasks.spawn(Arc::clone(self).settle(made));
+        let lane = Arc::clone(self);
+        match self.make_attempt(job, ticket, Turns::Kept).await {
+            Ok(made) => self.shared.tasks.spawn(lane.settle(made)),
+            Err(put_off) => self.shared.tasks.spawn(lane.put_off(put_off)),
+        };
     }
 
-    /// Makes one attempt; its result is still to be written.
-    pub(super) async fn make_attempt(&self, job: Job, ticket: Ticket) -> Made {
+    /// Makes one attempt; its result is still to be written. Fails if it is not its turn, and then
+    /// nothing was tried.
+    pub(super) async fn make_attempt(
+        &self,
+        job: Job,
+        ticket: Ticket,
+        turns: Turns,
+    ) -> Result<Made, PutOff> {
         let Job { claimed, slot } = job;
         let outlet = self.carrier.outlet.load_full();
         let started_at = self.shared.clock.now();
         let on_its_way = OnceLock::new();
-        let report = tokio::select! {
-            report = self.send(&outlet, &claimed, started_at, &on_its_way) => report,
+        let sent = tokio::select! {
+            sent = self.send(&outlet, &claimed, (started_at, turns), &on_its_way) => sent,
             () = self.shared.abort.cancelled() => {
                 let report = interrupted(self.shared.clock.now().since(started_at));
-                match on_its_way.get() {
+                Ok(match on_its_way.get() {
                     Some(lost) => SendReport { outcome: Outcome::Meant(*lost), ..report },
                     None => report,
-                }
+                })
+            }
+        };
+        let report = match sent {
+            Ok(report) => report,
+            Err(NotBefore(due_at)) => {
+                self.inside().gate.put_off(ticket);
+                return Err(PutOff::new(&claimed, due_at, slot));
             }
         };
         let attempted = Attempted { claimed: &claimed, ticket, started_at };
         let settlement = self.conclude(&outlet.destination, &attempted, report);
-        Made { settlement, event: claimed.event, slot }
+        Ok(Made { settlement, event: claimed.event, slot })
     }
 
     /// Sends it, after the transform that is still to be run and without what is to be taken out.
     /// `on_its_way` is told when it begins to be on its way and must not be sent again if nothing more
-    /// is heard of it: what that would mean.
+    /// is heard of it: what that would mean. Fails if a message has to wait for its turn with its
+    /// recipient.
     async fn send(
         &self,
         outlet: &Outlet,
         claimed: &Claimed,
-        now: Timestamp,
+        (now, turns): (Timestamp, Turns),
         on_its_way: &OnceLock<Meant>,
-    ) -> SendReport {
+    ) -> Result<SendReport, NotBefore> {
         let secrets = self.shared.secrets.load().of(&claimed.source).clone();
         let secret = &*secrets.headers;
         let parcel = match self.sent(claimed, &secrets) {
@@ -105,8 +134,16 @@ impl Lane {
         };
         let parcel = match parcel {
             Ok(parcel) => parcel,
-            Err(unsent) => return unsent.into(),
+            Err(unsent) => return Ok(unsent.into()),
         };
+        let recipient = match &parcel {
+            Parcel::Letter(letter) => Some(letter.recipient),
+            Parcel::Request { .. } | Parcel::Arrival(_) => None,
+        };
+        let minded = recipient.filter(|_| turns == Turns::Kept);
+        if let Some(due_at) = minded.and_then(|recipient| self.wait_for_turn(recipient)) {
+            return Err(NotBefore(due_at));
+        }
         if let Parcel::Letter(letter) = &parcel
             && letter.needs_will()
         {
@@ -114,11 +151,16 @@ impl Lane {
             // Until then an answer could have come, and only then a status is waited for.
             let at = now + letter.deadline();
             if let Err(why) = self.leave_will(outlet, claimed, (now, at), lost).await {
-                return Unsent(Failure::Interrupted, why).into();
+                return Ok(Unsent(Failure::Interrupted, why).into());
             }
             on_its_way.get_or_init(|| lost);
         }
-        self.carrier.carry(outlet, parcel).await
+        let report = self.carrier.carry(outlet, parcel).await;
+        let asked = recipient_wait(&report.outcome, self.shared.clock.now());
+        if let (Some(recipient), Some(wait)) = (recipient, asked) {
+            self.leave_alone(recipient, wait);
+        }
+        Ok(report)
     }
 
     /// Writes down what holds if nothing more is heard of this attempt. If that cannot be written, the
@@ -188,6 +230,9 @@ impl Lane {
             },
         );
         let settlement = self.settlement(destination, (claimed, started_at), report, (at, roll));
+        if let Some(sent) = &settlement.sent {
+            self.count_sent(destination, sent.day);
+        }
         if let Next::Dead(reason) = settlement.next {
             self.shared.telemetry.buried(destination.name.as_str(), reason.as_str());
         }
@@ -360,9 +405,9 @@ fn sent(
     class: Option<Class>,
     at: Timestamp,
 ) -> Option<Sent> {
-    let is_message = matches!(destination.reach, Reach::Service(_));
+    let sender = destination.sender()?;
     let may_be_sent = matches!(class, None | Some(Class::Ambiguous));
-    (is_message && may_be_sent).then(|| Sent { id: report.sent_id.clone(), day: Sender::day(at) })
+    may_be_sent.then(|| Sent { id: report.sent_id.clone(), day: sender.limits.day(at) })
 }
 
 /// `4xx`, `5xx`, or what went wrong instead.

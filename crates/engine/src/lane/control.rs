@@ -8,7 +8,7 @@ use surehook_core::{
     time::Timestamp,
 };
 
-use super::{Attempting, Job, Lane};
+use super::{Attempting, Job, Lane, attempt::Turns};
 use crate::feed::{DestinationChange, DestinationChanged, News};
 
 /// A cool-down is kept over a restart if it lasts at least so much longer.
@@ -177,13 +177,22 @@ impl Lane {
             inside.gate.circuit.begin_by_hand()
         };
         let attempting = Attempting::begin(&self, delivery, ticket);
-        let made = self.make_attempt(job, ticket).await;
+        let made = self.make_attempt(job, ticket, Turns::Skipped).await;
         drop(attempting);
-        let (attempt, next) = (made.settlement.attempt.clone(), Some(made.settlement.next));
-        Arc::clone(&self).settle(made).await;
+        let row = match made {
+            Ok(made) => {
+                let (attempt, next) = (made.settlement.attempt.clone(), Some(made.settlement.next));
+                Arc::clone(&self).settle(made).await;
+                Some(AttemptRow { delivery, attempt, next })
+            }
+            Err(put_off) => {
+                Arc::clone(&self).put_off(put_off).await;
+                None
+            }
+        };
         self.inside().running -= 1;
         self.changed.notify_one();
-        Ok(Some(AttemptRow { delivery, attempt, next }))
+        Ok(row)
     }
 
     async fn take_for_probe(&self) -> Result<Option<Job>, StoreError> {

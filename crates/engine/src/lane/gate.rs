@@ -44,6 +44,8 @@ pub(super) enum May {
 pub(super) struct Gate {
     pub(super) paused: Option<Pause>,
     pub(super) circuit: Circuit,
+    /// A number that sends nothing for a while.
+    pub(super) rests: bool,
     rate: Option<Gcra>,
     drain: Option<(Drain, Gcra)>,
     /// When one of the backlog last made way for the next one of its line.
@@ -58,6 +60,7 @@ impl Gate {
         let mut gate = Self {
             paused: kept.paused,
             circuit: Circuit::new(kept.circuit, now),
+            rests: false,
             rate: None,
             drain: kept.drain.map(|drain| (drain, Gcra::new(drain.rate))),
             line_moved_at: Timestamp::default(),
@@ -101,7 +104,7 @@ impl Gate {
 
     /// Whether nothing at all is tried, whatever the time.
     pub(super) fn is_shut(&self) -> bool {
-        self.paused.is_some() || self.circuit.allowed(u32::MAX) == 0
+        self.paused.is_some() || self.rests || self.circuit.allowed(u32::MAX) == 0
     }
 
     /// Whether it lets through less than the concurrency of the destination says.
@@ -179,6 +182,17 @@ impl Gate {
             gcra.take(clock);
         }
         self.circuit.begin()
+    }
+
+    /// The attempt that was begun is not made.
+    pub(super) fn put_off(&mut self, ticket: Ticket) {
+        self.circuit.abandon(ticket);
+        if let Some(rate) = &mut self.rate {
+            rate.give_back();
+        }
+        if let Some((_, gcra)) = &mut self.drain {
+            gcra.give_back();
+        }
     }
 
     /// Learns from the end of an attempt.
@@ -329,6 +343,31 @@ mod tests {
         assert!(gate.drain().is_some(), "the next of the line is due before it");
         gate.begin(latest, false, Duration::ZERO);
         assert_eq!(gate.drain(), None);
+    }
+
+    #[test]
+    fn what_is_put_off_takes_no_turn_and_says_nothing_about_the_destination() {
+        let destination = destination(r#","rate":"1/s","circuit":{"failures":1}"#);
+        let mut gate = gate(&destination);
+        let ticket = gate.begin(NOW, false, Duration::ZERO);
+        gate.put_off(ticket);
+        assert_eq!(gate.may_start(0, 8, Duration::ZERO), May::Now);
+        // The one that was to find out whether it is back makes way for another.
+        answer(&mut gate, &destination, 500);
+        gate.circuit.tick(NOW + Duration::from_secs(60));
+        let (soon, later) = (Duration::from_secs(5), Duration::from_secs(9));
+        let ticket = gate.begin(NOW, false, soon);
+        assert_eq!(gate.may_start(1, 8, later), May::NotNow);
+        gate.put_off(ticket);
+        assert_eq!(gate.may_start(0, 8, later), May::Now);
+    }
+
+    #[test]
+    fn a_number_that_rests_keeps_nothing_in_memory() {
+        let mut gate = gate(&destination(""));
+        gate.rests = true;
+        assert!(gate.is_shut() && gate.is_narrow());
+        assert_eq!(gate.queue_max(USUAL, 8), 0);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use surehook_core::{
         Destination, TIMEOUT,
         sender::{Sender, send_id},
     },
-    service::{Answer, Composed, InvalidMessage, Message, Resend},
+    service::{Answer, Composed, InvalidMessage, Message, PairKey, Resend},
     store::Claimed,
 };
 
@@ -28,6 +28,8 @@ pub(super) struct Letter<'o> {
     composed: Composed,
     body: Bytes,
     deadline: Duration,
+    /// Whose turn it takes.
+    pub(super) recipient: PairKey,
     /// Which attempt it is.
     attempt: u32,
 }
@@ -55,7 +57,8 @@ impl<'o> Letter<'o> {
         // for somebody who asks for it.
         let is_asked = destination.timeout != TIMEOUT;
         let deadline = if is_asked { destination.timeout } else { composed.timeout_min };
-        Ok(Self { sender, url, composed, body, deadline, attempt: claimed.attempts + 1 })
+        let (recipient, attempt) = (PairKey::of(&message.to), claimed.attempts + 1);
+        Ok(Self { sender, url, composed, body, deadline, recipient, attempt })
     }
 
     /// How long an answer is waited for.
@@ -75,7 +78,7 @@ impl<'o> Letter<'o> {
 
     /// Sends it.
     pub(super) async fn send(self, outlet: &Outlet) -> SendReport {
-        let Self { sender, url, composed, body, deadline, attempt } = self;
+        let Self { sender, url, composed, body, deadline, recipient: _, attempt } = self;
         let report = outlet.send_for(&url, composed.headers, body, deadline).await;
         read(sender, composed.resend, attempt, report)
     }

@@ -16,6 +16,8 @@
 //! - While there is a **backlog** in the store, new events join it there, or they would overtake it
 //!   for ever.
 //! - A **cool-down** that a destination asks for holds the whole lane.
+//! - A **hold** is a time in which a number sends nothing: its quiet hours, or the rest of a day on which
+//!   it has sent enough (`sending`). What waits is given back to the store.
 //! - The **gate** says what may start: a pause, the circuit and the rate stand there (`gate`). What
 //!   changes there is written down by the supervisor, and so outlives the process (`control`).
 //!
@@ -27,6 +29,7 @@ mod carrier;
 mod control;
 mod gate;
 mod message;
+mod sending;
 mod slots;
 mod supervisor;
 
@@ -59,6 +62,7 @@ pub(crate) use self::slots::{Budget, Slot};
 use self::{
     carrier::Carrier,
     gate::{Gate, May},
+    sending::Sending,
 };
 use crate::{
     feed::Feed,
@@ -139,6 +143,7 @@ struct Inside {
     running: u32,
     holding: HashMap<DeliveryId, Holding>,
     gate: Gate,
+    sending: Sending,
 }
 
 impl Inside {
@@ -234,7 +239,13 @@ impl Lane {
         let metrics = shared.telemetry.lane(destination.name.as_str());
         let gate = Gate::new(kept.clone(), &destination.lane, shared.clock.now());
         let cool_until = kept.cool_until.map_or(0, Timestamp::as_millis);
-        let inside = Inside { queue: VecDeque::new(), running: 0, holding: HashMap::new(), gate };
+        let inside = Inside {
+            queue: VecDeque::new(),
+            running: 0,
+            holding: HashMap::new(),
+            gate,
+            sending: Sending::new(&destination),
+        };
         let lane = Arc::new(Self {
             id: destination.id,
             carrier: Carrier::new(prepared, &shared),
@@ -305,13 +316,17 @@ impl Lane {
         self.carrier.update(prepared, &self.shared);
         let mut inside = self.inside();
         inside.gate.update(&destination.lane);
-        if self.destination.load().reach != destination.reach {
+        let before = self.destination.load_full();
+        inside.sending.update(&before, &destination, self.shared.clock.now());
+        if before.reach != destination.reach {
             // What is said of the old address says nothing of the new one.
             inside.gate.circuit.close();
             self.cool_until.store(0, Ordering::Relaxed);
         }
-        self.narrow.store(inside.gate.is_narrow(), Ordering::Release);
         self.destination.store(destination);
+        // Quiet hours that were changed end or begin at once.
+        inside.gate.rests = self.hold(&inside).is_some();
+        self.narrow.store(inside.gate.is_narrow(), Ordering::Release);
         drop(inside);
         self.fill();
         self.changed.notify_one();
@@ -367,7 +382,8 @@ impl Lane {
         inside.hold(&job.claimed);
         inside.queue.push_back(job);
         let started = self.start_first(&mut inside);
-        let waits = started.is_none() && matches!(self.may_start(&inside), May::At(_));
+        let waits = started.is_none()
+            && (matches!(self.may_start(&inside), May::At(_)) || !self.may_send(&inside));
         // Somebody took it in before the gate was shut, or by its rate it comes later.
         let wake = waits || inside.gate.is_shut();
         drop(inside);
@@ -386,7 +402,7 @@ impl Lane {
     }
 
     fn may_start(&self, inside: &Inside) -> May {
-        if self.is_cooling() || self.stop.is_cancelled() {
+        if self.is_cooling() || self.stop.is_cancelled() || !self.may_send(inside) {
             return May::NotNow;
         }
         let full = self.destination.load().concurrency;

@@ -33,6 +33,10 @@ pub(super) async fn run(lane: Arc<Lane>) {
 
 /// One round: returns how long to wait unless something happens before.
 async fn tick(lane: &Arc<Lane>) -> Duration {
+    if let Err(error) = lane.learn_sent_today().await {
+        tracing::warn!(destination = %lane.id, %error, "what was sent today could not be read");
+        return PAUSE_LONG;
+    }
     let shut_for = lane.let_time_pass();
     if let Err(error) = lane.keep_state().await {
         tracing::warn!(destination = %lane.id, %error, "the state of a lane could not be kept");
@@ -117,12 +121,14 @@ pub(super) fn low_water(lane: &Lane, inside: &Inside) -> usize {
 }
 
 impl Lane {
-    /// Lets the circuit know the time; says for how long the lane is shut, if it is.
+    /// Lets the circuit and the calendar know the time; says for how long the lane is shut, if it is.
     fn let_time_pass(&self) -> Option<Duration> {
         let now = self.shared.clock.now();
         let mut inside = self.inside();
         inside.gate.circuit.tick(now);
         inside.gate.set_pace(self.destination.load().concurrency);
+        let hold = self.hold(&inside);
+        inside.gate.rests = hold.is_some();
         self.narrow.store(inside.gate.is_narrow(), Ordering::Release);
         let wait = match inside.gate.circuit.state() {
             CircuitState::Open { until, .. } if inside.gate.paused.is_none() => until.since(now),
@@ -131,6 +137,7 @@ impl Lane {
             | CircuitState::HalfOpen { .. }
             | CircuitState::Ramp { .. } => TIMER_MAX,
         };
+        let wait = hold.map_or(wait, |(until, _)| until.since(now).min(wait));
         inside.gate.is_shut().then_some(wait)
     }
 

@@ -41,6 +41,8 @@ pub(super) struct LaneState {
     open_until: Option<Timestamp>,
     /// Until when it asked us to wait.
     cooling_until: Option<Timestamp>,
+    /// Until when it sends no messages, and why.
+    hold: Option<ShownHold>,
     drain: Option<ShownDrain>,
     /// Whether what waits for it is held: it is paused, or its circuit is open.
     holds: bool,
@@ -53,6 +55,14 @@ struct ShownPause {
     reason: Option<String>,
     /// The gateway paused it by itself.
     automatic: bool,
+}
+
+/// Until when a destination sends no messages, and why. What waits for it is pending.
+#[derive(Debug, Serialize, JsonSchema)]
+struct ShownHold {
+    until: Timestamp,
+    #[schemars(with = "String", regex(pattern = "^(quiet_hours|daily_limit)$"))]
+    why: &'static str,
 }
 
 /// How fast what waited during a pause is worked off.
@@ -85,6 +95,7 @@ pub(super) fn state(app: &App, id: DestinationId) -> Option<LaneState> {
         circuit: state.circuit.as_str(),
         open_until,
         cooling_until: state.cool_until,
+        hold: app.engine.lane_hold(id).map(|(until, why)| ShownHold { until, why: why.as_str() }),
         drain: state.drain.map(|Drain { rate, until }| ShownDrain { rate, until }),
         holds,
     })

@@ -1,13 +1,20 @@
 //! `/api/v1/stats` and `/api/v1/dead-letters/stats`.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    num::NonZeroU64,
+    sync::Arc,
+};
 
 use axum::{Json, extract::State};
 use schemars::JsonSchema;
 use serde::Serialize;
 use surehook_core::{
     delivery::{DeadReason, state::Status},
+    destination::limits::Limits,
+    ids::DestinationId,
     name::Name,
+    store::{AdminStore, StoreError},
     time::Timestamp,
 };
 
@@ -45,6 +52,14 @@ struct DestinationStats {
     oldest_pending_age_seconds: Option<u64>,
     /// Until when it asked us to wait.
     cooling_until: Option<Timestamp>,
+    /// Messages sent on the current day of its calendar; null when it sends no messages.
+    sent_today: Option<u64>,
+    /// So many in a day are worth a warning; null when that is never so.
+    warn_at: Option<NonZeroU64>,
+    /// No more are sent in a day; null when there is no such limit.
+    stop_at: Option<NonZeroU64>,
+    /// Whether what was sent today is worth a warning.
+    over: bool,
     /// Null when its settings cannot be used.
     state: Option<LaneState>,
 }
@@ -76,15 +91,25 @@ pub(crate) async fn stats(State(app): State<Arc<App>>) -> Result<Json<Stats>, Pr
     let now = app.engine.clock().now();
     let oldest = store.oldest_due(now).await?;
     let configuration = store.configuration().await?;
+    let sent = SentByDay::read(store, now).await?;
     let destinations = configuration
         .destinations
         .iter()
-        .map(|destination| DestinationStats {
+        .map(|destination| {
+            let limits = destination.spec.limits();
+            let sent_today = limits.map(|limits| sent.on(destination.id, limits.day(now)));
+            (destination, limits.unwrap_or_default(), sent_today)
+        })
+        .map(|(destination, limits, sent_today)| DestinationStats {
             name: destination.spec.name.clone(),
             oldest_pending_age_seconds: oldest
                 .get(&destination.id)
                 .map(|at| now.since(*at).as_secs()),
             cooling_until: app.engine.cooling(destination.id),
+            sent_today,
+            warn_at: limits.warn_at,
+            stop_at: limits.stop_at,
+            over: sent_today.is_some_and(|sent| limits.is_over(sent)),
             state: lanes::state(&app, destination.id),
         })
         .collect();
@@ -100,6 +125,21 @@ pub(crate) async fn stats(State(app): State<Arc<App>>) -> Result<Json<Stats>, Pr
         oldest_pending_age_seconds: oldest.values().map(|at| now.since(*at).as_secs()).max(),
         destinations,
     }))
+}
+
+/// What was sent on the days that are today somewhere.
+struct SentByDay(HashMap<(DestinationId, i32), u64>);
+
+impl SentByDay {
+    async fn read(store: &dyn AdminStore, now: Timestamp) -> Result<Self, StoreError> {
+        let in_utc = Limits::default().day(now);
+        let rows = store.sent_by_day(in_utc - 1..=in_utc + 1).await?;
+        Ok(Self(rows.into_iter().map(|row| ((row.destination, row.day), row.sent)).collect()))
+    }
+
+    fn on(&self, destination: DestinationId, day: i32) -> u64 {
+        self.0.get(&(destination, day)).copied().unwrap_or_default()
+    }
 }
 
 /// For each reason, how many ever died and how many are dead now.

@@ -51,10 +51,19 @@ async fn list(remote: &Remote) -> Result<(), Failure> {
             for name in ["paused", "circuit", "cooling_until"] {
                 row[name] = row["state"][name].clone();
             }
-            row["reason"] = row["state"]["pause"]["reason"].clone();
+            row["reason"] = why(&row["state"]);
         }
     }
     print_list(remote, &answer, &COLUMNS, "No destinations.")
+}
+
+/// Why nothing goes there.
+fn why(state: &Value) -> Value {
+    let hold = &state["hold"];
+    match (&state["pause"]["reason"], hold["why"].as_str(), hold["until"].as_str()) {
+        (Value::Null, Some(why), Some(until)) => json!(format!("{why} until {until}")),
+        (reason, ..) => reason.clone(),
+    }
 }
 
 async fn probe(remote: &Remote, name: &str) -> Result<(), Failure> {

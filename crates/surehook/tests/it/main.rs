@@ -20,6 +20,7 @@ mod lanes_load;
 mod logs;
 mod messages;
 mod openapi;
+mod pacing;
 mod plans;
 mod presets;
 mod presets_whatsapp;

@@ -35,10 +35,26 @@ pub(super) async fn look(server: &str, token: Option<&str>, findings: &mut Findi
         return;
     }
     match client.get("/stats").await {
-        Ok(_) => findings.good("token", "is known to the gateway"),
+        Ok(stats) => {
+            findings.good("token", "is known to the gateway");
+            look_at_numbers(&stats, findings);
+        }
         Err(failure) => {
             let advice = "give another with --token; an admin makes one: surehook token create";
             findings.bad("token", failure.to_string(), advice);
         }
+    }
+}
+
+/// Numbers that have sent much today.
+fn look_at_numbers(stats: &Value, findings: &mut Findings) {
+    let destinations = stats["destinations"].as_array().into_iter().flatten();
+    for shown in destinations.filter(|shown| shown["over"] == true) {
+        let name = shown["name"].as_str().unwrap_or_default();
+        let (sent, warn_at) = (&shown["sent_today"], &shown["warn_at"]);
+        let said =
+            format!("`{name}` has sent {sent} messages today; {warn_at} are worth a warning");
+        let advice = "send less, or the number may be banned; see `sending` in docs/settings.md";
+        findings.warn("sending", said, advice);
     }
 }

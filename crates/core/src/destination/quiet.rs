@@ -1,0 +1,239 @@
+//! The calendar of a number: when its day begins, and the hours in which it is quiet.
+
+use std::{borrow::Cow, fmt, str::FromStr, time::Duration};
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+use crate::time::Timestamp;
+
+const MINUTE_MILLIS: i64 = 60_000;
+const DAY_MINUTES: i64 = 24 * 60;
+const DAY_MILLIS: i64 = DAY_MINUTES * MINUTE_MILLIS;
+/// The calendar that is furthest ahead of or behind UTC.
+const OFFSET_MAX_MINUTES: i64 = 14 * 60;
+
+/// How far a calendar is ahead of UTC, as people write it: `-03:00`. It is the same all year.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UtcOffset {
+    minutes: i64,
+}
+
+/// A text that is no offset.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "expected how far local time is ahead of UTC, such as -03:00 or +05:30, at most 14:00; got `{0}`"
+)]
+pub struct InvalidOffset(String);
+
+/// Hours of every day, as people write them: `22:00-08:00`. The end may be on the next day.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QuietHours {
+    /// Minutes after midnight.
+    from: i64,
+    to: i64,
+}
+
+/// A text that names no hours.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "expected hours of the day such as 22:00-08:00, with a beginning that is not the end; got `{0}`"
+)]
+pub struct InvalidHours(String);
+
+impl UtcOffset {
+    fn local_millis(self, at: Timestamp) -> i64 {
+        at.as_millis().saturating_add(self.minutes * MINUTE_MILLIS)
+    }
+
+    /// The local day, in days since 1970.
+    pub fn day(self, at: Timestamp) -> i32 {
+        i32::try_from(self.local_millis(at).div_euclid(DAY_MILLIS)).unwrap_or_default()
+    }
+
+    /// When the next local day begins.
+    pub fn next_day(self, at: Timestamp) -> Timestamp {
+        at + span(DAY_MILLIS - self.millis_of_day(at))
+    }
+
+    fn millis_of_day(self, at: Timestamp) -> i64 {
+        self.local_millis(at).rem_euclid(DAY_MILLIS)
+    }
+}
+
+impl QuietHours {
+    /// When they end, if they have begun at `at`.
+    pub fn end(self, at: Timestamp, offset: UtcOffset) -> Option<Timestamp> {
+        let now = offset.millis_of_day(at);
+        let (from, to) = (self.from * MINUTE_MILLIS, self.to * MINUTE_MILLIS);
+        let is_quiet = if from < to { (from..to).contains(&now) } else { now >= from || now < to };
+        is_quiet.then(|| at + span((to - now).rem_euclid(DAY_MILLIS)))
+    }
+}
+
+/// Of a number that is not negative.
+fn span(millis: i64) -> Duration {
+    Duration::from_millis(u64::try_from(millis).unwrap_or_default())
+}
+
+/// `HH:MM`, in minutes.
+fn minutes(text: &str) -> Option<i64> {
+    let (hours, minutes) = text.split_once(':')?;
+    let number = |digits: &str, below: i64| {
+        let is_plain = digits.len() == 2 && digits.bytes().all(|byte| byte.is_ascii_digit());
+        let number: i64 = digits.parse().ok().filter(|_| is_plain)?;
+        (number < below).then_some(number)
+    };
+    Some(number(hours, 24)? * 60 + number(minutes, 60)?)
+}
+
+fn shown(text: &str) -> String {
+    text.chars().take(32).collect()
+}
+
+impl FromStr for UtcOffset {
+    type Err = InvalidOffset;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let signed = match text.split_at_checked(1) {
+            Some(("+", rest)) => minutes(rest),
+            Some(("-", rest)) => minutes(rest).map(|minutes| -minutes),
+            Some(_) | None => None,
+        };
+        let minutes = signed.filter(|minutes| minutes.abs() <= OFFSET_MAX_MINUTES);
+        minutes.map(|minutes| Self { minutes }).ok_or_else(|| InvalidOffset(shown(text)))
+    }
+}
+
+impl fmt::Display for UtcOffset {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sign = if self.minutes < 0 { '-' } else { '+' };
+        let minutes = self.minutes.abs();
+        write!(f, "{sign}{:02}:{:02}", minutes / 60, minutes % 60)
+    }
+}
+
+impl FromStr for QuietHours {
+    type Err = InvalidHours;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let read = || {
+            let (from, to) = text.split_once('-')?;
+            let hours = Self { from: minutes(from)?, to: minutes(to)? };
+            (hours.from != hours.to).then_some(hours)
+        };
+        read().ok_or_else(|| InvalidHours(shown(text)))
+    }
+}
+
+impl fmt::Display for QuietHours {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { from, to } = self;
+        write!(f, "{:02}:{:02}-{:02}:{:02}", from / 60, from % 60, to / 60, to % 60)
+    }
+}
+
+macro_rules! written_as_text {
+    ($type:ty) => {
+        impl Serialize for $type {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $type {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let text = Cow::<'de, str>::deserialize(deserializer)?;
+                text.parse().map_err(de::Error::custom)
+            }
+        }
+    };
+}
+
+written_as_text!(UtcOffset);
+written_as_text!(QuietHours);
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn offset(text: &str) -> UtcOffset {
+        text.parse().unwrap()
+    }
+
+    fn at(text: &str) -> Timestamp {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn offsets_and_hours_read_as_people_write_them() {
+        for text in ["+00:00", "-03:00", "+05:30", "+14:00", "-12:00"] {
+            assert_eq!(offset(text).to_string(), text);
+        }
+        let offsets =
+            ["", "Z", "03:00", "-3:00", "-03", "+14:01", "-24:00", "+00:60", "+-1:00", "é3:00"];
+        for text in offsets {
+            assert!(text.parse::<UtcOffset>().is_err(), "case: {text}");
+        }
+        for text in ["22:00-08:00", "00:00-06:30", "12:00-13:00", "23:59-00:00"] {
+            assert_eq!(text.parse::<QuietHours>().unwrap().to_string(), text);
+        }
+        let hours =
+            ["", "22:00", "22-8", "22:00-22:00", "22:00-24:00", "22:00 - 08:00", "9:00-10:00"];
+        for text in hours {
+            assert!(text.parse::<QuietHours>().is_err(), "case: {text}");
+        }
+    }
+
+    #[test]
+    fn a_day_begins_at_local_midnight() {
+        let day = |text: &str, of: &str| offset(of).day(at(text));
+        assert_eq!(day("1970-01-01T00:00:00Z", "+00:00"), 0);
+        assert_eq!(day("1970-01-02T02:59:59.999Z", "-03:00"), 0);
+        assert_eq!(day("1970-01-02T03:00:00Z", "-03:00"), 1);
+        assert_eq!(day("1970-01-01T18:30:00Z", "+05:30"), 1);
+        assert_eq!(day("1970-01-01T00:00:00Z", "-03:00"), -1);
+    }
+
+    #[test]
+    fn quiet_hours_may_span_midnight() {
+        let cases = [
+            ("22:00-08:00", "+00:00", "2026-11-15T21:59:59.999Z", None),
+            ("22:00-08:00", "+00:00", "2026-11-15T22:00:00Z", Some("2026-11-16T08:00:00Z")),
+            ("22:00-08:00", "+00:00", "2026-11-16T07:59:59.999Z", Some("2026-11-16T08:00:00Z")),
+            ("22:00-08:00", "+00:00", "2026-11-16T08:00:00Z", None),
+            ("22:00-08:00", "-03:00", "2026-11-16T00:59:00Z", None),
+            ("22:00-08:00", "-03:00", "2026-11-16T01:00:00Z", Some("2026-11-16T11:00:00Z")),
+            ("12:00-13:30", "+05:30", "2026-11-16T07:00:00Z", Some("2026-11-16T08:00:00Z")),
+            ("12:00-13:30", "+05:30", "2026-11-16T06:29:59Z", None),
+            ("23:59-00:00", "+00:00", "2026-11-16T23:59:30Z", Some("2026-11-17T00:00:00Z")),
+        ];
+        for (hours, of, now, expected) in cases {
+            let hours: QuietHours = hours.parse().unwrap();
+            let end = hours.end(at(now), offset(of));
+            assert_eq!(end, expected.map(at), "case: {hours} {of} {now}");
+        }
+    }
+
+    proptest! {
+        /// Quiet hours are over when they say so, and the next day begins where the day changes.
+        #[test]
+        fn an_end_is_an_end(
+            millis in 0..4_000_000_000_000_i64,
+            minutes in -OFFSET_MAX_MINUTES..=OFFSET_MAX_MINUTES,
+            (from, to) in (0..DAY_MINUTES, 0..DAY_MINUTES).prop_filter("equal", |(a, b)| a != b),
+        ) {
+            let (now, offset) = (Timestamp::from_millis(millis), UtcOffset { minutes });
+            let hours = QuietHours { from, to };
+            if let Some(end) = hours.end(now, offset) {
+                prop_assert!(end > now);
+                prop_assert_eq!(hours.end(end, offset), None);
+                prop_assert!(hours.end(end - Duration::from_millis(1), offset) == Some(end));
+            }
+            let next = offset.next_day(now);
+            prop_assert_eq!(offset.day(next), offset.day(now) + 1);
+            prop_assert_eq!(offset.day(next - Duration::from_millis(1)), offset.day(now));
+        }
+    }
+}

@@ -1,0 +1,314 @@
+//! How fast and how much a number sends: one recipient, the whole number, a day, and quiet hours.
+
+use std::time::Duration;
+
+use http::Method;
+use serde_json::{Value, json};
+
+use crate::support::{
+    SOON,
+    clocked::Clocked,
+    eventually,
+    gateway::{Gateway, in_to_out},
+    process::surehook,
+    standin::{Behaviour, CloudApi, EvolutionGo},
+    unix_now,
+};
+
+const ANNA: &str = "5511987654321";
+const BRUNO: &str = "5511912345678";
+const DAY: i64 = 86_400;
+
+fn cloud(to: &CloudApi, more: &str) -> String {
+    let (sender, token) = (CloudApi::SENDER, CloudApi::TOKEN);
+    let more = format!(
+        r#"
+        kind = "whatsapp-cloud"
+        account = {{ sender = "{sender}", token = "{token}" }}
+        {more}
+        "#
+    );
+    in_to_out(&to.url(), &more)
+}
+
+/// The settings of a number of Evolution Go, as the API takes them.
+fn evolution(to: &EvolutionGo, sending: &Value) -> Value {
+    json!({
+        "name": "out",
+        "kind": "evolution-go",
+        "url": to.url(),
+        "account": { "token": EvolutionGo::TOKEN },
+        "sending": sending,
+    })
+}
+
+fn text(to: &str, number: usize) -> String {
+    json!({ "to": to, "text": format!("message {number}") }).to_string()
+}
+
+/// A calendar in which it is about noon, so that no day ends during a test.
+fn noon() -> String {
+    let ahead = 12 - unix_now().rem_euclid(DAY) / 3600;
+    format!("{}{:02}:00", if ahead < 0 { '-' } else { '+' }, ahead.abs())
+}
+
+async fn state(gateway: &Gateway) -> Value {
+    gateway.get("/destinations/out").await.expect(200).json()["state"].clone()
+}
+
+async fn waiting(gateway: &Gateway) -> Vec<Value> {
+    let list = gateway.get("/deliveries?status=pending").await.expect(200).json();
+    list["data"].as_array().unwrap().clone()
+}
+
+/// Waits until so many are counted; gives what the statistics say of `out`.
+async fn sent_today_is(gateway: &Gateway, count: u64) -> Value {
+    eventually(SOON, || async {
+        let shown = gateway.stats().await["destinations"][0].clone();
+        (shown["sent_today"] == count).then_some(shown)
+    })
+    .await
+}
+
+#[tokio::test]
+async fn one_recipient_waits_for_its_turn_and_nobody_waits_for_it() {
+    let meta = CloudApi::start().await;
+    let gateway = Gateway::with(&cloud(&meta, "")).await;
+    gateway.post("/destinations/out/pause", &json!({})).await.expect(200);
+    for number in 0..50 {
+        gateway.accepted("in", text(ANNA, number)).await;
+    }
+    gateway.accepted("in", text(BRUNO, 50)).await;
+
+    gateway.post("/destinations/out/resume", &json!({})).await.expect(200);
+
+    let put_off = eventually(SOON, || async {
+        let sent = gateway.stats().await["by_status"]["succeeded"].as_u64().unwrap();
+        let waiting = waiting(&gateway).await;
+        let is_all = sent + u64::try_from(waiting.len()).unwrap() == 51;
+        (is_all && meta.sent().contains_key(BRUNO)).then_some(waiting)
+    })
+    .await;
+    assert!(put_off.len() >= 5, "at most 45 go at once, {} wait", put_off.len());
+    assert_eq!(meta.sent()[BRUNO].len(), 1);
+    // One after the other, and nothing was spent on waiting.
+    let mut due: Vec<&str> = put_off.iter().map(|one| one["due_at"].as_str().unwrap()).collect();
+    due.sort_unstable();
+    due.dedup();
+    assert_eq!(due.len(), put_off.len());
+    assert!(put_off.iter().all(|one| one["attempts"] == 0), "{put_off:?}");
+    assert!(gateway.metrics().await.contains("surehook_messages_put_off_total{"));
+    assert!(!gateway.log().contains(ANNA));
+
+    // A person who wants to know does not wait.
+    let probed = gateway.post("/destinations/out/probe", &json!({})).await.expect(200).json();
+    assert_eq!(probed["succeeded"], true);
+}
+
+#[tokio::test]
+async fn a_number_whose_owner_does_not_mind_the_pace_sends_it_all() {
+    let meta = CloudApi::start().await;
+    let gateway = Gateway::with(&cloud(&meta, "sending = { pair_pace = false }")).await;
+    for number in 0..50 {
+        gateway.accepted("in", text(ANNA, number)).await;
+    }
+    meta.arrived(50).await;
+}
+
+#[tokio::test]
+async fn a_recipient_that_gets_too_much_slows_nobody_else() {
+    let meta = CloudApi::start().await;
+    meta.first(ANNA, [Behaviour::code(131_056)]);
+    let more = r#"
+        concurrency = 1
+        retry = { max_attempts = 5, schedule = ["1ms"] }"#;
+    let gateway = Gateway::with(&cloud(&meta, more)).await;
+    gateway.post("/destinations/out/pause", &json!({})).await.expect(200);
+    for (number, to) in [ANNA, ANNA, BRUNO].into_iter().enumerate() {
+        gateway.accepted("in", text(to, number)).await;
+    }
+
+    gateway.post("/destinations/out/resume", &json!({})).await.expect(200);
+
+    let came = meta.arrived(4).await;
+    let to: Vec<&str> = came.iter().map(|message| message.to.as_str()).collect();
+    assert_eq!(to, [ANNA, BRUNO, ANNA, ANNA]);
+    // 131056 asks for a second at first.
+    let rest = came[2].at - came[0].at;
+    assert!(rest >= Duration::from_secs(1), "{rest:?}");
+    assert_eq!(state(&gateway).await["cooling_until"], Value::Null);
+}
+
+#[tokio::test]
+async fn a_number_that_sends_too_much_is_slowed_as_a_whole() {
+    let meta = CloudApi::start().await;
+    meta.first(ANNA, [Behaviour::code(130_429)]);
+    let gateway = Gateway::with(&cloud(&meta, "concurrency = 1")).await;
+    gateway.accepted("in", text(ANNA, 0)).await;
+    eventually(SOON, || async {
+        (state(&gateway).await["cooling_until"] != Value::Null).then_some(())
+    })
+    .await;
+    gateway.accepted("in", text(BRUNO, 1)).await;
+
+    let came = meta.arrived(2).await;
+    let rest = came[1].at - came[0].at;
+    assert!(rest >= Duration::from_secs(5), "{rest:?}");
+}
+
+#[tokio::test]
+async fn what_a_number_may_send_in_a_day_is_counted_over_a_restart() {
+    let go = EvolutionGo::start().await;
+    let more = format!(
+        r#"
+        kind = "evolution-go"
+        account = {{ token = "{}" }}
+        sending = {{ stop_at = 3, warn_at = 2, utc_offset = "{}" }}
+        "#,
+        EvolutionGo::TOKEN,
+        noon()
+    );
+    let mut gateway = Gateway::with(&in_to_out(&go.url(), &more)).await;
+    for number in 0..5 {
+        gateway.accepted("in", text(ANNA, number)).await;
+    }
+
+    go.arrived(3).await;
+    eventually(SOON, || async { (waiting(&gateway).await.len() == 2).then_some(()) }).await;
+    let shown = sent_today_is(&gateway, 3).await;
+    let counts = ["sent_today", "warn_at", "stop_at", "over"].map(|name| shown[name].clone());
+    assert_eq!(counts, [json!(3), json!(2), json!(3), json!(true)]);
+    assert_eq!(shown["state"]["hold"]["why"], "daily_limit");
+    let listed = gateway.cli(&["destinations", "list"]).await.stdout;
+    assert!(listed.contains("daily_limit"), "{listed}");
+    let metrics = gateway.metrics().await;
+    assert!(metrics.contains("surehook_messages_sent_today{destination=\"out\"} 3"), "{metrics}");
+    let warning = "has sent many messages today";
+    let log = gateway.log();
+    assert_eq!(log.matches(warning).count(), 1, "{log}");
+    assert!(!log.contains(ANNA), "{log}");
+
+    gateway.restart().await;
+    gateway.accepted("in", text(BRUNO, 5)).await;
+    eventually(SOON, || async { (waiting(&gateway).await.len() == 3).then_some(()) }).await;
+    assert_eq!(state(&gateway).await["hold"]["why"], "daily_limit");
+    assert_eq!(go.count(), 3);
+
+    // Who says that more may go does not wait for tomorrow.
+    let raised = json!({ "stop_at": 6, "warn_at": 2, "utc_offset": noon() });
+    gateway.put("/destinations/out", &evolution(&go, &raised)).await.expect(200);
+    go.arrived(6).await;
+    sent_today_is(&gateway, 6).await;
+    assert!(!gateway.log().contains(warning), "once a day");
+    let server = gateway.url("");
+    let args = ["doctor", "--json", "--server", &server, "--token", gateway.token()];
+    let doctor = surehook(gateway.folder(), &args, &[]).await.stdout;
+    assert!(doctor.contains("`out` has sent 6 messages today"), "{doctor}");
+}
+
+/// A gateway at that second after 1970 with a source `in` and a number `out`.
+async fn clocked(seconds: i64, out: &Value) -> Clocked {
+    let gateway = Clocked::start(seconds).await;
+    let configuration = json!({
+        "sources": [{ "name": "in", "verify": "none" }],
+        "destinations": [out],
+        "routes": [{ "from": "in", "to": "out" }],
+    });
+    gateway.api(Method::PUT, "/configuration", Some(&configuration)).await.expect(200);
+    gateway
+}
+
+async fn hold(gateway: &Clocked) -> Value {
+    let shown = gateway.api(Method::GET, "/destinations/out", None).await.expect(200).json();
+    shown["state"]["hold"].clone()
+}
+
+async fn take(gateway: &Clocked, number: usize) {
+    gateway.send(Method::POST, "/in/in", &[], text(ANNA, number)).await.expect(200);
+}
+
+async fn pending_is(gateway: &Clocked, count: usize) {
+    eventually(SOON, || async {
+        let list = gateway.api(Method::GET, "/deliveries?status=pending", None).await.json();
+        (list["data"].as_array().unwrap().len() == count).then_some(())
+    })
+    .await;
+}
+
+/// The lane looks at the clock when somebody says something.
+async fn wake(gateway: &Clocked) {
+    gateway.api(Method::POST, "/destinations/out/resume", None).await.expect(200);
+}
+
+#[tokio::test]
+async fn the_rest_of_a_day_waits_for_the_next_one() {
+    let go = EvolutionGo::start().await;
+    let out = evolution(&go, &json!({ "stop_at": 2, "utc_offset": "-03:00" }));
+    let noon = 20_000 * DAY + 15 * 3600;
+    let gateway = clocked(noon, &out).await;
+    for number in 0..5 {
+        take(&gateway, number).await;
+    }
+    go.arrived(2).await;
+    pending_is(&gateway, 3).await;
+    let midnight = json!({ "until": "2024-10-05T03:00:00.000Z", "why": "daily_limit" });
+    assert_eq!(hold(&gateway).await, midnight);
+
+    gateway.set(20_001 * DAY + 3 * 3600);
+    wake(&gateway).await;
+
+    go.arrived(4).await;
+    pending_is(&gateway, 1).await;
+    assert_eq!(hold(&gateway).await["until"], "2024-10-06T03:00:00.000Z");
+    assert_eq!(go.count(), 4);
+}
+
+#[tokio::test]
+async fn nothing_is_sent_in_quiet_hours_and_all_of_it_after_them() {
+    let go = EvolutionGo::start().await;
+    let quiet = json!({ "quiet_hours": "22:00-08:00", "utc_offset": "-03:00" });
+    let evening = 20_000 * DAY + 24 * 3600;
+    let gateway = clocked(evening, &evolution(&go, &quiet)).await;
+    take(&gateway, 0).await;
+    go.arrived(1).await;
+    assert_eq!(hold(&gateway).await, Value::Null);
+
+    gateway.set(evening + 3600);
+    take(&gateway, 1).await;
+    take(&gateway, 2).await;
+    pending_is(&gateway, 2).await;
+    let morning = json!({ "until": "2024-10-05T11:00:00.000Z", "why": "quiet_hours" });
+    assert_eq!(hold(&gateway).await, morning);
+    wake(&gateway).await;
+    pending_is(&gateway, 2).await;
+
+    gateway.set(evening + 11 * 3600);
+    wake(&gateway).await;
+    go.arrived(3).await;
+
+    // The next night, somebody cannot sleep.
+    gateway.set(evening + 26 * 3600);
+    take(&gateway, 3).await;
+    pending_is(&gateway, 1).await;
+    assert_eq!(go.count(), 3);
+    let awake = evolution(&go, &json!({}));
+    gateway.api(Method::PUT, "/destinations/out", Some(&awake)).await.expect(200);
+    go.arrived(4).await;
+}
+
+#[tokio::test]
+async fn what_makes_no_sense_is_refused_with_what_to_do() {
+    let go = EvolutionGo::start().await;
+    let gateway = Gateway::with(&in_to_out("http://127.0.0.1:9000/", "")).await;
+    let cases = [
+        (json!({ "stop_at": 0 }), "at least 1"),
+        (json!({ "pair_pace": true }), "leave it out"),
+        (json!({ "quiet_hours": "22:00-22:00" }), "such as 22:00-08:00"),
+        (json!({ "utc_offset": "Europe/Berlin" }), "such as -03:00"),
+    ];
+    for (sending, expected) in cases {
+        let answer = gateway.put("/destinations/out", &evolution(&go, &sending)).await;
+        let detail = answer.expect(422).detail();
+        assert!(detail.contains(expected), "{detail}");
+    }
+}

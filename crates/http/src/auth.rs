@@ -50,6 +50,7 @@ const OPERATIONS: [(Method, &str); 13] = [
     (Method::POST, "/replays/{}/pause"),
     (Method::POST, "/replays/{}/resume"),
     (Method::POST, "/replays/{}/cancel"),
+    (Method::POST, "/media"),
     (Method::POST, "/quarantine/release"),
     (Method::POST, "/quarantine/{}/release"),
     (Method::POST, "/messages"),

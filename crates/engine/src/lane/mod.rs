@@ -63,6 +63,7 @@ use self::{
 use crate::{
     feed::Feed,
     inbox::Inbox,
+    media::Media,
     outlet::Prepared,
     registry::Ground,
     sender::HttpSenderConfig,
@@ -89,6 +90,8 @@ pub(crate) struct Shared {
     pub(crate) feed: Arc<Feed>,
     pub(crate) inbox: Arc<Inbox>,
     pub(crate) http: HttpSenderConfig,
+    /// The files of messages.
+    pub(crate) media: Arc<Media>,
     pub(crate) trust: Trust,
     /// Bytes of bodies that may wait in all lanes together.
     pub(crate) budget: Arc<Budget>,

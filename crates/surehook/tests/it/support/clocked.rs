@@ -68,6 +68,7 @@ impl Clocked {
             addresses: AddressPolicy::new(vec!["127.0.0.0/8".parse().unwrap()]),
             resolver: Arc::new(SystemResolver),
             env: Arc::new(|_| None),
+            bucket: None,
             public_url: None,
             retention: Retention { events: Duration::from_secs(30 * 86_400) },
             lane_bytes_max: 1 << 26,

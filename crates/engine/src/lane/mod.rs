@@ -64,7 +64,7 @@ use crate::{
     feed::Feed,
     inbox::Inbox,
     media::Media,
-    outlet::Prepared,
+    outlet::{Outlet, Prepared},
     registry::Ground,
     sender::HttpSenderConfig,
     strip::Secrets,
@@ -272,6 +272,10 @@ impl Lane {
     }
 
     /// The destination's name.
+    pub(crate) fn outlet(&self) -> Arc<Outlet> {
+        self.carrier.outlet.load_full()
+    }
+
     pub(crate) fn name(&self) -> String {
         self.destination.load().name.to_string()
     }

@@ -10,8 +10,12 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use http::{HeaderValue, Method, Request, Uri, header};
 use surehook_core::{
-    delivery::{Class, Outcome},
-    ids::MediaId,
+    delivery::{
+        Class, Failure, Outcome,
+        judge::{Affects, Meant},
+    },
+    destination::Reach,
+    ids::{DestinationId, MediaId},
     media::{Bucket, Detected, MediaStore, Unfit, Upload, fits},
     service::{
         Account, Message, cloud_upload,
@@ -26,14 +30,22 @@ use url::Url;
 pub(crate) use self::file::FileBody;
 pub use self::file::NewFile;
 use self::file::{CutOff, Fate};
-use crate::sender::{HttpSender, HttpSenderConfig, SendReport};
+use crate::{
+    Engine,
+    sender::{HttpSender, HttpSenderConfig, SendReport},
+};
 
 /// How many files may be on their way at the same time.
 pub const UPLOADS_MAX: usize = 16;
+/// The largest file that the Cloud API takes.
+const HANDED_BYTES_MAX: u64 = 100 * 1024 * 1024;
 /// How long the beginning of a file may take.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a whole file may take.
 const UPLOAD_TIMEOUT: Duration = Duration::from_secs(600);
+
+/// How long a message waits at least for settings to be mended.
+const UNTIL_MENDED: Duration = Duration::from_secs(600);
 
 /// The files of messages.
 pub struct Media {
@@ -61,6 +73,11 @@ pub enum NotTaken {
     /// The service would not take it.
     #[error("{0}")]
     Unfit(#[from] Unfit),
+    /// It was for somebody who takes no files.
+    #[error(
+        "only whatsapp-cloud destinations take files themselves; leave `destination` out, and name the file by its id"
+    )]
+    NotThere,
     /// Its bytes did not come.
     #[error("{CutOff}")]
     CutOff,
@@ -103,12 +120,21 @@ pub enum NoLink {
 }
 
 impl NoLink {
-    /// What it means for the attempt: the message is wrong, the settings are, or it goes by itself.
-    pub fn class(&self) -> Class {
+    /// What it means for the attempt. The message is wrong for good; or the settings are, and it waits
+    /// until somebody has mended them, while messages without files pass; or it goes by itself.
+    pub fn outcome(&self) -> Outcome {
+        let meant = |class, failure| Meant {
+            failure: Some(failure),
+            affects: Affects::ThisOnly,
+            ..Meant::of(Some(class))
+        };
         match self {
-            Self::Unknown(_) | Self::Unfit(_) => Class::Permanent,
-            Self::NotConfigured | Self::OtherBucket(_) => Class::Config,
-            Self::Store(_) => Class::Transient,
+            Self::Unknown(_) | Self::Unfit(_) => Outcome::Failed(Failure::Unsendable),
+            Self::NotConfigured | Self::OtherBucket(_) => Outcome::Meant(Meant {
+                wait: Some(UNTIL_MENDED),
+                ..meant(Class::Config, Failure::Unsendable)
+            }),
+            Self::Store(_) => Outcome::Meant(meant(Class::Transient, Failure::Interrupted)),
         }
     }
 }
@@ -161,7 +187,7 @@ impl Media {
     }
 
     /// Hands a file to the Cloud API, which calls it by an id of its own.
-    pub(crate) async fn hand_over(
+    async fn hand_over(
         &self,
         (account, http): (&Account, &HttpSender<FileBody>),
         mut file: NewFile,
@@ -228,6 +254,28 @@ impl Media {
     }
 }
 
+impl Engine {
+    /// Hands a file to the Cloud API as a destination's account. Says what it is, and what it is called
+    /// there.
+    pub async fn upload_to(
+        &self,
+        destination: DestinationId,
+        file: NewFile,
+    ) -> Result<(Detected, String), NotTaken> {
+        check_size(file.size, HANDED_BYTES_MAX)?;
+        let lane = self.registry.load().lanes.get(&destination).cloned();
+        let outlet = lane.ok_or(NotTaken::NotThere)?.outlet();
+        let Reach::Service(sender) = &outlet.destination.reach else {
+            return Err(NotTaken::NotThere);
+        };
+        if sender.service.name() != cloud_upload::SERVICE {
+            return Err(NotTaken::NotThere);
+        }
+        let way = (&sender.account, &outlet.for_files());
+        self.shared.media.hand_over(way, file, self.shared.chance.bits()).await
+    }
+}
+
 fn check_size(size: u64, max: u64) -> Result<(), NotTaken> {
     match size {
         0 => Err(Unfit::Empty.into()),
@@ -253,7 +301,7 @@ fn address(url: &Url) -> Result<Uri, NotTaken> {
 fn answered(report: &SendReport) -> Result<u16, String> {
     match report.outcome {
         Outcome::Answered { status, .. } => Ok(status),
-        Outcome::Failed(_) => Err(report.detail.clone().unwrap_or_default()),
+        Outcome::Failed(_) | Outcome::Meant(_) => Err(report.detail.clone().unwrap_or_default()),
     }
 }
 

@@ -13,7 +13,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use surehook_core::{
     ids::MediaId,
-    media::{self, Upload},
+    media::{self, Detected, Upload},
     service::message::MediaKind,
     time::Timestamp,
 };
@@ -22,6 +22,7 @@ use surehook_engine::media::{NewFile, NotTaken};
 use super::{
     idempotent::Wished,
     input::{Asked, Segment},
+    lanes,
 };
 use crate::{
     App,
@@ -36,6 +37,36 @@ pub(crate) struct AboutFile {
     /// What it is called.
     #[serde(default)]
     filename: Option<String>,
+    /// The name or id of a `whatsapp-cloud` destination, to which the file is handed at once instead of
+    /// being put into the bucket.
+    #[serde(default)]
+    destination: Option<String>,
+}
+
+/// A file that the Cloud API has.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "HandedMediaFile")]
+pub(crate) struct Handed {
+    /// What the Cloud API calls it, for 30 days: `"image": { "media_id": "…" }`.
+    media_id: String,
+    /// How it is shown unless a message says otherwise.
+    kind: MediaKind,
+    /// What it is, by its bytes.
+    mime_type: String,
+    /// How many bytes it has.
+    size: u64,
+    filename: Option<String>,
+}
+
+/// Where a file is now.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(untagged)]
+#[schemars(inline)]
+pub(crate) enum Taken {
+    /// In the bucket.
+    Here(Shown),
+    /// At the Cloud API.
+    There(Handed),
 }
 
 /// A file that lies in the bucket.
@@ -66,12 +97,14 @@ pub(crate) fn routes(api: Api) -> Api {
         .text(
             "The body is the file, with its `Content-Type` and `Content-Length`. What it is, its bytes \
              say. It is put into the bucket of `[media]`, and messages name it by its id; the link that \
-             a service fetches it by is made anew for every attempt. An `Idempotency-Key` stands for \
+             a service fetches it by is made anew for every attempt. With `destination` it goes to the \
+             Cloud API instead. An `Idempotency-Key` stands for \
              address, type and length here: the bytes are not compared.",
         )
         .query::<AboutFile>()
         .takes_bytes()
-        .answers::<Shown>(201)
+        .answers::<Taken>(201)
+        .refuses(404, &["not_found"])
         .refuses(400, &["bad_body"])
         .refuses(408, &["body_timeout"])
         .refuses(409, &["media_not_configured"])
@@ -90,12 +123,20 @@ pub(crate) async fn upload_media(
     Wished(wish): Wished,
     Asked(about): Asked<AboutFile>,
     request: Request,
-) -> Result<(StatusCode, Json<Shown>), Problem> {
+) -> Result<(StatusCode, Json<Taken>), Problem> {
     let file = new_file(request, about.filename.as_deref())?;
+    if let Some(wanted) = &about.destination {
+        let destination = lanes::find(&app, wanted).await?;
+        let (size, filename) = (file.size, file.filename.clone());
+        let (found, media_id) = app.engine.upload_to(destination, file).await?;
+        let Detected { kind, mime_type, .. } = found;
+        let handed = Handed { media_id, kind, mime_type, size, filename };
+        return Ok((StatusCode::CREATED, Json(Taken::There(handed))));
+    }
     let now = app.engine.clock().now();
     let media = Arc::clone(app.engine.media());
     let upload = media.take(wish.id(""), file, now).await?;
-    Ok((StatusCode::CREATED, Json(upload.into())))
+    Ok((StatusCode::CREATED, Json(Taken::Here(upload.into()))))
 }
 
 /// A file for messages.
@@ -132,6 +173,7 @@ impl From<NotTaken> for Problem {
         let (status, code) = match &error {
             NotTaken::NotConfigured => (StatusCode::CONFLICT, "media_not_configured"),
             NotTaken::TooLarge(_) => (StatusCode::PAYLOAD_TOO_LARGE, "body_too_large"),
+            NotTaken::NotThere => (StatusCode::UNPROCESSABLE_ENTITY, "invalid"),
             NotTaken::Unfit(_) => (StatusCode::UNPROCESSABLE_ENTITY, "unfit_media"),
             NotTaken::CutOff => (StatusCode::BAD_REQUEST, "bad_body"),
             NotTaken::Slow => (StatusCode::REQUEST_TIMEOUT, "body_timeout"),

@@ -17,7 +17,7 @@ use surehook_core::{
     service::message::MediaKind,
     time::Timestamp,
 };
-use surehook_engine::media::{NewFile, NotTaken};
+use surehook_engine::media::{NewFile, NoLink, NotTaken};
 
 use super::{
     idempotent::Wished,
@@ -166,6 +166,21 @@ fn content_type(headers: &HeaderMap) -> Option<String> {
     let value = headers.get(header::CONTENT_TYPE)?.to_str().ok()?;
     // What `curl --data-binary` says when it is told nothing.
     Some(value.to_owned()).filter(|value| value != "application/x-www-form-urlencoded")
+}
+
+impl From<NoLink> for Problem {
+    fn from(error: NoLink) -> Self {
+        let (status, code) = match &error {
+            NoLink::Unknown(_) | NoLink::Unfit(_) => {
+                (StatusCode::UNPROCESSABLE_ENTITY, "unsendable")
+            }
+            NoLink::NotConfigured | NoLink::OtherBucket(_) => {
+                (StatusCode::CONFLICT, "media_not_configured")
+            }
+            NoLink::Store(cause) => return Self::from(cause.clone()),
+        };
+        Self::new(status, code, error.to_string())
+    }
 }
 
 impl From<NotTaken> for Problem {

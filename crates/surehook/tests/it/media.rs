@@ -174,7 +174,16 @@ async fn what_cannot_be_sent_as_that_is_dead_and_says_why() {
             gateway.get(&path).await.expect(200).json()["attempt_list"][0]["detail"].clone();
         assert!(detail.as_str().unwrap().contains(part), "{detail}");
     }
-    assert_eq!(sink.count(), 0);
+    // Whoever asks the API learns it at once, and nothing is stored.
+    for (field, file, status) in
+        [("image", &pdf["id"], 422), ("image", &json!(nobody), 422), ("document", &pdf["id"], 202)]
+    {
+        let message = json!({ "destination": "out", "to": TO, field: { "file": file } });
+        let answer = gateway.post("/messages", &message).await.expect(status);
+        assert!(status == 202 || answer.code() == "unsendable", "{}", answer.text());
+    }
+    let link = link_of(&nth(&sink, 0).await.body);
+    assert_eq!(fetch(&link).await.expect(200).body, PDF);
 }
 
 #[tokio::test]

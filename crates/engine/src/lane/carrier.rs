@@ -15,6 +15,7 @@ use surehook_core::{
 use super::{Shared, message::Letter};
 use crate::{
     inbox::{Arrival, Inbox},
+    media::Media,
     outbound,
     outlet::{Outlet, Prepared},
     sender::SendReport,
@@ -72,16 +73,16 @@ impl From<Unsent> for SendReport {
 }
 
 /// Makes what is sent ready. Nothing is sent if that fails.
-pub(super) fn pack<'o>(
-    outlet: &'o Outlet,
+pub(super) async fn pack<'o>(
+    (outlet, media): (&'o Outlet, &Media),
     claimed: &Claimed,
     secret_headers: &[String],
     now: Timestamp,
-) -> Result<Parcel<'o>, Unsent> {
+) -> Result<Parcel<'o>, SendReport> {
     let destination = &*outlet.destination;
     if let Reach::Service(sender) = &destination.reach {
-        return Letter::write(sender, destination, claimed)
-            .map(|letter| Parcel::Letter(Box::new(letter)));
+        let letter = Letter::write((sender, media), destination, claimed, now).await?;
+        return Ok(Parcel::Letter(Box::new(letter)));
     }
     let headers = outbound::headers(destination, claimed, secret_headers, now)
         .map_err(|error| Unsent(Failure::Unsignable, error.to_string()))?;

@@ -67,7 +67,8 @@ use self::{
 use crate::{
     feed::Feed,
     inbox::Inbox,
-    outlet::Prepared,
+    media::Media,
+    outlet::{Outlet, Prepared},
     registry::Ground,
     sender::HttpSenderConfig,
     strip::Secrets,
@@ -93,6 +94,8 @@ pub(crate) struct Shared {
     pub(crate) feed: Arc<Feed>,
     pub(crate) inbox: Arc<Inbox>,
     pub(crate) http: HttpSenderConfig,
+    /// The files of messages.
+    pub(crate) media: Arc<Media>,
     pub(crate) trust: Trust,
     /// Bytes of bodies that may wait in all lanes together.
     pub(crate) budget: Arc<Budget>,
@@ -280,6 +283,10 @@ impl Lane {
     }
 
     /// The destination's name.
+    pub(crate) fn outlet(&self) -> Arc<Outlet> {
+        self.carrier.outlet.load_full()
+    }
+
     pub(crate) fn name(&self) -> String {
         self.destination.load().name.to_string()
     }

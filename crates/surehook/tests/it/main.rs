@@ -18,6 +18,7 @@ mod keys;
 mod lanes;
 mod lanes_load;
 mod logs;
+mod media;
 mod messages;
 mod openapi;
 mod pacing;

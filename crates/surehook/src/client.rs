@@ -19,6 +19,8 @@ const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// An event of a stream larger than this is not one of ours.
 const EVENT_BYTES_MAX: usize = 1024 * 1024;
 const TIMEOUT: std::time::Duration = std::time::Duration::from_secs(30);
+/// The same for a file, which goes on from the gateway before there is an answer.
+const UPLOAD_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(600);
 
 pub(crate) struct Client {
     http: HttpClient<HttpsConnector<HttpConnector>, Full<Bytes>>,
@@ -90,6 +92,27 @@ impl Client {
         request.headers_mut().insert("idempotency-key", key);
         *request.body_mut() = Full::new(Bytes::from(body));
         let (status, bytes) = self.exchange(request).await?;
+        self.read(status, &bytes)
+    }
+
+    /// Hands a file over, once for each key.
+    pub(crate) async fn upload(
+        &self,
+        path: &str,
+        file: Vec<u8>,
+        key: &str,
+    ) -> Result<Value, Failure> {
+        let mut request = self.request(Method::POST, path, None)?;
+        let headers = request.headers_mut();
+        headers
+            .insert("idempotency-key", key.parse().context("this cannot be an idempotency key")?);
+        // What it is, the gateway sees by itself.
+        let unknown = header::HeaderValue::from_static("application/octet-stream");
+        headers.insert(header::CONTENT_TYPE, unknown);
+        *request.body_mut() = Full::new(Bytes::from(file));
+        let answer = self.send_within(request, UPLOAD_TIMEOUT).await?;
+        let status = answer.status();
+        let bytes = self.bytes(answer.into_body()).await?;
         self.read(status, &bytes)
     }
 
@@ -174,7 +197,15 @@ impl Client {
     }
 
     async fn send(&self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, Failure> {
-        tokio::time::timeout(TIMEOUT, self.http.request(request))
+        self.send_within(request, TIMEOUT).await
+    }
+
+    async fn send_within(
+        &self,
+        request: Request<Full<Bytes>>,
+        limit: std::time::Duration,
+    ) -> Result<Response<Incoming>, Failure> {
+        tokio::time::timeout(limit, self.http.request(request))
             .await
             .map_err(|_| Failure::unreachable(anyhow!("{} did not answer in time", self.base)))?
             .with_context(|| format!("cannot reach {}", self.base))

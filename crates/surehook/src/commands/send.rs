@@ -6,13 +6,13 @@ use anyhow::anyhow;
 use data_encoding::HEXLOWER;
 use indicatif::ProgressBar;
 use serde_json::{Map, Value, json, value::RawValue};
-use surehook_core::chance::Chance as _;
+use surehook_core::{chance::Chance as _, destination::kind::DestinationKind};
 use surehook_engine::system::SystemChance;
 
 use super::files;
 use crate::{
     cli::{ContentArgs, Remote, SendArgs},
-    client::Client,
+    client::{Client, query},
     failure::Failure,
     output,
 };
@@ -22,9 +22,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 pub(super) async fn run(args: &SendArgs) -> Result<(), Failure> {
     let client = Client::new(&args.remote)?;
-    let wish = wish(args)?;
     let new_key = || HEXLOWER.encode(&SystemChance.bits().to_be_bytes());
     let key = args.idempotency_key.clone().unwrap_or_else(new_key);
+    let wish = wish(&client, args, &key).await?;
     let sent = client.post_once("/messages", wish, &key).await;
     let mut answer = sent.map_err(|failure| match failure.is_unreachable() {
         // Nobody knows whether it was taken.
@@ -44,7 +44,7 @@ pub(super) async fn run(args: &SendArgs) -> Result<(), Failure> {
 }
 
 /// What is asked for, as JSON.
-fn wish(args: &SendArgs) -> Result<String, Failure> {
+async fn wish(client: &Client, args: &SendArgs, key: &str) -> Result<String, Failure> {
     let mut wish = Map::new();
     wish.insert("destination".to_owned(), json!(args.destination));
     if let Some(delay) = args.delay {
@@ -57,7 +57,10 @@ fn wish(args: &SendArgs) -> Result<String, Failure> {
     if let Some(message) = &args.reply_to {
         wish.insert("reply_to".to_owned(), json!(message));
     }
-    let (name, value) = content(&args.content)?;
+    let (name, value) = match media(&args.content) {
+        Some((name, given)) => (name, file(client, args, given, key).await?),
+        None => content(&args.content),
+    };
     wish.insert(name.to_owned(), value);
     Ok(Value::Object(wish).to_string())
 }
@@ -79,8 +82,8 @@ fn webhook(wish: Map<String, Value>, kind: Option<&str>, body: &str) -> Result<S
     Ok(format!("{all},\"body\":{}}}", body.get()))
 }
 
-/// The field of the message, and what it holds.
-fn content(args: &ContentArgs) -> Result<(&'static str, Value), Failure> {
+/// The field of a message that is a file, and where the file is.
+fn media(args: &ContentArgs) -> Option<(&'static str, &str)> {
     let media = [
         ("image", &args.image),
         ("video", &args.video),
@@ -88,34 +91,36 @@ fn content(args: &ContentArgs) -> Result<(&'static str, Value), Failure> {
         ("document", &args.document),
         ("sticker", &args.sticker),
     ];
-    for (name, given) in media {
-        if let Some(given) = given {
-            return Ok((name, file(args, given)?));
-        }
-    }
+    media.into_iter().find_map(|(name, given)| Some((name, given.as_deref()?)))
+}
+
+/// The field of any other message, and what it holds.
+fn content(args: &ContentArgs) -> (&'static str, Value) {
     if let Some(text) = &args.text {
-        return Ok(("text", json!(text)));
+        return ("text", json!(text));
     }
     if let Some((latitude, longitude)) = args.location {
         let place = json!({ "latitude": latitude, "longitude": longitude, "name": args.name, "address": args.address });
-        return Ok(("location", place));
+        return ("location", place);
     }
     if let Some(emoji) = &args.react {
-        return Ok(("reaction", json!({ "message_id": args.message_id, "emoji": emoji })));
+        return ("reaction", json!({ "message_id": args.message_id, "emoji": emoji }));
     }
     if let Some(name) = &args.template {
-        return Ok(("template", template(name, args)));
+        return ("template", template(name, args));
     }
     let person = |(name, phone): &(String, String)| json!({ "name": name, "phone": phone });
-    Ok(("contact", args.contact.iter().map(person).collect()))
+    ("contact", args.contact.iter().map(person).collect())
 }
 
-fn file(args: &ContentArgs, given: &str) -> Result<Value, Failure> {
-    if !given.starts_with("http://") && !given.starts_with("https://") {
-        let error = anyhow!("`{given}` is no URL, and files cannot be sent from here yet");
-        return Err(Failure::refused(error).hint("put the file where the service can fetch it"));
-    }
-    let mut file = json!({ "url": given });
+/// A file as a message names it: by its URL, or by what it is called once it was handed over.
+async fn file(client: &Client, args: &SendArgs, given: &str, key: &str) -> Result<Value, Failure> {
+    let is_url = given.starts_with("http://") || given.starts_with("https://");
+    let mut file = match is_url {
+        true => json!({ "url": given }),
+        false => upload(client, &args.destination, Path::new(given), key).await?,
+    };
+    let args = &args.content;
     for (name, value) in [("caption", &args.caption), ("filename", &args.filename)] {
         if let Some(value) = value {
             file[name] = json!(value);
@@ -125,6 +130,28 @@ fn file(args: &ContentArgs, given: &str) -> Result<Value, Failure> {
         file["voice"] = json!(true);
     }
     Ok(file)
+}
+
+/// Hands a file over: to the Cloud API itself where that sends, otherwise into the bucket. The same key
+/// again gets the same file, so that the message stays the same too.
+async fn upload(
+    client: &Client,
+    destination: &str,
+    path: &Path,
+    key: &str,
+) -> Result<Value, Failure> {
+    let bytes = files::read(path)?;
+    let name = path.file_name().map(|name| name.to_string_lossy());
+    let kind = client.get(&format!("/destinations/{destination}")).await?;
+    let is_cloud = kind["kind"] == DestinationKind::WhatsappCloud.as_str();
+    let to = is_cloud.then_some(destination);
+    let asked = query(&[("filename", name.as_deref()), ("destination", to)]);
+    let bar = ProgressBar::new_spinner().with_message(format!("handing {} over", path.display()));
+    bar.enable_steady_tick(LOOK_EVERY);
+    let taken = client.upload(&format!("/media{asked}"), bytes, &format!("{key}-file")).await?;
+    bar.finish_and_clear();
+    let (field, id) = if is_cloud { ("media_id", "media_id") } else { ("file", "id") };
+    Ok(json!({ field: taken[id] }))
 }
 
 fn template(name: &str, args: &ContentArgs) -> Value {

@@ -5,6 +5,7 @@ use bytes::Bytes;
 use http::Method;
 use serde_json::{Value, json};
 
+use crate::sending::{cloud, go};
 use crate::support::{
     SOON,
     client::{Answer, Client},
@@ -14,6 +15,7 @@ use crate::support::{
     raw::Raw,
     s3::{S3, SECRET_KEY},
     sink::{Arrival, Reply, Sink},
+    standin::{CloudApi, EvolutionGo},
     unix_now,
 };
 
@@ -337,4 +339,32 @@ async fn a_file_can_go_to_the_cloud_api_itself() {
         "invalid"
     );
     assert_eq!(sink.count(), 2);
+}
+
+// From the command line a file goes to the Cloud API where that sends, and into the bucket otherwise.
+#[tokio::test]
+async fn a_file_is_sent_from_the_command_line() {
+    let (s3, meta, evolution) = (S3::start(), CloudApi::start().await, EvolutionGo::start().await);
+    let destinations = cloud("wa", &meta.url(), "") + &go("go", &evolution.url(), "");
+    let gateway = gateway(&format!("{}{destinations}", s3.settings(""))).start().await;
+    std::fs::write(gateway.folder().join("maio.png"), PNG).unwrap();
+    let send = async |destination: &str| {
+        let what = ["--to", TO, "--image", "maio.png", "--caption", "Maio"];
+        let key = ["--idempotency-key", destination, "--wait", "--json"];
+        let args = [&["send", destination][..], &what, &key].concat();
+        let ran = gateway.cli(&args).await;
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+    };
+
+    send("wa").await;
+    send("wa").await;
+    send("go").await;
+
+    let message = &meta.messages()[0];
+    assert_eq!(message.body["image"]["caption"], "Maio");
+    let file = meta.upload(message.body["image"]["id"].as_str().unwrap()).unwrap();
+    assert_eq!((&*file.bytes, file.filename.as_deref()), (PNG, Some("maio.png")));
+    assert_eq!(meta.count(), 1, "the same key again is the same file and the same message");
+    let link = evolution.messages()[0].body["url"].as_str().unwrap().to_owned();
+    assert_eq!(fetch(&link).await.expect(200).body, PNG);
 }

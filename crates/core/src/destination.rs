@@ -6,10 +6,12 @@
 //! - [`header`]: what is added to each request.
 //! - [`proxy`], [`tls`]: the way to it.
 //! - [`sign_as`]: whose signature it expects.
+//! - [`exec`]: a program on this machine. [`stream`]: a stream in Redis.
 //!
 //! What its answers mean is in [`mod@crate::delivery::judge`].
 
 pub mod auth;
+pub mod exec;
 pub mod header;
 pub mod kind;
 pub mod limits;
@@ -18,6 +20,7 @@ pub mod proxy;
 pub mod quiet;
 pub mod sender;
 pub mod sign_as;
+pub mod stream;
 pub mod tls;
 
 use std::{collections::BTreeMap, time::Duration};

@@ -162,7 +162,8 @@ impl GuardedConnector {
         Ok(Line::to_destination(stream))
     }
 
-    async fn dial(&self, host: &str, port: u16) -> Result<TcpStream, ConnectError> {
+    /// A connection to `host`, not through any proxy, for what is no HTTP.
+    pub(crate) async fn dial(&self, host: &str, port: u16) -> Result<TcpStream, ConnectError> {
         let addresses = self.allowed_addresses(host).await?;
         let stream = self.connect_to_any(&addresses, port).await?;
         let peer = stream.peer_addr().map_err(ConnectError::Unreachable)?;

@@ -7,6 +7,8 @@
 //! - [`replays`]: jobs that deliver again in bulk.
 //! - `certificates`: what providers sign with, fetched and kept.
 //! - `outlet`, [`sender`] and [`connect`]: the only way out, and the guard on it.
+//! - `exec` and [`programs`]: programs that are run for events, and which may be.
+//! - `redis`: streams in Redis.
 //! - [`feed`]: what happens, for whoever listens.
 //! - `upkeep`: leases, retention, readings.
 
@@ -14,6 +16,8 @@ pub mod apply;
 mod certificates;
 pub mod connect;
 mod control;
+mod ended;
+mod exec;
 pub mod feed;
 pub mod inbox;
 pub mod ingest;
@@ -21,7 +25,9 @@ mod lane;
 mod outbound;
 mod outbox;
 mod outlet;
+pub mod programs;
 pub mod quarantine;
+mod redis;
 mod refusals;
 pub mod registry;
 pub mod replays;

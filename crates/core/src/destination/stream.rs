@@ -43,7 +43,9 @@ pub enum InvalidStream {
     #[error("url: it is not a URL such as redis://host:6379/0 or rediss://host:6379/0")]
     Syntax,
     /// More than is known.
-    #[error("url: after the host there may be the number of a database, 0 to 1048575, and nothing else")]
+    #[error(
+        "url: after the host there may be the number of a database, 0 to 1048575, and nothing else"
+    )]
     Path,
     /// A password where everybody sees it.
     #[error(
@@ -143,10 +145,7 @@ impl StreamSpec {
 
 impl RedisServer {
     /// A URL that is written out is shown to everybody, so that it may hold no password.
-    fn read(
-        written: &str,
-        env: &dyn Fn(&str) -> Option<String>,
-    ) -> Result<Self, InvalidStream> {
+    fn read(written: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<Self, InvalidStream> {
         if !written.starts_with("env:") {
             let server = Self::parse(written)?;
             return if server.login.is_some() { Err(InvalidStream::Password) } else { Ok(server) };
@@ -196,7 +195,8 @@ impl RedisServer {
             Some(login) => (login.user.as_deref(), login.password.expose()),
             None => (None, &b""[..]),
         };
-        let said = [u8::from(self.is_tls), u8::from(user.is_some()), u8::from(self.login.is_some())];
+        let said =
+            [u8::from(self.is_tls), u8::from(user.is_some()), u8::from(self.login.is_some())];
         let (port, database) = (self.port.to_le_bytes(), self.database.to_le_bytes());
         let host = self.host.to_string();
         let user = user.unwrap_or_default().as_bytes();

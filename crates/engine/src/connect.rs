@@ -31,7 +31,6 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use http::Uri;
-use http::uri::Scheme;
 use surehook_core::address::{AddressPolicy, Blocked};
 use surehook_core::destination::proxy::Proxy;
 use tokio::net::TcpStream;
@@ -266,7 +265,11 @@ fn bare(host: &str) -> &str {
 }
 
 fn port_of(uri: &Uri) -> u16 {
-    let usual = if uri.scheme() == Some(&Scheme::HTTPS) { 443 } else { 80 };
+    let usual = match uri.scheme_str() {
+        Some("https") => 443,
+        Some("redis" | "rediss") => 6379,
+        _ => 80,
+    };
     uri.port_u16().unwrap_or(usual)
 }
 
@@ -423,6 +426,7 @@ mod tests {
         let cases = [
             ("http", "http://a.test/", 80),
             ("https", "https://a.test/", 443),
+            ("redis", "redis://a.test/0", 6379),
             ("written", "https://a.test:8443/", 8443),
         ];
         for (name, uri, expected) in cases {

@@ -1,6 +1,10 @@
 //! What came of an attempt that is no HTTP: a program's exit, a reply of Redis.
 
-use surehook_core::delivery::{Class, Failure};
+use std::time::Duration;
+
+use surehook_core::delivery::{Class, DeadReason, Failure, Outcome, judge::Meant};
+
+use crate::sender::SendReport;
 
 /// How an attempt ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,6 +41,25 @@ impl Ended {
     /// There was no answer.
     pub(crate) fn unanswered(failure: Failure, detail: impl Into<String>) -> Self {
         Self { how: How::Unanswered(failure), detail: Some(detail.into()), output: Vec::new() }
+    }
+
+    /// What is kept of it. No rule of a destination is about statuses that there are none of.
+    pub(crate) fn report(self, elapsed: Duration) -> SendReport {
+        let outcome = match self.how {
+            How::Well => Outcome::Meant(Meant::of(None)),
+            How::Badly(class) => {
+                let reason = match class {
+                    // What it is owed is not kept back: a pause after some of them is.
+                    Class::Config => Some(DeadReason::InvalidEndpoint),
+                    Class::Permanent => Some(DeadReason::Unrecoverable),
+                    Class::Transient | Class::Throttled | Class::Ambiguous => None,
+                };
+                Outcome::Meant(Meant { reason, ..Meant::of(Some(class)) })
+            }
+            How::Unanswered(failure) => Outcome::Failed(failure),
+        };
+        let (response_body, detail) = (self.output, self.detail);
+        SendReport { elapsed, response_body, detail, ..SendReport::of(outcome) }
     }
 
     /// The same, with what was answered.

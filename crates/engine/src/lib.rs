@@ -72,6 +72,7 @@ use crate::{
     feed::{DeliveryChanged, DestinationChange, DestinationChanged, Feed, News},
     inbox::Inbox,
     lane::{Budget, Shared},
+    programs::Programs,
     refusals::Refusals,
     registry::{ConfigProblem, Env, Registry},
     replays::Replays,
@@ -98,6 +99,8 @@ pub struct Parts {
     pub chance: Arc<dyn Chance>,
     /// Which addresses may be called.
     pub addresses: AddressPolicy,
+    /// Which programs may be run.
+    pub programs: Programs,
     /// How names are resolved.
     pub resolver: Arc<dyn Resolve>,
     /// How `env:NAME` is looked up.
@@ -197,6 +200,7 @@ impl Engine {
                 pool_idle_max: 1024,
             },
             trust: trust.clone(),
+            programs: Arc::new(parts.programs),
             budget: Arc::new(Budget::new(parts.lane_bytes_max)),
             stop,
             abort: CancellationToken::new(),

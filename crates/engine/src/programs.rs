@@ -10,10 +10,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use serde::{Deserialize, Serialize};
 use surehook_core::destination::exec::is_full;
 
 /// The programs that may be run, or the folders in which they are.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Vec<PathBuf>", into = "Vec<PathBuf>")]
 pub struct Programs(Vec<PathBuf>);
 
 /// Why a program is not run.
@@ -41,6 +43,20 @@ pub enum NotAllowed {
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{}` is not the full path of a program or folder, without `.` and `..`", .0.display())]
 pub struct InvalidEntry(PathBuf);
+
+impl TryFrom<Vec<PathBuf>> for Programs {
+    type Error = InvalidEntry;
+
+    fn try_from(allowed: Vec<PathBuf>) -> Result<Self, InvalidEntry> {
+        Self::new(allowed)
+    }
+}
+
+impl From<Programs> for Vec<PathBuf> {
+    fn from(Programs(allowed): Programs) -> Self {
+        allowed
+    }
+}
 
 impl Programs {
     /// The programs and folders in a list. `/` is none: it would allow everything.

@@ -315,7 +315,7 @@ fn not_redis() -> Ended {
 }
 
 fn broken(error: &(dyn std::error::Error + 'static), otherwise: Failure) -> Ended {
-    let Broken { failure, detail } = Broken::from_chain(error, otherwise);
+    let Broken { failure, detail, .. } = Broken::from_chain(error, otherwise);
     Ended::unanswered(failure, detail)
 }
 

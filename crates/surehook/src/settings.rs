@@ -32,7 +32,7 @@ pub(crate) struct Settings {
     pub(crate) allow_networks: Vec<IpNet>,
     /// Programs, or folders of them, that destinations of the kind `exec` may run. Empty by default:
     /// none. Whoever may change destinations chooses among these and their arguments.
-    pub(crate) allow_exec: Vec<PathBuf>,
+    pub(crate) allow_exec: Programs,
     /// What stands before `/in/` in the address that providers call, such as
     /// `https://hooks.example.com`: some sign it.
     pub(crate) public_url: Option<PublicUrl>,
@@ -91,7 +91,7 @@ impl Default for Settings {
             listen: SocketAddr::from(([127, 0, 0, 1], 8080)),
             data: PathBuf::from("data"),
             allow_networks: Vec::new(),
-            allow_exec: Vec::new(),
+            allow_exec: Programs::default(),
             public_url: None,
             retention: Span::from_secs(30 * 86_400),
             log: "info".to_owned(),
@@ -207,7 +207,6 @@ impl Settings {
         ] {
             anyhow::ensure!(value > 0, "limits.{name} must be at least 1");
         }
-        self.programs()?;
         let levels = ["error", "warn", "info", "debug", "trace"];
         anyhow::ensure!(
             levels.contains(&self.log.as_str()),
@@ -223,11 +222,6 @@ impl Settings {
             self.log_format
         );
         Ok(())
-    }
-
-    /// The programs that may be run.
-    pub(crate) fn programs(&self) -> anyhow::Result<Programs> {
-        Programs::new(self.allow_exec.clone()).context("allow_exec")
     }
 
     /// What the file wants to be configured.

@@ -12,7 +12,7 @@ use std::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::secret::{Secret, SecretError, SecretRef};
+use crate::secret::{Secret, SecretError, SecretRef, digest_of};
 
 /// The most words of a command, and the most variables.
 pub const WORDS_MAX: usize = 64;
@@ -78,6 +78,20 @@ pub struct Exec {
     /// Variables, some of them secret.
     pub env: Vec<(String, Secret)>,
 }
+
+/// Variables are secrets, which are not compared but by their digest.
+impl PartialEq for Exec {
+    fn eq(&self, other: &Self) -> bool {
+        let env = |exec: &Self| {
+            digest_of(exec.env.iter().flat_map(|(name, value)| [name.as_bytes(), value.expose()]))
+        };
+        self.program == other.program
+            && self.arguments == other.arguments
+            && env(self) == env(other)
+    }
+}
+
+impl Eq for Exec {}
 
 /// Arguments are shown like the rest of a spec; the values of variables are not.
 impl fmt::Debug for Exec {
@@ -212,6 +226,10 @@ mod tests {
         }))
         .unwrap();
 
+        assert_eq!(exec, exec.clone());
+        let mut other = exec.clone();
+        other.env[1].1 = Secret::new("another");
+        assert_ne!(exec, other);
         assert_eq!(exec.program, Path::new("/opt/hooks/act"));
         assert_eq!(exec.arguments, ["--flag", "a b", ""]);
         assert_eq!(exec.env[0].0, "API_TOKEN");

@@ -102,8 +102,17 @@ pub struct RedisServer {
     pub login: Option<Login>,
 }
 
+/// A password is a secret, which is not compared but by its digest.
+impl PartialEq for RedisServer {
+    fn eq(&self, other: &Self) -> bool {
+        self.digest() == other.digest()
+    }
+}
+
+impl Eq for RedisServer {}
+
 /// A stream as it is meant.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RedisStream {
     /// Where it is.
     pub server: RedisServer,

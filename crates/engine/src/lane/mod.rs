@@ -68,6 +68,7 @@ use crate::{
     feed::Feed,
     inbox::Inbox,
     outlet::Prepared,
+    programs::Programs,
     registry::Ground,
     sender::HttpSenderConfig,
     strip::Secrets,
@@ -94,6 +95,8 @@ pub(crate) struct Shared {
     pub(crate) inbox: Arc<Inbox>,
     pub(crate) http: HttpSenderConfig,
     pub(crate) trust: Trust,
+    /// What may be run.
+    pub(crate) programs: Arc<Programs>,
     /// Bytes of bodies that may wait in all lanes together.
     pub(crate) budget: Arc<Budget>,
     /// No new attempts.
@@ -111,7 +114,8 @@ pub(crate) struct Shared {
 impl Shared {
     /// What destinations are judged against.
     pub(crate) fn ground(&self) -> Ground<'_> {
-        Ground { addresses: &self.http.policy, trust: &self.trust }
+        let Self { http, trust, programs, .. } = self;
+        Ground { addresses: &http.policy, trust, programs }
     }
 }
 

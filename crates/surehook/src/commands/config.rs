@@ -111,7 +111,7 @@ fn check_file(file: &Path, as_json: bool) -> Result<(), Failure> {
     let (changes, _) = plan(&configuration, settings.wanted(), &SystemChance, now);
     configuration.apply(&changes, now);
     let addresses = AddressPolicy::new(settings.allow_networks);
-    let Checked { problems, unset } = check(&configuration, &addresses);
+    let Checked { problems, unset } = check(&configuration, &addresses, &settings.allow_exec);
     if as_json {
         output::line(&json!({ "problems": problems, "unset_variables": unset }).to_string())?;
     }

@@ -102,6 +102,7 @@ pub(crate) fn parts(settings: &Settings, store: Arc<dyn Store>) -> Parts {
         clock: Arc::new(SystemClock),
         chance: Arc::new(SystemChance),
         addresses: AddressPolicy::new(settings.allow_networks.clone()),
+        programs: settings.allow_exec.clone(),
         resolver: Arc::new(SystemResolver),
         env: Arc::new(environment),
         public_url: settings.public_url.clone(),

@@ -118,7 +118,9 @@ async fn an_exit_code_says_whether_to_try_again() {
     assert_eq!(attempt["response"], "not like this\n");
     assert!(attempt["detail"].as_str().unwrap().contains("exit code 3"), "{attempt}");
 
-    for (body, failure) in [("later", Value::Null), ("killed", Value::Null), ("slow", json!("timeout"))] {
+    for (body, failure) in
+        [("later", Value::Null), ("killed", Value::Null), ("slow", json!("timeout"))]
+    {
         let event = gateway.accepted("in", body).await;
         let done = gateway.delivery(&event, "succeeded").await;
         let attempts = done["attempt_list"].as_array().unwrap();
@@ -178,7 +180,8 @@ async fn nothing_is_run_unless_the_server_allows_it() {
 
     // The destination is in the store, and the server has changed its mind.
     let rest = settings.split_once("[[sources]]").unwrap().0;
-    fs::write(gateway.folder().join("surehook.toml"), settings.replace(rest, "log = \"warn\"\n")).unwrap();
+    fs::write(gateway.folder().join("surehook.toml"), settings.replace(rest, "log = \"warn\"\n"))
+        .unwrap();
     let env = [("SUREHOOK_ADMIN_TOKEN".to_owned(), "0123456789abcdef".to_owned())];
     let ran = surehook(gateway.folder(), &["config", "check", "surehook.toml"], &env).await;
     assert_eq!(ran.code, Some(78), "{}", ran.stderr);
@@ -242,6 +245,7 @@ async fn its_variables_are_not_shown_and_foreign_settings_are_refused() {
         let refused = gateway.post("/destinations", &spec).await.expect(422).json();
         assert!(refused["detail"].as_str().unwrap().contains(field), "case: {field}: {refused}");
     }
-    let spec = json!({ "name": "three", "url": "https://example.com", "exec": { "command": [program] } });
+    let spec =
+        json!({ "name": "three", "url": "https://example.com", "exec": { "command": [program] } });
     gateway.post("/destinations", &spec).await.expect(422);
 }

@@ -31,7 +31,8 @@ fn settings(url: &str, more: &str) -> String {
 }
 
 const STREAM: &str = "stream = { key = \"events\" }";
-const QUICKLY: &str = "retry = { max_attempts = 30, initial_delay = \"20ms\", max_delay = \"200ms\" }";
+const QUICKLY: &str =
+    "retry = { max_attempts = 30, initial_delay = \"20ms\", max_delay = \"200ms\" }";
 
 #[tokio::test]
 async fn an_event_becomes_an_entry_with_its_body_byte_for_byte() {
@@ -134,7 +135,9 @@ async fn one_that_hangs_is_left_after_the_deadline() {
 async fn what_redis_refuses_is_for_somebody_to_mend_and_its_password_is_not_shown() {
     let Some(redis) = Redis::start(&["--requirepass", "canary"]).await else { return };
     let basic = |password: &str| {
-        format!("auth = {{ basic = {{ user = \"default\", password = \"{password}\" }} }}\n{STREAM}")
+        format!(
+            "auth = {{ basic = {{ user = \"default\", password = \"{password}\" }} }}\n{STREAM}"
+        )
     };
     let with_password = redis.url().replace("redis://", "redis://:canary@");
     let cases = [
@@ -206,7 +209,10 @@ async fn over_tls_the_server_must_prove_who_it_is() {
     let Some(redis) = Redis::with_tls(&authority).await else { return };
     let url = format!("rediss://localhost:{}", redis.port());
     let ca = |authority: &Authority| {
-        format!("{STREAM}\ntls = {{ ca = '''{}''' }}\nretry = {{ max_attempts = 1 }}", authority.pem())
+        format!(
+            "{STREAM}\ntls = {{ ca = '''{}''' }}\nretry = {{ max_attempts = 1 }}",
+            authority.pem()
+        )
     };
 
     let trusting = Gateway::with(&settings(&url, &ca(&authority))).await;
@@ -226,10 +232,22 @@ async fn what_only_pretends_to_be_redis_does_no_harm() {
         ("another type", Answer::Says(b":5\r\n"), "protocol"),
         ("an end without a beginning", Answer::Closes, "reset"),
         ("silence", Answer::Silence, "timeout"),
-        ("a reply without end", Answer::Endlessly(b"$536870912\r\nxxxxxxxxxxxxxxxxxxxxxxxxxxxx"), "protocol"),
+        (
+            "a reply without end",
+            Answer::Endlessly(b"$536870912\r\nxxxxxxxxxxxxxxxxxxxxxxxxxxxx"),
+            "protocol",
+        ),
         ("a server that is full", Answer::Says(b"-ERR max number of clients reached\r\n"), ""),
-        ("one that starts", Answer::Says(b"-LOADING Redis is loading the dataset in memory\r\n"), ""),
-        ("a replica", Answer::Says(b"-READONLY You can't write against a read only replica.\r\n"), ""),
+        (
+            "one that starts",
+            Answer::Says(b"-LOADING Redis is loading the dataset in memory\r\n"),
+            "",
+        ),
+        (
+            "a replica",
+            Answer::Says(b"-READONLY You can't write against a read only replica.\r\n"),
+            "",
+        ),
     ];
     for (name, answer, failure) in cases {
         let pretender = Pretender::start(answer).await;
@@ -244,7 +262,11 @@ async fn what_only_pretends_to_be_redis_does_no_harm() {
         assert_eq!(dead["reason"], "max_retries", "case: {name}: {dead}");
         let attempt = &dead["attempt_list"][0];
         assert_eq!(attempt["class"], "transient", "case: {name}");
-        assert_eq!(attempt["failure"].as_str().unwrap_or_default(), failure, "case: {name}: {attempt}");
+        assert_eq!(
+            attempt["failure"].as_str().unwrap_or_default(),
+            failure,
+            "case: {name}: {attempt}"
+        );
     }
 }
 
@@ -256,9 +278,7 @@ async fn the_address_is_judged_before_anybody_is_called() {
         .settings("[[sources]]\nname = \"in\"\nverify = \"none\"")
         .start()
         .await;
-    let spec = |url: String| {
-        json!({ "name": "out", "kind": "redis-stream", "url": url, "stream": { "key": "k" } })
-    };
+    let spec = |url: String| json!({ "name": "out", "kind": "redis-stream", "url": url, "stream": { "key": "k" } });
     for host in ["127.0.0.1", "[::1]", "[::ffff:127.0.0.1]", "2130706433"] {
         let url = pretender.url().replace("127.0.0.1", host);
         let refused = gateway.post("/destinations", &spec(url)).await.expect(422).json();

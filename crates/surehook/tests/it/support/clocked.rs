@@ -18,7 +18,9 @@ use surehook_core::{
     chance::new_id,
     time::{Clock, Timestamp},
 };
-use surehook_engine::{Engine, Parts, Retention, connect::SystemResolver, system::SystemChance};
+use surehook_engine::{
+    Engine, Parts, Retention, connect::SystemResolver, programs::Programs, system::SystemChance,
+};
 use surehook_http::{App, Limits, hash_token, server};
 use surehook_store::{SqliteOptions, SqliteStore};
 use tempfile::TempDir;
@@ -66,6 +68,7 @@ impl Clocked {
             clock: Arc::<Held>::clone(&clock),
             chance: Arc::new(SystemChance),
             addresses: AddressPolicy::new(vec!["127.0.0.0/8".parse().unwrap()]),
+            programs: Programs::default(),
             resolver: Arc::new(SystemResolver),
             env: Arc::new(|_| None),
             public_url: None,

@@ -53,7 +53,10 @@ impl Redis {
         Self::start_in(folder, options).await
     }
 
-    #[expect(clippy::print_stderr, reason = "whoever runs the tests must know that one did nothing")]
+    #[expect(
+        clippy::print_stderr,
+        reason = "whoever runs the tests must know that one did nothing"
+    )]
     async fn start_in(folder: TempDir, options: Vec<String>) -> Option<Self> {
         let Some(program) = program() else {
             eprintln!("there is no redis-server; run scripts/redis. This test does nothing.");
@@ -152,7 +155,10 @@ fn program() -> Option<PathBuf> {
     let target = Path::new(env!("CARGO_BIN_EXE_surehook")).ancestors().nth(2).unwrap();
     let installed = target.join("redis/redis-server");
     let is_there = installed.exists()
-        || Command::new("redis-server").arg("--version").output().is_ok_and(|ran| ran.status.success());
+        || Command::new("redis-server")
+            .arg("--version")
+            .output()
+            .is_ok_and(|ran| ran.status.success());
     is_there.then(|| if installed.exists() { installed } else { "redis-server".into() })
 }
 

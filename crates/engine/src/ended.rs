@@ -22,7 +22,7 @@ pub(crate) enum How {
     /// It is done.
     Well,
     /// The answer is that it is not done.
-    Badly(Class),
+    Badly(Failure, Class),
     /// There was no answer.
     Unanswered(Failure),
 }
@@ -34,8 +34,8 @@ impl Ended {
     }
 
     /// It was answered that it is not done.
-    pub(crate) fn badly(class: Class, detail: impl Into<String>) -> Self {
-        Self { how: How::Badly(class), detail: Some(detail.into()), output: Vec::new() }
+    pub(crate) fn badly(failure: Failure, class: Class, detail: impl Into<String>) -> Self {
+        Self { how: How::Badly(failure, class), detail: Some(detail.into()), output: Vec::new() }
     }
 
     /// There was no answer.
@@ -46,15 +46,17 @@ impl Ended {
     /// What is kept of it. No rule of a destination is about statuses that there are none of.
     pub(crate) fn report(self, elapsed: Duration) -> SendReport {
         let outcome = match self.how {
-            How::Well => Outcome::Meant(Meant::of(None)),
-            How::Badly(class) => {
+            // As if it had been a webhook: an attempt that was answered has a status.
+            How::Well => Outcome::Meant(Meant { status: Some(200), ..Meant::of(None) }),
+            How::Badly(failure, class) => {
                 let reason = match class {
                     // What it is owed is not kept back: a pause after some of them is.
                     Class::Config => Some(DeadReason::InvalidEndpoint),
                     Class::Permanent => Some(DeadReason::Unrecoverable),
                     Class::Transient | Class::Throttled | Class::Ambiguous => None,
                 };
-                Outcome::Meant(Meant { reason, ..Meant::of(Some(class)) })
+                let failure = Some(failure);
+                Outcome::Meant(Meant { failure, reason, ..Meant::of(Some(class)) })
             }
             How::Unanswered(failure) => Outcome::Failed(failure),
         };

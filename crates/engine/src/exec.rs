@@ -70,7 +70,9 @@ pub(crate) async fn run(
     let found = tokio::task::spawn_blocking(move || known.find(&program)).await;
     let file = match found {
         Ok(Ok(file)) => file,
-        Ok(Err(refused)) => return Ended::badly(Class::Config, refused.to_string()),
+        Ok(Err(refused)) => {
+            return Ended::badly(Failure::NotStarted, Class::Config, refused.to_string());
+        }
         Err(_) => return unstartable(&io::ErrorKind::Other.into()),
     };
     let mut command = command(exec, &file, (destination, claimed));
@@ -154,7 +156,9 @@ impl Running {
                 Ended::unanswered(Failure::Timeout, detail)
             }
             Ok(status) => judge(status),
-            Err(_) => Ended::badly(Class::Transient, "how it ended could not be learned"),
+            Err(_) => {
+                Ended::badly(Failure::Exit, Class::Transient, "how it ended could not be learned")
+            }
         };
         ended.with_output(output)
     }
@@ -164,13 +168,21 @@ impl Running {
 fn judge(status: ExitStatus) -> Ended {
     match (status.code(), status.signal()) {
         (Some(0), _) => Ended::well(Vec::new()),
-        (Some(EX_TEMPFAIL), _) => {
-            Ended::badly(Class::Transient, "exit code 75: it asks to be run again later")
+        (Some(EX_TEMPFAIL), _) => Ended::badly(
+            Failure::Exit,
+            Class::Transient,
+            "exit code 75: it asks to be run again later",
+        ),
+        (Some(code), _) => {
+            Ended::badly(Failure::Exit, Class::Permanent, format!("exit code {code}"))
         }
-        (Some(code), _) => Ended::badly(Class::Permanent, format!("exit code {code}")),
         (None, signal) => {
             let signal = signal.unwrap_or_default();
-            Ended::badly(Class::Transient, format!("it was ended by signal {signal}"))
+            Ended::badly(
+                Failure::Exit,
+                Class::Transient,
+                format!("it was ended by signal {signal}"),
+            )
         }
     }
 }
@@ -191,7 +203,7 @@ fn unstartable(error: &io::Error) -> Ended {
         }
         _ => (Class::Transient, "this machine has no room for another process"),
     };
-    Ended::badly(class, format!("the program could not be started: {why}"))
+    Ended::badly(Failure::NotStarted, class, format!("the program could not be started: {why}"))
 }
 
 /// A program and all that it started, as long as they stay together. Killed when dropped.

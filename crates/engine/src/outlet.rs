@@ -88,7 +88,7 @@ impl Outlet {
     pub(crate) async fn add(&self, stream: &RedisStream, claimed: &Claimed) -> Ended {
         match &self.stream {
             Some((sender, _)) => sender.add(stream, claimed, self.destination.timeout).await,
-            None => Ended::badly(Class::Config, "it is no stream"),
+            None => Ended::badly(Failure::ErrorReply, Class::Config, "it is no stream"),
         }
     }
 

@@ -286,7 +286,7 @@ fn meaning(error: &RedisError) -> Ended {
     let (class, words) = refusal(code, said);
     let mut output = format!("{code} {said}").into_bytes();
     output.truncate(RESPONSE_BYTES_KEPT);
-    Ended::badly(class, words).with_output(output)
+    Ended::badly(Failure::ErrorReply, class, words).with_output(output)
 }
 
 /// What the server's no means, by its first word.

@@ -107,7 +107,7 @@ fn no_child_is_left() {
 
 #[tokio::test]
 async fn an_exit_is_the_answer() {
-    let badly = How::Badly;
+    let badly = |class| How::Badly(Failure::Exit, class);
     let cases: [(&str, How, &str); 9] = [
         ("cat", How::Well, "the body"),
         ("echo one; echo two >&2; echo three", How::Well, "one\ntwo\nthree\n"),
@@ -236,8 +236,13 @@ async fn what_cannot_be_started_is_for_somebody_to_mend() {
         ("no program", Hook::starting_with("just text", "").run(b"", LONG).await),
     ];
     for (name, ended) in cases {
-        assert_eq!(ended.how, How::Badly(Class::Config), "case: {name}: {:?}", ended.detail);
+        assert_eq!(
+            ended.how,
+            How::Badly(Failure::NotStarted, Class::Config),
+            "case: {name}: {:?}",
+            ended.detail
+        );
     }
     fs::set_permissions(&there.exec.program, fs::Permissions::from_mode(0o644)).unwrap();
-    assert_eq!(there.run(b"", LONG).await.how, How::Badly(Class::Config));
+    assert_eq!(there.run(b"", LONG).await.how, How::Badly(Failure::NotStarted, Class::Config));
 }

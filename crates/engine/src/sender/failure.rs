@@ -144,5 +144,8 @@ fn plain_words(failure: Failure) -> &'static str {
         Failure::Transform => "the transform of the route failed",
         Failure::Unsignable => "the request could not be signed as `sign_as` wants it",
         Failure::Unsendable => "the service cannot send this message",
+        Failure::NotStarted => "the program could not be started",
+        Failure::Exit => "the program failed",
+        Failure::ErrorReply => "it answered with an error",
     }
 }

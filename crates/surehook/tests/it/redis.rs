@@ -237,16 +237,20 @@ async fn what_only_pretends_to_be_redis_does_no_harm() {
             Answer::Endlessly(b"$536870912\r\nxxxxxxxxxxxxxxxxxxxxxxxxxxxx"),
             "protocol",
         ),
-        ("a server that is full", Answer::Says(b"-ERR max number of clients reached\r\n"), ""),
+        (
+            "a server that is full",
+            Answer::Says(b"-ERR max number of clients reached\r\n"),
+            "error_reply",
+        ),
         (
             "one that starts",
             Answer::Says(b"-LOADING Redis is loading the dataset in memory\r\n"),
-            "",
+            "error_reply",
         ),
         (
             "a replica",
             Answer::Says(b"-READONLY You can't write against a read only replica.\r\n"),
-            "",
+            "error_reply",
         ),
     ];
     for (name, answer, failure) in cases {

@@ -293,6 +293,8 @@ fn meaning(error: &RedisError) -> Ended {
 fn refusal(code: &str, said: &str) -> (Class, String) {
     let why = match code {
         "NOAUTH" => "it wants a password",
+        // To those who have not entered it does not even listen to the end.
+        "ERR" if said.contains("unauthenticated") => "it wants a password",
         "WRONGPASS" => "it does not take the user and password",
         "NOPERM" => "the user may not add to this stream",
         "DENIED" => "it talks only to its own machine",
@@ -343,6 +345,7 @@ mod tests {
             ("DENIED", "Redis is running in protected mode", Class::Config),
             ("WRONGTYPE", "Operation against a key", Class::Config),
             ("MOVED", "3999 127.0.0.1:6381", Class::Config),
+            ("ERR", "Protocol error: unauthenticated multibulk length", Class::Config),
             ("ERR", "unknown command 'XADD'", Class::Config),
             ("ERR", "DB index is out of range", Class::Config),
         ];

@@ -98,14 +98,14 @@ pub struct DestinationSpec {
         skip_serializing_if = "Option::is_none",
         deserialize_with = "crate::object::optional"
     )]
-    pub exec: Option<ExecSpec>,
+    pub exec: Option<Box<ExecSpec>>,
     /// The stream to add to, for the kind `redis-stream`.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
         deserialize_with = "crate::object::optional"
     )]
-    pub stream: Option<StreamSpec>,
+    pub stream: Option<Box<StreamSpec>>,
     /// How often and when a delivery is tried: `quick`, `short`, `standard`, or own numbers.
     #[serde(default)]
     pub retry: RetrySpec,

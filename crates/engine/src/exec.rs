@@ -30,6 +30,7 @@ use std::{
 
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use surehook_core::{
     delivery::{Class, Failure},
@@ -189,22 +190,27 @@ fn judge(status: ExitStatus) -> Ended {
 
 /// Why it did not start: what somebody must mend, or what this machine has too little of now.
 fn unstartable(error: &io::Error) -> Ended {
-    let (class, why) = match error.kind() {
-        io::ErrorKind::NotFound => {
-            (Class::Config, "it, or what its first line names, is not there")
-        }
-        io::ErrorKind::PermissionDenied => (Class::Config, "the gateway may not run it"),
-        io::ErrorKind::ArgumentListTooLong => (Class::Config, "its arguments are too long"),
-        io::ErrorKind::InvalidInput => (Class::Config, "an argument or variable cannot be passed"),
-        // The file is being written at this moment.
-        io::ErrorKind::ExecutableFileBusy => (Class::Transient, "it is being replaced"),
-        _ if error.raw_os_error() == Some(rustix::io::Errno::NOEXEC.raw_os_error()) => {
+    let is_no_program = error.raw_os_error() == Some(Errno::NOEXEC.raw_os_error());
+    let known = UNSTARTABLE.iter().find(|(kind, ..)| *kind == error.kind());
+    let (class, why) = match known {
+        _ if is_no_program => {
             (Class::Config, "it is no program, and has no first line such as #!/bin/sh")
         }
-        _ => (Class::Transient, "this machine has no room for another process"),
+        Some((_, class, why)) => (*class, *why),
+        None => (Class::Transient, "this machine has no room for another process"),
     };
-    Ended::badly(Failure::NotStarted, class, format!("the program could not be started: {why}"))
+    let detail = format!("the program could not be started: {why}");
+    Ended::badly(Failure::NotStarted, class, detail)
 }
+
+const UNSTARTABLE: [(io::ErrorKind, Class, &str); 5] = [
+    (io::ErrorKind::NotFound, Class::Config, "it, or what its first line names, is not there"),
+    (io::ErrorKind::PermissionDenied, Class::Config, "the gateway may not run it"),
+    (io::ErrorKind::ArgumentListTooLong, Class::Config, "its arguments are too long"),
+    (io::ErrorKind::InvalidInput, Class::Config, "an argument or variable cannot be passed"),
+    // The file is being written at this moment.
+    (io::ErrorKind::ExecutableFileBusy, Class::Transient, "it is being replaced"),
+];
 
 /// A program and all that it started, as long as they stay together. Killed when dropped.
 struct Group {

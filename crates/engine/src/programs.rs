@@ -115,10 +115,13 @@ fn is_program(file: &Path) -> Result<(), &'static str> {
 }
 
 fn why(error: &io::Error) -> &'static str {
-    match error.kind() {
-        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => "it is not there",
-        io::ErrorKind::PermissionDenied => "the gateway may not look at it",
-        _ => "it cannot be looked at",
+    let kind = error.kind();
+    if [io::ErrorKind::NotFound, io::ErrorKind::NotADirectory].contains(&kind) {
+        "it is not there"
+    } else if kind == io::ErrorKind::PermissionDenied {
+        "the gateway may not look at it"
+    } else {
+        "it cannot be looked at"
     }
 }
 

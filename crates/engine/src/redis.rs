@@ -277,10 +277,8 @@ fn leads_elsewhere(error: &RedisError) -> bool {
 /// What an error means.
 fn meaning(error: &RedisError) -> Ended {
     let Some(code) = error.code() else {
-        return match error.kind() {
-            ErrorKind::Parse => not_redis(),
-            _ => broken(error, Failure::Reset),
-        };
+        let is_parsed = error.kind() != ErrorKind::Parse;
+        return if is_parsed { broken(error, Failure::Reset) } else { not_redis() };
     };
     let said = error.detail().unwrap_or_default();
     let (class, words) = refusal(code, said);

@@ -102,7 +102,7 @@ async fn is_gone(process: Pid) {
 
 fn no_child_is_left() {
     let how = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-    assert_eq!(waitid(WaitId::All, how).unwrap_err(), rustix::io::Errno::CHILD);
+    assert_eq!(waitid(WaitId::All, how).unwrap_err(), Errno::CHILD);
 }
 
 #[tokio::test]

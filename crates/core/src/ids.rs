@@ -46,6 +46,8 @@ kinds! {
     ReplayKind, ReplayId = "rpl";
     /// What lets somebody use the API.
     TokenKind, TokenId = "tok";
+    /// A file that is sent with messages.
+    MediaFileKind, MediaId = "med";
 }
 
 /// A 128-bit name that knows what it names.

@@ -20,6 +20,7 @@
 //! - [`provider`], [`request`]: what the webhooks of each provider are like.
 //! - [`outbox`]: the source that messages come from.
 //! - [`service`]: how messages are sent through each service, and what its answers mean.
+//! - [`media`]: files that are sent with messages, and where they lie.
 //! - [`store`]: what the rest needs of a database, as promises.
 
 pub mod access;
@@ -37,6 +38,7 @@ pub mod inflate;
 pub mod jq;
 pub mod key;
 pub mod lane;
+pub mod media;
 pub mod name;
 pub mod object;
 pub mod outbox;

@@ -7,6 +7,7 @@
 //! - [`replays`]: jobs that deliver again in bulk.
 //! - `certificates`: what providers sign with, fetched and kept.
 //! - `outlet`, [`sender`] and [`connect`]: the only way out, and the guard on it.
+//! - [`media`]: the files of messages, into their bucket and out of it.
 //! - `exec` and [`programs`]: programs that are run for events, and which may be.
 //! - `redis`: streams in Redis.
 //! - [`feed`]: what happens, for whoever listens.
@@ -22,6 +23,7 @@ pub mod feed;
 pub mod inbox;
 pub mod ingest;
 mod lane;
+pub mod media;
 mod outbound;
 mod outbox;
 mod outlet;
@@ -54,6 +56,7 @@ use surehook_core::{
     chance::Chance,
     idempotency::IdempotencyStore,
     ids::{DeliveryId, DestinationId},
+    media::Bucket,
     quarantine::QuarantineStore,
     refused::RefusedRequest,
     replay::ReplayStore,
@@ -72,6 +75,7 @@ use crate::{
     feed::{DeliveryChanged, DestinationChange, DestinationChanged, Feed, News},
     inbox::Inbox,
     lane::{Budget, Shared},
+    media::Media,
     programs::Programs,
     refusals::Refusals,
     registry::{ConfigProblem, Env, Registry},
@@ -105,6 +109,8 @@ pub struct Parts {
     pub resolver: Arc<dyn Resolve>,
     /// How `env:NAME` is looked up.
     pub env: Arc<Env>,
+    /// Where the files of messages lie, if anywhere.
+    pub bucket: Option<Bucket>,
     /// What stands before `/in/` in the addresses that providers call, if that is known.
     pub public_url: Option<PublicUrl>,
     /// How long things are kept.
@@ -185,20 +191,23 @@ impl Engine {
         let trust = Trust::of_system();
         let deliveries: Arc<dyn DeliveryStore> = parts.store.clone();
         let feed = Feed::new(Arc::clone(&parts.clock), &*parts.chance);
+        let http = HttpSenderConfig {
+            policy: Arc::new(parts.addresses),
+            resolver: parts.resolver,
+            tls: trust.usual(),
+            proxy: None,
+            pool_idle_max: 1024,
+        };
+        let media = Media::new(parts.store.clone(), parts.bucket, &http);
         let shared = Arc::new(Shared {
             store: deliveries,
+            media: Arc::new(media),
             feed,
             clock: parts.clock,
             chance: parts.chance,
             telemetry: Arc::clone(&telemetry),
             inbox: Arc::default(),
-            http: HttpSenderConfig {
-                policy: Arc::new(parts.addresses),
-                resolver: parts.resolver,
-                tls: trust.usual(),
-                proxy: None,
-                pool_idle_max: 1024,
-            },
+            http,
             trust: trust.clone(),
             programs: Arc::new(parts.programs),
             budget: Arc::new(Budget::new(parts.lane_bytes_max)),
@@ -373,6 +382,11 @@ impl Engine {
         work: impl Future<Output = T> + Send + 'static,
     ) -> impl Future<Output = T> + Send {
         Uninterrupted::new(work, &self.shared.tasks)
+    }
+
+    /// The files of messages.
+    pub fn media(&self) -> &Arc<Media> {
+        &self.shared.media
     }
 
     /// The time.

@@ -25,6 +25,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::connect::GuardedConnector;
 use crate::ended::Ended;
+use crate::media::FileBody;
 use crate::redis::StreamSender;
 use crate::sender::{HttpSender, HttpSenderConfig, OutboundRequest, SendReport};
 use crate::tls::{self, OwnTls, TlsProblem, Trust};
@@ -50,6 +51,8 @@ impl Prepared {
 pub(crate) struct Outlet {
     pub(crate) destination: Arc<Destination>,
     http: HttpSender,
+    /// What connections are made of.
+    config: HttpSenderConfig,
     /// What the connections depend on.
     transport: [u8; 32],
     tokens: Option<Arc<Tokens>>,
@@ -68,20 +71,21 @@ impl Outlet {
         let proxy = destination.proxy.as_ref().map(Proxy::digest);
         let transport = digest_of([&tls.digest[..], proxy.as_ref().map_or(&[], |digest| digest)]);
         let stream = stream_sender(&destination, &tls, config, before);
+        let config = HttpSenderConfig {
+            tls: tls.config,
+            proxy: destination.proxy.clone(),
+            ..config.clone()
+        };
         let http = match before {
             Some(before) if before.transport == transport => before.http.clone(),
-            Some(_) | None => HttpSender::new(HttpSenderConfig {
-                tls: tls.config,
-                proxy: destination.proxy.clone(),
-                ..config.clone()
-            }),
+            Some(_) | None => HttpSender::new(config.clone()),
         };
         let tokens = oauth2_of(&destination).map(|oauth2| {
             let kept = before.and_then(|before| before.tokens.clone());
             let kept = kept.filter(|tokens| tokens.are_of(oauth2));
             kept.unwrap_or_else(|| Arc::new(Tokens::new(oauth2)))
         });
-        Self { destination, http, transport, tokens, stream }
+        Self { destination, http, config, transport, tokens, stream }
     }
 
     /// Adds to a stream, if it is one.
@@ -109,6 +113,11 @@ impl Outlet {
 }
 
 impl Outlet {
+    /// The same way for files, with a connection of its own.
+    pub(crate) fn for_files(&self) -> HttpSender<FileBody> {
+        HttpSender::new(self.config.clone())
+    }
+
     /// Makes one attempt that has a deadline of its own.
     pub(crate) async fn send_for(
         &self,

@@ -33,7 +33,7 @@ use http::header::{self, HeaderMap, HeaderName};
 use http::uri::Scheme;
 use http::{HeaderValue, Method, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt, Full};
-use hyper::body::Incoming;
+use hyper::body::{Body, Incoming};
 use hyper_rustls::{HttpsConnector, MaybeHttpsStream};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
@@ -145,10 +145,10 @@ pub struct HttpSenderConfig {
     pub pool_idle_max: usize,
 }
 
-/// Sends to one destination.
+/// Sends to one destination. `B` is what its requests hold: all of it at hand, unless it is a file.
 #[derive(Debug, Clone)]
-pub struct HttpSender {
-    client: Client<OpeningConnector, Full<Bytes>>,
+pub struct HttpSender<B = Full<Bytes>> {
+    client: Client<OpeningConnector, B>,
     passing: Option<PassingOn>,
     last_words: LastWords,
 }
@@ -160,6 +160,23 @@ struct PassingOn {
 }
 
 impl HttpSender {
+    /// Makes one attempt, which ends after `deadline` at the latest. A failure is an outcome.
+    pub async fn send(&self, request: OutboundRequest, deadline: Duration) -> SendReport {
+        self.call(as_http(request), deadline).await
+    }
+
+    /// Asks for what is at an address, with GET.
+    pub async fn fetch(&self, url: Uri, deadline: Duration) -> SendReport {
+        let mut request = Request::new(Full::default());
+        *request.uri_mut() = url;
+        self.call(request, deadline).await
+    }
+}
+
+impl<B> HttpSender<B>
+where
+    B: Body<Data = Bytes, Error: Into<BoxError>> + Send + Unpin + 'static,
+{
     /// Makes a sender without any connections yet.
     pub fn new(config: HttpSenderConfig) -> Self {
         let passing = match &config.proxy {
@@ -172,19 +189,8 @@ impl HttpSender {
         Self { client: client(config, last_words.clone()), passing, last_words }
     }
 
-    /// Makes one attempt, which ends after `deadline` at the latest. A failure is an outcome.
-    pub async fn send(&self, request: OutboundRequest, deadline: Duration) -> SendReport {
-        self.call(as_http(request), deadline).await
-    }
-
-    /// Asks for what is at an address, with GET.
-    pub async fn fetch(&self, url: Uri, deadline: Duration) -> SendReport {
-        let mut request = Request::new(Full::default());
-        *request.uri_mut() = url;
-        self.call(request, deadline).await
-    }
-
-    async fn call(&self, request: Request<Full<Bytes>>, deadline: Duration) -> SendReport {
+    /// Makes one request as it is given.
+    pub(crate) async fn call(&self, request: Request<B>, deadline: Duration) -> SendReport {
         let started = Instant::now();
         let mut answer = Answer::default();
         let end = match timeout(deadline, self.exchange(request, &mut answer)).await {
@@ -196,11 +202,7 @@ impl HttpSender {
         answer.into_report(end, started.elapsed())
     }
 
-    async fn exchange(
-        &self,
-        mut request: Request<Full<Bytes>>,
-        answer: &mut Answer,
-    ) -> Result<Head, Broken> {
+    async fn exchange(&self, mut request: Request<B>, answer: &mut Answer) -> Result<Head, Broken> {
         // A destination with https is reached through a tunnel, and the proxy sees none of this.
         let is_plain = request.uri().scheme() == Some(&Scheme::HTTP);
         let passing = self.passing.as_ref().filter(|_| is_plain);
@@ -293,10 +295,10 @@ fn as_http(outbound: OutboundRequest) -> Request<Full<Bytes>> {
 }
 
 /// Builds the client of one destination.
-fn client(
-    config: HttpSenderConfig,
-    last_words: LastWords,
-) -> Client<OpeningConnector, Full<Bytes>> {
+fn client<B>(config: HttpSenderConfig, last_words: LastWords) -> Client<OpeningConnector, B>
+where
+    B: Body<Data: Send> + Send,
+{
     let guarded = GuardedConnector::new(config.policy, config.resolver).with_proxy(config.proxy);
     let header_bytes_max = RESPONSE_HEADER_BYTES_MAX as usize;
     Client::builder(TokioExecutor::new())
@@ -328,7 +330,7 @@ struct OpeningConnector {
     last_words: LastWords,
 }
 
-type BoxError = Box<dyn std::error::Error + Send + Sync>;
+pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 type Stream = Witnessed<MaybeHttpsStream<Line>>;
 
 impl Service<Uri> for OpeningConnector {

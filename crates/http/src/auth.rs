@@ -39,7 +39,7 @@ pub fn new_token(chance: &dyn Chance) -> String {
 
 /// What is done by changing nothing that is configured: looking after deliveries, and sending. Each entry is
 /// the address after `/api/v1`; `{}` stands for whatever differs.
-const OPERATIONS: [(Method, &str); 13] = [
+const OPERATIONS: [(Method, &str); 14] = [
     (Method::POST, "/deliveries/{}/replay"),
     (Method::POST, "/deliveries/{}/cancel"),
     (Method::POST, "/dead-letters/reprocess"),
@@ -50,6 +50,7 @@ const OPERATIONS: [(Method, &str); 13] = [
     (Method::POST, "/replays/{}/pause"),
     (Method::POST, "/replays/{}/resume"),
     (Method::POST, "/replays/{}/cancel"),
+    (Method::POST, "/media"),
     (Method::POST, "/quarantine/release"),
     (Method::POST, "/quarantine/{}/release"),
     (Method::POST, "/messages"),

@@ -27,6 +27,7 @@ pub(crate) fn table() -> Api {
         .with(api::requests::routes)
         .with(api::quarantine::routes)
         .with(api::inbox::routes)
+        .with(api::media::routes)
         .with(api::stream::routes)
         .with(api::tokens::routes)
         .with(api::configuration::routes)

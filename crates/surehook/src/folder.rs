@@ -20,7 +20,8 @@ impl Folder {
     /// Opens it beside whoever has it open; nothing is locked and nothing changes.
     pub(crate) fn open(data: &Path) -> Result<Self, Failure> {
         let store = Arc::new(open(data)?);
-        let engine = Engine::at_rest(serve::parts(&Settings::default(), store));
+        let parts = serve::parts(&Settings::default(), store).map_err(Failure::settings)?;
+        let engine = Engine::at_rest(parts);
         let nobody = Vec::new();
         Ok(Self(App::new(engine, Limits::default(), nobody, CancellationToken::new())))
     }

@@ -10,6 +10,7 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use surehook_core::{
     destination::DestinationSpec,
+    media::BucketSpec,
     quarantine::KEPT_BYTES_MAX,
     route::RouteSpec,
     source::{PublicUrl, SourceSpec},
@@ -46,6 +47,8 @@ pub(crate) struct Settings {
     pub(crate) shutdown_grace: Span,
     /// Readiness fails when a delivery has been due for this long and its lane stands idle.
     pub(crate) ready_max_due_age: Span,
+    /// Where the files of messages lie: a bucket of S3, R2 or `MinIO`.
+    pub(crate) media: BucketSpec,
     /// Bounds.
     pub(crate) limits: LimitSettings,
     /// Sources to create or update at start.
@@ -98,6 +101,7 @@ impl Default for Settings {
             log_format: "auto".to_owned(),
             shutdown_grace: Span::from_secs(10),
             ready_max_due_age: Span::from_secs(300),
+            media: BucketSpec::default(),
             limits: LimitSettings::default(),
             sources: Vec::new(),
             destinations: Vec::new(),
@@ -207,6 +211,8 @@ impl Settings {
         ] {
             anyhow::ensure!(value > 0, "limits.{name} must be at least 1");
         }
+        // Whether variables are set is for whoever starts it: here only what is written counts.
+        self.media.build(&|_| Some("set".to_owned()))?;
         let levels = ["error", "warn", "info", "debug", "trace"];
         anyhow::ensure!(
             levels.contains(&self.log.as_str()),
@@ -335,7 +341,7 @@ mod tests {
     #[test]
     fn what_is_wrong_is_named() {
         type Variables = [(&'static str, &'static str)];
-        let cases: [(&str, &Variables, &str); 11] = [
+        let cases: [(&str, &Variables, &str); 14] = [
             ("listen = \"x\"", &[], "listen"),
             ("listen = \"127.0.0.1:70000\"", &[], "socket address"),
             ("[limits]\nbody_bytes_max = 0", &[], "limits.body_bytes_max"),
@@ -344,6 +350,9 @@ mod tests {
             ("allow_exec = [\"hooks\"]", &[], "allow_exec"),
             ("", &[("SUREHOOK_ALLOW_EXEC", "[\"/opt/../bin\"]")], "allow_exec"),
             ("[[sources]]\nname = \"A b\"", &[], "name"),
+            ("[media]\nbucket = \"files\"", &[], "media.endpoint is missing"),
+            ("[media]\nendpoint = \"s3.test\"\nbucket = \"files\"", &[], "media.endpoint"),
+            ("", &[("SUREHOOK_MEDIA__SECRET", "x")], "SUREHOOK_MEDIA__SECRET"),
             ("", &[("SUREHOOK_LISTEM", "x")], "SUREHOOK_LISTEM"),
             ("", &[("SUREHOOK_LISTEN", "")], "SUREHOOK_LISTEN"),
             ("", &[("SUREHOOK_LIMITS__CONNECTIONS_MAX", "-1")], "CONNECTIONS_MAX"),
@@ -352,6 +361,25 @@ mod tests {
             let error = format!("{:#}", load(file, variables).unwrap_err());
             assert!(error.contains(named), "case: {file} {variables:?}: {error}");
         }
+    }
+
+    #[test]
+    fn a_bucket_can_come_from_the_environment_alone() {
+        let variables = [
+            ("SUREHOOK_MEDIA__ENDPOINT", "https://s3.test"),
+            ("SUREHOOK_MEDIA__BUCKET", "files"),
+            ("SUREHOOK_MEDIA__ACCESS_KEY", "AKIA1"),
+            ("SUREHOOK_MEDIA__SECRET_KEY", "env:S3_SECRET"),
+            ("SUREHOOK_MEDIA__LINK_LIFETIME", "5m"),
+            ("SUREHOOK_MEDIA__PATH_STYLE", "false"),
+        ];
+
+        let settings = load("", &variables).unwrap();
+
+        let env = |name: &str| (name == "S3_SECRET").then(|| "secret".to_owned());
+        let bucket = settings.media.build(&env).unwrap().unwrap();
+        assert_eq!(bucket.name(), "files");
+        assert_eq!(bucket.link_lifetime(), std::time::Duration::from_secs(300));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use http::HeaderName;
 use serde_json::Value;
 
-use super::{Message, Recipient, Unsendable, message::Media, message::MediaAt};
+use super::{Message, Recipient, Unsendable, message::Media, message::MediaAt, message::NO_LINK};
 
 /// The header with the token, in both.
 pub(super) static API_KEY: HeaderName = HeaderName::from_static("apikey");
@@ -34,6 +34,7 @@ pub(super) fn link<'m>(service: &'static str, media: &'m Media) -> Result<&'m st
             service,
             why: "knows no `media_id`, only the Cloud API does; write a `url`",
         }),
+        MediaAt::File(_) => Err(Unsendable { service, why: NO_LINK }),
     }
 }
 

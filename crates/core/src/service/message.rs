@@ -19,7 +19,7 @@ pub use self::{
     spec::{MediaSpec, MessageSpec},
 };
 use super::recipient::Recipient;
-use crate::object;
+use crate::{ids::MediaId, object};
 
 /// The longest text, in characters.
 pub const TEXT_CHARS_MAX: usize = 4096;
@@ -27,6 +27,9 @@ pub const TEXT_CHARS_MAX: usize = 4096;
 pub const CAPTION_CHARS_MAX: usize = 1024;
 /// Most contacts in a message.
 pub const CONTACTS_MAX: usize = 100;
+
+/// What a service says of a file to which nobody made a link.
+pub(super) const NO_LINK: &str = "fetches files by links, and there is none to this `file`";
 
 /// What kind of message it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
@@ -207,7 +210,8 @@ pub struct Media {
 }
 
 /// How a file is shown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
 pub enum MediaKind {
     /// A picture.
     Image,
@@ -222,6 +226,12 @@ pub enum MediaKind {
 }
 
 impl MediaKind {
+    /// Reads the word for it.
+    pub fn from_word(word: &str) -> Option<Self> {
+        let all = [Self::Image, Self::Video, Self::Audio, Self::Document, Self::Sticker];
+        all.into_iter().find(|kind| kind.as_str() == word)
+    }
+
     /// The word for it, which is the same everywhere.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -249,6 +259,8 @@ pub enum MediaAt {
     Url(String),
     /// It was uploaded to the Cloud API.
     Id(String),
+    /// It lies in our bucket. Before it is sent, this becomes a link to it.
+    File(MediaId),
 }
 
 impl Message {

@@ -13,6 +13,7 @@
 
 mod account;
 pub mod answer;
+pub mod cloud_upload;
 mod evolution;
 mod evolution_api;
 mod evolution_go;

@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 use super::{
     Account, Answer, Composed, Message, Needs, Pacing, Recipient, Resend, Service, Unsendable,
     answer::{by_status, json},
-    message::{Contact, Content, Location, Media, MediaAt, MediaKind, Reaction, Template},
+    message::{Contact, Content, Location, Media, MediaAt, MediaKind, NO_LINK, Reaction, Template},
     meta,
     pace::CLOUD_API,
 };
@@ -54,7 +54,7 @@ impl Service for WhatsAppCloud {
         let mut body = Map::new();
         body.insert("messaging_product".to_owned(), json!("whatsapp"));
         address(&mut body, message)?;
-        let (kind, content) = content(&message.content);
+        let (kind, content) = content(&message.content)?;
         body.insert("type".to_owned(), json!(kind));
         body.insert(kind.to_owned(), content);
         if let Some(reply) = &message.reply_to {
@@ -126,26 +126,27 @@ fn address(body: &mut Map<String, Value>, message: &Message) -> Result<(), Unsen
     Ok(())
 }
 
-fn content(content: &Content) -> (&'static str, Value) {
-    match content {
+fn content(content: &Content) -> Result<(&'static str, Value), Unsendable> {
+    Ok(match content {
         Content::Text(text) => {
             let preview = text.preview_url.unwrap_or_default();
             ("text", json!({ "body": text.body, "preview_url": preview }))
         }
-        Content::Media(file) => (file.kind.as_str(), media(file)),
+        Content::Media(file) => (file.kind.as_str(), media(file)?),
         Content::Location(place) => ("location", location(place)),
         Content::Contacts(people) => ("contacts", people.iter().map(contact).collect()),
         Content::Reaction(Reaction { message_id, emoji, .. }) => {
             ("reaction", json!({ "message_id": message_id, "emoji": emoji }))
         }
         Content::Template(template) => ("template", filled(template)),
-    }
+    })
 }
 
-fn media(media: &Media) -> Value {
+fn media(media: &Media) -> Result<Value, Unsendable> {
     let mut value = match &media.at {
         MediaAt::Url(link) => json!({ "link": link }),
         MediaAt::Id(id) => json!({ "id": id }),
+        MediaAt::File(_) => return Err(cannot(NO_LINK)),
     };
     if let Some(caption) = &media.caption {
         value["caption"] = json!(caption);
@@ -156,7 +157,7 @@ fn media(media: &Media) -> Value {
     if media.voice {
         value["voice"] = json!(true);
     }
-    value
+    Ok(value)
 }
 
 fn location(place: &Location) -> Value {

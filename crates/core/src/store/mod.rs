@@ -5,7 +5,7 @@
 //! conformance suite in `surehook-store` is the definition of "the same".
 //!
 //! By caller: the door sees [`IngestStore`], the lanes see [`DeliveryStore`], the API and the upkeep
-//! see [`AdminStore`], replay jobs see [`ReplayStore`]; [`QuarantineStore`] keeps what was not let in and may not be lost.
+//! see [`AdminStore`], replay jobs see [`ReplayStore`]; [`QuarantineStore`] keeps what was not let in and may not be lost, [`MediaStore`] what is known of files.
 
 mod admin;
 mod configuration;
@@ -26,7 +26,10 @@ pub use self::{
         EventDetail, EventFilter, EventRow, Listed, Page,
     },
 };
-use crate::{idempotency::IdempotencyStore, quarantine::QuarantineStore, replay::ReplayStore};
+use crate::{
+    idempotency::IdempotencyStore, media::MediaStore, quarantine::QuarantineStore,
+    replay::ReplayStore,
+};
 
 /// Why a step was not taken, split by what the caller does next.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -51,11 +54,23 @@ pub enum StoreError {
 
 /// A whole store. Only the place that puts the program together holds one.
 pub trait Store:
-    IngestStore + DeliveryStore + AdminStore + ReplayStore + IdempotencyStore + QuarantineStore
+    IngestStore
+    + DeliveryStore
+    + AdminStore
+    + ReplayStore
+    + IdempotencyStore
+    + QuarantineStore
+    + MediaStore
 {
 }
 
 impl<T> Store for T where
-    T: IngestStore + DeliveryStore + AdminStore + ReplayStore + IdempotencyStore + QuarantineStore
+    T: IngestStore
+        + DeliveryStore
+        + AdminStore
+        + ReplayStore
+        + IdempotencyStore
+        + QuarantineStore
+        + MediaStore
 {
 }

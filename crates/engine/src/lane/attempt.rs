@@ -125,16 +125,17 @@ impl Lane {
     ) -> Result<SendReport, NotBefore> {
         let secrets = self.shared.secrets.load().of(&claimed.source).clone();
         let secret = &*secrets.headers;
+        let way = (outlet, &*self.shared.media);
         let parcel = match self.sent(claimed, &secrets) {
-            Ok(Cow::Borrowed(_)) => pack(outlet, claimed, secret, now),
+            Ok(Cow::Borrowed(_)) => pack(way, claimed, secret, now).await,
             Ok(Cow::Owned(payload)) => {
-                pack(outlet, &Claimed { payload, ..claimed.clone() }, secret, now)
+                pack(way, &Claimed { payload, ..claimed.clone() }, secret, now).await
             }
-            Err(why) => Err(Unsent(Failure::Transform, why)),
+            Err(why) => Err(Unsent(Failure::Transform, why).into()),
         };
         let parcel = match parcel {
             Ok(parcel) => parcel,
-            Err(unsent) => return Ok(unsent.into()),
+            Err(unsent) => return Ok(unsent),
         };
         let recipient = match &parcel {
             Parcel::Letter(letter) => Some(letter.recipient),

@@ -18,6 +18,7 @@ use super::{Shared, message::Letter};
 use crate::{
     exec,
     inbox::{Arrival, Inbox},
+    media::Media,
     outbound,
     outlet::{Outlet, Prepared},
     programs::Programs,
@@ -92,12 +93,12 @@ impl From<Unsent> for SendReport {
 }
 
 /// Makes what is sent ready. Nothing is sent if that fails.
-pub(super) fn pack<'o>(
-    outlet: &'o Outlet,
+pub(super) async fn pack<'o>(
+    (outlet, media): (&'o Outlet, &Media),
     claimed: &Claimed,
     secret_headers: &[String],
     now: Timestamp,
-) -> Result<Parcel<'o>, Unsent> {
+) -> Result<Parcel<'o>, SendReport> {
     let destination = &*outlet.destination;
     let headers = || {
         outbound::headers(destination, claimed, secret_headers, now)
@@ -111,7 +112,8 @@ pub(super) fn pack<'o>(
             Parcel::Arrival(Arrival { at: now, event, headers, body })
         }
         Reach::Service(sender) => {
-            Parcel::Letter(Box::new(Letter::write(sender, destination, claimed)?))
+            let letter = Letter::write((sender, media), destination, claimed, now).await?;
+            Parcel::Letter(Box::new(letter))
         }
         Reach::Exec(exec) => Parcel::Input(exec, Box::new(claimed.clone())),
         Reach::RedisStream(stream) => Parcel::Entry(stream, Box::new(claimed.clone())),

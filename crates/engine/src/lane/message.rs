@@ -15,10 +15,11 @@ use surehook_core::{
     },
     service::{Answer, Composed, InvalidMessage, Message, PairKey, Resend},
     store::Claimed,
+    time::Timestamp,
 };
 
 use super::carrier::Unsent;
-use crate::{outlet::Outlet, sender::SendReport};
+use crate::{media::Media, outlet::Outlet, sender::SendReport};
 
 /// A message, ready to go.
 #[derive(Debug)]
@@ -35,16 +36,20 @@ pub(super) struct Letter<'o> {
 }
 
 impl<'o> Letter<'o> {
-    /// Reads the message in the body of a delivery. Fails if it is none, or none that the service could
-    /// send.
-    pub(super) fn write(
-        sender: &'o Sender,
+    /// Reads the message in the body of a delivery, with a fresh link to its file. Fails if it is none,
+    /// or none that the service could send.
+    pub(super) async fn write(
+        (sender, media): (&'o Sender, &Media),
         destination: &Destination,
         claimed: &Claimed,
-    ) -> Result<Self, Unsent> {
-        let unsendable = |why: String| Unsent(Failure::Unsendable, why);
-        let message =
+        now: Timestamp,
+    ) -> Result<Self, SendReport> {
+        let unsendable = |why: String| SendReport::from(Unsent(Failure::Unsendable, why));
+        let mut message =
             Message::read(&claimed.payload.body).map_err(|error| unsendable(why(&error)))?;
+        media.ready(&mut message, sender.service.name(), now).await.map_err(|no_link| {
+            SendReport { detail: Some(no_link.to_string()), ..SendReport::of(no_link.outcome()) }
+        })?;
         let id = send_id(claimed.event, destination.id);
         let composed = sender
             .service

@@ -67,7 +67,8 @@ use self::{
 use crate::{
     feed::Feed,
     inbox::Inbox,
-    outlet::Prepared,
+    media::Media,
+    outlet::{Outlet, Prepared},
     programs::Programs,
     registry::Ground,
     sender::HttpSenderConfig,
@@ -94,6 +95,8 @@ pub(crate) struct Shared {
     pub(crate) feed: Arc<Feed>,
     pub(crate) inbox: Arc<Inbox>,
     pub(crate) http: HttpSenderConfig,
+    /// The files of messages.
+    pub(crate) media: Arc<Media>,
     pub(crate) trust: Trust,
     /// What may be run.
     pub(crate) programs: Arc<Programs>,
@@ -284,6 +287,10 @@ impl Lane {
     }
 
     /// The destination's name.
+    pub(crate) fn outlet(&self) -> Arc<Outlet> {
+        self.carrier.outlet.load_full()
+    }
+
     pub(crate) fn name(&self) -> String {
         self.destination.load().name.to_string()
     }

@@ -11,6 +11,9 @@
 //! a claim without an answer and carries the wish out with the time and dice of the first try, so
 //! that what was created already is found, not created again (`Wish`). A refusal changed nothing, so
 //! its key is given back. After an error of the store nobody knows, so the claim stays.
+//!
+//! A file is not read here, because it is not held anywhere: for an upload the key stands for its
+//! address, type and length, and two files that have the same of these are not told apart.
 
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -166,6 +169,9 @@ fn key_reused() -> Problem {
 /// What is not kept: a token that was made would lie in the store as it is sent.
 const TOKENS: &str = "/api/v1/tokens";
 
+/// What is not read.
+const UPLOADS: &str = "/api/v1/media";
+
 /// Reads the key and the whole request.
 async fn prepare(
     app: &App,
@@ -184,14 +190,25 @@ async fn prepare(
     let scope = scope.ok_or_else(|| bad("a key belongs to a token, and there is none"))?;
     let key = IdempotencyKey { scope, key };
     let (parts, body) = request.into_parts();
-    let body = body::whole(body, BODY_BYTES_MAX, app.limits.body_timeout).await?;
     let address = parts.uri.path_and_query().map_or("", |address| address.as_str());
     let mut hash = Sha256::new();
-    for piece in [parts.method.as_str().as_bytes(), address.as_bytes(), &body[..]] {
+    let mut add = |piece: &[u8]| {
         hash.update((piece.len() as u64).to_be_bytes());
         hash.update(piece);
-    }
-    Ok((key, hash.finalize().into(), Request::from_parts(parts, Body::from(body))))
+    };
+    add(parts.method.as_str().as_bytes());
+    add(address.as_bytes());
+    let body = if parts.uri.path() == UPLOADS {
+        for name in [header::CONTENT_TYPE, header::CONTENT_LENGTH] {
+            add(parts.headers.get(name).map_or(b"", HeaderValue::as_bytes));
+        }
+        body
+    } else {
+        let body = body::whole(body, BODY_BYTES_MAX, app.limits.body_timeout).await?;
+        add(&body);
+        Body::from(body)
+    };
+    Ok((key, hash.finalize().into(), Request::from_parts(parts, body)))
 }
 
 async fn carry_out(

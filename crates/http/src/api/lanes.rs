@@ -131,7 +131,7 @@ pub(crate) fn routes(api: Api) -> Api {
     )
 }
 
-async fn find(app: &App, wanted: &str) -> Result<DestinationId, Problem> {
+pub(super) async fn find(app: &App, wanted: &str) -> Result<DestinationId, Problem> {
     let configuration = app.engine.store().configuration().await?;
     Ok(resources::find_in::<DestinationSpec>(&configuration, wanted)?.id)
 }

@@ -12,6 +12,7 @@ pub(crate) mod inbox;
 mod input;
 pub(crate) mod lanes;
 pub mod masked;
+pub(crate) mod media;
 pub(crate) mod messages;
 mod outflow;
 pub(crate) mod quarantine;

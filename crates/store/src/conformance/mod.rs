@@ -11,7 +11,7 @@
 //! - A file is an area: [`admit`], [`revive`], [`recall`], [`claims`], [`settle`], [`replay`],
 //!   [`configure`], [`deletion`], [`lists`], [`search`], [`retention`], [`bodies_kept`], [`counts`],
 //!   [`rollups`], [`decisions`], [`join`], [`bodies`], [`refused`], [`quarantine`], [`jobs`], [`job_steps`], [`order`], [`lanes`],
-//!   [`removal`], [`tokens`], [`idempotency`], [`wills`], [`statuses`], [`sends`].
+//!   [`removal`], [`tokens`], [`idempotency`], [`wills`], [`statuses`], [`sends`], [`media`].
 //! - [`changes`] plays random changes through the store and through `Configuration::apply`.
 //! - [`history`] plays random histories through the store and through a model of plain maps.
 //! - [`World`] is what the cases stand on: a store, a clock that is moved by hand, and builders.
@@ -39,6 +39,7 @@ pub mod jobs;
 pub mod join;
 pub mod lanes;
 pub mod lists;
+pub mod media;
 mod model;
 mod model_line;
 mod model_sends;
@@ -246,6 +247,8 @@ macro_rules! store_conformance {
                     a_deleted_destination_is_asked_for_no_more,
                     a_delivery_to_nowhere_is_left_out,
                     a_deleted_thing_can_be_put_again;
+                media: what_is_known_of_a_file_survives_a_restart,
+                    a_file_that_is_kept_again_stays_as_it_was;
                 tokens: tokens_are_kept_whole_and_once,
                     a_token_given_again_takes_on_its_role,
                     a_token_is_removed_unless_it_is_the_last_admin;

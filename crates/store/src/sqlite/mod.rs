@@ -29,6 +29,7 @@ mod lanes;
 mod line;
 mod list;
 mod look;
+mod media;
 mod memory;
 mod prepared;
 mod prune;

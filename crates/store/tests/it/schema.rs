@@ -36,6 +36,7 @@ const GOOD: &str = "
     INSERT INTO said VALUES (zeroblob(16), zeroblob(16), 1, NULL, 'succeeded', NULL, NULL);
     INSERT INTO sends VALUES (zeroblob(16), 'wamid.1', 1);
     INSERT INTO sends_by_day VALUES (1, 20000, 1);
+    INSERT INTO media VALUES (zeroblob(16), 'b', 'k', 'image', 'image/png', 1, NULL, 1);
     INSERT INTO idempotency_results (scope, key, request, seed, created_at)
          VALUES (zeroblob(32), 'k', zeroblob(32), zeroblob(16), 1);";
 
@@ -135,6 +136,10 @@ const BAD: &[(&str, &str)] = &[
     ("answered_whole_or_not", "UPDATE idempotency_results SET status = 200"),
     ("answered_whole_or_not", "UPDATE idempotency_results SET body = x''"),
     ("answered_whole_or_not", "UPDATE idempotency_results SET headers = '[]'"),
+    ("id_is_uuid", "UPDATE media SET id = x'00'"),
+    ("kind_is_known", "UPDATE media SET kind = 'gif'"),
+    ("is_somewhere", "UPDATE media SET key = ''"),
+    ("has_bytes", "UPDATE media SET size = 0"),
 ];
 
 fn migrated() -> (tempfile::TempDir, Connection) {

@@ -4,7 +4,9 @@ use std::path::Path;
 
 use anyhow::anyhow;
 use serde_json::{Value, json};
-use surehook_core::{address::AddressPolicy, store::Configuration, time::Clock as _};
+use surehook_core::{
+    address::AddressPolicy, secret::SecretError, store::Configuration, time::Clock as _,
+};
 use surehook_engine::{
     apply::plan,
     system::{SystemChance, SystemClock},
@@ -50,6 +52,10 @@ fn show(place: &Place, origin: bool, as_json: bool) -> Result<(), Failure> {
 /// The settings as JSON, with masks over what is secret.
 fn shown(settings: &Settings) -> Result<Value, Failure> {
     let mut shown = serde_json::to_value(settings)?;
+    let media = &settings.media;
+    for (name, key) in [("access_key", &media.access_key), ("secret_key", &media.secret_key)] {
+        shown["media"][name] = key.as_ref().map(ToString::to_string).into();
+    }
     shown["sources"] = settings.sources.iter().map(masked::spec).collect();
     shown["destinations"] = settings.destinations.iter().map(masked::spec).collect();
     Ok(shown)
@@ -111,7 +117,13 @@ fn check_file(file: &Path, as_json: bool) -> Result<(), Failure> {
     let (changes, _) = plan(&configuration, settings.wanted(), &SystemChance, now);
     configuration.apply(&changes, now);
     let addresses = AddressPolicy::new(settings.allow_networks);
-    let Checked { problems, unset } = check(&configuration, &addresses, &settings.allow_exec);
+    let Checked { problems, mut unset } = check(&configuration, &addresses, &settings.allow_exec);
+    let keys = [settings.media.access_key, settings.media.secret_key];
+    for key in keys.into_iter().flatten() {
+        if let Err(SecretError::Unset { name }) = key.resolve(&environment) {
+            unset.insert(name);
+        }
+    }
     if as_json {
         output::line(&json!({ "problems": problems, "unset_variables": unset }).to_string())?;
     }

@@ -7,6 +7,7 @@ use surehook_core::{
     access::{Role, Token},
     address::AddressPolicy,
     chance::new_id,
+    media::InvalidBucket,
     store::{AdminStore as _, Store},
     time::Clock,
 };
@@ -92,12 +93,13 @@ fn open(settings: &Settings) -> Result<Arc<SqliteStore>, Failure> {
 }
 
 async fn start_engine(settings: &Settings, store: Arc<dyn Store>) -> Result<Arc<Engine>, Failure> {
-    Engine::start(parts(settings, store)).await.map_err(Failure::settings)
+    let parts = parts(settings, store).map_err(Failure::settings)?;
+    Engine::start(parts).await.map_err(Failure::settings)
 }
 
 /// What an engine is made of, by the settings.
-pub(crate) fn parts(settings: &Settings, store: Arc<dyn Store>) -> Parts {
-    Parts {
+pub(crate) fn parts(settings: &Settings, store: Arc<dyn Store>) -> Result<Parts, InvalidBucket> {
+    Ok(Parts {
         store,
         clock: Arc::new(SystemClock),
         chance: Arc::new(SystemChance),
@@ -105,12 +107,13 @@ pub(crate) fn parts(settings: &Settings, store: Arc<dyn Store>) -> Parts {
         programs: settings.allow_exec.clone(),
         resolver: Arc::new(SystemResolver),
         env: Arc::new(environment),
+        bucket: settings.media.build(&environment)?,
         public_url: settings.public_url.clone(),
         retention: Retention { events: settings.retention.0 },
         lane_bytes_max: settings.limits.lane_bytes_max,
         quarantine_bytes_max: settings.limits.quarantine_bytes_max,
         stuck_after: settings.ready_max_due_age.0,
-    }
+    })
 }
 
 /// Takes over the token from the environment, or makes the first one and says it.

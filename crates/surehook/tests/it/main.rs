@@ -19,6 +19,7 @@ mod keys;
 mod lanes;
 mod lanes_load;
 mod logs;
+mod media;
 mod messages;
 mod openapi;
 mod pacing;

@@ -25,10 +25,9 @@ impl Text {
 impl MediaSpec {
     pub(super) fn build(self, kind: MediaKind) -> Result<Media, InvalidMessage> {
         let name = kind.as_str();
-        let at = match (self.url, self.media_id) {
-            (None, None) => return Err(InvalidMessage::NoFile(name)),
-            (Some(_), Some(_)) => return Err(InvalidMessage::TwoFiles(name)),
-            (Some(url), None) => {
+        let at = match (self.url, self.media_id, self.file) {
+            (None, None, None) => return Err(InvalidMessage::NoFile(name)),
+            (Some(url), None, None) => {
                 let parsed = Url::parse(&url).map_err(|_| InvalidMessage::Url(name))?;
                 let is_web = matches!(parsed.scheme(), "http" | "https");
                 if !is_web || url.len() > FIELD_CHARS_MAX {
@@ -36,10 +35,12 @@ impl MediaSpec {
                 }
                 MediaAt::Url(url)
             }
-            (None, Some(id)) => {
+            (None, Some(id), None) => {
                 an_id("media_id", &id)?;
                 MediaAt::Id(id)
             }
+            (None, None, Some(file)) => MediaAt::File(file),
+            (_, _, _) => return Err(InvalidMessage::TwoFiles(name)),
         };
         let caption = self.caption.filter(|caption| !caption.is_empty());
         if let Some(caption) = &caption {

@@ -43,11 +43,11 @@ pub enum InvalidMessage {
         /// The most it may have.
         max: usize,
     },
-    /// Neither `url` nor `media_id`.
-    #[error("`{0}` has neither `url` nor `media_id`; write one of them")]
+    /// Neither `url` nor `media_id` nor `file`.
+    #[error("`{0}` has neither `url` nor `media_id` nor `file`; write one of them")]
     NoFile(&'static str),
-    /// Both `url` and `media_id`.
-    #[error("`{0}` has both `url` and `media_id`; write one of them")]
+    /// More than one of `url`, `media_id` and `file`.
+    #[error("`{0}` has more than one of `url`, `media_id` and `file`; write one of them")]
     TwoFiles(&'static str),
     /// The address of the file is none.
     #[error("`{0}.url` is no address; write http://… or https://…")]

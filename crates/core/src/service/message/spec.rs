@@ -15,7 +15,7 @@ use super::{
     Contact, Content, InvalidMessage, Location, MediaKind, Message, MessageType, Reaction,
     Recipient, Reply, Template, Text, check::people,
 };
-use crate::object;
+use crate::{ids::MediaId, object};
 
 /// A message as it is written: `to`, and one field with what is sent.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -64,7 +64,7 @@ pub struct MessageSpec {
     pub reply_to: Option<Reply>,
 }
 
-/// A file as it is written: `url` or `media_id`, one of them.
+/// A file as it is written: `url`, `media_id` or `file`, one of them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct MediaSpec {
@@ -74,6 +74,9 @@ pub struct MediaSpec {
     /// What the Cloud API called it when it was uploaded there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub media_id: Option<String>,
+    /// What this gateway called it when it was uploaded here. A link to it is made for every attempt.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file: Option<MediaId>,
     /// The text below it. Audio and stickers have none.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]

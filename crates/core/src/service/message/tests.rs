@@ -66,6 +66,10 @@ fn a_file_is_somewhere() {
     let Content::Media(media) = id.content else { panic!("no file") };
     assert_eq!(media.at, MediaAt::Id("7".to_owned()));
     assert_eq!((media.kind, media.caption), (MediaKind::Image, None));
+    let file = "med_01h455vb4pex5vsknk084sn02q";
+    let upload = read(&with("video", &json!({ "file": file }))).unwrap();
+    let Content::Media(media) = upload.content else { panic!("no file") };
+    assert_eq!(media.at, MediaAt::File(file.parse().unwrap()));
 }
 
 #[test]
@@ -90,6 +94,7 @@ fn what_nobody_could_send_is_refused() {
         TooLong, TooManyContacts, TwoFiles, TwoThings, Voice,
     };
     let file = "https://files.test/a";
+    let upload = "med_01h455vb4pex5vsknk084sn02q";
     let long = "é".repeat(TEXT_CHARS_MAX + 1);
     let crowd = vec![json!({ "name": "Ana", "phone": TO }); CONTACTS_MAX + 1];
     let reaction = json!({ "message_id": "A", "emoji": "👍" });
@@ -110,6 +115,8 @@ fn what_nobody_could_send_is_refused() {
         (with("text", &json!(long)), TooLong { field: "text.body", max: TEXT_CHARS_MAX }),
         (with("image", &json!({})), NoFile("image")),
         (with("video", &json!({ "url": file, "media_id": "7" })), TwoFiles("video")),
+        (with("video", &json!({ "url": file, "file": upload })), TwoFiles("video")),
+        (with("video", &json!({ "media_id": "7", "file": upload })), TwoFiles("video")),
         (with("audio", &json!({ "url": "files.test" })), InvalidMessage::Url("audio")),
         (with("audio", &json!({ "url": "file:///etc/passwd" })), InvalidMessage::Url("audio")),
         (with("image", &json!({ "media_id": " " })), Empty("media_id")),
@@ -146,6 +153,7 @@ fn what_is_not_written_like_a_message_says_where() {
         (r#"{"to":"5511987654321","text":7}"#, "expected a text or an object"),
         (r#"{"to":"5511987654321","text":["a"]}"#, "expected a text or an object"),
         (r#"{"to":"5511987654321","image":["https://a.b"]}"#, "expected an object"),
+        (r#"{"to":"5511987654321","image":{"file":"7"}}"#, "starts with `med_`"),
         (r#"{"to":"5511987654321","contact":"Ana"}"#, "expected an object or a list of them"),
         (r#"{"to":"5511987654321","contact":[["Ana","1"]]}"#, "expected an object"),
         (r#"{"to":"5511987654321","contact":{"name":"Ana"}}"#, "missing field `phone`"),

@@ -119,7 +119,7 @@ pub(super) fn op() -> Op {
         )
         .body::<Either<NewMessage, NewWebhook>>(example)
         .answers::<Accepted>(202)
-        .refuses(409, &["destination_misconfigured", "outbox_taken"])
+        .refuses(409, &["destination_misconfigured", "outbox_taken", "media_not_configured"])
         .refuses(422, &["unknown_destination", "invalid_message", "unsendable"])
         .refuses(503, &["source_disabled", "source_misconfigured"])
 }
@@ -139,7 +139,7 @@ pub(super) async fn send(
     let delay = when.delay(app.engine.clock().now())?;
     let to = app.engine.addressee(&destination).await?;
     let destination = to.destination().name.to_string();
-    let post = post(to.destination(), &fields)?;
+    let post = post(&app, to.destination(), &fields).await?;
     let posted = app.engine.send(to, post, wish, delay).await?;
     let (id, delivery_id) = (posted.event, posted.delivery);
     let status = MessageStatus::Accepted;
@@ -154,26 +154,29 @@ fn take<T: DeserializeOwned>(fields: &mut Fields, name: &str) -> Result<Option<T
 }
 
 /// What the fields that are left are for that destination.
-fn post(destination: &Destination, fields: &Fields) -> Result<Post, Problem> {
+async fn post(app: &App, destination: &Destination, fields: &Fields) -> Result<Post, Problem> {
     if let Reach::Service(sender) = &destination.reach {
-        message(sender, fields)
+        message(app, sender, fields).await
     } else {
         webhook(fields)
     }
 }
 
-fn message(sender: &Sender, fields: &Fields) -> Result<Post, Problem> {
+async fn message(app: &App, sender: &Sender, fields: &Fields) -> Result<Post, Problem> {
     let invalid = |error: &dyn std::fmt::Display| {
         let status = StatusCode::UNPROCESSABLE_ENTITY;
         Problem::new(status, "invalid_message", error.to_string())
     };
     let spec: MessageSpec = read(fields).map_err(|error| invalid(&error))?;
-    let message = spec.clone().build().map_err(|error| invalid(&error))?;
+    let mut message = spec.clone().build().map_err(|error| invalid(&error))?;
+    let post = Post::message(&spec, &message);
     // Only to see whether the service could send it; nothing goes out here.
+    let now = app.engine.clock().now();
+    app.engine.media().ready(&mut message, sender.service.name(), now).await?;
     sender.service.compose(&sender.account, &message, "trial").map_err(|error| {
         Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "unsendable", error.to_string())
     })?;
-    Ok(Post::message(&spec, &message))
+    Ok(post)
 }
 
 fn webhook(fields: &Fields) -> Result<Post, Problem> {

@@ -16,6 +16,7 @@ use surehook_core::{
     access::{Role, Token},
     address::AddressPolicy,
     chance::new_id,
+    media::Bucket,
     time::{Clock, Timestamp},
 };
 use surehook_engine::{
@@ -59,6 +60,11 @@ impl Drop for Clocked {
 impl Clocked {
     /// Starts one at so many seconds after 1970.
     pub(crate) async fn start(seconds: i64) -> Self {
+        Self::with_bucket(seconds, None).await
+    }
+
+    /// The same with a place for files.
+    pub(crate) async fn with_bucket(seconds: i64, bucket: Option<Bucket>) -> Self {
         let clock = Arc::new(Held(AtomicI64::new(seconds * 1000)));
         let folder = tempfile::tempdir().unwrap();
         let options = SqliteOptions::new(folder.path().join("data"));
@@ -71,6 +77,7 @@ impl Clocked {
             programs: Programs::default(),
             resolver: Arc::new(SystemResolver),
             env: Arc::new(|_| None),
+            bucket,
             public_url: None,
             retention: Retention { events: Duration::from_secs(30 * 86_400) },
             lane_bytes_max: 1 << 26,

@@ -8,6 +8,7 @@ pub(crate) mod process;
 pub(crate) mod proxy;
 pub(crate) mod raw;
 pub(crate) mod redis;
+pub(crate) mod s3;
 pub(crate) mod sink;
 pub(crate) mod standin;
 pub(crate) mod tls;

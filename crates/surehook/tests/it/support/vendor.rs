@@ -160,7 +160,7 @@ impl Drop for Libraries {
 /// Something that `scripts/vendors` has installed. A test without it fails: whoever leaves it out
 /// should know.
 #[track_caller]
-fn installed(part: &str) -> PathBuf {
+pub(super) fn installed(part: &str) -> PathBuf {
     // Where cargo builds: the program under test is in target/debug.
     let target = Path::new(env!("CARGO_BIN_EXE_surehook")).ancestors().nth(2).unwrap();
     let path = target.join("vendors").join(part);

@@ -1,0 +1,387 @@
+//! Where files lie: a bucket of S3, R2, `MinIO` or anything else that speaks S3.
+//!
+//! Everything is asked for by a signed address (AWS Signature Version 4 in the query), so that no
+//! header has to carry a signature and the same way leads in and out. [`rusty_s3`] computes it; the
+//! time is given, as everywhere here.
+
+use std::time::Duration;
+
+use rusty_s3::{Credentials, S3Action, UrlStyle};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use url::Url;
+
+use crate::{
+    ids::MediaId,
+    secret::{Secret, SecretError, SecretRef},
+    time::{Span, Timestamp},
+};
+
+/// How long a link holds unless it is said.
+const LINK_LIFETIME: Duration = Duration::from_secs(15 * 60);
+/// The longest that S3 allows.
+const LINK_LIFETIME_MAX: Duration = Duration::from_secs(7 * 86_400);
+/// How long an upload may be begun after its address was made.
+const PUT_LIFETIME: Duration = Duration::from_secs(15 * 60);
+/// The largest file, unless it is said: the most that any service takes.
+const BYTES_MAX: u64 = 100 * 1024 * 1024;
+/// The most that one upload may have in S3.
+const BYTES_CEILING: u64 = 5 * 1024 * 1024 * 1024;
+const REGION: &str = "us-east-1";
+
+/// The bucket as it is written. Nothing at all means that there is none.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct BucketSpec {
+    /// Where the storage is, such as `https://<account>.r2.cloudflarestorage.com`.
+    pub endpoint: Option<String>,
+    /// Where services fetch files, if they reach the storage by another address.
+    pub public_endpoint: Option<String>,
+    /// The region that requests are signed for. R2 takes the default.
+    pub region: String,
+    /// The name of the bucket.
+    pub bucket: Option<String>,
+    /// The id of the key.
+    pub access_key: Option<SecretRef>,
+    /// The key itself.
+    pub secret_key: Option<SecretRef>,
+    /// What stands before the names of all files, such as `surehook/`.
+    pub prefix: String,
+    /// Whether the bucket stands in the path of addresses, not in the name of the host.
+    pub path_style: bool,
+    /// How long a link to a file holds.
+    pub link_lifetime: Span,
+    /// The largest file, in bytes.
+    pub max_bytes: u64,
+}
+
+impl Default for BucketSpec {
+    fn default() -> Self {
+        Self {
+            endpoint: None,
+            public_endpoint: None,
+            region: REGION.to_owned(),
+            bucket: None,
+            access_key: None,
+            secret_key: None,
+            prefix: String::new(),
+            path_style: true,
+            link_lifetime: Span(LINK_LIFETIME),
+            max_bytes: BYTES_MAX,
+        }
+    }
+}
+
+/// Why a bucket cannot be used. No message holds any part of a key.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidBucket {
+    /// Something is there, and this is not.
+    #[error(
+        "media.{0} is missing; files need endpoint, bucket, access_key and secret_key, or none of [media]"
+    )]
+    Missing(&'static str),
+    /// It is no address.
+    #[error(
+        "media.{0} is no address of a storage; write http://… or https://… without user, `?` or `#`"
+    )]
+    Address(&'static str),
+    /// Its name cannot be one.
+    #[error(
+        "media.bucket cannot be the name of a bucket; it has 3 to 63 letters, digits, dots and hyphens"
+    )]
+    Bucket,
+    /// The bucket cannot stand in the host.
+    #[error("media.path_style = false needs an endpoint with a name, not a number; leave it out")]
+    Host,
+    /// The region cannot be one.
+    #[error("media.region has letters, digits and hyphens, such as eu-west-1")]
+    Region,
+    /// The prefix is not one.
+    #[error(
+        "media.prefix has letters, digits, `-`, `_`, `.` and `/`, no `/` at its beginning and no `..`"
+    )]
+    Prefix,
+    /// Out of its range.
+    #[error("media.link_lifetime must be between 1s and 7d")]
+    Lifetime,
+    /// Out of its range.
+    #[error("media.max_bytes must be between 1 and {BYTES_CEILING}")]
+    Bytes,
+    /// A key cannot be looked up.
+    #[error("media.{0}: {1}")]
+    Secret(&'static str, SecretError),
+    /// A key is no text.
+    #[error("media.{0} has characters that no key has; write it as the storage gave it")]
+    Key(&'static str),
+}
+
+/// A bucket that can be used.
+#[derive(Clone, Debug)]
+pub struct Bucket {
+    /// As we reach it.
+    inside: rusty_s3::Bucket,
+    /// As services reach it.
+    outside: rusty_s3::Bucket,
+    access_key: Secret,
+    secret_key: Secret,
+    prefix: String,
+    link_lifetime: Duration,
+    max_bytes: u64,
+}
+
+impl BucketSpec {
+    /// Checks what is written; `env` looks up an environment variable. `None` if nothing is.
+    pub fn build(
+        &self,
+        env: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<Option<Bucket>, InvalidBucket> {
+        if *self == Self::default() {
+            return Ok(None);
+        }
+        let endpoint = self.endpoint.as_deref().ok_or(InvalidBucket::Missing("endpoint"))?;
+        let name = self.bucket.as_deref().ok_or(InvalidBucket::Missing("bucket"))?;
+        let outside = self.public_endpoint.as_deref();
+        let outside = outside.map_or(("endpoint", endpoint), |text| ("public_endpoint", text));
+        let (inside, outside) =
+            (self.at("endpoint", endpoint, name)?, self.at(outside.0, outside.1, name)?);
+        let prefix = prefix(&self.prefix)?;
+        if !(Duration::from_secs(1)..=LINK_LIFETIME_MAX).contains(&self.link_lifetime.0) {
+            return Err(InvalidBucket::Lifetime);
+        }
+        if !(1..=BYTES_CEILING).contains(&self.max_bytes) {
+            return Err(InvalidBucket::Bytes);
+        }
+        Ok(Some(Bucket {
+            inside,
+            outside,
+            access_key: key("access_key", self.access_key.as_ref(), env)?,
+            secret_key: key("secret_key", self.secret_key.as_ref(), env)?,
+            prefix,
+            link_lifetime: self.link_lifetime.0,
+            max_bytes: self.max_bytes,
+        }))
+    }
+
+    fn at(
+        &self,
+        field: &'static str,
+        endpoint: &str,
+        name: &str,
+    ) -> Result<rusty_s3::Bucket, InvalidBucket> {
+        let url = Url::parse(endpoint.trim()).map_err(|_| InvalidBucket::Address(field))?;
+        let is_plain = matches!(url.scheme(), "http" | "https")
+            && url.has_host()
+            && url.query().is_none()
+            && url.fragment().is_none()
+            && url.username().is_empty()
+            && url.password().is_none();
+        if !is_plain {
+            return Err(InvalidBucket::Address(field));
+        }
+        let is_sign = |byte: u8| byte.is_ascii_alphanumeric() || b".-_".contains(&byte);
+        let is_name = (3..=63).contains(&name.len()) && name.bytes().all(is_sign);
+        if !is_name || name.starts_with('.') || name.contains("..") {
+            return Err(InvalidBucket::Bucket);
+        }
+        let is_region = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+        if self.region.is_empty() || !self.region.bytes().all(is_region) {
+            return Err(InvalidBucket::Region);
+        }
+        let style = if self.path_style { UrlStyle::Path } else { UrlStyle::VirtualHost };
+        rusty_s3::Bucket::new(url, style, name.to_owned(), self.region.clone())
+            .map_err(|_| InvalidBucket::Host)
+    }
+}
+
+fn prefix(text: &str) -> Result<String, InvalidBucket> {
+    let is_sign = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./".contains(&byte);
+    let is_step = |part: &str| matches!(part, "" | "." | "..");
+    let folders = text.strip_suffix('/').unwrap_or(text);
+    match text {
+        "" => Ok(String::new()),
+        _ if !text.bytes().all(is_sign) || folders.split('/').any(is_step) => {
+            Err(InvalidBucket::Prefix)
+        }
+        _ => Ok(text.to_owned()),
+    }
+}
+
+fn key(
+    field: &'static str,
+    written: Option<&SecretRef>,
+    env: &dyn Fn(&str) -> Option<String>,
+) -> Result<Secret, InvalidBucket> {
+    let written = written.ok_or(InvalidBucket::Missing(field))?;
+    let key = written.resolve(env).map_err(|error| InvalidBucket::Secret(field, error))?;
+    if !key.expose().iter().all(u8::is_ascii_graphic) {
+        return Err(InvalidBucket::Key(field));
+    }
+    Ok(key)
+}
+
+impl Bucket {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        self.inside.name()
+    }
+
+    /// The largest file that is taken.
+    pub fn max_bytes(&self) -> u64 {
+        self.max_bytes
+    }
+
+    /// How long a link holds.
+    pub fn link_lifetime(&self) -> Duration {
+        self.link_lifetime
+    }
+
+    /// What a file is called in it.
+    pub fn key(&self, id: MediaId, extension: &str) -> String {
+        format!("{}{id}.{extension}", self.prefix)
+    }
+
+    /// Where a file of that type is put, with PUT and this very `Content-Type`.
+    pub fn put(&self, key: &str, mime_type: &str, now: Timestamp) -> Url {
+        let credentials = self.credentials();
+        let mut action = self.inside.put_object(Some(&credentials), key);
+        action.headers_mut().insert("content-type", mime_type);
+        action.sign_with_time(PUT_LIFETIME, &moment(now))
+    }
+
+    /// Where anybody can fetch a file until the lifetime of links has passed.
+    pub fn link(&self, key: &str, now: Timestamp) -> Url {
+        let credentials = self.credentials();
+        let action = self.outside.get_object(Some(&credentials), key);
+        action.sign_with_time(self.link_lifetime, &moment(now))
+    }
+
+    fn credentials(&self) -> Credentials {
+        let text = |key: &Secret| String::from_utf8_lossy(key.expose()).into_owned();
+        Credentials::new(text(&self.access_key), text(&self.secret_key))
+    }
+}
+
+fn moment(now: Timestamp) -> jiff::Timestamp {
+    // The clock would have to stand beyond the year 9999.
+    jiff::Timestamp::from_millisecond(now.as_millis()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The example of Amazon's own documentation, "Authenticating Requests: Using Query Parameters".
+    const SECRET_KEY: &str = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY";
+
+    fn spec() -> BucketSpec {
+        BucketSpec {
+            endpoint: Some("https://s3.amazonaws.com".to_owned()),
+            bucket: Some("examplebucket".to_owned()),
+            access_key: Some("AKIAIOSFODNN7EXAMPLE".parse().unwrap()),
+            secret_key: Some("env:S3_KEY".parse().unwrap()),
+            link_lifetime: Span::from_secs(86_400),
+            ..BucketSpec::default()
+        }
+    }
+
+    fn env(name: &str) -> Option<String> {
+        (name == "S3_KEY").then(|| SECRET_KEY.to_owned())
+    }
+
+    fn build(spec: &BucketSpec) -> Bucket {
+        spec.build(&env).unwrap().unwrap()
+    }
+
+    fn at() -> Timestamp {
+        "2013-05-24T00:00:00Z".parse().unwrap()
+    }
+
+    #[test]
+    fn a_link_is_signed_as_in_the_published_example() {
+        let bucket = build(&BucketSpec { path_style: false, ..spec() });
+
+        let link = bucket.link("test.txt", at());
+
+        assert_eq!(
+            link.as_str(),
+            "https://examplebucket.s3.amazonaws.com/test.txt?X-Amz-Algorithm=AWS4-HMAC-SHA256\
+             &X-Amz-Credential=AKIAIOSFODNN7EXAMPLE%2F20130524%2Fus-east-1%2Fs3%2Faws4_request\
+             &X-Amz-Date=20130524T000000Z&X-Amz-Expires=86400&X-Amz-SignedHeaders=host\
+             &X-Amz-Signature=aeeed9bbccd4d02ee5c0109b86d86835f995330da4c265957d157751f604d404"
+        );
+    }
+
+    #[test]
+    fn every_moment_has_a_link_of_its_own_and_the_type_is_signed() {
+        let bucket = build(&spec());
+        let later = at() + Duration::from_secs(1);
+        assert_ne!(bucket.link("a", at()), bucket.link("a", later));
+        assert_ne!(bucket.put("a", "image/png", at()), bucket.put("a", "image/gif", at()));
+        let put = bucket.put("a", "image/png", at());
+        assert!(put.as_str().contains("SignedHeaders=content-type%3Bhost"), "{put}");
+    }
+
+    #[test]
+    fn files_may_be_put_by_one_address_and_fetched_by_another() {
+        let bucket = build(&BucketSpec {
+            endpoint: Some("http://minio:9000".to_owned()),
+            public_endpoint: Some("https://files.example.com/s3".to_owned()),
+            prefix: "media/".to_owned(),
+            ..spec()
+        });
+        let id = "med_01h455vb4pex5vsknk084sn02q";
+        let key = bucket.key(id.parse().unwrap(), "png");
+        assert_eq!(key, format!("media/{id}.png"));
+        let put = bucket.put(&key, "image/png", at());
+        assert!(put.as_str().starts_with("http://minio:9000/examplebucket/media/med_"), "{put}");
+        let link = bucket.link(&key, at());
+        let expected = "https://files.example.com/s3/examplebucket/media/med_";
+        assert!(link.as_str().starts_with(expected), "{link}");
+    }
+
+    #[test]
+    fn what_cannot_be_a_bucket_says_what_is_wrong() {
+        type Change = fn(&mut BucketSpec);
+        let cases: [(&str, Change); 21] = [
+            ("media.endpoint is missing", |spec| spec.endpoint = None),
+            ("media.bucket is missing", |spec| spec.bucket = None),
+            ("media.access_key is missing", |spec| spec.access_key = None),
+            ("media.secret_key is missing", |spec| spec.secret_key = None),
+            ("media.endpoint is no", |spec| spec.endpoint = Some("s3.test".to_owned())),
+            ("media.endpoint is no", |spec| spec.endpoint = Some("ftp://s3.test".to_owned())),
+            ("media.endpoint is no", |spec| spec.endpoint = Some("http://a:b@s3.test".to_owned())),
+            ("media.endpoint is no", |spec| spec.endpoint = Some("http://s3.test?a".to_owned())),
+            ("media.public_endpoint", |spec| spec.public_endpoint = Some("x".to_owned())),
+            ("media.bucket cannot", |spec| spec.bucket = Some("a/b/c".to_owned())),
+            ("media.bucket cannot", |spec| spec.bucket = Some("..b".to_owned())),
+            ("media.region", |spec| spec.region = "a/b".to_owned()),
+            ("media.region", |spec| spec.region = String::new()),
+            ("media.prefix", |spec| spec.prefix = "/a".to_owned()),
+            ("media.prefix", |spec| spec.prefix = "a/../b".to_owned()),
+            ("media.prefix", |spec| spec.prefix = "a b".to_owned()),
+            ("media.link_lifetime", |spec| spec.link_lifetime = Span::from_secs(0)),
+            ("media.link_lifetime", |spec| spec.link_lifetime = Span::from_secs(604_801)),
+            ("media.max_bytes", |spec| spec.max_bytes = 0),
+            ("media.secret_key: environment variable `OTHER`", |spec| {
+                spec.secret_key = Some("env:OTHER".parse().unwrap());
+            }),
+            ("media.path_style", |spec| {
+                spec.path_style = false;
+                spec.endpoint = Some("http://127.0.0.1:9000".to_owned());
+            }),
+        ];
+        for (part, change) in cases {
+            let mut spec = spec();
+            change(&mut spec);
+            let said = spec.build(&env).unwrap_err().to_string();
+            assert!(said.contains(part), "case: {part}: {said}");
+        }
+        assert!(BucketSpec::default().build(&env).unwrap().is_none());
+    }
+
+    #[test]
+    fn no_key_is_printed() {
+        let printed = format!("{:?}", build(&spec()));
+        assert!(!printed.contains("wJalr") && !printed.contains("AKIA"), "{printed}");
+    }
+}

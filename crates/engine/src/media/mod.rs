@@ -1,0 +1,335 @@
+//! Files that are sent with messages: into the bucket once, out of it by a link for every attempt.
+//!
+//! A file passes through us: only its beginning is held, to see what it is. It is known ([`Upload`])
+//! only after the bucket has it, so an id that was answered is the id of a file. What is interrupted
+//! in between leaves an object that nobody knows, and a rule of the bucket removes it some day.
+
+mod file;
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use http::{HeaderValue, Method, Request, Uri, header};
+use surehook_core::{
+    delivery::{
+        Class, Failure, Outcome,
+        judge::{Affects, Meant},
+    },
+    destination::Reach,
+    ids::{DestinationId, MediaId},
+    media::{Bucket, Detected, MediaStore, Unfit, Upload, fits},
+    service::{
+        Account, Message, cloud_upload,
+        message::{Content, MediaAt},
+    },
+    store::StoreError,
+    time::Timestamp,
+};
+use tokio::{sync::Semaphore, time::timeout};
+use url::Url;
+
+pub(crate) use self::file::FileBody;
+pub use self::file::NewFile;
+use self::file::{CutOff, Fate};
+use crate::{
+    Engine,
+    sender::{HttpSender, HttpSenderConfig, SendReport},
+};
+
+/// How many files may be on their way at the same time.
+pub const UPLOADS_MAX: usize = 16;
+/// The largest file that the Cloud API takes.
+const HANDED_BYTES_MAX: u64 = 100 * 1024 * 1024;
+/// How long the beginning of a file may take.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a whole file may take.
+const UPLOAD_TIMEOUT: Duration = Duration::from_secs(600);
+
+/// How long a message waits at least for settings to be mended.
+const UNTIL_MENDED: Duration = Duration::from_secs(600);
+
+/// The files of messages.
+pub struct Media {
+    store: Arc<dyn MediaStore>,
+    bucket: Option<Bucket>,
+    http: HttpSender<FileBody>,
+    places: Semaphore,
+}
+
+impl fmt::Debug for Media {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Media").field("bucket", &self.bucket).finish_non_exhaustive()
+    }
+}
+
+/// Why a file was not taken.
+#[derive(Debug, thiserror::Error)]
+pub enum NotTaken {
+    /// There is no bucket.
+    #[error("{NOT_CONFIGURED}")]
+    NotConfigured,
+    /// It is larger than it may be.
+    #[error("the file is larger than {0} bytes; make it smaller, or raise media.max_bytes")]
+    TooLarge(u64),
+    /// The service would not take it.
+    #[error("{0}")]
+    Unfit(#[from] Unfit),
+    /// It was for somebody who takes no files.
+    #[error(
+        "only whatsapp-cloud destinations take files themselves; leave `destination` out, and name the file by its id"
+    )]
+    NotThere,
+    /// Its bytes did not come.
+    #[error("{CutOff}")]
+    CutOff,
+    /// Its beginning did not come in time.
+    #[error("the file did not come within the time for it")]
+    Slow,
+    /// Too many others are on their way.
+    #[error("{UPLOADS_MAX} files are on their way already; try again in a moment")]
+    Busy,
+    /// Whoever was to have it did not take it.
+    #[error("{0}")]
+    Refused(String),
+    /// The store did not do its part.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// What to do where there is no bucket.
+const NOT_CONFIGURED: &str = "there is no storage for files; write [media] with endpoint, bucket, \
+     access_key and secret_key into the settings, or name a whatsapp-cloud destination";
+
+/// Why a file of a message cannot be reached.
+#[derive(Debug, thiserror::Error)]
+pub enum NoLink {
+    /// Nobody uploaded it.
+    #[error("there is no file {0}; upload it first, with POST /api/v1/media")]
+    Unknown(MediaId),
+    /// The service would not take it.
+    #[error("{0}")]
+    Unfit(#[from] Unfit),
+    /// There is no bucket.
+    #[error("{NOT_CONFIGURED}")]
+    NotConfigured,
+    /// It lies elsewhere.
+    #[error("the file lies in the bucket `{0}`, and the settings name another one in [media]")]
+    OtherBucket(String),
+    /// The store did not do its part.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl NoLink {
+    /// What it means for the attempt. The message is wrong for good; or the settings are, and it waits
+    /// until somebody has mended them, while messages without files pass; or it goes by itself.
+    pub fn outcome(&self) -> Outcome {
+        let meant = |class, failure| Meant {
+            failure: Some(failure),
+            affects: Affects::ThisOnly,
+            ..Meant::of(Some(class))
+        };
+        match self {
+            Self::Unknown(_) | Self::Unfit(_) => Outcome::Failed(Failure::Unsendable),
+            Self::NotConfigured | Self::OtherBucket(_) => Outcome::Meant(Meant {
+                wait: Some(UNTIL_MENDED),
+                ..meant(Class::Config, Failure::Unsendable)
+            }),
+            Self::Store(_) => Outcome::Meant(meant(Class::Transient, Failure::Interrupted)),
+        }
+    }
+}
+
+impl Media {
+    pub(crate) fn new(
+        store: Arc<dyn MediaStore>,
+        bucket: Option<Bucket>,
+        config: &HttpSenderConfig,
+    ) -> Self {
+        let config = HttpSenderConfig { pool_idle_max: UPLOADS_MAX, ..config.clone() };
+        let places = Semaphore::new(UPLOADS_MAX);
+        Self { store, bucket, http: HttpSender::new(config), places }
+    }
+
+    /// What is known of a file.
+    pub async fn find(&self, id: MediaId) -> Result<Option<Upload>, StoreError> {
+        self.store.upload(id).await
+    }
+
+    /// Puts a file into the bucket under that id. After `Ok` it is there, and known.
+    pub async fn take(
+        &self,
+        id: MediaId,
+        mut file: NewFile,
+        now: Timestamp,
+    ) -> Result<Upload, NotTaken> {
+        let bucket = self.bucket.as_ref().ok_or(NotTaken::NotConfigured)?;
+        check_size(file.size, bucket.max_bytes())?;
+        let _place = self.places.try_acquire().map_err(|_| NotTaken::Busy)?;
+        let (found, beginning) = look(&mut file).await?;
+        let Detected { mime_type, kind, extension } = found;
+        let key = bucket.key(id, &extension);
+        let (filename, size) = (file.filename.take(), file.size);
+        let fate = Fate::default();
+        let mut request = Request::new(FileBody::new(file, beginning, &fate));
+        *request.method_mut() = Method::PUT;
+        *request.uri_mut() = address(&bucket.put(&key, &mime_type, now))?;
+        let content_type = HeaderValue::from_str(&mime_type).map_err(|_| NotTaken::CutOff)?;
+        request.headers_mut().insert(header::CONTENT_TYPE, content_type);
+        let report = self.http.call(request, UPLOAD_TIMEOUT).await;
+        if fate.is_cut_off() {
+            return Err(NotTaken::CutOff);
+        }
+        stored(&report)?;
+        let bucket = bucket.name().to_owned();
+        let upload = Upload { id, bucket, key, kind, mime_type, size, filename, created_at: now };
+        self.store.keep_upload(upload.clone()).await?;
+        Ok(upload)
+    }
+
+    /// Hands a file to the Cloud API, which calls it by an id of its own.
+    async fn hand_over(
+        &self,
+        (account, http): (&Account, &HttpSender<FileBody>),
+        mut file: NewFile,
+        dice: u128,
+    ) -> Result<(Detected, String), NotTaken> {
+        let _place = self.places.try_acquire().map_err(|_| NotTaken::Busy)?;
+        let (found, beginning) = look(&mut file).await?;
+        fits(cloud_upload::SERVICE, found.kind, &found.mime_type, file.size)?;
+        let filename = file.filename.take();
+        let filename = filename.unwrap_or_else(|| format!("file.{}", found.extension));
+        let form = cloud_upload::compose(account, &found.mime_type, &filename, dice);
+        let fate = Fate::default();
+        let body = FileBody::within(file, beginning, (form.before, form.after), &fate);
+        let mut request = Request::new(body);
+        *request.method_mut() = Method::POST;
+        *request.uri_mut() = address(&form.url)?;
+        *request.headers_mut() = form.headers;
+        let report = http.call(request, UPLOAD_TIMEOUT).await;
+        if fate.is_cut_off() {
+            return Err(NotTaken::CutOff);
+        }
+        let refused =
+            |why: String| NotTaken::Refused(format!("the Cloud API did not take the file: {why}"));
+        match answered(&report) {
+            Ok(status) => {
+                let id = cloud_upload::read(status, &report.response_body).map_err(refused)?;
+                Ok((found, id))
+            }
+            Err(why) => Err(refused(why)),
+        }
+    }
+
+    /// A link to a file that holds from now on, as long as the settings say.
+    pub async fn link(&self, id: MediaId, now: Timestamp) -> Result<Url, NoLink> {
+        let upload = self.store.upload(id).await?.ok_or(NoLink::Unknown(id))?;
+        self.link_to(&upload, now)
+    }
+
+    fn link_to(&self, upload: &Upload, now: Timestamp) -> Result<Url, NoLink> {
+        let bucket = self.bucket.as_ref().ok_or(NoLink::NotConfigured)?;
+        if bucket.name() != upload.bucket {
+            return Err(NoLink::OtherBucket(upload.bucket.clone()));
+        }
+        Ok(bucket.link(&upload.key, now))
+    }
+
+    /// Makes a message ready for the service of that name: a file that was uploaded here becomes a
+    /// fresh link to it, if the service takes such a file. To be called at every attempt.
+    pub async fn ready(
+        &self,
+        message: &mut Message,
+        service: &str,
+        now: Timestamp,
+    ) -> Result<(), NoLink> {
+        let Content::Media(media) = &mut message.content else { return Ok(()) };
+        let MediaAt::File(id) = media.at else { return Ok(()) };
+        let upload = self.store.upload(id).await?.ok_or(NoLink::Unknown(id))?;
+        fits(service, media.kind, &upload.mime_type, upload.size)?;
+        media.at = MediaAt::Url(self.link_to(&upload, now)?.into());
+        media.filename = media.filename.take().or(upload.filename);
+        // The bytes say it better than whoever wrote the message.
+        media.mime_type = Some(upload.mime_type);
+        Ok(())
+    }
+}
+
+impl Engine {
+    /// Hands a file to the Cloud API as a destination's account. Says what it is, and what it is called
+    /// there.
+    pub async fn upload_to(
+        &self,
+        destination: DestinationId,
+        file: NewFile,
+    ) -> Result<(Detected, String), NotTaken> {
+        check_size(file.size, HANDED_BYTES_MAX)?;
+        let lane = self.registry.load().lanes.get(&destination).cloned();
+        let outlet = lane.ok_or(NotTaken::NotThere)?.outlet();
+        let Reach::Service(sender) = &outlet.destination.reach else {
+            return Err(NotTaken::NotThere);
+        };
+        if sender.service.name() != cloud_upload::SERVICE {
+            return Err(NotTaken::NotThere);
+        }
+        let way = (&sender.account, &outlet.for_files());
+        self.shared.media.hand_over(way, file, self.shared.chance.bits()).await
+    }
+}
+
+fn check_size(size: u64, max: u64) -> Result<(), NotTaken> {
+    match size {
+        0 => Err(Unfit::Empty.into()),
+        _ if size > max => Err(NotTaken::TooLarge(max)),
+        _ => Ok(()),
+    }
+}
+
+async fn look(
+    file: &mut NewFile,
+) -> Result<(Detected, std::collections::VecDeque<bytes::Bytes>), NotTaken> {
+    let looked = timeout(HEAD_TIMEOUT, file.look()).await;
+    looked.map_err(|_| NotTaken::Slow)?.map_err(|CutOff| NotTaken::CutOff)
+}
+
+fn address(url: &Url) -> Result<Uri, NotTaken> {
+    let unusable =
+        |_| NotTaken::Refused("its address cannot be called; see the settings".to_owned());
+    url.as_str().parse().map_err(unusable)
+}
+
+/// The status of the answer, or why there is none.
+fn answered(report: &SendReport) -> Result<u16, String> {
+    match report.outcome {
+        Outcome::Answered { status, .. } => Ok(status),
+        Outcome::Failed(_) | Outcome::Meant(_) => Err(report.detail.clone().unwrap_or_default()),
+    }
+}
+
+/// Whether the storage has the file, or what is to be looked at.
+fn stored(report: &SendReport) -> Result<(), NotTaken> {
+    let refused =
+        |why: String| Err(NotTaken::Refused(format!("the storage did not take the file: {why}")));
+    let status = match answered(report) {
+        Ok(200..300) => return Ok(()),
+        Ok(status) => status,
+        Err(why) => return refused(why),
+    };
+    let code = code(&report.response_body).unwrap_or_else(|| "no reason given".to_owned());
+    let look_at = match (status, code.as_str()) {
+        (_, "NoSuchBucket") => "; see media.bucket",
+        (_, "RequestTimeTooSkewed") => "; see the clock of this machine",
+        (401 | 403, _) => "; see media.access_key, media.secret_key and media.region",
+        (300..=399, _) => "; see media.endpoint and media.region",
+        (_, _) => "",
+    };
+    refused(format!("it answered {status} ({code}){look_at}"))
+}
+
+/// The code in an answer of S3: `<Error><Code>…</Code>`.
+fn code(body: &[u8]) -> Option<String> {
+    let body = std::str::from_utf8(body).ok()?;
+    let (_, rest) = body.split_once("<Code>")?;
+    let (code, _) = rest.split_once("</Code>")?;
+    let is_word = code.len() <= 64 && code.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    (is_word && !code.is_empty()).then(|| code.to_owned())
+}

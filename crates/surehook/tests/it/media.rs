@@ -1,0 +1,340 @@
+//! Files of messages: into a storage that checks signatures, and out of it by links that hold for a
+//! while and are made anew for every attempt.
+
+use bytes::Bytes;
+use http::Method;
+use serde_json::{Value, json};
+
+use crate::support::{
+    SOON,
+    client::{Answer, Client},
+    clocked::Clocked,
+    eventually,
+    gateway::{Builder, Gateway, TOKEN},
+    raw::Raw,
+    s3::{S3, SECRET_KEY},
+    sink::{Arrival, Reply, Sink},
+    unix_now,
+};
+
+const PNG: &[u8] = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x01\0\0\0\x01\x08\x06";
+const PDF: &[u8] = b"%PDF-1.7\n1 0 obj\n";
+const TO: &str = "+55 11 98765-4321";
+
+/// What Evolution Go answers when it has sent something.
+fn sent() -> Reply {
+    Reply::status(200).body(r#"{"message":"success","data":{"Info":{"ID":"3EB0AA"}}}"#)
+}
+
+/// Messages that come to the source `in` go out through an Evolution Go at `url`.
+fn sends(url: &str) -> String {
+    format!(
+        r#"
+        [[sources]]
+        name = "in"
+        verify = "none"
+
+        [[destinations]]
+        name = "out"
+        kind = "evolution-go"
+        url = "{url}"
+        account = {{ token = "instance-token" }}
+        retry = {{ max_attempts = 3, initial_delay = "10ms" }}
+
+        [[routes]]
+        from = "in"
+        to = "out"
+        "#
+    )
+}
+
+fn gateway(settings: &str) -> Builder {
+    Gateway::builder().settings(settings).env("S3_SECRET", SECRET_KEY)
+}
+
+async fn upload(gateway: &Gateway, query: &str, kind: &str, body: impl Into<Bytes>) -> Answer {
+    let bearer = format!("Bearer {TOKEN}");
+    let headers: [(&str, &[u8]); 2] =
+        [("authorization", bearer.as_bytes()), ("content-type", kind.as_bytes())];
+    gateway.call(Method::POST, &format!("/api/v1/media{query}"), &headers, body).await
+}
+
+async fn fetch(link: &str) -> Answer {
+    Client::new().send(Method::GET, link, &[], "").await.unwrap()
+}
+
+async fn nth(sink: &Sink, number: usize) -> Arrival {
+    sink.arrived(number + 1).await.swap_remove(number)
+}
+
+fn link_of(body: &[u8]) -> String {
+    let body: Value = serde_json::from_slice(body).unwrap();
+    body["url"].as_str().unwrap_or_else(|| panic!("{body}")).to_owned()
+}
+
+#[tokio::test]
+async fn an_upload_is_fetched_by_the_receiver_of_its_message() {
+    let (s3, sink) = (S3::start(), Sink::replying([sent()]).await);
+    let gateway = gateway(&format!("{}{}", s3.settings(""), sends(&sink.url()))).start().await;
+    // More than is looked at, so that the rest passes through.
+    let file = [PNG, &vec![7; 300_000]].concat();
+
+    let answer = upload(&gateway, "?filename=Conta%20de%20maio.png", "image/jpeg", file.clone())
+        .await
+        .expect(201)
+        .json();
+
+    let id = answer["id"].as_str().unwrap();
+    let about = json!({
+        "id": id, "kind": "image", "mime_type": "image/png", "size": file.len(),
+        "filename": "Conta de maio.png", "created_at": answer["created_at"],
+    });
+    assert_eq!(answer, about);
+    assert_eq!(gateway.get(&format!("/media/{id}")).await.expect(200).json(), about);
+    gateway.accepted("in", json!({ "to": TO, "image": { "file": id } }).to_string()).await;
+    let arrival = nth(&sink, 0).await;
+    let link = link_of(&arrival.body);
+    let fetched = fetch(&link).await.expect(200);
+    assert_eq!(fetched.body, file);
+    assert_eq!(fetched.header("content-type"), "image/png");
+
+    // Nobody gets it without a signature, with another one, or another file with this one.
+    let unsigned = link.split('?').next().unwrap();
+    assert!(fetch(unsigned).await.expect(403).text().contains("AccessDenied"));
+    let last = if link.ends_with('0') { "1" } else { "0" };
+    let tampered = format!("{}{last}", &link[..link.len() - 1]);
+    assert!(fetch(&tampered).await.expect(403).text().contains("SignatureDoesNotMatch"));
+    let longer = link.replace("X-Amz-Expires=900", "X-Amz-Expires=9000");
+    assert_ne!(longer, link);
+    assert!(fetch(&longer).await.expect(403).text().contains("SignatureDoesNotMatch"));
+    let other = link.replace(".png?", ".pdf?");
+    assert!(fetch(&other).await.expect(403).text().contains("SignatureDoesNotMatch"));
+    assert!(!gateway.log().contains(SECRET_KEY) && !gateway.log().contains("X-Amz-Signature"));
+}
+
+#[tokio::test]
+async fn a_link_that_ran_out_is_a_fresh_one_at_the_next_attempt() {
+    let s3 = S3::start();
+    let down = Reply::status(500).body(r#"{"error":"client disconnected"}"#);
+    let sink = Sink::replying([down, sent()]).await;
+    let now = unix_now();
+    let gateway = Clocked::with_bucket(now, Some(s3.bucket())).await;
+    let bearer = format!("Bearer {TOKEN}");
+    let headers: [(&str, &[u8]); 1] = [("authorization", bearer.as_bytes())];
+    let uploaded = gateway.send(Method::POST, "/api/v1/media", &headers, PDF).await.expect(201);
+    let file = uploaded.json()["id"].clone();
+    for (path, spec) in [
+        ("/sources", json!({ "name": "in", "verify": "none" })),
+        (
+            "/destinations",
+            json!({
+                "name": "out", "kind": "evolution-go", "url": sink.url(),
+                "account": { "token": "instance-token" },
+                "retry": { "max_attempts": 3, "initial_delay": "10ms" },
+            }),
+        ),
+        ("/routes", json!({ "from": "in", "to": "out" })),
+    ] {
+        gateway.api(Method::POST, path, Some(&spec)).await.expect(201);
+    }
+
+    // The first attempt is made an hour ago by the clock of the gateway, so that its link has run out.
+    gateway.set(now - 3600);
+    let message = json!({ "to": TO, "document": { "file": file } }).to_string();
+    gateway.send(Method::POST, "/in/in", &[], message).await.expect(200);
+    let first = link_of(&nth(&sink, 0).await.body);
+    gateway.set(now);
+    let second = link_of(&nth(&sink, 1).await.body);
+
+    let refused = fetch(&first).await.expect(403).text();
+    assert!(refused.contains("expired"), "{refused}");
+    assert_eq!(fetch(&second).await.expect(200).body, PDF);
+}
+
+#[tokio::test]
+async fn what_cannot_be_sent_as_that_is_dead_and_says_why() {
+    let (s3, sink) = (S3::start(), Sink::replying([sent()]).await);
+    let gateway = gateway(&format!("{}{}", s3.settings(""), sends(&sink.url()))).start().await;
+    // The bytes are believed, not who sends them.
+    let pdf = upload(&gateway, "", "image/png", PDF).await.expect(201).json();
+    assert_eq!((&pdf["kind"], &pdf["mime_type"]), (&json!("document"), &json!("application/pdf")));
+    let nobody = "med_01h455vb4pex5vsknk084sn02q";
+
+    for (file, part) in [(pdf["id"].as_str().unwrap(), "send it as `document`"), (nobody, nobody)] {
+        let message = json!({ "to": TO, "image": { "file": file } }).to_string();
+        let event = gateway.accepted("in", message).await;
+        let dead = eventually(SOON, || async {
+            let event = gateway.get(&format!("/events/{event}")).await.expect(200).json();
+            Some(event["deliveries"][0].clone()).filter(|delivery| delivery["status"] == "dead")
+        })
+        .await;
+        assert_eq!(dead["reason"], "payload_error");
+        let path = format!("/deliveries/{}", dead["id"].as_str().unwrap());
+        let detail =
+            gateway.get(&path).await.expect(200).json()["attempt_list"][0]["detail"].clone();
+        assert!(detail.as_str().unwrap().contains(part), "{detail}");
+    }
+    // Whoever asks the API learns it at once, and nothing is stored.
+    for (field, file, status) in
+        [("image", &pdf["id"], 422), ("image", &json!(nobody), 422), ("document", &pdf["id"], 202)]
+    {
+        let message = json!({ "destination": "out", "to": TO, field: { "file": file } });
+        let answer = gateway.post("/messages", &message).await.expect(status);
+        assert!(status == 202 || answer.code() == "unsendable", "{}", answer.text());
+    }
+    let link = link_of(&nth(&sink, 0).await.body);
+    assert_eq!(fetch(&link).await.expect(200).body, PDF);
+}
+
+#[tokio::test]
+async fn without_a_bucket_files_wait_and_texts_pass() {
+    let (s3, sink) = (S3::start(), Sink::replying([sent()]).await);
+    let settings = format!("{}{}", s3.settings(""), sends(&sink.url()));
+    let mut gateway = gateway(&settings).start().await;
+    let file = upload(&gateway, "", "image/png", PNG).await.expect(201).json()["id"].clone();
+    let without = format!("allow_networks = [\"127.0.0.0/8\"]\n{}", sends(&sink.url()));
+    std::fs::write(gateway.folder().join("surehook.toml"), without).unwrap();
+    gateway.restart().await;
+
+    let message = json!({ "to": TO, "image": { "file": file } }).to_string();
+    let event = gateway.accepted("in", message).await;
+    let waits = eventually(SOON, || async {
+        let event = gateway.get(&format!("/events/{event}")).await.expect(200).json();
+        Some(event["deliveries"][0].clone()).filter(|delivery| delivery["attempts"] == 1)
+    })
+    .await;
+    assert_eq!(waits["status"], "scheduled");
+    let path = format!("/deliveries/{}", waits["id"].as_str().unwrap());
+    let attempt = gateway.get(&path).await.expect(200).json()["attempt_list"][0].clone();
+    assert_eq!(attempt["class"], "config");
+    assert!(attempt["detail"].as_str().unwrap().contains("[media]"), "{attempt}");
+    gateway.accepted("in", json!({ "to": TO, "text": "hi" }).to_string()).await;
+    assert!(nth(&sink, 0).await.path.ends_with("/send/text"));
+
+    let refused = upload(&gateway, "", "image/png", PNG).await.expect(409);
+    assert_eq!(refused.code(), "media_not_configured");
+    assert!(refused.detail().contains("[media]"), "{}", refused.detail());
+    gateway.get("/media/med_01h455vb4pex5vsknk084sn02q").await.expect(404);
+    gateway.get("/media/7").await.expect(404);
+}
+
+#[tokio::test]
+async fn a_file_that_is_not_taken_says_what_to_do() {
+    let s3 = S3::start();
+    let small = gateway(&s3.settings("max_bytes = 1000")).start().await;
+    assert_eq!(
+        upload(&small, "", "image/png", vec![1; 1001]).await.expect(413).code(),
+        "body_too_large"
+    );
+    assert_eq!(upload(&small, "", "image/png", "").await.expect(422).code(), "unfit_media");
+    assert_eq!(upload(&small, "?name=a", "image/png", PNG).await.expect(422).code(), "invalid");
+    assert_eq!(upload(&small, "?destination=no", "a/b", PNG).await.expect(404).code(), "not_found");
+
+    let cases = [
+        ("secret_key", "another", "SignatureDoesNotMatch"),
+        ("access_key", "another", "InvalidAccessKeyId"),
+        ("region", "eu-west-1", "AuthorizationQueryParametersError"),
+        ("bucket", "another", "media.bucket"),
+    ];
+    for (field, value, part) in cases {
+        let variable = format!("SUREHOOK_MEDIA__{}", field.to_uppercase());
+        let wrong = gateway(&s3.settings("")).env(&variable, value).start().await;
+        let refused = upload(&wrong, "", "image/png", PNG).await.expect(502);
+        assert_eq!(refused.code(), "media_refused", "case: {field}");
+        assert!(refused.detail().contains(part), "case: {field}: {}", refused.detail());
+    }
+
+    let guarded = gateway(&s3.settings("")).public_networks_only().start().await;
+    let refused = upload(&guarded, "", "image/png", PNG).await.expect(502);
+    assert!(refused.detail().contains("127.0.0.1"), "{}", refused.detail());
+}
+
+#[tokio::test]
+async fn a_file_comes_whole_or_not_at_all() {
+    let s3 = S3::start();
+    let gateway = gateway(&s3.settings("")).start().await;
+    let head =
+        format!("POST /api/v1/media HTTP/1.1\r\nhost: a\r\nauthorization: Bearer {TOKEN}\r\n");
+
+    let mut chunked: Raw = gateway.raw().await;
+    chunked.write(format!("{head}transfer-encoding: chunked\r\n\r\n").as_bytes()).await;
+    assert_eq!(chunked.answer().await.unwrap().status, 411);
+
+    let mut cut: Raw = gateway.raw().await;
+    cut.write(format!("{head}content-length: 100\r\n\r\n%PDF-1.7").as_bytes()).await;
+    cut.finish().await;
+    // Who has hung up may not be told.
+    assert!(cut.answer().await.is_none_or(|answer| answer.status == 400));
+    let store = rusqlite::Connection::open(gateway.folder().join("data/surehook.db")).unwrap();
+    let known = "SELECT count(*) FROM media";
+    assert_eq!(store.query_row(known, [], |row| row.get(0)), Ok(0));
+}
+
+#[tokio::test]
+async fn the_same_upload_with_the_same_key_is_one_file() {
+    let s3 = S3::start();
+    let gateway = gateway(&s3.settings("")).start().await;
+    let bearer = format!("Bearer {TOKEN}");
+    let headers: [(&str, &[u8]); 3] = [
+        ("authorization", bearer.as_bytes()),
+        ("content-type", b"image/png"),
+        ("idempotency-key", b"upload-1"),
+    ];
+    // Larger than what the API reads of anything else.
+    let file = [PNG, &vec![0; 3 << 20]].concat();
+    let post = |body: Vec<u8>| gateway.call(Method::POST, "/api/v1/media", &headers, body);
+
+    let first = post(file.clone()).await.expect(201);
+    let second = post(file.clone()).await.expect(201);
+
+    assert_eq!(first.body, second.body);
+    assert_eq!(second.header("idempotency-replayed"), "true");
+    assert_eq!(post(PNG.to_vec()).await.expect(422).code(), "idempotency_key_reused");
+}
+
+#[tokio::test]
+async fn a_file_can_go_to_the_cloud_api_itself() {
+    let sink = Sink::replying([
+        Reply::status(200).body(r#"{"id":"1234567890"}"#),
+        Reply::status(400).body(r#"{"error":{"message":"(#100) Param file","code":100}}"#),
+    ])
+    .await;
+    let gateway = gateway(&format!(
+        "[[destinations]]\nname = \"wa\"\nkind = \"whatsapp-cloud\"\nurl = \"{}\"\n\
+         account = {{ sender = \"106540352242922\", token = \"meta-token\" }}\n\
+         [[destinations]]\nname = \"web\"\nurl = \"{0}\"\n",
+        sink.url()
+    ))
+    .start()
+    .await;
+
+    let taken = upload(&gateway, "?destination=wa&filename=a.png", "image/png", PNG).await;
+
+    let expected = json!({
+        "media_id": "1234567890", "kind": "image", "mime_type": "image/png",
+        "size": PNG.len(), "filename": "a.png",
+    });
+    assert_eq!(taken.expect(201).json(), expected);
+    let arrival = nth(&sink, 0).await;
+    assert!(arrival.path.ends_with("/106540352242922/media"), "{}", arrival.path);
+    assert_eq!(arrival.header("authorization"), "Bearer meta-token");
+    assert_eq!(arrival.header("content-length"), arrival.body.len().to_string());
+    assert!(arrival.header("content-type").starts_with("multipart/form-data; boundary="));
+    let file = arrival.body.windows(PNG.len()).filter(|part| *part == PNG).count();
+    assert_eq!(file, 1);
+
+    let refused = upload(&gateway, "?destination=wa", "image/png", PNG).await.expect(502);
+    assert!(
+        refused.detail().contains("the Cloud API did not take the file"),
+        "{}",
+        refused.detail()
+    );
+    // It is told here already that Meta would not take it.
+    let unfit = upload(&gateway, "?destination=wa", "image/gif", &b"GIF89a......"[..]).await;
+    assert_eq!(unfit.expect(422).code(), "unfit_media");
+    assert_eq!(
+        upload(&gateway, "?destination=web", "image/png", PNG).await.expect(422).code(),
+        "invalid"
+    );
+    assert_eq!(sink.count(), 2);
+}

@@ -1,0 +1,75 @@
+//! A storage that speaks S3, in a process of its own: moto behind a strict check of signatures, see
+//! `tests/vendors/s3_server.py`.
+
+use std::{
+    io::{BufRead as _, BufReader},
+    process::{Child, Command, Stdio},
+};
+
+use surehook_core::media::{Bucket, BucketSpec};
+
+use super::vendor::installed;
+
+pub(crate) const BUCKET: &str = "files";
+pub(crate) const ACCESS_KEY: &str = "AKIATESTTESTTEST";
+pub(crate) const SECRET_KEY: &str = "abc/DEF+ghi0123456789secretsecretsecret12";
+
+/// A storage with one empty bucket. Ends when dropped.
+#[derive(Debug)]
+pub(crate) struct S3 {
+    child: Child,
+    port: u16,
+}
+
+impl S3 {
+    pub(crate) fn start() -> Self {
+        let mut child = Command::new(installed("python/bin/python"))
+            .args(["-c", include_str!("../../vendors/s3_server.py")])
+            .args([BUCKET, ACCESS_KEY, SECRET_KEY, "us-east-1"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let port = line.trim().strip_prefix("port ").unwrap_or_else(|| panic!("said {line:?}"));
+        Self { port: port.parse().unwrap(), child }
+    }
+
+    pub(crate) fn endpoint(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port)
+    }
+
+    /// The bucket as settings write it.
+    pub(crate) fn spec(&self) -> BucketSpec {
+        BucketSpec {
+            endpoint: Some(self.endpoint()),
+            bucket: Some(BUCKET.to_owned()),
+            access_key: Some(ACCESS_KEY.parse().unwrap()),
+            secret_key: Some(SECRET_KEY.parse().unwrap()),
+            prefix: "media/".to_owned(),
+            ..BucketSpec::default()
+        }
+    }
+
+    pub(crate) fn bucket(&self) -> Bucket {
+        self.spec().build(&|_| None).unwrap().unwrap()
+    }
+
+    /// The same as TOML; `more` belongs to it.
+    pub(crate) fn settings(&self, more: &str) -> String {
+        format!(
+            "[media]\nendpoint = \"{}\"\nbucket = \"{BUCKET}\"\naccess_key = \"{ACCESS_KEY}\"\n\
+             secret_key = \"env:S3_SECRET\"\nprefix = \"media/\"\n{more}\n",
+            self.endpoint()
+        )
+    }
+}
+
+impl Drop for S3 {
+    fn drop(&mut self) {
+        // Without input there is nothing left to do, and it ends.
+        drop(self.child.stdin.take());
+        let _ended = self.child.wait();
+    }
+}

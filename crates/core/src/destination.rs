@@ -6,10 +6,12 @@
 //! - [`header`]: what is added to each request.
 //! - [`proxy`], [`tls`]: the way to it.
 //! - [`sign_as`]: whose signature it expects.
+//! - [`exec`]: a program on this machine. [`stream`]: a stream in Redis.
 //!
 //! What its answers mean is in [`mod@crate::delivery::judge`].
 
 pub mod auth;
+pub mod exec;
 pub mod header;
 pub mod kind;
 pub mod limits;
@@ -18,6 +20,7 @@ pub mod proxy;
 pub mod quiet;
 pub mod sender;
 pub mod sign_as;
+pub mod stream;
 pub mod tls;
 
 use std::{collections::BTreeMap, time::Duration};
@@ -29,12 +32,14 @@ use url::Url;
 
 use self::{
     auth::{Auth, AuthSpec, InvalidAuth},
+    exec::{Exec, ExecSpec, InvalidExec},
     header::{HeaderText, InvalidTemplate},
-    kind::DestinationKind,
+    kind::{DestinationKind, Family},
     limits::Limits,
     proxy::{InvalidProxy, Proxy},
     sender::{AccountSpec, InvalidSender, Sender, SendingSpec},
     sign_as::{InvalidSignAs, SignAs, SignAsSpec},
+    stream::{InvalidStream, RedisStream, StreamSpec},
     tls::{InvalidTls, Tls, TlsSpec},
 };
 use crate::{
@@ -69,7 +74,8 @@ pub struct DestinationSpec {
     #[serde(default, skip_serializing_if = "DestinationKind::is_usual")]
     pub kind: DestinationKind,
     /// Where events are posted to: `http://…`, `https://…`, or `builtin:inbox`. For a destination that
-    /// sends messages: where its service is, if that is not always the same place.
+    /// sends messages: where its service is, if that is not always the same place. For a stream:
+    /// `redis://host:6379/0`, `rediss://…`, or `env:NAME` for a variable that holds it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub url: String,
     /// As whom messages are sent.
@@ -86,6 +92,20 @@ pub struct DestinationSpec {
         deserialize_with = "crate::object::optional"
     )]
     pub sending: Option<Box<SendingSpec>>,
+    /// The program to run, for the kind `exec`.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "crate::object::optional"
+    )]
+    pub exec: Option<Box<ExecSpec>>,
+    /// The stream to add to, for the kind `redis-stream`.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "crate::object::optional"
+    )]
+    pub stream: Option<Box<StreamSpec>>,
     /// How often and when a delivery is tried: `quick`, `short`, `standard`, or own numbers.
     #[serde(default)]
     pub retry: RetrySpec,
@@ -225,6 +245,15 @@ pub enum InvalidDestination {
     /// Settings of another kind of destination.
     #[error("`{0}` is not for destinations of the kind {1}; leave it out")]
     NotForKind(&'static str, &'static str),
+    /// What makes the kind is not there.
+    #[error("`{0}` is missing; a destination of the kind {1} needs it")]
+    Missing(&'static str, &'static str),
+    /// A program cannot be run like this.
+    #[error("exec: {0}")]
+    Exec(#[from] InvalidExec),
+    /// A stream cannot be added to like this.
+    #[error("{0}")]
+    Stream(#[from] InvalidStream),
     /// Messages cannot be sent like this.
     #[error("{0}")]
     Sender(#[from] InvalidSender),
@@ -245,6 +274,10 @@ pub enum Reach {
     Inbox,
     /// A service that sends messages.
     Service(Box<Sender>),
+    /// A program that is run.
+    Exec(Box<Exec>),
+    /// A stream that is added to.
+    RedisStream(Box<RedisStream>),
 }
 
 /// A destination as it is meant.
@@ -369,13 +402,29 @@ impl DestinationSpec {
     }
 
     fn reach(&self, env: &dyn Fn(&str) -> Option<String>) -> Result<Reach, InvalidDestination> {
-        if let Some(service) = self.kind.service() {
-            let usual = SendingSpec::default();
-            let sending = self.sending.as_deref().unwrap_or(&usual);
-            let written = (self.url.as_str(), self.account.as_ref(), sending);
-            let sender = Sender::build(self.kind, service, written, env)?;
-            return Ok(Reach::Service(Box::new(sender)));
+        let missing = |field| InvalidDestination::Missing(field, self.kind.as_str());
+        match (self.kind.family(), self.kind.service()) {
+            (Family::Program, _) => {
+                let exec = self.exec.as_ref().ok_or_else(|| missing("exec"))?;
+                Ok(Reach::Exec(Box::new(exec.build(env)?)))
+            }
+            (Family::Stream, _) => {
+                let stream = self.stream.as_ref().ok_or_else(|| missing("stream"))?;
+                let stream = stream.build(&self.url, self.auth.as_deref(), env)?;
+                Ok(Reach::RedisStream(Box::new(stream)))
+            }
+            (_, Some(service)) => {
+                let usual = SendingSpec::default();
+                let sending = self.sending.as_deref().unwrap_or(&usual);
+                let written = (self.url.as_str(), self.account.as_ref(), sending);
+                let sender = Sender::build(self.kind, service, written, env)?;
+                Ok(Reach::Service(Box::new(sender)))
+            }
+            (_, None) => self.http(),
         }
+    }
+
+    fn http(&self) -> Result<Reach, InvalidDestination> {
         if self.url == BUILTIN_INBOX {
             return Ok(Reach::Inbox);
         }
@@ -404,20 +453,25 @@ impl DestinationSpec {
 
     /// What belongs to another kind would be taken for something that works.
     fn check_kind(&self) -> Result<(), InvalidDestination> {
-        let sends_messages = self.kind.service().is_some();
-        let of_messages =
-            [("account", self.account.is_some()), ("sending", self.sending.is_some())];
-        let of_webhooks = [
-            ("headers", !self.headers.is_empty()),
-            ("signing_secrets", !self.signing_secrets.is_empty()),
-            ("sign_as", self.sign_as.is_some()),
-            ("auth", self.auth.is_some()),
-            ("rules", !self.rules.is_empty()),
+        const WEBHOOK: &[Family] = &[Family::Webhook];
+        const SERVICE: &[Family] = &[Family::Service];
+        let fields = [
+            ("url", !self.url.is_empty(), &[Family::Webhook, Family::Service, Family::Stream][..]),
+            ("account", self.account.is_some(), SERVICE),
+            ("sending", self.sending.is_some(), SERVICE),
+            ("exec", self.exec.is_some(), &[Family::Program]),
+            ("stream", self.stream.is_some(), &[Family::Stream]),
+            ("headers", !self.headers.is_empty(), WEBHOOK),
+            ("signing_secrets", !self.signing_secrets.is_empty(), WEBHOOK),
+            ("sign_as", self.sign_as.is_some(), WEBHOOK),
+            ("rules", !self.rules.is_empty(), WEBHOOK),
+            ("auth", self.auth.is_some(), &[Family::Webhook, Family::Stream]),
+            ("proxy", self.proxy.is_some(), &[Family::Webhook, Family::Service]),
+            ("tls", self.tls.is_some(), &[Family::Webhook, Family::Service, Family::Stream]),
         ];
-        let foreign: &[(&'static str, bool)] =
-            if sends_messages { &of_webhooks } else { &of_messages };
-        match foreign.iter().find(|(_, is_set)| *is_set) {
-            Some((field, _)) => Err(InvalidDestination::NotForKind(field, self.kind.as_str())),
+        let family = self.kind.family();
+        match fields.iter().find(|(_, is_set, of)| *is_set && !of.contains(&family)) {
+            Some((field, ..)) => Err(InvalidDestination::NotForKind(field, self.kind.as_str())),
             None => Ok(()),
         }
     }

@@ -31,7 +31,6 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use http::Uri;
-use http::uri::Scheme;
 use surehook_core::address::{AddressPolicy, Blocked};
 use surehook_core::destination::proxy::Proxy;
 use tokio::net::TcpStream;
@@ -162,7 +161,8 @@ impl GuardedConnector {
         Ok(Line::to_destination(stream))
     }
 
-    async fn dial(&self, host: &str, port: u16) -> Result<TcpStream, ConnectError> {
+    /// A connection to `host`, not through any proxy, for what is no HTTP.
+    pub(crate) async fn dial(&self, host: &str, port: u16) -> Result<TcpStream, ConnectError> {
         let addresses = self.allowed_addresses(host).await?;
         let stream = self.connect_to_any(&addresses, port).await?;
         let peer = stream.peer_addr().map_err(ConnectError::Unreachable)?;
@@ -265,7 +265,11 @@ fn bare(host: &str) -> &str {
 }
 
 fn port_of(uri: &Uri) -> u16 {
-    let usual = if uri.scheme() == Some(&Scheme::HTTPS) { 443 } else { 80 };
+    let usual = match uri.scheme_str() {
+        Some("https") => 443,
+        Some("redis" | "rediss") => 6379,
+        _ => 80,
+    };
     uri.port_u16().unwrap_or(usual)
 }
 
@@ -422,6 +426,7 @@ mod tests {
         let cases = [
             ("http", "http://a.test/", 80),
             ("https", "https://a.test/", 443),
+            ("redis", "redis://a.test/0", 6379),
             ("written", "https://a.test:8443/", 8443),
         ];
         for (name, uri, expected) in cases {

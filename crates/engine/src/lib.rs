@@ -8,6 +8,8 @@
 //! - `certificates`: what providers sign with, fetched and kept.
 //! - `outlet`, [`sender`] and [`connect`]: the only way out, and the guard on it.
 //! - [`media`]: the files of messages, into their bucket and out of it.
+//! - `exec` and [`programs`]: programs that are run for events, and which may be.
+//! - `redis`: streams in Redis.
 //! - [`feed`]: what happens, for whoever listens.
 //! - `upkeep`: leases, retention, readings.
 
@@ -15,6 +17,8 @@ pub mod apply;
 mod certificates;
 pub mod connect;
 mod control;
+mod ended;
+mod exec;
 pub mod feed;
 pub mod inbox;
 pub mod ingest;
@@ -23,7 +27,9 @@ pub mod media;
 mod outbound;
 mod outbox;
 mod outlet;
+pub mod programs;
 pub mod quarantine;
+mod redis;
 mod refusals;
 pub mod registry;
 pub mod replays;
@@ -70,6 +76,7 @@ use crate::{
     inbox::Inbox,
     lane::{Budget, Shared},
     media::Media,
+    programs::Programs,
     refusals::Refusals,
     registry::{ConfigProblem, Env, Registry},
     replays::Replays,
@@ -96,6 +103,8 @@ pub struct Parts {
     pub chance: Arc<dyn Chance>,
     /// Which addresses may be called.
     pub addresses: AddressPolicy,
+    /// Which programs may be run.
+    pub programs: Programs,
     /// How names are resolved.
     pub resolver: Arc<dyn Resolve>,
     /// How `env:NAME` is looked up.
@@ -200,6 +209,7 @@ impl Engine {
             inbox: Arc::default(),
             http,
             trust: trust.clone(),
+            programs: Arc::new(parts.programs),
             budget: Arc::new(Budget::new(parts.lane_bytes_max)),
             stop,
             abort: CancellationToken::new(),

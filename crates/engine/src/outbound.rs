@@ -81,7 +81,9 @@ pub(crate) fn headers(
         let url = match &destination.reach {
             Reach::Http(url) => url.to_string(),
             // A service is not signed for: its settings know no `sign_as`.
-            Reach::Inbox | Reach::Service(_) => BUILTIN_INBOX.to_owned(),
+            Reach::Inbox | Reach::Service(_) | Reach::Exec(_) | Reach::RedisStream(_) => {
+                BUILTIN_INBOX.to_owned()
+            }
         };
         sign_as.sign(&mut map, (&id, &url, &claimed.payload.body), now)?;
     }
@@ -139,6 +141,8 @@ mod tests {
             url: "https://example.com/hook".to_owned(),
             account: None,
             sending: None,
+            exec: None,
+            stream: None,
             retry: RetrySpec::default(),
             concurrency: 1,
             rate: None,

@@ -13,15 +13,20 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 use http::{StatusCode, Uri};
-use surehook_core::delivery::{Failure, Outcome};
-use surehook_core::destination::Destination;
+use surehook_core::delivery::{Class, Failure, Outcome};
 use surehook_core::destination::auth::Auth;
 use surehook_core::destination::oauth2::{NoToken, Oauth2};
 use surehook_core::destination::proxy::Proxy;
+use surehook_core::destination::stream::RedisStream;
+use surehook_core::destination::{Destination, Reach};
 use surehook_core::secret::digest_of;
+use surehook_core::store::Claimed;
 use tokio::time::{Instant, timeout};
 
+use crate::connect::GuardedConnector;
+use crate::ended::Ended;
 use crate::media::FileBody;
+use crate::redis::StreamSender;
 use crate::sender::{HttpSender, HttpSenderConfig, OutboundRequest, SendReport};
 use crate::tls::{self, OwnTls, TlsProblem, Trust};
 use crate::token::{Grant, Tokens};
@@ -51,6 +56,8 @@ pub(crate) struct Outlet {
     /// What the connections depend on.
     transport: [u8; 32],
     tokens: Option<Arc<Tokens>>,
+    /// For streams in Redis, with a digest of the server and of the settings of TLS.
+    stream: Option<(Arc<StreamSender>, [u8; 32])>,
 }
 
 impl Outlet {
@@ -63,6 +70,7 @@ impl Outlet {
         let Prepared { destination, tls } = prepared;
         let proxy = destination.proxy.as_ref().map(Proxy::digest);
         let transport = digest_of([&tls.digest[..], proxy.as_ref().map_or(&[], |digest| digest)]);
+        let stream = stream_sender(&destination, &tls, config, before);
         let config = HttpSenderConfig {
             tls: tls.config,
             proxy: destination.proxy.clone(),
@@ -77,7 +85,15 @@ impl Outlet {
             let kept = kept.filter(|tokens| tokens.are_of(oauth2));
             kept.unwrap_or_else(|| Arc::new(Tokens::new(oauth2)))
         });
-        Self { destination, http, config, transport, tokens }
+        Self { destination, http, config, transport, tokens, stream }
+    }
+
+    /// Adds to a stream, if it is one.
+    pub(crate) async fn add(&self, stream: &RedisStream, claimed: &Claimed) -> Ended {
+        match &self.stream {
+            Some((sender, _)) => sender.add(stream, claimed, self.destination.timeout).await,
+            None => Ended::badly(Failure::ErrorReply, Class::Config, "it is no stream"),
+        }
     }
 
     /// Makes one attempt.
@@ -112,6 +128,24 @@ impl Outlet {
     ) -> SendReport {
         self.http.send(OutboundRequest { url: url.clone(), headers, body }, deadline).await
     }
+}
+
+/// What adds to a stream, with the connection of the one before if nothing about it has changed.
+fn stream_sender(
+    destination: &Destination,
+    tls: &OwnTls,
+    config: &HttpSenderConfig,
+    before: Option<&Outlet>,
+) -> Option<(Arc<StreamSender>, [u8; 32])> {
+    let Reach::RedisStream(stream) = &destination.reach else { return None };
+    let digest = digest_of([&tls.digest[..], &stream.server.digest()]);
+    let kept = before.and_then(|before| before.stream.clone()).filter(|kept| kept.1 == digest);
+    Some(kept.unwrap_or_else(|| {
+        let connector =
+            GuardedConnector::new(Arc::clone(&config.policy), Arc::clone(&config.resolver));
+        let sender = StreamSender::new(stream.server.clone(), connector, &tls.config);
+        (Arc::new(sender), digest)
+    }))
 }
 
 fn oauth2_of(destination: &Destination) -> Option<&Oauth2> {

@@ -25,6 +25,7 @@ use url::Host;
 use crate::{
     lane::{Lane, Shared},
     outlet::Prepared,
+    programs::{NotAllowed, Programs},
     strip::secrets,
     sync::SyncEntry,
     telemetry::SourceMetrics,
@@ -137,6 +138,9 @@ pub enum ConfigProblem {
     /// A destination at an address that may not be called.
     #[error("destination `{0}`: {1}; list its network in `allow_networks` if this is meant")]
     Blocked(String, #[source] Blocked),
+    /// A destination that is a program which may not be run.
+    #[error("destination `{0}`: exec: {1}")]
+    Program(String, #[source] NotAllowed),
 }
 
 /// How a name in the environment is looked up.
@@ -149,6 +153,8 @@ pub struct Ground<'a> {
     pub addresses: &'a AddressPolicy,
     /// Whom they may be certified by.
     pub trust: &'a Trust,
+    /// What they may run.
+    pub programs: &'a Programs,
 }
 
 /// Whether a configuration can be stored: it fits together, and each of `changes` can be used.
@@ -182,6 +188,7 @@ pub fn check(
             Change::PutDestination(id, spec) => {
                 let prepared = prepare(spec, *id, ground.trust, env)?;
                 check_addresses(&prepared.destination, ground.addresses)?;
+                check_program(&prepared.destination, ground.programs)?;
             }
             Change::PutRoute(..)
             | Change::DeleteSource(_)
@@ -342,7 +349,8 @@ fn check_addresses(
     let of_uri = |uri: &Uri| uri.host().and_then(|host| Host::parse(host).ok());
     let url = match &destination.reach {
         Reach::Http(uri) => of_uri(uri),
-        Reach::Inbox => None,
+        Reach::Inbox | Reach::Exec(_) => None,
+        Reach::RedisStream(stream) => Some(stream.server.host.clone()),
         Reach::Service(sender) => sender.account.base_url().host().map(|host| host.to_owned()),
     };
     let token_url = match &destination.auth {
@@ -356,6 +364,14 @@ fn check_addresses(
         allowed.map_err(named)?;
     }
     Ok(())
+}
+
+/// Refuses programs that no attempt could run. That they are still there and allowed is asked at every
+/// attempt.
+fn check_program(destination: &Destination, programs: &Programs) -> Result<(), ConfigProblem> {
+    let Reach::Exec(exec) = &destination.reach else { return Ok(()) };
+    let named = |error| ConfigProblem::Program(destination.name.to_string(), error);
+    programs.find(&exec.program).map(drop).map_err(named)
 }
 
 /// Where routes end.
@@ -436,7 +452,8 @@ impl ConfigProblem {
             | Self::BuiltIn(..)
             | Self::Twice(..)
             | Self::Tls(..)
-            | Self::Blocked(..) => false,
+            | Self::Blocked(..)
+            | Self::Program(..) => false,
         }
     }
 }

@@ -18,7 +18,7 @@
 //! [`RESPONSE_BYTES_MAX`]: a destination that breaks off before that may have broken down before
 //! its work was done, and one delivery too many is better than one too few.
 
-mod failure;
+pub(crate) mod failure;
 #[cfg(test)]
 mod tests;
 mod witness;
@@ -68,7 +68,8 @@ const RESPONSE_HEADER_BYTES_MAX: u32 = 32 * 1024;
 /// The most that opening a connection may take: the name, TCP, and as much again for a proxy and TLS. The
 /// pool may go on opening one in the background after the attempt that asked for it is over, so
 /// the deadline of the attempt is not bound enough.
-const OPEN_TIMEOUT: Duration = CONNECT_TIMEOUT.saturating_mul(2).saturating_add(RESOLVE_TIMEOUT);
+pub(crate) const OPEN_TIMEOUT: Duration =
+    CONNECT_TIMEOUT.saturating_mul(2).saturating_add(RESOLVE_TIMEOUT);
 
 /// How often a busy HTTP/2 connection is asked whether it is alive, and how long it may take to
 /// say so. Without this a connection that went silent would take down one attempt after another,

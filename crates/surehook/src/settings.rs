@@ -16,7 +16,7 @@ use surehook_core::{
     source::{PublicUrl, SourceSpec},
     time::Span,
 };
-use surehook_engine::apply::Wanted;
+use surehook_engine::{apply::Wanted, programs::Programs};
 use surehook_http::Limits;
 
 use crate::cli::ServeArgs;
@@ -31,6 +31,9 @@ pub(crate) struct Settings {
     pub(crate) data: PathBuf,
     /// Private networks that destinations may reach. Empty by default: only public addresses.
     pub(crate) allow_networks: Vec<IpNet>,
+    /// Programs, or folders of them, that destinations of the kind `exec` may run. Empty by default:
+    /// none. Whoever may change destinations chooses among these and their arguments.
+    pub(crate) allow_exec: Programs,
     /// What stands before `/in/` in the address that providers call, such as
     /// `https://hooks.example.com`: some sign it.
     pub(crate) public_url: Option<PublicUrl>,
@@ -91,6 +94,7 @@ impl Default for Settings {
             listen: SocketAddr::from(([127, 0, 0, 1], 8080)),
             data: PathBuf::from("data"),
             allow_networks: Vec::new(),
+            allow_exec: Programs::default(),
             public_url: None,
             retention: Span::from_secs(30 * 86_400),
             log: "info".to_owned(),
@@ -337,12 +341,14 @@ mod tests {
     #[test]
     fn what_is_wrong_is_named() {
         type Variables = [(&'static str, &'static str)];
-        let cases: [(&str, &Variables, &str); 12] = [
+        let cases: [(&str, &Variables, &str); 14] = [
             ("listen = \"x\"", &[], "listen"),
             ("listen = \"127.0.0.1:70000\"", &[], "socket address"),
             ("[limits]\nbody_bytes_max = 0", &[], "limits.body_bytes_max"),
             ("retention = \"30 days\"", &[], "span"),
             ("log = \"loud\"", &[], "loud"),
+            ("allow_exec = [\"hooks\"]", &[], "allow_exec"),
+            ("", &[("SUREHOOK_ALLOW_EXEC", "[\"/opt/../bin\"]")], "allow_exec"),
             ("[[sources]]\nname = \"A b\"", &[], "name"),
             ("[media]\nbucket = \"files\"", &[], "media.endpoint is missing"),
             ("[media]\nendpoint = \"s3.test\"\nbucket = \"files\"", &[], "media.endpoint"),

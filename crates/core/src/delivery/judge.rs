@@ -156,11 +156,17 @@ pub enum Failure {
     Unsignable,
     /// It is no message that the service could send; nothing was sent.
     Unsendable,
+    /// The program could not be started, or may not be.
+    NotStarted,
+    /// The program ended without having done its work.
+    Exit,
+    /// What is no HTTP answered that it did not do it.
+    ErrorReply,
 }
 
 impl Failure {
     /// Every failure.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 19] = [
         Self::Dns,
         Self::Refused,
         Self::Unreachable,
@@ -177,6 +183,9 @@ impl Failure {
         Self::Transform,
         Self::Unsignable,
         Self::Unsendable,
+        Self::NotStarted,
+        Self::Exit,
+        Self::ErrorReply,
     ];
 
     /// The failure that `word` names.
@@ -203,6 +212,9 @@ impl Failure {
             Self::Transform => "transform",
             Self::Unsignable => "unsignable",
             Self::Unsendable => "unsendable",
+            Self::NotStarted => "not_started",
+            Self::Exit => "exit",
+            Self::ErrorReply => "error_reply",
         }
     }
 
@@ -362,11 +374,16 @@ pub fn classify(outcome: &Outcome, rules: &StatusRules) -> Option<Class> {
             | Failure::Protocol
             | Failure::Proxy
             | Failure::Token
+            | Failure::ErrorReply
             | Failure::Interrupted => Class::Transient,
-            Failure::Transform | Failure::Unsignable | Failure::Unsendable => Class::Permanent,
-            Failure::Tls | Failure::Blocked | Failure::ProxyRefused | Failure::TokenRefused => {
-                Class::Config
+            Failure::Transform | Failure::Unsignable | Failure::Unsendable | Failure::Exit => {
+                Class::Permanent
             }
+            Failure::Tls
+            | Failure::Blocked
+            | Failure::ProxyRefused
+            | Failure::TokenRefused
+            | Failure::NotStarted => Class::Config,
         }),
         Outcome::Meant(meant) => meant.class,
     }

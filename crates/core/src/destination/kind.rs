@@ -31,6 +31,23 @@ pub enum DestinationKind {
     EvolutionGo,
     /// Evolution API; events are messages.
     EvolutionApi,
+    /// A program on the gateway's own machine.
+    Exec,
+    /// A stream in Redis.
+    RedisStream,
+}
+
+/// What kinds have in common, and so which settings belong to them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    /// It takes webhooks.
+    Webhook,
+    /// It takes messages.
+    Service,
+    /// It is run.
+    Program,
+    /// It is added to.
+    Stream,
 }
 
 impl DestinationKind {
@@ -41,13 +58,25 @@ impl DestinationKind {
             Self::WhatsappCloud => "whatsapp-cloud",
             Self::EvolutionGo => "evolution-go",
             Self::EvolutionApi => "evolution-api",
+            Self::Exec => "exec",
+            Self::RedisStream => "redis-stream",
+        }
+    }
+
+    /// What it has in common with others.
+    pub const fn family(self) -> Family {
+        match self {
+            Self::Http => Family::Webhook,
+            Self::WhatsappCloud | Self::EvolutionGo | Self::EvolutionApi => Family::Service,
+            Self::Exec => Family::Program,
+            Self::RedisStream => Family::Stream,
         }
     }
 
     /// The service that sends its messages, if it takes messages.
     pub fn service(self) -> Option<&'static dyn Service> {
         match self {
-            Self::Http => None,
+            Self::Http | Self::Exec | Self::RedisStream => None,
             Self::WhatsappCloud | Self::EvolutionGo | Self::EvolutionApi => {
                 service::find(self.as_str())
             }
@@ -78,6 +107,9 @@ mod tests {
             assert_eq!(kind.service().unwrap().name(), service.name());
             assert_eq!(serde_json::to_value(kind).unwrap(), kind.as_str());
         }
-        assert!(DestinationKind::Http.service().is_none());
+        for kind in [DestinationKind::Http, DestinationKind::Exec, DestinationKind::RedisStream] {
+            assert!(kind.service().is_none());
+            assert_eq!(serde_json::to_value(kind).unwrap(), kind.as_str());
+        }
     }
 }

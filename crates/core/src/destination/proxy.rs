@@ -117,6 +117,7 @@ fn user(url: &Url, kind: ProxyKind) -> Result<Option<ProxyUser>, InvalidProxy> {
     if user.is_empty() && password.is_empty() {
         return Ok(None);
     }
+    let decoded = |text| decoded(text).ok_or(InvalidProxy::Credentials);
     let (user, password) = (decoded(user)?, decoded(password)?);
     let is_socks = match kind {
         ProxyKind::Http => false,
@@ -132,8 +133,8 @@ fn user(url: &Url, kind: ProxyKind) -> Result<Option<ProxyUser>, InvalidProxy> {
     Ok(Some(ProxyUser { user, password }))
 }
 
-/// Undoes the percent-encoding of a URL's user or password.
-fn decoded(text: &str) -> Result<String, InvalidProxy> {
+/// Undoes the percent-encoding of a URL's user or password. `None` if that is no plain text.
+pub(super) fn decoded(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let Some((first, tail)) = rest.split_first() {
@@ -152,8 +153,7 @@ fn decoded(text: &str) -> Result<String, InvalidProxy> {
             }
         }
     }
-    let text = String::from_utf8(bytes).map_err(|_| InvalidProxy::Credentials)?;
-    if text.chars().any(char::is_control) { Err(InvalidProxy::Credentials) } else { Ok(text) }
+    String::from_utf8(bytes).ok().filter(|text| !text.chars().any(char::is_control))
 }
 
 fn hex(digit: u8) -> Option<u8> {

@@ -139,7 +139,9 @@ impl Lane {
         };
         let recipient = match &parcel {
             Parcel::Letter(letter) => Some(letter.recipient),
-            Parcel::Request { .. } | Parcel::Arrival(_) => None,
+            Parcel::Request { .. } | Parcel::Arrival(_) | Parcel::Input(..) | Parcel::Entry(..) => {
+                None
+            }
         };
         let minded = recipient.filter(|_| turns == Turns::Kept);
         if let Some(due_at) = minded.and_then(|recipient| self.wait_for_turn(recipient)) {

@@ -7,17 +7,21 @@ use bytes::Bytes;
 use http::{HeaderMap, Uri};
 use surehook_core::{
     delivery::{Failure, Outcome},
-    destination::Reach,
+    destination::{Destination, Reach, exec::Exec, stream::RedisStream},
     store::Claimed,
     time::Timestamp,
 };
 
+use tokio::time::Instant;
+
 use super::{Shared, message::Letter};
 use crate::{
+    exec,
     inbox::{Arrival, Inbox},
     media::Media,
     outbound,
     outlet::{Outlet, Prepared},
+    programs::Programs,
     sender::SendReport,
 };
 
@@ -26,6 +30,7 @@ use crate::{
 pub(super) struct Carrier {
     pub(super) outlet: ArcSwap<Outlet>,
     inbox: Arc<Inbox>,
+    programs: Arc<Programs>,
 }
 
 /// What one attempt sends, ready to go.
@@ -36,12 +41,17 @@ pub(super) enum Parcel<'o> {
     Arrival(Arrival),
     /// A message.
     Letter(Box<Letter<'o>>),
+    /// Something for a program.
+    Input(&'o Exec, Box<Claimed>),
+    /// Something for a stream.
+    Entry(&'o RedisStream, Box<Claimed>),
 }
 
 impl Carrier {
     pub(super) fn new(prepared: Prepared, shared: &Shared) -> Self {
         let outlet = Outlet::new(prepared, &shared.http, None);
-        Self { outlet: ArcSwap::from_pointee(outlet), inbox: Arc::clone(&shared.inbox) }
+        let (inbox, programs) = (Arc::clone(&shared.inbox), Arc::clone(&shared.programs));
+        Self { outlet: ArcSwap::from_pointee(outlet), inbox, programs }
     }
 
     /// The next attempt goes out the new way.
@@ -52,9 +62,19 @@ impl Carrier {
 
     /// Sends it.
     pub(super) async fn carry(&self, outlet: &Outlet, parcel: Parcel<'_>) -> SendReport {
+        let started = Instant::now();
         match parcel {
             Parcel::Request { url, headers, body } => outlet.send(url, headers, body).await,
             Parcel::Letter(letter) => letter.send(outlet).await,
+            Parcel::Input(exec, claimed) => {
+                let Destination { name, timeout, .. } = &*outlet.destination;
+                let event = (name.as_str(), &*claimed);
+                let ended = exec::run(exec, &self.programs, event, *timeout).await;
+                ended.report(started.elapsed())
+            }
+            Parcel::Entry(stream, claimed) => {
+                outlet.add(stream, &claimed).await.report(started.elapsed())
+            }
             Parcel::Arrival(arrival) => {
                 self.inbox.take(arrival);
                 SendReport::of(Outcome::Answered { status: 200, retry_after: None })
@@ -80,18 +100,23 @@ pub(super) async fn pack<'o>(
     now: Timestamp,
 ) -> Result<Parcel<'o>, SendReport> {
     let destination = &*outlet.destination;
-    if let Reach::Service(sender) = &destination.reach {
-        let letter = Letter::write((sender, media), destination, claimed, now).await?;
-        return Ok(Parcel::Letter(Box::new(letter)));
-    }
-    let headers = outbound::headers(destination, claimed, secret_headers, now)
-        .map_err(|error| Unsent(Failure::Unsignable, error.to_string()))?;
+    let headers = || {
+        outbound::headers(destination, claimed, secret_headers, now)
+            .map_err(|error| Unsent(Failure::Unsignable, error.to_string()))
+    };
     let body = claimed.payload.body.clone();
     Ok(match &destination.reach {
-        Reach::Http(url) => Parcel::Request { url, headers, body },
-        Reach::Inbox | Reach::Service(_) => {
-            Parcel::Arrival(Arrival { at: now, event: claimed.event, headers, body })
+        Reach::Http(url) => Parcel::Request { url, headers: headers()?, body },
+        Reach::Inbox => {
+            let (event, headers) = (claimed.event, headers()?);
+            Parcel::Arrival(Arrival { at: now, event, headers, body })
         }
+        Reach::Service(sender) => {
+            let letter = Letter::write((sender, media), destination, claimed, now).await?;
+            Parcel::Letter(Box::new(letter))
+        }
+        Reach::Exec(exec) => Parcel::Input(exec, Box::new(claimed.clone())),
+        Reach::RedisStream(stream) => Parcel::Entry(stream, Box::new(claimed.clone())),
     })
 }
 

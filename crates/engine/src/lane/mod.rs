@@ -69,6 +69,7 @@ use crate::{
     inbox::Inbox,
     media::Media,
     outlet::{Outlet, Prepared},
+    programs::Programs,
     registry::Ground,
     sender::HttpSenderConfig,
     strip::Secrets,
@@ -97,6 +98,8 @@ pub(crate) struct Shared {
     /// The files of messages.
     pub(crate) media: Arc<Media>,
     pub(crate) trust: Trust,
+    /// What may be run.
+    pub(crate) programs: Arc<Programs>,
     /// Bytes of bodies that may wait in all lanes together.
     pub(crate) budget: Arc<Budget>,
     /// No new attempts.
@@ -114,7 +117,8 @@ pub(crate) struct Shared {
 impl Shared {
     /// What destinations are judged against.
     pub(crate) fn ground(&self) -> Ground<'_> {
-        Ground { addresses: &self.http.policy, trust: &self.trust }
+        let Self { http, trust, programs, .. } = self;
+        Ground { addresses: &http.policy, trust, programs }
     }
 }
 

@@ -15,11 +15,11 @@ const DETAIL_CHARS_MAX: usize = 300;
 
 /// An exchange that did not come to its end.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Broken {
-    pub(super) failure: Failure,
+pub(crate) struct Broken {
+    pub(crate) failure: Failure,
     /// For the operator. Made of our own words and those of the TLS and HTTP libraries. Never of
     /// the system's, which tell somebody who may not see the network what is in it.
-    pub(super) detail: String,
+    pub(crate) detail: String,
     /// It broke before there was a connection that the request could have been written to.
     pub(super) before_sending: bool,
 }
@@ -39,7 +39,7 @@ impl From<hyper::Error> for Broken {
 }
 
 impl Broken {
-    fn from_chain(error: &(dyn Error + 'static), otherwise: Failure) -> Self {
+    pub(crate) fn from_chain(error: &(dyn Error + 'static), otherwise: Failure) -> Self {
         let known = READERS.iter().find_map(|read| links(error).find_map(read));
         known.unwrap_or_else(|| Self::new(otherwise, plain_words(otherwise)))
     }
@@ -144,5 +144,8 @@ fn plain_words(failure: Failure) -> &'static str {
         Failure::Transform => "the transform of the route failed",
         Failure::Unsignable => "the request could not be signed as `sign_as` wants it",
         Failure::Unsendable => "the service cannot send this message",
+        Failure::NotStarted => "the program could not be started",
+        Failure::Exit => "the program failed",
+        Failure::ErrorReply => "it answered with an error",
     }
 }

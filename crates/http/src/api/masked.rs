@@ -45,6 +45,11 @@ impl Masked for DestinationSpec {
                 .map(|(name, value)| (name.clone(), json!(value.to_string())))
                 .collect();
         }
+        if let Some(exec) = self.exec.as_ref().filter(|exec| !exec.env.is_empty()) {
+            let shown =
+                exec.env.iter().map(|(name, value)| (name.clone(), json!(value.to_string())));
+            json["exec"]["env"] = shown.collect();
+        }
         if let Some(account) = &self.account {
             json["account"]["token"] = json!(account.token.to_string());
         }
@@ -166,6 +171,10 @@ mod tests {
             (
                 json!({ "sign_as": { "provider": "stripe", "secret": "canary" } }),
                 json!({ "sign_as": { "provider": "stripe", "secret": "•••" } }),
+            ),
+            (
+                json!({ "exec": { "command": ["/a"], "env": { "A": "canary", "B": "env:B" } } }),
+                json!({ "exec": { "command": ["/a"], "env": { "A": "•••", "B": "env:B" } } }),
             ),
             (
                 json!({ "headers": { "X-A": "canary {{event.id}}" } }),

@@ -124,6 +124,8 @@ pub(super) fn destination(name: &str) -> DestinationSpec {
         url: format!("https://{name}.example/hook"),
         account: None,
         sending: None,
+        exec: None,
+        stream: None,
         retry: RetrySpec::default(),
         concurrency: 32,
         rate: None,

@@ -10,12 +10,18 @@ use std::{
 
 use surehook_core::{
     address::AddressPolicy,
-    destination::tls::{PemRef, TlsSpec},
+    destination::{
+        InvalidDestination,
+        proxy::InvalidProxy,
+        stream::InvalidStream,
+        tls::{PemRef, TlsSpec},
+    },
     source::InvalidSource,
     store::{Change, Configuration},
     verify::VerifySpecError,
 };
 use surehook_engine::{
+    programs::Programs,
     registry::{self, ConfigProblem, Ground},
     tls::Trust,
 };
@@ -37,7 +43,11 @@ pub(super) struct Checked {
 
 /// Checks every part of a configuration. A variable that is not set is no problem of the
 /// configuration: the gateway may well have it.
-pub(super) fn check(configuration: &Configuration, addresses: &AddressPolicy) -> Checked {
+pub(super) fn check(
+    configuration: &Configuration,
+    addresses: &AddressPolicy,
+    programs: &Programs,
+) -> Checked {
     let unset = Arc::new(Mutex::new(BTreeSet::new()));
     // Whether the part that is checked got a secret that is none.
     let stood_in = Arc::new(AtomicBool::new(false));
@@ -53,7 +63,7 @@ pub(super) fn check(configuration: &Configuration, addresses: &AddressPolicy) ->
         }
     };
     let trust = Trust::of_system();
-    let ground = Ground { addresses, trust: &trust };
+    let ground = Ground { addresses, trust: &trust, programs };
     let mut problems = Vec::new();
     for mut change in as_changes(configuration) {
         if let Change::PutDestination(_, spec) = &mut change {
@@ -91,12 +101,20 @@ fn leave_out_unset(tls: Option<&mut TlsSpec>, env: &dyn Fn(&str) -> Option<Strin
     }
 }
 
-/// No secret stands in for those of all providers: some are hexadecimal, some are ids.
+/// No secret stands in for all others: some are hexadecimal, some are ids, some are whole URLs.
 fn is_about_the_form_of_a_secret(problem: &ConfigProblem) -> bool {
     let form = |error: &InvalidSource| {
         matches!(error, InvalidSource::Verify(VerifySpecError::Secret { .. }))
     };
+    let url = |error: &InvalidDestination| {
+        matches!(
+            error,
+            InvalidDestination::Proxy(InvalidProxy::Syntax)
+                | InvalidDestination::Stream(InvalidStream::Syntax)
+        )
+    };
     matches!(problem, ConfigProblem::Source(_, error) if form(error))
+        || matches!(problem, ConfigProblem::Destination(_, error) if url(error))
 }
 
 /// The changes that would lead to what is there.

@@ -117,7 +117,7 @@ fn check_file(file: &Path, as_json: bool) -> Result<(), Failure> {
     let (changes, _) = plan(&configuration, settings.wanted(), &SystemChance, now);
     configuration.apply(&changes, now);
     let addresses = AddressPolicy::new(settings.allow_networks);
-    let Checked { problems, mut unset } = check(&configuration, &addresses);
+    let Checked { problems, mut unset } = check(&configuration, &addresses, &settings.allow_exec);
     let keys = [settings.media.access_key, settings.media.secret_key];
     for key in keys.into_iter().flatten() {
         if let Err(SecretError::Unset { name }) = key.resolve(&environment) {

@@ -13,6 +13,7 @@ use surehook_core::{
 use surehook_engine::{
     apply::plan,
     connect::{ConnectError, GuardedConnector, SystemResolver},
+    programs::Programs,
     system::{SystemChance, SystemClock},
 };
 
@@ -29,7 +30,7 @@ const MANY: usize = 1000;
 pub(super) async fn look(settings: &Settings, probe: bool, findings: &mut Findings) {
     let configuration = configuration(settings).await;
     let policy = AddressPolicy::new(settings.allow_networks.clone());
-    usable(&configuration, &policy, findings);
+    usable(&configuration, (&policy, &settings.allow_exec), findings);
     routed(&configuration, findings);
     verified(&configuration, settings.public_url.is_some(), findings);
     quarantine(settings, findings).await;
@@ -57,8 +58,12 @@ async fn configuration(settings: &Settings) -> Configuration {
     there
 }
 
-fn usable(configuration: &Configuration, policy: &AddressPolicy, findings: &mut Findings) {
-    let Checked { problems, unset } = check(configuration, policy);
+fn usable(
+    configuration: &Configuration,
+    (policy, programs): (&AddressPolicy, &Programs),
+    findings: &mut Findings,
+) {
+    let Checked { problems, unset } = check(configuration, policy, programs);
     if problems.is_empty() && unset.is_empty() {
         let Configuration { sources, destinations, routes, .. } = configuration;
         let (sources, destinations, routes) = (sources.len(), destinations.len(), routes.len());

@@ -83,7 +83,10 @@ fn product(spec: &DestinationSpec) -> Result<Product, Failure> {
     match spec.kind {
         DestinationKind::EvolutionGo => Ok(Product::Go),
         DestinationKind::EvolutionApi => Ok(Product::Api),
-        DestinationKind::Http | DestinationKind::WhatsappCloud => {
+        DestinationKind::Http
+        | DestinationKind::WhatsappCloud
+        | DestinationKind::Exec
+        | DestinationKind::RedisStream => {
             let (name, kind) = (spec.name.as_str(), spec.kind.as_str());
             let error = anyhow!("the destination `{name}` is of the kind {kind}");
             Err(Failure::refused(error).hint("name one of the kind evolution-go or evolution-api"))

@@ -19,7 +19,9 @@ use surehook_core::{
     media::Bucket,
     time::{Clock, Timestamp},
 };
-use surehook_engine::{Engine, Parts, Retention, connect::SystemResolver, system::SystemChance};
+use surehook_engine::{
+    Engine, Parts, Retention, connect::SystemResolver, programs::Programs, system::SystemChance,
+};
 use surehook_http::{App, Limits, hash_token, server};
 use surehook_store::{SqliteOptions, SqliteStore};
 use tempfile::TempDir;
@@ -72,6 +74,7 @@ impl Clocked {
             clock: Arc::<Held>::clone(&clock),
             chance: Arc::new(SystemChance),
             addresses: AddressPolicy::new(vec!["127.0.0.0/8".parse().unwrap()]),
+            programs: Programs::default(),
             resolver: Arc::new(SystemResolver),
             env: Arc::new(|_| None),
             bucket,

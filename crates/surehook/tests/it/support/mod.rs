@@ -7,6 +7,7 @@ pub(crate) mod gateway;
 pub(crate) mod process;
 pub(crate) mod proxy;
 pub(crate) mod raw;
+pub(crate) mod redis;
 pub(crate) mod s3;
 pub(crate) mod sink;
 pub(crate) mod standin;

@@ -56,6 +56,12 @@ impl Authority {
         let (certificate, key) = self.sign(&["gateway"], ExtendedKeyUsagePurpose::ClientAuth);
         (pem("CERTIFICATE", certificate.der()), pem("PRIVATE KEY", &key.serialize_der()))
     }
+
+    /// The same for somebody who is called, by these names.
+    pub(crate) fn server(&self, names: &[&str]) -> (String, String) {
+        let (certificate, key) = self.sign(names, ExtendedKeyUsagePurpose::ServerAuth);
+        (pem("CERTIFICATE", certificate.der()), pem("PRIVATE KEY", &key.serialize_der()))
+    }
 }
 
 fn pem(what: &str, der: &[u8]) -> String {

@@ -1,0 +1,334 @@
+//! A destination that is a stream in Redis: where it is, and what an entry holds.
+
+use std::fmt;
+
+use http::header::CONTENT_TYPE;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use url::{Host, Url};
+
+use super::{auth::AuthSpec, proxy::decoded};
+use crate::{
+    secret::{Secret, SecretError, SecretRef, digest_of},
+    store::Claimed,
+};
+
+/// The longest name of a stream, in bytes.
+const KEY_BYTES_MAX: usize = 1024;
+
+/// Where Redis listens unless it is told otherwise.
+const USUAL_PORT: u16 = 6379;
+
+/// A stream as it is written, beside the `url` of its server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct StreamSpec {
+    /// The key of the stream.
+    #[schemars(length(min = 1))]
+    pub key: String,
+    /// About how many entries it keeps; older ones are removed by Redis. Without it, all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub max_length: Option<u64>,
+}
+
+/// A stream that cannot be used as it is written. No message holds any part of its URL, since a
+/// password may be in it.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidStream {
+    /// The variable with the URL cannot be looked up.
+    #[error("url: {0}")]
+    Secret(#[from] SecretError),
+    /// It is no URL of a Redis.
+    #[error("url: it is not a URL such as redis://host:6379/0 or rediss://host:6379/0")]
+    Syntax,
+    /// More than is known.
+    #[error(
+        "url: after the host there may be the number of a database, 0 to 1048575, and nothing else"
+    )]
+    Path,
+    /// A password where everybody sees it.
+    #[error(
+        "url: write no password there; say `auth = {{ basic = {{ user = \"default\", password = \"env:NAME\" }} }}`, or take the whole URL from the environment with `env:NAME`"
+    )]
+    Password,
+    /// User and password that cannot be used.
+    #[error("url: user and password must be UTF-8 and without control characters")]
+    Credentials,
+    /// Said twice.
+    #[error("auth: the url has a password already; keep one of the two")]
+    Twice,
+    /// A way to say who we are that Redis does not know.
+    #[error("auth: Redis knows only `basic`, a user (mostly `default`) and a password")]
+    Auth,
+    /// The password cannot be looked up.
+    #[error("auth: {0}")]
+    AuthSecret(SecretError),
+    /// A key that is none.
+    #[error("stream.key may not be empty and not be longer than {KEY_BYTES_MAX} bytes")]
+    Key,
+    /// A stream without room.
+    #[error("stream.max_length must be at least 1")]
+    Length,
+}
+
+/// Who we are at the server.
+#[derive(Clone)]
+pub struct Login {
+    /// The user; without one the server's usual one.
+    pub user: Option<String>,
+    /// The password.
+    pub password: Secret,
+}
+
+impl fmt::Debug for Login {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Login(•••)")
+    }
+}
+
+/// A server, and how it is entered.
+#[derive(Clone, Debug)]
+pub struct RedisServer {
+    /// Whether TLS is spoken.
+    pub is_tls: bool,
+    /// Where it is.
+    pub host: Host,
+    /// On which port.
+    pub port: u16,
+    /// Which of its databases.
+    pub database: u32,
+    /// Who we are there.
+    pub login: Option<Login>,
+}
+
+/// A password is a secret, which is not compared but by its digest.
+impl PartialEq for RedisServer {
+    fn eq(&self, other: &Self) -> bool {
+        self.digest() == other.digest()
+    }
+}
+
+impl Eq for RedisServer {}
+
+/// A stream as it is meant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RedisStream {
+    /// Where it is.
+    pub server: RedisServer,
+    /// Its key.
+    pub key: String,
+    /// About how many entries it keeps.
+    pub max_length: Option<u64>,
+}
+
+impl StreamSpec {
+    /// Reads `url`, or the variable that it names, and looks the password up.
+    pub fn build(
+        &self,
+        url: &str,
+        auth: Option<&AuthSpec>,
+        env: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<RedisStream, InvalidStream> {
+        if self.key.is_empty() || self.key.len() > KEY_BYTES_MAX {
+            return Err(InvalidStream::Key);
+        }
+        if self.max_length == Some(0) {
+            return Err(InvalidStream::Length);
+        }
+        let mut server = RedisServer::read(url, env)?;
+        match (auth, &server.login) {
+            (None, _) => {}
+            (Some(_), Some(_)) => return Err(InvalidStream::Twice),
+            (Some(AuthSpec::Basic { user, password }), None) => {
+                let password = password.resolve(env).map_err(InvalidStream::AuthSecret)?;
+                server.login = Some(Login { user: Some(user.clone()), password });
+            }
+            (Some(AuthSpec::Bearer(_) | AuthSpec::Oauth2(_)), None) => {
+                return Err(InvalidStream::Auth);
+            }
+        }
+        Ok(RedisStream { server, key: self.key.clone(), max_length: self.max_length })
+    }
+}
+
+impl RedisServer {
+    /// A URL that is written out is shown to everybody, so that it may hold no password.
+    fn read(written: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<Self, InvalidStream> {
+        if !written.starts_with("env:") {
+            let server = Self::parse(written)?;
+            return if server.login.is_some() { Err(InvalidStream::Password) } else { Ok(server) };
+        }
+        let url = written.parse::<SecretRef>()?.resolve(env)?;
+        Self::parse(std::str::from_utf8(url.expose()).map_err(|_| InvalidStream::Syntax)?)
+    }
+
+    fn parse(text: &str) -> Result<Self, InvalidStream> {
+        let url = Url::parse(text.trim()).map_err(|_| InvalidStream::Syntax)?;
+        let is_tls = match url.scheme() {
+            "redis" => false,
+            "rediss" => true,
+            _ => return Err(InvalidStream::Syntax),
+        };
+        if url.query().is_some() || url.fragment().is_some() {
+            return Err(InvalidStream::Path);
+        }
+        let host = url.host_str().filter(|host| !host.is_empty()).ok_or(InvalidStream::Syntax)?;
+        // For other schemes than http, `url` leaves the host as it is written.
+        let host = Host::parse(host).map_err(|_| InvalidStream::Syntax)?;
+        let database = match url.path() {
+            "" | "/" => 0,
+            path => path[1..].parse().map_err(|_| InvalidStream::Path)?,
+        };
+        if database >= 1 << 20 {
+            return Err(InvalidStream::Path);
+        }
+        let part = |text| decoded(text).ok_or(InvalidStream::Credentials);
+        let (user, password) = (part(url.username())?, part(url.password().unwrap_or_default())?);
+        let login = match (user.is_empty(), password.is_empty()) {
+            (true, true) => None,
+            // A user alone says nothing to Redis; it is the older way to write a password, and
+            // somebody meant something by it.
+            (false, true) => return Err(InvalidStream::Credentials),
+            (no_user, false) => {
+                Some(Login { user: (!no_user).then_some(user), password: Secret::new(password) })
+            }
+        };
+        let port = url.port().unwrap_or(USUAL_PORT);
+        Ok(Self { is_tls, host, port, database, login })
+    }
+
+    /// The same for two that are the same.
+    pub fn digest(&self) -> [u8; 32] {
+        let (user, password) = match &self.login {
+            Some(login) => (login.user.as_deref(), login.password.expose()),
+            None => (None, &b""[..]),
+        };
+        let said =
+            [u8::from(self.is_tls), u8::from(user.is_some()), u8::from(self.login.is_some())];
+        let (port, database) = (self.port.to_le_bytes(), self.database.to_le_bytes());
+        let host = self.host.to_string();
+        let user = user.unwrap_or_default().as_bytes();
+        digest_of([&said[..], host.as_bytes(), &port, &database, user, password])
+    }
+}
+
+impl RedisStream {
+    /// What an entry holds: names and values, in this order. `id` is the event's and the same over
+    /// all attempts and replays, so that a consumer can tell what it has seen.
+    pub fn fields<'c>(claimed: &'c Claimed) -> Vec<(&'static str, std::borrow::Cow<'c, [u8]>)> {
+        let text = |text: String| text.into_bytes().into();
+        let head = &claimed.payload.head;
+        let mut fields: Vec<(_, std::borrow::Cow<'c, [u8]>)> = vec![
+            ("id", text(claimed.event.to_string())),
+            ("delivery", text(claimed.id.to_string())),
+            ("attempt", text((claimed.attempts + 1).to_string())),
+            ("source", claimed.source.as_str().as_bytes().into()),
+            ("received_at", text(claimed.received_at.to_string())),
+        ];
+        if let Some(key) = &claimed.key {
+            fields.push(("key", key.as_str().as_bytes().into()));
+        }
+        if let Some((_, value)) = head.headers.lines().find(|(name, _)| *name == CONTENT_TYPE) {
+            fields.push(("content_type", value.into()));
+        }
+        fields.push(("body", claimed.payload.body[..].into()));
+        fields
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn build(url: &str, stream: Value, auth: Option<Value>) -> Result<RedisStream, InvalidStream> {
+        let spec: StreamSpec = serde_json::from_value(stream).unwrap();
+        let auth: Option<AuthSpec> = auth.map(|auth| serde_json::from_value(auth).unwrap());
+        spec.build(url, auth.as_ref(), &|name| match name {
+            "URL" => Some("rediss://u%40x:can%3aary@[::1]:7000/3".to_owned()),
+            "PASSWORD_ONLY" => Some("redis://:canary@redis.test".to_owned()),
+            "PASSWORD" => Some("canary".to_owned()),
+            "ODD" => Some("redis://canary@redis.test".to_owned()),
+            _ => None,
+        })
+    }
+
+    fn shown(stream: &RedisStream) -> String {
+        let RedisServer { is_tls, host, port, database, login } = &stream.server;
+        let login = login.as_ref().map(|login| {
+            let password = String::from_utf8_lossy(login.password.expose()).into_owned();
+            format!("{}/{password}", login.user.as_deref().unwrap_or("-"))
+        });
+        format!("{is_tls} {host} {port} {database} {}", login.unwrap_or_default())
+    }
+
+    #[test]
+    fn a_server_is_read_from_its_url() {
+        let basic = json!({ "basic": { "user": "default", "password": "env:PASSWORD" } });
+        let cases = [
+            ("redis://redis.test", None, "false redis.test 6379 0 "),
+            ("redis://redis.test:1/", None, "false redis.test 1 0 "),
+            ("rediss://10.0.0.1/15", None, "true 10.0.0.1 6379 15 "),
+            ("redis://2130706433", None, "false 127.0.0.1 6379 0 "),
+            ("env:URL", None, "true [::1] 7000 3 u@x/can:ary"),
+            ("env:PASSWORD_ONLY", None, "false redis.test 6379 0 -/canary"),
+            ("redis://redis.test", Some(basic), "false redis.test 6379 0 default/canary"),
+        ];
+        for (url, auth, expected) in cases {
+            let stream = build(url, json!({ "key": "events" }), auth).unwrap();
+            assert_eq!(shown(&stream), expected, "case: {url}");
+            assert!(!format!("{stream:?}").contains("canary"), "{stream:?}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_used_is_refused_without_repeating_it() {
+        let key = || json!({ "key": "events" });
+        let basic = || Some(json!({ "basic": { "user": "u", "password": "canary" } }));
+        let cases = [
+            ("canary", key(), None, InvalidStream::Syntax),
+            ("http://canary", key(), None, InvalidStream::Syntax),
+            ("redis:///canary", key(), None, InvalidStream::Syntax),
+            ("redis://h/canary", key(), None, InvalidStream::Path),
+            ("redis://h/1/2", key(), None, InvalidStream::Path),
+            ("redis://h/1048576", key(), None, InvalidStream::Path),
+            ("redis://h/-1", key(), None, InvalidStream::Path),
+            ("redis://h?canary", key(), None, InvalidStream::Path),
+            ("redis://:canary@h", key(), None, InvalidStream::Password),
+            ("redis://u:canary@h", key(), None, InvalidStream::Password),
+            ("redis://canary@h", key(), None, InvalidStream::Credentials),
+            ("env:ODD", key(), None, InvalidStream::Credentials),
+            ("env:URL", key(), basic(), InvalidStream::Twice),
+            ("redis://h", key(), Some(json!({ "bearer": "canary" })), InvalidStream::Auth),
+            ("redis://h", json!({ "key": "" }), None, InvalidStream::Key),
+            ("redis://h", json!({ "key": "x".repeat(1025) }), None, InvalidStream::Key),
+            ("redis://h", json!({ "key": "k", "max_length": 0 }), None, InvalidStream::Length),
+        ];
+        for (url, stream, auth, expected) in cases {
+            let error = build(url, stream, auth).unwrap_err();
+            assert!(!error.to_string().contains("canary"), "{error}");
+            assert_eq!(error, expected, "case: {url}");
+        }
+        let unset = build("env:NOT_THERE", key(), None);
+        assert!(matches!(unset, Err(InvalidStream::Secret(SecretError::Unset { .. }))));
+    }
+
+    #[test]
+    fn the_digest_changes_with_every_part() {
+        let texts = [
+            "redis://h",
+            "rediss://h",
+            "redis://i",
+            "redis://h:1",
+            "redis://h/1",
+            "redis://:a@h",
+            "redis://a:b@h",
+            "redis://ab:c@h",
+        ];
+        let digests: std::collections::HashSet<_> =
+            texts.iter().map(|text| RedisServer::parse(text).unwrap().digest()).collect();
+        assert_eq!(digests.len(), texts.len());
+    }
+}

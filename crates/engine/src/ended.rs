@@ -1,0 +1,71 @@
+//! What came of an attempt that is no HTTP: a program's exit, a reply of Redis.
+
+use std::time::Duration;
+
+use surehook_core::delivery::{Class, DeadReason, Failure, Outcome, judge::Meant};
+
+use crate::sender::SendReport;
+
+/// How an attempt ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Ended {
+    pub(crate) how: How,
+    /// For a failure, a short text for the operator, without secrets.
+    pub(crate) detail: Option<String>,
+    /// What was answered, as much as is kept.
+    pub(crate) output: Vec<u8>,
+}
+
+/// How it ended, in short.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum How {
+    /// It is done.
+    Well,
+    /// The answer is that it is not done.
+    Badly(Failure, Class),
+    /// There was no answer.
+    Unanswered(Failure),
+}
+
+impl Ended {
+    /// It is done.
+    pub(crate) fn well(output: Vec<u8>) -> Self {
+        Self { how: How::Well, detail: None, output }
+    }
+
+    /// It was answered that it is not done.
+    pub(crate) fn badly(failure: Failure, class: Class, detail: impl Into<String>) -> Self {
+        Self { how: How::Badly(failure, class), detail: Some(detail.into()), output: Vec::new() }
+    }
+
+    /// There was no answer.
+    pub(crate) fn unanswered(failure: Failure, detail: impl Into<String>) -> Self {
+        Self { how: How::Unanswered(failure), detail: Some(detail.into()), output: Vec::new() }
+    }
+
+    /// What is kept of it. No rule of a destination is about statuses that there are none of.
+    pub(crate) fn report(self, elapsed: Duration) -> SendReport {
+        let outcome = match self.how {
+            // As if it had been a webhook: an attempt that was answered has a status.
+            How::Well => Outcome::Meant(Meant { status: Some(200), ..Meant::of(None) }),
+            How::Badly(failure, class) => {
+                let reason = match class {
+                    // What it is owed is not kept back: a pause after some of them is.
+                    Class::Config => Some(DeadReason::InvalidEndpoint),
+                    Class::Permanent => Some(DeadReason::Unrecoverable),
+                    Class::Transient | Class::Throttled | Class::Ambiguous => None,
+                };
+                let failure = Some(failure);
+                Outcome::Meant(Meant { failure, reason, ..Meant::of(Some(class)) })
+            }
+            How::Unanswered(failure) => Outcome::Failed(failure),
+        };
+        let (response_body, detail) = (self.output, self.detail);
+        SendReport { elapsed, response_body, detail, ..SendReport::of(outcome) }
+    }
+
+    /// The same, with what was answered.
+    pub(crate) fn with_output(self, output: Vec<u8>) -> Self {
+        Self { output, ..self }
+    }
+}

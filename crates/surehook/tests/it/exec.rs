@@ -1,0 +1,249 @@
+//! Destinations that are programs of this machine.
+
+use std::{
+    fs,
+    os::unix::fs::{PermissionsExt as _, symlink},
+    path::{Path, PathBuf},
+};
+
+use rustix::process::{Pid, test_kill_process};
+use serde_json::json;
+use tempfile::TempDir;
+
+use crate::support::{SOON, eventually, gateway::Gateway, process::surehook};
+
+/// A folder of programs.
+struct Hooks(TempDir);
+
+impl Hooks {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// A program that a shell reads.
+    fn script(&self, name: &str, script: &str) -> String {
+        let path = self.path(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        path.into_os_string().into_string().unwrap()
+    }
+
+    /// Settings that allow what is in `folder` of it, and send what comes in to `command`.
+    fn settings(&self, folder: &str, command: &str, more: &str) -> String {
+        let allowed = self.path(folder);
+        format!(
+            r#"
+            allow_exec = ["{}"]
+            [[sources]]
+            name = "in"
+            verify = "none"
+            [[routes]]
+            from = "in"
+            to = "out"
+            [[destinations]]
+            name = "out"
+            kind = "exec"
+            exec = {{ command = ["{command}", "--flag"], env = {{ API_TOKEN = "env:HOOK_TOKEN", MARK = "{}" }} }}
+            {more}
+            "#,
+            allowed.display(),
+            self.path("mark").display(),
+        )
+    }
+}
+
+async fn start(settings: &str) -> Gateway {
+    Gateway::builder().env("HOOK_TOKEN", "canary").settings(settings).start().await
+}
+
+/// What a program wrote down: a number, and all of it.
+async fn marked(path: &Path) -> Pid {
+    eventually(SOON, || async {
+        let text = fs::read_to_string(path).ok()?;
+        Pid::from_raw(text.strip_suffix('\n')?.parse().unwrap())
+    })
+    .await
+}
+
+/// Whether a process still runs; one that only waits to be reaped does not.
+fn runs(process: Pid) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", process.as_raw_nonzero()));
+    let is_zombie = stat.is_ok_and(|stat| stat.rsplit(')').next().unwrap().starts_with(" Z"));
+    test_kill_process(process).is_ok() && !is_zombie
+}
+
+#[tokio::test]
+async fn a_program_gets_the_body_and_knows_the_event() {
+    let hooks = Hooks::new();
+    let says = "echo \"$1|$SUREHOOK_EVENT_ID|$SUREHOOK_DELIVERY_ID|$SUREHOOK_ATTEMPT|$SUREHOOK_SOURCE|$SUREHOOK_KEY|$SUREHOOK_DESTINATION|$SUREHOOK_CONTENT_TYPE|$HOME|$SUREHOOK_ADMIN_TOKEN|${API_TOKEN:+set}\"; cat";
+    let program = hooks.script("bin/act", says);
+    let gateway = start(&hooks.settings("bin", &program, "")).await;
+    let body = "{\"id\":\"a \\u00e9 1\"}";
+
+    let headers = [("content-type", "application/json")];
+    let answer = gateway.post_in("in", &headers, body).await.expect(200).json();
+
+    let event = answer["events"][0]["id"].as_str().unwrap();
+    let delivery = gateway.delivery(event, "succeeded").await;
+    let id = delivery["id"].as_str().unwrap();
+    let expected = format!("--flag|{event}|{id}|1|in|a é 1|out|application/json|||set\n{body}");
+    assert_eq!(delivery["attempt_list"][0]["response"], expected.as_str(), "{delivery}");
+    assert_eq!(delivery["attempt_list"][0]["status"], 200);
+}
+
+#[tokio::test]
+async fn an_exit_code_says_whether_to_try_again() {
+    let hooks = Hooks::new();
+    let script = r#"
+        case $(cat) in
+        never) echo "not like this" >&2; exit 3 ;;
+        later) [ "$SUREHOOK_ATTEMPT" = 2 ] || exit 75 ;;
+        killed) [ "$SUREHOOK_ATTEMPT" = 2 ] || kill -9 $$ ;;
+        slow) [ "$SUREHOOK_ATTEMPT" = 2 ] || sleep 1000 ;;
+        esac"#;
+    let program = hooks.script("bin/act", script);
+    let more = "timeout = \"1s\"\nretry = { max_attempts = 3, initial_delay = \"10ms\" }";
+    let gateway = start(&hooks.settings("bin", &program, more)).await;
+
+    let event = gateway.accepted("in", "never").await;
+    let dead = gateway.delivery(&event, "dead").await;
+    assert_eq!(dead["reason"], "unrecoverable", "{dead}");
+    let attempt = &dead["attempt_list"][0];
+    assert_eq!((&attempt["class"], &attempt["failure"]), (&json!("permanent"), &json!("exit")));
+    assert_eq!(attempt["response"], "not like this\n");
+    assert!(attempt["detail"].as_str().unwrap().contains("exit code 3"), "{attempt}");
+
+    for (body, failure) in [("later", "exit"), ("killed", "exit"), ("slow", "timeout")] {
+        let event = gateway.accepted("in", body).await;
+        let done = gateway.delivery(&event, "succeeded").await;
+        let attempts = done["attempt_list"].as_array().unwrap();
+        assert_eq!(attempts.len(), 2, "case: {body}: {done}");
+        assert_eq!(attempts[0]["class"], "transient", "case: {body}");
+        assert_eq!(attempts[0]["failure"], failure, "case: {body}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_not_listed_cannot_be_set_and_is_not_run() {
+    let hooks = Hooks::new();
+    let program = hooks.script("bin/act", "exit 0");
+    let outside = hooks.script("other/act", "touch \"$MARK\"");
+    symlink(&outside, hooks.path("bin/link")).unwrap();
+    symlink("/bin", hooks.path("bin/folder")).unwrap();
+    let gateway = start(&hooks.settings("bin", &program, "")).await;
+    let named = |name: &str| hooks.path(name).into_os_string().into_string().unwrap();
+    let cases = [
+        (json!([outside]), "allow_exec"),
+        (json!(["/bin/sh", "-c", "true"]), "allow_exec"),
+        (json!([named("bin/../other/act")]), "full path"),
+        (json!([named("bin/link")]), "allow_exec"),
+        (json!([named("bin/folder/sh"), "-c", "true"]), "allow_exec"),
+        (json!([named("bin/none")]), "not there"),
+        (json!([named("bin")]), "not a file"),
+        (json!(["act"]), "full path"),
+        (json!([]), "command"),
+    ];
+    for (command, why) in cases {
+        let spec = json!({ "name": "evil", "kind": "exec", "exec": { "command": command } });
+        let refused = gateway.post("/destinations", &spec).await.expect(422).json();
+        let detail = refused["detail"].as_str().unwrap();
+        assert!(detail.contains(why), "case: {command}: {detail}");
+    }
+    let exec = json!({ "command": [program], "env": { "LD_PRELOAD": "/tmp/evil.so" } });
+    let spec = json!({ "name": "evil", "kind": "exec", "exec": exec });
+    gateway.post("/destinations", &spec).await.expect(422);
+
+    // It was fine when it was saved; now it leads elsewhere.
+    fs::remove_file(&program).unwrap();
+    symlink(&outside, &program).unwrap();
+    let event = gateway.accepted("in", "{}").await;
+    let dead = gateway.delivery(&event, "dead").await;
+    assert_eq!(dead["reason"], "invalid_endpoint", "{dead}");
+    assert_eq!(dead["attempt_list"][0]["class"], "config");
+    assert!(!hooks.path("mark").exists(), "a program outside the list was run");
+}
+
+#[tokio::test]
+async fn nothing_is_run_unless_the_server_allows_it() {
+    let hooks = Hooks::new();
+    let program = hooks.script("bin/act", "touch \"$MARK\"");
+    let settings = hooks.settings("bin", &program, "");
+    let mut gateway = start(&settings).await;
+    gateway.terminate().await;
+
+    // The destination is in the store, and the server has changed its mind.
+    let rest = settings.split_once("[[sources]]").unwrap().0;
+    fs::write(gateway.folder().join("surehook.toml"), settings.replace(rest, "log = \"warn\"\n"))
+        .unwrap();
+    let env = [("SUREHOOK_ADMIN_TOKEN".to_owned(), "0123456789abcdef".to_owned())];
+    let ran = surehook(gateway.folder(), &["config", "check", "surehook.toml"], &env).await;
+    assert_eq!(ran.code, Some(78), "{}", ran.stderr);
+    assert!(ran.stderr.contains("allow_exec"), "{}", ran.stderr);
+    fs::write(gateway.folder().join("surehook.toml"), "").unwrap();
+    gateway.restart().await;
+
+    let event = gateway.accepted("in", "{}").await;
+    let dead = gateway.delivery(&event, "dead").await;
+    assert_eq!(dead["reason"], "invalid_endpoint", "{dead}");
+    assert!(dead["attempt_list"][0]["detail"].as_str().unwrap().contains("allow_exec"), "{dead}");
+    assert!(!hooks.path("mark").exists(), "it was run");
+    let spec = json!({ "name": "new", "kind": "exec", "exec": { "command": [program] } });
+    let refused = gateway.post("/destinations", &spec).await.expect(422).json();
+    assert!(refused["detail"].as_str().unwrap().contains("allow_exec"), "{refused}");
+}
+
+#[tokio::test]
+async fn what_runs_ends_with_the_gateway_and_runs_again_after_it() {
+    let hooks = Hooks::new();
+    let script = "[ -e \"$MARK\" ] && exit 0\ntrap '' TERM\nsleep 1000 &\necho $! >\"$MARK\"\nwait";
+    let program = hooks.script("bin/act", script);
+    let settings = hooks.settings("bin", &program, "timeout = \"10m\"");
+    let mut gateway = start(&format!("shutdown_grace = \"100ms\"\n{settings}")).await;
+    let event = gateway.accepted("in", "{}").await;
+    let process = marked(&hooks.path("mark")).await;
+
+    gateway.terminate().await;
+
+    eventually(SOON, || async { (!runs(process)).then_some(()) }).await;
+    gateway.restart().await;
+    let done = gateway.delivery(&event, "succeeded").await;
+    assert_eq!(done["attempt_list"][0]["failure"], "interrupted", "{done}");
+}
+
+#[tokio::test]
+async fn its_variables_are_not_shown_and_foreign_settings_are_refused() {
+    let hooks = Hooks::new();
+    let program = hooks.script("bin/act", "exit 0");
+    let gateway = start(&hooks.settings("bin", &program, "")).await;
+    let exec = json!({ "command": [program], "env": { "A": "canary", "B": "env:HOOK_TOKEN" } });
+    let spec = json!({ "name": "two", "kind": "exec", "exec": exec });
+
+    let shown = gateway.post("/destinations", &spec).await.expect(201).json();
+
+    assert_eq!(shown["exec"]["env"], json!({ "A": "•••", "B": "env:HOOK_TOKEN" }));
+    assert!(!gateway.get("/destinations").await.expect(200).text().contains("canary"));
+    assert!(!gateway.log().contains("canary"));
+    let cases = [
+        ("url", json!("https://example.com")),
+        ("headers", json!({ "a": "b" })),
+        ("auth", json!({ "bearer": "x" })),
+        ("signing_secrets", json!(["whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"])),
+        ("proxy", json!("http://example.com")),
+        ("rules", json!([{ "status": 400, "then": "retry" }])),
+        ("stream", json!({ "key": "k" })),
+    ];
+    for (field, value) in cases {
+        let mut spec = json!({ "name": "three", "kind": "exec", "exec": { "command": [program] } });
+        spec[field] = value;
+        let refused = gateway.post("/destinations", &spec).await.expect(422).json();
+        assert!(refused["detail"].as_str().unwrap().contains(field), "case: {field}: {refused}");
+    }
+    let spec =
+        json!({ "name": "three", "url": "https://example.com", "exec": { "command": [program] } });
+    gateway.post("/destinations", &spec).await.expect(422);
+}

@@ -1,0 +1,255 @@
+//! A real Redis server of its own for each test, and one that only pretends.
+
+use std::{
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpListener, TcpStream},
+    task::JoinHandle,
+};
+
+use super::{SOON, eventually, tls::Authority};
+
+/// A running `redis-server`. Ends when dropped.
+#[derive(Debug)]
+pub(crate) struct Redis {
+    program: PathBuf,
+    folder: TempDir,
+    options: Vec<String>,
+    port: u16,
+    child: Child,
+}
+
+impl Redis {
+    /// Starts one on a free port with these further options; `None` where there is no Redis.
+    pub(crate) async fn start(options: &[&str]) -> Option<Self> {
+        let folder = tempfile::tempdir().unwrap();
+        Self::start_in(folder, options.iter().map(|&option| option.to_owned()).collect()).await
+    }
+
+    /// One that speaks TLS only, with a certificate for `localhost`.
+    pub(crate) async fn with_tls(authority: &Authority) -> Option<Self> {
+        let folder = tempfile::tempdir().unwrap();
+        let (certificate, key) = authority.server(&["localhost"]);
+        let mut options = Vec::new();
+        for (option, name, pem) in [
+            ("--tls-cert-file", "cert.pem", certificate),
+            ("--tls-key-file", "key.pem", key),
+            ("--tls-ca-cert-file", "ca.pem", authority.pem()),
+        ] {
+            std::fs::write(folder.path().join(name), pem).unwrap();
+            options.extend([option.to_owned(), name.to_owned()]);
+        }
+        options.extend(["--tls-auth-clients", "no", "--tls-port"].map(str::to_owned));
+        Self::start_in(folder, options).await
+    }
+
+    #[expect(
+        clippy::print_stderr,
+        reason = "whoever runs the tests must know that one did nothing"
+    )]
+    async fn start_in(folder: TempDir, options: Vec<String>) -> Option<Self> {
+        let Some(program) = program() else {
+            eprintln!("there is no redis-server; run scripts/redis. This test does nothing.");
+            return None;
+        };
+        let port = free_port().await;
+        let child = spawn(&program, folder.path(), &options, port);
+        let mut redis = Self { program, folder, options, port, child };
+        redis.listens().await;
+        Some(redis)
+    }
+
+    async fn listens(&mut self) {
+        let port = self.port;
+        eventually(SOON, || async { TcpStream::connect(("127.0.0.1", port)).await.ok().map(drop) })
+            .await;
+        assert!(self.child.try_wait().unwrap().is_none(), "redis-server ended");
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port)
+    }
+
+    /// Lets nothing more of it run, or lets it go on.
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    pub(crate) fn stop(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Starts it again on the same port, empty.
+    pub(crate) async fn start_again(&mut self) {
+        self.child = spawn(&self.program, self.folder.path(), &self.options, self.port);
+        self.listens().await;
+    }
+
+    /// Asks it something.
+    pub(crate) async fn ask(&self, words: &[&str]) -> redis::Value {
+        self.ask_in(0, words).await
+    }
+
+    async fn ask_in(&self, database: u32, words: &[&str]) -> redis::Value {
+        let client = redis::Client::open(format!("{}/{database}", self.url())).unwrap();
+        let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+        let (command, arguments) = words.split_first().unwrap();
+        redis::cmd(command).arg(arguments).query_async(&mut connection).await.unwrap()
+    }
+
+    /// The entries of a stream, each with its fields in order.
+    pub(crate) async fn entries(&self, stream: &str) -> Vec<Vec<(String, Vec<u8>)>> {
+        self.entries_of(0, stream).await
+    }
+
+    /// The same of another database.
+    pub(crate) async fn entries_of(
+        &self,
+        database: u32,
+        stream: &str,
+    ) -> Vec<Vec<(String, Vec<u8>)>> {
+        let found = self.ask_in(database, &["XRANGE", stream, "-", "+"]).await;
+        let entries: Vec<(String, Vec<Vec<u8>>)> = redis::from_redis_value(found).unwrap();
+        let fields = |fields: Vec<Vec<u8>>| {
+            fields
+                .chunks(2)
+                .map(|pair| (String::from_utf8(pair[0].clone()).unwrap(), pair[1].clone()))
+                .collect()
+        };
+        entries.into_iter().map(|(_, all)| fields(all)).collect()
+    }
+}
+
+impl Redis {
+    /// How many connections there are that last did an `XADD`.
+    pub(crate) async fn connections_of_gateway(&self) -> usize {
+        let clients: String = redis::from_redis_value(self.ask(&["CLIENT", "LIST"]).await).unwrap();
+        clients.lines().filter(|client| client.contains("cmd=xadd")).count()
+    }
+}
+
+impl Drop for Redis {
+    fn drop(&mut self) {
+        let _gone = self.child.kill();
+        let _reaped = self.child.wait();
+    }
+}
+
+/// What scripts/redis found or installed, or what the machine has.
+fn program() -> Option<PathBuf> {
+    let target = Path::new(env!("CARGO_BIN_EXE_surehook")).ancestors().nth(2).unwrap();
+    let installed = target.join("redis/redis-server");
+    let is_there = installed.exists()
+        || Command::new("redis-server")
+            .arg("--version")
+            .output()
+            .is_ok_and(|ran| ran.status.success());
+    is_there.then(|| if installed.exists() { installed } else { "redis-server".into() })
+}
+
+fn spawn(program: &Path, folder: &Path, options: &[String], port: u16) -> Child {
+    let port = port.to_string();
+    let mut command = Command::new(program);
+    // The last option of a server with TLS says that the port is for that.
+    match options.last().map(String::as_str) {
+        Some("--tls-port") => command.args(["--port", "0"]).args(options).arg(&port),
+        Some(_) | None => command.args(["--port", &port]).args(options),
+    };
+    command
+        .args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "no"])
+        .current_dir(folder)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
+async fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port()
+}
+
+/// What a pretender does with what it is sent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Answer {
+    /// Says this, to everything.
+    Says(&'static [u8]),
+    /// Says this again and again.
+    Endlessly(&'static [u8]),
+    /// Says nothing.
+    Silence,
+    /// Closes as soon as something comes.
+    Closes,
+}
+
+/// Listens like Redis and answers as it is told.
+#[derive(Debug)]
+pub(crate) struct Pretender {
+    port: u16,
+    calls: Arc<AtomicUsize>,
+    accepting: JoinHandle<()>,
+}
+
+impl Pretender {
+    pub(crate) async fn start(answer: Answer) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let calls = Arc::<AtomicUsize>::default();
+        let counted = Arc::clone(&calls);
+        let accepting = tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                counted.fetch_add(1, Ordering::SeqCst);
+                tokio::spawn(pretend(stream, answer));
+            }
+        });
+        Self { port, calls, accepting }
+    }
+
+    /// How often somebody connected.
+    pub(crate) fn calls(&self) -> usize {
+        self.calls.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port)
+    }
+}
+
+impl Drop for Pretender {
+    fn drop(&mut self) {
+        self.accepting.abort();
+    }
+}
+
+async fn pretend(mut stream: TcpStream, answer: Answer) {
+    let mut asked = vec![0; 64 * 1024];
+    while stream.read(&mut asked).await.is_ok_and(|bytes| bytes > 0) {
+        let said = match answer {
+            Answer::Says(said) => stream.write_all(said).await,
+            Answer::Endlessly(said) => loop {
+                if let Err(error) = stream.write_all(said).await {
+                    break Err(error);
+                }
+            },
+            Answer::Silence => Ok(()),
+            Answer::Closes => return,
+        };
+        if said.is_err() {
+            return;
+        }
+    }
+}

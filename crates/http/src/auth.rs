@@ -183,7 +183,7 @@ mod tests {
     use crate::front;
 
     /// Every call that needs a token, with the least role that may make it.
-    const CALLS: [(&str, &str, Role); 58] = [
+    const CALLS: [(&str, &str, Role); 60] = [
         ("GET", "/events", Role::Viewer),
         ("GET", "/events/{id}", Role::Viewer),
         ("GET", "/events/{id}/body", Role::Viewer),
@@ -194,6 +194,8 @@ mod tests {
         ("GET", "/deliveries/{id}/body", Role::Viewer),
         ("GET", "/dead-letters", Role::Viewer),
         ("POST", "/dead-letters/reprocess", Role::Operator),
+        ("POST", "/media", Role::Operator),
+        ("GET", "/media/{id}", Role::Viewer),
         ("POST", "/messages", Role::Operator),
         ("GET", "/messages", Role::Viewer),
         ("GET", "/messages/{id}", Role::Viewer),

@@ -94,13 +94,19 @@ fn every_answer_of_evolution_api_has_its_meaning() {
     let schema = json!([["instance requires property \"text\""]]);
     let missing = json!(["The \"shop\" instance does not exist"]);
     let type_error = "TypeError: Cannot read properties of undefined (reading 'data')";
-    let cases: [(u16, Value, Meaning); 20] = [
+    // What it does after it has sent fails with words that sound the same.
+    let database = "PrismaClientKnownRequestError: Invalid `prisma.message.create()` invocation: \
+                    Timed out fetching a new connection from the connection pool.";
+    let cases: [(u16, Value, Meaning); 23] = [
         (400, failed(400, json!(["Error: Connection Closed"])), down),
         (400, failed(400, json!("Error: Connection Closed")), down),
         (400, failed(400, json!(["Error: Timed Out"])), down),
         (400, failed(400, json!(["Error: Connection Terminated"])), down),
-        (400, failed(400, json!(["Error: Connection was lost", "Connection Lost"])), down),
-        (400, failed(400, json!(["Error: Stream Errored (restart required)"])), down),
+        (400, failed(400, json!([["Error: Timed Out"]])), down),
+        (400, failed(400, json!([database])), ambiguous()),
+        (400, failed(400, json!(["Error: Connection terminated unexpectedly"])), ambiguous()),
+        (400, failed(400, json!(["Error: Timed Out", "Error: no space left"])), ambiguous()),
+        (400, failed(400, json!(["Error: Stream Errored (restart required)"])), ambiguous()),
         (400, failed(400, number.clone()), nobody),
         (400, failed(400, json!([number])), nobody),
         (400, failed(400, json!(["[object Object]"])), nobody),

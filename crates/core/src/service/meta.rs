@@ -1,7 +1,9 @@
 //! The error codes of WhatsApp's Cloud API, as a table.
 //!
-//! Meta asks to go by the code and not by titles, subcodes or the status. The list it publishes has
-//! classes of its own; they become ours like this:
+//! Meta asks to go by the code and not by titles, subcodes or the status. There is one exception: 100
+//! is about the parameters of a message, but with the subcode 33 the phone number id does not exist or
+//! the token may not use it, which is no fault of any message. The list that Meta publishes has classes
+//! of its own; they become ours like this:
 //!
 //! | Meta's advice | class | the message |
 //! | --- | --- | --- |
@@ -39,6 +41,11 @@ const SECONDS: Duration = Duration::from_secs(5);
 pub enum Kind {
     /// The same again, so many times in all, or as the policy says.
     Again(Option<u32>),
+/// The code and subcode of an address that leads to no phone number, or to none that the token may use.
+const NO_SUCH_SENDER: (u64, Option<u64>) = (100, Some(33));
+/// The code that says the same without a subcode.
+const NUMBER_IS_GONE: u64 = 33;
+
     /// Again, and slower.
     Later,
     /// Never.
@@ -174,7 +181,9 @@ pub fn read_error(error: &Value, status: u16) -> Option<Answer> {
     let details = error.pointer("/error_data/details").and_then(Value::as_str);
     let message = || error.get("message").or_else(|| error.get("title"))?.as_str();
     let said = details.or_else(message).unwrap_or_default();
-    let answer = match u32::try_from(code).ok().and_then(rule) {
+    let subcode = error.get("error_subcode").and_then(Value::as_u64);
+    let meant = if (code, subcode) == NO_SUCH_SENDER { NUMBER_IS_GONE } else { code };
+    let answer = match u32::try_from(meant).ok().and_then(rule) {
         Some(rule) => rule.answer(said),
         None => unknown(error, status, said),
     };

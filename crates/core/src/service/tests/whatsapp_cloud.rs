@@ -159,6 +159,24 @@ fn the_table_is_in_order_and_names_each_code_once() {
 }
 
 #[test]
+fn a_sender_that_does_not_exist_is_no_fault_of_the_message() {
+    let said = |subcode: Value| {
+        json!({ "error": {
+            "message": "Unsupported post request. Object with ID '1' does not exist, cannot be \
+                        loaded due to missing permissions, or does not support this operation.",
+            "type": "GraphMethodException", "code": 100, "error_subcode": subcode,
+        } })
+    };
+    let answer = read(400, &said(json!(33)));
+    assert_eq!(meaning(&answer), held(Scope::Number));
+    assert_eq!(answer.code.as_deref(), Some("100"));
+    for other in [Value::Null, json!(2_494_010), json!("33x")] {
+        let answer = read(400, &said(other));
+        assert_eq!(meaning(&answer), ends(PayloadError, Scope::Message));
+    }
+}
+
+#[test]
 fn media_that_could_not_be_fetched_are_tried_once_more() {
     let cases = [
         ("Downloading media from weblink failed with http code 404", true),

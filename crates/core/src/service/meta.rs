@@ -17,6 +17,11 @@
 //! Where the list names two classes, the one that loses nothing and annoys nobody was taken: 131048
 //! and 133016 stop the number (trying again makes it worse); 130497, 132001 and 132016 end the message,
 //! because other messages of the same sender still pass.
+//!
+//! One code departs from the list: 131030 (the app is in development, and the recipient is not on its
+//! list) is C there. It ends the message, since it says nothing about other recipients; a sender that
+//! stopped for it would stop again after each `resume`, because that message comes first again. Whoever
+//! has put the recipient on the list replays it.
 
 use std::{ops::RangeInclusive, time::Duration};
 
@@ -36,16 +41,16 @@ const HOUR: Duration = Duration::from_secs(3600);
 /// A few seconds are enough for a rate that is counted in messages a second.
 const SECONDS: Duration = Duration::from_secs(5);
 
-/// What follows from a code.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// The same again, so many times in all, or as the policy says.
-    Again(Option<u32>),
 /// The code and subcode of an address that leads to no phone number, or to none that the token may use.
 const NO_SUCH_SENDER: (u64, Option<u64>) = (100, Some(33));
 /// The code that says the same without a subcode.
 const NUMBER_IS_GONE: u64 = 33;
 
+/// What follows from a code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// The same again, so many times in all, or as the policy says.
+    Again(Option<u32>),
     /// Again, and slower.
     Later,
     /// Never.
@@ -122,7 +127,7 @@ pub static RULES: &[Rule] = &[
     one(131_016, Again(None), Scope::Service, "the service is not available"),
     one(131_021, Ends(PayloadError), Scope::Message, "the recipient is the sender"),
     one(131_026, Ends(Unrecoverable), Scope::Recipient, "it cannot be delivered: not on WhatsApp, an old app, or blocked"),
-    one(131_030, Holds, Scope::App, "the recipient is not on the app's list of test numbers"),
+    one(131_030, Ends(Unrecoverable), Scope::Recipient, "the recipient is not on the app's list of test numbers: add it there and replay"),
     one(131_031, Holds, Scope::Account, "the account is locked, or the PIN is wrong"),
     one(131_037, Holds, Scope::Number, "the display name of the number is not approved"),
     one(131_042, Holds, Scope::Account, "there is a problem with the payment: no message passes"),

@@ -63,7 +63,7 @@ fn general() -> Vec<(u32, u16, Meaning)> {
         (131_016, 503, again(Service)),
         (131_021, 400, ends(PayloadError, Message)),
         (131_026, 400, ends(Unrecoverable, Recipient)),
-        (131_030, 400, held(App)),
+        (131_030, 400, ends(Unrecoverable, Recipient)),
         (131_031, 403, held(Account)),
         (131_037, 400, held(Number)),
         (131_042, 400, held(Account)),

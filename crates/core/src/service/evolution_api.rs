@@ -17,6 +17,7 @@ use super::{
     evolution::{API_KEY, add, link, number},
     message::{Contact, Content, Media, MediaKind, Reaction, Text},
     meta,
+    sent_id::sent_id,
 };
 use crate::delivery::DeadReason::Unrecoverable;
 
@@ -64,11 +65,10 @@ impl Service for EvolutionApi {
     }
 
     fn read(&self, status: u16, body: &[u8]) -> Answer {
-        let body = json(body);
-        let id = body.pointer("/key/id").and_then(Value::as_str);
-        if let Some(id) = id.filter(|id| (200..300).contains(&status) && !id.is_empty()) {
-            return Answer::sent(id, "accepted");
+        if let Some(id) = sent_id(status, body, &["key", "id"]) {
+            return Answer::sent(&id, "accepted");
         }
+        let body = json(body);
         // Meta's error is the body itself, or within it.
         let error = body.get("error").filter(|error| error.is_object()).unwrap_or(&body);
         if let Some(answer) = meta::read_error(error, status) {

@@ -147,6 +147,27 @@ fn an_instance_on_the_cloud_api_answers_201_with_metas_error() {
 }
 
 #[test]
+fn an_answer_that_was_cut_is_a_success_if_the_id_is_in_what_came() {
+    let file = "A".repeat(20_000);
+    let whole = |service: &str| match service {
+        "evolution-api" => json!({ "key": { "id": "3EB0A1" }, "message": { "base64": file } }),
+        "evolution-go" => json!({ "data": { "Info": { "ID": "3EB0A1" }, "Message": file } }),
+        _ => json!({ "contacts": [{}], "messages": [{ "id": "3EB0A1", "more": file }] }),
+    };
+    for name in ["evolution-api", "evolution-go", "whatsapp-cloud"] {
+        let body = whole(name).to_string();
+        let cut = |status, length: usize| service(name).read(status, &body.as_bytes()[..length]);
+        let answer = cut(201, 16_384);
+        assert_eq!(meaning(&answer), sent(), "case: {name}");
+        assert_eq!(answer.sent_id.as_deref(), Some("3EB0A1"), "case: {name}");
+        // Half of an id is none.
+        let within = body.find("3EB0A1").unwrap() + 4;
+        assert_eq!(meaning(&cut(201, within)), ambiguous(), "case: {name}");
+        assert_eq!(meaning(&cut(500, 16_384)), ambiguous(), "case: {name}");
+    }
+}
+
+#[test]
 fn only_an_id_is_a_success_of_evolution_api() {
     let done = json!({
         "key": { "remoteJid": "5511987654321@s.whatsapp.net", "fromMe": true, "id": "BAE5A1" },

@@ -227,7 +227,9 @@ where
         }
         let response = self.client.request(request).await?;
         if passing.is_some() && response.status() == StatusCode::PROXY_AUTHENTICATION_REQUIRED {
-            return Err(Broken::new(Failure::ProxyRefused, PROXY_AUTHENTICATION));
+            // It has not passed the request on.
+            let refused = Broken::new(Failure::ProxyRefused, PROXY_AUTHENTICATION);
+            return Err(Broken { before_sending: true, ..refused });
         }
         let head = Head::of(&response);
         answer.head = Some(head);
@@ -241,10 +243,10 @@ where
 struct Answer {
     head: Option<Head>,
     body: Vec<u8>,
-}
-
     /// How much of the body is kept.
     kept_max: usize,
+}
+
 #[derive(Debug, Clone, Copy)]
 struct Head {
     status: u16,

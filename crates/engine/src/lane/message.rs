@@ -170,10 +170,10 @@ mod tests {
         });
         let spec: DestinationSpec = serde_json::from_value(spec).unwrap();
         let id = DestinationId::new(Timestamp::from_millis(1), 1);
-        match spec.build(id, &|_| None).unwrap().reach {
-            Reach::Service(sender) => sender,
-            other => panic!("{other:?} sends no messages"),
-        }
+        let Reach::Service(sender) = spec.build(id, &|_| None).unwrap().reach else {
+            panic!("{kind} sends no messages")
+        };
+        sender
     }
 
     #[test]
@@ -197,10 +197,9 @@ mod tests {
             let failed = |may_have_arrived| {
                 let report = SendReport::of(Outcome::Failed(failure));
                 let report = SendReport { may_have_arrived, ..report };
-                match read(&sender("evolution-api"), Resend::Unsafe, 1, report).outcome {
-                    Outcome::Meant(meant) => meant,
-                    other => panic!("{other:?} was not read"),
-                }
+                let report = read(&sender("evolution-api"), Resend::Unsafe, 1, report);
+                let Outcome::Meant(meant) = report.outcome else { panic!("it was not read") };
+                meant
             };
             let refused = failed(false);
             assert_eq!((refused.class, refused.affects), (Some(Class::Config), Affects::StopsAll));

@@ -22,6 +22,7 @@ pub mod sender;
 pub mod sign_as;
 pub mod stream;
 pub mod tls;
+pub mod unheard;
 
 use std::{collections::BTreeMap, time::Duration};
 

@@ -118,15 +118,15 @@ impl Outlet {
         HttpSender::new(self.config.clone())
     }
 
-    /// Makes one attempt that has a deadline of its own.
-    pub(crate) async fn send_for(
+    /// Makes one attempt that has a deadline of its own, and whose answer has to be understood.
+    pub(crate) async fn ask_for(
         &self,
         url: &Uri,
         headers: HeaderMap,
         body: Bytes,
         deadline: Duration,
     ) -> SendReport {
-        self.http.send(OutboundRequest { url: url.clone(), headers, body }, deadline).await
+        self.http.ask(OutboundRequest { url: url.clone(), headers, body }, deadline).await
     }
 }
 

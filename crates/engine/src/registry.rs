@@ -10,7 +10,11 @@ use std::{
 
 use surehook_core::{
     address::{AddressPolicy, Blocked},
-    destination::{Destination, DestinationSpec, InvalidDestination, Reach, auth::Auth},
+    destination::{
+        Destination, DestinationSpec, InvalidDestination, Reach,
+        auth::Auth,
+        unheard::{UNHEARD, UNHEARD_ADVICE, unheard},
+    },
     ids::{DestinationId, SourceId},
     key::DedupKey,
     lane::{LaneRules, LaneState},
@@ -278,6 +282,15 @@ impl Registry {
             if !lanes.contains_key(id) {
                 lane.end();
             }
+        }
+        for DestinationSpec { name, .. } in unheard(configuration) {
+            let (destination, warning, advice) = (name.as_str(), UNHEARD, UNHEARD_ADVICE);
+            tracing::warn!(
+                destination,
+                warning,
+                advice,
+                "a destination is less safe than it could be"
+            );
         }
         let routes = routes(configuration);
         let transforms = routes.iter().flatten().map(|r| (r.id, r.transform.clone())).collect();

@@ -107,7 +107,8 @@ pub struct SendReport {
     pub outcome: Outcome,
     /// From the call until the outcome was known.
     pub elapsed: Duration,
-    /// The first [`RESPONSE_BYTES_KEPT`] bytes of the answer's body, or as much as came.
+    /// The first [`RESPONSE_BYTES_KEPT`] bytes of the answer's body, or as much as came. More only if
+    /// it was [asked](HttpSender::ask) for.
     pub response_body: Vec<u8>,
     /// For a failure, a short text for the operator. Holds no secrets and none of the system's
     /// own error texts.
@@ -165,6 +166,11 @@ impl HttpSender {
         self.call(as_http(request), deadline).await
     }
 
+    /// The same, for an answer that has to be understood: all of it is kept that is read.
+    pub(crate) async fn ask(&self, request: OutboundRequest, deadline: Duration) -> SendReport {
+        self.exchange_within(as_http(request), deadline, RESPONSE_BYTES_MAX).await
+    }
+
     /// Asks for what is at an address, with GET.
     pub async fn fetch(&self, url: Uri, deadline: Duration) -> SendReport {
         let mut request = Request::new(Full::default());
@@ -191,8 +197,18 @@ where
 
     /// Makes one request as it is given.
     pub(crate) async fn call(&self, request: Request<B>, deadline: Duration) -> SendReport {
+        self.exchange_within(request, deadline, RESPONSE_BYTES_KEPT).await
+    }
+
+    /// Makes one request, and keeps so much of the answer.
+    async fn exchange_within(
+        &self,
+        request: Request<B>,
+        deadline: Duration,
+        kept_max: usize,
+    ) -> SendReport {
         let started = Instant::now();
-        let mut answer = Answer::default();
+        let mut answer = Answer { head: None, body: Vec::new(), kept_max };
         let end = match timeout(deadline, self.exchange(request, &mut answer)).await {
             Ok(end) => end.map_err(|broken| broken.unless_tls_said(self.last_words.since(started))),
             Err(_) => {
@@ -211,7 +227,9 @@ where
         }
         let response = self.client.request(request).await?;
         if passing.is_some() && response.status() == StatusCode::PROXY_AUTHENTICATION_REQUIRED {
-            return Err(Broken::new(Failure::ProxyRefused, PROXY_AUTHENTICATION));
+            // It has not passed the request on.
+            let refused = Broken::new(Failure::ProxyRefused, PROXY_AUTHENTICATION);
+            return Err(Broken { before_sending: true, ..refused });
         }
         let head = Head::of(&response);
         answer.head = Some(head);
@@ -221,10 +239,12 @@ where
 }
 
 /// As much of an answer as has arrived. Filled in place, so that it outlives a timeout.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Answer {
     head: Option<Head>,
     body: Vec<u8>,
+    /// How much of the body is kept.
+    kept_max: usize,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -239,7 +259,7 @@ impl Answer {
         while let Some(frame) = body.frame().await {
             // Trailers have nothing to tell us.
             let Ok(data) = frame?.into_data() else { continue };
-            let room = RESPONSE_BYTES_KEPT - self.body.len();
+            let room = self.kept_max.saturating_sub(self.body.len());
             self.body.extend_from_slice(&data[..data.len().min(room)]);
             read += data.len();
             if read >= RESPONSE_BYTES_MAX {

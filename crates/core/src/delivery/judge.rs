@@ -480,8 +480,9 @@ pub fn judge(
         return Verdict::RetryAt { due_at: now, class };
     }
     let spent = progress.attempts - progress.throttled.min(FREE_THROTTLES).min(progress.attempts);
-    // What waits for somebody to mend something must not be used up by waiting.
-    if spent >= attempts_max(outcome, policy) && !stays_owed(outcome) {
+    // What waits for somebody to mend something must not be used up by waiting, nor grow too old.
+    let stays_owed = stays_owed(outcome);
+    if spent >= attempts_max(outcome, policy) && !stays_owed {
         let is_unsure = class == Class::Ambiguous;
         let reason = if is_unsure { DeadReason::Ambiguous } else { DeadReason::MaxRetries };
         return Verdict::Dead { reason, class };
@@ -490,7 +491,7 @@ pub fn judge(
     let delay = policy.delay_after(progress.attempts, roll);
     let asked = asked_delay(outcome, now);
     let due_at = now + asked.map_or(delay, |asked| asked.max(delay));
-    if policy.is_too_old(progress.created_at, due_at) {
+    if policy.is_too_old(progress.created_at, due_at) && !stays_owed {
         return Verdict::Dead { reason: DeadReason::Expired, class };
     }
     if pauses { Verdict::Pause { due_at } } else { Verdict::RetryAt { due_at, class } }
@@ -512,6 +513,13 @@ fn unsure(outcome: &Outcome) -> Unsure {
 fn attempts_max(outcome: &Outcome, policy: &RetryPolicy) -> u32 {
     let most = policy.attempts_max();
     match outcome {
+        // The word about the last one is worth waiting for too: who does not wait takes a message for
+        // lost that arrived. If none comes it is sent once more, and then it is over.
+        Outcome::Meant(Meant {
+            class: Some(Class::Ambiguous),
+            unsure: Unsure::AfterWait(_),
+            ..
+        }) => most.saturating_add(1),
         Outcome::Meant(Meant { tries: Some(tries), .. }) => most.min(*tries),
         Outcome::Answered { .. } | Outcome::Failed(_) | Outcome::Meant(_) => most,
     }
@@ -663,11 +671,27 @@ mod tests {
             ("wrong for good", 1, wrong, dead(DeadReason::InvalidEndpoint, Config)),
             ("unsure, and safe", 1, ambiguous, again(1, Ambiguous)),
             ("unsure, and a word may come", 1, waits, again(3600, Ambiguous)),
-            ("unsure for the last time", 5, waits, given_up),
+            ("unsure for the last time, and a word may come", 5, waits, again(3600, Ambiguous)),
+            ("no word came, and it was sent once more", 6, waits, given_up),
+            ("unsure for the last time, and safe", 5, ambiguous, given_up),
             ("unsure, and for a person to decide", 1, parked, given_up),
         ]);
         assert!(accuses_settings(&Outcome::Meant(stops), Some(Config)));
         assert!(!accuses_settings(&Outcome::Meant(held_up), Some(Config)));
+    }
+
+    #[test]
+    fn what_somebody_must_mend_does_not_die_of_its_age() {
+        let policy = r#"{"max_attempts":5,"max_age":"10s","jitter":0}"#;
+        let policy: crate::delivery::RetrySpec = serde_json::from_str(policy).unwrap();
+        let policy = policy.policy().unwrap();
+        let old = Progress { created_at: Timestamp::from_millis(1), ..progress(1, 0) };
+        let stops = Meant { affects: Affects::StopsAll, ..of(Class::Config) };
+        let held_up = Meant { affects: Affects::ThisOnly, ..of(Class::Config) };
+        let verdict = |meant| judge(&Outcome::Meant(meant), old, by_table(&policy), NOW, 0.5);
+        assert!(matches!(verdict(stops), Verdict::Pause { .. }));
+        assert!(matches!(verdict(held_up), Verdict::RetryAt { .. }));
+        assert_eq!(verdict(of(Class::Transient)), dead(DeadReason::Expired, Class::Transient));
     }
 
     #[test]

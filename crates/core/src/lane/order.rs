@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    delivery::{RetryPolicy, Verdict},
+    delivery::{DeadReason, RetryPolicy, Verdict},
     key::{DedupKey, KeyRule, KeyRuleError, KeyRules},
     time::Timestamp,
 };
@@ -31,7 +31,9 @@ pub struct OrderSpec {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OnFailure {
-    /// They wait: the first one is tried until it works or a person cancels it.
+    /// They wait: the first one is tried until it works or a person cancels it. One of which nobody
+    /// knows whether it arrived is not: sending it again is what was to be avoided, so it is left to a
+    /// person as usual, and the next has its turn.
     #[default]
     Block,
     /// The first one is given up as usual, and the next has its turn.
@@ -42,6 +44,7 @@ impl OnFailure {
     /// What is done with an ordered delivery instead of `verdict`.
     pub fn temper(self, verdict: Verdict, policy: &RetryPolicy, now: Timestamp) -> Verdict {
         match (self, verdict) {
+            (_, parked @ Verdict::Dead { reason: DeadReason::Ambiguous, .. }) => parked,
             (Self::Block, Verdict::Dead { class, .. }) => {
                 Verdict::RetryAt { due_at: now + policy.delay_max(), class }
             }
@@ -108,7 +111,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::delivery::{Class, DeadReason};
+    use crate::delivery::Class;
 
     fn key(place: &str, body: &str) -> Option<String> {
         let mut headers = HeaderMap::new();
@@ -157,5 +160,14 @@ mod tests {
         assert_eq!(OnFailure::Dead.temper(dead, &policy, now), dead);
         let done = Verdict::Succeeded;
         assert_eq!(OnFailure::Block.temper(done, &policy, now), done);
+    }
+
+    #[test]
+    fn what_is_left_to_a_person_is_not_sent_again_by_its_line() {
+        let now = Timestamp::from_millis(5_000);
+        let parked = Verdict::Dead { reason: DeadReason::Ambiguous, class: Class::Ambiguous };
+        for on_failure in [OnFailure::Block, OnFailure::Dead] {
+            assert_eq!(on_failure.temper(parked, &RetryPolicy::quick(), now), parked);
+        }
     }
 }

@@ -17,6 +17,7 @@ use super::{
     evolution::{API_KEY, add, link, number},
     message::{Contact, Content, Media, MediaKind, Reaction, Text},
     meta,
+    sent_id::sent_id,
 };
 use crate::delivery::DeadReason::Unrecoverable;
 
@@ -64,11 +65,10 @@ impl Service for EvolutionApi {
     }
 
     fn read(&self, status: u16, body: &[u8]) -> Answer {
-        let body = json(body);
-        let id = body.pointer("/key/id").and_then(Value::as_str);
-        if let Some(id) = id.filter(|id| (200..300).contains(&status) && !id.is_empty()) {
-            return Answer::sent(id, "accepted");
+        if let Some(id) = sent_id(status, body, &["key", "id"]) {
+            return Answer::sent(&id, "accepted");
         }
+        let body = json(body);
         // Meta's error is the body itself, or within it.
         let error = body.get("error").filter(|error| error.is_object()).unwrap_or(&body);
         if let Some(answer) = meta::read_error(error, status) {
@@ -154,15 +154,11 @@ fn reaction(message: &Message, reaction: &Reaction) -> Value {
     json!({ "key": key, "reaction": reaction.emoji })
 }
 
-/// Texts of what passes by itself, in lower case: the connection to WhatsApp was not there.
-static TRANSIENT: [&str; 6] = [
-    "connection closed",
-    "connection lost",
-    "connection terminated",
-    "connection failure",
-    "stream errored",
-    "timed out",
-];
+/// What its library for WhatsApp says when the connection was not there, and nothing more. It passes by
+/// itself, and nothing was sent. The same words within a longer text may be about its database, to which
+/// it writes after it has sent.
+static TRANSIENT: [&str; 3] =
+    ["Error: Connection Closed", "Error: Timed Out", "Error: Connection Terminated"];
 /// An exception while it sent, of which nobody knows whether the message was out already. That a
 /// request to Meta got no answer ends in a `TypeError`.
 const EXCEPTION: &str = "Error:";
@@ -176,14 +172,15 @@ fn by_messages(status: u16, messages: &Value) -> Answer {
         return Answer::permanent(Unrecoverable, Scope::Recipient, "the number is not on WhatsApp");
     }
     let text = texts.join("; ");
-    let lower = text.to_lowercase();
-    if TRANSIENT.iter().any(|part| lower.contains(part)) {
+    if !texts.is_empty() && texts.iter().all(|text| TRANSIENT.contains(text)) {
         return Answer::transient(Scope::Number, &text);
     }
-    if text.split_whitespace().next().is_some_and(|word| word.ends_with(EXCEPTION)) {
+    let is_exception =
+        |text: &&str| text.split_whitespace().next().is_some_and(|word| word.ends_with(EXCEPTION));
+    if texts.iter().any(is_exception) {
         return Answer::ambiguous(&text);
     }
-    if text.contains(REFUSAL) || lower.contains("group not found") {
+    if text.contains(REFUSAL) || text.to_lowercase().contains("group not found") {
         return Answer::permanent(Unrecoverable, Scope::Recipient, &text);
     }
     match status {

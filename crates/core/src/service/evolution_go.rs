@@ -18,6 +18,7 @@ use super::{
     answer::{by_status, json},
     evolution::{API_KEY, add, link, number},
     message::{Contact, Content, Location, Media, MediaKind, Reaction},
+    sent_id::sent_id,
 };
 use crate::delivery::DeadReason::{PayloadError, Unrecoverable};
 
@@ -69,11 +70,10 @@ impl Service for EvolutionGo {
     }
 
     fn read(&self, status: u16, body: &[u8]) -> Answer {
-        let body = json(body);
-        let id = body.pointer("/data/Info/ID").and_then(Value::as_str);
-        if let Some(id) = id.filter(|id| (200..300).contains(&status) && !id.is_empty()) {
-            return Answer::sent(id, "success");
+        if let Some(id) = sent_id(status, body, &["data", "Info", "ID"]) {
+            return Answer::sent(&id, "success");
         }
+        let body = json(body);
         let Some(text) = body.get("error").and_then(Value::as_str) else {
             return by_status(status, "");
         };

@@ -23,6 +23,7 @@ pub mod meta;
 pub mod pace;
 pub mod progress;
 mod recipient;
+mod sent_id;
 pub mod status;
 #[cfg(test)]
 mod tests;

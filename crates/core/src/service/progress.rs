@@ -100,6 +100,8 @@ pub fn progress(
     match told.into_iter().max() {
         Some(Told::Read) => MessageStatus::Read,
         Some(Told::Delivered) => MessageStatus::Delivered,
+        // Something is still done about it: it is going to be sent again, or somebody has sent it again.
+        Some(Told::Failed) if !delivery.is_final() => MessageStatus::Sending,
         Some(Told::Failed) => MessageStatus::Failed,
         Some(Told::Sent) => MessageStatus::Sent,
         None => match delivery {
@@ -122,7 +124,7 @@ mod tests {
     #[test]
     fn the_furthest_that_is_told_counts_in_any_order() {
         use MessageStatus::{Accepted, Cancelled, Delivered, Failed, Read, Sending, Sent};
-        let cases: [(Status, u32, &[Told], MessageStatus); 17] = [
+        let cases: [(Status, u32, &[Told], MessageStatus); 24] = [
             (Status::Pending, 0, &[], Accepted),
             (Status::Held, 0, &[], Accepted),
             (Status::Pending, 1, &[], Sending),
@@ -138,6 +140,14 @@ mod tests {
             (Status::Succeeded, 1, &[Told::Failed, Told::Sent], Failed),
             (Status::Succeeded, 1, &[Told::Delivered, Told::Failed], Delivered),
             (Status::Succeeded, 1, &[Told::Failed, Told::Read], Read),
+            // It is going to be sent again, or a person has sent it again.
+            (Status::Pending, 0, &[Told::Failed], Sending),
+            (Status::Scheduled, 1, &[Told::Sent, Told::Failed], Sending),
+            (Status::InFlight, 1, &[Told::Failed], Sending),
+            (Status::Held, 0, &[Told::Failed], Sending),
+            (Status::Scheduled, 1, &[Told::Failed, Told::Delivered], Delivered),
+            (Status::Dead, 1, &[Told::Failed], Failed),
+            (Status::Cancelled, 1, &[Told::Failed], Failed),
             // A send of which nobody knew, until something was told of it.
             (Status::Dead, 1, &[Told::Delivered], Delivered),
             (Status::Scheduled, 1, &[Told::Sent], Sent),

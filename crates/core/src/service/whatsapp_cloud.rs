@@ -16,6 +16,7 @@ use super::{
     message::{Contact, Content, Location, Media, MediaAt, MediaKind, NO_LINK, Reaction, Template},
     meta,
     pace::CLOUD_API,
+    sent_id::sent_id,
 };
 
 const NAME: &str = "whatsapp-cloud";
@@ -80,15 +81,15 @@ impl Service for WhatsAppCloud {
     }
 
     fn read(&self, status: u16, body: &[u8]) -> Answer {
+        let id = sent_id(status, body, &["messages", "0", "id"]);
         let body = json(body);
         if let Some(answer) = body.get("error").and_then(|error| meta::read_error(error, status)) {
             return answer;
         }
-        let id = body.pointer("/messages/0/id").and_then(Value::as_str);
-        match id.filter(|id| (200..300).contains(&status) && !id.is_empty()) {
+        match id {
             Some(id) => {
                 let text = body.pointer("/messages/0/message_status").and_then(Value::as_str);
-                Answer::sent(id, text.unwrap_or("accepted"))
+                Answer::sent(&id, text.unwrap_or("accepted"))
             }
             None => by_status(status, ""),
         }

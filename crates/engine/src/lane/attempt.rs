@@ -225,6 +225,7 @@ impl Lane {
             destination,
             &Ended {
                 ticket,
+                delivery: claimed.id,
                 outcome: &report.outcome,
                 class,
                 detail: report.detail.as_deref(),

@@ -8,6 +8,7 @@ use surehook_core::{
         judge::{accuses_settings, asks_for_pause},
     },
     destination::Destination,
+    ids::DeliveryId,
     lane::{
         Circuit, CircuitState, Drain, Gcra, LaneRules, LaneState, Pause,
         circuit::{End, Sign, Ticket},
@@ -22,6 +23,7 @@ const MEMORY_SPAN: Duration = Duration::from_secs(1);
 /// The end of an attempt, as far as the lane is concerned.
 pub(super) struct Ended<'a> {
     pub(super) ticket: Ticket,
+    pub(super) delivery: DeliveryId,
     pub(super) outcome: &'a Outcome,
     pub(super) class: Option<Class>,
     /// What was said about it, for people.
@@ -215,8 +217,11 @@ impl Gate {
             let last = last_words(ended);
             let is_said = matches!(ended.outcome, Outcome::Meant(_));
             let reason = if is_asked && is_said {
+                // Who resumes it without mending anything meets the same message first again.
+                let delivery = ended.delivery;
                 format!(
-                    "{last}; what it is owed waits until somebody has mended that and resumes it"
+                    "{last}; what it is owed waits until somebody has mended that, or cancelled the \
+                     delivery {delivery} if only that one is at fault, and resumes it"
                 )
             } else if is_asked {
                 format!("{last}, and a rule of the destination says to pause then")
@@ -245,7 +250,9 @@ fn last_words(ended: &Ended<'_>) -> String {
 #[cfg(test)]
 mod tests {
     use surehook_core::{
-        delivery::judge::classify, destination::DestinationSpec, ids::DestinationId,
+        delivery::judge::{Affects, Meant, classify},
+        destination::DestinationSpec,
+        ids::DestinationId,
     };
 
     use super::*;
@@ -268,8 +275,41 @@ mod tests {
         let outcome = Outcome::Answered { status, retry_after: None };
         let class = classify(&outcome, &destination.rules);
         let ticket = gate.begin(NOW, false, Duration::ZERO);
-        let ended = Ended { ticket, outcome: &outcome, class, detail: None, at: NOW, roll: 0.5 };
+        let ended = Ended {
+            ticket,
+            delivery: DeliveryId::new(NOW, 7),
+            outcome: &outcome,
+            class,
+            detail: None,
+            at: NOW,
+            roll: 0.5,
+        };
         gate.end(destination, &ended);
+    }
+
+    #[test]
+    fn the_reason_names_the_message_that_stopped_its_sender() {
+        let destination = destination("");
+        let mut gate = gate(&destination);
+        let stops = Meant { affects: Affects::StopsAll, ..Meant::of(Some(Class::Config)) };
+        let delivery = DeliveryId::new(NOW, 7);
+        let ended = Ended {
+            ticket: gate.begin(NOW, false, Duration::ZERO),
+            delivery,
+            outcome: &Outcome::Meant(Meant { status: Some(401), ..stops }),
+            class: Some(Class::Config),
+            detail: Some("190: the token expired"),
+            at: NOW,
+            roll: 0.5,
+        };
+        gate.end(&destination, &ended);
+
+        let expected = format!(
+            "it answered 401: 190: the token expired; what it is owed waits until somebody has \
+             mended that, or cancelled the delivery {delivery} if only that one is at fault, and \
+             resumes it"
+        );
+        assert_eq!(gate.paused.unwrap().reason.unwrap(), expected);
     }
 
     #[test]

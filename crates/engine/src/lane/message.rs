@@ -19,7 +19,11 @@ use surehook_core::{
 };
 
 use super::carrier::Unsent;
-use crate::{media::Media, outlet::Outlet, sender::SendReport};
+use crate::{
+    media::Media,
+    outlet::Outlet,
+    sender::{RESPONSE_BYTES_KEPT, SendReport},
+};
 
 /// A message, ready to go.
 #[derive(Debug)]
@@ -84,7 +88,7 @@ impl<'o> Letter<'o> {
     /// Sends it.
     pub(super) async fn send(self, outlet: &Outlet) -> SendReport {
         let Self { sender, url, composed, body, deadline, recipient: _, attempt } = self;
-        let report = outlet.send_for(&url, composed.headers, body, deadline).await;
+        let report = outlet.ask_for(&url, composed.headers, body, deadline).await;
         read(sender, composed.resend, attempt, report)
     }
 }
@@ -96,11 +100,12 @@ fn lost(sender: &Sender, resend: Resend, attempt: u32, failure: Failure) -> Mean
 }
 
 /// What a report means in the words of the service.
-fn read(sender: &Sender, resend: Resend, attempt: u32, report: SendReport) -> SendReport {
+fn read(sender: &Sender, resend: Resend, attempt: u32, mut report: SendReport) -> SendReport {
     let meant = |answer: &Answer| sender.meaning(answer, resend, attempt);
     match report.outcome {
         Outcome::Answered { status, retry_after } => {
             let answer = sender.service.read(status, &report.response_body);
+            cut(&mut report.response_body);
             let meant = Meant { status: Some(status), retry_after, ..meant(&answer) };
             SendReport {
                 outcome: Outcome::Meant(meant),
@@ -110,6 +115,7 @@ fn read(sender: &Sender, resend: Resend, attempt: u32, report: SendReport) -> Se
             }
         }
         Outcome::Failed(failure) if report.may_have_arrived => {
+            cut(&mut report.response_body);
             SendReport { outcome: Outcome::Meant(lost(sender, resend, attempt, failure)), ..report }
         }
         // Wrong settings of the sender: what it is owed waits until somebody has mended them.
@@ -120,6 +126,12 @@ fn read(sender: &Sender, resend: Resend, attempt: u32, report: SendReport) -> Se
         }
         Outcome::Failed(_) | Outcome::Meant(_) => report,
     }
+}
+
+/// Once an answer was understood, only what people may want to read of it is kept.
+fn cut(body: &mut Vec<u8>) {
+    body.truncate(RESPONSE_BYTES_KEPT);
+    body.shrink_to_fit();
 }
 
 /// Why a body is no message. What the parser says may quote what somebody wrote, and is not kept.
@@ -138,5 +150,61 @@ fn said(answer: &Answer) -> String {
     match &answer.code {
         Some(code) => format!("{code}: {}", answer.text),
         None => answer.text.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use surehook_core::{
+        delivery::judge::{Affects, Unsure},
+        destination::{DestinationSpec, Reach},
+        ids::DestinationId,
+    };
+
+    use super::*;
+
+    fn sender(kind: &str) -> Box<Sender> {
+        let spec = serde_json::json!({
+            "name": "shop", "kind": kind, "url": "https://service.test/",
+            "account": { "sender": "1", "token": "t" },
+        });
+        let spec: DestinationSpec = serde_json::from_value(spec).unwrap();
+        let id = DestinationId::new(Timestamp::from_millis(1), 1);
+        let Reach::Service(sender) = spec.build(id, &|_| None).unwrap().reach else {
+            panic!("{kind} sends no messages")
+        };
+        sender
+    }
+
+    #[test]
+    fn a_long_answer_is_understood_and_only_its_start_is_kept() {
+        let file = "A".repeat(RESPONSE_BYTES_KEPT);
+        let body = serde_json::json!({ "key": { "id": "3EB0A1" }, "message": file }).to_string();
+        let answered = Outcome::Answered { status: 201, retry_after: None };
+        let report = SendReport {
+            response_body: body.clone().into_bytes(),
+            may_have_arrived: true,
+            ..SendReport::of(answered)
+        };
+        let report = read(&sender("evolution-api"), Resend::Unsafe, 1, report);
+        assert_eq!(report.sent_id.as_deref(), Some("3EB0A1"));
+        assert_eq!(report.response_body, body.as_bytes()[..RESPONSE_BYTES_KEPT]);
+    }
+
+    #[test]
+    fn what_cannot_have_arrived_stops_the_sender_and_parks_nothing() {
+        for failure in [Failure::ProxyRefused, Failure::Tls] {
+            let failed = |may_have_arrived| {
+                let report = SendReport::of(Outcome::Failed(failure));
+                let report = SendReport { may_have_arrived, ..report };
+                let report = read(&sender("evolution-api"), Resend::Unsafe, 1, report);
+                let Outcome::Meant(meant) = report.outcome else { panic!("it was not read") };
+                meant
+            };
+            let refused = failed(false);
+            assert_eq!((refused.class, refused.affects), (Some(Class::Config), Affects::StopsAll));
+            let lost = failed(true);
+            assert_eq!((lost.class, lost.unsure), (Some(Class::Ambiguous), Unsure::Park));
+        }
     }
 }

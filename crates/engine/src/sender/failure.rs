@@ -20,15 +20,17 @@ pub(crate) struct Broken {
     /// For the operator. Made of our own words and those of the TLS and HTTP libraries. Never of
     /// the system's, which tell somebody who may not see the network what is in it.
     pub(crate) detail: String,
-    /// It broke before there was a connection that the request could have been written to.
+    /// The request was certainly not taken: there was no connection that it could have been written
+    /// to, or whoever is at the other end of it does not want us.
     pub(super) before_sending: bool,
 }
 
 impl From<hyper_util::client::legacy::Error> for Broken {
     fn from(error: hyper_util::client::legacy::Error) -> Self {
-        let before_sending = error.is_connect();
-        let otherwise = if before_sending { Failure::Unreachable } else { Failure::Reset };
-        Self { before_sending, ..Self::from_chain(&error, otherwise) }
+        let is_connect = error.is_connect();
+        let otherwise = if is_connect { Failure::Unreachable } else { Failure::Reset };
+        let broken = Self::from_chain(&error, otherwise);
+        Self { before_sending: is_connect || broken.before_sending, ..broken }
     }
 }
 
@@ -48,7 +50,8 @@ impl Broken {
     pub(super) fn unless_tls_said(self, said: Option<rustls::Error>) -> Self {
         match (self.failure, said) {
             (Failure::Reset | Failure::Protocol, Some(said)) => {
-                Self { before_sending: self.before_sending, ..Self::new(Failure::Tls, said) }
+                let before_sending = self.before_sending || refuses_us(&said);
+                Self { before_sending, ..Self::new(Failure::Tls, said) }
             }
             _ => self,
         }
@@ -85,9 +88,38 @@ fn failure_of(error: &ConnectError) -> Failure {
 }
 
 fn read_tls(link: &(dyn Error + 'static)) -> Option<Broken> {
-    let tls = link.downcast_ref::<rustls::Error>().map(ToString::to_string);
-    let name = || link.downcast_ref::<InvalidDnsNameError>().map(ToString::to_string);
-    tls.or_else(name).map(|detail| Broken::new(Failure::Tls, detail))
+    if let Some(said) = link.downcast_ref::<rustls::Error>() {
+        let before_sending = refuses_us(said);
+        return Some(Broken { before_sending, ..Broken::new(Failure::Tls, said) });
+    }
+    let name = link.downcast_ref::<InvalidDnsNameError>()?;
+    Some(Broken::new(Failure::Tls, name))
+}
+
+/// Whether the other end says that it does not want to speak with us. With TLS 1.3 this comes after our
+/// side of the handshake, and the request may have been written by then; but who does not accept our
+/// certificate has not taken a request from us. Other errors may come in the middle of an answer.
+fn refuses_us(said: &rustls::Error) -> bool {
+    use rustls::AlertDescription as Alert;
+
+    let rustls::Error::AlertReceived(alert) = said else { return false };
+    matches!(
+        alert,
+        Alert::AccessDenied
+            | Alert::BadCertificate
+            | Alert::CertificateExpired
+            | Alert::CertificateRequired
+            | Alert::CertificateRevoked
+            | Alert::CertificateUnknown
+            | Alert::DecryptError
+            | Alert::HandshakeFailure
+            | Alert::InsufficientSecurity
+            | Alert::NoApplicationProtocol
+            | Alert::ProtocolVersion
+            | Alert::UnknownCA
+            | Alert::UnrecognisedName
+            | Alert::UnsupportedCertificate
+    )
 }
 
 fn read_http(link: &(dyn Error + 'static)) -> Option<Broken> {
@@ -147,5 +179,35 @@ fn plain_words(failure: Failure) -> &'static str {
         Failure::NotStarted => "the program could not be started",
         Failure::Exit => "the program failed",
         Failure::ErrorReply => "it answered with an error",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustls::AlertDescription as Alert;
+    use rustls::Error as Tls;
+
+    use super::*;
+
+    #[test]
+    fn a_server_that_does_not_want_us_has_not_taken_the_request() {
+        let cases = [
+            (Tls::AlertReceived(Alert::CertificateRequired), true),
+            (Tls::AlertReceived(Alert::UnknownCA), true),
+            (Tls::AlertReceived(Alert::HandshakeFailure), true),
+            (Tls::AlertReceived(Alert::AccessDenied), true),
+            // The request may have been taken, and its answer was lost.
+            (Tls::AlertReceived(Alert::InternalError), false),
+            (Tls::AlertReceived(Alert::BadRecordMac), false),
+            (Tls::DecryptError, false),
+        ];
+        for (said, before_sending) in cases {
+            let broken = Broken::new(Failure::Reset, "gone").unless_tls_said(Some(said.clone()));
+            assert_eq!(broken.failure, Failure::Tls, "case: {said:?}");
+            assert_eq!(broken.before_sending, before_sending, "case: {said:?}");
+            let inside = io::Error::other(said.clone());
+            let broken = Broken::from_chain(&inside, Failure::Reset);
+            assert_eq!(broken.before_sending, before_sending, "case: {said:?}, in a chain");
+        }
     }
 }

@@ -324,6 +324,35 @@ async fn the_start_of_a_long_answer_is_kept_and_its_connection_used_again() {
 }
 
 #[tokio::test]
+async fn an_answer_that_must_be_understood_is_kept_as_far_as_it_is_read() {
+    let body = "y".repeat(RESPONSE_BYTES_KEPT + 1000);
+    let reply = format!("HTTP/1.1 201 Created\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+    let sink = Sink::start([Act::Reply(reply), Act::Endless]).await;
+    let sender = sender();
+
+    let long = sender.ask(request(&sink.url()), LONG).await;
+    let endless = sender.ask(request(&sink.url()), LONG).await;
+
+    assert_eq!(long.response_body, body.as_bytes());
+    assert_eq!(endless.outcome, answered(200));
+    assert_eq!(endless.response_body.len(), RESPONSE_BYTES_MAX);
+}
+
+#[tokio::test]
+async fn a_proxy_that_refuses_us_has_not_passed_the_request_on() {
+    let refusal = "HTTP/1.1 407 Proxy Authentication Required\r\ncontent-length: 0\r\n\r\n";
+    let sink = Sink::start([Act::Reply(refusal.to_owned())]).await;
+    let proxy = Proxy::parse(&format!("http://{}", sink.address)).unwrap();
+    let sender: HttpSender =
+        HttpSender::new(HttpSenderConfig { proxy: Some(proxy), ..config(&["127.0.0.0/8"]) });
+
+    let report = sender.send(request("http://hook.test/"), LONG).await;
+
+    assert_eq!(report.outcome, Outcome::Failed(Failure::ProxyRefused));
+    assert!(!report.may_have_arrived);
+}
+
+#[tokio::test]
 async fn an_attempt_that_timed_out_closes_its_connection() {
     let mut sink = Sink::start([Act::Hang(String::new())]).await;
 

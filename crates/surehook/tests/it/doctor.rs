@@ -106,6 +106,22 @@ async fn what_is_wrong_is_named_with_what_to_do() {
 }
 
 #[tokio::test]
+async fn a_sender_whose_statuses_nobody_takes_in_is_found() {
+    let folder = tempfile::tempdir().unwrap();
+    let sender = "[[destinations]]\nname = \"wa\"\nkind = \"whatsapp-cloud\"\naccount = { sender = \"1\", token = \"t\" }\n";
+    let source =
+        "[[sources]]\nname = \"statuses\"\nprovider = \"whatsapp-cloud\"\nsecrets = [\"s\"]\n";
+    let file = folder.path().join("surehook.toml");
+    fs::write(&file, sender).unwrap();
+    let unheard = doctor(folder.path(), &[]).await;
+    fs::write(&file, format!("{sender}{source}")).unwrap();
+    let heard = doctor(folder.path(), &[]).await;
+
+    found(&unheard, "statuses", "warn", "`wa`");
+    assert!(!heard.stdout.contains("statuses of its messages"), "{heard:?}");
+}
+
+#[tokio::test]
 async fn certificates_that_only_the_gateway_has_are_no_problem() {
     let folder = tempfile::tempdir().unwrap();
     let tls = r#"tls = { ca = "env:THEIR_CA", client_certificate = "env:OUR_CERT", client_key = "env:OUR_KEY" }"#;

@@ -94,13 +94,19 @@ fn every_answer_of_evolution_api_has_its_meaning() {
     let schema = json!([["instance requires property \"text\""]]);
     let missing = json!(["The \"shop\" instance does not exist"]);
     let type_error = "TypeError: Cannot read properties of undefined (reading 'data')";
-    let cases: [(u16, Value, Meaning); 20] = [
+    // What it does after it has sent fails with words that sound the same.
+    let database = "PrismaClientKnownRequestError: Invalid `prisma.message.create()` invocation: \
+                    Timed out fetching a new connection from the connection pool.";
+    let cases: [(u16, Value, Meaning); 23] = [
         (400, failed(400, json!(["Error: Connection Closed"])), down),
         (400, failed(400, json!("Error: Connection Closed")), down),
         (400, failed(400, json!(["Error: Timed Out"])), down),
         (400, failed(400, json!(["Error: Connection Terminated"])), down),
-        (400, failed(400, json!(["Error: Connection was lost", "Connection Lost"])), down),
-        (400, failed(400, json!(["Error: Stream Errored (restart required)"])), down),
+        (400, failed(400, json!([["Error: Timed Out"]])), down),
+        (400, failed(400, json!([database])), ambiguous()),
+        (400, failed(400, json!(["Error: Connection terminated unexpectedly"])), ambiguous()),
+        (400, failed(400, json!(["Error: Timed Out", "Error: no space left"])), ambiguous()),
+        (400, failed(400, json!(["Error: Stream Errored (restart required)"])), ambiguous()),
         (400, failed(400, number.clone()), nobody),
         (400, failed(400, json!([number])), nobody),
         (400, failed(400, json!(["[object Object]"])), nobody),
@@ -137,6 +143,27 @@ fn an_instance_on_the_cloud_api_answers_201_with_metas_error() {
     for (status, body, expected) in cases {
         let answer = service("evolution-api").read(status, body.to_string().as_bytes());
         assert_eq!(meaning(&answer), expected, "case: {status} {body}");
+    }
+}
+
+#[test]
+fn an_answer_that_was_cut_is_a_success_if_the_id_is_in_what_came() {
+    let file = "A".repeat(20_000);
+    let whole = |service: &str| match service {
+        "evolution-api" => json!({ "key": { "id": "3EB0A1" }, "message": { "base64": file } }),
+        "evolution-go" => json!({ "data": { "Info": { "ID": "3EB0A1" }, "Message": file } }),
+        _ => json!({ "contacts": [{}], "messages": [{ "id": "3EB0A1", "more": file }] }),
+    };
+    for name in ["evolution-api", "evolution-go", "whatsapp-cloud"] {
+        let body = whole(name).to_string();
+        let cut = |status, length: usize| service(name).read(status, &body.as_bytes()[..length]);
+        let answer = cut(201, 16_384);
+        assert_eq!(meaning(&answer), sent(), "case: {name}");
+        assert_eq!(answer.sent_id.as_deref(), Some("3EB0A1"), "case: {name}");
+        // Half of an id is none.
+        let within = body.find("3EB0A1").unwrap() + 4;
+        assert_eq!(meaning(&cut(201, within)), ambiguous(), "case: {name}");
+        assert_eq!(meaning(&cut(500, 16_384)), ambiguous(), "case: {name}");
     }
 }
 

@@ -63,7 +63,7 @@ fn general() -> Vec<(u32, u16, Meaning)> {
         (131_016, 503, again(Service)),
         (131_021, 400, ends(PayloadError, Message)),
         (131_026, 400, ends(Unrecoverable, Recipient)),
-        (131_030, 400, held(App)),
+        (131_030, 400, ends(Unrecoverable, Recipient)),
         (131_031, 403, held(Account)),
         (131_037, 400, held(Number)),
         (131_042, 400, held(Account)),
@@ -156,6 +156,24 @@ fn the_table_is_in_order_and_names_each_code_once() {
     // Of other products; they must not get in here.
     assert!(meta::rule(470).is_none());
     assert!(meta::rule(63016).is_none());
+}
+
+#[test]
+fn a_sender_that_does_not_exist_is_no_fault_of_the_message() {
+    let said = |subcode: Value| {
+        json!({ "error": {
+            "message": "Unsupported post request. Object with ID '1' does not exist, cannot be \
+                        loaded due to missing permissions, or does not support this operation.",
+            "type": "GraphMethodException", "code": 100, "error_subcode": subcode,
+        } })
+    };
+    let answer = read(400, &said(json!(33)));
+    assert_eq!(meaning(&answer), held(Scope::Number));
+    assert_eq!(answer.code.as_deref(), Some("100"));
+    for other in [Value::Null, json!(2_494_010), json!("33x")] {
+        let answer = read(400, &said(other));
+        assert_eq!(meaning(&answer), ends(PayloadError, Scope::Message));
+    }
 }
 
 #[test]

@@ -138,12 +138,25 @@ pub(super) async fn send(
     let when = When { send_at: take(&mut fields, "send_at")?, delay: take(&mut fields, "delay")? };
     let delay = when.delay(app.engine.clock().now())?;
     let to = app.engine.addressee(&destination).await?;
+    check_order(to.destination(), delay)?;
     let destination = to.destination().name.to_string();
     let post = post(&app, to.destination(), &fields).await?;
     let posted = app.engine.send(to, post, wish, delay).await?;
     let (id, delivery_id) = (posted.event, posted.delivery);
     let status = MessageStatus::Accepted;
     Ok((StatusCode::ACCEPTED, Json(Accepted { id, delivery_id, destination, status })))
+}
+
+/// One that is sent later would hold up all that come after it in its line.
+fn check_order(destination: &Destination, delay: Duration) -> Result<(), Problem> {
+    if delay.is_zero() || destination.lane.order.is_none() {
+        return Ok(());
+    }
+    Err(Problem::invalid(format!(
+        "`{}` keeps an order, and a message that is sent later would hold up all that come after it; \
+         leave `send_at` and `delay` out, or send it to a destination without `order`",
+        destination.name
+    )))
 }
 
 /// Takes a field out that is not part of what is sent.
@@ -189,4 +202,29 @@ fn webhook(fields: &Fields) -> Result<Post, Problem> {
 /// The fields together, as one thing.
 fn read<T: DeserializeOwned>(fields: &Fields) -> serde_json::Result<T> {
     serde_json::from_slice(&serde_json::to_vec(fields)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use surehook_core::{destination::DestinationSpec, ids::DestinationId};
+
+    use super::*;
+
+    #[test]
+    fn what_is_sent_later_must_not_hold_up_a_line() {
+        let later = Duration::from_secs(60);
+        let cases = [
+            (json!(null), later, true),
+            (json!({ "key": "/to" }), Duration::ZERO, true),
+            (json!({ "key": "/to" }), later, false),
+        ];
+        for (order, delay, is_taken) in cases {
+            let spec = json!({ "name": "out", "url": "https://out.example/", "order": order });
+            let spec: DestinationSpec = serde_json::from_value(spec).unwrap();
+            let id = DestinationId::new(Timestamp::from_millis(1), 1);
+            let destination = spec.build(id, &|_| None).unwrap();
+            let checked = check_order(&destination, delay);
+            assert_eq!(checked.is_ok(), is_taken, "case: {order} {delay:?}");
+        }
+    }
 }

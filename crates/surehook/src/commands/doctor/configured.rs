@@ -5,7 +5,10 @@ use std::{net::IpAddr, sync::Arc};
 use http::Uri;
 use surehook_core::{
     address::AddressPolicy,
-    destination::BUILTIN_INBOX,
+    destination::{
+        BUILTIN_INBOX,
+        unheard::{UNHEARD, UNHEARD_ADVICE, unheard},
+    },
     quarantine::QuarantineStore as _,
     store::{AdminStore as _, Configuration, Page, Stored},
     time::Clock as _,
@@ -33,6 +36,7 @@ pub(super) async fn look(settings: &Settings, probe: bool, findings: &mut Findin
     usable(&configuration, (&policy, &settings.allow_exec), findings);
     routed(&configuration, findings);
     verified(&configuration, settings.public_url.is_some(), findings);
+    heard(&configuration, findings);
     quarantine(settings, findings).await;
     let connector = GuardedConnector::new(Arc::new(policy), Arc::new(SystemResolver));
     for destination in &configuration.destinations {
@@ -103,6 +107,13 @@ fn verified(configuration: &Configuration, knows_address: bool, findings: &mut F
             let said = format!("`{}` ({}) is unverified", source.name, source.provider);
             findings.warn("verify", said, "remove `verify = \"none\"` and give `secrets`");
         }
+    }
+}
+
+/// Whether somebody takes in the statuses that messages wait for.
+fn heard(configuration: &Configuration, findings: &mut Findings) {
+    for destination in unheard(configuration) {
+        findings.warn("statuses", format!("`{}`: {UNHEARD}", destination.name), UNHEARD_ADVICE);
     }
 }
 

@@ -125,7 +125,8 @@ pub(crate) const CODES: &[Code] = &[
     again((131_016, &[500, 503], "Service unavailable"), Service),
     dead((131_021, &[400], "Recipient cannot be sender"), Message, PayloadError),
     dead((131_026, &[400], "Message undeliverable"), Recipient, Unrecoverable),
-    held((131_030, &[400], "Recipient phone number not in allowed list"), App),
+    // C on Meta's list; a sender that stopped for it would stop again after each resume.
+    dead((131_030, &[400], "Recipient phone number not in allowed list"), Recipient, Unrecoverable),
     held((131_031, &[403], "Account has been locked"), Account),
     held((131_037, &[400], "Display name approval is needed"), Number),
     held((131_042, &[400], "Business eligibility payment issue"), Account),

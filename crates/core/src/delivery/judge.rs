@@ -513,13 +513,6 @@ fn unsure(outcome: &Outcome) -> Unsure {
 fn attempts_max(outcome: &Outcome, policy: &RetryPolicy) -> u32 {
     let most = policy.attempts_max();
     match outcome {
-        // The word about the last one is worth waiting for too: who does not wait takes a message for
-        // lost that arrived. If none comes it is sent once more, and then it is over.
-        Outcome::Meant(Meant {
-            class: Some(Class::Ambiguous),
-            unsure: Unsure::AfterWait(_),
-            ..
-        }) => most.saturating_add(1),
         Outcome::Meant(Meant { tries: Some(tries), .. }) => most.min(*tries),
         Outcome::Answered { .. } | Outcome::Failed(_) | Outcome::Meant(_) => most,
     }
@@ -671,9 +664,7 @@ mod tests {
             ("wrong for good", 1, wrong, dead(DeadReason::InvalidEndpoint, Config)),
             ("unsure, and safe", 1, ambiguous, again(1, Ambiguous)),
             ("unsure, and a word may come", 1, waits, again(3600, Ambiguous)),
-            ("unsure for the last time, and a word may come", 5, waits, again(3600, Ambiguous)),
-            ("no word came, and it was sent once more", 6, waits, given_up),
-            ("unsure for the last time, and safe", 5, ambiguous, given_up),
+            ("unsure for the last time", 5, waits, given_up),
             ("unsure, and for a person to decide", 1, parked, given_up),
         ]);
         assert!(accuses_settings(&Outcome::Meant(stops), Some(Config)));

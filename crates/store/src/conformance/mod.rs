@@ -141,6 +141,7 @@ macro_rules! store_conformance {
                 revive: a_duplicate_revives_what_is_all_dead,
                     nothing_is_revived_while_one_delivery_is_not_dead,
                     nothing_is_revived_against_the_wish_of_the_source,
+                    what_may_have_arrived_is_not_revived,
                     concurrent_duplicates_revive_once,
                     a_revived_delivery_can_die_and_be_revived_again,
                     nothing_is_revived_for_a_deleted_destination;

@@ -230,10 +230,13 @@ impl Model {
             .filter(|(_, _, destination)| self.destinations.contains(destination))
             .map(|(id, _, _)| *id)
             .collect();
+        let may_have_arrived =
+            |id: &DeliveryId| self.deliveries[id].reason == Some(DeadReason::Ambiguous);
         for old in &revived {
             self.take_over(*old, stand_in(*old), by.received_at, None);
         }
         revived
+            .filter(|id| !may_have_arrived(id))
     }
 
     fn take_over(

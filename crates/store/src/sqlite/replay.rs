@@ -263,7 +263,8 @@ fn take_over(tx: &mut Tx<'_, '_>, handover: &Handover, found: &Candidate) -> rus
 const LATEST_DELIVERIES: &str =
     "SELECT id, state FROM deliveries WHERE event_id = ?1 AND state <> 'replayed'";
 
-/// Delivers an event again if all its deliveries are dead; says to which destinations.
+/// Delivers an event again if all its deliveries are dead, but for what may have arrived; says to
+/// which destinations.
 pub(super) fn revive(
     tx: &mut Tx<'_, '_>,
     event: EventId,
@@ -285,15 +286,19 @@ pub(super) fn revive(
     Ok(revived)
 }
 
-/// Delivers one dead delivery again, as [`heir`]; says where it goes, if that is possible.
+/// Delivers one dead delivery again, as [`heir`]; says where it goes, if that is possible. One that
+/// may have arrived is left to a person: whoever comes again does not know more than we do.
 pub(super) fn revive_one(
     tx: &mut Tx<'_, '_>,
     old: DeliveryId,
     request: RequestId,
     now: Timestamp,
 ) -> rusqlite::Result<Vec<DestinationId>> {
-    let found = candidate(tx, old)?;
-    let Some(found) = found.filter(|found| found.destination_lives && found.body_is_there) else {
+    let can_be_revived = |found: &Candidate| {
+        let may_have_arrived = found.reason == Some(DeadReason::Ambiguous);
+        found.destination_lives && found.body_is_there && !may_have_arrived
+    };
+    let Some(found) = candidate(tx, old)?.filter(can_be_revived) else {
         return Ok(Vec::new());
     };
     let new = heir(old, request, now);

@@ -182,6 +182,10 @@ pub trait DeliveryStore: Send + Sync {
 
     /// Hands over the delivery of `destination` that is due first, whenever that is; like
     /// [`Self::claim_due`] otherwise.
+    ///
+    /// Before its time nothing is handed over that was never tried, because somebody wants it to
+    /// go out later, or whose last attempt was ambiguous, because a word of it may still come. It
+    /// may look no further than a bounded number of those.
     async fn claim_next(
         &self,
         destination: DestinationId,

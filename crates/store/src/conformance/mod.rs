@@ -235,7 +235,8 @@ macro_rules! store_conformance {
                     many_that_are_held_are_listed_page_by_page,
                     what_waits_can_be_cancelled,
                     what_does_not_wait_cannot_be_cancelled,
-                    the_next_is_claimed_before_its_time;
+                    the_next_is_claimed_before_its_time,
+                    what_waits_for_a_word_or_is_planned_is_not_claimed_before_its_time;
                 configure: what_is_put_is_read_back,
                     a_rename_takes_its_routes_along,
                     a_name_belongs_to_one,

@@ -83,8 +83,8 @@ pub trait IngestStore: Send + Sync {
 
     /// Lets a sender that came again wait for what is owed to a destination, and hurries that up.
     ///
-    /// - What waits for its next attempt is due now, unless the destination asked for the wait; that
-    ///   is told as its end for now.
+    /// - What waits for its next attempt is due now, unless the destination asked for the wait, or
+    ///   its last attempt may have arrived; that is told as its end for now.
     /// - What is dead is revived, if the sender asks for that and it can be mended; with everything
     ///   else of the event, if all of that is dead too.
     /// - What has ended otherwise is told.

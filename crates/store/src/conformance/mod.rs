@@ -316,6 +316,7 @@ macro_rules! store_conformance {
                     what_is_under_way_is_waited_for,
                     what_waits_for_its_next_attempt_is_due_now,
                     a_wait_that_the_destination_asked_for_is_passed_on,
+                    a_wait_for_a_status_is_not_cut_short,
                     the_result_is_told_for_as_long_as_it_is_kept,
                     what_can_be_mended_is_revived_once,
                     one_that_is_not_alone_is_revived_alone,

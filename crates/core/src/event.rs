@@ -263,8 +263,9 @@ impl Said {
         }
     }
 
-    /// What follows an attempt during which this was said. What the attempt itself was told holds,
-    /// but nothing is sent again that is known to have arrived.
+    /// What follows an attempt during which this was said. What the attempt itself was told holds
+    /// against a failure. That the service has the message holds against all: if this attempt was
+    /// refused, an earlier one has arrived, and a person who sent it again would send it twice.
     pub fn after(self, class: Option<Class>, next: Next) -> Next {
         match (self, class, next) {
             (_, Some(Class::Ambiguous), _) | (Self::Sent, _, Next::RetryAt(_)) => self.next(),
@@ -317,7 +318,7 @@ mod tests {
             (Said::Sent, unknown, again, Next::Succeeded),
             (Said::Sent, unknown, parked, Next::Succeeded),
             (Said::Sent, throttled, again, Next::Succeeded),
-            (Said::Sent, Some(Class::Permanent), refused, refused),
+            (Said::Sent, Some(Class::Permanent), refused, Next::Succeeded),
             (failed, unknown, again, refused),
             (failed, throttled, again, again),
             (failed, None, Next::Succeeded, Next::Succeeded),

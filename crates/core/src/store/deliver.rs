@@ -202,7 +202,7 @@ pub trait DeliveryStore: Send + Sync {
     /// same step. With a token that is not the current one nothing changes.
     ///
     /// Where a status came during the attempt (see [`Confirmation`]), what it said follows if
-    /// nobody knows how the attempt ended, and a success also in place of another attempt.
+    /// nobody knows how the attempt ended, and a success whatever the attempt was told.
     ///
     /// [`Confirmation`]: crate::event::Confirmation
     async fn settle(&self, settlement: Settlement) -> Result<Settled, StoreError>;

@@ -277,6 +277,7 @@ impl Run {
         self.world.reopen().await;
         if self.world.is_sole_owner() {
             self.model.release_where(self.world.now, |_| true);
+            self.model.wait_anew(self.world.now);
         }
     }
 

@@ -364,7 +364,8 @@ macro_rules! store_conformance {
                     a_will_is_without_an_answer,
                     who_comes_next_has_his_turn_when_a_will_ends_the_first,
                     a_deleted_destination_has_no_will,
-                    many_wills_are_carried_out_at_once;
+                    many_wills_are_carried_out_at_once,
+                    what_waits_for_a_word_waits_anew_after_a_restart;
                 statuses: a_status_ends_what_waits,
                     a_failed_status_buries_what_waits,
                     a_failed_status_may_bring_the_next_attempt_forward,

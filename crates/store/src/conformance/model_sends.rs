@@ -1,5 +1,7 @@
 //! What the model knows of messages: wills, statuses, and what was sent.
 
+use std::time::Duration;
+
 use surehook_core::{
     delivery::{DeliveryState, Input, state::Status},
     event::Confirmation,
@@ -95,6 +97,7 @@ impl Model {
         if let Some(sent_id) = &told.sent_id {
             delivery.sent_id = Some(sent_id.clone());
         }
+        delivery.awaits = None;
         if delivery.state.status().is_final() {
             delivery.ended_at = Some(at);
             delivery.reason = next.reason();
@@ -138,3 +141,16 @@ impl Model {
         }
     }
 }
+    /// After a restart, what waits for a word of what may have arrived waits as long as before.
+    pub(super) fn wait_anew(&mut self, now: Timestamp) {
+        let week = Duration::from_secs(7 * 86_400);
+        for delivery in self.deliveries.values_mut() {
+            if let (DeliveryState::Scheduled { due_at }, Some(wait)) =
+                (delivery.state, delivery.awaits)
+            {
+                let due_at = due_at.max(now + wait.min(week));
+                delivery.state = DeliveryState::Scheduled { due_at };
+            }
+        }
+    }
+

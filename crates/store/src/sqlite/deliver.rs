@@ -17,7 +17,7 @@ use surehook_core::{
 };
 
 use super::{
-    bodies,
+    awaited, bodies,
     counts::Sum,
     decide, line,
     rollups::Subject,
@@ -281,6 +281,7 @@ pub(super) fn settle(tx: &mut Tx<'_, '_>, settlement: &Settlement) -> rusqlite::
     if next == settlement.next {
         return Ok(settled);
     }
+    awaited::forget(tx, settlement.delivery)?;
     statuses::tell(tx, settlement.delivery, &heard, settlement.at)?;
     Ok(Settled::Overruled(next))
 }
@@ -311,6 +312,7 @@ fn record(tx: &mut Tx<'_, '_>, settlement: &Settlement) -> rusqlite::Result<Sett
     }
     insert_attempt(tx, settlement)?;
     wills::forget(tx, settlement.delivery)?;
+    awaited::note(tx, settlement)?;
     if let Some(sent) = &settlement.sent {
         sends::note(tx, settlement.delivery, destination, sent, settlement.at)?;
     }

@@ -13,7 +13,7 @@ use surehook_core::{
 };
 
 use super::{
-    decide, deliver, line,
+    awaited, decide, deliver, line, prune,
     read::collect,
     rollups::Subject,
     row::{blob, corrupt, id, next, status, time},
@@ -236,6 +236,7 @@ fn apply(tx: &mut Tx<'_, '_>, meant: &Meant, heard: &Heard) -> rusqlite::Result<
 }
 
 fn end(
+    awaited::forget(tx, meant.id)?;
     tx: &mut Tx<'_, '_>,
     meant: &Meant,
     to: Status,

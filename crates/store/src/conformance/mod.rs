@@ -380,7 +380,13 @@ macro_rules! store_conformance {
                     what_is_given_back_hears_what_was_said,
                     a_lost_claim_hears_nothing,
                     a_status_about_an_earlier_delivery_moves_nothing,
-                    who_comes_next_has_his_turn_when_a_status_ends_the_first;
+                    who_comes_next_has_his_turn_when_a_status_ends_the_first,
+                    a_first_attempt_that_was_lost_hears_what_was_said,
+                    a_status_mends_what_was_parked,
+                    a_line_goes_on_as_it_was_when_its_past_is_mended,
+                    a_job_leaves_alone_what_was_mended_meanwhile,
+                    a_replay_hears_of_what_it_takes_over_from,
+                    a_replay_hears_nothing_of_what_is_known_to_be_another;
                 sends: what_was_sent_is_named_and_counted,
                     each_day_and_destination_counts_for_itself,
                     what_was_not_recorded_is_not_counted,

@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use surehook_core::{
-    delivery::{DeliveryState, Input, state::Status},
-    event::Confirmation,
+    delivery::{DeadReason, DeliveryState, Input, state::Status},
+    event::{Confirmation, Said},
     ids::{DeliveryId, DestinationId, EventId},
     rollup::Count,
     store::{Confirmed, Held, Next, SentOnDay, Settled, Settlement},
     time::Timestamp,
 };
 
-use super::model::{Model, Whose};
+use super::model::{Model, ModelDelivery, Whose};
 
 impl Model {
     pub(super) fn leave_will(&mut self, held: Held, will: &Settlement) -> Settled {
@@ -72,17 +72,32 @@ impl Model {
             return None;
         }
         let attempts = delivery.attempts;
-        let next = self.move_by(id, told)?;
+        let old = delivery.replay_of.and_then(|old| self.deliveries.get(&old));
+        let in_doubt = |old: &ModelDelivery| {
+            let has_other_name = old.sent_id.is_some() && old.sent_id != told.sent_id;
+            old.reason == Some(DeadReason::Ambiguous) && !has_other_name
+        };
+        let went_out = told.said == Said::Sent && old.is_some_and(in_doubt);
+        let next = self.move_by(id, told, went_out)?;
         let (event, destination) = (told.event, told.destination);
         Some(Confirmed { delivery: id, event, destination, attempts, next })
     }
 
-    /// Moves a delivery that was tried and waits; says where.
-    fn move_by(&mut self, id: DeliveryId, told: &Confirmation) -> Option<Next> {
+    /// Moves a delivery that can hear what is said; says where.
+    fn move_by(&mut self, id: DeliveryId, told: &Confirmation, went_out: bool) -> Option<Next> {
         let delivery = self.deliveries.get_mut(&id)?;
-        if delivery.attempts == 0 || delivery.due_at().is_none() {
+        let has_arrived = told.said == Said::Sent;
+        let was_dead = delivery.state.status() == Status::Dead;
+        let hears = match delivery.state.status() {
+            Status::Pending | Status::Scheduled => delivery.attempts > 0 || went_out,
+            Status::Held => went_out && has_arrived,
+            Status::Dead => delivery.reason == Some(DeadReason::Ambiguous) && has_arrived,
+            Status::InFlight | Status::Succeeded | Status::Cancelled | Status::Replayed => false,
+        };
+        if !hears {
             return None;
         }
+        delivery.awaits = None;
         let (at, next) = (told.at, told.said.next());
         let (destination, created_at) = (delivery.destination, delivery.created_at);
         match next {
@@ -97,11 +112,12 @@ impl Model {
         if let Some(sent_id) = &told.sent_id {
             delivery.sent_id = Some(sent_id.clone());
         }
-        delivery.awaits = None;
         if delivery.state.status().is_final() {
             delivery.ended_at = Some(at);
             delivery.reason = next.reason();
-            self.call_next(id, at);
+            if !was_dead {
+                self.call_next(id, at);
+            }
         }
         match next {
             Next::Succeeded => {
@@ -131,16 +147,6 @@ impl Model {
         }
     }
 
-    /// Makes a delivery that is under way due again, and lets it hear what was said meanwhile.
-    pub(super) fn give_back(&mut self, id: DeliveryId, due_at: Timestamp) {
-        let delivery = self.deliveries.get_mut(&id).unwrap();
-        delivery.step(Input::Release { due_at });
-        delivery.will = None;
-        if let Some(told) = delivery.said.take() {
-            self.move_by(id, &told);
-        }
-    }
-}
     /// After a restart, what waits for a word of what may have arrived waits as long as before.
     pub(super) fn wait_anew(&mut self, now: Timestamp) {
         let week = Duration::from_secs(7 * 86_400);
@@ -154,3 +160,14 @@ impl Model {
         }
     }
 
+    /// Makes a delivery that is under way due again, and lets it hear what was said meanwhile.
+    pub(super) fn give_back(&mut self, id: DeliveryId, due_at: Timestamp) {
+        let delivery = self.deliveries.get_mut(&id).unwrap();
+        delivery.step(Input::Release { due_at });
+        delivery.will = None;
+        if let Some(told) = delivery.said.take() {
+            let went_out = told.said == Said::Sent || delivery.replay_of.is_none();
+            self.move_by(id, &told, went_out);
+        }
+    }
+}

@@ -10,7 +10,7 @@ use surehook_core::{
     delivery::{DeadReason, state::Status},
     ids::{DeliveryId, DestinationId, EventId, Id, Kind, ReplayId, RequestId},
     key::fingerprint,
-    replay::Skip,
+    replay::{ReplaySpec, Skip},
     store::{REPLAY_INTERVAL, Replayed},
     time::Timestamp,
 };
@@ -92,14 +92,16 @@ pub(super) fn replay(
 
 /// Delivers once more for a job, or says why not. A job may follow right after another replay: it
 /// was asked for with its count before the eyes, and jobs that overlap do not run side by side.
+/// What was dead when the job took it and has arrived after all is left alone.
 pub(super) fn deliver_again(
     tx: &mut Tx<'_, '_>,
     old: DeliveryId,
-    job: ReplayId,
+    (job, spec): (ReplayId, &ReplaySpec),
     now: Timestamp,
 ) -> rusqlite::Result<Result<DeliveryId, Skip>> {
     let Some(found) = candidate(tx, old)? else { return Ok(Err(Skip::EventGone)) };
-    if !matches!(found.status, Status::Dead | Status::Succeeded) {
+    let only_dead = spec.filter.reason.is_some();
+    if !spec.takes(found.status) || (only_dead && found.status != Status::Dead) {
         return Ok(Err(Skip::Superseded));
     }
     if !found.destination_lives {

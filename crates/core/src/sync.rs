@@ -201,9 +201,10 @@ pub fn says_skipped(response: &[u8]) -> bool {
     said["status"] == "skipped" || said["skipped"] == true
 }
 
-/// Whether another try makes sense for what is dead: not if the destination has refused this very
-/// event. What it said then is the result, and stays it. Nor if it may have arrived: only a person
-/// sends that again.
+/// Whether another try makes sense for what is dead.
+///
+/// Not if the destination has refused this very event: what it said then is the result, and stays it.
+/// Nor if it may have arrived: only a person sends that again.
 pub const fn can_be_mended(reason: DeadReason) -> bool {
     match reason {
         DeadReason::MaxRetries | DeadReason::InvalidEndpoint | DeadReason::Expired => true,

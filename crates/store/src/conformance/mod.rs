@@ -379,6 +379,7 @@ macro_rules! store_conformance {
                     a_will_hears_what_was_said,
                     what_is_given_back_hears_what_was_said,
                     a_lost_claim_hears_nothing,
+                    an_answer_that_comes_after_its_claim_is_heard,
                     a_status_about_an_earlier_delivery_moves_nothing,
                     who_comes_next_has_his_turn_when_a_status_ends_the_first,
                     a_first_attempt_that_was_lost_hears_what_was_said,

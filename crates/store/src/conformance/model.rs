@@ -305,6 +305,9 @@ impl Model {
     }
 
     pub(super) fn settle(&mut self, held: Held, settlement: &Settlement) -> Settled {
+        if self.held(held).is_none() {
+            return self.hear_late(settlement);
+        }
         let Some(delivery) = self.held(held) else { return Settled::LeaseLost };
         let (at, attempt) = (settlement.at, &settlement.attempt);
         delivery.will = None;

@@ -13,6 +13,15 @@ use surehook_core::{
 
 use super::model::{Model, ModelDelivery, Whose};
 
+impl ModelDelivery {
+    /// Keeps what is said while it is under way; that it arrived is not unsaid.
+    fn keep(&mut self, told: Confirmation) {
+        if !self.said.as_ref().is_some_and(|before| before.said == Said::Sent) {
+            self.said = Some(told);
+        }
+    }
+}
+
 impl Model {
     pub(super) fn leave_will(&mut self, held: Held, will: &Settlement) -> Settled {
         let Some(delivery) = self.held(held) else { return Settled::LeaseLost };
@@ -65,10 +74,7 @@ impl Model {
         }
         let delivery = self.deliveries.get_mut(&id)?;
         if delivery.state.status() == Status::InFlight {
-            let is_arrived = |said: &Confirmation| said.said.next() == Next::Succeeded;
-            if !delivery.said.as_ref().is_some_and(is_arrived) {
-                delivery.said = Some(told.clone());
-            }
+            delivery.keep(told.clone());
             return None;
         }
         let attempts = delivery.attempts;
@@ -81,6 +87,24 @@ impl Model {
         let next = self.move_by(id, told, went_out)?;
         let (event, destination) = (told.event, told.destination);
         Some(Confirmed { delivery: id, event, destination, attempts, next })
+    }
+
+    /// An answer that came after its claim was lost.
+    pub(super) fn hear_late(&mut self, settlement: &Settlement) -> Settled {
+        let sent_id = settlement.sent.as_ref().and_then(|sent| sent.id.clone());
+        let (id, destination, at) = (settlement.delivery, settlement.destination, settlement.at);
+        let is_there = self.destinations.contains(&destination);
+        let Some(delivery) = self.deliveries.get_mut(&id) else { return Settled::LeaseLost };
+        if sent_id.is_none() || settlement.next != Next::Succeeded || !is_there {
+            return Settled::LeaseLost;
+        }
+        let event = delivery.event;
+        let told = Confirmation { event, destination, at, sent_id, said: Said::Sent };
+        if delivery.state.status() == Status::InFlight {
+            delivery.keep(told);
+            return Settled::LeaseLost;
+        }
+        self.move_by(id, &told, true).map_or(Settled::LeaseLost, Settled::Overruled)
     }
 
     /// Moves a delivery that can hear what is said; says where.

@@ -17,6 +17,7 @@ use super::{
     decisions::kinds,
     job_kit::{MANY, advance, all, report, retry, selected},
     samples::held,
+    world::LEASE,
 };
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -256,6 +257,41 @@ pub async fn a_lost_claim_hears_nothing(world: World) {
 
     assert_eq!(world.statuses(event).await, [Status::InFlight]);
     assert_eq!(world.settle(good).await.unwrap(), Settled::Overruled(Next::Succeeded));
+}
+
+pub async fn an_answer_that_comes_after_its_claim_is_heard(mut world: World) {
+    let sent = Some(Sent { id: Some("wamid.1".to_owned()), day: 1 });
+    let waits = Next::RetryAt(world.now + MINUTE * 60);
+    for will in [Some(waits), Some(PARKED), None] {
+        let event = world.accept(world.arrival()).await;
+        let claimed = world.claim_one(world.crm).await;
+        if let Some(next) = will {
+            world.leave_will(world.will(&claimed, next)).await.unwrap();
+        }
+        world.wait(LEASE);
+        world.release_expired(world.now).await.unwrap();
+
+        let late = world.settlement(&claimed, Next::Succeeded);
+        let late = Settlement { sent: sent.clone(), ..late };
+
+        let settled = world.settle(late.clone()).await.unwrap();
+        assert_eq!(settled, Settled::Overruled(Next::Succeeded), "{will:?}");
+        let row = world.only_delivery(event).await;
+        assert_eq!((row.status, row.sent_id.as_deref()), (Status::Succeeded, Some("wamid.1")));
+        assert!(kinds(&world, event).await.contains(&DecisionKind::Confirmed));
+        assert_eq!(world.settle(late).await.unwrap(), Settled::LeaseLost, "it is heard once");
+    }
+    // One that is being tried again hears of it when that has ended.
+    let event = world.accept(world.arrival()).await;
+    let lost = world.claim_one(world.crm).await;
+    world.wait(LEASE);
+    world.release_expired(world.now).await.unwrap();
+    let claimed = world.claim_one(world.crm).await;
+    let late = Settlement { sent, ..world.settlement(&lost, Next::Succeeded) };
+    assert_eq!(world.settle(late).await.unwrap(), Settled::LeaseLost);
+    let refused = world.settlement(&claimed, REFUSED);
+    assert_eq!(world.settle(refused).await.unwrap(), Settled::Overruled(Next::Succeeded));
+    assert_eq!(world.statuses(event).await, [Status::Succeeded]);
 }
 
 pub async fn a_status_about_an_earlier_delivery_moves_nothing(mut world: World) {

@@ -269,6 +269,13 @@ const SETTLE: &str = "
 
 /// See `DeliveryStore::settle`.
 pub(super) fn settle(tx: &mut Tx<'_, '_>, settlement: &Settlement) -> rusqlite::Result<Settled> {
+    match settle_held(tx, settlement)? {
+        Settled::LeaseLost => statuses::hear_late(tx, settlement),
+        settled @ (Settled::Recorded | Settled::Overruled(_)) => Ok(settled),
+    }
+}
+
+fn settle_held(tx: &mut Tx<'_, '_>, settlement: &Settlement) -> rusqlite::Result<Settled> {
     let Some(heard) = statuses::kept(tx, settlement.delivery)? else {
         return record(tx, settlement);
     };

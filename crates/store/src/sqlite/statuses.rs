@@ -8,7 +8,7 @@ use surehook_core::{
     delivery::{DeadReason, state::Status},
     event::{Confirmation, Said},
     ids::{DeliveryId, EventId},
-    store::{Confirmed, Next},
+    store::{Confirmed, Next, Settled, Settlement},
     time::Timestamp,
 };
 
@@ -23,7 +23,7 @@ use super::{
 
 /// What a status said, and which.
 pub(super) struct Heard {
-    /// The event that the status is.
+    /// The event that the status is; that which it is about, if its own answer came late.
     by: EventId,
     at: Timestamp,
     sent_id: Option<String>,
@@ -126,6 +126,34 @@ pub(super) fn hear(
         attempts: meant.attempts,
         next,
     }))
+}
+
+const BY_ID: &str = concat!("SELECT ", meant_columns!(), " FROM deliveries d WHERE d.id = ?1");
+
+/// An answer that came after its claim was lost: what it names has arrived all the same, and is heard
+/// as a status is.
+pub(super) fn hear_late(tx: &mut Tx<'_, '_>, settlement: &Settlement) -> rusqlite::Result<Settled> {
+    let sent_id = settlement.sent.as_ref().and_then(|sent| sent.id.clone());
+    let is_there = tx.names.destinations.contains_key(&settlement.destination);
+    if sent_id.is_none() || settlement.next != Next::Succeeded || !is_there {
+        return Ok(Settled::LeaseLost);
+    }
+    let found = tx
+        .connection
+        .prepare_cached(BY_ID)?
+        .query_row(params![blob(settlement.delivery)], meant)
+        .optional()?;
+    let Some(meant) = found else { return Ok(Settled::LeaseLost) };
+    let (by, of) = (meant.event, meant.event);
+    let heard = Heard { by, at: settlement.at, sent_id, said: Said::Sent, of };
+    if meant.status == Status::InFlight {
+        keep(tx, meant.id, &heard)?;
+        return Ok(Settled::LeaseLost);
+    }
+    if !meant.can_be_moved(heard.said, true) {
+        return Ok(Settled::LeaseLost);
+    }
+    apply(tx, &meant, &heard).map(Settled::Overruled)
 }
 
 const IN_DOUBT: &str = "
@@ -289,7 +317,7 @@ pub(super) fn tell(
     if let Some(sent_id) = &heard.sent_id {
         sends::name(tx, delivery, sent_id, at)?;
     }
-    let by = heard.by;
+    let by = (heard.by != heard.of).then_some(heard.by);
     let (kind, detail) = match heard.said.next() {
         Next::Succeeded => (DecisionKind::Confirmed, json!({ "by": by })),
         Next::RetryAt(due_at) => (DecisionKind::Refuted, json!({ "by": by, "due_at": due_at })),

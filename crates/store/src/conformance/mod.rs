@@ -11,7 +11,7 @@
 //! - A file is an area: [`admit`], [`revive`], [`recall`], [`claims`], [`settle`], [`replay`],
 //!   [`configure`], [`deletion`], [`lists`], [`search`], [`retention`], [`bodies_kept`], [`counts`],
 //!   [`rollups`], [`decisions`], [`join`], [`bodies`], [`refused`], [`quarantine`], [`jobs`], [`job_steps`], [`order`], [`lanes`],
-//!   [`removal`], [`tokens`], [`idempotency`], [`wills`], [`statuses`], [`sends`], [`media`].
+//!   [`removal`], [`tokens`], [`idempotency`], [`wills`], [`statuses`], [`mended`], [`sends`], [`media`].
 //! - [`changes`] plays random changes through the store and through `Configuration::apply`.
 //! - [`history`] plays random histories through the store and through a model of plain maps.
 //! - [`World`] is what the cases stand on: a store, a clock that is moved by hand, and builders.
@@ -40,6 +40,7 @@ pub mod join;
 pub mod lanes;
 pub mod lists;
 pub mod media;
+pub mod mended;
 mod model;
 mod model_line;
 mod model_sends;
@@ -356,6 +357,7 @@ macro_rules! store_conformance {
                     what_a_deleted_source_does_not_take_stays_in_quarantine,
                     what_nobody_released_goes_after_its_time;
                 wills: a_crash_carries_the_will_out,
+                    what_a_will_waits_for_is_waited_for_anew,
                     a_lease_that_runs_out_carries_the_will_out,
                     what_was_settled_leaves_no_will,
                     what_was_given_back_leaves_no_will,
@@ -379,15 +381,17 @@ macro_rules! store_conformance {
                     a_will_hears_what_was_said,
                     what_is_given_back_hears_what_was_said,
                     a_lost_claim_hears_nothing,
-                    an_answer_that_comes_after_its_claim_is_heard,
                     a_status_about_an_earlier_delivery_moves_nothing,
                     who_comes_next_has_his_turn_when_a_status_ends_the_first,
-                    a_first_attempt_that_was_lost_hears_what_was_said,
-                    a_status_mends_what_was_parked,
+                    a_first_attempt_that_was_lost_hears_what_was_said;
+                mended: a_status_mends_what_was_parked,
+                    a_failure_leaves_what_was_parked_to_a_person,
                     a_line_goes_on_as_it_was_when_its_past_is_mended,
                     a_job_leaves_alone_what_was_mended_meanwhile,
                     a_replay_hears_of_what_it_takes_over_from,
-                    a_replay_hears_nothing_of_what_is_known_to_be_another;
+                    a_replay_hears_nothing_of_what_is_known_to_be_another,
+                    an_answer_that_comes_after_its_claim_is_heard,
+                    who_tries_again_hears_of_an_answer_that_comes_late;
                 sends: what_was_sent_is_named_and_counted,
                     each_day_and_destination_counts_for_itself,
                     what_was_not_recorded_is_not_counted,

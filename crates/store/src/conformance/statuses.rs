@@ -6,19 +6,13 @@ use surehook_core::{
     decision::DecisionKind,
     delivery::{DeadReason, state::Status},
     event::{Confirmation, NewEvent, Said},
-    ids::{DeliveryId, EventId},
+    ids::EventId,
     store::{
         Admitted, Claimed, Confirmed, Next, REPLAY_INTERVAL, Replayed, Sent, Settled, Settlement,
     },
 };
 
-use super::{
-    World,
-    decisions::kinds,
-    job_kit::{MANY, advance, all, report, retry, selected},
-    samples::held,
-    world::LEASE,
-};
+use super::{World, decisions::kinds, samples::held};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const REFUSED: Next = Next::Dead(DeadReason::Unrecoverable);
@@ -37,7 +31,7 @@ fn status(world: &World, event: EventId, said: Said) -> NewEvent {
 }
 
 /// Admits a status; says what it moved.
-async fn tell(world: &World, event: EventId, said: Said) -> Option<Confirmed> {
+pub(super) async fn tell(world: &World, event: EventId, said: Said) -> Option<Confirmed> {
     let admitted = world.admit_one(status(world, event, said)).await;
     let Admitted::Accepted { confirmed, .. } = admitted else { panic!("{admitted:?}") };
     confirmed
@@ -259,41 +253,6 @@ pub async fn a_lost_claim_hears_nothing(world: World) {
     assert_eq!(world.settle(good).await.unwrap(), Settled::Overruled(Next::Succeeded));
 }
 
-pub async fn an_answer_that_comes_after_its_claim_is_heard(mut world: World) {
-    let sent = Some(Sent { id: Some("wamid.1".to_owned()), day: 1 });
-    let waits = Next::RetryAt(world.now + MINUTE * 60);
-    for will in [Some(waits), Some(PARKED), None] {
-        let event = world.accept(world.arrival()).await;
-        let claimed = world.claim_one(world.crm).await;
-        if let Some(next) = will {
-            world.leave_will(world.will(&claimed, next)).await.unwrap();
-        }
-        world.wait(LEASE);
-        world.release_expired(world.now).await.unwrap();
-
-        let late = world.settlement(&claimed, Next::Succeeded);
-        let late = Settlement { sent: sent.clone(), ..late };
-
-        let settled = world.settle(late.clone()).await.unwrap();
-        assert_eq!(settled, Settled::Overruled(Next::Succeeded), "{will:?}");
-        let row = world.only_delivery(event).await;
-        assert_eq!((row.status, row.sent_id.as_deref()), (Status::Succeeded, Some("wamid.1")));
-        assert!(kinds(&world, event).await.contains(&DecisionKind::Confirmed));
-        assert_eq!(world.settle(late).await.unwrap(), Settled::LeaseLost, "it is heard once");
-    }
-    // One that is being tried again hears of it when that has ended.
-    let event = world.accept(world.arrival()).await;
-    let lost = world.claim_one(world.crm).await;
-    world.wait(LEASE);
-    world.release_expired(world.now).await.unwrap();
-    let claimed = world.claim_one(world.crm).await;
-    let late = Settlement { sent, ..world.settlement(&lost, Next::Succeeded) };
-    assert_eq!(world.settle(late).await.unwrap(), Settled::LeaseLost);
-    let refused = world.settlement(&claimed, REFUSED);
-    assert_eq!(world.settle(refused).await.unwrap(), Settled::Overruled(Next::Succeeded));
-    assert_eq!(world.statuses(event).await, [Status::Succeeded]);
-}
-
 pub async fn a_status_about_an_earlier_delivery_moves_nothing(mut world: World) {
     let event = world.accept(world.arrival()).await;
     let claimed = world.claim_one(world.crm).await;
@@ -329,100 +288,4 @@ pub async fn who_comes_next_has_his_turn_when_a_status_ends_the_first(world: Wor
         assert_eq!(called.event, second);
         world.finish(&called, Next::Succeeded).await;
     }
-}
-
-/// An event of which nobody knows whether it arrived, and which is left to a person.
-async fn parked(world: &World, event: NewEvent) -> (EventId, DeliveryId) {
-    let event = world.accept(event).await;
-    let claimed = world.claim_one(world.crm).await;
-    assert_eq!(world.settle(world.will(&claimed, PARKED)).await.unwrap(), Settled::Recorded);
-    (event, claimed.id)
-}
-
-pub async fn a_status_mends_what_was_parked(mut world: World) {
-    let first = world.keyed("k");
-    let (event, delivery) = parked(&world, first.clone()).await;
-    world.wait(MINUTE);
-    // A failure changes nothing: it stays with whoever looks at it.
-    assert_eq!(tell(&world, event, Said::Failed(REFUSED)).await, None);
-    assert_eq!(tell(&world, event, Said::Failed(Next::RetryAt(world.now))).await, None);
-    assert_eq!(world.only_delivery(event).await.reason, Some(DeadReason::Ambiguous));
-
-    let moved = tell(&world, event, Said::Sent).await.unwrap();
-
-    assert_eq!((moved.delivery, moved.next), (delivery, Next::Succeeded));
-    let ended_at = world.now;
-    world.reopen().await;
-    let row = world.only_delivery(event).await;
-    assert_eq!((row.status, row.reason), (Status::Succeeded, None));
-    assert_eq!((row.ended_at, row.sent_id.as_deref()), (Some(ended_at), Some("wamid.1")));
-    assert_eq!(kinds(&world, event).await, [DecisionKind::Confirmed]);
-    let dead = world.counts().dead[&DeadReason::Ambiguous];
-    assert_eq!((dead.total, dead.pending), (1, 0), "it did die, and is not dead");
-    assert_eq!((world.count(Status::Succeeded), world.count(Status::Dead)), (1, 0));
-    assert!(world.expect_duplicate(world.again(&first)).await.revived.is_empty());
-    assert_eq!(tell(&world, event, Said::Sent).await, None, "it is heard once");
-}
-
-pub async fn a_line_goes_on_as_it_was_when_its_past_is_mended(world: World) {
-    let (first, _) = parked(&world, world.in_line("c-1")).await;
-    let second = world.accept(world.in_line("c-1")).await;
-    let third = world.accept(world.in_line("c-1")).await;
-    let claimed = world.claim_one(world.crm).await;
-    assert_eq!(claimed.event, second);
-
-    tell(&world, first, Said::Sent).await.unwrap();
-
-    assert_eq!(world.statuses(third).await, [Status::Held]);
-    assert_eq!(world.statuses(second).await, [Status::InFlight]);
-}
-
-pub async fn a_job_leaves_alone_what_was_mended_meanwhile(mut world: World) {
-    let (event, _) = parked(&world, world.arrival()).await;
-    world.wait(MINUTE);
-    let job = selected(&world, retry(all())).await;
-    tell(&world, event, Said::Sent).await.unwrap();
-
-    let step = advance(&world, job, MANY).await;
-
-    assert!(step.dispatched.is_empty());
-    assert_eq!(report(&world, job).await.progress().skipped(), 1);
-    assert_eq!(world.statuses(event).await, [Status::Succeeded]);
-}
-
-pub async fn a_replay_hears_of_what_it_takes_over_from(mut world: World) {
-    let (event, old) = parked(&world, world.arrival()).await;
-    world.wait(REPLAY_INTERVAL);
-    let heir = world.id();
-    let replayed = world.replay(old, heir, world.now).await.unwrap();
-    assert!(matches!(replayed, Replayed::Created { .. }), "{replayed:?}");
-    // That the one before failed is why this one is sent.
-    assert_eq!(tell(&world, event, Said::Failed(REFUSED)).await, None);
-
-    let moved = tell(&world, event, Said::Sent).await.unwrap();
-
-    assert_eq!((moved.delivery, moved.next), (heir, Next::Succeeded));
-    assert_eq!(world.statuses(event).await, [Status::Replayed, Status::Succeeded]);
-    assert!(world.claim(world.crm, 9).await.is_empty());
-}
-
-pub async fn a_replay_hears_nothing_of_what_is_known_to_be_another(mut world: World) {
-    // What it takes over from has a name, and the status is about something else.
-    let event = world.accept(world.arrival()).await;
-    let claimed = world.claim_one(world.crm).await;
-    let sent = Some(Sent { id: Some("wamid.0".to_owned()), day: 1 });
-    world.settle(Settlement { sent, ..world.will(&claimed, PARKED) }).await.unwrap();
-    world.wait(REPLAY_INTERVAL);
-    world.replay(claimed.id, world.id(), world.now).await.unwrap();
-    assert_eq!(tell(&world, event, Said::Sent).await, None);
-    world.finish_due(world.crm, Next::Succeeded).await;
-
-    // What it takes over from was refused, so nothing of it can have arrived.
-    let event = world.accept(world.arrival()).await;
-    let claimed = world.claim_one(world.crm).await;
-    world.finish(&claimed, REFUSED).await;
-    world.wait(REPLAY_INTERVAL);
-    world.replay(claimed.id, world.id(), world.now).await.unwrap();
-    assert_eq!(tell(&world, event, Said::Sent).await, None);
-    assert_eq!(world.statuses(event).await, [Status::Replayed, Status::Pending]);
 }

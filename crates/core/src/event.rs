@@ -228,9 +228,13 @@ pub struct NewEvent {
 ///
 /// It is about the newest delivery of `event` to `destination`. One that has been tried and waits is
 /// moved by it; one that is being tried hears of it when the attempt has ended, see
-/// [`DeliveryStore::settle`](crate::store::DeliveryStore::settle); one that has ended, or was never
-/// tried, is left alone. So is every one if the service's name for the message is known to be that
-/// of an earlier delivery.
+/// [`DeliveryStore::settle`](crate::store::DeliveryStore::settle), also if nothing was recorded of
+/// that; one that has ended, or was never tried, is left alone. So is every one if the service's name
+/// for the message is known to be that of an earlier delivery.
+///
+/// That the service has the message is heard by two more: one that is dead because nobody knew
+/// whether it arrived, and one that was never tried and took over from such a one, unless what that
+/// sent is known by another name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Confirmation {
     /// The event that the message is.
@@ -263,12 +267,13 @@ impl Said {
         }
     }
 
-    /// What follows an attempt during which this was said. What the attempt itself was told holds,
-    /// but nothing is sent again that is known to have arrived.
+    /// What follows an attempt during which this was said. What the attempt itself was told holds
+    /// against a failure. That the service has the message holds against all: if this attempt was
+    /// refused, an earlier one has arrived, and a person who sent it again would send it twice.
     pub fn after(self, class: Option<Class>, next: Next) -> Next {
-        match (self, class, next) {
-            (_, Some(Class::Ambiguous), _) | (Self::Sent, _, Next::RetryAt(_)) => self.next(),
-            _ => next,
+        match (self, class) {
+            (Self::Sent, _) | (Self::Failed(_), Some(Class::Ambiguous)) => self.next(),
+            (Self::Failed(_), _) => next,
         }
     }
 }
@@ -317,7 +322,7 @@ mod tests {
             (Said::Sent, unknown, again, Next::Succeeded),
             (Said::Sent, unknown, parked, Next::Succeeded),
             (Said::Sent, throttled, again, Next::Succeeded),
-            (Said::Sent, Some(Class::Permanent), refused, refused),
+            (Said::Sent, Some(Class::Permanent), refused, Next::Succeeded),
             (failed, unknown, again, refused),
             (failed, throttled, again, again),
             (failed, None, Next::Succeeded, Next::Succeeded),

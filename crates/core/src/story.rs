@@ -213,6 +213,9 @@ fn decision(row: &Decision, to: &dyn Fn(DeliveryId) -> String) -> Entry {
         DecisionKind::Unheard => {
             format!("the attempt to {to} ended without a word, and what it sent may have arrived")
         }
+        DecisionKind::Confirmed if row.detail["by"].is_null() => {
+            format!("confirmed by an answer that came late: {to} has it")
+        }
         DecisionKind::Confirmed => format!("confirmed by a status: {to} has it"),
         DecisionKind::Refuted => {
             let follows = match (row.detail["reason"].as_str(), row.detail["due_at"].as_str()) {

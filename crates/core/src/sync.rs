@@ -201,15 +201,14 @@ pub fn says_skipped(response: &[u8]) -> bool {
     said["status"] == "skipped" || said["skipped"] == true
 }
 
-/// Whether another try makes sense for what is dead: not if the destination has refused this very
-/// event. What it said then is the result, and stays it.
+/// Whether another try makes sense for what is dead.
+///
+/// Not if the destination has refused this very event: what it said then is the result, and stays it.
+/// Nor if it may have arrived: only a person sends that again.
 pub const fn can_be_mended(reason: DeadReason) -> bool {
     match reason {
-        DeadReason::MaxRetries
-        | DeadReason::InvalidEndpoint
-        | DeadReason::Expired
-        | DeadReason::Ambiguous => true,
-        DeadReason::PayloadError | DeadReason::Unrecoverable => false,
+        DeadReason::MaxRetries | DeadReason::InvalidEndpoint | DeadReason::Expired => true,
+        DeadReason::PayloadError | DeadReason::Unrecoverable | DeadReason::Ambiguous => false,
     }
 }
 
@@ -253,6 +252,10 @@ mod tests {
             (
                 ending(Next::Dead(DeadReason::PayloadError), Some(Class::Permanent), "{}"),
                 skipped("payload_error"),
+            ),
+            (
+                ending(Next::Dead(DeadReason::Ambiguous), Some(Class::Ambiguous), ""),
+                skipped("ambiguous"),
             ),
         ];
         for (ending, expected) in cases {

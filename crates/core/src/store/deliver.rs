@@ -149,9 +149,10 @@ pub struct Sent {
 pub enum Settled {
     /// It is recorded.
     Recorded,
-    /// It is recorded, but this follows: a status that came during the attempt said so.
+    /// It is recorded, but this follows: a status that came during the attempt said so. Or the claim
+    /// was lost, and the delivery has succeeded by this answer all the same.
     Overruled(Next),
-    /// Somebody else holds the delivery now, or it was cancelled; nothing was written.
+    /// Somebody else holds the delivery now, or it was cancelled; no attempt was written.
     LeaseLost,
 }
 
@@ -182,6 +183,10 @@ pub trait DeliveryStore: Send + Sync {
 
     /// Hands over the delivery of `destination` that is due first, whenever that is; like
     /// [`Self::claim_due`] otherwise.
+    ///
+    /// Before its time nothing is handed over that was never tried, because somebody wants it to
+    /// go out later, or whose last attempt was ambiguous, because a word of it may still come. It
+    /// may look no further than a bounded number of those.
     async fn claim_next(
         &self,
         destination: DestinationId,
@@ -195,10 +200,11 @@ pub trait DeliveryStore: Send + Sync {
     /// Records an attempt and what follows from it, in one step; durable after `Ok`.
     ///
     /// When a delivery with an ordering key ends here, the next one that has it becomes due in the
-    /// same step. With a token that is not the current one nothing changes.
+    /// same step. With a token that is not the current one nothing changes, but that a success which
+    /// names what was sent is heard as a status would be.
     ///
     /// Where a status came during the attempt (see [`Confirmation`]), what it said follows if
-    /// nobody knows how the attempt ended, and a success also in place of another attempt.
+    /// nobody knows how the attempt ended, and a success whatever the attempt was told.
     ///
     /// [`Confirmation`]: crate::event::Confirmation
     async fn settle(&self, settlement: Settlement) -> Result<Settled, StoreError>;

@@ -76,15 +76,15 @@ pub trait IngestStore: Send + Sync {
     /// - **In order.** A delivery with an ordering key that another unfinished one to the same
     ///   destination has is held, and not claimed, until all that came before it have ended.
     /// - A duplicate of an event whose deliveries are all dead makes a new delivery for each, if
-    ///   it asks for that.
+    ///   it asks for that; but not for one that is dead because nobody knows whether it arrived.
     /// - **Heard.** What an accepted event says of something that we sent moves that delivery in
     ///   the same step; see [`NewEvent::confirms`]. A duplicate says nothing new.
     async fn admit(&self, events: Vec<NewEvent>) -> Result<Vec<Admitted>, StoreError>;
 
     /// Lets a sender that came again wait for what is owed to a destination, and hurries that up.
     ///
-    /// - What waits for its next attempt is due now, unless the destination asked for the wait; that
-    ///   is told as its end for now.
+    /// - What waits for its next attempt is due now, unless the destination asked for the wait, or
+    ///   its last attempt may have arrived; that is told as its end for now.
     /// - What is dead is revived, if the sender asks for that and it can be mended; with everything
     ///   else of the event, if all of that is dead too.
     /// - What has ended otherwise is told.

@@ -10,7 +10,8 @@
 //! What is killed in between: before the claim is stored, nothing happened. After it, the retry finds
 //! a claim without an answer and carries the wish out with the time and dice of the first try, so
 //! that what was created already is found, not created again (`Wish`). A refusal changed nothing, so
-//! its key is given back. After an error of the store nobody knows, so the claim stays.
+//! its key is given back, but not if it was tried before: that may have been carried out. After an
+//! error of the store nobody knows, so the claim stays.
 //!
 //! A file is not read here, because it is not held anywhere: for an upload the key stands for its
 //! address, type and length, and two files that have the same of these are not told apart.
@@ -220,7 +221,8 @@ async fn carry_out(
 ) -> Result<Response, Problem> {
     let key = place.key.clone();
     let answers = app.engine.answers();
-    match answers.claim_key(key.clone(), fingerprint, new_wish(&app)).await? {
+    let fresh = new_wish(&app);
+    let is_resumed = match answers.claim_key(key.clone(), fingerprint, fresh).await? {
         Claim::Answered(answer) => {
             place.tell(fingerprint, answer.clone());
             return Ok(again(answer));
@@ -231,7 +233,10 @@ async fn carry_out(
             let status = StatusCode::TOO_MANY_REQUESTS;
             return Err(Problem::new(status, "too_many_idempotency_keys", detail).retry_after(3600));
         }
-        Claim::Pending(wish) => request.extensions_mut().insert(wish),
+        Claim::Pending(wish) => {
+            request.extensions_mut().insert(wish);
+            wish != fresh
+        }
     };
     let (parts, body) = next.run(request).await.into_parts();
     // Our own answers are in memory already and do not fail.
@@ -249,7 +254,7 @@ async fn carry_out(
         } else {
             Ok(())
         }
-    } else if parts.status.is_client_error() {
+    } else if parts.status.is_client_error() && !is_resumed {
         answers.give_key_back(key).await
     } else {
         Ok(())

@@ -27,6 +27,10 @@ use super::{
 /// The day on which all is sent; that of the [`World`]'s beginning.
 const DAY: i32 = 20_833;
 
+/// Why deliveries die here.
+const REASONS: [DeadReason; 3] =
+    [DeadReason::MaxRetries, DeadReason::PayloadError, DeadReason::Ambiguous];
+
 /// Which destination of the [`World`].
 #[derive(Clone, Copy, Debug)]
 enum To {
@@ -125,7 +129,7 @@ fn an_end() -> impl Strategy<Value = End> {
     prop_oneof![
         2 => Just(End::Succeeded),
         2 => select(vec![0, 5, 60]).prop_map(End::RetryIn),
-        4 => select(vec![DeadReason::MaxRetries, DeadReason::PayloadError]).prop_map(End::Dead),
+        4 => select(REASONS.to_vec()).prop_map(End::Dead),
     ]
 }
 
@@ -273,6 +277,7 @@ impl Run {
         self.world.reopen().await;
         if self.world.is_sole_owner() {
             self.model.release_where(self.world.now, |_| true);
+            self.model.wait_anew(self.world.now);
         }
     }
 

@@ -78,6 +78,20 @@ pub async fn a_wait_that_the_destination_asked_for_is_passed_on(mut world: World
     assert!(matches!(join(&world, event).await, Joined::Underway { attempts: 1, .. }));
 }
 
+pub async fn a_wait_for_a_status_is_not_cut_short(mut world: World) {
+    let event = world.accept(world.arrival()).await;
+    let due_at = world.now + Duration::from_secs(600);
+    let claimed = world.claim_one(world.crm).await;
+    world.settle(world.will(&claimed, Next::RetryAt(due_at))).await.unwrap();
+
+    let Joined::Ended(ending) = join(&world, event).await else { panic!("it is hurried up") };
+
+    assert_eq!((ending.next, ending.class), (Next::RetryAt(due_at), Some(Class::Ambiguous)));
+    assert_eq!(world.only_delivery(event).await.due_at, Some(due_at));
+    world.wait(Duration::from_secs(600));
+    assert!(matches!(join(&world, event).await, Joined::Underway { attempts: 1, .. }));
+}
+
 pub async fn the_result_is_told_for_as_long_as_it_is_kept(mut world: World) {
     let event = world.accept(world.arrival()).await;
     world.finish_due(world.crm, Next::Succeeded).await;
@@ -142,7 +156,8 @@ pub async fn what_was_refused_for_good_stays_refused(world: World) {
         let response = b"said the destination".to_vec();
         Joined::Ended(Ending { next, class: Some(Class::Permanent), response })
     };
-    for reason in [DeadReason::PayloadError, DeadReason::Unrecoverable] {
+    // What may have arrived is not sent again because its sender came again.
+    for reason in [DeadReason::PayloadError, DeadReason::Unrecoverable, DeadReason::Ambiguous] {
         let event = world.accept(world.arrival()).await;
         world.finish_due(world.crm, Next::Dead(reason)).await;
         assert_eq!(join(&world, event).await, of(reason));

@@ -7,7 +7,7 @@ use surehook_core::{
     event::{NewDelivery, NewEvent},
     ids::{DeliveryId, EventId},
     lane::{CircuitState, Drain, LaneState, Pause},
-    store::{Cancelled, Change, DeliveryFilter, EventFilter, Next, Page},
+    store::{Cancelled, Change, Claimed, DeliveryFilter, EventFilter, Next, Page},
 };
 
 use super::{World, samples::destination};
@@ -213,19 +213,45 @@ pub async fn what_does_not_wait_cannot_be_cancelled(world: World) {
     lists_and_counts_agree(&world).await;
 }
 
+async fn claim_next(world: &World) -> Vec<Claimed> {
+    world.claim_next(world.crm, world.now, world.lease()).await.unwrap().claimed
+}
+
 pub async fn the_next_is_claimed_before_its_time(world: World) {
-    let next = world.claim_next(world.crm, world.now, world.lease()).await.unwrap();
-    assert!(next.claimed.is_empty());
+    assert!(claim_next(&world).await.is_empty());
     for seconds in [60, 30] {
         world.accept(world.arrival()).await;
         let claimed = world.claim_one(world.crm).await;
         let again_at = world.now + Duration::from_secs(seconds);
         world.finish(&claimed, Next::RetryAt(again_at)).await;
     }
-    let claimed =
-        world.claim_next(world.crm, world.now, world.lease()).await.unwrap().claimed.remove(0);
+    let claimed = claim_next(&world).await.remove(0);
     assert_eq!((claimed.attempts, world.count(Status::InFlight)), (1, 1));
     world.finish(&claimed, Next::Succeeded).await;
     let left = world.next_due(world.crm).await.unwrap();
     assert_eq!(left, Some(world.now + Duration::from_secs(60)));
+}
+
+pub async fn what_waits_for_a_word_or_is_planned_is_not_claimed_before_its_time(mut world: World) {
+    // It may have arrived, and a status may say so.
+    let in_doubt = world.accept(world.arrival()).await;
+    let claimed = world.claim_one(world.crm).await;
+    let waits = Next::RetryAt(world.now + Duration::from_secs(600));
+    world.settle(world.will(&claimed, waits)).await.unwrap();
+    // Somebody wants it to go out later.
+    let delivery = NewDelivery { delay: Duration::from_secs(300), ..world.to(world.crm) };
+    let planned = NewEvent { deliveries: vec![delivery], ..world.arrival() };
+    let planned = world.accept(planned).await;
+
+    assert!(claim_next(&world).await.is_empty());
+    let failed = world.accept(world.arrival()).await;
+    let claimed = world.claim_one(world.crm).await;
+    world.finish(&claimed, Next::RetryAt(world.now + Duration::from_secs(3600))).await;
+    let mut order = vec![claim_next(&world).await.remove(0).event];
+    world.wait(Duration::from_secs(600));
+    for _ in 0..2 {
+        order.push(claim_next(&world).await.remove(0).event);
+    }
+
+    assert_eq!(order, [failed, planned, in_doubt]);
 }

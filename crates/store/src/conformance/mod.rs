@@ -11,7 +11,7 @@
 //! - A file is an area: [`admit`], [`revive`], [`recall`], [`claims`], [`settle`], [`replay`],
 //!   [`configure`], [`deletion`], [`lists`], [`search`], [`retention`], [`bodies_kept`], [`counts`],
 //!   [`rollups`], [`decisions`], [`join`], [`bodies`], [`refused`], [`quarantine`], [`jobs`], [`job_steps`], [`order`], [`lanes`],
-//!   [`removal`], [`tokens`], [`idempotency`], [`wills`], [`statuses`], [`sends`], [`media`].
+//!   [`removal`], [`tokens`], [`idempotency`], [`wills`], [`statuses`], [`mended`], [`sends`], [`media`].
 //! - [`changes`] plays random changes through the store and through `Configuration::apply`.
 //! - [`history`] plays random histories through the store and through a model of plain maps.
 //! - [`World`] is what the cases stand on: a store, a clock that is moved by hand, and builders.
@@ -40,6 +40,7 @@ pub mod join;
 pub mod lanes;
 pub mod lists;
 pub mod media;
+pub mod mended;
 mod model;
 mod model_line;
 mod model_sends;
@@ -141,6 +142,7 @@ macro_rules! store_conformance {
                 revive: a_duplicate_revives_what_is_all_dead,
                     nothing_is_revived_while_one_delivery_is_not_dead,
                     nothing_is_revived_against_the_wish_of_the_source,
+                    what_may_have_arrived_is_not_revived,
                     concurrent_duplicates_revive_once,
                     a_revived_delivery_can_die_and_be_revived_again,
                     nothing_is_revived_for_a_deleted_destination;
@@ -234,7 +236,8 @@ macro_rules! store_conformance {
                     many_that_are_held_are_listed_page_by_page,
                     what_waits_can_be_cancelled,
                     what_does_not_wait_cannot_be_cancelled,
-                    the_next_is_claimed_before_its_time;
+                    the_next_is_claimed_before_its_time,
+                    what_waits_for_a_word_or_is_planned_is_not_claimed_before_its_time;
                 configure: what_is_put_is_read_back,
                     a_rename_takes_its_routes_along,
                     a_name_belongs_to_one,
@@ -314,6 +317,7 @@ macro_rules! store_conformance {
                     what_is_under_way_is_waited_for,
                     what_waits_for_its_next_attempt_is_due_now,
                     a_wait_that_the_destination_asked_for_is_passed_on,
+                    a_wait_for_a_status_is_not_cut_short,
                     the_result_is_told_for_as_long_as_it_is_kept,
                     what_can_be_mended_is_revived_once,
                     one_that_is_not_alone_is_revived_alone,
@@ -353,6 +357,7 @@ macro_rules! store_conformance {
                     what_a_deleted_source_does_not_take_stays_in_quarantine,
                     what_nobody_released_goes_after_its_time;
                 wills: a_crash_carries_the_will_out,
+                    what_a_will_waits_for_is_waited_for_anew,
                     a_lease_that_runs_out_carries_the_will_out,
                     what_was_settled_leaves_no_will,
                     what_was_given_back_leaves_no_will,
@@ -361,7 +366,8 @@ macro_rules! store_conformance {
                     a_will_is_without_an_answer,
                     who_comes_next_has_his_turn_when_a_will_ends_the_first,
                     a_deleted_destination_has_no_will,
-                    many_wills_are_carried_out_at_once;
+                    many_wills_are_carried_out_at_once,
+                    what_waits_for_a_word_waits_anew_after_a_restart;
                 statuses: a_status_ends_what_waits,
                     a_failed_status_buries_what_waits,
                     a_failed_status_may_bring_the_next_attempt_forward,
@@ -376,7 +382,16 @@ macro_rules! store_conformance {
                     what_is_given_back_hears_what_was_said,
                     a_lost_claim_hears_nothing,
                     a_status_about_an_earlier_delivery_moves_nothing,
-                    who_comes_next_has_his_turn_when_a_status_ends_the_first;
+                    who_comes_next_has_his_turn_when_a_status_ends_the_first,
+                    a_first_attempt_that_was_lost_hears_what_was_said;
+                mended: a_status_mends_what_was_parked,
+                    a_failure_leaves_what_was_parked_to_a_person,
+                    a_line_goes_on_as_it_was_when_its_past_is_mended,
+                    a_job_leaves_alone_what_was_mended_meanwhile,
+                    a_replay_hears_of_what_it_takes_over_from,
+                    a_replay_hears_nothing_of_what_is_known_to_be_another,
+                    an_answer_that_comes_after_its_claim_is_heard,
+                    who_tries_again_hears_of_an_answer_that_comes_late;
                 sends: what_was_sent_is_named_and_counted,
                     each_day_and_destination_counts_for_itself,
                     what_was_not_recorded_is_not_counted,

@@ -3,10 +3,13 @@
 //! It knows the rules of the traits and nothing of SQL. Each move of a delivery goes through
 //! [`DeliveryState::apply`], which is the law; a move that the law does not know is a panic.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use surehook_core::{
-    delivery::{DeadReason, DeliveryState, Input, Lease, state::Status},
+    delivery::{Class, DeadReason, DeliveryState, Input, Lease, state::Status},
     event::{Confirmation, NewEvent},
     ids::{DeliveryId, DestinationId, EventId, SourceId},
     key::DedupKey,
@@ -55,6 +58,8 @@ pub(super) struct ModelDelivery {
     /// What holds if nothing more is heard, and what a status said meanwhile.
     pub(super) will: Option<Settlement>,
     pub(super) said: Option<Confirmation>,
+    /// How long it waits for a word of its last attempt, from the end of that.
+    pub(super) awaits: Option<Duration>,
     /// What the service calls its message.
     pub(super) sent_id: Option<String>,
     /// When the event was last replayed to this destination, as far as this delivery knows.
@@ -225,10 +230,13 @@ impl Model {
         if body_is_gone || latest.iter().any(|(_, status, _)| *status != Status::Dead) {
             return Vec::new();
         }
+        let may_have_arrived =
+            |id: &DeliveryId| self.deliveries[id].reason == Some(DeadReason::Ambiguous);
         let revived: Vec<DeliveryId> = latest
             .iter()
             .filter(|(_, _, destination)| self.destinations.contains(destination))
             .map(|(id, _, _)| *id)
+            .filter(|id| !may_have_arrived(id))
             .collect();
         for old in &revived {
             self.take_over(*old, stand_in(*old), by.received_at, None);
@@ -297,6 +305,9 @@ impl Model {
     }
 
     pub(super) fn settle(&mut self, held: Held, settlement: &Settlement) -> Settled {
+        if self.held(held).is_none() {
+            return self.hear_late(settlement);
+        }
         let Some(delivery) = self.held(held) else { return Settled::LeaseLost };
         let (at, attempt) = (settlement.at, &settlement.attempt);
         delivery.will = None;
@@ -304,6 +315,12 @@ impl Model {
         let next = said
             .as_ref()
             .map_or(settlement.next, |told| told.said.after(attempt.class, settlement.next));
+        delivery.awaits = match (attempt.class, next) {
+            (Some(Class::Ambiguous), Next::RetryAt(due_at)) if next == settlement.next => {
+                Some(due_at.since(attempt.started_at + attempt.took))
+            }
+            _ => None,
+        };
         let (destination, created_at) = (delivery.destination, delivery.created_at);
         delivery.attempts += 1;
         match next {
@@ -433,6 +450,7 @@ fn born(event: EventId, destination: DestinationId, at: Timestamp) -> ModelDeliv
         attempts_are_gone: false,
         will: None,
         said: None,
+        awaits: None,
         sent_id: None,
         last_replay_at: None,
     }

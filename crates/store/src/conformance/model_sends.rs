@@ -1,15 +1,26 @@
 //! What the model knows of messages: wills, statuses, and what was sent.
 
+use std::time::Duration;
+
 use surehook_core::{
-    delivery::{DeliveryState, Input, state::Status},
-    event::Confirmation,
+    delivery::{DeadReason, DeliveryState, Input, state::Status},
+    event::{Confirmation, Said},
     ids::{DeliveryId, DestinationId, EventId},
     rollup::Count,
     store::{Confirmed, Held, Next, SentOnDay, Settled, Settlement},
     time::Timestamp,
 };
 
-use super::model::{Model, Whose};
+use super::model::{Model, ModelDelivery, Whose};
+
+impl ModelDelivery {
+    /// Keeps what is said while it is under way; that it arrived is not unsaid.
+    fn keep(&mut self, told: Confirmation) {
+        if !self.said.as_ref().is_some_and(|before| before.said == Said::Sent) {
+            self.said = Some(told);
+        }
+    }
+}
 
 impl Model {
     pub(super) fn leave_will(&mut self, held: Held, will: &Settlement) -> Settled {
@@ -63,24 +74,54 @@ impl Model {
         }
         let delivery = self.deliveries.get_mut(&id)?;
         if delivery.state.status() == Status::InFlight {
-            let is_arrived = |said: &Confirmation| said.said.next() == Next::Succeeded;
-            if !delivery.said.as_ref().is_some_and(is_arrived) {
-                delivery.said = Some(told.clone());
-            }
+            delivery.keep(told.clone());
             return None;
         }
         let attempts = delivery.attempts;
-        let next = self.move_by(id, told)?;
+        let old = delivery.replay_of.and_then(|old| self.deliveries.get(&old));
+        let in_doubt = |old: &ModelDelivery| {
+            let has_other_name = old.sent_id.is_some() && old.sent_id != told.sent_id;
+            old.reason == Some(DeadReason::Ambiguous) && !has_other_name
+        };
+        let went_out = told.said == Said::Sent && old.is_some_and(in_doubt);
+        let next = self.move_by(id, told, went_out)?;
         let (event, destination) = (told.event, told.destination);
         Some(Confirmed { delivery: id, event, destination, attempts, next })
     }
 
-    /// Moves a delivery that was tried and waits; says where.
-    fn move_by(&mut self, id: DeliveryId, told: &Confirmation) -> Option<Next> {
+    /// An answer that came after its claim was lost.
+    pub(super) fn hear_late(&mut self, settlement: &Settlement) -> Settled {
+        let sent_id = settlement.sent.as_ref().and_then(|sent| sent.id.clone());
+        let (id, destination, at) = (settlement.delivery, settlement.destination, settlement.at);
+        let is_there = self.destinations.contains(&destination);
+        let Some(delivery) = self.deliveries.get_mut(&id) else { return Settled::LeaseLost };
+        if sent_id.is_none() || settlement.next != Next::Succeeded || !is_there {
+            return Settled::LeaseLost;
+        }
+        let event = delivery.event;
+        let told = Confirmation { event, destination, at, sent_id, said: Said::Sent };
+        if delivery.state.status() == Status::InFlight {
+            delivery.keep(told);
+            return Settled::LeaseLost;
+        }
+        self.move_by(id, &told, true).map_or(Settled::LeaseLost, Settled::Overruled)
+    }
+
+    /// Moves a delivery that can hear what is said; says where.
+    fn move_by(&mut self, id: DeliveryId, told: &Confirmation, went_out: bool) -> Option<Next> {
         let delivery = self.deliveries.get_mut(&id)?;
-        if delivery.attempts == 0 || delivery.due_at().is_none() {
+        let has_arrived = told.said == Said::Sent;
+        let was_dead = delivery.state.status() == Status::Dead;
+        let hears = match delivery.state.status() {
+            Status::Pending | Status::Scheduled => delivery.attempts > 0 || went_out,
+            Status::Held => went_out && has_arrived,
+            Status::Dead => delivery.reason == Some(DeadReason::Ambiguous) && has_arrived,
+            Status::InFlight | Status::Succeeded | Status::Cancelled | Status::Replayed => false,
+        };
+        if !hears {
             return None;
         }
+        delivery.awaits = None;
         let (at, next) = (told.at, told.said.next());
         let (destination, created_at) = (delivery.destination, delivery.created_at);
         match next {
@@ -98,7 +139,9 @@ impl Model {
         if delivery.state.status().is_final() {
             delivery.ended_at = Some(at);
             delivery.reason = next.reason();
-            self.call_next(id, at);
+            if !was_dead {
+                self.call_next(id, at);
+            }
         }
         match next {
             Next::Succeeded => {
@@ -128,13 +171,27 @@ impl Model {
         }
     }
 
+    /// After a restart, what waits for a word of what may have arrived waits as long as before.
+    pub(super) fn wait_anew(&mut self, now: Timestamp) {
+        let week = Duration::from_secs(7 * 86_400);
+        for delivery in self.deliveries.values_mut() {
+            if let (DeliveryState::Scheduled { due_at }, Some(wait)) =
+                (delivery.state, delivery.awaits)
+            {
+                let due_at = due_at.max(now + wait.min(week));
+                delivery.state = DeliveryState::Scheduled { due_at };
+            }
+        }
+    }
+
     /// Makes a delivery that is under way due again, and lets it hear what was said meanwhile.
     pub(super) fn give_back(&mut self, id: DeliveryId, due_at: Timestamp) {
         let delivery = self.deliveries.get_mut(&id).unwrap();
         delivery.step(Input::Release { due_at });
         delivery.will = None;
         if let Some(told) = delivery.said.take() {
-            self.move_by(id, &told);
+            let went_out = told.said == Said::Sent || delivery.replay_of.is_none();
+            self.move_by(id, &told, went_out);
         }
     }
 }

@@ -76,6 +76,19 @@ pub async fn nothing_is_revived_against_the_wish_of_the_source(world: World) {
     assert_eq!(world.next_due(world.crm).await.unwrap(), None);
 }
 
+pub async fn what_may_have_arrived_is_not_revived(world: World) {
+    let first = world.keyed_for_both("k");
+    world.accept(first.clone()).await;
+    world.finish_due(world.crm, Next::Dead(DeadReason::Ambiguous)).await;
+    world.finish_due(world.mail, DEAD).await;
+
+    let duplicate = world.expect_duplicate(world.again(&first)).await;
+
+    assert_eq!(duplicate.revived, [world.mail], "what did not arrive is");
+    assert!(world.claim(world.crm, 9).await.is_empty());
+    assert_eq!(world.counts().dead[&DeadReason::Ambiguous].pending, 1);
+}
+
 pub async fn concurrent_duplicates_revive_once(world: World) {
     let first = world.keyed("k");
     world.accept(first.clone()).await;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use surehook_core::{
     decision::DecisionKind,
     delivery::{Class, DeadReason, Failure, LeaseToken, state::Status},
-    store::{Change, Next, Settled, Settlement},
+    store::{Attempt, Change, Next, Settled, Settlement},
     time::Timestamp,
 };
 
@@ -31,15 +31,32 @@ pub async fn a_crash_carries_the_will_out(mut world: World) {
 
     let row = world.only_delivery(event).await;
     assert_eq!((row.status, row.attempts), (Status::Scheduled, 1));
-    assert_eq!(row.due_at, Some(due_at), "the time is that of the will");
     let attempts = world.delivery_detail(row.id).await.attempts;
     let made = &attempts[0].attempt;
     assert_eq!((made.number, made.started_at, made.status), (1, started_at, None));
     assert_eq!((made.failure, made.class), (Some(Failure::Interrupted), Some(Class::Ambiguous)));
-    assert_eq!(attempts[0].next, Some(Next::RetryAt(due_at)));
+    assert_eq!(attempts[0].next, Some(Next::RetryAt(due_at)), "the time is that of the will");
     assert_eq!(kinds(&world, event).await, [DecisionKind::Unheard]);
-    assert!(world.claim(world.crm, 10).await.is_empty(), "it is not due before its time");
-    world.now = due_at;
+}
+
+pub async fn what_a_will_waits_for_is_waited_for_anew(mut world: World) {
+    let event = world.accept(world.arrival()).await;
+    let claimed = world.claim_one(world.crm).await;
+    let will = world.will(&claimed, Next::RetryAt(world.now + MINUTE * 10));
+    let wait = MINUTE * 10 - will.attempt.took;
+    leave(&world, will).await;
+    world.wait(MINUTE * 60);
+    let started_at = world.now;
+
+    world.die().await;
+
+    // Nobody could tell us of it while we were down.
+    let due_at = world.only_delivery(event).await.due_at.unwrap();
+    if world.is_sole_owner() {
+        assert_eq!(due_at, started_at + wait);
+        assert!(world.claim(world.crm, 10).await.is_empty(), "it is not due before its time");
+    }
+    world.now = world.now.max(due_at);
     assert_eq!(world.claim_one(world.crm).await.attempts, 1);
 }
 
@@ -62,8 +79,9 @@ pub async fn a_lease_that_runs_out_carries_the_will_out(mut world: World) {
     assert_eq!(world.settle(late).await.unwrap(), Settled::LeaseLost);
     let counts = world.counts();
     assert_eq!((counts.attempts, counts.dead[&DeadReason::Ambiguous].pending), (1, 1));
-    // What died must be asked for in the file, where a duplicate can revive it.
-    assert_eq!(world.expect_duplicate(world.again(&first)).await.revived, [world.crm]);
+    // It may have arrived: whether it is sent again is for a person to say, not for a duplicate.
+    assert!(world.expect_duplicate(world.again(&first)).await.revived.is_empty());
+    assert_eq!(world.statuses(event).await, [Status::Dead]);
 }
 
 pub async fn what_was_settled_leaves_no_will(mut world: World) {
@@ -185,4 +203,43 @@ pub async fn many_wills_are_carried_out_at_once(mut world: World) {
         assert_eq!(world.statuses(event).await, [status]);
     }
     assert_eq!((world.counts().attempts, world.count(Status::InFlight)), (10, 0));
+}
+
+pub async fn what_waits_for_a_word_waits_anew_after_a_restart(mut world: World) {
+    // As long as it would have waited from the end of its attempt, and so long at most.
+    let (ten, month) = (MINUTE * 10, MINUTE * 60 * 24 * 30);
+    let mut expected = Vec::new();
+    for (wait, is_known) in [(ten, false), (month, false), (ten, true)] {
+        let event = world.accept(world.arrival()).await;
+        let claimed = world.claim_one(world.crm).await;
+        let due_at = world.now + wait;
+        let settlement = match is_known {
+            true => world.settlement(&claimed, Next::RetryAt(due_at)),
+            false => world.will(&claimed, Next::RetryAt(due_at)),
+        };
+        let Attempt { started_at, took, .. } = settlement.attempt;
+        let span = due_at.since(started_at + took);
+        world.settle(settlement).await.unwrap();
+        expected.push((event, due_at, (!is_known).then_some(span)));
+    }
+    // One that was tried again, and failed, waits for no word any more.
+    let event = world.accept(world.arrival()).await;
+    let claimed = world.claim_one(world.crm).await;
+    world.settle(world.will(&claimed, Next::RetryAt(world.now))).await.unwrap();
+    let claimed = world.claim_one(world.crm).await;
+    let due_at = world.now + MINUTE;
+    world.finish(&claimed, Next::RetryAt(due_at)).await;
+    expected.push((event, due_at, None));
+    for downtime in [MINUTE * 60, MINUTE] {
+        world.wait(downtime);
+
+        world.reopen().await;
+
+        for (event, due_at, span) in &expected {
+            let week = MINUTE * 60 * 24 * 7;
+            let anew = span.map(|span| world.now + span.min(week));
+            let anew = anew.filter(|_| world.is_sole_owner()).unwrap_or(*due_at);
+            assert_eq!(world.only_delivery(*event).await.due_at, Some(anew.max(*due_at)));
+        }
+    }
 }

@@ -16,7 +16,7 @@ use surehook_core::{
 };
 
 use super::{
-    decide,
+    awaited, decide,
     row::{blob, id, status, time},
     statuses, wills,
     writer::Tx,
@@ -133,6 +133,7 @@ fn cancel(
         cancel.execute(params![blob(delivery.id), at.as_millis()])?;
         wills::forget(tx, delivery.id)?;
         statuses::forget(tx, delivery.id)?;
+        awaited::forget(tx, delivery.id)?;
         tx.delta.moved(Some(delivery.status), Some(Status::Cancelled));
         let decision = Decision {
             event: delivery.event,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde_json::Value;
 use surehook_core::{
     decision::{Decision, DecisionKind},
@@ -17,7 +17,7 @@ use surehook_core::{
 };
 
 use super::{
-    bodies,
+    awaited, bodies,
     counts::Sum,
     decide, line,
     rollups::Subject,
@@ -76,9 +76,28 @@ pub(super) fn claim_next(
     let Some(seq) = tx.names.destinations.get(&destination).copied() else {
         return Ok(Claims::default());
     };
-    let first = due(tx.connection, seq, Timestamp::from_millis(i64::MAX), 1)?;
+    let first: Vec<DueRow> = tx
+        .connection
+        .prepare_cached(NEXT)?
+        .query_map(params![seq, now.as_millis(), NEXT_LOOKS_MAX], due_row)?
+        .collect::<Result<_, _>>()?;
     claim(tx, (destination, seq), first, now, lease)
 }
+
+/// How many that wait are looked at for one that may be tried now.
+const NEXT_LOOKS_MAX: usize = 1000;
+
+// What is due comes first, so that the bound is for what is not due yet.
+const NEXT: &str = "
+    SELECT id, event_id, state, attempts, throttled, created_at, order_key IS NOT NULL
+      FROM (SELECT * FROM deliveries
+             WHERE destination = ?1 AND due_at IS NOT NULL ORDER BY due_at, id LIMIT ?3) d
+     WHERE due_at <= ?2
+        OR (attempts > 0
+            AND NOT EXISTS (SELECT 1 FROM attempts a
+                             WHERE a.delivery_id = d.id AND a.number = d.attempts
+                               AND a.class = 'ambiguous'))
+     ORDER BY due_at, id LIMIT 1";
 
 fn claim(
     tx: &mut Tx<'_, '_>,
@@ -136,18 +155,20 @@ fn due(
 ) -> rusqlite::Result<Vec<DueRow>> {
     connection
         .prepare_cached(DUE)?
-        .query_map(params![seq, now.as_millis(), limit], |row| {
-            Ok(DueRow {
-                id: id(row, 0)?,
-                event: id(row, 1)?,
-                status: status(row, 2)?,
-                attempts: row.get(3)?,
-                throttled: row.get(4)?,
-                created_at: time(row, 5)?,
-                ordered: row.get(6)?,
-            })
-        })?
+        .query_map(params![seq, now.as_millis(), limit], due_row)?
         .collect()
+}
+
+fn due_row(row: &Row<'_>) -> rusqlite::Result<DueRow> {
+    Ok(DueRow {
+        id: id(row, 0)?,
+        event: id(row, 1)?,
+        status: status(row, 2)?,
+        attempts: row.get(3)?,
+        throttled: row.get(4)?,
+        created_at: time(row, 5)?,
+        ordered: row.get(6)?,
+    })
 }
 
 const LOAD_OWED: &str = "
@@ -248,6 +269,13 @@ const SETTLE: &str = "
 
 /// See `DeliveryStore::settle`.
 pub(super) fn settle(tx: &mut Tx<'_, '_>, settlement: &Settlement) -> rusqlite::Result<Settled> {
+    match settle_held(tx, settlement)? {
+        Settled::LeaseLost => statuses::hear_late(tx, settlement),
+        settled @ (Settled::Recorded | Settled::Overruled(_)) => Ok(settled),
+    }
+}
+
+fn settle_held(tx: &mut Tx<'_, '_>, settlement: &Settlement) -> rusqlite::Result<Settled> {
     let Some(heard) = statuses::kept(tx, settlement.delivery)? else {
         return record(tx, settlement);
     };
@@ -260,6 +288,7 @@ pub(super) fn settle(tx: &mut Tx<'_, '_>, settlement: &Settlement) -> rusqlite::
     if next == settlement.next {
         return Ok(settled);
     }
+    awaited::forget(tx, settlement.delivery)?;
     statuses::tell(tx, settlement.delivery, &heard, settlement.at)?;
     Ok(Settled::Overruled(next))
 }
@@ -290,6 +319,7 @@ fn record(tx: &mut Tx<'_, '_>, settlement: &Settlement) -> rusqlite::Result<Sett
     }
     insert_attempt(tx, settlement)?;
     wills::forget(tx, settlement.delivery)?;
+    awaited::note(tx, settlement)?;
     if let Some(sent) = &settlement.sent {
         sends::note(tx, settlement.delivery, destination, sent, settlement.at)?;
     }

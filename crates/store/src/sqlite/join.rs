@@ -70,12 +70,13 @@ pub(super) fn join(tx: &mut Tx<'_, '_>, wish: &JoinWish) -> rusqlite::Result<Joi
     }
 }
 
-/// Hurries up what waits for its next attempt; but not against the wish of the destination, which
-/// is passed on to the sender instead.
+/// Hurries up what waits for its next attempt; but not against the wish of the destination, and not
+/// while a word may come that it has arrived. The sender is told so instead.
 fn scheduled(tx: &Tx<'_, '_>, wish: &JoinWish, owed: &Owed) -> rusqlite::Result<Joined> {
     let due_at = owed.due_at.unwrap_or(wish.now);
     let last = ending(tx, owed.delivery, Next::RetryAt(due_at))?;
-    if last.class == Some(Class::Throttled) && due_at > wish.now {
+    let must_wait = matches!(last.class, Some(Class::Throttled | Class::Ambiguous));
+    if must_wait && due_at > wish.now {
         return Ok(Joined::Ended(last));
     }
     hasten(tx, wish, owed.delivery)?;

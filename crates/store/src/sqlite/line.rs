@@ -15,7 +15,7 @@ use surehook_core::{
 };
 
 use super::{
-    decide,
+    awaited, decide,
     row::{blob, id, status},
     writer::Tx,
 };
@@ -119,6 +119,7 @@ pub(super) fn cancel(
         | Status::Replayed => return Ok(Cancelled::NotCancellable(from)),
     }
     tx.connection.prepare_cached(CANCEL)?.execute(params![blob(delivery), now.as_millis()])?;
+    awaited::forget(tx, delivery)?;
     tx.delta.moved(Some(from), Some(Status::Cancelled));
     let decision = Decision {
         event,

@@ -11,6 +11,7 @@
 //! two writers ever meet.
 
 mod admit;
+mod awaited;
 mod backup;
 mod bodies;
 mod checkpoint;

@@ -10,7 +10,7 @@ use surehook_core::{
     delivery::{DeadReason, state::Status},
     ids::{DeliveryId, DestinationId, EventId, Id, Kind, ReplayId, RequestId},
     key::fingerprint,
-    replay::Skip,
+    replay::{ReplaySpec, Skip},
     store::{REPLAY_INTERVAL, Replayed},
     time::Timestamp,
 };
@@ -92,14 +92,16 @@ pub(super) fn replay(
 
 /// Delivers once more for a job, or says why not. A job may follow right after another replay: it
 /// was asked for with its count before the eyes, and jobs that overlap do not run side by side.
+/// What was dead when the job took it and has arrived after all is left alone.
 pub(super) fn deliver_again(
     tx: &mut Tx<'_, '_>,
     old: DeliveryId,
-    job: ReplayId,
+    (job, spec): (ReplayId, &ReplaySpec),
     now: Timestamp,
 ) -> rusqlite::Result<Result<DeliveryId, Skip>> {
     let Some(found) = candidate(tx, old)? else { return Ok(Err(Skip::EventGone)) };
-    if !matches!(found.status, Status::Dead | Status::Succeeded) {
+    let only_dead = spec.filter.reason.is_some();
+    if !spec.takes(found.status) || (only_dead && found.status != Status::Dead) {
         return Ok(Err(Skip::Superseded));
     }
     if !found.destination_lives {
@@ -263,7 +265,8 @@ fn take_over(tx: &mut Tx<'_, '_>, handover: &Handover, found: &Candidate) -> rus
 const LATEST_DELIVERIES: &str =
     "SELECT id, state FROM deliveries WHERE event_id = ?1 AND state <> 'replayed'";
 
-/// Delivers an event again if all its deliveries are dead; says to which destinations.
+/// Delivers an event again if all its deliveries are dead, but for what may have arrived; says to
+/// which destinations.
 pub(super) fn revive(
     tx: &mut Tx<'_, '_>,
     event: EventId,
@@ -285,15 +288,19 @@ pub(super) fn revive(
     Ok(revived)
 }
 
-/// Delivers one dead delivery again, as [`heir`]; says where it goes, if that is possible.
+/// Delivers one dead delivery again, as [`heir`]; says where it goes, if that is possible. One that
+/// may have arrived is left to a person: whoever comes again does not know more than we do.
 pub(super) fn revive_one(
     tx: &mut Tx<'_, '_>,
     old: DeliveryId,
     request: RequestId,
     now: Timestamp,
 ) -> rusqlite::Result<Vec<DestinationId>> {
-    let found = candidate(tx, old)?;
-    let Some(found) = found.filter(|found| found.destination_lives && found.body_is_there) else {
+    let can_be_revived = |found: &Candidate| {
+        let may_have_arrived = found.reason == Some(DeadReason::Ambiguous);
+        found.destination_lives && found.body_is_there && !may_have_arrived
+    };
+    let Some(found) = candidate(tx, old)?.filter(can_be_revived) else {
         return Ok(Vec::new());
     };
     let new = heir(old, request, now);

@@ -153,7 +153,8 @@ pub(super) fn delivery(row: &Row<'_>) -> rusqlite::Result<DeliveryRow> {
 
 /// Columns of [`attempt`], from `attempts a JOIN deliveries d`.
 pub(super) const ATTEMPT_COLUMNS: &str = "a.number, a.id, a.started_at, a.took_ms, a.status,
-    a.failure, a.class, a.detail, a.response, a.delivery_id, a.next, a.next_due_at, d.reason";
+    a.failure, a.class, a.detail, a.response, a.delivery_id, a.next, a.next_due_at,
+    coalesce(d.reason, 'ambiguous')";
 
 pub(super) fn attempt(row: &Row<'_>) -> rusqlite::Result<AttemptRow> {
     let attempt = Attempt {
@@ -170,7 +171,8 @@ pub(super) fn attempt(row: &Row<'_>) -> rusqlite::Result<AttemptRow> {
     Ok(AttemptRow { delivery: id(row, 9)?, attempt, next: next(row, 10)? })
 }
 
-/// The word, the time and the reason. That of an attempt is its delivery's, which is that of the last.
+/// The word, the time and the reason. That of an attempt is its delivery's, which is that of the last;
+/// what was dead and has none any more was `ambiguous`, and has arrived after all.
 pub(super) fn next(row: &Row<'_>, first: usize) -> rusqlite::Result<Option<Next>> {
     let Some(word) = row.get::<_, Option<String>>(first)? else { return Ok(None) };
     let found = match word.as_str() {

@@ -8,22 +8,22 @@ use surehook_core::{
     delivery::{DeadReason, state::Status},
     event::{Confirmation, Said},
     ids::{DeliveryId, EventId},
-    store::{Confirmed, Next},
+    store::{Confirmed, Next, Settled, Settlement},
     time::Timestamp,
 };
 
 use super::{
-    decide, deliver, line,
+    awaited, decide, deliver, line, prune,
     read::collect,
     rollups::Subject,
-    row::{blob, corrupt, id, next, status, time},
+    row::{blob, corrupt, id, next, optional_id, reason, status, time},
     sends,
     writer::Tx,
 };
 
 /// What a status said, and which.
 pub(super) struct Heard {
-    /// The event that the status is.
+    /// The event that the status is; that which it is about, if its own answer came late.
     by: EventId,
     at: Timestamp,
     sent_id: Option<String>,
@@ -39,14 +39,17 @@ struct Meant {
     /// The row number.
     destination: i64,
     status: Status,
+    reason: Option<DeadReason>,
     attempts: u32,
     created_at: Timestamp,
+    /// What it took over from.
+    replay_of: Option<DeliveryId>,
 }
 
 /// Columns of [`meant`], from `deliveries d`.
 macro_rules! meant_columns {
     () => {
-        "d.id, d.event_id, d.destination, d.state, d.attempts, d.created_at"
+        "d.id, d.event_id, d.destination, d.state, d.reason, d.attempts, d.created_at, d.replay_of"
     };
 }
 
@@ -56,22 +59,23 @@ fn meant(row: &Row<'_>) -> rusqlite::Result<Meant> {
         event: id(row, 1)?,
         destination: row.get(2)?,
         status: status(row, 3)?,
-        attempts: row.get(4)?,
-        created_at: time(row, 5)?,
+        reason: reason(row, 4)?,
+        attempts: row.get(5)?,
+        created_at: time(row, 6)?,
+        replay_of: optional_id(row, 7)?,
     })
 }
 
 impl Meant {
-    /// Whether a status can be about it: it waits, and something was sent before.
-    fn can_be_moved(&self) -> bool {
+    /// Whether what a status says can be about it, and moves it. That is so for what waits if it was
+    /// sent before, or if `went_out` says so; and what was given up because nobody knew whether it
+    /// arrived has arrived after all.
+    fn can_be_moved(&self, said: Said, went_out: bool) -> bool {
         match self.status {
-            Status::Pending | Status::Scheduled => self.attempts > 0,
-            Status::InFlight
-            | Status::Held
-            | Status::Succeeded
-            | Status::Dead
-            | Status::Cancelled
-            | Status::Replayed => false,
+            Status::Pending | Status::Scheduled => self.attempts > 0 || went_out,
+            Status::Held => went_out && said == Said::Sent,
+            Status::Dead => self.reason == Some(DeadReason::Ambiguous) && said == Said::Sent,
+            Status::InFlight | Status::Succeeded | Status::Cancelled | Status::Replayed => false,
         }
     }
 }
@@ -110,7 +114,8 @@ pub(super) fn hear(
         keep(tx, meant.id, &heard)?;
         return Ok(None);
     }
-    if !meant.can_be_moved() {
+    let went_out = said == Said::Sent && took_over_in_doubt(tx, &meant, &heard)?;
+    if !meant.can_be_moved(said, went_out) {
         return Ok(None);
     }
     let next = apply(tx, &meant, &heard)?;
@@ -121,6 +126,47 @@ pub(super) fn hear(
         attempts: meant.attempts,
         next,
     }))
+}
+
+const BY_ID: &str = concat!("SELECT ", meant_columns!(), " FROM deliveries d WHERE d.id = ?1");
+
+/// An answer that came after its claim was lost: what it names has arrived all the same, and is heard
+/// as a status is.
+pub(super) fn hear_late(tx: &mut Tx<'_, '_>, settlement: &Settlement) -> rusqlite::Result<Settled> {
+    let sent_id = settlement.sent.as_ref().and_then(|sent| sent.id.clone());
+    let is_there = tx.names.destinations.contains_key(&settlement.destination);
+    if sent_id.is_none() || settlement.next != Next::Succeeded || !is_there {
+        return Ok(Settled::LeaseLost);
+    }
+    let found = tx
+        .connection
+        .prepare_cached(BY_ID)?
+        .query_row(params![blob(settlement.delivery)], meant)
+        .optional()?;
+    let Some(meant) = found else { return Ok(Settled::LeaseLost) };
+    let (by, of) = (meant.event, meant.event);
+    let heard = Heard { by, at: settlement.at, sent_id, said: Said::Sent, of };
+    if meant.status == Status::InFlight {
+        keep(tx, meant.id, &heard)?;
+        return Ok(Settled::LeaseLost);
+    }
+    if !meant.can_be_moved(heard.said, true) {
+        return Ok(Settled::LeaseLost);
+    }
+    apply(tx, &meant, &heard).map(Settled::Overruled)
+}
+
+const IN_DOUBT: &str = "
+    SELECT EXISTS (SELECT 1 FROM deliveries d WHERE d.id = ?1 AND d.reason = 'ambiguous')
+       AND NOT EXISTS (SELECT 1 FROM sends s WHERE s.delivery_id = ?1 AND s.sent_id IS NOT ?2)";
+
+/// Whether a delivery took over from one of which nobody knew whether it arrived, and which this can
+/// be about: it has no other name.
+fn took_over_in_doubt(tx: &Tx<'_, '_>, meant: &Meant, heard: &Heard) -> rusqlite::Result<bool> {
+    let Some(old) = meant.replay_of else { return Ok(false) };
+    tx.connection
+        .prepare_cached(IN_DOUBT)?
+        .query_row(params![blob(old), heard.sent_id], |row| row.get(0))
 }
 
 // That it has arrived is not unsaid by what comes later, or comes late.
@@ -195,10 +241,13 @@ pub(super) fn hear_what_was_kept(tx: &mut Tx<'_, '_>) -> rusqlite::Result<()> {
     if !tx.doubts.said {
         return Ok(());
     }
-    let left = collect(tx.connection, LEFT, [], |row| Ok((meant(row)?, heard(row, 6)?)))?;
+    let left = collect(tx.connection, LEFT, [], |row| Ok((meant(row)?, heard(row, 8)?)))?;
     for (meant, heard) in left {
         forget(tx, meant.id)?;
-        if meant.can_be_moved() {
+        // It was under way: that somebody speaks of it proves that it went out, though no attempt
+        // was recorded. Only a failure may be that of what it took over from.
+        let went_out = heard.said == Said::Sent || meant.replay_of.is_none();
+        if meant.can_be_moved(heard.said, went_out) {
             apply(tx, &meant, &heard)?;
         }
     }
@@ -211,10 +260,11 @@ const END: &str = "
 // Not a move: it goes on waiting, for another time.
 const PUT_OFF: &str = "UPDATE deliveries SET due_at = ?2 WHERE id = ?1";
 
-/// Moves a delivery that waits.
+/// Moves a delivery that waits, or was given up.
 fn apply(tx: &mut Tx<'_, '_>, meant: &Meant, heard: &Heard) -> rusqlite::Result<Next> {
     let at = heard.at;
     let next = heard.said.next();
+    awaited::forget(tx, meant.id)?;
     match next {
         Next::RetryAt(due_at) => {
             let values = params![blob(meant.id), due_at.as_millis()];
@@ -249,6 +299,11 @@ fn end(
         reason.map(DeadReason::as_str),
     ])?;
     tx.delta.moved(Some(meant.status), Some(to));
+    if let Some(was) = meant.reason {
+        // It had ended before: the line has gone on, and retention has seen it.
+        tx.delta.dead_now(was, -1);
+        return prune::look_later_if_passed(tx, meant.event, at);
+    }
     line::call_next(tx, meant.id, at)
 }
 
@@ -262,7 +317,7 @@ pub(super) fn tell(
     if let Some(sent_id) = &heard.sent_id {
         sends::name(tx, delivery, sent_id, at)?;
     }
-    let by = heard.by;
+    let by = (heard.by != heard.of).then_some(heard.by);
     let (kind, detail) = match heard.said.next() {
         Next::Succeeded => (DecisionKind::Confirmed, json!({ "by": by })),
         Next::RetryAt(due_at) => (DecisionKind::Refuted, json!({ "by": by, "due_at": due_at })),
@@ -283,5 +338,7 @@ mod tests {
         let steps = plan(NEWEST);
         assert!(steps[0].starts_with("SEARCH d USING INDEX deliveries_by_event"), "{steps:#?}");
         assert_eq!(plan(LEFT)[0], "SCAN s");
+        let steps = plan(IN_DOUBT);
+        assert!(!steps.iter().any(|step| step == "SCAN d" || step == "SCAN s"), "{steps:#?}");
     }
 }

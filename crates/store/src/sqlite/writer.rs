@@ -33,7 +33,7 @@ use surehook_core::{
 use tokio::sync::{oneshot, watch};
 
 use super::{
-    admit,
+    admit, awaited,
     checkpoint::{self, Checkpointer},
     configure,
     counts::{self, Delta},
@@ -67,13 +67,15 @@ pub(super) struct Tx<'a, 'c> {
     after: &'a mut Vec<After>,
 }
 
-/// Whether there may be wills, and statuses that wait to be heard: who sends no messages shall not
-/// look for them. Once there was one there may always be another; after a rollback too many are
-/// looked for, not too few. Opening the file leaves none.
+/// Whether there may be wills, statuses that wait to be heard, and deliveries that wait for a status:
+/// who sends no messages shall not look for them. Once there was one there may always be another;
+/// after a rollback too many are looked for, not too few. Opening the file leaves none of the first
+/// two.
 #[derive(Debug, Default)]
 pub(super) struct Doubts {
     pub(super) wills: bool,
     pub(super) said: bool,
+    pub(super) awaited: bool,
 }
 
 /// What is done once the transaction is committed, and only then.
@@ -183,7 +185,8 @@ impl Writer {
         let mut fresh = Fresh::load(&desk.connection, &desk.file, desk.fold_at)?;
         let mut terms = FreshTerms::load(&desk.connection, desk.fold_at)?;
         let mut sweep = Sweep::load(&desk.connection)?;
-        recover(&desk.connection, now, (&mut names, &mut fresh, &mut terms, &mut sweep))?;
+        let known = (&mut names, &mut fresh, &mut terms, &mut sweep);
+        let doubts = recover(&desk.connection, now, known)?;
         let counts = counts::load(&desk.connection)?;
         memory.change_counts(|shown| *shown = counts);
         let queue = Arc::new(Queue::default());
@@ -206,7 +209,7 @@ impl Writer {
                         fresh,
                         terms,
                         sweep,
-                        doubts: Doubts::default(),
+                        doubts,
                         delta: Delta::default(),
                         after: Vec::new(),
                         tell,
@@ -526,10 +529,10 @@ fn recover(
     connection: &Connection,
     now: Timestamp,
     (names, fresh, terms, sweep): Known<'_>,
-) -> rusqlite::Result<()> {
+) -> rusqlite::Result<Doubts> {
     let mut sql = Prepared::new(connection);
     let (mut delta, mut after) = (Delta::default(), Vec::new());
-    let mut doubts = Doubts { wills: true, said: true };
+    let mut doubts = Doubts { wills: true, said: true, awaited: true };
     sql.get(BEGIN)?.execute([])?;
     let mut tx = Tx {
         connection,
@@ -543,12 +546,13 @@ fn recover(
         after: &mut after,
     };
     let recovered = deliver::recover(&mut tx, now)?;
+    let awaited = awaited::wait_anew(connection, now)?;
     delta.write(connection)?;
     sql.get(COMMIT)?.execute([])?;
     if recovered > 0 {
         tracing::info!(recovered, "dealt with deliveries that an earlier run left in flight");
     }
-    Ok(())
+    Ok(Doubts { awaited, ..Doubts::default() })
 }
 
 fn answer_all(jobs: Vec<Box<dyn Job>>, outcome: &Result<(), StoreError>) {

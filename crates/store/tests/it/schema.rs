@@ -36,6 +36,7 @@ const GOOD: &str = "
     INSERT INTO said VALUES (zeroblob(16), zeroblob(16), 1, NULL, 'succeeded', NULL, NULL);
     INSERT INTO sends VALUES (zeroblob(16), 'wamid.1', 1);
     INSERT INTO sends_by_day VALUES (1, 20000, 1);
+    INSERT INTO awaited VALUES (zeroblob(16), 1);
     INSERT INTO media VALUES (zeroblob(16), 'b', 'k', 'image', 'image/png', 1, NULL, 1);
     INSERT INTO idempotency_results (scope, key, request, seed, created_at)
          VALUES (zeroblob(32), 'k', zeroblob(32), zeroblob(16), 1);";
@@ -130,6 +131,7 @@ const BAD: &[(&str, &str)] = &[
     ("reason_iff_dead", "UPDATE said SET reason = 'ambiguous'"),
     ("id_is_something", "UPDATE sends SET sent_id = ''"),
     ("one_at_least", "UPDATE sends_by_day SET sent = 0"),
+    ("forwards", "UPDATE awaited SET wait_ms = -1"),
     ("scope_is_sha256", "UPDATE idempotency_results SET scope = x'00'"),
     ("request_is_sha256", "UPDATE idempotency_results SET request = x'00'"),
     ("seed_is_16_bytes", "UPDATE idempotency_results SET seed = x'00'"),

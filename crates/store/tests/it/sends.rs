@@ -53,9 +53,9 @@ async fn a_killed_process_sends_nothing_again_that_it_may_have_sent() {
     assert_sound(folder.path()).await;
 }
 
-fn rows(folder: &Path) -> [usize; 3] {
+fn rows(folder: &Path) -> [usize; 4] {
     let file = open_file(folder);
-    ["wills", "said", "sends"].map(|table| {
+    ["wills", "said", "sends", "awaited"].map(|table| {
         let count = format!("SELECT count(*) FROM {table}");
         file.query_row(&count, [], |row| row.get(0)).unwrap()
     })
@@ -77,13 +77,26 @@ fn status(world: &World, event: EventId) -> NewEvent {
 async fn nothing_is_left_of_what_is_settled_cancelled_or_removed() {
     let folder = tempfile::tempdir().unwrap();
     let mut world = World::new(SqliteHarness::Lent(folder.path().to_owned())).await;
+    for end in ["cancelled", "tried again"] {
+        world.accept(world.arrival()).await;
+        let claimed = world.claim_one(world.crm).await;
+        let waits = Next::RetryAt(world.now);
+        world.settle(world.will(&claimed, waits)).await.unwrap();
+        assert_eq!(rows(folder.path()), [0, 0, 0, 1]);
+        if end == "cancelled" {
+            world.cancel(claimed.id, world.now).await.unwrap();
+        } else {
+            world.finish_due(world.crm, Next::Succeeded).await;
+        }
+        assert_eq!(rows(folder.path()), [0, 0, 0, 0], "{end}");
+    }
     for number in 0..3 {
         let event = world.accept(world.arrival()).await;
         let claimed = world.claim_one(world.crm).await;
         let will = world.will(&claimed, PARKED);
         world.leave_will(will.clone()).await.unwrap();
         world.accept(status(&world, event)).await;
-        assert_eq!(rows(folder.path()), [1, 1, number.min(1)]);
+        assert_eq!(rows(folder.path()), [1, 1, number, 0]);
         match number {
             0 => {
                 let sent = Some(Sent { id: Some("wamid.0".to_owned()), day: 1 });
@@ -94,18 +107,17 @@ async fn nothing_is_left_of_what_is_settled_cancelled_or_removed() {
                 let held =
                     surehook_core::store::Held { delivery: claimed.id, token: claimed.lease.token };
                 world.release(vec![held], world.now).await.unwrap();
-                world.cancel(claimed.id, world.now).await.unwrap();
             }
             _ => {
                 let delete = surehook_core::store::Change::DeleteDestination(world.crm);
                 world.change(vec![delete], world.now).await.unwrap();
             }
         }
-        assert_eq!(rows(folder.path()), [0, 0, 1], "step {number}");
+        assert_eq!(rows(folder.path()), [0, 0, (number + 1).min(2), 0], "step {number}");
     }
 
     world.wait(DAY * 2);
     world.prune_all(DAY).await;
 
-    assert_eq!(rows(folder.path()), [0, 0, 0]);
+    assert_eq!(rows(folder.path()), [0, 0, 0, 0]);
 }

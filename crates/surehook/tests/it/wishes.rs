@@ -57,6 +57,39 @@ async fn a_refusal_does_not_use_the_key_up() {
     assert_eq!(again.header("idempotency-replayed"), "true");
 }
 
+/// The first try may have been carried out though nobody was told so: its key does not become free.
+#[tokio::test]
+async fn a_wish_that_is_tried_again_and_refused_keeps_its_key() {
+    let sink = Sink::ok().await;
+    let mut gateway = Gateway::with(&in_to_out(&sink.url(), "")).await;
+    let body = json!({ "destination": "out", "body": {} }).to_string();
+    let key = [("idempotency-key", "once")];
+    let first = gateway.ask(Method::POST, "/messages", &key, &body).await.expect(202).json();
+    gateway.delivery_is(first["delivery_id"].as_str().unwrap(), "succeeded").await;
+    gateway.terminate().await;
+    // As if it had been killed before it could answer.
+    let file = rusqlite::Connection::open(gateway.folder().join("data/surehook.db")).unwrap();
+    let unanswer = "UPDATE idempotency_results SET status = NULL, headers = NULL, body = NULL";
+    assert_eq!(file.execute(unanswer, []).unwrap(), 1);
+    drop(file);
+    gateway.restart().await;
+    let rename = |from: &str, to: &str| {
+        let path = format!("/destinations/{from}");
+        let spec = json!({ "name": to, "url": sink.url() });
+        let gateway = &gateway;
+        async move { gateway.put(&path, &spec).await.expect(200) }
+    };
+    rename("out", "moved").await;
+
+    let refused = gateway.ask(Method::POST, "/messages", &key, &body).await.expect(422);
+    assert_eq!(refused.code(), "unknown_destination");
+    rename("moved", "out").await;
+    let again = gateway.ask(Method::POST, "/messages", &key, &body).await.expect(202).json();
+
+    assert_eq!(again, first);
+    assert_eq!(sink.count(), 1);
+}
+
 // B40.
 #[tokio::test]
 async fn what_is_no_key_is_refused() {

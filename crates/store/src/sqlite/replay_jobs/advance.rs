@@ -239,7 +239,7 @@ fn hand_out(
     let mut skipped = Vec::new();
     for (number, event, old) in items {
         let new = match old {
-            Some(old) => replay::deliver_again(tx, old, step.id, step.now)?,
+            Some(old) => replay::deliver_again(tx, old, (step.id, &job.spec), step.now)?,
             None => replay::deliver_missing(tx, event, lane.destination, step.id, step.now)?,
         };
         let (new, skip) = match new {

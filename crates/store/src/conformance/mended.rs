@@ -1,0 +1,163 @@
+//! What was given up, replaced or lost has arrived after all, and somebody says so.
+
+use std::time::Duration;
+
+use surehook_core::{
+    decision::DecisionKind,
+    delivery::{DeadReason, state::Status},
+    event::{NewEvent, Said},
+    ids::{DeliveryId, EventId},
+    store::{Claimed, Next, REPLAY_INTERVAL, Replayed, Sent, Settled, Settlement},
+};
+
+use super::{
+    World,
+    decisions::kinds,
+    job_kit::{MANY, advance, all, report, retry, selected},
+    statuses::tell,
+    world::LEASE,
+};
+
+const MINUTE: Duration = Duration::from_secs(60);
+const REFUSED: Next = Next::Dead(DeadReason::Unrecoverable);
+const PARKED: Next = Next::Dead(DeadReason::Ambiguous);
+
+/// An event of which nobody knows whether it arrived, and which is left to a person.
+async fn parked(world: &World, event: NewEvent) -> (EventId, DeliveryId) {
+    let event = world.accept(event).await;
+    let claimed = world.claim_one(world.crm).await;
+    assert_eq!(world.settle(world.will(&claimed, PARKED)).await.unwrap(), Settled::Recorded);
+    (event, claimed.id)
+}
+
+pub async fn a_status_mends_what_was_parked(mut world: World) {
+    let (event, delivery) = parked(&world, world.arrival()).await;
+    world.wait(MINUTE);
+
+    let moved = tell(&world, event, Said::Sent).await.unwrap();
+
+    assert_eq!((moved.delivery, moved.next), (delivery, Next::Succeeded));
+    let ended_at = world.now;
+    world.reopen().await;
+    let row = world.only_delivery(event).await;
+    assert_eq!((row.status, row.reason), (Status::Succeeded, None));
+    assert_eq!((row.ended_at, row.sent_id.as_deref()), (Some(ended_at), Some("wamid.1")));
+    assert_eq!(kinds(&world, event).await, [DecisionKind::Confirmed]);
+    let dead = world.counts().dead[&DeadReason::Ambiguous];
+    assert_eq!((dead.total, dead.pending), (1, 0), "it did die, and is not dead");
+    assert_eq!((world.count(Status::Succeeded), world.count(Status::Dead)), (1, 0));
+    assert_eq!(tell(&world, event, Said::Sent).await, None, "it is heard once");
+}
+
+pub async fn a_failure_leaves_what_was_parked_to_a_person(world: World) {
+    let (event, _) = parked(&world, world.arrival()).await;
+    for next in [REFUSED, Next::RetryAt(world.now)] {
+        assert_eq!(tell(&world, event, Said::Failed(next)).await, None);
+    }
+    let row = world.only_delivery(event).await;
+    assert_eq!((row.status, row.reason), (Status::Dead, Some(DeadReason::Ambiguous)));
+}
+
+pub async fn a_line_goes_on_as_it_was_when_its_past_is_mended(world: World) {
+    let (first, _) = parked(&world, world.in_line("c-1")).await;
+    let second = world.accept(world.in_line("c-1")).await;
+    let third = world.accept(world.in_line("c-1")).await;
+    let claimed = world.claim_one(world.crm).await;
+    assert_eq!(claimed.event, second);
+
+    tell(&world, first, Said::Sent).await.unwrap();
+
+    assert_eq!(world.statuses(third).await, [Status::Held]);
+    assert_eq!(world.statuses(second).await, [Status::InFlight]);
+}
+
+pub async fn a_job_leaves_alone_what_was_mended_meanwhile(mut world: World) {
+    let (event, _) = parked(&world, world.arrival()).await;
+    world.wait(MINUTE);
+    let job = selected(&world, retry(all())).await;
+    tell(&world, event, Said::Sent).await.unwrap();
+
+    let step = advance(&world, job, MANY).await;
+
+    assert!(step.dispatched.is_empty());
+    assert_eq!(report(&world, job).await.progress().skipped(), 1);
+    assert_eq!(world.statuses(event).await, [Status::Succeeded]);
+}
+
+pub async fn a_replay_hears_of_what_it_takes_over_from(mut world: World) {
+    let (event, old) = parked(&world, world.arrival()).await;
+    world.wait(REPLAY_INTERVAL);
+    let heir = world.id();
+    let replayed = world.replay(old, heir, world.now).await.unwrap();
+    assert!(matches!(replayed, Replayed::Created { .. }), "{replayed:?}");
+    // That the one before failed is why this one is sent.
+    assert_eq!(tell(&world, event, Said::Failed(REFUSED)).await, None);
+
+    let moved = tell(&world, event, Said::Sent).await.unwrap();
+
+    assert_eq!((moved.delivery, moved.next), (heir, Next::Succeeded));
+    assert_eq!(world.statuses(event).await, [Status::Replayed, Status::Succeeded]);
+    assert!(world.claim(world.crm, 9).await.is_empty());
+}
+
+pub async fn a_replay_hears_nothing_of_what_is_known_to_be_another(mut world: World) {
+    // What it takes over from has a name, and the status is about something else.
+    let event = world.accept(world.arrival()).await;
+    let claimed = world.claim_one(world.crm).await;
+    let sent = Some(Sent { id: Some("wamid.0".to_owned()), day: 1 });
+    world.settle(Settlement { sent, ..world.will(&claimed, PARKED) }).await.unwrap();
+    world.wait(REPLAY_INTERVAL);
+    world.replay(claimed.id, world.id(), world.now).await.unwrap();
+    assert_eq!(tell(&world, event, Said::Sent).await, None);
+    world.finish_due(world.crm, Next::Succeeded).await;
+
+    // What it takes over from was refused, so nothing of it can have arrived.
+    let event = world.accept(world.arrival()).await;
+    let claimed = world.claim_one(world.crm).await;
+    world.finish(&claimed, REFUSED).await;
+    world.wait(REPLAY_INTERVAL);
+    world.replay(claimed.id, world.id(), world.now).await.unwrap();
+    assert_eq!(tell(&world, event, Said::Sent).await, None);
+    assert_eq!(world.statuses(event).await, [Status::Replayed, Status::Pending]);
+}
+
+/// The answer to an attempt that arrived.
+fn arrived(world: &World, claimed: &Claimed) -> Settlement {
+    let sent = Some(Sent { id: Some("wamid.1".to_owned()), day: 1 });
+    Settlement { sent, ..world.settlement(claimed, Next::Succeeded) }
+}
+
+pub async fn an_answer_that_comes_after_its_claim_is_heard(mut world: World) {
+    let waits = Next::RetryAt(world.now + MINUTE * 60);
+    for will in [Some(waits), Some(PARKED), None] {
+        let event = world.accept(world.arrival()).await;
+        let claimed = world.claim_one(world.crm).await;
+        if let Some(next) = will {
+            world.leave_will(world.will(&claimed, next)).await.unwrap();
+        }
+        world.wait(LEASE);
+        world.release_expired(world.now).await.unwrap();
+
+        let late = arrived(&world, &claimed);
+        let settled = world.settle(late.clone()).await.unwrap();
+
+        assert_eq!(settled, Settled::Overruled(Next::Succeeded), "{will:?}");
+        let row = world.only_delivery(event).await;
+        assert_eq!((row.status, row.sent_id.as_deref()), (Status::Succeeded, Some("wamid.1")));
+        assert!(kinds(&world, event).await.contains(&DecisionKind::Confirmed));
+        assert_eq!(world.settle(late).await.unwrap(), Settled::LeaseLost, "it is heard once");
+    }
+}
+
+pub async fn who_tries_again_hears_of_an_answer_that_comes_late(mut world: World) {
+    let event = world.accept(world.arrival()).await;
+    let lost = world.claim_one(world.crm).await;
+    world.wait(LEASE);
+    world.release_expired(world.now).await.unwrap();
+    let claimed = world.claim_one(world.crm).await;
+    let late = arrived(&world, &lost);
+    assert_eq!(world.settle(late).await.unwrap(), Settled::LeaseLost);
+    let refused = world.settlement(&claimed, REFUSED);
+    assert_eq!(world.settle(refused).await.unwrap(), Settled::Overruled(Next::Succeeded));
+    assert_eq!(world.statuses(event).await, [Status::Succeeded]);
+}

@@ -184,9 +184,11 @@ pub trait DeliveryStore: Send + Sync {
     /// Hands over the delivery of `destination` that is due first, whenever that is; like
     /// [`Self::claim_due`] otherwise.
     ///
-    /// Before its time nothing is handed over that was never tried, because somebody wants it to
-    /// go out later, or whose last attempt was ambiguous, because a word of it may still come. It
-    /// may look no further than a bounded number of those.
+    /// Before its time nothing is handed over that was planned for later ([`NewDelivery::delay`]),
+    /// or whose last attempt was ambiguous, because a word of it may still come. It may look no
+    /// further than a bounded number of those.
+    ///
+    /// [`NewDelivery::delay`]: crate::event::NewDelivery::delay
     async fn claim_next(
         &self,
         destination: DestinationId,

@@ -10,7 +10,10 @@ use surehook_core::{
     store::{Cancelled, Change, Claimed, DeliveryFilter, EventFilter, Next, Page},
 };
 
-use super::{World, samples::destination};
+use super::{
+    World,
+    samples::{destination, held},
+};
 
 fn paused(world: &World) -> LaneState {
     let reason = Some("somebody moves house".to_owned());
@@ -247,6 +250,12 @@ pub async fn what_waits_for_a_word_or_is_planned_is_not_claimed_before_its_time(
     let failed = world.accept(world.arrival()).await;
     let claimed = world.claim_one(world.crm).await;
     world.finish(&claimed, Next::RetryAt(world.now + Duration::from_secs(3600))).await;
+    // What a lane gave back for later, a person may still want to try.
+    let put_off = world.accept(world.arrival()).await;
+    let claimed = world.claim_one(world.crm).await;
+    let later = world.now + Duration::from_secs(3000);
+    world.release(vec![held(&claimed)], later).await.unwrap();
+    assert_eq!(claim_next(&world).await.remove(0).event, put_off);
     let mut order = vec![claim_next(&world).await.remove(0).event];
     world.wait(Duration::from_secs(600));
     for _ in 0..2 {

@@ -189,8 +189,8 @@ fn insert_event(
 
 const INSERT_DELIVERY: &str = "
     INSERT INTO deliveries (id, event_id, destination, state, cause, created_at, due_at,
-                            lease_token, lease_until)
-    VALUES (?1, ?2, ?3, ?4, 'ingest', ?5, ?6, ?7, ?8)";
+                            lease_token, lease_until, not_before)
+    VALUES (?1, ?2, ?3, ?4, 'ingest', ?5, ?6, ?7, ?8, ?9)";
 
 /// Writes a delivery; says whether it gives its place back: it is held, or owed no more.
 fn insert_delivery(
@@ -203,8 +203,8 @@ fn insert_delivery(
         return Ok(true);
     };
     let status = if delivery.claim.is_some() { Status::InFlight } else { Status::Pending };
-    let due_at = event.received_at + delivery.delay;
-    let due_at = delivery.claim.is_none().then_some(due_at.as_millis());
+    let first_at = (event.received_at + delivery.delay).as_millis();
+    let due_at = delivery.claim.is_none().then_some(first_at);
     // Input::Claim, within the birth: what a lane has room for never waits in the file.
     tx.sql.get(INSERT_DELIVERY)?.execute(params![
         blob(delivery.id),
@@ -215,6 +215,7 @@ fn insert_delivery(
         due_at,
         delivery.claim.map(|lease| lease.token.0),
         delivery.claim.map(|lease| lease.until.as_millis()),
+        (!delivery.delay.is_zero()).then_some(first_at),
     ])?;
     tx.delta.moved(None, Some(status));
     Ok(false)

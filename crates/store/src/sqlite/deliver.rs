@@ -93,7 +93,7 @@ const NEXT: &str = "
       FROM (SELECT * FROM deliveries
              WHERE destination = ?1 AND due_at IS NOT NULL ORDER BY due_at, id LIMIT ?3) d
      WHERE due_at <= ?2
-        OR (attempts > 0
+        OR (coalesce(not_before <= ?2, TRUE)
             AND NOT EXISTS (SELECT 1 FROM attempts a
                              WHERE a.delivery_id = d.id AND a.number = d.attempts
                                AND a.class = 'ambiguous'))

@@ -368,7 +368,7 @@ pub(crate) struct BenchArgs {
     /// Size of each body
     #[arg(long, default_value_t = 1024)]
     pub(crate) body_bytes: usize,
-    /// Only this one: limit, in, duplicates, delivered, backlog, isolation, replay
+    /// Only this one: limit, in, duplicates, delivered, backlog, isolation, replay, whatsapp
     #[arg(long)]
     pub(crate) only: Option<Phase>,
     /// Events in the backlog phase

@@ -1,6 +1,6 @@
 //! Files that are sent with messages: what they are, where they lie, and who takes them.
 //!
-//! - [`detect`]: what a file is, by its first bytes. They are believed before whoever sent it.
+//! - [`mod@detect`]: what a file is, by its first bytes. They are believed before whoever sent it.
 //! - [`limits`]: which files each service takes as what, and how large.
 //! - [`bucket`]: where files lie (S3, R2, `MinIO`), and links to them that hold for a while.
 //!

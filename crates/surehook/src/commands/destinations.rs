@@ -1,6 +1,7 @@
 //! `surehook destinations`: how they do, and holding them back.
 
 use serde_json::{Value, json};
+use surehook_core::destination::kind::DestinationKind;
 
 use super::events::print_list;
 use crate::{
@@ -10,8 +11,9 @@ use crate::{
     output,
 };
 
-const COLUMNS: [(&str, &str); 6] = [
+const COLUMNS: [(&str, &str); 7] = [
     ("name", "name"),
+    ("kind", "kind"),
     ("url", "url"),
     ("paused", "paused"),
     ("circuit", "circuit"),
@@ -52,6 +54,9 @@ async fn list(remote: &Remote) -> Result<(), Failure> {
                 row[name] = row["state"][name].clone();
             }
             row["reason"] = why(&row["state"]);
+            if row["kind"].is_null() {
+                row["kind"] = json!(DestinationKind::default().as_str());
+            }
         }
     }
     print_list(remote, &answer, &COLUMNS, "No destinations.")

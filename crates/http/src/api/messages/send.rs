@@ -168,10 +168,30 @@ fn take<T: DeserializeOwned>(fields: &mut Fields, name: &str) -> Result<Option<T
 
 /// What the fields that are left are for that destination.
 async fn post(app: &App, destination: &Destination, fields: &Fields) -> Result<Post, Problem> {
+    let sends_messages = matches!(destination.reach, Reach::Service(_));
+    check_sort(destination, sends_messages, fields)?;
     if let Reach::Service(sender) = &destination.reach {
         message(app, sender, fields).await
     } else {
         webhook(fields)
+    }
+}
+
+/// Whether it is a message where messages are sent, and a webhook elsewhere.
+fn check_sort(
+    destination: &Destination,
+    sends_messages: bool,
+    fields: &Fields,
+) -> Result<(), Problem> {
+    let name = &destination.name;
+    match (sends_messages, fields.contains_key("body"), fields.contains_key("to")) {
+        (true, true, false) => Err(Problem::invalid(format!(
+            "`{name}` sends messages; write `to` and `text` or another message, not `body`"
+        ))),
+        (false, false, true) => Err(Problem::invalid(format!(
+            "`{name}` gets webhooks; write `body`, which is any JSON, not a message with `to`"
+        ))),
+        (_, _, _) => Ok(()),
     }
 }
 

@@ -86,7 +86,9 @@ fn usable(
 fn routed(configuration: &Configuration, findings: &mut Findings) {
     for source in &configuration.sources {
         let name = &source.spec.name;
-        if !configuration.routes.iter().any(|route| route.spec.from == *name) {
+        // A message says itself where it goes.
+        let needs_route = !source.spec.is_outbox();
+        if needs_route && !configuration.routes.iter().any(|route| route.spec.from == *name) {
             let advice = "add a route, or delete the source";
             findings.warn("routes", format!("events of `{name}` go nowhere"), advice);
         }

@@ -383,7 +383,8 @@ macro_rules! store_conformance {
                     a_lost_claim_hears_nothing,
                     a_status_about_an_earlier_delivery_moves_nothing,
                     who_comes_next_has_his_turn_when_a_status_ends_the_first,
-                    a_first_attempt_that_was_lost_hears_what_was_said;
+                    a_first_attempt_that_was_lost_hears_what_was_said,
+                    nobody_is_due_before_he_came;
                 mended: a_status_mends_what_was_parked,
                     a_failure_leaves_what_was_parked_to_a_person,
                     a_line_goes_on_as_it_was_when_its_past_is_mended,

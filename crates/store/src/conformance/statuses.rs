@@ -289,3 +289,17 @@ pub async fn who_comes_next_has_his_turn_when_a_status_ends_the_first(world: Wor
         world.finish(&called, Next::Succeeded).await;
     }
 }
+
+/// What is heard late was said early: whoever is called by it came after that, and is not due before.
+pub async fn nobody_is_due_before_he_came(mut world: World) {
+    let first = world.accept(world.in_line("c-1")).await;
+    let claimed = world.claim_one(world.crm).await;
+    assert_eq!(tell(&world, first, Said::Sent).await, None);
+    world.wait(MINUTE);
+    let second = world.accept(world.in_line("c-1")).await;
+
+    world.release(vec![held(&claimed)], world.now).await.unwrap();
+
+    let row = world.only_delivery(second).await;
+    assert_eq!((row.status, row.due_at), (Status::Pending, Some(row.created_at)));
+}

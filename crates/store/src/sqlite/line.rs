@@ -49,7 +49,7 @@ const LINE_OF: &str =
 
 // Input::TurnCame
 const CALL_NEXT: &str = "
-    UPDATE deliveries SET state = 'pending', due_at = max(?3, coalesce(not_before, ?3))
+    UPDATE deliveries SET state = 'pending', due_at = max(?3, coalesce(not_before, created_at))
      WHERE state = 'held' AND id =
            (SELECT id FROM deliveries
              WHERE destination = ?1 AND order_key = ?2 AND ended_at IS NULL
@@ -74,7 +74,7 @@ pub(super) fn call_next(
 
 // Input::TurnCame
 const CALL_ALL: &str = "
-    UPDATE deliveries SET state = 'pending', due_at = max(?2, coalesce(not_before, ?2))
+    UPDATE deliveries SET state = 'pending', due_at = max(?2, coalesce(not_before, created_at))
      WHERE state = 'held' AND order_key IS NOT NULL AND ended_at IS NULL
        AND destination = (SELECT seq FROM destinations WHERE id = ?1)";
 

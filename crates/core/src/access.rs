@@ -79,6 +79,15 @@ pub struct Token {
     pub created_at: Timestamp,
     /// From when on it opens nothing.
     pub expires_at: Option<Timestamp>,
+    /// Set if it is no token of the API but a browser that has signed in.
+    pub session: Option<Session>,
+}
+
+/// A browser that has signed in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Session {
+    /// The token that it was begun with, and with which it ends; `None` for a link that opens once.
+    pub begun_with: Option<TokenId>,
 }
 
 impl Token {
@@ -111,6 +120,7 @@ mod tests {
             role: Role::Viewer,
             created_at: at(1),
             expires_at,
+            session: None,
         };
         for (name, expires_at, expected) in [
             ("never", None, false),

@@ -389,6 +389,11 @@ impl Engine {
         &self.shared.media
     }
 
+    /// Where senders reach us, if the settings say so.
+    pub fn public_url(&self) -> Option<&PublicUrl> {
+        self.public_url.as_ref()
+    }
+
     /// The time.
     pub fn clock(&self) -> &dyn Clock {
         &*self.shared.clock

@@ -95,10 +95,11 @@ impl Tokens {
         self.0.write().unwrap_or_else(PoisonError::into_inner).insert(token.hash, token);
     }
 
-    /// Knows one less, once it is stored no more.
+    /// Knows one less, and no session that was begun with it, once it is stored no more.
     pub(crate) fn forget(&self, id: TokenId) {
         let mut tokens = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        tokens.retain(|_, token| token.id != id);
+        let began = |token: &Token| token.session.and_then(|session| session.begun_with);
+        tokens.retain(|_, token| token.id != id && began(token) != Some(id));
     }
 
     /// Whether a token that was let in is still good.
@@ -108,19 +109,38 @@ impl Tokens {
     }
 
     /// Finds by the hash: what timing could tell about a hash does not help to guess a token.
-    fn find(&self, token: &str, now: Timestamp) -> Result<(Role, TokenHash), &'static str> {
+    pub(crate) fn find(&self, token: &str, now: Timestamp) -> Result<Token, &'static str> {
         let tokens = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        match tokens.get(&hash_token(token)) {
+        match tokens.get(&hash_token(token)).filter(|token| token.session.is_none()) {
             None => Err("this token is not known"),
             Some(token) if token.has_expired(now) => Err("this token has expired"),
-            Some(token) => Ok((token.role, token.hash)),
+            Some(token) => Ok(token.clone()),
         }
+    }
+
+    /// The session that has this secret, while it lasts.
+    pub(crate) fn session(&self, secret: &str, now: Timestamp) -> Option<Token> {
+        let tokens = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let session = tokens.get(&hash_token(secret)).filter(|token| token.session.is_some())?;
+        (!session.has_expired(now)).then(|| session.clone())
+    }
+
+    /// What somebody may do who was let in before.
+    fn role_of(&self, hash: &TokenHash, now: Timestamp) -> Result<Role, &'static str> {
+        let tokens = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let token = tokens.get(hash).filter(|token| !token.has_expired(now));
+        token.map(|token| token.role).ok_or("this session has ended; sign in again")
     }
 }
 
 /// Marks a request that was made inside this process. Nothing that comes over a socket has one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FromInside;
+
+/// Marks a call that the dashboard makes for somebody who has signed in: by which session. Nothing
+/// that comes over a socket has one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OnBehalf(pub(crate) TokenHash);
 
 /// Whether whoever asks may see the secrets in what is stored. Each request that is let through has
 /// one.
@@ -160,6 +180,10 @@ fn who(app: &App, request: &Request) -> Result<(Role, Option<TokenHash>), &'stat
     if request.extensions().get::<FromInside>().is_some() {
         return Ok((Role::Viewer, None));
     }
+    let now = app.engine.clock().now();
+    if let Some(OnBehalf(hash)) = request.extensions().get() {
+        return Ok((app.tokens.role_of(hash, now)?, Some(*hash)));
+    }
     let token = request
         .headers()
         .get(header::AUTHORIZATION)
@@ -168,8 +192,8 @@ fn who(app: &App, request: &Request) -> Result<(Role, Option<TokenHash>), &'stat
         .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
         .map(|(_, token)| token.trim())
         .ok_or("send a token as `Authorization: Bearer …`")?;
-    let (role, hash) = app.tokens.find(token, app.engine.clock().now())?;
-    Ok((role, Some(hash)))
+    let token = app.tokens.find(token, now)?;
+    Ok((token.role, Some(token.hash)))
 }
 
 fn forbidden(role: Role, needed: Role) -> Response {

@@ -12,6 +12,7 @@ use surehook_core::{destination::DestinationSpec, route::RouteSpec, source::Sour
 use crate::{
     App, api, auth, door, health,
     openapi::{self, Api, Op},
+    pages::Behind,
     problem::Problem,
 };
 
@@ -42,11 +43,14 @@ pub(crate) fn table() -> Api {
             openapi_json,
             Op::open("openapi", "This document.").answers_as(200, &["application/json"]),
         )
-        .get(
-            "/",
-            welcome,
-            Op::open("welcome", "Where things are.").answers_as(200, &["text/plain"]),
-        )
+}
+
+/// Everything but the door: the pages for people, and what is for programs.
+pub(crate) fn everything(app: Arc<App>) -> Router {
+    let api = router(Arc::clone(&app));
+    let pages = surehook_dashboard::router(Arc::new(Behind { app, api: api.clone() }));
+    // What no page has is for the API to say.
+    pages.fallback_service(api)
 }
 
 /// The routes of the API, the probes and the metrics.
@@ -71,13 +75,6 @@ pub(crate) fn router(app: Arc<App>) -> Router {
 async fn openapi_json() -> Response {
     let kind = HeaderValue::from_static("application/json");
     ([(header::CONTENT_TYPE, kind)], openapi::document()).into_response()
-}
-
-async fn welcome() -> &'static str {
-    "Surehook is running.\n\n\
-     Webhooks come in at  POST /in/{source}\n\
-     The API is at        /api/v1 (Authorization: Bearer <token>)\n\
-     Probes and metrics   /livez /readyz /metrics\n"
 }
 
 async fn nothing_here() -> Problem {

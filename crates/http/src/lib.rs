@@ -4,6 +4,7 @@
 //! - [`door`]: `POST /in/{source}`, the hot path, without a framework.
 //! - [`api`]: everything under `/api/v1`.
 //! - `openapi`: the table of all calls, and the document that is made of it.
+//! - `pages`, `session`: the dashboard on top of the API, and who has signed in to it.
 //! - [`problem`]: every status code and error code.
 
 pub mod api;
@@ -14,9 +15,11 @@ mod front;
 mod health;
 mod inside;
 mod openapi;
+mod pages;
 mod problem;
 mod refusal;
 pub mod server;
+mod session;
 mod sync_answer;
 
 use std::{sync::Arc, time::Duration};
@@ -70,6 +73,7 @@ pub struct App {
     /// Bytes of bodies that may still be read, in [`door::BODY_UNIT`]s.
     room: Arc<Semaphore>,
     tokens: auth::Tokens,
+    links: session::Links,
     /// Keys of wishes that are being carried out.
     in_flight: api::idempotent::InFlight,
     /// Places for streams of news.
@@ -96,6 +100,7 @@ impl App {
             limits,
             room,
             tokens: auth::Tokens::new(tokens),
+            links: session::Links::default(),
             in_flight: api::idempotent::InFlight::default(),
             streams: Arc::new(Semaphore::new(api::stream::STREAMS_MAX)),
             exports: Arc::new(Semaphore::new(api::export::EXPORTS_MAX)),

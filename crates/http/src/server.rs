@@ -44,7 +44,7 @@ pub fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
 
 /// Serves until `stop`, then lets the requests that are being answered finish within `grace`.
 pub async fn serve(listener: TcpListener, app: Arc<App>, stop: CancellationToken, grace: Duration) {
-    let router = front::router(Arc::clone(&app));
+    let router = front::everything(Arc::clone(&app));
     let places = Arc::new(Semaphore::new(app.limits.connections_max));
     let addresses = Arc::new(Addresses::default());
     let connections = TaskTracker::new();

@@ -49,6 +49,8 @@ pub(crate) struct ShownToken {
     created_at: Timestamp,
     expires_at: Option<Timestamp>,
     expired: bool,
+    /// It is a browser that has signed in to the dashboard.
+    session: bool,
 }
 
 /// A token that was just made.
@@ -84,6 +86,7 @@ fn shown(token: &Token, now: Timestamp) -> ShownToken {
         created_at: token.created_at,
         expires_at: token.expires_at,
         expired: token.has_expired(now),
+        session: token.session.is_some(),
     }
 }
 
@@ -121,6 +124,7 @@ pub(crate) async fn create_token(
         role: wanted.role,
         created_at: now,
         expires_at: wanted.expires_in.map(|span| now + span.0),
+        session: None,
     };
     let answer = NewToken { shown: shown(&token, now), token: secret };
     carry_out(async move {
@@ -157,7 +161,7 @@ pub(crate) async fn revoke_token(
 }
 
 /// What is stored must also come into force, even if whoever asked for it hangs up in between.
-async fn carry_out<T: Send + 'static>(
+pub(crate) async fn carry_out<T: Send + 'static>(
     work: impl Future<Output = Result<T, StoreError>> + Send + 'static,
 ) -> Result<T, Problem> {
     match tokio::spawn(work).await {

@@ -254,7 +254,10 @@ macro_rules! store_conformance {
                     a_file_that_is_kept_again_stays_as_it_was;
                 tokens: tokens_are_kept_whole_and_once,
                     a_token_given_again_takes_on_its_role,
-                    a_token_is_removed_unless_it_is_the_last_admin;
+                    a_token_is_removed_unless_it_is_the_last_admin,
+                    a_session_ends_with_its_token,
+                    a_session_is_no_admin_to_stay_for,
+                    sessions_that_have_ended_are_swept_out;
                 lists: events_come_newest_first_in_whole_pages,
                     events_are_filtered_by_source_and_key,
                     a_page_is_steady_while_events_come_in,

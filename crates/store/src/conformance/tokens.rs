@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use surehook_core::{
-    access::{Role, Token},
+    access::{Role, Session, Token},
     ids::TokenId,
     store::TokenRemoved,
 };
@@ -18,6 +18,7 @@ fn token(world: &World, number: u8, role: Role) -> Token {
         role,
         created_at: world.now,
         expires_at: None,
+        session: None,
     }
 }
 
@@ -68,4 +69,48 @@ pub async fn a_token_is_removed_unless_it_is_the_last_admin(world: World) {
     }
     world.add_token(token(&world, 4, Role::Admin)).await.unwrap();
     assert_eq!(world.remove_token(admin.id, world.now).await.unwrap(), TokenRemoved::Removed);
+}
+
+/// A session of an admin, begun with a token or with a link.
+fn session(world: &World, number: u8, begun_with: Option<TokenId>) -> Token {
+    Token {
+        expires_at: Some(world.now + Duration::from_secs(60)),
+        session: Some(Session { begun_with }),
+        ..token(world, number, Role::Admin)
+    }
+}
+
+pub async fn a_session_ends_with_its_token(mut world: World) {
+    let (first, second) = (token(&world, 1, Role::Admin), token(&world, 2, Role::Admin));
+    let of_first = session(&world, 3, Some(first.id));
+    let of_second = session(&world, 4, Some(second.id));
+    let by_link = session(&world, 5, None);
+    for token in [&first, &second, &of_first, &of_second, &by_link] {
+        world.add_token(token.clone()).await.unwrap();
+    }
+
+    assert_eq!(world.remove_token(first.id, world.now).await.unwrap(), TokenRemoved::Removed);
+    world.reopen().await;
+
+    assert_eq!(world.tokens().await.unwrap(), [second, of_second, by_link]);
+}
+
+pub async fn a_session_is_no_admin_to_stay_for(world: World) {
+    let admin = token(&world, 1, Role::Admin);
+    let by_link = session(&world, 2, None);
+    world.add_token(admin.clone()).await.unwrap();
+    world.add_token(by_link.clone()).await.unwrap();
+
+    assert_eq!(world.remove_token(admin.id, world.now).await.unwrap(), TokenRemoved::LastAdmin);
+    assert_eq!(world.remove_token(by_link.id, world.now).await.unwrap(), TokenRemoved::Removed);
+}
+
+pub async fn sessions_that_have_ended_are_swept_out(mut world: World) {
+    world.add_token(session(&world, 1, None)).await.unwrap();
+    world.wait(Duration::from_secs(60));
+    let next = session(&world, 2, None);
+
+    world.add_token(next.clone()).await.unwrap();
+
+    assert_eq!(world.tokens().await.unwrap(), [next]);
 }

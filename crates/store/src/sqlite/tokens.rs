@@ -1,18 +1,26 @@
 //! API tokens: hashes, roles and ends.
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
-use surehook_core::{access::Token, ids::TokenId, store::TokenRemoved, time::Timestamp};
+use surehook_core::{
+    access::{Session, Token},
+    ids::TokenId,
+    store::TokenRemoved,
+    time::Timestamp,
+};
 
 use super::{
     read::collect,
-    row::{blob, corrupt, id, optional_time, time},
+    row::{blob, corrupt, id, optional_id, optional_time, time},
     writer::Tx,
 };
 
 const ADD: &str = "
-    INSERT INTO tokens (hash, id, name, role, created_at, expires_at)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+    INSERT INTO tokens (hash, id, name, role, created_at, expires_at, is_session, begun_with)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
     ON CONFLICT (hash) DO UPDATE SET role = excluded.role, expires_at = excluded.expires_at";
+
+// Sessions that have ended are of no use to anybody; a new one is a good time to say so.
+const SWEEP: &str = "DELETE FROM tokens WHERE is_session = 1 AND expires_at <= ?1";
 
 /// See `AdminStore::add_token`.
 pub(super) fn add(tx: &mut Tx<'_, '_>, token: &Token) -> rusqlite::Result<()> {
@@ -23,13 +31,19 @@ pub(super) fn add(tx: &mut Tx<'_, '_>, token: &Token) -> rusqlite::Result<()> {
         token.role.as_str(),
         token.created_at.as_millis(),
         token.expires_at.map(Timestamp::as_millis),
+        token.session.is_some(),
+        token.session.and_then(|session| session.begun_with).map(blob),
     ];
+    if token.session.is_some() {
+        tx.connection.execute(SWEEP, params![token.created_at.as_millis()])?;
+    }
     tx.connection.execute(ADD, values)?;
     Ok(())
 }
 
 const ALL: &str = "
-    SELECT id, hash, name, role, created_at, expires_at FROM tokens ORDER BY created_at, id";
+    SELECT id, hash, name, role, created_at, expires_at, is_session, begun_with
+      FROM tokens ORDER BY created_at, id";
 
 /// See `AdminStore::tokens`.
 pub(super) fn all(connection: &Connection) -> rusqlite::Result<Vec<Token>> {
@@ -45,6 +59,11 @@ fn token(row: &Row<'_>) -> rusqlite::Result<Token> {
         role: role.parse().map_err(|_| corrupt(3, &role))?,
         created_at: time(row, 4)?,
         expires_at: optional_time(row, 5)?,
+        session: if row.get(6)? {
+            Some(Session { begun_with: optional_id(row, 7)? })
+        } else {
+            None
+        },
     })
 }
 
@@ -53,10 +72,12 @@ const ROLE: &str = "SELECT role FROM tokens WHERE id = ?1";
 const REMOVE: &str = "
     DELETE FROM tokens
      WHERE id = ?1
-       AND (role <> 'admin'
+       AND (role <> 'admin' OR is_session = 1
             OR EXISTS (SELECT 1 FROM tokens other
-                        WHERE other.role = 'admin' AND other.id <> ?1
+                        WHERE other.role = 'admin' AND other.id <> ?1 AND other.is_session = 0
                           AND (other.expires_at IS NULL OR other.expires_at > ?2)))";
+
+const END_SESSIONS: &str = "DELETE FROM tokens WHERE is_session = 1 AND begun_with = ?1";
 
 /// See `AdminStore::remove_token`.
 pub(super) fn remove(
@@ -71,6 +92,9 @@ pub(super) fn remove(
     }
     match tx.connection.execute(REMOVE, params![id, now.as_millis()])? {
         0 => Ok(TokenRemoved::LastAdmin),
-        _ => Ok(TokenRemoved::Removed),
+        _ => {
+            tx.connection.execute(END_SESSIONS, params![id])?;
+            Ok(TokenRemoved::Removed)
+        }
     }
 }

@@ -62,7 +62,7 @@ pub(super) async fn run(args: &ServeArgs) -> Result<(), Failure> {
     let draining = CancellationToken::new();
     let tokens = store.tokens().await?;
     let app = App::new(Arc::clone(&engine), settings.limits.http(), tokens, draining.clone());
-    welcome(address, &settings, first_token.as_deref(), demo)?;
+    welcome(address, &settings, first_token.as_deref(), &app.login_link().0, demo)?;
 
     let grace = settings.shutdown_grace.0;
     let stop = CancellationToken::new();
@@ -127,7 +127,9 @@ async fn first_token(store: &SqliteStore) -> Result<Option<String>, Failure> {
         return Ok(None);
     }
     let now = SystemClock.now();
-    let opens = |token: &Token| token.role == Role::Admin && !token.has_expired(now);
+    let opens = |token: &Token| {
+        token.role == Role::Admin && token.session.is_none() && !token.has_expired(now)
+    };
     if store.tokens().await?.iter().any(opens) {
         return Ok(None);
     }
@@ -146,6 +148,7 @@ fn admin(token: &str, name: &str) -> Token {
         role: Role::Admin,
         created_at: now,
         expires_at: None,
+        session: None,
     }
 }
 
@@ -179,11 +182,13 @@ fn welcome(
     address: SocketAddr,
     settings: &Settings,
     first_token: Option<&str>,
+    login: &str,
     demo: bool,
 ) -> anyhow::Result<()> {
     let base = format!("http://{address}");
     output::line(&format!("Surehook {} is ready.\n", env!("CARGO_PKG_VERSION")))?;
     output::line(&format!("  address      {base}"))?;
+    output::line(&format!("  dashboard    {base}{login}  (signs you in, once)"))?;
     output::line(&format!("  data         {}", settings.data.display()))?;
     match first_token {
         Some(token) => output::line(&format!("  admin token  {token}  (shown once, kept hashed)"))?,

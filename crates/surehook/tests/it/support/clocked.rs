@@ -92,6 +92,7 @@ impl Clocked {
             role: Role::Admin,
             created_at: clock.now(),
             expires_at: None,
+            session: None,
         };
         let listener = server::listen((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
         let address = listener.local_addr().unwrap();

@@ -1,0 +1,131 @@
+//! Styles and scripts, inside the binary. Each is checked again by its `ETag`, so that a new version
+//! is never mixed with an old one.
+
+use std::{io::Write as _, sync::OnceLock};
+
+use axum::{
+    extract::Path,
+    response::{IntoResponse, Response},
+};
+use bytes::Bytes;
+use data_encoding::HEXLOWER;
+use flate2::{Compression, write::GzEncoder};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
+use sha2::{Digest as _, Sha256};
+
+struct Asset {
+    name: &'static str,
+    kind: &'static str,
+    bytes: &'static [u8],
+    /// Its tag and itself compressed, made when it is first asked for.
+    made: OnceLock<(HeaderValue, Bytes)>,
+}
+
+impl Asset {
+    const fn new(name: &'static str, kind: &'static str, bytes: &'static [u8]) -> Self {
+        Self { name, kind, bytes, made: OnceLock::new() }
+    }
+
+    fn made(&self) -> &(HeaderValue, Bytes) {
+        self.made.get_or_init(|| {
+            let digest = HEXLOWER.encode(&Sha256::digest(self.bytes)[..12]);
+            let tag = HeaderValue::from_str(&format!("\"{digest}\""));
+            let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+            let packed = encoder.write_all(self.bytes).and_then(|()| encoder.finish());
+            // A hash is a header value, and memory takes what is written to it.
+            (tag.unwrap_or(HeaderValue::from_static("\"0\"")), packed.unwrap_or_default().into())
+        })
+    }
+}
+
+const SCRIPT: &str = "text/javascript; charset=utf-8";
+const STYLE: &str = "text/css; charset=utf-8";
+
+macro_rules! assets {
+    ($($name:literal: $kind:expr;)*) => {
+        static ASSETS: [Asset; [$($name),*].len()] =
+            [$(Asset::new($name, $kind, include_bytes!(concat!("../ui/", $name))),)*];
+    };
+}
+
+assets! {
+    "app.css": STYLE;
+    "app.mjs": SCRIPT;
+    "favicon.svg": "image/svg+xml";
+    "vendor/htmx.min.js": SCRIPT;
+    "vendor/uplot.min.js": SCRIPT;
+    "vendor/uplot.min.css": STYLE;
+}
+
+/// `GET /assets/{name}`.
+pub(crate) async fn serve(Path(name): Path<String>, headers: HeaderMap) -> Response {
+    let Some(asset) = ASSETS.iter().find(|asset| asset.name == name) else {
+        return StatusCode::NOT_FOUND.into_response();
+    };
+    let (tag, packed) = asset.made();
+    let said = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
+    let common = [
+        (header::ETAG, tag.clone()),
+        (header::CACHE_CONTROL, HeaderValue::from_static("no-cache")),
+        (header::VARY, HeaderValue::from_static("accept-encoding")),
+    ];
+    if said(header::IF_NONE_MATCH)
+        .is_some_and(|known| tag.to_str().is_ok_and(|tag| known.contains(tag)))
+    {
+        return (StatusCode::NOT_MODIFIED, common).into_response();
+    }
+    let kind = [(header::CONTENT_TYPE, HeaderValue::from_static(asset.kind))];
+    if said(header::ACCEPT_ENCODING).is_some_and(|takes| takes.contains("gzip")) {
+        let encoding = [(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"))];
+        return (common, kind, encoding, packed.clone()).into_response();
+    }
+    (common, kind, asset.bytes).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeMap, path::Path};
+
+    use serde::Deserialize;
+
+    use super::*;
+
+    #[derive(Deserialize)]
+    struct Vendored {
+        file: Vec<File>,
+    }
+
+    #[derive(Deserialize)]
+    struct File {
+        name: String,
+        sha256: String,
+    }
+
+    #[test]
+    fn what_is_vendored_is_what_was_published() {
+        let listed: Vendored = toml::from_str(include_str!("../ui/vendor/VENDOR.toml")).unwrap();
+        let listed: BTreeMap<_, _> = listed
+            .file
+            .into_iter()
+            .map(|file| (format!("vendor/{}", file.name), file.sha256))
+            .collect();
+        let served = ASSETS.iter().filter(|asset| asset.name.starts_with("vendor/"));
+        let served: BTreeMap<_, _> = served
+            .map(|asset| (asset.name.to_owned(), HEXLOWER.encode(&Sha256::digest(asset.bytes))))
+            .collect();
+        assert_eq!(served, listed);
+    }
+
+    #[test]
+    fn every_file_is_served() {
+        let ui = Path::new(env!("CARGO_MANIFEST_DIR")).join("ui");
+        let entries = std::fs::read_dir(&ui).unwrap().map(|entry| entry.unwrap());
+        for entry in entries.filter(|entry| entry.file_type().unwrap().is_file()) {
+            let name = entry.file_name().into_string().unwrap();
+            assert!(
+                ASSETS.iter().any(|asset| asset.name == name),
+                "{name} is in no line of the table"
+            );
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Calls of the API, as a page makes them.
+
+use axum::body::Body;
+use http::{Method, Request, StatusCode, header};
+use http_body_util::BodyExt as _;
+use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::Value;
+
+use crate::{
+    gateway::{Caller, Gateway},
+    visitor::Visitor,
+};
+
+/// The largest answer that a page reads. Bodies are larger and are not read by pages.
+const ANSWER_BYTES_MAX: usize = 32 * 1024 * 1024;
+
+/// What the API said when it did not do what was asked.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub(crate) struct Trouble {
+    #[serde(default)]
+    pub(crate) status: u16,
+    #[serde(default)]
+    pub(crate) code: String,
+    #[serde(default)]
+    pub(crate) detail: String,
+}
+
+impl Trouble {
+    fn ours(detail: impl Into<String>) -> Self {
+        Self { status: 500, code: "unexpected_answer".to_owned(), detail: detail.into() }
+    }
+
+    pub(crate) fn is_not_found(&self) -> bool {
+        self.status == 404
+    }
+}
+
+/// A page of a list.
+#[derive(Debug, Deserialize)]
+pub(crate) struct List<T> {
+    pub(crate) data: Vec<T>,
+    pub(crate) next_cursor: Option<String>,
+}
+
+impl<T> Default for List<T> {
+    fn default() -> Self {
+        Self { data: Vec::new(), next_cursor: None }
+    }
+}
+
+/// An address of the API with its query, percent-encoded where it must be.
+#[derive(Clone, Debug)]
+pub(crate) struct Address {
+    path: String,
+    query: String,
+}
+
+impl Address {
+    /// An address below `/api/v1`; each part is encoded.
+    pub(crate) fn new(parts: &[&str]) -> Self {
+        let mut path = String::from("/api/v1");
+        for part in parts {
+            path.push('/');
+            path.push_str(&encode(part));
+        }
+        Self { path, query: String::new() }
+    }
+
+    /// With one more parameter.
+    pub(crate) fn with(mut self, name: &str, value: &str) -> Self {
+        if !self.query.is_empty() {
+            self.query.push('&');
+        }
+        self.query.push_str(&format!("{}={}", encode(name), encode(value)));
+        self
+    }
+
+    /// With one more parameter, if there is a value.
+    pub(crate) fn with_some(self, name: &str, value: Option<&str>) -> Self {
+        match value {
+            Some(value) if !value.is_empty() => self.with(name, value),
+            _ => self,
+        }
+    }
+
+    fn finish(self) -> String {
+        if self.query.is_empty() { self.path } else { format!("{}?{}", self.path, self.query) }
+    }
+}
+
+/// A part of a path, so that nothing in it is taken for more than itself.
+pub(crate) fn encode(part: &str) -> String {
+    const KEPT: &[u8] = b"-_.~";
+    use std::fmt::Write as _;
+    let mut encoded = String::with_capacity(part.len());
+    for byte in part.bytes() {
+        if byte.is_ascii_alphanumeric() || KEPT.contains(&byte) {
+            encoded.push(char::from(byte));
+        } else {
+            let _ = write!(encoded, "%{byte:02X}");
+        }
+    }
+    encoded
+}
+
+impl Visitor {
+    /// Looks something up.
+    pub(crate) async fn get<T: DeserializeOwned>(&self, address: Address) -> Result<T, Trouble> {
+        self.call(Method::GET, address, None).await
+    }
+
+    /// Asks for something to be done; `None` for calls without a body.
+    pub(crate) async fn post<T: DeserializeOwned>(
+        &self,
+        address: Address,
+        body: Option<Value>,
+    ) -> Result<T, Trouble> {
+        self.call(Method::POST, address, body).await
+    }
+
+    /// Any call with a JSON answer. No answer at all is `null`.
+    pub(crate) async fn call<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        address: Address,
+        body: Option<Value>,
+    ) -> Result<T, Trouble> {
+        let mut request = Request::builder().method(method).uri(address.finish());
+        if body.is_some() {
+            request = request.header(header::CONTENT_TYPE, "application/json");
+        }
+        let body = body.map_or_else(Body::empty, |body| Body::from(body.to_string()));
+        let request = request.body(body).map_err(|error| Trouble::ours(error.to_string()))?;
+        let (status, bytes) = send(self.gateway(), self.caller(), request).await?;
+        if status.is_success() {
+            let bytes = if bytes.is_empty() { b"null".as_slice() } else { &bytes };
+            return serde_json::from_slice(bytes).map_err(|error| {
+                tracing::error!(%error, "the dashboard does not understand an answer of the API");
+                Trouble::ours(error.to_string())
+            });
+        }
+        let told = serde_json::from_slice::<Trouble>(&bytes).unwrap_or_default();
+        Err(Trouble { status: status.as_u16(), ..told })
+    }
+}
+
+async fn send(
+    gateway: &dyn Gateway,
+    caller: &Caller,
+    request: Request<Body>,
+) -> Result<(StatusCode, bytes::Bytes), Trouble> {
+    let answer = gateway.call(caller, request).await;
+    let status = answer.status();
+    let body = http_body_util::Limited::new(answer.into_body(), ANSWER_BYTES_MAX);
+    let body = body.collect().await.map_err(|error| Trouble::ours(error.to_string()))?;
+    Ok((status, body.to_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_in_an_address_is_taken_for_more_than_itself() {
+        let address =
+            Address::new(&["sources", "a/../b?c#d"]).with("q", "a&b=c").with_some("none", None);
+        assert_eq!(address.finish(), "/api/v1/sources/a%2F..%2Fb%3Fc%23d?q=a%26b%3Dc");
+    }
+}

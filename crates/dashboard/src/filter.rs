@@ -1,0 +1,241 @@
+//! The filter bar: what somebody types, what the API is asked, and the chips below it.
+//!
+//! A filter is a line of words: `status:dead source:shop since:1h`, with quotes around what has blanks.
+//! A word without a name is a text to be found. All of it is in the address of the page, as `q`.
+
+use surehook_core::time::{Span, Timestamp};
+
+use crate::{
+    client::{Address, encode},
+    lang::fill,
+    words::Common,
+};
+
+/// One word of a filter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Term {
+    /// What it is about; empty for a text to be found.
+    pub(crate) name: String,
+    pub(crate) value: String,
+}
+
+impl Term {
+    /// As it is written in the bar.
+    pub(crate) fn text(&self) -> String {
+        let plain = !self.value.is_empty()
+            && !self.value.contains(|c: char| c.is_whitespace() || c == '"' || c == '\\')
+            && !(self.name.is_empty() && self.value.contains(':'));
+        let value = if plain {
+            self.value.clone()
+        } else {
+            format!("\"{}\"", self.value.replace('\\', "\\\\").replace('"', "\\\""))
+        };
+        if self.name.is_empty() { value } else { format!("{}:{value}", self.name) }
+    }
+}
+
+/// All words of a filter; they hold together.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Filter {
+    pub(crate) terms: Vec<Term>,
+}
+
+impl Filter {
+    /// Reads what was typed. Everything is a filter: what has no name is a text to be found.
+    pub(crate) fn parse(typed: &str) -> Self {
+        let mut terms = Vec::new();
+        let mut rest = typed.trim_start();
+        while !rest.is_empty() {
+            let (term, after) = word(rest);
+            if !(term.name.is_empty() && term.value.is_empty()) {
+                terms.push(term);
+            }
+            rest = after.trim_start();
+        }
+        Self { terms }
+    }
+
+    /// As it is written in the bar.
+    pub(crate) fn text(&self) -> String {
+        self.terms.iter().map(Term::text).collect::<Vec<_>>().join(" ")
+    }
+
+    /// The filter without one of its words.
+    fn without(&self, at: usize) -> Self {
+        let kept = self.terms.iter().enumerate().filter(|(other, _)| *other != at);
+        Self { terms: kept.map(|(_, term)| term.clone()).collect() }
+    }
+
+    /// The value of the first word with that name.
+    pub(crate) fn value(&self, name: &str) -> Option<&str> {
+        let found = self.terms.iter().find(|term| term.name == name);
+        found.map(|term| term.value.as_str())
+    }
+
+    /// What the API is asked for. `known` has each name of the bar with the parameter of the API; the
+    /// name `""` is a text to be found, and a name that ends in `.` stands for all that begin with it.
+    /// The error is the word that nobody knows.
+    pub(crate) fn ask(
+        &self,
+        mut address: Address,
+        known: &[(&str, &str)],
+        now: Timestamp,
+    ) -> Result<Address, String> {
+        for term in &self.terms {
+            let is_prefix = |name: &str| name.ends_with('.') && term.name.starts_with(name);
+            let found = known.iter().find(|(name, _)| *name == term.name || is_prefix(name));
+            let Some((name, parameter)) = found else { return Err(term.text()) };
+            let parameter = if is_prefix(name) { &term.name } else { *parameter };
+            let value = match parameter {
+                "since" | "until" => moment(&term.value, now).ok_or_else(|| term.text())?,
+                _ => term.value.clone(),
+            };
+            address = address.with(parameter, &value);
+        }
+        Ok(address)
+    }
+}
+
+/// A time, or how long ago it was: `2026-11-15T10:00:00Z`, `90m`, `7d`.
+fn moment(text: &str, now: Timestamp) -> Option<String> {
+    if let Ok(span) = text.parse::<Span>() {
+        return Some((now - span.0).to_string());
+    }
+    text.parse::<Timestamp>().ok().map(|at| at.to_string())
+}
+
+/// Takes the first word off a text that begins with one.
+fn word(text: &str) -> (Term, &str) {
+    let is_name = |name: &str| {
+        !name.is_empty()
+            && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte))
+    };
+    let (name, rest) = match text.split_once(':') {
+        Some((name, rest)) if is_name(name) => (name, rest),
+        _ => ("", text),
+    };
+    let (value, rest) = value(rest);
+    (Term { name: name.to_owned(), value }, rest)
+}
+
+fn value(text: &str) -> (String, &str) {
+    let Some(quoted) = text.strip_prefix('"') else {
+        let end = text.find(char::is_whitespace).unwrap_or(text.len());
+        return (text[..end].to_owned(), &text[end..]);
+    };
+    let mut value = String::new();
+    let mut chars = quoted.char_indices();
+    while let Some((at, c)) = chars.next() {
+        match c {
+            '"' => return (value, &quoted[at + 1..]),
+            '\\' => value.extend(chars.next().map(|(_, next)| next)),
+            _ => value.push(c),
+        }
+    }
+    // Nobody closed it: all of the rest was meant.
+    (value, "")
+}
+
+/// A word of the filter, and the page without it.
+pub(crate) struct Chip {
+    pub(crate) text: String,
+    pub(crate) without: String,
+    pub(crate) label: String,
+}
+
+/// The filter bar as a page shows it: `parts/filter.html` wants it as `bar`.
+pub(crate) struct Bar {
+    /// The page itself.
+    pub(crate) path: String,
+    pub(crate) typed: String,
+    pub(crate) chips: Vec<Chip>,
+    /// Names that one may type, with their colon.
+    pub(crate) known: Vec<String>,
+    pub(crate) example: &'static str,
+    pub(crate) problem: Option<String>,
+}
+
+impl Bar {
+    pub(crate) fn new(
+        path: &str,
+        filter: &Filter,
+        known: &[(&str, &str)],
+        example: &'static str,
+        c: &Common,
+    ) -> Self {
+        let chip = |(at, term): (usize, &Term)| {
+            let rest = filter.without(at).text();
+            let without = if rest.is_empty() {
+                path.to_owned()
+            } else {
+                format!("{path}?q={}", encode(&rest))
+            };
+            let text = term.text();
+            Chip { label: fill(c.remove, &[&text]), text, without }
+        };
+        Self {
+            path: path.to_owned(),
+            typed: filter.text(),
+            chips: filter.terms.iter().enumerate().map(chip).collect(),
+            known: known
+                .iter()
+                .filter(|(name, _)| !name.is_empty())
+                .map(
+                    |(name, _)| {
+                        if name.ends_with('.') { (*name).to_owned() } else { format!("{name}:") }
+                    },
+                )
+                .collect(),
+            example,
+            problem: None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn term(name: &str, value: &str) -> Term {
+        Term { name: name.to_owned(), value: value.to_owned() }
+    }
+
+    #[test]
+    fn a_line_is_read_as_it_is_meant() {
+        for (typed, expected) in [
+            ("", vec![]),
+            ("status:dead", vec![term("status", "dead")]),
+            ("  a  b ", vec![term("", "a"), term("", "b")]),
+            ("phone:\"+55 11 98765\" x", vec![term("phone", "+55 11 98765"), term("", "x")]),
+            ("body.data.id:\"a \\\"b\\\"\"", vec![term("body.data.id", "a \"b\"")]),
+            ("https://x.example/a", vec![term("https", "//x.example/a")]),
+            ("\"https://x.example\"", vec![term("", "https://x.example")]),
+            ("\"never closed", vec![term("", "never closed")]),
+            ("key:a:b", vec![term("key", "a:b")]),
+        ] {
+            assert_eq!(Filter::parse(typed).terms, expected, "case: {typed}");
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read_back() {
+        for (name, value) in
+            [("key", "a b"), ("", "a:b"), ("", "\"\\"), ("key", ""), ("", "não"), ("x", "a\tb")]
+        {
+            let filter = Filter { terms: vec![term(name, value), term("status", "dead")] };
+            assert_eq!(Filter::parse(&filter.text()), filter, "case: {name} {value}");
+        }
+    }
+
+    #[test]
+    fn a_word_that_nobody_knows_is_named() {
+        let now = Timestamp::from_millis(1_800_000_000_000);
+        let known = [("status", "status"), ("since", "since"), ("body.", ""), ("", "search")];
+        let ask = |typed: &str| Filter::parse(typed).ask(Address::new(&["events"]), &known, now);
+        assert_eq!(ask("colour:red").unwrap_err(), "colour:red");
+        assert_eq!(ask("since:later").unwrap_err(), "since:later");
+        for good in ["status:dead since:1h", "since:2026-11-15T10:00:00Z", "body.a.b:1 text"] {
+            assert!(ask(good).is_ok(), "case: {good}");
+        }
+    }
+}

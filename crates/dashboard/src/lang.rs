@@ -1,0 +1,187 @@
+//! Languages: which one a page is in, and the tables of its words.
+//!
+//! Each table is a struct whose fields are texts, made by [`words!`] from rows with one text for
+//! each language. A text that is missing does not compile, and neither does a template that asks for
+//! one that is not there.
+
+use http::HeaderMap;
+
+/// The languages of the dashboard.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Lang {
+    #[default]
+    En,
+    Pt,
+    Es,
+}
+
+impl Lang {
+    pub(crate) const ALL: [Self; 3] = [Self::En, Self::Pt, Self::Es];
+
+    /// As `lang` of a page says it.
+    pub(crate) fn tag(self) -> &'static str {
+        match self {
+            Self::En => "en",
+            Self::Pt => "pt-BR",
+            Self::Es => "es",
+        }
+    }
+
+    /// As its speakers call it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::En => "English",
+            Self::Pt => "Português",
+            Self::Es => "Español",
+        }
+    }
+
+    /// The language that a tag like `pt-BR` asks for.
+    pub(crate) fn from_tag(tag: &str) -> Option<Self> {
+        let primary = tag.split(['-', '_']).next()?;
+        Self::ALL.into_iter().find(|lang| {
+            lang.tag().split('-').next().is_some_and(|known| known.eq_ignore_ascii_case(primary))
+        })
+    }
+
+    /// The first language that a browser asks for and that we have. Weights are in order already in
+    /// every browser, so the order is all that is read.
+    pub(crate) fn negotiate(headers: &HeaderMap) -> Self {
+        let asked =
+            headers.get(http::header::ACCEPT_LANGUAGE).and_then(|value| value.to_str().ok());
+        let tags = asked.unwrap_or_default().split(',');
+        tags.filter_map(|tag| Self::from_tag(tag.split(';').next().unwrap_or_default().trim()))
+            .next()
+            .unwrap_or_default()
+    }
+
+    /// A whole number with the language's separators.
+    pub(crate) fn number(self, number: u64) -> String {
+        let separator = match self {
+            Self::En => ',',
+            Self::Pt | Self::Es => '.',
+        };
+        let digits = number.to_string();
+        let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+        for (at, digit) in digits.chars().enumerate() {
+            if at > 0 && (digits.len() - at).is_multiple_of(3) {
+                text.push(separator);
+            }
+            text.push(digit);
+        }
+        text
+    }
+
+    /// A number with `places` digits after the language's decimal sign.
+    pub(crate) fn decimal(self, number: f64, places: usize) -> String {
+        let text = format!("{number:.places$}");
+        match self {
+            Self::En => text,
+            Self::Pt | Self::Es => text.replace('.', ","),
+        }
+    }
+
+    /// The form of a text that fits a count.
+    pub(crate) fn plural(self, count: u64, one: &'static str, many: &'static str) -> &'static str {
+        let is_one = match self {
+            Self::En | Self::Es => count == 1,
+            Self::Pt => count <= 1,
+        };
+        if is_one { one } else { many }
+    }
+}
+
+/// Puts values into the `{}` of a text, in order.
+pub(crate) fn fill(text: &str, values: &[&dyn std::fmt::Display]) -> String {
+    use std::fmt::Write as _;
+    let mut parts = text.split("{}");
+    let mut filled = parts.next().unwrap_or_default().to_owned();
+    for (at, part) in parts.enumerate() {
+        if let Some(value) = values.get(at) {
+            let _ = write!(filled, "{value}");
+        }
+        filled.push_str(part);
+    }
+    filled
+}
+
+/// Makes a table of words: `words!(Name { field: "English", "Português", "Español"; … });`, used as
+/// `Name::of(lang).field`.
+macro_rules! words {
+    ($(#[$about:meta])* $table:ident { $($word:ident: $en:literal, $pt:literal, $es:literal;)* }) => {
+        $(#[$about])*
+        #[derive(Debug)]
+        pub(crate) struct $table { $(pub(crate) $word: &'static str,)* }
+
+        impl $table {
+            const EN: Self = Self { $($word: $en,)* };
+            const PT: Self = Self { $($word: $pt,)* };
+            const ES: Self = Self { $($word: $es,)* };
+
+            /// The words of a language.
+            pub(crate) fn of(lang: $crate::lang::Lang) -> &'static Self {
+                match lang {
+                    $crate::lang::Lang::En => &Self::EN,
+                    $crate::lang::Lang::Pt => &Self::PT,
+                    $crate::lang::Lang::Es => &Self::ES,
+                }
+            }
+
+            /// Every row, for tests.
+            #[cfg(test)]
+            pub(crate) const ROWS: &'static [(&'static str, [&'static str; 3])] =
+                &[$((stringify!($word), [$en, $pt, $es]),)*];
+        }
+    };
+}
+pub(crate) use words;
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn a_browser_gets_the_first_language_that_is_there() {
+        for (asked, expected) in [
+            ("", Lang::En),
+            ("de", Lang::En),
+            ("pt-BR,pt;q=0.9,en;q=0.8", Lang::Pt),
+            ("pt-PT", Lang::Pt),
+            ("de, es-419;q=0.9, en;q=0.5", Lang::Es),
+            ("EN-us", Lang::En),
+            (";;,,=", Lang::En),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(http::header::ACCEPT_LANGUAGE, HeaderValue::from_static(asked));
+            assert_eq!(Lang::negotiate(&headers), expected, "case: {asked}");
+        }
+    }
+
+    #[test]
+    fn numbers_are_written_as_a_language_writes_them() {
+        for (number, en, pt) in [
+            (0, "0", "0"),
+            (999, "999", "999"),
+            (1000, "1,000", "1.000"),
+            (1_234_567, "1,234,567", "1.234.567"),
+        ] {
+            assert_eq!(
+                (Lang::En.number(number).as_str(), Lang::Pt.number(number).as_str()),
+                (en, pt)
+            );
+        }
+        assert_eq!(
+            (Lang::En.decimal(1.25, 1), Lang::Es.decimal(99.5, 1)),
+            ("1.2".into(), "99,5".into())
+        );
+    }
+
+    #[test]
+    fn values_go_where_the_text_wants_them() {
+        assert_eq!(fill("{} of {}", &[&1, &"two"]), "1 of two");
+        assert_eq!(fill("nothing", &[&1]), "nothing");
+        assert_eq!(fill("{} and {}", &[&1]), "1 and ");
+    }
+}

@@ -1,0 +1,21 @@
+//! One file a page. Each has the lines of its own addresses.
+
+mod events;
+mod login;
+mod overview;
+mod preferences;
+
+use std::sync::Arc;
+
+use axum::Router;
+
+use crate::Dashboard;
+
+/// Every page.
+pub(crate) fn routes() -> Router<Arc<Dashboard>> {
+    Router::new()
+        .merge(events::routes())
+        .merge(login::routes())
+        .merge(preferences::routes())
+        .merge(overview::routes())
+}

@@ -1,0 +1,56 @@
+//! `POST /preferences`: language, theme, time zone and shortcuts, kept in cookies of this browser.
+
+use std::sync::Arc;
+
+use axum::{
+    Form, Router,
+    response::{AppendHeaders, IntoResponse, Redirect, Response},
+    routing::post,
+};
+use http::{HeaderValue, header};
+use serde::Deserialize;
+
+use crate::{
+    Dashboard, cookies,
+    lang::Lang,
+    page::local,
+    visitor::{Theme, is_zone},
+};
+
+/// For how long a preference is kept, in seconds.
+pub(super) const YEAR: u64 = 365 * 24 * 60 * 60;
+
+pub(super) fn routes() -> Router<Arc<Dashboard>> {
+    Router::new().route("/preferences", post(keep))
+}
+
+/// What is left out stays as it is.
+#[derive(Deserialize)]
+struct Wanted {
+    lang: Option<String>,
+    theme: Option<String>,
+    zone: Option<String>,
+    keys: Option<String>,
+    #[serde(default)]
+    next: String,
+}
+
+async fn keep(Form(wanted): Form<Wanted>) -> Response {
+    let lang = wanted.lang.as_deref().and_then(Lang::from_tag).map(Lang::tag);
+    let theme = wanted.theme.as_deref().and_then(Theme::from_word).map(Theme::word);
+    let zone = wanted.zone.as_deref().filter(|zone| is_zone(zone));
+    let keys = wanted.keys.as_deref().filter(|keys| matches!(*keys, "on" | "off"));
+    let chosen = [
+        (cookies::LANG, lang),
+        (cookies::THEME, theme),
+        (cookies::ZONE, zone),
+        (cookies::KEYS, keys),
+    ];
+    let lines = chosen.into_iter().filter_map(|(name, value)| {
+        let value = value?;
+        let seconds = if value.is_empty() { 0 } else { YEAR };
+        Some((header::SET_COOKIE, cookies::set(name, value, seconds, false)))
+    });
+    let lines: Vec<(_, HeaderValue)> = lines.collect();
+    (AppendHeaders(lines), Redirect::to(local(&wanted.next))).into_response()
+}

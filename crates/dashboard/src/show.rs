@@ -1,0 +1,114 @@
+//! How things are shown: states, spans, sizes, phones.
+
+use std::time::Duration;
+
+use crate::{lang::Lang, words::Common};
+
+/// A state as a pill: a colour, an icon and a word, so that nobody depends on one of them.
+#[derive(Clone, Debug)]
+pub(crate) struct Badge {
+    pub(crate) tone: &'static str,
+    pub(crate) icon: &'static str,
+    pub(crate) text: String,
+}
+
+impl Badge {
+    pub(crate) fn new(tone: &'static str, icon: &'static str, text: impl Into<String>) -> Self {
+        Self { tone, icon, text: text.into() }
+    }
+
+    /// The status of a delivery by its word.
+    pub(crate) fn status(word: &str, c: &Common) -> Self {
+        match word {
+            "succeeded" => Self::new("ok", "check", c.succeeded),
+            "scheduled" => Self::new("warn", "clock", c.scheduled),
+            "dead" => Self::new("bad", "cross", c.dead),
+            "held" => Self::new("held", "pause", c.held),
+            "pending" => Self::new("", "clock", c.pending),
+            "in_flight" => Self::new("", "pulse", c.in_flight),
+            "cancelled" => Self::new("", "cross", c.cancelled),
+            "replayed" => Self::new("", "replay", c.replayed),
+            other => Self::new("", "dot", other),
+        }
+    }
+}
+
+/// A span of time in the largest unit that says enough: `850 ms`, `2.4 s`, `3 min`, `5 h`, `2 d`.
+pub(crate) fn span(lang: Lang, span: Duration) -> String {
+    let seconds = span.as_secs();
+    match seconds {
+        0 => format!("{} ms", span.as_millis()),
+        1..=9 => format!("{} s", lang.decimal(span.as_secs_f64(), 1)),
+        10..=119 => format!("{seconds} s"),
+        120..=7199 => format!("{} min", seconds / 60),
+        7200..=172_799 => format!("{} h", seconds / 3600),
+        _ => format!("{} d", seconds / 86_400),
+    }
+}
+
+/// A size in bytes, for people.
+pub(crate) fn size(lang: Lang, bytes: u64) -> String {
+    const UNITS: [(&str, u64); 3] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
+    let unit = UNITS.into_iter().find(|(_, unit)| bytes >= *unit);
+    match unit {
+        #[expect(clippy::cast_precision_loss, reason = "one digit after the point is shown")]
+        Some((name, unit)) => format!("{} {name}", lang.decimal(bytes as f64 / unit as f64, 1)),
+        None => format!("{bytes} B"),
+    }
+}
+
+/// A phone or another address of a person, with its middle hidden: lists show no more.
+pub(crate) fn masked(address: &str) -> String {
+    let chars: Vec<char> = address.chars().collect();
+    if chars.len() <= 4 {
+        return "•".repeat(chars.len());
+    }
+    let (head, tail) = if chars.len() >= 8 { (4, 2) } else { (1, 1) };
+    let hidden = "•".repeat((chars.len() - head - tail).min(8));
+    let head: String = chars[..head].iter().collect();
+    let tail: String = chars[chars.len() - tail..].iter().collect();
+    format!("{head}{hidden}{tail}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_are_short_and_say_enough() {
+        for (millis, expected) in [
+            (0, "0 ms"),
+            (850, "850 ms"),
+            (2_440, "2.4 s"),
+            (59_000, "59 s"),
+            (180_000, "3 min"),
+            (18_000_000, "5 h"),
+            (200_000_000, "2 d"),
+        ] {
+            assert_eq!(span(Lang::En, Duration::from_millis(millis)), expected);
+        }
+        assert_eq!(span(Lang::Pt, Duration::from_millis(2_440)), "2,4 s");
+    }
+
+    #[test]
+    fn sizes_are_short() {
+        for (bytes, expected) in
+            [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (5 << 20, "5.0 MiB")]
+        {
+            assert_eq!(size(Lang::En, bytes), expected);
+        }
+    }
+
+    #[test]
+    fn most_of_an_address_is_hidden() {
+        for (address, expected) in [
+            ("5511987654321", "5511•••••••21"),
+            ("12345", "1•••5"),
+            ("1234", "••••"),
+            ("", ""),
+            ("joão@example.com", "joão••••••••om"),
+        ] {
+            assert_eq!(masked(address), expected, "case: {address}");
+        }
+    }
+}

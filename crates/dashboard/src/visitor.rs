@@ -1,0 +1,145 @@
+//! Who looks at a page, and how he likes it.
+
+use std::sync::Arc;
+
+use axum::{
+    extract::{FromRef, FromRequestParts},
+    response::{IntoResponse, Redirect, Response},
+};
+use http::{HeaderMap, request::Parts};
+use surehook_core::{access::Role, time::Timestamp};
+
+use crate::{
+    Dashboard,
+    client::encode,
+    cookies,
+    gateway::{Caller, Gateway},
+    lang::Lang,
+    page::Flash,
+};
+
+/// Light, dark, or as the system is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Theme {
+    #[default]
+    System,
+    Light,
+    Dark,
+}
+
+impl Theme {
+    pub(crate) const ALL: [Self; 3] = [Self::System, Self::Light, Self::Dark];
+
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::System => "system",
+            Self::Light => "light",
+            Self::Dark => "dark",
+        }
+    }
+
+    pub(crate) fn from_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|theme| theme.word() == word)
+    }
+}
+
+/// What somebody prefers, by his cookies.
+#[derive(Clone, Debug)]
+pub(crate) struct Taste {
+    pub(crate) lang: Lang,
+    pub(crate) theme: Theme,
+    /// A time zone by name; empty for the browser's.
+    pub(crate) zone: String,
+    pub(crate) shortcuts: bool,
+}
+
+impl Taste {
+    pub(crate) fn of(headers: &HeaderMap) -> Self {
+        let chosen = cookies::get(headers, cookies::LANG).and_then(Lang::from_tag);
+        let theme = cookies::get(headers, cookies::THEME).and_then(Theme::from_word);
+        let zone = cookies::get(headers, cookies::ZONE).filter(|zone| is_zone(zone));
+        Self {
+            lang: chosen.unwrap_or_else(|| Lang::negotiate(headers)),
+            theme: theme.unwrap_or_default(),
+            zone: zone.unwrap_or_default().to_owned(),
+            shortcuts: cookies::get(headers, cookies::KEYS) != Some("off"),
+        }
+    }
+}
+
+/// Whether a text can be the name of a time zone. Which there are, the browser knows.
+pub(crate) fn is_zone(text: &str) -> bool {
+    text.len() <= 64
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/_+-".contains(&byte))
+}
+
+/// Somebody who has signed in and looks at a page. As an argument of a handler it sends everybody
+/// else to the login.
+#[derive(Clone)]
+pub(crate) struct Visitor {
+    dashboard: Arc<Dashboard>,
+    caller: Caller,
+    pub(crate) taste: Taste,
+    /// The page that he asked for, with its query.
+    pub(crate) here: String,
+    pub(crate) flash: Option<Flash>,
+}
+
+impl std::fmt::Debug for Visitor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Visitor").field("caller", &self.caller.id).finish_non_exhaustive()
+    }
+}
+
+impl Visitor {
+    pub(crate) fn gateway(&self) -> &dyn Gateway {
+        &*self.dashboard.gateway
+    }
+
+    pub(crate) fn caller(&self) -> &Caller {
+        &self.caller
+    }
+
+    pub(crate) fn lang(&self) -> Lang {
+        self.taste.lang
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.gateway().now()
+    }
+
+    /// Whether he may replay, pause, cancel, send.
+    pub(crate) fn operates(&self) -> bool {
+        self.caller.role >= Role::Operator
+    }
+
+    /// Whether he may configure.
+    pub(crate) fn administers(&self) -> bool {
+        self.caller.role >= Role::Admin
+    }
+}
+
+impl<S> FromRequestParts<S> for Visitor
+where
+    S: Send + Sync,
+    Arc<Dashboard>: FromRef<S>,
+{
+    type Rejection = Response;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Response> {
+        let dashboard = Arc::<Dashboard>::from_ref(state);
+        let session = cookies::get(&parts.headers, cookies::SESSION);
+        let here = parts.uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
+        let Some(caller) = session.and_then(|session| dashboard.gateway.caller(session)) else {
+            let to = if here == "/" || parts.method != http::Method::GET {
+                "/login".to_owned()
+            } else {
+                format!("/login?next={}", encode(&here))
+            };
+            return Err(Redirect::to(&to).into_response());
+        };
+        let taste = Taste::of(&parts.headers);
+        let flash = cookies::get(&parts.headers, cookies::FLASH).and_then(Flash::read);
+        Ok(Self { dashboard, caller, taste, here, flash })
+    }
+}

@@ -118,6 +118,17 @@ impl Visitor {
         self.call(Method::POST, address, body).await
     }
 
+    /// Asks for something to be done once, however often the form is sent: `once` is the form's own
+    /// value, and becomes the `Idempotency-Key`.
+    pub(crate) async fn post_once<T: DeserializeOwned>(
+        &self,
+        address: Address,
+        body: Option<Value>,
+        once: &str,
+    ) -> Result<T, Trouble> {
+        self.exchange(Method::POST, address, body, Some(once)).await
+    }
+
     /// Any call with a JSON answer. No answer at all is `null`.
     pub(crate) async fn call<T: DeserializeOwned>(
         &self,
@@ -125,7 +136,20 @@ impl Visitor {
         address: Address,
         body: Option<Value>,
     ) -> Result<T, Trouble> {
+        self.exchange(method, address, body, None).await
+    }
+
+    async fn exchange<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        address: Address,
+        body: Option<Value>,
+        once: Option<&str>,
+    ) -> Result<T, Trouble> {
         let mut request = Request::builder().method(method).uri(address.finish());
+        if let Some(once) = once {
+            request = request.header("idempotency-key", once);
+        }
         if body.is_some() {
             request = request.header(header::CONTENT_TYPE, "application/json");
         }

@@ -78,4 +78,7 @@ pub trait Gateway: Send + Sync + 'static {
 
     /// The time, for whoever shows an age.
     fn now(&self) -> Timestamp;
+
+    /// A value that nobody has had: forms that must be carried out once carry one.
+    fn once(&self) -> String;
 }

@@ -108,6 +108,11 @@ impl Visitor {
         self.gateway().now()
     }
 
+    /// A value for a form that must be carried out once, however often it is sent.
+    pub(crate) fn once(&self) -> String {
+        self.gateway().once()
+    }
+
     /// Whether he may replay, pause, cancel, send.
     pub(crate) fn operates(&self) -> bool {
         self.caller.role >= Role::Operator

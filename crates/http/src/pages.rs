@@ -69,4 +69,8 @@ impl Gateway for Behind {
     fn now(&self) -> Timestamp {
         self.app.engine.clock().now()
     }
+
+    fn once(&self) -> String {
+        format!("{:032x}", self.app.engine.chance().bits())
+    }
 }

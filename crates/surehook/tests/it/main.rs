@@ -10,6 +10,7 @@ mod bad_framing;
 mod certificates;
 mod cli;
 mod configuration;
+mod dashboard;
 mod delivery;
 mod doctor;
 mod evolution;

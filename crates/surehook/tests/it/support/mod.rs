@@ -3,6 +3,7 @@
 
 pub(crate) mod client;
 pub(crate) mod clocked;
+pub(crate) mod dashboard;
 pub(crate) mod gateway;
 pub(crate) mod process;
 pub(crate) mod proxy;

@@ -1,0 +1,101 @@
+//! The dashboard's frame: who is let in, what other sites may do, languages.
+
+use http::Method;
+use serde_json::json;
+
+use crate::support::{
+    dashboard::SignedIn,
+    gateway::{Gateway, TOKEN},
+};
+
+const FORM: (&str, &[u8]) = ("content-type", b"application/x-www-form-urlencoded");
+const OURS: (&str, &[u8]) = ("sec-fetch-site", b"same-origin");
+
+#[tokio::test]
+async fn who_has_not_signed_in_is_led_to_the_login_and_back() {
+    let gateway = Gateway::start().await;
+    for (path, expected) in [("/", "/login"), ("/events?q=a", "/login?next=%2Fevents%3Fq%3Da")] {
+        let answer = gateway.call(Method::GET, path, &[], "").await.expect(303);
+        assert_eq!(answer.header("location"), expected);
+    }
+    let form = format!("token={TOKEN}&next=%2Fevents%3Fq%3Da");
+    let answer = gateway.call(Method::POST, "/login", &[FORM, OURS], form).await.expect(303);
+    assert_eq!(answer.header("location"), "/events?q=a");
+    let cookie = answer.header("set-cookie");
+    for part in ["surehook_session=shs_", "HttpOnly", "SameSite=Lax", "Path=/"] {
+        assert!(cookie.contains(part), "{part} is missing in {cookie}");
+    }
+}
+
+#[tokio::test]
+async fn a_token_that_is_not_known_lets_nobody_in() {
+    let gateway = Gateway::start().await;
+    for token in ["", "wrong", "shs_00", "' OR 1=1"] {
+        let form = format!("token={token}");
+        let answer = gateway.call(Method::POST, "/login", &[FORM, OURS], form).await.expect(401);
+        assert!(answer.headers.get("set-cookie").is_none());
+    }
+}
+
+#[tokio::test]
+async fn another_site_cannot_act_for_a_visitor() {
+    let gateway = Gateway::start().await;
+    let form = format!("token={TOKEN}");
+    for (name, headers) in [
+        ("nothing is said", vec![FORM]),
+        ("cross site", vec![FORM, ("sec-fetch-site", b"cross-site".as_slice())]),
+        ("another origin", vec![FORM, ("origin", b"https://evil.example".as_slice())]),
+    ] {
+        let answer = gateway.call(Method::POST, "/login", &headers, form.clone()).await;
+        assert_eq!(answer.status, 403, "case: {name}");
+    }
+}
+
+#[tokio::test]
+async fn a_session_opens_pages_and_not_the_api_and_ends_with_its_token() {
+    let mut gateway = Gateway::start().await;
+    let made = gateway.post("/api/v1/tokens", &json!({ "role": "viewer", "name": "eyes" })).await;
+    let made = made.expect(201).json();
+    let token = made["token"].as_str().unwrap();
+    let visitor = SignedIn::with(&gateway, token).await;
+    assert!(visitor.page("/").await.html.contains("eyes"));
+    let bearer = format!("Bearer {}", visitor.secret());
+    let headers: [(&str, &[u8]); 1] = [("authorization", bearer.as_bytes())];
+    gateway.call(Method::GET, "/api/v1/stats", &headers, "").await.expect(401);
+    let cookie = visitor.cookie().to_owned();
+
+    gateway.restart().await;
+    let visitor = SignedIn::resumed(&gateway, &cookie);
+    assert_eq!(visitor.page("/").await.status, 200, "a session survives a restart");
+
+    let path = format!("/api/v1/tokens/{}", made["id"].as_str().unwrap());
+    gateway.delete(&path).await.expect(204);
+    assert_eq!(visitor.page("/").await.location.as_deref(), Some("/login"));
+}
+
+#[tokio::test]
+async fn who_signs_out_is_out() {
+    let gateway = Gateway::start().await;
+    let visitor = SignedIn::new(&gateway).await;
+    assert_eq!(visitor.form("/logout", "").await.location.as_deref(), Some("/login"));
+    assert_eq!(visitor.page("/").await.location.as_deref(), Some("/login"));
+}
+
+#[tokio::test]
+async fn every_page_is_hardened_and_in_one_language() {
+    let gateway = Gateway::start().await;
+    let visitor = SignedIn::new(&gateway).await;
+    for (asked, tag, word) in [
+        ("en-US", "en", "Dead letters"),
+        ("pt-BR,pt;q=0.9", "pt-BR", "Mensagens mortas"),
+        ("es", "es", "Mensajes muertos"),
+    ] {
+        let headers: [(&str, &[u8]); 2] =
+            [("cookie", visitor.cookie().as_bytes()), ("accept-language", asked.as_bytes())];
+        let answer = gateway.call(Method::GET, "/", &headers, "").await.expect(200);
+        assert!(answer.text().contains(&format!("<html lang=\"{tag}\"")));
+        assert!(answer.text().contains(word), "case: {asked}");
+        let policy = answer.header("content-security-policy");
+        assert!(policy.contains("default-src 'none'") && !policy.contains("unsafe"), "{policy}");
+    }
+}

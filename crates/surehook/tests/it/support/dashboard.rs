@@ -1,0 +1,73 @@
+//! A browser without a window: signs in, keeps its cookies, reads pages and sends forms.
+
+use http::Method;
+
+use super::gateway::{Gateway, TOKEN};
+
+/// Somebody who has signed in to the dashboard.
+pub(crate) struct SignedIn<'g> {
+    gateway: &'g Gateway,
+    cookie: String,
+}
+
+/// What a page answered.
+pub(crate) struct Page {
+    pub(crate) status: u16,
+    pub(crate) location: Option<String>,
+    pub(crate) html: String,
+}
+
+impl<'g> SignedIn<'g> {
+    /// With the admin's token.
+    pub(crate) async fn new(gateway: &'g Gateway) -> Self {
+        Self::with(gateway, TOKEN).await
+    }
+
+    /// With any token of the API.
+    pub(crate) async fn with(gateway: &'g Gateway, token: &str) -> Self {
+        let form = format!("token={token}");
+        let answer = gateway.call(Method::POST, "/login", &HEADERS, form).await.expect(303);
+        let cookie = answer.header("set-cookie").split(';').next().unwrap_or_default().to_owned();
+        Self { gateway, cookie }
+    }
+
+    /// With a cookie of before.
+    pub(crate) fn resumed(gateway: &'g Gateway, cookie: &str) -> Self {
+        Self { gateway, cookie: cookie.to_owned() }
+    }
+
+    /// The line of its cookie.
+    pub(crate) fn cookie(&self) -> &str {
+        &self.cookie
+    }
+
+    /// The session's secret.
+    pub(crate) fn secret(&self) -> &str {
+        self.cookie.split_once('=').map_or("", |(_, secret)| secret)
+    }
+
+    /// Reads a page.
+    pub(crate) async fn page(&self, path: &str) -> Page {
+        self.send(Method::GET, path, "").await
+    }
+
+    /// Sends a form; `fields` are written as they are.
+    pub(crate) async fn form(&self, path: &str, fields: &str) -> Page {
+        self.send(Method::POST, path, fields).await
+    }
+
+    async fn send(&self, method: Method, path: &str, body: &str) -> Page {
+        let mut headers = HEADERS.to_vec();
+        headers.push(("cookie", self.cookie.as_bytes()));
+        let answer = self.gateway.call(method, path, &headers, body.to_owned()).await;
+        let location = answer.headers.get("location").and_then(|value| value.to_str().ok());
+        Page {
+            status: answer.status.as_u16(),
+            location: location.map(str::to_owned),
+            html: answer.text(),
+        }
+    }
+}
+
+const HEADERS: [(&str, &[u8]); 2] =
+    [("content-type", b"application/x-www-form-urlencoded"), ("sec-fetch-site", b"same-origin")];

@@ -389,6 +389,11 @@ impl Engine {
         &self.shared.media
     }
 
+    /// How long events are kept, unless their source says otherwise.
+    pub fn events_kept_for(&self) -> Duration {
+        self.retention.events
+    }
+
     /// Where senders reach us, if the settings say so.
     pub fn public_url(&self) -> Option<&PublicUrl> {
         self.public_url.as_ref()

@@ -31,6 +31,7 @@ pub(crate) fn table() -> Api {
         .with(api::media::routes)
         .with(api::stream::routes)
         .with(api::tokens::routes)
+        .with(api::about::routes)
         .with(api::configuration::routes)
         .with(api::resources::routes::<SourceSpec>)
         .with(api::resources::routes::<DestinationSpec>)

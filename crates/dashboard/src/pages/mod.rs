@@ -4,6 +4,7 @@ mod events;
 mod login;
 mod overview;
 mod preferences;
+mod settings;
 
 use std::sync::Arc;
 
@@ -17,5 +18,6 @@ pub(crate) fn routes() -> Router<Arc<Dashboard>> {
         .merge(events::routes())
         .merge(login::routes())
         .merge(preferences::routes())
+        .merge(settings::routes())
         .merge(overview::routes())
 }

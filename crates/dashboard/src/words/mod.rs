@@ -4,11 +4,13 @@ mod common;
 mod events;
 mod login;
 mod overview;
+mod settings;
 
 pub(crate) use common::Common;
 pub(crate) use events::Events;
 pub(crate) use login::Login;
 pub(crate) use overview::Overview;
+pub(crate) use settings::Settings;
 
 #[cfg(test)]
 mod tests {
@@ -16,7 +18,7 @@ mod tests {
 
     #[test]
     fn every_text_has_the_same_places_in_all_languages_and_none_is_empty() {
-        let tables = [Common::ROWS, Events::ROWS, Login::ROWS, Overview::ROWS];
+        let tables = [Common::ROWS, Events::ROWS, Login::ROWS, Overview::ROWS, Settings::ROWS];
         for (word, texts) in tables.iter().flat_map(|table| table.iter()) {
             let places = texts.map(|text| text.matches("{}").count());
             assert!(places.iter().all(|count| *count == places[0]), "{word}: {texts:?}");

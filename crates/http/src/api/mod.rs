@@ -1,5 +1,6 @@
 //! The API under `/api/v1`: one file a resource, each with the lines of its calls in the table.
 
+pub(crate) mod about;
 mod changes;
 pub(crate) mod configuration;
 pub(crate) mod deliveries;

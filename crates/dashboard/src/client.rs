@@ -30,8 +30,15 @@ impl Trouble {
         Self { status: 500, code: "unexpected_answer".to_owned(), detail: detail.into() }
     }
 
-    pub(crate) fn is_not_found(&self) -> bool {
-        self.status == 404
+    /// As the API said it.
+    fn told(status: StatusCode, problem: &[u8]) -> Self {
+        let told = serde_json::from_slice::<Self>(problem).unwrap_or_default();
+        Self { status: status.as_u16(), ..told }
+    }
+
+    /// Whether what was asked for cannot be asked like that; nothing went wrong.
+    pub(crate) fn is_about_what_was_asked(&self) -> bool {
+        matches!(self.status, 400 | 422)
     }
 }
 
@@ -139,6 +146,14 @@ impl Visitor {
         self.exchange(method, address, body, None).await
     }
 
+    /// Reads bytes as they are; what is too large for a page is trouble.
+    pub(crate) async fn read(&self, address: Address) -> Result<bytes::Bytes, Trouble> {
+        let request = Request::get(address.finish()).body(Body::empty());
+        let request = request.map_err(|error| Trouble::ours(error.to_string()))?;
+        let (status, bytes) = send(self.gateway(), self.caller(), request).await?;
+        if status.is_success() { Ok(bytes) } else { Err(Trouble::told(status, &bytes)) }
+    }
+
     async fn exchange<T: DeserializeOwned>(
         &self,
         method: Method,
@@ -163,8 +178,7 @@ impl Visitor {
                 Trouble::ours(error.to_string())
             });
         }
-        let told = serde_json::from_slice::<Trouble>(&bytes).unwrap_or_default();
-        Err(Trouble { status: status.as_u16(), ..told })
+        Err(Trouble::told(status, &bytes))
     }
 }
 

@@ -85,7 +85,7 @@ async fn list(visitor: Visitor, Query(asked): Query<Asked>) -> Shown {
         Ok(address) => match visitor.get::<List<Event>>(address).await {
             Ok(found) => found,
             // What was typed cannot be asked: the bar says why, and nothing is lost.
-            Err(trouble) if trouble.status == 422 || trouble.status == 400 => {
+            Err(trouble) if trouble.is_about_what_was_asked() => {
                 bar.problem = Some(trouble.detail);
                 List::default()
             }

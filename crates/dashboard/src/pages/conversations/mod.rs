@@ -1,0 +1,238 @@
+//! `/conversations`: everything about one phone on one line.
+//!
+//! Lists show phones masked, and lead here by an event, so that no address of a page holds a phone
+//! that nobody typed.
+
+mod text;
+
+use std::{collections::HashMap, sync::Arc};
+
+use askama::Template;
+use axum::{Form, Router, extract::Query, routing::get};
+use futures_util::{StreamExt as _, stream};
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::messages::{badge, senders};
+use crate::{
+    Dashboard,
+    client::{Address, List, encode},
+    page::{Frame, Nav, Shown, show},
+    show::{Badge, masked},
+    visitor::Visitor,
+    words::Messages,
+};
+
+pub(super) fn routes() -> Router<Arc<Dashboard>> {
+    Router::new().route("/conversations", get(conversations).post(reveal))
+}
+
+/// Of how many events recent conversations are made.
+const RECENT: &str = "200";
+/// Entries of a conversation on one page.
+const PAGE: &str = "40";
+
+#[derive(Default, Deserialize)]
+struct Asked {
+    /// As it was typed.
+    #[serde(default)]
+    phone: String,
+    /// Or that which an event is about.
+    #[serde(default)]
+    event: String,
+    cursor: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Event {
+    id: String,
+    source: Option<String>,
+    kind: Option<String>,
+    received_at: String,
+    #[serde(default)]
+    attributes: HashMap<String, Vec<String>>,
+}
+
+impl Event {
+    fn phone(&self) -> Option<&str> {
+        self.attributes.get("phone")?.first().map(String::as_str)
+    }
+}
+
+/// Somebody of whom an event came in lately.
+struct Recent {
+    phone: String,
+    last_at: String,
+    newest: String,
+    count: usize,
+}
+
+/// One thing on the line.
+struct Line {
+    event: String,
+    at: String,
+    side: &'static str,
+    word: &'static str,
+    source: String,
+    kind: String,
+    text: Option<String>,
+    badge: Option<Badge>,
+}
+
+#[derive(Template)]
+#[template(path = "conversations.html")]
+struct ConversationsPage {
+    frame: Frame,
+    t: &'static Messages,
+    asked: Asked,
+    /// The phone, masked unless it was revealed.
+    phone: Option<String>,
+    revealed: bool,
+    recent: Vec<Recent>,
+    lines: Vec<Line>,
+    older: Option<String>,
+    senders: Vec<String>,
+    to: String,
+    once: String,
+}
+
+async fn conversations(visitor: Visitor, Query(asked): Query<Asked>) -> Shown {
+    page(visitor, asked, false).await
+}
+
+/// Shows the phone itself. The API writes down who saw it.
+async fn reveal(visitor: Visitor, Form(asked): Form<Asked>) -> Shown {
+    let address = Address::new(&["events", &asked.event, "reveal"]);
+    visitor.post::<Value>(address, None).await.map_err(|trouble| visitor.failed(trouble))?;
+    page(visitor, asked, true).await
+}
+
+async fn page(visitor: Visitor, mut asked: Asked, revealed: bool) -> Shown {
+    let t = Messages::of(visitor.lang());
+    let mut page = ConversationsPage {
+        frame: Frame::new(&visitor, Nav::Conversations, t.conversations),
+        t,
+        asked: Asked::default(),
+        phone: None,
+        revealed,
+        recent: Vec::new(),
+        lines: Vec::new(),
+        older: None,
+        senders: Vec::new(),
+        to: String::new(),
+        once: visitor.once(),
+    };
+    let failed = |trouble| visitor.failed(trouble);
+    let mut phone = asked.phone.trim().to_owned();
+    if phone.is_empty() && !asked.event.is_empty() {
+        let about = Address::new(&["events", &asked.event]);
+        let event: Event = visitor.get(about).await.map_err(failed)?;
+        phone = event.phone().unwrap_or_default().to_owned();
+    }
+    if phone.is_empty() {
+        let address = Address::new(&["events"]).with("limit", RECENT);
+        let newest: List<Event> = visitor.get(address).await.map_err(failed)?;
+        page.recent = recent(newest.data);
+        return show(&page);
+    }
+    let address = Address::new(&["events"])
+        .with("phone", &phone)
+        .with("limit", PAGE)
+        .with_some("cursor", asked.cursor.as_deref());
+    let found: List<Event> = visitor.get(address).await.map_err(failed)?;
+    if asked.event.is_empty() {
+        asked.event = found.data.first().map(|event| event.id.clone()).unwrap_or_default();
+    }
+    let by = if asked.phone.is_empty() {
+        format!("event={}", encode(&asked.event))
+    } else {
+        format!("phone={}", encode(&asked.phone))
+    };
+    page.older =
+        found.next_cursor.map(|cursor| format!("/conversations?{by}&cursor={}", encode(&cursor)));
+    // The page is newest first, and a conversation is read from the top.
+    let lines = stream::iter(found.data.into_iter().rev());
+    page.lines = lines.then(|event| line(&visitor, t, event)).collect().await;
+    page.senders = if visitor.operates() { senders(&visitor).await } else { Vec::new() };
+    page.phone = Some(if revealed { phone.clone() } else { masked(&phone) });
+    page.to = if revealed || !asked.phone.is_empty() { phone } else { String::new() };
+    page.asked = asked;
+    show(&page)
+}
+
+/// Whom the newest events are about, each once.
+fn recent(events: Vec<Event>) -> Vec<Recent> {
+    let mut found: Vec<Recent> = Vec::new();
+    let mut known: HashMap<String, usize> = HashMap::new();
+    for event in events {
+        let Some(phone) = event.phone() else { continue };
+        if let Some(at) = known.get(phone) {
+            found[*at].count += 1;
+        } else {
+            known.insert(phone.to_owned(), found.len());
+            let phone = masked(phone);
+            found.push(Recent { phone, last_at: event.received_at, newest: event.id, count: 1 });
+        }
+    }
+    found
+}
+
+#[derive(Deserialize)]
+struct Progress {
+    status: String,
+}
+
+async fn line(visitor: &Visitor, t: &'static Messages, event: Event) -> Line {
+    let kind = event.kind.unwrap_or_default();
+    let is_outgoing = event.source.as_deref() == Some("outbox");
+    let is_status = kind.contains("status") || kind.contains("receipt") || kind.contains("ack");
+    let (side, word) = match (is_outgoing, is_status) {
+        (true, _) => ("outgoing", t.outgoing),
+        (false, true) => ("status", t.a_status),
+        (false, false) => ("incoming", t.incoming),
+    };
+    let text = if is_status {
+        event.attributes.get("provider_status").and_then(|all| all.first()).cloned()
+    } else {
+        let body = visitor.read(Address::new(&["events", &event.id, "body"])).await;
+        body.ok().and_then(|body| text::of(&body))
+    };
+    let badge = if is_outgoing {
+        let progress = visitor.get::<Progress>(Address::new(&["messages", &event.id])).await;
+        let c = crate::words::Common::of(visitor.lang());
+        progress.ok().map(|progress| badge(&progress.status, t, c))
+    } else {
+        None
+    };
+    let source = event.source.unwrap_or_default();
+    Line { event: event.id, at: event.received_at, side, word, source, kind, text, badge }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_phone_is_listed_once_with_its_newest_event() {
+        let event = |id: &str, phone: Option<&str>| Event {
+            id: id.to_owned(),
+            source: None,
+            kind: None,
+            received_at: id.to_owned(),
+            attributes: phone
+                .map(|phone| ("phone".to_owned(), vec![phone.to_owned()]))
+                .into_iter()
+                .collect(),
+        };
+        let events = vec![
+            event("3", Some("5511987654321")),
+            event("2", None),
+            event("1", Some("5511900000000")),
+            event("0", Some("5511987654321")),
+        ];
+        let found = recent(events);
+        let told: Vec<_> = found.iter().map(|one| (one.newest.as_str(), one.count)).collect();
+        assert_eq!(told, [("3", 2), ("1", 1)]);
+        assert!(found.iter().all(|one| one.phone.contains('•')));
+    }
+}

@@ -72,27 +72,37 @@ impl Filter {
         found.map(|term| term.value.as_str())
     }
 
-    /// What the API is asked for. `known` has each name of the bar with the parameter of the API; the
-    /// name `""` is a text to be found, and a name that ends in `.` stands for all that begin with it.
-    /// The error is the word that nobody knows.
-    pub(crate) fn ask(
+    /// The parameters of the API, with their values. `known` has each name of the bar with the
+    /// parameter of the API; the name `""` is a text to be found, and a name that ends in `.` stands
+    /// for all that begin with it. The error is the word that nobody knows.
+    pub(crate) fn parameters(
         &self,
-        mut address: Address,
         known: &[(&str, &str)],
         now: Timestamp,
-    ) -> Result<Address, String> {
-        for term in &self.terms {
+    ) -> Result<Vec<(String, String)>, String> {
+        let parameter = |term: &Term| {
             let is_prefix = |name: &str| name.ends_with('.') && term.name.starts_with(name);
             let found = known.iter().find(|(name, _)| *name == term.name || is_prefix(name));
-            let Some((name, parameter)) = found else { return Err(term.text()) };
+            let (name, parameter) = found.ok_or_else(|| term.text())?;
             let parameter = if is_prefix(name) { &term.name } else { *parameter };
             let value = match parameter {
                 "since" | "until" => moment(&term.value, now).ok_or_else(|| term.text())?,
                 _ => term.value.clone(),
             };
-            address = address.with(parameter, &value);
-        }
-        Ok(address)
+            Ok((parameter.to_owned(), value))
+        };
+        self.terms.iter().map(parameter).collect()
+    }
+
+    /// What the API is asked for; see [`Self::parameters`].
+    pub(crate) fn ask(
+        &self,
+        address: Address,
+        known: &[(&str, &str)],
+        now: Timestamp,
+    ) -> Result<Address, String> {
+        let parameters = self.parameters(known, now)?;
+        Ok(parameters.iter().fold(address, |address, (name, value)| address.with(name, value)))
     }
 }
 

@@ -1,11 +1,13 @@
 //! One file a page. Each has the lines of its own addresses.
 
 mod conversations;
+mod dead_letters;
 mod events;
 mod login;
 mod messages;
 mod overview;
 mod preferences;
+mod replays;
 mod settings;
 
 use std::sync::Arc;
@@ -18,10 +20,12 @@ use crate::Dashboard;
 pub(crate) fn routes() -> Router<Arc<Dashboard>> {
     Router::new()
         .merge(conversations::routes())
+        .merge(dead_letters::routes())
         .merge(events::routes())
         .merge(login::routes())
         .merge(messages::routes())
         .merge(preferences::routes())
+        .merge(replays::routes())
         .merge(settings::routes())
         .merge(overview::routes())
 }

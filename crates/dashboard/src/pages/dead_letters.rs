@@ -1,0 +1,171 @@
+//! `/dead-letters`: what could not be delivered, by cause; `/dead-letters/all`: one by one.
+
+use std::sync::Arc;
+
+use askama::Template;
+use axum::{Router, extract::Query, routing::get};
+use serde::Deserialize;
+
+use crate::{
+    Dashboard,
+    client::{Address, List, encode},
+    filter::{Bar, Filter},
+    lang::fill,
+    page::{Frame, Nav, Shown, show},
+    visitor::Visitor,
+    words::{DeadLetters, Failures},
+};
+
+pub(super) fn routes() -> Router<Arc<Dashboard>> {
+    Router::new().route("/dead-letters", get(groups)).route("/dead-letters/all", get(list))
+}
+
+/// What died of one cause.
+#[derive(Deserialize)]
+struct Group {
+    id: String,
+    destination: Option<String>,
+    class: Option<String>,
+    code: Option<u16>,
+    failure: Option<String>,
+    reason: Option<String>,
+    shape: String,
+    sample: Option<String>,
+    count: u64,
+    first_seen: String,
+    last_seen: String,
+    newest_event: Option<String>,
+}
+
+impl Group {
+    /// The address of a replay of all of it.
+    fn replay(&self) -> String {
+        format!("/replays/new?q={}", encode(&format!("group:{}", self.id)))
+    }
+
+    fn letters(&self) -> String {
+        format!("/dead-letters/all?q={}", encode(&format!("group:{}", self.id)))
+    }
+}
+
+#[derive(Deserialize)]
+struct Asked {
+    #[serde(default)]
+    q: String,
+    cursor: Option<String>,
+}
+
+#[derive(Template)]
+#[template(path = "dead_letters.html")]
+struct GroupsPage {
+    frame: Frame,
+    t: &'static DeadLetters,
+    f: &'static Failures,
+    groups: Vec<Group>,
+    first: Option<String>,
+    next: Option<String>,
+}
+
+impl GroupsPage {
+    fn count(&self, group: &Group) -> String {
+        let lang = self.frame.lang();
+        let text = lang.plural(group.count, self.t.one, self.t.many);
+        fill(text, &[&lang.number(group.count)])
+    }
+}
+
+async fn groups(visitor: Visitor, Query(asked): Query<Asked>) -> Shown {
+    let t = DeadLetters::of(visitor.lang());
+    let address = Address::new(&["dead-letters", "groups"])
+        .with_some("cursor", asked.cursor.as_deref())
+        .with("limit", "30");
+    let found: List<Group> =
+        visitor.get(address).await.map_err(|trouble| visitor.failed(trouble))?;
+    let next = found.next_cursor.map(|cursor| format!("/dead-letters?cursor={}", encode(&cursor)));
+    let first = asked.cursor.map(|_| "/dead-letters".to_owned());
+    let frame = Frame::new(&visitor, Nav::DeadLetters, t.title);
+    let f = Failures::of(visitor.lang());
+    show(&GroupsPage { frame, t, f, groups: found.data, first, next })
+}
+
+/// Names of the filter bar, and what the API calls them.
+pub(super) const KNOWN: [(&str, &str); 9] = [
+    ("dest", "destination"),
+    ("source", "source"),
+    ("reason", "reason"),
+    ("class", "class"),
+    ("code", "code"),
+    ("kind", "kind"),
+    ("group", "group"),
+    ("since", "since"),
+    ("until", "until"),
+];
+
+#[derive(Deserialize)]
+struct Letter {
+    id: String,
+    event: String,
+    destination: Option<String>,
+    reason: Option<String>,
+    attempts: u64,
+    ended_at: Option<String>,
+    created_at: String,
+}
+
+impl Letter {
+    fn died_at(&self) -> &str {
+        self.ended_at.as_deref().unwrap_or(&self.created_at)
+    }
+}
+
+#[derive(Template)]
+#[template(path = "dead_letters_all.html")]
+struct LettersPage {
+    frame: Frame,
+    t: &'static DeadLetters,
+    f: &'static Failures,
+    bar: Bar,
+    letters: Vec<Letter>,
+    once: String,
+    first: Option<String>,
+    next: Option<String>,
+}
+
+impl LettersPage {
+    /// The address of a replay of all that the filter finds.
+    fn replay(&self) -> String {
+        format!("/replays/new?q={}", encode(&self.bar.typed))
+    }
+
+    fn select(&self, letter: &Letter) -> String {
+        fill(self.t.select, &[&letter.id])
+    }
+}
+
+async fn list(visitor: Visitor, Query(asked): Query<Asked>) -> Shown {
+    let t = DeadLetters::of(visitor.lang());
+    let frame = Frame::new(&visitor, Nav::DeadLetters, t.all);
+    let filter = Filter::parse(&asked.q);
+    let path = "/dead-letters/all";
+    let mut bar = Bar::new(path, &filter, &KNOWN, "dest:crm code:5xx since:1d", frame.c);
+    let address = Address::new(&["dead-letters"]).with_some("cursor", asked.cursor.as_deref());
+    let found = match filter.ask(address, &KNOWN, visitor.now()) {
+        Err(unknown) => {
+            bar.problem = Some(fill(frame.c.unknown_word, &[&unknown, &bar.known.join(" ")]));
+            List::default()
+        }
+        Ok(address) => match visitor.get::<List<Letter>>(address).await {
+            Ok(found) => found,
+            Err(trouble) if trouble.is_about_what_was_asked() => {
+                bar.problem = Some(trouble.detail);
+                List::default()
+            }
+            Err(trouble) => return Err(visitor.failed(trouble)),
+        },
+    };
+    let page = |cursor: &str| format!("{path}?q={}{cursor}", encode(&bar.typed));
+    let next = found.next_cursor.map(|cursor| page(&format!("&cursor={}", encode(&cursor))));
+    let first = asked.cursor.map(|_| page(""));
+    let (f, once) = (Failures::of(visitor.lang()), visitor.once());
+    show(&LettersPage { frame, t, f, bar, letters: found.data, once, first, next })
+}

@@ -1,0 +1,201 @@
+//! A job that is wanted: first what it would do, then, if that was meant, the job itself.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use askama::Template;
+use axum::{Form, extract::Query};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use crate::{
+    client::{Address, List, encode},
+    filter::Filter,
+    lang::fill,
+    page::{Frame, Nav, Shown, show},
+    show::span,
+    visitor::Visitor,
+    words::Replays,
+};
+
+/// From how many deliveries on somebody has to type the number.
+const TYPED_FROM: u64 = 100;
+
+/// Names of the filter, and what the API calls them.
+const KNOWN: [(&str, &str); 12] = [
+    ("dest", "destination"),
+    ("source", "source"),
+    ("reason", "reason"),
+    ("class", "class"),
+    ("code", "code"),
+    ("kind", "kind"),
+    ("key", "key"),
+    ("status", "status"),
+    ("group", "group"),
+    ("since", "since"),
+    ("until", "until"),
+    ("", "search"),
+];
+
+#[derive(Deserialize)]
+pub(super) struct Wish {
+    #[serde(default)]
+    q: String,
+    #[serde(default = "retry_failed")]
+    verb: String,
+    #[serde(default)]
+    to: String,
+    #[serde(default)]
+    rate: String,
+    #[serde(default)]
+    note: String,
+    /// The number that was typed to confirm.
+    #[serde(default)]
+    typed: String,
+    #[serde(default)]
+    once: String,
+    /// The number that the preview showed.
+    #[serde(default)]
+    shown: String,
+}
+
+fn retry_failed() -> String {
+    "retry_failed".to_owned()
+}
+
+impl Wish {
+    /// As the API takes it; the error is a word of the filter that nobody knows.
+    fn body(&self, visitor: &Visitor, dry_run: bool) -> Result<Value, String> {
+        let mut filter = Map::new();
+        for (name, value) in Filter::parse(&self.q).parameters(&KNOWN, visitor.now())? {
+            filter.insert(name, Value::from(value));
+        }
+        let mut body = json!({ "verb": self.verb, "filter": filter, "dry_run": dry_run });
+        for (name, value) in [("to", &self.to), ("rate", &self.rate), ("note", &self.note)] {
+            if !value.trim().is_empty() {
+                body[name] = Value::from(value.trim());
+            }
+        }
+        Ok(body)
+    }
+}
+
+/// What a job would do.
+#[derive(Deserialize)]
+struct Preview {
+    count: u64,
+    complete: bool,
+    estimate_seconds: Option<f64>,
+    oldest: Option<String>,
+    newest: Option<String>,
+    #[serde(default)]
+    by_destination: BTreeMap<String, u64>,
+}
+
+#[derive(Deserialize)]
+struct Named {
+    name: String,
+}
+
+#[derive(Template)]
+#[template(path = "replay_new.html")]
+struct WishPage {
+    frame: Frame,
+    t: &'static Replays,
+    wish: Wish,
+    destinations: Vec<String>,
+    preview: Option<Preview>,
+    problem: Option<String>,
+    once: String,
+}
+
+impl WishPage {
+    fn verbs(&self) -> [(&'static str, &'static str); 3] {
+        let t = self.t;
+        [
+            ("retry_failed", t.verb_retry_failed),
+            ("force_resend", t.verb_force_resend),
+            ("send_missing", t.verb_send_missing),
+        ]
+    }
+
+    fn number(&self, number: &u64) -> String {
+        self.frame.lang().number(*number)
+    }
+
+    fn count(&self, preview: &Preview) -> String {
+        let number = self.number(&preview.count);
+        if preview.complete { number } else { fill(self.t.at_least, &[&number]) }
+    }
+
+    fn estimate(&self, preview: &Preview) -> String {
+        let seconds = preview.estimate_seconds.filter(|seconds| seconds.is_finite()).unwrap_or(0.0);
+        span(self.frame.lang(), Duration::from_secs_f64(seconds.clamp(0.0, 1e9).ceil()))
+    }
+
+    /// What must be typed; nothing for a few.
+    fn typed(&self, preview: &Preview) -> Option<String> {
+        must_be_typed(preview).map(|count| fill(self.t.confirm, &[&count]))
+    }
+}
+
+fn must_be_typed(preview: &Preview) -> Option<u64> {
+    (preview.count >= TYPED_FROM || !preview.complete).then_some(preview.count)
+}
+
+/// The form, and below it what the job would do.
+pub(super) async fn ask(visitor: Visitor, Query(wish): Query<Wish>) -> Shown {
+    page(visitor, wish, None).await
+}
+
+async fn page(visitor: Visitor, wish: Wish, mut problem: Option<String>) -> Shown {
+    let t = Replays::of(visitor.lang());
+    let frame = Frame::new(&visitor, Nav::Replays, t.new);
+    let address = Address::new(&["destinations"]).with("limit", "200");
+    let found = visitor.get::<List<Named>>(address).await.unwrap_or_default();
+    let destinations = found.data.into_iter().map(|destination| destination.name).collect();
+    let mut preview = None;
+    match wish.body(&visitor, true) {
+        Err(unknown) => {
+            let known: Vec<_> = KNOWN.iter().filter(|(name, _)| !name.is_empty()).collect();
+            let known: Vec<_> = known.iter().map(|(name, _)| format!("{name}:")).collect();
+            problem = Some(fill(frame.c.unknown_word, &[&unknown, &known.join(" ")]));
+        }
+        Ok(body) => match visitor.post::<Preview>(Address::new(&["replays"]), Some(body)).await {
+            Ok(found) => preview = Some(found),
+            Err(trouble) if trouble.status == 403 => return Err(visitor.failed(trouble)),
+            Err(trouble) => problem = problem.or(Some(trouble.detail)),
+        },
+    }
+    let once = visitor.once();
+    show(&WishPage { frame, t, wish, destinations, preview, problem, once })
+}
+
+#[derive(Deserialize)]
+struct Made {
+    id: String,
+}
+
+/// Makes the job, if the number was typed where it must be.
+pub(super) async fn start(visitor: Visitor, Form(wish): Form<Wish>) -> Shown {
+    let t = Replays::of(visitor.lang());
+    let Ok(dry) = wish.body(&visitor, true) else { return page(visitor, wish, None).await };
+    let address = || Address::new(&["replays"]);
+    let preview = match visitor.post::<Preview>(address(), Some(dry)).await {
+        Ok(preview) => preview,
+        Err(trouble) => return page(visitor, wish, Some(trouble.detail)).await,
+    };
+    // More may have died since the preview: what was typed counts if it was right when it was shown.
+    let typed: String = wish.typed.chars().filter(char::is_ascii_digit).collect();
+    if let Some(count) = must_be_typed(&preview)
+        && (typed.is_empty() || typed != wish.shown)
+        && typed != count.to_string()
+    {
+        let problem = fill(t.confirm_wrong, &[&count]);
+        return page(visitor, wish, Some(problem)).await;
+    }
+    let Ok(body) = wish.body(&visitor, false) else { return page(visitor, wish, None).await };
+    match visitor.post_once::<Made>(address(), Some(body), &wish.once).await {
+        Ok(made) => Ok(visitor.done(&format!("/replays/{}", encode(&made.id)), t.started)),
+        Err(trouble) => page(visitor, wish, Some(trouble.detail)).await,
+    }
+}

@@ -193,14 +193,32 @@ impl Browser {
     }
 }
 
+impl Browser {
+    /// Shows what explains a failed test: the console, and the page as a picture.
+    #[expect(clippy::print_stderr, reason = "whoever reads why a test failed wants to see it")]
+    fn explain(&self) {
+        eprintln!("--- console of the browser, as far as it was asked for");
+        for entry in self.console.lock().unwrap().iter() {
+            eprintln!("{entry}");
+        }
+        let url = self.wire.call_at_once("GET", "/url");
+        let picture = self.wire.call_at_once("GET", "/screenshot");
+        let (Some(Value::String(url)), Some(Value::String(picture))) = (url, picture) else {
+            return eprintln!("--- the page cannot be shown");
+        };
+        let folder = target().join("browser/failed");
+        let test = std::thread::current().name().unwrap_or("test").replace("::", ".");
+        let file = folder.join(format!("{test}.png"));
+        let picture = BASE64.decode(picture.as_bytes()).unwrap_or_default();
+        let kept = std::fs::create_dir_all(folder).and_then(|()| std::fs::write(&file, picture));
+        eprintln!("--- {url} is shown in {} ({kept:?})", file.display());
+    }
+}
+
 impl Drop for Browser {
-    #[expect(clippy::print_stderr, reason = "what the page told explains a failed test")]
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!("--- console of the browser, as far as it was asked for");
-            for entry in self.console.lock().unwrap().iter() {
-                eprintln!("{entry}");
-            }
+            self.explain();
         }
         // It ends in order, so that none of its helpers writes to the folder any more.
         self.wire.close();
@@ -273,9 +291,13 @@ fn program(variable: &str, name: &str) -> PathBuf {
     if let Some(named) = std::env::var_os(variable) {
         return named.into();
     }
-    let target = Path::new(env!("CARGO_BIN_EXE_surehook")).ancestors().nth(2).unwrap();
-    let places = [target.join("browser").join(name), PathBuf::from("/usr/bin").join(name)];
+    let places = [target().join("browser").join(name), PathBuf::from("/usr/bin").join(name)];
     let found = places.iter().find(|place| place.exists());
     let found = found.unwrap_or_else(|| panic!("there is no {name}; run scripts/browser"));
     found.clone()
+}
+
+/// Where cargo builds: the program under test is in target/debug.
+fn target() -> &'static Path {
+    Path::new(env!("CARGO_BIN_EXE_surehook")).ancestors().nth(2).unwrap()
 }

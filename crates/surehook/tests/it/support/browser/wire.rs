@@ -1,7 +1,7 @@
 //! `WebDriver` on the wire: JSON over HTTP, one call after the other.
 
 use std::{
-    io::{Read as _, Write as _},
+    io::{BufRead as _, BufReader, Read as _, Write as _},
     net::TcpStream,
     time::Duration,
 };
@@ -43,21 +43,31 @@ impl Wire {
         opened["capabilities"].clone()
     }
 
-    /// Ends the browser and waits until it has. Does not fail and does not need a runtime, so that
-    /// it can be done while a test fails.
+    /// Ends the browser and waits until it has.
     pub(super) fn close(&self) {
-        let Some((address, session)) =
-            self.session.strip_prefix("http://").and_then(|rest| rest.split_once('/'))
-        else {
-            return;
-        };
-        let farewell = || {
-            let mut stream = TcpStream::connect(address)?;
-            stream.set_read_timeout(Some(Duration::from_secs(5)))?;
-            write!(stream, "DELETE /{session} HTTP/1.1\r\nhost: {address}\r\n\r\n")?;
-            stream.read(&mut [0; 512])
-        };
-        let _gone = farewell();
+        let _gone = self.call_at_once("DELETE", "");
+    }
+
+    /// A call that neither fails nor needs a runtime, so that it can be made while a test fails.
+    pub(super) fn call_at_once(&self, method: &str, path: &str) -> Option<Value> {
+        let (address, session) = self.session.strip_prefix("http://")?.split_once('/')?;
+        let mut stream = TcpStream::connect(address).ok()?;
+        stream.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
+        write!(stream, "{method} /{session}{path} HTTP/1.1\r\nhost: {address}\r\n\r\n").ok()?;
+        let mut answer = BufReader::new(stream);
+        // The driver keeps the connection, so the length says where the answer ends.
+        let (mut line, mut length) = (String::new(), 0);
+        while answer.read_line(&mut line).ok()? > 2 {
+            let header = line.to_ascii_lowercase();
+            if let Some(value) = header.strip_prefix("content-length:") {
+                length = value.trim().parse().ok()?;
+            }
+            line.clear();
+        }
+        let mut body = vec![0; length];
+        answer.read_exact(&mut body).ok()?;
+        let mut answer: Value = serde_json::from_slice(&body).ok()?;
+        Some(answer["value"].take())
     }
 
     /// A call that may be refused. A dialog fails the test whatever was called: no page of ours

@@ -7,6 +7,7 @@ mod api;
 mod backups;
 mod bad_events;
 mod bad_framing;
+mod browser;
 mod certificates;
 mod cli;
 mod configuration;

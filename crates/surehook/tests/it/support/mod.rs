@@ -1,6 +1,7 @@
 //! What the stories need and are not about: a gateway to start, a destination to deliver to, a
 //! client that may misbehave, and a way to wait for a fact.
 
+pub(crate) mod browser;
 pub(crate) mod client;
 pub(crate) mod clocked;
 pub(crate) mod dashboard;
@@ -14,6 +15,7 @@ pub(crate) mod sink;
 pub(crate) mod standin;
 pub(crate) mod tls;
 pub(crate) mod vendor;
+pub(crate) mod xss;
 
 use std::{
     future::Future,

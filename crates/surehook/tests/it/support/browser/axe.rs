@@ -1,0 +1,60 @@
+//! axe-core, which finds what people who cannot see or use a mouse stumble over.
+
+use std::fmt;
+
+use serde_json::{Value, json};
+
+use super::{super::vendor::installed, Browser};
+
+/// WCAG 2.2 up to AA.
+const TAGS: [&str; 5] = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"];
+
+const RUN: &str = r"
+    const [tags, done] = arguments;
+    axe.run(document, { runOnly: { type: 'tag', values: tags }, resultTypes: ['violations'] })
+        .then(found => done(found.violations), error => done(String(error)));
+";
+
+/// A rule that the page breaks.
+#[derive(Clone, Debug)]
+pub(crate) struct Violation {
+    pub(crate) rule: String,
+    pub(crate) impact: String,
+    help: String,
+    /// The HTML of every element that breaks it.
+    pub(crate) elements: Vec<String>,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({}): {}", self.rule, self.impact, self.help)?;
+        self.elements.iter().try_for_each(|html| write!(f, "\n    {html}"))
+    }
+}
+
+/// What is serious or critical on the page as it is now.
+pub(crate) async fn axe(browser: &Browser) -> Vec<Violation> {
+    let source = std::fs::read_to_string(installed("node/node_modules/axe-core/axe.min.js"));
+    browser.run(&source.unwrap(), &[]).await;
+    let found = browser.run_async(RUN, &[json!(TAGS)]).await;
+    let found = found.as_array().unwrap_or_else(|| panic!("axe: {found}"));
+    let text = |part: &Value| part.as_str().unwrap_or_default().to_owned();
+    let violations = found.iter().map(|violation| Violation {
+        rule: text(&violation["id"]),
+        impact: text(&violation["impact"]),
+        help: text(&violation["help"]),
+        elements: violation["nodes"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|node| text(&node["html"]))
+            .collect(),
+    });
+    violations.filter(|one| matches!(one.impact.as_str(), "serious" | "critical")).collect()
+}
+
+/// Fails with all of them, if there are any.
+pub(crate) async fn assert_accessible(browser: &Browser) {
+    let found: Vec<String> = axe(browser).await.iter().map(Violation::to_string).collect();
+    assert!(found.is_empty(), "{}:\n{}", browser.url().await, found.join("\n"));
+}

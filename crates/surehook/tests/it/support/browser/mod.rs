@@ -1,0 +1,303 @@
+//! A real Chromium of its own for each test, without a window, driven over `WebDriver` as a person
+//! would use it (decision 0053). Whatever waits here waits for a fact and gives up after [`SOON`].
+
+mod axe;
+mod console;
+mod element;
+mod emulate;
+mod wire;
+
+use std::{
+    io::{BufRead as _, BufReader},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::Mutex,
+};
+
+use data_encoding::BASE64;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use self::{console::Entry, wire::Wire};
+use super::{SOON, eventually};
+
+pub(crate) use self::{
+    axe::{assert_accessible, axe},
+    emulate::Scheme,
+};
+
+/// Keys that are no letters, as `WebDriver` writes them.
+pub(crate) mod key {
+    pub(crate) const ENTER: &str = "\u{e007}";
+    pub(crate) const SHIFT: &str = "\u{e008}";
+    pub(crate) const TAB: &str = "\u{e004}";
+}
+
+/// How a browser is started.
+#[derive(Clone, Debug)]
+pub(crate) struct Builder {
+    languages: String,
+    width: u32,
+    height: u32,
+    scheme: Scheme,
+}
+
+impl Builder {
+    /// What the person reads, the best first: `de,en`.
+    pub(crate) fn languages(mut self, languages: &str) -> Self {
+        languages.clone_into(&mut self.languages);
+        self
+    }
+
+    /// What of a page is seen at once, in pixels.
+    pub(crate) fn size(mut self, width: u32, height: u32) -> Self {
+        (self.width, self.height) = (width, height);
+        self
+    }
+
+    pub(crate) fn scheme(mut self, scheme: Scheme) -> Self {
+        self.scheme = scheme;
+        self
+    }
+
+    pub(crate) async fn start(self) -> Browser {
+        let folder = tempfile::tempdir().unwrap();
+        let mut driver = Driver::spawn(folder.path());
+        let mut wire = Wire::new(driver.port());
+        let opened = wire.open(&self.capabilities(folder.path())).await;
+        driver.browser = opened["goog:processID"].as_i64().and_then(|id| i32::try_from(id).ok());
+        let browser = Browser { wire, console: Mutex::default(), driver, folder };
+        browser.watch().await;
+        browser.resize(self.width, self.height).await;
+        browser.prefer(self.scheme).await;
+        browser
+    }
+
+    fn capabilities(&self, folder: &Path) -> Value {
+        let first = self.languages.split(',').next().unwrap();
+        let mut args = vec![
+            "--headless=new".to_owned(),
+            format!("--user-data-dir={}", folder.join("profile").display()),
+            format!("--lang={first}"),
+            // Containers give little of it.
+            "--disable-dev-shm-usage".to_owned(),
+            "--disable-gpu".to_owned(),
+            "--force-device-scale-factor=1".to_owned(),
+            "--hide-scrollbars".to_owned(),
+            // Nothing but the test decides where the browser goes.
+            "--disable-background-networking".to_owned(),
+            "--no-proxy-server".to_owned(),
+            "--no-first-run".to_owned(),
+        ];
+        // Its sandbox does not work for root, who runs the tests in many a container.
+        if rustix::process::getuid().is_root() {
+            args.push("--no-sandbox".to_owned());
+        }
+        json!({
+            "browserName": "chrome",
+            // A dialog stays open, and the next call meets it and fails.
+            "unhandledPromptBehavior": "ignore",
+            "goog:loggingPrefs": { "browser": "ALL" },
+            "timeouts": { "pageLoad": 30_000, "script": 25_000 },
+            "goog:chromeOptions": {
+                "binary": program("SUREHOOK_CHROMIUM", "chromium"),
+                "args": args,
+                "prefs": { "intl.accept_languages": self.languages },
+            },
+        })
+    }
+}
+
+/// A browser with one page. Ends when dropped.
+#[derive(Debug)]
+pub(crate) struct Browser {
+    wire: Wire,
+    /// All that was told on the console so far, over all pages.
+    console: Mutex<Vec<Entry>>,
+    driver: Driver,
+    folder: TempDir,
+}
+
+impl Browser {
+    /// A browser with the size of a small laptop, in English and light.
+    pub(crate) fn builder() -> Builder {
+        Builder { languages: "en".to_owned(), width: 1280, height: 800, scheme: Scheme::Light }
+    }
+
+    pub(crate) async fn start() -> Self {
+        Self::builder().start().await
+    }
+
+    /// Opens a page and waits until it and what it needs is there.
+    pub(crate) async fn goto(&self, url: &str) {
+        self.wire.must("POST", "/url", &json!({ "url": url })).await;
+    }
+
+    /// Where the browser is now.
+    pub(crate) async fn url(&self) -> String {
+        self.wire.must("GET", "/url", &Value::Null).await.as_str().unwrap().to_owned()
+    }
+
+    /// Runs JavaScript in the page, where `arguments` has the given ones; gives what it returns.
+    pub(crate) async fn run(&self, script: &str, arguments: &[Value]) -> Value {
+        let body = json!({ "script": script, "args": arguments });
+        self.wire.must("POST", "/execute/sync", &body).await
+    }
+
+    /// The same, and its answer is what it hands to its last argument.
+    pub(crate) async fn run_async(&self, script: &str, arguments: &[Value]) -> Value {
+        let body = json!({ "script": script, "args": arguments });
+        self.wire.must("POST", "/execute/async", &body).await
+    }
+
+    /// Waits until an expression of JavaScript is true.
+    #[track_caller]
+    pub(crate) fn wait_until(&self, expression: &str) -> impl Future<Output = ()> {
+        let body = json!({ "script": format!("return Boolean({expression})"), "args": [] });
+        // A page that is just left refuses: that is not yet true.
+        eventually(SOON, move || {
+            let body = body.clone();
+            async move {
+                let found = self.wire.call("POST", "/execute/sync", &body).await;
+                (found == Ok(Value::Bool(true))).then_some(())
+            }
+        })
+    }
+
+    /// Any command of the browser's own protocol, for what `WebDriver` has no word for.
+    pub(crate) async fn cdp(&self, command: &str, parameters: Value) -> Value {
+        let body = json!({ "cmd": command, "params": parameters });
+        self.wire.must("POST", "/goog/cdp/execute", &body).await
+    }
+
+    /// The cookies that would be sent to this page, `HttpOnly` ones too.
+    pub(crate) async fn cookies(&self) -> Vec<Value> {
+        self.wire.must("GET", "/cookie", &Value::Null).await.as_array().unwrap().clone()
+    }
+
+    pub(crate) async fn forget_cookies(&self) {
+        self.wire.must("DELETE", "/cookie", &Value::Null).await;
+    }
+
+    /// What is seen of the page now, as a PNG.
+    pub(crate) async fn screenshot(&self, file: &Path) {
+        let picture = self.wire.must("GET", "/screenshot", &Value::Null).await;
+        let picture = BASE64.decode(picture.as_str().unwrap().as_bytes()).unwrap();
+        std::fs::write(file, picture).unwrap();
+    }
+
+    /// A folder of its own, gone with the browser.
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+}
+
+impl Browser {
+    /// Shows what explains a failed test: the console, and the page as a picture.
+    #[expect(clippy::print_stderr, reason = "whoever reads why a test failed wants to see it")]
+    fn explain(&self) {
+        eprintln!("--- console of the browser, as far as it was asked for");
+        for entry in self.console.lock().unwrap().iter() {
+            eprintln!("{entry}");
+        }
+        let url = self.wire.call_at_once("GET", "/url");
+        let picture = self.wire.call_at_once("GET", "/screenshot");
+        let (Some(Value::String(url)), Some(Value::String(picture))) = (url, picture) else {
+            return eprintln!("--- the page cannot be shown");
+        };
+        let folder = target().join("browser/failed");
+        let test = std::thread::current().name().unwrap_or("test").replace("::", ".");
+        let file = folder.join(format!("{test}.png"));
+        let picture = BASE64.decode(picture.as_bytes()).unwrap_or_default();
+        let kept = std::fs::create_dir_all(folder).and_then(|()| std::fs::write(&file, picture));
+        eprintln!("--- {url} is shown in {} ({kept:?})", file.display());
+    }
+}
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.explain();
+        }
+        // It ends in order, so that none of its helpers writes to the folder any more.
+        self.wire.close();
+        self.driver.end();
+    }
+}
+
+/// A running `chromedriver`, and the Chromium that it started.
+#[derive(Debug)]
+struct Driver {
+    child: Child,
+    said: BufReader<std::process::ChildStdout>,
+    browser: Option<i32>,
+}
+
+impl Driver {
+    /// They stay in the process group of the test, so that a test that is killed takes them along.
+    fn spawn(folder: &Path) -> Self {
+        let mut child = Command::new(program("SUREHOOK_CHROMEDRIVER", "chromedriver"))
+            .arg("--port=0")
+            .current_dir(folder)
+            // Nothing of a person's own settings, and all that is left behind in one place.
+            .envs(
+                ["HOME", "TMPDIR", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"].map(|name| (name, folder)),
+            )
+            .env("TZ", "UTC")
+            .env_remove("DISPLAY")
+            .env_remove("DBUS_SESSION_BUS_ADDRESS")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap_or_else(|error| panic!("chromedriver: {error}; run scripts/browser"));
+        let said = BufReader::new(child.stdout.take().unwrap());
+        Self { child, said, browser: None }
+    }
+
+    /// The port that it chose. It says so in its last line, and nothing after it.
+    fn port(&mut self) -> u16 {
+        let mut told = String::new();
+        loop {
+            let from = told.len();
+            assert!(self.said.read_line(&mut told).unwrap() > 0, "chromedriver ended: {told}");
+            let line = told[from..].trim_end().trim_end_matches('.');
+            if let Some((_, port)) = line.split_once("started successfully on port ") {
+                return port.parse().unwrap();
+            }
+        }
+    }
+
+    fn end(&mut self) {
+        // Both are gone already if all went well.
+        if let Some(browser) = self.browser.take().and_then(Pid::from_raw) {
+            let _gone = kill_process(browser, Signal::KILL);
+        }
+        let _gone = self.child.kill();
+        let _reaped = self.child.wait();
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// The one that the environment names, or that scripts/browser found or installed, or that the
+/// machine has.
+fn program(variable: &str, name: &str) -> PathBuf {
+    if let Some(named) = std::env::var_os(variable) {
+        return named.into();
+    }
+    let places = [target().join("browser").join(name), PathBuf::from("/usr/bin").join(name)];
+    let found = places.iter().find(|place| place.exists());
+    let found = found.unwrap_or_else(|| panic!("there is no {name}; run scripts/browser"));
+    found.clone()
+}
+
+/// Where cargo builds: the program under test is in target/debug.
+fn target() -> &'static Path {
+    Path::new(env!("CARGO_BIN_EXE_surehook")).ancestors().nth(2).unwrap()
+}

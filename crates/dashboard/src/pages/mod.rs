@@ -8,6 +8,7 @@ mod messages;
 mod overview;
 mod preferences;
 mod replays;
+mod requests;
 mod settings;
 
 use std::sync::Arc;
@@ -26,6 +27,7 @@ pub(crate) fn routes() -> Router<Arc<Dashboard>> {
         .merge(messages::routes())
         .merge(preferences::routes())
         .merge(replays::routes())
+        .merge(requests::routes())
         .merge(settings::routes())
         .merge(overview::routes())
 }

@@ -19,6 +19,7 @@ tables! {
     messages: Messages;
     overview: Overview;
     replays: Replays;
+    requests: Requests;
     settings: Settings;
 }
 

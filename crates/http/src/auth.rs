@@ -207,7 +207,7 @@ mod tests {
     use crate::front;
 
     /// Every call that needs a token, with the least role that may make it.
-    const CALLS: [(&str, &str, Role); 60] = [
+    const CALLS: [(&str, &str, Role); 61] = [
         ("GET", "/events", Role::Viewer),
         ("GET", "/events/{id}", Role::Viewer),
         ("GET", "/events/{id}/body", Role::Viewer),
@@ -241,6 +241,7 @@ mod tests {
         ("POST", "/destinations/{wanted}/resume", Role::Operator),
         ("POST", "/destinations/{wanted}/probe", Role::Operator),
         ("GET", "/dead-letters/stats", Role::Viewer),
+        ("GET", "/dead-letters/groups", Role::Viewer),
         ("GET", "/stats", Role::Viewer),
         ("GET", "/inbox", Role::Viewer),
         ("GET", "/configuration", Role::Viewer),

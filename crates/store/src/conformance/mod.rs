@@ -277,6 +277,7 @@ macro_rules! store_conformance {
                     what_stops_being_dead_leaves_its_group,
                     what_retention_removes_leaves_its_group,
                     what_a_status_says_moves_groups,
+                    what_was_told_during_the_attempt_is_what_it_died_of,
                     groups_are_listed_by_when_they_grew_last,
                     a_job_takes_one_group,
                     groups_of_a_deleted_destination_stay;

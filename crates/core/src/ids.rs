@@ -48,6 +48,8 @@ kinds! {
     TokenKind, TokenId = "tok";
     /// A file that is sent with messages.
     MediaFileKind, MediaId = "med";
+    /// Dead letters of one cause. Made of what they have in common, not of a time.
+    DeadGroupKind, GroupId = "grp";
 }
 
 /// A 128-bit name that knows what it names.

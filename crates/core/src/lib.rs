@@ -8,6 +8,7 @@
 //! - [`source`], [`destination`], [`route`]: what people configure, as written and as meant.
 //! - [`verify`], [`key`]: how a request proves where it comes from, and how two are known to be one.
 //! - [`event`], [`delivery`]: what is stored, the states, and the decisions.
+//! - [`dead`]: which dead letters died of the same thing.
 //! - [`attribute`]: what an event is about, so that it can be found.
 //! - [`decision`], [`story`], [`refused`]: what was decided, told in order; what was not let in.
 //! - [`sync`]: what a sender is told that waits for the result.
@@ -27,6 +28,7 @@ pub mod access;
 pub mod address;
 pub mod attribute;
 pub mod chance;
+pub mod dead;
 pub mod decision;
 pub mod delivery;
 pub mod destination;

@@ -241,6 +241,7 @@ mod tests {
         ("POST", "/destinations/{wanted}/resume", Role::Operator),
         ("POST", "/destinations/{wanted}/probe", Role::Operator),
         ("GET", "/dead-letters/stats", Role::Viewer),
+        ("GET", "/dead-letters/groups", Role::Viewer),
         ("GET", "/stats", Role::Viewer),
         ("GET", "/about", Role::Viewer),
         ("GET", "/inbox", Role::Viewer),

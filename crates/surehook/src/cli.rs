@@ -258,6 +258,22 @@ pub(crate) enum DlqCommand {
         /// Only of events of this kind
         #[arg(long)]
         kind: Option<String>,
+        /// Only of this group
+        #[arg(long)]
+        group: Option<String>,
+        #[command(flatten)]
+        paging: Paging,
+        #[command(flatten)]
+        remote: Remote,
+    },
+    /// By what they died of, the group that grew last first
+    Groups {
+        /// Only to this destination
+        #[arg(long)]
+        destination: Option<String>,
+        /// Only with events of this source
+        #[arg(long)]
+        source: Option<String>,
         #[command(flatten)]
         paging: Paging,
         #[command(flatten)]

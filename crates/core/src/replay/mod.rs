@@ -36,7 +36,7 @@ pub use self::{
 use crate::{
     attribute::EventKind,
     delivery::{Class, DeadReason, state::Status},
-    ids::{DestinationId, SourceId},
+    ids::{DestinationId, GroupId, SourceId},
     time::Timestamp,
 };
 
@@ -97,6 +97,9 @@ pub struct ReplayFilter {
     /// Deliveries that died of this.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<DeadReason>,
+    /// Deliveries that are dead and in this group.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub group: Option<GroupId>,
     /// Deliveries whose last attempt failed in this way.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub class: Option<Class>,
@@ -116,6 +119,13 @@ pub struct ReplayFilter {
     /// last attempt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub search: Option<String>,
+}
+
+impl ReplayFilter {
+    /// Whether it asks for something that only dead deliveries have.
+    pub fn is_of_the_dead(&self) -> bool {
+        self.reason.is_some() || self.group.is_some()
+    }
 }
 
 /// What a person asks for.
@@ -149,14 +159,14 @@ pub enum InvalidReplay {
     ToIsTooMuch,
     /// What was never delivered has no status.
     #[error(
-        "send_missing selects events: destination, status, reason, class and code do not apply"
+        "send_missing selects events: destination, status, reason, group, class and code do not apply"
     )]
     NotOfEvents,
     /// A status that this verb never takes.
     #[error("retry_failed takes status dead; force_resend takes dead or succeeded")]
     Status,
     /// What succeeded has no reason.
-    #[error("a reason goes with status dead")]
+    #[error("a reason or a group goes with status dead")]
     Reason,
     /// No time is between them.
     #[error("`since` must be before `until`")]
@@ -182,6 +192,7 @@ impl ReplaySpec {
         let of_deliveries = filter.destination.is_some()
             || filter.status.is_some()
             || filter.reason.is_some()
+            || filter.group.is_some()
             || filter.class.is_some()
             || filter.code.is_some();
         if self.verb == Verb::SendMissing && of_deliveries {
@@ -190,7 +201,7 @@ impl ReplaySpec {
         if filter.status.is_some_and(|status| !self.statuses().contains(&status)) {
             return Err(InvalidReplay::Status);
         }
-        if filter.status == Some(Status::Succeeded) && filter.reason.is_some() {
+        if filter.status == Some(Status::Succeeded) && filter.is_of_the_dead() {
             return Err(InvalidReplay::Reason);
         }
         if let (Some(since), Some(until)) = (filter.since, filter.until)
@@ -221,13 +232,14 @@ impl ReplaySpec {
     /// Whether the job takes deliveries with this status.
     pub fn takes(&self, status: Status) -> bool {
         let wanted = self.filter.status.is_none_or(|wanted| wanted == status);
+        let wanted = wanted && (status == Status::Dead || self.filter.group.is_none());
         wanted && self.statuses().contains(&status)
     }
 
     /// Whether both jobs could deliver the same event to the same destination.
     ///
     /// Conservative: two jobs are apart only by facts that never change, which are the destination,
-    /// the source, the kind, the key and the time of receipt. A reason or a class tells nothing, because what
+    /// the source, the kind, the key and the time of receipt. A reason, a group or a class tells nothing, because what
     /// one job delivers again may die of something else and be selected by the other. What is
     /// missing somewhere is nobody's delivery yet, so the verbs of deliveries never meet it.
     pub fn may_overlap(&self, other: &Self) -> bool {

@@ -32,6 +32,7 @@ fn at(millis: i64) -> Option<Timestamp> {
 fn what_makes_no_sense_is_refused() {
     let none = ReplayFilter::default;
     let long = |many| Some("é".repeat(many));
+    let group = Some(GroupId::from_uuid(uuid::Uuid::nil()));
     let cases = [
         (spec(Verb::RetryFailed), None),
         (spec(Verb::SendMissing), None),
@@ -65,6 +66,18 @@ fn what_makes_no_sense_is_refused() {
             ),
             Some(InvalidReplay::Reason),
         ),
+        (
+            filtered(
+                Verb::ForceResend,
+                ReplayFilter { status: Some(Status::Succeeded), group, ..none() },
+            ),
+            Some(InvalidReplay::Reason),
+        ),
+        (
+            filtered(Verb::SendMissing, ReplayFilter { group, ..none() }),
+            Some(InvalidReplay::NotOfEvents),
+        ),
+        (filtered(Verb::ForceResend, ReplayFilter { group, ..none() }), None),
         (
             filtered(Verb::RetryFailed, ReplayFilter { since: at(5), until: at(5), ..none() }),
             Some(InvalidReplay::Span),
@@ -136,6 +149,7 @@ fn a_job_is_written_and_read_back() {
         destination: Some(destination(2)),
         status: Some(Status::Dead),
         reason: Some(DeadReason::MaxRetries),
+        group: Some(GroupId::from_uuid(uuid::Uuid::nil())),
         class: Some(Class::Transient),
         code: Some(Code::Hundred(5)),
         since: at(1_000),

@@ -9,10 +9,10 @@ use super::{
     EventRow, Listed, Page, StoreError,
 };
 use crate::{
-    access::Token, decision::Decision, delivery::DeadReason, delivery::state::Status,
-    event::Payload, ids::DeliveryId, ids::DestinationId, ids::EventId, ids::RequestId,
-    ids::TokenId, refused::RefusedFilter, refused::RefusedRequest, rollup::RollupQuery,
-    rollup::Tally, time::Timestamp,
+    access::Token, dead::DeadGroup, dead::GroupFilter, dead::GroupPlace, decision::Decision,
+    delivery::DeadReason, delivery::state::Status, event::Payload, ids::DeliveryId,
+    ids::DestinationId, ids::EventId, ids::RequestId, ids::TokenId, refused::RefusedFilter,
+    refused::RefusedRequest, rollup::RollupQuery, rollup::Tally, time::Timestamp,
 };
 
 /// What became of a wish to replay.
@@ -165,6 +165,15 @@ pub trait AdminStore: Send + Sync {
 
     /// One delivery.
     async fn delivery(&self, id: DeliveryId) -> Result<Option<DeliveryDetail>, StoreError>;
+
+    /// Groups of dead letters of which there is at least one, the one that grew last first.
+    ///
+    /// Their counts are exact: they change in the step that a delivery dies or stops being dead in.
+    async fn dead_groups(
+        &self,
+        filter: GroupFilter,
+        page: Page<GroupPlace>,
+    ) -> Result<Listed<DeadGroup, GroupPlace>, StoreError>;
 
     /// What is sent for a delivery; `None` when there is no delivery, or its body was removed, or its
     /// route's transform has made none yet.

@@ -7,7 +7,7 @@ use crate::{
     attribute::Attributes, attribute::EventKind, attribute::Term, attribute::Wanted,
     decision::Decision, decision::Unrouted, delivery::Class, delivery::DeadReason,
     delivery::state::Status, event::RequestHead, ids::DeliveryId, ids::DestinationId, ids::EventId,
-    ids::RequestId, ids::SourceId, time::Timestamp,
+    ids::GroupId, ids::RequestId, ids::SourceId, time::Timestamp,
 };
 
 /// A place in a list, newest first: the id after which it goes on.
@@ -148,6 +148,8 @@ pub struct DeliveryFilter {
     pub kind: Option<EventKind>,
     /// Only of this event.
     pub event: Option<EventId>,
+    /// Only dead, and in this group.
+    pub group: Option<GroupId>,
     /// Only with a last attempt that failed like this.
     pub class: Option<Class>,
     /// Only with a last attempt that was answered with this HTTP status.
@@ -188,6 +190,8 @@ pub struct DeliveryRow {
     pub replayed_by: Option<DeliveryId>,
     /// What the service calls the message that was sent; statuses about it have this name.
     pub sent_id: Option<String>,
+    /// Which dead letters it belongs to, as long as it is one.
+    pub group: Option<GroupId>,
 }
 
 /// A delivery with its attempts, oldest first.

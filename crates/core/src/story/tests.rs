@@ -57,6 +57,7 @@ fn owed(number: u128, created_at: Timestamp, replay_of: Option<DeliveryId>) -> D
         replay_of,
         replayed_by: None,
         sent_id: None,
+        group: None,
         order_key: None,
     }
 }

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use surehook_core::{
     attribute::EventKind,
     delivery::{Class, DeadReason, Failure, state::Status},
-    ids::{AttemptId, DeliveryId, DestinationId, EventId},
+    ids::{AttemptId, DeliveryId, DestinationId, EventId, GroupId},
     name::Name,
     redact::{self, Names},
     store::{
@@ -67,6 +67,9 @@ pub(crate) struct DeliveryQuery {
     /// Only of this event.
     #[schemars(with = "Option<EventId>")]
     event: Option<String>,
+    /// Only dead, and in this group of dead letters.
+    #[schemars(with = "Option<GroupId>")]
+    group: Option<String>,
     /// Only created at this time or later.
     #[schemars(with = "Option<Timestamp>")]
     since: Option<String>,
@@ -104,6 +107,8 @@ pub(crate) struct Delivery {
     replayed_by: Option<DeliveryId>,
     /// What the service calls the message that was sent; statuses about it have this name as `message_id`.
     sent_id: Option<String>,
+    /// Its group of dead letters, as long as it is dead.
+    group: Option<GroupId>,
 }
 
 /// A delivery with all its attempts.
@@ -211,6 +216,7 @@ pub(super) fn delivery(row: DeliveryRow, names: &HashMap<DestinationId, String>)
         replay_of: row.replay_of,
         replayed_by: row.replayed_by,
         sent_id: row.sent_id,
+        group: row.group,
     }
 }
 
@@ -268,6 +274,14 @@ fn filter(
     if reason.is_some() && status != Some(Status::Dead) {
         return Err(Problem::invalid("a reason goes with status=dead"));
     }
+    let group = |text: &str| {
+        let id = text.parse();
+        id.map_err(|_| Problem::invalid("group is the id of a group of dead letters, `grp_…`"))
+    };
+    let group = query.group.as_deref().map(group).transpose()?;
+    if group.is_some() && status.is_some_and(|status| status != Status::Dead) {
+        return Err(Problem::invalid("a group goes with status=dead"));
+    }
     let classes: Vec<_> = Class::ALL.iter().map(|class| class.as_str()).collect();
     let code = |text: &str| {
         let code = text.parse().ok().filter(|code| (100..=999).contains(code));
@@ -283,6 +297,7 @@ fn filter(
         source: event_query::find_source(configuration, query.source.as_deref())?,
         kind: event_query::kind(query.kind.as_deref())?,
         event: query.event.as_deref().map(event).transpose()?,
+        group,
         class: word("class", query.class.as_deref(), Class::from_word, &classes)?,
         code: query.code.as_deref().map(code).transpose()?,
         since: time("since", query.since.as_deref())?,
@@ -290,7 +305,7 @@ fn filter(
     })
 }
 
-fn find_destination(
+pub(super) fn find_destination(
     configuration: &Configuration,
     name: Option<&str>,
 ) -> Result<Option<DestinationId>, Problem> {
@@ -326,6 +341,7 @@ impl Pages for DeliveryPages {
         "replay_of",
         "replayed_by",
         "sent_id",
+        "group",
     ];
 
     async fn next(&mut self, limit: usize) -> Result<Option<Vec<Delivery>>, Problem> {

@@ -7,6 +7,7 @@ pub(crate) mod deliveries;
 mod event_query;
 pub(crate) mod events;
 pub(crate) mod export;
+pub(crate) mod groups;
 pub(crate) mod hidden;
 pub(crate) mod idempotent;
 pub(crate) mod inbox;

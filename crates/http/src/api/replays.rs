@@ -16,9 +16,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use surehook_core::{
     attribute::EventKind,
+    dead::GroupFilter,
     delivery::{Class, DeadReason, state::Status},
     idempotency::Wish,
-    ids::{DestinationId, ReplayId, SourceId},
+    ids::{DestinationId, GroupId, ReplayId, SourceId},
     name::Name,
     object,
     replay::{
@@ -26,7 +27,7 @@ use surehook_core::{
         ReplayFilter, ReplayInput, ReplayRow, ReplaySpec, ReplayState, SEARCH_CHARS_MAX, Skip,
         Verb,
     },
-    store::Configuration,
+    store::{Configuration, Page},
     time::Timestamp,
 };
 
@@ -64,6 +65,9 @@ pub(crate) struct NamedFilter {
     /// Deliveries that died of this.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<DeadReason>,
+    /// Deliveries that are dead and in this group.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    group: Option<GroupId>,
     /// Deliveries whose last attempt failed in this way.
     #[serde(skip_serializing_if = "Option::is_none")]
     class: Option<Class>,
@@ -253,7 +257,7 @@ fn destination(configuration: &Configuration, name: &str) -> Result<DestinationI
 }
 
 fn meant(job: NewJob, configuration: &Configuration) -> Result<ReplaySpec, Problem> {
-    let NamedFilter { kind, status, reason, class, code, since, until, key, search, .. } =
+    let NamedFilter { kind, status, reason, group, class, code, since, until, key, search, .. } =
         job.filter;
     let spec = ReplaySpec {
         verb: job.verb,
@@ -267,6 +271,7 @@ fn meant(job: NewJob, configuration: &Configuration) -> Result<ReplaySpec, Probl
             kind,
             status,
             reason,
+            group,
             class,
             code,
             since,
@@ -305,7 +310,8 @@ async fn reprocess(
 async fn create(app: &App, wish: Wish, job: NewJob) -> Result<Response, Problem> {
     let configuration = app.engine.store().configuration().await?;
     let dry_run = job.dry_run;
-    let spec = meant(job, &configuration)?;
+    let mut spec = meant(job, &configuration)?;
+    place_group(app, &mut spec).await?;
     if dry_run {
         let preview = app.engine.preview_replay(spec.clone()).await?;
         return Ok(Json(previewed(&preview, spec.rate, &configuration)).into_response());
@@ -316,6 +322,18 @@ async fn create(app: &App, wish: Wish, job: NewJob) -> Result<Response, Problem>
     };
     let job = found(app, id).await?;
     Ok((StatusCode::ACCEPTED, Json(shown(&job, &configuration))).into_response())
+}
+
+/// A group belongs to one destination for good. Said in the filter, jobs for groups of different
+/// destinations are known to be apart. There may be no such group any more: it is taken as empty.
+async fn place_group(app: &App, spec: &mut ReplaySpec) -> Result<(), Problem> {
+    if spec.filter.group.is_none() || spec.filter.destination.is_some() {
+        return Ok(());
+    }
+    let filter = GroupFilter { id: spec.filter.group, ..GroupFilter::default() };
+    let found = app.engine.store().dead_groups(filter, Page { after: None, limit: 1 }).await?;
+    spec.filter.destination = found.rows.first().map(|group| group.destination);
+    Ok(())
 }
 
 fn previewed(preview: &Preview, rate: Pace, configuration: &Configuration) -> Previewed {
@@ -362,6 +380,7 @@ fn shown(job: &ReplayRow, configuration: &Configuration) -> Job {
             kind: filter.kind,
             status: filter.status,
             reason: filter.reason,
+            group: filter.group,
             class: filter.class,
             code: filter.code,
             since: filter.since,

@@ -6,9 +6,10 @@ use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 use surehook_core::{
     attribute::{AttributeName, Attributes, EventKind, Wanted},
+    dead::{Cause, GroupFilter},
     delivery::state::Status,
     event::NewEvent,
-    ids::EventId,
+    ids::{EventId, GroupId},
     rollup::{self, Count, RollupQuery, Tally, Width},
     store::{DeliveryFilter, DeliveryRow, EventFilter, Page},
     time::Timestamp,
@@ -47,6 +48,7 @@ impl Run {
             }
         }
         self.compare_deliveries().await?;
+        self.compare_groups().await?;
         self.compare_rollups().await?;
         let sent = self.world.sent_by_day(0..=i32::MAX).await.unwrap();
         prop_assert_eq!(sent, self.model.sent_by_day());
@@ -112,6 +114,41 @@ impl Run {
             let are_gone = self.model.deliveries[&row.id].attempts_are_gone;
             let kept = if are_gone { 0 } else { row.attempts };
             prop_assert_eq!(numbers, (1..=kept).collect::<Vec<_>>());
+        }
+        Ok(())
+    }
+}
+
+impl Run {
+    /// Every dead delivery is in the group of what it died of, nobody else is in one, and the counts
+    /// are those of a look at all of them.
+    async fn compare_groups(&self) -> TestCaseResult {
+        let page = Page { after: None, limit: 10_000 };
+        let rows = self.world.deliveries(DeliveryFilter::default(), page).await.unwrap().rows;
+        let mut dead: BTreeMap<GroupId, Vec<DeliveryRow>> = BTreeMap::new();
+        for row in rows {
+            prop_assert_eq!(row.group.is_some(), row.status == Status::Dead, "{:?}", row);
+            let Some(group) = row.group else { continue };
+            let last = self.world.delivery_detail(row.id).await.attempts.pop();
+            if let (Some(last), Some(reason)) = (last, row.reason) {
+                let causes = [Cause::of_attempt(&last.attempt), Cause::told(reason)];
+                let groups = causes.map(|cause| cause.group(row.destination));
+                prop_assert!(groups.contains(&group), "{:?} died of {:?}", row, last);
+            }
+            dead.entry(group).or_default().push(row);
+        }
+        let page = Page { after: None, limit: 10_000 };
+        let groups = self.world.dead_groups(GroupFilter::default(), page).await.unwrap().rows;
+        let counted = groups.iter().map(|group| (group.id, group.count)).collect();
+        let looked_at = |rows: &Vec<DeliveryRow>| u64::try_from(rows.len()).unwrap();
+        let expected: BTreeMap<_, _> = dead.iter().map(|(id, all)| (*id, looked_at(all))).collect();
+        prop_assert_eq!(expected, counted);
+        for group in groups {
+            let all = &dead[&group.id];
+            prop_assert_eq!(group.cause.group(group.destination), group.id);
+            prop_assert_eq!(group.newest, (all[0].id, all[0].event));
+            let ended = || all.iter().filter_map(|row| row.ended_at);
+            prop_assert!(ended().all(|at| (group.first_seen..=group.last_seen).contains(&at)));
         }
         Ok(())
     }

@@ -345,7 +345,12 @@ impl Run {
     fn settlement(&self, claim: &Claimed, end: End, is_known: bool, sent: bool) -> Settlement {
         let next = self.next(end);
         let settlement = if is_known {
-            self.world.settlement(claim, next)
+            let mut settlement = self.world.settlement(claim, next);
+            if claim.attempts % 2 == 1 {
+                // What dies of this is of another group.
+                settlement.attempt.response = b"order 7 is closed".to_vec();
+            }
+            settlement
         } else {
             self.world.will(claim, next)
         };

@@ -11,7 +11,8 @@
 //! - A file is an area: [`admit`], [`revive`], [`recall`], [`claims`], [`settle`], [`replay`],
 //!   [`configure`], [`deletion`], [`lists`], [`search`], [`retention`], [`bodies_kept`], [`counts`],
 //!   [`rollups`], [`decisions`], [`join`], [`bodies`], [`refused`], [`quarantine`], [`jobs`], [`job_steps`], [`order`], [`lanes`],
-//!   [`removal`], [`tokens`], [`idempotency`], [`wills`], [`statuses`], [`mended`], [`sends`], [`media`].
+//!   [`removal`], [`tokens`], [`idempotency`], [`wills`], [`statuses`], [`mended`], [`sends`], [`media`],
+//!   [`groups`].
 //! - [`changes`] plays random changes through the store and through `Configuration::apply`.
 //! - [`history`] plays random histories through the store and through a model of plain maps.
 //! - [`World`] is what the cases stand on: a store, a clock that is moved by hand, and builders.
@@ -31,6 +32,7 @@ pub mod configure;
 pub mod counts;
 pub mod decisions;
 pub mod deletion;
+pub mod groups;
 pub mod history;
 pub mod idempotency;
 mod job_kit;
@@ -271,6 +273,14 @@ macro_rules! store_conformance {
                     deliveries_are_filtered_by_their_last_attempt,
                     a_page_looks_at_a_bounded_number_of_rows,
                     what_does_not_exist_is_none;
+                groups: those_of_one_cause_are_one_group,
+                    what_stops_being_dead_leaves_its_group,
+                    what_retention_removes_leaves_its_group,
+                    what_a_status_says_moves_groups,
+                    what_was_told_during_the_attempt_is_what_it_died_of,
+                    groups_are_listed_by_when_they_grew_last,
+                    a_job_takes_one_group,
+                    groups_of_a_deleted_destination_stay;
                 retention: what_is_old_and_final_goes_with_all_it_has,
                     what_is_gone_is_counted_only_for_ever,
                     what_is_still_owed_stays,

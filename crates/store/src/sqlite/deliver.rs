@@ -5,6 +5,7 @@ use std::time::Duration;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde_json::Value;
 use surehook_core::{
+    dead::Cause,
     decision::{Decision, DecisionKind},
     delivery::{Class, DeadReason, Lease, state::Status},
     event::Payload,
@@ -12,14 +13,16 @@ use surehook_core::{
     key::{DedupKey, KeyDigest, fingerprint},
     name::Name,
     rollup::Count,
-    store::{Claimed, Claims, Held, Next, Settled, Settlement},
+    store::{Attempt, Claimed, Claims, Held, Next, Settled, Settlement},
     time::Timestamp,
 };
 
 use super::{
     awaited, bodies,
     counts::Sum,
-    decide, line,
+    decide,
+    groups::{self, Death},
+    line,
     rollups::Subject,
     row::{blob, id, name, payload, status, time},
     sends, statuses, wills,
@@ -234,6 +237,8 @@ fn bury_damaged(
         .execute(params![blob(delivery), now.as_millis()])?;
     tx.delta.moved(Some(Status::InFlight), Some(Status::Dead));
     tx.delta.died(DeadReason::Unrecoverable, destination, now);
+    let (cause, reason) = (&Cause::damaged(), DeadReason::Unrecoverable);
+    groups::died(tx, &Death { delivery, destination, cause, reason, at: now })?;
     line::call_next(tx, delivery, now)?;
     let decision = Decision {
         event: row.event,
@@ -277,10 +282,15 @@ pub(super) fn settle(tx: &mut Tx<'_, '_>, settlement: &Settlement) -> rusqlite::
 
 fn settle_held(tx: &mut Tx<'_, '_>, settlement: &Settlement) -> rusqlite::Result<Settled> {
     let Some(heard) = statuses::kept(tx, settlement.delivery)? else {
-        return record(tx, settlement);
+        return record(tx, settlement, Cause::of_attempt);
     };
     let next = heard.said.after(settlement.attempt.class, settlement.next);
-    let settled = record(tx, &Settlement { next, ..settlement.clone() })?;
+    let overruled = Settlement { next, ..settlement.clone() };
+    // What a status said of it is what it died of, unless the attempt had killed it anyway.
+    let told = next.reason().filter(|_| next != settlement.next);
+    let settled = record(tx, &overruled, |attempt| {
+        told.map_or_else(|| Cause::of_attempt(attempt), Cause::told)
+    })?;
     if settled == Settled::LeaseLost {
         return Ok(settled);
     }
@@ -293,7 +303,11 @@ fn settle_held(tx: &mut Tx<'_, '_>, settlement: &Settlement) -> rusqlite::Result
     Ok(Settled::Overruled(next))
 }
 
-fn record(tx: &mut Tx<'_, '_>, settlement: &Settlement) -> rusqlite::Result<Settled> {
+fn record(
+    tx: &mut Tx<'_, '_>,
+    settlement: &Settlement,
+    cause_of_death: impl FnOnce(&Attempt) -> Cause,
+) -> rusqlite::Result<Settled> {
     // A destination that was deleted took all claims with it.
     let Some(destination) = tx.names.destinations.get(&settlement.destination).copied() else {
         return Ok(Settled::LeaseLost);
@@ -327,6 +341,9 @@ fn record(tx: &mut Tx<'_, '_>, settlement: &Settlement) -> rusqlite::Result<Sett
     count_attempt(tx, destination, settlement);
     if let Some(reason) = reason {
         tx.delta.died(reason, destination, settlement.at);
+        let (delivery, at) = (settlement.delivery, settlement.at);
+        let cause = &cause_of_death(&settlement.attempt);
+        groups::died(tx, &Death { delivery, destination, cause, reason, at })?;
         forget_key(tx, settlement.delivery)?;
     }
     if settlement.ordered && ended_at.is_some() {

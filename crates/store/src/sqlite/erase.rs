@@ -8,6 +8,7 @@ use surehook_core::{
 };
 
 use super::{
+    groups,
     row::{blob, id, reason, status},
     writer::Tx,
 };
@@ -78,15 +79,16 @@ pub(super) fn event(
         .query_map(params![blob(event)], |row| Ok((id(row, 0)?, status(row, 1)?, reason(row, 2)?)))?
         .collect::<Result<_, _>>()?;
     for (delivery, status, reason) in deliveries {
+        if let (Status::Dead, Some(reason)) = (status, reason) {
+            tx.delta.dead_now(reason, -1);
+            groups::left(tx, delivery)?;
+        }
         let key = params![blob(delivery)];
         tx.connection
             .prepare_cached("DELETE FROM attempts WHERE delivery_id = ?1")?
             .execute(key)?;
         tx.connection.prepare_cached("DELETE FROM deliveries WHERE id = ?1")?.execute(key)?;
         tx.delta.moved(Some(status), None);
-        if let (Status::Dead, Some(reason)) = (status, reason) {
-            tx.delta.dead_now(reason, -1);
-        }
     }
     let key = params![blob(event)];
     for belongs in [

@@ -1,7 +1,7 @@
 //! Lists of events and deliveries, newest first, page by page.
 //!
 //! A list is narrowed in two ways. What an index serves (the time, the source, the destination, the
-//! event, what is dead, what waits, a kind or an attribute) is found without looking at anything else. Everything else is
+//! event, what is dead, of which group, what waits, a kind or an attribute) is found without looking at anything else. Everything else is
 //! asked of each row on the way, newest first, and a page gives up after [`LOOKS_MAX`] rows: it may
 //! be short, and says where the next one goes on.
 
@@ -228,12 +228,18 @@ pub(super) fn deliveries(
         let clause = "d.destination = (SELECT seq FROM destinations WHERE id = {})";
         query.narrow(clause, blob(destination).to_vec());
     }
+    if let Some(group) = filter.group {
+        let clause = "d.dead_group = (SELECT seq FROM dead_groups WHERE id = {})";
+        query.narrow(clause, blob(group).to_vec());
+    }
     if let Some(event) = filter.event {
         query.narrow("d.event_id = {}", blob(event).to_vec());
     }
-    let index = match filter.status {
-        Some(status) => of_status(&mut query, status, connection)?,
-        None => "",
+    let index = match (filter.group, filter.status) {
+        // All of them are dead. Spelled out, because left alone SQLite may take another index.
+        (Some(_), None | Some(Status::Dead)) => "INDEXED BY deliveries_by_group",
+        (_, Some(status)) => of_status(&mut query, status, connection)?,
+        (None, None) => "",
     };
     if let Some(reason) = filter.reason {
         query.want("d.reason = {}", reason.as_str().to_owned());

@@ -24,6 +24,7 @@ mod erase;
 mod filter;
 mod folder;
 mod fresh;
+mod groups;
 mod idempotency;
 mod join;
 mod lanes;
@@ -62,6 +63,7 @@ use std::{
 use async_trait::async_trait;
 use surehook_core::{
     access::Token,
+    dead::{DeadGroup, GroupFilter, GroupPlace},
     decision::Decision,
     delivery::Lease,
     delivery::state::Status,
@@ -427,6 +429,14 @@ impl AdminStore for SqliteStore {
 
     async fn body(&self, id: EventId) -> Result<Option<Payload>, StoreError> {
         self.readers.read(move |connection| read::body(connection, id)).await
+    }
+
+    async fn dead_groups(
+        &self,
+        filter: GroupFilter,
+        page: Page<GroupPlace>,
+    ) -> Result<Listed<DeadGroup, GroupPlace>, StoreError> {
+        self.readers.read(move |connection| groups::list(connection, filter, page)).await
     }
 
     async fn deliveries(

@@ -16,7 +16,7 @@ use surehook_core::{
 };
 
 use super::{
-    bodies, decide, line, prune,
+    bodies, decide, groups, line, prune,
     row::{blob, id, optional_time, reason, status, time},
     writer::Tx,
 };
@@ -100,7 +100,7 @@ pub(super) fn deliver_again(
     now: Timestamp,
 ) -> rusqlite::Result<Result<DeliveryId, Skip>> {
     let Some(found) = candidate(tx, old)? else { return Ok(Err(Skip::EventGone)) };
-    let only_dead = spec.filter.reason.is_some();
+    let only_dead = spec.filter.is_of_the_dead();
     if !spec.takes(found.status) || (only_dead && found.status != Status::Dead) {
         return Ok(Err(Skip::Superseded));
     }
@@ -249,6 +249,7 @@ fn take_over(tx: &mut Tx<'_, '_>, handover: &Handover, found: &Candidate) -> rus
     tx.delta.moved(None, Some(born));
     if let (Status::Dead, Some(reason)) = (found.status, found.reason) {
         tx.delta.dead_now(reason, -1);
+        groups::left(tx, *old)?;
     }
     bodies::copy(tx, *old, *new)?;
     prune::look_later_if_passed(tx, found.event, handover.now)?;

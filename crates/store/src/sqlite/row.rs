@@ -130,7 +130,8 @@ pub(super) const DELIVERY_COLUMNS: &str = concat!(
     "d.id, d.event_id, t.id, ",
     shown_status!(),
     ", d.reason, d.attempts, d.created_at, d.due_at, d.ended_at, d.replay_of,
-    d.replayed_by, d.order_key, (SELECT sent_id FROM sends WHERE delivery_id = d.id)"
+    d.replayed_by, d.order_key, (SELECT sent_id FROM sends WHERE delivery_id = d.id),
+    (SELECT id FROM dead_groups WHERE seq = d.dead_group)"
 );
 
 pub(super) fn delivery(row: &Row<'_>) -> rusqlite::Result<DeliveryRow> {
@@ -148,6 +149,7 @@ pub(super) fn delivery(row: &Row<'_>) -> rusqlite::Result<DeliveryRow> {
         replayed_by: optional_id(row, 10)?,
         order_key: row.get(11)?,
         sent_id: row.get(12)?,
+        group: optional_id(row, 13)?,
     })
 }
 

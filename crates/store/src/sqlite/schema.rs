@@ -9,7 +9,7 @@ use surehook_core::{
 };
 use uuid::Uuid;
 
-use super::OpenError;
+use super::{OpenError, groups};
 
 /// Every migration, in order. One that has been released is never edited.
 pub(super) const MIGRATIONS: &[&str] = &[
@@ -29,6 +29,7 @@ pub(super) const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/sqlite/0014_media.sql"),
     include_str!("../../migrations/sqlite/0015_awaited.sql"),
     include_str!("../../migrations/sqlite/0016_sessions.sql"),
+    include_str!("../../migrations/sqlite/0017_dead_groups.sql"),
 ];
 
 /// "srhk": tells our files from others'.
@@ -136,7 +137,8 @@ fn add_functions(connection: &Connection) -> rusqlite::Result<()> {
             let key = DedupKey::new(call.get_raw(1).as_str()?);
             Ok(key.map(|key| KeyDigest::of(source, &key).to_bytes()))
         },
-    )
+    )?;
+    groups::add_functions(connection)
 }
 
 /// How `SQLite` would carry out a statement, in an empty file.
@@ -370,6 +372,68 @@ mod tests {
         assert_eq!((row.status, row.attempts), (Status::Pending, 0));
         assert_eq!((row.due_at, row.sent_id), (Some(Timestamp::from_millis(50)), None));
         assert_eq!(counts::load(&opened).unwrap().by_status[&Status::Pending], 1);
+    }
+
+    #[test]
+    fn who_was_dead_before_there_were_groups_has_one() {
+        use surehook_core::dead::GroupFilter;
+        use surehook_core::store::Page;
+
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("old.db");
+        let before = MIGRATIONS.iter().position(|sql| sql.starts_with("-- 0017")).unwrap();
+        let old = Connection::open(&file).unwrap();
+        add_functions(&old).unwrap();
+        MIGRATIONS[..before].iter().for_each(|sql| old.execute_batch(sql).unwrap());
+        old.pragma_update(None, "user_version", before).unwrap();
+        old.pragma_update(None, "application_id", APPLICATION_ID).unwrap();
+        old.execute_batch(
+            "INSERT INTO sources VALUES (1, zeroblob(16), 'shop', '{}', 1, 1, NULL);
+             INSERT INTO destinations VALUES (1, zeroblob(16), 'crm', '{}', 1, 1, NULL);
+             INSERT INTO events (id, request_id, source, received_at, body_bytes, fingerprint)
+                  VALUES (zeroblob(16), zeroblob(16), 1, 1, 0, zeroblob(32));
+             WITH dead (id, at) AS (VALUES (x'01', 5), (x'02', 6), (x'03', 7), (x'04', 8))
+             INSERT INTO deliveries (id, event_id, destination, state, cause, created_at, attempts,
+                                     ended_at, reason)
+             SELECT unhex(hex(id) || hex(zeroblob(15))), zeroblob(16), 1, 'dead', 'ingest', 1, 1, at, 'max_retries'
+               FROM dead;
+             INSERT INTO deliveries (id, event_id, destination, state, cause, created_at, attempts,
+                                     ended_at)
+                  VALUES (unhex('05' || hex(zeroblob(15))), zeroblob(16), 1, 'succeeded', 'ingest', 1, 1, 9);
+             INSERT INTO attempts (delivery_id, number, id, started_at, took_ms, status, failure,
+                                   class, response, next)
+                  VALUES (unhex('01' || hex(zeroblob(15))), 1, zeroblob(16), 1, 1, 400, NULL, 'permanent',
+                          CAST('order 1 is closed' AS BLOB), 'dead'),
+                         (unhex('02' || hex(zeroblob(15))), 1, zeroblob(16), 1, 1, 400, NULL, 'permanent',
+                          CAST('order 2 is closed' AS BLOB), NULL),
+                         (unhex('03' || hex(zeroblob(15))), 1, zeroblob(16), 1, 1, NULL, 'timeout',
+                          'ambiguous', NULL, 'retry');",
+        )
+        .unwrap();
+        drop(old);
+
+        let migrated = open_writer(&file).unwrap();
+
+        let page = Page { after: None, limit: 10 };
+        let groups = groups::list(&migrated, GroupFilter::default(), page).unwrap();
+        let found: Vec<_> = groups
+            .rows
+            .iter()
+            .map(|group| {
+                let at = (group.first_seen.as_millis(), group.last_seen.as_millis());
+                assert_eq!(group.cause.group(group.destination), group.id);
+                (group.cause.shape.as_str(), group.cause.code, group.count, at)
+            })
+            .collect();
+        // Of the third a status must have said that it failed; of the fourth nothing is known.
+        let expected = [
+            ("no attempt is kept: max_retries", None, 2, (7, 8)),
+            ("400: order # is closed", Some(400), 2, (5, 6)),
+        ];
+        assert_eq!(found, expected);
+        let dead = "SELECT count(*) FROM deliveries WHERE (state = 'dead') = (dead_group IS NULL)";
+        let astray: i64 = migrated.query_row(dead, [], |row| row.get(0)).unwrap();
+        assert_eq!(astray, 0);
     }
 
     #[test]

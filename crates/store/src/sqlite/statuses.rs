@@ -4,6 +4,7 @@
 use rusqlite::{OptionalExtension, Row, params};
 use serde_json::json;
 use surehook_core::{
+    dead::Cause,
     decision::{Decision, DecisionKind},
     delivery::{DeadReason, state::Status},
     event::{Confirmation, Said},
@@ -13,7 +14,9 @@ use surehook_core::{
 };
 
 use super::{
-    awaited, decide, deliver, line, prune,
+    awaited, decide, deliver,
+    groups::{self, Death},
+    line, prune,
     read::collect,
     rollups::Subject,
     row::{blob, corrupt, id, next, optional_id, reason, status, time},
@@ -278,6 +281,9 @@ fn apply(tx: &mut Tx<'_, '_>, meant: &Meant, heard: &Heard) -> rusqlite::Result<
         Next::Dead(reason) => {
             end(tx, meant, Status::Dead, Some(reason), at)?;
             tx.delta.died(reason, meant.destination, at);
+            let (delivery, destination) = (meant.id, meant.destination);
+            let cause = &Cause::told(reason);
+            groups::died(tx, &Death { delivery, destination, cause, reason, at })?;
             deliver::forget_key(tx, meant.id)?;
         }
     }
@@ -302,6 +308,7 @@ fn end(
     if let Some(was) = meant.reason {
         // It had ended before: the line has gone on, and retention has seen it.
         tx.delta.dead_now(was, -1);
+        groups::left(tx, meant.id)?;
         return prune::look_later_if_passed(tx, meant.event, at);
     }
     line::call_next(tx, meant.id, at)

@@ -82,6 +82,9 @@ pub(crate) struct FilterArgs {
     /// Only what died for this reason
     #[arg(long)]
     pub(crate) reason: Option<String>,
+    /// Only this group of dead letters; `surehook dlq groups` lists them
+    #[arg(long)]
+    pub(crate) group: Option<String>,
     /// Only where the last attempt failed in this way: transient, throttled, permanent, config, ambiguous
     #[arg(long)]
     pub(crate) class: Option<String>,
@@ -145,6 +148,7 @@ impl FilterArgs {
             ("kind", text(&self.kind)),
             ("destination", text(&self.destination)),
             ("reason", text(&self.reason)),
+            ("group", text(&self.group)),
             ("class", text(&self.class)),
             ("code", self.code.map(|code| json!(code))),
             ("since", time(self.since)),

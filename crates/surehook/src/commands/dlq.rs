@@ -20,15 +20,31 @@ const COLUMNS: [(&str, &str); 6] = [
     ("died", "ended_at"),
 ];
 
+const GROUP_COLUMNS: [(&str, &str); 6] = [
+    ("group", "id"),
+    ("destination", "destination"),
+    ("dead now", "count"),
+    ("class", "class"),
+    ("what was said", "shape"),
+    ("last died", "last_seen"),
+];
+
 pub(super) async fn run(command: DlqCommand) -> Result<(), Failure> {
     match command {
-        DlqCommand::List { destination, reason, kind, paging, remote } => {
+        DlqCommand::List { destination, reason, kind, group, paging, remote } => {
             let query = [
                 ("destination", destination.as_deref()),
                 ("reason", reason.as_deref()),
                 ("kind", kind.as_deref()),
+                ("group", group.as_deref()),
             ];
-            list(&remote, &query, &paging).await
+            let answer = get(&remote, "/dead-letters", &query, &paging).await?;
+            print_list(&remote, &answer, &COLUMNS, "No dead letters.")
+        }
+        DlqCommand::Groups { destination, source, paging, remote } => {
+            let query = [("destination", destination.as_deref()), ("source", source.as_deref())];
+            let answer = get(&remote, "/dead-letters/groups", &query, &paging).await?;
+            print_list(&remote, &answer, &GROUP_COLUMNS, "No dead letters.")
         }
         DlqCommand::Show { id, remote } => show(&remote, &id).await,
         DlqCommand::Stats { remote } => stats(&remote).await,
@@ -46,16 +62,17 @@ pub(super) async fn run(command: DlqCommand) -> Result<(), Failure> {
     }
 }
 
-async fn list(
+/// A page of a list.
+async fn get(
     remote: &Remote,
+    path: &str,
     filter: &[(&str, Option<&str>)],
     paging: &Paging,
-) -> Result<(), Failure> {
+) -> Result<Value, Failure> {
     let limit = paging.limit.to_string();
     let place = [("limit", Some(limit.as_str())), ("cursor", paging.cursor.as_deref())];
     let query = query(&[filter, &place].concat());
-    let answer = Client::new(remote)?.get(&format!("/dead-letters{query}")).await?;
-    print_list(remote, &answer, &COLUMNS, "No dead letters.")
+    Client::new(remote)?.get(&format!("{path}{query}")).await
 }
 
 async fn show(remote: &Remote, id: &str) -> Result<(), Failure> {
@@ -72,6 +89,7 @@ async fn show(remote: &Remote, id: &str) -> Result<(), Failure> {
         "created_at",
         "due_at",
         "ended_at",
+        "group",
         "replay_of",
         "replayed_by",
     ];

@@ -144,19 +144,22 @@ fn ask_for_deliveries(spec: &ReplaySpec, created_at: Timestamp, cursor: [u8; 16]
         let to = ask.bind(blob(to));
         format!("d.destination = (SELECT seq FROM destinations WHERE id = {to})")
     });
-    // The dead have an index of their own; what succeeded is found by destination, or among all.
+    // The dead, and each group of them, have an index of their own; what succeeded is found by destination, or among all.
     let only_dead = !spec.takes(Status::Succeeded);
-    let walk = match (only_dead, &to) {
-        (true, _) => "deliveries d INDEXED BY deliveries_dead",
-        (false, Some(_)) => "deliveries d INDEXED BY deliveries_by_destination",
-        (false, None) => "deliveries d NOT INDEXED",
+    let group = filter.group.map(|group| {
+        let group = ask.bind(blob(group));
+        format!("d.dead_group = (SELECT seq FROM dead_groups WHERE id = {group})")
+    });
+    let (walk, within) = match (group, only_dead, &to) {
+        (Some(group), _, _) => ("deliveries d INDEXED BY deliveries_by_group", group),
+        (None, true, _) => {
+            ("deliveries d INDEXED BY deliveries_dead", "d.state = 'dead'".to_owned())
+        }
+        (None, false, Some(to)) => {
+            ("deliveries d INDEXED BY deliveries_by_destination", to.clone())
+        }
+        (None, false, None) => ("deliveries d NOT INDEXED", "true".to_owned()),
     };
-    let within = match (only_dead, &to) {
-        (true, _) => "d.state = 'dead'",
-        (false, Some(to)) => to,
-        (false, None) => "true",
-    };
-    let within = within.to_owned();
     if let (true, Some(to)) = (only_dead, to) {
         ask.filter(to);
     }

@@ -1,0 +1,158 @@
+//! Dead letters by what they died of, as an operator sees them.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+use serde_json::{Value, json};
+
+use crate::support::{
+    SOON, eventually,
+    gateway::{Gateway, in_to_out},
+    sink::{Arrival, Reply, Sink},
+};
+
+/// Fails in three ways, each time with other ids, until it is healed.
+fn fail(number: usize, arrival: &Arrival) -> Reply {
+    let body: Value = serde_json::from_slice(&arrival.body).unwrap();
+    let trace = format!("{:032x}", (number + 1) * 7_919);
+    match body["way"].as_str().unwrap() {
+        "unknown" => {
+            let message = format!("order {} was not found", number + 100);
+            let error = json!({ "message": message, "code": "not_found", "trace": trace });
+            Reply::status(400).body(json!({ "error": error, "token": "hunter2" }).to_string())
+        }
+        "locked" => Reply::status(400).body(format!("Order '{trace}' is locked by job {number}")),
+        _ => Reply::status(422).body(format!(
+            "<html><head><title>Refused</title></head><body>Ray {trace}</body></html>"
+        )),
+    }
+}
+
+async fn groups(gateway: &Gateway, query: &str) -> Vec<Value> {
+    let path = format!("/dead-letters/groups{query}");
+    gateway.get(&path).await.expect(200).json()["data"].as_array().unwrap().clone()
+}
+
+/// The shapes and counts of all groups, by shape.
+async fn counts(gateway: &Gateway) -> Vec<(String, u64)> {
+    let mut counts: Vec<_> = groups(gateway, "")
+        .await
+        .iter()
+        .map(|group| {
+            (group["shape"].as_str().unwrap().to_owned(), group["count"].as_u64().unwrap())
+        })
+        .collect();
+    counts.sort();
+    counts
+}
+
+const UNKNOWN: &str = "400: not_found; order # was not found";
+const LOCKED: &str = "400: Order <text> is locked by job #";
+const REFUSED: &str = "422: Refused";
+
+#[tokio::test]
+async fn three_ways_to_fail_are_three_groups_and_one_is_replayed_alone() {
+    const EACH: usize = 7;
+    let healthy = Arc::new(AtomicBool::new(false));
+    let is_healthy = Arc::clone(&healthy);
+    let sink = Sink::scripted(move |number, arrival| match is_healthy.load(Ordering::SeqCst) {
+        true => Reply::status(200),
+        false => fail(number, arrival),
+    })
+    .await;
+    let mut gateway = Gateway::with(&in_to_out(&sink.url(), "")).await;
+    for number in 0..EACH {
+        for way in ["unknown", "locked", "refused"] {
+            let body = json!({ "id": format!("{way}-{number}"), "way": way });
+            gateway.accepted("in", body.to_string()).await;
+        }
+    }
+    eventually(SOON, || async {
+        (gateway.stats().await["by_status"]["dead"] == 3 * EACH).then_some(())
+    })
+    .await;
+    let each = u64::try_from(EACH).unwrap();
+    let pair = |shape: &str, count| (shape.to_owned(), count);
+    let expected = [pair(LOCKED, each), pair(UNKNOWN, each), pair(REFUSED, each)];
+    assert_eq!(counts(&gateway).await, expected);
+
+    gateway.kill9();
+    gateway.restart().await;
+    assert_eq!(counts(&gateway).await, expected, "numbers outlive a kill");
+
+    let all = groups(&gateway, "?destination=out&source=in").await;
+    let unknown = all.iter().find(|group| group["shape"] == UNKNOWN).unwrap();
+    let sample = unknown["sample"].as_str().unwrap();
+    assert!(sample.contains("was not found") && !sample.contains("hunter2"), "{sample}");
+    let facts = ["destination", "class", "code", "failure", "reason"].map(|name| &unknown[name]);
+    let config = [&json!("out"), &json!("permanent"), &json!(400), &Value::Null];
+    assert_eq!(facts[..4], config);
+    let id = unknown["id"].as_str().unwrap();
+    for list in ["/dead-letters", "/deliveries"] {
+        let found = gateway.get(&format!("{list}?group={id}")).await.expect(200).json();
+        let found = found["data"].as_array().unwrap();
+        assert_eq!(found.len(), EACH);
+        assert_eq!(found[0]["id"], unknown["newest_delivery"]);
+        assert_eq!(found[0]["event"], unknown["newest_event"]);
+        assert!(found.iter().all(|delivery| delivery["group"] == id), "{found:?}");
+    }
+    let first = gateway.get("/dead-letters/groups?limit=2").await.expect(200).json();
+    let cursor = first["next_cursor"].as_str().unwrap();
+    assert_eq!(groups(&gateway, &format!("?cursor={cursor}")).await.len(), 1);
+
+    let mut asked = json!({ "verb": "retry_failed", "filter": { "group": id }, "rate": "500/s" });
+    asked["dry_run"] = json!(true);
+    let preview = gateway.post("/replays", &asked).await.expect(200).json();
+    assert_eq!((&preview["count"], &preview["complete"]), (&json!(EACH), &json!(true)));
+    healthy.store(true, Ordering::SeqCst);
+    let replayed = ["dlq", "replay", "--group", id, "--rate", "500/s", "--yes", "--json"];
+    let ran = gateway.cli(&replayed).await;
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+
+    let left = [pair(LOCKED, each), pair(REFUSED, each)];
+    assert_eq!(counts(&gateway).await, left);
+    gateway.kill9();
+    gateway.restart().await;
+    assert_eq!(counts(&gateway).await, left);
+    assert_eq!(gateway.stats().await["dlq_size"], 2 * EACH);
+}
+
+#[tokio::test]
+async fn groups_are_listed_by_the_command_line() {
+    let sink = Sink::scripted(fail).await;
+    let gateway = Gateway::with(&in_to_out(&sink.url(), "")).await;
+    let ran = gateway.cli(&["dlq", "groups"]).await;
+    assert!(ran.stdout.contains("No dead letters.") || ran.stderr.contains("No dead"), "{ran:?}");
+    let event = gateway.accepted("in", json!({ "id": 1, "way": "locked" }).to_string()).await;
+    let died = gateway.delivery(&event, "dead").await;
+
+    let ran = gateway.cli(&["dlq", "groups", "--json"]).await;
+    let group: Value = serde_json::from_str(ran.stdout.trim()).unwrap();
+    assert_eq!((&group["count"], &group["shape"]), (&json!(1), &json!(LOCKED)));
+    let id = group["id"].as_str().unwrap();
+    let ran = gateway.cli(&["dlq", "groups", "--destination", "out"]).await;
+    assert!(ran.stdout.contains(id) && ran.stdout.contains("is locked"), "{ran:?}");
+    let ran = gateway.cli(&["dlq", "list", "--group", id]).await;
+    assert!(ran.stdout.contains(died["id"].as_str().unwrap()), "{ran:?}");
+}
+
+#[tokio::test]
+async fn what_makes_no_sense_about_groups_is_refused() {
+    let gateway = Gateway::start().await;
+    let id = "grp_7hpgsjnt8cg6t1pnx95w4j84c2";
+    for path in [
+        "/dead-letters/groups?destination=nobody",
+        "/dead-letters/groups?cursor=evt",
+        "/dead-letters/groups?status=dead",
+        "/dead-letters?group=evt_01h455vb4pex5vsknk084sn02q",
+        &format!("/deliveries?status=succeeded&group={id}"),
+    ] {
+        assert_eq!(gateway.get(path).await.expect(422).code(), "invalid", "case: {path}");
+    }
+    let nobody = gateway.get(&format!("/dead-letters?group={id}")).await.expect(200).json();
+    assert_eq!(nobody["data"], json!([]));
+    let asked = json!({ "verb": "retry_failed", "filter": { "group": id }, "dry_run": true });
+    assert_eq!(gateway.post("/replays", &asked).await.expect(200).json()["count"], 0);
+}

@@ -30,6 +30,7 @@ pub mod chance;
 pub mod decision;
 pub mod delivery;
 pub mod destination;
+pub mod diff;
 pub mod event;
 pub mod histogram;
 pub mod idempotency;

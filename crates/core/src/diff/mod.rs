@@ -155,14 +155,11 @@ impl<'t> Search<'t> {
             return;
         }
         self.work += before.len() + after.len();
-        let is_too_far =
-            depth == DEPTH_MAX || path.len() > PATH_BYTES_MAX || self.work > WORK_MAX;
+        let is_too_far = depth == DEPTH_MAX || path.len() > PATH_BYTES_MAX || self.work > WORK_MAX;
         let below = match (kind(before), kind(after)) {
             (Kind::Plain, Kind::Plain) if scan::is_same_text(before, after) => return,
             (Kind::Object, Kind::Object) if !is_too_far => in_objects(&path, depth, before, after),
-            (Kind::Array, Kind::Array) if !is_too_far => {
-                self.in_lists(&path, depth, before, after)
-            }
+            (Kind::Array, Kind::Array) if !is_too_far => self.in_lists(&path, depth, before, after),
             _ => None,
         };
         match below.filter(|below| self.tasks.len() + below.len() <= TASKS_MAX) {

@@ -244,8 +244,13 @@ mod tests {
         for (one, other) in same {
             assert_eq!(hash(one), hash(other), "case: {one}");
         }
-        let differ =
-            [("1", "1.0"), ("1", "\"1\""), ("[]", "{}"), ("[1,2]", "[2,1]"), ("[[1],2]", "[1,[2]]")];
+        let differ = [
+            ("1", "1.0"),
+            ("1", "\"1\""),
+            ("[]", "{}"),
+            ("[1,2]", "[2,1]"),
+            ("[[1],2]", "[1,[2]]"),
+        ];
         for (one, other) in differ {
             assert_ne!(hash(one), hash(other), "case: {one}");
         }

@@ -380,6 +380,19 @@ mod tests {
     }
 
     #[test]
+    fn other_bytes_have_no_signature_and_no_digest_of_the_first() {
+        let block = b"Content-Type: text/xml\r\nContent-Encoding: gzip\r\nContent-Length: 3\r\n\
+            Digest: x\r\nStripe-Signature: s\r\nx-a: 1\r\n";
+        let headers = HeaderBlock::from_bytes(block.to_vec());
+        let head = RequestHead { headers, path: "/p".to_owned(), ..RequestHead::default() };
+
+        let other = head.with_other_bytes();
+
+        let kept = b"Content-Type: text/xml\r\nContent-Encoding: gzip\r\nx-a: 1\r\n";
+        assert_eq!((other.headers.as_bytes(), &*other.path), (&kept[..], "/p"));
+    }
+
+    #[test]
     fn a_stripped_request_has_no_secret_in_body_or_headers() {
         let payload = |headers: &str, body: &'static [u8]| {
             let headers = HeaderBlock::from_bytes(headers.replace('|', "\r\n").into_bytes());

@@ -17,9 +17,9 @@ use surehook_store::{SqliteOptions, SqliteStore};
 
 use crate::support::{
     SOON,
-    client::Answer,
+    client::{Answer, Client},
     eventually,
-    gateway::{Gateway, in_to_out},
+    gateway::{Gateway, TOKEN, in_to_out},
     sink::Sink,
     unix_now,
 };
@@ -197,44 +197,55 @@ async fn of_many_clicks_one_delivers() {
     assert_eq!(sink.count(), 3);
 }
 
+/// One click of a person who tries again with the same key.
+async fn click(url: String, key: String) -> Option<String> {
+    let authorization = format!("Bearer {TOKEN}");
+    let headers: [(&str, &[u8]); 2] =
+        [("authorization", authorization.as_bytes()), ("idempotency-key", key.as_bytes())];
+    let answer = Client::new().send(Method::POST, &url, &headers, "").await.ok()?;
+    Some(new_event(&answer.expect(202)))
+}
+
 #[tokio::test]
 async fn heavy_no_kill_makes_two_events_of_a_duplicate() {
-    const COPIES: u32 = 8;
+    const ROUNDS: u32 = 5;
+    const CLICKS: u32 = 6;
     let sink = Sink::ok().await;
     let mut gateway = Gateway::with(&in_to_out(&sink.url(), "")).await;
     let event = gateway.accepted("in", FIRST).await;
-    for n in 0..COPIES {
+    for n in 0..ROUNDS * CLICKS {
         again(&gateway, &event, &format!(r#"{{"id":"a","n":{n}}}"#)).await;
     }
-    let mut known: HashSet<String> = HashSet::from([event.clone()]);
-    for n in 1..=COPIES {
-        let key = format!("click {n}");
-        let path = format!("/events/{event}/duplicates/{n}/deliver");
-        let url = gateway.url(&format!("/api/v1{path}"));
-        let authorization = format!("Bearer {}", gateway.token());
-        let headers = [("authorization", authorization.clone()), ("idempotency-key", key.clone())];
-        let click = tokio::spawn(async move {
-            let headers: Vec<_> = headers.iter().map(|(n, v)| (*n, v.as_bytes())).collect();
-            let client = crate::support::client::Client::new();
-            client.send(Method::POST, &url, &headers, "").await.is_ok()
-        });
-        // Later each time: before the claim, before the commit, before the answer, after it.
-        for _ in 0..n * 40 {
-            tokio::task::yield_now().await;
+    let mut made: HashSet<String> = HashSet::new();
+    for round in 0..ROUNDS {
+        let copies = round * CLICKS + 1..=(round + 1) * CLICKS;
+        let path = |n: u32| format!("/api/v1/events/{event}/duplicates/{n}/deliver");
+        let mut clicks = tokio::task::JoinSet::new();
+        for n in copies.clone() {
+            let url = gateway.url(&path(n));
+            clicks.spawn(async move { (n, click(url, n.to_string()).await) });
+        }
+        let mut told = Vec::new();
+        // Killed when some of them have their answer, and others are half-way.
+        for _ in 0..round {
+            told.extend(clicks.join_next().await.map(Result::unwrap));
         }
         gateway.kill9();
-        let _ = click.await;
+        told.extend(clicks.join_all().await);
         gateway.restart().await;
-        let again = gateway.ask(Method::POST, &path, &[("idempotency-key", &key)], "").await;
-        let new = new_event(&again.expect(202));
-        assert_eq!(deliver(&gateway, &event, n).await.expect(409).code(), "delivered_before");
-        gateway.delivery(&new, "succeeded").await;
-        assert!(known.insert(new));
+        for (n, before) in told {
+            let new = click(gateway.url(&path(n)), n.to_string()).await.unwrap();
+            assert!(before.is_none_or(|before| before == new), "another event after the crash");
+            assert_eq!(deliver(&gateway, &event, n).await.expect(409).code(), "delivered_before");
+            gateway.delivery(&new, "succeeded").await;
+            assert!(made.insert(new), "two duplicates are two events");
+        }
     }
     gateway.delivery(&event, "succeeded").await;
+    made.insert(event);
     let arrived: HashSet<_> = sink.arrivals().iter().map(|one| one.id().to_owned()).collect();
-    assert_eq!(arrived, known);
-    assert_eq!(gateway.stats().await["total"], COPIES + 1);
+    assert_eq!(arrived, made);
+    assert_eq!(gateway.stats().await["total"], ROUNDS * CLICKS + 1);
 }
 
 #[tokio::test]

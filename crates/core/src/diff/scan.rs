@@ -116,14 +116,13 @@ fn value_end(text: &str, start: usize) -> usize {
                 }
             }
             b'{' | b'[' => (at, depth) = (at + 1, depth + 1),
-            b'}' | b']' if depth == 0 => return at,
+            b'}' | b']' | b',' | b':' | b' ' | b'\t' | b'\n' | b'\r' if depth == 0 => return at,
             b'}' | b']' => {
                 (at, depth) = (at + 1, depth - 1);
                 if depth == 0 {
                     return at;
                 }
             }
-            b',' | b':' | b' ' | b'\t' | b'\n' | b'\r' if depth == 0 => return at,
             _ => at += 1,
         }
     }

@@ -79,6 +79,17 @@ pub async fn the_number_of_a_duplicate_never_changes(mut world: World) {
     assert_eq!(listed.iter().map(|row| row.n).collect::<Vec<_>>(), expected);
 }
 
+/// Both stories name the other event.
+async fn told_in_both(world: &World, first: EventId, new: EventId) {
+    for (of, other, kind) in
+        [(first, new, DecisionKind::DeliveredAnyway), (new, first, DecisionKind::NotADuplicate)]
+    {
+        let told = world.detail(of).await.decisions;
+        assert_eq!((told.len(), told[0].kind), (1, kind));
+        assert_eq!(told[0].detail, json!({ "event": other, "n": 2 }));
+    }
+}
+
 pub async fn a_duplicate_becomes_an_event_once(mut world: World) {
     let first = seen_three_times(&mut world).await;
     let new = made_of(&world, first.id, 2);
@@ -92,14 +103,7 @@ pub async fn a_duplicate_becomes_an_event_once(mut world: World) {
         assert_eq!(world.counts().events, 2);
         assert_eq!(copy(&world, first.id, 2).await.duplicate.delivered_as, Some(new.id));
         assert_eq!(copy(&world, first.id, 1).await.duplicate.delivered_as, None);
-        for (of, other, kind) in [
-            (first.id, new.id, DecisionKind::DeliveredAnyway),
-            (new.id, first.id, DecisionKind::NotADuplicate),
-        ] {
-            let told = world.detail(of).await.decisions;
-            assert_eq!((told.len(), told[0].kind), (1, kind));
-            assert_eq!(told[0].detail, json!({ "event": other, "n": 2 }));
-        }
+        told_in_both(&world, first.id, new.id).await;
         assert_eq!(world.only_delivery(new.id).await.id, new.deliveries[0].id);
         world.reopen().await;
     }

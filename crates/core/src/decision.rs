@@ -126,11 +126,15 @@ pub enum DecisionKind {
     Refuted,
     /// The stored body is missing or not what it was; the delivery was given up.
     Damaged,
+    /// A person said that a duplicate of it is none: that is an event of its own now.
+    DeliveredAnyway,
+    /// It is a duplicate of which a person said that it is none.
+    NotADuplicate,
 }
 
 impl DecisionKind {
     /// Every kind.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 13] = [
         Self::Revived,
         Self::Replayed,
         Self::Cancelled,
@@ -142,6 +146,8 @@ impl DecisionKind {
         Self::Confirmed,
         Self::Refuted,
         Self::Damaged,
+        Self::DeliveredAnyway,
+        Self::NotADuplicate,
     ];
 
     /// The word for it.
@@ -158,6 +164,8 @@ impl DecisionKind {
             Self::Confirmed => "confirmed",
             Self::Refuted => "refuted",
             Self::Damaged => "damaged",
+            Self::DeliveredAnyway => "delivered_anyway",
+            Self::NotADuplicate => "not_a_duplicate_of",
         }
     }
 

@@ -58,6 +58,21 @@ pub fn stays_here(name: &str) -> bool {
 }
 
 impl RequestHead {
+    /// The same for other bytes of the same sort: no signature stays, and nothing that was worked out
+    /// from the bytes that came.
+    pub fn with_other_bytes(&self) -> Self {
+        let mut headers = HeaderBlock::default();
+        for (name, value) in self.headers.lines() {
+            let lower = name.to_ascii_lowercase();
+            let of_the_bytes = OF_THE_BYTES.contains(&lower.as_str())
+                && !matches!(lower.as_str(), "content-type" | "content-encoding");
+            if !of_the_bytes && !is_signature_header(&lower) {
+                headers.push(name.as_bytes(), value);
+            }
+        }
+        Self { headers, ..self.clone() }
+    }
+
     /// The same for another body, which is JSON: nothing stays that speaks of the bytes that came,
     /// and no signature over them.
     pub fn reworded(&self) -> Self {
@@ -191,6 +206,15 @@ pub struct KeyClaim {
     pub expires_at: Timestamp,
 }
 
+/// One of the duplicates that are kept of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CopyId {
+    /// The event.
+    pub event: EventId,
+    /// Its number, from 1.
+    pub n: u32,
+}
+
 /// An event that asks to be admitted, with the deliveries it owes.
 #[derive(Clone, Debug)]
 pub struct NewEvent {
@@ -216,6 +240,9 @@ pub struct NewEvent {
     pub revive_dead: bool,
     /// What was decided on the way in.
     pub decided: Decided,
+    /// The duplicate that it is made of, because a person says that it is none. A duplicate becomes
+    /// an event once. If it is not kept any more, nothing is admitted.
+    pub copy_of: Option<CopyId>,
     /// What leaves the quarantine in the same step.
     pub releases: Option<Release>,
     /// What it says of something that we sent; heard in the same step, if it is admitted.
@@ -350,6 +377,19 @@ mod tests {
         assert_eq!(lines, [("content-type", &b"application/json"[..]), ("x-a", b"1")]);
         assert_eq!((&*sent.body, sent.fingerprint), (&b"{}"[..], fingerprint(b"{}")));
         assert_eq!(sent.head.path, "/p");
+    }
+
+    #[test]
+    fn other_bytes_have_no_signature_and_no_digest_of_the_first() {
+        let block = b"Content-Type: text/xml\r\nContent-Encoding: gzip\r\nContent-Length: 3\r\n\
+            Digest: x\r\nStripe-Signature: s\r\nx-a: 1\r\n";
+        let headers = HeaderBlock::from_bytes(block.to_vec());
+        let head = RequestHead { headers, path: "/p".to_owned(), ..RequestHead::default() };
+
+        let other = head.with_other_bytes();
+
+        let kept = b"Content-Type: text/xml\r\nContent-Encoding: gzip\r\nx-a: 1\r\n";
+        assert_eq!((other.headers.as_bytes(), &*other.path), (&kept[..], "/p"));
     }
 
     #[test]

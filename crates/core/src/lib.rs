@@ -32,6 +32,7 @@ pub mod dead;
 pub mod decision;
 pub mod delivery;
 pub mod destination;
+pub mod diff;
 pub mod event;
 pub mod histogram;
 pub mod idempotency;

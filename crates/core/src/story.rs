@@ -71,11 +71,14 @@ fn taken_in(detail: &EventDetail) -> Vec<Entry> {
         story.push(entry("verified", text, json!({ "by": by })));
     }
     match (&row.key, &detail.key_from) {
-        (None, _) => story.push(entry(
-            "no_key",
-            "no key was found, so this is a duplicate of nothing".to_owned(),
-            Value::Null,
-        )),
+        (None, _) => {
+            let is_copy = |row: &Decision| row.kind == DecisionKind::NotADuplicate;
+            let text = match detail.decisions.iter().any(is_copy) {
+                true => "it has no key, because its own is that of another event",
+                false => "no key was found, so this is a duplicate of nothing",
+            };
+            story.push(entry("no_key", text.to_owned(), Value::Null));
+        }
         (Some(key), from) => {
             let place = from.as_ref().map(|from| format!(", found in {from}")).unwrap_or_default();
             let text = format!("the key is `{}`{place}", key.escape_default());
@@ -227,6 +230,14 @@ fn decision(row: &Decision, to: &dyn Fn(DeliveryId) -> String) -> Entry {
         }
         DecisionKind::Damaged => {
             format!("what should go to {to} is missing or damaged in the store; given up")
+        }
+        DecisionKind::DeliveredAnyway => {
+            let (n, event) = (&row.detail["n"], row.detail["event"].as_str().unwrap_or("another"));
+            format!("duplicate {n} was delivered anyway, as {event}")
+        }
+        DecisionKind::NotADuplicate => {
+            let (n, event) = (&row.detail["n"], row.detail["event"].as_str().unwrap_or("another"));
+            format!("it came as duplicate {n} of {event}, and a person said that it is none")
         }
         DecisionKind::Answered => {
             let told = row.detail["answer"].as_str().unwrap_or("something");

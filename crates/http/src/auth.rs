@@ -39,7 +39,8 @@ pub fn new_token(chance: &dyn Chance) -> String {
 
 /// What is done by changing nothing that is configured: looking after deliveries, and sending. Each entry is
 /// the address after `/api/v1`; `{}` stands for whatever differs.
-const OPERATIONS: [(Method, &str); 14] = [
+const OPERATIONS: [(Method, &str); 15] = [
+    (Method::POST, "/events/{}/duplicates/{}/deliver"),
     (Method::POST, "/deliveries/{}/replay"),
     (Method::POST, "/deliveries/{}/cancel"),
     (Method::POST, "/dead-letters/reprocess"),
@@ -207,10 +208,12 @@ mod tests {
     use crate::front;
 
     /// Every call that needs a token, with the least role that may make it.
-    const CALLS: [(&str, &str, Role); 61] = [
+    const CALLS: [(&str, &str, Role); 63] = [
         ("GET", "/events", Role::Viewer),
         ("GET", "/events/{id}", Role::Viewer),
         ("GET", "/events/{id}/body", Role::Viewer),
+        ("GET", "/events/{id}/duplicates/{n}", Role::Viewer),
+        ("POST", "/events/{id}/duplicates/{n}/deliver", Role::Operator),
         ("GET", "/deliveries", Role::Viewer),
         ("GET", "/deliveries/{id}", Role::Viewer),
         ("POST", "/deliveries/{id}/replay", Role::Operator),

@@ -20,6 +20,7 @@ use crate::{
 pub(crate) fn table() -> Api {
     Api::default()
         .with(api::events::routes)
+        .with(api::duplicates::routes)
         .with(api::deliveries::routes)
         .with(api::groups::routes)
         .with(api::messages::routes)

@@ -202,6 +202,28 @@ pub(crate) enum EventsCommand {
         #[command(flatten)]
         remote: Remote,
     },
+    /// When an event came again, or what differs in one of these duplicates
+    Duplicates {
+        /// The event's id
+        id: String,
+        /// The duplicate's number: tell what differs in it
+        n: Option<u32>,
+        /// Compare every byte as it is stored, secrets too (role operator)
+        #[arg(long, requires = "n")]
+        exact: bool,
+        #[command(flatten)]
+        remote: Remote,
+    },
+    /// Deliver a duplicate that is none, as an event of its own; once for each
+    #[command(mut_arg("data", |data| data.hide(true)))]
+    DeliverAnyway {
+        /// The id of the event that it was taken for
+        id: String,
+        /// The duplicate's number, as `events duplicates` shows it
+        n: u32,
+        #[command(flatten)]
+        remote: Remote,
+    },
     /// Events as they come in, until interrupted
     #[command(mut_arg("data", |data| data.hide(true)))]
     Tail {

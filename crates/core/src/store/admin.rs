@@ -5,12 +5,12 @@ use std::{collections::BTreeMap, ops::RangeInclusive, time::Duration};
 use async_trait::async_trait;
 
 use super::{
-    Change, Configuration, DeliveryDetail, DeliveryFilter, DeliveryRow, EventDetail, EventFilter,
-    EventRow, Listed, Page, StoreError,
+    Change, Configuration, DeliveryDetail, DeliveryFilter, DeliveryRow, DuplicateDetail,
+    EventDetail, EventFilter, EventRow, Listed, Page, StoreError,
 };
 use crate::{
     access::Token, dead::DeadGroup, dead::GroupFilter, dead::GroupPlace, decision::Decision,
-    delivery::DeadReason, delivery::state::Status, event::Payload, ids::DeliveryId,
+    delivery::DeadReason, delivery::state::Status, event::CopyId, event::Payload, ids::DeliveryId,
     ids::DestinationId, ids::EventId, ids::RequestId, ids::TokenId, refused::RefusedFilter,
     refused::RefusedRequest, rollup::RollupQuery, rollup::Tally, time::Timestamp,
 };
@@ -152,6 +152,9 @@ pub trait AdminStore: Send + Sync {
 
     /// One event.
     async fn event(&self, id: EventId) -> Result<Option<EventDetail>, StoreError>;
+
+    /// One of the duplicates of an event that are kept.
+    async fn duplicate(&self, copy: CopyId) -> Result<Option<DuplicateDetail>, StoreError>;
 
     /// The body of one event as it came; `None` when there is no event or its body was removed.
     async fn body(&self, id: EventId) -> Result<Option<Payload>, StoreError>;

@@ -21,6 +21,9 @@ pub enum Admitted {
     },
     /// Another event with its key is stored already.
     Duplicate(Duplicate),
+    /// It was made of a duplicate that became this event before; nothing was written. See
+    /// [`NewEvent::copy_of`].
+    DeliveredBefore(EventId),
     /// Its source was removed a moment ago; nothing was written.
     SourceGone,
 }
@@ -79,6 +82,8 @@ pub trait IngestStore: Send + Sync {
     ///   it asks for that; but not for one that is dead because nobody knows whether it arrived.
     /// - **Heard.** What an accepted event says of something that we sent moves that delivery in
     ///   the same step; see [`NewEvent::confirms`]. A duplicate says nothing new.
+    /// - **A copy once.** Of events that are made of the same duplicate the first is admitted, and
+    ///   both stories say so in the same step; see [`NewEvent::copy_of`].
     async fn admit(&self, events: Vec<NewEvent>) -> Result<Vec<Admitted>, StoreError>;
 
     /// Lets a sender that came again wait for what is owed to a destination, and hurries that up.

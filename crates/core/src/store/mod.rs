@@ -22,8 +22,8 @@ pub use self::{
     deliver::{Attempt, Claimed, Claims, DeliveryStore, Held, Next, Sent, Settled, Settlement},
     ingest::{Admitted, Confirmed, Duplicate, IngestStore, JoinWish, Joined},
     rows::{
-        ATTEMPTS_TOLD, AttemptRow, DeliveryDetail, DeliveryFilter, DeliveryRow, DuplicateRow,
-        EventDetail, EventFilter, EventRow, Listed, Page,
+        ATTEMPTS_TOLD, AttemptRow, DeliveryDetail, DeliveryFilter, DeliveryRow, DuplicateDetail,
+        DuplicateRow, EventDetail, EventFilter, EventRow, Listed, Page,
     },
 };
 use crate::{

@@ -6,8 +6,8 @@ use super::{Attempt, Next};
 use crate::{
     attribute::Attributes, attribute::EventKind, attribute::Term, attribute::Wanted,
     decision::Decision, decision::Unrouted, delivery::Class, delivery::DeadReason,
-    delivery::state::Status, event::RequestHead, ids::DeliveryId, ids::DestinationId, ids::EventId,
-    ids::GroupId, ids::RequestId, ids::SourceId, time::Timestamp,
+    delivery::state::Status, event::Payload, event::RequestHead, ids::DeliveryId,
+    ids::DestinationId, ids::EventId, ids::GroupId, ids::RequestId, ids::SourceId, time::Timestamp,
 };
 
 /// A place in a list, newest first: the id after which it goes on.
@@ -96,12 +96,28 @@ pub struct EventRow {
 /// A later sighting of an event.
 #[derive(Clone, Debug)]
 pub struct DuplicateRow {
+    /// Its number among those that are kept of its event, from 1. It never changes; where two are
+    /// seen at almost the same time, the later one may have the smaller number.
+    pub n: u32,
     /// When.
     pub seen_at: Timestamp,
     /// Whether its body differed.
     pub bytes_differ: bool,
     /// The differing body, unless retention has removed it.
     pub body: Option<Bytes>,
+    /// The event that it became when a person said that it is no duplicate.
+    pub delivered_as: Option<EventId>,
+}
+
+/// A later sighting of an event, beside that event.
+#[derive(Clone, Debug)]
+pub struct DuplicateDetail {
+    /// The event that came first.
+    pub event: EventRow,
+    /// What came with it, unless retention has removed it.
+    pub original: Option<Payload>,
+    /// The sighting.
+    pub duplicate: DuplicateRow,
 }
 
 /// Attempts of one event that are told with it; each delivery has its own list of all of them.

@@ -96,7 +96,13 @@ fn a_life_is_told_in_order() {
         kind,
         detail: Value::Null,
     };
-    let seen = |seen_at, bytes_differ| DuplicateRow { seen_at, bytes_differ, body: None };
+    let seen = |seen_at, bytes_differ| DuplicateRow {
+        n: 1,
+        seen_at,
+        bytes_differ,
+        body: None,
+        delivered_as: None,
+    };
     let detail = EventDetail {
         unrouted: vec![
             Unrouted { to: "mail".parse().unwrap(), why: Why::FilterFalse },
@@ -165,7 +171,13 @@ fn what_retention_removed_is_said_plainly() {
     let waiting = DeliveryRow { attempts: 0, ended_at: None, ..owed(3, at(70), None) };
     let mut detail = EventDetail {
         attempts: vec![tried(heir.id, at(61), 200, Next::Succeeded)],
-        duplicates: vec![DuplicateRow { seen_at: at(5), bytes_differ: true, body: None }],
+        duplicates: vec![DuplicateRow {
+            n: 1,
+            seen_at: at(5),
+            bytes_differ: true,
+            body: None,
+            delivered_as: None,
+        }],
         deliveries: vec![first.clone(), heir, waiting],
         ..event()
     };

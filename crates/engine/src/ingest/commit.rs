@@ -99,6 +99,9 @@ impl Engine {
                 }
                 Ok(Received { event: duplicate.original, key: owed.key, duplicate: true })
             }
+            Admitted::DeliveredBefore(event) => {
+                Ok(Received { event, key: owed.key, duplicate: true })
+            }
             Admitted::SourceGone => Err(IngestError::UnknownSource),
         }
     }

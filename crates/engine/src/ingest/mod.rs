@@ -1,5 +1,6 @@
 //! Taking a request in: verify, split, key, route, commit. Answers only what is on the disk.
 
+mod anyway;
 mod commit;
 mod plan;
 mod send;
@@ -24,7 +25,10 @@ use surehook_core::{
 };
 
 use self::plan::{Arrival, Claim, Draft};
-pub use self::send::{Addressee, Posted, SendError};
+pub use self::{
+    anyway::AnywayError,
+    send::{Addressee, Posted, SendError},
+};
 use crate::{Engine, registry::SourceEntry, sync::Asking, uninterrupted::Uninterrupted};
 
 /// A request at the door, whole.

@@ -182,6 +182,7 @@ impl Engine {
             revive_dead: arrival.source.revive_dead
                 && arrival.sync().is_none()
                 && arrival.direct.is_none(),
+            copy_of: None,
             releases: None,
             confirms: arrival.confirmation(part),
             decided: Decided {

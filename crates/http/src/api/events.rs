@@ -17,14 +17,15 @@ use surehook_core::{
     event::RequestHead,
     ids::{DeliveryId, EventId, RequestId, SourceId},
     redact::{self, Names},
-    store::{Configuration, DuplicateRow, EventDetail, EventFilter, EventRow, Page},
+    store::{Configuration, EventDetail, EventFilter, EventRow, Page},
     story::{self, Entry},
     time::Timestamp,
 };
 
 use super::{
-    Bytes, HeaderLine, List, cursor,
+    HeaderLine, List, cursor,
     deliveries::{self, Delivery},
+    duplicates::{self, ShownDuplicate},
     event_query::{EventQuery, filter},
     export::{self, Format, Pages, export},
     hidden::{self, ABOUT_BODIES, BodyQuery, header_lines},
@@ -109,17 +110,6 @@ struct ShownRequest {
     query: Option<String>,
     remote: String,
     headers: Vec<HeaderLine>,
-}
-
-/// One sighting of a duplicate.
-#[derive(Debug, Serialize, JsonSchema)]
-struct ShownDuplicate {
-    seen_at: Timestamp,
-    bytes_differ: bool,
-    /// The body, if it differs; secrets are masked.
-    body: Option<Bytes>,
-    /// How many values of the body are masked.
-    masked: usize,
 }
 
 pub(crate) fn routes(api: Api) -> Api {
@@ -253,16 +243,12 @@ fn shown(detail: EventDetail, configuration: &Configuration) -> EventWithStory {
         sha256: HEXLOWER.encode(&fingerprint),
         request: head.map(|head| request(&head, &hidden)),
         deliveries: deliveries.into_iter().map(|row| deliveries::delivery(row, &names)).collect(),
-        duplicates: duplicates.iter().map(|row| duplicate(row, &headers, &hidden)).collect(),
+        duplicates: duplicates
+            .iter()
+            .map(|row| duplicates::shown(row, &headers, &hidden))
+            .collect(),
         decisions: story.into_iter().map(ShownEntry::from).collect(),
     }
-}
-
-/// A sighting. Its own headers are not kept, so that its body is taken for packed as the first one was.
-fn duplicate(row: &DuplicateRow, headers: &HeaderMap, names: &Names) -> ShownDuplicate {
-    let body = row.body.as_ref().map(|body| hidden::body(headers, body, names));
-    let (body, masked) = body.map_or((None, 0), |(body, masked)| (Some(body), masked));
-    ShownDuplicate { seen_at: row.seen_at, bytes_differ: row.bytes_differ, body, masked }
 }
 
 fn request(head: &RequestHead, hidden: &Names) -> ShownRequest {

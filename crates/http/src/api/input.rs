@@ -30,6 +30,21 @@ impl<S: Send + Sync> FromRequestParts<S> for Segment {
     }
 }
 
+/// The two parts of the address that differ.
+#[derive(Debug)]
+pub(crate) struct Segments(pub(crate) String, pub(crate) String);
+
+impl<S: Send + Sync> FromRequestParts<S> for Segments {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let Path((one, other)) = Path::from_request_parts(parts, state)
+            .await
+            .map_err(|_| Problem::not_found("address"))?;
+        Ok(Self(one, other))
+    }
+}
+
 /// A query string.
 #[derive(Debug)]
 pub(crate) struct Asked<T>(pub(crate) T);

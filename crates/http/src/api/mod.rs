@@ -4,6 +4,7 @@ pub(crate) mod about;
 mod changes;
 pub(crate) mod configuration;
 pub(crate) mod deliveries;
+pub(crate) mod duplicates;
 mod event_query;
 pub(crate) mod events;
 pub(crate) mod export;

@@ -183,7 +183,7 @@ pub async fn copies_within_one_request_are_duplicates(world: World) {
         .iter()
         .map(|admitted| match admitted {
             Admitted::Duplicate(duplicate) => Some((duplicate.original, duplicate.bytes_differ)),
-            Admitted::Accepted { .. } | Admitted::SourceGone => None,
+            Admitted::Accepted { .. } | Admitted::DeliveredBefore(_) | Admitted::SourceGone => None,
         })
         .collect();
     assert_eq!(told, [None, None, Some((first.id, false)), Some((first.id, true))]);

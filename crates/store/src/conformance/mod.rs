@@ -10,7 +10,7 @@
 //!
 //! - A file is an area: [`admit`], [`revive`], [`recall`], [`claims`], [`settle`], [`replay`],
 //!   [`configure`], [`deletion`], [`lists`], [`search`], [`retention`], [`bodies_kept`], [`counts`],
-//!   [`rollups`], [`decisions`], [`join`], [`bodies`], [`refused`], [`quarantine`], [`jobs`], [`job_steps`], [`order`], [`lanes`],
+//!   [`rollups`], [`decisions`], [`join`], [`bodies`], [`refused`], [`quarantine`], [`copies`], [`jobs`], [`job_steps`], [`order`], [`lanes`],
 //!   [`removal`], [`tokens`], [`idempotency`], [`wills`], [`statuses`], [`mended`], [`sends`], [`media`],
 //!   [`groups`].
 //! - [`changes`] plays random changes through the store and through `Configuration::apply`.
@@ -29,6 +29,7 @@ pub mod changes;
 pub mod claims;
 mod compare;
 pub mod configure;
+pub mod copies;
 pub mod counts;
 pub mod decisions;
 pub mod deletion;
@@ -369,6 +370,12 @@ macro_rules! store_conformance {
                     the_same_request_that_is_let_in_leaves_the_quarantine,
                     what_a_deleted_source_does_not_take_stays_in_quarantine,
                     what_nobody_released_goes_after_its_time;
+                copies: a_duplicate_is_found_by_its_number,
+                    the_number_of_a_duplicate_never_changes,
+                    a_duplicate_becomes_an_event_once,
+                    of_many_who_deliver_a_duplicate_one_does,
+                    a_duplicate_that_is_not_there_becomes_nothing,
+                    what_a_duplicate_became_outlives_its_body;
                 wills: a_crash_carries_the_will_out,
                     what_a_will_waits_for_is_waited_for_anew,
                     a_lease_that_runs_out_carries_the_will_out,

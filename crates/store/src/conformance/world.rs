@@ -169,6 +169,7 @@ impl World {
             deliveries: vec![self.to(self.crm)],
             revive_dead: true,
             decided: Decided::default(),
+            copy_of: None,
             releases: None,
             confirms: None,
             bodies: Vec::new(),

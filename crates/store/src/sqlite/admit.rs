@@ -16,7 +16,7 @@ use surehook_core::{
 };
 
 use super::{
-    bodies,
+    bodies, copies,
     counts::Sum,
     fresh, line,
     memory::{BodyMark, Remembered, Sighting},
@@ -67,6 +67,11 @@ fn admit_one(
         }
         Some(Release::Request(_)) | None => {}
     }
+    if let Some(copy) = event.copy_of
+        && let Some(before) = copies::take(tx, event, copy)?
+    {
+        return Ok(Admitted::DeliveredBefore(before));
+    }
     if let Some(claim) = &event.key {
         let key = KeyDigest::of(event.source, &claim.key);
         if let Some(original) = find_original(tx, key, event.received_at)? {
@@ -88,6 +93,9 @@ fn admit_one(
         if gives_back {
             held.push(delivery.id);
         }
+    }
+    if let Some(copy) = event.copy_of {
+        copies::note(tx, event, copy)?;
     }
     for body in &event.bodies {
         bodies::insert(tx, body)?;

@@ -16,6 +16,7 @@ mod backup;
 mod bodies;
 mod checkpoint;
 mod configure;
+mod copies;
 mod counts;
 mod decide;
 mod deleted;
@@ -67,7 +68,7 @@ use surehook_core::{
     decision::Decision,
     delivery::Lease,
     delivery::state::Status,
-    event::{NewEvent, Payload},
+    event::{CopyId, NewEvent, Payload},
     idempotency::{Claim, IdempotencyKey, IdempotencyStore, KeptAnswer, Wish},
     ids::{DeliveryId, DestinationId, EventId, RequestId, SourceId, TokenId},
     key::{DedupKey, KeyDigest},
@@ -77,9 +78,9 @@ use surehook_core::{
     rollup::{RollupQuery, Tally},
     store::{
         AdminStore, Admitted, Cancelled, Change, Claims, Configuration, Counts, DeliveryDetail,
-        DeliveryFilter, DeliveryRow, DeliveryStore, EventDetail, EventFilter, EventRow, Health,
-        Held, IngestStore, JoinWish, Joined, Listed, Page, Pruned, Replayed, SentOnDay, Settled,
-        Settlement, StoreError, TokenRemoved,
+        DeliveryFilter, DeliveryRow, DeliveryStore, DuplicateDetail, EventDetail, EventFilter,
+        EventRow, Health, Held, IngestStore, JoinWish, Joined, Listed, Page, Pruned, Replayed,
+        SentOnDay, Settled, Settlement, StoreError, TokenRemoved,
     },
     time::Timestamp,
 };
@@ -425,6 +426,10 @@ impl AdminStore for SqliteStore {
 
     async fn event(&self, id: EventId) -> Result<Option<EventDetail>, StoreError> {
         self.readers.read(move |connection| read::event(connection, id)).await
+    }
+
+    async fn duplicate(&self, copy: CopyId) -> Result<Option<DuplicateDetail>, StoreError> {
+        self.readers.read(move |connection| copies::find(connection, copy)).await
     }
 
     async fn body(&self, id: EventId) -> Result<Option<Payload>, StoreError> {

@@ -7,7 +7,6 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension, Params, Row, params};
 use serde_json::from_str;
 use surehook_core::{
@@ -16,15 +15,15 @@ use surehook_core::{
     ids::{DeliveryId, DestinationId, EventId, Id, Kind},
     route::RouteSpec,
     store::{
-        ATTEMPTS_TOLD, AttemptRow, Configuration, DeliveryDetail, DeliveryRow, DuplicateRow,
-        EventDetail, Past, PastSource, StoreError, Stored,
+        ATTEMPTS_TOLD, AttemptRow, Configuration, DeliveryDetail, DeliveryRow, EventDetail, Past,
+        PastSource, StoreError, Stored,
     },
     time::Timestamp,
 };
 use tokio::sync::Semaphore;
 
 use super::{
-    decide,
+    copies, decide,
     row::{
         self, ATTEMPT_COLUMNS, DELIVERY_COLUMNS, EVENT_COLUMNS, PAYLOAD_COLUMNS, blob, corrupt, id,
         time,
@@ -191,7 +190,7 @@ pub(super) fn event(
     let Some(event) = found else { return Ok(None) };
     Ok(Some(EventDetail {
         deliveries: deliveries_of(connection, wanted)?,
-        duplicates: duplicates_of(connection, wanted)?,
+        duplicates: copies::of_event(connection, wanted)?,
         decisions: decide::of_event(connection, wanted)?,
         attempts: attempts_of(connection, wanted)?,
         ..event
@@ -219,20 +218,6 @@ fn deliveries_of(connection: &Connection, event: EventId) -> rusqlite::Result<Ve
           WHERE d.event_id = ?1 ORDER BY d.id"
     );
     collect(connection, &sql, params![blob(event)], row::delivery)
-}
-
-const DUPLICATES: &str =
-    "SELECT seen_at, body, body_removed FROM duplicates WHERE event_id = ?1 ORDER BY seen_at, seq";
-
-fn duplicates_of(connection: &Connection, event: EventId) -> rusqlite::Result<Vec<DuplicateRow>> {
-    collect(connection, DUPLICATES, params![blob(event)], |row| {
-        let body: Option<Vec<u8>> = row.get(1)?;
-        Ok(DuplicateRow {
-            seen_at: time(row, 0)?,
-            bytes_differ: body.is_some() || row.get(2)?,
-            body: body.map(Bytes::from),
-        })
-    })
 }
 
 pub(super) fn body(connection: &Connection, wanted: EventId) -> rusqlite::Result<Option<Payload>> {

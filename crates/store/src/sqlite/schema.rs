@@ -30,6 +30,7 @@ pub(super) const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/sqlite/0015_awaited.sql"),
     include_str!("../../migrations/sqlite/0016_sessions.sql"),
     include_str!("../../migrations/sqlite/0017_dead_groups.sql"),
+    include_str!("../../migrations/sqlite/0018_delivered_anyway.sql"),
 ];
 
 /// "srhk": tells our files from others'.

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use surehook_core::redact::MASK;
 
+use super::duplicates;
 use crate::{
     cli::{EventsCommand, Paging, Remote},
     client::{Client, query},
@@ -35,6 +36,15 @@ pub(super) async fn run(command: EventsCommand) -> Result<(), Failure> {
         }
         EventsCommand::Show { id, remote } => show(&remote, &id).await,
         EventsCommand::Body { id, exact, remote } => body(&remote, &id, exact).await,
+        EventsCommand::Duplicates { id, n: None, remote, .. } => {
+            duplicates::list(&remote, &id).await
+        }
+        EventsCommand::Duplicates { id, n: Some(n), exact, remote } => {
+            duplicates::show(&remote, &id, n, exact).await
+        }
+        EventsCommand::DeliverAnyway { id, n, remote } => {
+            duplicates::deliver_anyway(&remote, &id, n).await
+        }
         EventsCommand::Tail { source, remote } => tail(&remote, source.as_deref()).await,
     }
 }

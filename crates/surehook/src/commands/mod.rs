@@ -8,6 +8,7 @@ mod config;
 mod destinations;
 mod dlq;
 mod doctor;
+mod duplicates;
 mod events;
 mod evolution;
 mod export;

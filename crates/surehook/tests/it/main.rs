@@ -14,6 +14,7 @@ mod configuration;
 mod dashboard;
 mod delivery;
 mod doctor;
+mod duplicates;
 mod evolution;
 mod exec;
 mod exports;

@@ -40,6 +40,7 @@ fn event(
         payload: Payload { head, fingerprint: fingerprint(&body), body },
         deliveries: Vec::new(),
         revive_dead: false,
+        copy_of: None,
         releases: None,
         confirms: None,
         decided: Decided::default(),

@@ -1,0 +1,113 @@
+//! Duplicates one by one: what is kept of each, and those of which a person says that they are none.
+
+use bytes::Bytes;
+use rusqlite::{Connection, OptionalExtension, Row, params};
+use serde_json::json;
+use surehook_core::{
+    decision::{Decision, DecisionKind},
+    event::{CopyId, NewEvent},
+    ids::EventId,
+    store::{DuplicateDetail, DuplicateRow},
+};
+
+use super::{
+    decide, read,
+    row::{self, EVENT_COLUMNS, blob, optional_id, time},
+    writer::Tx,
+};
+
+const COLUMNS: &str = "seen_at, body, body_removed, delivered_as";
+
+fn read_row(row: &Row<'_>, n: u32) -> rusqlite::Result<DuplicateRow> {
+    let body: Option<Vec<u8>> = row.get(1)?;
+    Ok(DuplicateRow {
+        n,
+        seen_at: time(row, 0)?,
+        bytes_differ: body.is_some() || row.get(2)?,
+        body: body.map(Bytes::from),
+        delivered_as: optional_id(row, 3)?,
+    })
+}
+
+/// All that are kept of an event, in the order in which they were seen. One that memory answered is
+/// written later than it was seen; its number is that of the writing, which never changes.
+pub(super) fn of_event(
+    connection: &Connection,
+    event: EventId,
+) -> rusqlite::Result<Vec<DuplicateRow>> {
+    let sql = format!("SELECT {COLUMNS} FROM duplicates WHERE event_id = ?1 ORDER BY seq");
+    let mut n = 0;
+    let mut rows = read::collect(connection, &sql, params![blob(event)], |row| {
+        n += 1;
+        read_row(row, n)
+    })?;
+    rows.sort_by_key(|row| row.seen_at);
+    Ok(rows)
+}
+
+const SEQ: &str = "
+    SELECT seq FROM duplicates WHERE event_id = ?1 ORDER BY seq LIMIT 1 OFFSET ?2";
+
+fn seq(connection: &Connection, copy: CopyId) -> rusqlite::Result<Option<i64>> {
+    let Some(before) = copy.n.checked_sub(1) else { return Ok(None) };
+    connection
+        .prepare_cached(SEQ)?
+        .query_row(params![blob(copy.event), before], |row| row.get(0))
+        .optional()
+}
+
+/// See `AdminStore::duplicate`.
+pub(super) fn find(
+    connection: &Connection,
+    copy: CopyId,
+) -> rusqlite::Result<Option<DuplicateDetail>> {
+    let Some(seq) = seq(connection, copy)? else { return Ok(None) };
+    let sql = format!("SELECT {COLUMNS} FROM duplicates WHERE seq = ?1");
+    let duplicate = connection
+        .prepare_cached(&sql)?
+        .query_row(params![seq], |row| read_row(row, copy.n))
+        .optional()?;
+    let sql = format!(
+        "SELECT {EVENT_COLUMNS} FROM events e JOIN sources s ON s.seq = e.source WHERE e.id = ?1"
+    );
+    let event = connection
+        .prepare_cached(&sql)?
+        .query_row(params![blob(copy.event)], row::event)
+        .optional()?;
+    let (Some(event), Some(duplicate)) = (event, duplicate) else { return Ok(None) };
+    Ok(Some(DuplicateDetail { event, original: read::body(connection, copy.event)?, duplicate }))
+}
+
+const DELIVERED_AS: &str = "SELECT delivered_as FROM duplicates WHERE seq = ?1";
+const DELIVER: &str = "UPDATE duplicates SET delivered_as = ?2 WHERE seq = ?1";
+
+/// Notes that a copy becomes this event; or says which one it became before.
+pub(super) fn take(
+    tx: &Tx<'_, '_>,
+    event: &NewEvent,
+    copy: CopyId,
+) -> rusqlite::Result<Option<EventId>> {
+    // It went with its event meanwhile: nothing is admitted.
+    let seq = seq(tx.connection, copy)?.ok_or(rusqlite::Error::QueryReturnedNoRows)?;
+    let before: Option<EventId> = tx
+        .connection
+        .prepare_cached(DELIVERED_AS)?
+        .query_row(params![seq], |row| optional_id(row, 0))?;
+    if before.is_none() {
+        tx.connection.prepare_cached(DELIVER)?.execute(params![seq, blob(event.id)])?;
+    }
+    Ok(before)
+}
+
+/// Writes it down in both stories. To be called when both events are there.
+pub(super) fn note(tx: &Tx<'_, '_>, event: &NewEvent, copy: CopyId) -> rusqlite::Result<()> {
+    for (of, other, kind) in [
+        (copy.event, event.id, DecisionKind::DeliveredAnyway),
+        (event.id, copy.event, DecisionKind::NotADuplicate),
+    ] {
+        let detail = json!({ "event": other, "n": copy.n });
+        let at = event.received_at;
+        decide::note(tx.connection, &Decision { event: of, delivery: None, at, kind, detail })?;
+    }
+    Ok(())
+}

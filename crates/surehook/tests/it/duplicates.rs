@@ -1,0 +1,345 @@
+//! A duplicate is looked at, and delivered anyway by a person who knows better.
+
+use std::collections::HashSet;
+
+use http::Method;
+use serde_json::{Value, json};
+use surehook_core::{
+    attribute::Attributes,
+    decision::Decided,
+    event::{KeyClaim, NewEvent},
+    ids::EventId,
+    key::DedupKey,
+    store::{AdminStore as _, Admitted, IngestStore as _},
+    time::Timestamp,
+};
+use surehook_store::{SqliteOptions, SqliteStore};
+
+use crate::support::{
+    SOON,
+    client::{Answer, Client},
+    eventually,
+    gateway::{Gateway, TOKEN, in_to_out},
+    sink::Sink,
+    unix_now,
+};
+
+/// Sends what must be a duplicate, and waits until it is written down.
+async fn again(gateway: &Gateway, event: &str, body: &str) {
+    let before = gateway.event(event).await["duplicate_count"].as_u64().unwrap();
+    let headers = [("content-type", "application/json")];
+    let answer = gateway.post_in("in", &headers, body.to_owned()).await.expect(200).json();
+    assert_eq!(answer["status"], "duplicate", "{answer}");
+    eventually(SOON, || async {
+        (gateway.event(event).await["duplicate_count"] == before + 1).then_some(())
+    })
+    .await;
+}
+
+async fn deliver(gateway: &Gateway, event: &str, n: u32) -> Answer {
+    gateway.ask(Method::POST, &format!("/events/{event}/duplicates/{n}/deliver"), &[], "").await
+}
+
+async fn compare(gateway: &Gateway, event: &str, n: u32) -> Value {
+    gateway.get(&format!("/events/{event}/duplicates/{n}")).await.expect(200).json()
+}
+
+fn new_event(answer: &Answer) -> String {
+    answer.json()["event_id"].as_str().unwrap().to_owned()
+}
+
+fn story(event: &Value, kind: &str) -> Vec<Value> {
+    let story = event["decisions"].as_array().unwrap();
+    story.iter().filter(|entry| entry["kind"] == kind).cloned().collect()
+}
+
+const FIRST: &str = r#"{"id":"a","total":12345678901234567890123,"items":[1,2]}"#;
+const OTHER: &str = r#"{"id":"a","items":[1,7,2],"total":12345678901234567890124}"#;
+
+#[tokio::test]
+async fn one_that_differs_is_compared_and_delivered_once() {
+    let sink = Sink::ok().await;
+    let gateway = Gateway::with(&in_to_out(&sink.url(), "")).await;
+    let headers = [
+        ("content-type", "application/json"),
+        ("x-shop", "7"),
+        ("x-hub-signature-256", "sha256=of-the-first"),
+        ("digest", "of-the-first"),
+    ];
+    let answer = gateway.post_in("in", &headers, FIRST).await.expect(200).json();
+    let event = answer["events"][0]["id"].as_str().unwrap().to_owned();
+    again(&gateway, &event, OTHER).await;
+
+    let shown = compare(&gateway, &event, 1).await;
+
+    let expected = json!([
+        { "path": "/total", "change": "changed", "before": "12345678901234567890123", "after": "12345678901234567890124" },
+        { "path": "/items/1", "change": "added", "before": null, "after": "7" },
+    ]);
+    assert_eq!(shown["diff"], expected);
+    for (field, value) in [
+        ("n", json!(1)),
+        ("same_bytes", json!(false)),
+        ("body_kept", json!(true)),
+        ("truncated", json!(false)),
+        ("compared_as", json!("json")),
+        ("delivered_as", json!(null)),
+    ] {
+        assert_eq!(shown[field], value, "{field} of {shown}");
+    }
+    assert!(shown["gap_ms"].is_u64() && shown["at"].is_string(), "{shown}");
+
+    let new = new_event(&deliver(&gateway, &event, 1).await.expect(202));
+    let refused = deliver(&gateway, &event, 1).await.expect(409);
+
+    assert_eq!(refused.code(), "delivered_before");
+    assert!(refused.detail().contains(&new), "{}", refused.detail());
+    let arrivals = sink.arrived(2).await;
+    let made = arrivals.iter().find(|one| one.id() == new).unwrap();
+    assert_eq!(made.body, OTHER);
+    assert_eq!((made.header("x-shop"), made.header("content-type")), ("7", "application/json"));
+    let of_the_first = [made.header("x-hub-signature-256"), made.header("digest")];
+    assert_eq!(of_the_first, ["", ""], "what was said of other bytes is not said of these");
+    let shown = gateway.event(&event).await;
+    assert_eq!(shown["duplicates"][0]["delivered_as"], new.as_str());
+    let told = &story(&shown, "delivered_anyway")[0];
+    assert_eq!(told["detail"], json!({ "event": new, "n": 1 }));
+    let made = gateway.event(&new).await;
+    assert_eq!((&made["key"], &made["no_key"]), (&Value::Null, &json!(true)));
+    let told = &story(&made, "not_a_duplicate_of")[0];
+    assert_eq!(told["detail"], json!({ "event": event, "n": 1 }));
+    assert!(told["text"].as_str().unwrap().contains(&event), "{told}");
+    // The key is still that of the first.
+    again(&gateway, &event, OTHER).await;
+    gateway.delivery(&new, "succeeded").await;
+    assert_eq!(sink.count(), 2);
+}
+
+#[tokio::test]
+async fn one_with_the_same_bytes_goes_where_the_routes_lead_now() {
+    let (sink, later) = (Sink::ok().await, Sink::ok().await);
+    let gateway = Gateway::with(&in_to_out(&sink.url(), "")).await;
+    let event = gateway.accepted("in", FIRST).await;
+    gateway.delivery(&event, "succeeded").await;
+    again(&gateway, &event, FIRST).await;
+    let shown = compare(&gateway, &event, 1).await;
+    assert_eq!((&shown["same_bytes"], &shown["body_kept"]), (&json!(true), &json!(true)));
+    assert_eq!((&shown["diff"], &shown["compared_as"]), (&json!([]), &Value::Null));
+    let put = json!({ "name": "later", "url": later.url() });
+    gateway.post("/destinations", &put).await.expect(201);
+    gateway.post("/routes", &json!({ "from": "in", "to": "later" })).await.expect(201);
+
+    let new = new_event(&deliver(&gateway, &event, 1).await.expect(202));
+
+    assert_eq!(later.arrived(1).await[0].body, FIRST);
+    let ids: Vec<_> = sink.arrived(2).await.iter().map(|one| one.id().to_owned()).collect();
+    assert_eq!(ids, [event.clone(), new]);
+    for (id, n) in [(event.as_str(), "2"), (&event, "0"), (&event, "x"), ("evt_x", "1")] {
+        gateway.get(&format!("/events/{id}/duplicates/{n}")).await.expect(404);
+        gateway.post(&format!("/events/{id}/duplicates/{n}/deliver"), &json!({})).await.expect(404);
+    }
+}
+
+#[tokio::test]
+async fn one_whose_body_is_gone_is_not_delivered() {
+    let sink = Sink::ok().await;
+    let settings = in_to_out(&sink.url(), "")
+        .replace("verify = \"none\"", "verify = \"none\"\nretention = { bodies = \"1s\" }");
+    let gateway = Gateway::with(&settings).await;
+    let event = gateway.accepted("in", FIRST).await;
+    gateway.delivery(&event, "succeeded").await;
+    again(&gateway, &event, OTHER).await;
+    again(&gateway, &event, FIRST).await;
+    eventually(SOON, || async {
+        (gateway.event(&event).await["body_removed"] == true).then_some(())
+    })
+    .await;
+
+    for (n, same) in [(1, false), (2, true)] {
+        let shown = compare(&gateway, &event, n).await;
+        assert_eq!((&shown["same_bytes"], &shown["body_kept"]), (&json!(same), &json!(false)));
+        assert_eq!((&shown["diff"], &shown["compared_as"]), (&json!([]), &Value::Null));
+        let refused = deliver(&gateway, &event, n).await.expect(410);
+        assert_eq!(refused.code(), "body_removed");
+    }
+    assert_eq!(sink.count(), 1);
+}
+
+#[tokio::test]
+async fn of_many_clicks_one_delivers() {
+    let sink = Sink::ok().await;
+    let gateway = Gateway::with(&in_to_out(&sink.url(), "")).await;
+    let event = gateway.accepted("in", FIRST).await;
+    gateway.delivery(&event, "succeeded").await;
+    for body in [OTHER, r#"{"id":"a"}"#] {
+        again(&gateway, &event, body).await;
+    }
+
+    let clicks = (0..12).map(|_| deliver(&gateway, &event, 1));
+    let answers = futures_util::future::join_all(clicks).await;
+
+    let made: Vec<_> = answers.iter().filter(|answer| answer.status == 202).collect();
+    assert_eq!(made.len(), 1);
+    let new = new_event(made[0]);
+    for refused in answers.iter().filter(|answer| answer.status != 202) {
+        assert_eq!((refused.status.as_u16(), refused.code().as_str()), (409, "delivered_before"));
+        assert!(refused.detail().contains(&new));
+    }
+    // With a key each of them gets the same answer.
+    let path = format!("/events/{event}/duplicates/2/deliver");
+    let key = [("idempotency-key", "one click")];
+    let clicks = (0..12).map(|_| gateway.ask(Method::POST, &path, &key, ""));
+    let answers = futures_util::future::join_all(clicks).await;
+    let ids: HashSet<_> = answers.into_iter().map(|one| new_event(&one.expect(202))).collect();
+    assert_eq!(ids.len(), 1);
+    sink.arrived(3).await;
+    gateway.delivery(&ids.into_iter().next().unwrap(), "succeeded").await;
+    assert_eq!(sink.count(), 3);
+}
+
+/// One click of a person who tries again with the same key.
+async fn click(url: String, key: String) -> Option<String> {
+    let authorization = format!("Bearer {TOKEN}");
+    let headers: [(&str, &[u8]); 2] =
+        [("authorization", authorization.as_bytes()), ("idempotency-key", key.as_bytes())];
+    let answer = Client::new().send(Method::POST, &url, &headers, "").await.ok()?;
+    Some(new_event(&answer.expect(202)))
+}
+
+#[tokio::test]
+async fn heavy_no_kill_makes_two_events_of_a_duplicate() {
+    const ROUNDS: u32 = 5;
+    const CLICKS: u32 = 6;
+    let sink = Sink::ok().await;
+    let mut gateway = Gateway::with(&in_to_out(&sink.url(), "")).await;
+    let event = gateway.accepted("in", FIRST).await;
+    for n in 0..ROUNDS * CLICKS {
+        again(&gateway, &event, &format!(r#"{{"id":"a","n":{n}}}"#)).await;
+    }
+    let mut made: HashSet<String> = HashSet::new();
+    for round in 0..ROUNDS {
+        let copies = round * CLICKS + 1..=(round + 1) * CLICKS;
+        let path = |n: u32| format!("/api/v1/events/{event}/duplicates/{n}/deliver");
+        let mut clicks = tokio::task::JoinSet::new();
+        for n in copies.clone() {
+            let url = gateway.url(&path(n));
+            clicks.spawn(async move { (n, click(url, n.to_string()).await) });
+        }
+        let mut told = Vec::new();
+        // Killed when some of them have their answer, and others are half-way.
+        for _ in 0..round {
+            told.extend(clicks.join_next().await.map(Result::unwrap));
+        }
+        gateway.kill9();
+        told.extend(clicks.join_all().await);
+        gateway.restart().await;
+        for (n, before) in told {
+            let new = click(gateway.url(&path(n)), n.to_string()).await.unwrap();
+            assert!(before.is_none_or(|before| before == new), "another event after the crash");
+            assert_eq!(deliver(&gateway, &event, n).await.expect(409).code(), "delivered_before");
+            gateway.delivery(&new, "succeeded").await;
+            assert!(made.insert(new), "two duplicates are two events");
+        }
+    }
+    gateway.delivery(&event, "succeeded").await;
+    made.insert(event);
+    let arrived: HashSet<_> = sink.arrivals().iter().map(|one| one.id().to_owned()).collect();
+    assert_eq!(arrived, made);
+    assert_eq!(gateway.stats().await["total"], ROUNDS * CLICKS + 1);
+}
+
+#[tokio::test]
+async fn who_only_looks_sees_no_secret_and_delivers_nothing() {
+    let sink = Sink::ok().await;
+    let gateway = Gateway::with(&in_to_out(&sink.url(), "")).await;
+    let event = gateway.accepted("in", r#"{"id":"a","apikey":"canary-1","b":1}"#).await;
+    again(&gateway, &event, r#"{"id":"a","apikey":"canary-2","b":2}"#).await;
+    let wish = json!({ "role": "viewer" });
+    let viewer = gateway.post("/tokens", &wish).await.expect(201).json();
+    let viewer = viewer["token"].as_str().unwrap();
+    let authorization = format!("Bearer {viewer}");
+    let headers: [(&str, &[u8]); 1] = [("authorization", authorization.as_bytes())];
+    let path = format!("/api/v1/events/{event}/duplicates/1");
+
+    let shown = gateway.call(Method::GET, &path, &headers, "").await.expect(200);
+    let exact = gateway.call(Method::GET, &format!("{path}?exact=true"), &headers, "").await;
+    let pressed = gateway.call(Method::POST, &format!("{path}/deliver"), &headers, "").await;
+
+    assert!(!shown.text().contains("canary"), "{}", shown.text());
+    let shown = shown.json();
+    let paths: Vec<_> = shown["diff"].as_array().unwrap().iter().map(|one| &one["path"]).collect();
+    assert_eq!((paths, &shown["masked"]), (vec![&json!("/b")], &json!(2)));
+    assert_eq!(exact.expect(403).code(), "forbidden");
+    assert_eq!(pressed.expect(403).code(), "forbidden");
+    let whole = gateway.get(&format!("/events/{event}/duplicates/1?exact=true")).await.expect(200);
+    assert_eq!(whole.json()["diff"][0]["after"], "\"canary-2\"");
+}
+
+/// The duplicate of a message is the wish to send it, carried out again after a crash.
+#[tokio::test]
+async fn a_message_is_not_sent_twice_by_this() {
+    let sink = Sink::ok().await;
+    let mut gateway = Gateway::with(&in_to_out(&sink.url(), "")).await;
+    let wish = json!({ "destination": "out", "type": "a", "body": { "b": 1 } });
+    let sent = gateway.post("/messages", &wish).await.expect(202).json();
+    let message = sent["id"].as_str().unwrap().to_owned();
+    gateway.delivery(&message, "succeeded").await;
+    gateway.terminate().await;
+    {
+        let now = Timestamp::from_millis(unix_now() * 1000);
+        let options = SqliteOptions::new(gateway.folder().join("data"));
+        let store = SqliteStore::open(&options, now).unwrap();
+        let id: EventId = message.parse().unwrap();
+        let detail = store.event(id).await.unwrap().unwrap();
+        let key = DedupKey::new(detail.event.key.as_deref().unwrap()).unwrap();
+        let again = NewEvent {
+            id: EventId::new(now, 1 << 48),
+            request_id: detail.event.request_id,
+            source: detail.event.source,
+            received_at: now,
+            key: Some(KeyClaim { key, expires_at: now }),
+            kind: None,
+            attributes: Attributes::default(),
+            payload: store.body(id).await.unwrap().unwrap(),
+            deliveries: Vec::new(),
+            revive_dead: false,
+            copy_of: None,
+            releases: None,
+            confirms: None,
+            decided: Decided::default(),
+            bodies: Vec::new(),
+        };
+        let admitted = store.admit(vec![again]).await.unwrap();
+        assert!(matches!(admitted[0], Admitted::Duplicate(_)), "{admitted:?}");
+    }
+    gateway.restart().await;
+
+    let refused = deliver(&gateway, &message, 1).await.expect(409);
+
+    assert_eq!(refused.code(), "is_a_message");
+    assert_eq!(sink.count(), 1);
+}
+
+#[tokio::test]
+async fn duplicates_are_looked_at_and_delivered_at_the_terminal() {
+    let sink = Sink::ok().await;
+    let gateway = Gateway::with(&in_to_out(&sink.url(), "")).await;
+    let event = gateway.accepted("in", FIRST).await;
+    let none = gateway.cli(&["events", "duplicates", &event]).await;
+    again(&gateway, &event, OTHER).await;
+
+    let list = gateway.cli(&["events", "duplicates", &event]).await;
+    let shown = gateway.cli(&["events", "duplicates", &event, "1"]).await;
+    let done = gateway.cli(&["events", "deliver-anyway", &event, "1", "--json"]).await;
+    let twice = gateway.cli(&["events", "deliver-anyway", &event, "1"]).await;
+
+    assert!(none.stderr.contains("No duplicates"), "{none:?}");
+    assert!(list.stdout.contains("true"), "{list:?}");
+    assert!(shown.stdout.contains("/items/1") && shown.stdout.contains("added"), "{shown:?}");
+    let new = serde_json::from_str::<Value>(&done.stdout).unwrap();
+    let new = new["event_id"].as_str().unwrap();
+    assert_eq!(twice.code, Some(5), "{twice:?}");
+    assert!(twice.stderr.contains(new), "{twice:?}");
+    let list = gateway.cli(&["events", "duplicates", &event]).await;
+    assert!(list.stdout.contains(new), "{list:?}");
+}

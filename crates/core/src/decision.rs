@@ -126,11 +126,13 @@ pub enum DecisionKind {
     Refuted,
     /// The stored body is missing or not what it was; the delivery was given up.
     Damaged,
+    /// Somebody looked at what is masked.
+    Revealed,
 }
 
 impl DecisionKind {
     /// Every kind.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Revived,
         Self::Replayed,
         Self::Cancelled,
@@ -142,6 +144,7 @@ impl DecisionKind {
         Self::Confirmed,
         Self::Refuted,
         Self::Damaged,
+        Self::Revealed,
     ];
 
     /// The word for it.
@@ -158,6 +161,7 @@ impl DecisionKind {
             Self::Confirmed => "confirmed",
             Self::Refuted => "refuted",
             Self::Damaged => "damaged",
+            Self::Revealed => "revealed",
         }
     }
 

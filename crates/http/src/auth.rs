@@ -39,7 +39,7 @@ pub fn new_token(chance: &dyn Chance) -> String {
 
 /// What is done by changing nothing that is configured: looking after deliveries, and sending. Each entry is
 /// the address after `/api/v1`; `{}` stands for whatever differs.
-const OPERATIONS: [(Method, &str); 14] = [
+const OPERATIONS: [(Method, &str); 15] = [
     (Method::POST, "/deliveries/{}/replay"),
     (Method::POST, "/deliveries/{}/cancel"),
     (Method::POST, "/dead-letters/reprocess"),
@@ -54,6 +54,7 @@ const OPERATIONS: [(Method, &str); 14] = [
     (Method::POST, "/quarantine/release"),
     (Method::POST, "/quarantine/{}/release"),
     (Method::POST, "/messages"),
+    (Method::POST, "/events/{}/reveal"),
 ];
 
 /// What only an admin may even look at.
@@ -106,6 +107,12 @@ impl Tokens {
     pub(crate) fn is_good(&self, hash: &TokenHash, now: Timestamp) -> bool {
         let tokens = self.0.read().unwrap_or_else(PoisonError::into_inner);
         tokens.get(hash).is_some_and(|token| !token.has_expired(now))
+    }
+
+    /// Which token it is that was let in, and what it is called.
+    pub(crate) fn holder(&self, hash: &TokenHash) -> Option<(TokenId, Option<String>)> {
+        let tokens = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        tokens.get(hash).map(|token| (token.id, token.name.clone()))
     }
 
     /// Finds by the hash: what timing could tell about a hash does not help to guess a token.
@@ -211,6 +218,7 @@ mod tests {
         ("GET", "/events", Role::Viewer),
         ("GET", "/events/{id}", Role::Viewer),
         ("GET", "/events/{id}/body", Role::Viewer),
+        ("POST", "/events/{id}/reveal", Role::Operator),
         ("GET", "/deliveries", Role::Viewer),
         ("GET", "/deliveries/{id}", Role::Viewer),
         ("POST", "/deliveries/{id}/replay", Role::Operator),

@@ -20,6 +20,7 @@ use crate::{
 pub(crate) fn table() -> Api {
     Api::default()
         .with(api::events::routes)
+        .with(api::reveal::routes)
         .with(api::deliveries::routes)
         .with(api::messages::routes)
         .with(api::stats::routes)

@@ -6,7 +6,7 @@ use super::{Attempt, Next};
 use crate::{
     attribute::Attributes, attribute::EventKind, attribute::Term, attribute::Wanted,
     decision::Decision, decision::Unrouted, delivery::Class, delivery::DeadReason,
-    delivery::state::Status, event::RequestHead, ids::DeliveryId, ids::DestinationId, ids::EventId,
+    delivery::WhyThen, delivery::state::Status, event::RequestHead, ids::DeliveryId, ids::DestinationId, ids::EventId,
     ids::RequestId, ids::SourceId, time::Timestamp,
 };
 
@@ -208,4 +208,6 @@ pub struct AttemptRow {
     pub attempt: Attempt,
     /// What followed; `None` for one that was recorded before this was kept.
     pub next: Option<Next>,
+    /// If it is tried again: why then; `None` also for one that was recorded before this was kept.
+    pub why_then: Option<WhyThen>,
 }

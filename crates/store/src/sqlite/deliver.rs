@@ -6,7 +6,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde_json::Value;
 use surehook_core::{
     decision::{Decision, DecisionKind},
-    delivery::{Class, DeadReason, Lease, state::Status},
+    delivery::{Class, DeadReason, Lease, WhyThen, state::Status},
     event::Payload,
     ids::{DeliveryId, DestinationId, EventId, RouteId, SourceId},
     key::{DedupKey, KeyDigest, fingerprint},
@@ -280,7 +280,11 @@ fn settle_held(tx: &mut Tx<'_, '_>, settlement: &Settlement) -> rusqlite::Result
         return record(tx, settlement);
     };
     let next = heard.said.after(settlement.attempt.class, settlement.next);
-    let settled = record(tx, &Settlement { next, ..settlement.clone() })?;
+    let why_then = match next == settlement.next {
+        true => settlement.why_then,
+        false => next.due_at().map(|_| WhyThen::StatusFailed),
+    };
+    let settled = record(tx, &Settlement { next, why_then, ..settlement.clone() })?;
     if settled == Settled::LeaseLost {
         return Ok(settled);
     }
@@ -346,11 +350,13 @@ fn count_attempt(tx: &mut Tx<'_, '_>, destination: i64, settlement: &Settlement)
 
 const INSERT_ATTEMPT: &str = "
     INSERT INTO attempts (delivery_id, number, id, started_at, took_ms, status, failure, class,
-                          detail, response, next, next_due_at)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)";
+                          detail, response, next, next_due_at, dns_ms, connect_ms, tls_ms,
+                          first_byte_ms, reused, why_then)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18)";
 
 fn insert_attempt(tx: &mut Tx<'_, '_>, settlement: &Settlement) -> rusqlite::Result<()> {
-    let Settlement { delivery, attempt, next, .. } = settlement;
+    let Settlement { delivery, attempt, next, why_then, .. } = settlement;
+    let timing = &attempt.timing;
     let response = (!attempt.response.is_empty()).then_some(&attempt.response[..]);
     tx.sql.get(INSERT_ATTEMPT)?.execute(params![
         blob(*delivery),
@@ -365,6 +371,12 @@ fn insert_attempt(tx: &mut Tx<'_, '_>, settlement: &Settlement) -> rusqlite::Res
         response,
         next.word(),
         next.due_at().map(Timestamp::as_millis),
+        timing.dns.map(millis),
+        timing.connect.map(millis),
+        timing.tls.map(millis),
+        timing.first_byte.map(millis),
+        timing.reused,
+        why_then.map(WhyThen::as_str),
     ])?;
     tx.delta.add(Sum::Attempts, 1);
     if attempt.number > 1 {

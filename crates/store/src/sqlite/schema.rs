@@ -29,6 +29,7 @@ pub(super) const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/sqlite/0014_media.sql"),
     include_str!("../../migrations/sqlite/0015_awaited.sql"),
     include_str!("../../migrations/sqlite/0016_sessions.sql"),
+    include_str!("../../migrations/sqlite/0018_attempt_timings.sql"),
 ];
 
 /// "srhk": tells our files from others'.

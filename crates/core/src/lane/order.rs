@@ -45,13 +45,11 @@ impl OnFailure {
     pub fn temper(self, verdict: Verdict, policy: &RetryPolicy, now: Timestamp) -> Verdict {
         match (self, verdict) {
             (_, parked @ Verdict::Dead { reason: DeadReason::Ambiguous, .. }) => parked,
-            (Self::Block, Verdict::Dead { class, .. }) => {
-                Verdict::RetryAt {
-                    due_at: now + policy.delay_max(),
-                    class,
-                    why: WhyThen::KeepsOrder,
-                }
-            }
+            (Self::Block, Verdict::Dead { class, .. }) => Verdict::RetryAt {
+                due_at: now + policy.delay_max(),
+                class,
+                why: WhyThen::KeepsOrder,
+            },
             (Self::Block | Self::Dead, verdict) => verdict,
         }
     }

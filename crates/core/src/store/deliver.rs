@@ -7,8 +7,9 @@ use async_trait::async_trait;
 use super::StoreError;
 use crate::{
     delivery::Class, delivery::DeadReason, delivery::Failure, delivery::Lease,
-    delivery::LeaseToken, delivery::Timing, delivery::WhyThen, event::Payload, ids::AttemptId, ids::DeliveryId, ids::DestinationId,
-    ids::EventId, ids::RouteId, key::DedupKey, lane::LaneState, name::Name, time::Timestamp,
+    delivery::LeaseToken, delivery::Timing, delivery::WhyThen, event::Payload, ids::AttemptId,
+    ids::DeliveryId, ids::DestinationId, ids::EventId, ids::RouteId, key::DedupKey,
+    lane::LaneState, name::Name, time::Timestamp,
 };
 
 /// A delivery in the hands of a lane.

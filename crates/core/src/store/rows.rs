@@ -6,8 +6,8 @@ use super::{Attempt, Next};
 use crate::{
     attribute::Attributes, attribute::EventKind, attribute::Term, attribute::Wanted,
     decision::Decision, decision::Unrouted, delivery::Class, delivery::DeadReason,
-    delivery::WhyThen, delivery::state::Status, event::RequestHead, ids::DeliveryId, ids::DestinationId, ids::EventId,
-    ids::RequestId, ids::SourceId, time::Timestamp,
+    delivery::WhyThen, delivery::state::Status, event::RequestHead, ids::DeliveryId,
+    ids::DestinationId, ids::EventId, ids::RequestId, ids::SourceId, time::Timestamp,
 };
 
 /// A place in a list, newest first: the id after which it goes on.

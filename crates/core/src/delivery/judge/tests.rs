@@ -79,7 +79,12 @@ fn what_somebody_says_it_means_comes_before_every_status() {
     follows(&[
         ("sent", 1, Meant { status: Some(500), ..Meant::of(None) }, Verdict::Succeeded),
         ("again by the policy", 1, transient, again(1, Transient)),
-        ("later", 1, Meant { wait: Some(HOUR), ..transient }, again_as(ServiceWait, 3600, Transient)),
+        (
+            "later",
+            1,
+            Meant { wait: Some(HOUR), ..transient },
+            again_as(ServiceWait, 3600, Transient),
+        ),
         (
             "later still",
             1,
@@ -111,7 +116,12 @@ fn what_somebody_must_mend_stays_owed_and_what_nobody_knows_is_not_hurried() {
         ("only this is held up", 5, held_up, again_as(WhyThen::ServiceWait, 3600, Config)),
         ("wrong for good", 1, wrong, dead(DeadReason::InvalidEndpoint, Config)),
         ("unsure, and safe", 1, ambiguous, again(1, Ambiguous)),
-        ("unsure, and a word may come", 1, waits, again_as(WhyThen::StatusAwaited, 3600, Ambiguous)),
+        (
+            "unsure, and a word may come",
+            1,
+            waits,
+            again_as(WhyThen::StatusAwaited, 3600, Ambiguous),
+        ),
         ("unsure for the last time", 5, waits, given_up),
         ("unsure, and for a person to decide", 1, parked, given_up),
     ]);

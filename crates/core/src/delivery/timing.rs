@@ -5,9 +5,10 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// The stages of an attempt, as far as they were reached. They follow one another, so that together
-/// they are not longer than the attempt; what is left is the rest of the answer and our own work.
-/// Nothing is known of what is no HTTP.
+/// The stages of an attempt, as far as they were reached. Nothing is known of what is no HTTP.
+///
+/// They follow one another, so that together they are not longer than the attempt; what is left is
+/// the rest of the answer and our own work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Timing {
     /// Finding the addresses of a name. `None` also if an address was given.
@@ -37,8 +38,9 @@ impl Timing {
     }
 }
 
-/// Where the time of an attempt went, in whole milliseconds. A stage that was not reached, or that
-/// there was none of, is null.
+/// Where the time of an attempt went, in whole milliseconds.
+///
+/// A stage that was not reached, or that there was none of, is null.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[schemars(rename = "Timing")]
 pub struct ShownTiming {

@@ -130,11 +130,13 @@ pub enum DecisionKind {
     DeliveredAnyway,
     /// It is a duplicate of which a person said that it is none.
     NotADuplicate,
+    /// Somebody looked at what is masked.
+    Revealed,
 }
 
 impl DecisionKind {
     /// Every kind.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Revived,
         Self::Replayed,
         Self::Cancelled,
@@ -148,6 +150,7 @@ impl DecisionKind {
         Self::Damaged,
         Self::DeliveredAnyway,
         Self::NotADuplicate,
+        Self::Revealed,
     ];
 
     /// The word for it.
@@ -166,6 +169,7 @@ impl DecisionKind {
             Self::Damaged => "damaged",
             Self::DeliveredAnyway => "delivered_anyway",
             Self::NotADuplicate => "not_a_duplicate_of",
+            Self::Revealed => "revealed",
         }
     }
 

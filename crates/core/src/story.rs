@@ -114,7 +114,7 @@ fn created(owed: &DeliveryRow, to: &str) -> Entry {
 }
 
 fn attempt(row: &AttemptRow, to: &str) -> Entry {
-    let AttemptRow { delivery, attempt, next } = row;
+    let AttemptRow { delivery, attempt, next, why_then } = row;
     let what = match (attempt.status, attempt.failure) {
         (Some(status), _) => format!("status {status}"),
         (None, Some(failure)) => failure.as_str().to_owned(),
@@ -122,7 +122,10 @@ fn attempt(row: &AttemptRow, to: &str) -> Entry {
     };
     let took = attempt.took.as_millis();
     let follows = match next {
-        Some(Next::RetryAt(due_at)) => format!("; next attempt at {due_at}"),
+        Some(Next::RetryAt(due_at)) => {
+            let why = why_then.map(|why| format!(" ({})", why.text(attempt.number)));
+            format!("; next attempt at {due_at}{}", why.unwrap_or_default())
+        }
         Some(Next::Dead(reason)) => format!("; given up: {}", reason.as_str()),
         Some(Next::Succeeded) | None => String::new(),
     };
@@ -145,6 +148,8 @@ fn attempt(row: &AttemptRow, to: &str) -> Entry {
             "detail": attempt.detail,
             "next": next.map(Next::word),
             "next_at": next.and_then(Next::due_at),
+            "next_why": why_then,
+            "timing": attempt.timing.shown(attempt.took),
         }),
     }
 }
@@ -243,6 +248,13 @@ fn decision(row: &Decision, to: &dyn Fn(DeliveryId) -> String) -> Entry {
             let told = row.detail["answer"].as_str().unwrap_or("something");
             format!("the sender that waited was told `{told}`")
         }
+        DecisionKind::Revealed => match row.detail["name"].as_str() {
+            Some(name) => {
+                let name = name.escape_debug();
+                format!("what is masked was revealed to whoever has the token `{name}`")
+            }
+            None => "what is masked was revealed".to_owned(),
+        },
     };
     let Decision { delivery, at, kind, ref detail, .. } = *row;
     Entry { at, kind: kind.as_str(), text, delivery, detail: detail.clone() }

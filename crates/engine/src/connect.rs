@@ -31,6 +31,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use http::Uri;
+use http::uri::Scheme;
 use surehook_core::address::{AddressPolicy, Blocked};
 use surehook_core::destination::proxy::Proxy;
 use tokio::net::TcpStream;
@@ -39,6 +40,7 @@ use tokio::time::{Instant, timeout};
 use tower::Service;
 
 pub use self::line::Line;
+use crate::stopwatch::{Stage, Stopwatch};
 
 /// How long all addresses of a destination together may take to accept a connection.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -123,13 +125,21 @@ pub struct GuardedConnector {
     lookups: Arc<Semaphore>,
     connect_timeout: Duration,
     proxy: Option<Arc<Proxy>>,
+    watch: Stopwatch,
 }
 
 impl GuardedConnector {
     /// Connects to what `policy` allows, within [`CONNECT_TIMEOUT`].
     pub fn new(policy: Arc<AddressPolicy>, resolver: Arc<dyn Resolve>) -> Self {
         let lookups = Arc::new(Semaphore::new(LOOKUPS_MAX));
-        Self { policy, resolver, lookups, connect_timeout: CONNECT_TIMEOUT, proxy: None }
+        Self {
+            policy,
+            resolver,
+            lookups,
+            connect_timeout: CONNECT_TIMEOUT,
+            proxy: None,
+            watch: Stopwatch::default(),
+        }
     }
 
     /// The same through a proxy.
@@ -153,12 +163,18 @@ impl GuardedConnector {
     }
 
     async fn connect(self, uri: Uri) -> Result<Line, ConnectError> {
-        if let Some(proxy) = &self.proxy {
-            return proxy::open(&self, proxy, &uri).await;
+        let line = match &self.proxy {
+            Some(proxy) => proxy::open(&self, proxy, &uri).await?,
+            None => {
+                // The client never asks for a URI without a host; the empty name does not resolve.
+                let host = uri.host().unwrap_or_default();
+                Line::to_destination(self.dial(host, port_of(&uri)).await?)
+            }
+        };
+        if uri.scheme() == Some(&Scheme::HTTPS) {
+            self.watch.begin(Stage::Tls);
         }
-        // The client never asks for a URI without a host; the empty name does not resolve.
-        let stream = self.dial(uri.host().unwrap_or_default(), port_of(&uri)).await?;
-        Ok(Line::to_destination(stream))
+        Ok(line)
     }
 
     /// A connection to `host`, not through any proxy, for what is no HTTP.
@@ -206,6 +222,7 @@ impl GuardedConnector {
     }
 
     async fn resolve(&self, host: &str, within: Duration) -> io::Result<Vec<IpAddr>> {
+        self.watch.begin(Stage::Dns);
         let lookup = self.clone().look_up(host.to_owned());
         timeout(within, lookup).await.map_err(io::Error::from)?
     }
@@ -224,7 +241,7 @@ impl GuardedConnector {
 
     /// Tries the addresses in turn. The error is that of the last one.
     async fn connect_to_any(&self, ips: &[IpAddr], port: u16) -> Result<TcpStream, ConnectError> {
-        let deadline = Instant::now() + self.connect_timeout;
+        let deadline = self.watch.begin(Stage::Connect) + self.connect_timeout;
         let mut failure = ConnectError::Timeout { after: self.connect_timeout };
         for (tried, ip) in ips.iter().enumerate() {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -249,7 +266,8 @@ impl Service<Uri> for GuardedConnector {
     }
 
     fn call(&mut self, uri: Uri) -> Self::Future {
-        Box::pin(self.clone().connect(uri))
+        let guarded = Self { watch: Stopwatch::of_attempt(), ..self.clone() };
+        Box::pin(guarded.connect(uri))
     }
 }
 

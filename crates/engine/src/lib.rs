@@ -35,6 +35,7 @@ pub mod registry;
 pub mod replays;
 mod routing;
 pub mod sender;
+mod stopwatch;
 mod strip;
 mod sync;
 pub mod system;

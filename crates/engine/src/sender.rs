@@ -39,7 +39,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use rustls::ClientConfig;
 use surehook_core::address::AddressPolicy;
-use surehook_core::delivery::{Failure, Outcome, RetryAfter};
+use surehook_core::delivery::{Failure, Outcome, RetryAfter, Timing};
 use surehook_core::destination::proxy::{Proxy, ProxyKind};
 use tokio::time::{Instant, timeout};
 use tower::Service;
@@ -50,6 +50,7 @@ use crate::connect::proxy::PROXY_AUTHENTICATION;
 use crate::connect::{
     CONNECT_TIMEOUT, ConnectError, GuardedConnector, Line, RESOLVE_TIMEOUT, Resolve,
 };
+use crate::stopwatch::{HeadSeen, Stopwatch};
 
 /// How long a connection may stay unused. Bounds for how long a name's old address is called.
 pub const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(60);
@@ -107,6 +108,8 @@ pub struct SendReport {
     pub outcome: Outcome,
     /// From the call until the outcome was known.
     pub elapsed: Duration,
+    /// Where that time went.
+    pub timing: Timing,
     /// The first [`RESPONSE_BYTES_KEPT`] bytes of the answer's body, or as much as came. More only if
     /// it was [asked](HttpSender::ask) for.
     pub response_body: Vec<u8>,
@@ -125,6 +128,7 @@ impl SendReport {
         Self {
             outcome,
             elapsed: Duration::ZERO,
+            timing: Timing::default(),
             response_body: Vec::new(),
             detail: None,
             may_have_arrived: false,
@@ -208,24 +212,31 @@ where
         kept_max: usize,
     ) -> SendReport {
         let started = Instant::now();
-        let mut answer = Answer { head: None, body: Vec::new(), kept_max };
-        let end = match timeout(deadline, self.exchange(request, &mut answer)).await {
+        let watch = Stopwatch::default();
+        let mut answer = Answer { head: None, head_seen: None, body: Vec::new(), kept_max };
+        let end = match timeout(deadline, self.exchange(request, &watch, &mut answer)).await {
             Ok(end) => end.map_err(|broken| broken.unless_tls_said(self.last_words.since(started))),
             Err(_) => {
                 Err(Broken::new(Failure::Timeout, format!("no whole answer within {deadline:?}")))
             }
         };
-        answer.into_report(end, started.elapsed())
+        answer.into_report(end, &watch, (started, Instant::now()))
     }
 
-    async fn exchange(&self, mut request: Request<B>, answer: &mut Answer) -> Result<Head, Broken> {
+    async fn exchange(
+        &self,
+        mut request: Request<B>,
+        watch: &Stopwatch,
+        answer: &mut Answer,
+    ) -> Result<Head, Broken> {
         // A destination with https is reached through a tunnel, and the proxy sees none of this.
         let is_plain = request.uri().scheme() == Some(&Scheme::HTTP);
         let passing = self.passing.as_ref().filter(|_| is_plain);
         if let Some(authorization) = passing.and_then(|proxy| proxy.authorization.clone()) {
             request.headers_mut().insert(header::PROXY_AUTHORIZATION, authorization);
         }
-        let response = self.client.request(request).await?;
+        let response = watch.watch(self.client.request(request)).await?;
+        answer.head_seen = Some(watch.head_seen(response.extensions().get()));
         if passing.is_some() && response.status() == StatusCode::PROXY_AUTHENTICATION_REQUIRED {
             // It has not passed the request on.
             let refused = Broken::new(Failure::ProxyRefused, PROXY_AUTHENTICATION);
@@ -242,6 +253,7 @@ where
 #[derive(Debug)]
 struct Answer {
     head: Option<Head>,
+    head_seen: Option<HeadSeen>,
     body: Vec<u8>,
     /// How much of the body is kept.
     kept_max: usize,
@@ -270,7 +282,12 @@ impl Answer {
     }
 
     /// Says what the attempt came to, given how the exchange ended.
-    fn into_report(self, end: Result<Head, Broken>, elapsed: Duration) -> SendReport {
+    fn into_report(
+        self,
+        end: Result<Head, Broken>,
+        watch: &Stopwatch,
+        (started, ended): (Instant, Instant),
+    ) -> SendReport {
         let may_have_arrived = match &end {
             Ok(_) => true,
             Err(broken) => self.head.is_some() || !broken.before_sending,
@@ -282,8 +299,14 @@ impl Answer {
             }
             (Err(broken), _) => (Outcome::Failed(broken.failure), Some(broken.detail)),
         };
-        let response_body = self.body;
-        SendReport { elapsed, response_body, detail, may_have_arrived, ..SendReport::of(outcome) }
+        SendReport {
+            elapsed: ended.saturating_duration_since(started),
+            timing: watch.read((started, ended), self.head_seen, may_have_arrived),
+            response_body: self.body,
+            detail,
+            may_have_arrived,
+            ..SendReport::of(outcome)
+        }
     }
 }
 
@@ -365,11 +388,13 @@ impl Service<Uri> for OpeningConnector {
     fn call(&mut self, uri: Uri) -> Self::Future {
         let opening = timeout(OPEN_TIMEOUT, self.inner.call(uri));
         let last_words = self.last_words.clone();
+        let opened_for = Stopwatch::of_attempt();
         Box::pin(async move {
             let opened = opening.await;
             let stream = opened
                 .unwrap_or_else(|_| Err(ConnectError::Timeout { after: OPEN_TIMEOUT }.into()))?;
-            Ok(Witnessed { stream, last_words })
+            opened_for.opened();
+            Ok(Witnessed { stream, last_words, opened_for })
         })
     }
 }

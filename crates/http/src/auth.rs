@@ -39,7 +39,7 @@ pub fn new_token(chance: &dyn Chance) -> String {
 
 /// What is done by changing nothing that is configured: looking after deliveries, and sending. Each entry is
 /// the address after `/api/v1`; `{}` stands for whatever differs.
-const OPERATIONS: [(Method, &str); 15] = [
+const OPERATIONS: &[(Method, &str)] = &[
     (Method::POST, "/events/{}/duplicates/{}/deliver"),
     (Method::POST, "/deliveries/{}/replay"),
     (Method::POST, "/deliveries/{}/cancel"),
@@ -55,6 +55,7 @@ const OPERATIONS: [(Method, &str); 15] = [
     (Method::POST, "/quarantine/release"),
     (Method::POST, "/quarantine/{}/release"),
     (Method::POST, "/messages"),
+    (Method::POST, "/events/{}/reveal"),
 ];
 
 /// What only an admin may even look at.
@@ -107,6 +108,12 @@ impl Tokens {
     pub(crate) fn is_good(&self, hash: &TokenHash, now: Timestamp) -> bool {
         let tokens = self.0.read().unwrap_or_else(PoisonError::into_inner);
         tokens.get(hash).is_some_and(|token| !token.has_expired(now))
+    }
+
+    /// Which token it is that was let in, and what it is called.
+    pub(crate) fn holder(&self, hash: &TokenHash) -> Option<(TokenId, Option<String>)> {
+        let tokens = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        tokens.get(hash).map(|token| (token.id, token.name.clone()))
     }
 
     /// Finds by the hash: what timing could tell about a hash does not help to guess a token.
@@ -208,12 +215,13 @@ mod tests {
     use crate::front;
 
     /// Every call that needs a token, with the least role that may make it.
-    const CALLS: [(&str, &str, Role); 63] = [
+    const CALLS: &[(&str, &str, Role)] = &[
         ("GET", "/events", Role::Viewer),
         ("GET", "/events/{id}", Role::Viewer),
         ("GET", "/events/{id}/body", Role::Viewer),
         ("GET", "/events/{id}/duplicates/{n}", Role::Viewer),
         ("POST", "/events/{id}/duplicates/{n}/deliver", Role::Operator),
+        ("POST", "/events/{id}/reveal", Role::Operator),
         ("GET", "/deliveries", Role::Viewer),
         ("GET", "/deliveries/{id}", Role::Viewer),
         ("POST", "/deliveries/{id}/replay", Role::Operator),
@@ -278,7 +286,7 @@ mod tests {
 
     #[test]
     fn every_call_needs_what_the_table_says() {
-        for (method, path, expected) in CALLS {
+        for (method, path, expected) in CALLS.iter().copied() {
             let method: Method = method.parse().unwrap();
             let full = if path == "/metrics" { path.to_owned() } else { format!("/api/v1{path}") };
             assert_eq!(needed(&method, &full), expected, "case: {method} {path}");
@@ -298,7 +306,7 @@ mod tests {
 
     #[test]
     fn what_looks_after_deliveries_is_for_operators() {
-        for (method, path) in &OPERATIONS {
+        for (method, path) in OPERATIONS {
             let named = path.replace("{}", "{wanted}");
             assert_eq!(needed(method, &format!("/api/v1{named}")), Role::Operator, "case: {path}");
             assert_eq!(needed(method, &format!("{named}/more")), Role::Admin, "case: {path}");

@@ -21,6 +21,7 @@ pub(crate) fn table() -> Api {
     Api::default()
         .with(api::events::routes)
         .with(api::duplicates::routes)
+        .with(api::reveal::routes)
         .with(api::deliveries::routes)
         .with(api::groups::routes)
         .with(api::messages::routes)

@@ -9,6 +9,7 @@ mod outcome;
 pub mod rules;
 #[cfg(test)]
 mod tests;
+mod why_then;
 
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use self::rules::{StatusRules, Then};
 pub use self::{
     class::{Class, DeadReason},
     outcome::{Affects, Failure, Meant, Outcome, Unsure},
+    why_then::WhyThen,
 };
 use super::retry::{RetryAfter, RetryPolicy};
 use crate::time::Timestamp;
@@ -37,7 +39,7 @@ pub enum Verdict {
     /// Done.
     Succeeded,
     /// Try again then.
-    RetryAt { due_at: Timestamp, class: Class },
+    RetryAt { due_at: Timestamp, class: Class, why: WhyThen },
     /// Try again then, if by then the destination may be called: its rules ask for a pause. The
     /// class is [`Class::Config`].
     Pause { due_at: Timestamp },
@@ -186,7 +188,7 @@ pub fn judge(
     }
     if *outcome == Outcome::Failed(Failure::Interrupted) {
         // Our own doing: the next process tries at once.
-        return Verdict::RetryAt { due_at: now, class };
+        return Verdict::RetryAt { due_at: now, class, why: WhyThen::Interrupted };
     }
     let spent = progress.attempts - progress.throttled.min(FREE_THROTTLES).min(progress.attempts);
     // What waits for somebody to mend something must not be used up by waiting, nor grow too old.
@@ -198,12 +200,13 @@ pub fn judge(
     }
     // The delay grows with every attempt, also with those that were free.
     let delay = policy.delay_after(progress.attempts, roll);
-    let asked = asked_delay(outcome, now);
-    let due_at = now + asked.map_or(delay, |asked| asked.max(delay));
+    let asked = asked(outcome, now).filter(|(asked, _)| *asked >= delay);
+    let (delay, why) = asked.unwrap_or((delay, WhyThen::Backoff));
+    let due_at = now + delay;
     if policy.is_too_old(progress.created_at, due_at) && !stays_owed {
         return Verdict::Dead { reason: DeadReason::Expired, class };
     }
-    if pauses { Verdict::Pause { due_at } } else { Verdict::RetryAt { due_at, class } }
+    if pauses { Verdict::Pause { due_at } } else { Verdict::RetryAt { due_at, class, why } }
 }
 
 /// A failure of the settings that does not end the delivery.
@@ -257,14 +260,24 @@ pub fn recipient_wait(outcome: &Outcome, now: Timestamp) -> Option<Duration> {
 }
 
 fn asked_delay(outcome: &Outcome, now: Timestamp) -> Option<Duration> {
-    let bounded = |asked: RetryAfter| asked.delay_from(now).clamp(RETRY_AFTER_MIN, RETRY_AFTER_MAX);
+    asked(outcome, now).map(|(delay, _)| delay)
+}
+
+/// For how long it should be left alone, and who says so.
+fn asked(outcome: &Outcome, now: Timestamp) -> Option<(Duration, WhyThen)> {
+    let bounded = |asked: RetryAfter| {
+        (asked.delay_from(now).clamp(RETRY_AFTER_MIN, RETRY_AFTER_MAX), WhyThen::RetryAfter)
+    };
     match outcome {
         Outcome::Answered { retry_after, .. } => retry_after.map(bounded),
         Outcome::Failed(_) => None,
         Outcome::Meant(Meant { class: Some(Class::Ambiguous), unsure, .. }) => match unsure {
-            Unsure::AfterWait(wait) => Some(*wait),
+            Unsure::AfterWait(wait) => Some((*wait, WhyThen::StatusAwaited)),
             Unsure::Again | Unsure::Park => None,
         },
-        Outcome::Meant(meant) => meant.wait.max(meant.retry_after.map(bounded)),
+        Outcome::Meant(meant) => {
+            let by_table = meant.wait.map(|wait| (wait, WhyThen::ServiceWait));
+            by_table.max(meant.retry_after.map(bounded))
+        }
     }
 }

@@ -8,13 +8,16 @@
 //! - [`state`] is the law of these moves.
 //! - [`mod@judge`] decides what follows from the outcome of an attempt.
 //! - [`retry`] says when to try again.
+//! - [`timing`] says where the time of an attempt went.
 //!
-//! All three are pure: the time and the dice are arguments.
+//! All are pure: the time and the dice are arguments.
 
 pub mod judge;
 pub mod retry;
 pub mod state;
+pub mod timing;
 
-pub use judge::{Class, DeadReason, Failure, Outcome, Progress, Terms, Verdict, judge};
+pub use judge::{Class, DeadReason, Failure, Outcome, Progress, Terms, Verdict, WhyThen, judge};
 pub use retry::{RetryAfter, RetryPolicy, RetrySpec};
 pub use state::{DeliveryState, Input, Lease, LeaseToken};
+pub use timing::Timing;

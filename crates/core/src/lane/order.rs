@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    delivery::{DeadReason, RetryPolicy, Verdict},
+    delivery::{DeadReason, RetryPolicy, Verdict, WhyThen},
     key::{DedupKey, KeyRule, KeyRuleError, KeyRules},
     time::Timestamp,
 };
@@ -45,9 +45,11 @@ impl OnFailure {
     pub fn temper(self, verdict: Verdict, policy: &RetryPolicy, now: Timestamp) -> Verdict {
         match (self, verdict) {
             (_, parked @ Verdict::Dead { reason: DeadReason::Ambiguous, .. }) => parked,
-            (Self::Block, Verdict::Dead { class, .. }) => {
-                Verdict::RetryAt { due_at: now + policy.delay_max(), class }
-            }
+            (Self::Block, Verdict::Dead { class, .. }) => Verdict::RetryAt {
+                due_at: now + policy.delay_max(),
+                class,
+                why: WhyThen::KeepsOrder,
+            },
             (Self::Block | Self::Dead, verdict) => verdict,
         }
     }
@@ -154,8 +156,8 @@ mod tests {
         let now = Timestamp::from_millis(5_000);
         let policy = RetryPolicy::quick();
         let dead = Verdict::Dead { reason: DeadReason::MaxRetries, class: Class::Transient };
-        let again =
-            Verdict::RetryAt { due_at: now + Duration::from_secs(8), class: Class::Transient };
+        let (due_at, why) = (now + Duration::from_secs(8), WhyThen::KeepsOrder);
+        let again = Verdict::RetryAt { due_at, class: Class::Transient, why };
         assert_eq!(OnFailure::Block.temper(dead, &policy, now), again);
         assert_eq!(OnFailure::Dead.temper(dead, &policy, now), dead);
         let done = Verdict::Succeeded;

@@ -7,8 +7,9 @@ use async_trait::async_trait;
 use super::StoreError;
 use crate::{
     delivery::Class, delivery::DeadReason, delivery::Failure, delivery::Lease,
-    delivery::LeaseToken, event::Payload, ids::AttemptId, ids::DeliveryId, ids::DestinationId,
-    ids::EventId, ids::RouteId, key::DedupKey, lane::LaneState, name::Name, time::Timestamp,
+    delivery::LeaseToken, delivery::Timing, delivery::WhyThen, event::Payload, ids::AttemptId,
+    ids::DeliveryId, ids::DestinationId, ids::EventId, ids::RouteId, key::DedupKey,
+    lane::LaneState, name::Name, time::Timestamp,
 };
 
 /// A delivery in the hands of a lane.
@@ -62,6 +63,8 @@ pub struct Attempt {
     pub started_at: Timestamp,
     /// How long it took.
     pub took: Duration,
+    /// Where that time went.
+    pub timing: Timing,
     /// The status of the answer, if there was one.
     pub status: Option<u16>,
     /// Why there was none.
@@ -129,6 +132,8 @@ pub struct Settlement {
     pub attempt: Attempt,
     /// What follows.
     pub next: Next,
+    /// If it is tried again: why then.
+    pub why_then: Option<WhyThen>,
     /// Others may wait for it; see [`Claimed::ordered`].
     pub ordered: bool,
     /// That a message was sent, for those destinations that count and name them.

@@ -6,8 +6,9 @@ use super::{Attempt, Next};
 use crate::{
     attribute::Attributes, attribute::EventKind, attribute::Term, attribute::Wanted,
     decision::Decision, decision::Unrouted, delivery::Class, delivery::DeadReason,
-    delivery::state::Status, event::Payload, event::RequestHead, ids::DeliveryId,
-    ids::DestinationId, ids::EventId, ids::GroupId, ids::RequestId, ids::SourceId, time::Timestamp,
+    delivery::WhyThen, delivery::state::Status, event::Payload, event::RequestHead,
+    ids::DeliveryId, ids::DestinationId, ids::EventId, ids::GroupId, ids::RequestId, ids::SourceId,
+    time::Timestamp,
 };
 
 /// A place in a list, newest first: the id after which it goes on.
@@ -228,4 +229,6 @@ pub struct AttemptRow {
     pub attempt: Attempt,
     /// What followed; `None` for one that was recorded before this was kept.
     pub next: Option<Next>,
+    /// If it is tried again: why then; `None` also for one that was recorded before this was kept.
+    pub why_then: Option<WhyThen>,
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::*;
 use crate::{
     attribute::Attributes,
-    delivery::{Class, DeadReason, state::Status},
+    delivery::{Class, DeadReason, Timing, WhyThen, state::Status},
     ids::{AttemptId, EventId, RequestId, SourceId},
     store::{Attempt, EventRow},
 };
@@ -71,6 +71,7 @@ fn tried(delivery: DeliveryId, started_at: Timestamp, status: u16, next: Next) -
             number: 1,
             started_at,
             took: Duration::from_millis(12),
+            timing: Timing::default(),
             status: Some(status),
             failure: None,
             class,
@@ -78,6 +79,7 @@ fn tried(delivery: DeliveryId, started_at: Timestamp, status: u16, next: Next) -
             response: Vec::new(),
         },
         next: Some(next),
+        why_then: next.due_at().map(|_| WhyThen::Backoff),
     }
 }
 
@@ -131,7 +133,7 @@ fn a_life_is_told_in_order() {
         ("delivery_created", "to be delivered to `crm`"),
         (
             "attempt_failed",
-            "attempt 1 to `crm` failed (transient): status 503 after 12 ms; next attempt at 2027-01-15T08:00:30.000Z",
+            "attempt 1 to `crm` failed (transient): status 503 after 12 ms; next attempt at 2027-01-15T08:00:30.000Z (the retry policy's delay after attempt 1, with its jitter)",
         ),
         ("duplicate", "came again"),
         (

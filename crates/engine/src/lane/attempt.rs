@@ -9,7 +9,7 @@ use std::{
 use surehook_core::{
     chance::new_id,
     delivery::{
-        Class, Failure, Outcome, Progress, Verdict, judge,
+        Class, Failure, Outcome, Progress, Verdict, WhyThen, judge,
         judge::{Meant, classify, cool_until, recipient_wait},
     },
     destination::Destination,
@@ -260,10 +260,11 @@ impl Lane {
             }
             Some(_) | None => verdict,
         };
-        let next = match verdict {
-            Verdict::Succeeded => Next::Succeeded,
-            Verdict::RetryAt { due_at, .. } | Verdict::Pause { due_at } => Next::RetryAt(due_at),
-            Verdict::Dead { reason, .. } => Next::Dead(reason),
+        let (next, why_then) = match verdict {
+            Verdict::Succeeded => (Next::Succeeded, None),
+            Verdict::RetryAt { due_at, why, .. } => (Next::RetryAt(due_at), Some(why)),
+            Verdict::Pause { due_at } => (Next::RetryAt(due_at), Some(WhyThen::Paused)),
+            Verdict::Dead { reason, .. } => (Next::Dead(reason), None),
         };
         let sent = sent(destination, &report, class, at);
         // A sender that waits is told what the destination said.
@@ -273,6 +274,7 @@ impl Lane {
             number: progress.attempts,
             started_at,
             took: report.elapsed,
+            timing: report.timing,
             status: report.outcome.status(),
             failure: report.outcome.failure(),
             class,
@@ -287,6 +289,7 @@ impl Lane {
             at,
             attempt,
             next,
+            why_then,
             ordered: claimed.ordered,
             sent,
         }

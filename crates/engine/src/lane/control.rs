@@ -181,9 +181,11 @@ impl Lane {
         drop(attempting);
         let row = match made {
             Ok(made) => {
-                let (attempt, next) = (made.settlement.attempt.clone(), Some(made.settlement.next));
+                let settlement = &made.settlement;
+                let (attempt, next) = (settlement.attempt.clone(), Some(settlement.next));
+                let why_then = settlement.why_then;
                 Arc::clone(&self).settle(made).await;
-                Some(AttemptRow { delivery, attempt, next })
+                Some(AttemptRow { delivery, attempt, next, why_then })
             }
             Err(put_off) => {
                 Arc::clone(&self).put_off(put_off).await;

@@ -13,6 +13,8 @@ use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::client::legacy::connect::{Connected, Connection};
 use tokio::time::Instant;
 
+use crate::stopwatch::Stopwatch;
+
 /// The latest error of TLS on any connection to one destination.
 #[derive(Debug, Clone, Default)]
 pub(super) struct LastWords(Arc<Mutex<Option<(Instant, rustls::Error)>>>);
@@ -38,6 +40,8 @@ impl LastWords {
 pub(super) struct Witnessed<S> {
     pub(super) stream: S,
     pub(super) last_words: LastWords,
+    /// Of the attempt that it was opened for; every answer says so.
+    pub(super) opened_for: Stopwatch,
 }
 
 impl<S> Witnessed<S> {
@@ -51,7 +55,7 @@ impl<S> Witnessed<S> {
 
 impl<S: Connection> Connection for Witnessed<S> {
     fn connected(&self) -> Connected {
-        self.stream.connected()
+        self.stream.connected().extra(self.opened_for.clone())
     }
 }
 

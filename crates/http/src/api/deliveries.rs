@@ -12,7 +12,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use surehook_core::{
     attribute::EventKind,
-    delivery::{Class, DeadReason, Failure, state::Status},
+    delivery::{Class, DeadReason, Failure, WhyThen, state::Status, timing::ShownTiming},
     ids::{AttemptId, DeliveryId, DestinationId, EventId, GroupId},
     name::Name,
     redact::{self, Names},
@@ -129,6 +129,8 @@ pub(super) struct ShownAttempt {
     number: u32,
     started_at: Timestamp,
     took_ms: u64,
+    /// Where that time went.
+    timing: ShownTiming,
     /// The status of the answer.
     status: Option<u16>,
     /// Why there was none.
@@ -145,6 +147,8 @@ pub(super) struct ShownAttempt {
     next: Option<&'static str>,
     /// When it is tried again.
     next_at: Option<Timestamp>,
+    /// Why then; null if it is not tried again, and for attempts of older versions.
+    next_why: Option<WhyThen>,
 }
 
 /// The delivery that takes over.
@@ -377,13 +381,15 @@ pub(crate) async fn find_delivery(
 
 /// An attempt. Destinations like to quote what they were sent.
 pub(super) fn attempt(row: &AttemptRow, names: &Names) -> ShownAttempt {
-    let AttemptRow { attempt, next, .. } = row;
+    let AttemptRow { attempt, next, why_then, .. } = row;
     let response = redact::excerpt(&attempt.response, names);
+    let timing = attempt.timing.shown(attempt.took);
     ShownAttempt {
         id: attempt.id,
         number: attempt.number,
         started_at: attempt.started_at,
-        took_ms: u64::try_from(attempt.took.as_millis()).unwrap_or(u64::MAX),
+        took_ms: timing.total_ms,
+        timing,
         status: attempt.status,
         failure: attempt.failure,
         class: attempt.class,
@@ -392,6 +398,7 @@ pub(super) fn attempt(row: &AttemptRow, names: &Names) -> ShownAttempt {
         masked: response.fields,
         next: next.map(Next::word),
         next_at: next.and_then(Next::due_at),
+        next_why: *why_then,
     }
 }
 

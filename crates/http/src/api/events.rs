@@ -217,7 +217,7 @@ impl Pages for EventPages {
     }
 }
 
-fn parse(id: &str) -> Result<EventId, Problem> {
+pub(super) fn parse(id: &str) -> Result<EventId, Problem> {
     id.parse().map_err(|_| Problem::not_found("event"))
 }
 

@@ -22,6 +22,7 @@ pub(crate) mod quarantine;
 pub(crate) mod replays;
 pub(crate) mod requests;
 pub(crate) mod resources;
+pub(crate) mod reveal;
 pub(crate) mod series;
 pub(crate) mod stats;
 pub(crate) mod stream;

@@ -145,6 +145,7 @@ pub async fn counts_agree_with_the_lists_after_concurrent_work(mut world: World)
                         attempt: super::samples::attempt(ids.next().unwrap(), &claimed, now, next),
                         ordered: false,
                         next,
+                        why_then: None,
                     };
                     assert_eq!(store.settle(settlement).await.unwrap(), Settled::Recorded);
                 }

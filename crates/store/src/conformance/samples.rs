@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use surehook_core::{
-    delivery::{Class, Failure, RetrySpec},
+    delivery::{Class, Failure, RetrySpec, Timing},
     destination::{DestinationSpec, kind::DestinationKind},
     event::{HeaderBlock, NewEvent, Payload, RequestHead},
     ids::AttemptId,
@@ -30,6 +30,7 @@ pub(super) fn attempt(id: AttemptId, claimed: &Claimed, now: Timestamp, next: Ne
         number: claimed.attempts + 1,
         started_at: now,
         took: Duration::from_millis(12),
+        timing: Timing::default(),
         status: Some(status),
         failure: None,
         class,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use surehook_core::{
-    delivery::{Class, DeadReason, Failure, LeaseToken, state::Status},
+    delivery::{Class, DeadReason, Failure, LeaseToken, Timing, WhyThen, state::Status},
     event::NewEvent,
     store::{Attempt, AttemptRow, Change, Next, Settled, Settlement},
 };
@@ -139,7 +139,20 @@ pub async fn attempts_are_numbered_and_kept(mut world: World) {
         assert_eq!(claimed.attempts, number - 1);
         let next = Next::RetryAt(world.now + SECOND);
         let settlement = world.settlement(&claimed, next);
+        let why_then = Some(WhyThen::ALL[expected.len() % WhyThen::ALL.len()]);
+        // Every stage is there and is not, and each in its own place.
+        let stage = |bit: u32| {
+            (number & bit != 0).then(|| Duration::from_millis(u64::from(number * 10 + bit)))
+        };
+        let timing = Timing {
+            dns: stage(1),
+            connect: stage(2),
+            tls: stage(4),
+            first_byte: stage(8),
+            reused: (number > 2).then_some(number % 2 == 0),
+        };
         let attempt = Attempt {
+            timing,
             status: None,
             failure: Some(failure),
             class: Some(Class::ALL[expected.len() % Class::ALL.len()]),
@@ -151,14 +164,15 @@ pub async fn attempts_are_numbered_and_kept(mut world: World) {
             delivery: claimed.id,
             attempt: attempt.clone(),
             next: Some(next),
+            why_then,
         });
-        world.settle(Settlement { attempt, ..settlement }).await.unwrap();
+        world.settle(Settlement { attempt, why_then, ..settlement }).await.unwrap();
         world.wait(SECOND);
     }
     let claimed = world.claim_one(world.crm).await;
     let last = world.settlement(&claimed, Next::Succeeded);
     let (attempt, next) = (last.attempt.clone(), Some(Next::Succeeded));
-    expected.push(AttemptRow { delivery: claimed.id, attempt, next });
+    expected.push(AttemptRow { delivery: claimed.id, attempt, next, why_then: None });
     world.settle(last).await.unwrap();
 
     let kept = world.delivery_detail(world.only_delivery(event).await.id).await;

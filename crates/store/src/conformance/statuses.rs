@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use surehook_core::{
     decision::DecisionKind,
-    delivery::{DeadReason, state::Status},
+    delivery::{DeadReason, WhyThen, state::Status},
     event::{Confirmation, NewEvent, Said},
     ids::EventId,
     store::{
@@ -167,6 +167,8 @@ pub async fn a_status_decides_how_an_attempt_ended_if_nobody_knows(world: World)
         assert_eq!(row.sent_id.as_deref(), Some("wamid.1"));
         let told = world.delivery_detail(row.id).await.attempts;
         assert_eq!(told[0].next, Some(said.next()));
+        let why_then = said.next().due_at().map(|_| WhyThen::StatusFailed);
+        assert_eq!(told[0].why_then, why_then, "not what the attempt alone came to");
         assert_eq!(kinds(&world, event).await.len(), 1);
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use surehook_core::{
     decision::DecisionKind,
-    delivery::{Class, DeadReason, Failure, LeaseToken, state::Status},
+    delivery::{Class, DeadReason, Failure, LeaseToken, WhyThen, state::Status},
     store::{Attempt, Change, Next, Settled, Settlement},
     time::Timestamp,
 };
@@ -36,6 +36,7 @@ pub async fn a_crash_carries_the_will_out(mut world: World) {
     assert_eq!((made.number, made.started_at, made.status), (1, started_at, None));
     assert_eq!((made.failure, made.class), (Some(Failure::Interrupted), Some(Class::Ambiguous)));
     assert_eq!(attempts[0].next, Some(Next::RetryAt(due_at)), "the time is that of the will");
+    assert_eq!(attempts[0].why_then, Some(WhyThen::StatusAwaited));
     assert_eq!(kinds(&world, event).await, [DecisionKind::Unheard]);
 }
 

@@ -16,7 +16,7 @@ use std::{
 use surehook_core::{
     attribute::Attributes,
     decision::Decided,
-    delivery::{Lease, LeaseToken, state::Status},
+    delivery::{Lease, LeaseToken, WhyThen, state::Status},
     event::{KeyClaim, NewDelivery, NewEvent},
     ids::{DeliveryId, DestinationId, EventId, Id, Kind, SourceId},
     key::DedupKey,
@@ -248,15 +248,27 @@ impl World {
         let Held { delivery, token } = held(claimed);
         let Claimed { destination, created_at, ordered, .. } = *claimed;
         let at = self.now;
-        let sent = None;
-        Settlement { delivery, destination, created_at, token, at, attempt, next, ordered, sent }
+        let why_then = next.due_at().map(|_| WhyThen::Backoff);
+        Settlement {
+            delivery,
+            destination,
+            created_at,
+            token,
+            at,
+            attempt,
+            next,
+            why_then,
+            ordered,
+            sent: None,
+        }
     }
 
     /// An attempt of which nobody knows how it ended: a will, or what is settled instead of it.
     pub fn will(&self, claimed: &Claimed, next: Next) -> Settlement {
         let settlement = self.settlement(claimed, next);
         let attempt = in_doubt(settlement.attempt);
-        Settlement { attempt, ..settlement }
+        let why_then = next.due_at().map(|_| WhyThen::StatusAwaited);
+        Settlement { attempt, why_then, ..settlement }
     }
 
     /// Ends the process without a word, and lets the leases of what it held run out where another

@@ -7,7 +7,7 @@ use serde_json::Value;
 use surehook_core::{
     dead::Cause,
     decision::{Decision, DecisionKind},
-    delivery::{Class, DeadReason, Lease, state::Status},
+    delivery::{Class, DeadReason, Lease, WhyThen, state::Status},
     event::Payload,
     ids::{DeliveryId, DestinationId, EventId, RouteId, SourceId},
     key::{DedupKey, KeyDigest, fingerprint},
@@ -285,7 +285,11 @@ fn settle_held(tx: &mut Tx<'_, '_>, settlement: &Settlement) -> rusqlite::Result
         return record(tx, settlement, Cause::of_attempt);
     };
     let next = heard.said.after(settlement.attempt.class, settlement.next);
-    let overruled = Settlement { next, ..settlement.clone() };
+    let why_then = match next == settlement.next {
+        true => settlement.why_then,
+        false => next.due_at().map(|_| WhyThen::StatusFailed),
+    };
+    let overruled = Settlement { next, why_then, ..settlement.clone() };
     // What a status said of it is what it died of, unless the attempt had killed it anyway.
     let told = next.reason().filter(|_| next != settlement.next);
     let settled = record(tx, &overruled, |attempt| {
@@ -363,11 +367,13 @@ fn count_attempt(tx: &mut Tx<'_, '_>, destination: i64, settlement: &Settlement)
 
 const INSERT_ATTEMPT: &str = "
     INSERT INTO attempts (delivery_id, number, id, started_at, took_ms, status, failure, class,
-                          detail, response, next, next_due_at)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)";
+                          detail, response, next, next_due_at, dns_ms, connect_ms, tls_ms,
+                          first_byte_ms, reused, why_then)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18)";
 
 fn insert_attempt(tx: &mut Tx<'_, '_>, settlement: &Settlement) -> rusqlite::Result<()> {
-    let Settlement { delivery, attempt, next, .. } = settlement;
+    let Settlement { delivery, attempt, next, why_then, .. } = settlement;
+    let timing = &attempt.timing;
     let response = (!attempt.response.is_empty()).then_some(&attempt.response[..]);
     tx.sql.get(INSERT_ATTEMPT)?.execute(params![
         blob(*delivery),
@@ -382,6 +388,12 @@ fn insert_attempt(tx: &mut Tx<'_, '_>, settlement: &Settlement) -> rusqlite::Res
         response,
         next.word(),
         next.due_at().map(Timestamp::as_millis),
+        timing.dns.map(millis),
+        timing.connect.map(millis),
+        timing.tls.map(millis),
+        timing.first_byte.map(millis),
+        timing.reused,
+        why_then.map(WhyThen::as_str),
     ])?;
     tx.delta.add(Sum::Attempts, 1);
     if attempt.number > 1 {

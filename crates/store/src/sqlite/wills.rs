@@ -10,7 +10,7 @@ use rusqlite::{Row, params};
 use serde_json::Value;
 use surehook_core::{
     decision::{Decision, DecisionKind},
-    delivery::{Class, Failure, LeaseToken},
+    delivery::{Class, Failure, LeaseToken, Timing, WhyThen},
     ids::{DeliveryId, EventId},
     store::{Attempt, Next, Sent, Settled, Settlement},
     time::Timestamp,
@@ -25,8 +25,9 @@ use super::{
 
 const LEAVE: &str = "
     INSERT OR REPLACE INTO wills (delivery_id, lease_token, attempt_id, number, started_at, took_ms,
-                                  failure, class, detail, next, due_at, reason, sent_id, sent_day)
-    SELECT id, lease_token, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14
+                                  failure, class, detail, next, due_at, reason, sent_id, sent_day,
+                                  why_then)
+    SELECT id, lease_token, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15
       FROM deliveries WHERE id = ?1 AND lease_token = ?2";
 
 /// See `DeliveryStore::leave_will`.
@@ -50,6 +51,7 @@ pub(super) fn leave(tx: &mut Tx<'_, '_>, will: &Settlement) -> rusqlite::Result<
         will.next.reason().map(surehook_core::delivery::DeadReason::as_str),
         sent.as_ref().and_then(|sent| sent.id.as_deref()),
         sent.as_ref().map(|sent| sent.day),
+        will.why_then.map(WhyThen::as_str),
     ])?;
     if left == 0 {
         return Ok(Settled::LeaseLost);
@@ -71,7 +73,7 @@ pub(super) fn forget(tx: &mut Tx<'_, '_>, delivery: DeliveryId) -> rusqlite::Res
 const LEFT: &str = "
     SELECT w.delivery_id, t.id, d.created_at, w.lease_token, w.attempt_id, w.number, w.started_at,
            w.took_ms, w.failure, w.class, w.detail, w.next, w.due_at, w.reason, w.sent_id,
-           w.sent_day, d.order_key IS NOT NULL, d.event_id
+           w.sent_day, d.order_key IS NOT NULL, d.event_id, w.why_then
       FROM wills w CROSS JOIN deliveries d ON d.id = w.delivery_id AND d.lease_token = w.lease_token
       JOIN destinations t ON t.seq = d.destination
      WHERE d.lease_until <= ?1";
@@ -112,6 +114,7 @@ fn will(row: &Row<'_>, now: Timestamp) -> rusqlite::Result<(EventId, Settlement)
         number: row.get(5)?,
         started_at: time(row, 6)?,
         took: Duration::from_millis(row.get(7)?),
+        timing: Timing::default(),
         status: None,
         failure: word(row, 8, Failure::from_word)?,
         class: word(row, 9, Class::from_word)?,
@@ -129,6 +132,7 @@ fn will(row: &Row<'_>, now: Timestamp) -> rusqlite::Result<(EventId, Settlement)
         at: now,
         attempt,
         next,
+        why_then: word(row, 18, WhyThen::from_word)?,
         ordered: row.get(16)?,
         sent: day.map(|day| Sent { id: sent_id, day }),
     };

@@ -32,7 +32,7 @@ const GOOD: &str = "
     INSERT INTO term_blocks VALUES (1, 1, zeroblob(24), zeroblob(24));
     INSERT INTO terms_fresh VALUES (zeroblob(16), zeroblob(8));
     INSERT INTO wills VALUES (zeroblob(16), 1, zeroblob(16), 1, 1, 1, 'interrupted', NULL, NULL,
-                              'succeeded', NULL, NULL, NULL, NULL);
+                              'succeeded', NULL, NULL, NULL, NULL, NULL);
     INSERT INTO said VALUES (zeroblob(16), zeroblob(16), 1, NULL, 'succeeded', NULL, NULL);
     INSERT INTO sends VALUES (zeroblob(16), 'wamid.1', 1);
     INSERT INTO sends_by_day VALUES (1, 20000, 1);

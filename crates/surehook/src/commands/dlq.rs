@@ -3,7 +3,7 @@
 use anyhow::anyhow;
 use serde_json::{Value, json};
 
-use super::{events::print_list, replay};
+use super::{events::print_list, replay, timing};
 use crate::{
     cli::{DlqCommand, Paging, Remote},
     client::{Client, query},
@@ -94,7 +94,7 @@ async fn show(remote: &Remote, id: &str) -> Result<(), Failure> {
         "replayed_by",
     ];
     output::fields(&delivery, &names)?;
-    let attempts = delivery["attempt_list"].as_array().cloned().unwrap_or_default();
+    let mut attempts = delivery["attempt_list"].as_array().cloned().unwrap_or_default();
     output::line("")?;
     if attempts.is_empty() {
         return Ok(output::line("No attempt yet.")?);
@@ -103,11 +103,17 @@ async fn show(remote: &Remote, id: &str) -> Result<(), Failure> {
         ("attempt", "number"),
         ("started", "started_at"),
         ("took ms", "took_ms"),
+        ("of which", "stages"),
         ("status", "status"),
         ("failure", "failure"),
         ("class", "class"),
         ("detail", "detail"),
+        ("next", "next_at"),
+        ("why then", "next_why"),
     ];
+    for attempt in &mut attempts {
+        attempt["stages"] = timing::in_words(&attempt["timing"]).into();
+    }
     Ok(output::table(&columns, &attempts)?)
 }
 

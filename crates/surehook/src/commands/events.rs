@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use surehook_core::redact::MASK;
 
-use super::duplicates;
+use super::{duplicates, timing};
 use crate::{
     cli::{EventsCommand, Paging, Remote},
     client::{Client, query},
@@ -117,7 +117,13 @@ async fn show(remote: &Remote, id: &str) -> Result<(), Failure> {
         output::table(&DELIVERY_COLUMNS, &deliveries)?;
     }
     output::line("")?;
-    let story = event["decisions"].as_array().cloned().unwrap_or_default();
+    let mut story = event["decisions"].as_array().cloned().unwrap_or_default();
+    for entry in &mut story {
+        let stages = timing::in_words(&entry["detail"]["timing"]);
+        if let (false, Some(text)) = (stages.is_empty(), entry["text"].as_str()) {
+            entry["text"] = format!("{text} [{stages} ms]").into();
+        }
+    }
     Ok(output::table(&[("at", "at"), ("what happened", "text")], &story)?)
 }
 

@@ -23,6 +23,7 @@ pub(crate) mod serve;
 mod shell;
 mod signature;
 mod sources;
+mod timing;
 mod token;
 
 use crate::{

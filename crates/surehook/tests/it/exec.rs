@@ -94,6 +94,9 @@ async fn a_program_gets_the_body_and_knows_the_event() {
     let expected = format!("--flag|{event}|{id}|1|in|a é 1|out|application/json|||set\n{body}");
     assert_eq!(delivery["attempt_list"][0]["response"], expected.as_str(), "{delivery}");
     assert_eq!(delivery["attempt_list"][0]["status"], 200);
+    let timing = &delivery["attempt_list"][0]["timing"];
+    let only_total = timing.as_object().unwrap().iter().filter(|(_, spent)| !spent.is_null());
+    assert_eq!(only_total.map(|(name, _)| name).collect::<Vec<_>>(), ["total_ms"]);
 }
 
 #[tokio::test]

@@ -64,6 +64,8 @@ async fn an_event_becomes_an_entry_with_its_body_byte_for_byte() {
     assert_eq!(entry[..], expected);
     // What Redis called the entry.
     assert!(done["attempt_list"][0]["response"].as_str().unwrap().contains('-'), "{done}");
+    let timing = &done["attempt_list"][0]["timing"];
+    assert!(timing["total_ms"].is_u64() && timing["connect_ms"].is_null(), "{timing}");
 }
 
 #[tokio::test]

@@ -39,7 +39,11 @@ fn of(class: Class) -> Meant {
 }
 
 fn again(seconds: u64, class: Class) -> Verdict {
-    Verdict::RetryAt { due_at: NOW + Duration::from_secs(seconds), class }
+    again_as(WhyThen::Backoff, seconds, class)
+}
+
+fn again_as(why: WhyThen, seconds: u64, class: Class) -> Verdict {
+    Verdict::RetryAt { due_at: NOW + Duration::from_secs(seconds), class, why }
 }
 
 fn dead(reason: DeadReason, class: Class) -> Verdict {
@@ -66,6 +70,8 @@ fn follows(cases: &[(&str, u32, Meant, Verdict)]) {
 #[test]
 fn what_somebody_says_it_means_comes_before_every_status() {
     use Class::{Permanent, Throttled, Transient};
+    use WhyThen::{RetryAfter as Asked, ServiceWait};
+    let asked = Some(RetryAfter::Delay(HOUR * 2));
     let (transient, throttled) = (of(Transient), of(Throttled));
     let only_this = Affects::ThisOnly;
     let refused = Meant { reason: Some(DeadReason::PayloadError), ..of(Permanent) };
@@ -73,7 +79,18 @@ fn what_somebody_says_it_means_comes_before_every_status() {
     follows(&[
         ("sent", 1, Meant { status: Some(500), ..Meant::of(None) }, Verdict::Succeeded),
         ("again by the policy", 1, transient, again(1, Transient)),
-        ("later", 1, Meant { wait: Some(HOUR), ..transient }, again(3600, Transient)),
+        (
+            "later",
+            1,
+            Meant { wait: Some(HOUR), ..transient },
+            again_as(ServiceWait, 3600, Transient),
+        ),
+        (
+            "later still",
+            1,
+            Meant { wait: Some(HOUR), retry_after: asked, ..transient },
+            again_as(Asked, 7200, Transient),
+        ),
         ("tries are used up", 2, Meant { tries: Some(2), ..transient }, max_retries),
         ("one is left", 2, Meant { tries: Some(3), ..transient }, again(2, Transient)),
         ("slower", 1, Meant { affects: only_this, ..throttled }, again(1, Throttled)),
@@ -96,10 +113,15 @@ fn what_somebody_must_mend_stays_owed_and_what_nobody_knows_is_not_hurried() {
     let given_up = dead(DeadReason::Ambiguous, Ambiguous);
     follows(&[
         ("all stop, however often it was tried", 5, stops, pause),
-        ("only this is held up", 5, held_up, again(3600, Config)),
+        ("only this is held up", 5, held_up, again_as(WhyThen::ServiceWait, 3600, Config)),
         ("wrong for good", 1, wrong, dead(DeadReason::InvalidEndpoint, Config)),
         ("unsure, and safe", 1, ambiguous, again(1, Ambiguous)),
-        ("unsure, and a word may come", 1, waits, again(3600, Ambiguous)),
+        (
+            "unsure, and a word may come",
+            1,
+            waits,
+            again_as(WhyThen::StatusAwaited, 3600, Ambiguous),
+        ),
         ("unsure for the last time", 5, waits, given_up),
         ("unsure, and for a person to decide", 1, parked, given_up),
     ]);
@@ -254,6 +276,5 @@ fn an_interrupted_attempt_is_due_at_once() {
         NOW,
         0.5,
     );
-    let expected = Verdict::RetryAt { due_at: NOW, class: Class::Transient };
-    assert_eq!(verdict, expected);
+    assert_eq!(verdict, again_as(WhyThen::Interrupted, 0, Class::Transient));
 }

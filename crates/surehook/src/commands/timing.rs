@@ -1,0 +1,37 @@
+//! Where the time of an attempt went, in a few words.
+
+use serde_json::Value;
+
+/// The stages that are known, such as `dns 3, connect 12, tls 20, first byte 41`; in milliseconds.
+pub(super) fn in_words(timing: &Value) -> String {
+    let stages = [
+        ("dns", "dns_ms"),
+        ("connect", "connect_ms"),
+        ("tls", "tls_ms"),
+        ("first byte", "first_byte_ms"),
+    ];
+    let mut words: Vec<String> = stages
+        .iter()
+        .filter_map(|(word, name)| Some(format!("{word} {}", timing[*name].as_u64()?)))
+        .collect();
+    if timing["reused_connection"] == true {
+        words.insert(0, "reused".to_owned());
+    }
+    words.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn only_what_is_known_is_said() {
+        let fresh = json!({ "dns_ms": 3, "connect_ms": 0, "tls_ms": null, "first_byte_ms": 41 });
+        assert_eq!(in_words(&fresh), "dns 3, connect 0, first byte 41");
+        let kept = json!({ "first_byte_ms": 5, "reused_connection": true });
+        assert_eq!(in_words(&kept), "reused, first byte 5");
+        assert_eq!(in_words(&Value::Null), "");
+    }
+}

@@ -1,0 +1,99 @@
+//! Looking at what is masked, and that it is told who looked.
+
+use http::Method;
+use serde_json::{Value, json};
+
+use crate::support::{
+    gateway::{Gateway, in_to_out},
+    sink::{Reply, Sink},
+};
+
+const BODY: &str = r#"{"id":"k-1","password":"canary-body"}"#;
+
+/// A gateway with one event that has been delivered, and the event.
+async fn delivered() -> (Gateway, String) {
+    let answer = Reply::status(200).body(r#"{"token":"canary-answer"}"#);
+    let sink = Sink::replying([answer]).await;
+    let gateway = Gateway::with(&in_to_out(&sink.url(), "")).await;
+    let headers: [(&str, &[u8]); 2] = [("cookie", b"canary-cookie"), ("x-odd", b"\xff\xfe")];
+    let path = "/in/in?token=canary-query";
+    let accepted = gateway.call(Method::POST, path, &headers, BODY).await.expect(200).json();
+    let event = accepted["events"][0]["id"].as_str().unwrap().to_owned();
+    gateway.delivery(&event, "succeeded").await;
+    (gateway, event)
+}
+
+async fn reveal(gateway: &Gateway, token: &Value, event: &str) -> crate::support::client::Answer {
+    let authorization = format!("Bearer {}", token["token"].as_str().unwrap());
+    let headers: [(&str, &[u8]); 1] = [("authorization", authorization.as_bytes())];
+    gateway.call(Method::POST, &format!("/api/v1/events/{event}/reveal"), &headers, "").await
+}
+
+async fn token(gateway: &Gateway, role: &str) -> Value {
+    let wanted = json!({ "role": role, "name": format!("{role}'s") });
+    gateway.post("/tokens", &wanted).await.expect(201).json()
+}
+
+fn header<'a>(shown: &'a Value, name: &str) -> &'a Value {
+    let lines = shown["request"]["headers"].as_array().unwrap();
+    lines.iter().find(|line| line["name"] == name).unwrap()
+}
+
+#[tokio::test]
+async fn what_is_masked_is_revealed_and_the_story_says_to_whom() {
+    let (gateway, event) = delivered().await;
+    assert!(!gateway.event(&event).await.to_string().contains("canary"));
+    let operator = token(&gateway, "operator").await;
+
+    let shown = reveal(&gateway, &operator, &event).await.expect(200).json();
+
+    assert_eq!(shown["body"], json!({ "text": BODY }));
+    assert_eq!((&shown["key"], &shown["body_removed"]), (&json!("k-1"), &json!(false)));
+    assert_eq!(shown["request"]["query"], "token=canary-query");
+    assert_eq!(header(&shown, "cookie")["text"], "canary-cookie");
+    assert_eq!(header(&shown, "x-odd")["base64"], "//4=");
+    assert_eq!(shown["answers"][0]["response"]["text"], r#"{"token":"canary-answer"}"#);
+    assert_eq!(
+        (shown["answers"].as_array().unwrap().len(), &shown["answers_left_out"]),
+        (1, &json!(false))
+    );
+
+    let told = gateway.event(&event).await;
+    let story = told["decisions"].as_array().unwrap();
+    let entry = story.iter().find(|entry| entry["kind"] == "revealed").unwrap();
+    assert_eq!(entry["detail"], json!({ "token": operator["id"], "name": "operator's" }));
+    assert!(entry["text"].as_str().unwrap().contains("operator"), "{entry}");
+    assert!(!told.to_string().contains("canary"), "{told}");
+
+    let log = gateway.log();
+    let line = log.lines().find(|line| line.contains("was revealed")).unwrap();
+    assert!(line.contains(&event) && line.contains(operator["id"].as_str().unwrap()), "{line}");
+    assert!(!log.contains("canary"), "{log}");
+}
+
+#[tokio::test]
+async fn a_viewer_sees_nothing_and_leaves_no_trace() {
+    let (gateway, event) = delivered().await;
+    let viewer = token(&gateway, "viewer").await;
+
+    let refused = reveal(&gateway, &viewer, &event).await.expect(403);
+
+    assert!(!refused.json().to_string().contains("canary"));
+    let told = gateway.event(&event).await;
+    let story = told["decisions"].as_array().unwrap();
+    assert!(story.iter().all(|entry| entry["kind"] != "revealed"), "{told}");
+    let admin = token(&gateway, "admin").await;
+    reveal(&gateway, &admin, &event).await.expect(200);
+    reveal(&gateway, &admin, "evt_01h455vb4pex5vsknk084sn02q").await.expect(404);
+}
+
+#[tokio::test]
+async fn an_answer_with_secrets_is_not_kept_for_a_key() {
+    let (gateway, event) = delivered().await;
+    let authorization = format!("Bearer {}", gateway.token());
+    let headers: [(&str, &[u8]); 2] =
+        [("authorization", authorization.as_bytes()), ("idempotency-key", b"k")];
+    let path = format!("/api/v1/events/{event}/reveal");
+    let refused = gateway.call(Method::POST, &path, &headers, "").await.expect(400);
+    assert_eq!(refused.json()["code"], "bad_idempotency_key");
+}

@@ -1,0 +1,118 @@
+//! Where the time of attempts went, and why the next one is when it is.
+
+use serde_json::{Value, json};
+
+use crate::support::{
+    gateway::{Gateway, in_to_out},
+    sink::{Reply, Sink},
+    tls::{Authority, TlsSink},
+};
+
+/// Sends an event, waits for that status, and gives the first attempt.
+async fn attempt(gateway: &Gateway, status: &str) -> Value {
+    let event = gateway.accepted("in", "{}").await;
+    let delivery = gateway.delivery(&event, status).await;
+    let attempt = delivery["attempt_list"][0].clone();
+    let story = gateway.event(&event).await;
+    let entries = story["decisions"].as_array().unwrap();
+    let entry = entries.iter().find(|entry| entry["detail"]["attempt"] == attempt["id"]).unwrap();
+    for name in ["timing", "next_at", "next_why"] {
+        assert_eq!(entry["detail"][name], attempt[name], "the story says the same of {name}");
+    }
+    attempt
+}
+
+/// The stages that an attempt has a time for.
+fn stages(attempt: &Value) -> Vec<&str> {
+    let timing = attempt["timing"].as_object().unwrap();
+    assert_eq!(timing["total_ms"], attempt["took_ms"]);
+    let known = |name: &&str| {
+        let Some(spent) = timing[*name].as_u64() else { return false };
+        assert!(spent <= attempt["took_ms"].as_u64().unwrap(), "{timing:?}");
+        true
+    };
+    ["dns_ms", "connect_ms", "tls_ms", "first_byte_ms"].into_iter().filter(known).collect()
+}
+
+/// An attempt on a connection that was there before. The one of the attempt before may not have been
+/// given back yet.
+async fn reused(gateway: &Gateway) -> Value {
+    for _ in 0..50 {
+        let again = attempt(gateway, "succeeded").await;
+        if again["timing"]["reused_connection"] == true {
+            return again;
+        }
+    }
+    panic!("no connection is ever used again");
+}
+
+#[tokio::test]
+async fn a_new_connection_has_its_stages_and_a_kept_one_only_waits() {
+    let authority = Authority::new();
+    let (plain, secure) = (Sink::ok().await, TlsSink::start(&authority, None).await);
+    let named = plain.url().replace("127.0.0.1", "localhost");
+    let cases = [
+        (named, "", vec!["dns_ms", "connect_ms", "first_byte_ms"]),
+        (plain.url(), "", vec!["connect_ms", "first_byte_ms"]),
+        (
+            secure.url(),
+            &*format!("tls = {{ ca = \"\"\"{}\"\"\" }}", authority.pem()),
+            vec!["connect_ms", "tls_ms", "first_byte_ms"],
+        ),
+    ];
+    for (url, more, expected) in cases {
+        let gateway = Gateway::with(&in_to_out(&url, more)).await;
+
+        let first = attempt(&gateway, "succeeded").await;
+        let again = reused(&gateway).await;
+
+        assert_eq!(stages(&first), expected, "case: {url}: {first}");
+        assert_eq!(first["timing"]["reused_connection"], false, "case: {url}");
+        assert_eq!(first["next_why"], Value::Null);
+        assert_eq!(stages(&again), ["first_byte_ms"], "case: {url}: {again}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_refused_gets_no_further_than_connecting() {
+    let gone = Sink::ok().await.url().replace("http:", "https:");
+    let gateway = Gateway::with(&in_to_out(&gone, "retry = { schedule = [\"1h\"] }")).await;
+
+    let refused = attempt(&gateway, "scheduled").await;
+
+    assert_eq!(refused["failure"], "refused");
+    assert_eq!(stages(&refused), ["connect_ms"], "{refused}");
+    assert_eq!(refused["timing"]["reused_connection"], Value::Null);
+}
+
+#[tokio::test]
+async fn what_goes_no_way_of_http_has_only_a_total() {
+    let gateway = Gateway::with(&in_to_out("builtin:inbox", "")).await;
+
+    let arrived = attempt(&gateway, "succeeded").await;
+
+    assert_eq!(stages(&arrived), [""; 0], "{arrived}");
+    assert_eq!(arrived["timing"]["reused_connection"], Value::Null);
+}
+
+#[tokio::test]
+async fn the_next_attempt_says_why_it_is_then() {
+    let asks = Reply::status(429).header("retry-after", "7200");
+    let sink = Sink::replying([Reply::status(500), asks]).await;
+    let gateway = Gateway::with(&in_to_out(&sink.url(), "retry = { schedule = [\"1h\"] }")).await;
+
+    let failed = attempt(&gateway, "scheduled").await;
+    assert_eq!((&failed["next"], &failed["next_why"]), (&json!("retry"), &json!("backoff")));
+    let throttled = attempt(&gateway, "scheduled").await;
+    assert_eq!(throttled["next_why"], "retry_after");
+
+    let listed = gateway.get("/deliveries").await.expect(200).json();
+    let id = listed["data"][0]["id"].as_str().unwrap().to_owned();
+    let shown = gateway.cli(&["dlq", "show", &id]).await;
+    assert!(shown.stdout.contains("retry_after"), "{shown:?}");
+    assert!(shown.stdout.contains("first byte "), "{shown:?}");
+    let event = listed["data"][0]["event"].as_str().unwrap().to_owned();
+    let told = gateway.cli(&["events", "show", &event]).await;
+    assert!(told.stdout.contains("Retry-After"), "{told:?}");
+    assert!(told.stdout.contains("first byte "), "{told:?}");
+}

@@ -96,6 +96,7 @@ const BAD: &[(&str, &str)] = &[
     ("drain_is_whole", "UPDATE lane_states SET drain_rate = '1/s'"),
     ("drain_is_whole", "UPDATE lane_states SET drain_until = 1"),
     ("role_is_known", "UPDATE tokens SET role = 'root'"),
+    ("session_or_not", "UPDATE tokens SET is_session = 2"),
     ("never_below_zero", "UPDATE counters SET value = -1"),
     ("id_is_uuid", "UPDATE replays SET id = x'00'"),
     ("spec_is_json", "UPDATE replays SET spec = '{'"),

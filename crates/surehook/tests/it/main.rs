@@ -17,6 +17,7 @@ mod doctor;
 mod evolution;
 mod exec;
 mod exports;
+mod filters;
 mod keys;
 mod lanes;
 mod lanes_load;

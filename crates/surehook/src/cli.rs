@@ -186,7 +186,7 @@ pub(crate) enum EventsCommand {
         #[command(flatten)]
         about: AboutArgs,
         #[command(flatten)]
-        found: FoundArgs,
+        found: Box<FoundArgs>,
         #[command(flatten)]
         paging: Paging,
         #[command(flatten)]

@@ -56,7 +56,7 @@ pub(super) fn print_list(
         (true, None) => output::note(nothing),
         // A page looks at so many rows and no more.
         (true, Some(cursor)) => {
-            output::note(&format!("nothing so far; go on with --cursor {cursor}"))
+            output::note(&format!("nothing so far; go on with --cursor {cursor}"));
         }
         (false, _) => output::table(columns, &rows)?,
     }

@@ -74,6 +74,12 @@ impl<K: Kind> Id<K> {
         Self { uuid, kind: PhantomData }
     }
 
+    /// When it came to be, as the id says it.
+    pub fn at(&self) -> Timestamp {
+        let millis = self.uuid.as_u128() >> 80;
+        Timestamp::from_millis(i64::try_from(millis).unwrap_or(i64::MAX))
+    }
+
     /// The bare 16 bytes.
     pub fn uuid(&self) -> Uuid {
         self.uuid

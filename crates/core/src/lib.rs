@@ -11,6 +11,7 @@
 //! - [`dead`]: which dead letters died of the same thing.
 //! - [`attribute`]: what an event is about, so that it can be found.
 //! - [`decision`], [`story`], [`refused`]: what was decided, told in order; what was not let in.
+//! - [`arrivals`], [`body_value`]: every request that came, whatever became of it; what is looked for in bodies.
 //! - [`sync`]: what a sender is told that waits for the result.
 //! - [`replay`]: delivering again in bulk, as a job.
 //! - [`lane`]: how much a destination gets, when, and in which order.
@@ -26,7 +27,9 @@
 
 pub mod access;
 pub mod address;
+pub mod arrivals;
 pub mod attribute;
+pub mod body_value;
 pub mod chance;
 pub mod dead;
 pub mod decision;

@@ -43,6 +43,10 @@ pub struct RefusedFilter {
     pub source: Option<String>,
     /// Only for this reason.
     pub code: Option<String>,
+    /// Only at this time or later.
+    pub since: Option<Timestamp>,
+    /// Only before this time.
+    pub until: Option<Timestamp>,
 }
 
 /// What the operator can do about requests that are refused for a reason.

@@ -43,6 +43,7 @@ pub mod telemetry;
 pub mod tls;
 mod token;
 mod transform;
+pub mod trial;
 mod uninterrupted;
 mod upkeep;
 mod waiters;

@@ -6,7 +6,7 @@ use surehook_core::{
     decision::Why,
     event::NewBody,
     ids::DeliveryId,
-    jq::{Jq, JsonInput, NotJson},
+    jq::{Jq, JqError, JsonInput, NotJson},
     route::Route,
 };
 
@@ -22,10 +22,7 @@ pub(crate) fn choose(
     metrics: &SourceMetrics,
 ) -> Result<Option<NewBody>, Why> {
     if let Some(filter) = &route.filter {
-        // Filters can ask for the kind where the provider's body has no field for it.
-        let body = input.as_ref();
-        let named = kind.and_then(|kind| Some(body.ok()?.clone().with_type(kind)));
-        matches(filter, named.as_ref().map_or(body, Ok), metrics)?;
+        matches(filter, input.as_ref(), kind, metrics)?;
     }
     let Some(transform) = &route.transform else { return Ok(None) };
     let body = match transform::run(transform, input.as_ref()) {
@@ -41,18 +38,42 @@ pub(crate) fn choose(
     Ok(Some(NewBody { delivery, route: route.id, body }))
 }
 
+/// Why a filter came to no result.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Fault<'b> {
+    /// It failed on this event.
+    #[error(transparent)]
+    Filter(#[from] JqError),
+    /// There is nothing that it could look at.
+    #[error("{0}")]
+    Body(&'b NotJson),
+}
+
+/// What a filter says of an event. It can ask for the kind where the provider's body has no field for
+/// it.
+pub(crate) fn test<'b>(
+    filter: &Jq,
+    input: Result<&JsonInput, &'b NotJson>,
+    kind: Option<&str>,
+) -> Result<bool, Fault<'b>> {
+    let body = input.map_err(Fault::Body)?;
+    let named = kind.map(|kind| body.clone().with_type(kind));
+    Ok(filter.test(named.as_ref().unwrap_or(body))?)
+}
+
 /// Whether a route's filter lets the event through. One that fails does not: what cannot be judged
 /// is stored and visible, but goes nowhere by accident.
 fn matches(
     filter: &Jq,
     input: Result<&JsonInput, &NotJson>,
+    kind: Option<&str>,
     metrics: &SourceMetrics,
 ) -> Result<(), Why> {
-    let why = match input.map(|json| filter.test(json)) {
-        Ok(Ok(true)) => return Ok(()),
-        Ok(Ok(false)) => return Err(Why::FilterFalse),
-        Ok(Err(error)) => Why::FilterFailed(error.code().to_owned()),
-        Err(_) => Why::NotJson,
+    let why = match test(filter, input, kind) {
+        Ok(true) => return Ok(()),
+        Ok(false) => return Err(Why::FilterFalse),
+        Err(Fault::Filter(error)) => Why::FilterFailed(error.code().to_owned()),
+        Err(Fault::Body(_)) => Why::NotJson,
     };
     metrics.filter_errors.inc();
     // Only the word for it: the message itself quotes the event.

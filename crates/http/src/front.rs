@@ -39,6 +39,7 @@ pub(crate) fn table() -> Api {
         .with(api::resources::routes::<SourceSpec>)
         .with(api::resources::routes::<DestinationSpec>)
         .with(api::resources::routes::<RouteSpec>)
+        .with(api::trials::routes)
         .with(api::lanes::routes)
         .with(health::routes)
         .with(door::described)

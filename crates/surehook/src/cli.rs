@@ -2,6 +2,7 @@
 
 mod evolution;
 mod local;
+mod look;
 mod manage;
 mod quarantine;
 #[cfg(test)]
@@ -20,6 +21,7 @@ pub(crate) use self::replay::{CreateArgs, FilterArgs, JobArgs, ReplayCommand, Ru
 pub(crate) use self::{
     evolution::{ConnectArgs, EvolutionCommand, InstanceArgs, Product, ProxyArgs, ProxyCommand},
     local::{BackupArgs, CompletionsArgs, ConfigCommand, DoctorArgs, ManArgs, Place, RestoreArgs},
+    look::{FoundArgs, RoutesCommand},
     manage::{ApplyArgs, DiffArgs, ExportArgs, Format, SendTestArgs, TokenCommand},
     quarantine::QuarantineCommand,
     send::{ContentArgs, SendArgs},
@@ -64,7 +66,7 @@ pub(crate) enum Command {
     /// Look at dead letters and replay them
     #[command(subcommand)]
     Dlq(DlqCommand),
-    /// Look at requests that were refused
+    /// Look at what came to the door
     #[command(subcommand)]
     Requests(RequestsCommand),
     /// Look at requests that did not verify and are kept, and release them
@@ -79,6 +81,9 @@ pub(crate) enum Command {
     /// Look at destinations, pause and resume them
     #[command(subcommand)]
     Destinations(DestinationsCommand),
+    /// Try what routes do
+    #[command(subcommand)]
+    Routes(RoutesCommand),
     /// Send a message or a webhook through a destination
     Send(Box<SendArgs>),
     /// Send signed, realistic test events to a source of a running gateway
@@ -175,11 +180,13 @@ pub(crate) enum EventsCommand {
         /// Only of this source
         #[arg(long)]
         source: Option<String>,
-        /// Only with this dedup key (needs --source)
-        #[arg(long, requires = "source")]
+        /// Only those that have this dedup key now: one of each source at most
+        #[arg(long)]
         key: Option<String>,
         #[command(flatten)]
         about: AboutArgs,
+        #[command(flatten)]
+        found: Box<FoundArgs>,
         #[command(flatten)]
         paging: Paging,
         #[command(flatten)]
@@ -329,12 +336,15 @@ pub(crate) enum DlqCommand {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum RequestsCommand {
-    /// A sample of the refused requests, newest first
+    /// Requests, newest first: accepted ones, duplicates, and a sample of the refused
     List {
+        /// Only accepted, duplicate or refused ones
+        #[arg(long)]
+        outcome: Option<String>,
         /// Only for this source
         #[arg(long)]
         source: Option<String>,
-        /// Only for this reason
+        /// Only refused for this reason
         #[arg(long)]
         reason: Option<String>,
         #[command(flatten)]

@@ -9,10 +9,11 @@ use super::{
     EventDetail, EventFilter, EventRow, Listed, Page, StoreError,
 };
 use crate::{
-    access::Token, dead::DeadGroup, dead::GroupFilter, dead::GroupPlace, decision::Decision,
-    delivery::DeadReason, delivery::state::Status, event::CopyId, event::Payload, ids::DeliveryId,
-    ids::DestinationId, ids::EventId, ids::RequestId, ids::TokenId, refused::RefusedFilter,
-    refused::RefusedRequest, rollup::RollupQuery, rollup::Tally, time::Timestamp,
+    access::Token, arrivals::Arrival, arrivals::ArrivalCursor, arrivals::ArrivalFilter,
+    dead::DeadGroup, dead::GroupFilter, dead::GroupPlace, decision::Decision, delivery::DeadReason,
+    delivery::state::Status, event::CopyId, event::Payload, ids::DeliveryId, ids::DestinationId,
+    ids::EventId, ids::RequestId, ids::TokenId, refused::RefusedFilter, refused::RefusedRequest,
+    rollup::RollupQuery, rollup::Tally, time::Timestamp,
 };
 
 /// What became of a wish to replay.
@@ -195,6 +196,14 @@ pub trait AdminStore: Send + Sync {
         filter: RefusedFilter,
         page: Page<RequestId>,
     ) -> Result<Vec<RefusedRequest>, StoreError>;
+
+    /// Requests that came to the door, whatever became of them, newest first. Sightings are in the
+    /// order in which they were written, which may be a moment off.
+    async fn arrivals(
+        &self,
+        filter: ArrivalFilter,
+        page: Page<ArrivalCursor>,
+    ) -> Result<Listed<Arrival, ArrivalCursor>, StoreError>;
 
     /// One refused request.
     async fn refused_request(&self, id: RequestId) -> Result<Option<RefusedRequest>, StoreError>;

@@ -23,7 +23,7 @@ pub use self::{
     ingest::{Admitted, Confirmed, Duplicate, IngestStore, JoinWish, Joined},
     rows::{
         ATTEMPTS_TOLD, AttemptRow, DeliveryDetail, DeliveryFilter, DeliveryRow, DuplicateDetail,
-        DuplicateRow, EventDetail, EventFilter, EventRow, Listed, Page,
+        DuplicateRow, EventDetail, EventFilter, EventRow, Listed, OwedFilter, Page,
     },
 };
 use crate::{

@@ -1,14 +1,16 @@
 //! What is listed and looked up: filters, pages, rows.
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
 
 use super::{Attempt, Next};
 use crate::{
     attribute::Attributes, attribute::EventKind, attribute::Term, attribute::Wanted,
-    decision::Decision, decision::Unrouted, delivery::Class, delivery::DeadReason,
-    delivery::WhyThen, delivery::state::Status, event::Payload, event::RequestHead,
-    ids::DeliveryId, ids::DestinationId, ids::EventId, ids::GroupId, ids::RequestId, ids::SourceId,
-    time::Timestamp,
+    body_value::BodyValue, decision::Decision, decision::Unrouted, delivery::Class,
+    delivery::DeadReason, delivery::WhyThen, delivery::state::Status, event::Payload,
+    event::RequestHead, ids::DeliveryId, ids::DestinationId, ids::EventId, ids::GroupId,
+    ids::RequestId, ids::SourceId, replay::Code, time::Timestamp,
 };
 
 /// A place in a list, newest first: the id after which it goes on.
@@ -30,6 +32,17 @@ pub struct Listed<R, I> {
     pub rows: Vec<R>,
     /// Where the next page goes on; `None` at the end.
     pub next: Option<I>,
+    /// How many rows were looked at.
+    pub looks: usize,
+    /// The last row that was looked at, wanted or not.
+    pub last: Option<I>,
+}
+
+impl<R, I> Listed<R, I> {
+    /// A list without anything in it.
+    pub fn empty() -> Self {
+        Self { rows: Vec::new(), next: None, looks: 0, last: None }
+    }
 }
 
 /// Which events to list.
@@ -37,14 +50,16 @@ pub struct Listed<R, I> {
 pub struct EventFilter {
     /// Only of this source.
     pub source: Option<SourceId>,
-    /// Only with this key; needs the source.
+    /// Only those that have this key now: one of each source at most.
     pub key: Option<String>,
     /// Only of this kind.
     pub kind: Option<EventKind>,
     /// Only with all of these.
     pub attributes: Vec<Wanted>,
-    /// Only with a delivery that has this status.
-    pub status: Option<Status>,
+    /// Only with a delivery that is like this.
+    pub owes: OwedFilter,
+    /// Only with these values in a body that is JSON and not too large to look into.
+    pub body: Vec<BodyValue>,
     /// Only with this text in the key, or in a body that is not too large to look into.
     pub search: Option<String>,
     /// Only received at this time or later.
@@ -65,6 +80,21 @@ impl EventFilter {
         let wanted = self.attributes.iter().min_by_key(|wanted| wanted.name());
         wanted.map(Wanted::term).or_else(|| self.kind.as_ref().map(EventKind::term))
     }
+}
+
+/// Which delivery an event must have: one that is all of this.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OwedFilter {
+    /// With this status.
+    pub status: Option<Status>,
+    /// To this destination.
+    pub destination: Option<DestinationId>,
+    /// Dead for this reason.
+    pub reason: Option<DeadReason>,
+    /// With a last attempt that failed like this.
+    pub class: Option<Class>,
+    /// With a last attempt that was answered with this HTTP status.
+    pub code: Option<Code>,
 }
 
 /// An event without its body.
@@ -92,6 +122,8 @@ pub struct EventRow {
     pub last_duplicate_at: Option<Timestamp>,
     /// Whether retention has removed its body.
     pub body_removed: bool,
+    /// How many of its deliveries have each status; none is left out.
+    pub deliveries: BTreeMap<Status, u64>,
 }
 
 /// A later sighting of an event.
@@ -170,7 +202,7 @@ pub struct DeliveryFilter {
     /// Only with a last attempt that failed like this.
     pub class: Option<Class>,
     /// Only with a last attempt that was answered with this HTTP status.
-    pub code: Option<u16>,
+    pub code: Option<Code>,
     /// Only created at this time or later.
     pub since: Option<Timestamp>,
     /// Only created before this time.

@@ -30,6 +30,7 @@ fn event() -> EventDetail {
             duplicates: 0,
             last_duplicate_at: None,
             body_removed: false,
+            deliveries: std::collections::BTreeMap::new(),
         },
         head: None,
         fingerprint: [0; 32],

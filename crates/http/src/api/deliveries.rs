@@ -16,6 +16,7 @@ use surehook_core::{
     ids::{AttemptId, DeliveryId, DestinationId, EventId, GroupId},
     name::Name,
     redact::{self, Names},
+    replay::Code,
     store::{
         AttemptRow, Cancelled, Configuration, DeliveryFilter, DeliveryRow, Next, Page, Replayed,
     },
@@ -30,7 +31,7 @@ use super::{
     input::{Asked, Segment},
     limit, page,
     tagged::Tagged,
-    time, word,
+    time,
 };
 use crate::{
     App,
@@ -61,8 +62,9 @@ pub(crate) struct DeliveryQuery {
     /// Only with a last attempt that failed like this.
     #[schemars(with = "Option<Class>")]
     class: Option<String>,
-    /// Only with a last attempt that was answered with this HTTP status.
-    #[schemars(with = "Option<u16>", range(min = 100, max = 999))]
+    /// Only with a last attempt that was answered with this HTTP status, such as `503`, or `5xx` for all
+    /// that begin with a 5.
+    #[schemars(with = "Option<Code>")]
     code: Option<String>,
     /// Only of this event.
     #[schemars(with = "Option<EventId>")]
@@ -273,8 +275,7 @@ fn filter(
     status: Option<Status>,
     configuration: &Configuration,
 ) -> Result<DeliveryFilter, Problem> {
-    let reasons: Vec<_> = DeadReason::ALL.iter().map(|reason| reason.as_str()).collect();
-    let reason = word("reason", query.reason.as_deref(), DeadReason::from_word, &reasons)?;
+    let reason = event_query::reason(query.reason.as_deref())?;
     if reason.is_some() && status != Some(Status::Dead) {
         return Err(Problem::invalid("a reason goes with status=dead"));
     }
@@ -286,37 +287,22 @@ fn filter(
     if group.is_some() && status.is_some_and(|status| status != Status::Dead) {
         return Err(Problem::invalid("a group goes with status=dead"));
     }
-    let classes: Vec<_> = Class::ALL.iter().map(|class| class.as_str()).collect();
-    let code = |text: &str| {
-        let code = text.parse().ok().filter(|code| (100..=999).contains(code));
-        code.ok_or_else(|| Problem::invalid("code is an HTTP status"))
-    };
     let event = |text: &str| {
         text.parse().map_err(|_| Problem::invalid("event is the id of an event, `evt_…`"))
     };
     Ok(DeliveryFilter {
         status,
-        destination: find_destination(configuration, query.destination.as_deref())?,
+        destination: event_query::find_destination(configuration, query.destination.as_deref())?,
         reason,
         source: event_query::find_source(configuration, query.source.as_deref())?,
         kind: event_query::kind(query.kind.as_deref())?,
         event: query.event.as_deref().map(event).transpose()?,
         group,
-        class: word("class", query.class.as_deref(), Class::from_word, &classes)?,
-        code: query.code.as_deref().map(code).transpose()?,
+        class: event_query::class(query.class.as_deref())?,
+        code: event_query::code(query.code.as_deref())?,
         since: time("since", query.since.as_deref())?,
         until: time("until", query.until.as_deref())?,
     })
-}
-
-pub(super) fn find_destination(
-    configuration: &Configuration,
-    name: Option<&str>,
-) -> Result<Option<DestinationId>, Problem> {
-    let Some(name) = name else { return Ok(None) };
-    let found = configuration.destinations.iter().find(|d| d.spec.name.as_str() == name);
-    let unknown = || Problem::invalid(format!("there is no destination `{name}`"));
-    found.map(|destination| Some(destination.id)).ok_or_else(unknown)
 }
 
 /// A list of deliveries, to its end.

@@ -4,10 +4,12 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use surehook_core::{
     attribute::{AttributeName, EventKind, InvalidKind, VALUE_BYTES_MAX, Wanted},
-    delivery::state::Status,
-    ids::{EventId, SourceId},
+    body_value::BodyValue,
+    delivery::{Class, DeadReason, state::Status},
+    ids::{DestinationId, EventId, SourceId},
     name::Name,
-    store::{Configuration, EventFilter},
+    replay::Code,
+    store::{Configuration, EventFilter, OwedFilter},
     time::Timestamp,
 };
 
@@ -16,6 +18,8 @@ use crate::problem::Problem;
 
 /// The longest text that is searched for.
 const SEARCH_BYTES_MAX: usize = 256;
+/// Values in a body that are looked for at a time.
+const BODY_VALUES_MAX: usize = 10;
 
 /// Which events are wanted.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -24,7 +28,7 @@ pub(crate) struct EventQuery {
     /// Only of this source.
     #[schemars(with = "Option<Name>")]
     source: Option<String>,
-    /// Only the event that has this key now; needs `source`.
+    /// Only the events that have this key now: one of `source`, or one of each.
     #[schemars(length(min = 1))]
     key: Option<String>,
     /// Only of this kind.
@@ -61,9 +65,23 @@ pub(crate) struct EventQuery {
     /// Only with this status of the provider: `delivered`, `read`, `failed`.
     #[schemars(length(min = 1, max = VALUE_BYTES_MAX))]
     provider_status: Option<String>,
-    /// Only with a delivery that has this status.
+    /// Only with a delivery that has this status. What is said of a delivery holds for one and the same:
+    /// `status`, `destination`, `reason`, `class` and `code`.
     #[schemars(with = "Option<Status>")]
     status: Option<String>,
+    /// Only with a delivery to this destination.
+    #[schemars(with = "Option<Name>")]
+    destination: Option<String>,
+    /// Only with a delivery that is dead for this reason.
+    #[schemars(with = "Option<DeadReason>")]
+    reason: Option<String>,
+    /// Only with a delivery whose last attempt failed like this.
+    #[schemars(with = "Option<Class>")]
+    class: Option<String>,
+    /// Only with a delivery whose last attempt was answered with this HTTP status, such as `503`, or
+    /// `5xx` for all that begin with a 5.
+    #[schemars(with = "Option<Code>")]
+    code: Option<String>,
     /// Only with this text in the key, or in a body of up to 128 KiB.
     #[schemars(length(min = 1, max = 256))]
     search: Option<String>,
@@ -140,24 +158,78 @@ fn attributes(query: &EventQuery) -> Result<Vec<Wanted>, Problem> {
         .collect()
 }
 
+/// Reads what is wanted of a delivery.
+fn owed(query: &EventQuery, configuration: &Configuration) -> Result<OwedFilter, Problem> {
+    let reason = reason(query.reason.as_deref())?;
+    let status = match (status(query.status.as_deref())?, reason) {
+        (None, Some(_)) => Some(Status::Dead),
+        (Some(status), Some(_)) if status != Status::Dead => {
+            return Err(Problem::invalid("a reason goes with status=dead"));
+        }
+        (status, _) => status,
+    };
+    Ok(OwedFilter {
+        status,
+        destination: find_destination(configuration, query.destination.as_deref())?,
+        reason,
+        class: class(query.class.as_deref())?,
+        code: code(query.code.as_deref())?,
+    })
+}
+
+/// Reads why something is dead.
+pub(super) fn reason(text: Option<&str>) -> Result<Option<DeadReason>, Problem> {
+    let known: Vec<_> = DeadReason::ALL.iter().map(|reason| reason.as_str()).collect();
+    word("reason", text, DeadReason::from_word, &known)
+}
+
+/// Reads how an attempt failed.
+pub(super) fn class(text: Option<&str>) -> Result<Option<Class>, Problem> {
+    let known: Vec<_> = Class::ALL.iter().map(|class| class.as_str()).collect();
+    word("class", text, Class::from_word, &known)
+}
+
+/// Reads how an attempt was answered.
+pub(super) fn code(text: Option<&str>) -> Result<Option<Code>, Problem> {
+    let invalid = |error| Problem::invalid(format!("code: {error}"));
+    text.map(|text| text.parse().map_err(invalid)).transpose()
+}
+
+/// The destination of that name, or what to say when there is none.
+pub(super) fn find_destination(
+    configuration: &Configuration,
+    name: Option<&str>,
+) -> Result<Option<DestinationId>, Problem> {
+    let Some(name) = name else { return Ok(None) };
+    let found = configuration.destinations.iter().find(|d| d.spec.name.as_str() == name);
+    let unknown = || Problem::invalid(format!("there is no destination `{name}`"));
+    found.map(|destination| Some(destination.id)).ok_or_else(unknown)
+}
+
 pub(super) fn filter(
     query: EventQuery,
+    body: &[(String, String)],
     configuration: &Configuration,
 ) -> Result<EventFilter, Problem> {
     let source = find_source(configuration, query.source.as_deref())?;
-    if query.key.is_some() && source.is_none() {
-        return Err(Problem::invalid("a key is looked for within a source; give `source` too"));
+    if body.len() > BODY_VALUES_MAX {
+        let detail = format!("at most {BODY_VALUES_MAX} values in a body are looked for at a time");
+        return Err(Problem::invalid(detail));
     }
+    let value = |(path, text): &(String, String)| {
+        BodyValue::new(path, text).map_err(|error| Problem::invalid(error.to_string()))
+    };
     if query.search.as_ref().is_some_and(|s| s.is_empty() || s.len() > SEARCH_BYTES_MAX) {
         let detail = format!("search is a text of 1 to {SEARCH_BYTES_MAX} bytes");
         return Err(Problem::invalid(detail));
     }
     Ok(EventFilter {
         source,
+        owes: owed(&query, configuration)?,
         kind: kind(query.kind.as_deref())?,
         attributes: attributes(&query)?,
         key: query.key,
-        status: status(query.status.as_deref())?,
+        body: body.iter().map(value).collect::<Result<_, _>>()?,
         search: query.search,
         since: time("since", query.since.as_deref())?,
         until: time("until", query.until.as_deref())?,

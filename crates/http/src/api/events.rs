@@ -1,6 +1,9 @@
 //! `/api/v1/events`.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
 use axum::{
     Extension, Json,
@@ -23,13 +26,13 @@ use surehook_core::{
 };
 
 use super::{
-    HeaderLine, List, cursor,
+    HeaderLine, cursor,
     deliveries::{self, Delivery},
     duplicates::{self, ShownDuplicate},
     event_query::{EventQuery, filter},
     export::{self, Format, Pages, export},
     hidden::{self, ABOUT_BODIES, BodyQuery, header_lines},
-    input::{Asked, Segment},
+    input::{Asked, AskedOfBody, Segment},
     limit, page,
     tagged::Tagged,
 };
@@ -112,10 +115,18 @@ struct ShownRequest {
     headers: Vec<HeaderLine>,
 }
 
+/// What is said of a list that can be narrowed by any value.
+const ABOUT_VALUES: &str = "`body.PATH=value` finds events by a value in a body that is JSON and has up \
+    to 128 KiB: `body.data.object.id=42`. Names are separated by dots, and the number of an entry stands \
+    for it: `body.items.0.sku=A1`; a path that begins with `/` is a JSON pointer. A text is \
+    compared by what it says, a number as it is spelled. Up to ten may be given, and all must hold. \
+    Bodies are looked into one after the other, so that a page may be short: `searched` says how far it came.";
+
 pub(crate) fn routes(api: Api) -> Api {
     let list = Op::new("list_events", "Events, newest first.")
         .query::<EventQuery>()
-        .answers::<List<Event>>(200)
+        .text(ABOUT_VALUES)
+        .answers::<EventList>(200)
         .answers_as(200, export::KINDS)
         .refuses(503, &["too_many_exports"]);
     let find = Op::new("find_event", "One event with its deliveries and duplicates.")
@@ -134,6 +145,36 @@ pub(crate) fn routes(api: Api) -> Api {
         read_body,
         body,
     )
+}
+
+/// An event in a list.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "ListedEvent")]
+pub(crate) struct ListedEvent {
+    #[serde(flatten)]
+    event: Event,
+    /// How many of its deliveries have each status; those that none has are left out.
+    #[schemars(with = "BTreeMap<String, u64>")]
+    deliveries: BTreeMap<&'static str, u64>,
+}
+
+/// A page of events, where it goes on, and how far was looked for it.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "ListOfEvent")]
+pub(crate) struct EventList {
+    data: Vec<ListedEvent>,
+    /// Give it as `cursor` for the next page; null at the end. A page may be short and not the last.
+    next_cursor: Option<String>,
+    searched: Searched,
+}
+
+/// How far was looked for a page. One with a filter that finds little gives up after a while.
+#[derive(Debug, Serialize, JsonSchema)]
+struct Searched {
+    /// So many events were looked at.
+    events: usize,
+    /// When the oldest of them came; null if there was none to look at.
+    until: Option<Timestamp>,
 }
 
 fn source_names(configuration: &Configuration) -> HashMap<SourceId, String> {
@@ -157,17 +198,22 @@ fn event(row: EventRow, sources: &HashMap<SourceId, String>) -> Event {
     }
 }
 
+fn listed(row: EventRow, sources: &HashMap<SourceId, String>) -> ListedEvent {
+    let counted = row.deliveries.iter().map(|(status, count)| (status.as_str(), *count));
+    ListedEvent { deliveries: counted.collect(), event: event(row, sources) }
+}
+
 /// Events, newest first.
 pub(crate) async fn list_events(
     State(app): State<Arc<App>>,
-    Asked(query): Asked<EventQuery>,
+    AskedOfBody(query, body): AskedOfBody<EventQuery>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let format = Format::wanted(query.format.as_deref(), &headers)?;
     let limit = limit(query.limit.as_deref())?;
     let after = cursor(query.cursor.as_deref())?;
     let configuration = app.engine.store().configuration().await?;
-    let filter = filter(query, &configuration)?;
+    let filter = filter(query, &body, &configuration)?;
     let names = source_names(&configuration);
     if format != Format::Page {
         let pages = EventPages { app: Arc::clone(&app), filter, names, after, ended: false };
@@ -175,8 +221,9 @@ pub(crate) async fn list_events(
     }
     let page = app.engine.store().events(filter, page(limit, after)).await?;
     let next_cursor = page.next.map(|id| id.to_string());
-    let data = page.rows.into_iter().map(|row| event(row, &names)).collect();
-    Ok(Json(List { data, next_cursor }).into_response())
+    let searched = Searched { events: page.looks, until: page.last.map(|id| id.at()) };
+    let data = page.rows.into_iter().map(|row| listed(row, &names)).collect();
+    Ok(Json(EventList { data, next_cursor, searched }).into_response())
 }
 
 /// A list of events, to its end.
@@ -189,7 +236,7 @@ struct EventPages {
 }
 
 impl Pages for EventPages {
-    type Row = Event;
+    type Row = ListedEvent;
     const NAME: &'static str = "events";
     const COLUMNS: &'static [&'static str] = &[
         "id",
@@ -204,16 +251,17 @@ impl Pages for EventPages {
         "duplicate_count",
         "last_duplicate_at",
         "body_removed",
+        "deliveries",
     ];
 
-    async fn next(&mut self, limit: usize) -> Result<Option<Vec<Event>>, Problem> {
+    async fn next(&mut self, limit: usize) -> Result<Option<Vec<ListedEvent>>, Problem> {
         if self.ended {
             return Ok(None);
         }
         let page = Page { after: self.after, limit };
         let page = self.app.engine.store().events(self.filter.clone(), page).await?;
         (self.after, self.ended) = (page.next, page.next.is_none());
-        Ok(Some(page.rows.into_iter().map(|row| event(row, &self.names)).collect()))
+        Ok(Some(page.rows.into_iter().map(|row| listed(row, &self.names)).collect()))
     }
 }
 
@@ -309,7 +357,7 @@ mod tests {
 
     #[test]
     fn every_field_has_a_column() {
-        let schema = schemars::schema_for!(Event).to_value();
+        let schema = schemars::schema_for!(ListedEvent).to_value();
         let mut fields: Vec<&str> =
             schema["properties"].as_object().unwrap().keys().map(String::as_str).collect();
         let mut columns = EventPages::COLUMNS.to_vec();

@@ -16,11 +16,8 @@ use surehook_core::{
 };
 
 use super::{
-    LIMIT_DEFAULT, LIMIT_MAX, List,
-    deliveries::{destination_names, find_destination},
-    event_query::find_source,
-    input::Asked,
-    limit,
+    LIMIT_DEFAULT, LIMIT_MAX, List, deliveries::destination_names, event_query::find_destination,
+    event_query::find_source, input::Asked, limit,
 };
 use crate::{
     App,

@@ -35,17 +35,19 @@ impl BodyQuery {
     pub(super) fn is_exact(&self, insight: Insight) -> Result<bool, Problem> {
         match self.exact.as_deref() {
             None | Some("false") => Ok(false),
-            Some("true") if insight.0 => Ok(true),
-            Some("true") => {
-                let detail = format!(
-                    "the exact bytes may hold secrets, and need the role {}",
-                    Role::Operator
-                );
-                Err(Problem::new(StatusCode::FORBIDDEN, "forbidden", detail))
-            }
+            Some("true") => exactly(insight).map(|()| true),
             Some(_) => Err(Problem::invalid("exact is true or false")),
         }
     }
+}
+
+/// Whether somebody may have the exact bytes.
+pub(super) fn exactly(insight: Insight) -> Result<(), Problem> {
+    if insight.0 {
+        return Ok(());
+    }
+    let detail = format!("the exact bytes may hold secrets, and need the role {}", Role::Operator);
+    Err(Problem::new(StatusCode::FORBIDDEN, "forbidden", detail))
 }
 
 /// Text and headers of a body call, for its description.
@@ -65,13 +67,7 @@ pub(super) fn download(
         return Ok(file(name, body));
     }
     let Shown { body: shown, fields, unpacked } =
-        redact::shown(&head.headers.to_map(), &body, names).map_err(|opaque| {
-            let detail = format!(
-                "{opaque}, so its secrets cannot be masked; ask with exact=true, which needs the role {}",
-                Role::Operator
-            );
-            Problem::new(StatusCode::CONFLICT, "body_opaque", detail)
-        })?;
+        redact::shown(&head.headers.to_map(), &body, names).map_err(opaque)?;
     if fields == 0 {
         return Ok(file(name, body));
     }
@@ -81,6 +77,15 @@ pub(super) fn download(
         response.headers_mut().insert(UNPACKED, HeaderValue::from_static("true"));
     }
     Ok(response)
+}
+
+/// What is said of a body that cannot be looked into.
+pub(super) fn opaque(opaque: redact::Opaque) -> Problem {
+    let detail = format!(
+        "{opaque}, so its secrets cannot be masked; ask with exact=true, which needs the role {}",
+        Role::Operator
+    );
+    Problem::new(StatusCode::CONFLICT, "body_opaque", detail)
 }
 
 /// Bytes as a file: whatever they say they are, a browser must not run them.

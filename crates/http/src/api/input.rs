@@ -6,7 +6,7 @@ use axum::{
     body::HttpBody as _,
     extract::{FromRequest, FromRequestParts, Path, Query, Request},
 };
-use http::{StatusCode, header, request::Parts};
+use http::{StatusCode, Uri, header, request::Parts};
 use serde::de::DeserializeOwned;
 
 use crate::{App, body, problem::Problem};
@@ -57,6 +57,37 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Asked<T> {
             Ok(Query(asked)) => Ok(Self(asked)),
             Err(rejection) => Err(Problem::invalid(rejection.body_text())),
         }
+    }
+}
+
+/// A query string that may name places in a body beside what is always the same: `body.PATH=value`.
+#[derive(Debug)]
+pub(crate) struct AskedOfBody<T>(pub(crate) T, pub(crate) Vec<(String, String)>);
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for AskedOfBody<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        let pairs = parts.uri.query().unwrap_or_default().split('&');
+        let (bodies, rest): (Vec<&str>, Vec<&str>) = pairs.partition(|pair| is_of_body(pair));
+        let bodies: Vec<(String, String)> = read_query(&bodies)?;
+        let cut = |(name, value): (String, String)| Some((name.get(5..)?.to_owned(), value));
+        Ok(Self(read_query(&rest)?, bodies.into_iter().filter_map(cut).collect()))
+    }
+}
+
+/// Whether a pair of a query begins with `body.`, also if its dot is escaped.
+fn is_of_body(pair: &str) -> bool {
+    let rest = pair.strip_prefix("body").and_then(|rest| rest.get(..rest.len().min(3)));
+    rest.is_some_and(|rest| rest.starts_with('.') || rest.eq_ignore_ascii_case("%2e"))
+}
+
+fn read_query<T: DeserializeOwned>(pairs: &[&str]) -> Result<T, Problem> {
+    let unreadable = |_| Problem::invalid("the query cannot be read");
+    let uri: Uri = format!("/?{}", pairs.join("&")).parse().map_err(unreadable)?;
+    match Query::try_from_uri(&uri) {
+        Ok(Query(read)) => Ok(read),
+        Err(rejection) => Err(Problem::invalid(rejection.body_text())),
     }
 }
 

@@ -28,6 +28,7 @@ pub(crate) mod stats;
 pub(crate) mod stream;
 pub(crate) mod tagged;
 pub(crate) mod tokens;
+pub(crate) mod trials;
 
 use axum::Json;
 use data_encoding::BASE64;

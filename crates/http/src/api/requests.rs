@@ -1,4 +1,4 @@
-//! `/api/v1/requests`: a sample of what was refused at the door.
+//! `/api/v1/requests`: what came to the door, and what became of it.
 
 use std::sync::Arc;
 
@@ -11,19 +11,21 @@ use http::HeaderMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use surehook_core::{
-    ids::RequestId,
+    arrivals::{Arrival, ArrivalCursor, ArrivalFilter, Outcome},
+    ids::{EventId, RequestId, SourceId},
     name::Name,
-    refused::{RefusedFilter, RefusedRequest, advice},
-    store::Page,
+    redact,
+    refused::{RefusedRequest, advice},
+    store::{Configuration, Page},
     time::Timestamp,
 };
 
 use super::{
-    Bytes, HeaderLine, LIMIT_MAX, List, cursor,
+    Bytes, HeaderLine, LIMIT_DEFAULT, LIMIT_MAX, List,
     export::{self, Format, Pages, export},
     hidden::{self, header_lines},
     input::{Asked, Segment},
-    limit, page, whole_page,
+    limit, time, word,
 };
 use crate::{
     App,
@@ -32,48 +34,65 @@ use crate::{
     refusal,
 };
 
-/// Which refused requests are wanted.
+/// Which requests are wanted.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RequestQuery {
+    /// Only those that came to this: `accepted`, `duplicate` or `refused`.
+    #[schemars(regex(pattern = "^(accepted|duplicate|refused)$"))]
+    outcome: Option<String>,
     /// Only for the source of this name.
     #[schemars(with = "Option<Name>")]
     source: Option<String>,
-    /// Only for this reason: the code that the sender was told.
+    /// Only refused for this reason: the code that the sender was told.
     reason: Option<String>,
+    /// Only at this time or later.
+    #[schemars(with = "Option<Timestamp>")]
+    since: Option<String>,
+    /// Only before this time.
+    #[schemars(with = "Option<Timestamp>")]
+    until: Option<String>,
     /// At most this many; of a page 50 when left out, of an export all.
     #[schemars(with = "Option<u16>", range(min = 1, max = LIMIT_MAX))]
     limit: Option<String>,
     /// Goes on after the page that gave this.
-    #[schemars(with = "Option<RequestId>")]
     cursor: Option<String>,
     /// `ndjson` and `csv` export the whole list; `Accept` says the same.
     #[schemars(regex(pattern = "^(json|ndjson|csv)$"))]
     format: Option<String>,
 }
 
-/// A request that was refused, without its headers and body.
+/// A request that came to the door, without its headers and body.
 #[derive(Debug, Serialize, JsonSchema)]
-#[schemars(rename = "RefusedRequest")]
-pub(crate) struct Refused {
-    id: RequestId,
-    #[schemars(with = "String", regex(pattern = "^refused$"))]
-    status: &'static str,
-    /// The source that it was for; null when there is none of that name.
+#[schemars(rename = "Request")]
+pub(crate) struct ShownArrival {
+    /// Null for a duplicate: of those only the event and the time are kept.
+    id: Option<RequestId>,
+    /// What became of it.
+    #[schemars(with = "String", regex(pattern = "^(accepted|duplicate|refused)$"))]
+    outcome: &'static str,
+    /// The source that it was for; null when there is none of that name, or it was deleted.
     source: Option<String>,
     at: Timestamp,
-    /// Why: the code that the sender was told.
-    reason: String,
-    what_to_do: &'static str,
-    /// The status that it was answered with.
-    http_status: u16,
-    method: String,
-    /// What may be a secret is hidden.
-    path: String,
+    /// The event that it brought; of several the last. Of a duplicate the event that had come before.
+    event: Option<EventId>,
+    /// How many new events it brought; null if it was refused.
+    events: Option<u64>,
+    /// Whether a duplicate differs from what had come before; null for all others.
+    bytes_differ: Option<bool>,
+    /// Why it was refused: the code that the sender was told.
+    reason: Option<String>,
+    what_to_do: Option<&'static str>,
+    /// The status that it was refused with.
+    http_status: Option<u16>,
+    /// Only of those that were refused.
+    method: Option<String>,
+    /// What may be a secret is hidden. Null for a duplicate, and when retention has removed the body.
+    path: Option<String>,
     /// Secrets are hidden.
     query: Option<String>,
-    remote: String,
-    /// The length of the body, if it was read.
+    remote: Option<String>,
+    /// The length of the body, if it was read; of several events that of the one that is named.
     body_bytes: Option<u64>,
 }
 
@@ -81,7 +100,7 @@ pub(crate) struct Refused {
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct RefusedWhole {
     #[serde(flatten)]
-    request: Refused,
+    request: ShownArrival,
     headers: Vec<HeaderLine>,
     /// Only if the source keeps the bodies of refused requests; secrets are masked.
     body: Option<Bytes>,
@@ -90,12 +109,17 @@ pub(crate) struct RefusedWhole {
 }
 
 pub(crate) fn routes(api: Api) -> Api {
-    let list =
-        Op::new("list_requests", "A sample of the requests that were refused, newest first.")
-            .query::<RequestQuery>()
-            .answers::<List<Refused>>(200)
-            .answers_as(200, export::KINDS)
-            .refuses(503, &["too_many_exports"]);
+    let list = Op::new("list_requests", "What came to the door, newest first.")
+        .text(
+            "Accepted requests are there while their events are. Of duplicates the first 100 of each event \
+             are, and later ones that differ from it; each event that came again is an entry of its own, and \
+             they are in order but for a moment. Of refused ones there is a sample: the newest 100 of each \
+             source and reason. Messages that were sent over the API did not come to the door.",
+        )
+        .query::<RequestQuery>()
+        .answers::<List<ShownArrival>>(200)
+        .answers_as(200, export::KINDS)
+        .refuses(503, &["too_many_exports"]);
     let find = Op::new("find_request", "A refused request with all that was kept of it.")
         .path::<RequestId>("id")
         .answers::<RefusedWhole>(200);
@@ -106,7 +130,7 @@ pub(crate) fn routes(api: Api) -> Api {
     )
 }
 
-/// Refused requests, newest first.
+/// What came to the door, newest first.
 pub(crate) async fn list_requests(
     State(app): State<Arc<App>>,
     Asked(query): Asked<RequestQuery>,
@@ -114,38 +138,68 @@ pub(crate) async fn list_requests(
 ) -> Result<Response, Problem> {
     let format = Format::wanted(query.format.as_deref(), &headers)?;
     let limit = limit(query.limit.as_deref())?;
-    let after = cursor(query.cursor.as_deref())?;
+    let invalid = |_| Problem::invalid("cursor is not one of this list");
+    let after = query.cursor.as_deref().map(|text| text.parse().map_err(invalid)).transpose()?;
+    let configuration = app.engine.store().configuration().await?;
+    let filter = filter(query, &configuration)?;
+    if format != Format::Page {
+        let app = Arc::clone(&app);
+        let pages =
+            ArrivalPages { app: Arc::clone(&app), configuration, filter, after, ended: false };
+        return export(&app, format, pages, limit).await;
+    }
+    let page = Page { after, limit: limit.unwrap_or(LIMIT_DEFAULT) };
+    let page = app.engine.store().arrivals(filter, page).await?;
+    let next_cursor = page.next.map(|cursor| cursor.to_string());
+    let data = page.rows.iter().map(|row| shown(row, &configuration)).collect();
+    Ok(Json(List { data, next_cursor }).into_response())
+}
+
+fn filter(query: RequestQuery, configuration: &Configuration) -> Result<ArrivalFilter, Problem> {
+    let known = Outcome::ALL.map(Outcome::as_str);
+    let outcome = word("outcome", query.outcome.as_deref(), Outcome::from_word, &known)?;
+    if query.reason.is_some() && outcome.is_some_and(|outcome| outcome != Outcome::Refused) {
+        return Err(Problem::invalid("a reason goes with outcome=refused"));
+    }
     // Of a source that was deleted there may still be some, so that only the form is looked at.
     if let Some(Err(error)) = query.source.as_deref().map(str::parse::<Name>) {
         return Err(Problem::invalid(format!("source: {error}")));
     }
-    let filter = RefusedFilter { source: query.source, code: query.reason };
-    if format != Format::Page {
-        let pages = RefusedPages { app: Arc::clone(&app), filter, after, ended: false };
-        return export(&app, format, pages, limit).await;
-    }
-    let page = page(limit, after);
-    let rows = app.engine.store().refused(filter, page).await?;
-    let rows = rows.into_iter().map(|row| (row.id, summary(&row))).collect();
-    Ok(whole_page(page, rows).into_response())
+    let sources = &configuration.sources;
+    let source = query.source.map(|name| {
+        let found = sources.iter().find(|stored| stored.spec.name.as_str() == name);
+        (name, found.map(|stored| stored.id))
+    });
+    Ok(ArrivalFilter {
+        outcome,
+        source,
+        reason: query.reason,
+        not_of: sources.iter().find(|stored| stored.spec.is_outbox()).map(|stored| stored.id),
+        since: time("since", query.since.as_deref())?,
+        until: time("until", query.until.as_deref())?,
+    })
 }
 
-/// A list of refused requests, to its end.
-struct RefusedPages {
+/// A list of arrivals, to its end.
+struct ArrivalPages {
     app: Arc<App>,
-    filter: RefusedFilter,
-    after: Option<RequestId>,
+    configuration: Configuration,
+    filter: ArrivalFilter,
+    after: Option<ArrivalCursor>,
     ended: bool,
 }
 
-impl Pages for RefusedPages {
-    type Row = Refused;
+impl Pages for ArrivalPages {
+    type Row = ShownArrival;
     const NAME: &'static str = "requests";
     const COLUMNS: &'static [&'static str] = &[
         "id",
-        "status",
+        "outcome",
         "source",
         "at",
+        "event",
+        "events",
+        "bytes_differ",
         "reason",
         "what_to_do",
         "http_status",
@@ -156,15 +210,14 @@ impl Pages for RefusedPages {
         "body_bytes",
     ];
 
-    async fn next(&mut self, limit: usize) -> Result<Option<Vec<Refused>>, Problem> {
+    async fn next(&mut self, limit: usize) -> Result<Option<Vec<ShownArrival>>, Problem> {
         if self.ended {
             return Ok(None);
         }
         let page = Page { after: self.after, limit };
-        let rows = self.app.engine.store().refused(self.filter.clone(), page).await?;
-        self.after = rows.last().map(|row| row.id);
-        self.ended = rows.len() < limit;
-        Ok(Some(rows.iter().map(summary).collect()))
+        let page = self.app.engine.store().arrivals(self.filter.clone(), page).await?;
+        (self.after, self.ended) = (page.next, page.next.is_none());
+        Ok(Some(page.rows.iter().map(|row| shown(row, &self.configuration)).collect()))
     }
 }
 
@@ -182,24 +235,76 @@ pub(crate) async fn find_request(
     let body = row.body.as_deref().map(|body| hidden::body(&row.headers.to_map(), body, &names));
     let (body, masked) = body.map_or((None, 0), |(body, masked)| (Some(body), masked));
     let headers = header_lines(row.headers.lines(), &names);
-    Ok(Json(RefusedWhole { request: summary(&row), headers, body, masked }))
+    Ok(Json(RefusedWhole { request: refused(&row), headers, body, masked }))
 }
 
-fn summary(row: &RefusedRequest) -> Refused {
-    Refused {
-        id: row.id,
-        status: "refused",
+fn shown(arrival: &Arrival, configuration: &Configuration) -> ShownArrival {
+    let name = |id: SourceId| {
+        let found = configuration.sources.iter().find(|stored| stored.id == id);
+        found.map(|stored| stored.spec.name.to_string())
+    };
+    match arrival {
+        Arrival::Refused(row) => refused(row),
+        Arrival::Accepted(row) => {
+            let hidden = configuration.secret_names(row.source);
+            ShownArrival {
+                id: Some(row.request),
+                source: name(row.source),
+                event: Some(row.event),
+                events: Some(row.events),
+                path: row.path.clone(),
+                query: row.query.as_deref().map(|query| redact::query(query, &hidden)),
+                remote: row.remote.clone(),
+                body_bytes: Some(row.body_bytes),
+                ..bare(Outcome::Accepted, row.at)
+            }
+        }
+        Arrival::Duplicate(row) => ShownArrival {
+            source: name(row.source),
+            event: Some(row.event),
+            events: Some(0),
+            bytes_differ: Some(row.bytes_differ),
+            body_bytes: row.body_bytes,
+            ..bare(Outcome::Duplicate, row.at)
+        },
+    }
+}
+
+/// An arrival of which nothing else is known.
+fn bare(outcome: Outcome, at: Timestamp) -> ShownArrival {
+    ShownArrival {
+        id: None,
+        outcome: outcome.as_str(),
+        source: None,
+        at,
+        event: None,
+        events: None,
+        bytes_differ: None,
+        reason: None,
+        what_to_do: None,
+        http_status: None,
+        method: None,
+        path: None,
+        query: None,
+        remote: None,
+        body_bytes: None,
+    }
+}
+
+fn refused(row: &RefusedRequest) -> ShownArrival {
+    ShownArrival {
+        id: Some(row.id),
         source: row.source.clone(),
-        at: row.at,
-        reason: row.code.clone(),
-        what_to_do: advice(&row.code),
-        http_status: row.status,
-        method: row.method.clone(),
+        reason: Some(row.code.clone()),
+        what_to_do: Some(advice(&row.code)),
+        http_status: Some(row.status),
+        method: Some(row.method.clone()),
         // Those of older versions were kept as they came.
-        path: refusal::shown_path(&row.path),
+        path: Some(refusal::shown_path(&row.path)),
         query: row.query.clone(),
-        remote: row.remote.clone(),
+        remote: Some(row.remote.clone()),
         body_bytes: row.body_bytes,
+        ..bare(Outcome::Refused, row.at)
     }
 }
 
@@ -209,10 +314,10 @@ mod tests {
 
     #[test]
     fn every_field_has_a_column() {
-        let schema = schemars::schema_for!(Refused).to_value();
+        let schema = schemars::schema_for!(ShownArrival).to_value();
         let mut fields: Vec<&str> =
             schema["properties"].as_object().unwrap().keys().map(String::as_str).collect();
-        let mut columns = RefusedPages::COLUMNS.to_vec();
+        let mut columns = ArrivalPages::COLUMNS.to_vec();
         fields.sort_unstable();
         columns.sort_unstable();
         assert_eq!(columns, fields);

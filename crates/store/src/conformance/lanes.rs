@@ -7,7 +7,7 @@ use surehook_core::{
     event::{NewDelivery, NewEvent},
     ids::{DeliveryId, EventId},
     lane::{CircuitState, Drain, LaneState, Pause},
-    store::{Cancelled, Change, Claimed, DeliveryFilter, EventFilter, Next, Page},
+    store::{Cancelled, Change, Claimed, DeliveryFilter, EventFilter, Next, OwedFilter, Page},
 };
 
 use super::{
@@ -113,7 +113,10 @@ async fn a_mixed_lot(world: &World) {
 async fn events_are_found_by_what_is_shown(world: &World, held: EventId) {
     assert_eq!(world.statuses(held).await, [Status::Held]);
     for (status, many) in [(Status::Held, 3), (Status::Pending, 1), (Status::Scheduled, 0)] {
-        let filter = EventFilter { status: Some(status), ..EventFilter::default() };
+        let filter = EventFilter {
+            owes: OwedFilter { status: Some(status), ..OwedFilter::default() },
+            ..EventFilter::default()
+        };
         let page = Page { after: None, limit: 100 };
         assert_eq!(world.events(filter, page).await.unwrap().rows.len(), many, "{status:?}");
     }

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! - A file is an area: [`admit`], [`revive`], [`recall`], [`claims`], [`settle`], [`replay`],
-//!   [`configure`], [`deletion`], [`lists`], [`search`], [`retention`], [`bodies_kept`], [`counts`],
+//!   [`configure`], [`deletion`], [`lists`], [`filters`], [`arrivals`], [`search`], [`retention`], [`bodies_kept`], [`counts`],
 //!   [`rollups`], [`decisions`], [`join`], [`bodies`], [`refused`], [`quarantine`], [`copies`], [`jobs`], [`job_steps`], [`order`], [`lanes`],
 //!   [`removal`], [`tokens`], [`idempotency`], [`wills`], [`statuses`], [`mended`], [`sends`], [`media`],
 //!   [`groups`].
@@ -23,6 +23,7 @@
 
 pub mod admit;
 mod aging;
+pub mod arrivals;
 pub mod bodies;
 pub mod bodies_kept;
 pub mod changes;
@@ -33,6 +34,7 @@ pub mod copies;
 pub mod counts;
 pub mod decisions;
 pub mod deletion;
+pub mod filters;
 pub mod groups;
 pub mod history;
 pub mod idempotency;
@@ -142,6 +144,14 @@ macro_rules! store_conformance {
                     differing_bytes_are_told_and_kept,
                     sightings_are_counted_without_end,
                     keys_survive_a_restart;
+                filters: events_are_filtered_by_one_delivery_that_is_all_of_it,
+                    what_an_event_owes_is_counted_in_lists,
+                    events_are_found_by_values_in_their_bodies,
+                    a_search_for_a_value_looks_at_a_bounded_number_of_bodies,
+                    a_key_is_found_in_every_source;
+                arrivals: all_that_came_is_listed_newest_first,
+                    arrivals_are_filtered,
+                    a_request_with_several_events_is_one_arrival;
                 revive: a_duplicate_revives_what_is_all_dead,
                     nothing_is_revived_while_one_delivery_is_not_dead,
                     nothing_is_revived_against_the_wish_of_the_source,

@@ -11,7 +11,7 @@ use surehook_core::{
 
 use super::World;
 
-fn request(world: &World, source: Option<&str>, code: &str) -> RefusedRequest {
+pub(super) fn request(world: &World, source: Option<&str>, code: &str) -> RefusedRequest {
     RefusedRequest {
         id: world.id(),
         source: source.map(str::to_owned),
@@ -29,7 +29,11 @@ fn request(world: &World, source: Option<&str>, code: &str) -> RefusedRequest {
 }
 
 async fn list(world: &World, source: Option<&str>, code: Option<&str>) -> Vec<RefusedRequest> {
-    let filter = RefusedFilter { source: source.map(str::to_owned), code: code.map(str::to_owned) };
+    let filter = RefusedFilter {
+        source: source.map(str::to_owned),
+        code: code.map(str::to_owned),
+        ..RefusedFilter::default()
+    };
     world.refused(filter, Page { after: None, limit: 1000 }).await.unwrap()
 }
 

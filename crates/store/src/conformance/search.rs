@@ -11,12 +11,16 @@ use surehook_core::{
     delivery::state::Status,
     event::NewEvent,
     ids::EventId,
-    store::{DeliveryFilter, EventFilter, Next, Page},
+    store::{DeliveryFilter, EventFilter, Next, OwedFilter, Page},
 };
 
 use super::World;
 
 const DAY: Duration = Duration::from_secs(86_400);
+
+fn with_status(status: Status) -> OwedFilter {
+    OwedFilter { status: Some(status), ..OwedFilter::default() }
+}
 
 /// An event of a kind with attributes.
 fn about(world: &World, kind: &str, attributes: &[(AttributeName, &str)]) -> NewEvent {
@@ -121,10 +125,10 @@ pub async fn all_that_is_wanted_must_be_there(mut world: World) {
         ),
         ("since", EventFilter { since: Some(later), ..of_phone() }, vec![message, sent]),
         ("until", EventFilter { until: Some(later), ..of_phone() }, vec![read]),
-        ("dead", EventFilter { status: Some(Status::Dead), ..of_phone() }, vec![]),
+        ("dead", EventFilter { owes: with_status(Status::Dead), ..of_phone() }, vec![]),
         (
             "succeeded",
-            EventFilter { status: Some(Status::Succeeded), ..of_kind("status") },
+            EventFilter { owes: with_status(Status::Succeeded), ..of_kind("status") },
             vec![sent, read],
         ),
         ("text", EventFilter { search: Some("nowhere".into()), ..of_phone() }, vec![]),

@@ -125,7 +125,7 @@ pub(super) fn list(
         }
     }
     let more = rows.len() == page.limit || looks == looks_max;
-    Ok(Listed { rows, next: last.filter(|_| more) })
+    Ok(Listed { rows, next: last.filter(|_| more), looks, last })
 }
 
 type Values = Vec<Box<dyn ToSql>>;

@@ -1,104 +1,103 @@
-//! Lists of events and deliveries, newest first, page by page.
+//! Lists, newest first, page by page; those of events are in `list_events`.
 //!
 //! A list is narrowed in two ways. What an index serves (the time, the source, the destination, the
 //! event, what is dead, of which group, what waits, a kind or an attribute) is found without looking at anything else. Everything else is
 //! asked of each row on the way, newest first, and a page gives up after [`LOOKS_MAX`] rows: it may
 //! be short, and says where the next one goes on.
 
-use rusqlite::{Connection, OptionalExtension, Row, params_from_iter, types::Value};
+use rusqlite::{Connection, Row, params_from_iter, types::Value};
 use surehook_core::{
-    attribute::Term,
     delivery::state::Status,
-    ids::{DeliveryId, EventId, Id, Kind},
-    key::{DedupKey, KeyDigest},
-    store::{DeliveryFilter, DeliveryRow, EventFilter, EventRow, Listed, Page},
+    ids::{DeliveryId, Id, Kind},
+    store::{DeliveryFilter, DeliveryRow, Listed, Page},
     time::Timestamp,
 };
 
 use super::{
     lanes::{holds, shown_status},
-    row::{self, DELIVERY_COLUMNS, EVENT_COLUMNS, blob, id},
-    terms::events_with_term,
+    row::{self, DELIVERY_COLUMNS, blob, id},
 };
 
 /// Rows that a page looks at, at most.
-const LOOKS_MAX: usize = 10_000;
-/// The same, where bodies are looked into.
-const LOOKS_INTO_BODIES_MAX: usize = 500;
-/// Larger bodies are not looked into.
-const BODY_BYTES_SEARCHED: u64 = 128 * 1024;
+pub(super) const LOOKS_MAX: usize = 10_000;
 
 /// A query that is being put together.
-struct Query {
+pub(super) struct Query {
     /// The ids of the list: before the first, and from the second on.
-    range: [[u8; 16]; 2],
+    pub(super) range: [[u8; 16]; 2],
     /// What an index serves.
     narrow: String,
     /// What is asked of each row.
     wanted: String,
-    values: Vec<Value>,
-    looks_max: usize,
+    pub(super) values: Vec<Value>,
+    pub(super) looks_max: usize,
+    /// Whoever reads the rows may not want all of them.
+    pub(super) is_picky: bool,
 }
 
 impl Query {
     /// Before `page`, and within the times.
-    fn within<K: Kind>(
+    pub(super) fn within<K: Kind>(
         page: Page<Id<K>>,
         since: Option<Timestamp>,
         until: Option<Timestamp>,
         column: &str,
     ) -> Self {
-        // Ids begin with the time, and before the newest possible one means "from the top".
-        let edge = |at: Timestamp| first_of(blob(Id::<K>::new(at, 0)));
-        let top = page.after.map_or([0xff; 16], blob);
-        let top = until.map_or(top, |at| top.min(edge(at)));
+        let [top, bottom] = id_range(page.after, since, until);
         let mut query = Self {
-            range: [top, since.map_or([0; 16], edge)],
+            range: [top, bottom],
             narrow: "1".to_owned(),
             wanted: String::new(),
             values: Vec::new(),
             looks_max: LOOKS_MAX,
+            is_picky: false,
         };
         query.narrow(&format!("{column} < {{}}"), top.to_vec());
-        if let Some(at) = since {
-            query.narrow(&format!("{column} >= {{}}"), edge(at).to_vec());
+        if since.is_some() {
+            query.narrow(&format!("{column} >= {{}}"), bottom.to_vec());
         }
         query
     }
 
-    fn place(&mut self, clause: &str, value: impl Into<Value>) -> String {
+    pub(super) fn place(&mut self, clause: &str, value: impl Into<Value>) -> String {
         self.values.push(value.into());
         clause.replace("{}", &format!("?{}", self.values.len()))
     }
 
-    fn narrow(&mut self, clause: &str, value: impl Into<Value>) {
+    pub(super) fn narrow(&mut self, clause: &str, value: impl Into<Value>) {
         let clause = self.place(clause, value);
         self.narrow = format!("{} AND {clause}", self.narrow);
     }
 
-    fn want(&mut self, clause: &str, value: impl Into<Value>) {
+    pub(super) fn want(&mut self, clause: &str, value: impl Into<Value>) {
         let clause = self.place(clause, value);
+        self.want_placed(&clause);
+    }
+
+    /// Wants something whose values are in their places.
+    pub(super) fn want_placed(&mut self, clause: &str) {
         let and = if self.wanted.is_empty() { "" } else { " AND " };
         self.wanted = format!("{}{and}{clause}", self.wanted);
     }
 
     /// `columns` begin with the id; `from` names the tables.
-    fn select(&self, columns: &str, from: &str) -> String {
+    pub(super) fn select(&self, columns: &str, from: &str) -> String {
         let wanted = if self.wanted.is_empty() { "1" } else { &self.wanted };
         let narrow = &self.narrow;
         format!("SELECT {columns}, coalesce({wanted}, 0) AS wanted FROM {from} WHERE {narrow}")
     }
 
-    /// Runs it.
-    fn run<R, K: Kind>(
+    /// Runs it. `read` says nothing of a row that it does not want after all.
+    pub(super) fn run<R, K: Kind>(
         mut self,
         connection: &Connection,
         (columns, from, order): (&str, &str, &str),
         page: Page<Id<K>>,
-        read: impl Fn(&Row<'_>) -> rusqlite::Result<R>,
+        read: impl Fn(&Row<'_>) -> rusqlite::Result<Option<R>>,
     ) -> rusqlite::Result<Listed<R, Id<K>>> {
         // Where every row is wanted, the page itself is the bound.
-        let looks_max = if self.wanted.is_empty() { page.limit } else { self.looks_max };
+        let wants_all = self.wanted.is_empty() && !self.is_picky;
+        let looks_max = if wants_all { page.limit } else { self.looks_max };
         let limit = self.place("{}", i64::try_from(looks_max).unwrap_or(i64::MAX));
         let select = self.select(columns, from);
         let sql = format!("{select} ORDER BY {order} DESC LIMIT {limit}");
@@ -111,111 +110,33 @@ impl Query {
             looks += 1;
             last = Some(id(row, 0)?);
             if row.get("wanted")? {
-                rows.push(read(row)?);
+                rows.extend(read(row)?);
             }
         }
         let more = rows.len() == page.limit || looks == looks_max;
-        Ok(Listed { rows, next: last.filter(|_| more) })
-    }
-
-    /// Runs it over the events that a term may belong to. Each is looked up by itself, so that
-    /// only as many are taken from the index as the page needs.
-    fn run_by_term(
-        mut self,
-        connection: &Connection,
-        term: Term,
-        page: Page<EventId>,
-        is_meant: impl Fn(&EventRow) -> bool,
-    ) -> rusqlite::Result<Listed<EventRow, EventId>> {
-        let looks_max = self.looks_max;
-        let mut candidates = events_with_term(connection, term, self.range, looks_max)?.into_iter();
-        let this = self.place("e.id = {}", Value::Null);
-        let sql = format!("{} AND {this}", self.select(EVENT_COLUMNS, EVENTS));
-        let mut lookup = connection.prepare_cached(&sql)?;
-        let (mut rows, mut last, mut looks) = (Vec::new(), None, 0);
-        while rows.len() < page.limit
-            && let Some(event) = candidates.next()
-        {
-            looks += 1;
-            last = Some(event);
-            if let Some(value) = self.values.last_mut() {
-                *value = Value::Blob(blob(event).to_vec());
-            }
-            let found = lookup
-                .query_row(params_from_iter(&self.values), |row| {
-                    Ok(if row.get("wanted")? { Some(row::event(row)?) } else { None })
-                })
-                .optional()?
-                .flatten();
-            rows.extend(found.filter(&is_meant));
-        }
-        let more = rows.len() == page.limit || looks == looks_max;
-        Ok(Listed { rows, next: last.filter(|_| more) })
+        Ok(Listed { rows, next: last.filter(|_| more), looks, last })
     }
 }
 
+/// The ids of a list: before the first, and from the second on.
+pub(super) fn id_range<K: Kind>(
+    after: Option<Id<K>>,
+    since: Option<Timestamp>,
+    until: Option<Timestamp>,
+) -> [[u8; 16]; 2] {
+    // Ids begin with the time, and before the newest possible one means "from the top".
+    let edge = |at: Timestamp| first_of(blob(Id::<K>::new(at, 0)));
+    let top = after.map_or([0xff; 16], blob);
+    [until.map_or(top, |at| top.min(edge(at))), since.map_or([0; 16], edge)]
+}
+
 /// The smallest id of the millisecond that `id` is of.
-fn first_of(mut id: [u8; 16]) -> [u8; 16] {
+pub(super) fn first_of(mut id: [u8; 16]) -> [u8; 16] {
     id[6..].fill(0);
     id
 }
 
-const EVENTS: &str = "events e JOIN sources s ON s.seq = e.source";
-
-const SOURCE_SEQ: &str = "(SELECT seq FROM sources WHERE id = {})";
-
-// The newest of the fresh ones, or the folded one: whoever has the key now. Knows nothing of the
-// row, so that it is asked once and the event is found by its id.
-const HAS_KEY: &str = "e.id = coalesce(
-    (SELECT event_id FROM keys_fresh WHERE digest = {} ORDER BY seq DESC LIMIT 1),
-    (SELECT event_id FROM keys WHERE digest = {}))";
-
-const HAS_DELIVERY: &str = concat!(
-    "EXISTS (SELECT 1 FROM deliveries d WHERE d.event_id = e.id AND ",
-    shown_status!(),
-    " = {})"
-);
-
-/// See `AdminStore::events`.
-pub(super) fn events(
-    connection: &Connection,
-    filter: &EventFilter,
-    page: Page<EventId>,
-) -> rusqlite::Result<Listed<EventRow, EventId>> {
-    let mut query = Query::within(page, filter.since, filter.until, "e.id");
-    if let Some(source) = filter.source {
-        query.narrow(&format!("e.source = {SOURCE_SEQ}"), blob(source).to_vec());
-        if let Some(key) = &filter.key {
-            // What cannot be a key is nobody's.
-            let Some(key) = DedupKey::new(key) else {
-                return Ok(Listed { rows: Vec::new(), next: None });
-            };
-            query.narrow(HAS_KEY, KeyDigest::of(source, &key).to_bytes().to_vec());
-        }
-    }
-    if let Some(status) = filter.status {
-        query.want(HAS_DELIVERY, status.as_str().to_owned());
-    }
-    if let Some(text) = &filter.search {
-        query.looks_max = LOOKS_INTO_BODIES_MAX;
-        let clause = format!(
-            "(instr(coalesce(e.key, ''), {{}}) > 0 OR (e.body_bytes <= {BODY_BYTES_SEARCHED}
-              AND EXISTS (SELECT 1 FROM payloads p WHERE p.seq = e.payload
-                             AND instr(p.body, CAST({{}} AS BLOB)) > 0)))"
-        );
-        query.want(&clause, text.clone());
-    }
-    // A key says more than any term: there is one event that has it.
-    match filter.term().filter(|_| filter.key.is_none()) {
-        Some(term) => query.run_by_term(connection, term, page, |event| filter.matches(event)),
-        None => {
-            let mut page =
-                query.run(connection, (EVENT_COLUMNS, EVENTS, "e.id"), page, row::event)?;
-            page.rows.retain(|event| filter.matches(event));
-            Ok(page)
-        }
-    }
-}
+pub(super) const SOURCE_SEQ: &str = "(SELECT seq FROM sources WHERE id = {})";
 
 /// See `AdminStore::deliveries`.
 pub(super) fn deliveries(
@@ -252,23 +173,40 @@ pub(super) fn deliveries(
         let of_event = "(SELECT e.kind FROM events e WHERE e.id = d.event_id)";
         query.want(&format!("{of_event} = {{}}"), kind.as_str().to_owned());
     }
-    let last_attempt = "EXISTS (SELECT 1 FROM attempts a WHERE a.delivery_id = d.id
-                                  AND a.number = d.attempts AND";
     if let Some(class) = filter.class {
-        query.want(&format!("{last_attempt} a.class = {{}})"), class.as_str().to_owned());
+        query.want(LAST_HAS_CLASS, class.as_str().to_owned());
     }
     if let Some(code) = filter.code {
-        query.want(&format!("{last_attempt} a.status = {{}})"), i64::from(code));
+        let (low, high) = code.range();
+        query.want(LAST_HAS_CODE_FROM, i64::from(low));
+        query.want(LAST_HAS_CODE_TO, i64::from(high));
     }
     let tables = format!("deliveries d {index} JOIN destinations t ON t.seq = d.destination");
-    query.run(connection, (DELIVERY_COLUMNS, &tables, "d.id"), page, row::delivery)
+    query.run(connection, (DELIVERY_COLUMNS, &tables, "d.id"), page, |found| {
+        row::delivery(found).map(Some)
+    })
 }
 
-const IS_SHOWN_AS: &str = concat!(shown_status!(), " = {}");
+// Of the last attempt of a delivery `d`.
+macro_rules! last_attempt {
+    ($clause:literal) => {
+        concat!(
+            "EXISTS (SELECT 1 FROM attempts a WHERE a.delivery_id = d.id
+                        AND a.number = d.attempts AND ",
+            $clause,
+            ")"
+        )
+    };
+}
+pub(super) const LAST_HAS_CLASS: &str = last_attempt!("a.class = {}");
+pub(super) const LAST_HAS_CODE_FROM: &str = last_attempt!("a.status >= {}");
+pub(super) const LAST_HAS_CODE_TO: &str = last_attempt!("a.status <= {}");
+
+pub(super) const IS_SHOWN_AS: &str = concat!(shown_status!(), " = {}");
 
 // Each part by the index that holds it: what waits for its turn, and what waits for a destination
 // that is paused or left alone.
-const HELD: &str = concat!(
+pub(super) const HELD: &str = concat!(
     "SELECT id FROM deliveries INDEXED BY deliveries_line
       WHERE order_key IS NOT NULL AND ended_at IS NULL AND state = 'held'
       UNION ALL

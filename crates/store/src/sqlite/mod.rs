@@ -11,6 +11,7 @@
 //! two writers ever meet.
 
 mod admit;
+mod arrivals;
 mod awaited;
 mod backup;
 mod bodies;
@@ -31,6 +32,7 @@ mod join;
 mod lanes;
 mod line;
 mod list;
+mod list_events;
 mod look;
 mod media;
 mod memory;
@@ -64,6 +66,7 @@ use std::{
 use async_trait::async_trait;
 use surehook_core::{
     access::Token,
+    arrivals::{Arrival, ArrivalCursor, ArrivalFilter},
     dead::{DeadGroup, GroupFilter, GroupPlace},
     decision::Decision,
     delivery::Lease,
@@ -421,7 +424,7 @@ impl AdminStore for SqliteStore {
         filter: EventFilter,
         page: Page<EventId>,
     ) -> Result<Listed<EventRow, EventId>, StoreError> {
-        self.readers.read(move |connection| list::events(connection, &filter, page)).await
+        self.readers.read(move |connection| list_events::events(connection, &filter, page)).await
     }
 
     async fn event(&self, id: EventId) -> Result<Option<EventDetail>, StoreError> {
@@ -474,6 +477,14 @@ impl AdminStore for SqliteStore {
         page: Page<RequestId>,
     ) -> Result<Vec<RefusedRequest>, StoreError> {
         self.readers.read(move |connection| refused::list(connection, &filter, page)).await
+    }
+
+    async fn arrivals(
+        &self,
+        filter: ArrivalFilter,
+        page: Page<ArrivalCursor>,
+    ) -> Result<Listed<Arrival, ArrivalCursor>, StoreError> {
+        self.readers.read(move |connection| arrivals::list(connection, &filter, page)).await
     }
 
     async fn refused_request(&self, id: RequestId) -> Result<Option<RefusedRequest>, StoreError> {

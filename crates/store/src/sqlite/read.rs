@@ -187,9 +187,13 @@ pub(super) fn event(
             })
         })
         .optional()?;
-    let Some(event) = found else { return Ok(None) };
+    let Some(mut event) = found else { return Ok(None) };
+    let deliveries = deliveries_of(connection, wanted)?;
+    for delivery in &deliveries {
+        *event.event.deliveries.entry(delivery.status).or_default() += 1;
+    }
     Ok(Some(EventDetail {
-        deliveries: deliveries_of(connection, wanted)?,
+        deliveries,
         duplicates: copies::of_event(connection, wanted)?,
         decisions: decide::of_event(connection, wanted)?,
         attempts: attempts_of(connection, wanted)?,

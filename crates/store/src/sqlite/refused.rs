@@ -11,6 +11,7 @@ use surehook_core::{
 };
 
 use super::{
+    list::id_range,
     row::{blob, id, time},
     writer::Tx,
 };
@@ -83,13 +84,13 @@ pub(super) fn list(
 ) -> rusqlite::Result<Vec<RefusedRequest>> {
     let sql = format!(
         "SELECT {COLUMNS} FROM refused_requests
-          WHERE id < ?1 AND (?3 IS NULL OR source = ?3) AND (?4 IS NULL OR code = ?4)
+          WHERE id < ?1 AND id >= ?5 AND (?3 IS NULL OR source = ?3) AND (?4 IS NULL OR code = ?4)
           ORDER BY id DESC LIMIT ?2"
     );
-    let before = page.after.map_or([0xff; 16], blob);
+    let [before, from] = id_range(page.after, filter.since, filter.until);
     connection
         .prepare_cached(&sql)?
-        .query_map(params![before, page.limit, filter.source, filter.code], read)?
+        .query_map(params![before, page.limit, filter.source, filter.code, from], read)?
         .collect()
 }
 

@@ -1,6 +1,6 @@
 //! Rows to domain types, checked on the way out as the schema checks on the way in.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use rusqlite::{Row, types::Type};
@@ -111,6 +111,8 @@ pub(super) fn event(row: &Row<'_>) -> rusqlite::Result<EventRow> {
         body_removed: row.get(8)?,
         kind: word(row, 9, EventKind::new)?,
         attributes: attributes(row, 10)?,
+        // Whoever shows it counts them.
+        deliveries: BTreeMap::new(),
     })
 }
 

@@ -29,9 +29,10 @@ const GIVE_UP_AFTER: Duration = Duration::from_secs(30);
 
 pub(super) async fn run(command: EventsCommand) -> Result<(), Failure> {
     match command {
-        EventsCommand::List { source, key, about, paging, remote } => {
+        EventsCommand::List { source, key, about, found, paging, remote } => {
             let mut filter = vec![("source", source.as_deref()), ("key", key.as_deref())];
             filter.extend(about.pairs());
+            filter.extend(found.pairs());
             list(&remote, &filter, &paging).await
         }
         EventsCommand::Show { id, remote } => show(&remote, &id).await,
@@ -60,12 +61,16 @@ pub(super) fn print_list(
     if remote.json {
         return Ok(output::json_lines(&rows)?);
     }
-    if rows.is_empty() {
-        output::note(nothing);
-        return Ok(());
+    let cursor = answer["next_cursor"].as_str();
+    match (rows.is_empty(), cursor) {
+        (true, None) => output::note(nothing),
+        // A page looks at so many rows and no more.
+        (true, Some(cursor)) => {
+            output::note(&format!("nothing so far; go on with --cursor {cursor}"));
+        }
+        (false, _) => output::table(columns, &rows)?,
     }
-    output::table(columns, &rows)?;
-    if let Some(cursor) = answer["next_cursor"].as_str() {
+    if let Some(cursor) = cursor.filter(|_| !rows.is_empty()) {
         output::note(&format!("\nmore with --cursor {cursor}"));
     }
     Ok(())

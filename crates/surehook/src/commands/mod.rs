@@ -17,6 +17,7 @@ mod quarantine;
 mod replay;
 mod requests;
 mod restore;
+mod routes;
 mod send;
 mod send_test;
 pub(crate) mod serve;
@@ -46,6 +47,7 @@ pub(crate) async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Replay(command) => replay::run(command).await,
         Command::Sources(command) => sources::run(command).await,
         Command::Destinations(command) => destinations::run(command).await,
+        Command::Routes(command) => routes::run(command).await,
         Command::Send(args) => send::run(&args).await,
         Command::SendTest(args) => send_test::run(&args).await,
         Command::Verify(args) => signature::verify(&args),

@@ -1,4 +1,4 @@
-//! `surehook requests`: what was refused at the door.
+//! `surehook requests`: what came to the door.
 
 use super::events::print_list;
 use crate::{
@@ -7,10 +7,12 @@ use crate::{
     failure::Failure,
 };
 
-const COLUMNS: [(&str, &str); 6] = [
+const COLUMNS: [(&str, &str); 8] = [
     ("request", "id"),
     ("at", "at"),
     ("source", "source"),
+    ("outcome", "outcome"),
+    ("event", "event"),
     ("reason", "reason"),
     ("from", "remote"),
     ("what to do", "what_to_do"),
@@ -18,25 +20,25 @@ const COLUMNS: [(&str, &str); 6] = [
 
 pub(super) async fn run(command: RequestsCommand) -> Result<(), Failure> {
     match command {
-        RequestsCommand::List { source, reason, paging, remote } => {
-            list(&remote, source.as_deref(), reason.as_deref(), &paging).await
+        RequestsCommand::List { outcome, source, reason, paging, remote } => {
+            let filter = [
+                ("outcome", outcome.as_deref()),
+                ("source", source.as_deref()),
+                ("reason", reason.as_deref()),
+            ];
+            list(&remote, &filter, &paging).await
         }
     }
 }
 
 async fn list(
     remote: &Remote,
-    source: Option<&str>,
-    reason: Option<&str>,
+    filter: &[(&str, Option<&str>)],
     paging: &Paging,
 ) -> Result<(), Failure> {
     let limit = paging.limit.to_string();
-    let query = query(&[
-        ("source", source),
-        ("reason", reason),
-        ("limit", Some(&limit)),
-        ("cursor", paging.cursor.as_deref()),
-    ]);
+    let place = [("limit", Some(limit.as_str())), ("cursor", paging.cursor.as_deref())];
+    let query = query(&[filter, &place].concat());
     let answer = Client::new(remote)?.get(&format!("/requests{query}")).await?;
-    print_list(remote, &answer, &COLUMNS, "No refused requests.")
+    print_list(remote, &answer, &COLUMNS, "No such requests.")
 }

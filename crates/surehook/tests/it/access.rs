@@ -53,6 +53,7 @@ async fn a_role_reaches_as_far_as_it_says_on_every_route() {
         (Method::POST, "/api/v1/destinations", [403, 403, 422]),
         (Method::DELETE, "/api/v1/destinations/none", [403, 403, 404]),
         (Method::POST, "/api/v1/routes", [403, 403, 422]),
+        (Method::POST, "/api/v1/routes/try", [422, 422, 422]),
         (Method::DELETE, "/api/v1/routes/none", [403, 403, 404]),
         (Method::GET, "/api/v1/tokens", [403, 403, 200]),
         (Method::POST, "/api/v1/tokens", [403, 403, 422]),

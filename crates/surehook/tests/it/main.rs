@@ -18,6 +18,7 @@ mod duplicates;
 mod evolution;
 mod exec;
 mod exports;
+mod filters;
 mod groups;
 mod keys;
 mod lanes;

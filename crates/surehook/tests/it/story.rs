@@ -139,7 +139,7 @@ async fn who_was_not_let_in_is_kept_without_secrets() {
     let all = refused(&gateway, "", 3).await;
     let of = |reason: &str| all.iter().find(|one| one["reason"] == reason).unwrap();
     let (wrong, nobody) = (of("mismatch"), of("unknown_source"));
-    assert_eq!((&wrong["status"], &wrong["http_status"]), (&"refused".into(), &401.into()));
+    assert_eq!((&wrong["outcome"], &wrong["http_status"]), (&"refused".into(), &401.into()));
     assert_eq!((&wrong["source"], &wrong["body_bytes"]), (&"in".into(), &2.into()));
     assert!(wrong["what_to_do"].as_str().unwrap().contains("secret"), "{wrong}");
     assert_eq!((&nobody["source"], &nobody["query"]), (&Value::Null, &"token=•••&a=1".into()));

@@ -1,0 +1,254 @@
+//! Requests that came to the door, whatever became of them.
+//!
+//! Nothing is written down for this: what was accepted is there as events, what came again as
+//! sightings of duplicates, and of what was refused there is a sample.
+
+use std::{fmt, str::FromStr};
+
+use crate::{
+    ids::{EventId, RequestId, SourceId},
+    refused::RefusedRequest,
+    time::Timestamp,
+};
+
+/// What became of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It brought something new.
+    Accepted,
+    /// It brought an event that had come before.
+    Duplicate,
+    /// It was not let in.
+    Refused,
+}
+
+impl Outcome {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Accepted, Self::Duplicate, Self::Refused];
+
+    /// The word for it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Accepted => "accepted",
+            Self::Duplicate => "duplicate",
+            Self::Refused => "refused",
+        }
+    }
+
+    /// The outcome that a word means.
+    pub fn from_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|outcome| outcome.as_str() == word)
+    }
+}
+
+/// Which requests to list.
+#[derive(Clone, Debug, Default)]
+pub struct ArrivalFilter {
+    /// Only with this outcome.
+    pub outcome: Option<Outcome>,
+    /// Only for the source of this name; its id, if there is one.
+    pub source: Option<(String, Option<SourceId>)>,
+    /// Only refused for this reason.
+    pub reason: Option<String>,
+    /// Not of this source, whose events came another way.
+    pub not_of: Option<SourceId>,
+    /// Only at this time or later.
+    pub since: Option<Timestamp>,
+    /// Only before this time.
+    pub until: Option<Timestamp>,
+}
+
+impl ArrivalFilter {
+    /// Whether requests with this outcome can be meant.
+    pub fn wants(&self, outcome: Outcome) -> bool {
+        let is_meant = self.outcome.is_none_or(|wanted| wanted == outcome);
+        is_meant && (self.reason.is_none() || outcome == Outcome::Refused)
+    }
+}
+
+/// A request that came.
+#[derive(Clone, Debug)]
+pub enum Arrival {
+    /// It brought something new.
+    Accepted(Accepted),
+    /// It brought an event that had come before.
+    Duplicate(Sighted),
+    /// It was not let in.
+    Refused(Box<RefusedRequest>),
+}
+
+impl Arrival {
+    /// When it came.
+    pub fn at(&self) -> Timestamp {
+        match self {
+            Self::Accepted(accepted) => accepted.at,
+            Self::Duplicate(sighted) => sighted.at,
+            Self::Refused(refused) => refused.at,
+        }
+    }
+}
+
+/// A request that brought something new.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Accepted {
+    /// Its id.
+    pub request: RequestId,
+    /// The last of its events that were new.
+    pub event: EventId,
+    /// How many of its events were new.
+    pub events: u64,
+    /// Where it came to.
+    pub source: SourceId,
+    /// When.
+    pub at: Timestamp,
+    /// The length of the body of that event.
+    pub body_bytes: u64,
+    /// Its path; `None` when retention has removed it.
+    pub path: Option<String>,
+    /// Its query.
+    pub query: Option<String>,
+    /// Who sent it.
+    pub remote: Option<String>,
+}
+
+/// A sighting of an event that had come before.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sighted {
+    /// The number of its row.
+    pub number: i64,
+    /// The event.
+    pub event: EventId,
+    /// Where it came to.
+    pub source: SourceId,
+    /// When it came again.
+    pub at: Timestamp,
+    /// Whether its body differed.
+    pub bytes_differ: bool,
+    /// The length of its body, if that is known.
+    pub body_bytes: Option<u64>,
+}
+
+/// How far one of the lists has been read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Reached<I> {
+    /// Not at all.
+    #[default]
+    Nothing,
+    /// This one was the last.
+    After(I),
+    /// To its end.
+    End,
+}
+
+impl<I: Copy> Reached<I> {
+    /// The one that was the last; `None` at the beginning. There is nothing to ask at the end.
+    pub fn after(self) -> Option<I> {
+        match self {
+            Self::After(id) => Some(id),
+            Self::Nothing | Self::End => None,
+        }
+    }
+}
+
+/// A place in the list of all arrivals: one in each of the three that it is merged of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ArrivalCursor {
+    /// Among the events.
+    pub accepted: Reached<EventId>,
+    /// Among the sightings, by the number of their row.
+    pub duplicate: Reached<i64>,
+    /// Among the refused.
+    pub refused: Reached<RequestId>,
+}
+
+impl ArrivalCursor {
+    /// Whether there is nothing left.
+    pub fn is_at_end(&self) -> bool {
+        (self.accepted, self.duplicate, self.refused) == (Reached::End, Reached::End, Reached::End)
+    }
+}
+
+impl<I: fmt::Display> fmt::Display for Reached<I> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Nothing => Ok(()),
+            Self::After(id) => id.fmt(f),
+            Self::End => f.write_str("end"),
+        }
+    }
+}
+
+impl<I: FromStr> FromStr for Reached<I> {
+    type Err = I::Err;
+
+    fn from_str(text: &str) -> Result<Self, I::Err> {
+        match text {
+            "" => Ok(Self::Nothing),
+            "end" => Ok(Self::End),
+            id => id.parse().map(Self::After),
+        }
+    }
+}
+
+impl fmt::Display for ArrivalCursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}.{}", self.accepted, self.duplicate, self.refused)
+    }
+}
+
+/// A text that is no place in the list.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not a cursor of the list of requests")]
+pub struct InvalidCursor;
+
+impl FromStr for ArrivalCursor {
+    type Err = InvalidCursor;
+
+    fn from_str(text: &str) -> Result<Self, InvalidCursor> {
+        let mut parts = text.split('.');
+        let mut part = || parts.next().ok_or(InvalidCursor);
+        let (accepted, duplicate, refused) = (part()?, part()?, part()?);
+        if parts.next().is_some() {
+            return Err(InvalidCursor);
+        }
+        Ok(Self {
+            accepted: accepted.parse().map_err(|_| InvalidCursor)?,
+            duplicate: duplicate.parse().map_err(|_| InvalidCursor)?,
+            refused: refused.parse().map_err(|_| InvalidCursor)?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cursor_reads_as_it_is_written() {
+        let at = Timestamp::from_millis(1_700_000_000_000);
+        for cursor in [
+            ArrivalCursor::default(),
+            ArrivalCursor {
+                accepted: Reached::After(EventId::new(at, 1)),
+                duplicate: Reached::After(7),
+                refused: Reached::End,
+            },
+            ArrivalCursor {
+                accepted: Reached::End,
+                duplicate: Reached::Nothing,
+                refused: Reached::After(RequestId::new(at, 2)),
+            },
+        ] {
+            assert_eq!(cursor.to_string().parse(), Ok(cursor));
+        }
+        for wrong in ["", "a.1.", "..x", "end.end", "....", "evt_1..", ".x."] {
+            assert_eq!(wrong.parse::<ArrivalCursor>(), Err(InvalidCursor), "case: {wrong}");
+        }
+    }
+
+    #[test]
+    fn a_reason_is_of_what_was_refused() {
+        let filter = ArrivalFilter { reason: Some("stale".into()), ..ArrivalFilter::default() };
+        assert_eq!(Outcome::ALL.map(|outcome| filter.wants(outcome)), [false, false, true]);
+    }
+}

@@ -1,0 +1,132 @@
+//! A value that is looked for in a body, by where it stands.
+
+use std::borrow::Cow;
+
+use http::HeaderMap;
+use serde_json::value::RawValue;
+
+use crate::{
+    inflate,
+    key::{InvalidPointer, Pointer, Pointers, scalar},
+};
+
+/// The longest value that is looked for.
+pub const VALUE_BYTES_MAX: usize = 1024;
+
+/// A place in a body and the text that must stand there.
+///
+/// A string is compared by what it says, all else by how it is spelled: `42` is not `42.0`, and of
+/// a number with thirty digits every digit counts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BodyValue {
+    at: Pointer,
+    text: String,
+}
+
+/// Why something cannot be looked for.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidBodyValue {
+    /// The path names no place.
+    #[error("`body.{0}` names no place in a body; write a path such as body.data.object.id")]
+    Path(String),
+    /// The place is too deep or badly written.
+    #[error(transparent)]
+    Pointer(#[from] InvalidPointer),
+    /// The value is too long.
+    #[error("a value in a body is looked for by at most {VALUE_BYTES_MAX} bytes")]
+    Long,
+}
+
+impl BodyValue {
+    /// `path` is dotted, such as `data.items.0.id`; one that begins with `/` is a JSON pointer, for
+    /// names that have a dot in them.
+    pub fn new(path: &str, text: &str) -> Result<Self, InvalidBodyValue> {
+        if text.len() > VALUE_BYTES_MAX {
+            return Err(InvalidBodyValue::Long);
+        }
+        let at = if path.starts_with('/') {
+            path.parse()?
+        } else if path.is_empty() || path.split('.').any(str::is_empty) {
+            return Err(InvalidBodyValue::Path(path.to_owned()));
+        } else {
+            let escaped = path.replace('~', "~0").replace('/', "~1").replace('.', "/");
+            format!("/{escaped}").parse()?
+        };
+        Ok(Self { at, text: text.to_owned() })
+    }
+
+    /// Whether a body has all of these values, unpacked if it is packed.
+    pub fn all_in(wanted: &[Self], headers: &HeaderMap, body: &[u8]) -> bool {
+        let mut pointers = Pointers::default();
+        for value in wanted {
+            pointers.push(&value.at);
+        }
+        let plain = inflate::plain(headers, body).unwrap_or(Cow::Borrowed(body));
+        let found = pointers.find(&plain);
+        wanted.iter().zip(found).all(|(value, found)| {
+            found.is_some_and(|found| text_of(found).is_some_and(|text| text == value.text))
+        })
+    }
+}
+
+/// What stands there as text; nothing for a list or an object.
+fn text_of(value: &RawValue) -> Option<Cow<'_, str>> {
+    let word = value.get();
+    match word {
+        "true" | "false" | "null" => Some(Cow::Borrowed(word)),
+        _ => scalar(value),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_is_found_by_where_it_stands_and_how_it_is_spelled() {
+        let body = br#"{"id":"a.b","n":42,"big":123456789012345678901234567890,"f":1.50,
+            "ok":true,"none":null,"data":{"list":[{"id":"x"},{"id":"caf\u00e9"}],"a.b":"dotted"},
+            "0":"zero","twice":1,"twice":2,"a/b":"slash","t~":"tilde"}"#;
+        for (path, text, expected) in [
+            ("id", "a.b", true),
+            ("id", "a", false),
+            ("n", "42", true),
+            ("n", "42.0", false),
+            ("big", "123456789012345678901234567890", true),
+            ("big", "123456789012345678901234567891", false),
+            ("f", "1.50", true),
+            ("f", "1.5", false),
+            ("ok", "true", true),
+            ("none", "null", true),
+            ("missing", "null", false),
+            ("data.list.1.id", "caf\u{e9}", true),
+            ("data.list.0.id", "x", true),
+            ("data.list.2.id", "x", false),
+            ("data.list", "[]", false),
+            ("data.a.b", "dotted", false),
+            ("/data/a.b", "dotted", true),
+            ("0", "zero", true),
+            ("twice", "2", true),
+            ("twice", "1", false),
+            ("a/b", "slash", true),
+            ("t~", "tilde", true),
+        ] {
+            let wanted = [BodyValue::new(path, text).unwrap()];
+            let found = BodyValue::all_in(&wanted, &HeaderMap::new(), body);
+            assert_eq!(found, expected, "case: {path}={text}");
+        }
+        let both = [BodyValue::new("n", "42").unwrap(), BodyValue::new("ok", "false").unwrap()];
+        assert!(!BodyValue::all_in(&both, &HeaderMap::new(), body));
+        assert!(!BodyValue::all_in(&both[..1], &HeaderMap::new(), b"n=42"));
+    }
+
+    #[test]
+    fn what_names_no_place_is_refused() {
+        for path in ["", ".", "a.", ".a", "a..b", "/a~2"] {
+            assert!(BodyValue::new(path, "x").is_err(), "case: {path}");
+        }
+        let deep = ["a"; 33].join(".");
+        assert!(BodyValue::new(&deep, "x").is_err());
+        assert_eq!(BodyValue::new("a", &"x".repeat(1025)), Err(InvalidBodyValue::Long));
+    }
+}

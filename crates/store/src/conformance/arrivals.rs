@@ -1,0 +1,130 @@
+//! Everything that came to the door, in one list.
+
+use std::time::Duration;
+
+use surehook_core::{
+    arrivals::{Arrival, ArrivalFilter, Outcome},
+    event::NewEvent,
+    ids::EventId,
+    store::Page,
+    time::Timestamp,
+};
+
+use super::{World, refused::request};
+
+/// What is told of an arrival here: what became of it, when, and of which event.
+type Told = (Outcome, Timestamp, Option<EventId>);
+
+fn told(arrival: &Arrival) -> Told {
+    match arrival {
+        Arrival::Accepted(accepted) => (Outcome::Accepted, accepted.at, Some(accepted.event)),
+        Arrival::Duplicate(sighted) => (Outcome::Duplicate, sighted.at, Some(sighted.event)),
+        Arrival::Refused(refused) => (Outcome::Refused, refused.at, None),
+    }
+}
+
+async fn all(world: &World, filter: &ArrivalFilter, limit: usize) -> Vec<Arrival> {
+    let (mut all, mut after) = (Vec::new(), None);
+    loop {
+        let page = world.arrivals(filter.clone(), Page { after, limit }).await.unwrap();
+        assert!(page.rows.len() <= limit);
+        all.extend(page.rows);
+        after = page.next;
+        if after.is_none() {
+            return all;
+        }
+    }
+}
+
+/// Arrivals of every kind at different times, oldest first; those of the bank are refused only.
+async fn mixed(world: &mut World) -> Vec<Told> {
+    let mut expected = Vec::new();
+    for round in 0..6 {
+        world.wait(Duration::from_millis(5));
+        let first = world.keyed(&format!("k{round}"));
+        world.accept(first.clone()).await;
+        expected.push((Outcome::Accepted, world.now, Some(first.id)));
+        for _ in 0..round % 3 {
+            world.wait(Duration::from_millis(5));
+            world.expect_duplicate(world.again(&first)).await;
+            expected.push((Outcome::Duplicate, world.now, Some(first.id)));
+        }
+        world.wait(Duration::from_millis(5));
+        let source = if round % 2 == 0 { "shop" } else { "bank" };
+        let code = if round < 3 { "stale" } else { "mismatch" };
+        world.keep_refused(vec![request(world, Some(source), code)]).await.unwrap();
+        expected.push((Outcome::Refused, world.now, None));
+    }
+    world.reopen().await;
+    expected
+}
+
+pub async fn all_that_came_is_listed_newest_first(mut world: World) {
+    let mut expected = mixed(&mut world).await;
+    expected.reverse();
+
+    for limit in [1, 2, 3, 7, 100] {
+        let listed = all(&world, &ArrivalFilter::default(), limit).await;
+        let listed: Vec<Told> = listed.iter().map(told).collect();
+        assert_eq!(listed, expected, "pages of {limit}");
+    }
+}
+
+pub async fn arrivals_are_filtered(mut world: World) {
+    let mut expected = mixed(&mut world).await;
+    expected.reverse();
+    let (newest, oldest) = (expected[3].1, expected[9].1);
+    let shop = Some(("shop".to_owned(), Some(world.shop)));
+    let nobody = Some(("nobody".to_owned(), None));
+    let of = |outcome| ArrivalFilter { outcome, ..ArrivalFilter::default() };
+    let listed = async |filter: &ArrivalFilter| -> Vec<Told> {
+        all(&world, filter, 2).await.iter().map(told).collect()
+    };
+
+    for outcome in Outcome::ALL {
+        let meant: Vec<Told> = expected.iter().copied().filter(|row| row.0 == outcome).collect();
+        assert!(!meant.is_empty());
+        assert_eq!(listed(&of(Some(outcome))).await, meant, "{outcome:?}");
+    }
+    let filter = ArrivalFilter { since: Some(oldest), until: Some(newest), ..of(None) };
+    let within: Vec<Told> =
+        expected.iter().copied().filter(|row| row.1 >= oldest && row.1 < newest).collect();
+    assert_eq!(listed(&filter).await, within);
+    let stale = ArrivalFilter { reason: Some("stale".to_owned()), ..of(None) };
+    assert_eq!(listed(&stale).await.len(), 3);
+    let stale = ArrivalFilter { outcome: Some(Outcome::Accepted), ..stale };
+    assert!(listed(&stale).await.is_empty());
+    // Three of the six refused were for the bank.
+    let of_shop = listed(&ArrivalFilter { source: shop, ..of(None) }).await;
+    assert_eq!(of_shop.len(), expected.len() - 3);
+    assert!(listed(&ArrivalFilter { source: nobody, ..of(None) }).await.is_empty());
+    let other = listed(&ArrivalFilter { not_of: Some(world.shop), ..of(None) }).await;
+    assert!(other.iter().all(|row| row.0 == Outcome::Refused) && other.len() == 6);
+}
+
+pub async fn a_request_with_several_events_is_one_arrival(mut world: World) {
+    let mut parts: Vec<NewEvent> = (0..5).map(|n| world.keyed(&format!("k{n}"))).collect();
+    let request = parts[0].request_id;
+    parts.iter_mut().for_each(|part| part.request_id = request);
+    world.admit(parts.clone()).await.unwrap();
+    let alone = world.accept(world.arrival()).await;
+
+    for limit in [1, 10] {
+        let listed = all(&world, &ArrivalFilter::default(), limit).await;
+        let [Arrival::Accepted(last), Arrival::Accepted(first)] = &listed[..] else {
+            panic!("pages of {limit}: {listed:?}")
+        };
+        assert_eq!((last.event, last.events), (alone, 1));
+        assert_eq!((first.request, first.events), (request, 5));
+        assert_eq!(first.path.as_deref(), Some(parts[0].payload.head.path.as_str()));
+    }
+    world.wait(Duration::from_millis(5));
+    let differing = NewEvent { payload: world.arrival().payload, ..world.again(&parts[0]) };
+    world.expect_duplicate(differing).await;
+    world.reopen().await;
+    let listed = all(&world, &ArrivalFilter::default(), 10).await;
+    let Arrival::Duplicate(sighted) = &listed[0] else { panic!("{listed:?}") };
+    assert!(sighted.bytes_differ);
+    assert_eq!((sighted.event, sighted.source), (parts[0].id, world.shop));
+    assert!(sighted.body_bytes.is_some_and(|bytes| bytes > 0));
+}

@@ -1,0 +1,171 @@
+//! Events are found by what they owe and by what is in their bodies, and tell what they owe.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use bytes::Bytes;
+use surehook_core::{
+    body_value::BodyValue,
+    delivery::{DeadReason, state::Status},
+    event::NewEvent,
+    ids::EventId,
+    key::fingerprint,
+    replay::Code,
+    store::{Change, DeliveryFilter, EventFilter, Next, OwedFilter, Page},
+};
+
+use super::{
+    World,
+    lists::{events, in_every_status, many, newest_first, with_delivery},
+};
+
+const EVERYTHING: usize = 1000;
+
+pub async fn events_are_filtered_by_one_delivery_that_is_all_of_it(mut world: World) {
+    in_every_status(&mut world).await;
+    let page = Page { after: None, limit: EVERYTHING };
+    let rows = world.deliveries(DeliveryFilter::default(), page).await.unwrap().rows;
+    let mut all = Vec::new();
+    for row in rows {
+        let last = world.delivery_detail(row.id).await.attempts.pop();
+        let last = last.map(|found| (found.attempt.class, found.attempt.status));
+        all.push((row, last.unwrap_or_default()));
+    }
+    let hundred = |status: Option<u16>| status.map(|status| Code::Hundred(status / 100));
+    let mut asked = vec![OwedFilter::default()];
+    for (row, (class, status)) in &all {
+        let whole = OwedFilter {
+            status: Some(row.status),
+            destination: Some(row.destination),
+            reason: row.reason,
+            class: *class,
+            code: status.map(Code::Exact),
+        };
+        let code = hundred(*status);
+        asked.extend([
+            whole,
+            OwedFilter { code, ..whole },
+            OwedFilter { status: None, ..whole },
+            OwedFilter { destination: None, reason: None, ..whole },
+            OwedFilter { destination: Some(row.destination), ..OwedFilter::default() },
+            OwedFilter { code, ..OwedFilter::default() },
+            OwedFilter { class: *class, ..OwedFilter::default() },
+        ]);
+    }
+    for owes in asked {
+        let has = |wanted: Option<Code>, status: Option<u16>| {
+            wanted.map(Code::range).is_none_or(|(low, high)| {
+                status.is_some_and(|status| (low..=high).contains(&status))
+            })
+        };
+        let meant = all.iter().filter(|(row, (class, status))| {
+            owes.status.is_none_or(|wanted| wanted == row.status)
+                && owes.destination.is_none_or(|wanted| wanted == row.destination)
+                && (owes.reason.is_none() || owes.reason == row.reason)
+                && (owes.class.is_none() || owes.class == *class)
+                && has(owes.code, *status)
+        });
+        let mut expected = newest_first(meant.map(|(row, _)| row.event).collect());
+        expected.dedup();
+        assert_eq!(events(&world, &with_delivery(owes), 5).await, expected, "{owes:?}");
+    }
+    let nobody = OwedFilter { destination: Some(world.id()), ..OwedFilter::default() };
+    assert!(events(&world, &with_delivery(nobody), 5).await.is_empty());
+}
+
+pub async fn what_an_event_owes_is_counted_in_lists(mut world: World) {
+    in_every_status(&mut world).await;
+    world.accept(NewEvent { deliveries: Vec::new(), ..world.arrival() }).await;
+    let page = Page { after: None, limit: EVERYTHING };
+    for row in world.events(EventFilter::default(), page).await.unwrap().rows {
+        let detail = world.detail(row.id).await;
+        let mut expected = BTreeMap::new();
+        for delivery in &detail.deliveries {
+            *expected.entry(delivery.status).or_insert(0_u64) += 1;
+        }
+        assert_eq!(row.deliveries, expected);
+        assert_eq!(detail.event.deliveries, expected);
+    }
+}
+
+fn with_body(world: &World, body: &'static str) -> NewEvent {
+    let mut event = world.arrival();
+    event.payload.body = Bytes::from_static(body.as_bytes());
+    event.payload.fingerprint = fingerprint(body.as_bytes());
+    event
+}
+
+fn values(pairs: &[(&str, &str)]) -> EventFilter {
+    let body = pairs.iter().map(|(path, text)| BodyValue::new(path, text).unwrap()).collect();
+    EventFilter { body, ..EventFilter::default() }
+}
+
+pub async fn events_are_found_by_values_in_their_bodies(mut world: World) {
+    let one = with_body(&world, r#"{"data":{"object":{"id":42,"tags":["a","b"]}},"live":true}"#);
+    let two = with_body(&world, r#"{"data":{"object":{"id":"42","tags":["b"]}},"live":false}"#);
+    let three = with_body(&world, "data.object.id=42");
+    let ids = [one.id, two.id, three.id];
+    world.admit(vec![one, two, three]).await.unwrap();
+    world.wait(Duration::from_millis(1));
+
+    for (pairs, expected) in [
+        (&[("data.object.id", "42")][..], vec![ids[0], ids[1]]),
+        (&[("data.object.id", "42"), ("live", "true")], vec![ids[0]]),
+        (&[("data.object.tags.0", "b")], vec![ids[1]]),
+        (&[("data.object.tags.1", "b")], vec![ids[0]]),
+        (&[("data.object.id", "4")], vec![]),
+        (&[("data.object", "{}")], vec![]),
+    ] {
+        assert_eq!(events(&world, &values(pairs), 1).await, newest_first(expected), "{pairs:?}");
+    }
+    // With others: all of it holds together.
+    world.finish_due(world.crm, Next::Dead(DeadReason::MaxRetries)).await;
+    let dead = OwedFilter { status: Some(Status::Dead), ..OwedFilter::default() };
+    for (status, expected) in [(Status::Dead, vec![ids[0]]), (Status::Succeeded, vec![])] {
+        let owes = OwedFilter { status: Some(status), ..dead };
+        let filter = EventFilter { owes, ..values(&[("live", "true")]) };
+        assert_eq!(events(&world, &filter, 5).await, expected, "{status:?}");
+    }
+    let bank = EventFilter { source: Some(world.bank), ..values(&[("live", "true")]) };
+    assert!(events(&world, &bank, 5).await.is_empty());
+}
+
+pub async fn a_search_for_a_value_looks_at_a_bounded_number_of_bodies(mut world: World) {
+    let first = world.accept(with_body(&world, r#"{"needle":1}"#)).await;
+    world.wait(Duration::from_millis(1));
+    for _ in 0..3 {
+        let rest: Vec<NewEvent> = (0..400).map(|_| world.arrival()).collect();
+        world.admit(rest).await.unwrap();
+    }
+    let crm = OwedFilter { destination: Some(world.crm), ..OwedFilter::default() };
+    for owes in [OwedFilter::default(), crm] {
+        let filter = EventFilter { owes, ..values(&[("needle", "1")]) };
+        let page = world.events(filter.clone(), Page { after: None, limit: 10 }).await.unwrap();
+
+        assert!(page.rows.is_empty() && page.looks < 1201, "{} looks", page.looks);
+        assert_eq!(page.next, page.last, "it says how far it came");
+        assert!(page.next.is_some());
+        assert_eq!(events(&world, &filter, 10).await, [first]);
+    }
+}
+
+pub async fn a_key_is_found_in_every_source(mut world: World) {
+    let all = many(&mut world).await;
+    let with_key = |key: &str| EventFilter { key: Some(key.into()), ..EventFilter::default() };
+    let other = world.accept(NewEvent { source: world.shop, ..world.keyed("k6") }).await;
+    let both: Vec<EventId> = newest_first(vec![all[6].id, other]);
+
+    assert_eq!(events(&world, &with_key("k6"), 9).await, both);
+    assert_eq!(events(&world, &with_key("k6"), 1).await, both);
+    assert_eq!(events(&world, &with_key("k7"), 9).await, [all[7].id]);
+    assert!(events(&world, &with_key("k"), 9).await.is_empty());
+    assert!(events(&world, &with_key(""), 9).await.is_empty());
+    // Copies are counted with the original.
+    world.expect_duplicate(world.again(&all[7])).await;
+    world.reopen().await;
+    let page = Page { after: None, limit: 9 };
+    let found = world.events(with_key("k7"), page).await.unwrap().rows;
+    assert_eq!((found.len(), found[0].duplicates), (1, 1));
+    // Also of a source that is gone.
+    world.change(vec![Change::DeleteSource(world.bank)], world.now).await.unwrap();
+    assert_eq!(events(&world, &with_key("k6"), 9).await, both);
+}

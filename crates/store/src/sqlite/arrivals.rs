@@ -1,0 +1,263 @@
+//! Everything that came to the door, merged of three lists: events, sightings of duplicates, and the
+//! sample of what was refused. Each is read in its own order from where the page before left it, so
+//! that nothing is written for it and nothing is left out or told twice.
+
+use std::{collections::VecDeque, time::Duration};
+
+use rusqlite::{Connection, Row, params};
+use surehook_core::{
+    arrivals::{Accepted, Arrival, ArrivalCursor, ArrivalFilter, Outcome, Reached, Sighted},
+    ids::{EventId, RequestId, SourceId},
+    refused::RefusedFilter,
+    store::{Listed, Page},
+    time::Timestamp,
+};
+
+use super::{
+    list::{LOOKS_MAX, Query, SOURCE_SEQ, first_of},
+    refused,
+    row::{blob, id, time},
+};
+
+/// Sightings that were answered from memory are written a moment later, in any order, and later
+/// still when the disk was full. Beyond this nobody looks for one that is out of order.
+const OUT_OF_ORDER_MAX: Duration = Duration::from_secs(3600);
+
+/// What was read of one of the lists.
+struct Part<I> {
+    rows: VecDeque<(I, Arrival)>,
+    /// Where it stopped to look, and the time there; `None` at its end.
+    rest: Option<(I, Timestamp)>,
+    looks: usize,
+}
+
+impl<I: Copy> Part<I> {
+    fn ended() -> Self {
+        Self { rows: VecDeque::new(), rest: None, looks: 0 }
+    }
+
+    /// The time of what is next, and whether it is there. Of what was not looked at only the time
+    /// is known.
+    fn next(&self) -> Option<(Timestamp, bool)> {
+        let front = self.rows.front().map(|(_, arrival)| (arrival.at(), true));
+        front.or(self.rest.map(|(_, at)| (at, false)))
+    }
+
+    fn take(&mut self, reached: &mut Reached<I>) -> Option<Arrival> {
+        let (id, arrival) = self.rows.pop_front()?;
+        *reached = Reached::After(id);
+        Some(arrival)
+    }
+
+    /// Goes on after all that was looked at, if all of it was taken.
+    fn finish(&self, reached: &mut Reached<I>) {
+        if self.rows.is_empty() {
+            *reached = self.rest.map_or(Reached::End, |(id, _)| Reached::After(id));
+        }
+    }
+}
+
+/// See `AdminStore::arrivals`.
+pub(super) fn list(
+    connection: &Connection,
+    filter: &ArrivalFilter,
+    page: Page<ArrivalCursor>,
+) -> rusqlite::Result<Listed<Arrival, ArrivalCursor>> {
+    let mut cursor = page.after.unwrap_or_default();
+    let limit = page.limit;
+    let mut accepted = accepted(connection, filter, cursor.accepted, limit)?;
+    let mut duplicate = sightings(connection, filter, cursor.duplicate, limit)?;
+    let mut refused = refused(connection, filter, cursor.refused, limit)?;
+    let looks = accepted.looks + duplicate.looks + refused.looks;
+    let mut rows = Vec::new();
+    while rows.len() < limit {
+        let heads = [accepted.next(), duplicate.next(), refused.next()];
+        let newest = heads.iter().enumerate().filter_map(|(part, head)| Some(((*head)?, part)));
+        // Beyond what was not looked at there may be something newer than all the rest.
+        let Some(((_, true), part)) = newest.max() else { break };
+        rows.extend(match part {
+            0 => accepted.take(&mut cursor.accepted),
+            1 => duplicate.take(&mut cursor.duplicate),
+            _ => refused.take(&mut cursor.refused),
+        });
+    }
+    accepted.finish(&mut cursor.accepted);
+    duplicate.finish(&mut cursor.duplicate);
+    refused.finish(&mut cursor.refused);
+    let next = Some(cursor).filter(|cursor| !cursor.is_at_end());
+    Ok(Listed { rows, next, looks, last: Some(cursor) })
+}
+
+const ACCEPTED_COLUMNS: &str =
+    "e.id, e.request_id, s.id, e.received_at, e.body_bytes, p.path, p.query,
+    p.remote";
+const ACCEPTED: &str =
+    "events e JOIN sources s ON s.seq = e.source LEFT JOIN payloads p ON p.seq = e.payload";
+
+// All events of a request have the same time, and so have ids that are near each other.
+const OF_REQUEST: &str =
+    "SELECT count(*), max(id) FROM events WHERE id BETWEEN ?1 AND ?2 AND request_id = ?3";
+
+fn accepted(
+    connection: &Connection,
+    filter: &ArrivalFilter,
+    reached: Reached<EventId>,
+    limit: usize,
+) -> rusqlite::Result<Part<EventId>> {
+    let is_nobody = matches!(filter.source, Some((_, None)));
+    if reached == Reached::End || !filter.wants(Outcome::Accepted) || is_nobody {
+        return Ok(Part::ended());
+    }
+    let page = Page { after: reached.after(), limit };
+    let query = accepted_query(filter, page);
+    let found = query.run(connection, (ACCEPTED_COLUMNS, ACCEPTED, "e.id"), page, |row| {
+        let event: EventId = id(row, 0)?;
+        let request: RequestId = id(row, 1)?;
+        let first = first_of(blob(event));
+        let mut last = first;
+        last[6..].fill(0xff);
+        let (events, newest): (u64, [u8; 16]) = connection
+            .prepare_cached(OF_REQUEST)?
+            .query_row(params![first, last, blob(request)], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        // Of a request with several events the last stands for all.
+        if newest != blob(event) {
+            return Ok(None);
+        }
+        Ok(Some(Accepted {
+            request,
+            event,
+            events,
+            source: id(row, 2)?,
+            at: time(row, 3)?,
+            body_bytes: row.get(4)?,
+            path: row.get(5)?,
+            query: row.get(6)?,
+            remote: row.get(7)?,
+        }))
+    })?;
+    let rest = found.next.map(|event| (event, event.at()));
+    let rows = found.rows.into_iter().map(|row| (row.event, Arrival::Accepted(row))).collect();
+    Ok(Part { rows, rest, looks: found.looks })
+}
+
+fn accepted_query(filter: &ArrivalFilter, page: Page<EventId>) -> Query {
+    let mut query = Query::within(page, filter.since, filter.until, "e.id");
+    query.is_picky = true;
+    if let Some((_, Some(source))) = filter.source {
+        query.narrow(&format!("e.source = {SOURCE_SEQ}"), blob(source).to_vec());
+    }
+    if let Some(other) = filter.not_of {
+        query.want(&format!("e.source IS NOT {SOURCE_SEQ}"), blob(other).to_vec());
+    }
+    query
+}
+
+const SIGHTINGS: &str = "
+    SELECT x.seq, x.event_id, s.id, x.seen_at, x.body IS NOT NULL OR x.body_removed,
+           iif(x.body IS NULL AND NOT x.body_removed, e.body_bytes, length(x.body))
+      FROM duplicates x CROSS JOIN events e ON e.id = x.event_id
+                        CROSS JOIN sources s ON s.seq = e.source
+     WHERE x.seq < ?1 ORDER BY x.seq DESC LIMIT ?2";
+
+fn sightings(
+    connection: &Connection,
+    filter: &ArrivalFilter,
+    reached: Reached<i64>,
+    limit: usize,
+) -> rusqlite::Result<Part<i64>> {
+    if reached == Reached::End || !filter.wants(Outcome::Duplicate) {
+        return Ok(Part::ended());
+    }
+    let mut part = Part::ended();
+    let mut statement = connection.prepare_cached(SIGHTINGS)?;
+    let before = reached.after().unwrap_or(i64::MAX);
+    let mut found = statement.query(params![before, LOOKS_MAX])?;
+    let mut last = None;
+    while part.rows.len() < limit
+        && let Some(row) = found.next()?
+    {
+        let sighted = sighted(row)?;
+        part.looks += 1;
+        last = Some((sighted.number, sighted.at));
+        if filter.since.is_some_and(|since| sighted.at + OUT_OF_ORDER_MAX < since) {
+            return Ok(part);
+        }
+        if is_wanted(filter, &sighted) {
+            part.rows.push_back((sighted.number, Arrival::Duplicate(sighted)));
+        }
+    }
+    if part.rows.len() == limit || part.looks == LOOKS_MAX {
+        part.rest = last;
+    }
+    Ok(part)
+}
+
+fn sighted(row: &Row<'_>) -> rusqlite::Result<Sighted> {
+    Ok(Sighted {
+        number: row.get(0)?,
+        event: id(row, 1)?,
+        source: id(row, 2)?,
+        at: time(row, 3)?,
+        bytes_differ: row.get(4)?,
+        body_bytes: row.get(5)?,
+    })
+}
+
+fn is_wanted(filter: &ArrivalFilter, sighted: &Sighted) -> bool {
+    let is_of = |wanted: &(String, Option<SourceId>)| wanted.1 == Some(sighted.source);
+    filter.source.as_ref().is_none_or(is_of)
+        && filter.not_of != Some(sighted.source)
+        && filter.since.is_none_or(|since| sighted.at >= since)
+        && filter.until.is_none_or(|until| sighted.at < until)
+}
+
+fn refused(
+    connection: &Connection,
+    filter: &ArrivalFilter,
+    reached: Reached<RequestId>,
+    limit: usize,
+) -> rusqlite::Result<Part<RequestId>> {
+    if reached == Reached::End || !filter.wants(Outcome::Refused) {
+        return Ok(Part::ended());
+    }
+    let wanted = RefusedFilter {
+        source: filter.source.as_ref().map(|(name, _)| name.clone()),
+        code: filter.reason.clone(),
+        since: filter.since,
+        until: filter.until,
+    };
+    let rows = refused::list(connection, &wanted, Page { after: reached.after(), limit })?;
+    let rest = rows.last().filter(|_| rows.len() == limit).map(|row| (row.id, row.at));
+    let looks = rows.len();
+    let rows = rows.into_iter().map(|row| (row.id, Arrival::Refused(Box::new(row)))).collect();
+    Ok(Part { rows, rest, looks })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::schema::plan, *};
+
+    #[test]
+    fn each_list_is_read_in_its_own_order() {
+        let page = Page { after: None, limit: 50 };
+        let at = Timestamp::from_millis(1);
+        let of_one = ArrivalFilter {
+            source: Some(("shop".to_owned(), Some(SourceId::new(at, 1)))),
+            not_of: Some(SourceId::new(at, 2)),
+            ..ArrivalFilter::default()
+        };
+        for (filter, walk) in [
+            (ArrivalFilter::default(), "SEARCH e USING PRIMARY KEY (id<?)"),
+            (of_one, "SEARCH e USING INDEX events_by_source (source=? AND id<?)"),
+        ] {
+            let select = accepted_query(&filter, page).select(ACCEPTED_COLUMNS, ACCEPTED);
+            let steps = plan(&format!("{select} ORDER BY e.id DESC LIMIT 10"));
+            assert!(steps.iter().any(|step| step == walk), "{walk}: {steps:?}");
+            assert!(!steps.iter().any(|step| step.contains("TEMP B-TREE")), "{steps:?}");
+        }
+        let steps = plan(SIGHTINGS);
+        assert_eq!(steps[0], "SEARCH x USING INTEGER PRIMARY KEY (rowid<?)", "{steps:?}");
+        assert!(!steps.iter().any(|step| step.contains("TEMP B-TREE")), "{steps:?}");
+        assert_eq!(plan(OF_REQUEST), ["SEARCH events USING PRIMARY KEY (id>? AND id<?)"]);
+    }
+}

@@ -1,0 +1,410 @@
+//! Lists of events, newest first, page by page.
+//!
+//! Whatever finds few events is asked first: a key, an attribute, a kind, and then deliveries of
+//! which there are few, such as dead ones. Each event found is then looked up by itself, in the
+//! order of the list. Where nothing finds few, the newest events are looked at one after the other. Either way
+//! a page looks at a bounded number of rows; see `list`.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter, types::Value};
+use surehook_core::{
+    body_value::BodyValue,
+    delivery::state::Status,
+    event::HeaderBlock,
+    ids::{DestinationId, EventId, SourceId},
+    key::{DedupKey, KeyDigest},
+    replay::Code,
+    store::{EventFilter, EventRow, Listed, OwedFilter, Page},
+};
+
+use super::{
+    lanes::shown_status,
+    list::{
+        HELD, IS_SHOWN_AS, LAST_HAS_CLASS, LAST_HAS_CODE_FROM, LAST_HAS_CODE_TO, LOOKS_MAX, Query,
+        SOURCE_SEQ,
+    },
+    row::{self, EVENT_COLUMNS, blob, id},
+    terms::events_with_term,
+};
+
+/// Rows that a page looks at where bodies are looked into, at most.
+const LOOKS_INTO_BODIES_MAX: usize = 500;
+/// Larger bodies are not looked into.
+const BODY_BYTES_SEARCHED: u64 = 128 * 1024;
+
+const EVENTS: &str = "events e JOIN sources s ON s.seq = e.source";
+
+/// See `AdminStore::events`.
+pub(super) fn events(
+    connection: &Connection,
+    filter: &EventFilter,
+    page: Page<EventId>,
+) -> rusqlite::Result<Listed<EventRow, EventId>> {
+    let query = asked(filter, page);
+    let read = |found: &Row<'_>| {
+        let event = row::event(found)?;
+        let is_meant = filter.matches(&event) && has_values(connection, &filter.body, event.id)?;
+        Ok(Some(event).filter(|_| is_meant))
+    };
+    let mut listed = match candidates(connection, filter, &query)? {
+        Some(events) => run_over(query, connection, events, page, read)?,
+        None => query.run(connection, (EVENT_COLUMNS, EVENTS, "e.id"), page, read)?,
+    };
+    count_deliveries(connection, &mut listed.rows)?;
+    Ok(listed)
+}
+
+fn asked(filter: &EventFilter, page: Page<EventId>) -> Query {
+    let mut query = Query::within(page, filter.since, filter.until, "e.id");
+    if let Some(source) = filter.source {
+        query.narrow(&format!("e.source = {SOURCE_SEQ}"), blob(source).to_vec());
+    }
+    want_delivery(&mut query, filter.owes);
+    if let Some(text) = &filter.search {
+        query.looks_max = LOOKS_INTO_BODIES_MAX;
+        let clause = format!(
+            "(instr(coalesce(e.key, ''), {{}}) > 0 OR (e.body_bytes <= {BODY_BYTES_SEARCHED}
+              AND EXISTS (SELECT 1 FROM payloads p WHERE p.seq = e.payload
+                             AND instr(p.body, CAST({{}} AS BLOB)) > 0)))"
+        );
+        query.want(&clause, text.clone());
+    }
+    if !filter.body.is_empty() {
+        query.looks_max = LOOKS_INTO_BODIES_MAX;
+        query.is_picky = true;
+    }
+    query
+}
+
+/// One delivery must be all that is wanted. By the event, whatever else could be used: `SQLite` does
+/// not know that a destination may have millions.
+fn want_delivery(query: &mut Query, owes: OwedFilter) {
+    let mut clauses = vec!["d.event_id = e.id".to_owned()];
+    let mut and = |clause: &str, value: Value| clauses.push(query.place(clause, value));
+    if let Some(status) = owes.status {
+        and(IS_SHOWN_AS, status.as_str().to_owned().into());
+    }
+    if let Some(destination) = owes.destination {
+        and(IS_TO, blob(destination).to_vec().into());
+    }
+    if let Some(reason) = owes.reason {
+        and("d.reason = {}", reason.as_str().to_owned().into());
+    }
+    if let Some(class) = owes.class {
+        and(LAST_HAS_CLASS, class.as_str().to_owned().into());
+    }
+    if let Some((low, high)) = owes.code.map(Code::range) {
+        and(LAST_HAS_CODE_FROM, i64::from(low).into());
+        and(LAST_HAS_CODE_TO, i64::from(high).into());
+    }
+    if clauses.len() > 1 {
+        let all = clauses.join(" AND ");
+        query.want_placed(&format!(
+            "EXISTS (SELECT 1 FROM deliveries d INDEXED BY deliveries_by_event WHERE {all})"
+        ));
+    }
+}
+
+const IS_TO: &str = "d.destination = (SELECT seq FROM destinations WHERE id = {})";
+
+/// The only events that can be meant, newest first, if something finds few: as many as the page may
+/// look at, within its range.
+fn candidates(
+    connection: &Connection,
+    filter: &EventFilter,
+    query: &Query,
+) -> rusqlite::Result<Option<Vec<EventId>>> {
+    // A key says more than any term: one event of a source has it.
+    let found = if let Some(key) = &filter.key {
+        with_key(connection, filter.source, key)?
+    } else if let Some(term) = filter.term() {
+        let found = events_with_term(connection, term, query.range, query.looks_max)?;
+        return Ok(Some(found.into_iter().collect()));
+    } else {
+        match with_few_deliveries(connection, filter.owes)? {
+            Some(found) => found,
+            None => return Ok(None),
+        }
+    };
+    let [top, bottom] = query.range;
+    let within = found.into_iter().rev().filter(|event| {
+        let bytes = blob(*event);
+        bytes < top && bytes >= bottom
+    });
+    Ok(Some(within.take(query.looks_max).collect()))
+}
+
+// The newest of the fresh ones, or the folded one: whoever has the key now.
+const FRESH_WITH_KEY: &str =
+    "SELECT digest, event_id FROM keys_fresh WHERE digest IN (SELECT unhex(value) FROM json_each(?1))
+      ORDER BY seq";
+const FOLDED_WITH_KEY: &str = "SELECT event_id FROM keys WHERE digest = ?1";
+const ALL_SOURCES: &str = "SELECT id FROM sources";
+
+/// The events that have a key now: of one source, or of each.
+fn with_key(
+    connection: &Connection,
+    source: Option<SourceId>,
+    key: &str,
+) -> rusqlite::Result<BTreeSet<EventId>> {
+    // What cannot be a key is nobody's.
+    let Some(key) = DedupKey::new(key) else { return Ok(BTreeSet::new()) };
+    let sources: Vec<SourceId> = match source {
+        Some(source) => vec![source],
+        None => {
+            let mut all = connection.prepare_cached(ALL_SOURCES)?;
+            all.query_map([], |found| id(found, 0))?.collect::<rusqlite::Result<_>>()?
+        }
+    };
+    let digests: BTreeSet<_> =
+        sources.iter().map(|source| KeyDigest::of(*source, &key).to_bytes()).collect();
+    let mut found = BTreeMap::new();
+    let mut folded = connection.prepare_cached(FOLDED_WITH_KEY)?;
+    for digest in &digests {
+        let event = folded.query_row([digest], |row| id(row, 0)).optional()?;
+        found.extend(event.map(|event: EventId| (*digest, event)));
+    }
+    // One look at the fresh ones for all sources: they have no index.
+    let mut fresh = connection.prepare_cached(FRESH_WITH_KEY)?;
+    let mut rows = fresh.query([hex_list(digests.iter().map(|digest| &digest[..]))])?;
+    while let Some(row) = rows.next()? {
+        found.insert(row.get(0)?, id(row, 1)?);
+    }
+    Ok(found.into_values().collect())
+}
+
+/// Bytes as a list that `json_each` and `unhex` read.
+fn hex_list<'a>(all: impl Iterator<Item = &'a [u8]>) -> String {
+    let quoted: Vec<String> =
+        all.map(|bytes| format!("\"{}\"", data_encoding::HEXLOWER.encode(bytes))).collect();
+    format!("[{}]", quoted.join(","))
+}
+
+/// Deliveries that an index finds; whether there are few is asked of the index alone.
+struct Few {
+    from: String,
+    /// What the destination is, where it says which are meant.
+    value: Option<Vec<u8>>,
+}
+
+impl Few {
+    fn of_status(status: Status) -> Option<Self> {
+        let from = match status {
+            Status::Dead => "deliveries d INDEXED BY deliveries_dead WHERE d.state = 'dead'".into(),
+            Status::Pending | Status::Scheduled => {
+                "deliveries d INDEXED BY deliveries_due WHERE d.due_at IS NOT NULL".into()
+            }
+            Status::InFlight => {
+                "deliveries d INDEXED BY deliveries_leased WHERE d.lease_until IS NOT NULL".into()
+            }
+            Status::Held => format!("({HELD}) h CROSS JOIN deliveries d ON d.id = h.id"),
+            Status::Succeeded | Status::Cancelled | Status::Replayed => return None,
+        };
+        Some(Self { from, value: None })
+    }
+
+    fn to(destination: DestinationId) -> Self {
+        let is_to = IS_TO.replace("{}", "?1");
+        let from = format!("deliveries d INDEXED BY deliveries_by_destination WHERE {is_to}");
+        Self { from, value: Some(blob(destination).to_vec()) }
+    }
+
+    fn select(&self) -> String {
+        format!("SELECT d.event_id FROM {}", self.from)
+    }
+
+    /// Says something if there are too many.
+    fn probe(&self) -> String {
+        format!("SELECT 1 FROM {} LIMIT 1 OFFSET {LOOKS_MAX}", self.from)
+    }
+
+    fn find(&self, connection: &Connection) -> rusqlite::Result<Option<BTreeSet<EventId>>> {
+        let mut probe = connection.prepare_cached(&self.probe())?;
+        if probe.exists(params_from_iter(&self.value))? {
+            return Ok(None);
+        }
+        let mut select = connection.prepare_cached(&self.select())?;
+        let found = select.query_map(params_from_iter(&self.value), |found| id(found, 0))?;
+        found.collect::<rusqlite::Result<_>>().map(Some)
+    }
+}
+
+/// The events whose deliveries can be meant, if there are few of those.
+fn with_few_deliveries(
+    connection: &Connection,
+    owes: OwedFilter,
+) -> rusqlite::Result<Option<BTreeSet<EventId>>> {
+    let ways = [owes.status.and_then(Few::of_status), owes.destination.map(Few::to)];
+    for few in ways.into_iter().flatten() {
+        if let Some(found) = few.find(connection)? {
+            return Ok(Some(found));
+        }
+    }
+    Ok(None)
+}
+
+/// Runs a query over the only events that can be meant. Each is looked up by itself, so that only as
+/// many are looked at as the page needs.
+fn run_over(
+    mut query: Query,
+    connection: &Connection,
+    events: Vec<EventId>,
+    page: Page<EventId>,
+    read: impl Fn(&Row<'_>) -> rusqlite::Result<Option<EventRow>>,
+) -> rusqlite::Result<Listed<EventRow, EventId>> {
+    let looks_max = query.looks_max;
+    let this = query.place("e.id = {}", Value::Null);
+    let sql = format!("{} AND {this}", query.select(EVENT_COLUMNS, EVENTS));
+    let mut lookup = connection.prepare_cached(&sql)?;
+    let mut events = events.into_iter();
+    let (mut rows, mut last, mut looks) = (Vec::new(), None, 0);
+    while rows.len() < page.limit
+        && let Some(event) = events.next()
+    {
+        looks += 1;
+        last = Some(event);
+        if let Some(value) = query.values.last_mut() {
+            *value = Value::Blob(blob(event).to_vec());
+        }
+        let found = lookup
+            .query_row(params_from_iter(&query.values), |row| {
+                if row.get("wanted")? { read(row) } else { Ok(None) }
+            })
+            .optional()?
+            .flatten();
+        rows.extend(found);
+    }
+    let more = rows.len() == page.limit || looks == looks_max;
+    Ok(Listed { rows, next: last.filter(|_| more), looks, last })
+}
+
+const BODY: &str = "
+    SELECT p.headers, p.body FROM events e JOIN payloads p ON p.seq = e.payload
+     WHERE e.id = ?1 AND e.body_bytes <= ?2";
+
+/// Whether the body of an event has all of these values.
+fn has_values(
+    connection: &Connection,
+    wanted: &[BodyValue],
+    event: EventId,
+) -> rusqlite::Result<bool> {
+    if wanted.is_empty() {
+        return Ok(true);
+    }
+    let found = connection
+        .prepare_cached(BODY)?
+        .query_row(params![blob(event), BODY_BYTES_SEARCHED], |row| {
+            let headers = HeaderBlock::from_bytes(row.get(0)?).to_map();
+            Ok(BodyValue::all_in(wanted, &headers, row.get_ref(1)?.as_blob()?))
+        })
+        .optional()?;
+    Ok(found.unwrap_or(false))
+}
+
+const COUNT_DELIVERIES: &str = concat!(
+    "SELECT d.event_id, ",
+    shown_status!(),
+    " AS shown, count(*) FROM json_each(?1) j
+        CROSS JOIN deliveries d INDEXED BY deliveries_by_event ON d.event_id = unhex(j.value)
+       GROUP BY 1, 2"
+);
+
+/// Counts the deliveries of all events of a page, in one query.
+fn count_deliveries(connection: &Connection, events: &mut [EventRow]) -> rusqlite::Result<()> {
+    let ids: Vec<[u8; 16]> = events.iter().map(|event| blob(event.id)).collect();
+    let mut count = connection.prepare_cached(COUNT_DELIVERIES)?;
+    let mut rows = count.query([hex_list(ids.iter().map(|id| &id[..]))])?;
+    let mut counted: HashMap<EventId, BTreeMap<Status, u64>> = HashMap::new();
+    while let Some(row) = rows.next()? {
+        let of_event = counted.entry(id(row, 0)?).or_default();
+        of_event.insert(row::status(row, 1)?, row.get(2)?);
+    }
+    for event in events {
+        event.deliveries = counted.remove(&event.id).unwrap_or_default();
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use surehook_core::{
+        delivery::{Class, DeadReason},
+        time::Timestamp,
+    };
+
+    use super::{super::schema::plan, *};
+
+    fn page() -> Page<EventId> {
+        Page { after: None, limit: 50 }
+    }
+
+    fn everything() -> EventFilter {
+        let at = Timestamp::from_millis(1);
+        EventFilter {
+            owes: OwedFilter {
+                status: Some(Status::Dead),
+                destination: Some(DestinationId::new(at, 1)),
+                reason: Some(DeadReason::MaxRetries),
+                class: Some(Class::Transient),
+                code: "5xx".parse().ok(),
+            },
+            search: Some("x".to_owned()),
+            ..EventFilter::default()
+        }
+    }
+
+    #[test]
+    fn a_page_walks_the_events_in_order_and_asks_each_by_its_own_rows() {
+        let at = Timestamp::from_millis(1);
+        let of_source = EventFilter { source: Some(SourceId::new(at, 1)), ..everything() };
+        for (filter, walk) in [
+            (everything(), "SEARCH e USING PRIMARY KEY (id<?)"),
+            (of_source, "SEARCH e USING INDEX events_by_source (source=? AND id<?)"),
+        ] {
+            let select = asked(&filter, page()).select(EVENT_COLUMNS, EVENTS);
+            let steps = plan(&format!("{select} ORDER BY e.id DESC LIMIT 10"));
+            assert!(steps.iter().any(|step| step == walk), "{walk}: {steps:?}");
+            let by_event = "SEARCH d USING INDEX deliveries_by_event (event_id=?)";
+            assert!(steps.iter().any(|step| step == by_event), "{steps:?}");
+            for step in &steps {
+                assert!(!step.contains("SCAN") || step.contains("CONSTANT"), "{step}: {steps:?}");
+                assert!(!step.contains("TEMP B-TREE"), "{step}: {steps:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_event_that_may_be_meant_is_looked_up_by_its_id() {
+        let mut query = asked(&everything(), page());
+        let this = query.place("e.id = {}", Value::Null);
+        let steps = plan(&format!("{} AND {this}", query.select(EVENT_COLUMNS, EVENTS)));
+        assert!(steps.iter().any(|step| step == "SEARCH e USING PRIMARY KEY (id=?)"), "{steps:?}");
+    }
+
+    #[test]
+    fn whether_there_are_few_is_asked_of_an_index() {
+        let to = Few::to(DestinationId::new(Timestamp::from_millis(1), 1));
+        for (few, index) in [
+            (Few::of_status(Status::Dead).unwrap(), "deliveries_dead"),
+            (Few::of_status(Status::Scheduled).unwrap(), "deliveries_due"),
+            (Few::of_status(Status::InFlight).unwrap(), "deliveries_leased"),
+            (Few::of_status(Status::Held).unwrap(), "deliveries_line"),
+            (to, "deliveries_by_destination"),
+        ] {
+            for sql in [few.probe(), few.select()] {
+                let steps = plan(&sql);
+                assert!(steps.iter().any(|step| step.contains(index)), "{sql}: {steps:?}");
+                assert!(!steps.iter().any(|step| step == "SCAN d"), "{sql}: {steps:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn deliveries_are_counted_by_their_events() {
+        let steps = plan(COUNT_DELIVERIES);
+        let by_event = "SEARCH d USING INDEX deliveries_by_event (event_id=?)";
+        assert!(steps.iter().any(|step| step == by_event), "{steps:?}");
+        assert!(plan(BODY).iter().any(|step| step == "SEARCH e USING PRIMARY KEY (id=?)"));
+    }
+}

@@ -264,6 +264,7 @@ mod tests {
         ("PUT", "/configuration", Role::Admin),
         ("GET", "/tokens", Role::Admin),
         ("POST", "/tokens", Role::Admin),
+        ("POST", "/tokens/link", Role::Admin),
         ("DELETE", "/tokens/{id}", Role::Admin),
         ("GET", "/sources", Role::Viewer),
         ("POST", "/sources", Role::Admin),

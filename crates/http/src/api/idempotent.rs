@@ -184,7 +184,7 @@ async fn prepare(
     request: Request,
 ) -> Result<(IdempotencyKey, Fingerprint, Request), Problem> {
     let bad = |detail: &str| Problem::new(StatusCode::BAD_REQUEST, "bad_idempotency_key", detail);
-    if request.uri().path() == TOKENS || is_reveal(request.uri().path()) {
+    if request.uri().path().starts_with(TOKENS) || is_reveal(request.uri().path()) {
         return Err(bad("no key is taken here: the answer holds a secret and is not kept"));
     }
     let mut values = request.headers().get_all(&IDEMPOTENCY_KEY).iter();

@@ -62,6 +62,15 @@ pub(crate) struct NewToken {
     token: String,
 }
 
+/// A link that opens once.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct LoginLink {
+    /// What follows the gateway's address.
+    path: String,
+    /// Until when it opens.
+    expires_at: Timestamp,
+}
+
 pub(crate) fn routes(api: Api) -> Api {
     let list = Op::new("list_tokens", "All tokens, without what is sent.")
         .answers::<List<ShownToken>>(200);
@@ -73,7 +82,14 @@ pub(crate) fn routes(api: Api) -> Api {
         .path::<TokenId>("id")
         .answers_nothing(204)
         .refuses(409, &["last_admin"]);
+    let link = Op::new("create_login_link", "Makes a link that signs in to the dashboard, once.")
+        .text(
+            "Whoever opens it within a day is an admin there. Takes no `Idempotency-Key`: the answer holds \
+             a secret and is not kept.",
+        )
+        .answers::<LoginLink>(201);
     api.get("/api/v1/tokens", list_tokens, list)
+        .post("/api/v1/tokens/link", create_link, link)
         .post("/api/v1/tokens", create_token, create)
         .delete("/api/v1/tokens/{id}", revoke_token, revoke)
 }
@@ -134,6 +150,12 @@ pub(crate) async fn create_token(
     })
     .await?;
     Ok((StatusCode::CREATED, Json(answer)))
+}
+
+/// Makes a link that signs in to the dashboard, once.
+pub(crate) async fn create_link(State(app): State<Arc<App>>) -> (StatusCode, Json<LoginLink>) {
+    let (path, expires_at) = app.login_link();
+    (StatusCode::CREATED, Json(LoginLink { path, expires_at }))
 }
 
 /// Takes a token away, at once.

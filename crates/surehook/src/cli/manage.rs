@@ -74,6 +74,12 @@ pub(crate) enum TokenCommand {
         #[command(flatten)]
         remote: Remote,
     },
+    /// Make a link that signs in to the dashboard, once
+    #[command(mut_arg("data", |data| data.hide(true)))]
+    Link {
+        #[command(flatten)]
+        remote: Remote,
+    },
     /// Take tokens away, at once
     #[command(mut_arg("data", |data| data.hide(true)))]
     Revoke {

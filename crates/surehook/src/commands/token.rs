@@ -35,6 +35,7 @@ pub(super) async fn run(command: TokenCommand) -> Result<(), Failure> {
             let answer = Client::new(&remote)?.get("/tokens").await?;
             print_list(&remote, &answer, &COLUMNS, "No tokens.")
         }
+        TokenCommand::Link { remote } => link(&remote).await,
         TokenCommand::Revoke { ids, remote } => revoke(&remote, &ids).await,
     }
 }
@@ -52,6 +53,20 @@ async fn create(remote: &Remote, wanted: &Value) -> Result<(), Failure> {
     };
     output::note(&format!("{id}: {role}, {end}. It is shown only now:"));
     Ok(output::line(&output::cell(&made["token"]))?)
+}
+
+/// The link alone goes to standard output, so that it can be opened from there.
+async fn link(remote: &Remote) -> Result<(), Failure> {
+    let client = Client::new(remote)?;
+    let made = client.post("/tokens/link").await?;
+    let url = format!("{}{}", client.base(), output::cell(&made["path"]));
+    if remote.json {
+        return Ok(output::line(
+            &json!({ "url": url, "expires_at": made["expires_at"] }).to_string(),
+        )?);
+    }
+    output::note(&format!("Opens once, until {}:", output::cell(&made["expires_at"])));
+    Ok(output::line(&url)?)
 }
 
 async fn revoke(remote: &Remote, ids: &[String]) -> Result<(), Failure> {

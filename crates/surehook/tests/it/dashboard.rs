@@ -99,3 +99,21 @@ async fn every_page_is_hardened_and_in_one_language() {
         assert!(policy.contains("default-src 'none'") && !policy.contains("unsafe"), "{policy}");
     }
 }
+
+#[tokio::test]
+async fn a_link_opens_once_and_looking_at_it_does_not_use_it_up() {
+    let gateway = Gateway::start().await;
+    let printed = gateway.stdout();
+    let link = printed.lines().find_map(|line| line.split_once("/login?code=")).unwrap().1;
+    let code = link.split_whitespace().next().unwrap().to_owned();
+    let made = gateway.post("/api/v1/tokens/link", &json!({})).await.expect(201).json();
+    let another = made["path"].as_str().unwrap().trim_start_matches("/login?code=").to_owned();
+    assert_ne!(code, another);
+    for code in [code, another] {
+        gateway.call(Method::GET, &format!("/login?code={code}"), &[], "").await.expect(200);
+        let form = format!("code={code}");
+        let first = gateway.call(Method::POST, "/login", &[FORM, OURS], form.clone()).await;
+        assert!(first.expect(303).header("set-cookie").contains("surehook_session=shs_"));
+        gateway.call(Method::POST, "/login", &[FORM, OURS], form).await.expect(401);
+    }
+}

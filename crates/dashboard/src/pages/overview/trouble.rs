@@ -1,0 +1,291 @@
+//! What needs somebody: destinations that fail, open groups of dead letters, and days that are nearly
+//! full. All of it comes from short lists, so it costs the same with ten million events.
+
+use std::collections::{BTreeMap, HashSet};
+
+use serde::Deserialize;
+
+use super::Stats;
+use crate::{
+    client::{Address, List, Trouble, encode},
+    lang::{Lang, fill},
+    show::Badge,
+    visitor::Visitor,
+    words::Overview,
+};
+
+/// Rows of each list here.
+const ROWS_MAX: usize = 8;
+/// Groups that are shown.
+const GROUPS_SHOWN: usize = 5;
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Group {
+    pub(super) id: String,
+    pub(super) destination: Option<String>,
+    pub(super) class: Option<String>,
+    pub(super) code: Option<u16>,
+    pub(super) sample: Option<String>,
+    pub(super) count: u64,
+    pub(super) last_seen: String,
+}
+
+impl Group {
+    /// What they died of, in a few words.
+    pub(super) fn cause(&self, t: &Overview) -> String {
+        let code = self.code.map(|code| code.to_string());
+        let class = self.class.as_deref().map(|class| t.class(class));
+        let parts: Vec<_> = [code.as_deref(), class].into_iter().flatten().collect();
+        if parts.is_empty() { t.class_unknown.to_owned() } else { parts.join(" · ") }
+    }
+
+    pub(super) fn path(&self) -> String {
+        format!("/dead-letters/{}", encode(&self.id))
+    }
+}
+
+#[derive(Debug, Deserialize)]
+struct Waiting {
+    id: String,
+    destination: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Tried {
+    #[serde(default)]
+    attempt_list: Vec<Attempt>,
+}
+
+#[derive(Deserialize)]
+struct Attempt {
+    class: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Destination {
+    name: String,
+    sent_today: Option<u64>,
+    warn_at: Option<u64>,
+    stop_at: Option<u64>,
+    over: bool,
+    state: Option<State>,
+}
+
+#[derive(Debug, Deserialize)]
+struct State {
+    paused: bool,
+    circuit: String,
+    cooling_until: Option<String>,
+}
+
+impl Destination {
+    /// How it does, if not well.
+    fn trouble(&self, t: &Overview) -> Option<Badge> {
+        let Some(state) = &self.state else {
+            return Some(Badge::new("bad", "warn", t.misconfigured));
+        };
+        match (state.paused, state.circuit.as_str()) {
+            (true, _) => Some(Badge::new("held", "pause", t.paused)),
+            (false, "open") => Some(Badge::new("bad", "cross", t.circuit_open)),
+            (false, "half_open" | "ramp") => Some(Badge::new("warn", "clock", t.circuit_trying)),
+            _ if state.cooling_until.is_some() => Some(Badge::new("warn", "clock", t.cooling)),
+            _ => None,
+        }
+    }
+}
+
+/// A destination that does not do well.
+pub(super) struct Failing {
+    pub(super) name: String,
+    pub(super) path: String,
+    pub(super) state: Badge,
+    pub(super) class: Option<String>,
+    pub(super) dead: u64,
+    /// Whether some of its deliveries are tried again.
+    pub(super) retries: bool,
+}
+
+/// How much of its day a destination that sends messages has used.
+pub(super) struct Sent {
+    pub(super) name: String,
+    pub(super) path: String,
+    pub(super) text: String,
+    pub(super) value: u64,
+    pub(super) warn_at: Option<u64>,
+    pub(super) max: Option<u64>,
+    pub(super) badge: Option<Badge>,
+}
+
+#[derive(Default)]
+pub(super) struct Troubles {
+    pub(super) failing: Vec<Failing>,
+    pub(super) groups: Vec<Group>,
+    pub(super) sent: Vec<Sent>,
+}
+
+impl Troubles {
+    pub(super) async fn of(
+        visitor: &Visitor,
+        stats: &Stats,
+        t: &'static Overview,
+    ) -> Result<Self, Trouble> {
+        let address = |parts: &[&str]| Address::new(parts).with("limit", "50");
+        let retrying = address(&["deliveries"]).with("status", "scheduled");
+        let groups = visitor.get::<List<Group>>(address(&["dead-letters", "groups"]));
+        let retrying = visitor.get::<List<Waiting>>(retrying);
+        let (groups, retrying) = tokio::join!(groups, retrying);
+        let mut groups = match groups {
+            Err(trouble) if trouble.is_not_found() => List::default(),
+            groups => groups?,
+        };
+        let retrying = retrying?;
+        let mut failing = failing(stats, &groups.data, &retrying.data, t);
+        for one in failing.iter_mut().filter(|one| one.class.is_none()) {
+            let waits =
+                retrying.data.iter().find(|it| it.destination.as_deref() == Some(&one.name));
+            let Some(waits) = waits else { continue };
+            // It may have been pruned in between; then nothing is said about it.
+            let tried = visitor.get::<Tried>(Address::new(&["deliveries", &waits.id])).await;
+            let last = tried.ok().and_then(|mut tried| tried.attempt_list.pop());
+            one.class = last.and_then(|attempt| attempt.class);
+        }
+        groups.data.truncate(GROUPS_SHOWN);
+        Ok(Self { failing, groups: groups.data, sent: sent(stats, t, visitor.lang()) })
+    }
+}
+
+/// Those in a bad state, those with dead letters and those that are tried again; the worst first.
+fn failing(
+    stats: &Stats,
+    groups: &[Group],
+    retrying: &[Waiting],
+    t: &'static Overview,
+) -> Vec<Failing> {
+    let mut dead: BTreeMap<&str, (u64, Option<&str>)> = BTreeMap::new();
+    for group in groups {
+        let Some(name) = group.destination.as_deref() else { continue };
+        // Newest first: the first class that is seen is the last failure.
+        let entry = dead.entry(name).or_insert((0, group.class.as_deref()));
+        entry.0 += group.count;
+    }
+    let retried: HashSet<&str> =
+        retrying.iter().filter_map(|it| it.destination.as_deref()).collect();
+    let mut found: Vec<_> = stats
+        .destinations
+        .iter()
+        .filter_map(|destination| {
+            let name = destination.name.as_str();
+            let trouble = destination.trouble(t);
+            let (count, class) = dead.get(name).copied().unwrap_or_default();
+            let retries = retried.contains(name);
+            (trouble.is_some() || count > 0 || retries).then(|| Failing {
+                name: name.to_owned(),
+                path: format!("/destinations/{}", encode(name)),
+                state: trouble.unwrap_or_else(|| Badge::new("ok", "check", t.circuit_closed)),
+                class: class.map(str::to_owned),
+                dead: count,
+                retries,
+            })
+        })
+        .collect();
+    let rank = |one: &Failing| {
+        ["bad", "held", "warn"].iter().position(|tone| *tone == one.state.tone).unwrap_or(3)
+    };
+    found.sort_by_key(|one| (rank(one), std::cmp::Reverse(one.dead)));
+    found.truncate(ROWS_MAX);
+    found
+}
+
+fn sent(stats: &Stats, t: &Overview, lang: Lang) -> Vec<Sent> {
+    let shown = |destination: &Destination| {
+        let value = destination.sent_today?;
+        let limit = destination.stop_at.or(destination.warn_at);
+        let number = lang.number(value);
+        let text = match limit {
+            Some(limit) => fill(t.sent_of, &[&number, &lang.number(limit)]),
+            None => number,
+        };
+        let is_full = destination.stop_at.is_some_and(|stop_at| value >= stop_at);
+        let badge = if is_full {
+            Some(Badge::new("bad", "cross", t.day_full))
+        } else {
+            destination.over.then(|| Badge::new("warn", "warn", t.day_warns))
+        };
+        Some(Sent {
+            name: destination.name.clone(),
+            path: format!("/destinations/{}", encode(&destination.name)),
+            text,
+            value,
+            warn_at: destination.warn_at.filter(|_| limit.is_some()),
+            max: limit,
+            badge,
+        })
+    };
+    stats.destinations.iter().filter_map(shown).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn destination(name: &str, paused: bool, circuit: &str) -> serde_json::Value {
+        serde_json::json!({
+            "name": name, "sent_today": null, "warn_at": null, "stop_at": null, "over": false,
+            "state": { "paused": paused, "circuit": circuit, "cooling_until": null },
+        })
+    }
+
+    fn stats(destinations: &[serde_json::Value]) -> Stats {
+        serde_json::from_value(serde_json::json!({
+            "total": 1, "by_status": {}, "dlq_size": 0, "oldest_pending_age_seconds": null,
+            "destinations": destinations,
+        }))
+        .unwrap()
+    }
+
+    fn group(destination: &str, class: &str, count: u64) -> Group {
+        Group {
+            id: "g".to_owned(),
+            destination: Some(destination.to_owned()),
+            class: Some(class.to_owned()),
+            code: Some(503),
+            sample: None,
+            count,
+            last_seen: String::new(),
+        }
+    }
+
+    #[test]
+    fn the_worst_comes_first_and_the_healthy_not_at_all() {
+        let stats = stats(&[
+            destination("healthy", false, "closed"),
+            destination("retried", false, "closed"),
+            destination("paused", true, "open"),
+            destination("open", false, "open"),
+            destination("dying", false, "closed"),
+        ]);
+        let groups = [group("dying", "permanent", 3), group("dying", "transient", 4)];
+        let retrying = [Waiting { id: "d".to_owned(), destination: Some("retried".to_owned()) }];
+        let found = failing(&stats, &groups, &retrying, Overview::of(Lang::En));
+        let names: Vec<_> = found.iter().map(|one| one.name.as_str()).collect();
+        assert_eq!(names, ["open", "paused", "dying", "retried"]);
+        assert_eq!((found[2].dead, found[2].class.as_deref()), (7, Some("permanent")));
+        assert_eq!(groups[0].cause(Overview::of(Lang::En)), "503 · refused for good");
+    }
+
+    #[test]
+    fn a_day_that_is_nearly_full_says_so() {
+        for (value, over, expected) in
+            [(10, false, None), (80, true, Some("warn")), (100, true, Some("bad"))]
+        {
+            let mut json = destination("wa", false, "closed");
+            json["sent_today"] = value.into();
+            json["warn_at"] = 80.into();
+            json["stop_at"] = 100.into();
+            json["over"] = over.into();
+            let shown = sent(&stats(&[json]), Overview::of(Lang::En), Lang::En).remove(0);
+            assert_eq!(shown.badge.map(|badge| badge.tone), expected, "case: {value}");
+            assert_eq!(shown.text, format!("{value} of 100"));
+        }
+    }
+}

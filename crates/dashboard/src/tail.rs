@@ -98,6 +98,16 @@ impl Wanted {
             && is(&self.kind, row.kind.as_deref())
     }
 
+    /// Whether a choice of a filter is the one that was made.
+    pub(crate) fn chose(&self, name: &str, value: &str) -> bool {
+        let made = match name {
+            "source" => &self.source,
+            "destination" => &self.destination,
+            _ => &self.status,
+        };
+        made.as_deref() == Some(value)
+    }
+
     fn rows_max(&self) -> usize {
         self.rows.unwrap_or(ROWS_MAX).min(ROWS_MAX)
     }

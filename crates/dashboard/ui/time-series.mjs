@@ -91,8 +91,8 @@ class TimeSeries extends HTMLElement {
     const [soft, line] = [this.colour('soft'), this.colour('line')];
     const font = '11px system-ui, sans-serif';
     const isLong = this.ends[1] - this.ends[0] > 36 * 3600;
-    const clock = new Intl.DateTimeFormat(root.lang, isLong ? { day: '2-digit', month: '2-digit', hour: '2-digit', timeZone: zone } : { hour: '2-digit', minute: '2-digit', timeZone: zone });
-    this.moment = new Intl.DateTimeFormat(root.lang, { day: '2-digit', month: '2-digit', hour: '2-digit', minute: '2-digit', second: '2-digit', timeZone: zone });
+    const clock = new Intl.DateTimeFormat(root.lang, isLong ? { day: '2-digit', month: '2-digit', hour: '2-digit', hourCycle: 'h23', timeZone: zone } : { hour: '2-digit', minute: '2-digit', hourCycle: 'h23', timeZone: zone });
+    this.moment = new Intl.DateTimeFormat(root.lang, { day: '2-digit', month: '2-digit', hour: '2-digit', minute: '2-digit', second: '2-digit', hourCycle: 'h23', timeZone: zone });
     const shown = this.dataset.unit === 'ms' ? span : count.format;
     const bars = uPlot.paths.bars({ size: [0.82, 60], align: 1 });
     this.plot = new uPlot({
@@ -102,7 +102,7 @@ class TimeSeries extends HTMLElement {
       cursor: { drag: { x: true, y: false, setScale: false }, points: { show: !this.isBars }, y: false },
       scales: { x: { range: () => this.ends }, y: { range: (_, __, max) => [0, max > 0 ? max * 1.08 : 1] } },
       axes: [
-        { stroke: soft, font, grid: { show: false }, ticks: { stroke: line, size: 4 }, space: isLong ? 90 : 60, values: (_, at) => at.map((secs) => clock.format(secs * 1000)) },
+        { stroke: soft, font, grid: { show: false }, ticks: { stroke: line, size: 4 }, size: 28, space: isLong ? 90 : 60, values: (_, at) => at.map((secs) => clock.format(secs * 1000)) },
         { stroke: soft, font, grid: { stroke: line, width: 1 }, ticks: { show: false }, size: 62, space: 34, values: (_, at) => at.map((value) => shown(value)) },
       ],
       series: [{}, ...this.columns.toReversed().map(({ tone }) => {

@@ -175,10 +175,3 @@ async fn live(visitor: Visitor, Query(wanted): Query<Wanted>) -> Shown {
     let badges = serde_json::Value::Object(as_json).to_string();
     show(&LivePage { frame, t, sources, destinations, statuses, wanted, badges })
 }
-
-impl LivePage {
-    /// Whether a choice of a filter is the one of the address.
-    fn is(&self, wanted: &Option<String>, value: &str) -> bool {
-        wanted.as_deref() == Some(value)
-    }
-}

@@ -34,7 +34,7 @@ crate::lang::words!(
         died: "died", "morreram", "muertos";
         failing: "Destinations in trouble", "Destinos com problemas", "Destinos con problemas";
         all_well: "Every destination does well.", "Todos os destinos estão bem.", "Todos los destinos están bien.";
-        last_failure: "Last failure", "Última falha", "Último fallo";
+        last_failure: "Fails by", "Falha por", "Falla por";
         retries_now: "retrying", "tentando de novo", "reintentando";
         circuit_closed: "reachable", "acessível", "accesible";
         circuit_open: "left alone for a while", "em pausa por falhas", "en espera por fallos";

@@ -1,7 +1,9 @@
 //! The charts. Each is a table of numbers first; the browser draws what the table says.
 
+use std::{collections::BTreeMap, time::Duration};
+
 use serde::Deserialize;
-use std::collections::BTreeMap;
+use surehook_core::time::Span;
 
 use super::range::Range;
 use crate::{
@@ -10,6 +12,9 @@ use crate::{
     visitor::Visitor,
     words::Overview,
 };
+
+/// Over which time "now" is counted.
+pub(super) const NOW: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct Series {
@@ -21,7 +26,7 @@ pub(super) struct Series {
 pub(super) struct Counted {
     pub(super) value: u64,
     #[serde(default)]
-    by: BTreeMap<String, u64>,
+    pub(super) by: BTreeMap<String, u64>,
     p50_ms: Option<f64>,
     pub(super) p95_ms: Option<f64>,
     p99_ms: Option<f64>,
@@ -47,19 +52,25 @@ pub(super) struct Numbers {
     pub(super) attempts: Series,
     dead: Series,
     pub(super) latency: Series,
+    /// What was accepted just now.
+    pub(super) lately: Series,
 }
 
 impl Numbers {
     pub(super) async fn of(visitor: &Visitor, range: Range) -> Result<Self, Trouble> {
         let series = |metric: &'static str| visitor.get::<Series>(address(metric, range));
-        let (accepted, duplicates, attempts, dead, latency) = tokio::try_join!(
+        let now = visitor.now();
+        let just_now =
+            Range { chosen: None, since: now - NOW, until: now, width: Span::from_secs(10) };
+        let (accepted, duplicates, attempts, dead, latency, lately) = tokio::try_join!(
             series("accepted"),
             series("duplicates"),
             series("attempts"),
             series("dead"),
             series("latency"),
+            visitor.get::<Series>(address("accepted", just_now)),
         )?;
-        Ok(Self { accepted, duplicates, attempts, dead, latency })
+        Ok(Self { accepted, duplicates, attempts, dead, latency, lately })
     }
 }
 
@@ -103,7 +114,7 @@ pub(super) fn span(lang: Lang, millis: f64) -> String {
     if millis < 10.0 {
         return format!("{} ms", lang.decimal(millis, 1));
     }
-    crate::show::span(lang, std::time::Duration::from_secs_f64(millis.max(0.0) / 1000.0))
+    crate::show::span(lang, Duration::from_secs_f64(millis.max(0.0) / 1000.0))
 }
 
 pub(super) struct Chart {
@@ -190,6 +201,7 @@ mod tests {
             attempts: series(10, &[("succeeded", 6), ("transient", 4)]),
             dead: series(1, &[]),
             latency: series(0, &[]),
+            lately: series(0, &[]),
         };
         let charts = charts(&numbers, Overview::of(Lang::En), Lang::En);
         let values = |at: usize| -> Vec<_> {

@@ -11,10 +11,9 @@ use askama::Template;
 use axum::{Router, extract::Query, routing::get};
 use http::HeaderMap;
 use serde::Deserialize;
-use surehook_core::time::Span;
 
 use self::{
-    charts::{Chart, Numbers, Series},
+    charts::{Chart, NOW, Numbers},
     range::{Asked, Range},
     start::Start,
     trouble::Troubles,
@@ -32,9 +31,6 @@ use crate::{
 pub(super) fn routes() -> Router<Arc<Dashboard>> {
     Router::new().route("/", get(overview))
 }
-
-/// Over which time "now" is counted.
-const NOW: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Deserialize)]
 struct Stats {
@@ -69,19 +65,16 @@ struct OverviewPage {
 async fn overview(visitor: Visitor, Query(asked): Query<Asked>, headers: HeaderMap) -> Shown {
     let t = Overview::of(visitor.lang());
     let frame = Frame::new(&visitor, Nav::Overview, t.title);
-    let now = visitor.now();
-    let range = Range::of(&asked, now);
-    let lately = Range { chosen: None, since: now - NOW, until: now, width: Span::from_secs(10) };
+    let range = Range::of(&asked, visitor.now());
     let stats = visitor.get::<Stats>(Address::new(&["stats"]));
-    let lately = visitor.get::<Series>(charts::address("accepted", lately));
-    let gathered = tokio::try_join!(stats, lately, Numbers::of(&visitor, range));
-    let (stats, lately, numbers) = gathered.map_err(|trouble| visitor.failed(trouble))?;
-    let troubles = Troubles::of(&visitor, &stats, t);
+    let gathered = tokio::try_join!(stats, Numbers::of(&visitor, range));
+    let (stats, numbers) = gathered.map_err(|trouble| visitor.failed(trouble))?;
+    let troubles = Troubles::of(&visitor, &stats, range, t);
     let start = Start::of(&visitor, &stats, &headers);
     let gathered = tokio::try_join!(troubles, start);
     let (troubles, start) = gathered.map_err(|trouble| visitor.failed(trouble))?;
     let lang = visitor.lang();
-    let tiles = tiles(&stats, &lately, &numbers, range, t, lang);
+    let tiles = tiles(&stats, &numbers, range, t, lang);
     let charts = charts::charts(&numbers, t, lang);
     show(&OverviewPage { frame, t, start, range, tiles, charts, troubles })
 }
@@ -89,7 +82,6 @@ async fn overview(visitor: Visitor, Query(asked): Query<Asked>, headers: HeaderM
 /// The six numbers that say how it goes.
 fn tiles(
     stats: &Stats,
-    lately: &Series,
     numbers: &Numbers,
     range: Range,
     t: &'static Overview,
@@ -109,7 +101,7 @@ fn tiles(
     [
         Tile {
             name: t.received,
-            value: rate(lang, lately.total.value),
+            value: rate(lang, numbers.lately.total.value),
             more: t.last_minute,
             tone: "",
             path: events(&within),

@@ -3,9 +3,14 @@
 
 use std::collections::{BTreeMap, HashSet};
 
+use futures_util::future;
 use serde::Deserialize;
 
-use super::Stats;
+use super::{
+    Stats,
+    charts::{self, Series},
+    range::Range,
+};
 use crate::{
     client::{Address, List, Trouble, encode},
     lang::{Lang, fill},
@@ -46,19 +51,7 @@ impl Group {
 
 #[derive(Debug, Deserialize)]
 struct Waiting {
-    id: String,
     destination: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct Tried {
-    #[serde(default)]
-    attempt_list: Vec<Attempt>,
-}
-
-#[derive(Deserialize)]
-struct Attempt {
-    class: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -116,17 +109,19 @@ pub(super) struct Sent {
     pub(super) badge: Option<Badge>,
 }
 
-#[derive(Default)]
 pub(super) struct Troubles {
     pub(super) failing: Vec<Failing>,
     pub(super) groups: Vec<Group>,
     pub(super) sent: Vec<Sent>,
+    /// Whether anything is dead, in a group or not.
+    pub(super) some_dead: bool,
 }
 
 impl Troubles {
     pub(super) async fn of(
         visitor: &Visitor,
         stats: &Stats,
+        range: Range,
         t: &'static Overview,
     ) -> Result<Self, Trouble> {
         let address = |parts: &[&str]| Address::new(parts).with("limit", "50");
@@ -140,18 +135,23 @@ impl Troubles {
         };
         let retrying = retrying?;
         let mut failing = failing(stats, &groups.data, &retrying.data, t);
-        for one in failing.iter_mut().filter(|one| one.class.is_none()) {
-            let waits =
-                retrying.data.iter().find(|it| it.destination.as_deref() == Some(&one.name));
-            let Some(waits) = waits else { continue };
-            // It may have been pruned in between; then nothing is said about it.
-            let tried = visitor.get::<Tried>(Address::new(&["deliveries", &waits.id])).await;
-            let last = tried.ok().and_then(|mut tried| tried.attempt_list.pop());
-            one.class = last.and_then(|attempt| attempt.class);
+        let mostly = failing.iter().map(|one| mostly(visitor, range, &one.name));
+        for (class, one) in future::join_all(mostly).await.into_iter().zip(&mut failing) {
+            one.class = class.or(one.class.take());
         }
         groups.data.truncate(GROUPS_SHOWN);
-        Ok(Self { failing, groups: groups.data, sent: sent(stats, t, visitor.lang()) })
+        let sent = sent(stats, t, visitor.lang());
+        Ok(Self { failing, groups: groups.data, sent, some_dead: stats.dlq_size > 0 })
     }
+}
+
+/// How attempts to a destination fail mostly, in the time that is shown.
+async fn mostly(visitor: &Visitor, range: Range, name: &str) -> Option<String> {
+    let address = charts::address("failed", range).with("destination", name);
+    // It may have been deleted in between; then nothing is said about it.
+    let failed: Series = visitor.get(address).await.ok()?;
+    let most = failed.total.by.into_iter().max_by_key(|(_, count)| *count);
+    most.filter(|(_, count)| *count > 0).map(|(class, _)| class)
 }
 
 /// Those in a bad state, those with dead letters and those that are tried again; the worst first.
@@ -164,7 +164,7 @@ fn failing(
     let mut dead: BTreeMap<&str, (u64, Option<&str>)> = BTreeMap::new();
     for group in groups {
         let Some(name) = group.destination.as_deref() else { continue };
-        // Newest first: the first class that is seen is the last failure.
+        // Newest first: the first class that is seen is that of the last failure.
         let entry = dead.entry(name).or_insert((0, group.class.as_deref()));
         entry.0 += group.count;
     }
@@ -265,7 +265,7 @@ mod tests {
             destination("dying", false, "closed"),
         ]);
         let groups = [group("dying", "permanent", 3), group("dying", "transient", 4)];
-        let retrying = [Waiting { id: "d".to_owned(), destination: Some("retried".to_owned()) }];
+        let retrying = [Waiting { destination: Some("retried".to_owned()) }];
         let found = failing(&stats, &groups, &retrying, Overview::of(Lang::En));
         let names: Vec<_> = found.iter().map(|one| one.name.as_str()).collect();
         assert_eq!(names, ["open", "paused", "dying", "retried"]);

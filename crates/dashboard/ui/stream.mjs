@@ -94,6 +94,9 @@ let timer;
 
 const regions = () => [...document.querySelectorAll('[data-refresh][id]')];
 
+/** Whether something on the page moves without news: a job, a count-down. */
+const goesOn = () => document.querySelector('[data-refresh-always]') !== null;
+
 function news() {
   if (!regions().length) return;
   isDue = true;
@@ -139,7 +142,7 @@ async function refresh() {
     // A gateway that answers slowly is asked less often.
     const pause = Math.max(REFRESH_EVERY, 5 * (Date.now() - begun));
     nextAt = Date.now() + pause;
-    plan(isDue ? pause : Math.max(pause, REFRESH_QUIET));
+    plan(isDue || goesOn() ? pause : Math.max(pause, REFRESH_QUIET));
   }
 }
 
@@ -155,12 +158,12 @@ function swap(region, fresh) {
   const place = focused === region ? -1 : region.contains(focused) ? [...region.querySelectorAll(HOLDERS)].indexOf(/** @type {Element} */ (focused)) : null;
   const href = focused?.getAttribute('href');
   const opened = [...region.querySelectorAll('details')].map((details) => details.open);
-  const at = region.querySelector('tr.at')?.getAttribute('data-row');
+  const at = region.querySelector('[data-row].at')?.getAttribute('data-row');
   const scroll = region.scrollTop;
   region.replaceWith(fresh);
   fresh.scrollTop = scroll;
   fresh.querySelectorAll('details').forEach((details, n) => { if (opened[n]) details.open = true; });
-  if (at) fresh.querySelector(`tr[data-row="${CSS.escape(at)}"]`)?.classList.add('at');
+  if (at) fresh.querySelector(`[data-row="${CSS.escape(at)}"]`)?.classList.add('at');
   if (place === null) return;
   const holders = [...fresh.querySelectorAll(HOLDERS)];
   const next = place === -1 ? fresh : (href && holders.find((holder) => holder.getAttribute('href') === href)) || holders[place];
@@ -170,5 +173,5 @@ function swap(region, fresh) {
 if (regions().length) {
   wanted = true;
   connect();
-  plan(REFRESH_QUIET);
+  plan(goesOn() ? REFRESH_EVERY : REFRESH_QUIET);
 }

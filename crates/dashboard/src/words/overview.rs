@@ -52,11 +52,6 @@ crate::lang::words!(
         sent_of: "{} of {}", "{} de {}", "{} de {}";
         day_warns: "many for a day", "muitas para um dia", "muchos para un día";
         day_full: "the day is full", "limite do dia atingido", "límite del día alcanzado";
-        class_transient: "passing failure", "falha passageira", "fallo pasajero";
-        class_throttled: "asked us to slow down", "pediu mais calma", "pidió ir más despacio";
-        class_permanent: "refused for good", "recusado de vez", "rechazado del todo";
-        class_config: "wrong address or rights", "endereço ou acesso errado", "dirección o acceso incorrectos";
-        class_ambiguous: "nobody knows if it arrived", "não se sabe se chegou", "no se sabe si llegó";
         class_unknown: "unknown", "desconhecida", "desconocida";
         start_title: "Your first delivered event", "Seu primeiro evento entregue", "Su primer evento entregado";
         start_lead: "Two steps, and this page moves by itself.", "Dois passos, e esta página avança sozinha.", "Dos pasos, y esta página avanza sola.";
@@ -74,17 +69,3 @@ crate::lang::words!(
         arrived_overview: "Open the overview", "Abrir a visão geral", "Abrir el resumen";
     }
 );
-
-impl Overview {
-    /// A class of failure for people; a word that is not known as it is.
-    pub(crate) fn class<'w>(&self, word: &'w str) -> &'w str {
-        match word {
-            "transient" => self.class_transient,
-            "throttled" => self.class_throttled,
-            "permanent" => self.class_permanent,
-            "config" => self.class_config,
-            "ambiguous" => self.class_ambiguous,
-            other => other,
-        }
-    }
-}

@@ -25,7 +25,7 @@ use crate::{
     page::{Frame, Nav, Shown, show},
     show::span,
     visitor::Visitor,
-    words::Overview,
+    words::{Failures, Overview},
 };
 
 pub(super) fn routes() -> Router<Arc<Dashboard>> {
@@ -55,6 +55,7 @@ struct Tile {
 struct OverviewPage {
     frame: Frame,
     t: &'static Overview,
+    f: &'static Failures,
     start: Start,
     range: Range,
     tiles: [Tile; 6],
@@ -76,7 +77,8 @@ async fn overview(visitor: Visitor, Query(asked): Query<Asked>, headers: HeaderM
     let lang = visitor.lang();
     let tiles = tiles(&stats, &numbers, range, t, lang);
     let charts = charts::charts(&numbers, t, lang);
-    show(&OverviewPage { frame, t, start, range, tiles, charts, troubles })
+    let f = Failures::of(lang);
+    show(&OverviewPage { frame, t, f, start, range, tiles, charts, troubles })
 }
 
 /// The six numbers that say how it goes.

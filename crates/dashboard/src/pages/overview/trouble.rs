@@ -16,7 +16,7 @@ use crate::{
     lang::{Lang, fill},
     show::Badge,
     visitor::Visitor,
-    words::Overview,
+    words::{Failures, Overview},
 };
 
 /// Rows of each list here.
@@ -30,6 +30,7 @@ pub(super) struct Group {
     pub(super) destination: Option<String>,
     pub(super) class: Option<String>,
     pub(super) code: Option<u16>,
+    failure: Option<String>,
     pub(super) sample: Option<String>,
     pub(super) count: u64,
     pub(super) last_seen: String,
@@ -37,15 +38,16 @@ pub(super) struct Group {
 
 impl Group {
     /// What they died of, in a few words.
-    pub(super) fn cause(&self, t: &Overview) -> String {
+    pub(super) fn cause(&self, t: &Overview, f: &Failures) -> String {
         let code = self.code.map(|code| code.to_string());
-        let class = self.class.as_deref().map(|class| t.class(class));
-        let parts: Vec<_> = [code.as_deref(), class].into_iter().flatten().collect();
+        let code = code.as_deref().or(self.failure.as_deref());
+        let class = self.class.as_deref().map(|class| f.class(class));
+        let parts: Vec<_> = [code, class].into_iter().flatten().collect();
         if parts.is_empty() { t.class_unknown.to_owned() } else { parts.join(" · ") }
     }
 
     pub(super) fn path(&self) -> String {
-        format!("/dead-letters/{}", encode(&self.id))
+        format!("/dead-letters/all?q={}", encode(&format!("group:{}", self.id)))
     }
 }
 
@@ -126,14 +128,10 @@ impl Troubles {
     ) -> Result<Self, Trouble> {
         let address = |parts: &[&str]| Address::new(parts).with("limit", "50");
         let retrying = address(&["deliveries"]).with("status", "scheduled");
-        let groups = visitor.get::<List<Group>>(address(&["dead-letters", "groups"]));
-        let retrying = visitor.get::<List<Waiting>>(retrying);
-        let (groups, retrying) = tokio::join!(groups, retrying);
-        let mut groups = match groups {
-            Err(trouble) if trouble.is_not_found() => List::default(),
-            groups => groups?,
-        };
-        let retrying = retrying?;
+        let (mut groups, retrying) = tokio::try_join!(
+            visitor.get::<List<Group>>(address(&["dead-letters", "groups"])),
+            visitor.get::<List<Waiting>>(retrying),
+        )?;
         let mut failing = failing(stats, &groups.data, &retrying.data, t);
         let mostly = failing.iter().map(|one| mostly(visitor, range, &one.name));
         for (class, one) in future::join_all(mostly).await.into_iter().zip(&mut failing) {
@@ -249,6 +247,7 @@ mod tests {
             destination: Some(destination.to_owned()),
             class: Some(class.to_owned()),
             code: Some(503),
+            failure: None,
             sample: None,
             count,
             last_seen: String::new(),
@@ -270,7 +269,10 @@ mod tests {
         let names: Vec<_> = found.iter().map(|one| one.name.as_str()).collect();
         assert_eq!(names, ["open", "paused", "dying", "retried"]);
         assert_eq!((found[2].dead, found[2].class.as_deref()), (7, Some("permanent")));
-        assert_eq!(groups[0].cause(Overview::of(Lang::En)), "503 · refused for good");
+        assert_eq!(
+            groups[0].cause(Overview::of(Lang::En), Failures::of(Lang::En)),
+            "503 · refused for good"
+        );
     }
 
     #[test]

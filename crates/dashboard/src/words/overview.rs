@@ -54,9 +54,9 @@ crate::lang::words!(
         day_full: "the day is full", "limite do dia atingido", "límite del día alcanzado";
         class_unknown: "unknown", "desconhecida", "desconocida";
         start_title: "Your first delivered event", "Seu primeiro evento entregue", "Su primer evento entregado";
-        start_lead: "Two steps, and this page moves by itself.", "Dois passos, e esta página avança sozinha.", "Dos pasos, y esta página avanza sola.";
+        start_lead: "Send one line; this page moves on by itself.", "Envie uma linha; esta página avança sozinha.", "Envíe una línea; esta página avanza sola.";
         step_source: "A source receives", "Uma origem recebe", "Un origen recibe";
-        step_source_ready: "`{}` is ready. Providers send to its address.", "`{}` está pronta. Os provedores enviam ao endereço dela.", "`{}` está listo. Los proveedores envían a su dirección.";
+        step_source_ready: "“{}” is ready. Providers send to its address.", "“{}” está pronta. Os provedores enviam ao endereço dela.", "«{}» está listo. Los proveedores envían a su dirección.";
         step_source_none: "There is no source yet. Create one; a name is enough.", "Ainda não há origem. Crie uma; basta um nome.", "Todavía no hay origen. Cree uno; basta un nombre.";
         step_source_new: "Create a source", "Criar uma origem", "Crear un origen";
         step_send: "Send it an event", "Envie um evento a ela", "Envíele un evento";
@@ -64,7 +64,7 @@ crate::lang::words!(
         step_see: "See it arrive", "Veja-o chegar", "Véalo llegar";
         waiting: "Waiting for your first event…", "Esperando seu primeiro evento…", "Esperando su primer evento…";
         arrived: "It arrived", "Chegou", "Llegó";
-        arrived_lead: "`{}` took it in. See what was decided about it and where it was delivered.", "`{}` o recebeu. Veja o que foi decidido e onde foi entregue.", "`{}` lo recibió. Vea qué se decidió y dónde se entregó.";
+        arrived_lead: "“{}” took it in. See what was decided about it and where it was delivered.", "“{}” o recebeu. Veja o que foi decidido e onde foi entregue.", "«{}» lo recibió. Vea qué se decidió y dónde se entregó.";
         arrived_see: "See the event", "Ver o evento", "Ver el evento";
         arrived_overview: "Open the overview", "Abrir a visão geral", "Abrir el resumen";
     }

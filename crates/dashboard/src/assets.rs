@@ -51,6 +51,10 @@ macro_rules! assets {
 assets! {
     "app.css": STYLE;
     "app.mjs": SCRIPT;
+    "keys.mjs": SCRIPT;
+    "live-tail.mjs": SCRIPT;
+    "stream.mjs": SCRIPT;
+    "time-series.mjs": SCRIPT;
     "favicon.svg": "image/svg+xml";
     "vendor/htmx.min.js": SCRIPT;
     "vendor/uplot.min.js": SCRIPT;

@@ -15,6 +15,7 @@ mod lang;
 mod page;
 mod pages;
 mod show;
+mod tail;
 mod visitor;
 mod words;
 

@@ -11,7 +11,7 @@ use crate::{
     cookies,
     lang::{Lang, fill},
     visitor::{Taste, Theme, Visitor},
-    words::Common,
+    words::{Common, Keys},
 };
 
 /// The entries of the menu.
@@ -100,6 +100,11 @@ impl Frame {
 
     pub(crate) fn lang(&self) -> Lang {
         self.taste.lang
+    }
+
+    /// The words of the help for the keyboard.
+    pub(crate) fn keys(&self) -> &'static Keys {
+        Keys::of(self.lang())
     }
 
     pub(crate) fn languages(&self) -> [Lang; 3] {

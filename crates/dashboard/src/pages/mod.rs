@@ -10,6 +10,7 @@ mod preferences;
 mod replays;
 mod requests;
 mod settings;
+mod stream;
 
 use std::sync::Arc;
 
@@ -30,4 +31,5 @@ pub(crate) fn routes() -> Router<Arc<Dashboard>> {
         .merge(requests::routes())
         .merge(settings::routes())
         .merge(overview::routes())
+        .merge(stream::routes())
 }

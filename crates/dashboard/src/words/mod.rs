@@ -15,6 +15,8 @@ tables! {
     dead_letters: DeadLetters;
     events: Events;
     failures: Failures;
+    keys: Keys;
+    live: Live;
     login: Login;
     messages: Messages;
     overview: Overview;

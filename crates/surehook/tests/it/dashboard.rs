@@ -54,7 +54,7 @@ async fn another_site_cannot_act_for_a_visitor() {
 #[tokio::test]
 async fn a_session_opens_pages_and_not_the_api_and_ends_with_its_token() {
     let mut gateway = Gateway::start().await;
-    let made = gateway.post("/api/v1/tokens", &json!({ "role": "viewer", "name": "eyes" })).await;
+    let made = gateway.post("/tokens", &json!({ "role": "viewer", "name": "eyes" })).await;
     let made = made.expect(201).json();
     let token = made["token"].as_str().unwrap();
     let visitor = SignedIn::with(&gateway, token).await;
@@ -68,7 +68,7 @@ async fn a_session_opens_pages_and_not_the_api_and_ends_with_its_token() {
     let visitor = SignedIn::resumed(&gateway, &cookie);
     assert_eq!(visitor.page("/").await.status, 200, "a session survives a restart");
 
-    let path = format!("/api/v1/tokens/{}", made["id"].as_str().unwrap());
+    let path = format!("/tokens/{}", made["id"].as_str().unwrap());
     gateway.delete(&path).await.expect(204);
     assert_eq!(visitor.page("/").await.location.as_deref(), Some("/login"));
 }

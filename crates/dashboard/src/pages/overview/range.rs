@@ -1,0 +1,116 @@
+//! The piece of time that the charts show: the last hours, or what somebody marked in a chart.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+use surehook_core::{
+    rollup::Grid,
+    time::{Span, Timestamp},
+};
+
+/// What one may choose, with how wide a point is, in seconds.
+const CHOICES: [(&str, u64, u64); 5] = [
+    ("15m", 15 * 60, 10),
+    ("1h", 3600, 60),
+    ("6h", 6 * 3600, 300),
+    ("24h", 86_400, 900),
+    ("7d", 7 * 86_400, 7200),
+];
+const USUAL: usize = 1;
+
+/// Widths for what was marked. Each is made of whole buckets of the store.
+const WIDTHS: [u64; 9] = [10, 30, 60, 300, 900, 3600, 7200, 21_600, 86_400];
+/// Points of a chart, and rows of its table.
+const POINTS_MAX: u64 = 100;
+
+/// What the address asks for.
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct Asked {
+    range: Option<String>,
+    since: Option<String>,
+    until: Option<String>,
+}
+
+/// From when until when, and how wide a point is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Range {
+    /// Which choice it is; none when it was marked in a chart.
+    pub(super) chosen: Option<&'static str>,
+    pub(super) since: Timestamp,
+    pub(super) until: Timestamp,
+    pub(super) width: Span,
+}
+
+impl Range {
+    /// What is shown. What cannot be shown becomes the usual.
+    pub(super) fn of(asked: &Asked, now: Timestamp) -> Self {
+        if let Some(marked) = Self::marked(asked, now) {
+            return marked;
+        }
+        let chosen = CHOICES.iter().find(|(word, ..)| asked.range.as_deref() == Some(word));
+        let (word, secs, width) = *chosen.unwrap_or(&CHOICES[USUAL]);
+        let since = now - Duration::from_secs(secs);
+        Self { chosen: Some(word), since, until: now, width: Span::from_secs(width) }
+    }
+
+    fn marked(asked: &Asked, now: Timestamp) -> Option<Self> {
+        let since: Timestamp = asked.since.as_deref()?.parse().ok()?;
+        let until: Timestamp = asked.until.as_deref()?.parse().ok()?;
+        let secs = until.since(since).as_secs();
+        let fits = |width: &u64| {
+            let few = secs / width <= POINTS_MAX;
+            few && Grid::new(since, until, Some(Span::from_secs(*width)), now).is_ok()
+        };
+        let width = WIDTHS.into_iter().find(fits)?;
+        Some(Self { chosen: None, since, until, width: Span::from_secs(width) })
+    }
+
+    /// All choices, and which of them this is.
+    pub(super) fn choices(self) -> impl Iterator<Item = (&'static str, bool)> {
+        CHOICES.into_iter().map(move |(word, ..)| (word, self.chosen == Some(word)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(range: Option<&str>, since: Option<Timestamp>, until: Option<Timestamp>) -> Asked {
+        Asked {
+            range: range.map(str::to_owned),
+            since: since.map(|at| at.to_string()),
+            until: until.map(|at| at.to_string()),
+        }
+    }
+
+    #[test]
+    fn every_choice_can_be_asked_of_the_store() {
+        let now = Timestamp::from_millis(1_800_000_000_000);
+        for (word, ..) in CHOICES {
+            let range = Range::of(&asked(Some(word), None, None), now);
+            assert_eq!(range.chosen, Some(word));
+            assert!(Grid::new(range.since, range.until, Some(range.width), now).is_ok(), "{word}");
+        }
+        for unknown in [None, Some("1y"), Some("")] {
+            assert_eq!(Range::of(&asked(unknown, None, None), now).chosen, Some("1h"));
+        }
+    }
+
+    #[test]
+    fn what_is_marked_gets_the_finest_points_that_are_kept_and_few_enough() {
+        let now = Timestamp::from_millis(1_800_000_000_000);
+        let ago = |secs| now - Duration::from_secs(secs);
+        for (since, until, expected) in [
+            (ago(600), now, Some(10)),
+            (ago(2000), ago(100), Some(30)),
+            (ago(86_400), ago(86_000), Some(60)),
+            (ago(30 * 86_400), ago(30 * 86_400 - 7200), Some(3600)),
+            (ago(90 * 86_400), now, Some(86_400)),
+            (now, ago(60), None),
+        ] {
+            let range = Range::of(&asked(None, Some(since), Some(until)), now);
+            let width = range.chosen.is_none().then_some(range.width);
+            assert_eq!(width, expected.map(Span::from_secs), "case: {since} to {until}");
+        }
+    }
+}

@@ -1,0 +1,207 @@
+// `<live-tail>`: the newest rows as they come. It never does more than a screen can show: the
+// server sends a few batches a second, rows wait in a ring, and nodes are used again.
+
+import { follow } from './stream.mjs';
+
+const ROWS_MAX = 200;
+const RATE_OVER = 5000;
+const SUMMARY_EVERY = 10_000;
+
+const root = document.documentElement;
+const clock = new Intl.DateTimeFormat(root.lang, { hour: '2-digit', minute: '2-digit', second: '2-digit', fractionalSecondDigits: 3, hour12: false, timeZone: root.dataset.zone || undefined });
+const number = new Intl.NumberFormat(root.lang);
+const SVG = 'http://www.w3.org/2000/svg';
+
+/** Puts values into the `{}` of a text. @param {string | undefined} text @param {...(string|number)} values */
+function fill(text, ...values) {
+  return (text ?? '').split('{}').map((part, n) => part + (n < values.length ? values[n] : '')).join('');
+}
+
+/** A row of the table, made once and filled again and again. */
+class Line {
+  /** @param {string[]} labels */
+  constructor(labels) {
+    this.row = document.createElement('tr');
+    this.cells = labels.map((label) => {
+      const cell = this.row.insertCell();
+      cell.dataset.label = label;
+      return cell;
+    });
+    this.link = document.createElement('a');
+    this.time = document.createElement('time');
+    this.link.append(this.time);
+    this.cells[0].append(this.link);
+    this.pill = document.createElement('span');
+    const icon = document.createElementNS(SVG, 'svg');
+    icon.setAttribute('class', 'icon');
+    icon.setAttribute('aria-hidden', 'true');
+    this.use = document.createElementNS(SVG, 'use');
+    icon.append(this.use);
+    this.word = document.createTextNode('');
+    this.pill.append(icon, this.word);
+    this.more = document.createElement('span');
+    this.more.className = 'soft small';
+    this.cells[1].append(this.pill, ' ', this.more);
+    this.cells[4].className = 'mono';
+  }
+
+  /** @param {any} news @param {Record<string, [string, string, string]>} badges */
+  fill(news, badges) {
+    const [tone, icon, word] = badges[news.status] ?? ['', 'dot', news.status];
+    this.row.dataset.row = news.event;
+    this.row.classList.remove('at');
+    this.link.href = `/events/${encodeURIComponent(news.event)}`;
+    this.time.dateTime = news.at;
+    this.time.title = news.at;
+    this.time.textContent = clock.format(new Date(news.at));
+    this.pill.className = `pill ${tone}`;
+    this.use.setAttribute('href', `#i-${icon}`);
+    this.word.data = word;
+    this.more.textContent = news.attempts > 1 ? `×${news.attempts}` : '';
+    this.cells[2].textContent = news.source ?? '';
+    this.cells[3].textContent = news.kind ?? '';
+    this.cells[4].textContent = news.key ?? '';
+    this.cells[5].textContent = news.destination ?? '';
+  }
+}
+
+class LiveTail extends HTMLElement {
+  connectedCallback() {
+    this.badges = JSON.parse(this.dataset.badges ?? '{}');
+    const find = (/** @type {string} */ what) => /** @type {any} */ (this.querySelector(what));
+    /** @type {HTMLFormElement} */ this.form = find('form');
+    /** @type {HTMLTableSectionElement} */ this.body = find('tbody');
+    this.button = find('.tail-pause');
+    this.rate = find('.tail-rate');
+    this.shownText = find('.tail-shown');
+    this.note = find('.tail-note');
+    this.summary = find('.tail-summary');
+    this.empty = find('.tail-empty');
+    this.labels = [...this.querySelectorAll('thead th')].map((th) => th.textContent ?? '');
+    /** Newest last. @type {any[]} */
+    this.waiting = [];
+    /** Newest first. @type {Line[]} */
+    this.lines = [];
+    this.isPaused = false;
+    this.isTouched = false;
+    this.isDrawn = true;
+    this.reset();
+    this.form.addEventListener('submit', (event) => event.preventDefault());
+    this.form.addEventListener('change', () => this.choose());
+    this.button.addEventListener('click', () => this.pause(!this.isPaused));
+    // Nobody can point at a row that runs away.
+    const table = find('.tail');
+    table.addEventListener('pointerenter', () => { this.isTouched = true; });
+    table.addEventListener('pointerleave', () => { this.isTouched = false; this.draw(); });
+    table.addEventListener('focusout', () => this.draw());
+    this.follow();
+    this.ticks = setInterval(() => this.tick(), 500);
+    this.summaries = setInterval(() => this.summarise(), SUMMARY_EVERY);
+  }
+
+  disconnectedCallback() {
+    clearInterval(this.ticks);
+    clearInterval(this.summaries);
+  }
+
+  reset() {
+    this.total = 0;
+    this.shown = 0;
+    this.fresh = 0;
+    this.since = { all: 0, dead: 0 };
+    this.began = performance.now();
+    /** @type {{at: number, count: number}[]} */
+    this.recent = [];
+    this.waiting.length = 0;
+    this.lines.length = 0;
+    this.body.replaceChildren();
+    this.empty.hidden = false;
+    this.note.textContent = '';
+  }
+
+  /** The filter as the address has it. */
+  chosen() {
+    const chosen = new URLSearchParams();
+    for (const [name, value] of new FormData(this.form)) if (value) chosen.set(name, String(value));
+    return chosen;
+  }
+
+  choose() {
+    const chosen = this.chosen();
+    history.replaceState(null, '', chosen.size ? `/live?${chosen}` : '/live');
+    this.reset();
+    this.follow();
+  }
+
+  follow() {
+    follow(this.chosen(), (batch) => this.take(batch), (isOpen) => {
+      this.note.textContent = isOpen ? '' : this.dataset.lost ?? '';
+    });
+  }
+
+  get isHeld() {
+    return this.isPaused || this.isTouched || this.body.contains(document.activeElement);
+  }
+
+  /** @param {boolean} isPaused */
+  pause(isPaused) {
+    this.isPaused = isPaused;
+    this.button.setAttribute('aria-pressed', String(isPaused));
+    this.button.querySelector('span').textContent = isPaused ? this.dataset.resume : this.dataset.pause;
+    this.draw();
+    this.tick();
+  }
+
+  /** @param {import('./stream.mjs').Batch} batch */
+  take(batch) {
+    const { destinations: _, ...counts } = batch.counts;
+    const count = Object.values(counts).reduce((sum, some) => sum + some, 0);
+    this.total += count;
+    this.since.all += count;
+    this.since.dead += counts.dead ?? 0;
+    this.recent.push({ at: performance.now(), count });
+    if (batch.reset) this.note.textContent = this.dataset.gap ?? '';
+    this.waiting.push(...batch.rows);
+    if (this.waiting.length > ROWS_MAX) this.waiting.splice(0, this.waiting.length - ROWS_MAX);
+    if (this.isHeld) this.fresh += count;
+    this.draw();
+  }
+
+  draw() {
+    if (!this.isDrawn || this.isHeld || !this.waiting.length) return;
+    this.isDrawn = false;
+    requestAnimationFrame(() => {
+      this.isDrawn = true;
+      if (this.isHeld) return;
+      this.fresh = 0;
+      this.empty.hidden = true;
+      const rows = this.waiting.splice(0);
+      this.shown += rows.length;
+      const top = document.createDocumentFragment();
+      for (const news of rows) {
+        const line = this.lines.length < ROWS_MAX ? new Line(this.labels) : /** @type {Line} */ (this.lines.pop());
+        line.fill(news, this.badges);
+        this.lines.unshift(line);
+        top.prepend(line.row);
+      }
+      this.body.prepend(top);
+    });
+  }
+
+  tick() {
+    const now = performance.now();
+    while (this.recent.length && this.recent[0].at < now - RATE_OVER) this.recent.shift();
+    const over = Math.max(500, Math.min(RATE_OVER, now - this.began));
+    const rate = this.recent.reduce((sum, some) => sum + some.count, 0) * 1000 / over;
+    this.rate.textContent = fill(this.dataset.rate, number.format(rate < 10 ? Math.round(rate * 10) / 10 : Math.round(rate)));
+    this.shownText.textContent = this.isHeld && this.fresh
+      ? fill(this.dataset.paused, number.format(this.fresh))
+      : fill(this.dataset.shown, number.format(this.shown), number.format(this.total));
+  }
+
+  summarise() {
+    if (this.since.all) this.summary.textContent = fill(this.dataset.summary, number.format(this.since.all), number.format(this.since.dead));
+    this.since = { all: 0, dead: 0 };
+  }
+}
+customElements.define('live-tail', LiveTail);

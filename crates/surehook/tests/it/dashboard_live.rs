@@ -1,0 +1,144 @@
+//! What moves on the dashboard: the stream of a tab, the live tail, the overview, its first steps.
+
+use http::Method;
+use serde_json::{Value, json};
+
+use crate::support::{
+    SOON,
+    dashboard::SignedIn,
+    eventually,
+    gateway::{Gateway, in_to_out},
+    raw::Raw,
+    sink::{Reply, Sink},
+};
+
+/// An open stream of a tab.
+struct Tab(Raw);
+
+impl Tab {
+    async fn open(gateway: &Gateway, visitor: &SignedIn<'_>, query: &str) -> Self {
+        let mut raw = gateway.raw().await;
+        let cookie = visitor.cookie();
+        // HTTP/1.0, so that the pieces come without the frames of chunks.
+        raw.write(format!("GET /stream{query} HTTP/1.0\r\nHost: x\r\nCookie: {cookie}\r\n\r\n"))
+            .await;
+        let head = raw.until("\r\n\r\n").await;
+        assert!(head.starts_with("HTTP/1.0 200"), "{head}");
+        assert!(head.contains("text/event-stream"), "{head}");
+        // The first sign of life: from now on nothing is missed.
+        assert!(raw.until("\n\n").await.starts_with(": here"));
+        Self(raw)
+    }
+
+    /// The next batch; what only says that somebody is there is passed over.
+    async fn batch(&mut self) -> Value {
+        loop {
+            let piece = self.0.until("\n\n").await;
+            if let Some(data) = piece.lines().find_map(|line| line.strip_prefix("data: ")) {
+                assert!(piece.starts_with("event: batch\nid: "), "{piece}");
+                return serde_json::from_str(data).unwrap();
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_tab_hears_what_came_and_what_became_of_it() {
+    let sink = Sink::ok().await;
+    let gateway = Gateway::with(&in_to_out(&sink.url(), "")).await;
+    let visitor = SignedIn::new(&gateway).await;
+    let mut tab = Tab::open(&gateway, &visitor, "").await;
+    let event = gateway.accepted("in", r#"{"id":"5511987654321"}"#).await;
+    let (mut rows, mut last_id) = (Vec::new(), String::new());
+    while rows.len() < 2 {
+        let batch = tab.batch().await;
+        rows.extend(batch["rows"].as_array().unwrap().clone());
+        last_id = batch["last_id"].as_str().unwrap().to_owned();
+        assert_eq!(batch["skipped"], 0);
+    }
+    assert_eq!((&rows[0]["event"], &rows[0]["status"]), (&json!(event), &json!("received")));
+    assert_eq!((&rows[1]["status"], &rows[1]["destination"]), (&json!("succeeded"), &json!("out")));
+    assert_eq!(rows[1]["source"], "in", "a delivery is shown with what its event said");
+    assert_eq!(rows[0]["key"], "5511•••••••21", "what may be a phone is hidden");
+
+    // A tab that was away goes on where it was.
+    drop(tab);
+    let missed = gateway.accepted("in", r#"{"id":"b"}"#).await;
+    let mut tab = Tab::open(&gateway, &visitor, &format!("?since={last_id}")).await;
+    let batch = tab.batch().await;
+    assert_eq!(batch["rows"][0]["event"], json!(missed), "{batch}");
+}
+
+#[tokio::test]
+async fn a_tab_hears_only_what_it_wants() {
+    let sink = Sink::ok().await;
+    let gateway = Gateway::with(&in_to_out(&sink.url(), "")).await;
+    let visitor = SignedIn::new(&gateway).await;
+    let mut tab = Tab::open(&gateway, &visitor, "?status=succeeded&source=in").await;
+    let mut quiet = Tab::open(&gateway, &visitor, "?rows=0&status=received").await;
+    gateway.accepted("in", r#"{"id":"a"}"#).await;
+    let batch = tab.batch().await;
+    assert_eq!(batch["counts"], json!({ "succeeded": 1 }));
+    let batch = quiet.batch().await;
+    assert_eq!((&batch["counts"], &batch["rows"]), (&json!({ "received": 1 }), &json!([])));
+}
+
+#[tokio::test]
+async fn a_stream_ends_with_its_session() {
+    let gateway = Gateway::start().await;
+    let visitor = SignedIn::new(&gateway).await;
+    let mut tab = Tab::open(&gateway, &visitor, "").await;
+    visitor.form("/logout", "").await;
+    tab.0.closed().await;
+    gateway.call(Method::GET, "/stream", &[], "").await.expect(303);
+}
+
+#[tokio::test]
+async fn a_newcomer_is_led_to_his_first_event() {
+    let gateway = Gateway::newcomer().await;
+    let visitor = SignedIn::with(&gateway, gateway.token()).await;
+    let page = visitor.page("/").await.html;
+    assert!(page.contains("/in/demo") && page.contains("Waiting for your first event"), "{page}");
+    let event = gateway.accepted("demo", r#"{"id":"hello-1","text":"hello"}"#).await;
+    let page = visitor.page("/").await.html;
+    assert!(page.contains(&format!("href=\"/events/{event}\"")), "{page}");
+    assert!(!page.contains("Waiting for your first event"));
+}
+
+#[tokio::test]
+async fn the_overview_shows_numbers_charts_and_what_fails() {
+    let sink = Sink::replying([Reply::status(500)]).await;
+    let gateway = Gateway::with(&in_to_out(&sink.url(), "")).await;
+    let visitor = SignedIn::new(&gateway).await;
+    for n in 0..5 {
+        gateway.accepted("in", format!(r#"{{"id":"{n}"}}"#)).await;
+    }
+    let tried = async || (gateway.stats().await["attempts"].as_u64() >= Some(5)).then_some(());
+    eventually(SOON, tried).await;
+    let page = visitor.page("/?range=15m").await.html;
+    assert_eq!(page.matches("<time-series").count(), 3);
+    assert!(page.contains("href=\"/?range=15m\" aria-current=\"true\""));
+    assert!(page.contains("href=\"/destinations/out\""), "what fails is named: {page}");
+    assert!(page.contains("temporary"), "{page}");
+    assert!(!page.contains("style=") && !page.contains("onclick"));
+    let cells = page.split("data-value=\"").skip(1).filter_map(|rest| rest.split('"').next());
+    assert!(cells.filter_map(|cell| cell.parse::<u64>().ok()).sum::<u64>() >= 10);
+    for odd in [
+        "/?range=1y",
+        "/?since=x&until=y",
+        "/?since=2026-01-01T00:00:00Z&until=2020-01-01T00:00:00Z",
+    ] {
+        assert_eq!(visitor.page(odd).await.status, 200, "case: {odd}");
+    }
+}
+
+#[tokio::test]
+async fn the_tail_has_its_filters_in_its_address_and_nothing_is_taken_for_html() {
+    let gateway = Gateway::start().await;
+    let visitor = SignedIn::new(&gateway).await;
+    let page = visitor.page("/live?status=dead&kind=%22%3E%3Cscript%3Ealert(1)%3C/script%3E").await;
+    assert!(page.html.contains("<option value=\"dead\" selected>"), "{}", page.html);
+    assert!(!page.html.contains("<script>alert(1)"));
+    assert!(page.html.contains("data-badges=\"{&#34;"), "words come with the page");
+    assert!(page.html.contains("id=\"keys-help\""));
+}

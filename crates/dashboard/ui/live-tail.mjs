@@ -154,7 +154,6 @@ class LiveTail extends HTMLElement {
   /** @param {boolean} isPaused */
   pause(isPaused) {
     this.isPaused = isPaused;
-    this.button.setAttribute('aria-pressed', String(isPaused));
     this.button.querySelector('span').textContent = isPaused ? this.dataset.resume : this.dataset.pause;
     this.draw();
     this.tick();

@@ -17,6 +17,11 @@ function fill(text, ...values) {
   return (text ?? '').split('{}').map((part, n) => part + (n < values.length ? values[n] : '')).join('');
 }
 
+/** What is there already costs nothing. @param {Element} place @param {string} text */
+function put(place, text) {
+  if (place.textContent !== text) place.textContent = text;
+}
+
 /** A row of the table, made once and filled again and again. */
 class Line {
   /** @param {string[]} labels */
@@ -54,14 +59,17 @@ class Line {
     this.time.dateTime = news.at;
     this.time.title = news.at;
     this.time.textContent = clock.format(new Date(news.at));
-    this.pill.className = `pill ${tone}`;
-    this.use.setAttribute('href', `#i-${icon}`);
-    this.word.data = word;
-    this.more.textContent = news.attempts > 1 ? `×${news.attempts}` : '';
-    this.cells[2].textContent = news.source ?? '';
-    this.cells[3].textContent = news.kind ?? '';
-    this.cells[4].textContent = news.key ?? '';
-    this.cells[5].textContent = news.destination ?? '';
+    if (this.status !== news.status) {
+      this.status = news.status;
+      this.pill.className = `pill ${tone}`;
+      this.use.setAttribute('href', `#i-${icon}`);
+      this.word.data = word;
+    }
+    put(this.more, news.attempts > 1 ? `×${news.attempts}` : '');
+    put(this.cells[2], news.source ?? '');
+    put(this.cells[3], news.kind ?? '');
+    put(this.cells[4], news.key ?? '');
+    put(this.cells[5], news.destination ?? '');
   }
 }
 
@@ -146,7 +154,6 @@ class LiveTail extends HTMLElement {
   /** @param {boolean} isPaused */
   pause(isPaused) {
     this.isPaused = isPaused;
-    this.button.setAttribute('aria-pressed', String(isPaused));
     this.button.querySelector('span').textContent = isPaused ? this.dataset.resume : this.dataset.pause;
     this.draw();
     this.tick();

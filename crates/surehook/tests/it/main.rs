@@ -13,6 +13,7 @@ mod cli;
 mod configuration;
 mod dashboard;
 mod dashboard_live;
+mod dashboard_events;
 mod delivery;
 mod doctor;
 mod duplicates;

@@ -4,7 +4,8 @@ const form = document.querySelector('form[data-choose]');
 if (form instanceof HTMLFormElement) {
   /** @returns {HTMLInputElement[]} */
   const boxes = () => [...form.querySelectorAll('input[name="event"]')].filter((box) => box instanceof HTMLInputElement);
-  const all = form.querySelector('[data-choose-all]');
+  /** @returns {HTMLInputElement | null} */
+  const all = () => form.querySelector('input[data-choose-all]');
   const go = form.querySelector('[data-choose-go]');
   const count = form.querySelector('[data-choose-count]');
 
@@ -12,15 +13,18 @@ if (form instanceof HTMLFormElement) {
     const chosen = boxes().filter((box) => box.checked).length;
     if (go instanceof HTMLButtonElement) go.disabled = chosen === 0;
     if (count) count.textContent = chosen ? `(${chosen})` : '';
-    if (all instanceof HTMLInputElement) {
-      all.checked = chosen > 0 && chosen === boxes().length;
-      all.indeterminate = chosen > 0 && !all.checked;
-    }
+    const every = all();
+    if (!every) return;
+    every.hidden = false;
+    every.checked = chosen > 0 && chosen === boxes().length;
+    every.indeterminate = chosen > 0 && !every.checked;
   };
-  if (all instanceof HTMLInputElement) all.hidden = false;
   form.addEventListener('change', (event) => {
-    if (event.target === all && all instanceof HTMLInputElement) for (const box of boxes()) box.checked = all.checked;
+    const every = all();
+    if (every && event.target === every) for (const box of boxes()) box.checked = every.checked;
     update();
   });
+  // The rows are others then.
+  document.addEventListener('surehook:refreshed', update);
   update();
 }

@@ -55,7 +55,9 @@ assets! {
     "live-tail.mjs": SCRIPT;
     "stream.mjs": SCRIPT;
     "time-series.mjs": SCRIPT;
+    "events.mjs": SCRIPT;
     "favicon.svg": "image/svg+xml";
+    "json-tree.mjs": SCRIPT;
     "vendor/htmx.min.js": SCRIPT;
     "vendor/uplot.min.js": SCRIPT;
     "vendor/uplot.min.css": STYLE;

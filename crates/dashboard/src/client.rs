@@ -1,7 +1,7 @@
 //! Calls of the API, as a page makes them.
 
 use axum::body::Body;
-use http::{Method, Request, StatusCode, header};
+use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::BodyExt as _;
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
@@ -34,6 +34,10 @@ impl Trouble {
     fn told(status: StatusCode, problem: &[u8]) -> Self {
         let told = serde_json::from_slice::<Self>(problem).unwrap_or_default();
         Self { status: status.as_u16(), ..told }
+    }
+
+    pub(crate) fn is_not_found(&self) -> bool {
+        self.status == 404
     }
 
     /// Whether what was asked for cannot be asked like that; nothing went wrong.
@@ -146,6 +150,18 @@ impl Visitor {
         self.exchange(method, address, body, None).await
     }
 
+    /// Asks for a file: the answer is not read, but handed on.
+    pub(crate) async fn fetch(&self, address: Address) -> Result<Response<Body>, Trouble> {
+        let request = Request::get(address.finish()).body(Body::empty());
+        let request = request.map_err(|error| Trouble::ours(error.to_string()))?;
+        let answer = self.gateway().call(self.caller(), request).await;
+        if answer.status().is_success() {
+            return Ok(answer);
+        }
+        let (status, bytes) = whole(answer).await?;
+        Err(Trouble::told(status, &bytes))
+    }
+
     /// Reads bytes as they are; what is too large for a page is trouble.
     pub(crate) async fn read(&self, address: Address) -> Result<bytes::Bytes, Trouble> {
         let request = Request::get(address.finish()).body(Body::empty());
@@ -187,7 +203,10 @@ async fn send(
     caller: &Caller,
     request: Request<Body>,
 ) -> Result<(StatusCode, bytes::Bytes), Trouble> {
-    let answer = gateway.call(caller, request).await;
+    whole(gateway.call(caller, request).await).await
+}
+
+async fn whole(answer: Response<Body>) -> Result<(StatusCode, bytes::Bytes), Trouble> {
     let status = answer.status();
     let body = http_body_util::Limited::new(answer.into_body(), ANSWER_BYTES_MAX);
     let body = body.collect().await.map_err(|error| Trouble::ours(error.to_string()))?;

@@ -72,6 +72,17 @@ impl Filter {
         found.map(|term| term.value.as_str())
     }
 
+    /// The words with a name, and all others as one text: nobody asks for two.
+    fn as_asked(&self) -> Vec<Term> {
+        let (texts, mut asked): (Vec<_>, Vec<_>) =
+            self.terms.iter().cloned().partition(|term| term.name.is_empty());
+        let texts: Vec<String> = texts.into_iter().map(|term| term.value).collect();
+        if !texts.is_empty() {
+            asked.push(Term { name: String::new(), value: texts.join(" ") });
+        }
+        asked
+    }
+
     /// The parameters of the API, with their values. `known` has each name of the bar with the
     /// parameter of the API; the name `""` is a text to be found, and a name that ends in `.` stands
     /// for all that begin with it. The error is the word that nobody knows.
@@ -91,7 +102,7 @@ impl Filter {
             };
             Ok((parameter.to_owned(), value))
         };
-        self.terms.iter().map(parameter).collect()
+        self.as_asked().iter().map(parameter).collect()
     }
 
     /// What the API is asked for; see [`Self::parameters`].
@@ -244,6 +255,8 @@ mod tests {
         let ask = |typed: &str| Filter::parse(typed).ask(Address::new(&["events"]), &known, now);
         assert_eq!(ask("colour:red").unwrap_err(), "colour:red");
         assert_eq!(ask("since:later").unwrap_err(), "since:later");
+        let found = ask("two status:dead words").map(|address| format!("{address:?}"));
+        assert!(found.unwrap().contains("search=two%20words"));
         for good in ["status:dead since:1h", "since:2026-11-15T10:00:00Z", "body.a.b:1 text"] {
             assert!(ask(good).is_ok(), "case: {good}");
         }

@@ -105,6 +105,11 @@ pub(crate) fn fill(text: &str, values: &[&dyn std::fmt::Display]) -> String {
     filled
 }
 
+/// Puts one value into the `{}` of a text; templates call it so.
+pub(crate) fn fill_one(text: &str, value: impl std::fmt::Display) -> String {
+    fill(text, &[&value])
+}
+
 /// Makes a table of words: `words!(Name { field: "English", "Português", "Español"; … });`, used as
 /// `Name::of(lang).field`.
 macro_rules! words {

@@ -6,8 +6,10 @@
 //! - `guard`, `cookies`, `assets`: what stands around every page, and what browsers fetch.
 
 mod assets;
+mod body;
 mod client;
 mod cookies;
+mod curl;
 mod filter;
 pub mod gateway;
 mod guard;

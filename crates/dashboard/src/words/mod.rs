@@ -13,6 +13,7 @@ macro_rules! tables {
 tables! {
     common: Common;
     dead_letters: DeadLetters;
+    event: EventWords;
     events: Events;
     failures: Failures;
     keys: Keys;
@@ -23,6 +24,7 @@ tables! {
     replays: Replays;
     requests: Requests;
     settings: Settings;
+    told: Told;
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! What looks at pages, in a real Chromium (decision 0053). No more than two of these run at once.
 
+mod events;
 mod harness;
 mod sample;
 mod screenshots;

@@ -1,0 +1,128 @@
+//! A body as a page shows it: text, or the first bytes of what is none, and never all of a large one.
+
+use std::fmt::Write as _;
+
+/// The most of a body that a page holds; the rest is a download.
+pub(crate) const INLINE_BYTES_MAX: usize = 256 * 1024;
+/// The first bytes of what is not text.
+const HEX_BYTES_MAX: usize = 512;
+const HEX_BYTES_A_LINE: usize = 16;
+
+/// What is shown of a body.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum BodyView {
+    /// Retention has removed it.
+    Removed,
+    /// It is packed in a way that cannot be undone, so that what is secret in it cannot be masked.
+    Opaque,
+    Empty,
+    Text {
+        text: String,
+        /// It looks like JSON, and the browser may show it as a tree.
+        is_json: bool,
+        /// There is more of it.
+        is_cut: bool,
+    },
+    Binary {
+        /// The first bytes, sixteen a line.
+        hex: String,
+    },
+}
+
+impl BodyView {
+    /// Of the first bytes of a body; `is_cut` if there are more.
+    pub(crate) fn of(bytes: &[u8], is_cut: bool) -> Self {
+        if bytes.is_empty() {
+            return Self::Empty;
+        }
+        match text(bytes, is_cut) {
+            Some(text) => {
+                let first = text.trim_start().as_bytes().first();
+                let is_json = first.is_some_and(|byte| {
+                    matches!(byte, b'{' | b'[' | b'"' | b'-' | b't' | b'f' | b'n')
+                        || byte.is_ascii_digit()
+                });
+                Self::Text { text: text.to_owned(), is_json, is_cut }
+            }
+            None => Self::Binary { hex: hex(bytes) },
+        }
+    }
+
+    /// The whole text, if it is one.
+    pub(crate) fn whole(&self) -> Option<&str> {
+        match self {
+            Self::Empty => Some(""),
+            Self::Text { text, is_cut: false, .. } => Some(text),
+            Self::Removed | Self::Opaque | Self::Text { .. } | Self::Binary { .. } => None,
+        }
+    }
+}
+
+/// The bytes as text. A character at the end that is cut in two is left out.
+fn text(bytes: &[u8], is_cut: bool) -> Option<&str> {
+    let text = match std::str::from_utf8(bytes) {
+        Ok(text) => text,
+        Err(error) if is_cut && error.error_len().is_none() => {
+            std::str::from_utf8(&bytes[..error.valid_up_to()]).ok()?
+        }
+        Err(_) => return None,
+    };
+    // A byte that no text has: it only happens to be valid.
+    (!text.contains('\0')).then_some(text)
+}
+
+fn hex(bytes: &[u8]) -> String {
+    let mut text = String::new();
+    let lines = bytes[..bytes.len().min(HEX_BYTES_MAX)].chunks(HEX_BYTES_A_LINE);
+    for (at, line) in lines.enumerate() {
+        let _ = write!(text, "{:06x} ", at * HEX_BYTES_A_LINE);
+        for place in 0..HEX_BYTES_A_LINE {
+            match line.get(place) {
+                Some(byte) => drop(write!(text, " {byte:02x}")),
+                None => text.push_str("   "),
+            }
+        }
+        text.push_str("  ");
+        text.extend(line.iter().map(|byte| match byte {
+            b' '..=b'~' => char::from(*byte),
+            _ => '.',
+        }));
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_body_is_shown_for_what_it_is() {
+        let text =
+            |text: &str, is_json, is_cut| BodyView::Text { text: text.to_owned(), is_json, is_cut };
+        for (name, bytes, is_cut, expected) in [
+            ("nothing", b"".as_slice(), false, BodyView::Empty),
+            ("an object", b" {\"a\":1}", false, text(" {\"a\":1}", true, false)),
+            ("a form", b"a=1&b=2", false, text("a=1&b=2", false, false)),
+            ("cut within a character", b"\xc3\xa9\xc3", true, text("é", false, true)),
+        ] {
+            assert_eq!(BodyView::of(bytes, is_cut), expected, "case: {name}");
+        }
+        for bytes in [b"\xc3\xa9\xc3".as_slice(), b"a\0b", b"\xff\xfe"] {
+            assert!(
+                matches!(BodyView::of(bytes, false), BodyView::Binary { .. }),
+                "case: {bytes:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn bytes_stand_in_lines() {
+        let BodyView::Binary { hex } = BodyView::of(b"0123456789abcdef\0<\xff", false) else {
+            panic!()
+        };
+        let expected = "000000  30 31 32 33 34 35 36 37 38 39 61 62 63 64 65 66  0123456789abcdef\n\
+                        000010  00 3c ff                                         .<.\n";
+        assert_eq!(hex, expected);
+    }
+}

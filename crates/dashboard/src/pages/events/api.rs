@@ -1,0 +1,241 @@
+//! Events as the API gives them, with the fields that pages show.
+
+use std::collections::BTreeMap;
+
+use data_encoding::BASE64;
+use serde::Deserialize;
+
+use crate::{show::masked, words::EventWords};
+
+/// What an event can be found by.
+pub(super) type Attributes = BTreeMap<String, Vec<String>>;
+
+/// Attributes that are people, or lead to one.
+const OF_PEOPLE: [&str; 4] = ["phone", "email", "chat", "user"];
+
+/// Shorter names of people are found by chance.
+const PERSON_CHARS_MIN: usize = 6;
+
+/// An event with its story.
+#[derive(Deserialize)]
+pub(super) struct Event {
+    pub(super) id: String,
+    pub(super) source: Option<String>,
+    pub(super) kind: Option<String>,
+    pub(super) key: Option<String>,
+    pub(super) received_at: String,
+    pub(super) body_bytes: u64,
+    pub(super) duplicate_count: u64,
+    #[serde(default)]
+    pub(super) attributes: Attributes,
+    pub(super) body_removed: bool,
+    pub(super) sha256: String,
+    pub(super) request: Option<Request>,
+    pub(super) deliveries: Vec<Delivery>,
+    pub(super) duplicates: Vec<Duplicate>,
+    pub(super) decisions: Vec<Decision>,
+}
+
+/// The head of a request.
+#[derive(Deserialize)]
+pub(super) struct Request {
+    pub(super) path: String,
+    pub(super) query: Option<String>,
+    pub(super) remote: String,
+    pub(super) headers: Vec<HeaderLine>,
+}
+
+impl Request {
+    /// Path and query, as the sender called them.
+    pub(super) fn address(&self, source: Option<&str>) -> String {
+        let query = self.query.as_ref().map(|query| format!("?{query}")).unwrap_or_default();
+        format!("/in/{}{}{query}", source.unwrap_or("…"), self.path)
+    }
+}
+
+#[derive(Deserialize)]
+pub(super) struct HeaderLine {
+    pub(super) name: String,
+    #[serde(flatten)]
+    pub(super) value: Said,
+}
+
+/// Bytes, as text where they are.
+#[derive(Clone, Deserialize)]
+pub(super) struct Said {
+    pub(super) text: Option<String>,
+    base64: Option<String>,
+}
+
+impl Said {
+    pub(super) fn bytes(&self) -> Vec<u8> {
+        match (&self.text, &self.base64) {
+            (Some(text), _) => text.clone().into_bytes(),
+            (None, Some(base64)) => BASE64.decode(base64.as_bytes()).unwrap_or_default(),
+            (None, None) => Vec::new(),
+        }
+    }
+
+    /// For people: what is not text is shown as text as far as it goes.
+    pub(super) fn shown(&self) -> String {
+        String::from_utf8_lossy(&self.bytes()).into_owned()
+    }
+}
+
+#[derive(Deserialize)]
+pub(super) struct Decision {
+    pub(super) at: String,
+    pub(super) kind: String,
+    pub(super) text: String,
+    pub(super) delivery: Option<String>,
+    #[serde(default)]
+    pub(super) detail: serde_json::Value,
+}
+
+/// One sighting of a duplicate. An API that does not number them counts them all the same.
+#[derive(Deserialize)]
+pub(super) struct Duplicate {
+    #[serde(default)]
+    pub(super) n: u32,
+    pub(super) seen_at: String,
+    pub(super) bytes_differ: bool,
+    #[serde(default)]
+    pub(super) delivered_as: Option<String>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Delivery {
+    pub(super) id: String,
+    pub(super) destination: Option<String>,
+    pub(super) status: String,
+    pub(super) order_key: Option<String>,
+    pub(super) reason: Option<String>,
+    pub(super) attempts: u64,
+    pub(super) due_at: Option<String>,
+    pub(super) replay_of: Option<String>,
+    pub(super) replayed_by: Option<String>,
+    pub(super) sent_id: Option<String>,
+}
+
+/// A delivery with its attempts.
+#[derive(Deserialize)]
+pub(super) struct DeliveryDetail {
+    #[serde(flatten)]
+    pub(super) delivery: Delivery,
+    pub(super) attempts_removed: bool,
+    pub(super) attempt_list: Vec<Attempt>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Attempt {
+    pub(super) number: u64,
+    pub(super) started_at: String,
+    pub(super) took_ms: u64,
+    pub(super) status: Option<u16>,
+    pub(super) failure: Option<String>,
+    pub(super) class: Option<String>,
+    pub(super) detail: Option<String>,
+    pub(super) response: String,
+}
+
+/// Where the time of an attempt went.
+#[derive(Clone, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Timing {
+    pub(super) dns_ms: Option<u64>,
+    pub(super) connect_ms: Option<u64>,
+    pub(super) tls_ms: Option<u64>,
+    pub(super) first_byte_ms: Option<u64>,
+    pub(super) total_ms: Option<u64>,
+    pub(super) reused_connection: Option<bool>,
+}
+
+/// What is masked elsewhere.
+#[derive(Deserialize)]
+pub(super) struct Revealed {
+    pub(super) key: Option<String>,
+    pub(super) attributes: Attributes,
+    pub(super) request: Option<Request>,
+    pub(super) body: Option<Said>,
+    #[serde(default)]
+    pub(super) answers: Vec<RevealedAnswer>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct RevealedAnswer {
+    pub(super) delivery: String,
+    pub(super) number: u64,
+    pub(super) response: Said,
+}
+
+/// An attribute as a page shows it.
+pub(super) struct Fact {
+    pub(super) name: String,
+    pub(super) values: Vec<String>,
+}
+
+/// The attributes with their names for people. People are masked unless they are revealed.
+pub(super) fn facts(attributes: &Attributes, t: &EventWords, revealed: bool) -> Vec<Fact> {
+    let fact = |(word, values): (&String, &Vec<String>)| {
+        let is_person = !revealed && OF_PEOPLE.contains(&word.as_str());
+        let shown = |value: &String| if is_person { masked(value) } else { value.clone() };
+        Fact { name: t.attribute(word).to_owned(), values: values.iter().map(shown).collect() }
+    };
+    attributes.iter().map(fact).collect()
+}
+
+/// Whom an event is about, as far as a list shows it.
+pub(super) fn about(attributes: &Attributes) -> String {
+    let found = OF_PEOPLE.iter().find_map(|name| attributes.get(*name)?.first());
+    found.map(|value| masked(value)).unwrap_or_default()
+}
+
+/// A text without the people that an event is about: keys are often made of their numbers.
+pub(super) fn without_people(text: &str, attributes: &Attributes) -> String {
+    let people = OF_PEOPLE.iter().filter_map(|name| attributes.get(*name)).flatten();
+    let mut names: Vec<String> = people
+        .flat_map(|value| {
+            let digits: String = value.chars().filter(char::is_ascii_digit).collect();
+            [value.clone(), digits]
+        })
+        .filter(|name| name.chars().count() >= PERSON_CHARS_MIN)
+        .collect();
+    // The longest first, so that no part of it is hidden alone.
+    names.sort_unstable_by_key(|name| std::cmp::Reverse(name.len()));
+    names.dedup();
+    names.iter().fold(text.to_owned(), |text, name| text.replace(name.as_str(), &masked(name)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn attributes(pairs: &[(&str, &str)]) -> Attributes {
+        let list =
+            pairs.iter().map(|(name, value)| ((*name).to_owned(), vec![(*value).to_owned()]));
+        list.collect()
+    }
+
+    #[test]
+    fn a_key_says_nothing_of_people() {
+        let about = attributes(&[
+            ("phone", "5511987654321"),
+            ("chat", "5511987654321@s.whatsapp.net"),
+            ("user", "7"),
+            ("message_id", "3EB0"),
+        ]);
+        for (key, expected) in [
+            ("m:5511987654321@s.whatsapp.net:3EB0:7", "m:5511••••••••et:3EB0:7"),
+            ("5511987654321", "5511•••••••21"),
+            ("order-1", "order-1"),
+        ] {
+            assert_eq!(without_people(key, &about), expected);
+        }
+    }
+
+    #[test]
+    fn a_list_shows_no_person_whole() {
+        assert_eq!(about(&attributes(&[("email", "joao@example.com")])), "joao••••••••om");
+        assert_eq!(about(&attributes(&[("object", "ord_1")])), "");
+    }
+}

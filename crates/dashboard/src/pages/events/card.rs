@@ -1,0 +1,122 @@
+//! A delivery as a card: where it goes, how it is, what was answered, what can be done.
+
+use std::time::Duration;
+
+use super::api::{Attempt, DeliveryDetail, RevealedAnswer};
+use crate::{
+    lang::Lang,
+    show::{Badge, span},
+    words::{Common, EventWords, Failures},
+};
+
+/// Attempts that are open on a card; the rest is a click away.
+const OPEN_MAX: usize = 3;
+/// What is shown of an answer.
+const ANSWER_CHARS_MAX: usize = 2000;
+
+/// A try as a card shows it.
+pub(super) struct Try {
+    pub(super) number: u64,
+    pub(super) at: String,
+    pub(super) badge: Badge,
+    pub(super) facts: Vec<String>,
+    /// In the words of the API.
+    pub(super) said: Option<String>,
+    pub(super) answer: String,
+}
+
+#[expect(clippy::struct_excessive_bools, reason = "each says whether one thing is shown")]
+pub(super) struct Card {
+    pub(super) id: String,
+    /// `None` if it was deleted.
+    pub(super) destination: Option<String>,
+    pub(super) name: String,
+    pub(super) badge: Badge,
+    pub(super) reason: Option<String>,
+    pub(super) due_at: Option<String>,
+    pub(super) order_key: Option<String>,
+    pub(super) replay_of: Option<String>,
+    pub(super) replayed_by: Option<String>,
+    pub(super) sent_id: Option<String>,
+    pub(super) attempts: u64,
+    pub(super) attempts_removed: bool,
+    /// Newest first.
+    pub(super) open: Vec<Try>,
+    pub(super) older: Vec<Try>,
+    pub(super) can_replay: bool,
+    pub(super) can_cancel: bool,
+    pub(super) has_arrived: bool,
+    /// For the forms that are carried out once.
+    pub(super) once: String,
+}
+
+impl Card {
+    pub(super) fn new(
+        detail: DeliveryDetail,
+        answers: &[RevealedAnswer],
+        once: String,
+        lang: Lang,
+    ) -> Self {
+        let (t, c, o) = (EventWords::of(lang), Common::of(lang), Failures::of(lang));
+        let DeliveryDetail { delivery, attempts_removed, attempt_list } = detail;
+        let answer_of = |number: u64| {
+            let found = answers.iter().find(|a| a.delivery == delivery.id && a.number == number);
+            found.map(|answer| answer.response.shown())
+        };
+        let mut tries: Vec<Try> = attempt_list
+            .into_iter()
+            .rev()
+            .map(|attempt| tried(&attempt, answer_of(attempt.number), t, o, lang))
+            .collect();
+        let older = tries.split_off(tries.len().min(OPEN_MAX));
+        let status = delivery.status.as_str();
+        Self {
+            badge: Badge::status(status, c),
+            can_replay: delivery.destination.is_some()
+                && matches!(status, "succeeded" | "dead" | "cancelled"),
+            can_cancel: matches!(status, "pending" | "scheduled" | "held"),
+            has_arrived: status == "succeeded",
+            reason: delivery.reason.map(|reason| o.reason(&reason).to_owned()),
+            name: delivery.destination.clone().unwrap_or_else(|| t.destination_gone.to_owned()),
+            destination: delivery.destination,
+            id: delivery.id,
+            due_at: delivery.due_at,
+            order_key: delivery.order_key,
+            replay_of: delivery.replay_of,
+            replayed_by: delivery.replayed_by,
+            sent_id: delivery.sent_id,
+            attempts: delivery.attempts,
+            attempts_removed: attempts_removed && delivery.attempts > 0,
+            open: tries,
+            older,
+            once,
+        }
+    }
+}
+
+fn tried(
+    attempt: &Attempt,
+    revealed: Option<String>,
+    t: &EventWords,
+    o: &Failures,
+    lang: Lang,
+) -> Try {
+    let answered = match (attempt.status, attempt.failure.as_deref()) {
+        (Some(status), _) => format!("HTTP {status}"),
+        (None, Some(failure)) => o.failure(failure).to_owned(),
+        (None, None) if attempt.class.is_none() => t.arrived.to_owned(),
+        (None, None) => t.no_answer.to_owned(),
+    };
+    let (tone, icon) = if attempt.class.is_none() { ("ok", "check") } else { ("bad", "cross") };
+    let class = attempt.class.as_deref().map(|class| o.class(class).to_owned());
+    let took = span(lang, Duration::from_millis(attempt.took_ms));
+    let answer = revealed.unwrap_or_else(|| attempt.response.clone());
+    Try {
+        number: attempt.number,
+        at: attempt.started_at.clone(),
+        badge: Badge::new(tone, icon, answered),
+        facts: class.into_iter().chain([took]).collect(),
+        said: attempt.detail.clone().filter(|said| !said.is_empty()),
+        answer: answer.chars().take(ANSWER_CHARS_MAX).collect(),
+    }
+}

@@ -1,0 +1,506 @@
+// `<json-view>`: a body as raw text, pretty, or as a tree.
+//
+// Bodies are hostile and large. Nothing is evaluated and nothing becomes HTML; numbers stay as they were
+// written and names that come twice are shown twice, because the text itself is read, and not what
+// `JSON.parse` makes of it. What is not open is not read further than to its end.
+
+/** A value in the text: from where to where, and what it is.
+ * @typedef {{ start: number, end: number, kind: '{' | '[' | '"' | 'n' }} Value */
+/** A member of an object or an entry of an array. @typedef {{ name: string | number, value: Value }} Child */
+
+const MEMBERS_AT_A_TIME = 100;
+const TEXT_CHARS_MAX = 500;
+const PRETTY_CHARS_MAX = 300_000;
+const INDENT_MAX = 40;
+const FIND_DEPTH_MAX = 200;
+const LITERAL = /(?:true|false|null|-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?)(?![\w.+-])/y;
+const SPACE = /[ \t\n\r]*/y;
+
+/** @param {RegExp} pattern @param {string} text @param {number} at */
+function matchEnd(pattern, text, at) {
+  pattern.lastIndex = at;
+  return pattern.test(text) ? pattern.lastIndex : -1;
+}
+
+/** @param {string} text @param {number} at */
+const skipSpace = (text, at) => matchEnd(SPACE, text, at);
+
+/** The end of a string. Not by a pattern: one of a megabyte is too much for some of them.
+ * @param {string} text @param {number} at */
+function stringEnd(text, at) {
+  for (let i = at + 1; i < text.length; i += 1) {
+    const c = text.charCodeAt(i);
+    if (c === 34) return i + 1;
+    if (c < 32) return -1;
+    if (c === 92) {
+      const escaped = text.charCodeAt(i + 1);
+      if (escaped === 117) {
+        if (!/^[\da-fA-F]{4}$/.test(text.slice(i + 2, i + 6))) return -1;
+        i += 5;
+      } else if ('"\\/bfnrt'.includes(text[i + 1] ?? ' ')) i += 1;
+      else return -1;
+    }
+  }
+  return -1;
+}
+
+/** Reads tokens one after the other, with a stack of its own, so that depth costs no more than length.
+ * Calls `see(token, depth, start, end)` for each; says whether the whole text is one value.
+ * @param {string} text
+ * @param {(token: string, depth: number, start: number, end: number) => boolean | void} see - `false` ends it
+ */
+export function scan(text, see) {
+  /** @type {string[]} */
+  const open = [];
+  let at = skipSpace(text, 0);
+  let wants = 'value';
+  while (at < text.length) {
+    const c = text[at] ?? '';
+    const inside = open[open.length - 1];
+    let end = at + 1;
+    let token = c;
+    if (wants === 'value' || wants === 'first') {
+      if (c === ']' && wants === 'first' && inside === '[') { open.pop(); wants = 'after'; }
+      else if (c === '{') { open.push(c); wants = 'name1'; }
+      else if (c === '[') { open.push(c); wants = 'first'; }
+      else {
+        end = c === '"' ? stringEnd(text, at) : matchEnd(LITERAL, text, at);
+        if (end < 0) return false;
+        token = c === '"' ? '"' : 'n';
+        wants = 'after';
+      }
+    } else if (wants === 'name1' || wants === 'name') {
+      if (c === '}' && wants === 'name1') { open.pop(); wants = 'after'; }
+      else {
+        end = c === '"' ? stringEnd(text, at) : -1;
+        if (end < 0) return false;
+        token = 'k';
+        wants = ':';
+      }
+    } else if (wants === ':') {
+      if (c !== ':') return false;
+      wants = 'value';
+    } else if (c === ',' && inside) wants = inside === '{' ? 'name' : 'value';
+    else if ((c === '}' && inside === '{') || (c === ']' && inside === '[')) { open.pop(); wants = 'after'; }
+    else return false;
+    const depth = token === '{' || token === '[' ? open.length - 1 : open.length;
+    if (see(token, depth, at, end) === false) return true;
+    at = skipSpace(text, end);
+  }
+  return wants === 'after' && open.length === 0;
+}
+
+/** The value that a text is, or null if it is none. @param {string} text @returns {Value | null} */
+export function whole(text) {
+  if (!scan(text, () => true)) return null;
+  const start = skipSpace(text, 0);
+  return valueAt(text, start, text.trimEnd().length);
+}
+
+/** @param {string} text @param {number} start @param {number} end @returns {Value} */
+function valueAt(text, start, end) {
+  const c = text[start];
+  return { start, end, kind: c === '{' || c === '[' || c === '"' ? c : 'n' };
+}
+
+/** The members or entries of a value, one after the other. The text is known to be JSON.
+ * @param {string} text @param {Value} value @returns {Generator<Child>} */
+export function* children(text, value) {
+  if (value.kind !== '{' && value.kind !== '[') return;
+  let at = skipSpace(text, value.start + 1);
+  let index = 0;
+  while (at < value.end - 1) {
+    /** @type {string | number} */
+    let name = index;
+    if (value.kind === '{') {
+      const end = stringEnd(text, at);
+      name = readString(text.slice(at, end));
+      at = skipSpace(text, skipSpace(text, end) + 1);
+    }
+    const end = valueEnd(text, at);
+    yield { name, value: valueAt(text, at, end) };
+    index += 1;
+    at = skipSpace(text, end);
+    if (text[at] === ',') at = skipSpace(text, at + 1);
+  }
+}
+
+/** Where a value ends. @param {string} text @param {number} at */
+function valueEnd(text, at) {
+  const c = text[at];
+  if (c === '"') return stringEnd(text, at);
+  if (c !== '{' && c !== '[') return matchEnd(LITERAL, text, at);
+  let depth = 0;
+  for (let i = at; i < text.length; i += 1) {
+    const c = text.charCodeAt(i);
+    if (c === 34) i = stringEnd(text, i) - 1;
+    else if (c === 123 || c === 91) depth += 1;
+    else if (c === 125 || c === 93) {
+      depth -= 1;
+      if (depth === 0) return i + 1;
+    }
+  }
+  return text.length;
+}
+
+/** What a string says. @param {string} literal */
+export function readString(literal) {
+  return String(JSON.parse(literal));
+}
+
+/** The text with a line for each member, up to a number of characters.
+ * @param {string} text @param {number} max @returns {{ text: string, cut: boolean }} */
+export function pretty(text, max = PRETTY_CHARS_MAX) {
+  /** @type {string[]} */
+  const parts = [];
+  let length = 0;
+  let before = '';
+  let cut = false;
+  const line = (/** @type {number} */ depth) => `\n${'  '.repeat(Math.min(depth, INDENT_MAX))}`;
+  scan(text, (token, depth, start, end) => {
+    const closes = token === '}' || token === ']';
+    const opened = before === '{' || before === '[';
+    let part = text.slice(start, end);
+    if (token === ':') part = ': ';
+    else if (before === ':' || (closes && opened) || token === ',') part = part;
+    else if (before !== '') part = line(depth) + part;
+    before = token;
+    parts.push(part);
+    length += part.length;
+    cut = length > max;
+    return !cut;
+  });
+  return { text: parts.join(''), cut };
+}
+
+/** A path for jq: `.data.items[0]["odd name"]`. @param {(string | number)[]} names */
+export function jqPath(names) {
+  let path = '';
+  for (const name of names) {
+    if (typeof name === 'number') path += `${path ? '' : '.'}[${name}]`;
+    else if (/^[A-Za-z_]\w*$/.test(name)) path += `.${name}`;
+    else path += `${path ? '' : '.'}[${JSON.stringify(name)}]`;
+  }
+  return path || '.';
+}
+
+/** @template {keyof HTMLElementTagNameMap} T
+ * @param {T} tag @param {string} [className] @param {string} [text] */
+function make(tag, className, text) {
+  const element = document.createElement(tag);
+  if (className) element.className = className;
+  if (text !== undefined) element.textContent = text;
+  return element;
+}
+
+/** An icon of the page. @param {string} name */
+function drawn(name) {
+  const svg = document.createElementNS('http://www.w3.org/2000/svg', 'svg');
+  svg.setAttribute('class', 'icon');
+  svg.setAttribute('aria-hidden', 'true');
+  const use = document.createElementNS('http://www.w3.org/2000/svg', 'use');
+  use.setAttribute('href', `#i-${name}`);
+  svg.append(use);
+  return svg;
+}
+
+/** An open or closed value of the tree. @typedef {{ value: Value, path: (string | number)[], add?: (until: number) => void }} Branch */
+
+class JsonView extends (globalThis.HTMLElement ?? Object) {
+  /** @type {WeakMap<Element, Branch>} */
+  branches = new WeakMap();
+
+  connectedCallback() {
+    const pre = this.querySelector('pre');
+    if (!pre || this.querySelector('[role="tablist"]')) return;
+    /** @type {HTMLElement} */
+    this.raw = pre;
+    this.text = pre.textContent ?? '';
+    /** @type {Value | null} */
+    this.value = this.hasAttribute('json') && !this.hasAttribute('cut') ? whole(this.text) : null;
+    this.place = make('div', 'json-place');
+    this.append(this.place);
+    this.place.hidden = true;
+    if (this.value) this.tabs('tree');
+    else if (this.hasAttribute('src')) this.offerAll();
+  }
+
+  /** What a word is in the language of the page. @param {string} name */
+  word(name) {
+    return this.dataset[name] ?? name;
+  }
+
+  /** The whole body is loaded when somebody wants it. */
+  offerAll() {
+    const button = make('button', 'plain small', this.word('load'));
+    button.type = 'button';
+    button.addEventListener('click', async () => {
+      button.disabled = true;
+      const answer = await fetch(this.getAttribute('src') ?? '', { credentials: 'same-origin' });
+      if (!answer.ok) { button.disabled = false; return; }
+      this.text = await answer.text();
+      this.value = whole(this.text);
+      this.querySelector('[data-cut]')?.remove();
+      button.remove();
+      if (this.raw) this.raw.textContent = this.text;
+      if (this.value) this.tabs('tree');
+    });
+    this.prepend(button);
+  }
+
+  /** @param {string} first */
+  tabs(first) {
+    const bar = make('div', 'json-bar');
+    const list = make('div', 'tabs');
+    list.setAttribute('role', 'tablist');
+    list.setAttribute('aria-label', this.word('label'));
+    const names = ['tree', 'pretty', 'raw'];
+    const buttons = names.map((name) => {
+      const button = make('button', 'tab', this.word(name));
+      button.type = 'button';
+      button.setAttribute('role', 'tab');
+      button.addEventListener('click', () => show(name));
+      return button;
+    });
+    list.addEventListener('keydown', (event) => {
+      const step = event.key === 'ArrowRight' ? 1 : event.key === 'ArrowLeft' ? -1 : 0;
+      if (!step) return;
+      const at = buttons.findIndex((button) => button === document.activeElement);
+      const next = (at + step + names.length) % names.length;
+      buttons[next]?.focus();
+      show(names[next] ?? 'raw');
+    });
+    list.append(...buttons);
+    bar.append(list, this.finder(() => show('tree')));
+    this.prepend(bar);
+    this.place?.setAttribute('role', 'tabpanel');
+    this.place?.setAttribute('aria-label', this.word('label'));
+    this.raw?.setAttribute('role', 'tabpanel');
+
+    const show = (/** @type {string} */ name) => {
+      names.forEach((other, at) => {
+        buttons[at]?.setAttribute('aria-selected', String(other === name));
+        if (buttons[at]) buttons[at].tabIndex = other === name ? 0 : -1;
+      });
+      if (!this.raw || !this.place || !this.value) return;
+      this.raw.hidden = name !== 'raw';
+      this.place.hidden = name === 'raw';
+      if (this.place.dataset.shows === name || name === 'raw') return;
+      this.place.dataset.shows = name;
+      if (name === 'pretty') this.showPretty(PRETTY_CHARS_MAX);
+      else this.place.replaceChildren(this.tree(this.value));
+    };
+    show(first);
+  }
+
+  /** @param {number} max */
+  showPretty(max) {
+    const { text, cut } = pretty(this.text ?? '', max);
+    const pre = make('pre', 'said body-raw', text);
+    pre.tabIndex = 0;
+    pre.setAttribute('role', 'group');
+    pre.setAttribute('aria-label', this.word('pretty'));
+    this.place?.replaceChildren(pre);
+    if (cut) this.place?.append(this.more(() => this.showPretty(max * 4)));
+  }
+
+  /** @param {() => void} then */
+  more(then) {
+    const button = make('button', 'plain small', this.word('more'));
+    button.type = 'button';
+    button.addEventListener('click', then);
+    return button;
+  }
+
+  /** @param {Value} value */
+  tree(value) {
+    const list = make('ul', 'json-tree');
+    const row = this.row(null, value, []);
+    list.append(row);
+    row.querySelector('details')?.setAttribute('open', '');
+    return list;
+  }
+
+  /** One value with its name. @param {string | number | null} name @param {Value} value @param {(string | number)[]} path */
+  row(name, value, path) {
+    const row = make('li');
+    row.dataset.start = String(value.start);
+    const head = make('span', 'json-line');
+    if (name !== null) head.append(make('span', typeof name === 'number' ? 'json-index' : 'json-name', String(name)), ': ');
+    const isOpenable = value.kind === '{' || value.kind === '[';
+    if (!isOpenable) {
+      head.append(this.leaf(value));
+      row.append(head, this.copies(value, path));
+      return row;
+    }
+    const details = make('details');
+    const summary = make('summary');
+    const mark = value.kind === '{' ? '{…}' : '[…]';
+    const isEmpty = skipSpace(this.text ?? '', value.start + 1) === value.end - 1;
+    head.append(make('span', 'json-mark', isEmpty ? mark.replace('…', '') : mark));
+    summary.append(head);
+    details.append(summary);
+    this.branches.set(details, { value, path });
+    details.addEventListener('toggle', () => { if (details.open) this.fill(details, -1); });
+    row.append(details, this.copies(value, path));
+    return row;
+  }
+
+  /** Adds the members of an open value, a number of them at a time, or all up to a place in the text.
+   * @param {HTMLDetailsElement} details @param {number} until */
+  fill(details, until) {
+    const branch = this.branches.get(details);
+    if (!branch) return;
+    const isNew = !branch.add;
+    branch.add ??= this.adder(details, branch);
+    if (isNew || until >= 0) branch.add(until);
+  }
+
+  /** Adds rows when it is called. With a place in the text, the member there gets a row, and what lies
+   * far before it stays in a gap: ten thousand rows at once are what nobody can wait for.
+   * @param {HTMLDetailsElement} details @param {Branch} branch */
+  adder(details, { value, path }) {
+    const list = make('ul');
+    details.append(list);
+    const rest = children(this.text ?? '', value);
+    const row = (/** @type {Child} */ child) => this.row(child.name, child.value, [...path, child.name]);
+    /** @type {Map<Element, Child[]>} */
+    const gaps = new Map();
+    /** Rows for members, or a gap where there are many. @param {Child[]} passed @returns {Element[]} */
+    const rowsOrGap = (passed) => {
+      if (passed.length <= MEMBERS_AT_A_TIME) return passed.map(row);
+      const gap = make('li');
+      gap.append(this.more(() => {
+        gaps.delete(gap);
+        gap.replaceWith(...passed.slice(0, MEMBERS_AT_A_TIME).map(row), ...rowsOrGap(passed.slice(MEMBERS_AT_A_TIME)));
+      }));
+      gaps.set(gap, passed);
+      return [gap];
+    };
+    const openGap = (/** @type {number} */ until) => {
+      for (const [gap, passed] of gaps) {
+        const at = passed.findIndex((child) => child.value.end === until);
+        if (at < 0) continue;
+        gaps.delete(gap);
+        gap.replaceWith(...rowsOrGap(passed.slice(0, at)), ...passed.slice(at, at + 1).map(row), ...rowsOrGap(passed.slice(at + 1)));
+        return;
+      }
+    };
+    let last = 0;
+    const more = this.more(() => add(-1));
+    /** @param {number} until */
+    const add = (until) => {
+      if (until >= 0 && last >= until) { openGap(until); return; }
+      more.remove();
+      /** @type {Child[]} */
+      const passed = [];
+      for (let next = rest.next(); ; next = rest.next()) {
+        if (next.done) { last = Infinity; break; }
+        passed.push(next.value);
+        last = next.value.value.end;
+        if (last >= until && (until >= 0 || passed.length === MEMBERS_AT_A_TIME)) break;
+      }
+      const found = until >= 0 ? passed.splice(-1) : [];
+      list.append(...rowsOrGap(passed), ...found.map(row));
+      if (last !== Infinity) details.append(more);
+    };
+    return add;
+  }
+
+  /** @param {Value} value */
+  leaf(value) {
+    const literal = (this.text ?? '').slice(value.start, value.end);
+    const span = make('span', value.kind === '"' ? 'json-string' : 'json-number', literal.slice(0, TEXT_CHARS_MAX));
+    if (literal.length <= TEXT_CHARS_MAX) return span;
+    const wrap = make('span');
+    const button = this.more(() => { span.textContent = literal; button.remove(); });
+    wrap.append(span, '… ', button);
+    return wrap;
+  }
+
+  /** @param {Value} value @param {(string | number)[]} path */
+  copies(value, path) {
+    const place = make('span', 'json-copies');
+    const button = (/** @type {string} */ label, /** @type {string} */ icon, /** @type {() => string} */ text) => {
+      const made = make('button', 'plain small');
+      made.type = 'button';
+      made.title = label;
+      made.setAttribute('aria-label', label);
+      made.append(drawn(icon));
+      made.addEventListener('click', async () => {
+        await navigator.clipboard.writeText(text());
+        const say = document.getElementById('say');
+        if (say) say.textContent = say.dataset.copied ?? '';
+        made.replaceChildren(drawn('check'));
+        setTimeout(() => made.replaceChildren(drawn(icon)), 1200);
+      });
+      place.append(made);
+    };
+    button(this.word('copyValue'), 'copy', () => {
+      const literal = (this.text ?? '').slice(value.start, value.end);
+      return value.kind === '"' ? readString(literal) : literal;
+    });
+    button(this.word('copyPath'), 'route', () => jqPath(path));
+    return place;
+  }
+
+  /** A search that opens the way to what it finds. @param {() => void} showTree */
+  finder(showTree) {
+    const form = make('form', 'json-find');
+    const input = make('input');
+    input.type = 'search';
+    input.placeholder = this.word('find');
+    input.setAttribute('aria-label', this.word('find'));
+    const said = make('span', 'soft small');
+    said.setAttribute('role', 'status');
+    let from = 0;
+    input.addEventListener('input', () => { from = 0; said.textContent = ''; });
+    form.addEventListener('submit', (event) => {
+      event.preventDefault();
+      const needle = input.value.toLowerCase();
+      if (!needle || !this.text) return;
+      // Some letters get longer by it, and then places would be wrong.
+      const lower = this.text.toLowerCase();
+      this.lower ??= lower.length === this.text.length ? lower : this.text;
+      let at = this.lower.indexOf(needle, from);
+      if (at < 0) at = this.lower.indexOf(needle);
+      said.textContent = at < 0 ? this.word('missing') : '';
+      if (at < 0) return;
+      from = at + 1;
+      showTree();
+      this.reveal(at);
+    });
+    form.append(input, said);
+    return form;
+  }
+
+  /** Opens every value around a place in the text. @param {number} at */
+  reveal(at) {
+    const text = this.text ?? '';
+    let row = this.place?.querySelector(':scope > ul > li');
+    let value = this.value;
+    for (let depth = 0; depth < FIND_DEPTH_MAX; depth += 1) {
+      const details = row?.querySelector(':scope > details');
+      if (!(details instanceof HTMLDetailsElement) || !value) break;
+      /** @type {Child | undefined} */
+      let found;
+      for (const child of children(text, value)) {
+        if (child.value.end > at) { found = child; break; }
+      }
+      if (!found) break;
+      details.open = true;
+      // The event of its opening comes later; the rows are wanted now.
+      this.fill(details, found.value.end);
+      const next = details.querySelector(`:scope > ul > li[data-start="${found.value.start}"]`);
+      if (!next) break;
+      row = next;
+      value = found.value;
+      if (value.start > at) break;
+    }
+    this.place?.querySelector('.json-found')?.classList.remove('json-found');
+    row?.classList.add('json-found');
+    row?.scrollIntoView({ block: 'nearest' });
+  }
+}
+
+if (globalThis.customElements) customElements.define('json-view', JsonView);

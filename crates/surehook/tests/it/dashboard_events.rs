@@ -1,0 +1,271 @@
+//! The pages of events: the list and its filter, an event that explains itself, its duplicates.
+
+use http::Method;
+use serde_json::json;
+
+use crate::support::{
+    SOON,
+    dashboard::SignedIn,
+    eventually,
+    gateway::{Gateway, in_to_out},
+    sink::{Reply, Sink},
+};
+
+/// What must never stand in a page as it is.
+const HOSTILE: &str = "<script>alert(1)</script>";
+const ESCAPED: &str = "&#60;script&#62;alert(1)&#60;/script&#62;";
+const BODY: &str = r#"{"id":"<script>alert(1)</script>","password":"canary-body","note":"</pre><script>alert(1)</script>"}"#;
+
+/// A gateway with one event that has been delivered, and the event.
+async fn delivered() -> (Gateway, String) {
+    let answer = Reply::status(200).body(format!("{HOSTILE} of the answer"));
+    let sink = Sink::replying([answer]).await;
+    let gateway = Gateway::with(&in_to_out(&sink.url(), "")).await;
+    let headers: [(&str, &[u8]); 4] = [
+        ("content-type", b"application/json"),
+        ("authorization", b"Bearer canary-header"),
+        ("x-hostile", HOSTILE.as_bytes()),
+        ("x-odd", b"\xff<b>"),
+    ];
+    let path = "/in/in/more?token=canary-query&a='%3B";
+    let accepted = gateway.call(Method::POST, path, &headers, BODY).await.expect(200).json();
+    let event = accepted["events"][0]["id"].as_str().unwrap().to_owned();
+    gateway.delivery(&event, "succeeded").await;
+    (gateway, event)
+}
+
+async fn with_role<'g>(gateway: &'g Gateway, role: &str) -> SignedIn<'g> {
+    let made = gateway.post("/tokens", &json!({ "role": role, "name": "<i>eyes</i>" })).await;
+    let made = made.expect(201).json();
+    SignedIn::with(gateway, made["token"].as_str().unwrap()).await
+}
+
+/// The value of the hidden field of the form that is sent to `action`.
+fn once(html: &str, action: &str) -> String {
+    let form = html.split(&format!("action=\"{action}\"")).nth(1).expect("the form is there");
+    let value = form.split("name=\"once\" value=\"").nth(1).unwrap();
+    value.split('"').next().unwrap().to_owned()
+}
+
+async fn delivery_of(gateway: &Gateway, event: &str, status: &str) -> String {
+    gateway.delivery(event, status).await["id"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn an_event_explains_itself_and_nothing_hostile_gets_out() {
+    let (gateway, event) = delivered().await;
+    let visitor = SignedIn::new(&gateway).await;
+    for path in ["/events".to_owned(), format!("/events/{event}")] {
+        let page = visitor.page(&path).await;
+        assert_eq!(page.status, 200);
+        assert!(page.html.contains(ESCAPED) && !page.html.contains("<script>alert"), "{path}");
+        assert!(!page.html.contains("canary"), "{path} shows a secret");
+        assert!(!page.html.contains(" style="), "{path} has a style that the policy forbids");
+    }
+    let page = visitor.page(&format!("/events/{event}")).await.html;
+    for text in [
+        "Not verified: the source asks for nothing",
+        "found in pointer:/id",
+        "To be delivered to out",
+        "Attempt 1 to out succeeded",
+        "<rect class=\"w-first\"",
+        "<json-view json",
+        "/in/in/more?token=•••",
+        "curl --globoff",
+        "${AUTHORIZATION}",
+        "${TOKEN}",
+        "${SECRET_1}",
+        "of the answer",
+    ] {
+        assert!(page.contains(text), "{text} is missing");
+    }
+}
+
+#[tokio::test]
+async fn a_short_address_leads_to_the_event_and_a_wrong_one_says_so() {
+    let gateway = Gateway::start().await;
+    let visitor = SignedIn::new(&gateway).await;
+    assert_eq!(visitor.page("/e/evt_1").await.location.as_deref(), Some("/events/evt_1"));
+    assert_eq!(visitor.page("/e/%2F%2Fevil").await.location.as_deref(), Some("/events/%2F%2Fevil"));
+    for path in ["/events/evt_1", "/events/%3Cscript%3E", "/events/evt_1/duplicates/1"] {
+        let page = visitor.page(path).await;
+        assert_eq!(page.status, 404, "{path}");
+        assert!(page.html.contains("There is nothing here"), "{path}");
+    }
+}
+
+#[tokio::test]
+async fn pages_speak_the_language_that_is_asked_for() {
+    let (gateway, event) = delivered().await;
+    let visitor = SignedIn::new(&gateway).await;
+    for (lang, texts) in [
+        ("pt-BR", ["Entregas", "Não verificado: a origem não exige nada", "deu certo"]),
+        ("es", ["Entregas", "Sin verificar: el origen no exige nada", "tuvo éxito"]),
+    ] {
+        let cookie = format!("{}; surehook_lang={lang}", visitor.cookie());
+        let page = SignedIn::resumed(&gateway, &cookie).page(&format!("/events/{event}")).await;
+        assert!(texts.iter().all(|text| page.html.contains(text)), "{lang}");
+        assert!(page.html.contains(&format!("<html lang=\"{lang}\"")));
+    }
+}
+
+#[tokio::test]
+async fn the_list_is_narrowed_by_what_is_typed_and_exported() {
+    let (gateway, event) = delivered().await;
+    let visitor = SignedIn::new(&gateway).await;
+    for (typed, found) in [
+        ("status:succeeded+dest:out+source:in+since:1h", true),
+        ("status:dead", false),
+        ("code:200", true),
+        ("code:5xx", false),
+        ("body.password:canary-body", true),
+        ("body.note:no", false),
+        ("of+nothing", false),
+    ] {
+        let page = visitor.page(&format!("/events?q={typed}")).await;
+        assert_eq!(page.html.contains(&event), found, "case: {typed}");
+        let file = visitor.page(&format!("/events/export?format=ndjson&q={typed}")).await;
+        assert_eq!((file.status, file.html.contains(&event)), (200, found), "case: {typed}");
+    }
+    for (typed, says) in
+        [("colour:red", "colour:red"), ("class:odd", "class"), ("dest:nowhere", "nowhere")]
+    {
+        let page = visitor.page(&format!("/events?q={typed}")).await;
+        assert_eq!(page.status, 200);
+        assert!(page.html.contains("role=\"alert\">") && page.html.contains(says), "case: {typed}");
+    }
+    let csv = visitor.page("/events/export?format=csv&q=").await;
+    assert!(csv.html.starts_with("id,"), "{}", csv.html);
+}
+
+#[tokio::test]
+async fn a_body_is_a_file_that_no_browser_runs() {
+    let (gateway, event) = delivered().await;
+    let visitor = SignedIn::new(&gateway).await;
+    let cookie: [(&str, &[u8]); 1] = [("cookie", visitor.cookie().as_bytes())];
+    let path = format!("/events/{event}/body");
+    let file = gateway.call(Method::GET, &path, &cookie, "").await.expect(200);
+    assert_eq!(file.header("content-type"), "application/octet-stream");
+    assert!(file.header("content-disposition").starts_with("attachment"));
+    assert_eq!(file.header("x-content-type-options"), "nosniff");
+    assert!(!file.text().contains("canary") && file.text().contains("•••"));
+}
+
+#[tokio::test]
+async fn who_reveals_sees_it_once_and_the_story_says_so() {
+    let (gateway, event) = delivered().await;
+    let viewer = with_role(&gateway, "viewer").await;
+    let path = format!("/events/{event}");
+    let page = viewer.page(&path).await.html;
+    for hidden in ["/reveal", "/replay", "/cancel", "type=\"checkbox\""] {
+        assert!(!page.contains(&format!("{path}{hidden}")), "a viewer is offered {hidden}");
+    }
+    assert_eq!(viewer.form(&format!("{path}/reveal"), "").await.location, Some(path.clone()));
+
+    let operator = with_role(&gateway, "operator").await;
+    let shown = operator.form(&format!("{path}/reveal"), "").await;
+
+    assert_eq!(shown.status, 200);
+    for canary in ["canary-body", "canary-header", "canary-query"] {
+        assert!(shown.html.contains(canary), "{canary} is not revealed");
+    }
+    assert!(!shown.html.contains("<script>alert") && !shown.html.contains("<i>eyes"));
+    assert!(!shown.html.contains("curl --globoff"), "secrets are no part of a command");
+    assert!(shown.html.contains("&#60;i&#62;eyes&#60;/i&#62; looked at what is masked"));
+    let after = operator.page(&path).await.html;
+    assert!(!after.contains("canary") && after.contains("looked at what is masked"));
+}
+
+#[tokio::test]
+async fn a_delivery_is_replayed_once_however_often_the_form_is_sent() {
+    let (gateway, event) = delivered().await;
+    let operator = with_role(&gateway, "operator").await;
+    let delivery = delivery_of(&gateway, &event, "succeeded").await;
+    let path = format!("/events/{event}");
+    let action = format!("{path}/deliveries/{delivery}/replay");
+    let form = format!("once={}", once(&operator.page(&path).await.html, &action));
+
+    for _ in 0..2 {
+        assert_eq!(operator.form(&action, &form).await.location.as_deref(), Some(path.as_str()));
+    }
+
+    assert_eq!(gateway.event(&event).await["deliveries"].as_array().unwrap().len(), 2);
+    let viewer = with_role(&gateway, "viewer").await;
+    viewer.form(&action, "once=other").await;
+    assert_eq!(gateway.event(&event).await["deliveries"].as_array().unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn a_delivery_that_waits_is_cancelled() {
+    let sink = Sink::replying([Reply::status(503)]).await;
+    let gateway = Gateway::with(&in_to_out(&sink.url(), "")).await;
+    let event = gateway.accepted("in", r#"{"id":"a"}"#).await;
+    let delivery = delivery_of(&gateway, &event, "scheduled").await;
+    let visitor = SignedIn::new(&gateway).await;
+    let page = visitor.page(&format!("/events/{event}")).await.html;
+    for text in ["Attempt 1 to out failed", "HTTP 503", "temporary", "the retry policy waits"] {
+        assert!(page.contains(text), "{text} is missing");
+    }
+    visitor.form(&format!("/events/{event}/deliveries/{delivery}/cancel"), "").await;
+    gateway.delivery(&event, "cancelled").await;
+    let page = visitor.page(&format!("/events/{event}")).await.html;
+    assert!(page.contains("The delivery to out was cancelled"));
+}
+
+#[tokio::test]
+async fn a_duplicate_is_compared_and_delivered_anyway() {
+    let sink = Sink::ok().await;
+    let gateway = Gateway::with(&in_to_out(&sink.url(), "")).await;
+    let event = gateway.accepted("in", r#"{"id":"a","total":1.0}"#).await;
+    let other = format!(r#"{{"id":"a","total":1.00,"note":"{HOSTILE}"}}"#);
+    gateway.post_in("in", &[("content-type", "application/json")], other).await.expect(200);
+    eventually(SOON, || async {
+        (gateway.event(&event).await["duplicate_count"] == 1).then_some(())
+    })
+    .await;
+    let operator = with_role(&gateway, "operator").await;
+    let path = format!("/events/{event}/duplicates/1");
+    assert!(operator.page(&format!("/events/{event}")).await.html.contains(&path));
+
+    let page = operator.page(&path).await.html;
+
+    for text in ["/total", "1.00", "/note", "changed", "added", ESCAPED] {
+        assert!(page.contains(text), "{text} is missing");
+    }
+    assert!(!page.contains("<script>alert"));
+    assert!(!with_role(&gateway, "viewer").await.page(&path).await.html.contains("/deliver\""));
+    let action = format!("{path}/deliver");
+    let done = operator.form(&action, &format!("once={}", once(&page, &action))).await;
+    let new = done.location.unwrap();
+    assert!(new.starts_with("/events/evt_") && !new.contains(&event));
+    let page = operator.page(&new).await.html;
+    assert!(page.contains("it came as duplicate 1 of") && page.contains(&event));
+    assert!(operator.page(&path).await.html.contains(&new));
+}
+
+#[tokio::test]
+async fn what_is_not_text_is_shown_as_bytes_and_what_is_large_in_part() {
+    let sink = Sink::ok().await;
+    let gateway = Gateway::with(&in_to_out(&sink.url(), "")).await;
+    let visitor = SignedIn::new(&gateway).await;
+    let binary = gateway.accepted("in", b"\x00\xff<b>".to_vec()).await;
+    let page = visitor.page(&format!("/events/{binary}")).await.html;
+    assert!(page.contains("00 ff 3c 62 3e") && page.contains("--data-binary @body.bin"));
+    let large = format!(r#"{{"id":"b","text":"{}"}}"#, "é".repeat(200_000));
+    let large = gateway.accepted("in", large).await;
+    let page = visitor.page(&format!("/events/{large}")).await.html;
+    assert!(page.contains("Only the first 256.0 KiB are shown.") && page.len() < 400_000);
+    let deep = gateway.accepted("in", "[".repeat(100_000)).await;
+    assert_eq!(visitor.page(&format!("/events/{deep}")).await.status, 200);
+}
+
+#[tokio::test]
+async fn what_a_destination_gets_is_a_line_for_a_shell() {
+    let (gateway, event) = delivered().await;
+    let visitor = SignedIn::new(&gateway).await;
+    let delivery = delivery_of(&gateway, &event, "succeeded").await;
+    let page = visitor.page(&format!("/events/{event}/deliveries/{delivery}/curl")).await;
+    assert_eq!(page.status, 200);
+    assert!(page.html.contains("curl --globoff &#39;http://127.0.0.1:"), "{}", page.html);
+    assert!(!page.html.contains("canary"));
+}

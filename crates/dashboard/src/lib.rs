@@ -8,6 +8,7 @@
 mod assets;
 mod client;
 mod cookies;
+mod fields;
 mod filter;
 pub mod gateway;
 mod guard;

@@ -13,6 +13,8 @@ macro_rules! tables {
 tables! {
     common: Common;
     dead_letters: DeadLetters;
+    destinations: Destinations;
+    edit: Edit;
     events: Events;
     failures: Failures;
     keys: Keys;
@@ -22,7 +24,9 @@ tables! {
     overview: Overview;
     replays: Replays;
     requests: Requests;
+    routes: Routes;
     settings: Settings;
+    sources: Sources;
 }
 
 #[cfg(test)]

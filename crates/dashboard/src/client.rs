@@ -20,14 +20,12 @@ pub(crate) struct Trouble {
     #[serde(default)]
     pub(crate) status: u16,
     #[serde(default)]
-    pub(crate) code: String,
-    #[serde(default)]
     pub(crate) detail: String,
 }
 
 impl Trouble {
     fn ours(detail: impl Into<String>) -> Self {
-        Self { status: 500, code: "unexpected_answer".to_owned(), detail: detail.into() }
+        Self { status: 500, detail: detail.into() }
     }
 
     /// As the API said it.
@@ -137,7 +135,27 @@ impl Visitor {
         body: Option<Value>,
         once: &str,
     ) -> Result<T, Trouble> {
-        self.exchange(Method::POST, address, body, Some(once)).await
+        let once = [("idempotency-key", once)];
+        self.exchange(Method::POST, address, body, &once).await.map(|(answer, _)| answer)
+    }
+
+    /// Looks something up, with the tag of its version.
+    pub(crate) async fn get_tagged<T: DeserializeOwned>(
+        &self,
+        address: Address,
+    ) -> Result<(T, String), Trouble> {
+        self.exchange(Method::GET, address, None, &[]).await
+    }
+
+    /// Changes something, if it still is of the version that `tag` names.
+    pub(crate) async fn change<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        address: Address,
+        body: Option<Value>,
+        tag: &str,
+    ) -> Result<T, Trouble> {
+        self.exchange(method, address, body, &[("if-match", tag)]).await.map(|(answer, _)| answer)
     }
 
     /// Any call with a JSON answer. No answer at all is `null`.
@@ -147,7 +165,7 @@ impl Visitor {
         address: Address,
         body: Option<Value>,
     ) -> Result<T, Trouble> {
-        self.exchange(method, address, body, None).await
+        self.exchange(method, address, body, &[]).await.map(|(answer, _)| answer)
     }
 
     /// Asks for a file: the answer is not read, but handed on.
@@ -158,7 +176,7 @@ impl Visitor {
         if answer.status().is_success() {
             return Ok(answer);
         }
-        let (status, bytes) = whole(answer).await?;
+        let (status, _, bytes) = whole(answer).await?;
         Err(Trouble::told(status, &bytes))
     }
 
@@ -166,33 +184,35 @@ impl Visitor {
     pub(crate) async fn read(&self, address: Address) -> Result<bytes::Bytes, Trouble> {
         let request = Request::get(address.finish()).body(Body::empty());
         let request = request.map_err(|error| Trouble::ours(error.to_string()))?;
-        let (status, bytes) = send(self.gateway(), self.caller(), request).await?;
+        let (status, _, bytes) = send(self.gateway(), self.caller(), request).await?;
         if status.is_success() { Ok(bytes) } else { Err(Trouble::told(status, &bytes)) }
     }
 
+    /// A call with its headers; the answer has the tag of its version, if it has one.
     async fn exchange<T: DeserializeOwned>(
         &self,
         method: Method,
         address: Address,
         body: Option<Value>,
-        once: Option<&str>,
-    ) -> Result<T, Trouble> {
+        headers: &[(&str, &str)],
+    ) -> Result<(T, String), Trouble> {
         let mut request = Request::builder().method(method).uri(address.finish());
-        if let Some(once) = once {
-            request = request.header("idempotency-key", once);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
         }
         if body.is_some() {
             request = request.header(header::CONTENT_TYPE, "application/json");
         }
         let body = body.map_or_else(Body::empty, |body| Body::from(body.to_string()));
         let request = request.body(body).map_err(|error| Trouble::ours(error.to_string()))?;
-        let (status, bytes) = send(self.gateway(), self.caller(), request).await?;
+        let (status, tag, bytes) = send(self.gateway(), self.caller(), request).await?;
         if status.is_success() {
             let bytes = if bytes.is_empty() { b"null".as_slice() } else { &bytes };
-            return serde_json::from_slice(bytes).map_err(|error| {
+            let answer = serde_json::from_slice(bytes).map_err(|error| {
                 tracing::error!(%error, "the dashboard does not understand an answer of the API");
                 Trouble::ours(error.to_string())
-            });
+            })?;
+            return Ok((answer, tag));
         }
         Err(Trouble::told(status, &bytes))
     }
@@ -202,15 +222,18 @@ async fn send(
     gateway: &dyn Gateway,
     caller: &Caller,
     request: Request<Body>,
-) -> Result<(StatusCode, bytes::Bytes), Trouble> {
+) -> Result<(StatusCode, String, bytes::Bytes), Trouble> {
     whole(gateway.call(caller, request).await).await
 }
 
-async fn whole(answer: Response<Body>) -> Result<(StatusCode, bytes::Bytes), Trouble> {
+/// The status, the tag and the body of an answer.
+async fn whole(answer: Response<Body>) -> Result<(StatusCode, String, bytes::Bytes), Trouble> {
     let status = answer.status();
+    let tag = answer.headers().get(header::ETAG).and_then(|tag| tag.to_str().ok());
+    let tag = tag.unwrap_or_default().to_owned();
     let body = http_body_util::Limited::new(answer.into_body(), ANSWER_BYTES_MAX);
     let body = body.collect().await.map_err(|error| Trouble::ours(error.to_string()))?;
-    Ok((status, body.to_bytes()))
+    Ok((status, tag, body.to_bytes()))
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ mod body;
 mod client;
 mod cookies;
 mod curl;
+mod fields;
 mod filter;
 pub mod gateway;
 mod guard;

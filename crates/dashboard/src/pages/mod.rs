@@ -1,5 +1,6 @@
 //! One file a page. Each has the lines of its own addresses.
 
+mod config;
 mod conversations;
 mod dead_letters;
 mod events;
@@ -21,6 +22,7 @@ use crate::Dashboard;
 /// Every page.
 pub(crate) fn routes() -> Router<Arc<Dashboard>> {
     Router::new()
+        .merge(config::routes())
         .merge(conversations::routes())
         .merge(dead_letters::routes())
         .merge(events::routes())

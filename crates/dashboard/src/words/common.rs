@@ -55,10 +55,6 @@ crate::lang::words!(
         kind: "Kind", "Tipo", "Tipo";
         key: "Key", "Chave", "Clave";
         attempts: "Attempts", "Tentativas", "Intentos";
-        details: "Details", "Detalhes", "Detalles";
-        none: "none", "nenhum", "ninguno";
-        yes: "yes", "sim", "sí";
-        no: "no", "não", "no";
         pending: "pending", "pendente", "pendiente";
         in_flight: "in flight", "em envio", "en curso";
         succeeded: "succeeded", "entregue", "entregado";
@@ -75,6 +71,5 @@ crate::lang::words!(
         error_unavailable: "The gateway is busy or cannot write", "O gateway está ocupado ou não consegue gravar", "La pasarela está ocupada o no puede escribir";
         error_said: "The gateway says:", "O gateway diz:", "La pasarela dice:";
         try_again: "Try again", "Tentar de novo", "Intentar de nuevo";
-        new_since: "New", "Novos", "Nuevos";
     }
 );

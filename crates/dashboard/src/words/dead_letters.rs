@@ -18,12 +18,10 @@ crate::lang::words!(
         replay_group: "Replay the group", "Reenviar o grupo", "Reenviar el grupo";
         see: "See them", "Ver", "Ver";
         newest: "The newest one", "A mais nova", "El más nuevo";
-        destination_page: "Go to the destination", "Ir ao destino", "Ir al destino";
         replay_selected: "Replay selected", "Reenviar selecionadas", "Reenviar seleccionados";
         replay_filter: "Replay all of these", "Reenviar todas estas", "Reenviar todos estos";
         select: "Select {}", "Selecionar {}", "Seleccionar {}";
         event: "Event", "Evento", "Evento";
         died: "Died", "Morreu", "Murió";
-        of_group: "Of one group.", "De um grupo.", "De un grupo.";
     }
 );

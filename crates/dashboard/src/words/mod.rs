@@ -14,6 +14,8 @@ tables! {
     common: Common;
     dead_letters: DeadLetters;
     event: EventWords;
+    destinations: Destinations;
+    edit: Edit;
     events: Events;
     failures: Failures;
     keys: Keys;
@@ -23,8 +25,10 @@ tables! {
     overview: Overview;
     replays: Replays;
     requests: Requests;
+    routes: Routes;
     settings: Settings;
     told: Told;
+    sources: Sources;
 }
 
 #[cfg(test)]

@@ -17,7 +17,6 @@ crate::lang::words!(
         same_bytes: "the same bytes", "os mesmos bytes", "los mismos bytes";
         of_event: "of an event that had come before", "de um evento que já tinha chegado", "de un evento que ya había llegado";
         new_events: "{} new", "{} novos", "{} nuevos";
-        see_event: "see the event", "ver o evento", "ver el evento";
         empty: "Nothing has knocked yet.", "Nada bateu à porta ainda.", "Nada ha llamado todavía.";
         kept_aside: "Kept aside", "Em quarentena", "En cuarentena";
         kept_aside_lead: "Refused, but their senders send only once. Release what is genuine after the secret is mended.", "Recusadas, mas seus remetentes enviam só uma vez. Libere o que é legítimo depois de corrigir o segredo.", "Rechazadas, pero sus remitentes envían una sola vez. Libere lo legítimo tras reparar el secreto.";

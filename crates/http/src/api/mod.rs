@@ -13,6 +13,7 @@ pub(crate) mod hidden;
 pub(crate) mod idempotent;
 pub(crate) mod inbox;
 mod input;
+mod kept;
 pub(crate) mod lanes;
 pub mod masked;
 pub(crate) mod media;

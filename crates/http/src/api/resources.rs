@@ -6,7 +6,7 @@ use axum::{Json, extract::State};
 use http::StatusCode;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
-use serde_json::{Value, json};
+use serde_json::{Value, json, value::RawValue};
 use surehook_core::{
     destination::DestinationSpec,
     ids::{DestinationKind, Id, Kind, RouteKind, SourceKind},
@@ -20,6 +20,7 @@ use super::{
     LIMIT_MAX, List, cursor,
     idempotent::Wished,
     input::{Asked, Input, Segment},
+    kept,
     lanes::{self, LaneShown},
     limit,
     masked::{self, NoState},
@@ -192,6 +193,7 @@ pub(crate) fn routes<R: Resource>(api: Api) -> Api {
     let find_op = if R::HAS_STATE { find_op.tagged() } else { find_op.cached() };
     let replace_op =
         refuses_name(Op::new(format!("replace_{word}"), format!("Replaces a {word}.")))
+            .text("A secret that is sent as its mask, `•••`, stays what it is.")
             .path::<Wanted<R>>("wanted")
             .body::<R>(R::example())
             .answers::<Shown<R>>(200)
@@ -322,13 +324,14 @@ async fn replace<R: Resource>(
     State(app): State<Arc<App>>,
     Segment(wanted): Segment,
     expected: Expected,
-    Input(spec): Input<R>,
+    Input(wish): Input<Box<RawValue>>,
 ) -> Result<TaggedAs<Value>, Problem> {
     let id = app
         .engine
         .change::<_, Problem>(|configuration| {
             let found = find_in::<R>(configuration, &wanted)?;
             expected.check(&masked::stored(found))?;
+            let spec = kept::read(&wish, &found.spec)?;
             match spec.name() {
                 Some(name) if is_taken::<R>(configuration, name, found.id) => {
                     Err(name_taken::<R>(name))

@@ -12,6 +12,7 @@ mod certificates;
 mod cli;
 mod configuration;
 mod dashboard;
+mod dashboard_config;
 mod dashboard_events;
 mod dashboard_live;
 mod delivery;

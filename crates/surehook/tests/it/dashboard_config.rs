@@ -1,0 +1,335 @@
+//! Sources, destinations and routes in the dashboard: made, changed, tried and deleted by forms.
+
+use serde_json::{Value, json};
+
+use crate::support::{
+    dashboard::{Page, SignedIn},
+    gateway::Gateway,
+};
+
+/// Fields of a form, as a browser writes them.
+fn form(fields: &[(&str, &str)]) -> String {
+    let encode =
+        |text: &str| -> String { text.bytes().map(|byte| format!("%{byte:02X}")).collect() };
+    let fields = fields.iter().map(|(name, value)| format!("{}={}", encode(name), encode(value)));
+    fields.collect::<Vec<_>>().join("&")
+}
+
+/// The value of a hidden field.
+fn hidden(page: &Page, name: &str) -> String {
+    let start = format!("name=\"{name}\" value=\"");
+    let (_, rest) = page.html.split_once(&start).unwrap();
+    rest.split('"').next().unwrap().replace("&#34;", "\"").replace("&quot;", "\"")
+}
+
+fn leads_to(page: &Page, path: &str) {
+    assert_eq!(page.location.as_deref(), Some(path), "{} {}", page.status, page.html);
+}
+
+async fn api(gateway: &Gateway, path: &str) -> Value {
+    gateway.get(path).await.expect(200).json()
+}
+
+#[tokio::test]
+async fn a_source_is_made_used_changed_and_deleted() {
+    let gateway = Gateway::start().await;
+    let admin = SignedIn::new(&gateway).await;
+    let choose = admin.page("/sources/new").await.html;
+    assert!(choose.contains("whatsapp-cloud") && choose.contains("mercado-pago"));
+
+    let new = admin.page("/sources/new?choice=generic").await;
+    let once = hidden(&new, "once");
+    let fields = [
+        ("once", once.as_str()),
+        ("name", "shop"),
+        ("provider", "generic"),
+        ("verify", "hmac"),
+        ("verify_with", "x-sig"),
+        ("secrets", "hunter2hunter2hunter2"),
+        ("enabled", "true"),
+    ];
+    for _ in 0..2 {
+        // Sent twice, made once.
+        let made = admin.form("/sources/new?choice=generic", &form(&fields)).await;
+        leads_to(&made, "/sources/shop");
+    }
+    let page = admin.page("/sources/shop").await.html;
+    assert!(page.contains("/in/shop") && page.contains("Waiting for the first event"));
+    assert!(!page.contains("hunter2"), "a secret is never shown");
+
+    let edit = admin.page("/sources/shop/edit").await;
+    let tag = hidden(&edit, "tag");
+    let fields = [
+        ("tag", tag.as_str()),
+        ("name", "shop"),
+        ("provider", "generic"),
+        ("verify", "hmac"),
+        ("verify_with", "x-signature"),
+        ("dedup_window", "2d"),
+        ("redact", "cpf\r\nrg"),
+    ];
+    leads_to(&admin.form("/sources/shop/edit", &form(&fields)).await, "/sources/shop");
+    let spec = api(&gateway, "/sources/shop").await;
+    assert_eq!(spec["verify"]["hmac"]["header"], "x-signature");
+    assert_eq!((&spec["redact"], &spec["enabled"]), (&json!(["cpf", "rg"]), &json!(false)));
+    assert_eq!(spec["secrets"], json!(["•••"]), "a field that is left empty keeps the secret");
+
+    // The form is as old as its tag by now.
+    let stale = admin.form("/sources/shop/edit", &form(&fields)).await;
+    assert_eq!(stale.status, 200);
+    assert!(stale.html.contains("Somebody changed it"), "{}", stale.html);
+    assert!(stale.html.contains("x-signature") && hidden(&stale, "tag") != tag);
+
+    let wrong = form(&[("tag", &hidden(&stale, "tag")), ("name", "other")]);
+    leads_to(&admin.form("/sources/shop/delete", &wrong).await, "/sources/shop");
+    assert_eq!(api(&gateway, "/sources/shop").await["name"], "shop", "another name was typed");
+    let right = form(&[("tag", &hidden(&stale, "tag")), ("name", "shop")]);
+    leads_to(&admin.form("/sources/shop/delete", &right).await, "/sources");
+    assert_eq!(admin.page("/sources/shop").await.status, 404);
+}
+
+#[tokio::test]
+async fn the_command_of_an_open_source_brings_its_first_event() {
+    let gateway = Gateway::start().await;
+    gateway.post("/sources", &json!({ "name": "open", "verify": "none" })).await.expect(201);
+    let admin = SignedIn::new(&gateway).await;
+    let before = admin.page("/sources/open").await.html;
+    assert!(before.contains("Whoever knows the address may send"));
+    assert!(before.contains("curl -X POST"));
+    gateway.accepted("open", r#"{"id":"test-1","type":"<b>test</b>"}"#).await;
+    let after = admin.page("/sources/open").await.html;
+    assert!(!after.contains("Waiting for the first event"));
+    assert!(!after.contains("<b>test"), "a payload is text");
+}
+
+#[tokio::test]
+async fn what_is_wrong_is_said_and_what_was_typed_is_kept() {
+    let gateway = Gateway::start().await;
+    let admin = SignedIn::new(&gateway).await;
+    let hostile = "ftp://a.example/\"><script>alert(1)</script>";
+    let cases: [(&str, &[(&str, &str)], &str); 5] = [
+        ("/destinations/new?choice=http", &[("name", "crm"), ("url", hostile)], "alert(1)"),
+        (
+            "/destinations/new?choice=http",
+            &[("name", "No Name"), ("url", "https://a.example")],
+            "No Name",
+        ),
+        (
+            "/sources/new?choice=stripe",
+            &[
+                ("name", "shop"),
+                ("provider", "stripe"),
+                ("dedup_window", "soon"),
+                ("secrets", "hunter2"),
+            ],
+            "soon",
+        ),
+        ("/sources/new?choice=generic&as=json", &[("json", "{\"name\": <i>")], "&#60;i&#62;"),
+        (
+            "/destinations/new?choice=exec",
+            &[("name", "act"), ("exec.command", "act now")],
+            "act now",
+        ),
+    ];
+    for (path, fields, kept) in cases {
+        let page = admin.form(path, &form(fields)).await;
+        assert_eq!(page.status, 200, "case: {path} {fields:?}");
+        assert!(page.html.contains("This was not saved"), "case: {path} {fields:?}");
+        assert!(page.html.contains(kept), "case: {path}: {}", page.html);
+        assert!(!page.html.contains("<script>alert") && !page.html.contains("<i>"));
+        assert!(!page.html.contains("hunter2"), "secrets are not sent back");
+    }
+    // What the gateway takes may still be meant badly.
+    let fields = [("name", "crm"), ("url", "http://a.example/\"><script>alert(1)</script>")];
+    let made = admin.form("/destinations/new?choice=http", &form(&fields)).await;
+    leads_to(&made, "/destinations/crm");
+    for path in ["/destinations", "/destinations/crm", "/destinations/crm/edit"] {
+        let html = admin.page(path).await.html;
+        assert!(html.contains("alert(1)") && !html.contains("<script>alert"), "case: {path}");
+    }
+}
+
+#[tokio::test]
+async fn a_destination_is_made_watched_paused_and_tested() {
+    let gateway = Gateway::start().await;
+    let admin = SignedIn::new(&gateway).await;
+    let fields = [("name", "box"), ("url", "builtin:inbox"), ("retry", "quick")];
+    let made = admin.form("/destinations/new?choice=http", &form(&fields)).await;
+    leads_to(&made, "/destinations/box");
+    assert!(admin.page("/destinations/box").await.html.contains("healthy"));
+
+    let why = form(&[("reason", "it is \"<b>moving</b>\"")]);
+    leads_to(&admin.form("/destinations/box/pause", &why).await, "/destinations/box");
+    let page = admin.page("/destinations/box").await.html;
+    assert!(page.contains("paused") && page.contains("moving") && !page.contains("<b>moving"));
+    assert!(admin.page("/destinations").await.html.contains("paused"));
+
+    let once = hidden(&admin.page("/destinations/box").await, "once");
+    let test = form(&[("once", &once), ("body", "{\"type\":\"test\"}")]);
+    let sent = admin.form("/destinations/box/test", &test).await.location.unwrap();
+    let again = admin.form("/destinations/box/test", &test).await.location.unwrap();
+    assert!(sent.starts_with("/events/evt_") && sent == again, "{sent} {again}");
+    leads_to(&admin.form("/destinations/box/probe", "").await, "/destinations/box");
+    leads_to(&admin.form("/destinations/box/resume", "rate=10%2Fs").await, "/destinations/box");
+    let state = &api(&gateway, "/destinations/box").await["state"];
+    assert_eq!(state["paused"], false, "{state}");
+    let wrong = admin.form("/destinations/box/resume", "rate=fast").await;
+    leads_to(&wrong, "/destinations/box");
+}
+
+#[tokio::test]
+async fn settings_are_edited_as_json_and_secrets_stay_with_their_place() {
+    let gateway = Gateway::start().await;
+    let spec = json!({
+        "name": "crm", "url": "https://crm.example/in?key=hush", "headers": { "X-Key": "hunter2" },
+    });
+    gateway.post("/destinations", &spec).await.expect(201);
+    let admin = SignedIn::new(&gateway).await;
+    for path in ["/destinations", "/destinations/crm"] {
+        assert!(!admin.page(path).await.html.contains("hush"), "case: {path}");
+    }
+    let path = "/destinations/crm/edit?as=json";
+    let save = async |change: fn(&mut Value)| {
+        let tag = hidden(&admin.page(path).await, "tag");
+        let mut spec = api(&gateway, "/destinations/crm").await;
+        let beside = ["id", "created_at", "updated_at", "state"];
+        spec.as_object_mut().unwrap().retain(|name, _| !beside.contains(&name.as_str()));
+        change(&mut spec);
+        admin.form(path, &form(&[("tag", &tag), ("json", &spec.to_string())])).await
+    };
+    leads_to(&save(|spec| spec["concurrency"] = json!(3)).await, "/destinations/crm");
+    assert_eq!(api(&gateway, "/destinations/crm").await["headers"], json!({ "X-Key": "•••" }));
+    let moved = save(|spec| spec["url"] = json!("https://evil.example/in")).await;
+    assert!(moved.html.contains("secrets do not go along"), "{}", moved.html);
+    let anew = save(|spec| {
+        spec["url"] = json!("https://new.example/in");
+        spec["headers"]["X-Key"] = json!("another");
+    });
+    leads_to(&anew.await, "/destinations/crm");
+}
+
+#[tokio::test]
+async fn a_route_is_made_changed_and_deleted() {
+    let gateway = Gateway::start().await;
+    gateway.post("/sources", &json!({ "name": "open", "verify": "none" })).await.expect(201);
+    gateway
+        .post("/destinations", &json!({ "name": "box", "url": "builtin:inbox" }))
+        .await
+        .expect(201);
+    let admin = SignedIn::new(&gateway).await;
+    let filter = ".type == \"<i>paid</i>\"";
+    let new = admin.page("/routes/new?from=open").await;
+    let once = hidden(&new, "once");
+    let fields = [("once", once.as_str()), ("from", "open"), ("to", "box"), ("filter", filter)];
+    leads_to(&admin.form("/routes/save", &form(&fields)).await, "/routes");
+    let list = admin.page("/routes").await.html;
+    assert!(list.contains("paid") && !list.contains("<i>paid"));
+
+    let wrong = form(&[("from", "open"), ("to", "box"), ("filter", ".type =="), ("once", "x")]);
+    let wrong = admin.form("/routes/save", &wrong).await;
+    assert!(wrong.html.contains("This was not saved") && wrong.html.contains(".type =="));
+
+    let routes = api(&gateway, "/routes").await;
+    let all = routes["data"].as_array().unwrap();
+    let id = all.iter().find(|route| route["from"] == "open").unwrap()["id"].as_str().unwrap();
+    let path = format!("/routes/{id}/edit");
+    let tag = hidden(&admin.page(&path).await, "tag");
+    let fields = [
+        ("id", id),
+        ("tag", tag.as_str()),
+        ("from", "open"),
+        ("to", "box"),
+        ("transform", "{a: 1}"),
+    ];
+    leads_to(&admin.form("/routes/save", &form(&fields)).await, "/routes");
+    let stale = admin.form("/routes/save", &form(&fields)).await;
+    assert!(stale.html.contains("Somebody changed it"), "{}", stale.html);
+    let gone = form(&[("tag", &hidden(&stale, "tag"))]);
+    leads_to(&admin.form(&format!("/routes/{id}/delete"), &gone).await, "/routes");
+    assert_eq!(admin.page(&path).await.status, 404);
+}
+
+#[tokio::test]
+async fn filters_and_transforms_are_tried_on_real_events() {
+    let gateway = Gateway::start().await;
+    gateway.post("/sources", &json!({ "name": "open", "verify": "none" })).await.expect(201);
+    let body = r#"{"id":"e1","type":"paid","total":820982911946154508,"password":"hunter2"}"#;
+    let event = gateway.accepted("open", body).await;
+    let made = gateway.post("/tokens", &json!({ "role": "viewer" })).await.expect(201).json();
+    let viewer = SignedIn::with(&gateway, made["token"].as_str().unwrap()).await;
+    let first = viewer.page("/routes/try").await.html;
+    assert!(first.contains(&event), "the newest event of the busiest source is offered");
+    assert!(!first.contains("/routes/save"), "who may only look saves nothing");
+
+    let own = r#"{"type": "<b>own</b>"}"#;
+    for (filter, transform, event, body, expected) in [
+        (".type == \"paid\"", "", event.as_str(), "", "the event would go there"),
+        (".type == \"other\"", "", &event, "", "would not go there"),
+        (".type ==", "", &event, "", "The filter failed"),
+        ("", "{total}", &event, "", "820982911946154508"),
+        ("", "empty", &event, "", "nothing would be sent"),
+        ("", ".type | .x", &event, "", "The transform failed"),
+        ("", "{secret: .password}", &event, "", "masked"),
+        (".type == \"<b>own</b>\"", ".type", "", own, "the event would go there"),
+        (".", "", "", "no json", "Result"),
+        ("", "", "evt_none", "", "every event goes there"),
+    ] {
+        let fields = [
+            ("from", "open"),
+            ("filter", filter),
+            ("transform", transform),
+            ("event", event),
+            ("body", body),
+        ];
+        let page = viewer.form("/routes/try", &form(&fields)).await;
+        assert_eq!(page.status, 200, "case: {filter} {transform}");
+        let html = page.html;
+        assert!(html.contains(expected), "case: {filter} {transform}: {html}");
+        assert!(
+            !html.contains("hunter2") && !html.contains("<b>own"),
+            "case: {filter} {transform}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn who_may_only_look_sees_no_forms_and_changes_nothing() {
+    let gateway = Gateway::start().await;
+    gateway.post("/sources", &json!({ "name": "open", "verify": "none" })).await.expect(201);
+    gateway
+        .post("/destinations", &json!({ "name": "box", "url": "builtin:inbox" }))
+        .await
+        .expect(201);
+    let made = gateway.post("/tokens", &json!({ "role": "viewer" })).await.expect(201).json();
+    let viewer = SignedIn::with(&gateway, made["token"].as_str().unwrap()).await;
+    for path in ["/sources", "/sources/open", "/destinations", "/destinations/box", "/routes"] {
+        let page = viewer.page(path).await;
+        assert_eq!(page.status, 200, "case: {path}");
+        for form in ["/pause", "/probe", "/test\"", "/delete", "/edit", "/new"] {
+            assert!(!page.html.contains(form), "case: {path} shows {form}");
+        }
+    }
+    for path in ["/sources/new", "/sources/open/edit", "/destinations/box/edit", "/routes/new"] {
+        assert_eq!(viewer.page(path).await.status, 403, "case: {path}");
+    }
+    for path in [
+        "/sources/new?choice=generic",
+        "/sources/open/edit",
+        "/sources/open/delete",
+        "/destinations/box/pause",
+        "/destinations/box/probe",
+        "/destinations/box/test",
+        "/routes/save",
+    ] {
+        let fields = form(&[
+            ("name", "open"),
+            ("verify", "none"),
+            ("body", "{}"),
+            ("from", "open"),
+            ("to", "box"),
+            ("once", "x"),
+            ("tag", "\"x\""),
+        ]);
+        assert_eq!(viewer.form(path, &fields).await.status, 403, "case: {path}");
+    }
+}

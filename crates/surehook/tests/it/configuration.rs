@@ -234,9 +234,10 @@ async fn secrets_are_taken_and_never_shown() {
     }
     assert_eq!(shown[0].json()["secrets"], json!(["•••", "env:FROM_ENV"]));
     assert_eq!(shown[1].json()["headers"], json!({ "Authorization": "•••" }));
-    // A form that sends back what it was shown must not make the mask the secret.
+    // A form that sends back what it was shown must not make the mask the secret: one that stands for
+    // a secret keeps it, and any other is refused.
     let masked = json!({
-        "name": "in", "verify": { "hmac": { "header": "x-sig" } }, "secrets": ["•••"],
+        "name": "in", "verify": { "hmac": { "header": "x-sig" } }, "secrets": ["•••", "•••"],
     });
     let refused = gateway.put("/sources/in", &masked).await.expect(422);
     assert!(refused.detail().contains("write the secret itself"), "{}", refused.detail());

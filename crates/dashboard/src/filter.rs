@@ -22,13 +22,12 @@ pub(crate) struct Term {
 impl Term {
     /// As it is written in the bar.
     pub(crate) fn text(&self) -> String {
-        let plain = !self.value.is_empty()
-            && !self.value.contains(|c: char| c.is_whitespace() || c == '"' || c == '\\')
-            && !(self.name.is_empty() && self.value.contains(':'));
-        let value = if plain {
-            self.value.clone()
-        } else {
+        let is_odd = |c: char| c.is_whitespace() || c == '"' || c == '\\';
+        let looks_named = self.name.is_empty() && self.value.contains(':');
+        let value = if self.value.is_empty() || self.value.contains(is_odd) || looks_named {
             format!("\"{}\"", self.value.replace('\\', "\\\\").replace('"', "\\\""))
+        } else {
+            self.value.clone()
         };
         if self.name.is_empty() { value } else { format!("{}:{value}", self.name) }
     }

@@ -107,10 +107,6 @@ impl Frame {
         Keys::of(self.lang())
     }
 
-    pub(crate) fn languages(&self) -> [Lang; 3] {
-        Lang::ALL
-    }
-
     pub(crate) fn themes(&self) -> [(Theme, &'static str); 3] {
         let c = self.c;
         [
@@ -208,7 +204,7 @@ impl Visitor {
 
     fn say(&self, to: &str, good: bool, text: String) -> Response {
         let flash = Flash { good, text: text.chars().take(FLASH_CHARS_MAX).collect() };
-        let cookie = cookies::set(cookies::FLASH, &flash.written(), 60, false);
+        let cookie = cookies::set(cookies::FLASH, &flash.written(), 60, self.is_secure());
         ([(header::SET_COOKIE, cookie)], Redirect::to(local(to))).into_response()
     }
 }

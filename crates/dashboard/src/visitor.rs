@@ -108,6 +108,11 @@ impl Visitor {
         self.gateway().now()
     }
 
+    /// Whether browsers reach us over TLS.
+    pub(crate) fn is_secure(&self) -> bool {
+        self.dashboard.is_secure
+    }
+
     /// A value for a form that must be carried out once, however often it is sent.
     pub(crate) fn once(&self) -> String {
         self.gateway().once()

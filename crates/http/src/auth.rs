@@ -76,7 +76,7 @@ fn needed(method: &Method, path: &str) -> Role {
     if *method == Method::GET || *method == Method::HEAD || is_in(&TRIALS) {
         return Role::Viewer;
     }
-    if is_in(&OPERATIONS) { Role::Operator } else { Role::Admin }
+    if is_in(OPERATIONS) { Role::Operator } else { Role::Admin }
 }
 
 /// Whether two patterns are of the same addresses, whatever their placeholders are called.

@@ -38,12 +38,6 @@ struct LoginPage {
     problem: Option<&'static str>,
 }
 
-impl LoginPage {
-    fn languages(&self) -> [Lang; 3] {
-        Lang::ALL
-    }
-}
-
 #[derive(Deserialize)]
 struct Asked {
     #[serde(default)]

@@ -152,7 +152,6 @@ impl<'v, T: Thing> Sheet<'v, T> {
         if let Some(text) = typed.get("json").filter(|_| self.as_json) {
             let not_json = |error: serde_json::Error| Trouble {
                 status: 400,
-                code: "bad_json".to_owned(),
                 detail: fill(Edit::of(self.visitor.lang()).not_json, &[&error]),
             };
             return serde_json::from_str(text).map_err(not_json);
@@ -290,6 +289,6 @@ pub(super) fn may_configure(visitor: &Visitor) -> Result<(), crate::page::Failed
     if visitor.administers() {
         return Ok(());
     }
-    let trouble = Trouble { status: 403, code: "forbidden".to_owned(), ..Trouble::default() };
+    let trouble = Trouble { status: 403, ..Trouble::default() };
     Err(visitor.failed(trouble))
 }

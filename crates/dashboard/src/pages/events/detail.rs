@@ -189,7 +189,7 @@ async fn read_body(visitor: &Visitor, address: Address) -> Result<(BodyView, boo
             Some(Ok(chunk)) => bytes.extend_from_slice(&chunk),
             Some(Err(error)) => {
                 let detail = error.to_string();
-                return Err(Trouble { status: 500, code: "body_unreadable".to_owned(), detail });
+                return Err(Trouble { status: 500, detail });
             }
             None => break,
         }

@@ -107,7 +107,8 @@ async fn what_is_wrong_is_said_and_what_was_typed_is_kept() {
     let gateway = Gateway::start().await;
     let admin = SignedIn::new(&gateway).await;
     let hostile = "ftp://a.example/\"><script>alert(1)</script>";
-    let cases: [(&str, &[(&str, &str)], &str); 5] = [
+    type Fields<'f> = &'f [(&'f str, &'f str)];
+    let cases: [(&str, Fields<'_>, &str); 5] = [
         ("/destinations/new?choice=http", &[("name", "crm"), ("url", hostile)], "alert(1)"),
         (
             "/destinations/new?choice=http",

@@ -156,6 +156,7 @@ async fn list(visitor: Visitor, Query(asked): Query<Asked>) -> Shown {
 #[derive(Deserialize)]
 struct Line {
     name: String,
+    #[serde(flatten)]
     value: Value,
 }
 

@@ -34,8 +34,11 @@ impl fmt::Display for Violation {
 
 /// What is serious or critical on the page as it is now.
 pub(crate) async fn axe(browser: &Browser) -> Vec<Violation> {
-    let source = std::fs::read_to_string(installed("node/node_modules/axe-core/axe.min.js"));
-    browser.run(&source.unwrap(), &[]).await;
+    // It is large: a page gets it once.
+    if browser.run("return typeof window.axe", &[]).await == "undefined" {
+        let source = std::fs::read_to_string(installed("node/node_modules/axe-core/axe.min.js"));
+        browser.run(&source.unwrap(), &[]).await;
+    }
     let found = browser.run_async(RUN, &[json!(TAGS)]).await;
     let found = found.as_array().unwrap_or_else(|| panic!("axe: {found}"));
     let text = |part: &Value| part.as_str().unwrap_or_default().to_owned();

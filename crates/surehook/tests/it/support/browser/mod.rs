@@ -153,7 +153,7 @@ impl Browser {
 
     /// Waits until an expression of JavaScript is true.
     #[track_caller]
-    pub(crate) fn wait_until(&self, expression: &str) -> impl Future<Output = ()> {
+    pub(crate) fn wait_until<'b>(&'b self, expression: &str) -> impl Future<Output = ()> + use<'b> {
         let body = json!({ "script": format!("return Boolean({expression})"), "args": [] });
         // A page that is just left refuses: that is not yet true.
         eventually(SOON, move || {

@@ -1,0 +1,57 @@
+//! Every page, looked at by axe: both themes, a laptop and a telephone.
+
+use serde_json::json;
+
+use super::{furnished, sign_in};
+use crate::support::browser::{Browser, Scheme, assert_accessible};
+
+/// Opens the first dialog that there is; says whether there is one.
+const OPEN: &str = "const dialog = document.querySelector('dialog'); dialog?.showModal();
+    return dialog !== null";
+
+/// What is wider than the screen. A telephone would zoom out to show it, so the width is given.
+const WIDE: &str = "const [width] = arguments; return document.documentElement.scrollWidth <= width ? [] :
+    [...document.querySelectorAll('body *')].filter(one => one.getBoundingClientRect().right > width + 1)
+        .map(one => one.outerHTML.slice(0, 200)).slice(0, 5)";
+
+async fn look_at_all(width: u32, height: u32) {
+    let furnished = furnished::start().await;
+    let gateway = &furnished.gateway;
+    let browser = Browser::builder().size(width, height).start().await;
+    browser.goto(&gateway.url("/login")).await;
+    look(&browser).await;
+    sign_in(&browser, gateway).await;
+    for path in &furnished.pages {
+        browser.goto(&gateway.url(path)).await;
+        let title = browser.run("return document.querySelector('h1').textContent", &[]).await;
+        assert_ne!(title, "There is nothing here", "{path}");
+        let wide = browser.run(WIDE, &[json!(width)]).await;
+        assert_eq!(wide, json!([]), "{path} is wider than the screen");
+        look(&browser).await;
+    }
+    // What is not there is a page too.
+    browser.goto(&gateway.url("/events/evt_00000000000000000000000000")).await;
+    look(&browser).await;
+    browser.assert_quiet_but(&["status of 404"]).await;
+}
+
+/// Both themes, and what a dialog looks like.
+async fn look(browser: &Browser) {
+    assert_accessible(browser).await;
+    browser.prefer(Scheme::Dark).await;
+    assert_accessible(browser).await;
+    if browser.run(OPEN, &[]).await == true {
+        assert_accessible(browser).await;
+    }
+    browser.prefer(Scheme::Light).await;
+}
+
+#[tokio::test]
+async fn every_page_is_for_everybody_on_a_laptop() {
+    look_at_all(1280, 800).await;
+}
+
+#[tokio::test]
+async fn every_page_is_for_everybody_on_a_telephone() {
+    look_at_all(360, 760).await;
+}

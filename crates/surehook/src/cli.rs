@@ -425,6 +425,9 @@ pub(crate) struct BenchArgs {
     /// Events in the store of the dashboard phase
     #[arg(long, default_value_t = 1_000_000)]
     pub(crate) dashboard_events: u64,
+    /// How often the dashboard phase opens each page
+    #[arg(long, default_value_t = 100)]
+    pub(crate) page_samples: u64,
     /// Where the gateway under test keeps its data [default: a temporary folder]
     #[arg(long)]
     pub(crate) folder: Option<PathBuf>,

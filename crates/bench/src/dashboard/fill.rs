@@ -187,15 +187,13 @@ async fn find(gateway: &Gateway, message: String) -> Result<Found> {
     let groups = gateway.api("GET", "/api/v1/dead-letters/groups", None).await?;
     let groups = groups["data"].as_array().context("there are no groups of dead letters")?;
     ensure!(groups.len() > 1, "all dead letters are in one group");
+    // The first group stays as it is, and the last job may still run.
     let mut job = String::new();
-    // The first group stays as it is.
     for group in &groups[1..] {
-        let wish = json!({
-            "verb": "retry_failed",
-            "filter": { "group": group["id"] },
-            "rate": JOB_RATE,
-        });
-        job = text(&gateway.api("POST", "/api/v1/replays", Some(&wish)).await?, "id")?;
+        if !job.is_empty() {
+            ended(gateway, &job).await?;
+        }
+        job = replay(gateway, &group["id"]).await?;
     }
     let event = newest("/api/v1/events?source=whatsapp&limit=1").await?;
     let duplicate = newest("/api/v1/requests?outcome=duplicate&limit=1").await?;
@@ -212,6 +210,21 @@ async fn find(gateway: &Gateway, message: String) -> Result<Found> {
         job,
         message,
     })
+}
+
+/// Makes a job that delivers a group again; gives back its id.
+async fn replay(gateway: &Gateway, group: &Value) -> Result<String> {
+    let wish = json!({ "verb": "retry_failed", "filter": { "group": group }, "rate": JOB_RATE });
+    text(&gateway.api("POST", "/api/v1/replays", Some(&wish)).await?, "id")
+}
+
+/// Waits until a job has ended: two that could deliver the same are not had at once.
+async fn ended(gateway: &Gateway, job: &str) -> Result<()> {
+    let path = format!("/api/v1/replays/{job}");
+    while gateway.api("GET", &path, None).await?["state"] != "done" {
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+    Ok(())
 }
 
 /// A value that holds colons, as the filter bar and an address take it.

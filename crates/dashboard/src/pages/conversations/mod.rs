@@ -30,7 +30,7 @@ pub(super) fn routes() -> Router<Arc<Dashboard>> {
 /// Of how many events recent conversations are made.
 const RECENT: &str = "200";
 /// Entries of a conversation on one page.
-const PAGE: &str = "40";
+const PAGE: &str = "25";
 /// Entries that are put together at the same time: as many as the store reads at once.
 const AT_ONCE: usize = 4;
 

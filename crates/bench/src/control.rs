@@ -14,7 +14,17 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(crate) struct Said {
     pub(crate) status: u16,
+    head: String,
     pub(crate) body: Vec<u8>,
+}
+
+impl Said {
+    /// The value of the first header with this name, which is written in small letters.
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        let lines = self.head.lines().filter_map(|line| line.split_once(':'));
+        let mut named = lines.filter(|(known, _)| known.eq_ignore_ascii_case(name));
+        named.next().map(|(_, value)| value.trim())
+    }
 }
 
 pub(crate) async fn call(addr: SocketAddr, method: &str, path: &str) -> Result<Said> {
@@ -47,6 +57,7 @@ async fn exchange(addr: SocketAddr, request: &str) -> Result<Said> {
 
     let head_len = bytes.windows(4).position(|four| four == b"\r\n\r\n");
     let body = bytes.split_off(head_len.context("the answer ended inside its head")? + 4);
-    let status = str::from_utf8(&bytes).ok().and_then(|head| head.split(' ').nth(1)?.parse().ok());
-    Ok(Said { status: status.context("the answer has no status")?, body })
+    let head = String::from_utf8(bytes).context("the answer's head is no text")?;
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
+    Ok(Said { status: status.context("the answer has no status")?, head, body })
 }

@@ -26,7 +26,8 @@ const DESTINATION_CONCURRENCY: usize = 64;
 pub(crate) struct Config {
     /// Each with its settings beside the name.
     sources: Vec<(String, String)>,
-    destinations: Vec<(String, SocketAddr)>,
+    /// Each with its settings beside the name.
+    destinations: Vec<(String, String)>,
     routes: Vec<(String, String)>,
 }
 
@@ -42,10 +43,15 @@ impl Config {
     }
 
     /// A source and a destination of its own, joined by a route.
-    pub(crate) fn joined(mut self, source: &str, destination: &str, addr: SocketAddr) -> Self {
-        self.destinations.push((destination.to_owned(), addr));
-        self.routes.push((source.to_owned(), destination.to_owned()));
-        self.source(source)
+    pub(crate) fn joined(self, source: &str, destination: &str, addr: SocketAddr) -> Self {
+        let settings = format!("url = \"http://{addr}/\"\nconcurrency = {DESTINATION_CONCURRENCY}");
+        self.destination_with(destination, &settings).route(source, destination).source(source)
+    }
+
+    /// A destination with these settings.
+    pub(crate) fn destination_with(mut self, name: &str, settings: &str) -> Self {
+        self.destinations.push((name.to_owned(), settings.to_owned()));
+        self
     }
 
     /// A further way from a source to a destination.
@@ -60,12 +66,8 @@ impl Config {
         for (name, settings) in &self.sources {
             let _ = writeln!(toml, "\n[[sources]]\nname = \"{name}\"\n{settings}");
         }
-        for (name, addr) in &self.destinations {
-            let _ = writeln!(
-                toml,
-                "\n[[destinations]]\nname = \"{name}\"\nurl = \"http://{addr}/\"\n\
-                 concurrency = {DESTINATION_CONCURRENCY}"
-            );
+        for (name, settings) in &self.destinations {
+            let _ = writeln!(toml, "\n[[destinations]]\nname = \"{name}\"\n{settings}");
         }
         for (from, to) in &self.routes {
             let _ = writeln!(toml, "\n[[routes]]\nfrom = \"{from}\"\nto = \"{to}\"");
@@ -125,6 +127,17 @@ impl Gateway {
             said.status
         );
         serde_json::from_str(&text).with_context(|| format!("{method} {path} is no JSON: {text}"))
+    }
+
+    /// Signs in to the dashboard as the administrator; gives back the cookie of the session.
+    pub(crate) async fn sign_in(&self) -> Result<String> {
+        let headers = "content-type: application/x-www-form-urlencoded\r\n\
+                       sec-fetch-site: same-origin\r\n";
+        let form = format!("token={}", self.launch.token);
+        let said = control::call_with(self.launch.addr, "POST", "/login", headers, &form).await?;
+        ensure!(said.status == 303, "POST /login answered {}", said.status);
+        let cookie = said.header("set-cookie").context("POST /login set no cookie")?;
+        Ok(cookie.split(';').next().unwrap_or(cookie).to_owned())
     }
 
     /// Bytes of all files in the data folder.

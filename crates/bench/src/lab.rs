@@ -65,7 +65,7 @@ impl Lab {
         command.arg("bench-sink").arg("--listen").arg(addr.to_string());
         match mode {
             SinkMode::Answer => {}
-            SinkMode::Hang => {
+            SinkMode::Hang | SinkMode::Refuse => {
                 command.arg("--mode").arg(mode.name());
             }
         }

@@ -13,7 +13,7 @@
 //!
 //! The binary calls [`run`] for `surehook bench`, [`limit_server`] for the hidden
 //! `surehook bench-limit --listen ADDR` and [`sink_server`] for the hidden
-//! `surehook bench-sink --listen ADDR [--mode answer|hang]`: [`run`] starts those as children.
+//! `surehook bench-sink --listen ADDR [--mode answer|hang|refuse]`: [`run`] starts those as children.
 //!
 //! | room | job |
 //! | --- | --- |
@@ -21,7 +21,7 @@
 //! | `limit`, `sink`, `listen` | the two bare servers |
 //! | `child`, `control`, `usage` | a child process: start, ask, weigh, kill |
 //! | `lab`, `gateway`, `destination` | the servers of one run |
-//! | `rounds`, `backlog`, `isolation`, `replay`, `whatsapp` | what is measured |
+//! | `rounds`, `backlog`, `isolation`, `replay`, `whatsapp`, `dashboard` | what is measured |
 //! | `report`, `table` | what is told |
 
 mod answer;
@@ -29,6 +29,7 @@ mod backlog;
 mod child;
 mod clock;
 mod control;
+mod dashboard;
 mod destination;
 mod gateway;
 mod isolation;
@@ -52,6 +53,7 @@ mod usage;
 mod whatsapp;
 
 pub use backlog::BacklogReport;
+pub use dashboard::{DashboardReport, PageReport};
 pub use isolation::{Arm, IsolationReport};
 pub use latency::Latency;
 pub use limit::limit_server;
@@ -93,6 +95,7 @@ async fn measure(options: Options) -> Result<Report> {
         Some(Phase::Isolation) => report.isolation = Some(isolation::measure(&lab).await?),
         Some(Phase::Replay) => report.replay = Some(replay::measure(&lab).await?),
         Some(Phase::WhatsApp) => report.whatsapp = Some(whatsapp::measure(&lab).await?),
+        Some(Phase::Dashboard) => report.dashboard = Some(dashboard::measure(&lab).await?),
         None | Some(Phase::Limit | Phase::In | Phase::Duplicates | Phase::Delivered) => {
             report.phases = rounds::measure(&lab).await?;
         }

@@ -16,7 +16,7 @@
 //! Any answer other than the expected one ends the load with an error. So does a silence of
 //! [`SILENCE_MAX`].
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -56,7 +56,7 @@ impl Outcome {
 /// answers have come.
 pub(crate) async fn drive(plan: Plan, mut watch: impl FnMut(Duration, u64)) -> Result<Outcome> {
     let senders = plan.senders()?;
-    let shared = Arc::new(Shared::begin(plan.until));
+    let shared = Arc::new(Shared::begin(&plan.until));
     // Dropped with this future: a load that is given up half way sends no more.
     let mut sending = JoinSet::new();
     for sender in senders {
@@ -89,24 +89,27 @@ pub(crate) async fn drive(plan: Plan, mut watch: impl FnMut(Duration, u64)) -> R
 pub(crate) struct Shared {
     pub(crate) started: Moment,
     deadline: Option<Instant>,
+    told: Option<Arc<AtomicBool>>,
     answered: AtomicU64,
     latency: Mutex<Histogram<u64>>,
 }
 
 impl Shared {
-    fn begin(until: Until) -> Self {
+    fn begin(until: &Until) -> Self {
         let started = Moment::now();
-        let deadline = match until {
-            Until::Elapsed(span) => Some(started.instant + span),
-            Until::Answers(_) => None,
+        let (deadline, told) = match until {
+            Until::Elapsed(span) => (Some(started.instant + *span), None),
+            Until::Told(told) => (None, Some(Arc::clone(told))),
+            Until::Answers(_) => (None, None),
         };
         let latency = Mutex::new(latency::histogram());
-        Self { started, deadline, answered: AtomicU64::new(0), latency }
+        Self { started, deadline, told, answered: AtomicU64::new(0), latency }
     }
 
     /// Whether nothing is to be sent any more at `now`.
     pub(crate) fn is_over(&self, now: Instant) -> bool {
         self.deadline.is_some_and(|deadline| now >= deadline)
+            || self.told.as_ref().is_some_and(|told| told.load(Ordering::Relaxed))
     }
 
     /// Counts an answer that took so long.

@@ -7,6 +7,7 @@ use std::str::FromStr;
 use anyhow::{Result, ensure};
 use serde::Serialize;
 
+use crate::dashboard::DASHBOARD_EVENTS_MIN;
 use crate::request::BODY_BYTES_MIN;
 
 /// What to measure, and how hard. Begin with [`Options::new`] and change what differs.
@@ -29,6 +30,10 @@ pub struct Options {
     pub only: Option<Phase>,
     /// How many events [`Phase::Backlog`] piles up.
     pub backlog_events: u64,
+    /// How many events the store holds before [`Phase::Dashboard`] looks at pages.
+    pub dashboard_events: u64,
+    /// How often [`Phase::Dashboard`] looks at each page.
+    pub page_samples: u64,
     /// Where the temporary folder is made; the system's place for such folders if absent. Name a
     /// real disk where that place is kept in memory, or the fsync of a commit costs nothing.
     pub folder: Option<PathBuf>,
@@ -46,6 +51,8 @@ impl Options {
             rounds: 3,
             only: None,
             backlog_events: 1_000_000,
+            dashboard_events: 1_000_000,
+            page_samples: 100,
             folder: None,
         }
     }
@@ -56,6 +63,12 @@ impl Options {
         ensure!(self.connections > 0, "`connections` is 0; the generator needs at least 1");
         ensure!(self.rounds > 0, "`rounds` is 0; a median needs at least 1");
         ensure!(self.backlog_events > 0, "`backlog_events` is 0; a backlog needs at least 1");
+        ensure!(
+            self.dashboard_events >= DASHBOARD_EVENTS_MIN,
+            "`dashboard_events` is {}; a page of each kind needs {DASHBOARD_EVENTS_MIN}",
+            self.dashboard_events,
+        );
+        ensure!(self.page_samples > 0, "`page_samples` is 0; a page needs at least 1");
         ensure!(
             self.body_bytes >= BODY_BYTES_MIN,
             "`body_bytes` is {}; the key and the send time alone need {BODY_BYTES_MIN}",
@@ -91,11 +104,13 @@ pub enum Phase {
     Replay,
     /// The WhatsApp preset beside a generic source, with the same requests.
     WhatsApp,
+    /// The dashboard's pages over a large store, while events come in.
+    Dashboard,
 }
 
 impl Phase {
     /// All phases, in the order in which they are told.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Limit,
         Self::In,
         Self::Duplicates,
@@ -104,6 +119,7 @@ impl Phase {
         Self::Isolation,
         Self::Replay,
         Self::WhatsApp,
+        Self::Dashboard,
     ];
 
     /// The phase's name on the command line and in JSON.
@@ -117,6 +133,7 @@ impl Phase {
             Self::Isolation => "isolation",
             Self::Replay => "replay",
             Self::WhatsApp => "whatsapp",
+            Self::Dashboard => "dashboard",
         }
     }
 
@@ -126,7 +143,12 @@ impl Phase {
             Self::In => Some(0.5),
             Self::Duplicates => Some(0.7),
             Self::Delivered => Some(0.2),
-            Self::Limit | Self::Backlog | Self::Isolation | Self::Replay | Self::WhatsApp => None,
+            Self::Limit
+            | Self::Backlog
+            | Self::Isolation
+            | Self::Replay
+            | Self::WhatsApp
+            | Self::Dashboard => None,
         }
     }
 }
@@ -167,7 +189,7 @@ mod tests {
     fn the_limit_is_measured_beside_any_one_rate() {
         let options = Options { only: Some(Phase::In), ..Options::new("surehook") };
         let measured = Phase::ALL.map(|phase| options.measures(phase));
-        assert_eq!(measured, [true, true, false, false, false, false, false, false]);
+        assert_eq!(measured, [true, true, false, false, false, false, false, false, false]);
     }
 
     #[test]

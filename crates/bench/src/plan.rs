@@ -1,6 +1,8 @@
 //! What a load is to send; [`crate::load`] sends it.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -24,9 +26,11 @@ pub(crate) struct Plan {
     pub(crate) shape: Shape,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Until {
     Elapsed(Duration),
+    /// Until somebody says so.
+    Told(Arc<AtomicBool>),
     /// So many answers, over all connections.
     Answers(u64),
 }
@@ -95,9 +99,9 @@ impl Plan {
                 },
             },
             has_fixed_bodies: matches!(self.keys, Keys::Fixed { .. }),
-            quota: match self.until {
-                Until::Elapsed(_) => u64::MAX,
-                Until::Answers(answers) => share(answers),
+            quota: match &self.until {
+                Until::Elapsed(_) | Until::Told(_) => u64::MAX,
+                Until::Answers(answers) => share(*answers),
             },
             expected: self.expected,
             beat: match self.pace {

@@ -5,6 +5,7 @@ use std::fmt;
 use serde::Serialize;
 
 use crate::backlog::BacklogReport;
+use crate::dashboard::DashboardReport;
 use crate::isolation::IsolationReport;
 use crate::lab::Lab;
 use crate::latency::Latency;
@@ -32,6 +33,8 @@ pub struct Report {
     pub replay: Option<ReplayReport>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub whatsapp: Option<WhatsAppReport>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dashboard: Option<DashboardReport>,
     #[serde(skip)]
     form: Form,
 }
@@ -103,6 +106,7 @@ impl Report {
             isolation: None,
             replay: None,
             whatsapp: None,
+            dashboard: None,
             form: if options.json { Form::Json } else { Form::Table },
         }
     }

@@ -56,7 +56,8 @@ pub(crate) enum Shape {
     #[default]
     Plain,
     /// One WhatsApp message, signed as Meta does; what the gateway says of its key begins with this.
-    WhatsApp { key_prefix: &'static str },
+    /// The messages come from so many people.
+    WhatsApp { key_prefix: &'static str, people: u64 },
 }
 
 /// One request, made again and again with another key and another time.
@@ -100,7 +101,7 @@ impl Request {
                 let places = Places { number: NUMBER_AT, sent: SENT_AT, phones: Vec::new() };
                 (body(series, body_bytes), places, "")
             }
-            Shape::WhatsApp { key_prefix } => {
+            Shape::WhatsApp { key_prefix, .. } => {
                 let (body, places) = whatsapp::body(&series.0, body_bytes);
                 (body, places, key_prefix)
             }
@@ -114,8 +115,10 @@ impl Request {
         let number = scatter(number);
         write_digits(&mut self.body[self.places.number..][..NUMBER_LEN], number);
         write_digits(&mut self.body[self.places.sent..][..SENT_LEN], sent_ns);
-        for phone in &self.places.phones {
-            write_digits(&mut self.body[*phone..][..whatsapp::PHONE_DIGITS], number);
+        if let Shape::WhatsApp { people, .. } = self.shape {
+            for phone in &self.places.phones {
+                write_digits(&mut self.body[*phone..][..whatsapp::PHONE_DIGITS], number % people);
+            }
         }
         self.key.truncate(self.key.len() - NUMBER_LEN);
         let digits = &self.body[self.places.number..][..NUMBER_LEN];

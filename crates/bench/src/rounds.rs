@@ -106,9 +106,12 @@ impl Round<'_> {
             }
             Phase::Duplicates => duplicates(self.lab, &gateway.child).await,
             Phase::Delivered => delivered(self.lab, &gateway.child, sink).await,
-            Phase::Limit | Phase::Backlog | Phase::Isolation | Phase::Replay | Phase::WhatsApp => {
-                anyhow::bail!("{phase} is no phase of a round")
-            }
+            Phase::Limit
+            | Phase::Backlog
+            | Phase::Isolation
+            | Phase::Replay
+            | Phase::WhatsApp
+            | Phase::Dashboard => anyhow::bail!("{phase} is no phase of a round"),
         }
     }
 }

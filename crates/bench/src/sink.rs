@@ -22,7 +22,7 @@ use bytes::Bytes;
 use hdrhistogram::Histogram;
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
-use hyper::{Method, Request, Response};
+use hyper::{Method, Request, Response, StatusCode};
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
 
@@ -38,6 +38,8 @@ pub enum SinkMode {
     Answer,
     /// Takes the event and never answers.
     Hang,
+    /// Refuses every event, for one of a few causes that tell in the body of the answer.
+    Refuse,
 }
 
 impl SinkMode {
@@ -46,6 +48,7 @@ impl SinkMode {
         match self {
             Self::Answer => "answer",
             Self::Hang => "hang",
+            Self::Refuse => "refuse",
         }
     }
 }
@@ -54,10 +57,12 @@ impl FromStr for SinkMode {
     type Err = anyhow::Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        [Self::Answer, Self::Hang]
+        [Self::Answer, Self::Hang, Self::Refuse]
             .into_iter()
             .find(|mode| mode.name() == text)
-            .with_context(|| format!("there is no sink mode `{text}`; there are answer, hang"))
+            .with_context(|| {
+                format!("there is no sink mode `{text}`; there are answer, hang, refuse")
+            })
     }
 }
 
@@ -101,6 +106,7 @@ pub(crate) async fn serve(listener: TcpListener, mode: SinkMode) -> Result<()> {
 }
 
 async fn answer(request: Request<Incoming>, mode: SinkMode, ledger: Arc<Ledger>) -> Reply {
+    let is_message = request.uri().path().ends_with("/messages");
     let text = match (request.method(), request.uri().path()) {
         (&Method::GET, "/count") => ledger.open().count.to_string(),
         (&Method::GET, "/arrivals") => {
@@ -112,14 +118,34 @@ async fn answer(request: Request<Incoming>, mode: SinkMode, ledger: Arc<Ledger>)
         }
         (_, _) => {
             let body = request.into_body().collect().await?.to_bytes();
-            ledger.open().enter(&body);
+            let number = ledger.open().enter(&body);
             match mode {
+                SinkMode::Answer if is_message => sent(number),
                 SinkMode::Answer => String::new(),
                 SinkMode::Hang => std::future::pending().await,
+                SinkMode::Refuse => return refused(number),
             }
         }
     };
     Ok(Response::new(Full::new(Bytes::from(text))))
+}
+
+/// What the Cloud API says of a message that it sends.
+fn sent(number: u64) -> String {
+    format!(r#"{{"messaging_product":"whatsapp","messages":[{{"id":"wamid.sent{number}"}}]}}"#)
+}
+
+fn refused(number: u64) -> Reply {
+    const CAUSES: [(StatusCode, &str); 4] = [
+        (StatusCode::BAD_REQUEST, "the field `customer` is missing"),
+        (StatusCode::CONFLICT, "the invoice is closed"),
+        (StatusCode::UNPROCESSABLE_ENTITY, "the amount is not a number"),
+        (StatusCode::UNPROCESSABLE_ENTITY, "the currency is not known here"),
+    ];
+    let (status, text) = CAUSES[(number % 4) as usize];
+    let mut response = Response::new(Full::new(Bytes::from_static(text.as_bytes())));
+    *response.status_mut() = status;
+    Ok(response)
 }
 
 #[derive(Default)]
@@ -147,11 +173,12 @@ impl Default for Page {
 }
 
 impl Page {
-    fn enter(&mut self, body: &[u8]) {
+    /// Gives back how many events there are with this one.
+    fn enter(&mut self, body: &[u8]) -> u64 {
         let now_ns = clock::wall_ns();
         let sent_ns = request::sent_ns(body);
         if sent_ns.is_some_and(|sent_ns| sent_ns < self.since_ns) {
-            return;
+            return self.count;
         }
         self.count += 1;
         self.last_ns = self.last_ns.max(now_ns);
@@ -162,6 +189,7 @@ impl Page {
             }
             None => self.unreadable += 1,
         }
+        self.count
     }
 
     fn arrivals(&self) -> Arrivals {

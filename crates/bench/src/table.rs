@@ -1,6 +1,7 @@
 //! The report as text: numbers in columns, and beside them whether the target was met.
 
 use crate::backlog::BacklogReport;
+use crate::dashboard::DashboardReport;
 use crate::isolation::{Arm, IsolationReport};
 use crate::latency::Latency;
 use crate::replay::ReplayReport;
@@ -21,6 +22,7 @@ pub(crate) fn render(report: &Report) -> String {
     parts.extend(report.isolation.as_ref().map(isolation));
     parts.extend(report.replay.as_ref().map(replay));
     parts.extend(report.whatsapp.as_ref().map(whatsapp));
+    parts.extend(report.dashboard.as_ref().map(dashboard));
     parts.join("\n")
 }
 
@@ -37,7 +39,7 @@ fn heading(report: &Report) -> String {
     if report.isolation.is_none() && report.replay.is_none() {
         text.push_str(&format!(", {} connections", settings.connections));
     }
-    if report.backlog.is_none() {
+    if report.backlog.is_none() && report.dashboard.is_none() {
         text.push_str(&format!(", {} rounds of {} s; medians", settings.rounds, settings.seconds));
     }
     text.push('\n');
@@ -167,6 +169,37 @@ fn whatsapp(report: &WhatsAppReport) -> String {
         "{}whatsapp-cloud / generic: {ratio:.2}, {} {ratio_target:.2}\n",
         columns(&rows),
         met(ratio >= ratio_target),
+    )
+}
+
+fn dashboard(report: &DashboardReport) -> String {
+    let DashboardReport { p95_target_us, live_per_second, live_per_second_wanted, .. } = report;
+    let head = ["time to the first byte of a page", "p50", "p95", "max", ""];
+    let mut rows = vec![head.map(str::to_owned)];
+    rows.extend(report.pages.iter().map(|page| {
+        let [p50, p95, max] =
+            [page.p50_us, page.p95_us, page.max_us].map(|value_us| duration(value_us as f64));
+        let verdict = match page.status {
+            200 => met(page.p95_us <= *p95_target_us).to_owned(),
+            other => format!("answered {other}"),
+        };
+        [page.page.clone(), p50, p95, max, verdict]
+    }));
+    format!(
+        "{}{} events in the store ({}), each page {} times\n\
+         p95 of every page at most {}: {}\n\
+         {}/s came in meanwhile (p50 {}, p99 {}), {} {}/s\n",
+        columns(&rows),
+        thousands(report.events as f64),
+        bytes(Some(report.data_bytes)),
+        report.samples,
+        duration(*p95_target_us as f64),
+        met(report.pages_met()),
+        thousands(*live_per_second),
+        duration(report.live_latency.p50_us as f64),
+        duration(report.live_latency.p99_us as f64),
+        met(report.live_met()),
+        thousands(*live_per_second_wanted),
     )
 }
 

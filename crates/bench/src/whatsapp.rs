@@ -23,8 +23,12 @@ const GENERIC: &str = "generic";
 const PRESET: &str = "whatsapp";
 const SECRET: &str = "bench-app-secret-0123456789abcdef";
 const PHONE_NUMBER_ID: &str = "106540352242922";
+/// What every phone begins with.
+pub(crate) const PHONE_PREFIX: &str = "55119";
 /// Digits of a phone that differ.
 pub(crate) const PHONE_DIGITS: usize = 8;
+/// As many people as there are phones.
+const PEOPLE_MAX: u64 = 10_u64.pow(PHONE_DIGITS as u32);
 /// The header that Meta signs in.
 pub(crate) const SIGNATURE: &str = "x-hub-signature-256";
 
@@ -50,16 +54,13 @@ pub(crate) async fn measure(lab: &Lab) -> Result<WhatsAppReport> {
                 "provider = \"generic\"\nverify = \"none\"\n\
                  keys = [\"pointer:/entry/0/changes/0/value/messages/0/id\"]",
             )
-            .source_with(
-                PRESET,
-                &format!("provider = \"whatsapp-cloud\"\nsecrets = [\"{SECRET}\"]"),
-            );
+            .source_with(PRESET, &preset_settings());
         let gateway = lab.gateway(&config).await?;
         let mut order = [(GENERIC, "wamid."), (PRESET, KEY_PREFIX)];
         order.rotate_left(round % 2);
         for (source, key_prefix) in order {
             lab.progress.step(format!("round {} of {}: {source}", round + 1, lab.options.rounds));
-            let shape = Shape::WhatsApp { key_prefix };
+            let shape = Shape::WhatsApp { key_prefix, people: PEOPLE_MAX };
             let plan = Plan { shape, ..lab.plan(gateway.child.addr(), source) };
             let outcome = load(&gateway.child, plan).await;
             let outcome = outcome.with_context(|| format!("the source `{source}` failed"))?;
@@ -80,13 +81,18 @@ pub(crate) async fn measure(lab: &Lab) -> Result<WhatsAppReport> {
     })
 }
 
+/// The settings of a source that takes the messages of [`body`].
+pub(crate) fn preset_settings() -> String {
+    format!("provider = \"whatsapp-cloud\"\nsecrets = [\"{SECRET}\"]")
+}
+
 /// What the preset puts before the id of a message.
-const KEY_PREFIX: &str = "whatsapp:106540352242922:message:wamid.";
+pub(crate) const KEY_PREFIX: &str = "whatsapp:106540352242922:message:wamid.";
 
 /// One message of so many bytes, and where its digits are.
 pub(crate) fn body(series: &str, body_bytes: usize) -> (String, Places) {
     let (zeros, sent) = ("0".repeat(NUMBER_LEN), "0".repeat(SENT_LEN));
-    let phone = format!("55119{}", "0".repeat(PHONE_DIGITS));
+    let phone = format!("{PHONE_PREFIX}{}", "0".repeat(PHONE_DIGITS));
     let before_text = format!(
         "{{\"object\":\"whatsapp_business_account\",\"entry\":[{{\"id\":\"102290129340398\",\
          \"changes\":[{{\"value\":{{\"messaging_product\":\"whatsapp\",\"metadata\":{{\

@@ -18,7 +18,7 @@ use surehook_core::{
     ids::ReplayId,
     replay::{
         Advanced, ChangedReplay, CreatedReplay, NewReplay, Outcome, Pace, Pacer, Preview,
-        ReplayInput, ReplaySpec, ReplayState, Selected,
+        PreviewDepth, ReplayInput, ReplaySpec, ReplayState, Selected,
     },
     store::StoreError,
 };
@@ -190,8 +190,12 @@ impl Engine {
     }
 
     /// What a job would select now.
-    pub async fn preview_replay(&self, spec: ReplaySpec) -> Result<Preview, StoreError> {
-        self.store.preview_replay(spec, self.shared.clock.now()).await
+    pub async fn preview_replay(
+        &self,
+        spec: ReplaySpec,
+        depth: PreviewDepth,
+    ) -> Result<Preview, StoreError> {
+        self.store.preview_replay(spec, self.shared.clock.now(), depth).await
     }
 
     /// Pauses, resumes or cancels a job.

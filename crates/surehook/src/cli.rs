@@ -416,12 +416,18 @@ pub(crate) struct BenchArgs {
     /// Size of each body
     #[arg(long, default_value_t = 1024)]
     pub(crate) body_bytes: usize,
-    /// Only this one: limit, in, duplicates, delivered, backlog, isolation, replay, whatsapp
+    /// Only this one: limit, in, duplicates, delivered, backlog, isolation, replay, whatsapp, dashboard
     #[arg(long)]
     pub(crate) only: Option<Phase>,
     /// Events in the backlog phase
     #[arg(long, default_value_t = 1_000_000)]
     pub(crate) backlog_events: u64,
+    /// Events in the store of the dashboard phase
+    #[arg(long, default_value_t = 1_000_000)]
+    pub(crate) dashboard_events: u64,
+    /// How often the dashboard phase opens each page
+    #[arg(long, default_value_t = 100)]
+    pub(crate) page_samples: u64,
     /// Where the gateway under test keeps its data [default: a temporary folder]
     #[arg(long)]
     pub(crate) folder: Option<PathBuf>,

@@ -29,8 +29,8 @@ pub use self::{
     progress::{Outcome, Progress, Skip, share_out},
     state::{ReplayInput, ReplayState},
     store::{
-        Advanced, ChangedReplay, CreatedReplay, NewReplay, Preview, ReplayRow, ReplayStore,
-        Selected,
+        Advanced, ChangedReplay, CreatedReplay, NewReplay, Preview, PreviewDepth, ReplayRow,
+        ReplayStore, Selected,
     },
 };
 use crate::{

@@ -37,6 +37,15 @@ pub enum CreatedReplay {
     Overlaps(ReplayId),
 }
 
+/// How far a preview looks before it says that there may be more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PreviewDepth {
+    /// For whoever waits for a page: some milliseconds.
+    Quick,
+    /// For whoever wants the number: more than a job takes.
+    Whole,
+}
+
 /// What a job would select.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Preview {
@@ -122,8 +131,12 @@ pub trait ReplayStore: Send + Sync {
     async fn create_replay(&self, job: NewReplay) -> Result<CreatedReplay, StoreError>;
 
     /// What a job would select if it were made at `now`. Looks at a bounded number of rows.
-    async fn preview_replay(&self, spec: ReplaySpec, now: Timestamp)
-    -> Result<Preview, StoreError>;
+    async fn preview_replay(
+        &self,
+        spec: ReplaySpec,
+        now: Timestamp,
+        depth: PreviewDepth,
+    ) -> Result<Preview, StoreError>;
 
     /// Writes down one bounded slice of what a job selects.
     ///

@@ -23,9 +23,9 @@ use surehook_core::{
     name::Name,
     object,
     replay::{
-        ChangedReplay, Code, ITEMS_MAX, NOTE_CHARS_MAX, Outcome, Pace, Preview, Progress,
-        ReplayFilter, ReplayInput, ReplayRow, ReplaySpec, ReplayState, SEARCH_CHARS_MAX, Skip,
-        Verb,
+        ChangedReplay, Code, ITEMS_MAX, NOTE_CHARS_MAX, Outcome, Pace, Preview, PreviewDepth,
+        Progress, ReplayFilter, ReplayInput, ReplayRow, ReplaySpec, ReplayState, SEARCH_CHARS_MAX,
+        Skip, Verb,
     },
     store::{Configuration, Page},
     time::Timestamp,
@@ -111,6 +111,9 @@ pub(crate) struct NewJob {
     /// Only says what it would do.
     #[serde(default)]
     dry_run: bool,
+    /// With `dry_run`: looks at 20,000 rows at most, for whoever waits.
+    #[serde(default)]
+    quick: bool,
 }
 
 /// A job for dead letters.
@@ -129,6 +132,9 @@ pub(crate) struct Reprocess {
     /// Only says what it would do.
     #[serde(default)]
     dry_run: bool,
+    /// With `dry_run`: looks at 20,000 rows at most, for whoever waits.
+    #[serde(default)]
+    quick: bool,
 }
 
 /// Which jobs are wanted.
@@ -302,18 +308,19 @@ async fn reprocess(
     Wished(wish): Wished,
     Input(asked): Input<Reprocess>,
 ) -> Result<Response, Problem> {
-    let Reprocess { filter, rate, note, dry_run } = asked;
-    let job = NewJob { verb: Verb::RetryFailed, filter, to: None, rate, note, dry_run };
+    let Reprocess { filter, rate, note, dry_run, quick } = asked;
+    let job = NewJob { verb: Verb::RetryFailed, filter, to: None, rate, note, dry_run, quick };
     create(&app, wish, job).await
 }
 
 async fn create(app: &App, wish: Wish, job: NewJob) -> Result<Response, Problem> {
     let configuration = app.engine.store().configuration().await?;
     let dry_run = job.dry_run;
+    let depth = if job.quick { PreviewDepth::Quick } else { PreviewDepth::Whole };
     let mut spec = meant(job, &configuration)?;
     place_group(app, &mut spec).await?;
     if dry_run {
-        let preview = app.engine.preview_replay(spec.clone()).await?;
+        let preview = app.engine.preview_replay(spec.clone(), depth).await?;
         return Ok(Json(previewed(&preview, spec.rate, &configuration)).into_response());
     }
     let id = match app.engine.create_replay(wish, spec).await? {

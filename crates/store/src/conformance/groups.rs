@@ -7,7 +7,7 @@ use surehook_core::{
     delivery::{Class, DeadReason, state::Status},
     event::{NewEvent, Said},
     ids::{DeliveryId, DestinationId, EventId, GroupId},
-    replay::ReplayFilter,
+    replay::{PreviewDepth, ReplayFilter},
     retention::RetentionSpec,
     store::{Change, DeliveryFilter, Next, Page, REPLAY_INTERVAL, Replayed, Settled},
     time::Span,
@@ -236,7 +236,7 @@ pub async fn a_job_takes_one_group(mut world: World) {
     let closed = found.iter().find(|group| group.cause.shape.contains("closed")).unwrap().id;
     let filter = ReplayFilter { group: Some(closed), ..all() };
     for spec in [retry(filter.clone()), resend(filter.clone())] {
-        let preview = world.preview_replay(spec, world.now).await.unwrap();
+        let preview = world.preview_replay(spec, world.now, PreviewDepth::Whole).await.unwrap();
         assert_eq!((preview.count, preview.complete), (3, true));
     }
 
@@ -245,7 +245,8 @@ pub async fn a_job_takes_one_group(mut world: World) {
 
     assert_eq!(report(&world, job).await.progress().selected, 3);
     expect(&world, &[("400: go away", 3), ("400: order # is closed", 1)]).await;
-    let preview = world.preview_replay(retry(filter), world.now).await.unwrap();
+    let preview =
+        world.preview_replay(retry(filter), world.now, PreviewDepth::Whole).await.unwrap();
     assert_eq!(preview.count, 0, "there is no such group now");
 }
 

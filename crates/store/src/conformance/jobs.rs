@@ -8,8 +8,8 @@ use surehook_core::{
     event::NewEvent,
     ids::EventId,
     replay::{
-        ChangedReplay, Code, CreatedReplay, NewReplay, ReplayFilter, ReplayInput, ReplayRow,
-        ReplaySpec, ReplayState, Selected,
+        ChangedReplay, Code, CreatedReplay, NewReplay, PreviewDepth, ReplayFilter, ReplayInput,
+        ReplayRow, ReplaySpec, ReplayState, Selected,
     },
     store::{Next, Page},
 };
@@ -25,7 +25,10 @@ use super::{
 
 /// The events that a job selects, found by what it delivers.
 async fn taken(world: &World, spec: ReplaySpec) -> Vec<EventId> {
-    let preview = world.preview_replay(spec.clone(), world.now).await.unwrap();
+    let preview = world.preview_replay(spec.clone(), world.now, PreviewDepth::Whole).await.unwrap();
+    // A few are seen at first sight.
+    let quick = world.preview_replay(spec.clone(), world.now, PreviewDepth::Quick).await.unwrap();
+    assert_eq!(quick, preview);
     let job = selected(world, spec).await;
     advance(world, job, MANY).await;
     let mut events = Vec::new();
@@ -101,7 +104,7 @@ pub async fn a_job_takes_what_its_filter_says(mut world: World) {
     ];
     for (filter, expected) in cases {
         for spec in [retry(filter.clone()), resend(filter.clone())] {
-            let preview = world.preview_replay(spec, world.now).await.unwrap();
+            let preview = world.preview_replay(spec, world.now, PreviewDepth::Whole).await.unwrap();
             assert_eq!(preview.count, u64::try_from(expected.len()).unwrap(), "{filter:?}");
         }
         // The dead stay dead for the next case: a job that is cancelled hands out nothing.
@@ -149,7 +152,10 @@ pub async fn missing_events_are_sent_to_a_destination_that_never_got_them(mut wo
     for (filter, count) in
         [(all(), 3), (from(world.bank), 1), (from(world.shop), 2), (search("K-"), 2)]
     {
-        let preview = world.preview_replay(missing(world.mail, filter), world.now).await.unwrap();
+        let preview = world
+            .preview_replay(missing(world.mail, filter), world.now, PreviewDepth::Whole)
+            .await
+            .unwrap();
         assert_eq!(preview.count, count);
     }
     assert_eq!(taken(&world, missing(world.mail, from(world.shop))).await, [one, nowhere]);
@@ -272,7 +278,7 @@ pub async fn a_preview_spans_the_time_of_its_events_and_changes_nothing(mut worl
     let end = world.now;
     world.wait(TICK);
 
-    let preview = world.preview_replay(retry(all()), world.now).await.unwrap();
+    let preview = world.preview_replay(retry(all()), world.now, PreviewDepth::Whole).await.unwrap();
 
     assert_eq!((preview.count, preview.complete), (2, true));
     assert_eq!((preview.oldest, preview.newest), (Some(begin), Some(end)));

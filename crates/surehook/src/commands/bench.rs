@@ -11,6 +11,8 @@ pub(super) async fn run(args: BenchArgs) -> Result<(), Failure> {
     options.connections = args.connections;
     options.body_bytes = args.body_bytes;
     options.backlog_events = args.backlog_events;
+    options.dashboard_events = args.dashboard_events;
+    options.page_samples = args.page_samples;
     options.json = args.json;
     options.folder = args.folder;
     options.only = args.only;

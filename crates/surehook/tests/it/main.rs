@@ -31,6 +31,7 @@ mod media;
 mod messages;
 mod openapi;
 mod pacing;
+mod page_times;
 mod plans;
 mod presets;
 mod presets_whatsapp;

@@ -30,7 +30,9 @@ pub(super) fn routes() -> Router<Arc<Dashboard>> {
 /// Of how many events recent conversations are made.
 const RECENT: &str = "200";
 /// Entries of a conversation on one page.
-const PAGE: &str = "40";
+const PAGE: &str = "25";
+/// Entries that are put together at the same time: as many as the store reads at once.
+const AT_ONCE: usize = 4;
 
 #[derive(Default, Deserialize)]
 struct Asked {
@@ -152,7 +154,7 @@ async fn page(visitor: Visitor, mut asked: Asked, revealed: bool) -> Shown {
         found.next_cursor.map(|cursor| format!("/conversations?{by}&cursor={}", encode(&cursor)));
     // The page is newest first, and a conversation is read from the top.
     let lines = stream::iter(found.data.into_iter().rev());
-    page.lines = lines.then(|event| line(&visitor, t, event)).collect().await;
+    page.lines = lines.map(|event| line(&visitor, t, event)).buffered(AT_ONCE).collect().await;
     page.senders = if visitor.operates() { senders(&visitor).await } else { Vec::new() };
     page.phone = Some(if revealed { phone.clone() } else { masked(&phone) });
     page.to = if revealed || !asked.phone.is_empty() { phone } else { String::new() };

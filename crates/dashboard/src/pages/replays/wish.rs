@@ -70,6 +70,10 @@ impl Wish {
             filter.insert(name, Value::from(value));
         }
         let mut body = json!({ "verb": self.verb, "filter": filter, "dry_run": dry_run });
+        if dry_run {
+            // Somebody waits for the page.
+            body["quick"] = Value::from(true);
+        }
         for (name, value) in [("to", &self.to), ("rate", &self.rate), ("note", &self.note)] {
             if !value.trim().is_empty() {
                 body[name] = Value::from(value.trim());

@@ -5,6 +5,7 @@ mod send;
 use std::{collections::HashMap, sync::Arc};
 
 use axum::{Json, extract::State};
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use http::StatusCode;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -37,6 +38,8 @@ use crate::{
 
 /// Statuses of one message that are looked at.
 const STATUSES_MAX: usize = 200;
+/// Messages of a list that are looked up at the same time: as many as the store reads at once.
+const TOLD_AT_ONCE: usize = 4;
 
 /// Which messages are wanted.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -256,11 +259,13 @@ async fn list_messages(
     }
     let found = app.engine.store().events(filter, page(limit, after)).await?;
     let teller = Teller::new(&app, &configuration);
-    let mut data = Vec::with_capacity(found.rows.len());
-    for row in found.rows {
-        let message = teller.tell(row.id).await?.map(|told| told.shown);
-        data.extend(message.filter(|shown| status.is_none_or(|status| shown.status == status)));
-    }
+    let told: Vec<Option<Known>> = stream::iter(found.rows)
+        .map(|row| teller.tell(row.id))
+        .buffered(TOLD_AT_ONCE)
+        .try_collect()
+        .await?;
+    let is_meant = |shown: &Shown| status.is_none_or(|status| shown.status == status);
+    let data = told.into_iter().flatten().map(|told| told.shown).filter(is_meant).collect();
     Ok(Json(List { data, next_cursor: found.next.map(|id| id.to_string()) }))
 }
 

@@ -14,8 +14,8 @@ use serde_json::from_str;
 use surehook_core::{
     ids::{DestinationId, ReplayId},
     replay::{
-        Advanced, ChangedReplay, CreatedReplay, NewReplay, Outcome, Preview, Progress, ReplayInput,
-        ReplayRow, ReplaySpec, ReplayState, ReplayStore, Selected,
+        Advanced, ChangedReplay, CreatedReplay, NewReplay, Outcome, Preview, PreviewDepth,
+        Progress, ReplayInput, ReplayRow, ReplaySpec, ReplayState, ReplayStore, Selected,
     },
     store::{Page, StoreError},
     time::Timestamp,
@@ -40,8 +40,9 @@ impl ReplayStore for SqliteStore {
         &self,
         spec: ReplaySpec,
         now: Timestamp,
+        depth: PreviewDepth,
     ) -> Result<Preview, StoreError> {
-        select::preview(&self.readers, spec, now).await
+        select::preview(&self.readers, spec, now, depth).await
     }
 
     async fn select_replay(&self, id: ReplayId) -> Result<Selected, StoreError> {

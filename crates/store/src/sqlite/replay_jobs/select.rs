@@ -11,7 +11,9 @@ use rusqlite::{Connection, ToSql, params, params_from_iter};
 use surehook_core::{
     delivery::{Class, DeadReason, state::Status},
     ids::{DeliveryId, DestinationId, EventId, ReplayId},
-    replay::{ITEMS_MAX, Preview, ReplayInput, ReplaySpec, ReplayState, Selected, Verb},
+    replay::{
+        ITEMS_MAX, Preview, PreviewDepth, ReplayInput, ReplaySpec, ReplayState, Selected, Verb,
+    },
     store::StoreError,
     time::Timestamp,
 };
@@ -28,7 +30,12 @@ const LOOK_MAX: usize = 5000;
 /// Rows that one transaction writes down: a few milliseconds of the writer's time.
 const TAKE_MAX: usize = 200;
 /// Looks of a preview: it goes through so many rows and then says that there may be more.
-const PREVIEW_LOOKS_MAX: usize = 400;
+const fn looks_max(depth: PreviewDepth) -> usize {
+    match depth {
+        PreviewDepth::Quick => 4,
+        PreviewDepth::Whole => 400,
+    }
+}
 
 const TICK: Duration = Duration::from_millis(1);
 
@@ -337,10 +344,11 @@ pub(super) async fn preview(
     readers: &Readers,
     spec: ReplaySpec,
     now: Timestamp,
+    depth: PreviewDepth,
 ) -> Result<Preview, StoreError> {
     let mut preview = Preview::default();
     let mut cursor = first_cursor(&spec);
-    for _ in 0..PREVIEW_LOOKS_MAX {
+    for _ in 0..looks_max(depth) {
         let asked = spec.clone();
         let walked = readers
             .read(move |connection| walk(connection, &asked, now, cursor, usize::MAX))

@@ -1,0 +1,180 @@
+//! The table of all pages, and the visitor who opens them.
+
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use anyhow::{Context as _, Result, ensure};
+use bytes::Bytes;
+use hdrhistogram::Histogram;
+use http_body_util::{BodyExt as _, Empty};
+use hyper::{StatusCode, header};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+
+use super::PageReport;
+use crate::gateway::Gateway;
+use crate::latency;
+
+/// Every page of the dashboard. A name in braces stands for what the filled store has ([`Found`]).
+pub(super) const PAGES: [&str; 31] = [
+    "/",
+    "/live",
+    "/events",
+    "/events?q=status:dead",
+    "/events?q=source:whatsapp",
+    "/events?q=phone:{phone}",
+    "/events?q=key:{key}",
+    "/events?q={part}",
+    "/events?q=nowhere",
+    "/events/{event}",
+    "/events/{duplicated}",
+    "/events/{dead}",
+    "/requests",
+    "/requests?q=outcome:refused",
+    "/requests?q=outcome:duplicate",
+    "/dead-letters",
+    "/dead-letters/all",
+    "/dead-letters/all?q=group:{group}",
+    "/replays",
+    "/replays/new?q=dest:erp",
+    "/replays/new?verb=force_resend&q=source:whatsapp",
+    "/replays/{job}",
+    "/messages",
+    "/messages/{message}",
+    "/conversations",
+    "/conversations?phone={phone}",
+    "/sources",
+    "/destinations",
+    "/routes",
+    "/settings",
+    "/login",
+];
+
+/// What the names in [`PAGES`] stand for.
+#[derive(Debug)]
+pub(super) struct Found {
+    pub(super) phone: String,
+    pub(super) key: String,
+    /// A part of a few keys.
+    pub(super) part: String,
+    pub(super) event: String,
+    pub(super) duplicated: String,
+    pub(super) dead: String,
+    pub(super) group: String,
+    pub(super) job: String,
+    pub(super) message: String,
+}
+
+impl Found {
+    fn fill_in(&self, page: &str) -> String {
+        let names = [
+            ("{phone}", &self.phone),
+            ("{key}", &self.key),
+            ("{part}", &self.part),
+            ("{event}", &self.event),
+            ("{duplicated}", &self.duplicated),
+            ("{dead}", &self.dead),
+            ("{group}", &self.group),
+            ("{job}", &self.job),
+            ("{message}", &self.message),
+        ];
+        names.iter().fold(page.to_owned(), |path, (name, value)| path.replace(name, value))
+    }
+}
+
+/// One visitor with a session, on a connection that stays open.
+pub(super) struct Browser {
+    client: Client<HttpConnector, Empty<Bytes>>,
+    cookie: String,
+    pages: Vec<Page>,
+}
+
+struct Page {
+    name: &'static str,
+    url: String,
+    status: StatusCode,
+    times: Histogram<u64>,
+}
+
+impl Browser {
+    pub(super) async fn sign_in(gateway: &Gateway, found: &Found) -> Result<Self> {
+        let cookie = gateway.sign_in().await.context("cannot sign in to the dashboard")?;
+        let page = |name| Page::new(gateway.child.addr(), name, found);
+        let pages = PAGES.into_iter().map(page).collect();
+        let mut connector = HttpConnector::new();
+        connector.set_nodelay(true);
+        let client = Client::builder(TokioExecutor::new()).build(connector);
+        Ok(Self { client, cookie, pages })
+    }
+
+    /// Opens every page once.
+    pub(super) async fn look_at_all(&mut self) -> Result<()> {
+        for page in &mut self.pages {
+            let request = hyper::Request::get(&page.url)
+                .header(header::COOKIE, &self.cookie)
+                .header(header::ACCEPT, "text/html")
+                .body(Empty::new())?;
+            let begun = Instant::now();
+            let response = self.client.request(request).await?;
+            latency::record(&mut page.times, begun.elapsed());
+            page.status = response.status();
+            let body = response.into_body().collect().await.context("cannot read a page")?;
+            ensure!(
+                !page.status.is_server_error(),
+                "{} answered {}: {}",
+                page.name,
+                page.status,
+                String::from_utf8_lossy(&body.to_bytes())
+            );
+        }
+        Ok(())
+    }
+
+    pub(super) fn forget_times(&mut self) {
+        self.pages.iter_mut().for_each(|page| page.times.reset());
+    }
+
+    pub(super) fn report(&self) -> Vec<PageReport> {
+        let report = |page: &Page| PageReport {
+            page: page.name.to_owned(),
+            status: page.status.as_u16(),
+            p50_us: page.times.value_at_quantile(0.50),
+            p95_us: page.times.value_at_quantile(0.95),
+            max_us: page.times.max(),
+        };
+        self.pages.iter().map(report).collect()
+    }
+}
+
+impl Page {
+    fn new(addr: SocketAddr, name: &'static str, found: &Found) -> Self {
+        let url = format!("http://{addr}{}", found.fill_in(name));
+        Self { name, url, status: StatusCode::OK, times: latency::histogram() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_in_the_table_stands_for_something() {
+        let text = || "x".to_owned();
+        let found = Found {
+            phone: text(),
+            key: text(),
+            part: text(),
+            event: text(),
+            duplicated: text(),
+            dead: text(),
+            group: text(),
+            job: text(),
+            message: text(),
+        };
+        for page in PAGES {
+            let url = found.fill_in(page);
+            assert!(url.starts_with('/') && !url.contains(['{', '}', ' ']), "{url}");
+        }
+    }
+}

@@ -2,6 +2,7 @@
 
 mod accessible;
 mod bulk;
+mod day;
 mod duplicate;
 mod events;
 mod first_event;
@@ -23,8 +24,13 @@ use crate::support::{
 
 /// Signs in with the gateway's token, as a person would.
 async fn sign_in(browser: &Browser, gateway: &Gateway) {
-    browser.goto(&gateway.url("/login")).await;
-    browser.type_into("#token", gateway.token()).await;
+    sign_in_at(browser, &gateway.url("/login"), gateway.token()).await;
+}
+
+/// The same at any address.
+async fn sign_in_at(browser: &Browser, login: &str, token: &str) {
+    browser.goto(login).await;
+    browser.type_into("#token", token).await;
     browser.keys(key::ENTER).await;
     is_at(browser, "location.pathname !== '/login'").await;
 }

@@ -3,43 +3,43 @@
 
 use std::path::PathBuf;
 
-use super::{sample, sign_in};
-use crate::support::browser::{Browser, Scheme};
+use super::{day, is_at, sign_in_at};
+use crate::support::{
+    browser::{Browser, Scheme},
+    gateway::TOKEN,
+};
 
 /// No picture is larger than that, in bytes: the repository keeps every version of it.
 const SIZE_MAX: u64 = 200 * 1024;
 
-struct Page {
-    name: &'static str,
-    path: &'static str,
-    width: u32,
-}
-
-const fn page(name: &'static str, path: &'static str, width: u32) -> Page {
-    Page { name, path, width }
-}
-
-/// A page that is not there fails, so each is added with its row.
-const PAGES: [Page; 4] = [
-    page("overview", "/", 1280),
-    page("overview-phone", "/", 360),
-    page("events", "/events", 1280),
-    page("events-phone", "/events", 360),
+/// Name, address and width of each. `{dead}` and `{doubled}` are events.
+const PAGES: [(&str, &str, u32); 10] = [
+    ("overview", "/?range=1h", 1280),
+    ("overview-phone", "/?range=1h", 360),
+    ("events", "/events", 1280),
+    ("event", "/events/{dead}", 1280),
+    ("event-phone", "/events/{dead}", 360),
+    ("duplicate", "/events/{doubled}/duplicates/1", 1280),
+    ("dead-letters", "/dead-letters", 1280),
+    ("replay", "/replays/new?q=dest:billing", 1280),
+    ("destination", "/destinations/warehouse", 1280),
+    ("playground", "/routes/new", 1280),
 ];
 
 #[tokio::test]
 async fn every_main_page_has_its_picture_in_both_themes() {
-    let sample = sample::start().await;
-    let gateway = &sample.gateway;
+    let day = day::pass().await;
     let browser = Browser::start().await;
     let kept = std::env::var_os("SUREHOOK_SCREENSHOTS").map(PathBuf::from);
     let folder = kept.unwrap_or_else(|| browser.folder().to_owned());
-    sign_in(&browser, gateway).await;
-    for Page { name, path, width } in PAGES {
+    sign_in_at(&browser, &day.gateway.url("/login"), TOKEN).await;
+    for (name, path, width) in PAGES {
+        let path = path.replace("{dead}", &day.dead).replace("{doubled}", &day.doubled);
         browser.resize(width, if width < 600 { 760 } else { 800 }).await;
         for scheme in [Scheme::Light, Scheme::Dark] {
             browser.prefer(scheme).await;
-            browser.goto(&gateway.url(path)).await;
+            browser.goto(&day.gateway.url(&path)).await;
+            is_at(&browser, "document.querySelector('h1') !== null").await;
             let file = folder.join(format!("{name}-{}.png", scheme.name()));
             browser.screenshot(&file).await;
             let size = std::fs::metadata(&file).unwrap().len();

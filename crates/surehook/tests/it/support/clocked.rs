@@ -3,10 +3,10 @@
 use std::{
     net::{Ipv4Addr, SocketAddr},
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicI64, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use bytes::Bytes;
@@ -32,13 +32,18 @@ use super::{
     gateway::TOKEN,
 };
 
-/// A clock that stands where it was set.
+/// A clock that stands where it was set, or goes on from there.
 #[derive(Debug)]
-struct Held(AtomicI64);
+struct Held {
+    at: AtomicI64,
+    /// Since when it goes; `None` while it stands.
+    goes_since: Mutex<Option<Instant>>,
+}
 
 impl Clock for Held {
     fn now(&self) -> Timestamp {
-        Timestamp::from_millis(self.0.load(Ordering::Relaxed))
+        let at = Timestamp::from_millis(self.at.load(Ordering::Relaxed));
+        at + self.goes_since.lock().unwrap().map_or(Duration::ZERO, |since| since.elapsed())
     }
 }
 
@@ -65,7 +70,8 @@ impl Clocked {
 
     /// The same with a place for files.
     pub(crate) async fn with_bucket(seconds: i64, bucket: Option<Bucket>) -> Self {
-        let clock = Arc::new(Held(AtomicI64::new(seconds * 1000)));
+        let clock =
+            Arc::new(Held { at: AtomicI64::new(seconds * 1000), goes_since: Mutex::default() });
         let folder = tempfile::tempdir().unwrap();
         let options = SqliteOptions::new(folder.path().join("data"));
         let store = Arc::new(SqliteStore::open(&options, clock.now()).unwrap());
@@ -104,7 +110,18 @@ impl Clocked {
 
     /// Sets the clock.
     pub(crate) fn set(&self, seconds: i64) {
-        self.clock.0.store(seconds * 1000, Ordering::Relaxed);
+        self.clock.at.store(seconds * 1000, Ordering::Relaxed);
+    }
+
+    /// Sets the clock and lets it go on from there.
+    pub(crate) fn go_on_from(&self, seconds: i64) {
+        *self.clock.goes_since.lock().unwrap() = Some(Instant::now());
+        self.set(seconds);
+    }
+
+    /// The address of a page.
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
     }
 
     /// Sends a request to the door.

@@ -19,10 +19,11 @@ use crate::support::{
     sink::Sink,
 };
 
-const SENDERS: u64 = 10;
-/// Each sends so many, one every ten milliseconds: together 1,000 a second for five seconds.
-const EACH: u64 = 500;
-const EVERY: Duration = Duration::from_millis(10);
+const SENDERS: u64 = 50;
+/// Each sends so many, one every fifty milliseconds: together 1,000 a second for five seconds, or as
+/// fast as the machine can.
+const EACH: u64 = 100;
+const EVERY: Duration = Duration::from_millis(50);
 
 /// No more rows than that are ever in the page.
 const ROWS_MAX: u64 = 200;

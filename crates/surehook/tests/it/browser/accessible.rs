@@ -14,14 +14,18 @@ const WIDE: &str = "const [width] = arguments; return document.documentElement.s
     [...document.querySelectorAll('body *')].filter(one => one.getBoundingClientRect().right > width + 1)
         .map(one => one.outerHTML.slice(0, 200)).slice(0, 5)";
 
-async fn look_at_all(width: u32, height: u32) {
+const LAPTOP: (u32, u32) = (1280, 800);
+const TELEPHONE: (u32, u32) = (360, 760);
+
+/// Half of the pages, so that no test takes long: every second one from `half` on.
+async fn look_at_all((width, height): (u32, u32), half: usize) {
     let furnished = furnished::start().await;
     let gateway = &furnished.gateway;
     let browser = Browser::builder().size(width, height).start().await;
     browser.goto(&gateway.url("/login")).await;
     look(&browser).await;
     sign_in(&browser, gateway).await;
-    for path in &furnished.pages {
+    for path in furnished.pages.iter().skip(half).step_by(2) {
         browser.goto(&gateway.url(path)).await;
         let title = browser.run("return document.querySelector('h1').textContent", &[]).await;
         assert_ne!(title, "There is nothing here", "{path}");
@@ -47,11 +51,21 @@ async fn look(browser: &Browser) {
 }
 
 #[tokio::test]
-async fn every_page_is_for_everybody_on_a_laptop() {
-    look_at_all(1280, 800).await;
+async fn every_page_is_for_everybody_on_a_laptop_1() {
+    look_at_all(LAPTOP, 0).await;
 }
 
 #[tokio::test]
-async fn every_page_is_for_everybody_on_a_telephone() {
-    look_at_all(360, 760).await;
+async fn every_page_is_for_everybody_on_a_laptop_2() {
+    look_at_all(LAPTOP, 1).await;
+}
+
+#[tokio::test]
+async fn every_page_is_for_everybody_on_a_telephone_1() {
+    look_at_all(TELEPHONE, 0).await;
+}
+
+#[tokio::test]
+async fn every_page_is_for_everybody_on_a_telephone_2() {
+    look_at_all(TELEPHONE, 1).await;
 }

@@ -3,12 +3,15 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use askama::Template;
-use axum::{Form, extract::Query};
+use axum::{
+    Form,
+    extract::{Query, rejection::QueryRejection},
+};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::{
-    client::{Address, List, encode},
+    client::{Address, List, Trouble, encode},
     filter::Filter,
     lang::fill,
     page::{Frame, Nav, Shown, show},
@@ -36,7 +39,9 @@ const KNOWN: [(&str, &str); 12] = [
     ("", "search"),
 ];
 
-#[derive(Deserialize)]
+/// A name that nobody knows is refused: what it was to narrow would be replayed as a whole.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct Wish {
     #[serde(default)]
     q: String,
@@ -63,6 +68,17 @@ fn retry_failed() -> String {
 }
 
 impl Wish {
+    /// Whether nothing narrows it.
+    fn is_everything(&self) -> bool {
+        Filter::parse(&self.q).terms.is_empty()
+    }
+
+    /// What must be typed to start it: nothing for a few that were chosen.
+    fn must_be_typed(&self, preview: &Preview) -> Option<u64> {
+        let is_much = preview.count >= TYPED_FROM || !preview.complete;
+        (is_much || self.is_everything()).then_some(preview.count)
+    }
+
     /// As the API takes it; the error is a word of the filter that nobody knows.
     fn body(&self, visitor: &Visitor, dry_run: bool) -> Result<Value, String> {
         let mut filter = Map::new();
@@ -138,17 +154,19 @@ impl WishPage {
 
     /// What must be typed; nothing for a few.
     fn typed(&self, preview: &Preview) -> Option<String> {
-        must_be_typed(preview).map(|count| fill(self.t.confirm, &[&count]))
+        self.wish.must_be_typed(preview).map(|count| fill(self.t.confirm, &[&count]))
     }
 }
 
-fn must_be_typed(preview: &Preview) -> Option<u64> {
-    (preview.count >= TYPED_FROM || !preview.complete).then_some(preview.count)
-}
-
 /// The form, and below it what the job would do.
-pub(super) async fn ask(visitor: Visitor, Query(wish): Query<Wish>) -> Shown {
-    page(visitor, wish, None).await
+pub(super) async fn ask(visitor: Visitor, wish: Result<Query<Wish>, QueryRejection>) -> Shown {
+    match wish {
+        Ok(Query(wish)) => page(visitor, wish, None).await,
+        Err(unread) => {
+            let detail = unread.body_text();
+            Err(visitor.failed(Trouble { status: 400, detail }))
+        }
+    }
 }
 
 async fn page(visitor: Visitor, wish: Wish, mut problem: Option<String>) -> Shown {
@@ -190,7 +208,7 @@ pub(super) async fn start(visitor: Visitor, Form(wish): Form<Wish>) -> Shown {
     };
     // More may have died since the preview: what was typed counts if it was right when it was shown.
     let typed: String = wish.typed.chars().filter(char::is_ascii_digit).collect();
-    if let Some(count) = must_be_typed(&preview)
+    if let Some(count) = wish.must_be_typed(&preview)
         && (typed.is_empty() || typed != wish.shown)
         && typed != count.to_string()
     {
@@ -201,5 +219,48 @@ pub(super) async fn start(visitor: Visitor, Form(wish): Form<Wish>) -> Shown {
     match visitor.post_once::<Made>(address(), Some(body), &wish.once).await {
         Ok(made) => Ok(visitor.done(&format!("/replays/{}", encode(&made.id)), t.started)),
         Err(trouble) => page(visitor, wish, Some(trouble.detail)).await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wish(query: &str) -> Result<Wish, QueryRejection> {
+        let address = format!("/replays/new?{query}").parse().unwrap();
+        Query::try_from_uri(&address).map(|Query(wish)| wish)
+    }
+
+    #[test]
+    fn what_is_not_understood_does_not_widen_a_replay() {
+        for (query, is_read) in [
+            ("", true),
+            ("q=dest:crm&verb=force_resend&to=&rate=&note=x", true),
+            ("event=evt_1", false),
+            ("q=dest:crm&destination=crm", false),
+        ] {
+            assert_eq!(wish(query).is_ok(), is_read, "case: {query}");
+        }
+    }
+
+    #[test]
+    fn a_number_is_typed_for_many_and_for_everything() {
+        let preview = |count, complete| Preview {
+            count,
+            complete,
+            estimate_seconds: None,
+            oldest: None,
+            newest: None,
+            by_destination: BTreeMap::new(),
+        };
+        for (query, found, expected) in [
+            ("q=dest:crm", preview(3, true), None),
+            ("q=dest:crm", preview(100, true), Some(100)),
+            ("q=dest:crm", preview(3, false), Some(3)),
+            ("q=", preview(3, true), Some(3)),
+            ("q=%20%20", preview(1, true), Some(1)),
+        ] {
+            assert_eq!(wish(query).unwrap().must_be_typed(&found), expected, "case: {query}");
+        }
     }
 }

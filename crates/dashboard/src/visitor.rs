@@ -11,7 +11,7 @@ use surehook_core::{access::Role, time::Timestamp};
 
 use crate::{
     Dashboard,
-    client::encode,
+    client::{Trouble, encode},
     cookies,
     gateway::{Caller, Gateway},
     lang::Lang,
@@ -116,6 +116,12 @@ impl Visitor {
     /// A value for a form that must be carried out once, however often it is sent.
     pub(crate) fn once(&self) -> String {
         self.gateway().once()
+    }
+
+    /// The value for a form that is shown again: the one that was sent, if what it asked for may have
+    /// been done, and another one if it was refused for good.
+    pub(crate) fn once_again(&self, sent: &str, trouble: &Trouble) -> String {
+        if trouble.leaves_in_doubt() && !sent.is_empty() { sent.to_owned() } else { self.once() }
     }
 
     /// Whether he may replay, pause, cancel, send.

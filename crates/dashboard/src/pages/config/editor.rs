@@ -138,11 +138,13 @@ impl<'v, T: Thing> Sheet<'v, T> {
         let is_typed = |field: &Field| {
             field.is_secret() && typed.get(&field.name).is_some_and(|text| !text.is_empty())
         };
+        let sent = typed.get("once").map(String::as_str).unwrap_or_default();
         EditPage {
             secrets_again: page.fields.iter().any(is_typed),
             json: page.json.map(|json| typed.get("json").cloned().unwrap_or(json)),
             trouble: Some(trouble.detail.clone()),
             conflict: is_conflict,
+            once: self.visitor.once_again(sent, trouble),
             ..page
         }
     }

@@ -355,8 +355,9 @@ async fn save(visitor: Visitor, Form(mut typed): Form<Typed>) -> Shown {
         _ => Vec::new(),
     };
     let title = title(&visitor, &typed);
+    let once = visitor.once_again(&typed.once, &trouble);
     let page = page(&visitor, typed, title).await?.tried(&visitor).await;
-    show(&RoutePage { trouble: Some(trouble.detail), conflict: is_conflict, now, ..page })
+    show(&RoutePage { trouble: Some(trouble.detail), conflict: is_conflict, now, once, ..page })
 }
 
 /// What is there and is not what was typed.

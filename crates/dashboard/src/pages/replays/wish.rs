@@ -169,7 +169,12 @@ pub(super) async fn ask(visitor: Visitor, wish: Result<Query<Wish>, QueryRejecti
     }
 }
 
-async fn page(visitor: Visitor, wish: Wish, mut problem: Option<String>) -> Shown {
+async fn page(visitor: Visitor, wish: Wish, trouble: Option<Trouble>) -> Shown {
+    let once = match &trouble {
+        Some(trouble) => visitor.once_again(&wish.once, trouble),
+        None => visitor.once(),
+    };
+    let mut problem = trouble.map(|trouble| trouble.detail);
     let t = Replays::of(visitor.lang());
     let frame = Frame::new(&visitor, Nav::Replays, t.new);
     let address = Address::new(&["destinations"]).with("limit", "200");
@@ -188,7 +193,6 @@ async fn page(visitor: Visitor, wish: Wish, mut problem: Option<String>) -> Show
             Err(trouble) => problem = problem.or(Some(trouble.detail)),
         },
     }
-    let once = visitor.once();
     show(&WishPage { frame, t, wish, destinations, preview, problem, once })
 }
 
@@ -204,7 +208,7 @@ pub(super) async fn start(visitor: Visitor, Form(wish): Form<Wish>) -> Shown {
     let address = || Address::new(&["replays"]);
     let preview = match visitor.post::<Preview>(address(), Some(dry)).await {
         Ok(preview) => preview,
-        Err(trouble) => return page(visitor, wish, Some(trouble.detail)).await,
+        Err(trouble) => return page(visitor, wish, Some(trouble)).await,
     };
     // More may have died since the preview: what was typed counts if it was right when it was shown.
     let typed: String = wish.typed.chars().filter(char::is_ascii_digit).collect();
@@ -212,13 +216,13 @@ pub(super) async fn start(visitor: Visitor, Form(wish): Form<Wish>) -> Shown {
         && (typed.is_empty() || typed != wish.shown)
         && typed != count.to_string()
     {
-        let problem = fill(t.confirm_wrong, &[&count]);
-        return page(visitor, wish, Some(problem)).await;
+        let detail = fill(t.confirm_wrong, &[&count]);
+        return page(visitor, wish, Some(Trouble { detail, ..Trouble::default() })).await;
     }
     let Ok(body) = wish.body(&visitor, false) else { return page(visitor, wish, None).await };
     match visitor.post_once::<Made>(address(), Some(body), &wish.once).await {
         Ok(made) => Ok(visitor.done(&format!("/replays/{}", encode(&made.id)), t.started)),
-        Err(trouble) => page(visitor, wish, Some(trouble.detail)).await,
+        Err(trouble) => page(visitor, wish, Some(trouble)).await,
     }
 }
 

@@ -126,6 +126,8 @@ struct WishPage {
     preview: Option<Preview>,
     problem: Option<String>,
     once: String,
+    /// The filter of the preview, with times: sent twice, it asks for the same.
+    pinned: String,
 }
 
 impl WishPage {
@@ -193,7 +195,8 @@ async fn page(visitor: Visitor, wish: Wish, trouble: Option<Trouble>) -> Shown {
             Err(trouble) => problem = problem.or(Some(trouble.detail)),
         },
     }
-    show(&WishPage { frame, t, wish, destinations, preview, problem, once })
+    let pinned = Filter::parse(&wish.q).pinned(visitor.now()).text();
+    show(&WishPage { frame, t, wish, destinations, preview, problem, once, pinned })
 }
 
 #[derive(Deserialize)]

@@ -62,7 +62,7 @@ crate::lang::words!(
         selected_first: "The first refusal: {}", "A primeira recusa: {}", "El primer rechazo: {}";
         nothing_selected: "Nothing was selected that is dead.", "Nada do que foi selecionado está morto.", "Nada de lo seleccionado está muerto.";
         everything: "No filter: this is everything that matches the choice above, of all sources and destinations.", "Sem filtro: isto é tudo o que corresponde à escolha acima, de todas as origens e destinos.", "Sin filtro: esto es todo lo que corresponde a la elección de arriba, de todos los orígenes y destinos.";
-        see_dead: "See what died again", "Ver o que morreu de novo", "Ver lo que murió de nuevo";
+        see_dead: "See what has died since it began", "Ver o que morreu desde que começou", "Ver lo que ha muerto desde que empezó";
         pause_done: "The replay is paused.", "O reenvio está pausado.", "El reenvío está en pausa.";
         resume_done: "The replay goes on.", "O reenvio continua.", "El reenvío continúa.";
         cancel_done: "The replay is cancelled.", "O reenvio foi cancelado.", "El reenvío fue cancelado.";

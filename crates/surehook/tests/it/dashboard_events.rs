@@ -294,6 +294,21 @@ async fn what_is_dead_of_chosen_events_is_replayed_and_nothing_else() {
     }
     assert_eq!(gateway.event(&other).await["deliveries"].as_array().unwrap().len(), 1);
 
+    for (path, has_letters, replays) in [
+        ("/dead-letters?destination=out", true, true),
+        ("/dead-letters/all?q=dest:out", true, true),
+        ("/dead-letters/all?q=dest:out+since:1h", true, false),
+    ] {
+        let html = operator.page(path).await.html;
+        assert_eq!(html.contains("data-row=\""), has_letters, "case: {path}");
+        // Times of deliveries are not those of events.
+        assert_eq!(html.contains("/replays/new?q="), replays, "case: {path}");
+    }
+    let elsewhere = operator.page("/dead-letters?destination=nowhere").await;
+    assert!(!elsewhere.html.contains("data-row=\""), "{}", elsewhere.html);
+    let page = operator.page("/destinations/out").await.html;
+    assert!(page.contains("href=\"/dead-letters?destination=out\""));
+
     let refused = operator.page(&format!("/replays/new?event={chosen}")).await;
     assert_eq!(refused.status, 400, "a name that is not known narrows nothing");
     let everything = operator.page("/replays/new").await.html;

@@ -6,7 +6,7 @@ use axum::{
     extract::{FromRef, FromRequestParts},
     response::{IntoResponse, Redirect, Response},
 };
-use http::{HeaderMap, request::Parts};
+use http::{HeaderMap, HeaderValue, Method, header, request::Parts};
 use surehook_core::{access::Role, time::Timestamp};
 
 use crate::{
@@ -15,7 +15,7 @@ use crate::{
     cookies,
     gateway::{Caller, Gateway},
     lang::Lang,
-    page::Flash,
+    page::{Flash, local},
 };
 
 /// Light, dark, or as the system is.
@@ -135,6 +135,21 @@ impl Visitor {
     }
 }
 
+/// The page to come back to. What answers a form has an address that cannot be opened: then it is the
+/// page with the form, if the browser says which that was.
+fn here(parts: &Parts) -> String {
+    if parts.method == Method::GET || parts.method == Method::HEAD {
+        return parts.uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
+    }
+    let said = |name| parts.headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
+    let from = said(header::REFERER).and_then(|from| from.split_once("://"));
+    let path = from.and_then(|(_, rest)| {
+        let (host, path) = rest.split_at(rest.find('/')?);
+        said(header::HOST).is_some_and(|ours| ours.eq_ignore_ascii_case(host)).then_some(path)
+    });
+    local(path.unwrap_or("/")).to_owned()
+}
+
 impl<S> FromRequestParts<S> for Visitor
 where
     S: Send + Sync,
@@ -145,9 +160,9 @@ where
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Response> {
         let dashboard = Arc::<Dashboard>::from_ref(state);
         let session = cookies::get(&parts.headers, cookies::SESSION);
-        let here = parts.uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
+        let here = here(parts);
         let Some(caller) = session.and_then(|session| dashboard.gateway.caller(session)) else {
-            let to = if here == "/" || parts.method != http::Method::GET {
+            let to = if here == "/" || parts.method != Method::GET {
                 "/login".to_owned()
             } else {
                 format!("/login?next={}", encode(&here))
@@ -157,5 +172,32 @@ where
         let taste = Taste::of(&parts.headers);
         let flash = cookies::get(&parts.headers, cookies::FLASH).and_then(Flash::read);
         Ok(Self { dashboard, caller, taste, here, flash })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_comes_back_to_a_page_that_can_be_opened() {
+        for (method, referer, expected) in [
+            ("GET", "", "/routes/save?a=b"),
+            ("POST", "http://a.example:8080/routes/new?from=x", "/routes/new?from=x"),
+            ("POST", "https://A.example:8080/routes", "/routes"),
+            ("POST", "http://evil.example/routes", "/"),
+            ("POST", "http://a.example:8080", "/"),
+            ("POST", "http://a.example:8080//evil.example", "/"),
+            ("POST", "/routes", "/"),
+            ("POST", "", "/"),
+        ] {
+            let request = http::Request::builder()
+                .method(method)
+                .uri("/routes/save?a=b")
+                .header("host", "a.example:8080")
+                .header("referer", referer);
+            let (parts, ()) = request.body(()).unwrap().into_parts();
+            assert_eq!(here(&parts), expected, "case: {method} {referer}");
+        }
     }
 }

@@ -40,6 +40,11 @@ impl Trouble {
         self.status >= 500 || self.status == 409
     }
 
+    /// Whether it is said in the words of the API, and not in those of the page.
+    pub(crate) fn is_foreign(&self) -> bool {
+        self.status != 0
+    }
+
     pub(crate) fn is_not_found(&self) -> bool {
         self.status == 404
     }

@@ -165,9 +165,10 @@ impl<'v, T: Thing> Sheet<'v, T> {
     }
 }
 
-/// Whether what was typed can be mended in the form.
-fn can_be_mended(trouble: &Trouble) -> bool {
-    matches!(trouble.status, 400 | 409 | 412 | 422)
+/// Whether the form is worth showing again, with what was typed: it can be mended, or sent again when
+/// the gateway is less busy. Only who may not do it at all, or whose thing is gone, is told so instead.
+pub(super) fn can_be_mended(trouble: &Trouble) -> bool {
+    !matches!(trouble.status, 401 | 403 | 404)
 }
 
 async fn begin<T: Thing>(visitor: Visitor, Query(asked): Query<Asked>) -> Shown {
@@ -293,4 +294,27 @@ pub(super) fn may_configure(visitor: &Visitor) -> Result<(), crate::page::Failed
     }
     let trouble = Trouble { status: 403, ..Trouble::default() };
     Err(visitor.failed(trouble))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_typed_is_kept_unless_nobody_could_send_it() {
+        for (status, expected) in [
+            (400, true),
+            (403, false),
+            (404, false),
+            (409, true),
+            (412, true),
+            (422, true),
+            (429, true),
+            (500, true),
+            (503, true),
+        ] {
+            let trouble = Trouble { status, ..Trouble::default() };
+            assert_eq!(can_be_mended(&trouble), expected, "case: {status}");
+        }
+    }
 }

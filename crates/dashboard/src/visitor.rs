@@ -113,6 +113,11 @@ impl Visitor {
         self.dashboard.is_secure
     }
 
+    /// Where senders reach the gateway: by its settings, or as this browser does.
+    pub(crate) fn base(&self, headers: &HeaderMap) -> String {
+        base(self.gateway().public_url(), headers)
+    }
+
     /// A value for a form that must be carried out once, however often it is sent.
     pub(crate) fn once(&self) -> String {
         self.gateway().once()
@@ -132,6 +137,19 @@ impl Visitor {
     /// Whether he may configure.
     pub(crate) fn administers(&self) -> bool {
         self.caller.role >= Role::Admin
+    }
+}
+
+fn base(public: Option<String>, headers: &HeaderMap) -> String {
+    // It becomes part of a line for a shell.
+    let is_plain = |host: &&str| {
+        !host.is_empty()
+            && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".:-[]".contains(&byte))
+    };
+    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).filter(is_plain);
+    match public {
+        Some(url) => url.trim_end_matches('/').to_owned(),
+        None => format!("http://{}", host.unwrap_or("127.0.0.1:8080")),
     }
 }
 
@@ -178,6 +196,21 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_address_for_senders_is_safe_in_a_line_for_a_shell() {
+        for (public, host, expected) in [
+            (Some("https://hooks.example/"), "10.0.0.1:8080", "https://hooks.example"),
+            (None, "10.0.0.1:8080", "http://10.0.0.1:8080"),
+            (None, "[::1]:8080", "http://[::1]:8080"),
+            (None, "a;rm -rf", "http://127.0.0.1:8080"),
+            (None, "", "http://127.0.0.1:8080"),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::HOST, HeaderValue::from_static(host));
+            assert_eq!(base(public.map(str::to_owned), &headers), expected, "case: {host}");
+        }
+    }
 
     #[test]
     fn one_comes_back_to_a_page_that_can_be_opened() {

@@ -6,7 +6,7 @@
 use surehook_core::time::{Span, Timestamp};
 
 use crate::{
-    client::{Address, encode},
+    client::{Address, Trouble, encode},
     lang::fill,
     words::Common,
 };
@@ -185,9 +185,17 @@ pub(crate) struct Bar {
     pub(crate) known: Vec<String>,
     pub(crate) example: &'static str,
     pub(crate) problem: Option<String>,
+    /// The problem is in the words of the API, which are English.
+    pub(crate) is_foreign: bool,
 }
 
 impl Bar {
+    /// Says why the API did not take the filter.
+    pub(crate) fn refused(&mut self, trouble: Trouble) {
+        self.problem = Some(trouble.detail);
+        self.is_foreign = true;
+    }
+
     pub(crate) fn new(
         path: &str,
         filter: &Filter,
@@ -220,6 +228,7 @@ impl Bar {
                 .collect(),
             example,
             problem: None,
+            is_foreign: false,
         }
     }
 }

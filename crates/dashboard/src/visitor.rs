@@ -177,7 +177,7 @@ where
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Response> {
         let dashboard = Arc::<Dashboard>::from_ref(state);
-        let session = cookies::get(&parts.headers, cookies::SESSION);
+        let session = cookies::get(&parts.headers, cookies::session(dashboard.is_secure));
         let here = here(parts);
         let Some(caller) = session.and_then(|session| dashboard.gateway.caller(session)) else {
             let to = if here == "/" || parts.method != Method::GET {

@@ -147,7 +147,7 @@ async fn page(visitor: Visitor, asked: Asked, typed: Wanted, problem: Option<Str
         Ok(address) => match visitor.get::<List<Message>>(address).await {
             Ok(found) => found,
             Err(trouble) if trouble.is_about_what_was_asked() => {
-                bar.problem = Some(trouble.detail);
+                bar.refused(trouble);
                 List::default()
             }
             Err(trouble) => return Err(visitor.failed(trouble)),

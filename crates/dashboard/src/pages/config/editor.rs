@@ -53,7 +53,7 @@ struct EditPage {
     /// The version that was read; empty for one that is new.
     tag: String,
     once: String,
-    trouble: Option<String>,
+    trouble: Option<Trouble>,
     conflict: bool,
     secrets_again: bool,
 }
@@ -142,7 +142,7 @@ impl<'v, T: Thing> Sheet<'v, T> {
         EditPage {
             secrets_again: page.fields.iter().any(is_typed),
             json: page.json.map(|json| typed.get("json").cloned().unwrap_or(json)),
-            trouble: Some(trouble.detail.clone()),
+            trouble: Some(trouble.clone()),
             conflict: is_conflict,
             once: self.visitor.once_again(sent, trouble),
             ..page
@@ -153,7 +153,7 @@ impl<'v, T: Thing> Sheet<'v, T> {
     fn wished(&self, typed: &Typed) -> Result<Value, Trouble> {
         if let Some(text) = typed.get("json").filter(|_| self.as_json) {
             let not_json = |error: serde_json::Error| Trouble {
-                status: 400,
+                status: 0,
                 detail: fill(Edit::of(self.visitor.lang()).not_json, &[&error]),
             };
             return serde_json::from_str(text).map_err(not_json);

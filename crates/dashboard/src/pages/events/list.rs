@@ -152,7 +152,7 @@ pub(super) async fn list(visitor: Visitor, Query(asked): Query<Asked>) -> Shown 
             Ok(found) => found,
             // What was typed cannot be asked: the bar says why, and nothing is lost.
             Err(trouble) if trouble.is_about_what_was_asked() => {
-                bar.problem = Some(trouble.detail);
+                bar.refused(trouble);
                 Found::default()
             }
             Err(trouble) => return Err(visitor.failed(trouble)),

@@ -124,7 +124,7 @@ struct WishPage {
     wish: Wish,
     destinations: Vec<String>,
     preview: Option<Preview>,
-    problem: Option<String>,
+    problem: Option<Trouble>,
     once: String,
     /// The filter of the preview, with times: sent twice, it asks for the same.
     pinned: String,
@@ -176,7 +176,7 @@ async fn page(visitor: Visitor, wish: Wish, trouble: Option<Trouble>) -> Shown {
         Some(trouble) => visitor.once_again(&wish.once, trouble),
         None => visitor.once(),
     };
-    let mut problem = trouble.map(|trouble| trouble.detail);
+    let mut problem = trouble;
     let t = Replays::of(visitor.lang());
     let frame = Frame::new(&visitor, Nav::Replays, t.new);
     let address = Address::new(&["destinations"]).with("limit", "200");
@@ -187,12 +187,13 @@ async fn page(visitor: Visitor, wish: Wish, trouble: Option<Trouble>) -> Shown {
         Err(unknown) => {
             let known: Vec<_> = KNOWN.iter().filter(|(name, _)| !name.is_empty()).collect();
             let known: Vec<_> = known.iter().map(|(name, _)| format!("{name}:")).collect();
-            problem = Some(fill(frame.c.unknown_word, &[&unknown, &known.join(" ")]));
+            let detail = fill(frame.c.unknown_word, &[&unknown, &known.join(" ")]);
+            problem = Some(Trouble { detail, ..Trouble::default() });
         }
         Ok(body) => match visitor.post::<Preview>(Address::new(&["replays"]), Some(body)).await {
             Ok(found) => preview = Some(found),
             Err(trouble) if trouble.status == 403 => return Err(visitor.failed(trouble)),
-            Err(trouble) => problem = problem.or(Some(trouble.detail)),
+            Err(trouble) => problem = problem.or(Some(trouble)),
         },
     }
     let pinned = Filter::parse(&wish.q).pinned(visitor.now()).text();

@@ -69,7 +69,9 @@ async fn lead_back(request: Request, next: Next) -> Response {
 }
 
 async fn say_once(request: Request, next: Next) -> Response {
-    let had_one = cookies::get(request.headers(), cookies::FLASH).is_some();
+    // What a script fetches is seen by nobody as a whole.
+    let had_one = cookies::get(request.headers(), cookies::FLASH).is_some()
+        && !visitor::is_of_script(request.headers());
     page::spend_flash(had_one, next.run(request).await)
 }
 

@@ -6,7 +6,7 @@ use axum::{
     extract::{FromRef, FromRequestParts},
     response::{IntoResponse, Redirect, Response},
 };
-use http::{HeaderMap, HeaderValue, Method, header, request::Parts};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header, request::Parts};
 use surehook_core::{access::Role, time::Timestamp};
 
 use crate::{
@@ -140,6 +140,11 @@ impl Visitor {
     }
 }
 
+/// Whether a script of a page asks, for a part of it.
+pub(crate) fn is_of_script(headers: &HeaderMap) -> bool {
+    headers.contains_key("x-surehook-refresh") || headers.contains_key("hx-request")
+}
+
 fn base(public: Option<String>, headers: &HeaderMap) -> String {
     // It becomes part of a line for a shell.
     let is_plain = |host: &&str| {
@@ -180,6 +185,10 @@ where
         let session = cookies::get(&parts.headers, cookies::session(dashboard.is_secure));
         let here = here(parts);
         let Some(caller) = session.and_then(|session| dashboard.gateway.caller(session)) else {
+            // A script is told so, and cannot take the login for what it asked for.
+            if is_of_script(&parts.headers) || parts.uri.path() == "/stream" {
+                return Err(StatusCode::UNAUTHORIZED.into_response());
+            }
             let to = if here == "/" || parts.method != Method::GET {
                 "/login".to_owned()
             } else {

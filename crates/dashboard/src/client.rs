@@ -253,9 +253,15 @@ mod tests {
 
     #[test]
     fn what_may_have_been_done_leaves_a_doubt() {
-        for (status, expected) in
-            [(400, false), (409, true), (412, false), (422, false), (429, false), (500, true), (503, true)]
-        {
+        for (status, expected) in [
+            (400, false),
+            (409, true),
+            (412, false),
+            (422, false),
+            (429, false),
+            (500, true),
+            (503, true),
+        ] {
             let trouble = Trouble { status, ..Trouble::default() };
             assert_eq!(trouble.leaves_in_doubt(), expected, "case: {status}");
         }

@@ -272,7 +272,8 @@ mod tests {
     fn a_filter_means_the_same_later_once_its_times_are_pinned() {
         let now = Timestamp::from_millis(1_800_000_000_000);
         let later = Timestamp::from_millis(1_800_000_009_000);
-        let known = [("since", "since"), ("until", "until"), ("dest", "destination"), ("", "search")];
+        let known =
+            [("since", "since"), ("until", "until"), ("dest", "destination"), ("", "search")];
         let asked = |filter: &Filter, at| filter.parameters(&known, at).unwrap();
         for typed in ["since:1h dest:crm", "since:2d until:1d", "dest:crm text", ""] {
             let filter = Filter::parse(typed);

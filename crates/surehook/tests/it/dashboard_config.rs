@@ -179,8 +179,16 @@ async fn a_destination_is_made_watched_paused_and_tested() {
 
     // What was typed is not lost by a mistake in it.
     for (path, fields, kept) in [
-        ("/destinations/box/test", [("once", "o-1"), ("body", "{\"a\": <i>")], "{&#34;a&#34;: &#60;i&#62;"),
-        ("/destinations/box/pause", [("once", ""), ("reason", &"moved ".repeat(400))], "moved moved"),
+        (
+            "/destinations/box/test",
+            [("once", "o-1"), ("body", "{\"a\": <i>")],
+            "{&#34;a&#34;: &#60;i&#62;",
+        ),
+        (
+            "/destinations/box/pause",
+            [("once", ""), ("reason", &"moved ".repeat(400))],
+            "moved moved",
+        ),
     ] {
         let page = admin.form(path, &form(&fields)).await;
         assert_eq!(page.status, 200, "case: {path} {}", page.html);

@@ -285,7 +285,8 @@ async fn what_is_dead_of_chosen_events_is_replayed_and_nothing_else() {
     let path = format!("/events/{chosen}");
     for page in [operator.page(&path).await, operator.page("/events").await] {
         assert!(!page.html.contains("/replays/new"), "it would replay all that is dead");
-        let form = format!("event={chosen}&once={}&next={path}", once(&page.html, "/replays/selected"));
+        let form =
+            format!("event={chosen}&once={}&next={path}", once(&page.html, "/replays/selected"));
         let done = operator.form("/replays/selected", &form).await;
         assert_eq!(done.location.as_deref(), Some(path.as_str()));
         let again = operator.form("/replays/selected", &form).await;

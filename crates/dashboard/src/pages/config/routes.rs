@@ -12,7 +12,11 @@ use http::Method;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::{Deletion, editor::{can_be_mended, may_configure}, indented::indented};
+use super::{
+    Deletion,
+    editor::{can_be_mended, may_configure},
+    indented::indented,
+};
 use crate::{
     Dashboard,
     client::{Address, List, Trouble, encode},

@@ -9,6 +9,7 @@ use axum::{
 };
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
+use surehook_core::time::Timestamp;
 
 use crate::{
     client::{Address, List, Trouble, encode},
@@ -80,9 +81,9 @@ impl Wish {
     }
 
     /// As the API takes it; the error is a word of the filter that nobody knows.
-    fn body(&self, visitor: &Visitor, dry_run: bool) -> Result<Value, String> {
+    fn body(&self, now: Timestamp, dry_run: bool) -> Result<Value, String> {
         let mut filter = Map::new();
-        for (name, value) in Filter::parse(&self.q).parameters(&KNOWN, visitor.now())? {
+        for (name, value) in Filter::parse(&self.q).parameters(&KNOWN, now)? {
             filter.insert(name, Value::from(value));
         }
         let mut body = json!({ "verb": self.verb, "filter": filter, "dry_run": dry_run });
@@ -182,8 +183,10 @@ async fn page(visitor: Visitor, wish: Wish, trouble: Option<Trouble>) -> Shown {
     let address = Address::new(&["destinations"]).with("limit", "200");
     let found = visitor.get::<List<Named>>(address).await.unwrap_or_default();
     let destinations = found.data.into_iter().map(|destination| destination.name).collect();
+    // One moment for what is shown and for what is started.
+    let now = visitor.now();
     let mut preview = None;
-    match wish.body(&visitor, true) {
+    match wish.body(now, true) {
         Err(unknown) => {
             let known: Vec<_> = KNOWN.iter().filter(|(name, _)| !name.is_empty()).collect();
             let known: Vec<_> = known.iter().map(|(name, _)| format!("{name}:")).collect();
@@ -196,7 +199,7 @@ async fn page(visitor: Visitor, wish: Wish, trouble: Option<Trouble>) -> Shown {
             Err(trouble) => problem = problem.or(Some(trouble)),
         },
     }
-    let pinned = Filter::parse(&wish.q).pinned(visitor.now()).text();
+    let pinned = Filter::parse(&wish.q).pinned(now).text();
     show(&WishPage { frame, t, wish, destinations, preview, problem, once, pinned })
 }
 
@@ -208,7 +211,8 @@ struct Made {
 /// Makes the job, if the number was typed where it must be.
 pub(super) async fn start(visitor: Visitor, Form(wish): Form<Wish>) -> Shown {
     let t = Replays::of(visitor.lang());
-    let Ok(dry) = wish.body(&visitor, true) else { return page(visitor, wish, None).await };
+    let now = visitor.now();
+    let Ok(dry) = wish.body(now, true) else { return page(visitor, wish, None).await };
     let address = || Address::new(&["replays"]);
     let preview = match visitor.post::<Preview>(address(), Some(dry)).await {
         Ok(preview) => preview,
@@ -223,7 +227,7 @@ pub(super) async fn start(visitor: Visitor, Form(wish): Form<Wish>) -> Shown {
         let detail = fill(t.confirm_wrong, &[&count]);
         return page(visitor, wish, Some(Trouble { detail, ..Trouble::default() })).await;
     }
-    let Ok(body) = wish.body(&visitor, false) else { return page(visitor, wish, None).await };
+    let Ok(body) = wish.body(now, false) else { return page(visitor, wish, None).await };
     match visitor.post_once::<Made>(address(), Some(body), &wish.once).await {
         Ok(made) => Ok(visitor.done(&format!("/replays/{}", encode(&made.id)), t.started)),
         Err(trouble) => page(visitor, wish, Some(trouble)).await,

@@ -34,6 +34,17 @@ impl Trouble {
         Self { status: status.as_u16(), ..told }
     }
 
+    /// Whether what was asked for may have been done all the same, or is still being done: whoever
+    /// asks again must ask with the same key.
+    pub(crate) fn leaves_in_doubt(&self) -> bool {
+        self.status >= 500 || self.status == 409
+    }
+
+    /// Whether it is said in the words of the API, and not in those of the page.
+    pub(crate) fn is_foreign(&self) -> bool {
+        self.status != 0
+    }
+
     pub(crate) fn is_not_found(&self) -> bool {
         self.status == 404
     }
@@ -239,6 +250,22 @@ async fn whole(answer: Response<Body>) -> Result<(StatusCode, String, bytes::Byt
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_may_have_been_done_leaves_a_doubt() {
+        for (status, expected) in [
+            (400, false),
+            (409, true),
+            (412, false),
+            (422, false),
+            (429, false),
+            (500, true),
+            (503, true),
+        ] {
+            let trouble = Trouble { status, ..Trouble::default() };
+            assert_eq!(trouble.leaves_in_doubt(), expected, "case: {status}");
+        }
+    }
 
     #[test]
     fn nothing_in_an_address_is_taken_for_more_than_itself() {

@@ -2,8 +2,11 @@
 
 use http::{HeaderMap, HeaderValue, header};
 
-/// The session's secret. Scripts cannot read it.
-pub(crate) const SESSION: &str = "surehook_session";
+/// The name of the session's cookie, whose value scripts cannot read. Over TLS browsers see to it, by
+/// the name, that no other host and no page without TLS has set it.
+pub(crate) fn session(is_secure: bool) -> &'static str {
+    if is_secure { "__Host-surehook_session" } else { "surehook_session" }
+}
 /// `en`, `pt-BR`, `es`.
 pub(crate) const LANG: &str = "surehook_lang";
 /// `light`, `dark`; nothing for the system's.
@@ -35,6 +38,17 @@ pub(crate) fn set(name: &str, value: &str, seconds: u64, is_secure: bool) -> Hea
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn over_tls_the_session_is_for_this_host_only() {
+        for (is_secure, name) in [(true, "__Host-surehook_session"), (false, "surehook_session")] {
+            let line = set(session(is_secure), "shs_1", 60, is_secure);
+            let line = line.to_str().unwrap();
+            assert!(line.starts_with(&format!("{name}=shs_1; Path=/;")), "{line}");
+            assert_eq!(line.contains("; Secure"), is_secure);
+            assert!(!line.contains("Domain"), "browsers refuse such a name with it");
+        }
+    }
 
     #[test]
     fn a_cookie_is_found_among_others() {

@@ -6,7 +6,7 @@
 use surehook_core::time::{Span, Timestamp};
 
 use crate::{
-    client::{Address, encode},
+    client::{Address, Trouble, encode},
     lang::fill,
     words::Common,
 };
@@ -63,6 +63,18 @@ impl Filter {
     fn without(&self, at: usize) -> Self {
         let kept = self.terms.iter().enumerate().filter(|(other, _)| *other != at);
         Self { terms: kept.map(|(_, term)| term.clone()).collect() }
+    }
+
+    /// The filter with times instead of how long ago: it means the same whenever it is read again.
+    pub(crate) fn pinned(&self, now: Timestamp) -> Self {
+        let pinned = |term: &Term| match term.name.as_str() {
+            "since" | "until" => {
+                let value = moment(&term.value, now).unwrap_or_else(|| term.value.clone());
+                Term { name: term.name.clone(), value }
+            }
+            _ => term.clone(),
+        };
+        Self { terms: self.terms.iter().map(pinned).collect() }
     }
 
     /// The value of the first word with that name.
@@ -173,9 +185,17 @@ pub(crate) struct Bar {
     pub(crate) known: Vec<String>,
     pub(crate) example: &'static str,
     pub(crate) problem: Option<String>,
+    /// The problem is in the words of the API, which are English.
+    pub(crate) is_foreign: bool,
 }
 
 impl Bar {
+    /// Says why the API did not take the filter.
+    pub(crate) fn refused(&mut self, trouble: Trouble) {
+        self.problem = Some(trouble.detail);
+        self.is_foreign = true;
+    }
+
     pub(crate) fn new(
         path: &str,
         filter: &Filter,
@@ -208,6 +228,7 @@ impl Bar {
                 .collect(),
             example,
             problem: None,
+            is_foreign: false,
         }
     }
 }
@@ -244,6 +265,20 @@ mod tests {
         {
             let filter = Filter { terms: vec![term(name, value), term("status", "dead")] };
             assert_eq!(Filter::parse(&filter.text()), filter, "case: {name} {value}");
+        }
+    }
+
+    #[test]
+    fn a_filter_means_the_same_later_once_its_times_are_pinned() {
+        let now = Timestamp::from_millis(1_800_000_000_000);
+        let later = Timestamp::from_millis(1_800_000_009_000);
+        let known =
+            [("since", "since"), ("until", "until"), ("dest", "destination"), ("", "search")];
+        let asked = |filter: &Filter, at| filter.parameters(&known, at).unwrap();
+        for typed in ["since:1h dest:crm", "since:2d until:1d", "dest:crm text", ""] {
+            let filter = Filter::parse(typed);
+            let pinned = Filter::parse(&filter.pinned(now).text());
+            assert_eq!(asked(&pinned, later), asked(&filter, now), "case: {typed}");
         }
     }
 

@@ -28,11 +28,12 @@ use axum::{
     Router,
     extract::{Request, State},
     middleware::{self, Next},
-    response::Response,
+    response::{IntoResponse as _, Redirect, Response},
     routing::get,
 };
 
 use gateway::Gateway;
+use http::{Method, StatusCode};
 
 /// What all pages share.
 pub(crate) struct Dashboard {
@@ -49,12 +50,28 @@ pub fn router(gateway: Arc<dyn Gateway>) -> Router {
         .merge(pages::routes())
         .route("/assets/{*name}", get(assets::serve))
         .layer(middleware::from_fn(say_once))
+        .layer(middleware::from_fn(lead_back))
         .layer(middleware::from_fn(guard::protect))
         .with_state(dashboard)
 }
 
+/// Who opens the address of a form, as by going back or asking anew, is led to the page above it.
+async fn lead_back(request: Request, next: Next) -> Response {
+    let path = (*request.method() == Method::GET).then(|| request.uri().path().to_owned());
+    let response = next.run(request).await;
+    match path {
+        Some(path) if response.status() == StatusCode::METHOD_NOT_ALLOWED => {
+            let above = path.rsplit_once('/').map_or("", |(above, _)| above);
+            Redirect::to(page::local(if above.is_empty() { "/" } else { above })).into_response()
+        }
+        _ => response,
+    }
+}
+
 async fn say_once(request: Request, next: Next) -> Response {
-    let had_one = cookies::get(request.headers(), cookies::FLASH).is_some();
+    // What a script fetches is seen by nobody as a whole.
+    let had_one = cookies::get(request.headers(), cookies::FLASH).is_some()
+        && !visitor::is_of_script(request.headers());
     page::spend_flash(had_one, next.run(request).await)
 }
 

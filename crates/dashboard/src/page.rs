@@ -48,6 +48,9 @@ pub(crate) struct Entry {
 pub(crate) struct Flash {
     pub(crate) good: bool,
     pub(crate) text: String,
+    /// It is in the words of the API, which are English.
+    #[serde(default)]
+    pub(crate) foreign: bool,
 }
 
 /// What is said once has room in a cookie.
@@ -189,21 +192,21 @@ impl Visitor {
 
     /// After something was done: says so on the page that is shown next.
     pub(crate) fn done(&self, to: &str, text: impl Into<String>) -> Response {
-        self.say(to, true, text.into())
+        self.say(to, Flash { good: true, text: text.into(), foreign: false })
     }
 
     /// After something was refused: says why on the page that is shown next.
     pub(crate) fn refused(&self, to: &str, trouble: &Trouble) -> Response {
-        let text = if trouble.detail.is_empty() {
-            Common::of(self.lang()).error_title.to_owned()
+        let (text, foreign) = if trouble.detail.is_empty() {
+            (Common::of(self.lang()).error_title.to_owned(), false)
         } else {
-            trouble.detail.clone()
+            (trouble.detail.clone(), trouble.is_foreign())
         };
-        self.say(to, false, text)
+        self.say(to, Flash { good: false, text, foreign })
     }
 
-    fn say(&self, to: &str, good: bool, text: String) -> Response {
-        let flash = Flash { good, text: text.chars().take(FLASH_CHARS_MAX).collect() };
+    fn say(&self, to: &str, flash: Flash) -> Response {
+        let flash = Flash { text: flash.text.chars().take(FLASH_CHARS_MAX).collect(), ..flash };
         let cookie = cookies::set(cookies::FLASH, &flash.written(), 60, self.is_secure());
         ([(header::SET_COOKIE, cookie)], Redirect::to(local(to))).into_response()
     }
@@ -277,9 +280,9 @@ mod tests {
 
     #[test]
     fn what_is_said_once_survives_its_cookie() {
-        let flash = Flash { good: true, text: "pausado: «crm» <b>".to_owned() };
+        let flash = Flash { good: true, text: "pausado: «crm» <b>".to_owned(), foreign: true };
         let read = Flash::read(&flash.written()).unwrap();
-        assert_eq!((read.good, read.text), (flash.good, flash.text));
+        assert_eq!((read.good, read.text, read.foreign), (flash.good, flash.text, flash.foreign));
         assert!(Flash::read("%%%").is_none());
     }
 }

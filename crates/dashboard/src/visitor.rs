@@ -6,16 +6,16 @@ use axum::{
     extract::{FromRef, FromRequestParts},
     response::{IntoResponse, Redirect, Response},
 };
-use http::{HeaderMap, request::Parts};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header, request::Parts};
 use surehook_core::{access::Role, time::Timestamp};
 
 use crate::{
     Dashboard,
-    client::encode,
+    client::{Trouble, encode},
     cookies,
     gateway::{Caller, Gateway},
     lang::Lang,
-    page::Flash,
+    page::{Flash, local},
 };
 
 /// Light, dark, or as the system is.
@@ -113,9 +113,20 @@ impl Visitor {
         self.dashboard.is_secure
     }
 
+    /// Where senders reach the gateway: by its settings, or as this browser does.
+    pub(crate) fn base(&self, headers: &HeaderMap) -> String {
+        base(self.gateway().public_url(), headers)
+    }
+
     /// A value for a form that must be carried out once, however often it is sent.
     pub(crate) fn once(&self) -> String {
         self.gateway().once()
+    }
+
+    /// The value for a form that is shown again: the one that was sent, if what it asked for may have
+    /// been done, and another one if it was refused for good.
+    pub(crate) fn once_again(&self, sent: &str, trouble: &Trouble) -> String {
+        if trouble.leaves_in_doubt() && !sent.is_empty() { sent.to_owned() } else { self.once() }
     }
 
     /// Whether he may replay, pause, cancel, send.
@@ -129,6 +140,39 @@ impl Visitor {
     }
 }
 
+/// Whether a script of a page asks, for a part of it.
+pub(crate) fn is_of_script(headers: &HeaderMap) -> bool {
+    headers.contains_key("x-surehook-refresh") || headers.contains_key("hx-request")
+}
+
+fn base(public: Option<String>, headers: &HeaderMap) -> String {
+    // It becomes part of a line for a shell.
+    let is_plain = |host: &&str| {
+        !host.is_empty()
+            && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".:-[]".contains(&byte))
+    };
+    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).filter(is_plain);
+    match public {
+        Some(url) => url.trim_end_matches('/').to_owned(),
+        None => format!("http://{}", host.unwrap_or("127.0.0.1:8080")),
+    }
+}
+
+/// The page to come back to. What answers a form has an address that cannot be opened: then it is the
+/// page with the form, if the browser says which that was.
+fn here(parts: &Parts) -> String {
+    if parts.method == Method::GET || parts.method == Method::HEAD {
+        return parts.uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
+    }
+    let said = |name| parts.headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
+    let from = said(header::REFERER).and_then(|from| from.split_once("://"));
+    let path = from.and_then(|(_, rest)| {
+        let (host, path) = rest.split_at(rest.find('/')?);
+        said(header::HOST).is_some_and(|ours| ours.eq_ignore_ascii_case(host)).then_some(path)
+    });
+    local(path.unwrap_or("/")).to_owned()
+}
+
 impl<S> FromRequestParts<S> for Visitor
 where
     S: Send + Sync,
@@ -138,10 +182,14 @@ where
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Response> {
         let dashboard = Arc::<Dashboard>::from_ref(state);
-        let session = cookies::get(&parts.headers, cookies::SESSION);
-        let here = parts.uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
+        let session = cookies::get(&parts.headers, cookies::session(dashboard.is_secure));
+        let here = here(parts);
         let Some(caller) = session.and_then(|session| dashboard.gateway.caller(session)) else {
-            let to = if here == "/" || parts.method != http::Method::GET {
+            // A script is told so, and cannot take the login for what it asked for.
+            if is_of_script(&parts.headers) || parts.uri.path() == "/stream" {
+                return Err(StatusCode::UNAUTHORIZED.into_response());
+            }
+            let to = if here == "/" || parts.method != Method::GET {
                 "/login".to_owned()
             } else {
                 format!("/login?next={}", encode(&here))
@@ -151,5 +199,47 @@ where
         let taste = Taste::of(&parts.headers);
         let flash = cookies::get(&parts.headers, cookies::FLASH).and_then(Flash::read);
         Ok(Self { dashboard, caller, taste, here, flash })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_address_for_senders_is_safe_in_a_line_for_a_shell() {
+        for (public, host, expected) in [
+            (Some("https://hooks.example/"), "10.0.0.1:8080", "https://hooks.example"),
+            (None, "10.0.0.1:8080", "http://10.0.0.1:8080"),
+            (None, "[::1]:8080", "http://[::1]:8080"),
+            (None, "a;rm -rf", "http://127.0.0.1:8080"),
+            (None, "", "http://127.0.0.1:8080"),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::HOST, HeaderValue::from_static(host));
+            assert_eq!(base(public.map(str::to_owned), &headers), expected, "case: {host}");
+        }
+    }
+
+    #[test]
+    fn one_comes_back_to_a_page_that_can_be_opened() {
+        for (method, referer, expected) in [
+            ("GET", "", "/routes/save?a=b"),
+            ("POST", "http://a.example:8080/routes/new?from=x", "/routes/new?from=x"),
+            ("POST", "https://A.example:8080/routes", "/routes"),
+            ("POST", "http://evil.example/routes", "/"),
+            ("POST", "http://a.example:8080", "/"),
+            ("POST", "http://a.example:8080//evil.example", "/"),
+            ("POST", "/routes", "/"),
+            ("POST", "", "/"),
+        ] {
+            let request = http::Request::builder()
+                .method(method)
+                .uri("/routes/save?a=b")
+                .header("host", "a.example:8080")
+                .header("referer", referer);
+            let (parts, ()) = request.body(()).unwrap().into_parts();
+            assert_eq!(here(&parts), expected, "case: {method} {referer}");
+        }
     }
 }

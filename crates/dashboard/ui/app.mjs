@@ -30,21 +30,59 @@ class LocalTime extends HTMLElement {
 }
 customElements.define('local-time', LocalTime);
 
+/** Copies a text. Over plain HTTP browsers have no clipboard for pages: then the old way is tried, and
+ * if that fails the text is selected for the keys of the user, where it is to be seen. Says what became
+ * of it. @param {string} text @param {Element | null} [from] @returns {Promise<boolean>} */
+export async function copy(text, from = null) {
+  const words = document.getElementById('say')?.dataset;
+  let done = false;
+  try {
+    await navigator.clipboard.writeText(text);
+    done = true;
+  } catch {
+    done = copyBySelection(text);
+  }
+  if (!done && from) select(from);
+  say((done ? words?.copied : words?.notCopied) ?? '');
+  return done;
+}
+
+/** @param {string} text */
+function copyBySelection(text) {
+  const held = document.activeElement;
+  const field = document.createElement('textarea');
+  field.className = 'vh';
+  field.value = text;
+  // What is behind an open dialog cannot be selected.
+  (document.querySelector('dialog[open]') ?? document.body).append(field);
+  field.select();
+  let done = false;
+  try { done = document.execCommand('copy'); } catch { /* it stays false */ }
+  field.remove();
+  if (held instanceof HTMLElement) held.focus({ preventScroll: true });
+  return done;
+}
+
+/** @param {Element} from */
+function select(from) {
+  if (from instanceof HTMLInputElement || from instanceof HTMLTextAreaElement) return from.select();
+  getSelection()?.selectAllChildren(from);
+}
+
 /** `<button data-copy="text">` or `data-copy-from="selector"`: copies, and says so. */
 document.addEventListener('click', async (event) => {
   const button = event.target instanceof Element ? event.target.closest('[data-copy],[data-copy-from]') : null;
   if (!(button instanceof HTMLElement)) return;
   const from = button.dataset.copyFrom ? document.querySelector(button.dataset.copyFrom) : null;
   const text = from ? (from instanceof HTMLInputElement || from instanceof HTMLTextAreaElement ? from.value : from.textContent ?? '') : button.dataset.copy ?? '';
-  await navigator.clipboard.writeText(text);
-  const said = document.getElementById('say')?.dataset.copied ?? '';
+  const done = await copy(text, from);
+  const said = document.getElementById('say')?.textContent ?? '';
   const before = button.textContent;
-  button.dataset.done = '';
-  say(said);
+  if (done) button.dataset.done = '';
   const label = button.querySelector('span') ?? button;
   const was = label.textContent;
   label.textContent = said;
-  setTimeout(() => { label.textContent = was ?? before; delete button.dataset.done; }, 1200);
+  setTimeout(() => { label.textContent = was ?? before; delete button.dataset.done; }, done ? 1200 : 4000);
 });
 
 /** `<select data-submit>` sends its form when it changes. */

@@ -4,6 +4,8 @@
 // written and names that come twice are shown twice, because the text itself is read, and not what
 // `JSON.parse` makes of it. What is not open is not read further than to its end.
 
+import { copy } from './app.mjs';
+
 /** A value in the text: from where to where, and what it is.
  * @typedef {{ start: number, end: number, kind: '{' | '[' | '"' | 'n' }} Value */
 /** A member of an object or an entry of an array. @typedef {{ name: string | number, value: Value }} Child */
@@ -428,10 +430,8 @@ class JsonView extends (globalThis.HTMLElement ?? Object) {
       made.setAttribute('aria-label', label);
       made.append(drawn(icon));
       made.addEventListener('click', async () => {
-        await navigator.clipboard.writeText(text());
-        const say = document.getElementById('say');
-        if (say) say.textContent = say.dataset.copied ?? '';
-        made.replaceChildren(drawn('check'));
+        const done = await copy(text(), made.closest('li, summary') ?? made.parentElement);
+        made.replaceChildren(drawn(done ? 'check' : 'cross'));
         setTimeout(() => made.replaceChildren(drawn(icon)), 1200);
       });
       place.append(made);

@@ -8,6 +8,9 @@ const BACKOFF_MAX = 30_000;
 const REFRESH_EVERY = 2000;
 /** Ages and rates grow old without news. */
 const REFRESH_QUIET = 15_000;
+/** Says that no person sees the whole answer: it is refused with 401 instead of the login, and what a
+ * page says once stays for the next one. */
+const AS_SCRIPT = { 'x-surehook-refresh': '1' };
 
 /** @type {EventSource | null} */
 let open = null;
@@ -55,11 +58,23 @@ function connect() {
   });
   stream.onerror = () => {
     // Ours is slower than the browser's own way to come back, and never in step with other tabs.
+    const isRefused = stream.readyState === EventSource.CLOSED;
     disconnect();
     tellState(false);
+    if (isRefused) leaveIfSignedOut();
     const wait = Math.min(BACKOFF_MAX, BACKOFF_FIRST * 2 ** failures++);
     again = setTimeout(connect, wait * (0.5 + Math.random() / 2));
   };
+}
+
+/** A stream does not say why it was refused. Who is signed out is led to the login, and back. */
+async function leaveIfSignedOut() {
+  try {
+    const answer = await fetch(location.href, { method: 'HEAD', headers: AS_SCRIPT, cache: 'no-store' });
+    if (answer.status === 401) location.reload();
+  } catch {
+    // No connection: the stream tries again by itself.
+  }
 }
 
 function disconnect() {
@@ -127,8 +142,8 @@ async function refresh() {
   isFetching = true;
   const begun = Date.now();
   try {
-    const answer = await fetch(location.href, { headers: { accept: 'text/html' }, cache: 'no-store' });
-    if (answer.redirected && new URL(answer.url).pathname === '/login') return location.reload();
+    const answer = await fetch(location.href, { headers: { accept: 'text/html', ...AS_SCRIPT }, cache: 'no-store' });
+    if (answer.status === 401) return location.reload();
     if (!answer.ok) return;
     const fresh = new DOMParser().parseFromString(await answer.text(), 'text/html');
     // Somebody may have begun something while it was on its way.

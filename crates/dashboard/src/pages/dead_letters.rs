@@ -9,7 +9,7 @@ use serde::Deserialize;
 use crate::{
     Dashboard,
     client::{Address, List, encode},
-    filter::{Bar, Filter},
+    filter::{Bar, Filter, Term},
     lang::fill,
     page::{Frame, Nav, Shown, show},
     visitor::Visitor,
@@ -49,6 +49,14 @@ impl Group {
 }
 
 #[derive(Deserialize)]
+struct Wanted {
+    /// Only what was on its way there.
+    #[serde(default)]
+    destination: String,
+    cursor: Option<String>,
+}
+
+#[derive(Deserialize)]
 struct Asked {
     #[serde(default)]
     q: String,
@@ -62,11 +70,22 @@ struct GroupsPage {
     t: &'static DeadLetters,
     f: &'static Failures,
     groups: Vec<Group>,
+    /// The only destination that is shown; empty for all.
+    destination: String,
     first: Option<String>,
     next: Option<String>,
 }
 
 impl GroupsPage {
+    /// The letters one by one.
+    fn all(&self) -> String {
+        if self.destination.is_empty() {
+            return "/dead-letters/all".to_owned();
+        }
+        let term = Term { name: "dest".to_owned(), value: self.destination.clone() };
+        format!("/dead-letters/all?q={}", encode(&term.text()))
+    }
+
     fn count(&self, group: &Group) -> String {
         let lang = self.frame.lang();
         let text = lang.plural(group.count, self.t.one, self.t.many);
@@ -74,18 +93,24 @@ impl GroupsPage {
     }
 }
 
-async fn groups(visitor: Visitor, Query(asked): Query<Asked>) -> Shown {
+async fn groups(visitor: Visitor, Query(asked): Query<Wanted>) -> Shown {
     let t = DeadLetters::of(visitor.lang());
     let address = Address::new(&["dead-letters", "groups"])
+        .with_some("destination", Some(&asked.destination))
         .with_some("cursor", asked.cursor.as_deref())
         .with("limit", "30");
     let found: List<Group> =
         visitor.get(address).await.map_err(|trouble| visitor.failed(trouble))?;
-    let next = found.next_cursor.map(|cursor| format!("/dead-letters?cursor={}", encode(&cursor)));
-    let first = asked.cursor.map(|_| "/dead-letters".to_owned());
+    let destination = asked.destination;
+    let here = match destination.as_str() {
+        "" => "/dead-letters?".to_owned(),
+        name => format!("/dead-letters?destination={}&", encode(name)),
+    };
+    let next = found.next_cursor.map(|cursor| format!("{here}cursor={}", encode(&cursor)));
+    let first = asked.cursor.map(|_| here.trim_end_matches(['?', '&']).to_owned());
     let frame = Frame::new(&visitor, Nav::DeadLetters, t.title);
     let f = Failures::of(visitor.lang());
-    show(&GroupsPage { frame, t, f, groups: found.data, first, next })
+    show(&GroupsPage { frame, t, f, groups: found.data, destination, first, next })
 }
 
 /// Names of the filter bar, and what the API calls them.
@@ -132,9 +157,12 @@ struct LettersPage {
 }
 
 impl LettersPage {
-    /// The address of a replay of all that the filter finds.
-    fn replay(&self) -> String {
-        format!("/replays/new?q={}", encode(&self.bar.typed))
+    /// The address of a replay of all that the filter finds. None with times: here they are those
+    /// of the delivery, and for a replay those of the event, so that others would be replayed.
+    fn replay(&self) -> Option<String> {
+        let filter = Filter::parse(&self.bar.typed);
+        let has_times = filter.value("since").or(filter.value("until")).is_some();
+        (!has_times).then(|| format!("/replays/new?q={}", encode(&self.bar.typed)))
     }
 
     fn select(&self, letter: &Letter) -> String {
@@ -157,7 +185,7 @@ async fn list(visitor: Visitor, Query(asked): Query<Asked>) -> Shown {
         Ok(address) => match visitor.get::<List<Letter>>(address).await {
             Ok(found) => found,
             Err(trouble) if trouble.is_about_what_was_asked() => {
-                bar.problem = Some(trouble.detail);
+                bar.refused(trouble);
                 List::default()
             }
             Err(trouble) => return Err(visitor.failed(trouble)),

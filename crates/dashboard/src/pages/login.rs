@@ -90,7 +90,7 @@ async fn enter(State(dashboard): Shared, headers: HeaderMap, Form(given): Form<G
     match dashboard.gateway.sign_in(proof).await {
         Ok(session) => {
             let cookie = cookies::set(
-                cookies::SESSION,
+                cookies::session(dashboard.is_secure),
                 &session.secret,
                 session.seconds,
                 dashboard.is_secure,
@@ -112,6 +112,6 @@ async fn enter(State(dashboard): Shared, headers: HeaderMap, Form(given): Form<G
 
 async fn leave(State(dashboard): Shared, visitor: Visitor) -> Response {
     dashboard.gateway.sign_out(visitor.caller()).await;
-    let gone = cookies::set(cookies::SESSION, "", 0, dashboard.is_secure);
+    let gone = cookies::set(cookies::session(dashboard.is_secure), "", 0, dashboard.is_secure);
     ([(header::SET_COOKIE, gone)], Redirect::to("/login")).into_response()
 }

@@ -128,7 +128,8 @@ struct Asked {
 }
 
 async fn list(visitor: Visitor, Query(asked): Query<Asked>) -> Shown {
-    page(visitor, asked, Wanted::default(), None).await
+    let typed = Wanted { once: visitor.once(), ..Wanted::default() };
+    page(visitor, asked, typed, None).await
 }
 
 async fn page(visitor: Visitor, asked: Asked, typed: Wanted, problem: Option<String>) -> Shown {
@@ -146,7 +147,7 @@ async fn page(visitor: Visitor, asked: Asked, typed: Wanted, problem: Option<Str
         Ok(address) => match visitor.get::<List<Message>>(address).await {
             Ok(found) => found,
             Err(trouble) if trouble.is_about_what_was_asked() => {
-                bar.problem = Some(trouble.detail);
+                bar.refused(trouble);
                 List::default()
             }
             Err(trouble) => return Err(visitor.failed(trouble)),
@@ -155,7 +156,7 @@ async fn page(visitor: Visitor, asked: Asked, typed: Wanted, problem: Option<Str
     let page = |cursor: &str| format!("/messages?q={}{cursor}", encode(&bar.typed));
     let next = found.next_cursor.map(|cursor| page(&format!("&cursor={}", encode(&cursor))));
     let first = asked.cursor.map(|_| page(""));
-    let (senders, once) = (senders(&visitor).await, visitor.once());
+    let (senders, once) = (senders(&visitor).await, typed.once.clone());
     let messages = found.data;
     show(&MessagesPage { frame, t, bar, messages, senders, once, typed, problem, first, next })
 }
@@ -213,6 +214,10 @@ async fn send(
             let t = Messages::of(visitor.lang());
             Ok(visitor.done(&format!("/messages/{}", encode(&made.id)), t.sent_flash))
         }
-        Err(trouble) => page(visitor, Asked::default(), wanted, Some(trouble.detail)).await,
+        Err(trouble) => {
+            let once = visitor.once_again(&wanted.once, &trouble);
+            let wanted = Wanted { once, ..wanted };
+            page(visitor, Asked::default(), wanted, Some(trouble.detail)).await
+        }
     }
 }

@@ -132,7 +132,7 @@ async fn list(visitor: Visitor, Query(asked): Query<Asked>) -> Shown {
         Ok(address) => match visitor.get::<List<Request>>(address).await {
             Ok(found) => found,
             Err(trouble) if trouble.is_about_what_was_asked() => {
-                bar.problem = Some(trouble.detail);
+                bar.refused(trouble);
                 List::default()
             }
             Err(trouble) => return Err(visitor.failed(trouble)),

@@ -39,6 +39,7 @@ crate::lang::words!(
         close: "Close", "Fechar", "Cerrar";
         copy: "Copy", "Copiar", "Copiar";
         copied: "Copied", "Copiado", "Copiado";
+        not_copied: "The browser does not let this page copy: select it and press Ctrl+C", "O navegador não deixa esta página copiar: selecione e pressione Ctrl+C", "El navegador no deja copiar a esta página: selecciónelo y pulse Ctrl+C";
         back: "Back", "Voltar", "Volver";
         next_page: "Older", "Mais antigos", "Más antiguos";
         first_page: "Newest", "Mais recentes", "Más recientes";

@@ -25,6 +25,8 @@ crate::lang::words!(
         attr_provider_status: "Status at the provider", "Estado no provedor", "Estado en el proveedor";
         facts: "What it is", "O que é", "Qué es";
         replay_event: "Replay…", "Reenviar…", "Reenviar…";
+        replay_event_title: "Deliver again what is dead?", "Entregar de novo o que está morto?", "¿Entregar de nuevo lo que está muerto?";
+        replay_event_text: "The dead deliveries of this event go again, with the same content, to:", "As entregas mortas deste evento vão de novo, com o mesmo conteúdo, para:", "Las entregas muertas de este evento van de nuevo, con el mismo contenido, a:";
         reveal: "Reveal", "Revelar", "Revelar";
         reveal_title: "Show what is masked?", "Mostrar o que está oculto?", "¿Mostrar lo que está oculto?";
         reveal_text: "Secrets, phones and addresses are shown once, on the next page. The story of this event will say that you looked.", "Segredos, telefones e endereços são mostrados uma vez, na próxima página. A história deste evento dirá que você olhou.", "Los secretos, teléfonos y direcciones se muestran una vez, en la página siguiente. La historia de este evento dirá que usted miró.";

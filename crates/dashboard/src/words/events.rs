@@ -12,7 +12,7 @@ crate::lang::words!(
         nowhere: "no delivery", "sem entrega", "sin entrega";
         choose: "Choose the event {}", "Selecionar o evento {}", "Seleccionar el evento {}";
         choose_all: "Choose all events of this page", "Selecionar todos os eventos desta página", "Seleccionar todos los eventos de esta página";
-        replay_chosen: "Replay the chosen", "Reenviar os selecionados", "Reenviar los seleccionados";
+        replay_chosen: "Replay what is dead of the chosen", "Reenviar o que está morto dos selecionados", "Reenviar lo muerto de los seleccionados";
         export: "Export this list:", "Exportar esta lista:", "Exportar esta lista:";
         searched: "Looked at {} events, back to", "Foram examinados {} eventos, até", "Se examinaron {} eventos, hasta";
         searched_more: "There may be more further back.", "Pode haver mais antes disso.", "Puede haber más antes de eso.";

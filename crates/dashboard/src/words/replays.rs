@@ -60,8 +60,9 @@ crate::lang::words!(
         capped: "There was more than one job may take; start another one for the rest.", "Havia mais do que uma tarefa pode levar; inicie outra para o resto.", "Había más de lo que una tarea puede tomar; inicie otra para el resto.";
         selected_done: "{} handed out again, {} refused.", "{} distribuídas de novo, {} recusadas.", "{} repartidas de nuevo, {} rechazadas.";
         selected_first: "The first refusal: {}", "A primeira recusa: {}", "El primer rechazo: {}";
-        nothing_selected: "Nothing was selected.", "Nada foi selecionado.", "No se seleccionó nada.";
-        see_dead: "See what died again", "Ver o que morreu de novo", "Ver lo que murió de nuevo";
+        nothing_selected: "Nothing was selected that is dead.", "Nada do que foi selecionado está morto.", "Nada de lo seleccionado está muerto.";
+        everything: "No filter: this is everything that matches the choice above, of all sources and destinations.", "Sem filtro: isto é tudo o que corresponde à escolha acima, de todas as origens e destinos.", "Sin filtro: esto es todo lo que corresponde a la elección de arriba, de todos los orígenes y destinos.";
+        see_dead: "See what has died since it began", "Ver o que morreu desde que começou", "Ver lo que ha muerto desde que empezó";
         pause_done: "The replay is paused.", "O reenvio está pausado.", "El reenvío está en pausa.";
         resume_done: "The replay goes on.", "O reenvio continua.", "El reenvío continúa.";
         cancel_done: "The replay is cancelled.", "O reenvio foi cancelado.", "El reenvío fue cancelado.";

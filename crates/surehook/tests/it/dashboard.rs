@@ -82,6 +82,21 @@ async fn who_signs_out_is_out() {
 }
 
 #[tokio::test]
+async fn the_address_of_a_form_leads_to_a_page() {
+    let gateway = Gateway::start().await;
+    let visitor = SignedIn::new(&gateway).await;
+    for (path, expected) in [
+        ("/routes/save", "/routes"),
+        ("/replays/selected", "/replays"),
+        ("/destinations/box/pause", "/destinations/box"),
+        ("/preferences", "/"),
+    ] {
+        let page = visitor.page(path).await;
+        assert_eq!(page.location.as_deref(), Some(expected), "case: {path} {}", page.status);
+    }
+}
+
+#[tokio::test]
 async fn every_page_is_hardened_and_in_one_language() {
     let gateway = Gateway::start().await;
     let visitor = SignedIn::new(&gateway).await;

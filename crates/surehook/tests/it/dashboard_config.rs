@@ -175,7 +175,26 @@ async fn a_destination_is_made_watched_paused_and_tested() {
     let state = &api(&gateway, "/destinations/box").await["state"];
     assert_eq!(state["paused"], false, "{state}");
     let wrong = admin.form("/destinations/box/resume", "rate=fast").await;
-    leads_to(&wrong, "/destinations/box");
+    assert!(wrong.status == 200 && wrong.html.contains("role=\"alert\" lang=\"en\">"));
+
+    // What was typed is not lost by a mistake in it.
+    for (path, fields, kept) in [
+        (
+            "/destinations/box/test",
+            [("once", "o-1"), ("body", "{\"a\": <i>")],
+            "{&#34;a&#34;: &#60;i&#62;",
+        ),
+        (
+            "/destinations/box/pause",
+            [("once", ""), ("reason", &"moved ".repeat(400))],
+            "moved moved",
+        ),
+    ] {
+        let page = admin.form(path, &form(&fields)).await;
+        assert_eq!(page.status, 200, "case: {path} {}", page.html);
+        assert!(page.html.contains("role=\"alert\""), "case: {path}");
+        assert!(page.html.contains(kept), "case: {path}: {}", page.html);
+    }
 }
 
 #[tokio::test]

@@ -269,3 +269,51 @@ async fn what_a_destination_gets_is_a_line_for_a_shell() {
     assert!(page.html.contains("curl --globoff &#39;http://127.0.0.1:"), "{}", page.html);
     assert!(!page.html.contains("canary"));
 }
+
+#[tokio::test]
+async fn what_is_dead_of_chosen_events_is_replayed_and_nothing_else() {
+    let sink = Sink::replying([Reply::status(400)]).await;
+    let gateway = Gateway::with(&in_to_out(&sink.url(), "")).await;
+    let (chosen, other) = (
+        gateway.accepted("in", r#"{"id":"a"}"#).await,
+        gateway.accepted("in", r#"{"id":"b"}"#).await,
+    );
+    for event in [&chosen, &other] {
+        gateway.delivery(event, "dead").await;
+    }
+    let operator = with_role(&gateway, "operator").await;
+    let path = format!("/events/{chosen}");
+    for page in [operator.page(&path).await, operator.page("/events").await] {
+        assert!(!page.html.contains("/replays/new"), "it would replay all that is dead");
+        let form =
+            format!("event={chosen}&once={}&next={path}", once(&page.html, "/replays/selected"));
+        let done = operator.form("/replays/selected", &form).await;
+        assert_eq!(done.location.as_deref(), Some(path.as_str()));
+        let again = operator.form("/replays/selected", &form).await;
+        assert_eq!(again.status, 303, "sent twice, done once");
+        gateway.delivery(&chosen, "dead").await;
+    }
+    assert_eq!(gateway.event(&other).await["deliveries"].as_array().unwrap().len(), 1);
+
+    for (path, has_letters, replays) in [
+        ("/dead-letters?destination=out", true, true),
+        ("/dead-letters/all?q=dest:out", true, true),
+        ("/dead-letters/all?q=dest:out+since:1h", true, false),
+    ] {
+        let html = operator.page(path).await.html;
+        assert_eq!(html.contains("data-row=\""), has_letters, "case: {path}");
+        // Times of deliveries are not those of events.
+        assert_eq!(html.contains("/replays/new?q="), replays, "case: {path}");
+    }
+    let elsewhere = operator.page("/dead-letters?destination=nowhere").await;
+    assert!(!elsewhere.html.contains("data-row=\""), "{}", elsewhere.html);
+    let page = operator.page("/destinations/out").await.html;
+    assert!(page.contains("href=\"/dead-letters?destination=out\""));
+
+    let refused = operator.page(&format!("/replays/new?event={chosen}")).await;
+    assert_eq!(refused.status, 400, "a name that is not known narrows nothing");
+    let everything = operator.page("/replays/new").await.html;
+    assert!(everything.contains("id=\"everything\"") && everything.contains("name=\"typed\""));
+    let narrowed = operator.page("/replays/new?q=dest:out").await.html;
+    assert!(!narrowed.contains("id=\"everything\"") && !narrowed.contains("name=\"typed\""));
+}

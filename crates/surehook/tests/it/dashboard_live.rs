@@ -70,6 +70,25 @@ async fn a_tab_hears_what_came_and_what_became_of_it() {
 }
 
 #[tokio::test]
+async fn a_script_is_told_that_nobody_is_signed_in_and_hears_nothing_that_is_said_once() {
+    let gateway = Gateway::start().await;
+    let script: (&str, &[u8]) = ("x-surehook-refresh", b"1");
+    gateway.call(Method::GET, "/stream", &[], "").await.expect(401);
+    gateway.call(Method::GET, "/live", &[script], "").await.expect(401);
+    gateway.call(Method::GET, "/live", &[], "").await.expect(303);
+    let visitor = SignedIn::new(&gateway).await;
+    // {"good":true,"text":"said once"}
+    let cookie =
+        format!("{}; surehook_flash=eyJnb29kIjp0cnVlLCJ0ZXh0Ijoic2FpZCBvbmNlIn0", visitor.cookie());
+    let cookie = ("cookie", cookie.as_bytes());
+    let part = gateway.call(Method::GET, "/live", &[cookie, script], "").await.expect(200);
+    assert!(part.headers.get("set-cookie").is_none(), "it stays for the page that is seen");
+    let page = gateway.call(Method::GET, "/live", &[cookie], "").await.expect(200);
+    assert!(page.text().contains("said once"));
+    assert!(page.header("set-cookie").starts_with("surehook_flash=;"));
+}
+
+#[tokio::test]
 async fn a_tab_hears_only_what_it_wants() {
     let sink = Sink::ok().await;
     let gateway = Gateway::with(&in_to_out(&sink.url(), "")).await;

@@ -171,17 +171,50 @@ struct DestinationPage {
     last: Option<Attempt>,
     takes_messages: bool,
     spec: String,
-    sample: &'static str,
+    typed: Typed,
+}
+
+/// What is in the forms of the page, and why one of them was not carried out.
+struct Typed {
+    reason: String,
+    rate: String,
+    body: String,
+    to: String,
+    text: String,
     once: String,
+    /// What was wrong with the test.
+    test_trouble: Option<Trouble>,
+    /// Why it was neither paused nor resumed.
+    lane_trouble: Option<Trouble>,
+}
+
+impl Typed {
+    fn new(visitor: &Visitor) -> Self {
+        Self {
+            reason: String::new(),
+            rate: String::new(),
+            body: SAMPLE.to_owned(),
+            to: String::new(),
+            text: String::new(),
+            once: visitor.once(),
+            test_trouble: None,
+            lane_trouble: None,
+        }
+    }
 }
 
 /// What is sent to see whether anything arrives.
 const SAMPLE: &str = "{\n  \"type\": \"test\",\n  \"message\": \"Hello from Surehook\"\n}";
 
 async fn one(visitor: Visitor, Path(name): Path<String>) -> Shown {
+    let typed = Typed::new(&visitor);
+    page(&visitor, &name, typed).await
+}
+
+async fn page(visitor: &Visitor, name: &str, typed: Typed) -> Shown {
     let (lang, t) = (visitor.lang(), Destinations::of(visitor.lang()));
     let failed = |trouble| visitor.failed(trouble);
-    let address = Address::new(&["destinations", &name]);
+    let address = Address::new(&["destinations", name]);
     let (mut shown, tag) = visitor.get_tagged::<Value>(address).await.map_err(failed)?;
     let unread = |_| visitor.failed(Trouble { status: 500, ..Trouble::default() });
     let mut found: Found = serde_json::from_value(shown.clone()).map_err(unread)?;
@@ -196,7 +229,7 @@ async fn one(visitor: Visitor, Path(name): Path<String>) -> Shown {
     let e = Edit::of(lang);
     let text = t.delete_text.to_owned();
     show(&DestinationPage {
-        frame: Frame::new(&visitor, Nav::Destinations, &found.name),
+        frame: Frame::new(visitor, Nav::Destinations, &found.name),
         t,
         e,
         badge: badge(found.state.as_ref(), t),
@@ -205,12 +238,11 @@ async fn one(visitor: Visitor, Path(name): Path<String>) -> Shown {
         is_free: found.state.as_ref().is_some_and(|state| state.pause.is_none()),
         deletion: Deletion::new(e, "destinations", &found.name, tag, text),
         path: format!("/destinations/{}", encode(&found.name)),
-        tiles: tiles(&visitor, &found.name, &numbers).await.map_err(failed)?,
-        last: last_failure(&visitor, &found.name).await.map_err(failed)?,
+        tiles: tiles(visitor, &found.name, &numbers).await.map_err(failed)?,
+        last: last_failure(visitor, &found.name).await.map_err(failed)?,
         takes_messages: kind_of(&spec).family() == Family::Service,
         spec: serde_json::to_string_pretty(&spec).unwrap_or_default(),
-        sample: SAMPLE,
-        once: visitor.once(),
+        typed,
         found,
     })
 }
@@ -288,7 +320,8 @@ async fn pause(visitor: Visitor, Path(name): Path<String>, Form(typed): Form<Rea
     let reason = Some(typed.reason.trim()).filter(|reason| !reason.is_empty());
     let wish = reason.map_or_else(|| json!({}), |reason| json!({ "reason": reason }));
     let t = Destinations::of(visitor.lang());
-    act(&visitor, &name, "pause", wish, |_| fill(t.was_paused, &[&name])).await
+    let kept = Typed { reason: typed.reason, ..Typed::new(&visitor) };
+    act(&visitor, &name, "pause", wish, Some(kept), |_| fill(t.was_paused, &[&name])).await
 }
 
 #[derive(Deserialize)]
@@ -301,7 +334,8 @@ async fn resume(visitor: Visitor, Path(name): Path<String>, Form(typed): Form<Pa
     let rate = Some(typed.rate.trim()).filter(|rate| !rate.is_empty());
     let wish = rate.map_or_else(|| json!({}), |rate| json!({ "rate": rate }));
     let t = Destinations::of(visitor.lang());
-    act(&visitor, &name, "resume", wish, |_| fill(t.was_resumed, &[&name])).await
+    let kept = Typed { rate: typed.rate, ..Typed::new(&visitor) };
+    act(&visitor, &name, "resume", wish, Some(kept), |_| fill(t.was_resumed, &[&name])).await
 }
 
 async fn probe(visitor: Visitor, Path(name): Path<String>) -> Shown {
@@ -315,23 +349,30 @@ async fn probe(visitor: Visitor, Path(name): Path<String>) -> Shown {
             fill(t.probe_bad, &[&what.unwrap_or_default()])
         }
     };
-    act(&visitor, &name, "probe", json!({}), say).await
+    act(&visitor, &name, "probe", json!({}), None, say).await
 }
 
-/// Does something with a destination and goes back to its page.
+/// Does something with a destination and goes back to its page; what was typed is kept if it was
+/// refused.
 async fn act(
     visitor: &Visitor,
     name: &str,
     what: &str,
     wish: Value,
+    typed: Option<Typed>,
     say: impl Fn(&Value) -> String,
 ) -> Shown {
     let back = format!("/destinations/{}", encode(name));
     let body = (what != "probe").then_some(wish);
     match visitor.post::<Value>(Address::new(&["destinations", name, what]), body).await {
         Ok(answer) => Ok(visitor.done(&back, say(&answer))),
-        Err(trouble) if trouble.status == 403 => Err(visitor.failed(trouble)),
-        Err(trouble) => Ok(visitor.refused(&back, &trouble)),
+        Err(trouble) if !editor::can_be_mended(&trouble) => Err(visitor.failed(trouble)),
+        Err(trouble) => match typed {
+            Some(typed) => {
+                page(visitor, name, Typed { lane_trouble: Some(trouble), ..typed }).await
+            }
+            None => Ok(visitor.refused(&back, &trouble)),
+        },
     }
 }
 
@@ -350,13 +391,13 @@ struct Test {
 /// Sends a test event through everything that a real one goes through.
 async fn test(visitor: Visitor, Path(name): Path<String>, Form(typed): Form<Test>) -> Shown {
     let t = Destinations::of(visitor.lang());
-    let back = format!("/destinations/{}", encode(&name));
     let wish = if typed.to.is_empty() {
         match serde_json::from_str::<Value>(&typed.body) {
             Ok(body) => json!({ "destination": name, "type": "test", "body": body }),
             Err(error) => {
                 let detail = fill(Edit::of(visitor.lang()).not_json, &[&error]);
-                return Ok(visitor.refused(&back, &Trouble { detail, ..Trouble::default() }));
+                let trouble = Trouble { detail, ..Trouble::default() };
+                return again(&visitor, &name, typed, trouble).await;
             }
         }
     } else {
@@ -368,9 +409,22 @@ async fn test(visitor: Visitor, Path(name): Path<String>, Form(typed): Form<Test
             let id = sent["id"].as_str().unwrap_or_default();
             Ok(visitor.done(&format!("/events/{}", encode(id)), t.test_sent))
         }
-        Err(trouble) if trouble.status == 403 => Err(visitor.failed(trouble)),
-        Err(trouble) => Ok(visitor.refused(&back, &trouble)),
+        Err(trouble) if !editor::can_be_mended(&trouble) => Err(visitor.failed(trouble)),
+        Err(trouble) => again(&visitor, &name, typed, trouble).await,
     }
+}
+
+/// The page with the test as it was typed.
+async fn again(visitor: &Visitor, name: &str, typed: Test, trouble: Trouble) -> Shown {
+    let kept = Typed {
+        once: visitor.once_again(&typed.once, &trouble),
+        body: typed.body,
+        to: typed.to,
+        text: typed.text,
+        test_trouble: Some(trouble),
+        ..Typed::new(visitor)
+    };
+    page(visitor, name, kept).await
 }
 
 #[cfg(test)]

@@ -53,7 +53,7 @@ struct EditPage {
     /// The version that was read; empty for one that is new.
     tag: String,
     once: String,
-    trouble: Option<String>,
+    trouble: Option<Trouble>,
     conflict: bool,
     secrets_again: bool,
 }
@@ -138,11 +138,13 @@ impl<'v, T: Thing> Sheet<'v, T> {
         let is_typed = |field: &Field| {
             field.is_secret() && typed.get(&field.name).is_some_and(|text| !text.is_empty())
         };
+        let sent = typed.get("once").map(String::as_str).unwrap_or_default();
         EditPage {
             secrets_again: page.fields.iter().any(is_typed),
             json: page.json.map(|json| typed.get("json").cloned().unwrap_or(json)),
-            trouble: Some(trouble.detail.clone()),
+            trouble: Some(trouble.clone()),
             conflict: is_conflict,
+            once: self.visitor.once_again(sent, trouble),
             ..page
         }
     }
@@ -151,7 +153,7 @@ impl<'v, T: Thing> Sheet<'v, T> {
     fn wished(&self, typed: &Typed) -> Result<Value, Trouble> {
         if let Some(text) = typed.get("json").filter(|_| self.as_json) {
             let not_json = |error: serde_json::Error| Trouble {
-                status: 400,
+                status: 0,
                 detail: fill(Edit::of(self.visitor.lang()).not_json, &[&error]),
             };
             return serde_json::from_str(text).map_err(not_json);
@@ -163,9 +165,10 @@ impl<'v, T: Thing> Sheet<'v, T> {
     }
 }
 
-/// Whether what was typed can be mended in the form.
-fn can_be_mended(trouble: &Trouble) -> bool {
-    matches!(trouble.status, 400 | 409 | 412 | 422)
+/// Whether the form is worth showing again, with what was typed: it can be mended, or sent again when
+/// the gateway is less busy. Only who may not do it at all, or whose thing is gone, is told so instead.
+pub(super) fn can_be_mended(trouble: &Trouble) -> bool {
+    !matches!(trouble.status, 401 | 403 | 404)
 }
 
 async fn begin<T: Thing>(visitor: Visitor, Query(asked): Query<Asked>) -> Shown {
@@ -291,4 +294,27 @@ pub(super) fn may_configure(visitor: &Visitor) -> Result<(), crate::page::Failed
     }
     let trouble = Trouble { status: 403, ..Trouble::default() };
     Err(visitor.failed(trouble))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_typed_is_kept_unless_nobody_could_send_it() {
+        for (status, expected) in [
+            (400, true),
+            (403, false),
+            (404, false),
+            (409, true),
+            (412, true),
+            (422, true),
+            (429, true),
+            (500, true),
+            (503, true),
+        ] {
+            let trouble = Trouble { status, ..Trouble::default() };
+            assert_eq!(can_be_mended(&trouble), expected, "case: {status}");
+        }
+    }
 }

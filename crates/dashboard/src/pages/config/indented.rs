@@ -1,18 +1,27 @@
 //! JSON with line breaks, for people: nothing but blanks is changed.
 
-/// The text in lines; as it is if it is no JSON.
+/// Deeper levels are not moved further to the right: nobody could read them, and the blanks alone
+/// would be more than there is memory.
+const LEVELS_MAX: usize = 60;
+/// What becomes longer than this is left as it is.
+const BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// The text in lines; as it is if it is no JSON, or would become too long.
 pub(super) fn indented(text: &str) -> String {
     if serde_json::from_str::<serde::de::IgnoredAny>(text).is_err() {
         return text.to_owned();
     }
-    let mut lines = String::with_capacity(text.len() * 2);
+    let mut lines = String::with_capacity(text.len().min(BYTES_MAX));
     let (mut depth, mut in_text, mut escaped) = (0_usize, false, false);
     let break_line = |lines: &mut String, depth: usize| {
         lines.push('\n');
-        lines.extend(std::iter::repeat_n("  ", depth));
+        lines.extend(std::iter::repeat_n("  ", depth.min(LEVELS_MAX)));
     };
     let mut chars = text.chars().filter(|c| *c != '\r').peekable();
     while let Some(c) = chars.next() {
+        if lines.len() > BYTES_MAX {
+            return text.to_owned();
+        }
         if in_text {
             lines.push(c);
             in_text = escaped || c != '"';
@@ -73,5 +82,18 @@ mod tests {
         ] {
             assert_eq!(indented(text), expected, "case: {text}");
         }
+    }
+
+    #[test]
+    fn what_is_nested_deeply_or_is_long_does_not_grow_without_end() {
+        let levels = 100_000;
+        let deep = format!("{}{}", "[".repeat(levels), "]".repeat(levels));
+        assert_eq!(indented(&deep), deep, "too long in lines");
+        let less = format!("{}1{}", "[".repeat(500), "]".repeat(500));
+        let lines = indented(&less);
+        let widest = lines.lines().map(str::len).max().unwrap_or_default();
+        assert_eq!((lines.lines().count(), widest), (1001, 2 * LEVELS_MAX + 1));
+        let wide = format!("{}{}1{}", "[".repeat(60), "1,".repeat(100_000), "]".repeat(60));
+        assert_eq!(indented(&wide), wide);
     }
 }

@@ -12,7 +12,11 @@ use http::Method;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::{Deletion, editor::may_configure, indented::indented};
+use super::{
+    Deletion,
+    editor::{can_be_mended, may_configure},
+    indented::indented,
+};
 use crate::{
     Dashboard,
     client::{Address, List, Trouble, encode},
@@ -341,7 +345,7 @@ async fn save(visitor: Visitor, Form(mut typed): Form<Typed>) -> Shown {
             let name = format!("{} → {}", typed.from, typed.to);
             return Ok(visitor.done("/routes", fill(e.saved, &[&name])));
         }
-        Err(trouble) if matches!(trouble.status, 400 | 409 | 412 | 422) => trouble,
+        Err(trouble) if can_be_mended(&trouble) => trouble,
         Err(trouble) => return Err(visitor.failed(trouble)),
     };
     let is_conflict = trouble.status == 412;
@@ -355,8 +359,9 @@ async fn save(visitor: Visitor, Form(mut typed): Form<Typed>) -> Shown {
         _ => Vec::new(),
     };
     let title = title(&visitor, &typed);
+    let once = visitor.once_again(&typed.once, &trouble);
     let page = page(&visitor, typed, title).await?.tried(&visitor).await;
-    show(&RoutePage { trouble: Some(trouble.detail), conflict: is_conflict, now, ..page })
+    show(&RoutePage { trouble: Some(trouble.detail), conflict: is_conflict, now, once, ..page })
 }
 
 /// What is there and is not what was typed.

@@ -4,7 +4,7 @@ use std::{fmt::Write as _, sync::Arc};
 
 use askama::Template;
 use axum::{Router, extract::Path, routing::get};
-use http::{HeaderMap, header};
+use http::HeaderMap;
 use serde::Deserialize;
 use serde_json::Value;
 use surehook_core::provider;
@@ -65,7 +65,7 @@ async fn list(visitor: Visitor, headers: HeaderMap) -> Shown {
     let found: List<Found> =
         visitor.get(Address::new(&["sources"])).await.map_err(|t| visitor.failed(t))?;
     let with_charts = found.data.len() <= CHARTS_MAX;
-    let base = base(&visitor, &headers);
+    let base = visitor.base(&headers);
     let mut rows = Vec::with_capacity(found.data.len());
     for found in found.data {
         let series = match with_charts {
@@ -81,15 +81,6 @@ async fn list(visitor: Visitor, headers: HeaderMap) -> Shown {
         });
     }
     show(&SourcesPage { frame: Frame::new(&visitor, Nav::Sources, t.title), t, rows })
-}
-
-/// Where senders reach the gateway: by its settings, or as this browser did.
-fn base(visitor: &Visitor, headers: &HeaderMap) -> String {
-    let public = visitor.gateway().public_url();
-    public.map(|url| url.trim_end_matches('/').to_owned()).unwrap_or_else(|| {
-        let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
-        format!("http://{}", host.unwrap_or("127.0.0.1:8080"))
-    })
 }
 
 fn ingest(base: &str, name: &str) -> String {
@@ -150,7 +141,7 @@ async fn one(visitor: Visitor, Path(name): Path<String>, headers: HeaderMap) -> 
         let series = series.map_err(failed)?;
         numbers.push((label, visitor.lang().number(series.total.value), series.line()));
     }
-    let base = base(&visitor, &headers);
+    let base = visitor.base(&headers);
     let url = ingest(&base, &found.name);
     let preset = provider::find(&found.provider);
     show(&SourcePage {

@@ -53,6 +53,9 @@ struct EventPage {
     facts: Vec<Fact>,
     cards: Vec<Card>,
     cards_left: Option<String>,
+    /// Where its dead deliveries go; one that was deleted gets nothing.
+    dead_to: Vec<String>,
+    once: String,
     story: Vec<Line>,
     sightings: Vec<Sighting>,
     sightings_left: Option<String>,
@@ -134,6 +137,8 @@ pub(super) async fn page(visitor: &Visitor, id: &str, revealed: Option<Revealed>
         pills: pills(&event, frame.c),
         facts: facts(&event.attributes, t, is_revealed),
         cards,
+        dead_to: dead_to(&event),
+        once: visitor.once(),
         cards_left: (left > 0).then(|| fill(t.deliveries_more, &[&left])),
         story: Teller::new(&event, &hidden, lang).tell(),
         sightings: sightings(&event, visitor),
@@ -158,6 +163,12 @@ fn pills(event: &Event, c: &Common) -> Vec<Badge> {
         *counts.entry(owed.status.as_str()).or_default() += 1;
     }
     super::list::pills(&counts, c)
+}
+
+/// The destinations whose delivery is dead.
+fn dead_to(event: &Event) -> Vec<String> {
+    let dead = event.deliveries.iter().filter(|owed| owed.status == "dead");
+    dead.filter_map(|owed| owed.destination.clone()).collect()
 }
 
 fn sightings(event: &Event, visitor: &Visitor) -> Vec<Sighting> {

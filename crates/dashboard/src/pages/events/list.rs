@@ -134,6 +134,7 @@ struct EventsPage {
     /// How far was looked, if a page is short of what may be there.
     searched: Option<(String, String)>,
     export: [(&'static str, String); 2],
+    once: String,
 }
 
 pub(super) async fn list(visitor: Visitor, Query(asked): Query<Asked>) -> Shown {
@@ -151,7 +152,7 @@ pub(super) async fn list(visitor: Visitor, Query(asked): Query<Asked>) -> Shown 
             Ok(found) => found,
             // What was typed cannot be asked: the bar says why, and nothing is lost.
             Err(trouble) if trouble.is_about_what_was_asked() => {
-                bar.problem = Some(trouble.detail);
+                bar.refused(trouble);
                 Found::default()
             }
             Err(trouble) => return Err(visitor.failed(trouble)),
@@ -168,7 +169,8 @@ pub(super) async fn list(visitor: Visitor, Query(asked): Query<Asked>) -> Shown 
     let first = asked.cursor.map(|_| page(""));
     let file = |format: &str| format!("/events/export?format={format}&q={}", encode(&bar.typed));
     let export = [("NDJSON", file("ndjson")), ("CSV", file("csv"))];
-    show(&EventsPage { frame, t, bar, events: found.data, first, next, searched, export })
+    let (events, once) = (found.data, visitor.once());
+    show(&EventsPage { frame, t, bar, events, first, next, searched, export, once })
 }
 
 #[derive(Deserialize)]

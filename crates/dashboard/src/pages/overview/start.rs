@@ -1,6 +1,6 @@
 //! Where a newcomer begins: a source, a line that sends to it, and the event when it has come.
 
-use http::{HeaderMap, header};
+use http::HeaderMap;
 use serde::Deserialize;
 
 use super::Stats;
@@ -82,7 +82,7 @@ impl Start {
         if let Some(Source { name, .. }) = open {
             return Ok(Self::Waiting {
                 source: name.clone(),
-                line: curl(&base(visitor, headers), name),
+                line: curl(&visitor.base(headers), name),
             });
         }
         Ok(sources.into_iter().next().map_or(Self::NoSource, |Source { name, .. }| {
@@ -97,26 +97,7 @@ impl Start {
     }
 }
 
-/// The address as the browser knows it; as the settings say it if that cannot be told.
-fn base(visitor: &Visitor, headers: &HeaderMap) -> String {
-    let public = visitor.gateway().public_url();
-    let scheme = if public.as_deref().is_some_and(|url| url.starts_with("https://")) {
-        "https"
-    } else {
-        "http"
-    };
-    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
-    // It becomes part of a line for a shell.
-    let is_plain = |host: &&str| {
-        !host.is_empty()
-            && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".:-[]".contains(&byte))
-    };
-    let of_request = host.filter(is_plain).map(|host| format!("{scheme}://{host}"));
-    of_request.or(public).unwrap_or_else(|| "http://127.0.0.1:8080".to_owned())
-}
-
 fn curl(base: &str, source: &str) -> String {
-    let base = base.trim_end_matches('/');
     format!(
         "curl -X POST {base}/in/{source} -H 'content-type: application/json' -d '{{\"id\":\"hello-1\",\"text\":\"hello\"}}'"
     )

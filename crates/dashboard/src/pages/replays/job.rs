@@ -31,7 +31,7 @@ impl JobPage {
         fill(self.t.of, &[&self.number(&through), &self.number(&of)])
     }
 
-    /// What of it died again.
+    /// What died since it began: what of it died again, and whatever else did.
     fn dead(&self) -> String {
         let since = format!("since:{}", self.job.created_at);
         format!("/dead-letters/all?q={}", encode(&since))

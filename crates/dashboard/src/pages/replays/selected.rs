@@ -97,14 +97,19 @@ pub(super) async fn replay(visitor: Visitor, body: Bytes) -> Response {
             deliveries.extend(dead.map(|owed| owed.id));
         }
     }
+    // One may have been selected by itself and with its event.
+    deliveries.sort();
+    deliveries.dedup();
     if deliveries.is_empty() {
         let nothing = Trouble { detail: t.nothing_selected.to_owned(), ..Trouble::default() };
         return visitor.refused(next, &nothing);
     }
     let (mut done, mut refused) = (0_usize, Vec::new());
-    for (at, delivery) in deliveries.iter().enumerate() {
+    let once = if selection.once.is_empty() { visitor.once() } else { selection.once };
+    for delivery in &deliveries {
         let address = Address::new(&["deliveries", delivery, "replay"]);
-        let once = format!("{}-{at}", selection.once);
+        // By name: when the form is sent again, fewer may be dead and each has another place.
+        let once = format!("{once}-{delivery}");
         match visitor.post_once::<Value>(address, None, &once).await {
             Ok(_) => done += 1,
             Err(trouble) => refused.push(trouble.detail),

@@ -3,12 +3,16 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use askama::Template;
-use axum::{Form, extract::Query};
+use axum::{
+    Form,
+    extract::{Query, rejection::QueryRejection},
+};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
+use surehook_core::time::Timestamp;
 
 use crate::{
-    client::{Address, List, encode},
+    client::{Address, List, Trouble, encode},
     filter::Filter,
     lang::fill,
     page::{Frame, Nav, Shown, show},
@@ -36,7 +40,9 @@ const KNOWN: [(&str, &str); 12] = [
     ("", "search"),
 ];
 
-#[derive(Deserialize)]
+/// A name that nobody knows is refused: what it was to narrow would be replayed as a whole.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct Wish {
     #[serde(default)]
     q: String,
@@ -63,10 +69,21 @@ fn retry_failed() -> String {
 }
 
 impl Wish {
+    /// Whether nothing narrows it.
+    fn is_everything(&self) -> bool {
+        Filter::parse(&self.q).terms.is_empty()
+    }
+
+    /// What must be typed to start it: nothing for a few that were chosen.
+    fn must_be_typed(&self, preview: &Preview) -> Option<u64> {
+        let is_much = preview.count >= TYPED_FROM || !preview.complete;
+        (is_much || self.is_everything()).then_some(preview.count)
+    }
+
     /// As the API takes it; the error is a word of the filter that nobody knows.
-    fn body(&self, visitor: &Visitor, dry_run: bool) -> Result<Value, String> {
+    fn body(&self, now: Timestamp, dry_run: bool) -> Result<Value, String> {
         let mut filter = Map::new();
-        for (name, value) in Filter::parse(&self.q).parameters(&KNOWN, visitor.now())? {
+        for (name, value) in Filter::parse(&self.q).parameters(&KNOWN, now)? {
             filter.insert(name, Value::from(value));
         }
         let mut body = json!({ "verb": self.verb, "filter": filter, "dry_run": dry_run });
@@ -108,8 +125,10 @@ struct WishPage {
     wish: Wish,
     destinations: Vec<String>,
     preview: Option<Preview>,
-    problem: Option<String>,
+    problem: Option<Trouble>,
     once: String,
+    /// The filter of the preview, with times: sent twice, it asks for the same.
+    pinned: String,
 }
 
 impl WishPage {
@@ -138,40 +157,50 @@ impl WishPage {
 
     /// What must be typed; nothing for a few.
     fn typed(&self, preview: &Preview) -> Option<String> {
-        must_be_typed(preview).map(|count| fill(self.t.confirm, &[&count]))
+        self.wish.must_be_typed(preview).map(|count| fill(self.t.confirm, &[&count]))
     }
 }
 
-fn must_be_typed(preview: &Preview) -> Option<u64> {
-    (preview.count >= TYPED_FROM || !preview.complete).then_some(preview.count)
-}
-
 /// The form, and below it what the job would do.
-pub(super) async fn ask(visitor: Visitor, Query(wish): Query<Wish>) -> Shown {
-    page(visitor, wish, None).await
+pub(super) async fn ask(visitor: Visitor, wish: Result<Query<Wish>, QueryRejection>) -> Shown {
+    match wish {
+        Ok(Query(wish)) => page(visitor, wish, None).await,
+        Err(unread) => {
+            let detail = unread.body_text();
+            Err(visitor.failed(Trouble { status: 400, detail }))
+        }
+    }
 }
 
-async fn page(visitor: Visitor, wish: Wish, mut problem: Option<String>) -> Shown {
+async fn page(visitor: Visitor, wish: Wish, trouble: Option<Trouble>) -> Shown {
+    let once = match &trouble {
+        Some(trouble) => visitor.once_again(&wish.once, trouble),
+        None => visitor.once(),
+    };
+    let mut problem = trouble;
     let t = Replays::of(visitor.lang());
     let frame = Frame::new(&visitor, Nav::Replays, t.new);
     let address = Address::new(&["destinations"]).with("limit", "200");
     let found = visitor.get::<List<Named>>(address).await.unwrap_or_default();
     let destinations = found.data.into_iter().map(|destination| destination.name).collect();
+    // One moment for what is shown and for what is started.
+    let now = visitor.now();
     let mut preview = None;
-    match wish.body(&visitor, true) {
+    match wish.body(now, true) {
         Err(unknown) => {
             let known: Vec<_> = KNOWN.iter().filter(|(name, _)| !name.is_empty()).collect();
             let known: Vec<_> = known.iter().map(|(name, _)| format!("{name}:")).collect();
-            problem = Some(fill(frame.c.unknown_word, &[&unknown, &known.join(" ")]));
+            let detail = fill(frame.c.unknown_word, &[&unknown, &known.join(" ")]);
+            problem = Some(Trouble { detail, ..Trouble::default() });
         }
         Ok(body) => match visitor.post::<Preview>(Address::new(&["replays"]), Some(body)).await {
             Ok(found) => preview = Some(found),
             Err(trouble) if trouble.status == 403 => return Err(visitor.failed(trouble)),
-            Err(trouble) => problem = problem.or(Some(trouble.detail)),
+            Err(trouble) => problem = problem.or(Some(trouble)),
         },
     }
-    let once = visitor.once();
-    show(&WishPage { frame, t, wish, destinations, preview, problem, once })
+    let pinned = Filter::parse(&wish.q).pinned(now).text();
+    show(&WishPage { frame, t, wish, destinations, preview, problem, once, pinned })
 }
 
 #[derive(Deserialize)]
@@ -182,24 +211,68 @@ struct Made {
 /// Makes the job, if the number was typed where it must be.
 pub(super) async fn start(visitor: Visitor, Form(wish): Form<Wish>) -> Shown {
     let t = Replays::of(visitor.lang());
-    let Ok(dry) = wish.body(&visitor, true) else { return page(visitor, wish, None).await };
+    let now = visitor.now();
+    let Ok(dry) = wish.body(now, true) else { return page(visitor, wish, None).await };
     let address = || Address::new(&["replays"]);
     let preview = match visitor.post::<Preview>(address(), Some(dry)).await {
         Ok(preview) => preview,
-        Err(trouble) => return page(visitor, wish, Some(trouble.detail)).await,
+        Err(trouble) => return page(visitor, wish, Some(trouble)).await,
     };
     // More may have died since the preview: what was typed counts if it was right when it was shown.
     let typed: String = wish.typed.chars().filter(char::is_ascii_digit).collect();
-    if let Some(count) = must_be_typed(&preview)
+    if let Some(count) = wish.must_be_typed(&preview)
         && (typed.is_empty() || typed != wish.shown)
         && typed != count.to_string()
     {
-        let problem = fill(t.confirm_wrong, &[&count]);
-        return page(visitor, wish, Some(problem)).await;
+        let detail = fill(t.confirm_wrong, &[&count]);
+        return page(visitor, wish, Some(Trouble { detail, ..Trouble::default() })).await;
     }
-    let Ok(body) = wish.body(&visitor, false) else { return page(visitor, wish, None).await };
+    let Ok(body) = wish.body(now, false) else { return page(visitor, wish, None).await };
     match visitor.post_once::<Made>(address(), Some(body), &wish.once).await {
         Ok(made) => Ok(visitor.done(&format!("/replays/{}", encode(&made.id)), t.started)),
-        Err(trouble) => page(visitor, wish, Some(trouble.detail)).await,
+        Err(trouble) => page(visitor, wish, Some(trouble)).await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wish(query: &str) -> Result<Wish, QueryRejection> {
+        let address = format!("/replays/new?{query}").parse().unwrap();
+        Query::try_from_uri(&address).map(|Query(wish)| wish)
+    }
+
+    #[test]
+    fn what_is_not_understood_does_not_widen_a_replay() {
+        for (query, is_read) in [
+            ("", true),
+            ("q=dest:crm&verb=force_resend&to=&rate=&note=x", true),
+            ("event=evt_1", false),
+            ("q=dest:crm&destination=crm", false),
+        ] {
+            assert_eq!(wish(query).is_ok(), is_read, "case: {query}");
+        }
+    }
+
+    #[test]
+    fn a_number_is_typed_for_many_and_for_everything() {
+        let preview = |count, complete| Preview {
+            count,
+            complete,
+            estimate_seconds: None,
+            oldest: None,
+            newest: None,
+            by_destination: BTreeMap::new(),
+        };
+        for (query, found, expected) in [
+            ("q=dest:crm", preview(3, true), None),
+            ("q=dest:crm", preview(100, true), Some(100)),
+            ("q=dest:crm", preview(3, false), Some(3)),
+            ("q=", preview(3, true), Some(3)),
+            ("q=%20%20", preview(1, true), Some(1)),
+        ] {
+            assert_eq!(wish(query).unwrap().must_be_typed(&found), expected, "case: {query}");
+        }
     }
 }

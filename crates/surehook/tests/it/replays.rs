@@ -405,6 +405,7 @@ async fn heavy_ten_kills_neither_lose_nor_double_what_a_job_delivers() {
     assert_eq!(each.len(), arrivals.len(), "an event came twice in one life");
     let events: HashSet<&String> = arrivals.iter().map(|(event, _)| event).collect();
     assert_eq!(events.len(), EVENTS, "each was delivered");
+    // A worker goes on while a result waits for the disk, so more than `concurrency` may be without one.
     let repeated = arrivals.len() - EVENTS;
-    assert!(repeated <= KILLS * CONCURRENCY, "{repeated} came again: more than were in flight");
+    assert!(repeated <= KILLS * CONCURRENCY * 4, "{repeated} came again: more than a lane holds");
 }

@@ -50,6 +50,7 @@ mod schema;
 mod sends;
 mod statuses;
 mod terms;
+mod timing;
 mod tokens;
 mod wills;
 mod writer;

@@ -432,6 +432,10 @@ impl AdminStore for SqliteStore {
         self.readers.read(move |connection| read::event(connection, id)).await
     }
 
+    async fn event_row(&self, id: EventId) -> Result<Option<EventRow>, StoreError> {
+        self.readers.read(move |connection| read::event_row(connection, id)).await
+    }
+
     async fn duplicate(&self, copy: CopyId) -> Result<Option<DuplicateDetail>, StoreError> {
         self.readers.read(move |connection| copies::find(connection, copy)).await
     }

@@ -12,6 +12,8 @@ use crate::{
 
 /// The longest value that is looked for.
 pub const VALUE_BYTES_MAX: usize = 1024;
+/// The largest body that is looked into, unpacked too: one question looks into many.
+pub const BODY_BYTES_MAX: usize = 128 << 10;
 
 /// A place in a body and the text that must stand there.
 ///
@@ -55,13 +57,15 @@ impl BodyValue {
         Ok(Self { at, text: text.to_owned() })
     }
 
-    /// Whether a body has all of these values, unpacked if it is packed.
+    /// Whether a body has all of these values, unpacked if it is packed and then not larger than
+    /// [`BODY_BYTES_MAX`].
     pub fn all_in(wanted: &[Self], headers: &HeaderMap, body: &[u8]) -> bool {
         let mut pointers = Pointers::default();
         for value in wanted {
             pointers.push(&value.at);
         }
-        let plain = inflate::plain(headers, body).unwrap_or(Cow::Borrowed(body));
+        let plain =
+            inflate::plain_within(headers, body, BODY_BYTES_MAX).unwrap_or(Cow::Borrowed(body));
         let found = pointers.find(&plain);
         wanted.iter().zip(found).all(|(value, found)| {
             found.is_some_and(|found| text_of(found).is_some_and(|text| text == value.text))
@@ -118,6 +122,27 @@ mod tests {
         let both = [BodyValue::new("n", "42").unwrap(), BodyValue::new("ok", "false").unwrap()];
         assert!(!BodyValue::all_in(&both, &HeaderMap::new(), body));
         assert!(!BodyValue::all_in(&both[..1], &HeaderMap::new(), b"n=42"));
+    }
+
+    #[test]
+    fn a_packed_body_is_looked_into_up_to_a_bound() {
+        use std::io::Write as _;
+
+        use flate2::{Compression, write::GzEncoder};
+        use http::{HeaderValue, header::CONTENT_ENCODING};
+
+        let headers = HeaderMap::from_iter([(CONTENT_ENCODING, HeaderValue::from_static("gzip"))]);
+        let wanted = [BodyValue::new("n", "42").unwrap()];
+        for (bytes, expected) in [(BODY_BYTES_MAX, true), (BODY_BYTES_MAX + 1, false)] {
+            // Numbers, so that it does not unpack to too many times its size.
+            let filler: String = (0..bytes).map(|n| format!("{n},")).collect();
+            let (head, tail) = (r#"{"n":42,"x":""#, r#""}"#);
+            let body = format!("{head}{}{tail}", &filler[..bytes - head.len() - tail.len()]);
+            let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+            encoder.write_all(body.as_bytes()).unwrap();
+            let packed = encoder.finish().unwrap();
+            assert_eq!(BodyValue::all_in(&wanted, &headers, &packed), expected, "{bytes} bytes");
+        }
     }
 
     #[test]

@@ -11,6 +11,7 @@ use crate::{
     delivery::Class,
     delivery::Lease,
     ids::{DeliveryId, DestinationId, EventId, RequestId, RouteId, SourceId},
+    inflate,
     key::{DedupKey, fingerprint},
     provider::is_signature_header,
     quarantine::Release,
@@ -59,13 +60,15 @@ pub fn stays_here(name: &str) -> bool {
 
 impl RequestHead {
     /// The same for other bytes of the same sort: no signature stays, and nothing that was worked out
-    /// from the bytes that came.
-    pub fn with_other_bytes(&self) -> Self {
+    /// from the bytes that came. How they are packed stays, unless these are not.
+    pub fn with_other_bytes(&self, body: &[u8]) -> Self {
+        let is_belied = inflate::is_belied(&self.headers.to_map(), body);
         let mut headers = HeaderBlock::default();
         for (name, value) in self.headers.lines() {
             let lower = name.to_ascii_lowercase();
             let of_the_bytes = OF_THE_BYTES.contains(&lower.as_str())
-                && !matches!(lower.as_str(), "content-type" | "content-encoding");
+                && lower != "content-type"
+                && (lower != "content-encoding" || is_belied);
             if !of_the_bytes && !is_signature_header(&lower) {
                 headers.push(name.as_bytes(), value);
             }
@@ -386,10 +389,15 @@ mod tests {
         let headers = HeaderBlock::from_bytes(block.to_vec());
         let head = RequestHead { headers, path: "/p".to_owned(), ..RequestHead::default() };
 
-        let other = head.with_other_bytes();
-
+        // The empty text, packed.
+        let packed =
+            b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03\x03\x00\x00\x00\x00\x00\x00\x00\x00\x00";
         let kept = b"Content-Type: text/xml\r\nContent-Encoding: gzip\r\nx-a: 1\r\n";
-        assert_eq!((other.headers.as_bytes(), &*other.path), (&kept[..], "/p"));
+        let dropped = b"Content-Type: text/xml\r\nx-a: 1\r\n";
+        for (body, expected) in [(&packed[..], &kept[..]), (b"<a/>", dropped)] {
+            let other = head.with_other_bytes(body);
+            assert_eq!((other.headers.as_bytes(), &*other.path), (expected, "/p"));
+        }
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::{borrow::Cow, io::Read};
 
 use bytes::Bytes;
 use flate2::bufread::{GzDecoder, ZlibDecoder};
-use http::{HeaderMap, header::CONTENT_ENCODING};
+use http::{HeaderMap, HeaderValue, header::CONTENT_ENCODING};
 
 /// Ten times the largest body that is taken by default.
 const UNPACKED_BYTES_MAX: usize = 10 << 20;
@@ -19,6 +19,16 @@ const RATIO_MAX: usize = 100;
 /// The body as its sender meant it. Nothing if it is packed in a way that is unknown, too far, or
 /// broken: a checksum that fails, a cut end, or something after it.
 pub fn plain<'b>(headers: &HeaderMap, body: &'b [u8]) -> Option<Cow<'b, [u8]>> {
+    plain_within(headers, body, UNPACKED_BYTES_MAX)
+}
+
+/// The same for whoever looks at many: nothing also if it unpacks to more than `bytes_max`.
+pub fn plain_within<'b>(
+    headers: &HeaderMap,
+    body: &'b [u8],
+    bytes_max: usize,
+) -> Option<Cow<'b, [u8]>> {
+    let limit = body.len().saturating_mul(RATIO_MAX).min(bytes_max);
     let mut encodings = headers.get_all(CONTENT_ENCODING).iter();
     let Some(encoding) = encodings.next() else { return Some(Cow::Borrowed(body)) };
     if encodings.next().is_some() {
@@ -30,15 +40,67 @@ pub fn plain<'b>(headers: &HeaderMap, body: &'b [u8]) -> Option<Cow<'b, [u8]>> {
         Some(Cow::Borrowed(body))
     } else if is("gzip") || is("x-gzip") {
         let mut decoder = GzDecoder::new(body);
-        let plain = read_bounded(&mut decoder, body.len())?;
+        let plain = read_bounded(&mut decoder, limit)?;
         decoder.into_inner().is_empty().then_some(Cow::Owned(plain))
     } else if is("deflate") {
         let mut decoder = ZlibDecoder::new(body);
-        let plain = read_bounded(&mut decoder, body.len())?;
+        let plain = read_bounded(&mut decoder, limit)?;
         decoder.into_inner().is_empty().then_some(Cow::Owned(plain))
     } else {
         None
     }
+}
+
+/// The headers under which the body of a copy is looked into, whose own were not kept: those of the
+/// original, but packed or not as the bytes themselves say. Otherwise a copy that came packed when the
+/// original did not would hide what is in it.
+pub fn headers_of_copy<'h>(headers: &'h HeaderMap, body: &[u8]) -> Cow<'h, HeaderMap> {
+    let looks = looks_packed(body);
+    match (looks, headers.contains_key(CONTENT_ENCODING)) {
+        (Some(encoding), false) => {
+            let mut packed = headers.clone();
+            packed.insert(CONTENT_ENCODING, HeaderValue::from_static(encoding));
+            Cow::Owned(packed)
+        }
+        (None, true) if std::str::from_utf8(body).is_ok() => {
+            let mut bare = headers.clone();
+            bare.remove(CONTENT_ENCODING);
+            Cow::Owned(bare)
+        }
+        (Some(_), true) | (None, _) => Cow::Borrowed(headers),
+    }
+}
+
+/// The encoding of a body that is no text and begins as a packed one does.
+fn looks_packed(body: &[u8]) -> Option<&'static str> {
+    let encoding = match body {
+        [0x1f, 0x8b, ..] => "gzip",
+        // Deflate in a window of at most 32 KiB, and a checksum over both bytes.
+        [first, second, ..]
+            if first & 0x0f == 8
+                && first >> 4 <= 7
+                && u16::from_be_bytes([*first, *second]) % 31 == 0 =>
+        {
+            "deflate"
+        }
+        _ => return None,
+    };
+    std::str::from_utf8(body).is_err().then_some(encoding)
+}
+
+/// Whether a body is certainly not packed as its headers say. Of a way that is unknown here nobody
+/// knows.
+pub fn is_belied(headers: &HeaderMap, body: &[u8]) -> bool {
+    let is_known = |encoding: &HeaderValue| {
+        let encoding = encoding.as_bytes().trim_ascii();
+        ["gzip", "x-gzip", "deflate"]
+            .iter()
+            .any(|name| encoding.eq_ignore_ascii_case(name.as_bytes()))
+    };
+    let mut encodings = headers.get_all(CONTENT_ENCODING).iter();
+    let is_one = matches!((encodings.next(), encodings.next()), (Some(one), None) if is_known(one));
+    // What begins as it should and is too large to be unpacked may be true.
+    is_one && looks_packed(body).is_none() && plain(headers, body).is_none()
 }
 
 /// A request as rules read it: unpacked, with headers that say so. Here is what differs from the
@@ -90,10 +152,79 @@ impl Readable {
     }
 }
 
-fn read_bounded(decoder: &mut impl Read, packed_bytes: usize) -> Option<Vec<u8>> {
-    let limit = packed_bytes.saturating_mul(RATIO_MAX).min(UNPACKED_BYTES_MAX);
+fn read_bounded(decoder: &mut impl Read, limit: usize) -> Option<Vec<u8>> {
     let mut plain = Vec::new();
     // One byte more than allowed, to tell "just fits" from "does not".
     decoder.take(limit as u64 + 1).read_to_end(&mut plain).ok()?;
     (plain.len() <= limit).then_some(plain)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use flate2::{
+        Compression,
+        write::{GzEncoder, ZlibEncoder},
+    };
+
+    use super::*;
+
+    fn gzip(plain: &[u8]) -> Vec<u8> {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+        encoder.write_all(plain).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    fn zlib(plain: &[u8]) -> Vec<u8> {
+        let mut encoder = ZlibEncoder::new(Vec::new(), Compression::default());
+        encoder.write_all(plain).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    fn packed(encoding: &'static str) -> HeaderMap {
+        HeaderMap::from_iter([(CONTENT_ENCODING, HeaderValue::from_static(encoding))])
+    }
+
+    #[test]
+    fn a_bound_is_for_what_is_unpacked() {
+        let body = gzip(&[b'a'; 50]);
+        let headers = packed("gzip");
+        assert!(plain_within(&headers, &body, 50).is_some());
+        assert!(plain_within(&headers, &body, 49).is_none());
+    }
+
+    #[test]
+    fn a_copy_is_looked_into_as_it_is_packed_itself() {
+        let text = b"{\"token\":\"t\"}";
+        for original in [HeaderMap::new(), packed("gzip")] {
+            for body in [text.to_vec(), gzip(text)] {
+                let headers = headers_of_copy(&original, &body);
+                assert_eq!(plain(&headers, &body).as_deref(), Some(&text[..]), "{original:?}");
+            }
+        }
+        let (none, deflated) = (HeaderMap::new(), zlib(text));
+        let headers = headers_of_copy(&none, &deflated);
+        assert_eq!(plain(&headers, &deflated).as_deref(), Some(&text[..]));
+        // What begins as a packed one and is broken cannot be looked into.
+        let broken = [&gzip(text)[..20], b"x"].concat();
+        assert_eq!(plain(&headers_of_copy(&none, &broken), &broken), None);
+        // A text that begins so by chance is a text.
+        assert_eq!(*headers_of_copy(&none, b"x^ is a text"), none);
+    }
+
+    #[test]
+    fn only_what_is_certainly_not_packed_belies_its_headers() {
+        let body = gzip(b"{}");
+        for (headers, body, expected) in [
+            (HeaderMap::new(), &b"{}"[..], false),
+            (packed("gzip"), b"{}", true),
+            (packed("deflate"), b"{}", true),
+            (packed("gzip"), &body, false),
+            (packed("br"), b"{}", false),
+            (packed("identity"), b"{}", false),
+        ] {
+            assert_eq!(is_belied(&headers, body), expected, "{headers:?} {body:?}");
+        }
+    }
 }

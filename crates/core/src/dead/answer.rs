@@ -1,7 +1,7 @@
 //! What an answer says went wrong, found in JSON, in a page, or in plain text.
 
 /// Bytes of an answer that are looked at.
-pub(super) const ANSWER_BYTES_MAX: usize = 4096;
+pub(super) const ANSWER_BYTES_MAX: usize = 1024;
 /// Texts of JSON that are taken.
 const TEXTS_MAX: usize = 6;
 /// Names of JSON that are told where no text is found.

@@ -181,3 +181,12 @@ proptest! {
         prop_assert!(shape.chars().count() <= SHAPE_CHARS_MAX);
     }
 }
+
+#[test]
+fn only_the_beginning_of_what_was_said_is_looked_at() {
+    let filler = "\u{2018}".repeat(2000);
+    let late = format!("{filler} at last");
+    assert!(!shape(None, None, Some(&late), b"").contains("at last"));
+    let (one, other) = (format!("{{\"x\":\"{filler}\",\"message\":\"a\"}}"), "{\"x\":\"");
+    assert_eq!(answered(400, &one), answered(400, &format!("{other}{filler}")));
+}

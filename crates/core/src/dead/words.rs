@@ -17,6 +17,8 @@ const WORD_WITH_DIGITS_CHARS_MAX: usize = 15;
 const WORD_CHARS_MAX: usize = 40;
 /// What is quoted is not longer than this; otherwise it is no quote.
 const QUOTED_CHARS_MAX: usize = 200;
+/// Signs of a text that are looked at. A shape is made while a delivery is settled, and others wait.
+const LOOKED_AT_CHARS_MAX: usize = 1024;
 /// Letters behind a number that are its unit.
 const UNIT_CHARS_MAX: usize = 3;
 
@@ -52,8 +54,11 @@ pub(super) fn shortened(text: &str, chars_max: usize) -> String {
 
 /// The text with a placeholder for each value in quotes.
 fn unquoted(text: &str) -> String {
-    let text: Vec<char> =
-        text.chars().map(|sign| if sign.is_control() { ' ' } else { sign }).collect();
+    let text: Vec<char> = text
+        .chars()
+        .take(LOOKED_AT_CHARS_MAX)
+        .map(|sign| if sign.is_control() { ' ' } else { sign })
+        .collect();
     let mut out = String::with_capacity(text.len());
     let mut at = 0;
     while let Some(sign) = text.get(at).copied() {

@@ -280,11 +280,9 @@ fn by_lines(before: &str, after: &str) -> Diff {
         None => 0,
     };
     let line = before.as_bytes()[..start].iter().filter(|byte| **byte == b'\n').count() + 1;
-    let lines = |text: &'_ str| text[start..text.len() - kept].to_owned();
-    let (before, after) = (lines(before), lines(after));
-    let some = |text: &'_ str| (!text.is_empty()).then(|| text.to_owned());
-    let (before, after) = (some(&before), some(&after));
-    let (change, truncated) = change(format!("line {line}"), before.as_deref(), after.as_deref());
+    let before = Some(&before[start..before.len() - kept]).filter(|lines| !lines.is_empty());
+    let after = Some(&after[start..after.len() - kept]).filter(|lines| !lines.is_empty());
+    let (change, truncated) = change(format!("line {line}"), before, after);
     Diff { form: Form::Text, changes: vec![change], truncated }
 }
 

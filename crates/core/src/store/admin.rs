@@ -154,6 +154,9 @@ pub trait AdminStore: Send + Sync {
     /// One event.
     async fn event(&self, id: EventId) -> Result<Option<EventDetail>, StoreError>;
 
+    /// The row of one event alone, without counts of its deliveries.
+    async fn event_row(&self, id: EventId) -> Result<Option<EventRow>, StoreError>;
+
     /// One of the duplicates of an event that are kept.
     async fn duplicate(&self, copy: CopyId) -> Result<Option<DuplicateDetail>, StoreError>;
 

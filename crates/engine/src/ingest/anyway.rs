@@ -130,5 +130,5 @@ fn bytes_of(found: &DuplicateDetail) -> Option<(Arc<RequestHead>, Bytes)> {
         return Some((Arc::clone(&original.head), original.body.clone()));
     }
     let body = found.duplicate.body.clone()?;
-    Some((Arc::new(original.head.with_other_bytes()), body))
+    Some((Arc::new(original.head.with_other_bytes(&body)), body))
 }

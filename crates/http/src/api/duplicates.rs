@@ -16,6 +16,7 @@ use surehook_core::{
     time::Timestamp,
 };
 use surehook_engine::ingest::AnywayError;
+use tokio::sync::Semaphore;
 
 use super::{
     Bytes,
@@ -30,6 +31,10 @@ use crate::{
     openapi::{Api, Op},
     problem::Problem,
 };
+
+/// Comparisons at the same time: each holds two bodies, and may keep a core busy for a moment.
+const COMPARISONS_MAX: usize = 2;
+static PLACES: Semaphore = Semaphore::const_new(COMPARISONS_MAX);
 
 /// One sighting of a duplicate.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -46,10 +51,12 @@ pub(super) struct ShownDuplicate {
     delivered_as: Option<EventId>,
 }
 
-/// A sighting. Its own headers are not kept, so that its body is taken for packed as the first one was.
+/// A sighting. Its own headers are not kept, so that its body is looked into as its bytes say.
 pub(super) fn shown(row: &DuplicateRow, headers: &HeaderMap, names: &Names) -> ShownDuplicate {
     let DuplicateRow { n, seen_at, bytes_differ, ref body, delivered_as } = *row;
-    let body = body.as_ref().map(|body| hidden::body(headers, body, names));
+    let masked =
+        |body: &bytes::Bytes| hidden::body(&inflate::headers_of_copy(headers, body), body, names);
+    let body = body.as_ref().map(masked);
     let (body, masked) = body.map_or((None, 0), |(body, masked)| (Some(body), masked));
     ShownDuplicate { n, seen_at, bytes_differ, body, masked, delivered_as }
 }
@@ -156,6 +163,7 @@ pub(crate) async fn compare(
     Asked(query): Asked<BodyQuery>,
 ) -> Result<Json<Compared>, Problem> {
     let (copy, exact) = (copy_id(&id, &n)?, query.is_exact(insight)?);
+    let place = PLACES.acquire().await.map_err(|_| StoreError::Overloaded)?;
     let store = app.engine.store();
     let found = store.duplicate(copy).await?.ok_or_else(unknown)?;
     let names = match exact {
@@ -163,7 +171,12 @@ pub(crate) async fn compare(
         false => Some(store.configuration().await?.secret_names(found.event.source)),
     };
     // Large bodies take their time.
-    let compared = tokio::task::spawn_blocking(move || compared(&found, names.as_ref())).await;
+    let work = move || {
+        // Kept by the work itself: whoever asked may be gone before it ends.
+        let _place = place;
+        compared(&found, names.as_ref())
+    };
+    let compared = tokio::task::spawn_blocking(work).await;
     let failed = |error: tokio::task::JoinError| StoreError::Refused(error.to_string());
     Ok(Json(compared.map_err(failed)?))
 }
@@ -174,7 +187,7 @@ fn compared(found: &DuplicateDetail, names: Option<&Names>) -> Compared {
     let looked = bodies.map(|(original, body)| {
         let headers = original.head.headers.to_map();
         let (before, masked) = readable(&headers, &original.body, names);
-        let (after, more) = readable(&headers, body, names);
+        let (after, more) = readable(&inflate::headers_of_copy(&headers, body), body, names);
         (diff::diff(&before, &after), masked + more)
     });
     let same_bytes = !duplicate.bytes_differ;
@@ -248,5 +261,33 @@ impl From<AnywayError> for Problem {
             AnywayError::BodyRemoved => (StatusCode::GONE, "body_removed"),
         };
         Self::new(status, code, error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copy_that_came_packed_is_masked_though_the_original_was_not() {
+        // {"token":"hush-hush"}
+        let packed: &[u8] =
+            b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x02\x03\xab\x56\x2a\xc9\xcf\x4e\xcd\x53\xb2\x52\
+            \xca\x28\x2d\xce\xd0\x05\x11\x4a\xb5\x00\x98\xf7\xf9\x55\x15\x00\x00\x00";
+        let names = Names::usual();
+        let mut row = DuplicateRow {
+            n: 1,
+            seen_at: Timestamp::from_millis(1),
+            bytes_differ: true,
+            body: Some(bytes::Bytes::from_static(packed)),
+            delivered_as: None,
+        };
+        for (body, text) in [(packed, "{\"token\":\"•••\"}"), (&packed[..25], MASK)] {
+            row.body = Some(bytes::Bytes::copy_from_slice(body));
+            let shown = shown(&row, &HeaderMap::new(), &names);
+            assert_eq!(shown.masked, 1);
+            let body = serde_json::to_value(shown.body).unwrap();
+            assert!(body.to_string().contains(&serde_json::json!(text).to_string()), "{body}");
+        }
     }
 }

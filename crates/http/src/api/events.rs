@@ -338,14 +338,14 @@ pub(super) async fn secret_names(app: &App, id: EventId) -> Result<Names, Proble
 /// Why the body of an event is not there: there is no such event, or retention removed it.
 pub(super) async fn without_body(app: &App, id: EventId) -> Result<Option<Problem>, Problem> {
     let store = app.engine.store();
-    let Some(detail) = store.event(id).await? else {
+    let Some(event) = store.event_row(id).await? else {
         return Ok(Some(Problem::not_found("event")));
     };
-    if !detail.event.body_removed {
+    if !event.body_removed {
         return Ok(None);
     }
     let sources = store.configuration().await?.sources;
-    let source = sources.iter().find(|source| source.id == detail.event.source);
+    let source = sources.iter().find(|source| source.id == event.source);
     Ok(Some(Problem::body_removed(
         source.map(|source| (&source.spec.name, app.engine.keep(&source.spec))),
     )))

@@ -126,7 +126,8 @@ fn shown(group: DeadGroup, destinations: &HashMap<DestinationId, String>, names:
         |text: &[u8]| String::from_utf8_lossy(&redact::excerpt(text, names).body).into_owned();
     let Cause { class, code, failure, shape } = group.cause;
     let (detail, response) = group.sample;
-    let said = if response.is_empty() { detail } else { Some(masked(&response)) };
+    let detail = detail.map(String::into_bytes);
+    let said = if response.is_empty() { detail } else { Some(response) };
     Group {
         id: group.id,
         destination: destinations.get(&group.destination).cloned(),
@@ -135,7 +136,7 @@ fn shown(group: DeadGroup, destinations: &HashMap<DestinationId, String>, names:
         failure,
         reason: group.reason,
         shape: masked(shape.as_bytes()),
-        sample: said.map(|said| said.chars().take(SAMPLE_CHARS_MAX).collect()),
+        sample: said.map(|said| masked(&said).chars().take(SAMPLE_CHARS_MAX).collect()),
         count: group.count,
         first_seen: group.first_seen,
         last_seen: group.last_seen,
@@ -147,6 +148,27 @@ fn shown(group: DeadGroup, destinations: &HashMap<DestinationId, String>, names:
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_detail_is_masked_as_an_answer_is() {
+        let at = Timestamp::from_millis(1);
+        let said = "refused: token=hush-hush";
+        for sample in [(Some(said.to_owned()), Vec::new()), (None, said.as_bytes().to_vec())] {
+            let group = DeadGroup {
+                id: "grp_7hpgsjnt8cg6t1pnx95w4j84c2".parse().unwrap(),
+                destination: DestinationId::new(at, 1),
+                cause: Cause::damaged(),
+                reason: DeadReason::Unrecoverable,
+                count: 1,
+                first_seen: at,
+                last_seen: at,
+                newest: (DeliveryId::new(at, 1), EventId::new(at, 1)),
+                sample,
+            };
+            let sample = shown(group, &HashMap::new(), &Names::usual()).sample.unwrap();
+            assert_eq!(sample, "refused: token=•••");
+        }
+    }
 
     #[test]
     fn a_place_is_read_as_it_was_written() {

@@ -90,6 +90,8 @@ async fn try_it(
     Extension(insight): Extension<Insight>,
     Input(wish): Input<RouteTrial>,
 ) -> Result<Json<Tried>, Problem> {
+    // Before anything is read: a body waits nowhere else than in a place.
+    let place = PLACES.acquire().await.map_err(|_| StoreError::Overloaded)?;
     let sample = match (wish.event, &wish.body) {
         (Some(event), None) => of_event(&app, event, wish.exact, insight).await?,
         (None, Some(body)) => given(body),
@@ -97,7 +99,6 @@ async fn try_it(
             return Err(Problem::invalid("give either `event` or `body` to try it on"));
         }
     };
-    let place = PLACES.acquire().await.map_err(|_| StoreError::Overloaded)?;
     let work = move || {
         let _place = place;
         let (filter, transform) = (wish.filter.as_deref(), wish.transform.as_deref());
@@ -131,7 +132,7 @@ async fn of_event(
     }
     let store = app.engine.store();
     let none = || Problem::not_found("event");
-    let row = store.event(event).await?.ok_or_else(none)?.event;
+    let row = store.event_row(event).await?.ok_or_else(none)?;
     let Some(payload) = store.body(event).await? else {
         return Err(events::without_body(app, event).await?.unwrap_or_else(none));
     };

@@ -102,6 +102,34 @@ pub async fn arrivals_are_filtered(mut world: World) {
     assert!(other.iter().all(|row| row.0 == Outcome::Refused) && other.len() == 6);
 }
 
+/// All at the same time, their events between each other. Looking all events of the moment up for each
+/// of them would take minutes.
+pub async fn requests_with_thousands_of_events_are_one_arrival_each(world: World) {
+    let mut parts: Vec<NewEvent> = (0..10_000).map(|_| world.arrival()).collect();
+    let requests: Vec<_> = parts[..5].iter().map(|part| part.request_id).collect();
+    for (n, part) in parts.iter_mut().enumerate() {
+        part.request_id = requests[n % 5];
+    }
+    for some in parts.chunks(1000) {
+        world.admit(some.to_vec()).await.unwrap();
+    }
+
+    for limit in [2, 10] {
+        let listed = all(&world, &ArrivalFilter::default(), limit).await;
+        let mut found: Vec<_> = listed
+            .iter()
+            .map(|arrival| match arrival {
+                Arrival::Accepted(accepted) => (accepted.request, accepted.events),
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        found.sort_unstable();
+        let mut expected: Vec<_> = requests.iter().map(|request| (*request, 2000)).collect();
+        expected.sort_unstable();
+        assert_eq!(found, expected, "pages of {limit}");
+    }
+}
+
 pub async fn a_request_with_several_events_is_one_arrival(mut world: World) {
     let mut parts: Vec<NewEvent> = (0..5).map(|n| world.keyed(&format!("k{n}"))).collect();
     let request = parts[0].request_id;

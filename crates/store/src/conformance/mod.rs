@@ -151,7 +151,8 @@ macro_rules! store_conformance {
                     a_key_is_found_in_every_source;
                 arrivals: all_that_came_is_listed_newest_first,
                     arrivals_are_filtered,
-                    a_request_with_several_events_is_one_arrival;
+                    a_request_with_several_events_is_one_arrival,
+                    requests_with_thousands_of_events_are_one_arrival_each;
                 revive: a_duplicate_revives_what_is_all_dead,
                     nothing_is_revived_while_one_delivery_is_not_dead,
                     nothing_is_revived_against_the_wish_of_the_source,

@@ -2,7 +2,11 @@
 //! sample of what was refused. Each is read in its own order from where the page before left it, so
 //! that nothing is written for it and nothing is left out or told twice.
 
-use std::{collections::VecDeque, time::Duration};
+use std::{
+    cell::RefCell,
+    collections::{HashMap, VecDeque},
+    time::Duration,
+};
 
 use rusqlite::{Connection, Row, params};
 use surehook_core::{
@@ -94,9 +98,51 @@ const ACCEPTED_COLUMNS: &str =
 const ACCEPTED: &str =
     "events e JOIN sources s ON s.seq = e.source LEFT JOIN payloads p ON p.seq = e.payload";
 
-// All events of a request have the same time, and so have ids that are near each other.
-const OF_REQUEST: &str =
-    "SELECT count(*), max(id) FROM events WHERE id BETWEEN ?1 AND ?2 AND request_id = ?3";
+const OF_MOMENT: &str = "SELECT id, request_id FROM events WHERE id BETWEEN ?1 AND ?2";
+
+/// The requests of one millisecond: of each how many events there are, and the newest of them.
+///
+/// All events of a request have the same time, and so ids that begin alike; those of several requests
+/// may lie between each other. They are read once for all of them, so that a request with thousands of
+/// events costs each of these events one look more, not thousands.
+#[derive(Default)]
+struct Moment {
+    first: [u8; 16],
+    requests: HashMap<[u8; 16], (u64, [u8; 16])>,
+}
+
+impl Moment {
+    /// Whether an event stands for its request, and for how many then. Of a request with several
+    /// events the last stands for all.
+    fn stands_for(
+        &mut self,
+        connection: &Connection,
+        event: EventId,
+        request: RequestId,
+    ) -> rusqlite::Result<Option<u64>> {
+        let first = first_of(blob(event));
+        if self.first != first || self.requests.is_empty() {
+            *self = Self::read(connection, first)?;
+        }
+        let found = self.requests.get(&blob(request));
+        Ok(found.filter(|(_, newest)| *newest == blob(event)).map(|(events, _)| *events))
+    }
+
+    fn read(connection: &Connection, first: [u8; 16]) -> rusqlite::Result<Self> {
+        let mut last = first;
+        last[6..].fill(0xff);
+        let mut requests = HashMap::new();
+        let mut statement = connection.prepare_cached(OF_MOMENT)?;
+        let mut found = statement.query(params![first, last])?;
+        while let Some(row) = found.next()? {
+            let event: [u8; 16] = row.get(0)?;
+            let (events, newest) = requests.entry(row.get(1)?).or_insert((0, event));
+            *events += 1;
+            *newest = event.max(*newest);
+        }
+        Ok(Self { first, requests })
+    }
+}
 
 fn accepted(
     connection: &Connection,
@@ -110,19 +156,12 @@ fn accepted(
     }
     let page = Page { after: reached.after(), limit };
     let query = accepted_query(filter, page);
+    let moment = RefCell::new(Moment::default());
     let found = query.run(connection, (ACCEPTED_COLUMNS, ACCEPTED, "e.id"), page, |row| {
         let event: EventId = id(row, 0)?;
         let request: RequestId = id(row, 1)?;
-        let first = first_of(blob(event));
-        let mut last = first;
-        last[6..].fill(0xff);
-        let (events, newest): (u64, [u8; 16]) = connection
-            .prepare_cached(OF_REQUEST)?
-            .query_row(params![first, last, blob(request)], |row| Ok((row.get(0)?, row.get(1)?)))?;
-        // Of a request with several events the last stands for all.
-        if newest != blob(event) {
-            return Ok(None);
-        }
+        let stands_for = moment.borrow_mut().stands_for(connection, event, request)?;
+        let Some(events) = stands_for else { return Ok(None) };
         Ok(Some(Accepted {
             request,
             event,
@@ -258,6 +297,6 @@ mod tests {
         let steps = plan(SIGHTINGS);
         assert_eq!(steps[0], "SEARCH x USING INTEGER PRIMARY KEY (rowid<?)", "{steps:?}");
         assert!(!steps.iter().any(|step| step.contains("TEMP B-TREE")), "{steps:?}");
-        assert_eq!(plan(OF_REQUEST), ["SEARCH events USING PRIMARY KEY (id>? AND id<?)"]);
+        assert_eq!(plan(OF_MOMENT), ["SEARCH events USING PRIMARY KEY (id>? AND id<?)"]);
     }
 }

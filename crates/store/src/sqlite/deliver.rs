@@ -25,7 +25,7 @@ use super::{
     line,
     rollups::Subject,
     row::{blob, id, name, payload, status, time},
-    sends, statuses, wills,
+    sends, statuses, timing, wills,
     writer::Tx,
 };
 
@@ -367,13 +367,11 @@ fn count_attempt(tx: &mut Tx<'_, '_>, destination: i64, settlement: &Settlement)
 
 const INSERT_ATTEMPT: &str = "
     INSERT INTO attempts (delivery_id, number, id, started_at, took_ms, status, failure, class,
-                          detail, response, next, next_due_at, dns_ms, connect_ms, tls_ms,
-                          first_byte_ms, reused, why_then)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18)";
+                          detail, response, next, next_due_at, timing)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)";
 
 fn insert_attempt(tx: &mut Tx<'_, '_>, settlement: &Settlement) -> rusqlite::Result<()> {
     let Settlement { delivery, attempt, next, why_then, .. } = settlement;
-    let timing = &attempt.timing;
     let response = (!attempt.response.is_empty()).then_some(&attempt.response[..]);
     tx.sql.get(INSERT_ATTEMPT)?.execute(params![
         blob(*delivery),
@@ -388,12 +386,7 @@ fn insert_attempt(tx: &mut Tx<'_, '_>, settlement: &Settlement) -> rusqlite::Res
         response,
         next.word(),
         next.due_at().map(Timestamp::as_millis),
-        timing.dns.map(millis),
-        timing.connect.map(millis),
-        timing.tls.map(millis),
-        timing.first_byte.map(millis),
-        timing.reused,
-        why_then.map(WhyThen::as_str),
+        timing::packed(attempt.timing, *why_then),
     ])?;
     tx.delta.add(Sum::Attempts, 1);
     if attempt.number > 1 {

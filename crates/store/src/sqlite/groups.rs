@@ -265,6 +265,8 @@ mod tests {
                         && !step.starts_with("SCAN a")
                 };
                 assert!(steps[1..].iter().all(is_cheap), "{filter:?} {steps:#?}");
+                let newest = "SEARCH n USING COVERING INDEX deliveries_by_group (dead_group=?)";
+                assert!(steps.iter().any(|step| step == newest), "{filter:?} {steps:#?}");
             }
         }
     }

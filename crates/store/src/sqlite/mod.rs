@@ -50,6 +50,7 @@ mod schema;
 mod sends;
 mod statuses;
 mod terms;
+mod timing;
 mod tokens;
 mod wills;
 mod writer;
@@ -429,6 +430,10 @@ impl AdminStore for SqliteStore {
 
     async fn event(&self, id: EventId) -> Result<Option<EventDetail>, StoreError> {
         self.readers.read(move |connection| read::event(connection, id)).await
+    }
+
+    async fn event_row(&self, id: EventId) -> Result<Option<EventRow>, StoreError> {
+        self.readers.read(move |connection| read::event_row(connection, id)).await
     }
 
     async fn duplicate(&self, copy: CopyId) -> Result<Option<DuplicateDetail>, StoreError> {

@@ -15,8 +15,8 @@ use surehook_core::{
     ids::{DeliveryId, DestinationId, EventId, Id, Kind},
     route::RouteSpec,
     store::{
-        ATTEMPTS_TOLD, AttemptRow, Configuration, DeliveryDetail, DeliveryRow, EventDetail, Past,
-        PastSource, StoreError, Stored,
+        ATTEMPTS_TOLD, AttemptRow, Configuration, DeliveryDetail, DeliveryRow, EventDetail,
+        EventRow, Past, PastSource, StoreError, Stored,
     },
     time::Timestamp,
 };
@@ -156,6 +156,17 @@ pub(super) fn configuration(connection: &Connection) -> rusqlite::Result<Configu
         })?,
         past: past(connection)?,
     })
+}
+
+/// See `AdminStore::event_row`.
+pub(super) fn event_row(
+    connection: &Connection,
+    wanted: EventId,
+) -> rusqlite::Result<Option<EventRow>> {
+    let sql = format!(
+        "SELECT {EVENT_COLUMNS} FROM events e JOIN sources s ON s.seq = e.source WHERE e.id = ?1"
+    );
+    connection.prepare_cached(&sql)?.query_row(params![blob(wanted)], row::event).optional()
 }
 
 pub(super) fn event(

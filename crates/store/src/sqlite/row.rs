@@ -6,7 +6,7 @@ use bytes::Bytes;
 use rusqlite::{Row, types::Type};
 use surehook_core::{
     attribute::{Attributes, EventKind},
-    delivery::{Class, DeadReason, Failure, Timing, WhyThen, state::Status},
+    delivery::{Class, DeadReason, Failure, state::Status},
     event::{HeaderBlock, Payload, RequestHead},
     ids::{Id, Kind},
     name::Name,
@@ -15,7 +15,7 @@ use surehook_core::{
 };
 use uuid::Uuid;
 
-use super::lanes::shown_status;
+use super::{lanes::shown_status, timing};
 
 /// A value that the schema should have kept out.
 pub(super) fn corrupt(column: usize, what: &str) -> rusqlite::Error {
@@ -158,16 +158,16 @@ pub(super) fn delivery(row: &Row<'_>) -> rusqlite::Result<DeliveryRow> {
 /// Columns of [`attempt`], from `attempts a JOIN deliveries d`.
 pub(super) const ATTEMPT_COLUMNS: &str = "a.number, a.id, a.started_at, a.took_ms, a.status,
     a.failure, a.class, a.detail, a.response, a.delivery_id, a.next, a.next_due_at,
-    coalesce(d.reason, 'ambiguous'), a.why_then, a.dns_ms, a.connect_ms, a.tls_ms, a.first_byte_ms,
-    a.reused";
+    coalesce(d.reason, 'ambiguous'), a.timing";
 
 pub(super) fn attempt(row: &Row<'_>) -> rusqlite::Result<AttemptRow> {
+    let (timing, why_then) = word(row, 13, timing::unpacked)?.unwrap_or_default();
     let attempt = Attempt {
         number: row.get(0)?,
         id: id(row, 1)?,
         started_at: time(row, 2)?,
         took: Duration::from_millis(row.get(3)?),
-        timing: timing(row, 14)?,
+        timing,
         status: row.get(4)?,
         failure: word(row, 5, Failure::from_word)?,
         class: word(row, 6, Class::from_word)?,
@@ -175,21 +175,7 @@ pub(super) fn attempt(row: &Row<'_>) -> rusqlite::Result<AttemptRow> {
         response: row.get::<_, Option<Vec<u8>>>(8)?.unwrap_or_default(),
     };
     let (delivery, next) = (id(row, 9)?, next(row, 10)?);
-    Ok(AttemptRow { delivery, attempt, next, why_then: word(row, 13, WhyThen::from_word)? })
-}
-
-/// The stages and what the connection was, in columns that begin at `first`.
-fn timing(row: &Row<'_>, first: usize) -> rusqlite::Result<Timing> {
-    let span = |column: usize| -> rusqlite::Result<Option<Duration>> {
-        Ok(row.get::<_, Option<u64>>(column)?.map(Duration::from_millis))
-    };
-    Ok(Timing {
-        dns: span(first)?,
-        connect: span(first + 1)?,
-        tls: span(first + 2)?,
-        first_byte: span(first + 3)?,
-        reused: row.get(first + 4)?,
-    })
+    Ok(AttemptRow { delivery, attempt, next, why_then })
 }
 
 /// The word, the time and the reason. That of an attempt is its delivery's, which is that of the last;

@@ -379,6 +379,7 @@ mod tests {
     #[test]
     fn who_was_dead_before_there_were_groups_has_one() {
         use surehook_core::dead::GroupFilter;
+        use surehook_core::delivery::DeadReason;
         use surehook_core::store::Page;
 
         let folder = tempfile::tempdir().unwrap();
@@ -394,10 +395,11 @@ mod tests {
              INSERT INTO destinations VALUES (1, zeroblob(16), 'crm', '{}', 1, 1, NULL);
              INSERT INTO events (id, request_id, source, received_at, body_bytes, fingerprint)
                   VALUES (zeroblob(16), zeroblob(16), 1, 1, 0, zeroblob(32));
-             WITH dead (id, at) AS (VALUES (x'01', 5), (x'02', 6), (x'03', 7), (x'04', 8))
+             WITH dead (id, at, reason) AS (VALUES (x'01', 5, 'max_retries'), (x'02', 6, 'expired'),
+                                                   (x'03', 7, 'max_retries'), (x'04', 8, 'max_retries'))
              INSERT INTO deliveries (id, event_id, destination, state, cause, created_at, attempts,
                                      ended_at, reason)
-             SELECT unhex(hex(id) || hex(zeroblob(15))), zeroblob(16), 1, 'dead', 'ingest', 1, 1, at, 'max_retries'
+             SELECT unhex(hex(id) || hex(zeroblob(15))), zeroblob(16), 1, 'dead', 'ingest', 1, 1, at, reason
                FROM dead;
              INSERT INTO deliveries (id, event_id, destination, state, cause, created_at, attempts,
                                      ended_at)
@@ -424,13 +426,13 @@ mod tests {
             .map(|group| {
                 let at = (group.first_seen.as_millis(), group.last_seen.as_millis());
                 assert_eq!(group.cause.group(group.destination), group.id);
-                (group.cause.shape.as_str(), group.cause.code, group.count, at)
+                (group.cause.shape.as_str(), group.reason, group.count, at)
             })
             .collect();
         // Of the third a status must have said that it failed; of the fourth nothing is known.
         let expected = [
-            ("no attempt is kept: max_retries", None, 2, (7, 8)),
-            ("400: order # is closed", Some(400), 2, (5, 6)),
+            ("no attempt is kept: max_retries", DeadReason::MaxRetries, 2, (7, 8)),
+            ("400: order # is closed", DeadReason::Expired, 2, (5, 6)),
         ];
         assert_eq!(found, expected);
         let dead = "SELECT count(*) FROM deliveries WHERE (state = 'dead') = (dead_group IS NULL)";

@@ -1,0 +1,85 @@
+//! The stages of an attempt and why the next one is when it is, in one column: each column that is
+//! added to a STRICT table makes SQLite read all of it.
+
+use std::{fmt::Write as _, time::Duration};
+
+use surehook_core::delivery::{Timing, WhyThen};
+
+use super::deliver::millis;
+
+/// As it is kept; nothing if nothing is known.
+pub(super) fn packed(timing: Timing, why_then: Option<WhyThen>) -> Option<String> {
+    if timing == Timing::default() && why_then.is_none() {
+        return None;
+    }
+    let Timing { dns, connect, tls, first_byte, reused } = timing;
+    let mut text = String::with_capacity(40);
+    for number in [dns, connect, tls, first_byte].map(|span| span.map(millis)) {
+        // Writing to a string does not fail.
+        let _ = number.map(|number| write!(text, "{number}"));
+        text.push(',');
+    }
+    text.push_str(reused.map_or("", |reused| if reused { "1" } else { "0" }));
+    text.push(',');
+    text.push_str(why_then.map_or("", WhyThen::as_str));
+    Some(text)
+}
+
+/// Reads what [`packed`] wrote; nothing if it did not.
+pub(super) fn unpacked(text: &str) -> Option<(Timing, Option<WhyThen>)> {
+    let parts: Vec<&str> = text.split(',').collect();
+    let [dns, connect, tls, first_byte, reused, why_then] = parts[..] else { return None };
+    let timing = Timing {
+        dns: known(dns, span)?,
+        connect: known(connect, span)?,
+        tls: known(tls, span)?,
+        first_byte: known(first_byte, span)?,
+        reused: known(reused, |text| match text {
+            "0" => Some(false),
+            "1" => Some(true),
+            _ => None,
+        })?,
+    };
+    Some((timing, known(why_then, WhyThen::from_word)?))
+}
+
+fn span(text: &str) -> Option<Duration> {
+    text.parse().ok().map(Duration::from_millis)
+}
+
+/// What is empty is not known.
+fn known<T>(text: &str, read: impl Fn(&str) -> Option<T>) -> Option<Option<T>> {
+    if text.is_empty() { Some(None) } else { read(text).map(Some) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_packed_is_unpacked() {
+        let ms = |millis| Some(Duration::from_millis(millis));
+        let full = Timing {
+            dns: ms(0),
+            connect: ms(12),
+            tls: ms(25),
+            first_byte: ms(140_000),
+            reused: Some(false),
+        };
+        let reused = Timing { first_byte: ms(7), reused: Some(true), ..Timing::default() };
+        for (timing, why_then, text) in [
+            (Timing::default(), None, None),
+            (full, Some(WhyThen::Backoff), Some("0,12,25,140000,0,backoff")),
+            (reused, None, Some(",,,7,1,")),
+            (Timing::default(), Some(WhyThen::Backoff), Some(",,,,,backoff")),
+        ] {
+            let kept = packed(timing, why_then);
+            assert_eq!(kept.as_deref(), text);
+            let read = kept.map_or(Some((timing, why_then)), |kept| unpacked(&kept));
+            assert_eq!(read, Some((timing, why_then)));
+        }
+        for wrong in ["", "1,2,3,4,0", "1,2,3,4,0,backoff,", "x,,,,,", ",,,,2,", ",,,,,whim"] {
+            assert_eq!(unpacked(wrong), None, "case: {wrong}");
+        }
+    }
+}

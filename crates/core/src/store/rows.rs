@@ -136,8 +136,10 @@ pub struct DuplicateRow {
     pub seen_at: Timestamp,
     /// Whether its body differed.
     pub bytes_differ: bool,
-    /// The differing body, unless retention has removed it.
+    /// The differing body, unless retention has removed it or it is left out here.
     pub body: Option<Bytes>,
+    /// Its body is kept and not here: of one event, no more than [`DUPLICATE_BYTES_TOLD`] are.
+    pub body_left_out: bool,
     /// The event that it became when a person said that it is no duplicate.
     pub delivered_as: Option<EventId>,
 }
@@ -152,6 +154,9 @@ pub struct DuplicateDetail {
     /// The sighting.
     pub duplicate: DuplicateRow,
 }
+
+/// Bytes of all differing bodies that are told with an event; each sighting has its own by itself.
+pub const DUPLICATE_BYTES_TOLD: usize = 256 * 1024;
 
 /// Attempts of one event that are told with it; each delivery has its own list of all of them.
 pub const ATTEMPTS_TOLD: usize = 1000;

@@ -43,6 +43,8 @@ pub(crate) struct Revealed {
     body_removed: bool,
     /// The bodies of duplicates that differed and are kept, oldest first.
     duplicates: Vec<RevealedDuplicate>,
+    /// There are more such bodies: up to 256 KiB of them are shown here.
+    duplicates_left_out: bool,
     /// What was answered to attempts, newest first, as much as is kept of each.
     answers: Vec<RevealedAnswer>,
     /// There are more answers than are shown here.
@@ -105,6 +107,7 @@ pub(crate) async fn reveal_event(
         body,
         body_removed: detail.event.body_removed,
         duplicates: detail.duplicates.iter().filter_map(duplicate).collect(),
+        duplicates_left_out: detail.duplicates.iter().any(|row| row.body_left_out),
         answers,
         answers_left_out,
     }))

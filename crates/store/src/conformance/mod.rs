@@ -142,6 +142,7 @@ macro_rules! store_conformance {
                     a_refused_request_does_not_harm_its_neighbors,
                     of_concurrent_copies_one_is_accepted,
                     differing_bytes_are_told_and_kept,
+                    large_differing_bodies_are_left_out,
                     sightings_are_counted_without_end,
                     keys_survive_a_restart;
                 filters: events_are_filtered_by_one_delivery_that_is_all_of_it,

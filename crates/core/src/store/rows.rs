@@ -1,10 +1,10 @@
 //! What is listed and looked up: filters, pages, rows.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use bytes::Bytes;
 
-use super::{Attempt, Next};
+use super::{Attempt, Configuration, Next};
 use crate::{
     attribute::Attributes, attribute::EventKind, attribute::Term, attribute::Wanted,
     body_value::BodyValue, decision::Decision, decision::Unrouted, delivery::Class,
@@ -62,6 +62,9 @@ pub struct EventFilter {
     pub body: Vec<BodyValue>,
     /// Only with this text in the key, or in a body that is not too large to look into.
     pub search: Option<String>,
+    /// Look into bodies as somebody sees them who may not see secrets: masked by what this says.
+    /// Otherwise a value that nobody shows could be guessed letter by letter.
+    pub masked_by: Option<Arc<Configuration>>,
     /// Only received at this time or later.
     pub since: Option<Timestamp>,
     /// Only received before this time.

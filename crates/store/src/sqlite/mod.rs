@@ -47,6 +47,7 @@ mod restore;
 mod rollups;
 mod row;
 mod schema;
+mod search_bodies;
 mod sends;
 mod statuses;
 mod terms;

@@ -270,6 +270,7 @@ macro_rules! store_conformance {
                     a_token_given_again_takes_on_its_role,
                     a_token_is_removed_unless_it_is_the_last_admin,
                     a_session_ends_with_its_token,
+                    no_session_begins_with_a_token_that_is_gone,
                     a_session_is_no_admin_to_stay_for,
                     sessions_that_have_ended_are_swept_out;
                 lists: events_come_newest_first_in_whole_pages,

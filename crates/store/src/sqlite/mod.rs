@@ -565,7 +565,7 @@ impl AdminStore for SqliteStore {
         self.readers.read(move |connection| rollups::rollups(connection, query)).await
     }
 
-    async fn add_token(&self, token: Token) -> Result<(), StoreError> {
+    async fn add_token(&self, token: Token) -> Result<bool, StoreError> {
         self.writer.write(move |tx| tokens::add(tx, &token)).await
     }
 

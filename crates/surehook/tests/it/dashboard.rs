@@ -1,7 +1,7 @@
 //! The dashboard's frame: who is let in, what other sites may do, languages.
 
 use http::Method;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::support::{
     dashboard::SignedIn,

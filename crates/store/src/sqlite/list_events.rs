@@ -41,7 +41,8 @@ pub(super) fn events(
     let query = asked(filter, page);
     let read = |found: &Row<'_>| {
         let event = row::event(found)?;
-        let is_meant = filter.matches(&event) && search_bodies::is_meant(connection, filter, &event)?;
+        let is_meant =
+            filter.matches(&event) && search_bodies::is_meant(connection, filter, &event)?;
         Ok(Some(event).filter(|_| is_meant))
     };
     let mut listed = match candidates(connection, filter, &query)? {

@@ -27,8 +27,7 @@ pub(super) fn is_meant(
     event: &EventRow,
 ) -> rusqlite::Result<bool> {
     let text = filter.search.as_ref().filter(|_| filter.masked_by.is_some());
-    let in_key =
-        |text: &String| event.key.as_ref().is_some_and(|key| key.contains(text.as_str()));
+    let in_key = |text: &String| event.key.as_ref().is_some_and(|key| key.contains(text.as_str()));
     let text = text.filter(|text| !in_key(text));
     if filter.body.is_empty() && text.is_none() {
         return Ok(true);

@@ -278,7 +278,8 @@ pub(super) async fn curl(visitor: Visitor, Path((id, delivery)): Path<(String, S
         let is_kind = |name: &str| name.eq_ignore_ascii_case("content-type");
         let kind = lines.filter(|line| is_kind(&line.name));
         let headers = kind.map(|line| (line.name.clone(), line.value.text.clone())).collect();
-        curl::Request { origin: Some(""), path: without_secrets(&url), headers, body: body.whole() }.line()
+        curl::Request { origin: Some(""), path: without_secrets(&url), headers, body: body.whole() }
+            .line()
     });
     let back = path_of(&id);
     show(&CurlPage {

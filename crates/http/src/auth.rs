@@ -311,7 +311,7 @@ mod tests {
     ];
 
     fn token(n: u8, session: Option<Session>) -> Token {
-        let at = Timestamp::from_millis(1_000 + u64::from(n));
+        let at = Timestamp::from_millis(1_000 + i64::from(n));
         Token {
             id: TokenId::new(at, u128::from(n)),
             hash: [n; 32],

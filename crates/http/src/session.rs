@@ -147,7 +147,11 @@ impl App {
         if begun.is_err() {
             self.links.put_back(code, link);
             // It may have been taken away in between.
-            with.filter(|with| !self.tokens.knows(*with)).inspect(|with| self.links.forget(*with));
+            if let Some(with) = with
+                && !self.tokens.knows(with)
+            {
+                self.links.forget(with);
+            }
         }
         begun
     }

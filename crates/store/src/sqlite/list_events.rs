@@ -381,6 +381,6 @@ mod tests {
         let steps = plan(COUNT_DELIVERIES);
         let by_event = "SEARCH d USING INDEX deliveries_by_event (event_id=?)";
         assert!(steps.iter().any(|step| step == by_event), "{steps:?}");
-        assert!(plan(BODY).iter().any(|step| step == "SEARCH e USING PRIMARY KEY (id=?)"));
+        assert!(plan(search_bodies::BODY).iter().any(|step| step == "SEARCH e USING PRIMARY KEY (id=?)"));
     }
 }

@@ -15,7 +15,7 @@ use super::row::blob;
 /// Larger bodies are not looked into.
 pub(super) const BODY_BYTES_SEARCHED: u64 = 128 * 1024;
 
-const BODY: &str = "
+pub(super) const BODY: &str = "
     SELECT p.headers, p.body FROM events e JOIN payloads p ON p.seq = e.payload
      WHERE e.id = ?1 AND e.body_bytes <= ?2";
 

@@ -178,11 +178,11 @@ fn attempts_removed(owed: &DeliveryRow, to: &str) -> Entry {
 }
 
 fn duplicate(row: &DuplicateRow) -> Entry {
-    let (kind, text) = match (row.bytes_differ, &row.body) {
-        (true, Some(_)) => {
+    let (kind, text) = match (row.bytes_differ, row.body.is_some() || row.body_left_out) {
+        (true, true) => {
             ("duplicate_differs", "came again with another body, which was kept and not sent")
         }
-        (true, None) => (
+        (true, false) => (
             "duplicate_differs",
             "came again with another body, which was not sent; retention has removed it",
         ),

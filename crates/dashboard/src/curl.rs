@@ -24,6 +24,9 @@ const OF_THE_CONNECTION: [&str; 12] = [
     "proxy-authorization",
 ];
 
+/// How the name of every variable of a masked value begins.
+const PREFIX: &str = "MASKED_";
+
 /// What is made again.
 pub(crate) struct Request<'r> {
     /// Scheme and host; a variable stands in for one that nobody knows.
@@ -71,7 +74,7 @@ impl Request<'_> {
                 let mut count = 0;
                 let mut name = || {
                     count += 1;
-                    format!("SECRET_{count}")
+                    format!("{PREFIX}{count}")
                 };
                 // Not `--data`, to which `@` at the beginning is the name of a file.
                 parts.push(format!("--data-raw {}", quoted(body, &mut name)));
@@ -95,15 +98,12 @@ fn header(name: &str, value: &str) -> String {
     quoted(&format!("{name}: {value}"), &mut || variable.clone())
 }
 
-/// The name of a variable for what a name says.
+/// The name of a variable for what a name says. Whoever sends chooses that name: the prefix keeps it
+/// from being one of a variable that whoever pastes the line has already, such as a key of a cloud.
 fn variable(name: &str) -> String {
     let upper = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' };
     let text: String = name.chars().map(upper).collect();
-    if text.starts_with(|c: char| c.is_ascii_digit()) || text.is_empty() {
-        format!("_{text}")
-    } else {
-        text
-    }
+    format!("{PREFIX}{text}")
 }
 
 /// Names for the masked values of a query, one after the other.
@@ -113,7 +113,7 @@ fn query_names(path: &str) -> impl FnMut() -> String {
     let names: Vec<String> =
         masked.map(|pair| variable(pair.split('=').next().unwrap_or_default())).collect();
     let mut names = names.into_iter();
-    move || names.next().unwrap_or_else(|| "SECRET".to_owned())
+    move || names.next().unwrap_or_else(|| format!("{PREFIX}VALUE"))
 }
 
 /// A text as one word of a shell; what is masked in it becomes a variable.
@@ -160,13 +160,25 @@ mod tests {
             wanted.headers.push((name.to_owned(), Some(value.to_owned())));
         }
         wanted.headers.push(("x-bytes".to_owned(), None));
-        let expected = r#"curl --globoff 'https://h.example/in/a?token='"${TOKEN}"'&b=[1]' \
+        let expected = r#"curl --globoff 'https://h.example/in/a?token='"${MASKED_TOKEN}"'&b=[1]' \
   -H 'Content-Type: text/plain' \
-  -H 'X-Signature: '"${X_SIGNATURE}" \
-  -H 'authorization: Bearer '"${AUTHORIZATION}" \
+  -H 'X-Signature: '"${MASKED_X_SIGNATURE}" \
+  -H 'authorization: Bearer '"${MASKED_AUTHORIZATION}" \
   -H 'x-empty;' \
   --data-raw '{"a":1}'"#;
         assert_eq!(wanted.line(), Line { text: expected.to_owned(), wants_file: false });
+    }
+
+    #[test]
+    fn no_variable_is_one_that_somebody_has_already() {
+        for (name, expected) in [
+            ("aws-secret-access-key", "MASKED_AWS_SECRET_ACCESS_KEY"),
+            ("authorization", "MASKED_AUTHORIZATION"),
+            ("1st", "MASKED_1ST"),
+            ("", "MASKED_"),
+        ] {
+            assert_eq!(variable(name), expected, "case: {name}");
+        }
     }
 
     #[test]
@@ -182,7 +194,7 @@ mod tests {
             ("\\", "  --data-raw '\\'"),
             (
                 "{\"p\":\"•••\",\"q\":\"•••\"}",
-                "  --data-raw '{\"p\":\"'\"${SECRET_1}\"'\",\"q\":\"'\"${SECRET_2}\"'\"}'",
+                "  --data-raw '{\"p\":\"'\"${MASKED_1}\"'\",\"q\":\"'\"${MASKED_2}\"'\"}'",
             ),
             ("", "  -X POST"),
         ] {

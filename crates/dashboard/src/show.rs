@@ -70,6 +70,42 @@ pub(crate) fn masked(address: &str) -> String {
     format!("{head}{hidden}{tail}")
 }
 
+/// So many digits in a row may be somebody's phone.
+const PHONE_DIGITS_MIN: usize = 8;
+/// What follows the number of a person in an address of `WhatsApp`.
+const OF_WHATSAPP: [&str; 3] = ["@s.whatsapp.net", "@c.us", "@lid"];
+
+/// A text in which nobody's phone can be read: keys are often made of them.
+pub(crate) fn without_phones(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(start) = rest.find(|c: char| c.is_ascii_digit()) {
+        shown.push_str(&rest[..start]);
+        let (digits, after) = split_digits(&rest[start..]);
+        if digits.len() >= PHONE_DIGITS_MIN || is_address(after) {
+            shown.push_str(&masked(digits));
+        } else {
+            shown.push_str(digits);
+        }
+        rest = after;
+    }
+    shown.push_str(rest);
+    shown
+}
+
+fn split_digits(text: &str) -> (&str, &str) {
+    text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()))
+}
+
+/// Whether the digits before this are an address; the number of a device may stand in between.
+fn is_address(after: &str) -> bool {
+    let domain = match after.strip_prefix([':', '.', '_']) {
+        Some(device) => split_digits(device).1,
+        None => after,
+    };
+    OF_WHATSAPP.iter().any(|known| domain.starts_with(known))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -96,6 +132,24 @@ mod tests {
             [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (5 << 20, "5.0 MiB")]
         {
             assert_eq!(size(Lang::En, bytes), expected);
+        }
+    }
+
+    #[test]
+    fn no_phone_is_left_in_a_text() {
+        for (text, expected) in [
+            ("5511987654321", "5511•••••••21"),
+            ("+5511987654321", "+5511•••••••21"),
+            ("m:5511987654321@s.whatsapp.net:3EB0", "m:5511•••••••21@s.whatsapp.net:3EB0"),
+            ("5511987654321:12@s.whatsapp.net", "5511•••••••21:••@s.whatsapp.net"),
+            ("1234567@lid", "1•••••7@lid"),
+            ("a-12345678-b-87654321", "a-1234••78-b-8765••21"),
+            ("order-1234567", "order-1234567"),
+            ("wamid.1", "wamid.1"),
+            ("olá 9", "olá 9"),
+            ("", ""),
+        ] {
+            assert_eq!(without_phones(text), expected, "case: {text}");
         }
     }
 

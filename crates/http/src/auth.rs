@@ -96,9 +96,27 @@ impl Tokens {
         Self(RwLock::new(tokens.into_iter().map(|token| (token.hash, token)).collect()))
     }
 
-    /// Knows one more, once it is stored.
-    pub(crate) fn add(&self, token: Token) {
-        self.0.write().unwrap_or_else(PoisonError::into_inner).insert(token.hash, token);
+    /// Knows one more, once it is stored. Not a session whose token was taken away since; says
+    /// whether it is known.
+    pub(crate) fn add(&self, token: Token) -> bool {
+        let mut tokens = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(session) = token.session {
+            // Those that have ended are of no use to anybody, as in the store.
+            let now = token.created_at;
+            tokens.retain(|_, known| known.session.is_none() || !known.has_expired(now));
+            let is_there = |with: TokenId| tokens.values().any(|known| known.id == with);
+            if session.begun_with.is_some_and(|with| !is_there(with)) {
+                return false;
+            }
+        }
+        tokens.insert(token.hash, token);
+        true
+    }
+
+    /// Whether there is such a token.
+    pub(crate) fn knows(&self, id: TokenId) -> bool {
+        let tokens = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        tokens.values().any(|token| token.id == id)
     }
 
     /// Knows one less, and no session that was begun with it, once it is stored no more.
@@ -114,10 +132,10 @@ impl Tokens {
         tokens.get(hash).is_some_and(|token| !token.has_expired(now))
     }
 
-    /// Which token it is that was let in, and what it is called.
-    pub(crate) fn holder(&self, hash: &TokenHash) -> Option<(TokenId, Option<String>)> {
+    /// The token that was let in.
+    pub(crate) fn holder(&self, hash: &TokenHash) -> Option<Token> {
         let tokens = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        tokens.get(hash).map(|token| (token.id, token.name.clone()))
+        tokens.get(hash).cloned()
     }
 
     /// Finds by the hash: what timing could tell about a hash does not help to guess a token.
@@ -215,6 +233,8 @@ fn forbidden(role: Role, needed: Role) -> Response {
 
 #[cfg(test)]
 mod tests {
+    use surehook_core::access::Session;
+
     use super::*;
     use crate::front;
 
@@ -289,6 +309,43 @@ mod tests {
         ("POST", "/events", Role::Admin),
         ("HEAD", "/events", Role::Viewer),
     ];
+
+    fn token(n: u8, session: Option<Session>) -> Token {
+        let at = Timestamp::from_millis(1_000 + i64::from(n));
+        Token {
+            id: TokenId::new(at, u128::from(n)),
+            hash: [n; 32],
+            name: None,
+            role: Role::Admin,
+            created_at: at,
+            expires_at: session.map(|_| Timestamp::from_millis(1_010)),
+            session,
+        }
+    }
+
+    #[test]
+    fn a_session_is_known_only_with_its_token() {
+        let first = token(1, None);
+        let of_first = |n| token(n, Some(Session { begun_with: Some(first.id) }));
+        let tokens = Tokens::new(vec![first.clone()]);
+        assert!(tokens.add(of_first(2)));
+
+        tokens.forget(first.id);
+
+        assert!(!tokens.add(of_first(3)), "its token was taken away meanwhile");
+        assert!(tokens.0.read().unwrap().is_empty());
+    }
+
+    #[test]
+    fn sessions_that_have_ended_leave() {
+        let tokens = Tokens::new(vec![token(1, None)]);
+        assert!(tokens.add(token(2, Some(Session { begun_with: None }))));
+
+        assert!(tokens.add(token(50, Some(Session { begun_with: None }))));
+
+        assert!(!tokens.knows(token(2, None).id));
+        assert!(tokens.knows(token(1, None).id) && tokens.knows(token(50, None).id));
+    }
 
     #[test]
     fn every_call_needs_what_the_table_says() {

@@ -52,6 +52,7 @@ impl Gateway for Behind {
     async fn sign_out(&self, caller: &Caller) {
         // Also if it cannot be written down: this process lets nobody in by it.
         self.app.tokens.forget(caller.id);
+        self.app.links.forget(caller.id);
         let now = self.app.engine.clock().now();
         if let Err(error) = self.app.engine.store().remove_token(caller.id, now).await {
             tracing::warn!(%error, session = %caller.id, "a session could not be taken away");

@@ -281,7 +281,10 @@ pub trait AdminStore: Send + Sync {
     async fn rollups(&self, query: RollupQuery) -> Result<Vec<(Timestamp, Tally)>, StoreError>;
 
     /// Keeps an API token. One with the same hash stays, and takes on its role and its end.
-    async fn add_token(&self, token: Token) -> Result<(), StoreError>;
+    ///
+    /// A session is kept only while the token is there that it was begun with; says whether it is
+    /// kept.
+    async fn add_token(&self, token: Token) -> Result<bool, StoreError>;
 
     /// All API tokens, oldest first, also those whose time has passed.
     async fn tokens(&self) -> Result<Vec<Token>, StoreError>;

@@ -22,8 +22,9 @@ pub use self::{
     deliver::{Attempt, Claimed, Claims, DeliveryStore, Held, Next, Sent, Settled, Settlement},
     ingest::{Admitted, Confirmed, Duplicate, IngestStore, JoinWish, Joined},
     rows::{
-        ATTEMPTS_TOLD, AttemptRow, DeliveryDetail, DeliveryFilter, DeliveryRow, DuplicateDetail,
-        DuplicateRow, EventDetail, EventFilter, EventRow, Listed, OwedFilter, Page,
+        ATTEMPTS_TOLD, AttemptRow, DUPLICATE_BYTES_TOLD, DeliveryDetail, DeliveryFilter,
+        DeliveryRow, DuplicateDetail, DuplicateRow, EventDetail, EventFilter, EventRow, Listed,
+        OwedFilter, Page,
     },
 };
 use crate::{

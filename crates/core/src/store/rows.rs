@@ -1,10 +1,10 @@
 //! What is listed and looked up: filters, pages, rows.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use bytes::Bytes;
 
-use super::{Attempt, Next};
+use super::{Attempt, Configuration, Next};
 use crate::{
     attribute::Attributes, attribute::EventKind, attribute::Term, attribute::Wanted,
     body_value::BodyValue, decision::Decision, decision::Unrouted, delivery::Class,
@@ -62,6 +62,9 @@ pub struct EventFilter {
     pub body: Vec<BodyValue>,
     /// Only with this text in the key, or in a body that is not too large to look into.
     pub search: Option<String>,
+    /// Look into bodies as somebody sees them who may not see secrets: masked by what this says.
+    /// Otherwise a value that nobody shows could be guessed letter by letter.
+    pub masked_by: Option<Arc<Configuration>>,
     /// Only received at this time or later.
     pub since: Option<Timestamp>,
     /// Only received before this time.
@@ -136,8 +139,10 @@ pub struct DuplicateRow {
     pub seen_at: Timestamp,
     /// Whether its body differed.
     pub bytes_differ: bool,
-    /// The differing body, unless retention has removed it.
+    /// The differing body, unless retention has removed it or it is left out here.
     pub body: Option<Bytes>,
+    /// Its body is kept and not here: of one event, no more than [`DUPLICATE_BYTES_TOLD`] are.
+    pub body_left_out: bool,
     /// The event that it became when a person said that it is no duplicate.
     pub delivered_as: Option<EventId>,
 }
@@ -152,6 +157,9 @@ pub struct DuplicateDetail {
     /// The sighting.
     pub duplicate: DuplicateRow,
 }
+
+/// Bytes of all differing bodies that are told with an event; each sighting has its own by itself.
+pub const DUPLICATE_BYTES_TOLD: usize = 256 * 1024;
 
 /// Attempts of one event that are told with it; each delivery has its own list of all of them.
 pub const ATTEMPTS_TOLD: usize = 1000;

@@ -104,6 +104,7 @@ fn a_life_is_told_in_order() {
         seen_at,
         bytes_differ,
         body: None,
+        body_left_out: false,
         delivered_as: None,
     };
     let detail = EventDetail {
@@ -179,6 +180,7 @@ fn what_retention_removed_is_said_plainly() {
             seen_at: at(5),
             bytes_differ: true,
             body: None,
+            body_left_out: false,
             delivered_as: None,
         }],
         deliveries: vec![first.clone(), heir, waiting],

@@ -45,6 +45,9 @@ pub(super) struct ShownDuplicate {
     bytes_differ: bool,
     /// The body, if it differs; secrets are masked.
     body: Option<Bytes>,
+    /// The body is kept and not here: of one event, up to 256 KiB of them are. What differs in it is
+    /// told by the call for one duplicate.
+    body_left_out: bool,
     /// How many values of the body are masked.
     masked: usize,
     /// The event that it became, if it was delivered anyway.
@@ -53,12 +56,12 @@ pub(super) struct ShownDuplicate {
 
 /// A sighting. Its own headers are not kept, so that its body is looked into as its bytes say.
 pub(super) fn shown(row: &DuplicateRow, headers: &HeaderMap, names: &Names) -> ShownDuplicate {
-    let DuplicateRow { n, seen_at, bytes_differ, ref body, delivered_as } = *row;
+    let DuplicateRow { n, seen_at, bytes_differ, ref body, body_left_out, delivered_as } = *row;
     let masked =
         |body: &bytes::Bytes| hidden::body(&inflate::headers_of_copy(headers, body), body, names);
     let body = body.as_ref().map(masked);
     let (body, masked) = body.map_or((None, 0), |(body, masked)| (Some(body), masked));
-    ShownDuplicate { n, seen_at, bytes_differ, body, masked, delivered_as }
+    ShownDuplicate { n, seen_at, bytes_differ, body, body_left_out, masked, delivered_as }
 }
 
 /// A duplicate beside the event that came first.

@@ -231,6 +231,7 @@ pub(super) fn filter(
         key: query.key,
         body: body.iter().map(value).collect::<Result<_, _>>()?,
         search: query.search,
+        masked_by: None,
         since: time("since", query.since.as_deref())?,
         until: time("until", query.until.as_deref())?,
     })

@@ -120,7 +120,8 @@ const ABOUT_VALUES: &str = "`body.PATH=value` finds events by a value in a body 
     to 128 KiB: `body.data.object.id=42`. Names are separated by dots, and the number of an entry stands \
     for it: `body.items.0.sku=A1`; a path that begins with `/` is a JSON pointer. A text is \
     compared by what it says, a number as it is spelled. Up to ten may be given, and all must hold. \
-    Bodies are looked into one after the other, so that a page may be short: `searched` says how far it came.";
+    Bodies are looked into one after the other, so that a page may be short: `searched` says how far it came. \
+    For viewers, `body.PATH` and `search` look at bodies as they are shown to them, secrets masked.";
 
 pub(crate) fn routes(api: Api) -> Api {
     let list = Op::new("list_events", "Events, newest first.")
@@ -206,6 +207,7 @@ fn listed(row: EventRow, sources: &HashMap<SourceId, String>) -> ListedEvent {
 /// Events, newest first.
 pub(crate) async fn list_events(
     State(app): State<Arc<App>>,
+    Extension(insight): Extension<Insight>,
     AskedOfBody(query, body): AskedOfBody<EventQuery>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
@@ -213,8 +215,9 @@ pub(crate) async fn list_events(
     let limit = limit(query.limit.as_deref())?;
     let after = cursor(query.cursor.as_deref())?;
     let configuration = app.engine.store().configuration().await?;
-    let filter = filter(query, &body, &configuration)?;
+    let mut filter = filter(query, &body, &configuration)?;
     let names = source_names(&configuration);
+    filter.masked_by = (!insight.0).then(|| Arc::new(configuration));
     if format != Format::Page {
         let pages = EventPages { app: Arc::clone(&app), filter, names, after, ended: false };
         return export(&app, format, pages, limit).await;

@@ -43,6 +43,8 @@ pub(crate) struct Revealed {
     body_removed: bool,
     /// The bodies of duplicates that differed and are kept, oldest first.
     duplicates: Vec<RevealedDuplicate>,
+    /// There are more such bodies: up to 256 KiB of them are shown here.
+    duplicates_left_out: bool,
     /// What was answered to attempts, newest first, as much as is kept of each.
     answers: Vec<RevealedAnswer>,
     /// There are more answers than are shown here.
@@ -78,7 +80,7 @@ pub(crate) fn routes(api: Api) -> Api {
     let reveal = Op::new("reveal_event", "All that is masked of an event.")
         .text(
             "The story of the event says `revealed` from then on, with the id and the name of the \
-             token, and the log has the ids. Takes no `Idempotency-Key`: the answer is not kept.",
+             token and the token that a session was begun with, and the log has the ids. Takes no `Idempotency-Key`: the answer is not kept.",
         )
         .path::<EventId>("id")
         .answers::<Revealed>(200);
@@ -105,6 +107,7 @@ pub(crate) async fn reveal_event(
         body,
         body_removed: detail.event.body_removed,
         duplicates: detail.duplicates.iter().filter_map(duplicate).collect(),
+        duplicates_left_out: detail.duplicates.iter().any(|row| row.body_left_out),
         answers,
         answers_left_out,
     }))
@@ -112,17 +115,22 @@ pub(crate) async fn reveal_event(
 
 async fn write_down(app: &App, event: EventId, hash: Option<TokenHash>) -> Result<(), Problem> {
     let holder = hash.and_then(|hash| app.tokens.holder(&hash));
-    let (token, name) = holder.map_or((None, None), |(id, name)| (Some(id), name));
+    let token = holder.as_ref().map(|holder| holder.id);
+    let session = holder.as_ref().and_then(|holder| holder.session);
+    // A session is gone after a while; the token behind it says who it was.
+    let begun_with = session.and_then(|session| session.begun_with);
+    let name = holder.and_then(|holder| holder.name);
     let decision = Decision {
         event,
         delivery: None,
         at: app.engine.clock().now(),
         kind: DecisionKind::Revealed,
-        detail: json!({ "token": token, "name": name }),
+        detail: json!({ "token": token, "name": name, "begun_with": begun_with }),
     };
     app.engine.store().decide(decision).await?;
     let token = token.map(|token| token.to_string()).unwrap_or_default();
-    tracing::info!(%event, token, "what is masked of an event was revealed");
+    let begun_with = begun_with.map(|token| token.to_string()).unwrap_or_default();
+    tracing::info!(%event, token, begun_with, "what is masked of an event was revealed");
     Ok(())
 }
 

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use axum::{Json, extract::State};
+use axum::{Extension, Json, extract::State};
 use http::StatusCode;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use surehook_core::{
-    access::{Role, TOKEN_NAME_BYTES_MAX, Token},
+    access::{Role, TOKEN_NAME_BYTES_MAX, Token, TokenHash},
     chance::new_id,
     ids::TokenId,
     store::{StoreError, TokenRemoved},
@@ -51,6 +51,8 @@ pub(crate) struct ShownToken {
     expired: bool,
     /// It is a browser that has signed in to the dashboard.
     session: bool,
+    /// The token that the session was begun with, or that made the link; null if there was none.
+    begun_with: Option<TokenId>,
 }
 
 /// A token that was just made.
@@ -84,7 +86,8 @@ pub(crate) fn routes(api: Api) -> Api {
         .refuses(409, &["last_admin"]);
     let link = Op::new("create_login_link", "Makes a link that signs in to the dashboard, once.")
         .text(
-            "Whoever opens it within a day is an admin there. Takes no `Idempotency-Key`: the answer holds \
+            "Whoever opens it within a day is an admin there, until the token is taken away that \
+             made it. Takes no `Idempotency-Key`: the answer holds \
              a secret and is not kept.",
         )
         .answers::<LoginLink>(201);
@@ -103,6 +106,7 @@ fn shown(token: &Token, now: Timestamp) -> ShownToken {
         expires_at: token.expires_at,
         expired: token.has_expired(now),
         session: token.session.is_some(),
+        begun_with: token.session.and_then(|session| session.begun_with),
     }
 }
 
@@ -153,8 +157,12 @@ pub(crate) async fn create_token(
 }
 
 /// Makes a link that signs in to the dashboard, once.
-pub(crate) async fn create_link(State(app): State<Arc<App>>) -> (StatusCode, Json<LoginLink>) {
-    let (path, expires_at) = app.login_link();
+pub(crate) async fn create_link(
+    State(app): State<Arc<App>>,
+    hash: Option<Extension<TokenHash>>,
+) -> (StatusCode, Json<LoginLink>) {
+    let maker = hash.and_then(|Extension(hash)| app.tokens.holder(&hash));
+    let (path, expires_at) = app.login_link_of(maker.as_ref());
     (StatusCode::CREATED, Json(LoginLink { path, expires_at }))
 }
 
@@ -169,6 +177,7 @@ pub(crate) async fn revoke_token(
         let removed = app.engine.store().remove_token(id, now).await?;
         if removed == TokenRemoved::Removed {
             app.tokens.forget(id);
+            app.links.forget(id);
         }
         Ok(removed)
     });

@@ -4,9 +4,9 @@ use std::{collections::BTreeMap, time::Duration};
 
 use surehook_core::{
     delivery::{Lease, state::Status},
-    event::{NewDelivery, NewEvent},
+    event::{CopyId, NewDelivery, NewEvent},
     ids::EventId,
-    store::{Admitted, EventFilter, Page, StoreError},
+    store::{Admitted, DUPLICATE_BYTES_TOLD, EventFilter, Page, StoreError},
 };
 use tokio::task::JoinSet;
 
@@ -271,6 +271,29 @@ pub async fn differing_bytes_are_told_and_kept(mut world: World) {
         detail.duplicates.iter().map(|seen| (seen.bytes_differ, seen.body.as_deref())).collect();
     assert_eq!(kept, [(true, Some(&b"not the same"[..])), (false, None)]);
     assert_eq!(world.body(first.id).await.unwrap(), Some(first.payload));
+}
+
+pub async fn large_differing_bodies_are_left_out(mut world: World) {
+    let first = world.keyed("k");
+    world.accept(first.clone()).await;
+    let bodies = [vec![b'a'; DUPLICATE_BYTES_TOLD], b"b".to_vec(), Vec::new()];
+    for body in &bodies {
+        world.wait(TICK);
+        let other = NewEvent { payload: payload(body), ..world.again(&first) };
+        world.expect_duplicate(other).await;
+    }
+
+    let detail = world.detail(first.id).await;
+
+    let told: Vec<_> = detail
+        .duplicates
+        .iter()
+        .map(|seen| (seen.n, seen.bytes_differ, seen.body.is_some(), seen.body_left_out))
+        .collect();
+    assert_eq!(told, [(1, true, true, false), (2, true, false, true), (3, true, true, false)]);
+    let copy = CopyId { event: first.id, n: 2 };
+    let alone = world.duplicate(copy).await.unwrap().unwrap().duplicate;
+    assert_eq!(alone.body.as_deref(), Some(&b"b"[..]), "by itself, it is told");
 }
 
 pub async fn sightings_are_counted_without_end(mut world: World) {

@@ -142,6 +142,7 @@ macro_rules! store_conformance {
                     a_refused_request_does_not_harm_its_neighbors,
                     of_concurrent_copies_one_is_accepted,
                     differing_bytes_are_told_and_kept,
+                    large_differing_bodies_are_left_out,
                     sightings_are_counted_without_end,
                     keys_survive_a_restart;
                 filters: events_are_filtered_by_one_delivery_that_is_all_of_it,
@@ -270,6 +271,7 @@ macro_rules! store_conformance {
                     a_token_given_again_takes_on_its_role,
                     a_token_is_removed_unless_it_is_the_last_admin,
                     a_session_ends_with_its_token,
+                    no_session_begins_with_a_token_that_is_gone,
                     a_session_is_no_admin_to_stay_for,
                     sessions_that_have_ended_are_swept_out;
                 lists: events_come_newest_first_in_whole_pages,

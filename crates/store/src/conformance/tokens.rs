@@ -95,6 +95,17 @@ pub async fn a_session_ends_with_its_token(mut world: World) {
     assert_eq!(world.tokens().await.unwrap(), [second, of_second, by_link]);
 }
 
+pub async fn no_session_begins_with_a_token_that_is_gone(world: World) {
+    let (first, second) = (token(&world, 1, Role::Admin), token(&world, 2, Role::Admin));
+    for token in [&first, &second] {
+        assert!(world.add_token(token.clone()).await.unwrap());
+    }
+    world.remove_token(first.id, world.now).await.unwrap();
+
+    assert!(!world.add_token(session(&world, 3, Some(first.id))).await.unwrap());
+    assert_eq!(world.tokens().await.unwrap(), [second]);
+}
+
 pub async fn a_session_is_no_admin_to_stay_for(world: World) {
     let admin = token(&world, 1, Role::Admin);
     let by_link = session(&world, 2, None);

@@ -7,7 +7,7 @@ use surehook_core::{
     decision::{Decision, DecisionKind},
     event::{CopyId, NewEvent},
     ids::EventId,
-    store::{DuplicateDetail, DuplicateRow},
+    store::{DUPLICATE_BYTES_TOLD, DuplicateDetail, DuplicateRow},
 };
 
 use super::{
@@ -25,22 +25,53 @@ fn read_row(row: &Row<'_>, n: u32) -> rusqlite::Result<DuplicateRow> {
         seen_at: time(row, 0)?,
         bytes_differ: body.is_some() || row.get(2)?,
         body: body.map(Bytes::from),
+        body_left_out: false,
         delivered_as: optional_id(row, 3)?,
     })
 }
 
+const LENGTHS: &str = "
+    SELECT seq, seen_at, length(body), body_removed, delivered_as FROM duplicates
+     WHERE event_id = ?1 ORDER BY seq";
+const BODY: &str = "SELECT body FROM duplicates WHERE seq = ?1";
+
 /// All that are kept of an event, in the order in which they were seen. One that memory answered is
-/// written later than it was seen; its number is that of the writing, which never changes.
+/// written later than it was seen; its number is that of the writing, which never changes. Bodies
+/// are read as long as they fit into [`DUPLICATE_BYTES_TOLD`]: whoever sends can make them many and
+/// large.
 pub(super) fn of_event(
     connection: &Connection,
     event: EventId,
 ) -> rusqlite::Result<Vec<DuplicateRow>> {
-    let sql = format!("SELECT {COLUMNS} FROM duplicates WHERE event_id = ?1 ORDER BY seq");
     let mut n = 0;
-    let mut rows = read::collect(connection, &sql, params![blob(event)], |row| {
+    let found = read::collect(connection, LENGTHS, params![blob(event)], |row| {
         n += 1;
-        read_row(row, n)
+        let length: Option<usize> = row.get(2)?;
+        let seen = DuplicateRow {
+            n,
+            seen_at: time(row, 1)?,
+            bytes_differ: length.is_some() || row.get(3)?,
+            body: None,
+            body_left_out: false,
+            delivered_as: optional_id(row, 4)?,
+        };
+        Ok((row.get::<_, i64>(0)?, length, seen))
     })?;
+    let mut left = DUPLICATE_BYTES_TOLD;
+    let mut body = connection.prepare_cached(BODY)?;
+    let mut rows = Vec::with_capacity(found.len());
+    for (seq, length, mut seen) in found {
+        match length {
+            Some(length) if length <= left => {
+                left -= length;
+                let bytes: Option<Vec<u8>> = body.query_row(params![seq], |row| row.get(0))?;
+                seen.body = bytes.map(Bytes::from);
+            }
+            Some(_) => seen.body_left_out = true,
+            None => {}
+        }
+        rows.push(seen);
+    }
     rows.sort_by_key(|row| row.seen_at);
     Ok(rows)
 }

@@ -7,11 +7,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter, types::Value};
+use rusqlite::{Connection, OptionalExtension, Row, params_from_iter, types::Value};
 use surehook_core::{
-    body_value::BodyValue,
     delivery::state::Status,
-    event::HeaderBlock,
     ids::{DestinationId, EventId, SourceId},
     key::{DedupKey, KeyDigest},
     replay::Code,
@@ -25,13 +23,12 @@ use super::{
         SOURCE_SEQ,
     },
     row::{self, EVENT_COLUMNS, blob, id},
+    search_bodies::{self, BODY_BYTES_SEARCHED},
     terms::events_with_term,
 };
 
 /// Rows that a page looks at where bodies are looked into, at most.
 const LOOKS_INTO_BODIES_MAX: usize = 500;
-/// Larger bodies are not looked into.
-const BODY_BYTES_SEARCHED: u64 = 128 * 1024;
 
 const EVENTS: &str = "events e JOIN sources s ON s.seq = e.source";
 
@@ -44,7 +41,8 @@ pub(super) fn events(
     let query = asked(filter, page);
     let read = |found: &Row<'_>| {
         let event = row::event(found)?;
-        let is_meant = filter.matches(&event) && has_values(connection, &filter.body, event.id)?;
+        let is_meant =
+            filter.matches(&event) && search_bodies::is_meant(connection, filter, &event)?;
         Ok(Some(event).filter(|_| is_meant))
     };
     let mut listed = match candidates(connection, filter, &query)? {
@@ -61,7 +59,8 @@ fn asked(filter: &EventFilter, page: Page<EventId>) -> Query {
         query.narrow(&format!("e.source = {SOURCE_SEQ}"), blob(source).to_vec());
     }
     want_delivery(&mut query, filter.owes);
-    if let Some(text) = &filter.search {
+    // What is masked is not looked for by SQL: how many rows a page looked at would tell of it.
+    if let Some(text) = filter.search.as_ref().filter(|_| filter.masked_by.is_none()) {
         query.looks_max = LOOKS_INTO_BODIES_MAX;
         let clause = format!(
             "(instr(coalesce(e.key, ''), {{}}) > 0 OR (e.body_bytes <= {BODY_BYTES_SEARCHED}
@@ -70,7 +69,7 @@ fn asked(filter: &EventFilter, page: Page<EventId>) -> Query {
         );
         query.want(&clause, text.clone());
     }
-    if !filter.body.is_empty() {
+    if !filter.body.is_empty() || filter.search.is_some() {
         query.looks_max = LOOKS_INTO_BODIES_MAX;
         query.is_picky = true;
     }
@@ -279,29 +278,6 @@ fn run_over(
     Ok(Listed { rows, next: last.filter(|_| more), looks, last })
 }
 
-const BODY: &str = "
-    SELECT p.headers, p.body FROM events e JOIN payloads p ON p.seq = e.payload
-     WHERE e.id = ?1 AND e.body_bytes <= ?2";
-
-/// Whether the body of an event has all of these values.
-fn has_values(
-    connection: &Connection,
-    wanted: &[BodyValue],
-    event: EventId,
-) -> rusqlite::Result<bool> {
-    if wanted.is_empty() {
-        return Ok(true);
-    }
-    let found = connection
-        .prepare_cached(BODY)?
-        .query_row(params![blob(event), BODY_BYTES_SEARCHED], |row| {
-            let headers = HeaderBlock::from_bytes(row.get(0)?).to_map();
-            Ok(BodyValue::all_in(wanted, &headers, row.get_ref(1)?.as_blob()?))
-        })
-        .optional()?;
-    Ok(found.unwrap_or(false))
-}
-
 const COUNT_DELIVERIES: &str = concat!(
     "SELECT d.event_id, ",
     shown_status!(),
@@ -405,6 +381,6 @@ mod tests {
         let steps = plan(COUNT_DELIVERIES);
         let by_event = "SEARCH d USING INDEX deliveries_by_event (event_id=?)";
         assert!(steps.iter().any(|step| step == by_event), "{steps:?}");
-        assert!(plan(BODY).iter().any(|step| step == "SEARCH e USING PRIMARY KEY (id=?)"));
+        assert!(plan(search_bodies::BODY).iter().any(|step| step == "SEARCH e USING PRIMARY KEY (id=?)"));
     }
 }

@@ -47,6 +47,7 @@ mod restore;
 mod rollups;
 mod row;
 mod schema;
+mod search_bodies;
 mod sends;
 mod statuses;
 mod terms;
@@ -569,7 +570,7 @@ impl AdminStore for SqliteStore {
         self.readers.read(move |connection| rollups::rollups(connection, query)).await
     }
 
-    async fn add_token(&self, token: Token) -> Result<(), StoreError> {
+    async fn add_token(&self, token: Token) -> Result<bool, StoreError> {
         self.writer.write(move |tx| tokens::add(tx, &token)).await
     }
 

@@ -23,7 +23,8 @@ const ADD: &str = "
 const SWEEP: &str = "DELETE FROM tokens WHERE is_session = 1 AND expires_at <= ?1";
 
 /// See `AdminStore::add_token`.
-pub(super) fn add(tx: &mut Tx<'_, '_>, token: &Token) -> rusqlite::Result<()> {
+pub(super) fn add(tx: &mut Tx<'_, '_>, token: &Token) -> rusqlite::Result<bool> {
+    let begun_with = token.session.and_then(|session| session.begun_with);
     let values = params![
         token.hash,
         blob(token.id),
@@ -32,13 +33,19 @@ pub(super) fn add(tx: &mut Tx<'_, '_>, token: &Token) -> rusqlite::Result<()> {
         token.created_at.as_millis(),
         token.expires_at.map(Timestamp::as_millis),
         token.session.is_some(),
-        token.session.and_then(|session| session.begun_with).map(blob),
+        begun_with.map(blob),
     ];
     if token.session.is_some() {
         tx.connection.execute(SWEEP, params![token.created_at.as_millis()])?;
     }
+    // Whoever takes a token away while somebody signs in with it means that session too.
+    if let Some(with) = begun_with
+        && !tx.connection.prepare_cached(ROLE)?.exists(params![blob(with)])?
+    {
+        return Ok(false);
+    }
     tx.connection.execute(ADD, values)?;
-    Ok(())
+    Ok(true)
 }
 
 const ALL: &str = "

@@ -1,7 +1,7 @@
 //! The dashboard's frame: who is let in, what other sites may do, languages.
 
 use http::Method;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::support::{
     dashboard::SignedIn,
@@ -131,4 +131,31 @@ async fn a_link_opens_once_and_looking_at_it_does_not_use_it_up() {
         assert!(first.expect(303).header("set-cookie").contains("surehook_session=shs_"));
         gateway.call(Method::POST, "/login", &[FORM, OURS], form).await.expect(401);
     }
+}
+
+#[tokio::test]
+async fn what_a_link_opens_ends_with_the_token_that_made_it() {
+    let gateway = Gateway::start().await;
+    let maker = gateway.post("/tokens", &json!({ "role": "admin" })).await.expect(201).json();
+    let bearer = format!("Bearer {}", maker["token"].as_str().unwrap());
+    let code = async || {
+        let headers: [(&str, &[u8]); 1] = [("authorization", bearer.as_bytes())];
+        let made = gateway.call(Method::POST, "/api/v1/tokens/link", &headers, "").await;
+        let path = made.expect(201).json()["path"].as_str().unwrap().to_owned();
+        path.trim_start_matches("/login?").to_owned()
+    };
+    let (spent, unspent) = (code().await, code().await);
+    gateway.call(Method::POST, "/login", &[FORM, OURS], spent).await.expect(303);
+    let listed = gateway.get("/tokens").await.expect(200).json();
+    let begun = |list: &Value| {
+        let all = list["data"].as_array().unwrap();
+        all.iter().filter(|token| token["begun_with"] == maker["id"]).count()
+    };
+    assert_eq!(begun(&listed), 1, "{listed}");
+
+    gateway.delete(&format!("/tokens/{}", maker["id"].as_str().unwrap())).await.expect(204);
+
+    let listed = gateway.get("/tokens").await.expect(200).json();
+    assert_eq!(begun(&listed), 0, "{listed}");
+    gateway.call(Method::POST, "/login", &[FORM, OURS], unspent).await.expect(401);
 }

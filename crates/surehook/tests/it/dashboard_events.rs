@@ -136,6 +136,11 @@ async fn the_list_is_narrowed_by_what_is_typed_and_exported() {
     }
     let csv = visitor.page("/events/export?format=csv&q=").await;
     assert!(csv.html.starts_with("id,"), "{}", csv.html);
+
+    // It has keys and phones as they are.
+    let viewer = with_role(&gateway, "viewer").await;
+    assert_eq!(viewer.page("/events/export?format=csv&q=").await.status, 303);
+    assert!(!viewer.page("/events").await.html.contains("/events/export"));
 }
 
 #[tokio::test]

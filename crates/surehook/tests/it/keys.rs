@@ -114,6 +114,30 @@ async fn a_duplicate_with_another_body_is_shown() {
     assert_eq!(duplicate["body"]["text"], r#"{"id":"a","amount":2}"#);
 }
 
+// Whoever sends decides how many and how large they are; the event must open all the same.
+#[tokio::test]
+async fn many_large_duplicates_do_not_make_an_event_large() {
+    let gateway = gateway_with("").await;
+    let text = "x".repeat(1_000_000);
+    let body = |n: usize| format!(r#"{{"id":"a","amount":{n},"text":"{text}"}}"#);
+    let first = send(&gateway, &[], &body(0)).await;
+    for n in 1..=60 {
+        send(&gateway, &[], &body(n)).await;
+    }
+    let event = eventually(SOON, || async {
+        let event = gateway.event(id(&first)).await;
+        (event["duplicate_count"] == 60).then_some(event)
+    })
+    .await;
+
+    assert!(event.to_string().len() < 2 << 20, "{} bytes", event.to_string().len());
+    let duplicates = event["duplicates"].as_array().unwrap();
+    assert_eq!(duplicates.len(), 60);
+    for seen in duplicates {
+        assert_eq!((&seen["body"], &seen["body_left_out"]), (&json!(null), &json!(true)));
+    }
+}
+
 // B38.
 #[tokio::test]
 async fn what_is_no_value_is_no_key() {

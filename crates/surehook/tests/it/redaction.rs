@@ -227,6 +227,38 @@ async fn no_answer_no_command_and_no_log_tells_a_secret() {
     tells_nothing(&gateway.log(), "the log");
 }
 
+// A search that finds what is masked lets somebody guess it letter by letter.
+#[tokio::test]
+async fn what_is_masked_is_found_by_operators_only() {
+    let sink = quoting().await;
+    let gateway = gateway(&sink, "").await;
+    post_all(&gateway).await;
+    quiet(&gateway).await;
+    let get = async |role: &str, query: &str| {
+        let made = gateway.post("/tokens", &json!({ "role": role })).await.expect(201).json();
+        let authorization = format!("Bearer {}", made["token"].as_str().unwrap());
+        let headers: [(&str, &[u8]); 1] = [("authorization", authorization.as_bytes())];
+        let path = format!("/api/v1/events?source=evo&{query}");
+        gateway.call(Method::GET, &path, &headers, "").await.expect(200).json()
+    };
+    for (query, is_secret) in [
+        ("search=CANARY-B6&limit=1", true),
+        ("search=CANARY&limit=1", true),
+        ("body.apikey=CANARY-B6D711FCDE4D4FD5936544120E713976&limit=1", true),
+        ("search=vendas-sp&limit=1", false),
+        ("body.instance=vendas-sp&limit=1", false),
+    ] {
+        let exact = get("operator", query).await;
+        let masked = get("viewer", query).await;
+        let found = |list: &Value| list["data"].as_array().unwrap().len();
+        assert_eq!((found(&exact), found(&masked)), (1, usize::from(!is_secret)), "case: {query}");
+        if is_secret {
+            let nothing = get("viewer", "search=certainly-not-there&limit=1").await;
+            assert_eq!(masked, nothing, "the rest of the answer tells nothing: {query}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_body_is_exact_for_operators_and_masked_for_everybody() {
     let sink = quoting().await;

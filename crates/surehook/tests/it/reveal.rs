@@ -61,7 +61,10 @@ async fn what_is_masked_is_revealed_and_the_story_says_to_whom() {
     let told = gateway.event(&event).await;
     let story = told["decisions"].as_array().unwrap();
     let entry = story.iter().find(|entry| entry["kind"] == "revealed").unwrap();
-    assert_eq!(entry["detail"], json!({ "token": operator["id"], "name": "operator's" }));
+    assert_eq!(
+        entry["detail"],
+        json!({ "token": operator["id"], "name": "operator's", "begun_with": null })
+    );
     assert!(entry["text"].as_str().unwrap().contains("operator"), "{entry}");
     assert!(!told.to_string().contains("canary"), "{told}");
 

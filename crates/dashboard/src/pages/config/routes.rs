@@ -22,7 +22,7 @@ use crate::{
     client::{Address, List, Trouble, encode},
     lang::fill,
     page::{Failed, Frame, Nav, Shown, show},
-    show::Badge,
+    show::{Badge, without_phones},
     visitor::Visitor,
     words::{Edit, Routes},
 };
@@ -128,7 +128,8 @@ struct Event {
 
 impl Event {
     fn label(&self) -> String {
-        let known = [self.kind.as_deref(), self.key.as_deref()];
+        let key = self.key.as_deref().map(without_phones);
+        let known = [self.kind.as_deref(), key.as_deref()];
         let known: Vec<&str> = known.into_iter().flatten().collect();
         let at = self.received_at.get(..19).unwrap_or(&self.received_at).replace('T', " ");
         let text: String = known.join(" · ").chars().take(60).collect();

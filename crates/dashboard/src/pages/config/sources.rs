@@ -21,6 +21,7 @@ use crate::{
     fields,
     lang::fill,
     page::{Frame, Nav, Shown, show},
+    show::without_phones,
     visitor::Visitor,
     words::{Edit, Sources},
 };
@@ -93,6 +94,13 @@ struct Event {
     kind: Option<String>,
     key: Option<String>,
     received_at: String,
+}
+
+impl Event {
+    /// The key, with phones masked.
+    fn shown_key(&self) -> Option<String> {
+        self.key.as_deref().map(without_phones)
+    }
 }
 
 #[derive(Deserialize)]

@@ -31,6 +31,8 @@ pub(super) fn routes() -> Router<Arc<Dashboard>> {
 const RECENT: &str = "200";
 /// Entries of a conversation on one page.
 const PAGE: &str = "25";
+/// A larger body is not read for the line of text in it: a page has many of them.
+const TEXT_BODY_BYTES_MAX: u64 = 128 * 1024;
 /// Entries that are put together at the same time: as many as the store reads at once.
 const AT_ONCE: usize = 4;
 
@@ -50,6 +52,8 @@ struct Event {
     id: String,
     source: Option<String>,
     kind: Option<String>,
+    #[serde(default)]
+    body_bytes: u64,
     received_at: String,
     #[serde(default)]
     attributes: HashMap<String, Vec<String>>,
@@ -195,6 +199,8 @@ async fn line(visitor: &Visitor, t: &'static Messages, event: Event) -> Line {
     };
     let text = if is_status {
         event.attributes.get("provider_status").and_then(|all| all.first()).cloned()
+    } else if event.body_bytes > TEXT_BODY_BYTES_MAX {
+        None
     } else {
         let body = visitor.read(Address::new(&["events", &event.id, "body"])).await;
         body.ok().and_then(|body| text::of(&body))

@@ -16,7 +16,7 @@ use crate::{
     filter::{Bar, Filter},
     lang::fill,
     page::{Frame, Nav, Shown, show},
-    show::Badge,
+    show::{Badge, without_phones},
     visitor::Visitor,
     words::{Common, Events},
 };
@@ -76,7 +76,7 @@ impl Row {
 
     /// The key, with people masked.
     fn shown_key(&self) -> Option<String> {
-        self.key.as_deref().map(|key| api::without_people(key, &self.attributes))
+        self.key.as_deref().map(|key| without_phones(&api::without_people(key, &self.attributes)))
     }
 
     /// One pill for each status.
@@ -133,7 +133,8 @@ struct EventsPage {
     next: Option<String>,
     /// How far was looked, if a page is short of what may be there.
     searched: Option<(String, String)>,
-    export: [(&'static str, String); 2],
+    /// For operators: a file has everything as it is, phones too.
+    export: Vec<(&'static str, String)>,
     once: String,
 }
 
@@ -168,7 +169,10 @@ pub(super) async fn list(visitor: Visitor, Query(asked): Query<Asked>) -> Shown 
     let next = found.next_cursor.map(|cursor| page(&format!("&cursor={}", encode(&cursor))));
     let first = asked.cursor.map(|_| page(""));
     let file = |format: &str| format!("/events/export?format={format}&q={}", encode(&bar.typed));
-    let export = [("NDJSON", file("ndjson")), ("CSV", file("csv"))];
+    let export = match visitor.operates() {
+        true => vec![("NDJSON", file("ndjson")), ("CSV", file("csv"))],
+        false => Vec::new(),
+    };
     let (events, once) = (found.data, visitor.once());
     show(&EventsPage { frame, t, bar, events, first, next, searched, export, once })
 }
@@ -183,6 +187,9 @@ pub(super) struct Wanted {
 
 /// The whole list as a file.
 pub(super) async fn export(visitor: Visitor, Query(wanted): Query<Wanted>) -> Shown {
+    if !visitor.operates() {
+        return Ok(Redirect::to(&format!("/events?q={}", encode(&wanted.q))).into_response());
+    }
     let format = if wanted.format == "csv" { "csv" } else { "ndjson" };
     let address = Address::new(&["events"]).with("format", format);
     let filter = Filter::parse(&wanted.q);

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter, types::Value};
 use surehook_core::{
+    attribute::{Term, Wanted},
     body_value::BodyValue,
     delivery::state::Status,
     event::HeaderBlock,
@@ -25,7 +26,7 @@ use super::{
         SOURCE_SEQ,
     },
     row::{self, EVENT_COLUMNS, blob, id},
-    terms::events_with_term,
+    terms::{events_with_each_term, events_with_term},
 };
 
 /// Rows that a page looks at where bodies are looked into, at most.
@@ -53,6 +54,36 @@ pub(super) fn events(
     };
     count_deliveries(connection, &mut listed.rows)?;
     Ok(listed)
+}
+
+/// See `AdminStore::events_with_each`.
+pub(super) fn with_each(
+    connection: &Connection,
+    wanted: &[Wanted],
+    limit: usize,
+) -> rusqlite::Result<Vec<Vec<EventRow>>> {
+    let page = Page { after: None, limit };
+    let terms: Vec<Term> = wanted.iter().map(Wanted::term).collect();
+    let found = events_with_each_term(connection, &terms, LOOKS_MAX)?;
+    let mut all = Vec::new();
+    let mut ends = Vec::new();
+    for (wanted, term) in wanted.iter().zip(terms) {
+        let events = found.get(&term).cloned().unwrap_or_default();
+        let read = |found: &Row<'_>| {
+            Ok(Some(row::event(found)?).filter(|event| event.attributes.has(wanted)))
+        };
+        let query = asked(&EventFilter::default(), page);
+        all.extend(run_over(query, connection, events, page, read)?.rows);
+        ends.push(all.len());
+    }
+    count_deliveries(connection, &mut all)?;
+    let mut all = all.into_iter();
+    let mut begin = 0;
+    let split = ends.into_iter().map(|end| {
+        let many = end - std::mem::replace(&mut begin, end);
+        all.by_ref().take(many).collect()
+    });
+    Ok(split.collect())
 }
 
 fn asked(filter: &EventFilter, page: Page<EventId>) -> Query {
@@ -175,7 +206,7 @@ fn with_key(
 }
 
 /// Bytes as a list that `json_each` and `unhex` read.
-fn hex_list<'a>(all: impl Iterator<Item = &'a [u8]>) -> String {
+pub(super) fn hex_list<'a>(all: impl Iterator<Item = &'a [u8]>) -> String {
     let quoted: Vec<String> =
         all.map(|bytes| format!("\"{}\"", data_encoding::HEXLOWER.encode(bytes))).collect();
     format!("[{}]", quoted.join(","))
@@ -321,7 +352,7 @@ fn count_deliveries(connection: &Connection, events: &mut [EventRow]) -> rusqlit
         of_event.insert(row::status(row, 1)?, row.get(2)?);
     }
     for event in events {
-        event.deliveries = counted.remove(&event.id).unwrap_or_default();
+        event.deliveries = counted.get(&event.id).cloned().unwrap_or_default();
     }
     Ok(())
 }
@@ -380,6 +411,15 @@ mod tests {
         let this = query.place("e.id = {}", Value::Null);
         let steps = plan(&format!("{} AND {this}", query.select(EVENT_COLUMNS, EVENTS)));
         assert!(steps.iter().any(|step| step == "SEARCH e USING PRIMARY KEY (id=?)"), "{steps:?}");
+    }
+
+    #[test]
+    fn the_deliveries_of_many_events_are_found_by_their_events() {
+        let steps = plan(&super::super::list::of_events());
+        let by_event = "SEARCH d USING INDEX deliveries_by_event (event_id=?)";
+        assert!(steps.iter().any(|step| step == by_event), "{steps:?}");
+        let of_list = |step: &String| step.starts_with("SCAN j VIRTUAL TABLE");
+        assert!(steps.iter().all(|step| !step.contains("SCAN") || of_list(step)), "{steps:?}");
     }
 
     #[test]

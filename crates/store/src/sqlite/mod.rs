@@ -67,6 +67,7 @@ use async_trait::async_trait;
 use surehook_core::{
     access::Token,
     arrivals::{Arrival, ArrivalCursor, ArrivalFilter},
+    attribute::Wanted,
     dead::{DeadGroup, GroupFilter, GroupPlace},
     decision::Decision,
     delivery::Lease,
@@ -427,6 +428,16 @@ impl AdminStore for SqliteStore {
         self.readers.read(move |connection| list_events::events(connection, &filter, page)).await
     }
 
+    async fn events_with_each(
+        &self,
+        wanted: Vec<Wanted>,
+        limit: usize,
+    ) -> Result<Vec<Vec<EventRow>>, StoreError> {
+        let look =
+            move |connection: &Connection| list_events::with_each(connection, &wanted, limit);
+        self.readers.read(look).await
+    }
+
     async fn event(&self, id: EventId) -> Result<Option<EventDetail>, StoreError> {
         self.readers.read(move |connection| read::event(connection, id)).await
     }
@@ -453,6 +464,10 @@ impl AdminStore for SqliteStore {
         page: Page<DeliveryId>,
     ) -> Result<Listed<DeliveryRow, DeliveryId>, StoreError> {
         self.readers.read(move |connection| list::deliveries(connection, filter, page)).await
+    }
+
+    async fn deliveries_of(&self, events: Vec<EventId>) -> Result<Vec<DeliveryRow>, StoreError> {
+        self.readers.read(move |connection| list::deliveries_of(connection, &events)).await
     }
 
     async fn delivery(&self, id: DeliveryId) -> Result<Option<DeliveryDetail>, StoreError> {

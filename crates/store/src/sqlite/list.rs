@@ -5,6 +5,8 @@
 //! asked of each row on the way, newest first, and a page gives up after [`LOOKS_MAX`] rows: it may
 //! be short, and says where the next one goes on.
 
+use std::collections::BTreeSet;
+
 use rusqlite::{Connection, Row, params_from_iter, types::Value};
 use surehook_core::{
     delivery::state::Status,
@@ -128,7 +130,7 @@ pub(super) fn deliveries_of(
     connection: &Connection,
     events: &[EventId],
 ) -> rusqlite::Result<Vec<DeliveryRow>> {
-    let ids: Vec<[u8; 16]> = events.iter().map(|event| blob(*event)).collect();
+    let ids: BTreeSet<[u8; 16]> = events.iter().map(|event| blob(*event)).collect();
     let sql = of_events();
     let mut found = connection.prepare_cached(&sql)?;
     found.query_map([hex_list(ids.iter().map(|id| &id[..]))], row::delivery)?.collect()

@@ -343,7 +343,8 @@ const COUNT_DELIVERIES: &str = concat!(
 
 /// Counts the deliveries of all events of a page, in one query.
 fn count_deliveries(connection: &Connection, events: &mut [EventRow]) -> rusqlite::Result<()> {
-    let ids: Vec<[u8; 16]> = events.iter().map(|event| blob(event.id)).collect();
+    // Each once: an event may be there for several reasons.
+    let ids: BTreeSet<[u8; 16]> = events.iter().map(|event| blob(event.id)).collect();
     let mut count = connection.prepare_cached(COUNT_DELIVERIES)?;
     let mut rows = count.query([hex_list(ids.iter().map(|id| &id[..]))])?;
     let mut counted: HashMap<EventId, BTreeMap<Status, u64>> = HashMap::new();

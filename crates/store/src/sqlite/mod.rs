@@ -433,9 +433,9 @@ impl AdminStore for SqliteStore {
         wanted: Vec<Wanted>,
         limit: usize,
     ) -> Result<Vec<Vec<EventRow>>, StoreError> {
-        let look =
-            move |connection: &Connection| list_events::with_each(connection, &wanted, limit);
-        self.readers.read(look).await
+        self.readers
+            .read(move |connection| list_events::with_each(connection, &wanted, limit))
+            .await
     }
 
     async fn event(&self, id: EventId) -> Result<Option<EventDetail>, StoreError> {

@@ -5,7 +5,7 @@
 //! order of the list. Where nothing finds few, the newest events are looked at one after the other. Either way
 //! a page looks at a bounded number of rows; see `list`.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, hash_map::Entry};
 
 use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter, types::Value};
 use surehook_core::{
@@ -20,6 +20,7 @@ use surehook_core::{
 };
 
 use super::{
+    fresh::FreshKeys,
     lanes::shown_status,
     list::{
         HELD, IS_SHOWN_AS, LAST_HAS_CLASS, LAST_HAS_CODE_FROM, LAST_HAS_CODE_TO, LOOKS_MAX, Query,
@@ -39,6 +40,7 @@ const EVENTS: &str = "events e JOIN sources s ON s.seq = e.source";
 /// See `AdminStore::events`.
 pub(super) fn events(
     connection: &Connection,
+    fresh: Option<&FreshKeys>,
     filter: &EventFilter,
     page: Page<EventId>,
 ) -> rusqlite::Result<Listed<EventRow, EventId>> {
@@ -48,7 +50,7 @@ pub(super) fn events(
         let is_meant = filter.matches(&event) && has_values(connection, &filter.body, event.id)?;
         Ok(Some(event).filter(|_| is_meant))
     };
-    let mut listed = match candidates(connection, filter, &query)? {
+    let mut listed = match candidates(connection, fresh, filter, &query)? {
         Some(events) => run_over(query, connection, events, page, read)?,
         None => query.run(connection, (EVENT_COLUMNS, EVENTS, "e.id"), page, read)?,
     };
@@ -143,12 +145,13 @@ const IS_TO: &str = "d.destination = (SELECT seq FROM destinations WHERE id = {}
 /// look at, within its range.
 fn candidates(
     connection: &Connection,
+    fresh: Option<&FreshKeys>,
     filter: &EventFilter,
     query: &Query,
 ) -> rusqlite::Result<Option<Vec<EventId>>> {
     // A key says more than any term: one event of a source has it.
     let found = if let Some(key) = &filter.key {
-        with_key(connection, filter.source, key)?
+        with_key(connection, fresh, filter.source, key)?
     } else if let Some(term) = filter.term() {
         let found = events_with_term(connection, term, query.range, query.looks_max)?;
         return Ok(Some(found.into_iter().collect()));
@@ -176,6 +179,7 @@ const ALL_SOURCES: &str = "SELECT id FROM sources";
 /// The events that have a key now: of one source, or of each.
 fn with_key(
     connection: &Connection,
+    fresh: Option<&FreshKeys>,
     source: Option<SourceId>,
     key: &str,
 ) -> rusqlite::Result<BTreeSet<EventId>> {
@@ -188,21 +192,37 @@ fn with_key(
             all.query_map([], |found| id(found, 0))?.collect::<rusqlite::Result<_>>()?
         }
     };
-    let digests: BTreeSet<_> =
-        sources.iter().map(|source| KeyDigest::of(*source, &key).to_bytes()).collect();
-    let mut found = BTreeMap::new();
+    let digests: Vec<_> = sources.iter().map(|source| KeyDigest::of(*source, &key)).collect();
+    // Fresh ones first: what is folded meanwhile is found in the index.
+    let mut found = fresh_with_key(connection, fresh, &digests)?;
     let mut folded = connection.prepare_cached(FOLDED_WITH_KEY)?;
-    for digest in &digests {
-        let event = folded.query_row([digest], |row| id(row, 0)).optional()?;
-        found.extend(event.map(|event: EventId| (*digest, event)));
-    }
-    // One look at the fresh ones for all sources: they have no index.
-    let mut fresh = connection.prepare_cached(FRESH_WITH_KEY)?;
-    let mut rows = fresh.query([hex_list(digests.iter().map(|digest| &digest[..]))])?;
-    while let Some(row) = rows.next()? {
-        found.insert(row.get(0)?, id(row, 1)?);
+    for digest in digests {
+        if let Entry::Vacant(place) = found.entry(digest)
+            && let Some(event) =
+                folded.query_row([digest.to_bytes()], |row| id(row, 0)).optional()?
+        {
+            place.insert(event);
+        }
     }
     Ok(found.into_values().collect())
+}
+
+fn fresh_with_key(
+    connection: &Connection,
+    fresh: Option<&FreshKeys>,
+    digests: &[KeyDigest],
+) -> rusqlite::Result<HashMap<KeyDigest, EventId>> {
+    if let Some(fresh) = fresh {
+        let known = |digest: &KeyDigest| Some((*digest, fresh.event(*digest)?));
+        return Ok(digests.iter().filter_map(known).collect());
+    }
+    // Whoever looks beside a writer has only the table, which has no index: one look for all sources.
+    let bytes: Vec<_> = digests.iter().map(|digest| digest.to_bytes()).collect();
+    let mut look = connection.prepare_cached(FRESH_WITH_KEY)?;
+    look.query_map([hex_list(bytes.iter().map(|digest| &digest[..]))], |row| {
+        Ok((KeyDigest::from_bytes(row.get(0)?), id(row, 1)?))
+    })?
+    .collect()
 }
 
 /// Bytes as a list that `json_each` and `unhex` read.

@@ -425,7 +425,10 @@ impl AdminStore for SqliteStore {
         filter: EventFilter,
         page: Page<EventId>,
     ) -> Result<Listed<EventRow, EventId>, StoreError> {
-        self.readers.read(move |connection| list_events::events(connection, &filter, page)).await
+        let fresh = self.memory.fresh();
+        self.readers
+            .read(move |connection| list_events::events(connection, fresh.as_ref(), &filter, page))
+            .await
     }
 
     async fn events_with_each(

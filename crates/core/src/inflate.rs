@@ -51,9 +51,10 @@ pub fn plain_within<'b>(
     }
 }
 
-/// The headers under which the body of a copy is looked into, whose own were not kept: those of the
-/// original, but packed or not as the bytes themselves say. Otherwise a copy that came packed when the
-/// original did not would hide what is in it.
+/// The headers under which the body of a copy is looked into, whose own were not kept.
+///
+/// They are those of the original, but packed or not as the bytes themselves say. Otherwise a copy that
+/// came packed when the original did not would hide what is in it.
 pub fn headers_of_copy<'h>(headers: &'h HeaderMap, body: &[u8]) -> Cow<'h, HeaderMap> {
     let looks = looks_packed(body);
     match (looks, headers.contains_key(CONTENT_ENCODING)) {

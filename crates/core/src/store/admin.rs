@@ -10,10 +10,10 @@ use super::{
 };
 use crate::{
     access::Token, arrivals::Arrival, arrivals::ArrivalCursor, arrivals::ArrivalFilter,
-    dead::DeadGroup, dead::GroupFilter, dead::GroupPlace, decision::Decision, delivery::DeadReason,
-    delivery::state::Status, event::CopyId, event::Payload, ids::DeliveryId, ids::DestinationId,
-    ids::EventId, ids::RequestId, ids::TokenId, refused::RefusedFilter, refused::RefusedRequest,
-    rollup::RollupQuery, rollup::Tally, time::Timestamp,
+    attribute::Wanted, dead::DeadGroup, dead::GroupFilter, dead::GroupPlace, decision::Decision,
+    delivery::DeadReason, delivery::state::Status, event::CopyId, event::Payload, ids::DeliveryId,
+    ids::DestinationId, ids::EventId, ids::RequestId, ids::TokenId, refused::RefusedFilter,
+    refused::RefusedRequest, rollup::RollupQuery, rollup::Tally, time::Timestamp,
 };
 
 /// What became of a wish to replay.
@@ -151,6 +151,14 @@ pub trait AdminStore: Send + Sync {
         page: Page<EventId>,
     ) -> Result<Listed<EventRow, EventId>, StoreError>;
 
+    /// The newest events that have each of these, newest first: of each at most `limit`. The same as
+    /// [`Self::events`] finds with each of them alone, at about the cost of one.
+    async fn events_with_each(
+        &self,
+        wanted: Vec<Wanted>,
+        limit: usize,
+    ) -> Result<Vec<Vec<EventRow>>, StoreError>;
+
     /// One event.
     async fn event(&self, id: EventId) -> Result<Option<EventDetail>, StoreError>;
 
@@ -169,6 +177,9 @@ pub trait AdminStore: Send + Sync {
         filter: DeliveryFilter,
         page: Page<DeliveryId>,
     ) -> Result<Listed<DeliveryRow, DeliveryId>, StoreError>;
+
+    /// All deliveries of these events, oldest first.
+    async fn deliveries_of(&self, events: Vec<EventId>) -> Result<Vec<DeliveryRow>, StoreError>;
 
     /// One delivery.
     async fn delivery(&self, id: DeliveryId) -> Result<Option<DeliveryDetail>, StoreError>;

@@ -360,6 +360,7 @@ macro_rules! store_conformance {
                     a_body_for_nowhere_is_left_out,
                     a_route_keeps_its_transform;
                 search: an_event_is_found_by_its_kind_and_by_each_attribute,
+                    what_has_each_of_many_is_found_at_once_as_it_is_one_by_one,
                     all_that_is_wanted_must_be_there,
                     what_is_found_comes_newest_first_in_whole_pages,
                     an_event_that_is_removed_is_not_found,

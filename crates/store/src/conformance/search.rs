@@ -52,6 +52,44 @@ async fn find(world: &World, filter: &EventFilter, limit: usize) -> Vec<EventId>
     }
 }
 
+pub async fn what_has_each_of_many_is_found_at_once_as_it_is_one_by_one(mut world: World) {
+    let mut sent = Vec::new();
+    for number in 0..12 {
+        let id = format!("wamid.{}", number % 4);
+        let event = NewEvent {
+            deliveries: world.keyed_for_both("any").deliveries,
+            ..about(&world, "status", &[(MessageId, &id), (Account, "wamid.0")])
+        };
+        sent.push(world.accept(event).await);
+        world.wait(Duration::from_millis(1));
+    }
+    for is_restarted in [false, true] {
+        if is_restarted {
+            world.reopen().await;
+        }
+        for limit in [1, 2, 10] {
+            let ids = ["wamid.3", "wamid.0", "nowhere", "wamid.0"];
+            let each: Vec<_> = ids.iter().map(|id| Wanted::new(MessageId, id).unwrap()).collect();
+            let found = world.events_with_each(each, limit).await.unwrap();
+            assert_eq!(found.len(), ids.len());
+            for (id, rows) in ids.iter().zip(found) {
+                let page = Page { after: None, limit };
+                let alone = world.events(wanted(&[(MessageId, id)]), page).await.unwrap().rows;
+                assert_eq!(format!("{rows:?}"), format!("{alone:?}"), "case: {id}, {limit}");
+            }
+        }
+        assert!(world.events_with_each(Vec::new(), 10).await.unwrap().is_empty());
+
+        let asked = vec![sent[7], sent[2], EventId::new(world.now, 1)];
+        let found = world.deliveries_of(asked).await.unwrap();
+        let mut one_by_one = world.detail(sent[2]).await.deliveries;
+        one_by_one.extend(world.detail(sent[7]).await.deliveries);
+        one_by_one.sort_by_key(|delivery| delivery.id);
+        assert!(!one_by_one.is_empty());
+        assert_eq!(format!("{found:?}"), format!("{one_by_one:?}"));
+    }
+}
+
 pub async fn an_event_is_found_by_its_kind_and_by_each_attribute(mut world: World) {
     let jid = "551187654321:3@s.whatsapp.net";
     let came =

@@ -9,10 +9,14 @@
 //! A key is in the file from the commit that stores its event, in one table or the other. Memory
 //! holds nothing that `keys_fresh` does not, and is read from there at the start.
 
-use std::{collections::HashMap, path::Path};
+use std::{
+    collections::HashMap,
+    path::Path,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 
 use rusqlite::{Connection, params};
-use surehook_core::{key::KeyDigest, time::Timestamp};
+use surehook_core::{ids::EventId, key::KeyDigest, time::Timestamp};
 
 use super::{
     filter::KeyFilter,
@@ -60,11 +64,29 @@ struct Doing {
     is_cleared: bool,
 }
 
-/// The fresh keys. Only the writer has them.
+/// The rows of `keys_fresh` by their keys, some of which may not be committed yet. The writer changes
+/// them; whoever looks for a key looks here, as the table has no index.
+#[derive(Clone, Debug, Default)]
+pub(super) struct FreshKeys(Arc<Mutex<HashMap<KeyDigest, Row, ahash::RandomState>>>);
+
+impl FreshKeys {
+    /// The event that has a key, if that is among these. Whoever does not find it here, and looks into
+    /// the index after that, does not miss it.
+    pub(super) fn event(&self, key: KeyDigest) -> Option<EventId> {
+        self.lock().get(&key).map(|row| row.known.event)
+    }
+
+    /// A panic while this is held cannot leave it half changed.
+    fn lock(&self) -> MutexGuard<'_, HashMap<KeyDigest, Row, ahash::RandomState>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The fresh keys, as the writer has them.
 pub(super) struct Fresh {
     fold_at: usize,
     filter: KeyFilter,
-    rows: HashMap<KeyDigest, Row, ahash::RandomState>,
+    rows: FreshKeys,
     /// The number of the next row. It never goes back, not even with a transaction: that all rows up
     /// to a number are folded is why they may be removed, so no new row may get such a number.
     next_seq: i64,
@@ -101,7 +123,7 @@ impl Fresh {
         let mut fresh = Self {
             fold_at,
             filter: KeyFilter::begin(file),
-            rows: HashMap::default(),
+            rows: FreshKeys::default(),
             next_seq: 1,
             earliest: Timestamp::from_millis(0),
             fold: None,
@@ -115,14 +137,19 @@ impl Fresh {
             let key = KeyDigest::from_bytes(row.get(1)?);
             let known =
                 Remembered { event: id(row, 2)?, body: row.get(3)?, expires_at: time(row, 4)? };
-            fresh.rows.insert(key, Row { seq, known });
+            fresh.rows.lock().insert(key, Row { seq, known });
         }
         Ok(fresh)
     }
 
+    /// Where others may look for them.
+    pub(super) fn keys(&self) -> FreshKeys {
+        self.rows.clone()
+    }
+
     /// The event that holds a key, if the key is among the fresh ones and its time has not passed.
     pub(super) fn find(&self, key: KeyDigest, now: Timestamp) -> Option<Remembered> {
-        let row = self.rows.get(&key)?;
+        let row = *self.rows.lock().get(&key)?;
         (row.known.expires_at > now).then_some(row.known)
     }
 
@@ -139,7 +166,8 @@ impl Fresh {
         known: Remembered,
     ) -> rusqlite::Result<()> {
         // One whose time has passed makes room, in the file as well.
-        if let Some(past) = self.rows.get(&key) {
+        let past = self.rows.lock().get(&key).copied();
+        if let Some(past) = past {
             sql.get(DELETE)?.execute(params![past.seq])?;
         }
         let seq = self.next_seq;
@@ -159,8 +187,8 @@ impl Fresh {
 
     fn change(&mut self, key: KeyDigest, row: Option<Row>) {
         let before = match row {
-            Some(row) => self.rows.insert(key, row),
-            None => self.rows.remove(&key),
+            Some(row) => self.rows.lock().insert(key, row),
+            None => self.rows.lock().remove(&key),
         };
         self.doing.changed.push((key, before));
     }
@@ -175,8 +203,11 @@ impl Fresh {
         if now < self.earliest {
             return Ok(0);
         }
-        let past = self.rows.iter().filter(|(_, row)| row.known.expires_at <= now).take(limit);
-        let past: Vec<(KeyDigest, i64)> = past.map(|(key, row)| (*key, row.seq)).collect();
+        let past: Vec<(KeyDigest, i64)> = {
+            let rows = self.rows.lock();
+            let past = rows.iter().filter(|(_, row)| row.known.expires_at <= now).take(limit);
+            past.map(|(key, row)| (*key, row.seq)).collect()
+        };
         for &(key, seq) in &past {
             connection.prepare_cached(DELETE)?.execute(params![seq])?;
             // A run that ended in the middle of folding has left it there as well.
@@ -186,15 +217,15 @@ impl Fresh {
             self.change(key, None);
         }
         if past.len() < limit {
-            let left = self.rows.values().map(|row| row.known.expires_at);
-            self.earliest = left.min().unwrap_or(Timestamp::from_millis(i64::MAX));
+            let earliest = self.rows.lock().values().map(|row| row.known.expires_at).min();
+            self.earliest = earliest.unwrap_or(Timestamp::from_millis(i64::MAX));
         }
         Ok(past.len())
     }
 
     /// Folds a few keys, in step with those that the transaction added.
     pub(super) fn fold(&mut self, sql: &mut Prepared<'_>) -> rusqlite::Result<()> {
-        if self.fold.is_none() && self.rows.len() >= self.fold_at {
+        if self.fold.is_none() && self.rows.lock().len() >= self.fold_at {
             self.fold = Some(self.begin());
             self.doing.has_begun = true;
         }
@@ -209,7 +240,7 @@ impl Fresh {
         let upto = (fold.done + self.doing.added * FOLDED_PER_NEW).min(fold.keys.len());
         for key in &fold.keys[fold.done..upto] {
             // Gone, or taken over by a later event, which has its own turn.
-            let row = self.rows.get(key).filter(|row| row.seq <= fold.upto);
+            let row = self.rows.lock().get(key).copied().filter(|row| row.seq <= fold.upto);
             if let Some(row) = row {
                 self.filter.add(*key);
                 sql.get(FOLD)?.execute(params![
@@ -225,9 +256,12 @@ impl Fresh {
     }
 
     fn begin(&self) -> Fold {
-        let mut keys: Vec<KeyDigest> = self.rows.keys().copied().collect();
+        let (mut keys, upto) = {
+            let rows = self.rows.lock();
+            let upto = rows.values().map(|row| row.seq).max().unwrap_or(0);
+            (rows.keys().copied().collect::<Vec<KeyDigest>>(), upto)
+        };
         keys.sort_unstable();
-        let upto = self.rows.values().map(|row| row.seq).max().unwrap_or(0);
         Fold { keys, done: 0, upto }
     }
 
@@ -236,9 +270,10 @@ impl Fresh {
         self.filter.tend();
         let doing = std::mem::take(&mut self.doing);
         if let (Some(fold), Some(done)) = (&mut self.fold, doing.folded) {
+            let mut rows = self.rows.lock();
             for key in &fold.keys[fold.done..done] {
-                if self.rows.get(key).is_some_and(|row| row.seq <= fold.upto) {
-                    self.rows.remove(key);
+                if rows.get(key).is_some_and(|row| row.seq <= fold.upto) {
+                    rows.remove(key);
                 }
             }
             fold.done = done;
@@ -254,10 +289,11 @@ impl Fresh {
         if doing.has_begun {
             self.fold = None;
         }
+        let mut rows = self.rows.lock();
         for (key, before) in doing.changed.into_iter().rev() {
             match before {
-                Some(row) => self.rows.insert(key, row),
-                None => self.rows.remove(&key),
+                Some(row) => rows.insert(key, row),
+                None => rows.remove(&key),
             };
         }
     }
@@ -272,10 +308,7 @@ pub(super) fn remove_folded(connection: &Connection, key: KeyDigest) -> rusqlite
 
 #[cfg(test)]
 mod tests {
-    use surehook_core::{
-        ids::{EventId, SourceId},
-        key::DedupKey,
-    };
+    use surehook_core::{ids::SourceId, key::DedupKey};
 
     use super::*;
     use crate::sqlite::{memory::BodyMark, schema};
@@ -323,5 +356,35 @@ mod tests {
             assert!(folded || again.find(digest(key), Timestamp::from_millis(0)).is_some());
         }
         assert!(again.find(digest("a"), Timestamp::from_millis(0)).is_none());
+    }
+
+    #[test]
+    fn a_key_is_found_by_whoever_looks_until_it_is_in_the_index() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("surehook.db");
+        let connection = schema::open_writer(&file).unwrap();
+        let mut sql = Prepared::new(&connection);
+        let mut fresh = Fresh::load(&connection, &file, 4).unwrap();
+        let shared = fresh.keys();
+        let all: Vec<String> = (0..40).map(|number| format!("key-{number}")).collect();
+        let in_index = |key: &str| {
+            let count = "SELECT count(*) FROM keys WHERE digest = ?1";
+            let bytes = digest(key).to_bytes();
+            connection.query_row(count, [bytes], |row| row.get::<_, i64>(0)).unwrap() == 1
+        };
+
+        for (many, key) in all.iter().enumerate() {
+            connection.execute_batch("BEGIN").unwrap();
+            insert(&mut fresh, &mut sql, key);
+            fresh.fold(&mut sql).unwrap();
+            connection.execute_batch("COMMIT").unwrap();
+            fresh.committed();
+            for known in &all[..=many] {
+                assert!(shared.event(digest(known)).is_some() || in_index(known), "case: {known}");
+            }
+        }
+        assert!(in_index("key-0") && shared.event(digest("key-0")).is_none());
+        let again = Fresh::load(&connection, &file, 4).unwrap().keys();
+        assert!(all.iter().all(|key| again.event(digest(key)).is_some() || in_index(key)));
     }
 }

@@ -5,16 +5,19 @@
 //! asked of each row on the way, newest first, and a page gives up after [`LOOKS_MAX`] rows: it may
 //! be short, and says where the next one goes on.
 
+use std::collections::BTreeSet;
+
 use rusqlite::{Connection, Row, params_from_iter, types::Value};
 use surehook_core::{
     delivery::state::Status,
-    ids::{DeliveryId, Id, Kind},
+    ids::{DeliveryId, EventId, Id, Kind},
     store::{DeliveryFilter, DeliveryRow, Listed, Page},
     time::Timestamp,
 };
 
 use super::{
     lanes::{holds, shown_status},
+    list_events::hex_list,
     row::{self, DELIVERY_COLUMNS, blob, id},
 };
 
@@ -116,6 +119,25 @@ impl Query {
         let more = rows.len() == page.limit || looks == looks_max;
         Ok(Listed { rows, next: last.filter(|_| more), looks, last })
     }
+}
+
+const OF_EVENTS: &str = "json_each(?1) j
+    CROSS JOIN deliveries d INDEXED BY deliveries_by_event ON d.event_id = unhex(j.value)
+    JOIN destinations t ON t.seq = d.destination";
+
+/// See `AdminStore::deliveries_of`.
+pub(super) fn deliveries_of(
+    connection: &Connection,
+    events: &[EventId],
+) -> rusqlite::Result<Vec<DeliveryRow>> {
+    let ids: BTreeSet<[u8; 16]> = events.iter().map(|event| blob(*event)).collect();
+    let sql = of_events();
+    let mut found = connection.prepare_cached(&sql)?;
+    found.query_map([hex_list(ids.iter().map(|id| &id[..]))], row::delivery)?.collect()
+}
+
+pub(super) fn of_events() -> String {
+    format!("SELECT {DELIVERY_COLUMNS} FROM {OF_EVENTS} ORDER BY d.id")
 }
 
 /// The ids of a list: before the first, and from the second on.

@@ -5,10 +5,12 @@
 //! order of the list. Where nothing finds few, the newest events are looked at one after the other. Either way
 //! a page looks at a bounded number of rows; see `list`.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, hash_map::Entry};
 
 use rusqlite::{Connection, OptionalExtension, Row, params_from_iter, types::Value};
 use surehook_core::{
+    attribute::{Term, Wanted},
+    body_value::BodyValue,
     delivery::state::Status,
     ids::{DestinationId, EventId, SourceId},
     key::{DedupKey, KeyDigest},
@@ -17,6 +19,7 @@ use surehook_core::{
 };
 
 use super::{
+    fresh::FreshKeys,
     lanes::shown_status,
     list::{
         HELD, IS_SHOWN_AS, LAST_HAS_CLASS, LAST_HAS_CODE_FROM, LAST_HAS_CODE_TO, LOOKS_MAX, Query,
@@ -24,7 +27,7 @@ use super::{
     },
     row::{self, EVENT_COLUMNS, blob, id},
     search_bodies::{self, BODY_BYTES_SEARCHED},
-    terms::events_with_term,
+    terms::{events_with_each_term, events_with_term},
 };
 
 /// Rows that a page looks at where bodies are looked into, at most.
@@ -35,6 +38,7 @@ const EVENTS: &str = "events e JOIN sources s ON s.seq = e.source";
 /// See `AdminStore::events`.
 pub(super) fn events(
     connection: &Connection,
+    fresh: Option<&FreshKeys>,
     filter: &EventFilter,
     page: Page<EventId>,
 ) -> rusqlite::Result<Listed<EventRow, EventId>> {
@@ -45,12 +49,42 @@ pub(super) fn events(
             filter.matches(&event) && search_bodies::is_meant(connection, filter, &event)?;
         Ok(Some(event).filter(|_| is_meant))
     };
-    let mut listed = match candidates(connection, filter, &query)? {
+    let mut listed = match candidates(connection, fresh, filter, &query)? {
         Some(events) => run_over(query, connection, events, page, read)?,
         None => query.run(connection, (EVENT_COLUMNS, EVENTS, "e.id"), page, read)?,
     };
     count_deliveries(connection, &mut listed.rows)?;
     Ok(listed)
+}
+
+/// See `AdminStore::events_with_each`.
+pub(super) fn with_each(
+    connection: &Connection,
+    wanted: &[Wanted],
+    limit: usize,
+) -> rusqlite::Result<Vec<Vec<EventRow>>> {
+    let page = Page { after: None, limit };
+    let terms: Vec<Term> = wanted.iter().map(Wanted::term).collect();
+    let found = events_with_each_term(connection, &terms, LOOKS_MAX)?;
+    let mut all = Vec::new();
+    let mut ends = Vec::new();
+    for (wanted, term) in wanted.iter().zip(terms) {
+        let events = found.get(&term).cloned().unwrap_or_default();
+        let read = |found: &Row<'_>| {
+            Ok(Some(row::event(found)?).filter(|event| event.attributes.has(wanted)))
+        };
+        let query = asked(&EventFilter::default(), page);
+        all.extend(run_over(query, connection, events, page, read)?.rows);
+        ends.push(all.len());
+    }
+    count_deliveries(connection, &mut all)?;
+    let mut all = all.into_iter();
+    let mut begin = 0;
+    let split = ends.into_iter().map(|end| {
+        let many = end - std::mem::replace(&mut begin, end);
+        all.by_ref().take(many).collect()
+    });
+    Ok(split.collect())
 }
 
 fn asked(filter: &EventFilter, page: Page<EventId>) -> Query {
@@ -111,12 +145,13 @@ const IS_TO: &str = "d.destination = (SELECT seq FROM destinations WHERE id = {}
 /// look at, within its range.
 fn candidates(
     connection: &Connection,
+    fresh: Option<&FreshKeys>,
     filter: &EventFilter,
     query: &Query,
 ) -> rusqlite::Result<Option<Vec<EventId>>> {
     // A key says more than any term: one event of a source has it.
     let found = if let Some(key) = &filter.key {
-        with_key(connection, filter.source, key)?
+        with_key(connection, fresh, filter.source, key)?
     } else if let Some(term) = filter.term() {
         let found = events_with_term(connection, term, query.range, query.looks_max)?;
         return Ok(Some(found.into_iter().collect()));
@@ -144,6 +179,7 @@ const ALL_SOURCES: &str = "SELECT id FROM sources";
 /// The events that have a key now: of one source, or of each.
 fn with_key(
     connection: &Connection,
+    fresh: Option<&FreshKeys>,
     source: Option<SourceId>,
     key: &str,
 ) -> rusqlite::Result<BTreeSet<EventId>> {
@@ -156,25 +192,41 @@ fn with_key(
             all.query_map([], |found| id(found, 0))?.collect::<rusqlite::Result<_>>()?
         }
     };
-    let digests: BTreeSet<_> =
-        sources.iter().map(|source| KeyDigest::of(*source, &key).to_bytes()).collect();
-    let mut found = BTreeMap::new();
+    let digests: Vec<_> = sources.iter().map(|source| KeyDigest::of(*source, &key)).collect();
+    // Fresh ones first: what is folded meanwhile is found in the index.
+    let mut found = fresh_with_key(connection, fresh, &digests)?;
     let mut folded = connection.prepare_cached(FOLDED_WITH_KEY)?;
-    for digest in &digests {
-        let event = folded.query_row([digest], |row| id(row, 0)).optional()?;
-        found.extend(event.map(|event: EventId| (*digest, event)));
-    }
-    // One look at the fresh ones for all sources: they have no index.
-    let mut fresh = connection.prepare_cached(FRESH_WITH_KEY)?;
-    let mut rows = fresh.query([hex_list(digests.iter().map(|digest| &digest[..]))])?;
-    while let Some(row) = rows.next()? {
-        found.insert(row.get(0)?, id(row, 1)?);
+    for digest in digests {
+        if let Entry::Vacant(place) = found.entry(digest)
+            && let Some(event) =
+                folded.query_row([digest.to_bytes()], |row| id(row, 0)).optional()?
+        {
+            place.insert(event);
+        }
     }
     Ok(found.into_values().collect())
 }
 
+fn fresh_with_key(
+    connection: &Connection,
+    fresh: Option<&FreshKeys>,
+    digests: &[KeyDigest],
+) -> rusqlite::Result<HashMap<KeyDigest, EventId>> {
+    if let Some(fresh) = fresh {
+        let known = |digest: &KeyDigest| Some((*digest, fresh.event(*digest)?));
+        return Ok(digests.iter().filter_map(known).collect());
+    }
+    // Whoever looks beside a writer has only the table, which has no index: one look for all sources.
+    let bytes: Vec<_> = digests.iter().map(|digest| digest.to_bytes()).collect();
+    let mut look = connection.prepare_cached(FRESH_WITH_KEY)?;
+    look.query_map([hex_list(bytes.iter().map(|digest| &digest[..]))], |row| {
+        Ok((KeyDigest::from_bytes(row.get(0)?), id(row, 1)?))
+    })?
+    .collect()
+}
+
 /// Bytes as a list that `json_each` and `unhex` read.
-fn hex_list<'a>(all: impl Iterator<Item = &'a [u8]>) -> String {
+pub(super) fn hex_list<'a>(all: impl Iterator<Item = &'a [u8]>) -> String {
     let quoted: Vec<String> =
         all.map(|bytes| format!("\"{}\"", data_encoding::HEXLOWER.encode(bytes))).collect();
     format!("[{}]", quoted.join(","))
@@ -288,7 +340,8 @@ const COUNT_DELIVERIES: &str = concat!(
 
 /// Counts the deliveries of all events of a page, in one query.
 fn count_deliveries(connection: &Connection, events: &mut [EventRow]) -> rusqlite::Result<()> {
-    let ids: Vec<[u8; 16]> = events.iter().map(|event| blob(event.id)).collect();
+    // Each once: an event may be there for several reasons.
+    let ids: BTreeSet<[u8; 16]> = events.iter().map(|event| blob(event.id)).collect();
     let mut count = connection.prepare_cached(COUNT_DELIVERIES)?;
     let mut rows = count.query([hex_list(ids.iter().map(|id| &id[..]))])?;
     let mut counted: HashMap<EventId, BTreeMap<Status, u64>> = HashMap::new();
@@ -297,7 +350,7 @@ fn count_deliveries(connection: &Connection, events: &mut [EventRow]) -> rusqlit
         of_event.insert(row::status(row, 1)?, row.get(2)?);
     }
     for event in events {
-        event.deliveries = counted.remove(&event.id).unwrap_or_default();
+        event.deliveries = counted.get(&event.id).cloned().unwrap_or_default();
     }
     Ok(())
 }
@@ -359,6 +412,15 @@ mod tests {
     }
 
     #[test]
+    fn the_deliveries_of_many_events_are_found_by_their_events() {
+        let steps = plan(&super::super::list::of_events());
+        let by_event = "SEARCH d USING INDEX deliveries_by_event (event_id=?)";
+        assert!(steps.iter().any(|step| step == by_event), "{steps:?}");
+        let of_list = |step: &String| step.starts_with("SCAN j VIRTUAL TABLE");
+        assert!(steps.iter().all(|step| !step.contains("SCAN") || of_list(step)), "{steps:?}");
+    }
+
+    #[test]
     fn whether_there_are_few_is_asked_of_an_index() {
         let to = Few::to(DestinationId::new(Timestamp::from_millis(1), 1));
         for (few, index) in [
@@ -381,6 +443,10 @@ mod tests {
         let steps = plan(COUNT_DELIVERIES);
         let by_event = "SEARCH d USING INDEX deliveries_by_event (event_id=?)";
         assert!(steps.iter().any(|step| step == by_event), "{steps:?}");
-        assert!(plan(search_bodies::BODY).iter().any(|step| step == "SEARCH e USING PRIMARY KEY (id=?)"));
+        assert!(
+            plan(search_bodies::BODY)
+                .iter()
+                .any(|step| step == "SEARCH e USING PRIMARY KEY (id=?)")
+        );
     }
 }

@@ -6,7 +6,7 @@
 
 use std::{
     collections::HashMap,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard, OnceLock, PoisonError},
 };
 
 use quick_cache::sync::Cache;
@@ -17,6 +17,8 @@ use surehook_core::{
     store::Counts,
     time::Timestamp,
 };
+
+use super::fresh::FreshKeys;
 
 /// The first bytes of a body's fingerprint: enough to tell it from another one with the same key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +69,8 @@ pub(super) struct Memory {
     keys: Cache<KeyDigest, Remembered>,
     sightings: Mutex<HashMap<EventId, Sighting>>,
     counts: Mutex<Counts>,
+    /// The keys that are not in their index yet, unless this only looks beside a writer.
+    fresh: OnceLock<FreshKeys>,
 }
 
 /// A panic while one of these is held cannot leave it half changed in a way that matters.
@@ -80,6 +84,7 @@ impl Memory {
             keys: Cache::new(keys_remembered),
             sightings: Mutex::default(),
             counts: Mutex::default(),
+            fresh: OnceLock::new(),
         }
     }
 
@@ -131,6 +136,15 @@ impl Memory {
 
     pub(super) fn has_sightings(&self) -> bool {
         !lock(&self.sightings).is_empty()
+    }
+
+    pub(super) fn share_fresh(&self, keys: FreshKeys) {
+        // There is one writer, which starts once.
+        let _ = self.fresh.set(keys);
+    }
+
+    pub(super) fn fresh(&self) -> Option<FreshKeys> {
+        self.fresh.get().cloned()
     }
 
     pub(super) fn counts(&self) -> Counts {

@@ -69,6 +69,7 @@ use async_trait::async_trait;
 use surehook_core::{
     access::Token,
     arrivals::{Arrival, ArrivalCursor, ArrivalFilter},
+    attribute::Wanted,
     dead::{DeadGroup, GroupFilter, GroupPlace},
     decision::Decision,
     delivery::Lease,
@@ -426,7 +427,20 @@ impl AdminStore for SqliteStore {
         filter: EventFilter,
         page: Page<EventId>,
     ) -> Result<Listed<EventRow, EventId>, StoreError> {
-        self.readers.read(move |connection| list_events::events(connection, &filter, page)).await
+        let fresh = self.memory.fresh();
+        self.readers
+            .read(move |connection| list_events::events(connection, fresh.as_ref(), &filter, page))
+            .await
+    }
+
+    async fn events_with_each(
+        &self,
+        wanted: Vec<Wanted>,
+        limit: usize,
+    ) -> Result<Vec<Vec<EventRow>>, StoreError> {
+        self.readers
+            .read(move |connection| list_events::with_each(connection, &wanted, limit))
+            .await
     }
 
     async fn event(&self, id: EventId) -> Result<Option<EventDetail>, StoreError> {
@@ -459,6 +473,10 @@ impl AdminStore for SqliteStore {
         page: Page<DeliveryId>,
     ) -> Result<Listed<DeliveryRow, DeliveryId>, StoreError> {
         self.readers.read(move |connection| list::deliveries(connection, filter, page)).await
+    }
+
+    async fn deliveries_of(&self, events: Vec<EventId>) -> Result<Vec<DeliveryRow>, StoreError> {
+        self.readers.read(move |connection| list::deliveries_of(connection, &events)).await
     }
 
     async fn delivery(&self, id: DeliveryId) -> Result<Option<DeliveryDetail>, StoreError> {

@@ -12,7 +12,7 @@
 //! Terms are in the file from the commit that stores their event, in one table or in both. Whoever
 //! searches looks into both, first at the fresh ones; memory holds only what is to be folded.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use rusqlite::{Connection, params};
 use surehook_core::{
@@ -291,26 +291,79 @@ const BLOCKS_BEFORE: &str = "
 pub(super) fn events_with_term(
     connection: &Connection,
     term: Term,
-    [top, bottom]: [[u8; 16]; 2],
+    range: [[u8; 16]; 2],
     limit: usize,
 ) -> rusqlite::Result<Vec<EventId>> {
+    let [top, bottom] = range;
     // Fresh ones first: what is folded meanwhile is found twice, not missed.
-    let mut found: BTreeSet<EventId> = connection
+    let fresh = connection
         .prepare_cached(FRESH_WITH_TERM)?
         .query_map(params![term.to_bytes(), top, bottom, limit], |row| id(row, 0))?
         .collect::<Result<_, _>>()?;
-    let between = (entry(term, bottom), entry(term, top));
+    let mut found = [(term, fresh)];
+    look_into_segments(connection, &mut found, range, limit)?;
+    let [(_, found)] = found;
+    Ok(found.into_iter().rev().take(limit).collect())
+}
+
+const ALL_RANGE: [[u8; 16]; 2] = [[0xff; 16], [0; 16]];
+const FRESH: &str = "
+    SELECT event_id, terms FROM terms_fresh WHERE event_id < ?1 ORDER BY event_id DESC";
+
+/// The events that may have each of these terms, newest first and of each at most so many. The fresh
+/// ones are looked at once for all of them.
+pub(super) fn events_with_each_term(
+    connection: &Connection,
+    terms: &[Term],
+    limit: usize,
+) -> rusqlite::Result<HashMap<Term, Vec<EventId>>> {
+    let mut fresh: HashMap<Term, BTreeSet<EventId>, ahash::RandomState> =
+        terms.iter().map(|term| (*term, BTreeSet::new())).collect();
+    let mut statement = connection.prepare_cached(FRESH)?;
+    let mut rows = statement.query(params![ALL_RANGE[0]])?;
+    while let Some(row) = rows.next()? {
+        let (terms, _) = row.get_ref(1)?.as_blob()?.as_chunks::<{ Term::BYTES }>();
+        for term in terms {
+            let of_term = fresh.get_mut(&Term::from_bytes(*term));
+            if let Some(events) = of_term.filter(|events| events.len() < limit) {
+                events.insert(id(row, 0)?);
+            }
+        }
+    }
+    // In the order of the segments, so that neighbours are read together.
+    let mut found: Vec<_> = fresh.into_iter().collect();
+    found.sort_unstable_by_key(|(term, _)| *term);
+    look_into_segments(connection, &mut found, ALL_RANGE, limit)?;
+    let newest = |found: BTreeSet<EventId>| found.into_iter().rev().take(limit).collect();
+    Ok(found.into_iter().map(|(term, found)| (term, newest(found))).collect())
+}
+
+/// Adds what the segments have of each term, newest first, until there is enough.
+fn look_into_segments(
+    connection: &Connection,
+    wanted: &mut [(Term, BTreeSet<EventId>)],
+    [top, bottom]: [[u8; 16]; 2],
+    limit: usize,
+) -> rusqlite::Result<()> {
     let mut segments = connection.prepare_cached(SEGMENTS)?;
     let mut segments = segments.query(params![top, bottom])?;
     while let Some(row) = segments.next()? {
-        let newest: EventId = id(row, 1)?;
-        let is_enough = limit.checked_sub(1).and_then(|last| found.iter().rev().nth(last));
-        if is_enough.is_some_and(|last| *last > newest) {
+        let (segment, newest): (i64, EventId) = (row.get(0)?, id(row, 1)?);
+        let mut is_over = true;
+        for (term, found) in &mut *wanted {
+            let is_enough = limit.checked_sub(1).and_then(|last| found.iter().rev().nth(last));
+            if is_enough.is_some_and(|last| *last > newest) {
+                continue;
+            }
+            is_over = false;
+            let between = (entry(*term, bottom), entry(*term, top));
+            look_into(connection, segment, between, limit, found)?;
+        }
+        if is_over {
             break;
         }
-        look_into(connection, row.get(0)?, between, limit, &mut found)?;
     }
-    Ok(found.into_iter().rev().take(limit).collect())
+    Ok(())
 }
 
 /// Adds what a segment has between two entries of a term.
@@ -496,6 +549,34 @@ mod tests {
     }
 
     #[test]
+    fn terms_are_found_together_as_they_are_one_by_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let connection = schema::open_writer(&folder.path().join("surehook.db")).unwrap();
+        let mut fresh = FreshTerms::load(&connection, 100).unwrap();
+        let number =
+            |number: u32| Attributes::default().with(AttributeName::MessageId, &number.to_string());
+        // Each number of seven many times, over segments and what is fresh.
+        for at in 0..500 {
+            let mut sql = Prepared::new(&connection);
+            connection.execute_batch("BEGIN").unwrap();
+            fresh.insert(&mut sql, event(at), &About::of(None, &number(at % 7))).unwrap();
+            fresh.fold(&mut sql).unwrap();
+            connection.execute_batch("COMMIT").unwrap();
+            fresh.committed();
+        }
+        assert!(rows(&connection, "term_segments") > 2 && rows(&connection, "terms_fresh") > 7);
+
+        let terms: Vec<Term> = (0..9).map(|of| number(of).terms().next().unwrap()).collect();
+        for limit in [0, 1, 10, 30, 1_000] {
+            let together = events_with_each_term(&connection, &terms, limit).unwrap();
+            for term in &terms {
+                let alone = events_with_term(&connection, *term, ALL_RANGE, limit).unwrap();
+                assert_eq!(together[term], alone, "case: {limit}");
+            }
+        }
+    }
+
+    #[test]
     fn a_removal_that_is_undone_does_not_hide_its_event() {
         let folder = tempfile::tempdir().unwrap();
         let connection = schema::open_writer(&folder.path().join("surehook.db")).unwrap();
@@ -544,7 +625,7 @@ mod tests {
 
     #[test]
     fn a_search_reads_no_whole_table() {
-        for sql in [FRESH_WITH_TERM, SEGMENTS, BLOCKS_BEFORE] {
+        for sql in [FRESH_WITH_TERM, FRESH, SEGMENTS, BLOCKS_BEFORE] {
             let steps = plan(sql);
             let bounded = |step: &String| step.starts_with("SEARCH");
             assert!(!steps.is_empty() && steps.iter().all(bounded), "{sql}: {steps:#?}");

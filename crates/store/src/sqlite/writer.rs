@@ -183,6 +183,7 @@ impl Writer {
     ) -> rusqlite::Result<Self> {
         let mut names = configure::load_names(&desk.connection)?;
         let mut fresh = Fresh::load(&desk.connection, &desk.file, desk.fold_at)?;
+        memory.share_fresh(fresh.keys());
         let mut terms = FreshTerms::load(&desk.connection, desk.fold_at)?;
         let mut sweep = Sweep::load(&desk.connection)?;
         let known = (&mut names, &mut fresh, &mut terms, &mut sweep);

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use crate::support::{
     SOON,
     client::Answer,
+    dashboard::SignedIn,
     eventually,
     gateway::{Gateway, in_to_out},
     sink::{Reply, Sink},
@@ -344,6 +345,14 @@ async fn a_message_goes_out_through_its_service_and_is_followed_by_its_statuses(
     // What is searched for by phone finds the message and its statuses.
     let found = gateway.get("/events?phone=5511987654321").await.expect(200).json();
     assert_eq!(found["data"].as_array().unwrap().len(), 4);
+    // And so does the conversation, which tells what became of the message.
+    let visitor = SignedIn::new(&gateway).await;
+    for asked in ["phone=%2B55+11+98765-4321".to_owned(), format!("event={id}")] {
+        let page = visitor.page(&format!("/conversations?{asked}")).await.html;
+        let (_, line) = page.split_once(r#"<li class="outgoing">"#).unwrap();
+        let (line, _) = line.split_once("</li>").unwrap();
+        assert!(line.contains("hi") && line.contains("#i-eye"), "case: {asked}: {line}");
+    }
 }
 
 #[tokio::test]

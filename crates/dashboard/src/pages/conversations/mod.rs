@@ -33,6 +33,8 @@ const RECENT: &str = "200";
 const PAGE: &str = "25";
 /// A larger body is not read for the line of text in it: a page has many of them.
 const TEXT_BODY_BYTES_MAX: u64 = 128 * 1024;
+/// Messages whose progress is asked for at once: a page of them, and what is sent meanwhile.
+const MESSAGES: &str = "50";
 /// Entries that are put together at the same time: as many as the store reads at once.
 const AT_ONCE: usize = 4;
 
@@ -62,6 +64,10 @@ struct Event {
 impl Event {
     fn phone(&self) -> Option<&str> {
         self.attributes.get("phone")?.first().map(String::as_str)
+    }
+
+    fn is_outgoing(&self) -> bool {
+        self.source.as_deref() == Some("outbox")
     }
 }
 
@@ -156,9 +162,11 @@ async fn page(visitor: Visitor, mut asked: Asked, revealed: bool) -> Shown {
     };
     page.older =
         found.next_cursor.map(|cursor| format!("/conversations?{by}&cursor={}", encode(&cursor)));
+    let became = progress_of(&visitor, &phone, asked.cursor.as_deref(), &found.data).await;
     // The page is newest first, and a conversation is read from the top.
     let lines = stream::iter(found.data.into_iter().rev());
-    page.lines = lines.map(|event| line(&visitor, t, event)).buffered(AT_ONCE).collect().await;
+    page.lines =
+        lines.map(|event| line(&visitor, t, &became, event)).buffered(AT_ONCE).collect().await;
     page.senders = if visitor.operates() { senders(&visitor).await } else { Vec::new() };
     page.phone = Some(if revealed { phone.clone() } else { masked(&phone) });
     page.to = if revealed || !asked.phone.is_empty() { phone } else { String::new() };
@@ -185,12 +193,38 @@ fn recent(events: Vec<Event>) -> Vec<Recent> {
 
 #[derive(Deserialize)]
 struct Progress {
+    id: String,
     status: String,
 }
 
-async fn line(visitor: &Visitor, t: &'static Messages, event: Event) -> Line {
+/// What became of each message among these events, which are a page, newest first. Asked once for
+/// all of them: messages and events go on after the same ids.
+async fn progress_of(
+    visitor: &Visitor,
+    phone: &str,
+    cursor: Option<&str>,
+    events: &[Event],
+) -> HashMap<String, String> {
+    let Some(oldest) = events.iter().rev().find(|event| event.is_outgoing()) else {
+        return HashMap::new();
+    };
+    let address = Address::new(&["messages"])
+        .with("to", phone)
+        .with("since", &oldest.received_at)
+        .with("limit", MESSAGES)
+        .with_some("cursor", cursor);
+    let found = visitor.get::<List<Progress>>(address).await.unwrap_or_default();
+    found.data.into_iter().map(|message| (message.id, message.status)).collect()
+}
+
+async fn line(
+    visitor: &Visitor,
+    t: &'static Messages,
+    became: &HashMap<String, String>,
+    event: Event,
+) -> Line {
+    let is_outgoing = event.is_outgoing();
     let kind = event.kind.unwrap_or_default();
-    let is_outgoing = event.source.as_deref() == Some("outbox");
     let is_status = kind.contains("status") || kind.contains("receipt") || kind.contains("ack");
     let (side, word) = match (is_outgoing, is_status) {
         (true, _) => ("outgoing", t.outgoing),
@@ -205,13 +239,8 @@ async fn line(visitor: &Visitor, t: &'static Messages, event: Event) -> Line {
         let body = visitor.read(Address::new(&["events", &event.id, "body"])).await;
         body.ok().and_then(|body| text::of(&body))
     };
-    let badge = if is_outgoing {
-        let progress = visitor.get::<Progress>(Address::new(&["messages", &event.id])).await;
-        let c = crate::words::Common::of(visitor.lang());
-        progress.ok().map(|progress| badge(&progress.status, t, c))
-    } else {
-        None
-    };
+    let c = crate::words::Common::of(visitor.lang());
+    let badge = became.get(&event.id).map(|status| badge(status, t, c));
     let source = event.source.unwrap_or_default();
     Line { event: event.id, at: event.received_at, side, word, source, kind, text, badge }
 }

@@ -5,7 +5,6 @@ mod send;
 use std::{collections::HashMap, sync::Arc};
 
 use axum::{Json, extract::State};
-use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use http::StatusCode;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -17,7 +16,7 @@ use surehook_core::{
     outbox::MESSAGE,
     provider::{self, Provider},
     service::{MessageStatus, Told, progress},
-    store::{Configuration, DeliveryRow, EventFilter, EventRow, Page},
+    store::{Configuration, DeliveryRow, EventFilter, EventRow},
     time::Timestamp,
 };
 
@@ -38,8 +37,6 @@ use crate::{
 
 /// Statuses of one message that are looked at.
 const STATUSES_MAX: usize = 200;
-/// Messages of a list that are looked up at the same time: as many as the store reads at once.
-const TOLD_AT_ONCE: usize = 4;
 
 /// Which messages are wanted.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -157,35 +154,56 @@ impl<'a> Teller<'a> {
         }
     }
 
-    /// All that is known of the message that is this event.
-    async fn tell(&self, event: EventId) -> Result<Option<Known>, Problem> {
-        let Some(detail) = self.app.engine.store().event(event).await? else { return Ok(None) };
-        let row = detail.event;
-        let of = |name| row.attributes.iter().find(|(other, _)| *other == name).map(|(_, v)| v);
-        let to = of(AttributeName::Phone).or_else(|| of(AttributeName::Chat)).map(str::to_owned);
-        let destination = destination_of(&row);
-        let mut to_it = detail.deliveries.into_iter().rev();
-        let delivery = to_it.find(|delivery| Some(delivery.destination) == destination);
-        let sent_id = delivery.as_ref().and_then(|delivery| delivery.sent_id.clone());
-        // Where nobody knows what the service calls it, a status may still name our own id.
-        let named = match (&sent_id, &delivery) {
-            (Some(id), _) => Wanted::new(AttributeName::MessageId, id),
-            (None, Some(delivery)) if delivery.attempts > 0 => {
-                Wanted::new(AttributeName::Object, &send_id(row.id, delivery.destination))
+    /// All that is known of the messages that are these events, in their order: in two looks at the
+    /// store, however many they are.
+    async fn tell(&self, rows: Vec<EventRow>) -> Result<Vec<Known>, Problem> {
+        let store = self.app.engine.store();
+        // Later ones take the place of earlier ones: the newest is left.
+        let events = rows.iter().map(|row| row.id).collect();
+        let mut newest: HashMap<(EventId, DestinationId), DeliveryRow> = store
+            .deliveries_of(events)
+            .await?
+            .into_iter()
+            .map(|delivery| ((delivery.event, delivery.destination), delivery))
+            .collect();
+        let mut found: Vec<(EventRow, Option<DeliveryRow>)> = Vec::with_capacity(rows.len());
+        let (mut named, mut asked) = (Vec::new(), Vec::new());
+        for row in rows {
+            let delivery = destination_of(&row).and_then(|to| newest.remove(&(row.id, to)));
+            if let Some(wanted) = delivery.as_ref().and_then(|delivery| named_in(&row, delivery)) {
+                named.push(row.id);
+                asked.push(wanted);
             }
-            (None, _) => None,
+            found.push((row, delivery));
+        }
+        let statuses = match asked.is_empty() {
+            true => Vec::new(),
+            false => store.events_with_each(asked, STATUSES_MAX).await?,
         };
-        let statuses = match named {
-            Some(wanted) => self.statuses(wanted).await?,
-            None => Vec::new(),
-        };
+        let mut statuses: HashMap<EventId, Vec<EventRow>> =
+            named.into_iter().zip(statuses).collect();
+        let known = found.into_iter().map(|(row, delivery)| {
+            let statuses = statuses.remove(&row.id).unwrap_or_default();
+            self.known(&row, delivery, self.told(statuses))
+        });
+        Ok(known.collect())
+    }
+
+    fn known(
+        &self,
+        row: &EventRow,
+        delivery: Option<DeliveryRow>,
+        statuses: Vec<(Told, EventRow)>,
+    ) -> Known {
+        let to =
+            attribute(row, AttributeName::Phone).or_else(|| attribute(row, AttributeName::Chat));
         let told = statuses.iter().map(|(told, _)| *told);
         let kind = row.kind.as_ref().map(|kind| kind.as_str());
         let shown = Shown {
             id: row.id,
-            destination: destination.and_then(|id| self.names.get(&id).cloned()),
+            destination: destination_of(row).and_then(|id| self.names.get(&id).cloned()),
             kind: kind.map(|kind| kind.strip_prefix(MESSAGE).unwrap_or(kind).to_owned()),
-            to,
+            to: to.map(str::to_owned),
             created_at: row.received_at,
             status: delivery.as_ref().map_or(MessageStatus::Cancelled, |delivery| {
                 progress(delivery.status, delivery.attempts, told)
@@ -193,22 +211,19 @@ impl<'a> Teller<'a> {
             reason: delivery.as_ref().and_then(|delivery| delivery.reason),
             attempts: delivery.as_ref().map_or(0, |delivery| delivery.attempts),
             delivery_id: delivery.as_ref().map(|delivery| delivery.id),
-            sent_id,
+            sent_id: delivery.as_ref().and_then(|delivery| delivery.sent_id.clone()),
         };
-        Ok(Some(Known { shown, delivery, statuses }))
+        Known { shown, delivery, statuses }
     }
 
-    /// What was told about a message, oldest first.
-    async fn statuses(&self, wanted: Wanted) -> Result<Vec<(Told, EventRow)>, Problem> {
-        let filter = EventFilter { attributes: vec![wanted], ..EventFilter::default() };
-        let page = Page { after: None, limit: STATUSES_MAX };
-        let found = self.app.engine.store().events(filter, page).await?.rows;
+    /// What these events tell about a message, oldest first.
+    fn told(&self, found: Vec<EventRow>) -> Vec<(Told, EventRow)> {
         let told = |row: EventRow| {
             let provider = self.providers.get(&row.source)?;
             let status = attribute(&row, AttributeName::ProviderStatus);
             Some((provider.told(row.kind.as_ref()?.as_str(), status)?, row))
         };
-        Ok(found.into_iter().rev().filter_map(told).collect())
+        found.into_iter().rev().filter_map(told).collect()
     }
 
     /// One status as it is shown.
@@ -230,6 +245,18 @@ impl<'a> Teller<'a> {
 
 fn attribute(row: &EventRow, name: AttributeName) -> Option<&str> {
     row.attributes.iter().find(|(other, _)| *other == name).map(|(_, value)| value)
+}
+
+/// What a status of a message has. Where nobody knows what the service calls it, a status may still
+/// name our own id.
+fn named_in(row: &EventRow, delivery: &DeliveryRow) -> Option<Wanted> {
+    match &delivery.sent_id {
+        Some(id) => Wanted::new(AttributeName::MessageId, id),
+        None if delivery.attempts > 0 => {
+            Wanted::new(AttributeName::Object, &send_id(row.id, delivery.destination))
+        }
+        None => None,
+    }
 }
 
 /// Where a message was sent to: `Engine::send` writes it down.
@@ -259,13 +286,9 @@ async fn list_messages(
     }
     let found = app.engine.store().events(filter, page(limit, after)).await?;
     let teller = Teller::new(&app, &configuration);
-    let told: Vec<Option<Known>> = stream::iter(found.rows)
-        .map(|row| teller.tell(row.id))
-        .buffered(TOLD_AT_ONCE)
-        .try_collect()
-        .await?;
+    let told = teller.tell(found.rows).await?;
     let is_meant = |shown: &Shown| status.is_none_or(|status| shown.status == status);
-    let data = told.into_iter().flatten().map(|told| told.shown).filter(is_meant).collect();
+    let data = told.into_iter().map(|told| told.shown).filter(is_meant).collect();
     Ok(Json(List { data, next_cursor: found.next.map(|id| id.to_string()) }))
 }
 
@@ -303,7 +326,8 @@ async fn find_message(
         return Err(none());
     }
     let teller = Teller::new(&app, &configuration);
-    let Known { shown, delivery, statuses } = teller.tell(id).await?.ok_or_else(none)?;
+    let told = teller.tell(vec![event.event]).await?.pop();
+    let Known { shown, delivery, statuses } = told.ok_or_else(none)?;
     let mut told = Vec::with_capacity(statuses.len());
     for (state, row) in statuses {
         told.push(teller.shown(state, row).await?);

@@ -283,6 +283,7 @@ mod tests {
             seen_at: Timestamp::from_millis(1),
             bytes_differ: true,
             body: Some(bytes::Bytes::from_static(packed)),
+            body_left_out: false,
             delivered_as: None,
         };
         for (body, text) in [(packed, "{\"token\":\"•••\"}"), (&packed[..25], MASK)] {

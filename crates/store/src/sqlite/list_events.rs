@@ -10,7 +10,6 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, hash_map::Entry};
 use rusqlite::{Connection, OptionalExtension, Row, params_from_iter, types::Value};
 use surehook_core::{
     attribute::{Term, Wanted},
-    body_value::BodyValue,
     delivery::state::Status,
     ids::{DestinationId, EventId, SourceId},
     key::{DedupKey, KeyDigest},

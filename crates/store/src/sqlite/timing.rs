@@ -30,26 +30,27 @@ pub(super) fn unpacked(text: &str) -> Option<(Timing, Option<WhyThen>)> {
     let parts: Vec<&str> = text.split(',').collect();
     let [dns, connect, tls, first_byte, reused, why_then] = parts[..] else { return None };
     let timing = Timing {
-        dns: known(dns, span)?,
-        connect: known(connect, span)?,
-        tls: known(tls, span)?,
-        first_byte: known(first_byte, span)?,
+        dns: known(dns, span).ok()?,
+        connect: known(connect, span).ok()?,
+        tls: known(tls, span).ok()?,
+        first_byte: known(first_byte, span).ok()?,
         reused: known(reused, |text| match text {
             "0" => Some(false),
             "1" => Some(true),
             _ => None,
-        })?,
+        })
+        .ok()?,
     };
-    Some((timing, known(why_then, WhyThen::from_word)?))
+    Some((timing, known(why_then, WhyThen::from_word).ok()?))
 }
 
 fn span(text: &str) -> Option<Duration> {
     text.parse().ok().map(Duration::from_millis)
 }
 
-/// What is empty is not known.
-fn known<T>(text: &str, read: impl Fn(&str) -> Option<T>) -> Option<Option<T>> {
-    if text.is_empty() { Some(None) } else { read(text).map(Some) }
+/// What is empty is not known; what cannot be read is damaged.
+fn known<T>(text: &str, read: impl Fn(&str) -> Option<T>) -> Result<Option<T>, ()> {
+    if text.is_empty() { Ok(None) } else { read(text).map(Some).ok_or(()) }
 }
 
 #[cfg(test)]

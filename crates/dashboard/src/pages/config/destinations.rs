@@ -321,7 +321,7 @@ async fn pause(visitor: Visitor, Path(name): Path<String>, Form(typed): Form<Rea
     let wish = reason.map_or_else(|| json!({}), |reason| json!({ "reason": reason }));
     let t = Destinations::of(visitor.lang());
     let kept = Typed { reason: typed.reason, ..Typed::new(&visitor) };
-    act(&visitor, &name, "pause", wish, Some(kept), |_| fill(t.was_paused, &[&name])).await
+    act(&visitor, (&name, "pause"), wish, Some(kept), |_| fill(t.was_paused, &[&name])).await
 }
 
 #[derive(Deserialize)]
@@ -335,7 +335,7 @@ async fn resume(visitor: Visitor, Path(name): Path<String>, Form(typed): Form<Pa
     let wish = rate.map_or_else(|| json!({}), |rate| json!({ "rate": rate }));
     let t = Destinations::of(visitor.lang());
     let kept = Typed { rate: typed.rate, ..Typed::new(&visitor) };
-    act(&visitor, &name, "resume", wish, Some(kept), |_| fill(t.was_resumed, &[&name])).await
+    act(&visitor, (&name, "resume"), wish, Some(kept), |_| fill(t.was_resumed, &[&name])).await
 }
 
 async fn probe(visitor: Visitor, Path(name): Path<String>) -> Shown {
@@ -349,15 +349,14 @@ async fn probe(visitor: Visitor, Path(name): Path<String>) -> Shown {
             fill(t.probe_bad, &[&what.unwrap_or_default()])
         }
     };
-    act(&visitor, &name, "probe", json!({}), None, say).await
+    act(&visitor, (&name, "probe"), json!({}), None, say).await
 }
 
 /// Does something with a destination and goes back to its page; what was typed is kept if it was
 /// refused.
 async fn act(
     visitor: &Visitor,
-    name: &str,
-    what: &str,
+    (name, what): (&str, &str),
     wish: Value,
     typed: Option<Typed>,
     say: impl Fn(&Value) -> String,

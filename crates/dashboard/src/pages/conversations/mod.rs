@@ -255,6 +255,7 @@ mod tests {
             id: id.to_owned(),
             source: None,
             kind: None,
+            body_bytes: 0,
             received_at: id.to_owned(),
             attributes: phone
                 .map(|phone| ("phone".to_owned(), vec![phone.to_owned()]))

@@ -9,7 +9,10 @@ use serde::Deserialize;
 use surehook_core::redact::{self, Names};
 
 use super::{
-    api::{Attributes, DeliveryDetail, Event, Fact, Request, Revealed, facts, without_people},
+    api::{
+        Attributes, DeliveryDetail, Event, Fact, Request, Revealed, RevealedAnswer, facts,
+        without_people,
+    },
     card::Card,
     path_of,
     story::{self, Line, Teller},
@@ -19,7 +22,7 @@ use crate::{
     client::{Address, Trouble, encode},
     curl,
     lang::fill,
-    page::{Frame, Nav, Shown, show},
+    page::{Failed, Frame, Nav, Shown, show},
     show::{Badge, size, span},
     visitor::Visitor,
     words::{Common, EventWords, Told},
@@ -109,19 +112,7 @@ pub(super) async fn page(visitor: &Visitor, id: &str, revealed: Option<Revealed>
     event.key = event.key.map(|key| without_people(&key, &hidden));
     let lang = visitor.lang();
     let t = EventWords::of(lang);
-    let mut cards = Vec::new();
-    for owed in event.deliveries.iter().rev().take(CARDS_MAX) {
-        let found = visitor.get(Address::new(&["deliveries", &owed.id])).await;
-        let found = match found {
-            Ok(found) => found,
-            // Retention may take one away while we look.
-            Err(trouble) if trouble.is_not_found() => continue,
-            Err(trouble) => return Err(visitor.failed(trouble)),
-        };
-        let mut card = Card::new(found, &answers, visitor.once(), lang);
-        card.order_key = card.order_key.map(|key| without_people(&key, &hidden));
-        cards.push(card);
-    }
+    let cards = cards(visitor, &event, &answers, &hidden).await?;
     let left = event.deliveries.len().saturating_sub(CARDS_MAX);
     let heading = event.kind.clone().unwrap_or_else(|| t.title.to_owned());
     let frame = Frame::new(visitor, Nav::Events, heading.clone());
@@ -156,6 +147,29 @@ pub(super) async fn page(visitor: &Visitor, id: &str, revealed: Option<Revealed>
         frame,
         event,
     })
+}
+
+/// The newest deliveries with their attempts.
+async fn cards(
+    visitor: &Visitor,
+    event: &Event,
+    answers: &[RevealedAnswer],
+    hidden: &Attributes,
+) -> Result<Vec<Card>, Failed> {
+    let mut cards = Vec::new();
+    for owed in event.deliveries.iter().rev().take(CARDS_MAX) {
+        let found = visitor.get(Address::new(&["deliveries", &owed.id])).await;
+        let found = match found {
+            Ok(found) => found,
+            // Retention may take one away while we look.
+            Err(trouble) if trouble.is_not_found() => continue,
+            Err(trouble) => return Err(visitor.failed(trouble)),
+        };
+        let mut card = Card::new(found, answers, visitor.once(), visitor.lang());
+        card.order_key = card.order_key.map(|key| without_people(&key, hidden));
+        cards.push(card);
+    }
+    Ok(cards)
 }
 
 /// One pill for each status that a delivery has, the most urgent first.

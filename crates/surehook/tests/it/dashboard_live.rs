@@ -109,7 +109,7 @@ async fn a_stream_ends_with_its_session() {
     let mut tab = Tab::open(&gateway, &visitor, "").await;
     visitor.form("/logout", "").await;
     tab.0.closed().await;
-    gateway.call(Method::GET, "/stream", &[], "").await.expect(303);
+    gateway.call(Method::GET, "/stream", &[], "").await.expect(401);
 }
 
 #[tokio::test]

@@ -5,13 +5,14 @@
 
 mod text;
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use askama::Template;
 use axum::{Form, Router, extract::Query, routing::get};
 use futures_util::{StreamExt as _, stream};
 use serde::Deserialize;
 use serde_json::Value;
+use surehook_core::time::Timestamp;
 
 use super::messages::{badge, senders};
 use crate::{
@@ -35,6 +36,8 @@ const PAGE: &str = "25";
 const TEXT_BODY_BYTES_MAX: u64 = 128 * 1024;
 /// Messages whose progress is asked for at once: a page of them, and what is sent meanwhile.
 const MESSAGES: &str = "50";
+/// How much older than its event a message's id may be.
+const WISH_AGE_MAX: Duration = Duration::from_secs(60);
 /// Entries that are put together at the same time: as many as the store reads at once.
 const AT_ONCE: usize = 4;
 
@@ -208,9 +211,12 @@ async fn progress_of(
     let Some(oldest) = events.iter().rev().find(|event| event.is_outgoing()) else {
         return HashMap::new();
     };
+    // The id of a message is a little older than its event: it was made with the wish.
+    let since = oldest.received_at.parse::<Timestamp>().map(|at| at - WISH_AGE_MAX);
+    let since = since.map_or_else(|_| oldest.received_at.clone(), |since| since.to_string());
     let address = Address::new(&["messages"])
         .with("to", phone)
-        .with("since", &oldest.received_at)
+        .with("since", &since)
         .with("limit", MESSAGES)
         .with_some("cursor", cursor);
     let found = visitor.get::<List<Progress>>(address).await.unwrap_or_default();

@@ -100,6 +100,7 @@ impl Clocked {
             expires_at: None,
             session: None,
         };
+        engine.store().add_token(token.clone()).await.unwrap();
         let listener = server::listen((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
         let address = listener.local_addr().unwrap();
         let stop = CancellationToken::new();

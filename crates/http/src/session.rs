@@ -214,10 +214,11 @@ mod tests {
     fn a_link_ends_with_the_token_that_made_it() {
         let now = Timestamp::from_millis(1_800_000_000_000);
         let links = Links::default();
-        let maker = |n| Some(Maker { id: TokenId::new(now, n), ends: None });
+        let id = |n: u128| TokenId::new(now, n << 100);
+        let maker = |n| Some(Maker { id: id(n), ends: None });
         let made = [None, maker(1), maker(2)].map(|by| links.make(&SystemChance, now, by).0);
 
-        links.forget(TokenId::new(now, 1));
+        links.forget(id(1));
 
         let opens = made.map(|code| links.spend(&code, now).is_some());
         assert_eq!(opens, [true, false, true]);

@@ -3,23 +3,21 @@
 
 mod axe;
 mod console;
+mod driver;
 mod element;
 mod emulate;
 mod wire;
 
 use std::{
-    io::{BufRead as _, BufReader},
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
     sync::Mutex,
 };
 
 use data_encoding::BASE64;
-use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use self::{console::Entry, wire::Wire};
+use self::{console::Entry, driver::Driver, wire::Wire};
 use super::{SOON, eventually};
 
 pub(crate) use self::{
@@ -63,10 +61,10 @@ impl Builder {
 
     pub(crate) async fn start(self) -> Browser {
         let folder = tempfile::tempdir().unwrap();
-        let mut driver = Driver::spawn(folder.path());
-        let mut wire = Wire::new(driver.port());
+        let (mut driver, port) = Driver::start(folder.path());
+        let mut wire = Wire::new(port);
         let opened = wire.open(&self.capabilities(folder.path())).await;
-        driver.browser = opened["goog:processID"].as_i64().and_then(|id| i32::try_from(id).ok());
+        driver.started(&opened["goog:processID"]);
         let browser = Browser { wire, console: Mutex::default(), driver, folder };
         browser.watch().await;
         browser.resize(self.width, self.height).await;
@@ -223,65 +221,6 @@ impl Drop for Browser {
         // It ends in order, so that none of its helpers writes to the folder any more.
         self.wire.close();
         self.driver.end();
-    }
-}
-
-/// A running `chromedriver`, and the Chromium that it started.
-#[derive(Debug)]
-struct Driver {
-    child: Child,
-    said: BufReader<std::process::ChildStdout>,
-    browser: Option<i32>,
-}
-
-impl Driver {
-    /// They stay in the process group of the test, so that a test that is killed takes them along.
-    fn spawn(folder: &Path) -> Self {
-        let mut child = Command::new(program("SUREHOOK_CHROMEDRIVER", "chromedriver"))
-            .arg("--port=0")
-            .current_dir(folder)
-            // Nothing of a person's own settings, and all that is left behind in one place.
-            .envs(
-                ["HOME", "TMPDIR", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"].map(|name| (name, folder)),
-            )
-            .env("TZ", "UTC")
-            .env_remove("DISPLAY")
-            .env_remove("DBUS_SESSION_BUS_ADDRESS")
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap_or_else(|error| panic!("chromedriver: {error}; run scripts/browser"));
-        let said = BufReader::new(child.stdout.take().unwrap());
-        Self { child, said, browser: None }
-    }
-
-    /// The port that it chose. It says so in its last line, and nothing after it.
-    fn port(&mut self) -> u16 {
-        let mut told = String::new();
-        loop {
-            let from = told.len();
-            assert!(self.said.read_line(&mut told).unwrap() > 0, "chromedriver ended: {told}");
-            let line = told[from..].trim_end().trim_end_matches('.');
-            if let Some((_, port)) = line.split_once("started successfully on port ") {
-                return port.parse().unwrap();
-            }
-        }
-    }
-
-    fn end(&mut self) {
-        // Both are gone already if all went well.
-        if let Some(browser) = self.browser.take().and_then(Pid::from_raw) {
-            let _gone = kill_process(browser, Signal::KILL);
-        }
-        let _gone = self.child.kill();
-        let _reaped = self.child.wait();
-    }
-}
-
-impl Drop for Driver {
-    fn drop(&mut self) {
-        self.end();
     }
 }
 

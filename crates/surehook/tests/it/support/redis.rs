@@ -5,7 +5,7 @@ use std::{
     process::{Child, Command, Stdio},
     sync::{
         Arc,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicU32, AtomicUsize, Ordering},
     },
 };
 
@@ -62,7 +62,7 @@ impl Redis {
             eprintln!("there is no redis-server; run scripts/redis. This test does nothing.");
             return None;
         };
-        let port = free_port().await;
+        let port = free_port();
         let child = spawn(&program, folder.path(), &options, port);
         let mut redis = Self { program, folder, options, port, child };
         redis.listens().await;
@@ -179,8 +179,15 @@ fn spawn(program: &Path, folder: &Path, options: &[String], port: u16) -> Child 
         .unwrap()
 }
 
-async fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port()
+/// A port that nobody has, and that nobody is given by the system before the server takes it or
+/// while it is stopped: those are above 32,768. Another test asks for others first.
+fn free_port() -> u16 {
+    static ASKED: AtomicU32 = AtomicU32::new(0);
+    let first = std::process::id() + 100 * ASKED.fetch_add(1, Ordering::Relaxed);
+    (0..22_000)
+        .map(|next| 10_240 + u16::try_from((first + next) % 22_000).unwrap())
+        .find(|port| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok())
+        .expect("all ports are taken")
 }
 
 /// What a pretender does with what it is sent.

@@ -335,8 +335,12 @@ impl Gateway {
 
     /// Waits until the only delivery of an event has this status; gives the delivery back.
     pub(crate) async fn delivery(&self, event: &str, status: &str) -> Value {
-        let id = self.event(event).await["deliveries"][0]["id"].as_str().unwrap().to_owned();
-        self.delivery_is(&id, status).await
+        let event = self.event(event).await;
+        // Of several, any may be the first.
+        let [only] = event["deliveries"].as_array().unwrap().as_slice() else {
+            panic!("not one delivery: {event}")
+        };
+        self.delivery_is(only["id"].as_str().unwrap(), status).await
     }
 
     /// The id of the newest delivery of an event to a destination.

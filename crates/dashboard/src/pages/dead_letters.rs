@@ -80,9 +80,7 @@ impl GroupsPage {
     }
 
     fn count(&self, group: &Group) -> String {
-        let lang = self.frame.lang();
-        let text = lang.plural(group.count, self.t.one, self.t.many);
-        fill(text, &[&lang.number(group.count)])
+        self.frame.lang().count(group.count, self.t.one, self.t.many)
     }
 }
 

@@ -186,7 +186,7 @@ impl RequestPage {
 
     fn masked(&self) -> Option<String> {
         let many = self.request.masked;
-        (many > 0).then(|| fill(self.t.masked, &[&many]))
+        (many > 0).then(|| self.frame.lang().count(many, self.t.masked_one, self.t.masked))
     }
 }
 

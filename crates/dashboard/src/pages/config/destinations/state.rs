@@ -131,10 +131,9 @@ pub(super) struct Watermark {
 pub(super) fn watermark(numbers: &Numbers, lang: Lang, t: &Destinations) -> Option<Watermark> {
     let sent = numbers.sent_today?;
     let (warn, stop) = (numbers.warn_at, numbers.stop_at);
-    let shown = lang.number(sent);
     let text = match stop.or(warn) {
-        Some(most) => fill(t.sent_of, &[&shown, &lang.number(most)]),
-        None => fill(t.sent, &[&shown]),
+        Some(most) => fill(t.sent_of, &[&lang.number(sent), &lang.number(most)]),
+        None => lang.count(sent, t.sent_one, t.sent),
     };
     let is_full = stop.is_some_and(|stop| sent >= stop);
     let badge = match (is_full, numbers.over) {

@@ -28,8 +28,7 @@ async fn delivered() -> (Gateway, String) {
         ("x-odd", b"\xff<b>"),
     ];
     let path = "/in/in/more?token=canary-query&a='%3B";
-    let accepted = gateway.call(Method::POST, path, &headers, BODY).await.expect(200).json();
-    let event = accepted["events"][0]["id"].as_str().unwrap().to_owned();
+    let event = gateway.call(Method::POST, path, &headers, BODY).await.expect(200).event();
     gateway.delivery(&event, "succeeded").await;
     (gateway, event)
 }

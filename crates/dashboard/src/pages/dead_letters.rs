@@ -104,7 +104,7 @@ async fn groups(visitor: Visitor, Query(asked): Query<Wanted>) -> Shown {
 }
 
 /// Names of the filter bar, and what the API calls them.
-pub(super) const KNOWN: [(&str, &str); 9] = [
+const KNOWN: [(&str, &str); 9] = [
     ("dest", "destination"),
     ("source", "source"),
     ("reason", "reason"),

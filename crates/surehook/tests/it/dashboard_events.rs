@@ -248,6 +248,26 @@ async fn a_duplicate_is_compared_and_delivered_anyway() {
 }
 
 #[tokio::test]
+async fn one_secret_is_no_plural() {
+    let sink = Sink::ok().await;
+    let gateway = Gateway::with(&in_to_out(&sink.url(), "")).await;
+    let event = gateway.accepted("in", r#"{"id":"a"}"#).await;
+    for (n, secrets, expected) in [
+        (1, r#""token":"x""#, "1 secret value is masked and not compared."),
+        (2, r#""token":"x","password":"y""#, "2 secret values are masked and not compared."),
+    ] {
+        gateway.post_in("in", &[], format!(r#"{{"id":"a",{secrets}}}"#)).await.expect(200);
+        eventually(SOON, || async {
+            (gateway.event(&event).await["duplicate_count"] == n).then_some(())
+        })
+        .await;
+        let admin = SignedIn::new(&gateway).await;
+        let page = admin.page(&format!("/events/{event}/duplicates/{n}")).await.html;
+        assert!(page.contains(expected), "{expected}: {page}");
+    }
+}
+
+#[tokio::test]
 async fn what_is_not_text_is_shown_as_bytes_and_what_is_large_in_part() {
     let sink = Sink::ok().await;
     let gateway = Gateway::with(&in_to_out(&sink.url(), "")).await;

@@ -57,6 +57,7 @@ assets! {
     "time-series.mjs": SCRIPT;
     "events.mjs": SCRIPT;
     "favicon.svg": "image/svg+xml";
+    "json-text.mjs": SCRIPT;
     "json-tree.mjs": SCRIPT;
     "vendor/htmx.min.js": SCRIPT;
     "vendor/uplot.min.js": SCRIPT;

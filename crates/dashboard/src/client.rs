@@ -60,11 +60,19 @@ impl Trouble {
 pub(crate) struct List<T> {
     pub(crate) data: Vec<T>,
     pub(crate) next_cursor: Option<String>,
+    /// How far was looked; only lists of events say it.
+    pub(crate) searched: Option<Searched>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Searched {
+    pub(crate) events: u64,
+    pub(crate) until: Option<String>,
 }
 
 impl<T> Default for List<T> {
     fn default() -> Self {
-        Self { data: Vec::new(), next_cursor: None }
+        Self { data: Vec::new(), next_cursor: None, searched: None }
     }
 }
 

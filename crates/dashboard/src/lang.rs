@@ -89,6 +89,11 @@ impl Lang {
         };
         if is_one { one } else { many }
     }
+
+    /// A count inside the text that fits it.
+    pub(crate) fn count(self, count: u64, one: &'static str, many: &'static str) -> String {
+        fill(self.plural(count, one, many), &[&self.number(count)])
+    }
 }
 
 /// Puts values into the `{}` of a text, in order.
@@ -181,6 +186,22 @@ mod tests {
             (Lang::En.decimal(1.25, 1), Lang::Es.decimal(99.5, 1)),
             ("1.2".into(), "99,5".into())
         );
+    }
+
+    #[test]
+    fn one_of_something_is_no_plural() {
+        for (lang, count, expected) in [
+            (Lang::En, 0, "0 many"),
+            (Lang::En, 1, "1 one"),
+            (Lang::En, 2_000, "2,000 many"),
+            (Lang::Pt, 0, "0 one"),
+            (Lang::Pt, 1, "1 one"),
+            (Lang::Pt, 2_000, "2.000 many"),
+            (Lang::Es, 0, "0 many"),
+            (Lang::Es, 1, "1 one"),
+        ] {
+            assert_eq!(lang.count(count, "{} one", "{} many"), expected, "case: {lang:?}");
+        }
     }
 
     #[test]

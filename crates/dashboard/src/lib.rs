@@ -15,6 +15,7 @@ mod filter;
 pub mod gateway;
 mod guard;
 mod lang;
+mod listing;
 mod page;
 mod pages;
 mod show;

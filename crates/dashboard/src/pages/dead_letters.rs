@@ -11,6 +11,7 @@ use crate::{
     client::{Address, List, encode},
     filter::{Bar, Filter, Term},
     lang::fill,
+    listing::{Asked, Filtered, Listing, Pager},
     page::{Frame, Nav, Shown, show},
     visitor::Visitor,
     words::{DeadLetters, Failures},
@@ -56,13 +57,6 @@ struct Wanted {
     cursor: Option<String>,
 }
 
-#[derive(Deserialize)]
-struct Asked {
-    #[serde(default)]
-    q: String,
-    cursor: Option<String>,
-}
-
 #[derive(Template)]
 #[template(path = "dead_letters.html")]
 struct GroupsPage {
@@ -72,8 +66,7 @@ struct GroupsPage {
     groups: Vec<Group>,
     /// The only destination that is shown; empty for all.
     destination: String,
-    first: Option<String>,
-    next: Option<String>,
+    pager: Pager,
 }
 
 impl GroupsPage {
@@ -87,9 +80,7 @@ impl GroupsPage {
     }
 
     fn count(&self, group: &Group) -> String {
-        let lang = self.frame.lang();
-        let text = lang.plural(group.count, self.t.one, self.t.many);
-        fill(text, &[&lang.number(group.count)])
+        self.frame.lang().count(group.count, self.t.one, self.t.many)
     }
 }
 
@@ -103,18 +94,17 @@ async fn groups(visitor: Visitor, Query(asked): Query<Wanted>) -> Shown {
         visitor.get(address).await.map_err(|trouble| visitor.failed(trouble))?;
     let destination = asked.destination;
     let here = match destination.as_str() {
-        "" => "/dead-letters?".to_owned(),
-        name => format!("/dead-letters?destination={}&", encode(name)),
+        "" => "/dead-letters".to_owned(),
+        name => format!("/dead-letters?destination={}", encode(name)),
     };
-    let next = found.next_cursor.map(|cursor| format!("{here}cursor={}", encode(&cursor)));
-    let first = asked.cursor.map(|_| here.trim_end_matches(['?', '&']).to_owned());
+    let pager = Pager::new(here, asked.cursor.as_deref(), found.next_cursor.as_deref());
     let frame = Frame::new(&visitor, Nav::DeadLetters, t.title);
     let f = Failures::of(visitor.lang());
-    show(&GroupsPage { frame, t, f, groups: found.data, destination, first, next })
+    show(&GroupsPage { frame, t, f, groups: found.data, destination, pager })
 }
 
 /// Names of the filter bar, and what the API calls them.
-pub(super) const KNOWN: [(&str, &str); 9] = [
+const KNOWN: [(&str, &str); 9] = [
     ("dest", "destination"),
     ("source", "source"),
     ("reason", "reason"),
@@ -125,6 +115,13 @@ pub(super) const KNOWN: [(&str, &str); 9] = [
     ("since", "since"),
     ("until", "until"),
 ];
+
+const LIST: Listing = Listing {
+    path: "/dead-letters/all",
+    name: "dead-letters",
+    known: &KNOWN,
+    example: "dest:crm code:5xx since:1d",
+};
 
 #[derive(Deserialize)]
 struct Letter {
@@ -152,8 +149,7 @@ struct LettersPage {
     bar: Bar,
     letters: Vec<Letter>,
     once: String,
-    first: Option<String>,
-    next: Option<String>,
+    pager: Pager,
 }
 
 impl LettersPage {
@@ -173,27 +169,7 @@ impl LettersPage {
 async fn list(visitor: Visitor, Query(asked): Query<Asked>) -> Shown {
     let t = DeadLetters::of(visitor.lang());
     let frame = Frame::new(&visitor, Nav::DeadLetters, t.all);
-    let filter = Filter::parse(&asked.q);
-    let path = "/dead-letters/all";
-    let mut bar = Bar::new(path, &filter, &KNOWN, "dest:crm code:5xx since:1d", frame.c);
-    let address = Address::new(&["dead-letters"]).with_some("cursor", asked.cursor.as_deref());
-    let found = match filter.ask(address, &KNOWN, visitor.now()) {
-        Err(unknown) => {
-            bar.problem = Some(fill(frame.c.unknown_word, &[&unknown, &bar.known.join(" ")]));
-            List::default()
-        }
-        Ok(address) => match visitor.get::<List<Letter>>(address).await {
-            Ok(found) => found,
-            Err(trouble) if trouble.is_about_what_was_asked() => {
-                bar.refused(trouble);
-                List::default()
-            }
-            Err(trouble) => return Err(visitor.failed(trouble)),
-        },
-    };
-    let page = |cursor: &str| format!("{path}?q={}{cursor}", encode(&bar.typed));
-    let next = found.next_cursor.map(|cursor| page(&format!("&cursor={}", encode(&cursor))));
-    let first = asked.cursor.map(|_| page(""));
+    let Filtered { bar, found, pager, .. } = LIST.look(&visitor, &asked).await?;
     let (f, once) = (Failures::of(visitor.lang()), visitor.once());
-    show(&LettersPage { frame, t, f, bar, letters: found.data, once, first, next })
+    show(&LettersPage { frame, t, f, bar, letters: found.data, once, pager })
 }

@@ -15,8 +15,8 @@ use serde_json::{Value, json};
 use crate::{
     Dashboard,
     client::{Address, List, encode},
-    filter::{Bar, Filter},
-    lang::fill,
+    filter::Bar,
+    listing::{Asked, Filtered, Listing, Pager},
     page::{Frame, Nav, Shown, show},
     show::{Badge, masked},
     visitor::Visitor,
@@ -27,6 +27,7 @@ pub(super) fn routes() -> Router<Arc<Dashboard>> {
     Router::new().route("/messages", get(list).post(send)).route("/messages/{id}", get(one))
 }
 
+/// Names of the filter bar, and what the API calls them.
 const KNOWN: [(&str, &str); 5] = [
     ("status", "status"),
     ("dest", "destination"),
@@ -34,6 +35,13 @@ const KNOWN: [(&str, &str); 5] = [
     ("since", "since"),
     ("until", "until"),
 ];
+
+const LIST: Listing = Listing {
+    path: "/messages",
+    name: "messages",
+    known: &KNOWN,
+    example: "status:failed dest:support since:1d",
+};
 
 #[derive(Deserialize)]
 struct Message {
@@ -110,21 +118,13 @@ struct MessagesPage {
     once: String,
     typed: Wanted,
     problem: Option<String>,
-    first: Option<String>,
-    next: Option<String>,
+    pager: Pager,
 }
 
 impl MessagesPage {
     fn badge(&self, word: &str) -> Badge {
         badge(word, self.t, self.frame.c)
     }
-}
-
-#[derive(Default, Deserialize)]
-struct Asked {
-    #[serde(default)]
-    q: String,
-    cursor: Option<String>,
 }
 
 async fn list(visitor: Visitor, Query(asked): Query<Asked>) -> Shown {
@@ -135,30 +135,10 @@ async fn list(visitor: Visitor, Query(asked): Query<Asked>) -> Shown {
 async fn page(visitor: Visitor, asked: Asked, typed: Wanted, problem: Option<String>) -> Shown {
     let t = Messages::of(visitor.lang());
     let frame = Frame::new(&visitor, Nav::Messages, t.title);
-    let filter = Filter::parse(&asked.q);
-    let mut bar =
-        Bar::new("/messages", &filter, &KNOWN, "status:failed dest:support since:1d", frame.c);
-    let address = Address::new(&["messages"]).with_some("cursor", asked.cursor.as_deref());
-    let found = match filter.ask(address, &KNOWN, visitor.now()) {
-        Err(unknown) => {
-            bar.problem = Some(fill(frame.c.unknown_word, &[&unknown, &bar.known.join(" ")]));
-            List::default()
-        }
-        Ok(address) => match visitor.get::<List<Message>>(address).await {
-            Ok(found) => found,
-            Err(trouble) if trouble.is_about_what_was_asked() => {
-                bar.refused(trouble);
-                List::default()
-            }
-            Err(trouble) => return Err(visitor.failed(trouble)),
-        },
-    };
-    let page = |cursor: &str| format!("/messages?q={}{cursor}", encode(&bar.typed));
-    let next = found.next_cursor.map(|cursor| page(&format!("&cursor={}", encode(&cursor))));
-    let first = asked.cursor.map(|_| page(""));
+    let Filtered { bar, found, pager, .. } = LIST.look(&visitor, &asked).await?;
     let (senders, once) = (senders(&visitor).await, typed.once.clone());
     let messages = found.data;
-    show(&MessagesPage { frame, t, bar, messages, senders, once, typed, problem, first, next })
+    show(&MessagesPage { frame, t, bar, messages, senders, once, typed, problem, pager })
 }
 
 #[derive(Template)]

@@ -15,8 +15,9 @@ use serde_json::{Value, json};
 use crate::{
     Dashboard,
     client::{Address, List, encode},
-    filter::{Bar, Filter},
+    filter::Bar,
     lang::fill,
+    listing::{Asked, Filtered, Listing, Pager},
     page::{Frame, Nav, Shown, show},
     show::{Badge, size},
     visitor::Visitor,
@@ -39,12 +40,12 @@ const KNOWN: [(&str, &str); 5] = [
     ("until", "until"),
 ];
 
-#[derive(Deserialize)]
-struct Asked {
-    #[serde(default)]
-    q: String,
-    cursor: Option<String>,
-}
+const LIST: Listing = Listing {
+    path: "/requests",
+    name: "requests",
+    known: &KNOWN,
+    example: "outcome:refused source:shop",
+};
 
 #[derive(Deserialize)]
 struct Request {
@@ -104,8 +105,7 @@ struct RequestsPage {
     requests: Vec<Request>,
     kept_aside: Vec<KeptAside>,
     once: String,
-    first: Option<String>,
-    next: Option<String>,
+    pager: Pager,
 }
 
 impl RequestsPage {
@@ -121,23 +121,7 @@ impl RequestsPage {
 async fn list(visitor: Visitor, Query(asked): Query<Asked>) -> Shown {
     let t = Requests::of(visitor.lang());
     let frame = Frame::new(&visitor, Nav::Requests, t.title);
-    let filter = Filter::parse(&asked.q);
-    let mut bar = Bar::new("/requests", &filter, &KNOWN, "outcome:refused source:shop", frame.c);
-    let address = Address::new(&["requests"]).with_some("cursor", asked.cursor.as_deref());
-    let found = match filter.ask(address, &KNOWN, visitor.now()) {
-        Err(unknown) => {
-            bar.problem = Some(fill(frame.c.unknown_word, &[&unknown, &bar.known.join(" ")]));
-            List::default()
-        }
-        Ok(address) => match visitor.get::<List<Request>>(address).await {
-            Ok(found) => found,
-            Err(trouble) if trouble.is_about_what_was_asked() => {
-                bar.refused(trouble);
-                List::default()
-            }
-            Err(trouble) => return Err(visitor.failed(trouble)),
-        },
-    };
+    let Filtered { filter, bar, found, pager } = LIST.look(&visitor, &asked).await?;
     let kept_aside = if asked.cursor.is_none() {
         let address = Address::new(&["quarantine"])
             .with("limit", "20")
@@ -146,11 +130,8 @@ async fn list(visitor: Visitor, Query(asked): Query<Asked>) -> Shown {
     } else {
         Vec::new()
     };
-    let page = |cursor: &str| format!("/requests?q={}{cursor}", encode(&bar.typed));
-    let next = found.next_cursor.map(|cursor| page(&format!("&cursor={}", encode(&cursor))));
-    let first = asked.cursor.map(|_| page(""));
     let (requests, once) = (found.data, visitor.once());
-    show(&RequestsPage { frame, t, bar, requests, kept_aside, once, first, next })
+    show(&RequestsPage { frame, t, bar, requests, kept_aside, once, pager })
 }
 
 #[derive(Deserialize)]
@@ -205,7 +186,7 @@ impl RequestPage {
 
     fn masked(&self) -> Option<String> {
         let many = self.request.masked;
-        (many > 0).then(|| fill(self.t.masked, &[&many]))
+        (many > 0).then(|| self.frame.lang().count(many, self.t.masked_one, self.t.masked))
     }
 }
 

@@ -28,6 +28,7 @@ crate::lang::words!(
         circuit_ramp: "coming back", "voltando", "volviendo";
         cooling: "cooling down", "esfriando", "enfriando";
         holding: "holding", "em espera", "en espera";
+        sent_one: "{} sent today", "{} enviada hoje", "{} enviado hoy";
         sent: "{} sent today", "{} enviadas hoje", "{} enviados hoy";
         sent_of: "{} of {} sent today", "{} de {} enviadas hoje", "{} de {} enviados hoy";
         sent_label: "Messages sent today", "Mensagens enviadas hoje", "Mensajes enviados hoy";

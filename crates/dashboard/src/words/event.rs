@@ -34,6 +34,7 @@ crate::lang::words!(
         hide: "Mask again", "Ocultar de novo", "Ocultar de nuevo";
         deliveries: "Deliveries", "Entregas", "Entregas";
         deliveries_none: "This event goes nowhere: no route took it.", "Este evento não vai a lugar nenhum: nenhuma rota o aceitou.", "Este evento no va a ninguna parte: ninguna ruta lo tomó.";
+        delivery_more: "{} more delivery is not shown here.", "Mais {} entrega não é mostrada aqui.", "{} entrega más no se muestra aquí.";
         deliveries_more: "{} more deliveries are not shown here.", "Mais {} entregas não são mostradas aqui.", "{} entregas más no se muestran aquí.";
         due: "Next attempt", "Próxima tentativa", "Próximo intento";
         in_line: "In line by", "Na fila por", "En fila por";
@@ -42,6 +43,7 @@ crate::lang::words!(
         sent_id: "Id at the service", "Id no serviço", "Id en el servicio";
         attempts_none: "Not tried yet.", "Ainda não tentada.", "Aún no se ha intentado.";
         attempts_removed: "Retention has removed the record of the attempts.", "A retenção removeu o registro das tentativas.", "La retención eliminó el registro de los intentos.";
+        attempt_older: "{} earlier attempt", "{} tentativa anterior", "{} intento anterior";
         attempts_older: "{} earlier attempts", "{} tentativas anteriores", "{} intentos anteriores";
         attempt: "Attempt {}", "Tentativa {}", "Intento {}";
         answer: "Answer", "Resposta", "Respuesta";
@@ -86,6 +88,7 @@ crate::lang::words!(
         compared_gone: "Retention has removed what could be compared.", "A retenção removeu o que se poderia comparar.", "La retención eliminó lo que se podría comparar.";
         diff_none: "Nothing differs but the way of writing, or what is masked.", "Nada difere além da forma de escrever, ou do que está oculto.", "Nada difiere salvo la forma de escribir, o lo que está oculto.";
         diff_cut: "Something was cut: the bodies are large or differ much.", "Algo foi cortado: os conteúdos são grandes ou diferem muito.", "Algo fue cortado: los contenidos son grandes o difieren mucho.";
+        diff_masked_one: "{} secret value is masked and not compared.", "{} valor secreto está oculto e não é comparado.", "{} valor secreto está oculto y no se compara.";
         diff_masked: "{} secret values are masked and not compared.", "{} valores secretos estão ocultos e não são comparados.", "{} valores secretos están ocultos y no se comparan.";
         path: "Path", "Caminho", "Ruta";
         change: "Change", "Mudança", "Cambio";

@@ -58,7 +58,7 @@ crate::lang::words!(
         created: "Begun", "Iniciado", "Iniciado";
         ended: "Ended", "Terminado", "Terminado";
         capped: "There was more than one job may take; start another one for the rest.", "Havia mais do que uma tarefa pode levar; inicie outra para o resto.", "Había más de lo que una tarea puede tomar; inicie otra para el resto.";
-        selected_done: "{} handed out again, {} refused.", "{} distribuídas de novo, {} recusadas.", "{} repartidas de nuevo, {} rechazadas.";
+        selected_done: "{} handed out again, {} refused.", "Distribuídas de novo: {}; recusadas: {}.", "Repartidas de nuevo: {}; rechazadas: {}.";
         selected_first: "The first refusal: {}", "A primeira recusa: {}", "El primer rechazo: {}";
         nothing_selected: "Nothing was selected that is dead.", "Nada do que foi selecionado está morto.", "Nada de lo seleccionado está muerto.";
         everything: "No filter: this is everything that matches the choice above, of all sources and destinations.", "Sem filtro: isto é tudo o que corresponde à escolha acima, de todas as origens e destinos.", "Sin filtro: esto es todo lo que corresponde a la elección de arriba, de todos los orígenes y destinos.";

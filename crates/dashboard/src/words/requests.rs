@@ -29,6 +29,7 @@ crate::lang::words!(
         headers: "Headers", "Cabeçalhos", "Cabeceras";
         body: "Body", "Corpo", "Cuerpo";
         no_body: "The body was not read.", "O corpo não foi lido.", "El cuerpo no se leyó.";
+        masked_one: "{} secret is masked", "{} segredo está oculto", "{} secreto está oculto";
         masked: "{} secrets are masked", "{} segredos estão ocultos", "{} secretos están ocultos";
         answered: "Answered", "Respondido", "Respondido";
         method: "Method", "Método", "Método";

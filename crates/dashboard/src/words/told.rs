@@ -23,6 +23,7 @@ crate::lang::words!(
         created_again: "To be delivered to {} once more", "A ser entregue para {} mais uma vez", "Por entregar a {} una vez más";
         attempt_ok: "Attempt {} to {} succeeded", "Tentativa {} para {} deu certo", "Intento {} a {} tuvo éxito";
         attempt_failed: "Attempt {} to {} failed", "Tentativa {} para {} falhou", "Intento {} a {} falló";
+        attempt_removed: "{} attempt to {}, of which retention has removed the record", "{} tentativa para {}, cujo registro a retenção removeu", "{} intento a {}, cuyo registro eliminó la retención";
         attempts_removed: "{} attempts to {}, of which retention has removed the record", "{} tentativas para {}, cujo registro a retenção removeu", "{} intentos a {}, cuyo registro eliminó la retención";
         duplicate: "Came again after {}", "Veio de novo depois de {}", "Llegó de nuevo después de {}";
         duplicate_differs: "Came again after {} with another body, which was not sent", "Veio de novo depois de {} com outro conteúdo, que não foi enviado", "Llegó de nuevo después de {} con otro contenido, que no se envió";

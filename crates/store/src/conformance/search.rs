@@ -14,7 +14,7 @@ use surehook_core::{
     store::{DeliveryFilter, EventFilter, Next, OwedFilter, Page},
 };
 
-use super::World;
+use super::{World, lists::events};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -36,20 +36,6 @@ fn wanted(attributes: &[(AttributeName, &str)]) -> EventFilter {
 
 fn of_kind(kind: &str) -> EventFilter {
     EventFilter { kind: EventKind::new(kind), ..EventFilter::default() }
-}
-
-/// All that a filter finds, page by page.
-async fn find(world: &World, filter: &EventFilter, limit: usize) -> Vec<EventId> {
-    let (mut all, mut after) = (Vec::new(), None);
-    loop {
-        let page = world.events(filter.clone(), Page { after, limit }).await.unwrap();
-        assert!(page.rows.len() <= limit);
-        all.extend(page.rows.iter().map(|row| row.id));
-        after = page.next;
-        if after.is_none() {
-            return all;
-        }
-    }
 }
 
 pub async fn what_has_each_of_many_is_found_at_once_as_it_is_one_by_one(mut world: World) {
@@ -113,7 +99,7 @@ pub async fn an_event_is_found_by_its_kind_and_by_each_attribute(mut world: Worl
             wanted(&[(Phone, "1203@g.us")]),
             wanted(&[(Chat, "1203@G.US")]),
         ] {
-            assert_eq!(find(&world, &filter, 10).await, [event], "{filter:?}");
+            assert_eq!(events(&world, &filter, 10).await, [event], "{filter:?}");
         }
         for filter in [
             of_kind("messag"),
@@ -123,7 +109,7 @@ pub async fn an_event_is_found_by_its_kind_and_by_each_attribute(mut world: Worl
             wanted(&[(Account, "wamid.B")]),
             wanted(&[(Phone, "5511987654322")]),
         ] {
-            assert!(find(&world, &filter, 10).await.is_empty(), "{filter:?}");
+            assert!(events(&world, &filter, 10).await.is_empty(), "{filter:?}");
         }
     }
     let plain = world.accept(world.arrival()).await;
@@ -172,7 +158,7 @@ pub async fn all_that_is_wanted_must_be_there(mut world: World) {
         ("text", EventFilter { search: Some("nowhere".into()), ..of_phone() }, vec![]),
     ] {
         for limit in [1, 2, 10] {
-            assert_eq!(find(&world, &filter, limit).await, expected, "case: {name}");
+            assert_eq!(events(&world, &filter, limit).await, expected, "case: {name}");
         }
     }
 }
@@ -191,15 +177,15 @@ pub async fn what_is_found_comes_newest_first_in_whole_pages(mut world: World) {
             world.wait(Duration::from_millis(2));
         }
         let filter = wanted(&[(Phone, "5511987654300")]);
-        assert_eq!(find(&world, &filter, 100).await, expected, "after event {number}");
+        assert_eq!(events(&world, &filter, 100).await, expected, "after event {number}");
     }
     for limit in [1, 7, 20, 100] {
         let filter = wanted(&[(Phone, "5511987654300")]);
-        assert_eq!(find(&world, &filter, limit).await, expected, "pages of {limit}");
-        assert_eq!(find(&world, &of_kind("message"), limit).await.len(), 60);
+        assert_eq!(events(&world, &filter, limit).await, expected, "pages of {limit}");
+        assert_eq!(events(&world, &of_kind("message"), limit).await.len(), 60);
     }
     world.reopen().await;
-    assert_eq!(find(&world, &wanted(&[(Phone, "5511987654300")]), 7).await, expected);
+    assert_eq!(events(&world, &wanted(&[(Phone, "5511987654300")]), 7).await, expected);
 }
 
 pub async fn an_event_that_is_removed_is_not_found(mut world: World) {
@@ -225,9 +211,9 @@ pub async fn an_event_that_is_removed_is_not_found(mut world: World) {
         if is_restarted {
             world.reopen().await;
         }
-        assert_eq!(find(&world, &wanted(&[phone]), 3).await, stay);
-        assert_eq!(find(&world, &of_kind("message"), 3).await, stay);
-        assert!(find(&world, &wanted(&[(MessageId, "old-3")]), 3).await.is_empty());
+        assert_eq!(events(&world, &wanted(&[phone]), 3).await, stay);
+        assert_eq!(events(&world, &of_kind("message"), 3).await, stay);
+        assert!(events(&world, &wanted(&[(MessageId, "old-3")]), 3).await.is_empty());
     }
 }
 
@@ -239,9 +225,9 @@ pub async fn a_duplicate_is_not_found_by_what_it_brought(world: World) {
     let again = NewEvent { kind: other.kind, attributes: other.attributes, ..world.again(&first) };
     world.expect_duplicate(again).await;
 
-    assert_eq!(find(&world, &wanted(&[(MessageId, "wamid.A")]), 9).await, [event]);
-    assert!(find(&world, &wanted(&[(MessageId, "wamid.B")]), 9).await.is_empty());
-    assert!(find(&world, &of_kind("status"), 9).await.is_empty());
+    assert_eq!(events(&world, &wanted(&[(MessageId, "wamid.A")]), 9).await, [event]);
+    assert!(events(&world, &wanted(&[(MessageId, "wamid.B")]), 9).await.is_empty());
+    assert!(events(&world, &of_kind("status"), 9).await.is_empty());
 }
 
 pub async fn a_refused_request_leaves_nothing_to_be_found(world: World) {
@@ -253,12 +239,12 @@ pub async fn a_refused_request_leaves_nothing_to_be_found(world: World) {
         let taken = NewEvent { id: known, ..bad.clone() };
         world.admit(vec![bad, taken]).await.unwrap_err();
         let event = world.accept(good).await;
-        assert_eq!(find(&world, &wanted(&[(MessageId, &name)]), 9).await, [event]);
+        assert_eq!(events(&world, &wanted(&[(MessageId, &name)]), 9).await, [event]);
     }
-    assert_eq!(find(&world, &of_kind("message"), 5).await.len(), 12);
+    assert_eq!(events(&world, &of_kind("message"), 5).await.len(), 12);
     for number in 0..12 {
         let never = wanted(&[(MessageId, &format!("bad-{number}"))]);
-        assert!(find(&world, &never, 9).await.is_empty());
+        assert!(events(&world, &never, 9).await.is_empty());
     }
 }
 

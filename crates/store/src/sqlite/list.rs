@@ -17,8 +17,7 @@ use surehook_core::{
 
 use super::{
     lanes::{holds, shown_status},
-    list_events::hex_list,
-    row::{self, DELIVERY_COLUMNS, blob, id},
+    row::{self, DELIVERY_COLUMNS, blob, hex_list, id},
 };
 
 /// Rows that a page looks at, at most.

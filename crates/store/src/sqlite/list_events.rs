@@ -5,28 +5,30 @@
 //! order of the list. Where nothing finds few, the newest events are looked at one after the other. Either way
 //! a page looks at a bounded number of rows; see `list`.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, hash_map::Entry};
+mod candidates;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use rusqlite::{Connection, OptionalExtension, Row, params_from_iter, types::Value};
 use surehook_core::{
     attribute::{Term, Wanted},
     delivery::state::Status,
-    ids::{DestinationId, EventId, SourceId},
-    key::{DedupKey, KeyDigest},
+    ids::EventId,
     replay::Code,
     store::{EventFilter, EventRow, Listed, OwedFilter, Page},
 };
 
+use self::candidates::candidates;
 use super::{
     fresh::FreshKeys,
     lanes::shown_status,
     list::{
-        HELD, IS_SHOWN_AS, LAST_HAS_CLASS, LAST_HAS_CODE_FROM, LAST_HAS_CODE_TO, LOOKS_MAX, Query,
+        IS_SHOWN_AS, LAST_HAS_CLASS, LAST_HAS_CODE_FROM, LAST_HAS_CODE_TO, LOOKS_MAX, Query,
         SOURCE_SEQ,
     },
-    row::{self, EVENT_COLUMNS, blob, id},
+    row::{self, EVENT_COLUMNS, blob, hex_list, id},
     search_bodies::{self, BODY_BYTES_SEARCHED},
-    terms::{events_with_each_term, events_with_term},
+    terms::events_with_each_term,
 };
 
 /// Rows that a page looks at where bodies are looked into, at most.
@@ -140,160 +142,6 @@ fn want_delivery(query: &mut Query, owes: OwedFilter) {
 
 const IS_TO: &str = "d.destination = (SELECT seq FROM destinations WHERE id = {})";
 
-/// The only events that can be meant, newest first, if something finds few: as many as the page may
-/// look at, within its range.
-fn candidates(
-    connection: &Connection,
-    fresh: Option<&FreshKeys>,
-    filter: &EventFilter,
-    query: &Query,
-) -> rusqlite::Result<Option<Vec<EventId>>> {
-    // A key says more than any term: one event of a source has it.
-    let found = if let Some(key) = &filter.key {
-        with_key(connection, fresh, filter.source, key)?
-    } else if let Some(term) = filter.term() {
-        let found = events_with_term(connection, term, query.range, query.looks_max)?;
-        return Ok(Some(found.into_iter().collect()));
-    } else {
-        match with_few_deliveries(connection, filter.owes)? {
-            Some(found) => found,
-            None => return Ok(None),
-        }
-    };
-    let [top, bottom] = query.range;
-    let within = found.into_iter().rev().filter(|event| {
-        let bytes = blob(*event);
-        bytes < top && bytes >= bottom
-    });
-    Ok(Some(within.take(query.looks_max).collect()))
-}
-
-// The newest of the fresh ones, or the folded one: whoever has the key now.
-const FRESH_WITH_KEY: &str =
-    "SELECT digest, event_id FROM keys_fresh WHERE digest IN (SELECT unhex(value) FROM json_each(?1))
-      ORDER BY seq";
-const FOLDED_WITH_KEY: &str = "SELECT event_id FROM keys WHERE digest = ?1";
-const ALL_SOURCES: &str = "SELECT id FROM sources";
-
-/// The events that have a key now: of one source, or of each.
-fn with_key(
-    connection: &Connection,
-    fresh: Option<&FreshKeys>,
-    source: Option<SourceId>,
-    key: &str,
-) -> rusqlite::Result<BTreeSet<EventId>> {
-    // What cannot be a key is nobody's.
-    let Some(key) = DedupKey::new(key) else { return Ok(BTreeSet::new()) };
-    let sources: Vec<SourceId> = match source {
-        Some(source) => vec![source],
-        None => {
-            let mut all = connection.prepare_cached(ALL_SOURCES)?;
-            all.query_map([], |found| id(found, 0))?.collect::<rusqlite::Result<_>>()?
-        }
-    };
-    let digests: Vec<_> = sources.iter().map(|source| KeyDigest::of(*source, &key)).collect();
-    // Fresh ones first: what is folded meanwhile is found in the index.
-    let mut found = fresh_with_key(connection, fresh, &digests)?;
-    let mut folded = connection.prepare_cached(FOLDED_WITH_KEY)?;
-    for digest in digests {
-        if let Entry::Vacant(place) = found.entry(digest)
-            && let Some(event) =
-                folded.query_row([digest.to_bytes()], |row| id(row, 0)).optional()?
-        {
-            place.insert(event);
-        }
-    }
-    Ok(found.into_values().collect())
-}
-
-fn fresh_with_key(
-    connection: &Connection,
-    fresh: Option<&FreshKeys>,
-    digests: &[KeyDigest],
-) -> rusqlite::Result<HashMap<KeyDigest, EventId>> {
-    if let Some(fresh) = fresh {
-        let known = |digest: &KeyDigest| Some((*digest, fresh.event(*digest)?));
-        return Ok(digests.iter().filter_map(known).collect());
-    }
-    // Whoever looks beside a writer has only the table, which has no index: one look for all sources.
-    let bytes: Vec<_> = digests.iter().map(|digest| digest.to_bytes()).collect();
-    let mut look = connection.prepare_cached(FRESH_WITH_KEY)?;
-    look.query_map([hex_list(bytes.iter().map(|digest| &digest[..]))], |row| {
-        Ok((KeyDigest::from_bytes(row.get(0)?), id(row, 1)?))
-    })?
-    .collect()
-}
-
-/// Bytes as a list that `json_each` and `unhex` read.
-pub(super) fn hex_list<'a>(all: impl Iterator<Item = &'a [u8]>) -> String {
-    let quoted: Vec<String> =
-        all.map(|bytes| format!("\"{}\"", data_encoding::HEXLOWER.encode(bytes))).collect();
-    format!("[{}]", quoted.join(","))
-}
-
-/// Deliveries that an index finds; whether there are few is asked of the index alone.
-struct Few {
-    from: String,
-    /// What the destination is, where it says which are meant.
-    value: Option<Vec<u8>>,
-}
-
-impl Few {
-    fn of_status(status: Status) -> Option<Self> {
-        let from = match status {
-            Status::Dead => "deliveries d INDEXED BY deliveries_dead WHERE d.state = 'dead'".into(),
-            Status::Pending | Status::Scheduled => {
-                "deliveries d INDEXED BY deliveries_due WHERE d.due_at IS NOT NULL".into()
-            }
-            Status::InFlight => {
-                "deliveries d INDEXED BY deliveries_leased WHERE d.lease_until IS NOT NULL".into()
-            }
-            Status::Held => format!("({HELD}) h CROSS JOIN deliveries d ON d.id = h.id"),
-            Status::Succeeded | Status::Cancelled | Status::Replayed => return None,
-        };
-        Some(Self { from, value: None })
-    }
-
-    fn to(destination: DestinationId) -> Self {
-        let is_to = IS_TO.replace("{}", "?1");
-        let from = format!("deliveries d INDEXED BY deliveries_by_destination WHERE {is_to}");
-        Self { from, value: Some(blob(destination).to_vec()) }
-    }
-
-    fn select(&self) -> String {
-        format!("SELECT d.event_id FROM {}", self.from)
-    }
-
-    /// Says something if there are too many.
-    fn probe(&self) -> String {
-        format!("SELECT 1 FROM {} LIMIT 1 OFFSET {LOOKS_MAX}", self.from)
-    }
-
-    fn find(&self, connection: &Connection) -> rusqlite::Result<Option<BTreeSet<EventId>>> {
-        let mut probe = connection.prepare_cached(&self.probe())?;
-        if probe.exists(params_from_iter(&self.value))? {
-            return Ok(None);
-        }
-        let mut select = connection.prepare_cached(&self.select())?;
-        let found = select.query_map(params_from_iter(&self.value), |found| id(found, 0))?;
-        found.collect::<rusqlite::Result<_>>().map(Some)
-    }
-}
-
-/// The events whose deliveries can be meant, if there are few of those.
-fn with_few_deliveries(
-    connection: &Connection,
-    owes: OwedFilter,
-) -> rusqlite::Result<Option<BTreeSet<EventId>>> {
-    let ways = [owes.status.and_then(Few::of_status), owes.destination.map(Few::to)];
-    for few in ways.into_iter().flatten() {
-        if let Some(found) = few.find(connection)? {
-            return Ok(Some(found));
-        }
-    }
-    Ok(None)
-}
-
 /// Runs a query over the only events that can be meant. Each is looked up by itself, so that only as
 /// many are looked at as the page needs.
 fn run_over(
@@ -358,6 +206,7 @@ fn count_deliveries(connection: &Connection, events: &mut [EventRow]) -> rusqlit
 mod tests {
     use surehook_core::{
         delivery::{Class, DeadReason},
+        ids::{DestinationId, SourceId},
         time::Timestamp,
     };
 
@@ -417,24 +266,6 @@ mod tests {
         assert!(steps.iter().any(|step| step == by_event), "{steps:?}");
         let of_list = |step: &String| step.starts_with("SCAN j VIRTUAL TABLE");
         assert!(steps.iter().all(|step| !step.contains("SCAN") || of_list(step)), "{steps:?}");
-    }
-
-    #[test]
-    fn whether_there_are_few_is_asked_of_an_index() {
-        let to = Few::to(DestinationId::new(Timestamp::from_millis(1), 1));
-        for (few, index) in [
-            (Few::of_status(Status::Dead).unwrap(), "deliveries_dead"),
-            (Few::of_status(Status::Scheduled).unwrap(), "deliveries_due"),
-            (Few::of_status(Status::InFlight).unwrap(), "deliveries_leased"),
-            (Few::of_status(Status::Held).unwrap(), "deliveries_line"),
-            (to, "deliveries_by_destination"),
-        ] {
-            for sql in [few.probe(), few.select()] {
-                let steps = plan(&sql);
-                assert!(steps.iter().any(|step| step.contains(index)), "{sql}: {steps:?}");
-                assert!(!steps.iter().any(|step| step == "SCAN d"), "{sql}: {steps:?}");
-            }
-        }
     }
 
     #[test]

@@ -39,6 +39,13 @@ pub(super) fn blob<K: Kind>(id: Id<K>) -> [u8; 16] {
     id.uuid().into_bytes()
 }
 
+/// Bytes as a list that `json_each` and `unhex` read.
+pub(super) fn hex_list<'a>(all: impl Iterator<Item = &'a [u8]>) -> String {
+    let quoted: Vec<String> =
+        all.map(|bytes| format!("\"{}\"", data_encoding::HEXLOWER.encode(bytes))).collect();
+    format!("[{}]", quoted.join(","))
+}
+
 pub(super) fn time(row: &Row<'_>, column: usize) -> rusqlite::Result<Timestamp> {
     row.get(column).map(Timestamp::from_millis)
 }

@@ -171,8 +171,7 @@ async fn an_event_is_shown_with_its_request_and_without_its_secrets() {
         ("authorization", b"Bearer canary-bearer"),
     ];
     let path = "/in/in/sub/path?phase=1&token=canary-query";
-    let answer = gateway.call(Method::POST, path, &headers, body).await.expect(200).json();
-    let id = answer["events"][0]["id"].as_str().unwrap();
+    let id = gateway.call(Method::POST, path, &headers, body).await.expect(200).event();
 
     let shown = gateway.get(&format!("/events/{id}")).await.expect(200);
     let event = shown.json();

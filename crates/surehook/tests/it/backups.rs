@@ -56,8 +56,7 @@ impl Load {
                     number += 1;
                     let body = format!("{{\"id\":\"{sender}-{number}\"}}");
                     let answer = client.send(http::Method::POST, &url, &[], body).await.unwrap();
-                    let answer = answer.expect(200).json();
-                    let id = answer["events"][0]["id"].as_str().unwrap().to_owned();
+                    let id = answer.expect(200).event();
                     answered.lock().unwrap().push(id);
                 }
             });

@@ -40,7 +40,7 @@ async fn a_newcomer_gets_an_event_through_with_what_is_printed() {
     let headers: [(&str, &[u8]); 1] = [("content-type", b"application/json")];
     let sent = gateway.call(http::Method::POST, path, &headers, body.clone()).await;
 
-    let id = sent.expect(200).json()["events"][0]["id"].as_str().unwrap().to_owned();
+    let id = sent.expect(200).event();
     gateway.delivery(&id, "succeeded").await;
     let look = printed.lines().find(|line| line.contains("Authorization: Bearer")).unwrap();
     assert!(look.contains(gateway.token()) && look.ends_with("/api/v1/inbox"), "{look}");

@@ -30,6 +30,11 @@ async fn api(gateway: &Gateway, path: &str) -> Value {
     gateway.get(path).await.expect(200).json()
 }
 
+/// A source that takes everything.
+async fn make_open(gateway: &Gateway) {
+    gateway.post("/sources", &json!({ "name": "open", "verify": "none" })).await.expect(201);
+}
+
 #[tokio::test]
 async fn a_source_is_made_used_changed_and_deleted() {
     let gateway = Gateway::start().await;
@@ -39,18 +44,19 @@ async fn a_source_is_made_used_changed_and_deleted() {
 
     let new = admin.page("/sources/new?choice=generic").await;
     let once = hidden(&new, "once");
-    let fields = [
-        ("once", once.as_str()),
-        ("name", "shop"),
-        ("provider", "generic"),
-        ("verify", "hmac"),
+    let shop = |rest: &[(&str, &str)]| {
+        let shop = [("name", "shop"), ("provider", "generic"), ("verify", "hmac")];
+        form(&[&shop, rest].concat())
+    };
+    let fields = shop(&[
+        ("once", &once),
         ("verify_with", "x-sig"),
         ("secrets", "hunter2hunter2hunter2"),
         ("enabled", "true"),
-    ];
+    ]);
     for _ in 0..2 {
         // Sent twice, made once.
-        let made = admin.form("/sources/new?choice=generic", &form(&fields)).await;
+        let made = admin.form("/sources/new?choice=generic", &fields).await;
         leads_to(&made, "/sources/shop");
     }
     let page = admin.page("/sources/shop").await.html;
@@ -59,23 +65,20 @@ async fn a_source_is_made_used_changed_and_deleted() {
 
     let edit = admin.page("/sources/shop/edit").await;
     let tag = hidden(&edit, "tag");
-    let fields = [
-        ("tag", tag.as_str()),
-        ("name", "shop"),
-        ("provider", "generic"),
-        ("verify", "hmac"),
+    let fields = shop(&[
+        ("tag", &tag),
         ("verify_with", "x-signature"),
         ("dedup_window", "2d"),
         ("redact", "cpf\r\nrg"),
-    ];
-    leads_to(&admin.form("/sources/shop/edit", &form(&fields)).await, "/sources/shop");
+    ]);
+    leads_to(&admin.form("/sources/shop/edit", &fields).await, "/sources/shop");
     let spec = api(&gateway, "/sources/shop").await;
     assert_eq!(spec["verify"]["hmac"]["header"], "x-signature");
     assert_eq!((&spec["redact"], &spec["enabled"]), (&json!(["cpf", "rg"]), &json!(false)));
     assert_eq!(spec["secrets"], json!(["•••"]), "a field that is left empty keeps the secret");
 
     // The form is as old as its tag by now.
-    let stale = admin.form("/sources/shop/edit", &form(&fields)).await;
+    let stale = admin.form("/sources/shop/edit", &fields).await;
     assert_eq!(stale.status, 200);
     assert!(stale.html.contains("Somebody changed it"), "{}", stale.html);
     assert!(stale.html.contains("x-signature") && hidden(&stale, "tag") != tag);
@@ -91,7 +94,7 @@ async fn a_source_is_made_used_changed_and_deleted() {
 #[tokio::test]
 async fn the_command_of_an_open_source_brings_its_first_event() {
     let gateway = Gateway::start().await;
-    gateway.post("/sources", &json!({ "name": "open", "verify": "none" })).await.expect(201);
+    make_open(&gateway).await;
     let admin = SignedIn::new(&gateway).await;
     let before = admin.page("/sources/open").await.html;
     assert!(before.contains("Whoever knows the address may send"));
@@ -231,11 +234,9 @@ async fn settings_are_edited_as_json_and_secrets_stay_with_their_place() {
 #[tokio::test]
 async fn a_route_is_made_changed_and_deleted() {
     let gateway = Gateway::start().await;
-    gateway.post("/sources", &json!({ "name": "open", "verify": "none" })).await.expect(201);
-    gateway
-        .post("/destinations", &json!({ "name": "box", "url": "builtin:inbox" }))
-        .await
-        .expect(201);
+    make_open(&gateway).await;
+    let inbox = json!({ "name": "box", "url": "builtin:inbox" });
+    gateway.post("/destinations", &inbox).await.expect(201);
     let admin = SignedIn::new(&gateway).await;
     let filter = ".type == \"<i>paid</i>\"";
     let new = admin.page("/routes/new?from=open").await;
@@ -272,11 +273,10 @@ async fn a_route_is_made_changed_and_deleted() {
 #[tokio::test]
 async fn filters_and_transforms_are_tried_on_real_events() {
     let gateway = Gateway::start().await;
-    gateway.post("/sources", &json!({ "name": "open", "verify": "none" })).await.expect(201);
+    make_open(&gateway).await;
     let body = r#"{"id":"e1","type":"paid","total":820982911946154508,"password":"hunter2"}"#;
     let event = gateway.accepted("open", body).await;
-    let made = gateway.post("/tokens", &json!({ "role": "viewer" })).await.expect(201).json();
-    let viewer = SignedIn::with(&gateway, made["token"].as_str().unwrap()).await;
+    let viewer = SignedIn::with(&gateway, &gateway.token_with("viewer").await).await;
     let first = viewer.page("/routes/try").await.html;
     assert!(first.contains(&event), "the newest event of the busiest source is offered");
     assert!(!first.contains("/routes/save"), "who may only look saves nothing");
@@ -315,13 +315,10 @@ async fn filters_and_transforms_are_tried_on_real_events() {
 #[tokio::test]
 async fn who_may_only_look_sees_no_forms_and_changes_nothing() {
     let gateway = Gateway::start().await;
-    gateway.post("/sources", &json!({ "name": "open", "verify": "none" })).await.expect(201);
-    gateway
-        .post("/destinations", &json!({ "name": "box", "url": "builtin:inbox" }))
-        .await
-        .expect(201);
-    let made = gateway.post("/tokens", &json!({ "role": "viewer" })).await.expect(201).json();
-    let viewer = SignedIn::with(&gateway, made["token"].as_str().unwrap()).await;
+    make_open(&gateway).await;
+    let inbox = json!({ "name": "box", "url": "builtin:inbox" });
+    gateway.post("/destinations", &inbox).await.expect(201);
+    let viewer = SignedIn::with(&gateway, &gateway.token_with("viewer").await).await;
     for path in ["/sources", "/sources/open", "/destinations", "/destinations/box", "/routes"] {
         let page = viewer.page(path).await;
         assert_eq!(page.status, 200, "case: {path}");

@@ -28,8 +28,7 @@ async fn delivered() -> (Gateway, String) {
         ("x-odd", b"\xff<b>"),
     ];
     let path = "/in/in/more?token=canary-query&a='%3B";
-    let accepted = gateway.call(Method::POST, path, &headers, BODY).await.expect(200).json();
-    let event = accepted["events"][0]["id"].as_str().unwrap().to_owned();
+    let event = gateway.call(Method::POST, path, &headers, BODY).await.expect(200).event();
     gateway.delivery(&event, "succeeded").await;
     (gateway, event)
 }
@@ -246,6 +245,26 @@ async fn a_duplicate_is_compared_and_delivered_anyway() {
     let page = operator.page(&new).await.html;
     assert!(page.contains("it came as duplicate 1 of") && page.contains(&event));
     assert!(operator.page(&path).await.html.contains(&new));
+}
+
+#[tokio::test]
+async fn one_secret_is_no_plural() {
+    let sink = Sink::ok().await;
+    let gateway = Gateway::with(&in_to_out(&sink.url(), "")).await;
+    let event = gateway.accepted("in", r#"{"id":"a"}"#).await;
+    for (n, secrets, expected) in [
+        (1, r#""token":"x""#, "1 secret value is masked and not compared."),
+        (2, r#""token":"x","password":"y""#, "2 secret values are masked and not compared."),
+    ] {
+        gateway.post_in("in", &[], format!(r#"{{"id":"a",{secrets}}}"#)).await.expect(200);
+        eventually(SOON, || async {
+            (gateway.event(&event).await["duplicate_count"] == n).then_some(())
+        })
+        .await;
+        let admin = SignedIn::new(&gateway).await;
+        let page = admin.page(&format!("/events/{event}/duplicates/{n}")).await.html;
+        assert!(page.contains(expected), "{expected}: {page}");
+    }
 }
 
 #[tokio::test]

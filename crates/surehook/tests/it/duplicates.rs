@@ -66,8 +66,7 @@ async fn one_that_differs_is_compared_and_delivered_once() {
         ("x-hub-signature-256", "sha256=of-the-first"),
         ("digest", "of-the-first"),
     ];
-    let answer = gateway.post_in("in", &headers, FIRST).await.expect(200).json();
-    let event = answer["events"][0]["id"].as_str().unwrap().to_owned();
+    let event = gateway.post_in("in", &headers, FIRST).await.expect(200).event();
     again(&gateway, &event, OTHER).await;
 
     let shown = compare(&gateway, &event, 1).await;
@@ -254,16 +253,12 @@ async fn who_only_looks_sees_no_secret_and_delivers_nothing() {
     let gateway = Gateway::with(&in_to_out(&sink.url(), "")).await;
     let event = gateway.accepted("in", r#"{"id":"a","apikey":"canary-1","b":1}"#).await;
     again(&gateway, &event, r#"{"id":"a","apikey":"canary-2","b":2}"#).await;
-    let wish = json!({ "role": "viewer" });
-    let viewer = gateway.post("/tokens", &wish).await.expect(201).json();
-    let viewer = viewer["token"].as_str().unwrap();
-    let authorization = format!("Bearer {viewer}");
-    let headers: [(&str, &[u8]); 1] = [("authorization", authorization.as_bytes())];
-    let path = format!("/api/v1/events/{event}/duplicates/1");
+    let viewer = gateway.token_with("viewer").await;
+    let path = format!("/events/{event}/duplicates/1");
 
-    let shown = gateway.call(Method::GET, &path, &headers, "").await.expect(200);
-    let exact = gateway.call(Method::GET, &format!("{path}?exact=true"), &headers, "").await;
-    let pressed = gateway.call(Method::POST, &format!("{path}/deliver"), &headers, "").await;
+    let shown = gateway.api_as(&viewer, Method::GET, &path, None).await.expect(200);
+    let exact = gateway.api_as(&viewer, Method::GET, &format!("{path}?exact=true"), None).await;
+    let pressed = gateway.api_as(&viewer, Method::POST, &format!("{path}/deliver"), None).await;
 
     assert!(!shown.text().contains("canary"), "{}", shown.text());
     let shown = shown.json();

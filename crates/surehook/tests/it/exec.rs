@@ -86,10 +86,9 @@ async fn a_program_gets_the_body_and_knows_the_event() {
     let body = "{\"id\":\"a \\u00e9 1\"}";
 
     let headers = [("content-type", "application/json")];
-    let answer = gateway.post_in("in", &headers, body).await.expect(200).json();
+    let event = gateway.post_in("in", &headers, body).await.expect(200).event();
 
-    let event = answer["events"][0]["id"].as_str().unwrap();
-    let delivery = gateway.delivery(event, "succeeded").await;
+    let delivery = gateway.delivery(&event, "succeeded").await;
     let id = delivery["id"].as_str().unwrap();
     let expected = format!("--flag|{event}|{id}|1|in|a é 1|out|application/json|||set\n{body}");
     assert_eq!(delivery["attempt_list"][0]["response"], expected.as_str(), "{delivery}");

@@ -213,10 +213,7 @@ async fn all_that_came_to_the_door_is_in_one_list() {
 
 /// A trial with a token of its own.
 async fn try_as(gateway: &Gateway, token: &str, wish: &Value) -> Answer {
-    let authorization = format!("Bearer {token}");
-    let headers: [(&str, &[u8]); 2] =
-        [("authorization", authorization.as_bytes()), ("content-type", b"application/json")];
-    gateway.call(Method::POST, "/api/v1/routes/try", &headers, wish.to_string()).await
+    gateway.api_as(token, Method::POST, "/routes/try", Some(wish)).await
 }
 
 #[tokio::test]
@@ -224,8 +221,7 @@ async fn a_filter_and_a_transform_are_tried_without_doing_anything() {
     let gateway = Gateway::with(&in_to_out("https://example.com", "")).await;
     let body = r#"{"id":"a","n":9007199254740993,"password":"CANARY-secret"}"#;
     let event = gateway.accepted("in", body).await;
-    let viewer = gateway.post("/tokens", &json!({ "role": "viewer" })).await.expect(201).json();
-    let viewer = viewer["token"].as_str().unwrap();
+    let viewer = &gateway.token_with("viewer").await;
 
     let wish = json!({ "filter": ".n > 1", "transform": "{x: .password, n}", "event": event });
     let tried = try_as(&gateway, viewer, &wish).await.expect(200).json();

@@ -100,7 +100,7 @@ async fn a_secret_in_the_path_lets_in_and_is_kept_nowhere() {
         async |path: &str, body: &'static str| gateway.call(Method::POST, path, &[], body).await;
 
     let answer = post(&format!("/in/api/{PATH_SECRET}/messages-upsert"), UPSERT).await.expect(200);
-    let id = answer.json()["events"][0]["id"].as_str().unwrap().to_owned();
+    let id = answer.event();
     let event = gateway.event(&id).await;
     assert_eq!(event["request"]["path"], "/messages-upsert", "{event}");
     assert!(!event.to_string().contains(PATH_SECRET));

@@ -111,7 +111,7 @@ async fn post_all(gateway: &Gateway) -> Vec<(String, Vec<u8>)> {
         (vec![json, gzip], packed(EVOLUTION)),
     ] {
         let answer = gateway.post_in("evo?token=CANARY-query", &headers, body.clone()).await;
-        let id = answer.expect(200).json()["events"][0]["id"].as_str().unwrap().to_owned();
+        let id = answer.expect(200).event();
         posted.push((id, body));
     }
     posted
@@ -235,11 +235,9 @@ async fn what_is_masked_is_found_by_operators_only() {
     post_all(&gateway).await;
     quiet(&gateway).await;
     let get = async |role: &str, query: &str| {
-        let made = gateway.post("/tokens", &json!({ "role": role })).await.expect(201).json();
-        let authorization = format!("Bearer {}", made["token"].as_str().unwrap());
-        let headers: [(&str, &[u8]); 1] = [("authorization", authorization.as_bytes())];
-        let path = format!("/api/v1/events?source=evo&{query}");
-        gateway.call(Method::GET, &path, &headers, "").await.expect(200).json()
+        let token = gateway.token_with(role).await;
+        let path = format!("/events?source=evo&{query}");
+        gateway.api_as(&token, Method::GET, &path, None).await.expect(200).json()
     };
     for (query, is_secret) in [
         ("search=CANARY-B6&limit=1", true),
@@ -266,20 +264,9 @@ async fn a_body_is_exact_for_operators_and_masked_for_everybody() {
     let posted = post_all(&gateway).await;
     let dull = gateway.accepted("evo", "{ \"a\" :1}").await;
     quiet(&gateway).await;
-    let token = |role: &'static str| {
-        let wish = json!({ "role": role, "name": role });
-        let gateway = &gateway;
-        async move {
-            let made = gateway.post("/tokens", &wish).await.expect(201).json();
-            made["token"].as_str().unwrap().to_owned()
-        }
-    };
-    let (viewer, operator) = (token("viewer").await, token("operator").await);
-    let get = async |token: &str, path: &str| {
-        let authorization = format!("Bearer {token}");
-        let headers: [(&str, &[u8]); 1] = [("authorization", authorization.as_bytes())];
-        gateway.call(Method::GET, &format!("/api/v1{path}"), &headers, "").await
-    };
+    let viewer = gateway.token_with("viewer").await;
+    let operator = gateway.token_with("operator").await;
+    let get = async |token: &str, path: &str| gateway.api_as(token, Method::GET, path, None).await;
     for (id, body) in &posted {
         let path = format!("/events/{id}/body");
         assert_eq!(get(&operator, &format!("{path}?exact=true")).await.expect(200).body, body);
@@ -305,8 +292,7 @@ async fn a_body_is_exact_for_operators_and_masked_for_everybody() {
 
     // What is packed in an unknown way may hold anything.
     let brotli = [("content-encoding", "br")];
-    let answer = gateway.post_in("evo", &brotli, "\u{1}CANARY").await.expect(200).json();
-    let id = answer["events"][0]["id"].as_str().unwrap();
+    let id = gateway.post_in("evo", &brotli, "\u{1}CANARY").await.expect(200).event();
     let opaque = get(&viewer, &format!("/events/{id}/body")).await.expect(409);
     assert_eq!(opaque.code(), "body_opaque");
     get(&operator, &format!("/events/{id}/body?exact=true")).await.expect(200);
@@ -390,18 +376,17 @@ async fn a_header_that_held_the_secret_once_stays_hidden() {
     let sink = Sink::ok().await;
     let gateway = gateway(&sink, "").await;
     let gate = [("x-gate", "CANARY-gate")];
-    let answer = gateway.post_in("closed", &gate, "{}").await.expect(200).json();
-    let id = answer["events"][0]["id"].as_str().unwrap();
+    let id = gateway.post_in("closed", &gate, "{}").await.expect(200).event();
     let spec = json!({
         "name": "closed",
         "verify": { "token": { "header": "x-door" } },
         "secrets": ["CANARY-door"],
     });
     gateway.put("/sources/closed", &spec).await.expect(200);
-    tells_nothing(&gateway.event(id).await.to_string(), "another header");
+    tells_nothing(&gateway.event(&id).await.to_string(), "another header");
     tells_nothing(&gateway.get("/inbox").await.text(), "the inbox");
     gateway.delete("/sources/closed").await.expect(204);
-    let shown = gateway.event(id).await;
+    let shown = gateway.event(&id).await;
     tells_nothing(&shown.to_string(), "no source");
     assert!(shown["request"].to_string().contains("•••"), "{shown}");
 }

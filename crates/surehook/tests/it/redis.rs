@@ -41,15 +41,14 @@ async fn an_event_becomes_an_entry_with_its_body_byte_for_byte() {
     let body = b"{\"id\":\"k 1\",\"x\":\"\x00\r\n\xff\"}".to_vec();
     let headers = [("content-type", "application/x; a=b"), ("x-event-id", "k 1")];
 
-    let answer = gateway.post_in("in", &headers, body.clone()).await.expect(200).json();
+    let event = gateway.post_in("in", &headers, body.clone()).await.expect(200).event();
 
-    let event = answer["events"][0]["id"].as_str().unwrap();
-    let done = gateway.delivery(event, "succeeded").await;
+    let done = gateway.delivery(&event, "succeeded").await;
     assert!(redis.entries("events").await.is_empty(), "it went into another database");
     let entries = redis.entries_of(3, "events").await;
     let [entry] = &*entries else { panic!("{entries:?}") };
     let text = |value: &Value| value.as_str().unwrap().as_bytes().to_vec();
-    let received_at = text(&gateway.event(event).await["received_at"]);
+    let received_at = text(&gateway.event(&event).await["received_at"]);
     let expected: [(&str, Vec<u8>); 8] = [
         ("id", event.into()),
         ("delivery", text(&done["id"])),

@@ -17,16 +17,14 @@ async fn delivered() -> (Gateway, String) {
     let gateway = Gateway::with(&in_to_out(&sink.url(), "")).await;
     let headers: [(&str, &[u8]); 2] = [("cookie", b"canary-cookie"), ("x-odd", b"\xff\xfe")];
     let path = "/in/in?token=canary-query";
-    let accepted = gateway.call(Method::POST, path, &headers, BODY).await.expect(200).json();
-    let event = accepted["events"][0]["id"].as_str().unwrap().to_owned();
+    let event = gateway.call(Method::POST, path, &headers, BODY).await.expect(200).event();
     gateway.delivery(&event, "succeeded").await;
     (gateway, event)
 }
 
 async fn reveal(gateway: &Gateway, token: &Value, event: &str) -> crate::support::client::Answer {
-    let authorization = format!("Bearer {}", token["token"].as_str().unwrap());
-    let headers: [(&str, &[u8]); 1] = [("authorization", authorization.as_bytes())];
-    gateway.call(Method::POST, &format!("/api/v1/events/{event}/reveal"), &headers, "").await
+    let (token, path) = (token["token"].as_str().unwrap(), format!("/events/{event}/reveal"));
+    gateway.api_as(token, Method::POST, &path, None).await
 }
 
 async fn token(gateway: &Gateway, role: &str) -> Value {

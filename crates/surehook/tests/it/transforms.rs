@@ -101,7 +101,7 @@ async fn the_inbox_shows_no_secret_of_a_source_or_a_destination() {
     gateway.post("/destinations", &inbox).await.expect(201);
     gateway.post("/routes", &json!({ "from": "shop", "to": "look" })).await.expect(201);
     let sent = gateway.post_in("shop", &[("x-shop-sig", "canary-1")], r#"{"id":"a"}"#).await;
-    let event = sent.expect(200).json()["events"][0]["id"].as_str().unwrap().to_owned();
+    let event = sent.expect(200).event();
     gateway.delivery(&event, "succeeded").await;
 
     let shown = gateway.get("/inbox").await.expect(200).text();
@@ -119,9 +119,8 @@ async fn the_transformed_body_is_sent_at_every_attempt_and_the_original_is_kept(
     let body = r#"{"id":9007199254740993,"amount":12345678901234567890.10,"text":"ü","more":1}"#;
 
     let headers = [("content-type", "text/plain"), ("x-mine", "1")];
-    let answer = gateway.post_in("in", &headers, body).await.expect(200).json();
+    let event = gateway.post_in("in", &headers, body).await.expect(200).event();
 
-    let event = answer["events"][0]["id"].as_str().unwrap();
     let arrivals = sink.arrived(2).await;
     let made = r#"{"order":9007199254740993,"amount":12345678901234567890.10,"note":"ü"}"#;
     for arrival in &arrivals {
@@ -132,8 +131,8 @@ async fn the_transformed_body_is_sent_at_every_attempt_and_the_original_is_kept(
     }
     let original = gateway.get(&format!("/events/{event}/body")).await.expect(200);
     assert_eq!(original.text(), body);
-    let out = gateway.delivery_to(event, "out").await.unwrap();
-    let all = gateway.delivery_to(event, "all").await.unwrap();
+    let out = gateway.delivery_to(&event, "out").await.unwrap();
+    let all = gateway.delivery_to(&event, "all").await.unwrap();
     gateway.delivery_is(&out, "succeeded").await;
     assert_eq!(gateway.get(&format!("/deliveries/{out}/body")).await.expect(200).text(), made);
     assert_eq!(gateway.get(&format!("/deliveries/{all}/body")).await.expect(200).text(), body);

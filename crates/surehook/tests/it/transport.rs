@@ -211,9 +211,8 @@ async fn headers_are_filled_in_at_every_attempt() {
     let sent: [(&str, &[u8]); 3] =
         [("x-event-id", b"key-1"), ("x-tenant", b"acme"), ("x-spoofed", b"evil")];
     let path = "/in/in/orders/7?a=b%0d%0ax-evil:1";
-    let answer = gateway.call(http::Method::POST, path, &sent, "{}").await.expect(200).json();
-    let event = answer["events"][0]["id"].as_str().unwrap();
-    let delivery = gateway.delivery(event, "succeeded").await;
+    let event = gateway.call(http::Method::POST, path, &sent, "{}").await.expect(200).event();
+    let delivery = gateway.delivery(&event, "succeeded").await;
 
     let arrivals = sink.arrived(2).await;
     for (number, arrival) in (1..).zip(&arrivals) {

@@ -4,13 +4,11 @@
 //! their [`Thing`].
 
 mod chart;
-mod destination_fields;
-mod destination_state;
 mod destinations;
 mod editor;
+mod event;
 mod indented;
 mod routes;
-mod source_fields;
 mod sources;
 
 use std::sync::Arc;

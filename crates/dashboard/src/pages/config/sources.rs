@@ -1,5 +1,7 @@
 //! `/sources`: where events come from.
 
+mod fields;
+
 use std::{fmt::Write as _, sync::Arc};
 
 use askama::Template;
@@ -9,19 +11,18 @@ use serde::Deserialize;
 use serde_json::Value;
 use surehook_core::provider;
 
+use self::fields::Source;
 use super::{
     Deletion,
     chart::{CHARTS_MAX, Series},
     editor,
-    source_fields::Source,
+    event::Event,
 };
 use crate::{
     Dashboard,
     client::{Address, List, encode},
-    fields,
     lang::fill,
     page::{Frame, Nav, Shown, show},
-    show::without_phones,
     visitor::Visitor,
     words::{Edit, Sources},
 };
@@ -88,20 +89,8 @@ fn ingest(base: &str, name: &str) -> String {
     if name == OUTBOX { String::new() } else { format!("{base}/in/{name}") }
 }
 
-#[derive(Deserialize)]
-struct Event {
-    id: String,
-    kind: Option<String>,
-    key: Option<String>,
-    received_at: String,
-}
-
-impl Event {
-    /// The key, with phones masked.
-    fn shown_key(&self) -> Option<String> {
-        self.key.as_deref().map(without_phones)
-    }
-}
+/// Events and refused requests that the page of a source shows.
+const FEW: &str = "5";
 
 #[derive(Deserialize)]
 struct Refused {
@@ -137,9 +126,11 @@ async fn one(visitor: Visitor, Path(name): Path<String>, headers: HeaderMap) -> 
     let found: Found = serde_json::from_value(shown.clone()).map_err(|_| {
         visitor.failed(crate::client::Trouble { status: 500, ..Default::default() })
     })?;
-    let few = |what: &str| Address::new(&[what]).with("source", &found.name).with("limit", "5");
-    let events: List<Event> = visitor.get(few("events")).await.map_err(failed)?;
-    let refused = few("requests").with("outcome", "refused");
+    let events = Event::newest_of(&visitor, &found.name, FEW).await.map_err(failed)?;
+    let refused = Address::new(&["requests"])
+        .with("source", &found.name)
+        .with("outcome", "refused")
+        .with("limit", FEW);
     let refused: List<Refused> = visitor.get(refused).await.map_err(failed)?;
     let mut numbers = Vec::new();
     for (metric, label) in
@@ -163,7 +154,7 @@ async fn one(visitor: Visitor, Path(name): Path<String>, headers: HeaderMap) -> 
             .then(|| fill(t.address_secret, &[&url])),
         facts: facts(t, &shown),
         url,
-        events: events.data,
+        events,
         refused: refused.data,
         numbers,
         found,
@@ -207,7 +198,7 @@ fn facts(t: &'static Sources, shown: &Value) -> Vec<(&'static str, String)> {
         }
         (None, None) => value.to_string(),
     };
-    let spec = fields::bare(shown.clone());
+    let spec = crate::fields::bare(shown.clone());
     [
         ("/provider", t.provider),
         ("/verify", t.verify),

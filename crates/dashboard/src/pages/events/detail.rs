@@ -80,6 +80,12 @@ impl EventPage {
     fn about(&self) -> String {
         super::api::about(&self.event.attributes)
     }
+
+    /// How many attempts are folded away.
+    fn older(&self, card: &Card) -> String {
+        let many = card.older.len() as u64;
+        self.frame.lang().count(many, self.t.attempt_older, self.t.attempts_older)
+    }
 }
 
 pub(super) async fn detail(visitor: Visitor, Path(id): Path<String>) -> Shown {
@@ -132,7 +138,7 @@ pub(super) async fn page(visitor: &Visitor, id: &str, revealed: Option<Revealed>
         cards,
         dead_to: dead_to(&event),
         once: visitor.once(),
-        cards_left: (left > 0).then(|| fill(t.deliveries_more, &[&left])),
+        cards_left: (left > 0).then(|| lang.count(left as u64, t.delivery_more, t.deliveries_more)),
         story: Teller::new(&event, &hidden, lang).tell(),
         sightings: sightings(&event, visitor),
         sightings_left: sightings_left

@@ -69,7 +69,7 @@ pub(super) async fn compare(visitor: Visitor, Path((id, n)): Path<(String, u32)>
     let address = Address::new(&["events", &id, "duplicates", &n.to_string()]);
     let compared: Compared =
         visitor.get(address).await.map_err(|trouble| visitor.failed(trouble))?;
-    let t = EventWords::of(visitor.lang());
+    let (lang, t) = (visitor.lang(), EventWords::of(visitor.lang()));
     let how = match compared.compared_as.as_deref() {
         Some("json") => t.compared_json,
         Some("text") => t.compared_text,
@@ -81,8 +81,9 @@ pub(super) async fn compare(visitor: Visitor, Path((id, n)): Path<(String, u32)>
     show(&DuplicatePage {
         frame: Frame::new(&visitor, Nav::Events, title),
         path: path_of(&id),
-        gap: span(visitor.lang(), Duration::from_millis(compared.gap_ms)),
-        masked: (compared.masked > 0).then(|| fill(t.diff_masked, &[&compared.masked])),
+        gap: span(lang, Duration::from_millis(compared.gap_ms)),
+        masked: (compared.masked > 0)
+            .then(|| lang.count(compared.masked, t.diff_masked_one, t.diff_masked)),
         can_deliver: visitor.operates() && compared.body_kept && compared.delivered_as.is_none(),
         once: visitor.once(),
         t,

@@ -15,6 +15,7 @@ use crate::{
     client::{Address, encode},
     filter::{Bar, Filter},
     lang::fill,
+    listing::{Asked, Filtered, Listing, Pager},
     page::{Frame, Nav, Shown, show},
     show::{Badge, without_phones},
     visitor::Visitor,
@@ -41,19 +42,19 @@ const KNOWN: [(&str, &str); 16] = [
     ("", "search"),
 ];
 
+const LIST: Listing = Listing {
+    path: "/events",
+    name: "events",
+    known: &KNOWN,
+    example: "status:dead source:shop since:1h",
+};
+
 /// Rows of a page, where the API is not told otherwise.
 const PAGE_ROWS: usize = 50;
 
 /// The order of states in a row: first what somebody has to look at.
 const BY_URGENCY: [&str; 8] =
     ["dead", "held", "scheduled", "in_flight", "pending", "succeeded", "cancelled", "replayed"];
-
-#[derive(Deserialize)]
-pub(super) struct Asked {
-    #[serde(default)]
-    q: String,
-    cursor: Option<String>,
-}
 
 #[derive(Deserialize)]
 struct Row {
@@ -109,19 +110,6 @@ pub(super) fn pills(counts: &BTreeMap<&str, u64>, c: &Common) -> Vec<Badge> {
     .collect()
 }
 
-#[derive(Default, Deserialize)]
-struct Found {
-    data: Vec<Row>,
-    next_cursor: Option<String>,
-    searched: Option<Searched>,
-}
-
-#[derive(Deserialize)]
-struct Searched {
-    events: u64,
-    until: Option<String>,
-}
-
 #[derive(Template)]
 #[template(path = "events.html")]
 struct EventsPage {
@@ -129,8 +117,7 @@ struct EventsPage {
     t: &'static Events,
     bar: Bar,
     events: Vec<Row>,
-    first: Option<String>,
-    next: Option<String>,
+    pager: Pager,
     /// How far was looked, if a page is short of what may be there.
     searched: Option<(String, String)>,
     /// For operators: a file has everything as it is, phones too.
@@ -141,40 +128,20 @@ struct EventsPage {
 pub(super) async fn list(visitor: Visitor, Query(asked): Query<Asked>) -> Shown {
     let t = Events::of(visitor.lang());
     let frame = Frame::new(&visitor, Nav::Events, t.title);
-    let filter = Filter::parse(&asked.q);
-    let mut bar = Bar::new("/events", &filter, &KNOWN, "status:dead source:shop since:1h", frame.c);
-    let address = Address::new(&["events"]).with_some("cursor", asked.cursor.as_deref());
-    let found = match filter.ask(address, &KNOWN, visitor.now()) {
-        Err(unknown) => {
-            bar.problem = Some(fill(frame.c.unknown_word, &[&unknown, &bar.known.join(" ")]));
-            Found::default()
-        }
-        Ok(address) => match visitor.get::<Found>(address).await {
-            Ok(found) => found,
-            // What was typed cannot be asked: the bar says why, and nothing is lost.
-            Err(trouble) if trouble.is_about_what_was_asked() => {
-                bar.refused(trouble);
-                Found::default()
-            }
-            Err(trouble) => return Err(visitor.failed(trouble)),
-        },
-    };
-    let page = |cursor: &str| format!("/events?q={}{cursor}", encode(&bar.typed));
+    let Filtered { bar, found, pager, .. } = LIST.look::<Row>(&visitor, &asked).await?;
     // A page that is full is no sign that somebody gave up.
     let is_short = found.next_cursor.is_some() && found.data.len() < PAGE_ROWS;
     let searched = found.searched.filter(|_| is_short);
     let searched = searched.and_then(|how| {
         Some((fill(t.searched, &[&visitor.lang().number(how.events)]), how.until?))
     });
-    let next = found.next_cursor.map(|cursor| page(&format!("&cursor={}", encode(&cursor))));
-    let first = asked.cursor.map(|_| page(""));
     let file = |format: &str| format!("/events/export?format={format}&q={}", encode(&bar.typed));
     let export = match visitor.operates() {
         true => vec![("NDJSON", file("ndjson")), ("CSV", file("csv"))],
         false => Vec::new(),
     };
     let (events, once) = (found.data, visitor.once());
-    show(&EventsPage { frame, t, bar, events, first, next, searched, export, once })
+    show(&EventsPage { frame, t, bar, events, pager, searched, export, once })
 }
 
 #[derive(Deserialize)]

@@ -131,7 +131,8 @@ impl<'e> Teller<'e> {
             "attempt_succeeded" | "attempt_failed" => Some(self.attempt(decision)),
             "attempts_removed" => {
                 let count = detail["count"].as_u64().unwrap_or_default();
-                line("dot", "", fill(told.attempts_removed, &[&self.lang.number(count), &to()]))
+                let words = self.lang.plural(count, told.attempt_removed, told.attempts_removed);
+                line("dot", "", fill(words, &[&self.lang.number(count), &to()]))
             }
             "duplicate" => Some(self.duplicate(decision, told.duplicate)),
             "duplicate_differs" => Some(self.duplicate(decision, told.duplicate_differs)),

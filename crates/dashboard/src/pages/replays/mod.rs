@@ -16,7 +16,8 @@ use serde::Deserialize;
 
 use crate::{
     Dashboard,
-    client::{Address, List, encode},
+    client::{Address, List},
+    listing::Pager,
     page::{Frame, Nav, Shown, show},
     show::Badge,
     visitor::Visitor,
@@ -115,8 +116,7 @@ struct ReplaysPage {
     frame: Frame,
     t: &'static Replays,
     jobs: Vec<Job>,
-    first: Option<String>,
-    next: Option<String>,
+    pager: Pager,
 }
 
 #[derive(Deserialize)]
@@ -128,8 +128,8 @@ async fn list(visitor: Visitor, Query(asked): Query<Asked>) -> Shown {
     let t = Replays::of(visitor.lang());
     let address = Address::new(&["replays"]).with_some("cursor", asked.cursor.as_deref());
     let found: List<Job> = visitor.get(address).await.map_err(|trouble| visitor.failed(trouble))?;
-    let next = found.next_cursor.map(|cursor| format!("/replays?cursor={}", encode(&cursor)));
-    let first = asked.cursor.map(|_| "/replays".to_owned());
+    let (cursor, next) = (asked.cursor.as_deref(), found.next_cursor.as_deref());
+    let pager = Pager::new("/replays".to_owned(), cursor, next);
     let frame = Frame::new(&visitor, Nav::Replays, t.title);
-    show(&ReplaysPage { frame, t, jobs: found.data, first, next })
+    show(&ReplaysPage { frame, t, jobs: found.data, pager })
 }

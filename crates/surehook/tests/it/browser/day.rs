@@ -138,7 +138,7 @@ async fn take_in(
 ) -> String {
     let path = format!("/in/{source}");
     let answer = gateway.send(Method::POST, &path, headers, event.to_string()).await.expect(200);
-    answer.json()["events"][0]["id"].as_str().unwrap_or_default().to_owned()
+    answer.event()
 }
 
 /// Somebody writes over WhatsApp.

@@ -25,7 +25,7 @@ async fn json_is_read_as_it_was_written() {
     sign_in(&browser, &gateway).await;
     let script = r#"
         const [good, bad, done] = arguments;
-        import('/assets/json-tree.mjs').then(({ whole, children, pretty, jqPath }) => {
+        import('/assets/json-text.mjs').then(({ whole, children, pretty, jqPath }) => {
           const wrong = [...good.filter((text) => !whole(text)), ...bad.filter((text) => whole(text))];
           const text = ' {"a": 1.00, "a": "x,}]", "b": [ ] , "c":{"d":1} }';
           const members = [...children(text, whole(text))].map(({ name, value }) => [name, text.slice(value.start, value.end)]);

@@ -96,7 +96,7 @@ pub(super) fn upsert(phone: &str, id: &str, name: &str, text: &str) -> Value {
 /// Sends such a message; gives the event back.
 pub(super) async fn write(gateway: &Gateway, message: &Value) -> String {
     let answer = gateway.call(Method::POST, DOOR, &[], message.to_string()).await;
-    answer.expect(200).json()["events"][0]["id"].as_str().unwrap().to_owned()
+    answer.expect(200).event()
 }
 
 pub(super) struct Furnished {

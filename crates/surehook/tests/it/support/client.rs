@@ -49,6 +49,12 @@ impl Answer {
         self.json()["detail"].as_str().unwrap().to_owned()
     }
 
+    /// The id of the first event of a webhook that was taken in.
+    #[track_caller]
+    pub(crate) fn event(&self) -> String {
+        self.json()["events"][0]["id"].as_str().unwrap().to_owned()
+    }
+
     /// The same answer, if its status is the expected one.
     #[track_caller]
     pub(crate) fn expect(self, status: u16) -> Self {

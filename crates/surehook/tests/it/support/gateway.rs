@@ -5,7 +5,7 @@ use std::{net::SocketAddr, path::Path, process::ExitStatus};
 use bytes::Bytes;
 use http::Method;
 use rustix::process::Signal;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::{
@@ -259,14 +259,32 @@ impl Gateway {
 
     /// A request to the API with the token; `path` is what follows `/api/v1`.
     async fn api(&self, method: Method, path: &str, body: Option<&Value>) -> Answer {
-        let authorization = format!("Bearer {}", self.token);
-        let headers: [(&str, &[u8]); 2] =
-            [("authorization", authorization.as_bytes()), ("content-type", b"application/json")];
-        let body = body.map(Value::to_string).unwrap_or_default();
-        self.call(method, &format!("/api/v1{path}"), &headers, body).await
+        self.api_as(&self.token, method, path, body).await
     }
 
-    /// The same with further headers, and the body as it is.
+    /// The same as whoever has another token.
+    pub(crate) async fn api_as(
+        &self,
+        token: &str,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Answer {
+        let authorization = format!("Bearer {token}");
+        let headers: [(&str, &[u8]); 2] =
+            [("authorization", authorization.as_bytes()), ("content-type", b"application/json")];
+        let headers = if body.is_some() { &headers[..] } else { &headers[..1] };
+        let body = body.map(Value::to_string).unwrap_or_default();
+        self.call(method, &format!("/api/v1{path}"), headers, body).await
+    }
+
+    /// A new token with this role.
+    pub(crate) async fn token_with(&self, role: &str) -> String {
+        let made = self.post("/tokens", &json!({ "role": role })).await.expect(201).json();
+        made["token"].as_str().unwrap().to_owned()
+    }
+
+    /// A request with the gateway's own token and further headers, and the body as it is.
     pub(crate) async fn ask(
         &self,
         method: Method,
@@ -312,9 +330,9 @@ impl Gateway {
 
     /// Sends a webhook that must be taken in; gives back the id of its event.
     pub(crate) async fn accepted(&self, source: &str, body: impl Into<Bytes>) -> String {
-        let answer = self.post_in(source, &[], body).await.expect(200).json();
-        assert_eq!(answer["status"], "accepted", "{answer}");
-        answer["events"][0]["id"].as_str().unwrap().to_owned()
+        let answer = self.post_in(source, &[], body).await.expect(200);
+        assert_eq!(answer.json()["status"], "accepted", "{}", answer.text());
+        answer.event()
     }
 
     pub(crate) async fn stats(&self) -> Value {

@@ -104,8 +104,7 @@ pub(crate) async fn post_all(gateway: &Gateway) -> Vec<String> {
                 ("x-payload", header.as_bytes()),
             ];
             let answer = gateway.call(http::Method::POST, &path, &headers, body).await;
-            let answer = answer.expect(200).json();
-            events.push(answer["events"][0]["id"].as_str().unwrap().to_owned());
+            events.push(answer.expect(200).event());
         }
     }
     events

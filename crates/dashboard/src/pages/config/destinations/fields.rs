@@ -3,7 +3,7 @@
 use serde_json::Value;
 use surehook_core::destination::kind::{DestinationKind, Family};
 
-use super::{Choice, Thing};
+use super::super::{Choice, Thing};
 use crate::{
     client::encode,
     fields::{Control, Field},

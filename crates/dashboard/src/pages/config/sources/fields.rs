@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 use surehook_core::provider::{self, PROVIDERS};
 
-use super::{Choice, Thing};
+use super::super::{Choice, Thing};
 use crate::{
     client::encode,
     fields::{self, Control, Field, Typed},

@@ -1,10 +1,13 @@
 //! How a destination does, for people.
 
+use std::time::Duration;
+
 use serde::Deserialize;
 
+use super::NOTHING;
 use crate::{
     lang::{Lang, fill},
-    show::Badge,
+    show::{Badge, span},
     words::Destinations,
 };
 
@@ -48,6 +51,15 @@ pub(super) struct Numbers {
     pub(super) warn_at: Option<u64>,
     pub(super) stop_at: Option<u64>,
     pub(super) over: bool,
+}
+
+impl Numbers {
+    /// How long the oldest has waited that could have been sent by now.
+    pub(super) fn age(&self, lang: Lang) -> String {
+        let seconds = self.oldest_pending_age_seconds;
+        let shown = seconds.map(|age| span(lang, Duration::from_secs(age)));
+        shown.unwrap_or_else(|| NOTHING.to_owned())
+    }
 }
 
 /// A state in one pill: what matters most. None of settings that cannot be used.
@@ -119,10 +131,9 @@ pub(super) struct Watermark {
 pub(super) fn watermark(numbers: &Numbers, lang: Lang, t: &Destinations) -> Option<Watermark> {
     let sent = numbers.sent_today?;
     let (warn, stop) = (numbers.warn_at, numbers.stop_at);
-    let shown = lang.number(sent);
     let text = match stop.or(warn) {
-        Some(most) => fill(t.sent_of, &[&shown, &lang.number(most)]),
-        None => fill(t.sent, &[&shown]),
+        Some(most) => fill(t.sent_of, &[&lang.number(sent), &lang.number(most)]),
+        None => lang.count(sent, t.sent_one, t.sent),
     };
     let is_full = stop.is_some_and(|stop| sent >= stop);
     let badge = match (is_full, numbers.over) {

@@ -1,0 +1,262 @@
+//! Files of older versions, and files that are not ours.
+
+use rusqlite::params;
+use surehook_core::{delivery::state::Status, time::Timestamp};
+
+use super::{
+    super::{DATABASE, SqliteOptions, SqliteStore, counts},
+    *,
+};
+
+/// Makes a file as it was before a migration, with some rows in it.
+fn write_old(file: &Path, migration: &str, rows: &str) {
+    let before = MIGRATIONS.iter().position(|sql| sql.starts_with(migration)).unwrap();
+    let old = Connection::open(file).unwrap();
+    add_functions(&old).unwrap();
+    MIGRATIONS[..before].iter().for_each(|sql| old.execute_batch(sql).unwrap());
+    old.pragma_update(None, "user_version", before).unwrap();
+    old.pragma_update(None, "application_id", APPLICATION_ID).unwrap();
+    old.execute_batch(rows).unwrap();
+}
+
+#[test]
+fn the_embedded_sqlite_is_new_enough() {
+    assert!(rusqlite::version_number() >= SQLITE_VERSION_MIN);
+}
+
+#[test]
+fn a_foreign_file_and_a_newer_schema_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let foreign = folder.path().join("foreign.db");
+    Connection::open(&foreign).unwrap().execute_batch("CREATE TABLE t (x)").unwrap();
+    assert!(matches!(open_writer(&foreign), Err(OpenError::Foreign(_))));
+
+    let text = folder.path().join("text.db");
+    std::fs::write(&text, "this is not a database, it is a text file").unwrap();
+    assert!(matches!(open_writer(&text), Err(OpenError::Foreign(_))));
+
+    let newer = folder.path().join("newer.db");
+    open_writer(&newer).unwrap().pragma_update(None, "user_version", 99).unwrap();
+    assert!(matches!(open_writer(&newer), Err(OpenError::Newer { found: 99, .. })));
+}
+
+/// The steps that retention takes for granted are not there in an older file.
+#[test]
+fn a_file_from_before_retention_keeps_all_it_has() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("a.db");
+    write_old(
+        &file,
+        "-- 0007",
+        "INSERT INTO sources VALUES (1, zeroblob(16), 'shop', '{}', 1, 1, NULL);
+         INSERT INTO events (id, request_id, source, received_at, body_bytes, fingerprint)
+              VALUES (zeroblob(16), zeroblob(16), 1, 1, 0, zeroblob(32));
+         INSERT INTO duplicates (event_id, seen_at, body) VALUES (zeroblob(16), 1, x'01');
+         INSERT INTO duplicates (event_id, seen_at, body) VALUES (zeroblob(16), 2, NULL);",
+    );
+
+    let migrated = open_writer(&file).unwrap();
+
+    let differing = "SELECT count(*) FROM duplicates WHERE body IS NOT NULL OR body_removed";
+    let differing: i64 = migrated.query_row(differing, [], |row| row.get(0)).unwrap();
+    assert_eq!(differing, 1);
+    let empty = ["prune_cursors", "prune_later", "rollup_facts", "rollups"];
+    for table in empty {
+        let count = format!("SELECT count(*) FROM {table}");
+        let rows: i64 = migrated.query_row(&count, [], |row| row.get(0)).unwrap();
+        assert_eq!(rows, 0, "case: {table}");
+    }
+}
+
+#[test]
+fn keys_of_the_first_version_are_found_by_their_digests() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("old.db");
+    write_old(
+        &file,
+        "-- 0002",
+        "INSERT INTO sources VALUES (1, zeroblob(16), 'shop', '{}', 1, 1, NULL);
+         INSERT INTO keys VALUES (1, 'folded', zeroblob(16), zeroblob(32), 5),
+                                 (1, 'both', zeroblob(16), zeroblob(32), 6);
+         INSERT INTO keys_fresh VALUES (7, 1, 'both', zeroblob(16), zeroblob(32), 8),
+                                       (8, 1, 'fresh', zeroblob(16), zeroblob(32), 9);",
+    );
+
+    let migrated = open_writer(&file).unwrap();
+
+    let expires_at = |key| {
+        let source = SourceId::from_uuid(Uuid::nil());
+        let digest = KeyDigest::of(source, &DedupKey::new(key).unwrap()).to_bytes();
+        migrated
+            .query_row(
+                "SELECT expires_at FROM keys WHERE digest = ?1 AND length(body) = 8",
+                params![digest],
+                |row| row.get::<_, i64>(0),
+            )
+            .unwrap()
+    };
+    assert_eq!([expires_at("folded"), expires_at("both"), expires_at("fresh")], [5, 8, 9]);
+}
+
+#[test]
+fn what_waited_before_there_were_lanes_is_due_after() {
+    const ROWS: &str = "
+        INSERT INTO sources VALUES (1, zeroblob(16), 'shop', '{}', 1, 1, NULL);
+        INSERT INTO destinations VALUES (1, zeroblob(16), 'crm', '{}', 1, 1, NULL);
+        INSERT INTO events (id, request_id, source, key, received_at, body_bytes, fingerprint)
+             VALUES (zeroblob(16), zeroblob(16), 1, 'k', 1, 0, zeroblob(32));
+        INSERT INTO deliveries (id, event_id, destination, state, cause, created_at, due_at)
+             VALUES (zeroblob(16), zeroblob(16), 1, 'pending', 'ingest', 1, 7);";
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("old.db");
+    write_old(&file, "-- 0005", ROWS);
+
+    let opened = open_writer(&file).unwrap();
+
+    let due = "SELECT due_at, order_key FROM deliveries INDEXED BY deliveries_due
+                WHERE destination = 1 AND due_at IS NOT NULL";
+    let found: (i64, Option<String>) =
+        opened.query_row(due, [], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
+    assert_eq!(found, (7, None));
+    assert_eq!(counts::load(&opened).unwrap(), surehook_core::store::Counts::default());
+}
+
+#[test]
+fn tokens_of_the_first_version_are_admins_and_can_be_found() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("old.db");
+    write_old(
+        &file,
+        "-- 0002",
+        "INSERT INTO tokens VALUES (zeroblob(32), 5), (randomblob(32), 6);",
+    );
+
+    let tokens = super::super::tokens::all(&open_writer(&file).unwrap()).unwrap();
+
+    assert_eq!(tokens.len(), 2);
+    assert_ne!(tokens[0].id, tokens[1].id);
+    for token in tokens {
+        assert_eq!(token.role, surehook_core::access::Role::Admin);
+        assert_eq!((token.name, token.expires_at), (None, None));
+    }
+}
+
+#[test]
+fn events_from_before_there_were_attributes_are_about_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("old.db");
+    write_old(
+        &file,
+        "-- 0009",
+        "INSERT INTO sources VALUES (1, zeroblob(16), 'shop', '{}', 1, 1, NULL);
+         INSERT INTO events (id, request_id, source, key, received_at, body_bytes, fingerprint)
+              VALUES (zeroblob(16), zeroblob(16), 1, 'k', 1, 0, zeroblob(32));",
+    );
+
+    let migrated = open_writer(&file).unwrap();
+
+    let id = surehook_core::ids::EventId::from_uuid(Uuid::nil());
+    let event = super::super::read::event(&migrated, id).unwrap().unwrap().event;
+    assert_eq!(event.key.as_deref(), Some("k"));
+    assert!(event.kind.is_none() && event.attributes.is_empty());
+    let terms = "SELECT (SELECT count(*) FROM term_blocks) + (SELECT count(*) FROM terms_fresh)";
+    let terms: i64 = migrated.query_row(terms, [], |row| row.get(0)).unwrap();
+    assert_eq!(terms, 0);
+}
+
+#[test]
+fn what_was_sent_before_there_were_names_has_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("old.db");
+    write_old(
+        &file,
+        "-- 0013",
+        "INSERT INTO sources VALUES (1, zeroblob(16), 'shop', '{}', 1, 1, NULL);
+         INSERT INTO destinations VALUES (1, zeroblob(16), 'crm', '{}', 1, 1, NULL);
+         INSERT INTO events (id, request_id, source, key, received_at, body_bytes, fingerprint)
+              VALUES (zeroblob(16), zeroblob(16), 1, 'k', 1, 0, zeroblob(32));
+         INSERT INTO deliveries (id, event_id, destination, state, cause, created_at,
+                                 lease_token, lease_until)
+              VALUES (zeroblob(16), zeroblob(16), 1, 'in_flight', 'ingest', 1, 7, 9);
+         INSERT INTO counters VALUES ('status:in_flight', 1);",
+    );
+    let options = SqliteOptions::new(folder.path());
+    std::fs::rename(&file, folder.path().join(DATABASE)).unwrap();
+
+    drop(SqliteStore::open(&options, Timestamp::from_millis(50)).unwrap());
+
+    let opened = open_reader(&folder.path().join(DATABASE)).unwrap();
+    let id = surehook_core::ids::DeliveryId::from_uuid(Uuid::nil());
+    let row = super::super::read::delivery(&opened, id).unwrap().unwrap().delivery;
+    assert_eq!((row.status, row.attempts), (Status::Pending, 0));
+    assert_eq!((row.due_at, row.sent_id), (Some(Timestamp::from_millis(50)), None));
+    assert_eq!(counts::load(&opened).unwrap().by_status[&Status::Pending], 1);
+}
+
+#[test]
+fn who_was_dead_before_there_were_groups_has_one() {
+    use surehook_core::dead::GroupFilter;
+    use surehook_core::delivery::DeadReason;
+    use surehook_core::store::Page;
+
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("old.db");
+    write_old(
+        &file,
+        "-- 0017",
+        "INSERT INTO sources VALUES (1, zeroblob(16), 'shop', '{}', 1, 1, NULL);
+         INSERT INTO destinations VALUES (1, zeroblob(16), 'crm', '{}', 1, 1, NULL);
+         INSERT INTO events (id, request_id, source, received_at, body_bytes, fingerprint)
+              VALUES (zeroblob(16), zeroblob(16), 1, 1, 0, zeroblob(32));
+         WITH dead (id, at, reason) AS (VALUES (x'01', 5, 'max_retries'), (x'02', 6, 'expired'),
+                                               (x'03', 7, 'max_retries'), (x'04', 8, 'max_retries'))
+         INSERT INTO deliveries (id, event_id, destination, state, cause, created_at, attempts,
+                                 ended_at, reason)
+         SELECT unhex(hex(id) || hex(zeroblob(15))), zeroblob(16), 1, 'dead', 'ingest', 1, 1, at, reason
+           FROM dead;
+         INSERT INTO deliveries (id, event_id, destination, state, cause, created_at, attempts,
+                                 ended_at)
+              VALUES (unhex('05' || hex(zeroblob(15))), zeroblob(16), 1, 'succeeded', 'ingest', 1, 1, 9);
+         INSERT INTO attempts (delivery_id, number, id, started_at, took_ms, status, failure,
+                               class, response, next)
+              VALUES (unhex('01' || hex(zeroblob(15))), 1, zeroblob(16), 1, 1, 400, NULL, 'permanent',
+                      CAST('order 1 is closed' AS BLOB), 'dead'),
+                     (unhex('02' || hex(zeroblob(15))), 1, zeroblob(16), 1, 1, 400, NULL, 'permanent',
+                      CAST('order 2 is closed' AS BLOB), NULL),
+                     (unhex('03' || hex(zeroblob(15))), 1, zeroblob(16), 1, 1, NULL, 'timeout',
+                      'ambiguous', NULL, 'retry');",
+    );
+
+    let migrated = open_writer(&file).unwrap();
+
+    let page = Page { after: None, limit: 10 };
+    let groups = groups::list(&migrated, GroupFilter::default(), page).unwrap();
+    let found: Vec<_> = groups
+        .rows
+        .iter()
+        .map(|group| {
+            let at = (group.first_seen.as_millis(), group.last_seen.as_millis());
+            assert_eq!(group.cause.group(group.destination), group.id);
+            (group.cause.shape.as_str(), group.reason, group.count, at)
+        })
+        .collect();
+    // Of the third a status must have said that it failed; of the fourth nothing is known.
+    let expected = [
+        ("no attempt is kept: max_retries", DeadReason::MaxRetries, 2, (7, 8)),
+        ("400: order # is closed", DeadReason::Expired, 2, (5, 6)),
+    ];
+    assert_eq!(found, expected);
+    let dead = "SELECT count(*) FROM deliveries WHERE (state = 'dead') = (dead_group IS NULL)";
+    let astray: i64 = migrated.query_row(dead, [], |row| row.get(0)).unwrap();
+    assert_eq!(astray, 0);
+}
+
+#[test]
+fn opening_twice_migrates_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("a.db");
+    drop(open_writer(&file).unwrap());
+    let again = open_writer(&file).unwrap();
+    let version: i64 = again.pragma_query_value(None, "user_version", |row| row.get(0)).unwrap();
+    assert_eq!(usize::try_from(version).unwrap(), MIGRATIONS.len());
+}

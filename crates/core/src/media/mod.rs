@@ -11,6 +11,8 @@ pub mod bucket;
 pub mod detect;
 pub mod limits;
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 
 pub use self::{
@@ -22,6 +24,22 @@ use crate::{ids::MediaId, service::message::MediaKind, store::StoreError, time::
 
 /// The longest name of a file, in bytes.
 pub const FILENAME_BYTES_MAX: usize = 255;
+
+/// What nobody used for so long is forgotten. Long enough for what is sent once in a quarter.
+pub const UNUSED_KEPT: Duration = Duration::from_secs(180 * 86_400);
+/// A use is written down if the last one that was is older than this, so that a file that goes to
+/// thousands costs a row a day and not thousands.
+pub const USES_NOTED_EVERY: Duration = Duration::from_secs(86_400);
+
+/// What nobody used since then may be forgotten at `now`.
+///
+/// `oldest_event` is the time of the oldest event that is kept. One that used a file came at most
+/// [`USES_NOTED_EVERY`] after the last use that was written down, and may be sent again as long as
+/// it is there.
+pub fn unused_since(now: Timestamp, oldest_event: Option<Timestamp>) -> Timestamp {
+    let long_ago = now - UNUSED_KEPT;
+    oldest_event.map_or(long_ago, |oldest| long_ago.min(oldest - USES_NOTED_EVERY))
+}
 
 /// A file that lies in the bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,6 +70,10 @@ pub trait MediaStore: Send + Sync {
 
     /// What is known of a file.
     async fn upload(&self, id: MediaId) -> Result<Option<Upload>, StoreError>;
+
+    /// The same for whoever is about to send it: it counts as used at `now`. `AdminStore::prune`
+    /// forgets what is [`unused_since`], and nothing that was used later. Durable after `Ok`.
+    async fn use_upload(&self, id: MediaId, now: Timestamp) -> Result<Option<Upload>, StoreError>;
 }
 
 /// The name of a file without what could not stand in a header or would be taken for a folder;
@@ -70,6 +92,22 @@ pub fn filename(text: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_is_unused_when_its_time_is_over_and_no_event_can_name_it() {
+        const DAY: u64 = 86_400;
+        let now = Timestamp::from_millis(1_800_000_000_000);
+        let ago = |days: u64| now - Duration::from_secs(days * DAY);
+        for (oldest_event, expected) in [
+            (None, ago(180)),
+            (Some(ago(30)), ago(180)),
+            (Some(ago(179)), ago(180)),
+            (Some(ago(180)), ago(181)),
+            (Some(ago(400)), ago(401)),
+        ] {
+            assert_eq!(unused_since(now, oldest_event), expected, "case: {oldest_event:?}");
+        }
+    }
 
     #[test]
     fn a_filename_is_one_plain_name() {

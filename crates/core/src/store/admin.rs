@@ -270,8 +270,9 @@ pub trait AdminStore: Send + Sync {
 
     /// Removes one bounded slice of what is past its time at `now`: events, bodies and attempts as
     /// the `retention` of their source says (see [`Keep::due`]), where `events_kept` is the span of
-    /// events if it says nothing; keys that expired; old buckets of [`Self::rollups`]; and days of
-    /// [`Self::sent_by_day`] that are [`SENT_DAYS_KEPT`] past.
+    /// events if it says nothing; keys that expired; old buckets of [`Self::rollups`]; days of
+    /// [`Self::sent_by_day`] that are [`SENT_DAYS_KEPT`] past; and what is known of files that are
+    /// [unused](crate::media::unused_since).
     ///
     /// - Nothing of an event that has a delivery that is not final is touched.
     /// - A source that was deleted keeps as it said last.

@@ -235,7 +235,8 @@ impl Media {
     }
 
     /// Makes a message ready for the service of that name: a file that was uploaded here becomes a
-    /// fresh link to it, if the service takes such a file. To be called at every attempt.
+    /// fresh link to it, if the service takes such a file. To be called at every attempt, and before
+    /// a message is stored: it notes that the file is used, and is not to be forgotten.
     pub async fn ready(
         &self,
         message: &mut Message,
@@ -244,7 +245,7 @@ impl Media {
     ) -> Result<(), NoLink> {
         let Content::Media(media) = &mut message.content else { return Ok(()) };
         let MediaAt::File(id) = media.at else { return Ok(()) };
-        let upload = self.store.upload(id).await?.ok_or(NoLink::Unknown(id))?;
+        let upload = self.store.use_upload(id, now).await?.ok_or(NoLink::Unknown(id))?;
         fits(service, media.kind, &upload.mime_type, upload.size)?;
         media.at = MediaAt::Url(self.link_to(&upload, now)?.into());
         media.filename = media.filename.take().or(upload.filename);

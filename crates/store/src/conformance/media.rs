@@ -1,8 +1,18 @@
-//! What is known of files: kept whole, and once.
+//! What is known of files: kept whole, once, and as long as somebody may need it.
 
-use surehook_core::{ids::MediaId, media::Upload, service::message::MediaKind};
+use std::time::Duration;
+
+use surehook_core::{
+    ids::MediaId,
+    media::{UNUSED_KEPT, USES_NOTED_EVERY, Upload},
+    service::message::MediaKind,
+    store::Next,
+};
 
 use super::World;
+
+const DAY: Duration = Duration::from_secs(86_400);
+const TICK: Duration = Duration::from_millis(1);
 
 fn upload(world: &World, number: u128) -> Upload {
     let id = MediaId::new(world.now, number << 100);
@@ -50,4 +60,76 @@ pub async fn a_file_that_is_kept_again_stays_as_it_was(world: World) {
         world.keep_upload(one.clone()).await.unwrap();
     }
     assert_eq!(world.upload(first.id).await.unwrap(), Some(first));
+}
+
+/// Keeps a file that came now.
+async fn keep(world: &World, number: u128) -> MediaId {
+    let upload = upload(world, number);
+    let id = upload.id;
+    world.keep_upload(upload).await.unwrap();
+    id
+}
+
+async fn is_known(world: &World, id: MediaId) -> bool {
+    world.upload(id).await.unwrap().is_some()
+}
+
+pub async fn what_nobody_uses_any_more_is_forgotten(mut world: World) {
+    let [unused, used, shown] =
+        [keep(&world, 1).await, keep(&world, 2).await, keep(&world, 3).await];
+    world.wait(100 * DAY);
+    let found = world.use_upload(used, world.now).await.unwrap();
+    assert!(found.is_some_and(|upload| upload.id == used), "a use says what is known");
+    // Who only looks does not use.
+    assert!(is_known(&world, shown).await);
+    for (wait, expected) in [
+        (UNUSED_KEPT - 100 * DAY, [true, true, true]),
+        (TICK, [false, true, false]),
+        (100 * DAY - TICK, [false, true, false]),
+        (TICK, [false, false, false]),
+    ] {
+        world.wait(wait);
+        world.reopen().await;
+        world.prune_all(30 * DAY).await;
+        for (id, expected) in [unused, used, shown].into_iter().zip(expected) {
+            assert_eq!(is_known(&world, id).await, expected, "{id} after {wait:?} more");
+        }
+    }
+    assert_eq!(world.use_upload(used, world.now).await.unwrap(), None);
+}
+
+pub async fn a_file_is_known_as_long_as_an_event_may_name_it(mut world: World) {
+    let file = keep(&world, 1).await;
+    let later = USES_NOTED_EVERY - TICK;
+    world.wait(later);
+    assert!(world.use_upload(file, world.now).await.unwrap().is_some());
+    let event = world.keyed_for_both("k");
+    world.accept(event).await;
+    world.finish_due(world.mail, Next::Succeeded).await;
+
+    world.wait(UNUSED_KEPT * 3);
+    world.prune_all(30 * DAY).await;
+    assert!(is_known(&world, file).await, "a message is still owed");
+
+    world.finish_due(world.crm, Next::Succeeded).await;
+    world.wait(DAY);
+    world.prune_all(30 * DAY).await;
+    assert!(!is_known(&world, file).await, "its event is gone");
+}
+
+pub async fn forgetting_files_takes_many_slices(mut world: World) {
+    let mut files = Vec::new();
+    for number in 1..=500 {
+        files.push(keep(&world, number).await);
+    }
+    world.wait(UNUSED_KEPT + TICK);
+    let young = keep(&world, 501).await;
+
+    assert!(world.prune(30 * DAY, world.now).await.unwrap().more, "a slice is bounded");
+
+    world.prune_all(30 * DAY).await;
+    for id in files {
+        assert_eq!(world.upload(id).await.unwrap(), None);
+    }
+    assert!(world.upload(young).await.unwrap().is_some());
 }

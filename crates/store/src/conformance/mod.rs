@@ -266,7 +266,10 @@ macro_rules! store_conformance {
                     a_delivery_to_nowhere_is_left_out,
                     a_deleted_thing_can_be_put_again;
                 media: what_is_known_of_a_file_survives_a_restart,
-                    a_file_that_is_kept_again_stays_as_it_was;
+                    a_file_that_is_kept_again_stays_as_it_was,
+                    what_nobody_uses_any_more_is_forgotten,
+                    a_file_is_known_as_long_as_an_event_may_name_it,
+                    forgetting_files_takes_many_slices;
                 tokens: tokens_are_kept_whole_and_once,
                     a_token_given_again_takes_on_its_role,
                     a_token_is_removed_unless_it_is_the_last_admin,

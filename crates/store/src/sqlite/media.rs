@@ -3,10 +3,11 @@
 use async_trait::async_trait;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use surehook_core::{
-    ids::MediaId,
-    media::{MediaStore, Upload},
+    ids::{EventId, MediaId},
+    media::{MediaStore, USES_NOTED_EVERY, Upload, unused_since},
     service::message::MediaKind,
     store::StoreError,
+    time::Timestamp,
 };
 
 use super::{
@@ -14,6 +15,9 @@ use super::{
     row::{blob, corrupt, id, time},
     writer::Tx,
 };
+
+/// Rows that a slice of retention removes.
+const FORGOTTEN_PER_SLICE: usize = 200;
 
 #[async_trait]
 impl MediaStore for SqliteStore {
@@ -24,12 +28,25 @@ impl MediaStore for SqliteStore {
     async fn upload(&self, id: MediaId) -> Result<Option<Upload>, StoreError> {
         self.readers.read(move |connection| find(connection, id)).await
     }
+
+    async fn use_upload(&self, id: MediaId, now: Timestamp) -> Result<Option<Upload>, StoreError> {
+        let look = move |connection: &Connection| {
+            Ok((find(connection, id)?, is_noted(connection, id, now)?))
+        };
+        let (upload, is_noted) = self.readers.read(look).await?;
+        if is_noted || upload.is_none() {
+            return Ok(upload);
+        }
+        // It may have been forgotten in between.
+        let is_there = self.writer.write(move |tx| note_use(tx, id, now)).await?;
+        Ok(upload.filter(|_| is_there))
+    }
 }
 
 // A wish that is carried out again has the same id and says the same.
 const KEEP: &str = "
-    INSERT INTO media (id, bucket, key, kind, mime_type, size, filename, created_at)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
+    INSERT INTO media (id, bucket, key, kind, mime_type, size, filename, created_at, used_at)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?8)
     ON CONFLICT (id) DO NOTHING";
 
 fn keep(tx: &mut Tx<'_, '_>, upload: &Upload) -> rusqlite::Result<()> {
@@ -44,6 +61,39 @@ fn keep(tx: &mut Tx<'_, '_>, upload: &Upload) -> rusqlite::Result<()> {
         upload.created_at.as_millis(),
     ])?;
     Ok(())
+}
+
+/// Whether a use at `now` needs no row of its own, because one was written down not long ago.
+fn is_noted(connection: &Connection, wanted: MediaId, now: Timestamp) -> rusqlite::Result<bool> {
+    let since = (now - USES_NOTED_EVERY).as_millis();
+    connection
+        .prepare_cached("SELECT 1 FROM media WHERE id = ?1 AND used_at > ?2")?
+        .exists(params![blob(wanted), since])
+}
+
+// A clock that went back takes no time away.
+const NOTE_USE: &str = "UPDATE media SET used_at = max(used_at, ?2) WHERE id = ?1";
+
+/// Says whether there is such a file.
+fn note_use(tx: &mut Tx<'_, '_>, wanted: MediaId, now: Timestamp) -> rusqlite::Result<bool> {
+    let mut note = tx.connection.prepare_cached(NOTE_USE)?;
+    Ok(note.execute(params![blob(wanted), now.as_millis()])? == 1)
+}
+
+const OLDEST_EVENT: &str = "SELECT id FROM events ORDER BY id LIMIT 1";
+
+const FORGET: &str = "
+    DELETE FROM media WHERE id IN
+        (SELECT id FROM media WHERE used_at < ?1 ORDER BY used_at LIMIT ?2)";
+
+/// Forgets a slice of what nobody can need any more; says whether there is more.
+pub(super) fn prune(tx: &Tx<'_, '_>, now: Timestamp) -> rusqlite::Result<bool> {
+    let oldest: Option<EventId> =
+        tx.connection.prepare_cached(OLDEST_EVENT)?.query_row([], |row| id(row, 0)).optional()?;
+    let since = unused_since(now, oldest.map(|event| event.at()));
+    let mut forget = tx.connection.prepare_cached(FORGET)?;
+    let forgotten = forget.execute(params![since.as_millis(), FORGOTTEN_PER_SLICE])?;
+    Ok(forgotten == FORGOTTEN_PER_SLICE)
 }
 
 const FIND: &str = "
@@ -65,4 +115,19 @@ fn upload(row: &Row<'_>) -> rusqlite::Result<Upload> {
         filename: row.get(6)?,
         created_at: time(row, 7)?,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::schema::plan, *};
+
+    #[test]
+    fn a_slice_reads_no_whole_table() {
+        for sql in [FORGET, OLDEST_EVENT] {
+            let steps = plan(sql);
+            let scans = steps.iter().filter(|step| step.contains("SCAN media"));
+            assert_eq!(scans.count(), 0, "{sql}: {steps:?}");
+            assert!(!steps.iter().any(|step| step.contains("TEMP B-TREE")), "{sql}: {steps:?}");
+        }
+    }
 }

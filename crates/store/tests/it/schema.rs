@@ -37,7 +37,7 @@ const GOOD: &str = "
     INSERT INTO sends VALUES (zeroblob(16), 'wamid.1', 1);
     INSERT INTO sends_by_day VALUES (1, 20000, 1);
     INSERT INTO awaited VALUES (zeroblob(16), 1);
-    INSERT INTO media VALUES (zeroblob(16), 'b', 'k', 'image', 'image/png', 1, NULL, 1);
+    INSERT INTO media VALUES (zeroblob(16), 'b', 'k', 'image', 'image/png', 1, NULL, 1, 1);
     INSERT INTO idempotency_results (scope, key, request, seed, created_at)
          VALUES (zeroblob(32), 'k', zeroblob(32), zeroblob(16), 1);";
 

@@ -154,6 +154,44 @@ async fn a_link_that_ran_out_is_a_fresh_one_at_the_next_attempt() {
 }
 
 #[tokio::test]
+async fn a_file_that_no_message_names_any_more_is_forgotten() {
+    const DAY: i64 = 86_400;
+    let (s3, sink) = (S3::start(), Sink::replying([sent()]).await);
+    let now = unix_now();
+    let gateway = Clocked::with_bucket(now, Some(s3.bucket())).await;
+    let bearer = format!("Bearer {TOKEN}");
+    let headers: [(&str, &[u8]); 1] = [("authorization", bearer.as_bytes())];
+    let mut files = Vec::new();
+    for _ in 0..2 {
+        let answer = gateway.send(Method::POST, "/api/v1/media", &headers, PDF).await.expect(201);
+        files.push(answer.json()["id"].as_str().unwrap().to_owned());
+    }
+    let out = json!({
+        "name": "out", "kind": "evolution-go", "url": sink.url(),
+        "account": { "token": "instance-token" },
+    });
+    gateway.api(Method::POST, "/destinations", Some(&out)).await.expect(201);
+
+    gateway.set(now + 170 * DAY);
+    let message = json!({ "destination": "out", "to": TO, "document": { "file": files[0] } });
+    gateway.api(Method::POST, "/messages", Some(&message)).await.expect(202);
+    nth(&sink, 0).await;
+    gateway.set(now + 181 * DAY);
+    // Whatever is configured calls retention.
+    let source = json!({ "name": "in", "verify": "none" });
+    gateway.api(Method::POST, "/sources", Some(&source)).await.expect(201);
+
+    let status = async |file: &str| {
+        gateway.api(Method::GET, &format!("/media/{file}"), None).await.status.as_u16()
+    };
+    eventually(SOON, || async { (status(&files[1]).await == 404).then_some(()) }).await;
+    assert_eq!(status(&files[0]).await, 200);
+    let unknown = json!({ "destination": "out", "to": TO, "document": { "file": files[1] } });
+    let refused = gateway.api(Method::POST, "/messages", Some(&unknown)).await.expect(422).text();
+    assert!(refused.contains("upload it first"), "{refused}");
+}
+
+#[tokio::test]
 async fn what_cannot_be_sent_as_that_is_dead_and_says_why() {
     let (s3, sink) = (S3::start(), Sink::replying([sent()]).await);
     let gateway = gateway(&format!("{}{}", s3.settings(""), sends(&sink.url()))).start().await;

@@ -25,7 +25,7 @@ use surehook_core::{
 };
 
 use super::{
-    erase, quarantine, refused,
+    erase, media, quarantine, refused,
     rollups::{self, Subject},
     row::{blob, id, time},
     sends, terms,
@@ -105,10 +105,12 @@ pub(super) fn prune(
     let (keys, more_keys) = keys::prune(tx, now)?;
     refused::prune(tx, now - events_kept)?;
     quarantine::prune(tx, now - events_kept.min(KEPT_FOR))?;
+    let more_files = media::prune(tx, now)?;
     if slice.pruned.events > 0 || is_through {
         terms::drop_idle_segments(tx.connection)?;
     }
-    Ok(Pruned { keys, more: !is_all_seen || !is_through || more_keys, ..slice.pruned })
+    let more = !is_all_seen || !is_through || more_keys || more_files;
+    Ok(Pruned { keys, more, ..slice.pruned })
 }
 
 /// What a walk is for.

@@ -142,6 +142,23 @@ fn tokens_of_the_first_version_are_admins_and_can_be_found() {
 }
 
 #[test]
+fn the_time_of_files_from_before_their_use_was_noted_begins_when_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("old.db");
+    write_old(
+        &file,
+        "-- 0020",
+        "INSERT INTO media VALUES (zeroblob(16), 'b', 'k', 'image', 'image/png', 1, NULL, 1);",
+    );
+
+    let migrated = open_writer(&file).unwrap();
+
+    let since = "SELECT unixepoch() * 1000 - used_at FROM media WHERE created_at = 1";
+    let since: i64 = migrated.query_row(since, [], |row| row.get(0)).unwrap();
+    assert!((0..3_600_000).contains(&since), "{since} ms ago");
+}
+
+#[test]
 fn events_from_before_there_were_attributes_are_about_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("old.db");

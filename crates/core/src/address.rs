@@ -26,6 +26,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use ipnet::{IpNet, Ipv4Net};
 use url::{Host, Url};
 
+use crate::redact::{self, MASK};
+
 /// The longest URL that is accepted. Longer ones meet servers and proxies that cut or refuse them.
 pub const URL_BYTES_MAX: usize = 2048;
 
@@ -256,6 +258,8 @@ pub enum UrlProblem {
     UserInfo,
     #[error("the URL has a fragment (`#…`), which is never sent")]
     Fragment,
+    #[error("the URL holds `{MASK}`, which only stands for a hidden value; write the value itself")]
+    Masked,
     #[error("the URL is {length} bytes long; at most {URL_BYTES_MAX} are allowed")]
     TooLong { length: usize },
     #[error("port {port} is not used for HTTP")]
@@ -277,6 +281,9 @@ pub fn check_url(url: &Url) -> Result<(), UrlProblem> {
     }
     if url.fragment().is_some() {
         return Err(UrlProblem::Fragment);
+    }
+    if url.query().is_some_and(redact::is_masked) {
+        return Err(UrlProblem::Masked);
     }
     let length = url.as_str().len();
     if length > URL_BYTES_MAX {
@@ -576,6 +583,7 @@ mod tests {
             ("password", "https://:secret@example.com/", user),
             ("fragment", "https://example.com/hook#top", Err(UrlProblem::Fragment)),
             ("empty fragment", "https://example.com/hook#", Err(UrlProblem::Fragment)),
+            ("mask", "https://example.com/hook?a=1&token=•••", Err(UrlProblem::Masked)),
             ("port zero", "http://example.com:0/", port(0)),
             ("ssh", "http://example.com:22/", port(22)),
             ("smtp", "http://example.com:25/", port(25)),

@@ -76,7 +76,8 @@ pub struct DestinationSpec {
     pub kind: DestinationKind,
     /// Where events are posted to: `http://…`, `https://…`, or `builtin:inbox`. For a destination that
     /// sends messages: where its service is, if that is not always the same place. For a stream:
-    /// `redis://host:6379/0`, `rediss://…`, or `env:NAME` for a variable that holds it.
+    /// `redis://host:6379/0`, `rediss://…`, or `env:NAME` for a variable that holds it. Values of its
+    /// query that are secrets by their names are shown as `•••`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub url: String,
     /// As whom messages are sent.

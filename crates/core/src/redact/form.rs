@@ -37,7 +37,7 @@ fn scan_pair(pair: &[u8], start: usize, names: &Names, edits: &mut Vec<Edit>) {
     let Some(sign) = pair.iter().position(|byte| *byte == b'=') else { return };
     let (name, value) = (Code::Percent.decode(&pair[..sign]), pair[sign + 1..].trim_ascii_end());
     let span = start + sign + 1..start + sign + 1 + value.len();
-    let is_masked = value == MASK_ENCODED.as_bytes() || value == MASK.as_bytes();
+    let is_masked = std::str::from_utf8(value).is_ok_and(is_mask);
     if value.is_empty() || is_masked {
         return;
     }
@@ -61,15 +61,28 @@ fn is_secret(name: &str, value: &[u8], names: &Names) -> bool {
 
 /// A query with its secrets masked, for people.
 pub fn query(query: &str, names: &Names) -> String {
-    let pairs = query.split('&').map(|pair| match pair.split_once('=') {
-        Some((name, value)) if !value.is_empty() => {
-            let meant = Code::Percent.decode(name.as_bytes());
-            let meant = String::from_utf8_lossy(&meant);
-            let is_hidden = names.is_parameter(&meant)
-                || is_secret(&meant, &Code::Percent.decode(value.as_bytes()), names);
-            if is_hidden { format!("{name}={MASK}") } else { pair.to_owned() }
-        }
-        Some(_) | None => pair.to_owned(),
+    let pairs = query.split('&').map(|pair| match secret(pair, names) {
+        Some((name, _)) => format!("{name}={MASK}"),
+        None => pair.to_owned(),
     });
     pairs.collect::<Vec<_>>().join("&")
+}
+
+/// Name and value of a pair of a query, as they are written, if the value is a secret.
+pub(super) fn secret<'p>(pair: &'p str, names: &Names) -> Option<(&'p str, &'p str)> {
+    let (name, value) = pair.split_once('=').filter(|(_, value)| !value.is_empty())?;
+    let meant = decoded(name);
+    let is_hidden = names.is_parameter(&meant)
+        || is_secret(&meant, &Code::Percent.decode(value.as_bytes()), names);
+    is_hidden.then_some((name, value))
+}
+
+/// What a name of a query says.
+pub(super) fn decoded(name: &str) -> String {
+    String::from_utf8_lossy(&Code::Percent.decode(name.as_bytes())).into_owned()
+}
+
+/// Whether a text stands in for a secret, in one of the ways in which the mask can be written.
+pub(super) fn is_mask(value: &str) -> bool {
+    value == MASK || value.eq_ignore_ascii_case(MASK_ENCODED)
 }

@@ -15,6 +15,7 @@ mod path;
 #[cfg(test)]
 mod tests;
 mod text;
+mod url;
 
 use std::borrow::Cow;
 
@@ -29,6 +30,7 @@ pub use self::{
     form::query,
     names::{InvalidNames, MORE_NAMES_MAX, NAME_BYTES_MAX, Names},
     path::path,
+    url::{is_masked, uncovered_url, url},
 };
 use crate::inflate;
 

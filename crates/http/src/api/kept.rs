@@ -3,7 +3,7 @@
 
 use http::Uri;
 use serde_json::{Value, value::RawValue};
-use surehook_core::redact::MASK;
+use surehook_core::redact::{self, MASK};
 
 use super::masked::{self, Masked};
 use crate::problem::Problem;
@@ -38,6 +38,15 @@ fn uncover(wish: &mut Value, plain: &Value, shown: &Value) -> bool {
         {
             *wish = plain.clone();
             true
+        }
+        // Of an address only the secrets in its query are hidden.
+        (Value::String(wish), Value::String(plain), Value::String(shown))
+            if plain != shown && *shown == redact::url(plain) =>
+        {
+            let uncovered = redact::uncovered_url(wish, plain);
+            let any = *wish != uncovered;
+            *wish = uncovered;
+            any
         }
         (Value::Object(wish), Value::Object(plain), Value::Object(shown)) => {
             let mut any = false;
@@ -140,6 +149,30 @@ mod tests {
             assert_eq!(read.is_ok(), keeps, "case: {pointer} {value}");
             let kept = read.map(|spec| serde_json::to_value(spec).unwrap()["auth"].clone());
             assert!(kept.is_err() || kept.is_ok_and(|auth| auth == spec["auth"]));
+        }
+    }
+
+    #[test]
+    fn a_mask_in_an_address_stands_for_the_secret_under_it() {
+        let url = "https://a.example/in?token=s%2B1&a=1&token=s2";
+        let there: DestinationSpec =
+            serde_json::from_value(json!({ "name": "crm", "url": url })).unwrap();
+        for (wish, expected) in [
+            ("https://a.example/in?token=•••&a=1&token=•••", Some(url)),
+            ("https://a.example/b?a=2&token=•••", Some("https://a.example/b?a=2&token=s%2B1")),
+            ("https://a.example/in?token=new", Some("https://a.example/in?token=new")),
+            ("https://a.example/in", Some("https://a.example/in")),
+            // Who reads addresses may spell it so.
+            (
+                "https://a.example/in?token=%E2%80%A2%E2%80%A2%E2%80%A2",
+                Some("https://a.example/in?token=s%2B1"),
+            ),
+            ("https://b.example/in?token=•••", None),
+            ("https://b.example/in?token=mine", Some("https://b.example/in?token=mine")),
+        ] {
+            let wish = json!({ "name": "crm", "url": wish });
+            let read = read(&to_raw_value(&wish).unwrap(), &there).ok().map(|spec| spec.url);
+            assert_eq!(read.as_deref(), expected, "case: {wish}");
         }
     }
 }

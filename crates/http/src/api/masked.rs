@@ -5,6 +5,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use surehook_core::{
     destination::{DestinationSpec, auth::AuthSpec},
+    redact,
     route::RouteSpec,
     secret::SecretRef,
     source::SourceSpec,
@@ -35,6 +36,9 @@ impl Masked for SourceSpec {
 
 impl Masked for DestinationSpec {
     fn mask(&self, json: &mut Value) {
+        if !self.url.is_empty() {
+            json["url"] = json!(redact::url(&self.url));
+        }
         if !self.signing_secrets.is_empty() {
             json["signing_secrets"] = masks(&self.signing_secrets);
         }
@@ -67,6 +71,7 @@ impl Masked for DestinationSpec {
             Some(AuthSpec::Oauth2(oauth2)) => {
                 let secret = oauth2.client_secret.to_string();
                 json["auth"]["oauth2"]["client_secret"] = json!(secret);
+                json["auth"]["oauth2"]["token_url"] = json!(redact::url(&oauth2.token_url));
             }
             None => {}
         }
@@ -179,6 +184,20 @@ mod tests {
             (
                 json!({ "headers": { "X-A": "canary {{event.id}}" } }),
                 json!({ "headers": { "X-A": "•••" } }),
+            ),
+            (
+                json!({ "url": "https://example.com/in?a=1&token=canary" }),
+                json!({ "url": "https://example.com/in?a=1&token=•••" }),
+            ),
+            (
+                json!({ "auth": { "oauth2": {
+                    "token_url": "https://id.test/?key=canary", "client_id": "i",
+                    "client_secret": "env:S",
+                } } }),
+                json!({ "auth": { "oauth2": {
+                    "token_url": "https://id.test/?key=•••", "client_id": "i",
+                    "client_secret": "env:S", "auth_style": "basic",
+                } } }),
             ),
         ];
         for (fields, expected) in cases {

@@ -3,7 +3,10 @@
 use http::Method;
 use serde_json::{Value, json};
 
-use crate::support::gateway::{Gateway, TOKEN};
+use crate::support::{
+    gateway::{Gateway, TOKEN},
+    sink::Sink,
+};
 
 /// A gateway with one of each.
 async fn configured() -> Gateway {
@@ -241,6 +244,47 @@ async fn secrets_are_taken_and_never_shown() {
     });
     let refused = gateway.put("/sources/in", &masked).await.expect(422);
     assert!(refused.detail().contains("write the secret itself"), "{}", refused.detail());
+}
+
+#[tokio::test]
+async fn secrets_in_an_address_are_used_kept_and_never_shown() {
+    let sink = Sink::ok().await;
+    let gateway = Gateway::start().await;
+    let spec = json!({ "name": "out", "url": format!("{}?a=1&token=canary", sink.url()) });
+    let shown = format!("{}?a=1&token=•••", sink.url());
+    let made = gateway.post("/destinations", &spec).await.expect(201);
+    gateway.post("/sources", &json!({ "name": "in", "verify": "none" })).await.expect(201);
+    gateway.post("/routes", &json!({ "from": "in", "to": "out" })).await.expect(201);
+
+    let answers = [
+        made,
+        gateway.get("/destinations").await.expect(200),
+        gateway.get("/destinations/out").await.expect(200),
+        gateway.get("/configuration").await.expect(200),
+        gateway.put("/destinations/out", &json!({ "name": "out", "url": shown })).await.expect(200),
+    ];
+    for answer in answers {
+        assert!(answer.text().contains(&shown), "{}", answer.text());
+        assert!(!answer.text().contains("canary"), "{}", answer.text());
+    }
+    let list = gateway.cli(&["destinations", "list", "--json"]).await;
+    let export = gateway.cli(&["export"]).await;
+    for ran in [&list, &export] {
+        assert!(ran.stdout.contains("token=•••") && !ran.stdout.contains("canary"), "{ran:?}");
+    }
+    assert!(export.stdout.contains("#   destinations.out.url\n"), "{export:?}");
+
+    gateway.accepted("in", "{}").await;
+    assert_eq!(sink.arrived(1).await[0].query, "a=1&token=canary");
+    // A mask that stands for nothing is no secret.
+    let document = gateway.get("/configuration").await.expect(200).json();
+    for refused in [
+        gateway.put("/configuration", &document).await,
+        gateway.post("/destinations", &json!({ "name": "new", "url": shown })).await,
+    ] {
+        let detail = refused.expect(422).detail();
+        assert!(detail.contains("write the value itself"), "{detail}");
+    }
 }
 
 #[tokio::test]

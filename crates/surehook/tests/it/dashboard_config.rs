@@ -208,10 +208,10 @@ async fn settings_are_edited_as_json_and_secrets_stay_with_their_place() {
     });
     gateway.post("/destinations", &spec).await.expect(201);
     let admin = SignedIn::new(&gateway).await;
-    for path in ["/destinations", "/destinations/crm"] {
+    let path = "/destinations/crm/edit?as=json";
+    for path in ["/destinations", "/destinations/crm", "/destinations/crm/edit", path] {
         assert!(!admin.page(path).await.html.contains("hush"), "case: {path}");
     }
-    let path = "/destinations/crm/edit?as=json";
     let save = async |change: fn(&mut Value)| {
         let tag = hidden(&admin.page(path).await, "tag");
         let mut spec = api(&gateway, "/destinations/crm").await;

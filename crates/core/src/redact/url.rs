@@ -1,0 +1,84 @@
+//! Secrets in the queries of addresses that people configure, such as `https://…/in?token=…`.
+
+use super::{
+    form::{self, decoded, is_mask},
+    names::Names,
+};
+
+/// An address with the secrets of its query masked, for people.
+pub fn url(url: &str) -> String {
+    match url.split_once('?') {
+        Some((place, query)) => format!("{place}?{}", form::query(query, &Names::usual())),
+        None => url.to_owned(),
+    }
+}
+
+/// An address with what is under its masks, as `stored` has it.
+///
+/// Of each name the first mask is the first secret. A mask that stands for nothing stays.
+pub fn uncovered_url(shown: &str, stored: &str) -> String {
+    let (Some((place, query)), Some((_, stored))) = (shown.split_once('?'), stored.split_once('?'))
+    else {
+        return shown.to_owned();
+    };
+    let names = Names::usual();
+    let mut secrets: Vec<_> =
+        stored.split('&').filter_map(|pair| form::secret(pair, &names)).collect();
+    let mut uncovered = |pair: &str| {
+        let (name, _) = pair.split_once('=').filter(|(_, value)| is_mask(value))?;
+        let meant = decoded(name);
+        let under = secrets.iter().position(|(name, _)| decoded(name) == meant)?;
+        Some(format!("{name}={}", secrets.remove(under).1))
+    };
+    let pairs = query.split('&').map(|pair| uncovered(pair).unwrap_or_else(|| pair.to_owned()));
+    format!("{place}?{}", pairs.collect::<Vec<_>>().join("&"))
+}
+
+/// Whether a query holds a mask: alone, or where a value is meant.
+pub fn is_masked(query: &str) -> bool {
+    let mut values =
+        query.split('&').map(|pair| pair.split_once('=').map_or(pair, |(_, value)| value));
+    values.any(is_mask)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_address_of_a_destination_tells_no_secret() {
+        for (shown, expected) in [
+            ("https://h.example/a", "https://h.example/a"),
+            ("https://h.example/a?b=1", "https://h.example/a?b=1"),
+            ("https://h.example/a?b=1&token=canary", "https://h.example/a?b=1&token=•••"),
+            ("https://h.example?Api-Key=canary&b", "https://h.example?Api-Key=•••&b"),
+            ("builtin:inbox", "builtin:inbox"),
+            ("env:REDIS", "env:REDIS"),
+            ("", ""),
+        ] {
+            assert_eq!(url(shown), expected, "case: {shown}");
+            assert_eq!(url(expected), expected, "case: {shown}, shown again");
+        }
+    }
+
+    #[test]
+    fn what_is_under_a_mask_is_found_by_its_name() {
+        let stored = "https://h/a?token=1&b=2&token=3&k%65y=4";
+        for (shown, expected) in [
+            ("https://h/a?token=•••&b=2&token=•••&k%65y=•••", stored),
+            ("https://h/b?key=•••&token=•••", "https://h/b?key=4&token=1"),
+            ("https://h/a?token=%e2%80%a2%E2%80%A2%e2%80%a2", "https://h/a?token=1"),
+            ("https://h/a?token=9&b=8", "https://h/a?token=9&b=8"),
+            ("https://h/a", "https://h/a"),
+            // What is shown as it is has no mask, and what is masked comes out under no other name.
+            ("https://h/a?b=•••", "https://h/a?b=•••"),
+            ("https://h/a?x=•••&•••", "https://h/a?x=•••&•••"),
+            ("https://h/a?key=•••&key=•••", "https://h/a?key=4&key=•••"),
+        ] {
+            assert_eq!(uncovered_url(shown, stored), expected, "case: {shown}");
+            let query = expected.split_once('?').map_or("", |(_, query)| query);
+            assert_eq!(is_masked(query), query.contains('•'), "case: {shown}");
+        }
+        assert_eq!(uncovered_url("https://h/?key=•••", "https://h/"), "https://h/?key=•••");
+    }
+}

@@ -250,6 +250,23 @@ async fn messages_are_listed_by_destination_and_status() {
 }
 
 #[tokio::test]
+async fn a_message_is_found_by_the_time_that_it_shows() {
+    let sink = Sink::ok().await;
+    let gateway = Gateway::with(&in_to_out(&sink.url(), "")).await;
+    // The outbox is made for the first one, so that some time passes while it is taken in.
+    let message = json!({ "destination": "out", "body": {} });
+    let id = text(&send(&gateway, "k", &message).await.expect(202).json(), "id");
+    let shown =
+        text(&gateway.get(&format!("/messages/{id}")).await.expect(200).json(), "created_at");
+
+    for (filter, expected) in [("since", 1), ("until", 0)] {
+        let path = format!("/messages?{filter}={shown}");
+        let found = gateway.get(&path).await.expect(200).json();
+        assert_eq!(found["data"].as_array().unwrap().len(), expected, "{path}: {found}");
+    }
+}
+
+#[tokio::test]
 async fn a_copy_does_not_wait_for_ever() {
     let sink = Sink::replying([Reply::Hang]).await;
     let limits = "[limits]\nidempotency_wait = \"1ms\"\n";

@@ -51,10 +51,10 @@ struct MessageQuery {
     /// Only those of which this became. A page is looked through for them and may be short.
     #[schemars(with = "Option<MessageStatus>")]
     status: Option<String>,
-    /// Only sent at this time or later.
+    /// Only asked for at this time or later: by `created_at`.
     #[schemars(with = "Option<Timestamp>")]
     since: Option<String>,
-    /// Only sent before this time.
+    /// Only asked for before this time.
     #[schemars(with = "Option<Timestamp>")]
     until: Option<String>,
     /// At most this many; 50 when left out.
@@ -78,6 +78,7 @@ struct Shown {
     kind: Option<String>,
     /// Who gets it; null for a webhook.
     to: Option<String>,
+    /// When it was asked for, the first time if that was more than once with an `Idempotency-Key`.
     created_at: Timestamp,
     status: MessageStatus,
     /// Why its delivery was given up.
@@ -204,7 +205,8 @@ impl<'a> Teller<'a> {
             destination: destination_of(row).and_then(|id| self.names.get(&id).cloned()),
             kind: kind.map(|kind| kind.strip_prefix(MESSAGE).unwrap_or(kind).to_owned()),
             to: to.map(str::to_owned),
-            created_at: row.received_at,
+            // What its id says, by which lists find it; the event is there a moment later.
+            created_at: row.id.at(),
             status: delivery.as_ref().map_or(MessageStatus::Cancelled, |delivery| {
                 progress(delivery.status, delivery.attempts, told)
             }),

@@ -13,7 +13,7 @@ use http_body_util::Full;
 use hyper::body::{Body, Incoming};
 use schemars::JsonSchema;
 use serde::Serialize;
-use surehook_core::{name::Name, provider::Reply};
+use surehook_core::{ids::EventId, name::Name, provider::Reply};
 use surehook_engine::ingest::{InboundRequest, OpenSource, Outcome, QUARANTINED, Received};
 use tokio::sync::SemaphorePermit;
 
@@ -65,7 +65,8 @@ struct Answer<'a> {
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "ReceivedEvent")]
 pub(crate) struct AnsweredEvent<'a> {
-    id: String,
+    #[schemars(with = "String")]
+    id: EventId,
     key: Option<&'a str>,
     status: &'a str,
 }
@@ -73,7 +74,7 @@ pub(crate) struct AnsweredEvent<'a> {
 impl<'a> AnsweredEvent<'a> {
     pub(crate) fn new(event: &'a Received, status: &'a str) -> Self {
         let key = event.key.as_ref().map(surehook_core::key::DedupKey::as_str);
-        Self { id: event.event.to_string(), key, status }
+        Self { id: event.event, key, status }
     }
 }
 

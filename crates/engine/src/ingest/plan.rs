@@ -242,6 +242,9 @@ impl Engine {
 
 /// Events of one moment have ids in no order; those of one request are listed as they came.
 pub(super) fn put_in_order(drafts: &mut [Draft]) {
+    if drafts.len() < 2 {
+        return;
+    }
     let mut ids: Vec<_> = drafts.iter().map(|draft| draft.event.id).collect();
     ids.sort_unstable();
     for (draft, id) in drafts.iter_mut().zip(ids) {

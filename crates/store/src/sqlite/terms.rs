@@ -39,7 +39,8 @@ const CLEARED_PER_NEW: usize = 4;
 const TERMS_USUAL: usize = 8;
 /// Bytes of an entry of a block: a term and an event.
 const ENTRY_BYTES: usize = Term::BYTES + 16;
-/// As many entries as fit on a page of the file together with what the row has beside them.
+/// As many entries as fit on half a page of the file together with what the row has beside them; on a
+/// whole one where pages are small.
 const BLOCK_ENTRIES: usize = 160;
 
 /// What an event is about, as it is written. Made before the writer's turn, which others wait for.
@@ -53,8 +54,14 @@ pub(super) struct About {
 
 impl About {
     pub(super) fn of(kind: Option<&EventKind>, attributes: &Attributes) -> Self {
-        let mut terms = Vec::with_capacity(TERMS_USUAL * Term::BYTES);
-        terms_of(kind, attributes).for_each(|term| terms.extend_from_slice(&term.to_bytes()));
+        let mut terms = Vec::new();
+        for term in terms_of(kind, attributes) {
+            // Most events have none, or several.
+            if terms.is_empty() {
+                terms.reserve(TERMS_USUAL * Term::BYTES);
+            }
+            terms.extend_from_slice(&term.to_bytes());
+        }
         let attributes = (!attributes.is_empty()).then(|| attributes.to_json());
         Self { attributes, terms }
     }

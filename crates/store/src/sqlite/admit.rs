@@ -132,7 +132,7 @@ fn find_original(
     match found {
         // Its time has passed and retention has not been here yet: it makes room for the new one.
         Some(past) if past.expires_at <= now => {
-            fresh::remove_folded(tx.connection, key)?;
+            fresh::remove_folded(tx.sql, key)?;
             Ok(None)
         }
         found => Ok(found),

@@ -1,42 +1,37 @@
 //! Keys on their way into the index.
 //!
 //! A key falls on a random page of the index, so each new key would make a commit write a page of its
-//! own, and the copying of the log another. So new keys are first appended to `keys_fresh`, in the
-//! order in which they came, and kept in memory, where they are looked for. When enough have
-//! gathered they are *folded* into the index `keys` in its own order, so that neighbours share a
-//! page: a few with every commit, until all are there.
+//! own, and the copying of the log another. So the new keys of a commit are first one appended row of
+//! `key_packs`, and kept in memory, where they are looked for. When enough have gathered they are
+//! *folded* into the index `keys` in its own order, so that neighbours share a page: a few with every
+//! commit, until all are there. Then their packs are removed.
 //!
 //! A key is in the file from the commit that stores its event, in one table or the other. Memory
-//! holds nothing that `keys_fresh` does not, and is read from there at the start.
+//! holds nothing that the packs do not, and is read from there at the start.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap, HashSet},
     path::Path,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, OptionalExtension as _, params};
 use surehook_core::{ids::EventId, key::KeyDigest, time::Timestamp};
 
-use super::{
-    filter::KeyFilter,
-    memory::Remembered,
-    prepared::Prepared,
-    row::{blob, id, time},
-};
+use super::{filter::KeyFilter, memory::Remembered, pack, prepared::Prepared, row::blob};
 
 /// So many fresh keys, and folding begins.
 pub(super) const FOLD_AT: usize = 131_072;
 /// Keys folded beside each new one. More than one, or it would never end.
 const FOLDED_PER_NEW: usize = 2;
-/// Folded rows that are removed with one commit, at least, and beside each new one.
-const CLEARED_PER_COMMIT: usize = 1024;
-const CLEARED_PER_NEW: usize = 4;
+/// Folded packs that are removed with one commit. More than one, or it would never end.
+const CLEARED_PER_COMMIT: usize = 16;
 
-/// A row of `keys_fresh`.
+/// A key that is not in the index, or not for sure.
 #[derive(Clone, Copy, Debug)]
 struct Row {
-    seq: i64,
+    /// The number of its pack.
+    pack: i64,
     known: Remembered,
 }
 
@@ -46,7 +41,7 @@ struct Fold {
     keys: Vec<KeyDigest>,
     /// How many of them are in the index.
     done: usize,
-    /// The last row of `keys_fresh` that belongs to it.
+    /// The last pack that belongs to it.
     upto: i64,
 }
 
@@ -58,14 +53,14 @@ struct Doing {
     added: usize,
     /// How far folding has come.
     folded: Option<usize>,
-    /// Folding has begun, from rows of which some may not be committed.
+    /// Folding has begun, from packs of which the last may not be committed.
     has_begun: bool,
-    /// Folding has ended and its rows are gone.
+    /// Folding has ended and its packs are gone.
     is_cleared: bool,
 }
 
-/// The rows of `keys_fresh` by their keys, some of which may not be committed yet. The writer changes
-/// them; whoever looks for a key looks here, as the table has no index.
+/// The fresh keys, some of which may not be committed yet. The writer changes them; whoever looks for a
+/// key looks here, as the packs have no index.
 #[derive(Clone, Debug, Default)]
 pub(super) struct FreshKeys(Arc<Mutex<HashMap<KeyDigest, Row, ahash::RandomState>>>);
 
@@ -87,34 +82,38 @@ pub(super) struct Fresh {
     fold_at: usize,
     filter: KeyFilter,
     rows: FreshKeys,
-    /// The number of the next row. It never goes back, not even with a transaction: that all rows up
-    /// to a number are folded is why they may be removed, so no new row may get such a number.
-    next_seq: i64,
+    /// The keys that the transaction at hand added, as they will be written.
+    pack: Vec<u8>,
+    /// The number that they get. It never goes back, not even with a transaction: that all packs up
+    /// to a number are folded is why they may be removed, so no new one may get such a number.
+    next_pack: i64,
     /// No key expires before this.
     earliest: Timestamp,
     fold: Option<Fold>,
     doing: Doing,
 }
 
-const LOAD: &str = "
-    SELECT seq, digest, event_id, body, expires_at FROM keys_fresh ORDER BY seq";
+const LOAD: &str = "SELECT seq, keys FROM key_packs ORDER BY seq";
 
-const INSERT: &str = "
-    INSERT INTO keys_fresh (seq, digest, event_id, body, expires_at) VALUES (?1, ?2, ?3, ?4, ?5)";
+const READ: &str = "SELECT keys FROM key_packs WHERE seq = ?1";
 
-const DELETE: &str = "DELETE FROM keys_fresh WHERE seq = ?1";
+const INSERT: &str = "INSERT INTO key_packs (seq, keys) VALUES (?1, ?2)";
+
+const REPLACE: &str = "UPDATE key_packs SET keys = ?2 WHERE seq = ?1";
+
+const DELETE: &str = "DELETE FROM key_packs WHERE seq = ?1";
 
 // One that is there already was folded by a run that ended before it could say so.
 const FOLD: &str = "
     INSERT OR REPLACE INTO keys (digest, event_id, body, expires_at) VALUES (?1, ?2, ?3, ?4)";
 
 const CLEAR: &str = "
-    DELETE FROM keys_fresh WHERE seq IN
-        (SELECT seq FROM keys_fresh WHERE seq <= ?1 ORDER BY seq LIMIT ?2)";
+    DELETE FROM key_packs WHERE seq IN
+        (SELECT seq FROM key_packs WHERE seq <= ?1 ORDER BY seq LIMIT ?2)";
 
 impl Fresh {
-    /// Reads what an earlier run had not folded yet. Of rows with the same key the last one counts;
-    /// those that were folded already are folded once more, to the same effect.
+    /// Reads what an earlier run had not folded yet. Of equal keys the last one counts; those that were
+    /// folded already are folded once more, to the same effect.
     pub(super) fn load(
         connection: &Connection,
         file: &Path,
@@ -124,21 +123,18 @@ impl Fresh {
             fold_at,
             filter: KeyFilter::begin(file),
             rows: FreshKeys::default(),
-            next_seq: 1,
+            pack: Vec::new(),
+            next_pack: 1,
             earliest: Timestamp::from_millis(0),
             fold: None,
             doing: Doing::default(),
         };
-        let mut statement = connection.prepare(LOAD)?;
-        let mut rows = statement.query([])?;
-        while let Some(row) = rows.next()? {
-            let seq: i64 = row.get(0)?;
-            fresh.next_seq = seq + 1;
-            let key = KeyDigest::from_bytes(row.get(1)?);
-            let known =
-                Remembered { event: id(row, 2)?, body: row.get(3)?, expires_at: time(row, 4)? };
-            fresh.rows.lock().insert(key, Row { seq, known });
-        }
+        let mut rows = fresh.rows.lock();
+        read_packs(connection, |number, key, known| {
+            fresh.next_pack = number + 1;
+            rows.insert(key, Row { pack: number, known });
+        })?;
+        drop(rows);
         Ok(fresh)
     }
 
@@ -168,19 +164,11 @@ impl Fresh {
         // One whose time has passed makes room, in the file as well.
         let past = self.rows.lock().get(&key).copied();
         if let Some(past) = past {
-            sql.get(DELETE)?.execute(params![past.seq])?;
+            self.unpack(sql, &[(key, past.pack)])?;
         }
-        let seq = self.next_seq;
-        self.next_seq += 1;
-        sql.get(INSERT)?.execute(params![
-            seq,
-            key.to_bytes(),
-            blob(known.event),
-            known.body,
-            known.expires_at.as_millis(),
-        ])?;
+        pack::add(&mut self.pack, key, known);
         self.earliest = self.earliest.min(known.expires_at);
-        self.change(key, Some(Row { seq, known }));
+        self.change(key, Some(Row { pack: self.next_pack, known }));
         self.doing.added += 1;
         Ok(())
     }
@@ -196,7 +184,7 @@ impl Fresh {
     /// Forgets up to `limit` keys whose time has passed; says how many it were.
     pub(super) fn prune(
         &mut self,
-        connection: &Connection,
+        sql: &mut Prepared<'_>,
         now: Timestamp,
         limit: usize,
     ) -> rusqlite::Result<usize> {
@@ -206,13 +194,13 @@ impl Fresh {
         let past: Vec<(KeyDigest, i64)> = {
             let rows = self.rows.lock();
             let past = rows.iter().filter(|(_, row)| row.known.expires_at <= now).take(limit);
-            past.map(|(key, row)| (*key, row.seq)).collect()
+            past.map(|(key, row)| (*key, row.pack)).collect()
         };
-        for &(key, seq) in &past {
-            connection.prepare_cached(DELETE)?.execute(params![seq])?;
+        self.unpack(sql, &past)?;
+        for &(key, _) in &past {
             // A run that ended in the middle of folding has left it there as well.
             if !self.filter.excludes(key) {
-                remove_folded(connection, key)?;
+                remove_folded(sql, key)?;
             }
             self.change(key, None);
         }
@@ -223,24 +211,62 @@ impl Fresh {
         Ok(past.len())
     }
 
-    /// Folds a few keys, in step with those that the transaction added.
-    pub(super) fn fold(&mut self, sql: &mut Prepared<'_>) -> rusqlite::Result<()> {
+    /// Takes keys out of their packs. Those of one pack mostly expire together, and it goes as a whole.
+    fn unpack(
+        &mut self,
+        sql: &mut Prepared<'_>,
+        gone: &[(KeyDigest, i64)],
+    ) -> rusqlite::Result<()> {
+        // So that all are in the file.
+        self.write_pack(sql)?;
+        let mut by_pack: BTreeMap<i64, HashSet<KeyDigest>> = BTreeMap::new();
+        for (key, pack) in gone {
+            by_pack.entry(*pack).or_default().insert(*key);
+        }
+        for (number, gone) in by_pack {
+            let before: Option<Vec<u8>> =
+                sql.get(READ)?.query_row([number], |row| row.get(0)).optional()?;
+            let Some(before) = before else { continue };
+            let after = pack::without(&before, &gone);
+            if after.is_empty() {
+                sql.get(DELETE)?.execute([number])?;
+            } else {
+                sql.get(REPLACE)?.execute(params![number, after])?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the keys that the transaction added, and folds a few in step with them.
+    pub(super) fn write(&mut self, sql: &mut Prepared<'_>) -> rusqlite::Result<()> {
+        self.write_pack(sql)?;
+        self.fold(sql)
+    }
+
+    fn write_pack(&mut self, sql: &mut Prepared<'_>) -> rusqlite::Result<()> {
+        if !self.pack.is_empty() {
+            sql.get(INSERT)?.execute(params![self.next_pack, self.pack])?;
+            self.pack.clear();
+            self.next_pack += 1;
+        }
+        Ok(())
+    }
+
+    fn fold(&mut self, sql: &mut Prepared<'_>) -> rusqlite::Result<()> {
         if self.fold.is_none() && self.rows.lock().len() >= self.fold_at {
             self.fold = Some(self.begin());
             self.doing.has_begun = true;
         }
         let Some(fold) = &self.fold else { return Ok(()) };
         if fold.done == fold.keys.len() {
-            // In step with what is new, or it would never end.
-            let limit = CLEARED_PER_COMMIT.max(CLEARED_PER_NEW * self.doing.added);
-            let cleared = sql.get(CLEAR)?.execute(params![fold.upto, limit])?;
-            self.doing.is_cleared = cleared < limit;
+            let cleared = sql.get(CLEAR)?.execute(params![fold.upto, CLEARED_PER_COMMIT])?;
+            self.doing.is_cleared = cleared < CLEARED_PER_COMMIT;
             return Ok(());
         }
         let upto = (fold.done + self.doing.added * FOLDED_PER_NEW).min(fold.keys.len());
         for key in &fold.keys[fold.done..upto] {
             // Gone, or taken over by a later event, which has its own turn.
-            let row = self.rows.lock().get(key).copied().filter(|row| row.seq <= fold.upto);
+            let row = self.rows.lock().get(key).copied().filter(|row| row.pack <= fold.upto);
             if let Some(row) = row {
                 self.filter.add(*key);
                 sql.get(FOLD)?.execute(params![
@@ -256,13 +282,9 @@ impl Fresh {
     }
 
     fn begin(&self) -> Fold {
-        let (mut keys, upto) = {
-            let rows = self.rows.lock();
-            let upto = rows.values().map(|row| row.seq).max().unwrap_or(0);
-            (rows.keys().copied().collect::<Vec<KeyDigest>>(), upto)
-        };
+        let mut keys: Vec<KeyDigest> = self.rows.lock().keys().copied().collect();
         keys.sort_unstable();
-        Fold { keys, done: 0, upto }
+        Fold { keys, done: 0, upto: self.next_pack - 1 }
     }
 
     /// The transaction is in the file: what was folded is found there.
@@ -272,7 +294,7 @@ impl Fresh {
         if let (Some(fold), Some(done)) = (&mut self.fold, doing.folded) {
             let mut rows = self.rows.lock();
             for key in &fold.keys[fold.done..done] {
-                if rows.get(key).is_some_and(|row| row.seq <= fold.upto) {
+                if rows.get(key).is_some_and(|row| row.pack <= fold.upto) {
                     rows.remove(key);
                 }
             }
@@ -286,6 +308,7 @@ impl Fresh {
     /// The transaction did not happen, and so did nothing of what it changed here.
     pub(super) fn rolled_back(&mut self) {
         let doing = std::mem::take(&mut self.doing);
+        self.pack.clear();
         if doing.has_begun {
             self.fold = None;
         }
@@ -299,92 +322,28 @@ impl Fresh {
     }
 }
 
+/// Calls `each` with the number of the pack, the key and what is known, for all that is in packs, in
+/// the order in which they came.
+pub(super) fn read_packs(
+    connection: &Connection,
+    mut each: impl FnMut(i64, KeyDigest, Remembered),
+) -> rusqlite::Result<()> {
+    let mut statement = connection.prepare_cached(LOAD)?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        let number = row.get(0)?;
+        let packed = row.get_ref(1)?.as_blob()?;
+        pack::keys(packed).for_each(|(key, known)| each(number, key, known));
+    }
+    Ok(())
+}
+
+const REMOVE: &str = "DELETE FROM keys WHERE digest = ?1";
+
 /// Takes a key out of the index.
-pub(super) fn remove_folded(connection: &Connection, key: KeyDigest) -> rusqlite::Result<usize> {
-    connection
-        .prepare_cached("DELETE FROM keys WHERE digest = ?1")?
-        .execute(params![key.to_bytes()])
+pub(super) fn remove_folded(sql: &mut Prepared<'_>, key: KeyDigest) -> rusqlite::Result<usize> {
+    sql.get(REMOVE)?.execute(params![key.to_bytes()])
 }
 
 #[cfg(test)]
-mod tests {
-    use surehook_core::{ids::SourceId, key::DedupKey};
-
-    use super::*;
-    use crate::sqlite::{memory::BodyMark, schema};
-
-    const FOREVER: Timestamp = Timestamp::from_millis(i64::MAX);
-
-    fn digest(key: &str) -> KeyDigest {
-        let source = SourceId::new(Timestamp::from_millis(1), 1);
-        KeyDigest::of(source, &DedupKey::new(key).unwrap())
-    }
-
-    fn insert(fresh: &mut Fresh, sql: &mut Prepared<'_>, key: &str) {
-        let event = EventId::new(Timestamp::from_millis(1), 1);
-        let known = Remembered { event, body: BodyMark::of(&[0; 32]), expires_at: FOREVER };
-        fresh.insert(sql, digest(key), known).unwrap();
-    }
-
-    #[test]
-    fn a_fold_that_is_undone_takes_no_later_key_with_it() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("surehook.db");
-        let connection = schema::open_writer(&file).unwrap();
-        let mut sql = Prepared::new(&connection);
-        let mut fresh = Fresh::load(&connection, &file, 4).unwrap();
-
-        // The commit that begins a fold fails, as it does on a full disk.
-        connection.execute_batch("BEGIN").unwrap();
-        ["a", "b", "c", "d"].iter().for_each(|key| insert(&mut fresh, &mut sql, key));
-        fresh.fold(&mut sql).unwrap();
-        connection.execute_batch("ROLLBACK").unwrap();
-        fresh.rolled_back();
-        // Too few to begin another fold, enough to end the one that was undone.
-        let late: Vec<String> = (0..3).map(|number| format!("late-{number}")).collect();
-        for key in &late {
-            connection.execute_batch("BEGIN").unwrap();
-            insert(&mut fresh, &mut sql, key);
-            fresh.fold(&mut sql).unwrap();
-            connection.execute_batch("COMMIT").unwrap();
-            fresh.committed();
-        }
-
-        let again = Fresh::load(&connection, &file, 4).unwrap();
-        for key in &late {
-            let folded = remove_folded(&connection, digest(key)).unwrap() == 1;
-            assert!(folded || again.find(digest(key), Timestamp::from_millis(0)).is_some());
-        }
-        assert!(again.find(digest("a"), Timestamp::from_millis(0)).is_none());
-    }
-
-    #[test]
-    fn a_key_is_found_by_whoever_looks_until_it_is_in_the_index() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("surehook.db");
-        let connection = schema::open_writer(&file).unwrap();
-        let mut sql = Prepared::new(&connection);
-        let mut fresh = Fresh::load(&connection, &file, 4).unwrap();
-        let shared = fresh.keys();
-        let all: Vec<String> = (0..40).map(|number| format!("key-{number}")).collect();
-        let in_index = |key: &str| {
-            let count = "SELECT count(*) FROM keys WHERE digest = ?1";
-            let bytes = digest(key).to_bytes();
-            connection.query_row(count, [bytes], |row| row.get::<_, i64>(0)).unwrap() == 1
-        };
-
-        for (many, key) in all.iter().enumerate() {
-            connection.execute_batch("BEGIN").unwrap();
-            insert(&mut fresh, &mut sql, key);
-            fresh.fold(&mut sql).unwrap();
-            connection.execute_batch("COMMIT").unwrap();
-            fresh.committed();
-            for known in &all[..=many] {
-                assert!(shared.event(digest(known)).is_some() || in_index(known), "case: {known}");
-            }
-        }
-        assert!(in_index("key-0") && shared.event(digest("key-0")).is_none());
-        let again = Fresh::load(&connection, &file, 4).unwrap().keys();
-        assert!(all.iter().all(|key| again.event(digest(key)).is_some() || in_index(key)));
-    }
-}
+mod tests;

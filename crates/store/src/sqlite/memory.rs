@@ -28,6 +28,14 @@ impl BodyMark {
     pub(super) fn of(fingerprint: &[u8; 32]) -> Self {
         Self(std::array::from_fn(|index| fingerprint[index]))
     }
+
+    pub(super) fn from_bytes(bytes: [u8; 8]) -> Self {
+        Self(bytes)
+    }
+
+    pub(super) fn to_bytes(self) -> [u8; 8] {
+        self.0
+    }
 }
 
 impl ToSql for BodyMark {
@@ -43,7 +51,7 @@ impl FromSql for BodyMark {
 }
 
 /// A committed event, as a key finds it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Remembered {
     pub(super) event: EventId,
     pub(super) body: BodyMark,

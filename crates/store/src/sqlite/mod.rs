@@ -36,6 +36,7 @@ mod list_events;
 mod look;
 mod media;
 mod memory;
+mod pack;
 mod prepared;
 mod prune;
 mod quarantine;

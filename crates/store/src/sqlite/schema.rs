@@ -36,6 +36,7 @@ pub(super) const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/sqlite/0018_delivered_anyway.sql"),
     include_str!("../../migrations/sqlite/0019_attempt_timings.sql"),
     include_str!("../../migrations/sqlite/0020_media_uses.sql"),
+    include_str!("../../migrations/sqlite/0021_key_packs.sql"),
 ];
 
 /// "srhk": tells our files from others'.

@@ -490,7 +490,7 @@ impl Scribe<'_> {
             job.run(&mut tx)?;
         }
         admit::write_sightings(&mut tx, sightings)?;
-        self.fresh.fold(&mut self.sql)?;
+        self.fresh.write(&mut self.sql)?;
         self.terms.fold(&mut self.sql)?;
         self.delta.write(self.connection)?;
         self.sql.get(COMMIT)?.execute([])?;

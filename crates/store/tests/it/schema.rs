@@ -31,6 +31,7 @@ const GOOD: &str = "
     INSERT INTO term_segments VALUES (1, zeroblob(16), zeroblob(16), 1);
     INSERT INTO term_blocks VALUES (1, 1, zeroblob(24), zeroblob(24));
     INSERT INTO terms_fresh VALUES (zeroblob(16), zeroblob(8));
+    INSERT INTO key_packs VALUES (1, zeroblob(48));
     INSERT INTO wills VALUES (zeroblob(16), 1, zeroblob(16), 1, 1, 1, 'interrupted', NULL, NULL,
                               'succeeded', NULL, NULL, NULL, NULL, NULL);
     INSERT INTO said VALUES (zeroblob(16), zeroblob(16), 1, NULL, 'succeeded', NULL, NULL);
@@ -119,6 +120,8 @@ const BAD: &[(&str, &str)] = &[
     ("id_is_uuid", "INSERT INTO terms_fresh VALUES (x'00', zeroblob(8))"),
     ("terms_are_whole", "UPDATE terms_fresh SET terms = x''"),
     ("terms_are_whole", "UPDATE terms_fresh SET terms = zeroblob(12)"),
+    ("keys_are_whole", "UPDATE key_packs SET keys = x''"),
+    ("keys_are_whole", "UPDATE key_packs SET keys = zeroblob(47)"),
     ("next_is_known", "UPDATE wills SET next = 'whim'"),
     ("due_iff_retried", "UPDATE wills SET next = 'retry'"),
     ("due_iff_retried", "UPDATE wills SET due_at = 1"),

@@ -13,9 +13,9 @@ use surehook_core::{
 
 use super::{
     super::{
-        fresh::FreshKeys,
+        fresh::{self, FreshKeys},
         list::{HELD, LOOKS_MAX, Query},
-        row::{blob, hex_list, id},
+        row::{blob, id},
         terms::events_with_term,
     },
     IS_TO,
@@ -49,10 +49,6 @@ pub(super) fn candidates(
     Ok(Some(within.take(query.looks_max).collect()))
 }
 
-// The newest of the fresh ones, or the folded one: whoever has the key now.
-const FRESH_WITH_KEY: &str =
-    "SELECT digest, event_id FROM keys_fresh WHERE digest IN (SELECT unhex(value) FROM json_each(?1))
-      ORDER BY seq";
 const FOLDED_WITH_KEY: &str = "SELECT event_id FROM keys WHERE digest = ?1";
 const ALL_SOURCES: &str = "SELECT id FROM sources";
 
@@ -96,13 +92,15 @@ fn fresh_with_key(
         let known = |digest: &KeyDigest| Some((*digest, fresh.event(*digest)?));
         return Ok(digests.iter().filter_map(known).collect());
     }
-    // Whoever looks beside a writer has only the table, which has no index: one look for all sources.
-    let bytes: Vec<_> = digests.iter().map(|digest| digest.to_bytes()).collect();
-    let mut look = connection.prepare_cached(FRESH_WITH_KEY)?;
-    look.query_map([hex_list(bytes.iter().map(|digest| &digest[..]))], |row| {
-        Ok((KeyDigest::from_bytes(row.get(0)?), id(row, 1)?))
-    })?
-    .collect()
+    // Whoever looks beside a writer has only the packs, which have no index: one look for all sources.
+    let mut found = HashMap::new();
+    fresh::read_packs(connection, |_, key, known| {
+        if digests.contains(&key) {
+            // The later one has the key now.
+            found.insert(key, known.event);
+        }
+    })?;
+    Ok(found)
 }
 
 /// Deliveries that an index finds; whether there are few is asked of the index alone.

@@ -10,7 +10,7 @@ const KEYS_PER_SLICE: usize = 2000;
 /// Removes expired keys from the next slice of all keys; says how many, and whether there is more
 /// to look at.
 pub(super) fn prune(tx: &mut Tx<'_, '_>, now: Timestamp) -> rusqlite::Result<(usize, bool)> {
-    let fresh = tx.fresh.prune(tx.connection, now, KEYS_PER_SLICE)?;
+    let fresh = tx.fresh.prune(tx.sql, now, KEYS_PER_SLICE)?;
     let folded = sweep(tx, now)?;
     Ok((fresh + folded, fresh == KEYS_PER_SLICE || tx.sweep.keys.is_some()))
 }
@@ -34,7 +34,7 @@ fn sweep(tx: &mut Tx<'_, '_>, now: Timestamp) -> rusqlite::Result<usize> {
         .collect::<Result<_, _>>()?;
     let mut removed = 0;
     for (key, _) in slice.iter().filter(|(_, expires_at)| *expires_at <= now) {
-        removed += fresh::remove_folded(tx.connection, *key)?;
+        removed += fresh::remove_folded(tx.sql, *key)?;
     }
     if slice.len() == KEYS_PER_SLICE {
         tx.sweep.keys = slice.last().map(|(key, _)| *key);

@@ -4,7 +4,7 @@ use rusqlite::params;
 use surehook_core::{delivery::state::Status, time::Timestamp};
 
 use super::{
-    super::{DATABASE, SqliteOptions, SqliteStore, counts},
+    super::{DATABASE, SqliteOptions, SqliteStore, counts, fresh},
     *,
 };
 
@@ -276,4 +276,29 @@ fn opening_twice_migrates_once() {
     let again = open_writer(&file).unwrap();
     let version: i64 = again.pragma_query_value(None, "user_version", |row| row.get(0)).unwrap();
     assert_eq!(usize::try_from(version).unwrap(), MIGRATIONS.len());
+}
+
+#[test]
+fn new_keys_of_an_older_file_are_packed_in_their_order() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("a.db");
+    write_old(
+        &file,
+        "-- 0021",
+        "INSERT INTO keys_fresh VALUES
+             (3, zeroblob(16), unhex('01' || hex(zeroblob(15))), zeroblob(8), 7),
+             (9, zeroblob(16), unhex('02' || hex(zeroblob(15))), x'0102030405060708',
+              9223372036854775807);",
+    );
+
+    let migrated = open_writer(&file).unwrap();
+
+    let mut found = Vec::new();
+    fresh::read_packs(&migrated, |number, key, known| {
+        assert_eq!(key.to_bytes(), [0; 16]);
+        let first = known.event.uuid().as_bytes()[0];
+        found.push((number, first, known.body.to_bytes()[7], known.expires_at.as_millis()));
+    })
+    .unwrap();
+    assert_eq!(found, [(3, 1, 0, 7), (9, 2, 8, i64::MAX)]);
 }

@@ -119,9 +119,9 @@ async fn a_store_ends_though_its_last_sightings_find_no_room() {
     assert_sound(folder.path()).await;
 }
 
-/// A file system of two megabytes, in a namespace of its own: no rights are needed for it.
+/// A file system of four megabytes, in a namespace of its own: no rights are needed for it.
 const SMALL_DISK: &str =
-    "mount -t tmpfs -o size=2m tmpfs \"$SUREHOOK_TEST_CHILD_FOLDER\" && exec \"$@\"";
+    "mount -t tmpfs -o size=4m tmpfs \"$SUREHOOK_TEST_CHILD_FOLDER\" && exec \"$@\"";
 const NAMESPACE: [&str; 4] = ["unshare", "--user", "--map-root-user", "--mount"];
 
 #[tokio::test]

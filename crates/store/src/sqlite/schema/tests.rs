@@ -302,3 +302,17 @@ fn new_keys_of_an_older_file_are_packed_in_their_order() {
     .unwrap();
     assert_eq!(found, [(3, 1, 0, 7), (9, 2, 8, i64::MAX)]);
 }
+
+#[test]
+fn a_new_file_has_larger_pages_and_an_older_one_keeps_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let [new, old] = ["new.db", "old.db"].map(|name| folder.path().join(name));
+    Connection::open(&old).unwrap().pragma_update(None, "page_size", 4096).unwrap();
+    write_old(&old, "-- 0021", "");
+    for (file, expected) in [(new, 8192), (old, 4096)] {
+        drop(open_writer(&file).unwrap());
+        let opened = open_writer(&file).unwrap();
+        let size: i64 = opened.pragma_query_value(None, "page_size", |row| row.get(0)).unwrap();
+        assert_eq!(size, expected, "case: {}", file.display());
+    }
+}

@@ -219,6 +219,11 @@ pub(super) fn filter(
     let value = |(path, text): &(String, String)| {
         BodyValue::new(path, text).map_err(|error| Problem::invalid(error.to_string()))
     };
+    if query.key.as_ref().is_some_and(String::is_empty) {
+        return Err(Problem::invalid(
+            "key must not be empty; leave it out for events with any key",
+        ));
+    }
     if query.search.as_ref().is_some_and(|s| s.is_empty() || s.len() > SEARCH_BYTES_MAX) {
         let detail = format!("search is a text of 1 to {SEARCH_BYTES_MAX} bytes");
         return Err(Problem::invalid(detail));

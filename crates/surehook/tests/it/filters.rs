@@ -103,6 +103,7 @@ async fn events_are_found_by_one_delivery_and_by_values() {
         ("reason=x", "reason"),
         ("reason=payload_error&status=succeeded", "reason"),
         ("destination=nobody", "destination"),
+        ("key=", "key"),
         ("body.=1", "body"),
         ("body.a..b=1", "body"),
         ("bodyx=1", "bodyx"),

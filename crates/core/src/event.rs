@@ -29,8 +29,8 @@ pub struct RequestHead {
     pub query: Option<String>,
     /// The headers in the order in which they came, as a block of `name: value` lines.
     pub headers: HeaderBlock,
-    /// Who sent it.
-    pub remote: String,
+    /// Who sent it. Shared by all that came over one connection.
+    pub remote: Arc<str>,
 }
 
 /// Whether a header belongs to the connection of whoever sent it, or was meant for us alone: it does

@@ -84,7 +84,7 @@ impl Engine {
             method: "POST".to_owned(),
             path: request.path.clone(),
             query: request.query.clone(),
-            remote: request.remote.clone(),
+            remote: request.remote.to_string(),
             headers: HeaderBlock::from_map(&request.headers),
             body_bytes: request.body.len() as u64,
             body: Some(request.body.clone()),
@@ -137,7 +137,7 @@ impl Engine {
             query: aside.query,
             headers: aside.headers.to_map(),
             body: aside.body.unwrap_or_default(),
-            remote: aside.remote,
+            remote: aside.remote.into(),
         };
         // Its signature was made when it came, and is as old as it was then.
         let incoming = self.incoming(source, &request);

@@ -5,7 +5,7 @@
 //! body read, whole and within its time, and given to the engine. A redirect is never an answer:
 //! some senders turn it into a GET and lose the body.
 
-use std::net::SocketAddr;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header, request::Parts};
@@ -107,14 +107,14 @@ pub(crate) fn described(api: Api) -> Api {
 pub(crate) async fn receive(
     app: &App,
     request: hyper::Request<Incoming>,
-    remote: SocketAddr,
+    remote: Arc<str>,
 ) -> Response<Full<Bytes>> {
     let (parts, body) = request.into_parts();
-    let source = source_name(parts.uri.path()).0.to_owned();
     let mut arrival = Arrival { parts, remote, read: None };
-    match take_in(app, &source, &mut arrival, body).await {
+    match take_in(app, &mut arrival, body).await {
         Ok(outcome) => answer(&outcome),
         Err(problem) => {
+            let source = source_name(arrival.parts.uri.path()).0.to_owned();
             let gives_up = app.engine.source(&source).is_ok_and(|source| source.quarantines());
             let problem = if gives_up { problem.send_again() } else { problem };
             refusal::note(app, &source, arrival, &problem);
@@ -126,19 +126,15 @@ pub(crate) async fn receive(
 /// A request while it is looked at.
 pub(crate) struct Arrival {
     pub(crate) parts: Parts,
-    pub(crate) remote: SocketAddr,
+    pub(crate) remote: Arc<str>,
     /// The whole of it, with the headers of `parts`, once its body was read.
     pub(crate) read: Option<InboundRequest>,
 }
 
-async fn take_in(
-    app: &App,
-    name: &str,
-    arrival: &mut Arrival,
-    body: Incoming,
-) -> Result<Outcome, Problem> {
+async fn take_in(app: &App, arrival: &mut Arrival, body: Incoming) -> Result<Outcome, Problem> {
     let parts = &mut arrival.parts;
     check_form(parts)?;
+    let (name, _) = source_name(parts.uri.path());
     let source = app.engine.source(name).map_err(|error| Problem::from(error).close())?;
     if parts.method != Method::POST {
         return greet(app, &source, parts);
@@ -146,7 +142,7 @@ async fn take_in(
     let limit = source.max_body_bytes().unwrap_or(app.limits.body_bytes_max);
     let _room = make_room(app, &body, limit)?;
     let body = body::whole(body, limit, app.limits.body_timeout).await?;
-    let inbound = arrival.read.insert(inbound(parts, body, arrival.remote));
+    let inbound = arrival.read.insert(inbound(parts, body, Arc::clone(&arrival.remote)));
     app.engine.receive(&source, inbound).await.map_err(Problem::from)
 }
 
@@ -198,14 +194,14 @@ fn make_room<'a>(
     })
 }
 
-fn inbound(parts: &mut Parts, body: Bytes, remote: SocketAddr) -> InboundRequest {
+fn inbound(parts: &mut Parts, body: Bytes, remote: Arc<str>) -> InboundRequest {
     let (_, path) = source_name(parts.uri.path());
     InboundRequest {
         path: path.to_owned(),
         query: parts.uri.query().map(str::to_owned),
         headers: std::mem::take(&mut parts.headers),
         body,
-        remote: remote.ip().to_string(),
+        remote,
     }
 }
 

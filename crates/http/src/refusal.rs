@@ -52,7 +52,7 @@ pub(crate) fn note(app: &App, name: &str, arrival: Arrival, problem: &Problem) {
             method: parts.method.to_string(),
             path: cut(&shown_path(parts.uri.path())),
             query: parts.uri.query().map(|query| cut(&redact::query(query, &hidden))),
-            remote: remote.ip().to_string(),
+            remote: remote.to_string(),
             headers: HeaderBlock::from_map(&shown(&headers, &hidden)),
             body_bytes: body.as_ref().map(|body| body.len() as u64),
             body: body.filter(|_| keeps_body),

@@ -45,6 +45,7 @@ pub fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
 /// Serves until `stop`, then lets the requests that are being answered finish within `grace`.
 pub async fn serve(listener: TcpListener, app: Arc<App>, stop: CancellationToken, grace: Duration) {
     let router = front::everything(Arc::clone(&app));
+    let house = Arc::new(House { app: Arc::clone(&app), router });
     let places = Arc::new(Semaphore::new(app.limits.connections_max));
     let addresses = Arc::new(Addresses::default());
     let connections = TaskTracker::new();
@@ -68,7 +69,7 @@ pub async fn serve(listener: TcpListener, app: Arc<App>, stop: CancellationToken
             continue;
         };
         let connection =
-            serve_connection(stream, remote, Arc::clone(&app), router.clone(), stop.clone());
+            serve_connection(stream, remote.ip(), Arc::clone(&house), stop.child_token());
         connections.spawn(async move {
             connection.await;
             drop((place, guest));
@@ -81,19 +82,27 @@ pub async fn serve(listener: TcpListener, app: Arc<App>, stop: CancellationToken
     }
 }
 
+/// All that answers.
+struct House {
+    app: Arc<App>,
+    /// For what is not the door.
+    router: Router,
+}
+
+/// Serves one connection. `stop` is its own: asking one that all share takes the processors turns.
 async fn serve_connection(
     stream: TcpStream,
-    remote: SocketAddr,
-    app: Arc<App>,
-    router: Router,
+    remote: IpAddr,
+    house: Arc<House>,
     stop: CancellationToken,
 ) {
     // Small answers should not wait for more of them.
     let _best_effort = stream.set_nodelay(true);
-    let head_timeout = app.limits.head_timeout;
+    let head_timeout = house.app.limits.head_timeout;
+    let remote: Arc<str> = remote.to_string().into();
     let service = service_fn(move |request| {
-        let (app, router) = (Arc::clone(&app), router.clone());
-        async move { Ok::<_, Infallible>(respond(&app, router, request, remote).await) }
+        let (house, remote) = (Arc::clone(&house), Arc::clone(&remote));
+        async move { Ok::<_, Infallible>(respond(&house, request, remote).await) }
     });
     // The bound on the number of headers is hyper's own, 100: setting it, even to the same, makes
     // hyper take memory from the heap for every request.
@@ -106,6 +115,7 @@ async fn serve_connection(
         .serve_connection(TokioIo::new(stream), service);
     let mut connection = std::pin::pin!(connection);
     let ended = tokio::select! {
+        biased;
         ended = connection.as_mut() => ended,
         () = stop.cancelled() => {
             connection.as_mut().graceful_shutdown();
@@ -117,20 +127,15 @@ async fn serve_connection(
     }
 }
 
-async fn respond(
-    app: &App,
-    router: Router,
-    request: hyper::Request<Incoming>,
-    remote: SocketAddr,
-) -> Answer {
+async fn respond(house: &House, request: hyper::Request<Incoming>, remote: Arc<str>) -> Answer {
     if door::is_door(request.uri().path()) && !is_odd(request.method()) {
-        return door::receive(app, request, remote).await.map(Either::Left);
+        return door::receive(&house.app, request, remote).await.map(Either::Left);
     }
     if is_odd(request.method()) {
         let problem = Problem::method_not_allowed("GET, POST, PUT, DELETE").close();
         return door::refusal(&problem).map(Either::Left);
     }
-    match router.oneshot(request.map(Body::new)).await {
+    match house.router.clone().oneshot(request.map(Body::new)).await {
         Ok(response) => response.map(Either::Right),
         Err(never) => match never {},
     }

@@ -202,7 +202,7 @@ mod tests {
                     path: "/orders/1".to_owned(),
                     query: query.map(ToOwned::to_owned),
                     headers: HeaderBlock::from_bytes(headers.as_bytes().to_vec()),
-                    remote: String::new(),
+                    remote: Arc::default(),
                 }),
                 body: Bytes::new(),
                 fingerprint: [0; 32],

@@ -1,5 +1,7 @@
 //! What the door needs of a store.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 
 use super::{Next, StoreError};
@@ -84,7 +86,9 @@ pub trait IngestStore: Send + Sync {
     ///   the same step; see [`NewEvent::confirms`]. A duplicate says nothing new.
     /// - **A copy once.** Of events that are made of the same duplicate the first is admitted, and
     ///   both stories say so in the same step; see [`NewEvent::copy_of`].
-    async fn admit(&self, events: Vec<NewEvent>) -> Result<Vec<Admitted>, StoreError>;
+    ///
+    /// The events are shared, because whoever asks needs them again once they are stored.
+    async fn admit(&self, events: Arc<[NewEvent]>) -> Result<Vec<Admitted>, StoreError>;
 
     /// Lets a sender that came again wait for what is owed to a destination, and hurries that up.
     ///

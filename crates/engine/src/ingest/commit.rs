@@ -3,11 +3,8 @@
 use std::sync::Arc;
 
 use surehook_core::{
-    attribute::EventKind,
     delivery::Class,
-    event::Payload,
-    ids::EventId,
-    key::DedupKey,
+    event::NewEvent,
     name::Name,
     store::{Admitted, Claimed, Confirmed, Next, StoreError},
     sync::Ending,
@@ -25,16 +22,6 @@ use crate::{
     waiters::Told,
 };
 
-/// What each delivery of an event carries with it.
-struct Owed {
-    event: EventId,
-    source: Name,
-    key: Option<DedupKey>,
-    kind: Option<EventKind>,
-    received_at: Timestamp,
-    payload: Payload,
-}
-
 impl Engine {
     /// Stores the events and, once they are on the disk, hands their deliveries to their lanes.
     pub(super) async fn commit(
@@ -42,66 +29,59 @@ impl Engine {
         drafts: Vec<Draft>,
         source: Name,
     ) -> Result<Vec<Received>, IngestError> {
-        let mut events = Vec::with_capacity(drafts.len());
-        let mut waiting = Vec::with_capacity(drafts.len());
-        for Draft { event, owed } in drafts {
-            let common = Owed {
-                event: event.id,
-                source: source.clone(),
-                key: event.key.as_ref().map(|claim| claim.key.clone()),
-                kind: event.kind.clone(),
-                received_at: event.received_at,
-                payload: event.payload.clone(),
-            };
-            waiting.push((common, owed));
-            events.push(event);
-        }
-        let admitted = self.store.admit(events).await.map_err(IngestError::Store)?;
-        if admitted.len() != waiting.len() {
+        let mut owed = Vec::with_capacity(drafts.len());
+        let events: Arc<[NewEvent]> = drafts
+            .into_iter()
+            .map(|draft| {
+                owed.push(draft.owed);
+                draft.event
+            })
+            .collect();
+        let admitted = self.store.admit(Arc::clone(&events)).await.map_err(IngestError::Store)?;
+        if admitted.len() != events.len() {
             return Err(IngestError::Store(StoreError::Refused("no answer".to_owned())));
         }
-        let committed = admitted.into_iter().zip(waiting);
+        let committed = admitted.into_iter().zip(events.iter().zip(owed));
         committed
-            .map(|(admitted, (owed, planned))| self.committed(admitted, owed, planned))
+            .map(|(admitted, (event, owed))| self.committed(admitted, (event, &source), owed))
             .collect()
     }
 
     fn committed(
         &self,
         admitted: Admitted,
-        owed: Owed,
-        planned: Vec<Planned>,
+        (event, source): (&NewEvent, &Name),
+        owed: Vec<Planned>,
     ) -> Result<Received, IngestError> {
+        let key = event.key.as_ref().map(|claim| claim.key.clone());
         match admitted {
             Admitted::Accepted { held, confirmed } => {
                 if let Some(confirmed) = confirmed {
-                    self.moved_by_status(&confirmed, owed.received_at);
+                    self.moved_by_status(&confirmed, event.received_at);
                 }
-                self.shared.feed.publish(owed.received_at, || {
+                self.shared.feed.publish(event.received_at, || {
                     News::EventReceived(EventReceived {
-                        id: owed.event,
-                        source: Some(owed.source.to_string()),
-                        key: owed.key.as_ref().map(|key| key.as_str().to_owned()),
-                        kind: owed.kind.clone(),
-                        received_at: owed.received_at,
-                        body_bytes: owed.payload.body.len() as u64,
+                        id: event.id,
+                        source: Some(source.to_string()),
+                        key: key.as_ref().map(|key| key.as_str().to_owned()),
+                        kind: event.kind.clone(),
+                        received_at: event.received_at,
+                        body_bytes: event.payload.body.len() as u64,
                     })
                 });
                 // Those that wait for their turn give their places back.
-                for delivery in planned.into_iter().filter(|one| !held.contains(&one.new.id)) {
-                    self.hand_over(delivery, &owed);
+                for delivery in owed.into_iter().filter(|one| !held.contains(&one.new.id)) {
+                    self.hand_over(delivery, event, source);
                 }
-                Ok(Received { event: owed.event, key: owed.key, duplicate: false })
+                Ok(Received { event: event.id, key, duplicate: false })
             }
             Admitted::Duplicate(duplicate) => {
                 for destination in duplicate.revived {
                     self.nudge(destination);
                 }
-                Ok(Received { event: duplicate.original, key: owed.key, duplicate: true })
+                Ok(Received { event: duplicate.original, key, duplicate: true })
             }
-            Admitted::DeliveredBefore(event) => {
-                Ok(Received { event, key: owed.key, duplicate: true })
-            }
+            Admitted::DeliveredBefore(event) => Ok(Received { event, key, duplicate: true }),
             Admitted::SourceGone => Err(IngestError::UnknownSource),
         }
     }
@@ -125,7 +105,7 @@ impl Engine {
         }
     }
 
-    fn hand_over(&self, delivery: Planned, owed: &Owed) {
+    fn hand_over(&self, delivery: Planned, event: &NewEvent, source: &Name) {
         let Planned { new, lane, slot, sent } = delivery;
         let (Some(lane), Some(slot), Some(lease)) = (lane, slot, new.claim) else {
             // Not the lane of a moment ago: it may have been replaced while this was committed.
@@ -133,18 +113,18 @@ impl Engine {
         };
         let claimed = Claimed {
             id: new.id,
-            event: owed.event,
+            event: event.id,
             destination: new.destination,
-            source: owed.source.clone(),
-            key: owed.key.clone(),
+            source: source.clone(),
+            key: event.key.as_ref().map(|claim| claim.key.clone()),
             lease,
             attempts: 0,
             throttled: 0,
-            created_at: owed.received_at,
-            received_at: owed.received_at,
+            created_at: event.received_at,
+            received_at: event.received_at,
             payload: match sent.as_ref().and_then(|sent| sent.body.clone()) {
-                Some(body) => owed.payload.transformed(body),
-                None => owed.payload.clone(),
+                Some(body) => event.payload.transformed(body),
+                None => event.payload.clone(),
             },
             transform: sent.filter(|sent| sent.body.is_none()).map(|sent| sent.route),
             ordered: new.order_key.is_some(),

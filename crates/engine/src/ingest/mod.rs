@@ -43,7 +43,7 @@ pub struct InboundRequest {
     /// The body, exactly.
     pub body: Bytes,
     /// Who sent it.
-    pub remote: String,
+    pub remote: Arc<str>,
 }
 
 /// What became of one event of a request.
@@ -323,7 +323,7 @@ impl Engine {
         }
         // It leaves the quarantine with the first of its events, in one step.
         drafts[0].event.releases = arrival.releases;
-        let asking: Vec<_> = drafts.iter().map(|draft| self.asking(&arrival, draft)).collect();
+        let asking = self.asking(&arrival, &drafts);
         let commit = Arc::clone(self).commit(drafts, arrival.source.name.clone());
         let committed = Uninterrupted::new(commit, &self.shared.tasks).await?;
         let sync = self.answer_all(arrival.source, asking, &committed).await?;
@@ -339,27 +339,29 @@ impl Engine {
         self.store.recall(arrival.source.id, &claim.key, &payload.fingerprint, arrival.now)
     }
 
-    /// If the sender waits: what for. It begins to wait before anything is committed, so that it
-    /// misses nothing.
-    fn asking(&self, arrival: &Arrival<'_>, draft: &Draft) -> Option<Asking> {
-        let entry = arrival.sync()?;
-        let awaited = draft.owed.iter().find(|owed| owed.new.destination == entry.destination);
-        let until = tokio::time::Instant::now() + entry.deadline;
-        let waiting = awaited.map(|owed| self.shared.waiters.watch(owed.new.id));
+    /// If the sender waits: what for, of each event. It begins to wait before anything is committed, so
+    /// that it misses nothing.
+    fn asking(&self, arrival: &Arrival<'_>, drafts: &[Draft]) -> Vec<Asking> {
+        let Some(entry) = arrival.sync() else { return Vec::new() };
         let (request, received_at) = (arrival.request_id, arrival.now);
-        Some(Asking { entry, request, received_at, until, waiting })
+        let until = tokio::time::Instant::now() + entry.deadline;
+        let asking = drafts.iter().map(|draft| {
+            let awaited = draft.owed.iter().find(|owed| owed.new.destination == entry.destination);
+            let waiting = awaited.map(|owed| self.shared.waiters.watch(owed.new.id));
+            Asking { entry, request, received_at, until, waiting }
+        });
+        asking.collect()
     }
 
     /// What a sender that waits is told about all its events.
     async fn answer_all(
         self: &Arc<Self>,
         source: &Source,
-        asking: Vec<Option<Asking>>,
+        asking: Vec<Asking>,
         committed: &[Received],
     ) -> Result<Option<SyncAnswer>, IngestError> {
         let mut told: Option<SyncAnswer> = None;
         for (asking, received) in asking.into_iter().zip(committed) {
-            let Some(asking) = asking else { continue };
             let Received { event, ref key, duplicate } = *received;
             let answer = self.answer_sender(asking, event, duplicate, key.is_some()).await;
             let answer = answer.map_err(IngestError::Store)?;

@@ -101,7 +101,7 @@ impl<'a> Arrival<'a> {
             headers: HeaderBlock::from_map(&request.headers),
             path,
             query: request.query.take(),
-            remote: std::mem::take(&mut request.remote),
+            remote: Arc::clone(&request.remote),
         };
         Self {
             entry,
@@ -203,7 +203,8 @@ impl Engine {
         unrouted: &mut Vec<Unrouted>,
     ) -> Vec<Planned> {
         let entry = arrival.entry;
-        let mut owed: Vec<Planned> = Vec::with_capacity(entry.routes.len() + 1);
+        let mut owed: Vec<Planned> =
+            Vec::with_capacity(entry.routes.len() + usize::from(arrival.direct.is_some()));
         owed.extend(arrival.direct.as_ref().map(|direct| {
             plan_one((direct.id, direct.delay), &direct.end, arrival, (part, &payload.body), None)
         }));

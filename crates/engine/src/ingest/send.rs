@@ -114,7 +114,7 @@ impl Engine {
         if let Reach::Service(sender) = &to.destination.reach {
             attributes.push(AttributeName::Account, sender.account.sender());
         }
-        let (path, query, remote) = (String::new(), None, String::new());
+        let (path, query, remote) = (String::new(), None, Arc::default());
         let mut request = InboundRequest { path, query, headers, body, remote };
         let readable = Readable::new(&request.headers, &request.body);
         let pass = Pass {

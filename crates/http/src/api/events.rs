@@ -306,7 +306,7 @@ fn request(head: &RequestHead, hidden: &Names) -> ShownRequest {
     ShownRequest {
         path: head.path.clone(),
         query: head.query.as_deref().map(|query| redact::query(query, hidden)),
-        remote: head.remote.clone(),
+        remote: head.remote.to_string(),
         headers: header_lines(head.headers.lines(), hidden),
     }
 }

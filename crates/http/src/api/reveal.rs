@@ -142,7 +142,7 @@ fn request(head: &RequestHead) -> RevealedRequest {
     RevealedRequest {
         path: head.path.clone(),
         query: head.query.clone(),
-        remote: head.remote.clone(),
+        remote: head.remote.to_string(),
         headers: head.headers.lines().map(line).collect(),
     }
 }

@@ -201,7 +201,7 @@ pub async fn a_refused_request_does_not_harm_its_neighbors(world: World) {
             event.id = known;
         }
         let store = world.store();
-        tasks.spawn(async move { (event.id, is_bad, store.admit(vec![event]).await) });
+        tasks.spawn(async move { (event.id, is_bad, store.admit([event].into()).await) });
     }
     let mut accepted = vec![known];
     while let Some(done) = tasks.join_next().await {
@@ -229,7 +229,7 @@ pub async fn of_concurrent_copies_one_is_accepted(world: World) {
             for copy in copies {
                 let key = copy.key.clone().unwrap().key;
                 let id = copy.id;
-                told.push((key, id, store.admit(vec![copy]).await.unwrap().remove(0)));
+                told.push((key, id, store.admit([copy].into()).await.unwrap().remove(0)));
             }
             told
         });

@@ -117,7 +117,8 @@ pub async fn of_many_who_deliver_a_duplicate_one_does(mut world: World) {
     let mut wishes = JoinSet::new();
     for _ in 0..16 {
         let (store, event) = (world.store(), made_of(&world, first.id, 1));
-        wishes.spawn(async move { (event.id, store.admit(vec![event]).await.unwrap().remove(0)) });
+        wishes
+            .spawn(async move { (event.id, store.admit([event].into()).await.unwrap().remove(0)) });
     }
     let answers = wishes.join_all().await;
 

@@ -132,7 +132,7 @@ pub async fn counts_agree_with_the_lists_after_concurrent_work(mut world: World)
         let mut ids = settlements.into_iter();
         tasks.spawn(async move {
             for event in events {
-                store.admit(vec![event]).await.unwrap();
+                store.admit([event].into()).await.unwrap();
                 for claimed in store.claim_due(crm, now, lease, 2).await.unwrap().claimed {
                     let next = ends[(worker + claimed.attempts as usize) % 3];
                     let settlement = Settlement {

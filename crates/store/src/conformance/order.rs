@@ -208,7 +208,7 @@ pub async fn of_concurrent_arrivals_one_is_first(world: World) {
     let mut admitting = tokio::task::JoinSet::new();
     for event in events {
         let store = world.store();
-        admitting.spawn(async move { store.admit(vec![event]).await.unwrap() });
+        admitting.spawn(async move { store.admit([event].into()).await.unwrap() });
     }
     let told = admitting.join_all().await.concat();
     let free = told

@@ -96,7 +96,7 @@ pub async fn concurrent_duplicates_revive_once(world: World) {
     let mut tasks = JoinSet::new();
     for _ in 0..20 {
         let (store, copy) = (world.store(), world.again(&first));
-        tasks.spawn(async move { store.admit(vec![copy]).await.unwrap().remove(0) });
+        tasks.spawn(async move { store.admit([copy].into()).await.unwrap().remove(0) });
     }
 
     let told = tasks.join_all().await;

@@ -83,7 +83,7 @@ pub(super) fn payload(body: &[u8]) -> Payload {
         path: "/orders".to_owned(),
         query: Some("a=1&b=".to_owned()),
         headers: HeaderBlock::from_bytes(b"content-type: application/json\r\nx-a: \xff\r\n".into()),
-        remote: "192.0.2.1".to_owned(),
+        remote: "192.0.2.1".into(),
     };
     Payload {
         head: Arc::new(head),

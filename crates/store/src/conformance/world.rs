@@ -24,7 +24,7 @@ use surehook_core::{
     source::SourceSpec,
     store::{
         Admitted, Change, Claimed, DeliveryDetail, DeliveryRow, Duplicate, EventDetail, Held, Next,
-        Pruned, Settled, Settlement, Store,
+        Pruned, Settled, Settlement, Store, StoreError,
     },
     time::Timestamp,
 };
@@ -199,6 +199,11 @@ impl World {
             deliveries,
             ..first.clone()
         }
+    }
+
+    /// Admits the events of one request.
+    pub async fn admit(&self, events: Vec<NewEvent>) -> Result<Vec<Admitted>, StoreError> {
+        (**self).admit(events.into()).await
     }
 
     /// Admits one event as a request of its own.

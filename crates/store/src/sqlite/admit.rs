@@ -32,27 +32,19 @@ use super::{
 const SIGHTINGS_KEPT: u64 = 100;
 
 /// Admits the events of one request, in order.
-pub(super) fn admit(tx: &mut Tx<'_, '_>, events: &[Arrival]) -> rusqlite::Result<Vec<Admitted>> {
-    events.iter().map(|arrival| admit_one(tx, arrival)).collect()
-}
-
-/// An event on its way to the writer.
-pub(super) struct Arrival {
-    event: NewEvent,
-    about: About,
-}
-
-impl From<NewEvent> for Arrival {
-    fn from(event: NewEvent) -> Self {
-        let about = About::of(event.kind.as_ref(), &event.attributes);
-        Self { event, about }
-    }
-}
-
-fn admit_one(
+pub(super) fn admit(
     tx: &mut Tx<'_, '_>,
-    Arrival { event, about }: &Arrival,
-) -> rusqlite::Result<Admitted> {
+    events: &[NewEvent],
+    about: &[About],
+) -> rusqlite::Result<Vec<Admitted>> {
+    let mut admitted = Vec::with_capacity(events.len());
+    for (event, about) in events.iter().zip(about) {
+        admitted.push(admit_one(tx, event, about)?);
+    }
+    Ok(admitted)
+}
+
+fn admit_one(tx: &mut Tx<'_, '_>, event: &NewEvent, about: &About) -> rusqlite::Result<Admitted> {
     // First of all: what is not admitted stays where it is.
     let Some(source) = tx.names.sources.get(&event.source).copied() else {
         return Ok(Admitted::SourceGone);

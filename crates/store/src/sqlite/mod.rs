@@ -97,6 +97,7 @@ use self::{
     memory::Memory,
     quarantine::Holders,
     read::Readers,
+    terms::About,
     writer::{Desk, Tx, Writer},
 };
 
@@ -301,9 +302,10 @@ impl IngestStore for SqliteStore {
         Some(original)
     }
 
-    async fn admit(&self, events: Vec<NewEvent>) -> Result<Vec<Admitted>, StoreError> {
-        let events: Vec<admit::Arrival> = events.into_iter().map(Into::into).collect();
-        self.writer.admit(move |tx| admit::admit(tx, &events)).await
+    async fn admit(&self, events: Arc<[NewEvent]>) -> Result<Vec<Admitted>, StoreError> {
+        let about = |event: &NewEvent| About::of(event.kind.as_ref(), &event.attributes);
+        let about: Vec<About> = events.iter().map(about).collect();
+        self.writer.admit(move |tx| admit::admit(tx, &events, &about)).await
     }
 
     async fn join(&self, wish: JoinWish) -> Result<Joined, StoreError> {

@@ -43,7 +43,7 @@ async fn when_too_much_waits_only_new_events_are_refused() {
     let options = SqliteOptions { queue_max: 0, ..SqliteOptions::new(folder.path()) };
     let store = SqliteStore::open(&options, NOW).unwrap();
 
-    let admitted = store.admit(Vec::new()).await;
+    let admitted = store.admit([].into()).await;
 
     assert!(matches!(admitted, Err(StoreError::Overloaded)), "{admitted:?}");
     // What makes room must always be possible.

@@ -87,7 +87,7 @@ async fn a_store_waits_at_its_end_until_all_is_written() {
         let store = world.store();
         let _unheard = tokio::time::timeout(
             std::time::Duration::ZERO,
-            IngestStore::admit(&*store, vec![event.clone()]),
+            IngestStore::admit(&*store, [event.clone()].into()),
         )
         .await;
     }

@@ -304,7 +304,7 @@ async fn a_message_is_not_sent_twice_by_this() {
             decided: Decided::default(),
             bodies: Vec::new(),
         };
-        let admitted = store.admit(vec![again]).await.unwrap();
+        let admitted = store.admit([again].into()).await.unwrap();
         assert!(matches!(admitted[0], Admitted::Duplicate(_)), "{admitted:?}");
     }
     gateway.restart().await;

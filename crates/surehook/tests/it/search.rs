@@ -69,7 +69,7 @@ async fn filled(folder: &Path) -> [String; 3] {
     let events: Vec<NewEvent> =
         numbered.map(|(number, (kind, about))| event(now, number, source, kind, about)).collect();
     let ids = [events[0].id, events[1].id, events[2].id].map(|id| id.to_string());
-    store.admit(events).await.unwrap();
+    store.admit(events.into()).await.unwrap();
     ids
 }
 

@@ -104,21 +104,25 @@ pub(crate) fn described(api: Api) -> Api {
 }
 
 /// Takes one webhook in. Answers 200 only once it would survive a power cut.
-pub(crate) async fn receive(
-    app: &App,
+///
+/// Not an `async fn`: that would hold the request twice, as it is given and as it is taken apart.
+pub(crate) fn receive(
+    app: Arc<App>,
     request: hyper::Request<Incoming>,
     remote: Arc<str>,
-) -> Response<Full<Bytes>> {
+) -> impl Future<Output = Response<Full<Bytes>>> {
     let (parts, body) = request.into_parts();
     let mut arrival = Arrival { parts, remote, read: None };
-    match take_in(app, &mut arrival, body).await {
-        Ok(outcome) => answer(&outcome),
-        Err(problem) => {
-            let source = source_name(arrival.parts.uri.path()).0.to_owned();
-            let gives_up = app.engine.source(&source).is_ok_and(|source| source.quarantines());
-            let problem = if gives_up { problem.send_again() } else { problem };
-            refusal::note(app, &source, arrival, &problem);
-            refusal(&problem)
+    async move {
+        match take_in(&app, &mut arrival, body).await {
+            Ok(outcome) => answer(&outcome),
+            Err(problem) => {
+                let source = source_name(arrival.parts.uri.path()).0.to_owned();
+                let gives_up = app.engine.source(&source).is_ok_and(|source| source.quarantines());
+                let problem = if gives_up { problem.send_again() } else { problem };
+                refusal::note(&app, &source, arrival, &problem);
+                refusal(&problem)
+            }
         }
     }
 }

@@ -9,6 +9,7 @@ use std::{
 };
 
 use axum::{Router, body::Body};
+use futures_util::FutureExt as _;
 use http::{Method, Response};
 use http_body_util::{Either, Full};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
@@ -100,10 +101,8 @@ async fn serve_connection(
     let _best_effort = stream.set_nodelay(true);
     let head_timeout = house.app.limits.head_timeout;
     let remote: Arc<str> = remote.to_string().into();
-    let service = service_fn(move |request| {
-        let (house, remote) = (Arc::clone(&house), Arc::clone(&remote));
-        async move { Ok::<_, Infallible>(respond(&house, request, remote).await) }
-    });
+    let service =
+        service_fn(move |request| respond(&house, request, &remote).map(Ok::<_, Infallible>));
     // The bound on the number of headers is hyper's own, 100: setting it, even to the same, makes
     // hyper take memory from the heap for every request.
     let connection = http1::Builder::new()
@@ -127,10 +126,21 @@ async fn serve_connection(
     }
 }
 
-async fn respond(house: &House, request: hyper::Request<Incoming>, remote: Arc<str>) -> Answer {
+/// Answers a request. hyper copies what this gives into its place for every request, so what the door
+/// does not need of it lies elsewhere.
+fn respond(
+    house: &Arc<House>,
+    request: hyper::Request<Incoming>,
+    remote: &Arc<str>,
+) -> impl Future<Output = Answer> + use<> {
     if door::is_door(request.uri().path()) && !is_odd(request.method()) {
-        return door::receive(&house.app, request, remote).await.map(Either::Left);
+        let received = door::receive(Arc::clone(&house.app), request, Arc::clone(remote));
+        return received.map(|answer| answer.map(Either::Left)).left_future();
     }
+    respond_elsewhere(Arc::clone(house), request).boxed().right_future()
+}
+
+async fn respond_elsewhere(house: Arc<House>, request: hyper::Request<Incoming>) -> Answer {
     if is_odd(request.method()) {
         let problem = Problem::method_not_allowed("GET, POST, PUT, DELETE").close();
         return door::refusal(&problem).map(Either::Left);

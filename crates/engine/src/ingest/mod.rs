@@ -241,7 +241,7 @@ impl Engine {
         let releases = self.leaves_quarantine(source, request, &pass);
         let stamp = (request_id, now);
         let arrival = Arrival::new(entry, source, (request, &readable), stamp, (pass, releases));
-        let outcome = self.receive_all(arrival, parts, claims).await?;
+        let outcome = self.receive_all(&arrival, parts, claims).await?;
         for event in &outcome.received {
             let metrics = &entry.metrics;
             if event.duplicate { &metrics.duplicate } else { &metrics.accepted }.inc();
@@ -295,7 +295,7 @@ impl Engine {
     /// Each event of a request: known already, or planned and committed with the others.
     async fn receive_all(
         self: &Arc<Self>,
-        arrival: Arrival<'_>,
+        arrival: &Arrival<'_>,
         parts: Vec<Part>,
         claims: Vec<Claim>,
     ) -> Result<Outcome, IngestError> {
@@ -303,7 +303,7 @@ impl Engine {
         let mut drafts = Vec::with_capacity(parts.len());
         for (part, claim) in parts.into_iter().zip(claims) {
             let payload = arrival.payload(part.body.as_ref());
-            if let Some(event) = self.recall(&arrival, &claim, &payload) {
+            if let Some(event) = self.recall(arrival, &claim, &payload) {
                 let key = claim.map(|(claim, _)| claim.key);
                 received.push(Some(Received { event, key, duplicate: true }));
                 continue;
@@ -312,7 +312,7 @@ impl Engine {
                 arrival.entry.metrics.no_key.inc();
             }
             received.push(None);
-            drafts.push(self.draft(&arrival, &part, claim, payload));
+            drafts.push(self.draft(arrival, &part, claim, payload));
         }
         plan::put_in_order(&mut drafts);
         if drafts.is_empty() {
@@ -323,10 +323,15 @@ impl Engine {
         }
         // It leaves the quarantine with the first of its events, in one step.
         drafts[0].event.releases = arrival.releases;
-        let asking = self.asking(&arrival, &drafts);
+        let asking = self.asking(arrival, &drafts);
         let commit = Arc::clone(self).commit(drafts, arrival.source.name.clone());
         let committed = Uninterrupted::new(commit, &self.shared.tasks).await?;
-        let sync = self.answer_all(arrival.source, asking, &committed).await?;
+        // Apart from the rest, which lies in every connection: few senders wait.
+        let sync = if asking.is_empty() {
+            None
+        } else {
+            Box::pin(self.answer_all(arrival.source, asking, &committed)).await?
+        };
         let mut committed = committed.into_iter();
         let received = received.into_iter().filter_map(|known| known.or_else(|| committed.next()));
         Ok(Outcome { received: received.collect(), sync, reply: None })

@@ -1,8 +1,8 @@
 //! What each event of a request is, and what it owes.
 
 use std::{
-    cell::{LazyCell, OnceCell},
-    sync::{Arc, LazyLock},
+    cell::LazyCell,
+    sync::{Arc, LazyLock, OnceLock},
     time::Duration,
 };
 
@@ -80,7 +80,7 @@ pub(super) struct Arrival<'a> {
     body: Bytes,
     head: Arc<RequestHead>,
     /// The same for a body that is not the one that came.
-    reworded: OnceCell<Arc<RequestHead>>,
+    reworded: OnceLock<Arc<RequestHead>>,
 }
 
 impl<'a> Arrival<'a> {
@@ -115,7 +115,7 @@ impl<'a> Arrival<'a> {
             headers: &request.headers,
             body: request.body.clone(),
             head: Arc::new(head),
-            reworded: OnceCell::new(),
+            reworded: OnceLock::new(),
         }
     }
 

@@ -16,13 +16,13 @@ use surehook_core::{
 };
 
 use super::{
-    bodies, copies,
+    blocks, bodies, copies,
     counts::Sum,
-    fresh, line,
+    line,
     memory::{BodyMark, Remembered, Sighting},
     prune, quarantine, replay,
     rollups::Subject,
-    row::{blob, id, time},
+    row::blob,
     statuses,
     terms::About,
     writer::Tx,
@@ -99,9 +99,6 @@ fn admit_one(tx: &mut Tx<'_, '_>, event: &NewEvent, about: &About) -> rusqlite::
     Ok(Admitted::Accepted { held, confirmed })
 }
 
-const FIND_ORIGINAL: &str = "
-    SELECT event_id, body, expires_at FROM keys WHERE digest = ?1";
-
 /// The event that holds a key.
 fn find_original(
     tx: &mut Tx<'_, '_>,
@@ -114,17 +111,10 @@ fn find_original(
     if tx.fresh.is_new(key) {
         return Ok(None);
     }
-    let found = tx
-        .sql
-        .get(FIND_ORIGINAL)?
-        .query_row(params![key.to_bytes()], |row| {
-            Ok(Remembered { event: id(row, 0)?, body: row.get(1)?, expires_at: time(row, 2)? })
-        })
-        .optional()?;
-    match found {
+    match blocks::find(tx.sql, key)? {
         // Its time has passed and retention has not been here yet: it makes room for the new one.
         Some(past) if past.expires_at <= now => {
-            fresh::remove_folded(tx.sql, key)?;
+            blocks::remove(tx.sql, key)?;
             Ok(None)
         }
         found => Ok(found),

@@ -1,6 +1,6 @@
 //! Says of most new keys, without a look into the file, that they are not in the index.
 //!
-//! A new key is looked for on a random page of `keys`, and that it is not there was a quarter of the
+//! A new key is looked for in a random block of the index, and that it is not there was a quarter of the
 //! writer's work. A Bloom filter of all keys in the index spares the look: it may hold a key that is
 //! not there, and then the file is asked; it never lacks one that is.
 //!
@@ -18,10 +18,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rusqlite::{Connection, params};
+use rusqlite::Connection;
 use surehook_core::key::KeyDigest;
 
-use super::schema;
+use super::{blocks, pack, schema};
 
 /// Twelve bits a key: one look in a hundred is in vain.
 const BITS_PER_KEY: usize = 12;
@@ -30,7 +30,7 @@ const BITS_SET: u32 = 6;
 const BLOCK_WORDS: usize = 8;
 /// The smallest filter has room for this many keys: 1.5 MiB.
 const ROOM_MIN: usize = 1 << 20;
-const KEYS_PER_SLICE: usize = 5_000;
+const BLOCKS_PER_SLICE: usize = 100;
 /// The wait after a scan that failed.
 const RETRY_AFTER: Duration = Duration::from_secs(60);
 
@@ -91,7 +91,7 @@ impl Drop for Scan {
     }
 }
 
-/// What is known about the index `keys`. Only the writer has it.
+/// What is known about the index. Only the writer has it.
 pub(super) struct KeyFilter {
     file: PathBuf,
     bloom: Option<Bloom>,
@@ -163,26 +163,15 @@ impl KeyFilter {
     }
 }
 
-const NEXT: &str = "
-    SELECT digest FROM keys WHERE digest > ?1 ORDER BY digest LIMIT ?2";
-
 /// Reads all keys into a filter with room for as many again.
 fn read(connection: &Connection, stop: &AtomicBool) -> rusqlite::Result<Bloom> {
     let mut hashes = Vec::new();
-    // Sorts before all digests: it is shorter.
-    let mut after = Vec::new();
-    let mut statement = connection.prepare(NEXT)?;
-    while !stop.load(Ordering::Relaxed) {
-        let slice: Vec<[u8; 16]> = statement
-            .query_map(params![after, KEYS_PER_SLICE], |row| row.get(0))?
-            .collect::<Result<_, _>>()?;
-        hashes.extend(slice.iter().map(|digest| KeyDigest::from_bytes(*digest).half()));
-        let is_last = slice.len() < KEYS_PER_SLICE;
-        if let Some(last) = slice.last() {
-            after = last.to_vec();
-        }
-        if is_last {
-            break;
+    let mut next = Some(i64::MIN);
+    while let Some(from) = next.filter(|_| !stop.load(Ordering::Relaxed)) {
+        let slice;
+        (slice, next) = blocks::slice(connection, from, BLOCKS_PER_SLICE)?;
+        for (_, block) in slice {
+            hashes.extend(pack::keys(&block).map(|(key, _)| key.half()));
         }
     }
     let mut bloom = Bloom::with_room((2 * hashes.len()).max(ROOM_MIN));
@@ -214,10 +203,9 @@ mod tests {
         let file = folder.join("surehook.db");
         let connection = schema::open_writer(&file).unwrap();
         let tx = connection.unchecked_transaction().unwrap();
-        for key in keys {
-            let values = params![digest(1, key).to_bytes(), [0_u8; 16], [0_u8; 8]];
-            tx.execute("INSERT INTO keys VALUES (?1, ?2, ?3, 0)", values).unwrap();
-        }
+        let mut sorted: Vec<KeyDigest> = keys.map(|key| digest(1, key)).collect();
+        sorted.sort_unstable();
+        blocks::tests::fold(&tx, &sorted);
         tx.commit().unwrap();
         file
     }

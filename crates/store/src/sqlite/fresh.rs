@@ -3,8 +3,8 @@
 //! A key falls on a random page of the index, so each new key would make a commit write a page of its
 //! own, and the copying of the log another. So the new keys of a commit are first one appended row of
 //! `key_packs`, and kept in memory, where they are looked for. When enough have gathered they are
-//! *folded* into the index `keys` in its own order, so that neighbours share a page: a few with every
-//! commit, until all are there. Then their packs are removed.
+//! *folded* into the index (see `blocks`) in its own order, so that neighbours share a block: a few with
+//! every commit, until all are there. Then their packs are removed.
 //!
 //! A key is in the file from the commit that stores its event, in one table or the other. Memory
 //! holds nothing that the packs do not, and is read from there at the start.
@@ -18,11 +18,17 @@ use std::{
 use rusqlite::{Connection, OptionalExtension as _, params};
 use surehook_core::{ids::EventId, key::KeyDigest, time::Timestamp};
 
-use super::{filter::KeyFilter, memory::Remembered, pack, prepared::Prepared, row::blob};
+use super::{
+    blocks::{self, Block},
+    filter::KeyFilter,
+    memory::Remembered,
+    pack,
+    prepared::Prepared,
+};
 
 /// So many fresh keys, and folding begins.
 pub(super) const FOLD_AT: usize = 131_072;
-/// Keys folded beside each new one. More than one, or it would never end.
+/// Keys folded beside each new one, at least. More than one, or it would never end.
 const FOLDED_PER_NEW: usize = 2;
 /// Folded packs that are removed with one commit. More than one, or it would never end.
 const CLEARED_PER_COMMIT: usize = 16;
@@ -102,10 +108,6 @@ const INSERT: &str = "INSERT INTO key_packs (seq, keys) VALUES (?1, ?2)";
 const REPLACE: &str = "UPDATE key_packs SET keys = ?2 WHERE seq = ?1";
 
 const DELETE: &str = "DELETE FROM key_packs WHERE seq = ?1";
-
-// One that is there already was folded by a run that ended before it could say so.
-const FOLD: &str = "
-    INSERT OR REPLACE INTO keys (digest, event_id, body, expires_at) VALUES (?1, ?2, ?3, ?4)";
 
 const CLEAR: &str = "
     DELETE FROM key_packs WHERE seq IN
@@ -200,7 +202,7 @@ impl Fresh {
         for &(key, _) in &past {
             // A run that ended in the middle of folding has left it there as well.
             if !self.filter.excludes(key) {
-                remove_folded(sql, key)?;
+                blocks::remove(sql, key)?;
             }
             self.change(key, None);
         }
@@ -227,7 +229,7 @@ impl Fresh {
             let before: Option<Vec<u8>> =
                 sql.get(READ)?.query_row([number], |row| row.get(0)).optional()?;
             let Some(before) = before else { continue };
-            let after = pack::without(&before, &gone);
+            let after = pack::filtered(&before, |key, _| !gone.contains(&key));
             if after.is_empty() {
                 sql.get(DELETE)?.execute([number])?;
             } else {
@@ -263,21 +265,17 @@ impl Fresh {
             self.doing.is_cleared = cleared < CLEARED_PER_COMMIT;
             return Ok(());
         }
-        let upto = (fold.done + self.doing.added * FOLDED_PER_NEW).min(fold.keys.len());
-        for key in &fold.keys[fold.done..upto] {
-            // Gone, or taken over by a later event, which has its own turn.
-            let row = self.rows.lock().get(key).copied().filter(|row| row.pack <= fold.upto);
-            if let Some(row) = row {
-                self.filter.add(*key);
-                sql.get(FOLD)?.execute(params![
-                    key.to_bytes(),
-                    blob(row.known.event),
-                    row.known.body,
-                    row.known.expires_at.as_millis(),
-                ])?;
-            }
+        let enough = (fold.done + self.doing.added * FOLDED_PER_NEW).min(fold.keys.len());
+        let mut done = fold.done;
+        while done < enough {
+            let block = Block::of(sql, fold.keys[done])?;
+            let share = &fold.keys[done..][..block.share(&fold.keys[done..])];
+            let new = still_fresh(&self.rows.lock(), share, fold.upto);
+            new.iter().for_each(|(key, _)| self.filter.add(*key));
+            block.merge(sql, &new)?;
+            done += share.len();
         }
-        self.doing.folded = Some(upto);
+        self.doing.folded = Some(done);
         Ok(())
     }
 
@@ -322,6 +320,20 @@ impl Fresh {
     }
 }
 
+/// What is known of these keys, without those that are gone, or taken over by an event of a pack after
+/// `upto`, which has its own turn.
+fn still_fresh(
+    rows: &HashMap<KeyDigest, Row, ahash::RandomState>,
+    keys: &[KeyDigest],
+    upto: i64,
+) -> Vec<(KeyDigest, Remembered)> {
+    let known = |key: &KeyDigest| {
+        let row = rows.get(key).filter(|row| row.pack <= upto)?;
+        Some((*key, row.known))
+    };
+    keys.iter().filter_map(known).collect()
+}
+
 /// Calls `each` with the number of the pack, the key and what is known, for all that is in packs, in
 /// the order in which they came.
 pub(super) fn read_packs(
@@ -336,13 +348,6 @@ pub(super) fn read_packs(
         pack::keys(packed).for_each(|(key, known)| each(number, key, known));
     }
     Ok(())
-}
-
-const REMOVE: &str = "DELETE FROM keys WHERE digest = ?1";
-
-/// Takes a key out of the index.
-pub(super) fn remove_folded(sql: &mut Prepared<'_>, key: KeyDigest) -> rusqlite::Result<usize> {
-    sql.get(REMOVE)?.execute(params![key.to_bytes()])
 }
 
 #[cfg(test)]

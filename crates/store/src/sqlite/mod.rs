@@ -14,6 +14,7 @@ mod admit;
 mod arrivals;
 mod awaited;
 mod backup;
+mod blocks;
 mod bodies;
 mod checkpoint;
 mod configure;

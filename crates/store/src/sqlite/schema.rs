@@ -12,7 +12,7 @@ use surehook_core::{
 };
 use uuid::Uuid;
 
-use super::{OpenError, groups};
+use super::{OpenError, blocks, groups};
 
 /// Every migration, in order. One that has been released is never edited.
 pub(super) const MIGRATIONS: &[&str] = &[
@@ -37,6 +37,7 @@ pub(super) const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/sqlite/0019_attempt_timings.sql"),
     include_str!("../../migrations/sqlite/0020_media_uses.sql"),
     include_str!("../../migrations/sqlite/0021_key_packs.sql"),
+    include_str!("../../migrations/sqlite/0022_key_blocks.sql"),
 ];
 
 /// "srhk": tells our files from others'.
@@ -146,6 +147,12 @@ fn add_functions(connection: &Connection) -> rusqlite::Result<()> {
             let key = DedupKey::new(call.get_raw(1).as_str()?);
             Ok(key.map(|key| KeyDigest::of(source, &key).to_bytes()))
         },
+    )?;
+    connection.create_scalar_function(
+        "key_place",
+        1,
+        FunctionFlags::SQLITE_UTF8 | FunctionFlags::SQLITE_DETERMINISTIC,
+        |call| Ok(blocks::place(KeyDigest::from_bytes(call.get(0)?))),
     )?;
     groups::add_functions(connection)
 }

@@ -45,7 +45,7 @@ fn a_fold_that_is_undone_takes_no_later_key_with_it() {
 
     let again = Fresh::load(&connection, &file, 4).unwrap();
     for key in &late {
-        let folded = remove_folded(&mut sql, digest(key)).unwrap() == 1;
+        let folded = blocks::remove(&mut sql, digest(key)).unwrap();
         assert!(folded || again.find(digest(key), NOW).is_some());
     }
     assert!(again.find(digest("a"), NOW).is_none());
@@ -60,11 +60,7 @@ fn a_key_is_found_by_whoever_looks_until_it_is_in_the_index() {
     let mut fresh = Fresh::load(&connection, &file, 4).unwrap();
     let shared = fresh.keys();
     let all: Vec<String> = (0..40).map(|number| format!("key-{number}")).collect();
-    let in_index = |key: &str| {
-        let count = "SELECT count(*) FROM keys WHERE digest = ?1";
-        let bytes = digest(key).to_bytes();
-        connection.query_row(count, [bytes], |row| row.get::<_, i64>(0)).unwrap() == 1
-    };
+    let in_index = |key: &str| blocks::look_up(&connection, digest(key)).unwrap().is_some();
 
     for (many, key) in all.iter().enumerate() {
         connection.execute_batch("BEGIN").unwrap();

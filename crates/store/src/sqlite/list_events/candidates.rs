@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeSet, HashMap, hash_map::Entry};
 
-use rusqlite::{Connection, OptionalExtension, params_from_iter};
+use rusqlite::{Connection, params_from_iter};
 use surehook_core::{
     delivery::state::Status,
     ids::{DestinationId, EventId, SourceId},
@@ -13,6 +13,7 @@ use surehook_core::{
 
 use super::{
     super::{
+        blocks,
         fresh::{self, FreshKeys},
         list::{HELD, LOOKS_MAX, Query},
         row::{blob, id},
@@ -49,7 +50,6 @@ pub(super) fn candidates(
     Ok(Some(within.take(query.looks_max).collect()))
 }
 
-const FOLDED_WITH_KEY: &str = "SELECT event_id FROM keys WHERE digest = ?1";
 const ALL_SOURCES: &str = "SELECT id FROM sources";
 
 /// The events that have a key now: of one source, or of each.
@@ -71,13 +71,11 @@ fn with_key(
     let digests: Vec<_> = sources.iter().map(|source| KeyDigest::of(*source, &key)).collect();
     // Fresh ones first: what is folded meanwhile is found in the index.
     let mut found = fresh_with_key(connection, fresh, &digests)?;
-    let mut folded = connection.prepare_cached(FOLDED_WITH_KEY)?;
     for digest in digests {
         if let Entry::Vacant(place) = found.entry(digest)
-            && let Some(event) =
-                folded.query_row([digest.to_bytes()], |row| id(row, 0)).optional()?
+            && let Some(known) = blocks::look_up(connection, digest)?
         {
-            place.insert(event);
+            place.insert(known.event);
         }
     }
     Ok(found.into_values().collect())

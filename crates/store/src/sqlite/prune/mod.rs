@@ -17,7 +17,6 @@ use std::time::Duration;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use surehook_core::{
     ids::EventId,
-    key::KeyDigest,
     quarantine::KEPT_FOR,
     retention::{Due, Keep, RetentionSpec, Standing},
     store::Pruned,
@@ -74,7 +73,8 @@ pub(super) struct Sweep {
     destination: i64,
     /// When the last round was through.
     through_at: Timestamp,
-    keys: Option<KeyDigest>,
+    /// The place in the index of keys to go on from.
+    keys: Option<i64>,
 }
 
 impl Sweep {
@@ -406,7 +406,10 @@ impl Slice {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::schema::plan, *};
+    use super::{
+        super::{blocks, schema::plan},
+        *,
+    };
 
     #[test]
     fn no_step_of_a_round_reads_a_whole_table() {
@@ -416,7 +419,7 @@ mod tests {
             ("destination after", DESTINATION_AFTER),
             ("cursor", CURSOR),
             ("next to look at", later::NEXT_TO_LOOK_AT),
-            ("next keys", keys::NEXT_KEYS),
+            ("next keys", blocks::FROM),
         ];
         for (name, sql) in statements {
             let steps = plan(sql);

@@ -1,6 +1,5 @@
 //! Files of older versions, and files that are not ours.
 
-use rusqlite::params;
 use surehook_core::{delivery::state::Status, time::Timestamp};
 
 use super::{
@@ -86,14 +85,8 @@ fn keys_of_the_first_version_are_found_by_their_digests() {
 
     let expires_at = |key| {
         let source = SourceId::from_uuid(Uuid::nil());
-        let digest = KeyDigest::of(source, &DedupKey::new(key).unwrap()).to_bytes();
-        migrated
-            .query_row(
-                "SELECT expires_at FROM keys WHERE digest = ?1 AND length(body) = 8",
-                params![digest],
-                |row| row.get::<_, i64>(0),
-            )
-            .unwrap()
+        let digest = KeyDigest::of(source, &DedupKey::new(key).unwrap());
+        blocks::look_up(&migrated, digest).unwrap().unwrap().expires_at.as_millis()
     };
     assert_eq!([expires_at("folded"), expires_at("both"), expires_at("fresh")], [5, 8, 9]);
 }
@@ -301,6 +294,39 @@ fn new_keys_of_an_older_file_are_packed_in_their_order() {
     })
     .unwrap();
     assert_eq!(found, [(3, 1, 0, 7), (9, 2, 8, i64::MAX)]);
+}
+
+#[test]
+fn keys_of_an_older_file_are_found_in_blocks() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("a.db");
+    // Scattered, and two that differ only in their lower half where a block would end.
+    let numbers = (0..200_u128).map(|n| n.wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835));
+    let mut digests: Vec<[u8; 16]> = numbers.map(u128::to_be_bytes).collect();
+    digests.sort_unstable();
+    let mut twin = digests[59];
+    twin[15] ^= 1;
+    digests.push(twin);
+    let rows: Vec<String> = digests
+        .iter()
+        .enumerate()
+        .map(|(n, digest)| {
+            let digest = data_encoding::HEXLOWER.encode(digest);
+            format!("(x'{digest}', unhex(format('%032x', {n})), zeroblob(8), {n})")
+        })
+        .collect();
+    write_old(&file, "-- 0022", &format!("INSERT INTO keys VALUES {};", rows.join(",")));
+
+    let migrated = open_writer(&file).unwrap();
+
+    for (number, digest) in digests.into_iter().enumerate() {
+        let found = blocks::look_up(&migrated, KeyDigest::from_bytes(digest)).unwrap().unwrap();
+        assert_eq!(found.event.uuid().as_u128(), number as u128);
+        assert_eq!(found.expires_at.as_millis(), i64::try_from(number).unwrap());
+    }
+    assert_eq!(blocks::look_up(&migrated, KeyDigest::from_bytes([7; 16])).unwrap(), None);
+    let count = "SELECT count(*) FROM key_blocks";
+    assert_eq!(migrated.query_row(count, [], |row| row.get::<_, i64>(0)).unwrap(), 4);
 }
 
 #[test]

@@ -2,7 +2,8 @@
 //!
 //! A shared machine is fast in one minute and slow in the next. So no phase has all its time at
 //! once: each round gives every phase its share, with new processes, and the medians over the
-//! rounds are told.
+//! rounds are told. A rate is divided by the limit of its own round, which was measured a few seconds
+//! before it, and not by that of all rounds.
 
 use std::slice;
 use std::time::Duration;
@@ -160,20 +161,15 @@ async fn delivered(lab: &Lab, gateway: &Child, sink: &Destination) -> Result<Sam
 }
 
 fn summarize(phases: &[Phase], rounds: &[Vec<Sample>]) -> Vec<PhaseReport> {
-    let rates: Vec<f64> = rounds
-        .iter()
-        .map(|samples| median(samples.iter().map(|sample| sample.per_second)))
-        .collect();
-    let limit = rates.first().copied().filter(|limit| *limit > 0.0);
+    let limits = rounds.first().map_or(&[][..], Vec::as_slice);
     phases
         .iter()
         .zip(rounds)
-        .zip(&rates)
-        .map(|((phase, samples), rate)| PhaseReport {
+        .map(|(phase, samples)| PhaseReport {
             phase: *phase,
-            per_second: *rate,
+            per_second: median(samples.iter().map(|sample| sample.per_second)),
             per_second_rounds: samples.iter().map(|sample| sample.per_second).collect(),
-            of_limit: limit.filter(|_| *phase != Phase::Limit).map(|limit| rate / limit),
+            of_limit: (*phase != Phase::Limit).then(|| share(samples, limits)).flatten(),
             of_limit_target: phase.target(),
             latency: over_rounds(samples, |sample| sample.latency),
             cpu_us_per_event: known_median(samples, |sample| {
@@ -183,6 +179,17 @@ fn summarize(phases: &[Phase], rounds: &[Vec<Sample>]) -> Vec<PhaseReport> {
             delivery: delivery_report(samples),
         })
         .collect()
+}
+
+/// The rate of a phase beside the limit of the same round.
+fn share(samples: &[Sample], limits: &[Sample]) -> Option<f64> {
+    let shares: Vec<f64> = samples
+        .iter()
+        .zip(limits)
+        .filter(|(_, limit)| limit.per_second > 0.0)
+        .map(|(sample, limit)| sample.per_second / limit.per_second)
+        .collect();
+    (!shares.is_empty()).then(|| median(shares))
 }
 
 fn delivery_report(samples: &[Sample]) -> Option<DeliveryReport> {
@@ -217,15 +224,15 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_is_told_beside_the_limit_of_the_same_run() {
+    fn a_rate_is_told_beside_the_limit_of_the_same_round() {
         let rounds = [
             vec![sample(100.0), sample(10.0), sample(90.0)],
-            vec![sample(45.0), sample(40.0), sample(300.0)],
+            vec![sample(50.0), sample(40.0), sample(9.0)],
         ];
         let reports = summarize(&[Phase::Limit, Phase::In], &rounds);
         assert_eq!((reports[0].per_second, reports[0].of_limit), (90.0, None));
-        assert_eq!((reports[1].per_second, reports[1].of_limit), (45.0, Some(0.5)));
-        assert_eq!(reports[1].per_second_rounds, [45.0, 40.0, 300.0]);
+        assert_eq!((reports[1].per_second, reports[1].of_limit), (40.0, Some(0.5)));
+        assert_eq!(reports[1].per_second_rounds, [50.0, 40.0, 9.0]);
         assert!(reports[1].delivery.is_none() && reports[1].cpu_us_per_event.is_none());
     }
 }

@@ -1,8 +1,9 @@
 //! The one writer: a thread that turns whatever waits into a single transaction.
 //!
 //! While a commit is being synced, new jobs gather; the next transaction takes all of them. Under
-//! load the batches grow by themselves and the cost of an fsync is shared; with little traffic a
-//! job is committed at once. Nobody is answered before the commit that holds its work.
+//! load the batches grow by themselves and the cost of an fsync is shared, and a small one waits a
+//! moment for more; with little traffic a job is committed at once. Nobody is answered before the
+//! commit that holds its work.
 //!
 //! When something goes wrong:
 //! - **One job's statement is refused**: the batch is rolled back and each of its jobs runs again in
@@ -47,6 +48,12 @@ use super::{
 
 /// Jobs in one transaction. More would make the first ones wait without saving much.
 const BATCH_MAX: usize = 1024;
+/// A commit costs as much as a few dozen jobs. So after a batch of [`BUSY_FROM`] jobs, when more are sure
+/// to come, the next one waits for this many, but not for long. With more, or for longer, the
+/// processors have nothing to do meanwhile (docs/decisions/0002).
+const GATHERED: usize = 64;
+const GATHERED_FOR: Duration = Duration::from_millis(1);
+const BUSY_FROM: usize = 16;
 /// Sightings of duplicates are written this often: the count may be late, never an answer.
 const SIGHTINGS_EVERY: Duration = Duration::from_millis(200);
 
@@ -138,6 +145,8 @@ where
 #[derive(Default)]
 struct Waiting {
     jobs: Vec<Box<dyn Job>>,
+    /// The writer sleeps until there are so many jobs; 0 while it works.
+    wanted: usize,
     sightings: bool,
     closed: bool,
 }
@@ -218,6 +227,7 @@ impl Writer {
                         after: Vec::new(),
                         tell,
                         sightings_written: Instant::now(),
+                        is_busy: false,
                     };
                     scribe.run(&queue);
                 }
@@ -272,9 +282,9 @@ impl Writer {
             return Err(StoreError::Overloaded);
         }
         waiting.jobs.push(job);
-        let first = waiting.jobs.len() == 1;
+        let is_awaited = waiting.jobs.len() == waiting.wanted;
         drop(waiting);
-        if first {
+        if is_awaited {
             self.queue.changed.notify_one();
         }
         Ok(answer)
@@ -347,6 +357,8 @@ struct Scribe<'c> {
     after: Vec<After>,
     tell: watch::Sender<Condition>,
     sightings_written: Instant,
+    /// The last batch was large.
+    is_busy: bool,
 }
 
 impl Scribe<'_> {
@@ -368,9 +380,13 @@ impl Scribe<'_> {
         }
     }
 
-    fn next_batch(&self, queue: &Queue) -> (Vec<Box<dyn Job>>, bool) {
+    fn next_batch(&mut self, queue: &Queue) -> (Vec<Box<dyn Job>>, bool) {
         let mut waiting = queue.lock();
+        if self.is_busy {
+            waiting = gather(queue, waiting);
+        }
         while waiting.jobs.is_empty() && !waiting.closed {
+            waiting.wanted = 1;
             waiting = if waiting.sightings {
                 let left = SIGHTINGS_EVERY.saturating_sub(self.sightings_written.elapsed());
                 if left.is_zero() {
@@ -385,10 +401,12 @@ impl Scribe<'_> {
                 queue.changed.wait(waiting).unwrap_or_else(PoisonError::into_inner)
             };
         }
+        waiting.wanted = 0;
         if self.sightings_written.elapsed() >= SIGHTINGS_EVERY || waiting.closed {
             waiting.sightings = false;
         }
         let take = waiting.jobs.len().min(BATCH_MAX);
+        self.is_busy = take >= BUSY_FROM;
         let rest = waiting.jobs.split_off(take);
         (std::mem::replace(&mut waiting.jobs, rest), waiting.closed)
     }
@@ -522,6 +540,17 @@ impl Scribe<'_> {
             self.tell.send_modify(|condition| condition.full = full);
         }
     }
+}
+
+/// Waits until enough jobs are there, or for as long as they may take.
+fn gather<'q>(queue: &'q Queue, mut waiting: MutexGuard<'q, Waiting>) -> MutexGuard<'q, Waiting> {
+    waiting.wanted = GATHERED;
+    let is_small = |waiting: &mut Waiting| waiting.jobs.len() < GATHERED && !waiting.closed;
+    let (waiting, _) = queue
+        .changed
+        .wait_timeout_while(waiting, GATHERED_FOR, is_small)
+        .unwrap_or_else(PoisonError::into_inner);
+    waiting
 }
 
 /// What the writer knows of the file.

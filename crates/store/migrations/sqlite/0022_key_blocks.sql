@@ -1,7 +1,9 @@
 -- 0022_key_blocks: the index of keys holds blocks of neighbours, instead of a row for each key.
 --
 -- Why:    to put each key into the index by itself was most of what folding cost (docs/decisions/0016).
--- Costs:  reads, sorts and writes all keys once.
+-- Needs:  the function key_place(digest).
+-- Costs:  reads, sorts and writes all keys once: some seconds for a million, and some hundred bytes for each
+--         in the folder for temporary files.
 -- Undo:   none. We go forward (docs/decisions/0005).
 
 -- In order, and each as in `key_packs`. A block has all keys from its first place on to that of the next

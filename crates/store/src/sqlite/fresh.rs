@@ -272,7 +272,9 @@ impl Fresh {
             let share = &fold.keys[done..][..block.share(&fold.keys[done..])];
             let new = still_fresh(&self.rows.lock(), share, fold.upto);
             new.iter().for_each(|(key, _)| self.filter.add(*key));
-            block.merge(sql, &new)?;
+            if !new.is_empty() {
+                block.merge(sql, &new)?;
+            }
             done += share.len();
         }
         self.doing.folded = Some(done);

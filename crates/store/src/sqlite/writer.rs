@@ -49,9 +49,9 @@ use super::{
 /// Jobs in one transaction. More would make the first ones wait without saving much.
 const BATCH_MAX: usize = 1024;
 /// A commit costs as much as a few dozen jobs. So after a batch of [`BUSY_FROM`] jobs, when more are sure
-/// to come, the next one waits for this many, but not for long. With more, or for longer, the
-/// processors have nothing to do meanwhile (docs/decisions/0002).
-const GATHERED: usize = 64;
+/// to come, the next one waits for as many as the last one had, up to this, but not for long. With more,
+/// or for longer, the processors have nothing to do meanwhile (docs/decisions/0002).
+const GATHERED_MAX: usize = 64;
 const GATHERED_FOR: Duration = Duration::from_millis(1);
 const BUSY_FROM: usize = 16;
 /// Sightings of duplicates are written this often: the count may be late, never an answer.
@@ -227,7 +227,7 @@ impl Writer {
                         after: Vec::new(),
                         tell,
                         sightings_written: Instant::now(),
-                        is_busy: false,
+                        last_batch: 0,
                     };
                     scribe.run(&queue);
                 }
@@ -357,8 +357,8 @@ struct Scribe<'c> {
     after: Vec<After>,
     tell: watch::Sender<Condition>,
     sightings_written: Instant,
-    /// The last batch was large.
-    is_busy: bool,
+    /// How many jobs the last transaction had.
+    last_batch: usize,
 }
 
 impl Scribe<'_> {
@@ -382,8 +382,8 @@ impl Scribe<'_> {
 
     fn next_batch(&mut self, queue: &Queue) -> (Vec<Box<dyn Job>>, bool) {
         let mut waiting = queue.lock();
-        if self.is_busy {
-            waiting = gather(queue, waiting);
+        if self.last_batch >= BUSY_FROM {
+            waiting = gather(queue, waiting, self.last_batch.min(GATHERED_MAX));
         }
         while waiting.jobs.is_empty() && !waiting.closed {
             waiting.wanted = 1;
@@ -406,7 +406,7 @@ impl Scribe<'_> {
             waiting.sightings = false;
         }
         let take = waiting.jobs.len().min(BATCH_MAX);
-        self.is_busy = take >= BUSY_FROM;
+        self.last_batch = take;
         let rest = waiting.jobs.split_off(take);
         (std::mem::replace(&mut waiting.jobs, rest), waiting.closed)
     }
@@ -542,10 +542,14 @@ impl Scribe<'_> {
     }
 }
 
-/// Waits until enough jobs are there, or for as long as they may take.
-fn gather<'q>(queue: &'q Queue, mut waiting: MutexGuard<'q, Waiting>) -> MutexGuard<'q, Waiting> {
-    waiting.wanted = GATHERED;
-    let is_small = |waiting: &mut Waiting| waiting.jobs.len() < GATHERED && !waiting.closed;
+/// Waits until so many jobs are there, or for as long as they may take.
+fn gather<'q>(
+    queue: &'q Queue,
+    mut waiting: MutexGuard<'q, Waiting>,
+    enough: usize,
+) -> MutexGuard<'q, Waiting> {
+    waiting.wanted = enough;
+    let is_small = |waiting: &mut Waiting| waiting.jobs.len() < enough && !waiting.closed;
     let (waiting, _) = queue
         .changed
         .wait_timeout_while(waiting, GATHERED_FOR, is_small)

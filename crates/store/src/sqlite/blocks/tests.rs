@@ -1,6 +1,6 @@
 //! What is merged, cut, taken out and found again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 use surehook_core::ids::EventId;
@@ -64,6 +64,14 @@ fn any_key() -> impl Strategy<Value = KeyDigest> {
     (high, 0_u64..40).prop_map(move |both| KeyDigest::from_bytes(key(both).to_be_bytes()))
 }
 
+/// An index without a key.
+fn empty() -> Connection {
+    let connection = Connection::open_in_memory().unwrap();
+    let table = "CREATE TABLE key_blocks (first INTEGER PRIMARY KEY, keys BLOB NOT NULL) STRICT";
+    connection.execute_batch(table).unwrap();
+    connection
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     Fold(BTreeMap<KeyDigest, i64>),
@@ -85,9 +93,7 @@ proptest! {
 
     #[test]
     fn the_index_is_a_map(steps in prop::collection::vec(any_step(), 1..12)) {
-        let connection = Connection::open_in_memory().unwrap();
-        let table = "CREATE TABLE key_blocks (first INTEGER PRIMARY KEY, keys BLOB NOT NULL) STRICT";
-        connection.execute_batch(table).unwrap();
+        let connection = empty();
         let mut sql = Prepared::new(&connection);
         let mut model: BTreeMap<KeyDigest, Remembered> = BTreeMap::new();
         for step in steps {
@@ -121,6 +127,40 @@ proptest! {
             prop_assert_eq!(find(&mut sql, *key).unwrap(), Some(*known));
             prop_assert_eq!(look_up(&connection, *key).unwrap(), Some(*known));
         }
+    }
+
+    #[test]
+    fn whoever_reads_in_slices_misses_nothing_that_stays(
+        before in prop::collection::btree_map(any_key(), 0_i64..100, 1..300),
+        meanwhile in prop::collection::vec(any_step(), 1..12),
+    ) {
+        let connection = empty();
+        let mut sql = Prepared::new(&connection);
+        let before: Vec<_> = before.into_iter().map(|(key, at)| (key, known(at))).collect();
+        fold_known(&mut sql, &before);
+        let mut seen = BTreeSet::new();
+        let (mut next, mut meanwhile) = (Some(i64::MIN), meanwhile.into_iter());
+        while let Some(from) = next {
+            let blocks;
+            (blocks, next) = slice(&connection, from, 1).unwrap();
+            seen.extend(blocks.iter().flat_map(|(_, keys)| pack::keys(keys)).map(|(key, _)| key));
+            match meanwhile.next() {
+                Some(Step::Fold(keys)) => {
+                    let new: Vec<_> = keys.into_iter().map(|(key, at)| (key, known(at))).collect();
+                    fold_known(&mut sql, &new);
+                    // The filter is told of these.
+                    seen.extend(new.into_iter().map(|(key, _)| key));
+                }
+                Some(Step::Remove(key)) => drop(remove(&mut sql, key).unwrap()),
+                Some(Step::Sweep { now, .. }) => {
+                    let now = Timestamp::from_millis(now);
+                    sweep(&connection, &mut sql, (i64::MIN, 1_000_000), now).unwrap();
+                }
+                None => {}
+            }
+        }
+        let stays = |key: &KeyDigest| look_up(&connection, *key).unwrap().is_some();
+        prop_assert!(before.iter().all(|(key, _)| seen.contains(key) || !stays(key)));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! A shared machine is fast in one minute and slow in the next. So no phase has all its time at
 //! once: each round gives every phase its share, with new processes, and the medians over the
-//! rounds are told. A rate is divided by the limit of its own round, which was measured a few seconds
+//! rounds are told. A rate is divided by the limit of its own round, which was measured shortly
 //! before it, and not by that of all rounds.
 
 use std::slice;

@@ -10,7 +10,6 @@ use std::{
 };
 
 use quick_cache::sync::Cache;
-use rusqlite::types::{FromSql, FromSqlResult, ToSql, ToSqlOutput, ValueRef};
 use surehook_core::{
     ids::{EventId, SourceId},
     key::KeyDigest,
@@ -35,18 +34,6 @@ impl BodyMark {
 
     pub(super) fn to_bytes(self) -> [u8; 8] {
         self.0
-    }
-}
-
-impl ToSql for BodyMark {
-    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
-        self.0.to_sql()
-    }
-}
-
-impl FromSql for BodyMark {
-    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
-        FromSql::column_result(value).map(Self)
     }
 }
 

@@ -48,8 +48,8 @@ use super::{
 
 /// Jobs in one transaction. More would make the first ones wait without saving much.
 const BATCH_MAX: usize = 1024;
-/// A commit costs as much as a few dozen jobs. So after a batch of [`BUSY_FROM`] jobs, when more are sure
-/// to come, the next one waits for as many as the last one had, up to this, but not for long. With more,
+/// A commit has a price of its own, however few jobs it has. So after a batch of [`BUSY_FROM`] jobs, when
+/// more are sure to come, the next one waits for as many as the last one had, up to this, but not for long. With more,
 /// or for longer, the processors have nothing to do meanwhile (docs/decisions/0002).
 const GATHERED_MAX: usize = 64;
 const GATHERED_FOR: Duration = Duration::from_millis(1);

@@ -14,7 +14,7 @@ use surehook_core::{
 
 /// What there should be.
 #[derive(Clone, Debug, Default)]
-pub struct Wanted {
+pub struct DesiredConfiguration {
     /// Sources, by name.
     pub sources: Vec<SourceSpec>,
     /// Destinations, by name.
@@ -27,7 +27,7 @@ pub struct Wanted {
 
 /// What was done about it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Applied {
+pub struct ApplyReport {
     /// What is new.
     pub created: Vec<String>,
     /// What is different now.
@@ -39,13 +39,13 @@ pub struct Applied {
 }
 
 /// The changes that lead from `configuration` to `wanted`.
-pub fn plan(
+pub fn plan_changes(
     configuration: &Configuration,
-    wanted: Wanted,
+    wanted: DesiredConfiguration,
     chance: &dyn Chance,
     now: Timestamp,
-) -> (Vec<Change>, Applied) {
-    let mut plan = Plan { changes: Vec::new(), applied: Applied::default(), chance, now };
+) -> (Vec<Change>, ApplyReport) {
+    let mut plan = Plan { changes: Vec::new(), applied: ApplyReport::default(), chance, now };
     let kept = wanted.prune.then(|| Kept::of(&wanted));
     for spec in wanted.sources {
         let there = configuration.sources.iter().find(|other| other.spec.name == spec.name);
@@ -92,7 +92,7 @@ struct Kept {
 }
 
 impl Kept {
-    fn of(wanted: &Wanted) -> Self {
+    fn of(wanted: &DesiredConfiguration) -> Self {
         Self {
             sources: wanted.sources.iter().map(|spec| spec.name.clone()).collect(),
             destinations: wanted.destinations.iter().map(|spec| spec.name.clone()).collect(),
@@ -102,7 +102,7 @@ impl Kept {
 
 struct Plan<'a> {
     changes: Vec<Change>,
-    applied: Applied,
+    applied: ApplyReport,
     chance: &'a dyn Chance,
     now: Timestamp,
 }
@@ -169,7 +169,11 @@ mod tests {
         }
     }
 
-    fn wanted(sources: &[&str], destinations: &[&str], routes: &[(&str, &str, &str)]) -> Wanted {
+    fn wanted(
+        sources: &[&str],
+        destinations: &[&str],
+        routes: &[(&str, &str, &str)],
+    ) -> DesiredConfiguration {
         let source = |name: &&str| {
             serde_json::from_value(serde_json::json!({ "name": name, "verify": "none" })).unwrap()
         };
@@ -181,7 +185,7 @@ mod tests {
             let route = serde_json::json!({ "from": from, "to": to, "filter": filter });
             serde_json::from_value(route).unwrap()
         };
-        Wanted {
+        DesiredConfiguration {
             sources: sources.iter().map(source).collect(),
             destinations: destinations.iter().map(destination).collect(),
             routes: routes.iter().map(route).collect(),
@@ -190,9 +194,9 @@ mod tests {
     }
 
     /// What there is after `wanted` was applied to nothing.
-    fn after(wanted: Wanted) -> Configuration {
+    fn after(wanted: DesiredConfiguration) -> Configuration {
         let mut configuration = Configuration::default();
-        let (changes, _) = plan(&configuration, wanted, &Counting::default(), NOW);
+        let (changes, _) = plan_changes(&configuration, wanted, &Counting::default(), NOW);
         configuration.apply(&changes, NOW);
         configuration
     }
@@ -212,9 +216,10 @@ mod tests {
         let there = after(all());
 
         for prune in [false, true] {
-            let (changes, applied) = plan(&there, Wanted { prune, ..all() }, &Dice, NOW);
+            let (changes, applied) =
+                plan_changes(&there, DesiredConfiguration { prune, ..all() }, &Dice, NOW);
             assert!(changes.is_empty(), "{changes:?}");
-            assert_eq!(applied, Applied { unchanged: 4, ..Applied::default() });
+            assert_eq!(applied, ApplyReport { unchanged: 4, ..ApplyReport::default() });
         }
     }
 
@@ -223,8 +228,9 @@ mod tests {
         let there = after(wanted(&["a", "b"], &["x", "y"], &[("a", "x", "."), ("b", "y", ".")]));
         let less = || wanted(&["a"], &["x"], &[("a", "x", ".p")]);
 
-        let (_, kept) = plan(&there, less(), &Dice, NOW);
-        let (changes, pruned) = plan(&there, Wanted { prune: true, ..less() }, &Dice, NOW);
+        let (_, kept) = plan_changes(&there, less(), &Dice, NOW);
+        let (changes, pruned) =
+            plan_changes(&there, DesiredConfiguration { prune: true, ..less() }, &Dice, NOW);
 
         assert!(kept.deleted.is_empty(), "{kept:?}");
         assert_eq!(pruned.updated, ["route a to x"]);

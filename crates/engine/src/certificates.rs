@@ -35,7 +35,7 @@ use url::Url;
 use crate::{
     ingest::IngestError,
     sender::{HttpSender, HttpSenderConfig, RESPONSE_BYTES_KEPT},
-    tls::Trust,
+    tls::TrustStore,
 };
 
 /// How long a fetch may take. The provider waits for its answer meanwhile.
@@ -94,7 +94,7 @@ impl Fetch for HttpFetcher {
 #[derive(Debug)]
 pub(crate) struct Certificates {
     fetcher: Arc<dyn Fetch>,
-    trust: Trust,
+    trust: TrustStore,
     inside: Arc<Mutex<Inside>>,
 }
 
@@ -106,7 +106,7 @@ struct Inside {
 }
 
 impl Certificates {
-    pub(crate) fn new(fetcher: Arc<dyn Fetch>, trust: Trust) -> Self {
+    pub(crate) fn new(fetcher: Arc<dyn Fetch>, trust: TrustStore) -> Self {
         Self { fetcher, trust, inside: Arc::default() }
     }
 

@@ -39,7 +39,7 @@ use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 use tower::Service;
 
-pub use self::line::Line;
+pub use self::line::GuardedStream;
 use crate::stopwatch::{Stage, Stopwatch};
 
 /// How long all addresses of a destination together may take to accept a connection.
@@ -64,7 +64,7 @@ const ADDRESS_TIMEOUT_MIN: Duration = Duration::from_secs(1);
 
 /// Finds the addresses of a name.
 #[async_trait]
-pub trait Resolve: fmt::Debug + Send + Sync {
+pub trait Resolver: fmt::Debug + Send + Sync {
     /// The addresses of `host`, the preferred one first.
     async fn resolve(&self, host: &str) -> io::Result<Vec<IpAddr>>;
 }
@@ -74,7 +74,7 @@ pub trait Resolve: fmt::Debug + Send + Sync {
 pub struct SystemResolver;
 
 #[async_trait]
-impl Resolve for SystemResolver {
+impl Resolver for SystemResolver {
     async fn resolve(&self, host: &str) -> io::Result<Vec<IpAddr>> {
         // The port only completes the call; it does not take part in the lookup.
         let found = tokio::net::lookup_host((host, 0)).await?;
@@ -121,7 +121,7 @@ impl ConnectError {
 #[derive(Debug, Clone)]
 pub struct GuardedConnector {
     policy: Arc<AddressPolicy>,
-    resolver: Arc<dyn Resolve>,
+    resolver: Arc<dyn Resolver>,
     lookups: Arc<Semaphore>,
     connect_timeout: Duration,
     proxy: Option<Arc<Proxy>>,
@@ -130,7 +130,7 @@ pub struct GuardedConnector {
 
 impl GuardedConnector {
     /// Connects to what `policy` allows, within [`CONNECT_TIMEOUT`].
-    pub fn new(policy: Arc<AddressPolicy>, resolver: Arc<dyn Resolve>) -> Self {
+    pub fn new(policy: Arc<AddressPolicy>, resolver: Arc<dyn Resolver>) -> Self {
         let lookups = Arc::new(Semaphore::new(LOOKUPS_MAX));
         Self {
             policy,
@@ -153,7 +153,7 @@ impl GuardedConnector {
     }
 
     /// The addresses of `host` that may be called, at least one; nobody is called.
-    pub async fn addresses(&self, host: &str) -> Result<Vec<IpAddr>, ConnectError> {
+    pub async fn resolve_allowed(&self, host: &str) -> Result<Vec<IpAddr>, ConnectError> {
         self.allowed_addresses(host).await
     }
 
@@ -162,13 +162,13 @@ impl GuardedConnector {
         self.clone().connect(uri).await.map(drop)
     }
 
-    async fn connect(self, uri: Uri) -> Result<Line, ConnectError> {
+    async fn connect(self, uri: Uri) -> Result<GuardedStream, ConnectError> {
         let line = match &self.proxy {
             Some(proxy) => proxy::open(&self, proxy, &uri).await?,
             None => {
                 // The client never asks for a URI without a host; the empty name does not resolve.
                 let host = uri.host().unwrap_or_default();
-                Line::to_destination(self.dial(host, port_of(&uri)).await?)
+                GuardedStream::to_destination(self.dial(host, port_of(&uri)).await?)
             }
         };
         if uri.scheme() == Some(&Scheme::HTTPS) {
@@ -257,7 +257,7 @@ impl GuardedConnector {
 }
 
 impl Service<Uri> for GuardedConnector {
-    type Response = Line;
+    type Response = GuardedStream;
     type Error = ConnectError;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, ConnectError>> + Send>>;
 
@@ -310,7 +310,7 @@ mod tests {
     struct Fixed(Vec<IpAddr>);
 
     #[async_trait]
-    impl Resolve for Fixed {
+    impl Resolver for Fixed {
         async fn resolve(&self, _: &str) -> io::Result<Vec<IpAddr>> {
             Ok(self.0.clone())
         }
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[async_trait]
-    impl Resolve for Stuck {
+    impl Resolver for Stuck {
         async fn resolve(&self, _: &str) -> io::Result<Vec<IpAddr>> {
             self.asked.fetch_add(1, Ordering::SeqCst);
             std::future::pending().await
@@ -414,7 +414,7 @@ mod tests {
     async fn a_stuck_lookup_ends_in_time_but_keeps_its_turn() {
         let resolver = Arc::new(Stuck::default());
         let policy = Arc::new(AddressPolicy::default());
-        let connector = GuardedConnector::new(policy, Arc::clone(&resolver) as Arc<dyn Resolve>);
+        let connector = GuardedConnector::new(policy, Arc::clone(&resolver) as Arc<dyn Resolver>);
 
         for _ in 0..5 {
             let result = connect(&connector, "http://stuck.test/").await;

@@ -61,12 +61,12 @@ impl Engine {
     }
 
     /// Stops a delivery that waits.
-    pub async fn cancel(&self, delivery: DeliveryId) -> Result<Cancelled, StoreError> {
+    pub async fn cancel_delivery(&self, delivery: DeliveryId) -> Result<Cancelled, StoreError> {
         let cancelled = self.store.cancel(delivery, self.shared.clock.now()).await?;
         if let Cancelled::Done { destination } = cancelled {
-            self.nudge(destination);
+            self.wake_lane(destination);
             self.shared.waiters.tell(delivery, || Told::Cancelled);
-            self.tell_delivery(delivery).await;
+            self.publish_delivery_change(delivery).await;
         }
         Ok(cancelled)
     }

@@ -46,7 +46,7 @@ use tokio::{
 };
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::{ended::Ended, programs::Programs, sender::RESPONSE_BYTES_KEPT};
+use crate::{ended::Ended, programs::AllowedPrograms, sender::RESPONSE_BYTES_KEPT};
 
 /// How long a program may take to end after it was asked to.
 const TERM_GRACE: Duration = Duration::from_secs(2);
@@ -63,7 +63,7 @@ const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 /// Runs it, for at most `deadline` and the time it takes to end it.
 pub(crate) async fn run(
     exec: &Exec,
-    programs: &Arc<Programs>,
+    programs: &Arc<AllowedPrograms>,
     (destination, claimed): (&str, &Claimed),
     deadline: Duration,
 ) -> Ended {

@@ -6,7 +6,7 @@
 //!
 //! - **Never a silent gap.** Every piece of news has a number, also one that nobody heard. A listener
 //!   reads from the ring after the number it has; when a number in between is not there any more, it
-//!   is told so ([`Missed`]) and must look at the whole again.
+//!   is told so ([`MissedUpdates`]) and must look at the whole again.
 //! - **A slow listener slows nobody.** It has no queue of its own: it falls out of the ring.
 //! - **Nearly free when nobody listens**: a look at two numbers and a step of a third. The ring goes on
 //!   for a while after the last listener left, so that one that comes back misses nothing.
@@ -46,7 +46,7 @@ const LINGER: Duration = Duration::from_secs(60);
 /// Something that happened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(untagged)]
-pub enum News {
+pub enum LiveUpdate {
     /// An event was taken in.
     EventReceived(EventReceived),
     /// A delivery is in another state than before.
@@ -118,7 +118,7 @@ pub enum DestinationChange {
     State,
 }
 
-impl News {
+impl LiveUpdate {
     /// The words for all kinds.
     pub const KINDS: [&'static str; 3] =
         ["event.received", "delivery.changed", "destination.changed"];
@@ -151,21 +151,21 @@ impl News {
 }
 
 /// News with its number.
-pub type Numbered = (u64, Arc<News>);
+pub type NumberedUpdate = (u64, Arc<LiveUpdate>);
 
 /// Some news is not there any more; the listener goes on from now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Missed;
+pub struct MissedUpdates;
 
 /// News without a hole: the first has the number `first`, each next one the next number.
 #[derive(Debug, Default)]
 struct Ring {
     first: u64,
-    news: VecDeque<Arc<News>>,
+    news: VecDeque<Arc<LiveUpdate>>,
 }
 
 impl Ring {
-    fn push(&mut self, number: u64, news: Arc<News>) {
+    fn push(&mut self, number: u64, news: Arc<LiveUpdate>) {
         if self.first + self.news.len() as u64 != number {
             // Somebody took a number and said nothing: what was before is not whole any more.
             self.news.clear();
@@ -182,15 +182,15 @@ impl Ring {
 
     /// Up to [`TAKE_MAX`] after `after`, if nothing between them is missing. `latest` is the last
     /// number that was given.
-    fn after(&self, after: u64, latest: u64) -> Result<Vec<Numbered>, Missed> {
+    fn after(&self, after: u64, latest: u64) -> Result<Vec<NumberedUpdate>, MissedUpdates> {
         if after == latest {
             return Ok(Vec::new());
         }
         let end = self.first + self.news.len() as u64;
         if after + 1 < self.first || after + 1 >= end {
-            return Err(Missed);
+            return Err(MissedUpdates);
         }
-        let skip = usize::try_from(after + 1 - self.first).map_err(|_| Missed)?;
+        let skip = usize::try_from(after + 1 - self.first).map_err(|_| MissedUpdates)?;
         let numbers = after + 1..;
         Ok(numbers.zip(self.news.iter().skip(skip).take(TAKE_MAX).cloned()).collect())
     }
@@ -238,7 +238,7 @@ impl Feed {
     }
 
     /// Tells what happened at `at`, after it was committed. `make` is only asked if it is heard.
-    pub(crate) fn publish(&self, at: Timestamp, make: impl FnOnce() -> News) {
+    pub(crate) fn publish(&self, at: Timestamp, make: impl FnOnce() -> LiveUpdate) {
         if !self.is_heard(at) {
             return self.pass_over();
         }
@@ -257,10 +257,13 @@ impl Feed {
 
     /// Begins to listen: after the id `since` if it is given, from now on otherwise. Says if what
     /// was after `since` is not there any more; then it begins now.
-    pub fn listen(self: &Arc<Self>, since: Option<&str>) -> (Listener, Option<Missed>) {
+    pub fn subscribe(
+        self: &Arc<Self>,
+        since: Option<&str>,
+    ) -> (FeedSubscriber, Option<MissedUpdates>) {
         self.listeners.fetch_add(1, Ordering::SeqCst);
         let latest = self.latest.load(Ordering::SeqCst);
-        let mut listener = Listener { feed: Arc::clone(self), after: latest };
+        let mut listener = FeedSubscriber { feed: Arc::clone(self), after: latest };
         let Some(since) = since else { return (listener, None) };
         let number = since
             .split_once('-')
@@ -272,50 +275,50 @@ impl Feed {
                 listener.after = number;
                 (listener, None)
             }
-            Some(_) | None => (listener, Some(Missed)),
+            Some(_) | None => (listener, Some(MissedUpdates)),
         }
     }
 }
 
 /// Somebody who listens.
 #[derive(Debug)]
-pub struct Listener {
+pub struct FeedSubscriber {
     feed: Arc<Feed>,
     after: u64,
 }
 
-impl Listener {
+impl FeedSubscriber {
     /// The id of a number: what a listener that comes back names.
     pub fn id(&self, number: u64) -> String {
         format!("{}-{number}", self.feed.run)
     }
 
     /// The id of the place where it stands.
-    pub fn place(&self) -> String {
+    pub fn position(&self) -> String {
         self.id(self.after)
     }
 
     /// What is new now, without waiting.
-    pub fn look(&mut self) -> Result<Vec<Numbered>, Missed> {
+    pub fn take_available(&mut self) -> Result<Vec<NumberedUpdate>, MissedUpdates> {
         let ring = self.feed.ring();
         let latest = self.feed.latest.load(Ordering::SeqCst);
         let news = ring.after(self.after, latest);
         drop(ring);
         match &news {
             Ok(news) => self.after = news.last().map_or(self.after, |(number, _)| *number),
-            Err(Missed) => self.after = latest,
+            Err(MissedUpdates) => self.after = latest,
         }
         news
     }
 
     /// Waits for news; at least one.
-    pub async fn next(&mut self) -> Result<Vec<Numbered>, Missed> {
+    pub async fn next(&mut self) -> Result<Vec<NumberedUpdate>, MissedUpdates> {
         let feed = Arc::clone(&self.feed);
         loop {
             let mut published = std::pin::pin!(feed.published.notified());
             // From here on no call is missed, so the look comes after it.
             published.as_mut().enable();
-            let news = self.look()?;
+            let news = self.take_available()?;
             if !news.is_empty() {
                 return Ok(news);
             }
@@ -324,7 +327,7 @@ impl Listener {
     }
 }
 
-impl Drop for Listener {
+impl Drop for FeedSubscriber {
     fn drop(&mut self) {
         let until = self.feed.clock.now() + LINGER;
         self.feed.linger_until.fetch_max(until.as_millis(), Ordering::Relaxed);

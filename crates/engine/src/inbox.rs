@@ -18,7 +18,7 @@ const BODY_BYTES_KEPT: usize = 16 * 1024;
 
 /// One delivery as a destination sees it.
 #[derive(Clone, Debug)]
-pub struct Arrival {
+pub struct InboxDelivery {
     /// When it arrived.
     pub at: Timestamp,
     /// Of which event.
@@ -31,10 +31,10 @@ pub struct Arrival {
 
 /// The latest deliveries, newest last.
 #[derive(Debug, Default)]
-pub struct Inbox(Mutex<VecDeque<Arrival>>);
+pub struct Inbox(Mutex<VecDeque<InboxDelivery>>);
 
 impl Inbox {
-    pub(crate) fn take(&self, mut arrival: Arrival) {
+    pub(crate) fn take(&self, mut arrival: InboxDelivery) {
         // A copy of the part: a slice would keep the whole body alive.
         arrival.body =
             Bytes::copy_from_slice(&arrival.body[..arrival.body.len().min(BODY_BYTES_KEPT)]);
@@ -46,7 +46,7 @@ impl Inbox {
     }
 
     /// What is kept, newest first.
-    pub fn arrivals(&self) -> Vec<Arrival> {
+    pub fn deliveries(&self) -> Vec<InboxDelivery> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().rev().cloned().collect()
     }
 }

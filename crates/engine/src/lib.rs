@@ -73,30 +73,23 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     certificates::{Certificates, HttpFetcher},
-    connect::Resolve,
-    feed::{DeliveryChanged, DestinationChange, DestinationChanged, Feed, News},
+    connect::Resolver,
+    feed::{DeliveryChanged, DestinationChange, DestinationChanged, Feed, LiveUpdate},
     inbox::Inbox,
     lane::{Budget, Shared},
-    media::Media,
-    programs::Programs,
+    media::MediaFiles,
+    programs::AllowedPrograms,
     refusals::Refusals,
-    registry::{ConfigProblem, Env, Registry},
+    registry::{ConfigError, EnvLookup, Registry},
     replays::Replays,
     sender::HttpSenderConfig,
     telemetry::Telemetry,
-    tls::Trust,
+    tls::TrustStore,
     uninterrupted::Uninterrupted,
 };
 
-/// How long things are kept where their source does not say.
-#[derive(Clone, Copy, Debug)]
-pub struct Retention {
-    /// Events whose deliveries have ended, with all that belongs to them.
-    pub events: Duration,
-}
-
 /// What an engine is made of.
-pub struct Parts {
+pub struct EngineParts {
     /// Where everything is kept.
     pub store: Arc<dyn Store>,
     /// The time.
@@ -106,17 +99,17 @@ pub struct Parts {
     /// Which addresses may be called.
     pub addresses: AddressPolicy,
     /// Which programs may be run.
-    pub programs: Programs,
+    pub programs: AllowedPrograms,
     /// How names are resolved.
-    pub resolver: Arc<dyn Resolve>,
+    pub resolver: Arc<dyn Resolver>,
     /// How `env:NAME` is looked up.
-    pub env: Arc<Env>,
+    pub env: Arc<EnvLookup>,
     /// Where the files of messages lie, if anywhere.
     pub bucket: Option<Bucket>,
     /// What stands before `/in/` in the addresses that providers call, if that is known.
     pub public_url: Option<PublicUrl>,
-    /// How long things are kept.
-    pub retention: Retention,
+    /// How long events are kept after their deliveries have ended, unless their source sets its own.
+    pub event_retention: Duration,
     /// Bytes of bodies that may wait in lanes.
     pub lane_bytes_max: usize,
     /// Bytes of requests in quarantine, for each source.
@@ -125,9 +118,11 @@ pub struct Parts {
     pub stuck_after: Duration,
 }
 
-impl fmt::Debug for Parts {
+impl fmt::Debug for EngineParts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Parts").field("retention", &self.retention).finish_non_exhaustive()
+        f.debug_struct("EngineParts")
+            .field("event_retention", &self.event_retention)
+            .finish_non_exhaustive()
     }
 }
 
@@ -137,10 +132,10 @@ pub struct Engine {
     shared: Arc<Shared>,
     registry: ArcSwap<Registry>,
     telemetry: Arc<Telemetry>,
-    env: Arc<Env>,
+    env: Arc<EnvLookup>,
     public_url: Option<PublicUrl>,
     quarantine_bytes_max: u64,
-    retention: Retention,
+    event_retention: Duration,
     stuck_after: Duration,
     stuck: ArcSwapOption<String>,
     refusals: Refusals,
@@ -160,10 +155,10 @@ impl fmt::Debug for Engine {
 
 /// Why the configuration was not changed.
 #[derive(Debug, thiserror::Error)]
-pub enum ChangeError {
+pub enum ConfigChangeError {
     /// It would not make sense.
     #[error(transparent)]
-    Problem(#[from] ConfigProblem),
+    Invalid(#[from] ConfigError),
     /// It could not be stored.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -171,7 +166,7 @@ pub enum ChangeError {
 
 impl Engine {
     /// Reads what is configured and starts delivering.
-    pub async fn start(parts: Parts) -> Result<Arc<Self>, ChangeError> {
+    pub async fn start(parts: EngineParts) -> Result<Arc<Self>, ConfigChangeError> {
         let (engine, refused) = Self::build(parts);
         engine.reload().await?;
         upkeep::start(&engine);
@@ -182,25 +177,25 @@ impl Engine {
     }
 
     /// An engine that does nothing by itself, over a store that is only looked at.
-    pub fn at_rest(parts: Parts) -> Arc<Self> {
+    pub fn without_tasks(parts: EngineParts) -> Arc<Self> {
         Self::build(parts).0
     }
 
     /// An engine, and the refused requests that somebody has to write down.
-    fn build(parts: Parts) -> (Arc<Self>, mpsc::Receiver<RefusedRequest>) {
+    fn build(parts: EngineParts) -> (Arc<Self>, mpsc::Receiver<RefusedRequest>) {
         let telemetry = Arc::new(Telemetry::default());
         let stop = CancellationToken::new();
-        let trust = Trust::of_system();
+        let trust = TrustStore::from_system();
         let deliveries: Arc<dyn DeliveryStore> = parts.store.clone();
         let feed = Feed::new(Arc::clone(&parts.clock), &*parts.chance);
         let http = HttpSenderConfig {
             policy: Arc::new(parts.addresses),
             resolver: parts.resolver,
-            tls: trust.usual(),
+            tls: trust.default_config(),
             proxy: None,
             pool_idle_max: 1024,
         };
-        let media = Media::new(parts.store.clone(), parts.bucket, &http);
+        let media = MediaFiles::new(parts.store.clone(), parts.bucket, &http);
         let shared = Arc::new(Shared {
             store: deliveries,
             media: Arc::new(media),
@@ -230,7 +225,7 @@ impl Engine {
             env: parts.env,
             public_url: parts.public_url,
             quarantine_bytes_max: parts.quarantine_bytes_max,
-            retention: parts.retention,
+            event_retention: parts.event_retention,
             stuck_after: parts.stuck_after,
             stuck: ArcSwapOption::empty(),
             refusals,
@@ -242,33 +237,34 @@ impl Engine {
         (engine, refused)
     }
 
-    async fn reload(&self) -> Result<(), ChangeError> {
+    async fn reload(&self) -> Result<(), ConfigChangeError> {
         let configuration = self.store.configuration().await?;
         let kept = self.store.lanes().await?;
         let around = (&*self.env, self.public_url.is_some());
         let next = self.registry.load().next(&configuration, &self.shared, around, &kept);
         self.registry.store(Arc::new(next));
         // What was committed for a lane that was not there yet is found now.
-        self.registry.load().lanes.values().for_each(|lane| lane.nudge());
+        self.registry.load().lanes.values().for_each(|lane| lane.wake_lane());
         self.changed.notify_waiters();
         Ok(())
     }
 
     /// Changes the configuration: `plan` sees what there is and says what to change. Nothing is
     /// stored unless the whole makes sense afterwards.
-    pub async fn change<T, E: From<ChangeError>>(
+    pub async fn change<T, E: From<ConfigChangeError>>(
         self: &Arc<Self>,
         plan: impl FnOnce(&Configuration) -> Result<(Vec<Change>, T), E>,
     ) -> Result<T, E> {
         let alone = Arc::clone(&self.changing).lock_owned().await;
-        let mut configuration = self.store.configuration().await.map_err(ChangeError::from)?;
+        let mut configuration =
+            self.store.configuration().await.map_err(ConfigChangeError::from)?;
         let (changes, answer) = plan(&configuration)?;
-        let changes = self.with_outbox(&configuration, changes).map_err(ChangeError::from)?;
+        let changes = self.with_outbox(&configuration, changes).map_err(ConfigChangeError::from)?;
         // Later than every change before it: two versions of a thing never have the same time.
         let now = self.shared.clock.now().max(last_change(&configuration) + TICK);
         configuration.apply(&changes, now);
-        registry::check(&configuration, &changes, &self.shared.ground(), &*self.env)
-            .map_err(ChangeError::from)?;
+        registry::check_configuration(&configuration, &changes, &self.shared.ground(), &*self.env)
+            .map_err(ConfigChangeError::from)?;
         let engine = Arc::clone(self);
         // What is stored must also come into force, even if whoever asked for it hangs up.
         let carry_out = async move {
@@ -279,28 +275,29 @@ impl Engine {
             let gone = |(id, name): &(_, Option<_>)| name.is_none().then_some(*id);
             engine.tell_of_deleted(&names.iter().filter_map(gone).collect::<Vec<_>>()).await;
             engine.tell_destinations(names, now);
-            Ok::<_, ChangeError>(())
+            Ok::<_, ConfigChangeError>(())
         };
         Uninterrupted::new(carry_out, &self.shared.tasks).await?;
         Ok(answer)
     }
 
     /// Says what [`Self::change`] would say, and changes nothing.
-    pub async fn preview<T, E: From<ChangeError>>(
+    pub async fn preview<T, E: From<ConfigChangeError>>(
         &self,
         plan: impl FnOnce(&Configuration) -> Result<(Vec<Change>, T), E>,
     ) -> Result<T, E> {
-        let mut configuration = self.store.configuration().await.map_err(ChangeError::from)?;
+        let mut configuration =
+            self.store.configuration().await.map_err(ConfigChangeError::from)?;
         let (changes, answer) = plan(&configuration)?;
-        let changes = self.with_outbox(&configuration, changes).map_err(ChangeError::from)?;
+        let changes = self.with_outbox(&configuration, changes).map_err(ConfigChangeError::from)?;
         configuration.apply(&changes, self.shared.clock.now());
-        registry::check(&configuration, &changes, &self.shared.ground(), &*self.env)
-            .map_err(ChangeError::from)?;
+        registry::check_configuration(&configuration, &changes, &self.shared.ground(), &*self.env)
+            .map_err(ConfigChangeError::from)?;
         Ok(answer)
     }
 
     /// Tells what a delivery is now, if anybody listens. For changes that no lane made.
-    pub async fn tell_delivery(&self, id: DeliveryId) {
+    pub async fn publish_delivery_change(&self, id: DeliveryId) {
         let at = self.shared.clock.now();
         let found = match self.shared.feed.is_heard(at) {
             true => self.store.delivery(id).await,
@@ -311,7 +308,7 @@ impl Engine {
         let row = found.delivery;
         let lane = self.registry.load().lanes.get(&row.destination).cloned();
         self.shared.feed.publish(at, || {
-            News::DeliveryChanged(DeliveryChanged {
+            LiveUpdate::DeliveryChanged(DeliveryChanged {
                 id,
                 event: row.event,
                 destination: lane.map(|lane| lane.name()),
@@ -329,18 +326,18 @@ impl Engine {
             let change =
                 if name.is_some() { DestinationChange::Put } else { DestinationChange::Deleted };
             let news = DestinationChanged { id, name, change, at };
-            self.shared.feed.publish(at, || News::DestinationChanged(news));
+            self.shared.feed.publish(at, || LiveUpdate::DestinationChanged(news));
         }
     }
 
     /// There is something in the store for that destination.
-    pub fn nudge(&self, destination: DestinationId) {
+    pub fn wake_lane(&self, destination: DestinationId) {
         if let Some(lane) = self.registry.load().lanes.get(&destination) {
-            lane.nudge();
+            lane.wake_lane();
         }
     }
 
-    /// Something in the store is due for that destination at this time. Unlike [`Self::nudge`] this
+    /// Something in the store is due for that destination at this time. Unlike [`Self::wake_lane`] this
     /// does not make what comes in meanwhile wait behind it.
     fn expect_due(&self, destination: DestinationId, at: Timestamp) {
         if let Some(lane) = self.registry.load().lanes.get(&destination) {
@@ -364,12 +361,12 @@ impl Engine {
     }
 
     /// How long a source's things are kept.
-    pub fn keep(&self, source: &SourceSpec) -> Keep {
-        source.retention.keep(self.retention.events)
+    pub fn retention_policy(&self, source: &SourceSpec) -> Keep {
+        source.retention.keep(self.event_retention)
     }
 
     /// The store, for answers that are kept with a key.
-    pub fn answers(&self) -> &dyn IdempotencyStore {
+    pub fn idempotency_store(&self) -> &dyn IdempotencyStore {
         &*self.store
     }
 
@@ -379,7 +376,7 @@ impl Engine {
     }
 
     /// Does `work` to its end, even when whoever waits for it goes away; a stop waits for it.
-    pub fn to_the_end<T: Send + 'static>(
+    pub fn run_to_completion<T: Send + 'static>(
         &self,
         work: impl Future<Output = T> + Send + 'static,
     ) -> impl Future<Output = T> + Send {
@@ -387,13 +384,13 @@ impl Engine {
     }
 
     /// The files of messages.
-    pub fn media(&self) -> &Arc<Media> {
+    pub fn media(&self) -> &Arc<MediaFiles> {
         &self.shared.media
     }
 
     /// How long events are kept, unless their source says otherwise.
-    pub fn events_kept_for(&self) -> Duration {
-        self.retention.events
+    pub fn event_retention(&self) -> Duration {
+        self.event_retention
     }
 
     /// Where senders reach us, if the settings say so.
@@ -422,12 +419,12 @@ impl Engine {
     }
 
     /// A destination whose lane does not take what is due, if there is one.
-    pub fn stuck(&self) -> Option<Arc<String>> {
+    pub fn stuck_destination(&self) -> Option<Arc<String>> {
         self.stuck.load_full()
     }
 
     /// Until when each destination asked us to wait.
-    pub fn cooling(&self, destination: DestinationId) -> Option<Timestamp> {
+    pub fn cooling_until(&self, destination: DestinationId) -> Option<Timestamp> {
         self.registry.load().lanes.get(&destination)?.cooling_until()
     }
 

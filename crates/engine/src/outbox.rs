@@ -10,9 +10,9 @@ use surehook_core::{
 };
 
 use crate::{
-    ChangeError, Engine,
-    ingest::SendError,
-    registry::{ConfigProblem, SourceEntry},
+    ConfigChangeError, Engine,
+    ingest::SendMessageError,
+    registry::{ConfigError, SourceEntry},
 };
 
 impl Engine {
@@ -22,7 +22,7 @@ impl Engine {
         &self,
         configuration: &Configuration,
         mut changes: Vec<Change>,
-    ) -> Result<Vec<Change>, ConfigProblem> {
+    ) -> Result<Vec<Change>, ConfigError> {
         changes.iter().try_for_each(|change| check(configuration, change))?;
         let wants = |change: &Change| matches!(change, Change::PutRoute(_, route) if is_reserved(&route.from));
         let makes = |change: &Change| matches!(change, Change::PutSource(_, source) if is_reserved(&source.name));
@@ -39,45 +39,45 @@ impl Engine {
     }
 
     /// The outbox with its routes; made if it is not there.
-    pub(crate) async fn outbox(self: &Arc<Self>) -> Result<Arc<SourceEntry>, SendError> {
+    pub(crate) async fn outbox(self: &Arc<Self>) -> Result<Arc<SourceEntry>, SendMessageError> {
         let known = |engine: &Self| engine.registry.load().sources.get(OUTBOX).cloned();
         if known(self).is_none() {
-            self.change::<_, ChangeError>(|configuration| {
+            self.change::<_, ConfigChangeError>(|configuration| {
                 let is_there =
                     configuration.sources.iter().any(|source| is_reserved(&source.spec.name));
                 Ok((if is_there { Vec::new() } else { vec![self.new_outbox()] }, ()))
             })
             .await?;
         }
-        let entry = known(self).ok_or(SendError::OutboxUnusable)?;
+        let entry = known(self).ok_or(SendMessageError::OutboxUnusable)?;
         match &entry.source {
             Ok(source) if source.is_outbox() && source.enabled => Ok(entry),
-            Ok(source) if source.is_outbox() => Err(SendError::OutboxDisabled),
-            Ok(_) => Err(SendError::OutboxTaken),
-            Err(_) => Err(SendError::OutboxUnusable),
+            Ok(source) if source.is_outbox() => Err(SendMessageError::OutboxDisabled),
+            Ok(_) => Err(SendMessageError::OutboxTaken),
+            Err(_) => Err(SendMessageError::OutboxUnusable),
         }
     }
 }
 
 /// Whether a change leaves the outbox what it is, and its name alone. Who has a source of that name
 /// from before may keep it.
-fn check(configuration: &Configuration, change: &Change) -> Result<(), ConfigProblem> {
+fn check(configuration: &Configuration, change: &Change) -> Result<(), ConfigError> {
     let stored = |id| configuration.sources.iter().find(|source| source.id == id);
     match change {
         Change::PutSource(id, spec) => match stored(*id) {
             Some(before) if before.spec.is_outbox() && !spec.is_outbox() => {
-                Err(ConfigProblem::BuiltIn(before.spec.name.to_string()))
+                Err(ConfigError::BuiltIn(before.spec.name.to_string()))
             }
             before => {
                 let had_it = before.is_some_and(|before| is_reserved(&before.spec.name));
                 let takes_it = is_reserved(&spec.name) && !spec.is_outbox() && !had_it;
-                let problem = || ConfigProblem::Reserved(spec.name.to_string());
+                let problem = || ConfigError::Reserved(spec.name.to_string());
                 if takes_it { Err(problem()) } else { Ok(()) }
             }
         },
         Change::DeleteSource(id) => match stored(*id) {
             Some(before) if before.spec.is_outbox() => {
-                Err(ConfigProblem::BuiltIn(before.spec.name.to_string()))
+                Err(ConfigError::BuiltIn(before.spec.name.to_string()))
             }
             Some(_) | None => Ok(()),
         },

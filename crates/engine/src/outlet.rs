@@ -27,8 +27,8 @@ use crate::connect::GuardedConnector;
 use crate::ended::Ended;
 use crate::media::FileBody;
 use crate::redis::StreamSender;
-use crate::sender::{HttpSender, HttpSenderConfig, OutboundRequest, SendReport};
-use crate::tls::{self, OwnTls, TlsProblem, Trust};
+use crate::sender::{HttpOutboundRequest, HttpSender, HttpSenderConfig, SendReport};
+use crate::tls::{self, OwnTls, TlsConfigError, TrustStore};
 use crate::token::{Grant, Tokens};
 
 /// A destination with everything at hand that can be missing.
@@ -40,7 +40,10 @@ pub(crate) struct Prepared {
 
 impl Prepared {
     /// Reads the files that the destination names.
-    pub(crate) fn new(destination: Destination, trust: &Trust) -> Result<Self, TlsProblem> {
+    pub(crate) fn new(
+        destination: Destination,
+        trust: &TrustStore,
+    ) -> Result<Self, TlsConfigError> {
         let tls = tls::own(destination.tls.as_ref(), trust)?;
         Ok(Self { destination: Arc::new(destination), tls })
     }
@@ -98,7 +101,7 @@ impl Outlet {
 
     /// Makes one attempt.
     pub(crate) async fn send(&self, url: &Uri, headers: HeaderMap, body: Bytes) -> SendReport {
-        let request = OutboundRequest { url: url.clone(), headers, body };
+        let request = HttpOutboundRequest { url: url.clone(), headers, body };
         match (oauth2_of(&self.destination), &self.tokens) {
             (Some(oauth2), Some(tokens)) => {
                 let call = Call { outlet: self, oauth2, tokens, started: Instant::now() };
@@ -126,7 +129,7 @@ impl Outlet {
         body: Bytes,
         deadline: Duration,
     ) -> SendReport {
-        self.http.ask(OutboundRequest { url: url.clone(), headers, body }, deadline).await
+        self.http.ask(HttpOutboundRequest { url: url.clone(), headers, body }, deadline).await
     }
 }
 
@@ -166,7 +169,7 @@ struct Call<'a> {
 impl Call<'_> {
     /// Sends with a token. One that was held from before may have been revoked: if it is refused,
     /// the request was not taken, and is sent once more with a new one.
-    async fn send(&self, request: OutboundRequest) -> SendReport {
+    async fn send(&self, request: HttpOutboundRequest) -> SendReport {
         let grant = match self.token(None).await {
             Ok(grant) => grant,
             Err(problem) => return without_token(problem),
@@ -209,7 +212,7 @@ impl Call<'_> {
         })
     }
 
-    async fn send_with(&self, mut request: OutboundRequest, token: &HeaderValue) -> SendReport {
+    async fn send_with(&self, mut request: HttpOutboundRequest, token: &HeaderValue) -> SendReport {
         request.headers.insert(AUTHORIZATION, token.clone());
         self.outlet.http.send(request, self.time_left()).await
     }

@@ -16,11 +16,11 @@ use surehook_core::destination::exec::is_full;
 /// The programs that may be run, or the folders in which they are.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Vec<PathBuf>", into = "Vec<PathBuf>")]
-pub struct Programs(Vec<PathBuf>);
+pub struct AllowedPrograms(Vec<PathBuf>);
 
 /// Why a program is not run.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NotAllowed {
+pub enum ProgramError {
     /// None is.
     #[error(
         "this gateway runs no programs; whoever runs it can list them in the setting `allow_exec`"
@@ -42,47 +42,47 @@ pub enum NotAllowed {
 /// An entry of the list that says nothing.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{}` is not the full path of a program or folder, without `.` and `..`", .0.display())]
-pub struct InvalidEntry(PathBuf);
+pub struct AllowedProgramsSpecError(PathBuf);
 
-impl TryFrom<Vec<PathBuf>> for Programs {
-    type Error = InvalidEntry;
+impl TryFrom<Vec<PathBuf>> for AllowedPrograms {
+    type Error = AllowedProgramsSpecError;
 
-    fn try_from(allowed: Vec<PathBuf>) -> Result<Self, InvalidEntry> {
+    fn try_from(allowed: Vec<PathBuf>) -> Result<Self, AllowedProgramsSpecError> {
         Self::new(allowed)
     }
 }
 
-impl From<Programs> for Vec<PathBuf> {
-    fn from(Programs(allowed): Programs) -> Self {
+impl From<AllowedPrograms> for Vec<PathBuf> {
+    fn from(AllowedPrograms(allowed): AllowedPrograms) -> Self {
         allowed
     }
 }
 
-impl Programs {
+impl AllowedPrograms {
     /// The programs and folders in a list. `/` is none: it would allow everything.
-    pub fn new(allowed: Vec<PathBuf>) -> Result<Self, InvalidEntry> {
+    pub fn new(allowed: Vec<PathBuf>) -> Result<Self, AllowedProgramsSpecError> {
         match allowed.iter().find(|path| !is_full(path)) {
-            Some(path) => Err(InvalidEntry(path.clone())),
+            Some(path) => Err(AllowedProgramsSpecError(path.clone())),
             None => Ok(Self(allowed)),
         }
     }
 
     /// The file to run for `program`, all links followed.
-    pub fn find(&self, program: &Path) -> Result<PathBuf, NotAllowed> {
+    pub fn find(&self, program: &Path) -> Result<PathBuf, ProgramError> {
         if self.0.is_empty() {
-            return Err(NotAllowed::Off);
+            return Err(ProgramError::Off);
         }
         // First by its name alone: what is outside is not even looked at.
         if !is_full(program) || !self.0.iter().any(|entry| program.starts_with(entry)) {
-            return Err(NotAllowed::Outside(program.to_owned()));
+            return Err(ProgramError::Outside(program.to_owned()));
         }
-        let unusable = |why| NotAllowed::Unusable(program.to_owned(), why);
+        let unusable = |why| ProgramError::Unusable(program.to_owned(), why);
         let file = program.canonicalize().map_err(|error| unusable(why(&error)))?;
         // An entry may itself be a link, such as the current release: whoever wrote it meant that.
         let leads_here =
             |entry: &PathBuf| entry.canonicalize().is_ok_and(|at| file.starts_with(at));
         if !self.0.iter().any(leads_here) {
-            return Err(NotAllowed::LeadsOut(program.to_owned()));
+            return Err(ProgramError::LeadsOut(program.to_owned()));
         }
         is_program(&file).map_err(unusable)?;
         Ok(file)
@@ -160,7 +160,7 @@ mod tests {
         symlink(at("secret"), at("hooks/out")).unwrap();
         symlink(at("releases/2"), at("current")).unwrap();
         let listed = ["hooks", "single", "current", "not-there"].map(at);
-        let programs = Programs::new(listed.to_vec()).unwrap();
+        let programs = AllowedPrograms::new(listed.to_vec()).unwrap();
 
         let allowed = [
             ("hooks/act", "hooks/act"),
@@ -172,7 +172,7 @@ mod tests {
         for (program, expected) in allowed {
             assert_eq!(programs.find(&at(program)), Ok(at(expected)), "case: {program}");
         }
-        let unusable = |name: &str, why| NotAllowed::Unusable(at(name), why);
+        let unusable = |name: &str, why| ProgramError::Unusable(at(name), why);
         let refused = [
             ("hooks", unusable("hooks", "it is not a file")),
             ("hooks/none", unusable("hooks/none", "it is not there")),
@@ -185,13 +185,13 @@ mod tests {
                     "everybody on this machine may write to a folder on the way to it",
                 ),
             ),
-            ("hooks/sh", NotAllowed::LeadsOut(at("hooks/sh"))),
-            ("hooks/out/sh", NotAllowed::LeadsOut(at("hooks/out/sh"))),
-            ("hooksy/act", NotAllowed::Outside(at("hooksy/act"))),
-            ("secret/sh", NotAllowed::Outside(at("secret/sh"))),
+            ("hooks/sh", ProgramError::LeadsOut(at("hooks/sh"))),
+            ("hooks/out/sh", ProgramError::LeadsOut(at("hooks/out/sh"))),
+            ("hooksy/act", ProgramError::Outside(at("hooksy/act"))),
+            ("secret/sh", ProgramError::Outside(at("secret/sh"))),
             // The same file by another name: what counts is also how it was written.
-            ("releases/2/act", NotAllowed::Outside(at("releases/2/act"))),
-            ("hooks/../secret/sh", NotAllowed::Outside(at("hooks/../secret/sh"))),
+            ("releases/2/act", ProgramError::Outside(at("releases/2/act"))),
+            ("hooks/../secret/sh", ProgramError::Outside(at("hooks/../secret/sh"))),
         ];
         for (program, expected) in refused {
             assert_eq!(programs.find(&at(program)), Err(expected), "case: {program}");
@@ -200,10 +200,14 @@ mod tests {
 
     #[test]
     fn nothing_is_run_unless_something_is_listed() {
-        assert_eq!(Programs::default().find(Path::new("/bin/sh")), Err(NotAllowed::Off));
+        assert_eq!(AllowedPrograms::default().find(Path::new("/bin/sh")), Err(ProgramError::Off));
         for path in ["", "/", "hooks", "./hooks", "/opt/../bin", "/opt/."] {
             let list = vec![PathBuf::from("/opt/hooks"), PathBuf::from(path)];
-            assert_eq!(Programs::new(list), Err(InvalidEntry(path.into())), "case: {path}");
+            assert_eq!(
+                AllowedPrograms::new(list),
+                Err(AllowedProgramsSpecError(path.into())),
+                "case: {path}"
+            );
         }
     }
 }

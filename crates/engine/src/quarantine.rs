@@ -16,7 +16,7 @@ use surehook_core::{
 
 use crate::{
     Engine,
-    ingest::{InboundRequest, IngestError, OpenSource, Outcome, Pass},
+    ingest::{InboundRequest, IngestError, Pass, ReadySource, ReceiveOutcome},
     registry::SourceEntry,
 };
 
@@ -42,7 +42,7 @@ pub enum ReleaseError {
 
 /// What became of many.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ReleasedMany {
+pub struct BulkReleaseReport {
     /// Requests that are out.
     pub released: u64,
     /// Events that they became.
@@ -123,14 +123,14 @@ impl Engine {
     }
 
     /// Takes a request in that is in quarantine, if it verifies by now; `force` asks for nothing.
-    pub async fn release(
+    pub async fn release_quarantined(
         self: &Arc<Self>,
         id: RequestId,
         force: bool,
-    ) -> Result<Outcome, ReleaseError> {
+    ) -> Result<ReceiveOutcome, ReleaseError> {
         let found = self.store.quarantined_request(id).await.map_err(ReleaseError::Store)?;
         let aside = found.ok_or(ReleaseError::NotFound)?;
-        let OpenSource(entry) = self.source_by_id(aside.source).ok_or(ReleaseError::SourceGone)?;
+        let ReadySource(entry) = self.source_by_id(aside.source).ok_or(ReleaseError::SourceGone)?;
         let Ok(source) = &entry.source else { return Err(ReleaseError::SourceGone) };
         let mut request = InboundRequest {
             path: aside.path,
@@ -173,16 +173,16 @@ impl Engine {
     }
 
     /// Releases what verifies by now, the oldest first; a bounded number of them in one call.
-    pub async fn release_many(
+    pub async fn release_verified(
         self: &Arc<Self>,
         source: SourceId,
         after: Option<RequestId>,
-    ) -> Result<ReleasedMany, ReleaseError> {
+    ) -> Result<BulkReleaseReport, ReleaseError> {
         let page = Page { after, limit: RELEASED_AT_ONCE };
         let line = self.store.quarantine_line(source, page).await.map_err(ReleaseError::Store)?;
-        let mut many = ReleasedMany::default();
+        let mut many = BulkReleaseReport::default();
         for id in &line {
-            match self.release(*id, false).await {
+            match self.release_quarantined(*id, false).await {
                 Ok(outcome) => {
                     many.released += 1;
                     let known = outcome.received.iter().filter(|event| event.duplicate).count();
@@ -199,10 +199,10 @@ impl Engine {
     }
 
     /// A source that can be used, whether it takes requests or not.
-    pub fn source_by_id(&self, id: SourceId) -> Option<OpenSource> {
+    pub fn source_by_id(&self, id: SourceId) -> Option<ReadySource> {
         let registry = self.registry.load();
         let is_it =
             |entry: &&Arc<SourceEntry>| entry.source.as_ref().is_ok_and(|source| source.id == id);
-        registry.sources.values().find(is_it).cloned().map(OpenSource)
+        registry.sources.values().find(is_it).cloned().map(ReadySource)
     }
 }

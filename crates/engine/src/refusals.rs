@@ -87,7 +87,7 @@ impl Refusals {
 
 impl Engine {
     /// Offers a request that was refused for the sample of such.
-    pub fn refused(
+    pub fn sample_refused(
         &self,
         source: Option<&str>,
         code: &'static str,

@@ -29,11 +29,11 @@ use url::Host;
 use crate::{
     lane::{Lane, Shared},
     outlet::Prepared,
-    programs::{NotAllowed, Programs},
+    programs::{AllowedPrograms, ProgramError},
     strip::secrets,
     sync::SyncEntry,
     telemetry::SourceMetrics,
-    tls::{TlsProblem, Trust},
+    tls::{TlsConfigError, TrustStore},
 };
 
 /// A source and all that its events need.
@@ -102,7 +102,7 @@ pub(crate) struct Registry {
 
 /// Something configured that cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub enum ConfigProblem {
+pub enum ConfigError {
     /// A source.
     #[error("source `{0}`: {1}")]
     Source(String, #[source] InvalidSource),
@@ -138,43 +138,43 @@ pub enum ConfigProblem {
     Twice(&'static str, String),
     /// A destination's certificates or keys.
     #[error("destination `{0}`: {1}")]
-    Tls(String, #[source] TlsProblem),
+    Tls(String, #[source] TlsConfigError),
     /// A destination at an address that may not be called.
     #[error("destination `{0}`: {1}; list its network in `allow_networks` if this is meant")]
     Blocked(String, #[source] Blocked),
     /// A destination that is a program which may not be run.
     #[error("destination `{0}`: exec: {1}")]
-    Program(String, #[source] NotAllowed),
+    Program(String, #[source] ProgramError),
 }
 
 /// How a name in the environment is looked up.
-pub type Env = dyn Fn(&str) -> Option<String> + Send + Sync;
+pub type EnvLookup = dyn Fn(&str) -> Option<String> + Send + Sync;
 
 /// What destinations are judged against.
 #[derive(Clone, Copy, Debug)]
-pub struct Ground<'a> {
+pub struct DestinationPolicy<'a> {
     /// Where they may be.
     pub addresses: &'a AddressPolicy,
     /// Whom they may be certified by.
-    pub trust: &'a Trust,
+    pub trust: &'a TrustStore,
     /// What they may run.
-    pub programs: &'a Programs,
+    pub programs: &'a AllowedPrograms,
 }
 
 /// Whether a configuration can be stored: it fits together, and each of `changes` can be used.
 ///
 /// What is not touched is not asked: a secret that is missing from the environment today must not be
 /// in the way of whoever mends something else.
-pub fn check(
+pub fn check_configuration(
     configuration: &Configuration,
     changes: &[Change],
-    ground: &Ground<'_>,
-    env: &Env,
-) -> Result<(), ConfigProblem> {
+    ground: &DestinationPolicy<'_>,
+    env: &EnvLookup,
+) -> Result<(), ConfigError> {
     let names = |what, names: Vec<&str>| {
         let mut seen = std::collections::HashSet::new();
         match names.into_iter().find(|name| !seen.insert(*name)) {
-            Some(twice) => Err(ConfigProblem::Twice(what, twice.to_owned())),
+            Some(twice) => Err(ConfigError::Twice(what, twice.to_owned())),
             None => Ok(()),
         }
     };
@@ -186,7 +186,7 @@ pub fn check(
     for change in changes {
         match change {
             Change::PutSource(id, spec) => {
-                let named = |error| ConfigProblem::Source(spec.name.to_string(), error);
+                let named = |error| ConfigError::Source(spec.name.to_string(), error);
                 spec.build(*id, env).map_err(named)?;
             }
             Change::PutDestination(id, spec) => {
@@ -205,30 +205,30 @@ pub fn check(
 }
 
 /// Whether a sender that waits for a destination waits for something that will come.
-fn sync_ends(source: &SourceSpec, configuration: &Configuration) -> Result<(), ConfigProblem> {
+fn sync_ends(source: &SourceSpec, configuration: &Configuration) -> Result<(), ConfigError> {
     let Some(sync) = &source.sync else { return Ok(()) };
     let ends = (&source.name, &sync.destination);
     if configuration.routes.iter().any(|route| (&route.spec.from, &route.spec.to) == ends) {
         return Ok(());
     }
     let (name, to) = (source.name.to_string(), sync.destination.to_string());
-    Err(ConfigProblem::NothingToWaitFor(name, to))
+    Err(ConfigError::NothingToWaitFor(name, to))
 }
 
 /// A destination as it is meant, with all that it needs at hand.
 fn prepare(
     spec: &DestinationSpec,
     id: DestinationId,
-    trust: &Trust,
-    env: &Env,
-) -> Result<Prepared, ConfigProblem> {
+    trust: &TrustStore,
+    env: &EnvLookup,
+) -> Result<Prepared, ConfigError> {
     let name = || spec.name.to_string();
     let destination =
-        spec.build(id, env).map_err(|error| ConfigProblem::Destination(name(), error))?;
-    Prepared::new(destination, trust).map_err(|error| ConfigProblem::Tls(name(), error))
+        spec.build(id, env).map_err(|error| ConfigError::Destination(name(), error))?;
+    Prepared::new(destination, trust).map_err(|error| ConfigError::Tls(name(), error))
 }
 
-fn routes(configuration: &Configuration) -> Vec<Result<Route, ConfigProblem>> {
+fn routes(configuration: &Configuration) -> Vec<Result<Route, ConfigError>> {
     let sources: HashMap<&str, SourceId> =
         configuration.sources.iter().map(|s| (s.spec.name.as_str(), s.id)).collect();
     let destinations: HashMap<&str, DestinationId> =
@@ -239,13 +239,13 @@ fn routes(configuration: &Configuration) -> Vec<Result<Route, ConfigProblem>> {
         .map(|route| {
             let (from, to) = (route.spec.from.as_str(), route.spec.to.as_str());
             let unknown =
-                |what| ConfigProblem::UnknownEnd { from: from.to_owned(), to: to.to_owned(), what };
+                |what| ConfigError::UnknownEnd { from: from.to_owned(), to: to.to_owned(), what };
             let source = sources.get(from).ok_or_else(|| unknown("source"))?;
             let destination = destinations.get(to).ok_or_else(|| unknown("destination"))?;
             route
                 .spec
                 .build(route.id, *source, *destination)
-                .map_err(|error| ConfigProblem::Route(from.to_owned(), to.to_owned(), error))
+                .map_err(|error| ConfigError::Route(from.to_owned(), to.to_owned(), error))
         })
         .collect()
 }
@@ -258,7 +258,7 @@ impl Registry {
         &self,
         configuration: &Configuration,
         shared: &Arc<Shared>,
-        (env, knows_address): (&Env, bool),
+        (env, knows_address): (&EnvLookup, bool),
         kept: &BTreeMap<DestinationId, LaneState>,
     ) -> Self {
         // Before any lane starts: what it finds in the store must not go out with its secrets.
@@ -358,7 +358,7 @@ impl Registry {
 fn check_addresses(
     destination: &Destination,
     addresses: &AddressPolicy,
-) -> Result<(), ConfigProblem> {
+) -> Result<(), ConfigError> {
     let of_uri = |uri: &Uri| uri.host().and_then(|host| Host::parse(host).ok());
     let url = match &destination.reach {
         Reach::Http(uri) => of_uri(uri),
@@ -373,7 +373,7 @@ fn check_addresses(
     let proxy = destination.proxy.as_ref().map(|proxy| proxy.host.clone());
     for host in [url, token_url, proxy].into_iter().flatten() {
         let allowed = addresses.check_host(&host);
-        let named = |blocked| ConfigProblem::Blocked(destination.name.to_string(), blocked);
+        let named = |blocked| ConfigError::Blocked(destination.name.to_string(), blocked);
         allowed.map_err(named)?;
     }
     Ok(())
@@ -381,9 +381,9 @@ fn check_addresses(
 
 /// Refuses programs that no attempt could run. That they are still there and allowed is asked at every
 /// attempt.
-fn check_program(destination: &Destination, programs: &Programs) -> Result<(), ConfigProblem> {
+fn check_program(destination: &Destination, programs: &AllowedPrograms) -> Result<(), ConfigError> {
     let Reach::Exec(exec) = &destination.reach else { return Ok(()) };
-    let named = |error| ConfigProblem::Program(destination.name.to_string(), error);
+    let named = |error| ConfigError::Program(destination.name.to_string(), error);
     programs.find(&exec.program).map(drop).map_err(named)
 }
 
@@ -413,7 +413,7 @@ impl Ends<'_> {
 fn routes_of(
     source: SourceId,
     name: &str,
-    routes: &[Result<Route, ConfigProblem>],
+    routes: &[Result<Route, ConfigError>],
     ends: &Ends<'_>,
 ) -> (Vec<RouteEntry>, Option<String>) {
     let mut found = Vec::new();
@@ -449,12 +449,12 @@ fn with_sync(
         }
         None => {
             let (name, to) = (found.name.to_string(), sync.destination.to_string());
-            (Err(ConfigProblem::NothingToWaitFor(name, to).to_string()), None)
+            (Err(ConfigError::NothingToWaitFor(name, to).to_string()), None)
         }
     }
 }
 
-impl ConfigProblem {
+impl ConfigError {
     fn is_of_route_from(&self, source: &str) -> bool {
         match self {
             Self::Route(from, ..) | Self::UnknownEnd { from, .. } => from == source,

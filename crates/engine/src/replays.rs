@@ -247,7 +247,7 @@ impl Engine {
 
     /// Removes a slice of jobs that ended as long ago as events are kept.
     pub(crate) async fn prune_replays(&self) -> Result<Option<Duration>, StoreError> {
-        let before = self.shared.clock.now() - self.retention.events;
+        let before = self.shared.clock.now() - self.event_retention;
         let more = self.store.prune_replays(before).await?;
         Ok(more.then_some(PRUNE_PAUSE))
     }

@@ -48,7 +48,7 @@ use self::failure::Broken;
 use self::witness::{LastWords, Witnessed};
 use crate::connect::proxy::PROXY_AUTHENTICATION;
 use crate::connect::{
-    CONNECT_TIMEOUT, ConnectError, GuardedConnector, Line, RESOLVE_TIMEOUT, Resolve,
+    CONNECT_TIMEOUT, ConnectError, GuardedConnector, GuardedStream, RESOLVE_TIMEOUT, Resolver,
 };
 use crate::stopwatch::{HeadSeen, Stopwatch};
 
@@ -95,7 +95,7 @@ const FRAMING_HEADERS: [HeaderName; 10] = [
 
 /// A request to a destination, signed and ready. The method is always POST.
 #[derive(Debug, Clone)]
-pub struct OutboundRequest {
+pub struct HttpOutboundRequest {
     pub url: Uri,
     /// Headers that frame the message are ignored.
     pub headers: HeaderMap,
@@ -141,8 +141,8 @@ impl SendReport {
 #[derive(Debug, Clone)]
 pub struct HttpSenderConfig {
     pub policy: Arc<AddressPolicy>,
-    pub resolver: Arc<dyn Resolve>,
-    /// Usually [`crate::tls::Trust::usual`], shared by all senders.
+    pub resolver: Arc<dyn Resolver>,
+    /// Usually [`crate::tls::TrustStore::usual`], shared by all senders.
     pub tls: Arc<ClientConfig>,
     /// A proxy on the way.
     pub proxy: Option<Proxy>,
@@ -166,12 +166,12 @@ struct PassingOn {
 
 impl HttpSender {
     /// Makes one attempt, which ends after `deadline` at the latest. A failure is an outcome.
-    pub async fn send(&self, request: OutboundRequest, deadline: Duration) -> SendReport {
+    pub async fn send(&self, request: HttpOutboundRequest, deadline: Duration) -> SendReport {
         self.call(as_http(request), deadline).await
     }
 
     /// The same, for an answer that has to be understood: all of it is kept that is read.
-    pub(crate) async fn ask(&self, request: OutboundRequest, deadline: Duration) -> SendReport {
+    pub(crate) async fn ask(&self, request: HttpOutboundRequest, deadline: Duration) -> SendReport {
         self.exchange_within(as_http(request), deadline, RESPONSE_BYTES_MAX).await
     }
 
@@ -326,7 +326,7 @@ impl Head {
     }
 }
 
-fn as_http(outbound: OutboundRequest) -> Request<Full<Bytes>> {
+fn as_http(outbound: HttpOutboundRequest) -> Request<Full<Bytes>> {
     let mut request = Request::new(Full::new(outbound.body));
     *request.method_mut() = Method::POST;
     *request.uri_mut() = outbound.url;
@@ -374,7 +374,7 @@ struct OpeningConnector {
 }
 
 pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
-type Stream = Witnessed<MaybeHttpsStream<Line>>;
+type Stream = Witnessed<MaybeHttpsStream<GuardedStream>>;
 
 impl Service<Uri> for OpeningConnector {
     type Response = Stream;

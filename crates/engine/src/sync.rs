@@ -80,7 +80,7 @@ impl Engine {
             Joined::Cancelled => return Ok(not_owed("cancelled")),
             Joined::Ended(ending) => return Ok(self.answer(&Told::Ended(ending), entry)),
             Joined::Underway { delivery, attempts, due } => {
-                due.into_iter().for_each(|destination| self.nudge(destination));
+                due.into_iter().for_each(|destination| self.wake_lane(destination));
                 (delivery, attempts)
             }
         };
@@ -136,12 +136,13 @@ impl Engine {
         let now = self.shared.clock.now();
         let left = until.saturating_duration_since(tokio::time::Instant::now());
         // A destination that asked for peace beyond the deadline cannot answer before it.
-        if let Some(cool) = self.cooling(entry.destination).filter(|cool| *cool > now + left) {
+        if let Some(cool) = self.cooling_until(entry.destination).filter(|cool| *cool > now + left)
+        {
             return SyncAnswer::throttled(cool, now);
         }
         match tokio::time::timeout_at(until, waiting.told()).await {
             Ok(told) => self.answer(&told, entry),
-            Err(_) => match (self.cooling(entry.destination), entry.on_timeout) {
+            Err(_) => match (self.cooling_until(entry.destination), entry.on_timeout) {
                 (Some(cool), _) => SyncAnswer::throttled(cool, self.shared.clock.now()),
                 (None, OnTimeout::Retry) => SyncAnswer::Retry { reason: "deadline" },
                 (None, OnTimeout::Accepted) => SyncAnswer::Accepted,

@@ -92,7 +92,7 @@ pub struct LaneMetrics {
 
 /// What is read from the store now and then.
 #[derive(Clone, Debug, Default)]
-pub struct Readings {
+pub struct StoreReadings {
     /// Deliveries by status.
     pub by_status: Vec<(&'static str, u64)>,
     /// Dead now, by reason.
@@ -268,7 +268,7 @@ impl Telemetry {
 
     /// Counts a request that was refused. Only names of known sources become labels: a stranger
     /// must not be able to fill the memory with them.
-    pub fn refused(&self, source: Option<&str>, reason: &str) {
+    pub fn count_refused(&self, source: Option<&str>, reason: &str) {
         let labels = vec![
             ("source", source.unwrap_or("unknown").to_owned()),
             ("outcome", "rejected".to_owned()),
@@ -356,12 +356,12 @@ impl Telemetry {
     }
 
     /// Bytes of request bodies that are in memory now.
-    pub fn bodies_in_memory(&self, bytes: usize) {
+    pub fn set_bodies_in_memory(&self, bytes: usize) {
         self.body_bytes_held.set(i64::try_from(bytes).unwrap_or(i64::MAX));
     }
 
     /// Takes over what was read from the store.
-    pub fn read(&self, readings: &Readings) {
+    pub fn record_readings(&self, readings: &StoreReadings) {
         let whole = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
         for (status, count) in &readings.by_status {
             self.by_status

@@ -23,14 +23,14 @@ const PEM_BYTES_MAX: u64 = 1024 * 1024;
 
 /// What all destinations share.
 #[derive(Debug, Clone)]
-pub struct Trust {
+pub struct TrustStore {
     roots: Arc<RootCertStore>,
     usual: Arc<ClientConfig>,
 }
 
-impl Trust {
+impl TrustStore {
     /// What the system trusts, or Mozilla's list if the system has none, as in a bare container.
-    pub fn of_system() -> Self {
+    pub fn from_system() -> Self {
         Self::only(system_roots())
     }
 
@@ -45,7 +45,7 @@ impl Trust {
     }
 
     /// The settings of a destination that has none of its own.
-    pub fn usual(&self) -> Arc<ClientConfig> {
+    pub fn default_config(&self) -> Arc<ClientConfig> {
         Arc::clone(&self.usual)
     }
 }
@@ -87,14 +87,14 @@ fn with_roots(roots: Arc<RootCertStore>, identity: Option<Identity>) -> ClientCo
 /// Certificates or keys that cannot be used. The words are our own: those of the libraries quote
 /// lines of the file.
 #[derive(Debug, thiserror::Error)]
-pub enum TlsProblem {
+pub enum TlsConfigError {
     /// The file cannot be read.
     #[error("tls.{field}: {place} cannot be read: {why}")]
     Read {
         /// Which setting.
         field: &'static str,
         /// Where it is.
-        place: Place,
+        place: PemLocation,
         /// What is in the way.
         why: &'static str,
     },
@@ -104,7 +104,7 @@ pub enum TlsProblem {
         /// Which setting.
         field: &'static str,
         /// Where it is.
-        place: Place,
+        place: PemLocation,
         /// What is wrong with it.
         what: &'static str,
     },
@@ -115,14 +115,14 @@ pub enum TlsProblem {
 
 /// Where PEM text is, as it may be shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
+pub enum PemLocation {
     /// A file.
     File(std::path::PathBuf),
     /// The setting itself, or a variable.
     Text,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for PemLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::File(path) => write!(f, "`{}`", path.display()),
@@ -140,8 +140,10 @@ pub(crate) struct OwnTls {
 }
 
 /// Reads what `tls` names, and makes settings of it.
-pub(crate) fn own(tls: Option<&Tls>, trust: &Trust) -> Result<OwnTls, TlsProblem> {
-    let Some(tls) = tls else { return Ok(OwnTls { config: trust.usual(), digest: [0; 32] }) };
+pub(crate) fn own(tls: Option<&Tls>, trust: &TrustStore) -> Result<OwnTls, TlsConfigError> {
+    let Some(tls) = tls else {
+        return Ok(OwnTls { config: trust.default_config(), digest: [0; 32] });
+    };
     let ca = tls.ca.as_ref().map(|pem| load("ca", pem)).transpose()?;
     let identity = match &tls.identity {
         Some((certificate, key)) => {
@@ -163,23 +165,23 @@ pub(crate) fn own(tls: Option<&Tls>, trust: &Trust) -> Result<OwnTls, TlsProblem
     };
     let identity =
         identity.map(|(certificate, key)| read_identity(&certificate, &key)).transpose()?;
-    let config = try_with_roots(roots, identity).map_err(|_| TlsProblem::NotAPair)?;
+    let config = try_with_roots(roots, identity).map_err(|_| TlsConfigError::NotAPair)?;
     Ok(OwnTls { config: Arc::new(config), digest })
 }
 
 /// PEM text, and where it came from.
 struct Loaded {
     field: &'static str,
-    place: Place,
+    place: PemLocation,
     text: Secret,
 }
 
 impl Loaded {
-    fn problem(&self, what: &'static str) -> TlsProblem {
-        TlsProblem::Content { field: self.field, place: self.place.clone(), what }
+    fn problem(&self, what: &'static str) -> TlsConfigError {
+        TlsConfigError::Content { field: self.field, place: self.place.clone(), what }
     }
 
-    fn certificates(&self) -> Result<Vec<CertificateDer<'static>>, TlsProblem> {
+    fn certificates(&self) -> Result<Vec<CertificateDer<'static>>, TlsConfigError> {
         let found =
             CertificateDer::pem_slice_iter(self.text.expose()).collect::<Result<Vec<_>, _>>();
         let found = found.map_err(|_| self.problem("is not PEM"))?;
@@ -190,14 +192,14 @@ impl Loaded {
     }
 }
 
-fn load(field: &'static str, pem: &Pem) -> Result<Loaded, TlsProblem> {
+fn load(field: &'static str, pem: &Pem) -> Result<Loaded, TlsConfigError> {
     match pem {
-        Pem::Text(text) => Ok(Loaded { field, place: Place::Text, text: text.clone() }),
+        Pem::Text(text) => Ok(Loaded { field, place: PemLocation::Text, text: text.clone() }),
         Pem::File(path) => {
-            let place = Place::File(path.clone());
+            let place = PemLocation::File(path.clone());
             match read_file(path) {
                 Ok(text) => Ok(Loaded { field, place, text: Secret::new(text) }),
-                Err(error) => Err(TlsProblem::Read { field, place, why: plain_words(&error) }),
+                Err(error) => Err(TlsConfigError::Read { field, place, why: plain_words(&error) }),
             }
         }
     }
@@ -228,7 +230,11 @@ const IO_KINDS: [(io::ErrorKind, &str); 4] = [
     (io::ErrorKind::FileTooLarge, "it is larger than 1 MiB"),
 ];
 
-fn roots_with(ca: &Loaded, ca_only: bool, trust: &Trust) -> Result<RootCertStore, TlsProblem> {
+fn roots_with(
+    ca: &Loaded,
+    ca_only: bool,
+    trust: &TrustStore,
+) -> Result<RootCertStore, TlsConfigError> {
     let mut roots = if ca_only { RootCertStore::empty() } else { (*trust.roots).clone() };
     for certificate in ca.certificates()? {
         let added = roots.add(certificate);
@@ -237,7 +243,7 @@ fn roots_with(ca: &Loaded, ca_only: bool, trust: &Trust) -> Result<RootCertStore
     Ok(roots)
 }
 
-fn read_identity(certificate: &Loaded, key: &Loaded) -> Result<Identity, TlsProblem> {
+fn read_identity(certificate: &Loaded, key: &Loaded) -> Result<Identity, TlsConfigError> {
     let certificates = certificate.certificates()?;
     let key = PrivateKeyDer::from_pem_slice(key.text.expose())
         .map_err(|_| key.problem("holds no private key in PEM"))?;
@@ -251,9 +257,9 @@ pub(crate) mod tests {
     /// Trusts these certificates and nobody else's.
     pub(crate) fn trusting(
         certificates: impl IntoIterator<Item = CertificateDer<'static>>,
-    ) -> Trust {
+    ) -> TrustStore {
         let mut roots = RootCertStore::empty();
         roots.add_parsable_certificates(certificates);
-        Trust::only(roots)
+        TrustStore::only(roots)
     }
 }

@@ -18,7 +18,7 @@ use surehook_core::delivery::{Failure, Outcome};
 use surehook_core::destination::oauth2::{NoToken, Oauth2, Token, read_token};
 use tokio::time::Instant;
 
-use crate::sender::{HttpSender, OutboundRequest, SendReport};
+use crate::sender::{HttpOutboundRequest, HttpSender, SendReport};
 
 /// How long a token endpoint may take in all.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(10);
@@ -104,7 +104,8 @@ impl Tokens {
     /// its end.
     fn start(self: &Arc<Self>, oauth2: &Oauth2, http: &HttpSender) -> Fetching {
         let (headers, body) = oauth2.request();
-        let request = OutboundRequest { url: oauth2.token_url.clone(), headers, body: body.into() };
+        let request =
+            HttpOutboundRequest { url: oauth2.token_url.clone(), headers, body: body.into() };
         let (tokens, http) = (Arc::clone(self), http.clone());
         let task = tokio::spawn(async move {
             let report = http.send(request, FETCH_TIMEOUT).await;

@@ -8,7 +8,7 @@ use crate::{routing, transform};
 
 /// What a route would do.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Trial {
+pub struct RouteTrialResult {
     /// Whether the filter takes the event; `None` without a filter, and when it failed.
     pub matches: Option<bool>,
     /// Why the filter cannot be used, or failed.
@@ -28,9 +28,9 @@ pub fn try_route(
     transform: Option<&str>,
     (headers, body): (&HeaderMap, &[u8]),
     kind: Option<&str>,
-) -> Trial {
+) -> RouteTrialResult {
     let input = transform::json(headers, body);
-    let mut trial = Trial::default();
+    let mut trial = RouteTrialResult::default();
     match filter.map(Jq::compile).transpose() {
         Err(error) => trial.filter_error = Some(error.to_string()),
         Ok(None) => {}
@@ -56,7 +56,7 @@ pub fn try_route(
 mod tests {
     use super::*;
 
-    fn tried(filter: &str, transform: &str, body: &str) -> Trial {
+    fn tried(filter: &str, transform: &str, body: &str) -> RouteTrialResult {
         let given = |text: &'static str| Some(text).filter(|text| !text.is_empty());
         let leak = |text: &str| -> &'static str { Box::leak(text.to_owned().into_boxed_str()) };
         let headers = HeaderMap::new();
@@ -67,9 +67,13 @@ mod tests {
     #[test]
     fn a_trial_says_what_a_route_would_do() {
         let big = r#"{"a":9007199254740993}"#;
-        let nothing = Trial::default();
-        let matched = |matches| Trial { matches: Some(matches), ..Trial::default() };
-        let output = |text: &str| Trial { output: Some(text.to_owned()), ..Trial::default() };
+        let nothing = RouteTrialResult::default();
+        let matched =
+            |matches| RouteTrialResult { matches: Some(matches), ..RouteTrialResult::default() };
+        let output = |text: &str| RouteTrialResult {
+            output: Some(text.to_owned()),
+            ..RouteTrialResult::default()
+        };
         for (filter, transform, body, expected) in [
             ("", "", big, nothing),
             (".a > 1", "", big, matched(true)),
@@ -78,8 +82,13 @@ mod tests {
             (".type == \"paid\"", "", big, matched(true)),
             ("", ".type", big, output("null")),
             ("", "{b: (.a + 1)}", big, output(r#"{"b":9007199254740994}"#)),
-            ("", "empty", big, Trial { dropped: true, ..Trial::default() }),
-            (".a < 1", ".a", big, Trial { matches: Some(false), ..output("9007199254740993") }),
+            ("", "empty", big, RouteTrialResult { dropped: true, ..RouteTrialResult::default() }),
+            (
+                ".a < 1",
+                ".a",
+                big,
+                RouteTrialResult { matches: Some(false), ..output("9007199254740993") },
+            ),
         ] {
             assert_eq!(tried(filter, transform, body), expected, "case: {filter} / {transform}");
         }

@@ -9,7 +9,7 @@ use surehook_core::{
     time::Timestamp,
 };
 
-use crate::{Engine, Retention, lane::LEASE, telemetry::Readings};
+use crate::{Engine, lane::LEASE, telemetry::StoreReadings};
 
 /// How often leases are looked at: well within the time after which one runs out.
 const LEASES_EVERY: Duration = Duration::from_secs(10);
@@ -34,7 +34,7 @@ pub(crate) fn start(engine: &Arc<Engine>) {
     let tasks = &engine.shared.tasks;
     tasks.spawn(repeat(Arc::clone(engine), LEASES_EVERY, |engine| Box::pin(engine.tend_leases())));
     tasks.spawn(repeat(Arc::clone(engine), READINGS_EVERY, |engine| {
-        Box::pin(async move { engine.take_readings().await.map(|()| None) })
+        Box::pin(async move { engine.refresh_metrics().await.map(|()| None) })
     }));
     tasks.spawn(repeat(Arc::clone(engine), PRUNE_EVERY, |engine| Box::pin(engine.prune())));
     tasks.spawn(repeat(Arc::clone(engine), PRUNE_EVERY, |engine| Box::pin(engine.prune_replays())));
@@ -88,13 +88,13 @@ impl Engine {
         }
         for destination in self.store.release_expired(now).await? {
             tracing::warn!(%destination, "deliveries whose lease ran out are due again");
-            self.nudge(destination);
+            self.wake_lane(destination);
         }
         Ok(None)
     }
 
     async fn prune(&self) -> Result<Option<Duration>, StoreError> {
-        let Retention { events } = self.retention;
+        let events = self.event_retention;
         let pruned = self.store.prune(events, self.shared.clock.now()).await?;
         let found = pruned.events + pruned.bodies + pruned.attempts;
         Ok(Some(match (pruned.more, found) {
@@ -110,7 +110,7 @@ impl Engine {
         let sources = registry.sources.values().filter_map(|entry| entry.source.as_ref().ok());
         let shortest = sources
             .filter_map(|source| source.retention.shortest())
-            .fold(self.retention.events, Duration::min);
+            .fold(self.event_retention, Duration::min);
         (shortest / PRUNE_SHARE).clamp(PRUNE_EVERY_MIN, PRUNE_EVERY)
     }
 
@@ -122,7 +122,7 @@ impl Engine {
     }
 
     /// Reads what only the store knows into the metrics and the readiness.
-    pub async fn take_readings(&self) -> Result<(), StoreError> {
+    pub async fn refresh_metrics(&self) -> Result<(), StoreError> {
         let now = self.shared.clock.now();
         let oldest = self.store.oldest_due(now).await?;
         let counts = self.store.counts();
@@ -135,7 +135,7 @@ impl Engine {
             .iter()
             .map(|(id, lane)| (lane.name(), oldest.get(id).map_or(0, age)))
             .collect();
-        self.telemetry.read(&Readings {
+        self.telemetry.record_readings(&StoreReadings {
             by_status: counts.by_status.iter().map(|(s, n)| (s.as_str(), *n)).collect(),
             dead: counts.dead.iter().map(|(r, n)| (r.as_str(), n.pending)).collect(),
             pending_age,
@@ -147,7 +147,7 @@ impl Engine {
         // Somebody committed something and was cut off before he could say so: it is found here.
         for (destination, at) in &oldest {
             if now.since(*at) > OVERDUE {
-                self.nudge(*destination);
+                self.wake_lane(*destination);
             }
         }
         // A delivery that is long due while its lane stands idle means that the lane is stuck.

@@ -14,7 +14,9 @@ use hyper::body::{Body, Incoming};
 use schemars::JsonSchema;
 use serde::Serialize;
 use surehook_core::{ids::EventId, name::Name, provider::Reply};
-use surehook_engine::ingest::{InboundRequest, OpenSource, Outcome, QUARANTINED, Received};
+use surehook_engine::ingest::{
+    InboundRequest, QUARANTINED, ReadySource, ReceiveOutcome, ReceivedEvent,
+};
 use tokio::sync::SemaphorePermit;
 
 use crate::{
@@ -72,7 +74,7 @@ pub(crate) struct AnsweredEvent<'a> {
 }
 
 impl<'a> AnsweredEvent<'a> {
-    pub(crate) fn new(event: &'a Received, status: &'a str) -> Self {
+    pub(crate) fn new(event: &'a ReceivedEvent, status: &'a str) -> Self {
         let key = event.key.as_ref().map(surehook_core::key::DedupKey::as_str);
         Self { id: event.event, key, status }
     }
@@ -118,7 +120,8 @@ pub(crate) fn receive(
             Ok(outcome) => answer(&outcome),
             Err(problem) => {
                 let source = source_name(arrival.parts.uri.path()).0.to_owned();
-                let gives_up = app.engine.source(&source).is_ok_and(|source| source.quarantines());
+                let gives_up =
+                    app.engine.source(&source).is_ok_and(|source| source.quarantines_refused());
                 let problem = if gives_up { problem.send_again() } else { problem };
                 refusal::note(&app, &source, arrival, &problem);
                 refusal(&problem)
@@ -135,7 +138,11 @@ pub(crate) struct Arrival {
     pub(crate) read: Option<InboundRequest>,
 }
 
-async fn take_in(app: &App, arrival: &mut Arrival, body: Incoming) -> Result<Outcome, Problem> {
+async fn take_in(
+    app: &App,
+    arrival: &mut Arrival,
+    body: Incoming,
+) -> Result<ReceiveOutcome, Problem> {
     let parts = &mut arrival.parts;
     check_form(parts)?;
     let (name, _) = source_name(parts.uri.path());
@@ -216,10 +223,11 @@ pub(crate) fn source_name(path: &str) -> (&str, &str) {
 }
 
 /// Some providers ask with a GET whether we are there.
-fn greet(app: &App, source: &OpenSource, parts: &Parts) -> Result<Outcome, Problem> {
-    let asked = (parts.method == Method::GET).then(|| app.engine.greet(source, parts.uri.query()));
+fn greet(app: &App, source: &ReadySource, parts: &Parts) -> Result<ReceiveOutcome, Problem> {
+    let asked = (parts.method == Method::GET)
+        .then(|| app.engine.answer_handshake(source, parts.uri.query()));
     match asked.flatten() {
-        Some(Ok(reply)) => Ok(Outcome { reply: Some(reply), ..Outcome::default() }),
+        Some(Ok(reply)) => Ok(ReceiveOutcome { reply: Some(reply), ..ReceiveOutcome::default() }),
         Some(Err(refused)) => {
             Err(Problem::new(StatusCode::FORBIDDEN, refused.code(), refused.to_string()).close())
         }
@@ -235,7 +243,7 @@ fn reply(reply: &Reply) -> Response<Full<Bytes>> {
     respond(reply.status, headers, reply.body.to_vec())
 }
 
-fn answer(outcome: &Outcome) -> Response<Full<Bytes>> {
+fn answer(outcome: &ReceiveOutcome) -> Response<Full<Bytes>> {
     let received = outcome.received.as_slice();
     if let Some(result) = &outcome.sync {
         return sync_answer::respond(result, received);

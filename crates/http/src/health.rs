@@ -50,13 +50,13 @@ fn trouble(app: &App) -> Option<(&'static str, String)> {
     if health.full {
         return Some(("disk_full", "the disk is full; make room and it goes on".to_owned()));
     }
-    let stuck = app.engine.stuck()?;
+    let stuck = app.engine.stuck_destination()?;
     Some(("deliveries_stuck", format!("due deliveries to `{stuck}` are not being taken")))
 }
 
 /// The metrics as Prometheus reads them.
 pub(crate) async fn metrics(State(app): State<Arc<App>>) -> Response {
-    app.engine.telemetry().bodies_in_memory(app.body_bytes_held());
+    app.engine.telemetry().set_bodies_in_memory(app.body_bytes_held());
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     ([(header::CONTENT_TYPE, kind)], app.engine.telemetry().render()).into_response()
 }

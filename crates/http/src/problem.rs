@@ -15,8 +15,8 @@ use surehook_core::{
     time::{Span, Timestamp},
 };
 use surehook_engine::{
-    ChangeError,
-    ingest::{IngestError, SendError},
+    ConfigChangeError,
+    ingest::{IngestError, SendMessageError},
 };
 
 /// A problem as it is answered (RFC 9457).
@@ -220,28 +220,34 @@ impl From<IngestError> for Problem {
     }
 }
 
-impl From<SendError> for Problem {
-    fn from(error: SendError) -> Self {
+impl From<SendMessageError> for Problem {
+    fn from(error: SendMessageError) -> Self {
         let (status, code) = match error {
-            SendError::Change(error) => return Self::from(error),
-            SendError::Store(error) => return Self::from(error),
-            SendError::UnknownDestination(_) => {
+            SendMessageError::Change(error) => return Self::from(error),
+            SendMessageError::Store(error) => return Self::from(error),
+            SendMessageError::UnknownDestination(_) => {
                 (StatusCode::UNPROCESSABLE_ENTITY, "unknown_destination")
             }
-            SendError::Misconfigured(_) => (StatusCode::CONFLICT, "destination_misconfigured"),
-            SendError::OutboxTaken => (StatusCode::CONFLICT, "outbox_taken"),
-            SendError::OutboxDisabled => (StatusCode::SERVICE_UNAVAILABLE, "source_disabled"),
-            SendError::OutboxUnusable => (StatusCode::SERVICE_UNAVAILABLE, "source_misconfigured"),
+            SendMessageError::Misconfigured(_) => {
+                (StatusCode::CONFLICT, "destination_misconfigured")
+            }
+            SendMessageError::OutboxTaken => (StatusCode::CONFLICT, "outbox_taken"),
+            SendMessageError::OutboxDisabled => {
+                (StatusCode::SERVICE_UNAVAILABLE, "source_disabled")
+            }
+            SendMessageError::OutboxUnusable => {
+                (StatusCode::SERVICE_UNAVAILABLE, "source_misconfigured")
+            }
         };
         Self::new(status, code, error.to_string())
     }
 }
 
-impl From<ChangeError> for Problem {
-    fn from(error: ChangeError) -> Self {
+impl From<ConfigChangeError> for Problem {
+    fn from(error: ConfigChangeError) -> Self {
         match error {
-            ChangeError::Problem(problem) => Self::invalid(problem.to_string()),
-            ChangeError::Store(error) => Self::from(error),
+            ConfigChangeError::Invalid(problem) => Self::invalid(problem.to_string()),
+            ConfigChangeError::Store(error) => Self::from(error),
         }
     }
 }

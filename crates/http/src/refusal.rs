@@ -29,13 +29,13 @@ pub(crate) fn note(app: &App, name: &str, arrival: Arrival, problem: &Problem) {
     // A name that is no source's is the sender's text: no label and no log may hold it.
     let found = app.engine.source(name);
     let source = (!matches!(found, Err(IngestError::UnknownSource))).then_some(name);
-    app.engine.telemetry().refused(source, problem.code());
+    app.engine.telemetry().count_refused(source, problem.code());
     tracing::debug!(source, code = problem.code(), "refused a request");
     // That is kept whole, elsewhere.
     if problem.code() == QUARANTINED {
         return;
     }
-    app.engine.refused(source, problem.code(), || {
+    app.engine.sample_refused(source, problem.code(), || {
         let open = found.as_ref().ok();
         let secret = open.and_then(|open| open.secret_header());
         let mut hidden = Names::usual();

@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use surehook_core::sync::SyncAnswer;
-use surehook_engine::ingest::Received;
+use surehook_engine::ingest::ReceivedEvent;
 
 use crate::door::{self, AnsweredEvent};
 
@@ -37,7 +37,7 @@ pub(crate) struct Answer<'a> {
 }
 
 /// The answer to a sender that waited.
-pub(crate) fn respond(told: &SyncAnswer, received: &[Received]) -> Response<Full<Bytes>> {
+pub(crate) fn respond(told: &SyncAnswer, received: &[ReceivedEvent]) -> Response<Full<Bytes>> {
     let status = told.as_str();
     let events = received.iter().map(|event| AnsweredEvent::new(event, status)).collect();
     let answer = Answer { status, events, ..Answer::default() };

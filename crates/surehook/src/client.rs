@@ -43,7 +43,7 @@ impl Client {
 
     /// A client for addresses that want no token, or the given one.
     pub(crate) fn anonymous(server: &str, token: &str) -> Self {
-        let mut tls = (*surehook_engine::tls::Trust::of_system().usual()).clone();
+        let mut tls = (*surehook_engine::tls::TrustStore::from_system().default_config()).clone();
         // The connector names the protocols itself, and insists on it.
         tls.alpn_protocols.clear();
         let connector = HttpsConnectorBuilder::new()

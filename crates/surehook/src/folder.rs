@@ -21,7 +21,7 @@ impl Folder {
     pub(crate) fn open(data: &Path) -> Result<Self, Failure> {
         let store = Arc::new(open(data)?);
         let parts = serve::parts(&Settings::default(), store).map_err(Failure::settings)?;
-        let engine = Engine::at_rest(parts);
+        let engine = Engine::without_tasks(parts);
         let nobody = Vec::new();
         Ok(Self(App::new(engine, Limits::default(), nobody, CancellationToken::new())))
     }

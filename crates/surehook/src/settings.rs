@@ -16,7 +16,7 @@ use surehook_core::{
     source::{PublicUrl, SourceSpec},
     time::Span,
 };
-use surehook_engine::{apply::Wanted, programs::Programs};
+use surehook_engine::{apply::DesiredConfiguration, programs::AllowedPrograms};
 use surehook_http::Limits;
 
 use crate::cli::ServeArgs;
@@ -33,7 +33,7 @@ pub(crate) struct Settings {
     pub(crate) allow_networks: Vec<IpNet>,
     /// Programs, or folders of them, that destinations of the kind `exec` may run. Empty by default:
     /// none. Whoever may change destinations chooses among these and their arguments.
-    pub(crate) allow_exec: Programs,
+    pub(crate) allow_exec: AllowedPrograms,
     /// What stands before `/in/` in the address that providers call, such as
     /// `https://hooks.example.com`: some sign it.
     pub(crate) public_url: Option<PublicUrl>,
@@ -94,7 +94,7 @@ impl Default for Settings {
             listen: SocketAddr::from(([127, 0, 0, 1], 8080)),
             data: PathBuf::from("data"),
             allow_networks: Vec::new(),
-            allow_exec: Programs::default(),
+            allow_exec: AllowedPrograms::default(),
             public_url: None,
             retention: Span::from_secs(30 * 86_400),
             log: "info".to_owned(),
@@ -231,8 +231,8 @@ impl Settings {
     }
 
     /// What the file wants to be configured.
-    pub(crate) fn wanted(&self) -> Wanted {
-        Wanted {
+    pub(crate) fn wanted(&self) -> DesiredConfiguration {
+        DesiredConfiguration {
             sources: self.sources.clone(),
             destinations: self.destinations.clone(),
             routes: self.routes.clone(),

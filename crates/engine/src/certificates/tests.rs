@@ -21,7 +21,7 @@ use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 
 use super::*;
-use crate::connect::Resolve;
+use crate::connect::Resolver;
 use crate::tls::tests::trusting;
 
 const CHAIN: &[u8] = include_bytes!("../../../../testdata/paypal/chain.pem");
@@ -200,14 +200,14 @@ async fn a_request_is_checked_with_the_certificate_that_it_names() {
 struct Here;
 
 #[async_trait]
-impl Resolve for Here {
+impl Resolver for Here {
     async fn resolve(&self, _: &str) -> io::Result<Vec<IpAddr>> {
         Ok(vec![IpAddr::from([127, 0, 0, 1])])
     }
 }
 
 /// Serves at `https://certs.test`, and says what to trust.
-async fn serve() -> (u16, Trust) {
+async fn serve() -> (u16, TrustStore) {
     let own = rcgen::generate_simple_self_signed(["certs.test".to_owned()]).unwrap();
     let certificate = own.cert.der().clone();
     let key = PrivateKeyDer::try_from(own.signing_key.serialize_der()).unwrap();
@@ -246,13 +246,13 @@ async fn serve() -> (u16, Trust) {
 #[tokio::test]
 async fn a_certificate_is_fetched_through_the_guard() {
     let (port, trust) = serve().await;
-    let fetcher = |allow: &[&str], trust: &Trust| {
+    let fetcher = |allow: &[&str], trust: &TrustStore| {
         HttpFetcher::new(&HttpSenderConfig {
             policy: Arc::new(AddressPolicy::new(
                 allow.iter().map(|net| net.parse().unwrap()).collect(),
             )),
             resolver: Arc::new(Here),
-            tls: trust.usual(),
+            tls: trust.default_config(),
             proxy: None,
             pool_idle_max: 1,
         })

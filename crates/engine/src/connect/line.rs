@@ -11,12 +11,12 @@ use tokio::net::TcpStream;
 
 /// A connection as the client gets it.
 #[derive(Debug)]
-pub struct Line {
+pub struct GuardedStream {
     stream: TokioIo<TcpStream>,
     wants_whole_urls: bool,
 }
 
-impl Line {
+impl GuardedStream {
     /// A connection on which the destination itself answers.
     pub(crate) fn to_destination(stream: TcpStream) -> Self {
         Self { stream: TokioIo::new(stream), wants_whole_urls: false }
@@ -28,13 +28,13 @@ impl Line {
     }
 }
 
-impl Connection for Line {
+impl Connection for GuardedStream {
     fn connected(&self) -> Connected {
         self.stream.inner().connected().proxy(self.wants_whole_urls)
     }
 }
 
-impl Read for Line {
+impl Read for GuardedStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -44,7 +44,7 @@ impl Read for Line {
     }
 }
 
-impl Write for Line {
+impl Write for GuardedStream {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

@@ -28,7 +28,7 @@ use tokio::net::TcpStream;
 use tokio_socks::IntoTargetAddr;
 use tokio_socks::tcp::Socks5Stream;
 
-use super::{ConnectError, GuardedConnector, Line, bare, port_of};
+use super::{ConnectError, GuardedConnector, GuardedStream, bare, port_of};
 
 /// The most that a proxy's answer to CONNECT may take.
 const ANSWER_BYTES_MAX: usize = 32 * 1024;
@@ -38,7 +38,7 @@ pub(super) async fn open(
     guarded: &GuardedConnector,
     proxy: &Proxy,
     uri: &Uri,
-) -> Result<Line, ConnectError> {
+) -> Result<GuardedStream, ConnectError> {
     // The client never asks for a URI without a host; the empty name does not resolve.
     let (host, port) = (bare(uri.host().unwrap_or_default()), port_of(uri));
     match proxy.kind {
@@ -47,7 +47,7 @@ pub(super) async fn open(
             for address in guarded.allowed_addresses(host).await? {
                 let to = SocketAddr::new(address, port);
                 match socks(dial(guarded, proxy).await?, proxy, to).await {
-                    Ok(stream) => return Ok(Line::to_destination(stream)),
+                    Ok(stream) => return Ok(GuardedStream::to_destination(stream)),
                     Err(error) => failure = error,
                 }
             }
@@ -56,15 +56,15 @@ pub(super) async fn open(
         ProxyKind::Socks5h => {
             guarded.judge_for_another(host).await?;
             let stream = dial(guarded, proxy).await?;
-            Ok(Line::to_destination(socks(stream, proxy, (host, port)).await?))
+            Ok(GuardedStream::to_destination(socks(stream, proxy, (host, port)).await?))
         }
         ProxyKind::Http => {
             guarded.judge_for_another(host).await?;
             let stream = dial(guarded, proxy).await?;
             if uri.scheme() == Some(&Scheme::HTTPS) {
-                Ok(Line::to_destination(tunnel(stream, proxy, uri).await?))
+                Ok(GuardedStream::to_destination(tunnel(stream, proxy, uri).await?))
             } else {
-                Ok(Line::to_proxy(stream))
+                Ok(GuardedStream::to_proxy(stream))
             }
         }
     }
@@ -192,7 +192,7 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
 
-    use super::super::Resolve;
+    use super::super::Resolver;
     use super::*;
 
     /// Answers every name with the same addresses, or does not know any.
@@ -200,7 +200,7 @@ mod tests {
     struct Fixed(Vec<IpAddr>);
 
     #[async_trait]
-    impl Resolve for Fixed {
+    impl Resolver for Fixed {
         async fn resolve(&self, _: &str) -> io::Result<Vec<IpAddr>> {
             Some(self.0.clone())
                 .filter(|all| !all.is_empty())
@@ -239,7 +239,10 @@ mod tests {
             .with_proxy(Some(Proxy::parse(proxy).unwrap()))
     }
 
-    async fn connect(connector: GuardedConnector, uri: &str) -> Result<Line, ConnectError> {
+    async fn connect(
+        connector: GuardedConnector,
+        uri: &str,
+    ) -> Result<GuardedStream, ConnectError> {
         connector.connect(uri.parse().unwrap()).await
     }
 

@@ -45,7 +45,7 @@ fn claimed(body: &[u8]) -> Claimed {
 struct Hook {
     folder: TempDir,
     exec: Exec,
-    programs: Arc<Programs>,
+    programs: Arc<AllowedPrograms>,
 }
 
 impl Hook {
@@ -58,7 +58,7 @@ impl Hook {
         let program = folder.path().join("hook");
         fs::write(&program, format!("{line}\n{script}\n")).unwrap();
         fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
-        let programs = Programs::new(vec![folder.path().to_owned()]).unwrap();
+        let programs = AllowedPrograms::new(vec![folder.path().to_owned()]).unwrap();
         let marks = folder.path().join("mark").into_os_string().into_string().unwrap();
         let env = vec![("MARK".to_owned(), Secret::new(marks))];
         let exec = Exec { program, arguments: vec!["an argument".to_owned()], env };
@@ -223,14 +223,17 @@ async fn an_attempt_that_is_dropped_leaves_nothing_running() {
 #[tokio::test]
 async fn what_cannot_be_started_is_for_somebody_to_mend() {
     let there = Hook::new("exit 0");
-    let with = |program: PathBuf, programs: Programs| {
+    let with = |program: PathBuf, programs: AllowedPrograms| {
         let exec = Exec { program, ..there.exec.clone() };
         async move { run(&exec, &Arc::new(programs), ("out", &claimed(b"")), LONG).await }
     };
     let listed = || (*there.programs).clone();
     let cases = [
         ("not there", with(there.folder.path().join("none"), listed()).await),
-        ("not allowed any more", with(there.exec.program.clone(), Programs::default()).await),
+        (
+            "not allowed any more",
+            with(there.exec.program.clone(), AllowedPrograms::default()).await,
+        ),
         ("not in the list", with("/bin/sh".into(), listed()).await),
         ("no interpreter", Hook::starting_with("#!/no/such/thing", "").run(b"", LONG).await),
         ("no program", Hook::starting_with("just text", "").run(b"", LONG).await),

@@ -28,7 +28,7 @@ fn feed() -> (Arc<Feed>, Arc<HandClock>) {
 fn tell(feed: &Feed, clock: &HandClock, number: u32) {
     let at = clock.now();
     feed.publish(at, || {
-        News::DeliveryChanged(DeliveryChanged {
+        LiveUpdate::DeliveryChanged(DeliveryChanged {
             id: DeliveryId::new(at, 0),
             event: EventId::new(at, 0),
             destination: None,
@@ -41,11 +41,11 @@ fn tell(feed: &Feed, clock: &HandClock, number: u32) {
     });
 }
 
-fn attempts(news: &[Numbered]) -> Vec<u32> {
+fn attempts(news: &[NumberedUpdate]) -> Vec<u32> {
     news.iter()
         .map(|(_, news)| match &**news {
-            News::DeliveryChanged(changed) => changed.attempts,
-            News::EventReceived(_) | News::DestinationChanged(_) => panic!("{news:?}"),
+            LiveUpdate::DeliveryChanged(changed) => changed.attempts,
+            LiveUpdate::EventReceived(_) | LiveUpdate::DestinationChanged(_) => panic!("{news:?}"),
         })
         .collect()
 }
@@ -54,7 +54,7 @@ fn attempts(news: &[Numbered]) -> Vec<u32> {
 async fn a_listener_hears_all_from_where_it_began() {
     let (feed, clock) = feed();
     tell(&feed, &clock, 1);
-    let (mut listener, missed) = feed.listen(None);
+    let (mut listener, missed) = feed.subscribe(None);
     assert_eq!(missed, None);
     tell(&feed, &clock, 2);
     tell(&feed, &clock, 3);
@@ -75,63 +75,63 @@ fn nothing_is_made_while_nobody_listens() {
 #[test]
 fn one_that_comes_back_soon_misses_nothing() {
     let (feed, clock) = feed();
-    let (mut listener, _) = feed.listen(None);
+    let (mut listener, _) = feed.subscribe(None);
     tell(&feed, &clock, 1);
-    assert_eq!(attempts(&listener.look().unwrap()), [1]);
-    let place = listener.place();
+    assert_eq!(attempts(&listener.take_available().unwrap()), [1]);
+    let place = listener.position();
     drop(listener);
     tell(&feed, &clock, 2);
     clock.0.fetch_add(30_000, Ordering::Relaxed);
     tell(&feed, &clock, 3);
 
-    let (mut back, missed) = feed.listen(Some(&place));
+    let (mut back, missed) = feed.subscribe(Some(&place));
     assert_eq!(missed, None);
-    assert_eq!(attempts(&back.look().unwrap()), [2, 3]);
+    assert_eq!(attempts(&back.take_available().unwrap()), [2, 3]);
 }
 
 #[test]
 fn one_that_comes_back_late_is_told_so() {
     let (feed, clock) = feed();
-    let (listener, _) = feed.listen(None);
-    let place = listener.place();
+    let (listener, _) = feed.subscribe(None);
+    let place = listener.position();
     drop(listener);
     clock.0.fetch_add(61_000, Ordering::Relaxed);
     // Nothing happened: nothing is missing, however late it is.
-    assert_eq!(feed.listen(Some(&place)).1, None);
+    assert_eq!(feed.subscribe(Some(&place)).1, None);
     clock.0.fetch_add(61_000, Ordering::Relaxed);
     tell(&feed, &clock, 1);
 
-    let (mut back, missed) = feed.listen(Some(&place));
-    assert_eq!(missed, Some(Missed));
-    assert!(back.look().unwrap().is_empty(), "it begins now");
+    let (mut back, missed) = feed.subscribe(Some(&place));
+    assert_eq!(missed, Some(MissedUpdates));
+    assert!(back.take_available().unwrap().is_empty(), "it begins now");
     tell(&feed, &clock, 2);
-    assert_eq!(attempts(&back.look().unwrap()), [2]);
+    assert_eq!(attempts(&back.take_available().unwrap()), [2]);
 }
 
 #[test]
 fn a_place_that_is_not_of_this_run_is_no_place() {
     let (feed, clock) = feed();
-    let (listener, _) = feed.listen(None);
+    let (listener, _) = feed.subscribe(None);
     tell(&feed, &clock, 1);
     let here = listener.id(0);
-    assert_eq!(feed.listen(Some(&here)).1, None);
+    assert_eq!(feed.subscribe(Some(&here)).1, None);
     for since in ["", "-", "0", "-0", "ffffffffffff-0", &listener.id(2), &format!("{here}x")] {
-        assert_eq!(feed.listen(Some(since)).1, Some(Missed), "case: {since}");
+        assert_eq!(feed.subscribe(Some(since)).1, Some(MissedUpdates), "case: {since}");
     }
 }
 
 #[test]
 fn a_slow_listener_falls_out_of_the_ring_and_slows_nobody() {
     let (feed, clock) = feed();
-    let (mut slow, _) = feed.listen(None);
+    let (mut slow, _) = feed.subscribe(None);
     let many = u32::try_from(RING_MAX).unwrap();
     for number in 0..many {
         tell(&feed, &clock, number);
     }
-    let (mut quick, missed) = feed.listen(Some(&slow.place()));
+    let (mut quick, missed) = feed.subscribe(Some(&slow.position()));
     assert_eq!(missed, None, "the ring holds exactly so many");
     let mut heard = Vec::new();
-    while let Ok(news) = quick.look()
+    while let Ok(news) = quick.take_available()
         && !news.is_empty()
     {
         heard.extend(attempts(&news));
@@ -139,23 +139,23 @@ fn a_slow_listener_falls_out_of_the_ring_and_slows_nobody() {
     assert_eq!(heard, (0..many).collect::<Vec<_>>());
 
     tell(&feed, &clock, many);
-    assert_eq!(slow.look(), Err(Missed));
-    assert!(slow.look().unwrap().is_empty());
-    assert_eq!(attempts(&quick.look().unwrap()), [many]);
+    assert_eq!(slow.take_available(), Err(MissedUpdates));
+    assert!(slow.take_available().unwrap().is_empty());
+    assert_eq!(attempts(&quick.take_available().unwrap()), [many]);
 }
 
 #[test]
 fn a_number_that_was_taken_in_silence_is_a_gap() {
     let (feed, clock) = feed();
-    let (mut listener, _) = feed.listen(None);
+    let (mut listener, _) = feed.subscribe(None);
     tell(&feed, &clock, 1);
     // Somebody who looked before the listener came, and took his number after.
     feed.latest.fetch_add(1, Ordering::SeqCst);
-    assert_eq!(listener.look().map(|news| attempts(&news)), Ok(vec![1]));
-    assert_eq!(listener.look(), Err(Missed));
+    assert_eq!(listener.take_available().map(|news| attempts(&news)), Ok(vec![1]));
+    assert_eq!(listener.take_available(), Err(MissedUpdates));
 
     tell(&feed, &clock, 2);
-    assert_eq!(attempts(&listener.look().unwrap()), [2]);
-    let (_, missed) = feed.listen(Some(&listener.id(0)));
-    assert_eq!(missed, Some(Missed), "what is before the gap does not reach over it");
+    assert_eq!(attempts(&listener.take_available().unwrap()), [2]);
+    let (_, missed) = feed.subscribe(Some(&listener.id(0)));
+    assert_eq!(missed, Some(MissedUpdates), "what is before the gap does not reach over it");
 }

@@ -15,12 +15,12 @@ use surehook_core::{
     verify::Verified,
 };
 
-use super::{InboundRequest, IngestError, OpenSource, Pass, plan::Arrival};
+use super::{InboundRequest, IngestError, Pass, ReadySource, plan::Arrival};
 use crate::{Engine, uninterrupted::Uninterrupted};
 
 /// Why a duplicate is not delivered.
 #[derive(Debug, thiserror::Error)]
-pub enum AnywayError {
+pub enum DeliverAnywayError {
     /// There is no such duplicate.
     #[error("there is no such duplicate of this event")]
     NotFound,
@@ -52,21 +52,21 @@ impl Engine {
         self: &Arc<Self>,
         copy: CopyId,
         wish: Wish,
-    ) -> Result<EventId, AnywayError> {
-        let found = self.store.duplicate(copy).await?.ok_or(AnywayError::NotFound)?;
+    ) -> Result<EventId, DeliverAnywayError> {
+        let found = self.store.duplicate(copy).await?.ok_or(DeliverAnywayError::NotFound)?;
         let id: EventId = wish.id("");
         match found.duplicate.delivered_as {
             Some(before) if before == id => return Ok(id),
-            Some(before) => return Err(AnywayError::Before(before)),
+            Some(before) => return Err(DeliverAnywayError::Before(before)),
             None => {}
         }
-        let OpenSource(entry) =
-            self.source_by_id(found.event.source).ok_or(AnywayError::SourceGone)?;
-        let Ok(source) = &entry.source else { return Err(AnywayError::SourceGone) };
+        let ReadySource(entry) =
+            self.source_by_id(found.event.source).ok_or(DeliverAnywayError::SourceGone)?;
+        let Ok(source) = &entry.source else { return Err(DeliverAnywayError::SourceGone) };
         if source.is_outbox() {
-            return Err(AnywayError::Message);
+            return Err(DeliverAnywayError::Message);
         }
-        let (head, body) = bytes_of(&found).ok_or(AnywayError::BodyRemoved)?;
+        let (head, body) = bytes_of(&found).ok_or(DeliverAnywayError::BodyRemoved)?;
         let mut request = InboundRequest {
             path: head.path.clone(),
             query: head.query.clone(),
@@ -110,15 +110,15 @@ impl Engine {
                     entry.metrics.accepted.inc_by(u64::from(!received.duplicate));
                     Ok(id)
                 }
-                Some(received) => Err(AnywayError::Before(received.event)),
+                Some(received) => Err(DeliverAnywayError::Before(received.event)),
                 None => Err(StoreError::Refused("no answer".to_owned()).into()),
             },
             Err(IngestError::Store(error)) => Err(match self.store.duplicate(copy).await {
                 // It went with its event in this very moment.
-                Ok(None) => AnywayError::NotFound,
-                Ok(Some(_)) | Err(_) => AnywayError::Store(error),
+                Ok(None) => DeliverAnywayError::NotFound,
+                Ok(Some(_)) | Err(_) => DeliverAnywayError::Store(error),
             }),
-            Err(_) => Err(AnywayError::SourceGone),
+            Err(_) => Err(DeliverAnywayError::SourceGone),
         }
     }
 }

@@ -12,12 +12,12 @@ use surehook_core::{
 };
 
 use super::{
-    IngestError, Received,
+    IngestError, ReceivedEvent,
     plan::{Draft, Planned},
 };
 use crate::{
     Engine,
-    feed::{EventReceived, News},
+    feed::{EventReceived, LiveUpdate},
     lane::Job,
     waiters::Told,
 };
@@ -28,7 +28,7 @@ impl Engine {
         self: Arc<Self>,
         drafts: Vec<Draft>,
         source: Name,
-    ) -> Result<Vec<Received>, IngestError> {
+    ) -> Result<Vec<ReceivedEvent>, IngestError> {
         let mut owed = Vec::with_capacity(drafts.len());
         let events: Arc<[NewEvent]> = drafts
             .into_iter()
@@ -52,7 +52,7 @@ impl Engine {
         admitted: Admitted,
         (event, source): (&NewEvent, &Name),
         owed: Vec<Planned>,
-    ) -> Result<Received, IngestError> {
+    ) -> Result<ReceivedEvent, IngestError> {
         let key = event.key.as_ref().map(|claim| claim.key.clone());
         match admitted {
             Admitted::Accepted { held, confirmed } => {
@@ -60,7 +60,7 @@ impl Engine {
                     self.moved_by_status(&confirmed, event.received_at);
                 }
                 self.shared.feed.publish(event.received_at, || {
-                    News::EventReceived(EventReceived {
+                    LiveUpdate::EventReceived(EventReceived {
                         id: event.id,
                         source: Some(source.to_string()),
                         key: key.as_ref().map(|key| key.as_str().to_owned()),
@@ -73,15 +73,15 @@ impl Engine {
                 for delivery in owed.into_iter().filter(|one| !held.contains(&one.new.id)) {
                     self.hand_over(delivery, event, source);
                 }
-                Ok(Received { event: event.id, key, duplicate: false })
+                Ok(ReceivedEvent { event: event.id, key, duplicate: false })
             }
             Admitted::Duplicate(duplicate) => {
                 for destination in duplicate.revived {
-                    self.nudge(destination);
+                    self.wake_lane(destination);
                 }
-                Ok(Received { event: duplicate.original, key, duplicate: true })
+                Ok(ReceivedEvent { event: duplicate.original, key, duplicate: true })
             }
-            Admitted::DeliveredBefore(event) => Ok(Received { event, key, duplicate: true }),
+            Admitted::DeliveredBefore(event) => Ok(ReceivedEvent { event, key, duplicate: true }),
             Admitted::SourceGone => Err(IngestError::UnknownSource),
         }
     }
@@ -92,7 +92,7 @@ impl Engine {
         self.shared.feed.publish(at, || {
             let lanes = &self.registry.load().lanes;
             let name = lanes.get(&destination).map(|lane| lane.name());
-            News::settled(delivery, event, name, (next, attempts, at))
+            LiveUpdate::settled(delivery, event, name, (next, attempts, at))
         });
         self.shared.waiters.tell(delivery, || {
             let class = matches!(next, Next::Dead(_)).then_some(Class::Permanent);
@@ -101,7 +101,7 @@ impl Engine {
         match next {
             Next::RetryAt(due_at) => self.expect_due(destination, due_at),
             // Others of its ordering key may have waited for its end.
-            Next::Succeeded | Next::Dead(_) => self.nudge(destination),
+            Next::Succeeded | Next::Dead(_) => self.wake_lane(destination),
         }
     }
 
@@ -109,7 +109,7 @@ impl Engine {
         let Planned { new, lane, slot, sent } = delivery;
         let (Some(lane), Some(slot), Some(lease)) = (lane, slot, new.claim) else {
             // Not the lane of a moment ago: it may have been replaced while this was committed.
-            return self.nudge(new.destination);
+            return self.wake_lane(new.destination);
         };
         let claimed = Claimed {
             id: new.id,

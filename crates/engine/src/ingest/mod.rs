@@ -26,8 +26,8 @@ use surehook_core::{
 
 use self::plan::{Arrival, Claim, Draft};
 pub use self::{
-    anyway::AnywayError,
-    send::{Addressee, Posted, SendError},
+    anyway::DeliverAnywayError,
+    send::{AcceptedMessage, SendMessageError, SendTarget},
 };
 use crate::{Engine, registry::SourceEntry, sync::Asking, uninterrupted::Uninterrupted};
 
@@ -48,7 +48,7 @@ pub struct InboundRequest {
 
 /// What became of one event of a request.
 #[derive(Clone, Debug)]
-pub struct Received {
+pub struct ReceivedEvent {
     /// The event, or the original of which it is a duplicate.
     pub event: EventId,
     /// Its key.
@@ -59,9 +59,9 @@ pub struct Received {
 
 /// What became of a request that was let in.
 #[derive(Debug, Default)]
-pub struct Outcome {
+pub struct ReceiveOutcome {
     /// Its events, in their order.
-    pub received: Vec<Received>,
+    pub received: Vec<ReceivedEvent>,
     /// What a sender is told that waited for the result.
     pub sync: Option<SyncAnswer>,
     /// What this provider is told instead of our usual answer.
@@ -144,9 +144,9 @@ impl Pass {
 
 /// A source that a request was found for.
 #[derive(Clone, Debug)]
-pub struct OpenSource(pub(crate) Arc<SourceEntry>);
+pub struct ReadySource(pub(crate) Arc<SourceEntry>);
 
-impl OpenSource {
+impl ReadySource {
     /// The source's own limit on bodies.
     pub fn max_body_bytes(&self) -> Option<usize> {
         self.0.source.as_ref().ok().and_then(|source| source.max_body_bytes)
@@ -158,7 +158,7 @@ impl OpenSource {
     }
 
     /// Whether what is refused must be kept, because the sender does not send it again.
-    pub fn quarantines(&self) -> bool {
+    pub fn quarantines_refused(&self) -> bool {
         let source = self.0.source.as_ref();
         source.is_ok_and(|source| source.on_refusal == OnRefusal::Quarantine)
     }
@@ -171,7 +171,7 @@ impl OpenSource {
 
 impl Engine {
     /// Finds the source before the body is read: what nobody wants need not be buffered.
-    pub fn source(&self, name: &str) -> Result<OpenSource, IngestError> {
+    pub fn source(&self, name: &str) -> Result<ReadySource, IngestError> {
         let registry = self.registry.load();
         let entry = registry.sources.get(name).ok_or(IngestError::UnknownSource)?;
         match &entry.source {
@@ -179,7 +179,7 @@ impl Engine {
             // Nobody sends webhooks to it.
             Ok(source) if source.is_outbox() => Err(IngestError::UnknownSource),
             Ok(source) if !source.enabled => Err(IngestError::Disabled),
-            Ok(_) => Ok(OpenSource(Arc::clone(entry))),
+            Ok(_) => Ok(ReadySource(Arc::clone(entry))),
         }
     }
 
@@ -187,9 +187,9 @@ impl Engine {
     /// that is refused is left as it is.
     pub async fn receive(
         self: &Arc<Self>,
-        source: &OpenSource,
+        source: &ReadySource,
         request: &mut InboundRequest,
-    ) -> Result<Outcome, IngestError> {
+    ) -> Result<ReceiveOutcome, IngestError> {
         let begun = Instant::now();
         let entry = &source.0;
         let Ok(source) = &entry.source else { return Err(IngestError::Misconfigured) };
@@ -219,14 +219,14 @@ impl Engine {
         request: &mut InboundRequest,
         pass: Pass,
         now: Timestamp,
-    ) -> Result<Outcome, IngestError> {
+    ) -> Result<ReceiveOutcome, IngestError> {
         // The signature is over what came; what it says is read unpacked.
         let readable = Readable::new(&request.headers, &request.body);
         let (headers, body) = readable.whole((&request.headers, &request.body));
         let incoming = Incoming { headers, body, ..self.incoming(source, request) };
         let parts = match source.read(&incoming, pass.verified) {
             Reading::Greeting(reply) => {
-                return Ok(Outcome { reply: Some(reply), ..Outcome::default() });
+                return Ok(ReceiveOutcome { reply: Some(reply), ..ReceiveOutcome::default() });
             }
             Reading::Events(parts) => parts,
         };
@@ -246,7 +246,7 @@ impl Engine {
             let metrics = &entry.metrics;
             if event.duplicate { &metrics.duplicate } else { &metrics.accepted }.inc();
         }
-        Ok(Outcome { reply, ..outcome })
+        Ok(ReceiveOutcome { reply, ..outcome })
     }
 
     /// Checks a request as of a time, with the certificate that it names if there is one.
@@ -267,9 +267,9 @@ impl Engine {
     }
 
     /// Answers a provider's GET, if it sends one.
-    pub fn greet(
+    pub fn answer_handshake(
         &self,
-        source: &OpenSource,
+        source: &ReadySource,
         query: Option<&str>,
     ) -> Option<Result<Reply, Refused>> {
         let source = source.0.source.as_ref().ok()?;
@@ -298,14 +298,14 @@ impl Engine {
         arrival: &Arrival<'_>,
         parts: Vec<Part>,
         claims: Vec<Claim>,
-    ) -> Result<Outcome, IngestError> {
+    ) -> Result<ReceiveOutcome, IngestError> {
         let mut received = Vec::with_capacity(parts.len());
         let mut drafts = Vec::with_capacity(parts.len());
         for (part, claim) in parts.into_iter().zip(claims) {
             let payload = arrival.payload(part.body.as_ref());
             if let Some(event) = self.recall(arrival, &claim, &payload) {
                 let key = claim.map(|(claim, _)| claim.key);
-                received.push(Some(Received { event, key, duplicate: true }));
+                received.push(Some(ReceivedEvent { event, key, duplicate: true }));
                 continue;
             }
             if claim.is_none() {
@@ -316,9 +316,9 @@ impl Engine {
         }
         plan::put_in_order(&mut drafts);
         if drafts.is_empty() {
-            return Ok(Outcome {
+            return Ok(ReceiveOutcome {
                 received: received.into_iter().flatten().collect(),
-                ..Outcome::default()
+                ..ReceiveOutcome::default()
             });
         }
         // It leaves the quarantine with the first of its events, in one step.
@@ -334,7 +334,7 @@ impl Engine {
         };
         let mut committed = committed.into_iter();
         let received = received.into_iter().filter_map(|known| known.or_else(|| committed.next()));
-        Ok(Outcome { received: received.collect(), sync, reply: None })
+        Ok(ReceiveOutcome { received: received.collect(), sync, reply: None })
     }
 
     /// What memory knows of an event that came before. A sender that waits wants the result, and
@@ -363,11 +363,11 @@ impl Engine {
         self: &Arc<Self>,
         source: &Source,
         asking: Vec<Asking>,
-        committed: &[Received],
+        committed: &[ReceivedEvent],
     ) -> Result<Option<SyncAnswer>, IngestError> {
         let mut told: Option<SyncAnswer> = None;
         for (asking, received) in asking.into_iter().zip(committed) {
-            let Received { event, ref key, duplicate } = *received;
+            let ReceivedEvent { event, ref key, duplicate } = *received;
             let answer = self.answer_sender(asking, event, duplicate, key.is_some()).await;
             let answer = answer.map_err(IngestError::Store)?;
             self.telemetry.sync_answered(source.name.as_str(), answer.as_str());

@@ -21,16 +21,16 @@ use super::{
     InboundRequest, IngestError, Pass,
     plan::{Arrival, Claim, Direct},
 };
-use crate::{ChangeError, Engine, lane::Lane, registry::End, uninterrupted::Uninterrupted};
+use crate::{ConfigChangeError, Engine, lane::Lane, registry::End, uninterrupted::Uninterrupted};
 
 /// Who gets a message.
 #[derive(Clone, Debug)]
-pub struct Addressee {
+pub struct SendTarget {
     lane: Arc<Lane>,
     destination: Arc<Destination>,
 }
 
-impl Addressee {
+impl SendTarget {
     /// The destination as it is configured now.
     pub fn destination(&self) -> &Destination {
         &self.destination
@@ -39,7 +39,7 @@ impl Addressee {
 
 /// A message that is on the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Posted {
+pub struct AcceptedMessage {
     /// Its event.
     pub event: EventId,
     /// What is owed to the destination that it was sent to.
@@ -48,7 +48,7 @@ pub struct Posted {
 
 /// Why a message was not taken.
 #[derive(Debug, thiserror::Error)]
-pub enum SendError {
+pub enum SendMessageError {
     /// There is no such destination.
     #[error("there is no destination `{0}`")]
     UnknownDestination(String),
@@ -66,7 +66,7 @@ pub enum SendError {
     OutboxUnusable,
     /// The outbox could not be made.
     #[error(transparent)]
-    Change(#[from] ChangeError),
+    Change(#[from] ConfigChangeError),
     /// It could not be stored.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -79,35 +79,35 @@ const PROVED_BY: &str = "api token";
 
 impl Engine {
     /// The destination of that name or id.
-    pub async fn addressee(&self, wanted: &str) -> Result<Addressee, SendError> {
+    pub async fn find_send_target(&self, wanted: &str) -> Result<SendTarget, SendMessageError> {
         let by_id: Option<DestinationId> = wanted.parse().ok();
         let registry = self.registry.load_full();
         let named = || registry.lanes.values().find(|lane| lane.is_called(wanted));
         let lane = by_id.and_then(|id| registry.lanes.get(&id)).or_else(named).cloned();
         if let Some(lane) = lane {
-            return Ok(Addressee { destination: lane.destination(), lane });
+            return Ok(SendTarget { destination: lane.destination(), lane });
         }
         let there = self.store.configuration().await?.destinations;
         let is_it = |id, name: &str| by_id == Some(id) || name == wanted;
         match there.iter().any(|one| is_it(one.id, one.spec.name.as_str())) {
-            true => Err(SendError::Misconfigured(wanted.to_owned())),
-            false => Err(SendError::UnknownDestination(wanted.to_owned())),
+            true => Err(SendMessageError::Misconfigured(wanted.to_owned())),
+            false => Err(SendMessageError::UnknownDestination(wanted.to_owned())),
         }
     }
 
     /// Takes a message. After `Ok` it survives a power cut, and the same wish again sends nothing
     /// more and gets the same answer. Its first attempt waits for `delay`.
-    pub async fn send(
+    pub async fn send_message(
         self: &Arc<Self>,
-        to: Addressee,
+        to: SendTarget,
         post: Post,
         wish: Wish,
         delay: Duration,
-    ) -> Result<Posted, SendError> {
+    ) -> Result<AcceptedMessage, SendMessageError> {
         let entry = self.outbox().await?;
-        let Ok(source) = &entry.source else { return Err(SendError::OutboxUnusable) };
+        let Ok(source) = &entry.source else { return Err(SendMessageError::OutboxUnusable) };
         let now = self.shared.clock.now();
-        let posted = Posted { event: wish.id(""), delivery: wish.id("") };
+        let posted = AcceptedMessage { event: wish.id(""), delivery: wish.id("") };
         let Post { kind, mut attributes, order, headers, body } = post;
         // By this its destination is known, whatever it is called then.
         attributes.push(AttributeName::Account, &to.destination.id.to_string());
@@ -138,9 +138,9 @@ impl Engine {
         let commit = Arc::clone(self).commit(vec![draft], source.name.clone());
         match Uninterrupted::new(commit, &self.shared.tasks).await {
             Ok(_) => Ok(posted),
-            Err(IngestError::Store(error)) => Err(SendError::Store(error)),
+            Err(IngestError::Store(error)) => Err(SendMessageError::Store(error)),
             // Its source cannot go away, and nothing else is asked of it.
-            Err(_) => Err(SendError::OutboxUnusable),
+            Err(_) => Err(SendMessageError::OutboxUnusable),
         }
     }
 }

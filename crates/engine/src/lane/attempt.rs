@@ -29,7 +29,7 @@ use super::{
     sending::PutOff,
 };
 use crate::{
-    feed::News,
+    feed::LiveUpdate,
     outlet::Outlet,
     sender::SendReport,
     strip::{SecretsOfSource, strip},
@@ -139,7 +139,7 @@ impl Lane {
         };
         let recipient = match &parcel {
             Parcel::Letter(letter) => Some(letter.recipient),
-            Parcel::Request { .. } | Parcel::Arrival(_) | Parcel::Input(..) | Parcel::Entry(..) => {
+            Parcel::Request { .. } | Parcel::Inbox(_) | Parcel::Input(..) | Parcel::Entry(..) => {
                 None
             }
         };
@@ -347,14 +347,14 @@ impl Lane {
         if ordered && matches!(next, Next::Succeeded | Next::Dead(_)) {
             // Somebody may have waited for this one to end. Said before the place is given back: a
             // lane without both would take itself for empty.
-            self.nudge();
+            self.wake_lane();
         }
         drop(slot);
         match settled {
             Ok(Settled::Recorded | Settled::Overruled(_)) => {
                 self.shared.feed.publish(at, || {
                     let destination = Some(self.name());
-                    News::settled(delivery, event, destination, (next, attempts, at))
+                    LiveUpdate::settled(delivery, event, destination, (next, attempts, at))
                 });
                 let Attempt { class, response, .. } = settlement.attempt;
                 let ending = || Told::Ended(Ending { next, class, response });

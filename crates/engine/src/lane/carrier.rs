@@ -17,11 +17,11 @@ use tokio::time::Instant;
 use super::{Shared, message::Letter};
 use crate::{
     exec,
-    inbox::{Arrival, Inbox},
-    media::Media,
+    inbox::{Inbox, InboxDelivery},
+    media::MediaFiles,
     outbound,
     outlet::{Outlet, Prepared},
-    programs::Programs,
+    programs::AllowedPrograms,
     sender::SendReport,
 };
 
@@ -30,7 +30,7 @@ use crate::{
 pub(super) struct Carrier {
     pub(super) outlet: ArcSwap<Outlet>,
     inbox: Arc<Inbox>,
-    programs: Arc<Programs>,
+    programs: Arc<AllowedPrograms>,
 }
 
 /// What one attempt sends, ready to go.
@@ -38,7 +38,7 @@ pub(super) enum Parcel<'o> {
     /// A webhook.
     Request { url: &'o Uri, headers: HeaderMap, body: Bytes },
     /// Something for the inbox.
-    Arrival(Arrival),
+    Inbox(InboxDelivery),
     /// A message.
     Letter(Box<Letter<'o>>),
     /// Something for a program.
@@ -75,7 +75,7 @@ impl Carrier {
             Parcel::Entry(stream, claimed) => {
                 outlet.add(stream, &claimed).await.report(started.elapsed())
             }
-            Parcel::Arrival(arrival) => {
+            Parcel::Inbox(arrival) => {
                 self.inbox.take(arrival);
                 SendReport::of(Outcome::Answered { status: 200, retry_after: None })
             }
@@ -94,7 +94,7 @@ impl From<Unsent> for SendReport {
 
 /// Makes what is sent ready. Nothing is sent if that fails.
 pub(super) async fn pack<'o>(
-    (outlet, media): (&'o Outlet, &Media),
+    (outlet, media): (&'o Outlet, &MediaFiles),
     claimed: &Claimed,
     secret_headers: &[String],
     now: Timestamp,
@@ -109,7 +109,7 @@ pub(super) async fn pack<'o>(
         Reach::Http(url) => Parcel::Request { url, headers: headers()?, body },
         Reach::Inbox => {
             let (event, headers) = (claimed.event, headers()?);
-            Parcel::Arrival(Arrival { at: now, event, headers, body })
+            Parcel::Inbox(InboxDelivery { at: now, event, headers, body })
         }
         Reach::Service(sender) => {
             let letter = Letter::write((sender, media), destination, claimed, now).await?;

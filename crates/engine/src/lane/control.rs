@@ -9,7 +9,7 @@ use surehook_core::{
 };
 
 use super::{Attempting, Job, Lane, attempt::Turns};
-use crate::feed::{DestinationChange, DestinationChanged, News};
+use crate::feed::{DestinationChange, DestinationChanged, LiveUpdate};
 
 /// A cool-down is kept over a restart if it lasts at least so much longer.
 const COOL_DOWN_KEPT_SECS: u64 = 10;
@@ -66,7 +66,7 @@ impl Lane {
         self.inside().gate.resume(drain);
         self.is_kept(next);
         drop(alone);
-        self.nudge();
+        self.wake_lane();
         Ok(())
     }
 
@@ -115,7 +115,7 @@ impl Lane {
             let at = self.shared.clock.now();
             self.shared.feed.publish(at, || {
                 let change = DestinationChange::State;
-                News::DestinationChanged(DestinationChanged {
+                LiveUpdate::DestinationChanged(DestinationChanged {
                     id: self.id,
                     name: Some(name),
                     change,

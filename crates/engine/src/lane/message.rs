@@ -20,7 +20,7 @@ use surehook_core::{
 
 use super::carrier::Unsent;
 use crate::{
-    media::Media,
+    media::MediaFiles,
     outlet::Outlet,
     sender::{RESPONSE_BYTES_KEPT, SendReport},
 };
@@ -43,7 +43,7 @@ impl<'o> Letter<'o> {
     /// Reads the message in the body of a delivery, with a fresh link to its file. Fails if it is none,
     /// or none that the service could send.
     pub(super) async fn write(
-        (sender, media): (&'o Sender, &Media),
+        (sender, media): (&'o Sender, &MediaFiles),
         destination: &Destination,
         claimed: &Claimed,
         now: Timestamp,
@@ -51,7 +51,7 @@ impl<'o> Letter<'o> {
         let unsendable = |why: String| SendReport::from(Unsent(Failure::Unsendable, why));
         let mut message =
             Message::read(&claimed.payload.body).map_err(|error| unsendable(why(&error)))?;
-        media.ready(&mut message, sender.service.name(), now).await.map_err(|no_link| {
+        media.resolve_files(&mut message, sender.service.name(), now).await.map_err(|no_link| {
             SendReport { detail: Some(no_link.to_string()), ..SendReport::of(no_link.outcome()) }
         })?;
         let id = send_id(claimed.event, destination.id);

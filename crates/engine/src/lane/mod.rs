@@ -67,14 +67,14 @@ use self::{
 use crate::{
     feed::Feed,
     inbox::Inbox,
-    media::Media,
+    media::MediaFiles,
     outlet::{Outlet, Prepared},
-    programs::Programs,
-    registry::Ground,
+    programs::AllowedPrograms,
+    registry::DestinationPolicy,
     sender::HttpSenderConfig,
     strip::Secrets,
     telemetry::{LaneMetrics, Telemetry},
-    tls::Trust,
+    tls::TrustStore,
     transform::Transforms,
     waiters::{Told, Waiters},
 };
@@ -96,10 +96,10 @@ pub(crate) struct Shared {
     pub(crate) inbox: Arc<Inbox>,
     pub(crate) http: HttpSenderConfig,
     /// The files of messages.
-    pub(crate) media: Arc<Media>,
-    pub(crate) trust: Trust,
+    pub(crate) media: Arc<MediaFiles>,
+    pub(crate) trust: TrustStore,
     /// What may be run.
-    pub(crate) programs: Arc<Programs>,
+    pub(crate) programs: Arc<AllowedPrograms>,
     /// Bytes of bodies that may wait in all lanes together.
     pub(crate) budget: Arc<Budget>,
     /// No new attempts.
@@ -116,9 +116,9 @@ pub(crate) struct Shared {
 
 impl Shared {
     /// What destinations are judged against.
-    pub(crate) fn ground(&self) -> Ground<'_> {
+    pub(crate) fn ground(&self) -> DestinationPolicy<'_> {
         let Self { http, trust, programs, .. } = self;
-        Ground { addresses: &http.policy, trust, programs }
+        DestinationPolicy { addresses: &http.policy, trust, programs }
     }
 }
 
@@ -407,7 +407,7 @@ impl Lane {
     }
 
     /// There is something for this lane in the store.
-    pub(crate) fn nudge(&self) {
+    pub(crate) fn wake_lane(&self) {
         self.backlog.store(true, Ordering::Release);
         self.changed.notify_one();
     }

@@ -19,7 +19,7 @@ use crate::sender::BoxError;
 
 /// A file that somebody sends.
 #[derive(Debug)]
-pub struct NewFile {
+pub struct NewMediaFile {
     /// Its bytes, as they come.
     pub body: UnsyncBoxBody<Bytes, BoxError>,
     /// How many there are. More or fewer are refused.
@@ -35,7 +35,7 @@ pub struct NewFile {
 #[error("the file was cut off, or is longer than was said")]
 pub(super) struct CutOff;
 
-impl NewFile {
+impl NewMediaFile {
     /// Reads the beginning, and says what the file is.
     pub(super) async fn look(&mut self) -> Result<(Detected, VecDeque<Bytes>), CutOff> {
         let (mut head, mut beginning) = (Vec::with_capacity(HEAD_BYTES), VecDeque::new());
@@ -81,13 +81,13 @@ impl Fate {
 
 impl FileBody {
     /// The rest of a file after its beginning.
-    pub(super) fn new(file: NewFile, beginning: VecDeque<Bytes>, fate: &Fate) -> Self {
+    pub(super) fn new(file: NewMediaFile, beginning: VecDeque<Bytes>, fate: &Fate) -> Self {
         Self::within(file, beginning, (Bytes::new(), Bytes::new()), fate)
     }
 
     /// The same between two pieces.
     pub(super) fn within(
-        file: NewFile,
+        file: NewMediaFile,
         mut beginning: VecDeque<Bytes>,
         (before, after): (Bytes, Bytes),
         fate: &Fate,
@@ -181,7 +181,7 @@ mod tests {
 
     use super::*;
 
-    fn file(pieces: &[Result<&'static [u8], ()>], size: u64) -> NewFile {
+    fn file(pieces: &[Result<&'static [u8], ()>], size: u64) -> NewMediaFile {
         let frames: Vec<_> = pieces
             .iter()
             .map(|piece| match piece {
@@ -190,11 +190,11 @@ mod tests {
             })
             .collect();
         let body = StreamBody::new(stream::iter(frames)).boxed_unsync();
-        NewFile { body, size, claimed: None, filename: None }
+        NewMediaFile { body, size, claimed: None, filename: None }
     }
 
     /// What is sent of a file, or that it was cut off.
-    async fn sent(mut file: NewFile) -> Result<Vec<u8>, CutOff> {
+    async fn sent(mut file: NewMediaFile) -> Result<Vec<u8>, CutOff> {
         let fate = Fate::default();
         let (_, beginning) = file.look().await?;
         let around = (Bytes::from_static(b"<"), Bytes::from_static(b">"));

@@ -28,7 +28,7 @@ use tokio::{sync::Semaphore, time::timeout};
 use url::Url;
 
 pub(crate) use self::file::FileBody;
-pub use self::file::NewFile;
+pub use self::file::NewMediaFile;
 use self::file::{CutOff, Fate};
 use crate::{
     Engine,
@@ -48,14 +48,14 @@ const UPLOAD_TIMEOUT: Duration = Duration::from_secs(600);
 const UNTIL_MENDED: Duration = Duration::from_secs(600);
 
 /// The files of messages.
-pub struct Media {
+pub struct MediaFiles {
     store: Arc<dyn MediaStore>,
     bucket: Option<Bucket>,
     http: HttpSender<FileBody>,
     places: Semaphore,
 }
 
-impl fmt::Debug for Media {
+impl fmt::Debug for MediaFiles {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Media").field("bucket", &self.bucket).finish_non_exhaustive()
     }
@@ -63,7 +63,7 @@ impl fmt::Debug for Media {
 
 /// Why a file was not taken.
 #[derive(Debug, thiserror::Error)]
-pub enum NotTaken {
+pub enum MediaUploadError {
     /// There is no bucket.
     #[error("{NOT_CONFIGURED}")]
     NotConfigured,
@@ -101,7 +101,7 @@ const NOT_CONFIGURED: &str = "there is no storage for files; write [media] with 
 
 /// Why a file of a message cannot be reached.
 #[derive(Debug, thiserror::Error)]
-pub enum NoLink {
+pub enum MediaLinkError {
     /// Nobody uploaded it.
     #[error("there is no file {0}; upload it first, with POST /api/v1/media")]
     Unknown(MediaId),
@@ -119,7 +119,7 @@ pub enum NoLink {
     Store(#[from] StoreError),
 }
 
-impl NoLink {
+impl MediaLinkError {
     /// What it means for the attempt. The message is wrong for good; or the settings are, and it waits
     /// until somebody has mended them, while messages without files pass; or it goes by itself.
     pub fn outcome(&self) -> Outcome {
@@ -139,7 +139,7 @@ impl NoLink {
     }
 }
 
-impl Media {
+impl MediaFiles {
     pub(crate) fn new(
         store: Arc<dyn MediaStore>,
         bucket: Option<Bucket>,
@@ -156,15 +156,15 @@ impl Media {
     }
 
     /// Puts a file into the bucket under that id. After `Ok` it is there, and known.
-    pub async fn take(
+    pub async fn upload(
         &self,
         id: MediaId,
-        mut file: NewFile,
+        mut file: NewMediaFile,
         now: Timestamp,
-    ) -> Result<Upload, NotTaken> {
-        let bucket = self.bucket.as_ref().ok_or(NotTaken::NotConfigured)?;
+    ) -> Result<Upload, MediaUploadError> {
+        let bucket = self.bucket.as_ref().ok_or(MediaUploadError::NotConfigured)?;
         check_size(file.size, bucket.max_bytes())?;
-        let _place = self.places.try_acquire().map_err(|_| NotTaken::Busy)?;
+        let _place = self.places.try_acquire().map_err(|_| MediaUploadError::Busy)?;
         let (found, beginning) = look(&mut file).await?;
         let Detected { mime_type, kind, extension } = found;
         let key = bucket.key(id, &extension);
@@ -173,11 +173,12 @@ impl Media {
         let mut request = Request::new(FileBody::new(file, beginning, &fate));
         *request.method_mut() = Method::PUT;
         *request.uri_mut() = address(&bucket.put(&key, &mime_type, now))?;
-        let content_type = HeaderValue::from_str(&mime_type).map_err(|_| NotTaken::CutOff)?;
+        let content_type =
+            HeaderValue::from_str(&mime_type).map_err(|_| MediaUploadError::CutOff)?;
         request.headers_mut().insert(header::CONTENT_TYPE, content_type);
         let report = self.http.call(request, UPLOAD_TIMEOUT).await;
         if fate.is_cut_off() {
-            return Err(NotTaken::CutOff);
+            return Err(MediaUploadError::CutOff);
         }
         stored(&report)?;
         let bucket = bucket.name().to_owned();
@@ -190,10 +191,10 @@ impl Media {
     async fn hand_over(
         &self,
         (account, http): (&Account, &HttpSender<FileBody>),
-        mut file: NewFile,
+        mut file: NewMediaFile,
         dice: u128,
-    ) -> Result<(Detected, String), NotTaken> {
-        let _place = self.places.try_acquire().map_err(|_| NotTaken::Busy)?;
+    ) -> Result<(Detected, String), MediaUploadError> {
+        let _place = self.places.try_acquire().map_err(|_| MediaUploadError::Busy)?;
         let (found, beginning) = look(&mut file).await?;
         fits(cloud_upload::SERVICE, found.kind, &found.mime_type, file.size)?;
         let filename = file.filename.take();
@@ -207,10 +208,11 @@ impl Media {
         *request.headers_mut() = form.headers;
         let report = http.call(request, UPLOAD_TIMEOUT).await;
         if fate.is_cut_off() {
-            return Err(NotTaken::CutOff);
+            return Err(MediaUploadError::CutOff);
         }
-        let refused =
-            |why: String| NotTaken::Refused(format!("the Cloud API did not take the file: {why}"));
+        let refused = |why: String| {
+            MediaUploadError::Refused(format!("the Cloud API did not take the file: {why}"))
+        };
         match answered(&report) {
             Ok(status) => {
                 let id = cloud_upload::read(status, &report.response_body).map_err(refused)?;
@@ -221,15 +223,15 @@ impl Media {
     }
 
     /// A link to a file that holds from now on, as long as the settings say.
-    pub async fn link(&self, id: MediaId, now: Timestamp) -> Result<Url, NoLink> {
-        let upload = self.store.upload(id).await?.ok_or(NoLink::Unknown(id))?;
+    pub async fn link(&self, id: MediaId, now: Timestamp) -> Result<Url, MediaLinkError> {
+        let upload = self.store.upload(id).await?.ok_or(MediaLinkError::Unknown(id))?;
         self.link_to(&upload, now)
     }
 
-    fn link_to(&self, upload: &Upload, now: Timestamp) -> Result<Url, NoLink> {
-        let bucket = self.bucket.as_ref().ok_or(NoLink::NotConfigured)?;
+    fn link_to(&self, upload: &Upload, now: Timestamp) -> Result<Url, MediaLinkError> {
+        let bucket = self.bucket.as_ref().ok_or(MediaLinkError::NotConfigured)?;
         if bucket.name() != upload.bucket {
-            return Err(NoLink::OtherBucket(upload.bucket.clone()));
+            return Err(MediaLinkError::OtherBucket(upload.bucket.clone()));
         }
         Ok(bucket.link(&upload.key, now))
     }
@@ -237,15 +239,15 @@ impl Media {
     /// Makes a message ready for the service of that name: a file that was uploaded here becomes a
     /// fresh link to it, if the service takes such a file. To be called at every attempt, and before
     /// a message is stored: it notes that the file is used, and is not to be forgotten.
-    pub async fn ready(
+    pub async fn resolve_files(
         &self,
         message: &mut Message,
         service: &str,
         now: Timestamp,
-    ) -> Result<(), NoLink> {
+    ) -> Result<(), MediaLinkError> {
         let Content::Media(media) = &mut message.content else { return Ok(()) };
         let MediaAt::File(id) = media.at else { return Ok(()) };
-        let upload = self.store.use_upload(id, now).await?.ok_or(NoLink::Unknown(id))?;
+        let upload = self.store.use_upload(id, now).await?.ok_or(MediaLinkError::Unknown(id))?;
         fits(service, media.kind, &upload.mime_type, upload.size)?;
         media.at = MediaAt::Url(self.link_to(&upload, now)?.into());
         media.filename = media.filename.take().or(upload.filename);
@@ -261,40 +263,40 @@ impl Engine {
     pub async fn upload_to(
         &self,
         destination: DestinationId,
-        file: NewFile,
-    ) -> Result<(Detected, String), NotTaken> {
+        file: NewMediaFile,
+    ) -> Result<(Detected, String), MediaUploadError> {
         check_size(file.size, HANDED_BYTES_MAX)?;
         let lane = self.registry.load().lanes.get(&destination).cloned();
-        let outlet = lane.ok_or(NotTaken::NotThere)?.outlet();
+        let outlet = lane.ok_or(MediaUploadError::NotThere)?.outlet();
         let Reach::Service(sender) = &outlet.destination.reach else {
-            return Err(NotTaken::NotThere);
+            return Err(MediaUploadError::NotThere);
         };
         if sender.service.name() != cloud_upload::SERVICE {
-            return Err(NotTaken::NotThere);
+            return Err(MediaUploadError::NotThere);
         }
         let way = (&sender.account, &outlet.for_files());
         self.shared.media.hand_over(way, file, self.shared.chance.bits()).await
     }
 }
 
-fn check_size(size: u64, max: u64) -> Result<(), NotTaken> {
+fn check_size(size: u64, max: u64) -> Result<(), MediaUploadError> {
     match size {
         0 => Err(Unfit::Empty.into()),
-        _ if size > max => Err(NotTaken::TooLarge(max)),
+        _ if size > max => Err(MediaUploadError::TooLarge(max)),
         _ => Ok(()),
     }
 }
 
 async fn look(
-    file: &mut NewFile,
-) -> Result<(Detected, std::collections::VecDeque<bytes::Bytes>), NotTaken> {
+    file: &mut NewMediaFile,
+) -> Result<(Detected, std::collections::VecDeque<bytes::Bytes>), MediaUploadError> {
     let looked = timeout(HEAD_TIMEOUT, file.look()).await;
-    looked.map_err(|_| NotTaken::Slow)?.map_err(|CutOff| NotTaken::CutOff)
+    looked.map_err(|_| MediaUploadError::Slow)?.map_err(|CutOff| MediaUploadError::CutOff)
 }
 
-fn address(url: &Url) -> Result<Uri, NotTaken> {
+fn address(url: &Url) -> Result<Uri, MediaUploadError> {
     let unusable =
-        |_| NotTaken::Refused("its address cannot be called; see the settings".to_owned());
+        |_| MediaUploadError::Refused("its address cannot be called; see the settings".to_owned());
     url.as_str().parse().map_err(unusable)
 }
 
@@ -307,9 +309,10 @@ fn answered(report: &SendReport) -> Result<u16, String> {
 }
 
 /// Whether the storage has the file, or what is to be looked at.
-fn stored(report: &SendReport) -> Result<(), NotTaken> {
-    let refused =
-        |why: String| Err(NotTaken::Refused(format!("the storage did not take the file: {why}")));
+fn stored(report: &SendReport) -> Result<(), MediaUploadError> {
+    let refused = |why: String| {
+        Err(MediaUploadError::Refused(format!("the storage did not take the file: {why}")))
+    };
     let status = match answered(report) {
         Ok(200..300) => return Ok(()),
         Ok(status) => status,

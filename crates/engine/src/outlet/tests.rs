@@ -20,7 +20,7 @@ use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
 use super::*;
-use crate::connect::Resolve;
+use crate::connect::Resolver;
 use crate::tls::tests::trusting;
 
 /// Every name is this machine.
@@ -28,7 +28,7 @@ use crate::tls::tests::trusting;
 struct Here;
 
 #[async_trait]
-impl Resolve for Here {
+impl Resolver for Here {
     async fn resolve(&self, _: &str) -> io::Result<Vec<IpAddr>> {
         Ok(vec![IpAddr::from([127, 0, 0, 1])])
     }
@@ -120,7 +120,7 @@ fn outlet(prepared: Prepared, before: Option<&Outlet>) -> Outlet {
     let config = HttpSenderConfig {
         policy: Arc::new(AddressPolicy::new(vec!["127.0.0.0/8".parse().unwrap()])),
         resolver: Arc::new(Here),
-        tls: trusting([]).usual(),
+        tls: trusting([]).default_config(),
         proxy: None,
         pool_idle_max: 4,
     };

@@ -22,7 +22,7 @@ use tokio::sync::mpsc;
 use tokio_rustls::TlsAcceptor;
 
 use super::*;
-use crate::tls::{Trust, tests::trusting};
+use crate::tls::{TrustStore, tests::trusting};
 
 const LONG: Duration = Duration::from_secs(20);
 const SHORT: Duration = Duration::from_millis(150);
@@ -170,7 +170,7 @@ impl Scripted {
 }
 
 #[async_trait]
-impl Resolve for Scripted {
+impl Resolver for Scripted {
     async fn resolve(&self, _: &str) -> io::Result<Vec<IpAddr>> {
         let turn = self.asked.fetch_add(1, Ordering::SeqCst);
         let mut round = self.addresses.iter().cycle().skip(turn);
@@ -193,7 +193,7 @@ fn config(allow: &[&str]) -> HttpSenderConfig {
 fn tls_trusting(
     certificates: impl IntoIterator<Item = CertificateDer<'static>>,
 ) -> Arc<ClientConfig> {
-    trusting(certificates).usual()
+    trusting(certificates).default_config()
 }
 
 /// A sender that may call this machine.
@@ -201,8 +201,8 @@ fn sender() -> HttpSender {
     HttpSender::new(config(&["127.0.0.0/8"]))
 }
 
-fn request(url: &str) -> OutboundRequest {
-    OutboundRequest {
+fn request(url: &str) -> HttpOutboundRequest {
+    HttpOutboundRequest {
         url: url.parse().unwrap(),
         headers: HeaderMap::new(),
         body: Bytes::from_static(b"{}"),
@@ -369,7 +369,7 @@ async fn a_destination_that_does_not_read_cannot_hold_an_attempt() {
     let url = format!("http://{}/", listener.local_addr().unwrap());
     let body = Bytes::from(vec![b'x'; 32 * 1024 * 1024]);
 
-    let report = sender().send(OutboundRequest { body, ..request(&url) }, SHORT).await;
+    let report = sender().send(HttpOutboundRequest { body, ..request(&url) }, SHORT).await;
 
     assert_eq!(report.outcome, Outcome::Failed(Failure::Timeout));
 }
@@ -385,7 +385,7 @@ async fn the_request_arrives_as_given_and_framed_by_us() {
     headers.insert(header::CONNECTION, HeaderValue::from_static("close, webhook-id"));
 
     let body = Bytes::from_static(b"{ \"a\" : 1.0 }");
-    sender().send(OutboundRequest { headers, body, ..request(&sink.url()) }, LONG).await;
+    sender().send(HttpOutboundRequest { headers, body, ..request(&sink.url()) }, LONG).await;
 
     let host = sink.address;
     let expected = format!(
@@ -599,7 +599,7 @@ async fn a_certificate_that_proves_nothing_is_a_tls_failure() {
         ("for another name", tls_trusting([certificate]), "other.test", "not valid for name"),
         (
             "not one that the system trusts",
-            Trust::of_system().usual(),
+            TrustStore::from_system().default_config(),
             "hook.test",
             "UnknownIssuer",
         ),

@@ -39,7 +39,7 @@ pub(crate) async fn about(State(app): State<Arc<App>>) -> Result<Json<About>, Pr
         version: env!("CARGO_PKG_VERSION"),
         now: app.engine.clock().now(),
         public_url: app.engine.public_url().map(|url| url.as_str().to_owned()),
-        retention: Span(app.engine.events_kept_for()),
+        retention: Span(app.engine.event_retention()),
         body_bytes_max: app.limits.body_bytes_max,
     }))
 }

@@ -11,7 +11,7 @@ use surehook_core::{
     destination::DestinationSpec, object, route::RouteSpec, source::SourceSpec,
     store::Configuration,
 };
-use surehook_engine::apply::{Applied, Wanted, plan};
+use surehook_engine::apply::{ApplyReport, DesiredConfiguration, plan_changes};
 
 use super::{
     changes::{Changed, changed},
@@ -60,8 +60,8 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    fn new(applied: Applied, changes: Vec<Changed>, dry_run: bool) -> Self {
-        let Applied { created, updated, deleted, unchanged } = applied;
+    fn new(applied: ApplyReport, changes: Vec<Changed>, dry_run: bool) -> Self {
+        let ApplyReport { created, updated, deleted, unchanged } = applied;
         Self { dry_run, created, updated, deleted, unchanged, changes }
     }
 }
@@ -122,11 +122,11 @@ pub(crate) async fn apply(
     Input(document): Input<Document>,
 ) -> Result<Json<Report>, Problem> {
     let Document { sources, destinations, routes } = document;
-    let wanted = Wanted { sources, destinations, routes, prune: how.prune };
+    let wanted = DesiredConfiguration { sources, destinations, routes, prune: how.prune };
     let (chance, now) = (app.engine.chance(), app.engine.clock().now());
     let decide = |configuration: &Configuration| {
         expected.check(&versions(configuration))?;
-        let (changes, applied) = plan(configuration, wanted, chance, now);
+        let (changes, applied) = plan_changes(configuration, wanted, chance, now);
         let told = changed(configuration, &changes);
         Ok((changes, Report::new(applied, told, how.dry_run)))
     };

@@ -427,9 +427,9 @@ pub(crate) async fn replay_delivery(
     let now = app.engine.clock().now();
     match app.engine.store().replay(old, new, now).await? {
         Replayed::Created { delivery, destination } => {
-            app.engine.nudge(destination);
-            app.engine.tell_delivery(old).await;
-            app.engine.tell_delivery(delivery).await;
+            app.engine.wake_lane(destination);
+            app.engine.publish_delivery_change(old).await;
+            app.engine.publish_delivery_change(delivery).await;
             Ok((StatusCode::ACCEPTED, Json(Heir { delivery_id: delivery })))
         }
         Replayed::NotFound => Err(Problem::not_found("delivery")),
@@ -455,7 +455,7 @@ pub(crate) async fn cancel_delivery(
     State(app): State<Arc<App>>,
     Segment(id): Segment,
 ) -> Result<Tagged<DeliveryWithAttempts>, Problem> {
-    match app.engine.cancel(parse(&id)?).await? {
+    match app.engine.cancel_delivery(parse(&id)?).await? {
         Cancelled::Done { .. } | Cancelled::NotCancellable(Status::Cancelled) => {
             find_delivery(State(app), Segment(id)).await
         }

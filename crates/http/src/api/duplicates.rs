@@ -15,7 +15,7 @@ use surehook_core::{
     store::{DuplicateDetail, DuplicateRow, StoreError},
     time::Timestamp,
 };
-use surehook_engine::ingest::AnywayError;
+use surehook_engine::ingest::DeliverAnywayError;
 use tokio::sync::Semaphore;
 
 use super::{
@@ -244,8 +244,8 @@ pub(crate) async fn deliver_anyway(
     let copy = copy_id(&id, &n)?;
     match app.engine.deliver_anyway(copy, wish).await {
         Ok(event_id) => Ok((StatusCode::ACCEPTED, Json(DeliveredAnyway { event_id }))),
-        Err(AnywayError::BodyRemoved) => {
-            let detail = AnywayError::BodyRemoved.to_string();
+        Err(DeliverAnywayError::BodyRemoved) => {
+            let detail = DeliverAnywayError::BodyRemoved.to_string();
             let gone = Problem::new(StatusCode::GONE, "body_removed", detail);
             Err(without_body(&app, copy.event).await?.unwrap_or(gone))
         }
@@ -253,15 +253,15 @@ pub(crate) async fn deliver_anyway(
     }
 }
 
-impl From<AnywayError> for Problem {
-    fn from(error: AnywayError) -> Self {
+impl From<DeliverAnywayError> for Problem {
+    fn from(error: DeliverAnywayError) -> Self {
         let (status, code) = match error {
-            AnywayError::NotFound => return unknown(),
-            AnywayError::Store(error) => return Self::from(error),
-            AnywayError::Before(_) => (StatusCode::CONFLICT, "delivered_before"),
-            AnywayError::Message => (StatusCode::CONFLICT, "is_a_message"),
-            AnywayError::SourceGone => (StatusCode::CONFLICT, "source_gone"),
-            AnywayError::BodyRemoved => (StatusCode::GONE, "body_removed"),
+            DeliverAnywayError::NotFound => return unknown(),
+            DeliverAnywayError::Store(error) => return Self::from(error),
+            DeliverAnywayError::Before(_) => (StatusCode::CONFLICT, "delivered_before"),
+            DeliverAnywayError::Message => (StatusCode::CONFLICT, "is_a_message"),
+            DeliverAnywayError::SourceGone => (StatusCode::CONFLICT, "source_gone"),
+            DeliverAnywayError::BodyRemoved => (StatusCode::GONE, "body_removed"),
         };
         Self::new(status, code, error.to_string())
     }

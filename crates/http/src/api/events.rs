@@ -350,7 +350,7 @@ pub(super) async fn without_body(app: &App, id: EventId) -> Result<Option<Proble
     let sources = store.configuration().await?.sources;
     let source = sources.iter().find(|source| source.id == event.source);
     Ok(Some(Problem::body_removed(
-        source.map(|source| (&source.spec.name, app.engine.keep(&source.spec))),
+        source.map(|source| (&source.spec.name, app.engine.retention_policy(&source.spec))),
     )))
 }
 

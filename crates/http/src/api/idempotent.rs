@@ -159,7 +159,7 @@ async fn grant(app: Arc<App>, request: Request, next: Next) -> Result<Response, 
     };
     // A client that hangs up must still find its answer later.
     let work = carry_out(Arc::clone(&app), place, fingerprint, request, next);
-    app.engine.to_the_end(work).await
+    app.engine.run_to_completion(work).await
 }
 
 fn key_reused() -> Problem {
@@ -225,7 +225,7 @@ async fn carry_out(
     next: Next,
 ) -> Result<Response, Problem> {
     let key = place.key.clone();
-    let answers = app.engine.answers();
+    let answers = app.engine.idempotency_store();
     let fresh = new_wish(&app);
     let is_resumed = match answers.claim_key(key.clone(), fingerprint, fresh).await? {
         Claim::Answered(answer) => {

@@ -19,7 +19,7 @@ use crate::{
 
 /// One delivery as a destination sees it.
 #[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct Arrival {
+pub(crate) struct InboxDelivery {
     arrived_at: Timestamp,
     event: EventId,
     headers: Vec<HeaderLine>,
@@ -31,19 +31,19 @@ pub(crate) struct Arrival {
 
 pub(crate) fn routes(api: Api) -> Api {
     let op = Op::new("read_inbox", "The latest deliveries to `builtin:inbox`, newest first.")
-        .answers::<List<Arrival>>(200);
+        .answers::<List<InboxDelivery>>(200);
     api.get("/api/v1/inbox", read_inbox, op)
 }
 
 /// The latest deliveries to `builtin:inbox`, newest first.
 pub(crate) async fn read_inbox(
     State(app): State<Arc<App>>,
-) -> Result<Json<List<Arrival>>, Problem> {
+) -> Result<Json<List<InboxDelivery>>, Problem> {
     let names = secret_names(&app.engine.store().configuration().await?);
-    let shown = app.engine.inbox().arrivals().into_iter().map(|arrival| {
+    let shown = app.engine.inbox().deliveries().into_iter().map(|arrival| {
         let lines = arrival.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
         let (body, masked) = hidden::body(&arrival.headers, &arrival.body, &names);
-        Arrival {
+        InboxDelivery {
             arrived_at: arrival.at,
             event: arrival.event,
             headers: header_lines(lines, &names),

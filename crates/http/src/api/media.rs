@@ -17,7 +17,7 @@ use surehook_core::{
     service::message::MediaKind,
     time::Timestamp,
 };
-use surehook_engine::media::{NewFile, NoLink, NotTaken};
+use surehook_engine::media::{MediaLinkError, MediaUploadError, NewMediaFile};
 
 use super::{
     idempotent::Wished,
@@ -135,7 +135,7 @@ pub(crate) async fn upload_media(
     }
     let now = app.engine.clock().now();
     let media = Arc::clone(app.engine.media());
-    let upload = media.take(wish.id(""), file, now).await?;
+    let upload = media.upload(wish.id(""), file, now).await?;
     Ok((StatusCode::CREATED, Json(Taken::Here(upload.into()))))
 }
 
@@ -150,7 +150,7 @@ pub(crate) async fn get_media(
     Ok(Json(upload.into()))
 }
 
-fn new_file(request: Request, filename: Option<&str>) -> Result<NewFile, Problem> {
+fn new_file(request: Request, filename: Option<&str>) -> Result<NewMediaFile, Problem> {
     let claimed = content_type(request.headers());
     let body = request.into_body();
     let Some(size) = body.size_hint().exact() else {
@@ -159,7 +159,7 @@ fn new_file(request: Request, filename: Option<&str>) -> Result<NewFile, Problem
         return Err(Problem::new(status, "length_required", detail).close());
     };
     let body = body.map_err(Into::into).boxed_unsync();
-    Ok(NewFile { body, size, claimed, filename: filename.and_then(media::filename) })
+    Ok(NewMediaFile { body, size, claimed, filename: filename.and_then(media::filename) })
 }
 
 fn content_type(headers: &HeaderMap) -> Option<String> {
@@ -168,33 +168,33 @@ fn content_type(headers: &HeaderMap) -> Option<String> {
     Some(value.to_owned()).filter(|value| value != "application/x-www-form-urlencoded")
 }
 
-impl From<NoLink> for Problem {
-    fn from(error: NoLink) -> Self {
+impl From<MediaLinkError> for Problem {
+    fn from(error: MediaLinkError) -> Self {
         let (status, code) = match &error {
-            NoLink::Unknown(_) | NoLink::Unfit(_) => {
+            MediaLinkError::Unknown(_) | MediaLinkError::Unfit(_) => {
                 (StatusCode::UNPROCESSABLE_ENTITY, "unsendable")
             }
-            NoLink::NotConfigured | NoLink::OtherBucket(_) => {
+            MediaLinkError::NotConfigured | MediaLinkError::OtherBucket(_) => {
                 (StatusCode::CONFLICT, "media_not_configured")
             }
-            NoLink::Store(cause) => return Self::from(cause.clone()),
+            MediaLinkError::Store(cause) => return Self::from(cause.clone()),
         };
         Self::new(status, code, error.to_string())
     }
 }
 
-impl From<NotTaken> for Problem {
-    fn from(error: NotTaken) -> Self {
+impl From<MediaUploadError> for Problem {
+    fn from(error: MediaUploadError) -> Self {
         let (status, code) = match &error {
-            NotTaken::NotConfigured => (StatusCode::CONFLICT, "media_not_configured"),
-            NotTaken::TooLarge(_) => (StatusCode::PAYLOAD_TOO_LARGE, "body_too_large"),
-            NotTaken::NotThere => (StatusCode::UNPROCESSABLE_ENTITY, "invalid"),
-            NotTaken::Unfit(_) => (StatusCode::UNPROCESSABLE_ENTITY, "unfit_media"),
-            NotTaken::CutOff => (StatusCode::BAD_REQUEST, "bad_body"),
-            NotTaken::Slow => (StatusCode::REQUEST_TIMEOUT, "body_timeout"),
-            NotTaken::Busy => (StatusCode::SERVICE_UNAVAILABLE, "overloaded"),
-            NotTaken::Refused(_) => (StatusCode::BAD_GATEWAY, "media_refused"),
-            NotTaken::Store(cause) => return Self::from(cause.clone()),
+            MediaUploadError::NotConfigured => (StatusCode::CONFLICT, "media_not_configured"),
+            MediaUploadError::TooLarge(_) => (StatusCode::PAYLOAD_TOO_LARGE, "body_too_large"),
+            MediaUploadError::NotThere => (StatusCode::UNPROCESSABLE_ENTITY, "invalid"),
+            MediaUploadError::Unfit(_) => (StatusCode::UNPROCESSABLE_ENTITY, "unfit_media"),
+            MediaUploadError::CutOff => (StatusCode::BAD_REQUEST, "bad_body"),
+            MediaUploadError::Slow => (StatusCode::REQUEST_TIMEOUT, "body_timeout"),
+            MediaUploadError::Busy => (StatusCode::SERVICE_UNAVAILABLE, "overloaded"),
+            MediaUploadError::Refused(_) => (StatusCode::BAD_GATEWAY, "media_refused"),
+            MediaUploadError::Store(cause) => return Self::from(cause.clone()),
         };
         let problem = Self::new(status, code, error.to_string()).close();
         if status == StatusCode::SERVICE_UNAVAILABLE { problem.retry_after(1) } else { problem }

@@ -18,8 +18,8 @@ use surehook_core::{
     time::Timestamp,
 };
 use surehook_engine::{
-    ingest::{OpenSource, Received},
-    quarantine::{ReleaseError, ReleasedMany},
+    ingest::{ReadySource, ReceivedEvent},
+    quarantine::{BulkReleaseReport, ReleaseError},
 };
 
 use super::{
@@ -208,11 +208,11 @@ pub(crate) async fn release_one(
     Wish(wish): Wish<ReleaseWish>,
 ) -> Result<Json<ReleasedShown>, Problem> {
     let id = id.parse().map_err(|_| unknown())?;
-    let outcome = app.engine.release(id, wish.force).await?;
+    let outcome = app.engine.release_quarantined(id, wish.force).await?;
     let word = |duplicate| if duplicate { "duplicate" } else { "accepted" };
     let received = outcome.received;
     let all_known = !received.is_empty() && received.iter().all(|event| event.duplicate);
-    let event = |event: &Received| EventShown {
+    let event = |event: &ReceivedEvent| EventShown {
         id: event.event.to_string(),
         key: event.key.as_ref().map(|key| key.as_str().to_owned()),
         status: word(event.duplicate),
@@ -228,8 +228,8 @@ pub(crate) async fn release_many(
 ) -> Result<Json<ReleasedAll>, Problem> {
     let configuration = app.engine.store().configuration().await?;
     let source = resources::find_in::<SourceSpec>(&configuration, &wish.source)?.id;
-    let ReleasedMany { released, events, duplicates, left, next } =
-        app.engine.release_many(source, wish.after).await?;
+    let BulkReleaseReport { released, events, duplicates, left, next } =
+        app.engine.release_verified(source, wish.after).await?;
     Ok(Json(ReleasedAll { released, events, duplicates, left, next }))
 }
 
@@ -258,7 +258,7 @@ fn source_of<'c>(configuration: &'c Configuration, row: &Quarantined) -> Option<
 fn secret_names(app: &App, configuration: &Configuration, row: &Quarantined) -> Names {
     let mut names = configuration.all_secret_names();
     let open = app.engine.source_by_id(row.source);
-    if let Some(header) = open.as_ref().and_then(OpenSource::secret_header) {
+    if let Some(header) = open.as_ref().and_then(ReadySource::secret_header) {
         names.add_header(header.as_str());
     }
     names

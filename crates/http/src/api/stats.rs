@@ -105,7 +105,7 @@ pub(crate) async fn stats(State(app): State<Arc<App>>) -> Result<Json<Stats>, Pr
             oldest_pending_age_seconds: oldest
                 .get(&destination.id)
                 .map(|at| now.since(*at).as_secs()),
-            cooling_until: app.engine.cooling(destination.id),
+            cooling_until: app.engine.cooling_until(destination.id),
             sent_today,
             warn_at: limits.warn_at,
             stop_at: limits.stop_at,

@@ -15,7 +15,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 use surehook_core::{access::TokenHash, name::Name};
-use surehook_engine::feed::{Listener, Missed, News, Numbered};
+use surehook_engine::feed::{FeedSubscriber, LiveUpdate, MissedUpdates, NumberedUpdate};
 use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 use tokio_util::sync::CancellationToken;
 
@@ -68,13 +68,13 @@ struct Wanted {
 impl Wanted {
     fn read(query: &StreamQuery) -> Result<Self, Problem> {
         let kinds = match query.types.as_deref() {
-            None => News::KINDS.to_vec(),
+            None => LiveUpdate::KINDS.to_vec(),
             Some(words) => words
                 .split(',')
-                .map(|word| News::KINDS.into_iter().find(|kind| *kind == word))
+                .map(|word| LiveUpdate::KINDS.into_iter().find(|kind| *kind == word))
                 .collect::<Option<Vec<_>>>()
                 .ok_or_else(|| {
-                    Problem::invalid(format!("types are some of {}", News::KINDS.join(", ")))
+                    Problem::invalid(format!("types are some of {}", LiveUpdate::KINDS.join(", ")))
                 })?,
         };
         let name = |field, name: Option<&str>| {
@@ -88,15 +88,15 @@ impl Wanted {
         })
     }
 
-    fn wants(&self, news: &News) -> bool {
+    fn wants(&self, news: &LiveUpdate) -> bool {
         let is = |wanted: &Option<Name>, name: &Option<String>| {
             wanted.as_ref().is_none_or(|wanted| name.as_deref() == Some(wanted.as_str()))
         };
         self.kinds.contains(&news.kind())
             && match news {
-                News::EventReceived(received) => is(&self.source, &received.source),
-                News::DeliveryChanged(changed) => is(&self.destination, &changed.destination),
-                News::DestinationChanged(changed) => is(&self.destination, &changed.name),
+                LiveUpdate::EventReceived(received) => is(&self.source, &received.source),
+                LiveUpdate::DeliveryChanged(changed) => is(&self.destination, &changed.destination),
+                LiveUpdate::DestinationChanged(changed) => is(&self.destination, &changed.name),
             }
     }
 }
@@ -113,7 +113,7 @@ pub(crate) fn routes(api: Api) -> Api {
         )
         .query::<StreamQuery>()
         .header("Last-Event-ID", "Goes on after this id.", json!({ "type": "string" }))
-        .speaks_of::<News>()
+        .speaks_of::<LiveUpdate>()
         .answers_as(200, &["text/event-stream"])
         .refuses(503, &["too_many_streams"]);
     api.get("/api/v1/stream", stream, op)
@@ -133,7 +133,7 @@ pub(crate) async fn stream(
     })?;
     let last = headers.get(&LAST_EVENT_ID).map(|id| id.to_str().unwrap_or_default().to_owned());
     let since = last.or(query.since);
-    let (listener, missed) = app.engine.feed().listen(since.as_deref());
+    let (listener, missed) = app.engine.feed().subscribe(since.as_deref());
     let (outflow, events) = Outflow::<Result<Event, Infallible>>::new();
     let ending = app.draining.clone();
     let token = token.map(|Extension(hash)| hash);
@@ -147,7 +147,7 @@ struct Pouring {
     app: Arc<App>,
     /// What it was opened with.
     token: Option<TokenHash>,
-    listener: Listener,
+    listener: FeedSubscriber,
     wanted: Wanted,
     outflow: Outflow<Result<Event, Infallible>>,
     ending: CancellationToken,
@@ -155,7 +155,7 @@ struct Pouring {
 }
 
 impl Pouring {
-    async fn run(mut self, missed: Option<Missed>) {
+    async fn run(mut self, missed: Option<MissedUpdates>) {
         let ending = self.ending.clone();
         tokio::select! {
             () = ending.cancelled() => {}
@@ -165,8 +165,8 @@ impl Pouring {
     }
 
     /// Pours until there is nobody to pour for.
-    async fn pour(&mut self, missed: Option<Missed>) -> Result<Infallible, Gone> {
-        let place = self.listener.place();
+    async fn pour(&mut self, missed: Option<MissedUpdates>) -> Result<Infallible, Gone> {
+        let place = self.listener.position();
         let ready = Event::default().event("ready").retry(RETRY).id(&place);
         self.send(ready.data(json!({ "id": place }).to_string())).await?;
         if missed.is_some() {
@@ -179,7 +179,7 @@ impl Pouring {
                 news = self.listener.next() => news,
                 () = self.outflow.gone() => return Err(Gone),
                 // A look, not only a sign of life: news that nobody was called for is found here.
-                () = tokio::time::sleep_until(due) => self.listener.look(),
+                () = tokio::time::sleep_until(due) => self.listener.take_available(),
             };
             if !self.may_go_on() {
                 return Err(Gone);
@@ -192,7 +192,7 @@ impl Pouring {
             let said = self.tell(news).await?;
             if !said && Instant::now() >= due {
                 // With an id: news that is not wanted moves the place on as well.
-                let beat = Event::default().comment("heartbeat").id(self.listener.place());
+                let beat = Event::default().comment("heartbeat").id(self.listener.position());
                 self.send(beat).await?;
             }
             if said || Instant::now() >= due {
@@ -208,7 +208,7 @@ impl Pouring {
     }
 
     /// Tells what is wanted of it; says whether that was anything.
-    async fn tell(&self, news: Vec<Numbered>) -> Result<bool, Gone> {
+    async fn tell(&self, news: Vec<NumberedUpdate>) -> Result<bool, Gone> {
         let mut said = false;
         for (number, news) in news {
             if self.wanted.wants(&news) {
@@ -224,7 +224,7 @@ impl Pouring {
 
     fn reset(&self) -> Event {
         let data = json!({ "detail": "something is missing; load what you show anew" });
-        Event::default().event("reset").id(self.listener.place()).data(data.to_string())
+        Event::default().event("reset").id(self.listener.position()).data(data.to_string())
     }
 
     async fn send(&self, event: Event) -> Result<(), Gone> {

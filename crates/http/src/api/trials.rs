@@ -10,7 +10,7 @@ use serde_json::{Value, json, value::RawValue};
 use surehook_core::{
     attribute::EventKind, ids::EventId, inflate, jq::OUTPUT_BYTES_MAX, redact, store::StoreError,
 };
-use surehook_engine::trial::{Trial, try_route};
+use surehook_engine::trial::{RouteTrialResult, try_route};
 use tokio::sync::Semaphore;
 
 use super::{events, hidden, input::Input};
@@ -108,7 +108,7 @@ async fn try_it(
     };
     let (trial, sample) =
         tokio::task::spawn_blocking(work).await.map_err(|_| StoreError::Overloaded)?;
-    let Trial { matches, filter_error, output, dropped, transform_error } = trial;
+    let RouteTrialResult { matches, filter_error, output, dropped, transform_error } = trial;
     let masked = sample.masked;
     let input = String::from_utf8(sample.body).ok().filter(|text| text.len() <= OUTPUT_BYTES_MAX);
     Ok(Json(Tried { matches, filter_error, output, dropped, transform_error, input, masked }))

@@ -21,9 +21,9 @@ use surehook_core::{
     verify::VerifySpecError,
 };
 use surehook_engine::{
-    programs::Programs,
-    registry::{self, ConfigProblem, Ground},
-    tls::Trust,
+    programs::AllowedPrograms,
+    registry::{self, ConfigError, DestinationPolicy},
+    tls::TrustStore,
 };
 
 use crate::settings::environment;
@@ -46,7 +46,7 @@ pub(super) struct Checked {
 pub(super) fn check(
     configuration: &Configuration,
     addresses: &AddressPolicy,
-    programs: &Programs,
+    programs: &AllowedPrograms,
 ) -> Checked {
     let unset = Arc::new(Mutex::new(BTreeSet::new()));
     // Whether the part that is checked got a secret that is none.
@@ -62,15 +62,20 @@ pub(super) fn check(
             found.or_else(|| Some(PLACEHOLDER.to_owned()))
         }
     };
-    let trust = Trust::of_system();
-    let ground = Ground { addresses, trust: &trust, programs };
+    let trust = TrustStore::from_system();
+    let ground = DestinationPolicy { addresses, trust: &trust, programs };
     let mut problems = Vec::new();
     for mut change in as_changes(configuration) {
         if let Change::PutDestination(_, spec) = &mut change {
             leave_out_unset(spec.tls.as_deref_mut(), &env);
         }
         stood_in.store(false, Ordering::Relaxed);
-        let checked = registry::check(configuration, std::slice::from_ref(&change), &ground, &env);
+        let checked = registry::check_configuration(
+            configuration,
+            std::slice::from_ref(&change),
+            &ground,
+            &env,
+        );
         let Err(problem) = checked else { continue };
         let is_stand_in = stood_in.load(Ordering::Relaxed);
         if !(is_stand_in && is_about_the_form_of_a_secret(&problem)) {
@@ -102,7 +107,7 @@ fn leave_out_unset(tls: Option<&mut TlsSpec>, env: &dyn Fn(&str) -> Option<Strin
 }
 
 /// No secret stands in for all others: some are hexadecimal, some are ids, some are whole URLs.
-fn is_about_the_form_of_a_secret(problem: &ConfigProblem) -> bool {
+fn is_about_the_form_of_a_secret(problem: &ConfigError) -> bool {
     let form = |error: &InvalidSource| {
         matches!(error, InvalidSource::Verify(VerifySpecError::Secret { .. }))
     };
@@ -113,8 +118,8 @@ fn is_about_the_form_of_a_secret(problem: &ConfigProblem) -> bool {
                 | InvalidDestination::Stream(InvalidStream::Syntax)
         )
     };
-    matches!(problem, ConfigProblem::Source(_, error) if form(error))
-        || matches!(problem, ConfigProblem::Destination(_, error) if url(error))
+    matches!(problem, ConfigError::Source(_, error) if form(error))
+        || matches!(problem, ConfigError::Destination(_, error) if url(error))
 }
 
 /// The changes that would lead to what is there.

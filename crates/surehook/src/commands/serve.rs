@@ -12,8 +12,8 @@ use surehook_core::{
     time::Clock,
 };
 use surehook_engine::{
-    ChangeError, Engine, Parts, Retention,
-    apply::{Wanted, plan},
+    ConfigChangeError, Engine, EngineParts,
+    apply::{DesiredConfiguration, plan_changes},
     connect::SystemResolver,
     system::{SystemChance, SystemClock},
 };
@@ -98,8 +98,11 @@ async fn start_engine(settings: &Settings, store: Arc<dyn Store>) -> Result<Arc<
 }
 
 /// What an engine is made of, by the settings.
-pub(crate) fn parts(settings: &Settings, store: Arc<dyn Store>) -> Result<Parts, InvalidBucket> {
-    Ok(Parts {
+pub(crate) fn parts(
+    settings: &Settings,
+    store: Arc<dyn Store>,
+) -> Result<EngineParts, InvalidBucket> {
+    Ok(EngineParts {
         store,
         clock: Arc::new(SystemClock),
         chance: Arc::new(SystemChance),
@@ -109,7 +112,7 @@ pub(crate) fn parts(settings: &Settings, store: Arc<dyn Store>) -> Result<Parts,
         env: Arc::new(environment),
         bucket: settings.media.build(&environment)?,
         public_url: settings.public_url.clone(),
-        retention: Retention { events: settings.retention.0 },
+        event_retention: settings.retention.0,
         lane_bytes_max: settings.limits.lane_bytes_max,
         quarantine_bytes_max: settings.limits.quarantine_bytes_max,
         stuck_after: settings.ready_max_due_age.0,
@@ -167,10 +170,15 @@ async fn configure(engine: &Arc<Engine>, settings: &Settings) -> Result<bool, Fa
     Ok(configuration.sources.iter().any(|source| source.spec.name.as_str() == "demo"))
 }
 
-async fn apply(engine: &Arc<Engine>, wanted: Wanted) -> Result<(), ChangeError> {
+async fn apply(
+    engine: &Arc<Engine>,
+    wanted: DesiredConfiguration,
+) -> Result<(), ConfigChangeError> {
     let (chance, now) = (engine.chance(), engine.clock().now());
     let applied = engine
-        .change::<_, ChangeError>(|configuration| Ok(plan(configuration, wanted, chance, now)))
+        .change::<_, ConfigChangeError>(|configuration| {
+            Ok(plan_changes(configuration, wanted, chance, now))
+        })
         .await?;
     for what in applied.created.iter().chain(&applied.updated) {
         tracing::info!(what, "configured from the settings");

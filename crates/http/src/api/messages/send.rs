@@ -137,11 +137,11 @@ pub(super) async fn send(
         .ok_or_else(|| Problem::invalid("`destination` is missing; name who gets the message"))?;
     let when = When { send_at: take(&mut fields, "send_at")?, delay: take(&mut fields, "delay")? };
     let delay = when.delay(app.engine.clock().now())?;
-    let to = app.engine.addressee(&destination).await?;
+    let to = app.engine.find_send_target(&destination).await?;
     check_order(to.destination(), delay)?;
     let destination = to.destination().name.to_string();
     let post = post(&app, to.destination(), &fields).await?;
-    let posted = app.engine.send(to, post, wish, delay).await?;
+    let posted = app.engine.send_message(to, post, wish, delay).await?;
     let (id, delivery_id) = (posted.event, posted.delivery);
     let status = MessageStatus::Accepted;
     Ok((StatusCode::ACCEPTED, Json(Accepted { id, delivery_id, destination, status })))
@@ -205,7 +205,7 @@ async fn message(app: &App, sender: &Sender, fields: &Fields) -> Result<Post, Pr
     let post = Post::message(&spec, &message);
     // Only to see whether the service could send it; nothing goes out here.
     let now = app.engine.clock().now();
-    app.engine.media().ready(&mut message, sender.service.name(), now).await?;
+    app.engine.media().resolve_files(&mut message, sender.service.name(), now).await?;
     sender.service.compose(&sender.account, &message, "trial").map_err(|error| {
         Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "unsendable", error.to_string())
     })?;

@@ -14,9 +14,9 @@ use surehook_core::{
     time::Clock as _,
 };
 use surehook_engine::{
-    apply::plan,
+    apply::plan_changes,
     connect::{ConnectError, GuardedConnector, SystemResolver},
-    programs::Programs,
+    programs::AllowedPrograms,
     system::{SystemChance, SystemClock},
 };
 
@@ -57,14 +57,14 @@ async fn configuration(settings: &Settings) -> Configuration {
         Err(_) => Configuration::default(),
     };
     let now = SystemClock.now();
-    let (changes, _) = plan(&there, settings.wanted(), &SystemChance, now);
+    let (changes, _) = plan_changes(&there, settings.wanted(), &SystemChance, now);
     there.apply(&changes, now);
     there
 }
 
 fn usable(
     configuration: &Configuration,
-    (policy, programs): (&AddressPolicy, &Programs),
+    (policy, programs): (&AddressPolicy, &AllowedPrograms),
     findings: &mut Findings,
 ) {
     let Checked { problems, unset } = check(configuration, policy, programs);
@@ -139,7 +139,7 @@ async fn reach(
     findings: &mut Findings,
 ) {
     let host = uri.host().unwrap_or_default();
-    let found = connector.addresses(host).await;
+    let found = connector.resolve_allowed(host).await;
     let said = |error: &dyn std::fmt::Display| format!("`{name}` ({host}): {error}");
     let found = match found {
         Ok(found) => found,

@@ -20,7 +20,7 @@ use surehook_core::{
     time::{Clock, Timestamp},
 };
 use surehook_engine::{
-    Engine, Parts, Retention, connect::SystemResolver, programs::Programs, system::SystemChance,
+    Engine, EngineParts, connect::SystemResolver, programs::AllowedPrograms, system::SystemChance,
 };
 use surehook_http::{App, Limits, hash_token, server};
 use surehook_store::{SqliteOptions, SqliteStore};
@@ -75,17 +75,17 @@ impl Clocked {
         let folder = tempfile::tempdir().unwrap();
         let options = SqliteOptions::new(folder.path().join("data"));
         let store = Arc::new(SqliteStore::open(&options, clock.now()).unwrap());
-        let engine = Engine::start(Parts {
+        let engine = Engine::start(EngineParts {
             store,
             clock: Arc::<Held>::clone(&clock),
             chance: Arc::new(SystemChance),
             addresses: AddressPolicy::new(vec!["127.0.0.0/8".parse().unwrap()]),
-            programs: Programs::default(),
+            programs: AllowedPrograms::default(),
             resolver: Arc::new(SystemResolver),
             env: Arc::new(|_| None),
             bucket,
             public_url: None,
-            retention: Retention { events: Duration::from_secs(30 * 86_400) },
+            event_retention: Duration::from_secs(30 * 86_400),
             lane_bytes_max: 1 << 26,
             quarantine_bytes_max: 1 << 26,
             stuck_after: Duration::from_secs(300),

@@ -45,8 +45,8 @@ pub fn plan_changes(
     chance: &dyn Chance,
     now: Timestamp,
 ) -> (Vec<Change>, ApplyReport) {
-    let mut plan = Plan { changes: Vec::new(), applied: ApplyReport::default(), chance, now };
-    let kept = wanted.prune.then(|| Kept::of(&wanted));
+    let mut plan = ChangePlan { changes: Vec::new(), applied: ApplyReport::default(), chance, now };
+    let kept = wanted.prune.then(|| DesiredNames::of(&wanted));
     for spec in wanted.sources {
         let there = configuration.sources.iter().find(|other| other.spec.name == spec.name);
         let label = format!("source {}", spec.name);
@@ -86,12 +86,12 @@ fn take_route<'a>(
 }
 
 /// The names that are wanted.
-struct Kept {
+struct DesiredNames {
     sources: Vec<Name>,
     destinations: Vec<Name>,
 }
 
-impl Kept {
+impl DesiredNames {
     fn of(wanted: &DesiredConfiguration) -> Self {
         Self {
             sources: wanted.sources.iter().map(|spec| spec.name.clone()).collect(),
@@ -100,20 +100,20 @@ impl Kept {
     }
 }
 
-struct Plan<'a> {
+struct ChangePlan<'a> {
     changes: Vec<Change>,
     applied: ApplyReport,
     chance: &'a dyn Chance,
     now: Timestamp,
 }
 
-impl Plan<'_> {
+impl ChangePlan<'_> {
     /// Deletes what is not wanted; routes first, because they would go with their ends unsaid.
     fn delete_rest(
         &mut self,
         configuration: &Configuration,
         routes: &[&Stored<RouteId, RouteSpec>],
-        kept: &Kept,
+        kept: &DesiredNames,
     ) {
         for route in routes {
             self.changes.push(Change::DeleteRoute(route.id));

@@ -52,27 +52,27 @@ const FAILURE_KEPT_FOR: Duration = Duration::from_secs(30);
 const FAILURES_MAX: usize = 128;
 
 /// A certificate in PEM, or a sentence on why there is none.
-type Fetched = Result<Bytes, Arc<str>>;
-type Fetching = Shared<Pin<Box<dyn Future<Output = Fetched> + Send>>>;
+type CertificateResult = Result<Bytes, Arc<str>>;
+type PendingCertificate = Shared<Pin<Box<dyn Future<Output = CertificateResult> + Send>>>;
 
 /// Fetches what is at an address.
 #[async_trait]
-pub(crate) trait Fetch: fmt::Debug + Send + Sync {
+pub(crate) trait FetchCertificate: fmt::Debug + Send + Sync {
     async fn fetch(&self, url: &Url) -> Result<Bytes, String>;
 }
 
 /// Fetches through the guarded way out, with connections of its own.
 #[derive(Debug)]
-pub(crate) struct HttpFetcher(HttpSender);
+pub(crate) struct HttpCertificateFetcher(HttpSender);
 
-impl HttpFetcher {
+impl HttpCertificateFetcher {
     pub(crate) fn new(config: &HttpSenderConfig) -> Self {
         Self(HttpSender::new(HttpSenderConfig { pool_idle_max: FETCHES_MAX, ..config.clone() }))
     }
 }
 
 #[async_trait]
-impl Fetch for HttpFetcher {
+impl FetchCertificate for HttpCertificateFetcher {
     async fn fetch(&self, url: &Url) -> Result<Bytes, String> {
         let uri: Uri = url.as_str().parse().map_err(|_| "its address cannot be called")?;
         let report = self.0.fetch(uri, FETCH_TIMEOUT).await;
@@ -92,21 +92,21 @@ impl Fetch for HttpFetcher {
 
 /// What was fetched lately, and what is being fetched.
 #[derive(Debug)]
-pub(crate) struct Certificates {
-    fetcher: Arc<dyn Fetch>,
+pub(crate) struct CertificateCache {
+    fetcher: Arc<dyn FetchCertificate>,
     trust: TrustStore,
-    inside: Arc<Mutex<Inside>>,
+    inside: Arc<Mutex<CertificateCacheState>>,
 }
 
 #[derive(Debug, Default)]
-struct Inside {
+struct CertificateCacheState {
     kept: HashMap<String, (Bytes, Instant)>,
     failed: HashMap<String, (Arc<str>, Instant)>,
-    fetching: HashMap<String, Fetching>,
+    fetching: HashMap<String, PendingCertificate>,
 }
 
-impl Certificates {
-    pub(crate) fn new(fetcher: Arc<dyn Fetch>, trust: TrustStore) -> Self {
+impl CertificateCache {
+    pub(crate) fn new(fetcher: Arc<dyn FetchCertificate>, trust: TrustStore) -> Self {
         Self { fetcher, trust, inside: Arc::default() }
     }
 
@@ -123,7 +123,7 @@ impl Certificates {
         verifier.verify_with(request, &certificate, now).map_err(IngestError::NotVerified)
     }
 
-    async fn get(&self, url: &Url) -> Fetched {
+    async fn get(&self, url: &Url) -> CertificateResult {
         let fetching = {
             let mut inside = lock(&self.inside);
             if let Some(known) = inside.known(url.as_str(), Instant::now()) {
@@ -148,7 +148,7 @@ impl Certificates {
 
     /// Starts a fetch in a task of its own. To be called under the lock, which the task takes at
     /// its end.
-    fn start(&self, url: &Url) -> Fetching {
+    fn start(&self, url: &Url) -> PendingCertificate {
         let (fetcher, inside, url) =
             (Arc::clone(&self.fetcher), Arc::clone(&self.inside), url.clone());
         let task = tokio::spawn(async move {
@@ -166,13 +166,13 @@ impl Certificates {
     }
 }
 
-fn lock(inside: &Mutex<Inside>) -> MutexGuard<'_, Inside> {
+fn lock(inside: &Mutex<CertificateCacheState>) -> MutexGuard<'_, CertificateCacheState> {
     // Each change is one step; a panic cannot leave it half done.
     inside.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Inside {
-    fn known(&self, url: &str, now: Instant) -> Option<Fetched> {
+impl CertificateCacheState {
+    fn known(&self, url: &str, now: Instant) -> Option<CertificateResult> {
         match (self.kept.get(url), self.failed.get(url)) {
             (Some((pem, until)), _) if now < *until => Some(Ok(pem.clone())),
             (_, Some((why, until))) if now < *until => Some(Err(Arc::clone(why))),
@@ -180,7 +180,7 @@ impl Inside {
         }
     }
 
-    fn keep(&mut self, url: String, fetched: Fetched, now: Instant) {
+    fn keep(&mut self, url: String, fetched: CertificateResult, now: Instant) {
         self.fetching.remove(&url);
         match fetched {
             Ok(pem) => {

@@ -40,7 +40,7 @@ use tokio::time::{Instant, timeout};
 use tower::Service;
 
 pub use self::line::GuardedStream;
-use crate::stopwatch::{Stage, Stopwatch};
+use crate::stopwatch::{ConnectStage, Stopwatch};
 
 /// How long all addresses of a destination together may take to accept a connection.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -172,7 +172,7 @@ impl GuardedConnector {
             }
         };
         if uri.scheme() == Some(&Scheme::HTTPS) {
-            self.watch.begin(Stage::Tls);
+            self.watch.begin(ConnectStage::Tls);
         }
         Ok(line)
     }
@@ -222,7 +222,7 @@ impl GuardedConnector {
     }
 
     async fn resolve(&self, host: &str, within: Duration) -> io::Result<Vec<IpAddr>> {
-        self.watch.begin(Stage::Dns);
+        self.watch.begin(ConnectStage::Dns);
         let lookup = self.clone().look_up(host.to_owned());
         timeout(within, lookup).await.map_err(io::Error::from)?
     }
@@ -241,7 +241,7 @@ impl GuardedConnector {
 
     /// Tries the addresses in turn. The error is that of the last one.
     async fn connect_to_any(&self, ips: &[IpAddr], port: u16) -> Result<TcpStream, ConnectError> {
-        let deadline = self.watch.begin(Stage::Connect) + self.connect_timeout;
+        let deadline = self.watch.begin(ConnectStage::Connect) + self.connect_timeout;
         let mut failure = ConnectError::Timeout { after: self.connect_timeout };
         for (tried, ip) in ips.iter().enumerate() {
             let left = deadline.saturating_duration_since(Instant::now());

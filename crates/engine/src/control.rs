@@ -10,7 +10,7 @@ use surehook_core::{
     time::Timestamp,
 };
 
-use crate::{Engine, lane::Lane, uninterrupted::Uninterrupted, waiters::Told};
+use crate::{Engine, lane::Lane, run_to_completion::RunToCompletion, waiters::WaiterResult};
 
 /// Why something was not done to a lane.
 #[derive(Debug, thiserror::Error)]
@@ -20,7 +20,7 @@ pub enum LaneError {
     NoLane,
     /// There is nothing to try.
     #[error("nothing waits for this destination")]
-    NothingWaits,
+    NothingPending,
     /// It could not be written down.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -39,7 +39,7 @@ impl Engine {
     ) -> Result<(), LaneError> {
         let lane = self.lane(destination)?;
         let work = async move { lane.pause(reason).await };
-        Ok(Uninterrupted::new(work, &self.shared.tasks).await?)
+        Ok(RunToCompletion::new(work, &self.shared.tasks).await?)
     }
 
     /// Goes on; with a rate, what waits by now is worked off no faster than that.
@@ -50,14 +50,14 @@ impl Engine {
     ) -> Result<(), LaneError> {
         let lane = self.lane(destination)?;
         let work = async move { lane.resume(rate).await };
-        Ok(Uninterrupted::new(work, &self.shared.tasks).await?)
+        Ok(RunToCompletion::new(work, &self.shared.tasks).await?)
     }
 
     /// Tries the delivery that is due first, even if the destination is paused or its circuit open.
     pub async fn probe(&self, destination: DestinationId) -> Result<AttemptRow, LaneError> {
         let lane = self.lane(destination)?;
-        let probed = Uninterrupted::new(lane.probe(), &self.shared.tasks).await?;
-        probed.ok_or(LaneError::NothingWaits)
+        let probed = RunToCompletion::new(lane.probe(), &self.shared.tasks).await?;
+        probed.ok_or(LaneError::NothingPending)
     }
 
     /// Stops a delivery that waits.
@@ -65,7 +65,7 @@ impl Engine {
         let cancelled = self.store.cancel(delivery, self.shared.clock.now()).await?;
         if let Cancelled::Done { destination } = cancelled {
             self.wake_lane(destination);
-            self.shared.waiters.tell(delivery, || Told::Cancelled);
+            self.shared.waiters.tell(delivery, || WaiterResult::Cancelled);
             self.publish_delivery_change(delivery).await;
         }
         Ok(cancelled)

@@ -46,7 +46,7 @@ use tokio::{
 };
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::{ended::Ended, programs::AllowedPrograms, sender::RESPONSE_BYTES_KEPT};
+use crate::{non_http::NonHttpResult, programs::AllowedPrograms, sender::RESPONSE_BYTES_KEPT};
 
 /// How long a program may take to end after it was asked to.
 const TERM_GRACE: Duration = Duration::from_secs(2);
@@ -66,13 +66,13 @@ pub(crate) async fn run(
     programs: &Arc<AllowedPrograms>,
     (destination, claimed): (&str, &Claimed),
     deadline: Duration,
-) -> Ended {
+) -> NonHttpResult {
     let (known, program) = (Arc::clone(programs), exec.program.clone());
     let found = tokio::task::spawn_blocking(move || known.find(&program)).await;
     let file = match found {
         Ok(Ok(file)) => file,
         Ok(Err(refused)) => {
-            return Ended::badly(Failure::NotStarted, Class::Config, refused.to_string());
+            return NonHttpResult::badly(Failure::NotStarted, Class::Config, refused.to_string());
         }
         Err(_) => return unstartable(&io::ErrorKind::Other.into()),
     };
@@ -116,15 +116,15 @@ fn command(exec: &Exec, file: &Path, (destination, claimed): (&str, &Claimed)) -
 }
 
 /// Starts it. Both of its outputs go into one pipe, so that their lines stay in order.
-fn start(command: &mut Command, body: Bytes) -> io::Result<Running> {
+fn start(command: &mut Command, body: Bytes) -> io::Result<RunningProgram> {
     let (output, theirs) = io::pipe()?;
     let output = pipe::Receiver::from_owned_fd(output.into())?;
     command.stdin(Stdio::piped()).stdout(theirs.try_clone()?).stderr(theirs);
     let mut child = command.spawn()?;
     let input = child.stdin.take();
-    let group = Group::of(child)?;
-    let kept = Arc::<Kept>::default();
-    Ok(Running {
+    let group = ProcessGroup::of(child)?;
+    let kept = Arc::<CapturedOutput>::default();
+    Ok(RunningProgram {
         group,
         _feeding: AbortOnDropHandle::new(tokio::spawn(feed(input, body))),
         listening: AbortOnDropHandle::new(tokio::spawn(listen(output, Arc::clone(&kept)))),
@@ -133,15 +133,15 @@ fn start(command: &mut Command, body: Bytes) -> io::Result<Running> {
 }
 
 /// A program that runs.
-struct Running {
-    group: Group,
+struct RunningProgram {
+    group: ProcessGroup,
     _feeding: AbortOnDropHandle<()>,
     listening: AbortOnDropHandle<()>,
-    kept: Arc<Kept>,
+    kept: Arc<CapturedOutput>,
 }
 
-impl Running {
-    async fn end_within(mut self, deadline: Duration) -> Ended {
+impl RunningProgram {
+    async fn end_within(mut self, deadline: Duration) -> NonHttpResult {
         let in_time = timeout(deadline, self.group.has_ended()).await.is_ok();
         if !in_time {
             self.group.signal(Signal::TERM);
@@ -154,32 +154,34 @@ impl Running {
         let ended = match status {
             Ok(_) if !in_time => {
                 let detail = format!("it did not end within {deadline:?} and was killed");
-                Ended::unanswered(Failure::Timeout, detail)
+                NonHttpResult::unanswered(Failure::Timeout, detail)
             }
             Ok(status) => judge(status),
-            Err(_) => {
-                Ended::badly(Failure::Exit, Class::Transient, "how it ended could not be learned")
-            }
+            Err(_) => NonHttpResult::badly(
+                Failure::Exit,
+                Class::Transient,
+                "how it ended could not be learned",
+            ),
         };
         ended.with_output(output)
     }
 }
 
 /// What an exit means.
-fn judge(status: ExitStatus) -> Ended {
+fn judge(status: ExitStatus) -> NonHttpResult {
     match (status.code(), status.signal()) {
-        (Some(0), _) => Ended::well(Vec::new()),
-        (Some(EX_TEMPFAIL), _) => Ended::badly(
+        (Some(0), _) => NonHttpResult::well(Vec::new()),
+        (Some(EX_TEMPFAIL), _) => NonHttpResult::badly(
             Failure::Exit,
             Class::Transient,
             "exit code 75: it asks to be run again later",
         ),
         (Some(code), _) => {
-            Ended::badly(Failure::Exit, Class::Permanent, format!("exit code {code}"))
+            NonHttpResult::badly(Failure::Exit, Class::Permanent, format!("exit code {code}"))
         }
         (None, signal) => {
             let signal = signal.unwrap_or_default();
-            Ended::badly(
+            NonHttpResult::badly(
                 Failure::Exit,
                 Class::Transient,
                 format!("it was ended by signal {signal}"),
@@ -189,7 +191,7 @@ fn judge(status: ExitStatus) -> Ended {
 }
 
 /// Why it did not start: what somebody must mend, or what this machine has too little of now.
-fn unstartable(error: &io::Error) -> Ended {
+fn unstartable(error: &io::Error) -> NonHttpResult {
     let is_no_program = error.raw_os_error() == Some(Errno::NOEXEC.raw_os_error());
     let known = UNSTARTABLE.iter().find(|(kind, ..)| *kind == error.kind());
     let (class, why) = match known {
@@ -200,7 +202,7 @@ fn unstartable(error: &io::Error) -> Ended {
         None => (Class::Transient, "this machine has no room for another process"),
     };
     let detail = format!("the program could not be started: {why}");
-    Ended::badly(Failure::NotStarted, class, detail)
+    NonHttpResult::badly(Failure::NotStarted, class, detail)
 }
 
 const UNSTARTABLE: [(io::ErrorKind, Class, &str); 5] = [
@@ -213,13 +215,13 @@ const UNSTARTABLE: [(io::ErrorKind, Class, &str); 5] = [
 ];
 
 /// A program and all that it started, as long as they stay together. Killed when dropped.
-struct Group {
+struct ProcessGroup {
     child: Child,
     leader: Pid,
     is_reaped: bool,
 }
 
-impl Group {
+impl ProcessGroup {
     fn of(child: Child) -> io::Result<Self> {
         let number = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
         let leader = number.ok_or(io::ErrorKind::Other)?;
@@ -250,7 +252,7 @@ impl Group {
     }
 }
 
-impl Drop for Group {
+impl Drop for ProcessGroup {
     fn drop(&mut self) {
         if !self.is_reaped {
             self.signal(Signal::KILL);
@@ -267,16 +269,16 @@ async fn feed(input: Option<ChildStdin>, body: Bytes) {
 
 /// The beginning of the output.
 #[derive(Debug, Default)]
-struct Kept(Mutex<Vec<u8>>);
+struct CapturedOutput(Mutex<Vec<u8>>);
 
-impl Kept {
+impl CapturedOutput {
     fn bytes(&self) -> MutexGuard<'_, Vec<u8>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Reads to the end, so that the program is never held up, and keeps the beginning.
-async fn listen(mut output: pipe::Receiver, kept: Arc<Kept>) {
+async fn listen(mut output: pipe::Receiver, kept: Arc<CapturedOutput>) {
     let mut chunk = vec![0; 8 * 1024];
     while let Ok(read) = output.read(&mut chunk).await {
         if read == 0 {

@@ -159,12 +159,12 @@ pub struct MissedUpdates;
 
 /// News without a hole: the first has the number `first`, each next one the next number.
 #[derive(Debug, Default)]
-struct Ring {
+struct UpdateRing {
     first: u64,
     news: VecDeque<Arc<LiveUpdate>>,
 }
 
-impl Ring {
+impl UpdateRing {
     fn push(&mut self, number: u64, news: Arc<LiveUpdate>) {
         if self.first + self.news.len() as u64 != number {
             // Somebody took a number and said nothing: what was before is not whole any more.
@@ -203,7 +203,7 @@ pub struct Feed {
     listeners: AtomicUsize,
     linger_until: AtomicI64,
     latest: AtomicU64,
-    ring: Mutex<Ring>,
+    ring: Mutex<UpdateRing>,
     published: Notify,
 }
 
@@ -226,7 +226,7 @@ impl Feed {
         })
     }
 
-    fn ring(&self) -> MutexGuard<'_, Ring> {
+    fn ring(&self) -> MutexGuard<'_, UpdateRing> {
         // A panic elsewhere cannot leave the list half changed.
         self.ring.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -3,40 +3,42 @@
 //! - [`ingest`]: verify, key, route, commit.
 //! - `lane`: one for each destination; claims, attempts, settlements.
 //! - `sync` and `waiters`: senders that wait for the result.
-//! - `refusals`: a sample of what was not let in.
+//! - `refused_sampler`: a sample of what was not let in.
 //! - [`replays`]: jobs that deliver again in bulk.
 //! - `certificates`: what providers sign with, fetched and kept.
-//! - `outlet`, [`sender`] and [`connect`]: the only way out, and the guard on it.
+//! - `destination_client`, [`sender`] and [`connect`]: the only way out, and the guard on it.
 //! - [`media`]: the files of messages, into their bucket and out of it.
 //! - `exec` and [`programs`]: programs that are run for events, and which may be.
 //! - `redis`: streams in Redis.
 //! - [`feed`]: what happens, for whoever listens.
-//! - `upkeep`: leases, retention, readings.
+//! - `maintenance`: leases, retention, readings.
 
 pub mod apply;
 mod certificates;
 pub mod connect;
 mod control;
-mod ended;
+mod destination_client;
 mod exec;
 pub mod feed;
 pub mod inbox;
 pub mod ingest;
 mod lane;
+mod maintenance;
 pub mod media;
-mod outbound;
+mod non_http;
+mod outbound_headers;
 mod outbox;
-mod outlet;
 pub mod programs;
 pub mod quarantine;
 mod redis;
-mod refusals;
+mod refused_sampler;
 pub mod registry;
 pub mod replays;
 mod routing;
+mod run_to_completion;
 pub mod sender;
+mod source_secrets;
 mod stopwatch;
-mod strip;
 mod sync;
 pub mod system;
 pub mod telemetry;
@@ -44,8 +46,6 @@ pub mod tls;
 mod token;
 mod transform;
 pub mod trial;
-mod uninterrupted;
-mod upkeep;
 mod waiters;
 
 pub use control::LaneError;
@@ -72,20 +72,20 @@ use tokio::sync::{Mutex, Notify, mpsc};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    certificates::{Certificates, HttpFetcher},
+    certificates::{CertificateCache, HttpCertificateFetcher},
     connect::Resolver,
     feed::{DeliveryChanged, DestinationChange, DestinationChanged, Feed, LiveUpdate},
     inbox::Inbox,
-    lane::{Budget, Shared},
+    lane::{LaneContext, MemoryBudget},
     media::MediaFiles,
     programs::AllowedPrograms,
-    refusals::Refusals,
+    refused_sampler::RefusedSampler,
     registry::{ConfigError, EnvLookup, Registry},
-    replays::Replays,
+    replays::ReplayTasks,
+    run_to_completion::RunToCompletion,
     sender::HttpSenderConfig,
     telemetry::Telemetry,
     tls::TrustStore,
-    uninterrupted::Uninterrupted,
 };
 
 /// What an engine is made of.
@@ -129,7 +129,7 @@ impl fmt::Debug for EngineParts {
 /// The running gateway, without its HTTP face.
 pub struct Engine {
     store: Arc<dyn Store>,
-    shared: Arc<Shared>,
+    shared: Arc<LaneContext>,
     registry: ArcSwap<Registry>,
     telemetry: Arc<Telemetry>,
     env: Arc<EnvLookup>,
@@ -138,11 +138,11 @@ pub struct Engine {
     event_retention: Duration,
     stuck_after: Duration,
     stuck: ArcSwapOption<String>,
-    refusals: Refusals,
-    certificates: Certificates,
+    refusals: RefusedSampler,
+    certificates: CertificateCache,
     /// One change of the configuration at a time.
     changing: Arc<Mutex<()>>,
-    replays: Replays,
+    replays: ReplayTasks,
     /// Tells the upkeep that something was changed.
     changed: Notify,
 }
@@ -169,7 +169,7 @@ impl Engine {
     pub async fn start(parts: EngineParts) -> Result<Arc<Self>, ConfigChangeError> {
         let (engine, refused) = Self::build(parts);
         engine.reload().await?;
-        upkeep::start(&engine);
+        maintenance::start(&engine);
         let writing = Arc::clone(&engine);
         engine.shared.tasks.spawn(async move { writing.write_refusals(refused).await });
         engine.resume_replays().await?;
@@ -196,7 +196,7 @@ impl Engine {
             pool_idle_max: 1024,
         };
         let media = MediaFiles::new(parts.store.clone(), parts.bucket, &http);
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(LaneContext {
             store: deliveries,
             media: Arc::new(media),
             feed,
@@ -207,7 +207,7 @@ impl Engine {
             http,
             trust: trust.clone(),
             programs: Arc::new(parts.programs),
-            budget: Arc::new(Budget::new(parts.lane_bytes_max)),
+            budget: Arc::new(MemoryBudget::new(parts.lane_bytes_max)),
             stop,
             abort: CancellationToken::new(),
             tasks: TaskTracker::new(),
@@ -215,8 +215,8 @@ impl Engine {
             transforms: ArcSwap::default(),
             secrets: ArcSwap::default(),
         });
-        let (refusals, refused) = Refusals::new();
-        let fetcher = HttpFetcher::new(&shared.http);
+        let (refusals, refused) = RefusedSampler::new();
+        let fetcher = HttpCertificateFetcher::new(&shared.http);
         let engine = Arc::new(Self {
             store: parts.store,
             shared,
@@ -229,9 +229,9 @@ impl Engine {
             stuck_after: parts.stuck_after,
             stuck: ArcSwapOption::empty(),
             refusals,
-            certificates: Certificates::new(Arc::new(fetcher), trust),
+            certificates: CertificateCache::new(Arc::new(fetcher), trust),
             changing: Arc::default(),
-            replays: Replays::default(),
+            replays: ReplayTasks::default(),
             changed: Notify::new(),
         });
         (engine, refused)
@@ -277,7 +277,7 @@ impl Engine {
             engine.tell_destinations(names, now);
             Ok::<_, ConfigChangeError>(())
         };
-        Uninterrupted::new(carry_out, &self.shared.tasks).await?;
+        RunToCompletion::new(carry_out, &self.shared.tasks).await?;
         Ok(answer)
     }
 
@@ -380,7 +380,7 @@ impl Engine {
         &self,
         work: impl Future<Output = T> + Send + 'static,
     ) -> impl Future<Output = T> + Send {
-        Uninterrupted::new(work, &self.shared.tasks)
+        RunToCompletion::new(work, &self.shared.tasks)
     }
 
     /// The files of messages.

@@ -12,7 +12,7 @@ use surehook_core::{
 use crate::{
     ConfigChangeError, Engine,
     ingest::SendMessageError,
-    registry::{ConfigError, SourceEntry},
+    registry::{ConfigError, SourceRuntime},
 };
 
 impl Engine {
@@ -39,7 +39,7 @@ impl Engine {
     }
 
     /// The outbox with its routes; made if it is not there.
-    pub(crate) async fn outbox(self: &Arc<Self>) -> Result<Arc<SourceEntry>, SendMessageError> {
+    pub(crate) async fn outbox(self: &Arc<Self>) -> Result<Arc<SourceRuntime>, SendMessageError> {
         let known = |engine: &Self| engine.registry.load().sources.get(OUTBOX).cloned();
         if known(self).is_none() {
             self.change::<_, ConfigChangeError>(|configuration| {

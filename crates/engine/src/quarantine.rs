@@ -16,8 +16,8 @@ use surehook_core::{
 
 use crate::{
     Engine,
-    ingest::{InboundRequest, IngestError, Pass, ReadySource, ReceiveOutcome},
-    registry::SourceEntry,
+    ingest::{AcceptReason, InboundRequest, IngestError, ReadySource, ReceiveOutcome},
+    registry::SourceRuntime,
 };
 
 /// Requests that are released in one step of many.
@@ -34,7 +34,7 @@ pub enum ReleaseError {
     SourceGone,
     /// What was wrong with it still is.
     #[error("{0}")]
-    StillWrong(#[source] IngestError),
+    NotVerified(#[source] IngestError),
     /// The store did not do it.
     #[error("the request could not be stored")]
     Store(#[source] StoreError),
@@ -110,7 +110,7 @@ impl Engine {
         &self,
         source: &Source,
         request: &InboundRequest,
-        pass: &Pass,
+        pass: &AcceptReason,
     ) -> Option<Release> {
         if let Some(id) = pass.releases {
             return Some(Release::Request(id));
@@ -142,16 +142,16 @@ impl Engine {
         // Its signature was made when it came, and is as old as it was then.
         let incoming = self.incoming(source, &request);
         let pass = match self.verify(source, &incoming, aside.seen_at).await {
-            Ok(verified) => Pass::new(source, verified),
-            Err(_) if force => Pass {
+            Ok(verified) => AcceptReason::new(source, verified),
+            Err(_) if force => AcceptReason {
                 verified: Verified { by: RELEASED_BY_HAND, secret_index: 0 },
                 verified_by: Some(RELEASED_BY_HAND.into()),
                 releases: None,
                 is_forced: false,
             },
-            Err(error) => return Err(ReleaseError::StillWrong(error)),
+            Err(error) => return Err(ReleaseError::NotVerified(error)),
         };
-        let pass = Pass { releases: Some(id), is_forced: force, ..pass };
+        let pass = AcceptReason { releases: Some(id), is_forced: force, ..pass };
         let now = self.shared.clock.now();
         let taken = self.take_in((&entry, source), &mut request, pass, now).await;
         match taken {
@@ -162,7 +162,7 @@ impl Engine {
             }
             Err(IngestError::Store(error)) => Err(self.why_not(id, error).await),
             Err(IngestError::UnknownSource) => Err(ReleaseError::SourceGone),
-            Err(error) => Err(ReleaseError::StillWrong(error)),
+            Err(error) => Err(ReleaseError::NotVerified(error)),
         }
     }
 
@@ -189,7 +189,7 @@ impl Engine {
                     many.duplicates += known as u64;
                     many.events += (outcome.received.len() - known) as u64;
                 }
-                Err(ReleaseError::StillWrong(_)) => many.left += 1,
+                Err(ReleaseError::NotVerified(_)) => many.left += 1,
                 Err(ReleaseError::NotFound) => {}
                 Err(error) => return Err(error),
             }
@@ -202,7 +202,7 @@ impl Engine {
     pub fn source_by_id(&self, id: SourceId) -> Option<ReadySource> {
         let registry = self.registry.load();
         let is_it =
-            |entry: &&Arc<SourceEntry>| entry.source.as_ref().is_ok_and(|source| source.id == id);
+            |entry: &&Arc<SourceRuntime>| entry.source.as_ref().is_ok_and(|source| source.id == id);
         registry.sources.values().find(is_it).cloned().map(ReadySource)
     }
 }

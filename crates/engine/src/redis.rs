@@ -39,11 +39,11 @@ use tokio_rustls::TlsConnector;
 use tokio_util::task::AbortOnDropHandle;
 use url::Host;
 
-use self::bounded::{Bounded, Counter};
+use self::bounded::{ReplyByteCounter, ReplyLimitedStream};
 use crate::{
     connect::GuardedConnector,
-    ended::Ended,
-    sender::{OPEN_TIMEOUT, POOL_IDLE_TIMEOUT, RESPONSE_BYTES_KEPT, failure::Broken},
+    non_http::NonHttpResult,
+    sender::{OPEN_TIMEOUT, POOL_IDLE_TIMEOUT, RESPONSE_BYTES_KEPT, failure::ExchangeError},
 };
 
 /// Adds to streams of one server.
@@ -51,9 +51,9 @@ pub(crate) struct StreamSender {
     server: RedisServer,
     connector: GuardedConnector,
     tls: Arc<ClientConfig>,
-    line: Mutex<Option<Line>>,
+    line: Mutex<Option<RedisConnection>>,
     /// One opens, the others wait for it. When that failed last, and why.
-    opening: tokio::sync::Mutex<Option<(Instant, Ended)>>,
+    opening: tokio::sync::Mutex<Option<(Instant, NonHttpResult)>>,
 }
 
 impl fmt::Debug for StreamSender {
@@ -64,14 +64,14 @@ impl fmt::Debug for StreamSender {
 
 /// An open connection. The task that drives it ends with its last copy.
 #[derive(Clone)]
-struct Line {
+struct RedisConnection {
     client: MultiplexedConnection,
-    counter: Counter,
+    counter: ReplyByteCounter,
     driver: Arc<AbortOnDropHandle<()>>,
     used_at: Instant,
 }
 
-impl Line {
+impl RedisConnection {
     fn is_usable(&self) -> bool {
         !self.driver.is_finished() && self.used_at.elapsed() < POOL_IDLE_TIMEOUT
     }
@@ -109,17 +109,20 @@ impl StreamSender {
         stream: &RedisStream,
         claimed: &Claimed,
         deadline: Duration,
-    ) -> Ended {
+    ) -> NonHttpResult {
         let mut used = None;
         let adding = async {
             let line = used.insert(self.line().await?);
             Ok(line.ask(&entry(stream, claimed)).await)
         };
         let reply = timeout(deadline, adding).await.unwrap_or_else(|_| {
-            Err(Ended::unanswered(Failure::Timeout, format!("no reply within {deadline:?}")))
+            Err(NonHttpResult::unanswered(
+                Failure::Timeout,
+                format!("no reply within {deadline:?}"),
+            ))
         });
         let (ended, is_over) = match reply {
-            Ok(Ok(Value::BulkString(id))) => return Ended::well(id),
+            Ok(Ok(Value::BulkString(id))) => return NonHttpResult::well(id),
             Ok(Ok(_)) => (not_redis(), true),
             Ok(Err(error)) => (meaning(&error), !is_refusal(&error) || leads_elsewhere(&error)),
             Err(ended) => (ended, true),
@@ -131,7 +134,7 @@ impl StreamSender {
     }
 
     /// The connection, opened if there is none that can be used.
-    async fn line(&self) -> Result<Line, Ended> {
+    async fn line(&self) -> Result<RedisConnection, NonHttpResult> {
         if let Some(line) = self.current() {
             return Ok(line);
         }
@@ -148,7 +151,7 @@ impl StreamSender {
         }
         let opened = timeout(OPEN_TIMEOUT, self.open()).await.unwrap_or_else(|_| {
             let detail = format!("the server was not ready within {OPEN_TIMEOUT:?}");
-            Err(Ended::unanswered(Failure::Timeout, detail))
+            Err(NonHttpResult::unanswered(Failure::Timeout, detail))
         });
         match opened {
             Ok(line) => {
@@ -162,11 +165,11 @@ impl StreamSender {
         }
     }
 
-    fn slot(&self) -> std::sync::MutexGuard<'_, Option<Line>> {
+    fn slot(&self) -> std::sync::MutexGuard<'_, Option<RedisConnection>> {
         self.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn current(&self) -> Option<Line> {
+    fn current(&self) -> Option<RedisConnection> {
         let mut slot = self.slot();
         let line = slot.as_mut().filter(|line| line.is_usable())?;
         line.used_at = Instant::now();
@@ -174,22 +177,22 @@ impl StreamSender {
     }
 
     /// Nobody else takes this connection.
-    fn give_up(&self, line: &Line) {
+    fn give_up(&self, line: &RedisConnection) {
         let mut slot = self.slot();
         if slot.as_ref().is_some_and(|current| Arc::ptr_eq(&current.driver, &line.driver)) {
             *slot = None;
         }
     }
 
-    async fn open(&self) -> Result<Line, Ended> {
+    async fn open(&self) -> Result<RedisConnection, NonHttpResult> {
         let RedisServer { is_tls, host, port, database, login } = &self.server;
         let stream = self.connector.dial(&host.to_string(), *port).await;
         let stream = stream.map_err(|error| broken(&error, Failure::Unreachable))?;
         let mut line = if *is_tls {
             let secured = self.secured(stream, host).await?;
-            Line::start(secured).await
+            RedisConnection::start(secured).await
         } else {
-            Line::start(stream).await
+            RedisConnection::start(stream).await
         }
         .map_err(|error| meaning(&error))?;
         if let Some(login) = login {
@@ -205,7 +208,7 @@ impl StreamSender {
         &self,
         stream: TcpStream,
         host: &Host,
-    ) -> Result<tokio_rustls::client::TlsStream<TcpStream>, Ended> {
+    ) -> Result<tokio_rustls::client::TlsStream<TcpStream>, NonHttpResult> {
         let name = match host {
             Host::Domain(name) => {
                 ServerName::try_from(name.clone()).map_err(|error| broken(&error, Failure::Tls))?
@@ -218,11 +221,11 @@ impl StreamSender {
     }
 }
 
-impl Line {
+impl RedisConnection {
     async fn start(
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     ) -> Result<Self, RedisError> {
-        let (stream, counter) = Bounded::new(stream);
+        let (stream, counter) = ReplyLimitedStream::new(stream);
         // Nothing is said on opening, and every wait is bounded by us.
         let greeting = RedisConnectionInfo::default().set_skip_set_lib_name();
         let config = AsyncConnectionConfig::new().set_response_timeout(None);
@@ -233,7 +236,7 @@ impl Line {
     }
 
     /// A command on the way in. What the server says to it is not repeated: it may hold a password.
-    async fn enter(&mut self, command: &Cmd) -> Result<(), Ended> {
+    async fn enter(&mut self, command: &Cmd) -> Result<(), NonHttpResult> {
         match self.ask(command).await {
             Ok(_) => Ok(()),
             Err(error) => Err(meaning(&error).with_output(Vec::new())),
@@ -275,7 +278,7 @@ fn leads_elsewhere(error: &RedisError) -> bool {
 }
 
 /// What an error means.
-fn meaning(error: &RedisError) -> Ended {
+fn meaning(error: &RedisError) -> NonHttpResult {
     let Some(code) = error.code() else {
         let is_parsed = error.kind() != ErrorKind::Parse;
         return if is_parsed { broken(error, Failure::Reset) } else { not_redis() };
@@ -284,7 +287,7 @@ fn meaning(error: &RedisError) -> Ended {
     let (class, words) = refusal(code, said);
     let mut output = format!("{code} {said}").into_bytes();
     output.truncate(RESPONSE_BYTES_KEPT);
-    Ended::badly(Failure::ErrorReply, class, words).with_output(output)
+    NonHttpResult::badly(Failure::ErrorReply, class, words).with_output(output)
 }
 
 /// What the server's no means, by its first word.
@@ -310,13 +313,13 @@ fn word(code: &str) -> String {
     code.chars().filter(char::is_ascii_alphanumeric).take(32).collect()
 }
 
-fn not_redis() -> Ended {
-    Ended::unanswered(Failure::Protocol, "the answer is not what Redis answers")
+fn not_redis() -> NonHttpResult {
+    NonHttpResult::unanswered(Failure::Protocol, "the answer is not what Redis answers")
 }
 
-fn broken(error: &(dyn std::error::Error + 'static), otherwise: Failure) -> Ended {
-    let Broken { failure, detail, .. } = Broken::from_chain(error, otherwise);
-    Ended::unanswered(failure, detail)
+fn broken(error: &(dyn std::error::Error + 'static), otherwise: Failure) -> NonHttpResult {
+    let ExchangeError { failure, detail, .. } = ExchangeError::from_chain(error, otherwise);
+    NonHttpResult::unanswered(failure, detail)
 }
 
 #[cfg(test)]

@@ -27,36 +27,36 @@ use http::{HeaderMap, Uri};
 use url::Host;
 
 use crate::{
-    lane::{Lane, Shared},
-    outlet::Prepared,
+    destination_client::PreparedDestination,
+    lane::{Lane, LaneContext},
     programs::{AllowedPrograms, ProgramError},
-    strip::secrets,
-    sync::SyncEntry,
+    source_secrets::secrets,
+    sync::SyncConfig,
     telemetry::SourceMetrics,
     tls::{TlsConfigError, TrustStore},
 };
 
 /// A source and all that its events need.
 #[derive(Debug)]
-pub(crate) struct SourceEntry {
+pub(crate) struct SourceRuntime {
     /// The source, or why it cannot be used: then its requests are refused, not let through.
     pub(crate) source: Result<Source, String>,
-    pub(crate) routes: Vec<RouteEntry>,
+    pub(crate) routes: Vec<RouteRuntime>,
     /// Whether the sender waits, and for what.
-    pub(crate) sync: Option<SyncEntry>,
+    pub(crate) sync: Option<SyncConfig>,
     pub(crate) metrics: SourceMetrics,
 }
 
 /// A route and where it ends.
 #[derive(Clone, Debug)]
-pub(crate) struct RouteEntry {
+pub(crate) struct RouteRuntime {
     pub(crate) route: Route,
-    pub(crate) end: End,
+    pub(crate) end: RouteTarget,
 }
 
 /// Where something goes.
 #[derive(Clone, Debug)]
-pub(crate) struct End {
+pub(crate) struct RouteTarget {
     pub(crate) destination: DestinationId,
     /// A destination that cannot be used has no lane; what it is owed waits in the store.
     pub(crate) lane: Option<Arc<Lane>>,
@@ -64,7 +64,7 @@ pub(crate) struct End {
     waiting: Option<Arc<LaneRules>>,
 }
 
-impl End {
+impl RouteTarget {
     /// The destination that has this lane.
     pub(crate) fn of_lane(lane: Arc<Lane>) -> Self {
         Self { destination: lane.id(), lane: Some(lane), waiting: None }
@@ -96,7 +96,7 @@ impl End {
 /// Everything that is configured.
 #[derive(Debug, Default)]
 pub(crate) struct Registry {
-    pub(crate) sources: HashMap<String, Arc<SourceEntry>>,
+    pub(crate) sources: HashMap<String, Arc<SourceRuntime>>,
     pub(crate) lanes: HashMap<DestinationId, Arc<Lane>>,
 }
 
@@ -221,11 +221,11 @@ fn prepare(
     id: DestinationId,
     trust: &TrustStore,
     env: &EnvLookup,
-) -> Result<Prepared, ConfigError> {
+) -> Result<PreparedDestination, ConfigError> {
     let name = || spec.name.to_string();
     let destination =
         spec.build(id, env).map_err(|error| ConfigError::Destination(name(), error))?;
-    Prepared::new(destination, trust).map_err(|error| ConfigError::Tls(name(), error))
+    PreparedDestination::new(destination, trust).map_err(|error| ConfigError::Tls(name(), error))
 }
 
 fn routes(configuration: &Configuration) -> Vec<Result<Route, ConfigError>> {
@@ -257,7 +257,7 @@ impl Registry {
     pub(crate) fn next(
         &self,
         configuration: &Configuration,
-        shared: &Arc<Shared>,
+        shared: &Arc<LaneContext>,
         (env, knows_address): (&EnvLookup, bool),
         kept: &BTreeMap<DestinationId, LaneState>,
     ) -> Self {
@@ -301,7 +301,7 @@ impl Registry {
             .map(|stored| {
                 let name = stored.spec.name.as_str();
                 let source = stored.spec.build(stored.id, env).map_err(|error| error.to_string());
-                let ends = Ends { lanes: &lanes, configuration };
+                let ends = RouteTargets { lanes: &lanes, configuration };
                 let (routes, broken) = routes_of(stored.id, name, &routes, &ends);
                 // An event that cannot be judged must not be taken in and go nowhere.
                 let source = broken.map_or(source, Err);
@@ -329,7 +329,7 @@ impl Registry {
                     );
                 }
                 let metrics = shared.telemetry.source(name);
-                (name.to_owned(), Arc::new(SourceEntry { source, routes, sync, metrics }))
+                (name.to_owned(), Arc::new(SourceRuntime { source, routes, sync, metrics }))
             })
             .collect();
         Self { sources, lanes }
@@ -337,8 +337,8 @@ impl Registry {
 
     fn lane(
         &self,
-        prepared: Prepared,
-        shared: &Arc<Shared>,
+        prepared: PreparedDestination,
+        shared: &Arc<LaneContext>,
         kept: &BTreeMap<DestinationId, LaneState>,
     ) -> Arc<Lane> {
         match self.lanes.get(&prepared.destination.id) {
@@ -388,13 +388,13 @@ fn check_program(destination: &Destination, programs: &AllowedPrograms) -> Resul
 }
 
 /// Where routes end.
-struct Ends<'a> {
+struct RouteTargets<'a> {
     lanes: &'a HashMap<DestinationId, Arc<Lane>>,
     configuration: &'a Configuration,
 }
 
-impl Ends<'_> {
-    fn of(&self, route: &Route) -> RouteEntry {
+impl RouteTargets<'_> {
+    fn of(&self, route: &Route) -> RouteRuntime {
         let lane = self.lanes.get(&route.destination).cloned();
         let is_there =
             |stored: &&Stored<DestinationId, DestinationSpec>| stored.id == route.destination;
@@ -404,8 +404,8 @@ impl Ends<'_> {
         };
         // Rules that make no sense were refused when they were written.
         let waiting = waiting.and_then(|stored| stored.spec.lane().ok()).map(Arc::new);
-        let end = End { destination: route.destination, lane, waiting };
-        RouteEntry { route: route.clone(), end }
+        let end = RouteTarget { destination: route.destination, lane, waiting };
+        RouteRuntime { route: route.clone(), end }
     }
 }
 
@@ -414,8 +414,8 @@ fn routes_of(
     source: SourceId,
     name: &str,
     routes: &[Result<Route, ConfigError>],
-    ends: &Ends<'_>,
-) -> (Vec<RouteEntry>, Option<String>) {
+    ends: &RouteTargets<'_>,
+) -> (Vec<RouteRuntime>, Option<String>) {
     let mut found = Vec::new();
     let mut broken = None;
     for route in routes {
@@ -433,13 +433,13 @@ fn routes_of(
 /// The source, and what its senders wait for. One that would wait for nothing is not used.
 fn with_sync(
     source: Result<Source, String>,
-    routes: &[RouteEntry],
-) -> (Result<Source, String>, Option<SyncEntry>) {
+    routes: &[RouteRuntime],
+) -> (Result<Source, String>, Option<SyncConfig>) {
     let Ok(found) = &source else { return (source, None) };
     let Some(sync) = &found.sync else { return (source, None) };
     match routes.iter().map(|end| &end.route).find(|route| route.to == sync.destination) {
         Some(route) => {
-            let entry = SyncEntry {
+            let entry = SyncConfig {
                 destination: route.destination,
                 deadline: sync.deadline.0,
                 on_timeout: sync.on_timeout,

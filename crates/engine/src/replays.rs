@@ -24,7 +24,7 @@ use surehook_core::{
 };
 use tokio::sync::Notify;
 
-use crate::{Engine, uninterrupted::Uninterrupted};
+use crate::{Engine, run_to_completion::RunToCompletion};
 
 /// Deliveries of a job that a destination may have before it at a time.
 const OPEN_MAX: u64 = 200;
@@ -43,21 +43,21 @@ const PRUNE_PAUSE: Duration = Duration::from_millis(50);
 
 /// The jobs that have a task.
 #[derive(Default)]
-pub(crate) struct Replays(Mutex<HashMap<ReplayId, Tended>>);
+pub(crate) struct ReplayTasks(Mutex<HashMap<ReplayId, ReplayTaskHandle>>);
 
-struct Tended {
+struct ReplayTaskHandle {
     changed: Arc<Notify>,
     state: ReplayState,
 }
 
-impl fmt::Debug for Replays {
+impl fmt::Debug for ReplayTasks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Replays").field("tended", &self.open().len()).finish()
     }
 }
 
-impl Replays {
-    fn open(&self) -> MutexGuard<'_, HashMap<ReplayId, Tended>> {
+impl ReplayTasks {
+    fn open(&self) -> MutexGuard<'_, HashMap<ReplayId, ReplayTaskHandle>> {
         // A panic elsewhere cannot leave the map half changed.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -72,7 +72,7 @@ impl Replays {
 
 /// What a job's task does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Next {
+enum ReplayStep {
     /// The next step comes after this, or when somebody changes the job.
     Wait(Duration),
     /// Nothing happens until somebody changes the job.
@@ -82,25 +82,29 @@ enum Next {
 }
 
 /// What follows a step that was `moved` if it handed out or counted something.
-fn next(advanced: &Advanced, waited: Duration, until_allowed: Option<Duration>) -> Next {
+fn next(advanced: &Advanced, waited: Duration, until_allowed: Option<Duration>) -> ReplayStep {
     let moved = !advanced.dispatched.is_empty() || !advanced.outcomes.is_empty();
     match (advanced.state, advanced.open) {
-        (ReplayState::Done | ReplayState::Cancelled, 0) => Next::End,
-        (ReplayState::Paused, 0) => Next::Rest,
-        (ReplayState::Selecting, _) => Next::Wait(SLICE_PAUSE),
+        (ReplayState::Done | ReplayState::Cancelled, 0) => ReplayStep::End,
+        (ReplayState::Paused, 0) => ReplayStep::Rest,
+        (ReplayState::Selecting, _) => ReplayStep::Wait(SLICE_PAUSE),
         (ReplayState::Running, _) if advanced.queued > 0 && until_allowed.is_some() => {
             let until_allowed = until_allowed.unwrap_or_default();
-            Next::Wait(until_allowed.clamp(TICK, IDLE_MAX))
+            ReplayStep::Wait(until_allowed.clamp(TICK, IDLE_MAX))
         }
         (
             ReplayState::Running | ReplayState::Paused | ReplayState::Done | ReplayState::Cancelled,
             _,
-        ) => Next::Wait(if moved { TICK } else { waited.saturating_mul(2).clamp(TICK, IDLE_MAX) }),
+        ) => ReplayStep::Wait(if moved {
+            TICK
+        } else {
+            waited.saturating_mul(2).clamp(TICK, IDLE_MAX)
+        }),
     }
 }
 
 /// One job's task.
-struct Task {
+struct ReplayTask {
     engine: Arc<Engine>,
     id: ReplayId,
     state: ReplayState,
@@ -108,21 +112,21 @@ struct Task {
     waited: Duration,
 }
 
-impl Task {
+impl ReplayTask {
     async fn run(mut self, changed: Arc<Notify>) {
         loop {
             let next = match self.step().await {
                 Ok(next) => next,
                 Err(error) => {
                     tracing::warn!(job = %self.id, %error, "a replay job waits for the store");
-                    Next::Wait(TROUBLE_PAUSE)
+                    ReplayStep::Wait(TROUBLE_PAUSE)
                 }
             };
             self.engine.show_replay(self.id, self.state);
             self.waited = match next {
-                Next::End => return self.engine.forget_replay(self.id),
-                Next::Wait(wait) => wait,
-                Next::Rest => Duration::MAX,
+                ReplayStep::End => return self.engine.forget_replay(self.id),
+                ReplayStep::Wait(wait) => wait,
+                ReplayStep::Rest => Duration::MAX,
             };
             tokio::select! {
                 () = self.engine.shared.stop.cancelled() => return,
@@ -132,20 +136,20 @@ impl Task {
         }
     }
 
-    async fn step(&mut self) -> Result<Next, StoreError> {
+    async fn step(&mut self) -> Result<ReplayStep, StoreError> {
         if self.state == ReplayState::Selecting {
             return Ok(match self.engine.store.select_replay(self.id).await? {
-                Selected::NotFound => Next::End,
+                Selected::NotFound => ReplayStep::End,
                 Selected::Now(state) => {
                     self.state = state;
-                    Next::Wait(SLICE_PAUSE)
+                    ReplayStep::Wait(SLICE_PAUSE)
                 }
             });
         }
         let now = self.engine.shared.clock.now();
         let allowance = self.pacer.allowance(now).min(HAND_OUT_MAX);
         let advanced = self.engine.store.advance_replay(self.id, allowance, OPEN_MAX, now).await?;
-        let Some(advanced) = advanced else { return Ok(Next::End) };
+        let Some(advanced) = advanced else { return Ok(ReplayStep::End) };
         self.pacer.spend(advanced.dispatched.values().sum());
         for destination in advanced.dispatched.keys() {
             self.engine.expect_due(*destination, now);
@@ -186,7 +190,7 @@ impl Engine {
                 }
             })
         };
-        Uninterrupted::new(make, &self.shared.tasks).await
+        RunToCompletion::new(make, &self.shared.tasks).await
     }
 
     /// What a job would select now.
@@ -224,9 +228,9 @@ impl Engine {
 
     fn tend_replay(self: &Arc<Self>, id: ReplayId, state: ReplayState, rate: Pace) {
         let changed = Arc::new(Notify::new());
-        self.replays.open().insert(id, Tended { changed: Arc::clone(&changed), state });
+        self.replays.open().insert(id, ReplayTaskHandle { changed: Arc::clone(&changed), state });
         let pacer = Pacer::new(rate, self.shared.clock.now());
-        let task = Task { engine: Arc::clone(self), id, state, pacer, waited: TICK };
+        let task = ReplayTask { engine: Arc::clone(self), id, state, pacer, waited: TICK };
         self.shared.tasks.spawn(task.run(changed));
     }
 
@@ -267,13 +271,13 @@ mod tests {
     fn a_task_rests_when_nothing_can_happen_and_ends_when_all_is_counted() {
         use ReplayState::{Cancelled, Done, Paused, Running, Selecting};
         let cases = [
-            (advanced(Done, 0, 0), Next::End),
-            (advanced(Cancelled, 0, 9), Next::End),
-            (advanced(Cancelled, 1, 9), Next::Wait(TICK * 2)),
-            (advanced(Paused, 0, 9), Next::Rest),
-            (advanced(Paused, 1, 9), Next::Wait(TICK * 2)),
-            (advanced(Running, 1, 0), Next::Wait(TICK * 2)),
-            (advanced(Selecting, 0, 0), Next::Wait(SLICE_PAUSE)),
+            (advanced(Done, 0, 0), ReplayStep::End),
+            (advanced(Cancelled, 0, 9), ReplayStep::End),
+            (advanced(Cancelled, 1, 9), ReplayStep::Wait(TICK * 2)),
+            (advanced(Paused, 0, 9), ReplayStep::Rest),
+            (advanced(Paused, 1, 9), ReplayStep::Wait(TICK * 2)),
+            (advanced(Running, 1, 0), ReplayStep::Wait(TICK * 2)),
+            (advanced(Selecting, 0, 0), ReplayStep::Wait(SLICE_PAUSE)),
         ];
         for (advanced, expected) in cases {
             assert_eq!(next(&advanced, TICK, None), expected, "case: {advanced:?}");
@@ -283,11 +287,11 @@ mod tests {
     #[test]
     fn a_task_waits_longer_while_nothing_moves_but_never_past_its_pace() {
         let still = advanced(ReplayState::Running, 1, 5);
-        assert_eq!(next(&still, IDLE_MAX, None), Next::Wait(IDLE_MAX));
+        assert_eq!(next(&still, IDLE_MAX, None), ReplayStep::Wait(IDLE_MAX));
         let soon = Duration::from_millis(400);
-        assert_eq!(next(&still, IDLE_MAX, Some(soon)), Next::Wait(soon));
-        assert_eq!(next(&still, TICK, Some(Duration::ZERO)), Next::Wait(TICK));
+        assert_eq!(next(&still, IDLE_MAX, Some(soon)), ReplayStep::Wait(soon));
+        assert_eq!(next(&still, TICK, Some(Duration::ZERO)), ReplayStep::Wait(TICK));
         let moved = Advanced { outcomes: [(Outcome::Dead, 1)].into(), ..still };
-        assert_eq!(next(&moved, IDLE_MAX, None), Next::Wait(TICK));
+        assert_eq!(next(&moved, IDLE_MAX, None), ReplayStep::Wait(TICK));
     }
 }

@@ -40,7 +40,7 @@ pub(crate) fn choose(
 
 /// Why a filter came to no result.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Fault<'b> {
+pub(crate) enum FilterError<'b> {
     /// It failed on this event.
     #[error(transparent)]
     Filter(#[from] JqError),
@@ -55,8 +55,8 @@ pub(crate) fn test<'b>(
     filter: &Jq,
     input: Result<&JsonInput, &'b NotJson>,
     kind: Option<&str>,
-) -> Result<bool, Fault<'b>> {
-    let body = input.map_err(Fault::Body)?;
+) -> Result<bool, FilterError<'b>> {
+    let body = input.map_err(FilterError::Body)?;
     let named = kind.map(|kind| body.clone().with_type(kind));
     Ok(filter.test(named.as_ref().unwrap_or(body))?)
 }
@@ -72,8 +72,8 @@ fn matches(
     let why = match test(filter, input, kind) {
         Ok(true) => return Ok(()),
         Ok(false) => return Err(Why::FilterFalse),
-        Err(Fault::Filter(error)) => Why::FilterFailed(error.code().to_owned()),
-        Err(Fault::Body(_)) => Why::NotJson,
+        Err(FilterError::Filter(error)) => Why::FilterFailed(error.code().to_owned()),
+        Err(FilterError::Body(_)) => Why::NotJson,
     };
     metrics.filter_errors.inc();
     // Only the word for it: the message itself quotes the event.

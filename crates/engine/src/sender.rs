@@ -44,13 +44,13 @@ use surehook_core::destination::proxy::{Proxy, ProxyKind};
 use tokio::time::{Instant, timeout};
 use tower::Service;
 
-use self::failure::Broken;
-use self::witness::{LastWords, Witnessed};
+use self::failure::ExchangeError;
+use self::witness::{LastTlsError, MonitoredStream};
 use crate::connect::proxy::PROXY_AUTHENTICATION;
 use crate::connect::{
     CONNECT_TIMEOUT, ConnectError, GuardedConnector, GuardedStream, RESOLVE_TIMEOUT, Resolver,
 };
-use crate::stopwatch::{HeadSeen, Stopwatch};
+use crate::stopwatch::{ResponseHeadTime, Stopwatch};
 
 /// How long a connection may stay unused. Bounds for how long a name's old address is called.
 pub const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(60);
@@ -153,14 +153,14 @@ pub struct HttpSenderConfig {
 /// Sends to one destination. `B` is what its requests hold: all of it at hand, unless it is a file.
 #[derive(Debug, Clone)]
 pub struct HttpSender<B = Full<Bytes>> {
-    client: Client<OpeningConnector, B>,
-    passing: Option<PassingOn>,
-    last_words: LastWords,
+    client: Client<TimedConnector, B>,
+    passing: Option<ForwardProxy>,
+    last_words: LastTlsError,
 }
 
 /// A proxy that passes each request on instead of a connection: what is sent to it, it reads.
 #[derive(Debug, Clone)]
-struct PassingOn {
+struct ForwardProxy {
     authorization: Option<HeaderValue>,
 }
 
@@ -191,11 +191,11 @@ where
     pub fn new(config: HttpSenderConfig) -> Self {
         let passing = match &config.proxy {
             Some(proxy) if proxy.kind == ProxyKind::Http => {
-                Some(PassingOn { authorization: proxy.authorization() })
+                Some(ForwardProxy { authorization: proxy.authorization() })
             }
             Some(_) | None => None,
         };
-        let last_words = LastWords::default();
+        let last_words = LastTlsError::default();
         Self { client: client(config, last_words.clone()), passing, last_words }
     }
 
@@ -213,12 +213,14 @@ where
     ) -> SendReport {
         let started = Instant::now();
         let watch = Stopwatch::default();
-        let mut answer = Answer { head: None, head_seen: None, body: Vec::new(), kept_max };
+        let mut answer =
+            PartialResponse { head: None, head_seen: None, body: Vec::new(), kept_max };
         let end = match timeout(deadline, self.exchange(request, &watch, &mut answer)).await {
             Ok(end) => end.map_err(|broken| broken.unless_tls_said(self.last_words.since(started))),
-            Err(_) => {
-                Err(Broken::new(Failure::Timeout, format!("no whole answer within {deadline:?}")))
-            }
+            Err(_) => Err(ExchangeError::new(
+                Failure::Timeout,
+                format!("no whole answer within {deadline:?}"),
+            )),
         };
         answer.into_report(end, &watch, (started, Instant::now()))
     }
@@ -227,8 +229,8 @@ where
         &self,
         mut request: Request<B>,
         watch: &Stopwatch,
-        answer: &mut Answer,
-    ) -> Result<Head, Broken> {
+        answer: &mut PartialResponse,
+    ) -> Result<ResponseHead, ExchangeError> {
         // A destination with https is reached through a tunnel, and the proxy sees none of this.
         let is_plain = request.uri().scheme() == Some(&Scheme::HTTP);
         let passing = self.passing.as_ref().filter(|_| is_plain);
@@ -239,10 +241,10 @@ where
         answer.head_seen = Some(watch.head_seen(response.extensions().get()));
         if passing.is_some() && response.status() == StatusCode::PROXY_AUTHENTICATION_REQUIRED {
             // It has not passed the request on.
-            let refused = Broken::new(Failure::ProxyRefused, PROXY_AUTHENTICATION);
-            return Err(Broken { before_sending: true, ..refused });
+            let refused = ExchangeError::new(Failure::ProxyRefused, PROXY_AUTHENTICATION);
+            return Err(ExchangeError { before_sending: true, ..refused });
         }
-        let head = Head::of(&response);
+        let head = ResponseHead::of(&response);
         answer.head = Some(head);
         answer.read_body(response.into_body()).await?;
         Ok(head)
@@ -251,21 +253,21 @@ where
 
 /// As much of an answer as has arrived. Filled in place, so that it outlives a timeout.
 #[derive(Debug)]
-struct Answer {
-    head: Option<Head>,
-    head_seen: Option<HeadSeen>,
+struct PartialResponse {
+    head: Option<ResponseHead>,
+    head_seen: Option<ResponseHeadTime>,
     body: Vec<u8>,
     /// How much of the body is kept.
     kept_max: usize,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Head {
+struct ResponseHead {
     status: u16,
     retry_after: Option<RetryAfter>,
 }
 
-impl Answer {
+impl PartialResponse {
     async fn read_body(&mut self, mut body: Incoming) -> Result<(), hyper::Error> {
         let mut read: usize = 0;
         while let Some(frame) = body.frame().await {
@@ -284,7 +286,7 @@ impl Answer {
     /// Says what the attempt came to, given how the exchange ended.
     fn into_report(
         self,
-        end: Result<Head, Broken>,
+        end: Result<ResponseHead, ExchangeError>,
         watch: &Stopwatch,
         (started, ended): (Instant, Instant),
     ) -> SendReport {
@@ -310,7 +312,7 @@ impl Answer {
     }
 }
 
-impl Head {
+impl ResponseHead {
     fn of(response: &Response<Incoming>) -> Self {
         let retry_after = response.headers().get(header::RETRY_AFTER);
         let retry_after = retry_after.and_then(|value| RetryAfter::parse(value.to_str().ok()?));
@@ -338,7 +340,7 @@ fn as_http(outbound: HttpOutboundRequest) -> Request<Full<Bytes>> {
 }
 
 /// Builds the client of one destination.
-fn client<B>(config: HttpSenderConfig, last_words: LastWords) -> Client<OpeningConnector, B>
+fn client<B>(config: HttpSenderConfig, last_words: LastTlsError) -> Client<TimedConnector, B>
 where
     B: Body<Data: Send> + Send,
 {
@@ -363,20 +365,20 @@ where
         // then on every error is final. Without this, each destination that closes idle
         // connections would fail an attempt now and then though nothing was sent.
         .retry_canceled_requests(true)
-        .build(OpeningConnector { inner: HttpsConnector::from((guarded, config.tls)), last_words })
+        .build(TimedConnector { inner: HttpsConnector::from((guarded, config.tls)), last_words })
 }
 
 /// Bounds the time in which a connection is opened, TLS included.
 #[derive(Debug, Clone)]
-struct OpeningConnector {
+struct TimedConnector {
     inner: HttpsConnector<GuardedConnector>,
-    last_words: LastWords,
+    last_words: LastTlsError,
 }
 
 pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
-type Stream = Witnessed<MaybeHttpsStream<GuardedStream>>;
+type Stream = MonitoredStream<MaybeHttpsStream<GuardedStream>>;
 
-impl Service<Uri> for OpeningConnector {
+impl Service<Uri> for TimedConnector {
     type Response = Stream;
     type Error = BoxError;
     type Future = Pin<Box<dyn Future<Output = Result<Stream, BoxError>> + Send>>;
@@ -394,7 +396,7 @@ impl Service<Uri> for OpeningConnector {
             let stream = opened
                 .unwrap_or_else(|_| Err(ConnectError::Timeout { after: OPEN_TIMEOUT }.into()))?;
             opened_for.opened();
-            Ok(Witnessed { stream, last_words, opened_for })
+            Ok(MonitoredStream { stream, last_words, opened_for })
         })
     }
 }

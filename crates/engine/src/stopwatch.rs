@@ -21,7 +21,7 @@ tokio::task_local! {
 
 /// A stage on the way to an open connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Stage {
+pub(crate) enum ConnectStage {
     Dns,
     Connect,
     Tls,
@@ -29,11 +29,11 @@ pub(crate) enum Stage {
 
 /// What is taken down of one attempt. Clones are the same.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Stopwatch(Arc<Mutex<Stages>>);
+pub(crate) struct Stopwatch(Arc<Mutex<StageTimes>>);
 
 #[derive(Debug, Default)]
-struct Stages {
-    running: Option<(Stage, Instant)>,
+struct StageTimes {
+    running: Option<(ConnectStage, Instant)>,
     dns: Option<Duration>,
     connect: Option<Duration>,
     tls: Option<Duration>,
@@ -44,7 +44,7 @@ struct Stages {
 
 /// The head of an answer.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct HeadSeen {
+pub(crate) struct ResponseHeadTime {
     at: Instant,
     /// The connection was opened for this attempt.
     is_fresh: bool,
@@ -61,12 +61,12 @@ impl Stopwatch {
         OF_ATTEMPT.scope(self.clone(), attempt).await
     }
 
-    fn stages(&self) -> MutexGuard<'_, Stages> {
+    fn stages(&self) -> MutexGuard<'_, StageTimes> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A stage begins, and the one before has ended. Says when.
-    pub(crate) fn begin(&self, stage: Stage) -> Instant {
+    pub(crate) fn begin(&self, stage: ConnectStage) -> Instant {
         let now = Instant::now();
         let mut stages = self.stages();
         stages.end(now);
@@ -83,9 +83,9 @@ impl Stopwatch {
     }
 
     /// The head of an answer is there, on a connection that was opened for `opened_for`.
-    pub(crate) fn head_seen(&self, opened_for: Option<&Self>) -> HeadSeen {
+    pub(crate) fn head_seen(&self, opened_for: Option<&Self>) -> ResponseHeadTime {
         let is_fresh = opened_for.is_some_and(|other| Arc::ptr_eq(&self.0, &other.0));
-        HeadSeen { at: Instant::now(), is_fresh }
+        ResponseHeadTime { at: Instant::now(), is_fresh }
     }
 
     /// Where the time of an attempt went that has ended. `was_sent` is whether anything of it may
@@ -93,7 +93,7 @@ impl Stopwatch {
     pub(crate) fn read(
         &self,
         (started, ended): (Instant, Instant),
-        head: Option<HeadSeen>,
+        head: Option<ResponseHeadTime>,
         was_sent: bool,
     ) -> Timing {
         let mut stages = self.stages();
@@ -110,7 +110,7 @@ impl Stopwatch {
                 // One that hangs in a stage has spent its time there.
                 stages.end(ended);
                 let open_since = stages.open_since;
-                let waited = |head: HeadSeen| {
+                let waited = |head: ResponseHeadTime| {
                     open_since.map(|open_since| head.at.saturating_duration_since(open_since))
                 };
                 Timing {
@@ -125,14 +125,14 @@ impl Stopwatch {
     }
 }
 
-impl Stages {
+impl StageTimes {
     /// Ends what runs. A stage may come more than once, as when a proxy has a name of its own.
     fn end(&mut self, now: Instant) {
         let Some((stage, since)) = self.running.take() else { return };
         let spent = match stage {
-            Stage::Dns => &mut self.dns,
-            Stage::Connect => &mut self.connect,
-            Stage::Tls => &mut self.tls,
+            ConnectStage::Dns => &mut self.dns,
+            ConnectStage::Connect => &mut self.connect,
+            ConnectStage::Tls => &mut self.tls,
         };
         *spent = Some(spent.unwrap_or_default() + now.saturating_duration_since(since));
     }
@@ -152,13 +152,13 @@ mod tests {
 
     /// A connection through all stages: 1 ms, twice 2 ms, 4 ms.
     async fn open(watch: &Stopwatch) {
-        watch.begin(Stage::Dns);
+        watch.begin(ConnectStage::Dns);
         pass(1).await;
         for _ in 0..2 {
-            watch.begin(Stage::Connect);
+            watch.begin(ConnectStage::Connect);
             pass(2).await;
         }
-        watch.begin(Stage::Tls);
+        watch.begin(ConnectStage::Tls);
         pass(4).await;
         watch.opened();
     }
@@ -192,7 +192,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_ends_on_the_way_has_spent_its_time_in_the_stage_it_was_in() {
         let (watch, started) = (Stopwatch::default(), Instant::now());
-        watch.begin(Stage::Connect);
+        watch.begin(ConnectStage::Connect);
         pass(7).await;
         let hangs = watch.read((started, Instant::now()), None, false);
         assert_eq!(hangs, Timing { connect: Some(ms(7)), ..Timing::default() });

@@ -17,12 +17,12 @@ use surehook_core::{
 
 use crate::{
     Engine,
-    waiters::{Told, Waiting},
+    waiters::{AttemptWaiter, WaiterResult},
 };
 
 /// What a source says about waiting, with its destination found.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct SyncEntry {
+pub(crate) struct SyncConfig {
     pub(crate) destination: DestinationId,
     pub(crate) deadline: Duration,
     pub(crate) on_timeout: OnTimeout,
@@ -32,21 +32,21 @@ pub(crate) struct SyncEntry {
 
 /// A request whose sender waits.
 #[derive(Debug)]
-pub(crate) struct Asking {
-    pub(crate) entry: SyncEntry,
+pub(crate) struct SyncWait {
+    pub(crate) entry: SyncConfig,
     pub(crate) request: RequestId,
     pub(crate) received_at: Timestamp,
     /// When it is too late to wait.
     pub(crate) until: tokio::time::Instant,
     /// The place in the queue of the delivery that the event owes, if it is not a duplicate.
-    pub(crate) waiting: Option<Waiting>,
+    pub(crate) waiting: Option<AttemptWaiter>,
 }
 
 impl Engine {
     /// What the sender of an event is told, once that is known or the deadline has passed.
     pub(crate) async fn answer_sender(
         self: &Arc<Self>,
-        asking: Asking,
+        asking: SyncWait,
         event: EventId,
         duplicate: bool,
         has_key: bool,
@@ -65,7 +65,7 @@ impl Engine {
     }
 
     /// Finds out what became of an event that came before, and waits for it if it is under way.
-    async fn join(&self, asking: &Asking, event: EventId) -> Result<SyncAnswer, StoreError> {
+    async fn join(&self, asking: &SyncWait, event: EventId) -> Result<SyncAnswer, StoreError> {
         let entry = asking.entry;
         let wish = JoinWish {
             event,
@@ -78,7 +78,7 @@ impl Engine {
             Joined::NotOwed => return Ok(not_owed("not_routed")),
             Joined::Forgotten => return Ok(not_owed("no_longer_kept")),
             Joined::Cancelled => return Ok(not_owed("cancelled")),
-            Joined::Ended(ending) => return Ok(self.answer(&Told::Ended(ending), entry)),
+            Joined::Ended(ending) => return Ok(self.answer(&WaiterResult::Ended(ending), entry)),
             Joined::Underway { delivery, attempts, due } => {
                 due.into_iter().for_each(|destination| self.wake_lane(destination));
                 (delivery, attempts)
@@ -97,17 +97,17 @@ impl Engine {
         &self,
         delivery: DeliveryId,
         attempts: u32,
-    ) -> Result<Option<Told>, StoreError> {
+    ) -> Result<Option<WaiterResult>, StoreError> {
         let Some(mut detail) = self.store.delivery(delivery).await? else { return Ok(None) };
         if let Some(row) = detail.attempts.pop_if(|row| row.attempt.number > attempts) {
             let (class, response) = (row.attempt.class, row.attempt.response);
-            return Ok(row.next.map(|next| Told::Ended(Ending { next, class, response })));
+            return Ok(row.next.map(|next| WaiterResult::Ended(Ending { next, class, response })));
         }
         let DeliveryRow { status, reason, .. } = detail.delivery;
         Ok(match (status, reason) {
-            (Status::Cancelled, _) => Some(Told::Cancelled),
+            (Status::Cancelled, _) => Some(WaiterResult::Cancelled),
             // Without an attempt.
-            (Status::Dead, Some(reason)) => Some(Told::given_up(reason)),
+            (Status::Dead, Some(reason)) => Some(WaiterResult::given_up(reason)),
             _ => None,
         })
     }
@@ -122,16 +122,16 @@ impl Engine {
             if let Ok(Some(detail)) = self.store.delivery(delivery).await
                 && deleted.contains(&detail.delivery.destination)
             {
-                self.shared.waiters.tell(delivery, || Told::Cancelled);
+                self.shared.waiters.tell(delivery, || WaiterResult::Cancelled);
             }
         }
     }
 
     async fn wait(
         &self,
-        entry: SyncEntry,
+        entry: SyncConfig,
         until: tokio::time::Instant,
-        mut waiting: Waiting,
+        mut waiting: AttemptWaiter,
     ) -> SyncAnswer {
         let now = self.shared.clock.now();
         let left = until.saturating_duration_since(tokio::time::Instant::now());
@@ -150,10 +150,10 @@ impl Engine {
         }
     }
 
-    fn answer(&self, told: &Told, entry: SyncEntry) -> SyncAnswer {
+    fn answer(&self, told: &WaiterResult, entry: SyncConfig) -> SyncAnswer {
         match told {
-            Told::Ended(ending) => ending.answer(entry.revives, self.shared.clock.now()),
-            Told::Cancelled => not_owed("cancelled"),
+            WaiterResult::Ended(ending) => ending.answer(entry.revives, self.shared.clock.now()),
+            WaiterResult::Cancelled => not_owed("cancelled"),
         }
     }
 

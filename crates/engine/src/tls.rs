@@ -61,12 +61,12 @@ fn system_roots() -> RootCertStore {
     roots
 }
 
-type Identity = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
+type ClientIdentity = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
 /// TLS 1.2 or 1.3, and HTTP/2 where it is offered.
 fn try_with_roots(
     roots: Arc<RootCertStore>,
-    identity: Option<Identity>,
+    identity: Option<ClientIdentity>,
 ) -> Result<ClientConfig, rustls::Error> {
     let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_protocol_versions(&[&TLS13, &TLS12])
@@ -80,7 +80,7 @@ fn try_with_roots(
     Ok(config)
 }
 
-fn with_roots(roots: Arc<RootCertStore>, identity: Option<Identity>) -> ClientConfig {
+fn with_roots(roots: Arc<RootCertStore>, identity: Option<ClientIdentity>) -> ClientConfig {
     try_with_roots(roots, identity).expect("without an identity there is nothing to refuse")
 }
 
@@ -134,15 +134,15 @@ impl fmt::Display for PemLocation {
 /// The settings of one destination, and a digest of all that they were made of: as long as it is
 /// the same, connections that are open may be used on.
 #[derive(Debug)]
-pub(crate) struct OwnTls {
+pub(crate) struct DestinationTls {
     pub(crate) config: Arc<ClientConfig>,
     pub(crate) digest: [u8; 32],
 }
 
 /// Reads what `tls` names, and makes settings of it.
-pub(crate) fn own(tls: Option<&Tls>, trust: &TrustStore) -> Result<OwnTls, TlsConfigError> {
+pub(crate) fn own(tls: Option<&Tls>, trust: &TrustStore) -> Result<DestinationTls, TlsConfigError> {
     let Some(tls) = tls else {
-        return Ok(OwnTls { config: trust.default_config(), digest: [0; 32] });
+        return Ok(DestinationTls { config: trust.default_config(), digest: [0; 32] });
     };
     let ca = tls.ca.as_ref().map(|pem| load("ca", pem)).transpose()?;
     let identity = match &tls.identity {
@@ -151,7 +151,8 @@ pub(crate) fn own(tls: Option<&Tls>, trust: &TrustStore) -> Result<OwnTls, TlsCo
         }
         None => None,
     };
-    let text = |loaded: &Option<&Loaded>| loaded.map_or(Vec::new(), |l| l.text.expose().to_vec());
+    let text =
+        |loaded: &Option<&LoadedPem>| loaded.map_or(Vec::new(), |l| l.text.expose().to_vec());
     let (certificate, key) = (identity.as_ref().map(|i| &i.0), identity.as_ref().map(|i| &i.1));
     let digest = digest_of([
         &[u8::from(tls.ca_only)][..],
@@ -166,17 +167,17 @@ pub(crate) fn own(tls: Option<&Tls>, trust: &TrustStore) -> Result<OwnTls, TlsCo
     let identity =
         identity.map(|(certificate, key)| read_identity(&certificate, &key)).transpose()?;
     let config = try_with_roots(roots, identity).map_err(|_| TlsConfigError::NotAPair)?;
-    Ok(OwnTls { config: Arc::new(config), digest })
+    Ok(DestinationTls { config: Arc::new(config), digest })
 }
 
 /// PEM text, and where it came from.
-struct Loaded {
+struct LoadedPem {
     field: &'static str,
     place: PemLocation,
     text: Secret,
 }
 
-impl Loaded {
+impl LoadedPem {
     fn problem(&self, what: &'static str) -> TlsConfigError {
         TlsConfigError::Content { field: self.field, place: self.place.clone(), what }
     }
@@ -192,13 +193,13 @@ impl Loaded {
     }
 }
 
-fn load(field: &'static str, pem: &Pem) -> Result<Loaded, TlsConfigError> {
+fn load(field: &'static str, pem: &Pem) -> Result<LoadedPem, TlsConfigError> {
     match pem {
-        Pem::Text(text) => Ok(Loaded { field, place: PemLocation::Text, text: text.clone() }),
+        Pem::Text(text) => Ok(LoadedPem { field, place: PemLocation::Text, text: text.clone() }),
         Pem::File(path) => {
             let place = PemLocation::File(path.clone());
             match read_file(path) {
-                Ok(text) => Ok(Loaded { field, place, text: Secret::new(text) }),
+                Ok(text) => Ok(LoadedPem { field, place, text: Secret::new(text) }),
                 Err(error) => Err(TlsConfigError::Read { field, place, why: plain_words(&error) }),
             }
         }
@@ -231,7 +232,7 @@ const IO_KINDS: [(io::ErrorKind, &str); 4] = [
 ];
 
 fn roots_with(
-    ca: &Loaded,
+    ca: &LoadedPem,
     ca_only: bool,
     trust: &TrustStore,
 ) -> Result<RootCertStore, TlsConfigError> {
@@ -243,7 +244,10 @@ fn roots_with(
     Ok(roots)
 }
 
-fn read_identity(certificate: &Loaded, key: &Loaded) -> Result<Identity, TlsConfigError> {
+fn read_identity(
+    certificate: &LoadedPem,
+    key: &LoadedPem,
+) -> Result<ClientIdentity, TlsConfigError> {
     let certificates = certificate.certificates()?;
     let key = PrivateKeyDer::from_pem_slice(key.text.expose())
         .map_err(|_| key.problem("holds no private key in PEM"))?;

@@ -26,38 +26,38 @@ const FETCH_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long the endpoint is left alone after it gave no token.
 const FAILURE_REMEMBERED: Duration = Duration::from_secs(1);
 
-type Fetched = Result<HeaderValue, NoToken>;
-type Fetching = Shared<Pin<Box<dyn Future<Output = Fetched> + Send>>>;
+type TokenResult = Result<HeaderValue, NoToken>;
+type PendingFetch = Shared<Pin<Box<dyn Future<Output = TokenResult> + Send>>>;
 
 /// The token of one destination.
 #[derive(Debug)]
-pub(crate) struct Tokens {
+pub(crate) struct TokenCache {
     digest: [u8; 32],
-    inside: Mutex<Inside>,
+    inside: Mutex<TokenCacheState>,
 }
 
 #[derive(Debug, Default)]
-struct Inside {
-    latest: Option<Latest>,
-    fetching: Option<Fetching>,
+struct TokenCacheState {
+    latest: Option<CachedToken>,
+    fetching: Option<PendingFetch>,
 }
 
 /// What the last fetch came to, and until when that holds.
 #[derive(Debug)]
-struct Latest {
-    fetched: Fetched,
+struct CachedToken {
+    fetched: TokenResult,
     until: Instant,
 }
 
 /// A token for an attempt.
 #[derive(Debug, Clone)]
-pub(crate) struct Grant {
+pub(crate) struct TokenGrant {
     pub(crate) header: HeaderValue,
     /// Whether it was fetched while this attempt waited.
     pub(crate) is_fresh: bool,
 }
 
-impl Tokens {
+impl TokenCache {
     /// No token yet, to be fetched as `oauth2` says.
     pub(crate) fn new(oauth2: &Oauth2) -> Self {
         Self { digest: oauth2.digest(), inside: Mutex::default() }
@@ -68,7 +68,7 @@ impl Tokens {
         self.digest == oauth2.digest()
     }
 
-    fn inside(&self) -> MutexGuard<'_, Inside> {
+    fn inside(&self) -> MutexGuard<'_, TokenCacheState> {
         // What is inside is replaced as a whole; a panic cannot leave it half changed.
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -79,7 +79,7 @@ impl Tokens {
         oauth2: &Oauth2,
         http: &HttpSender,
         refused: Option<&HeaderValue>,
-    ) -> Result<Grant, NoToken> {
+    ) -> Result<TokenGrant, NoToken> {
         let fetching = {
             let mut inside = self.inside();
             if let Some(latest) = &inside.latest
@@ -87,7 +87,9 @@ impl Tokens {
             {
                 match &latest.fetched {
                     Ok(header) if Some(header) == refused => {}
-                    Ok(header) => return Ok(Grant { header: header.clone(), is_fresh: false }),
+                    Ok(header) => {
+                        return Ok(TokenGrant { header: header.clone(), is_fresh: false });
+                    }
                     Err(problem) => return Err(problem.clone()),
                 }
             }
@@ -97,12 +99,12 @@ impl Tokens {
             inside.fetching = Some(fetching.clone());
             fetching
         };
-        fetching.await.map(|header| Grant { header, is_fresh: true })
+        fetching.await.map(|header| TokenGrant { header, is_fresh: true })
     }
 
     /// Starts a fetch in a task of its own. To be called under the lock, which the task takes at
     /// its end.
-    fn start(self: &Arc<Self>, oauth2: &Oauth2, http: &HttpSender) -> Fetching {
+    fn start(self: &Arc<Self>, oauth2: &Oauth2, http: &HttpSender) -> PendingFetch {
         let (headers, body) = oauth2.request();
         let request =
             HttpOutboundRequest { url: oauth2.token_url.clone(), headers, body: body.into() };
@@ -118,13 +120,13 @@ impl Tokens {
         async move { task.await.unwrap_or(Err(broken_off)) }.boxed().shared()
     }
 
-    fn keep(&self, token: Result<Token, NoToken>) -> Fetched {
+    fn keep(&self, token: Result<Token, NoToken>) -> TokenResult {
         let (fetched, lasts) = match token {
             Ok(token) => (Ok(token.header), token.life),
             Err(problem) => (Err(problem), FAILURE_REMEMBERED),
         };
-        let latest = Latest { fetched: fetched.clone(), until: Instant::now() + lasts };
-        *self.inside() = Inside { latest: Some(latest), fetching: None };
+        let latest = CachedToken { fetched: fetched.clone(), until: Instant::now() + lasts };
+        *self.inside() = TokenCacheState { latest: Some(latest), fetching: None };
         fetched
     }
 

@@ -13,21 +13,21 @@ use tokio::sync::watch;
 
 /// What those who wait are told.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Told {
+pub(crate) enum WaiterResult {
     /// An attempt has ended, or the delivery was given up without one.
     Ended(Ending),
     /// There will be no attempt: somebody cancelled the delivery, or deleted its destination.
     Cancelled,
 }
 
-impl Told {
+impl WaiterResult {
     /// The delivery was given up without an attempt.
     pub(crate) fn given_up(reason: DeadReason) -> Self {
         Self::Ended(Ending { next: Next::Dead(reason), class: None, response: Vec::new() })
     }
 }
 
-type Awaited = HashMap<DeliveryId, watch::Sender<Option<Told>>>;
+type Awaited = HashMap<DeliveryId, watch::Sender<Option<WaiterResult>>>;
 
 /// Who waits for what.
 #[derive(Debug, Default)]
@@ -35,10 +35,10 @@ pub(crate) struct Waiters(Mutex<Awaited>);
 
 /// A place in the queue of one delivery; given up when dropped.
 #[derive(Debug)]
-pub(crate) struct Waiting {
+pub(crate) struct AttemptWaiter {
     waiters: Arc<Waiters>,
     delivery: DeliveryId,
-    told: watch::Receiver<Option<Told>>,
+    told: watch::Receiver<Option<WaiterResult>>,
 }
 
 impl Waiters {
@@ -48,10 +48,10 @@ impl Waiters {
     }
 
     /// Begins to wait for the next attempt of a delivery.
-    pub(crate) fn watch(self: &Arc<Self>, delivery: DeliveryId) -> Waiting {
+    pub(crate) fn watch(self: &Arc<Self>, delivery: DeliveryId) -> AttemptWaiter {
         let mut awaited = self.lock();
         let sender = awaited.entry(delivery).or_insert_with(|| watch::Sender::new(None));
-        Waiting { waiters: Arc::clone(self), delivery, told: sender.subscribe() }
+        AttemptWaiter { waiters: Arc::clone(self), delivery, told: sender.subscribe() }
     }
 
     /// Whether anybody waits for it now.
@@ -65,7 +65,7 @@ impl Waiters {
     }
 
     /// Tells everybody who waits what was recorded.
-    pub(crate) fn tell(&self, delivery: DeliveryId, told: impl FnOnce() -> Told) {
+    pub(crate) fn tell(&self, delivery: DeliveryId, told: impl FnOnce() -> WaiterResult) {
         let mut awaited = self.lock();
         if let Some(sender) = awaited.remove(&delivery) {
             // Under the lock: who goes away now must know that this entry is not his any more.
@@ -74,9 +74,9 @@ impl Waiters {
     }
 }
 
-impl Waiting {
+impl AttemptWaiter {
     /// What came of it. Waits for ever if nothing does.
-    pub(crate) async fn told(&mut self) -> Told {
+    pub(crate) async fn told(&mut self) -> WaiterResult {
         if let Ok(told) = self.told.wait_for(Option::is_some).await
             && let Some(told) = &*told
         {
@@ -86,7 +86,7 @@ impl Waiting {
     }
 }
 
-impl Drop for Waiting {
+impl Drop for AttemptWaiter {
     fn drop(&mut self) {
         let mut awaited = self.waiters.lock();
         // Who was told has no entry any more; one that is there is for the next attempt.
@@ -109,8 +109,8 @@ mod tests {
         DeliveryId::new(Timestamp::from_millis(1), number << 100)
     }
 
-    fn success() -> Told {
-        Told::Ended(Ending { next: Next::Succeeded, class: None, response: b"{}".to_vec() })
+    fn success() -> WaiterResult {
+        WaiterResult::Ended(Ending { next: Next::Succeeded, class: None, response: b"{}".to_vec() })
     }
 
     #[tokio::test]

@@ -50,7 +50,7 @@ impl Counting {
 }
 
 #[async_trait]
-impl Fetch for Counting {
+impl FetchCertificate for Counting {
     async fn fetch(&self, _: &Url) -> Result<Bytes, String> {
         self.fetches.fetch_add(1, Ordering::SeqCst);
         self.gate.acquire().await.unwrap().forget();
@@ -58,9 +58,9 @@ impl Fetch for Counting {
     }
 }
 
-fn certificates(fetcher: &Arc<Counting>) -> Certificates {
+fn certificates(fetcher: &Arc<Counting>) -> CertificateCache {
     let trust = trusting([CertificateDer::from_pem_slice(ROOT).unwrap()]);
-    Certificates::new(Arc::clone(fetcher) as Arc<dyn Fetch>, trust)
+    CertificateCache::new(Arc::clone(fetcher) as Arc<dyn FetchCertificate>, trust)
 }
 
 fn url(name: &str) -> Url {
@@ -130,7 +130,7 @@ async fn a_flood_of_names_fetches_a_few_and_pushes_nothing_out() {
 
 #[test]
 fn the_oldest_certificate_makes_room() {
-    let mut inside = Inside::default();
+    let mut inside = CertificateCacheState::default();
     let now = Instant::now();
     for number in 0..=KEPT_MAX {
         let at = now + Duration::from_secs(number as u64);
@@ -247,7 +247,7 @@ async fn serve() -> (u16, TrustStore) {
 async fn a_certificate_is_fetched_through_the_guard() {
     let (port, trust) = serve().await;
     let fetcher = |allow: &[&str], trust: &TrustStore| {
-        HttpFetcher::new(&HttpSenderConfig {
+        HttpCertificateFetcher::new(&HttpSenderConfig {
             policy: Arc::new(AddressPolicy::new(
                 allow.iter().map(|net| net.parse().unwrap()).collect(),
             )),
@@ -261,7 +261,7 @@ async fn a_certificate_is_fetched_through_the_guard() {
     let at = |host: &str, path: &str| format!("https://{host}:{port}{path}").parse().unwrap();
     let good: Url = at("certs.test", "/good");
     assert_eq!(open.fetch(&good).await.as_deref(), Ok(CHAIN));
-    let cases: [(&str, &HttpFetcher, Url, &str); 6] = [
+    let cases: [(&str, &HttpCertificateFetcher, Url, &str); 6] = [
         ("no certificate", &open, at("certs.test", "/none"), "404"),
         ("a redirect is not followed", &open, at("certs.test", "/moved"), "302"),
         ("too long", &open, at("certs.test", "/long"), "too long"),

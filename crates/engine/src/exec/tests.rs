@@ -12,7 +12,7 @@ use surehook_core::{
 use tempfile::TempDir;
 
 use super::*;
-use crate::ended::How;
+use crate::non_http::NonHttpEnd;
 
 const NOW: Timestamp = Timestamp::from_millis(1_700_000_000_000);
 const LONG: Duration = Duration::from_secs(60);
@@ -65,7 +65,7 @@ impl Hook {
         Self { folder, exec, programs: Arc::new(programs) }
     }
 
-    async fn run(&self, body: &[u8], deadline: Duration) -> Ended {
+    async fn run(&self, body: &[u8], deadline: Duration) -> NonHttpResult {
         run(&self.exec, &self.programs, ("out", &claimed(body)), deadline).await
     }
 
@@ -107,11 +107,11 @@ fn no_child_is_left() {
 
 #[tokio::test]
 async fn an_exit_is_the_answer() {
-    let badly = |class| How::Badly(Failure::Exit, class);
-    let cases: [(&str, How, &str); 9] = [
-        ("cat", How::Well, "the body"),
-        ("echo one; echo two >&2; echo three", How::Well, "one\ntwo\nthree\n"),
-        ("echo \"$0 $1 $#\" | sed 's,.*/,,'; pwd", How::Well, "hook an argument 1\n/\n"),
+    let badly = |class| NonHttpEnd::Badly(Failure::Exit, class);
+    let cases: [(&str, NonHttpEnd, &str); 9] = [
+        ("cat", NonHttpEnd::Well, "the body"),
+        ("echo one; echo two >&2; echo three", NonHttpEnd::Well, "one\ntwo\nthree\n"),
+        ("echo \"$0 $1 $#\" | sed 's,.*/,,'; pwd", NonHttpEnd::Well, "hook an argument 1\n/\n"),
         ("echo no; exit 75", badly(Class::Transient), "no\n"),
         ("exit 1", badly(Class::Permanent), ""),
         ("exit 64", badly(Class::Permanent), ""),
@@ -123,7 +123,7 @@ async fn an_exit_is_the_answer() {
         let ended = Hook::new(script).run(b"the body", LONG).await;
         assert_eq!(ended.how, how, "case: {script}: {ended:?}");
         assert_eq!(String::from_utf8_lossy(&ended.output), output, "case: {script}");
-        assert_eq!(ended.detail.is_some(), how != How::Well, "case: {script}");
+        assert_eq!(ended.detail.is_some(), how != NonHttpEnd::Well, "case: {script}");
     }
     no_child_is_left();
 }
@@ -163,7 +163,7 @@ async fn neither_input_nor_output_can_block_it() {
     ];
     for (name, script, kept) in cases {
         let ended = Hook::new(script).run(&large, LONG).await;
-        assert_eq!(ended.how, How::Well, "case: {name}: {:?}", ended.detail);
+        assert_eq!(ended.how, NonHttpEnd::Well, "case: {name}: {:?}", ended.detail);
         assert_eq!(ended.output.len(), kept, "case: {name}");
     }
 }
@@ -182,7 +182,7 @@ async fn at_the_deadline_it_is_asked_and_then_made_to_end() {
         let hook = Hook::new(script);
         // Long enough for a shell to set its trap.
         let ended = hook.run(b"", Duration::from_secs(3)).await;
-        assert_eq!(ended.how, How::Unanswered(Failure::Timeout), "case: {name}");
+        assert_eq!(ended.how, NonHttpEnd::Unanswered(Failure::Timeout), "case: {name}");
         assert_eq!(String::from_utf8_lossy(&ended.output), output, "case: {name}");
         is_gone(hook.marked().await).await;
     }
@@ -195,7 +195,7 @@ async fn what_it_leaves_behind_is_killed() {
 
     let ended = hook.run(b"", LONG).await;
 
-    assert_eq!((ended.how, &*ended.output), (How::Well, &b"done\n"[..]));
+    assert_eq!((ended.how, &*ended.output), (NonHttpEnd::Well, &b"done\n"[..]));
     is_gone(hook.marked().await).await;
 }
 
@@ -205,7 +205,7 @@ async fn one_that_left_the_group_holds_up_nobody() {
 
     let ended = hook.run(b"", LONG).await;
 
-    assert_eq!((ended.how, &*ended.output), (How::Well, &b"done\n"[..]));
+    assert_eq!((ended.how, &*ended.output), (NonHttpEnd::Well, &b"done\n"[..]));
     let _left = rustix::process::kill_process(hook.marked().await, Signal::KILL);
 }
 
@@ -241,11 +241,14 @@ async fn what_cannot_be_started_is_for_somebody_to_mend() {
     for (name, ended) in cases {
         assert_eq!(
             ended.how,
-            How::Badly(Failure::NotStarted, Class::Config),
+            NonHttpEnd::Badly(Failure::NotStarted, Class::Config),
             "case: {name}: {:?}",
             ended.detail
         );
     }
     fs::set_permissions(&there.exec.program, fs::Permissions::from_mode(0o644)).unwrap();
-    assert_eq!(there.run(b"", LONG).await.how, How::Badly(Failure::NotStarted, Class::Config));
+    assert_eq!(
+        there.run(b"", LONG).await.how,
+        NonHttpEnd::Badly(Failure::NotStarted, Class::Config)
+    );
 }

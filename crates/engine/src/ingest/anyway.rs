@@ -15,8 +15,8 @@ use surehook_core::{
     verify::Verified,
 };
 
-use super::{InboundRequest, IngestError, Pass, ReadySource, plan::Arrival};
-use crate::{Engine, uninterrupted::Uninterrupted};
+use super::{AcceptReason, InboundRequest, IngestError, ReadySource, plan::RequestContext};
+use crate::{Engine, run_to_completion::RunToCompletion};
 
 /// Why a duplicate is not delivered.
 #[derive(Debug, thiserror::Error)]
@@ -26,7 +26,7 @@ pub enum DeliverAnywayError {
     NotFound,
     /// It became an event before.
     #[error("this duplicate was delivered before, as {0}")]
-    Before(EventId),
+    AlreadyDelivered(EventId),
     /// It is a wish to send a message that came again.
     #[error(
         "this event is a message, and its duplicate is the same wish again: delivering it would send \
@@ -57,7 +57,7 @@ impl Engine {
         let id: EventId = wish.id("");
         match found.duplicate.delivered_as {
             Some(before) if before == id => return Ok(id),
-            Some(before) => return Err(DeliverAnywayError::Before(before)),
+            Some(before) => return Err(DeliverAnywayError::AlreadyDelivered(before)),
             None => {}
         }
         let ReadySource(entry) =
@@ -76,7 +76,7 @@ impl Engine {
         };
         let readable = Readable::new(&request.headers, &request.body);
         // It was verified when it came. What proved it is not kept, so nothing is said about it.
-        let pass = Pass {
+        let pass = AcceptReason {
             verified: Verified { by: "", secret_index: 0 },
             verified_by: None,
             releases: None,
@@ -96,7 +96,8 @@ impl Engine {
             ..Part::default()
         });
         let stamp = (wish.id(""), self.shared.clock.now());
-        let arrival = Arrival::new(&entry, source, (&mut request, &readable), stamp, (pass, None));
+        let arrival =
+            RequestContext::new(&entry, source, (&mut request, &readable), stamp, (pass, None));
         let payload = Payload { head, fingerprint: fingerprint(&body), body };
         let mut draft = self.draft(&arrival, &part, None, payload);
         draft.event.id = id;
@@ -104,13 +105,13 @@ impl Engine {
         // What it says of a message was said when it came; said late, it could send that again.
         draft.event.confirms = None;
         let commit = Arc::clone(self).commit(vec![draft], source.name.clone());
-        match Uninterrupted::new(commit, &self.shared.tasks).await {
+        match RunToCompletion::new(commit, &self.shared.tasks).await {
             Ok(received) => match received.first() {
                 Some(received) if received.event == id => {
                     entry.metrics.accepted.inc_by(u64::from(!received.duplicate));
                     Ok(id)
                 }
-                Some(received) => Err(DeliverAnywayError::Before(received.event)),
+                Some(received) => Err(DeliverAnywayError::AlreadyDelivered(received.event)),
                 None => Err(StoreError::Refused("no answer".to_owned()).into()),
             },
             Err(IngestError::Store(error)) => Err(match self.store.duplicate(copy).await {

@@ -13,20 +13,20 @@ use surehook_core::{
 
 use super::{
     IngestError, ReceivedEvent,
-    plan::{Draft, Planned},
+    plan::{EventDraft, PlannedDelivery},
 };
 use crate::{
     Engine,
     feed::{EventReceived, LiveUpdate},
-    lane::Job,
-    waiters::Told,
+    lane::QueuedDelivery,
+    waiters::WaiterResult,
 };
 
 impl Engine {
     /// Stores the events and, once they are on the disk, hands their deliveries to their lanes.
     pub(super) async fn commit(
         self: Arc<Self>,
-        drafts: Vec<Draft>,
+        drafts: Vec<EventDraft>,
         source: Name,
     ) -> Result<Vec<ReceivedEvent>, IngestError> {
         let mut owed = Vec::with_capacity(drafts.len());
@@ -51,7 +51,7 @@ impl Engine {
         &self,
         admitted: Admitted,
         (event, source): (&NewEvent, &Name),
-        owed: Vec<Planned>,
+        owed: Vec<PlannedDelivery>,
     ) -> Result<ReceivedEvent, IngestError> {
         let key = event.key.as_ref().map(|claim| claim.key.clone());
         match admitted {
@@ -96,7 +96,7 @@ impl Engine {
         });
         self.shared.waiters.tell(delivery, || {
             let class = matches!(next, Next::Dead(_)).then_some(Class::Permanent);
-            Told::Ended(Ending { next, class, response: Vec::new() })
+            WaiterResult::Ended(Ending { next, class, response: Vec::new() })
         });
         match next {
             Next::RetryAt(due_at) => self.expect_due(destination, due_at),
@@ -105,8 +105,8 @@ impl Engine {
         }
     }
 
-    fn hand_over(&self, delivery: Planned, event: &NewEvent, source: &Name) {
-        let Planned { new, lane, slot, sent } = delivery;
+    fn hand_over(&self, delivery: PlannedDelivery, event: &NewEvent, source: &Name) {
+        let PlannedDelivery { new, lane, slot, sent } = delivery;
         let (Some(lane), Some(slot), Some(lease)) = (lane, slot, new.claim) else {
             // Not the lane of a moment ago: it may have been replaced while this was committed.
             return self.wake_lane(new.destination);
@@ -129,6 +129,6 @@ impl Engine {
             transform: sent.filter(|sent| sent.body.is_none()).map(|sent| sent.route),
             ordered: new.order_key.is_some(),
         };
-        lane.offer(Job { claimed, slot });
+        lane.offer(QueuedDelivery { claimed, slot });
     }
 }

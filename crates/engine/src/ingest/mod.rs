@@ -24,12 +24,12 @@ use surehook_core::{
     verify::{Refused, Verified},
 };
 
-use self::plan::{Arrival, Claim, Draft};
+use self::plan::{EventDraft, KeyAssignment, RequestContext};
 pub use self::{
     anyway::DeliverAnywayError,
     send::{AcceptedMessage, SendMessageError, SendTarget},
 };
-use crate::{Engine, registry::SourceEntry, sync::Asking, uninterrupted::Uninterrupted};
+use crate::{Engine, registry::SourceRuntime, run_to_completion::RunToCompletion, sync::SyncWait};
 
 /// A request at the door, whole.
 #[derive(Debug)]
@@ -125,7 +125,7 @@ pub const QUARANTINED: &str = "quarantined";
 
 /// Why a request is let in.
 #[derive(Clone, Debug)]
-pub(crate) struct Pass {
+pub(crate) struct AcceptReason {
     pub(crate) verified: Verified,
     /// The same for people.
     pub(crate) verified_by: Option<Arc<str>>,
@@ -135,7 +135,7 @@ pub(crate) struct Pass {
     pub(crate) is_forced: bool,
 }
 
-impl Pass {
+impl AcceptReason {
     pub(crate) fn new(source: &Source, verified: Verified) -> Self {
         let verified_by = source.verifier.label(verified);
         Self { verified, verified_by, releases: None, is_forced: false }
@@ -144,7 +144,7 @@ impl Pass {
 
 /// A source that a request was found for.
 #[derive(Clone, Debug)]
-pub struct ReadySource(pub(crate) Arc<SourceEntry>);
+pub struct ReadySource(pub(crate) Arc<SourceRuntime>);
 
 impl ReadySource {
     /// The source's own limit on bodies.
@@ -197,7 +197,7 @@ impl Engine {
         let verified = self.verify(source, &self.incoming(source, request), now).await;
         let taken = match verified {
             Ok(verified) => {
-                let pass = Pass::new(source, verified);
+                let pass = AcceptReason::new(source, verified);
                 self.take_in((entry, source), request, pass, now).await
             }
             Err(error) => Err(error),
@@ -215,9 +215,9 @@ impl Engine {
     /// Takes a request in that may come in.
     pub(crate) async fn take_in(
         self: &Arc<Self>,
-        (entry, source): (&SourceEntry, &Source),
+        (entry, source): (&SourceRuntime, &Source),
         request: &mut InboundRequest,
-        pass: Pass,
+        pass: AcceptReason,
         now: Timestamp,
     ) -> Result<ReceiveOutcome, IngestError> {
         // The signature is over what came; what it says is read unpacked.
@@ -240,7 +240,8 @@ impl Engine {
         let request_id = pass.releases.unwrap_or_else(|| new_id(&*self.shared.chance, now));
         let releases = self.leaves_quarantine(source, request, &pass);
         let stamp = (request_id, now);
-        let arrival = Arrival::new(entry, source, (request, &readable), stamp, (pass, releases));
+        let arrival =
+            RequestContext::new(entry, source, (request, &readable), stamp, (pass, releases));
         let outcome = self.receive_all(&arrival, parts, claims).await?;
         for event in &outcome.received {
             let metrics = &entry.metrics;
@@ -295,9 +296,9 @@ impl Engine {
     /// Each event of a request: known already, or planned and committed with the others.
     async fn receive_all(
         self: &Arc<Self>,
-        arrival: &Arrival<'_>,
+        arrival: &RequestContext<'_>,
         parts: Vec<Part>,
-        claims: Vec<Claim>,
+        claims: Vec<KeyAssignment>,
     ) -> Result<ReceiveOutcome, IngestError> {
         let mut received = Vec::with_capacity(parts.len());
         let mut drafts = Vec::with_capacity(parts.len());
@@ -325,7 +326,7 @@ impl Engine {
         drafts[0].event.releases = arrival.releases;
         let asking = self.asking(arrival, &drafts);
         let commit = Arc::clone(self).commit(drafts, arrival.source.name.clone());
-        let committed = Uninterrupted::new(commit, &self.shared.tasks).await?;
+        let committed = RunToCompletion::new(commit, &self.shared.tasks).await?;
         // Apart from the rest, which lies in every connection: few senders wait.
         let sync = if asking.is_empty() {
             None
@@ -339,21 +340,26 @@ impl Engine {
 
     /// What memory knows of an event that came before. A sender that waits wants the result, and
     /// memory only knows that there is an event.
-    fn recall(&self, arrival: &Arrival<'_>, claim: &Claim, payload: &Payload) -> Option<EventId> {
+    fn recall(
+        &self,
+        arrival: &RequestContext<'_>,
+        claim: &KeyAssignment,
+        payload: &Payload,
+    ) -> Option<EventId> {
         let ((claim, _), None) = (claim.as_ref()?, arrival.sync()) else { return None };
         self.store.recall(arrival.source.id, &claim.key, &payload.fingerprint, arrival.now)
     }
 
     /// If the sender waits: what for, of each event. It begins to wait before anything is committed, so
     /// that it misses nothing.
-    fn asking(&self, arrival: &Arrival<'_>, drafts: &[Draft]) -> Vec<Asking> {
+    fn asking(&self, arrival: &RequestContext<'_>, drafts: &[EventDraft]) -> Vec<SyncWait> {
         let Some(entry) = arrival.sync() else { return Vec::new() };
         let (request, received_at) = (arrival.request_id, arrival.now);
         let until = tokio::time::Instant::now() + entry.deadline;
         let asking = drafts.iter().map(|draft| {
             let awaited = draft.owed.iter().find(|owed| owed.new.destination == entry.destination);
             let waiting = awaited.map(|owed| self.shared.waiters.watch(owed.new.id));
-            Asking { entry, request, received_at, until, waiting }
+            SyncWait { entry, request, received_at, until, waiting }
         });
         asking.collect()
     }
@@ -362,7 +368,7 @@ impl Engine {
     async fn answer_all(
         self: &Arc<Self>,
         source: &Source,
-        asking: Vec<Asking>,
+        asking: Vec<SyncWait>,
         committed: &[ReceivedEvent],
     ) -> Result<Option<SyncAnswer>, IngestError> {
         let mut told: Option<SyncAnswer> = None;

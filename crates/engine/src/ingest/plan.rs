@@ -25,57 +25,57 @@ use surehook_core::{
     time::Timestamp,
 };
 
-use super::{InboundRequest, Pass};
+use super::{AcceptReason, InboundRequest};
 use crate::{
     Engine,
-    lane::{Lane, Slot},
-    registry::{End, RouteEntry, SourceEntry},
+    lane::{Lane, LaneSlot},
+    registry::{RouteRuntime, RouteTarget, SourceRuntime},
     routing,
-    sync::SyncEntry,
+    sync::SyncConfig,
     transform,
 };
 
 /// The key of an event and where it was found; none if it has none.
-pub(super) type Claim = Option<(KeyClaim, Arc<str>)>;
+pub(super) type KeyAssignment = Option<(KeyClaim, Arc<str>)>;
 
 /// Where a key was found that was not found.
 static CONTENT_HASH: LazyLock<Arc<str>> = LazyLock::new(|| "content_hash".into());
 
 /// A delivery that waits for its commit, with its place in a lane if there is one.
-pub(super) struct Planned {
+pub(super) struct PlannedDelivery {
     pub(super) new: NewDelivery,
     pub(super) lane: Option<Arc<Lane>>,
-    pub(super) slot: Option<Slot>,
+    pub(super) slot: Option<LaneSlot>,
     /// What is sent, if it is not what came; and the route that makes it, if that failed.
     pub(super) sent: Option<NewBody>,
 }
 
 /// An event that is ready to be committed, with its deliveries.
-pub(super) struct Draft {
+pub(super) struct EventDraft {
     pub(super) event: NewEvent,
-    pub(super) owed: Vec<Planned>,
+    pub(super) owed: Vec<PlannedDelivery>,
 }
 
 /// A delivery that is owed whatever the routes say.
-pub(super) struct Direct {
+pub(super) struct DirectDelivery {
     pub(super) id: DeliveryId,
-    pub(super) end: End,
+    pub(super) end: RouteTarget,
     /// It waits this long at least.
     pub(super) delay: Duration,
 }
 
 /// What the events of one request have in common.
-pub(super) struct Arrival<'a> {
-    pub(super) entry: &'a SourceEntry,
+pub(super) struct RequestContext<'a> {
+    pub(super) entry: &'a SourceRuntime,
     pub(super) source: &'a Source,
     pub(super) request_id: RequestId,
     pub(super) now: Timestamp,
-    pub(super) pass: Pass,
+    pub(super) pass: AcceptReason,
     readable: &'a Readable,
     /// What leaves the quarantine with it.
     pub(super) releases: Option<Release>,
     /// Where it goes whatever the routes say.
-    pub(super) direct: Option<Direct>,
+    pub(super) direct: Option<DirectDelivery>,
     headers: &'a HeaderMap,
     body: Bytes,
     head: Arc<RequestHead>,
@@ -83,14 +83,14 @@ pub(super) struct Arrival<'a> {
     reworded: OnceLock<Arc<RequestHead>>,
 }
 
-impl<'a> Arrival<'a> {
+impl<'a> RequestContext<'a> {
     /// Takes over the request. Of its body there is one copy.
     pub(super) fn new(
-        entry: &'a SourceEntry,
+        entry: &'a SourceRuntime,
         source: &'a Source,
         (request, readable): (&'a mut InboundRequest, &'a Readable),
         (request_id, now): (RequestId, Timestamp),
-        (pass, releases): (Pass, Option<Release>),
+        (pass, releases): (AcceptReason, Option<Release>),
     ) -> Self {
         let mut path = std::mem::take(&mut request.path);
         // A secret in the address ends here.
@@ -120,7 +120,7 @@ impl<'a> Arrival<'a> {
     }
 
     /// Whether the sender waits, and for what. Of one in quarantine it has gone.
-    pub(super) fn sync(&self) -> Option<SyncEntry> {
+    pub(super) fn sync(&self) -> Option<SyncConfig> {
         self.entry.sync.filter(|_| self.pass.releases.is_none())
     }
 
@@ -159,11 +159,11 @@ impl Engine {
     /// An event with all that it owes, each delivery with a place in its lane where there is one.
     pub(super) fn draft(
         &self,
-        arrival: &Arrival<'_>,
+        arrival: &RequestContext<'_>,
         part: &Part,
-        claim: Claim,
+        claim: KeyAssignment,
         payload: Payload,
-    ) -> Draft {
+    ) -> EventDraft {
         let (claim, key_from) = claim.unzip();
         let mut unrouted = Vec::new();
         let owed = self.plan(arrival, part, &payload, &mut unrouted);
@@ -192,18 +192,18 @@ impl Engine {
             },
             bodies: owed.iter().filter_map(|planned| planned.sent.clone()).collect(),
         };
-        Draft { event, owed }
+        EventDraft { event, owed }
     }
 
     fn plan(
         &self,
-        arrival: &Arrival<'_>,
+        arrival: &RequestContext<'_>,
         part: &Part,
         payload: &Payload,
         unrouted: &mut Vec<Unrouted>,
-    ) -> Vec<Planned> {
+    ) -> Vec<PlannedDelivery> {
         let entry = arrival.entry;
-        let mut owed: Vec<Planned> =
+        let mut owed: Vec<PlannedDelivery> =
             Vec::with_capacity(entry.routes.len() + usize::from(arrival.direct.is_some()));
         owed.extend(arrival.direct.as_ref().map(|direct| {
             plan_one((direct.id, direct.delay), &direct.end, arrival, (part, &payload.body), None)
@@ -212,7 +212,7 @@ impl Engine {
             let (headers, body) = arrival.read(part);
             transform::json(headers, body)
         });
-        for RouteEntry { route, end } in &entry.routes {
+        for RouteRuntime { route, end } in &entry.routes {
             let id: DeliveryId = new_id(&*self.shared.chance, arrival.now);
             // Two routes to one destination are one delivery.
             let twice = owed.iter().any(|other| other.new.destination == route.destination);
@@ -242,7 +242,7 @@ impl Engine {
 }
 
 /// Events of one moment have ids in no order; those of one request are listed as they came.
-pub(super) fn put_in_order(drafts: &mut [Draft]) {
+pub(super) fn put_in_order(drafts: &mut [EventDraft]) {
     if drafts.len() < 2 {
         return;
     }
@@ -256,11 +256,11 @@ pub(super) fn put_in_order(drafts: &mut [Draft]) {
 /// One delivery, with a place in its lane if there is one and it may be tried at once.
 fn plan_one(
     (id, wait): (DeliveryId, Duration),
-    end: &End,
-    arrival: &Arrival<'_>,
+    end: &RouteTarget,
+    arrival: &RequestContext<'_>,
     (part, body): (&Part, &Bytes),
     sent: Option<NewBody>,
-) -> Planned {
+) -> PlannedDelivery {
     let goes_out = sent.as_ref().and_then(|sent| sent.body.as_ref()).unwrap_or(body);
     let delay = end.delay().max(wait);
     let (headers, plain) = arrival.read(part);
@@ -271,7 +271,7 @@ fn plan_one(
     };
     let (slot, claim) = reserved.map_or((None, None), |(slot, lease)| (Some(slot), Some(lease)));
     let new = NewDelivery { id, destination: end.destination, claim, delay, order_key };
-    Planned { new, lane: end.lane.clone(), slot, sent }
+    PlannedDelivery { new, lane: end.lane.clone(), slot, sent }
 }
 
 /// The key of each event of a request.
@@ -280,7 +280,7 @@ pub(super) fn claims(
     (request, readable): (&InboundRequest, &Readable),
     parts: &[Part],
     now: Timestamp,
-) -> Result<Vec<Claim>, KeyProblem> {
+) -> Result<Vec<KeyAssignment>, KeyProblem> {
     let came = (&request.headers, &*request.body);
     let claim = |part: &Part| claim(source, readable.of(came, part.body.as_ref()), &part.key, now);
     parts.iter().map(claim).collect()
@@ -293,7 +293,7 @@ fn claim(
     (headers, body): (&HeaderMap, &[u8]),
     key: &PartKey,
     now: Timestamp,
-) -> Result<Claim, KeyProblem> {
+) -> Result<KeyAssignment, KeyProblem> {
     let known = |key: DedupKey, from: Arc<str>| {
         Some((KeyClaim { key, expires_at: now + source.dedup_window }, from))
     };

@@ -18,10 +18,13 @@ use surehook_core::{
 };
 
 use super::{
-    InboundRequest, IngestError, Pass,
-    plan::{Arrival, Claim, Direct},
+    AcceptReason, InboundRequest, IngestError,
+    plan::{DirectDelivery, KeyAssignment, RequestContext},
 };
-use crate::{ConfigChangeError, Engine, lane::Lane, registry::End, uninterrupted::Uninterrupted};
+use crate::{
+    ConfigChangeError, Engine, lane::Lane, registry::RouteTarget,
+    run_to_completion::RunToCompletion,
+};
 
 /// Who gets a message.
 #[derive(Clone, Debug)]
@@ -117,7 +120,7 @@ impl Engine {
         let (path, query, remote) = (String::new(), None, Arc::default());
         let mut request = InboundRequest { path, query, headers, body, remote };
         let readable = Readable::new(&request.headers, &request.body);
-        let pass = Pass {
+        let pass = AcceptReason {
             verified: Verified { by: PROVED_BY, secret_index: 0 },
             verified_by: Some(PROVED_BY.into()),
             releases: None,
@@ -125,18 +128,18 @@ impl Engine {
         };
         let about = (wish.id(""), now);
         let mut arrival =
-            Arrival::new(&entry, source, (&mut request, &readable), about, (pass, None));
+            RequestContext::new(&entry, source, (&mut request, &readable), about, (pass, None));
         // What the wish is known by: if it is carried out again, it finds what it made.
-        let claim: Claim = DedupKey::new(&posted.event.to_string())
+        let claim: KeyAssignment = DedupKey::new(&posted.event.to_string())
             .map(|key| (KeyClaim { key, expires_at: now + source.dedup_window }, KEY_FROM.into()));
         let part = Part { kind, order, attributes, ..Part::default() };
-        let end = End::of_lane(to.lane);
-        arrival.direct = Some(Direct { id: posted.delivery, end, delay });
+        let end = RouteTarget::of_lane(to.lane);
+        arrival.direct = Some(DirectDelivery { id: posted.delivery, end, delay });
         let payload = arrival.payload(None);
         let mut draft = self.draft(&arrival, &part, claim, payload);
         draft.event.id = posted.event;
         let commit = Arc::clone(self).commit(vec![draft], source.name.clone());
-        match Uninterrupted::new(commit, &self.shared.tasks).await {
+        match RunToCompletion::new(commit, &self.shared.tasks).await {
             Ok(_) => Ok(posted),
             Err(IngestError::Store(error)) => Err(SendMessageError::Store(error)),
             // Its source cannot go away, and nothing else is asked of it.

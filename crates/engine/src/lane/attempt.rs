@@ -23,18 +23,18 @@ use surehook_core::{
 };
 
 use super::{
-    Job, Lane, Slot,
-    carrier::{Parcel, Unsent, interrupted, pack},
-    gate::{Ended, Gate},
-    sending::PutOff,
+    Lane, LaneSlot, QueuedDelivery,
+    carrier::{NotSentReason, OutboundRequest, interrupted, pack},
+    gate::{LaneAttemptResult, LaneGate},
+    sending::PostponedDelivery,
 };
 use crate::{
+    destination_client::DestinationClient,
     feed::LiveUpdate,
-    outlet::Outlet,
     sender::SendReport,
-    strip::{SecretsOfSource, strip},
+    source_secrets::{SourceSecrets, strip},
     transform,
-    waiters::Told,
+    waiters::WaiterResult,
 };
 
 /// What a successful answer may leave behind, in bytes; of a failure all that was read is kept.
@@ -44,7 +44,7 @@ const RESPONSE_BYTES_ON_SUCCESS: usize = 1024;
 const WAIT_FOR_ROOM: Duration = Duration::from_secs(1);
 
 /// An attempt that has ended.
-struct Attempted<'a> {
+struct RunningAttempt<'a> {
     claimed: &'a Claimed,
     ticket: Ticket,
     started_at: Timestamp,
@@ -52,7 +52,7 @@ struct Attempted<'a> {
 
 /// Whether a message waits for its turn with its recipient.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Turns {
+pub(super) enum RecipientPacing {
     Kept,
     /// A person wants to know now.
     Skipped,
@@ -62,17 +62,17 @@ pub(super) enum Turns {
 struct NotBefore(Timestamp);
 
 /// An attempt whose result is still to be written.
-pub(super) struct Made {
+pub(super) struct FinishedAttempt {
     pub(super) settlement: Settlement,
     event: EventId,
-    slot: Slot,
+    slot: LaneSlot,
 }
 
 impl Lane {
     /// Makes one attempt. Its result is written in the background, so that the worker is free.
-    pub(super) async fn attempt(self: &Arc<Self>, job: Job, ticket: Ticket) {
+    pub(super) async fn attempt(self: &Arc<Self>, job: QueuedDelivery, ticket: Ticket) {
         let lane = Arc::clone(self);
-        match self.make_attempt(job, ticket, Turns::Kept).await {
+        match self.make_attempt(job, ticket, RecipientPacing::Kept).await {
             Ok(made) => self.shared.tasks.spawn(lane.settle(made)),
             Err(put_off) => self.shared.tasks.spawn(lane.put_off(put_off)),
         };
@@ -82,11 +82,11 @@ impl Lane {
     /// nothing was tried.
     pub(super) async fn make_attempt(
         &self,
-        job: Job,
+        job: QueuedDelivery,
         ticket: Ticket,
-        turns: Turns,
-    ) -> Result<Made, PutOff> {
-        let Job { claimed, slot } = job;
+        turns: RecipientPacing,
+    ) -> Result<FinishedAttempt, PostponedDelivery> {
+        let QueuedDelivery { claimed, slot } = job;
         let outlet = self.carrier.outlet.load_full();
         let started_at = self.shared.clock.now();
         let on_its_way = OnceLock::new();
@@ -104,12 +104,12 @@ impl Lane {
             Ok(report) => report,
             Err(NotBefore(due_at)) => {
                 self.inside().gate.put_off(ticket);
-                return Err(PutOff::new(&claimed, due_at, slot));
+                return Err(PostponedDelivery::new(&claimed, due_at, slot));
             }
         };
-        let attempted = Attempted { claimed: &claimed, ticket, started_at };
+        let attempted = RunningAttempt { claimed: &claimed, ticket, started_at };
         let settlement = self.conclude(&outlet.destination, &attempted, report);
-        Ok(Made { settlement, event: claimed.event, slot })
+        Ok(FinishedAttempt { settlement, event: claimed.event, slot })
     }
 
     /// Sends it, after the transform that is still to be run and without what is to be taken out.
@@ -118,9 +118,9 @@ impl Lane {
     /// recipient.
     async fn send(
         &self,
-        outlet: &Outlet,
+        outlet: &DestinationClient,
         claimed: &Claimed,
-        (now, turns): (Timestamp, Turns),
+        (now, turns): (Timestamp, RecipientPacing),
         on_its_way: &OnceLock<Meant>,
     ) -> Result<SendReport, NotBefore> {
         let secrets = self.shared.secrets.load().of(&claimed.source).clone();
@@ -131,30 +131,31 @@ impl Lane {
             Ok(Cow::Owned(payload)) => {
                 pack(way, &Claimed { payload, ..claimed.clone() }, secret, now).await
             }
-            Err(why) => Err(Unsent(Failure::Transform, why).into()),
+            Err(why) => Err(NotSentReason(Failure::Transform, why).into()),
         };
         let parcel = match parcel {
             Ok(parcel) => parcel,
             Err(unsent) => return Ok(unsent),
         };
         let recipient = match &parcel {
-            Parcel::Letter(letter) => Some(letter.recipient),
-            Parcel::Request { .. } | Parcel::Inbox(_) | Parcel::Input(..) | Parcel::Entry(..) => {
-                None
-            }
+            OutboundRequest::OutboundMessage(letter) => Some(letter.recipient),
+            OutboundRequest::Request { .. }
+            | OutboundRequest::Inbox(_)
+            | OutboundRequest::Input(..)
+            | OutboundRequest::Entry(..) => None,
         };
-        let minded = recipient.filter(|_| turns == Turns::Kept);
+        let minded = recipient.filter(|_| turns == RecipientPacing::Kept);
         if let Some(due_at) = minded.and_then(|recipient| self.wait_for_turn(recipient)) {
             return Err(NotBefore(due_at));
         }
-        if let Parcel::Letter(letter) = &parcel
+        if let OutboundRequest::OutboundMessage(letter) = &parcel
             && letter.needs_will()
         {
             let lost = letter.lost(Failure::Interrupted);
             // Until then an answer could have come, and only then a status is waited for.
             let at = now + letter.deadline();
             if let Err(why) = self.leave_will(outlet, claimed, (now, at), lost).await {
-                return Ok(Unsent(Failure::Interrupted, why).into());
+                return Ok(NotSentReason(Failure::Interrupted, why).into());
             }
             on_its_way.get_or_init(|| lost);
         }
@@ -170,7 +171,7 @@ impl Lane {
     /// message must not go out: after a crash it would go out again.
     async fn leave_will(
         &self,
-        outlet: &Outlet,
+        outlet: &DestinationClient,
         claimed: &Claimed,
         (now, at): (Timestamp, Timestamp),
         lost: Meant,
@@ -192,7 +193,7 @@ impl Lane {
     fn sent<'c>(
         &self,
         claimed: &'c Claimed,
-        said: &SecretsOfSource,
+        said: &SourceSecrets,
     ) -> Result<Cow<'c, Payload>, String> {
         let Some(route) = claimed.transform else { return strip(said, &claimed.payload) };
         let transforms = self.shared.transforms.load();
@@ -207,10 +208,10 @@ impl Lane {
     fn conclude(
         &self,
         destination: &Destination,
-        attempted: &Attempted<'_>,
+        attempted: &RunningAttempt<'_>,
         report: SendReport,
     ) -> Settlement {
-        let Attempted { claimed, ticket, started_at } = *attempted;
+        let RunningAttempt { claimed, ticket, started_at } = *attempted;
         let at = self.shared.clock.now();
         let class = classify(&report.outcome, &destination.rules);
         let progress = progress(claimed, class);
@@ -223,7 +224,7 @@ impl Lane {
         }
         self.learn(
             destination,
-            &Ended {
+            &LaneAttemptResult {
                 ticket,
                 delivery: claimed.id,
                 outcome: &report.outcome,
@@ -296,10 +297,10 @@ impl Lane {
     }
 
     /// What an attempt says about the destination as a whole.
-    fn learn(&self, destination: &Destination, ended: &Ended<'_>) {
+    fn learn(&self, destination: &Destination, ended: &LaneAttemptResult<'_>) {
         let mut inside = self.inside();
         let full = destination.concurrency;
-        let look = |gate: &Gate| (gate.circuit.state(), gate.allowed(full));
+        let look = |gate: &LaneGate| (gate.circuit.state(), gate.allowed(full));
         let before = look(&inside.gate);
         inside.gate.end(destination, ended);
         let has_changed = before != look(&inside.gate);
@@ -334,8 +335,8 @@ impl Lane {
     }
 
     /// Writes the result; holds on to the slot until that is done.
-    pub(super) async fn settle(self: Arc<Self>, made: Made) {
-        let Made { settlement, event, slot } = made;
+    pub(super) async fn settle(self: Arc<Self>, made: FinishedAttempt) {
+        let FinishedAttempt { settlement, event, slot } = made;
         let (delivery, ordered) = (settlement.delivery, settlement.ordered);
         let (at, attempts) = (settlement.at, settlement.attempt.number);
         let settled = self.record(&settlement).await;
@@ -357,7 +358,7 @@ impl Lane {
                     LiveUpdate::settled(delivery, event, destination, (next, attempts, at))
                 });
                 let Attempt { class, response, .. } = settlement.attempt;
-                let ending = || Told::Ended(Ending { next, class, response });
+                let ending = || WaiterResult::Ended(Ending { next, class, response });
                 self.shared.waiters.tell(delivery, ending);
                 match next {
                     Next::RetryAt(due_at) => self.expect_due(due_at),

@@ -8,7 +8,7 @@ use surehook_core::{
     time::Timestamp,
 };
 
-use super::{Attempting, Job, Lane, attempt::Turns};
+use super::{Lane, QueuedDelivery, RunningAttemptGuard, attempt::RecipientPacing};
 use crate::feed::{DestinationChange, DestinationChanged, LiveUpdate};
 
 /// A cool-down is kept over a restart if it lasts at least so much longer.
@@ -176,8 +176,8 @@ impl Lane {
             inside.running += 1;
             inside.gate.circuit.begin_by_hand()
         };
-        let attempting = Attempting::begin(&self, delivery, ticket);
-        let made = self.make_attempt(job, ticket, Turns::Skipped).await;
+        let attempting = RunningAttemptGuard::begin(&self, delivery, ticket);
+        let made = self.make_attempt(job, ticket, RecipientPacing::Skipped).await;
         drop(attempting);
         let row = match made {
             Ok(made) => {
@@ -197,7 +197,7 @@ impl Lane {
         Ok(row)
     }
 
-    async fn take_for_probe(&self) -> Result<Option<Job>, StoreError> {
+    async fn take_for_probe(&self) -> Result<Option<QueuedDelivery>, StoreError> {
         let waiting = self.inside().queue.pop_front();
         if waiting.is_some() {
             return Ok(waiting);
@@ -207,7 +207,7 @@ impl Lane {
         let claims = self.shared.store.claim_next(self.id, now, self.new_lease(now)).await?;
         Ok(self.pick(claims).pop().map(|claimed| {
             self.inside().hold(&claimed);
-            Job { claimed, slot }
+            QueuedDelivery { claimed, slot }
         }))
     }
 }

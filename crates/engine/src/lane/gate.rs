@@ -21,7 +21,7 @@ use surehook_core::{
 const MEMORY_SPAN: Duration = Duration::from_secs(1);
 
 /// The end of an attempt, as far as the lane is concerned.
-pub(super) struct Ended<'a> {
+pub(super) struct LaneAttemptResult<'a> {
     pub(super) ticket: Ticket,
     pub(super) delivery: DeliveryId,
     pub(super) outcome: &'a Outcome,
@@ -34,7 +34,7 @@ pub(super) struct Ended<'a> {
 
 /// Whether an attempt may start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum May {
+pub(super) enum StartPermission {
     Now,
     /// By its rate not before this time of the lane's own clock.
     At(Duration),
@@ -43,7 +43,7 @@ pub(super) enum May {
 }
 
 #[derive(Debug)]
-pub(super) struct Gate {
+pub(super) struct LaneGate {
     pub(super) paused: Option<Pause>,
     pub(super) circuit: Circuit,
     /// A number that sends nothing for a while.
@@ -56,7 +56,7 @@ pub(super) struct Gate {
     config_failures: u32,
 }
 
-impl Gate {
+impl LaneGate {
     /// Goes on where an earlier process was.
     pub(super) fn new(kept: LaneState, rules: &LaneRules, now: Timestamp) -> Self {
         let mut gate = Self {
@@ -145,13 +145,13 @@ impl Gate {
         if self.paused.is_some() { 0 } else { self.circuit.allowed(full) }
     }
 
-    pub(super) fn may_start(&self, running: u32, full: u32, clock: Duration) -> May {
+    pub(super) fn may_start(&self, running: u32, full: u32, clock: Duration) -> StartPermission {
         if self.paused.is_some() || !self.circuit.lets_start(running, full) {
-            return May::NotNow;
+            return StartPermission::NotNow;
         }
         match self.rates().map(|gcra| gcra.next_free(clock)).max() {
-            Some(at) if at > clock => May::At(at),
-            Some(_) | None => May::Now,
+            Some(at) if at > clock => StartPermission::At(at),
+            Some(_) | None => StartPermission::Now,
         }
     }
 
@@ -198,10 +198,10 @@ impl Gate {
     }
 
     /// Learns from the end of an attempt.
-    pub(super) fn end(&mut self, destination: &Destination, ended: &Ended<'_>) {
+    pub(super) fn end(&mut self, destination: &Destination, ended: &LaneAttemptResult<'_>) {
         let (full, rules) = (destination.concurrency, &destination.lane);
         if let Some(policy) = &rules.circuit {
-            let Ended { ticket, at, roll, .. } = *ended;
+            let LaneAttemptResult { ticket, at, roll, .. } = *ended;
             let end = End { ticket, sign: Sign::of(ended.outcome, ended.class), now: at, roll };
             self.circuit.end(end, full, policy);
             self.set_pace(full);
@@ -237,7 +237,7 @@ impl Gate {
 }
 
 /// What the latest attempt came to, for whoever reads why the lane is paused.
-fn last_words(ended: &Ended<'_>) -> String {
+fn last_words(ended: &LaneAttemptResult<'_>) -> String {
     let said = ended.detail.map(|detail| format!(": {detail}"));
     let said = said.filter(|_| matches!(ended.outcome, Outcome::Meant(_))).unwrap_or_default();
     match (ended.outcome.status(), ended.outcome.failure()) {
@@ -267,15 +267,15 @@ mod tests {
         spec.build(DestinationId::new(NOW, 1), &|_| None).unwrap()
     }
 
-    fn gate(destination: &Destination) -> Gate {
-        Gate::new(LaneState::default(), &destination.lane, NOW)
+    fn gate(destination: &Destination) -> LaneGate {
+        LaneGate::new(LaneState::default(), &destination.lane, NOW)
     }
 
-    fn answer(gate: &mut Gate, destination: &Destination, status: u16) {
+    fn answer(gate: &mut LaneGate, destination: &Destination, status: u16) {
         let outcome = Outcome::Answered { status, retry_after: None };
         let class = classify(&outcome, &destination.rules);
         let ticket = gate.begin(NOW, false, Duration::ZERO);
-        let ended = Ended {
+        let ended = LaneAttemptResult {
             ticket,
             delivery: DeliveryId::new(NOW, 7),
             outcome: &outcome,
@@ -293,7 +293,7 @@ mod tests {
         let mut gate = gate(&destination);
         let stops = Meant { affects: Affects::StopsAll, ..Meant::of(Some(Class::Config)) };
         let delivery = DeliveryId::new(NOW, 7);
-        let ended = Ended {
+        let ended = LaneAttemptResult {
             ticket: gate.begin(NOW, false, Duration::ZERO),
             delivery,
             outcome: &Outcome::Meant(Meant { status: Some(401), ..stops }),
@@ -365,10 +365,13 @@ mod tests {
         let mut gate = gate(&destination);
         gate.resume(Some(Drain { rate: "1/s".parse().unwrap(), until: NOW }));
         gate.begin(NOW, false, Duration::ZERO);
-        assert_eq!(gate.may_start(1, 8, Duration::ZERO), May::At(Duration::from_secs(1)));
+        assert_eq!(
+            gate.may_start(1, 8, Duration::ZERO),
+            StartPermission::At(Duration::from_secs(1))
+        );
         gate.begin(NOW + Duration::from_millis(1), false, Duration::from_secs(1));
         assert_eq!(gate.drain(), None);
-        assert_eq!(gate.may_start(2, 8, Duration::from_secs(1)), May::Now);
+        assert_eq!(gate.may_start(2, 8, Duration::from_secs(1)), StartPermission::Now);
     }
 
     #[test]
@@ -391,15 +394,15 @@ mod tests {
         let mut gate = gate(&destination);
         let ticket = gate.begin(NOW, false, Duration::ZERO);
         gate.put_off(ticket);
-        assert_eq!(gate.may_start(0, 8, Duration::ZERO), May::Now);
+        assert_eq!(gate.may_start(0, 8, Duration::ZERO), StartPermission::Now);
         // The one that was to find out whether it is back makes way for another.
         answer(&mut gate, &destination, 500);
         gate.circuit.tick(NOW + Duration::from_secs(60));
         let (soon, later) = (Duration::from_secs(5), Duration::from_secs(9));
         let ticket = gate.begin(NOW, false, soon);
-        assert_eq!(gate.may_start(1, 8, later), May::NotNow);
+        assert_eq!(gate.may_start(1, 8, later), StartPermission::NotNow);
         gate.put_off(ticket);
-        assert_eq!(gate.may_start(0, 8, later), May::Now);
+        assert_eq!(gate.may_start(0, 8, later), StartPermission::Now);
     }
 
     #[test]
@@ -420,6 +423,9 @@ mod tests {
         let long = Duration::from_secs(100);
         gate.begin(NOW, false, long);
         // One of eight may run, at an eighth of the rate.
-        assert_eq!(gate.may_start(0, 8, long), May::At(long + Duration::from_millis(100)));
+        assert_eq!(
+            gate.may_start(0, 8, long),
+            StartPermission::At(long + Duration::from_millis(100))
+        );
     }
 }

@@ -18,16 +18,16 @@ use surehook_core::{
     time::Timestamp,
 };
 
-use super::carrier::Unsent;
+use super::carrier::NotSentReason;
 use crate::{
+    destination_client::DestinationClient,
     media::MediaFiles,
-    outlet::Outlet,
     sender::{RESPONSE_BYTES_KEPT, SendReport},
 };
 
 /// A message, ready to go.
 #[derive(Debug)]
-pub(super) struct Letter<'o> {
+pub(super) struct OutboundMessage<'o> {
     sender: &'o Sender,
     url: Uri,
     composed: Composed,
@@ -39,7 +39,7 @@ pub(super) struct Letter<'o> {
     attempt: u32,
 }
 
-impl<'o> Letter<'o> {
+impl<'o> OutboundMessage<'o> {
     /// Reads the message in the body of a delivery, with a fresh link to its file. Fails if it is none,
     /// or none that the service could send.
     pub(super) async fn write(
@@ -48,7 +48,7 @@ impl<'o> Letter<'o> {
         claimed: &Claimed,
         now: Timestamp,
     ) -> Result<Self, SendReport> {
-        let unsendable = |why: String| SendReport::from(Unsent(Failure::Unsendable, why));
+        let unsendable = |why: String| SendReport::from(NotSentReason(Failure::Unsendable, why));
         let mut message =
             Message::read(&claimed.payload.body).map_err(|error| unsendable(why(&error)))?;
         media.resolve_files(&mut message, sender.service.name(), now).await.map_err(|no_link| {
@@ -86,7 +86,7 @@ impl<'o> Letter<'o> {
     }
 
     /// Sends it.
-    pub(super) async fn send(self, outlet: &Outlet) -> SendReport {
+    pub(super) async fn send(self, outlet: &DestinationClient) -> SendReport {
         let Self { sender, url, composed, body, deadline, recipient: _, attempt } = self;
         let report = outlet.ask_for(&url, composed.headers, body, deadline).await;
         read(sender, composed.resend, attempt, report)

@@ -58,25 +58,25 @@ use surehook_core::{
 use tokio::sync::{Notify, Semaphore};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-pub(crate) use self::slots::{Budget, Slot};
+pub(crate) use self::slots::{LaneSlot, MemoryBudget};
 use self::{
-    carrier::Carrier,
-    gate::{Gate, May},
-    sending::Sending,
+    carrier::LaneTransport,
+    gate::{LaneGate, StartPermission},
+    sending::MessageSendState,
 };
 use crate::{
+    destination_client::{DestinationClient, PreparedDestination},
     feed::Feed,
     inbox::Inbox,
     media::MediaFiles,
-    outlet::{Outlet, Prepared},
     programs::AllowedPrograms,
     registry::DestinationPolicy,
     sender::HttpSenderConfig,
-    strip::Secrets,
+    source_secrets::SourceSecretsTable,
     telemetry::{LaneMetrics, Telemetry},
     tls::TrustStore,
     transform::Transforms,
-    waiters::{Told, Waiters},
+    waiters::{WaiterResult, Waiters},
 };
 
 /// How long a claim lasts unless it is renewed.
@@ -87,7 +87,7 @@ pub(crate) const RENEW_AFTER: Duration = Duration::from_secs(20);
 const SLOTS: usize = 4096;
 
 /// What all lanes share.
-pub(crate) struct Shared {
+pub(crate) struct LaneContext {
     pub(crate) store: Arc<dyn DeliveryStore>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) chance: Arc<dyn Chance>,
@@ -101,7 +101,7 @@ pub(crate) struct Shared {
     /// What may be run.
     pub(crate) programs: Arc<AllowedPrograms>,
     /// Bytes of bodies that may wait in all lanes together.
-    pub(crate) budget: Arc<Budget>,
+    pub(crate) budget: Arc<MemoryBudget>,
     /// No new attempts.
     pub(crate) stop: CancellationToken,
     /// No more waiting for attempts that run.
@@ -111,10 +111,10 @@ pub(crate) struct Shared {
     pub(crate) waiters: Arc<Waiters>,
     /// What routes make of bodies, as configured now.
     pub(crate) transforms: ArcSwap<Transforms>,
-    pub(crate) secrets: ArcSwap<Secrets>,
+    pub(crate) secrets: ArcSwap<SourceSecretsTable>,
 }
 
-impl Shared {
+impl LaneContext {
     /// What destinations are judged against.
     pub(crate) fn ground(&self) -> DestinationPolicy<'_> {
         let Self { http, trust, programs, .. } = self;
@@ -122,7 +122,7 @@ impl Shared {
     }
 }
 
-impl fmt::Debug for Shared {
+impl fmt::Debug for LaneContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Shared")
     }
@@ -130,14 +130,14 @@ impl fmt::Debug for Shared {
 
 /// A delivery in memory.
 #[derive(Debug)]
-pub(crate) struct Job {
+pub(crate) struct QueuedDelivery {
     pub(crate) claimed: Claimed,
-    pub(crate) slot: Slot,
+    pub(crate) slot: LaneSlot,
 }
 
 /// A claim that the lane holds, and since when.
 #[derive(Clone, Copy, Debug)]
-struct Holding {
+struct TrackedClaim {
     held: Held,
     since: Timestamp,
     /// When the delivery was created, if others of its ordering key may wait for it.
@@ -146,11 +146,11 @@ struct Holding {
 
 #[derive(Debug)]
 struct Inside {
-    queue: VecDeque<Job>,
+    queue: VecDeque<QueuedDelivery>,
     running: u32,
-    holding: HashMap<DeliveryId, Holding>,
-    gate: Gate,
-    sending: Sending,
+    holding: HashMap<DeliveryId, TrackedClaim>,
+    gate: LaneGate,
+    sending: MessageSendState,
 }
 
 impl Inside {
@@ -159,11 +159,11 @@ impl Inside {
         let held = Held { delivery: claimed.id, token: claimed.lease.token };
         let since = claimed.lease.until - LEASE;
         let in_line = claimed.ordered.then_some(claimed.created_at);
-        self.holding.insert(held.delivery, Holding { held, since, in_line });
+        self.holding.insert(held.delivery, TrackedClaim { held, since, in_line });
     }
 
     /// Whether a claim is of a backlog that is drained, and others may wait for it.
-    fn is_backlog_in_line(&self, holding: &Holding) -> bool {
+    fn is_backlog_in_line(&self, holding: &TrackedClaim) -> bool {
         holding.in_line.is_some_and(|created_at| self.gate.is_backlog(created_at))
     }
 
@@ -189,20 +189,20 @@ impl Inside {
 
 /// An attempt that runs. Sets the lane right if it panics: its place would be lost for ever
 /// otherwise, and its claim renewed for ever.
-struct Attempting<'a> {
+struct RunningAttemptGuard<'a> {
     lane: &'a Lane,
     delivery: DeliveryId,
     ticket: Ticket,
 }
 
-impl<'a> Attempting<'a> {
+impl<'a> RunningAttemptGuard<'a> {
     fn begin(lane: &'a Lane, delivery: DeliveryId, ticket: Ticket) -> Self {
         lane.metrics.in_flight.inc();
         Self { lane, delivery, ticket }
     }
 }
 
-impl Drop for Attempting<'_> {
+impl Drop for RunningAttemptGuard<'_> {
     fn drop(&mut self) {
         self.lane.metrics.in_flight.dec();
         if std::thread::panicking() {
@@ -219,8 +219,8 @@ impl Drop for Attempting<'_> {
 pub(crate) struct Lane {
     id: DestinationId,
     destination: ArcSwap<Destination>,
-    carrier: Carrier,
-    shared: Arc<Shared>,
+    carrier: LaneTransport,
+    shared: Arc<LaneContext>,
     metrics: LaneMetrics,
     slots: Arc<Semaphore>,
     inside: Mutex<Inside>,
@@ -241,21 +241,25 @@ pub(crate) struct Lane {
 
 impl Lane {
     /// Makes the lane and starts its supervisor.
-    pub(crate) fn start(prepared: Prepared, shared: Arc<Shared>, kept: LaneState) -> Arc<Self> {
+    pub(crate) fn start(
+        prepared: PreparedDestination,
+        shared: Arc<LaneContext>,
+        kept: LaneState,
+    ) -> Arc<Self> {
         let destination = Arc::clone(&prepared.destination);
         let metrics = shared.telemetry.lane(destination.name.as_str());
-        let gate = Gate::new(kept.clone(), &destination.lane, shared.clock.now());
+        let gate = LaneGate::new(kept.clone(), &destination.lane, shared.clock.now());
         let cool_until = kept.cool_until.map_or(0, Timestamp::as_millis);
         let inside = Inside {
             queue: VecDeque::new(),
             running: 0,
             holding: HashMap::new(),
             gate,
-            sending: Sending::new(&destination),
+            sending: MessageSendState::new(&destination),
         };
         let lane = Arc::new(Self {
             id: destination.id,
-            carrier: Carrier::new(prepared, &shared),
+            carrier: LaneTransport::new(prepared, &shared),
             metrics,
             slots: Arc::new(Semaphore::new(SLOTS)),
             narrow: AtomicBool::new(inside.gate.is_narrow()),
@@ -287,7 +291,7 @@ impl Lane {
     }
 
     /// The destination's name.
-    pub(crate) fn outlet(&self) -> Arc<Outlet> {
+    pub(crate) fn outlet(&self) -> Arc<DestinationClient> {
         self.carrier.outlet.load_full()
     }
 
@@ -322,7 +326,7 @@ impl Lane {
     }
 
     /// Takes over changed settings. What runs goes on under the old ones.
-    pub(crate) fn update(self: &Arc<Self>, prepared: Prepared) {
+    pub(crate) fn update(self: &Arc<Self>, prepared: PreparedDestination) {
         let destination = Arc::clone(&prepared.destination);
         self.carrier.update(prepared, &self.shared);
         let mut inside = self.inside();
@@ -354,7 +358,7 @@ impl Lane {
     }
 
     /// Asks for a place for a delivery that is about to be committed, and the lease it gets.
-    pub(crate) fn reserve(&self, bytes: usize, now: Timestamp) -> Option<(Slot, Lease)> {
+    pub(crate) fn reserve(&self, bytes: usize, now: Timestamp) -> Option<(LaneSlot, Lease)> {
         if self.backlog.load(Ordering::Acquire) || self.stop.is_cancelled() {
             return None;
         }
@@ -377,10 +381,10 @@ impl Lane {
         SLOTS - self.slots.available_permits() < places
     }
 
-    fn take_slot(&self, bytes: usize) -> Option<Slot> {
+    fn take_slot(&self, bytes: usize) -> Option<LaneSlot> {
         let place = Arc::clone(&self.slots).try_acquire_owned().ok()?;
         let bytes = self.shared.budget.try_take(bytes)?;
-        Some(Slot::new(place, bytes))
+        Some(LaneSlot::new(place, bytes))
     }
 
     fn new_lease(&self, now: Timestamp) -> Lease {
@@ -388,13 +392,14 @@ impl Lane {
     }
 
     /// Takes a delivery that was committed as claimed.
-    pub(crate) fn offer(self: &Arc<Self>, job: Job) {
+    pub(crate) fn offer(self: &Arc<Self>, job: QueuedDelivery) {
         let mut inside = self.inside();
         inside.hold(&job.claimed);
         inside.queue.push_back(job);
         let started = self.start_first(&mut inside);
         let waits = started.is_none()
-            && (matches!(self.may_start(&inside), May::At(_)) || !self.may_send(&inside));
+            && (matches!(self.may_start(&inside), StartPermission::At(_))
+                || !self.may_send(&inside));
         // Somebody took it in before the gate was shut, or by its rate it comes later.
         let wake = waits || inside.gate.is_shut();
         drop(inside);
@@ -412,17 +417,17 @@ impl Lane {
         self.changed.notify_one();
     }
 
-    fn may_start(&self, inside: &Inside) -> May {
+    fn may_start(&self, inside: &Inside) -> StartPermission {
         if self.is_cooling() || self.stop.is_cancelled() || !self.may_send(inside) {
-            return May::NotNow;
+            return StartPermission::NotNow;
         }
         let full = self.destination.load().concurrency;
         inside.gate.may_start(inside.running, full, self.begun.elapsed())
     }
 
     /// Takes the first of those that wait, if one may start.
-    fn start_first(&self, inside: &mut Inside) -> Option<(Job, Ticket)> {
-        if inside.queue.is_empty() || self.may_start(inside) != May::Now {
+    fn start_first(&self, inside: &mut Inside) -> Option<(QueuedDelivery, Ticket)> {
+        if inside.queue.is_empty() || self.may_start(inside) != StartPermission::Now {
             return None;
         }
         let job = inside.queue.pop_front()?;
@@ -434,10 +439,10 @@ impl Lane {
     fn until_next_start(&self) -> Option<Duration> {
         let inside = self.inside();
         match self.may_start(&inside) {
-            May::At(at) if !inside.queue.is_empty() => {
+            StartPermission::At(at) if !inside.queue.is_empty() => {
                 Some(at.saturating_sub(self.begun.elapsed()))
             }
-            May::At(_) | May::Now | May::NotNow => None,
+            StartPermission::At(_) | StartPermission::Now | StartPermission::NotNow => None,
         }
     }
 
@@ -461,12 +466,12 @@ impl Lane {
         }
     }
 
-    fn spawn_worker(self: &Arc<Self>, job: Job, ticket: Ticket) {
+    fn spawn_worker(self: &Arc<Self>, job: QueuedDelivery, ticket: Ticket) {
         let lane = Arc::clone(self);
         self.shared.tasks.spawn(async move {
             let mut next = Some((job, ticket));
             while let Some((job, ticket)) = next {
-                let attempting = Attempting::begin(&lane, job.claimed.id, ticket);
+                let attempting = RunningAttemptGuard::begin(&lane, job.claimed.id, ticket);
                 lane.attempt(job, ticket).await;
                 drop(attempting);
                 next = lane.next_job();
@@ -475,7 +480,7 @@ impl Lane {
     }
 
     /// The next job for a worker that is free, or the end of that worker.
-    fn next_job(&self) -> Option<(Job, Ticket)> {
+    fn next_job(&self) -> Option<(QueuedDelivery, Ticket)> {
         let mut inside = self.inside();
         inside.running -= 1;
         let next = self.start_first(&mut inside);
@@ -494,7 +499,7 @@ impl Lane {
     /// What may be tried of what was claimed. Who waits for the rest waits in vain.
     fn pick(&self, claims: Claims) -> Vec<Claimed> {
         for damaged in claims.damaged {
-            let told = || Told::given_up(DeadReason::Unrecoverable);
+            let told = || WaiterResult::given_up(DeadReason::Unrecoverable);
             self.shared.waiters.tell(damaged, told);
         }
         claims.claimed
@@ -526,7 +531,7 @@ impl Lane {
     /// Whether the lane could take a due delivery right now and there is no reason not to.
     pub(crate) fn has_room(&self) -> bool {
         let inside = self.inside();
-        self.may_start(&inside) == May::Now && inside.queue.is_empty()
+        self.may_start(&inside) == StartPermission::Now && inside.queue.is_empty()
     }
 
     /// Until when the lane cools down, if it does.

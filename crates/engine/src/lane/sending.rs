@@ -18,31 +18,31 @@ use surehook_core::{
     time::Timestamp,
 };
 
-use super::{Inside, Lane, Slot};
+use super::{Inside, Lane, LaneSlot};
 
 /// What a lane that sends messages remembers.
 #[derive(Debug)]
-pub(super) struct Sending {
+pub(super) struct MessageSendState {
     /// What was sent today; `None` until it was read from the store.
     today: Option<SentToday>,
     pairs: PairPace,
 }
 
 /// A message that has to wait for its turn with its recipient.
-pub(super) struct PutOff {
+pub(super) struct PostponedDelivery {
     held: Held,
     due_at: Timestamp,
-    slot: Slot,
+    slot: LaneSlot,
 }
 
-impl PutOff {
-    pub(super) fn new(claimed: &Claimed, due_at: Timestamp, slot: Slot) -> Self {
+impl PostponedDelivery {
+    pub(super) fn new(claimed: &Claimed, due_at: Timestamp, slot: LaneSlot) -> Self {
         let held = Held { delivery: claimed.id, token: claimed.lease.token };
         Self { held, due_at, slot }
     }
 }
 
-impl Sending {
+impl MessageSendState {
     pub(super) fn new(destination: &Destination) -> Self {
         let rule = destination.sender().and_then(|sender| sender.pair_rule);
         Self { today: None, pairs: PairPace::new(rule) }
@@ -160,8 +160,8 @@ impl Lane {
 
     /// Gives a message back to the store that comes again later. If that fails it is found by its
     /// lease.
-    pub(super) async fn put_off(self: Arc<Self>, put_off: PutOff) {
-        let PutOff { held, due_at, slot } = put_off;
+    pub(super) async fn put_off(self: Arc<Self>, put_off: PostponedDelivery) {
+        let PostponedDelivery { held, due_at, slot } = put_off;
         self.shared.telemetry.put_off(&self.name());
         let released = self.shared.store.release(vec![held], due_at).await;
         self.let_go(held.delivery);

@@ -9,19 +9,19 @@ use tokio::sync::OwnedSemaphorePermit;
 
 /// A bound on bytes, shared by all lanes.
 #[derive(Debug)]
-pub(crate) struct Budget {
+pub(crate) struct MemoryBudget {
     used: AtomicUsize,
     max: usize,
 }
 
-impl Budget {
+impl MemoryBudget {
     pub(crate) fn new(max: usize) -> Self {
         Self { used: AtomicUsize::new(0), max }
     }
 
-    pub(super) fn try_take(self: &Arc<Self>, bytes: usize) -> Option<Share> {
+    pub(super) fn try_take(self: &Arc<Self>, bytes: usize) -> Option<MemoryShare> {
         let used = self.used.fetch_add(bytes, Ordering::Relaxed);
-        let share = Share { budget: Arc::clone(self), bytes };
+        let share = MemoryShare { budget: Arc::clone(self), bytes };
         // A single body that is larger than the whole budget must still get through alone.
         (used == 0 || used + bytes <= self.max).then_some(share)
     }
@@ -29,12 +29,12 @@ impl Budget {
 
 /// Some bytes of the budget, given back when dropped.
 #[derive(Debug)]
-pub(super) struct Share {
-    budget: Arc<Budget>,
+pub(super) struct MemoryShare {
+    budget: Arc<MemoryBudget>,
     bytes: usize,
 }
 
-impl Drop for Share {
+impl Drop for MemoryShare {
     fn drop(&mut self) {
         self.budget.used.fetch_sub(self.bytes, Ordering::Relaxed);
     }
@@ -42,13 +42,13 @@ impl Drop for Share {
 
 /// A place in a lane's memory.
 #[derive(Debug)]
-pub(crate) struct Slot {
+pub(crate) struct LaneSlot {
     _place: OwnedSemaphorePermit,
-    bytes: Share,
+    bytes: MemoryShare,
 }
 
-impl Slot {
-    pub(super) fn new(place: OwnedSemaphorePermit, bytes: Share) -> Self {
+impl LaneSlot {
+    pub(super) fn new(place: OwnedSemaphorePermit, bytes: MemoryShare) -> Self {
         Self { _place: place, bytes }
     }
 

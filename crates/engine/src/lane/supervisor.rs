@@ -8,7 +8,7 @@ use std::{
 
 use surehook_core::{lane::CircuitState, store::StoreError, time::Timestamp};
 
-use super::{Inside, Job, Lane, Slot};
+use super::{Inside, Lane, LaneSlot, QueuedDelivery};
 
 /// Deliveries fetched at a time. Their bodies are read before they are counted against the budget
 /// of bytes; the store gives fewer where they are large.
@@ -76,7 +76,7 @@ async fn refill(lane: &Arc<Lane>) -> Result<Duration, StoreError> {
     }
     let wanted = wanted(lane);
     // The bodies are not known yet; their bytes are counted when they are.
-    let slots: Vec<Slot> = (0..wanted).map_while(|_| lane.take_slot(0)).collect();
+    let slots: Vec<LaneSlot> = (0..wanted).map_while(|_| lane.take_slot(0)).collect();
     if slots.is_empty() {
         lane.backlog.store(true, Ordering::Release);
         // A worker that ends will call again; nobody says when other lanes have freed memory.
@@ -158,14 +158,18 @@ impl Lane {
     }
 }
 
-async fn claim(lane: &Arc<Lane>, slots: Vec<Slot>, now: Timestamp) -> Result<usize, StoreError> {
+async fn claim(
+    lane: &Arc<Lane>,
+    slots: Vec<LaneSlot>,
+    now: Timestamp,
+) -> Result<usize, StoreError> {
     let lease = lane.new_lease(now);
     let claims = lane.shared.store.claim_due(lane.id, now, lease, slots.len()).await?;
     let claimed = lane.pick(claims);
     let got = claimed.len();
     for (claimed, mut slot) in claimed.into_iter().zip(slots) {
         slot.count_bytes(claimed.payload.body.len());
-        lane.offer(Job { claimed, slot });
+        lane.offer(QueuedDelivery { claimed, slot });
     }
     Ok(got)
 }

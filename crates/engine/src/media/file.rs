@@ -33,16 +33,16 @@ pub struct NewMediaFile {
 /// The bytes that were promised did not come.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("the file was cut off, or is longer than was said")]
-pub(super) struct CutOff;
+pub(super) struct TruncatedFileError;
 
 impl NewMediaFile {
     /// Reads the beginning, and says what the file is.
-    pub(super) async fn look(&mut self) -> Result<(Detected, VecDeque<Bytes>), CutOff> {
+    pub(super) async fn look(&mut self) -> Result<(Detected, VecDeque<Bytes>), TruncatedFileError> {
         let (mut head, mut beginning) = (Vec::with_capacity(HEAD_BYTES), VecDeque::new());
         while head.len() < HEAD_BYTES {
             let Some(frame) = self.body.frame().await else { break };
             // Trailers are no part of the file.
-            let Ok(data) = frame.map_err(|_| CutOff)?.into_data() else { continue };
+            let Ok(data) = frame.map_err(|_| TruncatedFileError)?.into_data() else { continue };
             let room = HEAD_BYTES - head.len();
             head.extend_from_slice(&data[..data.len().min(room)]);
             beginning.push_back(data);
@@ -54,7 +54,7 @@ impl NewMediaFile {
 
 /// The body of a request that carries a file.
 #[derive(Debug)]
-pub(crate) struct FileBody {
+pub(crate) struct MediaFileBody {
     /// What comes first.
     before: VecDeque<Bytes>,
     rest: UnsyncBoxBody<Bytes, BoxError>,
@@ -70,18 +70,22 @@ pub(crate) struct FileBody {
 
 /// Says afterwards whose fault it was.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Fate(Arc<AtomicBool>);
+pub(super) struct TransferStatus(Arc<AtomicBool>);
 
-impl Fate {
+impl TransferStatus {
     /// Whether the file did not come as promised.
     pub(super) fn is_cut_off(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-impl FileBody {
+impl MediaFileBody {
     /// The rest of a file after its beginning.
-    pub(super) fn new(file: NewMediaFile, beginning: VecDeque<Bytes>, fate: &Fate) -> Self {
+    pub(super) fn new(
+        file: NewMediaFile,
+        beginning: VecDeque<Bytes>,
+        fate: &TransferStatus,
+    ) -> Self {
         Self::within(file, beginning, (Bytes::new(), Bytes::new()), fate)
     }
 
@@ -90,7 +94,7 @@ impl FileBody {
         file: NewMediaFile,
         mut beginning: VecDeque<Bytes>,
         (before, after): (Bytes, Bytes),
-        fate: &Fate,
+        fate: &TransferStatus,
     ) -> Self {
         let read: u64 = beginning.iter().map(length).sum();
         let around = length(&before) + length(&after);
@@ -111,7 +115,7 @@ impl FileBody {
 
     fn broken(&self) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         self.cut_off.store(true, Ordering::Relaxed);
-        Poll::Ready(Some(Err(CutOff.into())))
+        Poll::Ready(Some(Err(TruncatedFileError.into())))
     }
 
     fn give(&mut self, data: Bytes) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
@@ -129,7 +133,7 @@ fn length(bytes: &Bytes) -> u64 {
     bytes.len() as u64
 }
 
-impl Body for FileBody {
+impl Body for MediaFileBody {
     type Data = Bytes;
     type Error = BoxError;
 
@@ -194,12 +198,12 @@ mod tests {
     }
 
     /// What is sent of a file, or that it was cut off.
-    async fn sent(mut file: NewMediaFile) -> Result<Vec<u8>, CutOff> {
-        let fate = Fate::default();
+    async fn sent(mut file: NewMediaFile) -> Result<Vec<u8>, TruncatedFileError> {
+        let fate = TransferStatus::default();
         let (_, beginning) = file.look().await?;
         let around = (Bytes::from_static(b"<"), Bytes::from_static(b">"));
         let whole = file.size + 2;
-        let body = FileBody::within(file, beginning, around, &fate);
+        let body = MediaFileBody::within(file, beginning, around, &fate);
         assert_eq!(body.size_hint().exact(), Some(whole));
         match body.collect().await {
             Ok(sent) => {
@@ -208,7 +212,7 @@ mod tests {
             }
             Err(_) => {
                 assert!(fate.is_cut_off());
-                Err(CutOff)
+                Err(TruncatedFileError)
             }
         }
     }

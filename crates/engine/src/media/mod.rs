@@ -27,9 +27,9 @@ use surehook_core::{
 use tokio::{sync::Semaphore, time::timeout};
 use url::Url;
 
-pub(crate) use self::file::FileBody;
+pub(crate) use self::file::MediaFileBody;
 pub use self::file::NewMediaFile;
-use self::file::{CutOff, Fate};
+use self::file::{TransferStatus, TruncatedFileError};
 use crate::{
     Engine,
     sender::{HttpSender, HttpSenderConfig, SendReport},
@@ -51,7 +51,7 @@ const UNTIL_MENDED: Duration = Duration::from_secs(600);
 pub struct MediaFiles {
     store: Arc<dyn MediaStore>,
     bucket: Option<Bucket>,
-    http: HttpSender<FileBody>,
+    http: HttpSender<MediaFileBody>,
     places: Semaphore,
 }
 
@@ -72,18 +72,18 @@ pub enum MediaUploadError {
     TooLarge(u64),
     /// The service would not take it.
     #[error("{0}")]
-    Unfit(#[from] Unfit),
+    Limit(#[from] Unfit),
     /// It was for somebody who takes no files.
     #[error(
         "only whatsapp-cloud destinations take files themselves; leave `destination` out, and name the file by its id"
     )]
-    NotThere,
+    UnsupportedDestination,
     /// Its bytes did not come.
-    #[error("{CutOff}")]
-    CutOff,
+    #[error("{TruncatedFileError}")]
+    Truncated,
     /// Its beginning did not come in time.
     #[error("the file did not come within the time for it")]
-    Slow,
+    TimedOut,
     /// Too many others are on their way.
     #[error("{UPLOADS_MAX} files are on their way already; try again in a moment")]
     Busy,
@@ -107,7 +107,7 @@ pub enum MediaLinkError {
     Unknown(MediaId),
     /// The service would not take it.
     #[error("{0}")]
-    Unfit(#[from] Unfit),
+    Limit(#[from] Unfit),
     /// There is no bucket.
     #[error("{NOT_CONFIGURED}")]
     NotConfigured,
@@ -129,7 +129,7 @@ impl MediaLinkError {
             ..Meant::of(Some(class))
         };
         match self {
-            Self::Unknown(_) | Self::Unfit(_) => Outcome::Failed(Failure::Unsendable),
+            Self::Unknown(_) | Self::Limit(_) => Outcome::Failed(Failure::Unsendable),
             Self::NotConfigured | Self::OtherBucket(_) => Outcome::Meant(Meant {
                 wait: Some(UNTIL_MENDED),
                 ..meant(Class::Config, Failure::Unsendable)
@@ -169,16 +169,16 @@ impl MediaFiles {
         let Detected { mime_type, kind, extension } = found;
         let key = bucket.key(id, &extension);
         let (filename, size) = (file.filename.take(), file.size);
-        let fate = Fate::default();
-        let mut request = Request::new(FileBody::new(file, beginning, &fate));
+        let fate = TransferStatus::default();
+        let mut request = Request::new(MediaFileBody::new(file, beginning, &fate));
         *request.method_mut() = Method::PUT;
         *request.uri_mut() = address(&bucket.put(&key, &mime_type, now))?;
         let content_type =
-            HeaderValue::from_str(&mime_type).map_err(|_| MediaUploadError::CutOff)?;
+            HeaderValue::from_str(&mime_type).map_err(|_| MediaUploadError::Truncated)?;
         request.headers_mut().insert(header::CONTENT_TYPE, content_type);
         let report = self.http.call(request, UPLOAD_TIMEOUT).await;
         if fate.is_cut_off() {
-            return Err(MediaUploadError::CutOff);
+            return Err(MediaUploadError::Truncated);
         }
         stored(&report)?;
         let bucket = bucket.name().to_owned();
@@ -190,7 +190,7 @@ impl MediaFiles {
     /// Hands a file to the Cloud API, which calls it by an id of its own.
     async fn hand_over(
         &self,
-        (account, http): (&Account, &HttpSender<FileBody>),
+        (account, http): (&Account, &HttpSender<MediaFileBody>),
         mut file: NewMediaFile,
         dice: u128,
     ) -> Result<(Detected, String), MediaUploadError> {
@@ -200,15 +200,15 @@ impl MediaFiles {
         let filename = file.filename.take();
         let filename = filename.unwrap_or_else(|| format!("file.{}", found.extension));
         let form = cloud_upload::compose(account, &found.mime_type, &filename, dice);
-        let fate = Fate::default();
-        let body = FileBody::within(file, beginning, (form.before, form.after), &fate);
+        let fate = TransferStatus::default();
+        let body = MediaFileBody::within(file, beginning, (form.before, form.after), &fate);
         let mut request = Request::new(body);
         *request.method_mut() = Method::POST;
         *request.uri_mut() = address(&form.url)?;
         *request.headers_mut() = form.headers;
         let report = http.call(request, UPLOAD_TIMEOUT).await;
         if fate.is_cut_off() {
-            return Err(MediaUploadError::CutOff);
+            return Err(MediaUploadError::Truncated);
         }
         let refused = |why: String| {
             MediaUploadError::Refused(format!("the Cloud API did not take the file: {why}"))
@@ -267,12 +267,12 @@ impl Engine {
     ) -> Result<(Detected, String), MediaUploadError> {
         check_size(file.size, HANDED_BYTES_MAX)?;
         let lane = self.registry.load().lanes.get(&destination).cloned();
-        let outlet = lane.ok_or(MediaUploadError::NotThere)?.outlet();
+        let outlet = lane.ok_or(MediaUploadError::UnsupportedDestination)?.outlet();
         let Reach::Service(sender) = &outlet.destination.reach else {
-            return Err(MediaUploadError::NotThere);
+            return Err(MediaUploadError::UnsupportedDestination);
         };
         if sender.service.name() != cloud_upload::SERVICE {
-            return Err(MediaUploadError::NotThere);
+            return Err(MediaUploadError::UnsupportedDestination);
         }
         let way = (&sender.account, &outlet.for_files());
         self.shared.media.hand_over(way, file, self.shared.chance.bits()).await
@@ -291,7 +291,9 @@ async fn look(
     file: &mut NewMediaFile,
 ) -> Result<(Detected, std::collections::VecDeque<bytes::Bytes>), MediaUploadError> {
     let looked = timeout(HEAD_TIMEOUT, file.look()).await;
-    looked.map_err(|_| MediaUploadError::Slow)?.map_err(|CutOff| MediaUploadError::CutOff)
+    looked
+        .map_err(|_| MediaUploadError::TimedOut)?
+        .map_err(|TruncatedFileError| MediaUploadError::Truncated)
 }
 
 fn address(url: &Url) -> Result<Uri, MediaUploadError> {

@@ -21,9 +21,9 @@ const BYTES_MAX: usize = 1024 * 1024;
 
 /// The bytes since the last whole reply.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Counter(Arc<AtomicUsize>);
+pub(super) struct ReplyByteCounter(Arc<AtomicUsize>);
 
-impl Counter {
+impl ReplyByteCounter {
     /// A reply is there.
     pub(super) fn start_over(&self) {
         self.0.store(0, Ordering::Relaxed);
@@ -36,19 +36,19 @@ impl Counter {
 
 /// A connection whose reading side is counted.
 #[derive(Debug)]
-pub(super) struct Bounded<S> {
+pub(super) struct ReplyLimitedStream<S> {
     stream: S,
-    counter: Counter,
+    counter: ReplyByteCounter,
 }
 
-impl<S> Bounded<S> {
-    pub(super) fn new(stream: S) -> (Self, Counter) {
-        let counter = Counter::default();
+impl<S> ReplyLimitedStream<S> {
+    pub(super) fn new(stream: S) -> (Self, ReplyByteCounter) {
+        let counter = ReplyByteCounter::default();
         (Self { stream, counter: counter.clone() }, counter)
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Bounded<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for ReplyLimitedStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -63,7 +63,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Bounded<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Bounded<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for ReplyLimitedStream<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -89,7 +89,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_never_ends_is_ended_and_replies_start_over() {
-        let (mut stream, counter) = Bounded::new(tokio::io::repeat(b'x'));
+        let (mut stream, counter) = ReplyLimitedStream::new(tokio::io::repeat(b'x'));
         let mut reply = vec![0; BYTES_MAX];
         for _ in 0..3 {
             stream.read_exact(&mut reply).await.unwrap();

@@ -15,7 +15,7 @@ const DETAIL_CHARS_MAX: usize = 300;
 
 /// An exchange that did not come to its end.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Broken {
+pub(crate) struct ExchangeError {
     pub(crate) failure: Failure,
     /// For the operator. Made of our own words and those of the TLS and HTTP libraries. Never of
     /// the system's, which tell somebody who may not see the network what is in it.
@@ -25,7 +25,7 @@ pub(crate) struct Broken {
     pub(super) before_sending: bool,
 }
 
-impl From<hyper_util::client::legacy::Error> for Broken {
+impl From<hyper_util::client::legacy::Error> for ExchangeError {
     fn from(error: hyper_util::client::legacy::Error) -> Self {
         let is_connect = error.is_connect();
         let otherwise = if is_connect { Failure::Unreachable } else { Failure::Reset };
@@ -34,13 +34,13 @@ impl From<hyper_util::client::legacy::Error> for Broken {
     }
 }
 
-impl From<hyper::Error> for Broken {
+impl From<hyper::Error> for ExchangeError {
     fn from(error: hyper::Error) -> Self {
         Self::from_chain(&error, Failure::Reset)
     }
 }
 
-impl Broken {
+impl ExchangeError {
     pub(crate) fn from_chain(error: &(dyn Error + 'static), otherwise: Failure) -> Self {
         let known = READERS.iter().find_map(|read| links(error).find_map(read));
         known.unwrap_or_else(|| Self::new(otherwise, plain_words(otherwise)))
@@ -63,15 +63,15 @@ impl Broken {
     }
 }
 
-type Reader = fn(&(dyn Error + 'static)) -> Option<Broken>;
+type Reader = fn(&(dyn Error + 'static)) -> Option<ExchangeError>;
 
 /// Each knows one library. Those that tell most come first: a TLS error arrives inside an I/O
 /// error, and a failed lookup has one inside.
 const READERS: [Reader; 4] = [read_connect, read_tls, read_http, read_io];
 
-fn read_connect(link: &(dyn Error + 'static)) -> Option<Broken> {
+fn read_connect(link: &(dyn Error + 'static)) -> Option<ExchangeError> {
     let error = link.downcast_ref::<ConnectError>()?;
-    Some(Broken::new(failure_of(error), error))
+    Some(ExchangeError::new(failure_of(error), error))
 }
 
 fn failure_of(error: &ConnectError) -> Failure {
@@ -87,13 +87,13 @@ fn failure_of(error: &ConnectError) -> Failure {
     }
 }
 
-fn read_tls(link: &(dyn Error + 'static)) -> Option<Broken> {
+fn read_tls(link: &(dyn Error + 'static)) -> Option<ExchangeError> {
     if let Some(said) = link.downcast_ref::<rustls::Error>() {
         let before_sending = refuses_us(said);
-        return Some(Broken { before_sending, ..Broken::new(Failure::Tls, said) });
+        return Some(ExchangeError { before_sending, ..ExchangeError::new(Failure::Tls, said) });
     }
     let name = link.downcast_ref::<InvalidDnsNameError>()?;
-    Some(Broken::new(Failure::Tls, name))
+    Some(ExchangeError::new(Failure::Tls, name))
 }
 
 /// Whether the other end says that it does not want to speak with us. With TLS 1.3 this comes after our
@@ -122,15 +122,15 @@ fn refuses_us(said: &rustls::Error) -> bool {
     )
 }
 
-fn read_http(link: &(dyn Error + 'static)) -> Option<Broken> {
+fn read_http(link: &(dyn Error + 'static)) -> Option<ExchangeError> {
     let error = link.downcast_ref::<hyper::Error>().filter(|error| error.is_parse())?;
-    Some(Broken::new(Failure::Protocol, error))
+    Some(ExchangeError::new(Failure::Protocol, error))
 }
 
-fn read_io(link: &(dyn Error + 'static)) -> Option<Broken> {
+fn read_io(link: &(dyn Error + 'static)) -> Option<ExchangeError> {
     let kind = link.downcast_ref::<io::Error>()?.kind();
     let (_, failure) = IO_KINDS.into_iter().find(|(known, _)| *known == kind)?;
-    Some(Broken::new(failure, plain_words(failure)))
+    Some(ExchangeError::new(failure, plain_words(failure)))
 }
 
 /// What an I/O error on an open connection means. The kinds that are missing here say nothing.
@@ -202,11 +202,12 @@ mod tests {
             (Tls::DecryptError, false),
         ];
         for (said, before_sending) in cases {
-            let broken = Broken::new(Failure::Reset, "gone").unless_tls_said(Some(said.clone()));
+            let broken =
+                ExchangeError::new(Failure::Reset, "gone").unless_tls_said(Some(said.clone()));
             assert_eq!(broken.failure, Failure::Tls, "case: {said:?}");
             assert_eq!(broken.before_sending, before_sending, "case: {said:?}");
             let inside = io::Error::other(said.clone());
-            let broken = Broken::from_chain(&inside, Failure::Reset);
+            let broken = ExchangeError::from_chain(&inside, Failure::Reset);
             assert_eq!(broken.before_sending, before_sending, "case: {said:?}, in a chain");
         }
     }

@@ -17,9 +17,9 @@ use crate::stopwatch::Stopwatch;
 
 /// The latest error of TLS on any connection to one destination.
 #[derive(Debug, Clone, Default)]
-pub(super) struct LastWords(Arc<Mutex<Option<(Instant, rustls::Error)>>>);
+pub(super) struct LastTlsError(Arc<Mutex<Option<(Instant, rustls::Error)>>>);
 
-impl LastWords {
+impl LastTlsError {
     fn keep(&self, error: &io::Error) {
         let said = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
         if let Some(said) = said {
@@ -37,14 +37,14 @@ impl LastWords {
 
 /// A connection whose errors are remembered.
 #[derive(Debug)]
-pub(super) struct Witnessed<S> {
+pub(super) struct MonitoredStream<S> {
     pub(super) stream: S,
-    pub(super) last_words: LastWords,
+    pub(super) last_words: LastTlsError,
     /// Of the attempt that it was opened for; every answer says so.
     pub(super) opened_for: Stopwatch,
 }
 
-impl<S> Witnessed<S> {
+impl<S> MonitoredStream<S> {
     fn heard<T>(&self, polled: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if let Poll::Ready(Err(error)) = &polled {
             self.last_words.keep(error);
@@ -53,13 +53,13 @@ impl<S> Witnessed<S> {
     }
 }
 
-impl<S: Connection> Connection for Witnessed<S> {
+impl<S: Connection> Connection for MonitoredStream<S> {
     fn connected(&self) -> Connected {
         self.stream.connected().extra(self.opened_for.clone())
     }
 }
 
-impl<S: Read + Unpin> Read for Witnessed<S> {
+impl<S: Read + Unpin> Read for MonitoredStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -70,7 +70,7 @@ impl<S: Read + Unpin> Read for Witnessed<S> {
     }
 }
 
-impl<S: Write + Unpin> Write for Witnessed<S> {
+impl<S: Write + Unpin> Write for MonitoredStream<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

@@ -258,7 +258,7 @@ impl From<DeliverAnywayError> for Problem {
         let (status, code) = match error {
             DeliverAnywayError::NotFound => return unknown(),
             DeliverAnywayError::Store(error) => return Self::from(error),
-            DeliverAnywayError::Before(_) => (StatusCode::CONFLICT, "delivered_before"),
+            DeliverAnywayError::AlreadyDelivered(_) => (StatusCode::CONFLICT, "delivered_before"),
             DeliverAnywayError::Message => (StatusCode::CONFLICT, "is_a_message"),
             DeliverAnywayError::SourceGone => (StatusCode::CONFLICT, "source_gone"),
             DeliverAnywayError::BodyRemoved => (StatusCode::GONE, "body_removed"),

@@ -208,7 +208,7 @@ impl From<LaneError> for Problem {
     fn from(error: LaneError) -> Self {
         let code = match error {
             LaneError::NoLane => "destination_misconfigured",
-            LaneError::NothingWaits => "nothing_waits",
+            LaneError::NothingPending => "nothing_waits",
             LaneError::Store(error) => return Self::from(error),
         };
         Self::new(StatusCode::CONFLICT, code, error.to_string())

@@ -171,7 +171,7 @@ fn content_type(headers: &HeaderMap) -> Option<String> {
 impl From<MediaLinkError> for Problem {
     fn from(error: MediaLinkError) -> Self {
         let (status, code) = match &error {
-            MediaLinkError::Unknown(_) | MediaLinkError::Unfit(_) => {
+            MediaLinkError::Unknown(_) | MediaLinkError::Limit(_) => {
                 (StatusCode::UNPROCESSABLE_ENTITY, "unsendable")
             }
             MediaLinkError::NotConfigured | MediaLinkError::OtherBucket(_) => {
@@ -188,10 +188,12 @@ impl From<MediaUploadError> for Problem {
         let (status, code) = match &error {
             MediaUploadError::NotConfigured => (StatusCode::CONFLICT, "media_not_configured"),
             MediaUploadError::TooLarge(_) => (StatusCode::PAYLOAD_TOO_LARGE, "body_too_large"),
-            MediaUploadError::NotThere => (StatusCode::UNPROCESSABLE_ENTITY, "invalid"),
-            MediaUploadError::Unfit(_) => (StatusCode::UNPROCESSABLE_ENTITY, "unfit_media"),
-            MediaUploadError::CutOff => (StatusCode::BAD_REQUEST, "bad_body"),
-            MediaUploadError::Slow => (StatusCode::REQUEST_TIMEOUT, "body_timeout"),
+            MediaUploadError::UnsupportedDestination => {
+                (StatusCode::UNPROCESSABLE_ENTITY, "invalid")
+            }
+            MediaUploadError::Limit(_) => (StatusCode::UNPROCESSABLE_ENTITY, "unfit_media"),
+            MediaUploadError::Truncated => (StatusCode::BAD_REQUEST, "bad_body"),
+            MediaUploadError::TimedOut => (StatusCode::REQUEST_TIMEOUT, "body_timeout"),
             MediaUploadError::Busy => (StatusCode::SERVICE_UNAVAILABLE, "overloaded"),
             MediaUploadError::Refused(_) => (StatusCode::BAD_GATEWAY, "media_refused"),
             MediaUploadError::Store(cause) => return Self::from(cause.clone()),

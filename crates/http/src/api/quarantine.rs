@@ -290,7 +290,7 @@ impl From<ReleaseError> for Problem {
         match error {
             ReleaseError::NotFound => unknown(),
             ReleaseError::SourceGone => conflict("source_gone", error.to_string()),
-            ReleaseError::StillWrong(why) => {
+            ReleaseError::NotVerified(why) => {
                 let detail = format!(
                     "{why}; it stays in quarantine: mend `secrets` or `verify` of the source, or \
                      give force = true to take it in as it is"

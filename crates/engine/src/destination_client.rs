@@ -24,21 +24,21 @@ use surehook_core::store::Claimed;
 use tokio::time::{Instant, timeout};
 
 use crate::connect::GuardedConnector;
-use crate::ended::Ended;
-use crate::media::FileBody;
+use crate::media::MediaFileBody;
+use crate::non_http::NonHttpResult;
 use crate::redis::StreamSender;
 use crate::sender::{HttpOutboundRequest, HttpSender, HttpSenderConfig, SendReport};
-use crate::tls::{self, OwnTls, TlsConfigError, TrustStore};
-use crate::token::{Grant, Tokens};
+use crate::tls::{self, DestinationTls, TlsConfigError, TrustStore};
+use crate::token::{TokenCache, TokenGrant};
 
 /// A destination with everything at hand that can be missing.
 #[derive(Debug)]
-pub(crate) struct Prepared {
+pub(crate) struct PreparedDestination {
     pub(crate) destination: Arc<Destination>,
-    tls: OwnTls,
+    tls: DestinationTls,
 }
 
-impl Prepared {
+impl PreparedDestination {
     /// Reads the files that the destination names.
     pub(crate) fn new(
         destination: Destination,
@@ -51,26 +51,26 @@ impl Prepared {
 
 /// The way out to one destination.
 #[derive(Debug)]
-pub(crate) struct Outlet {
+pub(crate) struct DestinationClient {
     pub(crate) destination: Arc<Destination>,
     http: HttpSender,
     /// What connections are made of.
     config: HttpSenderConfig,
     /// What the connections depend on.
     transport: [u8; 32],
-    tokens: Option<Arc<Tokens>>,
+    tokens: Option<Arc<TokenCache>>,
     /// For streams in Redis, with a digest of the server and of the settings of TLS.
     stream: Option<(Arc<StreamSender>, [u8; 32])>,
 }
 
-impl Outlet {
+impl DestinationClient {
     /// Makes the way out, with what can be taken over from the one before.
     pub(crate) fn new(
-        prepared: Prepared,
+        prepared: PreparedDestination,
         config: &HttpSenderConfig,
         before: Option<&Self>,
     ) -> Self {
-        let Prepared { destination, tls } = prepared;
+        let PreparedDestination { destination, tls } = prepared;
         let proxy = destination.proxy.as_ref().map(Proxy::digest);
         let transport = digest_of([&tls.digest[..], proxy.as_ref().map_or(&[], |digest| digest)]);
         let stream = stream_sender(&destination, &tls, config, before);
@@ -86,16 +86,16 @@ impl Outlet {
         let tokens = oauth2_of(&destination).map(|oauth2| {
             let kept = before.and_then(|before| before.tokens.clone());
             let kept = kept.filter(|tokens| tokens.are_of(oauth2));
-            kept.unwrap_or_else(|| Arc::new(Tokens::new(oauth2)))
+            kept.unwrap_or_else(|| Arc::new(TokenCache::new(oauth2)))
         });
         Self { destination, http, config, transport, tokens, stream }
     }
 
     /// Adds to a stream, if it is one.
-    pub(crate) async fn add(&self, stream: &RedisStream, claimed: &Claimed) -> Ended {
+    pub(crate) async fn add(&self, stream: &RedisStream, claimed: &Claimed) -> NonHttpResult {
         match &self.stream {
             Some((sender, _)) => sender.add(stream, claimed, self.destination.timeout).await,
-            None => Ended::badly(Failure::ErrorReply, Class::Config, "it is no stream"),
+            None => NonHttpResult::badly(Failure::ErrorReply, Class::Config, "it is no stream"),
         }
     }
 
@@ -104,7 +104,7 @@ impl Outlet {
         let request = HttpOutboundRequest { url: url.clone(), headers, body };
         match (oauth2_of(&self.destination), &self.tokens) {
             (Some(oauth2), Some(tokens)) => {
-                let call = Call { outlet: self, oauth2, tokens, started: Instant::now() };
+                let call = AuthorizedCall { outlet: self, oauth2, tokens, started: Instant::now() };
                 let report = Box::pin(call.send(request)).await;
                 SendReport { elapsed: call.started.elapsed(), ..report }
             }
@@ -115,9 +115,9 @@ impl Outlet {
     }
 }
 
-impl Outlet {
+impl DestinationClient {
     /// The same way for files, with a connection of its own.
-    pub(crate) fn for_files(&self) -> HttpSender<FileBody> {
+    pub(crate) fn for_files(&self) -> HttpSender<MediaFileBody> {
         HttpSender::new(self.config.clone())
     }
 
@@ -136,9 +136,9 @@ impl Outlet {
 /// What adds to a stream, with the connection of the one before if nothing about it has changed.
 fn stream_sender(
     destination: &Destination,
-    tls: &OwnTls,
+    tls: &DestinationTls,
     config: &HttpSenderConfig,
-    before: Option<&Outlet>,
+    before: Option<&DestinationClient>,
 ) -> Option<(Arc<StreamSender>, [u8; 32])> {
     let Reach::RedisStream(stream) = &destination.reach else { return None };
     let digest = digest_of([&tls.digest[..], &stream.server.digest()]);
@@ -159,14 +159,14 @@ fn oauth2_of(destination: &Destination) -> Option<&Oauth2> {
 }
 
 /// One attempt that needs a token.
-struct Call<'a> {
-    outlet: &'a Outlet,
+struct AuthorizedCall<'a> {
+    outlet: &'a DestinationClient,
     oauth2: &'a Oauth2,
-    tokens: &'a Arc<Tokens>,
+    tokens: &'a Arc<TokenCache>,
     started: Instant,
 }
 
-impl Call<'_> {
+impl AuthorizedCall<'_> {
     /// Sends with a token. One that was held from before may have been revoked: if it is refused,
     /// the request was not taken, and is sent once more with a new one.
     async fn send(&self, request: HttpOutboundRequest) -> SendReport {
@@ -203,7 +203,7 @@ impl Call<'_> {
         self.outlet.destination.timeout.saturating_sub(self.started.elapsed())
     }
 
-    async fn token(&self, refused: Option<&HeaderValue>) -> Result<Grant, NoToken> {
+    async fn token(&self, refused: Option<&HeaderValue>) -> Result<TokenGrant, NoToken> {
         let token = self.tokens.get(self.oauth2, &self.outlet.http, refused);
         timeout(self.time_left(), token).await.unwrap_or_else(|_| {
             let within = self.outlet.destination.timeout;

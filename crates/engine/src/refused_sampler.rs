@@ -30,19 +30,19 @@ const KINDS_MAX: usize = 10_000;
 
 /// The way into the sample.
 #[derive(Debug)]
-pub(crate) struct Refusals {
+pub(crate) struct RefusedSampler {
     queue: mpsc::Sender<RefusedRequest>,
-    allowances: Mutex<HashMap<(Option<String>, &'static str), Allowance>>,
+    allowances: Mutex<HashMap<(Option<String>, &'static str), SampleAllowance>>,
 }
 
 /// How many more of one kind are taken.
 #[derive(Clone, Copy, Debug)]
-struct Allowance {
+struct SampleAllowance {
     left: u32,
     since: Timestamp,
 }
 
-impl Allowance {
+impl SampleAllowance {
     fn take(&mut self, now: Timestamp) -> bool {
         let gained = now.since(self.since).as_millis() / ONE_EVERY.as_millis();
         if gained > 0 {
@@ -55,7 +55,7 @@ impl Allowance {
     }
 }
 
-impl Refusals {
+impl RefusedSampler {
     pub(crate) fn new() -> (Self, mpsc::Receiver<RefusedRequest>) {
         let (queue, waiting) = mpsc::channel(WAITING_MAX);
         (Self { queue, allowances: Mutex::default() }, waiting)
@@ -75,7 +75,7 @@ impl Refusals {
         }
         let allowance = allowances
             .entry((source.map(str::to_owned), code))
-            .or_insert(Allowance { left: BURST, since: now });
+            .or_insert(SampleAllowance { left: BURST, since: now });
         let taken = allowance.take(now);
         drop(allowances);
         if taken {
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn a_flood_of_one_kind_leaves_a_few_and_room_for_others() {
-        let (refusals, mut queue) = Refusals::new();
+        let (refusals, mut queue) = RefusedSampler::new();
         for _ in 0..10_000 {
             refusals.offer(Some("shop"), "mismatch", NOW, request);
         }
@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn a_queue_that_is_full_turns_the_rest_away() {
-        let (refusals, mut queue) = Refusals::new();
+        let (refusals, mut queue) = RefusedSampler::new();
         for number in 0..2 * WAITING_MAX {
             refusals.offer(Some(&format!("source-{number}")), "mismatch", NOW, request);
         }

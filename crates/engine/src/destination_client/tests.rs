@@ -102,11 +102,11 @@ fn token(number: usize, expires_in: u64) -> (u16, String) {
     (200, format!(r#"{{"access_token":"t{number}","expires_in":{expires_in}}}"#))
 }
 
-fn prepared(server: &Server, more: &str) -> Prepared {
+fn prepared(server: &Server, more: &str) -> PreparedDestination {
     let json = format!(r#"{{"name":"out","url":"http://{}/"{more}}}"#, server.address);
     let spec: DestinationSpec = serde_json::from_str(&json).unwrap();
     let id = DestinationId::new(Timestamp::from_millis(0), 1);
-    Prepared::new(spec.build(id, &|_| None).unwrap(), &trusting([])).unwrap()
+    PreparedDestination::new(spec.build(id, &|_| None).unwrap(), &trusting([])).unwrap()
 }
 
 fn oauth2(tokens: &Server, more: &str) -> String {
@@ -116,7 +116,7 @@ fn oauth2(tokens: &Server, more: &str) -> String {
     )
 }
 
-fn outlet(prepared: Prepared, before: Option<&Outlet>) -> Outlet {
+fn outlet(prepared: PreparedDestination, before: Option<&DestinationClient>) -> DestinationClient {
     let config = HttpSenderConfig {
         policy: Arc::new(AddressPolicy::new(vec!["127.0.0.0/8".parse().unwrap()])),
         resolver: Arc::new(Here),
@@ -124,10 +124,10 @@ fn outlet(prepared: Prepared, before: Option<&Outlet>) -> Outlet {
         proxy: None,
         pool_idle_max: 4,
     };
-    Outlet::new(prepared, &config, before)
+    DestinationClient::new(prepared, &config, before)
 }
 
-async fn send(outlet: &Outlet) -> SendReport {
+async fn send(outlet: &DestinationClient) -> SendReport {
     let Reach::Http(url) = &outlet.destination.reach else { panic!("not over HTTP") };
     outlet.send(url, HeaderMap::new(), Bytes::from_static(b"{}")).await
 }

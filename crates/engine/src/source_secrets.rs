@@ -15,21 +15,21 @@ use surehook_core::{
 
 /// What each source says about its secrets.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Secrets {
-    sources: HashMap<Name, SecretsOfSource>,
+pub(crate) struct SourceSecretsTable {
+    sources: HashMap<Name, SourceSecrets>,
     /// What holds for a source of which nothing is known any more.
-    unknown: SecretsOfSource,
+    unknown: SourceSecrets,
 }
 
-impl Secrets {
-    pub(crate) fn of(&self, source: &Name) -> &SecretsOfSource {
+impl SourceSecretsTable {
+    pub(crate) fn of(&self, source: &Name) -> &SourceSecrets {
         self.sources.get(source).unwrap_or(&self.unknown)
     }
 }
 
 /// What one source says about its secrets.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct SecretsOfSource {
+pub(crate) struct SourceSecrets {
     pub(crate) names: Arc<Names>,
     /// Headers that hold a secret itself, in lower case. They end here.
     pub(crate) headers: Arc<[String]>,
@@ -39,11 +39,14 @@ pub(crate) struct SecretsOfSource {
 
 /// What holds with a new configuration. A source that is gone, or has another name, goes on saying
 /// the same about the deliveries that it left behind.
-pub(crate) fn secrets(before: &Secrets, configuration: &Configuration) -> Secrets {
+pub(crate) fn secrets(
+    before: &SourceSecretsTable,
+    configuration: &Configuration,
+) -> SourceSecretsTable {
     let live: HashSet<&Name> = configuration.sources.iter().map(|s| &s.spec.name).collect();
     let said = |name: &Name, id, strips, headers| {
         let names = Arc::new(configuration.secret_names(id));
-        (name.clone(), SecretsOfSource { names, headers, strips })
+        (name.clone(), SourceSecrets { names, headers, strips })
     };
     // Of those that went before the last start only the names of all their headers are kept.
     let presets = PROVIDERS.iter().filter_map(|provider| provider.secret_header());
@@ -57,15 +60,15 @@ pub(crate) fn secrets(before: &Secrets, configuration: &Configuration) -> Secret
         let spec = &stored.spec;
         said(&spec.name, stored.id, spec.strip_secrets, spec.secret_headers().into())
     });
-    Secrets {
+    SourceSecretsTable {
         sources: gone.chain(sources).collect(),
-        unknown: SecretsOfSource { headers: Arc::clone(&lost), ..SecretsOfSource::default() },
+        unknown: SourceSecrets { headers: Arc::clone(&lost), ..SourceSecrets::default() },
     }
 }
 
 /// What is sent of a payload, or why nothing is.
 pub(crate) fn strip<'p>(
-    said: &SecretsOfSource,
+    said: &SourceSecrets,
     payload: &'p Payload,
 ) -> Result<Cow<'p, Payload>, String> {
     if !said.strips {
@@ -95,12 +98,12 @@ mod tests {
     #[test]
     fn what_a_source_left_behind_is_stripped_too() {
         let mut configuration = Configuration::default();
-        let mut now = Secrets::default();
+        let mut now = SourceSecretsTable::default();
         let mut after = |changes: &[Change]| {
             configuration.apply(changes, NOW);
             now = secrets(&now, &configuration);
-            let fresh = secrets(&Secrets::default(), &configuration);
-            let sorted = |secrets: &Secrets| {
+            let fresh = secrets(&SourceSecretsTable::default(), &configuration);
+            let sorted = |secrets: &SourceSecretsTable| {
                 let stripping = secrets.sources.iter().filter(|(_, said)| said.strips);
                 let mut names: Vec<_> = stripping.map(|(name, _)| name.to_string()).collect();
                 names.sort();
@@ -137,9 +140,10 @@ mod tests {
             ],
             NOW,
         );
-        let now = secrets(&Secrets::default(), &configuration);
-        let of =
-            |secrets: &Secrets, name: &str| secrets.of(&name.parse().unwrap()).headers.join(" ");
+        let now = secrets(&SourceSecretsTable::default(), &configuration);
+        let of = |secrets: &SourceSecretsTable, name: &str| {
+            secrets.of(&name.parse().unwrap()).headers.join(" ")
+        };
         let telegram = "x-telegram-bot-api-secret-token";
         assert_eq!(of(&now, "own"), "x-shared");
         assert_eq!(of(&now, "lab"), "x-gitlab-token");
@@ -148,7 +152,7 @@ mod tests {
 
         configuration.apply(&[Change::DeleteSource(SourceId::new(NOW, 1 << 100))], NOW);
         assert_eq!(of(&secrets(&now, &configuration), "own"), "x-shared");
-        let restarted = secrets(&Secrets::default(), &configuration);
+        let restarted = secrets(&SourceSecretsTable::default(), &configuration);
         assert_eq!(of(&restarted, "own"), format!("x-shared apikey x-gitlab-token {telegram}"));
     }
 }

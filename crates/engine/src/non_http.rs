@@ -8,8 +8,8 @@ use crate::sender::SendReport;
 
 /// How an attempt ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Ended {
-    pub(crate) how: How,
+pub(crate) struct NonHttpResult {
+    pub(crate) how: NonHttpEnd,
     /// For a failure, a short text for the operator, without secrets.
     pub(crate) detail: Option<String>,
     /// What was answered, as much as is kept.
@@ -18,7 +18,7 @@ pub(crate) struct Ended {
 
 /// How it ended, in short.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum How {
+pub(crate) enum NonHttpEnd {
     /// It is done.
     Well,
     /// The answer is that it is not done.
@@ -27,28 +27,36 @@ pub(crate) enum How {
     Unanswered(Failure),
 }
 
-impl Ended {
+impl NonHttpResult {
     /// It is done.
     pub(crate) fn well(output: Vec<u8>) -> Self {
-        Self { how: How::Well, detail: None, output }
+        Self { how: NonHttpEnd::Well, detail: None, output }
     }
 
     /// It was answered that it is not done.
     pub(crate) fn badly(failure: Failure, class: Class, detail: impl Into<String>) -> Self {
-        Self { how: How::Badly(failure, class), detail: Some(detail.into()), output: Vec::new() }
+        Self {
+            how: NonHttpEnd::Badly(failure, class),
+            detail: Some(detail.into()),
+            output: Vec::new(),
+        }
     }
 
     /// There was no answer.
     pub(crate) fn unanswered(failure: Failure, detail: impl Into<String>) -> Self {
-        Self { how: How::Unanswered(failure), detail: Some(detail.into()), output: Vec::new() }
+        Self {
+            how: NonHttpEnd::Unanswered(failure),
+            detail: Some(detail.into()),
+            output: Vec::new(),
+        }
     }
 
     /// What is kept of it. No rule of a destination is about statuses that there are none of.
     pub(crate) fn report(self, elapsed: Duration) -> SendReport {
         let outcome = match self.how {
             // As if it had been a webhook: an attempt that was answered has a status.
-            How::Well => Outcome::Meant(Meant { status: Some(200), ..Meant::of(None) }),
-            How::Badly(failure, class) => {
+            NonHttpEnd::Well => Outcome::Meant(Meant { status: Some(200), ..Meant::of(None) }),
+            NonHttpEnd::Badly(failure, class) => {
                 let reason = match class {
                     // What it is owed is not kept back: a pause after some of them is.
                     Class::Config => Some(DeadReason::InvalidEndpoint),
@@ -58,7 +66,7 @@ impl Ended {
                 let failure = Some(failure);
                 Outcome::Meant(Meant { failure, reason, ..Meant::of(Some(class)) })
             }
-            How::Unanswered(failure) => Outcome::Failed(failure),
+            NonHttpEnd::Unanswered(failure) => Outcome::Failed(failure),
         };
         let (response_body, detail) = (self.output, self.detail);
         SendReport { elapsed, response_body, detail, ..SendReport::of(outcome) }

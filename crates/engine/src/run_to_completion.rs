@@ -16,18 +16,18 @@ use tokio_util::task::TaskTracker;
 type Work<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// The work, until it is done.
-pub(crate) struct Uninterrupted<T: Send + 'static> {
+pub(crate) struct RunToCompletion<T: Send + 'static> {
     work: Option<Work<T>>,
     tasks: TaskTracker,
 }
 
-impl<T: Send + 'static> Uninterrupted<T> {
+impl<T: Send + 'static> RunToCompletion<T> {
     pub(crate) fn new(work: impl Future<Output = T> + Send + 'static, tasks: &TaskTracker) -> Self {
         Self { work: Some(Box::pin(work)), tasks: tasks.clone() }
     }
 }
 
-impl<T: Send + 'static> Future for Uninterrupted<T> {
+impl<T: Send + 'static> Future for RunToCompletion<T> {
     type Output = T;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
@@ -38,7 +38,7 @@ impl<T: Send + 'static> Future for Uninterrupted<T> {
     }
 }
 
-impl<T: Send + 'static> Drop for Uninterrupted<T> {
+impl<T: Send + 'static> Drop for RunToCompletion<T> {
     fn drop(&mut self) {
         // Without a runtime the process is ending; the next start finds the rest by its leases.
         if let (Some(work), Ok(runtime)) = (self.work.take(), Handle::try_current()) {
@@ -62,7 +62,7 @@ mod tests {
             committed.await.unwrap();
             hand_over.send(()).unwrap();
         };
-        let mut waiting = Box::pin(Uninterrupted::new(work, &tasks));
+        let mut waiting = Box::pin(RunToCompletion::new(work, &tasks));
         tokio::select! {
             biased;
             () = &mut waiting => panic!("it did not wait for the commit"),
@@ -80,7 +80,7 @@ mod tests {
     #[tokio::test]
     async fn work_that_is_waited_for_is_done_in_place() {
         let tasks = TaskTracker::new();
-        assert_eq!(Uninterrupted::new(async { 7 }, &tasks).await, 7);
+        assert_eq!(RunToCompletion::new(async { 7 }, &tasks).await, 7);
         assert_eq!(tasks.len(), 0);
     }
 }

@@ -50,7 +50,7 @@ pub(crate) fn start(engine: &Arc<Engine>) {
     }));
 }
 
-type Duty<'a> =
+type MaintenanceTask<'a> =
     std::pin::Pin<Box<dyn Future<Output = Result<Option<Duration>, StoreError>> + Send + 'a>>;
 
 /// Does a duty again and again, and after each change of the configuration. It may ask to be called
@@ -58,7 +58,7 @@ type Duty<'a> =
 async fn repeat(
     engine: Arc<Engine>,
     every: Duration,
-    duty: impl for<'a> Fn(&'a Engine) -> Duty<'a> + Send,
+    duty: impl for<'a> Fn(&'a Engine) -> MaintenanceTask<'a> + Send,
 ) {
     loop {
         let wait = match duty(&engine).await {

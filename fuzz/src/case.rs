@@ -6,8 +6,8 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::{Value, json};
 use surehook_core::{
     ids::SourceId,
-    provider::{PROVIDERS, Sample},
-    request::{Incoming, Outgoing},
+    provider::{PROVIDERS, SampleEvent},
+    request::{IncomingRequest, OutgoingRequest},
     source::{Source, SourceSpec},
     time::Timestamp,
 };
@@ -184,7 +184,7 @@ fn covers_body(name: &str) -> bool {
 }
 
 /// A sample of a preset with something in its places.
-fn unsigned(sample: &Sample) -> Wire {
+fn unsigned(sample: &SampleEvent) -> Wire {
     let mut headers = HeaderMap::new();
     for (name, value) in sample.headers {
         insert(&mut headers, name.parse().expect("a name"), &filled(value));
@@ -211,7 +211,7 @@ pub(crate) fn signed_body(name: &str, wire: &Wire) -> Vec<u8> {
 /// The request with a signature, where we can make one, and as it is otherwise.
 fn seed(source: &Source, mut wire: Wire) -> Seed {
     let url = format!("{ORIGIN}/in/in{}", wire.target);
-    let outgoing = Outgoing { id: ID, url: &url, headers: &wire.headers, body: &wire.body };
+    let outgoing = OutgoingRequest { id: ID, url: &url, headers: &wire.headers, body: &wire.body };
     let Ok(signed) = source.verifier.sign(&outgoing, NOW) else {
         let values = wire.headers.values().filter_map(|value| value.to_str().ok());
         let proofs = values.flat_map(proofs).collect();
@@ -254,12 +254,12 @@ fn filled(text: &str) -> String {
 }
 
 /// The request as the rules see it.
-pub(crate) fn incoming(wire: &Wire) -> Incoming<'_> {
+pub(crate) fn incoming(wire: &Wire) -> IncomingRequest<'_> {
     let (path, query) = match wire.target.split_once('?') {
         Some((path, query)) => (path, Some(query)),
         None => (wire.target.as_str(), None),
     };
-    Incoming {
+    IncomingRequest {
         source: "in",
         path,
         query,

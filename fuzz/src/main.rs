@@ -16,9 +16,9 @@ use std::{fs, io, path::Path, process::exit, sync::OnceLock};
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
 use surehook_core::{
-    provider::{PartKey, Reading},
-    request::Incoming,
-    verify::{Certificate, Verified},
+    provider::{EventKey, ParsedRequest},
+    request::IncomingRequest,
+    verify::{Certificate, VerifiedRequest},
 };
 
 use crate::{
@@ -38,13 +38,13 @@ fuzz_target!(
         let request = incoming(&wire);
         if let Ok(verified) = case.source.verifier.verify(&request, NOW) {
             assert!(is_made_with_the_secret(case, &wire), "let in without the secret");
-            let _ = case.source.provider.answer(&request);
+            let _ = case.source.provider.success_reply(&request);
             read(case, &request, verified);
         }
         certified(case, &request);
         // Strangers do not get this far. It is reached more often this way.
-        read(case, &request, Verified { by: "nobody", secret_index: 0 });
-        greet(case, &request);
+        read(case, &request, VerifiedRequest { by: "nobody", secret_index: 0 });
+        answer_handshake(case, &request);
     }
 );
 
@@ -101,28 +101,28 @@ fn contains(data: &[u8], part: &[u8]) -> bool {
 
 /// Checks it as a provider's who signs with a certificate. The key of this one was thrown away, so
 /// whatever is let in with it is a finding; the body as a certificate only must do no harm.
-fn certified(case: &Case, request: &Incoming<'_>) {
+fn certified(case: &Case, request: &IncomingRequest<'_>) {
     let verifier = &case.source.verifier;
     let Ok(Some(url)) = verifier.certificate_url(request) else { return };
     let host = url.host_str().unwrap_or_default();
     assert!(host == "paypal.com" || host.ends_with(".paypal.com"), "would ask {url}");
     for pem in [include_bytes!("certificate.pem").as_slice(), request.body] {
-        let taken = verifier.verify_with(request, &Certificate { pem, roots: &[] }, NOW);
+        let taken = verifier.verify_with_certificate(request, &Certificate { pem, roots: &[] }, NOW);
         assert!(taken.is_err() || pem == request.body, "let in without the key");
     }
 }
 
 /// Reads the events in it. Each must be the same event when it comes alone.
-fn read(case: &Case, request: &Incoming<'_>, verified: Verified) {
-    let Reading::Events(parts) = case.source.read(request, verified) else { return };
+fn read(case: &Case, request: &IncomingRequest<'_>, verified: VerifiedRequest) {
+    let ParsedRequest::Events(parts) = case.source.read(request, verified) else { return };
     for part in parts {
-        if part.key == PartKey::Rules {
+        if part.key == EventKey::Rules {
             let body = part.body.as_deref().unwrap_or(request.body);
-            let _ = case.source.keys.find(request.headers, body);
+            let _ = case.source.keys.extract(request.headers, body);
         }
         let Some(body) = &part.body else { continue };
-        let alone = Incoming { body, ..*request };
-        let Reading::Events(again) = case.source.read(&alone, verified) else {
+        let alone = IncomingRequest { body, ..*request };
+        let ParsedRequest::Events(again) = case.source.read(&alone, verified) else {
             panic!("an event turned into a greeting");
         };
         assert_eq!(again.len(), 1, "an event became several: {}", body.escape_ascii());
@@ -136,9 +136,9 @@ fn read(case: &Case, request: &Incoming<'_>, verified: Verified) {
 }
 
 /// Asks as a provider does who wants to see who is there. Only the token gives an answer.
-fn greet(case: &Case, request: &Incoming<'_>) {
+fn answer_handshake(case: &Case, request: &IncomingRequest<'_>) {
     let token = case.source.verify_token.as_ref();
-    if let Some(Ok(_)) = case.source.provider.greet(request.query, token) {
+    if let Some(Ok(_)) = case.source.provider.answer_handshake(request.query, token) {
         let query = request.query.unwrap_or_default();
         assert!(unescaped(query).contains(VERIFY_TOKEN), "greeted without the token");
     }

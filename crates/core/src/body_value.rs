@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 
 use crate::{
     inflate,
-    key::{InvalidPointer, Pointer, Pointers, scalar},
+    key::{JsonPointer, JsonPointerSet, ParseJsonPointerError, scalar_text},
 };
 
 /// The longest value that is looked for.
@@ -20,36 +20,36 @@ pub const BODY_BYTES_MAX: usize = 128 << 10;
 /// A string is compared by what it says, all else by how it is spelled: `42` is not `42.0`, and of
 /// a number with thirty digits every digit counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BodyValue {
-    at: Pointer,
+pub struct BodyValueFilter {
+    at: JsonPointer,
     text: String,
 }
 
 /// Why something cannot be looked for.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum InvalidBodyValue {
+pub enum ParseBodyValueFilterError {
     /// The path names no place.
     #[error("`body.{0}` names no place in a body; write a path such as body.data.object.id")]
     Path(String),
     /// The place is too deep or badly written.
     #[error(transparent)]
-    Pointer(#[from] InvalidPointer),
+    JsonPointer(#[from] ParseJsonPointerError),
     /// The value is too long.
     #[error("a value in a body is looked for by at most {VALUE_BYTES_MAX} bytes")]
     Long,
 }
 
-impl BodyValue {
+impl BodyValueFilter {
     /// `path` is dotted, such as `data.items.0.id`; one that begins with `/` is a JSON pointer, for
     /// names that have a dot in them.
-    pub fn new(path: &str, text: &str) -> Result<Self, InvalidBodyValue> {
+    pub fn new(path: &str, text: &str) -> Result<Self, ParseBodyValueFilterError> {
         if text.len() > VALUE_BYTES_MAX {
-            return Err(InvalidBodyValue::Long);
+            return Err(ParseBodyValueFilterError::Long);
         }
         let at = if path.starts_with('/') {
             path.parse()?
         } else if path.is_empty() || path.split('.').any(str::is_empty) {
-            return Err(InvalidBodyValue::Path(path.to_owned()));
+            return Err(ParseBodyValueFilterError::Path(path.to_owned()));
         } else {
             let escaped = path.replace('~', "~0").replace('/', "~1").replace('.', "/");
             format!("/{escaped}").parse()?
@@ -59,13 +59,13 @@ impl BodyValue {
 
     /// Whether a body has all of these values, unpacked if it is packed and then not larger than
     /// [`BODY_BYTES_MAX`].
-    pub fn all_in(wanted: &[Self], headers: &HeaderMap, body: &[u8]) -> bool {
-        let mut pointers = Pointers::default();
+    pub fn all_match(wanted: &[Self], headers: &HeaderMap, body: &[u8]) -> bool {
+        let mut pointers = JsonPointerSet::default();
         for value in wanted {
             pointers.push(&value.at);
         }
-        let plain =
-            inflate::plain_within(headers, body, BODY_BYTES_MAX).unwrap_or(Cow::Borrowed(body));
+        let plain = inflate::decode_body_within(headers, body, BODY_BYTES_MAX)
+            .unwrap_or(Cow::Borrowed(body));
         let found = pointers.find(&plain);
         wanted.iter().zip(found).all(|(value, found)| {
             found.is_some_and(|found| text_of(found).is_some_and(|text| text == value.text))
@@ -78,7 +78,7 @@ fn text_of(value: &RawValue) -> Option<Cow<'_, str>> {
     let word = value.get();
     match word {
         "true" | "false" | "null" => Some(Cow::Borrowed(word)),
-        _ => scalar(value),
+        _ => scalar_text(value),
     }
 }
 
@@ -115,13 +115,16 @@ mod tests {
             ("a/b", "slash", true),
             ("t~", "tilde", true),
         ] {
-            let wanted = [BodyValue::new(path, text).unwrap()];
-            let found = BodyValue::all_in(&wanted, &HeaderMap::new(), body);
+            let wanted = [BodyValueFilter::new(path, text).unwrap()];
+            let found = BodyValueFilter::all_match(&wanted, &HeaderMap::new(), body);
             assert_eq!(found, expected, "case: {path}={text}");
         }
-        let both = [BodyValue::new("n", "42").unwrap(), BodyValue::new("ok", "false").unwrap()];
-        assert!(!BodyValue::all_in(&both, &HeaderMap::new(), body));
-        assert!(!BodyValue::all_in(&both[..1], &HeaderMap::new(), b"n=42"));
+        let both = [
+            BodyValueFilter::new("n", "42").unwrap(),
+            BodyValueFilter::new("ok", "false").unwrap(),
+        ];
+        assert!(!BodyValueFilter::all_match(&both, &HeaderMap::new(), body));
+        assert!(!BodyValueFilter::all_match(&both[..1], &HeaderMap::new(), b"n=42"));
     }
 
     #[test]
@@ -132,7 +135,7 @@ mod tests {
         use http::{HeaderValue, header::CONTENT_ENCODING};
 
         let headers = HeaderMap::from_iter([(CONTENT_ENCODING, HeaderValue::from_static("gzip"))]);
-        let wanted = [BodyValue::new("n", "42").unwrap()];
+        let wanted = [BodyValueFilter::new("n", "42").unwrap()];
         for (bytes, expected) in [(BODY_BYTES_MAX, true), (BODY_BYTES_MAX + 1, false)] {
             // Numbers, so that it does not unpack to too many times its size.
             let filler: String = (0..bytes).map(|n| format!("{n},")).collect();
@@ -141,17 +144,24 @@ mod tests {
             let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
             encoder.write_all(body.as_bytes()).unwrap();
             let packed = encoder.finish().unwrap();
-            assert_eq!(BodyValue::all_in(&wanted, &headers, &packed), expected, "{bytes} bytes");
+            assert_eq!(
+                BodyValueFilter::all_match(&wanted, &headers, &packed),
+                expected,
+                "{bytes} bytes"
+            );
         }
     }
 
     #[test]
     fn what_names_no_place_is_refused() {
         for path in ["", ".", "a.", ".a", "a..b", "/a~2"] {
-            assert!(BodyValue::new(path, "x").is_err(), "case: {path}");
+            assert!(BodyValueFilter::new(path, "x").is_err(), "case: {path}");
         }
         let deep = ["a"; 33].join(".");
-        assert!(BodyValue::new(&deep, "x").is_err());
-        assert_eq!(BodyValue::new("a", &"x".repeat(1025)), Err(InvalidBodyValue::Long));
+        assert!(BodyValueFilter::new(&deep, "x").is_err());
+        assert_eq!(
+            BodyValueFilter::new("a", &"x".repeat(1025)),
+            Err(ParseBodyValueFilterError::Long)
+        );
     }
 }

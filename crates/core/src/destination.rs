@@ -51,11 +51,11 @@ use crate::{
         retry::InvalidRetry,
     },
     ids::DestinationId,
-    key::KeyRuleError,
+    key::ParseKeyRuleError,
     lane::{CircuitSpec, LaneRules, OrderSpec, Rate, circuit::InvalidCircuit},
     name::Name,
     secret::{SecretError, SecretRef},
-    sign::{InvalidSecret, SigningSecret},
+    sign::{ParseSigningSecretError, SigningSecret},
     time::Span,
 };
 
@@ -213,7 +213,7 @@ pub enum InvalidDestination {
     Delay,
     /// The ordering key has no place.
     #[error("order: {0}")]
-    Order(#[from] KeyRuleError),
+    Order(#[from] ParseKeyRuleError),
     /// The numbers make no sense.
     #[error("{0}")]
     Circuit(#[from] InvalidCircuit),
@@ -264,7 +264,7 @@ pub enum InvalidDestination {
     Secret(#[from] SecretError),
     /// A signing secret is not one.
     #[error("signing_secrets: {0}")]
-    Signing(#[from] InvalidSecret),
+    Signing(#[from] ParseSigningSecretError),
 }
 
 /// How a destination is reached.

@@ -62,7 +62,7 @@ impl RequestHead {
     /// The same for other bytes of the same sort: no signature stays, and nothing that was worked out
     /// from the bytes that came. How they are packed stays, unless these are not.
     pub fn with_other_bytes(&self, body: &[u8]) -> Self {
-        let is_belied = inflate::is_belied(&self.headers.to_map(), body);
+        let is_belied = inflate::has_wrong_encoding_header(&self.headers.to_map(), body);
         let mut headers = HeaderBlock::default();
         for (name, value) in self.headers.lines() {
             let lower = name.to_ascii_lowercase();

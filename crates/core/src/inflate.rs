@@ -18,12 +18,12 @@ const RATIO_MAX: usize = 100;
 
 /// The body as its sender meant it. Nothing if it is packed in a way that is unknown, too far, or
 /// broken: a checksum that fails, a cut end, or something after it.
-pub fn plain<'b>(headers: &HeaderMap, body: &'b [u8]) -> Option<Cow<'b, [u8]>> {
-    plain_within(headers, body, UNPACKED_BYTES_MAX)
+pub fn decode_body<'b>(headers: &HeaderMap, body: &'b [u8]) -> Option<Cow<'b, [u8]>> {
+    decode_body_within(headers, body, UNPACKED_BYTES_MAX)
 }
 
 /// The same for whoever looks at many: nothing also if it unpacks to more than `bytes_max`.
-pub fn plain_within<'b>(
+pub fn decode_body_within<'b>(
     headers: &HeaderMap,
     body: &'b [u8],
     bytes_max: usize,
@@ -55,7 +55,7 @@ pub fn plain_within<'b>(
 ///
 /// They are those of the original, but packed or not as the bytes themselves say. Otherwise a copy that
 /// came packed when the original did not would hide what is in it.
-pub fn headers_of_copy<'h>(headers: &'h HeaderMap, body: &[u8]) -> Cow<'h, HeaderMap> {
+pub fn headers_for_duplicate<'h>(headers: &'h HeaderMap, body: &[u8]) -> Cow<'h, HeaderMap> {
     let looks = looks_packed(body);
     match (looks, headers.contains_key(CONTENT_ENCODING)) {
         (Some(encoding), false) => {
@@ -91,7 +91,7 @@ fn looks_packed(body: &[u8]) -> Option<&'static str> {
 
 /// Whether a body is certainly not packed as its headers say. Of a way that is unknown here nobody
 /// knows.
-pub fn is_belied(headers: &HeaderMap, body: &[u8]) -> bool {
+pub fn has_wrong_encoding_header(headers: &HeaderMap, body: &[u8]) -> bool {
     let is_known = |encoding: &HeaderValue| {
         let encoding = encoding.as_bytes().trim_ascii();
         ["gzip", "x-gzip", "deflate"]
@@ -101,20 +101,20 @@ pub fn is_belied(headers: &HeaderMap, body: &[u8]) -> bool {
     let mut encodings = headers.get_all(CONTENT_ENCODING).iter();
     let is_one = matches!((encodings.next(), encodings.next()), (Some(one), None) if is_known(one));
     // What begins as it should and is too large to be unpacked may be true.
-    is_one && looks_packed(body).is_none() && plain(headers, body).is_none()
+    is_one && looks_packed(body).is_none() && decode_body(headers, body).is_none()
 }
 
 /// A request as rules read it: unpacked, with headers that say so. Here is what differs from the
 /// request as it came; nothing does if it is not packed, and then it costs nothing.
 #[derive(Debug)]
-pub struct Readable {
+pub struct DecodedRequest {
     /// The headers without the encoding, if they name one.
     bare: Option<HeaderMap>,
     /// The body, if it could be unpacked.
     unpacked: Option<Vec<u8>>,
 }
 
-impl Readable {
+impl DecodedRequest {
     /// Unpacks what is packed.
     pub fn new(headers: &HeaderMap, body: &[u8]) -> Self {
         if !headers.contains_key(CONTENT_ENCODING) {
@@ -122,7 +122,7 @@ impl Readable {
         }
         let mut bare = headers.clone();
         bare.remove(CONTENT_ENCODING);
-        let unpacked = match plain(headers, body) {
+        let unpacked = match decode_body(headers, body) {
             Some(Cow::Owned(unpacked)) => Some(unpacked),
             Some(Cow::Borrowed(_)) | None => None,
         };
@@ -130,9 +130,10 @@ impl Readable {
     }
 
     /// The request as one. What cannot be unpacked stays as it came, and rules see nothing in it.
-    pub fn whole<'r>(
+    pub fn request<'r>(
         &'r self,
-        (headers, body): (&'r HeaderMap, &'r [u8]),
+        headers: &'r HeaderMap,
+        body: &'r [u8],
     ) -> (&'r HeaderMap, &'r [u8]) {
         match (&self.bare, &self.unpacked) {
             (Some(bare), Some(unpacked)) => (bare, unpacked),
@@ -141,14 +142,15 @@ impl Readable {
     }
 
     /// One event of it, with its own body if it has one. A part is never packed, whatever the headers of the whole say.
-    pub fn of<'r>(
+    pub fn event<'r>(
         &'r self,
-        came: (&'r HeaderMap, &'r [u8]),
+        headers: &'r HeaderMap,
+        body: &'r [u8],
         part: Option<&'r Bytes>,
     ) -> (&'r HeaderMap, &'r [u8]) {
         match part {
-            Some(body) => (self.bare.as_ref().unwrap_or(came.0), body),
-            None => self.whole(came),
+            Some(part) => (self.bare.as_ref().unwrap_or(headers), part),
+            None => self.request(headers, body),
         }
     }
 }
@@ -191,8 +193,8 @@ mod tests {
     fn a_bound_is_for_what_is_unpacked() {
         let body = gzip(&[b'a'; 50]);
         let headers = packed("gzip");
-        assert!(plain_within(&headers, &body, 50).is_some());
-        assert!(plain_within(&headers, &body, 49).is_none());
+        assert!(decode_body_within(&headers, &body, 50).is_some());
+        assert!(decode_body_within(&headers, &body, 49).is_none());
     }
 
     #[test]
@@ -200,18 +202,22 @@ mod tests {
         let text = b"{\"token\":\"t\"}";
         for original in [HeaderMap::new(), packed("gzip")] {
             for body in [text.to_vec(), gzip(text)] {
-                let headers = headers_of_copy(&original, &body);
-                assert_eq!(plain(&headers, &body).as_deref(), Some(&text[..]), "{original:?}");
+                let headers = headers_for_duplicate(&original, &body);
+                assert_eq!(
+                    decode_body(&headers, &body).as_deref(),
+                    Some(&text[..]),
+                    "{original:?}"
+                );
             }
         }
         let (none, deflated) = (HeaderMap::new(), zlib(text));
-        let headers = headers_of_copy(&none, &deflated);
-        assert_eq!(plain(&headers, &deflated).as_deref(), Some(&text[..]));
+        let headers = headers_for_duplicate(&none, &deflated);
+        assert_eq!(decode_body(&headers, &deflated).as_deref(), Some(&text[..]));
         // What begins as a packed one and is broken cannot be looked into.
         let broken = [&gzip(text)[..20], b"x"].concat();
-        assert_eq!(plain(&headers_of_copy(&none, &broken), &broken), None);
+        assert_eq!(decode_body(&headers_for_duplicate(&none, &broken), &broken), None);
         // A text that begins so by chance is a text.
-        assert_eq!(*headers_of_copy(&none, b"x^ is a text"), none);
+        assert_eq!(*headers_for_duplicate(&none, b"x^ is a text"), none);
     }
 
     #[test]
@@ -225,7 +231,7 @@ mod tests {
             (packed("br"), b"{}", false),
             (packed("identity"), b"{}", false),
         ] {
-            assert_eq!(is_belied(&headers, body), expected, "{headers:?} {body:?}");
+            assert_eq!(has_wrong_encoding_header(&headers, body), expected, "{headers:?} {body:?}");
         }
     }
 }

@@ -9,8 +9,8 @@ mod post;
 pub use self::post::{InvalidPost, MESSAGE, Post};
 use crate::{
     name::Name,
-    provider::{Provider, Reading},
-    request::Incoming,
+    provider::{ParsedRequest, Provider},
+    request::IncomingRequest,
     secret::Secret,
     source::{InvalidSource, SourceSpec},
     verify::{Verifier, VerifySpec, VerifySpecError},
@@ -33,8 +33,8 @@ impl Provider for Outbox {
         Verifier::new(&VerifySpec::None, Vec::new())
     }
 
-    fn read(&self, _: &Incoming<'_>, _: Option<&Secret>) -> Reading {
-        Reading::Events(Vec::new())
+    fn parse_request(&self, _: &IncomingRequest<'_>, _: Option<&Secret>) -> ParsedRequest {
+        ParsedRequest::Events(Vec::new())
     }
 }
 

@@ -4,7 +4,7 @@ use http::{HeaderMap, header};
 
 /// A request at the door, with what its provider knows of its address.
 #[derive(Clone, Copy, Debug)]
-pub struct Incoming<'r> {
+pub struct IncomingRequest<'r> {
     /// The name of the source.
     pub source: &'r str,
     /// What follows the source's name in the path, `/` included.
@@ -22,7 +22,7 @@ pub struct Incoming<'r> {
 
 /// A request that is being made, for schemes that sign.
 #[derive(Clone, Copy, Debug)]
-pub struct Outgoing<'r> {
+pub struct OutgoingRequest<'r> {
     /// An id that is the same at every attempt.
     pub id: &'r str,
     /// The whole address that is called.
@@ -33,7 +33,7 @@ pub struct Outgoing<'r> {
     pub body: &'r [u8],
 }
 
-impl Incoming<'_> {
+impl IncomingRequest<'_> {
     /// The addresses that the provider may have called, the likeliest first. A configured origin is
     /// the only one; without it there is only what the proxies in front of us let through.
     pub fn urls(&self) -> Vec<String> {
@@ -99,7 +99,7 @@ mod tests {
                     (name.parse::<http::HeaderName>().unwrap(), value.parse().unwrap())
                 })
                 .collect();
-            let request = Incoming {
+            let request = IncomingRequest {
                 source: "s",
                 path: "/a",
                 query: Some("b=1"),

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     ids::{DestinationId, RouteId, SourceId},
-    jq::{Jq, JqError},
+    jq::{JqError, JqFilter},
     name::Name,
 };
 
@@ -39,9 +39,9 @@ pub struct Route {
     /// The name of that.
     pub to: Name,
     /// Which events.
-    pub filter: Option<Arc<Jq>>,
+    pub filter: Option<Arc<JqFilter>>,
     /// What is sent instead of the body.
-    pub transform: Option<Arc<Jq>>,
+    pub transform: Option<Arc<JqFilter>>,
 }
 
 /// A route that cannot be used as it is written.
@@ -64,7 +64,7 @@ impl RouteSpec {
         destination: DestinationId,
     ) -> Result<Route, InvalidRoute> {
         let compiled = |field, text: Option<&str>| {
-            let compiled = text.map(Jq::compile).transpose();
+            let compiled = text.map(JqFilter::compile).transpose();
             compiled.map(|jq| jq.map(Arc::new)).map_err(|error| {
                 let error = Box::new(error);
                 InvalidRoute { field, error }

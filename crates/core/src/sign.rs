@@ -31,7 +31,7 @@ pub struct SigningSecret {
 
 /// Why a text is not a signing secret. Never holds any of the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum InvalidSecret {
+pub enum ParseSigningSecretError {
     #[error("a signing secret starts with `{SECRET_PREFIX}`")]
     Prefix,
     #[error("what follows `{SECRET_PREFIX}` is not base64")]
@@ -44,14 +44,14 @@ pub enum InvalidSecret {
 }
 
 impl FromStr for SigningSecret {
-    type Err = InvalidSecret;
+    type Err = ParseSigningSecretError;
 
     /// Reads `whsec_<base64>`. The padding of the base64 may be missing, as some tools omit it.
-    fn from_str(text: &str) -> Result<Self, InvalidSecret> {
-        let encoded = text.strip_prefix(SECRET_PREFIX).ok_or(InvalidSecret::Prefix)?;
-        let key = decode_key(encoded).ok_or(InvalidSecret::Encoding)?;
+    fn from_str(text: &str) -> Result<Self, ParseSigningSecretError> {
+        let encoded = text.strip_prefix(SECRET_PREFIX).ok_or(ParseSigningSecretError::Prefix)?;
+        let key = decode_key(encoded).ok_or(ParseSigningSecretError::Encoding)?;
         if !(KEY_BYTES_MIN..=KEY_BYTES_MAX).contains(&key.len()) {
-            return Err(InvalidSecret::Length { bytes: key.len() });
+            return Err(ParseSigningSecretError::Length { bytes: key.len() });
         }
         Ok(Self::of_key(&key))
     }
@@ -186,14 +186,22 @@ mod tests {
             ("shortest", secret_of(24), None),
             ("longest", secret_of(64), None),
             ("without padding", no_padding, None),
-            ("too short", secret_of(23), Some(InvalidSecret::Length { bytes: 23 })),
-            ("too long", secret_of(65), Some(InvalidSecret::Length { bytes: 65 })),
-            ("empty key", SECRET_PREFIX.to_owned(), Some(InvalidSecret::Length { bytes: 0 })),
-            ("no prefix", SECRET.replace(SECRET_PREFIX, ""), Some(InvalidSecret::Prefix)),
-            ("asymmetric key", "whsk_AAAA".to_owned(), Some(InvalidSecret::Prefix)),
-            ("not base64", "whsec_!!!!".to_owned(), Some(InvalidSecret::Encoding)),
-            ("URL-safe base64", SECRET.replace('r', "-"), Some(InvalidSecret::Encoding)),
-            ("a line break at the end", format!("{SECRET}\n"), Some(InvalidSecret::Encoding)),
+            ("too short", secret_of(23), Some(ParseSigningSecretError::Length { bytes: 23 })),
+            ("too long", secret_of(65), Some(ParseSigningSecretError::Length { bytes: 65 })),
+            (
+                "empty key",
+                SECRET_PREFIX.to_owned(),
+                Some(ParseSigningSecretError::Length { bytes: 0 }),
+            ),
+            ("no prefix", SECRET.replace(SECRET_PREFIX, ""), Some(ParseSigningSecretError::Prefix)),
+            ("asymmetric key", "whsk_AAAA".to_owned(), Some(ParseSigningSecretError::Prefix)),
+            ("not base64", "whsec_!!!!".to_owned(), Some(ParseSigningSecretError::Encoding)),
+            ("URL-safe base64", SECRET.replace('r', "-"), Some(ParseSigningSecretError::Encoding)),
+            (
+                "a line break at the end",
+                format!("{SECRET}\n"),
+                Some(ParseSigningSecretError::Encoding),
+            ),
         ];
         for (name, text, expected) in cases {
             assert_eq!(text.parse::<SigningSecret>().err(), expected, "case: {name}");

@@ -12,17 +12,17 @@ use url::Url;
 use crate::{
     attribute::EventKind,
     ids::SourceId,
-    key::{KeyRuleError, KeyRules},
+    key::{KeyRules, ParseKeyRuleError},
     name::Name,
     outbox::{OUTBOX, Outbox},
-    provider::{self, OnRefusal, PartKey, Provider, Reading, names},
+    provider::{self, EventKey, ParsedRequest, Provider, RefusalPolicy, preset_names},
     redact::{InvalidNames, Names},
-    request::Incoming,
+    request::IncomingRequest,
     retention::{InvalidRetention, RetentionSpec},
     secret::{Secret, SecretError, SecretRef},
     sync::SyncSpec,
     time::Span,
-    verify::{UNVERIFIED, Verified, Verifier, VerifySpec, VerifySpecError},
+    verify::{UNVERIFIED, VerifiedRequest, Verifier, VerifySpec, VerifySpecError},
 };
 
 /// How long a key is remembered unless the source says otherwise: longer than any provider's
@@ -87,7 +87,7 @@ pub struct SourceSpec {
     pub sync: Option<SyncSpec>,
     /// What happens to a request that does not verify; the provider's way when left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub on_refusal: Option<OnRefusal>,
+    pub on_refusal: Option<RefusalPolicy>,
     /// Whether the sample of refused requests keeps their bodies.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub keep_refused_bodies: bool,
@@ -113,7 +113,7 @@ pub struct SourceSpec {
 
 /// Every preset, and the source that is built in.
 fn known_providers() -> Vec<&'static str> {
-    names().into_iter().chain([OUTBOX]).collect()
+    preset_names().into_iter().chain([OUTBOX]).collect()
 }
 
 fn generic() -> String {
@@ -128,7 +128,7 @@ fn yes() -> bool {
 #[derive(Debug, thiserror::Error)]
 pub enum InvalidSource {
     /// The provider is not known.
-    #[error("provider `{0}` is not known; known are: {known}", known = names().join(", "))]
+    #[error("provider `{0}` is not known; known are: {known}", known = preset_names().join(", "))]
     UnknownProvider(String),
     /// A provider signs, and there is nothing to check that with.
     #[error(
@@ -148,7 +148,7 @@ pub enum InvalidSource {
     Secret(#[from] SecretError),
     /// A key rule makes no sense.
     #[error("{0}: {1}")]
-    Keys(&'static str, #[source] KeyRuleError),
+    Keys(&'static str, #[source] ParseKeyRuleError),
     /// A window is out of its range.
     #[error("{0} must be between 1s and 400d")]
     Window(&'static str),
@@ -203,7 +203,7 @@ pub struct Source {
     /// Makes the sender wait for one destination.
     pub sync: Option<SyncSpec>,
     /// What happens to a request that does not verify.
-    pub on_refusal: OnRefusal,
+    pub on_refusal: RefusalPolicy,
     /// Whether bodies of refused requests are kept.
     pub keep_refused_bodies: bool,
     /// How long what came in is kept.
@@ -347,11 +347,11 @@ impl SourceSpec {
 
 /// What is released late must meet the key of what its sender brought in meanwhile, so that such a
 /// key outlives the quarantine.
-fn usual_window(provider: &dyn Provider, on_refusal: OnRefusal) -> Span {
+fn usual_window(provider: &dyn Provider, on_refusal: RefusalPolicy) -> Span {
     let window = provider.dedup_window();
     match on_refusal {
-        OnRefusal::Quarantine => Span(window.0.max(DEDUP_WINDOW.0)),
-        OnRefusal::Unauthorized | OnRefusal::Keep => window,
+        RefusalPolicy::Quarantine => Span(window.0.max(DEDUP_WINDOW.0)),
+        RefusalPolicy::Unauthorized | RefusalPolicy::Keep => window,
     }
 }
 
@@ -361,27 +361,27 @@ fn rules(field: &'static str, written: Option<&[String]>) -> Result<KeyRules, In
 
 impl Source {
     /// Reads a request that was verified: the provider's rules, and what the source has instead.
-    pub fn read(&self, request: &Incoming<'_>, verified: Verified) -> Reading {
-        let reading = self.provider.read(request, self.secrets.get(verified.secret_index));
-        let Reading::Events(mut parts) = reading else { return reading };
+    pub fn read(&self, request: &IncomingRequest<'_>, verified: VerifiedRequest) -> ParsedRequest {
+        let reading = self.provider.parse_request(request, self.secrets.get(verified.secret_index));
+        let ParsedRequest::Events(mut parts) = reading else { return reading };
         for part in &mut parts {
-            if !self.keys.are_usual() {
-                part.key = PartKey::Rules;
+            if !self.keys.are_defaults() {
+                part.key = EventKey::Rules;
             }
             if let Some(kinds) = &self.kinds {
                 let body = part.body.as_deref().unwrap_or(request.body);
-                let found = kinds.find(request.headers, body).ok().flatten();
+                let found = kinds.extract(request.headers, body).ok().flatten();
                 part.kind = found.and_then(|found| EventKind::new(found.key.as_str()));
             }
         }
-        Reading::Events(parts)
+        ParsedRequest::Events(parts)
     }
 
     /// What works and is still not wise, in sentences for the operator. `knows_address` says whether
     /// the server has a `public_url` of its own.
     pub fn warnings(&self, knows_address: bool) -> Vec<String> {
         let mut warnings = self.verifier.warnings().to_vec();
-        if self.verifier.covers_address() && self.public_url.is_none() && !knows_address {
+        if self.verifier.covers_url() && self.public_url.is_none() && !knows_address {
             warnings.push(
                 "the signature covers the address that was called, and without `public_url` the \
                  `Host` header of the request is believed about that; set `public_url`"

@@ -14,8 +14,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use surehook_core::{
     ids::SourceId,
-    provider::{PROVIDERS, Part, PartKey, Reading},
-    request::Incoming,
+    provider::{EventKey, EventPart, PROVIDERS, ParsedRequest},
+    request::IncomingRequest,
     source::{Source, SourceSpec},
     time::Timestamp,
 };
@@ -106,8 +106,8 @@ impl Sent {
         Self { name: name.to_owned(), path: path.to_owned(), query, headers, body }
     }
 
-    fn incoming<'r>(&'r self, source: &'r Source) -> Incoming<'r> {
-        Incoming {
+    fn incoming<'r>(&'r self, source: &'r Source) -> IncomingRequest<'r> {
+        IncomingRequest {
             source: &self.name,
             path: &self.path,
             query: self.query.as_deref(),
@@ -128,16 +128,16 @@ fn expected(item: &Item) -> Vec<Expected> {
     events.collect()
 }
 
-fn told(source: &Source, sent: &Sent, part: &Part) -> Expected {
+fn told(source: &Source, sent: &Sent, part: &EventPart) -> Expected {
     let body = part.body.as_deref().unwrap_or(&sent.body);
     let dedup_key = match &part.key {
-        PartKey::Known(key, _) => Some(key.as_str().to_owned()),
-        PartKey::Content(window) => Some(format!("hash:body within {} s", window.as_secs())),
-        PartKey::Rules => {
-            let found = source.keys.find(&sent.headers, body).unwrap();
+        EventKey::Known(key, _) => Some(key.as_str().to_owned()),
+        EventKey::ContentHash(window) => Some(format!("hash:body within {} s", window.as_secs())),
+        EventKey::Rules => {
+            let found = source.keys.extract(&sent.headers, body).unwrap();
             found.map(|found| found.key.as_str().to_owned())
         }
-        PartKey::None => None,
+        EventKey::None => None,
     };
     let kind = part.kind.as_ref().map(|kind| kind.as_str().to_owned()).unwrap_or_default();
     Expected {
@@ -168,12 +168,12 @@ fn check(provider: &str) {
         let verified = match verified {
             // There is no published key to make this signature with.
             Err(_) if provider == "paypal" => {
-                surehook_core::verify::Verified { by: "", secret_index: 0 }
+                surehook_core::verify::VerifiedRequest { by: "", secret_index: 0 }
             }
             other => other.unwrap_or_else(|refused| panic!("{name}: {refused}")),
         };
         match source.read(&sent.incoming(&source), verified) {
-            Reading::Greeting(reply) => {
+            ParsedRequest::Handshake(reply) => {
                 assert_eq!(item.events[0].kind, "challenge", "{name}");
                 let wanted = item.expect_response.as_ref().unwrap();
                 assert_eq!(json!(reply.status.as_u16()), wanted["status"], "{name}");
@@ -186,7 +186,7 @@ fn check(provider: &str) {
                     assert!(reply.content_type.unwrap().starts_with(kind), "{name}");
                 }
             }
-            Reading::Events(parts) => {
+            ParsedRequest::Events(parts) => {
                 let parts: Vec<_> = parts.iter().map(|part| told(&source, &sent, part)).collect();
                 assert_eq!(parts, expected(&item), "{name}");
             }

@@ -25,9 +25,9 @@ use futures_util::{FutureExt, future::Shared};
 use http::Uri;
 use surehook_core::{
     delivery::Outcome,
-    request::Incoming,
+    request::IncomingRequest,
     time::Timestamp,
-    verify::{Certificate, Verified, Verifier},
+    verify::{Certificate, VerifiedRequest, Verifier},
 };
 use tokio::time::Instant;
 use url::Url;
@@ -115,12 +115,14 @@ impl CertificateCache {
         &self,
         verifier: &Verifier,
         url: &Url,
-        request: &Incoming<'_>,
+        request: &IncomingRequest<'_>,
         now: Timestamp,
-    ) -> Result<Verified, IngestError> {
+    ) -> Result<VerifiedRequest, IngestError> {
         let pem = self.get(url).await.map_err(|why| IngestError::Certificate(why.to_string()))?;
         let certificate = Certificate { pem: &pem, roots: self.trust.roots() };
-        verifier.verify_with(request, &certificate, now).map_err(IngestError::NotVerified)
+        verifier
+            .verify_with_certificate(request, &certificate, now)
+            .map_err(IngestError::NotVerified)
     }
 
     async fn get(&self, url: &Url) -> CertificateResult {

@@ -8,7 +8,7 @@ use surehook_core::{
     sign::signature_header,
     store::Claimed,
     time::Timestamp,
-    verify::Unsignable,
+    verify::SignError,
 };
 
 const WEBHOOK_ID: HeaderName = HeaderName::from_static("webhook-id");
@@ -56,7 +56,7 @@ pub(crate) fn headers(
     claimed: &Claimed,
     secret: &[String],
     now: Timestamp,
-) -> Result<HeaderMap, Unsignable> {
+) -> Result<HeaderMap, SignError> {
     let mut map = forwarded(&claimed.payload.head, secret);
     for (name, text) in &destination.headers {
         match text.render(claimed) {

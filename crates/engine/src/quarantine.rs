@@ -6,12 +6,12 @@ use surehook_core::{
     chance::new_id,
     event::HeaderBlock,
     ids::{RequestId, SourceId},
-    provider::OnRefusal,
+    provider::RefusalPolicy,
     quarantine::{Quarantined, RELEASED_BY_HAND, Release, STRANGERS_BODY_MAX, fingerprint},
     source::Source,
     store::{Page, StoreError},
     time::Timestamp,
-    verify::Verified,
+    verify::VerifiedRequest,
 };
 
 use crate::{
@@ -65,12 +65,12 @@ impl Engine {
         now: Timestamp,
     ) -> IngestError {
         match source.on_refusal {
-            OnRefusal::Unauthorized => return error,
-            OnRefusal::Keep if error.is_by_a_stranger() => return error,
-            OnRefusal::Keep | OnRefusal::Quarantine => {}
+            RefusalPolicy::Unauthorized => return error,
+            RefusalPolicy::Keep if error.has_no_credentials() => return error,
+            RefusalPolicy::Keep | RefusalPolicy::Quarantine => {}
         }
         // Anybody can send such a one: it must not cost what may be let in one day.
-        if error.is_by_a_stranger() && request.body.len() > STRANGERS_BODY_MAX {
+        if error.has_no_credentials() && request.body.len() > STRANGERS_BODY_MAX {
             self.telemetry.not_kept(source.name.as_str(), 1);
             return error;
         }
@@ -94,10 +94,12 @@ impl Engine {
                 let dropped = kept.pushed_out + u64::from(kept.id.is_none());
                 self.telemetry.not_kept(source.name.as_str(), dropped);
                 match source.on_refusal {
-                    OnRefusal::Quarantine if kept.id.is_some() => {
+                    RefusalPolicy::Quarantine if kept.id.is_some() => {
                         IngestError::Quarantined(Box::new(error))
                     }
-                    OnRefusal::Quarantine | OnRefusal::Keep | OnRefusal::Unauthorized => error,
+                    RefusalPolicy::Quarantine
+                    | RefusalPolicy::Keep
+                    | RefusalPolicy::Unauthorized => error,
                 }
             }
             Err(error) => IngestError::Store(error),
@@ -116,7 +118,7 @@ impl Engine {
             return Some(Release::Request(id));
         }
         let may_be_there =
-            source.on_refusal != OnRefusal::Unauthorized && self.store.may_hold(source.id);
+            source.on_refusal != RefusalPolicy::Unauthorized && self.store.may_hold(source.id);
         may_be_there.then(|| {
             Release::Same(fingerprint(&request.path, request.query.as_deref(), &request.body))
         })
@@ -144,7 +146,7 @@ impl Engine {
         let pass = match self.verify(source, &incoming, aside.seen_at).await {
             Ok(verified) => AcceptReason::new(source, verified),
             Err(_) if force => AcceptReason {
-                verified: Verified { by: RELEASED_BY_HAND, secret_index: 0 },
+                verified: VerifiedRequest { by: RELEASED_BY_HAND, secret_index: 0 },
                 verified_by: Some(RELEASED_BY_HAND.into()),
                 releases: None,
                 is_forced: false,

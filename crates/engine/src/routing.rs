@@ -6,7 +6,7 @@ use surehook_core::{
     decision::Why,
     event::NewBody,
     ids::DeliveryId,
-    jq::{Jq, JqError, JsonInput, NotJson},
+    jq::{JqError, JqFilter, JsonInput, ParseJsonInputError},
     route::Route,
 };
 
@@ -17,7 +17,7 @@ use crate::{telemetry::SourceMetrics, transform};
 pub(crate) fn choose(
     route: &Route,
     delivery: DeliveryId,
-    input: &dyn Deref<Target = Result<JsonInput, NotJson>>,
+    input: &dyn Deref<Target = Result<JsonInput, ParseJsonInputError>>,
     kind: Option<&str>,
     metrics: &SourceMetrics,
 ) -> Result<Option<NewBody>, Why> {
@@ -46,26 +46,26 @@ pub(crate) enum FilterError<'b> {
     Filter(#[from] JqError),
     /// There is nothing that it could look at.
     #[error("{0}")]
-    Body(&'b NotJson),
+    Body(&'b ParseJsonInputError),
 }
 
 /// What a filter says of an event. It can ask for the kind where the provider's body has no field for
 /// it.
 pub(crate) fn test<'b>(
-    filter: &Jq,
-    input: Result<&JsonInput, &'b NotJson>,
+    filter: &JqFilter,
+    input: Result<&JsonInput, &'b ParseJsonInputError>,
     kind: Option<&str>,
 ) -> Result<bool, FilterError<'b>> {
     let body = input.map_err(FilterError::Body)?;
     let named = kind.map(|kind| body.clone().with_type(kind));
-    Ok(filter.test(named.as_ref().unwrap_or(body))?)
+    Ok(filter.is_match(named.as_ref().unwrap_or(body))?)
 }
 
 /// Whether a route's filter lets the event through. One that fails does not: what cannot be judged
 /// is stored and visible, but goes nowhere by accident.
 fn matches(
-    filter: &Jq,
-    input: Result<&JsonInput, &NotJson>,
+    filter: &JqFilter,
+    input: Result<&JsonInput, &ParseJsonInputError>,
     kind: Option<&str>,
     metrics: &SourceMetrics,
 ) -> Result<(), Why> {

@@ -8,22 +8,22 @@ use surehook_core::{
     event::Payload,
     ids::RouteId,
     inflate,
-    jq::{Jq, JsonInput, NotJson},
+    jq::{JqFilter, JsonInput, ParseJsonInputError},
 };
 
 /// The transforms of all routes; a route that has none is there without one.
-pub(crate) type Transforms = HashMap<RouteId, Option<Arc<Jq>>>;
+pub(crate) type Transforms = HashMap<RouteId, Option<Arc<JqFilter>>>;
 
 /// A body as filters and transforms see it, unpacked if it is packed.
-pub(crate) fn json(headers: &HeaderMap, body: &[u8]) -> Result<JsonInput, NotJson> {
-    let plain = inflate::plain(headers, body);
+pub(crate) fn json(headers: &HeaderMap, body: &[u8]) -> Result<JsonInput, ParseJsonInputError> {
+    let plain = inflate::decode_body(headers, body);
     JsonInput::parse(&plain.unwrap_or(Cow::Borrowed(body)))
 }
 
 /// What is sent instead of the body: none drops the event. An error is a text for people.
 pub(crate) fn run(
-    transform: &Jq,
-    input: Result<&JsonInput, &NotJson>,
+    transform: &JqFilter,
+    input: Result<&JsonInput, &ParseJsonInputError>,
 ) -> Result<Option<Bytes>, String> {
     let input = input.map_err(ToString::to_string)?;
     let output = transform.transform(input).map_err(|error| error.to_string())?;
@@ -62,7 +62,7 @@ mod tests {
     #[test]
     fn what_failed_is_tried_with_the_route_as_it_is_now() {
         let id = |number: u128| RouteId::new(Timestamp::from_millis(1), number << 100);
-        let jq = |text| Some(Arc::new(Jq::compile(text).unwrap()));
+        let jq = |text| Some(Arc::new(JqFilter::compile(text).unwrap()));
         let transforms = Transforms::from([
             (id(1), jq("{sum: (.a + 1)}")),
             (id(2), None),

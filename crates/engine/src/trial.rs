@@ -2,7 +2,7 @@
 //! nothing is sent.
 
 use http::HeaderMap;
-use surehook_core::jq::{Jq, JqError};
+use surehook_core::jq::{JqError, JqFilter};
 
 use crate::{routing, transform};
 
@@ -31,7 +31,7 @@ pub fn try_route(
 ) -> RouteTrialResult {
     let input = transform::json(headers, body);
     let mut trial = RouteTrialResult::default();
-    match filter.map(Jq::compile).transpose() {
+    match filter.map(JqFilter::compile).transpose() {
         Err(error) => trial.filter_error = Some(error.to_string()),
         Ok(None) => {}
         Ok(Some(filter)) => match routing::test(&filter, input.as_ref(), kind) {
@@ -39,8 +39,9 @@ pub fn try_route(
             Err(fault) => trial.filter_error = Some(fault.to_string()),
         },
     }
-    let run = |transform: &Jq| transform::run(transform, input.as_ref());
-    match transform.map(|text| Jq::compile(text).as_ref().map_err(JqError::to_string).and_then(run))
+    let run = |transform: &JqFilter| transform::run(transform, input.as_ref());
+    match transform
+        .map(|text| JqFilter::compile(text).as_ref().map_err(JqError::to_string).and_then(run))
     {
         None => {}
         Some(Err(error)) => trial.transform_error = Some(error),

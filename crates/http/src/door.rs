@@ -13,7 +13,7 @@ use http_body_util::Full;
 use hyper::body::{Body, Incoming};
 use schemars::JsonSchema;
 use serde::Serialize;
-use surehook_core::{ids::EventId, name::Name, provider::Reply};
+use surehook_core::{ids::EventId, name::Name, provider::ProviderReply};
 use surehook_engine::ingest::{
     InboundRequest, QUARANTINED, ReadySource, ReceiveOutcome, ReceivedEvent,
 };
@@ -148,7 +148,7 @@ async fn take_in(
     let (name, _) = source_name(parts.uri.path());
     let source = app.engine.source(name).map_err(|error| Problem::from(error).close())?;
     if parts.method != Method::POST {
-        return greet(app, &source, parts);
+        return answer_handshake(app, &source, parts);
     }
     let limit = source.max_body_bytes().unwrap_or(app.limits.body_bytes_max);
     let _room = make_room(app, &body, limit)?;
@@ -223,7 +223,11 @@ pub(crate) fn source_name(path: &str) -> (&str, &str) {
 }
 
 /// Some providers ask with a GET whether we are there.
-fn greet(app: &App, source: &ReadySource, parts: &Parts) -> Result<ReceiveOutcome, Problem> {
+fn answer_handshake(
+    app: &App,
+    source: &ReadySource,
+    parts: &Parts,
+) -> Result<ReceiveOutcome, Problem> {
     let asked = (parts.method == Method::GET)
         .then(|| app.engine.answer_handshake(source, parts.uri.query()));
     match asked.flatten() {
@@ -235,7 +239,7 @@ fn greet(app: &App, source: &ReadySource, parts: &Parts) -> Result<ReceiveOutcom
     }
 }
 
-fn reply(reply: &Reply) -> Response<Full<Bytes>> {
+fn reply(reply: &ProviderReply) -> Response<Full<Bytes>> {
     let mut headers = HeaderMap::with_capacity(2);
     if let Some(content_type) = reply.content_type {
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));

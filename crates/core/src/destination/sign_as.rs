@@ -5,11 +5,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    provider::{self, Provider, names},
-    request::Outgoing,
+    provider::{self, Provider, preset_names},
+    request::OutgoingRequest,
     secret::{SecretError, SecretRef},
     time::Timestamp,
-    verify::{Unsignable, Verifier, VerifySpecError},
+    verify::{SignError, Verifier, VerifySpecError},
 };
 
 /// Whose signature each request carries, as it is written.
@@ -17,7 +17,7 @@ use crate::{
 #[serde(deny_unknown_fields)]
 pub struct SignAsSpec {
     /// The provider that the destination believes to hear from.
-    #[schemars(extend("enum" = names()))]
+    #[schemars(extend("enum" = preset_names()))]
     pub provider: String,
     /// What the destination checks with.
     pub secret: SecretRef,
@@ -27,7 +27,7 @@ pub struct SignAsSpec {
 #[derive(Debug, thiserror::Error)]
 pub enum InvalidSignAs {
     /// The provider is not known.
-    #[error("provider `{0}` is not known; known are: {known}", known = names().join(", "))]
+    #[error("provider `{0}` is not known; known are: {known}", known = preset_names().join(", "))]
     UnknownProvider(String),
     /// A secret cannot be looked up.
     #[error("{0}")]
@@ -37,7 +37,7 @@ pub enum InvalidSignAs {
     Verify(#[from] VerifySpecError),
     /// The provider has no signature that we could make.
     #[error("requests cannot be signed as {0}: {1}")]
-    Unsignable(&'static str, #[source] Unsignable),
+    SignError(&'static str, #[source] SignError),
     /// The provider has only its address.
     #[error("{0} is known by its address, not by a signature; write its token into `url`")]
     InTheAddress(&'static str),
@@ -64,10 +64,10 @@ impl SignAsSpec {
             .ok_or_else(|| InvalidSignAs::UnknownProvider(self.provider.clone()))?;
         let verifier = provider.verifier(vec![self.secret.resolve(env)?])?;
         let headers = HeaderMap::new();
-        let outgoing = Outgoing { id: "id", url, headers: &headers, body: b"{}" };
+        let outgoing = OutgoingRequest { id: "id", url, headers: &headers, body: b"{}" };
         let signed = verifier
             .sign(&outgoing, Timestamp::from_millis(0))
-            .map_err(|error| InvalidSignAs::Unsignable(provider.name(), error))?;
+            .map_err(|error| InvalidSignAs::SignError(provider.name(), error))?;
         if !signed.path.is_empty() {
             return Err(InvalidSignAs::InTheAddress(provider.name()));
         }
@@ -82,14 +82,14 @@ impl SignAs {
         headers: &mut HeaderMap,
         (id, url, body): (&str, &str, &[u8]),
         now: Timestamp,
-    ) -> Result<(), Unsignable> {
+    ) -> Result<(), SignError> {
         for name in self.provider.signature_headers() {
             headers.remove(*name);
         }
-        let signed = self.verifier.sign(&Outgoing { id, url, headers, body }, now)?;
+        let signed = self.verifier.sign(&OutgoingRequest { id, url, headers, body }, now)?;
         for (name, text) in signed.headers {
             let value = HeaderValue::from_str(&text)
-                .map_err(|_| Unsignable("the signature holds characters that a header cannot"))?;
+                .map_err(|_| SignError("the signature holds characters that a header cannot"))?;
             headers.insert(name, value);
         }
         Ok(())
@@ -104,7 +104,7 @@ impl SignAs {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::request::Incoming;
+    use crate::request::IncomingRequest;
 
     const NOW: Timestamp = Timestamp::from_millis(1_700_000_000_000);
     const URL: &str = "https://example.com/hook";
@@ -125,7 +125,7 @@ mod tests {
         sign_as.sign(&mut headers, ("evt_1", URL, b"{}"), NOW).unwrap();
 
         assert_eq!(headers["x-other"], "stays");
-        let came = Incoming {
+        let came = IncomingRequest {
             source: "s",
             path: "",
             query: None,
@@ -134,7 +134,7 @@ mod tests {
             origin: None,
         };
         assert!(sign_as.verifier.verify(&came, NOW).is_ok());
-        assert!(sign_as.verifier.verify(&Incoming { body: b"{ }", ..came }, NOW).is_err());
+        assert!(sign_as.verifier.verify(&IncomingRequest { body: b"{ }", ..came }, NOW).is_err());
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! JSON is compared by its structure: the order of members and the space between tokens mean
 //! nothing, and a number is the text that it is written as, so that no digit is lost. What is not
 //! JSON is compared by lines, and what is not text by bytes. Everything has a bound; what goes
-//! beyond it is said as [`Diff::truncated`].
+//! beyond it is said as [`BodyDiff::truncated`].
 
 mod align;
 mod scan;
@@ -36,7 +36,7 @@ const RAW_BYTES_TOLD: usize = 32;
 
 /// As what two bodies were compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
+pub enum DiffFormat {
     /// Both are JSON.
     Json,
     /// Both are texts.
@@ -45,7 +45,7 @@ pub enum Form {
     Bytes,
 }
 
-impl Form {
+impl DiffFormat {
     /// The word for it.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -58,7 +58,7 @@ impl Form {
 
 /// What happened to a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ChangeKind {
+pub enum BodyChangeKind {
     /// Only the second body has it.
     Added,
     /// Only the first body has it.
@@ -67,7 +67,7 @@ pub enum ChangeKind {
     Changed,
 }
 
-impl ChangeKind {
+impl BodyChangeKind {
     /// The word for it.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -80,12 +80,12 @@ impl ChangeKind {
 
 /// One difference.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Change {
+pub struct BodyChange {
     /// Where: a JSON pointer (RFC 6901). An index is that of the second body, but for what was
     /// removed that of the first. In texts it is `line N`, in bytes `byte N`, from 1.
     pub path: String,
     /// What.
-    pub kind: ChangeKind,
+    pub kind: BodyChangeKind,
     /// The value in the first body, as JSON; lines of a text; bytes in hex. A long one is cut and
     /// ends in `…`.
     pub before: Option<String>,
@@ -95,17 +95,17 @@ pub struct Change {
 
 /// What differs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Diff {
+pub struct BodyDiff {
     /// As what the bodies were compared.
-    pub form: Form,
+    pub form: DiffFormat,
     /// The first [`CHANGES_MAX`] differences, in the order of the bodies.
-    pub changes: Vec<Change>,
+    pub changes: Vec<BodyChange>,
     /// Something was cut: a value, the list, or the search itself.
     pub truncated: bool,
 }
 
 /// Compares two bodies. Without a change they mean the same, whatever their bytes are.
-pub fn diff(before: &[u8], after: &[u8]) -> Diff {
+pub fn diff(before: &[u8], after: &[u8]) -> BodyDiff {
     match (std::str::from_utf8(before), std::str::from_utf8(after)) {
         (Ok(before), Ok(after)) => match (scan::json(before), scan::json(after)) {
             (Some(before), Some(after)) => Search::default().run(before, after),
@@ -118,19 +118,19 @@ pub fn diff(before: &[u8], after: &[u8]) -> Diff {
 /// What is left to be looked at. On a heap of its own: bodies may be nested deeper than a stack.
 enum Task<'t> {
     Compare { path: String, depth: usize, before: &'t str, after: &'t str },
-    Tell(Change, bool),
+    Tell(BodyChange, bool),
 }
 
 #[derive(Default)]
 struct Search<'t> {
     tasks: Vec<Task<'t>>,
-    changes: Vec<Change>,
+    changes: Vec<BodyChange>,
     truncated: bool,
     work: usize,
 }
 
 impl<'t> Search<'t> {
-    fn run(mut self, before: &'t str, after: &'t str) -> Diff {
+    fn run(mut self, before: &'t str, after: &'t str) -> BodyDiff {
         self.tasks.push(Task::Compare { path: String::new(), depth: 0, before, after });
         while let Some(task) = self.tasks.pop() {
             if self.changes.len() == CHANGES_MAX {
@@ -147,7 +147,7 @@ impl<'t> Search<'t> {
                 }
             }
         }
-        Diff { form: Form::Json, changes: self.changes, truncated: self.truncated }
+        BodyDiff { form: DiffFormat::Json, changes: self.changes, truncated: self.truncated }
     }
 
     fn compare(&mut self, path: String, depth: usize, before: &'t str, after: &'t str) {
@@ -234,11 +234,11 @@ fn tell<'t>(path: String, before: Option<&str>, after: Option<&str>) -> Task<'t>
 }
 
 /// A change within its bounds, and whether something was cut.
-fn change(path: String, before: Option<&str>, after: Option<&str>) -> (Change, bool) {
+fn change(path: String, before: Option<&str>, after: Option<&str>) -> (BodyChange, bool) {
     let kind = match (before, after) {
-        (None, _) => ChangeKind::Added,
-        (_, None) => ChangeKind::Removed,
-        (Some(_), Some(_)) => ChangeKind::Changed,
+        (None, _) => BodyChangeKind::Added,
+        (_, None) => BodyChangeKind::Removed,
+        (Some(_), Some(_)) => BodyChangeKind::Changed,
     };
     let mut cut = false;
     let mut told = |value: &str| {
@@ -248,7 +248,7 @@ fn change(path: String, before: Option<&str>, after: Option<&str>) -> (Change, b
     };
     let (before, after) = (before.map(&mut told), after.map(&mut told));
     let path = told(&path);
-    (Change { path, kind, before, after }, cut)
+    (BodyChange { path, kind, before, after }, cut)
 }
 
 /// A name within a JSON pointer.
@@ -265,11 +265,11 @@ fn common(before: &[u8], after: &[u8]) -> usize {
 }
 
 /// The lines between the first and the last that differ, as one change.
-fn by_lines(before: &str, after: &str) -> Diff {
+fn by_lines(before: &str, after: &str) -> BodyDiff {
     let (a, b) = (before.as_bytes(), after.as_bytes());
     let same = common(a, b);
     if same == a.len().max(b.len()) {
-        return Diff { form: Form::Text, changes: Vec::new(), truncated: false };
+        return BodyDiff { form: DiffFormat::Text, changes: Vec::new(), truncated: false };
     }
     let start = a[..same].iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
     let (a, b) = (&a[start..], &b[start..]);
@@ -283,14 +283,14 @@ fn by_lines(before: &str, after: &str) -> Diff {
     let before = Some(&before[start..before.len() - kept]).filter(|lines| !lines.is_empty());
     let after = Some(&after[start..after.len() - kept]).filter(|lines| !lines.is_empty());
     let (change, truncated) = change(format!("line {line}"), before, after);
-    Diff { form: Form::Text, changes: vec![change], truncated }
+    BodyDiff { form: DiffFormat::Text, changes: vec![change], truncated }
 }
 
 /// The first bytes that differ.
-fn by_bytes(before: &[u8], after: &[u8]) -> Diff {
+fn by_bytes(before: &[u8], after: &[u8]) -> BodyDiff {
     let start = common(before, after);
     if start == before.len().max(after.len()) {
-        return Diff { form: Form::Bytes, changes: Vec::new(), truncated: false };
+        return BodyDiff { form: DiffFormat::Bytes, changes: Vec::new(), truncated: false };
     }
     let told = |body: &[u8]| {
         let rest = &body[start..];
@@ -300,5 +300,5 @@ fn by_bytes(before: &[u8], after: &[u8]) -> Diff {
     let (old, new) = (told(before), told(after));
     let (change, _) = change(format!("byte {}", start + 1), old.as_deref(), new.as_deref());
     let truncated = before.len().max(after.len()) - start > RAW_BYTES_TOLD;
-    Diff { form: Form::Bytes, changes: vec![change], truncated }
+    BodyDiff { form: DiffFormat::Bytes, changes: vec![change], truncated }
 }

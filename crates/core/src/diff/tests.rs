@@ -6,7 +6,7 @@ fn told(before: &str, after: &str) -> Vec<String> {
     let found = diff(before.as_bytes(), after.as_bytes());
     assert!(!found.truncated, "case: {before} {after}");
     let value = |value: &Option<String>| value.clone().unwrap_or_default();
-    let line = |one: &Change| {
+    let line = |one: &BodyChange| {
         format!("{} {} {}>{}", one.kind.as_str(), one.path, value(&one.before), value(&one.after))
     };
     found.changes.iter().map(line).collect()
@@ -48,14 +48,14 @@ fn differences_are_told_with_their_places() {
 #[test]
 fn what_is_compared_as_what() {
     let form = |before: &[u8], after: &[u8]| diff(before, after).form;
-    assert_eq!(form(b"{}", b" [1]"), Form::Json);
-    assert_eq!(form(b"{}", b"a=1"), Form::Text);
-    assert_eq!(form(b"", b""), Form::Text);
-    assert_eq!(form(b"{}", b"\xff"), Form::Bytes);
+    assert_eq!(form(b"{}", b" [1]"), DiffFormat::Json);
+    assert_eq!(form(b"{}", b"a=1"), DiffFormat::Text);
+    assert_eq!(form(b"", b""), DiffFormat::Text);
+    assert_eq!(form(b"{}", b"\xff"), DiffFormat::Bytes);
     let found = diff(b"\x00\xffab", b"\x00\xffac");
-    let expected = Change {
+    let expected = BodyChange {
         path: "byte 4".to_owned(),
-        kind: ChangeKind::Changed,
+        kind: BodyChangeKind::Changed,
         before: Some("62".to_owned()),
         after: Some("63".to_owned()),
     };
@@ -147,7 +147,7 @@ proptest! {
         let (plain, turned) = (a.write(false), a.write(true));
         prop_assert_eq!(diff(plain.as_bytes(), turned.as_bytes()).changes, vec![]);
         let other = diff(plain.as_bytes(), b.write(true).as_bytes());
-        prop_assert_eq!(other.form, Form::Json);
+        prop_assert_eq!(other.form, DiffFormat::Json);
         prop_assert_eq!(other.changes.is_empty(), a == b);
     }
 
@@ -155,7 +155,7 @@ proptest! {
     fn bytes_of_any_sort_are_compared(a in any::<Vec<u8>>(), b in any::<Vec<u8>>()) {
         let found = diff(&a, &b);
         prop_assert_eq!(diff(&a, &a).changes, vec![]);
-        if found.form != Form::Json {
+        if found.form != DiffFormat::Json {
             prop_assert_eq!(found.changes.is_empty(), a == b);
         }
     }
@@ -164,7 +164,7 @@ proptest! {
     fn texts_of_any_sort_are_compared(a in "[\\[\\]{}\",:a1\\\\ \n]{0,12}", b in "[ab\n]{0,8}") {
         for other in [&a, &b] {
             let found = diff(a.as_bytes(), other.as_bytes());
-            if found.form != Form::Json {
+            if found.form != DiffFormat::Json {
                 prop_assert_eq!(found.changes.is_empty(), a == *other);
             }
         }

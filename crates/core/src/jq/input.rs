@@ -20,7 +20,7 @@ pub struct JsonInput {
 
 /// Why a body cannot be given to a filter.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NotJson {
+pub enum ParseJsonInputError {
     /// RFC 8259 wants UTF-8.
     #[error("the body is not UTF-8")]
     NotUtf8,
@@ -38,12 +38,12 @@ pub enum NotJson {
 impl JsonInput {
     /// Reads a body. A byte order mark is passed over; of names that repeat, the last one counts;
     /// integers of any size stay exact.
-    pub fn parse(body: &[u8]) -> Result<Self, NotJson> {
+    pub fn parse(body: &[u8]) -> Result<Self, ParseJsonInputError> {
         let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
-        let text = std::str::from_utf8(body).map_err(|_| NotJson::NotUtf8)?;
+        let text = std::str::from_utf8(body).map_err(|_| ParseJsonInputError::NotUtf8)?;
         // jaq's reader takes more than JSON and has no limits. serde_json is strict, and skips
         // values without recursion; after it, brackets and digits can simply be counted.
-        let syntax = |error: &dyn fmt::Display| NotJson::Syntax(error.to_string());
+        let syntax = |error: &dyn fmt::Display| ParseJsonInputError::Syntax(error.to_string());
         serde_json::from_str::<IgnoredAny>(text).map_err(|error| syntax(&error))?;
         let depth = measure(text.as_bytes())?;
         let val = read::parse_single(text.as_bytes()).map_err(|error| syntax(&error))?;
@@ -74,7 +74,7 @@ impl fmt::Debug for JsonInput {
 }
 
 /// How deep a valid JSON text is nested; refuses what is too deep or has too long a number.
-fn measure(text: &[u8]) -> Result<u16, NotJson> {
+fn measure(text: &[u8]) -> Result<u16, ParseJsonInputError> {
     let (mut depth, mut deepest, mut number_bytes) = (0, 0, 0);
     let mut bytes = text.iter();
     while let Some(byte) = bytes.next() {
@@ -84,7 +84,7 @@ fn measure(text: &[u8]) -> Result<u16, NotJson> {
                 depth += 1;
                 deepest = deepest.max(depth);
                 if depth > DEPTH_MAX {
-                    return Err(NotJson::TooDeep);
+                    return Err(ParseJsonInputError::TooDeep);
                 }
             }
             b']' | b'}' => depth -= 1,
@@ -92,7 +92,7 @@ fn measure(text: &[u8]) -> Result<u16, NotJson> {
         }
         number_bytes = if byte.is_ascii_digit() { number_bytes + 1 } else { 0 };
         if number_bytes > NUMBER_BYTES_MAX {
-            return Err(NotJson::LongNumber);
+            return Err(ParseJsonInputError::LongNumber);
         }
     }
     Ok(deepest)

@@ -27,7 +27,7 @@ thread_local! {
 
 /// Why a run did not come to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stopped {
+pub(super) enum JqStopReason {
     /// The budget of steps is spent.
     TooMuchWork,
     /// Calls within calls, or values within values, would exhaust the stack.
@@ -37,27 +37,27 @@ pub(super) enum Stopped {
 }
 
 /// Runs `work` with a budget of `steps`.
-pub(super) fn within<T>(steps: u64, work: impl FnOnce() -> T) -> Result<T, Stopped> {
+pub(super) fn within<T>(steps: u64, work: impl FnOnce() -> T) -> Result<T, JqStopReason> {
     STEPS_LEFT.set(steps);
     STACK_START.set(stack_address());
     // Nothing that `work` leaves half done is used afterwards.
     let outcome = catch_unwind(AssertUnwindSafe(work));
-    outcome.map_err(|payload| payload.downcast_ref().copied().unwrap_or(Stopped::Panicked))
+    outcome.map_err(|payload| payload.downcast_ref().copied().unwrap_or(JqStopReason::Panicked))
 }
 
 /// Takes `steps` from the budget, or ends the run.
 pub(super) fn charge(steps: usize) {
     match STEPS_LEFT.get().checked_sub(steps as u64) {
         Some(left) => STEPS_LEFT.set(left),
-        None => stop(Stopped::TooMuchWork),
+        None => stop(JqStopReason::TooMuchWork),
     }
     if stack_address().abs_diff(STACK_START.get()) > STACK_BYTES_MAX {
-        stop(Stopped::TooDeep);
+        stop(JqStopReason::TooDeep);
     }
 }
 
 /// Ends the run.
-pub(super) fn stop(why: Stopped) -> ! {
+pub(super) fn stop(why: JqStopReason) -> ! {
     // Destructors run on the way out; a second stop in one of them would abort the process.
     STEPS_LEFT.set(u64::MAX);
     STACK_START.set(stack_address());

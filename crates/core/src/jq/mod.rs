@@ -1,6 +1,6 @@
 //! jq filters: which events a route takes, what it makes of them, and keys that no pointer can reach.
 //!
-//! A [`Jq`] is compiled once and then used on any number of events from any thread. A
+//! A [`JqFilter`] is compiled once and then used on any number of events from any thread. A
 //! [`JsonInput`] is a body read once and then given to all filters that want to see it.
 //!
 //! Filters are written by the operator and run on whatever the internet sends, on the thread that
@@ -40,16 +40,16 @@ use jaq_json::Val;
 use jaq_std::ValT as _;
 use serde::de::IgnoredAny;
 
-pub use self::input::{JsonInput, NotJson};
+pub use self::input::{JsonInput, ParseJsonInputError};
 use self::{
-    meter::{Data, Stopped, Terms},
+    meter::{Data, JqStopReason, Terms},
     value::Value,
 };
 
 /// The steps that one run may take. Even an unoptimized build does them in 0.1 to 0.7 s.
 pub const STEPS_MAX: u64 = 1_000_000;
 
-/// The longest text that [`Jq::first`] and [`Jq::transform`] give back.
+/// The longest text that [`JqFilter::first`] and [`JqFilter::transform`] give back.
 pub const OUTPUT_BYTES_MAX: usize = 1 << 20;
 
 /// jaq's parser and compiler recurse with the structure of a filter, in an unoptimized build some
@@ -104,7 +104,7 @@ pub enum JqError {
     ManyOutputs,
     /// The result is something that JSON cannot say, such as `nan`.
     #[error("the result of the transform is not JSON")]
-    NotJson,
+    ParseJsonInputError,
     /// A bug in the interpreter.
     #[error("the filter could not be run to its end")]
     Internal,
@@ -122,7 +122,7 @@ impl JqError {
             Self::TooDeep => "too_deep",
             Self::LongOutput => "long_output",
             Self::ManyOutputs => "many_outputs",
-            Self::NotJson => "result_not_json",
+            Self::ParseJsonInputError => "result_not_json",
             Self::Internal => "internal",
         }
     }
@@ -144,12 +144,12 @@ pub enum JqOutput {
 }
 
 /// A compiled filter.
-pub struct Jq {
+pub struct JqFilter {
     text: String,
     filter: Filter<Data>,
 }
 
-impl Jq {
+impl JqFilter {
     /// Compiles a filter, or tells what is wrong with it and where. Takes milliseconds: not for
     /// every request.
     pub fn compile(text: &str) -> Result<Self, JqError> {
@@ -173,7 +173,7 @@ impl Jq {
     }
 
     /// Whether the first output is neither `false` nor `null`. Without an output it is false.
-    pub fn test(&self, input: &JsonInput) -> Result<bool, JqError> {
+    pub fn is_match(&self, input: &JsonInput) -> Result<bool, JqError> {
         self.run(input, |value| value.as_bool()).map(|output| output.unwrap_or(false))
     }
 
@@ -190,7 +190,7 @@ impl Jq {
         })?;
         // jaq has values that JSON does not: byte strings, infinities, what is not a number.
         let is_json = |text: &String| serde_json::from_str::<IgnoredAny>(text).is_ok();
-        if text.as_ref().is_none_or(is_json) { Ok(text) } else { Err(JqError::NotJson) }
+        if text.as_ref().is_none_or(is_json) { Ok(text) } else { Err(JqError::ParseJsonInputError) }
     }
 
     fn run<T>(
@@ -228,17 +228,17 @@ fn failed(error: Error<Value>) -> JqError {
     JqError::Runtime { message }
 }
 
-impl From<Stopped> for JqError {
-    fn from(stopped: Stopped) -> Self {
+impl From<JqStopReason> for JqError {
+    fn from(stopped: JqStopReason) -> Self {
         match stopped {
-            Stopped::TooMuchWork => Self::TooMuchWork,
-            Stopped::TooDeep => Self::TooDeep,
-            Stopped::Panicked => Self::Internal,
+            JqStopReason::TooMuchWork => Self::TooMuchWork,
+            JqStopReason::TooDeep => Self::TooDeep,
+            JqStopReason::Panicked => Self::Internal,
         }
     }
 }
 
-impl fmt::Debug for Jq {
+impl fmt::Debug for JqFilter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Jq").field(&self.text).finish()
     }

@@ -9,7 +9,7 @@ fn input(json: &str) -> JsonInput {
 }
 
 fn first(filter: &str, json: &str) -> Result<Option<JqOutput>, JqError> {
-    Jq::compile(filter)?.first(&input(json))
+    JqFilter::compile(filter)?.first(&input(json))
 }
 
 fn number(text: &str) -> JqOutput {
@@ -51,7 +51,7 @@ fn a_filter_takes_or_leaves_an_event() {
         ("def is(t): .type == t; is(\"message\")", true),
     ];
     for (filter, expected) in cases {
-        let taken = Jq::compile(filter).unwrap().test(&input(event));
+        let taken = JqFilter::compile(filter).unwrap().is_match(&input(event));
         assert_eq!(taken, Ok(expected), "filter: {filter}");
     }
 }
@@ -136,9 +136,9 @@ fn an_error_of_the_filter_is_told_and_is_not_a_no() {
         ("fromjson", r#""nope""#, "the body is not JSON: expected ident at line 1 column 2"),
     ];
     for (filter, json, message) in cases {
-        let jq = Jq::compile(filter).unwrap();
+        let jq = JqFilter::compile(filter).unwrap();
         let failed = Err(JqError::Runtime { message: message.to_owned() });
-        assert_eq!(jq.test(&input(json)), failed, "{filter} on {json}");
+        assert_eq!(jq.is_match(&input(json)), failed, "{filter} on {json}");
     }
     let long = format!(r#""{}""#, "é".repeat(10_000));
     let Err(JqError::Runtime { message }) = first(".a", &long) else { panic!("no error") };
@@ -159,7 +159,7 @@ fn a_malformed_filter_says_where() {
         (r#"import "a" as a; a::f"#, "line 1, column 8: expected nothing, found `\"a\"`"),
     ];
     for (filter, expected) in cases {
-        let error = Jq::compile(filter).unwrap_err().to_string();
+        let error = JqFilter::compile(filter).unwrap_err().to_string();
         assert_eq!(error, format!("filter, {expected}"), "filter: {filter}");
     }
 }
@@ -183,11 +183,11 @@ fn a_filter_sees_the_event_and_nothing_else() {
         r#"strptime("%Q")"#,
     ];
     for filter in reaching_out {
-        let error = Jq::compile(filter).unwrap_err().to_string();
+        let error = JqFilter::compile(filter).unwrap_err().to_string();
         assert!(error.contains("is not available here"), "{filter}: {error}");
     }
     for filter in ["$ENV", "$ENV.HOME", "input_filename", "get_search_list", "$__prog_args"] {
-        assert!(Jq::compile(filter).is_err(), "filter: {filter}");
+        assert!(JqFilter::compile(filter).is_err(), "filter: {filter}");
     }
     // Whoever updates jaq: look at each new name, and add it here or to the ones left out.
     let mut names: Vec<_> = natives::funs().map(|(name, ..)| name).collect();
@@ -197,7 +197,7 @@ fn a_filter_sees_the_event_and_nothing_else() {
 
 /// Runs a filter with half the stack of a worker thread, so that what passes has room to spare.
 fn on_a_small_stack(filter: &str, json: &str) -> Result<Option<JqOutput>, JqError> {
-    let (jq, input) = (Jq::compile(filter).unwrap(), input(json));
+    let (jq, input) = (JqFilter::compile(filter).unwrap(), input(json));
     let thread = thread::Builder::new().stack_size(1 << 20).spawn(move || jq.first(&input));
     thread.unwrap().join().unwrap()
 }
@@ -275,11 +275,11 @@ fn a_filter_has_a_bound() {
         ("open brackets", "(".repeat(8000)),
     ];
     for (name, filter) in cases {
-        assert_eq!(Jq::compile(&filter).unwrap_err(), JqError::TooLarge, "case: {name}");
+        assert_eq!(JqFilter::compile(&filter).unwrap_err(), JqError::TooLarge, "case: {name}");
     }
     let fitting = ["-".repeat(999) + "1", "[".repeat(99) + &"]".repeat(99), ".|".repeat(499) + "."];
     for filter in fitting {
-        assert!(Jq::compile(&filter).is_ok(), "filter: {filter}");
+        assert!(JqFilter::compile(&filter).is_ok(), "filter: {filter}");
     }
 }
 
@@ -302,7 +302,7 @@ fn only_json_of_sensible_shape_is_read() {
         ("long number", "1".repeat(1001), Err("the body has a number of more than 1000 digits")),
         ("long fraction", "0.".to_owned() + &"1".repeat(1001), Err("the body has a number")),
     ];
-    let identity = Jq::compile(".").unwrap();
+    let identity = JqFilter::compile(".").unwrap();
     for (name, body, expected) in cases {
         let read = JsonInput::parse(body.as_bytes()).map_err(|error| error.to_string());
         let read = read.map(|input| identity.first(&input));
@@ -313,7 +313,7 @@ fn only_json_of_sensible_shape_is_read() {
             (read, expected) => panic!("case: {name}: {read:?}, expected {expected:?}"),
         }
     }
-    assert_eq!(JsonInput::parse(b"\"\xff\"").unwrap_err(), NotJson::NotUtf8);
+    assert_eq!(JsonInput::parse(b"\"\xff\"").unwrap_err(), ParseJsonInputError::NotUtf8);
 }
 
 #[test]
@@ -328,12 +328,12 @@ fn a_result_has_a_bound() {
 #[test]
 fn filters_and_inputs_may_be_shared_between_threads() {
     fn shared<T: Send + Sync>() {}
-    shared::<Jq>();
+    shared::<JqFilter>();
     shared::<JsonInput>();
 }
 
 fn transformed(text: &str, body: &str) -> Result<Option<String>, JqError> {
-    Jq::compile(text).unwrap().transform(&JsonInput::parse(body.as_bytes()).unwrap())
+    JqFilter::compile(text).unwrap().transform(&JsonInput::parse(body.as_bytes()).unwrap())
 }
 
 #[test]
@@ -362,8 +362,8 @@ fn a_transform_that_makes_no_one_body_fails() {
     for (text, error) in [
         (".a, .a", JqError::ManyOutputs),
         (".a[]", JqError::ManyOutputs),
-        ("nan", JqError::NotJson),
-        ("[infinite]", JqError::NotJson),
+        ("nan", JqError::ParseJsonInputError),
+        ("[infinite]", JqError::ParseJsonInputError),
         ("def f: f; f", JqError::TooMuchWork),
         ("[range(100000000)]", JqError::TooMuchWork),
         (".a, def f: f; f", JqError::TooMuchWork),

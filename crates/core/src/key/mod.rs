@@ -11,16 +11,16 @@
 //! - Nothing else. Absent, `null`, empty, only white space, `true`, `[]` and `{}` are passed over:
 //!   they would make one event of all that have them.
 //!
-//! The body is read once for all pointers, without building a tree (see `walk`). If an object has
+//! The body is read once for all pointers, without building a tree (see `json_walk`). If an object has
 //! a name twice, the last one counts, as in most JSON libraries. A body that is not JSON, or not
 //! UTF-8, has no hits. A compressed body is unpacked for this purpose only, and within bounds.
 
 mod digest;
+mod json_walk;
 mod pointer;
 mod rules;
 #[cfg(test)]
 mod tests;
-mod walk;
 
 use std::{fmt, fmt::Write as _, sync::Arc};
 
@@ -28,12 +28,12 @@ use data_encoding::HEXLOWER;
 use serde::{Serialize, Serializer};
 use sha2::{Digest, Sha256};
 
-pub(crate) use self::walk::scalar;
+pub(crate) use self::json_walk::scalar_text;
 pub use self::{
     digest::KeyDigest,
-    pointer::{InvalidPointer, Pointer},
-    rules::{Found, KeyProblem, KeyRule, KeyRuleError, KeyRules},
-    walk::Pointers,
+    json_walk::JsonPointerSet,
+    pointer::{JsonPointer, ParseJsonPointerError},
+    rules::{FoundKey, KeyError, KeyRule, KeyRules, ParseKeyRuleError},
 };
 
 /// Longest key that is kept as it is. The databases index keys, and an index likes them short.

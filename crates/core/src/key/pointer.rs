@@ -7,26 +7,26 @@ const TOKENS_MAX: usize = 32;
 
 /// A place in a JSON document.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pointer(Vec<String>);
+pub struct JsonPointer(Vec<String>);
 
 /// A text that is no usable JSON pointer.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is not a JSON pointer; write a path such as /data/id (at most 32 steps)")]
-pub struct InvalidPointer {
+pub struct ParseJsonPointerError {
     text: String,
 }
 
-impl Pointer {
+impl JsonPointer {
     pub(super) fn tokens(&self) -> &[String] {
         &self.0
     }
 }
 
-impl FromStr for Pointer {
-    type Err = InvalidPointer;
+impl FromStr for JsonPointer {
+    type Err = ParseJsonPointerError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let invalid = || InvalidPointer { text: text.to_owned() };
+        let invalid = || ParseJsonPointerError { text: text.to_owned() };
         let Some(path) = text.strip_prefix('/') else {
             return if text.is_empty() { Ok(Self(Vec::new())) } else { Err(invalid()) };
         };
@@ -49,7 +49,7 @@ fn unescape(token: &str) -> Option<String> {
     Some(text)
 }
 
-impl fmt::Display for Pointer {
+impl fmt::Display for JsonPointer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for token in &self.0 {
             write!(f, "/{}", token.replace('~', "~0").replace('/', "~1"))?;
@@ -78,7 +78,7 @@ mod tests {
             ("escape cut by a wide character", "/~é", None),
         ];
         for (name, text, expected) in cases {
-            let parsed = text.parse::<Pointer>().ok();
+            let parsed = text.parse::<JsonPointer>().ok();
             assert_eq!(
                 parsed.as_ref().map(|p| p.0.as_slice()),
                 expected
@@ -92,7 +92,7 @@ mod tests {
                 assert_eq!(pointer.to_string(), text, "case: {name}");
             }
         }
-        assert!("/a".repeat(32).parse::<Pointer>().is_ok());
-        assert!("/a".repeat(33).parse::<Pointer>().is_err());
+        assert!("/a".repeat(32).parse::<JsonPointer>().is_ok());
+        assert!("/a".repeat(33).parse::<JsonPointer>().is_err());
     }
 }

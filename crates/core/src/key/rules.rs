@@ -6,10 +6,10 @@ use data_encoding::HEXUPPER;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-use super::{DedupKey, InvalidPointer, Pointer, walk::Pointers};
+use super::{DedupKey, JsonPointer, ParseJsonPointerError, json_walk::JsonPointerSet};
 use crate::{
     inflate,
-    jq::{Jq, JqError, JqOutput, JsonInput},
+    jq::{JqError, JqFilter, JqOutput, JsonInput},
 };
 
 /// What well-behaved senders use, the explicit before the incidental.
@@ -33,14 +33,14 @@ pub enum KeyRule {
     /// The value of a header.
     Header(HeaderName),
     /// The string or number at a place in the JSON body.
-    Pointer(Pointer),
+    JsonPointer(JsonPointer),
     /// The first output of a jq filter on the JSON body, if it is a string or number.
-    Jq(Arc<Jq>),
+    JqFilter(Arc<JqFilter>),
 }
 
 /// A text that is no rule.
 #[derive(Debug, thiserror::Error)]
-pub enum KeyRuleError {
+pub enum ParseKeyRuleError {
     /// It starts with none of the known kinds.
     #[error("`{rule}` is not a key rule; write header:NAME, pointer:/path or jq:EXPRESSION")]
     UnknownKind {
@@ -55,24 +55,24 @@ pub enum KeyRuleError {
     },
     /// Not a JSON pointer.
     #[error(transparent)]
-    InvalidPointer(#[from] InvalidPointer),
+    ParseJsonPointerError(#[from] ParseJsonPointerError),
     /// Not a filter.
     #[error(transparent)]
     InvalidJq(#[from] JqError),
 }
 
 impl FromStr for KeyRule {
-    type Err = KeyRuleError;
+    type Err = ParseKeyRuleError;
 
     fn from_str(rule: &str) -> Result<Self, Self::Err> {
         match rule.split_once(':') {
             Some(("header", name)) => {
-                let invalid = |_| KeyRuleError::InvalidHeader { name: name.to_owned() };
+                let invalid = |_| ParseKeyRuleError::InvalidHeader { name: name.to_owned() };
                 Ok(Self::Header(name.parse().map_err(invalid)?))
             }
-            Some(("pointer", path)) => Ok(Self::Pointer(path.parse()?)),
-            Some(("jq", filter)) => Ok(Self::Jq(Arc::new(Jq::compile(filter)?))),
-            Some(_) | None => Err(KeyRuleError::UnknownKind { rule: rule.to_owned() }),
+            Some(("pointer", path)) => Ok(Self::JsonPointer(path.parse()?)),
+            Some(("jq", filter)) => Ok(Self::JqFilter(Arc::new(JqFilter::compile(filter)?))),
+            Some(_) | None => Err(ParseKeyRuleError::UnknownKind { rule: rule.to_owned() }),
         }
     }
 }
@@ -81,8 +81,8 @@ impl fmt::Display for KeyRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Header(name) => write!(f, "header:{name}"),
-            Self::Pointer(pointer) => write!(f, "pointer:{pointer}"),
-            Self::Jq(jq) => write!(f, "jq:{}", jq.text()),
+            Self::JsonPointer(pointer) => write!(f, "pointer:{pointer}"),
+            Self::JqFilter(jq) => write!(f, "jq:{}", jq.text()),
         }
     }
 }
@@ -102,7 +102,7 @@ impl<'de> Deserialize<'de> for KeyRule {
 
 /// A key and the rule that found it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct FoundKey {
     /// The key.
     pub key: DedupKey,
     /// The position of the rule; [`KeyRules::rules`] has its text.
@@ -111,7 +111,7 @@ pub struct Found {
 
 /// Why no key can be told, and the sender must be.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum KeyProblem {
+pub enum KeyError {
     /// Two explicit keys: taking either could swallow an event.
     #[error("the request has more than one `{header}` header")]
     Repeated {
@@ -125,7 +125,7 @@ pub enum KeyProblem {
 pub struct KeyRules {
     rules: Vec<KeyRule>,
     /// All the pointers among the rules, numbered in their order.
-    pointers: Pointers,
+    pointers: JsonPointerSet,
     /// Nobody has written them: they are the usual ones.
     are_usual: bool,
     /// The rules as they are written, cut where they are long; each is kept with many events.
@@ -138,7 +138,7 @@ const LABEL_CHARS_MAX: usize = 64;
 impl KeyRules {
     /// Reads the rules as they are written; without any setting, the usual places are looked at.
     /// An empty list is a setting too: no request has a key.
-    pub fn new(written: Option<&[String]>) -> Result<Self, KeyRuleError> {
+    pub fn new(written: Option<&[String]>) -> Result<Self, ParseKeyRuleError> {
         let rules: Result<Vec<_>, _> = match written {
             Some(rules) => rules.iter().map(|rule| rule.parse()).collect(),
             None => DEFAULTS.iter().map(|rule| rule.parse()).collect(),
@@ -148,9 +148,9 @@ impl KeyRules {
 
     /// Makes ready rules that were read before.
     pub fn from_rules(rules: Vec<KeyRule>) -> Self {
-        let mut pointers = Pointers::default();
+        let mut pointers = JsonPointerSet::default();
         for rule in &rules {
-            if let KeyRule::Pointer(pointer) = rule {
+            if let KeyRule::JsonPointer(pointer) = rule {
                 pointers.push(pointer);
             }
         }
@@ -161,7 +161,7 @@ impl KeyRules {
     }
 
     /// Whether nobody has written any: then a provider's own rule comes first.
-    pub fn are_usual(&self) -> bool {
+    pub fn are_defaults(&self) -> bool {
         self.are_usual
     }
 
@@ -178,9 +178,9 @@ impl KeyRules {
     /// Looks for the key of a request. The first rule with a hit wins.
     ///
     /// A filter that fails on this body is no hit, like a pointer that leads nowhere.
-    pub fn find(&self, headers: &HeaderMap, body: &[u8]) -> Result<Option<Found>, KeyProblem> {
+    pub fn extract(&self, headers: &HeaderMap, body: &[u8]) -> Result<Option<FoundKey>, KeyError> {
         // Each is worked out when the first rule asks for it: a header often settles the matter.
-        let plain = LazyCell::new(|| inflate::plain(headers, body));
+        let plain = LazyCell::new(|| inflate::decode_body(headers, body));
         let pointed = LazyCell::new(|| {
             plain.as_deref().map(|body| self.pointers.look_up(body)).unwrap_or_default()
         });
@@ -189,27 +189,27 @@ impl KeyRules {
         for (rule, place) in self.rules.iter().enumerate() {
             let key = match place {
                 KeyRule::Header(name) => header_key(headers, name)?,
-                KeyRule::Pointer(_) => {
+                KeyRule::JsonPointer(_) => {
                     let hit = pointed.get(pointer_number).and_then(Option::as_deref);
                     pointer_number += 1;
                     hit.and_then(DedupKey::new)
                 }
-                KeyRule::Jq(jq) => json.as_ref().and_then(|json| jq_key(jq, json)),
+                KeyRule::JqFilter(jq) => json.as_ref().and_then(|json| jq_key(jq, json)),
             };
             if let Some(key) = key {
-                return Ok(Some(Found { key, rule }));
+                return Ok(Some(FoundKey { key, rule }));
             }
         }
         Ok(None)
     }
 }
 
-fn header_key(headers: &HeaderMap, name: &HeaderName) -> Result<Option<DedupKey>, KeyProblem> {
+fn header_key(headers: &HeaderMap, name: &HeaderName) -> Result<Option<DedupKey>, KeyError> {
     let mut values = headers.get_all(name).iter();
     let Some(first) = values.next() else { return Ok(None) };
     if *name == IDEMPOTENCY_KEY {
         if values.next().is_some() {
-            return Err(KeyProblem::Repeated { header: name.clone() });
+            return Err(KeyError::Repeated { header: name.clone() });
         }
         return Ok(DedupKey::new(&unquoted(&text(first))));
     }
@@ -259,7 +259,7 @@ fn unquoted(value: &str) -> Cow<'_, str> {
     Cow::Owned(content)
 }
 
-fn jq_key(jq: &Jq, json: &JsonInput) -> Option<DedupKey> {
+fn jq_key(jq: &JqFilter, json: &JsonInput) -> Option<DedupKey> {
     match jq.first(json).ok()?? {
         JqOutput::Text(text) | JqOutput::Number(text) => DedupKey::new(&text),
         JqOutput::Null | JqOutput::Bool(_) | JqOutput::Json(_) => None,

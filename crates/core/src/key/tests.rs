@@ -23,7 +23,7 @@ fn rules(written: &[&str]) -> KeyRules {
 
 /// The key that the rules find, as it is stored.
 fn key(rules: &KeyRules, headers: &HeaderMap, body: &[u8]) -> Option<String> {
-    let found = rules.find(headers, body).unwrap();
+    let found = rules.extract(headers, body).unwrap();
     found.map(|found| found.key.as_str().to_owned())
 }
 
@@ -56,7 +56,7 @@ fn the_usual_places_are_looked_at_in_order() {
         ("an array", &[], r#"[{"id":1}]"#, None),
     ];
     for (name, sent, body, expected) in cases {
-        let found = usual.find(&headers(sent), body.as_bytes()).unwrap();
+        let found = usual.extract(&headers(sent), body.as_bytes()).unwrap();
         let found = found.as_ref().map(|found| (found.rule, found.key.as_str()));
         assert_eq!(found, expected, "case: {name}");
     }
@@ -229,7 +229,7 @@ fn a_header_that_comes_twice_is_no_clear_answer() {
     let usual = KeyRules::new(None).unwrap();
     // B40
     let twice = headers(&[("idempotency-key", b"a"), ("idempotency-key", b"a")]);
-    let problem = usual.find(&twice, b"").unwrap_err();
+    let problem = usual.extract(&twice, b"").unwrap_err();
     assert_eq!(problem.to_string(), "the request has more than one `idempotency-key` header");
 
     let same = headers(&[("webhook-id", b"a"), ("webhook-id", b"a")]);
@@ -247,7 +247,7 @@ fn a_filter_can_be_a_rule() {
         ("no JSON", "nope", None),
     ];
     for (name, body, expected) in cases {
-        let found = written.find(&HeaderMap::new(), body.as_bytes()).unwrap();
+        let found = written.extract(&HeaderMap::new(), body.as_bytes()).unwrap();
         let found = found.as_ref().map(|found| (found.rule, found.key.as_str()));
         assert_eq!(found, expected, "case: {name}");
     }
@@ -352,13 +352,13 @@ proptest! {
     ) {
         let body = value.to_string();
         for found in Vec::from_iter(paths.iter().map(|path| rules(&[&format!("pointer:{path}")]))) {
-            let KeyRule::Pointer(pointer) = &found.rules()[0] else { unreachable!() };
+            let KeyRule::JsonPointer(pointer) = &found.rules()[0] else { unreachable!() };
             let expected = match value.pointer(&pointer.to_string()) {
                 Some(serde_json::Value::String(text)) => DedupKey::new(text),
                 Some(serde_json::Value::Number(number)) => DedupKey::new(&number.to_string()),
                 _ => None,
             };
-            let key = found.find(&HeaderMap::new(), body.as_bytes()).unwrap().map(|f| f.key);
+            let key = found.extract(&HeaderMap::new(), body.as_bytes()).unwrap().map(|f| f.key);
             prop_assert_eq!(key, expected, "{} in {}", pointer, body);
         }
         // Together they find what the first one that finds anything finds alone.
@@ -373,7 +373,7 @@ proptest! {
         let all = rules(&["pointer:", "pointer:/a/0", "jq:.a", "header:idempotency-key"]);
         for encoding in ["identity", "gzip", "deflate"] {
             let sent = headers(&[("content-encoding", encoding.as_bytes())]);
-            prop_assert!(all.find(&sent, &body).is_ok());
+            prop_assert!(all.extract(&sent, &body).is_ok());
         }
     }
 }

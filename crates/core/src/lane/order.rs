@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     delivery::{DeadReason, RetryPolicy, Verdict, WhyThen},
-    key::{DedupKey, KeyRule, KeyRuleError, KeyRules},
+    key::{DedupKey, KeyRule, KeyRules, ParseKeyRuleError},
     time::Timestamp,
 };
 
@@ -77,7 +77,7 @@ const PROVIDER: &str = "provider";
 
 impl OrderSpec {
     /// Reads where the key is.
-    pub fn build(&self) -> Result<Order, KeyRuleError> {
+    pub fn build(&self) -> Result<Order, ParseKeyRuleError> {
         let text = self.key.trim();
         if text == PROVIDER {
             return Ok(Order { place: Place::Provider, on_failure: self.on_failure });
@@ -103,7 +103,9 @@ impl Order {
     ) -> Option<DedupKey> {
         match &self.place {
             Place::Provider => of_provider.cloned(),
-            Place::Event(rules) => rules.find(headers, body).ok().flatten().map(|found| found.key),
+            Place::Event(rules) => {
+                rules.extract(headers, body).ok().flatten().map(|found| found.key)
+            }
         }
     }
 }

@@ -2,18 +2,18 @@
 
 use std::sync::LazyLock;
 
-use super::{Fields, Found, Part, PartKey, Provider, Reading, Sample};
+use super::{BodyFields, EventKey, EventPart, FieldValues, ParsedRequest, Provider, SampleEvent};
 use crate::{
     attribute::{AttributeName, EventKind},
     key::DedupKey,
-    request::Incoming,
+    request::IncomingRequest,
     secret::Secret,
     time::Span,
     verify::{HmacSpec, Verifier, VerifySpecError},
 };
 
-static FIELDS: LazyLock<Fields> = LazyLock::new(|| {
-    Fields::new(&[
+static FIELDS: LazyLock<BodyFields> = LazyLock::new(|| {
+    BodyFields::new(&[
         "/event",
         "/created_at",
         "/payload/uri",
@@ -62,17 +62,17 @@ impl Provider for Calendly {
         Verifier::hmac(spec, secrets)
     }
 
-    fn read(&self, request: &Incoming<'_>, _: Option<&Secret>) -> Reading {
+    fn parse_request(&self, request: &IncomingRequest<'_>, _: Option<&Secret>) -> ParsedRequest {
         let found = FIELDS.read(request.body);
         let meeting = [2, 3, 4, 5].into_iter().find_map(|place| scheduled_event(&found[place]));
         let mut attributes = found.attributes(&ABOUT);
         attributes.push_some(AttributeName::Object, meeting);
-        Reading::one(Part {
+        ParsedRequest::one(EventPart {
             kind: found.get(0).and_then(EventKind::new),
             key: key(&found),
             order: meeting.and_then(DedupKey::new),
             attributes,
-            ..Part::default()
+            ..EventPart::default()
         })
     }
 
@@ -84,16 +84,16 @@ impl Provider for Calendly {
         &["calendly-webhook-signature"]
     }
 
-    fn samples(&self) -> &'static [Sample] {
+    fn samples(&self) -> &'static [SampleEvent] {
         SAMPLES
     }
 }
 
-fn key(found: &Found<'_>) -> PartKey {
+fn key(found: &FieldValues<'_>) -> EventKey {
     match found.key("calendly", &[0, 2, 1]) {
         // The time is in the body, so equal bytes are the same event.
-        None if found.get(0).is_some() && found.get(1).is_some() => PartKey::Content(WINDOW.0),
-        key => PartKey::known(key, "calendly:event:uri:created_at"),
+        None if found.get(0).is_some() && found.get(1).is_some() => EventKey::ContentHash(WINDOW.0),
+        key => EventKey::known(key, "calendly:event:uri:created_at"),
     }
 }
 
@@ -105,7 +105,7 @@ fn scheduled_event(uri: &str) -> Option<&str> {
 
 macro_rules! sample {
     ($kind:literal) => {
-        Sample {
+        SampleEvent {
             kind: $kind,
             headers: &[("content-type", "application/json")],
             target: "",
@@ -114,7 +114,7 @@ macro_rules! sample {
     };
 }
 
-static SAMPLES: &[Sample] = &[
+static SAMPLES: &[SampleEvent] = &[
     sample!("invitee.created"),
     sample!("invitee.canceled"),
     sample!("invitee_no_show.created"),
@@ -189,10 +189,10 @@ mod tests {
 
     #[test]
     fn the_tolerance_spans_its_attempts() {
-        use crate::{request::Outgoing, secret::Secret, time::Timestamp};
+        use crate::{request::OutgoingRequest, secret::Secret, time::Timestamp};
         let verifier = find("calendly").unwrap().verifier(vec![Secret::new("key")]).unwrap();
         let none = http::HeaderMap::new();
-        let outgoing = Outgoing { id: "", url: "", headers: &none, body: b"{}" };
+        let outgoing = OutgoingRequest { id: "", url: "", headers: &none, body: b"{}" };
         let signed = verifier.sign(&outgoing, Timestamp::from_millis(1_000_000)).unwrap();
         let value = signed.headers[0].1.as_str();
         let check = |now| {

@@ -1,10 +1,13 @@
 //! Chatwoot: signed over the time and the body. It sends an event once, whatever we answer.
 
-use super::{Found, OnRefusal, Part, PartKey, Provider, Reading, Sample, fields::places};
+use super::{
+    EventKey, EventPart, FieldValues, ParsedRequest, Provider, RefusalPolicy, SampleEvent,
+    fields::places,
+};
 use crate::{
     attribute::{AttributeName, Attributes, EventKind},
     key::DedupKey,
-    request::Incoming,
+    request::IncomingRequest,
     secret::Secret,
     time::Span,
     verify::{HmacSpec, Verifier, VerifySpec, VerifySpecError},
@@ -62,14 +65,14 @@ impl Provider for Chatwoot {
         Verifier::new(&VerifySpec::Hmac(Box::new(spec)), secrets)
     }
 
-    fn read(&self, request: &Incoming<'_>, _: Option<&Secret>) -> Reading {
+    fn parse_request(&self, request: &IncomingRequest<'_>, _: Option<&Secret>) -> ParsedRequest {
         let found = BODY.read(request.body);
-        Reading::one(Part {
+        ParsedRequest::one(EventPart {
             kind: found.get(EVENT).and_then(EventKind::new),
             key: key(&found, request.header(DELIVERY)),
             order: order(&found),
             attributes: attributes(&found),
-            ..Part::default()
+            ..EventPart::default()
         })
     }
 
@@ -84,11 +87,11 @@ impl Provider for Chatwoot {
     }
 
     /// It sends once, or little more: a wrong secret must not lose what came meanwhile.
-    fn on_refusal(&self) -> OnRefusal {
-        OnRefusal::Keep
+    fn on_refusal(&self) -> RefusalPolicy {
+        RefusalPolicy::Keep
     }
 
-    fn samples(&self) -> &'static [Sample] {
+    fn samples(&self) -> &'static [SampleEvent] {
         SAMPLES
     }
 }
@@ -102,12 +105,12 @@ fn is_message(event: &str) -> bool {
 }
 
 /// Whether the conversation's latest message is the one that this is about.
-fn is_latest(found: &Found<'_>) -> bool {
+fn is_latest(found: &FieldValues<'_>) -> bool {
     found.get(ID).is_some() && found.get(ID) == found.get(LATEST_ID)
 }
 
-fn key(found: &Found<'_>, delivery: Option<&str>) -> PartKey {
-    let Some(event) = found.get(EVENT) else { return PartKey::None };
+fn key(found: &FieldValues<'_>, delivery: Option<&str>) -> EventKey {
+    let Some(event) = found.get(EVENT) else { return EventKey::None };
     let account = found.get(ACCOUNT);
     let of = |scope: &str, parts: &[&str]| {
         DedupKey::new(&format!("chatwoot:{scope}:{event}:{}", parts.join(":")))
@@ -129,15 +132,15 @@ fn key(found: &Found<'_>, delivery: Option<&str>) -> PartKey {
         _ => None,
     };
     if let Some(key) = by_id {
-        return PartKey::Known(key, "chatwoot:id");
+        return EventKey::Known(key, "chatwoot:id");
     }
     let scope = found.first(&[ACCOUNT, INBOX_ID, CONVERSATION_INBOX]).unwrap_or("-");
     let id = found.first(&[ID, CONVERSATION]).unwrap_or("-");
     let by_delivery = delivery.and_then(|delivery| of(scope, &[id, delivery]));
-    PartKey::known(by_delivery, "chatwoot:x-chatwoot-delivery")
+    EventKey::known(by_delivery, "chatwoot:x-chatwoot-delivery")
 }
 
-fn order(found: &Found<'_>) -> Option<DedupKey> {
+fn order(found: &FieldValues<'_>) -> Option<DedupKey> {
     let event = found.get(EVENT)?;
     let (scope, conversation) = if is_conversation(event) {
         (found.get(INBOX_ID)?, found.get(ID)?)
@@ -147,7 +150,7 @@ fn order(found: &Found<'_>) -> Option<DedupKey> {
     DedupKey::new(&format!("{scope}:{conversation}"))
 }
 
-fn attributes(found: &Found<'_>) -> Attributes {
+fn attributes(found: &FieldValues<'_>) -> Attributes {
     let event = found.get(EVENT).unwrap_or_default();
     let id = match event {
         event if is_conversation(event) => AttributeName::Conversation,
@@ -179,7 +182,7 @@ fn attributes(found: &Found<'_>) -> Attributes {
 
 macro_rules! sample {
     ($kind:literal, $file:literal) => {
-        Sample {
+        SampleEvent {
             kind: $kind,
             headers: &[
                 ("content-type", "application/json"),
@@ -192,7 +195,7 @@ macro_rules! sample {
     };
 }
 
-static SAMPLES: &[Sample] = &[
+static SAMPLES: &[SampleEvent] = &[
     sample!("message_created", "message_created_incoming"),
     sample!("message_created", "message_created_outgoing"),
     sample!("message_updated", "message_updated_status_delivered"),
@@ -206,7 +209,7 @@ mod tests {
         super::testing::{about, headers, incoming, part, told},
         *,
     };
-    use crate::{request::Outgoing, time::Timestamp, verify::Refused};
+    use crate::{request::OutgoingRequest, time::Timestamp, verify::VerifyError};
 
     const NAME: &str = "chatwoot";
 
@@ -313,7 +316,7 @@ mod tests {
             let told = told(NAME, sent, &body);
             assert_eq!(told, [event, expected_key, expected_order], "{case}");
         }
-        assert_eq!(part(NAME, &[(DELIVERY, "d")], "not json").key, PartKey::None);
+        assert_eq!(part(NAME, &[(DELIVERY, "d")], "not json").key, EventKey::None);
     }
 
     #[test]
@@ -339,7 +342,7 @@ mod tests {
         let verifier = Chatwoot.verifier(vec![Secret::new("cwsec_8kQ2mZ")]).unwrap();
         let now = Timestamp::from_millis(1_779_024_000_000);
         let empty = headers(&[]);
-        let outgoing = Outgoing { id: "", url: "", headers: &empty, body: b"{}" };
+        let outgoing = OutgoingRequest { id: "", url: "", headers: &empty, body: b"{}" };
         let signed = verifier.sign(&outgoing, now).unwrap();
         let pairs: Vec<_> =
             signed.headers.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect();
@@ -350,6 +353,6 @@ mod tests {
             assert_eq!(verified.is_ok(), is_good, "{late} s");
         }
         let unsigned = verifier.verify(&incoming(&empty, "{}"), now);
-        assert!(matches!(unsigned, Err(Refused::MissingSignature { .. })));
+        assert!(matches!(unsigned, Err(VerifyError::MissingSignature { .. })));
     }
 }

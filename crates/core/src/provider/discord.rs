@@ -9,14 +9,20 @@ use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 use http::{HeaderName, StatusCode};
 use ring::signature::{ED25519, Ed25519KeyPair, UnparsedPublicKey};
 
-use super::{Fields, Found, Part, PartKey, Provider, Reading, Reply, Sample};
+use super::{
+    BodyFields, EventKey, EventPart, FieldValues, ParsedRequest, Provider, ProviderReply,
+    SampleEvent,
+};
 use crate::{
     attribute::{AttributeName, EventKind},
     key::DedupKey,
-    request::{Incoming, Outgoing},
+    request::{IncomingRequest, OutgoingRequest},
     secret::Secret,
     time::{Span, Timestamp},
-    verify::{Refused, Scheme, Signed, Unsignable, Verifier, VerifySpecError, only_value},
+    verify::{
+        RequestSignature, SignError, VerificationScheme, Verifier, VerifyError, VerifySpecError,
+        only_value,
+    },
 };
 
 static SIGNATURE: HeaderName = HeaderName::from_static("x-signature-ed25519");
@@ -28,8 +34,8 @@ const KEY_BYTES: usize = 32;
 const TIMESTAMP_BYTES: usize = 10;
 
 /// What a request is, and what it is about.
-static FIELDS: LazyLock<Fields> = LazyLock::new(|| {
-    Fields::new(&[
+static FIELDS: LazyLock<BodyFields> = LazyLock::new(|| {
+    BodyFields::new(&[
         "/type",
         "/id",
         "/application_id",
@@ -88,7 +94,7 @@ enum Interaction {
 
 impl Form {
     /// A webhook event has `event`; both kinds have a `type`, and mean different things by it.
-    fn of(found: &Found<'_>) -> Self {
+    fn of(found: &FieldValues<'_>) -> Self {
         let is_event = found.get(EVENT_TYPE).is_some() || found.get(EVENT_TIME).is_some();
         match (found.get(TYPE), is_event) {
             (_, true) => Self::Event,
@@ -144,23 +150,27 @@ impl Provider for Discord {
         Ok(Verifier::own(Box::new(Keys(keys)), many))
     }
 
-    fn read(&self, request: &Incoming<'_>, _: Option<&Secret>) -> Reading {
+    fn parse_request(&self, request: &IncomingRequest<'_>, _: Option<&Secret>) -> ParsedRequest {
         let found = FIELDS.read(request.body);
         let (kind, key) = match Form::of(&found) {
-            Form::InteractionPing => return Reading::Greeting(Reply::json(r#"{"type":1}"#)),
-            Form::EventPing => return Reading::Greeting(Reply::empty(StatusCode::NO_CONTENT)),
+            Form::InteractionPing => {
+                return ParsedRequest::Handshake(ProviderReply::json(r#"{"type":1}"#));
+            }
+            Form::EventPing => {
+                return ParsedRequest::Handshake(ProviderReply::empty(StatusCode::NO_CONTENT));
+            }
             Form::Interaction(interaction) => {
                 (EventKind::new(interaction.kind()), found.key("discord", &[ID]))
             }
             Form::Event => (found.get(EVENT_TYPE).and_then(EventKind::new), event_key(&found)),
             Form::Unknown => (None, None),
         };
-        Reading::one(Part {
+        ParsedRequest::one(EventPart {
             kind,
-            key: PartKey::known(key, "discord:id"),
+            key: EventKey::known(key, "discord:id"),
             order: found.get(CHANNEL).and_then(DedupKey::new),
             attributes: found.attributes(&ABOUT),
-            ..Part::default()
+            ..EventPart::default()
         })
     }
 
@@ -174,22 +184,22 @@ impl Provider for Discord {
     }
 
     /// Any JSON in answer to an interaction is shown to a user or called an error.
-    fn answer(&self, request: &Incoming<'_>) -> Option<Reply> {
+    fn success_reply(&self, request: &IncomingRequest<'_>) -> Option<ProviderReply> {
         Some(match Form::of(&FIELDS.read(request.body)) {
-            Form::Interaction(interaction) => Reply::json(interaction.deferred()),
+            Form::Interaction(interaction) => ProviderReply::json(interaction.deferred()),
             Form::InteractionPing | Form::EventPing | Form::Event | Form::Unknown => {
-                Reply::empty(StatusCode::NO_CONTENT)
+                ProviderReply::empty(StatusCode::NO_CONTENT)
             }
         })
     }
 
-    fn samples(&self) -> &'static [Sample] {
+    fn samples(&self) -> &'static [SampleEvent] {
         SAMPLES
     }
 }
 
 /// A webhook event has no id: what happened, when and to whom.
-fn event_key(found: &Found<'_>) -> Option<DedupKey> {
+fn event_key(found: &FieldValues<'_>) -> Option<DedupKey> {
     let application = found.get(APPLICATION)?;
     let (kind, time) = (found.get(EVENT_TYPE)?, found.get(EVENT_TIME)?);
     let subject = found.first(&SUBJECTS).unwrap_or("-");
@@ -221,48 +231,52 @@ impl Key {
 #[derive(Debug)]
 struct Keys(Vec<Key>);
 
-impl Scheme for Keys {
+impl VerificationScheme for Keys {
     fn name(&self) -> &'static str {
         "ed25519"
     }
 
-    fn verify(&self, request: &Incoming<'_>, _: Timestamp) -> Result<usize, Refused> {
+    fn verify(&self, request: &IncomingRequest<'_>, _: Timestamp) -> Result<usize, VerifyError> {
         let signature = only_value(request.headers, &SIGNATURE, "signature")?
-            .ok_or_else(|| Refused::MissingSignature { header: SIGNATURE.clone() })?;
+            .ok_or_else(|| VerifyError::MissingSignature { header: SIGNATURE.clone() })?;
         let signature = HEXLOWER_PERMISSIVE
             .decode(signature.as_bytes())
             .ok()
             .filter(|signature| signature.len() == 2 * KEY_BYTES)
-            .ok_or(Refused::Malformed { part: "signature" })?;
+            .ok_or(VerifyError::Malformed { part: "signature" })?;
         let timestamp = only_value(request.headers, &TIMESTAMP, "timestamp")?
-            .ok_or(Refused::MissingTimestamp)?
+            .ok_or(VerifyError::MissingTimestamp)?
             .as_bytes();
         // Nothing stands between the two, so neither may be able to take from the other.
         let is_time = timestamp.iter().all(u8::is_ascii_digit);
         if !is_time || timestamp.len() != TIMESTAMP_BYTES {
-            return Err(Refused::Malformed { part: "timestamp" });
+            return Err(VerifyError::Malformed { part: "timestamp" });
         }
         let text = [timestamp, request.body].concat();
         let fits = |key: &Key| {
             UnparsedPublicKey::new(&ED25519, &key.public).verify(&text, &signature).is_ok()
         };
-        self.0.iter().position(fits).ok_or(Refused::Mismatch)
+        self.0.iter().position(fits).ok_or(VerifyError::Mismatch)
     }
 
-    fn sign(&self, request: &Outgoing<'_>, now: Timestamp) -> Result<Signed, Unsignable> {
-        let pair = self.0.first().and_then(|key| key.pair.as_ref()).ok_or(Unsignable(
+    fn sign(
+        &self,
+        request: &OutgoingRequest<'_>,
+        now: Timestamp,
+    ) -> Result<RequestSignature, SignError> {
+        let pair = self.0.first().and_then(|key| key.pair.as_ref()).ok_or(SignError(
             "Discord signs with a private key that only Discord has; for a test make a pair and give 64 digits of the private and 64 of the public key as the secret",
         ))?;
         let time = now.as_secs().to_string();
         let signature = pair.sign(&[time.as_bytes(), request.body].concat());
-        Ok(Signed::headers(vec![
+        Ok(RequestSignature::headers(vec![
             (SIGNATURE.clone(), HEXLOWER.encode(signature.as_ref())),
             (TIMESTAMP.clone(), time),
         ]))
     }
 }
 
-static SAMPLES: &[Sample] = &[
+static SAMPLES: &[SampleEvent] = &[
     sample(
         "interaction.application_command",
         r#"{"application_id":"1234560123453231555","channel_id":"645027906669510667","data":{"id":"771825006014889984","name":"order","options":[{"name":"number","type":3,"value":"A-{{number}}"}],"type":1},"guild_id":"290926798626357999","id":"{{number}}","member":{"user":{"id":"53908232506183680","username":"ana"}},"token":"test-{{id}}","type":2,"version":1}"#,
@@ -277,8 +291,8 @@ static SAMPLES: &[Sample] = &[
     ),
 ];
 
-const fn sample(kind: &'static str, body: &'static str) -> Sample {
-    Sample { kind, headers: &[("content-type", "application/json")], target: "", body }
+const fn sample(kind: &'static str, body: &'static str) -> SampleEvent {
+    SampleEvent { kind, headers: &[("content-type", "application/json")], target: "", body }
 }
 
 #[cfg(test)]

@@ -3,19 +3,19 @@
 use std::sync::LazyLock;
 
 use super::{
-    Fields, Part, Provider, Reading, Sample,
+    BodyFields, EventPart, ParsedRequest, Provider, SampleEvent,
     n8n::{SIGNATURE_HEADERS, usual_signature},
     rules::Rules,
 };
 use crate::{
     attribute::{AttributeName, EventKind},
-    request::Incoming,
+    request::IncomingRequest,
     secret::Secret,
     verify::{Verifier, VerifySpecError},
 };
 
-static FIELDS: LazyLock<Fields> = LazyLock::new(|| {
-    Fields::new(&[
+static FIELDS: LazyLock<BodyFields> = LazyLock::new(|| {
+    BodyFields::new(&[
         "/event_type",
         "/event",
         "/messageId",
@@ -57,13 +57,13 @@ impl Provider for EvoNexus {
         Verifier::hmac(usual_signature(), secrets)
     }
 
-    fn read(&self, request: &Incoming<'_>, _: Option<&Secret>) -> Reading {
+    fn parse_request(&self, request: &IncomingRequest<'_>, _: Option<&Secret>) -> ParsedRequest {
         let found = FIELDS.read(request.body);
-        Reading::one(Part {
+        ParsedRequest::one(EventPart {
             kind: found.first(&[0, 1]).and_then(EventKind::new),
             key: KEYS.key(request),
             attributes: found.attributes(&ABOUT),
-            ..Part::default()
+            ..EventPart::default()
         })
     }
 
@@ -71,15 +71,15 @@ impl Provider for EvoNexus {
         SIGNATURE_HEADERS
     }
 
-    fn samples(&self) -> &'static [Sample] {
+    fn samples(&self) -> &'static [SampleEvent] {
         &[
-            Sample {
+            SampleEvent {
                 kind: "whatsapp.message",
                 headers: &[("content-type", "application/json")],
                 target: "",
                 body: r#"{"event_type":"whatsapp.message","data":{"messageId":"3EB0{{id}}","from":"{{phone}}","text":"/status","timestamp":{{now}}}}"#,
             },
-            Sample {
+            SampleEvent {
                 kind: "trigger.test",
                 headers: &[("content-type", "application/json")],
                 target: "",

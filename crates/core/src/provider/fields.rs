@@ -6,17 +6,17 @@ use serde_json::value::RawValue;
 
 use crate::{
     attribute::{AttributeName, Attributes},
-    key::{DedupKey, Pointer, Pointers, scalar},
+    key::{DedupKey, JsonPointer, JsonPointerSet, scalar_text},
 };
 
 /// Places in a body, as JSON pointers. Made once for a provider and used for every request.
 #[derive(Debug)]
-pub struct Fields(Pointers);
+pub struct BodyFields(JsonPointerSet);
 
 /// What was found in one body, in the order of the places. A string is there as it is, a number as
 /// it is spelled; everything else, and what is empty, is not there.
 #[derive(Debug)]
-pub struct Found<'b>(Vec<Place<'b>>);
+pub struct FieldValues<'b>(Vec<Place<'b>>);
 
 #[derive(Debug)]
 struct Place<'b> {
@@ -24,31 +24,31 @@ struct Place<'b> {
     text: Option<Cow<'b, str>>,
 }
 
-impl Fields {
+impl BodyFields {
     /// The places, each `/a/b`.
     ///
     /// # Panics
     /// If one is no JSON pointer: they are written in the code, and a test reads them all.
     pub fn new(places: &[&str]) -> Self {
-        let mut pointers = Pointers::default();
+        let mut pointers = JsonPointerSet::default();
         for place in places {
-            let pointer: Pointer = place.parse().expect("a JSON pointer");
+            let pointer: JsonPointer = place.parse().expect("a JSON pointer");
             pointers.push(&pointer);
         }
         Self(pointers)
     }
 
     /// Reads a body. One that is not JSON has nothing in it.
-    pub fn read<'b>(&self, body: &'b [u8]) -> Found<'b> {
+    pub fn read<'b>(&self, body: &'b [u8]) -> FieldValues<'b> {
         let place = |raw: Option<&'b RawValue>| Place {
             raw,
-            text: raw.and_then(scalar).filter(|text| !text.trim().is_empty()),
+            text: raw.and_then(scalar_text).filter(|text| !text.trim().is_empty()),
         };
-        Found(self.0.find(body).into_iter().map(place).collect())
+        FieldValues(self.0.find(body).into_iter().map(place).collect())
     }
 }
 
-impl<'b> Found<'b> {
+impl<'b> FieldValues<'b> {
     /// The text at a place, by its number.
     pub fn get(&self, place: usize) -> Option<&str> {
         self.0.get(place).and_then(|place| place.text.as_deref())
@@ -92,7 +92,7 @@ impl<'b> Found<'b> {
     }
 }
 
-impl Index<usize> for Found<'_> {
+impl Index<usize> for FieldValues<'_> {
     type Output = str;
 
     /// The text at a place; empty if there is none.
@@ -101,12 +101,12 @@ impl Index<usize> for Found<'_> {
     }
 }
 
-/// Gives the places of a body names: a static [`Fields`], and the number of each place as a constant.
+/// Gives the places of a body names: a static [`BodyFields`], and the number of each place as a constant.
 macro_rules! places {
     ($(#[$about:meta])* static $fields:ident { $($place:ident = $pointer:literal,)+ }) => {
         $(#[$about])*
-        static $fields: std::sync::LazyLock<$crate::provider::Fields> =
-            std::sync::LazyLock::new(|| $crate::provider::Fields::new(&[$($pointer),+]));
+        static $fields: std::sync::LazyLock<$crate::provider::BodyFields> =
+            std::sync::LazyLock::new(|| $crate::provider::BodyFields::new(&[$($pointer),+]));
         $crate::provider::fields::places!(@number 0; $($place)+);
     };
     (@number $number:expr; $place:ident $($rest:ident)*) => {
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn places_are_found_as_they_are_spelled() {
-        let fields = Fields::new(&["/id", "/data/object/id", "/n", "/none"]);
+        let fields = BodyFields::new(&["/id", "/data/object/id", "/n", "/none"]);
         let found =
             fields.read(br#"{"id":"e1","n":820982911946154500,"data":{"object":{"id":" "}}}"#);
         assert_eq!(

@@ -5,10 +5,10 @@ use std::borrow::Cow;
 use http::header;
 use url::form_urlencoded;
 
-use crate::request::Incoming;
+use crate::request::IncomingRequest;
 
 /// Whether the body is a form.
-pub(super) fn is_form(request: &Incoming<'_>) -> bool {
+pub(super) fn is_form(request: &IncomingRequest<'_>) -> bool {
     let kind = request.header(header::CONTENT_TYPE.as_str()).unwrap_or_default();
     let kind = kind.split(';').next().unwrap_or_default().trim();
     kind.eq_ignore_ascii_case("application/x-www-form-urlencoded")
@@ -22,7 +22,7 @@ pub(super) fn field<'b>(body: &'b [u8], name: &str) -> Option<Cow<'b, str>> {
 }
 
 /// The JSON of a request: its body, or what stands in the field `payload` of a form.
-pub(super) fn json<'b>(request: &Incoming<'b>) -> Cow<'b, [u8]> {
+pub(super) fn json<'b>(request: &IncomingRequest<'b>) -> Cow<'b, [u8]> {
     if !is_form(request) {
         return Cow::Borrowed(request.body);
     }
@@ -52,7 +52,7 @@ mod tests {
         for (kind, body, expected) in cases {
             let mut headers = HeaderMap::new();
             headers.insert(header::CONTENT_TYPE, kind.parse().unwrap());
-            let request = Incoming {
+            let request = IncomingRequest {
                 source: "s",
                 path: "",
                 query: None,

@@ -1,8 +1,8 @@
 //! `generic`: whoever has no preset. How requests are verified must be written out.
 
-use super::{Part, Provider, Reading, Sample};
+use super::{EventPart, ParsedRequest, Provider, SampleEvent};
 use crate::{
-    request::Incoming,
+    request::IncomingRequest,
     secret::Secret,
     verify::{Verifier, VerifySpecError},
 };
@@ -19,12 +19,12 @@ impl Provider for Generic {
         Err(VerifySpecError::NoUsualWay)
     }
 
-    fn read(&self, _: &Incoming<'_>, _: Option<&Secret>) -> Reading {
-        Reading::one(Part::default())
+    fn parse_request(&self, _: &IncomingRequest<'_>, _: Option<&Secret>) -> ParsedRequest {
+        ParsedRequest::one(EventPart::default())
     }
 
-    fn samples(&self) -> &'static [Sample] {
-        &[Sample {
+    fn samples(&self) -> &'static [SampleEvent] {
+        &[SampleEvent {
             kind: "surehook.test",
             headers: &[("content-type", "application/json")],
             target: "",

@@ -2,19 +2,21 @@
 
 use std::sync::LazyLock;
 
-use super::{Fields, OnRefusal, Part, PartKey, Provider, Reading, Sample, form};
+use super::{
+    BodyFields, EventKey, EventPart, ParsedRequest, Provider, RefusalPolicy, SampleEvent, form,
+};
 use crate::{
     attribute::{AttributeName, EventKind},
     key::DedupKey,
-    request::Incoming,
+    request::IncomingRequest,
     secret::Secret,
     source::BODY_BYTES_CEILING,
     time::Span,
     verify::{HmacSpec, Verifier, VerifySpecError},
 };
 
-static FIELDS: LazyLock<Fields> = LazyLock::new(|| {
-    Fields::new(&[
+static FIELDS: LazyLock<BodyFields> = LazyLock::new(|| {
+    BodyFields::new(&[
         "/repository/full_name",
         "/organization/login",
         "/sender/login",
@@ -54,20 +56,20 @@ impl Provider for Github {
         Verifier::hmac(spec, secrets)
     }
 
-    fn read(&self, request: &Incoming<'_>, _: Option<&Secret>) -> Reading {
+    fn parse_request(&self, request: &IncomingRequest<'_>, _: Option<&Secret>) -> ParsedRequest {
         let json = form::json(request);
         let found = FIELDS.read(&json);
         let kind = request.header("x-github-event");
         let delivery = request.header("x-github-delivery");
         let key = delivery.and_then(|id| DedupKey::new(&format!("github:{id}")));
-        Reading::one(Part {
+        ParsedRequest::one(EventPart {
             kind: kind.and_then(EventKind::new),
-            key: PartKey::known(key, "github:x-github-delivery"),
+            key: EventKey::known(key, "github:x-github-delivery"),
             order: found.first(&[0, 1]).and_then(DedupKey::new),
             attributes: found.attributes(&ABOUT),
             // It comes once, when the webhook is made, and says nothing that anybody waits for.
             is_ping: kind == Some("ping"),
-            ..Part::default()
+            ..EventPart::default()
         })
     }
 
@@ -85,18 +87,18 @@ impl Provider for Github {
     }
 
     /// It sends once, or little more: a wrong secret must not lose what came meanwhile.
-    fn on_refusal(&self) -> OnRefusal {
-        OnRefusal::Keep
+    fn on_refusal(&self) -> RefusalPolicy {
+        RefusalPolicy::Keep
     }
 
-    fn samples(&self) -> &'static [Sample] {
+    fn samples(&self) -> &'static [SampleEvent] {
         SAMPLES
     }
 }
 
 macro_rules! sample {
     ($kind:literal) => {
-        Sample {
+        SampleEvent {
             kind: $kind,
             headers: &[
                 ("content-type", "application/json"),
@@ -113,7 +115,7 @@ macro_rules! sample {
     };
 }
 
-static SAMPLES: &[Sample] = &[
+static SAMPLES: &[SampleEvent] = &[
     sample!("push"),
     sample!("pull_request"),
     sample!("issues"),

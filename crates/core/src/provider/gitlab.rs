@@ -5,19 +5,19 @@ mod scheme;
 use std::sync::LazyLock;
 
 use self::scheme::GitlabScheme;
-use super::{Fields, Part, PartKey, Provider, Reading, Sample};
+use super::{BodyFields, EventKey, EventPart, ParsedRequest, Provider, SampleEvent};
 use crate::{
     attribute::{AttributeName, EventKind},
     key::DedupKey,
-    request::Incoming,
+    request::IncomingRequest,
     secret::Secret,
     source::BODY_BYTES_CEILING,
     time::Span,
     verify::{Verifier, VerifySpecError},
 };
 
-static FIELDS: LazyLock<Fields> = LazyLock::new(|| {
-    Fields::new(&[
+static FIELDS: LazyLock<BodyFields> = LazyLock::new(|| {
+    BodyFields::new(&[
         "/object_kind",
         "/event_name",
         "/project_id",
@@ -63,17 +63,17 @@ impl Provider for Gitlab {
     }
 
     /// `X-Gitlab-Event-UUID` is no key: webhooks that set off one another share it.
-    fn read(&self, request: &Incoming<'_>, _: Option<&Secret>) -> Reading {
+    fn parse_request(&self, request: &IncomingRequest<'_>, _: Option<&Secret>) -> ParsedRequest {
         let found = FIELDS.read(request.body);
         // They are the same; only the first is signed.
         let id = request.header("webhook-id").or_else(|| request.header("idempotency-key"));
         let key = id.and_then(|id| DedupKey::new(&format!("gitlab:{id}")));
-        Reading::one(Part {
+        ParsedRequest::one(EventPart {
             kind: found.first(&[0, 1]).and_then(EventKind::new),
-            key: PartKey::known(key, "gitlab:idempotency-key"),
+            key: EventKey::known(key, "gitlab:idempotency-key"),
             order: found.first(&[2, 3, 4]).and_then(DedupKey::new),
             attributes: found.attributes(&ABOUT),
-            ..Part::default()
+            ..EventPart::default()
         })
     }
 
@@ -90,14 +90,14 @@ impl Provider for Gitlab {
         &["webhook-signature", "webhook-timestamp", "webhook-id"]
     }
 
-    fn samples(&self) -> &'static [Sample] {
+    fn samples(&self) -> &'static [SampleEvent] {
         SAMPLES
     }
 }
 
 macro_rules! sample {
     ($kind:literal, $event:literal) => {
-        Sample {
+        SampleEvent {
             kind: $kind,
             headers: &[
                 ("content-type", "application/json"),
@@ -114,7 +114,7 @@ macro_rules! sample {
     };
 }
 
-static SAMPLES: &[Sample] = &[
+static SAMPLES: &[SampleEvent] = &[
     sample!("push", "Push Hook"),
     sample!("merge_request", "Merge Request Hook"),
     sample!("issue", "Issue Hook"),

@@ -7,15 +7,18 @@ use hmac::{Hmac, KeyInit, Mac};
 use http::HeaderName;
 use sha2::Sha256;
 
-use super::{Fields, OnRefusal, Part, PartKey, Provider, Reading, Sample, list};
+use super::{
+    BodyFields, EventKey, EventPart, ParsedRequest, Provider, RefusalPolicy, SampleEvent, list,
+};
 use crate::{
     attribute::{AttributeName, EventKind},
     key::DedupKey,
-    request::{Incoming, Outgoing},
+    request::{IncomingRequest, OutgoingRequest},
     secret::Secret,
     time::Timestamp,
     verify::{
-        Refused, Scheme, Signed, Unsignable, Verifier, VerifySpecError, only_value, parse_timestamp,
+        RequestSignature, SignError, VerificationScheme, Verifier, VerifyError, VerifySpecError,
+        only_value, parse_timestamp,
     },
 };
 
@@ -42,8 +45,8 @@ const DECODED: [(&str, char); 12] = [
 ];
 
 /// What one event is, and what it is about.
-static FIELDS: LazyLock<Fields> = LazyLock::new(|| {
-    Fields::new(&[
+static FIELDS: LazyLock<BodyFields> = LazyLock::new(|| {
+    BodyFields::new(&[
         "/portalId",
         "/subscriptionId",
         "/eventId",
@@ -84,10 +87,10 @@ impl Provider for Hubspot {
     }
 
     /// Anything but a list is one event without a key: workflows send the object itself.
-    fn read(&self, request: &Incoming<'_>, _: Option<&Secret>) -> Reading {
+    fn parse_request(&self, request: &IncomingRequest<'_>, _: Option<&Secret>) -> ParsedRequest {
         match list::split(request.body, read_one) {
-            Some(parts) => Reading::Events(parts),
-            None => Reading::one(Part { key: PartKey::None, ..Part::default() }),
+            Some(parts) => ParsedRequest::Events(parts),
+            None => ParsedRequest::one(EventPart { key: EventKey::None, ..EventPart::default() }),
         }
     }
 
@@ -96,26 +99,26 @@ impl Provider for Hubspot {
     }
 
     /// It does not send again what was answered with 401.
-    fn on_refusal(&self) -> OnRefusal {
-        OnRefusal::Quarantine
+    fn on_refusal(&self) -> RefusalPolicy {
+        RefusalPolicy::Quarantine
     }
 
-    fn samples(&self) -> &'static [Sample] {
+    fn samples(&self) -> &'static [SampleEvent] {
         SAMPLES
     }
 }
 
 /// `eventId` alone is not unique, and `attemptNumber` is another one at each attempt.
-fn read_one(item: &[u8]) -> Part {
+fn read_one(item: &[u8]) -> EventPart {
     let found = FIELDS.read(item);
     let object = found.first(&[5, 6, 7]);
     let order = found.get(0).zip(object).map(|(portal, object)| format!("{portal}:{object}"));
-    Part {
+    EventPart {
         kind: found.get(4).and_then(EventKind::new),
-        key: PartKey::known(found.key("hubspot", &[0, 1, 2, 3]), "hubspot:eventId"),
+        key: EventKey::known(found.key("hubspot", &[0, 1, 2, 3]), "hubspot:eventId"),
         order: order.and_then(|order| DedupKey::new(&order)),
         attributes: found.attributes(&ABOUT),
-        ..Part::default()
+        ..EventPart::default()
     }
 }
 
@@ -125,46 +128,50 @@ struct VersionThree {
     secrets: Vec<Secret>,
 }
 
-impl Scheme for VersionThree {
+impl VerificationScheme for VersionThree {
     fn name(&self) -> &'static str {
         "hubspot-v3"
     }
 
-    fn covers_address(&self) -> bool {
+    fn covers_url(&self) -> bool {
         true
     }
 
-    fn verify(&self, request: &Incoming<'_>, now: Timestamp) -> Result<usize, Refused> {
+    fn verify(&self, request: &IncomingRequest<'_>, now: Timestamp) -> Result<usize, VerifyError> {
         let signature = only_value(request.headers, &SIGNATURE, "signature")?
-            .ok_or_else(|| Refused::MissingSignature { header: SIGNATURE.clone() })?;
+            .ok_or_else(|| VerifyError::MissingSignature { header: SIGNATURE.clone() })?;
         let signature = BASE64
             .decode(signature.as_bytes())
-            .map_err(|_| Refused::Malformed { part: "signature" })?;
+            .map_err(|_| VerifyError::Malformed { part: "signature" })?;
         let timestamp = only_value(request.headers, &TIMESTAMP, "timestamp")?
-            .ok_or(Refused::MissingTimestamp)?
+            .ok_or(VerifyError::MissingTimestamp)?
             .as_bytes();
         let signed_at =
-            parse_timestamp(timestamp).ok_or(Refused::Malformed { part: "timestamp" })?;
+            parse_timestamp(timestamp).ok_or(VerifyError::Malformed { part: "timestamp" })?;
         if now.as_millis().abs_diff(signed_at) > TOLERANCE_MILLIS {
-            return Err(Refused::Stale);
+            return Err(VerifyError::Stale);
         }
         let urls = request.urls();
         if urls.is_empty() {
-            return Err(Refused::UnknownAddress);
+            return Err(VerifyError::UnknownAddress);
         }
         let fits = |secret: &Secret| {
             urls.iter().flat_map(|url| spellings(url)).any(|url| {
                 mac(secret, &url, request.body, timestamp).verify_slice(&signature).is_ok()
             })
         };
-        self.secrets.iter().position(fits).ok_or(Refused::Mismatch)
+        self.secrets.iter().position(fits).ok_or(VerifyError::Mismatch)
     }
 
-    fn sign(&self, request: &Outgoing<'_>, now: Timestamp) -> Result<Signed, Unsignable> {
-        let secret = self.secrets.first().ok_or(Unsignable("there is no secret to sign with"))?;
+    fn sign(
+        &self,
+        request: &OutgoingRequest<'_>,
+        now: Timestamp,
+    ) -> Result<RequestSignature, SignError> {
+        let secret = self.secrets.first().ok_or(SignError("there is no secret to sign with"))?;
         let timestamp = now.as_millis().to_string();
         let mac = mac(secret, &decoded(request.url), request.body, timestamp.as_bytes());
-        Ok(Signed::headers(vec![
+        Ok(RequestSignature::headers(vec![
             (SIGNATURE.clone(), BASE64.encode(&mac.finalize().into_bytes())),
             (TIMESTAMP.clone(), timestamp),
         ]))
@@ -208,7 +215,7 @@ fn decoded(url: &str) -> String {
     text
 }
 
-static SAMPLES: &[Sample] = &[
+static SAMPLES: &[SampleEvent] = &[
     sample(
         "contact.creation",
         r#"[{"eventId":1{{number}},"subscriptionId":25,"portalId":33,"appId":1160452,"occurredAt":{{now_ms}},"subscriptionType":"contact.creation","attemptNumber":0,"objectId":1{{number}},"changeSource":"CRM","changeFlag":"CREATED"}]"#,
@@ -223,14 +230,14 @@ static SAMPLES: &[Sample] = &[
     ),
 ];
 
-const fn sample(kind: &'static str, body: &'static str) -> Sample {
-    Sample { kind, headers: &[("content-type", "application/json")], target: "", body }
+const fn sample(kind: &'static str, body: &'static str) -> SampleEvent {
+    SampleEvent { kind, headers: &[("content-type", "application/json")], target: "", body }
 }
 
 #[cfg(test)]
 mod tests {
     use super::{
-        super::{Reading, testing::about, testing_calls::Call},
+        super::{ParsedRequest, testing::about, testing_calls::Call},
         decoded,
     };
 
@@ -302,7 +309,7 @@ mod tests {
         let one = r#"{"eventId":1,"subscriptionId":2,"portalId":3,"occurredAt":4,"objectId":5,"subscriptionType":"deal.creation"}"#;
         let association = r#"{"eventId":1,"subscriptionId":2,"portalId":3,"occurredAt":5,"fromObjectId":6,"toObjectId":7,"subscriptionType":"contact.associationChange"}"#;
         let keys = |body: &str| match call().body(body).read() {
-            Reading::Events(parts) => parts
+            ParsedRequest::Events(parts) => parts
                 .iter()
                 .map(|part| {
                     let kind = part.kind.as_ref().map_or("-", |kind| kind.as_str());
@@ -310,7 +317,7 @@ mod tests {
                     format!("{kind} {:?} {order} {}", part.key, part.body.is_some())
                 })
                 .collect::<Vec<_>>(),
-            Reading::Greeting(_) => panic!("no greeting"),
+            ParsedRequest::Handshake(_) => panic!("no greeting"),
         };
         let first = |alone: bool| {
             format!(

@@ -2,19 +2,19 @@
 
 use std::sync::LazyLock;
 
-use super::{Fields, Part, PartKey, Provider, Reading, Sample};
+use super::{BodyFields, EventKey, EventPart, ParsedRequest, Provider, SampleEvent};
 use crate::{
     attribute::{AttributeName, EventKind},
     key::DedupKey,
-    request::Incoming,
+    request::IncomingRequest,
     secret::Secret,
     time::Span,
     verify::{HmacSpec, Verifier, VerifySpecError},
 };
 
 /// `webhookId` is not among them: it is the id of the webhook, the same in all of its events.
-static FIELDS: LazyLock<Fields> = LazyLock::new(|| {
-    Fields::new(&[
+static FIELDS: LazyLock<BodyFields> = LazyLock::new(|| {
+    BodyFields::new(&[
         "/type",
         "/action",
         "/data/id",
@@ -49,7 +49,7 @@ impl Provider for Linear {
         Verifier::hmac(HmacSpec::new("linear-signature"), secrets)
     }
 
-    fn read(&self, request: &Incoming<'_>, _: Option<&Secret>) -> Reading {
+    fn parse_request(&self, request: &IncomingRequest<'_>, _: Option<&Secret>) -> ParsedRequest {
         let found = FIELDS.read(request.body);
         let kind = match (found.get(0), found.get(1)) {
             (Some(thing), Some(action)) => EventKind::new(&format!("{thing}.{action}")),
@@ -57,12 +57,12 @@ impl Provider for Linear {
         };
         let delivery = request.header("linear-delivery");
         let key = delivery.and_then(|id| DedupKey::new(&format!("linear:{id}")));
-        Reading::one(Part {
+        ParsedRequest::one(EventPart {
             kind,
-            key: PartKey::known(key, "linear:linear-delivery"),
+            key: EventKey::known(key, "linear:linear-delivery"),
             order: found.get(2).and_then(DedupKey::new),
             attributes: found.attributes(&ABOUT),
-            ..Part::default()
+            ..EventPart::default()
         })
     }
 
@@ -75,14 +75,14 @@ impl Provider for Linear {
         &["linear-signature"]
     }
 
-    fn samples(&self) -> &'static [Sample] {
+    fn samples(&self) -> &'static [SampleEvent] {
         SAMPLES
     }
 }
 
 macro_rules! sample {
     ($thing:literal, $action:literal) => {
-        Sample {
+        SampleEvent {
             kind: concat!($thing, ".", $action),
             headers: &[
                 ("content-type", "application/json; charset=utf-8"),
@@ -97,7 +97,7 @@ macro_rules! sample {
     };
 }
 
-static SAMPLES: &[Sample] =
+static SAMPLES: &[SampleEvent] =
     &[sample!("Issue", "create"), sample!("Issue", "update"), sample!("Comment", "create")];
 
 #[cfg(test)]

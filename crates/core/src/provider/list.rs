@@ -3,12 +3,12 @@
 use bytes::Bytes;
 use serde_json::value::RawValue;
 
-use super::{Part, pieces::PARTS_MAX};
+use super::{EventPart, pieces::PARTS_MAX};
 
 /// One event for each item of a list, in its order; `None` if the body is no list, or too long a one.
 /// Each gets a list
 /// with itself alone, as it was written; the only item of a list keeps the body as it came.
-pub(super) fn split(body: &[u8], read: impl Fn(&[u8]) -> Part) -> Option<Vec<Part>> {
+pub(super) fn split(body: &[u8], read: impl Fn(&[u8]) -> EventPart) -> Option<Vec<EventPart>> {
     let items: Vec<&RawValue> = serde_json::from_slice(body).ok()?;
     if items.len() > PARTS_MAX {
         return None;
@@ -17,7 +17,7 @@ pub(super) fn split(body: &[u8], read: impl Fn(&[u8]) -> Part) -> Option<Vec<Par
     let part = |item: &&RawValue| {
         let text = item.get();
         let alone = (!is_alone).then(|| Bytes::from(format!("[{text}]")));
-        Part { body: alone, ..read(text.as_bytes()) }
+        EventPart { body: alone, ..read(text.as_bytes()) }
     };
     Some(items.iter().map(part).collect())
 }
@@ -29,7 +29,7 @@ mod tests {
     #[test]
     fn a_list_of_too_many_stays_whole() {
         let of = |many: usize| format!("[{}]", vec!["1"; many].join(","));
-        let parts = |many| split(of(many).as_bytes(), |_| Part::default());
+        let parts = |many| split(of(many).as_bytes(), |_| EventPart::default());
         assert_eq!(parts(PARTS_MAX).map(|parts| parts.len()), Some(PARTS_MAX));
         assert_eq!(parts(PARTS_MAX + 1), None);
     }
@@ -53,10 +53,11 @@ mod tests {
             ("", None),
         ];
         for (body, expected) in cases {
-            let parts = split(body.as_bytes(), |_| Part::default());
+            let parts = split(body.as_bytes(), |_| EventPart::default());
             let bodies = parts.map(|parts| {
-                let text =
-                    |part: Part| part.body.map(|body| String::from_utf8(body.to_vec()).unwrap());
+                let text = |part: EventPart| {
+                    part.body.map(|body| String::from_utf8(body.to_vec()).unwrap())
+                };
                 parts.into_iter().map(text).collect::<Vec<_>>()
             });
             let expected = expected.map(|bodies| {

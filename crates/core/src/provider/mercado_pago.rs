@@ -12,23 +12,34 @@ use http::HeaderName;
 use sha2::Sha256;
 use url::form_urlencoded;
 
-use super::{Fields, Found, Part, PartKey, Provider, Reading, Sample};
+use super::{BodyFields, EventKey, EventPart, FieldValues, ParsedRequest, Provider, SampleEvent};
 use crate::{
     attribute::{AttributeName, EventKind},
     inflate,
     key::DedupKey,
-    request::{Incoming, Outgoing},
+    request::{IncomingRequest, OutgoingRequest},
     secret::Secret,
     time::{Span, Timestamp},
-    verify::{Refused, Scheme, Signed, Unsignable, Verifier, VerifySpecError, only_value},
+    verify::{
+        RequestSignature, SignError, VerificationScheme, Verifier, VerifyError, VerifySpecError,
+        only_value,
+    },
 };
 
 static SIGNATURE: HeaderName = HeaderName::from_static("x-signature");
 static REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// What a notification is, and what it is about.
-static FIELDS: LazyLock<Fields> = LazyLock::new(|| {
-    Fields::new(&["/id", "/user_id", "/action", "/type", "/data/id", "/topic", "/application_id"])
+static FIELDS: LazyLock<BodyFields> = LazyLock::new(|| {
+    BodyFields::new(&[
+        "/id",
+        "/user_id",
+        "/action",
+        "/type",
+        "/data/id",
+        "/topic",
+        "/application_id",
+    ])
 });
 const ID: usize = 0;
 const USER: usize = 1;
@@ -53,14 +64,14 @@ impl Provider for MercadoPago {
         Ok(Verifier::own(Box::new(Manifest { secrets }), many))
     }
 
-    fn read(&self, request: &Incoming<'_>, _: Option<&Secret>) -> Reading {
+    fn parse_request(&self, request: &IncomingRequest<'_>, _: Option<&Secret>) -> ParsedRequest {
         let found = FIELDS.read(request.body);
-        Reading::one(Part {
+        ParsedRequest::one(EventPart {
             kind: found.first(&[ACTION, TYPE, TOPIC]).and_then(EventKind::new),
-            key: PartKey::known(key(&found), "mercadopago:id"),
+            key: EventKey::known(key(&found), "mercadopago:id"),
             order: order(&found),
             attributes: found.attributes(&ABOUT),
-            ..Part::default()
+            ..EventPart::default()
         })
     }
 
@@ -73,20 +84,20 @@ impl Provider for MercadoPago {
         &["x-signature"]
     }
 
-    fn samples(&self) -> &'static [Sample] {
+    fn samples(&self) -> &'static [SampleEvent] {
         SAMPLES
     }
 }
 
 /// Several notifications are about one payment, and have ids of their own.
-fn key(found: &Found<'_>) -> Option<DedupKey> {
+fn key(found: &FieldValues<'_>) -> Option<DedupKey> {
     let user = found.get(USER).unwrap_or("-");
     let action = found.first(&[ACTION, TYPE])?;
     let (about, id) = (found.get(DATA_ID)?, found.get(ID).unwrap_or("-"));
     DedupKey::new(&format!("mercadopago:{user}:{action}:{about}:{id}"))
 }
 
-fn order(found: &Found<'_>) -> Option<DedupKey> {
+fn order(found: &FieldValues<'_>) -> Option<DedupKey> {
     DedupKey::new(&format!("{}:{}", found.get(TYPE)?, found.get(DATA_ID)?))
 }
 
@@ -96,19 +107,19 @@ struct Manifest {
     secrets: Vec<Secret>,
 }
 
-impl Scheme for Manifest {
+impl VerificationScheme for Manifest {
     fn name(&self) -> &'static str {
         "mercado-pago"
     }
 
-    fn verify(&self, request: &Incoming<'_>, _: Timestamp) -> Result<usize, Refused> {
+    fn verify(&self, request: &IncomingRequest<'_>, _: Timestamp) -> Result<usize, VerifyError> {
         let header = only_value(request.headers, &SIGNATURE, "signature")?
-            .ok_or_else(|| Refused::MissingSignature { header: SIGNATURE.clone() })?
+            .ok_or_else(|| VerifyError::MissingSignature { header: SIGNATURE.clone() })?
             .to_str()
-            .map_err(|_| Refused::Malformed { part: "signature" })?;
+            .map_err(|_| VerifyError::Malformed { part: "signature" })?;
         let (timestamp, signature) = read_signature(header)?;
         let request_id = only_value(request.headers, &REQUEST_ID, "id")?
-            .map(|value| value.to_str().map_err(|_| Refused::Malformed { part: "id" }))
+            .map(|value| value.to_str().map_err(|_| VerifyError::Malformed { part: "id" }))
             .transpose()?;
         let about = signed_id(request.query)?;
         let lines: Vec<_> = spellings(about.as_deref())
@@ -118,20 +129,24 @@ impl Scheme for Manifest {
         let fits = |secret: &Secret| {
             lines.iter().any(|line| mac(secret, line).verify_slice(&signature).is_ok())
         };
-        let fitting = self.secrets.iter().position(fits).ok_or(Refused::Mismatch)?;
+        let fitting = self.secrets.iter().position(fits).ok_or(VerifyError::Mismatch)?;
         check_body(request, about.as_deref())?;
         Ok(fitting)
     }
 
-    fn sign(&self, request: &Outgoing<'_>, now: Timestamp) -> Result<Signed, Unsignable> {
-        let secret = self.secrets.first().ok_or(Unsignable("there is no secret to sign with"))?;
+    fn sign(
+        &self,
+        request: &OutgoingRequest<'_>,
+        now: Timestamp,
+    ) -> Result<RequestSignature, SignError> {
+        let secret = self.secrets.first().ok_or(SignError("there is no secret to sign with"))?;
         let query = request.url.split_once('?').map(|(_, query)| query);
-        let about = signed_id(query).map_err(|_| Unsignable("the address has `data.id` twice"))?;
+        let about = signed_id(query).map_err(|_| SignError("the address has `data.id` twice"))?;
         let about = spellings(about.as_deref()).into_iter().next().flatten();
         let timestamp = now.as_millis().to_string();
         let line = line(about.as_deref(), Some(request.id), &timestamp);
         let signature = HEXLOWER.encode(&mac(secret, &line).finalize().into_bytes());
-        Ok(Signed::headers(vec![
+        Ok(RequestSignature::headers(vec![
             (SIGNATURE.clone(), format!("ts={timestamp},v1={signature}")),
             (REQUEST_ID.clone(), request.id.to_owned()),
         ]))
@@ -139,8 +154,8 @@ impl Scheme for Manifest {
 }
 
 /// `ts=…,v1=…`, each once.
-fn read_signature(header: &str) -> Result<(&str, Vec<u8>), Refused> {
-    let malformed = |part| Refused::Malformed { part };
+fn read_signature(header: &str) -> Result<(&str, Vec<u8>), VerifyError> {
+    let malformed = |part| VerifyError::Malformed { part };
     let (mut timestamp, mut signature) = (None, None);
     for (name, value) in header.split(',').filter_map(|pair| pair.split_once('=')) {
         let (place, part) = match name.trim() {
@@ -153,20 +168,20 @@ fn read_signature(header: &str) -> Result<(&str, Vec<u8>), Refused> {
         }
     }
     let signature =
-        signature.ok_or_else(|| Refused::MissingSignature { header: SIGNATURE.clone() })?;
+        signature.ok_or_else(|| VerifyError::MissingSignature { header: SIGNATURE.clone() })?;
     let signature =
         HEXLOWER_PERMISSIVE.decode(signature.as_bytes()).map_err(|_| malformed("signature"))?;
-    let timestamp = timestamp.ok_or(Refused::MissingTimestamp)?;
+    let timestamp = timestamp.ok_or(VerifyError::MissingTimestamp)?;
     let is_number = !timestamp.is_empty() && timestamp.bytes().all(|byte| byte.is_ascii_digit());
     if is_number { Ok((timestamp, signature)) } else { Err(malformed("timestamp")) }
 }
 
 /// What the address says that the notification is about.
-fn signed_id(query: Option<&str>) -> Result<Option<Cow<'_, str>>, Refused> {
+fn signed_id(query: Option<&str>) -> Result<Option<Cow<'_, str>>, VerifyError> {
     let pairs = form_urlencoded::parse(query.unwrap_or_default().as_bytes());
     let mut ids = pairs.filter(|(name, _)| name == "data.id").map(|(_, value)| value);
     match (ids.next(), ids.next()) {
-        (_, Some(_)) => Err(Refused::Malformed { part: "id" }),
+        (_, Some(_)) => Err(VerifyError::Malformed { part: "id" }),
         (id, None) => Ok(id.filter(|id| !id.is_empty())),
     }
 }
@@ -198,19 +213,19 @@ fn mac(secret: &Secret, line: &str) -> Hmac<Sha256> {
 }
 
 /// The body is not signed: if it names a thing, that must be the one in the address, which is.
-fn check_body(request: &Incoming<'_>, about: Option<&str>) -> Result<(), Refused> {
-    let plain = inflate::plain(request.headers, request.body);
+fn check_body(request: &IncomingRequest<'_>, about: Option<&str>) -> Result<(), VerifyError> {
+    let plain = inflate::decode_body(request.headers, request.body);
     let found = FIELDS.read(plain.as_deref().unwrap_or(request.body));
     match found.get(DATA_ID) {
         Some(named) if about.is_none_or(|about| !about.eq_ignore_ascii_case(named)) => {
-            Err(Refused::Mismatch)
+            Err(VerifyError::Mismatch)
         }
         Some(_) | None => Ok(()),
     }
 }
 
-static SAMPLES: &[Sample] = &[
-    Sample {
+static SAMPLES: &[SampleEvent] = &[
+    SampleEvent {
         kind: "payment.updated",
         headers: &[
             ("content-type", "application/json"),
@@ -219,7 +234,7 @@ static SAMPLES: &[Sample] = &[
         target: "?data.id={{number}}&type=payment",
         body: r#"{"id":1{{number}},"live_mode":true,"type":"payment","date_created":"{{now_iso}}","user_id":987654321,"api_version":"v1","action":"payment.updated","data":{"id":"{{number}}"}}"#,
     },
-    Sample {
+    SampleEvent {
         kind: "payment.created",
         headers: &[
             ("content-type", "application/json"),

@@ -55,16 +55,16 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use self::{
-    fields::{Fields, Found},
-    part::{Part, PartKey, Reading, Reply, Sample},
+    fields::{BodyFields, FieldValues},
+    part::{EventKey, EventPart, ParsedRequest, ProviderReply, SampleEvent},
 };
 use crate::{
-    request::Incoming,
+    request::IncomingRequest,
     secret::Secret,
     service::Told,
     source::DEDUP_WINDOW,
     time::Span,
-    verify::{Refused, Verifier, VerifySpecError},
+    verify::{Verifier, VerifyError, VerifySpecError},
 };
 
 /// Every preset, by the names that people see. A new provider is one line here.
@@ -101,7 +101,7 @@ pub fn find(name: &str) -> Option<&'static dyn Provider> {
 }
 
 /// The names of all, for people.
-pub fn names() -> Vec<&'static str> {
+pub fn preset_names() -> Vec<&'static str> {
     PROVIDERS.iter().map(|provider| provider.name()).collect()
 }
 
@@ -116,7 +116,7 @@ pub fn is_signature_header(name: &str) -> bool {
 /// What happens to a request whose signature is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum OnRefusal {
+pub enum RefusalPolicy {
     /// It is answered with 401; the provider sends it again.
     Unauthorized,
     /// It is answered with 401 too, and kept aside if it shows a credential: this provider does not
@@ -137,7 +137,11 @@ pub trait Provider: fmt::Debug + Send + Sync {
     fn verifier(&self, secrets: Vec<Secret>) -> Result<Verifier, VerifySpecError>;
 
     /// Reads a request that was verified; `secret` is the one that fitted.
-    fn read(&self, request: &Incoming<'_>, secret: Option<&Secret>) -> Reading;
+    fn parse_request(
+        &self,
+        request: &IncomingRequest<'_>,
+        secret: Option<&Secret>,
+    ) -> ParsedRequest;
 
     /// How long its keys are remembered: longer than it goes on sending.
     fn dedup_window(&self) -> Span {
@@ -161,42 +165,42 @@ pub trait Provider: fmt::Debug + Send + Sync {
     }
 
     /// Answers its GET, if it sends one to see who is there.
-    fn greet(
+    fn answer_handshake(
         &self,
         _query: Option<&str>,
         _verify_token: Option<&Secret>,
-    ) -> Option<Result<Reply, Refused>> {
+    ) -> Option<Result<ProviderReply, VerifyError>> {
         None
     }
 
     /// What it is told when everything is on the disk, if our usual answer would do harm there.
-    fn answer(&self, _request: &Incoming<'_>) -> Option<Reply> {
+    fn success_reply(&self, _request: &IncomingRequest<'_>) -> Option<ProviderReply> {
         None
     }
 
     /// Whether its statuses name the sends of ours that they are about: then they are believed.
-    fn names_sends(&self) -> bool {
+    fn echoes_delivery_ids(&self) -> bool {
         false
     }
 
     /// What happens to a request whose signature is wrong.
-    fn on_refusal(&self) -> OnRefusal {
-        OnRefusal::Unauthorized
+    fn on_refusal(&self) -> RefusalPolicy {
+        RefusalPolicy::Unauthorized
     }
 
     /// What an event of this kind tells about a message that we sent, if it is about one: `status` is
     /// what the provider says of the thing.
-    fn told(&self, _kind: &str, _status: Option<&str>) -> Option<Told> {
+    fn message_status(&self, _kind: &str, _status: Option<&str>) -> Option<Told> {
         None
     }
 
     /// Why a message that we sent failed, in the words of the provider, if the event says so.
-    fn complaint(&self, _body: &[u8]) -> Option<String> {
+    fn failure_reason(&self, _body: &[u8]) -> Option<String> {
         None
     }
 
     /// Realistic events of each kind, for `surehook send-test`.
-    fn samples(&self) -> &'static [Sample] {
+    fn samples(&self) -> &'static [SampleEvent] {
         &[]
     }
 }

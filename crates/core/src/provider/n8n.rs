@@ -3,17 +3,17 @@
 
 use std::sync::LazyLock;
 
-use super::{Fields, Part, Provider, Reading, Sample, rules::Rules};
+use super::{BodyFields, EventPart, ParsedRequest, Provider, SampleEvent, rules::Rules};
 use crate::{
     attribute::{AttributeName, EventKind},
-    request::Incoming,
+    request::IncomingRequest,
     secret::Secret,
     verify::{HeaderNames, HmacSpec, Verifier, VerifySpecError},
 };
 
 /// Where a workflow says what happened, and to whom.
-static FIELDS: LazyLock<Fields> = LazyLock::new(|| {
-    Fields::new(&[
+static FIELDS: LazyLock<BodyFields> = LazyLock::new(|| {
+    BodyFields::new(&[
         "/event",
         "/event_type",
         "/type",
@@ -58,13 +58,13 @@ impl Provider for N8n {
         Verifier::hmac(usual_signature(), secrets)
     }
 
-    fn read(&self, request: &Incoming<'_>, _: Option<&Secret>) -> Reading {
+    fn parse_request(&self, request: &IncomingRequest<'_>, _: Option<&Secret>) -> ParsedRequest {
         let found = FIELDS.read(request.body);
-        Reading::one(Part {
+        ParsedRequest::one(EventPart {
             kind: found.first(&[0, 1, 2]).and_then(EventKind::new),
             key: KEYS.key(request),
             attributes: found.attributes(&ABOUT),
-            ..Part::default()
+            ..EventPart::default()
         })
     }
 
@@ -72,8 +72,8 @@ impl Provider for N8n {
         SIGNATURE_HEADERS
     }
 
-    fn samples(&self) -> &'static [Sample] {
-        &[Sample {
+    fn samples(&self) -> &'static [SampleEvent] {
+        &[SampleEvent {
             kind: "order.shipped",
             headers: &[("content-type", "application/json"), ("user-agent", "n8n")],
             target: "",

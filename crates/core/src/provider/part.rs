@@ -12,29 +12,29 @@ use crate::{
 
 /// What a verified request is.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Reading {
+pub enum ParsedRequest {
     /// A question that is answered at once and kept nowhere.
-    Greeting(Reply),
+    Handshake(ProviderReply),
     /// The events in it, in their order. None at all is fine: there is nothing to keep.
-    Events(Vec<Part>),
+    Events(Vec<EventPart>),
 }
 
-impl Reading {
+impl ParsedRequest {
     /// One event: the request as it is.
-    pub fn one(part: Part) -> Self {
+    pub fn one(part: EventPart) -> Self {
         Self::Events(vec![part])
     }
 }
 
 /// One event of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Part {
+pub struct EventPart {
     /// Its body; `None` is the body of the request, byte for byte.
     pub body: Option<Bytes>,
     /// What kind of event it is, in the provider's words.
     pub kind: Option<EventKind>,
     /// What makes it the same as another.
-    pub key: PartKey,
+    pub key: EventKey,
     /// Events with the same one belong in one order.
     pub order: Option<DedupKey>,
     /// What it can be found by.
@@ -45,19 +45,19 @@ pub struct Part {
 
 /// How an event is told apart from others.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum PartKey {
+pub enum EventKey {
     /// By the rules of the source, or the usual ones.
     #[default]
     Rules,
     /// By this key; the text says where it comes from, for people.
     Known(DedupKey, &'static str),
     /// By the hash of its body, for this long: equal bytes later are another event.
-    Content(Duration),
+    ContentHash(Duration),
     /// Not at all.
     None,
 }
 
-impl PartKey {
+impl EventKey {
     /// The key, or none if there is nothing to make it of.
     pub fn known(key: Option<DedupKey>, from: &'static str) -> Self {
         key.map_or(Self::None, |key| Self::Known(key, from))
@@ -66,7 +66,7 @@ impl PartKey {
 
 /// An answer of its own for a provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reply {
+pub struct ProviderReply {
     /// The status.
     pub status: StatusCode,
     /// The type of the body; none for an empty one.
@@ -75,7 +75,7 @@ pub struct Reply {
     pub body: Bytes,
 }
 
-impl Reply {
+impl ProviderReply {
     /// Nothing but a status.
     pub fn empty(status: StatusCode) -> Self {
         Self { status, content_type: None, body: Bytes::new() }
@@ -101,7 +101,7 @@ impl Reply {
 /// the beginning), `{{uuid}}`, `{{phone}}` (digits of a mobile
 /// number), `{{now}}` (seconds since 1970), `{{now_ms}}` and `{{now_iso}}`.
 #[derive(Clone, Copy, Debug)]
-pub struct Sample {
+pub struct SampleEvent {
     /// The kind of event, as the preset names it.
     pub kind: &'static str,
     /// Headers beside the signature.

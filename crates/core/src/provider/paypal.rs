@@ -13,15 +13,16 @@ use data_encoding::BASE64;
 use http::{HeaderMap, HeaderName};
 use url::{Host, Url};
 
-use super::{Fields, Part, PartKey, Provider, Reading, Sample};
+use super::{BodyFields, EventKey, EventPart, ParsedRequest, Provider, SampleEvent};
 use crate::{
     attribute::{AttributeName, EventKind},
     key::DedupKey,
-    request::{Incoming, Outgoing},
+    request::{IncomingRequest, OutgoingRequest},
     secret::Secret,
     time::{Span, Timestamp},
     verify::{
-        Certificate, Refused, Scheme, Signed, Unsignable, Verifier, VerifySpecError, only_value,
+        Certificate, RequestSignature, SignError, VerificationScheme, Verifier, VerifyError,
+        VerifySpecError, only_value,
     },
 };
 
@@ -42,8 +43,8 @@ const URL_BYTES_MAX: usize = 256;
 const SIMULATOR: &[u8] = b"WEBHOOK_ID";
 
 /// What an event is, and what it is about.
-static FIELDS: LazyLock<Fields> = LazyLock::new(|| {
-    Fields::new(&[
+static FIELDS: LazyLock<BodyFields> = LazyLock::new(|| {
+    BodyFields::new(&[
         "/id",
         "/event_type",
         "/resource/id",
@@ -102,14 +103,14 @@ impl Provider for Paypal {
         Ok(Verifier::own(Box::new(WebhookIds(secrets)), many).warning(warnings))
     }
 
-    fn read(&self, request: &Incoming<'_>, _: Option<&Secret>) -> Reading {
+    fn parse_request(&self, request: &IncomingRequest<'_>, _: Option<&Secret>) -> ParsedRequest {
         let found = FIELDS.read(request.body);
-        Reading::one(Part {
+        ParsedRequest::one(EventPart {
             kind: found.get(1).and_then(EventKind::new),
-            key: PartKey::known(found.key("paypal", &[0]), "paypal:id"),
+            key: EventKey::known(found.key("paypal", &[0]), "paypal:id"),
             order: found.first(&[2, 12]).and_then(DedupKey::new),
             attributes: found.attributes(&ABOUT),
-            ..Part::default()
+            ..EventPart::default()
         })
     }
 
@@ -122,7 +123,7 @@ impl Provider for Paypal {
         &["paypal-transmission-sig"]
     }
 
-    fn samples(&self) -> &'static [Sample] {
+    fn samples(&self) -> &'static [SampleEvent] {
         SAMPLES
     }
 }
@@ -131,32 +132,32 @@ impl Provider for Paypal {
 #[derive(Debug)]
 struct WebhookIds(Vec<Secret>);
 
-impl Scheme for WebhookIds {
+impl VerificationScheme for WebhookIds {
     fn name(&self) -> &'static str {
         "paypal"
     }
 
     /// Nothing is fetched for a request that lacks what is needed besides.
-    fn certificate_url(&self, request: &Incoming<'_>) -> Result<Option<Url>, Refused> {
+    fn certificate_url(&self, request: &IncomingRequest<'_>) -> Result<Option<Url>, VerifyError> {
         Transmission::of(request.headers)?;
         let text = text(request.headers, &CERTIFICATE, "certificate")?
-            .ok_or(Refused::UntrustedCertificate("the request does not say where it is"))?;
-        let elsewhere = Refused::UntrustedCertificate("its address is not one of PayPal's");
+            .ok_or(VerifyError::UntrustedCertificate("the request does not say where it is"))?;
+        let elsewhere = VerifyError::UntrustedCertificate("its address is not one of PayPal's");
         certificate_at(text).map(Some).ok_or(elsewhere)
     }
 
-    fn verify(&self, _: &Incoming<'_>, _: Timestamp) -> Result<usize, Refused> {
-        Err(Refused::UntrustedCertificate("it is not at hand"))
+    fn verify(&self, _: &IncomingRequest<'_>, _: Timestamp) -> Result<usize, VerifyError> {
+        Err(VerifyError::UntrustedCertificate("it is not at hand"))
     }
 
-    fn verify_with(
+    fn verify_with_certificate(
         &self,
-        request: &Incoming<'_>,
+        request: &IncomingRequest<'_>,
         certificate: &Certificate<'_>,
         now: Timestamp,
-    ) -> Result<usize, Refused> {
+    ) -> Result<usize, VerifyError> {
         let transmission = Transmission::of(request.headers)?;
-        let mut why = Refused::Mismatch;
+        let mut why = VerifyError::Mismatch;
         for (index, webhook) in self.0.iter().enumerate() {
             let text = transmission.text(webhook, request.body);
             let signed = (text.as_slice(), transmission.signature.as_slice());
@@ -168,8 +169,8 @@ impl Scheme for WebhookIds {
         Err(why)
     }
 
-    fn sign(&self, _: &Outgoing<'_>, _: Timestamp) -> Result<Signed, Unsignable> {
-        Err(Unsignable("PayPal signs with a private key that only PayPal has"))
+    fn sign(&self, _: &OutgoingRequest<'_>, _: Timestamp) -> Result<RequestSignature, SignError> {
+        Err(SignError("PayPal signs with a private key that only PayPal has"))
     }
 }
 
@@ -181,17 +182,17 @@ struct Transmission<'h> {
 }
 
 impl<'h> Transmission<'h> {
-    fn of(headers: &'h HeaderMap) -> Result<Self, Refused> {
-        let malformed = |part| Refused::Malformed { part };
+    fn of(headers: &'h HeaderMap) -> Result<Self, VerifyError> {
+        let malformed = |part| VerifyError::Malformed { part };
         let signature = text(headers, &SIGNATURE, "signature")?
-            .ok_or_else(|| Refused::MissingSignature { header: SIGNATURE.clone() })?;
+            .ok_or_else(|| VerifyError::MissingSignature { header: SIGNATURE.clone() })?;
         let signature = BASE64.decode(signature.as_bytes()).map_err(|_| malformed("signature"))?;
         let algorithm = text(headers, &ALGORITHM, "signature")?.unwrap_or(RSA_SHA256);
         if !algorithm.eq_ignore_ascii_case(RSA_SHA256) {
             return Err(malformed("signature"));
         }
-        let id = text(headers, &ID, "id")?.ok_or(Refused::MissingId)?;
-        let time = text(headers, &TIME, "timestamp")?.ok_or(Refused::MissingTimestamp)?;
+        let id = text(headers, &ID, "id")?.ok_or(VerifyError::MissingId)?;
+        let time = text(headers, &TIME, "timestamp")?.ok_or(VerifyError::MissingTimestamp)?;
         // The line that is signed could be cut elsewhere.
         if id.contains('|') {
             return Err(malformed("id"));
@@ -215,9 +216,9 @@ fn text<'h>(
     headers: &'h HeaderMap,
     name: &HeaderName,
     part: &'static str,
-) -> Result<Option<&'h str>, Refused> {
+) -> Result<Option<&'h str>, VerifyError> {
     let value = only_value(headers, name, part)?;
-    value.map(|value| value.to_str().map_err(|_| Refused::Malformed { part })).transpose()
+    value.map(|value| value.to_str().map_err(|_| VerifyError::Malformed { part })).transpose()
 }
 
 /// The address of a certificate, if it is one of `PayPal`'s. Anything but its plainest spelling is
@@ -240,7 +241,7 @@ fn is_paypal(name: &str) -> bool {
     name.strip_suffix(DOMAIN).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
 }
 
-static SAMPLES: &[Sample] = &[
+static SAMPLES: &[SampleEvent] = &[
     sample(
         "PAYMENT.CAPTURE.COMPLETED",
         r#"{"id":"WH-{{id}}","event_version":"1.0","create_time":"{{now_iso}}","resource_type":"capture","event_type":"PAYMENT.CAPTURE.COMPLETED","summary":"Payment completed","resource":{"id":"CAP{{id}}","status":"COMPLETED","amount":{"value":"129.90","currency_code":"BRL"}}}"#,
@@ -255,6 +256,6 @@ static SAMPLES: &[Sample] = &[
     ),
 ];
 
-const fn sample(kind: &'static str, body: &'static str) -> Sample {
-    Sample { kind, headers: &[("content-type", "application/json")], target: "", body }
+const fn sample(kind: &'static str, body: &'static str) -> SampleEvent {
+    SampleEvent { kind, headers: &[("content-type", "application/json")], target: "", body }
 }

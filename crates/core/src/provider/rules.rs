@@ -2,8 +2,8 @@
 
 use crate::{
     key::{KeyRule, KeyRules},
-    provider::PartKey,
-    request::Incoming,
+    provider::EventKey,
+    request::IncomingRequest,
 };
 
 /// Places for a key, in the order in which they are tried.
@@ -24,14 +24,14 @@ impl Rules {
     }
 
     /// What is found, as it is. About a header that came twice the usual rules have the last word.
-    pub(super) fn key(&self, request: &Incoming<'_>) -> PartKey {
-        match self.rules.find(request.headers, request.body) {
+    pub(super) fn key(&self, request: &IncomingRequest<'_>) -> EventKey {
+        match self.rules.extract(request.headers, request.body) {
             Ok(Some(found)) => {
                 let from = self.written.get(found.rule).copied().unwrap_or_default();
-                PartKey::Known(found.key, from)
+                EventKey::Known(found.key, from)
             }
-            Ok(None) => PartKey::None,
-            Err(_) => PartKey::Rules,
+            Ok(None) => EventKey::None,
+            Err(_) => EventKey::Rules,
         }
     }
 }
@@ -48,8 +48,8 @@ mod tests {
         let rules = Rules::new(&["header:x-id", "pointer:/a"]);
         let from = |pairs: &[(&str, &str)], body| match rules.key(&incoming(&headers(pairs), body))
         {
-            PartKey::Known(key, from) => Some((key.as_str().to_owned(), from)),
-            PartKey::Rules | PartKey::Content(_) | PartKey::None => None,
+            EventKey::Known(key, from) => Some((key.as_str().to_owned(), from)),
+            EventKey::Rules | EventKey::ContentHash(_) | EventKey::None => None,
         };
         assert_eq!(from(&[("x-id", "1")], "{}"), Some(("1".to_owned(), "header:x-id")));
         assert_eq!(from(&[], r#"{"a":2}"#), Some(("2".to_owned(), "pointer:/a")));

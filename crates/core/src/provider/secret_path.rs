@@ -3,7 +3,7 @@
 use crate::{
     redact,
     secret::Secret,
-    verify::{Unsignable, matching_secret},
+    verify::{SignError, matching_secret},
 };
 
 /// The position of the secret that the path begins with, and what follows it.
@@ -20,8 +20,8 @@ pub(super) fn is_shown(path: &str) -> bool {
 }
 
 /// The path that begins with the first secret.
-pub(super) fn put(secrets: &[Secret]) -> Result<String, Unsignable> {
-    secrets.first().and_then(in_path).map(|secret| format!("/{secret}")).ok_or(Unsignable(
+pub(super) fn put(secrets: &[Secret]) -> Result<String, SignError> {
+    secrets.first().and_then(in_path).map(|secret| format!("/{secret}")).ok_or(SignError(
         "the secret cannot stand in an address; make one of letters, digits, `-` and `_`",
     ))
 }

@@ -2,19 +2,19 @@
 
 use std::sync::LazyLock;
 
-use super::{Fields, Part, PartKey, Provider, Reading, Sample};
+use super::{BodyFields, EventKey, EventPart, ParsedRequest, Provider, SampleEvent};
 use crate::{
     attribute::{AttributeName, EventKind},
     key::DedupKey,
-    request::Incoming,
+    request::IncomingRequest,
     secret::Secret,
     time::Span,
-    verify::{Encoding, HmacSpec, Verifier, VerifySpecError},
+    verify::{HmacSpec, SignatureEncoding, Verifier, VerifySpecError},
 };
 
 /// Ids are read as they are spelled: some are too large for a floating-point number.
-static FIELDS: LazyLock<Fields> = LazyLock::new(|| {
-    Fields::new(&[
+static FIELDS: LazyLock<BodyFields> = LazyLock::new(|| {
+    BodyFields::new(&[
         "/id",
         "/inventory_item_id",
         "/customer/id",
@@ -50,13 +50,15 @@ impl Provider for Shopify {
     }
 
     fn verifier(&self, secrets: Vec<Secret>) -> Result<Verifier, VerifySpecError> {
-        let spec =
-            HmacSpec { encoding: Encoding::Base64, ..HmacSpec::new("x-shopify-hmac-sha256") };
+        let spec = HmacSpec {
+            encoding: SignatureEncoding::Base64,
+            ..HmacSpec::new("x-shopify-hmac-sha256")
+        };
         Verifier::hmac(spec, secrets)
     }
 
     /// `X-Shopify-Event-Id` is no key: all topics that one action causes share it.
-    fn read(&self, request: &Incoming<'_>, _: Option<&Secret>) -> Reading {
+    fn parse_request(&self, request: &IncomingRequest<'_>, _: Option<&Secret>) -> ParsedRequest {
         let found = FIELDS.read(request.body);
         let shop = request.header("x-shopify-shop-domain");
         let of_shop =
@@ -64,12 +66,12 @@ impl Provider for Shopify {
         let key = of_shop("shopify:", request.header("x-shopify-webhook-id"));
         let mut attributes = found.attributes(&ABOUT);
         attributes.push_some(AttributeName::Account, shop);
-        Reading::one(Part {
+        ParsedRequest::one(EventPart {
             kind: request.header("x-shopify-topic").and_then(EventKind::new),
-            key: PartKey::known(key, "shopify:x-shopify-webhook-id"),
+            key: EventKey::known(key, "shopify:x-shopify-webhook-id"),
             order: of_shop("", found.first(&[0, 1, 2])),
             attributes,
-            ..Part::default()
+            ..EventPart::default()
         })
     }
 
@@ -82,14 +84,14 @@ impl Provider for Shopify {
         &["x-shopify-hmac-sha256"]
     }
 
-    fn samples(&self) -> &'static [Sample] {
+    fn samples(&self) -> &'static [SampleEvent] {
         SAMPLES
     }
 }
 
 macro_rules! sample {
     ($topic:literal, $file:literal) => {
-        Sample {
+        SampleEvent {
             kind: $topic,
             headers: &[
                 ("content-type", "application/json"),
@@ -107,7 +109,7 @@ macro_rules! sample {
     };
 }
 
-static SAMPLES: &[Sample] = &[
+static SAMPLES: &[SampleEvent] = &[
     sample!("orders/create", "orders_create"),
     sample!("orders/paid", "orders_paid"),
     sample!("refunds/create", "refunds_create"),

@@ -7,19 +7,22 @@ use std::sync::LazyLock;
 
 use http::StatusCode;
 
-use super::{Fields, Found, Part, PartKey, Provider, Reading, Reply, Sample, form};
+use super::{
+    BodyFields, EventKey, EventPart, FieldValues, ParsedRequest, Provider, ProviderReply,
+    SampleEvent, form,
+};
 use crate::{
     attribute::{AttributeName, Attributes, EventKind},
     key::DedupKey,
-    request::Incoming,
+    request::IncomingRequest,
     secret::Secret,
     time::Span,
     verify::{HmacSpec, Verifier, VerifySpecError},
 };
 
 /// What an event of the Events API has.
-static EVENT: LazyLock<Fields> = LazyLock::new(|| {
-    Fields::new(&[
+static EVENT: LazyLock<BodyFields> = LazyLock::new(|| {
+    BodyFields::new(&[
         "/type",
         "/challenge",
         "/event_id",
@@ -59,8 +62,8 @@ const EVENT_ABOUT: [(AttributeName, usize); 13] = [
 ];
 
 /// What the JSON in `payload=` has when somebody pressed a button or sent a form of a view.
-static INTERACTION: LazyLock<Fields> = LazyLock::new(|| {
-    Fields::new(&[
+static INTERACTION: LazyLock<BodyFields> = LazyLock::new(|| {
+    BodyFields::new(&[
         "/type",
         "/trigger_id",
         "/team/id",
@@ -107,12 +110,12 @@ impl Provider for Slack {
 
     /// A request with `X-Slack-Retry-Num` is read like any other: the first one may never have
     /// arrived, and if it has, the key says so.
-    fn read(&self, request: &Incoming<'_>, _: Option<&Secret>) -> Reading {
+    fn parse_request(&self, request: &IncomingRequest<'_>, _: Option<&Secret>) -> ParsedRequest {
         if !form::is_form(request) {
             return event(request.body);
         }
         let json = form::json(request);
-        Reading::one(if json.is_empty() { command(request.body) } else { interaction(&json) })
+        ParsedRequest::one(if json.is_empty() { command(request.body) } else { interaction(&json) })
     }
 
     /// It ends after six minutes; with delayed events it goes on for a day.
@@ -125,19 +128,19 @@ impl Provider for Slack {
     }
 
     /// Empty: what a slash command is answered with is shown to whoever typed it.
-    fn answer(&self, _: &Incoming<'_>) -> Option<Reply> {
-        Some(Reply::empty(StatusCode::OK))
+    fn success_reply(&self, _: &IncomingRequest<'_>) -> Option<ProviderReply> {
+        Some(ProviderReply::empty(StatusCode::OK))
     }
 
-    fn samples(&self) -> &'static [Sample] {
+    fn samples(&self) -> &'static [SampleEvent] {
         SAMPLES
     }
 }
 
-fn event(body: &[u8]) -> Reading {
+fn event(body: &[u8]) -> ParsedRequest {
     let found = EVENT.read(body);
     if let (Some("url_verification"), Some(challenge)) = (found.get(0), found.get(1)) {
-        return Reading::Greeting(Reply::text(challenge.to_owned()));
+        return ParsedRequest::Handshake(ProviderReply::text(challenge.to_owned()));
     }
     let kind = match (found.get(0), found.get(6)) {
         (Some(outer), Some(inner)) => EventKind::new(&format!("{outer}.{inner}")),
@@ -145,39 +148,39 @@ fn event(body: &[u8]) -> Reading {
     };
     let scope = [3, 4, 5].into_iter().find(|place| found.get(*place).is_some());
     let key = scope.and_then(|scope| found.key("slack", &[scope, 2]));
-    Reading::one(Part {
+    ParsedRequest::one(EventPart {
         kind,
-        key: PartKey::known(key, "slack:event_id"),
+        key: EventKey::known(key, "slack:event_id"),
         order: scope.and_then(|scope| line(&found, scope, &[7, 8, 9, 10])),
         attributes: found.attributes(&EVENT_ABOUT),
-        ..Part::default()
+        ..EventPart::default()
     })
 }
 
-fn interaction(json: &[u8]) -> Part {
+fn interaction(json: &[u8]) -> EventPart {
     let found = INTERACTION.read(json);
     let scope = [2, 3].into_iter().find(|place| found.get(*place).is_some());
     let key = scope.and_then(|scope| found.key("slack", &[scope, 1]));
-    Part {
+    EventPart {
         kind: found.get(0).and_then(EventKind::new),
-        key: PartKey::known(key, "slack:trigger_id"),
+        key: EventKey::known(key, "slack:trigger_id"),
         order: scope.and_then(|scope| line(&found, scope, &[4, 5, 6])),
         attributes: found.attributes(&INTERACTION_ABOUT),
-        ..Part::default()
+        ..EventPart::default()
     }
 }
 
 /// The workspace and the first of these places.
-fn line(found: &Found<'_>, scope: usize, places: &[usize]) -> Option<DedupKey> {
+fn line(found: &FieldValues<'_>, scope: usize, places: &[usize]) -> Option<DedupKey> {
     let place = places.iter().copied().find(|place| found.get(*place).is_some())?;
     found.key("", &[scope, place])
 }
 
-fn command(form: &[u8]) -> Part {
+fn command(form: &[u8]) -> EventPart {
     let get = |name| form::field(form, name);
     if get("ssl_check").is_some() {
         let kind = EventKind::new("ssl_check");
-        return Part { kind, key: PartKey::None, is_ping: true, ..Part::default() };
+        return EventPart { kind, key: EventKey::None, is_ping: true, ..EventPart::default() };
     }
     let command = get("command");
     let team = get("team_id").or_else(|| get("enterprise_id"));
@@ -188,50 +191,50 @@ fn command(form: &[u8]) -> Part {
     attributes.push_some(AttributeName::Chat, get("channel_id"));
     attributes.push_some(AttributeName::User, get("user_id"));
     attributes.push_some(AttributeName::Object, command.as_deref());
-    Part {
+    EventPart {
         kind: command.and_then(|_| EventKind::new("slash_command")),
-        key: PartKey::known(key("slack:", "trigger_id"), "slack:trigger_id"),
+        key: EventKey::known(key("slack:", "trigger_id"), "slack:trigger_id"),
         order: key("", "channel_id"),
         attributes,
-        ..Part::default()
+        ..EventPart::default()
     }
 }
 
 const JSON: &[(&str, &str)] = &[("content-type", "application/json")];
 const FORM: &[(&str, &str)] = &[("content-type", "application/x-www-form-urlencoded")];
 
-static SAMPLES: &[Sample] = &[
-    Sample {
+static SAMPLES: &[SampleEvent] = &[
+    SampleEvent {
         kind: "event_callback.message",
         headers: JSON,
         target: "",
         body: include_str!("samples/slack.event_callback.message.json"),
     },
-    Sample {
+    SampleEvent {
         kind: "event_callback.app_mention",
         headers: JSON,
         target: "",
         body: include_str!("samples/slack.event_callback.app_mention.json"),
     },
-    Sample {
+    SampleEvent {
         kind: "event_callback.reaction_added",
         headers: JSON,
         target: "",
         body: include_str!("samples/slack.event_callback.reaction_added.json"),
     },
-    Sample {
+    SampleEvent {
         kind: "slash_command",
         headers: FORM,
         target: "",
         body: include_str!("samples/slack.slash_command.form"),
     },
-    Sample {
+    SampleEvent {
         kind: "block_actions",
         headers: FORM,
         target: "",
         body: include_str!("samples/slack.block_actions.form"),
     },
-    Sample {
+    SampleEvent {
         kind: "url_verification",
         headers: JSON,
         target: "",

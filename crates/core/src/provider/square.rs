@@ -2,19 +2,19 @@
 
 use std::sync::LazyLock;
 
-use super::{Fields, Part, PartKey, Provider, Reading, Sample};
+use super::{BodyFields, EventKey, EventPart, ParsedRequest, Provider, SampleEvent};
 use crate::{
     attribute::{AttributeName, EventKind},
     key::DedupKey,
-    request::Incoming,
+    request::IncomingRequest,
     secret::Secret,
     time::Span,
-    verify::{Encoding, HmacSpec, Verifier, VerifySpecError},
+    verify::{HmacSpec, SignatureEncoding, Verifier, VerifySpecError},
 };
 
 /// What an event is, and what it is about. The object stands under its own type.
-static FIELDS: LazyLock<Fields> = LazyLock::new(|| {
-    Fields::new(&[
+static FIELDS: LazyLock<BodyFields> = LazyLock::new(|| {
+    BodyFields::new(&[
         "/merchant_id",
         "/event_id",
         "/type",
@@ -53,20 +53,20 @@ impl Provider for Square {
     fn verifier(&self, secrets: Vec<Secret>) -> Result<Verifier, VerifySpecError> {
         let spec = HmacSpec {
             template: "{url}{body}".to_owned(),
-            encoding: Encoding::Base64,
+            encoding: SignatureEncoding::Base64,
             ..HmacSpec::new("x-square-hmacsha256-signature")
         };
         Verifier::hmac(spec, secrets)
     }
 
-    fn read(&self, request: &Incoming<'_>, _: Option<&Secret>) -> Reading {
+    fn parse_request(&self, request: &IncomingRequest<'_>, _: Option<&Secret>) -> ParsedRequest {
         let found = FIELDS.read(request.body);
-        Reading::one(Part {
+        ParsedRequest::one(EventPart {
             kind: found.get(2).and_then(EventKind::new),
-            key: PartKey::known(found.key("square", &[0, 1]), "square:event_id"),
+            key: EventKey::known(found.key("square", &[0, 1]), "square:event_id"),
             order: found.get(3).and_then(DedupKey::new),
             attributes: found.attributes(&ABOUT),
-            ..Part::default()
+            ..EventPart::default()
         })
     }
 
@@ -79,12 +79,12 @@ impl Provider for Square {
         &["x-square-hmacsha256-signature"]
     }
 
-    fn samples(&self) -> &'static [Sample] {
+    fn samples(&self) -> &'static [SampleEvent] {
         SAMPLES
     }
 }
 
-static SAMPLES: &[Sample] = &[
+static SAMPLES: &[SampleEvent] = &[
     sample(
         "payment.updated",
         r#"{"merchant_id":"6SSW7HV8K2ST5","type":"payment.updated","event_id":"{{uuid}}","created_at":"{{now_iso}}","data":{"type":"payment","id":"pay{{id}}","object":{"payment":{"id":"pay{{id}}","status":"COMPLETED","order_id":"order{{id}}","amount_money":{"amount":4200,"currency":"USD"}}}}}"#,
@@ -99,9 +99,9 @@ static SAMPLES: &[Sample] = &[
     ),
 ];
 
-const fn sample(kind: &'static str, body: &'static str) -> Sample {
+const fn sample(kind: &'static str, body: &'static str) -> SampleEvent {
     let headers = &[("content-type", "application/json"), ("square-environment", "Production")];
-    Sample { kind, headers, target: "", body }
+    SampleEvent { kind, headers, target: "", body }
 }
 
 #[cfg(test)]

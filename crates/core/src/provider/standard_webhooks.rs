@@ -4,22 +4,23 @@ use std::{collections::BTreeMap, sync::LazyLock};
 
 use serde_json::value::RawValue;
 
-use super::{Fields, Part, PartKey, Provider, Reading, Sample};
+use super::{BodyFields, EventKey, EventPart, ParsedRequest, Provider, SampleEvent};
 use crate::{
     attribute::{AttributeName, EventKind},
     key::DedupKey,
-    request::Incoming,
+    request::IncomingRequest,
     secret::Secret,
     time::Span,
     verify::{
         Verifier, VerifySpecError,
-        standard::{SIGNATURE_HEADERS, StandardWebhooks as Scheme, message_id},
+        standard::{SIGNATURE_HEADERS, StandardWebhooks as VerificationScheme, message_id},
     },
 };
 
 /// What the specification recommends a body to have, and what others call the same.
-static FIELDS: LazyLock<Fields> =
-    LazyLock::new(|| Fields::new(&["/type", "/event_type", "/event", "/data/id", "/data/status"]));
+static FIELDS: LazyLock<BodyFields> = LazyLock::new(|| {
+    BodyFields::new(&["/type", "/event_type", "/event", "/data/id", "/data/status"])
+});
 
 const ABOUT: [(AttributeName, usize); 2] =
     [(AttributeName::Object, 3), (AttributeName::ProviderStatus, 4)];
@@ -33,13 +34,13 @@ impl Provider for StandardWebhooks {
     }
 
     fn verifier(&self, secrets: Vec<Secret>) -> Result<Verifier, VerifySpecError> {
-        let scheme = Scheme::new(&secrets)?;
+        let scheme = VerificationScheme::new(&secrets)?;
         let warnings = scheme.warnings();
         Ok(Verifier::own(Box::new(scheme), secrets.len()).warning(warnings))
     }
 
     /// The id is the same over all attempts, and it is signed.
-    fn read(&self, request: &Incoming<'_>, _: Option<&Secret>) -> Reading {
+    fn parse_request(&self, request: &IncomingRequest<'_>, _: Option<&Secret>) -> ParsedRequest {
         let found = FIELDS.read(request.body);
         let kind = match found.first(&[0, 1, 2]) {
             Some(kind) => EventKind::new(kind),
@@ -47,11 +48,11 @@ impl Provider for StandardWebhooks {
         };
         let key =
             message_id(request).and_then(|id| DedupKey::new(&format!("standardwebhooks:{id}")));
-        Reading::one(Part {
+        ParsedRequest::one(EventPart {
             kind,
-            key: PartKey::known(key, "webhook-id"),
+            key: EventKey::known(key, "webhook-id"),
             attributes: found.attributes(&ABOUT),
-            ..Part::default()
+            ..EventPart::default()
         })
     }
 
@@ -64,7 +65,7 @@ impl Provider for StandardWebhooks {
         &SIGNATURE_HEADERS
     }
 
-    fn samples(&self) -> &'static [Sample] {
+    fn samples(&self) -> &'static [SampleEvent] {
         SAMPLES
     }
 }
@@ -83,14 +84,14 @@ fn only_member(body: &[u8]) -> Option<String> {
     }
 }
 
-static SAMPLES: &[Sample] = &[
-    Sample {
+static SAMPLES: &[SampleEvent] = &[
+    SampleEvent {
         kind: "contact.created",
         headers: &[("content-type", "application/json")],
         target: "",
         body: r#"{"type":"contact.created","timestamp":"{{now_iso}}","data":{"id":"contact_{{id}}","first_name":"Ana","last_name":"Souza","email":"ana.souza@example.com"}}"#,
     },
-    Sample {
+    SampleEvent {
         kind: "invoice.paid",
         headers: &[("content-type", "application/json")],
         target: "",

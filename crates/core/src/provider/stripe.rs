@@ -2,19 +2,19 @@
 
 use std::sync::LazyLock;
 
-use super::{Fields, Part, PartKey, Provider, Reading, Sample};
+use super::{BodyFields, EventKey, EventPart, ParsedRequest, Provider, SampleEvent};
 use crate::{
     attribute::{AttributeName, EventKind},
     key::DedupKey,
-    request::Incoming,
+    request::IncomingRequest,
     secret::Secret,
     time::Span,
     verify::{HmacSpec, Verifier, VerifySpecError},
 };
 
 /// What an event is, and what it is about. A "thin" event has only the id of its object.
-static FIELDS: LazyLock<Fields> = LazyLock::new(|| {
-    Fields::new(&[
+static FIELDS: LazyLock<BodyFields> = LazyLock::new(|| {
+    BodyFields::new(&[
         "/id",
         "/type",
         "/data/object/id",
@@ -65,14 +65,14 @@ impl Provider for Stripe {
         Verifier::hmac(spec, secrets)
     }
 
-    fn read(&self, request: &Incoming<'_>, _: Option<&Secret>) -> Reading {
+    fn parse_request(&self, request: &IncomingRequest<'_>, _: Option<&Secret>) -> ParsedRequest {
         let found = FIELDS.read(request.body);
-        Reading::one(Part {
+        ParsedRequest::one(EventPart {
             kind: found.get(1).and_then(EventKind::new),
-            key: PartKey::known(found.key("stripe", &[0]), "stripe:id"),
+            key: EventKey::known(found.key("stripe", &[0]), "stripe:id"),
             order: found.first(&[2, 3]).and_then(DedupKey::new),
             attributes: found.attributes(&ABOUT),
-            ..Part::default()
+            ..EventPart::default()
         })
     }
 
@@ -85,12 +85,12 @@ impl Provider for Stripe {
         &["stripe-signature"]
     }
 
-    fn samples(&self) -> &'static [Sample] {
+    fn samples(&self) -> &'static [SampleEvent] {
         SAMPLES
     }
 }
 
-static SAMPLES: &[Sample] = &[
+static SAMPLES: &[SampleEvent] = &[
     sample(
         "payment_intent.succeeded",
         include_str!("samples/stripe.payment_intent.succeeded.json"),
@@ -111,8 +111,8 @@ static SAMPLES: &[Sample] = &[
     sample("charge.refunded", include_str!("samples/stripe.charge.refunded.json")),
 ];
 
-const fn sample(kind: &'static str, body: &'static str) -> Sample {
-    Sample {
+const fn sample(kind: &'static str, body: &'static str) -> SampleEvent {
+    SampleEvent {
         kind,
         headers: &[("content-type", "application/json; charset=utf-8")],
         target: "",
@@ -123,7 +123,7 @@ const fn sample(kind: &'static str, body: &'static str) -> Sample {
 #[cfg(test)]
 mod tests {
     use super::super::testing::{about, told, verify};
-    use crate::verify::Refused;
+    use crate::verify::VerifyError;
 
     #[test]
     fn events_are_told_apart_by_their_ids_alone() {
@@ -193,7 +193,7 @@ mod tests {
                 verify("stripe", &["whsec_test"], &[("stripe-signature", &header)], "{}", now);
             let result = result.map(|verified| verified.secret_index);
             assert_eq!(
-                result.as_ref().map_err(Refused::code),
+                result.as_ref().map_err(VerifyError::code),
                 expected.as_ref().map_err(|c| *c),
                 "case: {name}"
             );

@@ -4,11 +4,11 @@ use std::{collections::BTreeMap, sync::LazyLock};
 
 use serde_json::value::RawValue;
 
-use super::{Fields, Part, PartKey, Provider, Reading, Sample};
+use super::{BodyFields, EventKey, EventPart, ParsedRequest, Provider, SampleEvent};
 use crate::{
     attribute::{AttributeName, EventKind},
     key::DedupKey,
-    request::Incoming,
+    request::IncomingRequest,
     secret::Secret,
     time::Span,
     verify::{Verifier, VerifySpec, VerifySpecError},
@@ -19,8 +19,8 @@ const SECRET_TOKEN: &str = "x-telegram-bot-api-secret-token";
 const SECRET_BYTES_MAX: usize = 256;
 
 /// What the thing in an update may have.
-static FIELDS: LazyLock<Fields> = LazyLock::new(|| {
-    Fields::new(&[
+static FIELDS: LazyLock<BodyFields> = LazyLock::new(|| {
+    BodyFields::new(&[
         "/chat/id",
         "/message/chat/id",
         "/user_chat_id",
@@ -69,8 +69,11 @@ impl Provider for Telegram {
         Verifier::new(&VerifySpec::Token { header: SECRET_TOKEN.to_owned() }, secrets)
     }
 
-    fn read(&self, request: &Incoming<'_>, _: Option<&Secret>) -> Reading {
-        Reading::one(update(request.body).unwrap_or(Part { key: PartKey::None, ..Part::default() }))
+    fn parse_request(&self, request: &IncomingRequest<'_>, _: Option<&Secret>) -> ParsedRequest {
+        ParsedRequest::one(
+            update(request.body)
+                .unwrap_or(EventPart { key: EventKey::None, ..EventPart::default() }),
+        )
     }
 
     /// It keeps updates for a day. After a quiet week their numbers start anew, so they must not be
@@ -79,7 +82,7 @@ impl Provider for Telegram {
         Span::from_secs(2 * 86_400)
     }
 
-    fn samples(&self) -> &'static [Sample] {
+    fn samples(&self) -> &'static [SampleEvent] {
         SAMPLES
     }
 }
@@ -90,26 +93,26 @@ fn is_secret_token(bytes: &[u8]) -> bool {
 }
 
 /// An update is its number and one more field, whose name is the kind; new kinds are read alike.
-fn update(body: &[u8]) -> Option<Part> {
+fn update(body: &[u8]) -> Option<EventPart> {
     let fields: BTreeMap<String, &RawValue> = serde_json::from_slice(body).ok()?;
     let number = fields.get("update_id").map(|value| value.get());
     let number = number.filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
     let key = number.and_then(|number| DedupKey::new(&format!("telegram:{number}")));
     let thing = fields.iter().find(|(_, value)| value.get().starts_with('{'));
     let found = FIELDS.read(thing.map_or("", |(_, value)| value.get()).as_bytes());
-    Some(Part {
+    Some(EventPart {
         kind: thing.and_then(|(name, _)| EventKind::new(name)),
-        key: PartKey::known(key, "telegram:update_id"),
+        key: EventKey::known(key, "telegram:update_id"),
         // Where there is no chat, it is about somebody; a poll only has an id.
         order: found.first(&[0, 1, 2, 5, 3, 4, 11]).and_then(DedupKey::new),
         attributes: found.attributes(&ABOUT),
-        ..Part::default()
+        ..EventPart::default()
     })
 }
 
 macro_rules! sample {
     ($kind:literal) => {
-        Sample {
+        SampleEvent {
             kind: $kind,
             headers: &[("content-type", "application/json")],
             target: "",
@@ -118,7 +121,7 @@ macro_rules! sample {
     };
 }
 
-static SAMPLES: &[Sample] = &[
+static SAMPLES: &[SampleEvent] = &[
     sample!("message"),
     sample!("edited_message"),
     sample!("callback_query"),

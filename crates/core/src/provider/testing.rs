@@ -2,12 +2,12 @@
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use super::{Part, PartKey, Reading, find};
+use super::{EventKey, EventPart, ParsedRequest, find};
 use crate::{
-    request::Incoming,
+    request::IncomingRequest,
     secret::Secret,
     time::Timestamp,
-    verify::{Refused, Verified},
+    verify::{VerifiedRequest, VerifyError},
 };
 
 pub(super) type Headers<'t> = &'t [(&'t str, &'t str)];
@@ -19,29 +19,36 @@ pub(super) fn headers(pairs: Headers<'_>) -> HeaderMap {
     pairs.iter().map(pair).collect()
 }
 
-pub(super) fn incoming<'r>(headers: &'r HeaderMap, body: &'r str) -> Incoming<'r> {
-    Incoming { source: "s", path: "", query: None, headers, body: body.as_bytes(), origin: None }
+pub(super) fn incoming<'r>(headers: &'r HeaderMap, body: &'r str) -> IncomingRequest<'r> {
+    IncomingRequest {
+        source: "s",
+        path: "",
+        query: None,
+        headers,
+        body: body.as_bytes(),
+        origin: None,
+    }
 }
 
 /// A request as a preset reads it.
-pub(super) fn read(preset: &str, pairs: Headers<'_>, body: &str) -> Reading {
+pub(super) fn read(preset: &str, pairs: Headers<'_>, body: &str) -> ParsedRequest {
     let secret = Secret::new("secret");
-    find(preset).unwrap().read(&incoming(&headers(pairs), body), Some(&secret))
+    find(preset).unwrap().parse_request(&incoming(&headers(pairs), body), Some(&secret))
 }
 
 /// All events of a request.
-pub(super) fn parts(preset: &str, pairs: Headers<'_>, body: &str) -> Vec<Part> {
+pub(super) fn parts(preset: &str, pairs: Headers<'_>, body: &str) -> Vec<EventPart> {
     match read(preset, pairs, body) {
-        Reading::Events(parts) => parts,
-        Reading::Greeting(reply) => panic!("{preset} reads {body} as {reply:?}"),
+        ParsedRequest::Events(parts) => parts,
+        ParsedRequest::Handshake(reply) => panic!("{preset} reads {body} as {reply:?}"),
     }
 }
 
 /// The only event of a request.
-pub(super) fn part(preset: &str, pairs: Headers<'_>, body: &str) -> Part {
+pub(super) fn part(preset: &str, pairs: Headers<'_>, body: &str) -> EventPart {
     match read(preset, pairs, body) {
-        Reading::Events(mut parts) if parts.len() == 1 => parts.remove(0),
-        other @ (Reading::Events(_) | Reading::Greeting(_)) => {
+        ParsedRequest::Events(mut parts) if parts.len() == 1 => parts.remove(0),
+        other @ (ParsedRequest::Events(_) | ParsedRequest::Handshake(_)) => {
             panic!("{preset} reads {body} as {other:?}")
         }
     }
@@ -53,12 +60,12 @@ pub(super) fn told(preset: &str, pairs: Headers<'_>, body: &str) -> [String; 3] 
 }
 
 /// The same of an event.
-pub(super) fn told_of(part: &Part) -> [String; 3] {
+pub(super) fn told_of(part: &EventPart) -> [String; 3] {
     let key = match &part.key {
-        PartKey::Known(key, _) => key.as_str().to_owned(),
-        PartKey::Rules => "rules".to_owned(),
-        PartKey::Content(window) => format!("content {}s", window.as_secs()),
-        PartKey::None => "-".to_owned(),
+        EventKey::Known(key, _) => key.as_str().to_owned(),
+        EventKey::Rules => "rules".to_owned(),
+        EventKey::ContentHash(window) => format!("content {}s", window.as_secs()),
+        EventKey::None => "-".to_owned(),
     };
     let kind = part.kind.as_ref().map_or("-", |kind| kind.as_str()).to_owned();
     [kind, key, part.order.as_ref().map_or("-", |order| order.as_str()).to_owned()]
@@ -77,7 +84,7 @@ pub(super) fn verify(
     pairs: Headers<'_>,
     body: &str,
     now: i64,
-) -> Result<Verified, Refused> {
+) -> Result<VerifiedRequest, VerifyError> {
     let secrets = secrets.iter().map(|secret| Secret::new(*secret)).collect();
     let verifier = find(preset).unwrap().verifier(secrets).unwrap();
     verifier.verify(&incoming(&headers(pairs), body), Timestamp::from_millis(now * 1000))

@@ -2,12 +2,12 @@
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use super::{Reading, Reply, find};
+use super::{ParsedRequest, ProviderReply, find};
 use crate::{
-    request::{Incoming, Outgoing},
+    request::{IncomingRequest, OutgoingRequest},
     secret::Secret,
     time::Timestamp,
-    verify::{Refused, Signed, Unsignable, Verifier},
+    verify::{RequestSignature, SignError, Verifier, VerifyError},
 };
 
 /// A call of a provider.
@@ -85,10 +85,10 @@ impl Call {
             .fold(self, |call, (name, value)| call.header(name.as_str(), value))
     }
 
-    pub(super) fn signature(&self) -> Result<Signed, Unsignable> {
+    pub(super) fn signature(&self) -> Result<RequestSignature, SignError> {
         let headers = self.header_map().unwrap();
         let (url, body) = (self.url.as_str(), self.body.as_slice());
-        let outgoing = Outgoing { id: "msg_1", url, headers: &headers, body };
+        let outgoing = OutgoingRequest { id: "msg_1", url, headers: &headers, body };
         self.verifier().unwrap().sign(&outgoing, Timestamp::from_millis(self.now_millis))
     }
 
@@ -105,7 +105,7 @@ impl Call {
         Some(map)
     }
 
-    pub(super) fn with<T>(&self, look: impl FnOnce(&Incoming<'_>) -> T) -> T {
+    pub(super) fn with<T>(&self, look: impl FnOnce(&IncomingRequest<'_>) -> T) -> T {
         let headers = self.header_map().unwrap();
         let (origin, target) = self.url.split_once("/in/").unwrap();
         let (target, query) = match target.split_once('?') {
@@ -114,7 +114,7 @@ impl Call {
         };
         let (source, path) = target.split_at(target.find('/').unwrap_or(target.len()));
         let origin = Some(origin).filter(|_| self.knows_origin);
-        look(&Incoming { source, path, query, headers: &headers, body: &self.body, origin })
+        look(&IncomingRequest { source, path, query, headers: &headers, body: &self.body, origin })
     }
 
     /// Which secret fits, or the word for why none does.
@@ -122,20 +122,24 @@ impl Call {
         let Some(verifier) = self.verifier() else { return Err("secret") };
         let now = Timestamp::from_millis(self.now_millis);
         let verified = self.with(|request| verifier.verify(request, now));
-        verified.map(|verified| verified.secret_index).map_err(|refused| Refused::code(&refused))
+        verified
+            .map(|verified| verified.secret_index)
+            .map_err(|refused| VerifyError::code(&refused))
     }
 
-    pub(super) fn read(&self) -> Reading {
-        self.with(|request| find(self.preset).unwrap().read(request, None))
+    pub(super) fn read(&self) -> ParsedRequest {
+        self.with(|request| find(self.preset).unwrap().parse_request(request, None))
     }
 
     /// What the provider is told: status, type and text.
     pub(super) fn reply(&self) -> Option<(u16, Option<&'static str>, String)> {
         let reply = match self.read() {
-            Reading::Greeting(reply) => Some(reply),
-            Reading::Events(_) => self.with(|request| find(self.preset).unwrap().answer(request)),
+            ParsedRequest::Handshake(reply) => Some(reply),
+            ParsedRequest::Events(_) => {
+                self.with(|request| find(self.preset).unwrap().success_reply(request))
+            }
         };
-        reply.map(|Reply { status, content_type, body }| {
+        reply.map(|ProviderReply { status, content_type, body }| {
             (status.as_u16(), content_type, String::from_utf8(body.to_vec()).unwrap())
         })
     }

@@ -6,10 +6,10 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use proptest::{prelude::*, test_runner::TestCaseResult};
 use url::form_urlencoded;
 
-use super::{PROVIDERS, Part, Provider, Reading, Sample, find, testing::headers};
+use super::{EventPart, PROVIDERS, ParsedRequest, Provider, SampleEvent, find, testing::headers};
 use crate::{
     ids::SourceId,
-    request::{Incoming, Outgoing},
+    request::{IncomingRequest, OutgoingRequest},
     secret::Secret,
     service::Told,
     source::SourceSpec,
@@ -78,7 +78,7 @@ struct Sent {
 
 impl Sent {
     /// The sample, signed; `None` if nobody but the provider can sign.
-    fn new(verifier: &Verifier, sample: &Sample) -> Option<Self> {
+    fn new(verifier: &Verifier, sample: &SampleEvent) -> Option<Self> {
         let pairs: Vec<(&str, String)> =
             sample.headers.iter().map(|(name, value)| (*name, filled(value))).collect();
         let pairs: Vec<(&str, &str)> =
@@ -87,7 +87,7 @@ impl Sent {
         let body = filled(sample.body).into_bytes();
         let target = filled(sample.target);
         let url = format!("{ORIGIN}/in/s{target}");
-        let outgoing = Outgoing { id: "msg_1", url: &url, headers: &headers, body: &body };
+        let outgoing = OutgoingRequest { id: "msg_1", url: &url, headers: &headers, body: &body };
         let signed = verifier.sign(&outgoing, NOW).ok()?;
         let signature: Vec<_> = signed.headers.iter().map(|(name, _)| name.clone()).collect();
         for (name, value) in signed.headers {
@@ -101,8 +101,8 @@ impl Sent {
         Some(Self { path: signed.path + &path, query, headers, body, signature, signed_path })
     }
 
-    fn incoming(&self) -> Incoming<'_> {
-        Incoming {
+    fn incoming(&self) -> IncomingRequest<'_> {
+        IncomingRequest {
             source: "s",
             path: &self.path,
             query: self.query.as_deref(),
@@ -224,7 +224,7 @@ fn each_sample_is_signed_accepted_and_read_as_its_kind() {
 }
 
 /// The kind that is written with a sample is the kind that is read, and no placeholder is left.
-fn check_sample(provider: &dyn Provider, sample: &Sample) {
+fn check_sample(provider: &dyn Provider, sample: &SampleEvent) {
     let name = provider.name();
     let body = filled(sample.body);
     assert!(!body.contains("{{"), "{name} {}: an unknown placeholder", sample.kind);
@@ -233,7 +233,7 @@ fn check_sample(provider: &dyn Provider, sample: &Sample) {
     let headers = headers(&pairs);
     let target = filled(sample.target);
     let (path, query) = target.split_once('?').map_or((&*target, None), |(p, q)| (p, Some(q)));
-    let request = Incoming {
+    let request = IncomingRequest {
         source: "s",
         path,
         query,
@@ -241,12 +241,13 @@ fn check_sample(provider: &dyn Provider, sample: &Sample) {
         body: body.as_bytes(),
         origin: Some(ORIGIN),
     };
-    let Reading::Events(parts) = provider.read(&request, Some(&Secret::new(SECRET))) else {
+    let ParsedRequest::Events(parts) = provider.parse_request(&request, Some(&Secret::new(SECRET)))
+    else {
         return;
     };
     let is_batch = sample.kind == "batch" && parts.len() > 1;
     // The generic source has no kinds of its own.
-    let kind = |part: &Part| part.kind.as_ref().map(|kind| kind.as_str().to_owned());
+    let kind = |part: &EventPart| part.kind.as_ref().map(|kind| kind.as_str().to_owned());
     let has_kind = name == "generic"
         || is_batch
         || parts.iter().any(|part| kind(part).as_deref() == Some(sample.kind));
@@ -269,7 +270,7 @@ fn garbage_is_read_as_one_event_or_none_and_never_panics() {
     for provider in PROVIDERS {
         for (body, kind) in bodies.iter().flat_map(|body| kinds.map(|kind| (body, kind))) {
             let headers = headers(&[("content-type", kind)]);
-            let request = Incoming {
+            let request = IncomingRequest {
                 source: "s",
                 path: "",
                 query: None,
@@ -277,9 +278,9 @@ fn garbage_is_read_as_one_event_or_none_and_never_panics() {
                 body,
                 origin: None,
             };
-            match provider.read(&request, None) {
-                Reading::Events(parts) => assert!(parts.len() <= 1, "{provider:?} {body:?}"),
-                Reading::Greeting(reply) => panic!("{provider:?} {body:?} {reply:?}"),
+            match provider.parse_request(&request, None) {
+                ParsedRequest::Events(parts) => assert!(parts.len() <= 1, "{provider:?} {body:?}"),
+                ParsedRequest::Handshake(reply) => panic!("{provider:?} {body:?} {reply:?}"),
             }
         }
     }
@@ -380,10 +381,10 @@ fn statuses_say_what_became_of_a_message() {
         ("generic", "status.sent", Some("sent"), None),
     ];
     for (provider, kind, status, expected) in cases {
-        let told = find(provider).unwrap().told(kind, status);
+        let told = find(provider).unwrap().message_status(kind, status);
         assert_eq!(told, expected, "case: {provider} {kind} {status:?}");
     }
     let failed = br#"{"entry":[{"changes":[{"value":{"statuses":[{"errors":[{"code":131026,"title":"Message undeliverable"}]}]}}]}]}"#;
-    let complaint = find("whatsapp-cloud").unwrap().complaint(failed);
+    let complaint = find("whatsapp-cloud").unwrap().failure_reason(failed);
     assert_eq!(complaint.as_deref(), Some("Message undeliverable"));
 }

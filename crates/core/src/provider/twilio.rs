@@ -10,11 +10,14 @@ use http::StatusCode;
 use url::form_urlencoded;
 
 use self::scheme::AuthTokens;
-use super::{Fields, OnRefusal, Part, PartKey, Provider, Reading, Reply, Sample, form, list};
+use super::{
+    BodyFields, EventKey, EventPart, ParsedRequest, Provider, ProviderReply, RefusalPolicy,
+    SampleEvent, form, list,
+};
 use crate::{
     attribute::{AttributeName, Attributes, EventKind},
     key::DedupKey,
-    request::Incoming,
+    request::IncomingRequest,
     secret::Secret,
     service::Told,
     time::Span,
@@ -25,8 +28,8 @@ use crate::{
 const TOKEN: &str = "i-twilio-idempotency-token";
 
 /// An event of Event Streams.
-static FIELDS: LazyLock<Fields> = LazyLock::new(|| {
-    Fields::new(&[
+static FIELDS: LazyLock<BodyFields> = LazyLock::new(|| {
+    BodyFields::new(&[
         "/id",
         "/type",
         "/data/accountSid",
@@ -58,15 +61,15 @@ impl Provider for Twilio {
         Ok(Verifier::own(Box::new(AuthTokens(secrets)), many))
     }
 
-    fn read(&self, request: &Incoming<'_>, _: Option<&Secret>) -> Reading {
+    fn parse_request(&self, request: &IncomingRequest<'_>, _: Option<&Secret>) -> ParsedRequest {
         if form::is_form(request) {
-            return Reading::one(Form::of(request.body).part(request));
+            return ParsedRequest::one(Form::of(request.body).part(request));
         }
         let parts = list::split(request.body, read_streamed).unwrap_or_else(|| {
-            let key = PartKey::known(by_token(request, None), TOKEN);
-            vec![Part { key, ..Part::default() }]
+            let key = EventKey::known(by_token(request, None), TOKEN);
+            vec![EventPart { key, ..EventPart::default() }]
         });
-        Reading::Events(parts)
+        ParsedRequest::Events(parts)
     }
 
     /// It tries once more, or as often as the address says, within minutes.
@@ -80,26 +83,26 @@ impl Provider for Twilio {
 
     /// Any text in answer to a message is sent to whoever wrote it, and a call is ended with an
     /// error by what is no `TwiML`. `TwiML` without a word in it does nothing.
-    fn answer(&self, request: &Incoming<'_>) -> Option<Reply> {
+    fn success_reply(&self, request: &IncomingRequest<'_>) -> Option<ProviderReply> {
         let wants_twiml =
             form::is_form(request) && Form::of(request.body).get("EventType").is_none();
         Some(if wants_twiml {
-            Reply { content_type: Some("text/xml"), ..Reply::text("<Response/>") }
+            ProviderReply { content_type: Some("text/xml"), ..ProviderReply::text("<Response/>") }
         } else {
-            Reply::empty(StatusCode::OK)
+            ProviderReply::empty(StatusCode::OK)
         })
     }
 
     /// It sends once, or little more: a wrong secret must not lose what came meanwhile.
-    fn on_refusal(&self) -> OnRefusal {
-        OnRefusal::Keep
+    fn on_refusal(&self) -> RefusalPolicy {
+        RefusalPolicy::Keep
     }
 
-    fn told(&self, kind: &str, _: Option<&str>) -> Option<Told> {
+    fn message_status(&self, kind: &str, _: Option<&str>) -> Option<Told> {
         Told::from_word(kind.strip_prefix("message.status.")?)
     }
 
-    fn samples(&self) -> &'static [Sample] {
+    fn samples(&self) -> &'static [SampleEvent] {
         SAMPLES
     }
 }
@@ -117,16 +120,16 @@ impl<'b> Form<'b> {
         Some(found.1.as_ref()).filter(|value| !value.trim().is_empty())
     }
 
-    fn part(&self, request: &Incoming<'_>) -> Part {
+    fn part(&self, request: &IncomingRequest<'_>) -> EventPart {
         let account = self.get("AccountSid");
         // Conversations and others say what happened, and name a message that it happened to.
         if let Some(event) = self.get("EventType") {
-            return Part {
+            return EventPart {
                 kind: EventKind::new(event),
-                key: PartKey::known(by_token(request, account), TOKEN),
+                key: EventKey::known(by_token(request, account), TOKEN),
                 order: self.get("ConversationSid").and_then(DedupKey::new),
                 attributes: self.attributes(self.get("Author")),
-                ..Part::default()
+                ..EventPart::default()
             };
         }
         if let Some(message) = self.get("MessageSid").or_else(|| self.get("SmsSid")) {
@@ -135,15 +138,15 @@ impl<'b> Form<'b> {
         if let Some(call) = self.get("CallSid") {
             return self.call(request, account, call);
         }
-        Part {
-            key: PartKey::known(by_token(request, account), TOKEN),
+        EventPart {
+            key: EventKey::known(by_token(request, account), TOKEN),
             attributes: self.attributes(None),
-            ..Part::default()
+            ..EventPart::default()
         }
     }
 
     /// One that came in, or what became of one that was sent.
-    fn message(&self, account: Option<&str>, message: &str) -> Part {
+    fn message(&self, account: Option<&str>, message: &str) -> EventPart {
         let status = self.get("MessageStatus").or_else(|| self.get("SmsStatus"));
         let status = status.filter(|status| !matches!(*status, "received" | "receiving"));
         let (kind, other) = match status {
@@ -153,18 +156,18 @@ impl<'b> Form<'b> {
         let key = account.and_then(|account| {
             DedupKey::new(&format!("twilio:{account}:{message}:{}", status.unwrap_or("received")))
         });
-        Part {
+        EventPart {
             kind: EventKind::new(&kind),
-            key: PartKey::known(key, "twilio:MessageSid"),
+            key: EventKey::known(key, "twilio:MessageSid"),
             order: other.and_then(DedupKey::new),
             attributes: self.attributes(other),
-            ..Part::default()
+            ..EventPart::default()
         }
     }
 
     /// A call asks again and again in one state, for example after each digit: only the reports have
     /// a number.
-    fn call(&self, request: &Incoming<'_>, account: Option<&str>, call: &str) -> Part {
+    fn call(&self, request: &IncomingRequest<'_>, account: Option<&str>, call: &str) -> EventPart {
         let status = self.get("CallStatus");
         let other = match self.get("Direction") {
             Some(direction) if direction.starts_with("outbound") => self.get("To"),
@@ -175,12 +178,12 @@ impl<'b> Form<'b> {
             DedupKey::new(&format!("twilio:{account}:{call}:{status}:{number}"))
         });
         let key = numbered.or_else(|| by_token(request, account));
-        Part {
+        EventPart {
             kind: status.and_then(|status| EventKind::new(&format!("call.{status}"))),
-            key: PartKey::known(key, "twilio:CallSid"),
+            key: EventKey::known(key, "twilio:CallSid"),
             order: DedupKey::new(call),
             attributes: self.attributes(other),
-            ..Part::default()
+            ..EventPart::default()
         }
     }
 
@@ -203,24 +206,24 @@ impl<'b> Form<'b> {
 }
 
 /// Whatever has nothing of its own to be known by: the token of the request.
-fn by_token(request: &Incoming<'_>, account: Option<&str>) -> Option<DedupKey> {
+fn by_token(request: &IncomingRequest<'_>, account: Option<&str>) -> Option<DedupKey> {
     let token = request.header(TOKEN)?;
     DedupKey::new(&format!("twilio:{}:{token}", account.unwrap_or("-")))
 }
 
 /// An item of the lists that Event Streams sends.
-fn read_streamed(item: &[u8]) -> Part {
+fn read_streamed(item: &[u8]) -> EventPart {
     let found = FIELDS.read(item);
-    Part {
+    EventPart {
         kind: found.get(1).and_then(EventKind::new),
-        key: PartKey::known(found.key("twilio", &[0]), "twilio:id"),
+        key: EventKey::known(found.key("twilio", &[0]), "twilio:id"),
         order: found.first(&[3]).and_then(DedupKey::new),
         attributes: found.attributes(&ABOUT),
-        ..Part::default()
+        ..EventPart::default()
     }
 }
 
-static SAMPLES: &[Sample] = &[
+static SAMPLES: &[SampleEvent] = &[
     sample(
         "message.received",
         "SmsMessageSid=SM{{id}}&NumMedia=0&ProfileName=Ana&MessageType=text&SmsSid=SM{{id}}&WaId={{phone}}&SmsStatus=received&Body=Is+it+still+there%3F&To=whatsapp%3A%2B14155238886&NumSegments=1&MessageSid=SM{{id}}&AccountSid=AC00000000000000000000000000000000&From=whatsapp%3A%2B{{phone}}&ApiVersion=2010-04-01",
@@ -239,10 +242,10 @@ static SAMPLES: &[Sample] = &[
     ),
 ];
 
-const fn sample(kind: &'static str, body: &'static str) -> Sample {
+const fn sample(kind: &'static str, body: &'static str) -> SampleEvent {
     let headers = &[
         ("content-type", "application/x-www-form-urlencoded; charset=utf-8"),
         ("i-twilio-idempotency-token", "{{uuid}}"),
     ];
-    Sample { kind, headers, target: "", body }
+    SampleEvent { kind, headers, target: "", body }
 }

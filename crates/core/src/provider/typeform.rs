@@ -2,18 +2,18 @@
 
 use std::sync::LazyLock;
 
-use super::{Fields, Part, PartKey, Provider, Reading, Sample};
+use super::{BodyFields, EventKey, EventPart, ParsedRequest, Provider, SampleEvent};
 use crate::{
     attribute::{AttributeName, EventKind},
     key::DedupKey,
-    request::Incoming,
+    request::IncomingRequest,
     secret::Secret,
     time::Span,
-    verify::{Encoding, HmacSpec, Verifier, VerifySpecError},
+    verify::{HmacSpec, SignatureEncoding, Verifier, VerifySpecError},
 };
 
-static FIELDS: LazyLock<Fields> = LazyLock::new(|| {
-    Fields::new(&[
+static FIELDS: LazyLock<BodyFields> = LazyLock::new(|| {
+    BodyFields::new(&[
         "/event_id",
         "/event_type",
         "/form_response/form_id",
@@ -41,20 +41,20 @@ impl Provider for Typeform {
     fn verifier(&self, secrets: Vec<Secret>) -> Result<Verifier, VerifySpecError> {
         let spec = HmacSpec {
             prefix: "sha256=".to_owned(),
-            encoding: Encoding::Base64,
+            encoding: SignatureEncoding::Base64,
             ..HmacSpec::new("typeform-signature")
         };
         Verifier::hmac(spec, secrets)
     }
 
-    fn read(&self, request: &Incoming<'_>, _: Option<&Secret>) -> Reading {
+    fn parse_request(&self, request: &IncomingRequest<'_>, _: Option<&Secret>) -> ParsedRequest {
         let found = FIELDS.read(request.body);
-        Reading::one(Part {
+        ParsedRequest::one(EventPart {
             kind: found.get(1).and_then(EventKind::new),
-            key: PartKey::known(found.key("typeform", &[0]), "typeform:event_id"),
+            key: EventKey::known(found.key("typeform", &[0]), "typeform:event_id"),
             order: found.get(2).and_then(DedupKey::new),
             attributes: found.attributes(&ABOUT),
-            ..Part::default()
+            ..EventPart::default()
         })
     }
 
@@ -67,8 +67,8 @@ impl Provider for Typeform {
         &["typeform-signature"]
     }
 
-    fn samples(&self) -> &'static [Sample] {
-        &[Sample {
+    fn samples(&self) -> &'static [SampleEvent] {
+        &[SampleEvent {
             kind: "form_response",
             headers: &[("content-type", "application/json")],
             target: "",

@@ -7,18 +7,21 @@ use hmac::{Hmac, KeyInit, Mac};
 use serde::Serialize;
 use sha2::Sha256;
 
-use super::{Fields, Found, Part, PartKey, Provider, Reading, Reply, Sample};
+use super::{
+    BodyFields, EventKey, EventPart, FieldValues, ParsedRequest, Provider, ProviderReply,
+    SampleEvent,
+};
 use crate::{
     attribute::{AttributeName, EventKind},
     key::DedupKey,
-    request::Incoming,
+    request::IncomingRequest,
     secret::Secret,
     time::Span,
     verify::{HmacSpec, Verifier, VerifySpecError},
 };
 
-static FIELDS: LazyLock<Fields> = LazyLock::new(|| {
-    Fields::new(&[
+static FIELDS: LazyLock<BodyFields> = LazyLock::new(|| {
+    BodyFields::new(&[
         "/event",
         "/event_ts",
         "/payload/plainToken",
@@ -71,19 +74,23 @@ impl Provider for Zoom {
         Verifier::hmac(spec, secrets)
     }
 
-    fn read(&self, request: &Incoming<'_>, secret: Option<&Secret>) -> Reading {
+    fn parse_request(
+        &self,
+        request: &IncomingRequest<'_>,
+        secret: Option<&Secret>,
+    ) -> ParsedRequest {
         let found = FIELDS.read(request.body);
         let is_question = found.get(0) == Some("endpoint.url_validation");
         if is_question && let (Some(token), Some(secret)) = (found.get(2), secret) {
-            return Reading::Greeting(validation(token, secret));
+            return ParsedRequest::Handshake(validation(token, secret));
         }
-        Reading::one(Part {
+        ParsedRequest::one(EventPart {
             kind: found.get(0).and_then(EventKind::new),
             key: key(&found),
             order: found.first(&[4, 3]).and_then(DedupKey::new),
             attributes: found.attributes(&ABOUT),
             is_ping: is_question,
-            ..Part::default()
+            ..EventPart::default()
         })
     }
 
@@ -95,24 +102,24 @@ impl Provider for Zoom {
         &["x-zm-signature", "x-zm-request-timestamp"]
     }
 
-    fn samples(&self) -> &'static [Sample] {
+    fn samples(&self) -> &'static [SampleEvent] {
         SAMPLES
     }
 }
 
 /// Events have no id. Two people may join a meeting in one millisecond, so they are part of the
 /// key; and since the time is in the body, equal bytes are the same event.
-fn key(found: &Found<'_>) -> PartKey {
+fn key(found: &FieldValues<'_>) -> EventKey {
     if found.get(0).is_none() || found.get(1).is_none() {
-        return PartKey::None;
+        return EventKey::None;
     }
     let mut places = vec![0, 1];
     match [3, 4].into_iter().find(|place| found.get(*place).is_some()) {
         Some(object) => places.push(object),
-        None => return PartKey::Content(WINDOW.0),
+        None => return EventKey::ContentHash(WINDOW.0),
     }
     places.extend([5, 6].into_iter().find(|place| found.get(*place).is_some()));
-    PartKey::known(found.key("zoom", &places), "zoom:event:event_ts:object")
+    EventKey::known(found.key("zoom", &places), "zoom:event:event_ts:object")
 }
 
 #[derive(Serialize)]
@@ -123,18 +130,18 @@ struct Validation<'t> {
 }
 
 /// Proves that we know the secret.
-fn validation(plain_token: &str, secret: &Secret) -> Reply {
+fn validation(plain_token: &str, secret: &Secret) -> ProviderReply {
     let mut mac = Hmac::<Sha256>::new_from_slice(secret.expose())
         .expect("HMAC takes keys of any length (RFC 2104)");
     mac.update(plain_token.as_bytes());
     let encrypted_token = HEXLOWER.encode(&mac.finalize().into_bytes());
     let answer = Validation { plain_token, encrypted_token };
-    Reply::json(serde_json::to_vec(&answer).unwrap_or_default())
+    ProviderReply::json(serde_json::to_vec(&answer).unwrap_or_default())
 }
 
 macro_rules! sample {
     ($kind:literal) => {
-        Sample {
+        SampleEvent {
             kind: $kind,
             headers: &[("content-type", "application/json; charset=utf-8")],
             target: "",
@@ -143,7 +150,7 @@ macro_rules! sample {
     };
 }
 
-static SAMPLES: &[Sample] = &[
+static SAMPLES: &[SampleEvent] = &[
     sample!("meeting.started"),
     sample!("meeting.ended"),
     sample!("meeting.participant_joined"),
@@ -199,7 +206,9 @@ mod tests {
     #[test]
     fn the_question_is_answered_with_the_secret_that_fitted() {
         let body = r#"{"event":"endpoint.url_validation","payload":{"plainToken":"qgg8vlvZRS6UYooatFL8Aw"}}"#;
-        let Reading::Greeting(reply) = read("zoom", &[], body) else { panic!("no greeting") };
+        let ParsedRequest::Handshake(reply) = read("zoom", &[], body) else {
+            panic!("no greeting")
+        };
         let expected = concat!(
             r#"{"plainToken":"qgg8vlvZRS6UYooatFL8Aw","encryptedToken":""#,
             r#"72cef096bfd47c0b8664df30d07721641e4abd7e885ba432204260db477a9a3e"}"#
@@ -209,7 +218,9 @@ mod tests {
         // Without a secret there is no proof, and it is kept like a ping.
         let headers = http::HeaderMap::new();
         let request = incoming(&headers, body);
-        let Reading::Events(parts) = Zoom.read(&request, None) else { panic!("no event") };
+        let ParsedRequest::Events(parts) = Zoom.parse_request(&request, None) else {
+            panic!("no event")
+        };
         assert!(parts[0].is_ping);
         assert!(!part("zoom", &[], r#"{"event":"meeting.ended"}"#).is_ping);
     }

@@ -95,7 +95,7 @@ fn hide<'b>(
     body: &'b [u8],
     find: impl FnOnce(&[u8]) -> Result<Vec<Edit>, Opaque>,
 ) -> Result<Shown<'b>, Opaque> {
-    let plain = inflate::plain(headers, body).ok_or(Opaque::Packed)?;
+    let plain = inflate::decode_body(headers, body).ok_or(Opaque::Packed)?;
     let edits = find(&plain)?;
     let body = match &plain {
         Cow::Borrowed(plain) => apply(plain, &edits),
@@ -150,7 +150,7 @@ fn is_form(headers: &HeaderMap) -> bool {
 pub fn without_values(message: &str, headers: &HeaderMap, body: &[u8], names: &Names) -> String {
     /// A value this short says nothing and would be found everywhere.
     const VALUE_BYTES_MIN: usize = 4;
-    let Some(plain) = inflate::plain(headers, body) else { return message.to_owned() };
+    let Some(plain) = inflate::decode_body(headers, body) else { return message.to_owned() };
     let mut concealed = message.to_owned();
     for edit in find(&plain, is_form(headers), names) {
         let raw = &plain[edit.span];

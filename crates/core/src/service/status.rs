@@ -10,7 +10,7 @@ use crate::{
     delivery::{Class, DeadReason},
     destination::sender::read_send_id,
     event::{Confirmation, Said},
-    provider::Part,
+    provider::EventPart,
     store::Next,
     time::Timestamp,
 };
@@ -24,7 +24,7 @@ const AGAIN_AFTER: Duration = Duration::from_secs(60);
 ///
 /// Its attributes hold all of it: what the service calls the message, what we called the send, what
 /// became of it, and the code of the error.
-pub fn confirmation(part: &Part, now: Timestamp) -> Option<Confirmation> {
+pub fn confirmation(part: &EventPart, now: Timestamp) -> Option<Confirmation> {
     let state = part.kind.as_ref()?.as_str().strip_prefix(STATUS)?;
     let get = |wanted| part.attributes.iter().find(|(name, _)| *name == wanted);
     let (_, id) = get(AttributeName::Object)?;
@@ -92,7 +92,7 @@ mod tests {
             if !error.is_empty() {
                 attributes.push(AttributeName::Error, error);
             }
-            let part = Part { kind: EventKind::new(kind), attributes, ..Part::default() };
+            let part = EventPart { kind: EventKind::new(kind), attributes, ..EventPart::default() };
             let found = confirmation(&part, NOW);
             assert_eq!(found.as_ref().map(|found| found.said), expected, "case: {kind} {error}");
             if let Some(found) = found {

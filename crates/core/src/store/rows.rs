@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::{Attempt, Configuration, Next};
 use crate::{
     attribute::Attributes, attribute::EventKind, attribute::Term, attribute::Wanted,
-    body_value::BodyValue, decision::Decision, decision::Unrouted, delivery::Class,
+    body_value::BodyValueFilter, decision::Decision, decision::Unrouted, delivery::Class,
     delivery::DeadReason, delivery::WhyThen, delivery::state::Status, event::Payload,
     event::RequestHead, ids::DeliveryId, ids::DestinationId, ids::EventId, ids::GroupId,
     ids::RequestId, ids::SourceId, replay::Code, time::Timestamp,
@@ -59,7 +59,7 @@ pub struct EventFilter {
     /// Only with a delivery that is like this.
     pub owes: OwedFilter,
     /// Only with these values in a body that is JSON and not too large to look into.
-    pub body: Vec<BodyValue>,
+    pub body: Vec<BodyValueFilter>,
     /// Only with this text in the key, or in a body that is not too large to look into.
     pub search: Option<String>,
     /// Look into bodies as somebody sees them who may not see secrets: masked by what this says.

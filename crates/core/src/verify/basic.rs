@@ -4,10 +4,11 @@ use data_encoding::BASE64;
 use http::header;
 
 use super::{
-    Refused, Scheme, Signed, Unsignable, VerifySpecError, after_scheme, matching_secret, only_value,
+    RequestSignature, SignError, VerificationScheme, VerifyError, VerifySpecError, after_scheme,
+    matching_secret, only_value,
 };
 use crate::{
-    request::{Incoming, Outgoing},
+    request::{IncomingRequest, OutgoingRequest},
     secret::Secret,
     time::Timestamp,
 };
@@ -27,22 +28,22 @@ impl BasicVerifier {
     }
 }
 
-impl Scheme for BasicVerifier {
+impl VerificationScheme for BasicVerifier {
     fn name(&self) -> &'static str {
         "basic"
     }
 
-    fn sign(&self, _: &Outgoing<'_>, _: Timestamp) -> Result<Signed, Unsignable> {
+    fn sign(&self, _: &OutgoingRequest<'_>, _: Timestamp) -> Result<RequestSignature, SignError> {
         let password = self.passwords.first().map(Secret::expose).unwrap_or_default();
         let credentials = BASE64.encode(&[self.user.expose(), b":", password].concat());
         let header = (header::AUTHORIZATION, format!("Basic {credentials}"));
-        Ok(Signed::headers(vec![header]))
+        Ok(RequestSignature::headers(vec![header]))
     }
 
-    fn verify(&self, request: &Incoming<'_>, _: Timestamp) -> Result<usize, Refused> {
-        let malformed = Refused::Malformed { part: "credentials" };
+    fn verify(&self, request: &IncomingRequest<'_>, _: Timestamp) -> Result<usize, VerifyError> {
+        let malformed = VerifyError::Malformed { part: "credentials" };
         let value = only_value(request.headers, &header::AUTHORIZATION, "credentials")?
-            .ok_or(Refused::MissingCredentials { header: header::AUTHORIZATION })?;
+            .ok_or(VerifyError::MissingCredentials { header: header::AUTHORIZATION })?;
         let Some(encoded) = after_scheme(value.as_bytes(), "basic") else {
             return Err(malformed);
         };
@@ -56,6 +57,6 @@ impl Scheme for BasicVerifier {
         // Both are compared before either is judged: a wrong user must not answer sooner.
         let password = matching_secret(&self.passwords, password);
         let user_matches = self.user.matches(user);
-        password.filter(|_| user_matches).ok_or(Refused::Mismatch)
+        password.filter(|_| user_matches).ok_or(VerifyError::Mismatch)
     }
 }

@@ -3,8 +3,8 @@
 use data_encoding::{BASE64, BASE64URL, BASE64URL_NOPAD, HEXLOWER_PERMISSIVE};
 
 use super::{
-    Refused,
-    spec::{Algorithm, Encoding},
+    VerifyError,
+    spec::{HmacAlgorithm, SignatureEncoding},
 };
 
 /// Rotation needs two. Ten leave room; a longer list only serves to make us work.
@@ -14,7 +14,7 @@ pub(crate) const CANDIDATES_MAX: usize = 10;
 const SIGNATURE_MAX: usize = 64;
 
 /// The signatures of one request, decoded. Lives on the stack: every request has some.
-pub(super) struct Candidates {
+pub(super) struct SignatureCandidates {
     bytes: [[u8; SIGNATURE_MAX]; CANDIDATES_MAX],
     length: usize,
     /// How many are well-formed.
@@ -23,21 +23,25 @@ pub(super) struct Candidates {
     pub(super) seen: usize,
 }
 
-impl Candidates {
-    pub(super) fn new(algorithm: Algorithm) -> Self {
+impl SignatureCandidates {
+    pub(super) fn new(algorithm: HmacAlgorithm) -> Self {
         let length = match algorithm {
-            Algorithm::Sha1 => 20,
-            Algorithm::Sha256 => 32,
-            Algorithm::Sha512 => SIGNATURE_MAX,
+            HmacAlgorithm::Sha1 => 20,
+            HmacAlgorithm::Sha256 => 32,
+            HmacAlgorithm::Sha512 => SIGNATURE_MAX,
         };
         Self { bytes: [[0; SIGNATURE_MAX]; CANDIDATES_MAX], length, decoded: 0, seen: 0 }
     }
 
     /// Takes one more signature. What does not decode is counted and otherwise passed over: during
     /// a rotation the other one may be right.
-    pub(super) fn push(&mut self, text: &[u8], encoding: Encoding) -> Result<(), Refused> {
+    pub(super) fn push(
+        &mut self,
+        text: &[u8],
+        encoding: SignatureEncoding,
+    ) -> Result<(), VerifyError> {
         if self.seen == CANDIDATES_MAX {
-            return Err(Refused::TooManySignatures);
+            return Err(VerifyError::TooManySignatures);
         }
         self.seen += 1;
         if decode(text, encoding, &mut self.bytes[self.decoded][..self.length]) {
@@ -52,12 +56,12 @@ impl Candidates {
 }
 
 /// Whether `text` is a canonical spelling of exactly as many bytes as `signature` has room for.
-fn decode(text: &[u8], encoding: Encoding, signature: &mut [u8]) -> bool {
+fn decode(text: &[u8], encoding: SignatureEncoding, signature: &mut [u8]) -> bool {
     let spelling = match encoding {
-        Encoding::Hex => &HEXLOWER_PERMISSIVE,
-        Encoding::Base64 => &BASE64,
-        Encoding::Base64url if text.ends_with(b"=") => &BASE64URL,
-        Encoding::Base64url => &BASE64URL_NOPAD,
+        SignatureEncoding::Hex => &HEXLOWER_PERMISSIVE,
+        SignatureEncoding::Base64 => &BASE64,
+        SignatureEncoding::Base64url if text.ends_with(b"=") => &BASE64URL,
+        SignatureEncoding::Base64url => &BASE64URL_NOPAD,
     };
     if text.len() != spelling.encode_len(signature.len()) {
         return false;

@@ -7,7 +7,7 @@ use webpki::{
     ALL_VERIFICATION_ALGS, EndEntityCert, Error, KeyUsage, ring::RSA_PKCS1_2048_8192_SHA256,
 };
 
-use super::Refused;
+use super::VerifyError;
 use crate::time::Timestamp;
 
 /// A chain has three or four. More only serve to make us work.
@@ -33,13 +33,13 @@ impl Certificate<'_> {
         is_wanted: impl Fn(&str) -> bool,
         (text, signature): (&[u8], &[u8]),
         now: Timestamp,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), VerifyError> {
         let all = CertificateDer::pem_slice_iter(self.pem)
             .take(CERTIFICATES_MAX + 1)
             .collect::<Result<Vec<_>, _>>()
-            .map_err(|_| Refused::UntrustedCertificate("it is not PEM"))?;
+            .map_err(|_| VerifyError::UntrustedCertificate("it is not PEM"))?;
         if all.len() > CERTIFICATES_MAX {
-            return Err(Refused::UntrustedCertificate("its chain is too long"));
+            return Err(VerifyError::UntrustedCertificate("its chain is too long"));
         }
         let wanted = all.iter().enumerate().find_map(|(place, der)| {
             let certificate = EndEntityCert::try_from(der).ok()?;
@@ -47,7 +47,7 @@ impl Certificate<'_> {
             is_it.then_some((place, certificate))
         });
         let (place, certificate) =
-            wanted.ok_or(Refused::UntrustedCertificate("it is for another name"))?;
+            wanted.ok_or(VerifyError::UntrustedCertificate("it is for another name"))?;
         let issuers: Vec<_> = all
             .iter()
             .enumerate()
@@ -69,12 +69,12 @@ impl Certificate<'_> {
             // All but the issuer was good, the time among it.
             Err(Error::UnknownIssuer) if issuers.is_empty() => {}
             Err(Error::CertExpired { .. } | Error::CertNotValidYet { .. }) => {
-                return Err(Refused::UntrustedCertificate("it is not valid at this time"));
+                return Err(VerifyError::UntrustedCertificate("it is not valid at this time"));
             }
-            Err(_) => return Err(Refused::UntrustedCertificate("its issuer is not trusted")),
+            Err(_) => return Err(VerifyError::UntrustedCertificate("its issuer is not trusted")),
         }
         certificate
             .verify_signature(RSA_PKCS1_2048_8192_SHA256, text, signature)
-            .map_err(|_| Refused::Mismatch)
+            .map_err(|_| VerifyError::Mismatch)
     }
 }

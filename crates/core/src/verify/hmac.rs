@@ -12,14 +12,14 @@ use sha1::Sha1;
 use sha2::{Sha256, Sha512};
 
 use super::{
-    Refused, Scheme, Unsignable, VerifySpecError,
-    candidates::Candidates,
+    SignError, VerificationScheme, VerifyError, VerifySpecError,
+    candidates::SignatureCandidates,
     header_name, only_value,
-    spec::{Algorithm, Encoding, HeaderNames, HmacSpec, TimestampUnit},
-    template::{Part, Template},
+    spec::{HeaderNames, HmacAlgorithm, HmacSpec, SignatureEncoding, TimestampUnit},
+    template::{SignedPart, SignedTemplate},
 };
 use crate::{
-    request::{Incoming, Outgoing},
+    request::{IncomingRequest, OutgoingRequest},
     secret::Secret,
     time::{Span, Timestamp},
 };
@@ -41,7 +41,7 @@ impl std::fmt::Debug for Keyed {
 }
 
 impl Keyed {
-    fn sign(&self, signed: &Signed<'_>) -> Vec<u8> {
+    fn sign(&self, signed: &RequestSignature<'_>) -> Vec<u8> {
         match self {
             Self::Sha1(mac) => signed.mac(mac.clone()).finalize().into_bytes().to_vec(),
             Self::Sha256(mac) => signed.mac(mac.clone()).finalize().into_bytes().to_vec(),
@@ -49,16 +49,16 @@ impl Keyed {
         }
     }
 
-    fn new(algorithm: Algorithm, secret: &Secret) -> Self {
+    fn new(algorithm: HmacAlgorithm, secret: &Secret) -> Self {
         let key = secret.expose();
         match algorithm {
-            Algorithm::Sha1 => Self::Sha1(keyed(key)),
-            Algorithm::Sha256 => Self::Sha256(keyed(key)),
-            Algorithm::Sha512 => Self::Sha512(keyed(key)),
+            HmacAlgorithm::Sha1 => Self::Sha1(keyed(key)),
+            HmacAlgorithm::Sha256 => Self::Sha256(keyed(key)),
+            HmacAlgorithm::Sha512 => Self::Sha512(keyed(key)),
         }
     }
 
-    fn signed(&self, signed: &Signed<'_>, candidates: &Candidates) -> bool {
+    fn signed(&self, signed: &RequestSignature<'_>, candidates: &SignatureCandidates) -> bool {
         match self {
             Self::Sha1(mac) => signed.by(mac.clone(), candidates),
             Self::Sha256(mac) => signed.by(mac.clone(), candidates),
@@ -73,16 +73,16 @@ fn keyed<M: KeyInit>(key: &[u8]) -> M {
 
 /// Everything that a signature is made over.
 #[derive(Clone, Copy)]
-struct Signed<'r> {
-    template: &'r Template,
+struct RequestSignature<'r> {
+    template: &'r SignedTemplate,
     body: &'r [u8],
     timestamp: &'r [u8],
     id: &'r [u8],
     url: &'r str,
 }
 
-impl Signed<'_> {
-    fn by<M: Mac + Clone>(&self, mac: M, candidates: &Candidates) -> bool {
+impl RequestSignature<'_> {
+    fn by<M: Mac + Clone>(&self, mac: M, candidates: &SignatureCandidates) -> bool {
         let mac = self.mac(mac);
         candidates.iter().any(|candidate| mac.clone().verify_slice(candidate).is_ok())
     }
@@ -90,11 +90,11 @@ impl Signed<'_> {
     fn mac<M: Mac>(&self, mut mac: M) -> M {
         for part in self.template.parts() {
             mac.update(match part {
-                Part::Literal(text) => text,
-                Part::Body => self.body,
-                Part::Timestamp => self.timestamp,
-                Part::Id => self.id,
-                Part::Url => self.url.as_bytes(),
+                SignedPart::Literal(text) => text,
+                SignedPart::Body => self.body,
+                SignedPart::Timestamp => self.timestamp,
+                SignedPart::Id => self.id,
+                SignedPart::Url => self.url.as_bytes(),
             });
         }
         mac
@@ -113,9 +113,9 @@ pub(super) struct HmacVerifier {
     headers: Vec<HeaderName>,
     prefix: Box<[u8]>,
     prefix_optional: bool,
-    encoding: Encoding,
-    algorithm: Algorithm,
-    template: Template,
+    encoding: SignatureEncoding,
+    algorithm: HmacAlgorithm,
+    template: SignedTemplate,
     timestamp: Option<TimestampPlace>,
     unit: TimestampUnit,
     tolerance: Span,
@@ -126,11 +126,11 @@ pub(super) struct HmacVerifier {
 
 impl HmacVerifier {
     pub(super) fn new(spec: &HmacSpec, secrets: &[Secret]) -> Result<Self, VerifySpecError> {
-        let template = Template::parse(&spec.template)?;
-        if template.has(&Part::Timestamp) && !spec.has_timestamp() {
+        let template = SignedTemplate::parse(&spec.template)?;
+        if template.has(&SignedPart::Timestamp) && !spec.has_timestamp() {
             return Err(VerifySpecError::NoTimestamp);
         }
-        if template.has(&Part::Id) && spec.id_header.is_none() {
+        if template.has(&SignedPart::Id) && spec.id_header.is_none() {
             return Err(VerifySpecError::NoId);
         }
         Ok(Self {
@@ -144,7 +144,7 @@ impl HmacVerifier {
             tolerance: spec.tolerance,
             // An id that the signature does not cover says nothing, so it is not asked for.
             id: match &spec.id_header {
-                Some(name) if template.has(&Part::Id) => Some(header_name(name)?),
+                Some(name) if template.has(&SignedPart::Id) => Some(header_name(name)?),
                 Some(name) => header_name(name).map(|_| None)?,
                 None => None,
             },
@@ -154,12 +154,12 @@ impl HmacVerifier {
         })
     }
 
-    fn present_header(&self, headers: &HeaderMap) -> Result<&HeaderName, Refused> {
+    fn present_header(&self, headers: &HeaderMap) -> Result<&HeaderName, VerifyError> {
         let is_present = |name: &&HeaderName| headers.get(*name).is_some_and(|v| !v.is_empty());
         self.headers
             .iter()
             .find(is_present)
-            .ok_or_else(|| Refused::MissingSignature { header: self.headers[0].clone() })
+            .ok_or_else(|| VerifyError::MissingSignature { header: self.headers[0].clone() })
     }
 
     /// Collects the signatures, and gives back the timestamp if it stands beside them.
@@ -167,8 +167,8 @@ impl HmacVerifier {
         &self,
         headers: &'h HeaderMap,
         header: &HeaderName,
-        candidates: &mut Candidates,
-    ) -> Result<Option<&'h [u8]>, Refused> {
+        candidates: &mut SignatureCandidates,
+    ) -> Result<Option<&'h [u8]>, VerifyError> {
         let mut timestamp = None;
         for value in headers.get_all(header) {
             let Some(signature_param) = &self.signature_param else {
@@ -179,14 +179,18 @@ impl HmacVerifier {
                 if name == signature_param.as_ref() {
                     self.push_candidate(value, candidates)?;
                 } else if self.is_timestamp_param(name) && timestamp.replace(value).is_some() {
-                    return Err(Refused::Malformed { part: "timestamp" });
+                    return Err(VerifyError::Malformed { part: "timestamp" });
                 }
             }
         }
         Ok(timestamp)
     }
 
-    fn push_candidate(&self, value: &[u8], candidates: &mut Candidates) -> Result<(), Refused> {
+    fn push_candidate(
+        &self,
+        value: &[u8],
+        candidates: &mut SignatureCandidates,
+    ) -> Result<(), VerifyError> {
         match value.strip_prefix(self.prefix.as_ref()) {
             Some(bare) => candidates.push(bare, self.encoding),
             None if self.prefix_optional => candidates.push(value, self.encoding),
@@ -202,7 +206,7 @@ impl HmacVerifier {
         &self,
         headers: &'h HeaderMap,
         in_list: Option<&'h [u8]>,
-    ) -> Result<Option<&'h [u8]>, Refused> {
+    ) -> Result<Option<&'h [u8]>, VerifyError> {
         let found = match &self.timestamp {
             None => return Ok(None),
             Some(TimestampPlace::Param(_)) => in_list,
@@ -210,12 +214,13 @@ impl HmacVerifier {
                 only_value(headers, name, "timestamp")?.map(http::HeaderValue::as_bytes)
             }
         };
-        found.map(Some).ok_or(Refused::MissingTimestamp)
+        found.map(Some).ok_or(VerifyError::MissingTimestamp)
     }
 
-    fn check_age(&self, timestamp: Option<&[u8]>, now: Timestamp) -> Result<(), Refused> {
+    fn check_age(&self, timestamp: Option<&[u8]>, now: Timestamp) -> Result<(), VerifyError> {
         let Some(digits) = timestamp else { return Ok(()) };
-        let signed_at = parse_timestamp(digits).ok_or(Refused::Malformed { part: "timestamp" })?;
+        let signed_at =
+            parse_timestamp(digits).ok_or(VerifyError::Malformed { part: "timestamp" })?;
         let tolerance = self.tolerance.0;
         // Compared in the sender's unit: 300 s and a fraction are still 300 s to it.
         let (now, tolerance) = match self.unit {
@@ -223,75 +228,82 @@ impl HmacVerifier {
             TimestampUnit::Milliseconds => (now.as_millis(), tolerance.as_millis()),
         };
         if u128::from(now.abs_diff(signed_at)) > tolerance {
-            return Err(Refused::Stale);
+            return Err(VerifyError::Stale);
         }
         Ok(())
     }
 
-    fn id<'h>(&self, headers: &'h HeaderMap) -> Result<Option<&'h [u8]>, Refused> {
+    fn id<'h>(&self, headers: &'h HeaderMap) -> Result<Option<&'h [u8]>, VerifyError> {
         let Some(name) = &self.id else { return Ok(None) };
-        let id = only_value(headers, name, "id")?.ok_or(Refused::MissingId)?.as_bytes();
+        let id = only_value(headers, name, "id")?.ok_or(VerifyError::MissingId)?.as_bytes();
         if self.template.is_ambiguous(id) {
-            return Err(Refused::Malformed { part: "id" });
+            return Err(VerifyError::Malformed { part: "id" });
         }
         Ok(Some(id))
     }
 }
 
-impl Scheme for HmacVerifier {
+impl VerificationScheme for HmacVerifier {
     fn name(&self) -> &'static str {
         match self.algorithm {
-            Algorithm::Sha1 => "hmac-sha1",
-            Algorithm::Sha256 => "hmac-sha256",
-            Algorithm::Sha512 => "hmac-sha512",
+            HmacAlgorithm::Sha1 => "hmac-sha1",
+            HmacAlgorithm::Sha256 => "hmac-sha256",
+            HmacAlgorithm::Sha512 => "hmac-sha512",
         }
     }
 
-    fn verify(&self, request: &Incoming<'_>, now: Timestamp) -> Result<usize, Refused> {
+    fn verify(&self, request: &IncomingRequest<'_>, now: Timestamp) -> Result<usize, VerifyError> {
         let headers = request.headers;
-        let mut candidates = Candidates::new(self.algorithm);
+        let mut candidates = SignatureCandidates::new(self.algorithm);
         let header = self.present_header(headers)?;
         let in_list = self.read_signatures(headers, header, &mut candidates)?;
         if candidates.seen == 0 {
-            return Err(Refused::MissingSignature { header: header.clone() });
+            return Err(VerifyError::MissingSignature { header: header.clone() });
         }
         if candidates.decoded == 0 {
-            return Err(Refused::Malformed { part: "signature" });
+            return Err(VerifyError::Malformed { part: "signature" });
         }
         // Before the hashing: a stale request should cost nothing.
         let timestamp = self.timestamp(headers, in_list)?;
         self.check_age(timestamp, now)?;
         let id = self.id(headers)?;
-        let signed = Signed {
+        let signed = RequestSignature {
             template: &self.template,
             body: request.body,
             timestamp: timestamp.unwrap_or_default(),
             id: id.unwrap_or_default(),
             url: "",
         };
-        let by =
-            |signed: &Signed<'_>| self.keys.iter().position(|key| key.signed(signed, &candidates));
-        if !self.template.has(&Part::Url) {
-            return by(&signed).ok_or(Refused::Mismatch);
+        let by = |signed: &RequestSignature<'_>| {
+            self.keys.iter().position(|key| key.signed(signed, &candidates))
+        };
+        if !self.template.has(&SignedPart::Url) {
+            return by(&signed).ok_or(VerifyError::Mismatch);
         }
         let urls = request.urls();
         if urls.is_empty() {
-            return Err(Refused::UnknownAddress);
+            return Err(VerifyError::UnknownAddress);
         }
-        urls.iter().find_map(|url| by(&Signed { url, ..signed })).ok_or(Refused::Mismatch)
+        urls.iter()
+            .find_map(|url| by(&RequestSignature { url, ..signed }))
+            .ok_or(VerifyError::Mismatch)
     }
 
-    fn covers_address(&self) -> bool {
-        self.template.has(&Part::Url)
+    fn covers_url(&self) -> bool {
+        self.template.has(&SignedPart::Url)
     }
 
-    fn sign(&self, request: &Outgoing<'_>, now: Timestamp) -> Result<super::Signed, Unsignable> {
+    fn sign(
+        &self,
+        request: &OutgoingRequest<'_>,
+        now: Timestamp,
+    ) -> Result<super::RequestSignature, SignError> {
         let timestamp = match self.unit {
             TimestampUnit::Seconds => now.as_secs(),
             TimestampUnit::Milliseconds => now.as_millis(),
         };
         let timestamp = timestamp.to_string();
-        let signed = Signed {
+        let signed = RequestSignature {
             template: &self.template,
             body: request.body,
             timestamp: timestamp.as_bytes(),
@@ -300,9 +312,9 @@ impl Scheme for HmacVerifier {
         };
         let bytes = self.keys.first().map(|key| key.sign(&signed)).unwrap_or_default();
         let signature = match self.encoding {
-            Encoding::Hex => HEXLOWER.encode(&bytes),
-            Encoding::Base64 => BASE64.encode(&bytes),
-            Encoding::Base64url => BASE64URL.encode(&bytes),
+            SignatureEncoding::Hex => HEXLOWER.encode(&bytes),
+            SignatureEncoding::Base64 => BASE64.encode(&bytes),
+            SignatureEncoding::Base64url => BASE64URL.encode(&bytes),
         };
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let mut value = format!("{}{signature}", text(&self.prefix));
@@ -319,7 +331,7 @@ impl Scheme for HmacVerifier {
         }
         headers.extend(self.id.clone().map(|name| (name, request.id.to_owned())));
         headers.extend(self.headers.first().map(|name| (name.clone(), value)));
-        Ok(super::Signed::headers(headers))
+        Ok(super::RequestSignature::headers(headers))
     }
 }
 

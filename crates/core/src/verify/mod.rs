@@ -1,23 +1,23 @@
 //! Checks that a request really comes from the source it claims to come from.
 //!
 //! Here is what a *generic* source can be set up with; providers with a scheme of their own build
-//! on the same parts ([`Scheme`]). A [`VerifySpec`] is what is written in the configuration, a
+//! on the same parts ([`VerificationScheme`]). A [`VerifySpec`] is what is written in the configuration, a
 //! [`Verifier`] is what is meant: header names parsed, the template cut into parts, the keys of the HMAC already
 //! mixed in, so that a request costs one pass over its body for each secret.
 //!
 //! What holds:
 //! - The raw bytes are checked, as they came. Nothing is parsed or written anew before.
-//! - It fails closed: whatever is missing, doubtful or malformed is [`Refused`].
+//! - It fails closed: whatever is missing, doubtful or malformed is [`VerifyError`].
 //! - Signatures and passwords are compared in constant time and in full length.
-//! - Every secret is tried, the current one first; [`Verified::secret_index`] says which it was, so
+//! - Every secret is tried, the current one first; [`VerifiedRequest::secret_index`] says which it was, so
 //!   that an operator can see when the previous one is no longer in use.
 //! - No error holds a secret or the signature that would have been right.
 
 mod basic;
 mod candidates;
 mod certificate;
+pub mod diagnosis;
 mod hmac;
-pub mod mistakes;
 mod spec;
 pub(crate) mod standard;
 mod template;
@@ -35,10 +35,10 @@ use url::Url;
 pub(crate) use self::candidates::CANDIDATES_MAX;
 pub use self::certificate::Certificate;
 pub(crate) use self::hmac::parse_timestamp;
-pub use self::spec::{Algorithm, Encoding, HeaderNames, HmacSpec, TimestampUnit};
+pub use self::spec::{HeaderNames, HmacAlgorithm, HmacSpec, SignatureEncoding, TimestampUnit};
 use crate::{
     object,
-    request::{Incoming, Outgoing},
+    request::{IncomingRequest, OutgoingRequest},
     secret::Secret,
     time::Timestamp,
 };
@@ -152,7 +152,7 @@ pub enum VerifySpecError {
 
 /// A request that was checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Verified {
+pub struct VerifiedRequest {
     /// The rule that let it in: `none`, `hmac-sha256`, `token`, `basic`, …
     pub by: &'static str,
     /// Which secret fitted: 0 is the current one, the others are previous.
@@ -161,7 +161,7 @@ pub struct Verified {
 
 /// Why a request is not let in.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
+pub enum VerifyError {
     /// The header with the signature is missing or empty.
     #[error("the header `{header}` with the signature is missing")]
     MissingSignature {
@@ -209,10 +209,10 @@ pub enum Refused {
     Mismatch,
 }
 
-impl Refused {
+impl VerifyError {
     /// Whether the request shows nothing that could prove anything: anybody can send such a one,
     /// and no secret that is mended lets it in.
-    pub fn is_by_a_stranger(&self) -> bool {
+    pub fn has_no_credentials(&self) -> bool {
         matches!(
             self,
             Self::MissingSignature { .. } | Self::MissingCredentials { .. } | Self::MissingSecret
@@ -239,14 +239,14 @@ impl Refused {
 
 /// What was made to let a request pass.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Signed {
+pub struct RequestSignature {
     /// Headers to set.
     pub headers: Vec<(HeaderName, String)>,
     /// What is to be added to the path of the source, for senders that have only their address.
     pub path: String,
 }
 
-impl Signed {
+impl RequestSignature {
     /// Headers alone.
     pub fn headers(headers: Vec<(HeaderName, String)>) -> Self {
         Self { headers, path: String::new() }
@@ -256,32 +256,36 @@ impl Signed {
 /// Why a request cannot be signed here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct Unsignable(pub &'static str);
+pub struct SignError(pub &'static str);
 
 /// One way to check requests, with its secrets at hand.
-pub trait Scheme: fmt::Debug + Send + Sync {
+pub trait VerificationScheme: fmt::Debug + Send + Sync {
     /// A word for it, such as `hmac-sha256`.
     fn name(&self) -> &'static str;
 
     /// The position of the secret that the request was made with.
-    fn verify(&self, request: &Incoming<'_>, now: Timestamp) -> Result<usize, Refused>;
+    fn verify(&self, request: &IncomingRequest<'_>, now: Timestamp) -> Result<usize, VerifyError>;
 
     /// What makes a request pass [`Self::verify`], made with the first secret.
-    fn sign(&self, request: &Outgoing<'_>, now: Timestamp) -> Result<Signed, Unsignable>;
+    fn sign(
+        &self,
+        request: &OutgoingRequest<'_>,
+        now: Timestamp,
+    ) -> Result<RequestSignature, SignError>;
 
     /// Where the certificate is that the request was signed with, if that must be fetched first.
-    /// Then [`Self::verify_with`] takes the place of [`Self::verify`].
-    fn certificate_url(&self, _: &Incoming<'_>) -> Result<Option<Url>, Refused> {
+    /// Then [`Self::verify_with_certificate`] takes the place of [`Self::verify`].
+    fn certificate_url(&self, _: &IncomingRequest<'_>) -> Result<Option<Url>, VerifyError> {
         Ok(None)
     }
 
     /// The position of the secret, checked with the certificate that was fetched.
-    fn verify_with(
+    fn verify_with_certificate(
         &self,
-        request: &Incoming<'_>,
+        request: &IncomingRequest<'_>,
         _: &Certificate<'_>,
         now: Timestamp,
-    ) -> Result<usize, Refused> {
+    ) -> Result<usize, VerifyError> {
         self.verify(request, now)
     }
 
@@ -291,12 +295,12 @@ pub trait Scheme: fmt::Debug + Send + Sync {
     }
 
     /// Whether the signature covers the address that was called, so that this must be known.
-    fn covers_address(&self) -> bool {
+    fn covers_url(&self) -> bool {
         false
     }
 
     /// The path without the secret that may stand at its beginning; `None` if it holds none.
-    fn bare_path<'p>(&self, _path: &'p str) -> Option<&'p str> {
+    fn path_without_secret<'p>(&self, _path: &'p str) -> Option<&'p str> {
         None
     }
 }
@@ -305,27 +309,27 @@ pub trait Scheme: fmt::Debug + Send + Sync {
 #[derive(Debug)]
 struct Open;
 
-impl Scheme for Open {
+impl VerificationScheme for Open {
     fn name(&self) -> &'static str {
         UNVERIFIED
     }
 
-    fn verify(&self, _: &Incoming<'_>, _: Timestamp) -> Result<usize, Refused> {
+    fn verify(&self, _: &IncomingRequest<'_>, _: Timestamp) -> Result<usize, VerifyError> {
         Ok(0)
     }
 
-    fn sign(&self, _: &Outgoing<'_>, _: Timestamp) -> Result<Signed, Unsignable> {
-        Ok(Signed::default())
+    fn sign(&self, _: &OutgoingRequest<'_>, _: Timestamp) -> Result<RequestSignature, SignError> {
+        Ok(RequestSignature::default())
     }
 }
 
 /// How it is told that nothing was checked.
 pub const UNVERIFIED: &str = "none";
 
-/// A [`Scheme`] ready to check requests, and how its outcome is told.
+/// A [`VerificationScheme`] ready to check requests, and how its outcome is told.
 #[derive(Debug)]
 pub struct Verifier {
-    scheme: Box<dyn Scheme>,
+    scheme: Box<dyn VerificationScheme>,
     warnings: Vec<String>,
     /// How each secret is named in the story of an event; written once, used for every request.
     labels: Vec<Arc<str>>,
@@ -363,7 +367,7 @@ impl Verifier {
     }
 
     /// A scheme of a provider's own, which has so many secrets.
-    pub fn own(scheme: Box<dyn Scheme>, secrets: usize) -> Self {
+    pub fn own(scheme: Box<dyn VerificationScheme>, secrets: usize) -> Self {
         let by = scheme.name();
         let label = |number| match secrets {
             0 | 1 => by.into(),
@@ -380,7 +384,7 @@ impl Verifier {
     }
 
     /// What a check came to, for people: `hmac-sha256 secret 1 of 2`.
-    pub fn label(&self, verified: Verified) -> Option<Arc<str>> {
+    pub fn label(&self, verified: VerifiedRequest) -> Option<Arc<str>> {
         self.labels.get(verified.secret_index).cloned()
     }
 
@@ -395,8 +399,8 @@ impl Verifier {
     }
 
     /// Whether the signature covers the address that was called, so that this must be known.
-    pub fn covers_address(&self) -> bool {
-        self.scheme.covers_address()
+    pub fn covers_url(&self) -> bool {
+        self.scheme.covers_url()
     }
 
     /// The header that holds the secret itself, which nobody must be shown.
@@ -405,37 +409,48 @@ impl Verifier {
     }
 
     /// The path without the secret that may stand at its beginning; `None` if it holds none.
-    pub fn bare_path<'p>(&self, path: &'p str) -> Option<&'p str> {
-        self.scheme.bare_path(path)
+    pub fn path_without_secret<'p>(&self, path: &'p str) -> Option<&'p str> {
+        self.scheme.path_without_secret(path)
     }
 
     /// What makes a request pass [`Self::verify`], made with the first secret: what the sender of a
     /// test needs, and a destination that expects the provider's own signature.
-    pub fn sign(&self, request: &Outgoing<'_>, now: Timestamp) -> Result<Signed, Unsignable> {
+    pub fn sign(
+        &self,
+        request: &OutgoingRequest<'_>,
+        now: Timestamp,
+    ) -> Result<RequestSignature, SignError> {
         self.scheme.sign(request, now)
     }
 
     /// Checks one request. `now` is compared with its timestamp, if the scheme has one.
-    pub fn verify(&self, request: &Incoming<'_>, now: Timestamp) -> Result<Verified, Refused> {
+    pub fn verify(
+        &self,
+        request: &IncomingRequest<'_>,
+        now: Timestamp,
+    ) -> Result<VerifiedRequest, VerifyError> {
         let secret_index = self.scheme.verify(request, now)?;
-        Ok(Verified { by: self.scheme.name(), secret_index })
+        Ok(VerifiedRequest { by: self.scheme.name(), secret_index })
     }
 
     /// Where the certificate is that the request was signed with, if that must be fetched first. It
     /// is the provider's address, whatever the request says.
-    pub fn certificate_url(&self, request: &Incoming<'_>) -> Result<Option<Url>, Refused> {
+    pub fn certificate_url(
+        &self,
+        request: &IncomingRequest<'_>,
+    ) -> Result<Option<Url>, VerifyError> {
         self.scheme.certificate_url(request)
     }
 
     /// Checks one request with the certificate that was fetched for it.
-    pub fn verify_with(
+    pub fn verify_with_certificate(
         &self,
-        request: &Incoming<'_>,
+        request: &IncomingRequest<'_>,
         certificate: &Certificate<'_>,
         now: Timestamp,
-    ) -> Result<Verified, Refused> {
-        let secret_index = self.scheme.verify_with(request, certificate, now)?;
-        Ok(Verified { by: self.scheme.name(), secret_index })
+    ) -> Result<VerifiedRequest, VerifyError> {
+        let secret_index = self.scheme.verify_with_certificate(request, certificate, now)?;
+        Ok(VerifiedRequest { by: self.scheme.name(), secret_index })
     }
 }
 
@@ -448,10 +463,10 @@ pub(crate) fn only_value<'h>(
     headers: &'h HeaderMap,
     name: &HeaderName,
     part: &'static str,
-) -> Result<Option<&'h HeaderValue>, Refused> {
+) -> Result<Option<&'h HeaderValue>, VerifyError> {
     let mut values = headers.get_all(name).iter();
     match (values.next(), values.next()) {
-        (_, Some(_)) => Err(Refused::Malformed { part }),
+        (_, Some(_)) => Err(VerifyError::Malformed { part }),
         (value, None) => Ok(value.filter(|value| !value.is_empty())),
     }
 }

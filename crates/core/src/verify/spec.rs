@@ -22,10 +22,10 @@ pub struct HmacSpec {
     pub prefix_optional: bool,
     /// How the signature is written.
     #[serde(default)]
-    pub encoding: Encoding,
+    pub encoding: SignatureEncoding,
     /// The hash.
     #[serde(default)]
-    pub algorithm: Algorithm,
+    pub algorithm: HmacAlgorithm,
     /// What the signature is made over, with `{body}`, `{timestamp}` and `{id}`.
     #[serde(default = "only_body")]
     pub template: String,
@@ -62,7 +62,7 @@ pub enum HeaderNames {
 /// How the bytes of a signature are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum Encoding {
+pub enum SignatureEncoding {
     /// Hexadecimal, in either case.
     #[default]
     Hex,
@@ -75,7 +75,7 @@ pub enum Encoding {
 /// A hash function to build the keyed hash on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum Algorithm {
+pub enum HmacAlgorithm {
     /// For old senders only.
     Sha1,
     /// What nearly everybody uses.
@@ -116,8 +116,8 @@ impl HmacSpec {
             header: HeaderNames::One(header.into()),
             prefix: String::new(),
             prefix_optional: false,
-            encoding: Encoding::default(),
-            algorithm: Algorithm::default(),
+            encoding: SignatureEncoding::default(),
+            algorithm: HmacAlgorithm::default(),
             template: only_body(),
             timestamp_header: None,
             timestamp_param: None,

@@ -11,11 +11,11 @@ use http::{HeaderMap, HeaderName};
 use ring::signature::{ED25519, Ed25519KeyPair, KeyPair as _, UnparsedPublicKey};
 
 use super::{
-    Refused, Scheme, Signed, Unsignable, VerifySpecError, candidates::CANDIDATES_MAX, only_value,
-    parse_timestamp,
+    RequestSignature, SignError, VerificationScheme, VerifyError, VerifySpecError,
+    candidates::CANDIDATES_MAX, only_value, parse_timestamp,
 };
 use crate::{
-    request::{Incoming, Outgoing},
+    request::{IncomingRequest, OutgoingRequest},
     secret::Secret,
     sign::{SECRET_PREFIX, SigningSecret, decode_key},
     time::Timestamp,
@@ -65,7 +65,7 @@ impl Family {
 }
 
 /// The id of a request that is signed this way.
-pub(crate) fn message_id<'r>(request: &Incoming<'r>) -> Option<&'r str> {
+pub(crate) fn message_id<'r>(request: &IncomingRequest<'r>) -> Option<&'r str> {
     let name = Family::of(request.headers)?.id;
     request.headers.get(name)?.to_str().ok().filter(|id| !id.trim().is_empty())
 }
@@ -166,33 +166,38 @@ impl StandardWebhooks {
     }
 }
 
-impl Scheme for StandardWebhooks {
+impl VerificationScheme for StandardWebhooks {
     fn name(&self) -> &'static str {
         "standard-webhooks"
     }
 
-    fn verify(&self, request: &Incoming<'_>, now: Timestamp) -> Result<usize, Refused> {
-        let missing =
-            || Refused::MissingSignature { header: HeaderName::from_static(FAMILIES[0].signature) };
+    fn verify(&self, request: &IncomingRequest<'_>, now: Timestamp) -> Result<usize, VerifyError> {
+        let missing = || VerifyError::MissingSignature {
+            header: HeaderName::from_static(FAMILIES[0].signature),
+        };
         let family = Family::of(request.headers).ok_or_else(missing)?;
         let candidates = candidates(request.headers, family)?;
         // Before the hashing: a stale request should cost nothing.
         let timestamp = only(request.headers, family.timestamp, "timestamp")?
-            .ok_or(Refused::MissingTimestamp)?;
+            .ok_or(VerifyError::MissingTimestamp)?;
         check_age(timestamp, now)?;
-        let id = only(request.headers, family.id, "id")?.ok_or(Refused::MissingId)?;
+        let id = only(request.headers, family.id, "id")?.ok_or(VerifyError::MissingId)?;
         // A dot in it would let the same signature stand for another cut of the same bytes.
         if id.contains(&b'.') {
-            return Err(Refused::Malformed { part: "id" });
+            return Err(VerifyError::Malformed { part: "id" });
         }
         let signed = [id, timestamp, request.body];
         let fits = |key: &Key| {
             candidates.iter().any(|(version, signature)| key.fits(version, signed, signature))
         };
-        self.keys.iter().position(fits).ok_or(Refused::Mismatch)
+        self.keys.iter().position(fits).ok_or(VerifyError::Mismatch)
     }
 
-    fn sign(&self, request: &Outgoing<'_>, now: Timestamp) -> Result<Signed, Unsignable> {
+    fn sign(
+        &self,
+        request: &OutgoingRequest<'_>,
+        now: Timestamp,
+    ) -> Result<RequestSignature, SignError> {
         let timestamp = now.as_secs().to_string();
         let signature = match self.keys.first() {
             Some(Key::Shared(secret)) => secret.sign(request.id, now.as_secs(), request.body),
@@ -201,14 +206,14 @@ impl Scheme for StandardWebhooks {
                 format!("v1a,{}", BASE64.encode(pair.sign(&text).as_ref()))
             }
             Some(Key::Public(_)) | None => {
-                return Err(Unsignable(
+                return Err(SignError(
                     "a public key cannot sign; give the secret (`whsec_…`) or the private key (`whsk_…`)",
                 ));
             }
         };
         let [family, _] = &FAMILIES;
         let name = HeaderName::from_static;
-        Ok(Signed::headers(vec![
+        Ok(RequestSignature::headers(vec![
             (name(family.id), request.id.to_owned()),
             (name(family.timestamp), timestamp),
             (name(family.signature), signature),
@@ -220,7 +225,7 @@ fn only<'h>(
     headers: &'h HeaderMap,
     name: &'static str,
     part: &'static str,
-) -> Result<Option<&'h [u8]>, Refused> {
+) -> Result<Option<&'h [u8]>, VerifyError> {
     let value = only_value(headers, &HeaderName::from_static(name), part)?;
     Ok(value.map(http::HeaderValue::as_bytes))
 }
@@ -229,13 +234,16 @@ fn only<'h>(
 type Candidate<'h> = (&'h [u8], Vec<u8>);
 
 /// The signatures of a request, each with its version.
-fn candidates<'h>(headers: &'h HeaderMap, family: &Family) -> Result<Vec<Candidate<'h>>, Refused> {
+fn candidates<'h>(
+    headers: &'h HeaderMap,
+    family: &Family,
+) -> Result<Vec<Candidate<'h>>, VerifyError> {
     let values = headers.get_all(family.signature).iter();
     let words = values.flat_map(|value| value.as_bytes().split(|byte| *byte == b' '));
     let mut found = Vec::new();
     for (seen, word) in words.filter(|word| !word.is_empty()).enumerate() {
         if seen == CANDIDATES_MAX {
-            return Err(Refused::TooManySignatures);
+            return Err(VerifyError::TooManySignatures);
         }
         let Some(comma) = word.iter().position(|byte| *byte == b',') else { continue };
         let (version, encoded) = (&word[..comma], &word[comma + 1..]);
@@ -245,13 +253,14 @@ fn candidates<'h>(headers: &'h HeaderMap, family: &Family) -> Result<Vec<Candida
             found.push((version, signature));
         }
     }
-    if found.is_empty() { Err(Refused::Malformed { part: "signature" }) } else { Ok(found) }
+    if found.is_empty() { Err(VerifyError::Malformed { part: "signature" }) } else { Ok(found) }
 }
 
-fn check_age(timestamp: &[u8], now: Timestamp) -> Result<(), Refused> {
-    let signed_at = parse_timestamp(timestamp).ok_or(Refused::Malformed { part: "timestamp" })?;
+fn check_age(timestamp: &[u8], now: Timestamp) -> Result<(), VerifyError> {
+    let signed_at =
+        parse_timestamp(timestamp).ok_or(VerifyError::Malformed { part: "timestamp" })?;
     if now.as_secs().abs_diff(signed_at) > TOLERANCE_SECS {
-        return Err(Refused::Stale);
+        return Err(VerifyError::Stale);
     }
     Ok(())
 }

@@ -4,7 +4,7 @@ use super::VerifySpecError;
 
 /// One piece of a signed text.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Part {
+pub(super) enum SignedPart {
     Literal(Box<[u8]>),
     Body,
     Timestamp,
@@ -14,9 +14,9 @@ pub(super) enum Part {
 
 /// A signed text, cut into its pieces.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Template(Vec<Part>);
+pub(super) struct SignedTemplate(Vec<SignedPart>);
 
-impl Template {
+impl SignedTemplate {
     pub(super) fn parse(text: &str) -> Result<Self, VerifySpecError> {
         let mut parts = Vec::new();
         let mut rest = text;
@@ -27,17 +27,17 @@ impl Template {
             rest = tail;
         }
         push_literal(&mut parts, rest);
-        if !parts.contains(&Part::Body) {
+        if !parts.contains(&SignedPart::Body) {
             return Err(VerifySpecError::NoBody);
         }
         Ok(Self(parts))
     }
 
-    pub(super) fn parts(&self) -> &[Part] {
+    pub(super) fn parts(&self) -> &[SignedPart] {
         &self.0
     }
 
-    pub(super) fn has(&self, part: &Part) -> bool {
+    pub(super) fn has(&self, part: &SignedPart) -> bool {
         self.0.contains(part)
     }
 
@@ -45,7 +45,7 @@ impl Template {
     /// dot in the id would let the same signature stand for another cut of the same bytes.
     pub(super) fn is_ambiguous(&self, id: &[u8]) -> bool {
         self.0.windows(2).any(|pair| match pair {
-            [Part::Id, Part::Literal(end)] => {
+            [SignedPart::Id, SignedPart::Literal(end)] => {
                 id.windows(end.len()).any(|window| window == end.as_ref())
             }
             _ => false,
@@ -53,18 +53,18 @@ impl Template {
     }
 }
 
-fn push_literal(parts: &mut Vec<Part>, literal: &str) {
+fn push_literal(parts: &mut Vec<SignedPart>, literal: &str) {
     if !literal.is_empty() {
-        parts.push(Part::Literal(literal.as_bytes().into()));
+        parts.push(SignedPart::Literal(literal.as_bytes().into()));
     }
 }
 
-fn placeholder(name: &str) -> Result<Part, VerifySpecError> {
+fn placeholder(name: &str) -> Result<SignedPart, VerifySpecError> {
     match name {
-        "body" => Ok(Part::Body),
-        "timestamp" => Ok(Part::Timestamp),
-        "id" => Ok(Part::Id),
-        "url" => Ok(Part::Url),
+        "body" => Ok(SignedPart::Body),
+        "timestamp" => Ok(SignedPart::Timestamp),
+        "id" => Ok(SignedPart::Id),
+        "url" => Ok(SignedPart::Url),
         _ => Err(VerifySpecError::UnknownPlaceholder { name: name.to_owned() }),
     }
 }

@@ -6,10 +6,13 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use proptest::prelude::*;
 use sha2::Sha256;
 
-use super::{Algorithm, Encoding, HeaderNames, HmacSpec, Refused, Verified, Verifier, VerifySpec};
+use super::{
+    HeaderNames, HmacAlgorithm, HmacSpec, SignatureEncoding, VerifiedRequest, Verifier,
+    VerifyError, VerifySpec,
+};
 use super::{TimestampUnit, VerifySpecError as E};
 use crate::{
-    request::{Incoming, Outgoing},
+    request::{IncomingRequest, OutgoingRequest},
     secret::Secret,
     time::Timestamp,
 };
@@ -44,17 +47,22 @@ fn headers(pairs: &[(&str, &str)]) -> HeaderMap {
 }
 
 /// What a request looks like to a scheme that reads headers and body.
-fn incoming<'r>(headers: &'r HeaderMap, body: &'r [u8]) -> Incoming<'r> {
-    Incoming { source: "s", path: "", query: None, headers, body, origin: None }
+fn incoming<'r>(headers: &'r HeaderMap, body: &'r [u8]) -> IncomingRequest<'r> {
+    IncomingRequest { source: "s", path: "", query: None, headers, body, origin: None }
 }
 
 impl Verifier {
-    fn check(&self, headers: &HeaderMap, body: &[u8], now: Timestamp) -> Result<Verified, Refused> {
+    fn check(
+        &self,
+        headers: &HeaderMap,
+        body: &[u8],
+        now: Timestamp,
+    ) -> Result<VerifiedRequest, VerifyError> {
         self.verify(&incoming(headers, body), now)
     }
 
     fn made(&self, id: &str, body: &[u8]) -> Vec<(HeaderName, String)> {
-        let request = Outgoing { id, url: "", headers: &HeaderMap::new(), body };
+        let request = OutgoingRequest { id, url: "", headers: &HeaderMap::new(), body };
         self.sign(&request, at(NOW)).unwrap().headers
     }
 }
@@ -95,8 +103,8 @@ fn stripe() -> Verifier {
 }
 
 /// The code of the refusal, or the rule that let the request in.
-fn outcome(result: &Result<Verified, Refused>) -> &'static str {
-    result.as_ref().map_or_else(Refused::code, |verified| verified.by)
+fn outcome(result: &Result<VerifiedRequest, VerifyError>) -> &'static str {
+    result.as_ref().map_or_else(VerifyError::code, |verified| verified.by)
 }
 
 #[test]
@@ -106,8 +114,8 @@ fn the_vectors_that_github_and_slack_publish_are_let_in() {
     let sent = [("x-slack-signature", SLACK), ("x-slack-request-timestamp", "1531420618")];
     let slack = slack().check(&headers(&sent), SLACK_BODY.as_bytes(), at(NOW));
 
-    assert_eq!(github, Ok(Verified { by: "hmac-sha256", secret_index: 0 }));
-    assert_eq!(slack, Ok(Verified { by: "hmac-sha256", secret_index: 0 }));
+    assert_eq!(github, Ok(VerifiedRequest { by: "hmac-sha256", secret_index: 0 }));
+    assert_eq!(slack, Ok(VerifiedRequest { by: "hmac-sha256", secret_index: 0 }));
 }
 
 #[test]
@@ -147,14 +155,19 @@ fn base64_is_accepted_in_its_one_spelling() {
     let loose = standard.replace("c=", "d=");
     assert_ne!(loose, standard);
     let cases = [
-        ("standard", Encoding::Base64, standard.clone(), "hmac-sha256"),
-        ("no padding", Encoding::Base64, standard.trim_end_matches('=').to_owned(), "malformed"),
-        ("url alphabet", Encoding::Base64, format!("{url}="), "malformed"),
-        ("not canonical", Encoding::Base64, loose, "malformed"),
-        ("hex", Encoding::Base64, HEXUPPER.encode(&right), "malformed"),
-        ("url", Encoding::Base64url, url.clone(), "hmac-sha256"),
-        ("url with padding", Encoding::Base64url, format!("{url}="), "hmac-sha256"),
-        ("standard for url", Encoding::Base64url, standard, "malformed"),
+        ("standard", SignatureEncoding::Base64, standard.clone(), "hmac-sha256"),
+        (
+            "no padding",
+            SignatureEncoding::Base64,
+            standard.trim_end_matches('=').to_owned(),
+            "malformed",
+        ),
+        ("url alphabet", SignatureEncoding::Base64, format!("{url}="), "malformed"),
+        ("not canonical", SignatureEncoding::Base64, loose, "malformed"),
+        ("hex", SignatureEncoding::Base64, HEXUPPER.encode(&right), "malformed"),
+        ("url", SignatureEncoding::Base64url, url.clone(), "hmac-sha256"),
+        ("url with padding", SignatureEncoding::Base64url, format!("{url}="), "hmac-sha256"),
+        ("standard for url", SignatureEncoding::Base64url, standard, "malformed"),
     ];
     for (name, encoding, signature, expected) in cases {
         let verifier = verifier(HmacSpec { encoding, ..HmacSpec::new("x-sig") }, &[SECRET]);
@@ -335,7 +348,7 @@ fn a_previous_secret_is_let_in_and_named_until_it_is_removed() {
     let cases: [(_, &[&str], _); 3] = [
         ("B70 current", &[SECRET, "the one before"], Ok(0)),
         ("B70 previous", &["the one after it", SECRET], Ok(1)),
-        ("B70 removed", &["the one after it"], Err(Refused::Mismatch)),
+        ("B70 removed", &["the one after it"], Err(VerifyError::Mismatch)),
     ];
     for (name, secrets, expected) in cases {
         let result = verifier(HmacSpec::new("x-sig"), secrets).check(&sent, BODY, at(NOW));
@@ -551,10 +564,10 @@ proptest! {
     #[test]
     fn what_is_signed_for_a_test_is_let_in(
         algorithm in prop_oneof![
-            Just(Algorithm::Sha1), Just(Algorithm::Sha256), Just(Algorithm::Sha512)
+            Just(HmacAlgorithm::Sha1), Just(HmacAlgorithm::Sha256), Just(HmacAlgorithm::Sha512)
         ],
         encoding in prop_oneof![
-            Just(Encoding::Hex), Just(Encoding::Base64), Just(Encoding::Base64url)
+            Just(SignatureEncoding::Hex), Just(SignatureEncoding::Base64), Just(SignatureEncoding::Base64url)
         ],
         place in 0..3_u8,
         unit in prop_oneof![Just(TimestampUnit::Seconds), Just(TimestampUnit::Milliseconds)],

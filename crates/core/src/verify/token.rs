@@ -3,11 +3,11 @@
 use http::{HeaderName, header};
 
 use super::{
-    Refused, Scheme, Signed, Unsignable, VerifySpecError, after_scheme, header_name,
-    matching_secret, only_value,
+    RequestSignature, SignError, VerificationScheme, VerifyError, VerifySpecError, after_scheme,
+    header_name, matching_secret, only_value,
 };
 use crate::{
-    request::{Incoming, Outgoing},
+    request::{IncomingRequest, OutgoingRequest},
     secret::Secret,
     time::Timestamp,
 };
@@ -24,7 +24,7 @@ impl TokenVerifier {
     }
 }
 
-impl Scheme for TokenVerifier {
+impl VerificationScheme for TokenVerifier {
     fn name(&self) -> &'static str {
         "token"
     }
@@ -33,23 +33,23 @@ impl Scheme for TokenVerifier {
         Some(&self.header)
     }
 
-    fn sign(&self, _: &Outgoing<'_>, _: Timestamp) -> Result<Signed, Unsignable> {
+    fn sign(&self, _: &OutgoingRequest<'_>, _: Timestamp) -> Result<RequestSignature, SignError> {
         let secret = self.secrets.first().map(Secret::expose).unwrap_or_default();
         let secret = String::from_utf8_lossy(secret);
         let is_bearer = self.header == header::AUTHORIZATION;
         let value = if is_bearer { format!("Bearer {secret}") } else { secret.into_owned() };
-        Ok(Signed::headers(vec![(self.header.clone(), value)]))
+        Ok(RequestSignature::headers(vec![(self.header.clone(), value)]))
     }
 
-    fn verify(&self, request: &Incoming<'_>, _: Timestamp) -> Result<usize, Refused> {
+    fn verify(&self, request: &IncomingRequest<'_>, _: Timestamp) -> Result<usize, VerifyError> {
         let value = only_value(request.headers, &self.header, "credentials")?
-            .ok_or_else(|| Refused::MissingCredentials { header: self.header.clone() })?;
+            .ok_or_else(|| VerifyError::MissingCredentials { header: self.header.clone() })?;
         let value = value.as_bytes();
         let token = if self.header == header::AUTHORIZATION {
             after_scheme(value, "bearer").unwrap_or(value)
         } else {
             value
         };
-        matching_secret(&self.secrets, token).ok_or(Refused::Mismatch)
+        matching_secret(&self.secrets, token).ok_or(VerifyError::Mismatch)
     }
 }

@@ -175,7 +175,7 @@ async fn a_request_is_checked_with_the_certificate_that_it_names() {
         ),
     ];
     let headers = signed(b"{}");
-    let request = Incoming {
+    let request = IncomingRequest {
         source: "s",
         path: "",
         query: None,

@@ -7,12 +7,12 @@ use surehook_core::{
     event::{CopyId, Payload, RequestHead},
     idempotency::Wish,
     ids::EventId,
-    inflate::Readable,
+    inflate::DecodedRequest,
     key::fingerprint,
-    provider::{Part, Reading},
-    request::Incoming,
+    provider::{EventPart, ParsedRequest},
+    request::IncomingRequest,
     store::{DuplicateDetail, StoreError},
-    verify::Verified,
+    verify::VerifiedRequest,
 };
 
 use super::{AcceptReason, InboundRequest, IngestError, ReadySource, plan::RequestContext};
@@ -74,26 +74,26 @@ impl Engine {
             body: body.clone(),
             remote: head.remote.clone(),
         };
-        let readable = Readable::new(&request.headers, &request.body);
+        let readable = DecodedRequest::new(&request.headers, &request.body);
         // It was verified when it came. What proved it is not kept, so nothing is said about it.
         let pass = AcceptReason {
-            verified: Verified { by: "", secret_index: 0 },
+            verified: VerifiedRequest { by: "", secret_index: 0 },
             verified_by: None,
             releases: None,
             is_forced: true,
         };
-        let (headers, plain) = readable.whole((&request.headers, &request.body));
-        let incoming = Incoming { headers, body: plain, ..self.incoming(source, &request) };
+        let (headers, plain) = readable.request(&request.headers, &request.body);
+        let incoming = IncomingRequest { headers, body: plain, ..self.incoming(source, &request) };
         let part = match source.read(&incoming, pass.verified) {
-            Reading::Events(mut parts) if parts.len() == 1 => {
-                parts.pop().map(|part| Part { body: None, ..part })
+            ParsedRequest::Events(mut parts) if parts.len() == 1 => {
+                parts.pop().map(|part| EventPart { body: None, ..part })
             }
-            Reading::Events(_) | Reading::Greeting(_) => None,
+            ParsedRequest::Events(_) | ParsedRequest::Handshake(_) => None,
         };
-        let part = part.unwrap_or_else(|| Part {
+        let part = part.unwrap_or_else(|| EventPart {
             kind: found.event.kind.clone(),
             attributes: found.event.attributes.clone(),
-            ..Part::default()
+            ..EventPart::default()
         });
         let stamp = (wish.id(""), self.shared.clock.now());
         let arrival =

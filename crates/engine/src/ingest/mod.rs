@@ -13,15 +13,15 @@ use surehook_core::{
     chance::new_id,
     event::Payload,
     ids::{EventId, RequestId},
-    inflate::Readable,
-    key::{DedupKey, KeyProblem},
-    provider::{OnRefusal, Part, Reading, Reply},
-    request::Incoming,
+    inflate::DecodedRequest,
+    key::{DedupKey, KeyError},
+    provider::{EventPart, ParsedRequest, ProviderReply, RefusalPolicy},
+    request::IncomingRequest,
     source::{PublicUrl, Source},
     store::StoreError,
     sync::SyncAnswer,
     time::Timestamp,
-    verify::{Refused, Verified},
+    verify::{VerifiedRequest, VerifyError},
 };
 
 use self::plan::{EventDraft, KeyAssignment, RequestContext};
@@ -65,7 +65,7 @@ pub struct ReceiveOutcome {
     /// What a sender is told that waited for the result.
     pub sync: Option<SyncAnswer>,
     /// What this provider is told instead of our usual answer.
-    pub reply: Option<Reply>,
+    pub reply: Option<ProviderReply>,
 }
 
 /// Why a request was not taken in. One variant for each thing that the sender should do next.
@@ -82,7 +82,7 @@ pub enum IngestError {
     Misconfigured,
     /// The request does not prove where it comes from.
     #[error("the request could not be verified: {0}")]
-    NotVerified(#[source] Refused),
+    NotVerified(#[source] VerifyError),
     /// It is kept aside until somebody releases it.
     #[error("the request is kept aside until the settings are mended: {0}")]
     Quarantined(#[source] Box<IngestError>),
@@ -91,7 +91,7 @@ pub enum IngestError {
     Certificate(String),
     /// The request has more than one key.
     #[error("{0}")]
-    Key(#[source] KeyProblem),
+    Key(#[source] KeyError),
     /// The store did not take it.
     #[error("the event could not be stored")]
     Store(#[source] StoreError),
@@ -99,8 +99,8 @@ pub enum IngestError {
 
 impl IngestError {
     /// Whether the request shows nothing that could prove anything.
-    pub(crate) fn is_by_a_stranger(&self) -> bool {
-        matches!(self, Self::NotVerified(refused) if refused.is_by_a_stranger())
+    pub(crate) fn has_no_credentials(&self) -> bool {
+        matches!(self, Self::NotVerified(refused) if refused.has_no_credentials())
     }
 
     /// A stable word for it.
@@ -126,7 +126,7 @@ pub const QUARANTINED: &str = "quarantined";
 /// Why a request is let in.
 #[derive(Clone, Debug)]
 pub(crate) struct AcceptReason {
-    pub(crate) verified: Verified,
+    pub(crate) verified: VerifiedRequest,
     /// The same for people.
     pub(crate) verified_by: Option<Arc<str>>,
     /// The request in quarantine that it is.
@@ -136,7 +136,7 @@ pub(crate) struct AcceptReason {
 }
 
 impl AcceptReason {
-    pub(crate) fn new(source: &Source, verified: Verified) -> Self {
+    pub(crate) fn new(source: &Source, verified: VerifiedRequest) -> Self {
         let verified_by = source.verifier.label(verified);
         Self { verified, verified_by, releases: None, is_forced: false }
     }
@@ -160,7 +160,7 @@ impl ReadySource {
     /// Whether what is refused must be kept, because the sender does not send it again.
     pub fn quarantines_refused(&self) -> bool {
         let source = self.0.source.as_ref();
-        source.is_ok_and(|source| source.on_refusal == OnRefusal::Quarantine)
+        source.is_ok_and(|source| source.on_refusal == RefusalPolicy::Quarantine)
     }
 
     /// Whether the sample of refused requests keeps their bodies.
@@ -221,16 +221,16 @@ impl Engine {
         now: Timestamp,
     ) -> Result<ReceiveOutcome, IngestError> {
         // The signature is over what came; what it says is read unpacked.
-        let readable = Readable::new(&request.headers, &request.body);
-        let (headers, body) = readable.whole((&request.headers, &request.body));
-        let incoming = Incoming { headers, body, ..self.incoming(source, request) };
+        let readable = DecodedRequest::new(&request.headers, &request.body);
+        let (headers, body) = readable.request(&request.headers, &request.body);
+        let incoming = IncomingRequest { headers, body, ..self.incoming(source, request) };
         let parts = match source.read(&incoming, pass.verified) {
-            Reading::Greeting(reply) => {
+            ParsedRequest::Handshake(reply) => {
                 return Ok(ReceiveOutcome { reply: Some(reply), ..ReceiveOutcome::default() });
             }
-            Reading::Events(parts) => parts,
+            ParsedRequest::Events(parts) => parts,
         };
-        let reply = source.provider.answer(&incoming);
+        let reply = source.provider.success_reply(&incoming);
         // Whatever makes us refuse the request comes before it is used up.
         let claims = match plan::claims(source, (request, &readable), &parts, now) {
             Ok(claims) => claims,
@@ -254,9 +254,9 @@ impl Engine {
     pub(crate) async fn verify(
         &self,
         source: &Source,
-        incoming: &Incoming<'_>,
+        incoming: &IncomingRequest<'_>,
         now: Timestamp,
-    ) -> Result<Verified, IngestError> {
+    ) -> Result<VerifiedRequest, IngestError> {
         let verifier = &source.verifier;
         match verifier.certificate_url(incoming).map_err(IngestError::NotVerified)? {
             None => verifier.verify(incoming, now).map_err(IngestError::NotVerified),
@@ -272,18 +272,18 @@ impl Engine {
         &self,
         source: &ReadySource,
         query: Option<&str>,
-    ) -> Option<Result<Reply, Refused>> {
+    ) -> Option<Result<ProviderReply, VerifyError>> {
         let source = source.0.source.as_ref().ok()?;
-        source.provider.greet(query, source.verify_token.as_ref())
+        source.provider.answer_handshake(query, source.verify_token.as_ref())
     }
 
     pub(crate) fn incoming<'r>(
         &'r self,
         source: &'r Source,
         request: &'r InboundRequest,
-    ) -> Incoming<'r> {
+    ) -> IncomingRequest<'r> {
         let origin = source.public_url.as_ref().or(self.public_url.as_ref());
-        Incoming {
+        IncomingRequest {
             source: source.name.as_str(),
             path: &request.path,
             query: request.query.as_deref(),
@@ -297,7 +297,7 @@ impl Engine {
     async fn receive_all(
         self: &Arc<Self>,
         arrival: &RequestContext<'_>,
-        parts: Vec<Part>,
+        parts: Vec<EventPart>,
         claims: Vec<KeyAssignment>,
     ) -> Result<ReceiveOutcome, IngestError> {
         let mut received = Vec::with_capacity(parts.len());

@@ -16,9 +16,9 @@ use surehook_core::{
         Confirmation, HeaderBlock, KeyClaim, NewBody, NewDelivery, NewEvent, Payload, RequestHead,
     },
     ids::{DeliveryId, RequestId},
-    inflate::Readable,
-    key::{DedupKey, KeyProblem, content_hash_key, fingerprint},
-    provider::{Part, PartKey},
+    inflate::DecodedRequest,
+    key::{DedupKey, KeyError, content_hash_key, fingerprint},
+    provider::{EventKey, EventPart},
     quarantine::Release,
     service::status::confirmation,
     source::Source,
@@ -71,7 +71,7 @@ pub(super) struct RequestContext<'a> {
     pub(super) request_id: RequestId,
     pub(super) now: Timestamp,
     pub(super) pass: AcceptReason,
-    readable: &'a Readable,
+    readable: &'a DecodedRequest,
     /// What leaves the quarantine with it.
     pub(super) releases: Option<Release>,
     /// Where it goes whatever the routes say.
@@ -88,13 +88,13 @@ impl<'a> RequestContext<'a> {
     pub(super) fn new(
         entry: &'a SourceRuntime,
         source: &'a Source,
-        (request, readable): (&'a mut InboundRequest, &'a Readable),
+        (request, readable): (&'a mut InboundRequest, &'a DecodedRequest),
         (request_id, now): (RequestId, Timestamp),
         (pass, releases): (AcceptReason, Option<Release>),
     ) -> Self {
         let mut path = std::mem::take(&mut request.path);
         // A secret in the address ends here.
-        if let Some(bare) = source.verifier.bare_path(&path) {
+        if let Some(bare) = source.verifier.path_without_secret(&path) {
             path = bare.to_owned();
         }
         let head = RequestHead {
@@ -125,13 +125,13 @@ impl<'a> RequestContext<'a> {
     }
 
     /// The headers and the body of one event, for rules.
-    fn read<'s>(&'s self, part: &'s Part) -> (&'s HeaderMap, &'s [u8]) {
-        self.readable.of((self.headers, &self.body), part.body.as_ref())
+    fn read<'s>(&'s self, part: &'s EventPart) -> (&'s HeaderMap, &'s [u8]) {
+        self.readable.event(self.headers, &self.body, part.body.as_ref())
     }
 
     /// What an event says of a message that we sent. Only what was verified is believed.
-    fn confirmation(&self, part: &Part) -> Option<Confirmation> {
-        let is_believed = self.source.provider.names_sends() && self.source.is_verified();
+    fn confirmation(&self, part: &EventPart) -> Option<Confirmation> {
+        let is_believed = self.source.provider.echoes_delivery_ids() && self.source.is_verified();
         is_believed.then(|| confirmation(part, self.now)).flatten()
     }
 
@@ -160,7 +160,7 @@ impl Engine {
     pub(super) fn draft(
         &self,
         arrival: &RequestContext<'_>,
-        part: &Part,
+        part: &EventPart,
         claim: KeyAssignment,
         payload: Payload,
     ) -> EventDraft {
@@ -198,7 +198,7 @@ impl Engine {
     fn plan(
         &self,
         arrival: &RequestContext<'_>,
-        part: &Part,
+        part: &EventPart,
         payload: &Payload,
         unrouted: &mut Vec<Unrouted>,
     ) -> Vec<PlannedDelivery> {
@@ -258,7 +258,7 @@ fn plan_one(
     (id, wait): (DeliveryId, Duration),
     end: &RouteTarget,
     arrival: &RequestContext<'_>,
-    (part, body): (&Part, &Bytes),
+    (part, body): (&EventPart, &Bytes),
     sent: Option<NewBody>,
 ) -> PlannedDelivery {
     let goes_out = sent.as_ref().and_then(|sent| sent.body.as_ref()).unwrap_or(body);
@@ -277,12 +277,14 @@ fn plan_one(
 /// The key of each event of a request.
 pub(super) fn claims(
     source: &Source,
-    (request, readable): (&InboundRequest, &Readable),
-    parts: &[Part],
+    (request, readable): (&InboundRequest, &DecodedRequest),
+    parts: &[EventPart],
     now: Timestamp,
-) -> Result<Vec<KeyAssignment>, KeyProblem> {
+) -> Result<Vec<KeyAssignment>, KeyError> {
     let came = (&request.headers, &*request.body);
-    let claim = |part: &Part| claim(source, readable.of(came, part.body.as_ref()), &part.key, now);
+    let claim = |part: &EventPart| {
+        claim(source, readable.event(came.0, came.1, part.body.as_ref()), &part.key, now)
+    };
     parts.iter().map(claim).collect()
 }
 
@@ -291,9 +293,9 @@ pub(super) fn claims(
 fn claim(
     source: &Source,
     (headers, body): (&HeaderMap, &[u8]),
-    key: &PartKey,
+    key: &EventKey,
     now: Timestamp,
-) -> Result<KeyAssignment, KeyProblem> {
+) -> Result<KeyAssignment, KeyError> {
     let known = |key: DedupKey, from: Arc<str>| {
         Some((KeyClaim { key, expires_at: now + source.dedup_window }, from))
     };
@@ -302,11 +304,11 @@ fn claim(
         Some((KeyClaim { key, expires_at: now + window }, Arc::clone(&CONTENT_HASH)))
     };
     let found = match key {
-        PartKey::Known(key, from) => known(key.clone(), (*from).into()),
-        PartKey::Content(window) => hashed(*window),
-        PartKey::None => None,
-        PartKey::Rules => {
-            let found = source.keys.find(headers, body)?;
+        EventKey::Known(key, from) => known(key.clone(), (*from).into()),
+        EventKey::ContentHash(window) => hashed(*window),
+        EventKey::None => None,
+        EventKey::Rules => {
+            let found = source.keys.extract(headers, body)?;
             found.and_then(|found| known(found.key, source.keys.label(found.rule)?))
         }
     };

@@ -9,12 +9,12 @@ use surehook_core::{
     event::KeyClaim,
     idempotency::Wish,
     ids::{DeliveryId, DestinationId, EventId},
-    inflate::Readable,
+    inflate::DecodedRequest,
     key::DedupKey,
     outbox::Post,
-    provider::Part,
+    provider::EventPart,
     store::StoreError,
-    verify::Verified,
+    verify::VerifiedRequest,
 };
 
 use super::{
@@ -119,9 +119,9 @@ impl Engine {
         }
         let (path, query, remote) = (String::new(), None, Arc::default());
         let mut request = InboundRequest { path, query, headers, body, remote };
-        let readable = Readable::new(&request.headers, &request.body);
+        let readable = DecodedRequest::new(&request.headers, &request.body);
         let pass = AcceptReason {
-            verified: Verified { by: PROVED_BY, secret_index: 0 },
+            verified: VerifiedRequest { by: PROVED_BY, secret_index: 0 },
             verified_by: Some(PROVED_BY.into()),
             releases: None,
             is_forced: false,
@@ -132,7 +132,7 @@ impl Engine {
         // What the wish is known by: if it is carried out again, it finds what it made.
         let claim: KeyAssignment = DedupKey::new(&posted.event.to_string())
             .map(|key| (KeyClaim { key, expires_at: now + source.dedup_window }, KEY_FROM.into()));
-        let part = Part { kind, order, attributes, ..Part::default() };
+        let part = EventPart { kind, order, attributes, ..EventPart::default() };
         let end = RouteTarget::of_lane(to.lane);
         arrival.direct = Some(DirectDelivery { id: posted.delivery, end, delay });
         let payload = arrival.payload(None);

@@ -7,7 +7,7 @@ use http::{HeaderMap, StatusCode, header::CONTENT_ENCODING};
 use schemars::JsonSchema;
 use serde::Serialize;
 use surehook_core::{
-    diff::{self, Change, Diff},
+    diff::{self, BodyChange, BodyDiff},
     event::CopyId,
     ids::EventId,
     inflate,
@@ -57,8 +57,9 @@ pub(super) struct ShownDuplicate {
 /// A sighting. Its own headers are not kept, so that its body is looked into as its bytes say.
 pub(super) fn shown(row: &DuplicateRow, headers: &HeaderMap, names: &Names) -> ShownDuplicate {
     let DuplicateRow { n, seen_at, bytes_differ, ref body, body_left_out, delivered_as } = *row;
-    let masked =
-        |body: &bytes::Bytes| hidden::body(&inflate::headers_of_copy(headers, body), body, names);
+    let masked = |body: &bytes::Bytes| {
+        hidden::body(&inflate::headers_for_duplicate(headers, body), body, names)
+    };
     let body = body.as_ref().map(masked);
     let (body, masked) = body.map_or((None, 0), |(body, masked)| (Some(body), masked));
     ShownDuplicate { n, seen_at, bytes_differ, body, body_left_out, masked, delivered_as }
@@ -107,8 +108,8 @@ struct ShownChange {
     after: Option<String>,
 }
 
-impl From<Change> for ShownChange {
-    fn from(Change { path, kind, before, after }: Change) -> Self {
+impl From<BodyChange> for ShownChange {
+    fn from(BodyChange { path, kind, before, after }: BodyChange) -> Self {
         Self { path, change: kind.as_str(), before, after }
     }
 }
@@ -190,13 +191,13 @@ fn compared(found: &DuplicateDetail, names: Option<&Names>) -> Compared {
     let looked = bodies.map(|(original, body)| {
         let headers = original.head.headers.to_map();
         let (before, masked) = readable(&headers, &original.body, names);
-        let (after, more) = readable(&inflate::headers_of_copy(&headers, body), body, names);
+        let (after, more) = readable(&inflate::headers_for_duplicate(&headers, body), body, names);
         (diff::diff(&before, &after), masked + more)
     });
     let same_bytes = !duplicate.bytes_differ;
     let (compared_as, changes, truncated, masked) = match looked {
         None => (None, Vec::new(), false, 0),
-        Some((Diff { form, changes, truncated }, masked)) => {
+        Some((BodyDiff { form, changes, truncated }, masked)) => {
             (Some(form.as_str()), changes, truncated, masked)
         }
     };
@@ -222,7 +223,7 @@ fn readable<'b>(
     body: &'b [u8],
     names: Option<&Names>,
 ) -> (Cow<'b, [u8]>, usize) {
-    let plain = inflate::plain(headers, body);
+    let plain = inflate::decode_body(headers, body);
     let Some(names) = names else { return (plain.unwrap_or(Cow::Borrowed(body)), 0) };
     let mut bare = headers.clone();
     bare.remove(CONTENT_ENCODING);

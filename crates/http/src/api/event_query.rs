@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use surehook_core::{
     attribute::{AttributeName, EventKind, InvalidKind, VALUE_BYTES_MAX, Wanted},
-    body_value::BodyValue,
+    body_value::BodyValueFilter,
     delivery::{Class, DeadReason, state::Status},
     ids::{DestinationId, EventId, SourceId},
     name::Name,
@@ -217,7 +217,7 @@ pub(super) fn filter(
         return Err(Problem::invalid(detail));
     }
     let value = |(path, text): &(String, String)| {
-        BodyValue::new(path, text).map_err(|error| Problem::invalid(error.to_string()))
+        BodyValueFilter::new(path, text).map_err(|error| Problem::invalid(error.to_string()))
     };
     if query.key.as_ref().is_some_and(String::is_empty) {
         return Err(Problem::invalid(

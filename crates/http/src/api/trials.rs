@@ -147,6 +147,6 @@ async fn of_event(
         (shown.body, shown.fields)
     };
     // What had to be masked is unpacked already.
-    let plain = inflate::plain(&headers, &body).map(Cow::into_owned);
+    let plain = inflate::decode_body(&headers, &body).map(Cow::into_owned);
     Ok(Sample { body: plain.unwrap_or_else(|| body.into_owned()), kind, masked })
 }

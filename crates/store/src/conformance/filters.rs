@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use bytes::Bytes;
 use surehook_core::{
-    body_value::BodyValue,
+    body_value::BodyValueFilter,
     delivery::{DeadReason, state::Status},
     event::NewEvent,
     ids::EventId,
@@ -95,7 +95,7 @@ fn with_body(world: &World, body: &'static str) -> NewEvent {
 }
 
 fn values(pairs: &[(&str, &str)]) -> EventFilter {
-    let body = pairs.iter().map(|(path, text)| BodyValue::new(path, text).unwrap()).collect();
+    let body = pairs.iter().map(|(path, text)| BodyValueFilter::new(path, text).unwrap()).collect();
     EventFilter { body, ..EventFilter::default() }
 }
 

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use rusqlite::{Connection, OptionalExtension, params};
 use surehook_core::{
-    body_value::BodyValue,
+    body_value::BodyValueFilter,
     event::HeaderBlock,
     redact,
     store::{EventFilter, EventRow},
@@ -50,7 +50,8 @@ pub(super) fn is_meant(
             };
             let has_text = text.is_none_or(|text| contains(&body, text));
             let values = &filter.body;
-            Ok(has_text && (values.is_empty() || BodyValue::all_in(values, &headers, &body)))
+            Ok(has_text
+                && (values.is_empty() || BodyValueFilter::all_match(values, &headers, &body)))
         })
         .optional()?;
     Ok(found.unwrap_or(false))

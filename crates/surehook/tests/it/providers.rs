@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http::Method;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use surehook_core::provider::{self, OnRefusal};
+use surehook_core::provider::{self, RefusalPolicy};
 
 use super::support::{client::Answer, clocked::Clocked};
 
@@ -76,8 +76,8 @@ impl Item {
     /// How a wrong signature is answered: some would never send again what is answered with 401.
     fn refused(&self) -> u16 {
         match provider::find(self.preset()).unwrap().on_refusal() {
-            OnRefusal::Unauthorized | OnRefusal::Keep => 401,
-            OnRefusal::Quarantine => 503,
+            RefusalPolicy::Unauthorized | RefusalPolicy::Keep => 401,
+            RefusalPolicy::Quarantine => 503,
         }
     }
 

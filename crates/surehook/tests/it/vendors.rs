@@ -7,7 +7,7 @@ use std::fmt;
 
 use http::Method;
 use surehook_core::{
-    provider::{self, OnRefusal},
+    provider::{self, RefusalPolicy},
     secret::Secret,
     time::Timestamp,
     verify::Certificate,
@@ -174,8 +174,8 @@ impl Asked<'_> {
             assert!(taken.is_err(), "{self}: takes another {what}");
             let answer = send(gateway, changed).await;
             let refusal = match provider::find(self.preset).unwrap().on_refusal() {
-                OnRefusal::Unauthorized | OnRefusal::Keep => 401,
-                OnRefusal::Quarantine => 503,
+                RefusalPolicy::Unauthorized | RefusalPolicy::Keep => 401,
+                RefusalPolicy::Quarantine => 503,
             };
             assert_eq!(answer.status, refusal, "{self}: we take another {what}: {answer:?}");
         }
@@ -208,7 +208,7 @@ fn the_library_of_paypal_and_we_take_the_same_webhooks() {
         let headers = header_map(webhook);
         let request = incoming("paypal", webhook, &headers);
         let now = Timestamp::from_millis(unix_now() * 1000);
-        let ours = verifier.verify_with(&request, &certificate, now);
+        let ours = verifier.verify_with_certificate(&request, &certificate, now);
         let is_at_paypal = verifier.certificate_url(&request).is_ok();
         let theirs = libraries.verify("paypal", &secret, webhook);
         (ours.is_ok() && is_at_paypal, theirs.is_ok())

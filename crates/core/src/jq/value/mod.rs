@@ -28,7 +28,7 @@ pub(super) use self::{
 };
 use super::{
     input::JsonInput,
-    meter::{self, Stopped},
+    meter::{self, JqStopReason},
 };
 
 /// Twice the deepest input. Destructors recurse with each level, and nothing counts them.
@@ -47,7 +47,7 @@ pub(super) struct Value {
 impl Value {
     fn new(val: Val, depth: u16) -> Self {
         if depth > DEPTH_MAX {
-            meter::stop(Stopped::TooDeep);
+            meter::stop(JqStopReason::TooDeep);
         }
         Self { val, depth }
     }

@@ -10,12 +10,13 @@ mod tests;
 use data_encoding::HEXLOWER;
 
 use super::{
-    Found, OnRefusal, Part, PartKey, Provider, Reading, Sample, fields::places, secret_path,
+    EventKey, EventPart, FieldValues, ParsedRequest, Provider, RefusalPolicy, SampleEvent,
+    fields::places, secret_path,
 };
 use crate::{
     attribute::{AttributeName, Attributes, EventKind},
     key::{DedupKey, fingerprint},
-    request::Incoming,
+    request::IncomingRequest,
     secret::Secret,
     service::Told,
     source::BODY_BYTES_CEILING,
@@ -77,14 +78,14 @@ impl Provider for EvolutionApi {
         Ok(Verifier::own(Box::new(proof::Proof::new(secrets)), many).warning(warnings))
     }
 
-    fn read(&self, request: &Incoming<'_>, _: Option<&Secret>) -> Reading {
+    fn parse_request(&self, request: &IncomingRequest<'_>, _: Option<&Secret>) -> ParsedRequest {
         let found = BODY.read(request.body);
-        Reading::one(Part {
+        ParsedRequest::one(EventPart {
             kind: found.get(EVENT).and_then(EventKind::new),
             key: key(&found, request.body),
             order: order(&found),
             attributes: attributes(&found),
-            ..Part::default()
+            ..EventPart::default()
         })
     }
 
@@ -93,27 +94,27 @@ impl Provider for EvolutionApi {
         Some(BODY_BYTES_CEILING)
     }
 
-    fn on_refusal(&self) -> OnRefusal {
-        OnRefusal::Quarantine
+    fn on_refusal(&self) -> RefusalPolicy {
+        RefusalPolicy::Quarantine
     }
 
-    fn told(&self, kind: &str, status: Option<&str>) -> Option<Told> {
+    fn message_status(&self, kind: &str, status: Option<&str>) -> Option<Told> {
         Told::from_word(status.filter(|_| kind == "messages.update")?)
     }
 
-    fn samples(&self) -> &'static [Sample] {
+    fn samples(&self) -> &'static [SampleEvent] {
         SAMPLES
     }
 }
 
 /// Ids are only unique within a chat, and one id comes with several events.
-fn key(found: &Found<'_>, body: &[u8]) -> PartKey {
+fn key(found: &FieldValues<'_>, body: &[u8]) -> EventKey {
     let (Some(instance), Some(event)) = (found.get(INSTANCE), found.get(EVENT)) else {
-        return PartKey::None;
+        return EventKey::None;
     };
     let parts = match event {
         // Many, and only the last one says anything.
-        "presence.update" => return PartKey::None,
+        "presence.update" => return EventKey::None,
         "messages.upsert" => {
             let direction = if found.is_true(KEY_FROM_ME) { "out" } else { "in" };
             found.get(KEY_JID).zip(found.get(KEY_ID)).map(|(chat, id)| vec![chat, id, direction])
@@ -139,22 +140,22 @@ fn key(found: &Found<'_>, body: &[u8]) -> PartKey {
     match parts {
         Some(parts) => {
             let key = format!("evolution_api:{instance}:{event}:{}", parts.join(":"));
-            PartKey::known(DedupKey::new(&key), "evolution-api:id")
+            EventKey::known(DedupKey::new(&key), "evolution-api:id")
         }
         None => by_content(instance, event, found, body),
     }
 }
 
 /// Without an id there is the time at which the body was made, once for all attempts.
-fn by_content(instance: &str, event: &str, found: &Found<'_>, body: &[u8]) -> PartKey {
+fn by_content(instance: &str, event: &str, found: &FieldValues<'_>, body: &[u8]) -> EventKey {
     let at = found.get(DATE_TIME).unwrap_or("-");
     let data = DATA.read(body).raw(ALL_DATA).unwrap_or("null");
     let hash = HEXLOWER.encode(&fingerprint(data.as_bytes()));
     let key = format!("evolution_api:{instance}:{event}:{at}:{hash}");
-    PartKey::known(DedupKey::new(&key), "evolution-api:date_time")
+    EventKey::known(DedupKey::new(&key), "evolution-api:date_time")
 }
 
-fn order(found: &Found<'_>) -> Option<DedupKey> {
+fn order(found: &FieldValues<'_>) -> Option<DedupKey> {
     let instance = found.get(INSTANCE)?;
     match found.first(&CHAT) {
         Some(chat) => DedupKey::new(&format!("{instance}:{chat}")),
@@ -162,7 +163,7 @@ fn order(found: &Found<'_>) -> Option<DedupKey> {
     }
 }
 
-fn attributes(found: &Found<'_>) -> Attributes {
+fn attributes(found: &FieldValues<'_>) -> Attributes {
     let mut attributes = found.attributes(&[
         (AttributeName::MessageId, KEY_ID),
         (AttributeName::MessageId, UPDATE_ID),
@@ -194,7 +195,7 @@ fn attributes(found: &Found<'_>) -> Attributes {
 
 macro_rules! sample {
     ($kind:literal, $file:literal) => {
-        Sample {
+        SampleEvent {
             kind: $kind,
             headers: &[("content-type", "application/json"), ("user-agent", "axios/1.7.9")],
             target: "",
@@ -203,7 +204,7 @@ macro_rules! sample {
     };
 }
 
-static SAMPLES: &[Sample] = &[
+static SAMPLES: &[SampleEvent] = &[
     sample!("messages.upsert", "messages_upsert"),
     sample!("messages.upsert", "messages_upsert_image"),
     sample!("messages.update", "messages_update"),

@@ -12,10 +12,13 @@ use sha2::Sha256;
 
 use super::super::secret_path;
 use crate::{
-    request::{Incoming, Outgoing},
+    request::{IncomingRequest, OutgoingRequest},
     secret::Secret,
     time::Timestamp,
-    verify::{Refused, Scheme, Signed, Unsignable, after_scheme, matching_secret, only_value},
+    verify::{
+        RequestSignature, SignError, VerificationScheme, VerifyError, after_scheme,
+        matching_secret, only_value,
+    },
 };
 
 /// The header that an instance is told to send.
@@ -50,8 +53,8 @@ impl Proof {
 
     /// Checks `header.claims.signature` (RFC 7515). Only HS256: a token says itself how it is made, and
     /// must not be believed.
-    fn check_token(&self, token: &[u8], now: Timestamp) -> Result<usize, Refused> {
-        let malformed = || Refused::Malformed { part: "credentials" };
+    fn check_token(&self, token: &[u8], now: Timestamp) -> Result<usize, VerifyError> {
+        let malformed = || VerifyError::Malformed { part: "credentials" };
         let mut dots = token.iter().enumerate().filter(|(_, byte)| **byte == b'.');
         let (Some((first, _)), Some((second, _)), None) = (dots.next(), dots.next(), dots.next())
         else {
@@ -68,11 +71,11 @@ impl Proof {
             let mac = keyed(secret).chain_update(&token[..second]);
             mac.verify_slice(&signature).is_ok()
         };
-        let index = self.secrets.iter().position(is_signed).ok_or(Refused::Mismatch)?;
+        let index = self.secrets.iter().position(is_signed).ok_or(VerifyError::Mismatch)?;
         let claims = decode(&token[first + 1..second])?;
         let claims: Claims = serde_json::from_slice(&claims).map_err(|_| malformed())?;
         if now.as_secs() > claims.exp.saturating_add(LEEWAY_SECS) {
-            return Err(Refused::Stale);
+            return Err(VerifyError::Stale);
         }
         Ok(index)
     }
@@ -82,12 +85,12 @@ fn keyed(secret: &Secret) -> Hmac<Sha256> {
     Hmac::new_from_slice(secret.expose()).expect("HMAC takes keys of any length (RFC 2104)")
 }
 
-impl Scheme for Proof {
+impl VerificationScheme for Proof {
     fn name(&self) -> &'static str {
         "shared-secret"
     }
 
-    fn verify(&self, request: &Incoming<'_>, now: Timestamp) -> Result<usize, Refused> {
+    fn verify(&self, request: &IncomingRequest<'_>, now: Timestamp) -> Result<usize, VerifyError> {
         if let Some((index, _)) = secret_path::take(&self.secrets, request.path) {
             return Ok(index);
         }
@@ -99,17 +102,17 @@ impl Scheme for Proof {
         match only_value(request.headers, &AUTHORIZATION, "credentials")? {
             Some(value) => match after_scheme(value.as_bytes(), "bearer") {
                 Some(token) => self.check_token(token, now),
-                None => Err(Refused::Malformed { part: "credentials" }),
+                None => Err(VerifyError::Malformed { part: "credentials" }),
             },
             None if apikey.is_some() || secret_path::is_shown(request.path) => {
-                Err(Refused::Mismatch)
+                Err(VerifyError::Mismatch)
             }
-            None => Err(Refused::MissingCredentials { header: AUTHORIZATION }),
+            None => Err(VerifyError::MissingCredentials { header: AUTHORIZATION }),
         }
     }
 
-    fn sign(&self, _: &Outgoing<'_>, now: Timestamp) -> Result<Signed, Unsignable> {
-        let secret = self.secrets.first().ok_or(Unsignable("there is no secret to sign with"))?;
+    fn sign(&self, _: &OutgoingRequest<'_>, now: Timestamp) -> Result<RequestSignature, SignError> {
+        let secret = self.secrets.first().ok_or(SignError("there is no secret to sign with"))?;
         let (from, until) = (now.as_secs(), now.as_secs().saturating_add(LIFETIME_SECS));
         let claims =
             format!(r#"{{"iat":{from},"exp":{until},"app":"evolution","action":"webhook"}}"#);
@@ -117,14 +120,14 @@ impl Scheme for Proof {
         let signed = format!("{}.{}", encode(JWT_HEADER), encode(claims.as_bytes()));
         let signature = keyed(secret).chain_update(&signed).finalize().into_bytes();
         let value = format!("Bearer {signed}.{}", encode(&signature));
-        Ok(Signed::headers(vec![(AUTHORIZATION, value)]))
+        Ok(RequestSignature::headers(vec![(AUTHORIZATION, value)]))
     }
 
     fn secret_header(&self) -> Option<&HeaderName> {
         Some(&self.apikey)
     }
 
-    fn bare_path<'p>(&self, path: &'p str) -> Option<&'p str> {
+    fn path_without_secret<'p>(&self, path: &'p str) -> Option<&'p str> {
         secret_path::take(&self.secrets, path).map(|(_, rest)| rest)
     }
 }

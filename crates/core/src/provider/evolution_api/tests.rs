@@ -6,7 +6,7 @@ use super::{
     super::testing::{about, headers, incoming, part, told},
     *,
 };
-use crate::{time::Timestamp, verify::Refused};
+use crate::{time::Timestamp, verify::VerifyError};
 
 const NAME: &str = "evolution-api";
 const NOW: i64 = 1_779_024_000;
@@ -115,7 +115,7 @@ fn each_kind_has_its_key() {
     }
     for odd in ["not json", "[]", r#"{"event":"error","data":{}}"#] {
         let part = part(NAME, &[], odd);
-        assert_eq!((part.key, part.body, part.order), (PartKey::None, None, None), "{odd}");
+        assert_eq!((part.key, part.body, part.order), (EventKey::None, None, None), "{odd}");
     }
 }
 
@@ -143,14 +143,14 @@ fn token(header: &str, claims: &str, secret: &str) -> String {
     format!("Bearer {signed}.{}", encode(&mac.finalize().into_bytes()))
 }
 
-type Case<'c> = (&'c str, &'c str, Vec<(&'c str, &'c str)>, i64, Result<usize, Refused>);
+type Case<'c> = (&'c str, &'c str, Vec<(&'c str, &'c str)>, i64, Result<usize, VerifyError>);
 
 #[test]
 fn there_are_three_ways_to_show_a_secret() {
     let hs256 = r#"{"alg":"HS256","typ":"JWT"}"#;
     let good = r#"{"exp":1779024000}"#;
-    let malformed = || Err(Refused::Malformed { part: "credentials" });
-    let missing = || Err(Refused::MissingCredentials { header: http::header::AUTHORIZATION });
+    let malformed = || Err(VerifyError::Malformed { part: "credentials" });
+    let missing = || Err(VerifyError::MissingCredentials { header: http::header::AUTHORIZATION });
     // What it is, path, headers, seconds since the token ended; what comes of it.
     let jwt = token(hs256, good, SECRET);
     let old = token(hs256, good, "old");
@@ -164,14 +164,14 @@ fn there_are_three_ways_to_show_a_secret() {
         ("a token", "", authorized(&jwt), 0, Ok(0)),
         ("a token with the secret before", "/messages-upsert", authorized(&old), 0, Ok(1)),
         ("the last attempt of all", "", authorized(&jwt), 1800, Ok(0)),
-        ("too late", "", authorized(&jwt), 1801, Err(Refused::Stale)),
-        ("somebody else's token", "", authorized(&other), 0, Err(Refused::Mismatch)),
+        ("too late", "", authorized(&jwt), 1801, Err(VerifyError::Stale)),
+        ("somebody else's token", "", authorized(&other), 0, Err(VerifyError::Mismatch)),
         ("a token that needs no secret", "", authorized(&none), 0, malformed()),
         ("a token without an end", "", authorized(&endless), 0, malformed()),
         ("no token", "", authorized("Bearer x.y"), 0, malformed()),
         ("the secret is no token", "", authorized("Basic eDp5"), 0, malformed()),
         ("the header", "", vec![("apikey", SECRET)], 0, Ok(0)),
-        ("a wrong header", "", vec![("apikey", "x")], 0, Err(Refused::Mismatch)),
+        ("a wrong header", "", vec![("apikey", "x")], 0, Err(VerifyError::Mismatch)),
         (
             "a wrong header beside a token",
             "",
@@ -183,17 +183,17 @@ fn there_are_three_ways_to_show_a_secret() {
         ("the path", "/evo-jwt-secret-0001", vec![], 0, Ok(0)),
         ("the path with an event", "/old/messages-upsert", vec![], 0, Ok(1)),
         ("an event and no secret", "/messages-upsert", vec![], 0, missing()),
-        ("the secret elsewhere", "/x/evo-jwt-secret-0001", vec![], 0, Err(Refused::Mismatch)),
+        ("the secret elsewhere", "/x/evo-jwt-secret-0001", vec![], 0, Err(VerifyError::Mismatch)),
         ("nothing", "", vec![], 0, missing()),
     ];
     let verifier = EvolutionApi.verifier([SECRET, "old"].map(Secret::new).to_vec()).unwrap();
     for (case, path, pairs, late, expected) in cases {
         let sent = headers(&pairs);
         let at = Timestamp::from_millis((NOW + late) * 1000);
-        let request = Incoming { path, ..incoming(&sent, "{}") };
+        let request = IncomingRequest { path, ..incoming(&sent, "{}") };
         let verified = verifier.verify(&request, at);
         assert_eq!(verified.map(|verified| verified.secret_index), expected, "{case}");
     }
-    assert_eq!(verifier.bare_path("/old/messages-upsert"), Some("/messages-upsert"));
-    assert_eq!(verifier.bare_path("/messages-upsert"), None);
+    assert_eq!(verifier.path_without_secret("/old/messages-upsert"), Some("/messages-upsert"));
+    assert_eq!(verifier.path_without_secret("/messages-upsert"), None);
 }

@@ -10,17 +10,21 @@ mod tests;
 use std::time::Duration;
 
 use super::{
-    Found, OnRefusal, Part, PartKey, Provider, Reading, Sample, fields::places, secret_path,
+    EventKey, EventPart, FieldValues, ParsedRequest, Provider, RefusalPolicy, SampleEvent,
+    fields::places, secret_path,
 };
 use crate::{
     attribute::{AttributeName, Attributes, EventKind},
     key::DedupKey,
-    request::{Incoming, Outgoing},
+    request::{IncomingRequest, OutgoingRequest},
     secret::Secret,
     service::Told,
     source::BODY_BYTES_CEILING,
     time::{Span, Timestamp},
-    verify::{Refused, Scheme, Signed, Unsignable, Verifier, VerifySpecError, matching_secret},
+    verify::{
+        RequestSignature, SignError, VerificationScheme, Verifier, VerifyError, VerifySpecError,
+        matching_secret,
+    },
 };
 
 /// Its five attempts are over by then. Whoever connects again later says the same in every byte.
@@ -72,27 +76,27 @@ impl Provider for EvolutionGo {
         Ok(Verifier::own(Box::new(PathOrToken { secrets }), many).warning(warnings))
     }
 
-    fn read(&self, request: &Incoming<'_>, _: Option<&Secret>) -> Reading {
+    fn parse_request(&self, request: &IncomingRequest<'_>, _: Option<&Secret>) -> ParsedRequest {
         let found = BODY.read(request.body);
-        let part = Part {
+        let part = EventPart {
             kind: found.get(EVENT).and_then(EventKind::new),
-            key: PartKey::Content(CONTENT_WINDOW),
+            key: EventKey::ContentHash(CONTENT_WINDOW),
             order: order(&found),
             attributes: attributes(&found),
-            ..Part::default()
+            ..EventPart::default()
         };
         match found.get(EVENT) {
-            Some("Message") => Reading::one(message(&found, part)),
+            Some("Message") => ParsedRequest::one(message(&found, part)),
             Some("SendMessage") => {
                 let key = found.get(ID).and_then(|id| key(&found, "SendMessage", &[id]));
-                Reading::one(Part { key: known(key), ..part })
+                ParsedRequest::one(EventPart { key: known(key), ..part })
             }
-            Some("Receipt") => Reading::Events(receipt::parts(&found, &part, request.body)),
+            Some("Receipt") => ParsedRequest::Events(receipt::parts(&found, &part, request.body)),
             // Somebody who types again does so in the same bytes.
             Some("Presence" | "ChatPresence") | None => {
-                Reading::one(Part { key: PartKey::None, ..part })
+                ParsedRequest::one(EventPart { key: EventKey::None, ..part })
             }
-            Some(_) => Reading::one(part),
+            Some(_) => ParsedRequest::one(part),
         }
     }
 
@@ -108,35 +112,35 @@ impl Provider for EvolutionGo {
     }
 
     /// It sends once, or little more: a wrong secret must not lose what came meanwhile.
-    fn on_refusal(&self) -> OnRefusal {
-        OnRefusal::Keep
+    fn on_refusal(&self) -> RefusalPolicy {
+        RefusalPolicy::Keep
     }
 
     /// `ReadSelf` and others are about our own devices.
-    fn told(&self, kind: &str, _: Option<&str>) -> Option<Told> {
+    fn message_status(&self, kind: &str, _: Option<&str>) -> Option<Told> {
         Told::from_word(kind.strip_prefix("Receipt.")?)
     }
 
-    fn samples(&self) -> &'static [Sample] {
+    fn samples(&self) -> &'static [SampleEvent] {
         SAMPLES
     }
 }
 
-fn instance<'f>(found: &'f Found<'_>) -> Option<&'f str> {
+fn instance<'f>(found: &'f FieldValues<'_>) -> Option<&'f str> {
     found.first(&[INSTANCE_ID, INSTANCE_NAME])
 }
 
-fn key(found: &Found<'_>, event: &str, parts: &[&str]) -> Option<DedupKey> {
+fn key(found: &FieldValues<'_>, event: &str, parts: &[&str]) -> Option<DedupKey> {
     let instance = instance(found)?;
     DedupKey::new(&format!("evolution_go:{instance}:{event}:{}", parts.join(":")))
 }
 
 /// By what is known of it, or else by its content.
-fn known(key: Option<DedupKey>) -> PartKey {
-    key.map_or(PartKey::Content(CONTENT_WINDOW), |key| PartKey::Known(key, "evolution-go:id"))
+fn known(key: Option<DedupKey>) -> EventKey {
+    key.map_or(EventKey::ContentHash(CONTENT_WINDOW), |key| EventKey::Known(key, "evolution-go:id"))
 }
 
-fn order(found: &Found<'_>) -> Option<DedupKey> {
+fn order(found: &FieldValues<'_>) -> Option<DedupKey> {
     let instance = instance(found)?;
     match found.first(&[INFO_CHAT, CHAT, PRESENT]) {
         Some(chat) => DedupKey::new(&format!("{instance}:{chat}")),
@@ -145,7 +149,7 @@ fn order(found: &Found<'_>) -> Option<DedupKey> {
 }
 
 /// A message that can be seen once comes as a placeholder first, and may follow with the same id.
-fn message(found: &Found<'_>, part: Part) -> Part {
+fn message(found: &FieldValues<'_>, part: EventPart) -> EventPart {
     let is_unavailable = found.is_true(IS_UNAVAILABLE);
     let edit = found.get(EDIT).unwrap_or_default();
     let kind = match edit {
@@ -159,10 +163,10 @@ fn message(found: &Found<'_>, part: Part) -> Part {
         let parts = [chat, id, edit, "unavailable"];
         key(found, "Message", &parts[..if is_unavailable { 4 } else { 3 }])
     });
-    Part { kind: EventKind::new(kind), key: known(key), ..part }
+    EventPart { kind: EventKind::new(kind), key: known(key), ..part }
 }
 
-fn attributes(found: &Found<'_>) -> Attributes {
+fn attributes(found: &FieldValues<'_>) -> Attributes {
     let mut attributes = Attributes::default();
     // Of what we sent, the sender is ourselves.
     let senders: &[usize] =
@@ -192,37 +196,40 @@ struct PathOrToken {
     secrets: Vec<Secret>,
 }
 
-impl Scheme for PathOrToken {
+impl VerificationScheme for PathOrToken {
     fn name(&self) -> &'static str {
         "shared-secret"
     }
 
-    fn verify(&self, request: &Incoming<'_>, _: Timestamp) -> Result<usize, Refused> {
+    fn verify(&self, request: &IncomingRequest<'_>, _: Timestamp) -> Result<usize, VerifyError> {
         if let Some((index, _)) = secret_path::take(&self.secrets, request.path) {
             return Ok(index);
         }
         let found = TOKEN.read(request.body);
         match found.get(INSTANCE_TOKEN) {
             Some(token) => {
-                matching_secret(&self.secrets, token.as_bytes()).ok_or(Refused::Mismatch)
+                matching_secret(&self.secrets, token.as_bytes()).ok_or(VerifyError::Mismatch)
             }
-            None if secret_path::is_shown(request.path) => Err(Refused::Mismatch),
-            None => Err(Refused::MissingSecret),
+            None if secret_path::is_shown(request.path) => Err(VerifyError::Mismatch),
+            None => Err(VerifyError::MissingSecret),
         }
     }
 
-    fn sign(&self, _: &Outgoing<'_>, _: Timestamp) -> Result<Signed, Unsignable> {
-        Ok(Signed { path: secret_path::put(&self.secrets)?, ..Signed::default() })
+    fn sign(&self, _: &OutgoingRequest<'_>, _: Timestamp) -> Result<RequestSignature, SignError> {
+        Ok(RequestSignature {
+            path: secret_path::put(&self.secrets)?,
+            ..RequestSignature::default()
+        })
     }
 
-    fn bare_path<'p>(&self, path: &'p str) -> Option<&'p str> {
+    fn path_without_secret<'p>(&self, path: &'p str) -> Option<&'p str> {
         secret_path::take(&self.secrets, path).map(|(_, rest)| rest)
     }
 }
 
 macro_rules! sample {
     ($kind:literal, $file:literal) => {
-        Sample {
+        SampleEvent {
             kind: $kind,
             headers: &[("content-type", "application/json"), ("user-agent", "Go-http-client/1.1")],
             target: "",
@@ -231,7 +238,7 @@ macro_rules! sample {
     };
 }
 
-static SAMPLES: &[Sample] = &[
+static SAMPLES: &[SampleEvent] = &[
     sample!("Message", "message"),
     sample!("Message", "message_image"),
     sample!("Message.edit", "message_edit"),

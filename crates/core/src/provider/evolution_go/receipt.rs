@@ -8,14 +8,14 @@ use serde_json::value::RawValue;
 
 use super::{
     super::{
-        Found, Part,
+        EventPart, FieldValues,
         pieces::{BODIES_BYTES_MAX, Object, Opened, PARTS_MAX, list},
     },
     SENDER, STATE, TYPE, key, known,
 };
 use crate::{
     attribute::{AttributeName, EventKind},
-    key::scalar,
+    key::scalar_text,
 };
 
 type Root<'b> = Object<'b, Data<'b>>;
@@ -37,9 +37,9 @@ impl<'b> Opened<'b> for Ids<'b> {
 }
 
 /// The receipt of each message; `whole` is what the request is if it is read as one event.
-pub(super) fn parts(found: &Found<'_>, whole: &Part, body: &[u8]) -> Vec<Part> {
+pub(super) fn parts(found: &FieldValues<'_>, whole: &EventPart, body: &[u8]) -> Vec<EventPart> {
     let state = state(found);
-    let whole = Part { kind: EventKind::new(&format!("Receipt.{state}")), ..whole.clone() };
+    let whole = EventPart { kind: EventKind::new(&format!("Receipt.{state}")), ..whole.clone() };
     let text = std::str::from_utf8(body).ok();
     let root = text.and_then(|text| serde_json::from_str::<Root<'_>>(text).ok());
     let parts = root.and_then(|root| of_each(&root, found, state, &whole));
@@ -47,7 +47,7 @@ pub(super) fn parts(found: &Found<'_>, whole: &Part, body: &[u8]) -> Vec<Part> {
 }
 
 /// It stands beside the data; in them, delivered is spelled as nothing.
-fn state<'f>(found: &'f Found<'_>) -> &'f str {
+fn state<'f>(found: &'f FieldValues<'_>) -> &'f str {
     match found.first(&[STATE, TYPE]) {
         None => "Delivered",
         Some("read") => "Read",
@@ -56,7 +56,12 @@ fn state<'f>(found: &'f Found<'_>) -> &'f str {
     }
 }
 
-fn of_each(root: &Root<'_>, found: &Found<'_>, state: &str, whole: &Part) -> Option<Vec<Part>> {
+fn of_each(
+    root: &Root<'_>,
+    found: &FieldValues<'_>,
+    state: &str,
+    whole: &EventPart,
+) -> Option<Vec<EventPart>> {
     let (data_at, _, data) = root.opened().next()?;
     let (ids_at, _, ids) = data.opened().next()?;
     if ids.0.len() > PARTS_MAX {
@@ -66,9 +71,9 @@ fn of_each(root: &Root<'_>, found: &Found<'_>, state: &str, whole: &Part) -> Opt
     let mut room = BODIES_BYTES_MAX;
     let mut parts = Vec::with_capacity(ids.0.len());
     for raw in &ids.0 {
-        let id = scalar(raw).unwrap_or(Cow::Borrowed(raw.get()));
+        let id = scalar_text(raw).unwrap_or(Cow::Borrowed(raw.get()));
         let key = known(key(found, "Receipt", &[&id, state, sender]));
-        let mut part = Part { key, ..whole.clone() };
+        let mut part = EventPart { key, ..whole.clone() };
         part.attributes.push(AttributeName::MessageId, &id);
         if ids.0.len() > 1 {
             let data = data.rewrite(&[(ids_at, &list([raw.get()].into_iter()))]);

@@ -167,7 +167,7 @@ fn each_kind_has_its_key() {
     }
     for odd in ["not json", "[]", "{}"] {
         let part = part(NAME, &[], odd);
-        assert_eq!((part.key, part.order), (PartKey::None, None), "{odd}");
+        assert_eq!((part.key, part.order), (EventKey::None, None), "{odd}");
     }
 }
 
@@ -209,7 +209,7 @@ fn a_receipt_for_too_many_stays_whole() {
     assert_eq!(of(PARTS_MAX).len(), PARTS_MAX);
     let whole = of(PARTS_MAX + 1);
     assert_eq!((whole.len(), &whole[0].body), (1, &None));
-    assert!(matches!(whole[0].key, PartKey::Content(_)), "{:?}", whole[0].key);
+    assert!(matches!(whole[0].key, EventKey::ContentHash(_)), "{:?}", whole[0].key);
 }
 
 #[test]
@@ -223,25 +223,25 @@ fn our_own_number_is_not_the_other_party() {
 fn a_secret_stands_in_the_path_or_the_body() {
     let verifier = EvolutionGo.verifier(["url", "token"].map(Secret::new).to_vec()).unwrap();
     let with = |token: &str| format!(r#"{{"instanceToken":{token}}}"#);
-    let missing = || Err(Refused::MissingSecret);
-    let cases: [(&str, &str, String, Result<usize, Refused>); 10] = [
+    let missing = || Err(VerifyError::MissingSecret);
+    let cases: [(&str, &str, String, Result<usize, VerifyError>); 10] = [
         ("the path", "/url", with(r#""x""#), Ok(0)),
         ("the path and more", "/url/x", "{}".to_owned(), Ok(0)),
         ("the token", "", with(r#""token""#), Ok(1)),
         ("the token, escaped", "", with(r#""t\u006fken""#), Ok(1)),
         ("the token beside a wrong path", "/x", with(r#""token""#), Ok(1)),
-        ("a wrong token", "", with(r#""tokem""#), Err(Refused::Mismatch)),
-        ("a wrong path", "/x", "{}".to_owned(), Err(Refused::Mismatch)),
+        ("a wrong token", "", with(r#""tokem""#), Err(VerifyError::Mismatch)),
+        ("a wrong path", "/x", "{}".to_owned(), Err(VerifyError::Mismatch)),
         ("no token", "", "{}".to_owned(), missing()),
         ("an empty token", "", with(r#""""#), missing()),
         ("no JSON", "", "x".to_owned(), missing()),
     ];
     let empty = headers(&[]);
     for (case, path, body, expected) in cases {
-        let verified = verifier.verify(&Incoming { path, ..incoming(&empty, &body) }, NOW);
+        let verified = verifier.verify(&IncomingRequest { path, ..incoming(&empty, &body) }, NOW);
         assert_eq!(verified.map(|verified| verified.secret_index), expected, "{case}");
     }
-    assert_eq!(verifier.bare_path("/token/x"), Some("/x"));
+    assert_eq!(verifier.path_without_secret("/token/x"), Some("/x"));
     assert!(verifier.warnings().is_empty());
     let warned = EvolutionGo.verifier(["url", "a+b/c="].map(Secret::new).to_vec()).unwrap();
     assert!(warned.warnings()[0].starts_with("secret 2 "), "{:?}", warned.warnings());
@@ -258,7 +258,7 @@ proptest! {
             let path = String::from_utf8_lossy(path);
             let token = String::from_utf8_lossy(token);
             let body = serde_json::json!({ "instanceToken": token }).to_string();
-            verifier.verify(&Incoming { path: &path, ..incoming(&empty, &body) }, NOW).is_ok()
+            verifier.verify(&IncomingRequest { path: &path, ..incoming(&empty, &body) }, NOW).is_ok()
         };
         let path = format!("/{secret}").into_bytes();
         let (mut own, mut path, mut token) = (secret.clone().into_bytes(), path, secret.into_bytes());

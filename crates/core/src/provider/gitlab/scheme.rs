@@ -4,11 +4,14 @@ use http::{HeaderMap, HeaderName};
 use subtle::ConstantTimeEq;
 
 use crate::{
-    request::{Incoming, Outgoing},
+    request::{IncomingRequest, OutgoingRequest},
     secret::Secret,
     sign::{SECRET_PREFIX, SigningSecret},
     time::Timestamp,
-    verify::{CANDIDATES_MAX, Refused, Scheme, Signed, Unsignable, VerifySpecError, only_value},
+    verify::{
+        CANDIDATES_MAX, RequestSignature, SignError, VerificationScheme, VerifyError,
+        VerifySpecError, only_value,
+    },
 };
 
 pub(super) const TOKEN: &str = "x-gitlab-token";
@@ -47,43 +50,50 @@ impl GitlabScheme {
     }
 
     /// All are tried, whatever the first ones say.
-    fn position(&self, fits: impl Fn(&Kind) -> bool) -> Result<usize, Refused> {
+    fn position(&self, fits: impl Fn(&Kind) -> bool) -> Result<usize, VerifyError> {
         let mut found = None;
         for (index, kind) in self.0.iter().enumerate() {
             if fits(kind) {
                 found = found.or(Some(index));
             }
         }
-        found.ok_or(Refused::Mismatch)
+        found.ok_or(VerifyError::Mismatch)
     }
 
-    fn by_token(&self, headers: &HeaderMap) -> Result<usize, Refused> {
+    fn by_token(&self, headers: &HeaderMap) -> Result<usize, VerifyError> {
         let token = only_value(headers, &TOKEN_HEADER, "credentials")?
-            .ok_or(Refused::MissingCredentials { header: TOKEN_HEADER.clone() })?;
+            .ok_or(VerifyError::MissingCredentials { header: TOKEN_HEADER.clone() })?;
         self.position(
             |kind| matches!(kind, Kind::Token(secret) if secret.matches(token.as_bytes())),
         )
     }
 
-    fn by_signature(&self, request: &Incoming<'_>, now: Timestamp) -> Result<usize, Refused> {
+    fn by_signature(
+        &self,
+        request: &IncomingRequest<'_>,
+        now: Timestamp,
+    ) -> Result<usize, VerifyError> {
         let text = |name: &HeaderName, part| {
             let value = only_value(request.headers, name, part)?;
-            value.map(|value| value.to_str().map_err(|_| Refused::Malformed { part })).transpose()
+            value
+                .map(|value| value.to_str().map_err(|_| VerifyError::Malformed { part }))
+                .transpose()
         };
         let signatures = text(&SIGNATURE, "signature")?
-            .ok_or(Refused::MissingSignature { header: SIGNATURE })?;
-        let timestamp = text(&TIMESTAMP, "timestamp")?.ok_or(Refused::MissingTimestamp)?;
-        let seconds = parse_seconds(timestamp).ok_or(Refused::Malformed { part: "timestamp" })?;
+            .ok_or(VerifyError::MissingSignature { header: SIGNATURE })?;
+        let timestamp = text(&TIMESTAMP, "timestamp")?.ok_or(VerifyError::MissingTimestamp)?;
+        let seconds =
+            parse_seconds(timestamp).ok_or(VerifyError::Malformed { part: "timestamp" })?;
         if now.as_secs().abs_diff(seconds) > TOLERANCE_SECS {
-            return Err(Refused::Stale);
+            return Err(VerifyError::Stale);
         }
-        let id = text(&ID, "id")?.ok_or(Refused::MissingId)?;
+        let id = text(&ID, "id")?.ok_or(VerifyError::MissingId)?;
         // A dot would let the same signature stand for another cut of the same bytes.
         if id.contains('.') {
-            return Err(Refused::Malformed { part: "id" });
+            return Err(VerifyError::Malformed { part: "id" });
         }
         if signatures.split(' ').count() > CANDIDATES_MAX {
-            return Err(Refused::TooManySignatures);
+            return Err(VerifyError::TooManySignatures);
         }
         self.position(|kind| {
             let Kind::Signing(secret) = kind else { return false };
@@ -108,7 +118,7 @@ fn parse_seconds(text: &str) -> Option<i64> {
     text.parse::<i64>().ok().filter(|seconds| *seconds >= 0 && seconds.to_string() == text)
 }
 
-impl Scheme for GitlabScheme {
+impl VerificationScheme for GitlabScheme {
     fn name(&self) -> &'static str {
         match (self.has_tokens(), self.has_signing_tokens()) {
             (true, true) => "token or hmac-sha256",
@@ -117,7 +127,7 @@ impl Scheme for GitlabScheme {
         }
     }
 
-    fn verify(&self, request: &Incoming<'_>, now: Timestamp) -> Result<usize, Refused> {
+    fn verify(&self, request: &IncomingRequest<'_>, now: Timestamp) -> Result<usize, VerifyError> {
         let is_signed = request.headers.contains_key(SIGNATURE);
         if self.has_signing_tokens() && (is_signed || !self.has_tokens()) {
             return self.by_signature(request, now);
@@ -125,7 +135,11 @@ impl Scheme for GitlabScheme {
         self.by_token(request.headers)
     }
 
-    fn sign(&self, request: &Outgoing<'_>, now: Timestamp) -> Result<Signed, Unsignable> {
+    fn sign(
+        &self,
+        request: &OutgoingRequest<'_>,
+        now: Timestamp,
+    ) -> Result<RequestSignature, SignError> {
         let headers = match self.0.first() {
             None => Vec::new(),
             Some(Kind::Token(secret)) => {
@@ -137,7 +151,7 @@ impl Scheme for GitlabScheme {
                 (SIGNATURE, secret.sign(request.id, now.as_secs(), request.body)),
             ],
         };
-        Ok(Signed::headers(headers))
+        Ok(RequestSignature::headers(headers))
     }
 
     fn secret_header(&self) -> Option<&HeaderName> {

@@ -58,7 +58,8 @@ fn verify(
         let url = verifier.certificate_url(request).map_err(|refused| refused.code().to_owned())?;
         assert!(url.is_some());
         let certificate = Certificate { pem, roots };
-        let verified = verifier.verify_with(request, &certificate, Timestamp::from_millis(now));
+        let verified =
+            verifier.verify_with_certificate(request, &certificate, Timestamp::from_millis(now));
         verified.map(|verified| verified.secret_index).map_err(|refused| match refused.code() {
             "untrusted_certificate" => refused.to_string(),
             code => code.to_owned(),

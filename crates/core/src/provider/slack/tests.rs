@@ -2,7 +2,7 @@ use super::{
     super::testing::{about, headers, incoming, part, read, told, verify},
     *,
 };
-use crate::verify::Refused;
+use crate::verify::VerifyError;
 
 const FORM: (&str, &str) = ("content-type", "application/x-www-form-urlencoded");
 const COMMAND: &str = "token=xyzz0WbapA4vBCDEFasx0q6G&team_id=T1DC2JH3J&team_domain=testteamnow&channel_id=G8PSS9T3V&channel_name=foobar&user_id=U2CERLKJA&user_name=roadrunner&command=%2Fwebhook-collect&text=&response_url=https%3A%2F%2Fhooks.slack.com%2Fcommands%2FT1DC2JH3J%2F397700885554%2F96rGlfmibIGlgcZRskXaIFfN&trigger_id=398738663015.47445629121.803a0bc887a14d10d2c447fce8b6703c";
@@ -24,7 +24,7 @@ fn the_published_vector_is_accepted_while_it_is_fresh() {
     for (name, headers, now, expected) in cases {
         let result = verify("slack", &[secret], headers, COMMAND, now);
         let result = result.map(|verified| verified.secret_index);
-        assert_eq!(result.map_err(|refused| Refused::code(&refused)), expected, "case: {name}");
+        assert_eq!(result.map_err(|refused| VerifyError::code(&refused)), expected, "case: {name}");
     }
 }
 
@@ -113,8 +113,8 @@ fn a_second_try_is_read_like_the_first() {
 #[test]
 fn a_challenge_is_given_back_and_everything_else_gets_nothing() {
     let body = r#"{"type":"url_verification","challenge":"abc"}"#;
-    assert_eq!(read("slack", &[], body), Reading::Greeting(Reply::text("abc")));
-    let answer = Slack.answer(&incoming(&headers(&[FORM]), COMMAND)).unwrap();
+    assert_eq!(read("slack", &[], body), ParsedRequest::Handshake(ProviderReply::text("abc")));
+    let answer = Slack.success_reply(&incoming(&headers(&[FORM]), COMMAND)).unwrap();
     assert_eq!((answer.status.as_u16(), answer.body.len()), (200, 0));
     assert!(part("slack", &[FORM], "ssl_check=1&token=x").is_ping);
 }

@@ -11,10 +11,10 @@ use url::form_urlencoded;
 
 use super::form;
 use crate::{
-    request::{Incoming, Outgoing},
+    request::{IncomingRequest, OutgoingRequest},
     secret::Secret,
     time::Timestamp,
-    verify::{Refused, Scheme, Signed, Unsignable, only_value},
+    verify::{RequestSignature, SignError, VerificationScheme, VerifyError, only_value},
 };
 
 pub(super) static SIGNATURE: HeaderName = HeaderName::from_static("x-twilio-signature");
@@ -25,21 +25,21 @@ const BODY_HASH: &str = "bodySHA256";
 #[derive(Debug)]
 pub(super) struct AuthTokens(pub(super) Vec<Secret>);
 
-impl Scheme for AuthTokens {
+impl VerificationScheme for AuthTokens {
     fn name(&self) -> &'static str {
         "twilio"
     }
 
-    fn covers_address(&self) -> bool {
+    fn covers_url(&self) -> bool {
         true
     }
 
-    fn verify(&self, request: &Incoming<'_>, _: Timestamp) -> Result<usize, Refused> {
+    fn verify(&self, request: &IncomingRequest<'_>, _: Timestamp) -> Result<usize, VerifyError> {
         let signature = only_value(request.headers, &SIGNATURE, "signature")?
-            .ok_or_else(|| Refused::MissingSignature { header: SIGNATURE.clone() })?;
+            .ok_or_else(|| VerifyError::MissingSignature { header: SIGNATURE.clone() })?;
         let signature = BASE64
             .decode(signature.as_bytes())
-            .map_err(|_| Refused::Malformed { part: "signature" })?;
+            .map_err(|_| VerifyError::Malformed { part: "signature" })?;
         let fields = if form::is_form(request) {
             fields(request.body)
         } else {
@@ -48,18 +48,22 @@ impl Scheme for AuthTokens {
         };
         let urls = request.urls();
         if urls.is_empty() {
-            return Err(Refused::UnknownAddress);
+            return Err(VerifyError::UnknownAddress);
         }
         let fits = |secret: &Secret| {
             urls.iter()
                 .flat_map(|url| with_and_without_port(url))
                 .any(|url| mac(secret, &url, &fields).verify_slice(&signature).is_ok())
         };
-        self.0.iter().position(fits).ok_or(Refused::Mismatch)
+        self.0.iter().position(fits).ok_or(VerifyError::Mismatch)
     }
 
-    fn sign(&self, request: &Outgoing<'_>, _: Timestamp) -> Result<Signed, Unsignable> {
-        let secret = self.0.first().ok_or(Unsignable("there is no secret to sign with"))?;
+    fn sign(
+        &self,
+        request: &OutgoingRequest<'_>,
+        _: Timestamp,
+    ) -> Result<RequestSignature, SignError> {
+        let secret = self.0.first().ok_or(SignError("there is no secret to sign with"))?;
         let (fields, path) = if is_form(request.headers) {
             (fields(request.body), String::new())
         } else {
@@ -67,17 +71,18 @@ impl Scheme for AuthTokens {
         };
         let mac = mac(secret, &format!("{}{path}", request.url), &fields);
         let signature = BASE64.encode(&mac.finalize().into_bytes());
-        Ok(Signed { headers: vec![(SIGNATURE.clone(), signature)], path })
+        Ok(RequestSignature { headers: vec![(SIGNATURE.clone(), signature)], path })
     }
 }
 
 fn is_form(headers: &HeaderMap) -> bool {
-    let request = Incoming { source: "", path: "", query: None, headers, body: b"", origin: None };
+    let request =
+        IncomingRequest { source: "", path: "", query: None, headers, body: b"", origin: None };
     form::is_form(&request)
 }
 
 /// What the address lacks to cover a body that is no form.
-fn hash_for(request: &Outgoing<'_>) -> String {
+fn hash_for(request: &OutgoingRequest<'_>) -> String {
     let query = request.url.split_once('?').map(|(_, query)| query);
     if request.body.is_empty() || check_hash(query, request.body).is_ok() {
         return String::new();
@@ -112,19 +117,19 @@ fn fields(body: &[u8]) -> String {
 }
 
 /// A body that is no form is covered by its hash, which is part of the address.
-fn check_hash(query: Option<&str>, body: &[u8]) -> Result<(), Refused> {
+fn check_hash(query: Option<&str>, body: &[u8]) -> Result<(), VerifyError> {
     let mut pairs = form_urlencoded::parse(query.unwrap_or_default().as_bytes());
     let Some((_, hash)) = pairs.find(|(name, _)| name == BODY_HASH) else {
         return if body.is_empty() {
             Ok(())
         } else {
-            Err(Refused::Malformed { part: "signature" })
+            Err(VerifyError::Malformed { part: "signature" })
         };
     };
     let hash = HEXLOWER_PERMISSIVE
         .decode(hash.as_bytes())
-        .map_err(|_| Refused::Malformed { part: "signature" })?;
-    if hash == Sha256::digest(body)[..] { Ok(()) } else { Err(Refused::Mismatch) }
+        .map_err(|_| VerifyError::Malformed { part: "signature" })?;
+    if hash == Sha256::digest(body)[..] { Ok(()) } else { Err(VerifyError::Mismatch) }
 }
 
 /// Some products of Twilio sign the usual port with the address, others leave any port out.

@@ -5,7 +5,7 @@ use super::{
     },
     scheme::with_and_without_port,
 };
-use crate::provider::Reading;
+use crate::provider::ParsedRequest;
 
 const FORM: (&str, &str) = ("content-type", "application/x-www-form-urlencoded; charset=utf-8");
 const SIGNATURE: &str = "x-twilio-signature";
@@ -184,7 +184,7 @@ fn messages_calls_and_events_are_told_apart() {
     assert_eq!(told("twilio", &json, streamed), expected);
     let two =
         call("").header("content-type", "application/json").body(r#"[{"id":"1"},{"id":"2"}]"#);
-    assert!(matches!(two.read(), Reading::Events(parts) if parts.len() == 2));
+    assert!(matches!(two.read(), ParsedRequest::Events(parts) if parts.len() == 2));
 }
 
 #[test]

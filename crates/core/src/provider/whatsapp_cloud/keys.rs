@@ -5,12 +5,12 @@ use std::{borrow::Cow, time::Duration};
 use data_encoding::HEXLOWER;
 
 use super::{
-    super::{Found, Part, PartKey, fields::places},
+    super::{EventKey, EventPart, FieldValues, fields::places},
     envelope::{Entry, Spot},
 };
 use crate::{
     attribute::{AttributeName, Attributes, EventKind},
-    key::{DedupKey, fingerprint, scalar},
+    key::{DedupKey, fingerprint, scalar_text},
 };
 
 /// Errors that belong to no message say the same each time; later it is another one.
@@ -66,12 +66,12 @@ const RECIPIENT: [usize; 3] = [RECIPIENT_ID, RECIPIENT_USER_ID, RECIPIENT_PARENT
 const PARTICIPANT: [usize; 2] = [PARTICIPANT_ID, PARTICIPANT_USER_ID];
 
 /// Reads one event of a list.
-pub(super) fn read_item(item: &str) -> Found<'_> {
+pub(super) fn read_item(item: &str) -> FieldValues<'_> {
     ITEM.read(item.as_bytes())
 }
 
 /// Whom an event is from or for.
-pub(super) fn parties<'f>(item: &'f Found<'_>) -> impl Iterator<Item = &'f str> {
+pub(super) fn parties<'f>(item: &'f FieldValues<'_>) -> impl Iterator<Item = &'f str> {
     let places = [&SENDER[..], &RECEIVER, &RECIPIENT, &PARTICIPANT].into_iter().flatten();
     places.filter_map(|place| item.get(*place))
 }
@@ -81,14 +81,14 @@ pub(super) struct Scope<'b> {
     field: Option<Cow<'b, str>>,
     waba: Option<Cow<'b, str>>,
     time: Option<Cow<'b, str>>,
-    metadata: Option<Found<'b>>,
+    metadata: Option<FieldValues<'b>>,
 }
 
 impl<'b> Scope<'b> {
     pub(super) fn of(spot: &Spot<'_, 'b>) -> Self {
         let metadata = spot.value.get(r#""metadata""#);
         Self {
-            field: spot.change.get(r#""field""#).and_then(scalar),
+            field: spot.change.get(r#""field""#).and_then(scalar_text),
             metadata: metadata.map(|metadata| METADATA.read(metadata.get().as_bytes())),
             ..Self::of_entry(spot.place.entry)
         }
@@ -97,23 +97,23 @@ impl<'b> Scope<'b> {
     fn of_entry(entry: &Entry<'b>) -> Self {
         Self {
             field: None,
-            waba: entry.get(r#""id""#).and_then(scalar),
-            time: entry.get(r#""time""#).and_then(scalar),
+            waba: entry.get(r#""id""#).and_then(scalar_text),
+            time: entry.get(r#""time""#).and_then(scalar_text),
             metadata: None,
         }
     }
 
     /// A change that cannot be taken apart: one event, told apart by all that it holds.
-    pub(super) fn odd(entry: &Entry<'b>, change: &'b str) -> Part {
+    pub(super) fn odd(entry: &Entry<'b>, change: &'b str) -> EventPart {
         let found = CHANGE.read(change.as_bytes());
         let field = found.get(FIELD).map(|field| Cow::Owned(field.to_owned()));
         let scope = Self { field, ..Self::of_entry(entry) };
-        Part {
+        EventPart {
             kind: EventKind::new(scope.field()),
             key: scope.content(None, change),
             order: scope.order(None),
             attributes: scope.attributes(),
-            ..Part::default()
+            ..EventPart::default()
         }
     }
 
@@ -153,20 +153,20 @@ impl<'b> Scope<'b> {
     }
 
     /// The key of what has no id: it holds what makes it differ from others, so its hash does.
-    fn hashed(&self, word: &str, text: &str) -> PartKey {
+    fn hashed(&self, word: &str, text: &str) -> EventKey {
         let key = self.key(&[word, "sha256", &sha256(text)]);
-        PartKey::known(key, "whatsapp:sha256")
+        EventKey::known(key, "whatsapp:sha256")
     }
 
     /// The key of a whole change, with the time at which it was told.
-    fn content(&self, event: Option<&str>, text: &str) -> PartKey {
+    fn content(&self, event: Option<&str>, text: &str) -> EventKey {
         let (event, time) = (event.unwrap_or("-"), self.time.as_deref().unwrap_or("-"));
         let key = self.key(&[self.field(), event, time, "sha256", &sha256(text)]);
-        PartKey::known(key, "whatsapp:sha256")
+        EventKey::known(key, "whatsapp:sha256")
     }
 
     /// One event of a list.
-    pub(super) fn part(&self, name: &str, text: &str, item: &Found<'_>) -> Part {
+    pub(super) fn part(&self, name: &str, text: &str, item: &FieldValues<'_>) -> EventPart {
         let is_call = item.get(TYPE) == Some("call");
         let mut part = match (self.field(), name) {
             ("messages", r#""messages""#) => self.message(text, item),
@@ -175,24 +175,24 @@ impl<'b> Scope<'b> {
             ("messages", r#""statuses""#) => self.status(text, item),
             ("smb_message_echoes", r#""message_echoes""#) => self.echo(text, item),
             ("calls", r#""calls""#) => self.call(text, item, EVENT),
-            (_, r#""errors""#) => Part {
+            (_, r#""errors""#) => EventPart {
                 kind: EventKind::new("error"),
-                key: PartKey::Content(ERROR_WINDOW),
+                key: EventKey::ContentHash(ERROR_WINDOW),
                 order: self.order(None),
-                ..Part::default()
+                ..EventPart::default()
             },
-            (field, _) => Part {
+            (field, _) => EventPart {
                 kind: EventKind::new(field),
                 key: self.hashed(field, text),
                 order: self.order(item.first(&SENDER)),
-                ..Part::default()
+                ..EventPart::default()
             },
         };
         part.attributes = self.item_attributes(item);
         part
     }
 
-    fn message(&self, text: &str, item: &Found<'_>) -> Part {
+    fn message(&self, text: &str, item: &FieldValues<'_>) -> EventPart {
         let kind = match item.get(TYPE) {
             Some("reaction") => "message.reaction",
             Some("system") => "message.system",
@@ -201,62 +201,62 @@ impl<'b> Scope<'b> {
         };
         // Of a reaction too: the message that it is about has another id.
         let key = match item.get(ID) {
-            Some(id) => PartKey::known(self.key(&["message", id]), "whatsapp:messages.id"),
+            Some(id) => EventKey::known(self.key(&["message", id]), "whatsapp:messages.id"),
             None => self.hashed("message", text),
         };
         let order = self.order(item.first(&SENDER));
-        Part { kind: EventKind::new(kind), key, order, ..Part::default() }
+        EventPart { kind: EventKind::new(kind), key, order, ..EventPart::default() }
     }
 
     /// What a person wrote on the phone of a number that is on the phone and here.
-    fn echo(&self, text: &str, item: &Found<'_>) -> Part {
+    fn echo(&self, text: &str, item: &FieldValues<'_>) -> EventPart {
         let key = match item.get(ID) {
-            Some(id) => PartKey::known(self.key(&["echo", id]), "whatsapp:message_echoes.id"),
+            Some(id) => EventKey::known(self.key(&["echo", id]), "whatsapp:message_echoes.id"),
             None => self.hashed("echo", text),
         };
         let order = self.order(item.first(&RECEIVER));
-        Part { kind: EventKind::new("echo"), key, order, ..Part::default() }
+        EventPart { kind: EventKind::new("echo"), key, order, ..EventPart::default() }
     }
 
     /// What became of a message that we sent: its id comes once for each status, and in a group
     /// once for each member.
-    fn status(&self, text: &str, item: &Found<'_>) -> Part {
+    fn status(&self, text: &str, item: &FieldValues<'_>) -> EventPart {
         let whom = item.first(&PARTICIPANT);
         let is_group = item.get(RECIPIENT_TYPE) == Some("group");
         let key = match (item.get(ID), item.get(STATUS), whom.or(item.first(&RECIPIENT))) {
             (Some(id), Some(status), Some(recipient)) if whom.is_some() || !is_group => {
                 let key = self.key(&["status", id, status, recipient]);
-                PartKey::known(key, "whatsapp:statuses.id")
+                EventKey::known(key, "whatsapp:statuses.id")
             }
             _ => self.hashed("status", text),
         };
         let status = item.get(STATUS).unwrap_or("unknown");
-        Part {
+        EventPart {
             kind: EventKind::new(&format!("status.{status}")),
             key,
             order: self.order(item.first(&RECIPIENT)),
-            ..Part::default()
+            ..EventPart::default()
         }
     }
 
     /// A call, or the status of one; `what` says what happened to it.
-    fn call(&self, text: &str, item: &Found<'_>, what: usize) -> Part {
+    fn call(&self, text: &str, item: &FieldValues<'_>, what: usize) -> EventPart {
         let key = match (item.get(ID), item.get(what)) {
             (Some(id), Some(what)) => {
-                PartKey::known(self.key(&["call", id, what]), "whatsapp:calls.id")
+                EventKey::known(self.key(&["call", id, what]), "whatsapp:calls.id")
             }
             _ => self.hashed("call", text),
         };
         let what = item.get(what).unwrap_or("unknown");
-        Part {
+        EventPart {
             kind: EventKind::new(&format!("call.{what}")),
             key,
             order: self.order(item.get(ID)),
-            ..Part::default()
+            ..EventPart::default()
         }
     }
 
-    fn item_attributes(&self, item: &Found<'_>) -> Attributes {
+    fn item_attributes(&self, item: &FieldValues<'_>) -> Attributes {
         let mut attributes = self.attributes();
         for (name, place) in [
             (AttributeName::MessageId, ID),
@@ -284,8 +284,8 @@ impl<'b> Scope<'b> {
     }
 
     /// A change without a list of events: something about the account or a template.
-    pub(super) fn change(&self, spot: &Spot<'_, 'b>) -> Part {
-        let text = |name| spot.value.get(name).and_then(scalar);
+    pub(super) fn change(&self, spot: &Spot<'_, 'b>) -> EventPart {
+        let text = |name| spot.value.get(name).and_then(scalar_text);
         let event = text(r#""event""#);
         let template = text(r#""message_template_id""#);
         let language = text(r#""message_template_language""#);
@@ -303,12 +303,18 @@ impl<'b> Scope<'b> {
             ) => {
                 // The same template may be approved again after a pause; only the time differs.
                 let key = self.key(&["tmpl", template, language, event, time]);
-                PartKey::known(key, "whatsapp:message_template_id")
+                EventKey::known(key, "whatsapp:message_template_id")
             }
             (_, _, _, event, _) => self.content(event.as_deref(), &spot.whole_value()),
         };
         let order = self.order(template.as_deref());
-        Part { kind: EventKind::new(self.field()), key, order, attributes, ..Part::default() }
+        EventPart {
+            kind: EventKind::new(self.field()),
+            key,
+            order,
+            attributes,
+            ..EventPart::default()
+        }
     }
 }
 

@@ -13,13 +13,13 @@ mod tests;
 
 use url::form_urlencoded;
 
-use super::{Provider, Reading, Reply, Sample};
+use super::{ParsedRequest, Provider, ProviderReply, SampleEvent};
 use crate::{
-    request::Incoming,
+    request::IncomingRequest,
     secret::Secret,
     service::Told,
     time::Span,
-    verify::{HmacSpec, Refused, Verifier, VerifySpec, VerifySpecError},
+    verify::{HmacSpec, Verifier, VerifyError, VerifySpec, VerifySpecError},
 };
 
 /// Meta's challenge is a number. What we are told to say stays short.
@@ -41,8 +41,8 @@ impl Provider for WhatsAppCloud {
         Verifier::new(&VerifySpec::Hmac(Box::new(spec)), secrets)
     }
 
-    fn read(&self, request: &Incoming<'_>, _: Option<&Secret>) -> Reading {
-        Reading::Events(split::parts(request.body))
+    fn parse_request(&self, request: &IncomingRequest<'_>, _: Option<&Secret>) -> ParsedRequest {
+        ParsedRequest::Events(split::parts(request.body))
     }
 
     /// It goes on for seven days.
@@ -59,31 +59,31 @@ impl Provider for WhatsAppCloud {
         &["x-hub-signature-256", "x-hub-signature"]
     }
 
-    fn greet(
+    fn answer_handshake(
         &self,
         query: Option<&str>,
         verify_token: Option<&Secret>,
-    ) -> Option<Result<Reply, Refused>> {
+    ) -> Option<Result<ProviderReply, VerifyError>> {
         let asked = Asked::read(query?)?;
         Some(asked.answer(verify_token))
     }
 
-    fn names_sends(&self) -> bool {
+    fn echoes_delivery_ids(&self) -> bool {
         true
     }
 
-    fn told(&self, kind: &str, _: Option<&str>) -> Option<Told> {
+    fn message_status(&self, kind: &str, _: Option<&str>) -> Option<Told> {
         Told::from_word(kind.strip_prefix("status.")?)
     }
 
-    fn complaint(&self, body: &[u8]) -> Option<String> {
+    fn failure_reason(&self, body: &[u8]) -> Option<String> {
         let body: serde_json::Value = serde_json::from_slice(body).ok()?;
         let error = body.pointer("/entry/0/changes/0/value/statuses/0/errors/0")?;
         let text = ["title", "message"].into_iter().find_map(|name| error.get(name)?.as_str());
         text.map(str::to_owned)
     }
 
-    fn samples(&self) -> &'static [Sample] {
+    fn samples(&self) -> &'static [SampleEvent] {
         samples::SAMPLES
     }
 }
@@ -114,18 +114,18 @@ impl Asked {
         is_asked.then_some(asked)
     }
 
-    fn answer(self, verify_token: Option<&Secret>) -> Result<Reply, Refused> {
-        let malformed = Refused::Malformed { part: "handshake" };
+    fn answer(self, verify_token: Option<&Secret>) -> Result<ProviderReply, VerifyError> {
+        let malformed = VerifyError::Malformed { part: "handshake" };
         let (Some("subscribe"), false) = (self.mode.as_deref(), self.is_doubtful) else {
             return Err(malformed);
         };
-        let expected = verify_token.ok_or(Refused::NoVerifyToken)?;
+        let expected = verify_token.ok_or(VerifyError::NoVerifyToken)?;
         let token = self.token.unwrap_or_default();
         if !expected.matches(token.as_bytes()) {
-            return Err(Refused::Mismatch);
+            return Err(VerifyError::Mismatch);
         }
         let challenge =
             self.challenge.filter(|text| (1..=CHALLENGE_BYTES_MAX).contains(&text.len()));
-        challenge.map(Reply::text).ok_or(malformed)
+        challenge.map(ProviderReply::text).ok_or(malformed)
     }
 }

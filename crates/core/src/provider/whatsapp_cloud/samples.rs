@@ -1,10 +1,10 @@
 //! What Meta sends, for tests of a source.
 
-use super::super::Sample;
+use super::super::SampleEvent;
 
 macro_rules! sample {
     ($kind:literal, $file:literal) => {
-        Sample {
+        SampleEvent {
             kind: $kind,
             headers: &[("content-type", "application/json"), ("user-agent", "facebookexternalua")],
             target: "",
@@ -13,7 +13,7 @@ macro_rules! sample {
     };
 }
 
-pub(super) static SAMPLES: &[Sample] = &[
+pub(super) static SAMPLES: &[SampleEvent] = &[
     sample!("message", "text"),
     sample!("message", "image"),
     sample!("message", "audio"),

@@ -6,14 +6,14 @@ use bytes::Bytes;
 
 use super::{
     super::{
-        Found, Part, PartKey,
+        EventKey, EventPart, FieldValues,
         fields::places,
         pieces::{BODIES_BYTES_MAX, Object, PARTS_MAX},
     },
     envelope::{CONTACTS, Change, Place, Root, Spot, event_lists},
     keys::{self, Scope},
 };
-use crate::{attribute::EventKind, key::scalar, source::DEDUP_WINDOW};
+use crate::{attribute::EventKind, key::scalar_text, source::DEDUP_WINDOW};
 
 const WHATSAPP: &str = "whatsapp_business_account";
 
@@ -36,26 +36,26 @@ enum Changed<'e, 'b> {
 struct Event<'b> {
     /// None is the change itself.
     item: Option<Item<'b>>,
-    part: Part,
+    part: EventPart,
 }
 
 struct Item<'b> {
     list_at: usize,
     text: &'b str,
-    found: Found<'b>,
+    found: FieldValues<'b>,
 }
 
 /// The events of a request, in their order. One that is alone keeps its body.
-pub(super) fn parts(body: &[u8]) -> Vec<Part> {
+pub(super) fn parts(body: &[u8]) -> Vec<EventPart> {
     let text = std::str::from_utf8(body).ok();
     let Some(root) = text.and_then(|text| serde_json::from_str::<Root<'_>>(text).ok()) else {
-        return vec![Part { key: PartKey::None, ..Part::default() }];
+        return vec![EventPart { key: EventKey::None, ..EventPart::default() }];
     };
-    let object = root.get(r#""object""#).and_then(scalar);
-    let whole = || Part {
+    let object = root.get(r#""object""#).and_then(scalar_text);
+    let whole = || EventPart {
         kind: object.as_deref().and_then(EventKind::new),
-        key: PartKey::Content(DEDUP_WINDOW.0),
-        ..Part::default()
+        key: EventKey::ContentHash(DEDUP_WINDOW.0),
+        ..EventPart::default()
     };
     if object.as_deref() != Some(WHATSAPP) {
         return vec![whole()];
@@ -137,7 +137,7 @@ fn events<'b>(spot: &Spot<'_, 'b>) -> Vec<Event<'b>> {
 }
 
 /// Gives each event an envelope of its own. Nothing if they would become too large.
-fn with_bodies(changes: &[Changed<'_, '_>]) -> Option<Vec<Part>> {
+fn with_bodies(changes: &[Changed<'_, '_>]) -> Option<Vec<EventPart>> {
     let mut room = BODIES_BYTES_MAX;
     let mut parts = Vec::new();
     for changed in changes {
@@ -181,7 +181,7 @@ impl Contacts {
     }
 
     /// The positions of those whom an event is from or for.
-    fn whom(&self, event: &Found<'_>) -> Vec<usize> {
+    fn whom(&self, event: &FieldValues<'_>) -> Vec<usize> {
         let mut whom: Vec<usize> =
             keys::parties(event).filter_map(|id| self.0.get(id)).flatten().copied().collect();
         whom.sort_unstable();

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::{
     super::{
-        Part,
+        EventPart,
         pieces::PARTS_MAX,
         testing::{parts, told_of},
     },
@@ -290,7 +290,7 @@ fn a_part_is_an_envelope_with_one_event_and_its_contacts() {
     for part in &parts {
         let alone = split::parts(part.body.as_ref().unwrap());
         assert_eq!(alone.len(), 1);
-        assert_eq!(Part { body: None, ..part.clone() }, alone[0]);
+        assert_eq!(EventPart { body: None, ..part.clone() }, alone[0]);
     }
 }
 
@@ -396,34 +396,37 @@ fn attributes_find_both_parties_and_the_error() {
 #[test]
 fn metas_question_is_answered_to_those_who_know_the_token() {
     let token = Secret::new("tok-ç-123");
-    let ask = |query: Option<&str>| WhatsAppCloud.greet(query, Some(&token));
+    let ask = |query: Option<&str>| WhatsAppCloud.answer_handshake(query, Some(&token));
     let good = "hub.mode=subscribe&hub.challenge=1158201444&hub.verify_token=tok-%C3%A7-123";
-    assert_eq!(ask(Some(good)), Some(Ok(Reply::text("1158201444"))));
-    let handshake = Refused::Malformed { part: "handshake" };
+    assert_eq!(ask(Some(good)), Some(Ok(ProviderReply::text("1158201444"))));
+    let handshake = VerifyError::Malformed { part: "handshake" };
     let cases = [
-        ("a wrong token", good.replace("123", "124"), Refused::Mismatch),
-        ("no token", good.replace("hub.verify_token", "token"), Refused::Mismatch),
+        ("a wrong token", good.replace("123", "124"), VerifyError::Mismatch),
+        ("no token", good.replace("hub.verify_token", "token"), VerifyError::Mismatch),
         ("another mode", good.replace("subscribe", "unsubscribe"), handshake),
         (
             "no challenge",
             good.replace("=1158201444", "="),
-            Refused::Malformed { part: "handshake" },
+            VerifyError::Malformed { part: "handshake" },
         ),
         (
             "a challenge as long as a page",
             good.replace("1158201444", &"1".repeat(513)),
-            Refused::Malformed { part: "handshake" },
+            VerifyError::Malformed { part: "handshake" },
         ),
         (
             "two tokens",
             format!("{good}&hub.verify_token=x"),
-            Refused::Malformed { part: "handshake" },
+            VerifyError::Malformed { part: "handshake" },
         ),
     ];
     for (case, query, refused) in cases {
         assert_eq!(ask(Some(&query)), Some(Err(refused)), "{case}");
     }
-    assert_eq!(WhatsAppCloud.greet(Some(good), None), Some(Err(Refused::NoVerifyToken)));
+    assert_eq!(
+        WhatsAppCloud.answer_handshake(Some(good), None),
+        Some(Err(VerifyError::NoVerifyToken))
+    );
     assert_eq!(ask(None), None);
     assert_eq!(ask(Some("utm=1")), None);
 }

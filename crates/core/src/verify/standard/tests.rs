@@ -32,7 +32,7 @@ fn verify(
         headers.append(*name, HeaderValue::from_str(value).unwrap());
     }
     let (headers, origin) = (&headers, None);
-    let request = Incoming { source: "s", path: "", query: None, headers, body, origin };
+    let request = IncomingRequest { source: "s", path: "", query: None, headers, body, origin };
     let verified = scheme(secrets).verify(&request, Timestamp::from_millis(now * 1000));
     verified.map_err(|refused| refused.code())
 }
@@ -160,7 +160,7 @@ fn what_is_no_secret_is_refused_when_it_is_configured() {
 #[test]
 fn what_is_signed_for_a_test_is_as_published() {
     let headers = HeaderMap::new();
-    let request = Outgoing { id: ID, url: "", headers: &headers, body: BODY };
+    let request = OutgoingRequest { id: ID, url: "", headers: &headers, body: BODY };
     for (secret, expected) in [(SECRET, V1), (PRIVATE, V1A), (SEED, V1A)] {
         let signed = scheme(&[secret]).sign(&request, Timestamp::from_millis(SECS * 1000)).unwrap();
         let values: Vec<_> = signed.headers.iter().map(|(_, value)| value.as_str()).collect();

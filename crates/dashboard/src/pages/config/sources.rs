@@ -149,7 +149,7 @@ async fn one(visitor: Visitor, Path(name): Path<String>, headers: HeaderMap) -> 
         e,
         deletion: Deletion::new(e, "sources", &found.name, tag, t.delete_text.to_owned()),
         commands: if url.is_empty() { Vec::new() } else { commands(t, &found, &base, &url) },
-        greets: preset.is_some_and(|preset| preset.greet(None, None).is_some()),
+        greets: preset.is_some_and(|preset| preset.answer_handshake(None, None).is_some()),
         with_secret: (found.verified && SECRET_IN_PATH.contains(&found.provider.as_str()))
             .then(|| fill(t.address_secret, &[&url])),
         facts: facts(t, &shown),

@@ -223,7 +223,7 @@ impl<'a> Teller<'a> {
         let told = |row: EventRow| {
             let provider = self.providers.get(&row.source)?;
             let status = attribute(&row, AttributeName::ProviderStatus);
-            Some((provider.told(row.kind.as_ref()?.as_str(), status)?, row))
+            Some((provider.message_status(row.kind.as_ref()?.as_str(), status)?, row))
         };
         found.into_iter().rev().filter_map(told).collect()
     }
@@ -233,7 +233,7 @@ impl<'a> Teller<'a> {
         let mut error_title = None;
         if let (Told::Failed, Some(provider)) = (told, self.providers.get(&row.source)) {
             let payload = self.app.engine.store().body(row.id).await?;
-            error_title = payload.and_then(|payload| provider.complaint(&payload.body));
+            error_title = payload.and_then(|payload| provider.failure_reason(&payload.body));
         }
         Ok(ShownStatus {
             at: row.received_at,

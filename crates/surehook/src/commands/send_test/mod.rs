@@ -11,7 +11,7 @@ use http::StatusCode;
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
 use surehook_core::{
-    provider::{self, Provider, Sample},
+    provider::{self, Provider, SampleEvent},
     time::Clock as _,
 };
 use surehook_engine::system::SystemClock;
@@ -94,7 +94,7 @@ async fn target(client: &Client, args: &SendTestArgs) -> Result<Value, Failure> 
 fn chosen(
     args: &SendTestArgs,
     preset: &'static dyn Provider,
-) -> Result<Vec<&'static Sample>, Failure> {
+) -> Result<Vec<&'static SampleEvent>, Failure> {
     let samples: Vec<_> = preset
         .samples()
         .iter()
@@ -125,7 +125,7 @@ struct Tally {
 }
 
 impl Sending<'_> {
-    async fn send_all(&self, client: &Client, samples: &[&Sample]) -> Result<(), Failure> {
+    async fn send_all(&self, client: &Client, samples: &[&SampleEvent]) -> Result<(), Failure> {
         let copies = if self.args.dup { 2 } else { 1 };
         let total = u64::from(self.args.count) * samples.len() as u64 * copies;
         let bar = match total > LONG && output::shows_progress() {
@@ -177,7 +177,12 @@ impl Sending<'_> {
         }
     }
 
-    fn print(&self, sample: &Sample, status: StatusCode, answer: &Value) -> Result<(), Failure> {
+    fn print(
+        &self,
+        sample: &SampleEvent,
+        status: StatusCode,
+        answer: &Value,
+    ) -> Result<(), Failure> {
         let code = status.as_u16();
         if self.args.remote.json {
             let line = json!({ "http_status": code, "kind": sample.kind, "answer": answer });

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
-use surehook_core::{chance::Chance as _, provider::Sample, time::Timestamp};
+use surehook_core::{chance::Chance as _, provider::SampleEvent, time::Timestamp};
 use surehook_engine::system::SystemChance;
 
 const LETTERS: &[u8; 36] = b"0123456789abcdefghijklmnopqrstuvwxyz";
@@ -51,7 +51,7 @@ impl Blanks {
     }
 
     /// The sample with its blanks filled in.
-    pub(super) fn made(&self, sample: &Sample) -> Made {
+    pub(super) fn made(&self, sample: &SampleEvent) -> Made {
         let mut headers = HeaderMap::new();
         for (name, value) in sample.headers {
             // Samples are written in the code, and a test reads them all.
@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn the_same_seed_gives_the_same_events() {
-        let sample = Sample {
+        let sample = SampleEvent {
             kind: "k",
             headers: &[("x-id", "{{uuid}}")],
             target: "/{{number}}",

@@ -6,11 +6,11 @@ use http::{HeaderMap, HeaderName, HeaderValue, Request, header};
 use http_body_util::Full;
 use serde_json::Value;
 use surehook_core::{
-    provider::{Provider, Sample},
-    request::{Incoming, Outgoing},
+    provider::{Provider, SampleEvent},
+    request::{IncomingRequest, OutgoingRequest},
     secret::{Secret, SecretRef},
     time::{Clock as _, Timestamp},
-    verify::{Refused, Signed, Verifier, VerifySpec},
+    verify::{RequestSignature, Verifier, VerifyError, VerifySpec},
 };
 use surehook_engine::system::SystemClock;
 
@@ -49,7 +49,7 @@ impl Signer {
     pub(super) fn request(
         &self,
         blanks: &Blanks,
-        sample: &Sample,
+        sample: &SampleEvent,
         body: Option<&Bytes>,
     ) -> Result<Request<Full<Bytes>>, Failure> {
         let now = SystemClock.now();
@@ -60,7 +60,7 @@ impl Signer {
         let mut made = make(blanks);
         let mut signed = self.sign(&made, now)?;
         // Some providers put the time into the body: there a seed cannot give it.
-        if self.verdict(&made, &signed, now) == Err(Refused::Stale) {
+        if self.verdict(&made, &signed, now) == Err(VerifyError::Stale) {
             made = make(&blanks.at(now));
             signed = self.sign(&made, now)?;
         }
@@ -80,16 +80,21 @@ impl Signer {
         Ok(request.body(Full::new(made.body)).context("the address cannot be called")?)
     }
 
-    fn sign(&self, made: &Made, now: Timestamp) -> Result<Signed, Failure> {
+    fn sign(&self, made: &Made, now: Timestamp) -> Result<RequestSignature, Failure> {
         let url = format!("{}/in/{}{}", self.origin, self.name, made.target);
         let Made { id, headers, body, .. } = made;
         self.verifier
-            .sign(&Outgoing { id, url: &url, headers, body }, now)
+            .sign(&OutgoingRequest { id, url: &url, headers, body }, now)
             .map_err(Failure::refused)
     }
 
     /// What the gateway will say, as far as it can be known here.
-    fn verdict(&self, made: &Made, signed: &Signed, now: Timestamp) -> Result<(), Refused> {
+    fn verdict(
+        &self,
+        made: &Made,
+        signed: &RequestSignature,
+        now: Timestamp,
+    ) -> Result<(), VerifyError> {
         let mut headers: HeaderMap = made.headers.clone();
         for (name, value) in &signed.headers {
             if let Ok(value) = HeaderValue::from_str(value) {
@@ -101,7 +106,7 @@ impl Signer {
             None => (made.target.as_str(), None),
         };
         let path = format!("{}{path}", signed.path);
-        let incoming = Incoming {
+        let incoming = IncomingRequest {
             source: &self.name,
             path: &path,
             query,
@@ -114,7 +119,7 @@ impl Signer {
 }
 
 /// Changes a letter in the middle of everything that proves something.
-fn spoil(signed: &mut Signed) {
+fn spoil(signed: &mut RequestSignature) {
     let other = |text: &str| {
         let places: Vec<usize> = text
             .char_indices()
@@ -159,7 +164,8 @@ fn verifier(
 
 fn shows_its_secret(verifier: &Verifier) -> bool {
     let headers = HeaderMap::new();
-    let outgoing = Outgoing { id: "id", url: "http://localhost/", headers: &headers, body: b"{}" };
+    let outgoing =
+        OutgoingRequest { id: "id", url: "http://localhost/", headers: &headers, body: b"{}" };
     let signed = verifier.sign(&outgoing, Timestamp::default());
     let is_plain =
         |name: &HeaderName| Some(name) == verifier.secret_header() || name == header::AUTHORIZATION;

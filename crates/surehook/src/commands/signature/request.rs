@@ -2,7 +2,7 @@
 
 use anyhow::anyhow;
 use http::{HeaderMap, HeaderName, HeaderValue};
-use surehook_core::request::Incoming;
+use surehook_core::request::IncomingRequest;
 
 use crate::failure::Failure;
 
@@ -73,8 +73,8 @@ impl Given {
         (self.source, self.path) = (source.to_owned(), path.to_owned());
     }
 
-    pub(super) fn incoming(&self) -> Incoming<'_> {
-        Incoming {
+    pub(super) fn incoming(&self) -> IncomingRequest<'_> {
+        IncomingRequest {
             source: &self.source,
             path: &self.path,
             query: self.query.as_deref(),

@@ -2,7 +2,7 @@
 
 use anyhow::anyhow;
 use serde_json::{Map, json};
-use surehook_core::request::Outgoing;
+use surehook_core::request::OutgoingRequest;
 
 use super::{Judge, now, print_json, request::Given};
 use crate::{cli::SignArgs, commands::files, failure::Failure, output};
@@ -17,7 +17,7 @@ pub(in crate::commands) fn run(args: &SignArgs) -> Result<(), Failure> {
     let usual = format!("http://127.0.0.1:8080/in/{}", args.preset);
     let url = args.with.url.as_deref().unwrap_or(&usual);
     let id = args.id.clone().unwrap_or_else(|| format!("msg_{}", now.as_millis()));
-    let outgoing = Outgoing { id: &id, url, headers: &given.headers, body: &given.body };
+    let outgoing = OutgoingRequest { id: &id, url, headers: &given.headers, body: &given.body };
     let signed = judge.source.verifier.sign(&outgoing, now).map_err(Failure::refused)?;
     if args.with.json {
         let headers: Map<_, _> =

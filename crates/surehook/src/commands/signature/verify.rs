@@ -3,10 +3,10 @@
 use anyhow::anyhow;
 use serde_json::{Map, Value, json};
 use surehook_core::{
-    inflate::Readable,
-    provider::{Part, PartKey, Reading, Reply},
-    request::Incoming,
-    verify::mistakes,
+    inflate::DecodedRequest,
+    provider::{EventKey, EventPart, ParsedRequest, ProviderReply},
+    request::IncomingRequest,
+    verify::diagnosis,
 };
 
 use super::{Judge, now, print_json, request::Given};
@@ -40,7 +40,7 @@ pub(in crate::commands) fn run(args: &VerifyArgs) -> Result<(), Failure> {
         Ok(verified) => verified,
         Err(refused) => {
             let build = |secrets| judge.verifier(secrets);
-            let mistake = mistakes::find(&build, &judge.secrets, &incoming, now);
+            let mistake = diagnosis::find_cause(&build, &judge.secrets, &incoming, now);
             if args.with.json {
                 print_json(&json!({
                     "verified": false,
@@ -56,9 +56,9 @@ pub(in crate::commands) fn run(args: &VerifyArgs) -> Result<(), Failure> {
         }
     };
     let by = judge.source.verifier.label(verified);
-    let readable = Readable::new(&given.headers, &given.body);
-    let (headers, body) = readable.whole((&given.headers, &given.body));
-    let read = Incoming { headers, body, ..incoming };
+    let readable = DecodedRequest::new(&given.headers, &given.body);
+    let (headers, body) = readable.request(&given.headers, &given.body);
+    let read = IncomingRequest { headers, body, ..incoming };
     let reading = judge.source.read(&read, verified);
     if args.with.json {
         return print_json(&told(&judge, &read, by.as_deref(), &reading));
@@ -74,7 +74,7 @@ pub(in crate::commands) fn run(args: &VerifyArgs) -> Result<(), Failure> {
 }
 
 /// What to look at when no mistake explains it.
-fn advice(incoming: &Incoming<'_>, code: &str) -> String {
+fn advice(incoming: &IncomingRequest<'_>, code: &str) -> String {
     let names: Vec<&str> = incoming.headers.keys().map(http::HeaderName::as_str).collect();
     match code {
         code if code.starts_with("missing") && names.is_empty() => {
@@ -91,13 +91,15 @@ fn advice(incoming: &Incoming<'_>, code: &str) -> String {
 }
 
 /// The key of an event, and where it comes from.
-fn key(judge: &Judge, request: &Incoming<'_>, part: &Part) -> (Option<String>, String) {
+fn key(judge: &Judge, request: &IncomingRequest<'_>, part: &EventPart) -> (Option<String>, String) {
     let body = part.body.as_deref().unwrap_or(request.body);
     match &part.key {
-        PartKey::Known(key, from) => (Some(key.as_str().to_owned()), (*from).to_owned()),
-        PartKey::Content(window) => (None, format!("hash of the body, for {} s", window.as_secs())),
-        PartKey::None => (None, "none".to_owned()),
-        PartKey::Rules => match judge.source.keys.find(request.headers, body) {
+        EventKey::Known(key, from) => (Some(key.as_str().to_owned()), (*from).to_owned()),
+        EventKey::ContentHash(window) => {
+            (None, format!("hash of the body, for {} s", window.as_secs()))
+        }
+        EventKey::None => (None, "none".to_owned()),
+        EventKey::Rules => match judge.source.keys.extract(request.headers, body) {
             Ok(Some(found)) => {
                 let from = judge.source.keys.label(found.rule);
                 (Some(found.key.as_str().to_owned()), from.as_deref().unwrap_or("").to_owned())
@@ -108,7 +110,7 @@ fn key(judge: &Judge, request: &Incoming<'_>, part: &Part) -> (Option<String>, S
     }
 }
 
-fn event(judge: &Judge, request: &Incoming<'_>, part: &Part) -> Value {
+fn event(judge: &Judge, request: &IncomingRequest<'_>, part: &EventPart) -> Value {
     let (key, from) = key(judge, request, part);
     let mut attributes = Map::new();
     for (name, value) in part.attributes.iter() {
@@ -128,31 +130,40 @@ fn event(judge: &Judge, request: &Incoming<'_>, part: &Part) -> Value {
     })
 }
 
-fn told(judge: &Judge, request: &Incoming<'_>, by: Option<&str>, reading: &Reading) -> Value {
+fn told(
+    judge: &Judge,
+    request: &IncomingRequest<'_>,
+    by: Option<&str>,
+    reading: &ParsedRequest,
+) -> Value {
     let mut told = json!({ "verified": !judge.is_open(), "by": by });
     match reading {
-        Reading::Greeting(reply) => told["answer"] = json!(answer(reply)),
-        Reading::Events(parts) => {
+        ParsedRequest::Handshake(reply) => told["answer"] = json!(answer(reply)),
+        ParsedRequest::Events(parts) => {
             told["events"] = parts.iter().map(|part| event(judge, request, part)).collect();
         }
     }
     told
 }
 
-fn answer(reply: &Reply) -> String {
+fn answer(reply: &ProviderReply) -> String {
     format!("{} {}", reply.status.as_u16(), String::from_utf8_lossy(&reply.body))
 }
 
-fn print(judge: &Judge, request: &Incoming<'_>, reading: &Reading) -> Result<(), Failure> {
+fn print(
+    judge: &Judge,
+    request: &IncomingRequest<'_>,
+    reading: &ParsedRequest,
+) -> Result<(), Failure> {
     let parts = match reading {
-        Reading::Greeting(reply) => {
+        ParsedRequest::Handshake(reply) => {
             let said = format!("a greeting; it is answered with {}", answer(reply));
             return Ok(output::line(&output::plain(&said))?);
         }
-        Reading::Events(parts) if parts.is_empty() => {
+        ParsedRequest::Events(parts) if parts.is_empty() => {
             return Ok(output::line("it holds no event; nothing would be kept")?);
         }
-        Reading::Events(parts) => parts,
+        ParsedRequest::Events(parts) => parts,
     };
     let many = parts.len();
     for (number, part) in parts.iter().enumerate() {

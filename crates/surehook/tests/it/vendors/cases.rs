@@ -4,8 +4,8 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName};
 use serde_json::{Value, json};
 use surehook_core::{
-    provider::{self, Reading, Sample},
-    request::{Incoming, Outgoing},
+    provider::{self, ParsedRequest, SampleEvent},
+    request::{IncomingRequest, OutgoingRequest},
     secret::Secret,
     time::Timestamp,
 };
@@ -72,7 +72,7 @@ pub(super) fn is_signed_anew(preset: &str) -> bool {
 }
 
 /// A sample of a preset with something in its places; `number` makes it an event of its own.
-pub(super) fn unsigned(preset: &str, sample: &Sample, number: usize) -> Webhook {
+pub(super) fn unsigned(preset: &str, sample: &SampleEvent, number: usize) -> Webhook {
     let now = unix_now();
     let filled = |text: &str| {
         let text = text.replace("{{id}}", &format!("test{number:012}"));
@@ -96,8 +96,12 @@ pub(super) fn signed_by_us(preset: &str, webhook: &Webhook) -> Webhook {
     let secret = Secret::new(secret_for(preset));
     let verifier = provider::find(preset).unwrap().verifier(vec![secret]).unwrap();
     let headers = header_map(webhook);
-    let outgoing =
-        Outgoing { id: "msg_of_ours", url: &webhook.url, headers: &headers, body: &webhook.body };
+    let outgoing = OutgoingRequest {
+        id: "msg_of_ours",
+        url: &webhook.url,
+        headers: &headers,
+        body: &webhook.body,
+    };
     let signed = verifier.sign(&outgoing, Timestamp::from_millis(unix_now() * 1000)).unwrap();
     let made = signed.headers.into_iter().map(|(name, value)| (name.to_string(), value));
     let mut webhook = webhook.clone();
@@ -116,8 +120,8 @@ pub(super) fn incoming<'r>(
     preset: &'r str,
     webhook: &'r Webhook,
     headers: &'r HeaderMap,
-) -> Incoming<'r> {
-    Incoming {
+) -> IncomingRequest<'r> {
+    IncomingRequest {
         source: preset,
         path: "",
         query: webhook.url.split_once('?').map(|(_, query)| query),
@@ -132,9 +136,9 @@ pub(super) fn events(preset: &str, webhook: &Webhook) -> Vec<Bytes> {
     let headers = header_map(webhook);
     let secret = Secret::new(secret_for(preset));
     let provider = provider::find(preset).unwrap();
-    match provider.read(&incoming(preset, webhook, &headers), Some(&secret)) {
-        Reading::Greeting(_) => Vec::new(),
-        Reading::Events(parts) => {
+    match provider.parse_request(&incoming(preset, webhook, &headers), Some(&secret)) {
+        ParsedRequest::Handshake(_) => Vec::new(),
+        ParsedRequest::Events(parts) => {
             let delivered = parts.into_iter().filter(|part| !part.is_ping);
             delivered.map(|part| part.body.unwrap_or_else(|| webhook.body.clone().into())).collect()
         }

@@ -45,7 +45,8 @@ impl Thing for Source {
 
     fn fields(spec: &Value, lang: Lang) -> Vec<Field> {
         let (t, e) = (Sources::of(lang), Edit::of(lang));
-        let known = provider::names().into_iter().map(|name| (name.to_owned(), name.to_owned()));
+        let known =
+            provider::preset_names().into_iter().map(|name| (name.to_owned(), name.to_owned()));
         let provider = spec["provider"].as_str().unwrap_or(GENERIC);
         let is_generic = provider == GENERIC;
         let ways = [
@@ -76,7 +77,8 @@ impl Thing for Source {
             );
         }
         fields.push(Field::new("/secrets", t.secrets, Control::Secrets).hint(e.secret_hint));
-        let is_greeted = provider::find(provider).is_some_and(|it| it.greet(None, None).is_some());
+        let is_greeted =
+            provider::find(provider).is_some_and(|it| it.answer_handshake(None, None).is_some());
         if is_greeted || spec.get("verify_token").is_some() {
             fields.push(
                 Field::new("/verify_token", t.challenge, Control::Secret).hint(t.challenge_hint),

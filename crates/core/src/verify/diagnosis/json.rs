@@ -1,0 +1,185 @@
+//! The same JSON as other programs write it. The order of members and the spelling of numbers stay.
+
+use serde::de::IgnoredAny;
+
+/// Each way to write it, and what it is called; nothing if it is not JSON.
+pub(super) fn spellings(body: &[u8]) -> Vec<(&'static str, String)> {
+    let Ok(text) = std::str::from_utf8(body) else { return Vec::new() };
+    if serde_json::from_str::<IgnoredAny>(text).is_err() {
+        return Vec::new();
+    }
+    let compact = respaced(text, &Spaces::None);
+    let spaced = respaced(text, &Spaces::AfterMarks);
+    let plain = in_letters(&compact);
+    vec![
+        ("with two spaces of indentation", respaced(text, &Spaces::Indented)),
+        ("in ASCII, without spaces", in_ascii(&compact)),
+        ("in ASCII, with a space after each comma and colon", in_ascii(&spaced)),
+        ("slashes escaped, without spaces", compact.replace("\\/", "/").replace('/', "\\/")),
+        ("nothing escaped that need not be, without spaces", plain),
+        ("without spaces", compact),
+        ("with a space after each comma and colon", spaced),
+    ]
+}
+
+enum Spaces {
+    None,
+    AfterMarks,
+    Indented,
+}
+
+/// Writes the spaces between the words anew.
+fn respaced(text: &str, spaces: &Spaces) -> String {
+    let mut out = String::with_capacity(text.len() * 2);
+    let (mut in_string, mut escaped, mut depth) = (false, false, 0_usize);
+    let mut letters = text.chars().peekable();
+    while let Some(letter) = letters.next() {
+        if in_string {
+            out.push(letter);
+            match letter {
+                _ if escaped => escaped = false,
+                '\\' => escaped = true,
+                '"' => in_string = false,
+                _ => {}
+            }
+            continue;
+        }
+        if letter.is_ascii_whitespace() {
+            continue;
+        }
+        let indent = |out: &mut String, depth: usize| {
+            if matches!(spaces, Spaces::Indented) {
+                out.push('\n');
+                out.push_str(&"  ".repeat(depth));
+            }
+        };
+        match letter {
+            '{' | '[' => {
+                out.push(letter);
+                while letters.next_if(char::is_ascii_whitespace).is_some() {}
+                if matches!(letters.peek(), Some('}' | ']')) {
+                    out.extend(letters.next());
+                } else {
+                    depth += 1;
+                    indent(&mut out, depth);
+                }
+            }
+            '}' | ']' => {
+                depth = depth.saturating_sub(1);
+                indent(&mut out, depth);
+                out.push(letter);
+            }
+            ',' => {
+                out.push(letter);
+                if matches!(spaces, Spaces::AfterMarks) {
+                    out.push(' ');
+                }
+                indent(&mut out, depth);
+            }
+            ':' => {
+                out.push(letter);
+                if !matches!(spaces, Spaces::None) {
+                    out.push(' ');
+                }
+            }
+            _ => {
+                in_string = letter == '"';
+                out.push(letter);
+            }
+        }
+    }
+    out
+}
+
+/// Letters beyond ASCII as `\u`.
+fn in_ascii(json: &str) -> String {
+    let mut ascii = String::with_capacity(json.len());
+    for letter in json.chars() {
+        if letter.is_ascii() {
+            ascii.push(letter);
+            continue;
+        }
+        for unit in letter.encode_utf16(&mut [0; 2]) {
+            ascii.push_str(&format!("\\u{unit:04x}"));
+        }
+    }
+    ascii
+}
+
+/// `\u` and `\/` as the letters that they are, where those may stand.
+fn in_letters(json: &str) -> String {
+    let mut out = String::with_capacity(json.len());
+    let mut rest = json;
+    while let Some(at) = rest.find('\\') {
+        out.push_str(&rest[..at]);
+        rest = &rest[at..];
+        let taken = match rest.as_bytes().get(1) {
+            Some(b'/') => {
+                out.push('/');
+                2
+            }
+            Some(b'u') => match letter(rest) {
+                Some((letter, long)) => {
+                    out.push(letter);
+                    long
+                }
+                None => 0,
+            },
+            _ => 0,
+        };
+        if taken == 0 {
+            let keep = rest.len().min(2);
+            out.push_str(&rest[..keep]);
+            rest = &rest[keep..];
+        } else {
+            rest = &rest[taken..];
+        }
+    }
+    out.push_str(rest);
+    out
+}
+
+/// The letter that an escape at the beginning stands for, and how long the escape is.
+fn letter(text: &str) -> Option<(char, usize)> {
+    let unit = |at: usize| u16::from_str_radix(text.get(at..at + 4)?, 16).ok();
+    let first = unit(2)?;
+    let is_pair = (0xd800..0xdc00).contains(&first) && text.get(6..8) == Some("\\u");
+    let units = if is_pair { vec![first, unit(8)?] } else { vec![first] };
+    let long = if is_pair { 12 } else { 6 };
+    let letter = char::decode_utf16(units).next()?.ok()?;
+    (!letter.is_ascii()).then_some((letter, long))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_json_is_spelled_in_other_ways() {
+        let body = "{ \"z\" : [1.50,{ },[ ]],\n\"a\": \"x, \\u00e9\\ud83d\\ude00 \\/ \\\" \\n\" }";
+        let found = spellings(body.as_bytes());
+        let get = |name: &str| found.iter().find(|(other, _)| *other == name).unwrap().1.as_str();
+        assert_eq!(
+            get("without spaces"),
+            r#"{"z":[1.50,{},[]],"a":"x, \u00e9\ud83d\ude00 \/ \" \n"}"#
+        );
+        assert_eq!(
+            get("with a space after each comma and colon"),
+            r#"{"z": [1.50, {}, []], "a": "x, \u00e9\ud83d\ude00 \/ \" \n"}"#
+        );
+        assert_eq!(
+            get("nothing escaped that need not be, without spaces"),
+            "{\"z\":[1.50,{},[]],\"a\":\"x, é😀 / \\\" \\n\"}"
+        );
+        assert_eq!(
+            get("with two spaces of indentation"),
+            "{\n  \"z\": [\n    1.50,\n    {},\n    []\n  ],\n  \"a\": \"x, \\u00e9\\ud83d\\ude00 \\/ \\\" \\n\"\n}"
+        );
+        for (name, text) in &found {
+            let (one, other): (serde_json::Value, serde_json::Value) =
+                (serde_json::from_str(text).unwrap(), serde_json::from_str(body).unwrap());
+            assert_eq!(one, other, "case: {name}");
+        }
+        assert!(spellings(b"not json").is_empty());
+    }
+}

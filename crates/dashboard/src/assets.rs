@@ -70,19 +70,20 @@ pub(crate) async fn serve(Path(name): Path<String>, headers: HeaderMap) -> Respo
         return StatusCode::NOT_FOUND.into_response();
     };
     let (tag, packed) = asset.made();
-    let said = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
+    let request_header =
+        |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
     let common = [
         (header::ETAG, tag.clone()),
         (header::CACHE_CONTROL, HeaderValue::from_static("no-cache")),
         (header::VARY, HeaderValue::from_static("accept-encoding")),
     ];
-    if said(header::IF_NONE_MATCH)
+    if request_header(header::IF_NONE_MATCH)
         .is_some_and(|known| tag.to_str().is_ok_and(|tag| known.contains(tag)))
     {
         return (StatusCode::NOT_MODIFIED, common).into_response();
     }
     let kind = [(header::CONTENT_TYPE, HeaderValue::from_static(asset.kind))];
-    if said(header::ACCEPT_ENCODING).is_some_and(|takes| takes.contains("gzip")) {
+    if request_header(header::ACCEPT_ENCODING).is_some_and(|takes| takes.contains("gzip")) {
         let encoding = [(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"))];
         return (common, kind, encoding, packed.clone()).into_response();
     }
@@ -98,19 +99,20 @@ mod tests {
     use super::*;
 
     #[derive(Deserialize)]
-    struct Vendored {
-        file: Vec<File>,
+    struct VendorManifest {
+        file: Vec<VendoredFile>,
     }
 
     #[derive(Deserialize)]
-    struct File {
+    struct VendoredFile {
         name: String,
         sha256: String,
     }
 
     #[test]
     fn what_is_vendored_is_what_was_published() {
-        let listed: Vendored = toml::from_str(include_str!("../ui/vendor/VENDOR.toml")).unwrap();
+        let listed: VendorManifest =
+            toml::from_str(include_str!("../ui/vendor/VENDOR.toml")).unwrap();
         let listed: BTreeMap<_, _> = listed
             .file
             .into_iter()

@@ -14,7 +14,7 @@ pub(crate) enum BodyView {
     /// Retention has removed it.
     Removed,
     /// It is packed in a way that cannot be undone, so that what is secret in it cannot be masked.
-    Opaque,
+    Undecodable,
     Empty,
     Text {
         text: String,
@@ -31,11 +31,11 @@ pub(crate) enum BodyView {
 
 impl BodyView {
     /// Of the first bytes of a body; `is_cut` if there are more.
-    pub(crate) fn of(bytes: &[u8], is_cut: bool) -> Self {
+    pub(crate) fn from_bytes(bytes: &[u8], is_cut: bool) -> Self {
         if bytes.is_empty() {
             return Self::Empty;
         }
-        match text(bytes, is_cut) {
+        match decode_text(bytes, is_cut) {
             Some(text) => {
                 let first = text.trim_start().as_bytes().first();
                 let is_json = first.is_some_and(|byte| {
@@ -44,22 +44,22 @@ impl BodyView {
                 });
                 Self::Text { text: text.to_owned(), is_json, is_cut }
             }
-            None => Self::Binary { hex: hex(bytes) },
+            None => Self::Binary { hex: hex_dump(bytes) },
         }
     }
 
-    /// The whole text, if it is one.
-    pub(crate) fn whole(&self) -> Option<&str> {
+    /// The full_text text, if it is one.
+    pub(crate) fn full_text(&self) -> Option<&str> {
         match self {
             Self::Empty => Some(""),
             Self::Text { text, is_cut: false, .. } => Some(text),
-            Self::Removed | Self::Opaque | Self::Text { .. } | Self::Binary { .. } => None,
+            Self::Removed | Self::Undecodable | Self::Text { .. } | Self::Binary { .. } => None,
         }
     }
 }
 
 /// The bytes as text. A character at the end that is cut in two is left out.
-fn text(bytes: &[u8], is_cut: bool) -> Option<&str> {
+fn decode_text(bytes: &[u8], is_cut: bool) -> Option<&str> {
     let text = match std::str::from_utf8(bytes) {
         Ok(text) => text,
         Err(error) if is_cut && error.error_len().is_none() => {
@@ -71,7 +71,7 @@ fn text(bytes: &[u8], is_cut: bool) -> Option<&str> {
     (!text.contains('\0')).then_some(text)
 }
 
-fn hex(bytes: &[u8]) -> String {
+fn hex_dump(bytes: &[u8]) -> String {
     let mut text = String::new();
     let lines = bytes[..bytes.len().min(HEX_BYTES_MAX)].chunks(HEX_BYTES_A_LINE);
     for (at, line) in lines.enumerate() {
@@ -106,11 +106,11 @@ mod tests {
             ("a form", b"a=1&b=2", false, text("a=1&b=2", false, false)),
             ("cut within a character", b"\xc3\xa9\xc3", true, text("é", false, true)),
         ] {
-            assert_eq!(BodyView::of(bytes, is_cut), expected, "case: {name}");
+            assert_eq!(BodyView::from_bytes(bytes, is_cut), expected, "case: {name}");
         }
         for bytes in [b"\xc3\xa9\xc3".as_slice(), b"a\0b", b"\xff\xfe"] {
             assert!(
-                matches!(BodyView::of(bytes, false), BodyView::Binary { .. }),
+                matches!(BodyView::from_bytes(bytes, false), BodyView::Binary { .. }),
                 "case: {bytes:?}"
             );
         }
@@ -118,7 +118,8 @@ mod tests {
 
     #[test]
     fn bytes_stand_in_lines() {
-        let BodyView::Binary { hex } = BodyView::of(b"0123456789abcdef\0<\xff", false) else {
+        let BodyView::Binary { hex } = BodyView::from_bytes(b"0123456789abcdef\0<\xff", false)
+        else {
             panic!()
         };
         let expected = "000000  30 31 32 33 34 35 36 37 38 39 61 62 63 64 65 66  0123456789abcdef\n\

@@ -7,41 +7,41 @@ use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
 
 use crate::{
-    gateway::{Caller, Gateway},
-    visitor::Visitor,
+    current_user::CurrentUser,
+    gateway::{DashboardGateway, DashboardSession},
 };
 
-/// The largest answer that a page reads. Bodies are larger and are not read by pages.
-const ANSWER_BYTES_MAX: usize = 32 * 1024 * 1024;
+/// The largest response that a page reads. Bodies are larger and are not read by pages.
+const RESPONSE_BYTES_MAX: usize = 32 * 1024 * 1024;
 
 /// What the API said when it did not do what was asked.
 #[derive(Clone, Debug, Default, Deserialize)]
-pub(crate) struct Trouble {
+pub(crate) struct ApiError {
     #[serde(default)]
     pub(crate) status: u16,
     #[serde(default)]
     pub(crate) detail: String,
 }
 
-impl Trouble {
-    fn ours(detail: impl Into<String>) -> Self {
+impl ApiError {
+    fn internal(detail: impl Into<String>) -> Self {
         Self { status: 500, detail: detail.into() }
     }
 
     /// As the API said it.
-    fn told(status: StatusCode, problem: &[u8]) -> Self {
-        let told = serde_json::from_slice::<Self>(problem).unwrap_or_default();
-        Self { status: status.as_u16(), ..told }
+    fn from_problem(status: StatusCode, problem: &[u8]) -> Self {
+        let parsed = serde_json::from_slice::<Self>(problem).unwrap_or_default();
+        Self { status: status.as_u16(), ..parsed }
     }
 
     /// Whether what was asked for may have been done all the same, or is still being done: whoever
     /// asks again must ask with the same key.
-    pub(crate) fn leaves_in_doubt(&self) -> bool {
+    pub(crate) fn may_have_been_done(&self) -> bool {
         self.status >= 500 || self.status == 409
     }
 
     /// Whether it is said in the words of the API, and not in those of the page.
-    pub(crate) fn is_foreign(&self) -> bool {
+    pub(crate) fn is_from_api(&self) -> bool {
         self.status != 0
     }
 
@@ -50,27 +50,27 @@ impl Trouble {
     }
 
     /// Whether what was asked for cannot be asked like that; nothing went wrong.
-    pub(crate) fn is_about_what_was_asked(&self) -> bool {
+    pub(crate) fn is_invalid_request(&self) -> bool {
         matches!(self.status, 400 | 422)
     }
 }
 
 /// A page of a list.
 #[derive(Debug, Deserialize)]
-pub(crate) struct List<T> {
+pub(crate) struct ApiList<T> {
     pub(crate) data: Vec<T>,
     pub(crate) next_cursor: Option<String>,
     /// How far was looked; only lists of events say it.
-    pub(crate) searched: Option<Searched>,
+    pub(crate) searched: Option<SearchExtent>,
 }
 
 #[derive(Debug, Deserialize)]
-pub(crate) struct Searched {
+pub(crate) struct SearchExtent {
     pub(crate) events: u64,
     pub(crate) until: Option<String>,
 }
 
-impl<T> Default for List<T> {
+impl<T> Default for ApiList<T> {
     fn default() -> Self {
         Self { data: Vec::new(), next_cursor: None, searched: None }
     }
@@ -78,18 +78,18 @@ impl<T> Default for List<T> {
 
 /// An address of the API with its query, percent-encoded where it must be.
 #[derive(Clone, Debug)]
-pub(crate) struct Address {
+pub(crate) struct ApiPath {
     path: String,
     query: String,
 }
 
-impl Address {
+impl ApiPath {
     /// An address below `/api/v1`; each part is encoded.
     pub(crate) fn new(parts: &[&str]) -> Self {
         let mut path = String::from("/api/v1");
         for part in parts {
             path.push('/');
-            path.push_str(&encode(part));
+            path.push_str(&percent_encode(part));
         }
         Self { path, query: String::new() }
     }
@@ -99,7 +99,7 @@ impl Address {
         if !self.query.is_empty() {
             self.query.push('&');
         }
-        self.query.push_str(&format!("{}={}", encode(name), encode(value)));
+        self.query.push_str(&format!("{}={}", percent_encode(name), percent_encode(value)));
         self
     }
 
@@ -111,13 +111,13 @@ impl Address {
         }
     }
 
-    fn finish(self) -> String {
+    fn into_uri(self) -> String {
         if self.query.is_empty() { self.path } else { format!("{}?{}", self.path, self.query) }
     }
 }
 
 /// A part of a path, so that nothing in it is taken for more than itself.
-pub(crate) fn encode(part: &str) -> String {
+pub(crate) fn percent_encode(part: &str) -> String {
     const KEPT: &[u8] = b"-_.~";
     use std::fmt::Write as _;
     let mut encoded = String::with_capacity(part.len());
@@ -131,91 +131,95 @@ pub(crate) fn encode(part: &str) -> String {
     encoded
 }
 
-impl Visitor {
+impl CurrentUser {
     /// Looks something up.
-    pub(crate) async fn get<T: DeserializeOwned>(&self, address: Address) -> Result<T, Trouble> {
-        self.call(Method::GET, address, None).await
+    pub(crate) async fn get<T: DeserializeOwned>(&self, address: ApiPath) -> Result<T, ApiError> {
+        self.call_api(Method::GET, address, None).await
     }
 
     /// Asks for something to be done; `None` for calls without a body.
     pub(crate) async fn post<T: DeserializeOwned>(
         &self,
-        address: Address,
+        address: ApiPath,
         body: Option<Value>,
-    ) -> Result<T, Trouble> {
-        self.call(Method::POST, address, body).await
+    ) -> Result<T, ApiError> {
+        self.call_api(Method::POST, address, body).await
     }
 
-    /// Asks for something to be done once, however often the form is sent: `once` is the form's own
+    /// Asks for something to be done idempotency_key, however often the form is sent: `idempotency_key` is the form's own
     /// value, and becomes the `Idempotency-Key`.
-    pub(crate) async fn post_once<T: DeserializeOwned>(
+    pub(crate) async fn post_idempotent<T: DeserializeOwned>(
         &self,
-        address: Address,
+        address: ApiPath,
         body: Option<Value>,
-        once: &str,
-    ) -> Result<T, Trouble> {
-        let once = [("idempotency-key", once)];
-        self.exchange(Method::POST, address, body, &once).await.map(|(answer, _)| answer)
+        idempotency_key: &str,
+    ) -> Result<T, ApiError> {
+        let headers = [("idempotency-key", idempotency_key)];
+        self.exchange_json(Method::POST, address, body, &headers)
+            .await
+            .map(|(response, _)| response)
     }
 
     /// Looks something up, with the tag of its version.
-    pub(crate) async fn get_tagged<T: DeserializeOwned>(
+    pub(crate) async fn get_with_etag<T: DeserializeOwned>(
         &self,
-        address: Address,
-    ) -> Result<(T, String), Trouble> {
-        self.exchange(Method::GET, address, None, &[]).await
+        address: ApiPath,
+    ) -> Result<(T, String), ApiError> {
+        self.exchange_json(Method::GET, address, None, &[]).await
     }
 
     /// Changes something, if it still is of the version that `tag` names.
-    pub(crate) async fn change<T: DeserializeOwned>(
+    pub(crate) async fn call_if_match<T: DeserializeOwned>(
         &self,
         method: Method,
-        address: Address,
+        address: ApiPath,
         body: Option<Value>,
         tag: &str,
-    ) -> Result<T, Trouble> {
-        self.exchange(method, address, body, &[("if-match", tag)]).await.map(|(answer, _)| answer)
+    ) -> Result<T, ApiError> {
+        self.exchange_json(method, address, body, &[("if-match", tag)])
+            .await
+            .map(|(response, _)| response)
     }
 
-    /// Any call with a JSON answer. No answer at all is `null`.
-    pub(crate) async fn call<T: DeserializeOwned>(
+    /// Any call with a JSON response. No response at all is `null`.
+    pub(crate) async fn call_api<T: DeserializeOwned>(
         &self,
         method: Method,
-        address: Address,
+        address: ApiPath,
         body: Option<Value>,
-    ) -> Result<T, Trouble> {
-        self.exchange(method, address, body, &[]).await.map(|(answer, _)| answer)
+    ) -> Result<T, ApiError> {
+        self.exchange_json(method, address, body, &[]).await.map(|(response, _)| response)
     }
 
-    /// Asks for a file: the answer is not read, but handed on.
-    pub(crate) async fn fetch(&self, address: Address) -> Result<Response<Body>, Trouble> {
-        let request = Request::get(address.finish()).body(Body::empty());
-        let request = request.map_err(|error| Trouble::ours(error.to_string()))?;
-        let answer = self.gateway().call(self.caller(), request).await;
-        if answer.status().is_success() {
-            return Ok(answer);
+    /// Asks for a file: the response is not read, but handed on.
+    pub(crate) async fn fetch(&self, address: ApiPath) -> Result<Response<Body>, ApiError> {
+        let request = Request::get(address.into_uri()).body(Body::empty());
+        let request = request.map_err(|error| ApiError::internal(error.to_string()))?;
+        let response = self.gateway().call(self.session(), request).await;
+        if response.status().is_success() {
+            return Ok(response);
         }
-        let (status, _, bytes) = whole(answer).await?;
-        Err(Trouble::told(status, &bytes))
+        let (status, _, bytes) = read_response(response).await?;
+        Err(ApiError::from_problem(status, &bytes))
     }
 
-    /// Reads bytes as they are; what is too large for a page is trouble.
-    pub(crate) async fn read(&self, address: Address) -> Result<bytes::Bytes, Trouble> {
-        let request = Request::get(address.finish()).body(Body::empty());
-        let request = request.map_err(|error| Trouble::ours(error.to_string()))?;
-        let (status, _, bytes) = send(self.gateway(), self.caller(), request).await?;
-        if status.is_success() { Ok(bytes) } else { Err(Trouble::told(status, &bytes)) }
+    /// Reads bytes as they are; what is too large for a page is error.
+    pub(crate) async fn read_bytes(&self, address: ApiPath) -> Result<bytes::Bytes, ApiError> {
+        let request = Request::get(address.into_uri()).body(Body::empty());
+        let request = request.map_err(|error| ApiError::internal(error.to_string()))?;
+        let (status, _, bytes) = send(self.gateway(), self.session(), request).await?;
+        if status.is_success() { Ok(bytes) } else { Err(ApiError::from_problem(status, &bytes)) }
     }
 
-    /// A call with its headers; the answer has the tag of its version, if it has one.
-    async fn exchange<T: DeserializeOwned>(
+    /// A call with its headers; the response has the tag of its version, if it has one.
+    async fn exchange_json<T: DeserializeOwned>(
         &self,
         method: Method,
-        address: Address,
+        address: ApiPath,
         body: Option<Value>,
         headers: &[(&str, &str)],
-    ) -> Result<(T, String), Trouble> {
-        let mut request = Request::builder().method(method).uri(address.finish());
+    ) -> Result<(T, String), ApiError> {
+        let mut request = Request::builder().method(method).uri(address.into_uri());
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
@@ -223,35 +227,37 @@ impl Visitor {
             request = request.header(header::CONTENT_TYPE, "application/json");
         }
         let body = body.map_or_else(Body::empty, |body| Body::from(body.to_string()));
-        let request = request.body(body).map_err(|error| Trouble::ours(error.to_string()))?;
-        let (status, tag, bytes) = send(self.gateway(), self.caller(), request).await?;
+        let request = request.body(body).map_err(|error| ApiError::internal(error.to_string()))?;
+        let (status, tag, bytes) = send(self.gateway(), self.session(), request).await?;
         if status.is_success() {
             let bytes = if bytes.is_empty() { b"null".as_slice() } else { &bytes };
-            let answer = serde_json::from_slice(bytes).map_err(|error| {
-                tracing::error!(%error, "the dashboard does not understand an answer of the API");
-                Trouble::ours(error.to_string())
+            let response = serde_json::from_slice(bytes).map_err(|error| {
+                tracing::error!(%error, "the dashboard does not understand an response of the API");
+                ApiError::internal(error.to_string())
             })?;
-            return Ok((answer, tag));
+            return Ok((response, tag));
         }
-        Err(Trouble::told(status, &bytes))
+        Err(ApiError::from_problem(status, &bytes))
     }
 }
 
 async fn send(
-    gateway: &dyn Gateway,
-    caller: &Caller,
+    gateway: &dyn DashboardGateway,
+    session: &DashboardSession,
     request: Request<Body>,
-) -> Result<(StatusCode, String, bytes::Bytes), Trouble> {
-    whole(gateway.call(caller, request).await).await
+) -> Result<(StatusCode, String, bytes::Bytes), ApiError> {
+    read_response(gateway.call(session, request).await).await
 }
 
-/// The status, the tag and the body of an answer.
-async fn whole(answer: Response<Body>) -> Result<(StatusCode, String, bytes::Bytes), Trouble> {
-    let status = answer.status();
-    let tag = answer.headers().get(header::ETAG).and_then(|tag| tag.to_str().ok());
+/// The status, the tag and the body of an response.
+async fn read_response(
+    response: Response<Body>,
+) -> Result<(StatusCode, String, bytes::Bytes), ApiError> {
+    let status = response.status();
+    let tag = response.headers().get(header::ETAG).and_then(|tag| tag.to_str().ok());
     let tag = tag.unwrap_or_default().to_owned();
-    let body = http_body_util::Limited::new(answer.into_body(), ANSWER_BYTES_MAX);
-    let body = body.collect().await.map_err(|error| Trouble::ours(error.to_string()))?;
+    let body = http_body_util::Limited::new(response.into_body(), RESPONSE_BYTES_MAX);
+    let body = body.collect().await.map_err(|error| ApiError::internal(error.to_string()))?;
     Ok((status, tag, body.to_bytes()))
 }
 
@@ -270,15 +276,15 @@ mod tests {
             (500, true),
             (503, true),
         ] {
-            let trouble = Trouble { status, ..Trouble::default() };
-            assert_eq!(trouble.leaves_in_doubt(), expected, "case: {status}");
+            let error = ApiError { status, ..ApiError::default() };
+            assert_eq!(error.may_have_been_done(), expected, "case: {status}");
         }
     }
 
     #[test]
     fn nothing_in_an_address_is_taken_for_more_than_itself() {
         let address =
-            Address::new(&["sources", "a/../b?c#d"]).with("q", "a&b=c").with_some("none", None);
-        assert_eq!(address.finish(), "/api/v1/sources/a%2F..%2Fb%3Fc%23d?q=a%26b%3Dc");
+            ApiPath::new(&["sources", "a/../b?c#d"]).with("q", "a&b=c").with_some("none", None);
+        assert_eq!(address.into_uri(), "/api/v1/sources/a%2F..%2Fb%3Fc%23d?q=a%26b%3Dc");
     }
 }

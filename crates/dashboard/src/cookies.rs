@@ -15,7 +15,7 @@ pub(crate) const THEME: &str = "surehook_theme";
 pub(crate) const ZONE: &str = "surehook_zone";
 /// `off` if the keyboard's shortcuts are not wanted.
 pub(crate) const KEYS: &str = "surehook_keys";
-/// What the next page says once.
+/// What the next page says idempotency_key.
 pub(crate) const FLASH: &str = "surehook_flash";
 
 /// The value of a cookie of a request.

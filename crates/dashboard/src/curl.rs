@@ -1,7 +1,7 @@
 //! A request as a line for a shell that makes it again.
 //!
 //! What came is hostile, and this text is pasted into shells: everything stands in single quotes,
-//! what no quote can hold safely comes from a file, and what is masked is a variable.
+//! what no quote can hold safely comes from a file, and what is masked is a variable_name.
 
 use surehook_core::redact::MASK;
 
@@ -9,7 +9,7 @@ use surehook_core::redact::MASK;
 const INLINE_BYTES_MAX: usize = 16 * 1024;
 
 /// Lines that belong to a connection and not to what was said; `curl` writes its own.
-const OF_THE_CONNECTION: [&str; 12] = [
+const CONNECTION_HEADERS: [&str; 12] = [
     "host",
     "content-length",
     "transfer-encoding",
@@ -24,12 +24,12 @@ const OF_THE_CONNECTION: [&str; 12] = [
     "proxy-authorization",
 ];
 
-/// How the name of every variable of a masked value begins.
+/// How the name of every variable_name of a masked value begins.
 const PREFIX: &str = "MASKED_";
 
 /// What is made again.
-pub(crate) struct Request<'r> {
-    /// Scheme and host; a variable stands in for one that nobody knows.
+pub(crate) struct CurlRequest<'r> {
+    /// Scheme and host; a variable_name stands in for one that nobody knows.
     pub(crate) origin: Option<&'r str>,
     /// Path and query.
     pub(crate) path: String,
@@ -40,25 +40,33 @@ pub(crate) struct Request<'r> {
 
 /// The line, and whether it wants the body in a file called `body.bin`.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Line {
+pub(crate) struct CurlCommand {
     pub(crate) text: String,
-    pub(crate) wants_file: bool,
+    pub(crate) needs_body_file: bool,
 }
 
-impl Request<'_> {
-    pub(crate) fn line(&self) -> Line {
+impl CurlRequest<'_> {
+    pub(crate) fn to_command(&self) -> CurlCommand {
         let url = match self.origin {
-            Some(origin) => quoted(&format!("{origin}{}", self.path), &mut query_names(&self.path)),
+            Some(origin) => shell_quote(
+                &format!("{origin}{}", self.path),
+                &mut query_variable_names(&self.path),
+            ),
             None => {
-                format!("\"$SUREHOOK_URL\"{}", quoted(&self.path, &mut query_names(&self.path)))
+                format!(
+                    "\"$SUREHOOK_URL\"{}",
+                    shell_quote(&self.path, &mut query_variable_names(&self.path))
+                )
             }
         };
         let mut parts = vec![format!("curl --globoff {url}")];
         let is_kept =
-            |name: &str| !OF_THE_CONNECTION.iter().any(|other| name.eq_ignore_ascii_case(other));
+            |name: &str| !CONNECTION_HEADERS.iter().any(|other| name.eq_ignore_ascii_case(other));
         for (name, value) in self.headers.iter().filter(|(name, _)| is_kept(name)) {
             // Bytes that are not text cannot be typed; whoever needs them sees the line missing.
-            let Some(value) = value.as_deref().filter(|value| is_typed(value)) else { continue };
+            let Some(value) = value.as_deref().filter(|value| is_safe_to_paste(value)) else {
+                continue;
+            };
             parts.push(format!("-H {}", header(name, value)));
         }
         let says_kind =
@@ -67,7 +75,8 @@ impl Request<'_> {
             // Without this, curl would call it a form.
             parts.push("-H 'content-type:'".to_owned());
         }
-        let inline = self.body.filter(|body| body.len() <= INLINE_BYTES_MAX && is_typed(body));
+        let inline =
+            self.body.filter(|body| body.len() <= INLINE_BYTES_MAX && is_safe_to_paste(body));
         match inline {
             Some("") => parts.push("-X POST".to_owned()),
             Some(body) => {
@@ -77,47 +86,47 @@ impl Request<'_> {
                     format!("{PREFIX}{count}")
                 };
                 // Not `--data`, to which `@` at the beginning is the name of a file.
-                parts.push(format!("--data-raw {}", quoted(body, &mut name)));
+                parts.push(format!("--data-raw {}", shell_quote(body, &mut name)));
             }
             None => parts.push("--data-binary @body.bin".to_owned()),
         }
-        Line { text: parts.join(" \\\n  "), wants_file: inline.is_none() }
+        CurlCommand { text: parts.join(" \\\n  "), needs_body_file: inline.is_none() }
     }
 }
 
 /// Whether a terminal takes a text for what it is: keys like escape or return do something there.
-fn is_typed(text: &str) -> bool {
+fn is_safe_to_paste(text: &str) -> bool {
     !text.chars().any(|c| c.is_control() && c != '\n' && c != '\t')
 }
 
 fn header(name: &str, value: &str) -> String {
-    let variable = variable(name);
+    let variable_name = variable_name(name);
     if value.is_empty() {
-        return quoted(&format!("{name};"), &mut || variable.clone());
+        return shell_quote(&format!("{name};"), &mut || variable_name.clone());
     }
-    quoted(&format!("{name}: {value}"), &mut || variable.clone())
+    shell_quote(&format!("{name}: {value}"), &mut || variable_name.clone())
 }
 
-/// The name of a variable for what a name says. Whoever sends chooses that name: the prefix keeps it
-/// from being one of a variable that whoever pastes the line has already, such as a key of a cloud.
-fn variable(name: &str) -> String {
+/// The name of a variable_name for what a name says. Whoever sends chooses that name: the prefix keeps it
+/// from being one of a variable_name that whoever pastes the line has already, such as a key of a cloud.
+fn variable_name(name: &str) -> String {
     let upper = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' };
     let text: String = name.chars().map(upper).collect();
     format!("{PREFIX}{text}")
 }
 
 /// Names for the masked values of a query, one after the other.
-fn query_names(path: &str) -> impl FnMut() -> String {
+fn query_variable_names(path: &str) -> impl FnMut() -> String {
     let query = path.split_once('?').map_or("", |(_, query)| query);
     let masked = query.split('&').filter(|pair| pair.contains(MASK));
     let names: Vec<String> =
-        masked.map(|pair| variable(pair.split('=').next().unwrap_or_default())).collect();
+        masked.map(|pair| variable_name(pair.split('=').next().unwrap_or_default())).collect();
     let mut names = names.into_iter();
     move || names.next().unwrap_or_else(|| format!("{PREFIX}VALUE"))
 }
 
-/// A text as one word of a shell; what is masked in it becomes a variable.
-fn quoted(text: &str, name: &mut dyn FnMut() -> String) -> String {
+/// A text as one word of a shell; what is masked in it becomes a variable_name.
+fn shell_quote(text: &str, name: &mut dyn FnMut() -> String) -> String {
     let mut word = String::with_capacity(text.len() + 2);
     for (at, part) in text.split(MASK).enumerate() {
         if at > 0 {
@@ -136,9 +145,9 @@ fn quoted(text: &str, name: &mut dyn FnMut() -> String) -> String {
 mod tests {
     use super::*;
 
-    fn request(body: Option<&str>) -> Request<'_> {
+    fn request(body: Option<&str>) -> CurlRequest<'_> {
         let kind = ("Content-Type".to_owned(), Some("text/plain".to_owned()));
-        Request {
+        CurlRequest {
             origin: Some("https://h.example"),
             path: "/in/a".to_owned(),
             headers: vec![kind],
@@ -148,8 +157,8 @@ mod tests {
 
     #[test]
     fn a_line_says_what_was_said() {
-        let mut wanted = request(Some("{\"a\":1}"));
-        wanted.path = "/in/a?token=•••&b=[1]".to_owned();
+        let mut request = request(Some("{\"a\":1}"));
+        request.path = "/in/a?token=•••&b=[1]".to_owned();
         for (name, value) in [
             ("host", "other.example"),
             ("X-Signature", MASK),
@@ -157,16 +166,19 @@ mod tests {
             ("x-empty", ""),
             ("x-odd", "a\u{1b}[2J"),
         ] {
-            wanted.headers.push((name.to_owned(), Some(value.to_owned())));
+            request.headers.push((name.to_owned(), Some(value.to_owned())));
         }
-        wanted.headers.push(("x-bytes".to_owned(), None));
+        request.headers.push(("x-bytes".to_owned(), None));
         let expected = r#"curl --globoff 'https://h.example/in/a?token='"${MASKED_TOKEN}"'&b=[1]' \
   -H 'Content-Type: text/plain' \
   -H 'X-Signature: '"${MASKED_X_SIGNATURE}" \
   -H 'authorization: Bearer '"${MASKED_AUTHORIZATION}" \
   -H 'x-empty;' \
   --data-raw '{"a":1}'"#;
-        assert_eq!(wanted.line(), Line { text: expected.to_owned(), wants_file: false });
+        assert_eq!(
+            request.to_command(),
+            CurlCommand { text: expected.to_owned(), needs_body_file: false }
+        );
     }
 
     #[test]
@@ -177,14 +189,14 @@ mod tests {
             ("1st", "MASKED_1ST"),
             ("", "MASKED_"),
         ] {
-            assert_eq!(variable(name), expected, "case: {name}");
+            assert_eq!(variable_name(name), expected, "case: {name}");
         }
     }
 
     #[test]
     fn nothing_leaves_its_quotes() {
         let last = |body: &str| {
-            request(Some(body)).line().text.lines().skip(2).collect::<Vec<_>>().join("\n")
+            request(Some(body)).to_command().text.lines().skip(2).collect::<Vec<_>>().join("\n")
         };
         for (body, expected) in [
             ("'; rm -rf /; '", r"  --data-raw ''\''; rm -rf /; '\'''"),
@@ -207,7 +219,7 @@ mod tests {
         for body in
             ["'; echo bad; '", "\"$(echo bad)\"\\", "a\n'b'\n", "''", "-x", "~ * ? {a,b} `x`"]
         {
-            let word = quoted(body, &mut || String::new());
+            let word = shell_quote(body, &mut || String::new());
             let script = format!("printf %s {word}");
             let ran = std::process::Command::new("sh").arg("-c").arg(script).output().unwrap();
             assert_eq!(String::from_utf8(ran.stdout).unwrap(), body);
@@ -218,17 +230,24 @@ mod tests {
     fn what_cannot_be_typed_comes_from_a_file() {
         let large = "x".repeat(INLINE_BYTES_MAX + 1);
         for body in [None, Some("a\0b"), Some("a\u{1b}[201~id\r"), Some(large.as_str())] {
-            let line = request(body).line();
-            assert!(line.wants_file && line.text.ends_with("--data-binary @body.bin"), "{line:?}");
+            let line = request(body).to_command();
+            assert!(
+                line.needs_body_file && line.text.ends_with("--data-binary @body.bin"),
+                "{line:?}"
+            );
         }
     }
 
     #[test]
     fn without_a_kind_and_a_host_nothing_is_made_up() {
-        let wanted =
-            Request { origin: None, path: "/in/a".to_owned(), headers: vec![], body: Some("x") };
+        let request = CurlRequest {
+            origin: None,
+            path: "/in/a".to_owned(),
+            headers: vec![],
+            body: Some("x"),
+        };
         assert_eq!(
-            wanted.line().text,
+            request.to_command().text,
             "curl --globoff \"$SUREHOOK_URL\"'/in/a' \\\n  -H 'content-type:' \\\n  --data-raw 'x'"
         );
     }

@@ -1,25 +1,25 @@
 //! The filter bar: what somebody types, what the API is asked, and the chips below it.
 //!
 //! A filter is a line of words: `status:dead source:shop since:1h`, with quotes around what has blanks.
-//! A word without a name is a text to be found. All of it is in the address of the page, as `q`.
+//! A parse_term without a name is a text to be found. All of it is in the address of the page, as `q`.
 
 use surehook_core::time::{Span, Timestamp};
 
 use crate::{
-    client::{Address, Trouble, encode},
+    client::{ApiError, ApiPath, percent_encode},
     lang::fill,
-    words::Common,
+    translations::CommonTexts,
 };
 
-/// One word of a filter.
+/// One parse_term of a filter.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Term {
+pub(crate) struct FilterTerm {
     /// What it is about; empty for a text to be found.
     pub(crate) name: String,
     pub(crate) value: String,
 }
 
-impl Term {
+impl FilterTerm {
     /// As it is written in the bar.
     pub(crate) fn text(&self) -> String {
         let is_odd = |c: char| c.is_whitespace() || c == '"' || c == '\\';
@@ -35,17 +35,17 @@ impl Term {
 
 /// All words of a filter; they hold together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Filter {
-    pub(crate) terms: Vec<Term>,
+pub(crate) struct FilterQuery {
+    pub(crate) terms: Vec<FilterTerm>,
 }
 
-impl Filter {
+impl FilterQuery {
     /// Reads what was typed. Everything is a filter: what has no name is a text to be found.
     pub(crate) fn parse(typed: &str) -> Self {
         let mut terms = Vec::new();
         let mut rest = typed.trim_start();
         while !rest.is_empty() {
-            let (term, after) = word(rest);
+            let (term, after) = parse_term(rest);
             if !(term.name.is_empty() && term.value.is_empty()) {
                 terms.push(term);
             }
@@ -56,7 +56,7 @@ impl Filter {
 
     /// As it is written in the bar.
     pub(crate) fn text(&self) -> String {
-        self.terms.iter().map(Term::text).collect::<Vec<_>>().join(" ")
+        self.terms.iter().map(FilterTerm::text).collect::<Vec<_>>().join(" ")
     }
 
     /// The filter without one of its words.
@@ -66,78 +66,78 @@ impl Filter {
     }
 
     /// The filter with times instead of how long ago: it means the same whenever it is read again.
-    pub(crate) fn pinned(&self, now: Timestamp) -> Self {
-        let pinned = |term: &Term| match term.name.as_str() {
+    pub(crate) fn with_absolute_times(&self, now: Timestamp) -> Self {
+        let absolute = |term: &FilterTerm| match term.name.as_str() {
             "since" | "until" => {
-                let value = moment(&term.value, now).unwrap_or_else(|| term.value.clone());
-                Term { name: term.name.clone(), value }
+                let value = resolve_time(&term.value, now).unwrap_or_else(|| term.value.clone());
+                FilterTerm { name: term.name.clone(), value }
             }
             _ => term.clone(),
         };
-        Self { terms: self.terms.iter().map(pinned).collect() }
+        Self { terms: self.terms.iter().map(absolute).collect() }
     }
 
-    /// The value of the first word with that name.
+    /// The value of the first parse_term with that name.
     pub(crate) fn value(&self, name: &str) -> Option<&str> {
         let found = self.terms.iter().find(|term| term.name == name);
         found.map(|term| term.value.as_str())
     }
 
     /// The words with a name, and all others as one text: nobody asks for two.
-    fn as_asked(&self) -> Vec<Term> {
+    fn merge_text_terms(&self) -> Vec<FilterTerm> {
         let (texts, mut asked): (Vec<_>, Vec<_>) =
             self.terms.iter().cloned().partition(|term| term.name.is_empty());
         let texts: Vec<String> = texts.into_iter().map(|term| term.value).collect();
         if !texts.is_empty() {
-            asked.push(Term { name: String::new(), value: texts.join(" ") });
+            asked.push(FilterTerm { name: String::new(), value: texts.join(" ") });
         }
         asked
     }
 
     /// The parameters of the API, with their values. `known` has each name of the bar with the
     /// parameter of the API; the name `""` is a text to be found, and a name that ends in `.` stands
-    /// for all that begin with it. The error is the word that nobody knows.
-    pub(crate) fn parameters(
+    /// for all that begin with it. The error is the parse_term that nobody knows.
+    pub(crate) fn api_parameters(
         &self,
         known: &[(&str, &str)],
         now: Timestamp,
     ) -> Result<Vec<(String, String)>, String> {
-        let parameter = |term: &Term| {
+        let parameter = |term: &FilterTerm| {
             let is_prefix = |name: &str| name.ends_with('.') && term.name.starts_with(name);
             let found = known.iter().find(|(name, _)| *name == term.name || is_prefix(name));
             let (name, parameter) = found.ok_or_else(|| term.text())?;
             let parameter = if is_prefix(name) { &term.name } else { *parameter };
             let value = match parameter {
-                "since" | "until" => moment(&term.value, now).ok_or_else(|| term.text())?,
+                "since" | "until" => resolve_time(&term.value, now).ok_or_else(|| term.text())?,
                 _ => term.value.clone(),
             };
             Ok((parameter.to_owned(), value))
         };
-        self.as_asked().iter().map(parameter).collect()
+        self.merge_text_terms().iter().map(parameter).collect()
     }
 
-    /// What the API is asked for; see [`Self::parameters`].
-    pub(crate) fn ask(
+    /// What the API is asked for; see [`Self::api_parameters`].
+    pub(crate) fn apply_to(
         &self,
-        address: Address,
+        address: ApiPath,
         known: &[(&str, &str)],
         now: Timestamp,
-    ) -> Result<Address, String> {
-        let parameters = self.parameters(known, now)?;
+    ) -> Result<ApiPath, String> {
+        let parameters = self.api_parameters(known, now)?;
         Ok(parameters.iter().fold(address, |address, (name, value)| address.with(name, value)))
     }
 }
 
 /// A time, or how long ago it was: `2026-11-15T10:00:00Z`, `90m`, `7d`.
-fn moment(text: &str, now: Timestamp) -> Option<String> {
+fn resolve_time(text: &str, now: Timestamp) -> Option<String> {
     if let Ok(span) = text.parse::<Span>() {
         return Some((now - span.0).to_string());
     }
     text.parse::<Timestamp>().ok().map(|at| at.to_string())
 }
 
-/// Takes the first word off a text that begins with one.
-fn word(text: &str) -> (Term, &str) {
+/// Takes the first parse_term off a text that begins with one.
+fn parse_term(text: &str) -> (FilterTerm, &str) {
     let is_name = |name: &str| {
         !name.is_empty()
             && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte))
@@ -146,11 +146,11 @@ fn word(text: &str) -> (Term, &str) {
         Some((name, rest)) if is_name(name) => (name, rest),
         _ => ("", text),
     };
-    let (value, rest) = value(rest);
-    (Term { name: name.to_owned(), value }, rest)
+    let (value, rest) = parse_value(rest);
+    (FilterTerm { name: name.to_owned(), value }, rest)
 }
 
-fn value(text: &str) -> (String, &str) {
+fn parse_value(text: &str) -> (String, &str) {
     let Some(quoted) = text.strip_prefix('"') else {
         let end = text.find(char::is_whitespace).unwrap_or(text.len());
         return (text[..end].to_owned(), &text[end..]);
@@ -168,19 +168,19 @@ fn value(text: &str) -> (String, &str) {
     (value, "")
 }
 
-/// A word of the filter, and the page without it.
-pub(crate) struct Chip {
+/// A parse_term of the filter, and the page without it.
+pub(crate) struct FilterChip {
     pub(crate) text: String,
     pub(crate) without: String,
     pub(crate) label: String,
 }
 
 /// The filter bar as a page shows it: `parts/filter.html` wants it as `bar`.
-pub(crate) struct Bar {
+pub(crate) struct FilterBar {
     /// The page itself.
     pub(crate) path: String,
     pub(crate) typed: String,
-    pub(crate) chips: Vec<Chip>,
+    pub(crate) chips: Vec<FilterChip>,
     /// Names that one may type, with their colon.
     pub(crate) known: Vec<String>,
     pub(crate) example: &'static str,
@@ -189,29 +189,29 @@ pub(crate) struct Bar {
     pub(crate) is_foreign: bool,
 }
 
-impl Bar {
+impl FilterBar {
     /// Says why the API did not take the filter.
-    pub(crate) fn refused(&mut self, trouble: Trouble) {
-        self.problem = Some(trouble.detail);
+    pub(crate) fn set_api_error(&mut self, error: ApiError) {
+        self.problem = Some(error.detail);
         self.is_foreign = true;
     }
 
     pub(crate) fn new(
         path: &str,
-        filter: &Filter,
+        filter: &FilterQuery,
         known: &[(&str, &str)],
         example: &'static str,
-        c: &Common,
+        c: &CommonTexts,
     ) -> Self {
-        let chip = |(at, term): (usize, &Term)| {
+        let chip = |(at, term): (usize, &FilterTerm)| {
             let rest = filter.without(at).text();
             let without = if rest.is_empty() {
                 path.to_owned()
             } else {
-                format!("{path}?q={}", encode(&rest))
+                format!("{path}?q={}", percent_encode(&rest))
             };
             let text = term.text();
-            Chip { label: fill(c.remove, &[&text]), text, without }
+            FilterChip { label: fill(c.remove, &[&text]), text, without }
         };
         Self {
             path: path.to_owned(),
@@ -237,8 +237,8 @@ impl Bar {
 mod tests {
     use super::*;
 
-    fn term(name: &str, value: &str) -> Term {
-        Term { name: name.to_owned(), value: value.to_owned() }
+    fn term(name: &str, value: &str) -> FilterTerm {
+        FilterTerm { name: name.to_owned(), value: value.to_owned() }
     }
 
     #[test]
@@ -254,7 +254,7 @@ mod tests {
             ("\"never closed", vec![term("", "never closed")]),
             ("key:a:b", vec![term("key", "a:b")]),
         ] {
-            assert_eq!(Filter::parse(typed).terms, expected, "case: {typed}");
+            assert_eq!(FilterQuery::parse(typed).terms, expected, "case: {typed}");
         }
     }
 
@@ -263,8 +263,8 @@ mod tests {
         for (name, value) in
             [("key", "a b"), ("", "a:b"), ("", "\"\\"), ("key", ""), ("", "não"), ("x", "a\tb")]
         {
-            let filter = Filter { terms: vec![term(name, value), term("status", "dead")] };
-            assert_eq!(Filter::parse(&filter.text()), filter, "case: {name} {value}");
+            let filter = FilterQuery { terms: vec![term(name, value), term("status", "dead")] };
+            assert_eq!(FilterQuery::parse(&filter.text()), filter, "case: {name} {value}");
         }
     }
 
@@ -274,11 +274,11 @@ mod tests {
         let later = Timestamp::from_millis(1_800_000_009_000);
         let known =
             [("since", "since"), ("until", "until"), ("dest", "destination"), ("", "search")];
-        let asked = |filter: &Filter, at| filter.parameters(&known, at).unwrap();
+        let asked = |filter: &FilterQuery, at| filter.api_parameters(&known, at).unwrap();
         for typed in ["since:1h dest:crm", "since:2d until:1d", "dest:crm text", ""] {
-            let filter = Filter::parse(typed);
-            let pinned = Filter::parse(&filter.pinned(now).text());
-            assert_eq!(asked(&pinned, later), asked(&filter, now), "case: {typed}");
+            let filter = FilterQuery::parse(typed);
+            let with_absolute_times = FilterQuery::parse(&filter.with_absolute_times(now).text());
+            assert_eq!(asked(&with_absolute_times, later), asked(&filter, now), "case: {typed}");
         }
     }
 
@@ -286,7 +286,9 @@ mod tests {
     fn a_word_that_nobody_knows_is_named() {
         let now = Timestamp::from_millis(1_800_000_000_000);
         let known = [("status", "status"), ("since", "since"), ("body.", ""), ("", "search")];
-        let ask = |typed: &str| Filter::parse(typed).ask(Address::new(&["events"]), &known, now);
+        let ask = |typed: &str| {
+            FilterQuery::parse(typed).apply_to(ApiPath::new(&["events"]), &known, now)
+        };
         assert_eq!(ask("colour:red").unwrap_err(), "colour:red");
         assert_eq!(ask("since:later").unwrap_err(), "since:later");
         let found = ask("two status:dead words").map(|address| format!("{address:?}"));

@@ -1,7 +1,7 @@
-//! The gateway as the dashboard sees it: calls of the API with somebody's rights, and who that is.
+//! The gateway as seen by the dashboard: API calls on behalf of a signed-in user, and sessions.
 //!
-//! The dashboard is a client of the API (docs/decisions/0047): whatever it shows or does, a script
-//! could, and every rule about rights, masking and validation exists once, on the other side of
+//! The dashboard is a client of the API (docs/decisions/0047): everything it shows or does can also
+//! be done by a script, and every rule about permissions, masking and validation exists once, behind
 //! this trait.
 
 use async_trait::async_trait;
@@ -13,72 +13,61 @@ use surehook_core::{
     time::Timestamp,
 };
 
-/// Who looks, once he has signed in.
+/// The session of a signed-in browser.
 #[derive(Clone, Debug)]
-pub struct Caller {
-    /// The session's id, which opens nothing.
+pub struct DashboardSession {
+    /// Not a credential: knowing the id does not sign anyone in.
     pub id: TokenId,
-    /// The hash of the session's secret: whose rights a call has.
+    /// Hash of the session's secret. API calls are authorized by it.
     pub hash: TokenHash,
-    /// How he is called.
     pub name: Option<String>,
-    /// What he may do.
     pub role: Role,
-    /// When he has to sign in again.
-    pub until: Option<Timestamp>,
+    pub expires_at: Option<Timestamp>,
 }
 
-/// What somebody signs in with.
+/// What a user signs in with.
 #[derive(Clone, Copy, Debug)]
-pub enum Proof<'p> {
-    /// A token of the API.
-    Token(&'p str),
-    /// The code of a link that opens once.
-    Link(&'p str),
+pub enum Credential<'c> {
+    ApiToken(&'c str),
+    /// The code of a single-use login link.
+    LoginLink(&'c str),
 }
 
-/// Why nobody was let in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refused {
-    /// The token or the code is not known, was used, or has ended.
-    Unknown,
-    /// The store did not take the session.
+pub enum SignInError {
+    /// The token or code is unknown, already used or expired.
+    InvalidCredential,
+    /// The session could not be stored.
     Unavailable,
 }
 
-/// A session that has begun.
 #[derive(Clone, Debug)]
-pub struct SignedIn {
-    /// What the browser keeps.
+pub struct NewSession {
+    /// The value of the session cookie.
     pub secret: String,
-    /// For how many seconds.
-    pub seconds: u64,
+    pub lifetime_secs: u64,
 }
 
-/// What the dashboard needs of a gateway.
+/// What the dashboard needs from the server it runs in.
 #[async_trait]
-pub trait Gateway: Send + Sync + 'static {
-    /// Makes a call of the API with the rights of `caller`.
-    async fn call(&self, caller: &Caller, request: Request<Body>) -> Response<Body>;
+pub trait DashboardGateway: Send + Sync + 'static {
+    /// Calls the API with the permissions of `session`.
+    async fn call(&self, session: &DashboardSession, request: Request<Body>) -> Response<Body>;
 
-    /// Who has this session.
-    fn caller(&self, session: &str) -> Option<Caller>;
+    /// The session that belongs to a cookie, unless it is unknown or expired.
+    fn find_session(&self, secret: &str) -> Option<DashboardSession>;
 
-    /// Begins a session.
-    async fn sign_in(&self, proof: Proof<'_>) -> Result<SignedIn, Refused>;
+    async fn sign_in(&self, credential: Credential<'_>) -> Result<NewSession, SignInError>;
 
-    /// Ends a session.
-    async fn sign_out(&self, caller: &Caller);
+    async fn sign_out(&self, session: &DashboardSession);
 
-    /// The version that runs.
     fn version(&self) -> &'static str;
 
-    /// Where senders reach the gateway, if the settings say so.
+    /// The address under which senders reach the gateway, if it is configured.
     fn public_url(&self) -> Option<String>;
 
-    /// The time, for whoever shows an age.
     fn now(&self) -> Timestamp;
 
-    /// A value that nobody has had: forms that must be carried out once carry one.
-    fn once(&self) -> String;
+    /// A random value. Forms that must not be executed twice carry one.
+    fn new_idempotency_key(&self) -> String;
 }

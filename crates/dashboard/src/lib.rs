@@ -1,27 +1,28 @@
-//! The dashboard: pages for people, made on the server.
+//! The dashboard: server-rendered pages.
 //!
-//! - [`gateway`]: all that it needs of a gateway, as a trait; it is a client of the API.
-//! - `visitor`, `page`: who looks, and the frame around what he sees.
-//! - `pages`: one file a page, with its template in `templates/` and its words in `words/`.
-//! - `guard`, `cookies`, `assets`: what stands around every page, and what browsers fetch.
+//! - [`gateway`]: what the dashboard needs from the server; all data comes from the API.
+//! - `current_user`, `page`: the signed-in user, and the frame around every page.
+//! - `pages`: one module per page, with its template in `templates/` and its texts in `translations/`.
+//! - `security`, `cookies`, `assets`: headers and checks for every response, cookies, scripts and styles.
 
 mod assets;
 mod body;
 mod client;
 mod cookies;
 mod curl;
-mod fields;
+mod current_user;
 mod filter;
+mod form_fields;
+mod format;
 pub mod gateway;
-mod guard;
 mod lang;
-mod listing;
+mod list_page;
 mod page;
 mod pages;
-mod show;
+mod security;
+mod sse;
 mod tail;
-mod visitor;
-mod words;
+mod translations;
 
 use std::sync::Arc;
 
@@ -33,47 +34,49 @@ use axum::{
     routing::get,
 };
 
-use gateway::Gateway;
+use gateway::DashboardGateway;
 use http::{Method, StatusCode};
 
-/// What all pages share.
+/// State shared by all pages.
 pub(crate) struct Dashboard {
-    gateway: Arc<dyn Gateway>,
-    /// Browsers reach us over TLS, so cookies are for TLS only.
+    gateway: Arc<dyn DashboardGateway>,
+    /// Browsers connect over TLS, so cookies are marked `Secure`.
     is_secure: bool,
 }
 
-/// All pages, on top of a gateway.
-pub fn router(gateway: Arc<dyn Gateway>) -> Router {
+type DashboardState = State<Arc<Dashboard>>;
+
+/// Builds the router with all pages and assets.
+pub fn router(gateway: Arc<dyn DashboardGateway>) -> Router {
     let is_secure = gateway.public_url().is_some_and(|url| url.starts_with("https://"));
     let dashboard = Arc::new(Dashboard { gateway, is_secure });
     Router::new()
         .merge(pages::routes())
         .route("/assets/{*name}", get(assets::serve))
-        .layer(middleware::from_fn(say_once))
-        .layer(middleware::from_fn(lead_back))
-        .layer(middleware::from_fn(guard::protect))
+        .layer(middleware::from_fn(clear_shown_flash))
+        .layer(middleware::from_fn(redirect_form_address))
+        .layer(middleware::from_fn(security::protect))
         .with_state(dashboard)
 }
 
-/// Who opens the address of a form, as by going back or asking anew, is led to the page above it.
-async fn lead_back(request: Request, next: Next) -> Response {
+/// Redirects a `GET` of an address that only takes forms to the page above it. Browsers request such
+/// an address after "back" or "reload".
+async fn redirect_form_address(request: Request, next: Next) -> Response {
     let path = (*request.method() == Method::GET).then(|| request.uri().path().to_owned());
     let response = next.run(request).await;
     match path {
         Some(path) if response.status() == StatusCode::METHOD_NOT_ALLOWED => {
-            let above = path.rsplit_once('/').map_or("", |(above, _)| above);
-            Redirect::to(page::local(if above.is_empty() { "/" } else { above })).into_response()
+            let parent = path.rsplit_once('/').map_or("", |(parent, _)| parent);
+            let parent = if parent.is_empty() { "/" } else { parent };
+            Redirect::to(page::local_path(parent)).into_response()
         }
         _ => response,
     }
 }
 
-async fn say_once(request: Request, next: Next) -> Response {
-    // What a script fetches is seen by nobody as a whole.
-    let had_one = cookies::get(request.headers(), cookies::FLASH).is_some()
-        && !visitor::is_of_script(request.headers());
-    page::spend_flash(had_one, next.run(request).await)
+async fn clear_shown_flash(request: Request, next: Next) -> Response {
+    // A script reads only parts of a page, so the message would be lost.
+    let had_flash = cookies::get(request.headers(), cookies::FLASH).is_some()
+        && !current_user::is_script_request(request.headers());
+    page::clear_flash(had_flash, next.run(request).await)
 }
-
-type Shared = State<Arc<Dashboard>>;

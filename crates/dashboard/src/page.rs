@@ -1,4 +1,4 @@
-//! A page: the frame around it, what it says once, and what is shown when something went wrong.
+//! A page: the frame around it, what it says idempotency_key, and what is shown when something went wrong.
 
 use askama::Template;
 use axum::response::{Html, IntoResponse, Redirect, Response};
@@ -7,16 +7,16 @@ use http::{HeaderName, HeaderValue, StatusCode, header};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    client::Trouble,
+    client::ApiError,
     cookies,
+    current_user::{CurrentUser, Preferences, Theme},
     lang::{Lang, fill},
-    visitor::{Taste, Theme, Visitor},
-    words::{Common, Keys},
+    translations::{CommonTexts, ShortcutTexts},
 };
 
 /// The entries of the menu.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Nav {
+pub(crate) enum NavItem {
     Overview,
     Live,
     Requests,
@@ -34,8 +34,8 @@ pub(crate) enum Nav {
 }
 
 /// An entry of the menu as the frame shows it.
-pub(crate) struct Entry {
-    pub(crate) nav: Nav,
+pub(crate) struct MenuEntry {
+    pub(crate) nav: NavItem,
     pub(crate) path: &'static str,
     pub(crate) icon: &'static str,
     /// The second key of its shortcut, after `g`.
@@ -43,71 +43,72 @@ pub(crate) struct Entry {
     pub(crate) name: &'static str,
 }
 
-/// What the next page says once, after something was done.
+/// What the next page says idempotency_key, after something was done.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Flash {
-    pub(crate) good: bool,
+pub(crate) struct FlashMessage {
+    #[serde(rename = "good")]
+    pub(crate) is_success: bool,
     pub(crate) text: String,
     /// It is in the words of the API, which are English.
-    #[serde(default)]
-    pub(crate) foreign: bool,
+    #[serde(default, rename = "foreign")]
+    pub(crate) is_english: bool,
 }
 
-/// What is said once has room in a cookie.
+/// What is said idempotency_key has room in a cookie.
 const FLASH_CHARS_MAX: usize = 600;
 
-impl Flash {
-    pub(crate) fn read(cookie: &str) -> Option<Self> {
+impl FlashMessage {
+    pub(crate) fn from_cookie(cookie: &str) -> Option<Self> {
         let bytes = BASE64URL_NOPAD.decode(cookie.as_bytes()).ok()?;
         serde_json::from_slice(&bytes).ok()
     }
 
-    fn written(&self) -> String {
+    fn to_cookie(&self) -> String {
         BASE64URL_NOPAD.encode(serde_json::to_string(self).unwrap_or_default().as_bytes())
     }
 }
 
 /// Everything that the frame around a page shows.
-pub(crate) struct Frame {
-    pub(crate) taste: Taste,
+pub(crate) struct PageFrame {
+    pub(crate) preferences: Preferences,
     /// The words that all pages share.
-    pub(crate) c: &'static Common,
-    pub(crate) nav: Nav,
+    pub(crate) c: &'static CommonTexts,
+    pub(crate) nav: NavItem,
     pub(crate) title: String,
     pub(crate) who: String,
     pub(crate) here: String,
-    pub(crate) flash: Option<Flash>,
+    pub(crate) flash: Option<FlashMessage>,
     pub(crate) version: &'static str,
-    pub(crate) operates: bool,
-    pub(crate) administers: bool,
+    pub(crate) can_operate: bool,
+    pub(crate) can_administer: bool,
 }
 
-impl Frame {
-    pub(crate) fn new(visitor: &Visitor, nav: Nav, title: impl Into<String>) -> Self {
-        let caller = visitor.caller();
-        let c = Common::of(visitor.lang());
+impl PageFrame {
+    pub(crate) fn new(user: &CurrentUser, nav: NavItem, title: impl Into<String>) -> Self {
+        let caller = user.session();
+        let c = CommonTexts::of(user.lang());
         let name = caller.name.as_deref().unwrap_or(caller.role.as_str());
         Self {
-            taste: visitor.taste.clone(),
+            preferences: user.preferences.clone(),
             c,
             nav,
             title: title.into(),
             who: fill(c.signed_in_as, &[&name]),
-            here: visitor.here.clone(),
-            flash: visitor.flash.clone(),
-            version: visitor.gateway().version(),
-            operates: visitor.operates(),
-            administers: visitor.administers(),
+            here: user.here.clone(),
+            flash: user.flash.clone(),
+            version: user.gateway().version(),
+            can_operate: user.can_operate(),
+            can_administer: user.can_administer(),
         }
     }
 
     pub(crate) fn lang(&self) -> Lang {
-        self.taste.lang
+        self.preferences.lang
     }
 
     /// The words of the help for the keyboard.
-    pub(crate) fn keys(&self) -> &'static Keys {
-        Keys::of(self.lang())
+    pub(crate) fn keys(&self) -> &'static ShortcutTexts {
+        ShortcutTexts::of(self.lang())
     }
 
     pub(crate) fn themes(&self) -> [(Theme, &'static str); 3] {
@@ -120,40 +121,40 @@ impl Frame {
     }
 
     /// The menu, in groups.
-    pub(crate) fn menu(&self) -> [(&'static str, Vec<Entry>); 4] {
+    pub(crate) fn menu(&self) -> [(&'static str, Vec<MenuEntry>); 4] {
         let c = self.c;
-        let entry = |nav, path, icon, key, name| Entry { nav, path, icon, key, name };
+        let entry = |nav, path, icon, key, name| MenuEntry { nav, path, icon, key, name };
         [
             (
                 c.group_watch,
                 vec![
-                    entry(Nav::Overview, "/", "gauge", "o", c.overview),
-                    entry(Nav::Live, "/live", "pulse", "l", c.live),
-                    entry(Nav::Events, "/events", "event", "e", c.events),
-                    entry(Nav::Requests, "/requests", "door", "q", c.requests),
+                    entry(NavItem::Overview, "/", "gauge", "o", c.overview),
+                    entry(NavItem::Live, "/live", "pulse", "l", c.live),
+                    entry(NavItem::Events, "/events", "event", "e", c.events),
+                    entry(NavItem::Requests, "/requests", "door", "q", c.requests),
                 ],
             ),
             (
                 c.group_mend,
                 vec![
-                    entry(Nav::DeadLetters, "/dead-letters", "dead", "d", c.dead_letters),
-                    entry(Nav::Replays, "/replays", "replay", "r", c.replays),
+                    entry(NavItem::DeadLetters, "/dead-letters", "dead", "d", c.dead_letters),
+                    entry(NavItem::Replays, "/replays", "replay", "r", c.replays),
                 ],
             ),
             (
                 c.group_talk,
                 vec![
-                    entry(Nav::Messages, "/messages", "send", "m", c.messages),
-                    entry(Nav::Conversations, "/conversations", "talk", "c", c.conversations),
+                    entry(NavItem::Messages, "/messages", "send", "m", c.messages),
+                    entry(NavItem::Conversations, "/conversations", "talk", "c", c.conversations),
                 ],
             ),
             (
                 c.group_set_up,
                 vec![
-                    entry(Nav::Sources, "/sources", "source", "s", c.sources),
-                    entry(Nav::Destinations, "/destinations", "target", "t", c.destinations),
-                    entry(Nav::Routes, "/routes", "route", "u", c.routes),
-                    entry(Nav::Settings, "/settings", "settings", "g", c.settings),
+                    entry(NavItem::Sources, "/sources", "source", "s", c.sources),
+                    entry(NavItem::Destinations, "/destinations", "target", "t", c.destinations),
+                    entry(NavItem::Routes, "/routes", "route", "u", c.routes),
+                    entry(NavItem::Settings, "/settings", "settings", "g", c.settings),
                 ],
             ),
         ]
@@ -161,10 +162,10 @@ impl Frame {
 }
 
 /// What a handler answers: a page, or the page that says what went wrong.
-pub(crate) type Shown = Result<Response, Failed>;
+pub(crate) type PageResult = Result<Response, PageError>;
 
 /// Makes a page of a template.
-pub(crate) fn show(page: &impl Template) -> Shown {
+pub(crate) fn render_page(page: &impl Template) -> PageResult {
     Ok(render(StatusCode::OK, page))
 }
 
@@ -179,41 +180,45 @@ fn render(status: StatusCode, page: &impl Template) -> Response {
 }
 
 /// Something did not work; knows who must be told.
-pub(crate) struct Failed {
-    visitor: Box<Visitor>,
-    trouble: Trouble,
+pub(crate) struct PageError {
+    user: Box<CurrentUser>,
+    error: ApiError,
 }
 
-impl Visitor {
+impl CurrentUser {
     /// For `map_err`: shows a page that says what went wrong.
-    pub(crate) fn failed(&self, trouble: Trouble) -> Failed {
-        Failed { visitor: Box::new(self.clone()), trouble }
+    pub(crate) fn page_error(&self, error: ApiError) -> PageError {
+        PageError { user: Box::new(self.clone()), error }
     }
 
     /// After something was done: says so on the page that is shown next.
-    pub(crate) fn done(&self, to: &str, text: impl Into<String>) -> Response {
-        self.say(to, Flash { good: true, text: text.into(), foreign: false })
+    pub(crate) fn redirect_with_notice(&self, to: &str, text: impl Into<String>) -> Response {
+        self.redirect_with_flash(
+            to,
+            FlashMessage { is_success: true, text: text.into(), is_english: false },
+        )
     }
 
     /// After something was refused: says why on the page that is shown next.
-    pub(crate) fn refused(&self, to: &str, trouble: &Trouble) -> Response {
-        let (text, foreign) = if trouble.detail.is_empty() {
-            (Common::of(self.lang()).error_title.to_owned(), false)
+    pub(crate) fn redirect_with_error(&self, to: &str, error: &ApiError) -> Response {
+        let (text, is_english) = if error.detail.is_empty() {
+            (CommonTexts::of(self.lang()).error_title.to_owned(), false)
         } else {
-            (trouble.detail.clone(), trouble.is_foreign())
+            (error.detail.clone(), error.is_from_api())
         };
-        self.say(to, Flash { good: false, text, foreign })
+        self.redirect_with_flash(to, FlashMessage { is_success: false, text, is_english })
     }
 
-    fn say(&self, to: &str, flash: Flash) -> Response {
-        let flash = Flash { text: flash.text.chars().take(FLASH_CHARS_MAX).collect(), ..flash };
-        let cookie = cookies::set(cookies::FLASH, &flash.written(), 60, self.is_secure());
-        ([(header::SET_COOKIE, cookie)], Redirect::to(local(to))).into_response()
+    fn redirect_with_flash(&self, to: &str, flash: FlashMessage) -> Response {
+        let flash =
+            FlashMessage { text: flash.text.chars().take(FLASH_CHARS_MAX).collect(), ..flash };
+        let cookie = cookies::set(cookies::FLASH, &flash.to_cookie(), 60, self.is_secure());
+        ([(header::SET_COOKIE, cookie)], Redirect::to(local_path(to))).into_response()
     }
 }
 
 /// A path of ours; anything else leads home. `//host` would lead away.
-pub(crate) fn local(path: &str) -> &str {
+pub(crate) fn local_path(path: &str) -> &str {
     let leads_away = !path.starts_with('/')
         || path.starts_with("//")
         || path.starts_with("/\\")
@@ -222,18 +227,18 @@ pub(crate) fn local(path: &str) -> &str {
 }
 
 #[derive(Template)]
-#[template(path = "failed.html")]
-struct FailedPage {
-    frame: Frame,
+#[template(path = "error.html")]
+struct ErrorPage {
+    frame: PageFrame,
     heading: &'static str,
     text: &'static str,
     detail: String,
 }
 
-impl IntoResponse for Failed {
+impl IntoResponse for PageError {
     fn into_response(self) -> Response {
-        let c = Common::of(self.visitor.lang());
-        let status = StatusCode::from_u16(self.trouble.status);
+        let c = CommonTexts::of(self.user.lang());
+        let status = StatusCode::from_u16(self.error.status);
         let status = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let (heading, text) = match status {
             StatusCode::NOT_FOUND => (c.error_not_found, c.error_not_found_text),
@@ -241,21 +246,21 @@ impl IntoResponse for Failed {
             StatusCode::SERVICE_UNAVAILABLE => (c.error_unavailable, ""),
             _ => (c.error_title, ""),
         };
-        let frame = Frame::new(&self.visitor, Nav::Elsewhere, heading);
-        render(status, &FailedPage { frame, heading, text, detail: self.trouble.detail })
+        let frame = PageFrame::new(&self.user, NavItem::Elsewhere, heading);
+        render(status, &ErrorPage { frame, heading, text, detail: self.error.detail })
     }
 }
 
-/// Takes away what was said once, when a page has said it.
-pub(crate) fn spend_flash(request_had_one: bool, mut response: Response) -> Response {
+/// Takes away what was said idempotency_key, when a page has said it.
+pub(crate) fn clear_flash(had_flash: bool, mut response: Response) -> Response {
     const NAME: HeaderName = header::SET_COOKIE;
     let is_page = response
         .headers()
         .get(header::CONTENT_TYPE)
         .is_some_and(|kind| kind.to_str().is_ok_and(|kind| kind.starts_with("text/html")));
-    if request_had_one && is_page {
-        let gone: HeaderValue = cookies::set(cookies::FLASH, "", 0, false);
-        response.headers_mut().append(NAME, gone);
+    if had_flash && is_page {
+        let expired: HeaderValue = cookies::set(cookies::FLASH, "", 0, false);
+        response.headers_mut().append(NAME, expired);
     }
     response
 }
@@ -274,15 +279,22 @@ mod tests {
             ("", "/"),
             ("/a\r\nb: c", "/"),
         ] {
-            assert_eq!(local(path), expected, "case: {path}");
+            assert_eq!(local_path(path), expected, "case: {path}");
         }
     }
 
     #[test]
     fn what_is_said_once_survives_its_cookie() {
-        let flash = Flash { good: true, text: "pausado: «crm» <b>".to_owned(), foreign: true };
-        let read = Flash::read(&flash.written()).unwrap();
-        assert_eq!((read.good, read.text, read.foreign), (flash.good, flash.text, flash.foreign));
-        assert!(Flash::read("%%%").is_none());
+        let flash = FlashMessage {
+            is_success: true,
+            text: "pausado: «crm» <b>".to_owned(),
+            is_english: true,
+        };
+        let read = FlashMessage::from_cookie(&flash.to_cookie()).unwrap();
+        assert_eq!(
+            (read.is_success, read.text, read.is_english),
+            (flash.is_success, flash.text, flash.is_english)
+        );
+        assert!(FlashMessage::from_cookie("%%%").is_none());
     }
 }

@@ -1,17 +1,14 @@
 //! The pure part of the tail: reads the API's stream of news, and gathers it into batches.
 //!
 //! A browser is told what happened a few times a second, whatever the rate: how much there was of
-//! each, and the newest rows. Nothing here grows with the rate: the text that is not a whole piece of
+//! each, and the newest rows. Nothing here grows with the rate: the text that is not a whole message of
 //! news yet, the rows of a batch and the events that are remembered all have a most.
-
-mod piece;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use serde::{Deserialize, Serialize};
 
-pub(crate) use self::piece::{Parser, Piece};
-use crate::show::without_phones;
+use crate::{format::mask_phones, sse::SseMessage};
 
 /// Rows of a batch.
 pub(crate) const ROWS_MAX: usize = 50;
@@ -22,7 +19,7 @@ const TEXT_CHARS_MAX: usize = 120;
 
 /// Which rows are wanted; what is not given wants all.
 #[derive(Clone, Debug, Default, Deserialize)]
-pub(crate) struct Wanted {
+pub(crate) struct TailFilter {
     pub(crate) source: Option<String>,
     pub(crate) destination: Option<String>,
     pub(crate) status: Option<String>,
@@ -33,26 +30,26 @@ pub(crate) struct Wanted {
     pub(crate) since: Option<String>,
 }
 
-impl Wanted {
-    fn wants(&self, row: &Row) -> bool {
-        let is = |wanted: &Option<String>, value: Option<&str>| match wanted.as_deref() {
+impl TailFilter {
+    fn matches(&self, row: &TailRow) -> bool {
+        let is_match = |wanted: &Option<String>, value: Option<&str>| match wanted.as_deref() {
             None | Some("") => true,
             Some(wanted) => value == Some(wanted),
         };
-        is(&self.source, row.source.as_deref())
-            && is(&self.destination, row.destination.as_deref())
-            && is(&self.status, Some(&row.status))
-            && is(&self.kind, row.kind.as_deref())
+        is_match(&self.source, row.source.as_deref())
+            && is_match(&self.destination, row.destination.as_deref())
+            && is_match(&self.status, Some(&row.status))
+            && is_match(&self.kind, row.kind.as_deref())
     }
 
     /// Whether a choice of a filter is the one that was made.
-    pub(crate) fn chose(&self, name: &str, value: &str) -> bool {
-        let made = match name {
+    pub(crate) fn is_selected(&self, name: &str, value: &str) -> bool {
+        let selected = match name {
             "source" => &self.source,
             "destination" => &self.destination,
             _ => &self.status,
         };
-        made.as_deref() == Some(value)
+        selected.as_deref() == Some(value)
     }
 
     fn rows_max(&self) -> usize {
@@ -62,7 +59,7 @@ impl Wanted {
 
 /// A line of the tail: an event that came, or a delivery that became something else.
 #[derive(Clone, Debug, Serialize, PartialEq, Eq)]
-pub(crate) struct Row {
+pub(crate) struct TailRow {
     /// The event that it is about.
     event: String,
     at: String,
@@ -77,7 +74,7 @@ pub(crate) struct Row {
 }
 
 #[derive(Deserialize)]
-struct Received {
+struct EventReceivedUpdate {
     id: String,
     source: Option<String>,
     key: Option<String>,
@@ -86,7 +83,7 @@ struct Received {
 }
 
 #[derive(Deserialize)]
-struct Changed {
+struct DeliveryChangedUpdate {
     event: String,
     destination: Option<String>,
     status: String,
@@ -96,19 +93,19 @@ struct Changed {
 }
 
 #[derive(Clone, Debug, Default)]
-struct Origin {
+struct EventOrigin {
     source: Option<String>,
     kind: Option<String>,
     key: Option<String>,
 }
 
-/// What is told at once.
+/// What is told at idempotency_key.
 #[derive(Debug, Default, Serialize, PartialEq, Eq)]
-pub(crate) struct Batch {
+pub(crate) struct TailBatch {
     /// How much happened of each: `received`, and the statuses of deliveries.
     pub(crate) counts: BTreeMap<String, u64>,
     /// The newest rows, oldest first.
-    pub(crate) rows: VecDeque<Row>,
+    pub(crate) rows: VecDeque<TailRow>,
     /// Rows that were wanted and had no room.
     pub(crate) skipped: u64,
     /// Where a browser that comes back goes on.
@@ -118,9 +115,9 @@ pub(crate) struct Batch {
     pub(crate) reset: bool,
 }
 
-impl Batch {
-    /// As a piece of a stream of server-sent events.
-    pub(crate) fn written(&self) -> String {
+impl TailBatch {
+    /// As a message of a stream of server-sent events.
+    pub(crate) fn to_sse(&self) -> String {
         let id = self.last_id.as_ref().map(|id| format!("id: {id}\n")).unwrap_or_default();
         // A batch is plain data and always becomes JSON, in one line.
         let data = serde_json::to_string(self).unwrap_or_default();
@@ -130,78 +127,82 @@ impl Batch {
 
 /// Gathers news until it is told.
 #[derive(Debug)]
-pub(crate) struct Gathering {
-    wanted: Wanted,
-    origins: HashMap<String, Origin>,
+pub(crate) struct TailBatcher {
+    filter: TailFilter,
+    origins: HashMap<String, EventOrigin>,
     order: VecDeque<String>,
-    batch: Batch,
-    has_news: bool,
+    batch: TailBatch,
+    has_updates: bool,
 }
 
-impl Gathering {
-    pub(crate) fn new(wanted: Wanted) -> Self {
+impl TailBatcher {
+    pub(crate) fn new(filter: TailFilter) -> Self {
         Self {
-            wanted,
+            filter,
             origins: HashMap::new(),
             order: VecDeque::new(),
-            batch: Batch::default(),
-            has_news: false,
+            batch: TailBatch::default(),
+            has_updates: false,
         }
     }
 
     /// Whether there is something to tell.
-    pub(crate) fn has_news(&self) -> bool {
-        self.has_news
+    pub(crate) fn has_updates(&self) -> bool {
+        self.has_updates
     }
 
     /// Takes what was gathered.
-    pub(crate) fn take(&mut self) -> Batch {
-        self.has_news = false;
-        let next = Batch { last_id: self.batch.last_id.clone(), ..Batch::default() };
+    pub(crate) fn take_batch(&mut self) -> TailBatch {
+        self.has_updates = false;
+        let next = TailBatch { last_id: self.batch.last_id.clone(), ..TailBatch::default() };
         std::mem::replace(&mut self.batch, next)
     }
 
-    /// Adds a piece of news.
-    pub(crate) fn add(&mut self, piece: Piece) {
-        // An id comes from our own API; nothing in it may end the line that it is written to.
-        if let Some(id) = piece.id.filter(|id| id.bytes().all(|byte| byte.is_ascii_graphic())) {
+    /// Adds a message of news.
+    pub(crate) fn add(&mut self, message: SseMessage) {
+        // An id comes from our own API; nothing in it may end the line that it is to_sse to.
+        if let Some(id) = message.id.filter(|id| id.bytes().all(|byte| byte.is_ascii_graphic())) {
             self.batch.last_id = Some(id);
         }
-        let row = match piece.name.as_str() {
-            "event.received" => serde_json::from_str(&piece.data).ok().map(|it| self.received(it)),
-            "delivery.changed" => serde_json::from_str(&piece.data).ok().map(|it| self.changed(it)),
+        let row = match message.name.as_str() {
+            "event.received" => {
+                serde_json::from_str(&message.data).ok().map(|update| self.received_row(update))
+            }
+            "delivery.changed" => {
+                serde_json::from_str(&message.data).ok().map(|update| self.changed_row(update))
+            }
             "destination.changed" => {
                 // No row, and a reason to look again.
                 *self.batch.counts.entry("destinations".to_owned()).or_default() += 1;
-                self.has_news = true;
+                self.has_updates = true;
                 None
             }
             "reset" => {
                 self.batch.reset = true;
-                self.has_news = true;
+                self.has_updates = true;
                 None
             }
             _ => None,
         };
-        let Some(row) = row.filter(|row| self.wanted.wants(row)) else { return };
-        self.has_news = true;
+        let Some(row) = row.filter(|row| self.filter.matches(row)) else { return };
+        self.has_updates = true;
         *self.batch.counts.entry(row.status.clone()).or_default() += 1;
         self.batch.rows.push_back(row);
-        if self.batch.rows.len() > self.wanted.rows_max() {
+        if self.batch.rows.len() > self.filter.rows_max() {
             self.batch.rows.pop_front();
             self.batch.skipped += 1;
         }
     }
 
-    fn received(&mut self, received: Received) -> Row {
-        let origin = Origin {
+    fn received_row(&mut self, received: EventReceivedUpdate) -> TailRow {
+        let origin = EventOrigin {
             source: received.source,
-            kind: received.kind.map(short),
-            key: received.key.map(|key| short(without_phones(&key))),
+            kind: received.kind.map(truncate),
+            key: received.key.map(|key| truncate(mask_phones(&key))),
         };
         self.remember(received.id.clone(), origin.clone());
-        let Origin { source, kind, key } = origin;
-        Row {
+        let EventOrigin { source, kind, key } = origin;
+        TailRow {
             event: received.id,
             at: received.received_at,
             source,
@@ -214,10 +215,10 @@ impl Gathering {
         }
     }
 
-    fn changed(&mut self, changed: Changed) -> Row {
+    fn changed_row(&mut self, changed: DeliveryChangedUpdate) -> TailRow {
         let origin = self.origins.get(&changed.event).cloned().unwrap_or_default();
-        let Origin { source, kind, key } = origin;
-        Row {
+        let EventOrigin { source, kind, key } = origin;
+        TailRow {
             event: changed.event,
             at: changed.at,
             source,
@@ -230,7 +231,7 @@ impl Gathering {
         }
     }
 
-    fn remember(&mut self, event: String, origin: Origin) {
+    fn remember(&mut self, event: String, origin: EventOrigin) {
         if self.order.len() == EVENTS_MAX {
             self.order.pop_front().and_then(|oldest| self.origins.remove(&oldest));
         }
@@ -240,7 +241,7 @@ impl Gathering {
     }
 }
 
-fn short(text: String) -> String {
+fn truncate(text: String) -> String {
     match text.char_indices().nth(TEXT_CHARS_MAX) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text,
@@ -251,40 +252,40 @@ fn short(text: String) -> String {
 mod tests {
     use super::*;
 
-    fn received(n: usize) -> Piece {
+    fn received(n: usize) -> SseMessage {
         let data = format!(
             r#"{{"id":"evt_{n}","source":"shop","key":"k{n}","kind":"paid","received_at":"t{n}","body_bytes":1}}"#
         );
-        Piece { name: "event.received".to_owned(), id: Some(format!("run-{n}")), data }
+        SseMessage { name: "event.received".to_owned(), id: Some(format!("run-{n}")), data }
     }
 
-    fn changed(n: usize, status: &str) -> Piece {
+    fn changed(n: usize, status: &str) -> SseMessage {
         let data = format!(
             r#"{{"id":"dlv_{n}","event":"evt_{n}","destination":"crm","status":"{status}","reason":null,"attempts":1,"due_at":null,"at":"t"}}"#
         );
-        Piece { name: "delivery.changed".to_owned(), id: Some(format!("run-{n}-d")), data }
+        SseMessage { name: "delivery.changed".to_owned(), id: Some(format!("run-{n}-d")), data }
     }
 
     #[test]
     fn a_batch_has_the_newest_rows_and_says_how_many_it_left_out() {
-        let mut gathering = Gathering::new(Wanted::default());
-        (0..1000).for_each(|n| gathering.add(received(n)));
-        let batch = gathering.take();
+        let mut batcher = TailBatcher::new(TailFilter::default());
+        (0..1000).for_each(|n| batcher.add(received(n)));
+        let batch = batcher.take_batch();
         assert_eq!(batch.counts["received"], 1000);
         assert_eq!((batch.rows.len(), batch.skipped), (ROWS_MAX, 950));
         assert_eq!(batch.rows.back().unwrap().event, "evt_999");
         assert_eq!(batch.last_id.as_deref(), Some("run-999"));
-        assert!(!gathering.has_news(), "it was told");
-        assert!(gathering.take().rows.is_empty());
+        assert!(!batcher.has_updates(), "it was told");
+        assert!(batcher.take_batch().rows.is_empty());
     }
 
     #[test]
     fn a_delivery_is_shown_with_what_its_event_said() {
-        let mut gathering = Gathering::new(Wanted::default());
-        gathering.add(received(1));
-        gathering.add(changed(1, "dead"));
-        gathering.add(changed(2, "dead"));
-        let rows = gathering.take().rows;
+        let mut batcher = TailBatcher::new(TailFilter::default());
+        batcher.add(received(1));
+        batcher.add(changed(1, "dead"));
+        batcher.add(changed(2, "dead"));
+        let rows = batcher.take_batch().rows;
         assert_eq!((rows[1].source.as_deref(), rows[1].key.as_deref()), (Some("shop"), Some("k1")));
         assert_eq!(rows[2].source, None, "that event came before");
     }
@@ -293,21 +294,21 @@ mod tests {
     fn only_what_is_wanted_is_counted_and_shown() {
         let some = |text: &str| Some(text.to_owned());
         for (name, wanted, expected) in [
-            ("all", Wanted::default(), 4),
-            ("source", Wanted { source: some("shop"), ..Wanted::default() }, 3),
-            ("another source", Wanted { source: some("x"), ..Wanted::default() }, 0),
-            ("destination", Wanted { destination: some("crm"), ..Wanted::default() }, 3),
-            ("status", Wanted { status: some("dead"), ..Wanted::default() }, 1),
-            ("received", Wanted { status: some("received"), ..Wanted::default() }, 1),
-            ("kind", Wanted { kind: some("paid"), ..Wanted::default() }, 3),
-            ("nothing typed", Wanted { kind: some(""), ..Wanted::default() }, 4),
+            ("all", TailFilter::default(), 4),
+            ("source", TailFilter { source: some("shop"), ..TailFilter::default() }, 3),
+            ("another source", TailFilter { source: some("x"), ..TailFilter::default() }, 0),
+            ("destination", TailFilter { destination: some("crm"), ..TailFilter::default() }, 3),
+            ("status", TailFilter { status: some("dead"), ..TailFilter::default() }, 1),
+            ("received", TailFilter { status: some("received"), ..TailFilter::default() }, 1),
+            ("kind", TailFilter { kind: some("paid"), ..TailFilter::default() }, 3),
+            ("nothing typed", TailFilter { kind: some(""), ..TailFilter::default() }, 4),
         ] {
-            let mut gathering = Gathering::new(wanted);
-            gathering.add(received(1));
-            gathering.add(changed(1, "succeeded"));
-            gathering.add(changed(1, "dead"));
-            gathering.add(changed(7, "succeeded"));
-            let batch = gathering.take();
+            let mut batcher = TailBatcher::new(wanted);
+            batcher.add(received(1));
+            batcher.add(changed(1, "succeeded"));
+            batcher.add(changed(1, "dead"));
+            batcher.add(changed(7, "succeeded"));
+            let batch = batcher.take_batch();
             assert_eq!(batch.counts.values().sum::<u64>(), expected, "case: {name}");
             assert_eq!(batch.rows.len() as u64, expected, "case: {name}");
         }
@@ -315,38 +316,38 @@ mod tests {
 
     #[test]
     fn who_wants_no_rows_still_hears_that_something_happened() {
-        let mut gathering = Gathering::new(Wanted { rows: Some(0), ..Wanted::default() });
-        gathering.add(received(1));
-        assert!(gathering.has_news());
-        let batch = gathering.take();
+        let mut batcher = TailBatcher::new(TailFilter { rows: Some(0), ..TailFilter::default() });
+        batcher.add(received(1));
+        assert!(batcher.has_updates());
+        let batch = batcher.take_batch();
         assert_eq!((batch.rows.len(), batch.counts["received"]), (0, 1));
     }
 
     #[test]
     fn memory_has_a_bound() {
-        let mut gathering = Gathering::new(Wanted::default());
-        (0..3 * EVENTS_MAX).for_each(|n| gathering.add(received(n)));
-        assert_eq!((gathering.origins.len(), gathering.order.len()), (EVENTS_MAX, EVENTS_MAX));
+        let mut batcher = TailBatcher::new(TailFilter::default());
+        (0..3 * EVENTS_MAX).for_each(|n| batcher.add(received(n)));
+        assert_eq!((batcher.origins.len(), batcher.order.len()), (EVENTS_MAX, EVENTS_MAX));
     }
 
     #[test]
     fn long_texts_are_cut() {
-        assert_eq!(short("é".repeat(500)).chars().count(), TEXT_CHARS_MAX + 1);
+        assert_eq!(truncate("é".repeat(500)).chars().count(), TEXT_CHARS_MAX + 1);
     }
 
     #[test]
     fn a_gap_is_told_and_no_text_breaks_the_stream() {
-        let mut gathering = Gathering::new(Wanted::default());
-        let piece = |name: &str, id: &str| Piece {
+        let mut batcher = TailBatcher::new(TailFilter::default());
+        let message = |name: &str, id: &str| SseMessage {
             name: name.to_owned(),
             id: Some(id.to_owned()),
             data: "{}".to_owned(),
         };
-        gathering.add(piece("reset", "run-9"));
-        gathering.add(piece("nonsense", "a\nevent: evil"));
+        batcher.add(message("reset", "run-9"));
+        batcher.add(message("nonsense", "a\nevent: evil"));
         let data = received(1).data.replace("shop", "a\\n\\nevent: evil");
-        gathering.add(Piece { data, ..received(1) });
-        let text = gathering.take().written();
+        batcher.add(SseMessage { data, ..received(1) });
+        let text = batcher.take_batch().to_sse();
         assert!(text.starts_with("event: batch\nid: run-1\ndata: {"));
         assert!(text.contains("\"reset\":true"));
         assert_eq!(text.matches('\n').count(), 4, "{text}");

@@ -6,7 +6,9 @@ use async_trait::async_trait;
 use axum::{Router, body::Body};
 use http::{Request, Response};
 use surehook_core::time::Timestamp;
-use surehook_dashboard::gateway::{Caller, Gateway, Proof, Refused, SignedIn};
+use surehook_dashboard::gateway::{
+    Credential, DashboardGateway, DashboardSession, NewSession, SignInError,
+};
 use tower::ServiceExt as _;
 
 use crate::{App, auth::OnBehalf, problem::Problem, session::Begun};
@@ -19,43 +21,44 @@ pub(crate) struct Behind {
 }
 
 #[async_trait]
-impl Gateway for Behind {
-    async fn call(&self, caller: &Caller, mut request: Request<Body>) -> Response<Body> {
-        request.extensions_mut().insert(OnBehalf(caller.hash));
+impl DashboardGateway for Behind {
+    async fn call(&self, session: &DashboardSession, mut request: Request<Body>) -> Response<Body> {
+        request.extensions_mut().insert(OnBehalf(session.hash));
         match self.api.clone().oneshot(request).await {
             Ok(answer) => answer,
             Err(never) => match never {},
         }
     }
 
-    fn caller(&self, session: &str) -> Option<Caller> {
-        let session = self.app.tokens.session(session, self.app.engine.clock().now())?;
-        Some(Caller {
+    fn find_session(&self, secret: &str) -> Option<DashboardSession> {
+        let session = self.app.tokens.session(secret, self.app.engine.clock().now())?;
+        Some(DashboardSession {
             id: session.id,
             hash: session.hash,
             name: session.name,
             role: session.role,
-            until: session.expires_at,
+            expires_at: session.expires_at,
         })
     }
 
-    async fn sign_in(&self, proof: Proof<'_>) -> Result<SignedIn, Refused> {
-        let begun = match proof {
-            Proof::Token(token) => self.app.begin_with_token(token).await,
-            Proof::Link(code) => self.app.begin_with_link(code).await,
+    async fn sign_in(&self, credential: Credential<'_>) -> Result<NewSession, SignInError> {
+        let begun = match credential {
+            Credential::ApiToken(token) => self.app.begin_with_token(token).await,
+            Credential::LoginLink(code) => self.app.begin_with_link(code).await,
         };
-        let unavailable = |_: Problem| Refused::Unavailable;
-        let Begun { secret, life } = begun.map_err(unavailable)?.ok_or(Refused::Unknown)?;
-        Ok(SignedIn { secret, seconds: life.as_secs() })
+        let unavailable = |_: Problem| SignInError::Unavailable;
+        let Begun { secret, life } =
+            begun.map_err(unavailable)?.ok_or(SignInError::InvalidCredential)?;
+        Ok(NewSession { secret, lifetime_secs: life.as_secs() })
     }
 
-    async fn sign_out(&self, caller: &Caller) {
+    async fn sign_out(&self, session: &DashboardSession) {
         // Also if it cannot be written down: this process lets nobody in by it.
-        self.app.tokens.forget(caller.id);
-        self.app.links.forget(caller.id);
+        self.app.tokens.forget(session.id);
+        self.app.links.forget(session.id);
         let now = self.app.engine.clock().now();
-        if let Err(error) = self.app.engine.store().remove_token(caller.id, now).await {
-            tracing::warn!(%error, session = %caller.id, "a session could not be taken away");
+        if let Err(error) = self.app.engine.store().remove_token(session.id, now).await {
+            tracing::warn!(%error, session = %session.id, "a session could not be taken away");
         }
     }
 
@@ -71,7 +74,7 @@ impl Gateway for Behind {
         self.app.engine.clock().now()
     }
 
-    fn once(&self) -> String {
+    fn new_idempotency_key(&self) -> String {
         format!("{:032x}", self.app.engine.chance().bits())
     }
 }

@@ -8,22 +8,24 @@ use serde::Deserialize;
 
 use crate::{
     Dashboard,
-    client::{Address, List, encode},
-    filter::{Bar, Filter, Term},
+    client::{ApiList, ApiPath, percent_encode},
+    current_user::CurrentUser,
+    filter::{FilterBar, FilterQuery, FilterTerm},
     lang::fill,
-    listing::{Asked, Filtered, Listing, Pager},
-    page::{Frame, Nav, Shown, show},
-    visitor::Visitor,
-    words::{DeadLetters, Failures},
+    list_page::{FilteredList, ListPage, ListQuery, Pager},
+    page::{NavItem, PageFrame, PageResult, render_page},
+    translations::{DeadLetterTexts, FailureTexts},
 };
 
 pub(super) fn routes() -> Router<Arc<Dashboard>> {
-    Router::new().route("/dead-letters", get(groups)).route("/dead-letters/all", get(list))
+    Router::new()
+        .route("/dead-letters", get(list_groups))
+        .route("/dead-letters/all", get(list_dead_letters))
 }
 
 /// What died of one cause.
 #[derive(Deserialize)]
-struct Group {
+struct GroupItem {
     id: String,
     destination: Option<String>,
     class: Option<String>,
@@ -38,19 +40,19 @@ struct Group {
     newest_event: Option<String>,
 }
 
-impl Group {
+impl GroupItem {
     /// The address of a replay of all of it.
-    fn replay(&self) -> String {
-        format!("/replays/new?q={}", encode(&format!("group:{}", self.id)))
+    fn replay_path(&self) -> String {
+        format!("/replays/new?q={}", percent_encode(&format!("group:{}", self.id)))
     }
 
-    fn letters(&self) -> String {
-        format!("/dead-letters/all?q={}", encode(&format!("group:{}", self.id)))
+    fn list_path(&self) -> String {
+        format!("/dead-letters/all?q={}", percent_encode(&format!("group:{}", self.id)))
     }
 }
 
 #[derive(Deserialize)]
-struct Wanted {
+struct GroupsQuery {
     /// Only what was on its way there.
     #[serde(default)]
     destination: String,
@@ -60,10 +62,10 @@ struct Wanted {
 #[derive(Template)]
 #[template(path = "dead_letters.html")]
 struct GroupsPage {
-    frame: Frame,
-    t: &'static DeadLetters,
-    f: &'static Failures,
-    groups: Vec<Group>,
+    frame: PageFrame,
+    t: &'static DeadLetterTexts,
+    f: &'static FailureTexts,
+    groups: Vec<GroupItem>,
     /// The only destination that is shown; empty for all.
     destination: String,
     pager: Pager,
@@ -71,36 +73,36 @@ struct GroupsPage {
 
 impl GroupsPage {
     /// The letters one by one.
-    fn all(&self) -> String {
+    fn all_path(&self) -> String {
         if self.destination.is_empty() {
             return "/dead-letters/all".to_owned();
         }
-        let term = Term { name: "dest".to_owned(), value: self.destination.clone() };
-        format!("/dead-letters/all?q={}", encode(&term.text()))
+        let term = FilterTerm { name: "dest".to_owned(), value: self.destination.clone() };
+        format!("/dead-letters/all?q={}", percent_encode(&term.text()))
     }
 
-    fn count(&self, group: &Group) -> String {
+    fn count(&self, group: &GroupItem) -> String {
         self.frame.lang().count(group.count, self.t.one, self.t.many)
     }
 }
 
-async fn groups(visitor: Visitor, Query(asked): Query<Wanted>) -> Shown {
-    let t = DeadLetters::of(visitor.lang());
-    let address = Address::new(&["dead-letters", "groups"])
-        .with_some("destination", Some(&asked.destination))
-        .with_some("cursor", asked.cursor.as_deref())
+async fn list_groups(user: CurrentUser, Query(query): Query<GroupsQuery>) -> PageResult {
+    let t = DeadLetterTexts::of(user.lang());
+    let address = ApiPath::new(&["dead-letters", "groups"])
+        .with_some("destination", Some(&query.destination))
+        .with_some("cursor", query.cursor.as_deref())
         .with("limit", "30");
-    let found: List<Group> =
-        visitor.get(address).await.map_err(|trouble| visitor.failed(trouble))?;
-    let destination = asked.destination;
+    let found: ApiList<GroupItem> =
+        user.get(address).await.map_err(|error| user.page_error(error))?;
+    let destination = query.destination;
     let here = match destination.as_str() {
         "" => "/dead-letters".to_owned(),
-        name => format!("/dead-letters?destination={}", encode(name)),
+        name => format!("/dead-letters?destination={}", percent_encode(name)),
     };
-    let pager = Pager::new(here, asked.cursor.as_deref(), found.next_cursor.as_deref());
-    let frame = Frame::new(&visitor, Nav::DeadLetters, t.title);
-    let f = Failures::of(visitor.lang());
-    show(&GroupsPage { frame, t, f, groups: found.data, destination, pager })
+    let pager = Pager::new(here, query.cursor.as_deref(), found.next_cursor.as_deref());
+    let frame = PageFrame::new(&user, NavItem::DeadLetters, t.title);
+    let f = FailureTexts::of(user.lang());
+    render_page(&GroupsPage { frame, t, f, groups: found.data, destination, pager })
 }
 
 /// Names of the filter bar, and what the API calls them.
@@ -116,7 +118,7 @@ const KNOWN: [(&str, &str); 9] = [
     ("until", "until"),
 ];
 
-const LIST: Listing = Listing {
+const LIST: ListPage = ListPage {
     path: "/dead-letters/all",
     name: "dead-letters",
     known: &KNOWN,
@@ -124,7 +126,7 @@ const LIST: Listing = Listing {
 };
 
 #[derive(Deserialize)]
-struct Letter {
+struct DeadLetterItem {
     id: String,
     event: String,
     destination: Option<String>,
@@ -134,7 +136,7 @@ struct Letter {
     created_at: String,
 }
 
-impl Letter {
+impl DeadLetterItem {
     fn died_at(&self) -> &str {
         self.ended_at.as_deref().unwrap_or(&self.created_at)
     }
@@ -142,34 +144,34 @@ impl Letter {
 
 #[derive(Template)]
 #[template(path = "dead_letters_all.html")]
-struct LettersPage {
-    frame: Frame,
-    t: &'static DeadLetters,
-    f: &'static Failures,
-    bar: Bar,
-    letters: Vec<Letter>,
-    once: String,
+struct DeadLettersPage {
+    frame: PageFrame,
+    t: &'static DeadLetterTexts,
+    f: &'static FailureTexts,
+    bar: FilterBar,
+    letters: Vec<DeadLetterItem>,
+    idempotency_key: String,
     pager: Pager,
 }
 
-impl LettersPage {
+impl DeadLettersPage {
     /// The address of a replay of all that the filter finds. None with times: here they are those
     /// of the delivery, and for a replay those of the event, so that others would be replayed.
-    fn replay(&self) -> Option<String> {
-        let filter = Filter::parse(&self.bar.typed);
+    fn replay_path(&self) -> Option<String> {
+        let filter = FilterQuery::parse(&self.bar.typed);
         let has_times = filter.value("since").or(filter.value("until")).is_some();
-        (!has_times).then(|| format!("/replays/new?q={}", encode(&self.bar.typed)))
+        (!has_times).then(|| format!("/replays/new?q={}", percent_encode(&self.bar.typed)))
     }
 
-    fn select(&self, letter: &Letter) -> String {
+    fn select_label(&self, letter: &DeadLetterItem) -> String {
         fill(self.t.select, &[&letter.id])
     }
 }
 
-async fn list(visitor: Visitor, Query(asked): Query<Asked>) -> Shown {
-    let t = DeadLetters::of(visitor.lang());
-    let frame = Frame::new(&visitor, Nav::DeadLetters, t.all);
-    let Filtered { bar, found, pager, .. } = LIST.look(&visitor, &asked).await?;
-    let (f, once) = (Failures::of(visitor.lang()), visitor.once());
-    show(&LettersPage { frame, t, f, bar, letters: found.data, once, pager })
+async fn list_dead_letters(user: CurrentUser, Query(query): Query<ListQuery>) -> PageResult {
+    let t = DeadLetterTexts::of(user.lang());
+    let frame = PageFrame::new(&user, NavItem::DeadLetters, t.all);
+    let FilteredList { bar, found, pager, .. } = LIST.load(&user, &query).await?;
+    let (f, idempotency_key) = (FailureTexts::of(user.lang()), user.new_idempotency_key());
+    render_page(&DeadLettersPage { frame, t, f, bar, letters: found.data, idempotency_key, pager })
 }

@@ -1,6 +1,6 @@
 //! `/login`, `/logout`: the way in and out.
 //!
-//! A link that opens once shows a button: what only looks at links, as chats and mail scanners do,
+//! A link that opens idempotency_key shows a button: what only looks at links, as chats and mail scanners do,
 //! does not use it up.
 
 use std::sync::Arc;
@@ -16,30 +16,30 @@ use http::{HeaderMap, StatusCode, header};
 use serde::Deserialize;
 
 use crate::{
-    Dashboard, Shared, cookies,
-    gateway::{Proof, Refused},
+    Dashboard, DashboardState, cookies,
+    current_user::{CurrentUser, Preferences},
+    gateway::{Credential, SignInError},
     lang::Lang,
-    page::local,
-    visitor::{Taste, Visitor},
-    words::Login,
+    page::local_path,
+    translations::LoginTexts,
 };
 
 pub(super) fn routes() -> Router<Arc<Dashboard>> {
-    Router::new().route("/login", get(ask).post(enter)).route("/logout", post(leave))
+    Router::new().route("/login", get(show_login).post(sign_in)).route("/logout", post(sign_out))
 }
 
 #[derive(Template)]
 #[template(path = "login.html")]
 struct LoginPage {
-    taste: Taste,
-    t: &'static Login,
+    preferences: Preferences,
+    t: &'static LoginTexts,
     next: String,
     code: String,
     problem: Option<&'static str>,
 }
 
 #[derive(Deserialize)]
-struct Asked {
+struct LoginQuery {
     #[serde(default)]
     next: String,
     #[serde(default)]
@@ -48,12 +48,12 @@ struct Asked {
     lang: Option<String>,
 }
 
-async fn ask(Query(asked): Query<Asked>, headers: HeaderMap) -> Response {
-    let mut taste = Taste::of(&headers);
-    let chosen = asked.lang.as_deref().and_then(Lang::from_tag);
-    taste.lang = chosen.unwrap_or(taste.lang);
-    let t = Login::of(taste.lang);
-    let page = LoginPage { taste, t, next: asked.next, code: asked.code, problem: None };
+async fn show_login(Query(query): Query<LoginQuery>, headers: HeaderMap) -> Response {
+    let mut preferences = Preferences::of(&headers);
+    let chosen = query.lang.as_deref().and_then(Lang::from_tag);
+    preferences.lang = chosen.unwrap_or(preferences.lang);
+    let t = LoginTexts::of(preferences.lang);
+    let page = LoginPage { preferences, t, next: query.next, code: query.code, problem: None };
     let response = render(StatusCode::OK, &page);
     match chosen {
         Some(lang) => {
@@ -72,7 +72,7 @@ fn render(status: StatusCode, page: &LoginPage) -> Response {
 }
 
 #[derive(Deserialize)]
-struct Given {
+struct LoginForm {
     #[serde(default)]
     token: String,
     #[serde(default)]
@@ -81,37 +81,41 @@ struct Given {
     next: String,
 }
 
-async fn enter(State(dashboard): Shared, headers: HeaderMap, Form(given): Form<Given>) -> Response {
-    let proof = if given.code.is_empty() {
-        Proof::Token(given.token.trim())
+async fn sign_in(
+    State(dashboard): DashboardState,
+    headers: HeaderMap,
+    Form(form): Form<LoginForm>,
+) -> Response {
+    let credential = if form.code.is_empty() {
+        Credential::ApiToken(form.token.trim())
     } else {
-        Proof::Link(given.code.trim())
+        Credential::LoginLink(form.code.trim())
     };
-    match dashboard.gateway.sign_in(proof).await {
+    match dashboard.gateway.sign_in(credential).await {
         Ok(session) => {
             let cookie = cookies::set(
                 cookies::session(dashboard.is_secure),
                 &session.secret,
-                session.seconds,
+                session.lifetime_secs,
                 dashboard.is_secure,
             );
-            ([(header::SET_COOKIE, cookie)], Redirect::to(local(&given.next))).into_response()
+            ([(header::SET_COOKIE, cookie)], Redirect::to(local_path(&form.next))).into_response()
         }
-        Err(refused) => {
-            let taste = Taste::of(&headers);
-            let t = Login::of(taste.lang);
-            let (status, problem) = match refused {
-                Refused::Unknown => (StatusCode::UNAUTHORIZED, t.refused),
-                Refused::Unavailable => (StatusCode::SERVICE_UNAVAILABLE, t.unavailable),
+        Err(error) => {
+            let preferences = Preferences::of(&headers);
+            let t = LoginTexts::of(preferences.lang);
+            let (status, problem) = match error {
+                SignInError::InvalidCredential => (StatusCode::UNAUTHORIZED, t.refused),
+                SignInError::Unavailable => (StatusCode::SERVICE_UNAVAILABLE, t.unavailable),
             };
-            let (next, code) = (given.next, String::new());
-            render(status, &LoginPage { taste, t, next, code, problem: Some(problem) })
+            let (next, code) = (form.next, String::new());
+            render(status, &LoginPage { preferences, t, next, code, problem: Some(problem) })
         }
     }
 }
 
-async fn leave(State(dashboard): Shared, visitor: Visitor) -> Response {
-    dashboard.gateway.sign_out(visitor.caller()).await;
-    let gone = cookies::set(cookies::session(dashboard.is_secure), "", 0, dashboard.is_secure);
-    ([(header::SET_COOKIE, gone)], Redirect::to("/login")).into_response()
+async fn sign_out(State(dashboard): DashboardState, user: CurrentUser) -> Response {
+    dashboard.gateway.sign_out(user.session()).await;
+    let expired = cookies::set(cookies::session(dashboard.is_secure), "", 0, dashboard.is_secure);
+    ([(header::SET_COOKIE, expired)], Redirect::to("/login")).into_response()
 }

@@ -14,17 +14,19 @@ use serde_json::{Value, json};
 
 use crate::{
     Dashboard,
-    client::{Address, List, encode},
-    filter::Bar,
-    listing::{Asked, Filtered, Listing, Pager},
-    page::{Frame, Nav, Shown, show},
-    show::{Badge, masked},
-    visitor::Visitor,
-    words::{Common, Messages},
+    client::{ApiList, ApiPath, percent_encode},
+    current_user::CurrentUser,
+    filter::FilterBar,
+    format::{Badge, mask_middle},
+    list_page::{FilteredList, ListPage, ListQuery, Pager},
+    page::{NavItem, PageFrame, PageResult, render_page},
+    translations::{CommonTexts, MessageTexts},
 };
 
 pub(super) fn routes() -> Router<Arc<Dashboard>> {
-    Router::new().route("/messages", get(list).post(send)).route("/messages/{id}", get(one))
+    Router::new()
+        .route("/messages", get(list_messages).post(send_message))
+        .route("/messages/{id}", get(show_message))
 }
 
 /// Names of the filter bar, and what the API calls them.
@@ -36,7 +38,7 @@ const KNOWN: [(&str, &str); 5] = [
     ("until", "until"),
 ];
 
-const LIST: Listing = Listing {
+const LIST: ListPage = ListPage {
     path: "/messages",
     name: "messages",
     known: &KNOWN,
@@ -44,7 +46,7 @@ const LIST: Listing = Listing {
 };
 
 #[derive(Deserialize)]
-struct Message {
+struct MessageItem {
     id: String,
     created_at: String,
     destination: Option<String>,
@@ -56,11 +58,11 @@ struct Message {
     attempts: u64,
     sent_id: Option<String>,
     #[serde(default)]
-    statuses: Vec<Told>,
+    statuses: Vec<MessageStatusItem>,
 }
 
 #[derive(Deserialize)]
-struct Told {
+struct MessageStatusItem {
     at: String,
     state: String,
     error_code: Option<String>,
@@ -68,15 +70,15 @@ struct Told {
     event_id: String,
 }
 
-impl Message {
+impl MessageItem {
     /// To whom, as far as a list shows it.
-    fn to_whom(&self) -> String {
-        self.to.as_deref().map(masked).unwrap_or_default()
+    fn masked_recipient(&self) -> String {
+        self.to.as_deref().map(mask_middle).unwrap_or_default()
     }
 }
 
 /// What became of a message, as a pill.
-pub(super) fn badge(word: &str, t: &Messages, c: &Common) -> Badge {
+pub(super) fn status_badge(word: &str, t: &MessageTexts, c: &CommonTexts) -> Badge {
     match word {
         "accepted" => Badge::new("", "clock", t.accepted),
         "sending" => Badge::new("warn", "clock", t.sending),
@@ -91,17 +93,17 @@ pub(super) fn badge(word: &str, t: &Messages, c: &Common) -> Badge {
 
 /// A destination, as far as it matters who can send.
 #[derive(Deserialize)]
-struct Sender {
+struct MessageDestination {
     name: String,
     #[serde(default)]
     kind: String,
 }
 
 /// The names of all destinations that send messages.
-pub(super) async fn senders(visitor: &Visitor) -> Vec<String> {
-    let address = Address::new(&["destinations"]).with("limit", "200");
-    let found = visitor.get::<List<Sender>>(address).await.unwrap_or_default();
-    let sends = |sender: &Sender| {
+pub(super) async fn sender_names(user: &CurrentUser) -> Vec<String> {
+    let address = ApiPath::new(&["destinations"]).with("limit", "200");
+    let found = user.get::<ApiList<MessageDestination>>(address).await.unwrap_or_default();
+    let sends = |sender: &MessageDestination| {
         matches!(sender.kind.as_str(), "whatsapp-cloud" | "evolution-go" | "evolution-api")
     };
     found.data.into_iter().filter(sends).map(|sender| sender.name).collect()
@@ -110,60 +112,80 @@ pub(super) async fn senders(visitor: &Visitor) -> Vec<String> {
 #[derive(Template)]
 #[template(path = "messages.html")]
 struct MessagesPage {
-    frame: Frame,
-    t: &'static Messages,
-    bar: Bar,
-    messages: Vec<Message>,
+    frame: PageFrame,
+    t: &'static MessageTexts,
+    bar: FilterBar,
+    messages: Vec<MessageItem>,
     senders: Vec<String>,
-    once: String,
-    typed: Wanted,
+    idempotency_key: String,
+    typed: MessageForm,
     problem: Option<String>,
     pager: Pager,
 }
 
 impl MessagesPage {
     fn badge(&self, word: &str) -> Badge {
-        badge(word, self.t, self.frame.c)
+        status_badge(word, self.t, self.frame.c)
     }
 }
 
-async fn list(visitor: Visitor, Query(asked): Query<Asked>) -> Shown {
-    let typed = Wanted { once: visitor.once(), ..Wanted::default() };
-    page(visitor, asked, typed, None).await
+async fn list_messages(user: CurrentUser, Query(query): Query<ListQuery>) -> PageResult {
+    let typed =
+        MessageForm { idempotency_key: user.new_idempotency_key(), ..MessageForm::default() };
+    messages_page(user, query, typed, None).await
 }
 
-async fn page(visitor: Visitor, asked: Asked, typed: Wanted, problem: Option<String>) -> Shown {
-    let t = Messages::of(visitor.lang());
-    let frame = Frame::new(&visitor, Nav::Messages, t.title);
-    let Filtered { bar, found, pager, .. } = LIST.look(&visitor, &asked).await?;
-    let (senders, once) = (senders(&visitor).await, typed.once.clone());
+async fn messages_page(
+    user: CurrentUser,
+    query: ListQuery,
+    typed: MessageForm,
+    problem: Option<String>,
+) -> PageResult {
+    let t = MessageTexts::of(user.lang());
+    let frame = PageFrame::new(&user, NavItem::Messages, t.title);
+    let FilteredList { bar, found, pager, .. } = LIST.load(&user, &query).await?;
+    let (senders, idempotency_key) = (sender_names(&user).await, typed.idempotency_key.clone());
     let messages = found.data;
-    show(&MessagesPage { frame, t, bar, messages, senders, once, typed, problem, pager })
+    render_page(&MessagesPage {
+        frame,
+        t,
+        bar,
+        messages,
+        senders,
+        idempotency_key,
+        typed,
+        problem,
+        pager,
+    })
 }
 
 #[derive(Template)]
 #[template(path = "message.html")]
 struct MessagePage {
-    frame: Frame,
-    t: &'static Messages,
-    message: Message,
+    frame: PageFrame,
+    t: &'static MessageTexts,
+    message: MessageItem,
 }
 
 impl MessagePage {
     fn badge(&self, word: &str) -> Badge {
-        badge(word, self.t, self.frame.c)
+        status_badge(word, self.t, self.frame.c)
     }
 }
 
-async fn one(visitor: Visitor, Path(id): Path<String>) -> Shown {
-    let t = Messages::of(visitor.lang());
-    let found = visitor.get::<Message>(Address::new(&["messages", &id])).await;
-    let message = found.map_err(|trouble| visitor.failed(trouble))?;
-    show(&MessagePage { frame: Frame::new(&visitor, Nav::Messages, t.title), t, message })
+async fn show_message(user: CurrentUser, Path(id): Path<String>) -> PageResult {
+    let t = MessageTexts::of(user.lang());
+    let found = user.get::<MessageItem>(ApiPath::new(&["messages", &id])).await;
+    let message = found.map_err(|error| user.page_error(error))?;
+    render_page(&MessagePage {
+        frame: PageFrame::new(&user, NavItem::Messages, t.title),
+        t,
+        message,
+    })
 }
 
 #[derive(Default, Deserialize)]
-struct Wanted {
+struct MessageForm {
     #[serde(default)]
     destination: String,
     #[serde(default)]
@@ -171,33 +193,37 @@ struct Wanted {
     #[serde(default)]
     text: String,
     #[serde(default)]
-    once: String,
+    idempotency_key: String,
 }
 
 #[derive(Deserialize)]
-struct Accepted {
+struct AcceptedMessage {
     id: String,
 }
 
-async fn send(
-    visitor: Visitor,
-    Form(wanted): Form<Wanted>,
-) -> Result<Response, crate::page::Failed> {
+async fn send_message(
+    user: CurrentUser,
+    Form(form): Form<MessageForm>,
+) -> Result<Response, crate::page::PageError> {
     let body: Value = json!({
-        "destination": wanted.destination,
-        "to": wanted.to.trim(),
-        "text": wanted.text,
+        "destination": form.destination,
+        "to": form.to.trim(),
+        "text": form.text,
     });
-    let address = Address::new(&["messages"]);
-    match visitor.post_once::<Accepted>(address, Some(body), &wanted.once).await {
-        Ok(made) => {
-            let t = Messages::of(visitor.lang());
-            Ok(visitor.done(&format!("/messages/{}", encode(&made.id)), t.sent_flash))
+    let address = ApiPath::new(&["messages"]);
+    match user.post_idempotent::<AcceptedMessage>(address, Some(body), &form.idempotency_key).await
+    {
+        Ok(accepted) => {
+            let t = MessageTexts::of(user.lang());
+            Ok(user.redirect_with_notice(
+                &format!("/messages/{}", percent_encode(&accepted.id)),
+                t.sent_flash,
+            ))
         }
-        Err(trouble) => {
-            let once = visitor.once_again(&wanted.once, &trouble);
-            let wanted = Wanted { once, ..wanted };
-            page(visitor, Asked::default(), wanted, Some(trouble.detail)).await
+        Err(error) => {
+            let idempotency_key = user.idempotency_key_for_retry(&form.idempotency_key, &error);
+            let form = MessageForm { idempotency_key, ..form };
+            messages_page(user, ListQuery::default(), form, Some(error.detail)).await
         }
     }
 }

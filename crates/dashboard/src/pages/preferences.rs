@@ -12,21 +12,21 @@ use serde::Deserialize;
 
 use crate::{
     Dashboard, cookies,
+    current_user::{Theme, is_zone_name},
     lang::Lang,
-    page::local,
-    visitor::{Theme, is_zone},
+    page::local_path,
 };
 
 /// For how long a preference is kept, in seconds.
 pub(super) const YEAR: u64 = 365 * 24 * 60 * 60;
 
 pub(super) fn routes() -> Router<Arc<Dashboard>> {
-    Router::new().route("/preferences", post(keep))
+    Router::new().route("/preferences", post(save))
 }
 
 /// What is left out stays as it is.
 #[derive(Deserialize)]
-struct Wanted {
+struct PreferencesForm {
     lang: Option<String>,
     theme: Option<String>,
     zone: Option<String>,
@@ -35,11 +35,11 @@ struct Wanted {
     next: String,
 }
 
-async fn keep(Form(wanted): Form<Wanted>) -> Response {
-    let lang = wanted.lang.as_deref().and_then(Lang::from_tag).map(Lang::tag);
-    let theme = wanted.theme.as_deref().and_then(Theme::from_word).map(Theme::word);
-    let zone = wanted.zone.as_deref().filter(|zone| is_zone(zone));
-    let keys = wanted.keys.as_deref().filter(|keys| matches!(*keys, "on" | "off"));
+async fn save(Form(form): Form<PreferencesForm>) -> Response {
+    let lang = form.lang.as_deref().and_then(Lang::from_tag).map(Lang::tag);
+    let theme = form.theme.as_deref().and_then(Theme::from_word).map(Theme::word);
+    let zone = form.zone.as_deref().filter(|zone| is_zone_name(zone));
+    let keys = form.keys.as_deref().filter(|keys| matches!(*keys, "on" | "off"));
     let chosen = [
         (cookies::LANG, lang),
         (cookies::THEME, theme),
@@ -52,5 +52,5 @@ async fn keep(Form(wanted): Form<Wanted>) -> Response {
         Some((header::SET_COOKIE, cookies::set(name, value, seconds, false)))
     });
     let lines: Vec<(_, HeaderValue)> = lines.collect();
-    (AppendHeaders(lines), Redirect::to(local(&wanted.next))).into_response()
+    (AppendHeaders(lines), Redirect::to(local_path(&form.next))).into_response()
 }

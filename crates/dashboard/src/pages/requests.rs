@@ -14,21 +14,21 @@ use serde_json::{Value, json};
 
 use crate::{
     Dashboard,
-    client::{Address, List, encode},
-    filter::Bar,
+    client::{ApiList, ApiPath, percent_encode},
+    current_user::CurrentUser,
+    filter::FilterBar,
+    format::{Badge, format_size},
     lang::fill,
-    listing::{Asked, Filtered, Listing, Pager},
-    page::{Frame, Nav, Shown, show},
-    show::{Badge, size},
-    visitor::Visitor,
-    words::Requests,
+    list_page::{FilteredList, ListPage, ListQuery, Pager},
+    page::{NavItem, PageFrame, PageResult, render_page},
+    translations::RequestTexts,
 };
 
 pub(super) fn routes() -> Router<Arc<Dashboard>> {
     Router::new()
-        .route("/requests", get(list))
-        .route("/requests/{id}", get(one))
-        .route("/requests/{id}/release", post(release))
+        .route("/requests", get(list_requests))
+        .route("/requests/{id}", get(show_request))
+        .route("/requests/{id}/release", post(release_request))
 }
 
 /// Names of the filter bar, and what the API calls them.
@@ -40,7 +40,7 @@ const KNOWN: [(&str, &str); 5] = [
     ("until", "until"),
 ];
 
-const LIST: Listing = Listing {
+const LIST: ListPage = ListPage {
     path: "/requests",
     name: "requests",
     known: &KNOWN,
@@ -48,7 +48,7 @@ const LIST: Listing = Listing {
 };
 
 #[derive(Deserialize)]
-struct Request {
+struct RequestItem {
     id: Option<String>,
     at: String,
     outcome: String,
@@ -65,8 +65,8 @@ struct Request {
     body_bytes: Option<u64>,
 }
 
-impl Request {
-    fn badge(&self, t: &Requests) -> Badge {
+impl RequestItem {
+    fn badge(&self, t: &RequestTexts) -> Badge {
         match self.outcome.as_str() {
             "accepted" => Badge::new("ok", "check", t.accepted),
             "duplicate" => Badge::new("held", "copy", t.duplicate),
@@ -76,10 +76,10 @@ impl Request {
     }
 
     /// The page that tells more: the refused request itself, or the event.
-    fn page(&self) -> Option<String> {
+    fn details_path(&self) -> Option<String> {
         match (self.outcome.as_str(), &self.id, &self.event) {
-            ("refused", Some(id), _) => Some(format!("/requests/{}", encode(id))),
-            (_, _, Some(event)) => Some(format!("/events/{}", encode(event))),
+            ("refused", Some(id), _) => Some(format!("/requests/{}", percent_encode(id))),
+            (_, _, Some(event)) => Some(format!("/events/{}", percent_encode(event))),
             _ => None,
         }
     }
@@ -87,7 +87,7 @@ impl Request {
 
 /// A request that was refused and is kept for whoever mends the secret.
 #[derive(Deserialize)]
-struct KeptAside {
+struct QuarantinedItem {
     id: String,
     source: String,
     received_at: String,
@@ -99,62 +99,62 @@ struct KeptAside {
 #[derive(Template)]
 #[template(path = "requests.html")]
 struct RequestsPage {
-    frame: Frame,
-    t: &'static Requests,
-    bar: Bar,
-    requests: Vec<Request>,
-    kept_aside: Vec<KeptAside>,
-    once: String,
+    frame: PageFrame,
+    t: &'static RequestTexts,
+    bar: FilterBar,
+    requests: Vec<RequestItem>,
+    quarantined: Vec<QuarantinedItem>,
+    idempotency_key: String,
     pager: Pager,
 }
 
 impl RequestsPage {
     fn size(&self, bytes: &u64) -> String {
-        size(self.frame.lang(), *bytes)
+        format_size(self.frame.lang(), *bytes)
     }
 
-    fn new_events(&self, many: &u64) -> String {
-        fill(self.t.new_events, &[many])
+    fn new_events(&self, count: &u64) -> String {
+        fill(self.t.new_events, &[count])
     }
 }
 
-async fn list(visitor: Visitor, Query(asked): Query<Asked>) -> Shown {
-    let t = Requests::of(visitor.lang());
-    let frame = Frame::new(&visitor, Nav::Requests, t.title);
-    let Filtered { filter, bar, found, pager } = LIST.look(&visitor, &asked).await?;
-    let kept_aside = if asked.cursor.is_none() {
-        let address = Address::new(&["quarantine"])
+async fn list_requests(user: CurrentUser, Query(query): Query<ListQuery>) -> PageResult {
+    let t = RequestTexts::of(user.lang());
+    let frame = PageFrame::new(&user, NavItem::Requests, t.title);
+    let FilteredList { filter, bar, found, pager } = LIST.load(&user, &query).await?;
+    let quarantined = if query.cursor.is_none() {
+        let address = ApiPath::new(&["quarantine"])
             .with("limit", "20")
             .with_some("source", filter.value("source"));
-        visitor.get::<List<KeptAside>>(address).await.unwrap_or_default().data
+        user.get::<ApiList<QuarantinedItem>>(address).await.unwrap_or_default().data
     } else {
         Vec::new()
     };
-    let (requests, once) = (found.data, visitor.once());
-    show(&RequestsPage { frame, t, bar, requests, kept_aside, once, pager })
+    let (requests, idempotency_key) = (found.data, user.new_idempotency_key());
+    render_page(&RequestsPage { frame, t, bar, requests, quarantined, idempotency_key, pager })
 }
 
 #[derive(Deserialize)]
-struct Line {
+struct HeaderField {
     name: String,
     #[serde(flatten)]
     value: Value,
 }
 
-impl Line {
+impl HeaderField {
     fn text(&self) -> String {
-        said(&self.value)
+        bytes_text(&self.value)
     }
 }
 
 /// Bytes as the API shows them: a text, or an object that says how they are written.
-fn said(bytes: &Value) -> String {
+fn bytes_text(bytes: &Value) -> String {
     let text = bytes.as_str().or_else(|| bytes.get("text").and_then(Value::as_str));
     text.map_or_else(|| bytes.to_string(), str::to_owned)
 }
 
 #[derive(Deserialize)]
-struct Whole {
+struct RefusedRequest {
     at: String,
     source: Option<String>,
     reason: Option<String>,
@@ -164,7 +164,7 @@ struct Whole {
     path: Option<String>,
     remote: Option<String>,
     #[serde(default)]
-    headers: Vec<Line>,
+    headers: Vec<HeaderField>,
     #[serde(default)]
     body: Value,
     #[serde(default)]
@@ -174,39 +174,47 @@ struct Whole {
 #[derive(Template)]
 #[template(path = "request.html")]
 struct RequestPage {
-    frame: Frame,
-    t: &'static Requests,
-    request: Whole,
+    frame: PageFrame,
+    t: &'static RequestTexts,
+    request: RefusedRequest,
 }
 
 impl RequestPage {
     fn body(&self) -> Option<String> {
-        (!self.request.body.is_null()).then(|| said(&self.request.body))
+        (!self.request.body.is_null()).then(|| bytes_text(&self.request.body))
     }
 
     fn masked(&self) -> Option<String> {
-        let many = self.request.masked;
-        (many > 0).then(|| self.frame.lang().count(many, self.t.masked_one, self.t.masked))
+        let count = self.request.masked;
+        (count > 0).then(|| self.frame.lang().count(count, self.t.masked_one, self.t.masked))
     }
 }
 
-async fn one(visitor: Visitor, Path(id): Path<String>) -> Shown {
-    let t = Requests::of(visitor.lang());
-    let found = visitor.get::<Whole>(Address::new(&["requests", &id])).await;
-    let request = found.map_err(|trouble| visitor.failed(trouble))?;
-    show(&RequestPage { frame: Frame::new(&visitor, Nav::Requests, t.request), t, request })
+async fn show_request(user: CurrentUser, Path(id): Path<String>) -> PageResult {
+    let t = RequestTexts::of(user.lang());
+    let found = user.get::<RefusedRequest>(ApiPath::new(&["requests", &id])).await;
+    let request = found.map_err(|error| user.page_error(error))?;
+    render_page(&RequestPage {
+        frame: PageFrame::new(&user, NavItem::Requests, t.request),
+        t,
+        request,
+    })
 }
 
 #[derive(Deserialize)]
-struct Once {
-    once: String,
+struct ReleaseForm {
+    idempotency_key: String,
 }
 
-async fn release(visitor: Visitor, Path(id): Path<String>, Form(form): Form<Once>) -> Response {
-    let t = Requests::of(visitor.lang());
-    let address = Address::new(&["quarantine", &id, "release"]);
-    match visitor.post_once::<Value>(address, Some(json!({})), &form.once).await {
-        Ok(_) => visitor.done("/requests", t.released),
-        Err(trouble) => visitor.refused("/requests", &trouble),
+async fn release_request(
+    user: CurrentUser,
+    Path(id): Path<String>,
+    Form(form): Form<ReleaseForm>,
+) -> Response {
+    let t = RequestTexts::of(user.lang());
+    let address = ApiPath::new(&["quarantine", &id, "release"]);
+    match user.post_idempotent::<Value>(address, Some(json!({})), &form.idempotency_key).await {
+        Ok(_) => user.redirect_with_notice("/requests", t.released),
+        Err(error) => user.redirect_with_error("/requests", &error),
     }
 }

@@ -15,23 +15,23 @@ use serde_json::{Value, json};
 
 use crate::{
     Dashboard,
-    client::{Address, List},
+    client::{ApiList, ApiPath},
+    current_user::CurrentUser,
+    format::format_size,
     lang::fill,
-    page::{Frame, Nav, Shown, show},
-    show::size,
-    visitor::Visitor,
-    words::Settings,
+    page::{NavItem, PageFrame, PageResult, render_page},
+    translations::SettingsTexts,
 };
 
 pub(super) fn routes() -> Router<Arc<Dashboard>> {
     Router::new()
-        .route("/settings", get(settings))
-        .route("/settings/tokens", post(make))
-        .route("/settings/tokens/{id}/revoke", post(revoke))
+        .route("/settings", get(show_settings))
+        .route("/settings/tokens", post(create_token))
+        .route("/settings/tokens/{id}/revoke", post(revoke_token))
 }
 
 #[derive(Deserialize)]
-struct Token {
+struct TokenItem {
     id: String,
     name: Option<String>,
     role: String,
@@ -42,7 +42,7 @@ struct Token {
 }
 
 #[derive(Deserialize)]
-struct About {
+struct GatewayInfo {
     version: String,
     now: String,
     public_url: Option<String>,
@@ -53,37 +53,37 @@ struct About {
 #[derive(Template)]
 #[template(path = "settings.html")]
 struct SettingsPage {
-    frame: Frame,
-    t: &'static Settings,
-    about: About,
+    frame: PageFrame,
+    t: &'static SettingsTexts,
+    about: GatewayInfo,
     body_max: String,
     /// Nothing for those who may not see them.
-    tokens: Option<Vec<Token>>,
-    sessions: Vec<Token>,
-    own: String,
-    /// A token that was just made; it is shown this once.
-    made: Option<String>,
-    /// Why the token that was wanted was not made.
+    tokens: Option<Vec<TokenItem>>,
+    sessions: Vec<TokenItem>,
+    own_session: String,
+    /// A token that was just new_token; it is shown this idempotency_key.
+    new_token: Option<String>,
+    /// Why the token that was form was not new_token.
     problem: Option<String>,
-    typed: Wanted,
+    typed: NewTokenForm,
 }
 
-async fn settings(visitor: Visitor) -> Shown {
-    page(visitor, None, None, Wanted::default()).await
+async fn show_settings(user: CurrentUser) -> PageResult {
+    settings_page(user, None, None, NewTokenForm::default()).await
 }
 
-async fn page(
-    visitor: Visitor,
-    made: Option<String>,
+async fn settings_page(
+    user: CurrentUser,
+    new_token: Option<String>,
     problem: Option<String>,
-    typed: Wanted,
-) -> Shown {
-    let t = Settings::of(visitor.lang());
-    let about: About =
-        visitor.get(Address::new(&["about"])).await.map_err(|trouble| visitor.failed(trouble))?;
-    let tokens = if visitor.administers() {
-        let found = visitor.get::<List<Token>>(Address::new(&["tokens"])).await;
-        Some(found.map_err(|trouble| visitor.failed(trouble))?.data)
+    typed: NewTokenForm,
+) -> PageResult {
+    let t = SettingsTexts::of(user.lang());
+    let about: GatewayInfo =
+        user.get(ApiPath::new(&["about"])).await.map_err(|error| user.page_error(error))?;
+    let tokens = if user.can_administer() {
+        let found = user.get::<ApiList<TokenItem>>(ApiPath::new(&["tokens"])).await;
+        Some(found.map_err(|error| user.page_error(error))?.data)
     } else {
         None
     };
@@ -95,14 +95,25 @@ async fn page(
         }
         None => (Vec::new(), None),
     };
-    let body_max = size(visitor.lang(), about.body_bytes_max);
-    let frame = Frame::new(&visitor, Nav::Settings, t.title);
-    let own = visitor.caller().id.to_string();
-    show(&SettingsPage { frame, t, about, body_max, tokens, sessions, own, made, problem, typed })
+    let body_max = format_size(user.lang(), about.body_bytes_max);
+    let frame = PageFrame::new(&user, NavItem::Settings, t.title);
+    let own_session = user.session().id.to_string();
+    render_page(&SettingsPage {
+        frame,
+        t,
+        about,
+        body_max,
+        tokens,
+        sessions,
+        own_session,
+        new_token,
+        problem,
+        typed,
+    })
 }
 
 #[derive(Default, Deserialize)]
-struct Wanted {
+struct NewTokenForm {
     #[serde(default)]
     name: String,
     #[serde(default)]
@@ -112,26 +123,28 @@ struct Wanted {
 }
 
 #[derive(Deserialize)]
-struct Made {
+struct CreatedToken {
     token: String,
 }
 
-/// The answer is the page itself: what is shown once is in no address and in no cookie.
-async fn make(visitor: Visitor, Form(wanted): Form<Wanted>) -> Shown {
-    let mut body = json!({ "role": wanted.role, "name": wanted.name.trim() });
-    if !wanted.expires_in.trim().is_empty() {
-        body["expires_in"] = Value::from(wanted.expires_in.trim());
+/// The answer is the page itself: what is shown idempotency_key is in no address and in no cookie.
+async fn create_token(user: CurrentUser, Form(form): Form<NewTokenForm>) -> PageResult {
+    let mut body = json!({ "role": form.role, "name": form.name.trim() });
+    if !form.expires_in.trim().is_empty() {
+        body["expires_in"] = Value::from(form.expires_in.trim());
     }
-    match visitor.post::<Made>(Address::new(&["tokens"]), Some(body)).await {
-        Ok(made) => page(visitor, Some(made.token), None, Wanted::default()).await,
-        Err(trouble) => page(visitor, None, Some(trouble.detail), wanted).await,
+    match user.post::<CreatedToken>(ApiPath::new(&["tokens"]), Some(body)).await {
+        Ok(new_token) => {
+            settings_page(user, Some(new_token.token), None, NewTokenForm::default()).await
+        }
+        Err(error) => settings_page(user, None, Some(error.detail), form).await,
     }
 }
 
-async fn revoke(visitor: Visitor, Path(id): Path<String>) -> Response {
-    let t = Settings::of(visitor.lang());
-    match visitor.call::<Value>(Method::DELETE, Address::new(&["tokens", &id]), None).await {
-        Ok(_) => visitor.done("/settings", fill(t.revoked, &[])),
-        Err(trouble) => visitor.refused("/settings", &trouble),
+async fn revoke_token(user: CurrentUser, Path(id): Path<String>) -> Response {
+    let t = SettingsTexts::of(user.lang());
+    match user.call_api::<Value>(Method::DELETE, ApiPath::new(&["tokens", &id]), None).await {
+        Ok(_) => user.redirect_with_notice("/settings", fill(t.revoked, &[])),
+        Err(error) => user.redirect_with_error("/settings", &error),
     }
 }

@@ -21,71 +21,76 @@ use tokio::time::Instant;
 
 use crate::{
     Dashboard,
-    client::{Address, List},
-    page::{Frame, Nav, Shown, show},
-    show::Badge,
-    tail::{Gathering, Parser, Wanted},
-    visitor::Visitor,
-    words::Live,
+    client::{ApiList, ApiPath},
+    current_user::CurrentUser,
+    format::Badge,
+    page::{NavItem, PageFrame, PageResult, render_page},
+    sse::SseParser,
+    tail::{TailBatcher, TailFilter},
+    translations::LiveTexts,
 };
 
 /// A page is told something at most so often.
-const PACE: Duration = Duration::from_millis(250);
+const BATCH_INTERVAL: Duration = Duration::from_millis(250);
 /// What comes together is told together, also after a silence.
-const GATHER: Duration = Duration::from_millis(20);
+const BATCH_DELAY: Duration = Duration::from_millis(20);
 /// With this, a browser that comes back says where it was.
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
 pub(super) fn routes() -> Router<Arc<Dashboard>> {
-    Router::new().route("/stream", get(follow)).route("/live", get(live))
+    Router::new().route("/stream", get(stream_updates)).route("/live", get(show_live))
 }
 
-async fn follow(visitor: Visitor, Query(wanted): Query<Wanted>, headers: HeaderMap) -> Response {
+async fn stream_updates(
+    user: CurrentUser,
+    Query(filter): Query<TailFilter>,
+    headers: HeaderMap,
+) -> Response {
     let mut request = Request::get("/api/v1/stream");
     // What the browser says by itself is newer than what the page said when it opened the stream.
     let said = headers.get(LAST_EVENT_ID).and_then(|last| last.to_str().ok());
-    if let Some(last) = said.or(wanted.since.as_deref()) {
+    if let Some(last) = said.or(filter.since.as_deref()) {
         request = request.header(LAST_EVENT_ID, last);
     }
     let Ok(request) = request.body(Body::empty()) else {
         return StatusCode::BAD_REQUEST.into_response();
     };
-    let answer = visitor.gateway().call(visitor.caller(), request).await;
+    let answer = user.gateway().call(user.session(), request).await;
     if answer.status() != StatusCode::OK {
         // Too many streams, or no rights any more: the browser comes back later.
         return answer.status().into_response();
     }
-    let told = Telling {
-        news: answer.into_body().into_data_stream(),
-        parser: Parser::default(),
-        gathering: Gathering::new(wanted),
+    let tail = TailStream {
+        updates: answer.into_body().into_data_stream(),
+        parser: SseParser::default(),
+        batcher: TailBatcher::new(filter),
         due: None,
-        told_at: Instant::now(),
+        sent_at: Instant::now(),
         is_over: false,
     };
-    let body = stream::unfold(told, |mut telling| async move {
-        let text = telling.next().await?;
-        Some((Ok::<_, Infallible>(Bytes::from(text)), telling))
+    let body = stream::unfold(tail, |mut tail| async move {
+        let text = tail.next().await?;
+        Some((Ok::<_, Infallible>(Bytes::from(text)), tail))
     });
     let headers = [(header::CONTENT_TYPE, "text/event-stream"), (X_ACCEL_BUFFERING, "no")];
     (headers, Body::from_stream(body)).into_response()
 }
 
-/// Tells proxies of the nginx kind to pass each batch on at once.
+/// Tells proxies of the nginx kind to pass each batch on at idempotency_key.
 const X_ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 
 /// One open stream.
-struct Telling {
-    news: BodyDataStream,
-    parser: Parser,
-    gathering: Gathering,
+struct TailStream {
+    updates: BodyDataStream,
+    parser: SseParser,
+    batcher: TailBatcher,
     /// When what was gathered is told.
     due: Option<Instant>,
-    told_at: Instant,
+    sent_at: Instant,
     is_over: bool,
 }
 
-impl Telling {
+impl TailStream {
     /// What is told next; nothing when the gateway ends, or the session does.
     async fn next(&mut self) -> Option<String> {
         loop {
@@ -94,51 +99,51 @@ impl Telling {
             }
             let due = self.due;
             let bytes = tokio::select! {
-                // First: a flood of news would never let it be told.
+                // First: a flood of updates would never let it be told.
                 biased;
-                () = async { tokio::time::sleep_until(due.unwrap_or(self.told_at)).await },
-                    if due.is_some() => return Some(self.tell()),
-                bytes = self.news.next() => bytes,
+                () = async { tokio::time::sleep_until(due.unwrap_or(self.sent_at)).await },
+                    if due.is_some() => return Some(self.flush()),
+                bytes = self.updates.next() => bytes,
             };
             let Some(Ok(bytes)) = bytes else {
                 self.is_over = true;
-                return self.gathering.has_news().then(|| self.tell());
+                return self.batcher.has_updates().then(|| self.flush());
             };
-            let mut is_alive = false;
-            for piece in self.parser.feed(&bytes) {
-                is_alive |= piece.name.is_empty() || piece.name == "ready";
-                self.gathering.add(piece);
+            let mut is_heartbeat = false;
+            for message in self.parser.feed(&bytes) {
+                is_heartbeat |= message.name.is_empty() || message.name == "ready";
+                self.batcher.add(message);
             }
-            if self.gathering.has_news() {
+            if self.batcher.has_updates() {
                 let now = Instant::now();
-                self.due.get_or_insert((self.told_at + PACE).max(now + GATHER));
-            } else if is_alive {
+                self.due.get_or_insert((self.sent_at + BATCH_INTERVAL).max(now + BATCH_DELAY));
+            } else if is_heartbeat {
                 return Some(": here\n\n".to_owned());
             }
         }
     }
 
-    fn tell(&mut self) -> String {
+    fn flush(&mut self) -> String {
         self.due = None;
-        self.told_at = Instant::now();
-        self.gathering.take().written()
+        self.sent_at = Instant::now();
+        self.batcher.take_batch().to_sse()
     }
 }
 
 #[derive(Deserialize)]
-struct Named {
+struct NamedResource {
     name: String,
 }
 
 #[derive(Template)]
 #[template(path = "live.html")]
 struct LivePage {
-    frame: Frame,
-    t: &'static Live,
+    frame: PageFrame,
+    t: &'static LiveTexts,
     sources: Vec<String>,
     destinations: Vec<String>,
     statuses: Vec<(&'static str, String)>,
-    wanted: Wanted,
+    filter: TailFilter,
     /// Tone, icon and word of each status, as JSON: rows are made in the browser.
     badges: String,
 }
@@ -146,13 +151,14 @@ struct LivePage {
 const STATUSES: [&str; 7] =
     ["received", "succeeded", "scheduled", "dead", "held", "cancelled", "replayed"];
 
-async fn live(visitor: Visitor, Query(wanted): Query<Wanted>) -> Shown {
-    let t = Live::of(visitor.lang());
-    let frame = Frame::new(&visitor, Nav::Live, t.title);
+async fn show_live(user: CurrentUser, Query(filter): Query<TailFilter>) -> PageResult {
+    let t = LiveTexts::of(user.lang());
+    let frame = PageFrame::new(&user, NavItem::Live, t.title);
     let names = async |what: &str| -> Result<Vec<String>, _> {
-        let found = visitor.get::<List<Named>>(Address::new(&[what]).with("limit", "1000")).await;
+        let found =
+            user.get::<ApiList<NamedResource>>(ApiPath::new(&[what]).with("limit", "1000")).await;
         Ok(found
-            .map_err(|trouble| visitor.failed(trouble))?
+            .map_err(|error| user.page_error(error))?
             .data
             .into_iter()
             .map(|n| n.name)
@@ -173,5 +179,5 @@ async fn live(visitor: Visitor, Query(wanted): Query<Wanted>) -> Shown {
         .collect();
     let statuses = badges.into_iter().map(|(word, badge)| (word, badge.text)).collect();
     let badges = serde_json::Value::Object(as_json).to_string();
-    show(&LivePage { frame, t, sources, destinations, statuses, wanted, badges })
+    render_page(&LivePage { frame, t, sources, destinations, statuses, filter, badges })
 }

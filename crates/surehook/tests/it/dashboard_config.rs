@@ -43,13 +43,13 @@ async fn a_source_is_made_used_changed_and_deleted() {
     assert!(choose.contains("whatsapp-cloud") && choose.contains("mercado-pago"));
 
     let new = admin.page("/sources/new?choice=generic").await;
-    let once = hidden(&new, "once");
+    let once = hidden(&new, "idempotency_key");
     let shop = |rest: &[(&str, &str)]| {
         let shop = [("name", "shop"), ("provider", "generic"), ("verify", "hmac")];
         form(&[&shop, rest].concat())
     };
     let fields = shop(&[
-        ("once", &once),
+        ("idempotency_key", &once),
         ("verify_with", "x-sig"),
         ("secrets", "hunter2hunter2hunter2"),
         ("enabled", "true"),
@@ -168,8 +168,8 @@ async fn a_destination_is_made_watched_paused_and_tested() {
     assert!(page.contains("paused") && page.contains("moving") && !page.contains("<b>moving"));
     assert!(admin.page("/destinations").await.html.contains("paused"));
 
-    let once = hidden(&admin.page("/destinations/box").await, "once");
-    let test = form(&[("once", &once), ("body", "{\"type\":\"test\"}")]);
+    let once = hidden(&admin.page("/destinations/box").await, "idempotency_key");
+    let test = form(&[("idempotency_key", &once), ("body", "{\"type\":\"test\"}")]);
     let sent = admin.form("/destinations/box/test", &test).await.location.unwrap();
     let again = admin.form("/destinations/box/test", &test).await.location.unwrap();
     assert!(sent.starts_with("/events/evt_") && sent == again, "{sent} {again}");
@@ -184,12 +184,12 @@ async fn a_destination_is_made_watched_paused_and_tested() {
     for (path, fields, kept) in [
         (
             "/destinations/box/test",
-            [("once", "o-1"), ("body", "{\"a\": <i>")],
+            [("idempotency_key", "o-1"), ("body", "{\"a\": <i>")],
             "{&#34;a&#34;: &#60;i&#62;",
         ),
         (
             "/destinations/box/pause",
-            [("once", ""), ("reason", &"moved ".repeat(400))],
+            [("idempotency_key", ""), ("reason", &"moved ".repeat(400))],
             "moved moved",
         ),
     ] {
@@ -240,13 +240,15 @@ async fn a_route_is_made_changed_and_deleted() {
     let admin = SignedIn::new(&gateway).await;
     let filter = ".type == \"<i>paid</i>\"";
     let new = admin.page("/routes/new?from=open").await;
-    let once = hidden(&new, "once");
-    let fields = [("once", once.as_str()), ("from", "open"), ("to", "box"), ("filter", filter)];
+    let once = hidden(&new, "idempotency_key");
+    let fields =
+        [("idempotency_key", once.as_str()), ("from", "open"), ("to", "box"), ("filter", filter)];
     leads_to(&admin.form("/routes/save", &form(&fields)).await, "/routes");
     let list = admin.page("/routes").await.html;
     assert!(list.contains("paid") && !list.contains("<i>paid"));
 
-    let wrong = form(&[("from", "open"), ("to", "box"), ("filter", ".type =="), ("once", "x")]);
+    let wrong =
+        form(&[("from", "open"), ("to", "box"), ("filter", ".type =="), ("idempotency_key", "x")]);
     let wrong = admin.form("/routes/save", &wrong).await;
     assert!(wrong.html.contains("This was not saved") && wrong.html.contains(".type =="));
 
@@ -344,7 +346,7 @@ async fn who_may_only_look_sees_no_forms_and_changes_nothing() {
             ("body", "{}"),
             ("from", "open"),
             ("to", "box"),
-            ("once", "x"),
+            ("idempotency_key", "x"),
             ("tag", "\"x\""),
         ]);
         assert_eq!(viewer.form(path, &fields).await.status, 403, "case: {path}");

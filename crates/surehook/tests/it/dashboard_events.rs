@@ -42,7 +42,7 @@ async fn with_role<'g>(gateway: &'g Gateway, role: &str) -> SignedIn<'g> {
 /// The value of the hidden field of the form that is sent to `action`.
 fn once(html: &str, action: &str) -> String {
     let form = html.split(&format!("action=\"{action}\"")).nth(1).expect("the form is there");
-    let value = form.split("name=\"once\" value=\"").nth(1).unwrap();
+    let value = form.split("name=\"idempotency_key\" value=\"").nth(1).unwrap();
     value.split('"').next().unwrap().to_owned()
 }
 
@@ -187,7 +187,7 @@ async fn a_delivery_is_replayed_once_however_often_the_form_is_sent() {
     let delivery = delivery_of(&gateway, &event, "succeeded").await;
     let path = format!("/events/{event}");
     let action = format!("{path}/deliveries/{delivery}/replay");
-    let form = format!("once={}", once(&operator.page(&path).await.html, &action));
+    let form = format!("idempotency_key={}", once(&operator.page(&path).await.html, &action));
 
     for _ in 0..2 {
         assert_eq!(operator.form(&action, &form).await.location.as_deref(), Some(path.as_str()));
@@ -195,7 +195,7 @@ async fn a_delivery_is_replayed_once_however_often_the_form_is_sent() {
 
     assert_eq!(gateway.event(&event).await["deliveries"].as_array().unwrap().len(), 2);
     let viewer = with_role(&gateway, "viewer").await;
-    viewer.form(&action, "once=other").await;
+    viewer.form(&action, "idempotency_key=other").await;
     assert_eq!(gateway.event(&event).await["deliveries"].as_array().unwrap().len(), 2);
 }
 
@@ -239,7 +239,7 @@ async fn a_duplicate_is_compared_and_delivered_anyway() {
     assert!(!page.contains("<script>alert"));
     assert!(!with_role(&gateway, "viewer").await.page(&path).await.html.contains("/deliver\""));
     let action = format!("{path}/deliver");
-    let done = operator.form(&action, &format!("once={}", once(&page, &action))).await;
+    let done = operator.form(&action, &format!("idempotency_key={}", once(&page, &action))).await;
     let new = done.location.unwrap();
     assert!(new.starts_with("/events/evt_") && !new.contains(&event));
     let page = operator.page(&new).await.html;

@@ -12,54 +12,54 @@ use http::Method;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Choice, Thing};
+use super::{EditableResource, ResourceChoice};
 use crate::{
     Dashboard,
-    client::{Address, Trouble, encode},
-    fields::{self, Control, Field, Typed},
+    client::{ApiError, ApiPath, percent_encode},
+    current_user::CurrentUser,
+    form_fields::{self, Control, FormField, FormValues},
     lang::fill,
-    page::{Frame, Shown, show},
-    visitor::Visitor,
-    words::Edit,
+    page::{PageFrame, PageResult, render_page},
+    translations::FormTexts,
 };
 
-pub(super) fn routes<T: Thing>() -> Router<Arc<Dashboard>> {
+pub(super) fn routes<T: EditableResource>() -> Router<Arc<Dashboard>> {
     let path = |rest: &str| format!("/{}{rest}", T::PATH);
     Router::new()
-        .route(&path("/new"), get(begin::<T>).post(create::<T>))
-        .route(&path("/{name}/edit"), get(edit::<T>).post(replace::<T>))
+        .route(&path("/new"), get(show_new::<T>).post(create::<T>))
+        .route(&path("/{name}/edit"), get(show_edit::<T>).post(replace::<T>))
         .route(&path("/{name}/delete"), post(delete::<T>))
 }
 
 #[derive(Template)]
 #[template(path = "choose.html")]
 struct ChoosePage {
-    frame: Frame,
+    frame: PageFrame,
     lead: &'static str,
-    choices: Vec<Choice>,
+    choices: Vec<ResourceChoice>,
 }
 
 #[derive(Template)]
 #[template(path = "edit.html")]
 struct EditPage {
-    frame: Frame,
-    e: &'static Edit,
+    frame: PageFrame,
+    e: &'static FormTexts,
     tabs: Vec<(String, &'static str, bool)>,
-    fields: Vec<Field>,
+    fields: Vec<FormField>,
     /// All settings as text, where they are edited so.
     json: Option<String>,
     action: String,
     back: String,
     /// The version that was read; empty for one that is new.
     tag: String,
-    once: String,
-    trouble: Option<Trouble>,
+    idempotency_key: String,
+    error: Option<ApiError>,
     conflict: bool,
     secrets_again: bool,
 }
 
 #[derive(Deserialize)]
-struct Asked {
+struct EditorQuery {
     /// What was chosen first.
     choice: Option<String>,
     /// `json` for all settings as text.
@@ -68,45 +68,45 @@ struct Asked {
 }
 
 /// A form while it is put together.
-struct Sheet<'v, T> {
-    visitor: &'v Visitor,
+struct ResourceForm<'v, T> {
+    user: &'v CurrentUser,
     /// The name of what is there; none for one that is new.
     name: Option<String>,
     spec: Value,
     tag: String,
     as_json: bool,
-    thing: PhantomData<T>,
+    resource: PhantomData<T>,
 }
 
-impl<'v, T: Thing> Sheet<'v, T> {
-    fn new(visitor: &'v Visitor, name: Option<String>, spec: Value, tag: String) -> Self {
-        Self { visitor, name, spec, tag, as_json: false, thing: PhantomData }
+impl<'v, T: EditableResource> ResourceForm<'v, T> {
+    fn new(user: &'v CurrentUser, name: Option<String>, spec: Value, tag: String) -> Self {
+        Self { user, name, spec, tag, as_json: false, resource: PhantomData }
     }
 
     /// With all settings as text instead of fields.
-    fn written(self, as_json: bool) -> Self {
+    fn with_json(self, as_json: bool) -> Self {
         Self { as_json, ..self }
     }
 
-    fn fields(&self) -> Vec<Field> {
-        let mut fields = T::fields(&self.spec, self.visitor.lang());
-        fields::fill(&mut fields, &self.spec);
-        T::fill_own(&mut fields, &self.spec);
+    fn fields(&self) -> Vec<FormField> {
+        let mut fields = T::fields(&self.spec, self.user.lang());
+        form_fields::fill_from_spec(&mut fields, &self.spec);
+        T::fill_special_fields(&mut fields, &self.spec);
         fields
     }
 
     /// The page as it is first shown.
     fn page(&self) -> EditPage {
-        let e = Edit::of(self.visitor.lang());
-        let choice = self.spec[T::CHOICE].as_str().unwrap_or(T::USUAL);
+        let e = FormTexts::of(self.user.lang());
+        let choice = self.spec[T::CHOICE_FIELD].as_str().unwrap_or(T::DEFAULT_CHOICE);
         let (title, base, back) = match &self.name {
             Some(name) => {
-                let one = format!("/{}/{}", T::PATH, encode(name));
+                let one = format!("/{}/{}", T::PATH, percent_encode(name));
                 (fill(e.edit_title, &[name]), format!("{one}/edit?"), one)
             }
             None => {
-                let base = format!("/{}/new?choice={}&", T::PATH, encode(choice));
-                (T::begin(self.visitor.lang()).0.to_owned(), base, format!("/{}", T::PATH))
+                let base = format!("/{}/new?choice={}&", T::PATH, percent_encode(choice));
+                (T::new_page_texts(self.user.lang()).0.to_owned(), base, format!("/{}", T::PATH))
             }
         };
         let tab = |query: &str, name, here| {
@@ -115,7 +115,7 @@ impl<'v, T: Thing> Sheet<'v, T> {
         let tabs = vec![tab("", e.as_form, !self.as_json), tab("as=json", e.as_json, self.as_json)];
         let json = serde_json::to_string_pretty(&self.spec).unwrap_or_default();
         EditPage {
-            frame: Frame::new(self.visitor, T::NAV, title),
+            frame: PageFrame::new(self.user, T::NAV, title),
             e,
             action: tabs[usize::from(self.as_json)].0.clone(),
             tabs,
@@ -123,177 +123,185 @@ impl<'v, T: Thing> Sheet<'v, T> {
             json: self.as_json.then_some(json),
             back,
             tag: self.tag.clone(),
-            once: self.visitor.once(),
-            trouble: None,
+            idempotency_key: self.user.new_idempotency_key(),
+            error: None,
             conflict: false,
             secrets_again: false,
         }
     }
 
     /// The same page after something was refused, with what was typed.
-    fn again(&self, typed: &Typed, trouble: &Trouble) -> EditPage {
+    fn page_with_error(&self, typed: &FormValues, error: &ApiError) -> EditPage {
         let mut page = self.page();
-        let is_conflict = trouble.status == 412;
-        fields::refill(&mut page.fields, typed, is_conflict.then_some(&self.spec));
-        let is_typed = |field: &Field| {
+        let is_conflict = error.status == 412;
+        form_fields::fill_from_submission(
+            &mut page.fields,
+            typed,
+            is_conflict.then_some(&self.spec),
+        );
+        let is_typed = |field: &FormField| {
             field.is_secret() && typed.get(&field.name).is_some_and(|text| !text.is_empty())
         };
-        let sent = typed.get("once").map(String::as_str).unwrap_or_default();
+        let sent = typed.get("idempotency_key").map(String::as_str).unwrap_or_default();
         EditPage {
             secrets_again: page.fields.iter().any(is_typed),
             json: page.json.map(|json| typed.get("json").cloned().unwrap_or(json)),
-            trouble: Some(trouble.clone()),
+            error: Some(error.clone()),
             conflict: is_conflict,
-            once: self.visitor.once_again(sent, trouble),
+            idempotency_key: self.user.idempotency_key_for_retry(sent, error),
             ..page
         }
     }
 
     /// What is to be saved.
-    fn wished(&self, typed: &Typed) -> Result<Value, Trouble> {
+    fn submitted_spec(&self, typed: &FormValues) -> Result<Value, ApiError> {
         if let Some(text) = typed.get("json").filter(|_| self.as_json) {
-            let not_json = |error: serde_json::Error| Trouble {
+            let not_json = |error: serde_json::Error| ApiError {
                 status: 0,
-                detail: fill(Edit::of(self.visitor.lang()).not_json, &[&error]),
+                detail: fill(FormTexts::of(self.user.lang()).not_json, &[&error]),
             };
             return serde_json::from_str(text).map_err(not_json);
         }
         let mut spec = self.spec.clone();
-        fields::write(&T::fields(&self.spec, self.visitor.lang()), typed, &mut spec);
-        T::write_own(typed, &mut spec);
+        form_fields::write_to_spec(&T::fields(&self.spec, self.user.lang()), typed, &mut spec);
+        T::write_special_fields(typed, &mut spec);
         Ok(spec)
     }
 }
 
 /// Whether the form is worth showing again, with what was typed: it can be mended, or sent again when
 /// the gateway is less busy. Only who may not do it at all, or whose thing is gone, is told so instead.
-pub(super) fn can_be_mended(trouble: &Trouble) -> bool {
-    !matches!(trouble.status, 401 | 403 | 404)
+pub(super) fn is_correctable(error: &ApiError) -> bool {
+    !matches!(error.status, 401 | 403 | 404)
 }
 
-async fn begin<T: Thing>(visitor: Visitor, Query(asked): Query<Asked>) -> Shown {
-    may_configure(&visitor)?;
-    let Some(choice) = asked.choice else {
-        let (title, lead) = T::begin(visitor.lang());
-        let choices = T::choices(visitor.lang());
-        let frame = Frame::new(&visitor, T::NAV, title);
-        return show(&ChoosePage { frame, lead, choices });
+async fn show_new<T: EditableResource>(
+    user: CurrentUser,
+    Query(query): Query<EditorQuery>,
+) -> PageResult {
+    require_admin(&user)?;
+    let Some(choice) = query.choice else {
+        let (title, lead) = T::new_page_texts(user.lang());
+        let choices = T::choices(user.lang());
+        let frame = PageFrame::new(&user, T::NAV, title);
+        return render_page(&ChoosePage { frame, lead, choices });
     };
-    let sheet = fresh::<T>(&visitor, &choice).written(asked.form.as_deref() == Some("json"));
-    show(&sheet.page())
+    let form = new_form::<T>(&user, &choice).with_json(query.form.as_deref() == Some("json"));
+    render_page(&form.page())
 }
 
-fn fresh<'v, T: Thing>(visitor: &'v Visitor, choice: &str) -> Sheet<'v, T> {
-    Sheet::new(visitor, None, json!({ "name": "", T::CHOICE: choice }), String::new())
+fn new_form<'v, T: EditableResource>(user: &'v CurrentUser, choice: &str) -> ResourceForm<'v, T> {
+    ResourceForm::new(user, None, json!({ "name": "", T::CHOICE_FIELD: choice }), String::new())
 }
 
-async fn create<T: Thing>(
-    visitor: Visitor,
-    Query(asked): Query<Asked>,
-    Form(typed): Form<Typed>,
-) -> Shown {
-    let sheet = fresh::<T>(&visitor, asked.choice.as_deref().unwrap_or(T::USUAL))
-        .written(asked.form.as_deref() == Some("json"));
-    let once = typed.get("once").filter(|once| !once.is_empty());
-    let made: Result<Value, Trouble> = match (sheet.wished(&typed), once) {
-        (Err(trouble), _) => Err(trouble),
-        (Ok(wish), Some(once)) => {
-            visitor.post_once(Address::new(&[T::PATH]), Some(wish), once).await
+async fn create<T: EditableResource>(
+    user: CurrentUser,
+    Query(query): Query<EditorQuery>,
+    Form(typed): Form<FormValues>,
+) -> PageResult {
+    let form = new_form::<T>(&user, query.choice.as_deref().unwrap_or(T::DEFAULT_CHOICE))
+        .with_json(query.form.as_deref() == Some("json"));
+    let idempotency_key =
+        typed.get("idempotency_key").filter(|idempotency_key| !idempotency_key.is_empty());
+    let made: Result<Value, ApiError> = match (form.submitted_spec(&typed), idempotency_key) {
+        (Err(error), _) => Err(error),
+        (Ok(spec), Some(idempotency_key)) => {
+            user.post_idempotent(ApiPath::new(&[T::PATH]), Some(spec), idempotency_key).await
         }
-        (Ok(wish), None) => visitor.post(Address::new(&[T::PATH]), Some(wish)).await,
+        (Ok(spec), None) => user.post(ApiPath::new(&[T::PATH]), Some(spec)).await,
     };
-    finish::<T>(&visitor, &sheet, &typed, made)
+    finish_save::<T>(&user, &form, &typed, made)
 }
 
-async fn found<'v, T: Thing>(
-    visitor: &'v Visitor,
+async fn load_form<'v, T: EditableResource>(
+    user: &'v CurrentUser,
     name: &str,
-) -> Result<Sheet<'v, T>, crate::page::Failed> {
-    let found = visitor.get_tagged::<Value>(Address::new(&[T::PATH, name])).await;
-    let (spec, tag) = found.map_err(|trouble| visitor.failed(trouble))?;
-    Ok(Sheet::new(visitor, Some(name.to_owned()), fields::bare(spec), tag))
+) -> Result<ResourceForm<'v, T>, crate::page::PageError> {
+    let found = user.get_with_etag::<Value>(ApiPath::new(&[T::PATH, name])).await;
+    let (spec, tag) = found.map_err(|error| user.page_error(error))?;
+    Ok(ResourceForm::new(user, Some(name.to_owned()), form_fields::editable_spec(spec), tag))
 }
 
-async fn edit<T: Thing>(
-    visitor: Visitor,
+async fn show_edit<T: EditableResource>(
+    user: CurrentUser,
     Path(name): Path<String>,
-    Query(asked): Query<Asked>,
-) -> Shown {
-    may_configure(&visitor)?;
-    let sheet = found::<T>(&visitor, &name).await?;
-    show(&sheet.written(asked.form.as_deref() == Some("json")).page())
+    Query(query): Query<EditorQuery>,
+) -> PageResult {
+    require_admin(&user)?;
+    let form = load_form::<T>(&user, &name).await?;
+    render_page(&form.with_json(query.form.as_deref() == Some("json")).page())
 }
 
-async fn replace<T: Thing>(
-    visitor: Visitor,
+async fn replace<T: EditableResource>(
+    user: CurrentUser,
     Path(name): Path<String>,
-    Query(asked): Query<Asked>,
-    Form(typed): Form<Typed>,
-) -> Shown {
-    let sheet = found::<T>(&visitor, &name).await?;
-    let sheet = sheet.written(asked.form.as_deref() == Some("json"));
-    let changed: Result<Value, Trouble> = match sheet.wished(&typed) {
-        Err(trouble) => Err(trouble),
-        Ok(wish) => {
+    Query(query): Query<EditorQuery>,
+    Form(typed): Form<FormValues>,
+) -> PageResult {
+    let form = load_form::<T>(&user, &name).await?;
+    let form = form.with_json(query.form.as_deref() == Some("json"));
+    let changed: Result<Value, ApiError> = match form.submitted_spec(&typed) {
+        Err(error) => Err(error),
+        Ok(spec) => {
             // The version that was in the form, not the one that was read now.
             let tag = typed.get("tag").map(String::as_str).unwrap_or_default();
-            visitor.change(Method::PUT, Address::new(&[T::PATH, &name]), Some(wish), tag).await
+            user.call_if_match(Method::PUT, ApiPath::new(&[T::PATH, &name]), Some(spec), tag).await
         }
     };
-    finish::<T>(&visitor, &sheet, &typed, changed)
+    finish_save::<T>(&user, &form, &typed, changed)
 }
 
-fn finish<T: Thing>(
-    visitor: &Visitor,
-    sheet: &Sheet<'_, T>,
-    typed: &Typed,
-    answer: Result<Value, Trouble>,
-) -> Shown {
+fn finish_save<T: EditableResource>(
+    user: &CurrentUser,
+    form: &ResourceForm<'_, T>,
+    typed: &FormValues,
+    answer: Result<Value, ApiError>,
+) -> PageResult {
     match answer {
         Ok(saved) => {
             let name = saved["name"].as_str().unwrap_or_default();
-            let to = format!("/{}/{}", T::PATH, encode(name));
-            Ok(visitor.done(&to, fill(Edit::of(visitor.lang()).saved, &[&name])))
+            let to = format!("/{}/{}", T::PATH, percent_encode(name));
+            Ok(user.redirect_with_notice(&to, fill(FormTexts::of(user.lang()).saved, &[&name])))
         }
-        Err(trouble) if can_be_mended(&trouble) => show(&sheet.again(typed, &trouble)),
-        Err(trouble) => Err(visitor.failed(trouble)),
+        Err(error) if is_correctable(&error) => render_page(&form.page_with_error(typed, &error)),
+        Err(error) => Err(user.page_error(error)),
     }
 }
 
 #[derive(Deserialize)]
-struct Farewell {
+struct DeleteForm {
     #[serde(default)]
     name: String,
     #[serde(default)]
     tag: String,
 }
 
-async fn delete<T: Thing>(
-    visitor: Visitor,
+async fn delete<T: EditableResource>(
+    user: CurrentUser,
     Path(name): Path<String>,
-    Form(typed): Form<Farewell>,
-) -> Shown {
-    let e = Edit::of(visitor.lang());
-    let one = format!("/{}/{}", T::PATH, encode(&name));
+    Form(typed): Form<DeleteForm>,
+) -> PageResult {
+    let e = FormTexts::of(user.lang());
+    let one = format!("/{}/{}", T::PATH, percent_encode(&name));
     if typed.name.trim() != name {
         let detail = e.delete_wrong.to_owned();
-        return Ok(visitor.refused(&one, &Trouble { detail, ..Trouble::default() }));
+        return Ok(user.redirect_with_error(&one, &ApiError { detail, ..ApiError::default() }));
     }
-    let address = Address::new(&[T::PATH, &name]);
-    match visitor.change::<Value>(Method::DELETE, address, None, &typed.tag).await {
-        Ok(_) => Ok(visitor.done(&format!("/{}", T::PATH), fill(e.deleted, &[&name]))),
-        Err(trouble) if can_be_mended(&trouble) => Ok(visitor.refused(&one, &trouble)),
-        Err(trouble) => Err(visitor.failed(trouble)),
+    let address = ApiPath::new(&[T::PATH, &name]);
+    match user.call_if_match::<Value>(Method::DELETE, address, None, &typed.tag).await {
+        Ok(_) => Ok(user.redirect_with_notice(&format!("/{}", T::PATH), fill(e.deleted, &[&name]))),
+        Err(error) if is_correctable(&error) => Ok(user.redirect_with_error(&one, &error)),
+        Err(error) => Err(user.page_error(error)),
     }
 }
 
 /// Forms are for those who may send them; the API would refuse them anyway.
-pub(super) fn may_configure(visitor: &Visitor) -> Result<(), crate::page::Failed> {
-    if visitor.administers() {
+pub(super) fn require_admin(user: &CurrentUser) -> Result<(), crate::page::PageError> {
+    if user.can_administer() {
         return Ok(());
     }
-    let trouble = Trouble { status: 403, ..Trouble::default() };
-    Err(visitor.failed(trouble))
+    let error = ApiError { status: 403, ..ApiError::default() };
+    Err(user.page_error(error))
 }
 
 #[cfg(test)]
@@ -313,8 +321,8 @@ mod tests {
             (500, true),
             (503, true),
         ] {
-            let trouble = Trouble { status, ..Trouble::default() };
-            assert_eq!(can_be_mended(&trouble), expected, "case: {status}");
+            let error = ApiError { status, ..ApiError::default() };
+            assert_eq!(is_correctable(&error), expected, "case: {status}");
         }
     }
 }

@@ -1,15 +1,15 @@
 //! `/sources`, `/destinations` and `/routes`: what people configure.
 //!
 //! Sources and destinations are made and changed by the same handlers ([`editor`]); what differs is in
-//! their [`Thing`].
+//! their [`EditableResource`].
 
-mod chart;
 mod destinations;
 mod editor;
-mod event;
-mod indented;
+mod json_indent;
+mod recent_event;
 mod routes;
 mod sources;
+mod sparkline;
 
 use std::sync::Arc;
 
@@ -18,11 +18,11 @@ use serde_json::Value;
 
 use crate::{
     Dashboard,
-    client::encode,
-    fields::{Field, Typed},
+    client::percent_encode,
+    form_fields::{FormField, FormValues},
     lang::{Lang, fill},
-    page::Nav,
-    words::Edit,
+    page::NavItem,
+    translations::FormTexts,
 };
 
 pub(super) fn routes() -> Router<Arc<Dashboard>> {
@@ -30,14 +30,14 @@ pub(super) fn routes() -> Router<Arc<Dashboard>> {
 }
 
 /// One of what can be chosen before anything else is asked.
-struct Choice {
+struct ResourceChoice {
     href: String,
     name: &'static str,
     about: &'static str,
 }
 
 /// What the dialog says that deletes something.
-struct Deletion {
+struct DeleteDialog {
     path: String,
     tag: String,
     title: String,
@@ -45,10 +45,10 @@ struct Deletion {
     text: String,
 }
 
-impl Deletion {
-    fn new(e: &Edit, what: &str, name: &str, tag: String, text: String) -> Self {
+impl DeleteDialog {
+    fn new(e: &FormTexts, what: &str, name: &str, tag: String, text: String) -> Self {
         Self {
-            path: format!("/{what}/{}", encode(name)),
+            path: format!("/{what}/{}", percent_encode(name)),
             tag,
             title: fill(e.delete_title, &[&name]),
             label: fill(e.delete_type, &[&name]),
@@ -58,23 +58,23 @@ impl Deletion {
 }
 
 /// A kind of thing that has a name and settings.
-trait Thing: Send + Sync + 'static {
+trait EditableResource: Send + Sync + 'static {
     /// Its word in addresses, ours and those of the API.
     const PATH: &'static str;
-    const NAV: Nav;
+    const NAV: NavItem;
     /// The setting that is chosen before anything else.
-    const CHOICE: &'static str;
+    const CHOICE_FIELD: &'static str;
     /// What it is if nobody says.
-    const USUAL: &'static str;
+    const DEFAULT_CHOICE: &'static str;
 
     /// The title of the page that makes one, and what it asks first.
-    fn begin(lang: Lang) -> (&'static str, &'static str);
+    fn new_page_texts(lang: Lang) -> (&'static str, &'static str);
     /// What can be chosen first.
-    fn choices(lang: Lang) -> Vec<Choice>;
+    fn choices(lang: Lang) -> Vec<ResourceChoice>;
     /// The fields of one with these settings.
-    fn fields(spec: &Value, lang: Lang) -> Vec<Field>;
+    fn fields(spec: &Value, lang: Lang) -> Vec<FormField>;
     /// Fills the fields that have no single place in the spec.
-    fn fill_own(_fields: &mut [Field], _spec: &Value) {}
+    fn fill_special_fields(_fields: &mut [FormField], _spec: &Value) {}
     /// Writes those.
-    fn write_own(_typed: &Typed, _spec: &mut Value) {}
+    fn write_special_fields(_typed: &FormValues, _spec: &mut Value) {}
 }

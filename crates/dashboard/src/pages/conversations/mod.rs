@@ -3,7 +3,7 @@
 //! Lists show phones masked, and lead here by an event, so that no address of a page holds a phone
 //! that nobody typed.
 
-mod text;
+mod message_text;
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -14,35 +14,35 @@ use serde::Deserialize;
 use serde_json::Value;
 use surehook_core::time::Timestamp;
 
-use super::messages::{badge, senders};
+use super::messages::{sender_names, status_badge};
 use crate::{
     Dashboard,
-    client::{Address, List, encode},
-    page::{Frame, Nav, Shown, show},
-    show::{Badge, masked},
-    visitor::Visitor,
-    words::Messages,
+    client::{ApiList, ApiPath, percent_encode},
+    current_user::CurrentUser,
+    format::{Badge, mask_middle},
+    page::{NavItem, PageFrame, PageResult, render_page},
+    translations::MessageTexts,
 };
 
 pub(super) fn routes() -> Router<Arc<Dashboard>> {
-    Router::new().route("/conversations", get(conversations).post(reveal))
+    Router::new().route("/conversations", get(show_conversations).post(reveal_phone))
 }
 
 /// Of how many events recent conversations are made.
-const RECENT: &str = "200";
+const RECENT_EVENTS_LIMIT: &str = "200";
 /// Entries of a conversation on one page.
-const PAGE: &str = "25";
+const PAGE_LIMIT: &str = "25";
 /// A larger body is not read for the line of text in it: a page has many of them.
 const TEXT_BODY_BYTES_MAX: u64 = 128 * 1024;
-/// Messages whose progress is asked for at once: a page of them, and what is sent meanwhile.
-const MESSAGES: &str = "50";
+/// Messages whose progress is query for at idempotency_key: a page of them, and what is sent meanwhile.
+const MESSAGES_LIMIT: &str = "50";
 /// How much older than its event a message's id may be.
-const WISH_AGE_MAX: Duration = Duration::from_secs(60);
-/// Entries that are put together at the same time: as many as the store reads at once.
-const AT_ONCE: usize = 4;
+const ID_AGE_MAX: Duration = Duration::from_secs(60);
+/// Entries that are put together at the same time: as many as the store reads at idempotency_key.
+const CONCURRENT_READS: usize = 4;
 
 #[derive(Default, Deserialize)]
-struct Asked {
+struct ConversationQuery {
     /// As it was typed.
     #[serde(default)]
     phone: String,
@@ -53,7 +53,7 @@ struct Asked {
 }
 
 #[derive(Deserialize)]
-struct Event {
+struct ConversationEvent {
     id: String,
     source: Option<String>,
     kind: Option<String>,
@@ -64,7 +64,7 @@ struct Event {
     attributes: HashMap<String, Vec<String>>,
 }
 
-impl Event {
+impl ConversationEvent {
     fn phone(&self) -> Option<&str> {
         self.attributes.get("phone")?.first().map(String::as_str)
     }
@@ -75,7 +75,7 @@ impl Event {
 }
 
 /// Somebody of whom an event came in lately.
-struct Recent {
+struct RecentConversation {
     phone: String,
     last_at: String,
     newest: String,
@@ -83,11 +83,11 @@ struct Recent {
 }
 
 /// One thing on the line.
-struct Line {
+struct ConversationEntry {
     event: String,
     at: String,
     side: &'static str,
-    word: &'static str,
+    label: &'static str,
     source: String,
     kind: String,
     text: Option<String>,
@@ -97,89 +97,100 @@ struct Line {
 #[derive(Template)]
 #[template(path = "conversations.html")]
 struct ConversationsPage {
-    frame: Frame,
-    t: &'static Messages,
-    asked: Asked,
+    frame: PageFrame,
+    t: &'static MessageTexts,
+    query: ConversationQuery,
     /// The phone, masked unless it was revealed.
     phone: Option<String>,
     revealed: bool,
-    recent: Vec<Recent>,
-    lines: Vec<Line>,
+    recent: Vec<RecentConversation>,
+    entries: Vec<ConversationEntry>,
     older: Option<String>,
     senders: Vec<String>,
     to: String,
-    once: String,
+    idempotency_key: String,
 }
 
-async fn conversations(visitor: Visitor, Query(asked): Query<Asked>) -> Shown {
-    page(visitor, asked, false).await
+async fn show_conversations(
+    user: CurrentUser,
+    Query(query): Query<ConversationQuery>,
+) -> PageResult {
+    conversations_page(user, query, false).await
 }
 
 /// Shows the phone itself. The API writes down who saw it.
-async fn reveal(visitor: Visitor, Form(asked): Form<Asked>) -> Shown {
-    let address = Address::new(&["events", &asked.event, "reveal"]);
-    visitor.post::<Value>(address, None).await.map_err(|trouble| visitor.failed(trouble))?;
-    page(visitor, asked, true).await
+async fn reveal_phone(user: CurrentUser, Form(query): Form<ConversationQuery>) -> PageResult {
+    let address = ApiPath::new(&["events", &query.event, "reveal"]);
+    user.post::<Value>(address, None).await.map_err(|error| user.page_error(error))?;
+    conversations_page(user, query, true).await
 }
 
-async fn page(visitor: Visitor, mut asked: Asked, revealed: bool) -> Shown {
-    let t = Messages::of(visitor.lang());
+async fn conversations_page(
+    user: CurrentUser,
+    mut query: ConversationQuery,
+    revealed: bool,
+) -> PageResult {
+    let t = MessageTexts::of(user.lang());
     let mut page = ConversationsPage {
-        frame: Frame::new(&visitor, Nav::Conversations, t.conversations),
+        frame: PageFrame::new(&user, NavItem::Conversations, t.conversations),
         t,
-        asked: Asked::default(),
+        query: ConversationQuery::default(),
         phone: None,
         revealed,
         recent: Vec::new(),
-        lines: Vec::new(),
+        entries: Vec::new(),
         older: None,
         senders: Vec::new(),
         to: String::new(),
-        once: visitor.once(),
+        idempotency_key: user.new_idempotency_key(),
     };
-    let failed = |trouble| visitor.failed(trouble);
-    let mut phone = asked.phone.trim().to_owned();
-    if phone.is_empty() && !asked.event.is_empty() {
-        let about = Address::new(&["events", &asked.event]);
-        let event: Event = visitor.get(about).await.map_err(failed)?;
+    let failed = |error| user.page_error(error);
+    let mut phone = query.phone.trim().to_owned();
+    if phone.is_empty() && !query.event.is_empty() {
+        let about = ApiPath::new(&["events", &query.event]);
+        let event: ConversationEvent = user.get(about).await.map_err(failed)?;
         phone = event.phone().unwrap_or_default().to_owned();
     }
     if phone.is_empty() {
-        let address = Address::new(&["events"]).with("limit", RECENT);
-        let newest: List<Event> = visitor.get(address).await.map_err(failed)?;
-        page.recent = recent(newest.data);
-        return show(&page);
+        let address = ApiPath::new(&["events"]).with("limit", RECENT_EVENTS_LIMIT);
+        let newest: ApiList<ConversationEvent> = user.get(address).await.map_err(failed)?;
+        page.recent = recent_conversations(newest.data);
+        return render_page(&page);
     }
-    let address = Address::new(&["events"])
+    let address = ApiPath::new(&["events"])
         .with("phone", &phone)
-        .with("limit", PAGE)
-        .with_some("cursor", asked.cursor.as_deref());
-    let found: List<Event> = visitor.get(address).await.map_err(failed)?;
-    if asked.event.is_empty() {
-        asked.event = found.data.first().map(|event| event.id.clone()).unwrap_or_default();
+        .with("limit", PAGE_LIMIT)
+        .with_some("cursor", query.cursor.as_deref());
+    let found: ApiList<ConversationEvent> = user.get(address).await.map_err(failed)?;
+    if query.event.is_empty() {
+        query.event = found.data.first().map(|event| event.id.clone()).unwrap_or_default();
     }
-    let by = if asked.phone.is_empty() {
-        format!("event={}", encode(&asked.event))
+    let by = if query.phone.is_empty() {
+        format!("event={}", percent_encode(&query.event))
     } else {
-        format!("phone={}", encode(&asked.phone))
+        format!("phone={}", percent_encode(&query.phone))
     };
-    page.older =
-        found.next_cursor.map(|cursor| format!("/conversations?{by}&cursor={}", encode(&cursor)));
-    let became = progress_of(&visitor, &phone, asked.cursor.as_deref(), &found.data).await;
+    page.older = found
+        .next_cursor
+        .map(|cursor| format!("/conversations?{by}&cursor={}", percent_encode(&cursor)));
+    let statuses = load_message_statuses(&user, &phone, query.cursor.as_deref(), &found.data).await;
     // The page is newest first, and a conversation is read from the top.
-    let lines = stream::iter(found.data.into_iter().rev());
-    page.lines =
-        lines.map(|event| line(&visitor, t, &became, event)).buffered(AT_ONCE).collect().await;
-    page.senders = if visitor.operates() { senders(&visitor).await } else { Vec::new() };
-    page.phone = Some(if revealed { phone.clone() } else { masked(&phone) });
-    page.to = if revealed || !asked.phone.is_empty() { phone } else { String::new() };
-    page.asked = asked;
-    show(&page)
+    let entries = stream::iter(found.data.into_iter().rev());
+    page.entries = entries
+        .map(|event| build_entry(&user, t, &statuses, event))
+        .buffered(CONCURRENT_READS)
+        .collect()
+        .await;
+    page.senders = if user.can_operate() { sender_names(&user).await } else { Vec::new() };
+    page.phone = Some(if revealed { phone.clone() } else { mask_middle(&phone) });
+    page.to = if revealed || !query.phone.is_empty() { phone } else { String::new() };
+    page.query = query;
+    render_page(&page)
 }
 
-/// Whom the newest events are about, each once.
-fn recent(events: Vec<Event>) -> Vec<Recent> {
-    let mut found: Vec<Recent> = Vec::new();
+/// Whom the newest events are about, each idempotency_key.
+fn recent_conversations(events: Vec<ConversationEvent>) -> Vec<RecentConversation> {
+    let mut found: Vec<RecentConversation> = Vec::new();
     let mut known: HashMap<String, usize> = HashMap::new();
     for event in events {
         let Some(phone) = event.phone() else { continue };
@@ -187,52 +198,57 @@ fn recent(events: Vec<Event>) -> Vec<Recent> {
             found[*at].count += 1;
         } else {
             known.insert(phone.to_owned(), found.len());
-            let phone = masked(phone);
-            found.push(Recent { phone, last_at: event.received_at, newest: event.id, count: 1 });
+            let phone = mask_middle(phone);
+            found.push(RecentConversation {
+                phone,
+                last_at: event.received_at,
+                newest: event.id,
+                count: 1,
+            });
         }
     }
     found
 }
 
 #[derive(Deserialize)]
-struct Progress {
+struct MessageProgress {
     id: String,
     status: String,
 }
 
-/// What became of each message among these events, which are a page, newest first. Asked once for
+/// What statuses of each message among these events, which are a page, newest first. ConversationQuery idempotency_key for
 /// all of them: messages and events go on after the same ids.
-async fn progress_of(
-    visitor: &Visitor,
+async fn load_message_statuses(
+    user: &CurrentUser,
     phone: &str,
     cursor: Option<&str>,
-    events: &[Event],
+    events: &[ConversationEvent],
 ) -> HashMap<String, String> {
     let Some(oldest) = events.iter().rev().find(|event| event.is_outgoing()) else {
         return HashMap::new();
     };
     // The id of a message is a little older than its event: it was made with the wish.
-    let since = oldest.received_at.parse::<Timestamp>().map(|at| at - WISH_AGE_MAX);
+    let since = oldest.received_at.parse::<Timestamp>().map(|at| at - ID_AGE_MAX);
     let since = since.map_or_else(|_| oldest.received_at.clone(), |since| since.to_string());
-    let address = Address::new(&["messages"])
+    let address = ApiPath::new(&["messages"])
         .with("to", phone)
         .with("since", &since)
-        .with("limit", MESSAGES)
+        .with("limit", MESSAGES_LIMIT)
         .with_some("cursor", cursor);
-    let found = visitor.get::<List<Progress>>(address).await.unwrap_or_default();
+    let found = user.get::<ApiList<MessageProgress>>(address).await.unwrap_or_default();
     found.data.into_iter().map(|message| (message.id, message.status)).collect()
 }
 
-async fn line(
-    visitor: &Visitor,
-    t: &'static Messages,
-    became: &HashMap<String, String>,
-    event: Event,
-) -> Line {
+async fn build_entry(
+    user: &CurrentUser,
+    t: &'static MessageTexts,
+    statuses: &HashMap<String, String>,
+    event: ConversationEvent,
+) -> ConversationEntry {
     let is_outgoing = event.is_outgoing();
     let kind = event.kind.unwrap_or_default();
     let is_status = kind.contains("status") || kind.contains("receipt") || kind.contains("ack");
-    let (side, word) = match (is_outgoing, is_status) {
+    let (side, label) = match (is_outgoing, is_status) {
         (true, _) => ("outgoing", t.outgoing),
         (false, true) => ("status", t.a_status),
         (false, false) => ("incoming", t.incoming),
@@ -242,13 +258,22 @@ async fn line(
     } else if event.body_bytes > TEXT_BODY_BYTES_MAX {
         None
     } else {
-        let body = visitor.read(Address::new(&["events", &event.id, "body"])).await;
-        body.ok().and_then(|body| text::of(&body))
+        let body = user.read_bytes(ApiPath::new(&["events", &event.id, "body"])).await;
+        body.ok().and_then(|body| message_text::extract(&body))
     };
-    let c = crate::words::Common::of(visitor.lang());
-    let badge = became.get(&event.id).map(|status| badge(status, t, c));
+    let c = crate::translations::CommonTexts::of(user.lang());
+    let badge = statuses.get(&event.id).map(|status| status_badge(status, t, c));
     let source = event.source.unwrap_or_default();
-    Line { event: event.id, at: event.received_at, side, word, source, kind, text, badge }
+    ConversationEntry {
+        event: event.id,
+        at: event.received_at,
+        side,
+        label,
+        source,
+        kind,
+        text,
+        badge,
+    }
 }
 
 #[cfg(test)]
@@ -257,7 +282,7 @@ mod tests {
 
     #[test]
     fn each_phone_is_listed_once_with_its_newest_event() {
-        let event = |id: &str, phone: Option<&str>| Event {
+        let event = |id: &str, phone: Option<&str>| ConversationEvent {
             id: id.to_owned(),
             source: None,
             kind: None,
@@ -274,9 +299,9 @@ mod tests {
             event("1", Some("5511900000000")),
             event("0", Some("5511987654321")),
         ];
-        let found = recent(events);
-        let told: Vec<_> = found.iter().map(|one| (one.newest.as_str(), one.count)).collect();
-        assert_eq!(told, [("3", 2), ("1", 1)]);
+        let found = recent_conversations(events);
+        let listed: Vec<_> = found.iter().map(|one| (one.newest.as_str(), one.count)).collect();
+        assert_eq!(listed, [("3", 2), ("1", 1)]);
         assert!(found.iter().all(|one| one.phone.contains('•')));
     }
 }

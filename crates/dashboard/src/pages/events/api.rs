@@ -5,20 +5,20 @@ use std::collections::BTreeMap;
 use data_encoding::BASE64;
 use serde::Deserialize;
 
-use crate::{show::masked, words::EventWords};
+use crate::{format::mask_middle, translations::EventTexts};
 
 /// What an event can be found by.
 pub(super) type Attributes = BTreeMap<String, Vec<String>>;
 
 /// Attributes that are people, or lead to one.
-const OF_PEOPLE: [&str; 4] = ["phone", "email", "chat", "user"];
+const PERSON_ATTRIBUTES: [&str; 4] = ["phone", "email", "chat", "user"];
 
 /// Shorter names of people are found by chance.
-const PERSON_CHARS_MIN: usize = 6;
+const MASKED_CHARS_MIN: usize = 6;
 
 /// An event with its story.
 #[derive(Deserialize)]
-pub(super) struct Event {
+pub(super) struct EventDetails {
     pub(super) id: String,
     pub(super) source: Option<String>,
     pub(super) kind: Option<String>,
@@ -30,22 +30,22 @@ pub(super) struct Event {
     pub(super) attributes: Attributes,
     pub(super) body_removed: bool,
     pub(super) sha256: String,
-    pub(super) request: Option<Request>,
-    pub(super) deliveries: Vec<Delivery>,
-    pub(super) duplicates: Vec<Duplicate>,
-    pub(super) decisions: Vec<Decision>,
+    pub(super) request: Option<RequestHeadItem>,
+    pub(super) deliveries: Vec<DeliveryItem>,
+    pub(super) duplicates: Vec<DuplicateItem>,
+    pub(super) decisions: Vec<TimelineItem>,
 }
 
 /// The head of a request.
 #[derive(Deserialize)]
-pub(super) struct Request {
+pub(super) struct RequestHeadItem {
     pub(super) path: String,
     pub(super) query: Option<String>,
     pub(super) remote: String,
-    pub(super) headers: Vec<HeaderLine>,
+    pub(super) headers: Vec<HeaderItem>,
 }
 
-impl Request {
+impl RequestHeadItem {
     /// Path and query, as the sender called them.
     pub(super) fn address(&self, source: Option<&str>) -> String {
         let query = self.query.as_ref().map(|query| format!("?{query}")).unwrap_or_default();
@@ -54,20 +54,20 @@ impl Request {
 }
 
 #[derive(Deserialize)]
-pub(super) struct HeaderLine {
+pub(super) struct HeaderItem {
     pub(super) name: String,
     #[serde(flatten)]
-    pub(super) value: Said,
+    pub(super) value: TextOrBase64,
 }
 
 /// Bytes, as text where they are.
 #[derive(Clone, Deserialize)]
-pub(super) struct Said {
+pub(super) struct TextOrBase64 {
     pub(super) text: Option<String>,
     base64: Option<String>,
 }
 
-impl Said {
+impl TextOrBase64 {
     pub(super) fn bytes(&self) -> Vec<u8> {
         match (&self.text, &self.base64) {
             (Some(text), _) => text.clone().into_bytes(),
@@ -83,7 +83,7 @@ impl Said {
 }
 
 #[derive(Deserialize)]
-pub(super) struct Decision {
+pub(super) struct TimelineItem {
     pub(super) at: String,
     pub(super) kind: String,
     pub(super) text: String,
@@ -94,7 +94,7 @@ pub(super) struct Decision {
 
 /// One sighting of a duplicate. An API that does not number them counts them all the same.
 #[derive(Deserialize)]
-pub(super) struct Duplicate {
+pub(super) struct DuplicateItem {
     #[serde(default)]
     pub(super) n: u32,
     pub(super) seen_at: String,
@@ -104,7 +104,7 @@ pub(super) struct Duplicate {
 }
 
 #[derive(Deserialize)]
-pub(super) struct Delivery {
+pub(super) struct DeliveryItem {
     pub(super) id: String,
     pub(super) destination: Option<String>,
     pub(super) status: String,
@@ -119,15 +119,15 @@ pub(super) struct Delivery {
 
 /// A delivery with its attempts.
 #[derive(Deserialize)]
-pub(super) struct DeliveryDetail {
+pub(super) struct DeliveryDetails {
     #[serde(flatten)]
-    pub(super) delivery: Delivery,
+    pub(super) delivery: DeliveryItem,
     pub(super) attempts_removed: bool,
-    pub(super) attempt_list: Vec<Attempt>,
+    pub(super) attempt_list: Vec<AttemptItem>,
 }
 
 #[derive(Deserialize)]
-pub(super) struct Attempt {
+pub(super) struct AttemptItem {
     pub(super) number: u64,
     pub(super) started_at: String,
     pub(super) took_ms: u64,
@@ -141,7 +141,7 @@ pub(super) struct Attempt {
 /// Where the time of an attempt went.
 #[derive(Clone, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Timing {
+pub(super) struct TimingItem {
     pub(super) dns_ms: Option<u64>,
     pub(super) connect_ms: Option<u64>,
     pub(super) tls_ms: Option<u64>,
@@ -152,58 +152,62 @@ pub(super) struct Timing {
 
 /// What is masked elsewhere.
 #[derive(Deserialize)]
-pub(super) struct Revealed {
+pub(super) struct RevealedEvent {
     pub(super) key: Option<String>,
     pub(super) attributes: Attributes,
-    pub(super) request: Option<Request>,
-    pub(super) body: Option<Said>,
-    #[serde(default)]
-    pub(super) answers: Vec<RevealedAnswer>,
+    pub(super) request: Option<RequestHeadItem>,
+    pub(super) body: Option<TextOrBase64>,
+    #[serde(default, rename = "answers")]
+    pub(super) responses: Vec<RevealedResponse>,
 }
 
 #[derive(Deserialize)]
-pub(super) struct RevealedAnswer {
+pub(super) struct RevealedResponse {
     pub(super) delivery: String,
     pub(super) number: u64,
-    pub(super) response: Said,
+    pub(super) response: TextOrBase64,
 }
 
 /// An attribute as a page shows it.
-pub(super) struct Fact {
+pub(super) struct EventFact {
     pub(super) name: String,
     pub(super) values: Vec<String>,
 }
 
 /// The attributes with their names for people. People are masked unless they are revealed.
-pub(super) fn facts(attributes: &Attributes, t: &EventWords, revealed: bool) -> Vec<Fact> {
+pub(super) fn event_facts(
+    attributes: &Attributes,
+    t: &EventTexts,
+    revealed: bool,
+) -> Vec<EventFact> {
     let fact = |(word, values): (&String, &Vec<String>)| {
-        let is_person = !revealed && OF_PEOPLE.contains(&word.as_str());
-        let shown = |value: &String| if is_person { masked(value) } else { value.clone() };
-        Fact { name: t.attribute(word).to_owned(), values: values.iter().map(shown).collect() }
+        let is_person = !revealed && PERSON_ATTRIBUTES.contains(&word.as_str());
+        let shown = |value: &String| if is_person { mask_middle(value) } else { value.clone() };
+        EventFact { name: t.attribute(word).to_owned(), values: values.iter().map(shown).collect() }
     };
     attributes.iter().map(fact).collect()
 }
 
 /// Whom an event is about, as far as a list shows it.
-pub(super) fn about(attributes: &Attributes) -> String {
-    let found = OF_PEOPLE.iter().find_map(|name| attributes.get(*name)?.first());
-    found.map(|value| masked(value)).unwrap_or_default()
+pub(super) fn masked_subject(attributes: &Attributes) -> String {
+    let found = PERSON_ATTRIBUTES.iter().find_map(|name| attributes.get(*name)?.first());
+    found.map(|value| mask_middle(value)).unwrap_or_default()
 }
 
 /// A text without the people that an event is about: keys are often made of their numbers.
-pub(super) fn without_people(text: &str, attributes: &Attributes) -> String {
-    let people = OF_PEOPLE.iter().filter_map(|name| attributes.get(*name)).flatten();
+pub(super) fn mask_people(text: &str, attributes: &Attributes) -> String {
+    let people = PERSON_ATTRIBUTES.iter().filter_map(|name| attributes.get(*name)).flatten();
     let mut names: Vec<String> = people
         .flat_map(|value| {
             let digits: String = value.chars().filter(char::is_ascii_digit).collect();
             [value.clone(), digits]
         })
-        .filter(|name| name.chars().count() >= PERSON_CHARS_MIN)
+        .filter(|name| name.chars().count() >= MASKED_CHARS_MIN)
         .collect();
     // The longest first, so that no part of it is hidden alone.
     names.sort_unstable_by_key(|name| std::cmp::Reverse(name.len()));
     names.dedup();
-    names.iter().fold(text.to_owned(), |text, name| text.replace(name.as_str(), &masked(name)))
+    names.iter().fold(text.to_owned(), |text, name| text.replace(name.as_str(), &mask_middle(name)))
 }
 
 #[cfg(test)]
@@ -229,13 +233,13 @@ mod tests {
             ("5511987654321", "5511•••••••21"),
             ("order-1", "order-1"),
         ] {
-            assert_eq!(without_people(key, &about), expected);
+            assert_eq!(mask_people(key, &about), expected);
         }
     }
 
     #[test]
     fn a_list_shows_no_person_whole() {
-        assert_eq!(about(&attributes(&[("email", "joao@example.com")])), "joao••••••••om");
-        assert_eq!(about(&attributes(&[("object", "ord_1")])), "");
+        assert_eq!(masked_subject(&attributes(&[("email", "joao@example.com")])), "joao••••••••om");
+        assert_eq!(masked_subject(&attributes(&[("object", "ord_1")])), "");
     }
 }

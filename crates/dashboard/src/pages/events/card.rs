@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use super::api::{Attempt, DeliveryDetail, RevealedAnswer};
+use super::api::{AttemptItem, DeliveryDetails, RevealedResponse};
 use crate::{
+    format::{Badge, format_duration},
     lang::Lang,
-    show::{Badge, span},
-    words::{Common, EventWords, Failures},
+    translations::{CommonTexts, EventTexts, FailureTexts},
 };
 
 /// Attempts that are open on a card; the rest is a click away.
@@ -15,18 +15,18 @@ const OPEN_MAX: usize = 3;
 const ANSWER_CHARS_MAX: usize = 2000;
 
 /// A try as a card shows it.
-pub(super) struct Try {
+pub(super) struct AttemptEntry {
     pub(super) number: u64,
     pub(super) at: String,
     pub(super) badge: Badge,
     pub(super) facts: Vec<String>,
     /// In the words of the API.
-    pub(super) said: Option<String>,
+    pub(super) detail_text: Option<String>,
     pub(super) answer: String,
 }
 
 #[expect(clippy::struct_excessive_bools, reason = "each says whether one thing is shown")]
-pub(super) struct Card {
+pub(super) struct DeliveryCard {
     pub(super) id: String,
     /// `None` if it was deleted.
     pub(super) destination: Option<String>,
@@ -41,34 +41,34 @@ pub(super) struct Card {
     pub(super) attempts: u64,
     pub(super) attempts_removed: bool,
     /// Newest first.
-    pub(super) open: Vec<Try>,
-    pub(super) older: Vec<Try>,
+    pub(super) open: Vec<AttemptEntry>,
+    pub(super) older: Vec<AttemptEntry>,
     pub(super) can_replay: bool,
     pub(super) can_cancel: bool,
     pub(super) has_arrived: bool,
-    /// For the forms that are carried out once.
-    pub(super) once: String,
+    /// For the forms that are carried out idempotency_key.
+    pub(super) idempotency_key: String,
 }
 
-impl Card {
+impl DeliveryCard {
     pub(super) fn new(
-        detail: DeliveryDetail,
-        answers: &[RevealedAnswer],
-        once: String,
+        detail: DeliveryDetails,
+        responses: &[RevealedResponse],
+        idempotency_key: String,
         lang: Lang,
     ) -> Self {
-        let (t, c, o) = (EventWords::of(lang), Common::of(lang), Failures::of(lang));
-        let DeliveryDetail { delivery, attempts_removed, attempt_list } = detail;
-        let answer_of = |number: u64| {
-            let found = answers.iter().find(|a| a.delivery == delivery.id && a.number == number);
+        let (t, c, f) = (EventTexts::of(lang), CommonTexts::of(lang), FailureTexts::of(lang));
+        let DeliveryDetails { delivery, attempts_removed, attempt_list } = detail;
+        let revealed_response = |number: u64| {
+            let found = responses.iter().find(|a| a.delivery == delivery.id && a.number == number);
             found.map(|answer| answer.response.shown())
         };
-        let mut tries: Vec<Try> = attempt_list
+        let mut attempts: Vec<AttemptEntry> = attempt_list
             .into_iter()
             .rev()
-            .map(|attempt| tried(&attempt, answer_of(attempt.number), t, o, lang))
+            .map(|attempt| attempt_entry(&attempt, revealed_response(attempt.number), t, f, lang))
             .collect();
-        let older = tries.split_off(tries.len().min(OPEN_MAX));
+        let older = attempts.split_off(attempts.len().min(OPEN_MAX));
         let status = delivery.status.as_str();
         Self {
             badge: Badge::status(status, c),
@@ -76,7 +76,7 @@ impl Card {
                 && matches!(status, "succeeded" | "dead" | "cancelled"),
             can_cancel: matches!(status, "pending" | "scheduled" | "held"),
             has_arrived: status == "succeeded",
-            reason: delivery.reason.map(|reason| o.reason(&reason).to_owned()),
+            reason: delivery.reason.map(|reason| f.reason(&reason).to_owned()),
             name: delivery.destination.clone().unwrap_or_else(|| t.destination_gone.to_owned()),
             destination: delivery.destination,
             id: delivery.id,
@@ -87,36 +87,36 @@ impl Card {
             sent_id: delivery.sent_id,
             attempts: delivery.attempts,
             attempts_removed: attempts_removed && delivery.attempts > 0,
-            open: tries,
+            open: attempts,
             older,
-            once,
+            idempotency_key,
         }
     }
 }
 
-fn tried(
-    attempt: &Attempt,
+fn attempt_entry(
+    attempt: &AttemptItem,
     revealed: Option<String>,
-    t: &EventWords,
-    o: &Failures,
+    t: &EventTexts,
+    f: &FailureTexts,
     lang: Lang,
-) -> Try {
+) -> AttemptEntry {
     let answered = match (attempt.status, attempt.failure.as_deref()) {
         (Some(status), _) => format!("HTTP {status}"),
-        (None, Some(failure)) => o.failure(failure).to_owned(),
+        (None, Some(failure)) => f.failure(failure).to_owned(),
         (None, None) if attempt.class.is_none() => t.arrived.to_owned(),
         (None, None) => t.no_answer.to_owned(),
     };
     let (tone, icon) = if attempt.class.is_none() { ("ok", "check") } else { ("bad", "cross") };
-    let class = attempt.class.as_deref().map(|class| o.class(class).to_owned());
-    let took = span(lang, Duration::from_millis(attempt.took_ms));
+    let class = attempt.class.as_deref().map(|class| f.class(class).to_owned());
+    let took = format_duration(lang, Duration::from_millis(attempt.took_ms));
     let answer = revealed.unwrap_or_else(|| attempt.response.clone());
-    Try {
+    AttemptEntry {
         number: attempt.number,
         at: attempt.started_at.clone(),
         badge: Badge::new(tone, icon, answered),
         facts: class.into_iter().chain([took]).collect(),
-        said: attempt.detail.clone().filter(|said| !said.is_empty()),
+        detail_text: attempt.detail.clone().filter(|detail_text| !detail_text.is_empty()),
         answer: answer.chars().take(ANSWER_CHARS_MAX).collect(),
     }
 }

@@ -8,33 +8,33 @@ use serde::Deserialize;
 
 use super::{
     api::{
-        Attributes, DeliveryDetail, Event, Fact, Request, Revealed, RevealedAnswer, facts,
-        without_people,
+        Attributes, DeliveryDetails, EventDetails, EventFact, RequestHeadItem, RevealedEvent,
+        RevealedResponse, event_facts, mask_people,
     },
-    card::Card,
-    path_of,
-    story::{self, Line, Teller},
+    card::DeliveryCard,
+    event_path,
+    timeline::{self, TimelineBuilder, TimelineLine},
 };
 use crate::{
     body::{BodyView, INLINE_BYTES_MAX},
-    client::{Address, Trouble, encode},
+    client::{ApiError, ApiPath, percent_encode},
     curl,
+    current_user::CurrentUser,
+    format::{Badge, format_duration, format_size},
     lang::fill,
-    page::{Failed, Frame, Nav, Shown, show},
-    show::{Badge, size, span},
-    visitor::Visitor,
-    words::{Common, EventWords, Told},
+    page::{NavItem, PageError, PageFrame, PageResult, render_page},
+    translations::{CommonTexts, EventTexts, TimelineTexts},
 };
 
 /// Deliveries of one event that a page shows, the newest.
 const CARDS_MAX: usize = 25;
 /// The largest body that a browser may load for its tree.
 const LOAD_BYTES_MAX: u64 = 8 * 1024 * 1024;
-/// How many values of a body are masked; missing if none is.
+/// How count values of a body are masked; missing if none is.
 const MASKED: HeaderName = HeaderName::from_static("surehook-masked");
 
 /// A sighting of a duplicate as the page lists it.
-struct Sighting {
+struct SightingRow {
     n: u32,
     at: String,
     gap: String,
@@ -45,106 +45,111 @@ struct Sighting {
 #[derive(Template)]
 #[template(path = "event.html")]
 struct EventPage {
-    frame: Frame,
-    t: &'static EventWords,
-    told: &'static Told,
-    event: Event,
+    frame: PageFrame,
+    t: &'static EventTexts,
+    timeline_texts: &'static TimelineTexts,
+    event: EventDetails,
     heading: String,
     path: String,
     size: String,
     pills: Vec<Badge>,
-    facts: Vec<Fact>,
-    cards: Vec<Card>,
+    facts: Vec<EventFact>,
+    cards: Vec<DeliveryCard>,
     cards_left: Option<String>,
     /// Where its dead deliveries go; one that was deleted gets nothing.
-    dead_to: Vec<String>,
-    once: String,
-    story: Vec<Line>,
-    sightings: Vec<Sighting>,
+    dead_destinations: Vec<String>,
+    idempotency_key: String,
+    timeline: Vec<TimelineLine>,
+    sightings: Vec<SightingRow>,
     sightings_left: Option<String>,
     body: BodyView,
     /// Secrets of the body are masked.
-    masks: bool,
-    cut: String,
+    has_masked_values: bool,
+    cut_note: String,
     can_load: bool,
     /// Where it came in.
     address: Option<String>,
-    curl: Option<curl::Line>,
+    curl: Option<curl::CurlCommand>,
     is_revealed: bool,
 }
 
 impl EventPage {
     /// Whom it is about, for a dialog.
-    fn about(&self) -> String {
-        super::api::about(&self.event.attributes)
+    fn masked_subject(&self) -> String {
+        super::api::masked_subject(&self.event.attributes)
     }
 
-    /// How many attempts are folded away.
-    fn older(&self, card: &Card) -> String {
-        let many = card.older.len() as u64;
-        self.frame.lang().count(many, self.t.attempt_older, self.t.attempts_older)
+    /// How count attempts are folded away.
+    fn older_attempts_label(&self, card: &DeliveryCard) -> String {
+        let count = card.older.len() as u64;
+        self.frame.lang().count(count, self.t.attempt_older, self.t.attempts_older)
     }
 }
 
-pub(super) async fn detail(visitor: Visitor, Path(id): Path<String>) -> Shown {
-    page(&visitor, &id, None).await
+pub(super) async fn show_event(user: CurrentUser, Path(id): Path<String>) -> PageResult {
+    event_page(&user, &id, None).await
 }
 
 /// The page; with what is masked elsewhere, if it was revealed.
-pub(super) async fn page(visitor: &Visitor, id: &str, revealed: Option<Revealed>) -> Shown {
-    let address = Address::new(&["events", id]);
-    let mut event: Event = visitor.get(address).await.map_err(|trouble| visitor.failed(trouble))?;
+pub(super) async fn event_page(
+    user: &CurrentUser,
+    id: &str,
+    revealed: Option<RevealedEvent>,
+) -> PageResult {
+    let address = ApiPath::new(&["events", id]);
+    let mut event: EventDetails =
+        user.get(address).await.map_err(|error| user.page_error(error))?;
     let is_revealed = revealed.is_some();
-    let (body, masks, answers) = match revealed {
+    let (body, has_masked_values, responses) = match revealed {
         Some(revealed) => {
-            let body = revealed.body.map_or(BodyView::Removed, |said| {
-                let bytes = said.bytes();
+            let body = revealed.body.map_or(BodyView::Removed, |body| {
+                let bytes = body.bytes();
                 let shown = bytes.len().min(INLINE_BYTES_MAX);
-                BodyView::of(&bytes[..shown], shown < bytes.len())
+                BodyView::from_bytes(&bytes[..shown], shown < bytes.len())
             });
             (event.key, event.attributes) = (revealed.key, revealed.attributes);
             event.request = revealed.request;
-            (body, false, revealed.answers)
+            (body, false, revealed.responses)
         }
         None => {
-            let found = read_body(visitor, Address::new(&["events", id, "body"])).await;
-            let (body, masks) = found.map_err(|trouble| visitor.failed(trouble))?;
-            (body, masks, Vec::new())
+            let found = read_body(user, ApiPath::new(&["events", id, "body"])).await;
+            let (body, has_masked_values) = found.map_err(|error| user.page_error(error))?;
+            (body, has_masked_values, Vec::new())
         }
     };
-    let hidden = if is_revealed { Attributes::new() } else { event.attributes.clone() };
-    event.key = event.key.map(|key| without_people(&key, &hidden));
-    let lang = visitor.lang();
-    let t = EventWords::of(lang);
-    let cards = cards(visitor, &event, &answers, &hidden).await?;
+    let masked_attributes = if is_revealed { Attributes::new() } else { event.attributes.clone() };
+    event.key = event.key.map(|key| mask_people(&key, &masked_attributes));
+    let lang = user.lang();
+    let t = EventTexts::of(lang);
+    let cards = load_cards(user, &event, &responses, &masked_attributes).await?;
     let left = event.deliveries.len().saturating_sub(CARDS_MAX);
     let heading = event.kind.clone().unwrap_or_else(|| t.title.to_owned());
-    let frame = Frame::new(visitor, Nav::Events, heading.clone());
+    let frame = PageFrame::new(user, NavItem::Events, heading.clone());
     // What is revealed must not end up in the history of a shell.
     let request = event.request.as_ref().filter(|_| !is_revealed);
-    let curl = request.map(|request| as_curl(visitor, &event, request, body.whole()));
+    let curl = request.map(|request| curl_command(user, &event, request, body.full_text()));
     let address = event.request.as_ref().map(|request| request.address(event.source.as_deref()));
     let sightings_left = event.duplicate_count > event.duplicates.len() as u64;
-    show(&EventPage {
+    render_page(&EventPage {
         t,
-        told: Told::of(lang),
+        timeline_texts: TimelineTexts::of(lang),
         heading,
-        path: path_of(&event.id),
-        size: size(lang, event.body_bytes),
-        pills: pills(&event, frame.c),
-        facts: facts(&event.attributes, t, is_revealed),
+        path: event_path(&event.id),
+        size: format_size(lang, event.body_bytes),
+        pills: status_badges(&event, frame.c),
+        facts: event_facts(&event.attributes, t, is_revealed),
         cards,
-        dead_to: dead_to(&event),
-        once: visitor.once(),
+        dead_destinations: dead_destinations(&event),
+        idempotency_key: user.new_idempotency_key(),
         cards_left: (left > 0).then(|| lang.count(left as u64, t.delivery_more, t.deliveries_more)),
-        story: Teller::new(&event, &hidden, lang).tell(),
-        sightings: sightings(&event, visitor),
+        timeline: TimelineBuilder::new(&event, &masked_attributes, lang).build(),
+        sightings: sighting_rows(&event, user),
         sightings_left: sightings_left
             .then(|| fill(t.duplicates_more, &[&lang.number(event.duplicate_count)])),
-        cut: fill(t.body_cut, &[&size(lang, INLINE_BYTES_MAX as u64)]),
+        cut_note: fill(t.body_cut, &[&format_size(lang, INLINE_BYTES_MAX as u64)]),
         can_load: !is_revealed && event.body_bytes <= LOAD_BYTES_MAX,
         body,
-        masks,
+        has_masked_values,
         address,
         curl,
         is_revealed,
@@ -154,48 +159,48 @@ pub(super) async fn page(visitor: &Visitor, id: &str, revealed: Option<Revealed>
 }
 
 /// The newest deliveries with their attempts.
-async fn cards(
-    visitor: &Visitor,
-    event: &Event,
-    answers: &[RevealedAnswer],
-    hidden: &Attributes,
-) -> Result<Vec<Card>, Failed> {
+async fn load_cards(
+    user: &CurrentUser,
+    event: &EventDetails,
+    responses: &[RevealedResponse],
+    masked_attributes: &Attributes,
+) -> Result<Vec<DeliveryCard>, PageError> {
     let mut cards = Vec::new();
-    for owed in event.deliveries.iter().rev().take(CARDS_MAX) {
-        let found = visitor.get(Address::new(&["deliveries", &owed.id])).await;
+    for delivery in event.deliveries.iter().rev().take(CARDS_MAX) {
+        let found = user.get(ApiPath::new(&["deliveries", &delivery.id])).await;
         let found = match found {
             Ok(found) => found,
             // Retention may take one away while we look.
-            Err(trouble) if trouble.is_not_found() => continue,
-            Err(trouble) => return Err(visitor.failed(trouble)),
+            Err(error) if error.is_not_found() => continue,
+            Err(error) => return Err(user.page_error(error)),
         };
-        let mut card = Card::new(found, answers, visitor.once(), visitor.lang());
-        card.order_key = card.order_key.map(|key| without_people(&key, hidden));
+        let mut card = DeliveryCard::new(found, responses, user.new_idempotency_key(), user.lang());
+        card.order_key = card.order_key.map(|key| mask_people(&key, masked_attributes));
         cards.push(card);
     }
     Ok(cards)
 }
 
 /// One pill for each status that a delivery has, the most urgent first.
-fn pills(event: &Event, c: &Common) -> Vec<Badge> {
+fn status_badges(event: &EventDetails, c: &CommonTexts) -> Vec<Badge> {
     let mut counts = std::collections::BTreeMap::<&str, u64>::new();
-    for owed in &event.deliveries {
-        *counts.entry(owed.status.as_str()).or_default() += 1;
+    for delivery in &event.deliveries {
+        *counts.entry(delivery.status.as_str()).or_default() += 1;
     }
-    super::list::pills(&counts, c)
+    super::list::status_badges(&counts, c)
 }
 
 /// The destinations whose delivery is dead.
-fn dead_to(event: &Event) -> Vec<String> {
-    let dead = event.deliveries.iter().filter(|owed| owed.status == "dead");
-    dead.filter_map(|owed| owed.destination.clone()).collect()
+fn dead_destinations(event: &EventDetails) -> Vec<String> {
+    let dead = event.deliveries.iter().filter(|delivery| delivery.status == "dead");
+    dead.filter_map(|delivery| delivery.destination.clone()).collect()
 }
 
-fn sightings(event: &Event, visitor: &Visitor) -> Vec<Sighting> {
-    let sighting = |seen: &super::api::Duplicate| Sighting {
+fn sighting_rows(event: &EventDetails, user: &CurrentUser) -> Vec<SightingRow> {
+    let sighting = |seen: &super::api::DuplicateItem| SightingRow {
         n: seen.n,
         at: seen.seen_at.clone(),
-        gap: span(visitor.lang(), story::gap(&event.received_at, &seen.seen_at)),
+        gap: format_duration(user.lang(), timeline::elapsed(&event.received_at, &seen.seen_at)),
         bytes_differ: seen.bytes_differ,
         delivered_as: seen.delivered_as.clone(),
     };
@@ -203,16 +208,16 @@ fn sightings(event: &Event, visitor: &Visitor) -> Vec<Sighting> {
 }
 
 /// The first part of a body, and whether something in it is masked.
-async fn read_body(visitor: &Visitor, address: Address) -> Result<(BodyView, bool), Trouble> {
-    let file = match visitor.fetch(address).await {
+async fn read_body(user: &CurrentUser, address: ApiPath) -> Result<(BodyView, bool), ApiError> {
+    let file = match user.fetch(address).await {
         Ok(file) => file,
-        Err(trouble) if matches!(trouble.status, 404 | 410) => {
+        Err(error) if matches!(error.status, 404 | 410) => {
             return Ok((BodyView::Removed, false));
         }
-        Err(trouble) if trouble.status == 409 => return Ok((BodyView::Opaque, false)),
-        Err(trouble) => return Err(trouble),
+        Err(error) if error.status == 409 => return Ok((BodyView::Undecodable, false)),
+        Err(error) => return Err(error),
     };
-    let masks = file.headers().contains_key(&MASKED);
+    let has_masked_values = file.headers().contains_key(&MASKED);
     let mut chunks = file.into_body().into_data_stream();
     let mut bytes = Vec::new();
     while bytes.len() <= INLINE_BYTES_MAX {
@@ -220,44 +225,49 @@ async fn read_body(visitor: &Visitor, address: Address) -> Result<(BodyView, boo
             Some(Ok(chunk)) => bytes.extend_from_slice(&chunk),
             Some(Err(error)) => {
                 let detail = error.to_string();
-                return Err(Trouble { status: 500, detail });
+                return Err(ApiError { status: 500, detail });
             }
             None => break,
         }
     }
     let shown = bytes.len().min(INLINE_BYTES_MAX);
-    Ok((BodyView::of(&bytes[..shown], shown < bytes.len()), masks))
+    Ok((BodyView::from_bytes(&bytes[..shown], shown < bytes.len()), has_masked_values))
 }
 
-fn as_curl(visitor: &Visitor, event: &Event, request: &Request, body: Option<&str>) -> curl::Line {
-    let origin = visitor.gateway().public_url();
+fn curl_command(
+    user: &CurrentUser,
+    event: &EventDetails,
+    request: &RequestHeadItem,
+    body: Option<&str>,
+) -> curl::CurlCommand {
+    let origin = user.gateway().public_url();
     let origin = origin.as_deref().map(|url| url.trim_end_matches('/'));
     let headers = request.headers.iter().map(|line| (line.name.clone(), line.value.text.clone()));
-    curl::Request {
+    curl::CurlRequest {
         origin,
         path: request.address(event.source.as_deref()),
         headers: headers.collect(),
         body,
     }
-    .line()
+    .to_command()
 }
 
 /// The body as a file.
-pub(super) async fn body(visitor: Visitor, Path(id): Path<String>) -> Shown {
-    download(&visitor, Address::new(&["events", &id, "body"]), &id).await
+pub(super) async fn download_body(user: CurrentUser, Path(id): Path<String>) -> PageResult {
+    download(&user, ApiPath::new(&["events", &id, "body"]), &id).await
 }
 
 /// What a delivery sends, as a file.
-pub(super) async fn sent_body(
-    visitor: Visitor,
+pub(super) async fn download_sent_body(
+    user: CurrentUser,
     Path((_, delivery)): Path<(String, String)>,
-) -> Shown {
-    download(&visitor, Address::new(&["deliveries", &delivery, "body"]), &delivery).await
+) -> PageResult {
+    download(&user, ApiPath::new(&["deliveries", &delivery, "body"]), &delivery).await
 }
 
-async fn download(visitor: &Visitor, address: Address, name: &str) -> Shown {
-    let file = visitor.fetch(address).await.map_err(|trouble| visitor.failed(trouble))?;
-    let name = format!("attachment; filename=\"{}.bin\"", encode(name));
+async fn download(user: &CurrentUser, address: ApiPath, name: &str) -> PageResult {
+    let file = user.fetch(address).await.map_err(|error| user.page_error(error))?;
+    let name = format!("attachment; filename=\"{}.bin\"", percent_encode(name));
     let name = HeaderValue::from_str(&name).unwrap_or(HeaderValue::from_static("attachment"));
     let mut response = Response::new(Body::new(file.into_body()));
     let headers = response.headers_mut();
@@ -269,45 +279,49 @@ async fn download(visitor: &Visitor, address: Address, name: &str) -> Shown {
 #[derive(Template)]
 #[template(path = "event_curl.html")]
 struct CurlPage {
-    frame: Frame,
-    t: &'static EventWords,
+    frame: PageFrame,
+    t: &'static EventTexts,
     back: String,
     download: String,
     lead: String,
-    line: Option<curl::Line>,
+    command: Option<curl::CurlCommand>,
 }
 
 #[derive(Deserialize)]
-struct Destination {
+struct DestinationUrl {
     url: Option<String>,
 }
 
 /// What is sent to a destination, as a line for a shell.
-pub(super) async fn curl(visitor: Visitor, Path((id, delivery)): Path<(String, String)>) -> Shown {
-    let failed = |trouble| visitor.failed(trouble);
-    let owed: DeliveryDetail =
-        visitor.get(Address::new(&["deliveries", &delivery])).await.map_err(failed)?;
-    let event: Event = visitor.get(Address::new(&["events", &id])).await.map_err(failed)?;
-    let t = EventWords::of(visitor.lang());
-    let name = owed.delivery.destination.unwrap_or_default();
-    let destination = visitor.get::<Destination>(Address::new(&["destinations", &name])).await;
+pub(super) async fn show_curl(
+    user: CurrentUser,
+    Path((id, delivery)): Path<(String, String)>,
+) -> PageResult {
+    let failed = |error| user.page_error(error);
+    let details: DeliveryDetails =
+        user.get(ApiPath::new(&["deliveries", &delivery])).await.map_err(failed)?;
+    let event: EventDetails = user.get(ApiPath::new(&["events", &id])).await.map_err(failed)?;
+    let t = EventTexts::of(user.lang());
+    let name = details.delivery.destination.unwrap_or_default();
+    let destination = user.get::<DestinationUrl>(ApiPath::new(&["destinations", &name])).await;
     let url = destination.ok().and_then(|destination| destination.url);
-    let address = Address::new(&["deliveries", &delivery, "body"]);
-    let (body, _) = read_body(&visitor, address).await.map_err(failed)?;
-    let line = url.map(|url| {
+    let address = ApiPath::new(&["deliveries", &delivery, "body"]);
+    let (body, _) = read_body(&user, address).await.map_err(failed)?;
+    let command = url.map(|url| {
         let lines = event.request.iter().flat_map(|request| &request.headers);
         let is_kind = |name: &str| name.eq_ignore_ascii_case("content-type");
         let kind = lines.filter(|line| is_kind(&line.name));
         let headers = kind.map(|line| (line.name.clone(), line.value.text.clone())).collect();
-        curl::Request { origin: Some(""), path: url, headers, body: body.whole() }.line()
+        curl::CurlRequest { origin: Some(""), path: url, headers, body: body.full_text() }
+            .to_command()
     });
-    let back = path_of(&id);
-    show(&CurlPage {
-        frame: Frame::new(&visitor, Nav::Events, t.curl),
-        download: format!("{back}/deliveries/{}/body", encode(&delivery)),
+    let back = event_path(&id);
+    render_page(&CurlPage {
+        frame: PageFrame::new(&user, NavItem::Events, t.curl),
+        download: format!("{back}/deliveries/{}/body", percent_encode(&delivery)),
         lead: fill(t.curl_destination, &[&name]),
         back,
         t,
-        line,
+        command,
     })
 }

@@ -6,40 +6,40 @@ use askama::Template;
 use axum::{Form, extract::Path};
 use serde::Deserialize;
 
-use super::{acts::Once, path_of};
+use super::{actions::IdempotentForm, event_path};
 use crate::{
-    client::Address,
+    client::ApiPath,
+    current_user::CurrentUser,
+    format::{Badge, format_duration},
     lang::fill,
-    page::{Frame, Nav, Shown, show},
-    show::{Badge, span},
-    visitor::Visitor,
-    words::EventWords,
+    page::{NavItem, PageFrame, PageResult, render_page},
+    translations::EventTexts,
 };
 
 #[derive(Deserialize)]
-struct Compared {
+struct DuplicateComparison {
     at: String,
     gap_ms: u64,
     same_bytes: bool,
     body_kept: bool,
     delivered_as: Option<String>,
     compared_as: Option<String>,
-    diff: Vec<Change>,
+    diff: Vec<BodyDifference>,
     truncated: bool,
     masked: u64,
 }
 
 #[derive(Deserialize)]
-struct Change {
+struct BodyDifference {
     path: String,
     change: String,
     before: Option<String>,
     after: Option<String>,
 }
 
-impl Change {
+impl BodyDifference {
     /// A colour, an icon and a word, so that nobody depends on one of them.
-    fn badge(&self, t: &EventWords) -> Badge {
+    fn badge(&self, t: &EventTexts) -> Badge {
         match self.change.as_str() {
             "added" => Badge::new("ok", "plus", t.added),
             "removed" => Badge::new("bad", "minus", t.removed),
@@ -52,45 +52,50 @@ impl Change {
 #[derive(Template)]
 #[template(path = "event_duplicate.html")]
 struct DuplicatePage {
-    frame: Frame,
-    t: &'static EventWords,
+    frame: PageFrame,
+    t: &'static EventTexts,
     path: String,
     id: String,
     n: u32,
     gap: String,
-    how: &'static str,
-    compared: Compared,
+    method: &'static str,
+    comparison: DuplicateComparison,
     masked: Option<String>,
     can_deliver: bool,
-    once: String,
+    idempotency_key: String,
 }
 
-pub(super) async fn compare(visitor: Visitor, Path((id, n)): Path<(String, u32)>) -> Shown {
-    let address = Address::new(&["events", &id, "duplicates", &n.to_string()]);
-    let compared: Compared =
-        visitor.get(address).await.map_err(|trouble| visitor.failed(trouble))?;
-    let (lang, t) = (visitor.lang(), EventWords::of(visitor.lang()));
-    let how = match compared.compared_as.as_deref() {
+pub(super) async fn show_comparison(
+    user: CurrentUser,
+    Path((id, n)): Path<(String, u32)>,
+) -> PageResult {
+    let address = ApiPath::new(&["events", &id, "duplicates", &n.to_string()]);
+    let comparison: DuplicateComparison =
+        user.get(address).await.map_err(|error| user.page_error(error))?;
+    let (lang, t) = (user.lang(), EventTexts::of(user.lang()));
+    let method = match comparison.compared_as.as_deref() {
         Some("json") => t.compared_json,
         Some("text") => t.compared_text,
         Some(_) => t.compared_bytes,
-        None if compared.same_bytes => t.compared_same,
+        None if comparison.same_bytes => t.compared_same,
         None => t.compared_gone,
     };
     let title = fill(t.compare_title, &[&n]);
-    show(&DuplicatePage {
-        frame: Frame::new(&visitor, Nav::Events, title),
-        path: path_of(&id),
-        gap: span(lang, Duration::from_millis(compared.gap_ms)),
-        masked: (compared.masked > 0)
-            .then(|| lang.count(compared.masked, t.diff_masked_one, t.diff_masked)),
-        can_deliver: visitor.operates() && compared.body_kept && compared.delivered_as.is_none(),
-        once: visitor.once(),
+    render_page(&DuplicatePage {
+        frame: PageFrame::new(&user, NavItem::Events, title),
+        path: event_path(&id),
+        gap: format_duration(lang, Duration::from_millis(comparison.gap_ms)),
+        masked: (comparison.masked > 0)
+            .then(|| lang.count(comparison.masked, t.diff_masked_one, t.diff_masked)),
+        can_deliver: user.can_operate()
+            && comparison.body_kept
+            && comparison.delivered_as.is_none(),
+        idempotency_key: user.new_idempotency_key(),
         t,
         id,
         n,
-        how,
-        compared,
+        method,
+        comparison,
     })
 }
 
@@ -99,17 +104,20 @@ struct DeliveredAnyway {
     event_id: String,
 }
 
-pub(super) async fn deliver(
-    visitor: Visitor,
+pub(super) async fn deliver_anyway(
+    user: CurrentUser,
     Path((id, n)): Path<(String, u32)>,
-    Form(form): Form<Once>,
-) -> Shown {
-    let address = Address::new(&["events", &id, "duplicates", &n.to_string(), "deliver"]);
-    let done = visitor.post_once::<DeliveredAnyway>(address, None, &form.once).await;
+    Form(form): Form<IdempotentForm>,
+) -> PageResult {
+    let address = ApiPath::new(&["events", &id, "duplicates", &n.to_string(), "deliver"]);
+    let done = user.post_idempotent::<DeliveredAnyway>(address, None, &form.idempotency_key).await;
     Ok(match done {
-        Ok(new) => {
-            visitor.done(&path_of(&new.event_id), EventWords::of(visitor.lang()).anyway_done)
+        Ok(new) => user.redirect_with_notice(
+            &event_path(&new.event_id),
+            EventTexts::of(user.lang()).anyway_done,
+        ),
+        Err(error) => {
+            user.redirect_with_error(&format!("{}/duplicates/{n}", event_path(&id)), &error)
         }
-        Err(trouble) => visitor.refused(&format!("{}/duplicates/{n}", path_of(&id)), &trouble),
     })
 }

@@ -12,14 +12,14 @@ use serde::Deserialize;
 
 use super::api::{self, Attributes};
 use crate::{
-    client::{Address, encode},
-    filter::{Bar, Filter},
+    client::{ApiPath, percent_encode},
+    current_user::CurrentUser,
+    filter::{FilterBar, FilterQuery},
+    format::{Badge, mask_phones},
     lang::fill,
-    listing::{Asked, Filtered, Listing, Pager},
-    page::{Frame, Nav, Shown, show},
-    show::{Badge, without_phones},
-    visitor::Visitor,
-    words::{Common, Events},
+    list_page::{FilteredList, ListPage, ListQuery, Pager},
+    page::{NavItem, PageFrame, PageResult, render_page},
+    translations::{CommonTexts, EventListTexts},
 };
 
 /// Names of the filter bar, and what the API calls them.
@@ -42,7 +42,7 @@ const KNOWN: [(&str, &str); 16] = [
     ("", "search"),
 ];
 
-const LIST: Listing = Listing {
+const LIST: ListPage = ListPage {
     path: "/events",
     name: "events",
     known: &KNOWN,
@@ -53,11 +53,11 @@ const LIST: Listing = Listing {
 const PAGE_ROWS: usize = 50;
 
 /// The order of states in a row: first what somebody has to look at.
-const BY_URGENCY: [&str; 8] =
+const STATUSES_BY_URGENCY: [&str; 8] =
     ["dead", "held", "scheduled", "in_flight", "pending", "succeeded", "cancelled", "replayed"];
 
 #[derive(Deserialize)]
-struct Row {
+struct EventRow {
     id: String,
     source: Option<String>,
     kind: Option<String>,
@@ -70,35 +70,36 @@ struct Row {
     deliveries: Option<BTreeMap<String, u64>>,
 }
 
-impl Row {
+impl EventRow {
     fn about(&self) -> String {
-        api::about(&self.attributes)
+        api::masked_subject(&self.attributes)
     }
 
     /// The key, with people masked.
     fn shown_key(&self) -> Option<String> {
-        self.key.as_deref().map(|key| without_phones(&api::without_people(key, &self.attributes)))
+        self.key.as_deref().map(|key| mask_phones(&api::mask_people(key, &self.attributes)))
     }
 
     /// One pill for each status.
-    fn pills(&self, c: &Common) -> Vec<Badge> {
+    fn badges(&self, c: &CommonTexts) -> Vec<Badge> {
         let counts = self.deliveries.iter().flatten();
-        pills(&counts.map(|(status, count)| (status.as_str(), *count)).collect(), c)
+        status_badges(&counts.map(|(status, count)| (status.as_str(), *count)).collect(), c)
     }
 
-    fn choose(&self, t: &Events) -> String {
+    fn select_label(&self, t: &EventListTexts) -> String {
         fill(t.choose, &[&self.id])
     }
 
-    fn goes_nowhere(&self) -> bool {
+    fn has_no_deliveries(&self) -> bool {
         self.deliveries.as_ref().is_some_and(BTreeMap::is_empty)
     }
 }
 
 /// One pill for each status, the most urgent first.
-pub(super) fn pills(counts: &BTreeMap<&str, u64>, c: &Common) -> Vec<Badge> {
-    let known = BY_URGENCY.iter().filter_map(|status| Some((*status, *counts.get(status)?)));
-    let new = counts.iter().filter(|(status, _)| !BY_URGENCY.contains(*status));
+pub(super) fn status_badges(counts: &BTreeMap<&str, u64>, c: &CommonTexts) -> Vec<Badge> {
+    let known =
+        STATUSES_BY_URGENCY.iter().filter_map(|status| Some((*status, *counts.get(status)?)));
+    let new = counts.iter().filter(|(status, _)| !STATUSES_BY_URGENCY.contains(*status));
     let all = known.chain(new.map(|(status, count)| (*status, *count)));
     all.map(|(status, count)| {
         let mut badge = Badge::status(status, c);
@@ -113,39 +114,40 @@ pub(super) fn pills(counts: &BTreeMap<&str, u64>, c: &Common) -> Vec<Badge> {
 #[derive(Template)]
 #[template(path = "events.html")]
 struct EventsPage {
-    frame: Frame,
-    t: &'static Events,
-    bar: Bar,
-    events: Vec<Row>,
+    frame: PageFrame,
+    t: &'static EventListTexts,
+    bar: FilterBar,
+    events: Vec<EventRow>,
     pager: Pager,
     /// How far was looked, if a page is short of what may be there.
     searched: Option<(String, String)>,
     /// For operators: a file has everything as it is, phones too.
     export: Vec<(&'static str, String)>,
-    once: String,
+    idempotency_key: String,
 }
 
-pub(super) async fn list(visitor: Visitor, Query(asked): Query<Asked>) -> Shown {
-    let t = Events::of(visitor.lang());
-    let frame = Frame::new(&visitor, Nav::Events, t.title);
-    let Filtered { bar, found, pager, .. } = LIST.look::<Row>(&visitor, &asked).await?;
+pub(super) async fn list_events(user: CurrentUser, Query(query): Query<ListQuery>) -> PageResult {
+    let t = EventListTexts::of(user.lang());
+    let frame = PageFrame::new(&user, NavItem::Events, t.title);
+    let FilteredList { bar, found, pager, .. } = LIST.load::<EventRow>(&user, &query).await?;
     // A page that is full is no sign that somebody gave up.
     let is_short = found.next_cursor.is_some() && found.data.len() < PAGE_ROWS;
     let searched = found.searched.filter(|_| is_short);
-    let searched = searched.and_then(|how| {
-        Some((fill(t.searched, &[&visitor.lang().number(how.events)]), how.until?))
+    let searched = searched.and_then(|extent| {
+        Some((fill(t.searched, &[&user.lang().number(extent.events)]), extent.until?))
     });
-    let file = |format: &str| format!("/events/export?format={format}&q={}", encode(&bar.typed));
-    let export = match visitor.operates() {
+    let file =
+        |format: &str| format!("/events/export?format={format}&q={}", percent_encode(&bar.typed));
+    let export = match user.can_operate() {
         true => vec![("NDJSON", file("ndjson")), ("CSV", file("csv"))],
         false => Vec::new(),
     };
-    let (events, once) = (found.data, visitor.once());
-    show(&EventsPage { frame, t, bar, events, pager, searched, export, once })
+    let (events, idempotency_key) = (found.data, user.new_idempotency_key());
+    render_page(&EventsPage { frame, t, bar, events, pager, searched, export, idempotency_key })
 }
 
 #[derive(Deserialize)]
-pub(super) struct Wanted {
+pub(super) struct ExportQuery {
     #[serde(default)]
     q: String,
     #[serde(default)]
@@ -153,18 +155,21 @@ pub(super) struct Wanted {
 }
 
 /// The whole list as a file.
-pub(super) async fn export(visitor: Visitor, Query(wanted): Query<Wanted>) -> Shown {
-    if !visitor.operates() {
-        return Ok(Redirect::to(&format!("/events?q={}", encode(&wanted.q))).into_response());
+pub(super) async fn export_events(
+    user: CurrentUser,
+    Query(query): Query<ExportQuery>,
+) -> PageResult {
+    if !user.can_operate() {
+        return Ok(Redirect::to(&format!("/events?q={}", percent_encode(&query.q))).into_response());
     }
-    let format = if wanted.format == "csv" { "csv" } else { "ndjson" };
-    let address = Address::new(&["events"]).with("format", format);
-    let filter = Filter::parse(&wanted.q);
-    let Ok(address) = filter.ask(address, &KNOWN, visitor.now()) else {
+    let format = if query.format == "csv" { "csv" } else { "ndjson" };
+    let address = ApiPath::new(&["events"]).with("format", format);
+    let filter = FilterQuery::parse(&query.q);
+    let Ok(address) = filter.apply_to(address, &KNOWN, user.now()) else {
         // The list says which word it does not know.
-        return Ok(Redirect::to(&format!("/events?q={}", encode(&wanted.q))).into_response());
+        return Ok(Redirect::to(&format!("/events?q={}", percent_encode(&query.q))).into_response());
     };
-    let mut file = visitor.fetch(address).await.map_err(|trouble| visitor.failed(trouble))?;
+    let mut file = user.fetch(address).await.map_err(|error| user.page_error(error))?;
     let name = format!("attachment; filename=\"events.{format}\"");
     let name = HeaderValue::from_str(&name).unwrap_or(HeaderValue::from_static("attachment"));
     file.headers_mut().insert(header::CONTENT_DISPOSITION, name);

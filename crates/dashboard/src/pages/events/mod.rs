@@ -1,12 +1,12 @@
 //! `/events`: everything that was taken in, and each event with its story.
 
-mod acts;
+mod actions;
 mod api;
 mod card;
 mod detail;
 mod duplicates;
 mod list;
-mod story;
+mod timeline;
 mod waterfall;
 
 use std::sync::Arc;
@@ -18,30 +18,30 @@ use axum::{
     routing::{get, post},
 };
 
-use crate::{Dashboard, client::encode};
+use crate::{Dashboard, client::percent_encode};
 
 pub(super) fn routes() -> Router<Arc<Dashboard>> {
     Router::new()
-        .route("/events", get(list::list))
-        .route("/events/export", get(list::export))
-        .route("/e/{id}", get(short))
-        .route("/events/{id}", get(detail::detail))
-        .route("/events/{id}/body", get(detail::body))
-        .route("/events/{id}/reveal", get(short).post(acts::reveal))
-        .route("/events/{id}/deliveries/{delivery}/replay", post(acts::replay))
-        .route("/events/{id}/deliveries/{delivery}/cancel", post(acts::cancel))
-        .route("/events/{id}/deliveries/{delivery}/curl", get(detail::curl))
-        .route("/events/{id}/deliveries/{delivery}/body", get(detail::sent_body))
-        .route("/events/{id}/duplicates/{n}", get(duplicates::compare))
-        .route("/events/{id}/duplicates/{n}/deliver", post(duplicates::deliver))
+        .route("/events", get(list::list_events))
+        .route("/events/export", get(list::export_events))
+        .route("/e/{id}", get(redirect_to_event))
+        .route("/events/{id}", get(detail::show_event))
+        .route("/events/{id}/body", get(detail::download_body))
+        .route("/events/{id}/reveal", get(redirect_to_event).post(actions::reveal_event))
+        .route("/events/{id}/deliveries/{delivery}/replay", post(actions::replay_delivery))
+        .route("/events/{id}/deliveries/{delivery}/cancel", post(actions::cancel_delivery))
+        .route("/events/{id}/deliveries/{delivery}/curl", get(detail::show_curl))
+        .route("/events/{id}/deliveries/{delivery}/body", get(detail::download_sent_body))
+        .route("/events/{id}/duplicates/{n}", get(duplicates::show_comparison))
+        .route("/events/{id}/duplicates/{n}/deliver", post(duplicates::deliver_anyway))
 }
 
 /// The page of an event.
-fn path_of(id: &str) -> String {
-    format!("/events/{}", encode(id))
+fn event_path(id: &str) -> String {
+    format!("/events/{}", percent_encode(id))
 }
 
 /// An address short enough for a chat. What was revealed is not there a second time either.
-async fn short(Path(id): Path<String>) -> Redirect {
-    Redirect::to(&path_of(&id))
+async fn redirect_to_event(Path(id): Path<String>) -> Redirect {
+    Redirect::to(&event_path(&id))
 }

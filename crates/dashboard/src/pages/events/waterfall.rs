@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use super::api::Timing;
-use crate::{lang::Lang, show::span, words::EventWords};
+use super::api::TimingItem;
+use crate::{format::format_duration, lang::Lang, translations::EventTexts};
 
 /// The width of the picture, in its own units.
 pub(super) const WIDTH: u64 = 1000;
 
 /// One stage: where it begins and how long it is, in units of the picture.
-pub(super) struct Bar {
+pub(super) struct WaterfallBar {
     pub(super) class: &'static str,
     pub(super) x: u64,
     pub(super) width: u64,
@@ -17,7 +17,7 @@ pub(super) struct Bar {
 
 /// All stages, and the same in words.
 pub(super) struct Waterfall {
-    pub(super) bars: Vec<Bar>,
+    pub(super) bars: Vec<WaterfallBar>,
     /// Class of the bar, name, and time.
     pub(super) parts: Vec<(&'static str, &'static str, String)>,
     pub(super) total: String,
@@ -26,11 +26,11 @@ pub(super) struct Waterfall {
 
 impl Waterfall {
     /// Of an attempt, on a scale on which `longest` fills the picture.
-    pub(super) fn of(
-        timing: &Timing,
+    pub(super) fn build(
+        timing: &TimingItem,
         longest: u64,
         lang: Lang,
-        t: &'static EventWords,
+        t: &'static EventTexts,
     ) -> Option<Self> {
         let total = timing.total_ms?;
         let stages = [
@@ -39,22 +39,22 @@ impl Waterfall {
             ("w-tls", t.tls, timing.tls_ms),
             ("w-first", t.first_byte, timing.first_byte_ms),
         ];
-        let said: u64 = stages.iter().filter_map(|stage| stage.2).sum();
-        let rest = Some(total.saturating_sub(said)).filter(|rest| *rest > 0);
-        let scale = longest.max(total).max(said).max(1);
+        let measured: u64 = stages.iter().filter_map(|stage| stage.2).sum();
+        let rest = Some(total.saturating_sub(measured)).filter(|rest| *rest > 0);
+        let scale = longest.max(total).max(measured).max(1);
         let (mut bars, mut parts, mut at) = (Vec::new(), Vec::new(), 0);
         for (class, name, ms) in stages.into_iter().chain([("w-rest", t.rest, rest)]) {
             let Some(ms) = ms else { continue };
             let (x, end) = (at * WIDTH / scale, (at + ms) * WIDTH / scale);
             // What took no time that counts is seen all the same.
-            bars.push(Bar { class, x: x.min(WIDTH - 4), width: (end - x).max(4) });
-            parts.push((class, name, span(lang, Duration::from_millis(ms))));
+            bars.push(WaterfallBar { class, x: x.min(WIDTH - 4), width: (end - x).max(4) });
+            parts.push((class, name, format_duration(lang, Duration::from_millis(ms))));
             at += ms;
         }
         Some(Self {
             bars,
             parts,
-            total: span(lang, Duration::from_millis(total)),
+            total: format_duration(lang, Duration::from_millis(total)),
             reused: timing.reused_connection == Some(true),
         })
     }
@@ -64,19 +64,19 @@ impl Waterfall {
 mod tests {
     use super::*;
 
-    fn drawn(timing: &Timing, longest: u64) -> Vec<(&'static str, u64, u64)> {
-        let drawn = Waterfall::of(timing, longest, Lang::En, EventWords::of(Lang::En)).unwrap();
+    fn drawn(timing: &TimingItem, longest: u64) -> Vec<(&'static str, u64, u64)> {
+        let drawn = Waterfall::build(timing, longest, Lang::En, EventTexts::of(Lang::En)).unwrap();
         drawn.bars.iter().map(|bar| (bar.class, bar.x, bar.width)).collect()
     }
 
     #[test]
     fn stages_follow_one_another_to_the_total() {
-        let timing = Timing {
+        let timing = TimingItem {
             dns_ms: Some(10),
             connect_ms: Some(20),
             first_byte_ms: Some(50),
             total_ms: Some(100),
-            ..Timing::default()
+            ..TimingItem::default()
         };
         let expected = [
             ("w-dns", 0, 100),
@@ -92,16 +92,17 @@ mod tests {
 
     #[test]
     fn odd_numbers_stay_within_the_picture() {
-        let none = Timing { total_ms: Some(0), dns_ms: Some(0), ..Timing::default() };
+        let none = TimingItem { total_ms: Some(0), dns_ms: Some(0), ..TimingItem::default() };
         assert_eq!(drawn(&none, 0), [("w-dns", 0, 4)]);
-        let more_than_all = Timing {
+        let more_than_all = TimingItem {
             total_ms: Some(1),
             tls_ms: Some(9),
             first_byte_ms: Some(0),
-            ..Timing::default()
+            ..TimingItem::default()
         };
         assert_eq!(drawn(&more_than_all, 0), [("w-tls", 0, 1000), ("w-first", 996, 4)]);
-        let unknown = Waterfall::of(&Timing::default(), 0, Lang::En, EventWords::of(Lang::En));
+        let unknown =
+            Waterfall::build(&TimingItem::default(), 0, Lang::En, EventTexts::of(Lang::En));
         assert!(unknown.is_none());
     }
 }

@@ -1,29 +1,30 @@
-//! The charts. Each is a table of numbers first; the browser draws what the table says.
+//! The charts. Each is a table of metrics first; the browser draws what the table says.
 
 use std::{collections::BTreeMap, time::Duration};
 
 use serde::Deserialize;
 use surehook_core::time::Span;
 
-use super::range::Range;
+use super::range::TimeRange;
 use crate::{
-    client::{Address, Trouble},
+    client::{ApiError, ApiPath},
+    current_user::CurrentUser,
+    format::format_duration,
     lang::Lang,
-    visitor::Visitor,
-    words::Overview,
+    translations::OverviewTexts,
 };
 
-/// Over which time "now" is counted.
-pub(super) const NOW: Duration = Duration::from_secs(60);
+/// Over which time "now" is values.
+pub(super) const RATE_WINDOW: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Default, Deserialize)]
-pub(super) struct Series {
-    pub(super) total: Counted,
-    points: Vec<Point>,
+pub(super) struct MetricSeries {
+    pub(super) total: MetricValues,
+    points: Vec<MetricPoint>,
 }
 
 #[derive(Debug, Default, Deserialize)]
-pub(super) struct Counted {
+pub(super) struct MetricValues {
     pub(super) value: u64,
     #[serde(default)]
     pub(super) by: BTreeMap<String, u64>,
@@ -32,50 +33,54 @@ pub(super) struct Counted {
     p99_ms: Option<f64>,
 }
 
-impl Counted {
+impl MetricValues {
     pub(super) fn succeeded(&self) -> u64 {
         self.by.get("succeeded").copied().unwrap_or_default()
     }
 }
 
 #[derive(Debug, Deserialize)]
-struct Point {
+struct MetricPoint {
     at: String,
     #[serde(flatten)]
-    counted: Counted,
+    values: MetricValues,
 }
 
 /// Everything that the charts and the tiles say about a piece of time.
-pub(super) struct Numbers {
-    pub(super) accepted: Series,
-    duplicates: Series,
-    pub(super) attempts: Series,
-    dead: Series,
-    pub(super) latency: Series,
+pub(super) struct OverviewMetrics {
+    pub(super) accepted: MetricSeries,
+    duplicates: MetricSeries,
+    pub(super) attempts: MetricSeries,
+    dead: MetricSeries,
+    pub(super) latency: MetricSeries,
     /// What was accepted just now.
-    pub(super) lately: Series,
+    pub(super) last_minute: MetricSeries,
 }
 
-impl Numbers {
-    pub(super) async fn of(visitor: &Visitor, range: Range) -> Result<Self, Trouble> {
-        let series = |metric: &'static str| visitor.get::<Series>(address(metric, range));
-        let now = visitor.now();
-        let just_now =
-            Range { chosen: None, since: now - NOW, until: now, width: Span::from_secs(10) };
-        let (accepted, duplicates, attempts, dead, latency, lately) = tokio::try_join!(
+impl OverviewMetrics {
+    pub(super) async fn load(user: &CurrentUser, range: TimeRange) -> Result<Self, ApiError> {
+        let series = |metric: &'static str| user.get::<MetricSeries>(series_path(metric, range));
+        let now = user.now();
+        let just_now = TimeRange {
+            chosen: None,
+            since: now - RATE_WINDOW,
+            until: now,
+            width: Span::from_secs(10),
+        };
+        let (accepted, duplicates, attempts, dead, latency, last_minute) = tokio::try_join!(
             series("accepted"),
             series("duplicates"),
             series("attempts"),
             series("dead"),
             series("latency"),
-            visitor.get::<Series>(address("accepted", just_now)),
+            user.get::<MetricSeries>(series_path("accepted", just_now)),
         )?;
-        Ok(Self { accepted, duplicates, attempts, dead, latency, lately })
+        Ok(Self { accepted, duplicates, attempts, dead, latency, last_minute })
     }
 }
 
-pub(super) fn address(metric: &str, range: Range) -> Address {
-    Address::new(&["stats", "series"])
+pub(super) fn series_path(metric: &str, range: TimeRange) -> ApiPath {
+    ApiPath::new(&["stats", "series"])
         .with("metric", metric)
         .with("since", &range.since.to_string())
         .with("until", &range.until.to_string())
@@ -83,19 +88,19 @@ pub(super) fn address(metric: &str, range: Range) -> Address {
 }
 
 /// A column of a chart's table: a line, or a part of each bar.
-pub(super) struct Column {
+pub(super) struct ChartColumn {
     pub(super) name: &'static str,
     /// The colour, by its name in the styles.
     pub(super) tone: &'static str,
 }
 
 /// A number as a cell has it: for people and for the script.
-pub(super) struct Cell {
+pub(super) struct ChartCell {
     pub(super) text: String,
     pub(super) value: String,
 }
 
-impl Cell {
+impl ChartCell {
     fn count(lang: Lang, count: u64) -> Self {
         Self { text: lang.number(count), value: count.to_string() }
     }
@@ -103,18 +108,20 @@ impl Cell {
     /// Nothing is empty, and no zero: nobody waited.
     fn millis(lang: Lang, millis: Option<f64>) -> Self {
         match millis {
-            Some(millis) => Self { text: span(lang, millis), value: format!("{millis:.3}") },
+            Some(millis) => {
+                Self { text: format_millis(lang, millis), value: format!("{millis:.3}") }
+            }
             None => Self { text: "–".to_owned(), value: String::new() },
         }
     }
 }
 
 /// Milliseconds for people.
-pub(super) fn span(lang: Lang, millis: f64) -> String {
+pub(super) fn format_millis(lang: Lang, millis: f64) -> String {
     if millis < 10.0 {
         return format!("{} ms", lang.decimal(millis, 1));
     }
-    crate::show::span(lang, Duration::from_secs_f64(millis.max(0.0) / 1000.0))
+    format_duration(lang, Duration::from_secs_f64(millis.max(0.0) / 1000.0))
 }
 
 pub(super) struct Chart {
@@ -123,30 +130,34 @@ pub(super) struct Chart {
     pub(super) lead: &'static str,
     /// `bars` on top of each other, or `lines`.
     pub(super) form: &'static str,
-    /// What the numbers are: `count` or `ms`.
+    /// What the metrics are: `count` or `ms`.
     pub(super) unit: &'static str,
-    pub(super) columns: Vec<Column>,
-    pub(super) rows: Vec<(String, Vec<Cell>)>,
+    pub(super) columns: Vec<ChartColumn>,
+    pub(super) rows: Vec<(String, Vec<ChartCell>)>,
 }
 
-pub(super) fn charts(numbers: &Numbers, t: &'static Overview, lang: Lang) -> [Chart; 3] {
-    let column = |name, tone| Column { name, tone };
-    let count = |count| Cell::count(lang, count);
-    let taken_in = numbers.accepted.points.iter().zip(&numbers.duplicates.points);
-    let taken_in = taken_in.map(|(accepted, duplicates)| {
-        (accepted.at.clone(), vec![count(accepted.counted.value), count(duplicates.counted.value)])
+pub(super) fn build_charts(
+    metrics: &OverviewMetrics,
+    t: &'static OverviewTexts,
+    lang: Lang,
+) -> [Chart; 3] {
+    let column = |name, tone| ChartColumn { name, tone };
+    let count = |count| ChartCell::count(lang, count);
+    let received = metrics.accepted.points.iter().zip(&metrics.duplicates.points);
+    let received = received.map(|(accepted, duplicates)| {
+        (accepted.at.clone(), vec![count(accepted.values.value), count(duplicates.values.value)])
     });
-    let attempts = numbers.attempts.points.iter().zip(&numbers.dead.points);
+    let attempts = metrics.attempts.points.iter().zip(&metrics.dead.points);
     let attempts = attempts.map(|(attempts, dead)| {
-        let (made, succeeded) = (attempts.counted.value, attempts.counted.succeeded());
-        let dead = dead.counted.value;
+        let (made, succeeded) = (attempts.values.value, attempts.values.succeeded());
+        let dead = dead.values.value;
         // The attempt that a delivery died of is shown as its death.
         let again = made.saturating_sub(succeeded).saturating_sub(dead);
         (attempts.at.clone(), vec![count(succeeded), count(again), count(dead)])
     });
-    let latency = numbers.latency.points.iter().map(|Point { at, counted }| {
-        let cells = [counted.p50_ms, counted.p95_ms, counted.p99_ms];
-        (at.clone(), cells.into_iter().map(|millis| Cell::millis(lang, millis)).collect())
+    let latency = metrics.latency.points.iter().map(|MetricPoint { at, values }| {
+        let cells = [values.p50_ms, values.p95_ms, values.p99_ms];
+        (at.clone(), cells.into_iter().map(|millis| ChartCell::millis(lang, millis)).collect())
     });
     [
         Chart {
@@ -156,7 +167,7 @@ pub(super) fn charts(numbers: &Numbers, t: &'static Overview, lang: Lang) -> [Ch
             form: "bars",
             unit: "count",
             columns: vec![column(t.accepted, "accent"), column(t.duplicates, "held")],
-            rows: taken_in.collect(),
+            rows: received.collect(),
         },
         Chart {
             id: "chart-out",
@@ -187,23 +198,26 @@ pub(super) fn charts(numbers: &Numbers, t: &'static Overview, lang: Lang) -> [Ch
 mod tests {
     use super::*;
 
-    fn series(value: u64, by: &[(&str, u64)]) -> Series {
+    fn series(value: u64, by: &[(&str, u64)]) -> MetricSeries {
         let by = by.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect();
-        let counted = Counted { value, by, ..Counted::default() };
-        Series { points: vec![Point { at: "t".to_owned(), counted }], ..Series::default() }
+        let values = MetricValues { value, by, ..MetricValues::default() };
+        MetricSeries {
+            points: vec![MetricPoint { at: "t".to_owned(), values }],
+            ..MetricSeries::default()
+        }
     }
 
     #[test]
     fn an_attempt_is_shown_once() {
-        let numbers = Numbers {
+        let metrics = OverviewMetrics {
             accepted: series(5, &[]),
             duplicates: series(1, &[]),
             attempts: series(10, &[("succeeded", 6), ("transient", 4)]),
             dead: series(1, &[]),
             latency: series(0, &[]),
-            lately: series(0, &[]),
+            last_minute: series(0, &[]),
         };
-        let charts = charts(&numbers, Overview::of(Lang::En), Lang::En);
+        let charts = build_charts(&metrics, OverviewTexts::of(Lang::En), Lang::En);
         let values = |at: usize| -> Vec<_> {
             charts[at].rows[0].1.iter().map(|cell| cell.value.clone()).collect()
         };
@@ -217,9 +231,9 @@ mod tests {
 
     #[test]
     fn short_spans_have_a_digit_more() {
-        assert_eq!(span(Lang::En, 4.25), "4.2 ms");
-        assert_eq!(span(Lang::Pt, 4.25), "4,2 ms");
-        assert_eq!(span(Lang::En, 850.4), "850 ms");
-        assert_eq!(span(Lang::En, 2359.2), "2.4 s");
+        assert_eq!(format_millis(Lang::En, 4.25), "4.2 ms");
+        assert_eq!(format_millis(Lang::Pt, 4.25), "4,2 ms");
+        assert_eq!(format_millis(Lang::En, 850.4), "850 ms");
+        assert_eq!(format_millis(Lang::En, 2359.2), "2.4 s");
     }
 }

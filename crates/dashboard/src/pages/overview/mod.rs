@@ -1,9 +1,9 @@
 //! `/`: how the gateway does, and where a newcomer begins.
 
 mod charts;
+mod first_event;
+mod problems;
 mod range;
-mod start;
-mod trouble;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -13,36 +13,36 @@ use http::HeaderMap;
 use serde::Deserialize;
 
 use self::{
-    charts::{Chart, NOW, Numbers},
-    range::{Asked, Range},
-    start::Start,
-    trouble::Troubles,
+    charts::{Chart, OverviewMetrics, RATE_WINDOW},
+    first_event::FirstEventGuide,
+    problems::OverviewProblems,
+    range::{RangeQuery, TimeRange},
 };
 use crate::{
     Dashboard,
-    client::Address,
+    client::ApiPath,
+    current_user::CurrentUser,
+    format::format_duration,
     lang::Lang,
-    page::{Frame, Nav, Shown, show},
-    show::span,
-    visitor::Visitor,
-    words::{Failures, Overview},
+    page::{NavItem, PageFrame, PageResult, render_page},
+    translations::{FailureTexts, OverviewTexts},
 };
 
 pub(super) fn routes() -> Router<Arc<Dashboard>> {
-    Router::new().route("/", get(overview))
+    Router::new().route("/", get(show_overview))
 }
 
 #[derive(Debug, Deserialize)]
-struct Stats {
+struct StatsSummary {
     total: u64,
     by_status: BTreeMap<String, u64>,
     dlq_size: u64,
     oldest_pending_age_seconds: Option<u64>,
-    destinations: Vec<trouble::Destination>,
+    destinations: Vec<problems::DestinationStats>,
 }
 
 /// A number with where it leads.
-struct Tile {
+struct OverviewTile {
     name: &'static str,
     value: String,
     more: &'static str,
@@ -53,62 +53,66 @@ struct Tile {
 #[derive(Template)]
 #[template(path = "overview.html")]
 struct OverviewPage {
-    frame: Frame,
-    t: &'static Overview,
-    f: &'static Failures,
-    start: Start,
-    range: Range,
-    tiles: [Tile; 6],
+    frame: PageFrame,
+    t: &'static OverviewTexts,
+    f: &'static FailureTexts,
+    guide: FirstEventGuide,
+    range: TimeRange,
+    tiles: [OverviewTile; 6],
     charts: [Chart; 3],
-    troubles: Troubles,
+    problems: OverviewProblems,
 }
 
-async fn overview(visitor: Visitor, Query(asked): Query<Asked>, headers: HeaderMap) -> Shown {
-    let t = Overview::of(visitor.lang());
-    let frame = Frame::new(&visitor, Nav::Overview, t.title);
-    let range = Range::of(&asked, visitor.now());
-    let stats = visitor.get::<Stats>(Address::new(&["stats"]));
-    let gathered = tokio::try_join!(stats, Numbers::of(&visitor, range));
-    let (stats, numbers) = gathered.map_err(|trouble| visitor.failed(trouble))?;
-    let troubles = Troubles::of(&visitor, &stats, range, t);
-    let start = Start::of(&visitor, &stats, &headers);
-    let gathered = tokio::try_join!(troubles, start);
-    let (troubles, start) = gathered.map_err(|trouble| visitor.failed(trouble))?;
-    let lang = visitor.lang();
-    let tiles = tiles(&stats, &numbers, range, t, lang);
-    let charts = charts::charts(&numbers, t, lang);
-    let f = Failures::of(lang);
-    show(&OverviewPage { frame, t, f, start, range, tiles, charts, troubles })
+async fn show_overview(
+    user: CurrentUser,
+    Query(query): Query<RangeQuery>,
+    headers: HeaderMap,
+) -> PageResult {
+    let t = OverviewTexts::of(user.lang());
+    let frame = PageFrame::new(&user, NavItem::Overview, t.title);
+    let range = TimeRange::from_query(&query, user.now());
+    let stats = user.get::<StatsSummary>(ApiPath::new(&["stats"]));
+    let gathered = tokio::try_join!(stats, OverviewMetrics::load(&user, range));
+    let (stats, metrics) = gathered.map_err(|error| user.page_error(error))?;
+    let problems = OverviewProblems::load(&user, &stats, range, t);
+    let guide = FirstEventGuide::load(&user, &stats, &headers);
+    let gathered = tokio::try_join!(problems, guide);
+    let (problems, guide) = gathered.map_err(|error| user.page_error(error))?;
+    let lang = user.lang();
+    let tiles = build_tiles(&stats, &metrics, range, t, lang);
+    let charts = charts::build_charts(&metrics, t, lang);
+    let f = FailureTexts::of(lang);
+    render_page(&OverviewPage { frame, t, f, guide, range, tiles, charts, problems })
 }
 
-/// The six numbers that say how it goes.
-fn tiles(
-    stats: &Stats,
-    numbers: &Numbers,
-    range: Range,
-    t: &'static Overview,
+/// The six metrics that say how it goes.
+fn build_tiles(
+    stats: &StatsSummary,
+    metrics: &OverviewMetrics,
+    range: TimeRange,
+    t: &'static OverviewTexts,
     lang: Lang,
-) -> [Tile; 6] {
+) -> [OverviewTile; 6] {
     const NONE: &str = "–";
-    let events = |filter: &str| format!("/events?q={}", crate::client::encode(filter));
+    let events = |filter: &str| format!("/events?q={}", crate::client::percent_encode(filter));
     let within = match range.chosen {
         Some(word) => format!("since:{word}"),
         None => format!("since:{} until:{}", range.since, range.until),
     };
     let scheduled = stats.by_status.get("scheduled").copied().unwrap_or_default();
-    let attempts = numbers.attempts.total.value;
-    let success = percent(numbers.attempts.total.succeeded(), attempts);
+    let attempts = metrics.attempts.total.value;
+    let success = percent(metrics.attempts.total.succeeded(), attempts);
     let oldest = stats.oldest_pending_age_seconds;
     let in_range = if range.chosen.is_some() { t.in_range } else { t.in_marked };
     [
-        Tile {
+        OverviewTile {
             name: t.received,
-            value: rate(lang, numbers.lately.total.value),
+            value: rate(lang, metrics.last_minute.total.value),
             more: t.last_minute,
             tone: "",
             path: events(&within),
         },
-        Tile {
+        OverviewTile {
             name: t.success,
             value: success
                 .map_or(NONE.to_owned(), |success| format!("{} %", lang.decimal(success, 1))),
@@ -121,34 +125,35 @@ fn tiles(
             },
             path: events(&format!("status:succeeded {within}")),
         },
-        Tile {
+        OverviewTile {
             name: t.p95,
-            value: numbers
+            value: metrics
                 .latency
                 .total
                 .p95_ms
-                .map_or(NONE.to_owned(), |p95| charts::span(lang, p95)),
+                .map_or(NONE.to_owned(), |p95| charts::format_millis(lang, p95)),
             more: in_range,
             tone: "",
             path: "#chart-latency".to_owned(),
         },
-        Tile {
+        OverviewTile {
             name: t.retrying,
             value: lang.number(scheduled),
             more: t.now,
             tone: if scheduled > 0 { "tone-warn" } else { "tone-ok" },
             path: events("status:scheduled"),
         },
-        Tile {
+        OverviewTile {
             name: t.dead,
             value: lang.number(stats.dlq_size),
             more: t.now,
             tone: if stats.dlq_size > 0 { "tone-bad" } else { "tone-ok" },
             path: "/dead-letters".to_owned(),
         },
-        Tile {
+        OverviewTile {
             name: t.oldest,
-            value: oldest.map_or(NONE.to_owned(), |secs| span(lang, Duration::from_secs(secs))),
+            value: oldest
+                .map_or(NONE.to_owned(), |secs| format_duration(lang, Duration::from_secs(secs))),
             more: if oldest.is_some() { t.now } else { t.nothing_waits },
             tone: match oldest {
                 None | Some(..60) => "tone-ok",
@@ -167,10 +172,10 @@ fn percent(part: u64, whole: u64) -> Option<f64> {
     (whole > 0).then(|| (exact * 10.0).floor() / 10.0)
 }
 
-/// How many a second, of a count in [`NOW`].
+/// How many a second, of a count in [`RATE_WINDOW`].
 #[expect(clippy::cast_precision_loss, reason = "one digit after the point is shown")]
 fn rate(lang: Lang, count: u64) -> String {
-    let each_second = count as f64 / NOW.as_secs_f64();
+    let each_second = count as f64 / RATE_WINDOW.as_secs_f64();
     lang.decimal(each_second, usize::from(each_second < 100.0))
 }
 

@@ -16,7 +16,7 @@ const CHOICES: [(&str, u64, u64); 5] = [
     ("24h", 86_400, 900),
     ("7d", 7 * 86_400, 7200),
 ];
-const USUAL: usize = 1;
+const DEFAULT_CHOICE: usize = 1;
 
 /// Widths for what was marked. Each is made of whole buckets of the store.
 const WIDTHS: [u64; 9] = [10, 30, 60, 300, 900, 3600, 7200, 21_600, 86_400];
@@ -25,7 +25,7 @@ const POINTS_MAX: u64 = 100;
 
 /// What the address asks for.
 #[derive(Debug, Default, Deserialize)]
-pub(super) struct Asked {
+pub(super) struct RangeQuery {
     range: Option<String>,
     since: Option<String>,
     until: Option<String>,
@@ -33,7 +33,7 @@ pub(super) struct Asked {
 
 /// From when until when, and how wide a point is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Range {
+pub(super) struct TimeRange {
     /// Which choice it is; none when it was marked in a chart.
     pub(super) chosen: Option<&'static str>,
     pub(super) since: Timestamp,
@@ -41,21 +41,21 @@ pub(super) struct Range {
     pub(super) width: Span,
 }
 
-impl Range {
+impl TimeRange {
     /// What is shown. What cannot be shown becomes the usual.
-    pub(super) fn of(asked: &Asked, now: Timestamp) -> Self {
-        if let Some(marked) = Self::marked(asked, now) {
+    pub(super) fn from_query(query: &RangeQuery, now: Timestamp) -> Self {
+        if let Some(marked) = Self::from_marked(query, now) {
             return marked;
         }
-        let chosen = CHOICES.iter().find(|(word, ..)| asked.range.as_deref() == Some(word));
-        let (word, secs, width) = *chosen.unwrap_or(&CHOICES[USUAL]);
+        let chosen = CHOICES.iter().find(|(word, ..)| query.range.as_deref() == Some(word));
+        let (word, secs, width) = *chosen.unwrap_or(&CHOICES[DEFAULT_CHOICE]);
         let since = now - Duration::from_secs(secs);
         Self { chosen: Some(word), since, until: now, width: Span::from_secs(width) }
     }
 
-    fn marked(asked: &Asked, now: Timestamp) -> Option<Self> {
-        let since: Timestamp = asked.since.as_deref()?.parse().ok()?;
-        let until: Timestamp = asked.until.as_deref()?.parse().ok()?;
+    fn from_marked(query: &RangeQuery, now: Timestamp) -> Option<Self> {
+        let since: Timestamp = query.since.as_deref()?.parse().ok()?;
+        let until: Timestamp = query.until.as_deref()?.parse().ok()?;
         let secs = until.since(since).as_secs();
         let fits = |width: &u64| {
             let few = secs / width <= POINTS_MAX;
@@ -75,8 +75,12 @@ impl Range {
 mod tests {
     use super::*;
 
-    fn asked(range: Option<&str>, since: Option<Timestamp>, until: Option<Timestamp>) -> Asked {
-        Asked {
+    fn query(
+        range: Option<&str>,
+        since: Option<Timestamp>,
+        until: Option<Timestamp>,
+    ) -> RangeQuery {
+        RangeQuery {
             range: range.map(str::to_owned),
             since: since.map(|at| at.to_string()),
             until: until.map(|at| at.to_string()),
@@ -87,12 +91,12 @@ mod tests {
     fn every_choice_can_be_asked_of_the_store() {
         let now = Timestamp::from_millis(1_800_000_000_000);
         for (word, ..) in CHOICES {
-            let range = Range::of(&asked(Some(word), None, None), now);
+            let range = TimeRange::from_query(&query(Some(word), None, None), now);
             assert_eq!(range.chosen, Some(word));
             assert!(Grid::new(range.since, range.until, Some(range.width), now).is_ok(), "{word}");
         }
         for unknown in [None, Some("1y"), Some("")] {
-            assert_eq!(Range::of(&asked(unknown, None, None), now).chosen, Some("1h"));
+            assert_eq!(TimeRange::from_query(&query(unknown, None, None), now).chosen, Some("1h"));
         }
     }
 
@@ -108,7 +112,7 @@ mod tests {
             (ago(90 * 86_400), now, Some(86_400)),
             (now, ago(60), None),
         ] {
-            let range = Range::of(&asked(None, Some(since), Some(until)), now);
+            let range = TimeRange::from_query(&query(None, Some(since), Some(until)), now);
             let width = range.chosen.is_none().then_some(range.width);
             assert_eq!(width, expected.map(Span::from_secs), "case: {since} to {until}");
         }

@@ -4,63 +4,63 @@ use askama::Template;
 use axum::{extract::Path, response::Response};
 use serde_json::Value;
 
-use super::Job;
+use super::ReplayJob;
 use crate::{
-    client::{Address, Trouble, encode},
+    client::{ApiError, ApiPath, percent_encode},
+    current_user::CurrentUser,
     lang::fill,
-    page::{Frame, Nav, Shown, show},
-    visitor::Visitor,
-    words::Replays,
+    page::{NavItem, PageFrame, PageResult, render_page},
+    translations::ReplayTexts,
 };
 
 #[derive(Template)]
 #[template(path = "replay.html")]
-struct JobPage {
-    frame: Frame,
-    t: &'static Replays,
-    job: Job,
+struct ReplayPage {
+    frame: PageFrame,
+    t: &'static ReplayTexts,
+    job: ReplayJob,
 }
 
-impl JobPage {
+impl ReplayPage {
     fn number(&self, number: &u64) -> String {
         self.frame.lang().number(*number)
     }
 
     fn progress(&self) -> String {
-        let (through, of) = (self.job.through(), self.job.selected);
-        fill(self.t.of, &[&self.number(&through), &self.number(&of)])
+        let (finished, of) = (self.job.finished_count(), self.job.selected);
+        fill(self.t.of, &[&self.number(&finished), &self.number(&of)])
     }
 
     /// What died since it began: what of it died again, and whatever else did.
-    fn dead(&self) -> String {
+    fn dead_letters_path(&self) -> String {
         let since = format!("since:{}", self.job.created_at);
-        format!("/dead-letters/all?q={}", encode(&since))
+        format!("/dead-letters/all?q={}", percent_encode(&since))
     }
 }
 
-pub(super) async fn show_job(visitor: Visitor, Path(id): Path<String>) -> Shown {
-    let t = Replays::of(visitor.lang());
-    let found = visitor.get::<Job>(Address::new(&["replays", &id])).await;
-    let job = found.map_err(|trouble| visitor.failed(trouble))?;
-    show(&JobPage { frame: Frame::new(&visitor, Nav::Replays, t.job), t, job })
+pub(super) async fn show_replay(user: CurrentUser, Path(id): Path<String>) -> PageResult {
+    let t = ReplayTexts::of(user.lang());
+    let found = user.get::<ReplayJob>(ApiPath::new(&["replays", &id])).await;
+    let job = found.map_err(|error| user.page_error(error))?;
+    render_page(&ReplayPage { frame: PageFrame::new(&user, NavItem::Replays, t.job), t, job })
 }
 
 /// Pauses, resumes or cancels.
-pub(super) async fn change(
-    visitor: Visitor,
+pub(super) async fn change_replay(
+    user: CurrentUser,
     Path((id, action)): Path<(String, String)>,
 ) -> Response {
-    let t = Replays::of(visitor.lang());
-    let page = format!("/replays/{}", encode(&id));
-    let said = match action.as_str() {
+    let t = ReplayTexts::of(user.lang());
+    let page = format!("/replays/{}", percent_encode(&id));
+    let notice = match action.as_str() {
         "pause" => t.pause_done,
         "resume" => t.resume_done,
         "cancel" => t.cancel_done,
-        _ => return visitor.refused(&page, &Trouble::default()),
+        _ => return user.redirect_with_error(&page, &ApiError::default()),
     };
-    let asked = visitor.post::<Value>(Address::new(&["replays", &id, &action]), None).await;
-    match asked {
-        Ok(_) => visitor.done(&page, said),
-        Err(trouble) => visitor.refused(&page, &trouble),
+    let result = user.post::<Value>(ApiPath::new(&["replays", &id, &action]), None).await;
+    match result {
+        Ok(_) => user.redirect_with_notice(&page, notice),
+        Err(error) => user.redirect_with_error(&page, &error),
     }
 }

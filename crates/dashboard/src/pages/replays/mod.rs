@@ -1,8 +1,8 @@
 //! `/replays`: jobs that deliver again, from the wish to the report.
 
 mod job;
+mod new_replay;
 mod selected;
-mod wish;
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -16,26 +16,26 @@ use serde::Deserialize;
 
 use crate::{
     Dashboard,
-    client::{Address, List},
-    listing::Pager,
-    page::{Frame, Nav, Shown, show},
-    show::Badge,
-    visitor::Visitor,
-    words::Replays,
+    client::{ApiList, ApiPath},
+    current_user::CurrentUser,
+    format::Badge,
+    list_page::Pager,
+    page::{NavItem, PageFrame, PageResult, render_page},
+    translations::ReplayTexts,
 };
 
 pub(super) fn routes() -> Router<Arc<Dashboard>> {
     Router::new()
-        .route("/replays", get(list).post(wish::start))
-        .route("/replays/new", get(wish::ask))
-        .route("/replays/selected", post(selected::replay))
-        .route("/replays/{id}", get(job::show_job))
-        .route("/replays/{id}/{action}", post(job::change))
+        .route("/replays", get(list_replays).post(new_replay::start_replay))
+        .route("/replays/new", get(new_replay::show_form))
+        .route("/replays/selected", post(selected::replay_selected))
+        .route("/replays/{id}", get(job::show_replay))
+        .route("/replays/{id}/{action}", post(job::change_replay))
 }
 
 /// A job as the API shows it.
 #[derive(Deserialize)]
-struct Job {
+struct ReplayJob {
     id: String,
     verb: String,
     state: String,
@@ -60,9 +60,9 @@ struct Job {
     capped: bool,
 }
 
-impl Job {
+impl ReplayJob {
     /// How many are through, one way or another.
-    fn through(&self) -> u64 {
+    fn finished_count(&self) -> u64 {
         self.succeeded + self.dead + self.cancelled + self.skipped
     }
 
@@ -75,7 +75,7 @@ impl Job {
     }
 
     /// The filter as the bar writes it.
-    fn which(&self) -> String {
+    fn filter_text(&self) -> String {
         let word = |(name, value): (&String, &serde_json::Value)| {
             let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
             let name = if name == "destination" { "dest" } else { name };
@@ -84,11 +84,11 @@ impl Job {
         self.filter.iter().filter_map(word).collect::<Vec<_>>().join(" ")
     }
 
-    fn verb<'w>(&'w self, t: &'w Replays) -> &'w str {
-        verb(&self.verb, t)
+    fn action_label<'w>(&'w self, t: &'w ReplayTexts) -> &'w str {
+        action_label(&self.verb, t)
     }
 
-    fn badge(&self, t: &Replays) -> Badge {
+    fn badge(&self, t: &ReplayTexts) -> Badge {
         match self.state.as_str() {
             "selecting" => Badge::new("", "clock", t.selecting),
             "running" => Badge::new("warn", "pulse", t.running),
@@ -101,7 +101,7 @@ impl Job {
 }
 
 /// What a verb of a job means; as the API says it if it is new.
-fn verb<'w>(word: &'w str, t: &'w Replays) -> &'w str {
+fn action_label<'w>(word: &'w str, t: &'w ReplayTexts) -> &'w str {
     match word {
         "retry_failed" => t.verb_retry_failed,
         "send_missing" => t.verb_send_missing,
@@ -113,23 +113,24 @@ fn verb<'w>(word: &'w str, t: &'w Replays) -> &'w str {
 #[derive(Template)]
 #[template(path = "replays.html")]
 struct ReplaysPage {
-    frame: Frame,
-    t: &'static Replays,
-    jobs: Vec<Job>,
+    frame: PageFrame,
+    t: &'static ReplayTexts,
+    jobs: Vec<ReplayJob>,
     pager: Pager,
 }
 
 #[derive(Deserialize)]
-struct Asked {
+struct ReplaysQuery {
     cursor: Option<String>,
 }
 
-async fn list(visitor: Visitor, Query(asked): Query<Asked>) -> Shown {
-    let t = Replays::of(visitor.lang());
-    let address = Address::new(&["replays"]).with_some("cursor", asked.cursor.as_deref());
-    let found: List<Job> = visitor.get(address).await.map_err(|trouble| visitor.failed(trouble))?;
-    let (cursor, next) = (asked.cursor.as_deref(), found.next_cursor.as_deref());
+async fn list_replays(user: CurrentUser, Query(query): Query<ReplaysQuery>) -> PageResult {
+    let t = ReplayTexts::of(user.lang());
+    let address = ApiPath::new(&["replays"]).with_some("cursor", query.cursor.as_deref());
+    let found: ApiList<ReplayJob> =
+        user.get(address).await.map_err(|error| user.page_error(error))?;
+    let (cursor, next) = (query.cursor.as_deref(), found.next_cursor.as_deref());
     let pager = Pager::new("/replays".to_owned(), cursor, next);
-    let frame = Frame::new(&visitor, Nav::Replays, t.title);
-    show(&ReplaysPage { frame, t, jobs: found.data, pager })
+    let frame = PageFrame::new(&user, NavItem::Replays, t.title);
+    render_page(&ReplaysPage { frame, t, jobs: found.data, pager })
 }

@@ -6,11 +6,11 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::{
-    client::{Address, Trouble},
+    client::{ApiError, ApiPath},
+    current_user::CurrentUser,
     lang::fill,
-    page::local,
-    visitor::Visitor,
-    words::Replays,
+    page::local_path,
+    translations::ReplayTexts,
 };
 
 /// As many as a list shows on a page, with room.
@@ -21,18 +21,18 @@ const SELECTED_MAX: usize = 200;
 struct Selection {
     deliveries: Vec<String>,
     events: Vec<String>,
-    once: String,
+    idempotency_key: String,
     next: String,
 }
 
 impl Selection {
     fn read(body: &[u8]) -> Self {
         let mut selection = Self::default();
-        for (name, value) in form(body) {
+        for (name, value) in form_pairs(body) {
             match name.as_str() {
                 "delivery" => selection.deliveries.push(value),
                 "event" => selection.events.push(value),
-                "once" => selection.once = value,
+                "idempotency_key" => selection.idempotency_key = value,
                 "next" => selection.next = value,
                 _ => {}
             }
@@ -44,17 +44,17 @@ impl Selection {
 }
 
 /// The pairs of a form.
-fn form(body: &[u8]) -> impl Iterator<Item = (String, String)> + '_ {
+fn form_pairs(body: &[u8]) -> impl Iterator<Item = (String, String)> + '_ {
     body.split(|byte| *byte == b'&').filter(|pair| !pair.is_empty()).map(|pair| {
         let (name, value) = match pair.iter().position(|byte| *byte == b'=') {
             Some(at) => (&pair[..at], &pair[at + 1..]),
             None => (pair, &b""[..]),
         };
-        (decoded(name), decoded(value))
+        (percent_decode(name), percent_decode(value))
     })
 }
 
-fn decoded(text: &[u8]) -> String {
+fn percent_decode(text: &[u8]) -> String {
     let digit = |byte: Option<&u8>| byte.and_then(|byte| char::from(*byte).to_digit(16));
     let mut bytes = Vec::with_capacity(text.len());
     let mut at = 0;
@@ -74,53 +74,57 @@ fn decoded(text: &[u8]) -> String {
 }
 
 #[derive(Deserialize)]
-struct Event {
+struct EventDeliveries {
     #[serde(default)]
-    deliveries: Vec<Delivery>,
+    deliveries: Vec<DeliveryState>,
 }
 
 #[derive(Deserialize)]
-struct Delivery {
+struct DeliveryState {
     id: String,
     status: String,
 }
 
-pub(super) async fn replay(visitor: Visitor, body: Bytes) -> Response {
-    let t = Replays::of(visitor.lang());
+pub(super) async fn replay_selected(user: CurrentUser, body: Bytes) -> Response {
+    let t = ReplayTexts::of(user.lang());
     let selection = Selection::read(&body);
-    let next = local(&selection.next);
+    let next = local_path(&selection.next);
     let mut deliveries = selection.deliveries;
     for event in &selection.events {
         // Of an event, what is dead is meant.
-        if let Ok(event) = visitor.get::<Event>(Address::new(&["events", event])).await {
-            let dead = event.deliveries.into_iter().filter(|owed| owed.status == "dead");
-            deliveries.extend(dead.map(|owed| owed.id));
+        if let Ok(event) = user.get::<EventDeliveries>(ApiPath::new(&["events", event])).await {
+            let dead = event.deliveries.into_iter().filter(|delivery| delivery.status == "dead");
+            deliveries.extend(dead.map(|delivery| delivery.id));
         }
     }
     // One may have been selected by itself and with its event.
     deliveries.sort();
     deliveries.dedup();
     if deliveries.is_empty() {
-        let nothing = Trouble { detail: t.nothing_selected.to_owned(), ..Trouble::default() };
-        return visitor.refused(next, &nothing);
+        let error = ApiError { detail: t.nothing_selected.to_owned(), ..ApiError::default() };
+        return user.redirect_with_error(next, &error);
     }
     let (mut done, mut refused) = (0_usize, Vec::new());
-    let once = if selection.once.is_empty() { visitor.once() } else { selection.once };
+    let idempotency_key = if selection.idempotency_key.is_empty() {
+        user.new_idempotency_key()
+    } else {
+        selection.idempotency_key
+    };
     for delivery in &deliveries {
-        let address = Address::new(&["deliveries", delivery, "replay"]);
+        let address = ApiPath::new(&["deliveries", delivery, "replay"]);
         // By name: when the form is sent again, fewer may be dead and each has another place.
-        let once = format!("{once}-{delivery}");
-        match visitor.post_once::<Value>(address, None, &once).await {
+        let idempotency_key = format!("{idempotency_key}-{delivery}");
+        match user.post_idempotent::<Value>(address, None, &idempotency_key).await {
             Ok(_) => done += 1,
-            Err(trouble) => refused.push(trouble.detail),
+            Err(error) => refused.push(error.detail),
         }
     }
-    let said = fill(t.selected_done, &[&done, &refused.len()]);
+    let summary = fill(t.selected_done, &[&done, &refused.len()]);
     match refused.first() {
-        None => visitor.done(next, said),
+        None => user.redirect_with_notice(next, summary),
         Some(first) => {
-            let detail = format!("{said} {}", fill(t.selected_first, &[first]));
-            visitor.refused(next, &Trouble { detail, ..Trouble::default() })
+            let detail = format!("{summary} {}", fill(t.selected_first, &[first]));
+            user.redirect_with_error(next, &ApiError { detail, ..ApiError::default() })
         }
     }
 }
@@ -132,14 +136,14 @@ mod tests {
     #[test]
     fn a_form_with_checkboxes_is_read_whole() {
         let body =
-            b"once=a1&delivery=dlv_1&next=%2Fdead-letters%2Fall%3Fq%3Da%2Bb+c&delivery=dlv_2&&x";
+            b"idempotency_key=a1&delivery=dlv_1&next=%2Fdead-letters%2Fall%3Fq%3Da%2Bb+c&delivery=dlv_2&&x";
         let expected = Selection {
             deliveries: vec!["dlv_1".to_owned(), "dlv_2".to_owned()],
             events: Vec::new(),
-            once: "a1".to_owned(),
+            idempotency_key: "a1".to_owned(),
             next: "/dead-letters/all?q=a+b c".to_owned(),
         };
         assert_eq!(Selection::read(body), expected);
-        assert_eq!(decoded(b"100%zz%4"), "100%zz%4");
+        assert_eq!(percent_decode(b"100%zz%4"), "100%zz%4");
     }
 }

@@ -3,25 +3,24 @@
 use askama::Template;
 
 use super::{
-    super::chart::{CHARTS_MAX, Series},
-    Found, Stats,
-    state::{Watermark, badge, watermark},
-    without_secrets,
+    super::sparkline::{CHARTS_MAX, DaySeries},
+    DestinationItem, DestinationsStats, mask_url_secrets,
+    state::{DailyMeter, daily_meter, state_badge},
 };
 use crate::{
-    client::{Address, List, encode},
-    page::{Frame, Nav, Shown, show},
-    show::Badge,
-    visitor::Visitor,
-    words::Destinations,
+    client::{ApiList, ApiPath, percent_encode},
+    current_user::CurrentUser,
+    format::Badge,
+    page::{NavItem, PageFrame, PageResult, render_page},
+    translations::DestinationTexts,
 };
 
 /// A destination as a line of the list.
-struct Row {
+struct DestinationRow {
     path: String,
-    found: Found,
+    found: DestinationItem,
     badge: Badge,
-    mark: Option<Watermark>,
+    meter: Option<DailyMeter>,
     oldest: String,
     dead: u64,
     dead_shown: String,
@@ -31,32 +30,33 @@ struct Row {
 #[derive(Template)]
 #[template(path = "destinations.html")]
 struct DestinationsPage {
-    frame: Frame,
-    t: &'static Destinations,
-    rows: Vec<Row>,
+    frame: PageFrame,
+    t: &'static DestinationTexts,
+    rows: Vec<DestinationRow>,
 }
 
-pub(super) async fn list(visitor: Visitor) -> Shown {
-    let (lang, t) = (visitor.lang(), Destinations::of(visitor.lang()));
-    let failed = |trouble| visitor.failed(trouble);
-    let found: List<Found> = visitor.get(Address::new(&["destinations"])).await.map_err(failed)?;
-    let stats: Stats = visitor.get(Address::new(&["stats"])).await.map_err(failed)?;
+pub(super) async fn list_destinations(user: CurrentUser) -> PageResult {
+    let (lang, t) = (user.lang(), DestinationTexts::of(user.lang()));
+    let failed = |error| user.page_error(error);
+    let found: ApiList<DestinationItem> =
+        user.get(ApiPath::new(&["destinations"])).await.map_err(failed)?;
+    let stats: DestinationsStats = user.get(ApiPath::new(&["stats"])).await.map_err(failed)?;
     let with_charts = found.data.len() <= CHARTS_MAX;
     let mut rows = Vec::with_capacity(found.data.len());
     for mut found in found.data {
         let numbers = stats.destinations.iter().find(|numbers| numbers.name == found.name);
         let (mut dead, mut line) = (0, String::new());
         if with_charts {
-            let of = |metric| Series::of_day(&visitor, metric, "destination", &found.name);
+            let of = |metric| DaySeries::load(&user, metric, "destination", &found.name);
             dead = of("dead").await.map(|series| series.total.value).unwrap_or_default();
-            line = of("attempts").await.map(|series| series.line()).unwrap_or_default();
+            line = of("attempts").await.map(|series| series.sparkline()).unwrap_or_default();
         }
-        found.url = without_secrets(&found.url);
-        let oldest = numbers.map(|numbers| numbers.age(lang)).unwrap_or_default();
-        rows.push(Row {
-            path: format!("/destinations/{}", encode(&found.name)),
-            badge: badge(found.state.as_ref(), t),
-            mark: numbers.and_then(|numbers| watermark(numbers, lang, t)),
+        found.url = mask_url_secrets(&found.url);
+        let oldest = numbers.map(|numbers| numbers.oldest_age(lang)).unwrap_or_default();
+        rows.push(DestinationRow {
+            path: format!("/destinations/{}", percent_encode(&found.name)),
+            badge: state_badge(found.state.as_ref(), t),
+            meter: numbers.and_then(|numbers| daily_meter(numbers, lang, t)),
             oldest,
             dead,
             dead_shown: lang.number(dead),
@@ -64,5 +64,9 @@ pub(super) async fn list(visitor: Visitor) -> Shown {
             found,
         });
     }
-    show(&DestinationsPage { frame: Frame::new(&visitor, Nav::Destinations, t.title), t, rows })
+    render_page(&DestinationsPage {
+        frame: PageFrame::new(&user, NavItem::Destinations, t.title),
+        t,
+        rows,
+    })
 }

@@ -1,6 +1,6 @@
 //! `/destinations`: where events go, how those places do, and what an operator can do about it.
 
-mod acts;
+mod actions;
 mod fields;
 mod list;
 mod page;
@@ -15,49 +15,49 @@ use axum::{
 use serde::Deserialize;
 
 use self::{
-    fields::Destination,
-    state::{Numbers, State},
+    fields::DestinationResource,
+    state::{DestinationNumbers, LaneStatus},
 };
-use super::{Thing as _, editor};
+use super::{EditableResource as _, editor};
 use crate::Dashboard;
 
 pub(super) fn routes() -> Router<Arc<Dashboard>> {
     Router::new()
-        .route("/destinations", get(list::list))
-        .route("/destinations/{name}", get(page::one))
-        .route("/destinations/{name}/pause", post(acts::pause))
-        .route("/destinations/{name}/resume", post(acts::resume))
-        .route("/destinations/{name}/probe", post(acts::probe))
-        .route("/destinations/{name}/test", post(acts::test))
-        .merge(editor::routes::<Destination>())
+        .route("/destinations", get(list::list_destinations))
+        .route("/destinations/{name}", get(page::show_destination))
+        .route("/destinations/{name}/pause", post(actions::pause_destination))
+        .route("/destinations/{name}/resume", post(actions::resume_destination))
+        .route("/destinations/{name}/probe", post(actions::probe_destination))
+        .route("/destinations/{name}/test", post(actions::test_destination))
+        .merge(editor::routes::<DestinationResource>())
 }
 
 /// What is shown where there is nothing to show.
-const NOTHING: &str = "–";
+const NO_VALUE: &str = "–";
 
 #[derive(Deserialize)]
-struct Found {
+struct DestinationItem {
     name: String,
-    #[serde(default = "http")]
+    #[serde(default = "default_kind")]
     kind: String,
     #[serde(default)]
     url: String,
     rate: Option<String>,
-    state: Option<State>,
+    state: Option<LaneStatus>,
 }
 
-fn http() -> String {
-    Destination::USUAL.to_owned()
+fn default_kind() -> String {
+    DestinationResource::DEFAULT_CHOICE.to_owned()
 }
 
 #[derive(Default, Deserialize)]
-struct Stats {
+struct DestinationsStats {
     #[serde(default)]
-    destinations: Vec<Numbers>,
+    destinations: Vec<DestinationNumbers>,
 }
 
 /// An address without what may let somebody in: its user, its password and its query.
-fn without_secrets(url: &str) -> String {
+fn mask_url_secrets(url: &str) -> String {
     const HIDDEN: &str = "•••";
     let (url, query) = url.split_once('?').map_or((url, ""), |(url, _)| (url, "?•••"));
     let Some((scheme, rest)) = url.split_once("://") else { return format!("{url}{query}") };
@@ -84,7 +84,7 @@ mod tests {
             ("env:REDIS", "env:REDIS"),
             ("", ""),
         ] {
-            assert_eq!(without_secrets(url), expected, "case: {url}");
+            assert_eq!(mask_url_secrets(url), expected, "case: {url}");
         }
     }
 }

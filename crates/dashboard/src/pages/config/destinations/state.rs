@@ -4,47 +4,47 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::NOTHING;
+use super::NO_VALUE;
 use crate::{
+    format::{Badge, format_duration},
     lang::{Lang, fill},
-    show::{Badge, span},
-    words::Destinations,
+    translations::DestinationTexts,
 };
 
 /// What the API says of a destination's lane.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct State {
-    pub(super) pause: Option<Pause>,
+pub(super) struct LaneStatus {
+    pub(super) pause: Option<PauseInfo>,
     pub(super) circuit: String,
     pub(super) open_until: Option<String>,
     pub(super) cooling_until: Option<String>,
-    pub(super) hold: Option<Hold>,
-    pub(super) drain: Option<Drain>,
+    pub(super) hold: Option<HoldInfo>,
+    pub(super) drain: Option<DrainInfo>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
-pub(super) struct Pause {
+pub(super) struct PauseInfo {
     pub(super) at: String,
     pub(super) reason: Option<String>,
     pub(super) automatic: bool,
 }
 
 #[derive(Clone, Debug, Deserialize)]
-pub(super) struct Hold {
+pub(super) struct HoldInfo {
     pub(super) until: String,
     pub(super) why: String,
 }
 
 #[derive(Clone, Debug, Deserialize)]
-pub(super) struct Drain {
+pub(super) struct DrainInfo {
     pub(super) rate: String,
 }
 
 /// What `/stats` says of a destination.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Numbers {
+pub(super) struct DestinationNumbers {
     pub(super) name: String,
     pub(super) oldest_pending_age_seconds: Option<u64>,
     pub(super) sent_today: Option<u64>,
@@ -53,17 +53,17 @@ pub(super) struct Numbers {
     pub(super) over: bool,
 }
 
-impl Numbers {
+impl DestinationNumbers {
     /// How long the oldest has waited that could have been sent by now.
-    pub(super) fn age(&self, lang: Lang) -> String {
+    pub(super) fn oldest_age(&self, lang: Lang) -> String {
         let seconds = self.oldest_pending_age_seconds;
-        let shown = seconds.map(|age| span(lang, Duration::from_secs(age)));
-        shown.unwrap_or_else(|| NOTHING.to_owned())
+        let shown = seconds.map(|age| format_duration(lang, Duration::from_secs(age)));
+        shown.unwrap_or_else(|| NO_VALUE.to_owned())
     }
 }
 
 /// A state in one pill: what matters most. None of settings that cannot be used.
-pub(super) fn badge(state: Option<&State>, t: &Destinations) -> Badge {
+pub(super) fn state_badge(state: Option<&LaneStatus>, t: &DestinationTexts) -> Badge {
     let Some(state) = state else { return Badge::new("bad", "warn", t.unusable) };
     if state.pause.is_some() {
         return Badge::new("held", "pause", t.paused);
@@ -84,15 +84,21 @@ pub(super) fn badge(state: Option<&State>, t: &Destinations) -> Badge {
 }
 
 /// A line of what limits it: what, and until when.
-pub(super) struct Limit {
+pub(super) struct ActiveLimit {
     pub(super) text: String,
     pub(super) until: Option<String>,
 }
 
 /// Everything that keeps it from getting more, now or in general.
-pub(super) fn limits(state: Option<&State>, rate: Option<&str>, t: &Destinations) -> Vec<Limit> {
-    let limit =
-        |text: &str, until: Option<&String>| Limit { text: text.to_owned(), until: until.cloned() };
+pub(super) fn active_limits(
+    state: Option<&LaneStatus>,
+    rate: Option<&str>,
+    t: &DestinationTexts,
+) -> Vec<ActiveLimit> {
+    let limit = |text: &str, until: Option<&String>| ActiveLimit {
+        text: text.to_owned(),
+        until: until.cloned(),
+    };
     let mut limits = Vec::new();
     if let Some(state) = state {
         if let Some(until) = &state.open_until {
@@ -120,7 +126,7 @@ pub(super) fn limits(state: Option<&State>, rate: Option<&str>, t: &Destinations
 }
 
 /// What was sent today by a number that may be banned for it.
-pub(super) struct Watermark {
+pub(super) struct DailyMeter {
     pub(super) badge: Badge,
     /// For a meter: sent, where it warns and what it is measured by.
     pub(super) sent: u64,
@@ -128,7 +134,11 @@ pub(super) struct Watermark {
     pub(super) most: u64,
 }
 
-pub(super) fn watermark(numbers: &Numbers, lang: Lang, t: &Destinations) -> Option<Watermark> {
+pub(super) fn daily_meter(
+    numbers: &DestinationNumbers,
+    lang: Lang,
+    t: &DestinationTexts,
+) -> Option<DailyMeter> {
     let sent = numbers.sent_today?;
     let (warn, stop) = (numbers.warn_at, numbers.stop_at);
     let text = match stop.or(warn) {
@@ -142,7 +152,7 @@ pub(super) fn watermark(numbers: &Numbers, lang: Lang, t: &Destinations) -> Opti
         (false, false) => Badge::new("", "send", text),
     };
     let most = stop.or(warn.map(|warn| warn * 2)).unwrap_or(sent).max(sent).max(1);
-    Some(Watermark { badge, sent, high: warn.unwrap_or(most), most })
+    Some(DailyMeter { badge, sent, high: warn.unwrap_or(most), most })
 }
 
 #[cfg(test)]
@@ -153,7 +163,7 @@ mod tests {
 
     #[test]
     fn the_pill_says_what_matters_most() {
-        let t = Destinations::of(Lang::En);
+        let t = DestinationTexts::of(Lang::En);
         for (state, tone) in [
             (json!({ "circuit": "closed" }), "ok"),
             (json!({ "circuit": "open", "open_until": "x" }), "bad"),
@@ -168,15 +178,15 @@ mod tests {
                 "held",
             ),
         ] {
-            let read: State = serde_json::from_value(state.clone()).unwrap();
-            assert_eq!(badge(Some(&read), t).tone, tone, "case: {state}");
+            let read: LaneStatus = serde_json::from_value(state.clone()).unwrap();
+            assert_eq!(state_badge(Some(&read), t).tone, tone, "case: {state}");
         }
-        assert_eq!(badge(None, t).tone, "bad");
+        assert_eq!(state_badge(None, t).tone, "bad");
     }
 
     #[test]
     fn what_was_sent_today_warns_before_it_stops() {
-        let t = Destinations::of(Lang::En);
+        let t = DestinationTexts::of(Lang::En);
         for (sent, warn, stop, over, expected) in [
             (Some(3), Some(50), Some(200), false, Some(("", 200))),
             (Some(60), Some(50), Some(200), true, Some(("warn", 200))),
@@ -185,15 +195,15 @@ mod tests {
             (Some(0), None, None, false, Some(("", 1))),
             (None, None, None, false, None),
         ] {
-            let numbers = Numbers {
+            let numbers = DestinationNumbers {
                 sent_today: sent,
                 warn_at: warn,
                 stop_at: stop,
                 over,
-                ..Numbers::default()
+                ..DestinationNumbers::default()
             };
-            let mark = watermark(&numbers, Lang::En, t);
-            assert_eq!(mark.map(|mark| (mark.badge.tone, mark.most)), expected);
+            let meter = daily_meter(&numbers, Lang::En, t);
+            assert_eq!(meter.map(|meter| (meter.badge.tone, meter.most)), expected);
         }
     }
 }

@@ -9,115 +9,124 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::{
-    super::editor::{can_be_mended, may_configure},
-    Route,
-    form::{Typed, page, title},
+    super::editor::{is_correctable, require_admin},
+    RouteItem,
+    form::{RouteForm, page_title, route_page},
 };
 use crate::{
-    client::{Address, Trouble, encode},
+    client::{ApiError, ApiPath, percent_encode},
+    current_user::CurrentUser,
     lang::fill,
-    page::{Shown, show},
-    visitor::Visitor,
-    words::{Edit, Routes},
+    page::{PageResult, render_page},
+    translations::{FormTexts, RouteTexts},
 };
 
-pub(super) async fn begin(visitor: Visitor, Query(typed): Query<Typed>) -> Shown {
-    may_configure(&visitor)?;
-    let typed = Typed { id: None, ..typed };
-    let title = Routes::of(visitor.lang()).new.to_owned();
-    show(&page(&visitor, typed, title).await?)
+pub(super) async fn show_new(user: CurrentUser, Query(form): Query<RouteForm>) -> PageResult {
+    require_admin(&user)?;
+    let form = RouteForm { id: None, ..form };
+    let title = RouteTexts::of(user.lang()).new.to_owned();
+    render_page(&route_page(&user, form, title).await?)
 }
 
-pub(super) async fn edit(visitor: Visitor, Path(id): Path<String>) -> Shown {
-    may_configure(&visitor)?;
-    let found = visitor.get_tagged::<Route>(Address::new(&["routes", &id])).await;
-    let (route, tag) = found.map_err(|trouble| visitor.failed(trouble))?;
-    let typed = Typed {
+pub(super) async fn show_edit(user: CurrentUser, Path(id): Path<String>) -> PageResult {
+    require_admin(&user)?;
+    let found = user.get_with_etag::<RouteItem>(ApiPath::new(&["routes", &id])).await;
+    let (route, tag) = found.map_err(|error| user.page_error(error))?;
+    let form = RouteForm {
         id: Some(route.id),
         tag,
         from: route.from,
         to: route.to,
         filter: route.filter.unwrap_or_default(),
         transform: route.transform.unwrap_or_default(),
-        ..Typed::default()
+        ..RouteForm::default()
     };
-    let title = title(&visitor, &typed);
-    show(&page(&visitor, typed, title).await?)
+    let title = page_title(&user, &form);
+    render_page(&route_page(&user, form, title).await?)
 }
 
-pub(super) async fn save(visitor: Visitor, Form(mut typed): Form<Typed>) -> Shown {
-    let e = Edit::of(visitor.lang());
-    let mut wish = Map::new();
-    for (name, text) in [("from", &typed.from), ("to", &typed.to)] {
-        wish.insert(name.to_owned(), text.clone().into());
+pub(super) async fn save_route(user: CurrentUser, Form(mut form): Form<RouteForm>) -> PageResult {
+    let e = FormTexts::of(user.lang());
+    let mut payload = Map::new();
+    for (name, text) in [("from", &form.from), ("to", &form.to)] {
+        payload.insert(name.to_owned(), text.clone().into());
     }
-    typed.write_programs(&mut wish);
-    let wish = Some(Value::Object(wish));
-    let saved: Result<Value, Trouble> = match &typed.id {
+    form.write_programs(&mut payload);
+    let payload = Some(Value::Object(payload));
+    let saved: Result<Value, ApiError> = match &form.id {
         Some(id) => {
-            visitor.change(Method::PUT, Address::new(&["routes", id]), wish, &typed.tag).await
+            user.call_if_match(Method::PUT, ApiPath::new(&["routes", id]), payload, &form.tag).await
         }
-        None => visitor.post_once(Address::new(&["routes"]), wish, &typed.once).await,
+        None => {
+            user.post_idempotent(ApiPath::new(&["routes"]), payload, &form.idempotency_key).await
+        }
     };
-    let trouble = match saved {
+    let error = match saved {
         Ok(_) => {
-            let name = format!("{} → {}", typed.from, typed.to);
-            return Ok(visitor.done("/routes", fill(e.saved, &[&name])));
+            let name = format!("{} → {}", form.from, form.to);
+            return Ok(user.redirect_with_notice("/routes", fill(e.saved, &[&name])));
         }
-        Err(trouble) if can_be_mended(&trouble) => trouble,
-        Err(trouble) => return Err(visitor.failed(trouble)),
+        Err(error) if is_correctable(&error) => error,
+        Err(error) => return Err(user.page_error(error)),
     };
-    let is_conflict = trouble.status == 412;
-    let now = match &typed.id {
+    let is_conflict = error.status == 412;
+    let differences = match &form.id {
         Some(id) if is_conflict => {
-            let there = visitor.get_tagged::<Route>(Address::new(&["routes", id])).await;
-            let (there, tag) = there.map_err(|trouble| visitor.failed(trouble))?;
-            typed.tag = tag;
-            differences(&there, &typed, Routes::of(visitor.lang()))
+            let current = user.get_with_etag::<RouteItem>(ApiPath::new(&["routes", id])).await;
+            let (current, tag) = current.map_err(|error| user.page_error(error))?;
+            form.tag = tag;
+            list_differences(&current, &form, RouteTexts::of(user.lang()))
         }
         _ => Vec::new(),
     };
-    let title = title(&visitor, &typed);
-    let once = visitor.once_again(&typed.once, &trouble);
-    let mut page = page(&visitor, typed, title).await?;
-    (page.trouble, page.conflict) = (Some(trouble.detail), is_conflict);
-    (page.now, page.once) = (now, once);
-    show(&page)
+    let title = page_title(&user, &form);
+    let idempotency_key = user.idempotency_key_for_retry(&form.idempotency_key, &error);
+    let mut page = route_page(&user, form, title).await?;
+    (page.error, page.conflict) = (Some(error.detail), is_conflict);
+    (page.differences, page.idempotency_key) = (differences, idempotency_key);
+    render_page(&page)
 }
 
-/// What is there and is not what was typed.
-fn differences(there: &Route, typed: &Typed, t: &'static Routes) -> Vec<(&'static str, String)> {
+/// What is current and is not what was form.
+fn list_differences(
+    current: &RouteItem,
+    form: &RouteForm,
+    t: &'static RouteTexts,
+) -> Vec<(&'static str, String)> {
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     [
-        (t.from, there.from.clone(), &typed.from),
-        (t.to, there.to.clone(), &typed.to),
-        (t.filter, text(&there.filter), &typed.filter),
-        (t.transform, text(&there.transform), &typed.transform),
+        (t.from, current.from.clone(), &form.from),
+        (t.to, current.to.clone(), &form.to),
+        (t.filter, text(&current.filter), &form.filter),
+        (t.transform, text(&current.transform), &form.transform),
     ]
     .into_iter()
-    .filter(|(_, there, typed)| there.trim() != typed.trim())
-    .map(|(name, there, _)| (name, there))
+    .filter(|(_, current, form)| current.trim() != form.trim())
+    .map(|(name, current, _)| (name, current))
     .collect()
 }
 
 #[derive(Deserialize)]
-pub(super) struct Farewell {
+pub(super) struct DeleteRouteForm {
     #[serde(default)]
     tag: String,
 }
 
-pub(super) async fn delete(
-    visitor: Visitor,
+pub(super) async fn delete_route(
+    user: CurrentUser,
     Path(id): Path<String>,
-    Form(typed): Form<Farewell>,
-) -> Shown {
-    let e = Edit::of(visitor.lang());
-    let address = Address::new(&["routes", &id]);
-    match visitor.change::<Value>(Method::DELETE, address, None, &typed.tag).await {
-        Ok(_) => Ok(visitor.done("/routes", fill(e.deleted, &[&Routes::of(visitor.lang()).route]))),
-        Err(trouble) if trouble.status == 412 => {
-            Ok(visitor.refused(&format!("/routes/{}/edit", encode(&id)), &trouble))
+    Form(form): Form<DeleteRouteForm>,
+) -> PageResult {
+    let e = FormTexts::of(user.lang());
+    let address = ApiPath::new(&["routes", &id]);
+    match user.call_if_match::<Value>(Method::DELETE, address, None, &form.tag).await {
+        Ok(_) => Ok(user.redirect_with_notice(
+            "/routes",
+            fill(e.deleted, &[&RouteTexts::of(user.lang()).route]),
+        )),
+        Err(error) if error.status == 412 => {
+            Ok(user.redirect_with_error(&format!("/routes/{}/edit", percent_encode(&id)), &error))
         }
-        Err(trouble) => Err(visitor.failed(trouble)),
+        Err(error) => Err(user.page_error(error)),
     }
 }

@@ -6,16 +6,16 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::{
-    super::{Deletion, event::Event},
-    names,
-    trial::{Answer, Tried},
+    super::{DeleteDialog, recent_event::RecentEvent},
+    resource_names,
+    trial::{RouteTrialData, RouteTrialView},
 };
 use crate::{
-    client::{Address, List},
+    client::{ApiList, ApiPath},
+    current_user::CurrentUser,
     lang::fill,
-    page::{Failed, Frame, Nav, Shown, show},
-    visitor::Visitor,
-    words::{Edit, Routes},
+    page::{NavItem, PageError, PageFrame, PageResult, render_page},
+    translations::{FormTexts, RouteTexts},
 };
 
 /// Events that one can be tried on.
@@ -24,11 +24,11 @@ const EVENTS_MAX: &str = "20";
 /// What is in the form: a route, and what it is tried on.
 #[derive(Clone, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Typed {
+pub(super) struct RouteForm {
     /// The route that is edited; none for one that is new.
     pub(super) id: Option<String>,
     pub(super) tag: String,
-    pub(super) once: String,
+    pub(super) idempotency_key: String,
     pub(super) from: String,
     pub(super) to: String,
     pub(super) filter: String,
@@ -38,136 +38,143 @@ pub(super) struct Typed {
     pub(super) body: String,
 }
 
-impl Typed {
+impl RouteForm {
     /// Writes the filter and the transform, if there are any.
-    pub(super) fn write_programs(&self, wish: &mut Map<String, Value>) {
+    pub(super) fn write_programs(&self, payload: &mut Map<String, Value>) {
         for (name, text) in [("filter", &self.filter), ("transform", &self.transform)] {
             if !text.trim().is_empty() {
-                wish.insert(name.to_owned(), text.trim().into());
+                payload.insert(name.to_owned(), text.trim().into());
             }
         }
     }
 }
 
 #[derive(Deserialize)]
-struct FromSource {
+struct EventSource {
     source: Option<String>,
 }
 
 #[derive(Template)]
 #[template(path = "route.html")]
 pub(super) struct RoutePage {
-    frame: Frame,
-    t: &'static Routes,
-    e: &'static Edit,
+    frame: PageFrame,
+    t: &'static RouteTexts,
+    e: &'static FormTexts,
     id: Option<String>,
     tag: String,
-    pub(super) once: String,
-    typed: Typed,
+    pub(super) idempotency_key: String,
+    form: RouteForm,
     sources: Vec<String>,
     destinations: Vec<String>,
-    events: Vec<Event>,
-    tried: Option<Tried>,
+    events: Vec<RecentEvent>,
+    trial: Option<RouteTrialView>,
     /// Why it could not be tried.
-    refusal: Option<String>,
+    trial_error: Option<String>,
     /// Why it was not saved.
-    pub(super) trouble: Option<String>,
+    pub(super) error: Option<String>,
     pub(super) conflict: bool,
     /// What is there, after somebody else changed it.
-    pub(super) now: Vec<(&'static str, String)>,
-    deletion: Option<Deletion>,
+    pub(super) differences: Vec<(&'static str, String)>,
+    delete_dialog: Option<DeleteDialog>,
 }
 
-/// The form with what was typed, and what comes of it. Without a choice the newest event of the
+/// The form with what was form, and what comes of it. Without a choice the newest event of the
 /// source is tried on.
-pub(super) async fn page(
-    visitor: &Visitor,
-    mut typed: Typed,
+pub(super) async fn route_page(
+    user: &CurrentUser,
+    mut form: RouteForm,
     title: String,
-) -> Result<RoutePage, Failed> {
-    let (t, e) = (Routes::of(visitor.lang()), Edit::of(visitor.lang()));
+) -> Result<RoutePage, PageError> {
+    let (t, e) = (RouteTexts::of(user.lang()), FormTexts::of(user.lang()));
     let (sources, destinations) =
-        (names(visitor, "sources").await?, names(visitor, "destinations").await?);
-    if !sources.contains(&typed.from) {
+        (resource_names(user, "sources").await?, resource_names(user, "destinations").await?);
+    if !sources.contains(&form.from) {
         // Where something comes in there is something to try it on.
-        let newest = Address::new(&["events"]).with("limit", "1");
-        let newest = visitor.get::<List<FromSource>>(newest).await.unwrap_or_default();
-        let busy = newest.data.into_iter().next().and_then(|event| event.source);
-        let busy = busy.filter(|source| sources.contains(source));
-        typed.from = busy.or_else(|| sources.first().cloned()).unwrap_or_default();
+        let newest = ApiPath::new(&["events"]).with("limit", "1");
+        let newest = user.get::<ApiList<EventSource>>(newest).await.unwrap_or_default();
+        let active = newest.data.into_iter().next().and_then(|event| event.source);
+        let active = active.filter(|source| sources.contains(source));
+        form.from = active.or_else(|| sources.first().cloned()).unwrap_or_default();
     }
     let mut events = Vec::new();
-    if !typed.from.is_empty() {
-        let newest = Event::newest_of(visitor, &typed.from, EVENTS_MAX).await;
-        events = newest.map_err(|trouble| visitor.failed(trouble))?;
+    if !form.from.is_empty() {
+        let newest = RecentEvent::load_newest(user, &form.from, EVENTS_MAX).await;
+        events = newest.map_err(|error| user.page_error(error))?;
     }
-    let is_there = events.iter().any(|event| event.id == typed.event);
-    if !is_there && (!typed.event.is_empty() || typed.body.trim().is_empty()) {
-        typed.event = events.first().map(|event| event.id.clone()).unwrap_or_default();
+    let is_there = events.iter().any(|event| event.id == form.event);
+    if !is_there && (!form.event.is_empty() || form.body.trim().is_empty()) {
+        form.event = events.first().map(|event| event.id.clone()).unwrap_or_default();
     }
-    let deletion = typed.id.as_ref().map(|id| {
-        let name = format!("{} → {}", typed.from, typed.to);
-        let deletion = Deletion::new(e, "routes", id, typed.tag.clone(), t.delete_text.to_owned());
-        Deletion { title: fill(e.delete_title, &[&name]), label: String::new(), ..deletion }
+    let delete_dialog = form.id.as_ref().map(|id| {
+        let name = format!("{} → {}", form.from, form.to);
+        let delete_dialog =
+            DeleteDialog::new(e, "routes", id, form.tag.clone(), t.delete_text.to_owned());
+        DeleteDialog {
+            title: fill(e.delete_title, &[&name]),
+            label: String::new(),
+            ..delete_dialog
+        }
     });
     let page = RoutePage {
-        frame: Frame::new(visitor, Nav::Routes, title),
+        frame: PageFrame::new(user, NavItem::Routes, title),
         t,
         e,
-        id: typed.id.clone(),
-        tag: typed.tag.clone(),
-        once: visitor.once(),
+        id: form.id.clone(),
+        tag: form.tag.clone(),
+        idempotency_key: user.new_idempotency_key(),
         sources,
         destinations,
         events,
-        tried: None,
-        refusal: None,
-        trouble: None,
+        trial: None,
+        trial_error: None,
+        error: None,
         conflict: false,
-        now: Vec::new(),
-        deletion,
-        typed,
+        differences: Vec::new(),
+        delete_dialog,
+        form,
     };
-    Ok(page.tried(visitor).await)
+    Ok(page.with_trial(user).await)
 }
 
 impl RoutePage {
     /// Tries what is in the form, if there is anything to try it on.
-    async fn tried(mut self, visitor: &Visitor) -> Self {
-        let typed = &self.typed;
-        let mut wish = Map::new();
-        let on =
-            if typed.event.is_empty() { ("body", &typed.body) } else { ("event", &typed.event) };
+    async fn with_trial(mut self, user: &CurrentUser) -> Self {
+        let form = &self.form;
+        let mut payload = Map::new();
+        let on = if form.event.is_empty() { ("body", &form.body) } else { ("event", &form.event) };
         if on.1.trim().is_empty() {
             return self;
         }
-        wish.insert(on.0.to_owned(), on.1.clone().into());
-        typed.write_programs(&mut wish);
-        let address = Address::new(&["routes", "try"]);
-        match visitor.post::<Answer>(address, Some(wish.into())).await {
-            Ok(answer) => self.tried = Some(Tried::of(answer, self.t)),
-            Err(trouble) => self.refusal = Some(trouble.detail),
+        payload.insert(on.0.to_owned(), on.1.clone().into());
+        form.write_programs(&mut payload);
+        let address = ApiPath::new(&["routes", "try"]);
+        match user.post::<RouteTrialData>(address, Some(payload.into())).await {
+            Ok(answer) => self.trial = Some(RouteTrialView::new(answer, self.t)),
+            Err(error) => self.trial_error = Some(error.detail),
         }
         self
     }
 }
 
 /// The title over the form.
-pub(super) fn title(visitor: &Visitor, typed: &Typed) -> String {
-    let t = Routes::of(visitor.lang());
-    match &typed.id {
-        Some(_) => fill(t.edit, &[&typed.from, &typed.to]),
+pub(super) fn page_title(user: &CurrentUser, form: &RouteForm) -> String {
+    let t = RouteTexts::of(user.lang());
+    match &form.id {
+        Some(_) => fill(t.edit, &[&form.from, &form.to]),
         None => t.playground.to_owned(),
     }
 }
 
-pub(super) async fn playground(visitor: Visitor, Query(typed): Query<Typed>) -> Shown {
-    let typed = Typed { id: None, ..typed };
-    let title = title(&visitor, &typed);
-    show(&page(&visitor, typed, title).await?)
+pub(super) async fn show_playground(
+    user: CurrentUser,
+    Query(form): Query<RouteForm>,
+) -> PageResult {
+    let form = RouteForm { id: None, ..form };
+    let title = page_title(&user, &form);
+    render_page(&route_page(&user, form, title).await?)
 }
 
-pub(super) async fn try_it(visitor: Visitor, Form(typed): Form<Typed>) -> Shown {
-    let title = title(&visitor, &typed);
-    show(&page(&visitor, typed, title).await?)
+pub(super) async fn try_route(user: CurrentUser, Form(form): Form<RouteForm>) -> PageResult {
+    let title = page_title(&user, &form);
+    render_page(&route_page(&user, form, title).await?)
 }

@@ -2,42 +2,43 @@
 
 use askama::Template;
 
-use super::{Route, names};
+use super::{RouteItem, resource_names};
 use crate::{
-    client::{Address, List},
-    page::{Frame, Nav, Shown, show},
-    visitor::Visitor,
-    words::{Edit, Routes},
+    client::{ApiList, ApiPath},
+    current_user::CurrentUser,
+    page::{NavItem, PageFrame, PageResult, render_page},
+    translations::{FormTexts, RouteTexts},
 };
 
 /// A source and where it leads.
-struct Group {
+struct SourceRoutes {
     from: String,
-    routes: Vec<Route>,
+    routes: Vec<RouteItem>,
 }
 
 #[derive(Template)]
 #[template(path = "routes.html")]
 struct RoutesPage {
-    frame: Frame,
-    t: &'static Routes,
-    e: &'static Edit,
-    groups: Vec<Group>,
-    can_make: bool,
+    frame: PageFrame,
+    t: &'static RouteTexts,
+    e: &'static FormTexts,
+    groups: Vec<SourceRoutes>,
+    can_create: bool,
 }
 
-pub(super) async fn list(visitor: Visitor) -> Shown {
-    let (t, e) = (Routes::of(visitor.lang()), Edit::of(visitor.lang()));
-    let found = visitor.get::<List<Route>>(Address::new(&["routes"])).await;
-    let mut routes = found.map_err(|trouble| visitor.failed(trouble))?.data;
+pub(super) async fn list_routes(user: CurrentUser) -> PageResult {
+    let (t, e) = (RouteTexts::of(user.lang()), FormTexts::of(user.lang()));
+    let found = user.get::<ApiList<RouteItem>>(ApiPath::new(&["routes"])).await;
+    let mut routes = found.map_err(|error| user.page_error(error))?.data;
     routes.sort_by(|a, b| (&a.to, &a.id).cmp(&(&b.to, &b.id)));
-    let sources = names(&visitor, "sources").await?;
-    let can_make = !sources.is_empty() && !names(&visitor, "destinations").await?.is_empty();
+    let sources = resource_names(&user, "sources").await?;
+    let can_create =
+        !sources.is_empty() && !resource_names(&user, "destinations").await?.is_empty();
     let group = |from: String| {
-        let of_it = routes.iter().filter(|route| route.from == from).cloned().collect();
-        Group { from, routes: of_it }
+        let of_source = routes.iter().filter(|route| route.from == from).cloned().collect();
+        SourceRoutes { from, routes: of_source }
     };
     let groups = sources.into_iter().map(group).collect();
-    let frame = Frame::new(&visitor, Nav::Routes, t.title);
-    show(&RoutesPage { frame, t, e, groups, can_make })
+    let frame = PageFrame::new(&user, NavItem::Routes, t.title);
+    render_page(&RoutesPage { frame, t, e, groups, can_create })
 }

@@ -15,23 +15,23 @@ use serde::Deserialize;
 
 use crate::{
     Dashboard,
-    client::{Address, List},
-    page::Failed,
-    visitor::Visitor,
+    client::{ApiList, ApiPath},
+    current_user::CurrentUser,
+    page::PageError,
 };
 
 pub(super) fn routes() -> Router<Arc<Dashboard>> {
     Router::new()
-        .route("/routes", get(list::list))
-        .route("/routes/new", get(edit::begin))
-        .route("/routes/try", get(form::playground).post(form::try_it))
-        .route("/routes/save", post(edit::save))
-        .route("/routes/{id}/edit", get(edit::edit))
-        .route("/routes/{id}/delete", post(edit::delete))
+        .route("/routes", get(list::list_routes))
+        .route("/routes/new", get(edit::show_new))
+        .route("/routes/try", get(form::show_playground).post(form::try_route))
+        .route("/routes/save", post(edit::save_route))
+        .route("/routes/{id}/edit", get(edit::show_edit))
+        .route("/routes/{id}/delete", post(edit::delete_route))
 }
 
 #[derive(Clone, Deserialize)]
-struct Route {
+struct RouteItem {
     id: String,
     from: String,
     to: String,
@@ -40,14 +40,14 @@ struct Route {
 }
 
 #[derive(Deserialize)]
-struct Named {
+struct NamedResource {
     name: String,
 }
 
 /// The names of all sources or destinations, in order.
-async fn names(visitor: &Visitor, what: &str) -> Result<Vec<String>, Failed> {
-    let found = visitor.get::<List<Named>>(Address::new(&[what])).await;
-    let found = found.map_err(|trouble| visitor.failed(trouble))?;
+async fn resource_names(user: &CurrentUser, what: &str) -> Result<Vec<String>, PageError> {
+    let found = user.get::<ApiList<NamedResource>>(ApiPath::new(&[what])).await;
+    let found = found.map_err(|error| user.page_error(error))?;
     let mut names: Vec<String> = found.data.into_iter().map(|named| named.name).collect();
     names.sort();
     Ok(names)

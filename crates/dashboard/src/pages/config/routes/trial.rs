@@ -2,12 +2,12 @@
 
 use serde::Deserialize;
 
-use super::super::indented::indented;
-use crate::{show::Badge, words::Routes};
+use super::super::json_indent::indent_json;
+use crate::{format::Badge, translations::RouteTexts};
 
 /// What the API says of a trial.
 #[derive(Deserialize)]
-pub(super) struct Answer {
+pub(super) struct RouteTrialData {
     matches: Option<bool>,
     filter_error: Option<String>,
     output: Option<String>,
@@ -21,7 +21,7 @@ pub(super) struct Answer {
 }
 
 /// The same, as the page shows it.
-pub(super) struct Tried {
+pub(super) struct RouteTrialView {
     pub(super) verdict: Badge,
     pub(super) filter_error: Option<String>,
     pub(super) output: Option<String>,
@@ -31,9 +31,9 @@ pub(super) struct Tried {
     pub(super) masked: bool,
 }
 
-impl Tried {
-    pub(super) fn of(answer: Answer, t: &Routes) -> Self {
-        let verdict = match (answer.matches, &answer.filter_error) {
+impl RouteTrialView {
+    pub(super) fn new(data: RouteTrialData, t: &RouteTexts) -> Self {
+        let verdict = match (data.matches, &data.filter_error) {
             (_, Some(_)) => Badge::new("bad", "warn", t.filter_failed),
             (Some(true), None) => Badge::new("ok", "check", t.matches),
             (Some(false), None) => Badge::new("warn", "cross", t.no_match),
@@ -41,12 +41,12 @@ impl Tried {
         };
         Self {
             verdict,
-            filter_error: answer.filter_error,
-            output: answer.output.as_deref().map(indented),
-            dropped: answer.dropped,
-            transform_error: answer.transform_error,
-            input: answer.input.as_deref().map(indented),
-            masked: answer.masked > 0,
+            filter_error: data.filter_error,
+            output: data.output.as_deref().map(indent_json),
+            dropped: data.dropped,
+            transform_error: data.transform_error,
+            input: data.input.as_deref().map(indent_json),
+            masked: data.masked > 0,
         }
     }
 }

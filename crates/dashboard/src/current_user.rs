@@ -1,0 +1,253 @@
+//! Who looks at a page, and how he likes it.
+
+use std::sync::Arc;
+
+use axum::{
+    extract::{FromRef, FromRequestParts},
+    response::{IntoResponse, Redirect, Response},
+};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header, request::Parts};
+use surehook_core::{access::Role, time::Timestamp};
+
+use crate::{
+    Dashboard,
+    client::{ApiError, percent_encode},
+    cookies,
+    gateway::{DashboardGateway, DashboardSession},
+    lang::Lang,
+    page::{FlashMessage, local_path},
+};
+
+/// Light, dark, or as the system is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Theme {
+    #[default]
+    System,
+    Light,
+    Dark,
+}
+
+impl Theme {
+    pub(crate) const ALL: [Self; 3] = [Self::System, Self::Light, Self::Dark];
+
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::System => "system",
+            Self::Light => "light",
+            Self::Dark => "dark",
+        }
+    }
+
+    pub(crate) fn from_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|theme| theme.word() == word)
+    }
+}
+
+/// What somebody prefers, by his cookies.
+#[derive(Clone, Debug)]
+pub(crate) struct Preferences {
+    pub(crate) lang: Lang,
+    pub(crate) theme: Theme,
+    /// A time zone by name; empty for the browser's.
+    pub(crate) zone: String,
+    pub(crate) shortcuts: bool,
+}
+
+impl Preferences {
+    pub(crate) fn of(headers: &HeaderMap) -> Self {
+        let chosen = cookies::get(headers, cookies::LANG).and_then(Lang::from_tag);
+        let theme = cookies::get(headers, cookies::THEME).and_then(Theme::from_word);
+        let zone = cookies::get(headers, cookies::ZONE).filter(|zone| is_zone_name(zone));
+        Self {
+            lang: chosen.unwrap_or_else(|| Lang::negotiate(headers)),
+            theme: theme.unwrap_or_default(),
+            zone: zone.unwrap_or_default().to_owned(),
+            shortcuts: cookies::get(headers, cookies::KEYS) != Some("off"),
+        }
+    }
+}
+
+/// Whether a text can be the name of a time zone. Which there are, the browser knows.
+pub(crate) fn is_zone_name(text: &str) -> bool {
+    text.len() <= 64
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/_+-".contains(&byte))
+}
+
+/// Somebody who has signed in and looks at a page. As an argument of a handler it sends everybody
+/// else to the login.
+#[derive(Clone)]
+pub(crate) struct CurrentUser {
+    dashboard: Arc<Dashboard>,
+    session: DashboardSession,
+    pub(crate) preferences: Preferences,
+    /// The page that he asked for, with its query.
+    pub(crate) here: String,
+    pub(crate) flash: Option<FlashMessage>,
+}
+
+impl std::fmt::Debug for CurrentUser {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CurrentUser").field("session", &self.session.id).finish_non_exhaustive()
+    }
+}
+
+impl CurrentUser {
+    pub(crate) fn gateway(&self) -> &dyn DashboardGateway {
+        &*self.dashboard.gateway
+    }
+
+    pub(crate) fn session(&self) -> &DashboardSession {
+        &self.session
+    }
+
+    pub(crate) fn lang(&self) -> Lang {
+        self.preferences.lang
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.gateway().now()
+    }
+
+    /// Whether browsers reach us over TLS.
+    pub(crate) fn is_secure(&self) -> bool {
+        self.dashboard.is_secure
+    }
+
+    /// Where senders reach the gateway: by its settings, or as this browser does.
+    pub(crate) fn ingest_base(&self, headers: &HeaderMap) -> String {
+        base_url(self.gateway().public_url(), headers)
+    }
+
+    /// A value for a form that must be carried out idempotency_key, however often it is sent.
+    pub(crate) fn new_idempotency_key(&self) -> String {
+        self.gateway().new_idempotency_key()
+    }
+
+    /// The value for a form that is shown again: the one that was sent, if what it asked for may have
+    /// been done, and another one if it was refused for good.
+    pub(crate) fn idempotency_key_for_retry(&self, sent: &str, error: &ApiError) -> String {
+        if error.may_have_been_done() && !sent.is_empty() {
+            sent.to_owned()
+        } else {
+            self.new_idempotency_key()
+        }
+    }
+
+    /// Whether he may replay, pause, cancel, send.
+    pub(crate) fn can_operate(&self) -> bool {
+        self.session.role >= Role::Operator
+    }
+
+    /// Whether he may configure.
+    pub(crate) fn can_administer(&self) -> bool {
+        self.session.role >= Role::Admin
+    }
+}
+
+/// Whether a script of a page asks, for a part of it.
+pub(crate) fn is_script_request(headers: &HeaderMap) -> bool {
+    headers.contains_key("x-surehook-refresh") || headers.contains_key("hx-request")
+}
+
+fn base_url(public: Option<String>, headers: &HeaderMap) -> String {
+    // It becomes part of a line for a shell.
+    let is_plain = |host: &&str| {
+        !host.is_empty()
+            && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".:-[]".contains(&byte))
+    };
+    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).filter(is_plain);
+    match public {
+        Some(url) => url.trim_end_matches('/').to_owned(),
+        None => format!("http://{}", host.unwrap_or("127.0.0.1:8080")),
+    }
+}
+
+/// The page to come back to. What answers a form has an address that cannot be opened: then it is the
+/// page with the form, if the browser says which that was.
+fn return_path(parts: &Parts) -> String {
+    if parts.method == Method::GET || parts.method == Method::HEAD {
+        return parts.uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
+    }
+    let header_value =
+        |name| parts.headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
+    let from = header_value(header::REFERER).and_then(|from| from.split_once("://"));
+    let path = from.and_then(|(_, rest)| {
+        let (host, path) = rest.split_at(rest.find('/')?);
+        header_value(header::HOST)
+            .is_some_and(|ours| ours.eq_ignore_ascii_case(host))
+            .then_some(path)
+    });
+    local_path(path.unwrap_or("/")).to_owned()
+}
+
+impl<S> FromRequestParts<S> for CurrentUser
+where
+    S: Send + Sync,
+    Arc<Dashboard>: FromRef<S>,
+{
+    type Rejection = Response;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Response> {
+        let dashboard = Arc::<Dashboard>::from_ref(state);
+        let secret = cookies::get(&parts.headers, cookies::session(dashboard.is_secure));
+        let here = return_path(parts);
+        let Some(session) = secret.and_then(|secret| dashboard.gateway.find_session(secret)) else {
+            // A script is told so, and cannot take the login for what it asked for.
+            if is_script_request(&parts.headers) || parts.uri.path() == "/stream" {
+                return Err(StatusCode::UNAUTHORIZED.into_response());
+            }
+            let to = if here == "/" || parts.method != Method::GET {
+                "/login".to_owned()
+            } else {
+                format!("/login?next={}", percent_encode(&here))
+            };
+            return Err(Redirect::to(&to).into_response());
+        };
+        let preferences = Preferences::of(&parts.headers);
+        let flash =
+            cookies::get(&parts.headers, cookies::FLASH).and_then(FlashMessage::from_cookie);
+        Ok(Self { dashboard, session, preferences, here, flash })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_address_for_senders_is_safe_in_a_line_for_a_shell() {
+        for (public, host, expected) in [
+            (Some("https://hooks.example/"), "10.0.0.1:8080", "https://hooks.example"),
+            (None, "10.0.0.1:8080", "http://10.0.0.1:8080"),
+            (None, "[::1]:8080", "http://[::1]:8080"),
+            (None, "a;rm -rf", "http://127.0.0.1:8080"),
+            (None, "", "http://127.0.0.1:8080"),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::HOST, HeaderValue::from_static(host));
+            assert_eq!(base_url(public.map(str::to_owned), &headers), expected, "case: {host}");
+        }
+    }
+
+    #[test]
+    fn one_comes_back_to_a_page_that_can_be_opened() {
+        for (method, referer, expected) in [
+            ("GET", "", "/routes/save?a=b"),
+            ("POST", "http://a.example:8080/routes/new?from=x", "/routes/new?from=x"),
+            ("POST", "https://A.example:8080/routes", "/routes"),
+            ("POST", "http://evil.example/routes", "/"),
+            ("POST", "http://a.example:8080", "/"),
+            ("POST", "http://a.example:8080//evil.example", "/"),
+            ("POST", "/routes", "/"),
+            ("POST", "", "/"),
+        ] {
+            let request = http::Request::builder()
+                .method(method)
+                .uri("/routes/save?a=b")
+                .header("host", "a.example:8080")
+                .header("referer", referer);
+            let (parts, ()) = request.body(()).unwrap().into_parts();
+            assert_eq!(return_path(&parts), expected, "case: {method} {referer}");
+        }
+    }
+}

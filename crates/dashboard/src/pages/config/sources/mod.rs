@@ -1,0 +1,221 @@
+//! `/sources`: where events come from.
+
+mod fields;
+
+use std::{fmt::Write as _, sync::Arc};
+
+use askama::Template;
+use axum::{Router, extract::Path, routing::get};
+use http::HeaderMap;
+use serde::Deserialize;
+use serde_json::Value;
+use surehook_core::provider;
+
+use self::fields::SourceResource;
+use super::{
+    DeleteDialog, editor,
+    recent_event::RecentEvent,
+    sparkline::{CHARTS_MAX, DaySeries},
+};
+use crate::{
+    Dashboard,
+    client::{ApiList, ApiPath, percent_encode},
+    current_user::CurrentUser,
+    lang::fill,
+    page::{NavItem, PageFrame, PageResult, render_page},
+    translations::{FormTexts, SourceTexts},
+};
+
+pub(super) fn routes() -> Router<Arc<Dashboard>> {
+    Router::new()
+        .route("/sources", get(list_sources))
+        .route("/sources/{name}", get(show_source))
+        .merge(editor::routes::<SourceResource>())
+}
+
+/// The source that is built in: what is sent over the API comes from it.
+const OUTBOX: &str = "outbox";
+
+#[derive(Deserialize)]
+struct SourceItem {
+    name: String,
+    provider: String,
+    verified: bool,
+    enabled: bool,
+}
+
+/// A source as a line of the list.
+struct SourceRow {
+    found: SourceItem,
+    url: String,
+    path: String,
+    day: String,
+    line: String,
+}
+
+#[derive(Template)]
+#[template(path = "sources.html")]
+struct SourcesPage {
+    frame: PageFrame,
+    t: &'static SourceTexts,
+    rows: Vec<SourceRow>,
+}
+
+async fn list_sources(user: CurrentUser, headers: HeaderMap) -> PageResult {
+    let t = SourceTexts::of(user.lang());
+    let found: ApiList<SourceItem> =
+        user.get(ApiPath::new(&["sources"])).await.map_err(|t| user.page_error(t))?;
+    let with_charts = found.data.len() <= CHARTS_MAX;
+    let base = user.ingest_base(&headers);
+    let mut rows = Vec::with_capacity(found.data.len());
+    for found in found.data {
+        let series = match with_charts {
+            true => DaySeries::load(&user, "accepted", "source", &found.name).await.ok(),
+            false => None,
+        };
+        rows.push(SourceRow {
+            url: ingest_url(&base, &found.name),
+            path: format!("/sources/{}", percent_encode(&found.name)),
+            day: series.as_ref().map(|s| user.lang().number(s.total.value)).unwrap_or_default(),
+            line: series.map(|series| series.sparkline()).unwrap_or_default(),
+            found,
+        });
+    }
+    render_page(&SourcesPage { frame: PageFrame::new(&user, NavItem::Sources, t.title), t, rows })
+}
+
+fn ingest_url(base: &str, name: &str) -> String {
+    if name == OUTBOX { String::new() } else { format!("{base}/in/{name}") }
+}
+
+/// Events and refused requests that the page of a source shows.
+const RECENT_LIMIT: &str = "5";
+
+#[derive(Deserialize)]
+struct RefusedItem {
+    reason: Option<String>,
+    at: String,
+    what_to_do: Option<String>,
+}
+
+#[derive(Template)]
+#[template(path = "source.html")]
+struct SourcePage {
+    frame: PageFrame,
+    t: &'static SourceTexts,
+    e: &'static FormTexts,
+    found: SourceItem,
+    delete_dialog: DeleteDialog,
+    url: String,
+    /// Commands that send an event there.
+    commands: Vec<(&'static str, String)>,
+    has_handshake: bool,
+    with_secret: Option<String>,
+    facts: Vec<(&'static str, String)>,
+    events: Vec<RecentEvent>,
+    refused: Vec<RefusedItem>,
+    numbers: Vec<(&'static str, String, String)>,
+}
+
+async fn show_source(
+    user: CurrentUser,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+) -> PageResult {
+    let (t, e) = (SourceTexts::of(user.lang()), FormTexts::of(user.lang()));
+    let failed = |error| user.page_error(error);
+    let (shown, tag) =
+        user.get_with_etag::<Value>(ApiPath::new(&["sources", &name])).await.map_err(failed)?;
+    let found: SourceItem = serde_json::from_value(shown.clone()).map_err(|_| {
+        user.page_error(crate::client::ApiError { status: 500, ..Default::default() })
+    })?;
+    let events =
+        RecentEvent::load_newest(&user, &found.name, RECENT_LIMIT).await.map_err(failed)?;
+    let refused = ApiPath::new(&["requests"])
+        .with("source", &found.name)
+        .with("outcome", "refused")
+        .with("limit", RECENT_LIMIT);
+    let refused: ApiList<RefusedItem> = user.get(refused).await.map_err(failed)?;
+    let mut numbers = Vec::new();
+    for (metric, label) in
+        [("accepted", t.accepted), ("duplicates", t.duplicates), ("no_key", t.no_key)]
+    {
+        let series = DaySeries::load(&user, metric, "source", &found.name).await;
+        let series = series.map_err(failed)?;
+        numbers.push((label, user.lang().number(series.total.value), series.sparkline()));
+    }
+    let base = user.ingest_base(&headers);
+    let url = ingest_url(&base, &found.name);
+    let preset = provider::find(&found.provider);
+    render_page(&SourcePage {
+        frame: PageFrame::new(&user, NavItem::Sources, &found.name),
+        t,
+        e,
+        delete_dialog: DeleteDialog::new(e, "sources", &found.name, tag, t.delete_text.to_owned()),
+        commands: if url.is_empty() { Vec::new() } else { test_commands(t, &found, &base, &url) },
+        has_handshake: preset.is_some_and(|preset| preset.answer_handshake(None, None).is_some()),
+        with_secret: (found.verified && SECRET_IN_PATH.contains(&found.provider.as_str()))
+            .then(|| fill(t.address_secret, &[&url])),
+        facts: setting_facts(t, &shown),
+        url,
+        events,
+        refused: refused.data,
+        numbers,
+        found,
+    })
+}
+
+/// Providers that have nothing but the address to put their secret into.
+const SECRET_IN_PATH: [&str; 2] = ["evolution-go", "evolution-api"];
+
+/// What somebody types to see an event arrive at this very source.
+fn test_commands(
+    t: &'static SourceTexts,
+    found: &SourceItem,
+    base: &str,
+    url: &str,
+) -> Vec<(&'static str, String)> {
+    let test = format!("surehook send-test {} --server {base}", found.name);
+    if found.verified {
+        return vec![(t.send_signed, format!("SUREHOOK_SECRET=… SUREHOOK_TOKEN=… {test}"))];
+    }
+    let sample = provider::find(&found.provider).and_then(|preset| preset.samples().first());
+    let mut curl = format!("curl -X POST '{url}{}'", sample.map_or("", |sample| sample.target));
+    for (name, value) in sample.map_or([].as_slice(), |sample| sample.headers) {
+        let _ = write!(curl, " -H '{name}: {value}'");
+    }
+    let has_content_type = curl.to_ascii_lowercase().contains("content-type:");
+    if !has_content_type {
+        curl.push_str(" -H 'Content-Type: application/json'");
+    }
+    curl.push_str(" -d '{\"id\":\"test-1\",\"type\":\"test\"}'");
+    vec![(t.send_plain, curl), (t.send_cli, format!("SUREHOOK_TOKEN=… {test}"))]
+}
+
+/// What is set beside the name and the provider, as it is.
+fn setting_facts(t: &'static SourceTexts, shown: &Value) -> Vec<(&'static str, String)> {
+    let text = |value: &Value| match (value.as_str(), value.as_array()) {
+        (Some(text), _) => text.to_owned(),
+        (None, Some(items)) => {
+            let items: Vec<_> = items.iter().filter_map(Value::as_str).collect();
+            items.join(", ")
+        }
+        (None, None) => value.to_string(),
+    };
+    let spec = crate::form_fields::editable_spec(shown.clone());
+    [
+        ("/provider", t.provider),
+        ("/verify", t.verify),
+        ("/secrets", t.secrets),
+        ("/verify_token", t.challenge),
+        ("/keys", t.keys),
+        ("/dedup_window", t.window),
+        ("/redact", t.redact),
+        ("/retention/events", t.keep_events),
+        ("/retention/bodies", t.keep_bodies),
+        ("/sync", t.sync),
+    ]
+    .into_iter()
+    .filter_map(|(at, label)| Some((label, text(spec.pointer(at)?))))
+    .collect()
+}

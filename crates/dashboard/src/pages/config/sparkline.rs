@@ -1,0 +1,84 @@
+//! Numbers of a source or a destination by time, and the small line that shows them.
+
+use serde::Deserialize;
+
+use crate::{
+    client::{ApiError, ApiPath},
+    current_user::CurrentUser,
+};
+
+/// Above so many lines a list has no charts: each is a question of its own.
+pub(super) const CHARTS_MAX: usize = 60;
+
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct DaySeries {
+    pub(super) total: DayTotal,
+    points: Vec<HourPoint>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct DayTotal {
+    pub(super) value: u64,
+    pub(super) p50_ms: Option<f64>,
+    pub(super) p95_ms: Option<f64>,
+    pub(super) p99_ms: Option<f64>,
+}
+
+#[derive(Debug, Deserialize)]
+struct HourPoint {
+    value: u64,
+}
+
+/// How wide and high the line is drawn.
+const WIDTH: u64 = 96;
+const HEIGHT: u64 = 22;
+
+impl DaySeries {
+    /// The last 24 hours, an hour a point. `subject` is `source` or `destination`.
+    pub(super) async fn load(
+        user: &CurrentUser,
+        metric: &str,
+        subject: &str,
+        name: &str,
+    ) -> Result<Self, ApiError> {
+        let since = user.now() - std::time::Duration::from_secs(86_400);
+        let address = ApiPath::new(&["stats", "series"])
+            .with("metric", metric)
+            .with(subject, name)
+            .with("since", &since.to_string())
+            .with("width", "1h");
+        user.get(address).await
+    }
+
+    /// The points of the line, as an SVG writes them.
+    pub(super) fn sparkline(&self) -> String {
+        sparkline_points(&self.points.iter().map(|point| point.value).collect::<Vec<_>>())
+    }
+}
+
+fn sparkline_points(values: &[u64]) -> String {
+    let most = values.iter().copied().max().unwrap_or_default().max(1);
+    let steps = u64::try_from(values.len().saturating_sub(1)).unwrap_or_default().max(1);
+    let point = |(at, value): (u64, &u64)| {
+        let y = HEIGHT - 1 - u64::try_from(u128::from(*value) * 20 / u128::from(most)).unwrap_or(0);
+        format!("{},{y}", at * WIDTH / steps)
+    };
+    (0..).zip(values).map(point).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_stays_in_its_picture() {
+        for (values, expected) in [
+            (vec![], ""),
+            (vec![0], "0,21"),
+            (vec![0, 5, 10], "0,21 48,11 96,1"),
+            (vec![u64::MAX, 0], "0,1 96,21"),
+        ] {
+            assert_eq!(sparkline_points(&values), expected, "case: {values:?}");
+        }
+    }
+}

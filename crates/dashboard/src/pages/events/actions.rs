@@ -1,0 +1,53 @@
+//! What can be done with an event: reveal it, deliver it again, stop a delivery.
+
+use axum::{Form, extract::Path};
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::{api::RevealedEvent, detail, event_path};
+use crate::{
+    client::ApiPath, current_user::CurrentUser, page::PageResult, translations::EventTexts,
+};
+
+/// A form that is carried out idempotency_key.
+#[derive(Deserialize)]
+pub(super) struct IdempotentForm {
+    #[serde(default)]
+    pub(super) idempotency_key: String,
+}
+
+/// Shows what is masked: the answer itself is the page, so that nothing of it is kept anywhere.
+pub(super) async fn reveal_event(user: CurrentUser, Path(id): Path<String>) -> PageResult {
+    match user.post::<RevealedEvent>(ApiPath::new(&["events", &id, "reveal"]), None).await {
+        Ok(revealed) => detail::event_page(&user, &id, Some(revealed)).await,
+        Err(error) if error.is_not_found() => Err(user.page_error(error)),
+        Err(error) => Ok(user.redirect_with_error(&event_path(&id), &error)),
+    }
+}
+
+pub(super) async fn replay_delivery(
+    user: CurrentUser,
+    Path((id, delivery)): Path<(String, String)>,
+    Form(form): Form<IdempotentForm>,
+) -> PageResult {
+    let address = ApiPath::new(&["deliveries", &delivery, "replay"]);
+    let done = user.post_idempotent::<Value>(address, None, &form.idempotency_key).await;
+    let t = EventTexts::of(user.lang());
+    Ok(match done {
+        Ok(_) => user.redirect_with_notice(&event_path(&id), t.replay_done),
+        Err(error) => user.redirect_with_error(&event_path(&id), &error),
+    })
+}
+
+pub(super) async fn cancel_delivery(
+    user: CurrentUser,
+    Path((id, delivery)): Path<(String, String)>,
+) -> PageResult {
+    let address = ApiPath::new(&["deliveries", &delivery, "cancel"]);
+    let done = user.post::<Value>(address, None).await;
+    let t = EventTexts::of(user.lang());
+    Ok(match done {
+        Ok(_) => user.redirect_with_notice(&event_path(&id), t.cancel_done),
+        Err(error) => user.redirect_with_error(&event_path(&id), &error),
+    })
+}

@@ -1,0 +1,382 @@
+//! The story of an event in the language of whoever reads it. What has no words here is told as the
+//! API tells it.
+
+use std::time::Duration;
+
+use serde_json::Value;
+use surehook_core::time::Timestamp;
+
+use super::{
+    api::{Attributes, EventDetails, TimelineItem, TimingItem, mask_people},
+    event_path,
+    waterfall::Waterfall,
+};
+use crate::{
+    format::{format_duration, format_size},
+    lang::{Lang, fill},
+    translations::{EventTexts, FailureTexts, TimelineTexts},
+};
+
+/// The longest_ms value that a line of the story holds.
+const VALUE_CHARS_MAX: usize = 120;
+
+/// One line of the story.
+#[derive(Default)]
+pub(super) struct TimelineLine {
+    pub(super) at: String,
+    pub(super) icon: &'static str,
+    pub(super) tone: &'static str,
+    pub(super) text: String,
+    /// It is in the words of the API.
+    pub(super) is_english: bool,
+    /// Where it leads, and the text of the link.
+    pub(super) link: Option<(String, String)>,
+    /// Short facts: a status, a class.
+    pub(super) facts: Vec<String>,
+    /// What the API says in English.
+    pub(super) detail_text: Option<String>,
+    /// When it is tried again, and why then.
+    pub(super) next: Option<(String, Option<String>)>,
+    /// How it ended.
+    pub(super) end: Option<String>,
+    pub(super) waterfall: Option<Waterfall>,
+}
+
+/// Everything that the story of an event is told with.
+pub(super) struct TimelineBuilder<'e> {
+    event: &'e EventDetails,
+    /// People who are not named.
+    masked_attributes: &'e Attributes,
+    lang: Lang,
+    t: &'static EventTexts,
+    texts: &'static TimelineTexts,
+    failures: &'static FailureTexts,
+    longest_ms: u64,
+}
+
+fn attempt_timing(decision: &TimelineItem) -> TimingItem {
+    serde_json::from_value(decision.detail["timing"].clone()).unwrap_or_default()
+}
+
+/// A text of a decision's detail.
+fn detail_str<'d>(detail: &'d Value, name: &str) -> &'d str {
+    detail[name].as_str().unwrap_or_default()
+}
+
+fn truncate(value: &str) -> String {
+    let mut chars = value.chars();
+    let head: String = chars.by_ref().take(VALUE_CHARS_MAX).collect();
+    if chars.next().is_some() { format!("{head}…") } else { head }
+}
+
+impl<'e> TimelineBuilder<'e> {
+    pub(super) fn new(
+        event: &'e EventDetails,
+        masked_attributes: &'e Attributes,
+        lang: Lang,
+    ) -> Self {
+        let longest_ms =
+            event.decisions.iter().filter_map(|decision| attempt_timing(decision).total_ms).max();
+        Self {
+            event,
+            masked_attributes,
+            lang,
+            t: EventTexts::of(lang),
+            texts: TimelineTexts::of(lang),
+            failures: FailureTexts::of(lang),
+            longest_ms: longest_ms.unwrap_or_default(),
+        }
+    }
+
+    pub(super) fn build(&self) -> Vec<TimelineLine> {
+        self.event.decisions.iter().map(|decision| self.build_line(decision)).collect()
+    }
+
+    fn build_line(&self, decision: &TimelineItem) -> TimelineLine {
+        let line = self.translated_line(decision);
+        let mut line = line.unwrap_or_else(|| TimelineLine {
+            icon: "dot",
+            text: decision.text.clone(),
+            is_english: true,
+            ..TimelineLine::default()
+        });
+        line.at.clone_from(&decision.at);
+        line
+    }
+
+    /// A line in our own words, if there are any for it.
+    fn translated_line(&self, decision: &TimelineItem) -> Option<TimelineLine> {
+        let (texts, detail) = (self.texts, &decision.detail);
+        let line = |icon, tone, text: String| {
+            Some(TimelineLine { icon, tone, text, ..TimelineLine::default() })
+        };
+        let to = || self.destination_name(decision);
+        match decision.kind.as_str() {
+            "received" => {
+                let mut line = TimelineLine { icon: "door", ..TimelineLine::default() };
+                line.text = fill(texts.received, &[&format_size(self.lang, self.event.body_bytes)]);
+                line.end = self.event.body_removed.then(|| texts.body_removed.to_owned());
+                Some(line)
+            }
+            "verified" => match detail_str(detail, "by") {
+                "none" => line("warn", "warn", texts.unverified.to_owned()),
+                "released by hand" => line("warn", "warn", texts.released.to_owned()),
+                by => line("check", "ok", fill(texts.verified, &[&truncate(by)])),
+            },
+            "key" => line("dot", "", self.key_text(detail)),
+            "no_key" => {
+                let is_duplicate = |other: &TimelineItem| other.kind == "not_a_duplicate_of";
+                let is_duplicate = self.event.decisions.iter().any(is_duplicate);
+                line(
+                    "dot",
+                    "",
+                    if is_duplicate { texts.no_key_duplicate } else { texts.no_key }.to_owned(),
+                )
+            }
+            "not_routed" => line("route", "", self.not_routed_text(detail)?),
+            "delivery_created" => {
+                let again = !detail["replay_of"].is_null();
+                let words = if again { texts.created_again } else { texts.created };
+                line("route", "", fill(words, &[&to()]))
+            }
+            "attempt_succeeded" | "attempt_failed" => Some(self.attempt_line(decision)),
+            "attempts_removed" => {
+                let count = detail["count"].as_u64().unwrap_or_default();
+                let words = self.lang.plural(count, texts.attempt_removed, texts.attempts_removed);
+                line("dot", "", fill(words, &[&self.lang.number(count), &to()]))
+            }
+            "duplicate" => Some(self.duplicate_line(decision, texts.duplicate)),
+            "duplicate_differs" => Some(self.duplicate_line(decision, texts.duplicate_differs)),
+            "duplicates" => {
+                let count = detail["count"].as_u64().unwrap_or_default();
+                line("copy", "", fill(texts.duplicates, &[&self.lang.number(count)]))
+            }
+            "revived" => line("replay", "", fill(texts.revived, &[&to()])),
+            "replayed" => line("replay", "", fill(texts.replayed, &[&to()])),
+            "cancelled" => line("cross", "", fill(texts.cancelled, &[&to()])),
+            "lease_expired" => line("clock", "warn", fill(texts.lease_expired, &[&to()])),
+            "recovered" => line("clock", "warn", fill(texts.recovered, &[&to()])),
+            "hastened" => line("clock", "", fill(texts.hastened, &[&to()])),
+            "unheard" => line("warn", "warn", fill(texts.unheard, &[&to()])),
+            "confirmed" => {
+                let late = detail["by"].is_null();
+                let words = if late { texts.confirmed_late } else { texts.confirmed };
+                line("check", "ok", fill(words, &[&to()]))
+            }
+            "refuted" => {
+                let mut line =
+                    TimelineLine { icon: "cross", tone: "bad", ..TimelineLine::default() };
+                line.text = fill(texts.refuted, &[&to()]);
+                line.end = self.gave_up_text(detail["reason"].as_str());
+                line.next = detail["due_at"].as_str().map(|at| (at.to_owned(), None));
+                Some(line)
+            }
+            "damaged" => line("cross", "bad", fill(texts.damaged, &[&to()])),
+            "delivered_anyway" => Some(Self::other_event_line(detail, texts.delivered_anyway)),
+            "not_a_duplicate_of" => Some(Self::other_event_line(detail, texts.not_a_duplicate)),
+            "answered" => {
+                line("send", "", fill(texts.answered, &[&truncate(detail_str(detail, "answer"))]))
+            }
+            "revealed" => {
+                let who = [detail_str(detail, "name"), detail_str(detail, "token"), texts.somebody];
+                let who = who.into_iter().find(|who| !who.is_empty()).unwrap_or_default();
+                line("eye", "warn", fill(texts.revealed, &[&truncate(who)]))
+            }
+            _ => None,
+        }
+    }
+
+    /// The destination that a decision is about.
+    fn destination_name(&self, decision: &TimelineItem) -> &str {
+        let about = decision.delivery.as_deref();
+        let delivery =
+            self.event.deliveries.iter().find(|delivery| Some(delivery.id.as_str()) == about);
+        let name = delivery.and_then(|delivery| delivery.destination.as_deref());
+        name.unwrap_or(self.t.destination_gone)
+    }
+
+    fn key_text(&self, detail: &Value) -> String {
+        let key = truncate(&mask_people(detail_str(detail, "key"), self.masked_attributes));
+        match detail_str(detail, "from") {
+            "" => fill(self.texts.key, &[&key]),
+            "content_hash" => fill(self.texts.key_from, &[&key, &self.texts.key_hash]),
+            from => fill(self.texts.key_from, &[&key, &truncate(from)]),
+        }
+    }
+
+    fn not_routed_text(&self, detail: &Value) -> Option<String> {
+        let (texts, to) = (self.texts, detail_str(detail, "destination"));
+        let why = detail_str(detail, "why");
+        Some(match why {
+            "ping" => texts.ping.to_owned(),
+            "filter_false" => fill(texts.filter_false, &[&to]),
+            "not_json" => fill(texts.not_json, &[&to]),
+            "same_destination" => fill(texts.same_destination, &[&to]),
+            "dropped_by_transform" => fill(texts.dropped, &[&to]),
+            _ => fill(texts.filter_failed, &[&to, &truncate(why.strip_prefix("filter_failed:")?)]),
+        })
+    }
+
+    fn attempt_line(&self, decision: &TimelineItem) -> TimelineLine {
+        let detail = &decision.detail;
+        let ok = decision.kind == "attempt_succeeded";
+        let (icon, tone) = if ok { ("check", "ok") } else { ("cross", "bad") };
+        let words = if ok { self.texts.attempt_ok } else { self.texts.attempt_failed };
+        let number = detail["number"].as_u64().unwrap_or_default();
+        let status = detail["status"].as_u64().map(|status| format!("HTTP {status}"));
+        let failure = detail["failure"].as_str().map(|word| self.failures.failure(word).to_owned());
+        let class = detail["class"].as_str().map(|word| self.failures.class(word).to_owned());
+        let why = detail["next_why"].as_str().map(|word| self.failures.why(word).to_owned());
+        TimelineLine {
+            icon,
+            tone,
+            text: fill(words, &[&number, &self.destination_name(decision)]),
+            facts: [status, failure, class].into_iter().flatten().collect(),
+            detail_text: detail["detail"].as_str().map(str::to_owned),
+            next: detail["next_at"].as_str().map(|at| (at.to_owned(), why)),
+            end: (detail["next"] == "dead")
+                .then(|| self.gave_up_text(self.dead_reason(decision)))
+                .flatten(),
+            waterfall: Waterfall::build(
+                &attempt_timing(decision),
+                self.longest_ms,
+                self.lang,
+                self.t,
+            ),
+            ..TimelineLine::default()
+        }
+    }
+
+    /// Why the delivery of an attempt is dead.
+    fn dead_reason(&self, decision: &TimelineItem) -> Option<&str> {
+        let about = decision.delivery.as_deref();
+        let delivery =
+            self.event.deliveries.iter().find(|delivery| Some(delivery.id.as_str()) == about)?;
+        delivery.reason.as_deref()
+    }
+
+    fn gave_up_text(&self, reason: Option<&str>) -> Option<String> {
+        reason.map(|reason| fill(self.texts.given_up, &[&self.failures.reason(reason)]))
+    }
+
+    fn duplicate_line(&self, decision: &TimelineItem, words: &str) -> TimelineLine {
+        let gap = elapsed(&self.event.received_at, &decision.at);
+        let seen = self.event.duplicates.iter().find(|seen| seen.seen_at == decision.at);
+        let link = seen.filter(|seen| seen.n > 0).map(|seen| {
+            let path = format!("{}/duplicates/{}", event_path(&self.event.id), seen.n);
+            (path, self.t.compare.to_owned())
+        });
+        let text = fill(words, &[&format_duration(self.lang, gap)]);
+        TimelineLine { icon: "copy", text, link, ..TimelineLine::default() }
+    }
+
+    fn other_event_line(detail: &Value, words: &str) -> TimelineLine {
+        let event = detail_str(detail, "event");
+        let n = detail["n"].as_u64().unwrap_or_default();
+        TimelineLine {
+            icon: "copy",
+            text: fill(words, &[&n]),
+            link: Some((event_path(event), event.to_owned())),
+            ..TimelineLine::default()
+        }
+    }
+}
+
+/// How long after one time another was.
+pub(super) fn elapsed(first: &str, then: &str) -> Duration {
+    match (first.parse::<Timestamp>(), then.parse::<Timestamp>()) {
+        (Ok(first), Ok(then)) => then.since(first),
+        _ => Duration::ZERO,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use surehook_core::decision::DecisionKind;
+
+    use super::*;
+
+    fn event(decisions: &Value) -> EventDetails {
+        serde_json::from_value(json!({
+            "id": "evt_1", "source": "shop", "kind": null, "key": null,
+            "received_at": "2026-11-15T10:00:00.000Z", "body_bytes": 10, "duplicate_count": 1,
+            "attributes": {}, "body_removed": false, "sha256": "", "request": null,
+            "deliveries": [{ "id": "dlv_1", "destination": "crm", "status": "dead", "order_key": null,
+                "reason": "max_retries", "attempts": 1, "due_at": null, "replay_of": null,
+                "replayed_by": null, "sent_id": null }],
+            "duplicates": [{ "n": 1, "seen_at": "2026-11-15T10:00:04.250Z", "bytes_differ": false }],
+            "decisions": decisions,
+        }))
+        .unwrap()
+    }
+
+    fn line_for(lang: Lang, kind: &str, detail: Value) -> TimelineLine {
+        let decision = json!({ "at": "2026-11-15T10:00:04.250Z", "kind": kind, "text": "as the API says",
+            "delivery": "dlv_1", "detail": detail });
+        TimelineBuilder::new(&event(&json!([decision])), &Attributes::new(), lang).build().remove(0)
+    }
+
+    #[test]
+    fn every_kind_has_words_and_new_ones_are_told_as_they_come() {
+        let stored = DecisionKind::ALL.iter().map(|kind| kind.as_str());
+        let others = [
+            "received",
+            "verified",
+            "key",
+            "no_key",
+            "delivery_created",
+            "attempt_succeeded",
+            "attempt_failed",
+            "attempts_removed",
+            "duplicate",
+            "duplicate_differs",
+            "duplicates",
+        ];
+        for kind in stored.chain(others) {
+            for lang in Lang::ALL {
+                assert!(!line_for(lang, kind, Value::Null).is_english, "{kind} has no words");
+            }
+        }
+        let new = line_for(Lang::Es, "something_new", Value::Null);
+        assert_eq!((new.text.as_str(), new.is_english), ("as the API says", true));
+        let why = line_for(Lang::Es, "not_routed", json!({ "destination": "crm", "why": "new" }));
+        assert!(why.is_english);
+    }
+
+    #[test]
+    fn an_attempt_tells_how_it_went_and_what_follows() {
+        let detail = json!({ "number": 2, "status": 503, "failure": null, "class": "transient",
+            "next": "retry", "next_at": "2026-11-15T10:01:00Z", "next_why": "retry_after" });
+        let line = line_for(Lang::Pt, "attempt_failed", detail);
+        assert_eq!(line.text, "Tentativa 2 para crm falhou");
+        assert_eq!(line.facts, ["HTTP 503", "temporária"]);
+        let (at, why) = line.next.unwrap();
+        assert_eq!(
+            (at.as_str(), why.as_deref()),
+            ("2026-11-15T10:01:00Z", Some("o destino pediu com Retry-After"))
+        );
+        let dead = line_for(Lang::En, "attempt_failed", json!({ "number": 1, "next": "dead" }));
+        assert_eq!(dead.end.as_deref(), Some("Given up: all attempts failed"));
+    }
+
+    #[test]
+    fn a_duplicate_tells_its_gap_and_leads_to_the_comparison() {
+        let line = line_for(Lang::En, "duplicate", Value::Null);
+        assert_eq!(line.text, "Came again after 4.2 s");
+        assert_eq!(line.link.unwrap().0, "/events/evt_1/duplicates/1");
+    }
+
+    #[test]
+    fn routes_that_were_not_taken_say_why() {
+        for (why, expected) in [
+            ("filter_false", "Not for crm: the filter says no"),
+            ("filter_failed:timeout", "Not for crm: the filter failed (timeout)"),
+            ("ping", "The provider only asked whether we are there"),
+        ] {
+            let line =
+                line_for(Lang::En, "not_routed", json!({ "destination": "crm", "why": why }));
+            assert_eq!(line.text, expected);
+        }
+    }
+}

@@ -1,0 +1,294 @@
+//! What needs somebody: destinations that fail, open groups of dead letters, and days that are nearly
+//! full. All of it comes from short lists, so it costs the same with ten million events.
+
+use std::collections::{BTreeMap, HashSet};
+
+use futures_util::future;
+use serde::Deserialize;
+
+use super::{
+    StatsSummary,
+    charts::{self, MetricSeries},
+    range::TimeRange,
+};
+use crate::{
+    client::{ApiError, ApiList, ApiPath, percent_encode},
+    current_user::CurrentUser,
+    format::Badge,
+    lang::{Lang, fill},
+    translations::{FailureTexts, OverviewTexts},
+};
+
+/// Rows of each list here.
+const ROWS_MAX: usize = 8;
+/// Groups that are shown.
+const GROUPS_SHOWN: usize = 5;
+
+#[derive(Debug, Deserialize)]
+pub(super) struct DeadLetterGroupItem {
+    pub(super) id: String,
+    pub(super) destination: Option<String>,
+    pub(super) class: Option<String>,
+    pub(super) code: Option<u16>,
+    failure: Option<String>,
+    pub(super) sample: Option<String>,
+    pub(super) count: u64,
+    pub(super) last_seen: String,
+}
+
+impl DeadLetterGroupItem {
+    /// What they died of, in a few words.
+    pub(super) fn cause_text(&self, t: &OverviewTexts, f: &FailureTexts) -> String {
+        let code = self.code.map(|code| code.to_string());
+        let code = code.as_deref().or(self.failure.as_deref());
+        let class = self.class.as_deref().map(|class| f.class(class));
+        let parts: Vec<_> = [code, class].into_iter().flatten().collect();
+        if parts.is_empty() { t.class_unknown.to_owned() } else { parts.join(" · ") }
+    }
+
+    pub(super) fn path(&self) -> String {
+        format!("/dead-letters/all?q={}", percent_encode(&format!("group:{}", self.id)))
+    }
+}
+
+#[derive(Debug, Deserialize)]
+struct RetryingDelivery {
+    destination: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct DestinationStats {
+    name: String,
+    sent_today: Option<u64>,
+    warn_at: Option<u64>,
+    stop_at: Option<u64>,
+    over: bool,
+    state: Option<LaneSummary>,
+}
+
+#[derive(Debug, Deserialize)]
+struct LaneSummary {
+    paused: bool,
+    circuit: String,
+    cooling_until: Option<String>,
+}
+
+impl DestinationStats {
+    /// How it does, if not well.
+    fn problem_badge(&self, t: &OverviewTexts) -> Option<Badge> {
+        let Some(state) = &self.state else {
+            return Some(Badge::new("bad", "warn", t.misconfigured));
+        };
+        match (state.paused, state.circuit.as_str()) {
+            (true, _) => Some(Badge::new("held", "pause", t.paused)),
+            (false, "open") => Some(Badge::new("bad", "cross", t.circuit_open)),
+            (false, "half_open" | "ramp") => Some(Badge::new("warn", "clock", t.circuit_trying)),
+            _ if state.cooling_until.is_some() => Some(Badge::new("warn", "clock", t.cooling)),
+            _ => None,
+        }
+    }
+}
+
+/// A destination that does not do well.
+pub(super) struct FailingDestination {
+    pub(super) name: String,
+    pub(super) path: String,
+    pub(super) state: Badge,
+    pub(super) class: Option<String>,
+    pub(super) dead: u64,
+    /// Whether some of its deliveries are tried again.
+    pub(super) is_retrying: bool,
+}
+
+/// How much of its day a destination that sends messages has used.
+pub(super) struct DailyUsage {
+    pub(super) name: String,
+    pub(super) path: String,
+    pub(super) text: String,
+    pub(super) value: u64,
+    pub(super) warn_at: Option<u64>,
+    pub(super) max: Option<u64>,
+    pub(super) badge: Option<Badge>,
+}
+
+pub(super) struct OverviewProblems {
+    pub(super) failing: Vec<FailingDestination>,
+    pub(super) groups: Vec<DeadLetterGroupItem>,
+    pub(super) sent: Vec<DailyUsage>,
+    /// Whether anything is dead, in a group or not.
+    pub(super) has_dead_letters: bool,
+}
+
+impl OverviewProblems {
+    pub(super) async fn load(
+        user: &CurrentUser,
+        stats: &StatsSummary,
+        range: TimeRange,
+        t: &'static OverviewTexts,
+    ) -> Result<Self, ApiError> {
+        let address = |parts: &[&str]| ApiPath::new(parts).with("limit", "50");
+        let retrying = address(&["deliveries"]).with("status", "scheduled");
+        let (mut groups, retrying) = tokio::try_join!(
+            user.get::<ApiList<DeadLetterGroupItem>>(address(&["dead-letters", "groups"])),
+            user.get::<ApiList<RetryingDelivery>>(retrying),
+        )?;
+        let mut failing = failing_destinations(stats, &groups.data, &retrying.data, t);
+        let classes = failing.iter().map(|one| most_common_class(user, range, &one.name));
+        for (class, one) in future::join_all(classes).await.into_iter().zip(&mut failing) {
+            one.class = class.or(one.class.take());
+        }
+        groups.data.truncate(GROUPS_SHOWN);
+        let sent = daily_usage(stats, t, user.lang());
+        Ok(Self { failing, groups: groups.data, sent, has_dead_letters: stats.dlq_size > 0 })
+    }
+}
+
+/// How attempts to a destination fail classes, in the time that is shown.
+async fn most_common_class(user: &CurrentUser, range: TimeRange, name: &str) -> Option<String> {
+    let address = charts::series_path("failed", range).with("destination", name);
+    // It may have been deleted in between; then nothing is said about it.
+    let failed: MetricSeries = user.get(address).await.ok()?;
+    let most = failed.total.by.into_iter().max_by_key(|(_, count)| *count);
+    most.filter(|(_, count)| *count > 0).map(|(class, _)| class)
+}
+
+/// Those in a bad state, those with dead letters and those that are tried again; the worst first.
+fn failing_destinations(
+    stats: &StatsSummary,
+    groups: &[DeadLetterGroupItem],
+    retrying: &[RetryingDelivery],
+    t: &'static OverviewTexts,
+) -> Vec<FailingDestination> {
+    let mut dead: BTreeMap<&str, (u64, Option<&str>)> = BTreeMap::new();
+    for group in groups {
+        let Some(name) = group.destination.as_deref() else { continue };
+        // Newest first: the first class that is seen is that of the last failure.
+        let entry = dead.entry(name).or_insert((0, group.class.as_deref()));
+        entry.0 += group.count;
+    }
+    let retried: HashSet<&str> =
+        retrying.iter().filter_map(|it| it.destination.as_deref()).collect();
+    let mut found: Vec<_> = stats
+        .destinations
+        .iter()
+        .filter_map(|destination| {
+            let name = destination.name.as_str();
+            let problem = destination.problem_badge(t);
+            let (count, class) = dead.get(name).copied().unwrap_or_default();
+            let is_retrying = retried.contains(name);
+            (problem.is_some() || count > 0 || is_retrying).then(|| FailingDestination {
+                name: name.to_owned(),
+                path: format!("/destinations/{}", percent_encode(name)),
+                state: problem.unwrap_or_else(|| Badge::new("ok", "check", t.circuit_closed)),
+                class: class.map(str::to_owned),
+                dead: count,
+                is_retrying,
+            })
+        })
+        .collect();
+    let rank = |one: &FailingDestination| {
+        ["bad", "held", "warn"].iter().position(|tone| *tone == one.state.tone).unwrap_or(3)
+    };
+    found.sort_by_key(|one| (rank(one), std::cmp::Reverse(one.dead)));
+    found.truncate(ROWS_MAX);
+    found
+}
+
+fn daily_usage(stats: &StatsSummary, t: &OverviewTexts, lang: Lang) -> Vec<DailyUsage> {
+    let shown = |destination: &DestinationStats| {
+        let value = destination.sent_today?;
+        let limit = destination.stop_at.or(destination.warn_at);
+        let number = lang.number(value);
+        let text = match limit {
+            Some(limit) => fill(t.sent_of, &[&number, &lang.number(limit)]),
+            None => number,
+        };
+        let is_full = destination.stop_at.is_some_and(|stop_at| value >= stop_at);
+        let badge = if is_full {
+            Some(Badge::new("bad", "cross", t.day_full))
+        } else {
+            destination.over.then(|| Badge::new("warn", "warn", t.day_warns))
+        };
+        Some(DailyUsage {
+            name: destination.name.clone(),
+            path: format!("/destinations/{}", percent_encode(&destination.name)),
+            text,
+            value,
+            warn_at: destination.warn_at.filter(|_| limit.is_some()),
+            max: limit,
+            badge,
+        })
+    };
+    stats.destinations.iter().filter_map(shown).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn destination(name: &str, paused: bool, circuit: &str) -> serde_json::Value {
+        serde_json::json!({
+            "name": name, "sent_today": null, "warn_at": null, "stop_at": null, "over": false,
+            "state": { "paused": paused, "circuit": circuit, "cooling_until": null },
+        })
+    }
+
+    fn stats(destinations: &[serde_json::Value]) -> StatsSummary {
+        serde_json::from_value(serde_json::json!({
+            "total": 1, "by_status": {}, "dlq_size": 0, "oldest_pending_age_seconds": null,
+            "destinations": destinations,
+        }))
+        .unwrap()
+    }
+
+    fn group(destination: &str, class: &str, count: u64) -> DeadLetterGroupItem {
+        DeadLetterGroupItem {
+            id: "g".to_owned(),
+            destination: Some(destination.to_owned()),
+            class: Some(class.to_owned()),
+            code: Some(503),
+            failure: None,
+            sample: None,
+            count,
+            last_seen: String::new(),
+        }
+    }
+
+    #[test]
+    fn the_worst_comes_first_and_the_healthy_not_at_all() {
+        let stats = stats(&[
+            destination("healthy", false, "closed"),
+            destination("retried", false, "closed"),
+            destination("paused", true, "open"),
+            destination("open", false, "open"),
+            destination("dying", false, "closed"),
+        ]);
+        let groups = [group("dying", "permanent", 3), group("dying", "transient", 4)];
+        let retrying = [RetryingDelivery { destination: Some("retried".to_owned()) }];
+        let found = failing_destinations(&stats, &groups, &retrying, OverviewTexts::of(Lang::En));
+        let names: Vec<_> = found.iter().map(|one| one.name.as_str()).collect();
+        assert_eq!(names, ["open", "paused", "dying", "retried"]);
+        assert_eq!((found[2].dead, found[2].class.as_deref()), (7, Some("permanent")));
+        assert_eq!(
+            groups[0].cause_text(OverviewTexts::of(Lang::En), FailureTexts::of(Lang::En)),
+            "503 · refused for good"
+        );
+    }
+
+    #[test]
+    fn a_day_that_is_nearly_full_says_so() {
+        for (value, over, expected) in
+            [(10, false, None), (80, true, Some("warn")), (100, true, Some("bad"))]
+        {
+            let mut json = destination("wa", false, "closed");
+            json["sent_today"] = value.into();
+            json["warn_at"] = 80.into();
+            json["stop_at"] = 100.into();
+            json["over"] = over.into();
+            let shown =
+                daily_usage(&stats(&[json]), OverviewTexts::of(Lang::En), Lang::En).remove(0);
+            assert_eq!(shown.badge.map(|badge| badge.tone), expected, "case: {value}");
+            assert_eq!(shown.text, format!("{value} of 100"));
+        }
+    }
+}

@@ -1,0 +1,296 @@
+//! A job that is wanted: first what it would do, then, if that was meant, the job itself.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use askama::Template;
+use axum::{
+    Form,
+    extract::{Query, rejection::QueryRejection},
+};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use surehook_core::time::Timestamp;
+
+use crate::{
+    client::{ApiError, ApiList, ApiPath, percent_encode},
+    current_user::CurrentUser,
+    filter::FilterQuery,
+    format::format_duration,
+    lang::fill,
+    page::{NavItem, PageFrame, PageResult, render_page},
+    translations::ReplayTexts,
+};
+
+/// From how many deliveries on somebody has to type the number.
+const CONFIRM_COUNT_FROM: u64 = 100;
+
+/// Names of the filter, and what the API calls them.
+const KNOWN: [(&str, &str); 12] = [
+    ("dest", "destination"),
+    ("source", "source"),
+    ("reason", "reason"),
+    ("class", "class"),
+    ("code", "code"),
+    ("kind", "kind"),
+    ("key", "key"),
+    ("status", "status"),
+    ("group", "group"),
+    ("since", "since"),
+    ("until", "until"),
+    ("", "search"),
+];
+
+/// A name that nobody knows is refused: what it was to narrow would be replayed as a whole.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ReplayForm {
+    #[serde(default)]
+    q: String,
+    #[serde(default = "retry_failed")]
+    verb: String,
+    #[serde(default)]
+    to: String,
+    #[serde(default)]
+    rate: String,
+    #[serde(default)]
+    note: String,
+    /// The number that was typed to confirm.
+    #[serde(default)]
+    typed: String,
+    #[serde(default)]
+    idempotency_key: String,
+    /// The number that the preview showed.
+    #[serde(default)]
+    shown: String,
+}
+
+fn retry_failed() -> String {
+    "retry_failed".to_owned()
+}
+
+impl ReplayForm {
+    /// Whether nothing narrows it.
+    fn has_no_filter(&self) -> bool {
+        FilterQuery::parse(&self.q).terms.is_empty()
+    }
+
+    /// What must be typed to start it: nothing for a few that were chosen.
+    fn count_to_confirm(&self, preview: &ReplayPreviewData) -> Option<u64> {
+        let is_large = preview.count >= CONFIRM_COUNT_FROM || !preview.complete;
+        (is_large || self.has_no_filter()).then_some(preview.count)
+    }
+
+    /// As the API takes it; the error is a word of the filter that nobody knows.
+    fn to_request(&self, now: Timestamp, dry_run: bool) -> Result<Value, String> {
+        let mut filter = Map::new();
+        for (name, value) in FilterQuery::parse(&self.q).api_parameters(&KNOWN, now)? {
+            filter.insert(name, Value::from(value));
+        }
+        let mut body = json!({ "verb": self.verb, "filter": filter, "dry_run": dry_run });
+        if dry_run {
+            // Somebody waits for the page.
+            body["quick"] = Value::from(true);
+        }
+        for (name, value) in [("to", &self.to), ("rate", &self.rate), ("note", &self.note)] {
+            if !value.trim().is_empty() {
+                body[name] = Value::from(value.trim());
+            }
+        }
+        Ok(body)
+    }
+}
+
+/// What a job would do.
+#[derive(Deserialize)]
+struct ReplayPreviewData {
+    count: u64,
+    complete: bool,
+    estimate_seconds: Option<f64>,
+    oldest: Option<String>,
+    newest: Option<String>,
+    #[serde(default)]
+    by_destination: BTreeMap<String, u64>,
+}
+
+#[derive(Deserialize)]
+struct NamedResource {
+    name: String,
+}
+
+#[derive(Template)]
+#[template(path = "replay_new.html")]
+struct NewReplayPage {
+    frame: PageFrame,
+    t: &'static ReplayTexts,
+    form: ReplayForm,
+    destinations: Vec<String>,
+    preview: Option<ReplayPreviewData>,
+    problem: Option<ApiError>,
+    idempotency_key: String,
+    /// The filter of the preview, with times: sent twice, it asks for the same.
+    absolute_filter: String,
+}
+
+impl NewReplayPage {
+    fn actions(&self) -> [(&'static str, &'static str); 3] {
+        let t = self.t;
+        [
+            ("retry_failed", t.verb_retry_failed),
+            ("force_resend", t.verb_force_resend),
+            ("send_missing", t.verb_send_missing),
+        ]
+    }
+
+    fn number(&self, number: &u64) -> String {
+        self.frame.lang().number(*number)
+    }
+
+    fn count(&self, preview: &ReplayPreviewData) -> String {
+        let number = self.number(&preview.count);
+        if preview.complete { number } else { fill(self.t.at_least, &[&number]) }
+    }
+
+    fn estimate(&self, preview: &ReplayPreviewData) -> String {
+        let seconds = preview.estimate_seconds.filter(|seconds| seconds.is_finite()).unwrap_or(0.0);
+        format_duration(self.frame.lang(), Duration::from_secs_f64(seconds.clamp(0.0, 1e9).ceil()))
+    }
+
+    /// What must be typed; nothing for a few.
+    fn confirm_label(&self, preview: &ReplayPreviewData) -> Option<String> {
+        self.form.count_to_confirm(preview).map(|count| fill(self.t.confirm, &[&count]))
+    }
+}
+
+/// The form, and below it what the job would do.
+pub(super) async fn show_form(
+    user: CurrentUser,
+    form: Result<Query<ReplayForm>, QueryRejection>,
+) -> PageResult {
+    match form {
+        Ok(Query(form)) => form_page(user, form, None).await,
+        Err(rejection) => {
+            let detail = rejection.body_text();
+            Err(user.page_error(ApiError { status: 400, detail }))
+        }
+    }
+}
+
+async fn form_page(user: CurrentUser, form: ReplayForm, error: Option<ApiError>) -> PageResult {
+    let idempotency_key = match &error {
+        Some(error) => user.idempotency_key_for_retry(&form.idempotency_key, error),
+        None => user.new_idempotency_key(),
+    };
+    let mut problem = error;
+    let t = ReplayTexts::of(user.lang());
+    let frame = PageFrame::new(&user, NavItem::Replays, t.new);
+    let address = ApiPath::new(&["destinations"]).with("limit", "200");
+    let found = user.get::<ApiList<NamedResource>>(address).await.unwrap_or_default();
+    let destinations = found.data.into_iter().map(|destination| destination.name).collect();
+    // One moment for what is shown and for what is started.
+    let now = user.now();
+    let mut preview = None;
+    match form.to_request(now, true) {
+        Err(unknown) => {
+            let known: Vec<_> = KNOWN.iter().filter(|(name, _)| !name.is_empty()).collect();
+            let known: Vec<_> = known.iter().map(|(name, _)| format!("{name}:")).collect();
+            let detail = fill(frame.c.unknown_word, &[&unknown, &known.join(" ")]);
+            problem = Some(ApiError { detail, ..ApiError::default() });
+        }
+        Ok(body) => {
+            match user.post::<ReplayPreviewData>(ApiPath::new(&["replays"]), Some(body)).await {
+                Ok(found) => preview = Some(found),
+                Err(error) if error.status == 403 => return Err(user.page_error(error)),
+                Err(error) => problem = problem.or(Some(error)),
+            }
+        }
+    }
+    let absolute_filter = FilterQuery::parse(&form.q).with_absolute_times(now).text();
+    render_page(&NewReplayPage {
+        frame,
+        t,
+        form,
+        destinations,
+        preview,
+        problem,
+        idempotency_key,
+        absolute_filter,
+    })
+}
+
+#[derive(Deserialize)]
+struct CreatedReplayJob {
+    id: String,
+}
+
+/// Makes the job, if the number was typed where it must be.
+pub(super) async fn start_replay(user: CurrentUser, Form(form): Form<ReplayForm>) -> PageResult {
+    let t = ReplayTexts::of(user.lang());
+    let now = user.now();
+    let Ok(dry) = form.to_request(now, true) else { return form_page(user, form, None).await };
+    let address = || ApiPath::new(&["replays"]);
+    let preview = match user.post::<ReplayPreviewData>(address(), Some(dry)).await {
+        Ok(preview) => preview,
+        Err(error) => return form_page(user, form, Some(error)).await,
+    };
+    // More may have died since the preview: what was typed counts if it was right when it was shown.
+    let typed: String = form.typed.chars().filter(char::is_ascii_digit).collect();
+    if let Some(count) = form.count_to_confirm(&preview)
+        && (typed.is_empty() || typed != form.shown)
+        && typed != count.to_string()
+    {
+        let detail = fill(t.confirm_wrong, &[&count]);
+        return form_page(user, form, Some(ApiError { detail, ..ApiError::default() })).await;
+    }
+    let Ok(body) = form.to_request(now, false) else { return form_page(user, form, None).await };
+    match user
+        .post_idempotent::<CreatedReplayJob>(address(), Some(body), &form.idempotency_key)
+        .await
+    {
+        Ok(created) => Ok(user
+            .redirect_with_notice(&format!("/replays/{}", percent_encode(&created.id)), t.started)),
+        Err(error) => form_page(user, form, Some(error)).await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn form(query: &str) -> Result<ReplayForm, QueryRejection> {
+        let address = format!("/replays/new?{query}").parse().unwrap();
+        Query::try_from_uri(&address).map(|Query(form)| form)
+    }
+
+    #[test]
+    fn what_is_not_understood_does_not_widen_a_replay() {
+        for (query, is_read) in [
+            ("", true),
+            ("q=dest:crm&verb=force_resend&to=&rate=&note=x", true),
+            ("event=evt_1", false),
+            ("q=dest:crm&destination=crm", false),
+        ] {
+            assert_eq!(form(query).is_ok(), is_read, "case: {query}");
+        }
+    }
+
+    #[test]
+    fn a_number_is_typed_for_many_and_for_everything() {
+        let preview = |count, complete| ReplayPreviewData {
+            count,
+            complete,
+            estimate_seconds: None,
+            oldest: None,
+            newest: None,
+            by_destination: BTreeMap::new(),
+        };
+        for (query, found, expected) in [
+            ("q=dest:crm", preview(3, true), None),
+            ("q=dest:crm", preview(100, true), Some(100)),
+            ("q=dest:crm", preview(3, false), Some(3)),
+            ("q=", preview(3, true), Some(3)),
+            ("q=%20%20", preview(1, true), Some(1)),
+        ] {
+            assert_eq!(form(query).unwrap().count_to_confirm(&found), expected, "case: {query}");
+        }
+    }
+}

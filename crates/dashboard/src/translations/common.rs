@@ -1,0 +1,76 @@
+//! Words of the frame around every page, and those that many pages share.
+
+crate::lang::words!(
+    /// What many pages say.
+    CommonTexts {
+        skip: "Skip to content", "Pular para o conteúdo", "Saltar al contenido";
+        menu: "Menu", "Menu", "Menú";
+        overview: "Overview", "Visão geral", "Resumen";
+        live: "Live", "Ao vivo", "En vivo";
+        requests: "Requests", "Requisições", "Solicitudes";
+        events: "Events", "Eventos", "Eventos";
+        dead_letters: "Dead letters", "Mensagens mortas", "Mensajes muertos";
+        replays: "Replays", "Reenvios", "Reenvíos";
+        messages: "Messages", "Mensagens", "Mensajes";
+        conversations: "Conversations", "Conversas", "Conversaciones";
+        sources: "Sources", "Origens", "Orígenes";
+        destinations: "Destinations", "Destinos", "Destinos";
+        routes: "Routes", "Rotas", "Rutas";
+        settings: "Settings", "Configurações", "Ajustes";
+        group_watch: "Watch", "Acompanhar", "Observar";
+        group_mend: "Mend", "Corrigir", "Reparar";
+        group_talk: "Talk", "Conversar", "Conversar";
+        group_set_up: "Set up", "Configurar", "Configurar";
+        sign_out: "Sign out", "Sair", "Salir";
+        signed_in_as: "Signed in as {}", "Conectado como {}", "Conectado como {}";
+        theme: "Theme", "Tema", "Tema";
+        theme_system: "System", "Sistema", "Sistema";
+        theme_light: "Light", "Claro", "Claro";
+        theme_dark: "Dark", "Escuro", "Oscuro";
+        language: "Language", "Idioma", "Idioma";
+        shortcuts: "Keyboard shortcuts", "Atalhos de teclado", "Atajos de teclado";
+        shortcuts_on: "On", "Ligados", "Activados";
+        shortcuts_off: "Off", "Desligados", "Desactivados";
+        time_zone: "Time zone", "Fuso horário", "Zona horaria";
+        zone_local: "This browser's", "Deste navegador", "La de este navegador";
+        apply: "Apply", "Aplicar", "Aplicar";
+        save: "Save", "Salvar", "Guardar";
+        cancel: "Cancel", "Cancelar", "Cancelar";
+        close: "Close", "Fechar", "Cerrar";
+        copy: "Copy", "Copiar", "Copiar";
+        copied: "Copied", "Copiado", "Copiado";
+        not_copied: "The browser does not let this page copy: select it and press Ctrl+C", "O navegador não deixa esta página copiar: selecione e pressione Ctrl+C", "El navegador no deja copiar a esta página: selecciónelo y pulse Ctrl+C";
+        back: "Back", "Voltar", "Volver";
+        next_page: "Older", "Mais antigos", "Más antiguos";
+        first_page: "Newest", "Mais recentes", "Más recientes";
+        filter: "FilterQuery", "Filtrar", "Filtrar";
+        clear_filter: "Clear the filter", "Limpar o filtro", "Limpiar el filtro";
+        remove: "Remove {}", "Remover {}", "Quitar {}";
+        nothing_matches: "Nothing matches this filter.", "Nada corresponde a este filtro.", "Nada coincide con este filtro.";
+        unknown_word: "`{}` is not understood. One may ask for: {}", "`{}` não foi entendido. Pode-se pedir: {}", "`{}` no se entiende. Se puede pedir: {}";
+        when: "When", "Quando", "Cuándo";
+        source: "Source", "Origem", "Origen";
+        destination: "Destination", "Destino", "Destino";
+        status: "Status", "Estado", "Estado";
+        reason: "Reason", "Motivo", "Motivo";
+        kind: "Kind", "Tipo", "Tipo";
+        key: "Key", "Chave", "Clave";
+        attempts: "Attempts", "Tentativas", "Intentos";
+        pending: "pending", "pendente", "pendiente";
+        in_flight: "in flight", "em envio", "en curso";
+        succeeded: "succeeded", "entregue", "entregado";
+        scheduled: "retrying", "tentando de novo", "reintentando";
+        dead: "dead", "morta", "muerto";
+        held: "held", "retida", "retenido";
+        cancelled: "cancelled", "cancelada", "cancelado";
+        replayed: "replayed", "reenviada", "reenviado";
+        replay: "Replay", "Reenviar", "Reenviar";
+        error_title: "This did not work", "Isto não funcionou", "Esto no funcionó";
+        error_not_found: "There is nothing here", "Não há nada aqui", "Aquí no hay nada";
+        error_not_found_text: "It may have been removed by retention, or the link is wrong.", "Pode ter sido removido pela retenção, ou o link está errado.", "Puede que la retención lo haya eliminado, o el enlace es incorrecto.";
+        error_forbidden: "Your role does not reach this far", "Seu papel não alcança isto", "Su rol no alcanza para esto";
+        error_unavailable: "The gateway is busy or cannot write", "O gateway está ocupado ou não consegue gravar", "La pasarela está ocupada o no puede escribir";
+        error_said: "The gateway says:", "O gateway diz:", "La pasarela dice:";
+        try_again: "Try again", "Tentar de novo", "Intentar de nuevo";
+    }
+);

@@ -7,28 +7,28 @@ use serde::Deserialize;
 /// What the gateway decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Verdict {
+pub(crate) enum EventVerdict {
     Accepted,
     Duplicate,
 }
 
 #[derive(Deserialize)]
-struct Answer<'a> {
-    status: Verdict,
+struct IngestResponse<'a> {
+    status: EventVerdict,
     #[serde(borrow)]
-    events: Vec<Event<'a>>,
+    events: Vec<ResponseEvent<'a>>,
 }
 
 #[derive(Deserialize)]
-struct Event<'a> {
+struct ResponseEvent<'a> {
     id: &'a str,
     key: &'a str,
-    status: Verdict,
+    status: EventVerdict,
 }
 
-impl Answer<'_> {
+impl IngestResponse<'_> {
     /// Whether it says `expected` of the one event that was sent.
-    fn is(&self, expected: Verdict, key: &str) -> bool {
+    fn is(&self, expected: EventVerdict, key: &str) -> bool {
         let [event] = &self.events[..] else { return false };
         // The bare server looks at nothing and names no key.
         let is_ours = event.key == key || event.key.is_empty();
@@ -40,8 +40,13 @@ impl Answer<'_> {
 }
 
 /// Refuses every answer but the expected one about the event with this key.
-pub(crate) fn check(status: StatusCode, body: &[u8], expected: Verdict, key: &str) -> Result<()> {
-    let answer = serde_json::from_slice::<Answer<'_>>(body);
+pub(crate) fn check(
+    status: StatusCode,
+    body: &[u8],
+    expected: EventVerdict,
+    key: &str,
+) -> Result<()> {
+    let answer = serde_json::from_slice::<IngestResponse<'_>>(body);
     if status == StatusCode::OK && answer.is_ok_and(|answer| answer.is(expected, key)) {
         return Ok(());
     }
@@ -54,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_200_that_names_the_event_is_taken() {
+    fn only_a_200_for_the_sent_event_is_accepted() {
         let answer = |status: &str, key: &str| {
             format!(
                 r#"{{"status":"{status}","events":[{{"id":"evt_1","key":"{key}","status":"{status}"}}]}}"#
@@ -72,7 +77,7 @@ mod tests {
         ];
         for (name, status, body, taken) in cases {
             let status = StatusCode::from_u16(status).unwrap();
-            let checked = check(status, body.as_bytes(), Verdict::Accepted, "k");
+            let checked = check(status, body.as_bytes(), EventVerdict::Accepted, "k");
             assert_eq!(checked.is_ok(), taken, "case: {name}");
         }
     }

@@ -9,10 +9,10 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use serde::Serialize;
 
-use crate::gateway::Config;
-use crate::lab::Lab;
+use crate::gateway::GatewayConfig;
+use crate::lab::BenchRun;
 use crate::load::drive;
-use crate::plan::{Plan, Until};
+use crate::plan::{LoadPlan, StopCondition};
 use crate::usage;
 
 const SOURCE: &str = "backlog";
@@ -41,16 +41,19 @@ pub struct BacklogReport {
     pub rss_after_kill_bytes: Option<u64>,
 }
 
-pub(crate) async fn measure(lab: &Lab) -> Result<BacklogReport> {
+pub(crate) async fn measure(lab: &BenchRun) -> Result<BacklogReport> {
     let events = lab.options.backlog_events;
     lab.progress.expect(2);
     lab.progress.step(format!("{events} events for a destination that is down"));
-    let mut gateway = lab.gateway(&Config::default().joined(SOURCE, "down", DOWN)).await?;
+    let mut gateway = lab.gateway(&GatewayConfig::default().joined(SOURCE, "down", DOWN)).await?;
     let pid = gateway.child.pid();
     let rss_first_bytes = usage::rss_bytes(pid);
-    let mut curve = Curve::new();
+    let mut curve = AnswerCurve::new();
     let mut rss_peak_bytes = rss_first_bytes;
-    let plan = Plan { until: Until::Answers(events), ..lab.plan(gateway.child.addr(), SOURCE) };
+    let plan = LoadPlan {
+        until: StopCondition::Answers(events),
+        ..lab.plan(gateway.child.addr(), SOURCE)
+    };
     let outcome = drive(plan, |elapsed, answered| {
         curve.add(elapsed, answered);
         rss_peak_bytes = rss_peak_bytes.max(usage::rss_bytes(pid));
@@ -80,9 +83,9 @@ pub(crate) async fn measure(lab: &Lab) -> Result<BacklogReport> {
 }
 
 /// How many answers had come at which second.
-struct Curve(Vec<(f64, f64)>);
+struct AnswerCurve(Vec<(f64, f64)>);
 
-impl Curve {
+impl AnswerCurve {
     fn new() -> Self {
         Self(vec![(0.0, 0.0)])
     }
@@ -118,8 +121,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_gateway_that_slows_down_is_seen_to() {
-        let mut curve = Curve::new();
+    fn slowing_gateway_shows_a_lower_rate_in_the_last_tenth() {
+        let mut curve = AnswerCurve::new();
         // 1000 a second for one second, then 100 a second for ten.
         curve.add(Duration::from_secs(1), 1000);
         curve.add(Duration::from_secs(6), 1500);
@@ -129,8 +132,8 @@ mod tests {
     }
 
     #[test]
-    fn a_load_shorter_than_one_look_has_one_rate() {
-        let mut curve = Curve::new();
+    fn load_shorter_than_one_sample_has_one_rate() {
+        let mut curve = AnswerCurve::new();
         curve.add(Duration::from_secs(2), 10);
         assert_eq!(curve.per_second(0.0, 0.1).round(), 5.0);
         assert_eq!(curve.per_second(0.9, 1.0).round(), 5.0);

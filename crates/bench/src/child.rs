@@ -1,7 +1,7 @@
 //! A server as a child process: started, waited for, asked what it said, killed.
 //!
 //! Its output goes to a file, of which the end is shown if something fails. It never outlives
-//! its [`Child`].
+//! its [`ServerProcess`].
 
 use std::fs::{self, File};
 use std::io;
@@ -19,14 +19,14 @@ const ASK_EVERY: Duration = Duration::from_millis(5);
 const LOG_LINES_SHOWN: usize = 30;
 
 #[derive(Debug)]
-pub(crate) struct Child {
+pub(crate) struct ServerProcess {
     name: String,
     process: std::process::Child,
     addr: SocketAddr,
     log: PathBuf,
 }
 
-impl Child {
+impl ServerProcess {
     /// Starts `command`, which will listen on `addr`. Its output is added to the file `log`.
     pub(crate) fn start(
         name: &str,
@@ -99,7 +99,7 @@ impl Child {
     }
 }
 
-impl Drop for Child {
+impl Drop for ServerProcess {
     fn drop(&mut self) {
         // It may have ended by itself, and there is nobody to tell.
         let _ = self.kill();
@@ -119,14 +119,14 @@ pub(crate) fn free_addr() -> Result<SocketAddr> {
 mod tests {
     use super::*;
 
-    fn shell(script: &str, log: &Path) -> Child {
+    fn shell(script: &str, log: &Path) -> ServerProcess {
         let mut command = Command::new("sh");
         command.args(["-c", script]);
-        Child::start("shell", &mut command, free_addr().unwrap(), log).unwrap()
+        ServerProcess::start("shell", &mut command, free_addr().unwrap(), log).unwrap()
     }
 
     #[tokio::test]
-    async fn a_child_that_ends_early_is_quoted() {
+    async fn error_after_an_early_exit_quotes_the_process_output() {
         let folder = tempfile::tempdir().unwrap();
         let mut child = shell("echo no such table; exit 3", &folder.path().join("log"));
         let error = child.ready("/readyz", Duration::from_secs(30)).await.unwrap_err().to_string();
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dropped_child_is_dead() {
+    fn dropped_server_process_is_killed() {
         let folder = tempfile::tempdir().unwrap();
         let child = shell("exec sleep 1000", &folder.path().join("log"));
         let proc = format!("/proc/{}", child.pid());

@@ -18,12 +18,12 @@ pub(crate) fn wall_ns() -> u64 {
 
 /// One moment on both clocks, so that a sender reads the clock once for each request.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Moment {
+pub(crate) struct ClockReading {
     pub(crate) instant: Instant,
     pub(crate) wall_ns: u64,
 }
 
-impl Moment {
+impl ClockReading {
     pub(crate) fn now() -> Self {
         Self { instant: Instant::now(), wall_ns: wall_ns() }
     }

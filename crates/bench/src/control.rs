@@ -12,13 +12,13 @@ use tokio::net::TcpStream;
 /// How long a call may take. A gateway at full load answers late, but not this late.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-pub(crate) struct Said {
+pub(crate) struct ControlResponse {
     pub(crate) status: u16,
     head: String,
     pub(crate) body: Vec<u8>,
 }
 
-impl Said {
+impl ControlResponse {
     /// The value of the first header with this name, which is written in small letters.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         let lines = self.head.lines().filter_map(|line| line.split_once(':'));
@@ -27,7 +27,7 @@ impl Said {
     }
 }
 
-pub(crate) async fn call(addr: SocketAddr, method: &str, path: &str) -> Result<Said> {
+pub(crate) async fn call(addr: SocketAddr, method: &str, path: &str) -> Result<ControlResponse> {
     call_with(addr, method, path, "", "").await
 }
 
@@ -38,7 +38,7 @@ pub(crate) async fn call_with(
     path: &str,
     headers: &str,
     body: &str,
-) -> Result<Said> {
+) -> Result<ControlResponse> {
     let request = format!(
         "{method} {path} HTTP/1.1\r\nhost: {addr}\r\ncontent-length: {}\r\nconnection: close\r\n{headers}\r\n{body}",
         body.len()
@@ -49,7 +49,7 @@ pub(crate) async fn call_with(
         .with_context(|| format!("{method} {path} failed"))
 }
 
-async fn exchange(addr: SocketAddr, request: &str) -> Result<Said> {
+async fn exchange(addr: SocketAddr, request: &str) -> Result<ControlResponse> {
     let mut stream = TcpStream::connect(addr).await?;
     stream.write_all(request.as_bytes()).await?;
     let mut bytes = Vec::new();
@@ -59,5 +59,5 @@ async fn exchange(addr: SocketAddr, request: &str) -> Result<Said> {
     let body = bytes.split_off(head_len.context("the answer ended inside its head")? + 4);
     let head = String::from_utf8(bytes).context("the answer's head is no text")?;
     let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
-    Ok(Said { status: status.context("the answer has no status")?, head, body })
+    Ok(ControlResponse { status: status.context("the answer has no status")?, head, body })
 }

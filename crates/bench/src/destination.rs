@@ -5,22 +5,22 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::child::Child;
+use crate::child::ServerProcess;
 use crate::control;
-use crate::sink::Arrivals;
+use crate::sink::ArrivalReport;
 
 /// A sink that got nothing new for so long will get no more.
 const DRAIN_PATIENCE: Duration = Duration::from_secs(60);
 const ASK_EVERY: Duration = Duration::from_millis(20);
 
 #[derive(Debug)]
-pub(crate) struct Destination {
-    child: Child,
+pub(crate) struct SinkProcess {
+    child: ServerProcess,
 }
 
-impl Destination {
+impl SinkProcess {
     /// `child` is a sink that is ready.
-    pub(crate) fn new(child: Child) -> Self {
+    pub(crate) fn new(child: ServerProcess) -> Self {
         Self { child }
     }
 
@@ -40,7 +40,7 @@ impl Destination {
         str::from_utf8(&said.body)?.parse().context("cannot read the sink's count")
     }
 
-    async fn arrivals(&self) -> Result<Arrivals> {
+    async fn arrivals(&self) -> Result<ArrivalReport> {
         let said = control::call(self.addr(), "GET", "/arrivals").await?;
         serde_json::from_slice(&said.body).context("cannot read the sink's arrivals")
     }
@@ -50,19 +50,19 @@ impl Destination {
 /// count, and joins what they saw.
 ///
 /// More may have arrived: a gateway delivers at least once. Fails if some arrived changed.
-pub(crate) async fn drained(destinations: &[Destination], expected: u64) -> Result<Arrivals> {
+pub(crate) async fn drained(destinations: &[SinkProcess], expected: u64) -> Result<ArrivalReport> {
     arrived(destinations, expected).await?;
-    let mut joined = Arrivals::default();
+    let mut joined = ArrivalReport::default();
     for destination in destinations {
         joined.join(destination.arrivals().await?);
     }
-    let Arrivals { count, unreadable, .. } = joined;
+    let ArrivalReport { count, unreadable, .. } = joined;
     ensure!(unreadable == 0, "{unreadable} of {count} bodies arrived changed");
     Ok(joined)
 }
 
 /// Waits until `expected` events have arrived, whatever their bodies look like.
-pub(crate) async fn arrived(destinations: &[Destination], expected: u64) -> Result<()> {
+pub(crate) async fn arrived(destinations: &[SinkProcess], expected: u64) -> Result<()> {
     let mut seen = 0;
     let mut moved_at = Instant::now();
     loop {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
-use crate::child::{Child, free_addr};
+use crate::child::{ServerProcess, free_addr};
 use crate::control;
 use crate::request::random;
 
@@ -23,7 +23,7 @@ const DESTINATION_CONCURRENCY: usize = 64;
 
 /// What the gateway is told to serve.
 #[derive(Debug, Default)]
-pub(crate) struct Config {
+pub(crate) struct GatewayConfig {
     /// Each with its settings beside the name.
     sources: Vec<(String, String)>,
     /// Each with its settings beside the name.
@@ -31,7 +31,7 @@ pub(crate) struct Config {
     routes: Vec<(String, String)>,
 }
 
-impl Config {
+impl GatewayConfig {
     pub(crate) fn source(self, name: &str) -> Self {
         self.source_with(name, "provider = \"generic\"\nverify = \"none\"")
     }
@@ -79,19 +79,19 @@ impl Config {
 /// A running gateway.
 #[derive(Debug)]
 pub(crate) struct Gateway {
-    pub(crate) child: Child,
-    launch: Launch,
+    pub(crate) child: ServerProcess,
+    launch: GatewayLaunch,
 }
 
 impl Gateway {
     /// Starts a gateway with an empty store in `folder`, which does not exist yet, and waits
     /// until it is ready.
-    pub(crate) async fn start(exe: &Path, folder: PathBuf, config: &Config) -> Result<Self> {
+    pub(crate) async fn start(exe: &Path, folder: PathBuf, config: &GatewayConfig) -> Result<Self> {
         fs::create_dir(&folder)?;
         fs::create_dir(folder.join("data"))?;
         fs::write(folder.join("surehook.toml"), config.to_toml())?;
         let token = format!("{:016x}{:016x}", random(), random());
-        let launch = Launch { exe: exe.to_owned(), folder, addr: free_addr()?, token };
+        let launch = GatewayLaunch { exe: exe.to_owned(), folder, addr: free_addr()?, token };
         let mut child = launch.start()?;
         child.ready("/readyz", START_PATIENCE).await?;
         Ok(Self { child, launch })
@@ -148,15 +148,15 @@ impl Gateway {
 
 /// Everything needed to start the same gateway again.
 #[derive(Debug)]
-struct Launch {
+struct GatewayLaunch {
     exe: PathBuf,
     folder: PathBuf,
     addr: SocketAddr,
     token: String,
 }
 
-impl Launch {
-    fn start(&self) -> Result<Child> {
+impl GatewayLaunch {
+    fn start(&self) -> Result<ServerProcess> {
         let mut command = Command::new(&self.exe);
         // Settings of the shell would make this another gateway than the next person measures.
         for (name, _) in std::env::vars_os() {
@@ -169,7 +169,7 @@ impl Launch {
         command.arg("--data").arg(self.folder.join("data"));
         command.arg("--listen").arg(self.addr.to_string());
         command.env("SUREHOOK_ADMIN_TOKEN", &self.token);
-        Child::start("gateway", &mut command, self.addr, &self.folder.join("gateway.log"))
+        ServerProcess::start("gateway", &mut command, self.addr, &self.folder.join("gateway.log"))
     }
 }
 
@@ -188,9 +188,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_configuration_is_the_one_the_gateway_documents() {
+    fn configuration_matches_the_documented_format() {
         let sink = SocketAddr::from(([127, 0, 0, 1], 9000));
-        let toml = Config::default().source("in-only").joined("delivered", "sink", sink).to_toml();
+        let toml =
+            GatewayConfig::default().source("in-only").joined("delivered", "sink", sink).to_toml();
         let expected = r#"allow_networks = ["127.0.0.0/8"]
 
 [[sources]]
@@ -216,7 +217,7 @@ to = "sink"
     }
 
     #[test]
-    fn a_folder_weighs_what_its_files_weigh() {
+    fn folder_size_is_the_sum_of_its_files() {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join("inner")).unwrap();
         fs::write(folder.path().join("a"), [0; 10]).unwrap();

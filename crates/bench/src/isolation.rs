@@ -11,11 +11,11 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use serde::Serialize;
 
-use crate::destination::{Destination, drained};
-use crate::gateway::{Config, Gateway};
-use crate::lab::{Lab, load};
-use crate::latency::{Latency, median};
-use crate::plan::{Pace, Plan, Until};
+use crate::destination::{SinkProcess, drained};
+use crate::gateway::{Gateway, GatewayConfig};
+use crate::lab::{BenchRun, load};
+use crate::latency::{LatencySummary, median};
+use crate::plan::{LoadPlan, SendRate, StopCondition};
 use crate::sink::SinkMode;
 
 const HEALTHY: usize = 20;
@@ -32,8 +32,8 @@ const P99_RATIO_TARGET: f64 = 1.2;
 pub struct IsolationReport {
     pub healthy_destinations: usize,
     pub per_second_each: f64,
-    pub alone: Arm,
-    pub beside_hanging: Arm,
+    pub alone: ScenarioReport,
+    pub beside_hanging: ScenarioReport,
     /// The p99 beside the hanging one as a multiple of the p99 alone.
     pub p99_ratio: f64,
     pub p99_ratio_target: f64,
@@ -41,36 +41,36 @@ pub struct IsolationReport {
 
 /// What was measured under one condition.
 #[derive(Clone, Debug, Serialize)]
-pub struct Arm {
+pub struct ScenarioReport {
     /// From sending to arrival, medians over the rounds.
-    pub latency: Latency,
+    pub latency: LatencySummary,
     pub p99_us_rounds: Vec<u64>,
     /// Events that arrived, over all rounds.
     pub events: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Company {
-    Alone,
-    BesideHanging,
+enum IsolationScenario {
+    Baseline,
+    WithHanging,
 }
 
-pub(crate) async fn measure(lab: &Lab) -> Result<IsolationReport> {
+pub(crate) async fn measure(lab: &BenchRun) -> Result<IsolationReport> {
     lab.progress.expect(2 * lab.options.rounds as u64);
     let mut healthy = Vec::new();
     for _ in 0..HEALTHY {
         healthy.push(lab.destination(SinkMode::Answer).await?);
     }
     let hanging = lab.destination(SinkMode::Hang).await?;
-    let bench = Bench { lab, healthy, hanging };
+    let bench = IsolationBench { lab, healthy, hanging };
     let (mut alone, mut beside) = (Vec::new(), Vec::new());
     for round in 0..lab.options.rounds {
-        let mut order = [Company::Alone, Company::BesideHanging];
+        let mut order = [IsolationScenario::Baseline, IsolationScenario::WithHanging];
         order.rotate_left(round % 2);
         for company in order {
             let (name, samples) = match company {
-                Company::Alone => ("alone", &mut alone),
-                Company::BesideHanging => ("beside a hanging one", &mut beside),
+                IsolationScenario::Baseline => ("alone", &mut alone),
+                IsolationScenario::WithHanging => ("beside a hanging one", &mut beside),
             };
             lab.progress.step(format!("round {} of {}: {name}", round + 1, lab.options.rounds));
             let sample = bench.arm(company).await;
@@ -82,10 +82,12 @@ pub(crate) async fn measure(lab: &Lab) -> Result<IsolationReport> {
 }
 
 /// One arm of one round: the latency, and of how many events.
-pub(crate) type Sample = (Latency, u64);
+pub(crate) type ScenarioSample = (LatencySummary, u64);
 
-fn report(alone: &[Sample], beside: &[Sample]) -> IsolationReport {
-    let p99 = |samples: &[Sample]| median(samples.iter().map(|(latency, _)| latency.p99_us as f64));
+fn report(alone: &[ScenarioSample], beside: &[ScenarioSample]) -> IsolationReport {
+    let p99 = |samples: &[ScenarioSample]| {
+        median(samples.iter().map(|(latency, _)| latency.p99_us as f64))
+    };
     IsolationReport {
         healthy_destinations: HEALTHY,
         per_second_each: PER_SECOND_EACH,
@@ -97,26 +99,26 @@ fn report(alone: &[Sample], beside: &[Sample]) -> IsolationReport {
     }
 }
 
-pub(crate) fn arm(samples: &[Sample]) -> Arm {
-    let latencies: Vec<Latency> = samples.iter().map(|(latency, _)| *latency).collect();
-    Arm {
-        latency: Latency::over_rounds(&latencies),
+pub(crate) fn arm(samples: &[ScenarioSample]) -> ScenarioReport {
+    let latencies: Vec<LatencySummary> = samples.iter().map(|(latency, _)| *latency).collect();
+    ScenarioReport {
+        latency: LatencySummary::over_rounds(&latencies),
         p99_us_rounds: latencies.iter().map(|latency| latency.p99_us).collect(),
         events: samples.iter().map(|(_, events)| events).sum(),
     }
 }
 
 /// The destinations, which serve all arms.
-struct Bench<'a> {
-    lab: &'a Lab,
-    healthy: Vec<Destination>,
-    hanging: Destination,
+struct IsolationBench<'a> {
+    lab: &'a BenchRun,
+    healthy: Vec<SinkProcess>,
+    hanging: SinkProcess,
 }
 
-impl Bench<'_> {
-    async fn arm(&self, company: Company) -> Result<Sample> {
+impl IsolationBench<'_> {
+    async fn arm(&self, company: IsolationScenario) -> Result<ScenarioSample> {
         // The gateway knows the hanging destination in both arms; only the traffic differs.
-        let mut config = Config::default().joined(HANGING, HANGING, self.hanging.addr());
+        let mut config = GatewayConfig::default().joined(HANGING, HANGING, self.hanging.addr());
         for (index, destination) in self.healthy.iter().enumerate() {
             let name = healthy_name(index);
             config = config.joined(&name, &name, destination.addr());
@@ -124,7 +126,7 @@ impl Bench<'_> {
         let gateway = self.lab.gateway(&config).await?;
         self.hanging.clear().await?;
         self.send(&gateway, company, WARM_UP).await?;
-        if company == Company::BesideHanging {
+        if company == IsolationScenario::WithHanging {
             drained(std::slice::from_ref(&self.hanging), 1)
                 .await
                 .context("nothing reached the hanging destination")?;
@@ -134,21 +136,27 @@ impl Bench<'_> {
 
     /// Sends for `span`, waits until the healthy destinations have it all, and says how long
     /// that took each event.
-    async fn send(&self, gateway: &Gateway, company: Company, span: Duration) -> Result<Sample> {
+    async fn send(
+        &self,
+        gateway: &Gateway,
+        company: IsolationScenario,
+        span: Duration,
+    ) -> Result<ScenarioSample> {
         for destination in &self.healthy {
             destination.clear().await?;
         }
-        let plan = Plan {
-            until: Until::Elapsed(span),
-            pace: Pace::PerSecond(PER_SECOND_EACH),
+        let plan = LoadPlan {
+            until: StopCondition::Elapsed(span),
+            pace: SendRate::PerSecond(PER_SECOND_EACH),
             connections: CONNECTIONS_EACH,
             ..self.lab.plan(gateway.child.addr(), HANGING)
         };
-        let to_healthy = Plan { sources: (0..HEALTHY).map(healthy_name).collect(), ..plan.clone() };
+        let to_healthy =
+            LoadPlan { sources: (0..HEALTHY).map(healthy_name).collect(), ..plan.clone() };
         let to_hanging = async {
             match company {
-                Company::Alone => Ok(None),
-                Company::BesideHanging => load(&gateway.child, plan).await.map(Some),
+                IsolationScenario::Baseline => Ok(None),
+                IsolationScenario::WithHanging => load(&gateway.child, plan).await.map(Some),
             }
         };
         let (healthy, _) = tokio::try_join!(load(&gateway.child, to_healthy), to_hanging)?;
@@ -166,8 +174,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_ratio_is_of_the_median_p99s() {
-        let sample = |p99_us| (Latency { p50_us: 1, p99_us, max_us: 99 }, 10);
+    fn ratio_compares_median_p99s() {
+        let sample = |p99_us| (LatencySummary { p50_us: 1, p99_us, max_us: 99 }, 10);
         let report = report(
             &[sample(100), sample(900), sample(110)],
             &[sample(121), sample(10), sample(500)],

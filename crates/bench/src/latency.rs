@@ -39,13 +39,13 @@ pub(crate) fn add_recorded(histogram: &mut Histogram<u64>, values: &[(u64, u64)]
 
 /// How long things took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Latency {
+pub struct LatencySummary {
     pub p50_us: u64,
     pub p99_us: u64,
     pub max_us: u64,
 }
 
-impl Latency {
+impl LatencySummary {
     pub(crate) fn of(histogram: &Histogram<u64>) -> Self {
         Self {
             p50_us: histogram.value_at_quantile(0.50),
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_median_shrugs_off_one_bad_round() {
+    fn median_ignores_one_bad_round() {
         assert_eq!(median([]), 0.0);
         assert_eq!(median([3.0]), 3.0);
         assert_eq!(median([50.0, 1.0, 49.0]), 49.0);
@@ -92,22 +92,22 @@ mod tests {
     }
 
     #[test]
-    fn a_histogram_survives_the_way_between_two_processes() {
+    fn histogram_survives_transfer_between_processes() {
         let mut there = histogram();
         for ms in 1..=1000 {
             record(&mut there, Duration::from_millis(ms));
         }
         let mut here = histogram();
         add_recorded(&mut here, &recorded(&there)).unwrap();
-        assert_eq!(Latency::of(&here), Latency::of(&there));
+        assert_eq!(LatencySummary::of(&here), LatencySummary::of(&there));
         assert_eq!(here.len(), 1000);
     }
 
     #[test]
     fn rounds_give_medians_and_the_worst_maximum() {
-        let round = |p50_us, p99_us, max_us| Latency { p50_us, p99_us, max_us };
+        let round = |p50_us, p99_us, max_us| LatencySummary { p50_us, p99_us, max_us };
         let joined =
-            Latency::over_rounds(&[round(1, 90, 100), round(3, 10, 20), round(2, 11, 900)]);
+            LatencySummary::over_rounds(&[round(1, 90, 100), round(3, 10, 20), round(2, 11, 900)]);
         assert_eq!(joined, round(2, 11, 900));
     }
 }

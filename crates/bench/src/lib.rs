@@ -53,29 +53,29 @@ mod usage;
 mod whatsapp;
 
 pub use backlog::BacklogReport;
-pub use dashboard::{DashboardReport, PageReport};
-pub use isolation::{Arm, IsolationReport};
-pub use latency::Latency;
+pub use dashboard::{DashboardPageReport, DashboardReport};
+pub use isolation::{IsolationReport, ScenarioReport};
+pub use latency::LatencySummary;
 pub use limit::limit_server;
-pub use machine::Machine;
-pub use options::{Options, Phase};
+pub use machine::MachineInfo;
+pub use options::{BenchOptions, BenchPhase};
 pub use replay::ReplayReport;
-pub use report::{DeliveryReport, PhaseReport, Report, Settings};
+pub use report::{BenchReport, BenchSettings, DeliveredPhaseReport, PhaseReport};
 pub use sink::{SinkMode, sink_server};
 pub use whatsapp::WhatsAppReport;
 
 use anyhow::Result;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::lab::Lab;
-use crate::usage::Others;
+use crate::lab::BenchRun;
+use crate::usage::OtherProcesses;
 
 /// Measures what `options` ask for.
 ///
 /// Fails if any answer of the gateway was not the expected one: a rate of wrong answers is no
 /// rate. All children are dead and all folders are gone when this returns, also after SIGINT or
 /// SIGTERM, which end it with an error.
-pub async fn run(options: Options) -> Result<Report> {
+pub async fn run(options: BenchOptions) -> Result<BenchReport> {
     options.check()?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
@@ -86,17 +86,20 @@ pub async fn run(options: Options) -> Result<Report> {
     }
 }
 
-async fn measure(options: Options) -> Result<Report> {
-    let lab = Lab::open(options)?;
-    let mut report = Report::new(&lab);
-    let others = Others::watch();
+async fn measure(options: BenchOptions) -> Result<BenchReport> {
+    let lab = BenchRun::open(options)?;
+    let mut report = BenchReport::new(&lab);
+    let others = OtherProcesses::watch();
     match lab.options.only {
-        Some(Phase::Backlog) => report.backlog = Some(backlog::measure(&lab).await?),
-        Some(Phase::Isolation) => report.isolation = Some(isolation::measure(&lab).await?),
-        Some(Phase::Replay) => report.replay = Some(replay::measure(&lab).await?),
-        Some(Phase::WhatsApp) => report.whatsapp = Some(whatsapp::measure(&lab).await?),
-        Some(Phase::Dashboard) => report.dashboard = Some(dashboard::measure(&lab).await?),
-        None | Some(Phase::Limit | Phase::In | Phase::Duplicates | Phase::Delivered) => {
+        Some(BenchPhase::Backlog) => report.backlog = Some(backlog::measure(&lab).await?),
+        Some(BenchPhase::Isolation) => report.isolation = Some(isolation::measure(&lab).await?),
+        Some(BenchPhase::Replay) => report.replay = Some(replay::measure(&lab).await?),
+        Some(BenchPhase::WhatsApp) => report.whatsapp = Some(whatsapp::measure(&lab).await?),
+        Some(BenchPhase::Dashboard) => report.dashboard = Some(dashboard::measure(&lab).await?),
+        None
+        | Some(
+            BenchPhase::Limit | BenchPhase::In | BenchPhase::Duplicates | BenchPhase::Delivered,
+        ) => {
             report.phases = rounds::measure(&lab).await?;
         }
     }

@@ -13,7 +13,7 @@ use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{Request, Response};
 use tokio::net::TcpListener;
 
-use crate::listen::{self, Reply};
+use crate::listen::{self, ServerReply};
 
 /// The gateway's answer to one accepted event, as long as a true one. The key is empty, because
 /// this server does not look for it; the spaces make up for that.
@@ -29,7 +29,7 @@ pub(crate) async fn serve(listener: TcpListener) -> Result<()> {
     listen::serve(listener, answer).await
 }
 
-async fn answer(request: Request<Incoming>) -> Reply {
+async fn answer(request: Request<Incoming>) -> ServerReply {
     request.into_body().collect().await?;
     let mut response = Response::new(Full::new(Bytes::from_static(ANSWER)));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_answer_has_the_shape_and_size_of_the_gateways() {
+    fn response_has_the_shape_and_size_of_a_gateway_response() {
         let true_one = r#"{"status":"accepted","events":[{"id":"evt_01m7f9q6sve58s2feq1vvmsnfm","key":"b0abcdef-618033988749897","status":"accepted"}]}"#;
         assert_eq!(ANSWER.len(), true_one.len());
         let answer: serde_json::Value = serde_json::from_slice(ANSWER).unwrap();

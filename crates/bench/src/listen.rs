@@ -12,7 +12,7 @@ use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpSocket};
 
-pub(crate) type Reply = Result<Response<Full<Bytes>>, hyper::Error>;
+pub(crate) type ServerReply = Result<Response<Full<Bytes>>, hyper::Error>;
 
 /// Begins to listen, with room for all connections of a load that come at once.
 pub(crate) fn listen(address: SocketAddr) -> Result<TcpListener> {
@@ -26,7 +26,7 @@ pub(crate) fn listen(address: SocketAddr) -> Result<TcpListener> {
 pub(crate) async fn serve<A, F>(listener: TcpListener, answer: A) -> Result<()>
 where
     A: Fn(Request<Incoming>) -> F + Clone + Send + 'static,
-    F: Future<Output = Reply> + Send + 'static,
+    F: Future<Output = ServerReply> + Send + 'static,
 {
     loop {
         let (stream, _) = listener.accept().await.context("cannot accept a connection")?;

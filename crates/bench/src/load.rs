@@ -24,9 +24,9 @@ use anyhow::{Context as _, Result, ensure};
 use hdrhistogram::Histogram;
 use tokio::task::JoinSet;
 
-use crate::clock::Moment;
+use crate::clock::ClockReading;
 use crate::latency;
-use crate::plan::{Plan, Until};
+use crate::plan::{LoadPlan, StopCondition};
 
 /// A server that answers nothing for so long has stopped.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
@@ -35,14 +35,14 @@ const WATCH_EVERY: Duration = Duration::from_millis(250);
 
 /// What a load came to.
 #[derive(Debug)]
-pub(crate) struct Outcome {
+pub(crate) struct LoadResult {
     pub(crate) answered: u64,
     pub(crate) elapsed: Duration,
-    pub(crate) started: Moment,
+    pub(crate) started: ClockReading,
     pub(crate) latency: Histogram<u64>,
 }
 
-impl Outcome {
+impl LoadResult {
     pub(crate) fn per_second(&self) -> f64 {
         self.answered as f64 / self.elapsed.as_secs_f64()
     }
@@ -54,15 +54,18 @@ impl Outcome {
 
 /// Sends what `plan` says. `watch` is told now and then how much time has gone by and how many
 /// answers have come.
-pub(crate) async fn drive(plan: Plan, mut watch: impl FnMut(Duration, u64)) -> Result<Outcome> {
+pub(crate) async fn drive(
+    plan: LoadPlan,
+    mut watch: impl FnMut(Duration, u64),
+) -> Result<LoadResult> {
     let senders = plan.senders()?;
-    let shared = Arc::new(Shared::begin(&plan.until));
+    let shared = Arc::new(LoadState::begin(&plan.until));
     // Dropped with this future: a load that is given up half way sends no more.
     let mut sending = JoinSet::new();
     for sender in senders {
         sending.spawn(sender.run(Arc::clone(&shared)));
     }
-    let mut silence = Silence::begin();
+    let mut silence = SilenceWatchdog::begin();
     let mut ticks = tokio::time::interval(WATCH_EVERY);
     loop {
         tokio::select! {
@@ -77,7 +80,7 @@ pub(crate) async fn drive(plan: Plan, mut watch: impl FnMut(Duration, u64)) -> R
             }
         }
     }
-    Ok(Outcome {
+    Ok(LoadResult {
         answered: shared.answered.load(Ordering::Relaxed),
         elapsed: shared.started.instant.elapsed(),
         started: shared.started,
@@ -86,21 +89,21 @@ pub(crate) async fn drive(plan: Plan, mut watch: impl FnMut(Duration, u64)) -> R
 }
 
 /// What all senders of a load have in common.
-pub(crate) struct Shared {
-    pub(crate) started: Moment,
+pub(crate) struct LoadState {
+    pub(crate) started: ClockReading,
     deadline: Option<Instant>,
     told: Option<Arc<AtomicBool>>,
     answered: AtomicU64,
     latency: Mutex<Histogram<u64>>,
 }
 
-impl Shared {
-    fn begin(until: &Until) -> Self {
-        let started = Moment::now();
+impl LoadState {
+    fn begin(until: &StopCondition) -> Self {
+        let started = ClockReading::now();
         let (deadline, told) = match until {
-            Until::Elapsed(span) => (Some(started.instant + *span), None),
-            Until::Told(told) => (None, Some(Arc::clone(told))),
-            Until::Answers(_) => (None, None),
+            StopCondition::Elapsed(span) => (Some(started.instant + *span), None),
+            StopCondition::Signaled(told) => (None, Some(Arc::clone(told))),
+            StopCondition::Answers(_) => (None, None),
         };
         let latency = Mutex::new(latency::histogram());
         Self { started, deadline, told, answered: AtomicU64::new(0), latency }
@@ -124,12 +127,12 @@ impl Shared {
 }
 
 /// Notices that the server has stopped answering.
-struct Silence {
+struct SilenceWatchdog {
     answered: u64,
     since: Instant,
 }
 
-impl Silence {
+impl SilenceWatchdog {
     fn begin() -> Self {
         Self { answered: 0, since: Instant::now() }
     }
@@ -149,9 +152,9 @@ impl Silence {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::answer::Verdict;
+    use crate::answer::EventVerdict;
     use crate::limit;
-    use crate::plan::Pace;
+    use crate::plan::SendRate;
     use std::net::SocketAddr;
     use tokio::net::TcpListener;
 
@@ -163,12 +166,12 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn a_counted_load_sends_exactly_its_count() {
+    async fn load_with_an_answer_count_sends_exactly_that_many() {
         let addr = limit().await;
         for (connections, answers) in [(7, 100), (8, 3), (1, 1)] {
-            let plan = Plan {
-                until: Until::Answers(answers),
-                ..Plan::closed(addr, "in-only", connections, 1024)
+            let plan = LoadPlan {
+                until: StopCondition::Answers(answers),
+                ..LoadPlan::closed(addr, "in-only", connections, 1024)
             };
             let outcome = drive(plan, |_, _| {}).await.unwrap();
             assert_eq!(outcome.answered, answers);
@@ -177,12 +180,12 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn a_paced_load_sends_what_was_due() {
-        let plan = Plan {
+    async fn paced_load_sends_every_due_request() {
+        let plan = LoadPlan {
             sources: vec!["a".to_owned(), "b".to_owned()],
-            until: Until::Elapsed(Duration::from_millis(395)),
-            pace: Pace::PerSecond(50.0),
-            ..Plan::closed(limit().await, "", 2, 512)
+            until: StopCondition::Elapsed(Duration::from_millis(395)),
+            pace: SendRate::PerSecond(50.0),
+            ..LoadPlan::closed(limit().await, "", 2, 512)
         };
         // One every 10 ms, the first at once, the last at 390 ms.
         let outcome = drive(plan, |_, _| {}).await.unwrap();
@@ -190,11 +193,11 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn an_unexpected_verdict_ends_the_load() {
-        let plan = Plan {
-            until: Until::Answers(10),
-            expected: Verdict::Duplicate,
-            ..Plan::closed(limit().await, "in-only", 2, 512)
+    async fn unexpected_response_ends_the_load() {
+        let plan = LoadPlan {
+            until: StopCondition::Answers(10),
+            expected: EventVerdict::Duplicate,
+            ..LoadPlan::closed(limit().await, "in-only", 2, 512)
         };
         let error = drive(plan, |_, _| {}).await.unwrap_err();
         assert!(format!("{error:#}").contains("expected 200 Duplicate"), "{error:#}");

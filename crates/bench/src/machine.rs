@@ -7,7 +7,7 @@ use serde::Serialize;
 
 /// Where a run took place.
 #[derive(Clone, Debug, Serialize)]
-pub struct Machine {
+pub struct MachineInfo {
     pub cores: usize,
     /// The processor's own name for itself.
     pub processor: Option<String>,
@@ -19,7 +19,7 @@ pub struct Machine {
     pub others_cpu_share: Option<f64>,
 }
 
-impl Machine {
+impl MachineInfo {
     /// The machine as seen from `folder`.
     pub(crate) fn seen_from(folder: &Path) -> Self {
         let read = |path| fs::read_to_string(path).unwrap_or_default();
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_nearest_mount_above_the_folder_counts() {
+    fn file_system_is_that_of_the_nearest_mount() {
         let mounts = "overlay / overlay rw 0 0\n/dev/vda /tmp ext4 rw 0 0\n\
                       tmpfs /tmp tmpfs rw 0 0\n/dev/vdb /tmpfiles xfs rw 0 0\n";
         let kind = |folder: &str| filesystem(mounts, Path::new(folder));
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn the_processor_is_named_once() {
+    fn processor_name_is_read_from_cpuinfo() {
         let cpuinfo = "processor\t: 0\nmodel name\t: Fast One\nmodel name\t: Fast One\n";
         assert_eq!(processor(cpuinfo).as_deref(), Some("Fast One"));
         assert_eq!(processor(""), None);

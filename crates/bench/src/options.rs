@@ -10,9 +10,9 @@ use serde::Serialize;
 use crate::dashboard::DASHBOARD_EVENTS_MIN;
 use crate::request::BODY_BYTES_MIN;
 
-/// What to measure, and how hard. Begin with [`Options::new`] and change what differs.
+/// What to measure, and how hard. Begin with [`BenchOptions::new`] and change what differs.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct BenchOptions {
     /// The `surehook` binary, started as gateway, limit server and sink.
     pub exe: PathBuf,
     /// How long each phase sends, in each round.
@@ -26,20 +26,20 @@ pub struct Options {
     /// How often the phases are repeated, one after the other; the report gives medians.
     pub rounds: usize,
     /// One phase alone. The limit is still measured beside a rate, because a rate without it
-    /// says nothing. [`Phase::Backlog`] and those after it run only when named here.
-    pub only: Option<Phase>,
-    /// How many events [`Phase::Backlog`] piles up.
+    /// says nothing. [`BenchPhase::Backlog`] and those after it run only when named here.
+    pub only: Option<BenchPhase>,
+    /// How many events [`BenchPhase::Backlog`] piles up.
     pub backlog_events: u64,
-    /// How many events the store holds before [`Phase::Dashboard`] looks at pages.
+    /// How many events the store holds before [`BenchPhase::Dashboard`] looks at pages.
     pub dashboard_events: u64,
-    /// How often [`Phase::Dashboard`] looks at each page.
+    /// How often [`BenchPhase::Dashboard`] looks at each page.
     pub page_samples: u64,
     /// Where the temporary folder is made; the system's place for such folders if absent. Name a
     /// real disk where that place is kept in memory, or the fsync of a commit costs nothing.
     pub folder: Option<PathBuf>,
 }
 
-impl Options {
+impl BenchOptions {
     /// The defaults: 3 rounds of 10 seconds, 256 connections, bodies of 1 KiB, all rates.
     pub fn new(exe: impl Into<PathBuf>) -> Self {
         Self {
@@ -79,15 +79,15 @@ impl Options {
     }
 
     /// Whether the rate of `phase` is part of this run.
-    pub(crate) fn measures(&self, phase: Phase) -> bool {
-        phase == Phase::Limit || self.only.is_none_or(|only| only == phase)
+    pub(crate) fn measures(&self, phase: BenchPhase) -> bool {
+        phase == BenchPhase::Limit || self.only.is_none_or(|only| only == phase)
     }
 }
 
 /// One thing to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Phase {
+pub enum BenchPhase {
     /// L: a bare hyper server that reads the body, answers, and stores nothing.
     Limit,
     /// Events with new keys into a source without a route.
@@ -108,7 +108,7 @@ pub enum Phase {
     Dashboard,
 }
 
-impl Phase {
+impl BenchPhase {
     /// All phases, in the order in which they are told.
     pub const ALL: [Self; 9] = [
         Self::Limit,
@@ -153,13 +153,13 @@ impl Phase {
     }
 }
 
-impl fmt::Display for Phase {
+impl fmt::Display for BenchPhase {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.pad(self.name())
     }
 }
 
-impl FromStr for Phase {
+impl FromStr for BenchPhase {
     type Err = anyhow::Error;
 
     fn from_str(text: &str) -> Result<Self> {
@@ -176,26 +176,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_phase_is_read_back_from_its_name() {
-        for phase in Phase::ALL {
-            assert_eq!(phase.name().parse::<Phase>().unwrap(), phase);
+    fn every_phase_is_parsed_from_its_name() {
+        for phase in BenchPhase::ALL {
+            assert_eq!(phase.name().parse::<BenchPhase>().unwrap(), phase);
             assert_eq!(serde_json::to_value(phase).unwrap(), phase.name());
         }
-        let refused = "out".parse::<Phase>().unwrap_err().to_string();
+        let refused = "out".parse::<BenchPhase>().unwrap_err().to_string();
         assert!(refused.contains("delivered"), "{refused}");
     }
 
     #[test]
-    fn the_limit_is_measured_beside_any_one_rate() {
-        let options = Options { only: Some(Phase::In), ..Options::new("surehook") };
-        let measured = Phase::ALL.map(|phase| options.measures(phase));
+    fn limit_is_measured_with_every_single_rate() {
+        let options = BenchOptions { only: Some(BenchPhase::In), ..BenchOptions::new("surehook") };
+        let measured = BenchPhase::ALL.map(|phase| options.measures(phase));
         assert_eq!(measured, [true, true, false, false, false, false, false, false, false]);
     }
 
     #[test]
-    fn a_body_too_small_for_its_envelope_is_refused() {
+    fn body_too_small_for_its_envelope_is_refused() {
         let exe = std::env::current_exe().unwrap();
-        let options = Options { body_bytes: 10, ..Options::new(exe) };
+        let options = BenchOptions { body_bytes: 10, ..BenchOptions::new(exe) };
         assert!(options.check().unwrap_err().to_string().contains("body_bytes"));
     }
 }

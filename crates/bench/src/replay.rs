@@ -11,12 +11,12 @@ use anyhow::{Context as _, Result, ensure};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::destination::{Destination, drained};
-use crate::gateway::{Config, Gateway};
-use crate::isolation::{Arm, Sample, arm};
-use crate::lab::{Lab, load};
+use crate::destination::{SinkProcess, drained};
+use crate::gateway::{Gateway, GatewayConfig};
+use crate::isolation::{ScenarioReport, ScenarioSample, arm};
+use crate::lab::{BenchRun, load};
 use crate::latency::median;
-use crate::plan::{Pace, Plan, Until};
+use crate::plan::{LoadPlan, SendRate, StopCondition};
 use crate::sink::SinkMode;
 
 const LIVE: &str = "live";
@@ -38,30 +38,30 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 pub struct ReplayReport {
     pub live_per_second: f64,
     pub job_per_second: u64,
-    pub alone: Arm,
-    pub beside_job: Arm,
+    pub alone: ScenarioReport,
+    pub beside_job: ScenarioReport,
     /// The p99 beside the job as a multiple of the p99 alone.
     pub p99_ratio: f64,
     pub p99_ratio_target: f64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Company {
-    Alone,
-    BesideJob,
+enum ReplayScenario {
+    Baseline,
+    WithJob,
 }
 
-pub(crate) async fn measure(lab: &Lab) -> Result<ReplayReport> {
+pub(crate) async fn measure(lab: &BenchRun) -> Result<ReplayReport> {
     lab.progress.expect(2 * lab.options.rounds as u64);
-    let bench = Bench { lab, sink: [lab.destination(SinkMode::Answer).await?] };
+    let bench = ReplayBench { lab, sink: [lab.destination(SinkMode::Answer).await?] };
     let (mut alone, mut beside) = (Vec::new(), Vec::new());
     for round in 0..lab.options.rounds {
-        let mut order = [Company::Alone, Company::BesideJob];
+        let mut order = [ReplayScenario::Baseline, ReplayScenario::WithJob];
         order.rotate_left(round % 2);
         for company in order {
             let (name, samples) = match company {
-                Company::Alone => ("alone", &mut alone),
-                Company::BesideJob => ("beside a replay job", &mut beside),
+                ReplayScenario::Baseline => ("alone", &mut alone),
+                ReplayScenario::WithJob => ("beside a replay job", &mut beside),
             };
             lab.progress.step(format!("round {} of {}: {name}", round + 1, lab.options.rounds));
             let sample = bench.arm(company).await;
@@ -69,7 +69,9 @@ pub(crate) async fn measure(lab: &Lab) -> Result<ReplayReport> {
             lab.progress.done();
         }
     }
-    let p99 = |samples: &[Sample]| median(samples.iter().map(|(latency, _)| latency.p99_us as f64));
+    let p99 = |samples: &[ScenarioSample]| {
+        median(samples.iter().map(|(latency, _)| latency.p99_us as f64))
+    };
     Ok(ReplayReport {
         live_per_second: LIVE_PER_SECOND,
         job_per_second: JOB_PER_SECOND,
@@ -81,22 +83,22 @@ pub(crate) async fn measure(lab: &Lab) -> Result<ReplayReport> {
     })
 }
 
-struct Bench<'a> {
-    lab: &'a Lab,
-    sink: [Destination; 1],
+struct ReplayBench<'a> {
+    lab: &'a BenchRun,
+    sink: [SinkProcess; 1],
 }
 
-impl Bench<'_> {
-    async fn arm(&self, company: Company) -> Result<Sample> {
-        let config = Config::default()
+impl ReplayBench<'_> {
+    async fn arm(&self, company: ReplayScenario) -> Result<ScenarioSample> {
+        let config = GatewayConfig::default()
             .joined(LIVE, SINK, self.sink[0].addr())
             .source(STORED)
             .route(STORED, SINK);
         let gateway = self.lab.gateway(&config).await?;
         self.store(&gateway).await?;
         let job = match company {
-            Company::Alone => None,
-            Company::BesideJob => Some(begin_job(&gateway).await?),
+            ReplayScenario::Baseline => None,
+            ReplayScenario::WithJob => Some(begin_job(&gateway).await?),
         };
         self.send(&gateway, WARM_UP).await?;
         let sample = self.send(&gateway, Duration::from_secs(self.lab.options.seconds)).await?;
@@ -111,8 +113,8 @@ impl Bench<'_> {
     async fn store(&self, gateway: &Gateway) -> Result<()> {
         let seconds = self.lab.options.seconds + WARM_UP.as_secs() + SPARE_SECONDS;
         self.sink[0].clear().await?;
-        let plan = Plan {
-            until: Until::Answers(JOB_PER_SECOND * seconds),
+        let plan = LoadPlan {
+            until: StopCondition::Answers(JOB_PER_SECOND * seconds),
             ..self.lab.plan(gateway.child.addr(), STORED)
         };
         let stored = load(&gateway.child, plan).await?;
@@ -121,11 +123,11 @@ impl Bench<'_> {
     }
 
     /// Sends for `span`, waits until all of it has arrived, and says how long that took each event.
-    async fn send(&self, gateway: &Gateway, span: Duration) -> Result<Sample> {
+    async fn send(&self, gateway: &Gateway, span: Duration) -> Result<ScenarioSample> {
         self.sink[0].clear().await?;
-        let plan = Plan {
-            until: Until::Elapsed(span),
-            pace: Pace::PerSecond(LIVE_PER_SECOND),
+        let plan = LoadPlan {
+            until: StopCondition::Elapsed(span),
+            pace: SendRate::PerSecond(LIVE_PER_SECOND),
             connections: LIVE_CONNECTIONS,
             ..self.lab.plan(gateway.child.addr(), LIVE)
         };

@@ -7,10 +7,10 @@ use serde::Serialize;
 use crate::backlog::BacklogReport;
 use crate::dashboard::DashboardReport;
 use crate::isolation::IsolationReport;
-use crate::lab::Lab;
-use crate::latency::Latency;
-use crate::machine::Machine;
-use crate::options::Phase;
+use crate::lab::BenchRun;
+use crate::latency::LatencySummary;
+use crate::machine::MachineInfo;
+use crate::options::BenchPhase;
 use crate::replay::ReplayReport;
 use crate::whatsapp::WhatsAppReport;
 
@@ -19,9 +19,9 @@ pub(crate) const FIRST_ATTEMPT_P99_TARGET_US: u64 = 50_000;
 
 /// What a run came to. Its `Display` is JSON or a table, as the options asked.
 #[derive(Clone, Debug, Serialize)]
-pub struct Report {
-    pub machine: Machine,
-    pub settings: Settings,
+pub struct BenchReport {
+    pub machine: MachineInfo,
+    pub settings: BenchSettings,
     /// The rates, the limit first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub phases: Vec<PhaseReport>,
@@ -36,12 +36,12 @@ pub struct Report {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dashboard: Option<DashboardReport>,
     #[serde(skip)]
-    form: Form,
+    form: ReportFormat,
 }
 
 /// How the run was asked to measure.
 #[derive(Clone, Debug, Serialize)]
-pub struct Settings {
+pub struct BenchSettings {
     pub seconds: u64,
     pub rounds: usize,
     pub connections: usize,
@@ -51,7 +51,7 @@ pub struct Settings {
 /// One rate: medians over the rounds.
 #[derive(Clone, Debug, Serialize)]
 pub struct PhaseReport {
-    pub phase: Phase,
+    pub phase: BenchPhase,
     /// Requests answered per second; for `delivered`, events that arrived per second between the
     /// first send and the last arrival.
     pub per_second: f64,
@@ -60,42 +60,42 @@ pub struct PhaseReport {
     pub of_limit: Option<f64>,
     pub of_limit_target: Option<f64>,
     /// From sending a request to having its answer.
-    pub latency: Latency,
+    pub latency: LatencySummary,
     /// Of the server, all its threads.
     pub cpu_us_per_event: Option<f64>,
     /// Of the server, the worst round.
     pub rss_peak_bytes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub delivery: Option<DeliveryReport>,
+    pub delivery: Option<DeliveredPhaseReport>,
 }
 
 /// What `delivered` has beside its rate.
 #[derive(Clone, Debug, Serialize)]
-pub struct DeliveryReport {
+pub struct DeliveredPhaseReport {
     /// From the last answer to the last arrival.
     pub drain_ms: f64,
     /// From sending to arrival at the sink, while the closed loop kept the queue full.
-    pub first_attempt: Latency,
+    pub first_attempt: LatencySummary,
     /// Half of the delivered rate.
     pub half_load_per_second: f64,
     /// From sending to arrival at the sink, at that half.
-    pub half_load_first_attempt: Latency,
+    pub half_load_first_attempt: LatencySummary,
     /// Arrivals beyond one for each accepted event, over all rounds.
     pub repeated: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Form {
+enum ReportFormat {
     Table,
     Json,
 }
 
-impl Report {
-    pub(crate) fn new(lab: &Lab) -> Self {
+impl BenchReport {
+    pub(crate) fn new(lab: &BenchRun) -> Self {
         let options = &lab.options;
         Self {
-            machine: Machine::seen_from(lab.folder()),
-            settings: Settings {
+            machine: MachineInfo::seen_from(lab.folder()),
+            settings: BenchSettings {
                 seconds: options.seconds,
                 rounds: options.rounds,
                 connections: options.connections,
@@ -107,7 +107,7 @@ impl Report {
             replay: None,
             whatsapp: None,
             dashboard: None,
-            form: if options.json { Form::Json } else { Form::Table },
+            form: if options.json { ReportFormat::Json } else { ReportFormat::Table },
         }
     }
 
@@ -122,11 +122,11 @@ impl Report {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for BenchReport {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.form {
-            Form::Table => out.write_str(&self.table()),
-            Form::Json => out.write_str(&self.json()),
+            ReportFormat::Table => out.write_str(&self.table()),
+            ReportFormat::Json => out.write_str(&self.json()),
         }
     }
 }

@@ -34,9 +34,9 @@ pub(crate) const SENT_LEN: usize = 20;
 
 /// What all keys of one load have in common, so that no two loads share a key.
 #[derive(Clone, Debug)]
-pub(crate) struct Series(String);
+pub(crate) struct KeySeries(String);
 
-impl Series {
+impl KeySeries {
     /// A series that was not used before.
     pub(crate) fn fresh() -> Self {
         Self(format!("b{:07x}-", random() & 0x0fff_ffff))
@@ -51,7 +51,7 @@ pub(crate) fn random() -> u64 {
 
 /// What the bodies of a load look like.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Shape {
+pub(crate) enum BodyShape {
     /// A small envelope with an id, without a signature.
     #[default]
     Plain,
@@ -62,33 +62,33 @@ pub(crate) enum Shape {
 
 /// One request, made again and again with another key and another time.
 #[derive(Clone, Debug)]
-pub(crate) struct Request {
+pub(crate) struct RequestTemplate {
     head: http::request::Parts,
     body: Vec<u8>,
-    shape: Shape,
-    places: Places,
+    shape: BodyShape,
+    places: DigitOffsets,
     /// What the gateway calls the key of the request that was made last.
     key: String,
 }
 
 /// Where in the body the digits stand that differ between requests.
 #[derive(Clone, Debug)]
-pub(crate) struct Places {
+pub(crate) struct DigitOffsets {
     pub(crate) number: usize,
     pub(crate) sent: usize,
     /// The last eight digits of the sender's phone.
     pub(crate) phones: Vec<usize>,
 }
 
-impl Request {
+impl RequestTemplate {
     /// A request to `source` whose body has `body_bytes` bytes.
     ///
     /// `body_bytes` is not less than [`BODY_BYTES_MIN`]; a WhatsApp message may be longer.
     pub(crate) fn new(
         addr: SocketAddr,
         source: &str,
-        series: &Series,
-        shape: Shape,
+        series: &KeySeries,
+        shape: BodyShape,
         body_bytes: usize,
     ) -> Result<Self> {
         let (head, ()) = hyper::Request::post(format!("http://{addr}/in/{source}"))
@@ -97,11 +97,11 @@ impl Request {
             .body(())?
             .into_parts();
         let (body, places, prefix) = match shape {
-            Shape::Plain => {
-                let places = Places { number: NUMBER_AT, sent: SENT_AT, phones: Vec::new() };
+            BodyShape::Plain => {
+                let places = DigitOffsets { number: NUMBER_AT, sent: SENT_AT, phones: Vec::new() };
                 (body(series, body_bytes), places, "")
             }
-            Shape::WhatsApp { key_prefix, .. } => {
+            BodyShape::WhatsApp { key_prefix, .. } => {
                 let (body, places) = whatsapp::body(&series.0, body_bytes);
                 (body, places, key_prefix)
             }
@@ -115,7 +115,7 @@ impl Request {
         let number = scatter(number);
         write_digits(&mut self.body[self.places.number..][..NUMBER_LEN], number);
         write_digits(&mut self.body[self.places.sent..][..SENT_LEN], sent_ns);
-        if let Shape::WhatsApp { people, .. } = self.shape {
+        if let BodyShape::WhatsApp { people, .. } = self.shape {
             for phone in &self.places.phones {
                 write_digits(&mut self.body[*phone..][..whatsapp::PHONE_DIGITS], number % people);
             }
@@ -124,7 +124,7 @@ impl Request {
         let digits = &self.body[self.places.number..][..NUMBER_LEN];
         self.key.extend(digits.iter().map(|digit| char::from(*digit)));
         let mut head = self.head.clone();
-        if let Shape::WhatsApp { .. } = self.shape {
+        if let BodyShape::WhatsApp { .. } = self.shape {
             head.headers.insert(whatsapp::SIGNATURE, whatsapp::sign(&self.body));
         }
         hyper::Request::from_parts(head, Full::new(Bytes::copy_from_slice(&self.body)))
@@ -155,7 +155,7 @@ pub(crate) fn sent_ns(body: &[u8]) -> Option<u64> {
     })
 }
 
-fn body(series: &Series, body_bytes: usize) -> String {
+fn body(series: &KeySeries, body_bytes: usize) -> String {
     let zeros = "0".repeat(NUMBER_LEN);
     let sent = "0".repeat(SENT_LEN);
     let mut body = format!(
@@ -163,7 +163,7 @@ fn body(series: &Series, body_bytes: usize) -> String {
         series.0
     );
     let tail_len = r#"],"pad":""}"#.len();
-    let mut chance = Chance(1);
+    let mut chance = FixedRng(1);
     let mut comma = "";
     loop {
         let item = format!(
@@ -183,9 +183,9 @@ fn body(series: &Series, body_bytes: usize) -> String {
 }
 
 /// Numbers without a visible pattern, the same in every run. (Knuth's MMIX constants.)
-struct Chance(u64);
+struct FixedRng(u64);
 
-impl Chance {
+impl FixedRng {
     fn next(&mut self) -> u64 {
         self.0 =
             self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -204,14 +204,14 @@ fn write_digits(place: &mut [u8], mut value: u64) {
 mod tests {
     use super::*;
 
-    fn request(body_bytes: usize) -> Request {
+    fn request(body_bytes: usize) -> RequestTemplate {
         let addr = SocketAddr::from(([127, 0, 0, 1], 80));
-        let series = Series("b0abcdef-".to_owned());
-        Request::new(addr, "in-only", &series, Shape::Plain, body_bytes).unwrap()
+        let series = KeySeries("b0abcdef-".to_owned());
+        RequestTemplate::new(addr, "in-only", &series, BodyShape::Plain, body_bytes).unwrap()
     }
 
     #[test]
-    fn the_body_is_json_of_the_asked_size_with_key_and_time_in_place() {
+    fn body_is_json_of_the_requested_size_with_key_and_time() {
         for body_bytes in [BODY_BYTES_MIN, 161, 200, 1024, 65_536] {
             let mut request = request(body_bytes);
             request.make(1, 1_763_222_400_123_456_789);
@@ -224,20 +224,20 @@ mod tests {
     }
 
     #[test]
-    fn no_two_numbers_have_the_same_key() {
+    fn scattered_keys_are_unique() {
         let keys: std::collections::HashSet<u64> = (0..100_000).map(scatter).collect();
         assert_eq!(keys.len(), 100_000);
     }
 
     #[test]
-    fn a_foreign_body_has_no_send_time() {
+    fn foreign_body_has_no_send_time() {
         assert_eq!(sent_ns(b"{}"), None);
         assert_eq!(sent_ns(&[b'x'; 200]), None);
         assert_eq!(sent_ns(&[b'9'; 200]), None, "more than a u64 holds");
     }
 
     #[test]
-    fn a_patch_leaves_nothing_of_the_one_before() {
+    fn patched_body_equals_a_new_body() {
         let mut patched = request(512);
         patched.make(u64::MAX, u64::MAX);
         patched.make(7, 8);

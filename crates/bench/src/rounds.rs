@@ -10,35 +10,36 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::answer::Verdict;
-use crate::child::Child;
-use crate::destination::{Destination, drained};
-use crate::gateway::{Config, Gateway};
-use crate::lab::{Lab, load};
-use crate::latency::{Latency, median};
-use crate::load::Outcome;
-use crate::options::Phase;
-use crate::plan::{Keys, Pace, Plan, Until};
-use crate::report::{DeliveryReport, PhaseReport};
-use crate::request::Series;
+use crate::answer::EventVerdict;
+use crate::child::ServerProcess;
+use crate::destination::{SinkProcess, drained};
+use crate::gateway::{Gateway, GatewayConfig};
+use crate::lab::{BenchRun, load};
+use crate::latency::{LatencySummary, median};
+use crate::load::LoadResult;
+use crate::options::BenchPhase;
+use crate::plan::{KeyPlan, LoadPlan, SendRate, StopCondition};
+use crate::report::{DeliveredPhaseReport, PhaseReport};
+use crate::request::KeySeries;
 use crate::sink::SinkMode;
-use crate::usage::{Meter, Used};
+use crate::usage::{ResourceUsage, UsageMeter};
 
 const SOURCE_IN: &str = "in-only";
 const SOURCE_DELIVERED: &str = "delivered";
 /// How many keys the duplicates repeat. Enough that no two connections meet on one key.
 const DUPLICATE_KEYS: u64 = 10_000;
 /// The phases of a round, in order.
-const PHASES: [Phase; 4] = [Phase::Limit, Phase::In, Phase::Duplicates, Phase::Delivered];
+const PHASES: [BenchPhase; 4] =
+    [BenchPhase::Limit, BenchPhase::In, BenchPhase::Duplicates, BenchPhase::Delivered];
 
 /// Measures the rates the options ask for.
-pub(crate) async fn measure(lab: &Lab) -> Result<Vec<PhaseReport>> {
-    let phases: Vec<Phase> =
+pub(crate) async fn measure(lab: &BenchRun) -> Result<Vec<PhaseReport>> {
+    let phases: Vec<BenchPhase> =
         PHASES.into_iter().filter(|phase| lab.options.measures(*phase)).collect();
     lab.progress.expect((phases.len() * lab.options.rounds) as u64);
-    let mut rounds: Vec<Vec<Sample>> = phases.iter().map(|_| Vec::new()).collect();
+    let mut rounds: Vec<Vec<PhaseSample>> = phases.iter().map(|_| Vec::new()).collect();
     for number in 1..=lab.options.rounds {
-        let mut round = Round { lab, servers: None };
+        let mut round = MeasurementRound { lab, servers: None };
         for (phase, samples) in phases.iter().zip(&mut rounds) {
             lab.progress.step(format!("round {number} of {}: {phase}", lab.options.rounds));
             let sample = round.phase(*phase).await;
@@ -51,29 +52,29 @@ pub(crate) async fn measure(lab: &Lab) -> Result<Vec<PhaseReport>> {
 
 /// What one phase came to in one round.
 #[derive(Debug)]
-struct Sample {
+struct PhaseSample {
     per_second: f64,
-    latency: Latency,
+    latency: LatencySummary,
     cpu_per_event: Option<Duration>,
     rss_peak_bytes: Option<u64>,
-    delivery: Option<Delivery>,
+    delivery: Option<DeliverySample>,
 }
 
 #[derive(Debug)]
-struct Delivery {
+struct DeliverySample {
     drain: Duration,
-    first_attempt: Latency,
+    first_attempt: LatencySummary,
     half_load_per_second: f64,
-    half_load_first_attempt: Latency,
+    half_load_first_attempt: LatencySummary,
     repeated: u64,
 }
 
-impl Sample {
-    fn new(outcome: &Outcome, used: Used) -> Self {
+impl PhaseSample {
+    fn new(outcome: &LoadResult, used: ResourceUsage) -> Self {
         let events = u32::try_from(outcome.answered.max(1)).unwrap_or(u32::MAX);
         Self {
             per_second: outcome.per_second(),
-            latency: Latency::of(&outcome.latency),
+            latency: LatencySummary::of(&outcome.latency),
             cpu_per_event: used.cpu.map(|cpu| cpu / events),
             rss_peak_bytes: used.rss_peak_bytes,
             delivery: None,
@@ -82,59 +83,66 @@ impl Sample {
 }
 
 /// One round. Its gateway and sink serve all its phases and end with it.
-struct Round<'a> {
-    lab: &'a Lab,
-    servers: Option<(Gateway, Destination)>,
+struct MeasurementRound<'a> {
+    lab: &'a BenchRun,
+    servers: Option<(Gateway, SinkProcess)>,
 }
 
-impl Round<'_> {
-    async fn phase(&mut self, phase: Phase) -> Result<Sample> {
-        if phase == Phase::Limit {
+impl MeasurementRound<'_> {
+    async fn phase(&mut self, phase: BenchPhase) -> Result<PhaseSample> {
+        if phase == BenchPhase::Limit {
             let child = self.lab.limit().await?;
             return weighed(&child, self.lab.plan(child.addr(), SOURCE_IN)).await;
         }
         // Not before the limit has gone: an idle gateway must not share its cores.
         if self.servers.is_none() {
             let sink = self.lab.destination(SinkMode::Answer).await?;
-            let config =
-                Config::default().source(SOURCE_IN).joined(SOURCE_DELIVERED, "sink", sink.addr());
+            let config = GatewayConfig::default().source(SOURCE_IN).joined(
+                SOURCE_DELIVERED,
+                "sink",
+                sink.addr(),
+            );
             self.servers = Some((self.lab.gateway(&config).await?, sink));
         }
         let (gateway, sink) = self.servers.as_ref().context("the servers were just started")?;
         match phase {
-            Phase::In => {
+            BenchPhase::In => {
                 weighed(&gateway.child, self.lab.plan(gateway.child.addr(), SOURCE_IN)).await
             }
-            Phase::Duplicates => duplicates(self.lab, &gateway.child).await,
-            Phase::Delivered => delivered(self.lab, &gateway.child, sink).await,
-            Phase::Limit
-            | Phase::Backlog
-            | Phase::Isolation
-            | Phase::Replay
-            | Phase::WhatsApp
-            | Phase::Dashboard => anyhow::bail!("{phase} is no phase of a round"),
+            BenchPhase::Duplicates => duplicates(self.lab, &gateway.child).await,
+            BenchPhase::Delivered => delivered(self.lab, &gateway.child, sink).await,
+            BenchPhase::Limit
+            | BenchPhase::Backlog
+            | BenchPhase::Isolation
+            | BenchPhase::Replay
+            | BenchPhase::WhatsApp
+            | BenchPhase::Dashboard => anyhow::bail!("{phase} is no phase of a round"),
         }
     }
 }
 
-async fn weighed(child: &Child, plan: Plan) -> Result<Sample> {
-    let meter = Meter::start(child.pid());
+async fn weighed(child: &ServerProcess, plan: LoadPlan) -> Result<PhaseSample> {
+    let meter = UsageMeter::start(child.pid());
     let outcome = load(child, plan).await?;
-    Ok(Sample::new(&outcome, meter.read()))
+    Ok(PhaseSample::new(&outcome, meter.read()))
 }
 
-async fn duplicates(lab: &Lab, gateway: &Child) -> Result<Sample> {
-    let keys = Keys::Fixed { series: Series::fresh(), count: DUPLICATE_KEYS };
-    let plan = Plan { keys, ..lab.plan(gateway.addr(), SOURCE_IN) };
-    let originals = Plan { until: Until::Answers(DUPLICATE_KEYS), ..plan.clone() };
+async fn duplicates(lab: &BenchRun, gateway: &ServerProcess) -> Result<PhaseSample> {
+    let keys = KeyPlan::Fixed { series: KeySeries::fresh(), count: DUPLICATE_KEYS };
+    let plan = LoadPlan { keys, ..lab.plan(gateway.addr(), SOURCE_IN) };
+    let originals = LoadPlan { until: StopCondition::Answers(DUPLICATE_KEYS), ..plan.clone() };
     load(gateway, originals).await.context("the originals were not accepted")?;
-    weighed(gateway, Plan { expected: Verdict::Duplicate, ..plan }).await
+    weighed(gateway, LoadPlan { expected: EventVerdict::Duplicate, ..plan }).await
 }
 
-async fn delivered(lab: &Lab, gateway: &Child, sink: &Destination) -> Result<Sample> {
+async fn delivered(
+    lab: &BenchRun,
+    gateway: &ServerProcess,
+    sink: &SinkProcess,
+) -> Result<PhaseSample> {
     sink.clear().await?;
     let plan = lab.plan(gateway.addr(), SOURCE_DELIVERED);
-    let meter = Meter::start(gateway.pid());
+    let meter = UsageMeter::start(gateway.pid());
     let outcome = load(gateway, plan.clone()).await?;
     let arrivals = drained(slice::from_ref(sink), outcome.answered).await?;
     let used = meter.read();
@@ -146,10 +154,11 @@ async fn delivered(lab: &Lab, gateway: &Child, sink: &Destination) -> Result<Sam
     // What a user sees is the wait at a load the gateway can bear.
     let half_load_per_second = per_second / 2.0;
     sink.clear().await?;
-    let half = load(gateway, Plan { pace: Pace::PerSecond(half_load_per_second), ..plan }).await?;
+    let half =
+        load(gateway, LoadPlan { pace: SendRate::PerSecond(half_load_per_second), ..plan }).await?;
     let half_arrivals = drained(slice::from_ref(sink), half.answered).await?;
 
-    let delivery = Delivery {
+    let delivery = DeliverySample {
         drain: Duration::from_nanos(arrivals.last_ns.saturating_sub(outcome.ended_ns())),
         first_attempt: arrivals.latency()?,
         half_load_per_second,
@@ -157,10 +166,10 @@ async fn delivered(lab: &Lab, gateway: &Child, sink: &Destination) -> Result<Sam
         repeated: (arrivals.count + half_arrivals.count)
             .saturating_sub(outcome.answered + half.answered),
     };
-    Ok(Sample { per_second, delivery: Some(delivery), ..Sample::new(&outcome, used) })
+    Ok(PhaseSample { per_second, delivery: Some(delivery), ..PhaseSample::new(&outcome, used) })
 }
 
-fn summarize(phases: &[Phase], rounds: &[Vec<Sample>]) -> Vec<PhaseReport> {
+fn summarize(phases: &[BenchPhase], rounds: &[Vec<PhaseSample>]) -> Vec<PhaseReport> {
     let limits = rounds.first().map_or(&[][..], Vec::as_slice);
     phases
         .iter()
@@ -169,7 +178,7 @@ fn summarize(phases: &[Phase], rounds: &[Vec<Sample>]) -> Vec<PhaseReport> {
             phase: *phase,
             per_second: median(samples.iter().map(|sample| sample.per_second)),
             per_second_rounds: samples.iter().map(|sample| sample.per_second).collect(),
-            of_limit: (*phase != Phase::Limit).then(|| share(samples, limits)).flatten(),
+            of_limit: (*phase != BenchPhase::Limit).then(|| share(samples, limits)).flatten(),
             of_limit_target: phase.target(),
             latency: over_rounds(samples, |sample| sample.latency),
             cpu_us_per_event: known_median(samples, |sample| {
@@ -182,7 +191,7 @@ fn summarize(phases: &[Phase], rounds: &[Vec<Sample>]) -> Vec<PhaseReport> {
 }
 
 /// The rate of a phase beside the limit of the same round.
-fn share(samples: &[Sample], limits: &[Sample]) -> Option<f64> {
+fn share(samples: &[PhaseSample], limits: &[PhaseSample]) -> Option<f64> {
     let shares: Vec<f64> = samples
         .iter()
         .zip(limits)
@@ -192,10 +201,10 @@ fn share(samples: &[Sample], limits: &[Sample]) -> Option<f64> {
     (!shares.is_empty()).then(|| median(shares))
 }
 
-fn delivery_report(samples: &[Sample]) -> Option<DeliveryReport> {
-    let rounds: Vec<&Delivery> =
+fn delivery_report(samples: &[PhaseSample]) -> Option<DeliveredPhaseReport> {
+    let rounds: Vec<&DeliverySample> =
         samples.iter().map(|sample| sample.delivery.as_ref()).collect::<Option<_>>()?;
-    Some(DeliveryReport {
+    Some(DeliveredPhaseReport {
         drain_ms: median(rounds.iter().map(|round| round.drain.as_secs_f64() * 1e3)),
         first_attempt: over_rounds(&rounds, |round| round.first_attempt),
         half_load_per_second: median(rounds.iter().map(|round| round.half_load_per_second)),
@@ -205,11 +214,14 @@ fn delivery_report(samples: &[Sample]) -> Option<DeliveryReport> {
     .filter(|_| !rounds.is_empty())
 }
 
-fn over_rounds<T>(rounds: &[T], latency: impl Fn(&T) -> Latency) -> Latency {
-    Latency::over_rounds(&rounds.iter().map(latency).collect::<Vec<_>>())
+fn over_rounds<T>(rounds: &[T], latency: impl Fn(&T) -> LatencySummary) -> LatencySummary {
+    LatencySummary::over_rounds(&rounds.iter().map(latency).collect::<Vec<_>>())
 }
 
-fn known_median(samples: &[Sample], value: impl Fn(&Sample) -> Option<f64>) -> Option<f64> {
+fn known_median(
+    samples: &[PhaseSample],
+    value: impl Fn(&PhaseSample) -> Option<f64>,
+) -> Option<f64> {
     let known: Vec<f64> = samples.iter().filter_map(value).collect();
     (!known.is_empty()).then(|| median(known))
 }
@@ -218,18 +230,24 @@ fn known_median(samples: &[Sample], value: impl Fn(&Sample) -> Option<f64>) -> O
 mod tests {
     use super::*;
 
-    fn sample(per_second: f64) -> Sample {
-        let latency = Latency { p50_us: 1, p99_us: 2, max_us: 3 };
-        Sample { per_second, latency, cpu_per_event: None, rss_peak_bytes: None, delivery: None }
+    fn sample(per_second: f64) -> PhaseSample {
+        let latency = LatencySummary { p50_us: 1, p99_us: 2, max_us: 3 };
+        PhaseSample {
+            per_second,
+            latency,
+            cpu_per_event: None,
+            rss_peak_bytes: None,
+            delivery: None,
+        }
     }
 
     #[test]
-    fn a_rate_is_told_beside_the_limit_of_the_same_round() {
+    fn rate_is_divided_by_the_limit_of_its_own_round() {
         let rounds = [
             vec![sample(100.0), sample(10.0), sample(90.0)],
             vec![sample(50.0), sample(40.0), sample(9.0)],
         ];
-        let reports = summarize(&[Phase::Limit, Phase::In], &rounds);
+        let reports = summarize(&[BenchPhase::Limit, BenchPhase::In], &rounds);
         assert_eq!((reports[0].per_second, reports[0].of_limit), (90.0, None));
         assert_eq!((reports[1].per_second, reports[1].of_limit), (40.0, Some(0.5)));
         assert_eq!(reports[1].per_second_rounds, [50.0, 40.0, 9.0]);

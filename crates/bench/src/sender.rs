@@ -11,50 +11,50 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 
-use crate::answer::{self, Verdict};
-use crate::load::Shared;
-use crate::request::Request;
+use crate::answer::{self, EventVerdict};
+use crate::load::LoadState;
+use crate::request::RequestTemplate;
 
 /// The numbers of the keys one connection sends: every `step`th from `first`, `keys` of them,
 /// then again from the first. No two connections share a number.
-pub(crate) struct Walk {
+pub(crate) struct KeySequence {
     pub(crate) first: u64,
     pub(crate) step: u64,
     pub(crate) keys: u64,
 }
 
-impl Walk {
+impl KeySequence {
     fn number(&self, turn: u64) -> u64 {
         self.first + (turn % self.keys) * self.step
     }
 }
 
 /// When a paced connection sends, in seconds after the start.
-pub(crate) struct Beat {
+pub(crate) struct SendSchedule {
     pub(crate) offset: f64,
     pub(crate) every: f64,
 }
 
-impl Beat {
+impl SendSchedule {
     fn due(&self, turn: u64, started: Instant) -> Instant {
         started + Duration::from_secs_f64(self.offset + self.every * turn as f64)
     }
 }
 
 /// One connection.
-pub(crate) struct Sender {
-    pub(crate) request: Request,
-    pub(crate) walk: Walk,
+pub(crate) struct LoadSender {
+    pub(crate) request: RequestTemplate,
+    pub(crate) walk: KeySequence,
     pub(crate) has_fixed_bodies: bool,
     pub(crate) quota: u64,
-    pub(crate) expected: Verdict,
-    pub(crate) beat: Option<Beat>,
+    pub(crate) expected: EventVerdict,
+    pub(crate) beat: Option<SendSchedule>,
 }
 
-impl Sender {
-    pub(crate) async fn run(self, shared: Arc<Shared>) -> Result<()> {
+impl LoadSender {
+    pub(crate) async fn run(self, shared: Arc<LoadState>) -> Result<()> {
         let Self { mut request, walk, has_fixed_bodies, quota, expected, beat } = self;
-        let line = Line::new(expected);
+        let line = SenderClient::new(expected);
         let mut free_at = shared.started.instant;
         // A connection without keys of its own (more connections than keys) stays idle.
         let quota = if walk.keys == 0 { 0 } else { quota };
@@ -87,20 +87,25 @@ async fn turn_begins(due: Instant, free_at: Instant) -> Instant {
 }
 
 /// An ordinary HTTP client with a connection of its own.
-struct Line {
+struct SenderClient {
     client: Client<HttpConnector, Full<Bytes>>,
-    expected: Verdict,
+    expected: EventVerdict,
 }
 
-impl Line {
-    fn new(expected: Verdict) -> Self {
+impl SenderClient {
+    fn new(expected: EventVerdict) -> Self {
         let mut connector = HttpConnector::new();
         connector.set_nodelay(true);
         Self { client: Client::builder(TokioExecutor::new()).build(connector), expected }
     }
 
     /// Sends one request and reads its answer, which must be the expected one.
-    async fn exchange(&self, request: &mut Request, number: u64, sent_ns: u64) -> Result<()> {
+    async fn exchange(
+        &self,
+        request: &mut RequestTemplate,
+        number: u64,
+        sent_ns: u64,
+    ) -> Result<()> {
         let response = self.client.request(request.make(number, sent_ns)).await?;
         let status = response.status();
         let body = response.into_body().collect().await.context("cannot read an answer")?;
@@ -113,12 +118,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fixed_keys_are_walked_once_each_before_they_repeat() {
+    fn fixed_keys_are_all_sent_before_one_repeats() {
         let (connections, count) = (3_u64, 10_u64);
         let mut numbers: Vec<u64> = (0..connections)
             .flat_map(|index| {
                 let keys = count / connections + u64::from(index < count % connections);
-                let walk = Walk { first: index, step: connections, keys };
+                let walk = KeySequence { first: index, step: connections, keys };
                 assert_eq!(walk.number(keys), walk.number(0));
                 (0..keys).map(move |turn| walk.number(turn))
             })
@@ -128,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_request_counts_from_when_it_was_due() {
+    fn late_request_counts_from_its_due_time() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let due = Instant::now();
         let free_at = due + Duration::from_millis(5);

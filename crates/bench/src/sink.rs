@@ -5,7 +5,7 @@
 //! | call | answer |
 //! | --- | --- |
 //! | `GET /count` | the number of events, as text |
-//! | `GET /arrivals` | [`Arrivals`] as JSON |
+//! | `GET /arrivals` | [`ArrivalReport`] as JSON |
 //! | `DELETE /arrivals` | begins to count anew |
 //!
 //! The latency is from the moment the generator sent the request to the gateway until the body
@@ -26,8 +26,8 @@ use hyper::{Method, Request, Response, StatusCode};
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
 
-use crate::latency::Latency;
-use crate::listen::{self, Reply};
+use crate::latency::LatencySummary;
+use crate::listen::{self, ServerReply};
 use crate::{clock, latency, request};
 
 /// What the sink does with an event.
@@ -68,7 +68,7 @@ impl FromStr for SinkMode {
 
 /// What arrived since the sink began to count.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Arrivals {
+pub(crate) struct ArrivalReport {
     pub(crate) count: u64,
     /// When the last event arrived; zero if none did.
     pub(crate) last_ns: u64,
@@ -78,7 +78,7 @@ pub(crate) struct Arrivals {
     pub(crate) latencies: Vec<(u64, u64)>,
 }
 
-impl Arrivals {
+impl ArrivalReport {
     /// Adds what arrived at another sink.
     pub(crate) fn join(&mut self, other: Self) {
         self.count += other.count;
@@ -87,10 +87,10 @@ impl Arrivals {
         self.latencies.extend(other.latencies);
     }
 
-    pub(crate) fn latency(&self) -> Result<Latency> {
+    pub(crate) fn latency(&self) -> Result<LatencySummary> {
         let mut histogram = latency::histogram();
         latency::add_recorded(&mut histogram, &self.latencies)?;
-        Ok(Latency::of(&histogram))
+        Ok(LatencySummary::of(&histogram))
     }
 }
 
@@ -101,11 +101,15 @@ pub async fn sink_server(listen: SocketAddr, mode: SinkMode) -> Result<()> {
 }
 
 pub(crate) async fn serve(listener: TcpListener, mode: SinkMode) -> Result<()> {
-    let ledger = Arc::new(Ledger::default());
+    let ledger = Arc::new(SharedArrivalLog::default());
     listen::serve(listener, move |request| answer(request, mode, Arc::clone(&ledger))).await
 }
 
-async fn answer(request: Request<Incoming>, mode: SinkMode, ledger: Arc<Ledger>) -> Reply {
+async fn answer(
+    request: Request<Incoming>,
+    mode: SinkMode,
+    ledger: Arc<SharedArrivalLog>,
+) -> ServerReply {
     let is_message = request.uri().path().ends_with("/messages");
     let text = match (request.method(), request.uri().path()) {
         (&Method::GET, "/count") => ledger.open().count.to_string(),
@@ -113,7 +117,7 @@ async fn answer(request: Request<Incoming>, mode: SinkMode, ledger: Arc<Ledger>)
             serde_json::to_string(&ledger.open().arrivals()).unwrap_or_default()
         }
         (&Method::DELETE, "/arrivals") => {
-            *ledger.open() = Page { since_ns: clock::wall_ns(), ..Page::default() };
+            *ledger.open() = ArrivalLog { since_ns: clock::wall_ns(), ..ArrivalLog::default() };
             String::new()
         }
         (_, _) => {
@@ -135,7 +139,7 @@ fn sent(number: u64) -> String {
     format!(r#"{{"messaging_product":"whatsapp","messages":[{{"id":"wamid.sent{number}"}}]}}"#)
 }
 
-fn refused(number: u64) -> Reply {
+fn refused(number: u64) -> ServerReply {
     const CAUSES: [(StatusCode, &str); 4] = [
         (StatusCode::BAD_REQUEST, "the field `customer` is missing"),
         (StatusCode::CONFLICT, "the invoice is closed"),
@@ -149,16 +153,16 @@ fn refused(number: u64) -> Reply {
 }
 
 #[derive(Default)]
-struct Ledger(Mutex<Page>);
+struct SharedArrivalLog(Mutex<ArrivalLog>);
 
-impl Ledger {
-    fn open(&self) -> MutexGuard<'_, Page> {
+impl SharedArrivalLog {
+    fn open(&self) -> MutexGuard<'_, ArrivalLog> {
         // A count is right even if the thread that made it panicked afterwards.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-struct Page {
+struct ArrivalLog {
     since_ns: u64,
     count: u64,
     last_ns: u64,
@@ -166,13 +170,13 @@ struct Page {
     latency: Histogram<u64>,
 }
 
-impl Default for Page {
+impl Default for ArrivalLog {
     fn default() -> Self {
         Self { since_ns: 0, count: 0, last_ns: 0, unreadable: 0, latency: latency::histogram() }
     }
 }
 
-impl Page {
+impl ArrivalLog {
     /// Gives back how many events there are with this one.
     fn enter(&mut self, body: &[u8]) -> u64 {
         let now_ns = clock::wall_ns();
@@ -192,8 +196,8 @@ impl Page {
         self.count
     }
 
-    fn arrivals(&self) -> Arrivals {
-        Arrivals {
+    fn arrivals(&self) -> ArrivalReport {
+        ArrivalReport {
             count: self.count,
             last_ns: self.last_ns,
             unreadable: self.unreadable,
@@ -207,8 +211,8 @@ mod tests {
     use super::*;
     use crate::control;
     use crate::load::drive;
-    use crate::plan::{Plan, Until};
-    use crate::request::{Series, Shape};
+    use crate::plan::{LoadPlan, StopCondition};
+    use crate::request::{BodyShape, KeySeries};
 
     async fn sink(mode: SinkMode) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -218,7 +222,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_sink_counts_until_it_is_told_to_begin_anew() {
+    async fn sink_counts_until_it_is_cleared() {
         let addr = sink(SinkMode::Answer).await;
         for _ in 0..3 {
             assert_eq!(control::call(addr, "POST", "/").await.unwrap().status, 200);
@@ -229,11 +233,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_sink_tells_a_changed_body_from_one_of_ours() {
-        let mut page = Page::default();
-        let series = Series::fresh();
+    async fn sink_counts_changed_bodies_as_unreadable() {
+        let mut page = ArrivalLog::default();
+        let series = KeySeries::fresh();
         let addr = SocketAddr::from(([127, 0, 0, 1], 80));
-        let mut sent = request::Request::new(addr, "x", &series, Shape::Plain, 512).unwrap();
+        let mut sent =
+            request::RequestTemplate::new(addr, "x", &series, BodyShape::Plain, 512).unwrap();
         let body = sent.make(1, clock::wall_ns()).into_body().collect().await.unwrap().to_bytes();
         page.enter(&body);
         page.enter(&body[1..]);
@@ -245,7 +250,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_hanging_sink_takes_events_and_still_answers_its_control_calls() {
+    async fn hanging_sink_counts_events_and_answers_control_calls() {
         let addr = sink(SinkMode::Hang).await;
         let hung = tokio::spawn(async move { control::call(addr, "POST", "/").await.is_ok() });
         while control::call(addr, "GET", "/count").await.unwrap().body != b"1" {
@@ -255,9 +260,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_answer_that_is_not_the_gateways_fails_the_load() {
+    async fn foreign_response_fails_the_load() {
         let addr = sink(SinkMode::Answer).await;
-        let plan = Plan { until: Until::Answers(1), ..Plan::closed(addr, "any", 1, 512) };
+        let plan =
+            LoadPlan { until: StopCondition::Answers(1), ..LoadPlan::closed(addr, "any", 1, 512) };
         let error = drive(plan, |_, _| {}).await.unwrap_err();
         assert!(format!("{error:#}").contains("answered 200"), "{error:#}");
     }

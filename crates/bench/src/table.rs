@@ -2,17 +2,17 @@
 
 use crate::backlog::BacklogReport;
 use crate::dashboard::DashboardReport;
-use crate::isolation::{Arm, IsolationReport};
-use crate::latency::Latency;
+use crate::isolation::{IsolationReport, ScenarioReport};
+use crate::latency::LatencySummary;
 use crate::replay::ReplayReport;
-use crate::report::{DeliveryReport, FIRST_ATTEMPT_P99_TARGET_US, PhaseReport, Report};
+use crate::report::{BenchReport, DeliveredPhaseReport, FIRST_ATTEMPT_P99_TARGET_US, PhaseReport};
 use crate::whatsapp::WhatsAppReport;
 
 const UNKNOWN: &str = "-";
 /// Below this the system's own housekeeping explains it.
 const OTHERS_SHARE_NOTED: f64 = 0.03;
 
-pub(crate) fn render(report: &Report) -> String {
+pub(crate) fn render(report: &BenchReport) -> String {
     let mut parts = vec![heading(report)];
     if !report.phases.is_empty() {
         parts.push(rates(&report.phases));
@@ -26,8 +26,8 @@ pub(crate) fn render(report: &Report) -> String {
     parts.join("\n")
 }
 
-fn heading(report: &Report) -> String {
-    let Report { machine, settings, .. } = report;
+fn heading(report: &BenchReport) -> String {
+    let BenchReport { machine, settings, .. } = report;
     let mut text = format!(
         "{} cores ({}), data on {}\nbodies of {} bytes",
         machine.cores,
@@ -91,7 +91,7 @@ fn rates(phases: &[PhaseReport]) -> String {
     columns(&rows)
 }
 
-fn delivery(report: &DeliveryReport) -> String {
+fn delivery(report: &DeliveredPhaseReport) -> String {
     let met = met(report.half_load_first_attempt.p99_us <= FIRST_ATTEMPT_P99_TARGET_US);
     let rows = [
         [
@@ -203,7 +203,7 @@ fn dashboard(report: &DashboardReport) -> String {
     )
 }
 
-fn two_arms(head: String, arms: [(&str, &Arm); 2], ratio: f64, target: f64) -> String {
+fn two_arms(head: String, arms: [(&str, &ScenarioReport); 2], ratio: f64, target: f64) -> String {
     let [alone, beside] = arms.map(|(name, arm)| {
         let events = format!("{} events", thousands(arm.events as f64));
         latency_row(name.to_owned(), &arm.latency, events)
@@ -216,7 +216,7 @@ fn two_arms(head: String, arms: [(&str, &Arm); 2], ratio: f64, target: f64) -> S
     )
 }
 
-fn latency_row(name: String, latency: &Latency, note: String) -> [String; 5] {
+fn latency_row(name: String, latency: &LatencySummary, note: String) -> [String; 5] {
     let [p50, p99, max] =
         [latency.p50_us, latency.p99_us, latency.max_us].map(|value_us| duration(value_us as f64));
     [name, p50, p99, max, note]
@@ -287,7 +287,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_told_as_people_read_them() {
+    fn numbers_are_formatted_for_people() {
         let told = [0.0, 999.4, 1000.0, 12_345.6, 1_234_567.0].map(thousands);
         assert_eq!(told, ["0", "999", "1,000", "12,346", "1,234,567"]);
         let told = [9.96, 450.0, 1_500.0, 2_345_678.0].map(duration);
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_line_up_and_leave_no_space_at_the_end() {
+    fn columns_are_aligned_without_trailing_space() {
         let rows = [["phase", "p50", ""], ["in", "1.0 ms", ""]].map(|row| row.map(str::to_owned));
         assert_eq!(columns(&rows), "phase     p50\nin     1.0 ms\n");
     }

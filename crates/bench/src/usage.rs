@@ -29,26 +29,26 @@ fn cpu(pid: u32) -> Option<Duration> {
 
 /// Weighs a child over one phase.
 #[derive(Debug)]
-pub(crate) struct Meter {
+pub(crate) struct UsageMeter {
     pid: u32,
     cpu_before: Option<Duration>,
 }
 
 /// What a child used over one phase.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Used {
+pub(crate) struct ResourceUsage {
     pub(crate) cpu: Option<Duration>,
     pub(crate) rss_peak_bytes: Option<u64>,
 }
 
-impl Meter {
+impl UsageMeter {
     pub(crate) fn start(pid: u32) -> Self {
         forget_peak(pid);
         Self { pid, cpu_before: cpu(pid) }
     }
 
-    pub(crate) fn read(&self) -> Used {
-        Used {
+    pub(crate) fn read(&self) -> ResourceUsage {
+        ResourceUsage {
             cpu: cpu(self.pid).zip(self.cpu_before).map(|(now, before)| now.saturating_sub(before)),
             rss_peak_bytes: rss_peak_bytes(self.pid),
         }
@@ -60,12 +60,12 @@ impl Meter {
 /// What slows a run is user time that is not ours and time the hypervisor gave away. System time
 /// is left out: the kernel books the network's share of it on nobody, so it cannot be divided.
 #[derive(Debug)]
-pub(crate) struct Others {
+pub(crate) struct OtherProcesses {
     begun: Instant,
     before: Option<Duration>,
 }
 
-impl Others {
+impl OtherProcesses {
     pub(crate) fn watch() -> Self {
         Self { begun: Instant::now(), before: others_user() }
     }
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cpu_time_is_found_behind_a_name_with_parentheses() {
+    fn cpu_time_is_read_after_a_name_with_parentheses() {
         let stat = "42 (a) b (c) S 1 2 3 4 5 6 7 8 9 10 150 25 7 3 20 0 5 0 99";
         assert_eq!(stat_cpu(stat), Some(Duration::from_millis(1750)));
         assert_eq!(family_user_ticks(stat), Some(157));
@@ -140,14 +140,14 @@ mod tests {
     }
 
     #[test]
-    fn user_nice_and_stolen_time_are_what_others_can_take() {
+    fn machine_time_counts_user_nice_and_steal() {
         let stat = "cpu  100 20 3 4000 5 6 7 80 9 10\ncpu0 1 1 1 1 1 1 1 1 1 1\n";
         assert_eq!(machine_user_ticks(stat), Some(200));
         assert_eq!(machine_user_ticks("cpu  100 20"), None);
     }
 
     #[test]
-    fn memory_is_read_by_its_name() {
+    fn memory_is_read_by_field_name() {
         let status = "Name:\tx\nVmHWM:\t   2048 kB\nVmRSS:\t    1024 kB\n";
         assert_eq!(status_bytes(status, "VmHWM:"), Some(2048 * 1024));
         assert_eq!(status_bytes(status, "VmRSS:"), Some(1024 * 1024));

@@ -11,11 +11,11 @@ use hyper::header::HeaderValue;
 use serde::Serialize;
 use sha2::Sha256;
 
-use crate::gateway::Config;
-use crate::lab::{Lab, load};
+use crate::gateway::GatewayConfig;
+use crate::lab::{BenchRun, load};
 use crate::latency::median;
-use crate::plan::Plan;
-use crate::request::{NUMBER_LEN, Places, SENT_LEN, SERIES_LEN, Shape};
+use crate::plan::LoadPlan;
+use crate::request::{BodyShape, DigitOffsets, NUMBER_LEN, SENT_LEN, SERIES_LEN};
 
 /// The share of the generic source's rate that the preset should reach.
 const RATIO_TARGET: f64 = 0.8;
@@ -44,11 +44,11 @@ pub struct WhatsAppReport {
     pub ratio_target: f64,
 }
 
-pub(crate) async fn measure(lab: &Lab) -> Result<WhatsAppReport> {
+pub(crate) async fn measure(lab: &BenchRun) -> Result<WhatsAppReport> {
     lab.progress.expect(2 * lab.options.rounds as u64);
     let (mut generic, mut preset) = (Vec::new(), Vec::new());
     for round in 0..lab.options.rounds {
-        let config = Config::default()
+        let config = GatewayConfig::default()
             .source_with(
                 GENERIC,
                 "provider = \"generic\"\nverify = \"none\"\n\
@@ -60,8 +60,8 @@ pub(crate) async fn measure(lab: &Lab) -> Result<WhatsAppReport> {
         order.rotate_left(round % 2);
         for (source, key_prefix) in order {
             lab.progress.step(format!("round {} of {}: {source}", round + 1, lab.options.rounds));
-            let shape = Shape::WhatsApp { key_prefix, people: PEOPLE_MAX };
-            let plan = Plan { shape, ..lab.plan(gateway.child.addr(), source) };
+            let shape = BodyShape::WhatsApp { key_prefix, people: PEOPLE_MAX };
+            let plan = LoadPlan { shape, ..lab.plan(gateway.child.addr(), source) };
             let outcome = load(&gateway.child, plan).await;
             let outcome = outcome.with_context(|| format!("the source `{source}` failed"))?;
             let rates = if source == GENERIC { &mut generic } else { &mut preset };
@@ -90,7 +90,7 @@ pub(crate) fn preset_settings() -> String {
 pub(crate) const KEY_PREFIX: &str = "whatsapp:106540352242922:message:wamid.";
 
 /// One message of so many bytes, and where its digits are.
-pub(crate) fn body(series: &str, body_bytes: usize) -> (String, Places) {
+pub(crate) fn body(series: &str, body_bytes: usize) -> (String, DigitOffsets) {
     let (zeros, sent) = ("0".repeat(NUMBER_LEN), "0".repeat(SENT_LEN));
     let phone = format!("{PHONE_PREFIX}{}", "0".repeat(PHONE_DIGITS));
     let before_text = format!(
@@ -105,7 +105,7 @@ pub(crate) fn body(series: &str, body_bytes: usize) -> (String, Places) {
     let text = "x".repeat(body_bytes.saturating_sub(before_text.len() + after_text.len()));
     let body = format!("{before_text}{text}{after_text}");
     let after = |mark: &str| body.find(mark).map_or(0, |at| at + mark.len());
-    let places = Places {
+    let places = DigitOffsets {
         number: after("wamid.") + SERIES_LEN,
         sent: after("\"timestamp\":\""),
         phones: ["\"wa_id\":\"55119", "\"from\":\"55119"].map(after).to_vec(),
@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_message_is_json_of_the_asked_size_with_its_digits_in_place() {
+    fn message_is_json_of_the_requested_size_with_patchable_digits() {
         let (body, places) = body("b0abcdef-", 1024);
         assert_eq!(body.len(), 1024);
         let json: serde_json::Value = serde_json::from_str(&body).unwrap();

@@ -14,7 +14,7 @@ mod signature;
 use std::{net::SocketAddr, path::PathBuf};
 
 use clap::{Args, ColorChoice, Parser, Subcommand};
-use surehook_bench::{Phase, SinkMode};
+use surehook_bench::{BenchPhase, SinkMode};
 use surehook_core::attribute::AttributeName;
 
 pub(crate) use self::replay::{CreateArgs, FilterArgs, JobArgs, ReplayCommand, RunArgs};
@@ -418,7 +418,7 @@ pub(crate) struct BenchArgs {
     pub(crate) body_bytes: usize,
     /// Only this one: limit, in, duplicates, delivered, backlog, isolation, replay, whatsapp, dashboard
     #[arg(long)]
-    pub(crate) only: Option<Phase>,
+    pub(crate) only: Option<BenchPhase>,
     /// Events in the backlog phase
     #[arg(long, default_value_t = 1_000_000)]
     pub(crate) backlog_events: u64,

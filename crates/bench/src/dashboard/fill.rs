@@ -6,14 +6,14 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 
-use super::pages::Found;
-use crate::answer::Verdict;
+use super::pages::PagePlaceholders;
+use crate::answer::EventVerdict;
 use crate::control;
-use crate::destination::{Destination, arrived};
-use crate::gateway::{Config, Gateway};
-use crate::lab::{Lab, load};
-use crate::plan::{Keys, Plan, Until};
-use crate::request::{Series, Shape};
+use crate::destination::{SinkProcess, arrived};
+use crate::gateway::{Gateway, GatewayConfig};
+use crate::lab::{BenchRun, load};
+use crate::plan::{KeyPlan, LoadPlan, StopCondition};
+use crate::request::{BodyShape, KeySeries};
 use crate::sink::SinkMode;
 use crate::whatsapp::{KEY_PREFIX, PHONE_DIGITS, PHONE_PREFIX, preset_settings};
 
@@ -42,19 +42,19 @@ pub(super) const STEPS: u64 = 8;
 
 /// A gateway with a store that is full.
 #[derive(Debug)]
-pub(super) struct Filled {
+pub(super) struct FilledGateway {
     pub(super) gateway: Gateway,
     pub(super) events: u64,
-    pub(super) found: Found,
+    pub(super) found: PagePlaceholders,
     /// They serve as long as the gateway does.
-    _sinks: [Destination; 2],
+    _sinks: [SinkProcess; 2],
 }
 
-pub(super) async fn fill(lab: &Lab) -> Result<Filled> {
+pub(super) async fn fill(lab: &BenchRun) -> Result<FilledGateway> {
     let good = lab.destination(SinkMode::Answer).await?;
     let bad = lab.destination(SinkMode::Refuse).await?;
     let gateway = lab.gateway(&config(good.addr(), bad.addr())).await?;
-    let mut filling = Filling { lab, gateway: &gateway, events: 0 };
+    let mut filling = StoreFiller { lab, gateway: &gateway, events: 0 };
 
     let events = lab.options.dashboard_events;
     let (invoices, twice) = (events / 50, events / 100);
@@ -63,10 +63,10 @@ pub(super) async fn fill(lab: &Lab) -> Result<Filled> {
     filling.send("invoices", filling.plan(INVOICES, invoices)).await?;
     filling.send("archived events", filling.plan(ARCHIVE, archived)).await?;
     filling.send("orders", filling.plan(ORDERS, orders)).await?;
-    filling.send("messages", Plan { shape: CHAT, ..filling.plan(CHATS, chats) }).await?;
-    let keys = Keys::Fixed { series: Series::fresh(), count: twice };
-    let first = Plan { shape: CHAT, keys, ..filling.plan(CHATS, twice) };
-    let again = Plan { expected: Verdict::Duplicate, ..first.clone() };
+    filling.send("messages", LoadPlan { shape: CHAT, ..filling.plan(CHATS, chats) }).await?;
+    let keys = KeyPlan::Fixed { series: KeySeries::fresh(), count: twice };
+    let first = LoadPlan { shape: CHAT, keys, ..filling.plan(CHATS, twice) };
+    let again = LoadPlan { expected: EventVerdict::Duplicate, ..first.clone() };
     filling.send("messages that come twice", first).await?;
     filling.send("duplicates", again).await?;
     // Those were no new events.
@@ -84,13 +84,13 @@ pub(super) async fn fill(lab: &Lab) -> Result<Filled> {
     died(&gateway, invoices).await?;
     let found = find(&gateway, message).await?;
     lab.progress.done();
-    Ok(Filled { events: filling.events, gateway, found, _sinks: [good, bad] })
+    Ok(FilledGateway { events: filling.events, gateway, found, _sinks: [good, bad] })
 }
 
-const CHAT: Shape = Shape::WhatsApp { key_prefix: KEY_PREFIX, people: PEOPLE };
+const CHAT: BodyShape = BodyShape::WhatsApp { key_prefix: KEY_PREFIX, people: PEOPLE };
 
-fn config(good: SocketAddr, bad: SocketAddr) -> Config {
-    Config::default()
+fn config(good: SocketAddr, bad: SocketAddr) -> GatewayConfig {
+    GatewayConfig::default()
         .source(ARCHIVE)
         .joined(ORDERS, "crm", good)
         .source_with(CHATS, &preset_settings())
@@ -113,19 +113,19 @@ fn config(good: SocketAddr, bad: SocketAddr) -> Config {
         )
 }
 
-struct Filling<'a> {
-    lab: &'a Lab,
+struct StoreFiller<'a> {
+    lab: &'a BenchRun,
     gateway: &'a Gateway,
     events: u64,
 }
 
-impl Filling<'_> {
-    fn plan(&self, source: &str, events: u64) -> Plan {
-        let until = Until::Answers(events);
-        Plan { until, ..self.lab.plan(self.gateway.child.addr(), source) }
+impl StoreFiller<'_> {
+    fn plan(&self, source: &str, events: u64) -> LoadPlan {
+        let until = StopCondition::Answers(events);
+        LoadPlan { until, ..self.lab.plan(self.gateway.child.addr(), source) }
     }
 
-    async fn send(&mut self, name: &str, plan: Plan) -> Result<()> {
+    async fn send(&mut self, name: &str, plan: LoadPlan) -> Result<()> {
         self.lab.progress.step(format!("filling the store: {name}"));
         let sent = load(&self.gateway.child, plan).await;
         self.events += sent.with_context(|| format!("filling the store with {name}"))?.answered;
@@ -178,7 +178,7 @@ async fn died(gateway: &Gateway, expected: u64) -> Result<()> {
 }
 
 /// Makes the jobs, and finds something to look at of every kind.
-async fn find(gateway: &Gateway, message: String) -> Result<Found> {
+async fn find(gateway: &Gateway, message: String) -> Result<PagePlaceholders> {
     let newest = |path: &'static str| async move {
         let found = gateway.api("GET", path, None).await?;
         let row = found["data"].get(0).cloned();
@@ -199,7 +199,7 @@ async fn find(gateway: &Gateway, message: String) -> Result<Found> {
     let duplicate = newest("/api/v1/requests?outcome=duplicate&limit=1").await?;
     let dead = newest("/api/v1/dead-letters?limit=1").await?;
     let key = text(&event, "key")?;
-    Ok(Found {
+    Ok(PagePlaceholders {
         phone: phone(PERSON),
         part: key.get(key.len().saturating_sub(6)..).unwrap_or(&key).to_owned(),
         event: text(&event, "id")?,

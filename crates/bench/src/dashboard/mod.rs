@@ -16,12 +16,12 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use self::fill::{CHATS, ORDERS, PEOPLE};
-use self::pages::{Browser, PAGES};
+use self::pages::{DashboardBrowser, PAGES};
 use crate::gateway::Gateway;
-use crate::lab::{Lab, load};
-use crate::latency::{self, Latency};
-use crate::plan::{Pace, Plan, Until};
-use crate::request::Shape;
+use crate::lab::{BenchRun, load};
+use crate::latency::{self, LatencySummary};
+use crate::plan::{LoadPlan, SendRate, StopCondition};
+use crate::request::BodyShape;
 use crate::whatsapp::KEY_PREFIX;
 
 /// With fewer a page would be empty.
@@ -43,12 +43,12 @@ pub struct DashboardReport {
     pub data_bytes: u64,
     pub samples: u64,
     pub p95_target_us: u64,
-    pub pages: Vec<PageReport>,
+    pub pages: Vec<DashboardPageReport>,
     /// What was sent meanwhile, and of it what was accepted.
     pub live_per_second_wanted: f64,
     pub live_per_second: f64,
     /// From sending an event to having its answer.
-    pub live_latency: Latency,
+    pub live_latency: LatencySummary,
 }
 
 impl DashboardReport {
@@ -65,7 +65,7 @@ impl DashboardReport {
 
 /// One page: the time from asking to the first byte of the answer.
 #[derive(Clone, Debug, Serialize)]
-pub struct PageReport {
+pub struct DashboardPageReport {
     /// The address, with names for what differs between runs.
     pub page: String,
     /// What it answered last.
@@ -75,12 +75,12 @@ pub struct PageReport {
     pub max_us: u64,
 }
 
-pub(crate) async fn measure(lab: &Lab) -> Result<DashboardReport> {
+pub(crate) async fn measure(lab: &BenchRun) -> Result<DashboardReport> {
     let samples = lab.options.page_samples;
     lab.progress.expect(fill::STEPS + samples);
     let filled = fill::fill(lab).await?;
     let data_bytes = filled.gateway.data_bytes()?;
-    let mut browser = Browser::sign_in(&filled.gateway, &filled.found).await?;
+    let mut browser = DashboardBrowser::sign_in(&filled.gateway, &filled.found).await?;
     // Nothing is cached yet, and that is not what a person meets all day.
     browser.look_at_all().await?;
     browser.forget_times();
@@ -117,27 +117,30 @@ impl Drop for StopOnDrop {
     }
 }
 
-struct Live {
+struct LiveTraffic {
     per_second: f64,
-    latency: Latency,
+    latency: LatencySummary,
 }
 
 /// Messages and orders at a fixed rate, until `stop` says so.
-async fn live(lab: &Lab, gateway: &Gateway, stop: &Arc<AtomicBool>) -> Result<Live> {
-    let orders = Plan {
-        until: Until::Told(Arc::clone(stop)),
-        pace: Pace::PerSecond(LIVE_PER_SECOND_EACH),
+async fn live(lab: &BenchRun, gateway: &Gateway, stop: &Arc<AtomicBool>) -> Result<LiveTraffic> {
+    let orders = LoadPlan {
+        until: StopCondition::Signaled(Arc::clone(stop)),
+        pace: SendRate::PerSecond(LIVE_PER_SECOND_EACH),
         connections: LIVE_CONNECTIONS_EACH,
         ..lab.plan(gateway.child.addr(), ORDERS)
     };
-    let shape = Shape::WhatsApp { key_prefix: KEY_PREFIX, people: PEOPLE };
-    let chats = Plan { sources: vec![CHATS.to_owned()], shape, ..orders.clone() };
+    let shape = BodyShape::WhatsApp { key_prefix: KEY_PREFIX, people: PEOPLE };
+    let chats = LoadPlan { sources: vec![CHATS.to_owned()], shape, ..orders.clone() };
     let (orders, chats) =
         tokio::try_join!(load(&gateway.child, orders), load(&gateway.child, chats))?;
     let mut both: Histogram<u64> = latency::histogram();
     both.add(&orders.latency)?;
     both.add(&chats.latency)?;
-    Ok(Live { per_second: orders.per_second() + chats.per_second(), latency: Latency::of(&both) })
+    Ok(LiveTraffic {
+        per_second: orders.per_second() + chats.per_second(),
+        latency: LatencySummary::of(&both),
+    })
 }
 
 #[cfg(test)]
@@ -145,8 +148,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_that_is_late_or_not_there_misses() {
-        let page = |status, p95_us| PageReport {
+    fn slow_or_missing_page_misses_the_target() {
+        let page = |status, p95_us| DashboardPageReport {
             page: "/".to_owned(),
             status,
             p50_us: 1,
@@ -161,7 +164,7 @@ mod tests {
             pages: vec![page],
             live_per_second_wanted: 2_000.0,
             live_per_second: 1_980.0,
-            live_latency: Latency { p50_us: 1, p99_us: 1, max_us: 1 },
+            live_latency: LatencySummary { p50_us: 1, p99_us: 1, max_us: 1 },
         };
         let cases = [(200, 100_000, true), (200, 100_001, false), (404, 1, false)];
         for (status, p95_us, met) in cases {

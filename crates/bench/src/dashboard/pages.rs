@@ -12,11 +12,11 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 
-use super::PageReport;
+use super::DashboardPageReport;
 use crate::gateway::Gateway;
 use crate::latency;
 
-/// Every page of the dashboard. A name in braces stands for what the filled store has ([`Found`]).
+/// Every page of the dashboard. A name in braces stands for what the filled store has ([`PagePlaceholders`]).
 pub(super) const PAGES: [&str; 31] = [
     "/",
     "/live",
@@ -53,7 +53,7 @@ pub(super) const PAGES: [&str; 31] = [
 
 /// What the names in [`PAGES`] stand for.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct PagePlaceholders {
     pub(super) phone: String,
     pub(super) key: String,
     /// A part of a few keys.
@@ -66,7 +66,7 @@ pub(super) struct Found {
     pub(super) message: String,
 }
 
-impl Found {
+impl PagePlaceholders {
     fn fill_in(&self, page: &str) -> String {
         let names = [
             ("{phone}", &self.phone),
@@ -84,23 +84,23 @@ impl Found {
 }
 
 /// One visitor with a session, on a connection that stays open.
-pub(super) struct Browser {
+pub(super) struct DashboardBrowser {
     client: Client<HttpConnector, Empty<Bytes>>,
     cookie: String,
-    pages: Vec<Page>,
+    pages: Vec<TimedPage>,
 }
 
-struct Page {
+struct TimedPage {
     name: &'static str,
     url: String,
     status: StatusCode,
     times: Histogram<u64>,
 }
 
-impl Browser {
-    pub(super) async fn sign_in(gateway: &Gateway, found: &Found) -> Result<Self> {
+impl DashboardBrowser {
+    pub(super) async fn sign_in(gateway: &Gateway, found: &PagePlaceholders) -> Result<Self> {
         let cookie = gateway.sign_in().await.context("cannot sign in to the dashboard")?;
-        let page = |name| Page::new(gateway.child.addr(), name, found);
+        let page = |name| TimedPage::new(gateway.child.addr(), name, found);
         let pages = PAGES.into_iter().map(page).collect();
         let mut connector = HttpConnector::new();
         connector.set_nodelay(true);
@@ -135,8 +135,8 @@ impl Browser {
         self.pages.iter_mut().for_each(|page| page.times.reset());
     }
 
-    pub(super) fn report(&self) -> Vec<PageReport> {
-        let report = |page: &Page| PageReport {
+    pub(super) fn report(&self) -> Vec<DashboardPageReport> {
+        let report = |page: &TimedPage| DashboardPageReport {
             page: page.name.to_owned(),
             status: page.status.as_u16(),
             p50_us: page.times.value_at_quantile(0.50),
@@ -147,8 +147,8 @@ impl Browser {
     }
 }
 
-impl Page {
-    fn new(addr: SocketAddr, name: &'static str, found: &Found) -> Self {
+impl TimedPage {
+    fn new(addr: SocketAddr, name: &'static str, found: &PagePlaceholders) -> Self {
         let url = format!("http://{addr}{}", found.fill_in(name));
         Self { name, url, status: StatusCode::OK, times: latency::histogram() }
     }
@@ -159,9 +159,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_name_in_the_table_stands_for_something() {
+    fn every_placeholder_is_replaced() {
         let text = || "x".to_owned();
-        let found = Found {
+        let found = PagePlaceholders {
             phone: text(),
             key: text(),
             part: text(),

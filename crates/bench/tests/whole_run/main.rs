@@ -15,7 +15,7 @@ use std::net::SocketAddr;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, ensure};
-use surehook_bench::{Options, Phase, Report, SinkMode};
+use surehook_bench::{BenchOptions, BenchPhase, BenchReport, SinkMode};
 
 fn main() -> ExitCode {
     match play() {
@@ -44,7 +44,7 @@ async fn play() -> Result<()> {
         }
         Some("measure") => {
             let only = arguments.get(1).map(|phase| phase.parse()).transpose()?;
-            println!("{}", surehook_bench::run(Options { only, ..options()? }).await?);
+            println!("{}", surehook_bench::run(BenchOptions { only, ..options()? }).await?);
             Ok(())
         }
         // A test runner asks for names; this program has only itself.
@@ -55,33 +55,36 @@ async fn play() -> Result<()> {
 
 async fn check_all() -> Result<()> {
     all_rates_are_measured_in_one_run().await.context("all rates")?;
-    one_rate_is_measured_beside_the_limit().await.context("one rate")?;
-    a_gateway_that_forgets_keys_fails_the_run().await.context("forgetful gateway")?;
-    a_backlog_is_measured_and_survived().await.context("backlog")?;
-    isolation_compares_two_arms().await.context("isolation")?;
-    a_replay_job_is_measured_beside_live_traffic().await.context("replay")?;
+    single_rate_is_measured_with_the_limit().await.context("one rate")?;
+    gateway_that_accepts_duplicates_fails_the_run().await.context("forgetful gateway")?;
+    backlog_is_measured_across_a_kill().await.context("backlog")?;
+    isolation_compares_two_scenarios().await.context("isolation")?;
+    replay_compares_live_traffic_with_and_without_a_job().await.context("replay")?;
     println!("whole_run: 6 passed");
     Ok(())
 }
 
-fn options() -> Result<Options> {
-    Ok(Options::new(std::env::current_exe()?))
+fn options() -> Result<BenchOptions> {
+    Ok(BenchOptions::new(std::env::current_exe()?))
 }
 
-fn short() -> Result<Options> {
-    Ok(Options { seconds: 1, rounds: 1, connections: 8, ..options()? })
+fn short() -> Result<BenchOptions> {
+    Ok(BenchOptions { seconds: 1, rounds: 1, connections: 8, ..options()? })
 }
 
-fn phases(report: &Report) -> Vec<Phase> {
+fn phases(report: &BenchReport) -> Vec<BenchPhase> {
     report.phases.iter().map(|phase| phase.phase).collect()
 }
 
 async fn all_rates_are_measured_in_one_run() -> Result<()> {
-    let report = surehook_bench::run(Options { rounds: 2, ..short()? }).await?;
-    ensure!(phases(&report) == [Phase::Limit, Phase::In, Phase::Duplicates, Phase::Delivered]);
+    let report = surehook_bench::run(BenchOptions { rounds: 2, ..short()? }).await?;
+    ensure!(
+        phases(&report)
+            == [BenchPhase::Limit, BenchPhase::In, BenchPhase::Duplicates, BenchPhase::Delivered]
+    );
     for phase in &report.phases {
         ensure!(phase.per_second > 0.0 && phase.per_second_rounds.len() == 2, "{phase:?}");
-        ensure!(phase.of_limit.is_some() == (phase.phase != Phase::Limit), "{phase:?}");
+        ensure!(phase.of_limit.is_some() == (phase.phase != BenchPhase::Limit), "{phase:?}");
         ensure!(phase.rss_peak_bytes.is_some() && phase.cpu_us_per_event.is_some(), "{phase:?}");
     }
     let delivery = report.phases[3].delivery.as_ref().context("no deliveries")?;
@@ -94,10 +97,10 @@ async fn all_rates_are_measured_in_one_run() -> Result<()> {
     Ok(())
 }
 
-async fn one_rate_is_measured_beside_the_limit() -> Result<()> {
-    let options = Options { only: Some(Phase::In), json: true, ..short()? };
+async fn single_rate_is_measured_with_the_limit() -> Result<()> {
+    let options = BenchOptions { only: Some(BenchPhase::In), json: true, ..short()? };
     let report = surehook_bench::run(options).await?;
-    ensure!(phases(&report) == [Phase::Limit, Phase::In]);
+    ensure!(phases(&report) == [BenchPhase::Limit, BenchPhase::In]);
     let json: serde_json::Value = serde_json::from_str(&report.to_string())?;
     ensure!(json["phases"][1]["phase"] == "in" && json["phases"][1]["of_limit"].is_f64(), "{json}");
     ensure!(json.get("backlog").is_none(), "{json}");
@@ -105,11 +108,11 @@ async fn one_rate_is_measured_beside_the_limit() -> Result<()> {
 }
 
 /// The stand-in forgets keys when its program has this name.
-async fn a_gateway_that_forgets_keys_fails_the_run() -> Result<()> {
+async fn gateway_that_accepts_duplicates_fails_the_run() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let exe = folder.path().join(standin::FORGETFUL);
     std::os::unix::fs::symlink(std::env::current_exe()?, &exe)?;
-    let options = Options { exe, only: Some(Phase::Duplicates), ..short()? };
+    let options = BenchOptions { exe, only: Some(BenchPhase::Duplicates), ..short()? };
     let refused = surehook_bench::run(options).await.err().context("the run did not fail")?;
     let refused = format!("{refused:#}");
     for word in ["`duplicates` failed", "expected 200 Duplicate", "stand-in listens on"] {
@@ -118,8 +121,9 @@ async fn a_gateway_that_forgets_keys_fails_the_run() -> Result<()> {
     Ok(())
 }
 
-async fn a_backlog_is_measured_and_survived() -> Result<()> {
-    let options = Options { only: Some(Phase::Backlog), backlog_events: 2_000, ..short()? };
+async fn backlog_is_measured_across_a_kill() -> Result<()> {
+    let options =
+        BenchOptions { only: Some(BenchPhase::Backlog), backlog_events: 2_000, ..short()? };
     let report = surehook_bench::run(options).await?;
     let backlog = report.backlog.as_ref().context("no backlog")?;
     ensure!(backlog.events == 2_000 && backlog.end_per_second > 0.0, "{backlog:?}");
@@ -128,8 +132,9 @@ async fn a_backlog_is_measured_and_survived() -> Result<()> {
     Ok(())
 }
 
-async fn isolation_compares_two_arms() -> Result<()> {
-    let report = surehook_bench::run(Options { only: Some(Phase::Isolation), ..short()? }).await?;
+async fn isolation_compares_two_scenarios() -> Result<()> {
+    let report =
+        surehook_bench::run(BenchOptions { only: Some(BenchPhase::Isolation), ..short()? }).await?;
     let isolation = report.isolation.as_ref().context("no isolation")?;
     ensure!(isolation.alone.events > 0 && isolation.beside_hanging.events > 0, "{isolation:?}");
     ensure!(isolation.p99_ratio > 0.0, "{isolation:?}");
@@ -137,8 +142,9 @@ async fn isolation_compares_two_arms() -> Result<()> {
     Ok(())
 }
 
-async fn a_replay_job_is_measured_beside_live_traffic() -> Result<()> {
-    let report = surehook_bench::run(Options { only: Some(Phase::Replay), ..short()? }).await?;
+async fn replay_compares_live_traffic_with_and_without_a_job() -> Result<()> {
+    let report =
+        surehook_bench::run(BenchOptions { only: Some(BenchPhase::Replay), ..short()? }).await?;
     let replay = report.replay.as_ref().context("no replay")?;
     ensure!(replay.alone.events > 0 && replay.beside_job.events > 0, "{replay:?}");
     ensure!(replay.p99_ratio > 0.0, "{replay:?}");

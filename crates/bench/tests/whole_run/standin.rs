@@ -27,16 +27,16 @@ pub(crate) const FORGETFUL: &str = "forgetful";
 const JOB: &str = r#"{"id":"rpl_00000000000000000000000000","state":"running","dispatched":1}"#;
 
 #[derive(Deserialize)]
-struct Config {
-    sources: Vec<Named>,
+struct StandInConfig {
+    sources: Vec<SourceConfig>,
     #[serde(default)]
     destinations: Vec<DestinationConfig>,
     #[serde(default)]
-    routes: Vec<Route>,
+    routes: Vec<RouteConfig>,
 }
 
 #[derive(Deserialize)]
-struct Named {
+struct SourceConfig {
     name: String,
 }
 
@@ -48,33 +48,33 @@ struct DestinationConfig {
 }
 
 #[derive(Deserialize)]
-struct Route {
+struct RouteConfig {
     from: String,
     to: String,
 }
 
 /// Each destination has its own places, so one that hangs holds up nobody else.
-struct Destination {
+struct StandInDestination {
     url: String,
     places: Arc<Semaphore>,
 }
 
-struct Gateway {
+struct StandInGateway {
     is_forgetful: bool,
     seen: Mutex<HashSet<String>>,
-    sources: HashMap<String, Option<Destination>>,
+    sources: HashMap<String, Option<StandInDestination>>,
     client: Client<HttpConnector, Full<Bytes>>,
 }
 
 #[derive(Deserialize)]
-struct Body {
+struct EventBody {
     id: String,
 }
 
 pub(crate) async fn serve(listen: SocketAddr, config: &Path) -> Result<()> {
-    let config: Config = toml::from_str(&std::fs::read_to_string(config)?)?;
+    let config: StandInConfig = toml::from_str(&std::fs::read_to_string(config)?)?;
     let program = std::env::args_os().next().unwrap_or_default();
-    let gateway = Arc::new(Gateway {
+    let gateway = Arc::new(StandInGateway {
         is_forgetful: Path::new(&program).file_name().is_some_and(|name| name == FORGETFUL),
         seen: Mutex::default(),
         sources: sources(&config),
@@ -94,19 +94,19 @@ pub(crate) async fn serve(listen: SocketAddr, config: &Path) -> Result<()> {
     }
 }
 
-fn sources(config: &Config) -> HashMap<String, Option<Destination>> {
+fn sources(config: &StandInConfig) -> HashMap<String, Option<StandInDestination>> {
     let destination = |name: &str| {
         let route = config.routes.iter().find(|route| route.from == name)?;
         let to = config.destinations.iter().find(|destination| destination.name == route.to)?;
         let places = Arc::new(Semaphore::new(to.concurrency));
-        Some(Destination { url: to.url.clone(), places })
+        Some(StandInDestination { url: to.url.clone(), places })
     };
     config.sources.iter().map(|named| (named.name.clone(), destination(&named.name))).collect()
 }
 
 async fn answer(
     request: Request<Incoming>,
-    gateway: Arc<Gateway>,
+    gateway: Arc<StandInGateway>,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
     let (status, text) = match request.uri().path() {
         "/readyz" => (StatusCode::OK, String::new()),
@@ -121,11 +121,11 @@ async fn answer(
     Ok(response)
 }
 
-async fn receive(request: Request<Incoming>, gateway: &Arc<Gateway>) -> Result<String> {
+async fn receive(request: Request<Incoming>, gateway: &Arc<StandInGateway>) -> Result<String> {
     let source = request.uri().path().strip_prefix("/in/").unwrap_or_default().to_owned();
     let destination = gateway.sources.get(&source).context("there is no such source")?;
     let body = request.into_body().collect().await?.to_bytes();
-    let key = serde_json::from_slice::<Body>(&body)?.id;
+    let key = serde_json::from_slice::<EventBody>(&body)?.id;
     let is_new = gateway.is_forgetful
         || gateway.seen.lock().expect("nothing panics under the lock").insert(key.clone());
     let id = "evt_00000000000000000000000000";
@@ -143,7 +143,7 @@ async fn receive(request: Request<Incoming>, gateway: &Arc<Gateway>) -> Result<S
 }
 
 /// One attempt, in the background, with no other if it fails.
-fn deliver(gateway: &Arc<Gateway>, destination: &Destination, body: Bytes) {
+fn deliver(gateway: &Arc<StandInGateway>, destination: &StandInDestination, body: Bytes) {
     let (client, url) = (gateway.client.clone(), destination.url.clone());
     let places = Arc::clone(&destination.places);
     tokio::spawn(async move {

@@ -14,7 +14,7 @@ use super::{World, samples::payload, world::WINDOW};
 
 const TICK: Duration = Duration::from_millis(1);
 
-pub async fn an_accepted_event_is_kept_whole(mut world: World) {
+pub async fn accepted_event_is_stored_with_all_fields(mut world: World) {
     let event = world.keyed("k");
 
     world.accept(event.clone()).await;
@@ -33,7 +33,7 @@ pub async fn an_accepted_event_is_kept_whole(mut world: World) {
     }
 }
 
-pub async fn what_an_event_owes_is_kept_with_it(mut world: World) {
+pub async fn accepted_event_is_stored_with_its_deliveries(mut world: World) {
     let event = world.keyed_for_both("k");
 
     world.accept(event.clone()).await;
@@ -53,7 +53,7 @@ pub async fn what_an_event_owes_is_kept_with_it(mut world: World) {
     }
 }
 
-pub async fn a_body_is_kept_byte_for_byte(world: World) {
+pub async fn body_is_stored_and_claimed_byte_for_byte(world: World) {
     let every_byte: Vec<u8> = (0..=255).cycle().take(70_000).collect();
     for body in [&b""[..], b"\0", b"\xff\xfe\r\n", b"{\"a\": 1 }\n", &every_byte] {
         let event = NewEvent { payload: payload(body), ..world.arrival() };
@@ -65,7 +65,7 @@ pub async fn a_body_is_kept_byte_for_byte(world: World) {
     }
 }
 
-pub async fn a_delivery_claimed_at_birth_is_in_flight(world: World) {
+pub async fn delivery_claimed_at_creation_is_in_flight(world: World) {
     let lease = world.lease();
     let delivery = NewDelivery { claim: Some(lease), ..world.to(world.crm) };
     let event = world.accept(NewEvent { deliveries: vec![delivery], ..world.arrival() }).await;
@@ -77,14 +77,14 @@ pub async fn a_delivery_claimed_at_birth_is_in_flight(world: World) {
     assert_eq!(world.release_expired(lease.until).await.unwrap(), [world.crm]);
 }
 
-pub async fn an_event_may_owe_nothing(world: World) {
+pub async fn event_without_deliveries_is_accepted(world: World) {
     let event = world.accept(NewEvent { deliveries: Vec::new(), ..world.keyed("k") }).await;
 
     assert!(world.detail(event).await.deliveries.is_empty());
     assert_eq!(world.expect_duplicate(world.keyed("k")).await.original, event);
 }
 
-pub async fn a_duplicate_names_the_original_and_leaves_only_a_sighting(mut world: World) {
+pub async fn duplicate_reports_the_original_and_stores_only_a_sighting(mut world: World) {
     let first = world.keyed("k");
     world.accept(first.clone()).await;
     world.wait(Duration::from_secs(5));
@@ -106,7 +106,7 @@ pub async fn a_duplicate_names_the_original_and_leaves_only_a_sighting(mut world
     assert_eq!(detail.duplicates[0].body, None);
 }
 
-pub async fn the_same_key_of_another_source_is_another_event(world: World) {
+pub async fn same_key_from_another_source_is_a_new_event(world: World) {
     let of_the_shop = world.accept(world.keyed("k")).await;
     let of_the_bank = world.accept(NewEvent { source: world.bank, ..world.keyed("k") }).await;
 
@@ -116,7 +116,7 @@ pub async fn the_same_key_of_another_source_is_another_event(world: World) {
     assert_eq!(world.expect_duplicate(again).await.original, of_the_bank);
 }
 
-pub async fn keys_are_compared_byte_for_byte(world: World) {
+pub async fn keys_that_differ_in_one_byte_are_different_keys(world: World) {
     // Case, width, composition and surrounding space all make another key.
     for key in ["a", "A", "ａ", "a ", " a", "\u{e9}", "e\u{301}", "1", "1.0", "%", "_"] {
         world.accept(world.keyed(key)).await;
@@ -124,7 +124,7 @@ pub async fn keys_are_compared_byte_for_byte(world: World) {
     assert_eq!(world.counts().events, 11);
 }
 
-pub async fn a_key_is_new_again_when_its_window_ends(mut world: World) {
+pub async fn key_is_accepted_again_after_the_dedup_window(mut world: World) {
     let first = world.accept(world.keyed("k")).await;
     world.wait(WINDOW - TICK);
     assert_eq!(world.expect_duplicate(world.keyed("k")).await.original, first);
@@ -136,7 +136,7 @@ pub async fn a_key_is_new_again_when_its_window_ends(mut world: World) {
     assert_eq!(world.detail(first).await.event.duplicates, 1);
 }
 
-pub async fn a_sighting_does_not_move_the_window(mut world: World) {
+pub async fn duplicate_does_not_extend_the_dedup_window(mut world: World) {
     world.accept(world.keyed("k")).await;
     world.wait(WINDOW / 2);
     world.expect_duplicate(world.keyed("k")).await;
@@ -146,7 +146,7 @@ pub async fn a_sighting_does_not_move_the_window(mut world: World) {
     world.accept(world.keyed("k")).await;
 }
 
-pub async fn without_a_key_nothing_is_a_duplicate(world: World) {
+pub async fn event_without_key_is_never_a_duplicate(world: World) {
     let first = world.arrival();
     world.accept(first.clone()).await;
 
@@ -156,7 +156,7 @@ pub async fn without_a_key_nothing_is_a_duplicate(world: World) {
     assert_eq!(world.counts().no_key, 2);
 }
 
-pub async fn a_request_is_stored_whole_or_not_at_all(mut world: World) {
+pub async fn request_with_one_invalid_event_stores_nothing(mut world: World) {
     let known = world.accept(world.arrival()).await;
     let good = world.keyed("k");
     let its_id_is_taken = NewEvent { id: known, ..world.arrival() };
@@ -172,7 +172,7 @@ pub async fn a_request_is_stored_whole_or_not_at_all(mut world: World) {
     world.accept(world.keyed("k")).await;
 }
 
-pub async fn copies_within_one_request_are_duplicates(world: World) {
+pub async fn repeated_key_within_one_request_is_a_duplicate(world: World) {
     let first = world.keyed("k");
     let other = NewEvent { payload: payload(b"other bytes"), ..world.again(&first) };
     let request = vec![first.clone(), world.keyed("l"), world.again(&first), other];
@@ -190,7 +190,7 @@ pub async fn copies_within_one_request_are_duplicates(world: World) {
     assert_eq!(world.detail(first.id).await.event.duplicates, 2);
 }
 
-pub async fn a_refused_request_does_not_harm_its_neighbors(world: World) {
+pub async fn refused_request_does_not_affect_concurrent_requests(world: World) {
     let known = world.accept(world.arrival()).await;
     // Asked at the same time, so that a store that commits many together has them together.
     let mut tasks = JoinSet::new();
@@ -217,7 +217,7 @@ pub async fn a_refused_request_does_not_harm_its_neighbors(world: World) {
     assert_eq!(world.counts().events, 37);
 }
 
-pub async fn of_concurrent_copies_one_is_accepted(world: World) {
+pub async fn concurrent_events_with_one_key_are_accepted_once(world: World) {
     const COPIES: usize = 50;
     let originals: Vec<NewEvent> = (0..12).map(|n| world.keyed(&format!("k{n}"))).collect();
     let mut tasks = JoinSet::new();
@@ -257,7 +257,7 @@ pub async fn of_concurrent_copies_one_is_accepted(world: World) {
     }
 }
 
-pub async fn differing_bytes_are_told_and_kept(mut world: World) {
+pub async fn duplicate_with_different_body_is_reported_and_its_body_stored(mut world: World) {
     let first = world.keyed("k");
     world.accept(first.clone()).await;
     let other = NewEvent { payload: payload(b"not the same"), ..world.again(&first) };
@@ -273,7 +273,7 @@ pub async fn differing_bytes_are_told_and_kept(mut world: World) {
     assert_eq!(world.body(first.id).await.unwrap(), Some(first.payload));
 }
 
-pub async fn large_differing_bodies_are_left_out(mut world: World) {
+pub async fn event_detail_omits_duplicate_bodies_above_the_size_limit(mut world: World) {
     let first = world.keyed("k");
     world.accept(first.clone()).await;
     let bodies = [vec![b'a'; DUPLICATE_BYTES_TOLD], b"b".to_vec(), Vec::new()];
@@ -296,7 +296,7 @@ pub async fn large_differing_bodies_are_left_out(mut world: World) {
     assert_eq!(alone.body.as_deref(), Some(&b"b"[..]), "by itself, it is told");
 }
 
-pub async fn sightings_are_counted_without_end(mut world: World) {
+pub async fn duplicate_count_is_unlimited_but_stored_sightings_are_bounded(mut world: World) {
     let first = world.keyed("k");
     world.accept(first.clone()).await;
 
@@ -320,7 +320,7 @@ pub async fn sightings_are_counted_without_end(mut world: World) {
     assert_eq!(last.body.as_deref(), Some(&b"other bytes"[..]));
 }
 
-pub async fn keys_survive_a_restart(mut world: World) {
+pub async fn keys_survive_restart(mut world: World) {
     let first = world.keyed("k");
     let lease = Lease { until: world.now, ..world.lease() };
     let deliveries = vec![NewDelivery { claim: Some(lease), ..world.to(world.crm) }];

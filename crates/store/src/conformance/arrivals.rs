@@ -59,7 +59,7 @@ async fn mixed(world: &mut World) -> Vec<Told> {
     expected
 }
 
-pub async fn all_that_came_is_listed_newest_first(mut world: World) {
+pub async fn requests_of_every_outcome_are_listed_newest_first(mut world: World) {
     let mut expected = mixed(&mut world).await;
     expected.reverse();
 
@@ -70,7 +70,7 @@ pub async fn all_that_came_is_listed_newest_first(mut world: World) {
     }
 }
 
-pub async fn arrivals_are_filtered(mut world: World) {
+pub async fn requests_are_filtered_by_outcome_time_reason_and_source(mut world: World) {
     let mut expected = mixed(&mut world).await;
     expected.reverse();
     let (newest, oldest) = (expected[3].1, expected[9].1);
@@ -104,7 +104,7 @@ pub async fn arrivals_are_filtered(mut world: World) {
 
 /// All at the same time, their events between each other. Looking all events of the moment up for each
 /// of them would take minutes.
-pub async fn requests_with_thousands_of_events_are_one_arrival_each(world: World) {
+pub async fn interleaved_requests_with_thousands_of_events_are_one_row_each(world: World) {
     let mut parts: Vec<NewEvent> = (0..10_000).map(|_| world.arrival()).collect();
     let requests: Vec<_> = parts[..5].iter().map(|part| part.request_id).collect();
     for (n, part) in parts.iter_mut().enumerate() {
@@ -130,7 +130,7 @@ pub async fn requests_with_thousands_of_events_are_one_arrival_each(world: World
     }
 }
 
-pub async fn a_request_with_several_events_is_one_arrival(mut world: World) {
+pub async fn request_with_several_events_is_one_row(mut world: World) {
     let mut parts: Vec<NewEvent> = (0..5).map(|n| world.keyed(&format!("k{n}"))).collect();
     let request = parts[0].request_id;
     parts.iter_mut().for_each(|part| part.request_id = request);

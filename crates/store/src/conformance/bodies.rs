@@ -22,7 +22,7 @@ fn transformed(world: &World, key: &str, route: RouteId, body: Option<&[u8]>) ->
     NewEvent { bodies, ..event }
 }
 
-pub async fn a_claim_brings_what_the_route_made(mut world: World) {
+pub async fn claim_returns_the_transformed_body(mut world: World) {
     let event = transformed(&world, "k", world.id(), Some(MADE));
     world.accept(event.clone()).await;
     world.reopen().await;
@@ -38,7 +38,7 @@ pub async fn a_claim_brings_what_the_route_made(mut world: World) {
     assert_eq!(world.delivery_body(world.id()).await.unwrap(), None);
 }
 
-pub async fn what_takes_over_sends_what_was_sent(mut world: World) {
+pub async fn revived_and_replayed_deliveries_send_the_transformed_body(mut world: World) {
     let event = transformed(&world, "k", world.id(), Some(MADE));
     world.accept(event.clone()).await;
     world.finish_due(world.crm, Next::Dead(DeadReason::MaxRetries)).await;
@@ -54,7 +54,7 @@ pub async fn what_takes_over_sends_what_was_sent(mut world: World) {
     assert_eq!(world.claim_one(world.crm).await.payload.body, MADE);
 }
 
-pub async fn what_could_not_be_made_is_to_be_made_when_it_is_sent(mut world: World) {
+pub async fn failed_transform_is_repeated_at_send_time(mut world: World) {
     let route = world.id();
     let event = transformed(&world, "k", route, None);
     world.accept(event.clone()).await;
@@ -69,7 +69,7 @@ pub async fn what_could_not_be_made_is_to_be_made_when_it_is_sent(mut world: Wor
     assert_eq!(world.claim_one(world.crm).await.transform, Some(route));
 }
 
-pub async fn a_duplicate_brings_no_body(world: World) {
+pub async fn transformed_body_of_a_duplicate_is_not_stored(world: World) {
     let first = world.keyed_for_both("k");
     world.accept(first.clone()).await;
     let again = world.again(&first);
@@ -79,7 +79,7 @@ pub async fn a_duplicate_brings_no_body(world: World) {
     assert_eq!(world.claim_one(world.crm).await.payload, first.payload);
 }
 
-pub async fn a_body_for_nowhere_is_left_out(world: World) {
+pub async fn transformed_body_for_deleted_destination_is_not_stored(world: World) {
     let event = transformed(&world, "k", world.id(), Some(MADE));
     world.change(vec![Change::DeleteDestination(world.crm)], world.now).await.unwrap();
     world.accept(event.clone()).await;
@@ -87,7 +87,7 @@ pub async fn a_body_for_nowhere_is_left_out(world: World) {
     assert_eq!(world.claim_one(world.mail).await.payload, event.payload);
 }
 
-pub async fn a_route_keeps_its_transform(mut world: World) {
+pub async fn route_stores_its_transform(mut world: World) {
     let route = surehook_core::route::RouteSpec {
         transform: Some("{a: .\"ü\"}".to_owned()),
         ..super::configure::route("shop", "crm")

@@ -45,7 +45,7 @@ async fn replay(world: &World, old: DeliveryId) -> Replayed {
     world.replay(old, world.id(), world.now).await.unwrap()
 }
 
-pub async fn a_body_goes_before_its_event_and_the_facts_stay(mut world: World) {
+pub async fn body_is_pruned_before_its_event_and_metadata_stays(mut world: World) {
     world.keep(world.shop, seven_and_fourteen()).await;
     let first = world.keyed_for_both("k");
     world.accept(first.clone()).await;
@@ -72,7 +72,7 @@ pub async fn a_body_goes_before_its_event_and_the_facts_stay(mut world: World) {
     assert_eq!(world.statuses(first.id).await, [Status::Succeeded; 2]);
 }
 
-pub async fn attempts_go_and_their_counts_stay(mut world: World) {
+pub async fn attempts_are_pruned_and_their_counts_stay(mut world: World) {
     world.keep(world.shop, seven_and_fourteen()).await;
     let event = world.accept(world.arrival()).await;
     world.finish_due(world.crm, Next::RetryAt(world.now)).await;
@@ -92,7 +92,7 @@ pub async fn attempts_go_and_their_counts_stay(mut world: World) {
     assert!(world.event(event).await.unwrap().is_none());
 }
 
-pub async fn each_source_has_its_own_spans(mut world: World) {
+pub async fn each_source_has_its_own_retention(mut world: World) {
     world.keep(world.shop, seven_and_fourteen()).await;
     let brief = RetentionSpec { events: days(2), ..RetentionSpec::default() };
     world.keep(world.bank, brief).await;
@@ -112,7 +112,7 @@ pub async fn each_source_has_its_own_spans(mut world: World) {
     assert_eq!(world.prune_all(SERVER).await.bodies, 1);
 }
 
-pub async fn what_is_not_final_keeps_body_and_attempts(mut world: World) {
+pub async fn unfinished_event_keeps_body_and_attempts(mut world: World) {
     let brief = RetentionSpec { bodies: days(1), attempts: days(1), ..RetentionSpec::default() };
     world.keep(world.shop, brief).await;
     let event = world.keyed_for_both("k");
@@ -136,7 +136,7 @@ pub async fn what_is_not_final_keeps_body_and_attempts(mut world: World) {
     assert_eq!(world.prune_all(SERVER).await.events, 1);
 }
 
-pub async fn what_ends_at_last_loses_body_and_attempts(mut world: World) {
+pub async fn event_that_ends_late_loses_body_and_attempts(mut world: World) {
     let attempts = RetentionSpec { attempts: days(1), ..RetentionSpec::default() };
     for (spec, expected) in [(bodies(1), (false, 2)), (attempts, (true, 0))] {
         world.keep(world.shop, spec).await;
@@ -156,7 +156,7 @@ pub async fn what_ends_at_last_loses_body_and_attempts(mut world: World) {
     }
 }
 
-pub async fn a_dead_letter_keeps_what_a_replay_needs(mut world: World) {
+pub async fn dead_letter_keeps_body_and_attempts_for_replay(mut world: World) {
     world.keep(world.shop, seven_and_fourteen()).await;
     let event = world.keyed_for_both("k");
     world.accept(event.clone()).await;
@@ -178,7 +178,7 @@ pub async fn a_dead_letter_keeps_what_a_replay_needs(mut world: World) {
     assert_eq!(left(&world, event.id).await, (false, 0));
 }
 
-pub async fn dead_letters_keep_for_as_long_as_the_source_says(mut world: World) {
+pub async fn dead_letter_retention_follows_the_source_setting(mut world: World) {
     let spec = RetentionSpec { dead_letters: days(16), ..seven_and_fourteen() };
     world.keep(world.shop, spec).await;
     let event = world.accept(world.arrival()).await;
@@ -195,7 +195,7 @@ pub async fn dead_letters_keep_for_as_long_as_the_source_says(mut world: World) 
     assert_eq!(world.count(Status::Dead), 1, "it is still listed, and counted");
 }
 
-pub async fn a_duplicate_does_not_revive_what_has_no_body(mut world: World) {
+pub async fn duplicate_does_not_revive_an_event_without_body(mut world: World) {
     let brief = RetentionSpec {
         bodies: Some(Span::from_secs(1)),
         attempts: Some(Span::from_secs(1)),
@@ -223,7 +223,7 @@ fn bodies(span: u64) -> RetentionSpec {
     RetentionSpec { bodies: days(span), ..RetentionSpec::default() }
 }
 
-pub async fn spans_can_be_changed_at_any_time(mut world: World) {
+pub async fn retention_setting_can_be_changed_at_any_time(mut world: World) {
     world.accept(world.arrival()).await;
     world.finish_due(world.crm, Next::Succeeded).await;
     world.wait(DAY * 8);
@@ -242,7 +242,7 @@ pub async fn spans_can_be_changed_at_any_time(mut world: World) {
     assert_eq!(left(&world, second).await, (true, 1));
 }
 
-pub async fn a_span_that_comes_back_finds_what_it_had_passed(mut world: World) {
+pub async fn restored_retention_setting_prunes_events_skipped_before(mut world: World) {
     world.keep(world.shop, bodies(7)).await;
     let event = world.accept(world.arrival()).await;
     world.finish_due(world.crm, DEAD).await;
@@ -265,7 +265,7 @@ pub async fn a_span_that_comes_back_finds_what_it_had_passed(mut world: World) {
     assert_eq!(left(&world, event).await, (false, 0));
 }
 
-pub async fn an_event_that_comes_in_late_is_not_forgotten(mut world: World) {
+pub async fn event_committed_late_is_still_pruned(mut world: World) {
     let brief = RetentionSpec { bodies: days(1), ..RetentionSpec::default() };
     world.keep(world.shop, brief).await;
     let nothing_owed = |world: &World| NewEvent { deliveries: Vec::new(), ..world.arrival() };
@@ -286,7 +286,7 @@ pub async fn an_event_that_comes_in_late_is_not_forgotten(mut world: World) {
     }
 }
 
-pub async fn attempts_of_a_late_replay_go_too(mut world: World) {
+pub async fn attempts_of_a_replay_after_pruning_are_pruned(mut world: World) {
     let brief = RetentionSpec { attempts: days(1), ..RetentionSpec::default() };
     world.keep(world.shop, brief).await;
     let event = world.accept(world.arrival()).await;
@@ -305,7 +305,7 @@ pub async fn attempts_of_a_late_replay_go_too(mut world: World) {
     assert_eq!(left(&world, event).await, (true, 0));
 }
 
-pub async fn a_slice_is_bounded_whatever_it_removes(mut world: World) {
+pub async fn pruning_slice_is_bounded(mut world: World) {
     const MANY: usize = 700;
     let spec = RetentionSpec { bodies: days(1), attempts: days(2), ..RetentionSpec::default() };
     world.keep(world.shop, spec).await;
@@ -337,7 +337,7 @@ pub async fn a_slice_is_bounded_whatever_it_removes(mut world: World) {
     assert_eq!(world.prune_all(SERVER).await, Pruned::default(), "nothing is found twice");
 }
 
-pub async fn large_bodies_go_in_small_slices(mut world: World) {
+pub async fn large_bodies_are_pruned_in_small_slices(mut world: World) {
     const LARGE: usize = 5 << 20;
     world.keep(world.shop, bodies(1)).await;
     for _ in 0..4 {

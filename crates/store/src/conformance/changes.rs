@@ -144,7 +144,7 @@ async fn play(mut world: World, steps: Vec<Vec<Edit>>) -> TestCaseResult {
     Ok(())
 }
 
-pub fn the_store_agrees_with_the_pure_configuration<H: Harness + 'static>(harness: impl Fn() -> H) {
+pub fn random_changes_match_configuration_apply<H: Harness + 'static>(harness: impl Fn() -> H) {
     let steps = prop::collection::vec(prop::collection::vec(an_edit(), 1..5), 1..12);
     check(steps, |steps| async { play(World::new(harness()).await, steps).await });
 }

@@ -27,7 +27,7 @@ async fn waiting(world: &World, many: usize) -> Vec<DeliveryId> {
     ids
 }
 
-pub async fn what_is_due_comes_oldest_first(mut world: World) {
+pub async fn due_deliveries_are_claimed_oldest_due_first(mut world: World) {
     let born = waiting(&world, 4).await;
     // Tried once and due again in another order than they were born.
     for (claimed, wait) in world.claim(world.crm, 4).await.iter().zip([40, 10, 30, 20]) {
@@ -42,7 +42,7 @@ pub async fn what_is_due_comes_oldest_first(mut world: World) {
     assert_eq!(ids(&claimed), [born[1], born[3], born[2], fresh[0], fresh[1], born[0]]);
 }
 
-pub async fn a_claim_takes_no_more_than_its_limit(world: World) {
+pub async fn claim_returns_at_most_its_limit(world: World) {
     let born = waiting(&world, 5).await;
 
     assert!(world.claim(world.crm, 0).await.is_empty());
@@ -52,7 +52,7 @@ pub async fn a_claim_takes_no_more_than_its_limit(world: World) {
     assert!(world.claim(world.crm, 2).await.is_empty());
 }
 
-pub async fn nothing_is_claimed_before_it_is_due(mut world: World) {
+pub async fn delivery_is_not_claimed_before_it_is_due(mut world: World) {
     waiting(&world, 1).await;
     let due_at = world.now + SECOND * 10;
     world.finish_due(world.crm, Next::RetryAt(due_at)).await;
@@ -64,7 +64,7 @@ pub async fn nothing_is_claimed_before_it_is_due(mut world: World) {
     assert_eq!(world.claim(world.crm, 9).await.len(), 1);
 }
 
-pub async fn a_claim_is_of_one_destination(world: World) {
+pub async fn claim_returns_deliveries_of_one_destination(world: World) {
     let event = world.keyed_for_both("k");
     world.accept(event.clone()).await;
     let nowhere: DestinationId = world.id();
@@ -76,7 +76,7 @@ pub async fn a_claim_is_of_one_destination(world: World) {
     assert_eq!(world.statuses(event.id).await, [Status::Pending, Status::InFlight]);
 }
 
-pub async fn a_claim_brings_all_that_is_needed_to_send(mut world: World) {
+pub async fn claim_returns_all_fields_needed_to_send(mut world: World) {
     let event = world.keyed("k");
     world.accept(event.clone()).await;
     let first = world.claim_one(world.crm).await;
@@ -100,7 +100,7 @@ pub async fn a_claim_brings_all_that_is_needed_to_send(mut world: World) {
     assert_eq!((kept.status, kept.due_at, kept.attempts), (Status::InFlight, None, 1));
 }
 
-pub async fn what_is_claimed_is_not_claimed_again(mut world: World) {
+pub async fn claimed_delivery_is_not_claimed_again(mut world: World) {
     waiting(&world, 3).await;
     world.claim(world.crm, 3).await;
 
@@ -110,7 +110,7 @@ pub async fn what_is_claimed_is_not_claimed_again(mut world: World) {
     assert!(world.claim(world.crm, 3).await.is_empty());
 }
 
-pub async fn concurrent_claimers_never_share(world: World) {
+pub async fn concurrent_claims_never_return_the_same_delivery(world: World) {
     const MANY: usize = 200;
     waiting(&world, MANY).await;
     let mut tasks = JoinSet::new();
@@ -136,7 +136,7 @@ pub async fn concurrent_claimers_never_share(world: World) {
     assert_eq!(world.count(Status::InFlight), 200);
 }
 
-pub async fn what_is_released_is_due_at_once_and_untried(mut world: World) {
+pub async fn released_delivery_is_due_now_without_an_attempt(mut world: World) {
     let born = waiting(&world, 2).await;
     let claimed = world.claim(world.crm, 2).await;
     world.wait(SECOND);
@@ -150,7 +150,7 @@ pub async fn what_is_released_is_due_at_once_and_untried(mut world: World) {
     assert_eq!(ids(&world.claim(world.crm, 9).await), born);
 }
 
-pub async fn what_is_put_off_is_due_then_and_untried(mut world: World) {
+pub async fn delivery_released_for_later_is_due_then_without_an_attempt(mut world: World) {
     let event = world.accept(world.arrival()).await;
     let claimed = world.claim_one(world.crm).await;
     let due_at = world.now + Duration::from_secs(60);
@@ -166,7 +166,7 @@ pub async fn what_is_put_off_is_due_then_and_untried(mut world: World) {
     assert_eq!(world.claim_one(world.crm).await.attempts, 0);
 }
 
-pub async fn a_stale_token_releases_nothing(mut world: World) {
+pub async fn stale_lease_token_releases_nothing(mut world: World) {
     let born = waiting(&world, 1).await;
     let stale = world.claim_one(world.crm).await;
     world.release(vec![held(&stale)], world.now).await.unwrap();
@@ -180,7 +180,7 @@ pub async fn a_stale_token_releases_nothing(mut world: World) {
     world.finish(&current, Next::Succeeded).await;
 }
 
-pub async fn an_expired_lease_makes_its_delivery_due(mut world: World) {
+pub async fn expired_lease_makes_the_delivery_due(mut world: World) {
     let events = [world.keyed_for_both("a"), world.keyed_for_both("b")];
     world.admit(events.to_vec()).await.unwrap();
     world.claim(world.crm, 2).await;
@@ -199,7 +199,7 @@ pub async fn an_expired_lease_makes_its_delivery_due(mut world: World) {
     assert_eq!(world.claim(world.crm, 9).await.len(), 2);
 }
 
-pub async fn a_renewed_lease_lasts_longer(world: World) {
+pub async fn renewed_lease_expires_later(world: World) {
     waiting(&world, 2).await;
     let claimed = world.claim(world.crm, 2).await;
     let until = claimed[0].lease.until + LEASE;
@@ -212,7 +212,7 @@ pub async fn a_renewed_lease_lasts_longer(world: World) {
     assert_eq!(world.count(Status::Pending), 2);
 }
 
-pub async fn a_lost_claim_cannot_be_renewed(world: World) {
+pub async fn lost_claim_cannot_be_renewed(world: World) {
     waiting(&world, 1).await;
     let lost = world.claim_one(world.crm).await;
     world.release(vec![held(&lost)], world.now).await.unwrap();
@@ -226,7 +226,7 @@ pub async fn a_lost_claim_cannot_be_renewed(world: World) {
     assert_eq!(world.release_expired(current.lease.until).await.unwrap(), [world.crm]);
 }
 
-pub async fn what_a_dead_process_held_is_due_again(mut world: World) {
+pub async fn deliveries_in_flight_at_a_crash_are_due_after_restart(mut world: World) {
     let born = waiting(&world, 2).await;
     let claimed = world.claim(world.crm, 2).await;
     world.wait(SECOND);
@@ -246,7 +246,7 @@ pub async fn what_a_dead_process_held_is_due_again(mut world: World) {
     assert_eq!(late, surehook_core::store::Settled::LeaseLost);
 }
 
-pub async fn next_due_is_the_earliest_that_waits(mut world: World) {
+pub async fn next_due_is_the_earliest_waiting_delivery(mut world: World) {
     assert_eq!(world.next_due(world.crm).await.unwrap(), None);
     waiting(&world, 3).await;
     let start = world.now;
@@ -262,7 +262,7 @@ pub async fn next_due_is_the_earliest_that_waits(mut world: World) {
     assert_eq!(world.next_due(world.mail).await.unwrap(), None);
 }
 
-pub async fn oldest_due_tells_what_is_late(mut world: World) {
+pub async fn oldest_due_reports_the_oldest_overdue_delivery_per_destination(mut world: World) {
     let start = world.now;
     world.accept(world.keyed_for_both("k")).await;
     world.wait(SECOND);

@@ -26,7 +26,7 @@ pub(super) fn route(from: &str, to: &str) -> RouteSpec {
     }
 }
 
-pub async fn what_is_put_is_read_back(mut world: World) {
+pub async fn stored_configuration_is_read_back(mut world: World) {
     let put_at = world.now;
     let first: RouteId = world.id();
     let second: RouteId = world.id();
@@ -53,7 +53,7 @@ pub async fn what_is_put_is_read_back(mut world: World) {
     assert_eq!(routes, [(second, route("shop", "crm")), (first, filtered)], "oldest first");
 }
 
-pub async fn a_rename_takes_its_routes_along(world: World) {
+pub async fn renamed_source_and_destination_keep_their_routes(world: World) {
     let changes = vec![
         Change::PutRoute(world.id(), route("shop", "crm")),
         Change::PutSource(world.shop, source("store")),
@@ -67,7 +67,7 @@ pub async fn a_rename_takes_its_routes_along(world: World) {
     assert_eq!(world.claim(world.crm, 9).await.len(), 1);
 }
 
-pub async fn a_name_belongs_to_one(world: World) {
+pub async fn name_in_use_is_refused(world: World) {
     let before = world.configuration().await.unwrap();
 
     let source = world.change(vec![Change::PutSource(world.id(), source("shop"))], world.now).await;
@@ -79,7 +79,7 @@ pub async fn a_name_belongs_to_one(world: World) {
     assert_eq!(world.configuration().await.unwrap(), before);
 }
 
-pub async fn a_name_is_free_again_after_a_delete(world: World) {
+pub async fn name_can_be_reused_after_deletion(world: World) {
     let (new_source, new_destination): (SourceId, DestinationId) = (world.id(), world.id());
     let changes = vec![
         Change::DeleteSource(world.shop),
@@ -100,7 +100,7 @@ pub async fn a_name_is_free_again_after_a_delete(world: World) {
     assert_eq!(world.claim(new_destination, 9).await.len(), 1);
 }
 
-pub async fn a_route_needs_both_its_ends(world: World) {
+pub async fn route_with_unknown_source_or_destination_is_refused(world: World) {
     for (from, to) in [("nobody", "crm"), ("shop", "nobody"), ("crm", "shop")] {
         let refused = world.change(vec![Change::PutRoute(world.id(), route(from, to))], world.now);
         let refused = refused.await;
@@ -109,7 +109,7 @@ pub async fn a_route_needs_both_its_ends(world: World) {
     assert!(world.configuration().await.unwrap().routes.is_empty());
 }
 
-pub async fn changes_are_made_all_or_none(mut world: World) {
+pub async fn changes_with_one_invalid_change_are_not_applied(mut world: World) {
     let event = world.accept(world.arrival()).await;
     let before = world.configuration().await.unwrap();
     let changes = vec![
@@ -126,7 +126,7 @@ pub async fn changes_are_made_all_or_none(mut world: World) {
     assert_eq!(world.claim(world.crm, 9).await.len(), 1);
 }
 
-pub async fn a_source_created_and_deleted_at_once_is_gone(world: World) {
+pub async fn source_created_and_deleted_in_one_change_does_not_exist(world: World) {
     let (brief, nowhere): (SourceId, DestinationId) = (world.id(), world.id());
     let before = world.configuration().await.unwrap();
     let changes = vec![
@@ -145,7 +145,7 @@ pub async fn a_source_created_and_deleted_at_once_is_gone(world: World) {
     assert_eq!(world.admit(vec![too_late]).await.unwrap(), [Admitted::SourceGone]);
 }
 
-pub async fn a_deleted_source_takes_no_events_but_keeps_them(world: World) {
+pub async fn deleted_source_rejects_new_events_and_keeps_old_ones(world: World) {
     let event = world.accept(world.arrival()).await;
     let route_id = world.id();
     let put = vec![Change::PutRoute(route_id, route("shop", "crm"))];
@@ -161,7 +161,7 @@ pub async fn a_deleted_source_takes_no_events_but_keeps_them(world: World) {
     assert_eq!(world.statuses(event).await, [Status::Succeeded]);
 }
 
-pub async fn a_deleted_destination_is_owed_nothing(mut world: World) {
+pub async fn deleting_a_destination_cancels_unfinished_deliveries(mut world: World) {
     let events: Vec<NewEvent> = (0..5).map(|n| world.keyed_for_both(&format!("k{n}"))).collect();
     world.admit(events.clone()).await.unwrap();
     let ends = [Next::Succeeded, Next::Dead(DeadReason::Expired), Next::RetryAt(world.now)];
@@ -184,7 +184,7 @@ pub async fn a_deleted_destination_is_owed_nothing(mut world: World) {
     assert_eq!((world.count(Status::InFlight), world.count(Status::Scheduled)), (0, 0));
 }
 
-pub async fn a_deleted_destination_is_asked_for_no_more(world: World) {
+pub async fn deleted_destination_has_no_due_deliveries(world: World) {
     world.accept(world.keyed_for_both("k")).await;
 
     world.change(vec![Change::DeleteDestination(world.crm)], world.now).await.unwrap();
@@ -195,7 +195,7 @@ pub async fn a_deleted_destination_is_asked_for_no_more(world: World) {
     assert_eq!(world.claim(world.mail, 9).await.len(), 1, "the other one is owed as before");
 }
 
-pub async fn a_delivery_to_nowhere_is_left_out(world: World) {
+pub async fn delivery_to_deleted_or_unknown_destination_is_not_stored(world: World) {
     world.change(vec![Change::DeleteDestination(world.crm)], world.now).await.unwrap();
     let nowhere = NewDelivery { destination: world.id(), ..world.to(world.mail) };
     let deliveries = vec![world.to(world.crm), nowhere, world.to(world.mail)];
@@ -206,7 +206,7 @@ pub async fn a_delivery_to_nowhere_is_left_out(world: World) {
     assert_eq!(world.count(Status::Pending), 1);
 }
 
-pub async fn a_deleted_thing_can_be_put_again(mut world: World) {
+pub async fn deleted_source_and_destination_can_be_created_again(mut world: World) {
     let event = world.accept(world.arrival()).await;
     let delete = vec![Change::DeleteSource(world.shop), Change::DeleteDestination(world.crm)];
     world.change(delete, world.now).await.unwrap();

@@ -38,7 +38,7 @@ fn made_of(world: &World, event: EventId, n: u32) -> NewEvent {
     NewEvent { copy_of: Some(CopyId { event, n }), ..world.arrival() }
 }
 
-pub async fn a_duplicate_is_found_by_its_number(mut world: World) {
+pub async fn duplicate_is_found_by_event_and_number(mut world: World) {
     let first = seen_three_times(&mut world).await;
 
     world.reopen().await;
@@ -60,7 +60,7 @@ pub async fn a_duplicate_is_found_by_its_number(mut world: World) {
 }
 
 /// What memory answers is written late. It must not take the number of one that was looked at.
-pub async fn the_number_of_a_duplicate_never_changes(mut world: World) {
+pub async fn duplicate_number_never_changes(mut world: World) {
     let first = world.keyed("k");
     world.accept(first.clone()).await;
     let seen_before = world.now + SECOND;
@@ -90,7 +90,7 @@ async fn told_in_both(world: &World, first: EventId, new: EventId) {
     }
 }
 
-pub async fn a_duplicate_becomes_an_event_once(mut world: World) {
+pub async fn duplicate_is_delivered_anyway_once(mut world: World) {
     let first = seen_three_times(&mut world).await;
     let new = made_of(&world, first.id, 2);
 
@@ -112,7 +112,7 @@ pub async fn a_duplicate_becomes_an_event_once(mut world: World) {
     world.accept(made_of(&world, first.id, 1)).await;
 }
 
-pub async fn of_many_who_deliver_a_duplicate_one_does(mut world: World) {
+pub async fn concurrent_deliver_anyway_requests_create_one_event(mut world: World) {
     let first = seen_three_times(&mut world).await;
     let mut wishes = JoinSet::new();
     for _ in 0..16 {
@@ -130,7 +130,7 @@ pub async fn of_many_who_deliver_a_duplicate_one_does(mut world: World) {
     assert_eq!(world.counts().events, 2);
 }
 
-pub async fn a_duplicate_that_is_not_there_becomes_nothing(mut world: World) {
+pub async fn deliver_anyway_of_unknown_duplicate_is_refused(mut world: World) {
     let first = seen_three_times(&mut world).await;
     for (event, n) in [(first.id, 0), (first.id, 3), (world.id(), 1)] {
         let told = world.admit(vec![made_of(&world, event, n)]).await;
@@ -139,7 +139,7 @@ pub async fn a_duplicate_that_is_not_there_becomes_nothing(mut world: World) {
     assert_eq!(world.counts().events, 1);
 }
 
-pub async fn what_a_duplicate_became_outlives_its_body(mut world: World) {
+pub async fn link_to_delivered_duplicate_survives_body_pruning(mut world: World) {
     let keep = RetentionSpec { bodies: Some(Span(SECOND)), ..RetentionSpec::default() };
     world.keep(world.shop, keep).await;
     let first = seen_three_times(&mut world).await;

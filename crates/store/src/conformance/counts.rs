@@ -62,7 +62,7 @@ pub async fn every_step_is_counted_once(mut world: World) {
     assert_eq!(counted(&world), expected);
 }
 
-pub async fn refused_steps_count_nothing(world: World) {
+pub async fn rejected_steps_are_not_counted(world: World) {
     let keyed = world.keyed("k");
     let known = world.accept(keyed.clone()).await;
     let claimed = world.claim_one(world.crm).await;
@@ -80,7 +80,7 @@ pub async fn refused_steps_count_nothing(world: World) {
     assert_eq!(world.counts(), before);
 }
 
-pub async fn the_dead_are_counted_by_reason(mut world: World) {
+pub async fn dead_deliveries_are_counted_by_reason(mut world: World) {
     for (times, reason) in (1..).zip(DeadReason::ALL) {
         for _ in 0..times {
             world.accept(world.arrival()).await;
@@ -104,7 +104,7 @@ pub async fn the_dead_are_counted_by_reason(mut world: World) {
     assert_eq!(counts.by_status[&Status::Dead], 17);
 }
 
-pub async fn counts_survive_a_restart(mut world: World) {
+pub async fn counts_survive_restart(mut world: World) {
     let keyed = world.keyed_for_both("k");
     world.accept(keyed.clone()).await;
     world.accept(world.arrival()).await;
@@ -120,7 +120,7 @@ pub async fn counts_survive_a_restart(mut world: World) {
     assert_eq!((before.retries, before.duplicates, before.no_key), (1, 1, 1));
 }
 
-pub async fn counts_agree_with_the_lists_after_concurrent_work(mut world: World) {
+pub async fn counts_match_the_lists_after_concurrent_work(mut world: World) {
     let mut tasks = JoinSet::new();
     for worker in 0..6 {
         let events: Vec<NewEvent> =

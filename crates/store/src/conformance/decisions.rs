@@ -18,7 +18,7 @@ pub(super) async fn kinds(world: &World, event: EventId) -> Vec<DecisionKind> {
     world.detail(event).await.decisions.iter().map(|decision| decision.kind).collect()
 }
 
-pub async fn what_was_decided_on_the_way_in_is_kept(mut world: World) {
+pub async fn intake_record_is_stored_with_the_event(mut world: World) {
     let unrouted = vec![
         Unrouted { to: "log".parse().unwrap(), why: Why::FilterFailed("runtime".to_owned()) },
         Unrouted { to: "mail".parse().unwrap(), why: Why::DroppedByTransform },
@@ -46,14 +46,14 @@ pub async fn what_was_decided_on_the_way_in_is_kept(mut world: World) {
     assert!(detail.unrouted.is_empty() && detail.decisions.is_empty());
 }
 
-pub async fn an_ordinary_life_needs_no_rows_of_its_own(world: World) {
+pub async fn delivered_event_has_no_decision_rows(world: World) {
     let event = world.accept(world.keyed_for_both("k")).await;
     world.finish_due(world.crm, Next::Succeeded).await;
     world.finish_due(world.mail, Next::Succeeded).await;
     assert!(kinds(&world, event).await.is_empty());
 }
 
-pub async fn the_attempts_of_an_event_are_told_with_it(mut world: World) {
+pub async fn event_detail_lists_attempts_without_responses(mut world: World) {
     let event = world.accept(world.arrival()).await;
     let due_at = world.now + Duration::from_secs(5);
     let mut expected = Vec::new();
@@ -72,7 +72,7 @@ pub async fn the_attempts_of_an_event_are_told_with_it(mut world: World) {
     assert!(attempts.iter().all(|row| row.attempt.response.is_empty()), "they are told elsewhere");
 }
 
-pub async fn replays_and_revivals_are_told(mut world: World) {
+pub async fn replays_and_revivals_are_recorded_as_decisions(mut world: World) {
     let first = world.keyed("k");
     let event = world.accept(first.clone()).await;
     world.finish_due(world.crm, Next::Dead(DeadReason::MaxRetries)).await;
@@ -96,7 +96,7 @@ pub async fn replays_and_revivals_are_told(mut world: World) {
     assert_eq!(decisions[1].at, world.now);
 }
 
-pub async fn what_goes_down_with_its_destination_is_told(world: World) {
+pub async fn cancellation_by_deleted_destination_is_recorded(world: World) {
     let event = world.accept(world.keyed_for_both("k")).await;
     let done = world.accept(world.arrival()).await;
     world.finish_due(world.mail, Next::Succeeded).await;
@@ -110,7 +110,7 @@ pub async fn what_goes_down_with_its_destination_is_told(world: World) {
     assert!(kinds(&world, done).await.is_empty(), "it had ended");
 }
 
-pub async fn a_lost_claim_is_told(mut world: World) {
+pub async fn expired_lease_is_recorded_once(mut world: World) {
     let event = world.accept(world.arrival()).await;
     world.claim_one(world.crm).await;
     world.wait(LEASE);
@@ -119,7 +119,7 @@ pub async fn a_lost_claim_is_told(mut world: World) {
     assert_eq!(kinds(&world, event).await, [DecisionKind::LeaseExpired]);
 }
 
-pub async fn what_a_dead_process_held_is_told(mut world: World) {
+pub async fn recovery_after_crash_is_recorded(mut world: World) {
     let event = world.accept(world.arrival()).await;
     let waiting = world.accept(NewEvent { deliveries: Vec::new(), ..world.arrival() }).await;
     world.claim_one(world.crm).await;
@@ -130,7 +130,7 @@ pub async fn what_a_dead_process_held_is_told(mut world: World) {
     assert!(kinds(&world, waiting).await.is_empty());
 }
 
-pub async fn of_each_kind_a_bounded_number_is_kept(world: World) {
+pub async fn stored_decisions_of_each_kind_are_bounded(world: World) {
     let event = world.accept(world.arrival()).await;
     let decision = |kind, number: u32| Decision {
         event,
@@ -151,7 +151,7 @@ pub async fn of_each_kind_a_bounded_number_is_kept(world: World) {
     assert_eq!(kept[100], decision(DecisionKind::Hastened, 7));
 }
 
-pub async fn a_decision_about_nothing_is_not_kept(world: World) {
+pub async fn decision_about_unknown_event_is_not_stored(world: World) {
     let decision = Decision {
         event: world.id(),
         delivery: None,
@@ -163,7 +163,7 @@ pub async fn a_decision_about_nothing_is_not_kept(world: World) {
     assert!(world.event(decision.event).await.unwrap().is_none());
 }
 
-pub async fn decisions_go_with_their_event(mut world: World) {
+pub async fn decisions_are_pruned_with_their_event(mut world: World) {
     let event = world.accept(world.arrival()).await;
     world.finish_due(world.crm, Next::Succeeded).await;
     let old = world.only_delivery(event).await.id;

@@ -64,7 +64,7 @@ async fn is_cancelled(world: &World, event: EventId, at: Timestamp) {
     assert_eq!(told.count(), 1);
 }
 
-pub async fn much_that_was_owed_is_cancelled_bit_by_bit(mut world: World) {
+pub async fn large_backlog_of_deleted_destination_is_cancelled_in_slices(mut world: World) {
     let events = owed(&world).await;
     let claimed = world.claim(world.crm, 700).await;
     let deleted_at = world.now;
@@ -89,7 +89,7 @@ pub async fn much_that_was_owed_is_cancelled_bit_by_bit(mut world: World) {
     }
 }
 
-pub async fn what_is_not_cancelled_yet_is_as_good_as_cancelled(world: World) {
+pub async fn delivery_not_yet_cancelled_behaves_as_cancelled(world: World) {
     let events = owed(&world).await;
     delete(&world).await;
     let mut waiting = None;
@@ -112,7 +112,7 @@ pub async fn what_is_not_cancelled_yet_is_as_good_as_cancelled(world: World) {
     assert_eq!(world.count(Status::Cancelled), u64::try_from(OWED).unwrap());
 }
 
-pub async fn a_destination_that_comes_back_gets_nothing_of_it(world: World) {
+pub async fn recreated_destination_gets_no_old_deliveries(world: World) {
     owed(&world).await;
     delete(&world).await;
 
@@ -125,7 +125,7 @@ pub async fn a_destination_that_comes_back_gets_nothing_of_it(world: World) {
     assert_eq!(world.count(Status::Cancelled), u64::try_from(OWED).unwrap());
 }
 
-pub async fn a_job_whose_destination_is_deleted_comes_to_its_end(mut world: World) {
+pub async fn replay_job_of_deleted_destination_finishes(mut world: World) {
     dead_letters(&world, OWED).await;
     world.wait(TICK);
     let job = selected(&world, retry(all())).await;

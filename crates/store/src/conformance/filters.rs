@@ -20,7 +20,7 @@ use super::{
 
 const EVERYTHING: usize = 1000;
 
-pub async fn events_are_filtered_by_one_delivery_that_is_all_of_it(mut world: World) {
+pub async fn event_filter_matches_only_if_one_delivery_meets_all_conditions(mut world: World) {
     in_every_status(&mut world).await;
     let page = Page { after: None, limit: EVERYTHING };
     let rows = world.deliveries(DeliveryFilter::default(), page).await.unwrap().rows;
@@ -72,7 +72,7 @@ pub async fn events_are_filtered_by_one_delivery_that_is_all_of_it(mut world: Wo
     assert!(events(&world, &with_delivery(nobody), 5).await.is_empty());
 }
 
-pub async fn what_an_event_owes_is_counted_in_lists(mut world: World) {
+pub async fn event_rows_count_deliveries_by_status(mut world: World) {
     in_every_status(&mut world).await;
     world.accept(NewEvent { deliveries: Vec::new(), ..world.arrival() }).await;
     let page = Page { after: None, limit: EVERYTHING };
@@ -99,7 +99,7 @@ fn values(pairs: &[(&str, &str)]) -> EventFilter {
     EventFilter { body, ..EventFilter::default() }
 }
 
-pub async fn events_are_found_by_values_in_their_bodies(mut world: World) {
+pub async fn events_are_filtered_by_body_values(mut world: World) {
     let one = with_body(&world, r#"{"data":{"object":{"id":42,"tags":["a","b"]}},"live":true}"#);
     let two = with_body(&world, r#"{"data":{"object":{"id":"42","tags":["b"]}},"live":false}"#);
     let three = with_body(&world, "data.object.id=42");
@@ -129,7 +129,7 @@ pub async fn events_are_found_by_values_in_their_bodies(mut world: World) {
     assert!(events(&world, &bank, 5).await.is_empty());
 }
 
-pub async fn a_search_for_a_value_looks_at_a_bounded_number_of_bodies(mut world: World) {
+pub async fn body_value_search_reads_a_bounded_number_of_bodies_per_page(mut world: World) {
     let first = world.accept(with_body(&world, r#"{"needle":1}"#)).await;
     world.wait(Duration::from_millis(1));
     for _ in 0..3 {
@@ -148,7 +148,7 @@ pub async fn a_search_for_a_value_looks_at_a_bounded_number_of_bodies(mut world:
     }
 }
 
-pub async fn a_key_is_found_in_every_source(mut world: World) {
+pub async fn key_filter_without_source_finds_events_of_all_sources(mut world: World) {
     let all = many(&mut world).await;
     let with_key = |key: &str| EventFilter { key: Some(key.into()), ..EventFilter::default() };
     let other = world.accept(NewEvent { source: world.shop, ..world.keyed("k6") }).await;

@@ -72,7 +72,7 @@ async fn in_group(world: &World, group: GroupId, status: Option<Status>) -> Vec<
     rows.iter().map(|row| row.id).collect()
 }
 
-pub async fn those_of_one_cause_are_one_group(mut world: World) {
+pub async fn dead_deliveries_with_one_cause_form_one_group(mut world: World) {
     let first_at = world.now;
     let (_, first) = dies(&world, world.arrival(), "order 17 is closed").await;
     world.wait(TICK);
@@ -109,7 +109,7 @@ pub async fn those_of_one_cause_are_one_group(mut world: World) {
     );
 }
 
-pub async fn what_stops_being_dead_leaves_its_group(mut world: World) {
+pub async fn delivery_that_is_no_longer_dead_leaves_its_group(mut world: World) {
     let keyed = world.keyed("k");
     let (_, first) = dies(&world, world.arrival(), "closed").await;
     dies(&world, keyed.clone(), "closed").await;
@@ -133,7 +133,7 @@ pub async fn what_stops_being_dead_leaves_its_group(mut world: World) {
     expect(&world, &[("400: said the destination", 3)]).await;
 }
 
-pub async fn what_retention_removes_leaves_its_group(mut world: World) {
+pub async fn pruned_delivery_leaves_its_group(mut world: World) {
     let day = Some(Span(DAY));
     let brief = RetentionSpec { bodies: day, attempts: day, dead_letters: day, events: None };
     world.keep(world.shop, brief).await;
@@ -154,7 +154,7 @@ pub async fn what_retention_removes_leaves_its_group(mut world: World) {
     expect(&world, &[]).await;
 }
 
-pub async fn what_a_status_says_moves_groups(world: World) {
+pub async fn status_update_moves_deliveries_between_groups(world: World) {
     let parked = world.accept(world.arrival()).await;
     let claimed = world.claim_one(world.crm).await;
     world.settle(world.will(&claimed, PARKED)).await.unwrap();
@@ -170,7 +170,7 @@ pub async fn what_a_status_says_moves_groups(world: World) {
     expect(&world, &[("a status said so: unrecoverable", 1)]).await;
 }
 
-pub async fn what_was_told_during_the_attempt_is_what_it_died_of(mut world: World) {
+pub async fn failed_status_during_the_attempt_is_the_death_cause(mut world: World) {
     let under_way = world.accept(world.arrival()).await;
     let claimed = world.claim_one(world.crm).await;
     assert_eq!(tell(&world, under_way, Said::Failed(REFUSED)).await, None);
@@ -181,7 +181,7 @@ pub async fn what_was_told_during_the_attempt_is_what_it_died_of(mut world: Worl
     expect(&world, &[("a status said so: unrecoverable", 1)]).await;
 }
 
-pub async fn groups_are_listed_by_when_they_grew_last(mut world: World) {
+pub async fn groups_are_listed_by_newest_death_first(mut world: World) {
     let to_mail = |world: &World| NewEvent {
         source: world.bank,
         deliveries: vec![world.to(world.mail)],
@@ -223,7 +223,7 @@ pub async fn groups_are_listed_by_when_they_grew_last(mut world: World) {
     assert_eq!(groups_of(&world, neither).await.len(), 0);
 }
 
-pub async fn a_job_takes_one_group(mut world: World) {
+pub async fn replay_job_can_select_one_group(mut world: World) {
     for number in 0..3 {
         dies(&world, world.arrival(), &format!("order {number} is closed")).await;
         dies(&world, world.arrival(), "go away").await;
@@ -250,7 +250,7 @@ pub async fn a_job_takes_one_group(mut world: World) {
     assert_eq!(preview.count, 0, "there is no such group now");
 }
 
-pub async fn groups_of_a_deleted_destination_stay(mut world: World) {
+pub async fn groups_of_deleted_destination_remain(mut world: World) {
     let (_, delivery) = dies(&world, world.arrival(), "closed").await;
     world.change(vec![Change::DeleteDestination(world.crm)], world.now).await.unwrap();
     world.reopen().await;

@@ -455,7 +455,7 @@ async fn play(world: World, ops: Vec<Op>) -> TestCaseResult {
     run.grow_old().await
 }
 
-pub fn the_store_agrees_with_the_model<H: Harness + 'static>(harness: impl Fn() -> H) {
+pub fn random_history_agrees_with_the_model<H: Harness + 'static>(harness: impl Fn() -> H) {
     let ops = prop::collection::vec(an_op(), 1..60);
     check(ops, |ops| async { play(World::new(harness()).await, ops).await });
 }

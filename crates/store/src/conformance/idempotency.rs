@@ -22,7 +22,7 @@ fn wish(world: &World, seed: u8) -> Wish {
     Wish { at: world.now, seed: [seed; 16] }
 }
 
-pub async fn a_key_is_claimed_and_its_answer_kept(mut world: World) {
+pub async fn claimed_key_returns_the_stored_response(mut world: World) {
     let first = wish(&world, 1);
     assert_eq!(world.claim_key(key("a"), [9; 32], first).await.unwrap(), Claim::Pending(first));
     world.keep_answer(key("a"), answer("done")).await.unwrap();
@@ -36,7 +36,7 @@ pub async fn a_key_is_claimed_and_its_answer_kept(mut world: World) {
     }
 }
 
-pub async fn a_claim_without_an_answer_is_resumed_as_it_began(mut world: World) {
+pub async fn unfinished_claim_is_resumed_with_the_same_seed(mut world: World) {
     let first = wish(&world, 1);
     world.claim_key(key("a"), [9; 32], first).await.unwrap();
     world.wait(Duration::from_secs(60));
@@ -48,7 +48,7 @@ pub async fn a_claim_without_an_answer_is_resumed_as_it_began(mut world: World) 
     assert_eq!(other, Claim::OtherRequest);
 }
 
-pub async fn keys_of_two_scopes_never_meet(world: World) {
+pub async fn same_key_in_another_scope_is_a_new_claim(world: World) {
     let other = IdempotencyKey { scope: [2; 32], ..key("a") };
     world.claim_key(key("a"), [9; 32], wish(&world, 1)).await.unwrap();
     world.keep_answer(key("a"), answer("mine")).await.unwrap();
@@ -58,7 +58,7 @@ pub async fn keys_of_two_scopes_never_meet(world: World) {
     assert_eq!(claimed, Claim::Pending(theirs));
 }
 
-pub async fn a_key_given_back_is_new_and_an_answer_stays(world: World) {
+pub async fn released_key_can_be_claimed_again_unless_it_has_a_response(world: World) {
     world.claim_key(key("a"), [9; 32], wish(&world, 1)).await.unwrap();
     world.give_key_back(key("a")).await.unwrap();
     let second = wish(&world, 2);
@@ -70,7 +70,7 @@ pub async fn a_key_given_back_is_new_and_an_answer_stays(world: World) {
     assert_eq!(again, Claim::Answered(answer("done")));
 }
 
-pub async fn a_key_is_new_again_after_a_day(mut world: World) {
+pub async fn key_can_be_claimed_again_after_its_retention_time(mut world: World) {
     world.claim_key(key("a"), [9; 32], wish(&world, 1)).await.unwrap();
     world.keep_answer(key("a"), answer("done")).await.unwrap();
     let kept_until = world.now + KEPT_FOR;
@@ -84,7 +84,7 @@ pub async fn a_key_is_new_again_after_a_day(mut world: World) {
     assert_eq!(world.claim_key(key("a"), [8; 32], anew).await.unwrap(), Claim::Pending(anew));
 }
 
-pub async fn old_keys_are_forgotten_in_slices(mut world: World) {
+pub async fn old_keys_are_pruned_in_slices(mut world: World) {
     for number in 0..300 {
         let wish = wish(&world, 1);
         world.claim_key(key(&format!("k{number}")), [9; 32], wish).await.unwrap();
@@ -108,7 +108,7 @@ pub async fn old_keys_are_forgotten_in_slices(mut world: World) {
     assert_eq!(young, Claim::Pending(Wish { at: world.now, seed: [2; 16] }));
 }
 
-pub async fn the_same_replay_again_is_granted_again_and_changes_nothing(mut world: World) {
+pub async fn repeated_replay_with_the_same_id_returns_the_same_result(mut world: World) {
     let event = world.accept(world.arrival()).await;
     world.finish_due(world.crm, surehook_core::store::Next::Succeeded).await;
     let old = world.detail(event).await.deliveries[0].id;

@@ -18,7 +18,7 @@ use super::{
     },
 };
 
-pub async fn a_job_delivers_again_what_is_dead(mut world: World) {
+pub async fn job_step_replays_dead_deliveries(mut world: World) {
     let (event, old) = ended(&world, world.keyed("k"), DEAD).await;
     let (other, _) = ended(&world, world.arrival(), Next::Succeeded).await;
     world.wait(TICK);
@@ -36,7 +36,7 @@ pub async fn a_job_delivers_again_what_is_dead(mut world: World) {
     assert_eq!(world.statuses(other).await, [Status::Succeeded]);
 }
 
-pub async fn a_job_is_done_when_its_deliveries_have_ended(mut world: World) {
+pub async fn job_is_done_when_its_deliveries_have_ended(mut world: World) {
     ended(&world, world.arrival(), DEAD).await;
     world.wait(TICK);
     let job = selected(&world, retry(all())).await;
@@ -54,7 +54,7 @@ pub async fn a_job_is_done_when_its_deliveries_have_ended(mut world: World) {
     assert_eq!(advance(&world, job, MANY).await.dispatched, BTreeMap::new(), "it is left alone");
 }
 
-pub async fn a_job_goes_on_after_a_restart(mut world: World) {
+pub async fn job_continues_after_restart(mut world: World) {
     const EVENTS: usize = 250;
     let events = dead_letters(&world, EVENTS).await;
     world.wait(TICK);
@@ -75,7 +75,7 @@ pub async fn a_job_goes_on_after_a_restart(mut world: World) {
     assert!(world.unfinished_replays().await.unwrap().is_empty());
 }
 
-pub async fn concurrent_looks_and_steps_take_each_once(mut world: World) {
+pub async fn concurrent_selections_and_steps_dispatch_each_delivery_once(mut world: World) {
     const EVENTS: usize = 250;
     let events = dead_letters(&world, EVENTS).await;
     world.wait(TICK);
@@ -106,7 +106,7 @@ pub async fn concurrent_looks_and_steps_take_each_once(mut world: World) {
     assert_eq!(report(&world, job).await.progress().dispatched(), 250);
 }
 
-pub async fn what_cannot_be_delivered_any_more_is_skipped_with_its_reason(mut world: World) {
+pub async fn undeliverable_items_are_skipped_with_a_reason(mut world: World) {
     let (_, by_hand) = ended(&world, world.arrival(), DEAD).await;
     world.wait(TICK);
     let to_mail = NewEvent { deliveries: vec![world.to(world.mail)], ..world.arrival() };
@@ -131,7 +131,7 @@ pub async fn what_cannot_be_delivered_any_more_is_skipped_with_its_reason(mut wo
     assert_eq!(row.progress().dispatched(), 1);
 }
 
-pub async fn what_retention_removed_before_its_turn_is_skipped(mut world: World) {
+pub async fn item_whose_event_was_pruned_is_skipped(mut world: World) {
     ended(&world, world.arrival(), DEAD).await;
     world.wait(TICK);
     let job = selected(&world, retry(all())).await;
@@ -143,7 +143,7 @@ pub async fn what_retention_removed_before_its_turn_is_skipped(mut world: World)
     assert_eq!(report(&world, job).await.state, ReplayState::Done);
 }
 
-pub async fn a_destination_that_is_full_holds_up_only_itself(mut world: World) {
+pub async fn destination_at_its_open_limit_does_not_delay_others(mut world: World) {
     for _ in 0..3 {
         ended(&world, world.arrival(), DEAD).await;
         let to_mail = NewEvent { deliveries: vec![world.to(world.mail)], ..world.arrival() };
@@ -166,7 +166,7 @@ pub async fn a_destination_that_is_full_holds_up_only_itself(mut world: World) {
     report(&world, job).await;
 }
 
-pub async fn a_step_shares_its_limit_among_destinations(mut world: World) {
+pub async fn step_limit_is_shared_among_destinations(mut world: World) {
     for _ in 0..3 {
         let both = world.arrival();
         let deliveries = vec![world.to(world.crm), world.to(world.mail)];
@@ -182,7 +182,7 @@ pub async fn a_step_shares_its_limit_among_destinations(mut world: World) {
     assert_eq!(step.dispatched, BTreeMap::from([(world.crm, 2), (world.mail, 2)]));
 }
 
-pub async fn a_job_that_is_paused_selects_nothing(mut world: World) {
+pub async fn paused_job_selects_nothing(mut world: World) {
     dead_letters(&world, 3).await;
     world.wait(TICK);
     let job = create(&world, retry(all())).await;
@@ -196,7 +196,7 @@ pub async fn a_job_that_is_paused_selects_nothing(mut world: World) {
     assert_eq!(report(&world, job).await.progress().selected, 3);
 }
 
-pub async fn a_job_that_is_paused_hands_out_nothing(mut world: World) {
+pub async fn paused_job_dispatches_nothing(mut world: World) {
     dead_letters(&world, 3).await;
     world.wait(TICK);
     let job = selected(&world, retry(all())).await;
@@ -213,7 +213,7 @@ pub async fn a_job_that_is_paused_hands_out_nothing(mut world: World) {
     assert_eq!(world.unfinished_replays().await.unwrap(), [job]);
 }
 
-pub async fn a_job_that_is_resumed_hands_out_the_rest_once(mut world: World) {
+pub async fn resumed_job_dispatches_the_rest_once(mut world: World) {
     let events = dead_letters(&world, 3).await;
     world.wait(TICK);
     let job = selected(&world, retry(all())).await;
@@ -232,7 +232,7 @@ pub async fn a_job_that_is_resumed_hands_out_the_rest_once(mut world: World) {
     }
 }
 
-pub async fn a_cancelled_job_leaves_the_rest_and_counts_what_goes_on(mut world: World) {
+pub async fn cancelled_job_leaves_the_rest_and_counts_open_deliveries(mut world: World) {
     dead_letters(&world, 5).await;
     world.wait(TICK);
     let job = selected(&world, retry(all())).await;
@@ -254,7 +254,7 @@ pub async fn a_cancelled_job_leaves_the_rest_and_counts_what_goes_on(mut world: 
     assert_eq!(world.count(Status::Dead), 5, "three were never touched, two died again");
 }
 
-pub async fn a_delivery_that_is_replayed_later_counts_as_what_it_was(mut world: World) {
+pub async fn delivery_replayed_later_counts_with_its_first_outcome(mut world: World) {
     for (next, outcome) in [(DEAD, Outcome::Dead), (Next::Succeeded, Outcome::Succeeded)] {
         ended(&world, world.arrival(), DEAD).await;
         world.wait(TICK);
@@ -274,7 +274,7 @@ pub async fn a_delivery_that_is_replayed_later_counts_as_what_it_was(mut world: 
     }
 }
 
-pub async fn a_destination_that_is_deleted_cancels_its_part_of_a_job(mut world: World) {
+pub async fn deleting_a_destination_cancels_its_part_of_the_job(mut world: World) {
     dead_letters(&world, 3).await;
     world.wait(TICK);
     let job = selected(&world, retry(all())).await;
@@ -289,7 +289,7 @@ pub async fn a_destination_that_is_deleted_cancels_its_part_of_a_job(mut world: 
     assert_eq!(row.progress().count(Outcome::Skipped(Skip::DestinationGone)), 2);
 }
 
-pub async fn old_jobs_are_removed_when_they_have_ended(mut world: World) {
+pub async fn old_jobs_are_pruned_only_after_they_have_ended(mut world: World) {
     dead_letters(&world, 2).await;
     world.wait(TICK);
     let over = selected(&world, retry(all())).await;

@@ -50,7 +50,7 @@ async fn taken(world: &World, spec: ReplaySpec) -> Vec<EventId> {
     events
 }
 
-pub async fn a_job_takes_what_its_filter_says(mut world: World) {
+pub async fn replay_job_selects_deliveries_that_match_its_filter(mut world: World) {
     let fail = |reason, status, class, detail: Option<&str>| {
         let detail = detail.map(str::to_owned);
         (Next::Dead(reason), status, class, detail)
@@ -118,7 +118,7 @@ pub async fn a_job_takes_what_its_filter_says(mut world: World) {
     assert_eq!(taken(&world, retry(all())).await, [first, second, third]);
 }
 
-pub async fn a_forced_job_takes_what_succeeded_too(mut world: World) {
+pub async fn force_resend_job_selects_succeeded_deliveries_too(mut world: World) {
     let (dead, _) = ended(&world, world.arrival(), DEAD).await;
     let (well, _) = ended(&world, world.arrival(), Next::Succeeded).await;
     world.accept(world.arrival()).await;
@@ -138,7 +138,7 @@ pub async fn a_forced_job_takes_what_succeeded_too(mut world: World) {
     assert_eq!(world.detail(dead).await.deliveries.len(), 4);
 }
 
-pub async fn missing_events_are_sent_to_a_destination_that_never_got_them(mut world: World) {
+pub async fn send_missing_job_delivers_events_the_destination_never_got(mut world: World) {
     let (one, _) = ended(&world, world.keyed("k-1"), Next::Succeeded).await;
     let nowhere = world.accept(NewEvent { deliveries: Vec::new(), ..world.keyed("k-2") }).await;
     let both = world.accept(world.keyed_for_both("k-3")).await;
@@ -167,7 +167,7 @@ pub async fn missing_events_are_sent_to_a_destination_that_never_got_them(mut wo
     assert_eq!((sent.destination, sent.replay_of), (world.mail, None));
 }
 
-pub async fn what_dies_after_the_creation_is_not_taken(mut world: World) {
+pub async fn delivery_that_dies_after_job_creation_is_not_selected(mut world: World) {
     let (early, _) = ended(&world, world.arrival(), DEAD).await;
     let dying = world.accept(world.arrival()).await;
     let claimed = world.claim_one(world.crm).await;
@@ -185,7 +185,7 @@ pub async fn what_dies_after_the_creation_is_not_taken(mut world: World) {
     assert_eq!(report(&world, job).await.progress().selected, 1);
 }
 
-pub async fn what_comes_after_the_creation_is_not_missing(mut world: World) {
+pub async fn event_received_after_job_creation_is_not_selected(mut world: World) {
     let early = world.accept(NewEvent { deliveries: Vec::new(), ..world.arrival() }).await;
     world.wait(TICK);
     let job = create(&world, missing(world.mail, all())).await;
@@ -200,7 +200,7 @@ pub async fn what_comes_after_the_creation_is_not_missing(mut world: World) {
     assert_eq!(report(&world, job).await.progress().selected, 1);
 }
 
-pub async fn a_selection_goes_on_after_a_restart(mut world: World) {
+pub async fn job_selection_continues_after_restart(mut world: World) {
     const EVENTS: usize = 450;
     dead_letters(&world, EVENTS).await;
     world.wait(TICK);
@@ -216,14 +216,14 @@ pub async fn a_selection_goes_on_after_a_restart(mut world: World) {
     assert_eq!(report(&world, job).await.progress().selected, 450);
 }
 
-pub async fn a_job_that_selects_nothing_is_done(world: World) {
+pub async fn job_that_selects_nothing_is_done(world: World) {
     let job = selected(&world, retry(all())).await;
 
     assert_eq!(advance(&world, job, MANY).await.state, ReplayState::Done);
     assert_eq!(report(&world, job).await.progress().selected, 0);
 }
 
-pub async fn jobs_that_could_overlap_are_refused(world: World) {
+pub async fn overlapping_jobs_are_refused(world: World) {
     let to = |destination| ReplayFilter { destination: Some(destination), ..all() };
     let first = create(&world, retry(to(world.crm))).await;
     let ask = |spec| NewReplay { id: world.id(), spec, created_at: world.now };
@@ -240,7 +240,7 @@ pub async fn jobs_that_could_overlap_are_refused(world: World) {
     create(&world, retry(to(world.crm))).await;
 }
 
-pub async fn the_same_job_again_makes_nothing(mut world: World) {
+pub async fn creating_the_same_job_again_has_no_effect(mut world: World) {
     let job = NewReplay { id: world.id(), spec: retry(all()), created_at: world.now };
     assert_eq!(world.create_replay(job.clone()).await.unwrap(), CreatedReplay::Created);
     for state in [ReplayState::Selecting, ReplayState::Cancelled] {
@@ -254,7 +254,7 @@ pub async fn the_same_job_again_makes_nothing(mut world: World) {
     }
 }
 
-pub async fn of_concurrent_jobs_that_overlap_one_is_made(world: World) {
+pub async fn concurrent_overlapping_jobs_are_created_once(world: World) {
     let mut tasks = JoinSet::new();
     for _ in 0..10 {
         let job = NewReplay { id: world.id(), spec: retry(all()), created_at: world.now };
@@ -270,7 +270,7 @@ pub async fn of_concurrent_jobs_that_overlap_one_is_made(world: World) {
     assert_eq!(world.list_replays(page).await.unwrap().len(), 1);
 }
 
-pub async fn a_preview_spans_the_time_of_its_events_and_changes_nothing(mut world: World) {
+pub async fn job_preview_reports_the_time_range_and_changes_nothing(mut world: World) {
     let begin = world.now;
     ended(&world, world.arrival(), DEAD).await;
     world.wait(Duration::from_secs(5));
@@ -288,7 +288,7 @@ pub async fn a_preview_spans_the_time_of_its_events_and_changes_nothing(mut worl
     assert!(world.list_replays(page).await.unwrap().is_empty());
 }
 
-pub async fn a_job_moves_only_as_the_law_says(world: World) {
+pub async fn job_state_changes_only_as_replay_state_allows(world: World) {
     let inputs = [ReplayInput::Pause, ReplayInput::Resume, ReplayInput::Cancel];
     for path in [
         vec![],
@@ -320,7 +320,7 @@ pub async fn a_job_moves_only_as_the_law_says(world: World) {
     assert!(world.find_replay(world.id()).await.unwrap().is_none());
 }
 
-pub async fn jobs_come_newest_first_in_whole_pages(mut world: World) {
+pub async fn jobs_are_listed_newest_first_in_pages(mut world: World) {
     let mut made = Vec::new();
     for _ in 0..3 {
         let job = create(&world, retry(all())).await;

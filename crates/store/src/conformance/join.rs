@@ -22,14 +22,14 @@ async fn join(world: &World, event: EventId) -> Joined {
     world.join(wish(world, event)).await.unwrap()
 }
 
-pub async fn nothing_is_owed_where_no_route_led(world: World) {
+pub async fn join_without_a_delivery_is_not_owed(world: World) {
     let deliveries = vec![world.to(world.mail)];
     let event = world.accept(NewEvent { deliveries, ..world.arrival() }).await;
     assert_eq!(join(&world, event).await, Joined::NotOwed);
     assert_eq!(join(&world, world.id()).await, Joined::Forgotten);
 }
 
-pub async fn what_is_under_way_is_waited_for(world: World) {
+pub async fn join_waits_for_pending_or_in_flight_delivery(world: World) {
     let event = world.accept(world.arrival()).await;
     let delivery = world.only_delivery(event).await.id;
     let expected = Joined::Underway { delivery, attempts: 0, due: Vec::new() };
@@ -42,7 +42,7 @@ pub async fn what_is_under_way_is_waited_for(world: World) {
     assert!(matches!(join(&world, event).await, Joined::Ended(_)));
 }
 
-pub async fn what_waits_for_its_next_attempt_is_due_now(mut world: World) {
+pub async fn join_makes_a_scheduled_retry_due_now(mut world: World) {
     let event = world.accept(world.arrival()).await;
     let delivery = world.only_delivery(event).await.id;
     world.finish_due(world.crm, Next::RetryAt(world.now + Duration::from_secs(3600))).await;
@@ -62,7 +62,7 @@ pub async fn what_waits_for_its_next_attempt_is_due_now(mut world: World) {
     assert_eq!(hastened, 1, "the second one changed nothing");
 }
 
-pub async fn a_wait_that_the_destination_asked_for_is_passed_on(mut world: World) {
+pub async fn join_does_not_shorten_a_throttled_retry(mut world: World) {
     let event = world.accept(world.arrival()).await;
     let due_at = world.now + Duration::from_secs(30);
     let claimed = world.claim_one(world.crm).await;
@@ -78,7 +78,7 @@ pub async fn a_wait_that_the_destination_asked_for_is_passed_on(mut world: World
     assert!(matches!(join(&world, event).await, Joined::Underway { attempts: 1, .. }));
 }
 
-pub async fn a_wait_for_a_status_is_not_cut_short(mut world: World) {
+pub async fn join_does_not_shorten_a_wait_for_a_status(mut world: World) {
     let event = world.accept(world.arrival()).await;
     let due_at = world.now + Duration::from_secs(600);
     let claimed = world.claim_one(world.crm).await;
@@ -92,7 +92,7 @@ pub async fn a_wait_for_a_status_is_not_cut_short(mut world: World) {
     assert!(matches!(join(&world, event).await, Joined::Underway { attempts: 1, .. }));
 }
 
-pub async fn the_result_is_told_for_as_long_as_it_is_kept(mut world: World) {
+pub async fn join_returns_the_stored_result(mut world: World) {
     let event = world.accept(world.arrival()).await;
     world.finish_due(world.crm, Next::Succeeded).await;
     let response = b"said the destination".to_vec();
@@ -104,7 +104,7 @@ pub async fn the_result_is_told_for_as_long_as_it_is_kept(mut world: World) {
     assert_eq!(world.statuses(event).await, [Status::Succeeded]);
 }
 
-pub async fn what_can_be_mended_is_revived_once(world: World) {
+pub async fn concurrent_joins_revive_a_dead_delivery_once(world: World) {
     let event = world.accept(world.arrival()).await;
     world.finish_due(world.crm, Next::Dead(DeadReason::InvalidEndpoint)).await;
     let mut tasks = JoinSet::new();
@@ -127,7 +127,7 @@ pub async fn what_can_be_mended_is_revived_once(world: World) {
     assert_eq!(world.claim_one(world.crm).await.id, heir.id);
 }
 
-pub async fn one_that_is_not_alone_is_revived_alone(world: World) {
+pub async fn join_revives_only_the_dead_delivery_of_its_destination(world: World) {
     let event = world.accept(world.keyed_for_both("k")).await;
     world.finish_due(world.mail, Next::Succeeded).await;
     world.finish_due(world.crm, Next::Dead(DeadReason::MaxRetries)).await;
@@ -139,7 +139,7 @@ pub async fn one_that_is_not_alone_is_revived_alone(world: World) {
     assert!(world.claim(world.mail, 9).await.is_empty());
 }
 
-pub async fn all_that_is_dead_is_revived_together(world: World) {
+pub async fn join_revives_all_deliveries_if_all_are_dead(world: World) {
     let event = world.accept(world.keyed_for_both("k")).await;
     world.finish_due(world.mail, Next::Dead(DeadReason::MaxRetries)).await;
     world.finish_due(world.crm, Next::Dead(DeadReason::MaxRetries)).await;
@@ -150,7 +150,7 @@ pub async fn all_that_is_dead_is_revived_together(world: World) {
     world.claim_one(world.mail).await;
 }
 
-pub async fn what_was_refused_for_good_stays_refused(world: World) {
+pub async fn join_does_not_revive_permanent_or_ambiguous_failures(world: World) {
     let of = |reason| {
         let next = Next::Dead(reason);
         let response = b"said the destination".to_vec();
@@ -171,13 +171,13 @@ pub async fn what_was_refused_for_good_stays_refused(world: World) {
     assert_eq!(world.statuses(event).await, [Status::Dead]);
 }
 
-pub async fn what_somebody_stopped_is_told(world: World) {
+pub async fn join_reports_a_cancelled_delivery(world: World) {
     let event = world.accept(world.arrival()).await;
     world.change(vec![Change::DeleteDestination(world.crm)], world.now).await.unwrap();
     assert_eq!(join(&world, event).await, Joined::Cancelled);
 }
 
-pub async fn a_deleted_destination_revives_nothing(world: World) {
+pub async fn join_does_not_revive_for_a_deleted_destination(world: World) {
     let event = world.accept(world.arrival()).await;
     world.finish_due(world.crm, Next::Dead(DeadReason::MaxRetries)).await;
     world.change(vec![Change::DeleteDestination(world.crm)], world.now).await.unwrap();
@@ -185,7 +185,7 @@ pub async fn a_deleted_destination_revives_nothing(world: World) {
     assert_eq!(world.statuses(event).await, [Status::Dead]);
 }
 
-pub async fn what_a_dead_process_held_can_be_joined(mut world: World) {
+pub async fn join_works_for_deliveries_in_flight_at_a_crash(mut world: World) {
     let event = world.accept(world.arrival()).await;
     world.claim_one(world.crm).await;
     world.reopen().await;

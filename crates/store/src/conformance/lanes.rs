@@ -23,7 +23,7 @@ fn paused(world: &World) -> LaneState {
     }
 }
 
-pub async fn a_delayed_delivery_is_due_later(mut world: World) {
+pub async fn delayed_delivery_is_due_after_the_delay(mut world: World) {
     let delay = Duration::from_secs(5);
     let deliveries = vec![NewDelivery { delay, ..world.to(world.crm) }];
     let event = world.accept(NewEvent { deliveries, ..world.arrival() }).await;
@@ -38,7 +38,7 @@ pub async fn a_delayed_delivery_is_due_later(mut world: World) {
     world.claim_one(world.crm).await;
 }
 
-pub async fn what_is_said_of_a_lane_is_kept(mut world: World) {
+pub async fn saved_lane_state_is_read_back_after_restart(mut world: World) {
     let until = world.now + Duration::from_secs(60);
     let circuits = [
         CircuitState::Open { until, times: 3 },
@@ -62,7 +62,7 @@ pub async fn what_is_said_of_a_lane_is_kept(mut world: World) {
     assert!(world.lanes().await.unwrap().is_empty());
 }
 
-pub async fn nothing_is_kept_of_a_deleted_destination(world: World) {
+pub async fn lane_state_of_deleted_destination_is_removed(world: World) {
     world.save_lane(world.crm, paused(&world)).await.unwrap();
     world.change(vec![Change::DeleteDestination(world.crm)], world.now).await.unwrap();
     assert!(world.lanes().await.unwrap().is_empty());
@@ -143,13 +143,13 @@ async fn is_shown_as_held(world: World, state: LaneState) {
     assert_eq!(listed(&world, Status::Pending).await, waiting[0]);
 }
 
-pub async fn what_waits_for_a_paused_destination_is_shown_as_held(world: World) {
+pub async fn waiting_deliveries_of_paused_destination_are_shown_as_held(world: World) {
     let state = paused(&world);
     is_shown_as_held(world, state).await;
 }
 
 /// More than a page looks at, so that the lists take another way than for a few.
-pub async fn many_that_are_held_are_listed_page_by_page(mut world: World) {
+pub async fn thousands_of_held_deliveries_are_listed_page_by_page(mut world: World) {
     const MANY: usize = 10_050;
     let to_mail = vec![world.to(world.mail)];
     world.accept(NewEvent { deliveries: to_mail, ..world.arrival() }).await;
@@ -183,12 +183,12 @@ pub async fn many_that_are_held_are_listed_page_by_page(mut world: World) {
     assert_eq!(all(Status::Pending).await, waiting[MANY..]);
 }
 
-pub async fn what_waits_for_an_open_circuit_is_shown_as_held(world: World) {
+pub async fn waiting_deliveries_with_open_circuit_are_shown_as_held(world: World) {
     let circuit = CircuitState::Open { until: world.now, times: 1 };
     is_shown_as_held(world, LaneState { circuit, ..LaneState::default() }).await;
 }
 
-pub async fn what_waits_can_be_cancelled(world: World) {
+pub async fn waiting_delivery_can_be_cancelled(world: World) {
     a_mixed_lot(&world).await;
     let mut waiting = Vec::new();
     for status in [Status::Held, Status::Pending, Status::Scheduled] {
@@ -205,7 +205,7 @@ pub async fn what_waits_can_be_cancelled(world: World) {
     assert!(world.claim(world.crm, 10).await.is_empty());
 }
 
-pub async fn what_does_not_wait_cannot_be_cancelled(world: World) {
+pub async fn in_flight_or_ended_delivery_cannot_be_cancelled(world: World) {
     a_mixed_lot(&world).await;
     let waiting = world.claim(world.mail, 1).await[0].id;
     let again = world.cancel(waiting, world.now).await.unwrap();
@@ -223,7 +223,7 @@ async fn claim_next(world: &World) -> Vec<Claimed> {
     world.claim_next(world.crm, world.now, world.lease()).await.unwrap().claimed
 }
 
-pub async fn the_next_is_claimed_before_its_time(world: World) {
+pub async fn claim_next_returns_the_next_retry_before_it_is_due(world: World) {
     assert!(claim_next(&world).await.is_empty());
     for seconds in [60, 30] {
         world.accept(world.arrival()).await;
@@ -238,7 +238,7 @@ pub async fn the_next_is_claimed_before_its_time(world: World) {
     assert_eq!(left, Some(world.now + Duration::from_secs(60)));
 }
 
-pub async fn what_waits_for_a_word_or_is_planned_is_not_claimed_before_its_time(mut world: World) {
+pub async fn claim_next_skips_delayed_and_ambiguous_deliveries(mut world: World) {
     // It may have arrived, and a status may say so.
     let in_doubt = world.accept(world.arrival()).await;
     let claimed = world.claim_one(world.crm).await;

@@ -63,7 +63,7 @@ pub(super) async fn many(world: &mut World) -> Vec<NewEvent> {
     all
 }
 
-pub async fn events_come_newest_first_in_whole_pages(mut world: World) {
+pub async fn events_are_listed_newest_first_in_pages(mut world: World) {
     let all = many(&mut world).await;
     let expected = newest_first(all.iter().map(|event| event.id).collect());
 
@@ -100,7 +100,7 @@ pub async fn events_are_filtered_by_source_and_key(mut world: World) {
     assert_eq!(events(&world, &with_key(world.shop, "k1"), 9).await.first(), Some(&newer));
 }
 
-pub async fn a_page_is_steady_while_events_come_in(mut world: World) {
+pub async fn next_page_is_stable_while_events_are_received(mut world: World) {
     let before = many(&mut world).await;
     let expected = newest_first(before.iter().map(|event| event.id).collect());
     let first = Page { after: None, limit: 10 };
@@ -115,7 +115,7 @@ pub async fn a_page_is_steady_while_events_come_in(mut world: World) {
     assert_eq!(seen, expected);
 }
 
-pub async fn deliveries_come_newest_first_in_whole_pages(mut world: World) {
+pub async fn deliveries_are_listed_newest_first_in_pages(mut world: World) {
     let all = many(&mut world).await;
     let born = all.iter().flat_map(|event| event.deliveries.iter().map(|delivery| delivery.id));
     let expected = newest_first(born.collect());
@@ -215,7 +215,7 @@ pub async fn deliveries_are_filtered_by_destination_and_reason(mut world: World)
     assert!(deliveries(&world, &never, 9).await.is_empty());
 }
 
-pub async fn events_are_filtered_by_time(mut world: World) {
+pub async fn events_and_deliveries_are_filtered_by_time(mut world: World) {
     let all = many(&mut world).await;
     let times: Vec<_> = all.iter().map(|event| event.received_at).collect();
     let (first, middle, last) = (times[0], times[8], times[16]);
@@ -247,7 +247,7 @@ pub async fn events_are_filtered_by_time(mut world: World) {
     }
 }
 
-pub async fn events_are_filtered_by_the_status_of_a_delivery(mut world: World) {
+pub async fn events_are_filtered_by_delivery_status(mut world: World) {
     in_every_status(&mut world).await;
     let everything = Page { after: None, limit: 1000 };
     let all = world.deliveries(DeliveryFilter::default(), everything).await.unwrap().rows;
@@ -307,7 +307,7 @@ pub async fn deliveries_are_filtered_by_source_and_event(mut world: World) {
     assert_eq!(deliveries(&world, &filter, 1).await, owed);
 }
 
-pub async fn deliveries_are_filtered_by_their_last_attempt(mut world: World) {
+pub async fn deliveries_are_filtered_by_last_attempt(mut world: World) {
     many(&mut world).await;
     for claimed in world.claim(world.crm, 4).await {
         world.finish(&claimed, Next::Dead(DeadReason::MaxRetries)).await;
@@ -333,7 +333,7 @@ pub async fn deliveries_are_filtered_by_their_last_attempt(mut world: World) {
     assert!(deliveries(&world, &never, 9).await.is_empty());
 }
 
-pub async fn a_page_looks_at_a_bounded_number_of_rows(mut world: World) {
+pub async fn text_search_reads_a_bounded_number_of_rows_per_page(mut world: World) {
     // More than a page with a search looks at; what is searched for is the oldest.
     let first = world.accept(world.keyed("needle")).await;
     world.wait(Duration::from_millis(1));
@@ -349,7 +349,7 @@ pub async fn a_page_looks_at_a_bounded_number_of_rows(mut world: World) {
     assert_eq!(events(&world, &filter, 10).await, [first]);
 }
 
-pub async fn what_does_not_exist_is_none(world: World) {
+pub async fn unknown_ids_are_none(world: World) {
     assert!(world.event(world.id()).await.unwrap().is_none());
     assert!(world.body(world.id()).await.unwrap().is_none());
     assert!(world.delivery(world.id()).await.unwrap().is_none());

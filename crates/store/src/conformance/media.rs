@@ -28,7 +28,7 @@ fn upload(world: &World, number: u128) -> Upload {
     }
 }
 
-pub async fn what_is_known_of_a_file_survives_a_restart(mut world: World) {
+pub async fn media_metadata_survives_restart(mut world: World) {
     let kinds = [
         MediaKind::Image,
         MediaKind::Video,
@@ -53,7 +53,7 @@ pub async fn what_is_known_of_a_file_survives_a_restart(mut world: World) {
     assert_eq!(world.upload(upload(&world, 9).id).await.unwrap(), None);
 }
 
-pub async fn a_file_that_is_kept_again_stays_as_it_was(world: World) {
+pub async fn storing_a_media_id_again_keeps_the_first_row(world: World) {
     let first = upload(&world, 1);
     let second = Upload { size: 2, key: "other".to_owned(), ..first.clone() };
     for one in [&first, &second] {
@@ -74,7 +74,7 @@ async fn is_known(world: &World, id: MediaId) -> bool {
     world.upload(id).await.unwrap().is_some()
 }
 
-pub async fn what_nobody_uses_any_more_is_forgotten(mut world: World) {
+pub async fn unused_media_is_pruned_after_the_retention_time(mut world: World) {
     let [unused, used, shown] =
         [keep(&world, 1).await, keep(&world, 2).await, keep(&world, 3).await];
     world.wait(100 * DAY);
@@ -98,7 +98,7 @@ pub async fn what_nobody_uses_any_more_is_forgotten(mut world: World) {
     assert_eq!(world.use_upload(used, world.now).await.unwrap(), None);
 }
 
-pub async fn a_file_is_known_as_long_as_an_event_may_name_it(mut world: World) {
+pub async fn media_is_kept_while_an_event_may_reference_it(mut world: World) {
     let file = keep(&world, 1).await;
     let later = USES_NOTED_EVERY - TICK;
     world.wait(later);
@@ -117,7 +117,7 @@ pub async fn a_file_is_known_as_long_as_an_event_may_name_it(mut world: World) {
     assert!(!is_known(&world, file).await, "its event is gone");
 }
 
-pub async fn forgetting_files_takes_many_slices(mut world: World) {
+pub async fn media_is_pruned_in_bounded_slices(mut world: World) {
     let mut files = Vec::new();
     for number in 1..=500 {
         files.push(keep(&world, number).await);

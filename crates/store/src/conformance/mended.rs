@@ -30,7 +30,7 @@ async fn parked(world: &World, event: NewEvent) -> (EventId, DeliveryId) {
     (event, claimed.id)
 }
 
-pub async fn a_status_mends_what_was_parked(mut world: World) {
+pub async fn sent_status_turns_an_ambiguous_dead_delivery_into_a_success(mut world: World) {
     let (event, delivery) = parked(&world, world.arrival()).await;
     world.wait(MINUTE);
 
@@ -49,7 +49,7 @@ pub async fn a_status_mends_what_was_parked(mut world: World) {
     assert_eq!(tell(&world, event, Said::Sent).await, None, "it is heard once");
 }
 
-pub async fn a_failure_leaves_what_was_parked_to_a_person(world: World) {
+pub async fn failed_status_leaves_an_ambiguous_dead_delivery_dead(world: World) {
     let (event, _) = parked(&world, world.arrival()).await;
     for next in [REFUSED, Next::RetryAt(world.now)] {
         assert_eq!(tell(&world, event, Said::Failed(next)).await, None);
@@ -58,7 +58,7 @@ pub async fn a_failure_leaves_what_was_parked_to_a_person(world: World) {
     assert_eq!((row.status, row.reason), (Status::Dead, Some(DeadReason::Ambiguous)));
 }
 
-pub async fn a_line_goes_on_as_it_was_when_its_past_is_mended(world: World) {
+pub async fn late_success_of_an_earlier_delivery_does_not_advance_the_ordering_queue(world: World) {
     let (first, _) = parked(&world, world.in_line("c-1")).await;
     let second = world.accept(world.in_line("c-1")).await;
     let third = world.accept(world.in_line("c-1")).await;
@@ -71,7 +71,7 @@ pub async fn a_line_goes_on_as_it_was_when_its_past_is_mended(world: World) {
     assert_eq!(world.statuses(second).await, [Status::InFlight]);
 }
 
-pub async fn a_job_leaves_alone_what_was_mended_meanwhile(mut world: World) {
+pub async fn replay_job_skips_a_delivery_that_succeeded_meanwhile(mut world: World) {
     let (event, _) = parked(&world, world.arrival()).await;
     world.wait(MINUTE);
     let job = selected(&world, retry(all())).await;
@@ -84,7 +84,7 @@ pub async fn a_job_leaves_alone_what_was_mended_meanwhile(mut world: World) {
     assert_eq!(world.statuses(event).await, [Status::Succeeded]);
 }
 
-pub async fn a_replay_hears_of_what_it_takes_over_from(mut world: World) {
+pub async fn sent_status_of_the_replayed_delivery_ends_its_replay(mut world: World) {
     let (event, old) = parked(&world, world.arrival()).await;
     world.wait(REPLAY_INTERVAL);
     let heir = world.id();
@@ -100,7 +100,7 @@ pub async fn a_replay_hears_of_what_it_takes_over_from(mut world: World) {
     assert!(world.claim(world.crm, 9).await.is_empty());
 }
 
-pub async fn a_replay_hears_nothing_of_what_is_known_to_be_another(mut world: World) {
+pub async fn status_that_cannot_be_about_the_replayed_delivery_is_ignored(mut world: World) {
     // What it takes over from has a name, and the status is about something else.
     let event = world.accept(world.arrival()).await;
     let claimed = world.claim_one(world.crm).await;
@@ -127,7 +127,7 @@ fn arrived(world: &World, claimed: &Claimed) -> Settlement {
     Settlement { sent, ..world.settlement(claimed, Next::Succeeded) }
 }
 
-pub async fn an_answer_that_comes_after_its_claim_is_heard(mut world: World) {
+pub async fn late_success_after_a_lost_claim_is_recorded(mut world: World) {
     let waits = Next::RetryAt(world.now + MINUTE * 60);
     for will in [Some(waits), Some(PARKED), None] {
         let event = world.accept(world.arrival()).await;
@@ -149,7 +149,7 @@ pub async fn an_answer_that_comes_after_its_claim_is_heard(mut world: World) {
     }
 }
 
-pub async fn who_tries_again_hears_of_an_answer_that_comes_late(mut world: World) {
+pub async fn late_success_overrules_the_running_retry(mut world: World) {
     let event = world.accept(world.arrival()).await;
     let lost = world.claim_one(world.crm).await;
     world.wait(LEASE);

@@ -33,7 +33,7 @@ async fn stand(world: &World, line: &[DeliveryId]) -> Vec<Status> {
     statuses
 }
 
-pub async fn of_one_key_only_the_first_is_due(world: World) {
+pub async fn only_the_first_delivery_of_an_ordering_key_is_due(world: World) {
     let line = line(&world, "c-1", 3).await;
     assert_eq!(stand(&world, &line).await, [Status::Pending, Status::Held, Status::Held]);
     assert_eq!(world.count(Status::Held), 2);
@@ -45,7 +45,7 @@ pub async fn of_one_key_only_the_first_is_due(world: World) {
     assert_eq!(world.count(Status::Succeeded), 3);
 }
 
-pub async fn a_held_delivery_is_not_claimed_at_birth(world: World) {
+pub async fn held_delivery_is_not_claimed_at_creation(world: World) {
     let claimed = |event: NewEvent| {
         let owed = event.deliveries[0].clone();
         let deliveries = vec![NewDelivery { claim: Some(world.lease()), ..owed }];
@@ -66,7 +66,7 @@ pub async fn a_held_delivery_is_not_claimed_at_birth(world: World) {
     assert_eq!(world.statuses(second.id).await, [Status::Held]);
 }
 
-pub async fn other_keys_and_destinations_do_not_wait(world: World) {
+pub async fn other_ordering_keys_and_destinations_are_not_held(world: World) {
     let first = world.in_line("c-1");
     let owed = first.deliveries[0].clone();
     let elsewhere = NewDelivery { destination: world.mail, ..world.to(world.mail) };
@@ -81,7 +81,7 @@ pub async fn other_keys_and_destinations_do_not_wait(world: World) {
     assert_eq!(world.claim(world.mail, 10).await.len(), 1);
 }
 
-pub async fn a_retry_of_the_first_keeps_the_others_held(mut world: World) {
+pub async fn retry_of_the_first_keeps_the_others_held(mut world: World) {
     let line = line(&world, "c-1", 2).await;
     let claimed = world.claim_one(world.crm).await;
     world.finish(&claimed, Next::RetryAt(world.now + Duration::from_secs(60))).await;
@@ -98,7 +98,7 @@ pub async fn a_retry_of_the_first_keeps_the_others_held(mut world: World) {
     assert_eq!(stand(&world, &line).await, [Status::Pending, Status::Held]);
 }
 
-pub async fn whatever_ends_the_first_calls_the_next(world: World) {
+pub async fn next_delivery_becomes_due_when_the_first_ends(world: World) {
     let line = line(&world, "c-1", 4).await;
     let claimed = world.claim_one(world.crm).await;
     world.finish(&claimed, Next::Dead(DeadReason::PayloadError)).await;
@@ -115,7 +115,7 @@ pub async fn whatever_ends_the_first_calls_the_next(world: World) {
     assert_eq!(world.count(Status::Held), 0);
 }
 
-pub async fn a_replay_joins_the_end_of_the_line(world: World) {
+pub async fn replay_joins_the_end_of_the_ordering_queue(world: World) {
     let line = line(&world, "c-1", 3).await;
     world.finish(&world.claim_one(world.crm).await, Next::Succeeded).await;
     let new = world.id();
@@ -132,7 +132,7 @@ pub async fn a_replay_joins_the_end_of_the_line(world: World) {
     }
 }
 
-pub async fn a_revival_joins_the_end_of_the_line(world: World) {
+pub async fn revived_delivery_joins_the_end_of_the_ordering_queue(world: World) {
     let first = NewEvent { key: Some(world.key("k")), ..world.in_line("c-1") };
     world.accept(first.clone()).await;
     let second = line(&world, "c-1", 1).await;
@@ -147,7 +147,7 @@ pub async fn a_revival_joins_the_end_of_the_line(world: World) {
     assert_eq!(world.claim_one(world.crm).await.event, first.id);
 }
 
-pub async fn the_line_survives_a_restart(mut world: World) {
+pub async fn ordering_queue_survives_restart(mut world: World) {
     let mut line_up = line(&world, "c-1", 2).await;
     let done = line(&world, "c-2", 1).await;
     world.finish_due(world.crm, Next::Succeeded).await;
@@ -166,7 +166,7 @@ pub async fn the_line_survives_a_restart(mut world: World) {
     }
 }
 
-pub async fn without_an_order_nobody_waits(world: World) {
+pub async fn removing_the_ordering_setting_releases_held_deliveries(world: World) {
     let line = line(&world, "c-1", 3).await;
     let put = |spec| vec![Change::PutDestination(world.crm, spec)];
     world.change(put(ordered("crm")), world.now).await.unwrap();
@@ -178,14 +178,14 @@ pub async fn without_an_order_nobody_waits(world: World) {
     assert_eq!(world.claim(world.crm, 10).await.len(), 3);
 }
 
-pub async fn a_deleted_destination_holds_nothing(world: World) {
+pub async fn deleting_a_destination_cancels_held_deliveries(world: World) {
     let line = line(&world, "c-1", 3).await;
     world.change(vec![Change::DeleteDestination(world.crm)], world.now).await.unwrap();
     assert_eq!(stand(&world, &line).await, [Status::Cancelled; 3]);
     assert_eq!((world.count(Status::Held), world.count(Status::Cancelled)), (0, 3));
 }
 
-pub async fn a_delay_is_kept_in_the_line(mut world: World) {
+pub async fn delay_is_kept_for_held_deliveries(mut world: World) {
     let delay = Duration::from_secs(60);
     let delayed = |world: &World| {
         let event = world.in_line("c-1");
@@ -203,7 +203,7 @@ pub async fn a_delay_is_kept_in_the_line(mut world: World) {
     assert_eq!(world.next_due(world.crm).await.unwrap(), Some(second_at));
 }
 
-pub async fn of_concurrent_arrivals_one_is_first(world: World) {
+pub async fn concurrent_events_of_one_ordering_key_have_one_first(world: World) {
     let events: Vec<NewEvent> = (0..40).map(|_| world.in_line("c-1")).collect();
     let mut admitting = tokio::task::JoinSet::new();
     for event in events {

@@ -49,7 +49,7 @@ async fn ids(world: &World, source: Option<SourceId>) -> Vec<RequestId> {
     rows.iter().map(|row| row.id).collect()
 }
 
-pub async fn a_request_in_quarantine_is_kept_whole(mut world: World) {
+pub async fn quarantined_request_is_stored_with_all_fields(mut world: World) {
     let first = keep(&world, world.shop, "a").await;
     let other = keep(&world, world.bank, "a").await;
     let bare = Quarantined { query: None, ..request(&world, world.shop, "") };
@@ -65,7 +65,7 @@ pub async fn a_request_in_quarantine_is_kept_whole(mut world: World) {
     assert_eq!(world.quarantined_request(world.id()).await.unwrap(), None);
 }
 
-pub async fn the_same_request_again_is_one(mut world: World) {
+pub async fn repeated_request_is_quarantined_once(mut world: World) {
     let first = keep(&world, world.shop, "a").await;
     world.wait(Duration::from_secs(5));
     let again = Quarantined {
@@ -83,7 +83,7 @@ pub async fn the_same_request_again_is_one(mut world: World) {
     assert_eq!(ids(&world, None).await, [first.id]);
 }
 
-pub async fn the_oldest_in_quarantine_make_room(world: World) {
+pub async fn full_quarantine_drops_the_oldest_of_the_source(world: World) {
     let other = keep(&world, world.bank, "a").await;
     // The headers count too.
     let large = vec![b'x'; usize::try_from(ROOM / 4).unwrap() - HEADERS.len()];
@@ -119,7 +119,7 @@ pub async fn the_oldest_in_quarantine_make_room(world: World) {
     assert_eq!(room.pushed_out, 0, "what was discarded takes no room");
 }
 
-pub async fn strangers_make_room_first(world: World) {
+pub async fn full_quarantine_drops_unsigned_requests_first(world: World) {
     let large = |number: u8| vec![number; usize::try_from(ROOM / 4).unwrap() - HEADERS.len()];
     let stranger = |number| Quarantined {
         code: "missing_signature".to_owned(),
@@ -146,7 +146,7 @@ pub async fn strangers_make_room_first(world: World) {
     assert_eq!(ids(&world, None).await, all);
 }
 
-pub async fn a_stranger_takes_no_signature_away(world: World) {
+pub async fn unsigned_repeat_keeps_the_signed_request(world: World) {
     let signed = keep(&world, world.shop, "a").await;
     let copy = Quarantined {
         code: "missing_signature".to_owned(),
@@ -160,7 +160,7 @@ pub async fn a_stranger_takes_no_signature_away(world: World) {
     assert_eq!(found, Some(Quarantined { times: 2, ..signed }));
 }
 
-pub async fn longer_headers_of_the_same_request_take_more_room(world: World) {
+pub async fn repeated_request_with_longer_headers_takes_more_room(world: World) {
     let first = keep(&world, world.shop, "a").await;
     let second = keep(&world, world.shop, "b").await;
     let longer = HeaderBlock::from_bytes(vec![b'x'; 99]);
@@ -172,7 +172,7 @@ pub async fn longer_headers_of_the_same_request_take_more_room(world: World) {
     assert_eq!(world.quarantined_request(first.id).await.unwrap(), None);
 }
 
-pub async fn the_line_is_oldest_first(world: World) {
+pub async fn quarantine_queue_is_oldest_first(world: World) {
     let mut all = Vec::new();
     for body in ["a", "b", "c", "d", "e"] {
         all.push(keep(&world, world.shop, body).await.id);
@@ -184,7 +184,7 @@ pub async fn the_line_is_oldest_first(world: World) {
     assert_eq!([first, rest].concat(), all);
 }
 
-pub async fn what_is_admitted_leaves_the_quarantine_in_the_same_step(world: World) {
+pub async fn released_request_leaves_quarantine_in_the_same_commit(world: World) {
     let aside = keep(&world, world.shop, "a").await;
     let released = || NewEvent { releases: Some(Release::Request(aside.id)), ..world.arrival() };
 
@@ -198,7 +198,7 @@ pub async fn what_is_admitted_leaves_the_quarantine_in_the_same_step(world: Worl
     assert_eq!(world.counts().events, before, "nothing of a request that is out already");
 }
 
-pub async fn a_duplicate_leaves_the_quarantine_too(world: World) {
+pub async fn released_duplicate_leaves_quarantine(world: World) {
     let aside = keep(&world, world.shop, "a").await;
     world.admit(vec![world.keyed("k")]).await.unwrap();
 
@@ -209,7 +209,7 @@ pub async fn a_duplicate_leaves_the_quarantine_too(world: World) {
     assert_eq!(ids(&world, None).await, []);
 }
 
-pub async fn what_a_deleted_source_does_not_take_stays_in_quarantine(world: World) {
+pub async fn release_for_deleted_source_stays_in_quarantine(world: World) {
     let aside = keep(&world, world.shop, "a").await;
     world.change(vec![Change::DeleteSource(world.shop)], world.now).await.unwrap();
 
@@ -219,7 +219,7 @@ pub async fn what_a_deleted_source_does_not_take_stays_in_quarantine(world: Worl
     assert_eq!(ids(&world, None).await, [aside.id]);
 }
 
-pub async fn the_same_request_that_is_let_in_leaves_the_quarantine(mut world: World) {
+pub async fn accepting_the_same_request_removes_it_from_quarantine(mut world: World) {
     assert!(!world.may_hold(world.shop));
     let aside = keep(&world, world.shop, "a").await;
     let other = keep(&world, world.shop, "b").await;
@@ -238,7 +238,7 @@ pub async fn the_same_request_that_is_let_in_leaves_the_quarantine(mut world: Wo
     assert!(!world.may_hold(world.shop) && world.may_hold(world.bank));
 }
 
-pub async fn what_nobody_released_goes_after_its_time(mut world: World) {
+pub async fn unreleased_request_is_pruned_after_the_quarantine_time(mut world: World) {
     let old = keep(&world, world.shop, "old").await;
     let seen = keep(&world, world.shop, "seen again").await;
     world.wait(KEPT_FOR);

@@ -17,7 +17,7 @@ fn recall(world: &World, event: &NewEvent) -> Option<EventId> {
     world.recall(event.source, key, &event.payload.fingerprint, world.now)
 }
 
-pub async fn only_what_is_committed_is_recalled(mut world: World) {
+pub async fn find_committed_returns_only_committed_events(mut world: World) {
     let first = world.keyed("k");
     assert_eq!(recall(&world, &first), None, "it is not stored yet");
     world.accept(first.clone()).await;
@@ -36,7 +36,7 @@ pub async fn only_what_is_committed_is_recalled(mut world: World) {
     assert!([None, Some(second.id)].contains(&recall(&world, &first)));
 }
 
-pub async fn a_refused_event_is_not_recalled(world: World) {
+pub async fn find_committed_ignores_events_of_a_refused_request(world: World) {
     let known = world.accept(world.arrival()).await;
     let good = world.keyed("k");
     let bad = NewEvent { id: known, ..world.arrival() };
@@ -46,7 +46,7 @@ pub async fn a_refused_event_is_not_recalled(world: World) {
     assert_eq!(recall(&world, &good), None);
 }
 
-pub async fn an_event_with_a_dead_delivery_is_not_recalled(world: World) {
+pub async fn find_committed_ignores_events_with_a_dead_delivery(world: World) {
     let first = world.keyed_for_both("k");
     world.accept(first.clone()).await;
 
@@ -57,7 +57,7 @@ pub async fn an_event_with_a_dead_delivery_is_not_recalled(world: World) {
     assert_eq!(recall(&world, &first), None);
 }
 
-pub async fn a_duplicate_does_not_bring_a_dead_event_back_to_mind(world: World) {
+pub async fn find_committed_still_ignores_a_dead_event_after_a_duplicate(world: World) {
     let first = world.keyed("k");
     world.accept(first.clone()).await;
     world.finish_due(world.crm, Next::Dead(DeadReason::Unrecoverable)).await;
@@ -73,7 +73,7 @@ pub async fn a_duplicate_does_not_bring_a_dead_event_back_to_mind(world: World) 
     assert_eq!(recall(&world, &first), None, "the replay died too");
 }
 
-pub async fn what_is_recalled_is_counted(mut world: World) {
+pub async fn duplicates_answered_from_memory_are_counted(mut world: World) {
     let first = world.keyed("k");
     world.accept(first.clone()).await;
     let mut seen = 0;

@@ -37,7 +37,7 @@ async fn list(world: &World, source: Option<&str>, code: Option<&str>) -> Vec<Re
     world.refused(filter, Page { after: None, limit: 1000 }).await.unwrap()
 }
 
-pub async fn a_refused_request_is_kept_as_it_is_given(mut world: World) {
+pub async fn refused_request_is_stored_with_all_fields(mut world: World) {
     let whole = request(&world, Some("shop"), "mismatch");
     let bare = RefusedRequest {
         source: None,
@@ -56,7 +56,7 @@ pub async fn a_refused_request_is_kept_as_it_is_given(mut world: World) {
     assert_eq!(world.refused_request(world.id()).await.unwrap(), None);
 }
 
-pub async fn the_oldest_of_a_kind_makes_room(world: World) {
+pub async fn refused_samples_of_one_source_and_code_drop_the_oldest(world: World) {
     let other = request(&world, Some("shop"), "stale");
     let stranger = request(&world, None, "mismatch");
     world.keep_refused(vec![other.clone(), stranger.clone()]).await.unwrap();
@@ -76,14 +76,14 @@ pub async fn the_oldest_of_a_kind_makes_room(world: World) {
     assert!(list(&world, None, None).await.contains(&stranger));
 }
 
-pub async fn strangers_make_room_among_themselves(world: World) {
+pub async fn refused_samples_without_source_drop_the_oldest(world: World) {
     for _ in 0..SAMPLES_MAX + 7 {
         world.keep_refused(vec![request(&world, None, "unknown_source")]).await.unwrap();
     }
     assert_eq!(list(&world, None, Some("unknown_source")).await.len(), SAMPLES_MAX);
 }
 
-pub async fn refused_requests_come_in_whole_pages(world: World) {
+pub async fn refused_requests_are_listed_in_pages(world: World) {
     let all: Vec<_> = (0..25).map(|_| request(&world, Some("shop"), "stale")).collect();
     world.keep_refused(all.clone()).await.unwrap();
     let (mut seen, mut after) = (Vec::new(), None);
@@ -100,7 +100,7 @@ pub async fn refused_requests_come_in_whole_pages(world: World) {
     assert_eq!(seen, all);
 }
 
-pub async fn an_old_sample_goes_with_the_events_of_its_time(mut world: World) {
+pub async fn old_refused_sample_is_pruned_with_events_of_its_age(mut world: World) {
     world.keep_refused(vec![request(&world, None, "stale")]).await.unwrap();
     world.wait(Duration::from_secs(10));
     let young = request(&world, None, "stale");

@@ -40,7 +40,7 @@ async fn attempts(world: &World, event: EventId) -> usize {
     world.detail(event).await.attempts.len()
 }
 
-pub async fn what_waits_for_its_turn_is_kept_whole(mut world: World) {
+pub async fn held_delivery_keeps_its_event_whole(mut world: World) {
     world.keep(world.shop, all_brief()).await;
     let (first, second) = (world.in_line("c-1"), world.in_line("c-1"));
     world.accept(first.clone()).await;
@@ -70,7 +70,7 @@ fn transformed(world: &World, made: &[u8]) -> NewEvent {
     NewEvent { bodies: vec![NewBody { delivery, route: world.id(), body }], ..event }
 }
 
-pub async fn what_a_transform_made_goes_with_the_body(mut world: World) {
+pub async fn transformed_body_is_pruned_with_the_body(mut world: World) {
     world.keep(world.shop, RetentionSpec { bodies: day(), ..RetentionSpec::default() }).await;
     let event = transformed(&world, b"{}");
     let delivery = event.deliveries[0].id;
@@ -89,7 +89,7 @@ pub async fn what_a_transform_made_goes_with_the_body(mut world: World) {
     assert!(world.detail(event.id).await.event.body_removed);
 }
 
-pub async fn large_transformed_bodies_go_in_small_slices(mut world: World) {
+pub async fn large_transformed_bodies_are_pruned_in_small_slices(mut world: World) {
     const LARGE: usize = 5 << 20;
     let bodies = RetentionSpec { bodies: day(), ..RetentionSpec::default() };
     // Together with their events, and as parts of events that stay.
@@ -112,7 +112,7 @@ pub async fn large_transformed_bodies_go_in_small_slices(mut world: World) {
     }
 }
 
-pub async fn attempts_of_a_late_job_go_too(mut world: World) {
+pub async fn attempts_of_a_replay_job_after_pruning_are_pruned(mut world: World) {
     world.keep(world.shop, brief_attempts()).await;
     let verbs: [fn(&World) -> ReplaySpec; 2] =
         [|_| resend(all()), |world| missing(world.mail, all())];
@@ -137,7 +137,7 @@ pub async fn attempts_of_a_late_job_go_too(mut world: World) {
     }
 }
 
-pub async fn a_job_skips_what_has_lost_its_body(mut world: World) {
+pub async fn replay_job_skips_events_without_body(mut world: World) {
     let (one, _) = ended(&world, world.arrival(), DEAD).await;
     let (other, _) = ended(&world, world.arrival(), Next::Succeeded).await;
     world.wait(DAY * 2);
@@ -155,7 +155,7 @@ pub async fn a_job_skips_what_has_lost_its_body(mut world: World) {
     assert_eq!(world.statuses(other).await, [Status::Succeeded]);
 }
 
-pub async fn a_job_counts_the_ends_whose_attempts_are_gone(mut world: World) {
+pub async fn replay_job_counts_outcomes_after_attempts_are_pruned(mut world: World) {
     world.keep(world.shop, brief_attempts()).await;
     let (event, _) = ended(&world, world.arrival(), Next::Succeeded).await;
     world.wait(DAY * 2);
@@ -176,7 +176,7 @@ async fn join(world: &World, event: EventId) -> Joined {
     world.join(JoinWish { event, destination, request, revive: true, now }).await.unwrap()
 }
 
-pub async fn a_sender_that_waits_is_told_an_end_without_its_attempts(mut world: World) {
+pub async fn joining_sender_gets_the_result_after_attempts_are_pruned(mut world: World) {
     world.keep(world.shop, all_brief()).await;
     let endings =
         [Next::Succeeded, Next::Dead(DeadReason::PayloadError), Next::Dead(DeadReason::MaxRetries)];
@@ -195,7 +195,7 @@ pub async fn a_sender_that_waits_is_told_an_end_without_its_attempts(mut world: 
     assert_eq!(world.statuses(events[2]).await, [Status::Dead]);
 }
 
-pub async fn what_a_waiting_sender_revives_late_goes_too(mut world: World) {
+pub async fn attempts_of_a_delivery_revived_by_join_are_pruned(mut world: World) {
     world.keep(world.shop, brief_attempts()).await;
     let (event, _) = ended(&world, world.arrival(), DEAD).await;
     world.wait(DAY * 2);

@@ -29,7 +29,7 @@ async fn replay(world: &World, old: DeliveryId) -> DeliveryId {
     new
 }
 
-pub async fn what_has_ended_can_be_replayed(mut world: World) {
+pub async fn ended_delivery_can_be_replayed(mut world: World) {
     for (next, reason) in [(DEAD, Some(DeadReason::InvalidEndpoint)), (Next::Succeeded, None)] {
         let event = world.accept(world.arrival()).await;
         world.finish_due(world.crm, next).await;
@@ -51,7 +51,7 @@ pub async fn what_has_ended_can_be_replayed(mut world: World) {
     }
 }
 
-pub async fn what_has_not_ended_cannot_be_replayed(world: World) {
+pub async fn unfinished_delivery_cannot_be_replayed(world: World) {
     let event = world.accept(world.arrival()).await;
     let id = world.only_delivery(event).await.id;
     let refused = |status| Replayed::NotReplayable(status);
@@ -68,7 +68,7 @@ pub async fn what_has_not_ended_cannot_be_replayed(world: World) {
     assert_eq!(world.statuses(event).await, [Status::Scheduled]);
 }
 
-pub async fn what_was_cancelled_cannot_be_replayed(world: World) {
+pub async fn cancelled_delivery_cannot_be_replayed(world: World) {
     let event = world.accept(world.arrival()).await;
     let id = world.only_delivery(event).await.id;
     world.change(vec![Change::DeleteDestination(world.crm)], world.now).await.unwrap();
@@ -79,7 +79,7 @@ pub async fn what_was_cancelled_cannot_be_replayed(world: World) {
     assert_eq!(world.detail(event).await.deliveries.len(), 1);
 }
 
-pub async fn what_was_replayed_hands_its_turn_on(mut world: World) {
+pub async fn only_the_newest_delivery_of_a_replay_chain_can_be_replayed(mut world: World) {
     let (event, old) = ended(&world, DEAD).await;
     let new = replay(&world, old).await;
     world.finish_due(world.crm, DEAD).await;
@@ -94,7 +94,7 @@ pub async fn what_was_replayed_hands_its_turn_on(mut world: World) {
     assert_eq!(chain, [(None, Some(new)), (Some(old), Some(newest)), (Some(new), None)]);
 }
 
-pub async fn a_replay_is_not_a_duplicate(world: World) {
+pub async fn replay_is_not_treated_as_a_duplicate(world: World) {
     let (event, old) = ended(&world, Next::Succeeded).await;
 
     let new = replay(&world, old).await;
@@ -108,7 +108,7 @@ pub async fn a_replay_is_not_a_duplicate(world: World) {
     assert_eq!(world.expect_duplicate(world.keyed("k")).await.original, event);
 }
 
-pub async fn a_replay_may_follow_after_the_interval(mut world: World) {
+pub async fn second_replay_is_allowed_after_the_replay_interval(mut world: World) {
     let (_, old) = ended(&world, DEAD).await;
     let again_at = world.now + REPLAY_INTERVAL;
     let new = replay(&world, old).await;
@@ -124,7 +124,7 @@ pub async fn a_replay_may_follow_after_the_interval(mut world: World) {
     replay(&world, new).await;
 }
 
-pub async fn of_concurrent_wishes_one_is_granted(world: World) {
+pub async fn concurrent_replays_of_a_delivery_succeed_once(world: World) {
     let (event, old) = ended(&world, DEAD).await;
     let mut tasks = JoinSet::new();
     for _ in 0..20 {
@@ -144,7 +144,7 @@ pub async fn of_concurrent_wishes_one_is_granted(world: World) {
     assert_eq!((world.count(Status::Pending), world.count(Status::Replayed)), (1, 1));
 }
 
-pub async fn a_deleted_destination_gets_no_replay(world: World) {
+pub async fn delivery_to_deleted_destination_cannot_be_replayed(world: World) {
     let (event, old) = ended(&world, DEAD).await;
     world.change(vec![Change::DeleteDestination(world.crm)], world.now).await.unwrap();
 
@@ -155,13 +155,13 @@ pub async fn a_deleted_destination_gets_no_replay(world: World) {
     assert_eq!(world.counts().dead[&DeadReason::InvalidEndpoint].pending, 1);
 }
 
-pub async fn an_unknown_delivery_is_not_found(world: World) {
+pub async fn replay_of_unknown_delivery_is_not_found(world: World) {
     let replayed = world.replay(world.id(), world.id(), world.now).await.unwrap();
 
     assert_eq!(replayed, Replayed::NotFound);
 }
 
-pub async fn a_replay_survives_a_restart(mut world: World) {
+pub async fn replay_survives_restart(mut world: World) {
     let (event, old) = ended(&world, DEAD).await;
     let new = replay(&world, old).await;
 

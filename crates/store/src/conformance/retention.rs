@@ -14,7 +14,7 @@ const SECOND: Duration = Duration::from_secs(1);
 const DAY: Duration = Duration::from_secs(86_400);
 const TICK: Duration = Duration::from_millis(1);
 
-pub async fn what_is_old_and_final_goes_with_all_it_has(mut world: World) {
+pub async fn expired_ended_event_is_pruned_with_all_its_rows(mut world: World) {
     let first = world.keyed_for_both("k");
     world.accept(first.clone()).await;
     world.expect_duplicate(world.again(&first)).await;
@@ -38,7 +38,7 @@ pub async fn what_is_old_and_final_goes_with_all_it_has(mut world: World) {
     assert_eq!(gone, Replayed::NotFound);
 }
 
-pub async fn what_is_gone_is_counted_only_for_ever(mut world: World) {
+pub async fn pruned_events_stay_in_totals_only(mut world: World) {
     for n in 0..2 {
         let event = world.keyed_for_both(&format!("k{n}"));
         world.accept(event.clone()).await;
@@ -57,7 +57,7 @@ pub async fn what_is_gone_is_counted_only_for_ever(mut world: World) {
     assert_eq!((counts.events, counts.attempts, counts.duplicates), (2, 4, 2));
 }
 
-pub async fn what_is_still_owed_stays(mut world: World) {
+pub async fn event_with_unfinished_delivery_is_not_pruned(mut world: World) {
     let events: Vec<NewEvent> = (0..3).map(|n| world.keyed_for_both(&format!("k{n}"))).collect();
     world.admit(events.clone()).await.unwrap();
     world.finish_due(world.mail, Next::Succeeded).await;
@@ -83,7 +83,7 @@ pub async fn what_is_still_owed_stays(mut world: World) {
     assert_eq!(world.prune(Duration::ZERO, world.now).await.unwrap().events, 1);
 }
 
-pub async fn the_border_is_exact(mut world: World) {
+pub async fn event_is_pruned_only_after_the_exact_retention_time(mut world: World) {
     let nothing_owed = |world: &World| NewEvent { deliveries: Vec::new(), ..world.arrival() };
     let early = world.accept(nothing_owed(&world)).await;
     world.wait(TICK);
@@ -96,7 +96,7 @@ pub async fn the_border_is_exact(mut world: World) {
     assert!(world.event(late).await.unwrap().is_some());
 }
 
-pub async fn a_key_outlives_its_event(mut world: World) {
+pub async fn key_is_still_known_after_its_event_is_pruned(mut world: World) {
     let first = world.keyed("k");
     world.accept(first.clone()).await;
     world.finish_due(world.crm, Next::Dead(DeadReason::Expired)).await;
@@ -113,7 +113,7 @@ pub async fn a_key_outlives_its_event(mut world: World) {
     world.accept(world.again(&first)).await;
 }
 
-pub async fn an_event_outlives_its_key(mut world: World) {
+pub async fn event_stays_after_its_key_expires(mut world: World) {
     let first = world.keyed("k");
     world.accept(first.clone()).await;
     world.wait(WINDOW);
@@ -126,7 +126,7 @@ pub async fn an_event_outlives_its_key(mut world: World) {
     assert_eq!(world.expect_duplicate(world.again(&first)).await.original, second);
 }
 
-pub async fn an_expired_key_goes_by_itself(mut world: World) {
+pub async fn expired_key_is_pruned_without_its_event(mut world: World) {
     let brief = KeyClaim { expires_at: world.now + SECOND, ..world.key("brief") };
     world.accept(NewEvent { key: Some(brief), ..world.arrival() }).await;
     let long = world.accept(world.keyed("long")).await;
@@ -140,7 +140,7 @@ pub async fn an_expired_key_goes_by_itself(mut world: World) {
     assert_eq!(world.expect_duplicate(world.keyed("long")).await.original, long);
 }
 
-pub async fn slices_end_when_nothing_is_left(mut world: World) {
+pub async fn pruning_in_slices_ends_when_nothing_is_left(mut world: World) {
     const MANY: usize = 1200;
     let events: Vec<NewEvent> = (0..MANY)
         .map(|n| NewEvent { deliveries: Vec::new(), ..world.keyed(&format!("k{n}")) })
@@ -168,7 +168,7 @@ pub async fn slices_end_when_nothing_is_left(mut world: World) {
     assert_eq!(left.iter().map(|row| row.id).collect::<Vec<_>>(), [kept]);
 }
 
-pub async fn a_replay_keeps_its_event(mut world: World) {
+pub async fn event_with_an_open_replay_is_not_pruned(mut world: World) {
     let event = world.accept(world.arrival()).await;
     world.finish_due(world.crm, Next::Succeeded).await;
     world.wait(SECOND);

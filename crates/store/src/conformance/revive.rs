@@ -11,7 +11,7 @@ use super::World;
 
 const DEAD: Next = Next::Dead(DeadReason::MaxRetries);
 
-pub async fn a_duplicate_revives_what_is_all_dead(mut world: World) {
+pub async fn duplicate_revives_an_event_whose_deliveries_are_all_dead(mut world: World) {
     let first = world.keyed_for_both("k");
     world.accept(first.clone()).await;
     world.finish_due(world.crm, DEAD).await;
@@ -35,7 +35,7 @@ pub async fn a_duplicate_revives_what_is_all_dead(mut world: World) {
     assert_eq!((claimed.event, claimed.payload), (first.id, first.payload));
 }
 
-pub async fn nothing_is_revived_while_one_delivery_is_not_dead(world: World) {
+pub async fn duplicate_revives_nothing_while_one_delivery_is_not_dead(world: World) {
     let later = Next::RetryAt(world.now + std::time::Duration::from_secs(900));
     for (status, next) in [
         (Status::Pending, None),
@@ -63,7 +63,7 @@ pub async fn nothing_is_revived_while_one_delivery_is_not_dead(world: World) {
     assert!(world.expect_duplicate(world.again(&in_flight)).await.revived.is_empty());
 }
 
-pub async fn nothing_is_revived_against_the_wish_of_the_source(world: World) {
+pub async fn duplicate_revives_nothing_if_the_source_disables_it(world: World) {
     let first = world.keyed("k");
     world.accept(first.clone()).await;
     world.finish_due(world.crm, DEAD).await;
@@ -76,7 +76,7 @@ pub async fn nothing_is_revived_against_the_wish_of_the_source(world: World) {
     assert_eq!(world.next_due(world.crm).await.unwrap(), None);
 }
 
-pub async fn what_may_have_arrived_is_not_revived(world: World) {
+pub async fn ambiguous_dead_delivery_is_not_revived(world: World) {
     let first = world.keyed_for_both("k");
     world.accept(first.clone()).await;
     world.finish_due(world.crm, Next::Dead(DeadReason::Ambiguous)).await;
@@ -108,7 +108,7 @@ pub async fn concurrent_duplicates_revive_once(world: World) {
     assert_eq!(world.statuses(first.id).await, [Status::Replayed, Status::Pending]);
 }
 
-pub async fn a_revived_delivery_can_die_and_be_revived_again(world: World) {
+pub async fn revived_delivery_that_dies_is_revived_again(world: World) {
     let first = world.keyed("k");
     world.accept(first.clone()).await;
     for round in 1..4 {
@@ -124,7 +124,7 @@ pub async fn a_revived_delivery_can_die_and_be_revived_again(world: World) {
     assert_eq!(world.counts().dead[&DeadReason::MaxRetries].pending, 0);
 }
 
-pub async fn nothing_is_revived_for_a_deleted_destination(world: World) {
+pub async fn delivery_to_deleted_destination_is_not_revived(world: World) {
     let first = world.keyed_for_both("k");
     world.accept(first.clone()).await;
     world.finish_due(world.crm, DEAD).await;

@@ -41,7 +41,7 @@ async fn roll_up(world: &World) {
     while world.roll_up().await.unwrap() {}
 }
 
-pub async fn what_comes_in_is_counted_where_and_when(mut world: World) {
+pub async fn received_events_are_counted_per_source_and_time_bucket(mut world: World) {
     let start = Width::Hour.start(world.now);
     world.accept(world.arrival()).await;
     let keyed = world.keyed_for_both("k");
@@ -59,7 +59,7 @@ pub async fn what_comes_in_is_counted_where_and_when(mut world: World) {
     }
 }
 
-pub async fn what_goes_out_is_counted_where_and_when(mut world: World) {
+pub async fn attempts_are_counted_per_destination_and_time_bucket(mut world: World) {
     let start = Width::Hour.start(world.now);
     world.accept(world.keyed_for_both("k")).await;
     world.wait(SECOND * 12);
@@ -89,7 +89,7 @@ pub async fn what_goes_out_is_counted_where_and_when(mut world: World) {
     }
 }
 
-pub async fn every_width_says_the_same(mut world: World) {
+pub async fn totals_are_equal_at_every_bucket_width(mut world: World) {
     for number in 0..40 {
         world.wait(SECOND * 7);
         let from = if number % 3 == 0 { world.bank } else { world.shop };
@@ -117,7 +117,7 @@ pub async fn every_width_says_the_same(mut world: World) {
     }
 }
 
-pub async fn a_range_has_its_first_and_not_its_end(mut world: World) {
+pub async fn range_includes_its_start_and_excludes_its_end(mut world: World) {
     let first = Width::TenSeconds.start(world.now);
     for _ in 0..4 {
         world.accept(world.arrival()).await;
@@ -139,7 +139,7 @@ pub async fn a_range_has_its_first_and_not_its_end(mut world: World) {
     assert!(buckets(&world, nobody, Width::Hour).await.is_empty());
 }
 
-pub async fn what_was_not_done_is_not_counted(world: World) {
+pub async fn rejected_steps_are_not_counted_in_rollups(world: World) {
     let known = world.accept(world.keyed("k")).await;
     let claimed = world.claim_one(world.crm).await;
     let before = (
@@ -160,7 +160,7 @@ pub async fn what_was_not_done_is_not_counted(world: World) {
     assert_eq!(after, before);
 }
 
-pub async fn counts_by_time_outlive_what_they_count(mut world: World) {
+pub async fn rollups_outlive_pruned_events_and_deleted_configuration(mut world: World) {
     let brief = RetentionSpec { events: Some(Span::from_secs(60)), ..RetentionSpec::default() };
     world.keep(world.shop, brief).await;
     for _ in 0..5 {
@@ -180,7 +180,7 @@ pub async fn counts_by_time_outlive_what_they_count(mut world: World) {
     }
 }
 
-pub async fn the_finest_go_first(mut world: World) {
+pub async fn finest_buckets_are_pruned_first(mut world: World) {
     world.accept(world.arrival()).await;
     roll_up(&world).await;
     for (width, next) in [
@@ -197,7 +197,7 @@ pub async fn the_finest_go_first(mut world: World) {
     }
 }
 
-pub async fn many_that_have_expired_go_in_slices(mut world: World) {
+pub async fn expired_buckets_are_pruned_in_slices(mut world: World) {
     const MANY: usize = 600;
     for _ in 0..MANY {
         world.accept(world.arrival()).await;
@@ -218,7 +218,7 @@ pub async fn many_that_have_expired_go_in_slices(mut world: World) {
     assert_eq!(hours.get(Count::Accepted), u64::try_from(MANY).unwrap());
 }
 
-pub async fn what_memory_answered_is_counted_by_time_too(mut world: World) {
+pub async fn duplicates_answered_from_memory_are_counted_in_rollups(mut world: World) {
     let first = world.keyed("k");
     world.accept(first.clone()).await;
     let key = first.key.as_ref().unwrap().key.clone();

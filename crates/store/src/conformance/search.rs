@@ -38,7 +38,7 @@ fn of_kind(kind: &str) -> EventFilter {
     EventFilter { kind: EventKind::new(kind), ..EventFilter::default() }
 }
 
-pub async fn what_has_each_of_many_is_found_at_once_as_it_is_one_by_one(mut world: World) {
+pub async fn batch_search_returns_the_same_events_as_single_searches(mut world: World) {
     let mut sent = Vec::new();
     for number in 0..12 {
         let id = format!("wamid.{}", number % 4);
@@ -76,7 +76,7 @@ pub async fn what_has_each_of_many_is_found_at_once_as_it_is_one_by_one(mut worl
     }
 }
 
-pub async fn an_event_is_found_by_its_kind_and_by_each_attribute(mut world: World) {
+pub async fn event_is_found_by_kind_and_by_each_attribute(mut world: World) {
     let jid = "551187654321:3@s.whatsapp.net";
     let came =
         about(&world, "message", &[(MessageId, "wamid.A"), (Phone, jid), (Chat, "1203@g.us")]);
@@ -117,7 +117,7 @@ pub async fn an_event_is_found_by_its_kind_and_by_each_attribute(mut world: Worl
     assert_eq!((row.kind, row.attributes), (None, Attributes::default()));
 }
 
-pub async fn all_that_is_wanted_must_be_there(mut world: World) {
+pub async fn search_filters_must_all_match(mut world: World) {
     let phone = (Phone, "5511987654321");
     let read = about(&world, "status", &[phone, (ProviderStatus, "read")]);
     let read = NewEvent { source: world.bank, key: Some(world.key("k")), ..read };
@@ -163,7 +163,7 @@ pub async fn all_that_is_wanted_must_be_there(mut world: World) {
     }
 }
 
-pub async fn what_is_found_comes_newest_first_in_whole_pages(mut world: World) {
+pub async fn search_results_are_listed_newest_first_in_pages(mut world: World) {
     let mut expected = Vec::new();
     for number in 0..60_u32 {
         let phone = format!("55119876543{:02}", number % 3);
@@ -188,7 +188,7 @@ pub async fn what_is_found_comes_newest_first_in_whole_pages(mut world: World) {
     assert_eq!(events(&world, &wanted(&[(Phone, "5511987654300")]), 7).await, expected);
 }
 
-pub async fn an_event_that_is_removed_is_not_found(mut world: World) {
+pub async fn pruned_event_is_not_found(mut world: World) {
     let phone = (Phone, "5511987654321");
     for number in 0..10 {
         world
@@ -217,7 +217,7 @@ pub async fn an_event_that_is_removed_is_not_found(mut world: World) {
     }
 }
 
-pub async fn a_duplicate_is_not_found_by_what_it_brought(world: World) {
+pub async fn attributes_of_a_duplicate_are_not_indexed(world: World) {
     let first = about(&world, "message", &[(MessageId, "wamid.A")]);
     let first = NewEvent { key: Some(world.key("k")), ..first };
     let event = world.accept(first.clone()).await;
@@ -230,7 +230,7 @@ pub async fn a_duplicate_is_not_found_by_what_it_brought(world: World) {
     assert!(events(&world, &of_kind("status"), 9).await.is_empty());
 }
 
-pub async fn a_refused_request_leaves_nothing_to_be_found(world: World) {
+pub async fn attributes_of_a_refused_request_are_not_indexed(world: World) {
     let known = world.accept(world.arrival()).await;
     for number in 0..12 {
         let name = format!("wamid.{number}");
@@ -248,7 +248,7 @@ pub async fn a_refused_request_leaves_nothing_to_be_found(world: World) {
     }
 }
 
-pub async fn deliveries_are_filtered_by_the_kind_of_their_event(world: World) {
+pub async fn deliveries_are_filtered_by_event_kind(world: World) {
     let message = about(&world, "message", &[]);
     world.accept(message.clone()).await;
     world.accept(about(&world, "status", &[])).await;

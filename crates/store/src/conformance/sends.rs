@@ -35,7 +35,7 @@ fn on(destination: DestinationId, day: i32, sent: u64) -> SentOnDay {
     SentOnDay { destination, day, sent }
 }
 
-pub async fn what_was_sent_is_named_and_counted(mut world: World) {
+pub async fn sent_message_stores_its_id_and_is_counted(mut world: World) {
     let day = today(&world);
     let event = world.accept(world.arrival()).await;
     let claimed = world.claim_one(world.crm).await;
@@ -54,7 +54,7 @@ pub async fn what_was_sent_is_named_and_counted(mut world: World) {
     assert_eq!(world.sent_on(world.mail, day).await.unwrap(), 0);
 }
 
-pub async fn each_day_and_destination_counts_for_itself(world: World) {
+pub async fn sent_messages_are_counted_per_day_and_destination(world: World) {
     let day = today(&world);
     send(&world, 2, day - 1).await;
     send(&world, 3, day).await;
@@ -68,7 +68,7 @@ pub async fn each_day_and_destination_counts_for_itself(world: World) {
     assert!(world.sent_by_day(day - 1..=day + 1).await.unwrap().is_empty());
 }
 
-pub async fn what_was_not_recorded_is_not_counted(world: World) {
+pub async fn rejected_settlement_is_not_counted_as_sent(world: World) {
     let day = today(&world);
     let event = world.accept(world.arrival()).await;
     let claimed = world.claim_one(world.crm).await;
@@ -84,7 +84,7 @@ pub async fn what_was_not_recorded_is_not_counted(world: World) {
     assert_eq!(world.sent_on(world.crm, day).await.unwrap(), 1);
 }
 
-pub async fn a_will_counts_what_may_have_been_sent(mut world: World) {
+pub async fn crash_outcome_counts_a_message_that_may_have_been_sent(mut world: World) {
     let day = today(&world);
     world.accept(world.arrival()).await;
     let claimed = world.claim_one(world.crm).await;
@@ -98,7 +98,7 @@ pub async fn a_will_counts_what_may_have_been_sent(mut world: World) {
     assert_eq!(world.sent_on(world.crm, day).await.unwrap(), 1);
 }
 
-pub async fn days_that_are_long_past_go(mut world: World) {
+pub async fn old_daily_send_counts_are_pruned(mut world: World) {
     let day = today(&world);
     send(&world, 1, day - 1).await;
     send(&world, 1, day).await;

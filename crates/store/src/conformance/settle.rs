@@ -13,7 +13,7 @@ use super::{World, samples::held, world::LEASE};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-pub async fn a_success_ends_a_delivery(mut world: World) {
+pub async fn success_ends_the_delivery(mut world: World) {
     let event = world.accept(world.arrival()).await;
     let claimed = world.claim_one(world.crm).await;
     world.wait(SECOND);
@@ -28,7 +28,7 @@ pub async fn a_success_ends_a_delivery(mut world: World) {
     assert!(world.claim(world.crm, 9).await.is_empty());
 }
 
-pub async fn a_retry_is_due_when_it_says(world: World) {
+pub async fn retry_schedules_the_delivery_at_the_given_time(world: World) {
     let event = world.accept(world.arrival()).await;
     let due_at = world.now + SECOND * 7;
 
@@ -40,7 +40,7 @@ pub async fn a_retry_is_due_when_it_says(world: World) {
     assert_eq!(world.next_due(world.crm).await.unwrap(), Some(due_at));
 }
 
-pub async fn death_has_a_reason(world: World) {
+pub async fn dead_delivery_stores_its_reason(world: World) {
     for reason in DeadReason::ALL {
         let event = world.accept(world.arrival()).await;
 
@@ -53,7 +53,7 @@ pub async fn death_has_a_reason(world: World) {
     assert!(world.claim(world.crm, 9).await.is_empty());
 }
 
-pub async fn a_stale_token_settles_nothing(mut world: World) {
+pub async fn stale_lease_token_settles_nothing(mut world: World) {
     let event = world.accept(world.arrival()).await;
     let stale = world.claim_one(world.crm).await;
     world.wait(LEASE);
@@ -72,7 +72,7 @@ pub async fn a_stale_token_settles_nothing(mut world: World) {
     assert_eq!(world.counts().attempts, 1);
 }
 
-pub async fn an_attempt_is_settled_once(world: World) {
+pub async fn second_settlement_of_an_attempt_is_rejected(world: World) {
     let event = world.accept(world.arrival()).await;
     let claimed = world.claim_one(world.crm).await;
     let first = world.settlement(&claimed, Next::RetryAt(world.now + SECOND));
@@ -86,7 +86,7 @@ pub async fn an_attempt_is_settled_once(world: World) {
     assert_eq!((kept.status, kept.attempts), (Status::Scheduled, 1));
 }
 
-pub async fn of_concurrent_settlements_one_is_recorded(world: World) {
+pub async fn concurrent_settlements_are_recorded_once(world: World) {
     let event = world.accept(world.arrival()).await;
     let claimed = world.claim_one(world.crm).await;
     let ends = [Next::Succeeded, Next::Dead(DeadReason::Ambiguous), Next::RetryAt(world.now)];
@@ -104,7 +104,7 @@ pub async fn of_concurrent_settlements_one_is_recorded(world: World) {
     assert_eq!((kept.attempts, world.counts().attempts), (1, 1));
 }
 
-pub async fn a_lease_that_ran_out_unnoticed_still_settles(mut world: World) {
+pub async fn expired_lease_that_was_not_released_still_settles(mut world: World) {
     let event = world.accept(world.arrival()).await;
     let claimed = world.claim_one(world.crm).await;
     world.wait(LEASE * 3);
@@ -115,7 +115,7 @@ pub async fn a_lease_that_ran_out_unnoticed_still_settles(mut world: World) {
     assert_eq!(world.statuses(event).await, [Status::Succeeded]);
 }
 
-pub async fn settling_what_does_not_exist_is_a_lost_lease(world: World) {
+pub async fn settling_an_unknown_or_cancelled_delivery_is_a_lost_lease(world: World) {
     let first = world.accept(world.arrival()).await;
     let claimed = world.claim_one(world.crm).await;
     let good = world.settlement(&claimed, Next::Succeeded);
@@ -131,7 +131,7 @@ pub async fn settling_what_does_not_exist_is_a_lost_lease(world: World) {
     assert_eq!(world.statuses(first).await, [Status::Cancelled]);
 }
 
-pub async fn attempts_are_numbered_and_kept(mut world: World) {
+pub async fn attempts_are_numbered_and_stored_with_all_fields(mut world: World) {
     let event = world.accept(world.arrival()).await;
     let mut expected: Vec<AttemptRow> = Vec::new();
     for (number, failure) in (1..).zip(Failure::ALL) {
@@ -181,7 +181,7 @@ pub async fn attempts_are_numbered_and_kept(mut world: World) {
     assert_eq!(kept.attempts, expected);
 }
 
-pub async fn throttled_attempts_are_counted_apart(mut world: World) {
+pub async fn throttled_attempts_are_counted_separately(mut world: World) {
     world.accept(world.arrival()).await;
     for class in [Class::Throttled, Class::Transient, Class::Throttled] {
         let claimed = world.claim_one(world.crm).await;
@@ -199,7 +199,7 @@ pub async fn throttled_attempts_are_counted_apart(mut world: World) {
     assert_eq!((again.attempts, again.throttled), (3, 2));
 }
 
-pub async fn settlements_survive_a_restart(mut world: World) {
+pub async fn settlements_survive_restart(mut world: World) {
     let events: Vec<NewEvent> = (0..3).map(|_| world.arrival()).collect();
     world.admit(events.clone()).await.unwrap();
     let due_at = world.now + SECOND;

@@ -46,7 +46,7 @@ async fn in_doubt(world: &World) -> EventId {
     event
 }
 
-pub async fn a_status_ends_what_waits(mut world: World) {
+pub async fn sent_status_ends_an_ambiguous_delivery(mut world: World) {
     let event = in_doubt(&world).await;
     world.wait(MINUTE);
     let delivery = world.only_delivery(event).await.id;
@@ -67,7 +67,7 @@ pub async fn a_status_ends_what_waits(mut world: World) {
     assert!(world.claim(world.crm, 10).await.is_empty(), "it is not sent again");
 }
 
-pub async fn a_failed_status_buries_what_waits(world: World) {
+pub async fn failed_status_makes_an_ambiguous_delivery_dead(world: World) {
     let event = in_doubt(&world).await;
 
     let moved = tell(&world, event, Said::Failed(REFUSED)).await;
@@ -80,7 +80,7 @@ pub async fn a_failed_status_buries_what_waits(world: World) {
     assert_eq!((dead.total, dead.pending), (1, 1));
 }
 
-pub async fn a_failed_status_may_bring_the_next_attempt_forward(world: World) {
+pub async fn failed_status_can_bring_the_next_attempt_forward(world: World) {
     let event = in_doubt(&world).await;
     let soon = Next::RetryAt(world.now);
 
@@ -91,7 +91,7 @@ pub async fn a_failed_status_may_bring_the_next_attempt_forward(world: World) {
     assert_eq!(world.claim_one(world.crm).await.event, event);
 }
 
-pub async fn what_was_never_tried_hears_nothing(world: World) {
+pub async fn status_for_a_delivery_never_attempted_is_ignored(world: World) {
     let event = world.accept(world.arrival()).await;
     let unknown = world.id();
     for said in [Said::Sent, Said::Failed(REFUSED)] {
@@ -102,7 +102,7 @@ pub async fn what_was_never_tried_hears_nothing(world: World) {
 }
 
 /// A status that comes during an attempt proves that it went out, whatever was recorded of it.
-pub async fn a_first_attempt_that_was_lost_hears_what_was_said(mut world: World) {
+pub async fn status_received_during_a_lost_first_attempt_is_applied(mut world: World) {
     for (said, expected) in [(Said::Sent, Status::Succeeded), (Said::Failed(REFUSED), Status::Dead)]
     {
         let (event, _) = told_during_an_attempt(&world, said).await;
@@ -115,7 +115,7 @@ pub async fn a_first_attempt_that_was_lost_hears_what_was_said(mut world: World)
     }
 }
 
-pub async fn what_has_ended_hears_nothing(world: World) {
+pub async fn status_for_an_ended_delivery_is_ignored(world: World) {
     let event = world.accept(world.arrival()).await;
     world.finish_due(world.crm, Next::Succeeded).await;
     assert_eq!(tell(&world, event, Said::Failed(REFUSED)).await, None);
@@ -127,7 +127,7 @@ pub async fn what_has_ended_hears_nothing(world: World) {
     assert_eq!(world.statuses(event).await, [Status::Dead]);
 }
 
-pub async fn a_status_is_heard_once(world: World) {
+pub async fn duplicate_status_is_applied_once(world: World) {
     let event = in_doubt(&world).await;
     let said = Said::Failed(Next::RetryAt(world.now + MINUTE));
     let first = NewEvent { key: Some(world.key("s-1")), ..status(&world, event, said) };
@@ -149,7 +149,7 @@ async fn told_during_an_attempt(world: &World, said: Said) -> (EventId, Claimed)
     (event, claimed)
 }
 
-pub async fn a_status_decides_how_an_attempt_ended_if_nobody_knows(world: World) {
+pub async fn status_during_an_ambiguous_attempt_decides_its_outcome(world: World) {
     let waits = Next::RetryAt(world.now + MINUTE);
     for (said, next, expected) in [
         (Said::Sent, waits, Status::Succeeded),
@@ -173,7 +173,7 @@ pub async fn a_status_decides_how_an_attempt_ended_if_nobody_knows(world: World)
     }
 }
 
-pub async fn an_answer_holds_against_a_status(world: World) {
+pub async fn clear_response_overrules_a_status(world: World) {
     let waits = Next::RetryAt(world.now + MINUTE);
     for (said, next) in [
         (Said::Failed(REFUSED), Next::Succeeded),
@@ -186,7 +186,7 @@ pub async fn an_answer_holds_against_a_status(world: World) {
     }
 }
 
-pub async fn what_has_arrived_is_not_tried_again(world: World) {
+pub async fn sent_status_during_a_failed_attempt_prevents_a_retry(world: World) {
     // The one before this attempt may be what arrived; whatever this one was told, the message is
     // there.
     for next in [Next::RetryAt(world.now + MINUTE), REFUSED] {
@@ -199,7 +199,7 @@ pub async fn what_has_arrived_is_not_tried_again(world: World) {
     }
 }
 
-pub async fn that_it_arrived_is_not_unsaid(world: World) {
+pub async fn failed_status_after_a_sent_status_is_ignored(world: World) {
     let (event, claimed) = told_during_an_attempt(&world, Said::Sent).await;
     tell(&world, event, Said::Failed(REFUSED)).await;
 
@@ -208,7 +208,7 @@ pub async fn that_it_arrived_is_not_unsaid(world: World) {
     assert_eq!(world.statuses(event).await, [Status::Succeeded]);
 }
 
-pub async fn a_will_hears_what_was_said(mut world: World) {
+pub async fn crash_outcome_is_overruled_by_a_status(mut world: World) {
     let event = world.accept(world.arrival()).await;
     let claimed = world.claim_one(world.crm).await;
     world.leave_will(world.will(&claimed, PARKED)).await.unwrap();
@@ -223,7 +223,7 @@ pub async fn a_will_hears_what_was_said(mut world: World) {
     assert_eq!(told, [DecisionKind::Unheard, DecisionKind::Confirmed]);
 }
 
-pub async fn what_is_given_back_hears_what_was_said(mut world: World) {
+pub async fn status_received_in_flight_is_applied_on_release(mut world: World) {
     for dies in [false, true] {
         let event = in_doubt(&world).await;
         world.wait(MINUTE * 10);
@@ -244,7 +244,7 @@ pub async fn what_is_given_back_hears_what_was_said(mut world: World) {
     }
 }
 
-pub async fn a_lost_claim_hears_nothing(world: World) {
+pub async fn lost_claim_does_not_consume_a_status(world: World) {
     let (event, claimed) = told_during_an_attempt(&world, Said::Sent).await;
     let good = world.will(&claimed, PARKED);
     let lost = Settlement { token: surehook_core::delivery::LeaseToken(-1), ..good.clone() };
@@ -255,7 +255,7 @@ pub async fn a_lost_claim_hears_nothing(world: World) {
     assert_eq!(world.settle(good).await.unwrap(), Settled::Overruled(Next::Succeeded));
 }
 
-pub async fn a_status_about_an_earlier_delivery_moves_nothing(mut world: World) {
+pub async fn status_about_an_earlier_delivery_is_ignored(mut world: World) {
     let event = world.accept(world.arrival()).await;
     let claimed = world.claim_one(world.crm).await;
     let sent = Some(Sent { id: Some("wamid.1".to_owned()), day: 1 });
@@ -275,7 +275,7 @@ pub async fn a_status_about_an_earlier_delivery_moves_nothing(mut world: World) 
     assert_eq!(world.statuses(event).await, [Status::Replayed, Status::Scheduled]);
 }
 
-pub async fn who_comes_next_has_his_turn_when_a_status_ends_the_first(world: World) {
+pub async fn status_that_ends_the_first_makes_the_next_due(world: World) {
     for said in [Said::Sent, Said::Failed(REFUSED)] {
         let first = world.accept(world.in_line("c-1")).await;
         let second = world.accept(world.in_line("c-1")).await;
@@ -293,7 +293,7 @@ pub async fn who_comes_next_has_his_turn_when_a_status_ends_the_first(world: Wor
 }
 
 /// What is heard late was said early: whoever is called by it came after that, and is not due before.
-pub async fn nobody_is_due_before_he_came(mut world: World) {
+pub async fn next_delivery_is_not_due_before_its_creation(mut world: World) {
     let first = world.accept(world.in_line("c-1")).await;
     let claimed = world.claim_one(world.crm).await;
     assert_eq!(tell(&world, first, Said::Sent).await, None);

@@ -22,7 +22,7 @@ fn token(world: &World, number: u8, role: Role) -> Token {
     }
 }
 
-pub async fn tokens_are_kept_whole_and_once(mut world: World) {
+pub async fn tokens_are_stored_with_all_fields_and_once_per_hash(mut world: World) {
     let first = token(&world, 1, Role::Admin);
     let second = Token {
         name: None,
@@ -39,7 +39,7 @@ pub async fn tokens_are_kept_whole_and_once(mut world: World) {
     assert_eq!(world.tokens().await.unwrap(), [first, second]);
 }
 
-pub async fn a_token_given_again_takes_on_its_role(world: World) {
+pub async fn adding_a_known_token_updates_role_and_expiry(world: World) {
     let weak = Token { expires_at: Some(world.now), ..token(&world, 1, Role::Viewer) };
     world.add_token(weak.clone()).await.unwrap();
 
@@ -49,7 +49,7 @@ pub async fn a_token_given_again_takes_on_its_role(world: World) {
     assert_eq!(kept, [Token { role: Role::Admin, expires_at: None, ..weak }]);
 }
 
-pub async fn a_token_is_removed_unless_it_is_the_last_admin(world: World) {
+pub async fn last_admin_token_cannot_be_removed(world: World) {
     let (admin, viewer) = (token(&world, 1, Role::Admin), token(&world, 2, Role::Viewer));
     let expired = Token { expires_at: Some(world.now), ..token(&world, 3, Role::Admin) };
     for token in [&admin, &viewer, &expired] {
@@ -80,7 +80,7 @@ fn session(world: &World, number: u8, begun_with: Option<TokenId>) -> Token {
     }
 }
 
-pub async fn a_session_ends_with_its_token(mut world: World) {
+pub async fn removing_a_token_removes_its_sessions(mut world: World) {
     let (first, second) = (token(&world, 1, Role::Admin), token(&world, 2, Role::Admin));
     let of_first = session(&world, 3, Some(first.id));
     let of_second = session(&world, 4, Some(second.id));
@@ -95,7 +95,7 @@ pub async fn a_session_ends_with_its_token(mut world: World) {
     assert_eq!(world.tokens().await.unwrap(), [second, of_second, by_link]);
 }
 
-pub async fn no_session_begins_with_a_token_that_is_gone(world: World) {
+pub async fn session_for_a_removed_token_is_rejected(world: World) {
     let (first, second) = (token(&world, 1, Role::Admin), token(&world, 2, Role::Admin));
     for token in [&first, &second] {
         assert!(world.add_token(token.clone()).await.unwrap());
@@ -106,7 +106,7 @@ pub async fn no_session_begins_with_a_token_that_is_gone(world: World) {
     assert_eq!(world.tokens().await.unwrap(), [second]);
 }
 
-pub async fn a_session_is_no_admin_to_stay_for(world: World) {
+pub async fn session_does_not_count_as_the_last_admin(world: World) {
     let admin = token(&world, 1, Role::Admin);
     let by_link = session(&world, 2, None);
     world.add_token(admin.clone()).await.unwrap();
@@ -116,7 +116,7 @@ pub async fn a_session_is_no_admin_to_stay_for(world: World) {
     assert_eq!(world.remove_token(by_link.id, world.now).await.unwrap(), TokenRemoved::Removed);
 }
 
-pub async fn sessions_that_have_ended_are_swept_out(mut world: World) {
+pub async fn expired_sessions_are_removed_when_a_session_is_added(mut world: World) {
     world.add_token(session(&world, 1, None)).await.unwrap();
     world.wait(Duration::from_secs(60));
     let next = session(&world, 2, None);

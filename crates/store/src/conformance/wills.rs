@@ -19,7 +19,7 @@ async fn leave(world: &World, will: Settlement) {
     assert_eq!(world.leave_will(will).await.unwrap(), Settled::Recorded);
 }
 
-pub async fn a_crash_carries_the_will_out(mut world: World) {
+pub async fn crash_applies_the_crash_outcome(mut world: World) {
     let event = world.accept(world.arrival()).await;
     let claimed = world.claim_one(world.crm).await;
     let (started_at, due_at) = (world.now, world.now + MINUTE * 10);
@@ -40,7 +40,7 @@ pub async fn a_crash_carries_the_will_out(mut world: World) {
     assert_eq!(kinds(&world, event).await, [DecisionKind::Unheard]);
 }
 
-pub async fn what_a_will_waits_for_is_waited_for_anew(mut world: World) {
+pub async fn crash_outcome_restarts_the_wait_for_a_status_after_downtime(mut world: World) {
     let event = world.accept(world.arrival()).await;
     let claimed = world.claim_one(world.crm).await;
     let will = world.will(&claimed, Next::RetryAt(world.now + MINUTE * 10));
@@ -61,7 +61,7 @@ pub async fn what_a_will_waits_for_is_waited_for_anew(mut world: World) {
     assert_eq!(world.claim_one(world.crm).await.attempts, 1);
 }
 
-pub async fn a_lease_that_runs_out_carries_the_will_out(mut world: World) {
+pub async fn expired_lease_applies_the_crash_outcome(mut world: World) {
     let first = world.keyed("k");
     let event = world.accept(first.clone()).await;
     let claimed = world.claim_one(world.crm).await;
@@ -85,7 +85,7 @@ pub async fn a_lease_that_runs_out_carries_the_will_out(mut world: World) {
     assert_eq!(world.statuses(event).await, [Status::Dead]);
 }
 
-pub async fn what_was_settled_leaves_no_will(mut world: World) {
+pub async fn settlement_removes_the_crash_outcome(mut world: World) {
     let event = world.accept(world.arrival()).await;
     let claimed = world.claim_one(world.crm).await;
     leave(&world, world.will(&claimed, PARKED)).await;
@@ -98,7 +98,7 @@ pub async fn what_was_settled_leaves_no_will(mut world: World) {
     assert_eq!((row.status, row.attempts), (Status::Pending, 1));
 }
 
-pub async fn what_was_given_back_leaves_no_will(mut world: World) {
+pub async fn release_removes_the_crash_outcome(mut world: World) {
     let event = world.accept(world.arrival()).await;
     let claimed = world.claim_one(world.crm).await;
     leave(&world, world.will(&claimed, PARKED)).await;
@@ -111,7 +111,7 @@ pub async fn what_was_given_back_leaves_no_will(mut world: World) {
     assert_eq!((row.status, row.attempts), (Status::Pending, 0));
 }
 
-pub async fn only_the_holder_leaves_a_will(mut world: World) {
+pub async fn crash_outcome_needs_the_current_lease_token(mut world: World) {
     let event = world.accept(world.arrival()).await;
     let claimed = world.claim_one(world.crm).await;
     let good = world.will(&claimed, PARKED);
@@ -126,7 +126,7 @@ pub async fn only_the_holder_leaves_a_will(mut world: World) {
     assert_eq!(world.statuses(event).await, [Status::Pending]);
 }
 
-pub async fn the_last_will_counts(mut world: World) {
+pub async fn last_recorded_crash_outcome_is_applied(mut world: World) {
     let event = world.accept(world.arrival()).await;
     let claimed = world.claim_one(world.crm).await;
     leave(&world, world.will(&claimed, PARKED)).await;
@@ -138,7 +138,7 @@ pub async fn the_last_will_counts(mut world: World) {
     assert_eq!(world.only_delivery(event).await.due_at, Some(due_at));
 }
 
-pub async fn a_will_is_without_an_answer(world: World) {
+pub async fn crash_outcome_with_a_response_is_rejected(world: World) {
     let event = world.accept(world.arrival()).await;
     let claimed = world.claim_one(world.crm).await;
 
@@ -149,7 +149,7 @@ pub async fn a_will_is_without_an_answer(world: World) {
     world.finish(&claimed, Next::Succeeded).await;
 }
 
-pub async fn who_comes_next_has_his_turn_when_a_will_ends_the_first(mut world: World) {
+pub async fn crash_outcome_that_ends_the_first_makes_the_next_due(mut world: World) {
     world.accept(world.in_line("c-1")).await;
     let second = world.accept(world.in_line("c-1")).await;
     let claimed = world.claim_one(world.crm).await;
@@ -162,7 +162,7 @@ pub async fn who_comes_next_has_his_turn_when_a_will_ends_the_first(mut world: W
     assert_eq!(world.claim_one(world.crm).await.event, second);
 }
 
-pub async fn a_deleted_destination_has_no_will(mut world: World) {
+pub async fn deleting_a_destination_removes_the_crash_outcome(mut world: World) {
     let event = world.accept(world.arrival()).await;
     let claimed = world.claim_one(world.crm).await;
     leave(&world, world.will(&claimed, PARKED)).await;
@@ -176,7 +176,7 @@ pub async fn a_deleted_destination_has_no_will(mut world: World) {
     assert_eq!((row.status, row.attempts), (Status::Cancelled, 0));
 }
 
-pub async fn many_wills_are_carried_out_at_once(mut world: World) {
+pub async fn all_crash_outcomes_are_applied_after_a_crash(mut world: World) {
     let mut expected = Vec::new();
     for number in 0..20 {
         let event = world.accept(world.arrival()).await;
@@ -206,7 +206,7 @@ pub async fn many_wills_are_carried_out_at_once(mut world: World) {
     assert_eq!((world.counts().attempts, world.count(Status::InFlight)), (10, 0));
 }
 
-pub async fn what_waits_for_a_word_waits_anew_after_a_restart(mut world: World) {
+pub async fn ambiguous_delivery_waits_again_for_a_status_after_restart(mut world: World) {
     // As long as it would have waited from the end of its attempt, and so long at most.
     let (ten, month) = (MINUTE * 10, MINUTE * 60 * 24 * 30);
     let mut expected = Vec::new();

@@ -44,7 +44,7 @@ async fn events(store: &SqliteStore) -> usize {
 }
 
 #[tokio::test]
-async fn whoever_looks_sees_every_commit_and_writes_nothing() {
+async fn read_only_store_sees_every_commit_and_cannot_write() {
     let folder = tempfile::tempdir().unwrap();
     let mut world = world(folder.path()).await;
     world.accept(world.arrival()).await;
@@ -65,7 +65,7 @@ async fn whoever_looks_sees_every_commit_and_writes_nothing() {
 }
 
 #[test]
-fn what_cannot_be_looked_at_says_why() {
+fn read_only_open_of_missing_older_or_newer_database_explains_why() {
     let folder = tempfile::tempdir().unwrap();
     let missing = SqliteStore::open_read_only(folder.path()).unwrap_err();
     drop(open(folder.path()));
@@ -86,7 +86,7 @@ fn what_cannot_be_looked_at_says_why() {
 }
 
 #[tokio::test]
-async fn a_copy_is_of_one_moment_and_of_one_file() {
+async fn backup_is_one_consistent_file() {
     let folder = tempfile::tempdir().unwrap();
     let world = world(folder.path()).await;
     for _ in 0..50 {
@@ -113,7 +113,7 @@ async fn a_copy_is_of_one_moment_and_of_one_file() {
 }
 
 #[tokio::test]
-async fn a_copy_that_is_stopped_leaves_nothing() {
+async fn stopped_backup_leaves_no_file() {
     let folder = tempfile::tempdir().unwrap();
     let world = world(folder.path()).await;
     world.accept(world.arrival()).await;
@@ -127,7 +127,7 @@ async fn a_copy_that_is_stopped_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn the_old_log_does_not_meet_the_new_database() {
+async fn restore_removes_the_old_log_and_keeps_the_old_database() {
     let folder = tempfile::tempdir().unwrap();
     let (data, copy) = (folder.path().join("data"), folder.path().join("copy.db"));
     let world = world(&data).await;
@@ -173,7 +173,7 @@ async fn with_a_log(folder: &Path) -> (PathBuf, PathBuf) {
 }
 
 #[tokio::test]
-async fn a_restore_that_is_killed_twice_keeps_the_old_database_with_its_log() {
+async fn restore_after_an_interrupted_restore_keeps_the_old_database_with_its_log() {
     let folder = tempfile::tempdir().unwrap();
     // How far the first one came: with the old files, and with the new one.
     for (case, moved, is_in_place) in [
@@ -206,7 +206,7 @@ async fn a_restore_that_is_killed_twice_keeps_the_old_database_with_its_log() {
 }
 
 #[tokio::test]
-async fn a_database_is_not_taken_for_a_copy_without_its_log() {
+async fn restore_refuses_a_database_file_that_has_a_log() {
     let folder = tempfile::tempdir().unwrap();
     let (data, _) = with_a_log(folder.path()).await;
     let place = folder.path().join("place");

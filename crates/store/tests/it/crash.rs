@@ -42,7 +42,7 @@ async fn take_and_deliver(world: &World, key: &str) -> Result<EventId, StoreErro
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_copy_of_the_files_under_load_holds_all_that_was_acknowledged() {
+async fn file_copy_under_load_holds_every_acknowledged_event() {
     let (folder, image) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let world = Arc::new(World::new(SqliteHarness::Lent(folder.path().to_owned())).await);
     let acknowledged = Arc::new(Mutex::new(Vec::new()));
@@ -77,7 +77,7 @@ async fn a_copy_of_the_files_under_load_holds_all_that_was_acknowledged() {
 }
 
 #[tokio::test]
-async fn a_killed_process_loses_nothing_that_it_acknowledged() {
+async fn killed_process_loses_no_acknowledged_event() {
     if let Some(folder) = child::folder() {
         let world = World::new(SqliteHarness::Lent(folder)).await;
         for round in 0.. {
@@ -86,7 +86,7 @@ async fn a_killed_process_loses_nothing_that_it_acknowledged() {
         }
     }
     let folder = tempfile::tempdir().unwrap();
-    let name = "crash::a_killed_process_loses_nothing_that_it_acknowledged";
+    let name = "crash::killed_process_loses_no_acknowledged_event";
     let mut child = child::start(name, folder.path().as_os_str(), &[]);
 
     let mut told = child::told(child.stdout.take().unwrap());
@@ -106,12 +106,12 @@ async fn a_killed_process_loses_nothing_that_it_acknowledged() {
 const SMALL_FILES: &str = "trap '' XFSZ; ulimit -f 8192; exec \"$@\"";
 
 #[tokio::test]
-async fn after_an_error_of_the_disk_nothing_is_acknowledged() {
+async fn nothing_is_acknowledged_after_a_disk_error() {
     if let Some(folder) = child::folder() {
         return until_the_disk_fails(folder).await;
     }
     let folder = tempfile::tempdir().unwrap();
-    let name = "crash::after_an_error_of_the_disk_nothing_is_acknowledged";
+    let name = "crash::nothing_is_acknowledged_after_a_disk_error";
     let wrapper = ["sh", "-c", SMALL_FILES, "sh"];
     let mut child = child::start(name, folder.path().as_os_str(), &wrapper);
 

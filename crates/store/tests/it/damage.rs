@@ -33,7 +33,7 @@ const FLIP_BODY: &str = "UPDATE payloads SET body = x'00'
 const REMOVE_BODY: &str = "UPDATE events SET payload = NULL WHERE id = ?1";
 
 #[tokio::test]
-async fn a_damaged_body_is_buried_and_not_sent() {
+async fn delivery_with_damaged_body_is_dead_and_not_claimed() {
     for damage in [FLIP_BODY, REMOVE_BODY] {
         let (folder, world, event) = world().await;
         execute(&folder, damage, event.id);
@@ -55,7 +55,7 @@ async fn a_damaged_body_is_buried_and_not_sent() {
 }
 
 #[tokio::test]
-async fn a_healthy_delivery_goes_out_past_a_damaged_one() {
+async fn healthy_delivery_is_claimed_despite_a_damaged_one() {
     let (folder, world, event) = world().await;
     execute(&folder, FLIP_BODY, event.id);
     let healthy = world.accept(world.keyed("l")).await;
@@ -66,7 +66,7 @@ async fn a_healthy_delivery_goes_out_past_a_damaged_one() {
 }
 
 #[tokio::test]
-async fn without_its_body_nothing_is_replayed_or_revived() {
+async fn event_without_body_is_not_replayed_or_revived() {
     let (folder, world, event) = world().await;
     world.finish_due(world.crm, Next::Dead(DeadReason::MaxRetries)).await;
     execute(&folder, REMOVE_BODY, event.id);
@@ -83,7 +83,7 @@ async fn without_its_body_nothing_is_replayed_or_revived() {
 }
 
 #[tokio::test]
-async fn a_retention_that_cannot_be_read_keeps_all_and_holds_up_nobody() {
+async fn unreadable_retention_setting_keeps_everything_and_does_not_block_other_sources() {
     let (folder, mut world, event) = world().await;
     let other = NewEvent { source: world.bank, ..world.arrival() };
     let other = world.accept(other).await;

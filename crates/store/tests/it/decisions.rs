@@ -32,7 +32,7 @@ const BEFORE: &str = "
     PRAGMA application_id = 0x7372686b;";
 
 #[tokio::test]
-async fn an_event_from_before_tells_what_is_known_of_it() {
+async fn event_from_the_first_schema_version_is_readable() {
     let folder = tempfile::tempdir().unwrap();
     let first = include_str!("../../migrations/sqlite/0001_events_and_deliveries.sql");
     let old = open_file(folder.path());
@@ -53,7 +53,7 @@ async fn an_event_from_before_tells_what_is_known_of_it() {
 }
 
 #[tokio::test]
-async fn nothing_is_left_of_an_event_that_went() {
+async fn pruned_event_leaves_no_rows() {
     let folder = tempfile::tempdir().unwrap();
     let mut world = World::new(SqliteHarness::Lent(folder.path().to_owned())).await;
     let event = world.arrival();
@@ -88,7 +88,7 @@ async fn nothing_is_left_of_an_event_that_went() {
 }
 
 #[tokio::test]
-async fn no_body_of_any_kind_outlives_its_time() {
+async fn no_stored_body_outlives_its_retention() {
     let folder = tempfile::tempdir().unwrap();
     let mut world = World::new(SqliteHarness::Lent(folder.path().to_owned())).await;
     let brief = Some(Span::from_secs(60));
@@ -122,7 +122,7 @@ async fn no_body_of_any_kind_outlives_its_time() {
 }
 
 #[tokio::test]
-async fn a_damaged_transformed_body_is_not_sent() {
+async fn delivery_with_damaged_transformed_body_is_dead_and_not_claimed() {
     let folder = tempfile::tempdir().unwrap();
     let world = World::new(SqliteHarness::Lent(folder.path().to_owned())).await;
     let event = world.arrival();

@@ -60,7 +60,7 @@ async fn status_of(store: &SqliteStore, number: i64) -> (Status, usize) {
 
 #[tokio::test]
 #[expect(clippy::print_stdout, reason = "how long it takes is told, and depends on the machine")]
-async fn heavy_deleting_a_destination_to_which_much_is_owed_holds_up_nobody() {
+async fn heavy_deleting_a_destination_with_a_large_backlog_cancels_every_delivery() {
     let folder = tempfile::tempdir().unwrap();
     let world = World::new(SqliteHarness::Lent(folder.path().to_owned())).await;
     let (crm, now) = (world.crm, world.now);

@@ -18,7 +18,7 @@ fn brief(world: &World, key: &str) -> NewEvent {
 }
 
 #[tokio::test]
-async fn a_key_that_comes_while_others_are_pruned_from_a_fold_is_kept() {
+async fn key_added_while_a_merge_is_pruned_is_kept() {
     let mut world = world().await;
     for number in 0..8 {
         world.accept(brief(&world, &format!("brief-{number}"))).await;
@@ -40,7 +40,7 @@ async fn a_key_that_comes_while_others_are_pruned_from_a_fold_is_kept() {
 
 /// More than a slice looks at stay, in between those that go.
 #[tokio::test]
-async fn keys_that_stay_do_not_hide_those_that_go() {
+async fn unexpired_keys_do_not_hide_expired_keys_from_pruning() {
     const MANY: usize = 3000;
     let mut world = World::new(SqliteHarness::folding()).await;
     let nothing_owed = |event| NewEvent { deliveries: Vec::new(), ..event };

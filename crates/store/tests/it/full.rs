@@ -79,7 +79,7 @@ async fn recover(world: &World, mut acknowledged: Vec<EventId>, make_room: impl 
 }
 
 #[tokio::test]
-async fn a_file_that_may_not_grow_is_full_until_it_may() {
+async fn store_is_full_until_its_file_may_grow() {
     let folder = tempfile::tempdir().unwrap();
     let store = Arc::new(open(folder.path()));
     let world = World::new(Shared(Arc::clone(&store))).await;
@@ -94,7 +94,7 @@ async fn a_file_that_may_not_grow_is_full_until_it_may() {
 }
 
 #[tokio::test]
-async fn a_store_ends_though_its_last_sightings_find_no_room() {
+async fn full_store_closes_with_unwritten_sightings() {
     let folder = tempfile::tempdir().unwrap();
     let store = Arc::new(open(folder.path()));
     let world = World::new(Shared(Arc::clone(&store))).await;
@@ -125,7 +125,7 @@ const SMALL_DISK: &str =
 const NAMESPACE: [&str; 4] = ["unshare", "--user", "--map-root-user", "--mount"];
 
 #[tokio::test]
-async fn a_full_disk_is_told_and_outlived() {
+async fn full_disk_is_reported_and_recovered_from() {
     if let Some(folder) = child::folder() {
         return on_a_small_disk(&folder).await;
     }
@@ -138,8 +138,11 @@ async fn a_full_disk_is_told_and_outlived() {
     }
     let folder = tempfile::tempdir().unwrap();
     let wrapper = [&NAMESPACE[..], &["sh", "-c", SMALL_DISK, "sh"]].concat();
-    let mut child =
-        child::start("full::a_full_disk_is_told_and_outlived", folder.path().as_os_str(), &wrapper);
+    let mut child = child::start(
+        "full::full_disk_is_reported_and_recovered_from",
+        folder.path().as_os_str(),
+        &wrapper,
+    );
     let told: Vec<String> = child::told(child.stdout.take().unwrap()).collect();
 
     assert!(child.wait().unwrap().success(), "the child failed after: {told:?}");

@@ -9,7 +9,7 @@ use surehook_core::idempotency::{
 use crate::harness::{NOW, open, open_file};
 
 #[tokio::test]
-async fn keys_beyond_the_bound_are_refused_until_old_ones_are_forgotten() {
+async fn keys_beyond_the_limit_are_refused_until_old_ones_expire() {
     let folder = tempfile::tempdir().unwrap();
     drop(open(folder.path()));
     let first_at = (NOW - Duration::from_secs(60)).as_millis();

@@ -3,7 +3,7 @@
 use std::fs;
 
 #[test]
-fn every_case_of_the_suite_is_run() {
+fn every_conformance_case_is_listed() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/conformance");
     let list = fs::read_to_string(format!("{folder}/mod.rs")).unwrap();
     let mut found = 0;

@@ -9,7 +9,7 @@ use surehook_store::{SqliteOptions, SqliteStore, conformance::World};
 use crate::harness::{NOW, SqliteHarness};
 
 #[tokio::test]
-async fn a_committed_key_is_recalled_without_the_file() {
+async fn committed_key_is_found_in_memory() {
     let world = World::new(SqliteHarness::new()).await;
     let event = world.keyed("k");
     let key = event.key.clone().unwrap().key;
@@ -22,7 +22,7 @@ async fn a_committed_key_is_recalled_without_the_file() {
 }
 
 #[tokio::test]
-async fn a_duplicate_brings_a_key_back_to_mind_after_a_restart() {
+async fn duplicate_after_restart_puts_its_key_into_memory() {
     let mut world = World::new(SqliteHarness::new()).await;
     let event = world.keyed("k");
     let key = event.key.clone().unwrap().key;
@@ -38,7 +38,7 @@ async fn a_duplicate_brings_a_key_back_to_mind_after_a_restart() {
 }
 
 #[tokio::test]
-async fn when_too_much_waits_only_new_events_are_refused() {
+async fn full_write_queue_refuses_only_new_events() {
     let folder = tempfile::tempdir().unwrap();
     let options = SqliteOptions { queue_max: 0, ..SqliteOptions::new(folder.path()) };
     let store = SqliteStore::open(&options, NOW).unwrap();

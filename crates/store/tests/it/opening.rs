@@ -12,7 +12,7 @@ fn try_open(folder: &std::path::Path) -> Result<SqliteStore, OpenError> {
 }
 
 #[test]
-fn a_folder_is_opened_by_one_at_a_time() {
+fn data_folder_is_opened_by_one_store_at_a_time() {
     let folder = tempfile::tempdir().unwrap();
     let first = open(folder.path());
 
@@ -26,7 +26,7 @@ fn a_folder_is_opened_by_one_at_a_time() {
 }
 
 #[test]
-fn a_new_folder_is_private() {
+fn new_data_folder_is_private() {
     let parent = tempfile::tempdir().unwrap();
     let folder = parent.path().join("deep/data");
 
@@ -39,7 +39,7 @@ fn a_new_folder_is_private() {
 }
 
 #[test]
-fn a_newer_schema_is_refused_and_left_alone() {
+fn newer_schema_is_refused_and_left_unchanged() {
     let folder = tempfile::tempdir().unwrap();
     drop(open(folder.path()));
     open_file(folder.path()).pragma_update(None, "user_version", 99).unwrap();
@@ -54,7 +54,7 @@ fn a_newer_schema_is_refused_and_left_alone() {
 }
 
 #[test]
-fn a_foreign_file_is_refused_and_left_alone() {
+fn foreign_database_file_is_refused_and_left_unchanged() {
     let folder = tempfile::tempdir().unwrap();
     open_file(folder.path()).execute_batch("CREATE TABLE theirs (x)").unwrap();
     let before = std::fs::read(folder.path().join("surehook.db")).unwrap();
@@ -69,7 +69,7 @@ fn a_foreign_file_is_refused_and_left_alone() {
 }
 
 #[test]
-fn a_folder_that_is_a_file_is_refused() {
+fn data_folder_that_is_a_file_is_refused() {
     let parent = tempfile::tempdir().unwrap();
     let file = parent.path().join("data");
     std::fs::write(&file, "").unwrap();
@@ -78,7 +78,7 @@ fn a_folder_that_is_a_file_is_refused() {
 }
 
 #[tokio::test]
-async fn a_store_waits_at_its_end_until_all_is_written() {
+async fn closing_the_store_writes_all_queued_events() {
     let folder = tempfile::tempdir().unwrap();
     let mut world = World::new(SqliteHarness::Lent(folder.path().to_owned())).await;
     let event = world.arrival();

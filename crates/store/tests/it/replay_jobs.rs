@@ -66,7 +66,7 @@ fn skipped(skip: Skip, many: u64) -> BTreeMap<Outcome, u64> {
 }
 
 #[tokio::test]
-async fn a_body_that_is_gone_is_not_sent() {
+async fn job_skips_events_whose_body_is_gone() {
     for (verb, to) in [(Verb::RetryFailed, None), (Verb::SendMissing, Some(id(3)))] {
         let folder = tempfile::tempdir().unwrap();
         fill(folder.path());
@@ -81,7 +81,7 @@ async fn a_body_that_is_gone_is_not_sent() {
 }
 
 #[tokio::test]
-async fn what_has_a_delivery_by_now_is_not_missing() {
+async fn send_missing_job_skips_events_that_have_a_delivery() {
     let folder = tempfile::tempdir().unwrap();
     fill(folder.path());
     let store = open(folder.path());
@@ -96,7 +96,7 @@ async fn what_has_a_delivery_by_now_is_not_missing() {
 }
 
 #[tokio::test]
-async fn what_was_removed_before_its_end_was_counted_is_said_to_be_forgotten() {
+async fn deliveries_removed_before_they_were_counted_are_reported_as_forgotten() {
     let folder = tempfile::tempdir().unwrap();
     fill(folder.path());
     let store = open(folder.path());

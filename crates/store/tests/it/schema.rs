@@ -158,7 +158,7 @@ fn migrated() -> (tempfile::TempDir, Connection) {
 }
 
 #[test]
-fn each_constraint_refuses_a_bad_row_by_its_name() {
+fn each_constraint_rejects_an_invalid_row() {
     let (_folder, connection) = migrated();
     for (constraint, statement) in BAD {
         let refused = connection.execute(statement, []).map_err(|error| error.to_string());
@@ -169,7 +169,7 @@ fn each_constraint_refuses_a_bad_row_by_its_name() {
 }
 
 #[test]
-fn no_constraint_is_without_a_bad_row() {
+fn every_constraint_has_an_invalid_row() {
     let (_folder, connection) = migrated();
     let mut statement =
         connection.prepare("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL").unwrap();
@@ -186,7 +186,7 @@ fn no_constraint_is_without_a_bad_row() {
 }
 
 #[test]
-fn what_is_referred_to_cannot_be_taken_away() {
+fn referenced_rows_cannot_be_deleted() {
     let (_folder, connection) = migrated();
     for statement in [
         "DELETE FROM sources",
@@ -201,7 +201,7 @@ fn what_is_referred_to_cannot_be_taken_away() {
 }
 
 #[test]
-fn names_and_heirs_are_unique() {
+fn names_replays_and_job_items_are_unique() {
     let (_folder, connection) = migrated();
     let twin = "INSERT INTO sources VALUES (2, zeroblob(15) || x'01', 'shop', '{}', 1, 1, ?1)";
     let twin = twin.replace("zeroblob(15) || x'01'", "randomblob(16)");

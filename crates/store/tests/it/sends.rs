@@ -19,7 +19,7 @@ const PARKED: Next = Next::Dead(DeadReason::Ambiguous);
 const DAY: Duration = Duration::from_secs(86_400);
 
 #[tokio::test]
-async fn a_killed_process_sends_nothing_again_that_it_may_have_sent() {
+async fn killed_process_does_not_resend_messages_that_may_have_been_sent() {
     if let Some(folder) = child::folder() {
         let world = World::new(SqliteHarness::Lent(folder)).await;
         loop {
@@ -31,7 +31,7 @@ async fn a_killed_process_sends_nothing_again_that_it_may_have_sent() {
         }
     }
     let folder = tempfile::tempdir().unwrap();
-    let name = "sends::a_killed_process_sends_nothing_again_that_it_may_have_sent";
+    let name = "sends::killed_process_does_not_resend_messages_that_may_have_been_sent";
     let mut child = child::start(name, folder.path().as_os_str(), &[]);
 
     let mut told = child::told(child.stdout.take().unwrap());
@@ -74,7 +74,7 @@ fn status(world: &World, event: EventId) -> NewEvent {
 }
 
 #[tokio::test]
-async fn nothing_is_left_of_what_is_settled_cancelled_or_removed() {
+async fn settled_cancelled_or_pruned_delivery_leaves_no_message_rows() {
     let folder = tempfile::tempdir().unwrap();
     let mut world = World::new(SqliteHarness::Lent(folder.path().to_owned())).await;
     for end in ["cancelled", "tried again"] {

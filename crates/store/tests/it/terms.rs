@@ -27,7 +27,7 @@ fn message(world: &World, number: usize) -> NewEvent {
 }
 
 #[tokio::test]
-async fn nothing_is_left_of_what_is_removed_wherever_it_was() {
+async fn pruned_events_leave_no_search_terms() {
     for many in [3, 8, 20, 40] {
         let folder = tempfile::tempdir().unwrap();
         let harness = SqliteHarness::folding_slowly_in(folder.path());
@@ -66,7 +66,7 @@ async fn nothing_is_left_of_what_is_removed_wherever_it_was() {
 }
 
 #[tokio::test]
-async fn an_event_about_nothing_costs_nothing() {
+async fn event_without_attributes_stores_no_search_terms() {
     let folder = tempfile::tempdir().unwrap();
     let world = World::new(SqliteHarness::Lent(folder.path().to_owned())).await;
     world.accept(world.arrival()).await;
@@ -76,7 +76,7 @@ async fn an_event_about_nothing_costs_nothing() {
 }
 
 #[tokio::test]
-async fn events_whose_terms_only_look_alike_are_not_found() {
+async fn events_with_colliding_terms_are_not_found() {
     let folder = tempfile::tempdir().unwrap();
     let mut world = World::new(SqliteHarness::Lent(folder.path().to_owned())).await;
     let event = world.accept(message(&world, 1)).await;

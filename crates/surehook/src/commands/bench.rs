@@ -1,11 +1,11 @@
 //! `surehook bench`: this very binary, measured.
 
-use surehook_bench::Options;
+use surehook_bench::BenchOptions;
 
 use crate::{cli::BenchArgs, failure::Failure, output};
 
 pub(super) async fn run(args: BenchArgs) -> Result<(), Failure> {
-    let mut options = Options::new(std::env::current_exe()?);
+    let mut options = BenchOptions::new(std::env::current_exe()?);
     options.seconds = args.seconds;
     options.rounds = args.rounds;
     options.connections = args.connections;

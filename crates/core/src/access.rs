@@ -53,20 +53,20 @@ impl fmt::Display for Role {
 /// A word that is no role.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a role is one of viewer, operator, admin, not `{0}`")]
-pub struct InvalidRole(String);
+pub struct ParseRoleError(String);
 
 impl FromStr for Role {
-    type Err = InvalidRole;
+    type Err = ParseRoleError;
 
-    fn from_str(text: &str) -> Result<Self, InvalidRole> {
+    fn from_str(text: &str) -> Result<Self, ParseRoleError> {
         let known = Self::ALL.into_iter().find(|role| role.as_str() == text);
-        known.ok_or_else(|| InvalidRole(text.to_owned()))
+        known.ok_or_else(|| ParseRoleError(text.to_owned()))
     }
 }
 
 /// A token as it is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Token {
+pub struct ApiToken {
     /// Its id, which opens nothing.
     pub id: TokenId,
     /// The SHA-256 of what is sent.
@@ -90,7 +90,7 @@ pub struct Session {
     pub begun_with: Option<TokenId>,
 }
 
-impl Token {
+impl ApiToken {
     /// Whether its time has passed.
     pub fn has_expired(&self, now: Timestamp) -> bool {
         self.expires_at.is_some_and(|at| at <= now)
@@ -113,7 +113,7 @@ mod tests {
     #[test]
     fn a_token_ends_at_its_time() {
         let at = Timestamp::from_millis;
-        let token = |expires_at| Token {
+        let token = |expires_at| ApiToken {
             id: TokenId::new(at(1), 1),
             hash: [0; 32],
             name: None,

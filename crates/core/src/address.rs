@@ -282,7 +282,7 @@ pub fn check_url(url: &Url) -> Result<(), UrlProblem> {
     if url.fragment().is_some() {
         return Err(UrlProblem::Fragment);
     }
-    if url.query().is_some_and(redact::is_masked) {
+    if url.query().is_some_and(redact::has_mask) {
         return Err(UrlProblem::Masked);
     }
     let length = url.as_str().len();

@@ -1,7 +1,7 @@
 //! What was decided about an event, and why; in words that stay the same.
 //!
-//! What is decided while an event is taken in ([`Decided`]) is kept with the event itself, so that an
-//! ordinary one pays for no further row. What happens to it later and is no attempt is a [`Decision`],
+//! What is decided while an event is taken in ([`IntakeRecord`]) is kept with the event itself, so that an
+//! ordinary one pays for no further row. What happens to it later and is no attempt is a [`EventDecision`],
 //! a row of its own. [`crate::story`] puts all of it in order.
 
 use std::{collections::BTreeMap, sync::Arc};
@@ -16,7 +16,7 @@ use crate::{
 
 /// What was decided when an event was taken in.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Decided {
+pub struct IntakeRecord {
     /// How the request proved where it comes from, such as `hmac-sha256 secret 1 of 2`.
     pub verified_by: Option<Arc<str>>,
     /// Where its key was found, such as `header:idempotency-key`; `None` if it has no key.
@@ -27,7 +27,7 @@ pub struct Decided {
 
 /// Why a route led to no delivery.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Why {
+pub enum NotRoutedReason {
     /// Its filter said no.
     FilterFalse,
     /// Its filter failed; the word says how.
@@ -45,7 +45,7 @@ pub enum Why {
 /// What stands before the word of a filter that failed.
 const FILTER_FAILED: &str = "filter_failed:";
 
-impl Why {
+impl NotRoutedReason {
     /// The word for it.
     pub fn word(&self) -> String {
         match self {
@@ -73,15 +73,15 @@ impl Why {
 
 /// A route that led to no delivery. The destination has the name that it had then.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unrouted {
+pub struct UnroutedRoute {
     /// Where it would have gone.
     pub to: Name,
     /// Why it did not.
-    pub why: Why,
+    pub why: NotRoutedReason,
 }
 
 /// The routes as one short text, `{"filter_false":["crm","mail"]}`; none for none.
-pub fn write_unrouted(unrouted: &[Unrouted]) -> Option<String> {
+pub fn write_unrouted(unrouted: &[UnroutedRoute]) -> Option<String> {
     let mut by_reason: BTreeMap<String, Vec<&Name>> = BTreeMap::new();
     for route in unrouted {
         by_reason.entry(route.why.word()).or_default().push(&route.to);
@@ -91,19 +91,19 @@ pub fn write_unrouted(unrouted: &[Unrouted]) -> Option<String> {
 }
 
 /// Reads what [`write_unrouted`] wrote; none if it is something else.
-pub fn read_unrouted(text: &str) -> Option<Vec<Unrouted>> {
+pub fn read_unrouted(text: &str) -> Option<Vec<UnroutedRoute>> {
     let by_reason: BTreeMap<String, Vec<Name>> = serde_json::from_str(text).ok()?;
     let mut unrouted = Vec::new();
     for (word, names) in by_reason {
-        let why = Why::from_word(&word)?;
-        unrouted.extend(names.into_iter().map(|to| Unrouted { to, why: why.clone() }));
+        let why = NotRoutedReason::from_word(&word)?;
+        unrouted.extend(names.into_iter().map(|to| UnroutedRoute { to, why: why.clone() }));
     }
     Some(unrouted)
 }
 
 /// What kind of thing happened to an event after it was taken in. Attempts have their own rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum DecisionKind {
+pub enum EventDecisionKind {
     /// A duplicate came and all was dead: a new delivery took over.
     Revived,
     /// Somebody asked for it: a new delivery took over.
@@ -134,7 +134,7 @@ pub enum DecisionKind {
     Revealed,
 }
 
-impl DecisionKind {
+impl EventDecisionKind {
     /// Every kind.
     pub const ALL: [Self; 14] = [
         Self::Revived,
@@ -181,7 +181,7 @@ impl DecisionKind {
 
 /// Something that happened to an event after it was taken in.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Decision {
+pub struct EventDecision {
     /// To which event.
     pub event: EventId,
     /// To which of its deliveries, if it was one.
@@ -189,7 +189,7 @@ pub struct Decision {
     /// When.
     pub at: Timestamp,
     /// What.
-    pub kind: DecisionKind,
+    pub kind: EventDecisionKind,
     /// What else there is to know; an object, or null.
     pub detail: Value,
 }
@@ -200,22 +200,22 @@ mod tests {
 
     #[test]
     fn every_kind_has_one_word_and_back() {
-        for kind in DecisionKind::ALL {
-            assert_eq!(DecisionKind::from_word(kind.as_str()), Some(kind));
+        for kind in EventDecisionKind::ALL {
+            assert_eq!(EventDecisionKind::from_word(kind.as_str()), Some(kind));
         }
-        assert_eq!(DecisionKind::from_word("whim"), None);
+        assert_eq!(EventDecisionKind::from_word("whim"), None);
     }
 
     #[test]
     fn unrouted_are_short_and_read_back() {
-        let to = |to: &str, why| Unrouted { to: to.parse().unwrap(), why };
+        let to = |to: &str, why| UnroutedRoute { to: to.parse().unwrap(), why };
         let routes = [
-            to("crm", Why::FilterFalse),
-            to("mail", Why::FilterFalse),
-            to("log", Why::FilterFailed("too_much_work".to_owned())),
-            to("a", Why::NotJson),
-            to("b", Why::SameDestination),
-            to("c", Why::DroppedByTransform),
+            to("crm", NotRoutedReason::FilterFalse),
+            to("mail", NotRoutedReason::FilterFalse),
+            to("log", NotRoutedReason::FilterFailed("too_much_work".to_owned())),
+            to("a", NotRoutedReason::NotJson),
+            to("b", NotRoutedReason::SameDestination),
+            to("c", NotRoutedReason::DroppedByTransform),
         ];
 
         let text = write_unrouted(&routes).unwrap();

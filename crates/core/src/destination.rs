@@ -46,17 +46,17 @@ use self::{
 use crate::{
     address::{UrlProblem, check_url},
     delivery::{
-        RetryPolicy, RetrySpec, Terms,
-        judge::rules::{InvalidRule, RULES_MAX, StatusRule, StatusRules},
-        retry::InvalidRetry,
+        RetryPolicy, RetrySpec, RetryTerms,
+        retry::RetrySpecError,
+        retry::{STATUS_RULES_MAX, StatusRule, StatusRuleError, StatusRules},
     },
     ids::DestinationId,
     key::ParseKeyRuleError,
-    lane::{CircuitSpec, LaneRules, OrderSpec, Rate, circuit::InvalidCircuit},
+    lane::{CircuitSpec, LaneRules, OrderingSpec, Rate, circuit::CircuitSpecError},
     name::Name,
     secret::{SecretError, SecretRef},
     sign::{ParseSigningSecretError, SigningSecret},
-    time::Span,
+    time::HumanDuration,
 };
 
 /// The destination inside the gateway that takes everything and keeps the latest for a look.
@@ -120,14 +120,14 @@ pub struct DestinationSpec {
     pub rate: Option<Rate>,
     /// How long a fresh delivery waits before its first attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub delay: Option<Span>,
+    pub delay: Option<HumanDuration>,
     /// Which deliveries must come one after the other.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
         deserialize_with = "crate::object::optional"
     )]
-    pub order: Option<OrderSpec>,
+    pub order: Option<OrderingSpec>,
     /// When the destination is left alone because it fails again and again, or `off`.
     #[serde(default, skip_serializing_if = "is_usual")]
     pub circuit: CircuitSpec,
@@ -137,7 +137,7 @@ pub struct DestinationSpec {
     /// How long one attempt may take in all. `30s` is as long as the kind of destination needs, which is
     /// more for a service that sends messages.
     #[serde(default = "timeout")]
-    pub timeout: Span,
+    pub timeout: HumanDuration,
     /// Headers to add to each request; a value may hold placeholders such as `{{event.id}}`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<String, SecretRef>,
@@ -170,7 +170,7 @@ pub struct DestinationSpec {
         skip_serializing_if = "Vec::is_empty",
         deserialize_with = "crate::object::each"
     )]
-    #[schemars(length(max = RULES_MAX))]
+    #[schemars(length(max = STATUS_RULES_MAX))]
     pub rules: Vec<StatusRule>,
 }
 
@@ -186,8 +186,8 @@ fn is_usual(circuit: &CircuitSpec) -> bool {
     *circuit == CircuitSpec::default()
 }
 
-fn timeout() -> Span {
-    Span(TIMEOUT)
+fn timeout() -> HumanDuration {
+    HumanDuration(TIMEOUT)
 }
 
 /// A destination that cannot be used as it is written.
@@ -204,7 +204,7 @@ pub enum InvalidDestination {
     Url(#[from] UrlProblem),
     /// The policy makes no sense.
     #[error("{0}")]
-    Retry(#[from] InvalidRetry),
+    Retry(#[from] RetrySpecError),
     /// The number is out of its range.
     #[error("concurrency must be between 1 and 1024")]
     Concurrency,
@@ -216,7 +216,7 @@ pub enum InvalidDestination {
     Order(#[from] ParseKeyRuleError),
     /// The numbers make no sense.
     #[error("{0}")]
-    Circuit(#[from] InvalidCircuit),
+    Circuit(#[from] CircuitSpecError),
     /// The span is out of its range.
     #[error("timeout must be between 100ms and 10m")]
     Timeout,
@@ -240,7 +240,7 @@ pub enum InvalidDestination {
     Tls(#[from] InvalidTls),
     /// A rule makes no sense.
     #[error("rules: {0}")]
-    Rules(#[from] InvalidRule),
+    Rules(#[from] StatusRuleError),
     /// Settings of a connection where there is none.
     #[error("`{0}` is for destinations that are called over the network, not for {BUILTIN_INBOX}")]
     NotForInbox(&'static str),
@@ -322,8 +322,8 @@ impl Destination {
     }
 
     /// By what its attempts are judged.
-    pub fn terms(&self) -> Terms<'_> {
-        Terms { retry: &self.retry, rules: &self.rules }
+    pub fn terms(&self) -> RetryTerms<'_> {
+        RetryTerms { retry: &self.retry, rules: &self.rules }
     }
 }
 
@@ -397,7 +397,7 @@ impl DestinationSpec {
         Ok(LaneRules {
             rate: self.rate.or_else(|| self.kind.service()?.pacing().number),
             delay,
-            order: self.order.as_ref().map(OrderSpec::build).transpose()?,
+            order: self.order.as_ref().map(OrderingSpec::build).transpose()?,
             circuit: self.circuit.policy()?,
             pause_after: self.pause_after_config_failures,
         })

@@ -7,16 +7,16 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::{
     attribute::{Attributes, EventKind},
-    decision::Decided,
-    delivery::Class,
+    decision::IntakeRecord,
+    delivery::FailureClass,
     delivery::Lease,
     ids::{DeliveryId, DestinationId, EventId, RequestId, RouteId, SourceId},
     inflate,
     key::{DedupKey, fingerprint},
     provider::is_signature_header,
-    quarantine::Release,
-    redact::{self, Names, Opaque},
-    store::Next,
+    quarantine::QuarantineRelease,
+    redact::{self, SecretNames, UnreadableBodyError},
+    store::NextStep,
     time::Timestamp,
 };
 
@@ -35,7 +35,7 @@ pub struct RequestHead {
 
 /// Whether a header belongs to the connection of whoever sent it, or was meant for us alone: it does
 /// not travel on.
-pub fn stays_here(name: &str) -> bool {
+pub fn is_never_forwarded(name: &str) -> bool {
     matches!(
         name,
         "accept-encoding"
@@ -170,8 +170,8 @@ const OF_THE_BYTES: [&str; 6] = [
 impl Payload {
     /// The same request without the secrets in its body and its headers. Fails if nobody can say for
     /// sure what they are.
-    pub fn stripped(&self, names: &Names) -> Result<Self, Opaque> {
-        let sent = redact::stripped(&self.head.headers.to_map(), &self.body, names)?;
+    pub fn stripped(&self, names: &SecretNames) -> Result<Self, UnreadableBodyError> {
+        let sent = redact::strip_secrets(&self.head.headers.to_map(), &self.body, names)?;
         let has_changed = sent.fields > 0;
         let stays = |name: &str| match name.to_ascii_lowercase().as_str() {
             "content-type" => true,
@@ -202,7 +202,7 @@ impl Payload {
 
 /// A key and how long it is to be remembered.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeyClaim {
+pub struct DedupKeyClaim {
     /// The key.
     pub key: DedupKey,
     /// Until when a second one is a duplicate.
@@ -211,7 +211,7 @@ pub struct KeyClaim {
 
 /// One of the duplicates that are kept of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CopyId {
+pub struct DuplicateId {
     /// The event.
     pub event: EventId,
     /// Its number, from 1.
@@ -230,7 +230,7 @@ pub struct NewEvent {
     /// When it came.
     pub received_at: Timestamp,
     /// What makes it the same as another; `None` means that it is never a duplicate.
-    pub key: Option<KeyClaim>,
+    pub key: Option<DedupKeyClaim>,
     /// What sort of thing happened, if the source can tell.
     pub kind: Option<EventKind>,
     /// What it can be found by.
@@ -242,16 +242,16 @@ pub struct NewEvent {
     /// Whether it revives the original if it is a duplicate and all of that is dead.
     pub revive_dead: bool,
     /// What was decided on the way in.
-    pub decided: Decided,
+    pub decided: IntakeRecord,
     /// The duplicate that it is made of, because a person says that it is none. A duplicate becomes
     /// an event once. If it is not kept any more, nothing is admitted.
-    pub copy_of: Option<CopyId>,
+    pub copy_of: Option<DuplicateId>,
     /// What leaves the quarantine in the same step.
-    pub releases: Option<Release>,
+    pub releases: Option<QuarantineRelease>,
     /// What it says of something that we sent; heard in the same step, if it is admitted.
-    pub confirms: Option<Confirmation>,
+    pub confirms: Option<StatusUpdate>,
     /// What is sent in place of the body, for those deliveries whose route transforms it.
-    pub bodies: Vec<NewBody>,
+    pub bodies: Vec<NewDeliveryBody>,
 }
 
 /// What a status says of a message that we sent.
@@ -266,7 +266,7 @@ pub struct NewEvent {
 /// whether it arrived, and one that was never tried and took over from such a one, unless what that
 /// sent is known by another name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Confirmation {
+pub struct StatusUpdate {
     /// The event that the message is.
     pub event: EventId,
     /// Where it went.
@@ -276,23 +276,23 @@ pub struct Confirmation {
     /// What the service calls the message.
     pub sent_id: Option<String>,
     /// What it says.
-    pub said: Said,
+    pub said: ProviderStatus,
 }
 
 /// What became of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Said {
+pub enum ProviderStatus {
     /// The service has it.
     Sent,
     /// It failed, and this follows.
-    Failed(Next),
+    Failed(NextStep),
 }
 
-impl Said {
+impl ProviderStatus {
     /// What follows for a delivery that waits.
-    pub const fn next(self) -> Next {
+    pub const fn next(self) -> NextStep {
         match self {
-            Self::Sent => Next::Succeeded,
+            Self::Sent => NextStep::Succeeded,
             Self::Failed(next) => next,
         }
     }
@@ -300,9 +300,9 @@ impl Said {
     /// What follows an attempt during which this was said. What the attempt itself was told holds
     /// against a failure. That the service has the message holds against all: if this attempt was
     /// refused, an earlier one has arrived, and a person who sent it again would send it twice.
-    pub fn after(self, class: Option<Class>, next: Next) -> Next {
+    pub fn after(self, class: Option<FailureClass>, next: NextStep) -> NextStep {
         match (self, class) {
-            (Self::Sent, _) | (Self::Failed(_), Some(Class::Ambiguous)) => self.next(),
+            (Self::Sent, _) | (Self::Failed(_), Some(FailureClass::Ambiguous)) => self.next(),
             (Self::Failed(_), _) => next,
         }
     }
@@ -310,7 +310,7 @@ impl Said {
 
 /// The body of one delivery, where it is not that of its event.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NewBody {
+pub struct NewDeliveryBody {
     /// Whose it is.
     pub delivery: DeliveryId,
     /// The route whose transform made it.
@@ -342,21 +342,22 @@ mod tests {
     #[test]
     fn a_status_decides_what_nobody_knows_and_stops_what_has_arrived() {
         use crate::delivery::DeadReason;
-        let (again, later) = (Next::RetryAt(Timestamp::from_millis(1)), Timestamp::from_millis(2));
+        let (again, later) =
+            (NextStep::RetryAt(Timestamp::from_millis(1)), Timestamp::from_millis(2));
         let (parked, refused) =
-            (Next::Dead(DeadReason::Ambiguous), Next::Dead(DeadReason::Unrecoverable));
-        let failed = Said::Failed(refused);
-        let put_off = Said::Failed(Next::RetryAt(later));
-        let (unknown, throttled) = (Some(Class::Ambiguous), Some(Class::Throttled));
+            (NextStep::Dead(DeadReason::Ambiguous), NextStep::Dead(DeadReason::Unrecoverable));
+        let failed = ProviderStatus::Failed(refused);
+        let put_off = ProviderStatus::Failed(NextStep::RetryAt(later));
+        let (unknown, throttled) = (Some(FailureClass::Ambiguous), Some(FailureClass::Throttled));
         let cases = [
-            (Said::Sent, unknown, again, Next::Succeeded),
-            (Said::Sent, unknown, parked, Next::Succeeded),
-            (Said::Sent, throttled, again, Next::Succeeded),
-            (Said::Sent, Some(Class::Permanent), refused, Next::Succeeded),
+            (ProviderStatus::Sent, unknown, again, NextStep::Succeeded),
+            (ProviderStatus::Sent, unknown, parked, NextStep::Succeeded),
+            (ProviderStatus::Sent, throttled, again, NextStep::Succeeded),
+            (ProviderStatus::Sent, Some(FailureClass::Permanent), refused, NextStep::Succeeded),
             (failed, unknown, again, refused),
             (failed, throttled, again, again),
-            (failed, None, Next::Succeeded, Next::Succeeded),
-            (put_off, unknown, parked, Next::RetryAt(later)),
+            (failed, None, NextStep::Succeeded, NextStep::Succeeded),
+            (put_off, unknown, parked, NextStep::RetryAt(later)),
         ];
         for (said, class, next, expected) in cases {
             assert_eq!(said.after(class, next), expected, "{said:?} {class:?} {next:?}");
@@ -408,7 +409,7 @@ mod tests {
             let body = Bytes::from_static(body);
             Payload { head, fingerprint: fingerprint(&body), body }
         };
-        let mut names = Names::usual();
+        let mut names = SecretNames::usual();
         names.add_header("x-gate");
         let lines = "Content-Type: application/json|digest: d|Stripe-Signature: s|apikey: k|X-Gate: g|x-a: 1|";
         let strip = |body| payload(lines, body).stripped(&names).unwrap();
@@ -427,9 +428,9 @@ mod tests {
             b"Content-Type: application/json\r\ndigest: d\r\nStripe-Signature: s\r\nx-a: 1\r\n"
         );
 
-        assert_eq!(payload(lines, b"<a/>").stripped(&names), Err(Opaque::Unknown));
+        assert_eq!(payload(lines, b"<a/>").stripped(&names), Err(UnreadableBodyError::Unknown));
         let packed = payload("content-encoding: br|", b"{}");
-        assert_eq!(packed.stripped(&names), Err(Opaque::Packed));
+        assert_eq!(packed.stripped(&names), Err(UnreadableBodyError::Packed));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use uuid::Uuid;
 use crate::time::Timestamp;
 
 /// What kind of thing an id names.
-pub trait Kind: Copy + 'static {
+pub trait IdKind: Copy + 'static {
     /// The part before the underscore.
     const PREFIX: &'static str;
 }
@@ -21,7 +21,7 @@ macro_rules! kinds {
         #[doc = concat!("Marks ids that start with `", $prefix, "_`.")]
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub struct $marker;
-        impl Kind for $marker { const PREFIX: &'static str = $prefix; }
+        impl IdKind for $marker { const PREFIX: &'static str = $prefix; }
         $(#[$doc])*
         pub type $alias = Id<$marker>;
     )*};
@@ -29,27 +29,27 @@ macro_rules! kinds {
 
 kinds! {
     /// One HTTP request at the door.
-    RequestKind, RequestId = "req";
+    RequestIdKind, RequestId = "req";
     /// One thing that happened.
-    EventKind, EventId = "evt";
+    EventIdKind, EventId = "evt";
     /// The debt of one event to one destination.
-    DeliveryKind, DeliveryId = "dlv";
+    DeliveryIdKind, DeliveryId = "dlv";
     /// One try of a delivery.
-    AttemptKind, AttemptId = "att";
+    AttemptIdKind, AttemptId = "att";
     /// Where events come from.
-    SourceKind, SourceId = "src";
+    SourceIdKind, SourceId = "src";
     /// Where events go.
-    DestinationKind, DestinationId = "dst";
+    DestinationIdKind, DestinationId = "dst";
     /// Which events of a source go to a destination.
-    RouteKind, RouteId = "rte";
+    RouteIdKind, RouteId = "rte";
     /// A job that delivers again in bulk.
-    ReplayKind, ReplayId = "rpl";
+    ReplayIdKind, ReplayId = "rpl";
     /// What lets somebody use the API.
-    TokenKind, TokenId = "tok";
+    TokenIdKind, TokenId = "tok";
     /// A file that is sent with messages.
-    MediaFileKind, MediaId = "med";
+    MediaIdKind, MediaId = "med";
     /// Dead letters of one cause. Made of what they have in common, not of a time.
-    DeadGroupKind, GroupId = "grp";
+    GroupIdKind, GroupId = "grp";
 }
 
 /// A 128-bit name that knows what it names.
@@ -59,7 +59,7 @@ pub struct Id<K> {
     kind: PhantomData<K>,
 }
 
-impl<K: Kind> Id<K> {
+impl<K: IdKind> Id<K> {
     /// Makes the id of something that came to be at `at`; `random` is the unpredictable part.
     pub fn new(at: Timestamp, random: u128) -> Self {
         let millis = u64::try_from(at.as_millis()).unwrap_or(0);
@@ -109,7 +109,7 @@ fn decode(text: &[u8]) -> Option<u128> {
     })
 }
 
-impl<K: Kind> fmt::Display for Id<K> {
+impl<K: IdKind> fmt::Display for Id<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let digits = encode(self.uuid.as_u128());
         let digits = std::str::from_utf8(&digits).map_err(|_| fmt::Error)?;
@@ -120,7 +120,7 @@ impl<K: Kind> fmt::Display for Id<K> {
     }
 }
 
-impl<K: Kind> fmt::Debug for Id<K> {
+impl<K: IdKind> fmt::Debug for Id<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
@@ -129,29 +129,29 @@ impl<K: Kind> fmt::Debug for Id<K> {
 /// A text that is no id of the kind asked for.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("expected an id that starts with `{prefix}_` and has 26 characters after it")]
-pub struct InvalidId {
+pub struct ParseIdError {
     prefix: &'static str,
 }
 
-impl<K: Kind> FromStr for Id<K> {
-    type Err = InvalidId;
+impl<K: IdKind> FromStr for Id<K> {
+    type Err = ParseIdError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         text.strip_prefix(K::PREFIX)
             .and_then(|rest| rest.strip_prefix('_'))
             .and_then(|digits| decode(digits.as_bytes()))
             .map(|value| Self::from_uuid(Uuid::from_u128(value)))
-            .ok_or(InvalidId { prefix: K::PREFIX })
+            .ok_or(ParseIdError { prefix: K::PREFIX })
     }
 }
 
-impl<K: Kind> Serialize for Id<K> {
+impl<K: IdKind> Serialize for Id<K> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
 }
 
-impl<'de, K: Kind> Deserialize<'de> for Id<K> {
+impl<'de, K: IdKind> Deserialize<'de> for Id<K> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
         text.parse().map_err(de::Error::custom)

@@ -8,10 +8,10 @@
 //! - [`source`], [`destination`], [`route`]: what people configure, as written and as meant.
 //! - [`verify`], [`key`]: how a request proves where it comes from, and how two are known to be one.
 //! - [`event`], [`delivery`]: what is stored, the states, and the decisions.
-//! - [`dead`]: which dead letters died of the same thing.
+//! - [`dead_letters`]: which dead letters died of the same thing.
 //! - [`attribute`]: what an event is about, so that it can be found.
-//! - [`decision`], [`story`], [`refused`]: what was decided, told in order; what was not let in.
-//! - [`arrivals`], [`body_value`]: every request that came, whatever became of it; what is looked for in bodies.
+//! - [`decision`], [`timeline`], [`refused`]: what was decided, told in order; what was not let in.
+//! - [`requests`], [`body_value`]: every request that came, whatever became of it; what is looked for in bodies.
 //! - [`sync`]: what a sender is told that waits for the result.
 //! - [`replay`]: delivering again in bulk, as a job.
 //! - [`lane`]: how much a destination gets, when, and in which order.
@@ -27,11 +27,9 @@
 
 pub mod access;
 pub mod address;
-pub mod arrivals;
 pub mod attribute;
 pub mod body_value;
-pub mod chance;
-pub mod dead;
+pub mod dead_letters;
 pub mod decision;
 pub mod delivery;
 pub mod destination;
@@ -54,7 +52,10 @@ pub mod redact;
 pub mod refused;
 pub mod replay;
 pub mod request;
+pub mod requests;
 pub mod retention;
+pub mod retry;
+pub mod rng;
 pub mod rollup;
 pub mod route;
 mod schema;
@@ -63,7 +64,7 @@ pub mod service;
 pub mod sign;
 pub mod source;
 pub mod store;
-pub mod story;
 pub mod sync;
 pub mod time;
+pub mod timeline;
 pub mod verify;

@@ -14,7 +14,7 @@ pub struct Name(Arc<str>);
 #[error(
     "a name has 1 to 64 lower-case letters, digits, `-` or `_` and starts with a letter or digit"
 )]
-pub struct InvalidName;
+pub struct ParseNameError;
 
 impl Name {
     /// A name that is written in the code.
@@ -29,7 +29,7 @@ impl Name {
 }
 
 impl FromStr for Name {
-    type Err = InvalidName;
+    type Err = ParseNameError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
@@ -37,7 +37,7 @@ impl FromStr for Name {
         let good = (1..=64).contains(&bytes.len())
             && plain(bytes[0])
             && bytes.iter().all(|byte| plain(*byte) || matches!(byte, b'-' | b'_'));
-        if good { Ok(Self(text.into())) } else { Err(InvalidName) }
+        if good { Ok(Self(text.into())) } else { Err(ParseNameError) }
     }
 }
 
@@ -70,7 +70,7 @@ mod tests {
             assert!(good.parse::<Name>().is_ok(), "case: {good}");
         }
         for bad in ["", "-a", "_a", "A", "a/b", "a b", "..", "a.b", "é", &"a".repeat(65)] {
-            assert_eq!(bad.parse::<Name>(), Err(InvalidName), "case: {bad}");
+            assert_eq!(bad.parse::<Name>(), Err(ParseNameError), "case: {bad}");
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::{
     provider::{ParsedRequest, Provider},
     request::IncomingRequest,
     secret::Secret,
-    source::{InvalidSource, SourceSpec},
+    source::{SourceSpec, SourceSpecError},
     verify::{Verifier, VerifySpec, VerifySpecError},
 };
 
@@ -55,7 +55,7 @@ impl SourceSpec {
     }
 
     /// Whether all that is set about the outbox can mean something.
-    pub(crate) fn check_outbox(&self) -> Result<(), InvalidSource> {
+    pub(crate) fn check_outbox(&self) -> Result<(), SourceSpecError> {
         let settable = Self {
             redact: self.redact.clone(),
             strip_secrets: self.strip_secrets,
@@ -63,7 +63,7 @@ impl SourceSpec {
             enabled: self.enabled,
             ..Self::outbox()
         };
-        if *self == settable { Ok(()) } else { Err(InvalidSource::Outbox) }
+        if *self == settable { Ok(()) } else { Err(SourceSpecError::Outbox) }
     }
 }
 

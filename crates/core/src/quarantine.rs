@@ -13,25 +13,25 @@ use sha2::{Digest, Sha256};
 use crate::{
     event::HeaderBlock,
     ids::{RequestId, SourceId},
-    store::{Page, StoreError},
+    store::{PageRequest, StoreError},
     time::Timestamp,
 };
 
 /// Requests of one source that are kept; the oldest makes room.
-pub const KEPT_MAX: u64 = 10_000;
+pub const QUARANTINE_REQUESTS_MAX: u64 = 10_000;
 /// The bytes of all requests of one source that are kept, if nothing else is said; what strangers
 /// sent makes room first, then the oldest.
-pub const KEPT_BYTES_MAX: u64 = 256 * 1024 * 1024;
+pub const QUARANTINE_BYTES_MAX: u64 = 256 * 1024 * 1024;
 /// The largest body that is kept of a request that shows no credential at all.
-pub const STRANGERS_BODY_MAX: usize = 1024 * 1024;
+pub const UNAUTHENTICATED_BODY_MAX: usize = 1024 * 1024;
 /// How long one is kept after it came last.
-pub const KEPT_FOR: Duration = Duration::from_secs(7 * 86_400);
+pub const QUARANTINE_RETENTION: Duration = Duration::from_secs(7 * 86_400);
 /// What the story of an event says that did not verify and was let in by a person.
-pub const RELEASED_BY_HAND: &str = "released by hand";
+pub const MANUALLY_RELEASED: &str = "released by hand";
 
 /// A request as it came, to be kept aside.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Quarantined {
+pub struct QuarantinedRequest {
     /// Its id.
     pub id: RequestId,
     /// The source it was for.
@@ -60,7 +60,7 @@ pub struct Quarantined {
     pub body: Option<Bytes>,
 }
 
-impl Quarantined {
+impl QuarantinedRequest {
     /// Tells the same request that came again from another one. Headers play no part: a sender
     /// that tries again writes the time anew.
     pub fn fingerprint(&self) -> [u8; 32] {
@@ -69,7 +69,7 @@ impl Quarantined {
     }
 }
 
-/// See [`Quarantined::fingerprint`].
+/// See [`QuarantinedRequest::fingerprint`].
 pub fn fingerprint(path: &str, query: Option<&str>, body: &[u8]) -> [u8; 32] {
     let mut hash = Sha256::new();
     for part in [path, query.unwrap_or_default()] {
@@ -82,7 +82,7 @@ pub fn fingerprint(path: &str, query: Option<&str>, body: &[u8]) -> [u8; 32] {
 
 /// What leaves the quarantine together with an event that is admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Release {
+pub enum QuarantineRelease {
     /// The request that the event comes from. If it is not there any more, nothing is admitted.
     Request(RequestId),
     /// A request of this fingerprint, if there is one: its sender came again and was let in.
@@ -91,7 +91,7 @@ pub enum Release {
 
 /// What became of a wish to keep a request aside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Kept {
+pub struct QuarantineResult {
     /// Its id: that of the first time, if it came before. None if it was not kept: it shows no
     /// credential, and would have pushed out what does.
     pub id: Option<RequestId>,
@@ -104,24 +104,31 @@ pub struct Kept {
 pub trait QuarantineStore: Send + Sync {
     /// Keeps a request, or notes that it came again. After `Ok` it survives a power cut. All of a
     /// source may have so many bytes of headers and bodies.
-    async fn quarantine(&self, request: Quarantined, bytes_max: u64) -> Result<Kept, StoreError>;
+    async fn quarantine(
+        &self,
+        request: QuarantinedRequest,
+        bytes_max: u64,
+    ) -> Result<QuarantineResult, StoreError>;
 
     /// Requests in quarantine without their bodies, newest first; of one source or of all.
     async fn quarantined(
         &self,
         source: Option<SourceId>,
-        page: Page<RequestId>,
-    ) -> Result<Vec<Quarantined>, StoreError>;
+        page: PageRequest<RequestId>,
+    ) -> Result<Vec<QuarantinedRequest>, StoreError>;
 
     /// The ids of a source's, oldest first: the order in which they are released.
     async fn quarantine_line(
         &self,
         source: SourceId,
-        page: Page<RequestId>,
+        page: PageRequest<RequestId>,
     ) -> Result<Vec<RequestId>, StoreError>;
 
     /// One with its body.
-    async fn quarantined_request(&self, id: RequestId) -> Result<Option<Quarantined>, StoreError>;
+    async fn quarantined_request(
+        &self,
+        id: RequestId,
+    ) -> Result<Option<QuarantinedRequest>, StoreError>;
 
     /// Whether a source may have any, as far as memory knows: asked for each request that is let in.
     fn may_hold(&self, source: SourceId) -> bool;
@@ -138,7 +145,7 @@ mod tests {
     #[test]
     fn the_same_request_is_the_same_whatever_its_headers_say() {
         let request = |path: &str, query: Option<&str>, headers: &[u8], body: &'static [u8]| {
-            Quarantined {
+            QuarantinedRequest {
                 id: RequestId::new(Timestamp::default(), 1),
                 source: SourceId::new(Timestamp::default(), 2),
                 received_at: Timestamp::default(),

@@ -10,7 +10,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::time::{Span, Timestamp};
+use crate::time::{HumanDuration, Timestamp};
 
 /// Shorter than this, nobody could look at what came in.
 const SPAN_MIN: Duration = Duration::from_secs(1);
@@ -23,21 +23,21 @@ const SPAN_MAX: Duration = Duration::from_secs(3650 * 86_400);
 pub struct RetentionSpec {
     /// Events, with all that belongs to them; the server's span when left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub events: Option<Span>,
+    pub events: Option<HumanDuration>,
     /// Bodies and heads of requests; as long as the event when left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub bodies: Option<Span>,
+    pub bodies: Option<HumanDuration>,
     /// Attempts; as long as the event when left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub attempts: Option<Span>,
+    pub attempts: Option<HumanDuration>,
     /// Bodies and attempts of events that have a dead letter; as long as the event when left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub dead_letters: Option<Span>,
+    pub dead_letters: Option<HumanDuration>,
 }
 
 /// Spans that make no sense.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum InvalidRetention {
+pub enum RetentionSpecError {
     /// A span is out of its range.
     #[error("{0} must be between 1s and 3650d")]
     Range(&'static str),
@@ -56,22 +56,22 @@ impl RetentionSpec {
     }
 
     /// Whether the spans make sense together.
-    pub fn check(&self) -> Result<(), InvalidRetention> {
+    pub fn check(&self) -> Result<(), RetentionSpecError> {
         let parts = [("bodies", self.bodies), ("attempts", self.attempts)];
         let dead_letters = ("dead_letters", self.dead_letters);
         for (name, span) in parts.iter().chain([&("events", self.events), &dead_letters]) {
             if span.is_some_and(|span| !(SPAN_MIN..=SPAN_MAX).contains(&span.0)) {
-                return Err(InvalidRetention::Range(name));
+                return Err(RetentionSpecError::Range(name));
             }
         }
         for (name, span) in parts.iter().chain([&dead_letters]) {
             if self.events.is_some_and(|events| span.is_some_and(|span| span > events)) {
-                return Err(InvalidRetention::LongerThanEvents(name));
+                return Err(RetentionSpecError::LongerThanEvents(name));
             }
         }
         for (name, span) in parts {
             if self.dead_letters.is_some_and(|dead| span.is_some_and(|span| span > dead)) {
-                return Err(InvalidRetention::DeadLettersShorter(name));
+                return Err(RetentionSpecError::DeadLettersShorter(name));
             }
         }
         Ok(())
@@ -79,12 +79,12 @@ impl RetentionSpec {
 
     /// What it means on a server that keeps events for `server`. A part never outlives its event,
     /// also when the server's span is the shorter one.
-    pub fn keep(&self, server: Duration) -> Keep {
+    pub fn keep(&self, server: Duration) -> RetentionPolicy {
         let events = self.events.map_or(server, |span| span.0);
-        let part = |span: Option<Span>| span.map_or(events, |span| span.0.min(events));
+        let part = |span: Option<HumanDuration>| span.map_or(events, |span| span.0.min(events));
         let (bodies, attempts) = (part(self.bodies), part(self.attempts));
         let dead_letters = part(self.dead_letters).max(bodies).max(attempts);
-        Keep { events, bodies, attempts, dead_letters }
+        RetentionPolicy { events, bodies, attempts, dead_letters }
     }
 
     /// The shortest span that it names.
@@ -97,7 +97,7 @@ impl RetentionSpec {
 /// How long the things of one source are kept, as it is meant. No part outlives its event, and
 /// dead letters keep no less than others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Keep {
+pub struct RetentionPolicy {
     /// Events.
     pub events: Duration,
     /// Bodies and heads of requests.
@@ -110,7 +110,7 @@ pub struct Keep {
 
 /// How an event stands, by its delivery that weighs most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Standing {
+pub enum EventStanding {
     /// All deliveries have ended, and none is dead.
     Ended,
     /// All have ended, and one is dead.
@@ -121,7 +121,7 @@ pub enum Standing {
 
 /// What of an event is past its time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Due {
+pub struct ExpiredParts {
     /// The event with all that belongs to it.
     pub event: bool,
     /// Its body and the head of its request.
@@ -130,22 +130,27 @@ pub struct Due {
     pub attempts: bool,
 }
 
-impl Keep {
+impl RetentionPolicy {
     /// What of an event that was received `received_at` may go at `now`.
-    pub fn due(&self, received_at: Timestamp, standing: Standing, now: Timestamp) -> Due {
+    pub fn due(
+        &self,
+        received_at: Timestamp,
+        standing: EventStanding,
+        now: Timestamp,
+    ) -> ExpiredParts {
         let past = |span: Duration| received_at < now - span;
         match standing {
-            Standing::Owed => Due::default(),
-            Standing::Dead => {
+            EventStanding::Owed => ExpiredParts::default(),
+            EventStanding::Dead => {
                 let open = !past(self.dead_letters);
                 let part = |span| past(span) && !open;
-                Due {
+                ExpiredParts {
                     event: past(self.events),
                     body: part(self.bodies),
                     attempts: part(self.attempts),
                 }
             }
-            Standing::Ended => Due {
+            EventStanding::Ended => ExpiredParts {
                 event: past(self.events),
                 body: past(self.bodies),
                 attempts: past(self.attempts),
@@ -160,23 +165,23 @@ mod tests {
 
     const DAY: u64 = 86_400;
 
-    fn days(days: u64) -> Option<Span> {
-        Some(Span::from_secs(days * DAY))
+    fn days(days: u64) -> Option<HumanDuration> {
+        Some(HumanDuration::from_secs(days * DAY))
     }
 
     fn spec(
-        events: Option<Span>,
-        bodies: Option<Span>,
-        attempts: Option<Span>,
-        dead_letters: Option<Span>,
+        events: Option<HumanDuration>,
+        bodies: Option<HumanDuration>,
+        attempts: Option<HumanDuration>,
+        dead_letters: Option<HumanDuration>,
     ) -> RetentionSpec {
         RetentionSpec { events, bodies, attempts, dead_letters }
     }
 
     #[test]
     fn spans_that_contradict_each_other_are_refused_by_name() {
-        use InvalidRetention::{DeadLettersShorter, LongerThanEvents, Range};
-        let none = Some(Span::from_secs(0));
+        use RetentionSpecError::{DeadLettersShorter, LongerThanEvents, Range};
+        let none = Some(HumanDuration::from_secs(0));
         let cases = [
             (spec(None, None, None, None), Ok(())),
             (spec(days(30), days(7), days(14), days(20)), Ok(())),
@@ -202,7 +207,7 @@ mod tests {
         let server = Duration::from_secs(30 * DAY);
         let keep = |events: u64, bodies: u64, attempts: u64, dead_letters: u64| {
             let days = |days: u64| Duration::from_secs(days * DAY);
-            Keep {
+            RetentionPolicy {
                 events: days(events),
                 bodies: days(bodies),
                 attempts: days(attempts),
@@ -227,26 +232,26 @@ mod tests {
     #[test]
     fn only_what_has_ended_is_ever_due() {
         let span = Duration::from_secs;
-        let keep = Keep {
+        let keep = RetentionPolicy {
             events: span(100),
             bodies: span(10),
             attempts: span(20),
             dead_letters: span(50),
         };
-        let due = |event, body, attempts| Due { event, body, attempts };
-        let nothing = Due::default();
+        let due = |event, body, attempts| ExpiredParts { event, body, attempts };
+        let nothing = ExpiredParts::default();
         let cases = [
-            (Standing::Ended, 10, nothing),
-            (Standing::Ended, 11, due(false, true, false)),
-            (Standing::Ended, 21, due(false, true, true)),
-            (Standing::Ended, 100, due(false, true, true)),
-            (Standing::Ended, 101, due(true, true, true)),
-            (Standing::Dead, 21, nothing),
-            (Standing::Dead, 50, nothing),
-            (Standing::Dead, 51, due(false, true, true)),
-            (Standing::Dead, 101, due(true, true, true)),
-            (Standing::Owed, 101, nothing),
-            (Standing::Owed, 1_000_000, nothing),
+            (EventStanding::Ended, 10, nothing),
+            (EventStanding::Ended, 11, due(false, true, false)),
+            (EventStanding::Ended, 21, due(false, true, true)),
+            (EventStanding::Ended, 100, due(false, true, true)),
+            (EventStanding::Ended, 101, due(true, true, true)),
+            (EventStanding::Dead, 21, nothing),
+            (EventStanding::Dead, 50, nothing),
+            (EventStanding::Dead, 51, due(false, true, true)),
+            (EventStanding::Dead, 101, due(true, true, true)),
+            (EventStanding::Owed, 101, nothing),
+            (EventStanding::Owed, 1_000_000, nothing),
         ];
         let now = Timestamp::from_millis(1_800_000_000_000);
         for (standing, age, expected) in cases {

@@ -47,7 +47,7 @@ pub struct Route {
 /// A route that cannot be used as it is written.
 #[derive(Debug, thiserror::Error)]
 #[error("{field}: {error}")]
-pub struct InvalidRoute {
+pub struct RouteSpecError {
     /// `filter` or `transform`.
     pub field: &'static str,
     /// What is wrong with it.
@@ -62,12 +62,12 @@ impl RouteSpec {
         id: RouteId,
         source: SourceId,
         destination: DestinationId,
-    ) -> Result<Route, InvalidRoute> {
+    ) -> Result<Route, RouteSpecError> {
         let compiled = |field, text: Option<&str>| {
             let compiled = text.map(JqFilter::compile).transpose();
             compiled.map(|jq| jq.map(Arc::new)).map_err(|error| {
                 let error = Box::new(error);
-                InvalidRoute { field, error }
+                RouteSpecError { field, error }
             })
         };
         let filter = compiled("filter", self.filter.as_deref())?;

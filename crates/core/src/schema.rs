@@ -9,17 +9,17 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 
 use crate::{
     attribute::{AttributeName, Attributes, EventKind, KIND_BYTES_MAX},
-    delivery::judge::rules::Statuses,
+    delivery::retry::StatusRange,
     destination::{
         quiet::{QuietHours, UtcOffset},
         tls::PemRef,
     },
-    ids::{Id, Kind},
+    ids::{Id, IdKind},
     lane::Rate,
     name::Name,
-    replay::{Code, Pace},
+    replay::{ReplayRate, StatusPattern},
     secret::SecretRef,
-    time::{Span, Timestamp},
+    time::{HumanDuration, Timestamp},
 };
 
 impl JsonSchema for Name {
@@ -36,7 +36,7 @@ impl JsonSchema for Name {
     }
 }
 
-impl JsonSchema for Span {
+impl JsonSchema for HumanDuration {
     fn schema_name() -> Cow<'static, str> {
         "Span".into()
     }
@@ -96,7 +96,7 @@ impl JsonSchema for Timestamp {
     }
 }
 
-impl<K: Kind> JsonSchema for Id<K> {
+impl<K: IdKind> JsonSchema for Id<K> {
     fn schema_name() -> Cow<'static, str> {
         format!("Id_{}", K::PREFIX).into()
     }
@@ -153,7 +153,7 @@ impl JsonSchema for Rate {
     }
 }
 
-impl JsonSchema for Pace {
+impl JsonSchema for ReplayRate {
     fn schema_name() -> Cow<'static, str> {
         "Pace".into()
     }
@@ -215,7 +215,7 @@ fn statuses(description: &str, pattern: &str) -> Schema {
     })
 }
 
-impl JsonSchema for Statuses {
+impl JsonSchema for StatusRange {
     fn schema_name() -> Cow<'static, str> {
         "Statuses".into()
     }
@@ -229,7 +229,7 @@ impl JsonSchema for Statuses {
     }
 }
 
-impl JsonSchema for Code {
+impl JsonSchema for StatusPattern {
     fn schema_name() -> Cow<'static, str> {
         "Code".into()
     }

@@ -45,7 +45,7 @@ impl Secret {
 
 /// Tells settings that hold secrets apart without keeping them: a hash over all parts, each with
 /// its length, so that no two lists of parts look the same.
-pub fn digest_of<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> [u8; 32] {
+pub fn digest_parts<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> [u8; 32] {
     let mut hash = Sha256::new();
     for part in parts {
         hash.update(u64::try_from(part.len()).unwrap_or(u64::MAX).to_le_bytes());
@@ -244,7 +244,7 @@ mod tests {
 
     #[test]
     fn a_digest_tells_lists_apart_that_only_look_alike_together() {
-        let of = |parts: &[&str]| digest_of(parts.iter().map(|part| part.as_bytes()));
+        let of = |parts: &[&str]| digest_parts(parts.iter().map(|part| part.as_bytes()));
         assert_eq!(of(&["a", "bc"]), of(&["a", "bc"]));
         assert_ne!(of(&["a", "bc"]), of(&["ab", "c"]));
         assert_ne!(of(&["a"]), of(&["a", ""]));

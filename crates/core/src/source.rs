@@ -16,18 +16,18 @@ use crate::{
     name::Name,
     outbox::{OUTBOX, Outbox},
     provider::{self, EventKey, ParsedRequest, Provider, RefusalPolicy, preset_names},
-    redact::{InvalidNames, Names},
+    redact::{SecretNames, SecretNamesSpecError},
     request::IncomingRequest,
-    retention::{InvalidRetention, RetentionSpec},
+    retention::{RetentionSpec, RetentionSpecError},
     secret::{Secret, SecretError, SecretRef},
     sync::SyncSpec,
-    time::Span,
+    time::HumanDuration,
     verify::{UNVERIFIED, VerifiedRequest, Verifier, VerifySpec, VerifySpecError},
 };
 
 /// How long a key is remembered unless the source says otherwise: longer than any provider's
 /// retries (Meta goes on for seven days).
-pub const DEDUP_WINDOW: Span = Span::from_secs(8 * 86_400);
+pub const DEDUP_WINDOW: HumanDuration = HumanDuration::from_secs(8 * 86_400);
 /// A window longer than this would make the key table grow without sense.
 const DEDUP_WINDOW_MAX: Duration = Duration::from_secs(400 * 86_400);
 /// The largest body that a source may allow.
@@ -67,10 +67,10 @@ pub struct SourceSpec {
     pub kinds: Option<Vec<String>>,
     /// How long a key is remembered; longer than the provider sends again when left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub dedup_window: Option<Span>,
+    pub dedup_window: Option<HumanDuration>,
     /// Takes the hash of the body as the key of requests without one, for this (short) time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub content_hash_window: Option<Span>,
+    pub content_hash_window: Option<HumanDuration>,
     /// Whether a duplicate of an event whose deliveries are all dead sends it again.
     #[serde(default = "yes")]
     pub revive_dead: bool,
@@ -126,7 +126,7 @@ fn yes() -> bool {
 
 /// A source that cannot be used as it is written.
 #[derive(Debug, thiserror::Error)]
-pub enum InvalidSource {
+pub enum SourceSpecError {
     /// The provider is not known.
     #[error("provider `{0}` is not known; known are: {known}", known = preset_names().join(", "))]
     UnknownProvider(String),
@@ -160,7 +160,7 @@ pub enum InvalidSource {
     Deadline,
     /// A further name of a secret makes no sense.
     #[error("redact: {0}")]
-    Redact(#[from] InvalidNames),
+    Redact(#[from] SecretNamesSpecError),
     /// The outbox cannot be told that.
     #[error(
         "`outbox` is built in: its name stays, and only redact, strip_secrets, retention and enabled can be set"
@@ -168,7 +168,7 @@ pub enum InvalidSource {
     Outbox,
     /// What is kept for how long makes no sense.
     #[error("retention: {0}")]
-    Retention(#[from] InvalidRetention),
+    Retention(#[from] RetentionSpecError),
 }
 
 /// A source as it is meant.
@@ -255,8 +255,8 @@ impl SourceSpec {
     }
 
     /// What is secret in its requests.
-    pub fn secret_names(&self) -> Names {
-        let mut names = Names::usual();
+    pub fn secret_names(&self) -> SecretNames {
+        let mut names = SecretNames::usual();
         names.add_fields(&self.redact);
         if let Some(header) = self.token_header() {
             names.add_header(header);
@@ -274,31 +274,31 @@ impl SourceSpec {
         &self,
         id: SourceId,
         env: &dyn Fn(&str) -> Option<String>,
-    ) -> Result<Source, InvalidSource> {
+    ) -> Result<Source, SourceSpecError> {
         let provider = match self.is_outbox() {
             true => {
                 self.check_outbox()?;
                 &Outbox
             }
             false => provider::find(&self.provider)
-                .ok_or_else(|| InvalidSource::UnknownProvider(self.provider.clone()))?,
+                .ok_or_else(|| SourceSpecError::UnknownProvider(self.provider.clone()))?,
         };
         let secrets = self
             .secrets
             .iter()
             .map(|secret| secret.resolve(env))
             .collect::<Result<Vec<Secret>, _>>()?;
-        let window = |field, span: Span| {
+        let window = |field, span: HumanDuration| {
             let good = (Duration::from_secs(1)..=DEDUP_WINDOW_MAX).contains(&span.0);
-            if good { Ok(span.0) } else { Err(InvalidSource::Window(field)) }
+            if good { Ok(span.0) } else { Err(SourceSpecError::Window(field)) }
         };
         if self.max_body_bytes.is_some_and(|limit| !(1..=BODY_BYTES_CEILING).contains(&limit)) {
-            return Err(InvalidSource::BodyLimit);
+            return Err(SourceSpecError::BodyLimit);
         }
         if self.sync.as_ref().is_some_and(|sync| !sync.is_within_bounds()) {
-            return Err(InvalidSource::Deadline);
+            return Err(SourceSpecError::Deadline);
         }
-        Names::check(&self.redact)?;
+        SecretNames::check(&self.redact)?;
         let on_refusal = self.on_refusal.unwrap_or_else(|| provider.on_refusal());
         self.retention.check()?;
         Ok(Source {
@@ -334,12 +334,12 @@ impl SourceSpec {
         &self,
         provider: &'static dyn Provider,
         secrets: Vec<Secret>,
-    ) -> Result<Verifier, InvalidSource> {
+    ) -> Result<Verifier, SourceSpecError> {
         match &self.verify {
             Some(verify) => Ok(Verifier::new(verify, secrets)?),
             None if self.is_outbox() => Ok(provider.verifier(secrets)?),
-            None if self.provider == generic() => Err(InvalidSource::VerifyMissing),
-            None if secrets.is_empty() => Err(InvalidSource::SecretMissing(provider.name())),
+            None if self.provider == generic() => Err(SourceSpecError::VerifyMissing),
+            None if secrets.is_empty() => Err(SourceSpecError::SecretMissing(provider.name())),
             None => Ok(provider.verifier(secrets)?),
         }
     }
@@ -347,16 +347,16 @@ impl SourceSpec {
 
 /// What is released late must meet the key of what its sender brought in meanwhile, so that such a
 /// key outlives the quarantine.
-fn usual_window(provider: &dyn Provider, on_refusal: RefusalPolicy) -> Span {
+fn usual_window(provider: &dyn Provider, on_refusal: RefusalPolicy) -> HumanDuration {
     let window = provider.dedup_window();
     match on_refusal {
-        RefusalPolicy::Quarantine => Span(window.0.max(DEDUP_WINDOW.0)),
+        RefusalPolicy::Quarantine => HumanDuration(window.0.max(DEDUP_WINDOW.0)),
         RefusalPolicy::Unauthorized | RefusalPolicy::Keep => window,
     }
 }
 
-fn rules(field: &'static str, written: Option<&[String]>) -> Result<KeyRules, InvalidSource> {
-    KeyRules::new(written).map_err(|error| InvalidSource::Keys(field, error))
+fn rules(field: &'static str, written: Option<&[String]>) -> Result<KeyRules, SourceSpecError> {
+    KeyRules::new(written).map_err(|error| SourceSpecError::Keys(field, error))
 }
 
 impl Source {
@@ -416,7 +416,7 @@ pub struct PublicUrl(String);
 /// Not the beginning of an address.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not the beginning of an address; write it as https://hooks.example.com")]
-pub struct InvalidPublicUrl(String);
+pub struct ParsePublicUrlError(String);
 
 impl PublicUrl {
     /// As it was written, without a slash at its end.
@@ -426,10 +426,10 @@ impl PublicUrl {
 }
 
 impl TryFrom<String> for PublicUrl {
-    type Error = InvalidPublicUrl;
+    type Error = ParsePublicUrlError;
 
     fn try_from(text: String) -> Result<Self, Self::Error> {
-        let url = Url::parse(&text).map_err(|_| InvalidPublicUrl(text.clone()))?;
+        let url = Url::parse(&text).map_err(|_| ParsePublicUrlError(text.clone()))?;
         let is_web = matches!(url.scheme(), "http" | "https") && url.has_host();
         let is_bare =
             url.query().is_none() && url.fragment().is_none() && url.username().is_empty();
@@ -437,7 +437,7 @@ impl TryFrom<String> for PublicUrl {
         if is_web && is_bare {
             Ok(Self(text.trim_end_matches('/').to_owned()))
         } else {
-            Err(InvalidPublicUrl(text))
+            Err(ParsePublicUrlError(text))
         }
     }
 }
@@ -451,7 +451,7 @@ impl From<PublicUrl> for String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{quarantine::KEPT_FOR, time::Timestamp};
+    use crate::{quarantine::QUARANTINE_RETENTION, time::Timestamp};
 
     #[test]
     fn a_key_outlives_the_quarantine_unless_the_source_says_otherwise() {
@@ -467,6 +467,6 @@ mod tests {
             let source = spec.build(SourceId::new(Timestamp::default(), 1), &|_| None).unwrap();
             assert_eq!(source.dedup_window, Duration::from_secs(days * 86_400), "{written}");
         }
-        assert!(KEPT_FOR < DEDUP_WINDOW.0);
+        assert!(QUARANTINE_RETENTION < DEDUP_WINDOW.0);
     }
 }

@@ -11,21 +11,21 @@ use serde::{Deserialize, Serialize, de::IgnoredAny};
 use serde_json::{Value, json};
 
 use crate::{
-    delivery::{Class, DeadReason},
+    delivery::{DeadReason, FailureClass},
     name::Name,
-    store::Next,
-    time::{Span, Timestamp},
+    store::NextStep,
+    time::{HumanDuration, Timestamp},
 };
 
 /// How long a sender waits unless its source says otherwise. Most providers give up after 10 to 30 s.
-pub const DEADLINE: Span = Span::from_secs(10);
+pub const DEFAULT_DEADLINE: HumanDuration = HumanDuration::from_secs(10);
 /// Nobody waits longer than this; a connection is held for as long.
 const DEADLINE_MAX: Duration = Duration::from_secs(120);
 
 /// What a sender is told when the deadline passes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum OnTimeout {
+pub enum SyncTimeoutPolicy {
     /// To try again: 500.
     #[default]
     Retry,
@@ -41,14 +41,14 @@ pub struct SyncSpec {
     pub destination: Name,
     /// How long it waits.
     #[serde(default = "deadline")]
-    pub deadline: Span,
+    pub deadline: HumanDuration,
     /// What it is told when that time is over.
     #[serde(default)]
-    pub on_timeout: OnTimeout,
+    pub on_timeout: SyncTimeoutPolicy,
 }
 
-fn deadline() -> Span {
-    DEADLINE
+fn deadline() -> HumanDuration {
+    DEFAULT_DEADLINE
 }
 
 impl SyncSpec {
@@ -60,18 +60,18 @@ impl SyncSpec {
 
 /// How an attempt ended, as far as a sender that waits wants to know.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ending {
+pub struct SyncResult {
     /// What follows from it.
-    pub next: Next,
+    pub next: NextStep,
     /// What kind of failure it was.
-    pub class: Option<Class>,
+    pub class: Option<FailureClass>,
     /// What is kept of the destination's answer.
     pub response: Vec<u8>,
 }
 
 /// What a sender is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SyncAnswer {
+pub enum SyncResponse {
     /// It is done.
     Success {
         /// What the destination said, if it is JSON and was kept whole.
@@ -98,7 +98,7 @@ pub enum SyncAnswer {
     Accepted,
 }
 
-impl SyncAnswer {
+impl SyncResponse {
     /// The word for it.
     pub const fn as_str(&self) -> &'static str {
         match self {
@@ -160,26 +160,26 @@ impl SyncAnswer {
     }
 }
 
-impl Ending {
+impl SyncResult {
     /// What it means for the sender. `revives` says whether its next try would revive what is dead.
-    pub fn answer(&self, revives: bool, now: Timestamp) -> SyncAnswer {
+    pub fn answer(&self, revives: bool, now: Timestamp) -> SyncResponse {
         match self.next {
-            Next::Succeeded => match says_skipped(&self.response) {
-                true => SyncAnswer::Skipped {
+            NextStep::Succeeded => match is_skipped_response(&self.response) {
+                true => SyncResponse::Skipped {
                     reason: "by_destination".to_owned(),
                     result: self.result(),
                 },
-                false => SyncAnswer::Success { result: self.result() },
+                false => SyncResponse::Success { result: self.result() },
             },
-            Next::RetryAt(due_at) if self.class == Some(Class::Throttled) => {
-                SyncAnswer::throttled(due_at, now)
+            NextStep::RetryAt(due_at) if self.class == Some(FailureClass::Throttled) => {
+                SyncResponse::throttled(due_at, now)
             }
-            Next::RetryAt(_) => SyncAnswer::Retry { reason: "failed" },
-            Next::Dead(reason) if revives && can_be_mended(reason) => {
-                SyncAnswer::Retry { reason: reason.as_str() }
+            NextStep::RetryAt(_) => SyncResponse::Retry { reason: "failed" },
+            NextStep::Dead(reason) if revives && is_revivable(reason) => {
+                SyncResponse::Retry { reason: reason.as_str() }
             }
-            Next::Dead(reason) => {
-                SyncAnswer::Skipped { reason: reason.as_str().to_owned(), result: None }
+            NextStep::Dead(reason) => {
+                SyncResponse::Skipped { reason: reason.as_str().to_owned(), result: None }
             }
         }
     }
@@ -194,7 +194,7 @@ impl Ending {
 
 /// Whether a destination's answer says that nothing was done: `{"status":"skipped"}` or
 /// `{"skipped":true}`, with whatever else.
-pub fn says_skipped(response: &[u8]) -> bool {
+pub fn is_skipped_response(response: &[u8]) -> bool {
     let Ok(said) = serde_json::from_slice::<Value>(response) else {
         return false;
     };
@@ -205,7 +205,7 @@ pub fn says_skipped(response: &[u8]) -> bool {
 ///
 /// Not if the destination has refused this very event: what it said then is the result, and stays it.
 /// Nor if it may have arrived: only a person sends that again.
-pub const fn can_be_mended(reason: DeadReason) -> bool {
+pub const fn is_revivable(reason: DeadReason) -> bool {
     match reason {
         DeadReason::MaxRetries | DeadReason::InvalidEndpoint | DeadReason::Expired => true,
         DeadReason::PayloadError | DeadReason::Unrecoverable | DeadReason::Ambiguous => false,
@@ -218,60 +218,74 @@ mod tests {
 
     const NOW: Timestamp = Timestamp::from_millis(1_000_000);
 
-    fn ending(next: Next, class: Option<Class>, response: &str) -> Ending {
-        Ending { next, class, response: response.as_bytes().to_vec() }
+    fn ending(next: NextStep, class: Option<FailureClass>, response: &str) -> SyncResult {
+        SyncResult { next, class, response: response.as_bytes().to_vec() }
     }
 
     #[test]
     fn each_ending_has_its_answer() {
-        let success = |text: &str| SyncAnswer::Success { result: Some(text.to_owned()) };
-        let later = Next::RetryAt(NOW + Duration::from_millis(2100));
+        let success = |text: &str| SyncResponse::Success { result: Some(text.to_owned()) };
+        let later = NextStep::RetryAt(NOW + Duration::from_millis(2100));
         let skipped =
-            |reason: &str| SyncAnswer::Skipped { reason: reason.to_owned(), result: None };
+            |reason: &str| SyncResponse::Skipped { reason: reason.to_owned(), result: None };
         let cases = [
-            (ending(Next::Succeeded, None, ""), SyncAnswer::Success { result: None }),
-            (ending(Next::Succeeded, None, "thanks"), SyncAnswer::Success { result: None }),
+            (ending(NextStep::Succeeded, None, ""), SyncResponse::Success { result: None }),
+            (ending(NextStep::Succeeded, None, "thanks"), SyncResponse::Success { result: None }),
             (
-                ending(Next::Succeeded, None, " {\"id\":9007199254740993}\n"),
+                ending(NextStep::Succeeded, None, " {\"id\":9007199254740993}\n"),
                 success("{\"id\":9007199254740993}"),
             ),
-            (ending(Next::Succeeded, None, "{\"skipped\":false}"), success("{\"skipped\":false}")),
             (
-                ending(Next::Succeeded, None, r#"{"status":"skipped"}"#),
-                SyncAnswer::Skipped {
+                ending(NextStep::Succeeded, None, "{\"skipped\":false}"),
+                success("{\"skipped\":false}"),
+            ),
+            (
+                ending(NextStep::Succeeded, None, r#"{"status":"skipped"}"#),
+                SyncResponse::Skipped {
                     reason: "by_destination".to_owned(),
                     result: Some(r#"{"status":"skipped"}"#.to_owned()),
                 },
             ),
-            (ending(later, Some(Class::Throttled), ""), SyncAnswer::Throttled { retry_after: 3 }),
-            (ending(later, Some(Class::Transient), ""), SyncAnswer::Retry { reason: "failed" }),
             (
-                ending(Next::Dead(DeadReason::MaxRetries), Some(Class::Transient), ""),
-                SyncAnswer::Retry { reason: "max_retries" },
+                ending(later, Some(FailureClass::Throttled), ""),
+                SyncResponse::Throttled { retry_after: 3 },
             ),
             (
-                ending(Next::Dead(DeadReason::PayloadError), Some(Class::Permanent), "{}"),
+                ending(later, Some(FailureClass::Transient), ""),
+                SyncResponse::Retry { reason: "failed" },
+            ),
+            (
+                ending(NextStep::Dead(DeadReason::MaxRetries), Some(FailureClass::Transient), ""),
+                SyncResponse::Retry { reason: "max_retries" },
+            ),
+            (
+                ending(
+                    NextStep::Dead(DeadReason::PayloadError),
+                    Some(FailureClass::Permanent),
+                    "{}",
+                ),
                 skipped("payload_error"),
             ),
             (
-                ending(Next::Dead(DeadReason::Ambiguous), Some(Class::Ambiguous), ""),
+                ending(NextStep::Dead(DeadReason::Ambiguous), Some(FailureClass::Ambiguous), ""),
                 skipped("ambiguous"),
             ),
         ];
         for (ending, expected) in cases {
             assert_eq!(ending.answer(true, NOW), expected, "{ending:?}");
         }
-        let given_up = ending(Next::Dead(DeadReason::MaxRetries), Some(Class::Transient), "");
+        let given_up =
+            ending(NextStep::Dead(DeadReason::MaxRetries), Some(FailureClass::Transient), "");
         assert_eq!(given_up.answer(false, NOW), skipped("max_retries"), "nobody would revive it");
     }
 
     #[test]
     fn without_a_key_nobody_is_asked_to_try_again() {
-        let done = SyncAnswer::Success { result: None };
+        let done = SyncResponse::Success { result: None };
         assert_eq!(done.clone().without_key(), done);
-        assert_eq!(SyncAnswer::Retry { reason: "failed" }.without_key(), SyncAnswer::Accepted);
-        let slower = SyncAnswer::throttled(NOW, NOW);
-        assert_eq!(slower, SyncAnswer::Throttled { retry_after: 1 });
-        assert_eq!(slower.without_key(), SyncAnswer::Accepted);
+        assert_eq!(SyncResponse::Retry { reason: "failed" }.without_key(), SyncResponse::Accepted);
+        let slower = SyncResponse::throttled(NOW, NOW);
+        assert_eq!(slower, SyncResponse::Throttled { retry_after: 1 });
+        assert_eq!(slower.without_key(), SyncResponse::Accepted);
     }
 }

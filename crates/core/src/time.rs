@@ -62,12 +62,12 @@ impl fmt::Display for Timestamp {
 /// A text that is no RFC 3339 time.
 #[derive(Debug, thiserror::Error)]
 #[error("expected a time such as 2026-11-15T08:00:00Z")]
-pub struct InvalidTimestamp;
+pub struct ParseTimestampError;
 
 impl FromStr for Timestamp {
-    type Err = InvalidTimestamp;
+    type Err = ParseTimestampError;
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let time: jiff::Timestamp = text.parse().map_err(|_| InvalidTimestamp)?;
+        let time: jiff::Timestamp = text.parse().map_err(|_| ParseTimestampError)?;
         Ok(Self(time.as_millisecond()))
     }
 }
@@ -93,14 +93,14 @@ pub trait Clock: fmt::Debug + Send + Sync {
 
 /// A span as people write it in settings: `250ms`, `30s`, `5m`, `2h`, `8d`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Span(pub Duration);
+pub struct HumanDuration(pub Duration);
 
 /// A text that is no span.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("expected a span such as 250ms, 30s, 5m, 2h or 8d, got `{0}`")]
-pub struct InvalidSpan(String);
+pub struct ParseDurationError(String);
 
-impl Span {
+impl HumanDuration {
     /// A span of whole seconds.
     pub const fn from_secs(secs: u64) -> Self {
         Self(Duration::from_secs(secs))
@@ -111,11 +111,11 @@ impl Span {
 const UNITS: [(&str, u64); 5] =
     [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
 
-impl FromStr for Span {
-    type Err = InvalidSpan;
+impl FromStr for HumanDuration {
+    type Err = ParseDurationError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let invalid = || InvalidSpan(text.to_owned());
+        let invalid = || ParseDurationError(text.to_owned());
         let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
         let unit = &text[digits.len()..];
         let (_, factor) = UNITS.iter().find(|(name, _)| *name == unit).ok_or_else(invalid)?;
@@ -132,7 +132,7 @@ impl FromStr for Span {
     }
 }
 
-impl fmt::Display for Span {
+impl fmt::Display for HumanDuration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let millis = u64::try_from(self.0.as_millis()).unwrap_or(u64::MAX);
         let (name, factor) = UNITS
@@ -144,13 +144,13 @@ impl fmt::Display for Span {
     }
 }
 
-impl Serialize for Span {
+impl Serialize for HumanDuration {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
 }
 
-impl<'de> Deserialize<'de> for Span {
+impl<'de> Deserialize<'de> for HumanDuration {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
         text.parse().map_err(de::Error::custom)
@@ -183,7 +183,7 @@ mod tests {
             ("５s", None),
         ];
         for (text, millis) in cases {
-            let parsed = text.parse::<Span>().ok().map(|span| span.0.as_millis());
+            let parsed = text.parse::<HumanDuration>().ok().map(|span| span.0.as_millis());
             assert_eq!(parsed, millis, "case: {text}");
         }
     }
@@ -191,7 +191,7 @@ mod tests {
     #[test]
     fn a_span_is_shown_in_its_largest_whole_unit() {
         for text in ["250ms", "90s", "5m", "25h", "8d", "0ms"] {
-            assert_eq!(text.parse::<Span>().unwrap().to_string(), text);
+            assert_eq!(text.parse::<HumanDuration>().unwrap().to_string(), text);
         }
     }
 

@@ -3,7 +3,7 @@
 //! A filter is a line of words: `status:dead source:shop since:1h`, with quotes around what has blanks.
 //! A parse_term without a name is a text to be found. All of it is in the address of the page, as `q`.
 
-use surehook_core::time::{Span, Timestamp};
+use surehook_core::time::{HumanDuration, Timestamp};
 
 use crate::{
     client::{ApiError, ApiPath, percent_encode},
@@ -130,7 +130,7 @@ impl FilterQuery {
 
 /// A time, or how long ago it was: `2026-11-15T10:00:00Z`, `90m`, `7d`.
 fn resolve_time(text: &str, now: Timestamp) -> Option<String> {
-    if let Ok(span) = text.parse::<Span>() {
+    if let Ok(span) = text.parse::<HumanDuration>() {
         return Some((now - span.0).to_string());
     }
     text.parse::<Timestamp>().ok().map(|at| at.to_string())

@@ -2,13 +2,13 @@
 //! unless what is wanted is all that there should be.
 
 use surehook_core::{
-    chance::{Chance, new_id},
     destination::DestinationSpec,
-    ids::{Id, Kind, RouteId},
+    ids::{Id, IdKind, RouteId},
     name::Name,
+    rng::{Rng, new_id},
     route::RouteSpec,
     source::SourceSpec,
-    store::{Change, Configuration, Stored},
+    store::{ConfigChange, Configuration, StoredObject},
     time::Timestamp,
 };
 
@@ -42,26 +42,26 @@ pub struct ApplyReport {
 pub fn plan_changes(
     configuration: &Configuration,
     wanted: DesiredConfiguration,
-    chance: &dyn Chance,
+    chance: &dyn Rng,
     now: Timestamp,
-) -> (Vec<Change>, ApplyReport) {
+) -> (Vec<ConfigChange>, ApplyReport) {
     let mut plan = ChangePlan { changes: Vec::new(), applied: ApplyReport::default(), chance, now };
     let kept = wanted.prune.then(|| DesiredNames::of(&wanted));
     for spec in wanted.sources {
         let there = configuration.sources.iter().find(|other| other.spec.name == spec.name);
         let label = format!("source {}", spec.name);
-        plan.put(there, spec, label, Change::PutSource);
+        plan.put(there, spec, label, ConfigChange::PutSource);
     }
     for spec in wanted.destinations {
         let there = configuration.destinations.iter().find(|other| other.spec.name == spec.name);
         let label = format!("destination {}", spec.name);
-        plan.put(there, spec, label, Change::PutDestination);
+        plan.put(there, spec, label, ConfigChange::PutDestination);
     }
     let mut unmatched: Vec<_> = configuration.routes.iter().collect();
     for spec in wanted.routes {
         let there = take_route(&mut unmatched, &spec);
         let label = route_label(&spec);
-        plan.put(there, spec, label, Change::PutRoute);
+        plan.put(there, spec, label, ConfigChange::PutRoute);
     }
     if let Some(kept) = kept {
         plan.delete_rest(configuration, &unmatched, &kept);
@@ -76,9 +76,9 @@ fn route_label(spec: &RouteSpec) -> String {
 /// Takes the stored route that a wanted one stands for. Several may join the same two ends, each
 /// with its own filter: an equal one first, and none for two.
 fn take_route<'a>(
-    unmatched: &mut Vec<&'a Stored<RouteId, RouteSpec>>,
+    unmatched: &mut Vec<&'a StoredObject<RouteId, RouteSpec>>,
     spec: &RouteSpec,
-) -> Option<&'a Stored<RouteId, RouteSpec>> {
+) -> Option<&'a StoredObject<RouteId, RouteSpec>> {
     let same_ends = |other: &RouteSpec| (&other.from, &other.to) == (&spec.from, &spec.to);
     let equal = unmatched.iter().position(|other| other.spec == *spec);
     let at = equal.or_else(|| unmatched.iter().position(|other| same_ends(&other.spec)))?;
@@ -101,9 +101,9 @@ impl DesiredNames {
 }
 
 struct ChangePlan<'a> {
-    changes: Vec<Change>,
+    changes: Vec<ConfigChange>,
     applied: ApplyReport,
-    chance: &'a dyn Chance,
+    chance: &'a dyn Rng,
     now: Timestamp,
 }
 
@@ -112,33 +112,33 @@ impl ChangePlan<'_> {
     fn delete_rest(
         &mut self,
         configuration: &Configuration,
-        routes: &[&Stored<RouteId, RouteSpec>],
+        routes: &[&StoredObject<RouteId, RouteSpec>],
         kept: &DesiredNames,
     ) {
         for route in routes {
-            self.changes.push(Change::DeleteRoute(route.id));
+            self.changes.push(ConfigChange::DeleteRoute(route.id));
             self.applied.deleted.push(route_label(&route.spec));
         }
         for source in &configuration.sources {
             if !kept.sources.contains(&source.spec.name) && !source.spec.is_outbox() {
-                self.changes.push(Change::DeleteSource(source.id));
+                self.changes.push(ConfigChange::DeleteSource(source.id));
                 self.applied.deleted.push(format!("source {}", source.spec.name));
             }
         }
         for destination in &configuration.destinations {
             if !kept.destinations.contains(&destination.spec.name) {
-                self.changes.push(Change::DeleteDestination(destination.id));
+                self.changes.push(ConfigChange::DeleteDestination(destination.id));
                 self.applied.deleted.push(format!("destination {}", destination.spec.name));
             }
         }
     }
 
-    fn put<K: Kind, S: PartialEq>(
+    fn put<K: IdKind, S: PartialEq>(
         &mut self,
-        there: Option<&Stored<Id<K>, S>>,
+        there: Option<&StoredObject<Id<K>, S>>,
         spec: S,
         label: String,
-        change: impl Fn(Id<K>, S) -> Change,
+        change: impl Fn(Id<K>, S) -> ConfigChange,
     ) {
         match there {
             Some(stored) if stored.spec == spec => self.applied.unchanged += 1,
@@ -163,7 +163,7 @@ mod tests {
     #[derive(Debug)]
     struct Dice;
 
-    impl Chance for Dice {
+    impl Rng for Dice {
         fn bits(&self) -> u128 {
             7
         }
@@ -204,7 +204,7 @@ mod tests {
     #[derive(Debug, Default)]
     struct Counting(std::sync::atomic::AtomicU64);
 
-    impl Chance for Counting {
+    impl Rng for Counting {
         fn bits(&self) -> u128 {
             u128::from(self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed)) << 64
         }

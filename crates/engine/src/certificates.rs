@@ -24,7 +24,7 @@ use bytes::Bytes;
 use futures_util::{FutureExt, future::Shared};
 use http::Uri;
 use surehook_core::{
-    delivery::Outcome,
+    delivery::AttemptOutcome,
     request::IncomingRequest,
     time::Timestamp,
     verify::{Certificate, VerifiedRequest, Verifier},
@@ -77,15 +77,17 @@ impl FetchCertificate for HttpCertificateFetcher {
         let uri: Uri = url.as_str().parse().map_err(|_| "its address cannot be called")?;
         let report = self.0.fetch(uri, FETCH_TIMEOUT).await;
         match report.outcome {
-            Outcome::Answered { status: 200, .. } => {
+            AttemptOutcome::Answered { status: 200, .. } => {
                 // Of a longer answer only the beginning is at hand.
                 if report.response_body.len() >= RESPONSE_BYTES_KEPT {
                     return Err("it is too long for a certificate".to_owned());
                 }
                 Ok(report.response_body.into())
             }
-            Outcome::Answered { status, .. } => Err(format!("the answer was {status}")),
-            Outcome::Failed(_) | Outcome::Meant(_) => Err(report.detail.unwrap_or_default()),
+            AttemptOutcome::Answered { status, .. } => Err(format!("the answer was {status}")),
+            AttemptOutcome::Failed(_) | AttemptOutcome::Interpreted(_) => {
+                Err(report.detail.unwrap_or_default())
+            }
         }
     }
 }

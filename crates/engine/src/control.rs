@@ -5,8 +5,8 @@ use std::sync::Arc;
 use surehook_core::{
     destination::limits::Hold,
     ids::{DeliveryId, DestinationId},
-    lane::{LaneState, Rate},
-    store::{AttemptRow, Cancelled, Counts, StoreError},
+    lane::{Rate, SavedLaneState},
+    store::{AttemptRow, CancelResult, StoreCounts, StoreError},
     time::Timestamp,
 };
 
@@ -61,9 +61,9 @@ impl Engine {
     }
 
     /// Stops a delivery that waits.
-    pub async fn cancel_delivery(&self, delivery: DeliveryId) -> Result<Cancelled, StoreError> {
+    pub async fn cancel_delivery(&self, delivery: DeliveryId) -> Result<CancelResult, StoreError> {
         let cancelled = self.store.cancel(delivery, self.shared.clock.now()).await?;
-        if let Cancelled::Done { destination } = cancelled {
+        if let CancelResult::Done { destination } = cancelled {
             self.wake_lane(destination);
             self.shared.waiters.tell(delivery, || WaiterResult::Cancelled);
             self.publish_delivery_change(delivery).await;
@@ -72,7 +72,7 @@ impl Engine {
     }
 
     /// How the lane of a destination is; `None` if it has none.
-    pub fn lane_state(&self, destination: DestinationId) -> Option<LaneState> {
+    pub fn lane_state(&self, destination: DestinationId) -> Option<SavedLaneState> {
         self.lane(destination).ok().map(|lane| lane.state())
     }
 
@@ -82,7 +82,7 @@ impl Engine {
     }
 
     /// The counts as the lists show them: what is held back by its destination counts as held.
-    pub async fn counts(&self) -> Result<Counts, StoreError> {
+    pub async fn counts(&self) -> Result<StoreCounts, StoreError> {
         let held = self.store.held_back().await?;
         let mut counts = self.store.counts();
         counts.hold_back(&held);

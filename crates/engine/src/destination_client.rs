@@ -13,14 +13,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 use http::{StatusCode, Uri};
-use surehook_core::delivery::{Class, Failure, Outcome};
+use surehook_core::delivery::{AttemptFailure, AttemptOutcome, FailureClass};
 use surehook_core::destination::auth::Auth;
 use surehook_core::destination::oauth2::{NoToken, Oauth2};
 use surehook_core::destination::proxy::Proxy;
 use surehook_core::destination::stream::RedisStream;
 use surehook_core::destination::{Destination, Reach};
-use surehook_core::secret::digest_of;
-use surehook_core::store::Claimed;
+use surehook_core::secret::digest_parts;
+use surehook_core::store::ClaimedDelivery;
 use tokio::time::{Instant, timeout};
 
 use crate::connect::GuardedConnector;
@@ -72,7 +72,8 @@ impl DestinationClient {
     ) -> Self {
         let PreparedDestination { destination, tls } = prepared;
         let proxy = destination.proxy.as_ref().map(Proxy::digest);
-        let transport = digest_of([&tls.digest[..], proxy.as_ref().map_or(&[], |digest| digest)]);
+        let transport =
+            digest_parts([&tls.digest[..], proxy.as_ref().map_or(&[], |digest| digest)]);
         let stream = stream_sender(&destination, &tls, config, before);
         let config = HttpSenderConfig {
             tls: tls.config,
@@ -92,10 +93,18 @@ impl DestinationClient {
     }
 
     /// Adds to a stream, if it is one.
-    pub(crate) async fn add(&self, stream: &RedisStream, claimed: &Claimed) -> NonHttpResult {
+    pub(crate) async fn add(
+        &self,
+        stream: &RedisStream,
+        claimed: &ClaimedDelivery,
+    ) -> NonHttpResult {
         match &self.stream {
             Some((sender, _)) => sender.add(stream, claimed, self.destination.timeout).await,
-            None => NonHttpResult::badly(Failure::ErrorReply, Class::Config, "it is no stream"),
+            None => NonHttpResult::badly(
+                AttemptFailure::ErrorReply,
+                FailureClass::Config,
+                "it is no stream",
+            ),
         }
     }
 
@@ -141,7 +150,7 @@ fn stream_sender(
     before: Option<&DestinationClient>,
 ) -> Option<(Arc<StreamSender>, [u8; 32])> {
     let Reach::RedisStream(stream) = &destination.reach else { return None };
-    let digest = digest_of([&tls.digest[..], &stream.server.digest()]);
+    let digest = digest_parts([&tls.digest[..], &stream.server.digest()]);
     let kept = before.and_then(|before| before.stream.clone()).filter(|kept| kept.1 == digest);
     Some(kept.unwrap_or_else(|| {
         let connector =
@@ -208,7 +217,7 @@ impl AuthorizedCall<'_> {
         timeout(self.time_left(), token).await.unwrap_or_else(|_| {
             let within = self.outlet.destination.timeout;
             let detail = format!("the token endpoint gave no token within {within:?}");
-            Err(NoToken { failure: Failure::Timeout, detail })
+            Err(NoToken { failure: AttemptFailure::Timeout, detail })
         })
     }
 
@@ -220,11 +229,14 @@ impl AuthorizedCall<'_> {
 
 fn is_unauthorized(report: &SendReport) -> bool {
     match report.outcome {
-        Outcome::Answered { status, .. } => status == StatusCode::UNAUTHORIZED,
-        Outcome::Failed(_) | Outcome::Meant(_) => false,
+        AttemptOutcome::Answered { status, .. } => status == StatusCode::UNAUTHORIZED,
+        AttemptOutcome::Failed(_) | AttemptOutcome::Interpreted(_) => false,
     }
 }
 
 fn without_token(problem: NoToken) -> SendReport {
-    SendReport { detail: Some(problem.detail), ..SendReport::of(Outcome::Failed(problem.failure)) }
+    SendReport {
+        detail: Some(problem.detail),
+        ..SendReport::of(AttemptOutcome::Failed(problem.failure))
+    }
 }

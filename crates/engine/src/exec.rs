@@ -33,9 +33,9 @@ use http::header::CONTENT_TYPE;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use surehook_core::{
-    delivery::{Class, Failure},
+    delivery::{AttemptFailure, FailureClass},
     destination::exec::Exec,
-    store::Claimed,
+    store::ClaimedDelivery,
 };
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -64,7 +64,7 @@ const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 pub(crate) async fn run(
     exec: &Exec,
     programs: &Arc<AllowedPrograms>,
-    (destination, claimed): (&str, &Claimed),
+    (destination, claimed): (&str, &ClaimedDelivery),
     deadline: Duration,
 ) -> NonHttpResult {
     let (known, program) = (Arc::clone(programs), exec.program.clone());
@@ -72,7 +72,11 @@ pub(crate) async fn run(
     let file = match found {
         Ok(Ok(file)) => file,
         Ok(Err(refused)) => {
-            return NonHttpResult::badly(Failure::NotStarted, Class::Config, refused.to_string());
+            return NonHttpResult::badly(
+                AttemptFailure::NotStarted,
+                FailureClass::Config,
+                refused.to_string(),
+            );
         }
         Err(_) => return unstartable(&io::ErrorKind::Other.into()),
     };
@@ -86,7 +90,7 @@ pub(crate) async fn run(
     }
 }
 
-fn command(exec: &Exec, file: &Path, (destination, claimed): (&str, &Claimed)) -> Command {
+fn command(exec: &Exec, file: &Path, (destination, claimed): (&str, &ClaimedDelivery)) -> Command {
     let mut command = Command::new(file);
     command
         // What a program is called by is what was written; some are many programs in one.
@@ -154,12 +158,12 @@ impl RunningProgram {
         let ended = match status {
             Ok(_) if !in_time => {
                 let detail = format!("it did not end within {deadline:?} and was killed");
-                NonHttpResult::unanswered(Failure::Timeout, detail)
+                NonHttpResult::unanswered(AttemptFailure::Timeout, detail)
             }
             Ok(status) => judge(status),
             Err(_) => NonHttpResult::badly(
-                Failure::Exit,
-                Class::Transient,
+                AttemptFailure::Exit,
+                FailureClass::Transient,
                 "how it ended could not be learned",
             ),
         };
@@ -172,18 +176,20 @@ fn judge(status: ExitStatus) -> NonHttpResult {
     match (status.code(), status.signal()) {
         (Some(0), _) => NonHttpResult::well(Vec::new()),
         (Some(EX_TEMPFAIL), _) => NonHttpResult::badly(
-            Failure::Exit,
-            Class::Transient,
+            AttemptFailure::Exit,
+            FailureClass::Transient,
             "exit code 75: it asks to be run again later",
         ),
-        (Some(code), _) => {
-            NonHttpResult::badly(Failure::Exit, Class::Permanent, format!("exit code {code}"))
-        }
+        (Some(code), _) => NonHttpResult::badly(
+            AttemptFailure::Exit,
+            FailureClass::Permanent,
+            format!("exit code {code}"),
+        ),
         (None, signal) => {
             let signal = signal.unwrap_or_default();
             NonHttpResult::badly(
-                Failure::Exit,
-                Class::Transient,
+                AttemptFailure::Exit,
+                FailureClass::Transient,
                 format!("it was ended by signal {signal}"),
             )
         }
@@ -196,22 +202,26 @@ fn unstartable(error: &io::Error) -> NonHttpResult {
     let known = UNSTARTABLE.iter().find(|(kind, ..)| *kind == error.kind());
     let (class, why) = match known {
         _ if is_no_program => {
-            (Class::Config, "it is no program, and has no first line such as #!/bin/sh")
+            (FailureClass::Config, "it is no program, and has no first line such as #!/bin/sh")
         }
         Some((_, class, why)) => (*class, *why),
-        None => (Class::Transient, "this machine has no room for another process"),
+        None => (FailureClass::Transient, "this machine has no room for another process"),
     };
     let detail = format!("the program could not be started: {why}");
-    NonHttpResult::badly(Failure::NotStarted, class, detail)
+    NonHttpResult::badly(AttemptFailure::NotStarted, class, detail)
 }
 
-const UNSTARTABLE: [(io::ErrorKind, Class, &str); 5] = [
-    (io::ErrorKind::NotFound, Class::Config, "it, or what its first line names, is not there"),
-    (io::ErrorKind::PermissionDenied, Class::Config, "the gateway may not run it"),
-    (io::ErrorKind::ArgumentListTooLong, Class::Config, "its arguments are too long"),
-    (io::ErrorKind::InvalidInput, Class::Config, "an argument or variable cannot be passed"),
+const UNSTARTABLE: [(io::ErrorKind, FailureClass, &str); 5] = [
+    (
+        io::ErrorKind::NotFound,
+        FailureClass::Config,
+        "it, or what its first line names, is not there",
+    ),
+    (io::ErrorKind::PermissionDenied, FailureClass::Config, "the gateway may not run it"),
+    (io::ErrorKind::ArgumentListTooLong, FailureClass::Config, "its arguments are too long"),
+    (io::ErrorKind::InvalidInput, FailureClass::Config, "an argument or variable cannot be passed"),
     // The file is being written at this moment.
-    (io::ErrorKind::ExecutableFileBusy, Class::Transient, "it is being replaced"),
+    (io::ErrorKind::ExecutableFileBusy, FailureClass::Transient, "it is being replaced"),
 ];
 
 /// A program and all that it started, as long as they stay together. Killed when dropped.

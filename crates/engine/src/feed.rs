@@ -28,10 +28,10 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use surehook_core::{
     attribute::EventKind,
-    chance::Chance,
-    delivery::{DeadReason, state::Status},
+    delivery::{DeadReason, state::DeliveryStatus},
     ids::{DeliveryId, DestinationId, EventId},
-    store::Next,
+    rng::Rng,
+    store::NextStep,
     time::{Clock, Timestamp},
 };
 use tokio::sync::Notify;
@@ -82,7 +82,7 @@ pub struct DeliveryChanged {
     /// The name of its destination.
     pub destination: Option<String>,
     /// What it is now.
-    pub status: Status,
+    pub status: DeliveryStatus,
     /// Why it is dead.
     pub reason: Option<DeadReason>,
     /// Attempts so far.
@@ -128,12 +128,12 @@ impl LiveUpdate {
         id: DeliveryId,
         event: EventId,
         destination: Option<String>,
-        (next, attempts, at): (Next, u32, Timestamp),
+        (next, attempts, at): (NextStep, u32, Timestamp),
     ) -> Self {
         let (status, reason, due_at) = match next {
-            Next::Succeeded => (Status::Succeeded, None, None),
-            Next::RetryAt(due_at) => (Status::Scheduled, None, Some(due_at)),
-            Next::Dead(reason) => (Status::Dead, Some(reason), None),
+            NextStep::Succeeded => (DeliveryStatus::Succeeded, None, None),
+            NextStep::RetryAt(due_at) => (DeliveryStatus::Scheduled, None, Some(due_at)),
+            NextStep::Dead(reason) => (DeliveryStatus::Dead, Some(reason), None),
         };
         let changed =
             DeliveryChanged { id, event, destination, status, reason, attempts, due_at, at };
@@ -214,7 +214,7 @@ impl fmt::Debug for Feed {
 }
 
 impl Feed {
-    pub(crate) fn new(clock: Arc<dyn Clock>, chance: &dyn Chance) -> Arc<Self> {
+    pub(crate) fn new(clock: Arc<dyn Clock>, chance: &dyn Rng) -> Arc<Self> {
         Arc::new(Self {
             run: format!("{:012x}", chance.bits() >> 80),
             clock,

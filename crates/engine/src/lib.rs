@@ -55,17 +55,17 @@ use std::{fmt, sync::Arc, time::Duration};
 use arc_swap::{ArcSwap, ArcSwapOption};
 use surehook_core::{
     address::AddressPolicy,
-    chance::Chance,
     idempotency::IdempotencyStore,
     ids::{DeliveryId, DestinationId},
     media::Bucket,
     quarantine::QuarantineStore,
     refused::RefusedRequest,
     replay::ReplayStore,
-    retention::Keep,
+    retention::RetentionPolicy,
+    rng::Rng,
     source::PublicUrl,
     source::SourceSpec,
-    store::{AdminStore, Change, Configuration, DeliveryStore, Held, Store, StoreError},
+    store::{AdminStore, ConfigChange, Configuration, DeliveryStore, HeldClaim, Store, StoreError},
     time::{Clock, Timestamp},
 };
 use tokio::sync::{Mutex, Notify, mpsc};
@@ -95,7 +95,7 @@ pub struct EngineParts {
     /// The time.
     pub clock: Arc<dyn Clock>,
     /// The dice.
-    pub chance: Arc<dyn Chance>,
+    pub chance: Arc<dyn Rng>,
     /// Which addresses may be called.
     pub addresses: AddressPolicy,
     /// Which programs may be run.
@@ -253,7 +253,7 @@ impl Engine {
     /// stored unless the whole makes sense afterwards.
     pub async fn change<T, E: From<ConfigChangeError>>(
         self: &Arc<Self>,
-        plan: impl FnOnce(&Configuration) -> Result<(Vec<Change>, T), E>,
+        plan: impl FnOnce(&Configuration) -> Result<(Vec<ConfigChange>, T), E>,
     ) -> Result<T, E> {
         let alone = Arc::clone(&self.changing).lock_owned().await;
         let mut configuration =
@@ -284,7 +284,7 @@ impl Engine {
     /// Says what [`Self::change`] would say, and changes nothing.
     pub async fn preview<T, E: From<ConfigChangeError>>(
         &self,
-        plan: impl FnOnce(&Configuration) -> Result<(Vec<Change>, T), E>,
+        plan: impl FnOnce(&Configuration) -> Result<(Vec<ConfigChange>, T), E>,
     ) -> Result<T, E> {
         let mut configuration =
             self.store.configuration().await.map_err(ConfigChangeError::from)?;
@@ -361,7 +361,7 @@ impl Engine {
     }
 
     /// How long a source's things are kept.
-    pub fn retention_policy(&self, source: &SourceSpec) -> Keep {
+    pub fn retention_policy(&self, source: &SourceSpec) -> RetentionPolicy {
         source.retention.keep(self.event_retention)
     }
 
@@ -404,7 +404,7 @@ impl Engine {
     }
 
     /// The dice.
-    pub fn chance(&self) -> &dyn Chance {
+    pub fn chance(&self) -> &dyn Rng {
         &*self.shared.chance
     }
 
@@ -432,7 +432,8 @@ impl Engine {
     pub async fn stop(&self, grace: Duration) {
         self.shared.stop.cancel();
         let registry = self.registry.load_full();
-        let held: Vec<Held> = registry.lanes.values().flat_map(|lane| lane.surrender()).collect();
+        let held: Vec<HeldClaim> =
+            registry.lanes.values().flat_map(|lane| lane.surrender()).collect();
         if !held.is_empty()
             && let Err(error) = self.store.release(held, self.shared.clock.now()).await
         {
@@ -462,18 +463,18 @@ fn last_change(configuration: &Configuration) -> Timestamp {
 /// The destinations that `changes` touch, with the names they have afterwards.
 fn names_of_destinations(
     configuration: &Configuration,
-    changes: &[Change],
+    changes: &[ConfigChange],
 ) -> Vec<(DestinationId, Option<String>)> {
     let name = |id: &DestinationId| {
         let found = configuration.destinations.iter().find(|destination| destination.id == *id);
         found.map(|destination| destination.spec.name.to_string())
     };
     let touched = changes.iter().filter_map(|change| match change {
-        Change::PutDestination(id, _) | Change::DeleteDestination(id) => Some(id),
-        Change::PutSource(..)
-        | Change::PutRoute(..)
-        | Change::DeleteSource(_)
-        | Change::DeleteRoute(_) => None,
+        ConfigChange::PutDestination(id, _) | ConfigChange::DeleteDestination(id) => Some(id),
+        ConfigChange::PutSource(..)
+        | ConfigChange::PutRoute(..)
+        | ConfigChange::DeleteSource(_)
+        | ConfigChange::DeleteRoute(_) => None,
     });
     touched.map(|id| (*id, name(id))).collect()
 }

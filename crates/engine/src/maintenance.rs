@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use surehook_core::{
     idempotency,
     ids::DestinationId,
-    store::{Held, StoreError},
+    store::{HeldClaim, StoreError},
     time::Timestamp,
 };
 
@@ -81,7 +81,7 @@ impl Engine {
     /// Renews the claims that are held for long, then frees those that nobody renewed.
     async fn tend_leases(&self) -> Result<Option<Duration>, StoreError> {
         let now = self.shared.clock.now();
-        let held: Vec<Held> =
+        let held: Vec<HeldClaim> =
             self.registry.load().lanes.values().flat_map(|lane| lane.aging(now)).collect();
         if !held.is_empty() {
             self.store.renew(held, now + LEASE).await?;
@@ -116,7 +116,7 @@ impl Engine {
 
     /// Forgets answers that were kept long enough with their keys.
     async fn forget_keys(&self) -> Result<Option<Duration>, StoreError> {
-        let before = self.shared.clock.now() - idempotency::KEPT_FOR;
+        let before = self.shared.clock.now() - idempotency::KEY_RETENTION;
         let forgotten = self.store.forget_keys(before).await?;
         Ok((forgotten > 0).then_some(PRUNE_PAUSE))
     }

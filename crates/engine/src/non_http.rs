@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use surehook_core::delivery::{Class, DeadReason, Failure, Outcome, judge::Meant};
+use surehook_core::delivery::{
+    AttemptFailure, AttemptOutcome, DeadReason, FailureClass, retry::SendOutcome,
+};
 
 use crate::sender::SendReport;
 
@@ -22,9 +24,9 @@ pub(crate) enum NonHttpEnd {
     /// It is done.
     Well,
     /// The answer is that it is not done.
-    Badly(Failure, Class),
+    Badly(AttemptFailure, FailureClass),
     /// There was no answer.
-    Unanswered(Failure),
+    Unanswered(AttemptFailure),
 }
 
 impl NonHttpResult {
@@ -34,7 +36,11 @@ impl NonHttpResult {
     }
 
     /// It was answered that it is not done.
-    pub(crate) fn badly(failure: Failure, class: Class, detail: impl Into<String>) -> Self {
+    pub(crate) fn badly(
+        failure: AttemptFailure,
+        class: FailureClass,
+        detail: impl Into<String>,
+    ) -> Self {
         Self {
             how: NonHttpEnd::Badly(failure, class),
             detail: Some(detail.into()),
@@ -43,7 +49,7 @@ impl NonHttpResult {
     }
 
     /// There was no answer.
-    pub(crate) fn unanswered(failure: Failure, detail: impl Into<String>) -> Self {
+    pub(crate) fn unanswered(failure: AttemptFailure, detail: impl Into<String>) -> Self {
         Self {
             how: NonHttpEnd::Unanswered(failure),
             detail: Some(detail.into()),
@@ -55,18 +61,27 @@ impl NonHttpResult {
     pub(crate) fn report(self, elapsed: Duration) -> SendReport {
         let outcome = match self.how {
             // As if it had been a webhook: an attempt that was answered has a status.
-            NonHttpEnd::Well => Outcome::Meant(Meant { status: Some(200), ..Meant::of(None) }),
+            NonHttpEnd::Well => AttemptOutcome::Interpreted(SendOutcome {
+                status: Some(200),
+                ..SendOutcome::of(None)
+            }),
             NonHttpEnd::Badly(failure, class) => {
                 let reason = match class {
                     // What it is owed is not kept back: a pause after some of them is.
-                    Class::Config => Some(DeadReason::InvalidEndpoint),
-                    Class::Permanent => Some(DeadReason::Unrecoverable),
-                    Class::Transient | Class::Throttled | Class::Ambiguous => None,
+                    FailureClass::Config => Some(DeadReason::InvalidEndpoint),
+                    FailureClass::Permanent => Some(DeadReason::Unrecoverable),
+                    FailureClass::Transient | FailureClass::Throttled | FailureClass::Ambiguous => {
+                        None
+                    }
                 };
                 let failure = Some(failure);
-                Outcome::Meant(Meant { failure, reason, ..Meant::of(Some(class)) })
+                AttemptOutcome::Interpreted(SendOutcome {
+                    failure,
+                    reason,
+                    ..SendOutcome::of(Some(class))
+                })
             }
-            NonHttpEnd::Unanswered(failure) => Outcome::Failed(failure),
+            NonHttpEnd::Unanswered(failure) => AttemptOutcome::Failed(failure),
         };
         let (response_body, detail) = (self.output, self.detail);
         SendReport { elapsed, response_body, detail, ..SendReport::of(outcome) }

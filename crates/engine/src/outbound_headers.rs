@@ -4,9 +4,9 @@
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use surehook_core::{
     destination::{BUILTIN_INBOX, Destination, Reach, auth::Auth},
-    event::{RequestHead, stays_here},
+    event::{RequestHead, is_never_forwarded},
     sign::signature_header,
-    store::Claimed,
+    store::ClaimedDelivery,
     time::Timestamp,
     verify::SignError,
 };
@@ -53,7 +53,7 @@ fn of_connection(head: &RequestHead) -> Vec<&[u8]> {
 /// it can make events.
 pub(crate) fn headers(
     destination: &Destination,
-    claimed: &Claimed,
+    claimed: &ClaimedDelivery,
     secret: &[String],
     now: Timestamp,
 ) -> Result<HeaderMap, SignError> {
@@ -103,7 +103,7 @@ fn forwarded(head: &RequestHead, secret: &[String]) -> HeaderMap {
     for (name, value) in head.headers.lines() {
         let is_of_connection = || declared.iter().any(|d| d.eq_ignore_ascii_case(name.as_bytes()));
         let is_secret = || secret.iter().any(|header| header.eq_ignore_ascii_case(name));
-        if stays_here(name) || is_of_connection() || is_secret() {
+        if is_never_forwarded(name) || is_of_connection() || is_secret() {
             continue;
         }
         let name = HeaderName::from_bytes(name.as_bytes());
@@ -127,7 +127,7 @@ mod tests {
         event::{HeaderBlock, Payload},
         ids::{DeliveryId, DestinationId, EventId},
         lane::CircuitSpec,
-        time::Span,
+        time::HumanDuration,
     };
 
     use super::*;
@@ -150,7 +150,7 @@ mod tests {
             order: None,
             circuit: CircuitSpec::default(),
             pause_after_config_failures: 0,
-            timeout: Span(Duration::from_secs(1)),
+            timeout: HumanDuration(Duration::from_secs(1)),
             headers: BTreeMap::from([("X-Tenant".to_owned(), "acme".parse().unwrap())]),
             sign_as: None,
             signing_secrets: signing.iter().map(|text| text.parse().unwrap()).collect(),
@@ -162,13 +162,13 @@ mod tests {
         spec.build(DestinationId::new(NOW, 1), &|_| None).unwrap()
     }
 
-    fn claimed(headers: &[(&str, &str)]) -> Claimed {
+    fn claimed(headers: &[(&str, &str)]) -> ClaimedDelivery {
         let mut map = HeaderMap::new();
         for (name, value) in headers {
             map.append(name.parse::<HeaderName>().unwrap(), value.parse().unwrap());
         }
         let head = RequestHead { headers: HeaderBlock::from_map(&map), ..RequestHead::default() };
-        Claimed {
+        ClaimedDelivery {
             id: DeliveryId::new(NOW, 2),
             event: EventId::new(NOW, 3),
             destination: DestinationId::new(NOW, 1),

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use surehook_core::{
-    chance::new_id,
     outbox::{OUTBOX, is_reserved},
+    rng::new_id,
     source::SourceSpec,
-    store::{Change, Configuration},
+    store::{ConfigChange, Configuration},
 };
 
 use crate::{
@@ -21,11 +21,11 @@ impl Engine {
     pub(crate) fn with_outbox(
         &self,
         configuration: &Configuration,
-        mut changes: Vec<Change>,
-    ) -> Result<Vec<Change>, ConfigError> {
+        mut changes: Vec<ConfigChange>,
+    ) -> Result<Vec<ConfigChange>, ConfigError> {
         changes.iter().try_for_each(|change| check(configuration, change))?;
-        let wants = |change: &Change| matches!(change, Change::PutRoute(_, route) if is_reserved(&route.from));
-        let makes = |change: &Change| matches!(change, Change::PutSource(_, source) if is_reserved(&source.name));
+        let wants = |change: &ConfigChange| matches!(change, ConfigChange::PutRoute(_, route) if is_reserved(&route.from));
+        let makes = |change: &ConfigChange| matches!(change, ConfigChange::PutSource(_, source) if is_reserved(&source.name));
         let is_there = configuration.sources.iter().any(|source| is_reserved(&source.spec.name));
         if changes.iter().any(wants) && !is_there && !changes.iter().any(makes) {
             changes.insert(0, self.new_outbox());
@@ -33,9 +33,9 @@ impl Engine {
         Ok(changes)
     }
 
-    fn new_outbox(&self) -> Change {
+    fn new_outbox(&self) -> ConfigChange {
         let id = new_id(&*self.shared.chance, self.shared.clock.now());
-        Change::PutSource(id, SourceSpec::outbox())
+        ConfigChange::PutSource(id, SourceSpec::outbox())
     }
 
     /// The outbox with its routes; made if it is not there.
@@ -61,10 +61,10 @@ impl Engine {
 
 /// Whether a change leaves the outbox what it is, and its name alone. Who has a source of that name
 /// from before may keep it.
-fn check(configuration: &Configuration, change: &Change) -> Result<(), ConfigError> {
+fn check(configuration: &Configuration, change: &ConfigChange) -> Result<(), ConfigError> {
     let stored = |id| configuration.sources.iter().find(|source| source.id == id);
     match change {
-        Change::PutSource(id, spec) => match stored(*id) {
+        ConfigChange::PutSource(id, spec) => match stored(*id) {
             Some(before) if before.spec.is_outbox() && !spec.is_outbox() => {
                 Err(ConfigError::BuiltIn(before.spec.name.to_string()))
             }
@@ -75,15 +75,15 @@ fn check(configuration: &Configuration, change: &Change) -> Result<(), ConfigErr
                 if takes_it { Err(problem()) } else { Ok(()) }
             }
         },
-        Change::DeleteSource(id) => match stored(*id) {
+        ConfigChange::DeleteSource(id) => match stored(*id) {
             Some(before) if before.spec.is_outbox() => {
                 Err(ConfigError::BuiltIn(before.spec.name.to_string()))
             }
             Some(_) | None => Ok(()),
         },
-        Change::PutDestination(..)
-        | Change::PutRoute(..)
-        | Change::DeleteDestination(_)
-        | Change::DeleteRoute(_) => Ok(()),
+        ConfigChange::PutDestination(..)
+        | ConfigChange::PutRoute(..)
+        | ConfigChange::DeleteDestination(_)
+        | ConfigChange::DeleteRoute(_) => Ok(()),
     }
 }

@@ -3,13 +3,16 @@
 use std::sync::Arc;
 
 use surehook_core::{
-    chance::new_id,
     event::HeaderBlock,
     ids::{RequestId, SourceId},
     provider::RefusalPolicy,
-    quarantine::{Quarantined, RELEASED_BY_HAND, Release, STRANGERS_BODY_MAX, fingerprint},
+    quarantine::{
+        MANUALLY_RELEASED, QuarantineRelease, QuarantinedRequest, UNAUTHENTICATED_BODY_MAX,
+        fingerprint,
+    },
+    rng::new_id,
     source::Source,
-    store::{Page, StoreError},
+    store::{PageRequest, StoreError},
     time::Timestamp,
     verify::VerifiedRequest,
 };
@@ -70,11 +73,11 @@ impl Engine {
             RefusalPolicy::Keep | RefusalPolicy::Quarantine => {}
         }
         // Anybody can send such a one: it must not cost what may be let in one day.
-        if error.has_no_credentials() && request.body.len() > STRANGERS_BODY_MAX {
+        if error.has_no_credentials() && request.body.len() > UNAUTHENTICATED_BODY_MAX {
             self.telemetry.not_kept(source.name.as_str(), 1);
             return error;
         }
-        let aside = Quarantined {
+        let aside = QuarantinedRequest {
             id: new_id(&*self.shared.chance, now),
             source: source.id,
             received_at: now,
@@ -113,14 +116,18 @@ impl Engine {
         source: &Source,
         request: &InboundRequest,
         pass: &AcceptReason,
-    ) -> Option<Release> {
+    ) -> Option<QuarantineRelease> {
         if let Some(id) = pass.releases {
-            return Some(Release::Request(id));
+            return Some(QuarantineRelease::Request(id));
         }
         let may_be_there =
             source.on_refusal != RefusalPolicy::Unauthorized && self.store.may_hold(source.id);
         may_be_there.then(|| {
-            Release::Same(fingerprint(&request.path, request.query.as_deref(), &request.body))
+            QuarantineRelease::Same(fingerprint(
+                &request.path,
+                request.query.as_deref(),
+                &request.body,
+            ))
         })
     }
 
@@ -146,8 +153,8 @@ impl Engine {
         let pass = match self.verify(source, &incoming, aside.seen_at).await {
             Ok(verified) => AcceptReason::new(source, verified),
             Err(_) if force => AcceptReason {
-                verified: VerifiedRequest { by: RELEASED_BY_HAND, secret_index: 0 },
-                verified_by: Some(RELEASED_BY_HAND.into()),
+                verified: VerifiedRequest { by: MANUALLY_RELEASED, secret_index: 0 },
+                verified_by: Some(MANUALLY_RELEASED.into()),
                 releases: None,
                 is_forced: false,
             },
@@ -180,7 +187,7 @@ impl Engine {
         source: SourceId,
         after: Option<RequestId>,
     ) -> Result<BulkReleaseReport, ReleaseError> {
-        let page = Page { after, limit: RELEASED_AT_ONCE };
+        let page = PageRequest { after, limit: RELEASED_AT_ONCE };
         let line = self.store.quarantine_line(source, page).await.map_err(ReleaseError::Store)?;
         let mut many = BulkReleaseReport::default();
         for id in &line {

@@ -26,9 +26,9 @@ use redis::{
 };
 use rustls::{ClientConfig, pki_types::ServerName};
 use surehook_core::{
-    delivery::{Class, Failure},
+    delivery::{AttemptFailure, FailureClass},
     destination::stream::{Login, RedisServer, RedisStream},
-    store::Claimed,
+    store::ClaimedDelivery,
 };
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -107,7 +107,7 @@ impl StreamSender {
     pub(crate) async fn add(
         &self,
         stream: &RedisStream,
-        claimed: &Claimed,
+        claimed: &ClaimedDelivery,
         deadline: Duration,
     ) -> NonHttpResult {
         let mut used = None;
@@ -117,7 +117,7 @@ impl StreamSender {
         };
         let reply = timeout(deadline, adding).await.unwrap_or_else(|_| {
             Err(NonHttpResult::unanswered(
-                Failure::Timeout,
+                AttemptFailure::Timeout,
                 format!("no reply within {deadline:?}"),
             ))
         });
@@ -151,7 +151,7 @@ impl StreamSender {
         }
         let opened = timeout(OPEN_TIMEOUT, self.open()).await.unwrap_or_else(|_| {
             let detail = format!("the server was not ready within {OPEN_TIMEOUT:?}");
-            Err(NonHttpResult::unanswered(Failure::Timeout, detail))
+            Err(NonHttpResult::unanswered(AttemptFailure::Timeout, detail))
         });
         match opened {
             Ok(line) => {
@@ -187,7 +187,7 @@ impl StreamSender {
     async fn open(&self) -> Result<RedisConnection, NonHttpResult> {
         let RedisServer { is_tls, host, port, database, login } = &self.server;
         let stream = self.connector.dial(&host.to_string(), *port).await;
-        let stream = stream.map_err(|error| broken(&error, Failure::Unreachable))?;
+        let stream = stream.map_err(|error| broken(&error, AttemptFailure::Unreachable))?;
         let mut line = if *is_tls {
             let secured = self.secured(stream, host).await?;
             RedisConnection::start(secured).await
@@ -210,14 +210,13 @@ impl StreamSender {
         host: &Host,
     ) -> Result<tokio_rustls::client::TlsStream<TcpStream>, NonHttpResult> {
         let name = match host {
-            Host::Domain(name) => {
-                ServerName::try_from(name.clone()).map_err(|error| broken(&error, Failure::Tls))?
-            }
+            Host::Domain(name) => ServerName::try_from(name.clone())
+                .map_err(|error| broken(&error, AttemptFailure::Tls))?,
             Host::Ipv4(address) => ServerName::from(std::net::IpAddr::from(*address)),
             Host::Ipv6(address) => ServerName::from(std::net::IpAddr::from(*address)),
         };
         let shaken = TlsConnector::from(Arc::clone(&self.tls)).connect(name, stream).await;
-        shaken.map_err(|error| broken(&error, Failure::Reset))
+        shaken.map_err(|error| broken(&error, AttemptFailure::Reset))
     }
 }
 
@@ -253,7 +252,7 @@ fn auth(login: &Login) -> Cmd {
     command
 }
 
-fn entry(stream: &RedisStream, claimed: &Claimed) -> Cmd {
+fn entry(stream: &RedisStream, claimed: &ClaimedDelivery) -> Cmd {
     let mut command = redis::cmd("XADD");
     command.arg(&stream.key);
     if let Some(most) = stream.max_length {
@@ -281,17 +280,17 @@ fn leads_elsewhere(error: &RedisError) -> bool {
 fn meaning(error: &RedisError) -> NonHttpResult {
     let Some(code) = error.code() else {
         let is_parsed = error.kind() != ErrorKind::Parse;
-        return if is_parsed { broken(error, Failure::Reset) } else { not_redis() };
+        return if is_parsed { broken(error, AttemptFailure::Reset) } else { not_redis() };
     };
     let said = error.detail().unwrap_or_default();
     let (class, words) = refusal(code, said);
     let mut output = format!("{code} {said}").into_bytes();
     output.truncate(RESPONSE_BYTES_KEPT);
-    NonHttpResult::badly(Failure::ErrorReply, class, words).with_output(output)
+    NonHttpResult::badly(AttemptFailure::ErrorReply, class, words).with_output(output)
 }
 
 /// What the server's no means, by its first word.
-fn refusal(code: &str, said: &str) -> (Class, String) {
+fn refusal(code: &str, said: &str) -> (FailureClass, String) {
     let why = match code {
         "NOAUTH" => "it wants a password",
         // To those who have not entered it does not even listen to the end.
@@ -303,9 +302,9 @@ fn refusal(code: &str, said: &str) -> (Class, String) {
         "MOVED" | "ASK" => "another node of its cluster has the key; name that one",
         // All that has no word of its own: a command or a database that it does not have.
         "ERR" if !said.contains("max number of clients") => "it cannot do what it is asked for",
-        _ => return (Class::Transient, format!("Redis answered {}", word(code))),
+        _ => return (FailureClass::Transient, format!("Redis answered {}", word(code))),
     };
-    (Class::Config, format!("Redis answered {}: {why}", word(code)))
+    (FailureClass::Config, format!("Redis answered {}: {why}", word(code)))
 }
 
 /// The first word of an error, as far as it can be shown.
@@ -314,10 +313,10 @@ fn word(code: &str) -> String {
 }
 
 fn not_redis() -> NonHttpResult {
-    NonHttpResult::unanswered(Failure::Protocol, "the answer is not what Redis answers")
+    NonHttpResult::unanswered(AttemptFailure::Protocol, "the answer is not what Redis answers")
 }
 
-fn broken(error: &(dyn std::error::Error + 'static), otherwise: Failure) -> NonHttpResult {
+fn broken(error: &(dyn std::error::Error + 'static), otherwise: AttemptFailure) -> NonHttpResult {
     let ExchangeError { failure, detail, .. } = ExchangeError::from_chain(error, otherwise);
     NonHttpResult::unanswered(failure, detail)
 }
@@ -329,26 +328,26 @@ mod tests {
     #[test]
     fn what_redis_says_has_its_class() {
         let cases = [
-            ("LOADING", "Redis is loading the dataset in memory", Class::Transient),
-            ("TRYAGAIN", "Multiple keys request during rehashing of slot", Class::Transient),
-            ("READONLY", "You can't write against a read only replica.", Class::Transient),
-            ("MASTERDOWN", "Link with MASTER is down", Class::Transient),
-            ("CLUSTERDOWN", "The cluster is down", Class::Transient),
-            ("OOM", "command not allowed when used memory > 'maxmemory'.", Class::Transient),
-            ("MISCONF", "Redis is configured to save RDB snapshots", Class::Transient),
-            ("BUSY", "Redis is busy running a script", Class::Transient),
-            ("NOREPLICAS", "Not enough good replicas to write.", Class::Transient),
-            ("ERR", "max number of clients reached", Class::Transient),
-            ("WHATEVER", "comes next", Class::Transient),
-            ("NOAUTH", "Authentication required.", Class::Config),
-            ("WRONGPASS", "invalid username-password pair", Class::Config),
-            ("NOPERM", "this user has no permissions", Class::Config),
-            ("DENIED", "Redis is running in protected mode", Class::Config),
-            ("WRONGTYPE", "Operation against a key", Class::Config),
-            ("MOVED", "3999 127.0.0.1:6381", Class::Config),
-            ("ERR", "Protocol error: unauthenticated multibulk length", Class::Config),
-            ("ERR", "unknown command 'XADD'", Class::Config),
-            ("ERR", "DB index is out of range", Class::Config),
+            ("LOADING", "Redis is loading the dataset in memory", FailureClass::Transient),
+            ("TRYAGAIN", "Multiple keys request during rehashing of slot", FailureClass::Transient),
+            ("READONLY", "You can't write against a read only replica.", FailureClass::Transient),
+            ("MASTERDOWN", "Link with MASTER is down", FailureClass::Transient),
+            ("CLUSTERDOWN", "The cluster is down", FailureClass::Transient),
+            ("OOM", "command not allowed when used memory > 'maxmemory'.", FailureClass::Transient),
+            ("MISCONF", "Redis is configured to save RDB snapshots", FailureClass::Transient),
+            ("BUSY", "Redis is busy running a script", FailureClass::Transient),
+            ("NOREPLICAS", "Not enough good replicas to write.", FailureClass::Transient),
+            ("ERR", "max number of clients reached", FailureClass::Transient),
+            ("WHATEVER", "comes next", FailureClass::Transient),
+            ("NOAUTH", "Authentication required.", FailureClass::Config),
+            ("WRONGPASS", "invalid username-password pair", FailureClass::Config),
+            ("NOPERM", "this user has no permissions", FailureClass::Config),
+            ("DENIED", "Redis is running in protected mode", FailureClass::Config),
+            ("WRONGTYPE", "Operation against a key", FailureClass::Config),
+            ("MOVED", "3999 127.0.0.1:6381", FailureClass::Config),
+            ("ERR", "Protocol error: unauthenticated multibulk length", FailureClass::Config),
+            ("ERR", "unknown command 'XADD'", FailureClass::Config),
+            ("ERR", "DB index is out of range", FailureClass::Config),
         ];
         for (code, said, expected) in cases {
             assert_eq!(refusal(code, said).0, expected, "case: {code} {said}");

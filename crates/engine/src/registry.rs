@@ -17,10 +17,10 @@ use surehook_core::{
     },
     ids::{DestinationId, SourceId},
     key::DedupKey,
-    lane::{LaneRules, LaneState},
-    route::{InvalidRoute, Route},
-    source::{InvalidSource, Source, SourceSpec},
-    store::{Change, Configuration, Stored},
+    lane::{LaneRules, SavedLaneState},
+    route::{Route, RouteSpecError},
+    source::{Source, SourceSpec, SourceSpecError},
+    store::{ConfigChange, Configuration, StoredObject},
 };
 
 use http::{HeaderMap, Uri};
@@ -105,13 +105,13 @@ pub(crate) struct Registry {
 pub enum ConfigError {
     /// A source.
     #[error("source `{0}`: {1}")]
-    Source(String, #[source] InvalidSource),
+    Source(String, #[source] SourceSpecError),
     /// A destination.
     #[error("destination `{0}`: {1}")]
     Destination(String, #[source] InvalidDestination),
     /// A route's filter or transform.
     #[error("route from `{0}` to `{1}`: {2}")]
-    Route(String, String, #[source] InvalidRoute),
+    Route(String, String, #[source] RouteSpecError),
     /// A source whose sender would wait for nothing.
     #[error(
         "source `{0}`: sync waits for destination `{1}`, and no route leads there; add one, or change `sync`"
@@ -167,7 +167,7 @@ pub struct DestinationPolicy<'a> {
 /// in the way of whoever mends something else.
 pub fn check_configuration(
     configuration: &Configuration,
-    changes: &[Change],
+    changes: &[ConfigChange],
     ground: &DestinationPolicy<'_>,
     env: &EnvLookup,
 ) -> Result<(), ConfigError> {
@@ -185,19 +185,19 @@ pub fn check_configuration(
     )?;
     for change in changes {
         match change {
-            Change::PutSource(id, spec) => {
+            ConfigChange::PutSource(id, spec) => {
                 let named = |error| ConfigError::Source(spec.name.to_string(), error);
                 spec.build(*id, env).map_err(named)?;
             }
-            Change::PutDestination(id, spec) => {
+            ConfigChange::PutDestination(id, spec) => {
                 let prepared = prepare(spec, *id, ground.trust, env)?;
                 check_addresses(&prepared.destination, ground.addresses)?;
                 check_program(&prepared.destination, ground.programs)?;
             }
-            Change::PutRoute(..)
-            | Change::DeleteSource(_)
-            | Change::DeleteDestination(_)
-            | Change::DeleteRoute(_) => {}
+            ConfigChange::PutRoute(..)
+            | ConfigChange::DeleteSource(_)
+            | ConfigChange::DeleteDestination(_)
+            | ConfigChange::DeleteRoute(_) => {}
         }
     }
     routes(configuration).into_iter().try_for_each(|route| route.map(drop))?;
@@ -259,7 +259,7 @@ impl Registry {
         configuration: &Configuration,
         shared: &Arc<LaneContext>,
         (env, knows_address): (&EnvLookup, bool),
-        kept: &BTreeMap<DestinationId, LaneState>,
+        kept: &BTreeMap<DestinationId, SavedLaneState>,
     ) -> Self {
         // Before any lane starts: what it finds in the store must not go out with its secrets.
         shared.secrets.store(Arc::new(secrets(&shared.secrets.load(), configuration)));
@@ -339,7 +339,7 @@ impl Registry {
         &self,
         prepared: PreparedDestination,
         shared: &Arc<LaneContext>,
-        kept: &BTreeMap<DestinationId, LaneState>,
+        kept: &BTreeMap<DestinationId, SavedLaneState>,
     ) -> Arc<Lane> {
         match self.lanes.get(&prepared.destination.id) {
             Some(lane) => {
@@ -397,7 +397,7 @@ impl RouteTargets<'_> {
     fn of(&self, route: &Route) -> RouteRuntime {
         let lane = self.lanes.get(&route.destination).cloned();
         let is_there =
-            |stored: &&Stored<DestinationId, DestinationSpec>| stored.id == route.destination;
+            |stored: &&StoredObject<DestinationId, DestinationSpec>| stored.id == route.destination;
         let waiting = match lane {
             Some(_) => None,
             None => self.configuration.destinations.iter().find(is_there),

@@ -14,11 +14,12 @@ use std::{
 };
 
 use surehook_core::{
-    idempotency::Wish,
+    idempotency::IdempotentRequest,
     ids::ReplayId,
     replay::{
-        Advanced, ChangedReplay, CreatedReplay, NewReplay, Outcome, Pace, Pacer, Preview,
-        PreviewDepth, ReplayInput, ReplaySpec, ReplayState, Selected,
+        AdvanceReport, ChangeReplayResult, CreateReplayResult, NewReplay, PreviewDepth,
+        ReplayItemOutcome, ReplayPacer, ReplayPreview, ReplayRate, ReplaySpec, ReplayState,
+        ReplayTransition, SelectionReport,
     },
     store::StoreError,
 };
@@ -82,7 +83,7 @@ enum ReplayStep {
 }
 
 /// What follows a step that was `moved` if it handed out or counted something.
-fn next(advanced: &Advanced, waited: Duration, until_allowed: Option<Duration>) -> ReplayStep {
+fn next(advanced: &AdvanceReport, waited: Duration, until_allowed: Option<Duration>) -> ReplayStep {
     let moved = !advanced.dispatched.is_empty() || !advanced.outcomes.is_empty();
     match (advanced.state, advanced.open) {
         (ReplayState::Done | ReplayState::Cancelled, 0) => ReplayStep::End,
@@ -108,7 +109,7 @@ struct ReplayTask {
     engine: Arc<Engine>,
     id: ReplayId,
     state: ReplayState,
-    pacer: Pacer,
+    pacer: ReplayPacer,
     waited: Duration,
 }
 
@@ -139,8 +140,8 @@ impl ReplayTask {
     async fn step(&mut self) -> Result<ReplayStep, StoreError> {
         if self.state == ReplayState::Selecting {
             return Ok(match self.engine.store.select_replay(self.id).await? {
-                Selected::NotFound => ReplayStep::End,
-                Selected::Now(state) => {
+                SelectionReport::NotFound => ReplayStep::End,
+                SelectionReport::Now(state) => {
                     self.state = state;
                     ReplayStep::Wait(SLICE_PAUSE)
                 }
@@ -156,8 +157,10 @@ impl ReplayTask {
         }
         self.engine.telemetry.replayed(advanced.outcomes.iter().map(|(outcome, many)| {
             let word = match outcome {
-                Outcome::Skipped(_) => "skipped",
-                Outcome::Succeeded | Outcome::Dead | Outcome::Cancelled => outcome.as_str(),
+                ReplayItemOutcome::Skipped(_) => "skipped",
+                ReplayItemOutcome::Succeeded
+                | ReplayItemOutcome::Dead
+                | ReplayItemOutcome::Cancelled => outcome.as_str(),
             };
             (word, *many)
         }));
@@ -172,7 +175,7 @@ impl Engine {
     /// the job that it made.
     pub async fn create_replay(
         self: &Arc<Self>,
-        wish: Wish,
+        wish: IdempotentRequest,
         spec: ReplaySpec,
     ) -> Result<Result<ReplayId, ReplayId>, StoreError> {
         let (id, created_at): (ReplayId, _) = (wish.id(""), wish.at);
@@ -181,10 +184,10 @@ impl Engine {
         let make = async move {
             let made = engine.store.create_replay(NewReplay { id, spec, created_at }).await?;
             Ok(match made {
-                CreatedReplay::Overlaps(other) => Err(other),
+                CreateReplayResult::Overlaps(other) => Err(other),
                 // Whoever made it, or the start after that, tends it.
-                CreatedReplay::Known => Ok(id),
-                CreatedReplay::Created => {
+                CreateReplayResult::Known => Ok(id),
+                CreateReplayResult::Created => {
                     engine.tend_replay(id, ReplayState::Selecting, rate);
                     Ok(id)
                 }
@@ -198,7 +201,7 @@ impl Engine {
         &self,
         spec: ReplaySpec,
         depth: PreviewDepth,
-    ) -> Result<Preview, StoreError> {
+    ) -> Result<ReplayPreview, StoreError> {
         self.store.preview_replay(spec, self.shared.clock.now(), depth).await
     }
 
@@ -206,8 +209,8 @@ impl Engine {
     pub async fn change_replay(
         &self,
         id: ReplayId,
-        input: ReplayInput,
-    ) -> Result<ChangedReplay, StoreError> {
+        input: ReplayTransition,
+    ) -> Result<ChangeReplayResult, StoreError> {
         let changed = self.store.change_replay(id, input, self.shared.clock.now()).await?;
         if let Some(tended) = self.replays.open().get(&id) {
             tended.changed.notify_one();
@@ -226,10 +229,10 @@ impl Engine {
         Ok(())
     }
 
-    fn tend_replay(self: &Arc<Self>, id: ReplayId, state: ReplayState, rate: Pace) {
+    fn tend_replay(self: &Arc<Self>, id: ReplayId, state: ReplayState, rate: ReplayRate) {
         let changed = Arc::new(Notify::new());
         self.replays.open().insert(id, ReplayTaskHandle { changed: Arc::clone(&changed), state });
-        let pacer = Pacer::new(rate, self.shared.clock.now());
+        let pacer = ReplayPacer::new(rate, self.shared.clock.now());
         let task = ReplayTask { engine: Arc::clone(self), id, state, pacer, waited: TICK };
         self.shared.tasks.spawn(task.run(changed));
     }
@@ -263,8 +266,14 @@ mod tests {
 
     use super::*;
 
-    fn advanced(state: ReplayState, open: u64, queued: u64) -> Advanced {
-        Advanced { state, dispatched: BTreeMap::new(), outcomes: BTreeMap::new(), open, queued }
+    fn advanced(state: ReplayState, open: u64, queued: u64) -> AdvanceReport {
+        AdvanceReport {
+            state,
+            dispatched: BTreeMap::new(),
+            outcomes: BTreeMap::new(),
+            open,
+            queued,
+        }
     }
 
     #[test]
@@ -291,7 +300,7 @@ mod tests {
         let soon = Duration::from_millis(400);
         assert_eq!(next(&still, IDLE_MAX, Some(soon)), ReplayStep::Wait(soon));
         assert_eq!(next(&still, TICK, Some(Duration::ZERO)), ReplayStep::Wait(TICK));
-        let moved = Advanced { outcomes: [(Outcome::Dead, 1)].into(), ..still };
+        let moved = AdvanceReport { outcomes: [(ReplayItemOutcome::Dead, 1)].into(), ..still };
         assert_eq!(next(&moved, IDLE_MAX, None), ReplayStep::Wait(TICK));
     }
 }

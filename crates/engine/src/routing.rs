@@ -3,8 +3,8 @@
 use std::ops::Deref;
 
 use surehook_core::{
-    decision::Why,
-    event::NewBody,
+    decision::NotRoutedReason,
+    event::NewDeliveryBody,
     ids::DeliveryId,
     jq::{JqError, JqFilter, JsonInput, ParseJsonInputError},
     route::Route,
@@ -20,14 +20,14 @@ pub(crate) fn choose(
     input: &dyn Deref<Target = Result<JsonInput, ParseJsonInputError>>,
     kind: Option<&str>,
     metrics: &SourceMetrics,
-) -> Result<Option<NewBody>, Why> {
+) -> Result<Option<NewDeliveryBody>, NotRoutedReason> {
     if let Some(filter) = &route.filter {
         matches(filter, input.as_ref(), kind, metrics)?;
     }
     let Some(transform) = &route.transform else { return Ok(None) };
     let body = match transform::run(transform, input.as_ref()) {
         Ok(Some(body)) => Some(body),
-        Ok(None) => return Err(Why::DroppedByTransform),
+        Ok(None) => return Err(NotRoutedReason::DroppedByTransform),
         // The attempt tries it again and says what is wrong; the delivery is dead and can be
         // replayed when the route is mended. Sending the original instead would be a leak.
         Err(_) => {
@@ -35,7 +35,7 @@ pub(crate) fn choose(
             None
         }
     };
-    Ok(Some(NewBody { delivery, route: route.id, body }))
+    Ok(Some(NewDeliveryBody { delivery, route: route.id, body }))
 }
 
 /// Why a filter came to no result.
@@ -68,12 +68,12 @@ fn matches(
     input: Result<&JsonInput, &ParseJsonInputError>,
     kind: Option<&str>,
     metrics: &SourceMetrics,
-) -> Result<(), Why> {
+) -> Result<(), NotRoutedReason> {
     let why = match test(filter, input, kind) {
         Ok(true) => return Ok(()),
-        Ok(false) => return Err(Why::FilterFalse),
-        Err(FilterError::Filter(error)) => Why::FilterFailed(error.code().to_owned()),
-        Err(FilterError::Body(_)) => Why::NotJson,
+        Ok(false) => return Err(NotRoutedReason::FilterFalse),
+        Err(FilterError::Filter(error)) => NotRoutedReason::FilterFailed(error.code().to_owned()),
+        Err(FilterError::Body(_)) => NotRoutedReason::NotJson,
     };
     metrics.filter_errors.inc();
     // Only the word for it: the message itself quotes the event.

@@ -39,7 +39,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use rustls::ClientConfig;
 use surehook_core::address::AddressPolicy;
-use surehook_core::delivery::{Failure, Outcome, RetryAfter, Timing};
+use surehook_core::delivery::{AttemptFailure, AttemptOutcome, AttemptTiming, RetryAfter};
 use surehook_core::destination::proxy::{Proxy, ProxyKind};
 use tokio::time::{Instant, timeout};
 use tower::Service;
@@ -105,11 +105,11 @@ pub struct HttpOutboundRequest {
 /// What came of an attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SendReport {
-    pub outcome: Outcome,
+    pub outcome: AttemptOutcome,
     /// From the call until the outcome was known.
     pub elapsed: Duration,
     /// Where that time went.
-    pub timing: Timing,
+    pub timing: AttemptTiming,
     /// The first [`RESPONSE_BYTES_KEPT`] bytes of the answer's body, or as much as came. More only if
     /// it was [asked](HttpSender::ask) for.
     pub response_body: Vec<u8>,
@@ -124,11 +124,11 @@ pub struct SendReport {
 
 impl SendReport {
     /// A report that says nothing but the outcome, of something that was not sent over the network.
-    pub fn of(outcome: Outcome) -> Self {
+    pub fn of(outcome: AttemptOutcome) -> Self {
         Self {
             outcome,
             elapsed: Duration::ZERO,
-            timing: Timing::default(),
+            timing: AttemptTiming::default(),
             response_body: Vec::new(),
             detail: None,
             may_have_arrived: false,
@@ -218,7 +218,7 @@ where
         let end = match timeout(deadline, self.exchange(request, &watch, &mut answer)).await {
             Ok(end) => end.map_err(|broken| broken.unless_tls_said(self.last_words.since(started))),
             Err(_) => Err(ExchangeError::new(
-                Failure::Timeout,
+                AttemptFailure::Timeout,
                 format!("no whole answer within {deadline:?}"),
             )),
         };
@@ -241,7 +241,7 @@ where
         answer.head_seen = Some(watch.head_seen(response.extensions().get()));
         if passing.is_some() && response.status() == StatusCode::PROXY_AUTHENTICATION_REQUIRED {
             // It has not passed the request on.
-            let refused = ExchangeError::new(Failure::ProxyRefused, PROXY_AUTHENTICATION);
+            let refused = ExchangeError::new(AttemptFailure::ProxyRefused, PROXY_AUTHENTICATION);
             return Err(ExchangeError { before_sending: true, ..refused });
         }
         let head = ResponseHead::of(&response);
@@ -299,7 +299,7 @@ impl PartialResponse {
             (Err(broken), Some(head)) if !head.is_success() => {
                 (head.outcome(), Some(broken.detail))
             }
-            (Err(broken), _) => (Outcome::Failed(broken.failure), Some(broken.detail)),
+            (Err(broken), _) => (AttemptOutcome::Failed(broken.failure), Some(broken.detail)),
         };
         SendReport {
             elapsed: ended.saturating_duration_since(started),
@@ -323,8 +323,8 @@ impl ResponseHead {
         (200..300).contains(&self.status)
     }
 
-    fn outcome(self) -> Outcome {
-        Outcome::Answered { status: self.status, retry_after: self.retry_after }
+    fn outcome(self) -> AttemptOutcome {
+        AttemptOutcome::Answered { status: self.status, retry_after: self.retry_after }
     }
 }
 

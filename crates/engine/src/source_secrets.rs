@@ -10,7 +10,7 @@ use std::{
 };
 
 use surehook_core::{
-    event::Payload, name::Name, provider::PROVIDERS, redact::Names, store::Configuration,
+    event::Payload, name::Name, provider::PROVIDERS, redact::SecretNames, store::Configuration,
 };
 
 /// What each source says about its secrets.
@@ -30,7 +30,7 @@ impl SourceSecretsTable {
 /// What one source says about its secrets.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SourceSecrets {
-    pub(crate) names: Arc<Names>,
+    pub(crate) names: Arc<SecretNames>,
     /// Headers that hold a secret itself, in lower case. They end here.
     pub(crate) headers: Arc<[String]>,
     /// Secrets are also taken out of the body that is sent.
@@ -83,23 +83,23 @@ pub(crate) fn strip<'p>(
 #[cfg(test)]
 mod tests {
     use serde_json::json;
-    use surehook_core::{ids::SourceId, source::SourceSpec, store::Change, time::Timestamp};
+    use surehook_core::{ids::SourceId, source::SourceSpec, store::ConfigChange, time::Timestamp};
 
     use super::*;
 
     const NOW: Timestamp = Timestamp::from_millis(1);
 
-    fn put(number: u128, name: &str, strip_secrets: bool) -> Change {
+    fn put(number: u128, name: &str, strip_secrets: bool) -> ConfigChange {
         let spec = json!({ "name": name, "redact": ["pin"], "strip_secrets": strip_secrets });
         let spec: SourceSpec = serde_json::from_value(spec).unwrap();
-        Change::PutSource(SourceId::new(NOW, number << 100), spec)
+        ConfigChange::PutSource(SourceId::new(NOW, number << 100), spec)
     }
 
     #[test]
     fn what_a_source_left_behind_is_stripped_too() {
         let mut configuration = Configuration::default();
         let mut now = SourceSecretsTable::default();
-        let mut after = |changes: &[Change]| {
+        let mut after = |changes: &[ConfigChange]| {
             configuration.apply(changes, NOW);
             now = secrets(&now, &configuration);
             let fresh = secrets(&SourceSecretsTable::default(), &configuration);
@@ -118,7 +118,7 @@ mod tests {
         // What is in memory has the old name; the store gives the new one.
         let moved = ("shop store".to_owned(), "store".to_owned());
         assert_eq!(after(&[put(1, "store", true)]), moved);
-        assert_eq!(after(&[Change::DeleteSource(SourceId::new(NOW, 1 << 100))]), moved);
+        assert_eq!(after(&[ConfigChange::DeleteSource(SourceId::new(NOW, 1 << 100))]), moved);
         // Whoever takes the name says what holds for it.
         assert_eq!(after(&[put(3, "store", false), put(4, "shop", false)]), both(""));
     }
@@ -127,7 +127,7 @@ mod tests {
     fn headers_with_a_secret_are_those_of_the_source_and_of_all_if_it_is_gone() {
         let put = |number: u128, spec| {
             let spec: SourceSpec = serde_json::from_value(spec).unwrap();
-            Change::PutSource(SourceId::new(NOW, number << 100), spec)
+            ConfigChange::PutSource(SourceId::new(NOW, number << 100), spec)
         };
         let mut configuration = Configuration::default();
         let token = json!({ "token": { "header": "X-Shared" } });
@@ -150,7 +150,7 @@ mod tests {
         assert_eq!(of(&now, "both"), format!("x-shared {telegram}"));
         assert_eq!(of(&now, "plain"), "");
 
-        configuration.apply(&[Change::DeleteSource(SourceId::new(NOW, 1 << 100))], NOW);
+        configuration.apply(&[ConfigChange::DeleteSource(SourceId::new(NOW, 1 << 100))], NOW);
         assert_eq!(of(&secrets(&now, &configuration), "own"), "x-shared");
         let restarted = secrets(&SourceSecretsTable::default(), &configuration);
         assert_eq!(of(&restarted, "own"), format!("x-shared apikey x-gitlab-token {telegram}"));

@@ -12,7 +12,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use surehook_core::delivery::Timing;
+use surehook_core::delivery::AttemptTiming;
 use tokio::time::Instant;
 
 tokio::task_local! {
@@ -95,16 +95,16 @@ impl Stopwatch {
         (started, ended): (Instant, Instant),
         head: Option<ResponseHeadTime>,
         was_sent: bool,
-    ) -> Timing {
+    ) -> AttemptTiming {
         let mut stages = self.stages();
         match head {
-            Some(head) if !head.is_fresh => Timing {
+            Some(head) if !head.is_fresh => AttemptTiming {
                 first_byte: Some(head.at.saturating_duration_since(started)),
                 reused: Some(true),
-                ..Timing::default()
+                ..AttemptTiming::default()
             },
             None if !stages.was_needed => {
-                Timing { reused: was_sent.then_some(true), ..Timing::default() }
+                AttemptTiming { reused: was_sent.then_some(true), ..AttemptTiming::default() }
             }
             Some(_) | None => {
                 // One that hangs in a stage has spent its time there.
@@ -113,7 +113,7 @@ impl Stopwatch {
                 let waited = |head: ResponseHeadTime| {
                     open_since.map(|open_since| head.at.saturating_duration_since(open_since))
                 };
-                Timing {
+                AttemptTiming {
                     dns: stages.dns,
                     connect: stages.connect,
                     tls: stages.tls,
@@ -174,7 +174,7 @@ mod tests {
         let timing = watch.read((started, Instant::now()), Some(head), true);
 
         let (dns, connect, tls, first_byte) = (Some(ms(1)), Some(ms(4)), Some(ms(4)), Some(ms(8)));
-        assert_eq!(timing, Timing { dns, connect, tls, first_byte, reused: Some(false) });
+        assert_eq!(timing, AttemptTiming { dns, connect, tls, first_byte, reused: Some(false) });
     }
 
     #[tokio::test(start_paused = true)]
@@ -186,7 +186,7 @@ mod tests {
         let timing = watch.read((started, Instant::now()), Some(head), true);
 
         let (first_byte, reused) = (Some(ms(9)), Some(true));
-        assert_eq!(timing, Timing { first_byte, reused, ..Timing::default() });
+        assert_eq!(timing, AttemptTiming { first_byte, reused, ..AttemptTiming::default() });
     }
 
     #[tokio::test(start_paused = true)]
@@ -195,12 +195,16 @@ mod tests {
         watch.begin(ConnectStage::Connect);
         pass(7).await;
         let hangs = watch.read((started, Instant::now()), None, false);
-        assert_eq!(hangs, Timing { connect: Some(ms(7)), ..Timing::default() });
+        assert_eq!(hangs, AttemptTiming { connect: Some(ms(7)), ..AttemptTiming::default() });
 
         let silent = Stopwatch::default();
         let ends = (started, Instant::now());
         assert_eq!(silent.read(ends, None, true).reused, Some(true), "nothing had to be opened");
-        assert_eq!(silent.read(ends, None, false), Timing::default(), "it did not get that far");
+        assert_eq!(
+            silent.read(ends, None, false),
+            AttemptTiming::default(),
+            "it did not get that far"
+        );
     }
 
     #[tokio::test]

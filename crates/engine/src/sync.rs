@@ -7,11 +7,11 @@
 use std::{sync::Arc, time::Duration};
 
 use surehook_core::{
-    decision::{Decision, DecisionKind},
-    delivery::state::Status,
+    decision::{EventDecision, EventDecisionKind},
+    delivery::state::DeliveryStatus,
     ids::{DeliveryId, DestinationId, EventId, RequestId},
-    store::{DeliveryRow, JoinWish, Joined, StoreError},
-    sync::{Ending, OnTimeout, SyncAnswer},
+    store::{DeliveryRow, JoinRequest, JoinResult, StoreError},
+    sync::{SyncResponse, SyncResult, SyncTimeoutPolicy},
     time::Timestamp,
 };
 
@@ -25,7 +25,7 @@ use crate::{
 pub(crate) struct SyncConfig {
     pub(crate) destination: DestinationId,
     pub(crate) deadline: Duration,
-    pub(crate) on_timeout: OnTimeout,
+    pub(crate) on_timeout: SyncTimeoutPolicy,
     /// Whether a duplicate revives what is dead.
     pub(crate) revives: bool,
 }
@@ -50,7 +50,7 @@ impl Engine {
         event: EventId,
         duplicate: bool,
         has_key: bool,
-    ) -> Result<SyncAnswer, StoreError> {
+    ) -> Result<SyncResponse, StoreError> {
         let answer = if duplicate {
             self.join(&asking, event).await?
         } else {
@@ -65,9 +65,9 @@ impl Engine {
     }
 
     /// Finds out what became of an event that came before, and waits for it if it is under way.
-    async fn join(&self, asking: &SyncWait, event: EventId) -> Result<SyncAnswer, StoreError> {
+    async fn join(&self, asking: &SyncWait, event: EventId) -> Result<SyncResponse, StoreError> {
         let entry = asking.entry;
-        let wish = JoinWish {
+        let wish = JoinRequest {
             event,
             destination: entry.destination,
             request: asking.request,
@@ -75,11 +75,13 @@ impl Engine {
             now: asking.received_at,
         };
         let (delivery, attempts) = match self.store.join(wish).await? {
-            Joined::NotOwed => return Ok(not_owed("not_routed")),
-            Joined::Forgotten => return Ok(not_owed("no_longer_kept")),
-            Joined::Cancelled => return Ok(not_owed("cancelled")),
-            Joined::Ended(ending) => return Ok(self.answer(&WaiterResult::Ended(ending), entry)),
-            Joined::Underway { delivery, attempts, due } => {
+            JoinResult::NotOwed => return Ok(not_owed("not_routed")),
+            JoinResult::Forgotten => return Ok(not_owed("no_longer_kept")),
+            JoinResult::Cancelled => return Ok(not_owed("cancelled")),
+            JoinResult::Ended(ending) => {
+                return Ok(self.answer(&WaiterResult::Ended(ending), entry));
+            }
+            JoinResult::Underway { delivery, attempts, due } => {
                 due.into_iter().for_each(|destination| self.wake_lane(destination));
                 (delivery, attempts)
             }
@@ -101,13 +103,15 @@ impl Engine {
         let Some(mut detail) = self.store.delivery(delivery).await? else { return Ok(None) };
         if let Some(row) = detail.attempts.pop_if(|row| row.attempt.number > attempts) {
             let (class, response) = (row.attempt.class, row.attempt.response);
-            return Ok(row.next.map(|next| WaiterResult::Ended(Ending { next, class, response })));
+            return Ok(row
+                .next
+                .map(|next| WaiterResult::Ended(SyncResult { next, class, response })));
         }
         let DeliveryRow { status, reason, .. } = detail.delivery;
         Ok(match (status, reason) {
-            (Status::Cancelled, _) => Some(WaiterResult::Cancelled),
+            (DeliveryStatus::Cancelled, _) => Some(WaiterResult::Cancelled),
             // Without an attempt.
-            (Status::Dead, Some(reason)) => Some(WaiterResult::given_up(reason)),
+            (DeliveryStatus::Dead, Some(reason)) => Some(WaiterResult::given_up(reason)),
             _ => None,
         })
     }
@@ -132,25 +136,25 @@ impl Engine {
         entry: SyncConfig,
         until: tokio::time::Instant,
         mut waiting: AttemptWaiter,
-    ) -> SyncAnswer {
+    ) -> SyncResponse {
         let now = self.shared.clock.now();
         let left = until.saturating_duration_since(tokio::time::Instant::now());
         // A destination that asked for peace beyond the deadline cannot answer before it.
         if let Some(cool) = self.cooling_until(entry.destination).filter(|cool| *cool > now + left)
         {
-            return SyncAnswer::throttled(cool, now);
+            return SyncResponse::throttled(cool, now);
         }
         match tokio::time::timeout_at(until, waiting.told()).await {
             Ok(told) => self.answer(&told, entry),
             Err(_) => match (self.cooling_until(entry.destination), entry.on_timeout) {
-                (Some(cool), _) => SyncAnswer::throttled(cool, self.shared.clock.now()),
-                (None, OnTimeout::Retry) => SyncAnswer::Retry { reason: "deadline" },
-                (None, OnTimeout::Accepted) => SyncAnswer::Accepted,
+                (Some(cool), _) => SyncResponse::throttled(cool, self.shared.clock.now()),
+                (None, SyncTimeoutPolicy::Retry) => SyncResponse::Retry { reason: "deadline" },
+                (None, SyncTimeoutPolicy::Accepted) => SyncResponse::Accepted,
             },
         }
     }
 
-    fn answer(&self, told: &WaiterResult, entry: SyncConfig) -> SyncAnswer {
+    fn answer(&self, told: &WaiterResult, entry: SyncConfig) -> SyncResponse {
         match told {
             WaiterResult::Ended(ending) => ending.answer(entry.revives, self.shared.clock.now()),
             WaiterResult::Cancelled => not_owed("cancelled"),
@@ -159,12 +163,12 @@ impl Engine {
 
     /// Keeps what the sender is told. Nobody waits for that: the story loses a line if the process
     /// is killed before.
-    fn note_answer(self: &Arc<Self>, event: EventId, answer: &SyncAnswer) {
-        let decision = Decision {
+    fn note_answer(self: &Arc<Self>, event: EventId, answer: &SyncResponse) {
+        let decision = EventDecision {
             event,
             delivery: None,
             at: self.shared.clock.now(),
-            kind: DecisionKind::Answered,
+            kind: EventDecisionKind::Answered,
             detail: answer.detail(),
         };
         let engine = Arc::clone(self);
@@ -176,6 +180,6 @@ impl Engine {
     }
 }
 
-fn not_owed(reason: &str) -> SyncAnswer {
-    SyncAnswer::Skipped { reason: reason.to_owned(), result: None }
+fn not_owed(reason: &str) -> SyncResponse {
+    SyncResponse::Skipped { reason: reason.to_owned(), result: None }
 }

@@ -6,7 +6,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use surehook_core::{
-    chance::Chance,
+    rng::Rng,
     time::{Clock, Timestamp},
 };
 
@@ -23,9 +23,9 @@ impl Clock for SystemClock {
 
 /// The operating system's randomness, stretched by a generator a thread.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct SystemChance;
+pub struct SystemRng;
 
-impl Chance for SystemChance {
+impl Rng for SystemRng {
     fn bits(&self) -> u128 {
         rand::random()
     }

@@ -16,7 +16,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, TrustAnchor};
 use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConfig, RootCertStore};
 use surehook_core::destination::tls::{Pem, Tls};
-use surehook_core::secret::{Secret, digest_of};
+use surehook_core::secret::{Secret, digest_parts};
 
 /// A file with certificates or a key is not larger than this.
 const PEM_BYTES_MAX: u64 = 1024 * 1024;
@@ -154,7 +154,7 @@ pub(crate) fn own(tls: Option<&Tls>, trust: &TrustStore) -> Result<DestinationTl
     let text =
         |loaded: &Option<&LoadedPem>| loaded.map_or(Vec::new(), |l| l.text.expose().to_vec());
     let (certificate, key) = (identity.as_ref().map(|i| &i.0), identity.as_ref().map(|i| &i.1));
-    let digest = digest_of([
+    let digest = digest_parts([
         &[u8::from(tls.ca_only)][..],
         &text(&ca.as_ref()),
         &text(&certificate),

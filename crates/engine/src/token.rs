@@ -14,7 +14,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::Shared;
 use http::HeaderValue;
-use surehook_core::delivery::{Failure, Outcome};
+use surehook_core::delivery::{AttemptFailure, AttemptOutcome};
 use surehook_core::destination::oauth2::{NoToken, Oauth2, Token, read_token};
 use tokio::time::Instant;
 
@@ -114,7 +114,7 @@ impl TokenCache {
             tokens.keep(read(report))
         });
         let broken_off = NoToken {
-            failure: Failure::Token,
+            failure: AttemptFailure::Token,
             detail: "fetching the token was broken off".to_owned(),
         };
         async move { task.await.unwrap_or(Err(broken_off)) }.boxed().shared()
@@ -142,11 +142,13 @@ impl TokenCache {
 /// What came of asking the token endpoint.
 fn read(report: SendReport) -> Result<Token, NoToken> {
     match report.outcome {
-        Outcome::Answered { status, .. } => read_token(status, &report.response_body),
-        Outcome::Failed(failure) => {
+        AttemptOutcome::Answered { status, .. } => read_token(status, &report.response_body),
+        AttemptOutcome::Failed(failure) => {
             let detail = report.detail.unwrap_or_default();
             Err(NoToken { failure, detail: format!("the token endpoint: {detail}") })
         }
-        Outcome::Meant(_) => Err(NoToken { failure: Failure::Token, detail: String::new() }),
+        AttemptOutcome::Interpreted(_) => {
+            Err(NoToken { failure: AttemptFailure::Token, detail: String::new() })
+        }
     }
 }

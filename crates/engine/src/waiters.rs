@@ -8,14 +8,14 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use surehook_core::{delivery::DeadReason, ids::DeliveryId, store::Next, sync::Ending};
+use surehook_core::{delivery::DeadReason, ids::DeliveryId, store::NextStep, sync::SyncResult};
 use tokio::sync::watch;
 
 /// What those who wait are told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum WaiterResult {
     /// An attempt has ended, or the delivery was given up without one.
-    Ended(Ending),
+    Ended(SyncResult),
     /// There will be no attempt: somebody cancelled the delivery, or deleted its destination.
     Cancelled,
 }
@@ -23,7 +23,7 @@ pub(crate) enum WaiterResult {
 impl WaiterResult {
     /// The delivery was given up without an attempt.
     pub(crate) fn given_up(reason: DeadReason) -> Self {
-        Self::Ended(Ending { next: Next::Dead(reason), class: None, response: Vec::new() })
+        Self::Ended(SyncResult { next: NextStep::Dead(reason), class: None, response: Vec::new() })
     }
 }
 
@@ -110,7 +110,11 @@ mod tests {
     }
 
     fn success() -> WaiterResult {
-        WaiterResult::Ended(Ending { next: Next::Succeeded, class: None, response: b"{}".to_vec() })
+        WaiterResult::Ended(SyncResult {
+            next: NextStep::Succeeded,
+            class: None,
+            response: b"{}".to_vec(),
+        })
     }
 
     #[tokio::test]

@@ -18,9 +18,9 @@ use data_encoding::HEXLOWER;
 use http::{Method, StatusCode, header};
 use sha2::{Digest, Sha256};
 use surehook_core::{
-    access::{Role, Token, TokenHash},
-    chance::Chance,
+    access::{ApiToken, Role, TokenHash},
     ids::TokenId,
+    rng::Rng,
     time::Timestamp,
 };
 
@@ -32,7 +32,7 @@ pub fn hash_token(token: &str) -> TokenHash {
 }
 
 /// A token that nobody has had: 32 random bytes.
-pub fn new_token(chance: &dyn Chance) -> String {
+pub fn new_token(chance: &dyn Rng) -> String {
     let bytes = [chance.bits().to_be_bytes(), chance.bits().to_be_bytes()].concat();
     format!("shk_{}", HEXLOWER.encode(&bytes))
 }
@@ -89,16 +89,16 @@ fn is_same(known: &str, path: &str) -> bool {
 
 /// The tokens that are known, in memory: every request asks for them.
 #[derive(Debug)]
-pub(crate) struct Tokens(RwLock<HashMap<TokenHash, Token>>);
+pub(crate) struct Tokens(RwLock<HashMap<TokenHash, ApiToken>>);
 
 impl Tokens {
-    pub(crate) fn new(tokens: Vec<Token>) -> Self {
+    pub(crate) fn new(tokens: Vec<ApiToken>) -> Self {
         Self(RwLock::new(tokens.into_iter().map(|token| (token.hash, token)).collect()))
     }
 
     /// Knows one more, once it is stored. Not a session whose token was taken away since; says
     /// whether it is known.
-    pub(crate) fn add(&self, token: Token) -> bool {
+    pub(crate) fn add(&self, token: ApiToken) -> bool {
         let mut tokens = self.0.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(session) = token.session {
             // Those that have ended are of no use to anybody, as in the store.
@@ -122,7 +122,7 @@ impl Tokens {
     /// Knows one less, and no session that was begun with it, once it is stored no more.
     pub(crate) fn forget(&self, id: TokenId) {
         let mut tokens = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        let began = |token: &Token| token.session.and_then(|session| session.begun_with);
+        let began = |token: &ApiToken| token.session.and_then(|session| session.begun_with);
         tokens.retain(|_, token| token.id != id && began(token) != Some(id));
     }
 
@@ -133,13 +133,13 @@ impl Tokens {
     }
 
     /// The token that was let in.
-    pub(crate) fn holder(&self, hash: &TokenHash) -> Option<Token> {
+    pub(crate) fn holder(&self, hash: &TokenHash) -> Option<ApiToken> {
         let tokens = self.0.read().unwrap_or_else(PoisonError::into_inner);
         tokens.get(hash).cloned()
     }
 
     /// Finds by the hash: what timing could tell about a hash does not help to guess a token.
-    pub(crate) fn find(&self, token: &str, now: Timestamp) -> Result<Token, &'static str> {
+    pub(crate) fn find(&self, token: &str, now: Timestamp) -> Result<ApiToken, &'static str> {
         let tokens = self.0.read().unwrap_or_else(PoisonError::into_inner);
         match tokens.get(&hash_token(token)).filter(|token| token.session.is_none()) {
             None => Err("this token is not known"),
@@ -149,7 +149,7 @@ impl Tokens {
     }
 
     /// The session that has this secret, while it lasts.
-    pub(crate) fn session(&self, secret: &str, now: Timestamp) -> Option<Token> {
+    pub(crate) fn session(&self, secret: &str, now: Timestamp) -> Option<ApiToken> {
         let tokens = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let session = tokens.get(&hash_token(secret)).filter(|token| token.session.is_some())?;
         (!session.has_expired(now)).then(|| session.clone())
@@ -310,9 +310,9 @@ mod tests {
         ("HEAD", "/events", Role::Viewer),
     ];
 
-    fn token(n: u8, session: Option<Session>) -> Token {
+    fn token(n: u8, session: Option<Session>) -> ApiToken {
         let at = Timestamp::from_millis(1_000 + i64::from(n));
-        Token {
+        ApiToken {
             id: TokenId::new(at, u128::from(n)),
             hash: [n; 32],
             name: None,

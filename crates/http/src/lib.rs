@@ -24,7 +24,7 @@ mod sync_answer;
 
 use std::{sync::Arc, time::Duration};
 
-use surehook_core::access::Token;
+use surehook_core::access::ApiToken;
 use surehook_engine::Engine;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
@@ -89,7 +89,7 @@ impl App {
     pub fn new(
         engine: Arc<Engine>,
         limits: Limits,
-        tokens: Vec<Token>,
+        tokens: Vec<ApiToken>,
         draining: CancellationToken,
     ) -> Arc<Self> {
         let units =

@@ -10,9 +10,9 @@ use serde::Serialize;
 use surehook_core::{
     ids::ReplayId,
     name::Name,
-    retention::Keep,
+    retention::RetentionPolicy,
     store::StoreError,
-    time::{Span, Timestamp},
+    time::{HumanDuration, Timestamp},
 };
 use surehook_engine::{
     ConfigChangeError,
@@ -106,14 +106,14 @@ impl Problem {
 
     /// The body of an event is gone by the retention of its source, which is unknown if the source
     /// was deleted since.
-    pub(crate) fn body_removed(source: Option<(&Name, Keep)>) -> Self {
+    pub(crate) fn body_removed(source: Option<(&Name, RetentionPolicy)>) -> Self {
         let rule = match source {
             None => "its source, deleted since, asked for that".to_owned(),
             Some((name, keep)) => format!(
                 "the source `{name}` keeps bodies for {}, and those of dead letters for {}, after \
                  they were received; a longer `retention` keeps the next ones longer",
-                Span(keep.bodies),
-                Span(keep.dead_letters)
+                HumanDuration(keep.bodies),
+                HumanDuration(keep.dead_letters)
             ),
         };
         let detail = format!("retention has removed the body of this event: {rule}");

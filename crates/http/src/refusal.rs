@@ -2,11 +2,11 @@
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use surehook_core::{
-    chance::new_id,
     event::HeaderBlock,
     ids::RequestId,
-    redact::{self, MASK, Names},
+    redact::{self, MASK, SecretNames},
     refused::RefusedRequest,
+    rng::new_id,
 };
 use surehook_engine::ingest::{IngestError, QUARANTINED};
 
@@ -38,7 +38,7 @@ pub(crate) fn note(app: &App, name: &str, arrival: Arrival, problem: &Problem) {
     app.engine.sample_refused(source, problem.code(), || {
         let open = found.as_ref().ok();
         let secret = open.and_then(|open| open.secret_header());
-        let mut hidden = Names::usual();
+        let mut hidden = SecretNames::usual();
         secret.map(HeaderName::as_str).into_iter().for_each(|header| hidden.add_header(header));
         let at = app.engine.clock().now();
         let id: RequestId = new_id(app.engine.chance(), at);
@@ -51,7 +51,7 @@ pub(crate) fn note(app: &App, name: &str, arrival: Arrival, problem: &Problem) {
             status: problem.status().as_u16(),
             method: parts.method.to_string(),
             path: cut(&shown_path(parts.uri.path())),
-            query: parts.uri.query().map(|query| cut(&redact::query(query, &hidden))),
+            query: parts.uri.query().map(|query| cut(&redact::mask_query(query, &hidden))),
             remote: remote.to_string(),
             headers: HeaderBlock::from_map(&shown(&headers, &hidden)),
             body_bytes: body.as_ref().map(|body| body.len() as u64),
@@ -63,7 +63,7 @@ pub(crate) fn note(app: &App, name: &str, arrival: Arrival, problem: &Problem) {
 /// A path at the door. What follows the source's name may hold a secret, and is masked.
 pub(crate) fn shown_path(path: &str) -> String {
     let (name, rest) = source_name(path);
-    format!("{PREFIX}{name}{}", redact::path(rest))
+    format!("{PREFIX}{name}{}", redact::mask_path(rest))
 }
 
 fn cut(text: &str) -> String {
@@ -71,7 +71,7 @@ fn cut(text: &str) -> String {
 }
 
 /// The headers with their secrets masked and their values cut.
-fn shown(headers: &HeaderMap, hidden: &Names) -> HeaderMap {
+fn shown(headers: &HeaderMap, hidden: &SecretNames) -> HeaderMap {
     let mut shown = headers.clone();
     for (name, value) in &mut shown {
         let kept = match hidden.is_parameter(name.as_str()) {

@@ -9,9 +9,9 @@ use std::{
 
 use data_encoding::HEXLOWER;
 use surehook_core::{
-    access::{Role, Session, Token, TokenHash},
-    chance::{Chance, new_id},
+    access::{ApiToken, Role, Session, TokenHash},
     ids::TokenId,
+    rng::{Rng, new_id},
     time::Timestamp,
 };
 
@@ -42,7 +42,7 @@ struct Maker {
 
 impl Maker {
     /// A session stands for the token that it was begun with, if there is one.
-    fn of(token: &Token) -> Self {
+    fn of(token: &ApiToken) -> Self {
         let id = token.session.and_then(|session| session.begun_with).unwrap_or(token.id);
         Self { id, ends: token.expires_at }
     }
@@ -60,7 +60,7 @@ impl Links {
     /// A code that opens once, until its time.
     fn make(
         &self,
-        chance: &dyn Chance,
+        chance: &dyn Rng,
         now: Timestamp,
         made_by: Option<Maker>,
     ) -> (String, Timestamp) {
@@ -92,7 +92,7 @@ impl Links {
     }
 }
 
-fn secret(prefix: &str, chance: &dyn Chance) -> String {
+fn secret(prefix: &str, chance: &dyn Rng) -> String {
     let bytes = [chance.bits().to_be_bytes(), chance.bits().to_be_bytes()].concat();
     format!("{prefix}{}", HEXLOWER.encode(&bytes))
 }
@@ -111,7 +111,7 @@ impl App {
     }
 
     /// The same, made with a token: what it opens ends with that token.
-    pub(crate) fn login_link_of(&self, token: Option<&Token>) -> (String, Timestamp) {
+    pub(crate) fn login_link_of(&self, token: Option<&ApiToken>) -> (String, Timestamp) {
         self.link(token.map(Maker::of))
     }
 
@@ -166,7 +166,7 @@ impl App {
         let now = self.engine.clock().now();
         let secret = secret("shs_", self.engine.chance());
         let until = ends.map_or(now + SESSION_LIFE, |ends| ends.min(now + SESSION_LIFE));
-        let token = Token {
+        let token = ApiToken {
             id: new_id(self.engine.chance(), now),
             hash: hash_token(&secret),
             name,
@@ -190,7 +190,7 @@ impl App {
 
 #[cfg(test)]
 mod tests {
-    use surehook_engine::system::SystemChance;
+    use surehook_engine::system::SystemRng;
 
     use super::*;
 
@@ -198,8 +198,8 @@ mod tests {
     fn a_link_opens_once_and_not_after_its_time() {
         let now = Timestamp::from_millis(1_800_000_000_000);
         let links = Links::default();
-        let (first, until) = links.make(&SystemChance, now, None);
-        let (second, _) = links.make(&SystemChance, now, None);
+        let (first, until) = links.make(&SystemRng, now, None);
+        let (second, _) = links.make(&SystemRng, now, None);
 
         assert_eq!(links.spend("shl_guessed", now), None);
         let link = links.spend(&first, now).unwrap();
@@ -216,7 +216,7 @@ mod tests {
         let links = Links::default();
         let id = |n: u128| TokenId::new(now, n << 100);
         let maker = |n| Some(Maker { id: id(n), ends: None });
-        let made = [None, maker(1), maker(2)].map(|by| links.make(&SystemChance, now, by).0);
+        let made = [None, maker(1), maker(2)].map(|by| links.make(&SystemRng, now, by).0);
 
         links.forget(id(1));
 
@@ -229,7 +229,7 @@ mod tests {
         let now = Timestamp::from_millis(1_800_000_000_000);
         let links = Links::default();
         for n in 0..2 * u64::try_from(LINKS_MAX).unwrap() {
-            links.make(&SystemChance, now + Duration::from_millis(n), None);
+            links.make(&SystemRng, now + Duration::from_millis(n), None);
         }
         assert_eq!(links.0.lock().unwrap().len(), LINKS_MAX);
     }

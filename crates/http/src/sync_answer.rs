@@ -9,7 +9,7 @@ use http_body_util::Full;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::value::RawValue;
-use surehook_core::sync::SyncAnswer;
+use surehook_core::sync::SyncResponse;
 use surehook_engine::ingest::ReceivedEvent;
 
 use crate::door::{self, AnsweredEvent};
@@ -37,29 +37,29 @@ pub(crate) struct Answer<'a> {
 }
 
 /// The answer to a sender that waited.
-pub(crate) fn respond(told: &SyncAnswer, received: &[ReceivedEvent]) -> Response<Full<Bytes>> {
+pub(crate) fn respond(told: &SyncResponse, received: &[ReceivedEvent]) -> Response<Full<Bytes>> {
     let status = told.as_str();
     let events = received.iter().map(|event| AnsweredEvent::new(event, status)).collect();
     let answer = Answer { status, events, ..Answer::default() };
     let raw = |result: &Option<String>| RawValue::from_string(result.clone()?).ok();
     let (code, answer) = match told {
-        SyncAnswer::Success { result } => {
+        SyncResponse::Success { result } => {
             (StatusCode::OK, Answer { result: raw(result), ..answer })
         }
-        SyncAnswer::Skipped { reason, result } => {
+        SyncResponse::Skipped { reason, result } => {
             let (reason, result) = (Some(reason.as_str()), raw(result));
             (StatusCode::OK, Answer { skipped: true, reason, result, ..answer })
         }
-        SyncAnswer::Throttled { retry_after } => {
+        SyncResponse::Throttled { retry_after } => {
             let retry_after = Some(*retry_after);
             (StatusCode::TOO_MANY_REQUESTS, Answer { retry: true, retry_after, ..answer })
         }
-        SyncAnswer::Retry { reason } => {
+        SyncResponse::Retry { reason } => {
             let message = "the event is kept, but there is no result yet; send it again";
             let (reason, message) = (Some(*reason), Some(message));
             (StatusCode::INTERNAL_SERVER_ERROR, Answer { retry: true, reason, message, ..answer })
         }
-        SyncAnswer::Accepted => (StatusCode::OK, answer),
+        SyncResponse::Accepted => (StatusCode::OK, answer),
     };
     let mut headers = HeaderMap::with_capacity(2);
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));

@@ -11,10 +11,10 @@ use serde::{Deserialize, Serialize};
 use surehook_core::{
     destination::DestinationSpec,
     media::BucketSpec,
-    quarantine::KEPT_BYTES_MAX,
+    quarantine::QUARANTINE_BYTES_MAX,
     route::RouteSpec,
     source::{PublicUrl, SourceSpec},
-    time::Span,
+    time::HumanDuration,
 };
 use surehook_engine::{apply::DesiredConfiguration, programs::AllowedPrograms};
 use surehook_http::Limits;
@@ -38,15 +38,15 @@ pub(crate) struct Settings {
     /// `https://hooks.example.com`: some sign it.
     pub(crate) public_url: Option<PublicUrl>,
     /// How long events are kept after they were received; what is still owed stays.
-    pub(crate) retention: Span,
+    pub(crate) retention: HumanDuration,
     /// What is logged: `error`, `warn`, `info`, `debug` or `trace`.
     pub(crate) log: String,
     /// How it is logged: `json`, `text`, or `auto` (text on a terminal).
     pub(crate) log_format: String,
     /// How long attempts that run may take to end after a SIGTERM.
-    pub(crate) shutdown_grace: Span,
+    pub(crate) shutdown_grace: HumanDuration,
     /// Readiness fails when a delivery has been due for this long and its lane stands idle.
-    pub(crate) ready_max_due_age: Span,
+    pub(crate) ready_max_due_age: HumanDuration,
     /// Where the files of messages lie: a bucket of S3, R2 or `MinIO`.
     pub(crate) media: BucketSpec,
     /// Bounds.
@@ -72,12 +72,12 @@ pub(crate) struct LimitSettings {
     /// Connections of one address at the same time.
     pub(crate) connections_per_address_max: usize,
     /// The time for the head of a request, and for which a connection may stay idle.
-    pub(crate) head_timeout: Span,
+    pub(crate) head_timeout: HumanDuration,
     /// The time for the body of a request.
-    pub(crate) body_timeout: Span,
+    pub(crate) body_timeout: HumanDuration,
     /// How long a copy of a request with an `Idempotency-Key` waits for the one that is being
     /// carried out.
-    pub(crate) idempotency_wait: Span,
+    pub(crate) idempotency_wait: HumanDuration,
     /// Bytes of bodies that wait in memory for their delivery; the rest waits in the store.
     pub(crate) lane_bytes_max: usize,
     /// Requests that may wait for a commit.
@@ -96,11 +96,11 @@ impl Default for Settings {
             allow_networks: Vec::new(),
             allow_exec: AllowedPrograms::default(),
             public_url: None,
-            retention: Span::from_secs(30 * 86_400),
+            retention: HumanDuration::from_secs(30 * 86_400),
             log: "info".to_owned(),
             log_format: "auto".to_owned(),
-            shutdown_grace: Span::from_secs(10),
-            ready_max_due_age: Span::from_secs(300),
+            shutdown_grace: HumanDuration::from_secs(10),
+            ready_max_due_age: HumanDuration::from_secs(300),
             media: BucketSpec::default(),
             limits: LimitSettings::default(),
             sources: Vec::new(),
@@ -118,13 +118,13 @@ impl Default for LimitSettings {
             bodies_in_memory_max: limits.bodies_in_memory_max,
             connections_max: limits.connections_max,
             connections_per_address_max: limits.connections_per_address_max,
-            head_timeout: Span(limits.head_timeout),
-            body_timeout: Span(limits.body_timeout),
-            idempotency_wait: Span(limits.idempotency_wait),
+            head_timeout: HumanDuration(limits.head_timeout),
+            body_timeout: HumanDuration(limits.body_timeout),
+            idempotency_wait: HumanDuration(limits.idempotency_wait),
             lane_bytes_max: 64 * 1024 * 1024,
             commit_queue_max: 20_000,
             keys_remembered: 100_000,
-            quarantine_bytes_max: KEPT_BYTES_MAX,
+            quarantine_bytes_max: QUARANTINE_BYTES_MAX,
         }
     }
 }

@@ -5,19 +5,18 @@
 //! `succeeded`, `dead` or `cancelled`. A replay does not move it back: it makes a new delivery that
 //! names the old one, and the old one becomes `replayed`. History is never rewritten.
 //!
-//! - [`state`] is the law of these moves.
-//! - [`mod@judge`] decides what follows from the outcome of an attempt.
-//! - [`retry`] says when to try again.
+//! - [`state`] defines the legal transitions.
 //! - [`timing`] says where the time of an attempt went.
+//! - [`retry`] decides what follows from the outcome of an attempt.
 //!
-//! All are pure: the time and the dice are arguments.
+//! All are pure: the time and random numbers are arguments.
 
-pub mod judge;
-pub mod retry;
 pub mod state;
 pub mod timing;
 
-pub use judge::{Class, DeadReason, Failure, Outcome, Progress, Terms, Verdict, WhyThen, judge};
-pub use retry::{RetryAfter, RetryPolicy, RetrySpec};
-pub use state::{DeliveryState, Input, Lease, LeaseToken};
-pub use timing::Timing;
+pub use crate::retry::{
+    self, AttemptFailure, AttemptOutcome, AttemptProgress, DeadReason, FailureClass, RetryAfter,
+    RetryDecision, RetryPolicy, RetrySpec, RetryTerms, ScheduleReason, decide_retry,
+};
+pub use state::{DeliveryState, DeliveryStatus, DeliveryTransition, Lease, LeaseToken};
+pub use timing::AttemptTiming;

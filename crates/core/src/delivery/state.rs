@@ -1,13 +1,12 @@
 //! The states of a delivery and the only moves between them.
 //!
-//! [`DeliveryState::apply`] is the law. SQL that moves rows names the [`Input`] it stands for, and
+//! [`DeliveryState::apply`] is the law. SQL that moves rows names the [`DeliveryTransition`] it stands for, and
 //! the conformance suite plays random histories through both.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::judge::DeadReason;
-use crate::time::Timestamp;
+use crate::{retry::DeadReason, time::Timestamp};
 
 /// Proves who holds a claim. Minted for each claim: one that was lost cannot be mistaken for the
 /// next one, even by the same holder.
@@ -49,7 +48,7 @@ pub enum DeliveryState {
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "snake_case")]
-pub enum Status {
+pub enum DeliveryStatus {
     /// See [`DeliveryState::Pending`].
     Pending,
     /// See [`DeliveryState::InFlight`].
@@ -68,7 +67,7 @@ pub enum Status {
     Replayed,
 }
 
-impl Status {
+impl DeliveryStatus {
     /// Every status, in the order of a life.
     pub const ALL: [Self; 8] = [
         Self::Pending,
@@ -108,7 +107,7 @@ impl Status {
 
 /// What can happen to a delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Input {
+pub enum DeliveryTransition {
     /// A lane takes it.
     Claim(Lease),
     /// The holder asks for more time.
@@ -139,31 +138,31 @@ pub enum Input {
 /// A move that the law does not know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a delivery that is {} cannot take {input:?}", from.status().as_str())]
-pub struct IllegalTransition {
+pub struct IllegalTransitionError {
     /// The state it was in.
     pub from: DeliveryState,
     /// What was asked.
-    pub input: Input,
+    pub input: DeliveryTransition,
 }
 
 impl DeliveryState {
     /// The bare name of the state.
-    pub const fn status(&self) -> Status {
+    pub const fn status(&self) -> DeliveryStatus {
         match self {
-            Self::Pending { .. } => Status::Pending,
-            Self::InFlight(_) => Status::InFlight,
-            Self::Scheduled { .. } => Status::Scheduled,
-            Self::Held => Status::Held,
-            Self::Succeeded { .. } => Status::Succeeded,
-            Self::Dead { .. } => Status::Dead,
-            Self::Cancelled { .. } => Status::Cancelled,
-            Self::Replayed { .. } => Status::Replayed,
+            Self::Pending { .. } => DeliveryStatus::Pending,
+            Self::InFlight(_) => DeliveryStatus::InFlight,
+            Self::Scheduled { .. } => DeliveryStatus::Scheduled,
+            Self::Held => DeliveryStatus::Held,
+            Self::Succeeded { .. } => DeliveryStatus::Succeeded,
+            Self::Dead { .. } => DeliveryStatus::Dead,
+            Self::Cancelled { .. } => DeliveryStatus::Cancelled,
+            Self::Replayed { .. } => DeliveryStatus::Replayed,
         }
     }
 
     /// Moves the delivery. Every state is named: a new one must be placed here by hand.
-    pub fn apply(self, input: Input) -> Result<Self, IllegalTransition> {
-        use {DeliveryState as S, Input as I};
+    pub fn apply(self, input: DeliveryTransition) -> Result<Self, IllegalTransitionError> {
+        use {DeliveryState as S, DeliveryTransition as I};
         Ok(match (self, input) {
             (S::Pending { .. } | S::Scheduled { .. }, I::Claim(lease))
             | (S::InFlight(_), I::Renew(lease)) => S::InFlight(lease),
@@ -228,7 +227,7 @@ impl DeliveryState {
             | (S::Held, I::Replay { .. })
             | (S::Dead { .. } | S::Succeeded { .. }, I::TurnCame { .. } | I::Cancel { .. })
             | (S::Cancelled { .. } | S::Replayed { .. }, _) => {
-                return Err(IllegalTransition { from: self, input });
+                return Err(IllegalTransitionError { from: self, input });
             }
         })
     }
@@ -243,21 +242,21 @@ mod tests {
     const NOW: Timestamp = Timestamp::from_millis(1_000);
     const LEASE: Lease = Lease { token: LeaseToken(7), until: NOW };
 
-    fn any_input() -> impl Strategy<Value = Input> {
+    fn any_input() -> impl Strategy<Value = DeliveryTransition> {
         prop::sample::select(vec![
-            Input::Claim(LEASE),
-            Input::Renew(LEASE),
-            Input::Release { due_at: NOW },
-            Input::Succeed { at: NOW },
-            Input::Retry { due_at: NOW },
-            Input::Bury { at: NOW, reason: DeadReason::MaxRetries },
-            Input::Bury { at: NOW, reason: DeadReason::Ambiguous },
-            Input::Confirm { at: NOW },
-            Input::Refute { at: NOW, reason: DeadReason::Unrecoverable },
-            Input::Hold,
-            Input::TurnCame { due_at: NOW },
-            Input::Cancel { at: NOW },
-            Input::Replay { at: NOW },
+            DeliveryTransition::Claim(LEASE),
+            DeliveryTransition::Renew(LEASE),
+            DeliveryTransition::Release { due_at: NOW },
+            DeliveryTransition::Succeed { at: NOW },
+            DeliveryTransition::Retry { due_at: NOW },
+            DeliveryTransition::Bury { at: NOW, reason: DeadReason::MaxRetries },
+            DeliveryTransition::Bury { at: NOW, reason: DeadReason::Ambiguous },
+            DeliveryTransition::Confirm { at: NOW },
+            DeliveryTransition::Refute { at: NOW, reason: DeadReason::Unrecoverable },
+            DeliveryTransition::Hold,
+            DeliveryTransition::TurnCame { due_at: NOW },
+            DeliveryTransition::Cancel { at: NOW },
+            DeliveryTransition::Replay { at: NOW },
         ])
     }
 
@@ -269,10 +268,10 @@ mod tests {
                 let before = state;
                 match state.apply(input) {
                     Ok(after) => {
-                        let replayed = matches!(input, Input::Replay { .. });
+                        let replayed = matches!(input, DeliveryTransition::Replay { .. });
                         let mended = matches!(before, DeliveryState::Dead {
                             reason: DeadReason::Ambiguous, ..
-                        }) && matches!(input, Input::Confirm { .. });
+                        }) && matches!(input, DeliveryTransition::Confirm { .. });
                         prop_assert!(!before.status().is_final() || replayed || mended);
                         state = after;
                     }
@@ -290,7 +289,7 @@ mod tests {
                 DeliveryState::Dead { at: NOW, reason: DeadReason::MaxRetries },
             ] {
                 if let Ok(DeliveryState::InFlight(_)) = state.apply(input) {
-                    prop_assert!(matches!(input, Input::Claim(_)));
+                    prop_assert!(matches!(input, DeliveryTransition::Claim(_)));
                 }
             }
         }
@@ -298,8 +297,8 @@ mod tests {
 
     #[test]
     fn a_status_has_one_word_and_back() {
-        for status in Status::ALL {
-            assert_eq!(Status::from_word(status.as_str()), Some(status));
+        for status in DeliveryStatus::ALL {
+            assert_eq!(DeliveryStatus::from_word(status.as_str()), Some(status));
             let json = serde_json::to_string(&status).unwrap();
             assert_eq!(json, format!("\"{}\"", status.as_str()));
         }

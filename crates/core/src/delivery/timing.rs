@@ -10,7 +10,7 @@ use serde::Serialize;
 /// They follow one another, so that together they are not longer than the attempt; what is left is
 /// the rest of the answer and our own work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Timing {
+pub struct AttemptTiming {
     /// Finding the addresses of a name. `None` also if an address was given.
     pub dns: Option<Duration>,
     /// Connecting, through a proxy too.
@@ -23,11 +23,11 @@ pub struct Timing {
     pub reused: Option<bool>,
 }
 
-impl Timing {
+impl AttemptTiming {
     /// The same as it is shown, for an attempt that took so long in all.
-    pub fn shown(self, took: Duration) -> ShownTiming {
+    pub fn shown(self, took: Duration) -> AttemptTimingView {
         let millis = |span: Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
-        ShownTiming {
+        AttemptTimingView {
             dns_ms: self.dns.map(millis),
             connect_ms: self.connect.map(millis),
             tls_ms: self.tls.map(millis),
@@ -43,7 +43,7 @@ impl Timing {
 /// A stage that was not reached, or that there was none of, is null.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[schemars(rename = "Timing")]
-pub struct ShownTiming {
+pub struct AttemptTimingView {
     /// Finding the addresses of a name.
     pub dns_ms: Option<u64>,
     /// Connecting, through a proxy too.

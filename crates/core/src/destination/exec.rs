@@ -12,7 +12,7 @@ use std::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::secret::{Secret, SecretError, SecretRef, digest_of};
+use crate::secret::{Secret, SecretError, SecretRef, digest_parts};
 
 /// The most words of a command, and the most variables.
 pub const WORDS_MAX: usize = 64;
@@ -83,7 +83,9 @@ pub struct Exec {
 impl PartialEq for Exec {
     fn eq(&self, other: &Self) -> bool {
         let env = |exec: &Self| {
-            digest_of(exec.env.iter().flat_map(|(name, value)| [name.as_bytes(), value.expose()]))
+            digest_parts(
+                exec.env.iter().flat_map(|(name, value)| [name.as_bytes(), value.expose()]),
+            )
         };
         self.program == other.program
             && self.arguments == other.arguments

@@ -6,7 +6,7 @@
 
 use http::{HeaderName, HeaderValue};
 
-use crate::{secret::SecretRef, store::Claimed};
+use crate::{secret::SecretRef, store::ClaimedDelivery};
 
 /// A value that is filled in is cut after this many bytes; servers refuse longer lines.
 const RENDERED_BYTES_MAX: usize = 8 * 1024;
@@ -43,7 +43,7 @@ impl Field {
     }
 
     /// Adds what it stands for. What is not there adds nothing.
-    fn write(&self, claimed: &Claimed, value: &mut Vec<u8>) {
+    fn write(&self, claimed: &ClaimedDelivery, value: &mut Vec<u8>) {
         let head = &claimed.payload.head;
         let mut text = |text: &str| value.extend_from_slice(text.as_bytes());
         match self {
@@ -126,7 +126,7 @@ impl HeaderText {
     }
 
     /// The value for one attempt; `None` if it comes out empty.
-    pub fn render(&self, claimed: &Claimed) -> Option<HeaderValue> {
+    pub fn render(&self, claimed: &ClaimedDelivery) -> Option<HeaderValue> {
         match self {
             Self::Fixed(value) => Some(value.clone()),
             Self::Template(template) => template.render(claimed),
@@ -148,7 +148,7 @@ impl Template {
         Ok(Self(parts))
     }
 
-    fn render(&self, claimed: &Claimed) -> Option<HeaderValue> {
+    fn render(&self, claimed: &ClaimedDelivery) -> Option<HeaderValue> {
         let mut bytes = Vec::new();
         for part in &self.0 {
             match part {
@@ -183,8 +183,8 @@ mod tests {
 
     const NOW: Timestamp = Timestamp::from_millis(1_614_265_330_000);
 
-    fn claimed(key: Option<&str>, query: Option<&str>, headers: &str) -> Claimed {
-        Claimed {
+    fn claimed(key: Option<&str>, query: Option<&str>, headers: &str) -> ClaimedDelivery {
+        ClaimedDelivery {
             id: DeliveryId::new(NOW, 2),
             event: EventId::new(NOW, 3),
             destination: DestinationId::new(NOW, 1),
@@ -214,7 +214,7 @@ mod tests {
         HeaderText::read(&text.parse().unwrap(), text.as_bytes())
     }
 
-    fn rendered(text: &str, claimed: &Claimed) -> Option<String> {
+    fn rendered(text: &str, claimed: &ClaimedDelivery) -> Option<String> {
         let value = read(text).unwrap().render(claimed)?;
         assert!(value.is_sensitive(), "case: {text}");
         Some(String::from_utf8(value.as_bytes().to_vec()).unwrap())

@@ -14,8 +14,8 @@ use url::{
 use super::auth::{InvalidAuth, basic, bearer};
 use crate::{
     address::check_url,
-    delivery::Failure,
-    secret::{Secret, SecretRef, digest_of},
+    delivery::AttemptFailure,
+    secret::{Secret, SecretRef, digest_parts},
 };
 
 /// How long a token is used if its endpoint does not say how long it lasts.
@@ -85,7 +85,7 @@ pub struct Token {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoToken {
     /// What kind of failure it is.
-    pub failure: Failure,
+    pub failure: AttemptFailure,
     /// For the operator.
     pub detail: String,
 }
@@ -156,7 +156,7 @@ impl Oauth2 {
     pub fn digest(&self) -> [u8; 32] {
         let url = self.token_url.to_string();
         let audience = self.audience.as_deref().map(str::as_bytes);
-        digest_of([
+        digest_parts([
             url.as_bytes(),
             self.client_id.as_bytes(),
             self.client_secret.expose(),
@@ -212,9 +212,9 @@ pub fn read_token(status: u16, body: &[u8]) -> Result<Token, NoToken> {
         let known = error.and_then(|error| KNOWN_ERRORS.into_iter().find(|known| *known == error));
         let why = known.map_or(String::new(), |known| format!(" {known}"));
         let (failure, words) = if is_refusal(status) {
-            (Failure::TokenRefused, "refused to give a token")
+            (AttemptFailure::TokenRefused, "refused to give a token")
         } else {
-            (Failure::Token, "could not give a token")
+            (AttemptFailure::Token, "could not give a token")
         };
         return no(failure, format!("the token endpoint {words}: {status}{why}"));
     }
@@ -224,14 +224,19 @@ pub fn read_token(status: u16, body: &[u8]) -> Result<Token, NoToken> {
         Some((said, token))
     }) else {
         let detail = format!("the token endpoint answered {status} without an access_token");
-        return no(Failure::Token, detail);
+        return no(AttemptFailure::Token, detail);
     };
     if said.token_type.is_some_and(|kind| !kind.eq_ignore_ascii_case("bearer")) {
-        return no(Failure::TokenRefused, "the token endpoint gives no bearer tokens".to_owned());
+        return no(
+            AttemptFailure::TokenRefused,
+            "the token endpoint gives no bearer tokens".to_owned(),
+        );
     }
     match bearer(token.as_bytes()) {
         Some(header) => Ok(Token { header, life: life(said.expires_in) }),
-        None => no(Failure::Token, "the token holds characters that a header cannot".to_owned()),
+        None => {
+            no(AttemptFailure::Token, "the token holds characters that a header cannot".to_owned())
+        }
     }
 }
 
@@ -309,22 +314,32 @@ mod tests {
     #[test]
     fn what_is_no_token_is_told_apart_and_not_repeated() {
         let cases = [
-            (401, r#"{"error":"invalid_client"}"#, Failure::TokenRefused, "401 invalid_client"),
-            (400, r#"{"error":"invalid_scope"}"#, Failure::TokenRefused, "400 invalid_scope"),
-            (400, r#"{"error":"canary"}"#, Failure::TokenRefused, "token: 400"),
-            (404, "canary", Failure::TokenRefused, "token: 404"),
-            (302, "", Failure::TokenRefused, "token: 302"),
-            (408, "", Failure::Token, "token: 408"),
-            (429, "", Failure::Token, "token: 429"),
-            (500, "canary", Failure::Token, "token: 500"),
-            (503, "", Failure::Token, "token: 503"),
-            (200, "<html>canary", Failure::Token, "without an access_token"),
-            (200, r#"{"error":"canary"}"#, Failure::Token, "without an access_token"),
-            (200, r#"{"access_token":"can ary"}"#, Failure::Token, "that a header cannot"),
+            (
+                401,
+                r#"{"error":"invalid_client"}"#,
+                AttemptFailure::TokenRefused,
+                "401 invalid_client",
+            ),
+            (
+                400,
+                r#"{"error":"invalid_scope"}"#,
+                AttemptFailure::TokenRefused,
+                "400 invalid_scope",
+            ),
+            (400, r#"{"error":"canary"}"#, AttemptFailure::TokenRefused, "token: 400"),
+            (404, "canary", AttemptFailure::TokenRefused, "token: 404"),
+            (302, "", AttemptFailure::TokenRefused, "token: 302"),
+            (408, "", AttemptFailure::Token, "token: 408"),
+            (429, "", AttemptFailure::Token, "token: 429"),
+            (500, "canary", AttemptFailure::Token, "token: 500"),
+            (503, "", AttemptFailure::Token, "token: 503"),
+            (200, "<html>canary", AttemptFailure::Token, "without an access_token"),
+            (200, r#"{"error":"canary"}"#, AttemptFailure::Token, "without an access_token"),
+            (200, r#"{"access_token":"can ary"}"#, AttemptFailure::Token, "that a header cannot"),
             (
                 200,
                 r#"{"access_token":"canary","token_type":"mac"}"#,
-                Failure::TokenRefused,
+                AttemptFailure::TokenRefused,
                 "no bearer tokens",
             ),
         ];

@@ -4,7 +4,7 @@ use http::HeaderValue;
 use url::{Host, Url};
 
 use super::auth::basic;
-use crate::secret::{SecretError, digest_of};
+use crate::secret::{SecretError, digest_parts};
 
 /// What a SOCKS server can be told of a user or a password, in bytes (RFC 1929).
 const SOCKS_FIELD_MAX: usize = 255;
@@ -108,7 +108,7 @@ impl Proxy {
             Some(user) => (user.user.as_bytes(), user.password.as_bytes()),
             None => (&b""[..], &b""[..]),
         };
-        digest_of([&[self.kind as u8][..], host.as_bytes(), &port, user, password])
+        digest_parts([&[self.kind as u8][..], host.as_bytes(), &port, user, password])
     }
 }
 

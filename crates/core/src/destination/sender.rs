@@ -12,13 +12,13 @@ use super::{
 };
 use crate::{
     delivery::{
-        Class, Failure,
-        judge::{Affects, Meant, Unsure},
+        AttemptFailure, FailureClass,
+        retry::{AmbiguousPolicy, FailureScope, SendOutcome},
     },
     ids::{DestinationId, EventId},
-    secret::{SecretError, SecretRef, digest_of},
+    secret::{SecretError, SecretRef, digest_parts},
     service::{Account, Answer, InvalidAccount, PairRule, Resend, Scope, Service},
-    time::Span,
+    time::HumanDuration,
 };
 
 /// How long a status is waited for, unless it is said.
@@ -47,10 +47,10 @@ pub struct SendingSpec {
     /// What becomes of a message of which nobody knows whether it arrived, where sending it again could
     /// make it two.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub on_ambiguous: Option<OnAmbiguous>,
+    pub on_ambiguous: Option<AmbiguousSendPolicy>,
     /// How long a status is waited for then; `10m` unless it is said.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub status_within: Option<Span>,
+    pub status_within: Option<HumanDuration>,
     /// Somebody is warned when so many were sent in a day; 0 is never. 50 unless it is said for
     /// evolution-go and evolution-api, whose numbers WhatsApp bans when they send much.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -74,7 +74,7 @@ pub struct SendingSpec {
 /// What becomes of a message of which nobody knows whether it arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum OnAmbiguous {
+pub enum AmbiguousSendPolicy {
     /// It waits for a status that says so, and is sent again if none comes. Only where the service says
     /// in its statuses which send they are about: whatsapp-cloud, and there it is the default.
     Wait,
@@ -127,7 +127,7 @@ pub struct Sender {
     pub limits: Limits,
     /// How fast one recipient gets messages, if that is minded.
     pub pair_rule: Option<PairRule>,
-    on_ambiguous: OnAmbiguous,
+    on_ambiguous: AmbiguousSendPolicy,
     status_within: Duration,
     identity: [u8; 32],
 }
@@ -159,12 +159,12 @@ impl Sender {
             sender.unwrap_or_default().as_bytes(),
             token.expose(),
         ];
-        let identity = digest_of(parts);
+        let identity = digest_parts(parts);
         let account = service.account(url, sender, token)?;
         let can_wait = service.names_sends_in_statuses();
-        let usual = if can_wait { OnAmbiguous::Wait } else { OnAmbiguous::Park };
+        let usual = if can_wait { AmbiguousSendPolicy::Wait } else { AmbiguousSendPolicy::Park };
         let on_ambiguous = sending.on_ambiguous.unwrap_or(usual);
-        if on_ambiguous == OnAmbiguous::Wait && !can_wait {
+        if on_ambiguous == AmbiguousSendPolicy::Wait && !can_wait {
             return Err(InvalidSender::CannotWait(service.name()));
         }
         let status_within = sending.status_within.map_or(STATUS_WITHIN, |span| span.0);
@@ -188,27 +188,31 @@ impl Sender {
 
     /// What follows from an answer to attempt number `attempts`. `resend` is what the request said
     /// about itself.
-    pub fn meaning(&self, answer: &Answer, resend: Resend, attempts: u32) -> Meant {
+    pub fn meaning(&self, answer: &Answer, resend: Resend, attempts: u32) -> SendOutcome {
         let mut wait = answer.wait_after(attempts);
         let whole = answer.scope.is_whole_sender();
         let affects = match answer.class {
-            Some(Class::Config) if whole => Affects::StopsAll,
-            Some(Class::Throttled) if whole => Affects::CoolsAll,
-            Some(Class::Throttled) if answer.scope == Scope::Pair => Affects::ThisRecipient,
-            Some(Class::Config | Class::Throttled | Class::Permanent) => Affects::ThisOnly,
-            Some(Class::Transient | Class::Ambiguous) | None => Affects::Usual,
+            Some(FailureClass::Config) if whole => FailureScope::StopsAll,
+            Some(FailureClass::Throttled) if whole => FailureScope::CoolsAll,
+            Some(FailureClass::Throttled) if answer.scope == Scope::Pair => {
+                FailureScope::ThisRecipient
+            }
+            Some(FailureClass::Config | FailureClass::Throttled | FailureClass::Permanent) => {
+                FailureScope::ThisOnly
+            }
+            Some(FailureClass::Transient | FailureClass::Ambiguous) | None => FailureScope::Usual,
         };
-        if answer.class == Some(Class::Config) && !whole {
+        if answer.class == Some(FailureClass::Config) && !whole {
             wait = Some(wait.unwrap_or_default().max(HELD_UP));
         }
-        Meant {
+        SendOutcome {
             status: None,
             failure: None,
             class: answer.class,
             wait,
             retry_after: None,
             tries: answer.tries,
-            reason: answer.dead_reason.filter(|_| answer.class == Some(Class::Permanent)),
+            reason: answer.dead_reason.filter(|_| answer.class == Some(FailureClass::Permanent)),
             affects,
             unsure: self.unsure(resend),
         }
@@ -216,27 +220,33 @@ impl Sender {
 
     /// What follows from a failure that certainly did not hand the message over, and where somebody
     /// must mend something: the message stays owed.
-    pub fn unreachable(failure: Failure) -> Meant {
-        Meant {
+    pub fn unreachable(failure: AttemptFailure) -> SendOutcome {
+        SendOutcome {
             failure: Some(failure),
-            affects: Affects::StopsAll,
-            ..Meant::of(Some(Class::Config))
+            affects: FailureScope::StopsAll,
+            ..SendOutcome::of(Some(FailureClass::Config))
         }
     }
 
-    fn unsure(&self, resend: Resend) -> Unsure {
+    fn unsure(&self, resend: Resend) -> AmbiguousPolicy {
         match (resend, self.on_ambiguous) {
-            (Resend::SameId | Resend::Harmless, _) | (_, OnAmbiguous::Retry) => Unsure::Again,
-            (Resend::WaitForStatus, OnAmbiguous::Wait) => Unsure::AfterWait(self.status_within),
-            (Resend::WaitForStatus, OnAmbiguous::Park)
-            | (Resend::Unsafe, OnAmbiguous::Wait | OnAmbiguous::Park) => Unsure::Park,
+            (Resend::SameId | Resend::Harmless, _) | (_, AmbiguousSendPolicy::Retry) => {
+                AmbiguousPolicy::Again
+            }
+            (Resend::WaitForStatus, AmbiguousSendPolicy::Wait) => {
+                AmbiguousPolicy::AfterWait(self.status_within)
+            }
+            (Resend::WaitForStatus, AmbiguousSendPolicy::Park)
+            | (Resend::Unsafe, AmbiguousSendPolicy::Wait | AmbiguousSendPolicy::Park) => {
+                AmbiguousPolicy::Park
+            }
         }
     }
 
     /// Whether something must be on the disk before a request goes out, so that a crash does not send
     /// it again.
     pub fn needs_will(&self, resend: Resend) -> bool {
-        self.unsure(resend) != Unsure::Again
+        self.unsure(resend) != AmbiguousPolicy::Again
     }
 }
 
@@ -267,23 +277,28 @@ mod tests {
     #[test]
     fn what_nobody_knows_is_handled_as_the_service_allows() {
         use Resend::{Harmless, SameId, Unsafe, WaitForStatus};
-        let minutes = |n: u64| Unsure::AfterWait(Duration::from_secs(60 * n));
+        let minutes = |n: u64| AmbiguousPolicy::AfterWait(Duration::from_secs(60 * n));
         let cases = [
-            ("evolution-go", "{}", SameId, Unsure::Again),
-            ("evolution-go", r#"{"on_ambiguous":"park"}"#, SameId, Unsure::Again),
-            ("evolution-go", "{}", Harmless, Unsure::Again),
+            ("evolution-go", "{}", SameId, AmbiguousPolicy::Again),
+            ("evolution-go", r#"{"on_ambiguous":"park"}"#, SameId, AmbiguousPolicy::Again),
+            ("evolution-go", "{}", Harmless, AmbiguousPolicy::Again),
             ("whatsapp-cloud", "{}", WaitForStatus, minutes(10)),
             ("whatsapp-cloud", r#"{"status_within":"2m"}"#, WaitForStatus, minutes(2)),
-            ("whatsapp-cloud", r#"{"on_ambiguous":"park"}"#, WaitForStatus, Unsure::Park),
-            ("whatsapp-cloud", r#"{"on_ambiguous":"retry"}"#, WaitForStatus, Unsure::Again),
-            ("whatsapp-cloud", "{}", Harmless, Unsure::Again),
-            ("evolution-api", "{}", Unsafe, Unsure::Park),
-            ("evolution-api", r#"{"on_ambiguous":"retry"}"#, Unsafe, Unsure::Again),
+            ("whatsapp-cloud", r#"{"on_ambiguous":"park"}"#, WaitForStatus, AmbiguousPolicy::Park),
+            (
+                "whatsapp-cloud",
+                r#"{"on_ambiguous":"retry"}"#,
+                WaitForStatus,
+                AmbiguousPolicy::Again,
+            ),
+            ("whatsapp-cloud", "{}", Harmless, AmbiguousPolicy::Again),
+            ("evolution-api", "{}", Unsafe, AmbiguousPolicy::Park),
+            ("evolution-api", r#"{"on_ambiguous":"retry"}"#, Unsafe, AmbiguousPolicy::Again),
         ];
         for (kind, more, resend, expected) in cases {
             let sender = sender(kind, more).unwrap();
             assert_eq!(sender.unsure(resend), expected, "case: {kind} {more} {resend:?}");
-            assert_eq!(sender.needs_will(resend), expected != Unsure::Again);
+            assert_eq!(sender.needs_will(resend), expected != AmbiguousPolicy::Again);
         }
     }
 
@@ -319,12 +334,12 @@ mod tests {
     #[test]
     fn an_answer_affects_what_its_scope_names() {
         let cases = [
-            (Class::Config, Scope::Account, Affects::StopsAll),
-            (Class::Config, Scope::Template, Affects::ThisOnly),
-            (Class::Throttled, Scope::Number, Affects::CoolsAll),
-            (Class::Throttled, Scope::Pair, Affects::ThisRecipient),
-            (Class::Permanent, Scope::Pair, Affects::ThisOnly),
-            (Class::Transient, Scope::Number, Affects::Usual),
+            (FailureClass::Config, Scope::Account, FailureScope::StopsAll),
+            (FailureClass::Config, Scope::Template, FailureScope::ThisOnly),
+            (FailureClass::Throttled, Scope::Number, FailureScope::CoolsAll),
+            (FailureClass::Throttled, Scope::Pair, FailureScope::ThisRecipient),
+            (FailureClass::Permanent, Scope::Pair, FailureScope::ThisOnly),
+            (FailureClass::Transient, Scope::Number, FailureScope::Usual),
         ];
         let sender = sender("whatsapp-cloud", "{}").unwrap();
         for (class, scope, expected) in cases {

@@ -9,8 +9,8 @@ use url::{Host, Url};
 
 use super::{auth::AuthSpec, proxy::decoded};
 use crate::{
-    secret::{Secret, SecretError, SecretRef, digest_of},
-    store::Claimed,
+    secret::{Secret, SecretError, SecretRef, digest_parts},
+    store::ClaimedDelivery,
 };
 
 /// The longest name of a stream, in bytes.
@@ -209,14 +209,16 @@ impl RedisServer {
         let (port, database) = (self.port.to_le_bytes(), self.database.to_le_bytes());
         let host = self.host.to_string();
         let user = user.unwrap_or_default().as_bytes();
-        digest_of([&said[..], host.as_bytes(), &port, &database, user, password])
+        digest_parts([&said[..], host.as_bytes(), &port, &database, user, password])
     }
 }
 
 impl RedisStream {
     /// What an entry holds: names and values, in this order. `id` is the event's and the same over
     /// all attempts and replays, so that a consumer can tell what it has seen.
-    pub fn fields<'c>(claimed: &'c Claimed) -> Vec<(&'static str, std::borrow::Cow<'c, [u8]>)> {
+    pub fn fields<'c>(
+        claimed: &'c ClaimedDelivery,
+    ) -> Vec<(&'static str, std::borrow::Cow<'c, [u8]>)> {
         let text = |text: String| text.into_bytes().into();
         let head = &claimed.payload.head;
         let mut fields: Vec<(_, std::borrow::Cow<'c, [u8]>)> = vec![

@@ -3,7 +3,7 @@
 //! A message of which nobody knows whether it arrived waits for a status of the service. If no source
 //! takes statuses, none ever comes: every such message is sent again, and may arrive twice.
 
-use super::{DestinationSpec, sender::OnAmbiguous};
+use super::{DestinationSpec, sender::AmbiguousSendPolicy};
 use crate::{source::SourceSpec, store::Configuration};
 
 /// What is wrong with such a destination.
@@ -24,7 +24,7 @@ pub fn unheard(configuration: &Configuration) -> impl Iterator<Item = &Destinati
 fn waits(spec: &DestinationSpec) -> bool {
     let names_sends = spec.kind.service().is_some_and(|service| service.names_sends_in_statuses());
     let on_ambiguous = spec.sending.as_ref().and_then(|sending| sending.on_ambiguous);
-    names_sends && on_ambiguous.is_none_or(|chosen| chosen == OnAmbiguous::Wait)
+    names_sends && on_ambiguous.is_none_or(|chosen| chosen == AmbiguousSendPolicy::Wait)
 }
 
 /// Statuses count only if they prove where they come from.
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
     use crate::{
         ids::{DestinationId, SourceId},
-        store::Change,
+        store::ConfigChange,
         time::Timestamp,
     };
 
@@ -54,9 +54,10 @@ mod tests {
             "name": "out", "kind": "whatsapp-cloud", "account": account, "sending": sending,
         });
         let destination = serde_json::from_value(destination).unwrap();
-        let mut changes = vec![Change::PutDestination(DestinationId::new(NOW, 1), destination)];
+        let mut changes =
+            vec![ConfigChange::PutDestination(DestinationId::new(NOW, 1), destination)];
         changes.extend(source.map(|source| {
-            Change::PutSource(SourceId::new(NOW, 2), serde_json::from_value(source).unwrap())
+            ConfigChange::PutSource(SourceId::new(NOW, 2), serde_json::from_value(source).unwrap())
         }));
         let mut configuration = Configuration::default();
         configuration.apply(&changes, NOW);

@@ -16,13 +16,13 @@ const BURST_SPAN: Duration = Duration::from_millis(100);
 
 /// A unit of time that rates are written with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Per {
+enum RateUnit {
     Second,
     Minute,
     Hour,
 }
 
-impl Per {
+impl RateUnit {
     const ALL: [Self; 3] = [Self::Second, Self::Minute, Self::Hour];
 
     const fn as_str(self) -> &'static str {
@@ -46,7 +46,7 @@ impl Per {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
     count: u32,
-    per: Per,
+    per: RateUnit,
     burst: Option<u32>,
 }
 
@@ -55,17 +55,17 @@ pub struct Rate {
 #[error(
     "expected a rate such as 50/s, 100/m or 5000/h, or `50/s burst 10`, with numbers from 1 to {COUNT_MAX}; got `{0}`"
 )]
-pub struct InvalidRate(String);
+pub struct ParseRateError(String);
 
 impl Rate {
     /// A rate that is known when this is compiled. The count must not be 0.
     pub(crate) const fn per_second(count: u32) -> Self {
-        Self { count, per: Per::Second, burst: None }
+        Self { count, per: RateUnit::Second, burst: None }
     }
 
     /// The same for a minute, with an own burst.
     pub(crate) const fn per_minute(count: u32, burst: u32) -> Self {
-        Self { count, per: Per::Minute, burst: Some(burst) }
+        Self { count, per: RateUnit::Minute, burst: Some(burst) }
     }
 
     /// The time between two attempts.
@@ -85,16 +85,16 @@ impl Rate {
         u32::try_from(fit).unwrap_or(u32::MAX)
     }
 
-    fn pace(&self) -> Pace {
-        Pace { interval: self.interval(), burst: self.burst() }
+    fn pace(&self) -> EffectiveRate {
+        EffectiveRate { interval: self.interval(), burst: self.burst() }
     }
 }
 
 impl FromStr for Rate {
-    type Err = InvalidRate;
+    type Err = ParseRateError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let invalid = || InvalidRate(text.chars().take(64).collect());
+        let invalid = || ParseRateError(text.chars().take(64).collect());
         let number = |digits: &str| {
             let plain = digits.bytes().all(|byte| byte.is_ascii_digit());
             let number: Option<u32> = digits.parse().ok().filter(|_| plain);
@@ -103,7 +103,7 @@ impl FromStr for Rate {
         let mut words = text.split(' ');
         let (count, unit) =
             words.next().and_then(|rate| rate.split_once('/')).ok_or_else(invalid)?;
-        let per = Per::ALL.into_iter().find(|per| per.as_str() == unit).ok_or_else(invalid)?;
+        let per = RateUnit::ALL.into_iter().find(|per| per.as_str() == unit).ok_or_else(invalid)?;
         let burst = match (words.next(), words.next(), words.next()) {
             (None, ..) => None,
             (Some("burst"), Some(burst), None) => Some(number(burst)?),
@@ -135,7 +135,7 @@ impl<'de> Deserialize<'de> for Rate {
 
 /// What a rate comes to.
 #[derive(Clone, Copy, Debug)]
-struct Pace {
+struct EffectiveRate {
     interval: Duration,
     burst: u32,
 }
@@ -145,7 +145,7 @@ struct Pace {
 pub struct Gcra {
     rate: Rate,
     /// A slower pace than the rate's, for a while.
-    slowed: Option<Pace>,
+    slowed: Option<EffectiveRate>,
     /// The theoretical arrival time of the next attempt.
     next: Duration,
 }
@@ -166,17 +166,17 @@ impl Gcra {
     pub fn slow_to(&mut self, allowed: u32, full: u32) {
         self.slowed = (allowed < full).then(|| {
             let interval = self.rate.interval().saturating_mul(full) / allowed.max(1);
-            Pace { interval, burst: 1 }
+            EffectiveRate { interval, burst: 1 }
         });
     }
 
-    fn pace(&self) -> Pace {
+    fn pace(&self) -> EffectiveRate {
         self.slowed.unwrap_or_else(|| self.rate.pace())
     }
 
     /// When the next attempt may start; `now` if it may at once.
     pub fn next_free(&self, now: Duration) -> Duration {
-        let Pace { interval, burst } = self.pace();
+        let EffectiveRate { interval, burst } = self.pace();
         let ahead = interval.saturating_mul(burst.saturating_sub(1));
         self.next.saturating_sub(ahead).max(now)
     }

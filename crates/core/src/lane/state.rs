@@ -5,7 +5,7 @@ use crate::time::Timestamp;
 
 /// Why nothing is delivered to a destination until a person resumes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pause {
+pub struct LanePause {
     /// Since when.
     pub at: Timestamp,
     /// Why, in words for people.
@@ -16,7 +16,7 @@ pub struct Pause {
 
 /// How a backlog is worked off after a pause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Drain {
+pub struct BacklogDrain {
     /// No faster than this.
     pub rate: Rate,
     /// What was created by then is the backlog.
@@ -25,18 +25,18 @@ pub struct Drain {
 
 /// What is to say of a lane beside its settings. The default is that there is nothing to say.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LaneState {
+pub struct SavedLaneState {
     /// It is paused.
-    pub paused: Option<Pause>,
+    pub paused: Option<LanePause>,
     /// How its circuit is.
     pub circuit: CircuitState,
     /// The destination asked for peace until then.
     pub cool_until: Option<Timestamp>,
     /// A backlog is being worked off.
-    pub drain: Option<Drain>,
+    pub drain: Option<BacklogDrain>,
 }
 
-impl LaneState {
+impl SavedLaneState {
     /// Whether what waits for the destination waits for something other than time.
     pub fn holds(&self) -> bool {
         self.paused.is_some() || self.circuit.holds()

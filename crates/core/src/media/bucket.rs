@@ -14,7 +14,7 @@ use url::Url;
 use crate::{
     ids::MediaId,
     secret::{Secret, SecretError, SecretRef},
-    time::{Span, Timestamp},
+    time::{HumanDuration, Timestamp},
 };
 
 /// How long a link holds unless it is said.
@@ -50,7 +50,7 @@ pub struct BucketSpec {
     /// Whether the bucket stands in the path of addresses, not in the name of the host.
     pub path_style: bool,
     /// How long a link to a file holds.
-    pub link_lifetime: Span,
+    pub link_lifetime: HumanDuration,
     /// The largest file, in bytes.
     pub max_bytes: u64,
 }
@@ -66,7 +66,7 @@ impl Default for BucketSpec {
             secret_key: None,
             prefix: String::new(),
             path_style: true,
-            link_lifetime: Span(LINK_LIFETIME),
+            link_lifetime: HumanDuration(LINK_LIFETIME),
             max_bytes: BYTES_MAX,
         }
     }
@@ -279,7 +279,7 @@ mod tests {
             bucket: Some("examplebucket".to_owned()),
             access_key: Some("AKIAIOSFODNN7EXAMPLE".parse().unwrap()),
             secret_key: Some("env:S3_KEY".parse().unwrap()),
-            link_lifetime: Span::from_secs(86_400),
+            link_lifetime: HumanDuration::from_secs(86_400),
             ..BucketSpec::default()
         }
     }
@@ -359,8 +359,8 @@ mod tests {
             ("media.prefix", |spec| spec.prefix = "/a".to_owned()),
             ("media.prefix", |spec| spec.prefix = "a/../b".to_owned()),
             ("media.prefix", |spec| spec.prefix = "a b".to_owned()),
-            ("media.link_lifetime", |spec| spec.link_lifetime = Span::from_secs(0)),
-            ("media.link_lifetime", |spec| spec.link_lifetime = Span::from_secs(604_801)),
+            ("media.link_lifetime", |spec| spec.link_lifetime = HumanDuration::from_secs(0)),
+            ("media.link_lifetime", |spec| spec.link_lifetime = HumanDuration::from_secs(604_801)),
             ("media.max_bytes", |spec| spec.max_bytes = 0),
             ("media.secret_key: environment variable `OTHER`", |spec| {
                 spec.secret_key = Some("env:OTHER".parse().unwrap());

@@ -8,7 +8,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, header::CONTENT_TYPE};
 use crate::{
     attribute::{AttributeName, Attributes, EventKind, InvalidKind},
     destination::RESERVED,
-    event::stays_here,
+    event::is_never_forwarded,
     key::DedupKey,
     service::{Message, MessageSpec, message::Content},
 };
@@ -86,7 +86,7 @@ impl Post {
             if RESERVED.contains(&name.as_str()) || map.contains_key(&name) {
                 return Err(invalid("it is set by the gateway, or given twice"));
             }
-            if stays_here(name.as_str()) {
+            if is_never_forwarded(name.as_str()) {
                 return Err(invalid("it belongs to the destination; set it there"));
             }
             let value = HeaderValue::from_str(value)

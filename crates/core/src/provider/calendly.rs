@@ -8,7 +8,7 @@ use crate::{
     key::DedupKey,
     request::IncomingRequest,
     secret::Secret,
-    time::Span,
+    time::HumanDuration,
     verify::{HmacSpec, Verifier, VerifySpecError},
 };
 
@@ -36,12 +36,12 @@ const ABOUT: [(AttributeName, usize); 5] = [
 ];
 
 /// It goes on for a day, and then never again.
-const WINDOW: Span = Span::from_secs(2 * 86_400);
+const WINDOW: HumanDuration = HumanDuration::from_secs(2 * 86_400);
 
 /// Calendly advises three minutes. It is not known whether it signs anew when it tries again, and
 /// after a day of refusals the subscription is disabled for good: so it spans its attempts. What
 /// comes twice within it is a duplicate, because keys are remembered for longer.
-const TOLERANCE: Span = Span::from_secs(25 * 3600);
+const TOLERANCE: HumanDuration = HumanDuration::from_secs(25 * 3600);
 
 #[derive(Debug)]
 pub(super) struct Calendly;
@@ -76,7 +76,7 @@ impl Provider for Calendly {
         })
     }
 
-    fn dedup_window(&self) -> Span {
+    fn dedup_window(&self) -> HumanDuration {
         WINDOW
     }
 

@@ -9,12 +9,12 @@ use crate::{
     key::DedupKey,
     request::IncomingRequest,
     secret::Secret,
-    time::Span,
+    time::HumanDuration,
     verify::{HmacSpec, Verifier, VerifySpec, VerifySpecError},
 };
 
 /// What is refused as too old is never sent again, so a clock may be wrong by this much.
-const TOLERANCE: Span = Span::from_secs(900);
+const TOLERANCE: HumanDuration = HumanDuration::from_secs(900);
 /// Another one for each job: the same when the job runs again, not the same for two webhooks.
 const DELIVERY: &str = "x-chatwoot-delivery";
 
@@ -78,8 +78,8 @@ impl Provider for Chatwoot {
 
     /// It does not go on at all; what comes twice comes from two webhooks, or from a job that ran
     /// again.
-    fn dedup_window(&self) -> Span {
-        Span::from_secs(86_400)
+    fn dedup_window(&self) -> HumanDuration {
+        HumanDuration::from_secs(86_400)
     }
 
     fn signature_headers(&self) -> &'static [&'static str] {

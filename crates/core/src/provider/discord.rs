@@ -18,7 +18,7 @@ use crate::{
     key::DedupKey,
     request::{IncomingRequest, OutgoingRequest},
     secret::Secret,
-    time::{Span, Timestamp},
+    time::{HumanDuration, Timestamp},
     verify::{
         RequestSignature, SignError, VerificationScheme, Verifier, VerifyError, VerifySpecError,
         only_value,
@@ -175,8 +175,8 @@ impl Provider for Discord {
     }
 
     /// Events come again for ten minutes, interactions never.
-    fn dedup_window(&self) -> Span {
-        Span::from_secs(86_400)
+    fn dedup_window(&self) -> HumanDuration {
+        HumanDuration::from_secs(86_400)
     }
 
     fn signature_headers(&self) -> &'static [&'static str] {

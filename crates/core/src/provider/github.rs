@@ -11,7 +11,7 @@ use crate::{
     request::IncomingRequest,
     secret::Secret,
     source::BODY_BYTES_CEILING,
-    time::Span,
+    time::HumanDuration,
     verify::{HmacSpec, Verifier, VerifySpecError},
 };
 
@@ -74,8 +74,8 @@ impl Provider for Github {
     }
 
     /// It never sends again by itself. People can, for three days.
-    fn dedup_window(&self) -> Span {
-        Span::from_secs(4 * 86_400)
+    fn dedup_window(&self) -> HumanDuration {
+        HumanDuration::from_secs(4 * 86_400)
     }
 
     fn max_body_bytes(&self) -> Option<usize> {

@@ -12,7 +12,7 @@ use crate::{
     request::IncomingRequest,
     secret::Secret,
     source::BODY_BYTES_CEILING,
-    time::Span,
+    time::HumanDuration,
     verify::{Verifier, VerifySpecError},
 };
 
@@ -78,8 +78,8 @@ impl Provider for Gitlab {
     }
 
     /// It tries again for minutes; people can for two days.
-    fn dedup_window(&self) -> Span {
-        Span::from_secs(4 * 86_400)
+    fn dedup_window(&self) -> HumanDuration {
+        HumanDuration::from_secs(4 * 86_400)
     }
 
     fn max_body_bytes(&self) -> Option<usize> {

@@ -8,7 +8,7 @@ use crate::{
     key::DedupKey,
     request::IncomingRequest,
     secret::Secret,
-    time::Span,
+    time::HumanDuration,
     verify::{HmacSpec, Verifier, VerifySpecError},
 };
 
@@ -67,8 +67,8 @@ impl Provider for Linear {
     }
 
     /// The last of its three tries comes seven hours after the first.
-    fn dedup_window(&self) -> Span {
-        Span::from_secs(86_400)
+    fn dedup_window(&self) -> HumanDuration {
+        HumanDuration::from_secs(86_400)
     }
 
     fn signature_headers(&self) -> &'static [&'static str] {

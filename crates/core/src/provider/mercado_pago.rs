@@ -19,7 +19,7 @@ use crate::{
     key::DedupKey,
     request::{IncomingRequest, OutgoingRequest},
     secret::Secret,
-    time::{Span, Timestamp},
+    time::{HumanDuration, Timestamp},
     verify::{
         RequestSignature, SignError, VerificationScheme, Verifier, VerifyError, VerifySpecError,
         only_value,
@@ -76,8 +76,8 @@ impl Provider for MercadoPago {
     }
 
     /// It waits longer and longer between its attempts, up to four days.
-    fn dedup_window(&self) -> Span {
-        Span::from_secs(21 * 86_400)
+    fn dedup_window(&self) -> HumanDuration {
+        HumanDuration::from_secs(21 * 86_400)
     }
 
     fn signature_headers(&self) -> &'static [&'static str] {

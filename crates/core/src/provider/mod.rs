@@ -63,7 +63,7 @@ use crate::{
     secret::Secret,
     service::Told,
     source::DEDUP_WINDOW,
-    time::Span,
+    time::HumanDuration,
     verify::{Verifier, VerifyError, VerifySpecError},
 };
 
@@ -144,7 +144,7 @@ pub trait Provider: fmt::Debug + Send + Sync {
     ) -> ParsedRequest;
 
     /// How long its keys are remembered: longer than it goes on sending.
-    fn dedup_window(&self) -> Span {
+    fn dedup_window(&self) -> HumanDuration {
         DEDUP_WINDOW
     }
 

@@ -19,7 +19,7 @@ use crate::{
     key::DedupKey,
     request::{IncomingRequest, OutgoingRequest},
     secret::Secret,
-    time::{Span, Timestamp},
+    time::{HumanDuration, Timestamp},
     verify::{
         Certificate, RequestSignature, SignError, VerificationScheme, Verifier, VerifyError,
         VerifySpecError, only_value,
@@ -115,8 +115,8 @@ impl Provider for Paypal {
     }
 
     /// It tries 25 times within three days.
-    fn dedup_window(&self) -> Span {
-        Span::from_secs(5 * 86_400)
+    fn dedup_window(&self) -> HumanDuration {
+        HumanDuration::from_secs(5 * 86_400)
     }
 
     fn signature_headers(&self) -> &'static [&'static str] {

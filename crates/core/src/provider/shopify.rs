@@ -8,7 +8,7 @@ use crate::{
     key::DedupKey,
     request::IncomingRequest,
     secret::Secret,
-    time::Span,
+    time::HumanDuration,
     verify::{HmacSpec, SignatureEncoding, Verifier, VerifySpecError},
 };
 
@@ -76,8 +76,8 @@ impl Provider for Shopify {
     }
 
     /// Eight tries in four hours; older versions went on for two days.
-    fn dedup_window(&self) -> Span {
-        Span::from_secs(3 * 86_400)
+    fn dedup_window(&self) -> HumanDuration {
+        HumanDuration::from_secs(3 * 86_400)
     }
 
     fn signature_headers(&self) -> &'static [&'static str] {

@@ -16,7 +16,7 @@ use crate::{
     key::DedupKey,
     request::IncomingRequest,
     secret::Secret,
-    time::Span,
+    time::HumanDuration,
     verify::{HmacSpec, Verifier, VerifySpecError},
 };
 
@@ -119,8 +119,8 @@ impl Provider for Slack {
     }
 
     /// It ends after six minutes; with delayed events it goes on for a day.
-    fn dedup_window(&self) -> Span {
-        Span::from_secs(2 * 86_400)
+    fn dedup_window(&self) -> HumanDuration {
+        HumanDuration::from_secs(2 * 86_400)
     }
 
     fn signature_headers(&self) -> &'static [&'static str] {

@@ -8,7 +8,7 @@ use crate::{
     key::DedupKey,
     request::IncomingRequest,
     secret::Secret,
-    time::Span,
+    time::HumanDuration,
     verify::{HmacSpec, SignatureEncoding, Verifier, VerifySpecError},
 };
 
@@ -71,8 +71,8 @@ impl Provider for Square {
     }
 
     /// It goes on for a day.
-    fn dedup_window(&self) -> Span {
-        Span::from_secs(3 * 86_400)
+    fn dedup_window(&self) -> HumanDuration {
+        HumanDuration::from_secs(3 * 86_400)
     }
 
     fn signature_headers(&self) -> &'static [&'static str] {

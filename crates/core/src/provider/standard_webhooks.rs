@@ -10,7 +10,7 @@ use crate::{
     key::DedupKey,
     request::IncomingRequest,
     secret::Secret,
-    time::Span,
+    time::HumanDuration,
     verify::{
         Verifier, VerifySpecError,
         standard::{SIGNATURE_HEADERS, StandardWebhooks as VerificationScheme, message_id},
@@ -57,8 +57,8 @@ impl Provider for StandardWebhooks {
     }
 
     /// The schedule of the specification ends after three days.
-    fn dedup_window(&self) -> Span {
-        Span::from_secs(5 * 86_400)
+    fn dedup_window(&self) -> HumanDuration {
+        HumanDuration::from_secs(5 * 86_400)
     }
 
     fn signature_headers(&self) -> &'static [&'static str] {

@@ -8,7 +8,7 @@ use crate::{
     key::DedupKey,
     request::IncomingRequest,
     secret::Secret,
-    time::Span,
+    time::HumanDuration,
     verify::{HmacSpec, Verifier, VerifySpecError},
 };
 
@@ -77,8 +77,8 @@ impl Provider for Stripe {
     }
 
     /// It goes on for three days.
-    fn dedup_window(&self) -> Span {
-        Span::from_secs(4 * 86_400)
+    fn dedup_window(&self) -> HumanDuration {
+        HumanDuration::from_secs(4 * 86_400)
     }
 
     fn signature_headers(&self) -> &'static [&'static str] {

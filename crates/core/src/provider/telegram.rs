@@ -10,7 +10,7 @@ use crate::{
     key::DedupKey,
     request::IncomingRequest,
     secret::Secret,
-    time::Span,
+    time::HumanDuration,
     verify::{Verifier, VerifySpec, VerifySpecError},
 };
 
@@ -78,8 +78,8 @@ impl Provider for Telegram {
 
     /// It keeps updates for a day. After a quiet week their numbers start anew, so they must not be
     /// remembered for as long as that.
-    fn dedup_window(&self) -> Span {
-        Span::from_secs(2 * 86_400)
+    fn dedup_window(&self) -> HumanDuration {
+        HumanDuration::from_secs(2 * 86_400)
     }
 
     fn samples(&self) -> &'static [SampleEvent] {

@@ -20,7 +20,7 @@ use crate::{
     request::IncomingRequest,
     secret::Secret,
     service::Told,
-    time::Span,
+    time::HumanDuration,
     verify::{Verifier, VerifySpecError},
 };
 
@@ -73,8 +73,8 @@ impl Provider for Twilio {
     }
 
     /// It tries once more, or as often as the address says, within minutes.
-    fn dedup_window(&self) -> Span {
-        Span::from_secs(2 * 86_400)
+    fn dedup_window(&self) -> HumanDuration {
+        HumanDuration::from_secs(2 * 86_400)
     }
 
     fn signature_headers(&self) -> &'static [&'static str] {

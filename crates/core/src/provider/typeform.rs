@@ -8,7 +8,7 @@ use crate::{
     key::DedupKey,
     request::IncomingRequest,
     secret::Secret,
-    time::Span,
+    time::HumanDuration,
     verify::{HmacSpec, SignatureEncoding, Verifier, VerifySpecError},
 };
 
@@ -59,8 +59,8 @@ impl Provider for Typeform {
     }
 
     /// It goes on for ten hours.
-    fn dedup_window(&self) -> Span {
-        Span::from_secs(2 * 86_400)
+    fn dedup_window(&self) -> HumanDuration {
+        HumanDuration::from_secs(2 * 86_400)
     }
 
     fn signature_headers(&self) -> &'static [&'static str] {

@@ -16,7 +16,7 @@ use crate::{
     key::DedupKey,
     request::IncomingRequest,
     secret::Secret,
-    time::Span,
+    time::HumanDuration,
     verify::{HmacSpec, Verifier, VerifySpecError},
 };
 
@@ -50,7 +50,7 @@ const ABOUT: [(AttributeName, usize); 9] = [
 ];
 
 /// It sends again for two hours and a bit.
-const WINDOW: Span = Span::from_secs(86_400);
+const WINDOW: HumanDuration = HumanDuration::from_secs(86_400);
 
 #[derive(Debug)]
 pub(super) struct Zoom;
@@ -68,7 +68,7 @@ impl Provider for Zoom {
             prefix: "v0=".to_owned(),
             template: "v0:{timestamp}:{body}".to_owned(),
             timestamp_header: Some("x-zm-request-timestamp".to_owned()),
-            tolerance: Span::from_secs(3 * 3600),
+            tolerance: HumanDuration::from_secs(3 * 3600),
             ..HmacSpec::new("x-zm-signature")
         };
         Verifier::hmac(spec, secrets)
@@ -94,7 +94,7 @@ impl Provider for Zoom {
         })
     }
 
-    fn dedup_window(&self) -> Span {
+    fn dedup_window(&self) -> HumanDuration {
         WINDOW
     }
 

@@ -6,7 +6,7 @@ use super::{
     MASK,
     edit::{Code, Edit},
     json,
-    names::{Names, is_card, is_card_number, is_number},
+    names::{SecretNames, is_card, is_card_number, is_number},
 };
 
 /// The mask as a form spells it.
@@ -23,7 +23,7 @@ pub(super) fn looks_like(text: &[u8]) -> bool {
 }
 
 /// The edits that a form needs.
-pub(super) fn scan(text: &[u8], names: &Names) -> Vec<Edit> {
+pub(super) fn scan(text: &[u8], names: &SecretNames) -> Vec<Edit> {
     let mut edits = Vec::new();
     let mut start = 0;
     for pair in text.split(|byte| *byte == b'&') {
@@ -33,7 +33,7 @@ pub(super) fn scan(text: &[u8], names: &Names) -> Vec<Edit> {
     edits
 }
 
-fn scan_pair(pair: &[u8], start: usize, names: &Names, edits: &mut Vec<Edit>) {
+fn scan_pair(pair: &[u8], start: usize, names: &SecretNames, edits: &mut Vec<Edit>) {
     let Some(sign) = pair.iter().position(|byte| *byte == b'=') else { return };
     let (name, value) = (Code::Percent.decode(&pair[..sign]), pair[sign + 1..].trim_ascii_end());
     let span = start + sign + 1..start + sign + 1 + value.len();
@@ -51,7 +51,7 @@ fn scan_pair(pair: &[u8], start: usize, names: &Names, edits: &mut Vec<Edit>) {
 }
 
 /// Whether a field is a secret. `card[number]` is the number of a card, and all of `token[…]` is.
-fn is_secret(name: &str, value: &[u8], names: &Names) -> bool {
+fn is_secret(name: &str, value: &[u8], names: &SecretNames) -> bool {
     let parts = || name.split(['[', ']']).filter(|part| !part.is_empty());
     let of_card = || parts().any(is_card) && parts().next_back().is_some_and(is_number);
     names.is_field(name)
@@ -60,7 +60,7 @@ fn is_secret(name: &str, value: &[u8], names: &Names) -> bool {
 }
 
 /// A query with its secrets masked, for people.
-pub fn query(query: &str, names: &Names) -> String {
+pub fn mask_query(query: &str, names: &SecretNames) -> String {
     let pairs = query.split('&').map(|pair| match secret(pair, names) {
         Some((name, _)) => format!("{name}={MASK}"),
         None => pair.to_owned(),
@@ -69,7 +69,7 @@ pub fn query(query: &str, names: &Names) -> String {
 }
 
 /// Name and value of a pair of a query, as they are written, if the value is a secret.
-pub(super) fn secret<'p>(pair: &'p str, names: &Names) -> Option<(&'p str, &'p str)> {
+pub(super) fn secret<'p>(pair: &'p str, names: &SecretNames) -> Option<(&'p str, &'p str)> {
     let (name, value) = pair.split_once('=').filter(|(_, value)| !value.is_empty())?;
     let meant = decoded(name);
     let is_hidden = names.is_parameter(&meant)

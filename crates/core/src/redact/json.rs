@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use super::{
     MASK,
     edit::{Code, Edit},
-    names::{Names, is_card, is_card_number, is_number},
+    names::{SecretNames, is_card, is_card_number, is_number},
 };
 
 /// JSON within strings of JSON is followed this deep.
@@ -35,11 +35,11 @@ pub(super) fn begins(text: &[u8]) -> bool {
 const BOM: &[u8] = b"\xef\xbb\xbf";
 
 /// The edits that a text needs.
-pub(super) fn scan(text: &[u8], names: &Names) -> (Vec<Edit>, End) {
+pub(super) fn scan(text: &[u8], names: &SecretNames) -> (Vec<Edit>, End) {
     scan_nested(text, names, NESTED_MAX)
 }
 
-fn scan_nested(text: &[u8], names: &Names, nested: usize) -> (Vec<Edit>, End) {
+fn scan_nested(text: &[u8], names: &SecretNames, nested: usize) -> (Vec<Edit>, End) {
     let at = if text.starts_with(BOM) { BOM.len() } else { 0 };
     let stack = Vec::new();
     let mut scanner = Scanner { text, at, names, nested, stack, hiding: None, edits: Vec::new() };
@@ -92,7 +92,7 @@ enum Next {
 struct Scanner<'t> {
     text: &'t [u8],
     at: usize,
-    names: &'t Names,
+    names: &'t SecretNames,
     /// How many levels of JSON within strings may still be followed.
     nested: usize,
     stack: Vec<Open>,

@@ -1,11 +1,11 @@
 //! Hides secrets in what is shown, and takes them out of what is sent where a source asks for that.
 //!
 //! A body is stored as it came. What leaves through the API has the values of secret fields replaced
-//! by [`MASK`], and nothing else changed: the rest is the same, byte for byte. [`Names`] says which
+//! by [`MASK`], and nothing else changed: the rest is the same, byte for byte. [`SecretNames`] says which
 //! fields these are.
 //!
-//! - [`shown`] is for people: it hides what it can find, also in a text that is cut off or broken.
-//! - [`stripped`] is for destinations: it takes out all, or says that it cannot be sure.
+//! - [`mask_body`] is for people: it hides what it can find, also in a text that is cut off or broken.
+//! - [`strip_secrets`] is for destinations: it takes out all, or says that it cannot be sure.
 
 mod edit;
 mod form;
@@ -27,10 +27,10 @@ use self::{
     json::End,
 };
 pub use self::{
-    form::query,
-    names::{InvalidNames, MORE_NAMES_MAX, NAME_BYTES_MAX, Names},
-    path::path,
-    url::{is_masked, uncovered_url, url},
+    form::mask_query,
+    names::{EXTRA_NAMES_MAX, NAME_BYTES_MAX, SecretNames, SecretNamesSpecError},
+    path::mask_path,
+    url::{has_mask, mask_url, unmask_url},
 };
 use crate::inflate;
 
@@ -39,7 +39,7 @@ pub const MASK: &str = "•••";
 
 /// A body as it may be seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Shown<'b> {
+pub struct RedactedBody<'b> {
     /// The body; the very bytes that were given if nothing had to be hidden.
     pub body: Cow<'b, [u8]>,
     /// How many values were replaced.
@@ -50,7 +50,7 @@ pub struct Shown<'b> {
 
 /// A body that cannot be looked into, so that nobody knows what is secret in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Opaque {
+pub enum UnreadableBodyError {
     /// It is packed in a way that is unknown or broken.
     #[error("the body is packed in a way that cannot be undone here")]
     Packed,
@@ -60,22 +60,26 @@ pub enum Opaque {
 }
 
 /// The body of a request with its secrets masked, as far as they can be found.
-pub fn shown<'b>(headers: &HeaderMap, body: &'b [u8], names: &Names) -> Result<Shown<'b>, Opaque> {
+pub fn mask_body<'b>(
+    headers: &HeaderMap,
+    body: &'b [u8],
+    names: &SecretNames,
+) -> Result<RedactedBody<'b>, UnreadableBodyError> {
     hide(headers, body, |plain| Ok(find(plain, is_form(headers), names)))
 }
 
 /// A text with its secrets masked, as far as they can be found. It may be cut off.
-pub fn excerpt<'b>(text: &'b [u8], names: &Names) -> Shown<'b> {
+pub fn mask_text<'b>(text: &'b [u8], names: &SecretNames) -> RedactedBody<'b> {
     let edits = find(text, false, names);
-    Shown { body: apply(text, &edits), fields: edits.len(), unpacked: false }
+    RedactedBody { body: apply(text, &edits), fields: edits.len(), unpacked: false }
 }
 
 /// The body of a request without its secrets, if it can be said for sure what they are.
-pub fn stripped<'b>(
+pub fn strip_secrets<'b>(
     headers: &HeaderMap,
     body: &'b [u8],
-    names: &Names,
-) -> Result<Shown<'b>, Opaque> {
+    names: &SecretNames,
+) -> Result<RedactedBody<'b>, UnreadableBodyError> {
     hide(headers, body, |plain| {
         if plain.trim_ascii().is_empty() {
             return Ok(Vec::new());
@@ -85,7 +89,7 @@ pub fn stripped<'b>(
         }
         match is_form(headers) {
             true => Ok(form::scan(plain, names)),
-            false => Err(Opaque::Unknown),
+            false => Err(UnreadableBodyError::Unknown),
         }
     })
 }
@@ -93,9 +97,9 @@ pub fn stripped<'b>(
 fn hide<'b>(
     headers: &HeaderMap,
     body: &'b [u8],
-    find: impl FnOnce(&[u8]) -> Result<Vec<Edit>, Opaque>,
-) -> Result<Shown<'b>, Opaque> {
-    let plain = inflate::decode_body(headers, body).ok_or(Opaque::Packed)?;
+    find: impl FnOnce(&[u8]) -> Result<Vec<Edit>, UnreadableBodyError>,
+) -> Result<RedactedBody<'b>, UnreadableBodyError> {
+    let plain = inflate::decode_body(headers, body).ok_or(UnreadableBodyError::Packed)?;
     let edits = find(&plain)?;
     let body = match &plain {
         Cow::Borrowed(plain) => apply(plain, &edits),
@@ -103,11 +107,11 @@ fn hide<'b>(
         Cow::Owned(plain) => Cow::Owned(apply(plain, &edits).into_owned()),
     };
     let unpacked = matches!(plain, Cow::Owned(_)) && !edits.is_empty();
-    Ok(Shown { body, fields: edits.len(), unpacked })
+    Ok(RedactedBody { body, fields: edits.len(), unpacked })
 }
 
 /// What to hide in a text, whatever it is.
-fn find(text: &[u8], is_form: bool, names: &Names) -> Vec<Edit> {
+fn find(text: &[u8], is_form: bool, names: &SecretNames) -> Vec<Edit> {
     if !json::begins(text) && (is_form || form::looks_like(text)) {
         return form::scan(text, names);
     }
@@ -121,7 +125,7 @@ fn find(text: &[u8], is_form: bool, names: &Names) -> Vec<Edit> {
 }
 
 /// What to hide in all JSON that there is in a text, and from where on there may be more than JSON.
-fn json_in(text: &[u8], names: &Names) -> (Vec<Edit>, Option<usize>) {
+fn json_in(text: &[u8], names: &SecretNames) -> (Vec<Edit>, Option<usize>) {
     let mut edits = Vec::new();
     let mut is_json_until = (!json::begins(text)).then_some(0);
     let mut at = 0;
@@ -147,7 +151,12 @@ fn is_form(headers: &HeaderMap) -> bool {
 
 /// A message about a body, without the secrets of that body: whoever reads why something failed must
 /// not learn them from there.
-pub fn without_values(message: &str, headers: &HeaderMap, body: &[u8], names: &Names) -> String {
+pub fn mask_values_in_message(
+    message: &str,
+    headers: &HeaderMap,
+    body: &[u8],
+    names: &SecretNames,
+) -> String {
     /// A value this short says nothing and would be found everywhere.
     const VALUE_BYTES_MIN: usize = 4;
     let Some(plain) = inflate::decode_body(headers, body) else { return message.to_owned() };

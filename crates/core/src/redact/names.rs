@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 /// Further names that a source may have.
-pub const MORE_NAMES_MAX: usize = 64;
+pub const EXTRA_NAMES_MAX: usize = 64;
 /// The longest of them, in bytes.
 pub const NAME_BYTES_MAX: usize = 128;
 
@@ -73,16 +73,16 @@ const PARAMETERS: [&str; 2] = ["key", "auth"];
 
 /// The names of what is secret, usual ones and those that somebody added.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Names {
+pub struct SecretNames {
     fields: Vec<String>,
     headers: Vec<String>,
 }
 
 /// Further names that cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum InvalidNames {
+pub enum SecretNamesSpecError {
     /// There are too many.
-    #[error("there may be at most {MORE_NAMES_MAX} names")]
+    #[error("there may be at most {EXTRA_NAMES_MAX} names")]
     TooMany,
     /// One of them names nothing.
     #[error(
@@ -91,23 +91,23 @@ pub enum InvalidNames {
     Name,
 }
 
-impl Names {
+impl SecretNames {
     /// The usual ones alone.
     pub const fn usual() -> Self {
         Self { fields: Vec::new(), headers: Vec::new() }
     }
 
     /// Whether people may write these names.
-    pub fn check(more: &[String]) -> Result<(), InvalidNames> {
-        if more.len() > MORE_NAMES_MAX {
-            return Err(InvalidNames::TooMany);
+    pub fn check(more: &[String]) -> Result<(), SecretNamesSpecError> {
+        if more.len() > EXTRA_NAMES_MAX {
+            return Err(SecretNamesSpecError::TooMany);
         }
         let is_good = |name: &String| {
             name.len() <= NAME_BYTES_MAX
                 && name.contains(char::is_alphanumeric)
                 && !name.starts_with(['/', '.'])
         };
-        if more.iter().all(is_good) { Ok(()) } else { Err(InvalidNames::Name) }
+        if more.iter().all(is_good) { Ok(()) } else { Err(SecretNamesSpecError::Name) }
     }
 
     /// Knows more names of fields, headers and parameters.
@@ -188,7 +188,7 @@ mod tests {
 
     #[test]
     fn names_are_told_apart_however_they_are_spelled() {
-        let names = Names::usual();
+        let names = SecretNames::usual();
         for secret in [
             "apikey",
             "api_key",
@@ -254,7 +254,7 @@ mod tests {
 
     #[test]
     fn a_source_may_have_names_of_its_own() {
-        let mut names = Names::usual();
+        let mut names = SecretNames::usual();
         names.add_fields(&["Número-CPF".to_owned(), "pin".to_owned()]);
         names.add_header("X-Gate");
         assert!(names.is_field("NÚMERO_cpf") && names.is_field("Pin") && names.is_parameter("pin"));
@@ -268,14 +268,14 @@ mod tests {
         for (names, expected) in [
             (Vec::new(), Ok(())),
             (written("cpf"), Ok(())),
-            (written(""), Err(InvalidNames::Name)),
-            (written("--"), Err(InvalidNames::Name)),
-            (written("/data/cpf"), Err(InvalidNames::Name)),
-            (written(".data.cpf"), Err(InvalidNames::Name)),
-            (written(&"a".repeat(129)), Err(InvalidNames::Name)),
-            (vec!["a".to_owned(); 65], Err(InvalidNames::TooMany)),
+            (written(""), Err(SecretNamesSpecError::Name)),
+            (written("--"), Err(SecretNamesSpecError::Name)),
+            (written("/data/cpf"), Err(SecretNamesSpecError::Name)),
+            (written(".data.cpf"), Err(SecretNamesSpecError::Name)),
+            (written(&"a".repeat(129)), Err(SecretNamesSpecError::Name)),
+            (vec!["a".to_owned(); 65], Err(SecretNamesSpecError::TooMany)),
         ] {
-            assert_eq!(Names::check(&names), expected, "case: {names:?}");
+            assert_eq!(SecretNames::check(&names), expected, "case: {names:?}");
         }
     }
 

@@ -46,7 +46,7 @@ pub(crate) fn is_event_name(segment: &str) -> bool {
 
 /// What follows a source's name in a path, with every segment masked that may be a secret: a right
 /// one, one that was right, or one that stands in the wrong place.
-pub fn path(path: &str) -> String {
+pub fn mask_path(path: &str) -> String {
     let shown = |segment| match segment {
         "" => segment,
         name if is_event_name(name) => name,
@@ -74,7 +74,7 @@ mod tests {
             ("/•••/call", "/•••/call"),
         ];
         for (written, expected) in cases {
-            assert_eq!(path(written), expected, "case: {written}");
+            assert_eq!(mask_path(written), expected, "case: {written}");
         }
         assert!(BY_EVENT.is_sorted());
     }

@@ -9,7 +9,7 @@ use super::{
     MASK,
     edit::{Code, Edit},
     json,
-    names::Names,
+    names::SecretNames,
 };
 
 /// A name is not longer than this.
@@ -18,7 +18,7 @@ const NAME_BYTES_MAX: usize = 64;
 const PART_HEAD_MAX: usize = 512;
 
 /// The edits that a text needs from `start` on.
-pub(super) fn scan(text: &[u8], start: usize, names: &Names) -> Vec<Edit> {
+pub(super) fn scan(text: &[u8], start: usize, names: &SecretNames) -> Vec<Edit> {
     let mut edits = Vec::new();
     let mut at = start;
     while let Some(found) = text[at..].iter().position(|byte| matches!(byte, b':' | b'=' | b'>')) {
@@ -48,7 +48,7 @@ fn is_packed_json(text: &[u8]) -> bool {
 }
 
 /// The secret value that this sign announces.
-fn secret_at(text: &[u8], start: usize, sign: usize, names: &Names) -> Option<Range<usize>> {
+fn secret_at(text: &[u8], start: usize, sign: usize, names: &SecretNames) -> Option<Range<usize>> {
     let before = Before::read(text, start, sign)?;
     let is_secret = names.is_field(before.name);
     match text[sign] {
@@ -162,7 +162,7 @@ fn in_tag(text: &[u8], before: &Before<'_>, sign: usize) -> Option<Range<usize>>
 }
 
 /// The content of a part of a `multipart/form-data` whose name is a secret's.
-fn part(text: &[u8], from: usize, names: &Names) -> Option<Range<usize>> {
+fn part(text: &[u8], from: usize, names: &SecretNames) -> Option<Range<usize>> {
     let head = &text[from..text.len().min(from + PART_HEAD_MAX)];
     let name = std::str::from_utf8(&head[value(head, 0)]).ok()?;
     if !names.is_field(name) {

@@ -2,13 +2,15 @@
 
 use super::{
     form::{self, decoded, is_mask},
-    names::Names,
+    names::SecretNames,
 };
 
 /// An address with the secrets of its query masked, for people.
-pub fn url(url: &str) -> String {
+pub fn mask_url(url: &str) -> String {
     match url.split_once('?') {
-        Some((place, query)) => format!("{place}?{}", form::query(query, &Names::usual())),
+        Some((place, query)) => {
+            format!("{place}?{}", form::mask_query(query, &SecretNames::usual()))
+        }
         None => url.to_owned(),
     }
 }
@@ -16,12 +18,12 @@ pub fn url(url: &str) -> String {
 /// An address with what is under its masks, as `stored` has it.
 ///
 /// Of each name the first mask is the first secret. A mask that stands for nothing stays.
-pub fn uncovered_url(shown: &str, stored: &str) -> String {
+pub fn unmask_url(shown: &str, stored: &str) -> String {
     let (Some((place, query)), Some((_, stored))) = (shown.split_once('?'), stored.split_once('?'))
     else {
         return shown.to_owned();
     };
-    let names = Names::usual();
+    let names = SecretNames::usual();
     let mut secrets: Vec<_> =
         stored.split('&').filter_map(|pair| form::secret(pair, &names)).collect();
     let mut uncovered = |pair: &str| {
@@ -35,7 +37,7 @@ pub fn uncovered_url(shown: &str, stored: &str) -> String {
 }
 
 /// Whether a query holds a mask: alone, or where a value is meant.
-pub fn is_masked(query: &str) -> bool {
+pub fn has_mask(query: &str) -> bool {
     let mut values =
         query.split('&').map(|pair| pair.split_once('=').map_or(pair, |(_, value)| value));
     values.any(is_mask)
@@ -56,8 +58,8 @@ mod tests {
             ("env:REDIS", "env:REDIS"),
             ("", ""),
         ] {
-            assert_eq!(url(shown), expected, "case: {shown}");
-            assert_eq!(url(expected), expected, "case: {shown}, shown again");
+            assert_eq!(mask_url(shown), expected, "case: {shown}");
+            assert_eq!(mask_url(expected), expected, "case: {shown}, shown again");
         }
     }
 
@@ -75,10 +77,10 @@ mod tests {
             ("https://h/a?x=•••&•••", "https://h/a?x=•••&•••"),
             ("https://h/a?key=•••&key=•••", "https://h/a?key=4&key=•••"),
         ] {
-            assert_eq!(uncovered_url(shown, stored), expected, "case: {shown}");
+            assert_eq!(unmask_url(shown, stored), expected, "case: {shown}");
             let query = expected.split_once('?').map_or("", |(_, query)| query);
-            assert_eq!(is_masked(query), query.contains('•'), "case: {shown}");
+            assert_eq!(has_mask(query), query.contains('•'), "case: {shown}");
         }
-        assert_eq!(uncovered_url("https://h/?key=•••", "https://h/"), "https://h/?key=•••");
+        assert_eq!(unmask_url("https://h/?key=•••", "https://h/"), "https://h/?key=•••");
     }
 }

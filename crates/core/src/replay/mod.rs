@@ -10,38 +10,38 @@
 //!
 //! - [`ReplaySpec`] is what a person asks for; [`ReplaySpec::check`] refuses what makes no sense and
 //!   [`ReplaySpec::may_overlap`] says when two jobs must not run side by side.
-//! - [`state`] is the law of a job's moves, [`progress`] what its numbers mean, [`pace`] how fast it
+//! - [`state`] is the law of a job's moves, [`progress`] what its numbers mean, [`rate`] how fast it
 //!   goes.
 //! - [`store`] is what the rest needs of a database.
 
-pub mod code;
-pub mod pace;
 pub mod progress;
+pub mod rate;
 pub mod state;
+pub mod status_pattern;
 pub mod store;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use self::{
-    code::Code,
-    pace::{Pace, Pacer},
-    progress::{Outcome, Progress, Skip, share_out},
-    state::{ReplayInput, ReplayState},
+    progress::{ReplayItemOutcome, ReplayProgress, SkipReason, distribute},
+    rate::{ReplayPacer, ReplayRate},
+    state::{ReplayState, ReplayTransition},
+    status_pattern::StatusPattern,
     store::{
-        Advanced, ChangedReplay, CreatedReplay, NewReplay, Preview, PreviewDepth, ReplayRow,
-        ReplayStore, Selected,
+        AdvanceReport, ChangeReplayResult, CreateReplayResult, NewReplay, PreviewDepth,
+        ReplayPreview, ReplayRow, ReplayStore, SelectionReport,
     },
 };
 use crate::{
     attribute::EventKind,
-    delivery::{Class, DeadReason, state::Status},
+    delivery::{DeadReason, FailureClass, state::DeliveryStatus},
     ids::{DestinationId, GroupId, SourceId},
     time::Timestamp,
 };
 
 /// A job takes no more than this many; the rest needs another job.
-pub const ITEMS_MAX: u64 = 1_000_000;
+pub const REPLAY_ITEMS_MAX: u64 = 1_000_000;
 /// The longest text that is searched for.
 pub const SEARCH_CHARS_MAX: usize = 200;
 /// The longest note.
@@ -50,7 +50,7 @@ pub const NOTE_CHARS_MAX: usize = 500;
 /// What a job does with what it selects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Verb {
+pub enum ReplayAction {
     /// Dead deliveries are delivered again.
     RetryFailed,
     /// Events that were never owed to a destination are delivered to it.
@@ -59,7 +59,7 @@ pub enum Verb {
     ForceResend,
 }
 
-impl Verb {
+impl ReplayAction {
     /// Every verb.
     pub const ALL: [Self; 3] = [Self::RetryFailed, Self::SendMissing, Self::ForceResend];
 
@@ -93,7 +93,7 @@ pub struct ReplayFilter {
     pub destination: Option<DestinationId>,
     /// Deliveries with this status: `dead` or `succeeded`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub status: Option<Status>,
+    pub status: Option<DeliveryStatus>,
     /// Deliveries that died of this.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<DeadReason>,
@@ -102,10 +102,10 @@ pub struct ReplayFilter {
     pub group: Option<GroupId>,
     /// Deliveries whose last attempt failed in this way.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub class: Option<Class>,
+    pub class: Option<FailureClass>,
     /// Deliveries whose last attempt was answered with this.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub code: Option<Code>,
+    pub code: Option<StatusPattern>,
     /// Events received at this time or later.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
@@ -133,16 +133,16 @@ impl ReplayFilter {
 #[serde(deny_unknown_fields)]
 pub struct ReplaySpec {
     /// What to do.
-    pub verb: Verb,
+    pub verb: ReplayAction,
     /// With what.
     #[serde(default)]
     pub filter: ReplayFilter,
-    /// Where missing events go; goes with [`Verb::SendMissing`] alone.
+    /// Where missing events go; goes with [`ReplayAction::SendMissing`] alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<DestinationId>,
     /// How fast.
     #[serde(default)]
-    pub rate: Pace,
+    pub rate: ReplayRate,
     /// Why, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
@@ -150,7 +150,7 @@ pub struct ReplaySpec {
 
 /// A job that makes no sense.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum InvalidReplay {
+pub enum ReplaySpecError {
     /// Missing events need a destination.
     #[error("send_missing needs `to`: the destination that the events are sent to")]
     ToIsMissing,
@@ -180,14 +180,15 @@ pub enum InvalidReplay {
 
 impl ReplaySpec {
     /// Refuses what makes no sense.
-    pub fn check(&self) -> Result<(), InvalidReplay> {
+    pub fn check(&self) -> Result<(), ReplaySpecError> {
         let filter = &self.filter;
         match (self.verb, self.to) {
-            (Verb::SendMissing, None) => return Err(InvalidReplay::ToIsMissing),
-            (Verb::RetryFailed | Verb::ForceResend, Some(_)) => {
-                return Err(InvalidReplay::ToIsTooMuch);
+            (ReplayAction::SendMissing, None) => return Err(ReplaySpecError::ToIsMissing),
+            (ReplayAction::RetryFailed | ReplayAction::ForceResend, Some(_)) => {
+                return Err(ReplaySpecError::ToIsTooMuch);
             }
-            (Verb::SendMissing, Some(_)) | (Verb::RetryFailed | Verb::ForceResend, None) => {}
+            (ReplayAction::SendMissing, Some(_))
+            | (ReplayAction::RetryFailed | ReplayAction::ForceResend, None) => {}
         }
         let of_deliveries = filter.destination.is_some()
             || filter.status.is_some()
@@ -195,19 +196,19 @@ impl ReplaySpec {
             || filter.group.is_some()
             || filter.class.is_some()
             || filter.code.is_some();
-        if self.verb == Verb::SendMissing && of_deliveries {
-            return Err(InvalidReplay::NotOfEvents);
+        if self.verb == ReplayAction::SendMissing && of_deliveries {
+            return Err(ReplaySpecError::NotOfEvents);
         }
         if filter.status.is_some_and(|status| !self.statuses().contains(&status)) {
-            return Err(InvalidReplay::Status);
+            return Err(ReplaySpecError::Status);
         }
-        if filter.status == Some(Status::Succeeded) && filter.is_of_the_dead() {
-            return Err(InvalidReplay::Reason);
+        if filter.status == Some(DeliveryStatus::Succeeded) && filter.is_of_the_dead() {
+            return Err(ReplaySpecError::Reason);
         }
         if let (Some(since), Some(until)) = (filter.since, filter.until)
             && since >= until
         {
-            return Err(InvalidReplay::Span);
+            return Err(ReplaySpecError::Span);
         }
         let chars = |text: &Option<String>| text.as_ref().map(|text| text.chars().count());
         let key_is_empty = chars(&filter.key) == Some(0);
@@ -215,24 +216,24 @@ impl ReplaySpec {
             chars(&filter.search).is_some_and(|many| !(1..=SEARCH_CHARS_MAX).contains(&many));
         let note_is_long = chars(&self.note).is_some_and(|many| many > NOTE_CHARS_MAX);
         if key_is_empty || search_is_odd || note_is_long {
-            return Err(InvalidReplay::Text);
+            return Err(ReplaySpecError::Text);
         }
         Ok(())
     }
 
     /// The statuses that the verb takes.
-    const fn statuses(&self) -> &'static [Status] {
+    const fn statuses(&self) -> &'static [DeliveryStatus] {
         match self.verb {
-            Verb::RetryFailed => &[Status::Dead],
-            Verb::ForceResend => &[Status::Dead, Status::Succeeded],
-            Verb::SendMissing => &[],
+            ReplayAction::RetryFailed => &[DeliveryStatus::Dead],
+            ReplayAction::ForceResend => &[DeliveryStatus::Dead, DeliveryStatus::Succeeded],
+            ReplayAction::SendMissing => &[],
         }
     }
 
     /// Whether the job takes deliveries with this status.
-    pub fn takes(&self, status: Status) -> bool {
+    pub fn takes(&self, status: DeliveryStatus) -> bool {
         let wanted = self.filter.status.is_none_or(|wanted| wanted == status);
-        let wanted = wanted && (status == Status::Dead || self.filter.group.is_none());
+        let wanted = wanted && (status == DeliveryStatus::Dead || self.filter.group.is_none());
         wanted && self.statuses().contains(&status)
     }
 
@@ -244,7 +245,7 @@ impl ReplaySpec {
     /// missing somewhere is nobody's delivery yet, so the verbs of deliveries never meet it.
     pub fn may_overlap(&self, other: &Self) -> bool {
         let (mine, theirs) = (&self.filter, &other.filter);
-        let missing = |spec: &Self| spec.verb == Verb::SendMissing;
+        let missing = |spec: &Self| spec.verb == ReplayAction::SendMissing;
         if missing(self) != missing(other) {
             return false;
         }

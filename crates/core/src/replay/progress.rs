@@ -8,7 +8,7 @@ use super::state::ReplayState;
 
 /// What became of one thing that a job selected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Outcome {
+pub enum ReplayItemOutcome {
     /// Its new delivery succeeded.
     Succeeded,
     /// Its new delivery died.
@@ -16,13 +16,13 @@ pub enum Outcome {
     /// Its new delivery was cancelled.
     Cancelled,
     /// It was left out.
-    Skipped(Skip),
+    Skipped(SkipReason),
 }
 
 /// Why something that was selected was left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Skip {
+pub enum SkipReason {
     /// Somebody else has delivered it again meanwhile.
     Superseded,
     /// The event has a delivery to the destination by now.
@@ -37,7 +37,7 @@ pub enum Skip {
     Forgotten,
 }
 
-impl Skip {
+impl SkipReason {
     /// Every reason.
     pub const ALL: [Self; 6] = [
         Self::Superseded,
@@ -61,7 +61,7 @@ impl Skip {
     }
 }
 
-impl Outcome {
+impl ReplayItemOutcome {
     /// The word for it; each is of one outcome alone.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -75,7 +75,7 @@ impl Outcome {
     /// The outcome that `word` names.
     pub fn from_word(word: &str) -> Option<Self> {
         let ended = [Self::Succeeded, Self::Dead, Self::Cancelled];
-        let skipped = Skip::ALL.map(Self::Skipped);
+        let skipped = SkipReason::ALL.map(Self::Skipped);
         ended.into_iter().chain(skipped).find(|outcome| outcome.as_str() == word)
     }
 }
@@ -84,16 +84,16 @@ impl Outcome {
 ///
 /// `selected = succeeded + dead + cancelled + skipped + waiting + left`, always.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Progress {
+pub struct ReplayProgress {
     /// Taken into the job.
     pub selected: u64,
     /// Of these, whose turn has come.
     pub taken: u64,
     /// What became of them.
-    pub outcomes: BTreeMap<Outcome, u64>,
+    pub outcomes: BTreeMap<ReplayItemOutcome, u64>,
 }
 
-impl Progress {
+impl ReplayProgress {
     /// Adds what another destination came to.
     pub fn add(&mut self, other: &Self) {
         self.selected += other.selected;
@@ -104,18 +104,19 @@ impl Progress {
     }
 
     /// How many came to this.
-    pub fn count(&self, outcome: Outcome) -> u64 {
+    pub fn count(&self, outcome: ReplayItemOutcome) -> u64 {
         self.outcomes.get(&outcome).copied().unwrap_or_default()
     }
 
     /// Left out, for whatever reason.
     pub fn skipped(&self) -> u64 {
-        Skip::ALL.iter().map(|skip| self.count(Outcome::Skipped(*skip))).sum()
+        SkipReason::ALL.iter().map(|skip| self.count(ReplayItemOutcome::Skipped(*skip))).sum()
     }
 
     /// Handed out as new deliveries.
     pub fn dispatched(&self) -> u64 {
-        let never_sent = self.skipped() - self.count(Outcome::Skipped(Skip::Forgotten));
+        let never_sent =
+            self.skipped() - self.count(ReplayItemOutcome::Skipped(SkipReason::Forgotten));
         self.taken.saturating_sub(never_sent)
     }
 
@@ -142,7 +143,7 @@ impl Progress {
 }
 
 /// Divides `budget` among those who have room: evenly, and what one cannot take goes to the others.
-pub fn share_out(budget: usize, rooms: &[usize]) -> Vec<usize> {
+pub fn distribute(budget: usize, rooms: &[usize]) -> Vec<usize> {
     let mut shares = vec![0; rooms.len()];
     let mut left = budget;
     loop {
@@ -167,13 +168,15 @@ mod tests {
 
     #[test]
     fn an_outcome_has_one_word_and_back() {
-        let skipped = Skip::ALL.map(Outcome::Skipped);
+        let skipped = SkipReason::ALL.map(ReplayItemOutcome::Skipped);
         for outcome in
-            [Outcome::Succeeded, Outcome::Dead, Outcome::Cancelled].into_iter().chain(skipped)
+            [ReplayItemOutcome::Succeeded, ReplayItemOutcome::Dead, ReplayItemOutcome::Cancelled]
+                .into_iter()
+                .chain(skipped)
         {
-            assert_eq!(Outcome::from_word(outcome.as_str()), Some(outcome));
+            assert_eq!(ReplayItemOutcome::from_word(outcome.as_str()), Some(outcome));
         }
-        assert_eq!(Outcome::from_word("skipped"), None);
+        assert_eq!(ReplayItemOutcome::from_word("skipped"), None);
     }
 
     #[test]
@@ -187,18 +190,22 @@ mod tests {
             (5, &[], &[]),
         ];
         for (budget, rooms, shares) in cases {
-            assert_eq!(share_out(budget, rooms), shares, "{budget} into {rooms:?}");
+            assert_eq!(distribute(budget, rooms), shares, "{budget} into {rooms:?}");
         }
     }
 
-    fn any_progress() -> impl Strategy<Value = Progress> {
+    fn any_progress() -> impl Strategy<Value = ReplayProgress> {
         (0u64..50, 0u64..50, prop::collection::vec(0u64..20, 9)).prop_map(|(left, open, many)| {
-            let skipped = Skip::ALL.map(Outcome::Skipped);
-            let words = [Outcome::Succeeded, Outcome::Dead, Outcome::Cancelled];
-            let outcomes: BTreeMap<Outcome, u64> =
+            let skipped = SkipReason::ALL.map(ReplayItemOutcome::Skipped);
+            let words = [
+                ReplayItemOutcome::Succeeded,
+                ReplayItemOutcome::Dead,
+                ReplayItemOutcome::Cancelled,
+            ];
+            let outcomes: BTreeMap<ReplayItemOutcome, u64> =
                 words.into_iter().chain(skipped).zip(many).collect();
             let taken = open + outcomes.values().sum::<u64>();
-            Progress { selected: taken + left, taken, outcomes }
+            ReplayProgress { selected: taken + left, taken, outcomes }
         })
     }
 
@@ -206,9 +213,9 @@ mod tests {
         #[test]
         fn the_numbers_add_up_in_every_state(progress in any_progress()) {
             for state in ReplayState::ALL {
-                let ended = progress.count(Outcome::Succeeded)
-                    + progress.count(Outcome::Dead)
-                    + progress.count(Outcome::Cancelled);
+                let ended = progress.count(ReplayItemOutcome::Succeeded)
+                    + progress.count(ReplayItemOutcome::Dead)
+                    + progress.count(ReplayItemOutcome::Cancelled);
                 let sum = ended + progress.skipped() + progress.waiting(state) + progress.left(state);
                 prop_assert_eq!(sum, progress.selected);
             }
@@ -217,7 +224,7 @@ mod tests {
 
         #[test]
         fn nothing_of_a_budget_is_lost(budget in 0usize..500, rooms in prop::collection::vec(0usize..90, 0..9)) {
-            let shares = share_out(budget, &rooms);
+            let shares = distribute(budget, &rooms);
             prop_assert!(shares.iter().zip(&rooms).all(|(share, room)| share <= room));
             prop_assert_eq!(shares.iter().sum::<usize>(), budget.min(rooms.iter().sum()));
         }

@@ -23,7 +23,7 @@ pub enum ReplayState {
 
 /// What can happen to a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReplayInput {
+pub enum ReplayTransition {
     /// All that it takes is written down.
     Selected,
     /// A person holds it.
@@ -36,7 +36,7 @@ pub enum ReplayInput {
     Finish,
 }
 
-impl ReplayInput {
+impl ReplayTransition {
     /// The word for it.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -90,25 +90,28 @@ impl ReplayState {
     ///
     /// A resumed job always selects: if all is selected already, the next look says so. Thus a pause
     /// need not remember what it interrupted.
-    pub const fn apply(self, input: ReplayInput) -> Option<Self> {
+    pub const fn apply(self, input: ReplayTransition) -> Option<Self> {
         match (self, input) {
-            (Self::Selecting, ReplayInput::Selected) => Some(Self::Running),
-            (Self::Selecting | Self::Running, ReplayInput::Pause) => Some(Self::Paused),
-            (Self::Paused, ReplayInput::Resume) => Some(Self::Selecting),
-            (Self::Running, ReplayInput::Finish) => Some(Self::Done),
-            (Self::Selecting | Self::Running | Self::Paused, ReplayInput::Cancel) => {
+            (Self::Selecting, ReplayTransition::Selected) => Some(Self::Running),
+            (Self::Selecting | Self::Running, ReplayTransition::Pause) => Some(Self::Paused),
+            (Self::Paused, ReplayTransition::Resume) => Some(Self::Selecting),
+            (Self::Running, ReplayTransition::Finish) => Some(Self::Done),
+            (Self::Selecting | Self::Running | Self::Paused, ReplayTransition::Cancel) => {
                 Some(Self::Cancelled)
             }
-            (Self::Selecting, ReplayInput::Resume | ReplayInput::Finish)
-            | (Self::Running, ReplayInput::Selected | ReplayInput::Resume)
-            | (Self::Paused, ReplayInput::Selected | ReplayInput::Pause | ReplayInput::Finish)
+            (Self::Selecting, ReplayTransition::Resume | ReplayTransition::Finish)
+            | (Self::Running, ReplayTransition::Selected | ReplayTransition::Resume)
+            | (
+                Self::Paused,
+                ReplayTransition::Selected | ReplayTransition::Pause | ReplayTransition::Finish,
+            )
             | (
                 Self::Done | Self::Cancelled,
-                ReplayInput::Selected
-                | ReplayInput::Pause
-                | ReplayInput::Resume
-                | ReplayInput::Cancel
-                | ReplayInput::Finish,
+                ReplayTransition::Selected
+                | ReplayTransition::Pause
+                | ReplayTransition::Resume
+                | ReplayTransition::Cancel
+                | ReplayTransition::Finish,
             ) => None,
         }
     }
@@ -118,12 +121,12 @@ impl ReplayState {
 mod tests {
     use super::*;
 
-    const INPUTS: [ReplayInput; 5] = [
-        ReplayInput::Selected,
-        ReplayInput::Pause,
-        ReplayInput::Resume,
-        ReplayInput::Cancel,
-        ReplayInput::Finish,
+    const INPUTS: [ReplayTransition; 5] = [
+        ReplayTransition::Selected,
+        ReplayTransition::Pause,
+        ReplayTransition::Resume,
+        ReplayTransition::Cancel,
+        ReplayTransition::Finish,
     ];
 
     #[test]
@@ -144,7 +147,7 @@ mod tests {
 
     #[test]
     fn what_is_met_is_where_a_move_leads_and_moves_no_further() {
-        let met = |input: ReplayInput| -> Vec<_> {
+        let met = |input: ReplayTransition| -> Vec<_> {
             ReplayState::ALL.into_iter().filter(|state| input.is_met_by(*state)).collect()
         };
         for input in INPUTS {
@@ -154,8 +157,8 @@ mod tests {
             }
             assert!(met.iter().all(|state| state.apply(input).is_none()), "{input:?}");
         }
-        assert_eq!(met(ReplayInput::Resume), [ReplayState::Selecting, ReplayState::Running]);
-        assert_eq!(met(ReplayInput::Cancel), [ReplayState::Cancelled]);
+        assert_eq!(met(ReplayTransition::Resume), [ReplayState::Selecting, ReplayState::Running]);
+        assert_eq!(met(ReplayTransition::Cancel), [ReplayState::Cancelled]);
     }
 
     #[test]

@@ -6,12 +6,12 @@ use async_trait::async_trait;
 
 use super::{
     ReplaySpec,
-    progress::{Outcome, Progress},
-    state::{ReplayInput, ReplayState},
+    progress::{ReplayItemOutcome, ReplayProgress},
+    state::{ReplayState, ReplayTransition},
 };
 use crate::{
     ids::{DestinationId, ReplayId},
-    store::{Page, StoreError},
+    store::{PageRequest, StoreError},
     time::Timestamp,
 };
 
@@ -28,7 +28,7 @@ pub struct NewReplay {
 
 /// Whether a job was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CreatedReplay {
+pub enum CreateReplayResult {
     /// It is there, and selects.
     Created,
     /// This very job was made before, and only the answer was lost.
@@ -48,7 +48,7 @@ pub enum PreviewDepth {
 
 /// What a job would select.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Preview {
+pub struct ReplayPreview {
     /// How many.
     pub count: u64,
     /// Whether all was looked at; if not, there are at least `count`.
@@ -75,13 +75,13 @@ pub struct ReplayRow {
     /// When it was done or cancelled.
     pub ended_at: Option<Timestamp>,
     /// How far it has come, for each destination.
-    pub by_destination: BTreeMap<DestinationId, Progress>,
+    pub by_destination: BTreeMap<DestinationId, ReplayProgress>,
 }
 
 impl ReplayRow {
     /// How far it has come in all.
-    pub fn progress(&self) -> Progress {
-        let mut sum = Progress::default();
+    pub fn progress(&self) -> ReplayProgress {
+        let mut sum = ReplayProgress::default();
         self.by_destination.values().for_each(|part| sum.add(part));
         sum
     }
@@ -89,7 +89,7 @@ impl ReplayRow {
 
 /// What one slice of selecting came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Selected {
+pub enum SelectionReport {
     /// The job is in this state now; while it is `selecting` there is more to look at.
     Now(ReplayState),
     /// There is no such job.
@@ -98,13 +98,13 @@ pub enum Selected {
 
 /// What one step of a job came to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Advanced {
+pub struct AdvanceReport {
     /// Where the job stands now.
     pub state: ReplayState,
     /// New deliveries, due at once, for each destination.
     pub dispatched: BTreeMap<DestinationId, usize>,
     /// What was counted in this step.
-    pub outcomes: BTreeMap<Outcome, u64>,
+    pub outcomes: BTreeMap<ReplayItemOutcome, u64>,
     /// Deliveries of the job that have not ended.
     pub open: u64,
     /// Selected, and their turn has not come.
@@ -113,7 +113,7 @@ pub struct Advanced {
 
 /// Whether a job moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ChangedReplay {
+pub enum ChangeReplayResult {
     /// It is in this state now.
     Changed(ReplayState),
     /// There is no such job.
@@ -128,7 +128,7 @@ pub trait ReplayStore: Send + Sync {
     /// Makes a job, unless one that has not ended could deliver the same event to the same
     /// destination ([`ReplaySpec::may_overlap`]). Of two at the same time that overlap one is made.
     /// The same id again makes nothing.
-    async fn create_replay(&self, job: NewReplay) -> Result<CreatedReplay, StoreError>;
+    async fn create_replay(&self, job: NewReplay) -> Result<CreateReplayResult, StoreError>;
 
     /// What a job would select if it were made at `now`. Looks at a bounded number of rows.
     async fn preview_replay(
@@ -136,7 +136,7 @@ pub trait ReplayStore: Send + Sync {
         spec: ReplaySpec,
         now: Timestamp,
         depth: PreviewDepth,
-    ) -> Result<Preview, StoreError>;
+    ) -> Result<ReplayPreview, StoreError>;
 
     /// Writes down one bounded slice of what a job selects.
     ///
@@ -144,7 +144,7 @@ pub trait ReplayStore: Send + Sync {
     ///   made is taken, and only if it is still so when the slice comes to it.
     /// - **Once.** An event is in a job once for each destination.
     /// - A slice and how far it has come are one transaction: after a crash it goes on from there.
-    async fn select_replay(&self, id: ReplayId) -> Result<Selected, StoreError>;
+    async fn select_replay(&self, id: ReplayId) -> Result<SelectionReport, StoreError>;
 
     /// Counts which deliveries of a job have ended, and hands out up to `limit` more if it runs,
     /// keeping at most `open_max` for each destination. `None` if there is no such job.
@@ -158,21 +158,22 @@ pub trait ReplayStore: Send + Sync {
         limit: usize,
         open_max: u64,
         now: Timestamp,
-    ) -> Result<Option<Advanced>, StoreError>;
+    ) -> Result<Option<AdvanceReport>, StoreError>;
 
     /// Pauses, resumes or cancels a job.
     async fn change_replay(
         &self,
         id: ReplayId,
-        input: ReplayInput,
+        input: ReplayTransition,
         now: Timestamp,
-    ) -> Result<ChangedReplay, StoreError>;
+    ) -> Result<ChangeReplayResult, StoreError>;
 
     /// One job.
     async fn find_replay(&self, id: ReplayId) -> Result<Option<ReplayRow>, StoreError>;
 
     /// Jobs, newest first.
-    async fn list_replays(&self, page: Page<ReplayId>) -> Result<Vec<ReplayRow>, StoreError>;
+    async fn list_replays(&self, page: PageRequest<ReplayId>)
+    -> Result<Vec<ReplayRow>, StoreError>;
 
     /// Jobs that have not ended, or whose deliveries have not.
     async fn unfinished_replays(&self) -> Result<Vec<ReplayId>, StoreError>;

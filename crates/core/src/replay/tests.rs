@@ -2,17 +2,17 @@
 
 use super::*;
 
-fn spec(verb: Verb) -> ReplaySpec {
+fn spec(verb: ReplayAction) -> ReplaySpec {
     ReplaySpec {
         verb,
         filter: ReplayFilter::default(),
-        to: (verb == Verb::SendMissing).then(|| destination(9)),
-        rate: Pace::default(),
+        to: (verb == ReplayAction::SendMissing).then(|| destination(9)),
+        rate: ReplayRate::default(),
         note: None,
     }
 }
 
-fn filtered(verb: Verb, filter: ReplayFilter) -> ReplaySpec {
+fn filtered(verb: ReplayAction, filter: ReplayFilter) -> ReplaySpec {
     ReplaySpec { filter, ..spec(verb) }
 }
 
@@ -34,68 +34,98 @@ fn what_makes_no_sense_is_refused() {
     let long = |many| Some("é".repeat(many));
     let group = Some(GroupId::from_uuid(uuid::Uuid::nil()));
     let cases = [
-        (spec(Verb::RetryFailed), None),
-        (spec(Verb::SendMissing), None),
-        (spec(Verb::ForceResend), None),
-        (ReplaySpec { to: None, ..spec(Verb::SendMissing) }, Some(InvalidReplay::ToIsMissing)),
+        (spec(ReplayAction::RetryFailed), None),
+        (spec(ReplayAction::SendMissing), None),
+        (spec(ReplayAction::ForceResend), None),
         (
-            ReplaySpec { to: Some(destination(1)), ..spec(Verb::RetryFailed) },
-            Some(InvalidReplay::ToIsTooMuch),
+            ReplaySpec { to: None, ..spec(ReplayAction::SendMissing) },
+            Some(ReplaySpecError::ToIsMissing),
         ),
         (
-            filtered(Verb::SendMissing, ReplayFilter { class: Some(Class::Config), ..none() }),
-            Some(InvalidReplay::NotOfEvents),
+            ReplaySpec { to: Some(destination(1)), ..spec(ReplayAction::RetryFailed) },
+            Some(ReplaySpecError::ToIsTooMuch),
         ),
-        (
-            filtered(Verb::RetryFailed, ReplayFilter { status: Some(Status::Succeeded), ..none() }),
-            Some(InvalidReplay::Status),
-        ),
-        (
-            filtered(Verb::ForceResend, ReplayFilter { status: Some(Status::Pending), ..none() }),
-            Some(InvalidReplay::Status),
-        ),
-        (filtered(Verb::RetryFailed, ReplayFilter { status: Some(Status::Dead), ..none() }), None),
         (
             filtered(
-                Verb::ForceResend,
+                ReplayAction::SendMissing,
+                ReplayFilter { class: Some(FailureClass::Config), ..none() },
+            ),
+            Some(ReplaySpecError::NotOfEvents),
+        ),
+        (
+            filtered(
+                ReplayAction::RetryFailed,
+                ReplayFilter { status: Some(DeliveryStatus::Succeeded), ..none() },
+            ),
+            Some(ReplaySpecError::Status),
+        ),
+        (
+            filtered(
+                ReplayAction::ForceResend,
+                ReplayFilter { status: Some(DeliveryStatus::Pending), ..none() },
+            ),
+            Some(ReplaySpecError::Status),
+        ),
+        (
+            filtered(
+                ReplayAction::RetryFailed,
+                ReplayFilter { status: Some(DeliveryStatus::Dead), ..none() },
+            ),
+            None,
+        ),
+        (
+            filtered(
+                ReplayAction::ForceResend,
                 ReplayFilter {
-                    status: Some(Status::Succeeded),
+                    status: Some(DeliveryStatus::Succeeded),
                     reason: Some(DeadReason::Expired),
                     ..none()
                 },
             ),
-            Some(InvalidReplay::Reason),
+            Some(ReplaySpecError::Reason),
         ),
         (
             filtered(
-                Verb::ForceResend,
-                ReplayFilter { status: Some(Status::Succeeded), group, ..none() },
+                ReplayAction::ForceResend,
+                ReplayFilter { status: Some(DeliveryStatus::Succeeded), group, ..none() },
             ),
-            Some(InvalidReplay::Reason),
+            Some(ReplaySpecError::Reason),
         ),
         (
-            filtered(Verb::SendMissing, ReplayFilter { group, ..none() }),
-            Some(InvalidReplay::NotOfEvents),
+            filtered(ReplayAction::SendMissing, ReplayFilter { group, ..none() }),
+            Some(ReplaySpecError::NotOfEvents),
         ),
-        (filtered(Verb::ForceResend, ReplayFilter { group, ..none() }), None),
+        (filtered(ReplayAction::ForceResend, ReplayFilter { group, ..none() }), None),
         (
-            filtered(Verb::RetryFailed, ReplayFilter { since: at(5), until: at(5), ..none() }),
-            Some(InvalidReplay::Span),
-        ),
-        (
-            filtered(Verb::RetryFailed, ReplayFilter { search: Some(String::new()), ..none() }),
-            Some(InvalidReplay::Text),
-        ),
-        (filtered(Verb::RetryFailed, ReplayFilter { search: long(200), ..none() }), None),
-        (
-            filtered(Verb::RetryFailed, ReplayFilter { search: long(201), ..none() }),
-            Some(InvalidReplay::Text),
+            filtered(
+                ReplayAction::RetryFailed,
+                ReplayFilter { since: at(5), until: at(5), ..none() },
+            ),
+            Some(ReplaySpecError::Span),
         ),
         (
-            filtered(Verb::RetryFailed, ReplayFilter { key: Some(String::new()), ..none() }),
-            Some(InvalidReplay::Text),
+            filtered(
+                ReplayAction::RetryFailed,
+                ReplayFilter { search: Some(String::new()), ..none() },
+            ),
+            Some(ReplaySpecError::Text),
         ),
-        (ReplaySpec { note: long(501), ..spec(Verb::RetryFailed) }, Some(InvalidReplay::Text)),
+        (filtered(ReplayAction::RetryFailed, ReplayFilter { search: long(200), ..none() }), None),
+        (
+            filtered(ReplayAction::RetryFailed, ReplayFilter { search: long(201), ..none() }),
+            Some(ReplaySpecError::Text),
+        ),
+        (
+            filtered(
+                ReplayAction::RetryFailed,
+                ReplayFilter { key: Some(String::new()), ..none() },
+            ),
+            Some(ReplaySpecError::Text),
+        ),
+        (
+            ReplaySpec { note: long(501), ..spec(ReplayAction::RetryFailed) },
+            Some(ReplaySpecError::Text),
+        ),
     ];
     for (spec, expected) in cases {
         assert_eq!(spec.check().err(), expected, "case: {spec:?}");
@@ -104,7 +134,7 @@ fn what_makes_no_sense_is_refused() {
 
 #[test]
 fn jobs_overlap_unless_facts_keep_them_apart() {
-    use Verb::{ForceResend, RetryFailed, SendMissing};
+    use ReplayAction::{ForceResend, RetryFailed, SendMissing};
     let none = ReplayFilter::default;
     let to = |number| ReplayFilter { destination: Some(destination(number)), ..none() };
     let from = |number| ReplayFilter { source: Some(source(number)), ..none() };
@@ -147,23 +177,23 @@ fn a_job_is_written_and_read_back() {
         source: Some(source(1)),
         kind: EventKind::new("message"),
         destination: Some(destination(2)),
-        status: Some(Status::Dead),
+        status: Some(DeliveryStatus::Dead),
         reason: Some(DeadReason::MaxRetries),
         group: Some(GroupId::from_uuid(uuid::Uuid::nil())),
-        class: Some(Class::Transient),
-        code: Some(Code::Hundred(5)),
+        class: Some(FailureClass::Transient),
+        code: Some(StatusPattern::Hundred(5)),
         since: at(1_000),
         until: at(2_000),
         key: Some("k".to_owned()),
         search: Some("refused".to_owned()),
     };
     let note = Some("the CRM was down".to_owned());
-    let whole = ReplaySpec { note, ..filtered(Verb::RetryFailed, filter) };
-    for spec in [whole, spec(Verb::SendMissing), spec(Verb::ForceResend)] {
+    let whole = ReplaySpec { note, ..filtered(ReplayAction::RetryFailed, filter) };
+    for spec in [whole, spec(ReplayAction::SendMissing), spec(ReplayAction::ForceResend)] {
         let json = serde_json::to_string(&spec).unwrap();
         assert_eq!(serde_json::from_str::<ReplaySpec>(&json).unwrap(), spec, "{json}");
     }
-    for verb in Verb::ALL {
-        assert_eq!(Verb::from_word(verb.as_str()), Some(verb));
+    for verb in ReplayAction::ALL {
+        assert_eq!(ReplayAction::from_word(verb.as_str()), Some(verb));
     }
 }

@@ -6,19 +6,19 @@
 //!  histogram = how many buckets, then for each: how far behind the last one, its value
 //! ```
 
-use super::{Count, Tally};
+use super::{RollupCounts, RollupMetric};
 use crate::histogram::{BUCKETS, Histogram};
 
 /// Bytes that are no tally.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("this is not a tally")]
-pub struct InvalidTally;
+pub struct DecodeRollupError;
 
 /// Bits of a number in each byte; the eighth says that more follow.
 const BITS: u32 = 7;
 
 /// Appends a number.
-pub fn write_number(mut number: u64, to: &mut Vec<u8>) {
+pub fn write_varint(mut number: u64, to: &mut Vec<u8>) {
     while number >> BITS > 0 {
         to.push((number & 0x7f) as u8 | 0x80);
         number >>= BITS;
@@ -27,44 +27,45 @@ pub fn write_number(mut number: u64, to: &mut Vec<u8>) {
 }
 
 /// Reads a number and moves `from` behind it.
-pub fn read_number(from: &mut &[u8]) -> Result<u64, InvalidTally> {
+pub fn read_varint(from: &mut &[u8]) -> Result<u64, DecodeRollupError> {
     let mut number = 0;
     for shift in (0..u64::BITS).step_by(BITS as usize) {
-        let (byte, rest) = from.split_first().ok_or(InvalidTally)?;
+        let (byte, rest) = from.split_first().ok_or(DecodeRollupError)?;
         *from = rest;
         let bits = u64::from(byte & 0x7f);
         // The last byte has room for one bit only.
         if bits << shift >> shift != bits {
-            return Err(InvalidTally);
+            return Err(DecodeRollupError);
         }
         number |= bits << shift;
         if byte & 0x80 == 0 {
             return Ok(number);
         }
     }
-    Err(InvalidTally)
+    Err(DecodeRollupError)
 }
 
-impl Tally {
+impl RollupCounts {
     /// Appends it.
     pub fn write(&self, to: &mut Vec<u8>) {
-        let counted = || Count::ALL.into_iter().filter(|count| self.get(*count) > 0);
-        write_number(counted().count() as u64, to);
+        let counted = || RollupMetric::ALL.into_iter().filter(|count| self.get(*count) > 0);
+        write_varint(counted().count() as u64, to);
         for count in counted() {
-            write_number(count as u64, to);
-            write_number(self.get(count), to);
+            write_varint(count as u64, to);
+            write_varint(self.get(count), to);
         }
         write_histogram(&self.latency, to);
         write_histogram(&self.attempt_time, to);
     }
 
     /// Reads one and moves `from` behind it.
-    pub fn read(from: &mut &[u8]) -> Result<Self, InvalidTally> {
+    pub fn read(from: &mut &[u8]) -> Result<Self, DecodeRollupError> {
         let mut tally = Self::default();
-        for _ in 0..read_number(from)? {
-            let number = read_number(from)?;
-            let count = usize::try_from(number).ok().and_then(|n| Count::ALL.get(n).copied());
-            tally.add(count.ok_or(InvalidTally)?, read_number(from)?);
+        for _ in 0..read_varint(from)? {
+            let number = read_varint(from)?;
+            let count =
+                usize::try_from(number).ok().and_then(|n| RollupMetric::ALL.get(n).copied());
+            tally.add(count.ok_or(DecodeRollupError)?, read_varint(from)?);
         }
         tally.latency = read_histogram(from)?;
         tally.attempt_time = read_histogram(from)?;
@@ -73,22 +74,22 @@ impl Tally {
 }
 
 fn write_histogram(histogram: &Histogram, to: &mut Vec<u8>) {
-    write_number(histogram.buckets().count() as u64, to);
+    write_varint(histogram.buckets().count() as u64, to);
     let mut last = 0;
     for (bucket, many) in histogram.buckets() {
-        write_number((bucket - last) as u64, to);
-        write_number(many, to);
+        write_varint((bucket - last) as u64, to);
+        write_varint(many, to);
         last = bucket;
     }
 }
 
-fn read_histogram(from: &mut &[u8]) -> Result<Histogram, InvalidTally> {
+fn read_histogram(from: &mut &[u8]) -> Result<Histogram, DecodeRollupError> {
     let mut histogram = Histogram::default();
     let mut bucket = 0_u64;
-    for _ in 0..read_number(from)? {
-        bucket = bucket.checked_add(read_number(from)?).ok_or(InvalidTally)?;
+    for _ in 0..read_varint(from)? {
+        bucket = bucket.checked_add(read_varint(from)?).ok_or(DecodeRollupError)?;
         let known = usize::try_from(bucket).ok().filter(|bucket| *bucket < BUCKETS);
-        histogram.add(known.ok_or(InvalidTally)?, read_number(from)?);
+        histogram.add(known.ok_or(DecodeRollupError)?, read_varint(from)?);
     }
     Ok(histogram)
 }
@@ -110,16 +111,18 @@ mod tests {
         })
     }
 
-    fn a_tally() -> impl Strategy<Value = Tally> {
-        let counts = prop::collection::vec((0..Count::ALL.len(), any::<u64>()), 0..8);
+    fn a_tally() -> impl Strategy<Value = RollupCounts> {
+        let counts = prop::collection::vec((0..RollupMetric::ALL.len(), any::<u64>()), 0..8);
         (counts, a_histogram(), a_histogram()).prop_map(|(counts, latency, attempt_time)| {
-            let mut tally = Tally { latency, attempt_time, ..Tally::default() };
-            counts.into_iter().for_each(|(number, many)| tally.add(Count::ALL[number], many));
+            let mut tally = RollupCounts { latency, attempt_time, ..RollupCounts::default() };
+            counts
+                .into_iter()
+                .for_each(|(number, many)| tally.add(RollupMetric::ALL[number], many));
             tally
         })
     }
 
-    fn written(tally: &Tally) -> Vec<u8> {
+    fn written(tally: &RollupCounts) -> Vec<u8> {
         let mut bytes = Vec::new();
         tally.write(&mut bytes);
         bytes
@@ -131,7 +134,7 @@ mod tests {
             let mut bytes = written(&tally);
             bytes.push(next);
             let mut from = &bytes[..];
-            prop_assert_eq!(Tally::read(&mut from).unwrap(), tally);
+            prop_assert_eq!(RollupCounts::read(&mut from).unwrap(), tally);
             prop_assert_eq!(from, [next]);
         }
 
@@ -139,19 +142,19 @@ mod tests {
         fn a_tally_that_is_cut_off_is_refused(tally in a_tally(), share in 0.0..1.0_f64) {
             let bytes = written(&tally);
             let cut = (bytes.len() as f64 * share) as usize;
-            prop_assert_eq!(Tally::read(&mut &bytes[..cut]), Err(InvalidTally));
+            prop_assert_eq!(RollupCounts::read(&mut &bytes[..cut]), Err(DecodeRollupError));
         }
 
         #[test]
         fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..60)) {
-            let _whatever = Tally::read(&mut &bytes[..]);
+            let _whatever = RollupCounts::read(&mut &bytes[..]);
         }
 
         #[test]
         fn a_number_is_read_as_it_was_written(number in any::<u64>(), shift in 0..64_u32) {
             let mut bytes = Vec::new();
-            write_number(number >> shift, &mut bytes);
-            prop_assert_eq!(read_number(&mut &bytes[..]), Ok(number >> shift));
+            write_varint(number >> shift, &mut bytes);
+            prop_assert_eq!(read_varint(&mut &bytes[..]), Ok(number >> shift));
         }
 
         #[test]
@@ -175,14 +178,14 @@ mod tests {
             ),
         ];
         for (name, bytes) in cases {
-            assert_eq!(Tally::read(&mut &bytes[..]), Err(InvalidTally), "case: {name}");
+            assert_eq!(RollupCounts::read(&mut &bytes[..]), Err(DecodeRollupError), "case: {name}");
         }
     }
 
     #[test]
     fn little_takes_little_room() {
-        let mut tally = Tally::default();
-        tally.add(Count::Accepted, 1000);
+        let mut tally = RollupCounts::default();
+        tally.add(RollupMetric::Accepted, 1000);
         assert_eq!(written(&tally), [1, 0, 0xe8, 0x07, 0, 0]);
     }
 }

@@ -2,18 +2,18 @@
 
 use std::time::Duration;
 
-use super::{SLACK, Tally, Width, align};
-use crate::time::{Span, Timestamp};
+use super::{BucketWidth, RollupCounts, SLACK, align};
+use crate::time::{HumanDuration, Timestamp};
 
 /// Points of one chart. Six hours of ten seconds fit.
-pub const POINTS_MAX: u64 = 2500;
+pub const CHART_POINTS_MAX: u64 = 2500;
 
 /// Widths that are tried when none is asked for.
 const USUAL: [u64; 4] = [10, 60, 3600, 86_400];
 
 /// Points that cannot be given.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum InvalidGrid {
+pub enum ChartGridError {
     /// Nothing lies between the ends.
     #[error("since must be before until")]
     Empty,
@@ -22,17 +22,17 @@ pub enum InvalidGrid {
     Width,
     /// There would be too many points.
     #[error(
-        "that would be more than {POINTS_MAX} points; ask for a larger width or a shorter time"
+        "that would be more than {CHART_POINTS_MAX} points; ask for a larger width or a shorter time"
     )]
     TooMany,
     /// The buckets were removed.
     #[error("points of {0} are kept for {1}; ask for a larger width or a shorter time")]
-    Gone(Span, Span),
+    Gone(HumanDuration, HumanDuration),
 }
 
 /// Where the points lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Grid {
+pub struct ChartGrid {
     /// When the first one begins.
     pub since: Timestamp,
     /// When the last one ends.
@@ -40,25 +40,25 @@ pub struct Grid {
     /// How wide one is, in seconds.
     pub secs: u64,
     /// Of which buckets they are made.
-    pub base: Width,
+    pub base: BucketWidth,
 }
 
-impl Grid {
+impl ChartGrid {
     /// The points that cover `since` to `until`, each `width` wide, or of the finest usual width
     /// that is there for the whole time.
     pub fn new(
         since: Timestamp,
         until: Timestamp,
-        width: Option<Span>,
+        width: Option<HumanDuration>,
         now: Timestamp,
-    ) -> Result<Self, InvalidGrid> {
+    ) -> Result<Self, ChartGridError> {
         if since >= until {
-            return Err(InvalidGrid::Empty);
+            return Err(ChartGridError::Empty);
         }
         if let Some(width) = width {
             return Self::of_width(since, until, whole_secs(width.0)?, now);
         }
-        let mut tried = Err(InvalidGrid::TooMany);
+        let mut tried = Err(ChartGridError::TooMany);
         for secs in USUAL {
             tried = Self::of_width(since, until, secs, now);
             if tried.is_ok() {
@@ -73,18 +73,22 @@ impl Grid {
         until: Timestamp,
         secs: u64,
         now: Timestamp,
-    ) -> Result<Self, InvalidGrid> {
-        let base = Width::ALL.into_iter().rev().find(|width| secs.is_multiple_of(width.secs()));
-        let base = base.ok_or(InvalidGrid::Width)?;
+    ) -> Result<Self, ChartGridError> {
+        let base =
+            BucketWidth::ALL.into_iter().rev().find(|width| secs.is_multiple_of(width.secs()));
+        let base = base.ok_or(ChartGridError::Width)?;
         let first = align(since, secs);
         // The last point is the one that holds the last moment before `until`.
         let last = align(until - Duration::from_millis(1), secs);
         let grid = Self { since: first, until: last + Duration::from_secs(secs), secs, base };
-        if grid.len() > POINTS_MAX {
-            return Err(InvalidGrid::TooMany);
+        if grid.len() > CHART_POINTS_MAX {
+            return Err(ChartGridError::TooMany);
         }
         if since + SLACK < now - base.kept() {
-            return Err(InvalidGrid::Gone(Span::from_secs(base.secs()), Span(base.kept())));
+            return Err(ChartGridError::Gone(
+                HumanDuration::from_secs(base.secs()),
+                HumanDuration(base.kept()),
+            ));
         }
         Ok(grid)
     }
@@ -96,10 +100,10 @@ impl Grid {
     /// Adds buckets up to the points in which they lie. A point without any is a tally of zeros.
     pub fn points(
         &self,
-        buckets: impl IntoIterator<Item = (Timestamp, Tally)>,
-    ) -> Vec<(Timestamp, Tally)> {
-        let mut points: Vec<(Timestamp, Tally)> = (0..self.len())
-            .map(|n| (self.since + Duration::from_secs(n * self.secs), Tally::default()))
+        buckets: impl IntoIterator<Item = (Timestamp, RollupCounts)>,
+    ) -> Vec<(Timestamp, RollupCounts)> {
+        let mut points: Vec<(Timestamp, RollupCounts)> = (0..self.len())
+            .map(|n| (self.since + Duration::from_secs(n * self.secs), RollupCounts::default()))
             .collect();
         for (start, tally) in buckets {
             let place = start.since(self.since).as_secs() / self.secs;
@@ -112,9 +116,10 @@ impl Grid {
     }
 }
 
-fn whole_secs(width: Duration) -> Result<u64, InvalidGrid> {
-    let good = width.subsec_nanos() == 0 && width > Duration::ZERO && width <= Width::Hour.kept();
-    if good { Ok(width.as_secs()) } else { Err(InvalidGrid::Width) }
+fn whole_secs(width: Duration) -> Result<u64, ChartGridError> {
+    let good =
+        width.subsec_nanos() == 0 && width > Duration::ZERO && width <= BucketWidth::Hour.kept();
+    if good { Ok(width.as_secs()) } else { Err(ChartGridError::Width) }
 }
 
 #[cfg(test)]
@@ -122,7 +127,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::rollup::Count;
+    use crate::rollup::RollupMetric;
 
     const NOW: Timestamp = Timestamp::from_millis(1_800_000_000_000);
     const HOUR: u64 = 3600;
@@ -132,49 +137,53 @@ mod tests {
         NOW - Duration::from_secs(secs)
     }
 
-    fn accepted(many: u64) -> Tally {
-        let mut tally = Tally::default();
-        tally.add(Count::Accepted, many);
+    fn accepted(many: u64) -> RollupCounts {
+        let mut tally = RollupCounts::default();
+        tally.add(RollupMetric::Accepted, many);
         tally
     }
 
     #[test]
     fn the_width_follows_from_the_time_when_none_is_asked_for() {
         let cases = [
-            (60, 10, Width::TenSeconds),
-            (HOUR, 10, Width::TenSeconds),
-            (6 * HOUR, 10, Width::TenSeconds),
-            (7 * HOUR, 60, Width::Minute),
-            (DAY, 60, Width::Minute),
-            (7 * DAY, HOUR, Width::Hour),
-            (90 * DAY, HOUR, Width::Hour),
-            (365 * DAY, DAY, Width::Hour),
+            (60, 10, BucketWidth::TenSeconds),
+            (HOUR, 10, BucketWidth::TenSeconds),
+            (6 * HOUR, 10, BucketWidth::TenSeconds),
+            (7 * HOUR, 60, BucketWidth::Minute),
+            (DAY, 60, BucketWidth::Minute),
+            (7 * DAY, HOUR, BucketWidth::Hour),
+            (90 * DAY, HOUR, BucketWidth::Hour),
+            (365 * DAY, DAY, BucketWidth::Hour),
         ];
         for (secs, width, base) in cases {
-            let grid = Grid::new(ago(secs), NOW, None, NOW).unwrap();
+            let grid = ChartGrid::new(ago(secs), NOW, None, NOW).unwrap();
             assert_eq!((grid.secs, grid.base), (width, base), "case: {secs} s");
         }
     }
 
     #[test]
     fn what_cannot_be_given_is_refused_with_a_reason() {
-        let span = |secs| Some(Span::from_secs(secs));
-        let gone =
-            |width: Width| InvalidGrid::Gone(Span::from_secs(width.secs()), Span(width.kept()));
+        let span = |secs| Some(HumanDuration::from_secs(secs));
+        let gone = |width: BucketWidth| {
+            ChartGridError::Gone(
+                HumanDuration::from_secs(width.secs()),
+                HumanDuration(width.kept()),
+            )
+        };
         let cases = [
-            (0, None, InvalidGrid::Empty),
-            (60, span(0), InvalidGrid::Width),
-            (60, span(15), InvalidGrid::Width),
-            (60, Some(Span(Duration::from_millis(10_500))), InvalidGrid::Width),
-            (60, span(401 * DAY), InvalidGrid::Width),
-            (DAY, span(10), InvalidGrid::TooMany),
-            (7 * HOUR, span(20), gone(Width::TenSeconds)),
-            (9 * DAY, span(30 * 60), gone(Width::Minute)),
-            (500 * DAY, span(DAY), gone(Width::Hour)),
-            (500 * DAY, None, gone(Width::Hour)),
+            (0, None, ChartGridError::Empty),
+            (60, span(0), ChartGridError::Width),
+            (60, span(15), ChartGridError::Width),
+            (60, Some(HumanDuration(Duration::from_millis(10_500))), ChartGridError::Width),
+            (60, span(401 * DAY), ChartGridError::Width),
+            (DAY, span(10), ChartGridError::TooMany),
+            (7 * HOUR, span(20), gone(BucketWidth::TenSeconds)),
+            (9 * DAY, span(30 * 60), gone(BucketWidth::Minute)),
+            (500 * DAY, span(DAY), gone(BucketWidth::Hour)),
+            (500 * DAY, None, gone(BucketWidth::Hour)),
         ];
         for (secs, width, expected) in cases {
-            let told = Grid::new(ago(secs), NOW, width, NOW);
+            let told = ChartGrid::new(ago(secs), NOW, width, NOW);
             assert_eq!(told, Err(expected), "case: {secs} s of {width:?}");
         }
     }
@@ -183,7 +192,8 @@ mod tests {
     fn points_are_aligned_and_none_is_left_out() {
         let at = Timestamp::from_millis;
         let grid =
-            Grid::new(at(25_000), at(60_001), Some(Span::from_secs(20)), at(70_000)).unwrap();
+            ChartGrid::new(at(25_000), at(60_001), Some(HumanDuration::from_secs(20)), at(70_000))
+                .unwrap();
         let buckets =
             [(at(20_000), accepted(1)), (at(30_000), accepted(2)), (at(70_000), accepted(4))];
 
@@ -204,7 +214,7 @@ mod tests {
         ) {
             let at = Timestamp::from_millis;
             let now = at(21_000_000);
-            let grid = Grid::new(at(since), at(since + span), width.map(Span::from_secs), now);
+            let grid = ChartGrid::new(at(since), at(since + span), width.map(HumanDuration::from_secs), now);
             let Ok(grid) = grid else { return Ok(()) };
             prop_assert!(grid.since <= at(since) && at(since + span) <= grid.until);
             let buckets: Vec<_> = starts.iter().map(|n| (at(n * 10_000), accepted(1))).collect();
@@ -212,9 +222,9 @@ mod tests {
 
             let points = grid.points(buckets);
 
-            let sum: u64 = points.iter().map(|(_, tally)| tally.get(Count::Accepted)).sum();
+            let sum: u64 = points.iter().map(|(_, tally)| tally.get(RollupMetric::Accepted)).sum();
             prop_assert_eq!(sum, within as u64);
-            prop_assert!(points.len() as u64 <= POINTS_MAX);
+            prop_assert!(points.len() as u64 <= CHART_POINTS_MAX);
         }
     }
 }

@@ -1,12 +1,12 @@
 //! Counts by time that outlive what they count.
 //!
 //! Events and attempts go when their time has passed; what happened in each ten seconds, minute and
-//! hour stays much longer, as a [`Tally`] of a source or of a destination. Tallies can be added:
+//! hour stays much longer, as a [`RollupCounts`] of a source or of a destination. Tallies can be added:
 //! that is how coarse buckets come from fine ones, and a whole from its parts.
 //!
-//! - [`Tally`]: what is counted; `code` is how it is kept.
-//! - [`Width`]: which buckets are kept, and for how long.
-//! - [`Grid`]: the points of a chart.
+//! - [`RollupCounts`]: what is counted; `code` is how it is kept.
+//! - [`BucketWidth`]: which buckets are kept, and for how long.
+//! - [`ChartGrid`]: the points of a chart.
 
 mod code;
 mod grid;
@@ -14,20 +14,20 @@ mod grid;
 use std::time::Duration;
 
 use crate::{
-    delivery::{Class, DeadReason},
+    delivery::{DeadReason, FailureClass},
     histogram::Histogram,
     ids::{DestinationId, SourceId},
     time::Timestamp,
 };
 
 pub use self::{
-    code::{InvalidTally, read_number, write_number},
-    grid::{Grid, InvalidGrid, POINTS_MAX},
+    code::{DecodeRollupError, read_varint, write_varint},
+    grid::{CHART_POINTS_MAX, ChartGrid, ChartGridError},
 };
 
 /// Something that is counted. The number is how it is kept, so it never changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Count {
+pub enum RollupMetric {
     /// Events stored; of a source.
     Accepted = 0,
     /// Events stored without a key; of a source.
@@ -63,7 +63,7 @@ pub enum Count {
 /// Counts that exist.
 const COUNTS: usize = 15;
 
-impl Count {
+impl RollupMetric {
     /// Every count, in the order of their numbers.
     pub const ALL: [Self; COUNTS] = [
         Self::Accepted,
@@ -84,14 +84,14 @@ impl Count {
     ];
 
     /// What an attempt counts as: `None` is a success.
-    pub const fn attempt(class: Option<Class>) -> Self {
+    pub const fn attempt(class: Option<FailureClass>) -> Self {
         match class {
             None => Self::Succeeded,
-            Some(Class::Transient) => Self::Transient,
-            Some(Class::Throttled) => Self::Throttled,
-            Some(Class::Permanent) => Self::Permanent,
-            Some(Class::Config) => Self::Config,
-            Some(Class::Ambiguous) => Self::Ambiguous,
+            Some(FailureClass::Transient) => Self::Transient,
+            Some(FailureClass::Throttled) => Self::Throttled,
+            Some(FailureClass::Permanent) => Self::Permanent,
+            Some(FailureClass::Config) => Self::Config,
+            Some(FailureClass::Ambiguous) => Self::Ambiguous,
         }
     }
 
@@ -110,7 +110,7 @@ impl Count {
 
 /// What happened at a source or a destination in some time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct RollupCounts {
     counts: [u64; COUNTS],
     /// From when a delivery was created to its success.
     pub latency: Histogram,
@@ -118,21 +118,21 @@ pub struct Tally {
     pub attempt_time: Histogram,
 }
 
-impl Tally {
+impl RollupCounts {
     /// Counts something.
-    pub fn add(&mut self, count: Count, many: u64) {
+    pub fn add(&mut self, count: RollupMetric, many: u64) {
         let sum = &mut self.counts[count as usize];
         *sum = sum.saturating_add(many);
     }
 
     /// How often something was counted.
-    pub fn get(&self, count: Count) -> u64 {
+    pub fn get(&self, count: RollupMetric) -> u64 {
         self.counts[count as usize]
     }
 
     /// Adds what `other` has counted.
     pub fn merge(&mut self, other: &Self) {
-        for count in Count::ALL {
+        for count in RollupMetric::ALL {
             self.add(count, other.get(count));
         }
         self.latency.merge(&other.latency);
@@ -141,17 +141,20 @@ impl Tally {
 
     /// Attempts of all outcomes.
     pub fn attempts(&self) -> u64 {
-        self.get(Count::Succeeded) + self.failed()
+        self.get(RollupMetric::Succeeded) + self.failed()
     }
 
     /// Attempts that failed, of all classes.
     pub fn failed(&self) -> u64 {
-        Class::ALL.into_iter().map(|class| self.get(Count::attempt(Some(class)))).sum()
+        FailureClass::ALL
+            .into_iter()
+            .map(|class| self.get(RollupMetric::attempt(Some(class))))
+            .sum()
     }
 
     /// Deliveries given up, for all reasons.
     pub fn dead(&self) -> u64 {
-        DeadReason::ALL.into_iter().map(|reason| self.get(Count::dead(reason))).sum()
+        DeadReason::ALL.into_iter().map(|reason| self.get(RollupMetric::dead(reason))).sum()
     }
 }
 
@@ -160,7 +163,7 @@ const SLACK: Duration = Duration::from_secs(600);
 
 /// The buckets that are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Width {
+pub enum BucketWidth {
     /// Ten seconds, for the last six hours.
     TenSeconds,
     /// A minute, for eight days.
@@ -169,7 +172,7 @@ pub enum Width {
     Hour,
 }
 
-impl Width {
+impl BucketWidth {
     /// Every width, the finest first.
     pub const ALL: [Self; 3] = [Self::TenSeconds, Self::Minute, Self::Hour];
 
@@ -211,7 +214,7 @@ const fn align(at: Timestamp, secs: u64) -> Timestamp {
 
 /// Whose tallies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Whose {
+pub enum RollupSubject {
     /// Of a source, or of all sources together, also of those that were deleted.
     Source(Option<SourceId>),
     /// Of a destination, or of all.
@@ -222,9 +225,9 @@ pub enum Whose {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RollupQuery {
     /// Whose.
-    pub whose: Whose,
+    pub whose: RollupSubject,
     /// How wide.
-    pub width: Width,
+    pub width: BucketWidth,
     /// Those that begin at this time or later.
     pub since: Timestamp,
     /// Those that begin before this time.
@@ -237,25 +240,25 @@ mod tests {
 
     #[test]
     fn numbers_are_in_their_order() {
-        for (number, count) in Count::ALL.into_iter().enumerate() {
+        for (number, count) in RollupMetric::ALL.into_iter().enumerate() {
             assert_eq!(count as usize, number, "{count:?}");
         }
     }
 
     #[test]
     fn each_outcome_and_each_reason_has_a_count_of_its_own() {
-        let outcomes = [None].into_iter().chain(Class::ALL.into_iter().map(Some));
-        let all: std::collections::BTreeSet<Count> = outcomes
-            .map(Count::attempt)
-            .chain(DeadReason::ALL.into_iter().map(Count::dead))
+        let outcomes = [None].into_iter().chain(FailureClass::ALL.into_iter().map(Some));
+        let all: std::collections::BTreeSet<RollupMetric> = outcomes
+            .map(RollupMetric::attempt)
+            .chain(DeadReason::ALL.into_iter().map(RollupMetric::dead))
             .collect();
-        assert_eq!(all.len(), 1 + Class::ALL.len() + DeadReason::ALL.len());
+        assert_eq!(all.len(), 1 + FailureClass::ALL.len() + DeadReason::ALL.len());
     }
 
     #[test]
     fn sums_are_over_all_parts() {
-        let mut tally = Tally::default();
-        for (many, count) in (1..).zip(Count::ALL) {
+        let mut tally = RollupCounts::default();
+        for (many, count) in (1..).zip(RollupMetric::ALL) {
             tally.add(count, many);
         }
         assert_eq!(tally.failed(), 5 + 6 + 7 + 8 + 9);
@@ -267,12 +270,12 @@ mod tests {
     fn buckets_begin_at_whole_multiples() {
         let at = Timestamp::from_millis;
         let cases = [
-            (Width::TenSeconds, 12_345, 10_000),
-            (Width::TenSeconds, 10_000, 10_000),
-            (Width::TenSeconds, 9_999, 0),
-            (Width::Minute, 119_999, 60_000),
-            (Width::Hour, 3_600_000, 3_600_000),
-            (Width::TenSeconds, -1, -10_000),
+            (BucketWidth::TenSeconds, 12_345, 10_000),
+            (BucketWidth::TenSeconds, 10_000, 10_000),
+            (BucketWidth::TenSeconds, 9_999, 0),
+            (BucketWidth::Minute, 119_999, 60_000),
+            (BucketWidth::Hour, 3_600_000, 3_600_000),
+            (BucketWidth::TenSeconds, -1, -10_000),
         ];
         for (width, millis, start) in cases {
             assert_eq!(width.start(at(millis)), at(start), "case: {width:?} {millis}");

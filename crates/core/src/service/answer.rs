@@ -6,8 +6,8 @@ use serde_json::Value;
 
 use crate::{
     delivery::{
-        Class, DeadReason, Outcome,
-        judge::{classify, rules::StatusRules},
+        AttemptOutcome, DeadReason, FailureClass,
+        retry::{StatusRules, classify},
     },
     redact::MASK,
 };
@@ -31,7 +31,7 @@ const WAIT_MAX: Duration = Duration::from_secs(3600);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// What kind of failure it is; `None` is a success.
-    pub class: Option<Class>,
+    pub class: Option<FailureClass>,
     /// How long to wait at least; `None` leaves it to the policy.
     pub wait: Option<Wait>,
     /// How many attempts in all make sense; `None` leaves it to the policy.
@@ -130,7 +130,7 @@ impl Answer {
 
     /// Whether the destination must stop until somebody has looked at it. What waits is kept.
     pub fn stops_sender(&self) -> bool {
-        self.class == Some(Class::Config) && self.scope.is_whole_sender()
+        self.class == Some(FailureClass::Config) && self.scope.is_whole_sender()
     }
 
     pub(super) fn sent(sent_id: &str, text: &str) -> Self {
@@ -138,23 +138,23 @@ impl Answer {
     }
 
     pub(super) fn permanent(reason: DeadReason, scope: Scope, text: &str) -> Self {
-        Self { dead_reason: Some(reason), ..Self::new(Some(Class::Permanent), scope, text) }
+        Self { dead_reason: Some(reason), ..Self::new(Some(FailureClass::Permanent), scope, text) }
     }
 
     pub(super) fn transient(scope: Scope, text: &str) -> Self {
-        Self::new(Some(Class::Transient), scope, text)
+        Self::new(Some(FailureClass::Transient), scope, text)
     }
 
     pub(super) fn config(scope: Scope, text: &str) -> Self {
-        Self::new(Some(Class::Config), scope, text)
+        Self::new(Some(FailureClass::Config), scope, text)
     }
 
     pub(super) fn ambiguous(text: &str) -> Self {
         let dead_reason = Some(DeadReason::Ambiguous);
-        Self { dead_reason, ..Self::new(Some(Class::Ambiguous), Scope::Message, text) }
+        Self { dead_reason, ..Self::new(Some(FailureClass::Ambiguous), Scope::Message, text) }
     }
 
-    pub(super) fn new(class: Option<Class>, scope: Scope, text: &str) -> Self {
+    pub(super) fn new(class: Option<FailureClass>, scope: Scope, text: &str) -> Self {
         Self {
             class,
             wait: None,
@@ -177,16 +177,16 @@ pub(super) fn by_status(status: u16, text: &str) -> Answer {
         "" => format!("status {status}"),
         text => format!("status {status}: {text}"),
     };
-    let outcome = Outcome::Answered { status, retry_after: None };
+    let outcome = AttemptOutcome::Answered { status, retry_after: None };
     match classify(&outcome, &StatusRules::none()) {
         None => Answer::ambiguous(&text),
         Some(_) if status >= 500 => Answer::ambiguous(&text),
-        Some(Class::Permanent) => {
+        Some(FailureClass::Permanent) => {
             Answer::permanent(DeadReason::PayloadError, Scope::Message, &text)
         }
-        Some(Class::Config) => Answer::config(Scope::Account, &text),
-        Some(class @ Class::Throttled) => Answer::new(Some(class), Scope::Number, &text),
-        Some(class @ (Class::Transient | Class::Ambiguous)) => {
+        Some(FailureClass::Config) => Answer::config(Scope::Account, &text),
+        Some(class @ FailureClass::Throttled) => Answer::new(Some(class), Scope::Number, &text),
+        Some(class @ (FailureClass::Transient | FailureClass::Ambiguous)) => {
             Answer::new(Some(class), Scope::Service, &text)
         }
     }

@@ -32,8 +32,8 @@ use super::{
     meta::Kind::{Again, Ends, Holds, Later},
 };
 use crate::delivery::{
-    Class,
     DeadReason::{self, PayloadError, Unrecoverable},
+    FailureClass,
 };
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -204,13 +204,13 @@ impl Rule {
         let new = |class| Answer::new(Some(class), self.scope, &text);
         let lower = said.to_lowercase();
         let answer = match self.kind {
-            Again(tries) => Answer { tries, ..new(Class::Transient) },
+            Again(tries) => Answer { tries, ..new(FailureClass::Transient) },
             Ends(_) if self.again_if.iter().any(|word| lower.contains(word)) => {
-                Answer { tries: Some(2), ..new(Class::Transient) }
+                Answer { tries: Some(2), ..new(FailureClass::Transient) }
             }
             Ends(reason) => Answer::permanent(reason, self.scope, &text),
-            Later => new(Class::Throttled),
-            Holds => new(Class::Config),
+            Later => new(FailureClass::Throttled),
+            Holds => new(FailureClass::Config),
         };
         Answer { wait: self.wait, ..answer }
     }

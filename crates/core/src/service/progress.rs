@@ -6,7 +6,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::delivery::state::Status;
+use crate::delivery::state::DeliveryStatus;
 
 /// What a service tells about a message that it took.
 #[derive(
@@ -92,7 +92,7 @@ impl MessageStatus {
 
 /// What became of a message, by the newest delivery of it and all that was told.
 pub fn progress(
-    delivery: Status,
+    delivery: DeliveryStatus,
     attempts: u32,
     told: impl IntoIterator<Item = Told>,
 ) -> MessageStatus {
@@ -105,14 +105,18 @@ pub fn progress(
         Some(Told::Failed) => MessageStatus::Failed,
         Some(Told::Sent) => MessageStatus::Sent,
         None => match delivery {
-            Status::Succeeded | Status::Replayed => MessageStatus::Sent,
-            Status::Dead => MessageStatus::Failed,
-            Status::Cancelled => MessageStatus::Cancelled,
-            Status::InFlight => MessageStatus::Sending,
-            Status::Pending | Status::Scheduled | Status::Held if attempts > 0 => {
+            DeliveryStatus::Succeeded | DeliveryStatus::Replayed => MessageStatus::Sent,
+            DeliveryStatus::Dead => MessageStatus::Failed,
+            DeliveryStatus::Cancelled => MessageStatus::Cancelled,
+            DeliveryStatus::InFlight => MessageStatus::Sending,
+            DeliveryStatus::Pending | DeliveryStatus::Scheduled | DeliveryStatus::Held
+                if attempts > 0 =>
+            {
                 MessageStatus::Sending
             }
-            Status::Pending | Status::Scheduled | Status::Held => MessageStatus::Accepted,
+            DeliveryStatus::Pending | DeliveryStatus::Scheduled | DeliveryStatus::Held => {
+                MessageStatus::Accepted
+            }
         },
     }
 }
@@ -124,33 +128,33 @@ mod tests {
     #[test]
     fn the_furthest_that_is_told_counts_in_any_order() {
         use MessageStatus::{Accepted, Cancelled, Delivered, Failed, Read, Sending, Sent};
-        let cases: [(Status, u32, &[Told], MessageStatus); 24] = [
-            (Status::Pending, 0, &[], Accepted),
-            (Status::Held, 0, &[], Accepted),
-            (Status::Pending, 1, &[], Sending),
-            (Status::InFlight, 0, &[], Sending),
-            (Status::Scheduled, 2, &[], Sending),
-            (Status::Succeeded, 1, &[], Sent),
-            (Status::Dead, 3, &[], Failed),
-            (Status::Cancelled, 0, &[], Cancelled),
-            (Status::Succeeded, 1, &[Told::Sent], Sent),
-            (Status::Succeeded, 1, &[Told::Delivered, Told::Sent], Delivered),
-            (Status::Succeeded, 1, &[Told::Sent, Told::Read, Told::Delivered], Read),
-            (Status::Succeeded, 1, &[Told::Read, Told::Read], Read),
-            (Status::Succeeded, 1, &[Told::Failed, Told::Sent], Failed),
-            (Status::Succeeded, 1, &[Told::Delivered, Told::Failed], Delivered),
-            (Status::Succeeded, 1, &[Told::Failed, Told::Read], Read),
+        let cases: [(DeliveryStatus, u32, &[Told], MessageStatus); 24] = [
+            (DeliveryStatus::Pending, 0, &[], Accepted),
+            (DeliveryStatus::Held, 0, &[], Accepted),
+            (DeliveryStatus::Pending, 1, &[], Sending),
+            (DeliveryStatus::InFlight, 0, &[], Sending),
+            (DeliveryStatus::Scheduled, 2, &[], Sending),
+            (DeliveryStatus::Succeeded, 1, &[], Sent),
+            (DeliveryStatus::Dead, 3, &[], Failed),
+            (DeliveryStatus::Cancelled, 0, &[], Cancelled),
+            (DeliveryStatus::Succeeded, 1, &[Told::Sent], Sent),
+            (DeliveryStatus::Succeeded, 1, &[Told::Delivered, Told::Sent], Delivered),
+            (DeliveryStatus::Succeeded, 1, &[Told::Sent, Told::Read, Told::Delivered], Read),
+            (DeliveryStatus::Succeeded, 1, &[Told::Read, Told::Read], Read),
+            (DeliveryStatus::Succeeded, 1, &[Told::Failed, Told::Sent], Failed),
+            (DeliveryStatus::Succeeded, 1, &[Told::Delivered, Told::Failed], Delivered),
+            (DeliveryStatus::Succeeded, 1, &[Told::Failed, Told::Read], Read),
             // It is going to be sent again, or a person has sent it again.
-            (Status::Pending, 0, &[Told::Failed], Sending),
-            (Status::Scheduled, 1, &[Told::Sent, Told::Failed], Sending),
-            (Status::InFlight, 1, &[Told::Failed], Sending),
-            (Status::Held, 0, &[Told::Failed], Sending),
-            (Status::Scheduled, 1, &[Told::Failed, Told::Delivered], Delivered),
-            (Status::Dead, 1, &[Told::Failed], Failed),
-            (Status::Cancelled, 1, &[Told::Failed], Failed),
+            (DeliveryStatus::Pending, 0, &[Told::Failed], Sending),
+            (DeliveryStatus::Scheduled, 1, &[Told::Sent, Told::Failed], Sending),
+            (DeliveryStatus::InFlight, 1, &[Told::Failed], Sending),
+            (DeliveryStatus::Held, 0, &[Told::Failed], Sending),
+            (DeliveryStatus::Scheduled, 1, &[Told::Failed, Told::Delivered], Delivered),
+            (DeliveryStatus::Dead, 1, &[Told::Failed], Failed),
+            (DeliveryStatus::Cancelled, 1, &[Told::Failed], Failed),
             // A send of which nobody knew, until something was told of it.
-            (Status::Dead, 1, &[Told::Delivered], Delivered),
-            (Status::Scheduled, 1, &[Told::Sent], Sent),
+            (DeliveryStatus::Dead, 1, &[Told::Delivered], Delivered),
+            (DeliveryStatus::Scheduled, 1, &[Told::Sent], Sent),
         ];
         for (delivery, attempts, told, expected) in cases {
             let found = progress(delivery, attempts, told.iter().copied());

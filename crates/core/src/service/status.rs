@@ -7,11 +7,11 @@ use serde_json::json;
 use super::{Answer, Told, meta};
 use crate::{
     attribute::AttributeName,
-    delivery::{Class, DeadReason},
+    delivery::{DeadReason, FailureClass},
     destination::sender::read_send_id,
-    event::{Confirmation, Said},
+    event::{ProviderStatus, StatusUpdate},
     provider::EventPart,
-    store::Next,
+    store::NextStep,
     time::Timestamp,
 };
 
@@ -24,32 +24,33 @@ const AGAIN_AFTER: Duration = Duration::from_secs(60);
 ///
 /// Its attributes hold all of it: what the service calls the message, what we called the send, what
 /// became of it, and the code of the error.
-pub fn confirmation(part: &EventPart, now: Timestamp) -> Option<Confirmation> {
+pub fn confirmation(part: &EventPart, now: Timestamp) -> Option<StatusUpdate> {
     let state = part.kind.as_ref()?.as_str().strip_prefix(STATUS)?;
     let get = |wanted| part.attributes.iter().find(|(name, _)| *name == wanted);
     let (_, id) = get(AttributeName::Object)?;
     let (event, destination) = read_send_id(id)?;
     let said = match Told::from_word(state)? {
-        Told::Sent | Told::Delivered | Told::Read => Said::Sent,
-        Told::Failed => {
-            Said::Failed(after_failure(get(AttributeName::Error).map(|(_, code)| code), now))
-        }
+        Told::Sent | Told::Delivered | Told::Read => ProviderStatus::Sent,
+        Told::Failed => ProviderStatus::Failed(after_failure(
+            get(AttributeName::Error).map(|(_, code)| code),
+            now,
+        )),
     };
     let sent_id = get(AttributeName::MessageId).map(|(_, id)| id.to_owned());
-    Some(Confirmation { event, destination, at: now, sent_id, said })
+    Some(StatusUpdate { event, destination, at: now, sent_id, said })
 }
 
 /// A message that failed is not on its way any more, so it may be sent again unless its code says that
 /// this is of no use.
-fn after_failure(code: Option<&str>, now: Timestamp) -> Next {
+fn after_failure(code: Option<&str>, now: Timestamp) -> NextStep {
     let code = code.and_then(|code| code.parse::<u32>().ok());
     let answer = code.and_then(|code| meta::read_error(&json!({ "code": code }), 400));
     match answer {
-        Some(Answer { class: Some(Class::Permanent), dead_reason, .. }) => {
-            Next::Dead(dead_reason.unwrap_or(DeadReason::Unrecoverable))
+        Some(Answer { class: Some(FailureClass::Permanent), dead_reason, .. }) => {
+            NextStep::Dead(dead_reason.unwrap_or(DeadReason::Unrecoverable))
         }
-        Some(answer) => Next::RetryAt(now + answer.wait_after(1).unwrap_or(AGAIN_AFTER)),
-        None => Next::Dead(DeadReason::Unrecoverable),
+        Some(answer) => NextStep::RetryAt(now + answer.wait_after(1).unwrap_or(AGAIN_AFTER)),
+        None => NextStep::Dead(DeadReason::Unrecoverable),
     }
 }
 
@@ -69,12 +70,14 @@ mod tests {
         let event = EventId::new(NOW, 1);
         let destination = DestinationId::new(NOW, 2);
         let ours = send_id(event, destination);
-        let again = |seconds| Some(Said::Failed(Next::RetryAt(NOW + Duration::from_secs(seconds))));
-        let dead = |reason| Some(Said::Failed(Next::Dead(reason)));
+        let again = |seconds| {
+            Some(ProviderStatus::Failed(NextStep::RetryAt(NOW + Duration::from_secs(seconds))))
+        };
+        let dead = |reason| Some(ProviderStatus::Failed(NextStep::Dead(reason)));
         let cases = [
-            ("status.sent", &*ours, "", Some(Said::Sent)),
-            ("status.delivered", &ours, "", Some(Said::Sent)),
-            ("status.read", &ours, "", Some(Said::Sent)),
+            ("status.sent", &*ours, "", Some(ProviderStatus::Sent)),
+            ("status.delivered", &ours, "", Some(ProviderStatus::Sent)),
+            ("status.read", &ours, "", Some(ProviderStatus::Sent)),
             ("status.failed", &ours, "131026", dead(DeadReason::Unrecoverable)),
             ("status.failed", &ours, "131009", dead(DeadReason::PayloadError)),
             ("status.failed", &ours, "131049", again(86_400)),

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::{Account, Answer, Message, Scope, Service, Wait, find};
 use crate::{
-    delivery::{Class, DeadReason},
+    delivery::{DeadReason, FailureClass},
     secret::Secret,
 };
 
@@ -25,31 +25,31 @@ fn account(service: &dyn Service) -> Account {
 }
 
 /// What an answer comes to: class, wait, tries, scope, reason.
-type Meaning = (Option<Class>, Option<Wait>, Option<u32>, Scope, Option<DeadReason>);
+type Meaning = (Option<FailureClass>, Option<Wait>, Option<u32>, Scope, Option<DeadReason>);
 
 fn meaning(answer: &Answer) -> Meaning {
     (answer.class, answer.wait, answer.tries, answer.scope, answer.dead_reason)
 }
 
 fn again(scope: Scope) -> Meaning {
-    (Some(Class::Transient), None, None, scope, None)
+    (Some(FailureClass::Transient), None, None, scope, None)
 }
 
 fn later(seconds: u64, scope: Scope) -> Meaning {
     let wait = Some(Wait::Fixed(Duration::from_secs(seconds)));
-    (Some(Class::Throttled), wait, None, scope, None)
+    (Some(FailureClass::Throttled), wait, None, scope, None)
 }
 
 fn held(scope: Scope) -> Meaning {
-    (Some(Class::Config), None, None, scope, None)
+    (Some(FailureClass::Config), None, None, scope, None)
 }
 
 fn ends(reason: DeadReason, scope: Scope) -> Meaning {
-    (Some(Class::Permanent), None, None, scope, Some(reason))
+    (Some(FailureClass::Permanent), None, None, scope, Some(reason))
 }
 
 fn ambiguous() -> Meaning {
-    (Some(Class::Ambiguous), None, None, Scope::Message, Some(DeadReason::Ambiguous))
+    (Some(FailureClass::Ambiguous), None, None, Scope::Message, Some(DeadReason::Ambiguous))
 }
 
 fn sent() -> Meaning {

@@ -5,20 +5,22 @@ use std::{collections::BTreeMap, ops::RangeInclusive, time::Duration};
 use async_trait::async_trait;
 
 use super::{
-    Change, Configuration, DeliveryDetail, DeliveryFilter, DeliveryRow, DuplicateDetail,
-    EventDetail, EventFilter, EventRow, Listed, Page, StoreError,
+    ConfigChange, Configuration, DeliveryDetail, DeliveryFilter, DeliveryRow, DuplicateDetail,
+    EventDetail, EventFilter, EventRow, ListPage, PageRequest, StoreError,
 };
 use crate::{
-    access::Token, arrivals::Arrival, arrivals::ArrivalCursor, arrivals::ArrivalFilter,
-    attribute::Wanted, dead::DeadGroup, dead::GroupFilter, dead::GroupPlace, decision::Decision,
-    delivery::DeadReason, delivery::state::Status, event::CopyId, event::Payload, ids::DeliveryId,
-    ids::DestinationId, ids::EventId, ids::RequestId, ids::TokenId, refused::RefusedFilter,
-    refused::RefusedRequest, rollup::RollupQuery, rollup::Tally, time::Timestamp,
+    access::ApiToken, attribute::Wanted, dead_letters::DeadLetterGroup,
+    dead_letters::DeadLetterGroupCursor, dead_letters::DeadLetterGroupFilter,
+    decision::EventDecision, delivery::DeadReason, delivery::state::DeliveryStatus,
+    event::DuplicateId, event::Payload, ids::DeliveryId, ids::DestinationId, ids::EventId,
+    ids::RequestId, ids::TokenId, refused::RefusedFilter, refused::RefusedRequest,
+    requests::ReceivedRequest, requests::RequestCursor, requests::RequestFilter,
+    rollup::RollupCounts, rollup::RollupQuery, time::Timestamp,
 };
 
 /// What became of a wish to replay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Replayed {
+pub enum ReplayResult {
     /// This new delivery takes over; it is due at once.
     Created {
         /// The new delivery.
@@ -29,7 +31,7 @@ pub enum Replayed {
     /// There is no such delivery.
     NotFound,
     /// It is not final, or its destination is gone.
-    NotReplayable(Status),
+    NotReplayable(DeliveryStatus),
     /// There is nothing left to send: retention has removed its body.
     BodyRemoved,
     /// The event was replayed to that destination less than the limit ago.
@@ -41,7 +43,7 @@ pub enum Replayed {
 
 /// What became of a wish to cancel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cancelled {
+pub enum CancelResult {
     /// It is cancelled.
     Done {
         /// Where it would have gone; the next of its ordering key may be due there now.
@@ -50,12 +52,12 @@ pub enum Cancelled {
     /// There is no such delivery.
     NotFound,
     /// It has ended, or is being tried.
-    NotCancellable(Status),
+    NotCancellable(DeliveryStatus),
 }
 
 /// Counts since the beginning, exact and kept with the data.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct StoreCounts {
     /// Events stored.
     pub events: u64,
     /// Events stored without a key.
@@ -67,25 +69,25 @@ pub struct Counts {
     /// Attempts that were not the first of their delivery.
     pub retries: u64,
     /// Deliveries that are in each status now, as it is written in their rows.
-    pub by_status: BTreeMap<Status, u64>,
+    pub by_status: BTreeMap<DeliveryStatus, u64>,
     /// For each reason: ever dead, and dead now.
-    pub dead: BTreeMap<DeadReason, DeadCount>,
+    pub dead: BTreeMap<DeadReason, DeadReasonCount>,
 }
 
-impl Counts {
+impl StoreCounts {
     /// Counts as `held` what is shown as such; see [`AdminStore::held_back`].
-    pub fn hold_back(&mut self, held: &BTreeMap<Status, u64>) {
+    pub fn hold_back(&mut self, held: &BTreeMap<DeliveryStatus, u64>) {
         for (status, many) in held {
             let counted = self.by_status.entry(*status).or_default();
             *counted = counted.saturating_sub(*many);
-            *self.by_status.entry(Status::Held).or_default() += many;
+            *self.by_status.entry(DeliveryStatus::Held).or_default() += many;
         }
     }
 }
 
 /// How many deliveries died for a reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DeadCount {
+pub struct DeadReasonCount {
     /// Ever.
     pub total: u64,
     /// Now.
@@ -94,7 +96,7 @@ pub struct DeadCount {
 
 /// How the store does.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Health {
+pub struct StoreHealth {
     /// The disk was full at the last try.
     pub full: bool,
     /// The store has failed; the process must end.
@@ -111,7 +113,7 @@ pub struct Health {
 
 /// What retention removed in one slice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Pruned {
+pub struct PruneReport {
     /// Events, with their bodies, deliveries and attempts.
     pub events: usize,
     /// Bodies of events that stay.
@@ -126,7 +128,7 @@ pub struct Pruned {
 
 /// How many messages were sent on a day.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SentOnDay {
+pub struct DailySendCount {
     /// To where.
     pub destination: DestinationId,
     /// In days since 1970, by the calendar of the destination.
@@ -142,14 +144,14 @@ pub trait AdminStore: Send + Sync {
     async fn configuration(&self) -> Result<Configuration, StoreError>;
 
     /// Makes the changes, all or none, in order.
-    async fn change(&self, changes: Vec<Change>, now: Timestamp) -> Result<(), StoreError>;
+    async fn change(&self, changes: Vec<ConfigChange>, now: Timestamp) -> Result<(), StoreError>;
 
     /// Events, newest first.
     async fn events(
         &self,
         filter: EventFilter,
-        page: Page<EventId>,
-    ) -> Result<Listed<EventRow, EventId>, StoreError>;
+        page: PageRequest<EventId>,
+    ) -> Result<ListPage<EventRow, EventId>, StoreError>;
 
     /// The newest events that have each of these, newest first: of each at most `limit`. The same as
     /// [`Self::events`] finds with each of them alone, at about the cost of one.
@@ -166,7 +168,7 @@ pub trait AdminStore: Send + Sync {
     async fn event_row(&self, id: EventId) -> Result<Option<EventRow>, StoreError>;
 
     /// One of the duplicates of an event that are kept.
-    async fn duplicate(&self, copy: CopyId) -> Result<Option<DuplicateDetail>, StoreError>;
+    async fn duplicate(&self, copy: DuplicateId) -> Result<Option<DuplicateDetail>, StoreError>;
 
     /// The body of one event as it came; `None` when there is no event or its body was removed.
     async fn body(&self, id: EventId) -> Result<Option<Payload>, StoreError>;
@@ -175,8 +177,8 @@ pub trait AdminStore: Send + Sync {
     async fn deliveries(
         &self,
         filter: DeliveryFilter,
-        page: Page<DeliveryId>,
-    ) -> Result<Listed<DeliveryRow, DeliveryId>, StoreError>;
+        page: PageRequest<DeliveryId>,
+    ) -> Result<ListPage<DeliveryRow, DeliveryId>, StoreError>;
 
     /// All deliveries of these events, oldest first.
     async fn deliveries_of(&self, events: Vec<EventId>) -> Result<Vec<DeliveryRow>, StoreError>;
@@ -189,16 +191,16 @@ pub trait AdminStore: Send + Sync {
     /// Their counts are exact: they change in the step that a delivery dies or stops being dead in.
     async fn dead_groups(
         &self,
-        filter: GroupFilter,
-        page: Page<GroupPlace>,
-    ) -> Result<Listed<DeadGroup, GroupPlace>, StoreError>;
+        filter: DeadLetterGroupFilter,
+        page: PageRequest<DeadLetterGroupCursor>,
+    ) -> Result<ListPage<DeadLetterGroup, DeadLetterGroupCursor>, StoreError>;
 
     /// What is sent for a delivery; `None` when there is no delivery, or its body was removed, or its
     /// route's transform has made none yet.
     async fn delivery_body(&self, id: DeliveryId) -> Result<Option<Payload>, StoreError>;
 
     /// Keeps a decision; of each event and kind a bounded number.
-    async fn decide(&self, decision: Decision) -> Result<(), StoreError>;
+    async fn decide(&self, decision: EventDecision) -> Result<(), StoreError>;
 
     /// Keeps a refused request, in place of the oldest of its source and reason if there are
     /// [`SAMPLES_MAX`](crate::refused::SAMPLES_MAX) already.
@@ -208,16 +210,16 @@ pub trait AdminStore: Send + Sync {
     async fn refused(
         &self,
         filter: RefusedFilter,
-        page: Page<RequestId>,
+        page: PageRequest<RequestId>,
     ) -> Result<Vec<RefusedRequest>, StoreError>;
 
     /// Requests that came to the door, whatever became of them, newest first. Sightings are in the
     /// order in which they were written, which may be a moment off.
     async fn arrivals(
         &self,
-        filter: ArrivalFilter,
-        page: Page<ArrivalCursor>,
-    ) -> Result<Listed<Arrival, ArrivalCursor>, StoreError>;
+        filter: RequestFilter,
+        page: PageRequest<RequestCursor>,
+    ) -> Result<ListPage<ReceivedRequest, RequestCursor>, StoreError>;
 
     /// One refused request.
     async fn refused_request(&self, id: RequestId) -> Result<Option<RefusedRequest>, StoreError>;
@@ -232,11 +234,11 @@ pub trait AdminStore: Send + Sync {
         id: DeliveryId,
         new: DeliveryId,
         now: Timestamp,
-    ) -> Result<Replayed, StoreError>;
+    ) -> Result<ReplayResult, StoreError>;
 
     /// Cancels a delivery that waits: `pending`, `scheduled` or `held`. The next one of its ordering
     /// key becomes due in the same step.
-    async fn cancel(&self, id: DeliveryId, now: Timestamp) -> Result<Cancelled, StoreError>;
+    async fn cancel(&self, id: DeliveryId, now: Timestamp) -> Result<CancelResult, StoreError>;
 
     /// Cancels one bounded slice of what waits for destinations that were deleted; says whether there
     /// may be more.
@@ -246,11 +248,11 @@ pub trait AdminStore: Send + Sync {
     async fn cancel_for_deleted(&self) -> Result<bool, StoreError>;
 
     /// The counts, as of a recent commit.
-    fn counts(&self) -> Counts;
+    fn counts(&self) -> StoreCounts;
 
     /// How many deliveries, by the status in their rows, are shown as `held` because their
     /// destination is paused or its circuit is open.
-    async fn held_back(&self) -> Result<BTreeMap<Status, u64>, StoreError>;
+    async fn held_back(&self) -> Result<BTreeMap<DeliveryStatus, u64>, StoreError>;
 
     /// When the delivery that waits longest for each destination was due, if it is due by `now`.
     async fn oldest_due(
@@ -260,10 +262,13 @@ pub trait AdminStore: Send + Sync {
 
     /// How many messages were sent on each of these days to each destination that is there; days
     /// without any are left out. See [`Sent::day`](super::Sent::day).
-    async fn sent_by_day(&self, days: RangeInclusive<i32>) -> Result<Vec<SentOnDay>, StoreError>;
+    async fn sent_by_day(
+        &self,
+        days: RangeInclusive<i32>,
+    ) -> Result<Vec<DailySendCount>, StoreError>;
 
     /// How the store does.
-    fn health(&self) -> Health;
+    fn health(&self) -> StoreHealth;
 
     /// Returns when the store has failed.
     async fn failure(&self) -> String;
@@ -280,7 +285,8 @@ pub trait AdminStore: Send + Sync {
     ///   latest a day later.
     ///
     /// [`Keep::due`]: crate::retention::Keep::due
-    async fn prune(&self, events_kept: Duration, now: Timestamp) -> Result<Pruned, StoreError>;
+    async fn prune(&self, events_kept: Duration, now: Timestamp)
+    -> Result<PruneReport, StoreError>;
 
     /// Sorts a bounded slice of what was counted into the buckets of [`Self::rollups`]; says
     /// whether there is more. What they say is the same before and after.
@@ -290,24 +296,31 @@ pub trait AdminStore: Send + Sync {
     ///
     /// Exact: counted in the transaction of what it counts, and not changed by [`Self::prune`]
     /// before the bucket's own time has passed.
-    async fn rollups(&self, query: RollupQuery) -> Result<Vec<(Timestamp, Tally)>, StoreError>;
+    async fn rollups(
+        &self,
+        query: RollupQuery,
+    ) -> Result<Vec<(Timestamp, RollupCounts)>, StoreError>;
 
     /// Keeps an API token. One with the same hash stays, and takes on its role and its end.
     ///
     /// A session is kept only while the token is there that it was begun with; says whether it is
     /// kept.
-    async fn add_token(&self, token: Token) -> Result<bool, StoreError>;
+    async fn add_token(&self, token: ApiToken) -> Result<bool, StoreError>;
 
     /// All API tokens, oldest first, also those whose time has passed.
-    async fn tokens(&self) -> Result<Vec<Token>, StoreError>;
+    async fn tokens(&self) -> Result<Vec<ApiToken>, StoreError>;
 
     /// Removes an API token, unless nobody could change anything after that.
-    async fn remove_token(&self, id: TokenId, now: Timestamp) -> Result<TokenRemoved, StoreError>;
+    async fn remove_token(
+        &self,
+        id: TokenId,
+        now: Timestamp,
+    ) -> Result<RemoveTokenResult, StoreError>;
 }
 
 /// What became of a wish to remove a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TokenRemoved {
+pub enum RemoveTokenResult {
     /// It is gone.
     Removed,
     /// There is no such token.

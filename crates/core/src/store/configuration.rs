@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 
 use crate::{
     destination::DestinationSpec, ids::DestinationId, ids::RouteId, ids::SourceId, name::Name,
-    redact::Names, route::RouteSpec, source::SourceSpec, time::Timestamp,
+    redact::SecretNames, route::RouteSpec, source::SourceSpec, time::Timestamp,
 };
 
 /// A stored object that people configure, with its times.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Stored<I, S> {
+pub struct StoredObject<I, S> {
     /// Its id.
     pub id: I,
     /// What was written.
@@ -24,18 +24,18 @@ pub struct Stored<I, S> {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Configuration {
     /// All sources, by name.
-    pub sources: Vec<Stored<SourceId, SourceSpec>>,
+    pub sources: Vec<StoredObject<SourceId, SourceSpec>>,
     /// All destinations, by name.
-    pub destinations: Vec<Stored<DestinationId, DestinationSpec>>,
+    pub destinations: Vec<StoredObject<DestinationId, DestinationSpec>>,
     /// All routes, oldest first.
-    pub routes: Vec<Stored<RouteId, RouteSpec>>,
+    pub routes: Vec<StoredObject<RouteId, RouteSpec>>,
     /// What is not configured any more and still says what is secret in what is kept.
-    pub past: Past,
+    pub past: PastConfiguration,
 }
 
 /// What was configured once and says what is secret in the requests of that time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Past {
+pub struct PastConfiguration {
     /// Headers in which a source gets its secret, or once did; in lower case.
     pub token_headers: BTreeSet<String>,
     /// Sources that are deleted and had something to say about secrets, by id.
@@ -66,33 +66,33 @@ impl PastSource {
 
 impl Configuration {
     /// What is secret in the requests of a source, deleted or not.
-    pub fn secret_names(&self, source: SourceId) -> Names {
+    pub fn secret_names(&self, source: SourceId) -> SecretNames {
         let spec = self.sources.iter().find(|stored| stored.id == source);
-        let mut names = spec.map_or_else(Names::usual, |stored| stored.spec.secret_names());
+        let mut names = spec.map_or_else(SecretNames::usual, |stored| stored.spec.secret_names());
         let past = self.past.sources.iter().find(|past| past.id == source);
         names.add_fields(past.into_iter().flat_map(|past| &past.redact));
         self.add_token_headers(names)
     }
 
     /// What is secret in the requests of any source.
-    pub fn all_secret_names(&self) -> Names {
-        let mut names = Names::usual();
+    pub fn all_secret_names(&self) -> SecretNames {
+        let mut names = SecretNames::usual();
         names.add_fields(self.sources.iter().flat_map(|stored| &stored.spec.redact));
         names.add_fields(self.past.sources.iter().flat_map(|past| &past.redact));
         self.add_token_headers(names)
     }
 
-    fn add_token_headers(&self, mut names: Names) -> Names {
+    fn add_token_headers(&self, mut names: SecretNames) -> SecretNames {
         self.past.token_headers.iter().for_each(|header| names.add_header(header));
         names
     }
 
     /// What it would be after `changes`; the store does the same to its tables.
-    pub fn apply(&mut self, changes: &[Change], now: Timestamp) {
+    pub fn apply(&mut self, changes: &[ConfigChange], now: Timestamp) {
         for change in changes {
             match change {
                 // Routes follow their ends through a change of name.
-                Change::PutSource(id, spec) => {
+                ConfigChange::PutSource(id, spec) => {
                     let before = put(&mut self.sources, *id, spec, now).map(|old| old.name);
                     self.past.sources.retain(|past| past.id != *id);
                     let header = spec.token_header().map(str::to_ascii_lowercase);
@@ -100,26 +100,26 @@ impl Configuration {
                     let moved = self.routes.iter_mut().map(|route| &mut route.spec.from);
                     rename(moved, before.as_ref(), &spec.name);
                 }
-                Change::PutDestination(id, spec) => {
+                ConfigChange::PutDestination(id, spec) => {
                     let before = put(&mut self.destinations, *id, spec, now).map(|old| old.name);
                     let moved = self.routes.iter_mut().map(|route| &mut route.spec.to);
                     rename(moved, before.as_ref(), &spec.name);
                 }
-                Change::PutRoute(id, spec) => {
+                ConfigChange::PutRoute(id, spec) => {
                     put(&mut self.routes, *id, spec, now);
                 }
-                Change::DeleteSource(id) => {
+                ConfigChange::DeleteSource(id) => {
                     let gone = remove(&mut self.sources, *id);
                     let name = gone.as_ref().map(|spec| spec.name.clone());
                     self.routes.retain(|route| Some(&route.spec.from) != name.as_ref());
                     self.past.sources.extend(gone.and_then(|spec| PastSource::of(*id, spec)));
                     self.past.sources.sort_by_key(|past| past.id);
                 }
-                Change::DeleteDestination(id) => {
+                ConfigChange::DeleteDestination(id) => {
                     let name = remove(&mut self.destinations, *id).map(|spec| spec.name);
                     self.routes.retain(|route| Some(&route.spec.to) != name.as_ref());
                 }
-                Change::DeleteRoute(id) => self.routes.retain(|route| route.id != *id),
+                ConfigChange::DeleteRoute(id) => self.routes.retain(|route| route.id != *id),
             }
         }
         self.sources.sort_by(|a, b| a.spec.name.cmp(&b.spec.name));
@@ -129,7 +129,7 @@ impl Configuration {
 
 /// Writes one entry; gives back what it replaced.
 fn put<I: PartialEq, S: Clone>(
-    list: &mut Vec<Stored<I, S>>,
+    list: &mut Vec<StoredObject<I, S>>,
     id: I,
     spec: &S,
     now: Timestamp,
@@ -139,7 +139,7 @@ fn put<I: PartialEq, S: Clone>(
         stored.updated_at = now;
         return Some(std::mem::replace(&mut stored.spec, spec));
     }
-    list.push(Stored { id, spec, created_at: now, updated_at: now });
+    list.push(StoredObject { id, spec, created_at: now, updated_at: now });
     None
 }
 
@@ -149,14 +149,14 @@ fn rename<'a>(names: impl Iterator<Item = &'a mut Name>, from: Option<&Name>, to
     }
 }
 
-fn remove<I: PartialEq, S>(list: &mut Vec<Stored<I, S>>, id: I) -> Option<S> {
+fn remove<I: PartialEq, S>(list: &mut Vec<StoredObject<I, S>>, id: I) -> Option<S> {
     let at = list.iter().position(|stored| stored.id == id)?;
     Some(list.remove(at).spec)
 }
 
 /// One change to the configuration.
 #[derive(Clone, Debug)]
-pub enum Change {
+pub enum ConfigChange {
     /// Creates a source under this id, or replaces the one that has it.
     PutSource(SourceId, SourceSpec),
     /// Creates a destination under this id, or replaces the one that has it. One that has no order

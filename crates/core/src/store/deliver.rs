@@ -6,15 +6,15 @@ use async_trait::async_trait;
 
 use super::StoreError;
 use crate::{
-    delivery::Class, delivery::DeadReason, delivery::Failure, delivery::Lease,
-    delivery::LeaseToken, delivery::Timing, delivery::WhyThen, event::Payload, ids::AttemptId,
-    ids::DeliveryId, ids::DestinationId, ids::EventId, ids::RouteId, key::DedupKey,
-    lane::LaneState, name::Name, time::Timestamp,
+    delivery::AttemptFailure, delivery::AttemptTiming, delivery::DeadReason,
+    delivery::FailureClass, delivery::Lease, delivery::LeaseToken, delivery::ScheduleReason,
+    event::Payload, ids::AttemptId, ids::DeliveryId, ids::DestinationId, ids::EventId,
+    ids::RouteId, key::DedupKey, lane::SavedLaneState, name::Name, time::Timestamp,
 };
 
 /// A delivery in the hands of a lane.
 #[derive(Clone, Debug)]
-pub struct Claimed {
+pub struct ClaimedDelivery {
     /// Which one.
     pub id: DeliveryId,
     /// Of which event.
@@ -45,16 +45,16 @@ pub struct Claimed {
 
 /// What a claim brings.
 #[derive(Clone, Debug, Default)]
-pub struct Claims {
+pub struct ClaimBatch {
     /// What may be tried.
-    pub claimed: Vec<Claimed>,
+    pub claimed: Vec<ClaimedDelivery>,
     /// What was due and had to be given up, because its body is missing or damaged.
     pub damaged: Vec<DeliveryId>,
 }
 
 /// One try, as it is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Attempt {
+pub struct AttemptRecord {
     /// Its id.
     pub id: AttemptId,
     /// Counted from 1 within its delivery.
@@ -64,13 +64,13 @@ pub struct Attempt {
     /// How long it took.
     pub took: Duration,
     /// Where that time went.
-    pub timing: Timing,
+    pub timing: AttemptTiming,
     /// The status of the answer, if there was one.
     pub status: Option<u16>,
     /// Why there was none.
-    pub failure: Option<Failure>,
+    pub failure: Option<AttemptFailure>,
     /// What kind of failure it was; `None` for a success.
-    pub class: Option<Class>,
+    pub class: Option<FailureClass>,
     /// A short text for people.
     pub detail: Option<String>,
     /// The first part of the answer's body.
@@ -79,7 +79,7 @@ pub struct Attempt {
 
 /// What follows an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Next {
+pub enum NextStep {
     /// It is done.
     Succeeded,
     /// It is tried again then.
@@ -88,7 +88,7 @@ pub enum Next {
     Dead(DeadReason),
 }
 
-impl Next {
+impl NextStep {
     /// The word for it.
     pub const fn word(self) -> &'static str {
         match self {
@@ -129,20 +129,20 @@ pub struct Settlement {
     /// When it ended.
     pub at: Timestamp,
     /// What was tried.
-    pub attempt: Attempt,
+    pub attempt: AttemptRecord,
     /// What follows.
-    pub next: Next,
+    pub next: NextStep,
     /// If it is tried again: why then.
-    pub why_then: Option<WhyThen>,
-    /// Others may wait for it; see [`Claimed::ordered`].
+    pub why_then: Option<ScheduleReason>,
+    /// Others may wait for it; see [`ClaimedDelivery::ordered`].
     pub ordered: bool,
     /// That a message was sent, for those destinations that count and name them.
-    pub sent: Option<Sent>,
+    pub sent: Option<SentMessage>,
 }
 
 /// That a message was sent, or may have been.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sent {
+pub struct SentMessage {
     /// What the service calls it; statuses about it have this name. `None` if that is not known.
     pub id: Option<String>,
     /// The day on which it counts, in days since 1970, by the calendar of its destination.
@@ -151,19 +151,19 @@ pub struct Sent {
 
 /// Whether a settlement counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Settled {
+pub enum SettleResult {
     /// It is recorded.
     Recorded,
     /// It is recorded, but this follows: a status that came during the attempt said so. Or the claim
     /// was lost, and the delivery has succeeded by this answer all the same.
-    Overruled(Next),
+    Overruled(NextStep),
     /// Somebody else holds the delivery now, or it was cancelled; no attempt was written.
     LeaseLost,
 }
 
 /// A claim that somebody holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Held {
+pub struct HeldClaim {
     /// Which delivery.
     pub delivery: DeliveryId,
     /// Proof of it.
@@ -184,7 +184,7 @@ pub trait DeliveryStore: Send + Sync {
         now: Timestamp,
         lease: Lease,
         limit: usize,
-    ) -> Result<Claims, StoreError>;
+    ) -> Result<ClaimBatch, StoreError>;
 
     /// Hands over the delivery of `destination` that is due first, whenever that is; like
     /// [`Self::claim_due`] otherwise.
@@ -199,7 +199,7 @@ pub trait DeliveryStore: Send + Sync {
         destination: DestinationId,
         now: Timestamp,
         lease: Lease,
-    ) -> Result<Claims, StoreError>;
+    ) -> Result<ClaimBatch, StoreError>;
 
     /// When the next delivery of `destination` is due, if one waits.
     async fn next_due(&self, destination: DestinationId) -> Result<Option<Timestamp>, StoreError>;
@@ -214,7 +214,7 @@ pub trait DeliveryStore: Send + Sync {
     /// nobody knows how the attempt ended, and a success whatever the attempt was told.
     ///
     /// [`Confirmation`]: crate::event::Confirmation
-    async fn settle(&self, settlement: Settlement) -> Result<Settled, StoreError>;
+    async fn settle(&self, settlement: Settlement) -> Result<SettleResult, StoreError>;
 
     /// Notes what holds if nothing more is heard of the attempt that is about to be made; durable
     /// after `Ok`, and in place of what was noted before.
@@ -223,16 +223,16 @@ pub trait DeliveryStore: Send + Sync {
     /// out or the process dies, the delivery is settled as `will` says, at that time, and is not
     /// simply due again: what may have been sent is not sent again by a crash. A will has a failure
     /// and no answer. With a token that is not the current one nothing changes.
-    async fn leave_will(&self, will: Settlement) -> Result<Settled, StoreError>;
+    async fn leave_will(&self, will: Settlement) -> Result<SettleResult, StoreError>;
 
-    /// How many messages were sent to `destination` on that day; see [`Sent::day`].
+    /// How many messages were sent to `destination` on that day; see [`SentMessage::day`].
     async fn sent_on(&self, destination: DestinationId, day: i32) -> Result<u64, StoreError>;
 
     /// Prolongs claims. Those that were lost already are left alone.
-    async fn renew(&self, held: Vec<Held>, until: Timestamp) -> Result<(), StoreError>;
+    async fn renew(&self, held: Vec<HeldClaim>, until: Timestamp) -> Result<(), StoreError>;
 
     /// Gives claims back untried: due at `due_at`, which may be later than now, no attempt counted.
-    async fn release(&self, held: Vec<Held>, due_at: Timestamp) -> Result<(), StoreError>;
+    async fn release(&self, held: Vec<HeldClaim>, due_at: Timestamp) -> Result<(), StoreError>;
 
     /// Makes deliveries whose lease has run out due again, or settles them as their will says; says
     /// to which destinations they go.
@@ -242,9 +242,9 @@ pub trait DeliveryStore: Send + Sync {
     async fn save_lane(
         &self,
         destination: DestinationId,
-        state: LaneState,
+        state: SavedLaneState,
     ) -> Result<(), StoreError>;
 
     /// What is kept of each lane of which there is something to say.
-    async fn lanes(&self) -> Result<BTreeMap<DestinationId, LaneState>, StoreError>;
+    async fn lanes(&self) -> Result<BTreeMap<DestinationId, SavedLaneState>, StoreError>;
 }

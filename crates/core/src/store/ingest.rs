@@ -4,25 +4,25 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use super::{Next, StoreError};
+use super::{NextStep, StoreError};
 use crate::{
     event::NewEvent, ids::DeliveryId, ids::DestinationId, ids::EventId, ids::RequestId,
-    ids::SourceId, key::DedupKey, sync::Ending, time::Timestamp,
+    ids::SourceId, key::DedupKey, sync::SyncResult, time::Timestamp,
 };
 
 /// What became of an event that asked to be admitted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Admitted {
+pub enum AdmitResult {
     /// It is stored, with its key and its deliveries.
     Accepted {
         /// Deliveries that nobody has claimed: they wait for their turn, or their destination was
         /// removed a moment ago and they were not written.
         held: Vec<DeliveryId>,
         /// The delivery that was moved by what it says; see [`NewEvent::confirms`].
-        confirmed: Option<Confirmed>,
+        confirmed: Option<ConfirmedDelivery>,
     },
     /// Another event with its key is stored already.
-    Duplicate(Duplicate),
+    Duplicate(DuplicateOf),
     /// It was made of a duplicate that became this event before; nothing was written. See
     /// [`NewEvent::copy_of`].
     DeliveredBefore(EventId),
@@ -32,7 +32,7 @@ pub enum Admitted {
 
 /// A delivery that waited, and was moved by a status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Confirmed {
+pub struct ConfirmedDelivery {
     /// Which one.
     pub delivery: DeliveryId,
     /// Of which event.
@@ -42,12 +42,12 @@ pub struct Confirmed {
     /// Attempts recorded.
     pub attempts: u32,
     /// What follows.
-    pub next: Next,
+    pub next: NextStep,
 }
 
 /// What a duplicate is a duplicate of.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Duplicate {
+pub struct DuplicateOf {
     /// The event that came first.
     pub original: EventId,
     /// Whether the bodies differ. The differing body is kept beside the original.
@@ -88,7 +88,7 @@ pub trait IngestStore: Send + Sync {
     ///   both stories say so in the same step; see [`NewEvent::copy_of`].
     ///
     /// The events are shared, because whoever asks needs them again once they are stored.
-    async fn admit(&self, events: Arc<[NewEvent]>) -> Result<Vec<Admitted>, StoreError>;
+    async fn admit(&self, events: Arc<[NewEvent]>) -> Result<Vec<AdmitResult>, StoreError>;
 
     /// Lets a sender that came again wait for what is owed to a destination, and hurries that up.
     ///
@@ -97,12 +97,12 @@ pub trait IngestStore: Send + Sync {
     /// - What is dead is revived, if the sender asks for that and it can be mended; with everything
     ///   else of the event, if all of that is dead too.
     /// - What has ended otherwise is told.
-    async fn join(&self, wish: JoinWish) -> Result<Joined, StoreError>;
+    async fn join(&self, wish: JoinRequest) -> Result<JoinResult, StoreError>;
 }
 
 /// Who wants to wait for what.
 #[derive(Clone, Copy, Debug)]
-pub struct JoinWish {
+pub struct JoinRequest {
     /// For which event.
     pub event: EventId,
     /// Going where.
@@ -117,7 +117,7 @@ pub struct JoinWish {
 
 /// What there is to wait for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Joined {
+pub enum JoinResult {
     /// Nothing is owed to that destination.
     NotOwed,
     /// The event is past its time, and only its key is still known; or it is dead and could be
@@ -135,5 +135,5 @@ pub enum Joined {
         due: Vec<DestinationId>,
     },
     /// It has ended like this.
-    Ended(Ending),
+    Ended(SyncResult),
 }

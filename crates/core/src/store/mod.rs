@@ -15,16 +15,19 @@ mod rows;
 
 pub use self::{
     admin::{
-        AdminStore, Cancelled, Counts, DeadCount, Health, Pruned, REPLAY_INTERVAL, Replayed,
-        SENT_DAYS_KEPT, SentOnDay, TokenRemoved,
+        AdminStore, CancelResult, DailySendCount, DeadReasonCount, PruneReport, REPLAY_INTERVAL,
+        RemoveTokenResult, ReplayResult, SENT_DAYS_KEPT, StoreCounts, StoreHealth,
     },
-    configuration::{Change, Configuration, Past, PastSource, Stored},
-    deliver::{Attempt, Claimed, Claims, DeliveryStore, Held, Next, Sent, Settled, Settlement},
-    ingest::{Admitted, Confirmed, Duplicate, IngestStore, JoinWish, Joined},
+    configuration::{ConfigChange, Configuration, PastConfiguration, PastSource, StoredObject},
+    deliver::{
+        AttemptRecord, ClaimBatch, ClaimedDelivery, DeliveryStore, HeldClaim, NextStep,
+        SentMessage, SettleResult, Settlement,
+    },
+    ingest::{AdmitResult, ConfirmedDelivery, DuplicateOf, IngestStore, JoinRequest, JoinResult},
     rows::{
-        ATTEMPTS_TOLD, AttemptRow, DUPLICATE_BYTES_TOLD, DeliveryDetail, DeliveryFilter,
-        DeliveryRow, DuplicateDetail, DuplicateRow, EventDetail, EventFilter, EventRow, Listed,
-        OwedFilter, Page,
+        AttemptRow, DeliveryDetail, DeliveryFilter, DeliveryRow, DuplicateDetail, DuplicateRow,
+        EVENT_ATTEMPTS_MAX, EVENT_DUPLICATE_BYTES_MAX, EventDeliveryFilter, EventDetail,
+        EventFilter, EventRow, ListPage, PageRequest,
     },
 };
 use crate::{

@@ -4,18 +4,19 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use bytes::Bytes;
 
-use super::{Attempt, Configuration, Next};
+use super::{AttemptRecord, Configuration, NextStep};
 use crate::{
     attribute::Attributes, attribute::EventKind, attribute::Term, attribute::Wanted,
-    body_value::BodyValueFilter, decision::Decision, decision::Unrouted, delivery::Class,
-    delivery::DeadReason, delivery::WhyThen, delivery::state::Status, event::Payload,
-    event::RequestHead, ids::DeliveryId, ids::DestinationId, ids::EventId, ids::GroupId,
-    ids::RequestId, ids::SourceId, replay::Code, time::Timestamp,
+    body_value::BodyValueFilter, decision::EventDecision, decision::UnroutedRoute,
+    delivery::DeadReason, delivery::FailureClass, delivery::ScheduleReason,
+    delivery::state::DeliveryStatus, event::Payload, event::RequestHead, ids::DeliveryId,
+    ids::DestinationId, ids::EventId, ids::GroupId, ids::RequestId, ids::SourceId,
+    replay::StatusPattern, time::Timestamp,
 };
 
 /// A place in a list, newest first: the id after which it goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Page<I> {
+pub struct PageRequest<I> {
     /// Goes on after this one.
     pub after: Option<I>,
     /// At most this many.
@@ -27,7 +28,7 @@ pub struct Page<I> {
 /// A page costs a bounded number of rows looked at, so one that is narrowed by a rare thing may be
 /// short, or even empty, and still have a next one.
 #[derive(Clone, Debug)]
-pub struct Listed<R, I> {
+pub struct ListPage<R, I> {
     /// What was found, newest first.
     pub rows: Vec<R>,
     /// Where the next page goes on; `None` at the end.
@@ -38,7 +39,7 @@ pub struct Listed<R, I> {
     pub last: Option<I>,
 }
 
-impl<R, I> Listed<R, I> {
+impl<R, I> ListPage<R, I> {
     /// A list without anything in it.
     pub fn empty() -> Self {
         Self { rows: Vec::new(), next: None, looks: 0, last: None }
@@ -57,7 +58,7 @@ pub struct EventFilter {
     /// Only with all of these.
     pub attributes: Vec<Wanted>,
     /// Only with a delivery that is like this.
-    pub owes: OwedFilter,
+    pub owes: EventDeliveryFilter,
     /// Only with these values in a body that is JSON and not too large to look into.
     pub body: Vec<BodyValueFilter>,
     /// Only with this text in the key, or in a body that is not too large to look into.
@@ -87,17 +88,17 @@ impl EventFilter {
 
 /// Which delivery an event must have: one that is all of this.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct OwedFilter {
+pub struct EventDeliveryFilter {
     /// With this status.
-    pub status: Option<Status>,
+    pub status: Option<DeliveryStatus>,
     /// To this destination.
     pub destination: Option<DestinationId>,
     /// Dead for this reason.
     pub reason: Option<DeadReason>,
     /// With a last attempt that failed like this.
-    pub class: Option<Class>,
+    pub class: Option<FailureClass>,
     /// With a last attempt that was answered with this HTTP status.
-    pub code: Option<Code>,
+    pub code: Option<StatusPattern>,
 }
 
 /// An event without its body.
@@ -126,7 +127,7 @@ pub struct EventRow {
     /// Whether retention has removed its body.
     pub body_removed: bool,
     /// How many of its deliveries have each status; none is left out.
-    pub deliveries: BTreeMap<Status, u64>,
+    pub deliveries: BTreeMap<DeliveryStatus, u64>,
 }
 
 /// A later sighting of an event.
@@ -141,7 +142,7 @@ pub struct DuplicateRow {
     pub bytes_differ: bool,
     /// The differing body, unless retention has removed it or it is left out here.
     pub body: Option<Bytes>,
-    /// Its body is kept and not here: of one event, no more than [`DUPLICATE_BYTES_TOLD`] are.
+    /// Its body is kept and not here: of one event, no more than [`EVENT_DUPLICATE_BYTES_MAX`] are.
     pub body_left_out: bool,
     /// The event that it became when a person said that it is no duplicate.
     pub delivered_as: Option<EventId>,
@@ -159,10 +160,10 @@ pub struct DuplicateDetail {
 }
 
 /// Bytes of all differing bodies that are told with an event; each sighting has its own by itself.
-pub const DUPLICATE_BYTES_TOLD: usize = 256 * 1024;
+pub const EVENT_DUPLICATE_BYTES_MAX: usize = 256 * 1024;
 
 /// Attempts of one event that are told with it; each delivery has its own list of all of them.
-pub const ATTEMPTS_TOLD: usize = 1000;
+pub const EVENT_ATTEMPTS_MAX: usize = 1000;
 
 /// An event with all that is known of it but its body.
 #[derive(Clone, Debug)]
@@ -182,10 +183,10 @@ pub struct EventDetail {
     /// Where the key was found.
     pub key_from: Option<String>,
     /// The routes that led to no delivery.
-    pub unrouted: Vec<Unrouted>,
+    pub unrouted: Vec<UnroutedRoute>,
     /// What happened to it later, oldest first.
-    pub decisions: Vec<Decision>,
-    /// The first [`ATTEMPTS_TOLD`] attempts of all its deliveries, without the answers' bodies,
+    pub decisions: Vec<EventDecision>,
+    /// The first [`EVENT_ATTEMPTS_MAX`] attempts of all its deliveries, without the answers' bodies,
     /// oldest first; none of deliveries whose attempts retention has removed.
     pub attempts: Vec<AttemptRow>,
 }
@@ -194,7 +195,7 @@ pub struct EventDetail {
 #[derive(Clone, Debug, Default)]
 pub struct DeliveryFilter {
     /// Only with this status.
-    pub status: Option<Status>,
+    pub status: Option<DeliveryStatus>,
     /// Only to this destination.
     pub destination: Option<DestinationId>,
     /// Only dead for this reason; goes with status `dead`.
@@ -208,9 +209,9 @@ pub struct DeliveryFilter {
     /// Only dead, and in this group.
     pub group: Option<GroupId>,
     /// Only with a last attempt that failed like this.
-    pub class: Option<Class>,
+    pub class: Option<FailureClass>,
     /// Only with a last attempt that was answered with this HTTP status.
-    pub code: Option<Code>,
+    pub code: Option<StatusPattern>,
     /// Only created at this time or later.
     pub since: Option<Timestamp>,
     /// Only created before this time.
@@ -228,7 +229,7 @@ pub struct DeliveryRow {
     pub destination: DestinationId,
     /// Where it stands. What waits for a destination that is paused, or whose circuit is open, is
     /// `held`, whatever is written in its row.
-    pub status: Status,
+    pub status: DeliveryStatus,
     /// Its ordering key.
     pub order_key: Option<String>,
     /// Why it is dead.
@@ -266,9 +267,9 @@ pub struct AttemptRow {
     /// Of which delivery.
     pub delivery: DeliveryId,
     /// The attempt.
-    pub attempt: Attempt,
+    pub attempt: AttemptRecord,
     /// What followed; `None` for one that was recorded before this was kept.
-    pub next: Option<Next>,
+    pub next: Option<NextStep>,
     /// If it is tried again: why then; `None` also for one that was recorded before this was kept.
-    pub why_then: Option<WhyThen>,
+    pub why_then: Option<ScheduleReason>,
 }

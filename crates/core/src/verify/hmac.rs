@@ -21,7 +21,7 @@ use super::{
 use crate::{
     request::{IncomingRequest, OutgoingRequest},
     secret::Secret,
-    time::{Span, Timestamp},
+    time::{HumanDuration, Timestamp},
 };
 
 /// Milliseconds since 1970 have 13 digits until the year 2286.
@@ -118,7 +118,7 @@ pub(super) struct HmacVerifier {
     template: SignedTemplate,
     timestamp: Option<TimestampPlace>,
     unit: TimestampUnit,
-    tolerance: Span,
+    tolerance: HumanDuration,
     id: Option<HeaderName>,
     signature_param: Option<Box<[u8]>>,
     keys: Vec<Keyed>,

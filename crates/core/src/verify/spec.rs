@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{secret::Secret, time::Span};
+use crate::{secret::Secret, time::HumanDuration};
 
 /// A shorter secret can be guessed. Some providers hand them out, so it is not an error.
 const SECRET_BYTES_ADVISED: usize = 16;
@@ -40,7 +40,7 @@ pub struct HmacSpec {
     pub timestamp_unit: TimestampUnit,
     /// How far the timestamp may be from now, in either direction.
     #[serde(default = "five_minutes")]
-    pub tolerance: Span,
+    pub tolerance: HumanDuration,
     /// The header with the id that the template names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id_header: Option<String>,
@@ -101,8 +101,8 @@ fn only_body() -> String {
     "{body}".to_owned()
 }
 
-fn five_minutes() -> Span {
-    Span::from_secs(300)
+fn five_minutes() -> HumanDuration {
+    HumanDuration::from_secs(300)
 }
 
 fn is_false(value: &bool) -> bool {

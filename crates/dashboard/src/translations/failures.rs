@@ -114,7 +114,7 @@ impl FailureTexts {
 
 #[cfg(test)]
 mod tests {
-    use surehook_core::delivery::{Class, DeadReason};
+    use surehook_core::delivery::{FailureClass, DeadReason};
 
     use super::*;
     use crate::lang::Lang;
@@ -122,7 +122,7 @@ mod tests {
     #[test]
     fn every_word_of_the_api_has_a_meaning() {
         let words = FailureTexts::of(Lang::Pt);
-        for word in Class::ALL.iter().map(|class| class.as_str()) {
+        for word in FailureClass::ALL.iter().map(|class| class.as_str()) {
             assert_ne!(words.class(word), word);
         }
         for word in DeadReason::ALL.iter().map(|reason| reason.as_str()) {

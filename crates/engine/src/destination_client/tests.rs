@@ -209,7 +209,7 @@ async fn an_attempt_that_gives_up_leaves_the_fetch_to_the_others() {
     let hasty = outlet(prepared(&server, &hasty), None);
 
     let report = send(&hasty).await;
-    assert_eq!(report.outcome, Outcome::Failed(Failure::Timeout));
+    assert_eq!(report.outcome, AttemptOutcome::Failed(AttemptFailure::Timeout));
     assert!(report.detail.unwrap().contains("token endpoint"));
     gate.add_permits(1);
     let patient = outlet(prepared(&server, &oauth2(&tokens, "")), Some(&hasty));
@@ -256,5 +256,5 @@ async fn a_new_token_that_cannot_be_had_is_what_is_reported() {
     let report = send(&outlet).await;
 
     // Not the 401, which would bury the delivery: the endpoint may have a token later.
-    assert_eq!(report.outcome, Outcome::Failed(Failure::Token));
+    assert_eq!(report.outcome, AttemptOutcome::Failed(AttemptFailure::Token));
 }

@@ -17,10 +17,10 @@ use crate::non_http::NonHttpEnd;
 const NOW: Timestamp = Timestamp::from_millis(1_700_000_000_000);
 const LONG: Duration = Duration::from_secs(60);
 
-fn claimed(body: &[u8]) -> Claimed {
+fn claimed(body: &[u8]) -> ClaimedDelivery {
     let headers = HeaderMap::from_iter([(CONTENT_TYPE, "text/plain".parse().unwrap())]);
     let head = RequestHead { headers: HeaderBlock::from_map(&headers), ..RequestHead::default() };
-    Claimed {
+    ClaimedDelivery {
         id: DeliveryId::new(NOW, 2),
         event: EventId::new(NOW, 3),
         destination: DestinationId::new(NOW, 1),
@@ -107,17 +107,17 @@ fn no_child_is_left() {
 
 #[tokio::test]
 async fn an_exit_is_the_answer() {
-    let badly = |class| NonHttpEnd::Badly(Failure::Exit, class);
+    let badly = |class| NonHttpEnd::Badly(AttemptFailure::Exit, class);
     let cases: [(&str, NonHttpEnd, &str); 9] = [
         ("cat", NonHttpEnd::Well, "the body"),
         ("echo one; echo two >&2; echo three", NonHttpEnd::Well, "one\ntwo\nthree\n"),
         ("echo \"$0 $1 $#\" | sed 's,.*/,,'; pwd", NonHttpEnd::Well, "hook an argument 1\n/\n"),
-        ("echo no; exit 75", badly(Class::Transient), "no\n"),
-        ("exit 1", badly(Class::Permanent), ""),
-        ("exit 64", badly(Class::Permanent), ""),
-        ("not-a-command-anywhere 2>/dev/null", badly(Class::Permanent), ""),
-        ("kill -9 $$", badly(Class::Transient), ""),
-        ("kill -TERM $$", badly(Class::Transient), ""),
+        ("echo no; exit 75", badly(FailureClass::Transient), "no\n"),
+        ("exit 1", badly(FailureClass::Permanent), ""),
+        ("exit 64", badly(FailureClass::Permanent), ""),
+        ("not-a-command-anywhere 2>/dev/null", badly(FailureClass::Permanent), ""),
+        ("kill -9 $$", badly(FailureClass::Transient), ""),
+        ("kill -TERM $$", badly(FailureClass::Transient), ""),
     ];
     for (script, how, output) in cases {
         let ended = Hook::new(script).run(b"the body", LONG).await;
@@ -182,7 +182,7 @@ async fn at_the_deadline_it_is_asked_and_then_made_to_end() {
         let hook = Hook::new(script);
         // Long enough for a shell to set its trap.
         let ended = hook.run(b"", Duration::from_secs(3)).await;
-        assert_eq!(ended.how, NonHttpEnd::Unanswered(Failure::Timeout), "case: {name}");
+        assert_eq!(ended.how, NonHttpEnd::Unanswered(AttemptFailure::Timeout), "case: {name}");
         assert_eq!(String::from_utf8_lossy(&ended.output), output, "case: {name}");
         is_gone(hook.marked().await).await;
     }
@@ -241,7 +241,7 @@ async fn what_cannot_be_started_is_for_somebody_to_mend() {
     for (name, ended) in cases {
         assert_eq!(
             ended.how,
-            NonHttpEnd::Badly(Failure::NotStarted, Class::Config),
+            NonHttpEnd::Badly(AttemptFailure::NotStarted, FailureClass::Config),
             "case: {name}: {:?}",
             ended.detail
         );
@@ -249,6 +249,6 @@ async fn what_cannot_be_started_is_for_somebody_to_mend() {
     fs::set_permissions(&there.exec.program, fs::Permissions::from_mode(0o644)).unwrap();
     assert_eq!(
         there.run(b"", LONG).await.how,
-        NonHttpEnd::Badly(Failure::NotStarted, Class::Config)
+        NonHttpEnd::Badly(AttemptFailure::NotStarted, FailureClass::Config)
     );
 }

@@ -14,7 +14,7 @@ impl Clock for HandClock {
 #[derive(Debug)]
 struct Fixed;
 
-impl Chance for Fixed {
+impl Rng for Fixed {
     fn bits(&self) -> u128 {
         u128::MAX / 7
     }
@@ -32,7 +32,7 @@ fn tell(feed: &Feed, clock: &HandClock, number: u32) {
             id: DeliveryId::new(at, 0),
             event: EventId::new(at, 0),
             destination: None,
-            status: Status::Succeeded,
+            status: DeliveryStatus::Succeeded,
             reason: None,
             attempts: number,
             due_at: None,

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use surehook_core::{
-    event::{CopyId, Payload, RequestHead},
-    idempotency::Wish,
+    event::{DuplicateId, Payload, RequestHead},
+    idempotency::IdempotentRequest,
     ids::EventId,
     inflate::DecodedRequest,
     key::fingerprint,
@@ -50,8 +50,8 @@ impl Engine {
     /// same wish again gets the same answer.
     pub async fn deliver_anyway(
         self: &Arc<Self>,
-        copy: CopyId,
-        wish: Wish,
+        copy: DuplicateId,
+        wish: IdempotentRequest,
     ) -> Result<EventId, DeliverAnywayError> {
         let found = self.store.duplicate(copy).await?.ok_or(DeliverAnywayError::NotFound)?;
         let id: EventId = wish.id("");

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use surehook_core::{
-    delivery::Class,
+    delivery::FailureClass,
     event::NewEvent,
     name::Name,
-    store::{Admitted, Claimed, Confirmed, Next, StoreError},
-    sync::Ending,
+    store::{AdmitResult, ClaimedDelivery, ConfirmedDelivery, NextStep, StoreError},
+    sync::SyncResult,
     time::Timestamp,
 };
 
@@ -49,13 +49,13 @@ impl Engine {
 
     fn committed(
         &self,
-        admitted: Admitted,
+        admitted: AdmitResult,
         (event, source): (&NewEvent, &Name),
         owed: Vec<PlannedDelivery>,
     ) -> Result<ReceivedEvent, IngestError> {
         let key = event.key.as_ref().map(|claim| claim.key.clone());
         match admitted {
-            Admitted::Accepted { held, confirmed } => {
+            AdmitResult::Accepted { held, confirmed } => {
                 if let Some(confirmed) = confirmed {
                     self.moved_by_status(&confirmed, event.received_at);
                 }
@@ -75,33 +75,35 @@ impl Engine {
                 }
                 Ok(ReceivedEvent { event: event.id, key, duplicate: false })
             }
-            Admitted::Duplicate(duplicate) => {
+            AdmitResult::Duplicate(duplicate) => {
                 for destination in duplicate.revived {
                     self.wake_lane(destination);
                 }
                 Ok(ReceivedEvent { event: duplicate.original, key, duplicate: true })
             }
-            Admitted::DeliveredBefore(event) => Ok(ReceivedEvent { event, key, duplicate: true }),
-            Admitted::SourceGone => Err(IngestError::UnknownSource),
+            AdmitResult::DeliveredBefore(event) => {
+                Ok(ReceivedEvent { event, key, duplicate: true })
+            }
+            AdmitResult::SourceGone => Err(IngestError::UnknownSource),
         }
     }
 
     /// A delivery that waited was moved by what this event says.
-    fn moved_by_status(&self, moved: &Confirmed, at: Timestamp) {
-        let Confirmed { delivery, event, destination, attempts, next } = *moved;
+    fn moved_by_status(&self, moved: &ConfirmedDelivery, at: Timestamp) {
+        let ConfirmedDelivery { delivery, event, destination, attempts, next } = *moved;
         self.shared.feed.publish(at, || {
             let lanes = &self.registry.load().lanes;
             let name = lanes.get(&destination).map(|lane| lane.name());
             LiveUpdate::settled(delivery, event, name, (next, attempts, at))
         });
         self.shared.waiters.tell(delivery, || {
-            let class = matches!(next, Next::Dead(_)).then_some(Class::Permanent);
-            WaiterResult::Ended(Ending { next, class, response: Vec::new() })
+            let class = matches!(next, NextStep::Dead(_)).then_some(FailureClass::Permanent);
+            WaiterResult::Ended(SyncResult { next, class, response: Vec::new() })
         });
         match next {
-            Next::RetryAt(due_at) => self.expect_due(destination, due_at),
+            NextStep::RetryAt(due_at) => self.expect_due(destination, due_at),
             // Others of its ordering key may have waited for its end.
-            Next::Succeeded | Next::Dead(_) => self.wake_lane(destination),
+            NextStep::Succeeded | NextStep::Dead(_) => self.wake_lane(destination),
         }
     }
 
@@ -111,7 +113,7 @@ impl Engine {
             // Not the lane of a moment ago: it may have been replaced while this was committed.
             return self.wake_lane(new.destination);
         };
-        let claimed = Claimed {
+        let claimed = ClaimedDelivery {
             id: new.id,
             event: event.id,
             destination: new.destination,

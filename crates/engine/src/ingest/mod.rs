@@ -10,16 +10,16 @@ use std::{sync::Arc, time::Instant};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName};
 use surehook_core::{
-    chance::new_id,
     event::Payload,
     ids::{EventId, RequestId},
     inflate::DecodedRequest,
     key::{DedupKey, KeyError},
     provider::{EventPart, ParsedRequest, ProviderReply, RefusalPolicy},
     request::IncomingRequest,
+    rng::new_id,
     source::{PublicUrl, Source},
     store::StoreError,
-    sync::SyncAnswer,
+    sync::SyncResponse,
     time::Timestamp,
     verify::{VerifiedRequest, VerifyError},
 };
@@ -63,7 +63,7 @@ pub struct ReceiveOutcome {
     /// Its events, in their order.
     pub received: Vec<ReceivedEvent>,
     /// What a sender is told that waited for the result.
-    pub sync: Option<SyncAnswer>,
+    pub sync: Option<SyncResponse>,
     /// What this provider is told instead of our usual answer.
     pub reply: Option<ProviderReply>,
 }
@@ -370,8 +370,8 @@ impl Engine {
         source: &Source,
         asking: Vec<SyncWait>,
         committed: &[ReceivedEvent],
-    ) -> Result<Option<SyncAnswer>, IngestError> {
-        let mut told: Option<SyncAnswer> = None;
+    ) -> Result<Option<SyncResponse>, IngestError> {
+        let mut told: Option<SyncResponse> = None;
         for (asking, received) in asking.into_iter().zip(committed) {
             let ReceivedEvent { event, ref key, duplicate } = *received;
             let answer = self.answer_sender(asking, event, duplicate, key.is_some()).await;

@@ -10,16 +10,17 @@ use bytes::Bytes;
 use http::HeaderMap;
 use surehook_core::{
     attribute::EventKind,
-    chance::new_id,
-    decision::{Decided, Unrouted, Why, write_unrouted},
+    decision::{IntakeRecord, NotRoutedReason, UnroutedRoute, write_unrouted},
     event::{
-        Confirmation, HeaderBlock, KeyClaim, NewBody, NewDelivery, NewEvent, Payload, RequestHead,
+        DedupKeyClaim, HeaderBlock, NewDelivery, NewDeliveryBody, NewEvent, Payload, RequestHead,
+        StatusUpdate,
     },
     ids::{DeliveryId, RequestId},
     inflate::DecodedRequest,
     key::{DedupKey, KeyError, content_hash_key, fingerprint},
     provider::{EventKey, EventPart},
-    quarantine::Release,
+    quarantine::QuarantineRelease,
+    rng::new_id,
     service::status::confirmation,
     source::Source,
     time::Timestamp,
@@ -36,7 +37,7 @@ use crate::{
 };
 
 /// The key of an event and where it was found; none if it has none.
-pub(super) type KeyAssignment = Option<(KeyClaim, Arc<str>)>;
+pub(super) type KeyAssignment = Option<(DedupKeyClaim, Arc<str>)>;
 
 /// Where a key was found that was not found.
 static CONTENT_HASH: LazyLock<Arc<str>> = LazyLock::new(|| "content_hash".into());
@@ -47,7 +48,7 @@ pub(super) struct PlannedDelivery {
     pub(super) lane: Option<Arc<Lane>>,
     pub(super) slot: Option<LaneSlot>,
     /// What is sent, if it is not what came; and the route that makes it, if that failed.
-    pub(super) sent: Option<NewBody>,
+    pub(super) sent: Option<NewDeliveryBody>,
 }
 
 /// An event that is ready to be committed, with its deliveries.
@@ -73,7 +74,7 @@ pub(super) struct RequestContext<'a> {
     pub(super) pass: AcceptReason,
     readable: &'a DecodedRequest,
     /// What leaves the quarantine with it.
-    pub(super) releases: Option<Release>,
+    pub(super) releases: Option<QuarantineRelease>,
     /// Where it goes whatever the routes say.
     pub(super) direct: Option<DirectDelivery>,
     headers: &'a HeaderMap,
@@ -90,7 +91,7 @@ impl<'a> RequestContext<'a> {
         source: &'a Source,
         (request, readable): (&'a mut InboundRequest, &'a DecodedRequest),
         (request_id, now): (RequestId, Timestamp),
-        (pass, releases): (AcceptReason, Option<Release>),
+        (pass, releases): (AcceptReason, Option<QuarantineRelease>),
     ) -> Self {
         let mut path = std::mem::take(&mut request.path);
         // A secret in the address ends here.
@@ -130,7 +131,7 @@ impl<'a> RequestContext<'a> {
     }
 
     /// What an event says of a message that we sent. Only what was verified is believed.
-    fn confirmation(&self, part: &EventPart) -> Option<Confirmation> {
+    fn confirmation(&self, part: &EventPart) -> Option<StatusUpdate> {
         let is_believed = self.source.provider.echoes_delivery_ids() && self.source.is_verified();
         is_believed.then(|| confirmation(part, self.now)).flatten()
     }
@@ -185,7 +186,7 @@ impl Engine {
             copy_of: None,
             releases: None,
             confirms: arrival.confirmation(part),
-            decided: Decided {
+            decided: IntakeRecord {
                 verified_by: arrival.pass.verified_by.clone(),
                 key_from,
                 unrouted: write_unrouted(&unrouted),
@@ -200,7 +201,7 @@ impl Engine {
         arrival: &RequestContext<'_>,
         part: &EventPart,
         payload: &Payload,
-        unrouted: &mut Vec<Unrouted>,
+        unrouted: &mut Vec<UnroutedRoute>,
     ) -> Vec<PlannedDelivery> {
         let entry = arrival.entry;
         let mut owed: Vec<PlannedDelivery> =
@@ -217,9 +218,9 @@ impl Engine {
             // Two routes to one destination are one delivery.
             let twice = owed.iter().any(|other| other.new.destination == route.destination);
             let chosen = if part.is_ping {
-                Err(Why::Ping)
+                Err(NotRoutedReason::Ping)
             } else if twice {
-                Err(Why::SameDestination)
+                Err(NotRoutedReason::SameDestination)
             } else {
                 routing::choose(
                     route,
@@ -234,7 +235,7 @@ impl Engine {
                     let id = (id, Duration::ZERO);
                     owed.push(plan_one(id, end, arrival, (part, &payload.body), sent));
                 }
-                Err(why) => unrouted.push(Unrouted { to: route.to.clone(), why }),
+                Err(why) => unrouted.push(UnroutedRoute { to: route.to.clone(), why }),
             }
         }
         owed
@@ -259,7 +260,7 @@ fn plan_one(
     end: &RouteTarget,
     arrival: &RequestContext<'_>,
     (part, body): (&EventPart, &Bytes),
-    sent: Option<NewBody>,
+    sent: Option<NewDeliveryBody>,
 ) -> PlannedDelivery {
     let goes_out = sent.as_ref().and_then(|sent| sent.body.as_ref()).unwrap_or(body);
     let delay = end.delay().max(wait);
@@ -297,11 +298,11 @@ fn claim(
     now: Timestamp,
 ) -> Result<KeyAssignment, KeyError> {
     let known = |key: DedupKey, from: Arc<str>| {
-        Some((KeyClaim { key, expires_at: now + source.dedup_window }, from))
+        Some((DedupKeyClaim { key, expires_at: now + source.dedup_window }, from))
     };
     let hashed = |window: Duration| {
         let key = content_hash_key(body);
-        Some((KeyClaim { key, expires_at: now + window }, Arc::clone(&CONTENT_HASH)))
+        Some((DedupKeyClaim { key, expires_at: now + window }, Arc::clone(&CONTENT_HASH)))
     };
     let found = match key {
         EventKey::Known(key, from) => known(key.clone(), (*from).into()),

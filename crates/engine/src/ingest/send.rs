@@ -6,8 +6,8 @@ use std::{sync::Arc, time::Duration};
 use surehook_core::{
     attribute::AttributeName,
     destination::{Destination, Reach},
-    event::KeyClaim,
-    idempotency::Wish,
+    event::DedupKeyClaim,
+    idempotency::IdempotentRequest,
     ids::{DeliveryId, DestinationId, EventId},
     inflate::DecodedRequest,
     key::DedupKey,
@@ -104,7 +104,7 @@ impl Engine {
         self: &Arc<Self>,
         to: SendTarget,
         post: Post,
-        wish: Wish,
+        wish: IdempotentRequest,
         delay: Duration,
     ) -> Result<AcceptedMessage, SendMessageError> {
         let entry = self.outbox().await?;
@@ -130,8 +130,9 @@ impl Engine {
         let mut arrival =
             RequestContext::new(&entry, source, (&mut request, &readable), about, (pass, None));
         // What the wish is known by: if it is carried out again, it finds what it made.
-        let claim: KeyAssignment = DedupKey::new(&posted.event.to_string())
-            .map(|key| (KeyClaim { key, expires_at: now + source.dedup_window }, KEY_FROM.into()));
+        let claim: KeyAssignment = DedupKey::new(&posted.event.to_string()).map(|key| {
+            (DedupKeyClaim { key, expires_at: now + source.dedup_window }, KEY_FROM.into())
+        });
         let part = EventPart { kind, order, attributes, ..EventPart::default() };
         let end = RouteTarget::of_lane(to.lane);
         arrival.direct = Some(DirectDelivery { id: posted.delivery, end, delay });

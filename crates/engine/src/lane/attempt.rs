@@ -1,4 +1,4 @@
-//! One attempt: send, judge, settle.
+//! One attempt: send, decide_retry, settle.
 
 use std::{
     borrow::Cow,
@@ -7,18 +7,21 @@ use std::{
 };
 
 use surehook_core::{
-    chance::new_id,
     delivery::{
-        Class, Failure, Outcome, Progress, Verdict, WhyThen, judge,
-        judge::{Meant, classify, cool_until, recipient_wait},
+        AttemptFailure, AttemptOutcome, AttemptProgress, FailureClass, RetryDecision,
+        ScheduleReason, decide_retry,
+        retry::{SendOutcome, classify, cool_until, recipient_backoff},
     },
     destination::Destination,
     event::Payload,
     ids::EventId,
-    lane::circuit::Ticket,
+    lane::circuit::CircuitPermit,
     redact,
-    store::{Attempt, Claimed, Next, Sent, Settled, Settlement, StoreError},
-    sync::{Ending, says_skipped},
+    rng::new_id,
+    store::{
+        AttemptRecord, ClaimedDelivery, NextStep, SentMessage, SettleResult, Settlement, StoreError,
+    },
+    sync::{SyncResult, is_skipped_response},
     time::Timestamp,
 };
 
@@ -45,8 +48,8 @@ const WAIT_FOR_ROOM: Duration = Duration::from_secs(1);
 
 /// An attempt that has ended.
 struct RunningAttempt<'a> {
-    claimed: &'a Claimed,
-    ticket: Ticket,
+    claimed: &'a ClaimedDelivery,
+    ticket: CircuitPermit,
     started_at: Timestamp,
 }
 
@@ -70,7 +73,7 @@ pub(super) struct FinishedAttempt {
 
 impl Lane {
     /// Makes one attempt. Its result is written in the background, so that the worker is free.
-    pub(super) async fn attempt(self: &Arc<Self>, job: QueuedDelivery, ticket: Ticket) {
+    pub(super) async fn attempt(self: &Arc<Self>, job: QueuedDelivery, ticket: CircuitPermit) {
         let lane = Arc::clone(self);
         match self.make_attempt(job, ticket, RecipientPacing::Kept).await {
             Ok(made) => self.shared.tasks.spawn(lane.settle(made)),
@@ -83,7 +86,7 @@ impl Lane {
     pub(super) async fn make_attempt(
         &self,
         job: QueuedDelivery,
-        ticket: Ticket,
+        ticket: CircuitPermit,
         turns: RecipientPacing,
     ) -> Result<FinishedAttempt, PostponedDelivery> {
         let QueuedDelivery { claimed, slot } = job;
@@ -95,7 +98,7 @@ impl Lane {
             () = self.shared.abort.cancelled() => {
                 let report = interrupted(self.shared.clock.now().since(started_at));
                 Ok(match on_its_way.get() {
-                    Some(lost) => SendReport { outcome: Outcome::Meant(*lost), ..report },
+                    Some(lost) => SendReport { outcome: AttemptOutcome::Interpreted(*lost), ..report },
                     None => report,
                 })
             }
@@ -119,9 +122,9 @@ impl Lane {
     async fn send(
         &self,
         outlet: &DestinationClient,
-        claimed: &Claimed,
+        claimed: &ClaimedDelivery,
         (now, turns): (Timestamp, RecipientPacing),
-        on_its_way: &OnceLock<Meant>,
+        on_its_way: &OnceLock<SendOutcome>,
     ) -> Result<SendReport, NotBefore> {
         let secrets = self.shared.secrets.load().of(&claimed.source).clone();
         let secret = &*secrets.headers;
@@ -129,9 +132,9 @@ impl Lane {
         let parcel = match self.sent(claimed, &secrets) {
             Ok(Cow::Borrowed(_)) => pack(way, claimed, secret, now).await,
             Ok(Cow::Owned(payload)) => {
-                pack(way, &Claimed { payload, ..claimed.clone() }, secret, now).await
+                pack(way, &ClaimedDelivery { payload, ..claimed.clone() }, secret, now).await
             }
-            Err(why) => Err(NotSentReason(Failure::Transform, why).into()),
+            Err(why) => Err(NotSentReason(AttemptFailure::Transform, why).into()),
         };
         let parcel = match parcel {
             Ok(parcel) => parcel,
@@ -151,16 +154,16 @@ impl Lane {
         if let OutboundRequest::OutboundMessage(letter) = &parcel
             && letter.needs_will()
         {
-            let lost = letter.lost(Failure::Interrupted);
+            let lost = letter.lost(AttemptFailure::Interrupted);
             // Until then an answer could have come, and only then a status is waited for.
             let at = now + letter.deadline();
             if let Err(why) = self.leave_will(outlet, claimed, (now, at), lost).await {
-                return Ok(NotSentReason(Failure::Interrupted, why).into());
+                return Ok(NotSentReason(AttemptFailure::Interrupted, why).into());
             }
             on_its_way.get_or_init(|| lost);
         }
         let report = self.carrier.carry(outlet, parcel).await;
-        let asked = recipient_wait(&report.outcome, self.shared.clock.now());
+        let asked = recipient_backoff(&report.outcome, self.shared.clock.now());
         if let (Some(recipient), Some(wait)) = (recipient, asked) {
             self.leave_alone(recipient, wait);
         }
@@ -172,19 +175,21 @@ impl Lane {
     async fn leave_will(
         &self,
         outlet: &DestinationClient,
-        claimed: &Claimed,
+        claimed: &ClaimedDelivery,
         (now, at): (Timestamp, Timestamp),
-        lost: Meant,
+        lost: SendOutcome,
     ) -> Result<(), String> {
         let detail = "the gateway ended while the message was on its way; nobody knows whether it \
                       arrived";
-        let report =
-            SendReport { detail: Some(detail.to_owned()), ..SendReport::of(Outcome::Meant(lost)) };
+        let report = SendReport {
+            detail: Some(detail.to_owned()),
+            ..SendReport::of(AttemptOutcome::Interpreted(lost))
+        };
         let roll = self.shared.chance.unit();
         let will = self.settlement(&outlet.destination, (claimed, now), report, (at, roll));
         match self.shared.store.leave_will(will).await {
-            Ok(Settled::Recorded | Settled::Overruled(_)) => Ok(()),
-            Ok(Settled::LeaseLost) => Err("the delivery was taken over".to_owned()),
+            Ok(SettleResult::Recorded | SettleResult::Overruled(_)) => Ok(()),
+            Ok(SettleResult::LeaseLost) => Err("the delivery was taken over".to_owned()),
             Err(error) => Err(format!("it could not be noted that it goes out: {error}")),
         }
     }
@@ -192,7 +197,7 @@ impl Lane {
     /// What is sent, or why nothing is.
     fn sent<'c>(
         &self,
-        claimed: &'c Claimed,
+        claimed: &'c ClaimedDelivery,
         said: &SourceSecrets,
     ) -> Result<Cow<'c, Payload>, String> {
         let Some(route) = claimed.transform else { return strip(said, &claimed.payload) };
@@ -200,7 +205,7 @@ impl Lane {
         let made = transform::run_late(&transforms, route, &claimed.payload).map_err(|why| {
             // It may quote the body, and is shown to whoever may not see its secrets.
             let Payload { head, body, .. } = &claimed.payload;
-            redact::without_values(&why, &head.headers.to_map(), body, &said.names)
+            redact::mask_values_in_message(&why, &head.headers.to_map(), body, &said.names)
         })?;
         Ok(Cow::Owned(strip(said, &made)?.into_owned()))
     }
@@ -238,7 +243,7 @@ impl Lane {
         if let Some(sent) = &settlement.sent {
             self.count_sent(destination, sent.day);
         }
-        if let Next::Dead(reason) = settlement.next {
+        if let NextStep::Dead(reason) = settlement.next {
             self.shared.telemetry.buried(destination.name.as_str(), reason.as_str());
         }
         settlement
@@ -248,13 +253,13 @@ impl Lane {
     fn settlement(
         &self,
         destination: &Destination,
-        (claimed, started_at): (&Claimed, Timestamp),
+        (claimed, started_at): (&ClaimedDelivery, Timestamp),
         report: SendReport,
         (at, roll): (Timestamp, f64),
     ) -> Settlement {
         let class = classify(&report.outcome, &destination.rules);
         let progress = progress(claimed, class);
-        let verdict = judge(&report.outcome, progress, destination.terms(), at, roll);
+        let verdict = decide_retry(&report.outcome, progress, destination.terms(), at, roll);
         let verdict = match &destination.lane.order {
             Some(order) if claimed.ordered => {
                 order.on_failure.temper(verdict, &destination.retry, at)
@@ -262,15 +267,17 @@ impl Lane {
             Some(_) | None => verdict,
         };
         let (next, why_then) = match verdict {
-            Verdict::Succeeded => (Next::Succeeded, None),
-            Verdict::RetryAt { due_at, why, .. } => (Next::RetryAt(due_at), Some(why)),
-            Verdict::Pause { due_at } => (Next::RetryAt(due_at), Some(WhyThen::Paused)),
-            Verdict::Dead { reason, .. } => (Next::Dead(reason), None),
+            RetryDecision::Succeeded => (NextStep::Succeeded, None),
+            RetryDecision::RetryAt { due_at, why, .. } => (NextStep::RetryAt(due_at), Some(why)),
+            RetryDecision::Pause { due_at } => {
+                (NextStep::RetryAt(due_at), Some(ScheduleReason::Paused))
+            }
+            RetryDecision::Dead { reason, .. } => (NextStep::Dead(reason), None),
         };
         let sent = sent(destination, &report, class, at);
         // A sender that waits is told what the destination said.
         let awaited = self.shared.waiters.is_awaited(claimed.id);
-        let attempt = Attempt {
+        let attempt = AttemptRecord {
             id: new_id(&*self.shared.chance, started_at),
             number: progress.attempts,
             started_at,
@@ -316,7 +323,7 @@ impl Lane {
     fn count(
         &self,
         destination: &Destination,
-        claimed: &Claimed,
+        claimed: &ClaimedDelivery,
         report: &SendReport,
         at: Timestamp,
     ) {
@@ -341,31 +348,31 @@ impl Lane {
         let (at, attempts) = (settlement.at, settlement.attempt.number);
         let settled = self.record(&settlement).await;
         let next = match settled {
-            Ok(Settled::Overruled(next)) => next,
+            Ok(SettleResult::Overruled(next)) => next,
             _ => settlement.next,
         };
         self.let_go(delivery);
-        if ordered && matches!(next, Next::Succeeded | Next::Dead(_)) {
+        if ordered && matches!(next, NextStep::Succeeded | NextStep::Dead(_)) {
             // Somebody may have waited for this one to end. Said before the place is given back: a
             // lane without both would take itself for empty.
             self.wake_lane();
         }
         drop(slot);
         match settled {
-            Ok(Settled::Recorded | Settled::Overruled(_)) => {
+            Ok(SettleResult::Recorded | SettleResult::Overruled(_)) => {
                 self.shared.feed.publish(at, || {
                     let destination = Some(self.name());
                     LiveUpdate::settled(delivery, event, destination, (next, attempts, at))
                 });
-                let Attempt { class, response, .. } = settlement.attempt;
-                let ending = || WaiterResult::Ended(Ending { next, class, response });
+                let AttemptRecord { class, response, .. } = settlement.attempt;
+                let ending = || WaiterResult::Ended(SyncResult { next, class, response });
                 self.shared.waiters.tell(delivery, ending);
                 match next {
-                    Next::RetryAt(due_at) => self.expect_due(due_at),
-                    Next::Succeeded | Next::Dead(_) => {}
+                    NextStep::RetryAt(due_at) => self.expect_due(due_at),
+                    NextStep::Succeeded | NextStep::Dead(_) => {}
                 }
             }
-            Ok(Settled::LeaseLost) => {
+            Ok(SettleResult::LeaseLost) => {
                 self.shared.telemetry.lease_lost();
                 tracing::warn!(%delivery, "a result came too late: the delivery was taken over");
             }
@@ -376,7 +383,7 @@ impl Lane {
 
     /// Writes the result, and waits for room when the disk is full: what was delivered must not be
     /// delivered again because that could not be written down.
-    async fn record(&self, settlement: &Settlement) -> Result<Settled, StoreError> {
+    async fn record(&self, settlement: &Settlement) -> Result<SettleResult, StoreError> {
         loop {
             match self.shared.store.settle(settlement.clone()).await {
                 Err(StoreError::Full) if !self.stop.is_cancelled() => {
@@ -398,10 +405,10 @@ impl Lane {
 }
 
 /// How far a delivery has come with this attempt.
-fn progress(claimed: &Claimed, class: Option<Class>) -> Progress {
-    Progress {
+fn progress(claimed: &ClaimedDelivery, class: Option<FailureClass>) -> AttemptProgress {
+    AttemptProgress {
         attempts: claimed.attempts + 1,
-        throttled: claimed.throttled + u32::from(class == Some(Class::Throttled)),
+        throttled: claimed.throttled + u32::from(class == Some(FailureClass::Throttled)),
         created_at: claimed.created_at,
     }
 }
@@ -410,16 +417,16 @@ fn progress(claimed: &Claimed, class: Option<Class>) -> Progress {
 fn sent(
     destination: &Destination,
     report: &SendReport,
-    class: Option<Class>,
+    class: Option<FailureClass>,
     at: Timestamp,
-) -> Option<Sent> {
+) -> Option<SentMessage> {
     let sender = destination.sender()?;
-    let may_be_sent = matches!(class, None | Some(Class::Ambiguous));
-    may_be_sent.then(|| Sent { id: report.sent_id.clone(), day: sender.limits.day(at) })
+    let may_be_sent = matches!(class, None | Some(FailureClass::Ambiguous));
+    may_be_sent.then(|| SentMessage { id: report.sent_id.clone(), day: sender.limits.day(at) })
 }
 
 /// `4xx`, `5xx`, or what went wrong instead.
-fn code_class(outcome: &Outcome) -> &'static str {
+fn code_class(outcome: &AttemptOutcome) -> &'static str {
     match (outcome.status().map(|status| status / 100), outcome.failure()) {
         (Some(1), _) => "1xx",
         (Some(2), _) => "2xx",
@@ -433,7 +440,7 @@ fn code_class(outcome: &Outcome) -> &'static str {
 
 fn kept(mut response: Vec<u8>, in_short: bool) -> Vec<u8> {
     // A sender that comes later would take half of "skipped" for a success.
-    if in_short && response.len() > RESPONSE_BYTES_ON_SUCCESS && !says_skipped(&response) {
+    if in_short && response.len() > RESPONSE_BYTES_ON_SUCCESS && !is_skipped_response(&response) {
         response.truncate(RESPONSE_BYTES_ON_SUCCESS);
     }
     response

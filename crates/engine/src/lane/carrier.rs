@@ -6,9 +6,9 @@ use arc_swap::ArcSwap;
 use bytes::Bytes;
 use http::{HeaderMap, Uri};
 use surehook_core::{
-    delivery::{Failure, Outcome},
+    delivery::{AttemptFailure, AttemptOutcome},
     destination::{Destination, Reach, exec::Exec, stream::RedisStream},
-    store::Claimed,
+    store::ClaimedDelivery,
     time::Timestamp,
 };
 
@@ -42,9 +42,9 @@ pub(super) enum OutboundRequest<'o> {
     /// A message.
     OutboundMessage(Box<OutboundMessage<'o>>),
     /// Something for a program.
-    Input(&'o Exec, Box<Claimed>),
+    Input(&'o Exec, Box<ClaimedDelivery>),
     /// Something for a stream.
-    Entry(&'o RedisStream, Box<Claimed>),
+    Entry(&'o RedisStream, Box<ClaimedDelivery>),
 }
 
 impl LaneTransport {
@@ -83,32 +83,32 @@ impl LaneTransport {
             }
             OutboundRequest::Inbox(arrival) => {
                 self.inbox.take(arrival);
-                SendReport::of(Outcome::Answered { status: 200, retry_after: None })
+                SendReport::of(AttemptOutcome::Answered { status: 200, retry_after: None })
             }
         }
     }
 }
 
 /// Why nothing was sent.
-pub(super) struct NotSentReason(pub(super) Failure, pub(super) String);
+pub(super) struct NotSentReason(pub(super) AttemptFailure, pub(super) String);
 
 impl From<NotSentReason> for SendReport {
     fn from(NotSentReason(failure, why): NotSentReason) -> Self {
-        Self { detail: Some(why), ..Self::of(Outcome::Failed(failure)) }
+        Self { detail: Some(why), ..Self::of(AttemptOutcome::Failed(failure)) }
     }
 }
 
 /// Makes what is sent ready. Nothing is sent if that fails.
 pub(super) async fn pack<'o>(
     (outlet, media): (&'o DestinationClient, &MediaFiles),
-    claimed: &Claimed,
+    claimed: &ClaimedDelivery,
     secret_headers: &[String],
     now: Timestamp,
 ) -> Result<OutboundRequest<'o>, SendReport> {
     let destination = &*outlet.destination;
     let headers = || {
         outbound_headers::headers(destination, claimed, secret_headers, now)
-            .map_err(|error| NotSentReason(Failure::Unsignable, error.to_string()))
+            .map_err(|error| NotSentReason(AttemptFailure::Unsignable, error.to_string()))
     };
     let body = claimed.payload.body.clone();
     Ok(match &destination.reach {
@@ -130,6 +130,6 @@ pub(super) fn interrupted(elapsed: Duration) -> SendReport {
     SendReport {
         elapsed,
         detail: Some("the gateway was shut down before an answer came".to_owned()),
-        ..SendReport::of(Outcome::Failed(Failure::Interrupted))
+        ..SendReport::of(AttemptOutcome::Failed(AttemptFailure::Interrupted))
     }
 }

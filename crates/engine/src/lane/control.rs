@@ -3,8 +3,8 @@
 use std::sync::{Arc, PoisonError, atomic::Ordering};
 
 use surehook_core::{
-    lane::{CircuitState, Drain, LaneState, Pause, Rate},
-    store::{AttemptRow, Held, StoreError},
+    lane::{BacklogDrain, CircuitState, LanePause, Rate, SavedLaneState},
+    store::{AttemptRow, HeldClaim, StoreError},
     time::Timestamp,
 };
 
@@ -18,10 +18,10 @@ const COOL_DOWN_STEP_SECS: u64 = 1;
 
 impl Lane {
     /// What is to say of this lane.
-    pub(crate) fn state(&self) -> LaneState {
+    pub(crate) fn state(&self) -> SavedLaneState {
         let cool_until = self.cooling_until();
         let inside = self.inside();
-        LaneState {
+        SavedLaneState {
             paused: inside.gate.paused.clone(),
             circuit: inside.gate.circuit.state(),
             cool_until,
@@ -30,7 +30,7 @@ impl Lane {
     }
 
     /// The same, as it is worth keeping: a short cool-down is over before anybody could read it.
-    fn state_to_keep(&self) -> LaneState {
+    fn state_to_keep(&self) -> SavedLaneState {
         let soon = self.shared.clock.now() + std::time::Duration::from_secs(COOL_DOWN_KEPT_SECS);
         let mut state = self.state();
         state.cool_until = state.cool_until.filter(|until| *until >= soon);
@@ -40,9 +40,9 @@ impl Lane {
     /// Starts nothing more. What waits in memory goes back to the store; what runs may end.
     pub(crate) async fn pause(&self, reason: Option<String>) -> Result<(), StoreError> {
         let at = self.shared.clock.now();
-        let pause = Pause { at, reason, automatic: false };
+        let pause = LanePause { at, reason, automatic: false };
         let alone = self.saving.lock().await;
-        let next = LaneState { paused: Some(pause.clone()), ..self.state_to_keep() };
+        let next = SavedLaneState { paused: Some(pause.clone()), ..self.state_to_keep() };
         self.shared.store.save_lane(self.id, next.clone()).await?;
         self.inside().gate.paused = Some(pause);
         self.is_kept(next);
@@ -54,10 +54,10 @@ impl Lane {
     /// taken out of its cool-down: there is nothing else that could be meant.
     pub(crate) async fn resume(&self, rate: Option<Rate>) -> Result<(), StoreError> {
         let until = self.shared.clock.now();
-        let drain = rate.map(|rate| Drain { rate, until });
+        let drain = rate.map(|rate| BacklogDrain { rate, until });
         let alone = self.saving.lock().await;
         let was_paused = self.inside().gate.paused.is_some();
-        let mut next = LaneState { paused: None, drain, ..self.state_to_keep() };
+        let mut next = SavedLaneState { paused: None, drain, ..self.state_to_keep() };
         next.cool_until = next.cool_until.filter(|_| was_paused);
         self.shared.store.save_lane(self.id, next.clone()).await?;
         if !was_paused {
@@ -71,7 +71,7 @@ impl Lane {
     }
 
     /// Remembers what is in the store, and shows it.
-    fn is_kept(&self, state: LaneState) {
+    fn is_kept(&self, state: SavedLaneState) {
         let name = self.name();
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         if kept.circuit.as_str() != state.circuit.as_str() {
@@ -95,7 +95,7 @@ impl Lane {
             }
         }
         match (&kept.paused, &state.paused) {
-            (None, Some(Pause { reason, automatic, .. })) => {
+            (None, Some(LanePause { reason, automatic, .. })) => {
                 let reason = reason.as_deref().unwrap_or_default();
                 tracing::warn!(
                     destination = name,
@@ -156,7 +156,7 @@ impl Lane {
 
     /// Gives what has not been started back to the store.
     pub(super) async fn give_back(&self) -> Result<(), StoreError> {
-        let held: Vec<Held> = self.surrender();
+        let held: Vec<HeldClaim> = self.surrender();
         if held.is_empty() {
             return Ok(());
         }
@@ -212,7 +212,7 @@ impl Lane {
     }
 }
 
-fn is_same(kept: &LaneState, state: &LaneState) -> bool {
+fn is_same(kept: &SavedLaneState, state: &SavedLaneState) -> bool {
     let near = match (kept.cool_until, state.cool_until) {
         (Some(one), Some(other)) => {
             one.since(other).max(other.since(one)).as_secs() < COOL_DOWN_STEP_SECS

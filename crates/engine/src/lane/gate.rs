@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use surehook_core::{
     delivery::{
-        Class, Failure, Outcome,
-        judge::{accuses_settings, asks_for_pause},
+        AttemptFailure, AttemptOutcome, FailureClass,
+        retry::{is_destination_misconfigured, should_pause_destination},
     },
     destination::Destination,
     ids::DeliveryId,
     lane::{
-        Circuit, CircuitState, Drain, Gcra, LaneRules, LaneState, Pause,
-        circuit::{End, Sign, Ticket},
+        BacklogDrain, Circuit, CircuitState, Gcra, LanePause, LaneRules, SavedLaneState,
+        circuit::{AttemptEnd, CircuitPermit, HealthSignal},
     },
     time::Timestamp,
 };
@@ -22,10 +22,10 @@ const MEMORY_SPAN: Duration = Duration::from_secs(1);
 
 /// The end of an attempt, as far as the lane is concerned.
 pub(super) struct LaneAttemptResult<'a> {
-    pub(super) ticket: Ticket,
+    pub(super) ticket: CircuitPermit,
     pub(super) delivery: DeliveryId,
-    pub(super) outcome: &'a Outcome,
-    pub(super) class: Option<Class>,
+    pub(super) outcome: &'a AttemptOutcome,
+    pub(super) class: Option<FailureClass>,
     /// What was said about it, for people.
     pub(super) detail: Option<&'a str>,
     pub(super) at: Timestamp,
@@ -44,12 +44,12 @@ pub(super) enum StartPermission {
 
 #[derive(Debug)]
 pub(super) struct LaneGate {
-    pub(super) paused: Option<Pause>,
+    pub(super) paused: Option<LanePause>,
     pub(super) circuit: Circuit,
     /// A number that sends nothing for a while.
     pub(super) rests: bool,
     rate: Option<Gcra>,
-    drain: Option<(Drain, Gcra)>,
+    drain: Option<(BacklogDrain, Gcra)>,
     /// When one of the backlog last made way for the next one of its line.
     line_moved_at: Timestamp,
     /// Failures of class `config` in a row.
@@ -58,7 +58,7 @@ pub(super) struct LaneGate {
 
 impl LaneGate {
     /// Goes on where an earlier process was.
-    pub(super) fn new(kept: LaneState, rules: &LaneRules, now: Timestamp) -> Self {
+    pub(super) fn new(kept: SavedLaneState, rules: &LaneRules, now: Timestamp) -> Self {
         let mut gate = Self {
             paused: kept.paused,
             circuit: Circuit::new(kept.circuit, now),
@@ -88,17 +88,17 @@ impl LaneGate {
         self.rate.iter_mut().for_each(|rate| rate.slow_to(allowed, full));
     }
 
-    pub(super) fn drain(&self) -> Option<Drain> {
+    pub(super) fn drain(&self) -> Option<BacklogDrain> {
         self.drain.map(|(drain, _)| drain)
     }
 
     /// Begins to work off what was created until `until`, or ends that.
-    pub(super) fn set_drain(&mut self, drain: Option<Drain>) {
+    pub(super) fn set_drain(&mut self, drain: Option<BacklogDrain>) {
         self.drain = drain.map(|drain| (drain, Gcra::new(drain.rate)));
     }
 
     /// A person wants it to go on.
-    pub(super) fn resume(&mut self, drain: Option<Drain>) {
+    pub(super) fn resume(&mut self, drain: Option<BacklogDrain>) {
         self.paused = None;
         self.config_failures = 0;
         self.set_drain(drain);
@@ -172,7 +172,7 @@ impl LaneGate {
         created_at: Timestamp,
         in_line: bool,
         clock: Duration,
-    ) -> Ticket {
+    ) -> CircuitPermit {
         if let Some(rate) = &mut self.rate {
             rate.take(clock);
         }
@@ -187,7 +187,7 @@ impl LaneGate {
     }
 
     /// The attempt that was begun is not made.
-    pub(super) fn put_off(&mut self, ticket: Ticket) {
+    pub(super) fn put_off(&mut self, ticket: CircuitPermit) {
         self.circuit.abandon(ticket);
         if let Some(rate) = &mut self.rate {
             rate.give_back();
@@ -202,20 +202,25 @@ impl LaneGate {
         let (full, rules) = (destination.concurrency, &destination.lane);
         if let Some(policy) = &rules.circuit {
             let LaneAttemptResult { ticket, at, roll, .. } = *ended;
-            let end = End { ticket, sign: Sign::of(ended.outcome, ended.class), now: at, roll };
+            let end = AttemptEnd {
+                ticket,
+                sign: HealthSignal::of(ended.outcome, ended.class),
+                now: at,
+                roll,
+            };
             self.circuit.end(end, full, policy);
             self.set_pace(full);
         }
-        if ended.outcome.failure().is_some_and(Failure::is_our_own) {
+        if ended.outcome.failure().is_some_and(AttemptFailure::is_our_own) {
             return;
         }
-        let is_config = accuses_settings(ended.outcome, ended.class);
+        let is_config = is_destination_misconfigured(ended.outcome, ended.class);
         self.config_failures = if is_config { self.config_failures + 1 } else { 0 };
-        let is_asked = asks_for_pause(ended.outcome, &destination.rules);
+        let is_asked = should_pause_destination(ended.outcome, &destination.rules);
         let is_enough = rules.pause_after > 0 && self.config_failures >= rules.pause_after;
         if (is_asked || is_enough) && self.paused.is_none() {
             let last = last_words(ended);
-            let is_said = matches!(ended.outcome, Outcome::Meant(_));
+            let is_said = matches!(ended.outcome, AttemptOutcome::Interpreted(_));
             let reason = if is_asked && is_said {
                 // Who resumes it without mending anything meets the same message first again.
                 let delivery = ended.delivery;
@@ -231,7 +236,7 @@ impl LaneGate {
                     self.config_failures
                 )
             };
-            self.paused = Some(Pause { at: ended.at, reason: Some(reason), automatic: true });
+            self.paused = Some(LanePause { at: ended.at, reason: Some(reason), automatic: true });
         }
     }
 }
@@ -239,7 +244,9 @@ impl LaneGate {
 /// What the latest attempt came to, for whoever reads why the lane is paused.
 fn last_words(ended: &LaneAttemptResult<'_>) -> String {
     let said = ended.detail.map(|detail| format!(": {detail}"));
-    let said = said.filter(|_| matches!(ended.outcome, Outcome::Meant(_))).unwrap_or_default();
+    let said = said
+        .filter(|_| matches!(ended.outcome, AttemptOutcome::Interpreted(_)))
+        .unwrap_or_default();
     match (ended.outcome.status(), ended.outcome.failure()) {
         (Some(status), _) => format!("it answered {status}{said}"),
         (None, Some(failure)) => format!("it failed with `{}`{said}", failure.as_str()),
@@ -250,7 +257,7 @@ fn last_words(ended: &LaneAttemptResult<'_>) -> String {
 #[cfg(test)]
 mod tests {
     use surehook_core::{
-        delivery::judge::{Affects, Meant, classify},
+        delivery::retry::{FailureScope, SendOutcome, classify},
         destination::DestinationSpec,
         ids::DestinationId,
     };
@@ -268,11 +275,11 @@ mod tests {
     }
 
     fn gate(destination: &Destination) -> LaneGate {
-        LaneGate::new(LaneState::default(), &destination.lane, NOW)
+        LaneGate::new(SavedLaneState::default(), &destination.lane, NOW)
     }
 
     fn answer(gate: &mut LaneGate, destination: &Destination, status: u16) {
-        let outcome = Outcome::Answered { status, retry_after: None };
+        let outcome = AttemptOutcome::Answered { status, retry_after: None };
         let class = classify(&outcome, &destination.rules);
         let ticket = gate.begin(NOW, false, Duration::ZERO);
         let ended = LaneAttemptResult {
@@ -291,13 +298,16 @@ mod tests {
     fn the_reason_names_the_message_that_stopped_its_sender() {
         let destination = destination("");
         let mut gate = gate(&destination);
-        let stops = Meant { affects: Affects::StopsAll, ..Meant::of(Some(Class::Config)) };
+        let stops = SendOutcome {
+            affects: FailureScope::StopsAll,
+            ..SendOutcome::of(Some(FailureClass::Config))
+        };
         let delivery = DeliveryId::new(NOW, 7);
         let ended = LaneAttemptResult {
             ticket: gate.begin(NOW, false, Duration::ZERO),
             delivery,
-            outcome: &Outcome::Meant(Meant { status: Some(401), ..stops }),
-            class: Some(Class::Config),
+            outcome: &AttemptOutcome::Interpreted(SendOutcome { status: Some(401), ..stops }),
+            class: Some(FailureClass::Config),
             detail: Some("190: the token expired"),
             at: NOW,
             roll: 0.5,
@@ -363,7 +373,7 @@ mod tests {
     fn a_drain_ends_with_the_first_that_came_after_it() {
         let destination = destination("");
         let mut gate = gate(&destination);
-        gate.resume(Some(Drain { rate: "1/s".parse().unwrap(), until: NOW }));
+        gate.resume(Some(BacklogDrain { rate: "1/s".parse().unwrap(), until: NOW }));
         gate.begin(NOW, false, Duration::ZERO);
         assert_eq!(
             gate.may_start(1, 8, Duration::ZERO),
@@ -378,7 +388,7 @@ mod tests {
     fn a_drain_lasts_as_long_as_its_lines() {
         let (later, latest) = (NOW + Duration::from_millis(5), NOW + Duration::from_millis(9));
         let mut gate = gate(&destination(""));
-        gate.resume(Some(Drain { rate: "1/s".parse().unwrap(), until: NOW }));
+        gate.resume(Some(BacklogDrain { rate: "1/s".parse().unwrap(), until: NOW }));
         gate.begin(later, true, Duration::ZERO);
         assert!(gate.drain().is_some(), "the first of a line runs");
         gate.move_line(later);

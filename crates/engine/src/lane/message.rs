@@ -6,15 +6,15 @@ use bytes::Bytes;
 use http::Uri;
 use surehook_core::{
     delivery::{
-        Class, Failure, Outcome,
-        judge::{Meant, classify, rules::StatusRules},
+        AttemptFailure, AttemptOutcome, FailureClass,
+        retry::{SendOutcome, StatusRules, classify},
     },
     destination::{
         Destination, TIMEOUT,
         sender::{Sender, send_id},
     },
     service::{Answer, Composed, InvalidMessage, Message, PairKey, Resend},
-    store::Claimed,
+    store::ClaimedDelivery,
     time::Timestamp,
 };
 
@@ -45,10 +45,11 @@ impl<'o> OutboundMessage<'o> {
     pub(super) async fn write(
         (sender, media): (&'o Sender, &MediaFiles),
         destination: &Destination,
-        claimed: &Claimed,
+        claimed: &ClaimedDelivery,
         now: Timestamp,
     ) -> Result<Self, SendReport> {
-        let unsendable = |why: String| SendReport::from(NotSentReason(Failure::Unsendable, why));
+        let unsendable =
+            |why: String| SendReport::from(NotSentReason(AttemptFailure::Unsendable, why));
         let mut message =
             Message::read(&claimed.payload.body).map_err(|error| unsendable(why(&error)))?;
         media.resolve_files(&mut message, sender.service.name(), now).await.map_err(|no_link| {
@@ -81,7 +82,7 @@ impl<'o> OutboundMessage<'o> {
     }
 
     /// What it means that nothing is known of it.
-    pub(super) fn lost(&self, failure: Failure) -> Meant {
+    pub(super) fn lost(&self, failure: AttemptFailure) -> SendOutcome {
         lost(self.sender, self.composed.resend, self.attempt, failure)
     }
 
@@ -94,37 +95,43 @@ impl<'o> OutboundMessage<'o> {
 }
 
 /// What it means that nothing is known of a message that may have arrived.
-fn lost(sender: &Sender, resend: Resend, attempt: u32, failure: Failure) -> Meant {
+fn lost(sender: &Sender, resend: Resend, attempt: u32, failure: AttemptFailure) -> SendOutcome {
     let answer = sender.service.timed_out(true);
-    Meant { failure: Some(failure), ..sender.meaning(&answer, resend, attempt) }
+    SendOutcome { failure: Some(failure), ..sender.meaning(&answer, resend, attempt) }
 }
 
 /// What a report means in the words of the service.
 fn read(sender: &Sender, resend: Resend, attempt: u32, mut report: SendReport) -> SendReport {
     let meant = |answer: &Answer| sender.meaning(answer, resend, attempt);
     match report.outcome {
-        Outcome::Answered { status, retry_after } => {
+        AttemptOutcome::Answered { status, retry_after } => {
             let answer = sender.service.read(status, &report.response_body);
             cut(&mut report.response_body);
-            let meant = Meant { status: Some(status), retry_after, ..meant(&answer) };
+            let meant = SendOutcome { status: Some(status), retry_after, ..meant(&answer) };
             SendReport {
-                outcome: Outcome::Meant(meant),
+                outcome: AttemptOutcome::Interpreted(meant),
                 detail: answer.class.is_some().then(|| said(&answer)),
                 sent_id: answer.sent_id,
                 ..report
             }
         }
-        Outcome::Failed(failure) if report.may_have_arrived => {
+        AttemptOutcome::Failed(failure) if report.may_have_arrived => {
             cut(&mut report.response_body);
-            SendReport { outcome: Outcome::Meant(lost(sender, resend, attempt, failure)), ..report }
+            SendReport {
+                outcome: AttemptOutcome::Interpreted(lost(sender, resend, attempt, failure)),
+                ..report
+            }
         }
         // Wrong settings of the sender: what it is owed waits until somebody has mended them.
-        Outcome::Failed(failure)
-            if classify(&report.outcome, &StatusRules::none()) == Some(Class::Config) =>
+        AttemptOutcome::Failed(failure)
+            if classify(&report.outcome, &StatusRules::none()) == Some(FailureClass::Config) =>
         {
-            SendReport { outcome: Outcome::Meant(Sender::unreachable(failure)), ..report }
+            SendReport {
+                outcome: AttemptOutcome::Interpreted(Sender::unreachable(failure)),
+                ..report
+            }
         }
-        Outcome::Failed(_) | Outcome::Meant(_) => report,
+        AttemptOutcome::Failed(_) | AttemptOutcome::Interpreted(_) => report,
     }
 }
 
@@ -156,7 +163,7 @@ fn said(answer: &Answer) -> String {
 #[cfg(test)]
 mod tests {
     use surehook_core::{
-        delivery::judge::{Affects, Unsure},
+        delivery::retry::{AmbiguousPolicy, FailureScope},
         destination::{DestinationSpec, Reach},
         ids::DestinationId,
     };
@@ -180,7 +187,7 @@ mod tests {
     fn a_long_answer_is_understood_and_only_its_start_is_kept() {
         let file = "A".repeat(RESPONSE_BYTES_KEPT);
         let body = serde_json::json!({ "key": { "id": "3EB0A1" }, "message": file }).to_string();
-        let answered = Outcome::Answered { status: 201, retry_after: None };
+        let answered = AttemptOutcome::Answered { status: 201, retry_after: None };
         let report = SendReport {
             response_body: body.clone().into_bytes(),
             may_have_arrived: true,
@@ -193,18 +200,26 @@ mod tests {
 
     #[test]
     fn what_cannot_have_arrived_stops_the_sender_and_parks_nothing() {
-        for failure in [Failure::ProxyRefused, Failure::Tls] {
+        for failure in [AttemptFailure::ProxyRefused, AttemptFailure::Tls] {
             let failed = |may_have_arrived| {
-                let report = SendReport::of(Outcome::Failed(failure));
+                let report = SendReport::of(AttemptOutcome::Failed(failure));
                 let report = SendReport { may_have_arrived, ..report };
                 let report = read(&sender("evolution-api"), Resend::Unsafe, 1, report);
-                let Outcome::Meant(meant) = report.outcome else { panic!("it was not read") };
+                let AttemptOutcome::Interpreted(meant) = report.outcome else {
+                    panic!("it was not read")
+                };
                 meant
             };
             let refused = failed(false);
-            assert_eq!((refused.class, refused.affects), (Some(Class::Config), Affects::StopsAll));
+            assert_eq!(
+                (refused.class, refused.affects),
+                (Some(FailureClass::Config), FailureScope::StopsAll)
+            );
             let lost = failed(true);
-            assert_eq!((lost.class, lost.unsure), (Some(Class::Ambiguous), Unsure::Park));
+            assert_eq!(
+                (lost.class, lost.unsure),
+                (Some(FailureClass::Ambiguous), AmbiguousPolicy::Park)
+            );
         }
     }
 }

@@ -46,13 +46,13 @@ use std::{
 use arc_swap::ArcSwap;
 use http::HeaderMap;
 use surehook_core::{
-    chance::Chance,
     delivery::{DeadReason, Lease},
     destination::Destination,
     ids::{DeliveryId, DestinationId},
     key::DedupKey,
-    lane::{LaneState, circuit::Ticket},
-    store::{Claimed, Claims, DeliveryStore, Held},
+    lane::{SavedLaneState, circuit::CircuitPermit},
+    rng::Rng,
+    store::{ClaimBatch, ClaimedDelivery, DeliveryStore, HeldClaim},
     time::{Clock, Timestamp},
 };
 use tokio::sync::{Notify, Semaphore};
@@ -90,7 +90,7 @@ const SLOTS: usize = 4096;
 pub(crate) struct LaneContext {
     pub(crate) store: Arc<dyn DeliveryStore>,
     pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) chance: Arc<dyn Chance>,
+    pub(crate) chance: Arc<dyn Rng>,
     pub(crate) telemetry: Arc<Telemetry>,
     pub(crate) feed: Arc<Feed>,
     pub(crate) inbox: Arc<Inbox>,
@@ -131,14 +131,14 @@ impl fmt::Debug for LaneContext {
 /// A delivery in memory.
 #[derive(Debug)]
 pub(crate) struct QueuedDelivery {
-    pub(crate) claimed: Claimed,
+    pub(crate) claimed: ClaimedDelivery,
     pub(crate) slot: LaneSlot,
 }
 
 /// A claim that the lane holds, and since when.
 #[derive(Clone, Copy, Debug)]
 struct TrackedClaim {
-    held: Held,
+    held: HeldClaim,
     since: Timestamp,
     /// When the delivery was created, if others of its ordering key may wait for it.
     in_line: Option<Timestamp>,
@@ -155,8 +155,8 @@ struct Inside {
 
 impl Inside {
     /// Remembers a claim, to renew it while it lasts.
-    fn hold(&mut self, claimed: &Claimed) {
-        let held = Held { delivery: claimed.id, token: claimed.lease.token };
+    fn hold(&mut self, claimed: &ClaimedDelivery) {
+        let held = HeldClaim { delivery: claimed.id, token: claimed.lease.token };
         let since = claimed.lease.until - LEASE;
         let in_line = claimed.ordered.then_some(claimed.created_at);
         self.holding.insert(held.delivery, TrackedClaim { held, since, in_line });
@@ -176,7 +176,7 @@ impl Inside {
     }
 
     /// Counts the attempt that starts now.
-    fn begin(&mut self, claimed: &Claimed, clock: Duration) -> Ticket {
+    fn begin(&mut self, claimed: &ClaimedDelivery, clock: Duration) -> CircuitPermit {
         let created_at = claimed.created_at;
         // Only one that could end a drain has to know.
         let in_line = self.gate.drain().is_some()
@@ -192,11 +192,11 @@ impl Inside {
 struct RunningAttemptGuard<'a> {
     lane: &'a Lane,
     delivery: DeliveryId,
-    ticket: Ticket,
+    ticket: CircuitPermit,
 }
 
 impl<'a> RunningAttemptGuard<'a> {
-    fn begin(lane: &'a Lane, delivery: DeliveryId, ticket: Ticket) -> Self {
+    fn begin(lane: &'a Lane, delivery: DeliveryId, ticket: CircuitPermit) -> Self {
         lane.metrics.in_flight.inc();
         Self { lane, delivery, ticket }
     }
@@ -229,7 +229,7 @@ pub(crate) struct Lane {
     /// When the lane's own clock began, which never steps.
     begun: Instant,
     /// What the store knows of the state of this lane.
-    kept: Mutex<LaneState>,
+    kept: Mutex<SavedLaneState>,
     /// One change of what the store knows at a time.
     saving: tokio::sync::Mutex<()>,
     backlog: AtomicBool,
@@ -244,7 +244,7 @@ impl Lane {
     pub(crate) fn start(
         prepared: PreparedDestination,
         shared: Arc<LaneContext>,
-        kept: LaneState,
+        kept: SavedLaneState,
     ) -> Arc<Self> {
         let destination = Arc::clone(&prepared.destination);
         let metrics = shared.telemetry.lane(destination.name.as_str());
@@ -426,7 +426,7 @@ impl Lane {
     }
 
     /// Takes the first of those that wait, if one may start.
-    fn start_first(&self, inside: &mut Inside) -> Option<(QueuedDelivery, Ticket)> {
+    fn start_first(&self, inside: &mut Inside) -> Option<(QueuedDelivery, CircuitPermit)> {
         if inside.queue.is_empty() || self.may_start(inside) != StartPermission::Now {
             return None;
         }
@@ -466,7 +466,7 @@ impl Lane {
         }
     }
 
-    fn spawn_worker(self: &Arc<Self>, job: QueuedDelivery, ticket: Ticket) {
+    fn spawn_worker(self: &Arc<Self>, job: QueuedDelivery, ticket: CircuitPermit) {
         let lane = Arc::clone(self);
         self.shared.tasks.spawn(async move {
             let mut next = Some((job, ticket));
@@ -480,7 +480,7 @@ impl Lane {
     }
 
     /// The next job for a worker that is free, or the end of that worker.
-    fn next_job(&self) -> Option<(QueuedDelivery, Ticket)> {
+    fn next_job(&self) -> Option<(QueuedDelivery, CircuitPermit)> {
         let mut inside = self.inside();
         inside.running -= 1;
         let next = self.start_first(&mut inside);
@@ -497,7 +497,7 @@ impl Lane {
     }
 
     /// What may be tried of what was claimed. Who waits for the rest waits in vain.
-    fn pick(&self, claims: Claims) -> Vec<Claimed> {
+    fn pick(&self, claims: ClaimBatch) -> Vec<ClaimedDelivery> {
         for damaged in claims.damaged {
             let told = || WaiterResult::given_up(DeadReason::Unrecoverable);
             self.shared.waiters.tell(damaged, told);
@@ -510,7 +510,7 @@ impl Lane {
     }
 
     /// Claims that were made a while ago and are still held.
-    pub(crate) fn aging(&self, now: Timestamp) -> Vec<Held> {
+    pub(crate) fn aging(&self, now: Timestamp) -> Vec<HeldClaim> {
         let inside = self.inside();
         let aging =
             inside.holding.values().filter(|holding| now.since(holding.since) > RENEW_AFTER);
@@ -518,7 +518,7 @@ impl Lane {
     }
 
     /// Takes what has not been started out of memory, for the store to have it back.
-    pub(crate) fn surrender(&self) -> Vec<Held> {
+    pub(crate) fn surrender(&self) -> Vec<HeldClaim> {
         let mut inside = self.inside();
         let queue = std::mem::take(&mut inside.queue);
         let given = queue

@@ -14,7 +14,7 @@ use surehook_core::{
         sender::Sender,
     },
     service::{PairKey, PairPace},
-    store::{Claimed, Held, StoreError},
+    store::{ClaimedDelivery, HeldClaim, StoreError},
     time::Timestamp,
 };
 
@@ -30,14 +30,14 @@ pub(super) struct MessageSendState {
 
 /// A message that has to wait for its turn with its recipient.
 pub(super) struct PostponedDelivery {
-    held: Held,
+    held: HeldClaim,
     due_at: Timestamp,
     slot: LaneSlot,
 }
 
 impl PostponedDelivery {
-    pub(super) fn new(claimed: &Claimed, due_at: Timestamp, slot: LaneSlot) -> Self {
-        let held = Held { delivery: claimed.id, token: claimed.lease.token };
+    pub(super) fn new(claimed: &ClaimedDelivery, due_at: Timestamp, slot: LaneSlot) -> Self {
+        let held = HeldClaim { delivery: claimed.id, token: claimed.lease.token };
         Self { held, due_at, slot }
     }
 }

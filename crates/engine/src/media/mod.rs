@@ -11,8 +11,8 @@ use std::{fmt, sync::Arc, time::Duration};
 use http::{HeaderValue, Method, Request, Uri, header};
 use surehook_core::{
     delivery::{
-        Class, Failure, Outcome,
-        judge::{Affects, Meant},
+        AttemptFailure, AttemptOutcome, FailureClass,
+        retry::{FailureScope, SendOutcome},
     },
     destination::Reach,
     ids::{DestinationId, MediaId},
@@ -122,19 +122,24 @@ pub enum MediaLinkError {
 impl MediaLinkError {
     /// What it means for the attempt. The message is wrong for good; or the settings are, and it waits
     /// until somebody has mended them, while messages without files pass; or it goes by itself.
-    pub fn outcome(&self) -> Outcome {
-        let meant = |class, failure| Meant {
+    pub fn outcome(&self) -> AttemptOutcome {
+        let meant = |class, failure| SendOutcome {
             failure: Some(failure),
-            affects: Affects::ThisOnly,
-            ..Meant::of(Some(class))
+            affects: FailureScope::ThisOnly,
+            ..SendOutcome::of(Some(class))
         };
         match self {
-            Self::Unknown(_) | Self::Limit(_) => Outcome::Failed(Failure::Unsendable),
-            Self::NotConfigured | Self::OtherBucket(_) => Outcome::Meant(Meant {
-                wait: Some(UNTIL_MENDED),
-                ..meant(Class::Config, Failure::Unsendable)
-            }),
-            Self::Store(_) => Outcome::Meant(meant(Class::Transient, Failure::Interrupted)),
+            Self::Unknown(_) | Self::Limit(_) => AttemptOutcome::Failed(AttemptFailure::Unsendable),
+            Self::NotConfigured | Self::OtherBucket(_) => {
+                AttemptOutcome::Interpreted(SendOutcome {
+                    wait: Some(UNTIL_MENDED),
+                    ..meant(FailureClass::Config, AttemptFailure::Unsendable)
+                })
+            }
+            Self::Store(_) => AttemptOutcome::Interpreted(meant(
+                FailureClass::Transient,
+                AttemptFailure::Interrupted,
+            )),
         }
     }
 }
@@ -305,8 +310,10 @@ fn address(url: &Url) -> Result<Uri, MediaUploadError> {
 /// The status of the answer, or why there is none.
 fn answered(report: &SendReport) -> Result<u16, String> {
     match report.outcome {
-        Outcome::Answered { status, .. } => Ok(status),
-        Outcome::Failed(_) | Outcome::Meant(_) => Err(report.detail.clone().unwrap_or_default()),
+        AttemptOutcome::Answered { status, .. } => Ok(status),
+        AttemptOutcome::Failed(_) | AttemptOutcome::Interpreted(_) => {
+            Err(report.detail.clone().unwrap_or_default())
+        }
     }
 }
 

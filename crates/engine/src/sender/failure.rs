@@ -6,7 +6,7 @@ use std::error::Error;
 use std::io;
 
 use rustls::pki_types::InvalidDnsNameError;
-use surehook_core::delivery::Failure;
+use surehook_core::delivery::AttemptFailure;
 
 use crate::connect::ConnectError;
 
@@ -16,7 +16,7 @@ const DETAIL_CHARS_MAX: usize = 300;
 /// An exchange that did not come to its end.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct ExchangeError {
-    pub(crate) failure: Failure,
+    pub(crate) failure: AttemptFailure,
     /// For the operator. Made of our own words and those of the TLS and HTTP libraries. Never of
     /// the system's, which tell somebody who may not see the network what is in it.
     pub(crate) detail: String,
@@ -28,7 +28,8 @@ pub(crate) struct ExchangeError {
 impl From<hyper_util::client::legacy::Error> for ExchangeError {
     fn from(error: hyper_util::client::legacy::Error) -> Self {
         let is_connect = error.is_connect();
-        let otherwise = if is_connect { Failure::Unreachable } else { Failure::Reset };
+        let otherwise =
+            if is_connect { AttemptFailure::Unreachable } else { AttemptFailure::Reset };
         let broken = Self::from_chain(&error, otherwise);
         Self { before_sending: is_connect || broken.before_sending, ..broken }
     }
@@ -36,12 +37,12 @@ impl From<hyper_util::client::legacy::Error> for ExchangeError {
 
 impl From<hyper::Error> for ExchangeError {
     fn from(error: hyper::Error) -> Self {
-        Self::from_chain(&error, Failure::Reset)
+        Self::from_chain(&error, AttemptFailure::Reset)
     }
 }
 
 impl ExchangeError {
-    pub(crate) fn from_chain(error: &(dyn Error + 'static), otherwise: Failure) -> Self {
+    pub(crate) fn from_chain(error: &(dyn Error + 'static), otherwise: AttemptFailure) -> Self {
         let known = READERS.iter().find_map(|read| links(error).find_map(read));
         known.unwrap_or_else(|| Self::new(otherwise, plain_words(otherwise)))
     }
@@ -49,15 +50,15 @@ impl ExchangeError {
     /// The same, if TLS has nothing to say about it; otherwise what it says.
     pub(super) fn unless_tls_said(self, said: Option<rustls::Error>) -> Self {
         match (self.failure, said) {
-            (Failure::Reset | Failure::Protocol, Some(said)) => {
+            (AttemptFailure::Reset | AttemptFailure::Protocol, Some(said)) => {
                 let before_sending = self.before_sending || refuses_us(&said);
-                Self { before_sending, ..Self::new(Failure::Tls, said) }
+                Self { before_sending, ..Self::new(AttemptFailure::Tls, said) }
             }
             _ => self,
         }
     }
 
-    pub(super) fn new(failure: Failure, detail: impl ToString) -> Self {
+    pub(super) fn new(failure: AttemptFailure, detail: impl ToString) -> Self {
         let detail = detail.to_string().chars().take(DETAIL_CHARS_MAX).collect();
         Self { failure, detail, before_sending: false }
     }
@@ -74,26 +75,29 @@ fn read_connect(link: &(dyn Error + 'static)) -> Option<ExchangeError> {
     Some(ExchangeError::new(failure_of(error), error))
 }
 
-fn failure_of(error: &ConnectError) -> Failure {
+fn failure_of(error: &ConnectError) -> AttemptFailure {
     match error {
-        ConnectError::Blocked(_) => Failure::Blocked,
-        ConnectError::Dns(_) => Failure::Dns,
-        ConnectError::Refused => Failure::Refused,
-        ConnectError::Timeout { .. } => Failure::Timeout,
-        ConnectError::Unreachable(_) => Failure::Unreachable,
+        ConnectError::Blocked(_) => AttemptFailure::Blocked,
+        ConnectError::Dns(_) => AttemptFailure::Dns,
+        ConnectError::Refused => AttemptFailure::Refused,
+        ConnectError::Timeout { .. } => AttemptFailure::Timeout,
+        ConnectError::Unreachable(_) => AttemptFailure::Unreachable,
         ConnectError::AtProxy(error) => failure_of(error),
-        ConnectError::Proxy(_) => Failure::Proxy,
-        ConnectError::ProxyRefused(_) => Failure::ProxyRefused,
+        ConnectError::Proxy(_) => AttemptFailure::Proxy,
+        ConnectError::ProxyRefused(_) => AttemptFailure::ProxyRefused,
     }
 }
 
 fn read_tls(link: &(dyn Error + 'static)) -> Option<ExchangeError> {
     if let Some(said) = link.downcast_ref::<rustls::Error>() {
         let before_sending = refuses_us(said);
-        return Some(ExchangeError { before_sending, ..ExchangeError::new(Failure::Tls, said) });
+        return Some(ExchangeError {
+            before_sending,
+            ..ExchangeError::new(AttemptFailure::Tls, said)
+        });
     }
     let name = link.downcast_ref::<InvalidDnsNameError>()?;
-    Some(ExchangeError::new(Failure::Tls, name))
+    Some(ExchangeError::new(AttemptFailure::Tls, name))
 }
 
 /// Whether the other end says that it does not want to speak with us. With TLS 1.3 this comes after our
@@ -124,7 +128,7 @@ fn refuses_us(said: &rustls::Error) -> bool {
 
 fn read_http(link: &(dyn Error + 'static)) -> Option<ExchangeError> {
     let error = link.downcast_ref::<hyper::Error>().filter(|error| error.is_parse())?;
-    Some(ExchangeError::new(Failure::Protocol, error))
+    Some(ExchangeError::new(AttemptFailure::Protocol, error))
 }
 
 fn read_io(link: &(dyn Error + 'static)) -> Option<ExchangeError> {
@@ -134,18 +138,18 @@ fn read_io(link: &(dyn Error + 'static)) -> Option<ExchangeError> {
 }
 
 /// What an I/O error on an open connection means. The kinds that are missing here say nothing.
-const IO_KINDS: [(io::ErrorKind, Failure); 10] = [
-    (io::ErrorKind::ConnectionReset, Failure::Reset),
-    (io::ErrorKind::ConnectionAborted, Failure::Reset),
-    (io::ErrorKind::BrokenPipe, Failure::Reset),
-    (io::ErrorKind::NotConnected, Failure::Reset),
-    (io::ErrorKind::UnexpectedEof, Failure::Reset),
-    (io::ErrorKind::TimedOut, Failure::Timeout),
-    (io::ErrorKind::HostUnreachable, Failure::Unreachable),
-    (io::ErrorKind::NetworkUnreachable, Failure::Unreachable),
+const IO_KINDS: [(io::ErrorKind, AttemptFailure); 10] = [
+    (io::ErrorKind::ConnectionReset, AttemptFailure::Reset),
+    (io::ErrorKind::ConnectionAborted, AttemptFailure::Reset),
+    (io::ErrorKind::BrokenPipe, AttemptFailure::Reset),
+    (io::ErrorKind::NotConnected, AttemptFailure::Reset),
+    (io::ErrorKind::UnexpectedEof, AttemptFailure::Reset),
+    (io::ErrorKind::TimedOut, AttemptFailure::Timeout),
+    (io::ErrorKind::HostUnreachable, AttemptFailure::Unreachable),
+    (io::ErrorKind::NetworkUnreachable, AttemptFailure::Unreachable),
     // These two are how hyper reports a chunked body that is none.
-    (io::ErrorKind::InvalidData, Failure::Protocol),
-    (io::ErrorKind::InvalidInput, Failure::Protocol),
+    (io::ErrorKind::InvalidData, AttemptFailure::Protocol),
+    (io::ErrorKind::InvalidInput, AttemptFailure::Protocol),
 ];
 
 /// The error and its causes, outermost first.
@@ -158,27 +162,27 @@ fn links<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn 
     })
 }
 
-fn plain_words(failure: Failure) -> &'static str {
+fn plain_words(failure: AttemptFailure) -> &'static str {
     match failure {
-        Failure::Dns => "the name could not be resolved",
-        Failure::Refused => "the connection was refused",
-        Failure::Unreachable => "the address cannot be reached",
-        Failure::Reset => "the connection broke before the whole answer was there",
-        Failure::Timeout => "the connection timed out",
-        Failure::Tls => "the TLS handshake failed",
-        Failure::Blocked => "the address may not be called",
-        Failure::Protocol => "the answer is not HTTP",
-        Failure::Proxy => "the proxy could not carry the request on",
-        Failure::ProxyRefused => "the proxy does not let the request through",
-        Failure::Token => "the token endpoint gave no token",
-        Failure::TokenRefused => "the token endpoint refused to give a token",
-        Failure::Interrupted => "the gateway was shut down",
-        Failure::Transform => "the transform of the route failed",
-        Failure::Unsignable => "the request could not be signed as `sign_as` wants it",
-        Failure::Unsendable => "the service cannot send this message",
-        Failure::NotStarted => "the program could not be started",
-        Failure::Exit => "the program failed",
-        Failure::ErrorReply => "it answered with an error",
+        AttemptFailure::Dns => "the name could not be resolved",
+        AttemptFailure::Refused => "the connection was refused",
+        AttemptFailure::Unreachable => "the address cannot be reached",
+        AttemptFailure::Reset => "the connection broke before the whole answer was there",
+        AttemptFailure::Timeout => "the connection timed out",
+        AttemptFailure::Tls => "the TLS handshake failed",
+        AttemptFailure::Blocked => "the address may not be called",
+        AttemptFailure::Protocol => "the answer is not HTTP",
+        AttemptFailure::Proxy => "the proxy could not carry the request on",
+        AttemptFailure::ProxyRefused => "the proxy does not let the request through",
+        AttemptFailure::Token => "the token endpoint gave no token",
+        AttemptFailure::TokenRefused => "the token endpoint refused to give a token",
+        AttemptFailure::Interrupted => "the gateway was shut down",
+        AttemptFailure::Transform => "the transform of the route failed",
+        AttemptFailure::Unsignable => "the request could not be signed as `sign_as` wants it",
+        AttemptFailure::Unsendable => "the service cannot send this message",
+        AttemptFailure::NotStarted => "the program could not be started",
+        AttemptFailure::Exit => "the program failed",
+        AttemptFailure::ErrorReply => "it answered with an error",
     }
 }
 
@@ -202,12 +206,12 @@ mod tests {
             (Tls::DecryptError, false),
         ];
         for (said, before_sending) in cases {
-            let broken =
-                ExchangeError::new(Failure::Reset, "gone").unless_tls_said(Some(said.clone()));
-            assert_eq!(broken.failure, Failure::Tls, "case: {said:?}");
+            let broken = ExchangeError::new(AttemptFailure::Reset, "gone")
+                .unless_tls_said(Some(said.clone()));
+            assert_eq!(broken.failure, AttemptFailure::Tls, "case: {said:?}");
             assert_eq!(broken.before_sending, before_sending, "case: {said:?}");
             let inside = io::Error::other(said.clone());
-            let broken = ExchangeError::from_chain(&inside, Failure::Reset);
+            let broken = ExchangeError::from_chain(&inside, AttemptFailure::Reset);
             assert_eq!(broken.before_sending, before_sending, "case: {said:?}, in a chain");
         }
     }

@@ -209,8 +209,8 @@ fn request(url: &str) -> HttpOutboundRequest {
     }
 }
 
-fn answered(status: u16) -> Outcome {
-    Outcome::Answered { status, retry_after: None }
+fn answered(status: u16) -> AttemptOutcome {
+    AttemptOutcome::Answered { status, retry_after: None }
 }
 
 async fn send_to(script: Act, deadline: Duration) -> SendReport {
@@ -251,7 +251,11 @@ async fn retry_after_is_reported_in_both_forms() {
         let head =
             format!("HTTP/1.1 503 Busy\r\nretry-after: {value}\r\ncontent-length: 0\r\n\r\n");
         let report = send_to(Act::Reply(head), LONG).await;
-        assert_eq!(report.outcome, Outcome::Answered { status: 503, retry_after }, "case: {name}");
+        assert_eq!(
+            report.outcome,
+            AttemptOutcome::Answered { status: 503, retry_after },
+            "case: {name}"
+        );
     }
 }
 
@@ -262,27 +266,40 @@ async fn what_is_no_answer_is_a_failure_with_a_name() {
     let long_header = format!("HTTP/1.1 200 OK\r\na: {}\r\n\r\n", "x".repeat(100_000));
     let many_headers = format!("HTTP/1.1 200 OK\r\n{}\r\n", "a: b\r\n".repeat(101));
     let cases = [
-        ("silence", hang(""), Failure::Timeout),
-        ("half a head", hang("HTTP/1.1 200 OK\r\n"), Failure::Timeout),
-        ("half a body", hang("HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhal"), Failure::Timeout),
-        ("reset", Act::Reset, Failure::Reset),
-        ("closed without a word", close(""), Failure::Reset),
-        ("closed in the head", close("HTTP/1.1 200 OK\r\n"), Failure::Reset),
+        ("silence", hang(""), AttemptFailure::Timeout),
+        ("half a head", hang("HTTP/1.1 200 OK\r\n"), AttemptFailure::Timeout),
+        (
+            "half a body",
+            hang("HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhal"),
+            AttemptFailure::Timeout,
+        ),
+        ("reset", Act::Reset, AttemptFailure::Reset),
+        ("closed without a word", close(""), AttemptFailure::Reset),
+        ("closed in the head", close("HTTP/1.1 200 OK\r\n"), AttemptFailure::Reset),
         (
             "closed in the body",
             close("HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhal"),
-            Failure::Reset,
+            AttemptFailure::Reset,
         ),
-        ("not HTTP", close("SSH-2.0-OpenSSH_9.9\r\n"), Failure::Protocol),
-        ("a bare body, as in HTTP/0.9", close("<html>hello</html>\r\n\r\n"), Failure::Protocol),
-        ("chunks that are none", close(&format!("{OK_ENDLESS}xyz\r\n")), Failure::Protocol),
-        ("long headers", close(&long_header), Failure::Protocol),
-        ("many headers", close(&many_headers), Failure::Protocol),
+        ("not HTTP", close("SSH-2.0-OpenSSH_9.9\r\n"), AttemptFailure::Protocol),
+        (
+            "a bare body, as in HTTP/0.9",
+            close("<html>hello</html>\r\n\r\n"),
+            AttemptFailure::Protocol,
+        ),
+        ("chunks that are none", close(&format!("{OK_ENDLESS}xyz\r\n")), AttemptFailure::Protocol),
+        ("long headers", close(&long_header), AttemptFailure::Protocol),
+        ("many headers", close(&many_headers), AttemptFailure::Protocol),
     ];
     for (name, act, failure) in cases {
         let deadline = if matches!(act, Act::Hang(_)) { SHORT } else { LONG };
         let report = send_to(act, deadline).await;
-        assert_eq!(report.outcome, Outcome::Failed(failure), "case: {name}: {:?}", report.detail);
+        assert_eq!(
+            report.outcome,
+            AttemptOutcome::Failed(failure),
+            "case: {name}: {:?}",
+            report.detail
+        );
         assert!(report.detail.is_some(), "case: {name}");
     }
 }
@@ -348,7 +365,7 @@ async fn a_proxy_that_refuses_us_has_not_passed_the_request_on() {
 
     let report = sender.send(request("http://hook.test/"), LONG).await;
 
-    assert_eq!(report.outcome, Outcome::Failed(Failure::ProxyRefused));
+    assert_eq!(report.outcome, AttemptOutcome::Failed(AttemptFailure::ProxyRefused));
     assert!(!report.may_have_arrived);
 }
 
@@ -358,7 +375,7 @@ async fn an_attempt_that_timed_out_closes_its_connection() {
 
     let report = sender().send(request(&sink.url()), SHORT).await;
 
-    assert_eq!(report.outcome, Outcome::Failed(Failure::Timeout));
+    assert_eq!(report.outcome, AttemptOutcome::Failed(AttemptFailure::Timeout));
     assert!(report.elapsed >= SHORT);
     sink.closed().await;
 }
@@ -371,7 +388,7 @@ async fn a_destination_that_does_not_read_cannot_hold_an_attempt() {
 
     let report = sender().send(HttpOutboundRequest { body, ..request(&url) }, SHORT).await;
 
-    assert_eq!(report.outcome, Outcome::Failed(Failure::Timeout));
+    assert_eq!(report.outcome, AttemptOutcome::Failed(AttemptFailure::Timeout));
 }
 
 #[tokio::test]
@@ -403,7 +420,7 @@ async fn a_closed_port_is_refused() {
 
     let report = sender().send(request(&url), LONG).await;
 
-    assert_eq!(report.outcome, Outcome::Failed(Failure::Refused));
+    assert_eq!(report.outcome, AttemptOutcome::Failed(AttemptFailure::Refused));
     assert_eq!(report.detail.as_deref(), Some("the connection was refused"));
 }
 
@@ -413,7 +430,7 @@ async fn a_name_without_an_address_is_a_dns_failure() {
 
     let report = HttpSender::new(config).send(request("http://nowhere.test/"), LONG).await;
 
-    assert_eq!(report.outcome, Outcome::Failed(Failure::Dns));
+    assert_eq!(report.outcome, AttemptOutcome::Failed(AttemptFailure::Dns));
     assert_eq!(report.detail.as_deref(), Some("the name could not be resolved"));
 }
 
@@ -421,7 +438,7 @@ async fn a_name_without_an_address_is_a_dns_failure() {
 async fn a_url_that_cannot_be_called_is_a_failure_and_no_panic() {
     for url in ["/only/a/path", "ftp://127.0.0.1/", "https://under_score.-bad-.test/"] {
         let report = sender().send(request(url), LONG).await;
-        assert!(matches!(report.outcome, Outcome::Failed(_)), "{url}: {report:?}");
+        assert!(matches!(report.outcome, AttemptOutcome::Failed(_)), "{url}: {report:?}");
     }
 }
 
@@ -435,7 +452,7 @@ async fn a_refused_address_is_not_called_by_number_or_by_name() {
 
         let report = HttpSender::new(config(&[])).send(request(&url), LONG).await;
 
-        assert_eq!(report.outcome, Outcome::Failed(Failure::Blocked), "host: {host}");
+        assert_eq!(report.outcome, AttemptOutcome::Failed(AttemptFailure::Blocked), "host: {host}");
         let detail = report.detail.unwrap();
         assert_eq!(detail, "127.0.0.1 may not be called (loopback)", "host: {host}");
     }
@@ -454,7 +471,7 @@ async fn a_name_that_changes_its_address_never_reaches_a_refused_one() {
 
     for round in 0..200 {
         let report = sender.send(request(&format!("http://rebind.test:{port}/")), LONG).await;
-        let blocked = Outcome::Failed(Failure::Blocked);
+        let blocked = AttemptOutcome::Failed(AttemptFailure::Blocked);
         let expected = if round % 2 == 0 { answered(200) } else { blocked };
         assert_eq!(report.outcome, expected, "round {round}");
     }
@@ -503,7 +520,7 @@ async fn a_request_that_was_written_is_not_written_again() {
     let second = sender.send(request(&sink.url()), LONG).await;
 
     assert_eq!(first.outcome, answered(200));
-    assert_eq!(second.outcome, Outcome::Failed(Failure::Reset));
+    assert_eq!(second.outcome, AttemptOutcome::Failed(AttemptFailure::Reset));
     assert_eq!((sink.requests().len(), sink.connections()), (2, 1));
 }
 
@@ -609,7 +626,7 @@ async fn a_certificate_that_proves_nothing_is_a_tls_failure() {
 
         let report = sender.send(request(&format!("https://{host}:{port}/")), LONG).await;
 
-        assert_eq!(report.outcome, Outcome::Failed(Failure::Tls), "case: {name}");
+        assert_eq!(report.outcome, AttemptOutcome::Failed(AttemptFailure::Tls), "case: {name}");
         let detail = report.detail.unwrap();
         assert!(detail.contains(expected), "case: {name}: {detail}");
     }
@@ -628,7 +645,7 @@ async fn a_destination_that_speaks_no_tls_is_a_tls_failure() {
 
     let report = sender().send(request(&format!("https://hook.test:{port}/")), LONG).await;
 
-    assert_eq!(report.outcome, Outcome::Failed(Failure::Tls), "{:?}", report.detail);
+    assert_eq!(report.outcome, AttemptOutcome::Failed(AttemptFailure::Tls), "{:?}", report.detail);
 }
 
 #[tokio::test]
@@ -638,5 +655,5 @@ async fn a_stalled_handshake_ends_with_the_deadline() {
 
     let report = sender().send(request(&format!("https://hook.test:{port}/")), SHORT).await;
 
-    assert_eq!(report.outcome, Outcome::Failed(Failure::Timeout));
+    assert_eq!(report.outcome, AttemptOutcome::Failed(AttemptFailure::Timeout));
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::{Json, extract::State};
 use schemars::JsonSchema;
 use serde::Serialize;
-use surehook_core::time::{Span, Timestamp};
+use surehook_core::time::{HumanDuration, Timestamp};
 
 use crate::{
     App,
@@ -22,7 +22,7 @@ pub(crate) struct About {
     /// Where senders reach it, if the settings say so.
     public_url: Option<String>,
     /// How long events are kept, unless their source says otherwise.
-    retention: Span,
+    retention: HumanDuration,
     /// The largest body that is taken in, unless the source says otherwise.
     body_bytes_max: usize,
 }
@@ -39,7 +39,7 @@ pub(crate) async fn about(State(app): State<Arc<App>>) -> Result<Json<About>, Pr
         version: env!("CARGO_PKG_VERSION"),
         now: app.engine.clock().now(),
         public_url: app.engine.public_url().map(|url| url.as_str().to_owned()),
-        retention: Span(app.engine.event_retention()),
+        retention: HumanDuration(app.engine.event_retention()),
         body_bytes_max: app.limits.body_bytes_max,
     }))
 }

@@ -5,7 +5,7 @@ use serde::Serialize;
 use serde_json::Value;
 use surehook_core::{
     route::RouteSpec,
-    store::{Change, Configuration, Stored},
+    store::{ConfigChange, Configuration, StoredObject},
 };
 
 use super::masked::{self, Masked};
@@ -30,21 +30,25 @@ pub(crate) struct Field {
 }
 
 /// Tells `changes` by what there is.
-pub(crate) fn changed(configuration: &Configuration, changes: &[Change]) -> Vec<Changed> {
+pub(crate) fn changed(configuration: &Configuration, changes: &[ConfigChange]) -> Vec<Changed> {
     let Configuration { sources, destinations, routes, .. } = configuration;
     changes
         .iter()
         .map(|change| match change {
-            Change::PutSource(id, spec) => put(sources, *id, spec, format!("source {}", spec.name)),
-            Change::PutDestination(id, spec) => {
+            ConfigChange::PutSource(id, spec) => {
+                put(sources, *id, spec, format!("source {}", spec.name))
+            }
+            ConfigChange::PutDestination(id, spec) => {
                 put(destinations, *id, spec, format!("destination {}", spec.name))
             }
-            Change::PutRoute(id, spec) => put(routes, *id, spec, route(spec)),
-            Change::DeleteSource(id) => gone(sources, *id, |spec| format!("source {}", spec.name)),
-            Change::DeleteDestination(id) => {
+            ConfigChange::PutRoute(id, spec) => put(routes, *id, spec, route(spec)),
+            ConfigChange::DeleteSource(id) => {
+                gone(sources, *id, |spec| format!("source {}", spec.name))
+            }
+            ConfigChange::DeleteDestination(id) => {
                 gone(destinations, *id, |spec| format!("destination {}", spec.name))
             }
-            Change::DeleteRoute(id) => gone(routes, *id, route),
+            ConfigChange::DeleteRoute(id) => gone(routes, *id, route),
         })
         .collect()
 }
@@ -53,14 +57,23 @@ fn route(spec: &RouteSpec) -> String {
     format!("route {} to {}", spec.from, spec.to)
 }
 
-fn put<I: PartialEq, S: Masked>(there: &[Stored<I, S>], id: I, spec: &S, what: String) -> Changed {
+fn put<I: PartialEq, S: Masked>(
+    there: &[StoredObject<I, S>],
+    id: I,
+    spec: &S,
+    what: String,
+) -> Changed {
     match there.iter().find(|stored| stored.id == id) {
         None => Changed { action: "create", what, fields: Vec::new() },
         Some(stored) => Changed { action: "update", what, fields: fields(&stored.spec, spec) },
     }
 }
 
-fn gone<I: PartialEq, S>(there: &[Stored<I, S>], id: I, label: impl Fn(&S) -> String) -> Changed {
+fn gone<I: PartialEq, S>(
+    there: &[StoredObject<I, S>],
+    id: I,
+    label: impl Fn(&S) -> String,
+) -> Changed {
     let what = there.iter().find(|stored| stored.id == id).map(|stored| label(&stored.spec));
     Changed { action: "delete", what: what.unwrap_or_default(), fields: Vec::new() }
 }
@@ -107,11 +120,11 @@ mod tests {
         let before = destination(json!({ "headers": { "x-key": "hunter2" }, "concurrency": 1 }));
         let after = destination(json!({ "headers": { "x-key": "hunter3" }, "concurrency": 2 }));
         let there = Configuration {
-            destinations: vec![Stored { id, spec: before, created_at: NOW, updated_at: NOW }],
+            destinations: vec![StoredObject { id, spec: before, created_at: NOW, updated_at: NOW }],
             ..Configuration::default()
         };
 
-        let told = changed(&there, &[Change::PutDestination(id, after)]);
+        let told = changed(&there, &[ConfigChange::PutDestination(id, after)]);
 
         let text = serde_json::to_string(&told).unwrap();
         assert!(!text.contains("hunter"), "{text}");

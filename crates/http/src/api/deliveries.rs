@@ -12,13 +12,17 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use surehook_core::{
     attribute::EventKind,
-    delivery::{Class, DeadReason, Failure, WhyThen, state::Status, timing::ShownTiming},
+    delivery::{
+        AttemptFailure, DeadReason, FailureClass, ScheduleReason, state::DeliveryStatus,
+        timing::AttemptTimingView,
+    },
     ids::{AttemptId, DeliveryId, DestinationId, EventId, GroupId},
     name::Name,
-    redact::{self, Names},
-    replay::Code,
+    redact::{self, SecretNames},
+    replay::StatusPattern,
     store::{
-        AttemptRow, Cancelled, Configuration, DeliveryFilter, DeliveryRow, Next, Page, Replayed,
+        AttemptRow, CancelResult, Configuration, DeliveryFilter, DeliveryRow, NextStep,
+        PageRequest, ReplayResult,
     },
     time::Timestamp,
 };
@@ -45,7 +49,7 @@ use crate::{
 #[serde(deny_unknown_fields)]
 pub(crate) struct DeliveryQuery {
     /// Only with this status.
-    #[schemars(with = "Option<Status>")]
+    #[schemars(with = "Option<DeliveryStatus>")]
     status: Option<String>,
     /// Only to this destination.
     #[schemars(with = "Option<Name>")]
@@ -60,11 +64,11 @@ pub(crate) struct DeliveryQuery {
     #[schemars(with = "Option<DeadReason>")]
     reason: Option<String>,
     /// Only with a last attempt that failed like this.
-    #[schemars(with = "Option<Class>")]
+    #[schemars(with = "Option<FailureClass>")]
     class: Option<String>,
     /// Only with a last attempt that was answered with this HTTP status, such as `503`, or `5xx` for all
     /// that begin with a 5.
-    #[schemars(with = "Option<Code>")]
+    #[schemars(with = "Option<StatusPattern>")]
     code: Option<String>,
     /// Only of this event.
     #[schemars(with = "Option<EventId>")]
@@ -96,7 +100,7 @@ pub(crate) struct Delivery {
     event: EventId,
     /// The name of its destination; null when that was deleted.
     destination: Option<String>,
-    status: Status,
+    status: DeliveryStatus,
     /// What it is in line by, where its destination keeps an order.
     order_key: Option<String>,
     /// Why it is dead, or was when it was replayed.
@@ -132,13 +136,13 @@ pub(super) struct ShownAttempt {
     started_at: Timestamp,
     took_ms: u64,
     /// Where that time went.
-    timing: ShownTiming,
+    timing: AttemptTimingView,
     /// The status of the answer.
     status: Option<u16>,
     /// Why there was none.
-    failure: Option<Failure>,
+    failure: Option<AttemptFailure>,
     /// What kind of failure it was; null for a success.
-    class: Option<Class>,
+    class: Option<FailureClass>,
     detail: Option<String>,
     /// The first part of the answer's body; secrets are masked.
     response: String,
@@ -150,7 +154,7 @@ pub(super) struct ShownAttempt {
     /// When it is tried again.
     next_at: Option<Timestamp>,
     /// Why then; null if it is not tried again, and for attempts of older versions.
-    next_why: Option<WhyThen>,
+    next_why: Option<ScheduleReason>,
 }
 
 /// The delivery that takes over.
@@ -245,13 +249,13 @@ pub(crate) async fn list_dead_letters(
     if query.status.is_some() {
         return Err(Problem::invalid("every dead letter has the status `dead`"));
     }
-    listed(&app, query, Some(Status::Dead), &headers).await
+    listed(&app, query, Some(DeliveryStatus::Dead), &headers).await
 }
 
 async fn listed(
     app: &Arc<App>,
     query: DeliveryQuery,
-    status: Option<Status>,
+    status: Option<DeliveryStatus>,
     headers: &HeaderMap,
 ) -> Result<Response, Problem> {
     let format = Format::wanted(query.format.as_deref(), headers)?;
@@ -272,11 +276,11 @@ async fn listed(
 
 fn filter(
     query: &DeliveryQuery,
-    status: Option<Status>,
+    status: Option<DeliveryStatus>,
     configuration: &Configuration,
 ) -> Result<DeliveryFilter, Problem> {
     let reason = event_query::reason(query.reason.as_deref())?;
-    if reason.is_some() && status != Some(Status::Dead) {
+    if reason.is_some() && status != Some(DeliveryStatus::Dead) {
         return Err(Problem::invalid("a reason goes with status=dead"));
     }
     let group = |text: &str| {
@@ -284,7 +288,7 @@ fn filter(
         id.map_err(|_| Problem::invalid("group is the id of a group of dead letters, `grp_…`"))
     };
     let group = query.group.as_deref().map(group).transpose()?;
-    if group.is_some() && status.is_some_and(|status| status != Status::Dead) {
+    if group.is_some() && status.is_some_and(|status| status != DeliveryStatus::Dead) {
         return Err(Problem::invalid("a group goes with status=dead"));
     }
     let event = |text: &str| {
@@ -338,7 +342,7 @@ impl Pages for DeliveryPages {
         if self.ended {
             return Ok(None);
         }
-        let page = Page { after: self.after, limit };
+        let page = PageRequest { after: self.after, limit };
         let page = self.app.engine.store().deliveries(self.filter.clone(), page).await?;
         (self.after, self.ended) = (page.next, page.next.is_none());
         Ok(Some(page.rows.into_iter().map(|row| delivery(row, &self.names)).collect()))
@@ -366,9 +370,9 @@ pub(crate) async fn find_delivery(
 }
 
 /// An attempt. Destinations like to quote what they were sent.
-pub(super) fn attempt(row: &AttemptRow, names: &Names) -> ShownAttempt {
+pub(super) fn attempt(row: &AttemptRow, names: &SecretNames) -> ShownAttempt {
     let AttemptRow { attempt, next, why_then, .. } = row;
-    let response = redact::excerpt(&attempt.response, names);
+    let response = redact::mask_text(&attempt.response, names);
     let timing = attempt.timing.shown(attempt.took);
     ShownAttempt {
         id: attempt.id,
@@ -382,8 +386,8 @@ pub(super) fn attempt(row: &AttemptRow, names: &Names) -> ShownAttempt {
         detail: attempt.detail.clone(),
         response: String::from_utf8_lossy(&response.body).into_owned(),
         masked: response.fields,
-        next: next.map(Next::word),
-        next_at: next.and_then(Next::due_at),
+        next: next.map(NextStep::word),
+        next_at: next.and_then(NextStep::due_at),
         next_why: *why_then,
     }
 }
@@ -426,26 +430,26 @@ pub(crate) async fn replay_delivery(
     let (old, new) = (parse(&id)?, wish.id(&id));
     let now = app.engine.clock().now();
     match app.engine.store().replay(old, new, now).await? {
-        Replayed::Created { delivery, destination } => {
+        ReplayResult::Created { delivery, destination } => {
             app.engine.wake_lane(destination);
             app.engine.publish_delivery_change(old).await;
             app.engine.publish_delivery_change(delivery).await;
             Ok((StatusCode::ACCEPTED, Json(Heir { delivery_id: delivery })))
         }
-        Replayed::NotFound => Err(Problem::not_found("delivery")),
-        Replayed::NotReplayable(status) => {
+        ReplayResult::NotFound => Err(Problem::not_found("delivery")),
+        ReplayResult::NotReplayable(status) => {
             let detail = format!(
                 "a delivery that is {} cannot be replayed, nor one whose destination is gone",
                 status.as_str()
             );
             Err(Problem::new(StatusCode::CONFLICT, "not_replayable", detail))
         }
-        Replayed::BodyRemoved => {
+        ReplayResult::BodyRemoved => {
             let detail = "retention has removed the body of this event, so there is nothing to send; \
                           `retention` of its source says how long bodies are kept";
             Err(Problem::new(StatusCode::CONFLICT, "body_removed", detail))
         }
-        Replayed::TooSoon { again_at } => Err(Problem::too_soon(again_at, now)),
+        ReplayResult::TooSoon { again_at } => Err(Problem::too_soon(again_at, now)),
     }
 }
 
@@ -456,11 +460,11 @@ pub(crate) async fn cancel_delivery(
     Segment(id): Segment,
 ) -> Result<Tagged<DeliveryWithAttempts>, Problem> {
     match app.engine.cancel_delivery(parse(&id)?).await? {
-        Cancelled::Done { .. } | Cancelled::NotCancellable(Status::Cancelled) => {
+        CancelResult::Done { .. } | CancelResult::NotCancellable(DeliveryStatus::Cancelled) => {
             find_delivery(State(app), Segment(id)).await
         }
-        Cancelled::NotFound => Err(Problem::not_found("delivery")),
-        Cancelled::NotCancellable(status) => {
+        CancelResult::NotFound => Err(Problem::not_found("delivery")),
+        CancelResult::NotCancellable(status) => {
             let detail = format!(
                 "a delivery that is {} cannot be cancelled; only one that waits can",
                 status.as_str()

@@ -8,10 +8,10 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use surehook_core::{
     diff::{self, BodyChange, BodyDiff},
-    event::CopyId,
+    event::DuplicateId,
     ids::EventId,
     inflate,
-    redact::{self, MASK, Names},
+    redact::{self, MASK, SecretNames},
     store::{DuplicateDetail, DuplicateRow, StoreError},
     time::Timestamp,
 };
@@ -55,7 +55,11 @@ pub(super) struct ShownDuplicate {
 }
 
 /// A sighting. Its own headers are not kept, so that its body is looked into as its bytes say.
-pub(super) fn shown(row: &DuplicateRow, headers: &HeaderMap, names: &Names) -> ShownDuplicate {
+pub(super) fn shown(
+    row: &DuplicateRow,
+    headers: &HeaderMap,
+    names: &SecretNames,
+) -> ShownDuplicate {
     let DuplicateRow { n, seen_at, bytes_differ, ref body, body_left_out, delivered_as } = *row;
     let masked = |body: &bytes::Bytes| {
         hidden::body(&inflate::headers_for_duplicate(headers, body), body, names)
@@ -153,10 +157,10 @@ fn unknown() -> Problem {
     Problem::not_found("duplicate of this event")
 }
 
-fn copy_id(id: &str, n: &str) -> Result<CopyId, Problem> {
+fn copy_id(id: &str, n: &str) -> Result<DuplicateId, Problem> {
     let event = id.parse().map_err(|_| Problem::not_found("event"))?;
     let n = n.parse().map_err(|_| unknown())?;
-    Ok(CopyId { event, n })
+    Ok(DuplicateId { event, n })
 }
 
 /// What differs.
@@ -185,7 +189,7 @@ pub(crate) async fn compare(
     Ok(Json(compared.map_err(failed)?))
 }
 
-fn compared(found: &DuplicateDetail, names: Option<&Names>) -> Compared {
+fn compared(found: &DuplicateDetail, names: Option<&SecretNames>) -> Compared {
     let DuplicateDetail { event, original, duplicate } = found;
     let bodies = original.as_ref().zip(duplicate.body.as_ref());
     let looked = bodies.map(|(original, body)| {
@@ -221,7 +225,7 @@ fn compared(found: &DuplicateDetail, names: Option<&Names>) -> Compared {
 fn readable<'b>(
     headers: &HeaderMap,
     body: &'b [u8],
-    names: Option<&Names>,
+    names: Option<&SecretNames>,
 ) -> (Cow<'b, [u8]>, usize) {
     let plain = inflate::decode_body(headers, body);
     let Some(names) = names else { return (plain.unwrap_or(Cow::Borrowed(body)), 0) };
@@ -229,7 +233,7 @@ fn readable<'b>(
     bare.remove(CONTENT_ENCODING);
     let hidden = || (Cow::Borrowed(MASK.as_bytes()), 1);
     let Some(plain) = plain else { return hidden() };
-    match redact::shown(&bare, &plain, names) {
+    match redact::mask_body(&bare, &plain, names) {
         Ok(shown) if shown.fields == 0 => (plain, 0),
         Ok(shown) => (Cow::Owned(shown.body.into_owned()), shown.fields),
         Err(_) => hidden(),
@@ -278,7 +282,7 @@ mod tests {
         let packed: &[u8] =
             b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x02\x03\xab\x56\x2a\xc9\xcf\x4e\xcd\x53\xb2\x52\
             \xca\x28\x2d\xce\xd0\x05\x11\x4a\xb5\x00\x98\xf7\xf9\x55\x15\x00\x00\x00";
-        let names = Names::usual();
+        let names = SecretNames::usual();
         let mut row = DuplicateRow {
             n: 1,
             seen_at: Timestamp::from_millis(1),

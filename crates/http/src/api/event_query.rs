@@ -5,11 +5,11 @@ use serde::Deserialize;
 use surehook_core::{
     attribute::{AttributeName, EventKind, InvalidKind, VALUE_BYTES_MAX, Wanted},
     body_value::BodyValueFilter,
-    delivery::{Class, DeadReason, state::Status},
+    delivery::{DeadReason, FailureClass, state::DeliveryStatus},
     ids::{DestinationId, EventId, SourceId},
     name::Name,
-    replay::Code,
-    store::{Configuration, EventFilter, OwedFilter},
+    replay::StatusPattern,
+    store::{Configuration, EventDeliveryFilter, EventFilter},
     time::Timestamp,
 };
 
@@ -67,7 +67,7 @@ pub(crate) struct EventQuery {
     provider_status: Option<String>,
     /// Only with a delivery that has this status. What is said of a delivery holds for one and the same:
     /// `status`, `destination`, `reason`, `class` and `code`.
-    #[schemars(with = "Option<Status>")]
+    #[schemars(with = "Option<DeliveryStatus>")]
     status: Option<String>,
     /// Only with a delivery to this destination.
     #[schemars(with = "Option<Name>")]
@@ -76,11 +76,11 @@ pub(crate) struct EventQuery {
     #[schemars(with = "Option<DeadReason>")]
     reason: Option<String>,
     /// Only with a delivery whose last attempt failed like this.
-    #[schemars(with = "Option<Class>")]
+    #[schemars(with = "Option<FailureClass>")]
     class: Option<String>,
     /// Only with a delivery whose last attempt was answered with this HTTP status, such as `503`, or
     /// `5xx` for all that begin with a 5.
-    #[schemars(with = "Option<Code>")]
+    #[schemars(with = "Option<StatusPattern>")]
     code: Option<String>,
     /// Only with this text in the key, or in a body of up to 128 KiB.
     #[schemars(length(min = 1, max = 256))]
@@ -131,9 +131,9 @@ pub(super) fn find_source(
     found.map(|source| Some(source.id)).ok_or_else(unknown)
 }
 
-pub(super) fn status(word_given: Option<&str>) -> Result<Option<Status>, Problem> {
-    let known: Vec<_> = Status::ALL.iter().map(|status| status.as_str()).collect();
-    word("status", word_given, Status::from_word, &known)
+pub(super) fn status(word_given: Option<&str>) -> Result<Option<DeliveryStatus>, Problem> {
+    let known: Vec<_> = DeliveryStatus::ALL.iter().map(|status| status.as_str()).collect();
+    word("status", word_given, DeliveryStatus::from_word, &known)
 }
 
 /// Reads the kind of the query.
@@ -159,16 +159,16 @@ fn attributes(query: &EventQuery) -> Result<Vec<Wanted>, Problem> {
 }
 
 /// Reads what is wanted of a delivery.
-fn owed(query: &EventQuery, configuration: &Configuration) -> Result<OwedFilter, Problem> {
+fn owed(query: &EventQuery, configuration: &Configuration) -> Result<EventDeliveryFilter, Problem> {
     let reason = reason(query.reason.as_deref())?;
     let status = match (status(query.status.as_deref())?, reason) {
-        (None, Some(_)) => Some(Status::Dead),
-        (Some(status), Some(_)) if status != Status::Dead => {
+        (None, Some(_)) => Some(DeliveryStatus::Dead),
+        (Some(status), Some(_)) if status != DeliveryStatus::Dead => {
             return Err(Problem::invalid("a reason goes with status=dead"));
         }
         (status, _) => status,
     };
-    Ok(OwedFilter {
+    Ok(EventDeliveryFilter {
         status,
         destination: find_destination(configuration, query.destination.as_deref())?,
         reason,
@@ -184,13 +184,13 @@ pub(super) fn reason(text: Option<&str>) -> Result<Option<DeadReason>, Problem> 
 }
 
 /// Reads how an attempt failed.
-pub(super) fn class(text: Option<&str>) -> Result<Option<Class>, Problem> {
-    let known: Vec<_> = Class::ALL.iter().map(|class| class.as_str()).collect();
-    word("class", text, Class::from_word, &known)
+pub(super) fn class(text: Option<&str>) -> Result<Option<FailureClass>, Problem> {
+    let known: Vec<_> = FailureClass::ALL.iter().map(|class| class.as_str()).collect();
+    word("class", text, FailureClass::from_word, &known)
 }
 
 /// Reads how an attempt was answered.
-pub(super) fn code(text: Option<&str>) -> Result<Option<Code>, Problem> {
+pub(super) fn code(text: Option<&str>) -> Result<Option<StatusPattern>, Problem> {
     let invalid = |error| Problem::invalid(format!("code: {error}"));
     text.map(|text| text.parse().map_err(invalid)).transpose()
 }

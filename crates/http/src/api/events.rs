@@ -19,10 +19,10 @@ use surehook_core::{
     attribute::{Attributes, EventKind},
     event::RequestHead,
     ids::{DeliveryId, EventId, RequestId, SourceId},
-    redact::{self, Names},
-    store::{Configuration, EventDetail, EventFilter, EventRow, Page},
-    story::{self, Entry},
+    redact::{self, SecretNames},
+    store::{Configuration, EventDetail, EventFilter, EventRow, PageRequest},
     time::Timestamp,
+    timeline::{self, TimelineEntry},
 };
 
 use super::{
@@ -100,8 +100,8 @@ struct ShownEntry {
     detail: Value,
 }
 
-impl From<Entry> for ShownEntry {
-    fn from(Entry { at, kind, text, delivery, detail }: Entry) -> Self {
+impl From<TimelineEntry> for ShownEntry {
+    fn from(TimelineEntry { at, kind, text, delivery, detail }: TimelineEntry) -> Self {
         Self { at, kind, text, delivery, detail }
     }
 }
@@ -261,7 +261,7 @@ impl Pages for EventPages {
         if self.ended {
             return Ok(None);
         }
-        let page = Page { after: self.after, limit };
+        let page = PageRequest { after: self.after, limit };
         let page = self.app.engine.store().events(self.filter.clone(), page).await?;
         (self.after, self.ended) = (page.next, page.next.is_none());
         Ok(Some(page.rows.into_iter().map(|row| listed(row, &self.names)).collect()))
@@ -285,7 +285,7 @@ pub(crate) async fn find_event(
 
 fn shown(detail: EventDetail, configuration: &Configuration) -> EventWithStory {
     let names = deliveries::destination_names(configuration);
-    let story = story::tell(&detail, &|destination| names.get(&destination).cloned());
+    let story = timeline::build_timeline(&detail, &|destination| names.get(&destination).cloned());
     let EventDetail { event: row, head, fingerprint, deliveries, duplicates, .. } = detail;
     let hidden = configuration.secret_names(row.source);
     let headers = head.as_ref().map(|head| head.headers.to_map()).unwrap_or_default();
@@ -302,10 +302,10 @@ fn shown(detail: EventDetail, configuration: &Configuration) -> EventWithStory {
     }
 }
 
-fn request(head: &RequestHead, hidden: &Names) -> ShownRequest {
+fn request(head: &RequestHead, hidden: &SecretNames) -> ShownRequest {
     ShownRequest {
         path: head.path.clone(),
-        query: head.query.as_deref().map(|query| redact::query(query, hidden)),
+        query: head.query.as_deref().map(|query| redact::mask_query(query, hidden)),
         remote: head.remote.to_string(),
         headers: header_lines(head.headers.lines(), hidden),
     }
@@ -332,7 +332,7 @@ pub(crate) async fn read_body(
 }
 
 /// What is secret in the body of an event.
-pub(super) async fn secret_names(app: &App, id: EventId) -> Result<Names, Problem> {
+pub(super) async fn secret_names(app: &App, id: EventId) -> Result<SecretNames, Problem> {
     let store = app.engine.store();
     let detail = store.event(id).await?.ok_or_else(|| Problem::not_found("event"))?;
     Ok(store.configuration().await?.secret_names(detail.event.source))

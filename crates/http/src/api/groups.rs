@@ -6,12 +6,12 @@ use axum::{Json, extract::State};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use surehook_core::{
-    dead::{Cause, DeadGroup, GroupFilter, GroupPlace},
-    delivery::{Class, DeadReason, Failure},
+    dead_letters::{DeadLetterGroup, DeadLetterGroupCursor, DeadLetterGroupFilter, DeathCause},
+    delivery::{AttemptFailure, DeadReason, FailureClass},
     ids::{DeliveryId, DestinationId, EventId, GroupId},
     name::Name,
-    redact::{self, Names},
-    store::Page,
+    redact::{self, SecretNames},
+    store::PageRequest,
     time::Timestamp,
 };
 
@@ -53,11 +53,11 @@ pub(crate) struct Group {
     /// The name of the destination; null when that was deleted.
     destination: Option<String>,
     /// What kind of failure it was; null when nobody knows any more.
-    class: Option<Class>,
+    class: Option<FailureClass>,
     /// The status of the last answer.
     code: Option<u16>,
     /// Why there was none.
-    failure: Option<Failure>,
+    failure: Option<AttemptFailure>,
     /// Why the one that died last was given up.
     reason: DeadReason,
     /// What was said, without what differs each time.
@@ -94,12 +94,12 @@ async fn list_groups(
     let limit = limit(query.limit.as_deref())?.unwrap_or(LIMIT_DEFAULT);
     let after = query.cursor.as_deref().map(place).transpose()?;
     let configuration = app.engine.store().configuration().await?;
-    let filter = GroupFilter {
+    let filter = DeadLetterGroupFilter {
         destination: find_destination(&configuration, query.destination.as_deref())?,
         source: find_source(&configuration, query.source.as_deref())?,
         id: None,
     };
-    let page = app.engine.store().dead_groups(filter, Page { after, limit }).await?;
+    let page = app.engine.store().dead_groups(filter, PageRequest { after, limit }).await?;
     let (destinations, names) =
         (destination_names(&configuration), configuration.all_secret_names());
     let data = page.rows.into_iter().map(|group| shown(group, &destinations, &names)).collect();
@@ -107,24 +107,28 @@ async fn list_groups(
 }
 
 /// A place in the list as text.
-fn cursor(place: GroupPlace) -> String {
+fn cursor(place: DeadLetterGroupCursor) -> String {
     format!("{}-{}", place.last_seen.as_millis(), place.id)
 }
 
-fn place(text: &str) -> Result<GroupPlace, Problem> {
+fn place(text: &str) -> Result<DeadLetterGroupCursor, Problem> {
     let read = || {
         let (last_seen, id) = text.split_once('-')?;
         let last_seen = Timestamp::from_millis(last_seen.parse().ok()?);
-        Some(GroupPlace { last_seen, id: id.parse().ok()? })
+        Some(DeadLetterGroupCursor { last_seen, id: id.parse().ok()? })
     };
     read().ok_or_else(|| Problem::invalid("cursor is not one of this list"))
 }
 
 /// A group as it may be seen. What a destination said may quote what it was sent.
-fn shown(group: DeadGroup, destinations: &HashMap<DestinationId, String>, names: &Names) -> Group {
+fn shown(
+    group: DeadLetterGroup,
+    destinations: &HashMap<DestinationId, String>,
+    names: &SecretNames,
+) -> Group {
     let masked =
-        |text: &[u8]| String::from_utf8_lossy(&redact::excerpt(text, names).body).into_owned();
-    let Cause { class, code, failure, shape } = group.cause;
+        |text: &[u8]| String::from_utf8_lossy(&redact::mask_text(text, names).body).into_owned();
+    let DeathCause { class, code, failure, shape } = group.cause;
     let (detail, response) = group.sample;
     let detail = detail.map(String::into_bytes);
     let said = if response.is_empty() { detail } else { Some(response) };
@@ -154,10 +158,10 @@ mod tests {
         let at = Timestamp::from_millis(1);
         let said = "refused: token=hush-hush";
         for sample in [(Some(said.to_owned()), Vec::new()), (None, said.as_bytes().to_vec())] {
-            let group = DeadGroup {
+            let group = DeadLetterGroup {
                 id: "grp_7hpgsjnt8cg6t1pnx95w4j84c2".parse().unwrap(),
                 destination: DestinationId::new(at, 1),
-                cause: Cause::damaged(),
+                cause: DeathCause::damaged(),
                 reason: DeadReason::Unrecoverable,
                 count: 1,
                 first_seen: at,
@@ -165,7 +169,7 @@ mod tests {
                 newest: (DeliveryId::new(at, 1), EventId::new(at, 1)),
                 sample,
             };
-            let sample = shown(group, &HashMap::new(), &Names::usual()).sample.unwrap();
+            let sample = shown(group, &HashMap::new(), &SecretNames::usual()).sample.unwrap();
             assert_eq!(sample, "refused: token=•••");
         }
     }
@@ -173,7 +177,7 @@ mod tests {
     #[test]
     fn a_place_is_read_as_it_was_written() {
         let id: GroupId = "grp_7hpgsjnt8cg6t1pnx95w4j84c2".parse().unwrap();
-        let at = GroupPlace { last_seen: Timestamp::from_millis(1_800_000_000_123), id };
+        let at = DeadLetterGroupCursor { last_seen: Timestamp::from_millis(1_800_000_000_123), id };
         assert_eq!(place(&cursor(at)).unwrap(), at);
         for wrong in
             ["", "5", "5-", "x-grp_7hpgsjnt8cg6t1pnx95w4j84c2", "5-evt_7hpgsjnt8cg6t1pnx95w4j84c2"]

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use surehook_core::{
     access::Role,
     event::Payload,
-    redact::{self, MASK, Names, Shown},
+    redact::{self, MASK, RedactedBody, SecretNames},
 };
 
 use super::{Bytes, HeaderLine};
@@ -59,15 +59,15 @@ pub(super) const ABOUT_BODIES: &str = "Values of secret fields are replaced by `
 pub(super) fn download(
     name: &str,
     payload: Payload,
-    names: &Names,
+    names: &SecretNames,
     exact: bool,
 ) -> Result<Response, Problem> {
     let Payload { head, body, .. } = payload;
     if exact {
         return Ok(file(name, body));
     }
-    let Shown { body: shown, fields, unpacked } =
-        redact::shown(&head.headers.to_map(), &body, names).map_err(opaque)?;
+    let RedactedBody { body: shown, fields, unpacked } =
+        redact::mask_body(&head.headers.to_map(), &body, names).map_err(opaque)?;
     if fields == 0 {
         return Ok(file(name, body));
     }
@@ -80,7 +80,7 @@ pub(super) fn download(
 }
 
 /// What is said of a body that cannot be looked into.
-pub(super) fn opaque(opaque: redact::Opaque) -> Problem {
+pub(super) fn opaque(opaque: redact::UnreadableBodyError) -> Problem {
     let detail = format!(
         "{opaque}, so its secrets cannot be masked; ask with exact=true, which needs the role {}",
         Role::Operator
@@ -100,8 +100,8 @@ fn file(name: &str, body: bytes::Bytes) -> Response {
 
 /// A body inside an answer, and how many of its values were replaced. One that cannot be looked into
 /// is masked as a whole.
-pub(super) fn body(headers: &HeaderMap, body: &[u8], names: &Names) -> (Bytes, usize) {
-    match redact::shown(headers, body, names) {
+pub(super) fn body(headers: &HeaderMap, body: &[u8], names: &SecretNames) -> (Bytes, usize) {
+    match redact::mask_body(headers, body, names) {
         Ok(shown) => (Bytes::from(&*shown.body), shown.fields),
         Err(_) => (Bytes::Text { text: MASK.to_owned() }, 1),
     }
@@ -110,7 +110,7 @@ pub(super) fn body(headers: &HeaderMap, body: &[u8], names: &Names) -> (Bytes, u
 /// The lines of a head.
 pub(super) fn header_lines<'a>(
     lines: impl Iterator<Item = (&'a str, &'a [u8])>,
-    names: &Names,
+    names: &SecretNames,
 ) -> Vec<HeaderLine> {
     lines
         .map(|(name, value)| {

@@ -9,7 +9,7 @@
 //!
 //! What is killed in between: before the claim is stored, nothing happened. After it, the retry finds
 //! a claim without an answer and carries the wish out with the time and dice of the first try, so
-//! that what was created already is found, not created again (`Wish`). A refusal changed nothing, so
+//! that what was created already is found, not created again (`IdempotentRequest`). A refusal changed nothing, so
 //! its key is given back, but not if it was tried before: that may have been carried out. After an
 //! error of the store nobody knows, so the claim stays.
 //!
@@ -36,7 +36,10 @@ use http_body_util::BodyExt as _;
 use sha2::{Digest, Sha256};
 use surehook_core::{
     access::TokenHash,
-    idempotency::{ANSWER_BYTES_MAX, Claim, IdempotencyKey, KeptAnswer, Wish, parse_key},
+    idempotency::{
+        IdempotencyClaim, IdempotencyKey, IdempotentRequest, RESPONSE_BYTES_MAX, StoredResponse,
+        parse_key,
+    },
 };
 use tokio::sync::watch;
 
@@ -54,7 +57,7 @@ type Fingerprint = [u8; 32];
 
 /// What became of a wish: nothing yet, or the answer to the request with this fingerprint. Ends
 /// without an answer if there is none to be told again.
-type Outcome = Option<Arc<(Fingerprint, KeptAnswer)>>;
+type Outcome = Option<Arc<(Fingerprint, StoredResponse)>>;
 
 /// Keys whose wishes are being carried out in this process, and where copies of them wait. The store
 /// is this process's alone, so no other can be at the same one.
@@ -92,7 +95,7 @@ impl Place {
     async fn wait(
         app: &Arc<App>,
         key: &IdempotencyKey,
-    ) -> Result<Self, Arc<(Fingerprint, KeptAnswer)>> {
+    ) -> Result<Self, Arc<(Fingerprint, StoredResponse)>> {
         loop {
             let mut other = match Self::take(app, key) {
                 Ok(place) => return Ok(place),
@@ -108,7 +111,7 @@ impl Place {
     }
 
     /// Tells all copies that wait.
-    fn tell(&self, fingerprint: Fingerprint, answer: KeptAnswer) {
+    fn tell(&self, fingerprint: Fingerprint, answer: StoredResponse) {
         self.outcome.send_replace(Some(Arc::new((fingerprint, answer))));
     }
 }
@@ -121,19 +124,22 @@ impl Drop for Place {
 
 /// The time and dice of the wish that a request is: the first try's, if it is tried again.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Wished(pub(crate) Wish);
+pub(crate) struct Wished(pub(crate) IdempotentRequest);
 
 impl FromRequestParts<Arc<App>> for Wished {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Infallible> {
-        let known = parts.extensions.get::<Wish>().copied();
+        let known = parts.extensions.get::<IdempotentRequest>().copied();
         Ok(Self(known.unwrap_or_else(|| new_wish(app))))
     }
 }
 
-fn new_wish(app: &App) -> Wish {
-    Wish { at: app.engine.clock().now(), seed: app.engine.chance().bits().to_be_bytes() }
+fn new_wish(app: &App) -> IdempotentRequest {
+    IdempotentRequest {
+        at: app.engine.clock().now(),
+        seed: app.engine.chance().bits().to_be_bytes(),
+    }
 }
 
 /// Lets each POST with a key through once.
@@ -228,17 +234,17 @@ async fn carry_out(
     let answers = app.engine.idempotency_store();
     let fresh = new_wish(&app);
     let is_resumed = match answers.claim_key(key.clone(), fingerprint, fresh).await? {
-        Claim::Answered(answer) => {
+        IdempotencyClaim::Answered(answer) => {
             place.tell(fingerprint, answer.clone());
             return Ok(again(answer));
         }
-        Claim::OtherRequest => return Err(key_reused()),
-        Claim::Full => {
+        IdempotencyClaim::OtherRequest => return Err(key_reused()),
+        IdempotencyClaim::Full => {
             let detail = "as many Idempotency-Keys are kept as may be; come back later";
             let status = StatusCode::TOO_MANY_REQUESTS;
             return Err(Problem::new(status, "too_many_idempotency_keys", detail).retry_after(3600));
         }
-        Claim::Pending(wish) => {
+        IdempotencyClaim::Pending(wish) => {
             request.extensions_mut().insert(wish);
             wish != fresh
         }
@@ -247,12 +253,12 @@ async fn carry_out(
     // Our own answers are in memory already and do not fail.
     let body = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
     let kept = if parts.status.is_success() {
-        let answer = KeptAnswer {
+        let answer = StoredResponse {
             status: parts.status.as_u16(),
             headers: kept_headers(&parts.headers),
             body: body.to_vec(),
         };
-        if answer.body.len() <= ANSWER_BYTES_MAX {
+        if answer.body.len() <= RESPONSE_BYTES_MAX {
             let kept = answers.keep_answer(key, answer.clone()).await;
             place.tell(fingerprint, answer);
             kept
@@ -281,7 +287,7 @@ fn kept_headers(headers: &HeaderMap) -> Vec<(String, String)> {
         .collect()
 }
 
-fn again(answer: KeptAnswer) -> Response {
+fn again(answer: StoredResponse) -> Response {
     let mut response = Builder::new().status(answer.status);
     for (name, value) in answer.headers {
         response = response.header(name, value);

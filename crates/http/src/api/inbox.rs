@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::{Json, extract::State};
 use schemars::JsonSchema;
 use serde::Serialize;
-use surehook_core::{ids::EventId, redact::Names, store::Configuration, time::Timestamp};
+use surehook_core::{ids::EventId, redact::SecretNames, store::Configuration, time::Timestamp};
 
 use super::{
     Bytes, HeaderLine, List,
@@ -55,7 +55,7 @@ pub(crate) async fn read_inbox(
 }
 
 /// What is secret for any source, and the headers that destinations add.
-fn secret_names(configuration: &Configuration) -> Names {
+fn secret_names(configuration: &Configuration) -> SecretNames {
     let mut names = configuration.all_secret_names();
     let added = configuration.destinations.iter().flat_map(|d| d.spec.headers.keys());
     added.for_each(|header| names.add_header(header));

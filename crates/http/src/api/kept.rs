@@ -41,9 +41,9 @@ fn uncover(wish: &mut Value, plain: &Value, shown: &Value) -> bool {
         }
         // Of an address only the secrets in its query are hidden.
         (Value::String(wish), Value::String(plain), Value::String(shown))
-            if plain != shown && *shown == redact::url(plain) =>
+            if plain != shown && *shown == redact::mask_url(plain) =>
         {
-            let uncovered = redact::uncovered_url(wish, plain);
+            let uncovered = redact::unmask_url(wish, plain);
             let any = *wish != uncovered;
             *wish = uncovered;
             any

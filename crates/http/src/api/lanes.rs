@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use surehook_core::{
     destination::DestinationSpec,
     ids::{DeliveryId, DestinationId},
-    lane::{CircuitState, Drain, Pause, Rate},
+    lane::{BacklogDrain, CircuitState, LanePause, Rate},
     time::Timestamp,
 };
 use surehook_engine::LaneError;
@@ -88,7 +88,7 @@ pub(super) fn state(app: &App, id: DestinationId) -> Option<LaneState> {
         CircuitState::Open { until, .. } => Some(until),
         CircuitState::Closed | CircuitState::HalfOpen { .. } | CircuitState::Ramp { .. } => None,
     };
-    let pause = |Pause { at, reason, automatic }| ShownPause { at, reason, automatic };
+    let pause = |LanePause { at, reason, automatic }| ShownPause { at, reason, automatic };
     Some(LaneState {
         paused: state.paused.is_some(),
         pause: state.paused.map(pause),
@@ -96,7 +96,7 @@ pub(super) fn state(app: &App, id: DestinationId) -> Option<LaneState> {
         open_until,
         cooling_until: state.cool_until,
         hold: app.engine.lane_hold(id).map(|(until, why)| ShownHold { until, why: why.as_str() }),
-        drain: state.drain.map(|Drain { rate, until }| ShownDrain { rate, until }),
+        drain: state.drain.map(|BacklogDrain { rate, until }| ShownDrain { rate, until }),
         holds,
     })
 }

@@ -9,7 +9,7 @@ use surehook_core::{
     route::RouteSpec,
     secret::SecretRef,
     source::SourceSpec,
-    store::Stored,
+    store::StoredObject,
     time::Timestamp,
 };
 
@@ -37,7 +37,7 @@ impl Masked for SourceSpec {
 impl Masked for DestinationSpec {
     fn mask(&self, json: &mut Value) {
         if !self.url.is_empty() {
-            json["url"] = json!(redact::url(&self.url));
+            json["url"] = json!(redact::mask_url(&self.url));
         }
         if !self.signing_secrets.is_empty() {
             json["signing_secrets"] = masks(&self.signing_secrets);
@@ -71,7 +71,7 @@ impl Masked for DestinationSpec {
             Some(AuthSpec::Oauth2(oauth2)) => {
                 let secret = oauth2.client_secret.to_string();
                 json["auth"]["oauth2"]["client_secret"] = json!(secret);
-                json["auth"]["oauth2"]["token_url"] = json!(redact::url(&oauth2.token_url));
+                json["auth"]["oauth2"]["token_url"] = json!(redact::mask_url(&oauth2.token_url));
             }
             None => {}
         }
@@ -112,16 +112,16 @@ pub(crate) struct Shown<'a, I, S, T> {
 pub(crate) struct NoState {}
 
 /// What was written, as JSON, secrets masked. This is what has a version.
-pub(crate) fn stored<I: Serialize, S: Masked>(stored: &Stored<I, S>) -> Value {
+pub(crate) fn stored<I: Serialize, S: Masked>(stored: &StoredObject<I, S>) -> Value {
     stored_with(stored, NoState {})
 }
 
 /// The same with how it does.
 pub(crate) fn stored_with<I: Serialize, S: Masked, T: Serialize>(
-    stored: &Stored<I, S>,
+    stored: &StoredObject<I, S>,
     state: T,
 ) -> Value {
-    let Stored { id, spec, created_at, updated_at } = stored;
+    let StoredObject { id, spec, created_at, updated_at } = stored;
     let shown = Shown { id, created_at: *created_at, updated_at: *updated_at, spec, state };
     let mut json = serde_json::to_value(shown).unwrap_or_default();
     spec.mask(&mut json);

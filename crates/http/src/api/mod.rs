@@ -36,8 +36,8 @@ use data_encoding::BASE64;
 use schemars::JsonSchema;
 use serde::Serialize;
 use surehook_core::{
-    ids::{Id, Kind},
-    store::Page,
+    ids::{Id, IdKind},
+    store::PageRequest,
     time::Timestamp,
 };
 
@@ -65,18 +65,18 @@ fn limit(text: Option<&str>) -> Result<Option<usize>, Problem> {
 }
 
 /// Reads `cursor`. It is the id of the last entry that the page before looked at.
-fn cursor<K: Kind>(text: Option<&str>) -> Result<Option<Id<K>>, Problem> {
+fn cursor<K: IdKind>(text: Option<&str>) -> Result<Option<Id<K>>, Problem> {
     let invalid = |_| Problem::invalid("cursor is not one of this list");
     text.map(|text| text.parse().map_err(invalid)).transpose()
 }
 
 /// Reads `limit` and `cursor`.
-fn page<K: Kind>(limit: Option<usize>, cursor: Option<Id<K>>) -> Page<Id<K>> {
-    Page { after: cursor, limit: limit.unwrap_or(LIMIT_DEFAULT) }
+fn page<K: IdKind>(limit: Option<usize>, cursor: Option<Id<K>>) -> PageRequest<Id<K>> {
+    PageRequest { after: cursor, limit: limit.unwrap_or(LIMIT_DEFAULT) }
 }
 
 /// The page that `rows` are, where every row that was looked at is one of the list.
-fn whole_page<K: Kind, T>(page: Page<Id<K>>, rows: Vec<(Id<K>, T)>) -> Json<List<T>> {
+fn whole_page<K: IdKind, T>(page: PageRequest<Id<K>>, rows: Vec<(Id<K>, T)>) -> Json<List<T>> {
     let last = rows.last().filter(|_| rows.len() == page.limit);
     let next_cursor = last.map(|(id, _)| id.to_string());
     Json(List { data: rows.into_iter().map(|(_, row)| row).collect(), next_cursor })

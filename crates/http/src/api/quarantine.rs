@@ -10,8 +10,8 @@ use serde_json::json;
 use surehook_core::{
     ids::RequestId,
     name::Name,
-    quarantine::Quarantined,
-    redact::{self, Names},
+    quarantine::QuarantinedRequest,
+    redact::{self, SecretNames},
     refused::advice,
     source::SourceSpec,
     store::Configuration,
@@ -249,13 +249,16 @@ fn unknown() -> Problem {
     Problem::not_found("request in quarantine")
 }
 
-fn source_of<'c>(configuration: &'c Configuration, row: &Quarantined) -> Option<&'c SourceSpec> {
+fn source_of<'c>(
+    configuration: &'c Configuration,
+    row: &QuarantinedRequest,
+) -> Option<&'c SourceSpec> {
     let stored = configuration.sources.iter().find(|source| source.id == row.source);
     stored.map(|stored| &stored.spec)
 }
 
 /// What nobody is shown: what is secret for anybody, and the header that the preset looks at.
-fn secret_names(app: &App, configuration: &Configuration, row: &Quarantined) -> Names {
+fn secret_names(app: &App, configuration: &Configuration, row: &QuarantinedRequest) -> SecretNames {
     let mut names = configuration.all_secret_names();
     let open = app.engine.source_by_id(row.source);
     if let Some(header) = open.as_ref().and_then(ReadySource::secret_header) {
@@ -264,7 +267,7 @@ fn secret_names(app: &App, configuration: &Configuration, row: &Quarantined) -> 
     names
 }
 
-fn summary(app: &App, configuration: &Configuration, row: &Quarantined) -> Aside {
+fn summary(app: &App, configuration: &Configuration, row: &QuarantinedRequest) -> Aside {
     let source = source_of(configuration, row);
     let names = secret_names(app, configuration, row);
     Aside {
@@ -277,8 +280,8 @@ fn summary(app: &App, configuration: &Configuration, row: &Quarantined) -> Aside
         reason: row.code.clone(),
         what_to_do: advice(&row.code),
         method: row.method.clone(),
-        path: redact::path(&row.path),
-        query: row.query.as_deref().map(|query| redact::query(query, &names)),
+        path: redact::mask_path(&row.path),
+        query: row.query.as_deref().map(|query| redact::mask_query(query, &names)),
         remote: row.remote.clone(),
         body_bytes: row.body_bytes,
     }

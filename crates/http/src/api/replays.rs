@@ -16,18 +16,18 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use surehook_core::{
     attribute::EventKind,
-    dead::GroupFilter,
-    delivery::{Class, DeadReason, state::Status},
-    idempotency::Wish,
+    dead_letters::DeadLetterGroupFilter,
+    delivery::{DeadReason, FailureClass, state::DeliveryStatus},
+    idempotency::IdempotentRequest,
     ids::{DestinationId, GroupId, ReplayId, SourceId},
     name::Name,
     object,
     replay::{
-        ChangedReplay, Code, ITEMS_MAX, NOTE_CHARS_MAX, Outcome, Pace, Preview, PreviewDepth,
-        Progress, ReplayFilter, ReplayInput, ReplayRow, ReplaySpec, ReplayState, SEARCH_CHARS_MAX,
-        Skip, Verb,
+        ChangeReplayResult, NOTE_CHARS_MAX, PreviewDepth, REPLAY_ITEMS_MAX, ReplayAction,
+        ReplayFilter, ReplayItemOutcome, ReplayPreview, ReplayProgress, ReplayRate, ReplayRow,
+        ReplaySpec, ReplayState, ReplayTransition, SEARCH_CHARS_MAX, SkipReason, StatusPattern,
     },
-    store::{Configuration, Page},
+    store::{Configuration, PageRequest},
     time::Timestamp,
 };
 
@@ -61,7 +61,7 @@ pub(crate) struct NamedFilter {
     destination: Option<String>,
     /// Deliveries with this status: `dead` or `succeeded`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    status: Option<Status>,
+    status: Option<DeliveryStatus>,
     /// Deliveries that died of this.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<DeadReason>,
@@ -70,10 +70,10 @@ pub(crate) struct NamedFilter {
     group: Option<GroupId>,
     /// Deliveries whose last attempt failed in this way.
     #[serde(skip_serializing_if = "Option::is_none")]
-    class: Option<Class>,
+    class: Option<FailureClass>,
     /// Deliveries whose last attempt was answered with this.
     #[serde(skip_serializing_if = "Option::is_none")]
-    code: Option<Code>,
+    code: Option<StatusPattern>,
     /// Events received at this time or later.
     #[serde(skip_serializing_if = "Option::is_none")]
     since: Option<Timestamp>,
@@ -95,7 +95,7 @@ pub(crate) struct NamedFilter {
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewJob {
     /// What to do.
-    verb: Verb,
+    verb: ReplayAction,
     /// With what.
     #[serde(default, deserialize_with = "object::required")]
     filter: NamedFilter,
@@ -104,7 +104,7 @@ pub(crate) struct NewJob {
     to: Option<String>,
     /// How fast.
     #[serde(default)]
-    rate: Pace,
+    rate: ReplayRate,
     /// Why, for people.
     #[schemars(length(max = NOTE_CHARS_MAX))]
     note: Option<String>,
@@ -125,7 +125,7 @@ pub(crate) struct Reprocess {
     filter: NamedFilter,
     /// How fast.
     #[serde(default)]
-    rate: Pace,
+    rate: ReplayRate,
     /// Why, for people.
     #[schemars(length(max = NOTE_CHARS_MAX))]
     note: Option<String>,
@@ -154,11 +154,11 @@ pub(crate) struct JobQuery {
 #[schemars(rename = "ReplayJob")]
 pub(crate) struct Job {
     id: ReplayId,
-    verb: Verb,
+    verb: ReplayAction,
     filter: NamedFilter,
     /// Where missing events go.
     to: Option<String>,
-    rate: Pace,
+    rate: ReplayRate,
     note: Option<String>,
     state: ReplayState,
     created_at: Timestamp,
@@ -201,7 +201,7 @@ pub(crate) struct Previewed {
     /// When the oldest of the events was received.
     oldest: Option<Timestamp>,
     newest: Option<Timestamp>,
-    rate: Pace,
+    rate: ReplayRate,
     estimate_seconds: f64,
     by_destination: BTreeMap<String, u64>,
 }
@@ -309,11 +309,12 @@ async fn reprocess(
     Input(asked): Input<Reprocess>,
 ) -> Result<Response, Problem> {
     let Reprocess { filter, rate, note, dry_run, quick } = asked;
-    let job = NewJob { verb: Verb::RetryFailed, filter, to: None, rate, note, dry_run, quick };
+    let job =
+        NewJob { verb: ReplayAction::RetryFailed, filter, to: None, rate, note, dry_run, quick };
     create(&app, wish, job).await
 }
 
-async fn create(app: &App, wish: Wish, job: NewJob) -> Result<Response, Problem> {
+async fn create(app: &App, wish: IdempotentRequest, job: NewJob) -> Result<Response, Problem> {
     let configuration = app.engine.store().configuration().await?;
     let dry_run = job.dry_run;
     let depth = if job.quick { PreviewDepth::Quick } else { PreviewDepth::Whole };
@@ -337,20 +338,26 @@ async fn place_group(app: &App, spec: &mut ReplaySpec) -> Result<(), Problem> {
     if spec.filter.group.is_none() || spec.filter.destination.is_some() {
         return Ok(());
     }
-    let filter = GroupFilter { id: spec.filter.group, ..GroupFilter::default() };
-    let found = app.engine.store().dead_groups(filter, Page { after: None, limit: 1 }).await?;
+    let filter =
+        DeadLetterGroupFilter { id: spec.filter.group, ..DeadLetterGroupFilter::default() };
+    let found =
+        app.engine.store().dead_groups(filter, PageRequest { after: None, limit: 1 }).await?;
     spec.filter.destination = found.rows.first().map(|group| group.destination);
     Ok(())
 }
 
-fn previewed(preview: &Preview, rate: Pace, configuration: &Configuration) -> Previewed {
+fn previewed(
+    preview: &ReplayPreview,
+    rate: ReplayRate,
+    configuration: &Configuration,
+) -> Previewed {
     let names = destination_names(configuration);
     // A job takes no more than this, whatever there is.
-    let count = preview.count.min(ITEMS_MAX);
+    let count = preview.count.min(REPLAY_ITEMS_MAX);
     Previewed {
         dry_run: true,
         count,
-        complete: preview.complete && preview.count <= ITEMS_MAX,
+        complete: preview.complete && preview.count <= REPLAY_ITEMS_MAX,
         oldest: preview.oldest,
         newest: preview.newest,
         rate,
@@ -401,7 +408,7 @@ fn shown(job: &ReplayRow, configuration: &Configuration) -> Job {
         state: job.state,
         created_at: job.created_at,
         ended_at: job.ended_at,
-        capped: progress.selected >= ITEMS_MAX,
+        capped: progress.selected >= REPLAY_ITEMS_MAX,
         destinations: job
             .by_destination
             .iter()
@@ -411,18 +418,23 @@ fn shown(job: &ReplayRow, configuration: &Configuration) -> Job {
     }
 }
 
-fn numbers(progress: &Progress, state: ReplayState) -> Numbers {
-    let skipped = |skip: &Skip| (skip.as_str(), progress.count(Outcome::Skipped(*skip)));
+fn numbers(progress: &ReplayProgress, state: ReplayState) -> Numbers {
+    let skipped =
+        |skip: &SkipReason| (skip.as_str(), progress.count(ReplayItemOutcome::Skipped(*skip)));
     Numbers {
         selected: progress.selected,
         dispatched: progress.dispatched(),
-        succeeded: progress.count(Outcome::Succeeded),
-        dead: progress.count(Outcome::Dead),
-        cancelled: progress.count(Outcome::Cancelled),
+        succeeded: progress.count(ReplayItemOutcome::Succeeded),
+        dead: progress.count(ReplayItemOutcome::Dead),
+        cancelled: progress.count(ReplayItemOutcome::Cancelled),
         skipped: progress.skipped(),
         waiting: progress.waiting(state),
         left: progress.left(state),
-        skipped_by_reason: Skip::ALL.iter().map(skipped).filter(|(_, many)| *many > 0).collect(),
+        skipped_by_reason: SkipReason::ALL
+            .iter()
+            .map(skipped)
+            .filter(|(_, many)| *many > 0)
+            .collect(),
     }
 }
 
@@ -458,7 +470,7 @@ async fn pause_job(
     State(app): State<Arc<App>>,
     Segment(id): Segment,
 ) -> Result<Json<Job>, Problem> {
-    change(&app, &id, ReplayInput::Pause).await
+    change(&app, &id, ReplayTransition::Pause).await
 }
 
 /// Goes on.
@@ -466,7 +478,7 @@ async fn resume_job(
     State(app): State<Arc<App>>,
     Segment(id): Segment,
 ) -> Result<Json<Job>, Problem> {
-    change(&app, &id, ReplayInput::Resume).await
+    change(&app, &id, ReplayTransition::Resume).await
 }
 
 /// Hands out nothing more, ever. What was handed out goes on.
@@ -474,17 +486,17 @@ async fn cancel_job(
     State(app): State<Arc<App>>,
     Segment(id): Segment,
 ) -> Result<Json<Job>, Problem> {
-    change(&app, &id, ReplayInput::Cancel).await
+    change(&app, &id, ReplayTransition::Cancel).await
 }
 
-async fn change(app: &App, id: &str, input: ReplayInput) -> Result<Json<Job>, Problem> {
+async fn change(app: &App, id: &str, input: ReplayTransition) -> Result<Json<Job>, Problem> {
     let id = parse(id)?;
     match app.engine.change_replay(id, input).await? {
-        ChangedReplay::Changed(_) => {}
+        ChangeReplayResult::Changed(_) => {}
         // The same wish again: what it asks for holds.
-        ChangedReplay::Refused(state) if input.is_met_by(state) => {}
-        ChangedReplay::NotFound => return Err(Problem::not_found("replay job")),
-        ChangedReplay::Refused(state) => {
+        ChangeReplayResult::Refused(state) if input.is_met_by(state) => {}
+        ChangeReplayResult::NotFound => return Err(Problem::not_found("replay job")),
+        ChangeReplayResult::Refused(state) => {
             return Err(Problem::replay_state(state.as_str(), input.as_str()));
         }
     }

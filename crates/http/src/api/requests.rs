@@ -11,12 +11,12 @@ use http::HeaderMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use surehook_core::{
-    arrivals::{Arrival, ArrivalCursor, ArrivalFilter, Outcome},
     ids::{EventId, RequestId, SourceId},
     name::Name,
     redact,
     refused::{RefusedRequest, advice},
-    store::{Configuration, Page},
+    requests::{ReceivedRequest, RequestCursor, RequestFilter, RequestOutcome},
+    store::{Configuration, PageRequest},
     time::Timestamp,
 };
 
@@ -148,17 +148,17 @@ pub(crate) async fn list_requests(
             ArrivalPages { app: Arc::clone(&app), configuration, filter, after, ended: false };
         return export(&app, format, pages, limit).await;
     }
-    let page = Page { after, limit: limit.unwrap_or(LIMIT_DEFAULT) };
+    let page = PageRequest { after, limit: limit.unwrap_or(LIMIT_DEFAULT) };
     let page = app.engine.store().arrivals(filter, page).await?;
     let next_cursor = page.next.map(|cursor| cursor.to_string());
     let data = page.rows.iter().map(|row| shown(row, &configuration)).collect();
     Ok(Json(List { data, next_cursor }).into_response())
 }
 
-fn filter(query: RequestQuery, configuration: &Configuration) -> Result<ArrivalFilter, Problem> {
-    let known = Outcome::ALL.map(Outcome::as_str);
-    let outcome = word("outcome", query.outcome.as_deref(), Outcome::from_word, &known)?;
-    if query.reason.is_some() && outcome.is_some_and(|outcome| outcome != Outcome::Refused) {
+fn filter(query: RequestQuery, configuration: &Configuration) -> Result<RequestFilter, Problem> {
+    let known = RequestOutcome::ALL.map(RequestOutcome::as_str);
+    let outcome = word("outcome", query.outcome.as_deref(), RequestOutcome::from_word, &known)?;
+    if query.reason.is_some() && outcome.is_some_and(|outcome| outcome != RequestOutcome::Refused) {
         return Err(Problem::invalid("a reason goes with outcome=refused"));
     }
     // Of a source that was deleted there may still be some, so that only the form is looked at.
@@ -170,7 +170,7 @@ fn filter(query: RequestQuery, configuration: &Configuration) -> Result<ArrivalF
         let found = sources.iter().find(|stored| stored.spec.name.as_str() == name);
         (name, found.map(|stored| stored.id))
     });
-    Ok(ArrivalFilter {
+    Ok(RequestFilter {
         outcome,
         source,
         reason: query.reason,
@@ -184,8 +184,8 @@ fn filter(query: RequestQuery, configuration: &Configuration) -> Result<ArrivalF
 struct ArrivalPages {
     app: Arc<App>,
     configuration: Configuration,
-    filter: ArrivalFilter,
-    after: Option<ArrivalCursor>,
+    filter: RequestFilter,
+    after: Option<RequestCursor>,
     ended: bool,
 }
 
@@ -214,7 +214,7 @@ impl Pages for ArrivalPages {
         if self.ended {
             return Ok(None);
         }
-        let page = Page { after: self.after, limit };
+        let page = PageRequest { after: self.after, limit };
         let page = self.app.engine.store().arrivals(self.filter.clone(), page).await?;
         (self.after, self.ended) = (page.next, page.next.is_none());
         Ok(Some(page.rows.iter().map(|row| shown(row, &self.configuration)).collect()))
@@ -238,14 +238,14 @@ pub(crate) async fn find_request(
     Ok(Json(RefusedWhole { request: refused(&row), headers, body, masked }))
 }
 
-fn shown(arrival: &Arrival, configuration: &Configuration) -> ShownArrival {
+fn shown(arrival: &ReceivedRequest, configuration: &Configuration) -> ShownArrival {
     let name = |id: SourceId| {
         let found = configuration.sources.iter().find(|stored| stored.id == id);
         found.map(|stored| stored.spec.name.to_string())
     };
     match arrival {
-        Arrival::Refused(row) => refused(row),
-        Arrival::Accepted(row) => {
+        ReceivedRequest::Refused(row) => refused(row),
+        ReceivedRequest::Accepted(row) => {
             let hidden = configuration.secret_names(row.source);
             ShownArrival {
                 id: Some(row.request),
@@ -253,25 +253,25 @@ fn shown(arrival: &Arrival, configuration: &Configuration) -> ShownArrival {
                 event: Some(row.event),
                 events: Some(row.events),
                 path: row.path.clone(),
-                query: row.query.as_deref().map(|query| redact::query(query, &hidden)),
+                query: row.query.as_deref().map(|query| redact::mask_query(query, &hidden)),
                 remote: row.remote.clone(),
                 body_bytes: Some(row.body_bytes),
-                ..bare(Outcome::Accepted, row.at)
+                ..bare(RequestOutcome::Accepted, row.at)
             }
         }
-        Arrival::Duplicate(row) => ShownArrival {
+        ReceivedRequest::Duplicate(row) => ShownArrival {
             source: name(row.source),
             event: Some(row.event),
             events: Some(0),
             bytes_differ: Some(row.bytes_differ),
             body_bytes: row.body_bytes,
-            ..bare(Outcome::Duplicate, row.at)
+            ..bare(RequestOutcome::Duplicate, row.at)
         },
     }
 }
 
 /// An arrival of which nothing else is known.
-fn bare(outcome: Outcome, at: Timestamp) -> ShownArrival {
+fn bare(outcome: RequestOutcome, at: Timestamp) -> ShownArrival {
     ShownArrival {
         id: None,
         outcome: outcome.as_str(),
@@ -304,7 +304,7 @@ fn refused(row: &RefusedRequest) -> ShownArrival {
         query: row.query.clone(),
         remote: Some(row.remote.clone()),
         body_bytes: row.body_bytes,
-        ..bare(Outcome::Refused, row.at)
+        ..bare(RequestOutcome::Refused, row.at)
     }
 }
 

@@ -9,11 +9,11 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Value, json, value::RawValue};
 use surehook_core::{
     destination::DestinationSpec,
-    ids::{DestinationKind, Id, Kind, RouteKind, SourceKind},
+    ids::{DestinationIdKind, Id, IdKind, RouteIdKind, SourceIdKind},
     name::Name,
     route::RouteSpec,
     source::SourceSpec,
-    store::{Change, Configuration, Stored},
+    store::{ConfigChange, Configuration, StoredObject},
 };
 
 use super::{
@@ -37,7 +37,7 @@ pub(crate) trait Resource:
     masked::Masked + JsonSchema + DeserializeOwned + Send + Sync + 'static
 {
     /// What its ids are like.
-    type Kind: Kind + Send + Sync;
+    type IdKind: IdKind + Send + Sync;
     /// The word for it.
     const WORD: &'static str;
     /// Whether it has a name, which belongs to one only.
@@ -50,17 +50,17 @@ pub(crate) trait Resource:
     /// One, as it is sent.
     fn example() -> Value;
     /// All of them.
-    fn all(configuration: &Configuration) -> &[Stored<Id<Self::Kind>, Self>]
+    fn all(configuration: &Configuration) -> &[StoredObject<Id<Self::IdKind>, Self>]
     where
         Self: Sized;
     /// Its name, if it has one.
     fn name(&self) -> Option<&str>;
     /// Creates or replaces it.
-    fn put(id: Id<Self::Kind>, spec: Self) -> Change;
+    fn put(id: Id<Self::IdKind>, spec: Self) -> ConfigChange;
     /// Removes it.
-    fn delete(id: Id<Self::Kind>) -> Change;
+    fn delete(id: Id<Self::IdKind>) -> ConfigChange;
     /// How it does, beside what was written.
-    fn state(&self, app: &App, id: Id<Self::Kind>) -> Self::State;
+    fn state(&self, app: &App, id: Id<Self::IdKind>) -> Self::State;
 }
 
 /// What is said of a source beside its settings.
@@ -71,7 +71,7 @@ pub(crate) struct SourceShown {
 }
 
 impl Resource for SourceSpec {
-    type Kind = SourceKind;
+    type IdKind = SourceIdKind;
     const WORD: &'static str = "source";
     const HAS_NAME: bool = true;
     type State = SourceShown;
@@ -86,25 +86,25 @@ impl Resource for SourceSpec {
         })
     }
 
-    fn all(configuration: &Configuration) -> &[Stored<Id<SourceKind>, Self>] {
+    fn all(configuration: &Configuration) -> &[StoredObject<Id<SourceIdKind>, Self>] {
         &configuration.sources
     }
     fn name(&self) -> Option<&str> {
         Some(self.name.as_str())
     }
-    fn put(id: Id<SourceKind>, spec: Self) -> Change {
-        Change::PutSource(id, spec)
+    fn put(id: Id<SourceIdKind>, spec: Self) -> ConfigChange {
+        ConfigChange::PutSource(id, spec)
     }
-    fn delete(id: Id<SourceKind>) -> Change {
-        Change::DeleteSource(id)
+    fn delete(id: Id<SourceIdKind>) -> ConfigChange {
+        ConfigChange::DeleteSource(id)
     }
-    fn state(&self, _: &App, _: Id<SourceKind>) -> SourceShown {
+    fn state(&self, _: &App, _: Id<SourceIdKind>) -> SourceShown {
         SourceShown { verified: self.is_verified() }
     }
 }
 
 impl Resource for DestinationSpec {
-    type Kind = DestinationKind;
+    type IdKind = DestinationIdKind;
     const WORD: &'static str = "destination";
     const HAS_NAME: bool = true;
     type State = LaneShown;
@@ -114,25 +114,25 @@ impl Resource for DestinationSpec {
         json!({ "name": "crm", "url": "https://crm.example.com/hook", "retry": "standard" })
     }
 
-    fn all(configuration: &Configuration) -> &[Stored<Id<DestinationKind>, Self>] {
+    fn all(configuration: &Configuration) -> &[StoredObject<Id<DestinationIdKind>, Self>] {
         &configuration.destinations
     }
     fn name(&self) -> Option<&str> {
         Some(self.name.as_str())
     }
-    fn put(id: Id<DestinationKind>, spec: Self) -> Change {
-        Change::PutDestination(id, spec)
+    fn put(id: Id<DestinationIdKind>, spec: Self) -> ConfigChange {
+        ConfigChange::PutDestination(id, spec)
     }
-    fn delete(id: Id<DestinationKind>) -> Change {
-        Change::DeleteDestination(id)
+    fn delete(id: Id<DestinationIdKind>) -> ConfigChange {
+        ConfigChange::DeleteDestination(id)
     }
-    fn state(&self, app: &App, id: Id<DestinationKind>) -> LaneShown {
+    fn state(&self, app: &App, id: Id<DestinationIdKind>) -> LaneShown {
         LaneShown { state: lanes::state(app, id) }
     }
 }
 
 impl Resource for RouteSpec {
-    type Kind = RouteKind;
+    type IdKind = RouteIdKind;
     const WORD: &'static str = "route";
     const HAS_NAME: bool = false;
     type State = NoState;
@@ -142,19 +142,19 @@ impl Resource for RouteSpec {
         json!({ "from": "shop", "to": "crm", "filter": ".type == \"order\"" })
     }
 
-    fn all(configuration: &Configuration) -> &[Stored<Id<RouteKind>, Self>] {
+    fn all(configuration: &Configuration) -> &[StoredObject<Id<RouteIdKind>, Self>] {
         &configuration.routes
     }
     fn name(&self) -> Option<&str> {
         None
     }
-    fn put(id: Id<RouteKind>, spec: Self) -> Change {
-        Change::PutRoute(id, spec)
+    fn put(id: Id<RouteIdKind>, spec: Self) -> ConfigChange {
+        ConfigChange::PutRoute(id, spec)
     }
-    fn delete(id: Id<RouteKind>) -> Change {
-        Change::DeleteRoute(id)
+    fn delete(id: Id<RouteIdKind>) -> ConfigChange {
+        ConfigChange::DeleteRoute(id)
     }
-    fn state(&self, _: &App, _: Id<RouteKind>) -> NoState {
+    fn state(&self, _: &App, _: Id<RouteIdKind>) -> NoState {
         NoState {}
     }
 }
@@ -213,7 +213,7 @@ pub(crate) fn routes<R: Resource>(api: Api) -> Api {
 
 /// One of them with its id and times.
 pub(super) type Shown<R> =
-    masked::Shown<'static, Id<<R as Resource>::Kind>, R, <R as Resource>::State>;
+    masked::Shown<'static, Id<<R as Resource>::IdKind>, R, <R as Resource>::State>;
 
 /// What names one of them: its id, or its name where it has one.
 pub(super) struct Wanted<R>(PhantomData<R>);
@@ -228,7 +228,7 @@ impl<R: Resource> JsonSchema for Wanted<R> {
     }
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let id = generator.subschema_for::<Id<R::Kind>>();
+        let id = generator.subschema_for::<Id<R::IdKind>>();
         match R::HAS_NAME {
             true => json_schema!({
                 "anyOf": [generator.subschema_for::<Name>(), id],
@@ -243,8 +243,8 @@ impl<R: Resource> JsonSchema for Wanted<R> {
 pub(super) fn find_in<'a, R: Resource>(
     configuration: &'a Configuration,
     wanted: &str,
-) -> Result<&'a Stored<Id<R::Kind>, R>, Problem> {
-    let by_id: Option<Id<R::Kind>> = wanted.parse().ok();
+) -> Result<&'a StoredObject<Id<R::IdKind>, R>, Problem> {
+    let by_id: Option<Id<R::IdKind>> = wanted.parse().ok();
     R::all(configuration)
         .iter()
         .find(|stored| {
@@ -256,7 +256,7 @@ pub(super) fn find_in<'a, R: Resource>(
 
 /// What was written, masked, and how it does. Its version is that of what was written: how it does
 /// changes by itself, and a change of the settings must not fail for that.
-fn shown<R: Resource>(app: &App, stored: &Stored<Id<R::Kind>, R>) -> Value {
+fn shown<R: Resource>(app: &App, stored: &StoredObject<Id<R::IdKind>, R>) -> Value {
     masked::stored_with(stored, stored.spec.state(app, stored.id))
 }
 
@@ -276,7 +276,7 @@ async fn list<R: Resource>(
     Asked(query): Asked<ResourceQuery>,
 ) -> Result<Json<List<Value>>, Problem> {
     let limit = limit(query.limit.as_deref())?.unwrap_or(LIMIT_MAX);
-    let after = cursor::<R::Kind>(query.cursor.as_deref())?.map(|id| id.uuid());
+    let after = cursor::<R::IdKind>(query.cursor.as_deref())?.map(|id| id.uuid());
     let configuration = app.engine.store().configuration().await?;
     let mut all: Vec<_> = R::all(&configuration).iter().collect();
     all.sort_by_key(|stored| std::cmp::Reverse(stored.id.uuid()));
@@ -299,7 +299,7 @@ async fn create<R: Resource>(
     Wished(wish): Wished,
     Input(spec): Input<R>,
 ) -> Result<TaggedAs<Value>, Problem> {
-    let id: Id<R::Kind> = wish.id("");
+    let id: Id<R::IdKind> = wish.id("");
     app.engine
         .change::<_, Problem>(|configuration| match spec.name() {
             // This very wish was granted before, and only its answer was lost.
@@ -311,7 +311,7 @@ async fn create<R: Resource>(
     show::<R>(&app, &id.to_string(), StatusCode::CREATED).await
 }
 
-fn is_taken<R: Resource>(configuration: &Configuration, name: &str, by: Id<R::Kind>) -> bool {
+fn is_taken<R: Resource>(configuration: &Configuration, name: &str, by: Id<R::IdKind>) -> bool {
     find_in::<R>(configuration, name).is_ok_and(|other| other.id.uuid() != by.uuid())
 }
 

@@ -12,7 +12,7 @@ use serde_json::json;
 use surehook_core::{
     access::TokenHash,
     attribute::Attributes,
-    decision::{Decision, DecisionKind},
+    decision::{EventDecision, EventDecisionKind},
     event::RequestHead,
     ids::{AttemptId, DeliveryId, EventId},
     store::{DeliveryRow, DuplicateRow},
@@ -120,11 +120,11 @@ async fn write_down(app: &App, event: EventId, hash: Option<TokenHash>) -> Resul
     // A session is gone after a while; the token behind it says who it was.
     let begun_with = session.and_then(|session| session.begun_with);
     let name = holder.and_then(|holder| holder.name);
-    let decision = Decision {
+    let decision = EventDecision {
         event,
         delivery: None,
         at: app.engine.clock().now(),
-        kind: DecisionKind::Revealed,
+        kind: EventDecisionKind::Revealed,
         detail: json!({ "token": token, "name": name, "begun_with": begun_with }),
     };
     app.engine.store().decide(decision).await?;

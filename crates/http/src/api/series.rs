@@ -7,12 +7,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use surehook_core::{
-    delivery::{Class, DeadReason},
+    delivery::{DeadReason, FailureClass},
     histogram::Histogram,
     name::Name,
-    rollup::{Count, Grid, RollupQuery, Tally, Whose},
+    rollup::{ChartGrid, RollupCounts, RollupMetric, RollupQuery, RollupSubject},
     store::Configuration,
-    time::{Span, Timestamp},
+    time::{HumanDuration, Timestamp},
 };
 
 use super::input::Asked;
@@ -46,7 +46,7 @@ pub(crate) struct SeriesQuery {
     #[schemars(with = "Option<Timestamp>")]
     until: Option<String>,
     /// How long a point is, a whole multiple of 10 s.
-    #[schemars(with = "Option<Span>")]
+    #[schemars(with = "Option<HumanDuration>")]
     width: Option<String>,
 }
 
@@ -89,7 +89,7 @@ pub(crate) struct Series {
     destination: Option<String>,
     since: Timestamp,
     until: Timestamp,
-    width: Span,
+    width: HumanDuration,
     /// All points together.
     total: Counted,
     /// Oldest first; also those in which nothing happened.
@@ -145,16 +145,16 @@ impl Metric {
     }
 
     /// What a point, or the whole, says of it.
-    fn shown(self, tally: &Tally) -> Counted {
+    fn shown(self, tally: &RollupCounts) -> Counted {
         let plain = |value, by| Counted { value, by, percentiles: None };
         let count = |count| plain(tally.get(count), None);
         match self {
-            Self::Accepted => count(Count::Accepted),
-            Self::NoKey => count(Count::NoKey),
-            Self::Duplicates => count(Count::Duplicates),
+            Self::Accepted => count(RollupMetric::Accepted),
+            Self::NoKey => count(RollupMetric::NoKey),
+            Self::Duplicates => count(RollupMetric::Duplicates),
             Self::Attempts => {
                 let mut by = classes(tally);
-                by.insert("succeeded".to_owned(), json!(tally.get(Count::Succeeded)));
+                by.insert("succeeded".to_owned(), json!(tally.get(RollupMetric::Succeeded)));
                 plain(tally.attempts(), Some(by))
             }
             Self::Failed => plain(tally.failed(), Some(classes(tally))),
@@ -165,15 +165,17 @@ impl Metric {
     }
 }
 
-fn classes(tally: &Tally) -> Map<String, Value> {
-    let entry =
-        |class: Class| (class.as_str().to_owned(), json!(tally.get(Count::attempt(Some(class)))));
-    Class::ALL.into_iter().map(entry).collect()
+fn classes(tally: &RollupCounts) -> Map<String, Value> {
+    let entry = |class: FailureClass| {
+        (class.as_str().to_owned(), json!(tally.get(RollupMetric::attempt(Some(class)))))
+    };
+    FailureClass::ALL.into_iter().map(entry).collect()
 }
 
-fn reasons(tally: &Tally) -> Map<String, Value> {
-    let entry =
-        |reason: DeadReason| (reason.as_str().to_owned(), json!(tally.get(Count::dead(reason))));
+fn reasons(tally: &RollupCounts) -> Map<String, Value> {
+    let entry = |reason: DeadReason| {
+        (reason.as_str().to_owned(), json!(tally.get(RollupMetric::dead(reason))))
+    };
     DeadReason::ALL.into_iter().map(entry).collect()
 }
 
@@ -198,19 +200,20 @@ pub(crate) async fn series(
     let store = app.engine.store();
     let whose = whose(metric, &query, &store.configuration().await?)?;
     let grid = grid(&query, app.engine.clock().now())?;
-    let Grid { since, until, base, .. } = grid;
+    let ChartGrid { since, until, base, .. } = grid;
     let buckets = store.rollups(RollupQuery { whose, width: base, since, until }).await?;
     let points = grid.points(buckets);
-    let mut whole = Tally::default();
+    let mut whole = RollupCounts::default();
     points.iter().for_each(|(_, tally)| whole.merge(tally));
-    let point = |(at, tally): &(Timestamp, Tally)| Point { at: *at, counted: metric.shown(tally) };
+    let point =
+        |(at, tally): &(Timestamp, RollupCounts)| Point { at: *at, counted: metric.shown(tally) };
     Ok(Json(Series {
         metric: query.metric,
         source: query.source,
         destination: query.destination,
         since,
         until,
-        width: Span::from_secs(grid.secs),
+        width: HumanDuration::from_secs(grid.secs),
         total: metric.shown(&whole),
         points: points.iter().map(point).collect(),
     }))
@@ -220,18 +223,18 @@ fn whose(
     metric: Metric,
     query: &SeriesQuery,
     configuration: &Configuration,
-) -> Result<Whose, Problem> {
+) -> Result<RollupSubject, Problem> {
     let unknown = |what: &str, name: &str| Problem::invalid(format!("there is no {what} `{name}`"));
     match (metric.is_of_sources(), &query.source, &query.destination) {
-        (true, None, None) => Ok(Whose::Source(None)),
-        (false, None, None) => Ok(Whose::Destination(None)),
+        (true, None, None) => Ok(RollupSubject::Source(None)),
+        (false, None, None) => Ok(RollupSubject::Destination(None)),
         (true, Some(name), None) => {
             let found = configuration.sources.iter().find(|s| s.spec.name.as_str() == name);
-            found.map(|s| Whose::Source(Some(s.id))).ok_or_else(|| unknown("source", name))
+            found.map(|s| RollupSubject::Source(Some(s.id))).ok_or_else(|| unknown("source", name))
         }
         (false, None, Some(name)) => {
             let found = configuration.destinations.iter().find(|d| d.spec.name.as_str() == name);
-            let found = found.map(|d| Whose::Destination(Some(d.id)));
+            let found = found.map(|d| RollupSubject::Destination(Some(d.id)));
             found.ok_or_else(|| unknown("destination", name))
         }
         (true, _, Some(_)) => {
@@ -243,14 +246,14 @@ fn whose(
     }
 }
 
-fn grid(query: &SeriesQuery, now: Timestamp) -> Result<Grid, Problem> {
+fn grid(query: &SeriesQuery, now: Timestamp) -> Result<ChartGrid, Problem> {
     let time = |name: &str, text: &Option<String>| {
         let parsed = text.as_deref().map(str::parse::<Timestamp>).transpose();
         parsed.map_err(|error| Problem::invalid(format!("{name}: {error}")))
     };
     let until = time("until", &query.until)?.unwrap_or(now);
     let since = time("since", &query.since)?.unwrap_or(until - SINCE_DEFAULT);
-    let width = query.width.as_deref().map(str::parse::<Span>).transpose();
+    let width = query.width.as_deref().map(str::parse::<HumanDuration>).transpose();
     let width = width.map_err(|error| Problem::invalid(format!("width: {error}")))?;
-    Grid::new(since, until, width, now).map_err(|error| Problem::invalid(error.to_string()))
+    ChartGrid::new(since, until, width, now).map_err(|error| Problem::invalid(error.to_string()))
 }

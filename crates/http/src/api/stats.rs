@@ -10,7 +10,7 @@ use axum::{Json, extract::State};
 use schemars::JsonSchema;
 use serde::Serialize;
 use surehook_core::{
-    delivery::{DeadReason, state::Status},
+    delivery::{DeadReason, state::DeliveryStatus},
     destination::limits::Limits,
     ids::DestinationId,
     name::Name,
@@ -113,15 +113,18 @@ pub(crate) async fn stats(State(app): State<Arc<App>>) -> Result<Json<Stats>, Pr
             state: lanes::state(&app, destination.id),
         })
         .collect();
-    let count = |status: Status| counts.by_status.get(&status).copied().unwrap_or(0);
+    let count = |status: DeliveryStatus| counts.by_status.get(&status).copied().unwrap_or(0);
     Ok(Json(Stats {
         total: counts.events,
         no_key: counts.no_key,
         duplicates: counts.duplicates,
         attempts: counts.attempts,
         retries: counts.retries,
-        by_status: Status::ALL.iter().map(|status| (status.as_str(), count(*status))).collect(),
-        dlq_size: count(Status::Dead),
+        by_status: DeliveryStatus::ALL
+            .iter()
+            .map(|status| (status.as_str(), count(*status)))
+            .collect(),
+        dlq_size: count(DeliveryStatus::Dead),
         oldest_pending_age_seconds: oldest.values().map(|at| now.since(*at).as_secs()).max(),
         destinations,
     }))

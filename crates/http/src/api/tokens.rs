@@ -8,11 +8,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use surehook_core::{
-    access::{Role, TOKEN_NAME_BYTES_MAX, Token, TokenHash},
-    chance::new_id,
+    access::{ApiToken, Role, TOKEN_NAME_BYTES_MAX, TokenHash},
     ids::TokenId,
-    store::{StoreError, TokenRemoved},
-    time::{Span, Timestamp},
+    rng::new_id,
+    store::{RemoveTokenResult, StoreError},
+    time::{HumanDuration, Timestamp},
 };
 
 use super::{
@@ -37,7 +37,7 @@ pub(crate) struct WantedToken {
     name: Option<String>,
     /// After which time it opens nothing.
     #[serde(default)]
-    expires_in: Option<Span>,
+    expires_in: Option<HumanDuration>,
 }
 
 /// A token, without what is sent.
@@ -97,7 +97,7 @@ pub(crate) fn routes(api: Api) -> Api {
         .delete("/api/v1/tokens/{id}", revoke_token, revoke)
 }
 
-fn shown(token: &Token, now: Timestamp) -> ShownToken {
+fn shown(token: &ApiToken, now: Timestamp) -> ShownToken {
     ShownToken {
         id: token.id,
         name: token.name.clone(),
@@ -137,7 +137,7 @@ pub(crate) async fn create_token(
         ));
     }
     let secret = new_token(app.engine.chance());
-    let token = Token {
+    let token = ApiToken {
         id: new_id(app.engine.chance(), now),
         hash: hash_token(&secret),
         name,
@@ -175,16 +175,16 @@ pub(crate) async fn revoke_token(
     let now = app.engine.clock().now();
     let removed = carry_out(async move {
         let removed = app.engine.store().remove_token(id, now).await?;
-        if removed == TokenRemoved::Removed {
+        if removed == RemoveTokenResult::Removed {
             app.tokens.forget(id);
             app.links.forget(id);
         }
         Ok(removed)
     });
     match removed.await? {
-        TokenRemoved::Removed => Ok(StatusCode::NO_CONTENT),
-        TokenRemoved::NotFound => Err(Problem::not_found("token")),
-        TokenRemoved::LastAdmin => {
+        RemoveTokenResult::Removed => Ok(StatusCode::NO_CONTENT),
+        RemoveTokenResult::NotFound => Err(Problem::not_found("token")),
+        RemoveTokenResult::LastAdmin => {
             let detail = "this is the last admin token; make another one first";
             Err(Problem::new(StatusCode::CONFLICT, "last_admin", detail))
         }

@@ -143,7 +143,7 @@ async fn of_event(
     } else {
         // Before it is tried: a transform could give a secret another name, and an error quotes it.
         let names = store.configuration().await?.secret_names(row.source);
-        let shown = redact::shown(&headers, &payload.body, &names).map_err(hidden::opaque)?;
+        let shown = redact::mask_body(&headers, &payload.body, &names).map_err(hidden::opaque)?;
         (shown.body, shown.fields)
     };
     // What had to be masked is unpacked already.

@@ -3,10 +3,10 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use surehook_core::{
-    delivery::{Lease, state::Status},
-    event::{CopyId, NewDelivery, NewEvent},
+    delivery::{Lease, state::DeliveryStatus},
+    event::{DuplicateId, NewDelivery, NewEvent},
     ids::EventId,
-    store::{Admitted, DUPLICATE_BYTES_TOLD, EventFilter, Page, StoreError},
+    store::{AdmitResult, EVENT_DUPLICATE_BYTES_MAX, EventFilter, PageRequest, StoreError},
 };
 use tokio::task::JoinSet;
 
@@ -44,7 +44,7 @@ pub async fn accepted_event_is_stored_with_its_deliveries(mut world: World) {
         for (owed, kept) in event.deliveries.iter().zip(&deliveries) {
             assert_eq!((kept.id, kept.event), (owed.id, event.id));
             assert_eq!(kept.destination, owed.destination);
-            assert_eq!((kept.status, kept.attempts), (Status::Pending, 0));
+            assert_eq!((kept.status, kept.attempts), (DeliveryStatus::Pending, 0));
             assert_eq!((kept.created_at, kept.ended_at), (event.received_at, None));
             assert_eq!(kept.due_at, Some(event.received_at));
             assert_eq!((kept.replay_of, kept.replayed_by), (None, None));
@@ -72,7 +72,7 @@ pub async fn delivery_claimed_at_creation_is_in_flight(world: World) {
 
     let kept = world.only_delivery(event).await;
 
-    assert_eq!((kept.status, kept.due_at, kept.attempts), (Status::InFlight, None, 0));
+    assert_eq!((kept.status, kept.due_at, kept.attempts), (DeliveryStatus::InFlight, None, 0));
     assert!(world.claim(world.crm, 9).await.is_empty());
     assert_eq!(world.release_expired(lease.until).await.unwrap(), [world.crm]);
 }
@@ -182,8 +182,10 @@ pub async fn repeated_key_within_one_request_is_a_duplicate(world: World) {
     let told: Vec<_> = admitted
         .iter()
         .map(|admitted| match admitted {
-            Admitted::Duplicate(duplicate) => Some((duplicate.original, duplicate.bytes_differ)),
-            Admitted::Accepted { .. } | Admitted::DeliveredBefore(_) | Admitted::SourceGone => None,
+            AdmitResult::Duplicate(duplicate) => Some((duplicate.original, duplicate.bytes_differ)),
+            AdmitResult::Accepted { .. }
+            | AdmitResult::DeliveredBefore(_)
+            | AdmitResult::SourceGone => None,
         })
         .collect();
     assert_eq!(told, [None, None, Some((first.id, false)), Some((first.id, true))]);
@@ -238,16 +240,16 @@ pub async fn concurrent_events_with_one_key_are_accepted_once(world: World) {
 
     let accepted: BTreeMap<_, EventId> = told
         .iter()
-        .filter(|(_, _, admitted)| matches!(admitted, Admitted::Accepted { .. }))
+        .filter(|(_, _, admitted)| matches!(admitted, AdmitResult::Accepted { .. }))
         .map(|(key, id, _)| (key.clone(), *id))
         .collect();
     let times = told
         .iter()
-        .filter(|(_, _, admitted)| matches!(admitted, Admitted::Accepted { .. }))
+        .filter(|(_, _, admitted)| matches!(admitted, AdmitResult::Accepted { .. }))
         .count();
     assert_eq!((accepted.len(), times), (originals.len(), originals.len()));
     for (key, _, admitted) in &told {
-        if let Admitted::Duplicate(duplicate) = admitted {
+        if let AdmitResult::Duplicate(duplicate) = admitted {
             assert_eq!(duplicate.original, accepted[key]);
         }
     }
@@ -276,7 +278,7 @@ pub async fn duplicate_with_different_body_is_reported_and_its_body_stored(mut w
 pub async fn event_detail_omits_duplicate_bodies_above_the_size_limit(mut world: World) {
     let first = world.keyed("k");
     world.accept(first.clone()).await;
-    let bodies = [vec![b'a'; DUPLICATE_BYTES_TOLD], b"b".to_vec(), Vec::new()];
+    let bodies = [vec![b'a'; EVENT_DUPLICATE_BYTES_MAX], b"b".to_vec(), Vec::new()];
     for body in &bodies {
         world.wait(TICK);
         let other = NewEvent { payload: payload(body), ..world.again(&first) };
@@ -291,7 +293,7 @@ pub async fn event_detail_omits_duplicate_bodies_above_the_size_limit(mut world:
         .map(|seen| (seen.n, seen.bytes_differ, seen.body.is_some(), seen.body_left_out))
         .collect();
     assert_eq!(told, [(1, true, true, false), (2, true, false, true), (3, true, true, false)]);
-    let copy = CopyId { event: first.id, n: 2 };
+    let copy = DuplicateId { event: first.id, n: 2 };
     let alone = world.duplicate(copy).await.unwrap().unwrap().duplicate;
     assert_eq!(alone.body.as_deref(), Some(&b"b"[..]), "by itself, it is told");
 }
@@ -334,7 +336,7 @@ pub async fn keys_survive_restart(mut world: World) {
 }
 
 async fn all_events(world: &World) -> Vec<EventId> {
-    let page = Page { after: None, limit: 1000 };
+    let page = PageRequest { after: None, limit: 1000 };
     let rows = world.events(EventFilter::default(), page).await.unwrap().rows;
     rows.iter().map(|row| row.id).collect()
 }

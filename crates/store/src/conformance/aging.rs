@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use proptest::{prelude::*, test_runner::TestCaseResult};
 use surehook_core::{
-    delivery::state::Status,
+    delivery::state::DeliveryStatus,
     ids::{EventId, SourceId},
-    retention::{Due, RetentionSpec, Standing},
-    time::{Span, Timestamp},
+    retention::{EventStanding, ExpiredParts, RetentionSpec},
+    time::{HumanDuration, Timestamp},
 };
 
 use super::{
@@ -23,13 +23,18 @@ use super::{
 const SECOND_LOOK: Duration = Duration::from_secs(86_400);
 
 impl Model {
-    fn standing(&self, event: EventId) -> Standing {
+    fn standing(&self, event: EventId) -> EventStanding {
         let of = |(_, owed): (_, &super::model::ModelDelivery)| match owed.state.status() {
-            Status::Dead => Standing::Dead,
-            Status::Succeeded | Status::Cancelled | Status::Replayed => Standing::Ended,
-            Status::Pending | Status::InFlight | Status::Scheduled | Status::Held => Standing::Owed,
+            DeliveryStatus::Dead => EventStanding::Dead,
+            DeliveryStatus::Succeeded | DeliveryStatus::Cancelled | DeliveryStatus::Replayed => {
+                EventStanding::Ended
+            }
+            DeliveryStatus::Pending
+            | DeliveryStatus::InFlight
+            | DeliveryStatus::Scheduled
+            | DeliveryStatus::Held => EventStanding::Owed,
         };
-        self.of_event(event).map(of).max().unwrap_or(Standing::Ended)
+        self.of_event(event).map(of).max().unwrap_or(EventStanding::Ended)
     }
 
     /// What may be gone of an event, and whether it must be.
@@ -39,11 +44,11 @@ impl Model {
         event: &ModelEvent,
         server: Duration,
         now: Timestamp,
-    ) -> (Due, bool) {
+    ) -> (ExpiredParts, bool) {
         let spec = self.retention.get(&event.admitted.source).copied().unwrap_or_default();
         let keep = spec.keep(server);
         let due = keep.due(event.admitted.received_at, self.standing(id), now);
-        let past = keep.due(event.admitted.received_at, Standing::Ended, now);
+        let past = keep.due(event.admitted.received_at, EventStanding::Ended, now);
         (due, due == past && !event.is_left_behind)
     }
 
@@ -106,7 +111,7 @@ impl Run {
 
     /// In the end all that is due is gone, and all that is owed is whole.
     pub(super) async fn grow_old(&mut self) -> TestCaseResult {
-        let brief = Some(Span::from_secs(1));
+        let brief = Some(HumanDuration::from_secs(1));
         let spec = RetentionSpec { bodies: brief, attempts: brief, ..RetentionSpec::default() };
         let spec = RetentionSpec { dead_letters: brief, ..spec };
         let server = Duration::from_secs(86_400 * 365);
@@ -118,7 +123,7 @@ impl Run {
             self.prune(server).await?;
         }
         for (id, event) in &self.model.events {
-            let is_owed = self.model.standing(*id) == Standing::Owed;
+            let is_owed = self.model.standing(*id) == EventStanding::Owed;
             prop_assert!(event.body_is_gone || is_owed, "the body of {} stayed for good", id);
             for (delivery, owed) in self.model.of_event(*id) {
                 let are_left = owed.attempts > 0 && !owed.attempts_are_gone;
@@ -132,7 +137,8 @@ impl Run {
 
     /// Last of all the events go, but for those that are still owed.
     async fn come_to_an_end(&mut self) -> TestCaseResult {
-        let brief = RetentionSpec { events: Some(Span::from_secs(1)), ..RetentionSpec::default() };
+        let brief =
+            RetentionSpec { events: Some(HumanDuration::from_secs(1)), ..RetentionSpec::default() };
         for source in [self.world.shop, self.world.bank] {
             self.keep(source, brief).await;
         }
@@ -141,7 +147,12 @@ impl Run {
             self.prune(Duration::from_secs(1)).await?;
         }
         for id in self.model.events.keys() {
-            prop_assert_eq!(self.model.standing(*id), Standing::Owed, "{} stayed for good", id);
+            prop_assert_eq!(
+                self.model.standing(*id),
+                EventStanding::Owed,
+                "{} stayed for good",
+                id
+            );
         }
         self.compare_counts()
     }

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use surehook_core::{
-    delivery::{DeadReason, state::Status},
+    delivery::{DeadReason, state::DeliveryStatus},
     event::NewEvent,
     ids::{DeliveryId, EventId},
     retention::RetentionSpec,
-    store::{Change, Next, Pruned, Replayed},
-    time::Span,
+    store::{ConfigChange, NextStep, PruneReport, ReplayResult},
+    time::HumanDuration,
 };
 
 use super::{World, samples::payload, world::WINDOW};
@@ -17,10 +17,10 @@ const SECOND: Duration = Duration::from_secs(1);
 const DAY: Duration = Duration::from_secs(86_400);
 /// How long the server keeps events.
 const SERVER: Duration = Duration::from_secs(30 * 86_400);
-const DEAD: Next = Next::Dead(DeadReason::MaxRetries);
+const DEAD: NextStep = NextStep::Dead(DeadReason::MaxRetries);
 
-fn days(days: u64) -> Option<Span> {
-    Some(Span::from_secs(days * 86_400))
+fn days(days: u64) -> Option<HumanDuration> {
+    Some(HumanDuration::from_secs(days * 86_400))
 }
 
 /// Bodies for seven days, attempts for fourteen.
@@ -41,7 +41,7 @@ async fn left(world: &World, event: EventId) -> (bool, usize) {
     (body, attempts)
 }
 
-async fn replay(world: &World, old: DeliveryId) -> Replayed {
+async fn replay(world: &World, old: DeliveryId) -> ReplayResult {
     world.replay(old, world.id(), world.now).await.unwrap()
 }
 
@@ -51,8 +51,8 @@ pub async fn body_is_pruned_before_its_event_and_metadata_stays(mut world: World
     world.accept(first.clone()).await;
     let differing = NewEvent { payload: payload(b"other"), ..world.again(&first) };
     world.expect_duplicate(differing).await;
-    world.finish_due(world.crm, Next::Succeeded).await;
-    world.finish_due(world.mail, Next::Succeeded).await;
+    world.finish_due(world.crm, NextStep::Succeeded).await;
+    world.finish_due(world.mail, NextStep::Succeeded).await;
 
     world.wait(DAY * 7);
     assert_eq!(world.prune_all(SERVER).await.bodies, 0, "the border is exact");
@@ -68,15 +68,15 @@ pub async fn body_is_pruned_before_its_event_and_metadata_stays(mut world: World
     assert_eq!(facts, (first.payload.fingerprint, body_bytes, Some("k")));
     let copy = &detail.duplicates[0];
     assert!(copy.bytes_differ && copy.body.is_none(), "that it differed is a fact: {copy:?}");
-    assert_eq!(replay(&world, first.deliveries[0].id).await, Replayed::BodyRemoved);
-    assert_eq!(world.statuses(first.id).await, [Status::Succeeded; 2]);
+    assert_eq!(replay(&world, first.deliveries[0].id).await, ReplayResult::BodyRemoved);
+    assert_eq!(world.statuses(first.id).await, [DeliveryStatus::Succeeded; 2]);
 }
 
 pub async fn attempts_are_pruned_and_their_counts_stay(mut world: World) {
     world.keep(world.shop, seven_and_fourteen()).await;
     let event = world.accept(world.arrival()).await;
-    world.finish_due(world.crm, Next::RetryAt(world.now)).await;
-    world.finish_due(world.crm, Next::Succeeded).await;
+    world.finish_due(world.crm, NextStep::RetryAt(world.now)).await;
+    world.finish_due(world.crm, NextStep::Succeeded).await;
 
     world.wait(DAY * 14 + SECOND);
     let pruned = world.prune_all(SERVER).await;
@@ -84,7 +84,7 @@ pub async fn attempts_are_pruned_and_their_counts_stay(mut world: World) {
     assert_eq!((pruned.events, pruned.bodies, pruned.attempts), (0, 1, 2));
     assert_eq!(left(&world, event).await, (false, 0));
     let delivery = world.only_delivery(event).await;
-    assert_eq!((delivery.status, delivery.attempts), (Status::Succeeded, 2));
+    assert_eq!((delivery.status, delivery.attempts), (DeliveryStatus::Succeeded, 2));
     let counts = world.counts();
     assert_eq!((counts.attempts, counts.retries), (2, 1));
     world.wait(DAY * 16);
@@ -98,16 +98,16 @@ pub async fn each_source_has_its_own_retention(mut world: World) {
     world.keep(world.bank, brief).await;
     let of_shop = world.accept(world.arrival()).await;
     let of_bank = world.accept(NewEvent { source: world.bank, ..world.arrival() }).await;
-    world.finish_due(world.crm, Next::Succeeded).await;
+    world.finish_due(world.crm, NextStep::Succeeded).await;
 
     world.wait(DAY * 2 + SECOND);
     let pruned = world.prune_all(SERVER).await;
 
-    assert_eq!(pruned, Pruned { events: 1, ..Pruned::default() });
+    assert_eq!(pruned, PruneReport { events: 1, ..PruneReport::default() });
     assert!(world.event(of_bank).await.unwrap().is_none());
     assert_eq!(left(&world, of_shop).await, (true, 1));
     // What was deleted keeps as it said last.
-    world.change(vec![Change::DeleteSource(world.shop)], world.now).await.unwrap();
+    world.change(vec![ConfigChange::DeleteSource(world.shop)], world.now).await.unwrap();
     world.wait(DAY * 5);
     assert_eq!(world.prune_all(SERVER).await.bodies, 1);
 }
@@ -117,8 +117,8 @@ pub async fn unfinished_event_keeps_body_and_attempts(mut world: World) {
     world.keep(world.shop, brief).await;
     let event = world.keyed_for_both("k");
     world.accept(event.clone()).await;
-    world.finish_due(world.mail, Next::Succeeded).await;
-    world.finish_due(world.crm, Next::RetryAt(world.now + DAY * 365)).await;
+    world.finish_due(world.mail, NextStep::Succeeded).await;
+    world.finish_due(world.crm, NextStep::RetryAt(world.now + DAY * 365)).await;
 
     for _ in 0..20 {
         world.wait(DAY * 10);
@@ -131,7 +131,7 @@ pub async fn unfinished_event_keeps_body_and_attempts(mut world: World) {
     world.wait(DAY * 165);
     let claimed = world.claim_one(world.crm).await;
     assert_eq!(world.prune_all(SERVER).await.events, 0, "it is in flight");
-    world.finish(&claimed, Next::Succeeded).await;
+    world.finish(&claimed, NextStep::Succeeded).await;
     world.wait(DAY);
     assert_eq!(world.prune_all(SERVER).await.events, 1);
 }
@@ -141,13 +141,13 @@ pub async fn event_that_ends_late_loses_body_and_attempts(mut world: World) {
     for (spec, expected) in [(bodies(1), (false, 2)), (attempts, (true, 0))] {
         world.keep(world.shop, spec).await;
         let event = world.accept(world.arrival()).await;
-        world.finish_due(world.crm, Next::RetryAt(world.now)).await;
+        world.finish_due(world.crm, NextStep::RetryAt(world.now)).await;
         for _looked_at_in_vain in 0..4 {
             world.wait(DAY * 2);
             world.prune_all(SERVER).await;
             assert_eq!(left(&world, event).await, (true, 1));
         }
-        world.finish_due(world.crm, Next::Succeeded).await;
+        world.finish_due(world.crm, NextStep::Succeeded).await;
         world.wait(DAY);
 
         world.prune_all(SERVER).await;
@@ -161,7 +161,7 @@ pub async fn dead_letter_keeps_body_and_attempts_for_replay(mut world: World) {
     let event = world.keyed_for_both("k");
     world.accept(event.clone()).await;
     world.finish_due(world.crm, DEAD).await;
-    world.finish_due(world.mail, Next::Succeeded).await;
+    world.finish_due(world.mail, NextStep::Succeeded).await;
 
     world.wait(DAY * 20);
     let pruned = world.prune_all(SERVER).await;
@@ -169,8 +169,8 @@ pub async fn dead_letter_keeps_body_and_attempts_for_replay(mut world: World) {
     assert_eq!((pruned.bodies, pruned.attempts), (0, 0));
     assert_eq!(left(&world, event.id).await, (true, 2));
     let replayed = replay(&world, event.deliveries[0].id).await;
-    assert!(matches!(replayed, Replayed::Created { .. }), "{replayed:?}");
-    world.finish_due(world.crm, Next::Succeeded).await;
+    assert!(matches!(replayed, ReplayResult::Created { .. }), "{replayed:?}");
+    world.finish_due(world.crm, NextStep::Succeeded).await;
     // Now that nothing of it is dead, it is like any other of its age.
     world.wait(DAY);
     let pruned = world.prune_all(SERVER).await;
@@ -190,16 +190,16 @@ pub async fn dead_letter_retention_follows_the_source_setting(mut world: World) 
         world.prune_all(SERVER).await;
         assert_eq!(left(&world, event).await, expected, "after {age} days");
     }
-    assert_eq!(replay(&world, delivery).await, Replayed::BodyRemoved);
-    assert_eq!(world.only_delivery(event).await.status, Status::Dead);
-    assert_eq!(world.count(Status::Dead), 1, "it is still listed, and counted");
+    assert_eq!(replay(&world, delivery).await, ReplayResult::BodyRemoved);
+    assert_eq!(world.only_delivery(event).await.status, DeliveryStatus::Dead);
+    assert_eq!(world.count(DeliveryStatus::Dead), 1, "it is still listed, and counted");
 }
 
 pub async fn duplicate_does_not_revive_an_event_without_body(mut world: World) {
     let brief = RetentionSpec {
-        bodies: Some(Span::from_secs(1)),
-        attempts: Some(Span::from_secs(1)),
-        dead_letters: Some(Span::from_secs(1)),
+        bodies: Some(HumanDuration::from_secs(1)),
+        attempts: Some(HumanDuration::from_secs(1)),
+        dead_letters: Some(HumanDuration::from_secs(1)),
         ..RetentionSpec::default()
     };
     world.keep(world.shop, brief).await;
@@ -215,7 +215,7 @@ pub async fn duplicate_does_not_revive_an_event_without_body(mut world: World) {
     assert!(duplicate.bytes_differ && duplicate.revived.is_empty(), "{duplicate:?}");
     let copies = world.detail(first.id).await.duplicates;
     assert!(copies[0].bytes_differ && copies[0].body.is_none(), "no body outlives the original's");
-    assert_eq!(world.statuses(first.id).await, [Status::Dead]);
+    assert_eq!(world.statuses(first.id).await, [DeliveryStatus::Dead]);
 }
 
 /// Bodies for so many days.
@@ -225,7 +225,7 @@ fn bodies(span: u64) -> RetentionSpec {
 
 pub async fn retention_setting_can_be_changed_at_any_time(mut world: World) {
     world.accept(world.arrival()).await;
-    world.finish_due(world.crm, Next::Succeeded).await;
+    world.finish_due(world.crm, NextStep::Succeeded).await;
     world.wait(DAY * 8);
 
     for (spec, expected) in [(RetentionSpec::default(), 0), (bodies(9), 0), (bodies(7), 1)] {
@@ -236,7 +236,7 @@ pub async fn retention_setting_can_be_changed_at_any_time(mut world: World) {
     // Longer again: what is gone is gone, what comes is kept.
     world.keep(world.shop, bodies(20)).await;
     let second = world.accept(world.arrival()).await;
-    world.finish_due(world.crm, Next::Succeeded).await;
+    world.finish_due(world.crm, NextStep::Succeeded).await;
     world.wait(DAY * 10);
     assert_eq!(world.prune_all(SERVER).await.bodies, 0);
     assert_eq!(left(&world, second).await, (true, 1));
@@ -290,14 +290,14 @@ pub async fn attempts_of_a_replay_after_pruning_are_pruned(mut world: World) {
     let brief = RetentionSpec { attempts: days(1), ..RetentionSpec::default() };
     world.keep(world.shop, brief).await;
     let event = world.accept(world.arrival()).await;
-    world.finish_due(world.crm, Next::Succeeded).await;
+    world.finish_due(world.crm, NextStep::Succeeded).await;
     world.wait(DAY * 2);
     assert_eq!(world.prune_all(SERVER).await.attempts, 1);
 
     let old = world.only_delivery(event).await.id;
-    assert!(matches!(replay(&world, old).await, Replayed::Created { .. }));
+    assert!(matches!(replay(&world, old).await, ReplayResult::Created { .. }));
     world.prune_all(SERVER).await;
-    world.finish_due(world.crm, Next::Succeeded).await;
+    world.finish_due(world.crm, NextStep::Succeeded).await;
     assert_eq!(left(&world, event).await, (true, 1));
     world.wait(DAY);
 
@@ -311,11 +311,11 @@ pub async fn pruning_slice_is_bounded(mut world: World) {
     world.keep(world.shop, spec).await;
     let events: Vec<NewEvent> = (0..MANY).map(|_| world.arrival()).collect();
     world.admit(events).await.unwrap();
-    world.finish_due(world.crm, Next::Succeeded).await;
+    world.finish_due(world.crm, NextStep::Succeeded).await;
     world.wait(DAY * 3);
 
     let mut slices = 0;
-    let mut all = Pruned::default();
+    let mut all = PruneReport::default();
     loop {
         let pruned = world.prune(SERVER, world.now).await.unwrap();
         assert!(pruned.bodies + pruned.attempts <= 400, "too much at once: {pruned:?}");
@@ -334,7 +334,7 @@ pub async fn pruning_slice_is_bounded(mut world: World) {
     assert_eq!((all.bodies, all.attempts), (MANY, MANY));
     assert!(slices > 3, "{slices} slices");
     world.wait(WINDOW);
-    assert_eq!(world.prune_all(SERVER).await, Pruned::default(), "nothing is found twice");
+    assert_eq!(world.prune_all(SERVER).await, PruneReport::default(), "nothing is found twice");
 }
 
 pub async fn large_bodies_are_pruned_in_small_slices(mut world: World) {

@@ -5,11 +5,11 @@ use std::time::Duration;
 use proptest::{prelude::*, sample::select, test_runner::TestCaseResult};
 use surehook_core::{
     destination::DestinationSpec,
-    ids::{Id, Kind},
+    ids::{Id, IdKind},
     name::Name,
     source::SourceSpec,
-    store::{Change, Configuration, Stored},
-    time::{Span, Timestamp},
+    store::{ConfigChange, Configuration, StoredObject},
+    time::{HumanDuration, Timestamp},
     verify::VerifySpec,
 };
 
@@ -19,7 +19,7 @@ use super::{
     samples::{destination, source},
 };
 
-/// A [`Change`], short enough to be read in a list of many. Few ids and few names, so that they
+/// A [`ConfigChange`], short enough to be read in a list of many. Few ids and few names, so that they
 /// meet often.
 #[derive(Clone, Copy, Debug)]
 enum Edit {
@@ -31,34 +31,34 @@ enum Edit {
     DeleteRoute { id: u8 },
 }
 
-fn id<K: Kind>(number: u8) -> Id<K> {
+fn id<K: IdKind>(number: u8) -> Id<K> {
     Id::new(Timestamp::from_millis(7), u128::from(number) << 48)
 }
 
 impl Edit {
-    fn change(self) -> Change {
+    fn change(self) -> ConfigChange {
         match self {
             Self::PutSource { id: number, name, window } => {
                 let spec = SourceSpec {
-                    dedup_window: Some(Span::from_secs(window)),
+                    dedup_window: Some(HumanDuration::from_secs(window)),
                     // What a source said about secrets outlives it.
                     verify: Some(VerifySpec::Token { header: format!("X-{name}-{number}") }),
                     redact: vec!["pin".to_owned(); usize::from(number == 1)],
                     strip_secrets: window == 2,
                     ..source(name)
                 };
-                Change::PutSource(id(number), spec)
+                ConfigChange::PutSource(id(number), spec)
             }
             Self::PutDestination { id: number, name, concurrency } => {
                 let spec = DestinationSpec { concurrency, ..destination(name) };
-                Change::PutDestination(id(number), spec)
+                ConfigChange::PutDestination(id(number), spec)
             }
             Self::PutRoute { id: number, from, to } => {
-                Change::PutRoute(id(number), route(from, to))
+                ConfigChange::PutRoute(id(number), route(from, to))
             }
-            Self::DeleteSource { id: number } => Change::DeleteSource(id(number)),
-            Self::DeleteDestination { id: number } => Change::DeleteDestination(id(number)),
-            Self::DeleteRoute { id: number } => Change::DeleteRoute(id(number)),
+            Self::DeleteSource { id: number } => ConfigChange::DeleteSource(id(number)),
+            Self::DeleteDestination { id: number } => ConfigChange::DeleteDestination(id(number)),
+            Self::DeleteRoute { id: number } => ConfigChange::DeleteRoute(id(number)),
         }
     }
 }
@@ -79,9 +79,9 @@ fn an_edit() -> impl Strategy<Value = Edit> {
 }
 
 /// Whether the change can be made at all: names are unique, and a route has two ends.
-fn is_possible(configuration: &Configuration, change: &Change) -> bool {
+fn is_possible(configuration: &Configuration, change: &ConfigChange) -> bool {
     fn free<I: PartialEq, S>(
-        list: &[Stored<I, S>],
+        list: &[StoredObject<I, S>],
         id: I,
         wanted: &Name,
         name: impl Fn(&S) -> &Name,
@@ -89,24 +89,26 @@ fn is_possible(configuration: &Configuration, change: &Change) -> bool {
         list.iter().all(|stored| stored.id == id || name(&stored.spec) != wanted)
     }
     match change {
-        Change::PutSource(id, spec) => {
+        ConfigChange::PutSource(id, spec) => {
             free(&configuration.sources, *id, &spec.name, |spec| &spec.name)
         }
-        Change::PutDestination(id, spec) => {
+        ConfigChange::PutDestination(id, spec) => {
             free(&configuration.destinations, *id, &spec.name, |spec| &spec.name)
         }
-        Change::PutRoute(_, spec) => {
+        ConfigChange::PutRoute(_, spec) => {
             configuration.sources.iter().any(|source| source.spec.name == spec.from)
                 && configuration.destinations.iter().any(|end| end.spec.name == spec.to)
         }
-        Change::DeleteSource(_) | Change::DeleteDestination(_) | Change::DeleteRoute(_) => true,
+        ConfigChange::DeleteSource(_)
+        | ConfigChange::DeleteDestination(_)
+        | ConfigChange::DeleteRoute(_) => true,
     }
 }
 
 /// What must be there after `changes`; nothing of them if one is impossible.
 fn expected(
     before: &Configuration,
-    changes: &[Change],
+    changes: &[ConfigChange],
     now: Timestamp,
 ) -> Result<Configuration, ()> {
     let mut after = before.clone();
@@ -121,15 +123,15 @@ fn expected(
 
 async fn play(mut world: World, steps: Vec<Vec<Edit>>) -> TestCaseResult {
     let clear = vec![
-        Change::DeleteSource(world.shop),
-        Change::DeleteSource(world.bank),
-        Change::DeleteDestination(world.crm),
-        Change::DeleteDestination(world.mail),
+        ConfigChange::DeleteSource(world.shop),
+        ConfigChange::DeleteSource(world.bank),
+        ConfigChange::DeleteDestination(world.crm),
+        ConfigChange::DeleteDestination(world.mail),
     ];
     world.change(clear, world.now).await.unwrap();
     let mut configuration = Configuration::default();
     for edits in steps {
-        let changes: Vec<Change> = edits.iter().map(|edit| edit.change()).collect();
+        let changes: Vec<ConfigChange> = edits.iter().map(|edit| edit.change()).collect();
         world.wait(Duration::from_secs(1));
         let expected = expected(&configuration, &changes, world.now);
 

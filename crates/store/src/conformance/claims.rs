@@ -3,10 +3,10 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use surehook_core::{
-    delivery::{Class, Lease, LeaseToken, state::Status},
+    delivery::{FailureClass, Lease, LeaseToken, state::DeliveryStatus},
     event::NewEvent,
     ids::{DeliveryId, DestinationId},
-    store::{Claimed, Held, Next, Settlement},
+    store::{ClaimedDelivery, HeldClaim, NextStep, Settlement},
 };
 use tokio::task::JoinSet;
 
@@ -15,7 +15,7 @@ use super::{World, samples::held, world::LEASE};
 const SECOND: Duration = Duration::from_secs(1);
 const TICK: Duration = Duration::from_millis(1);
 
-fn ids(claimed: &[Claimed]) -> Vec<DeliveryId> {
+fn ids(claimed: &[ClaimedDelivery]) -> Vec<DeliveryId> {
     claimed.iter().map(|claimed| claimed.id).collect()
 }
 
@@ -31,7 +31,7 @@ pub async fn due_deliveries_are_claimed_oldest_due_first(mut world: World) {
     let born = waiting(&world, 4).await;
     // Tried once and due again in another order than they were born.
     for (claimed, wait) in world.claim(world.crm, 4).await.iter().zip([40, 10, 30, 20]) {
-        world.finish(claimed, Next::RetryAt(world.now + SECOND * wait)).await;
+        world.finish(claimed, NextStep::RetryAt(world.now + SECOND * wait)).await;
     }
     world.wait(SECOND * 35);
     let fresh = waiting(&world, 2).await;
@@ -55,7 +55,7 @@ pub async fn claim_returns_at_most_its_limit(world: World) {
 pub async fn delivery_is_not_claimed_before_it_is_due(mut world: World) {
     waiting(&world, 1).await;
     let due_at = world.now + SECOND * 10;
-    world.finish_due(world.crm, Next::RetryAt(due_at)).await;
+    world.finish_due(world.crm, NextStep::RetryAt(due_at)).await;
 
     world.wait(SECOND * 10 - TICK);
     assert!(world.claim(world.crm, 9).await.is_empty());
@@ -73,16 +73,16 @@ pub async fn claim_returns_deliveries_of_one_destination(world: World) {
     let claimed = world.claim_one(world.mail).await;
 
     assert_eq!((claimed.destination, claimed.id), (world.mail, event.deliveries[1].id));
-    assert_eq!(world.statuses(event.id).await, [Status::Pending, Status::InFlight]);
+    assert_eq!(world.statuses(event.id).await, [DeliveryStatus::Pending, DeliveryStatus::InFlight]);
 }
 
 pub async fn claim_returns_all_fields_needed_to_send(mut world: World) {
     let event = world.keyed("k");
     world.accept(event.clone()).await;
     let first = world.claim_one(world.crm).await;
-    let throttled = world.settlement(&first, Next::RetryAt(world.now + SECOND));
+    let throttled = world.settlement(&first, NextStep::RetryAt(world.now + SECOND));
     let mut attempt = throttled.attempt.clone();
-    attempt.class = Some(Class::Throttled);
+    attempt.class = Some(FailureClass::Throttled);
     world.settle(Settlement { attempt, ..throttled }).await.unwrap();
     world.wait(SECOND);
     let lease = world.lease();
@@ -97,7 +97,7 @@ pub async fn claim_returns_all_fields_needed_to_send(mut world: World) {
     assert_eq!(claimed.source.as_str(), "shop");
     assert_eq!(claimed.key, event.key.map(|claim| claim.key));
     let kept = world.only_delivery(event.id).await;
-    assert_eq!((kept.status, kept.due_at, kept.attempts), (Status::InFlight, None, 1));
+    assert_eq!((kept.status, kept.due_at, kept.attempts), (DeliveryStatus::InFlight, None, 1));
 }
 
 pub async fn claimed_delivery_is_not_claimed_again(mut world: World) {
@@ -133,7 +133,7 @@ pub async fn concurrent_claims_never_return_the_same_delivery(world: World) {
 
     assert_eq!(all.len(), MANY);
     assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), MANY, "one was claimed twice");
-    assert_eq!(world.count(Status::InFlight), 200);
+    assert_eq!(world.count(DeliveryStatus::InFlight), 200);
 }
 
 pub async fn released_delivery_is_due_now_without_an_attempt(mut world: World) {
@@ -144,7 +144,7 @@ pub async fn released_delivery_is_due_now_without_an_attempt(mut world: World) {
     world.release(claimed.iter().map(held).collect(), world.now).await.unwrap();
 
     let detail = world.delivery_detail(born[0]).await;
-    assert_eq!((detail.delivery.status, detail.delivery.attempts), (Status::Pending, 0));
+    assert_eq!((detail.delivery.status, detail.delivery.attempts), (DeliveryStatus::Pending, 0));
     assert_eq!(detail.delivery.due_at, Some(world.now));
     assert!(detail.attempts.is_empty());
     assert_eq!(ids(&world.claim(world.crm, 9).await), born);
@@ -160,7 +160,7 @@ pub async fn delivery_released_for_later_is_due_then_without_an_attempt(mut worl
     assert!(world.claim(world.crm, 10).await.is_empty(), "not yet");
     assert_eq!(world.next_due(world.crm).await.unwrap(), Some(due_at));
     let row = world.only_delivery(event).await;
-    assert_eq!((row.status, row.due_at, row.attempts), (Status::Pending, Some(due_at), 0));
+    assert_eq!((row.status, row.due_at, row.attempts), (DeliveryStatus::Pending, Some(due_at), 0));
     world.reopen().await;
     world.now = due_at;
     assert_eq!(world.claim_one(world.crm).await.attempts, 0);
@@ -172,12 +172,12 @@ pub async fn stale_lease_token_releases_nothing(mut world: World) {
     world.release(vec![held(&stale)], world.now).await.unwrap();
     let current = world.claim_one(world.crm).await;
 
-    let unknown = Held { delivery: world.id(), token: current.lease.token };
+    let unknown = HeldClaim { delivery: world.id(), token: current.lease.token };
     world.release(vec![held(&stale), unknown], world.now).await.unwrap();
 
-    assert_eq!(world.delivery_detail(born[0]).await.delivery.status, Status::InFlight);
+    assert_eq!(world.delivery_detail(born[0]).await.delivery.status, DeliveryStatus::InFlight);
     world.wait(SECOND);
-    world.finish(&current, Next::Succeeded).await;
+    world.finish(&current, NextStep::Succeeded).await;
 }
 
 pub async fn expired_lease_makes_the_delivery_due(mut world: World) {
@@ -193,7 +193,7 @@ pub async fn expired_lease_makes_the_delivery_due(mut world: World) {
     assert!(world.release_expired(expires_at).await.unwrap().is_empty());
 
     let status = world.statuses(events[0].id).await;
-    assert_eq!(status, [Status::Pending, Status::InFlight]);
+    assert_eq!(status, [DeliveryStatus::Pending, DeliveryStatus::InFlight]);
     assert_eq!(world.next_due(world.crm).await.unwrap(), Some(expires_at));
     world.wait(LEASE);
     assert_eq!(world.claim(world.crm, 9).await.len(), 2);
@@ -207,9 +207,12 @@ pub async fn renewed_lease_expires_later(world: World) {
     world.renew(vec![held(&claimed[0])], until).await.unwrap();
 
     assert_eq!(world.release_expired(until - TICK).await.unwrap(), [world.crm]);
-    assert_eq!((world.count(Status::InFlight), world.count(Status::Pending)), (1, 1));
+    assert_eq!(
+        (world.count(DeliveryStatus::InFlight), world.count(DeliveryStatus::Pending)),
+        (1, 1)
+    );
     assert_eq!(world.release_expired(until).await.unwrap(), [world.crm]);
-    assert_eq!(world.count(Status::Pending), 2);
+    assert_eq!(world.count(DeliveryStatus::Pending), 2);
 }
 
 pub async fn lost_claim_cannot_be_renewed(world: World) {
@@ -237,13 +240,16 @@ pub async fn deliveries_in_flight_at_a_crash_are_due_after_restart(mut world: Wo
         assert_eq!(world.release_expired(world.now).await.unwrap(), [world.crm]);
     }
 
-    assert_eq!((world.count(Status::Pending), world.count(Status::InFlight)), (2, 0));
+    assert_eq!(
+        (world.count(DeliveryStatus::Pending), world.count(DeliveryStatus::InFlight)),
+        (2, 0)
+    );
     assert_eq!(world.next_due(world.crm).await.unwrap(), Some(world.now));
     let again = world.claim(world.crm, 9).await;
     assert_eq!(ids(&again), born);
     assert_eq!(again[0].attempts, 0);
-    let late = world.settle(world.settlement(&claimed[0], Next::Succeeded)).await.unwrap();
-    assert_eq!(late, surehook_core::store::Settled::LeaseLost);
+    let late = world.settle(world.settlement(&claimed[0], NextStep::Succeeded)).await.unwrap();
+    assert_eq!(late, surehook_core::store::SettleResult::LeaseLost);
 }
 
 pub async fn next_due_is_the_earliest_waiting_delivery(mut world: World) {
@@ -251,8 +257,8 @@ pub async fn next_due_is_the_earliest_waiting_delivery(mut world: World) {
     waiting(&world, 3).await;
     let start = world.now;
     let claimed = world.claim(world.crm, 2).await;
-    world.finish(&claimed[0], Next::RetryAt(start + SECOND * 9)).await;
-    world.finish(&claimed[1], Next::RetryAt(start + SECOND * 5)).await;
+    world.finish(&claimed[0], NextStep::RetryAt(start + SECOND * 9)).await;
+    world.finish(&claimed[1], NextStep::RetryAt(start + SECOND * 5)).await;
     world.wait(SECOND);
 
     assert_eq!(world.next_due(world.crm).await.unwrap(), Some(start));
@@ -267,7 +273,7 @@ pub async fn oldest_due_reports_the_oldest_overdue_delivery_per_destination(mut 
     world.accept(world.keyed_for_both("k")).await;
     world.wait(SECOND);
     waiting(&world, 1).await;
-    world.finish_due(world.mail, Next::RetryAt(start + SECOND * 9)).await;
+    world.finish_due(world.mail, NextStep::RetryAt(start + SECOND * 9)).await;
 
     let oldest = world.oldest_due(world.now).await.unwrap();
     let later = world.oldest_due(start + SECOND * 9).await.unwrap();

@@ -6,12 +6,12 @@ use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 use surehook_core::{
     attribute::{AttributeName, Attributes, EventKind, Wanted},
-    dead::{Cause, GroupFilter},
-    delivery::state::Status,
+    dead_letters::{DeadLetterGroupFilter, DeathCause},
+    delivery::state::DeliveryStatus,
     event::NewEvent,
     ids::{EventId, GroupId},
-    rollup::{self, Count, RollupQuery, Tally, Width},
-    store::{DeliveryFilter, DeliveryRow, EventFilter, Page},
+    rollup::{self, BucketWidth, RollupCounts, RollupMetric, RollupQuery},
+    store::{DeliveryFilter, DeliveryRow, EventFilter, PageRequest},
     time::Timestamp,
 };
 
@@ -60,7 +60,7 @@ impl Run {
     }
 
     async fn compare_events(&self) -> TestCaseResult {
-        let page = Page { after: None, limit: 10_000 };
+        let page = PageRequest { after: None, limit: 10_000 };
         let rows = self.world.events(EventFilter::default(), page).await.unwrap().rows;
         let ids: Vec<_> = rows.iter().rev().map(|row| row.id).collect();
         prop_assert_eq!(ids, self.model.events.keys().copied().collect::<Vec<_>>());
@@ -95,14 +95,14 @@ impl Run {
         let expected = all.filter(|(_, event)| is_meant(&event.admitted)).map(|(id, _)| *id);
         let expected: Vec<EventId> = expected.collect();
         let filter = EventFilter { kind, attributes: attributes.clone(), ..EventFilter::default() };
-        let page = Page { after: None, limit: 10_000 };
+        let page = PageRequest { after: None, limit: 10_000 };
         let found = self.world.events(filter, page).await.unwrap().rows;
         prop_assert_eq!(found.iter().map(|row| row.id).collect::<Vec<_>>(), expected);
         Ok(())
     }
 
     async fn compare_deliveries(&self) -> TestCaseResult {
-        let page = Page { after: None, limit: 10_000 };
+        let page = PageRequest { after: None, limit: 10_000 };
         let rows = self.world.deliveries(DeliveryFilter::default(), page).await.unwrap().rows;
         let ids: Vec<_> = rows.iter().rev().map(|row| row.id).collect();
         prop_assert_eq!(ids, self.model.deliveries.keys().copied().collect::<Vec<_>>());
@@ -123,22 +123,23 @@ impl Run {
     /// Every dead delivery is in the group of what it died of, nobody else is in one, and the counts
     /// are those of a look at all of them.
     async fn compare_groups(&self) -> TestCaseResult {
-        let page = Page { after: None, limit: 10_000 };
+        let page = PageRequest { after: None, limit: 10_000 };
         let rows = self.world.deliveries(DeliveryFilter::default(), page).await.unwrap().rows;
         let mut dead: BTreeMap<GroupId, Vec<DeliveryRow>> = BTreeMap::new();
         for row in rows {
-            prop_assert_eq!(row.group.is_some(), row.status == Status::Dead, "{:?}", row);
+            prop_assert_eq!(row.group.is_some(), row.status == DeliveryStatus::Dead, "{:?}", row);
             let Some(group) = row.group else { continue };
             let last = self.world.delivery_detail(row.id).await.attempts.pop();
             if let (Some(last), Some(reason)) = (last, row.reason) {
-                let causes = [Cause::of_attempt(&last.attempt), Cause::told(reason)];
+                let causes = [DeathCause::of_attempt(&last.attempt), DeathCause::told(reason)];
                 let groups = causes.map(|cause| cause.group(row.destination));
                 prop_assert!(groups.contains(&group), "{:?} died of {:?}", row, last);
             }
             dead.entry(group).or_default().push(row);
         }
-        let page = Page { after: None, limit: 10_000 };
-        let groups = self.world.dead_groups(GroupFilter::default(), page).await.unwrap().rows;
+        let page = PageRequest { after: None, limit: 10_000 };
+        let groups =
+            self.world.dead_groups(DeadLetterGroupFilter::default(), page).await.unwrap().rows;
         let counted = groups.iter().map(|group| (group.id, group.count)).collect();
         let looked_at = |rows: &Vec<DeliveryRow>| u64::try_from(rows.len()).unwrap();
         let expected: BTreeMap<_, _> = dead.iter().map(|(id, all)| (*id, looked_at(all))).collect();
@@ -155,8 +156,8 @@ impl Run {
 }
 
 /// Everything that is counted by time, but for duplicates.
-fn counted(tally: &Tally) -> Vec<u64> {
-    let counts = Count::ALL.into_iter().filter(|count| *count != Count::Duplicates);
+fn counted(tally: &RollupCounts) -> Vec<u64> {
+    let counts = RollupMetric::ALL.into_iter().filter(|count| *count != RollupMetric::Duplicates);
     counts.map(|count| tally.get(count)).collect()
 }
 
@@ -166,18 +167,18 @@ impl Run {
         let ends = [self.world.shop, self.world.bank].map(Whose::Source);
         let others = [self.world.crm, self.world.mail].map(Whose::Destination);
         for (whose, width) in
-            ends.into_iter().chain(others).flat_map(|w| Width::ALL.map(|x| (w, x)))
+            ends.into_iter().chain(others).flat_map(|w| BucketWidth::ALL.map(|x| (w, x)))
         {
             let since = width.start(self.world.now - width.kept());
-            let mut expected: BTreeMap<Timestamp, Tally> = BTreeMap::new();
+            let mut expected: BTreeMap<Timestamp, RollupCounts> = BTreeMap::new();
             for ((of, start), tally) in &self.model.facts {
                 if *of == whose && width.start(*start) >= since {
                     expected.entry(width.start(*start)).or_default().merge(tally);
                 }
             }
             let asked = match whose {
-                Whose::Source(id) => rollup::Whose::Source(Some(id)),
-                Whose::Destination(id) => rollup::Whose::Destination(Some(id)),
+                Whose::Source(id) => rollup::RollupSubject::Source(Some(id)),
+                Whose::Destination(id) => rollup::RollupSubject::Destination(Some(id)),
             };
             let until = self.world.now + width.kept();
             let query = RollupQuery { whose: asked, width, since, until };
@@ -199,10 +200,10 @@ impl Run {
 
 /// Whatever is held has somebody before it who is not.
 fn none_waits_for_nobody(rows: &[DeliveryRow]) -> TestCaseResult {
-    for held in rows.iter().filter(|row| row.status == Status::Held) {
+    for held in rows.iter().filter(|row| row.status == DeliveryStatus::Held) {
         let is_first = |row: &DeliveryRow| {
             (row.destination, &row.order_key) == (held.destination, &held.order_key)
-                && row.status != Status::Held
+                && row.status != DeliveryStatus::Held
                 && !row.status.is_final()
         };
         prop_assert!(rows.iter().any(is_first), "{} waits for nobody", held.id);

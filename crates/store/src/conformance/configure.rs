@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use surehook_core::{
-    delivery::{DeadReason, state::Status},
+    delivery::{DeadReason, state::DeliveryStatus},
     event::{NewDelivery, NewEvent},
     ids::{DestinationId, RouteId, SourceId},
     route::RouteSpec,
-    store::{Admitted, Change, Next, StoreError},
-    time::Span,
+    store::{AdmitResult, ConfigChange, NextStep, StoreError},
+    time::HumanDuration,
 };
 
 use super::{
@@ -32,14 +32,14 @@ pub async fn stored_configuration_is_read_back(mut world: World) {
     let second: RouteId = world.id();
     let filtered = RouteSpec { filter: Some(".a == \"ü\"".to_owned()), ..route("bank", "mail") };
     let changes = vec![
-        Change::PutRoute(second, route("shop", "crm")),
-        Change::PutRoute(first, filtered.clone()),
+        ConfigChange::PutRoute(second, route("shop", "crm")),
+        ConfigChange::PutRoute(first, filtered.clone()),
     ];
     world.change(changes, put_at).await.unwrap();
     world.wait(Duration::from_secs(5));
     let mut spec = source("shop");
-    spec.dedup_window = Some(Span::from_secs(1));
-    world.change(vec![Change::PutSource(world.shop, spec.clone())], world.now).await.unwrap();
+    spec.dedup_window = Some(HumanDuration::from_secs(1));
+    world.change(vec![ConfigChange::PutSource(world.shop, spec.clone())], world.now).await.unwrap();
 
     world.reopen().await;
 
@@ -55,9 +55,9 @@ pub async fn stored_configuration_is_read_back(mut world: World) {
 
 pub async fn renamed_source_and_destination_keep_their_routes(world: World) {
     let changes = vec![
-        Change::PutRoute(world.id(), route("shop", "crm")),
-        Change::PutSource(world.shop, source("store")),
-        Change::PutDestination(world.crm, destination("sales")),
+        ConfigChange::PutRoute(world.id(), route("shop", "crm")),
+        ConfigChange::PutSource(world.shop, source("store")),
+        ConfigChange::PutDestination(world.crm, destination("sales")),
     ];
 
     world.change(changes, world.now).await.unwrap();
@@ -70,8 +70,9 @@ pub async fn renamed_source_and_destination_keep_their_routes(world: World) {
 pub async fn name_in_use_is_refused(world: World) {
     let before = world.configuration().await.unwrap();
 
-    let source = world.change(vec![Change::PutSource(world.id(), source("shop"))], world.now).await;
-    let renamed = Change::PutDestination(world.mail, destination("crm"));
+    let source =
+        world.change(vec![ConfigChange::PutSource(world.id(), source("shop"))], world.now).await;
+    let renamed = ConfigChange::PutDestination(world.mail, destination("crm"));
     let destination = world.change(vec![renamed], world.now).await;
 
     assert!(matches!(source, Err(StoreError::Refused(_))), "{source:?}");
@@ -82,11 +83,11 @@ pub async fn name_in_use_is_refused(world: World) {
 pub async fn name_can_be_reused_after_deletion(world: World) {
     let (new_source, new_destination): (SourceId, DestinationId) = (world.id(), world.id());
     let changes = vec![
-        Change::DeleteSource(world.shop),
-        Change::PutSource(new_source, source("shop")),
-        Change::DeleteDestination(world.crm),
-        Change::PutDestination(new_destination, destination("crm")),
-        Change::PutRoute(world.id(), route("shop", "crm")),
+        ConfigChange::DeleteSource(world.shop),
+        ConfigChange::PutSource(new_source, source("shop")),
+        ConfigChange::DeleteDestination(world.crm),
+        ConfigChange::PutDestination(new_destination, destination("crm")),
+        ConfigChange::PutRoute(world.id(), route("shop", "crm")),
     ];
 
     world.change(changes, world.now).await.unwrap();
@@ -102,7 +103,8 @@ pub async fn name_can_be_reused_after_deletion(world: World) {
 
 pub async fn route_with_unknown_source_or_destination_is_refused(world: World) {
     for (from, to) in [("nobody", "crm"), ("shop", "nobody"), ("crm", "shop")] {
-        let refused = world.change(vec![Change::PutRoute(world.id(), route(from, to))], world.now);
+        let refused =
+            world.change(vec![ConfigChange::PutRoute(world.id(), route(from, to))], world.now);
         let refused = refused.await;
         assert!(matches!(refused, Err(StoreError::Refused(_))), "{from} to {to}: {refused:?}");
     }
@@ -113,16 +115,16 @@ pub async fn changes_with_one_invalid_change_are_not_applied(mut world: World) {
     let event = world.accept(world.arrival()).await;
     let before = world.configuration().await.unwrap();
     let changes = vec![
-        Change::PutSource(world.id(), source("new")),
-        Change::DeleteDestination(world.crm),
-        Change::PutRoute(world.id(), route("new", "crm")),
+        ConfigChange::PutSource(world.id(), source("new")),
+        ConfigChange::DeleteDestination(world.crm),
+        ConfigChange::PutRoute(world.id(), route("new", "crm")),
     ];
 
     assert!(world.change(changes, world.now).await.is_err());
 
     world.reopen().await;
     assert_eq!(world.configuration().await.unwrap(), before);
-    assert_eq!(world.statuses(event).await, [Status::Pending]);
+    assert_eq!(world.statuses(event).await, [DeliveryStatus::Pending]);
     assert_eq!(world.claim(world.crm, 9).await.len(), 1);
 }
 
@@ -130,64 +132,68 @@ pub async fn source_created_and_deleted_in_one_change_does_not_exist(world: Worl
     let (brief, nowhere): (SourceId, DestinationId) = (world.id(), world.id());
     let before = world.configuration().await.unwrap();
     let changes = vec![
-        Change::PutSource(brief, source("brief")),
-        Change::PutDestination(nowhere, destination("nowhere")),
-        Change::PutRoute(world.id(), route("brief", "nowhere")),
-        Change::DeleteSource(brief),
-        Change::DeleteDestination(nowhere),
-        Change::DeleteSource(brief),
+        ConfigChange::PutSource(brief, source("brief")),
+        ConfigChange::PutDestination(nowhere, destination("nowhere")),
+        ConfigChange::PutRoute(world.id(), route("brief", "nowhere")),
+        ConfigChange::DeleteSource(brief),
+        ConfigChange::DeleteDestination(nowhere),
+        ConfigChange::DeleteSource(brief),
     ];
 
     world.change(changes, world.now).await.unwrap();
 
     assert_eq!(world.configuration().await.unwrap(), before);
     let too_late = NewEvent { source: brief, ..world.arrival() };
-    assert_eq!(world.admit(vec![too_late]).await.unwrap(), [Admitted::SourceGone]);
+    assert_eq!(world.admit(vec![too_late]).await.unwrap(), [AdmitResult::SourceGone]);
 }
 
 pub async fn deleted_source_rejects_new_events_and_keeps_old_ones(world: World) {
     let event = world.accept(world.arrival()).await;
     let route_id = world.id();
-    let put = vec![Change::PutRoute(route_id, route("shop", "crm"))];
+    let put = vec![ConfigChange::PutRoute(route_id, route("shop", "crm"))];
     world.change(put, world.now).await.unwrap();
 
-    world.change(vec![Change::DeleteSource(world.shop)], world.now).await.unwrap();
+    world.change(vec![ConfigChange::DeleteSource(world.shop)], world.now).await.unwrap();
 
-    assert_eq!(world.admit(vec![world.arrival()]).await.unwrap(), [Admitted::SourceGone]);
+    assert_eq!(world.admit(vec![world.arrival()]).await.unwrap(), [AdmitResult::SourceGone]);
     assert_eq!(world.detail(event).await.event.source, world.shop);
     assert!(world.configuration().await.unwrap().routes.is_empty());
     // What was accepted is still owed.
-    world.finish_due(world.crm, Next::Succeeded).await;
-    assert_eq!(world.statuses(event).await, [Status::Succeeded]);
+    world.finish_due(world.crm, NextStep::Succeeded).await;
+    assert_eq!(world.statuses(event).await, [DeliveryStatus::Succeeded]);
 }
 
 pub async fn deleting_a_destination_cancels_unfinished_deliveries(mut world: World) {
     let events: Vec<NewEvent> = (0..5).map(|n| world.keyed_for_both(&format!("k{n}"))).collect();
     world.admit(events.clone()).await.unwrap();
-    let ends = [Next::Succeeded, Next::Dead(DeadReason::Expired), Next::RetryAt(world.now)];
+    let ends =
+        [NextStep::Succeeded, NextStep::Dead(DeadReason::Expired), NextStep::RetryAt(world.now)];
     let claimed = world.claim(world.crm, 4).await;
     for (claimed, next) in claimed.iter().zip(ends) {
         world.finish(claimed, next).await;
     }
     world.wait(Duration::from_secs(1));
 
-    world.change(vec![Change::DeleteDestination(world.crm)], world.now).await.unwrap();
+    world.change(vec![ConfigChange::DeleteDestination(world.crm)], world.now).await.unwrap();
 
-    let gone = Status::Cancelled;
-    let statuses = [Status::Succeeded, Status::Dead, gone, gone, gone];
+    let gone = DeliveryStatus::Cancelled;
+    let statuses = [DeliveryStatus::Succeeded, DeliveryStatus::Dead, gone, gone, gone];
     for (event, status) in events.iter().zip(statuses) {
         let kept = world.delivery_detail(event.deliveries[0].id).await.delivery;
         assert_eq!((kept.status, kept.due_at), (status, None));
         assert_eq!(kept.ended_at == Some(world.now), status == gone);
     }
-    assert_eq!((world.count(gone), world.count(Status::Pending)), (3, 5));
-    assert_eq!((world.count(Status::InFlight), world.count(Status::Scheduled)), (0, 0));
+    assert_eq!((world.count(gone), world.count(DeliveryStatus::Pending)), (3, 5));
+    assert_eq!(
+        (world.count(DeliveryStatus::InFlight), world.count(DeliveryStatus::Scheduled)),
+        (0, 0)
+    );
 }
 
 pub async fn deleted_destination_has_no_due_deliveries(world: World) {
     world.accept(world.keyed_for_both("k")).await;
 
-    world.change(vec![Change::DeleteDestination(world.crm)], world.now).await.unwrap();
+    world.change(vec![ConfigChange::DeleteDestination(world.crm)], world.now).await.unwrap();
 
     assert!(world.claim(world.crm, 9).await.is_empty());
     assert_eq!(world.next_due(world.crm).await.unwrap(), None);
@@ -196,31 +202,36 @@ pub async fn deleted_destination_has_no_due_deliveries(world: World) {
 }
 
 pub async fn delivery_to_deleted_or_unknown_destination_is_not_stored(world: World) {
-    world.change(vec![Change::DeleteDestination(world.crm)], world.now).await.unwrap();
+    world.change(vec![ConfigChange::DeleteDestination(world.crm)], world.now).await.unwrap();
     let nowhere = NewDelivery { destination: world.id(), ..world.to(world.mail) };
     let deliveries = vec![world.to(world.crm), nowhere, world.to(world.mail)];
 
     let event = world.accept(NewEvent { deliveries, ..world.arrival() }).await;
 
     assert_eq!(world.only_delivery(event).await.destination, world.mail);
-    assert_eq!(world.count(Status::Pending), 1);
+    assert_eq!(world.count(DeliveryStatus::Pending), 1);
 }
 
 pub async fn deleted_source_and_destination_can_be_created_again(mut world: World) {
     let event = world.accept(world.arrival()).await;
-    let delete = vec![Change::DeleteSource(world.shop), Change::DeleteDestination(world.crm)];
+    let delete =
+        vec![ConfigChange::DeleteSource(world.shop), ConfigChange::DeleteDestination(world.crm)];
     world.change(delete, world.now).await.unwrap();
     world.wait(Duration::from_secs(5));
 
     let put = vec![
-        Change::PutSource(world.shop, source("shop")),
-        Change::PutDestination(world.crm, destination("crm")),
+        ConfigChange::PutSource(world.shop, source("shop")),
+        ConfigChange::PutDestination(world.crm, destination("crm")),
     ];
     world.change(put, world.now).await.unwrap();
 
     let found = world.configuration().await.unwrap();
     assert_eq!(found.sources[1].created_at, world.now);
-    assert_eq!(world.statuses(event).await, [Status::Cancelled], "a debt does not come back");
+    assert_eq!(
+        world.statuses(event).await,
+        [DeliveryStatus::Cancelled],
+        "a debt does not come back"
+    );
     world.accept(world.arrival()).await;
     assert_eq!(world.claim(world.crm, 9).await.len(), 1);
 }

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use serde_json::json;
 use surehook_core::{
-    decision::DecisionKind,
-    event::{CopyId, NewEvent},
+    decision::EventDecisionKind,
+    event::{DuplicateId, NewEvent},
     ids::EventId,
     retention::RetentionSpec,
-    store::{Admitted, DuplicateDetail, Next, StoreError},
-    time::Span,
+    store::{AdmitResult, DuplicateDetail, NextStep, StoreError},
+    time::HumanDuration,
 };
 use tokio::task::JoinSet;
 
@@ -30,12 +30,12 @@ async fn seen_three_times(world: &mut World) -> NewEvent {
 }
 
 async fn copy(world: &World, event: EventId, n: u32) -> DuplicateDetail {
-    world.duplicate(CopyId { event, n }).await.unwrap().unwrap()
+    world.duplicate(DuplicateId { event, n }).await.unwrap().unwrap()
 }
 
 /// An event that is made of a duplicate.
 fn made_of(world: &World, event: EventId, n: u32) -> NewEvent {
-    NewEvent { copy_of: Some(CopyId { event, n }), ..world.arrival() }
+    NewEvent { copy_of: Some(DuplicateId { event, n }), ..world.arrival() }
 }
 
 pub async fn duplicate_is_found_by_event_and_number(mut world: World) {
@@ -55,7 +55,7 @@ pub async fn duplicate_is_found_by_event_and_number(mut world: World) {
     let listed = world.detail(first.id).await.duplicates;
     assert_eq!(listed.iter().map(|row| row.n).collect::<Vec<_>>(), [1, 2]);
     for (event, n) in [(first.id, 0), (first.id, 3), (first.id, u32::MAX), (world.id(), 1)] {
-        assert!(world.duplicate(CopyId { event, n }).await.unwrap().is_none(), "case: {n}");
+        assert!(world.duplicate(DuplicateId { event, n }).await.unwrap().is_none(), "case: {n}");
     }
 }
 
@@ -81,9 +81,10 @@ pub async fn duplicate_number_never_changes(mut world: World) {
 
 /// Both stories name the other event.
 async fn told_in_both(world: &World, first: EventId, new: EventId) {
-    for (of, other, kind) in
-        [(first, new, DecisionKind::DeliveredAnyway), (new, first, DecisionKind::NotADuplicate)]
-    {
+    for (of, other, kind) in [
+        (first, new, EventDecisionKind::DeliveredAnyway),
+        (new, first, EventDecisionKind::NotADuplicate),
+    ] {
         let told = world.detail(of).await.decisions;
         assert_eq!((told.len(), told[0].kind), (1, kind));
         assert_eq!(told[0].detail, json!({ "event": other, "n": 2 }));
@@ -98,8 +99,8 @@ pub async fn duplicate_is_delivered_anyway_once(mut world: World) {
 
     for _restarted in [false, true] {
         let again = world.admit_one(made_of(&world, first.id, 2)).await;
-        assert_eq!(again, Admitted::DeliveredBefore(new.id));
-        assert_eq!(world.admit_one(new.clone()).await, Admitted::DeliveredBefore(new.id));
+        assert_eq!(again, AdmitResult::DeliveredBefore(new.id));
+        assert_eq!(world.admit_one(new.clone()).await, AdmitResult::DeliveredBefore(new.id));
         assert_eq!(world.counts().events, 2);
         assert_eq!(copy(&world, first.id, 2).await.duplicate.delivered_as, Some(new.id));
         assert_eq!(copy(&world, first.id, 1).await.duplicate.delivered_as, None);
@@ -123,9 +124,9 @@ pub async fn concurrent_deliver_anyway_requests_create_one_event(mut world: Worl
     let answers = wishes.join_all().await;
 
     let (made, refused): (Vec<_>, Vec<_>) =
-        answers.into_iter().partition(|(_, told)| matches!(told, Admitted::Accepted { .. }));
+        answers.into_iter().partition(|(_, told)| matches!(told, AdmitResult::Accepted { .. }));
     assert_eq!(made.len(), 1);
-    let expected = Admitted::DeliveredBefore(made[0].0);
+    let expected = AdmitResult::DeliveredBefore(made[0].0);
     assert!(refused.iter().all(|(_, told)| *told == expected), "{refused:?}");
     assert_eq!(world.counts().events, 2);
 }
@@ -140,12 +141,12 @@ pub async fn deliver_anyway_of_unknown_duplicate_is_refused(mut world: World) {
 }
 
 pub async fn link_to_delivered_duplicate_survives_body_pruning(mut world: World) {
-    let keep = RetentionSpec { bodies: Some(Span(SECOND)), ..RetentionSpec::default() };
+    let keep = RetentionSpec { bodies: Some(HumanDuration(SECOND)), ..RetentionSpec::default() };
     world.keep(world.shop, keep).await;
     let first = seen_three_times(&mut world).await;
     let new = made_of(&world, first.id, 2);
     world.accept(new.clone()).await;
-    world.finish_due(world.crm, Next::Succeeded).await;
+    world.finish_due(world.crm, NextStep::Succeeded).await;
     world.wait(60 * SECOND);
 
     world.prune_all(Duration::from_secs(86_400)).await;

@@ -3,9 +3,12 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use surehook_core::{
-    delivery::{DeadReason, LeaseToken, state::Status},
+    delivery::{DeadReason, LeaseToken, state::DeliveryStatus},
     event::NewEvent,
-    store::{Counts, DeadCount, DeliveryFilter, EventFilter, Next, Page, Settled, Settlement},
+    store::{
+        DeadReasonCount, DeliveryFilter, EventFilter, NextStep, PageRequest, SettleResult,
+        Settlement, StoreCounts,
+    },
 };
 use tokio::task::JoinSet;
 
@@ -15,31 +18,31 @@ use super::{
     world::LEASE,
 };
 
-fn by_status<const N: usize>(pairs: [(Status, u64); N]) -> BTreeMap<Status, u64> {
+fn by_status<const N: usize>(pairs: [(DeliveryStatus, u64); N]) -> BTreeMap<DeliveryStatus, u64> {
     pairs.into()
 }
 
 pub async fn every_step_is_counted_once(mut world: World) {
-    use Status::{Dead, InFlight, Pending, Scheduled, Succeeded};
+    use DeliveryStatus::{Dead, InFlight, Pending, Scheduled, Succeeded};
     let counted = |world: &World| without_zeros(world.counts());
-    assert_eq!(counted(&world), Counts::default());
+    assert_eq!(counted(&world), StoreCounts::default());
 
     world.accept(world.arrival()).await;
     let keyed = world.keyed_for_both("k");
     world.accept(keyed.clone()).await;
     world.expect_duplicate(world.again(&keyed)).await;
-    let expected = Counts {
+    let expected = StoreCounts {
         events: 2,
         no_key: 1,
         duplicates: 1,
         by_status: by_status([(Pending, 3)]),
-        ..Counts::default()
+        ..StoreCounts::default()
     };
     assert_eq!(counted(&world), expected);
 
     let claimed = world.claim(world.crm, 2).await;
     assert_eq!(counted(&world).by_status, by_status([(Pending, 1), (InFlight, 2)]));
-    world.finish(&claimed[0], Next::RetryAt(world.now)).await;
+    world.finish(&claimed[0], NextStep::RetryAt(world.now)).await;
     world.release(vec![held(&claimed[1])], world.now).await.unwrap();
     assert_eq!(counted(&world).by_status, by_status([(Pending, 2), (Scheduled, 1)]));
 
@@ -50,13 +53,13 @@ pub async fn every_step_is_counted_once(mut world: World) {
     assert_eq!(counted(&world).by_status, by_status([(Pending, 3)]));
 
     let claimed = world.claim(world.crm, 2).await;
-    world.finish(&claimed[0], Next::Succeeded).await;
-    world.finish(&claimed[1], Next::Dead(DeadReason::MaxRetries)).await;
-    let expected = Counts {
+    world.finish(&claimed[0], NextStep::Succeeded).await;
+    world.finish(&claimed[1], NextStep::Dead(DeadReason::MaxRetries)).await;
+    let expected = StoreCounts {
         attempts: 3,
         retries: 1,
         by_status: by_status([(Pending, 1), (Succeeded, 1), (Dead, 1)]),
-        dead: [(DeadReason::MaxRetries, DeadCount { total: 1, pending: 1 })].into(),
+        dead: [(DeadReason::MaxRetries, DeadReasonCount { total: 1, pending: 1 })].into(),
         ..expected
     };
     assert_eq!(counted(&world), expected);
@@ -71,9 +74,9 @@ pub async fn rejected_steps_are_not_counted(world: World) {
     let bad = NewEvent { id: known, ..world.arrival() };
     let request = vec![world.arrival(), world.again(&keyed), bad];
     assert!(world.admit(request).await.is_err());
-    let good = world.settlement(&claimed, Next::Dead(DeadReason::Expired));
+    let good = world.settlement(&claimed, NextStep::Dead(DeadReason::Expired));
     let lost = Settlement { token: LeaseToken(-1), ..good };
-    assert_eq!(world.settle(lost).await.unwrap(), Settled::LeaseLost);
+    assert_eq!(world.settle(lost).await.unwrap(), SettleResult::LeaseLost);
     world.replay(claimed.id, world.id(), world.now).await.unwrap();
     world.renew(vec![held(&claimed)], world.now + LEASE).await.unwrap();
 
@@ -85,10 +88,10 @@ pub async fn dead_deliveries_are_counted_by_reason(mut world: World) {
         for _ in 0..times {
             world.accept(world.arrival()).await;
         }
-        world.finish_due(world.crm, Next::Dead(reason)).await;
+        world.finish_due(world.crm, NextStep::Dead(reason)).await;
     }
-    let dead = DeliveryFilter { status: Some(Status::Dead), ..DeliveryFilter::default() };
-    let page = Page { after: None, limit: 4 };
+    let dead = DeliveryFilter { status: Some(DeliveryStatus::Dead), ..DeliveryFilter::default() };
+    let page = PageRequest { after: None, limit: 4 };
     world.wait(Duration::from_secs(1));
     // The newest four died of the last reason, which six have.
     for row in world.deliveries(dead, page).await.unwrap().rows {
@@ -99,18 +102,18 @@ pub async fn dead_deliveries_are_counted_by_reason(mut world: World) {
 
     for (total, reason) in (1..).zip(DeadReason::ALL) {
         let pending = if total == 6 { 2 } else { total };
-        assert_eq!(counts.dead[&reason], DeadCount { total, pending }, "{reason:?}");
+        assert_eq!(counts.dead[&reason], DeadReasonCount { total, pending }, "{reason:?}");
     }
-    assert_eq!(counts.by_status[&Status::Dead], 17);
+    assert_eq!(counts.by_status[&DeliveryStatus::Dead], 17);
 }
 
 pub async fn counts_survive_restart(mut world: World) {
     let keyed = world.keyed_for_both("k");
     world.accept(keyed.clone()).await;
     world.accept(world.arrival()).await;
-    world.finish_due(world.crm, Next::Dead(DeadReason::PayloadError)).await;
-    world.finish_due(world.mail, Next::RetryAt(world.now)).await;
-    world.finish_due(world.mail, Next::Succeeded).await;
+    world.finish_due(world.crm, NextStep::Dead(DeadReason::PayloadError)).await;
+    world.finish_due(world.mail, NextStep::RetryAt(world.now)).await;
+    world.finish_due(world.mail, NextStep::Succeeded).await;
     world.expect_duplicate(world.again(&keyed)).await;
     let before = without_zeros(world.counts());
 
@@ -127,7 +130,8 @@ pub async fn counts_match_the_lists_after_concurrent_work(mut world: World) {
             (0..25).map(|n| world.keyed_for_both(&format!("k{}", n % 20))).collect();
         let (store, now, crm) = (world.store(), world.now, world.crm);
         let lease = world.lease();
-        let ends = [Next::Succeeded, Next::RetryAt(now), Next::Dead(DeadReason::MaxRetries)];
+        let ends =
+            [NextStep::Succeeded, NextStep::RetryAt(now), NextStep::Dead(DeadReason::MaxRetries)];
         let settlements: Vec<_> = (0..200).map(|_| world.id()).collect();
         let mut ids = settlements.into_iter();
         tasks.spawn(async move {
@@ -147,7 +151,7 @@ pub async fn counts_match_the_lists_after_concurrent_work(mut world: World) {
                         next,
                         why_then: None,
                     };
-                    assert_eq!(store.settle(settlement).await.unwrap(), Settled::Recorded);
+                    assert_eq!(store.settle(settlement).await.unwrap(), SettleResult::Recorded);
                 }
             }
         });
@@ -156,7 +160,7 @@ pub async fn counts_match_the_lists_after_concurrent_work(mut world: World) {
 
     for _restarted in [false, true] {
         let counts = without_zeros(world.counts());
-        let everything = Page { after: None, limit: 1000 };
+        let everything = PageRequest { after: None, limit: 1000 };
         let rows = world.deliveries(DeliveryFilter::default(), everything).await.unwrap().rows;
         let mut listed = BTreeMap::new();
         for row in &rows {
@@ -166,7 +170,7 @@ pub async fn counts_match_the_lists_after_concurrent_work(mut world: World) {
         let retries: u32 = rows.iter().map(|row| row.attempts.saturating_sub(1)).sum();
         assert_eq!(counts.by_status, listed);
         assert_eq!((counts.attempts, counts.retries), (attempts.into(), retries.into()));
-        let page = Page { after: None, limit: 1000 };
+        let page = PageRequest { after: None, limit: 1000 };
         let events = world.events(EventFilter::default(), page).await.unwrap().rows;
         let duplicates: u64 = events.iter().map(|event| event.duplicates).sum();
         assert_eq!((counts.events, counts.duplicates), (20, 130));

@@ -4,28 +4,34 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use surehook_core::{
-    decision::{Decided, Decision, DecisionKind, Unrouted, Why, write_unrouted},
+    decision::{
+        EventDecision, EventDecisionKind, IntakeRecord, NotRoutedReason, UnroutedRoute,
+        write_unrouted,
+    },
     delivery::DeadReason,
     event::NewEvent,
     ids::EventId,
-    store::{Change, Next},
+    store::{ConfigChange, NextStep},
 };
 
 use super::{World, world::LEASE};
 
 /// The kinds of all decisions that have rows, oldest first.
-pub(super) async fn kinds(world: &World, event: EventId) -> Vec<DecisionKind> {
+pub(super) async fn kinds(world: &World, event: EventId) -> Vec<EventDecisionKind> {
     world.detail(event).await.decisions.iter().map(|decision| decision.kind).collect()
 }
 
 pub async fn intake_record_is_stored_with_the_event(mut world: World) {
     let unrouted = vec![
-        Unrouted { to: "log".parse().unwrap(), why: Why::FilterFailed("runtime".to_owned()) },
-        Unrouted { to: "mail".parse().unwrap(), why: Why::DroppedByTransform },
+        UnroutedRoute {
+            to: "log".parse().unwrap(),
+            why: NotRoutedReason::FilterFailed("runtime".to_owned()),
+        },
+        UnroutedRoute { to: "mail".parse().unwrap(), why: NotRoutedReason::DroppedByTransform },
     ];
     let mut expected = unrouted.clone();
     expected.sort_by_key(|route| route.why.word());
-    let decided = Decided {
+    let decided = IntakeRecord {
         verified_by: Some("hmac-sha256 secret 2 of 2".into()),
         key_from: Some("header:idempotency-key".into()),
         unrouted: write_unrouted(&unrouted),
@@ -48,8 +54,8 @@ pub async fn intake_record_is_stored_with_the_event(mut world: World) {
 
 pub async fn delivered_event_has_no_decision_rows(world: World) {
     let event = world.accept(world.keyed_for_both("k")).await;
-    world.finish_due(world.crm, Next::Succeeded).await;
-    world.finish_due(world.mail, Next::Succeeded).await;
+    world.finish_due(world.crm, NextStep::Succeeded).await;
+    world.finish_due(world.mail, NextStep::Succeeded).await;
     assert!(kinds(&world, event).await.is_empty());
 }
 
@@ -57,7 +63,7 @@ pub async fn event_detail_lists_attempts_without_responses(mut world: World) {
     let event = world.accept(world.arrival()).await;
     let due_at = world.now + Duration::from_secs(5);
     let mut expected = Vec::new();
-    for next in [Next::RetryAt(due_at), Next::Dead(DeadReason::MaxRetries)] {
+    for next in [NextStep::RetryAt(due_at), NextStep::Dead(DeadReason::MaxRetries)] {
         let claimed = world.claim_one(world.crm).await;
         world.finish(&claimed, next).await;
         expected.push((claimed.id, claimed.attempts + 1, Some(next)));
@@ -75,11 +81,11 @@ pub async fn event_detail_lists_attempts_without_responses(mut world: World) {
 pub async fn replays_and_revivals_are_recorded_as_decisions(mut world: World) {
     let first = world.keyed("k");
     let event = world.accept(first.clone()).await;
-    world.finish_due(world.crm, Next::Dead(DeadReason::MaxRetries)).await;
+    world.finish_due(world.crm, NextStep::Dead(DeadReason::MaxRetries)).await;
     let old = world.only_delivery(event).await.id;
     world.expect_duplicate(world.again(&first)).await;
     let heir = world.delivery_detail(old).await.delivery.replayed_by.unwrap();
-    world.finish_due(world.crm, Next::Succeeded).await;
+    world.finish_due(world.crm, NextStep::Succeeded).await;
     world.wait(Duration::from_secs(61));
     let new = world.id();
     world.replay(heir, new, world.now).await.unwrap();
@@ -89,8 +95,8 @@ pub async fn replays_and_revivals_are_recorded_as_decisions(mut world: World) {
     let told: Vec<_> = decisions.iter().map(|row| (row.kind, row.delivery, &row.detail)).collect();
     let (of_old, of_heir) = (json!({ "replay_of": old }), json!({ "replay_of": heir }));
     let expected = [
-        (DecisionKind::Revived, Some(heir), &of_old),
-        (DecisionKind::Replayed, Some(new), &of_heir),
+        (EventDecisionKind::Revived, Some(heir), &of_old),
+        (EventDecisionKind::Replayed, Some(new), &of_heir),
     ];
     assert_eq!(told, expected);
     assert_eq!(decisions[1].at, world.now);
@@ -99,14 +105,14 @@ pub async fn replays_and_revivals_are_recorded_as_decisions(mut world: World) {
 pub async fn cancellation_by_deleted_destination_is_recorded(world: World) {
     let event = world.accept(world.keyed_for_both("k")).await;
     let done = world.accept(world.arrival()).await;
-    world.finish_due(world.mail, Next::Succeeded).await;
+    world.finish_due(world.mail, NextStep::Succeeded).await;
     let claimed = world.claim(world.crm, 9).await;
     let settled = claimed.iter().find(|claimed| claimed.event == done).unwrap();
-    world.finish(settled, Next::Succeeded).await;
+    world.finish(settled, NextStep::Succeeded).await;
 
-    world.change(vec![Change::DeleteDestination(world.crm)], world.now).await.unwrap();
+    world.change(vec![ConfigChange::DeleteDestination(world.crm)], world.now).await.unwrap();
 
-    assert_eq!(kinds(&world, event).await, [DecisionKind::Cancelled]);
+    assert_eq!(kinds(&world, event).await, [EventDecisionKind::Cancelled]);
     assert!(kinds(&world, done).await.is_empty(), "it had ended");
 }
 
@@ -116,7 +122,7 @@ pub async fn expired_lease_is_recorded_once(mut world: World) {
     world.wait(LEASE);
     world.release_expired(world.now).await.unwrap();
     world.release_expired(world.now).await.unwrap();
-    assert_eq!(kinds(&world, event).await, [DecisionKind::LeaseExpired]);
+    assert_eq!(kinds(&world, event).await, [EventDecisionKind::LeaseExpired]);
 }
 
 pub async fn recovery_after_crash_is_recorded(mut world: World) {
@@ -125,14 +131,15 @@ pub async fn recovery_after_crash_is_recorded(mut world: World) {
     world.claim_one(world.crm).await;
     world.reopen().await;
     let told = kinds(&world, event).await;
-    let expected = if world.is_sole_owner() { vec![DecisionKind::Recovered] } else { Vec::new() };
+    let expected =
+        if world.is_sole_owner() { vec![EventDecisionKind::Recovered] } else { Vec::new() };
     assert_eq!(told, expected);
     assert!(kinds(&world, waiting).await.is_empty());
 }
 
 pub async fn stored_decisions_of_each_kind_are_bounded(world: World) {
     let event = world.accept(world.arrival()).await;
-    let decision = |kind, number: u32| Decision {
+    let decision = |kind, number: u32| EventDecision {
         event,
         delivery: None,
         at: world.now,
@@ -140,23 +147,23 @@ pub async fn stored_decisions_of_each_kind_are_bounded(world: World) {
         detail: json!({ "number": number }),
     };
     for number in 0..120 {
-        world.decide(decision(DecisionKind::Answered, number)).await.unwrap();
+        world.decide(decision(EventDecisionKind::Answered, number)).await.unwrap();
     }
-    world.decide(decision(DecisionKind::Hastened, 7)).await.unwrap();
+    world.decide(decision(EventDecisionKind::Hastened, 7)).await.unwrap();
 
     let kept = world.detail(event).await.decisions;
 
     assert_eq!(kept.len(), 101);
-    assert_eq!(kept[99], decision(DecisionKind::Answered, 99));
-    assert_eq!(kept[100], decision(DecisionKind::Hastened, 7));
+    assert_eq!(kept[99], decision(EventDecisionKind::Answered, 99));
+    assert_eq!(kept[100], decision(EventDecisionKind::Hastened, 7));
 }
 
 pub async fn decision_about_unknown_event_is_not_stored(world: World) {
-    let decision = Decision {
+    let decision = EventDecision {
         event: world.id(),
         delivery: None,
         at: world.now,
-        kind: DecisionKind::Answered,
+        kind: EventDecisionKind::Answered,
         detail: Value::Null,
     };
     world.decide(decision.clone()).await.unwrap();
@@ -165,10 +172,10 @@ pub async fn decision_about_unknown_event_is_not_stored(world: World) {
 
 pub async fn decisions_are_pruned_with_their_event(mut world: World) {
     let event = world.accept(world.arrival()).await;
-    world.finish_due(world.crm, Next::Succeeded).await;
+    world.finish_due(world.crm, NextStep::Succeeded).await;
     let old = world.only_delivery(event).await.id;
     world.replay(old, world.id(), world.now).await.unwrap();
-    world.finish_due(world.crm, Next::Succeeded).await;
+    world.finish_due(world.crm, NextStep::Succeeded).await;
     world.wait(Duration::from_secs(1000));
     world.prune_all(Duration::ZERO).await;
     assert!(world.event(event).await.unwrap().is_none());

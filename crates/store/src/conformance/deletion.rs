@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use surehook_core::{
-    decision::DecisionKind,
-    delivery::state::Status,
+    decision::EventDecisionKind,
+    delivery::state::DeliveryStatus,
     event::NewEvent,
     ids::EventId,
-    replay::{Outcome, ReplayState},
-    store::{Cancelled, Change, JoinWish, Joined, Next, Settled},
+    replay::{ReplayItemOutcome, ReplayState},
+    store::{CancelResult, ConfigChange, JoinRequest, JoinResult, NextStep, SettleResult},
     time::Timestamp,
 };
 
@@ -35,7 +35,7 @@ async fn owed(world: &World) -> Vec<EventId> {
 }
 
 async fn delete(world: &World) {
-    world.change(vec![Change::DeleteDestination(world.crm)], world.now).await.unwrap();
+    world.change(vec![ConfigChange::DeleteDestination(world.crm)], world.now).await.unwrap();
 }
 
 async fn cancel_all(world: &World) {
@@ -59,8 +59,8 @@ async fn is_asked_for_nothing(world: &World) {
 async fn is_cancelled(world: &World, event: EventId, at: Timestamp) {
     let detail = world.detail(event).await;
     let delivery = &detail.deliveries[0];
-    assert_eq!((delivery.status, delivery.ended_at), (Status::Cancelled, Some(at)));
-    let told = detail.decisions.iter().filter(|told| told.kind == DecisionKind::Cancelled);
+    assert_eq!((delivery.status, delivery.ended_at), (DeliveryStatus::Cancelled, Some(at)));
+    let told = detail.decisions.iter().filter(|told| told.kind == EventDecisionKind::Cancelled);
     assert_eq!(told.count(), 1);
 }
 
@@ -78,12 +78,12 @@ pub async fn large_backlog_of_deleted_destination_is_cancelled_in_slices(mut wor
         world.reopen().await;
     }
     for late in [&claimed[0], &claimed[699]] {
-        let late = world.settlement(late, Next::Succeeded);
-        assert_eq!(world.settle(late).await.unwrap(), Settled::LeaseLost);
+        let late = world.settlement(late, NextStep::Succeeded);
+        assert_eq!(world.settle(late).await.unwrap(), SettleResult::LeaseLost);
     }
     cancel_all(&world).await;
 
-    assert_eq!(world.count(Status::Cancelled), u64::try_from(OWED).unwrap());
+    assert_eq!(world.count(DeliveryStatus::Cancelled), u64::try_from(OWED).unwrap());
     for event in events {
         is_cancelled(&world, event, deleted_at).await;
     }
@@ -95,34 +95,34 @@ pub async fn delivery_not_yet_cancelled_behaves_as_cancelled(world: World) {
     let mut waiting = None;
     for event in events {
         let delivery = world.only_delivery(event).await;
-        if delivery.status != Status::Cancelled {
+        if delivery.status != DeliveryStatus::Cancelled {
             waiting = Some(delivery);
         }
     }
     let Some(waiting) = waiting else { return };
 
     let (event, destination, request) = (waiting.event, world.crm, world.id());
-    let wish = JoinWish { event, destination, request, revive: true, now: world.now };
-    assert_eq!(world.join(wish).await.unwrap(), Joined::Cancelled);
+    let wish = JoinRequest { event, destination, request, revive: true, now: world.now };
+    assert_eq!(world.join(wish).await.unwrap(), JoinResult::Cancelled);
     // Somebody may be faster than the slices.
     let cancelled = world.cancel(waiting.id, world.now).await.unwrap();
-    assert_eq!(cancelled, Cancelled::Done { destination });
+    assert_eq!(cancelled, CancelResult::Done { destination });
 
     cancel_all(&world).await;
-    assert_eq!(world.count(Status::Cancelled), u64::try_from(OWED).unwrap());
+    assert_eq!(world.count(DeliveryStatus::Cancelled), u64::try_from(OWED).unwrap());
 }
 
 pub async fn recreated_destination_gets_no_old_deliveries(world: World) {
     owed(&world).await;
     delete(&world).await;
 
-    let put = vec![Change::PutDestination(world.crm, destination("crm"))];
+    let put = vec![ConfigChange::PutDestination(world.crm, destination("crm"))];
     world.change(put, world.now).await.unwrap();
     let new = world.accept(world.arrival()).await;
     cancel_all(&world).await;
 
     assert_eq!(world.claim_one(world.crm).await.event, new);
-    assert_eq!(world.count(Status::Cancelled), u64::try_from(OWED).unwrap());
+    assert_eq!(world.count(DeliveryStatus::Cancelled), u64::try_from(OWED).unwrap());
 }
 
 pub async fn replay_job_of_deleted_destination_finishes(mut world: World) {
@@ -134,10 +134,13 @@ pub async fn replay_job_of_deleted_destination_finishes(mut world: World) {
     delete(&world).await;
     cancel_all(&world).await;
     while advance(&world, job, MANY).await.state != ReplayState::Done {
-        assert!(report(&world, job).await.progress().count(Outcome::Cancelled) > 0, "it goes on");
+        assert!(
+            report(&world, job).await.progress().count(ReplayItemOutcome::Cancelled) > 0,
+            "it goes on"
+        );
     }
 
     let row = report(&world, job).await;
     assert_eq!(row.state, ReplayState::Done);
-    assert_eq!(row.progress().count(Outcome::Cancelled), u64::try_from(OWED).unwrap());
+    assert_eq!(row.progress().count(ReplayItemOutcome::Cancelled), u64::try_from(OWED).unwrap());
 }

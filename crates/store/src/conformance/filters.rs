@@ -5,12 +5,14 @@ use std::{collections::BTreeMap, time::Duration};
 use bytes::Bytes;
 use surehook_core::{
     body_value::BodyValueFilter,
-    delivery::{DeadReason, state::Status},
+    delivery::{DeadReason, state::DeliveryStatus},
     event::NewEvent,
     ids::EventId,
     key::fingerprint,
-    replay::Code,
-    store::{Change, DeliveryFilter, EventFilter, Next, OwedFilter, Page},
+    replay::StatusPattern,
+    store::{
+        ConfigChange, DeliveryFilter, EventDeliveryFilter, EventFilter, NextStep, PageRequest,
+    },
 };
 
 use super::{
@@ -22,7 +24,7 @@ const EVERYTHING: usize = 1000;
 
 pub async fn event_filter_matches_only_if_one_delivery_meets_all_conditions(mut world: World) {
     in_every_status(&mut world).await;
-    let page = Page { after: None, limit: EVERYTHING };
+    let page = PageRequest { after: None, limit: EVERYTHING };
     let rows = world.deliveries(DeliveryFilter::default(), page).await.unwrap().rows;
     let mut all = Vec::new();
     for row in rows {
@@ -30,30 +32,33 @@ pub async fn event_filter_matches_only_if_one_delivery_meets_all_conditions(mut 
         let last = last.map(|found| (found.attempt.class, found.attempt.status));
         all.push((row, last.unwrap_or_default()));
     }
-    let hundred = |status: Option<u16>| status.map(|status| Code::Hundred(status / 100));
-    let mut asked = vec![OwedFilter::default()];
+    let hundred = |status: Option<u16>| status.map(|status| StatusPattern::Hundred(status / 100));
+    let mut asked = vec![EventDeliveryFilter::default()];
     for (row, (class, status)) in &all {
-        let whole = OwedFilter {
+        let whole = EventDeliveryFilter {
             status: Some(row.status),
             destination: Some(row.destination),
             reason: row.reason,
             class: *class,
-            code: status.map(Code::Exact),
+            code: status.map(StatusPattern::Exact),
         };
         let code = hundred(*status);
         asked.extend([
             whole,
-            OwedFilter { code, ..whole },
-            OwedFilter { status: None, ..whole },
-            OwedFilter { destination: None, reason: None, ..whole },
-            OwedFilter { destination: Some(row.destination), ..OwedFilter::default() },
-            OwedFilter { code, ..OwedFilter::default() },
-            OwedFilter { class: *class, ..OwedFilter::default() },
+            EventDeliveryFilter { code, ..whole },
+            EventDeliveryFilter { status: None, ..whole },
+            EventDeliveryFilter { destination: None, reason: None, ..whole },
+            EventDeliveryFilter {
+                destination: Some(row.destination),
+                ..EventDeliveryFilter::default()
+            },
+            EventDeliveryFilter { code, ..EventDeliveryFilter::default() },
+            EventDeliveryFilter { class: *class, ..EventDeliveryFilter::default() },
         ]);
     }
     for owes in asked {
-        let has = |wanted: Option<Code>, status: Option<u16>| {
-            wanted.map(Code::range).is_none_or(|(low, high)| {
+        let has = |wanted: Option<StatusPattern>, status: Option<u16>| {
+            wanted.map(StatusPattern::range).is_none_or(|(low, high)| {
                 status.is_some_and(|status| (low..=high).contains(&status))
             })
         };
@@ -68,14 +73,15 @@ pub async fn event_filter_matches_only_if_one_delivery_meets_all_conditions(mut 
         expected.dedup();
         assert_eq!(events(&world, &with_delivery(owes), 5).await, expected, "{owes:?}");
     }
-    let nobody = OwedFilter { destination: Some(world.id()), ..OwedFilter::default() };
+    let nobody =
+        EventDeliveryFilter { destination: Some(world.id()), ..EventDeliveryFilter::default() };
     assert!(events(&world, &with_delivery(nobody), 5).await.is_empty());
 }
 
 pub async fn event_rows_count_deliveries_by_status(mut world: World) {
     in_every_status(&mut world).await;
     world.accept(NewEvent { deliveries: Vec::new(), ..world.arrival() }).await;
-    let page = Page { after: None, limit: EVERYTHING };
+    let page = PageRequest { after: None, limit: EVERYTHING };
     for row in world.events(EventFilter::default(), page).await.unwrap().rows {
         let detail = world.detail(row.id).await;
         let mut expected = BTreeMap::new();
@@ -118,10 +124,15 @@ pub async fn events_are_filtered_by_body_values(mut world: World) {
         assert_eq!(events(&world, &values(pairs), 1).await, newest_first(expected), "{pairs:?}");
     }
     // With others: all of it holds together.
-    world.finish_due(world.crm, Next::Dead(DeadReason::MaxRetries)).await;
-    let dead = OwedFilter { status: Some(Status::Dead), ..OwedFilter::default() };
-    for (status, expected) in [(Status::Dead, vec![ids[0]]), (Status::Succeeded, vec![])] {
-        let owes = OwedFilter { status: Some(status), ..dead };
+    world.finish_due(world.crm, NextStep::Dead(DeadReason::MaxRetries)).await;
+    let dead = EventDeliveryFilter {
+        status: Some(DeliveryStatus::Dead),
+        ..EventDeliveryFilter::default()
+    };
+    for (status, expected) in
+        [(DeliveryStatus::Dead, vec![ids[0]]), (DeliveryStatus::Succeeded, vec![])]
+    {
+        let owes = EventDeliveryFilter { status: Some(status), ..dead };
         let filter = EventFilter { owes, ..values(&[("live", "true")]) };
         assert_eq!(events(&world, &filter, 5).await, expected, "{status:?}");
     }
@@ -136,10 +147,12 @@ pub async fn body_value_search_reads_a_bounded_number_of_bodies_per_page(mut wor
         let rest: Vec<NewEvent> = (0..400).map(|_| world.arrival()).collect();
         world.admit(rest).await.unwrap();
     }
-    let crm = OwedFilter { destination: Some(world.crm), ..OwedFilter::default() };
-    for owes in [OwedFilter::default(), crm] {
+    let crm =
+        EventDeliveryFilter { destination: Some(world.crm), ..EventDeliveryFilter::default() };
+    for owes in [EventDeliveryFilter::default(), crm] {
         let filter = EventFilter { owes, ..values(&[("needle", "1")]) };
-        let page = world.events(filter.clone(), Page { after: None, limit: 10 }).await.unwrap();
+        let page =
+            world.events(filter.clone(), PageRequest { after: None, limit: 10 }).await.unwrap();
 
         assert!(page.rows.is_empty() && page.looks < 1201, "{} looks", page.looks);
         assert_eq!(page.next, page.last, "it says how far it came");
@@ -162,10 +175,10 @@ pub async fn key_filter_without_source_finds_events_of_all_sources(mut world: Wo
     // Copies are counted with the original.
     world.expect_duplicate(world.again(&all[7])).await;
     world.reopen().await;
-    let page = Page { after: None, limit: 9 };
+    let page = PageRequest { after: None, limit: 9 };
     let found = world.events(with_key("k7"), page).await.unwrap().rows;
     assert_eq!((found.len(), found[0].duplicates), (1, 1));
     // Also of a source that is gone.
-    world.change(vec![Change::DeleteSource(world.bank)], world.now).await.unwrap();
+    world.change(vec![ConfigChange::DeleteSource(world.bank)], world.now).await.unwrap();
     assert_eq!(events(&world, &with_key("k6"), 9).await, both);
 }

@@ -3,14 +3,17 @@
 use std::time::Duration;
 
 use surehook_core::{
-    dead::{Cause, DeadGroup, GroupFilter},
-    delivery::{Class, DeadReason, state::Status},
-    event::{NewEvent, Said},
+    dead_letters::{DeadLetterGroup, DeadLetterGroupFilter, DeathCause},
+    delivery::{DeadReason, FailureClass, state::DeliveryStatus},
+    event::{NewEvent, ProviderStatus},
     ids::{DeliveryId, DestinationId, EventId, GroupId},
     replay::{PreviewDepth, ReplayFilter},
     retention::RetentionSpec,
-    store::{Change, DeliveryFilter, Next, Page, REPLAY_INTERVAL, Replayed, Settled},
-    time::Span,
+    store::{
+        ConfigChange, DeliveryFilter, NextStep, PageRequest, REPLAY_INTERVAL, ReplayResult,
+        SettleResult,
+    },
+    time::HumanDuration,
 };
 
 use super::{
@@ -21,8 +24,8 @@ use super::{
 
 const DAY: Duration = Duration::from_secs(86_400);
 const SERVER: Duration = Duration::from_secs(30 * 86_400);
-const PARKED: Next = Next::Dead(DeadReason::Ambiguous);
-const REFUSED: Next = Next::Dead(DeadReason::Unrecoverable);
+const PARKED: NextStep = NextStep::Dead(DeadReason::Ambiguous);
+const REFUSED: NextStep = NextStep::Dead(DeadReason::Unrecoverable);
 
 /// Lets an event die of an answer.
 async fn dies(world: &World, event: NewEvent, said: &str) -> (EventId, DeliveryId) {
@@ -31,17 +34,17 @@ async fn dies(world: &World, event: NewEvent, said: &str) -> (EventId, DeliveryI
     let claimed = world.claim_one(to).await;
     let mut settlement = world.settlement(&claimed, DEAD);
     settlement.attempt.response = said.as_bytes().to_vec();
-    assert_eq!(world.settle(settlement).await.unwrap(), Settled::Recorded);
+    assert_eq!(world.settle(settlement).await.unwrap(), SettleResult::Recorded);
     (event, delivery)
 }
 
-async fn groups_of(world: &World, filter: GroupFilter) -> Vec<DeadGroup> {
-    let page = Page { after: None, limit: 1000 };
+async fn groups_of(world: &World, filter: DeadLetterGroupFilter) -> Vec<DeadLetterGroup> {
+    let page = PageRequest { after: None, limit: 1000 };
     world.dead_groups(filter, page).await.unwrap().rows
 }
 
-async fn groups(world: &World) -> Vec<DeadGroup> {
-    groups_of(world, GroupFilter::default()).await
+async fn groups(world: &World) -> Vec<DeadLetterGroup> {
+    groups_of(world, DeadLetterGroupFilter::default()).await
 }
 
 /// The shapes and counts of all groups, by shape.
@@ -61,14 +64,18 @@ async fn expect(world: &World, expected: &[(&str, u64)]) {
 
 async fn replay(world: &World, delivery: DeliveryId) {
     let replayed = world.replay(delivery, world.id(), world.now).await.unwrap();
-    assert!(matches!(replayed, Replayed::Created { .. }), "{replayed:?}");
+    assert!(matches!(replayed, ReplayResult::Created { .. }), "{replayed:?}");
 }
 
-async fn in_group(world: &World, group: GroupId, status: Option<Status>) -> Vec<DeliveryId> {
+async fn in_group(
+    world: &World,
+    group: GroupId,
+    status: Option<DeliveryStatus>,
+) -> Vec<DeliveryId> {
     let filter = DeliveryFilter { group: Some(group), status, ..DeliveryFilter::default() };
-    let page = Page { after: None, limit: 1000 };
+    let page = PageRequest { after: None, limit: 1000 };
     let rows = world.deliveries(filter, page).await.unwrap().rows;
-    assert!(rows.iter().all(|row| row.group == Some(group) && row.status == Status::Dead));
+    assert!(rows.iter().all(|row| row.group == Some(group) && row.status == DeliveryStatus::Dead));
     rows.iter().map(|row| row.id).collect()
 }
 
@@ -85,8 +92,9 @@ pub async fn dead_deliveries_with_one_cause_form_one_group(mut world: World) {
     expect(&world, &[("400: go away", 1), ("400: order # is closed", 2)]).await;
     let closed = groups(&world).await.into_iter().find(|group| group.count == 2).unwrap();
     let shape = "400: order # is closed".to_owned();
-    let cause = Cause { class: Some(Class::Permanent), code: Some(400), failure: None, shape };
-    let expected = DeadGroup {
+    let cause =
+        DeathCause { class: Some(FailureClass::Permanent), code: Some(400), failure: None, shape };
+    let expected = DeadLetterGroup {
         id: cause.group(world.crm),
         destination: world.crm,
         cause,
@@ -98,13 +106,15 @@ pub async fn dead_deliveries_with_one_cause_form_one_group(mut world: World) {
         sample: (None, b"order 4711 is closed".to_vec()),
     };
     assert_eq!(closed, expected);
-    for status in [None, Some(Status::Dead)] {
+    for status in [None, Some(DeliveryStatus::Dead)] {
         assert_eq!(in_group(&world, closed.id, status).await, [second, first]);
     }
-    assert!(in_group(&world, closed.id, Some(Status::Succeeded)).await.is_empty());
+    assert!(in_group(&world, closed.id, Some(DeliveryStatus::Succeeded)).await.is_empty());
     let row = world.delivery_detail(other).await.delivery;
     assert_eq!(
-        groups_of(&world, GroupFilter { id: row.group, ..Default::default() }).await.len(),
+        groups_of(&world, DeadLetterGroupFilter { id: row.group, ..Default::default() })
+            .await
+            .len(),
         1
     );
 }
@@ -134,7 +144,7 @@ pub async fn delivery_that_is_no_longer_dead_leaves_its_group(mut world: World) 
 }
 
 pub async fn pruned_delivery_leaves_its_group(mut world: World) {
-    let day = Some(Span(DAY));
+    let day = Some(HumanDuration(DAY));
     let brief = RetentionSpec { bodies: day, attempts: day, dead_letters: day, events: None };
     world.keep(world.shop, brief).await;
     dies(&world, world.arrival(), "closed").await;
@@ -160,23 +170,23 @@ pub async fn status_update_moves_deliveries_between_groups(world: World) {
     world.settle(world.will(&claimed, PARKED)).await.unwrap();
     let waits = world.accept(world.arrival()).await;
     let claimed = world.claim_one(world.crm).await;
-    let later = Next::RetryAt(world.now + DAY);
+    let later = NextStep::RetryAt(world.now + DAY);
     world.settle(world.will(&claimed, later)).await.unwrap();
     expect(&world, &[("interrupted", 1)]).await;
 
-    tell(&world, parked, Said::Sent).await.unwrap();
+    tell(&world, parked, ProviderStatus::Sent).await.unwrap();
     expect(&world, &[]).await;
-    tell(&world, waits, Said::Failed(REFUSED)).await.unwrap();
+    tell(&world, waits, ProviderStatus::Failed(REFUSED)).await.unwrap();
     expect(&world, &[("a status said so: unrecoverable", 1)]).await;
 }
 
 pub async fn failed_status_during_the_attempt_is_the_death_cause(mut world: World) {
     let under_way = world.accept(world.arrival()).await;
     let claimed = world.claim_one(world.crm).await;
-    assert_eq!(tell(&world, under_way, Said::Failed(REFUSED)).await, None);
-    let later = Next::RetryAt(world.now + DAY);
+    assert_eq!(tell(&world, under_way, ProviderStatus::Failed(REFUSED)).await, None);
+    let later = NextStep::RetryAt(world.now + DAY);
     let settled = world.settle(world.will(&claimed, later)).await.unwrap();
-    assert_eq!(settled, Settled::Overruled(REFUSED));
+    assert_eq!(settled, SettleResult::Overruled(REFUSED));
     world.reopen().await;
     expect(&world, &[("a status said so: unrecoverable", 1)]).await;
 }
@@ -196,15 +206,15 @@ pub async fn groups_are_listed_by_newest_death_first(mut world: World) {
     world.wait(TICK);
     dies(&world, world.arrival(), "a").await;
 
-    let shapes = |rows: &[DeadGroup]| -> String {
+    let shapes = |rows: &[DeadLetterGroup]| -> String {
         rows.iter().map(|group| group.cause.shape.trim_start_matches("400: ")).collect()
     };
     let whole = shapes(&groups(&world).await);
     assert!(["adecb", "aedcb"].contains(&whole.as_str()), "{whole}");
     let (mut paged, mut after) = (Vec::new(), None);
     loop {
-        let page = Page { after, limit: 2 };
-        let listed = world.dead_groups(GroupFilter::default(), page).await.unwrap();
+        let page = PageRequest { after, limit: 2 };
+        let listed = world.dead_groups(DeadLetterGroupFilter::default(), page).await.unwrap();
         paged.extend(listed.rows);
         after = listed.next;
         if after.is_none() {
@@ -212,14 +222,15 @@ pub async fn groups_are_listed_by_newest_death_first(mut world: World) {
         }
     }
     assert_eq!(shapes(&paged), whole);
-    let to = |destination: DestinationId| GroupFilter {
+    let to = |destination: DestinationId| DeadLetterGroupFilter {
         destination: Some(destination),
-        ..GroupFilter::default()
+        ..DeadLetterGroupFilter::default()
     };
     assert_eq!(shapes(&groups_of(&world, to(world.crm)).await), "acb");
-    let of_bank = GroupFilter { source: Some(world.bank), ..GroupFilter::default() };
+    let of_bank =
+        DeadLetterGroupFilter { source: Some(world.bank), ..DeadLetterGroupFilter::default() };
     assert_eq!(groups_of(&world, of_bank).await.len(), 2);
-    let neither = GroupFilter { source: Some(world.bank), ..to(world.crm) };
+    let neither = DeadLetterGroupFilter { source: Some(world.bank), ..to(world.crm) };
     assert_eq!(groups_of(&world, neither).await.len(), 0);
 }
 
@@ -231,7 +242,8 @@ pub async fn replay_job_can_select_one_group(mut world: World) {
     let to_mail = NewEvent { deliveries: vec![world.to(world.mail)], ..world.arrival() };
     dies(&world, to_mail, "order 9 is closed").await;
     world.wait(TICK);
-    let of_crm = GroupFilter { destination: Some(world.crm), ..GroupFilter::default() };
+    let of_crm =
+        DeadLetterGroupFilter { destination: Some(world.crm), ..DeadLetterGroupFilter::default() };
     let found = groups_of(&world, of_crm).await;
     let closed = found.iter().find(|group| group.cause.shape.contains("closed")).unwrap().id;
     let filter = ReplayFilter { group: Some(closed), ..all() };
@@ -252,7 +264,7 @@ pub async fn replay_job_can_select_one_group(mut world: World) {
 
 pub async fn groups_of_deleted_destination_remain(mut world: World) {
     let (_, delivery) = dies(&world, world.arrival(), "closed").await;
-    world.change(vec![Change::DeleteDestination(world.crm)], world.now).await.unwrap();
+    world.change(vec![ConfigChange::DeleteDestination(world.crm)], world.now).await.unwrap();
     world.reopen().await;
     expect(&world, &[("400: closed", 1)]).await;
     let group = groups(&world).await.remove(0);

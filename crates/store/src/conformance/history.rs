@@ -9,12 +9,12 @@ use proptest::{prelude::*, sample::select, test_runner::TestCaseResult};
 use surehook_core::{
     attribute::EventKind,
     delivery::DeadReason,
-    event::{Confirmation, NewDelivery, NewEvent, Said},
+    event::{NewDelivery, NewEvent, ProviderStatus, StatusUpdate},
     ids::{DeliveryId, DestinationId},
     key::DedupKey,
     retention::RetentionSpec,
-    store::{Admitted, Change, Claimed, Next, Sent, Settlement},
-    time::Span,
+    store::{AdmitResult, ClaimedDelivery, ConfigChange, NextStep, SentMessage, Settlement},
+    time::HumanDuration,
 };
 
 use super::{
@@ -161,7 +161,7 @@ fn an_op() -> impl Strategy<Value = Op> {
 }
 
 fn a_retention() -> impl Strategy<Value = RetentionSpec> {
-    let span = || prop::option::of(select(vec![1, 30, 60, 600]).prop_map(Span::from_secs));
+    let span = || prop::option::of(select(vec![1, 30, 60, 600]).prop_map(HumanDuration::from_secs));
     (span(), span(), span(), span()).prop_map(|(events, bodies, attempts, dead_letters)| {
         RetentionSpec { events, bodies, attempts, dead_letters }
     })
@@ -172,7 +172,7 @@ pub(super) struct Run {
     pub(super) world: World,
     pub(super) model: Model,
     /// Every claim that was ever made; most of them are stale.
-    claims: Vec<Claimed>,
+    claims: Vec<ClaimedDelivery>,
 }
 
 impl Run {
@@ -207,13 +207,13 @@ impl Run {
         }
     }
 
-    fn told(&self, tells: Tells) -> Option<Confirmation> {
+    fn told(&self, tells: Tells) -> Option<StatusUpdate> {
         let (_, about) = self.model.deliveries.iter().rev().nth(tells.back)?;
         let said = match self.next(tells.end) {
-            Next::Succeeded => Said::Sent,
-            next @ (Next::RetryAt(_) | Next::Dead(_)) => Said::Failed(next),
+            NextStep::Succeeded => ProviderStatus::Sent,
+            next @ (NextStep::RetryAt(_) | NextStep::Dead(_)) => ProviderStatus::Failed(next),
         };
-        Some(Confirmation {
+        Some(StatusUpdate {
             event: about.event,
             destination: about.destination,
             at: self.world.now,
@@ -222,15 +222,17 @@ impl Run {
         })
     }
 
-    fn next(&self, end: End) -> Next {
+    fn next(&self, end: End) -> NextStep {
         match end {
-            End::Succeeded => Next::Succeeded,
-            End::RetryIn(seconds) => Next::RetryAt(self.world.now + Duration::from_secs(seconds)),
-            End::Dead(reason) => Next::Dead(reason),
+            End::Succeeded => NextStep::Succeeded,
+            End::RetryIn(seconds) => {
+                NextStep::RetryAt(self.world.now + Duration::from_secs(seconds))
+            }
+            End::Dead(reason) => NextStep::Dead(reason),
         }
     }
 
-    fn claim(&self, back: usize) -> Option<Claimed> {
+    fn claim(&self, back: usize) -> Option<ClaimedDelivery> {
         let last = self.claims.len().checked_sub(1)?;
         Some(self.claims[last - back.min(last)].clone())
     }
@@ -289,7 +291,7 @@ impl Run {
             match (self.model.admit(event), admitted) {
                 (
                     Expected::Accepted { held: expected, confirmed: moved },
-                    Admitted::Accepted { held, confirmed },
+                    AdmitResult::Accepted { held, confirmed },
                 ) => {
                     prop_assert_eq!((&held, confirmed), (&expected, moved));
                     let claims = claimed_at_birth(event);
@@ -297,7 +299,7 @@ impl Run {
                 }
                 (
                     Expected::Duplicate { original, bytes_differ, revived },
-                    Admitted::Duplicate(told),
+                    AdmitResult::Duplicate(told),
                 ) => {
                     prop_assert_eq!((told.original, told.bytes_differ), (original, bytes_differ));
                     let to = |old: &DeliveryId| self.model.deliveries[old].destination;
@@ -342,7 +344,13 @@ impl Run {
     }
 
     /// An attempt of which it is known, or not, how it ended; and whether something was sent.
-    fn settlement(&self, claim: &Claimed, end: End, is_known: bool, sent: bool) -> Settlement {
+    fn settlement(
+        &self,
+        claim: &ClaimedDelivery,
+        end: End,
+        is_known: bool,
+        sent: bool,
+    ) -> Settlement {
         let next = self.next(end);
         let settlement = if is_known {
             let mut settlement = self.world.settlement(claim, next);
@@ -355,7 +363,7 @@ impl Run {
             self.world.will(claim, next)
         };
         let id = is_known.then(|| "w-2".to_owned());
-        Settlement { sent: sent.then_some(Sent { id, day: DAY }), ..settlement }
+        Settlement { sent: sent.then_some(SentMessage { id, day: DAY }), ..settlement }
     }
 
     async fn settle(
@@ -417,7 +425,7 @@ impl Run {
 
     async fn delete(&mut self, to: To) {
         let (id, now) = (self.to(to), self.world.now);
-        self.world.change(vec![Change::DeleteDestination(id)], now).await.unwrap();
+        self.world.change(vec![ConfigChange::DeleteDestination(id)], now).await.unwrap();
         self.model.delete_destination(id, now);
     }
 
@@ -425,7 +433,7 @@ impl Run {
         let (id, now) = (self.to(to), self.world.now);
         let name = format!("{to:?}").to_lowercase();
         let spec = if is_ordered { ordered(&name) } else { destination(&name) };
-        self.world.change(vec![Change::PutDestination(id, spec)], now).await.unwrap();
+        self.world.change(vec![ConfigChange::PutDestination(id, spec)], now).await.unwrap();
         self.model.destinations.insert(id);
         if !is_ordered {
             self.model.call_all(id, now);

@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use surehook_core::{
-    idempotency::{Claim, IdempotencyKey, KEPT_FOR, KeptAnswer, Wish},
-    store::Replayed,
+    idempotency::{
+        IdempotencyClaim, IdempotencyKey, IdempotentRequest, KEY_RETENTION, StoredResponse,
+    },
+    store::ReplayResult,
 };
 
 use super::World;
@@ -13,25 +15,28 @@ fn key(text: &str) -> IdempotencyKey {
     IdempotencyKey { scope: [1; 32], key: text.to_owned() }
 }
 
-fn answer(text: &str) -> KeptAnswer {
+fn answer(text: &str) -> StoredResponse {
     let headers = vec![("content-type".to_owned(), "application/json".to_owned())];
-    KeptAnswer { status: 201, headers, body: text.as_bytes().to_vec() }
+    StoredResponse { status: 201, headers, body: text.as_bytes().to_vec() }
 }
 
-fn wish(world: &World, seed: u8) -> Wish {
-    Wish { at: world.now, seed: [seed; 16] }
+fn wish(world: &World, seed: u8) -> IdempotentRequest {
+    IdempotentRequest { at: world.now, seed: [seed; 16] }
 }
 
 pub async fn claimed_key_returns_the_stored_response(mut world: World) {
     let first = wish(&world, 1);
-    assert_eq!(world.claim_key(key("a"), [9; 32], first).await.unwrap(), Claim::Pending(first));
+    assert_eq!(
+        world.claim_key(key("a"), [9; 32], first).await.unwrap(),
+        IdempotencyClaim::Pending(first)
+    );
     world.keep_answer(key("a"), answer("done")).await.unwrap();
 
     for _restarted in [false, true] {
         let again = world.claim_key(key("a"), [9; 32], wish(&world, 2)).await.unwrap();
-        assert_eq!(again, Claim::Answered(answer("done")));
+        assert_eq!(again, IdempotencyClaim::Answered(answer("done")));
         let other = world.claim_key(key("a"), [8; 32], wish(&world, 3)).await.unwrap();
-        assert_eq!(other, Claim::OtherRequest);
+        assert_eq!(other, IdempotencyClaim::OtherRequest);
         world.reopen().await;
     }
 }
@@ -43,9 +48,9 @@ pub async fn unfinished_claim_is_resumed_with_the_same_seed(mut world: World) {
     world.reopen().await;
 
     let again = world.claim_key(key("a"), [9; 32], wish(&world, 2)).await.unwrap();
-    assert_eq!(again, Claim::Pending(first), "the same time and dice, so the same ids");
+    assert_eq!(again, IdempotencyClaim::Pending(first), "the same time and dice, so the same ids");
     let other = world.claim_key(key("a"), [8; 32], wish(&world, 2)).await.unwrap();
-    assert_eq!(other, Claim::OtherRequest);
+    assert_eq!(other, IdempotencyClaim::OtherRequest);
 }
 
 pub async fn same_key_in_another_scope_is_a_new_claim(world: World) {
@@ -55,33 +60,39 @@ pub async fn same_key_in_another_scope_is_a_new_claim(world: World) {
 
     let theirs = wish(&world, 2);
     let claimed = world.claim_key(other, [7; 32], theirs).await.unwrap();
-    assert_eq!(claimed, Claim::Pending(theirs));
+    assert_eq!(claimed, IdempotencyClaim::Pending(theirs));
 }
 
 pub async fn released_key_can_be_claimed_again_unless_it_has_a_response(world: World) {
     world.claim_key(key("a"), [9; 32], wish(&world, 1)).await.unwrap();
     world.give_key_back(key("a")).await.unwrap();
     let second = wish(&world, 2);
-    assert_eq!(world.claim_key(key("a"), [8; 32], second).await.unwrap(), Claim::Pending(second));
+    assert_eq!(
+        world.claim_key(key("a"), [8; 32], second).await.unwrap(),
+        IdempotencyClaim::Pending(second)
+    );
 
     world.keep_answer(key("a"), answer("done")).await.unwrap();
     world.give_key_back(key("a")).await.unwrap();
     let again = world.claim_key(key("a"), [8; 32], wish(&world, 3)).await.unwrap();
-    assert_eq!(again, Claim::Answered(answer("done")));
+    assert_eq!(again, IdempotencyClaim::Answered(answer("done")));
 }
 
 pub async fn key_can_be_claimed_again_after_its_retention_time(mut world: World) {
     world.claim_key(key("a"), [9; 32], wish(&world, 1)).await.unwrap();
     world.keep_answer(key("a"), answer("done")).await.unwrap();
-    let kept_until = world.now + KEPT_FOR;
+    let kept_until = world.now + KEY_RETENTION;
 
-    world.wait(KEPT_FOR - Duration::from_millis(1));
+    world.wait(KEY_RETENTION - Duration::from_millis(1));
     let again = world.claim_key(key("a"), [9; 32], wish(&world, 2)).await.unwrap();
-    assert_eq!(again, Claim::Answered(answer("done")));
+    assert_eq!(again, IdempotencyClaim::Answered(answer("done")));
     world.wait(Duration::from_millis(1));
     assert_eq!(world.now, kept_until);
     let anew = wish(&world, 3);
-    assert_eq!(world.claim_key(key("a"), [8; 32], anew).await.unwrap(), Claim::Pending(anew));
+    assert_eq!(
+        world.claim_key(key("a"), [8; 32], anew).await.unwrap(),
+        IdempotencyClaim::Pending(anew)
+    );
 }
 
 pub async fn old_keys_are_pruned_in_slices(mut world: World) {
@@ -105,20 +116,23 @@ pub async fn old_keys_are_pruned_in_slices(mut world: World) {
     assert_eq!(forgotten.iter().sum::<usize>(), 300);
     assert!(forgotten.len() > 1, "a slice is bounded, however much there is");
     let young = world.claim_key(key("young"), [9; 32], wish(&world, 3)).await.unwrap();
-    assert_eq!(young, Claim::Pending(Wish { at: world.now, seed: [2; 16] }));
+    assert_eq!(
+        young,
+        IdempotencyClaim::Pending(IdempotentRequest { at: world.now, seed: [2; 16] })
+    );
 }
 
 pub async fn repeated_replay_with_the_same_id_returns_the_same_result(mut world: World) {
     let event = world.accept(world.arrival()).await;
-    world.finish_due(world.crm, surehook_core::store::Next::Succeeded).await;
+    world.finish_due(world.crm, surehook_core::store::NextStep::Succeeded).await;
     let old = world.detail(event).await.deliveries[0].id;
     let new = world.id();
     let granted = world.replay(old, new, world.now).await.unwrap();
-    assert_eq!(granted, Replayed::Created { delivery: new, destination: world.crm });
+    assert_eq!(granted, ReplayResult::Created { delivery: new, destination: world.crm });
 
     world.wait(Duration::from_secs(1));
     assert_eq!(world.replay(old, new, world.now).await.unwrap(), granted);
     assert_eq!(world.detail(event).await.deliveries.len(), 2);
     let other = world.replay(old, world.id(), world.now).await.unwrap();
-    assert!(matches!(other, Replayed::TooSoon { .. }), "{other:?}");
+    assert!(matches!(other, ReplayResult::TooSoon { .. }), "{other:?}");
 }

@@ -3,34 +3,40 @@
 use std::time::Duration;
 
 use surehook_core::{
-    delivery::{DeadReason, state::Status},
+    delivery::{DeadReason, state::DeliveryStatus},
     event::NewEvent,
     ids::{DeliveryId, DestinationId, EventId, ReplayId},
     replay::{
-        Advanced, CreatedReplay, NewReplay, Outcome, Pace, ReplayFilter, ReplayRow, ReplaySpec,
-        ReplayState, Selected, Verb,
+        AdvanceReport, CreateReplayResult, NewReplay, ReplayAction, ReplayFilter,
+        ReplayItemOutcome, ReplayRate, ReplayRow, ReplaySpec, ReplayState, SelectionReport,
     },
-    store::Next,
+    store::NextStep,
 };
 
 use super::World;
 
 pub(super) const TICK: Duration = Duration::from_millis(1);
-pub(super) const DEAD: Next = Next::Dead(DeadReason::MaxRetries);
+pub(super) const DEAD: NextStep = NextStep::Dead(DeadReason::MaxRetries);
 pub(super) const MANY: usize = 1000;
 /// Open deliveries of a job for each destination, where that does not matter.
 pub(super) const ROOMY: u64 = 10_000;
 
 pub(super) fn retry(filter: ReplayFilter) -> ReplaySpec {
-    ReplaySpec { verb: Verb::RetryFailed, filter, to: None, rate: Pace::default(), note: None }
+    ReplaySpec {
+        verb: ReplayAction::RetryFailed,
+        filter,
+        to: None,
+        rate: ReplayRate::default(),
+        note: None,
+    }
 }
 
 pub(super) fn resend(filter: ReplayFilter) -> ReplaySpec {
-    ReplaySpec { verb: Verb::ForceResend, ..retry(filter) }
+    ReplaySpec { verb: ReplayAction::ForceResend, ..retry(filter) }
 }
 
 pub(super) fn missing(to: DestinationId, filter: ReplayFilter) -> ReplaySpec {
-    ReplaySpec { verb: Verb::SendMissing, to: Some(to), ..retry(filter) }
+    ReplaySpec { verb: ReplayAction::SendMissing, to: Some(to), ..retry(filter) }
 }
 
 pub(super) fn all() -> ReplayFilter {
@@ -41,7 +47,7 @@ pub(super) fn all() -> ReplayFilter {
 pub(super) async fn create(world: &World, spec: ReplaySpec) -> ReplayId {
     let id = world.id();
     let job = NewReplay { id, spec, created_at: world.now };
-    assert_eq!(world.create_replay(job).await.unwrap(), CreatedReplay::Created);
+    assert_eq!(world.create_replay(job).await.unwrap(), CreateReplayResult::Created);
     id
 }
 
@@ -49,9 +55,11 @@ pub(super) async fn create(world: &World, spec: ReplaySpec) -> ReplayId {
 pub(super) async fn select(world: &World, job: ReplayId) -> usize {
     for slices in 1.. {
         match world.select_replay(job).await.unwrap() {
-            Selected::Now(ReplayState::Selecting) => {}
-            Selected::Now(ReplayState::Running) => return slices,
-            other @ (Selected::Now(_) | Selected::NotFound) => panic!("{other:?} while selecting"),
+            SelectionReport::Now(ReplayState::Selecting) => {}
+            SelectionReport::Now(ReplayState::Running) => return slices,
+            other @ (SelectionReport::Now(_) | SelectionReport::NotFound) => {
+                panic!("{other:?} while selecting")
+            }
         }
     }
     0
@@ -64,7 +72,7 @@ pub(super) async fn selected(world: &World, spec: ReplaySpec) -> ReplayId {
     job
 }
 
-pub(super) async fn advance(world: &World, job: ReplayId, limit: usize) -> Advanced {
+pub(super) async fn advance(world: &World, job: ReplayId, limit: usize) -> AdvanceReport {
     world.advance_replay(job, limit, ROOMY, world.now).await.unwrap().unwrap()
 }
 
@@ -72,22 +80,23 @@ pub(super) async fn advance(world: &World, job: ReplayId, limit: usize) -> Advan
 pub(super) async fn report(world: &World, job: ReplayId) -> ReplayRow {
     let row = world.find_replay(job).await.unwrap().unwrap();
     for part in row.by_destination.values().chain([&row.progress()]) {
-        let ended: u64 = [Outcome::Succeeded, Outcome::Dead, Outcome::Cancelled]
-            .map(|outcome| part.count(outcome))
-            .iter()
-            .sum();
+        let ended: u64 =
+            [ReplayItemOutcome::Succeeded, ReplayItemOutcome::Dead, ReplayItemOutcome::Cancelled]
+                .map(|outcome| part.count(outcome))
+                .iter()
+                .sum();
         let sum = ended + part.skipped() + part.waiting(row.state) + part.left(row.state);
         assert_eq!(sum, part.selected, "{row:?}");
     }
     row
 }
 
-pub(super) async fn count(world: &World, job: ReplayId, outcome: Outcome) -> u64 {
+pub(super) async fn count(world: &World, job: ReplayId, outcome: ReplayItemOutcome) -> u64 {
     report(world, job).await.progress().count(outcome)
 }
 
 /// An event whose only delivery ended so, with its delivery.
-pub(super) async fn ended(world: &World, event: NewEvent, next: Next) -> (EventId, DeliveryId) {
+pub(super) async fn ended(world: &World, event: NewEvent, next: NextStep) -> (EventId, DeliveryId) {
     let (destination, delivery) = (event.deliveries[0].destination, event.deliveries[0].id);
     let event = world.accept(event).await;
     world.finish_due(destination, next).await;
@@ -99,7 +108,7 @@ pub(super) async fn dead_letters(world: &World, many: usize) -> Vec<EventId> {
     let events: Vec<NewEvent> = (0..many).map(|_| world.arrival()).collect();
     let ids = events.iter().map(|event| event.id).collect();
     world.admit(events).await.unwrap();
-    while world.count(Status::Dead) < u64::try_from(many).unwrap() {
+    while world.count(DeliveryStatus::Dead) < u64::try_from(many).unwrap() {
         world.finish_due(world.crm, DEAD).await;
     }
     ids

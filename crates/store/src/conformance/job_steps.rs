@@ -3,10 +3,10 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use surehook_core::{
-    delivery::state::Status,
+    delivery::state::DeliveryStatus,
     event::NewEvent,
-    replay::{Outcome, ReplayInput, ReplayState, Selected, Skip},
-    store::{Change, Next, Replayed},
+    replay::{ReplayItemOutcome, ReplayState, ReplayTransition, SelectionReport, SkipReason},
+    store::{ConfigChange, NextStep, ReplayResult},
 };
 use tokio::task::JoinSet;
 
@@ -20,7 +20,7 @@ use super::{
 
 pub async fn job_step_replays_dead_deliveries(mut world: World) {
     let (event, old) = ended(&world, world.keyed("k"), DEAD).await;
-    let (other, _) = ended(&world, world.arrival(), Next::Succeeded).await;
+    let (other, _) = ended(&world, world.arrival(), NextStep::Succeeded).await;
     world.wait(TICK);
 
     let job = selected(&world, retry(all())).await;
@@ -30,10 +30,13 @@ pub async fn job_step_replays_dead_deliveries(mut world: World) {
     assert_eq!((step.state, step.open, step.queued), (ReplayState::Running, 1, 0));
     let deliveries = world.detail(event).await.deliveries;
     let [was, heir] = &deliveries[..] else { panic!("two deliveries: {deliveries:?}") };
-    assert_eq!((was.id, was.status, was.replayed_by), (old, Status::Replayed, Some(heir.id)));
-    assert_eq!((heir.status, heir.replay_of), (Status::Pending, Some(old)));
+    assert_eq!(
+        (was.id, was.status, was.replayed_by),
+        (old, DeliveryStatus::Replayed, Some(heir.id))
+    );
+    assert_eq!((heir.status, heir.replay_of), (DeliveryStatus::Pending, Some(old)));
     assert_eq!(heir.due_at, Some(world.now));
-    assert_eq!(world.statuses(other).await, [Status::Succeeded]);
+    assert_eq!(world.statuses(other).await, [DeliveryStatus::Succeeded]);
 }
 
 pub async fn job_is_done_when_its_deliveries_have_ended(mut world: World) {
@@ -41,13 +44,13 @@ pub async fn job_is_done_when_its_deliveries_have_ended(mut world: World) {
     world.wait(TICK);
     let job = selected(&world, retry(all())).await;
     advance(&world, job, MANY).await;
-    world.finish_due(world.crm, Next::Succeeded).await;
+    world.finish_due(world.crm, NextStep::Succeeded).await;
     world.wait(TICK);
 
     let done = advance(&world, job, MANY).await;
 
     assert_eq!((done.state, done.open), (ReplayState::Done, 0));
-    assert_eq!(done.outcomes, BTreeMap::from([(Outcome::Succeeded, 1)]));
+    assert_eq!(done.outcomes, BTreeMap::from([(ReplayItemOutcome::Succeeded, 1)]));
     let row = report(&world, job).await;
     assert_eq!((row.state, row.ended_at), (ReplayState::Done, Some(world.now)));
     assert_eq!(row.progress().dispatched(), 1);
@@ -65,13 +68,16 @@ pub async fn job_continues_after_restart(mut world: World) {
         world.reopen().await;
         assert_eq!(world.unfinished_replays().await.unwrap(), [job]);
         state = advance(&world, job, 100).await.state;
-        world.finish_due(world.crm, Next::Succeeded).await;
+        world.finish_due(world.crm, NextStep::Succeeded).await;
     }
 
     for event in events {
-        assert_eq!(world.statuses(event).await, [Status::Replayed, Status::Succeeded]);
+        assert_eq!(
+            world.statuses(event).await,
+            [DeliveryStatus::Replayed, DeliveryStatus::Succeeded]
+        );
     }
-    assert_eq!(count(&world, job, Outcome::Succeeded).await, 250);
+    assert_eq!(count(&world, job, ReplayItemOutcome::Succeeded).await, 250);
     assert!(world.unfinished_replays().await.unwrap().is_empty());
 }
 
@@ -84,8 +90,9 @@ pub async fn concurrent_selections_and_steps_dispatch_each_delivery_once(mut wor
     for _ in 0..4 {
         let (store, now) = (world.store(), world.now);
         tasks.spawn(async move {
-            while store.select_replay(job).await.unwrap() == Selected::Now(ReplayState::Selecting) {
-            }
+            while store.select_replay(job).await.unwrap()
+                == SelectionReport::Now(ReplayState::Selecting)
+            {}
             let mut handed = 0;
             loop {
                 let step = store.advance_replay(job, 20, ROOMY, now).await.unwrap().unwrap();
@@ -101,7 +108,10 @@ pub async fn concurrent_selections_and_steps_dispatch_each_delivery_once(mut wor
 
     assert_eq!(handed, EVENTS);
     for event in events {
-        assert_eq!(world.statuses(event).await, [Status::Replayed, Status::Pending]);
+        assert_eq!(
+            world.statuses(event).await,
+            [DeliveryStatus::Replayed, DeliveryStatus::Pending]
+        );
     }
     assert_eq!(report(&world, job).await.progress().dispatched(), 250);
 }
@@ -116,15 +126,15 @@ pub async fn undeliverable_items_are_skipped_with_a_reason(mut world: World) {
     let job = selected(&world, retry(all())).await;
 
     let replayed = world.replay(by_hand, world.id(), world.now).await.unwrap();
-    assert!(matches!(replayed, Replayed::Created { .. }));
-    world.change(vec![Change::DeleteDestination(world.mail)], world.now).await.unwrap();
+    assert!(matches!(replayed, ReplayResult::Created { .. }));
+    world.change(vec![ConfigChange::DeleteDestination(world.mail)], world.now).await.unwrap();
     let step = advance(&world, job, MANY).await;
 
-    let expected = [Skip::Superseded, Skip::DestinationGone];
-    assert_eq!(step.outcomes, expected.map(|skip| (Outcome::Skipped(skip), 1)).into());
+    let expected = [SkipReason::Superseded, SkipReason::DestinationGone];
+    assert_eq!(step.outcomes, expected.map(|skip| (ReplayItemOutcome::Skipped(skip), 1)).into());
     assert_eq!(step.dispatched, BTreeMap::from([(world.crm, 1)]));
-    assert_eq!(world.statuses(kept).await, [Status::Replayed, Status::Pending]);
-    world.finish_due(world.crm, Next::Succeeded).await;
+    assert_eq!(world.statuses(kept).await, [DeliveryStatus::Replayed, DeliveryStatus::Pending]);
+    world.finish_due(world.crm, NextStep::Succeeded).await;
     advance(&world, job, 0).await;
     let row = report(&world, job).await;
     assert_eq!((row.state, row.progress().skipped()), (ReplayState::Done, 2));
@@ -139,7 +149,10 @@ pub async fn item_whose_event_was_pruned_is_skipped(mut world: World) {
 
     let step = advance(&world, job, MANY).await;
 
-    assert_eq!(step.outcomes, BTreeMap::from([(Outcome::Skipped(Skip::EventGone), 1)]));
+    assert_eq!(
+        step.outcomes,
+        BTreeMap::from([(ReplayItemOutcome::Skipped(SkipReason::EventGone), 1)])
+    );
     assert_eq!(report(&world, job).await.state, ReplayState::Done);
 }
 
@@ -162,7 +175,7 @@ pub async fn destination_at_its_open_limit_does_not_delay_others(mut world: Worl
     let second = step().await;
 
     assert_eq!(second.dispatched, BTreeMap::from([(mail, 1)]), "the other one still waits");
-    assert_eq!(second.outcomes, BTreeMap::from([(Outcome::Dead, 2)]));
+    assert_eq!(second.outcomes, BTreeMap::from([(ReplayItemOutcome::Dead, 2)]));
     report(&world, job).await;
 }
 
@@ -187,11 +200,11 @@ pub async fn paused_job_selects_nothing(mut world: World) {
     world.wait(TICK);
     let job = create(&world, retry(all())).await;
 
-    world.change_replay(job, ReplayInput::Pause, world.now).await.unwrap();
-    assert_eq!(world.select_replay(job).await.unwrap(), Selected::Now(ReplayState::Paused));
+    world.change_replay(job, ReplayTransition::Pause, world.now).await.unwrap();
+    assert_eq!(world.select_replay(job).await.unwrap(), SelectionReport::Now(ReplayState::Paused));
     assert_eq!(report(&world, job).await.progress().selected, 0);
 
-    world.change_replay(job, ReplayInput::Resume, world.now).await.unwrap();
+    world.change_replay(job, ReplayTransition::Resume, world.now).await.unwrap();
     select(&world, job).await;
     assert_eq!(report(&world, job).await.progress().selected, 3);
 }
@@ -202,14 +215,14 @@ pub async fn paused_job_dispatches_nothing(mut world: World) {
     let job = selected(&world, retry(all())).await;
     advance(&world, job, 1).await;
 
-    world.change_replay(job, ReplayInput::Pause, world.now).await.unwrap();
-    world.finish_due(world.crm, Next::Succeeded).await;
+    world.change_replay(job, ReplayTransition::Pause, world.now).await.unwrap();
+    world.finish_due(world.crm, NextStep::Succeeded).await;
     let step = advance(&world, job, MANY).await;
 
     // What was handed out before goes on and is counted.
     assert_eq!((step.dispatched.len(), step.state), (0, ReplayState::Paused));
-    assert_eq!(step.outcomes, BTreeMap::from([(Outcome::Succeeded, 1)]));
-    assert_eq!((world.count(Status::Dead), step.queued), (2, 2));
+    assert_eq!(step.outcomes, BTreeMap::from([(ReplayItemOutcome::Succeeded, 1)]));
+    assert_eq!((world.count(DeliveryStatus::Dead), step.queued), (2, 2));
     assert_eq!(world.unfinished_replays().await.unwrap(), [job]);
 }
 
@@ -218,17 +231,20 @@ pub async fn resumed_job_dispatches_the_rest_once(mut world: World) {
     world.wait(TICK);
     let job = selected(&world, retry(all())).await;
     advance(&world, job, 1).await;
-    world.change_replay(job, ReplayInput::Pause, world.now).await.unwrap();
+    world.change_replay(job, ReplayTransition::Pause, world.now).await.unwrap();
 
-    world.change_replay(job, ReplayInput::Resume, world.now).await.unwrap();
+    world.change_replay(job, ReplayTransition::Resume, world.now).await.unwrap();
     select(&world, job).await;
     advance(&world, job, MANY).await;
-    world.finish_due(world.crm, Next::Succeeded).await;
+    world.finish_due(world.crm, NextStep::Succeeded).await;
     advance(&world, job, 0).await;
 
-    assert_eq!(count(&world, job, Outcome::Succeeded).await, 3);
+    assert_eq!(count(&world, job, ReplayItemOutcome::Succeeded).await, 3);
     for event in events {
-        assert_eq!(world.statuses(event).await, [Status::Replayed, Status::Succeeded]);
+        assert_eq!(
+            world.statuses(event).await,
+            [DeliveryStatus::Replayed, DeliveryStatus::Succeeded]
+        );
     }
 }
 
@@ -238,7 +254,7 @@ pub async fn cancelled_job_leaves_the_rest_and_counts_open_deliveries(mut world:
     let job = selected(&world, retry(all())).await;
     advance(&world, job, 2).await;
 
-    world.change_replay(job, ReplayInput::Cancel, world.now).await.unwrap();
+    world.change_replay(job, ReplayTransition::Cancel, world.now).await.unwrap();
 
     let row = report(&world, job).await;
     assert_eq!((row.state, row.ended_at), (ReplayState::Cancelled, Some(world.now)));
@@ -249,13 +265,15 @@ pub async fn cancelled_job_leaves_the_rest_and_counts_open_deliveries(mut world:
     world.finish_due(world.crm, DEAD).await;
     let step = advance(&world, job, MANY).await;
     assert_eq!((step.open, step.state), (0, ReplayState::Cancelled));
-    assert_eq!(count(&world, job, Outcome::Dead).await, 2);
+    assert_eq!(count(&world, job, ReplayItemOutcome::Dead).await, 2);
     assert!(world.unfinished_replays().await.unwrap().is_empty());
-    assert_eq!(world.count(Status::Dead), 5, "three were never touched, two died again");
+    assert_eq!(world.count(DeliveryStatus::Dead), 5, "three were never touched, two died again");
 }
 
 pub async fn delivery_replayed_later_counts_with_its_first_outcome(mut world: World) {
-    for (next, outcome) in [(DEAD, Outcome::Dead), (Next::Succeeded, Outcome::Succeeded)] {
+    for (next, outcome) in
+        [(DEAD, ReplayItemOutcome::Dead), (NextStep::Succeeded, ReplayItemOutcome::Succeeded)]
+    {
         ended(&world, world.arrival(), DEAD).await;
         world.wait(TICK);
         let job = selected(&world, retry(all())).await;
@@ -264,12 +282,12 @@ pub async fn delivery_replayed_later_counts_with_its_first_outcome(mut world: Wo
         world.finish(&claimed, next).await;
         world.wait(surehook_core::store::REPLAY_INTERVAL);
         let replayed = world.replay(claimed.id, world.id(), world.now).await.unwrap();
-        assert!(matches!(replayed, Replayed::Created { .. }));
+        assert!(matches!(replayed, ReplayResult::Created { .. }));
 
         advance(&world, job, 0).await;
 
         assert_eq!(count(&world, job, outcome).await, 1);
-        world.finish_due(world.crm, Next::Succeeded).await;
+        world.finish_due(world.crm, NextStep::Succeeded).await;
         world.wait(TICK);
     }
 }
@@ -280,13 +298,13 @@ pub async fn deleting_a_destination_cancels_its_part_of_the_job(mut world: World
     let job = selected(&world, retry(all())).await;
     advance(&world, job, 1).await;
 
-    world.change(vec![Change::DeleteDestination(world.crm)], world.now).await.unwrap();
+    world.change(vec![ConfigChange::DeleteDestination(world.crm)], world.now).await.unwrap();
     advance(&world, job, MANY).await;
 
     let row = report(&world, job).await;
     assert_eq!(row.state, ReplayState::Done);
-    assert_eq!(row.progress().count(Outcome::Cancelled), 1);
-    assert_eq!(row.progress().count(Outcome::Skipped(Skip::DestinationGone)), 2);
+    assert_eq!(row.progress().count(ReplayItemOutcome::Cancelled), 1);
+    assert_eq!(row.progress().count(ReplayItemOutcome::Skipped(SkipReason::DestinationGone)), 2);
 }
 
 pub async fn old_jobs_are_pruned_only_after_they_have_ended(mut world: World) {
@@ -294,11 +312,11 @@ pub async fn old_jobs_are_pruned_only_after_they_have_ended(mut world: World) {
     world.wait(TICK);
     let over = selected(&world, retry(all())).await;
     advance(&world, over, MANY).await;
-    world.change_replay(over, ReplayInput::Cancel, world.now).await.unwrap();
+    world.change_replay(over, ReplayTransition::Cancel, world.now).await.unwrap();
     world.wait(TICK);
 
     assert!(!world.prune_replays(world.now).await.unwrap(), "two are on their way");
-    world.finish_due(world.crm, Next::Succeeded).await;
+    world.finish_due(world.crm, NextStep::Succeeded).await;
     advance(&world, over, 0).await;
     let running = create(&world, resend(all())).await;
     while world.prune_replays(world.now).await.unwrap() {}

@@ -4,14 +4,14 @@ use std::{collections::BTreeMap, time::Duration};
 
 use surehook_core::{
     attribute::EventKind,
-    delivery::{Class, DeadReason, state::Status},
+    delivery::{DeadReason, FailureClass, state::DeliveryStatus},
     event::NewEvent,
     ids::EventId,
     replay::{
-        ChangedReplay, Code, CreatedReplay, NewReplay, PreviewDepth, ReplayFilter, ReplayInput,
-        ReplayRow, ReplaySpec, ReplayState, Selected,
+        ChangeReplayResult, CreateReplayResult, NewReplay, PreviewDepth, ReplayFilter, ReplayRow,
+        ReplaySpec, ReplayState, ReplayTransition, SelectionReport, StatusPattern,
     },
-    store::{Next, Page},
+    store::{NextStep, PageRequest},
 };
 use tokio::task::JoinSet;
 
@@ -34,7 +34,7 @@ async fn taken(world: &World, spec: ReplaySpec) -> Vec<EventId> {
     let mut events = Vec::new();
     for destination in [world.crm, world.mail] {
         for claimed in world.claim(destination, MANY).await {
-            world.finish(&claimed, Next::Succeeded).await;
+            world.finish(&claimed, NextStep::Succeeded).await;
             events.push(claimed.event);
         }
     }
@@ -53,12 +53,17 @@ async fn taken(world: &World, spec: ReplaySpec) -> Vec<EventId> {
 pub async fn replay_job_selects_deliveries_that_match_its_filter(mut world: World) {
     let fail = |reason, status, class, detail: Option<&str>| {
         let detail = detail.map(str::to_owned);
-        (Next::Dead(reason), status, class, detail)
+        (NextStep::Dead(reason), status, class, detail)
     };
     let kinds = [
-        fail(DeadReason::MaxRetries, 503, Class::Transient, Some("Connection REFUSED by peer")),
-        fail(DeadReason::InvalidEndpoint, 404, Class::Config, None),
-        fail(DeadReason::PayloadError, 422, Class::Permanent, None),
+        fail(
+            DeadReason::MaxRetries,
+            503,
+            FailureClass::Transient,
+            Some("Connection REFUSED by peer"),
+        ),
+        fail(DeadReason::InvalidEndpoint, 404, FailureClass::Config, None),
+        fail(DeadReason::PayloadError, 422, FailureClass::Permanent, None),
     ];
     let mut events = Vec::new();
     for (number, (next, status, class, detail)) in kinds.into_iter().enumerate() {
@@ -88,11 +93,11 @@ pub async fn replay_job_selects_deliveries_that_match_its_filter(mut world: Worl
         (ReplayFilter { source: Some(world.bank), ..all() }, vec![third]),
         (ReplayFilter { kind: EventKind::new("refund"), ..all() }, vec![third]),
         (ReplayFilter { destination: Some(world.crm), ..all() }, vec![first, second]),
-        (ReplayFilter { status: Some(Status::Dead), ..all() }, vec![first, second, third]),
+        (ReplayFilter { status: Some(DeliveryStatus::Dead), ..all() }, vec![first, second, third]),
         (ReplayFilter { reason: Some(DeadReason::PayloadError), ..all() }, vec![third]),
-        (ReplayFilter { class: Some(Class::Config), ..all() }, vec![second]),
-        (ReplayFilter { code: Some(Code::Exact(503)), ..all() }, vec![first]),
-        (ReplayFilter { code: Some(Code::Hundred(4)), ..all() }, vec![second, third]),
+        (ReplayFilter { class: Some(FailureClass::Config), ..all() }, vec![second]),
+        (ReplayFilter { code: Some(StatusPattern::Exact(503)), ..all() }, vec![first]),
+        (ReplayFilter { code: Some(StatusPattern::Hundred(4)), ..all() }, vec![second, third]),
         (ReplayFilter { since: Some(second_at), ..all() }, vec![second, third]),
         (ReplayFilter { until: Some(second_at), ..all() }, vec![first]),
         (ReplayFilter { since: Some(second_at), until: Some(third_at), ..all() }, vec![second]),
@@ -100,7 +105,14 @@ pub async fn replay_job_selects_deliveries_that_match_its_filter(mut world: Worl
         (ReplayFilter { search: text("ORDER"), ..all() }, vec![first, second, third]),
         (ReplayFilter { search: text("refused"), ..all() }, vec![first]),
         (ReplayFilter { search: text("%"), ..all() }, vec![]),
-        (ReplayFilter { source: Some(world.shop), class: Some(Class::Permanent), ..all() }, vec![]),
+        (
+            ReplayFilter {
+                source: Some(world.shop),
+                class: Some(FailureClass::Permanent),
+                ..all()
+            },
+            vec![],
+        ),
     ];
     for (filter, expected) in cases {
         for spec in [retry(filter.clone()), resend(filter.clone())] {
@@ -113,23 +125,23 @@ pub async fn replay_job_selects_deliveries_that_match_its_filter(mut world: Worl
             report(&world, job).await.progress().selected,
             u64::try_from(expected.len()).unwrap()
         );
-        world.change_replay(job, ReplayInput::Cancel, world.now).await.unwrap();
+        world.change_replay(job, ReplayTransition::Cancel, world.now).await.unwrap();
     }
     assert_eq!(taken(&world, retry(all())).await, [first, second, third]);
 }
 
 pub async fn force_resend_job_selects_succeeded_deliveries_too(mut world: World) {
     let (dead, _) = ended(&world, world.arrival(), DEAD).await;
-    let (well, _) = ended(&world, world.arrival(), Next::Succeeded).await;
+    let (well, _) = ended(&world, world.arrival(), NextStep::Succeeded).await;
     world.accept(world.arrival()).await;
     let waiting = world.claim_one(world.crm).await;
-    world.finish(&waiting, Next::RetryAt(world.now + Duration::from_secs(60))).await;
+    world.finish(&waiting, NextStep::RetryAt(world.now + Duration::from_secs(60))).await;
     world.wait(TICK);
     let status = |status| ReplayFilter { status: Some(status), ..all() };
     let to = |destination| ReplayFilter { destination: Some(destination), ..all() };
 
-    assert_eq!(taken(&world, resend(status(Status::Succeeded))).await, [well]);
-    assert_eq!(taken(&world, resend(status(Status::Dead))).await, [dead]);
+    assert_eq!(taken(&world, resend(status(DeliveryStatus::Succeeded))).await, [well]);
+    assert_eq!(taken(&world, resend(status(DeliveryStatus::Dead))).await, [dead]);
     world.wait(TICK);
     assert_eq!(taken(&world, resend(all())).await, [dead, well]);
     world.wait(TICK);
@@ -139,12 +151,12 @@ pub async fn force_resend_job_selects_succeeded_deliveries_too(mut world: World)
 }
 
 pub async fn send_missing_job_delivers_events_the_destination_never_got(mut world: World) {
-    let (one, _) = ended(&world, world.keyed("k-1"), Next::Succeeded).await;
+    let (one, _) = ended(&world, world.keyed("k-1"), NextStep::Succeeded).await;
     let nowhere = world.accept(NewEvent { deliveries: Vec::new(), ..world.keyed("k-2") }).await;
     let both = world.accept(world.keyed_for_both("k-3")).await;
     let bank = NewEvent { source: world.bank, ..world.keyed("b-1") };
-    let (elsewhere, _) = ended(&world, bank, Next::Succeeded).await;
-    world.finish_due(world.mail, Next::Succeeded).await;
+    let (elsewhere, _) = ended(&world, bank, NextStep::Succeeded).await;
+    world.finish_due(world.mail, NextStep::Succeeded).await;
     world.wait(TICK);
     let from = |source| ReplayFilter { source: Some(source), ..all() };
     let search = |text: &str| ReplayFilter { search: Some(text.to_owned()), ..all() };
@@ -180,8 +192,8 @@ pub async fn delivery_that_dies_after_job_creation_is_not_selected(mut world: Wo
     select(&world, job).await;
     advance(&world, job, MANY).await;
 
-    assert_eq!(world.statuses(dying).await, [Status::Dead]);
-    assert_eq!(world.statuses(early).await, [Status::Replayed, Status::Pending]);
+    assert_eq!(world.statuses(dying).await, [DeliveryStatus::Dead]);
+    assert_eq!(world.statuses(early).await, [DeliveryStatus::Replayed, DeliveryStatus::Pending]);
     assert_eq!(report(&world, job).await.progress().selected, 1);
 }
 
@@ -195,7 +207,7 @@ pub async fn event_received_after_job_creation_is_not_selected(mut world: World)
     select(&world, job).await;
     advance(&world, job, MANY).await;
 
-    assert_eq!(world.statuses(early).await, [Status::Pending]);
+    assert_eq!(world.statuses(early).await, [DeliveryStatus::Pending]);
     assert!(world.detail(late).await.deliveries.is_empty());
     assert_eq!(report(&world, job).await.progress().selected, 1);
 }
@@ -207,7 +219,7 @@ pub async fn job_selection_continues_after_restart(mut world: World) {
     let job = create(&world, retry(all())).await;
 
     let mut slices = 0;
-    while world.select_replay(job).await.unwrap() == Selected::Now(ReplayState::Selecting) {
+    while world.select_replay(job).await.unwrap() == SelectionReport::Now(ReplayState::Selecting) {
         world.reopen().await;
         slices += 1;
     }
@@ -229,28 +241,28 @@ pub async fn overlapping_jobs_are_refused(world: World) {
     let ask = |spec| NewReplay { id: world.id(), spec, created_at: world.now };
 
     let refused = world.create_replay(ask(resend(all()))).await.unwrap();
-    assert_eq!(refused, CreatedReplay::Overlaps(first));
-    world.change_replay(first, ReplayInput::Pause, world.now).await.unwrap();
+    assert_eq!(refused, CreateReplayResult::Overlaps(first));
+    world.change_replay(first, ReplayTransition::Pause, world.now).await.unwrap();
     let refused = world.create_replay(ask(retry(to(world.crm)))).await.unwrap();
-    assert_eq!(refused, CreatedReplay::Overlaps(first), "one that is paused is not over");
+    assert_eq!(refused, CreateReplayResult::Overlaps(first), "one that is paused is not over");
     create(&world, retry(to(world.mail))).await;
     create(&world, missing(world.crm, all())).await;
 
-    world.change_replay(first, ReplayInput::Cancel, world.now).await.unwrap();
+    world.change_replay(first, ReplayTransition::Cancel, world.now).await.unwrap();
     create(&world, retry(to(world.crm))).await;
 }
 
 pub async fn creating_the_same_job_again_has_no_effect(mut world: World) {
     let job = NewReplay { id: world.id(), spec: retry(all()), created_at: world.now };
-    assert_eq!(world.create_replay(job.clone()).await.unwrap(), CreatedReplay::Created);
+    assert_eq!(world.create_replay(job.clone()).await.unwrap(), CreateReplayResult::Created);
     for state in [ReplayState::Selecting, ReplayState::Cancelled] {
-        assert_eq!(world.create_replay(job.clone()).await.unwrap(), CreatedReplay::Known);
+        assert_eq!(world.create_replay(job.clone()).await.unwrap(), CreateReplayResult::Known);
         world.reopen().await;
-        assert_eq!(world.create_replay(job.clone()).await.unwrap(), CreatedReplay::Known);
-        let page = Page { after: None, limit: 9 };
+        assert_eq!(world.create_replay(job.clone()).await.unwrap(), CreateReplayResult::Known);
+        let page = PageRequest { after: None, limit: 9 };
         let states: Vec<_> = world.list_replays(page).await.unwrap();
         assert_eq!(states.iter().map(|row| row.state).collect::<Vec<_>>(), [state]);
-        world.change_replay(job.id, ReplayInput::Cancel, world.now).await.unwrap();
+        world.change_replay(job.id, ReplayTransition::Cancel, world.now).await.unwrap();
     }
 }
 
@@ -264,9 +276,9 @@ pub async fn concurrent_overlapping_jobs_are_created_once(world: World) {
 
     let told = tasks.join_all().await;
 
-    let made = told.iter().filter(|told| **told == CreatedReplay::Created).count();
+    let made = told.iter().filter(|told| **told == CreateReplayResult::Created).count();
     assert_eq!(made, 1, "{told:?}");
-    let page = Page { after: None, limit: 9 };
+    let page = PageRequest { after: None, limit: 9 };
     assert_eq!(world.list_replays(page).await.unwrap().len(), 1);
 }
 
@@ -283,18 +295,18 @@ pub async fn job_preview_reports_the_time_range_and_changes_nothing(mut world: W
     assert_eq!((preview.count, preview.complete), (2, true));
     assert_eq!((preview.oldest, preview.newest), (Some(begin), Some(end)));
     assert_eq!(preview.by_destination, BTreeMap::from([(world.crm, 2)]));
-    assert_eq!(world.count(Status::Dead), 2);
-    let page = Page { after: None, limit: 9 };
+    assert_eq!(world.count(DeliveryStatus::Dead), 2);
+    let page = PageRequest { after: None, limit: 9 };
     assert!(world.list_replays(page).await.unwrap().is_empty());
 }
 
 pub async fn job_state_changes_only_as_replay_state_allows(world: World) {
-    let inputs = [ReplayInput::Pause, ReplayInput::Resume, ReplayInput::Cancel];
+    let inputs = [ReplayTransition::Pause, ReplayTransition::Resume, ReplayTransition::Cancel];
     for path in [
         vec![],
-        vec![ReplayInput::Pause],
-        vec![ReplayInput::Pause, ReplayInput::Resume],
-        vec![ReplayInput::Cancel],
+        vec![ReplayTransition::Pause],
+        vec![ReplayTransition::Pause, ReplayTransition::Resume],
+        vec![ReplayTransition::Cancel],
     ] {
         for input in inputs {
             let job = create(&world, retry(all())).await;
@@ -305,17 +317,19 @@ pub async fn job_state_changes_only_as_replay_state_allows(world: World) {
 
             let changed = world.change_replay(job, input, world.now).await.unwrap();
 
-            let expected =
-                state.apply(input).map_or(ChangedReplay::Refused(state), ChangedReplay::Changed);
+            let expected = state
+                .apply(input)
+                .map_or(ChangeReplayResult::Refused(state), ChangeReplayResult::Changed);
             assert_eq!(changed, expected, "{state:?} and {input:?}");
             let after = state.apply(input).unwrap_or(state);
             assert_eq!(report(&world, job).await.state, after);
-            world.change_replay(job, ReplayInput::Cancel, world.now).await.unwrap();
+            world.change_replay(job, ReplayTransition::Cancel, world.now).await.unwrap();
         }
     }
-    let unknown = world.change_replay(world.id(), ReplayInput::Pause, world.now).await.unwrap();
-    assert_eq!(unknown, ChangedReplay::NotFound);
-    assert_eq!(world.select_replay(world.id()).await.unwrap(), Selected::NotFound);
+    let unknown =
+        world.change_replay(world.id(), ReplayTransition::Pause, world.now).await.unwrap();
+    assert_eq!(unknown, ChangeReplayResult::NotFound);
+    assert_eq!(world.select_replay(world.id()).await.unwrap(), SelectionReport::NotFound);
     assert_eq!(world.advance_replay(world.id(), 1, 1, world.now).await.unwrap(), None);
     assert!(world.find_replay(world.id()).await.unwrap().is_none());
 }
@@ -324,14 +338,14 @@ pub async fn jobs_are_listed_newest_first_in_pages(mut world: World) {
     let mut made = Vec::new();
     for _ in 0..3 {
         let job = create(&world, retry(all())).await;
-        world.change_replay(job, ReplayInput::Cancel, world.now).await.unwrap();
+        world.change_replay(job, ReplayTransition::Cancel, world.now).await.unwrap();
         made.push(job);
         world.wait(TICK);
     }
     let ids = |rows: Vec<ReplayRow>| rows.into_iter().map(|row| row.id).collect::<Vec<_>>();
 
-    let first = world.list_replays(Page { after: None, limit: 2 }).await.unwrap();
-    let rest = world.list_replays(Page { after: Some(made[1]), limit: 2 }).await.unwrap();
+    let first = world.list_replays(PageRequest { after: None, limit: 2 }).await.unwrap();
+    let rest = world.list_replays(PageRequest { after: Some(made[1]), limit: 2 }).await.unwrap();
 
     assert_eq!((ids(first), ids(rest)), (vec![made[2], made[1]], vec![made[0]]));
 }

@@ -3,11 +3,14 @@
 use std::time::Duration;
 
 use surehook_core::{
-    delivery::{DeadReason, state::Status},
+    delivery::{DeadReason, state::DeliveryStatus},
     event::{NewDelivery, NewEvent},
     ids::{DeliveryId, EventId},
-    lane::{CircuitState, Drain, LaneState, Pause},
-    store::{Cancelled, Change, Claimed, DeliveryFilter, EventFilter, Next, OwedFilter, Page},
+    lane::{BacklogDrain, CircuitState, LanePause, SavedLaneState},
+    store::{
+        CancelResult, ClaimedDelivery, ConfigChange, DeliveryFilter, EventDeliveryFilter,
+        EventFilter, NextStep, PageRequest,
+    },
 };
 
 use super::{
@@ -15,11 +18,11 @@ use super::{
     samples::{destination, held},
 };
 
-fn paused(world: &World) -> LaneState {
+fn paused(world: &World) -> SavedLaneState {
     let reason = Some("somebody moves house".to_owned());
-    LaneState {
-        paused: Some(Pause { at: world.now, reason, automatic: false }),
-        ..LaneState::default()
+    SavedLaneState {
+        paused: Some(LanePause { at: world.now, reason, automatic: false }),
+        ..SavedLaneState::default()
     }
 }
 
@@ -32,7 +35,7 @@ pub async fn delayed_delivery_is_due_after_the_delay(mut world: World) {
     assert!(world.claim(world.crm, 10).await.is_empty());
     world.wait(delay);
     // A replay was asked for by somebody who wants it now.
-    world.finish(&world.claim_one(world.crm).await, Next::Succeeded).await;
+    world.finish(&world.claim_one(world.crm).await, NextStep::Succeeded).await;
     let old = world.only_delivery(event).await.id;
     world.replay(old, world.id(), world.now).await.unwrap();
     world.claim_one(world.crm).await;
@@ -47,10 +50,10 @@ pub async fn saved_lane_state_is_read_back_after_restart(mut world: World) {
         CircuitState::Closed,
     ];
     for circuit in circuits {
-        let said = LaneState {
+        let said = SavedLaneState {
             circuit,
             cool_until: Some(until),
-            drain: Some(Drain { rate: "100/s burst 3".parse().unwrap(), until }),
+            drain: Some(BacklogDrain { rate: "100/s burst 3".parse().unwrap(), until }),
             ..paused(&world)
         };
         world.save_lane(world.crm, said.clone()).await.unwrap();
@@ -58,24 +61,24 @@ pub async fn saved_lane_state_is_read_back_after_restart(mut world: World) {
         let kept = world.lanes().await.unwrap();
         assert_eq!(kept.into_iter().collect::<Vec<_>>(), [(world.crm, said)]);
     }
-    world.save_lane(world.crm, LaneState::default()).await.unwrap();
+    world.save_lane(world.crm, SavedLaneState::default()).await.unwrap();
     assert!(world.lanes().await.unwrap().is_empty());
 }
 
 pub async fn lane_state_of_deleted_destination_is_removed(world: World) {
     world.save_lane(world.crm, paused(&world)).await.unwrap();
-    world.change(vec![Change::DeleteDestination(world.crm)], world.now).await.unwrap();
+    world.change(vec![ConfigChange::DeleteDestination(world.crm)], world.now).await.unwrap();
     assert!(world.lanes().await.unwrap().is_empty());
     world.save_lane(world.crm, paused(&world)).await.unwrap();
-    let again = vec![Change::PutDestination(world.crm, destination("crm"))];
+    let again = vec![ConfigChange::PutDestination(world.crm, destination("crm"))];
     world.change(again, world.now).await.unwrap();
     assert!(world.lanes().await.unwrap().is_empty());
 }
 
 /// The ids with a status, newest first.
-async fn listed(world: &World, status: Status) -> Vec<DeliveryId> {
+async fn listed(world: &World, status: DeliveryStatus) -> Vec<DeliveryId> {
     let filter = DeliveryFilter { status: Some(status), ..DeliveryFilter::default() };
-    let page = Page { after: None, limit: 100 };
+    let page = PageRequest { after: None, limit: 100 };
     let rows = world.deliveries(filter, page).await.unwrap().rows;
     assert!(rows.iter().all(|row| row.status == status));
     rows.iter().map(|row| row.id).collect()
@@ -84,7 +87,7 @@ async fn listed(world: &World, status: Status) -> Vec<DeliveryId> {
 async fn lists_and_counts_agree(world: &World) {
     let mut counts = world.counts();
     counts.hold_back(&world.held_back().await.unwrap());
-    for status in Status::ALL {
+    for status in DeliveryStatus::ALL {
         let many = counts.by_status.get(&status).copied().unwrap_or_default();
         let listed = listed(world, status).await;
         assert_eq!(u64::try_from(listed.len()).unwrap(), many, "{status:?}");
@@ -95,9 +98,9 @@ async fn lists_and_counts_agree(world: &World) {
 /// the last.
 async fn a_mixed_lot(world: &World) {
     for next in [
-        Next::RetryAt(world.now + Duration::from_secs(60)),
-        Next::Succeeded,
-        Next::Dead(DeadReason::MaxRetries),
+        NextStep::RetryAt(world.now + Duration::from_secs(60)),
+        NextStep::Succeeded,
+        NextStep::Dead(DeadReason::MaxRetries),
     ] {
         world.accept(world.arrival()).await;
         world.finish(&world.claim_one(world.crm).await, next).await;
@@ -111,36 +114,49 @@ async fn a_mixed_lot(world: &World) {
 }
 
 async fn events_are_found_by_what_is_shown(world: &World, held: EventId) {
-    assert_eq!(world.statuses(held).await, [Status::Held]);
-    for (status, many) in [(Status::Held, 3), (Status::Pending, 1), (Status::Scheduled, 0)] {
+    assert_eq!(world.statuses(held).await, [DeliveryStatus::Held]);
+    for (status, many) in
+        [(DeliveryStatus::Held, 3), (DeliveryStatus::Pending, 1), (DeliveryStatus::Scheduled, 0)]
+    {
         let filter = EventFilter {
-            owes: OwedFilter { status: Some(status), ..OwedFilter::default() },
+            owes: EventDeliveryFilter { status: Some(status), ..EventDeliveryFilter::default() },
             ..EventFilter::default()
         };
-        let page = Page { after: None, limit: 100 };
+        let page = PageRequest { after: None, limit: 100 };
         assert_eq!(world.events(filter, page).await.unwrap().rows.len(), many, "{status:?}");
     }
 }
 
-async fn is_shown_as_held(world: World, state: LaneState) {
+async fn is_shown_as_held(world: World, state: SavedLaneState) {
     a_mixed_lot(&world).await;
     lists_and_counts_agree(&world).await;
-    let waiting = [listed(&world, Status::Pending).await, listed(&world, Status::Scheduled).await];
+    let waiting = [
+        listed(&world, DeliveryStatus::Pending).await,
+        listed(&world, DeliveryStatus::Scheduled).await,
+    ];
     assert_eq!((waiting[0].len(), waiting[1].len()), (2, 1));
 
     world.save_lane(world.crm, state).await.unwrap();
 
     lists_and_counts_agree(&world).await;
     let elsewhere = &waiting[0][..1];
-    assert_eq!(listed(&world, Status::Pending).await, elsewhere, "what goes to the other one");
-    assert_eq!(listed(&world, Status::Held).await.len(), 3);
+    assert_eq!(
+        listed(&world, DeliveryStatus::Pending).await,
+        elsewhere,
+        "what goes to the other one"
+    );
+    assert_eq!(listed(&world, DeliveryStatus::Held).await.len(), 3);
     let shown = world.delivery_detail(waiting[1][0]).await.delivery;
-    assert_eq!((shown.status, shown.due_at.is_some()), (Status::Held, true), "the row stays");
+    assert_eq!(
+        (shown.status, shown.due_at.is_some()),
+        (DeliveryStatus::Held, true),
+        "the row stays"
+    );
     events_are_found_by_what_is_shown(&world, shown.event).await;
 
-    world.save_lane(world.crm, LaneState::default()).await.unwrap();
+    world.save_lane(world.crm, SavedLaneState::default()).await.unwrap();
     lists_and_counts_agree(&world).await;
-    assert_eq!(listed(&world, Status::Pending).await, waiting[0]);
+    assert_eq!(listed(&world, DeliveryStatus::Pending).await, waiting[0]);
 }
 
 pub async fn waiting_deliveries_of_paused_destination_are_shown_as_held(world: World) {
@@ -163,8 +179,10 @@ pub async fn thousands_of_held_deliveries_are_listed_page_by_page(mut world: Wor
         async move {
             let (mut ids, mut after) = (Vec::new(), None);
             loop {
-                let page =
-                    world.deliveries(filter.clone(), Page { after, limit: 1000 }).await.unwrap();
+                let page = world
+                    .deliveries(filter.clone(), PageRequest { after, limit: 1000 })
+                    .await
+                    .unwrap();
                 assert!(page.rows.iter().all(|row| row.status == status));
                 ids.extend(page.rows.iter().map(|row| row.id));
                 after = page.next;
@@ -174,32 +192,32 @@ pub async fn thousands_of_held_deliveries_are_listed_page_by_page(mut world: Wor
             }
         }
     };
-    let waiting = all(Status::Pending).await;
+    let waiting = all(DeliveryStatus::Pending).await;
     assert_eq!(waiting.len(), MANY + 1);
 
     world.save_lane(world.crm, paused(&world)).await.unwrap();
 
-    assert_eq!(all(Status::Held).await, waiting[..MANY]);
-    assert_eq!(all(Status::Pending).await, waiting[MANY..]);
+    assert_eq!(all(DeliveryStatus::Held).await, waiting[..MANY]);
+    assert_eq!(all(DeliveryStatus::Pending).await, waiting[MANY..]);
 }
 
 pub async fn waiting_deliveries_with_open_circuit_are_shown_as_held(world: World) {
     let circuit = CircuitState::Open { until: world.now, times: 1 };
-    is_shown_as_held(world, LaneState { circuit, ..LaneState::default() }).await;
+    is_shown_as_held(world, SavedLaneState { circuit, ..SavedLaneState::default() }).await;
 }
 
 pub async fn waiting_delivery_can_be_cancelled(world: World) {
     a_mixed_lot(&world).await;
     let mut waiting = Vec::new();
-    for status in [Status::Held, Status::Pending, Status::Scheduled] {
+    for status in [DeliveryStatus::Held, DeliveryStatus::Pending, DeliveryStatus::Scheduled] {
         waiting.extend(listed(&world, status).await);
     }
     assert_eq!(waiting.len(), 4);
     for id in waiting {
         let cancelled = world.cancel(id, world.now).await.unwrap();
-        assert!(matches!(cancelled, Cancelled::Done { .. }), "{cancelled:?}");
+        assert!(matches!(cancelled, CancelResult::Done { .. }), "{cancelled:?}");
         let row = world.delivery_detail(id).await.delivery;
-        assert_eq!((row.status, row.ended_at), (Status::Cancelled, Some(world.now)));
+        assert_eq!((row.status, row.ended_at), (DeliveryStatus::Cancelled, Some(world.now)));
     }
     lists_and_counts_agree(&world).await;
     assert!(world.claim(world.crm, 10).await.is_empty());
@@ -209,17 +227,17 @@ pub async fn in_flight_or_ended_delivery_cannot_be_cancelled(world: World) {
     a_mixed_lot(&world).await;
     let waiting = world.claim(world.mail, 1).await[0].id;
     let again = world.cancel(waiting, world.now).await.unwrap();
-    assert_eq!(again, Cancelled::NotCancellable(Status::InFlight));
-    for status in [Status::Succeeded, Status::Dead] {
+    assert_eq!(again, CancelResult::NotCancellable(DeliveryStatus::InFlight));
+    for status in [DeliveryStatus::Succeeded, DeliveryStatus::Dead] {
         let id = listed(&world, status).await[0];
         let refused = world.cancel(id, world.now).await.unwrap();
-        assert_eq!(refused, Cancelled::NotCancellable(status));
+        assert_eq!(refused, CancelResult::NotCancellable(status));
     }
-    assert_eq!(world.cancel(world.id(), world.now).await.unwrap(), Cancelled::NotFound);
+    assert_eq!(world.cancel(world.id(), world.now).await.unwrap(), CancelResult::NotFound);
     lists_and_counts_agree(&world).await;
 }
 
-async fn claim_next(world: &World) -> Vec<Claimed> {
+async fn claim_next(world: &World) -> Vec<ClaimedDelivery> {
     world.claim_next(world.crm, world.now, world.lease()).await.unwrap().claimed
 }
 
@@ -229,11 +247,11 @@ pub async fn claim_next_returns_the_next_retry_before_it_is_due(world: World) {
         world.accept(world.arrival()).await;
         let claimed = world.claim_one(world.crm).await;
         let again_at = world.now + Duration::from_secs(seconds);
-        world.finish(&claimed, Next::RetryAt(again_at)).await;
+        world.finish(&claimed, NextStep::RetryAt(again_at)).await;
     }
     let claimed = claim_next(&world).await.remove(0);
-    assert_eq!((claimed.attempts, world.count(Status::InFlight)), (1, 1));
-    world.finish(&claimed, Next::Succeeded).await;
+    assert_eq!((claimed.attempts, world.count(DeliveryStatus::InFlight)), (1, 1));
+    world.finish(&claimed, NextStep::Succeeded).await;
     let left = world.next_due(world.crm).await.unwrap();
     assert_eq!(left, Some(world.now + Duration::from_secs(60)));
 }
@@ -242,7 +260,7 @@ pub async fn claim_next_skips_delayed_and_ambiguous_deliveries(mut world: World)
     // It may have arrived, and a status may say so.
     let in_doubt = world.accept(world.arrival()).await;
     let claimed = world.claim_one(world.crm).await;
-    let waits = Next::RetryAt(world.now + Duration::from_secs(600));
+    let waits = NextStep::RetryAt(world.now + Duration::from_secs(600));
     world.settle(world.will(&claimed, waits)).await.unwrap();
     // Somebody wants it to go out later.
     let delivery = NewDelivery { delay: Duration::from_secs(300), ..world.to(world.crm) };
@@ -252,7 +270,7 @@ pub async fn claim_next_skips_delayed_and_ambiguous_deliveries(mut world: World)
     assert!(claim_next(&world).await.is_empty());
     let failed = world.accept(world.arrival()).await;
     let claimed = world.claim_one(world.crm).await;
-    world.finish(&claimed, Next::RetryAt(world.now + Duration::from_secs(3600))).await;
+    world.finish(&claimed, NextStep::RetryAt(world.now + Duration::from_secs(3600))).await;
     // What a lane gave back for later, a person may still want to try.
     let put_off = world.accept(world.arrival()).await;
     let claimed = world.claim_one(world.crm).await;

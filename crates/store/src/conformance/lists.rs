@@ -3,16 +3,19 @@
 use std::time::Duration;
 
 use surehook_core::{
-    delivery::{DeadReason, state::Status},
+    delivery::{DeadReason, state::DeliveryStatus},
     event::NewEvent,
     ids::{DeliveryId, EventId},
-    replay::Code,
-    store::{Change, DeliveryFilter, EventFilter, Next, OwedFilter, Page, Replayed},
+    replay::StatusPattern,
+    store::{
+        ConfigChange, DeliveryFilter, EventDeliveryFilter, EventFilter, NextStep, PageRequest,
+        ReplayResult,
+    },
 };
 
 use super::{World, world::WINDOW};
 
-pub(super) fn with_delivery(owes: OwedFilter) -> EventFilter {
+pub(super) fn with_delivery(owes: EventDeliveryFilter) -> EventFilter {
     EventFilter { owes, ..EventFilter::default() }
 }
 
@@ -20,7 +23,7 @@ pub(super) fn with_delivery(owes: OwedFilter) -> EventFilter {
 pub(super) async fn events(world: &World, filter: &EventFilter, limit: usize) -> Vec<EventId> {
     let (mut all, mut after) = (Vec::new(), None);
     loop {
-        let page = world.events(filter.clone(), Page { after, limit }).await.unwrap();
+        let page = world.events(filter.clone(), PageRequest { after, limit }).await.unwrap();
         assert!(page.rows.len() <= limit);
         all.extend(page.rows.iter().map(|row| row.id));
         after = page.next;
@@ -34,7 +37,7 @@ pub(super) async fn events(world: &World, filter: &EventFilter, limit: usize) ->
 async fn deliveries(world: &World, filter: &DeliveryFilter, limit: usize) -> Vec<DeliveryId> {
     let (mut all, mut after) = (Vec::new(), None);
     loop {
-        let page = world.deliveries(filter.clone(), Page { after, limit }).await.unwrap();
+        let page = world.deliveries(filter.clone(), PageRequest { after, limit }).await.unwrap();
         assert!(page.rows.len() <= limit);
         all.extend(page.rows.iter().map(|row| row.id));
         after = page.next;
@@ -71,7 +74,7 @@ pub async fn events_are_listed_newest_first_in_pages(mut world: World) {
         let listed = events(&world, &EventFilter::default(), limit).await;
         assert_eq!(listed, expected, "pages of {limit}");
     }
-    let none = Page { after: None, limit: 0 };
+    let none = PageRequest { after: None, limit: 0 };
     assert!(world.events(EventFilter::default(), none).await.unwrap().rows.is_empty());
 }
 
@@ -103,13 +106,13 @@ pub async fn events_are_filtered_by_source_and_key(mut world: World) {
 pub async fn next_page_is_stable_while_events_are_received(mut world: World) {
     let before = many(&mut world).await;
     let expected = newest_first(before.iter().map(|event| event.id).collect());
-    let first = Page { after: None, limit: 10 };
+    let first = PageRequest { after: None, limit: 10 };
     let page = world.events(EventFilter::default(), first).await.unwrap();
     let after = page.next;
 
     world.accept(world.arrival()).await;
 
-    let rest = Page { after, limit: 100 };
+    let rest = PageRequest { after, limit: 100 };
     let rest = world.events(EventFilter::default(), rest).await.unwrap();
     let seen: Vec<EventId> = page.rows.iter().chain(&rest.rows).map(|row| row.id).collect();
     assert_eq!(seen, expected);
@@ -129,13 +132,13 @@ pub async fn deliveries_are_listed_newest_first_in_pages(mut world: World) {
 /// Deliveries in every status that can be reached, some of each, in both destinations.
 pub(super) async fn in_every_status(world: &mut World) {
     let spare = world.id();
-    let put = Change::PutDestination(spare, super::samples::destination("spare"));
+    let put = ConfigChange::PutDestination(spare, super::samples::destination("spare"));
     world.change(vec![put], world.now).await.unwrap();
     let ends = [
-        Next::Succeeded,
-        Next::RetryAt(world.now + Duration::from_secs(900)),
-        Next::Dead(DeadReason::MaxRetries),
-        Next::Dead(DeadReason::PayloadError),
+        NextStep::Succeeded,
+        NextStep::RetryAt(world.now + Duration::from_secs(900)),
+        NextStep::Dead(DeadReason::MaxRetries),
+        NextStep::Dead(DeadReason::PayloadError),
     ];
     for destination in [world.crm, world.mail] {
         let events: Vec<NewEvent> = (0..16)
@@ -150,19 +153,19 @@ pub(super) async fn in_every_status(world: &mut World) {
         }
         world.claim(destination, 2).await;
     }
-    world.change(vec![Change::DeleteDestination(spare)], world.now).await.unwrap();
-    let dead = DeliveryFilter { status: Some(Status::Dead), ..DeliveryFilter::default() };
+    world.change(vec![ConfigChange::DeleteDestination(spare)], world.now).await.unwrap();
+    let dead = DeliveryFilter { status: Some(DeliveryStatus::Dead), ..DeliveryFilter::default() };
     for id in deliveries(world, &dead, 100).await.into_iter().step_by(4) {
         let replayed = world.replay(id, world.id(), world.now).await.unwrap();
-        assert!(matches!(replayed, Replayed::Created { .. }));
+        assert!(matches!(replayed, ReplayResult::Created { .. }));
     }
 }
 
 pub async fn deliveries_are_filtered_by_each_status(mut world: World) {
     in_every_status(&mut world).await;
-    let everything = Page { after: None, limit: 1000 };
+    let everything = PageRequest { after: None, limit: 1000 };
     let all = world.deliveries(DeliveryFilter::default(), everything).await.unwrap().rows;
-    for status in Status::ALL {
+    for status in DeliveryStatus::ALL {
         for destination in [None, Some(world.crm), Some(world.mail)] {
             let expected: Vec<DeliveryId> = all
                 .iter()
@@ -178,8 +181,8 @@ pub async fn deliveries_are_filtered_by_each_status(mut world: World) {
                 assert_eq!(listed, expected, "{filter:?} in pages of {limit}");
             }
             // No operation of a store holds a delivery yet; all else is there to be found.
-            let reachable =
-                status != Status::Held && (destination.is_none() || status != Status::Cancelled);
+            let reachable = status != DeliveryStatus::Held
+                && (destination.is_none() || status != DeliveryStatus::Cancelled);
             assert_eq!(expected.is_empty(), !reachable, "{filter:?}");
         }
     }
@@ -187,16 +190,16 @@ pub async fn deliveries_are_filtered_by_each_status(mut world: World) {
 
 pub async fn deliveries_are_filtered_by_destination_and_reason(mut world: World) {
     in_every_status(&mut world).await;
-    let everything = Page { after: None, limit: 1000 };
+    let everything = PageRequest { after: None, limit: 1000 };
     let all = world.deliveries(DeliveryFilter::default(), everything).await.unwrap().rows;
     for destination in [None, Some(world.crm)] {
         for reason in [None, Some(DeadReason::MaxRetries), Some(DeadReason::PayloadError)] {
-            let status = reason.map(|_| Status::Dead);
+            let status = reason.map(|_| DeliveryStatus::Dead);
             let expected: Vec<DeliveryId> = all
                 .iter()
                 .filter(|row| destination.is_none_or(|wanted| row.destination == wanted))
                 .filter(|row| {
-                    reason.is_none() || (row.reason, row.status) == (reason, Status::Dead)
+                    reason.is_none() || (row.reason, row.status) == (reason, DeliveryStatus::Dead)
                 })
                 .map(|row| row.id)
                 .collect();
@@ -208,7 +211,7 @@ pub async fn deliveries_are_filtered_by_destination_and_reason(mut world: World)
         }
     }
     let never = DeliveryFilter {
-        status: Some(Status::Dead),
+        status: Some(DeliveryStatus::Dead),
         reason: Some(DeadReason::Expired),
         ..DeliveryFilter::default()
     };
@@ -249,13 +252,16 @@ pub async fn events_and_deliveries_are_filtered_by_time(mut world: World) {
 
 pub async fn events_are_filtered_by_delivery_status(mut world: World) {
     in_every_status(&mut world).await;
-    let everything = Page { after: None, limit: 1000 };
+    let everything = PageRequest { after: None, limit: 1000 };
     let all = world.deliveries(DeliveryFilter::default(), everything).await.unwrap().rows;
-    for status in Status::ALL {
+    for status in DeliveryStatus::ALL {
         let with = all.iter().filter(|row| row.status == status).map(|row| row.event);
         let mut expected = newest_first(with.collect::<Vec<_>>());
         expected.dedup();
-        let filter = with_delivery(OwedFilter { status: Some(status), ..OwedFilter::default() });
+        let filter = with_delivery(EventDeliveryFilter {
+            status: Some(status),
+            ..EventDeliveryFilter::default()
+        });
         assert_eq!(events(&world, &filter, 3).await, expected, "{filter:?}");
     }
 }
@@ -310,17 +316,17 @@ pub async fn deliveries_are_filtered_by_source_and_event(mut world: World) {
 pub async fn deliveries_are_filtered_by_last_attempt(mut world: World) {
     many(&mut world).await;
     for claimed in world.claim(world.crm, 4).await {
-        world.finish(&claimed, Next::Dead(DeadReason::MaxRetries)).await;
+        world.finish(&claimed, NextStep::Dead(DeadReason::MaxRetries)).await;
     }
     for claimed in world.claim(world.crm, 3).await {
-        world.finish(&claimed, Next::Succeeded).await;
+        world.finish(&claimed, NextStep::Succeeded).await;
     }
-    let everything = Page { after: None, limit: 1000 };
+    let everything = PageRequest { after: None, limit: 1000 };
     let rows = world.deliveries(DeliveryFilter::default(), everything).await.unwrap().rows;
     for row in rows.iter().filter(|row| row.attempts > 0) {
         let last = world.delivery_detail(row.id).await.attempts.pop().unwrap().attempt;
         for (class, code) in [(last.class, None), (None, last.status), (last.class, last.status)] {
-            let code = code.map(Code::Exact);
+            let code = code.map(StatusPattern::Exact);
             let filter = DeliveryFilter { class, code, ..DeliveryFilter::default() };
             let found = deliveries(&world, &filter, 2).await;
             assert!(found.contains(&row.id), "{filter:?}");
@@ -329,7 +335,8 @@ pub async fn deliveries_are_filtered_by_last_attempt(mut world: World) {
             }
         }
     }
-    let never = DeliveryFilter { code: Some(Code::Exact(599)), ..DeliveryFilter::default() };
+    let never =
+        DeliveryFilter { code: Some(StatusPattern::Exact(599)), ..DeliveryFilter::default() };
     assert!(deliveries(&world, &never, 9).await.is_empty());
 }
 
@@ -342,7 +349,7 @@ pub async fn text_search_reads_a_bounded_number_of_rows_per_page(mut world: Worl
         world.admit(rest).await.unwrap();
     }
     let filter = EventFilter { search: Some("needle".into()), ..EventFilter::default() };
-    let page = world.events(filter.clone(), Page { after: None, limit: 10 }).await.unwrap();
+    let page = world.events(filter.clone(), PageRequest { after: None, limit: 10 }).await.unwrap();
 
     assert!(page.rows.is_empty());
     assert!(page.next.is_some(), "an empty page that is not the last one says so");

@@ -6,7 +6,7 @@ use surehook_core::{
     ids::MediaId,
     media::{UNUSED_KEPT, USES_NOTED_EVERY, Upload},
     service::message::MediaKind,
-    store::Next,
+    store::NextStep,
 };
 
 use super::World;
@@ -105,13 +105,13 @@ pub async fn media_is_kept_while_an_event_may_reference_it(mut world: World) {
     assert!(world.use_upload(file, world.now).await.unwrap().is_some());
     let event = world.keyed_for_both("k");
     world.accept(event).await;
-    world.finish_due(world.mail, Next::Succeeded).await;
+    world.finish_due(world.mail, NextStep::Succeeded).await;
 
     world.wait(UNUSED_KEPT * 3);
     world.prune_all(30 * DAY).await;
     assert!(is_known(&world, file).await, "a message is still owed");
 
-    world.finish_due(world.crm, Next::Succeeded).await;
+    world.finish_due(world.crm, NextStep::Succeeded).await;
     world.wait(DAY);
     world.prune_all(30 * DAY).await;
     assert!(!is_known(&world, file).await, "its event is gone");

@@ -9,13 +9,18 @@ use std::{
 };
 
 use surehook_core::{
-    delivery::{Class, DeadReason, DeliveryState, Input, Lease, state::Status},
-    event::{Confirmation, NewEvent},
+    delivery::{
+        DeadReason, DeliveryState, DeliveryTransition, FailureClass, Lease, state::DeliveryStatus,
+    },
+    event::{NewEvent, StatusUpdate},
     ids::{DeliveryId, DestinationId, EventId, SourceId},
     key::DedupKey,
     retention::RetentionSpec,
-    rollup::{Count, Tally, Width},
-    store::{Confirmed, Counts, Held, Next, REPLAY_INTERVAL, Replayed, Settled, Settlement},
+    rollup::{BucketWidth, RollupCounts, RollupMetric},
+    store::{
+        ConfirmedDelivery, HeldClaim, NextStep, REPLAY_INTERVAL, ReplayResult, SettleResult,
+        Settlement, StoreCounts,
+    },
     time::Timestamp,
 };
 
@@ -57,7 +62,7 @@ pub(super) struct ModelDelivery {
     pub(super) attempts_are_gone: bool,
     /// What holds if nothing more is heard, and what a status said meanwhile.
     pub(super) will: Option<Settlement>,
-    pub(super) said: Option<Confirmation>,
+    pub(super) said: Option<StatusUpdate>,
     /// How long it waits for a word of its last attempt, from the end of that.
     pub(super) awaits: Option<Duration>,
     /// What the service calls its message.
@@ -67,13 +72,13 @@ pub(super) struct ModelDelivery {
 }
 
 impl ModelDelivery {
-    pub(super) fn step(&mut self, input: Input) {
+    pub(super) fn step(&mut self, input: DeliveryTransition) {
         self.state = self.state.apply(input).unwrap();
     }
 
     pub(super) fn call(&mut self, now: Timestamp) {
         if self.state == DeliveryState::Held {
-            self.step(Input::TurnCame { due_at: now.max(self.not_before) });
+            self.step(DeliveryTransition::TurnCame { due_at: now.max(self.not_before) });
         }
     }
 
@@ -99,7 +104,7 @@ impl ModelDelivery {
 pub(super) enum Expected {
     Accepted {
         held: Vec<DeliveryId>,
-        confirmed: Option<Confirmed>,
+        confirmed: Option<ConfirmedDelivery>,
     },
     /// `revived` are the old deliveries; each has an heir whose id the store chooses.
     Duplicate {
@@ -118,9 +123,9 @@ pub(super) struct Model {
     keys: BTreeMap<(SourceId, DedupKey), Known>,
     pub(super) places: u64,
     /// What was counted and is never taken back.
-    pub(super) ever: Counts,
+    pub(super) ever: StoreCounts,
     /// The same by time, but for duplicates, of which memory does not tell the moment.
-    pub(super) facts: BTreeMap<(Whose, Timestamp), Tally>,
+    pub(super) facts: BTreeMap<(Whose, Timestamp), RollupCounts>,
     /// How much was sent on each day.
     pub(super) sent: BTreeMap<(i32, DestinationId), u64>,
     /// What the sources keep for how long.
@@ -153,11 +158,12 @@ impl Model {
             }
             _ => {
                 self.ever.no_key += 1;
-                self.tally(Whose::Source(event.source), event.received_at).add(Count::NoKey, 1);
+                self.tally(Whose::Source(event.source), event.received_at)
+                    .add(RollupMetric::NoKey, 1);
             }
         }
         self.ever.events += 1;
-        self.tally(Whose::Source(event.source), event.received_at).add(Count::Accepted, 1);
+        self.tally(Whose::Source(event.source), event.received_at).add(RollupMetric::Accepted, 1);
         let mut held = Vec::new();
         for owed in &event.deliveries {
             // Not written, and so not claimed.
@@ -173,7 +179,7 @@ impl Model {
             if delivery.state == DeliveryState::Held {
                 held.push(owed.id);
             } else if let Some(lease) = owed.claim {
-                delivery.step(Input::Claim(lease));
+                delivery.step(DeliveryTransition::Claim(lease));
             }
             self.deliveries.insert(owed.id, delivery);
         }
@@ -190,8 +196,8 @@ impl Model {
         Expected::Accepted { held, confirmed }
     }
 
-    pub(super) fn tally(&mut self, whose: Whose, at: Timestamp) -> &mut Tally {
-        self.facts.entry((whose, Width::TenSeconds.start(at))).or_default()
+    pub(super) fn tally(&mut self, whose: Whose, at: Timestamp) -> &mut RollupCounts {
+        self.facts.entry((whose, BucketWidth::TenSeconds.start(at))).or_default()
     }
 
     /// Counts a sighting.
@@ -209,7 +215,9 @@ impl Model {
         let known = self.keys.get(&(event.source, claim.key.clone()))?;
         let fits = known.expires_at > event.received_at
             && known.fingerprint == event.payload.fingerprint
-            && !self.of_event(known.event).any(|(_, owed)| owed.state.status() == Status::Dead);
+            && !self
+                .of_event(known.event)
+                .any(|(_, owed)| owed.state.status() == DeliveryStatus::Dead);
         fits.then_some(known.event)
     }
 
@@ -221,13 +229,13 @@ impl Model {
     }
 
     fn revive(&mut self, event: EventId, by: &NewEvent) -> Vec<DeliveryId> {
-        let latest: Vec<(DeliveryId, Status, DestinationId)> = self
+        let latest: Vec<(DeliveryId, DeliveryStatus, DestinationId)> = self
             .of_event(event)
             .map(|(id, delivery)| (*id, delivery.state.status(), delivery.destination))
-            .filter(|(_, status, _)| *status != Status::Replayed)
+            .filter(|(_, status, _)| *status != DeliveryStatus::Replayed)
             .collect();
         let body_is_gone = self.events.get(&event).is_some_and(|event| event.body_is_gone);
-        if body_is_gone || latest.iter().any(|(_, status, _)| *status != Status::Dead) {
+        if body_is_gone || latest.iter().any(|(_, status, _)| *status != DeliveryStatus::Dead) {
             return Vec::new();
         }
         let may_have_arrived =
@@ -252,7 +260,7 @@ impl Model {
         last_replay_at: Option<Timestamp>,
     ) {
         let was = self.deliveries.get_mut(&old).unwrap();
-        was.step(Input::Replay { at: now });
+        was.step(DeliveryTransition::Replay { at: now });
         was.replayed_by = Some(new);
         was.last_replay_at = Some(now);
         let mut heir = born(was.event, was.destination, now);
@@ -288,7 +296,7 @@ impl Model {
         due.sort();
         due.truncate(limit);
         for (_, id) in &due {
-            self.deliveries.get_mut(id).unwrap().step(Input::Claim(lease));
+            self.deliveries.get_mut(id).unwrap().step(DeliveryTransition::Claim(lease));
         }
         due.into_iter().map(|(_, id)| id).collect()
     }
@@ -299,16 +307,16 @@ impl Model {
     }
 
     /// The delivery, if `held` is the current claim on it.
-    pub(super) fn held(&mut self, held: Held) -> Option<&mut ModelDelivery> {
+    pub(super) fn held(&mut self, held: HeldClaim) -> Option<&mut ModelDelivery> {
         let delivery = self.deliveries.get_mut(&held.delivery)?;
         delivery.lease().is_some_and(|lease| lease.token == held.token).then_some(delivery)
     }
 
-    pub(super) fn settle(&mut self, held: Held, settlement: &Settlement) -> Settled {
+    pub(super) fn settle(&mut self, held: HeldClaim, settlement: &Settlement) -> SettleResult {
         if self.held(held).is_none() {
             return self.hear_late(settlement);
         }
-        let Some(delivery) = self.held(held) else { return Settled::LeaseLost };
+        let Some(delivery) = self.held(held) else { return SettleResult::LeaseLost };
         let (at, attempt) = (settlement.at, &settlement.attempt);
         delivery.will = None;
         let said = delivery.said.take();
@@ -316,7 +324,9 @@ impl Model {
             .as_ref()
             .map_or(settlement.next, |told| told.said.after(attempt.class, settlement.next));
         delivery.awaits = match (attempt.class, next) {
-            (Some(Class::Ambiguous), Next::RetryAt(due_at)) if next == settlement.next => {
+            (Some(FailureClass::Ambiguous), NextStep::RetryAt(due_at))
+                if next == settlement.next =>
+            {
                 Some(due_at.since(attempt.started_at + attempt.took))
             }
             _ => None,
@@ -324,9 +334,9 @@ impl Model {
         let (destination, created_at) = (delivery.destination, delivery.created_at);
         delivery.attempts += 1;
         match next {
-            Next::Succeeded => delivery.step(Input::Succeed { at }),
-            Next::RetryAt(due_at) => delivery.step(Input::Retry { due_at }),
-            Next::Dead(reason) => delivery.step(Input::Bury { at, reason }),
+            NextStep::Succeeded => delivery.step(DeliveryTransition::Succeed { at }),
+            NextStep::RetryAt(due_at) => delivery.step(DeliveryTransition::Retry { due_at }),
+            NextStep::Dead(reason) => delivery.step(DeliveryTransition::Bury { at, reason }),
         }
         if delivery.state.status().is_final() {
             delivery.ended_at = Some(at);
@@ -334,15 +344,15 @@ impl Model {
         let is_retry = delivery.attempts > 1;
         self.ever.attempts += 1;
         self.ever.retries += u64::from(is_retry);
-        if let Next::Dead(reason) = next {
+        if let NextStep::Dead(reason) = next {
             self.deliveries.get_mut(&held.delivery).unwrap().reason = Some(reason);
             self.ever.dead.entry(reason).or_default().total += 1;
-            self.tally(Whose::Destination(destination), at).add(Count::dead(reason), 1);
+            self.tally(Whose::Destination(destination), at).add(RollupMetric::dead(reason), 1);
         }
         let tally = self.tally(Whose::Destination(destination), at);
-        tally.add(Count::attempt(attempt.class), 1);
+        tally.add(RollupMetric::attempt(attempt.class), 1);
         tally.attempt_time.record(attempt.took);
-        if next == Next::Succeeded {
+        if next == NextStep::Succeeded {
             tally.latency.record(at.since(created_at));
         }
         if self.deliveries[&held.delivery].ended_at.is_some() {
@@ -350,23 +360,23 @@ impl Model {
         }
         self.send(settlement);
         if next == settlement.next {
-            return Settled::Recorded;
+            return SettleResult::Recorded;
         }
         if let Some(sent_id) = said.and_then(|told| told.sent_id) {
             self.name(held.delivery, &sent_id);
         }
-        Settled::Overruled(next)
+        SettleResult::Overruled(next)
     }
 
-    pub(super) fn release(&mut self, held: Held, due_at: Timestamp) {
+    pub(super) fn release(&mut self, held: HeldClaim, due_at: Timestamp) {
         if self.held(held).is_some() {
             self.give_back(held.delivery, due_at);
         }
     }
 
-    pub(super) fn renew(&mut self, held: Held, until: Timestamp) {
+    pub(super) fn renew(&mut self, held: HeldClaim, until: Timestamp) {
         if let Some(delivery) = self.held(held) {
-            delivery.step(Input::Renew(Lease { token: held.token, until }));
+            delivery.step(DeliveryTransition::Renew(Lease { token: held.token, until }));
         }
     }
 
@@ -383,23 +393,28 @@ impl Model {
         destinations
     }
 
-    pub(super) fn replay(&mut self, old: DeliveryId, new: DeliveryId, now: Timestamp) -> Replayed {
-        let Some(found) = self.deliveries.get(&old) else { return Replayed::NotFound };
+    pub(super) fn replay(
+        &mut self,
+        old: DeliveryId,
+        new: DeliveryId,
+        now: Timestamp,
+    ) -> ReplayResult {
+        let Some(found) = self.deliveries.get(&old) else { return ReplayResult::NotFound };
         let (status, destination) = (found.state.status(), found.destination);
         if let Some(again_at) = found.last_replay_at.map(|at| at + REPLAY_INTERVAL)
             && now < again_at
         {
-            return Replayed::TooSoon { again_at };
+            return ReplayResult::TooSoon { again_at };
         }
-        let ended = matches!(status, Status::Dead | Status::Succeeded);
+        let ended = matches!(status, DeliveryStatus::Dead | DeliveryStatus::Succeeded);
         if !ended || !self.destinations.contains(&destination) {
-            return Replayed::NotReplayable(status);
+            return ReplayResult::NotReplayable(status);
         }
         if self.events[&self.deliveries[&old].event].body_is_gone {
-            return Replayed::BodyRemoved;
+            return ReplayResult::BodyRemoved;
         }
         self.take_over(old, new, now, Some(now));
-        Replayed::Created { delivery: new, destination }
+        ReplayResult::Created { delivery: new, destination }
     }
 
     pub(super) fn delete_destination(&mut self, destination: DestinationId, at: Timestamp) {
@@ -408,7 +423,7 @@ impl Model {
         }
         let owed = self.deliveries.values_mut().filter(|owed| owed.destination == destination);
         for delivery in owed.filter(|owed| !owed.state.status().is_final()) {
-            delivery.step(Input::Cancel { at });
+            delivery.step(DeliveryTransition::Cancel { at });
             (delivery.will, delivery.said) = (None, None);
             delivery.ended_at = Some(at);
         }
@@ -421,7 +436,7 @@ impl Model {
         before - self.keys.len()
     }
 
-    pub(super) fn counts(&self) -> Counts {
+    pub(super) fn counts(&self) -> StoreCounts {
         let mut counts = self.ever.clone();
         for delivery in self.deliveries.values() {
             *counts.by_status.entry(delivery.state.status()).or_default() += 1;

@@ -1,9 +1,9 @@
 //! The lines of the model: who waits for whom.
 
 use surehook_core::{
-    delivery::{Input, state::Status},
+    delivery::{DeliveryTransition, state::DeliveryStatus},
     ids::{DeliveryId, DestinationId},
-    store::Cancelled,
+    store::CancelResult,
     time::Timestamp,
 };
 
@@ -27,7 +27,7 @@ impl Model {
         self.places += 1;
         delivery.place = self.places;
         if self.line(delivery).next().is_some() {
-            delivery.step(Input::Hold);
+            delivery.step(DeliveryTransition::Hold);
         }
     }
 
@@ -45,15 +45,15 @@ impl Model {
         owed.for_each(|delivery| delivery.call(now));
     }
 
-    pub(super) fn cancel(&mut self, id: DeliveryId, at: Timestamp) -> Cancelled {
-        let Some(delivery) = self.deliveries.get_mut(&id) else { return Cancelled::NotFound };
+    pub(super) fn cancel(&mut self, id: DeliveryId, at: Timestamp) -> CancelResult {
+        let Some(delivery) = self.deliveries.get_mut(&id) else { return CancelResult::NotFound };
         let (status, destination) = (delivery.state.status(), delivery.destination);
-        if status.is_final() || status == Status::InFlight {
-            return Cancelled::NotCancellable(status);
+        if status.is_final() || status == DeliveryStatus::InFlight {
+            return CancelResult::NotCancellable(status);
         }
-        delivery.step(Input::Cancel { at });
+        delivery.step(DeliveryTransition::Cancel { at });
         delivery.ended_at = Some(at);
         self.call_next(id, at);
-        Cancelled::Done { destination }
+        CancelResult::Done { destination }
     }
 }

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use surehook_core::{
-    delivery::{DeadReason, DeliveryState, Input, state::Status},
-    event::{Confirmation, Said},
+    delivery::{DeadReason, DeliveryState, DeliveryTransition, state::DeliveryStatus},
+    event::{ProviderStatus, StatusUpdate},
     ids::{DeliveryId, DestinationId, EventId},
-    rollup::Count,
-    store::{Confirmed, Held, Next, SentOnDay, Settled, Settlement},
+    rollup::RollupMetric,
+    store::{ConfirmedDelivery, DailySendCount, HeldClaim, NextStep, SettleResult, Settlement},
     time::Timestamp,
 };
 
@@ -15,18 +15,18 @@ use super::model::{Model, ModelDelivery, Whose};
 
 impl ModelDelivery {
     /// Keeps what is said while it is under way; that it arrived is not unsaid.
-    fn keep(&mut self, told: Confirmation) {
-        if !self.said.as_ref().is_some_and(|before| before.said == Said::Sent) {
+    fn keep(&mut self, told: StatusUpdate) {
+        if !self.said.as_ref().is_some_and(|before| before.said == ProviderStatus::Sent) {
             self.said = Some(told);
         }
     }
 }
 
 impl Model {
-    pub(super) fn leave_will(&mut self, held: Held, will: &Settlement) -> Settled {
-        let Some(delivery) = self.held(held) else { return Settled::LeaseLost };
+    pub(super) fn leave_will(&mut self, held: HeldClaim, will: &Settlement) -> SettleResult {
+        let Some(delivery) = self.held(held) else { return SettleResult::LeaseLost };
         delivery.will = Some(will.clone());
-        Settled::Recorded
+        SettleResult::Recorded
     }
 
     /// Notes that a message was sent.
@@ -43,10 +43,10 @@ impl Model {
     }
 
     /// How much was sent to the destinations that are there.
-    pub(super) fn sent_by_day(&self) -> Vec<SentOnDay> {
+    pub(super) fn sent_by_day(&self) -> Vec<DailySendCount> {
         let there = self.sent.iter().filter(|((_, to), _)| self.destinations.contains(to));
         there
-            .map(|((day, destination), sent)| SentOnDay {
+            .map(|((day, destination), sent)| DailySendCount {
                 destination: *destination,
                 day: *day,
                 sent: *sent,
@@ -56,11 +56,13 @@ impl Model {
 
     fn newest(&self, event: EventId, destination: DestinationId) -> Option<DeliveryId> {
         let owed = self.of_event(event).filter(|(_, owed)| owed.destination == destination);
-        owed.filter(|(_, owed)| owed.state.status() != Status::Replayed).map(|(id, _)| *id).max()
+        owed.filter(|(_, owed)| owed.state.status() != DeliveryStatus::Replayed)
+            .map(|(id, _)| *id)
+            .max()
     }
 
     /// What a status moves.
-    pub(super) fn hear(&mut self, told: &Confirmation) -> Option<Confirmed> {
+    pub(super) fn hear(&mut self, told: &StatusUpdate) -> Option<ConfirmedDelivery> {
         if !self.destinations.contains(&told.destination) {
             return None;
         }
@@ -73,7 +75,7 @@ impl Model {
             return None;
         }
         let delivery = self.deliveries.get_mut(&id)?;
-        if delivery.state.status() == Status::InFlight {
+        if delivery.state.status() == DeliveryStatus::InFlight {
             delivery.keep(told.clone());
             return None;
         }
@@ -83,40 +85,45 @@ impl Model {
             let has_other_name = old.sent_id.is_some() && old.sent_id != told.sent_id;
             old.reason == Some(DeadReason::Ambiguous) && !has_other_name
         };
-        let went_out = told.said == Said::Sent && old.is_some_and(in_doubt);
+        let went_out = told.said == ProviderStatus::Sent && old.is_some_and(in_doubt);
         let next = self.move_by(id, told, went_out)?;
         let (event, destination) = (told.event, told.destination);
-        Some(Confirmed { delivery: id, event, destination, attempts, next })
+        Some(ConfirmedDelivery { delivery: id, event, destination, attempts, next })
     }
 
     /// An answer that came after its claim was lost.
-    pub(super) fn hear_late(&mut self, settlement: &Settlement) -> Settled {
+    pub(super) fn hear_late(&mut self, settlement: &Settlement) -> SettleResult {
         let sent_id = settlement.sent.as_ref().and_then(|sent| sent.id.clone());
         let (id, destination, at) = (settlement.delivery, settlement.destination, settlement.at);
         let is_there = self.destinations.contains(&destination);
-        let Some(delivery) = self.deliveries.get_mut(&id) else { return Settled::LeaseLost };
-        if sent_id.is_none() || settlement.next != Next::Succeeded || !is_there {
-            return Settled::LeaseLost;
+        let Some(delivery) = self.deliveries.get_mut(&id) else { return SettleResult::LeaseLost };
+        if sent_id.is_none() || settlement.next != NextStep::Succeeded || !is_there {
+            return SettleResult::LeaseLost;
         }
         let event = delivery.event;
-        let told = Confirmation { event, destination, at, sent_id, said: Said::Sent };
-        if delivery.state.status() == Status::InFlight {
+        let told = StatusUpdate { event, destination, at, sent_id, said: ProviderStatus::Sent };
+        if delivery.state.status() == DeliveryStatus::InFlight {
             delivery.keep(told);
-            return Settled::LeaseLost;
+            return SettleResult::LeaseLost;
         }
-        self.move_by(id, &told, true).map_or(Settled::LeaseLost, Settled::Overruled)
+        self.move_by(id, &told, true).map_or(SettleResult::LeaseLost, SettleResult::Overruled)
     }
 
     /// Moves a delivery that can hear what is said; says where.
-    fn move_by(&mut self, id: DeliveryId, told: &Confirmation, went_out: bool) -> Option<Next> {
+    fn move_by(&mut self, id: DeliveryId, told: &StatusUpdate, went_out: bool) -> Option<NextStep> {
         let delivery = self.deliveries.get_mut(&id)?;
-        let has_arrived = told.said == Said::Sent;
-        let was_dead = delivery.state.status() == Status::Dead;
+        let has_arrived = told.said == ProviderStatus::Sent;
+        let was_dead = delivery.state.status() == DeliveryStatus::Dead;
         let hears = match delivery.state.status() {
-            Status::Pending | Status::Scheduled => delivery.attempts > 0 || went_out,
-            Status::Held => went_out && has_arrived,
-            Status::Dead => delivery.reason == Some(DeadReason::Ambiguous) && has_arrived,
-            Status::InFlight | Status::Succeeded | Status::Cancelled | Status::Replayed => false,
+            DeliveryStatus::Pending | DeliveryStatus::Scheduled => {
+                delivery.attempts > 0 || went_out
+            }
+            DeliveryStatus::Held => went_out && has_arrived,
+            DeliveryStatus::Dead => delivery.reason == Some(DeadReason::Ambiguous) && has_arrived,
+            DeliveryStatus::InFlight
+            | DeliveryStatus::Succeeded
+            | DeliveryStatus::Cancelled
+            | DeliveryStatus::Replayed => false,
         };
         if !hears {
             return None;
@@ -125,13 +132,13 @@ impl Model {
         let (at, next) = (told.at, told.said.next());
         let (destination, created_at) = (delivery.destination, delivery.created_at);
         match next {
-            Next::Succeeded => delivery.step(Input::Confirm { at }),
-            Next::Dead(reason) => delivery.step(Input::Refute { at, reason }),
+            NextStep::Succeeded => delivery.step(DeliveryTransition::Confirm { at }),
+            NextStep::Dead(reason) => delivery.step(DeliveryTransition::Refute { at, reason }),
             // Not a move: it goes on waiting, for another time.
-            Next::RetryAt(due_at) if delivery.state.status() == Status::Pending => {
+            NextStep::RetryAt(due_at) if delivery.state.status() == DeliveryStatus::Pending => {
                 delivery.state = DeliveryState::Pending { due_at };
             }
-            Next::RetryAt(due_at) => delivery.state = DeliveryState::Scheduled { due_at },
+            NextStep::RetryAt(due_at) => delivery.state = DeliveryState::Scheduled { due_at },
         }
         if let Some(sent_id) = &told.sent_id {
             delivery.sent_id = Some(sent_id.clone());
@@ -144,15 +151,15 @@ impl Model {
             }
         }
         match next {
-            Next::Succeeded => {
+            NextStep::Succeeded => {
                 let tally = self.tally(Whose::Destination(destination), at);
                 tally.latency.record(at.since(created_at));
             }
-            Next::Dead(reason) => {
+            NextStep::Dead(reason) => {
                 self.ever.dead.entry(reason).or_default().total += 1;
-                self.tally(Whose::Destination(destination), at).add(Count::dead(reason), 1);
+                self.tally(Whose::Destination(destination), at).add(RollupMetric::dead(reason), 1);
             }
-            Next::RetryAt(_) => {}
+            NextStep::RetryAt(_) => {}
         }
         Some(next)
     }
@@ -163,7 +170,7 @@ impl Model {
             let delivery = self.deliveries.get_mut(id).unwrap();
             match delivery.will.take() {
                 Some(will) => {
-                    let held = Held { delivery: *id, token: will.token };
+                    let held = HeldClaim { delivery: *id, token: will.token };
                     self.settle(held, &Settlement { at: now, ..will });
                 }
                 None => self.give_back(*id, now),
@@ -187,10 +194,10 @@ impl Model {
     /// Makes a delivery that is under way due again, and lets it hear what was said meanwhile.
     pub(super) fn give_back(&mut self, id: DeliveryId, due_at: Timestamp) {
         let delivery = self.deliveries.get_mut(&id).unwrap();
-        delivery.step(Input::Release { due_at });
+        delivery.step(DeliveryTransition::Release { due_at });
         delivery.will = None;
         if let Some(told) = delivery.said.take() {
-            let went_out = told.said == Said::Sent || delivery.replay_of.is_none();
+            let went_out = told.said == ProviderStatus::Sent || delivery.replay_of.is_none();
             self.move_by(id, &told, went_out);
         }
     }

@@ -6,15 +6,17 @@ use bytes::Bytes;
 use surehook_core::{
     event::{HeaderBlock, NewEvent},
     ids::{RequestId, SourceId},
-    quarantine::{KEPT_FOR, KEPT_MAX, Quarantined, Release},
-    store::{Admitted, Change, Page, StoreError},
+    quarantine::{
+        QUARANTINE_REQUESTS_MAX, QUARANTINE_RETENTION, QuarantineRelease, QuarantinedRequest,
+    },
+    store::{AdmitResult, ConfigChange, PageRequest, StoreError},
 };
 
 use super::World;
 
-fn request(world: &World, source: SourceId, body: impl Into<Bytes>) -> Quarantined {
+fn request(world: &World, source: SourceId, body: impl Into<Bytes>) -> QuarantinedRequest {
     let body = body.into();
-    Quarantined {
+    QuarantinedRequest {
         id: world.id(),
         source,
         received_at: world.now,
@@ -35,7 +37,7 @@ const HEADERS: &[u8] = b"x-a: \xff\r\n";
 /// Room for a few large ones.
 const ROOM: u64 = 4 << 20;
 
-async fn keep(world: &World, source: SourceId, body: &'static str) -> Quarantined {
+async fn keep(world: &World, source: SourceId, body: &'static str) -> QuarantinedRequest {
     let aside = request(world, source, body);
     let kept = world.quarantine(aside.clone(), ROOM).await.unwrap();
     assert_eq!((kept.id, kept.pushed_out), (Some(aside.id), 0));
@@ -43,7 +45,7 @@ async fn keep(world: &World, source: SourceId, body: &'static str) -> Quarantine
 }
 
 async fn ids(world: &World, source: Option<SourceId>) -> Vec<RequestId> {
-    let page = Page { after: None, limit: 100_000 };
+    let page = PageRequest { after: None, limit: 100_000 };
     let rows = world.quarantined(source, page).await.unwrap();
     assert!(rows.iter().all(|row| row.body.is_none()));
     rows.iter().map(|row| row.id).collect()
@@ -52,7 +54,7 @@ async fn ids(world: &World, source: Option<SourceId>) -> Vec<RequestId> {
 pub async fn quarantined_request_is_stored_with_all_fields(mut world: World) {
     let first = keep(&world, world.shop, "a").await;
     let other = keep(&world, world.bank, "a").await;
-    let bare = Quarantined { query: None, ..request(&world, world.shop, "") };
+    let bare = QuarantinedRequest { query: None, ..request(&world, world.shop, "") };
     world.quarantine(bare.clone(), ROOM).await.unwrap();
 
     world.reopen().await;
@@ -68,7 +70,7 @@ pub async fn quarantined_request_is_stored_with_all_fields(mut world: World) {
 pub async fn repeated_request_is_quarantined_once(mut world: World) {
     let first = keep(&world, world.shop, "a").await;
     world.wait(Duration::from_secs(5));
-    let again = Quarantined {
+    let again = QuarantinedRequest {
         code: "stale".to_owned(),
         headers: HeaderBlock::from_bytes(b"x-a: 2\r\n".to_vec()),
         remote: "192.0.2.2".to_owned(),
@@ -78,7 +80,8 @@ pub async fn repeated_request_is_quarantined_once(mut world: World) {
     let kept = world.quarantine(again.clone(), ROOM).await.unwrap();
 
     assert_eq!(kept.id, Some(first.id));
-    let expected = Quarantined { id: first.id, received_at: first.received_at, times: 2, ..again };
+    let expected =
+        QuarantinedRequest { id: first.id, received_at: first.received_at, times: 2, ..again };
     assert_eq!(world.quarantined_request(first.id).await.unwrap(), Some(expected));
     assert_eq!(ids(&world, None).await, [first.id]);
 }
@@ -102,7 +105,7 @@ pub async fn full_quarantine_drops_the_oldest_of_the_source(world: World) {
 
     // Small ones are bounded by their number.
     let mut coming = tokio::task::JoinSet::new();
-    for number in 0..KEPT_MAX + 3 {
+    for number in 0..QUARANTINE_REQUESTS_MAX + 3 {
         let (store, aside) = (world.store(), request(&world, world.bank, number.to_string()));
         coming.spawn(async move { store.quarantine(aside, ROOM).await.unwrap().pushed_out });
         if coming.len() == 500 {
@@ -111,7 +114,7 @@ pub async fn full_quarantine_drops_the_oldest_of_the_source(world: World) {
         }
     }
     coming.join_all().await;
-    assert_eq!(ids(&world, Some(world.bank)).await.len() as u64, KEPT_MAX);
+    assert_eq!(ids(&world, Some(world.bank)).await.len() as u64, QUARANTINE_REQUESTS_MAX);
     for id in ids(&world, Some(world.shop)).await {
         assert!(world.discard(id).await.unwrap());
     }
@@ -121,7 +124,7 @@ pub async fn full_quarantine_drops_the_oldest_of_the_source(world: World) {
 
 pub async fn full_quarantine_drops_unsigned_requests_first(world: World) {
     let large = |number: u8| vec![number; usize::try_from(ROOM / 4).unwrap() - HEADERS.len()];
-    let stranger = |number| Quarantined {
+    let stranger = |number| QuarantinedRequest {
         code: "missing_signature".to_owned(),
         ..request(&world, world.shop, large(number))
     };
@@ -148,7 +151,7 @@ pub async fn full_quarantine_drops_unsigned_requests_first(world: World) {
 
 pub async fn unsigned_repeat_keeps_the_signed_request(world: World) {
     let signed = keep(&world, world.shop, "a").await;
-    let copy = Quarantined {
+    let copy = QuarantinedRequest {
         code: "missing_signature".to_owned(),
         headers: HeaderBlock::from_bytes(Vec::new()),
         ..request(&world, world.shop, "a")
@@ -157,14 +160,14 @@ pub async fn unsigned_repeat_keeps_the_signed_request(world: World) {
 
     let found = world.quarantined_request(signed.id).await.unwrap();
 
-    assert_eq!(found, Some(Quarantined { times: 2, ..signed }));
+    assert_eq!(found, Some(QuarantinedRequest { times: 2, ..signed }));
 }
 
 pub async fn repeated_request_with_longer_headers_takes_more_room(world: World) {
     let first = keep(&world, world.shop, "a").await;
     let second = keep(&world, world.shop, "b").await;
     let longer = HeaderBlock::from_bytes(vec![b'x'; 99]);
-    let again = Quarantined { headers: longer, ..second.clone() };
+    let again = QuarantinedRequest { headers: longer, ..second.clone() };
 
     let kept = world.quarantine(again, 101).await.unwrap();
 
@@ -178,19 +181,21 @@ pub async fn quarantine_queue_is_oldest_first(world: World) {
         all.push(keep(&world, world.shop, body).await.id);
         keep(&world, world.bank, body).await;
     }
-    let first = world.quarantine_line(world.shop, Page { after: None, limit: 2 }).await.unwrap();
-    let rest = Page { after: first.last().copied(), limit: 9 };
+    let first =
+        world.quarantine_line(world.shop, PageRequest { after: None, limit: 2 }).await.unwrap();
+    let rest = PageRequest { after: first.last().copied(), limit: 9 };
     let rest = world.quarantine_line(world.shop, rest).await.unwrap();
     assert_eq!([first, rest].concat(), all);
 }
 
 pub async fn released_request_leaves_quarantine_in_the_same_commit(world: World) {
     let aside = keep(&world, world.shop, "a").await;
-    let released = || NewEvent { releases: Some(Release::Request(aside.id)), ..world.arrival() };
+    let released =
+        || NewEvent { releases: Some(QuarantineRelease::Request(aside.id)), ..world.arrival() };
 
     let admitted = world.admit(vec![released(), world.arrival()]).await.unwrap();
 
-    assert!(admitted.iter().all(|one| matches!(one, Admitted::Accepted { .. })), "{admitted:?}");
+    assert!(admitted.iter().all(|one| matches!(one, AdmitResult::Accepted { .. })), "{admitted:?}");
     assert_eq!(ids(&world, None).await, []);
     let before = world.counts().events;
     let twice = world.admit(vec![released(), world.arrival()]).await;
@@ -202,19 +207,21 @@ pub async fn released_duplicate_leaves_quarantine(world: World) {
     let aside = keep(&world, world.shop, "a").await;
     world.admit(vec![world.keyed("k")]).await.unwrap();
 
-    let event = NewEvent { releases: Some(Release::Request(aside.id)), ..world.keyed("k") };
+    let event =
+        NewEvent { releases: Some(QuarantineRelease::Request(aside.id)), ..world.keyed("k") };
     let admitted = world.admit(vec![event]).await.unwrap();
 
-    assert!(matches!(admitted[..], [Admitted::Duplicate(_)]), "{admitted:?}");
+    assert!(matches!(admitted[..], [AdmitResult::Duplicate(_)]), "{admitted:?}");
     assert_eq!(ids(&world, None).await, []);
 }
 
 pub async fn release_for_deleted_source_stays_in_quarantine(world: World) {
     let aside = keep(&world, world.shop, "a").await;
-    world.change(vec![Change::DeleteSource(world.shop)], world.now).await.unwrap();
+    world.change(vec![ConfigChange::DeleteSource(world.shop)], world.now).await.unwrap();
 
-    let event = NewEvent { releases: Some(Release::Request(aside.id)), ..world.arrival() };
-    assert_eq!(world.admit(vec![event]).await.unwrap(), [Admitted::SourceGone]);
+    let event =
+        NewEvent { releases: Some(QuarantineRelease::Request(aside.id)), ..world.arrival() };
+    assert_eq!(world.admit(vec![event]).await.unwrap(), [AdmitResult::SourceGone]);
 
     assert_eq!(ids(&world, None).await, [aside.id]);
 }
@@ -227,28 +234,28 @@ pub async fn accepting_the_same_request_removes_it_from_quarantine(mut world: Wo
     world.reopen().await;
     assert!(world.may_hold(world.shop), "it is known after a restart");
 
-    let same = Some(Release::Same(aside.fingerprint()));
+    let same = Some(QuarantineRelease::Same(aside.fingerprint()));
     for event in [world.keyed("k"), world.keyed("k")] {
         world.admit(vec![NewEvent { releases: same, ..event }]).await.unwrap();
     }
 
     assert_eq!(ids(&world, None).await, [elsewhere.id, other.id]);
     assert!(world.discard(other.id).await.unwrap());
-    world.prune_all(KEPT_FOR * 4).await;
+    world.prune_all(QUARANTINE_RETENTION * 4).await;
     assert!(!world.may_hold(world.shop) && world.may_hold(world.bank));
 }
 
 pub async fn unreleased_request_is_pruned_after_the_quarantine_time(mut world: World) {
     let old = keep(&world, world.shop, "old").await;
     let seen = keep(&world, world.shop, "seen again").await;
-    world.wait(KEPT_FOR);
+    world.wait(QUARANTINE_RETENTION);
     let again = request(&world, world.shop, "seen again");
     world.quarantine(again, ROOM).await.unwrap();
-    world.prune_all(KEPT_FOR * 4).await;
+    world.prune_all(QUARANTINE_RETENTION * 4).await;
     assert_eq!(ids(&world, None).await, [seen.id, old.id], "its time is not over yet");
 
     world.wait(Duration::from_secs(1));
-    world.prune_all(KEPT_FOR * 4).await;
+    world.prune_all(QUARANTINE_RETENTION * 4).await;
 
     assert_eq!(ids(&world, None).await, [seen.id]);
     assert!(world.discard(seen.id).await.unwrap());

@@ -4,10 +4,10 @@
 //! store does remember is a test of its own.
 
 use surehook_core::{
-    delivery::{DeadReason, state::Status},
+    delivery::{DeadReason, state::DeliveryStatus},
     event::NewEvent,
     ids::EventId,
-    store::{Next, Replayed},
+    store::{NextStep, ReplayResult},
 };
 
 use super::{World, samples::payload, world::WINDOW};
@@ -50,17 +50,17 @@ pub async fn find_committed_ignores_events_with_a_dead_delivery(world: World) {
     let first = world.keyed_for_both("k");
     world.accept(first.clone()).await;
 
-    world.finish_due(world.crm, Next::Dead(DeadReason::Unrecoverable)).await;
+    world.finish_due(world.crm, NextStep::Dead(DeadReason::Unrecoverable)).await;
 
     assert_eq!(recall(&world, &first), None);
-    world.finish_due(world.mail, Next::Succeeded).await;
+    world.finish_due(world.mail, NextStep::Succeeded).await;
     assert_eq!(recall(&world, &first), None);
 }
 
 pub async fn find_committed_still_ignores_a_dead_event_after_a_duplicate(world: World) {
     let first = world.keyed("k");
     world.accept(first.clone()).await;
-    world.finish_due(world.crm, Next::Dead(DeadReason::Unrecoverable)).await;
+    world.finish_due(world.crm, NextStep::Dead(DeadReason::Unrecoverable)).await;
     let copy = NewEvent { revive_dead: false, ..world.again(&first) };
 
     world.expect_duplicate(copy).await;
@@ -68,8 +68,8 @@ pub async fn find_committed_still_ignores_a_dead_event_after_a_duplicate(world: 
     assert_eq!(recall(&world, &first), None);
     let dead = world.only_delivery(first.id).await.id;
     let replayed = world.replay(dead, world.id(), world.now).await.unwrap();
-    assert!(matches!(replayed, Replayed::Created { .. }));
-    world.finish_due(world.crm, Next::Dead(DeadReason::Unrecoverable)).await;
+    assert!(matches!(replayed, ReplayResult::Created { .. }));
+    world.finish_due(world.crm, NextStep::Dead(DeadReason::Unrecoverable)).await;
     assert_eq!(recall(&world, &first), None, "the replay died too");
 }
 
@@ -93,5 +93,5 @@ pub async fn duplicates_answered_from_memory_are_counted(mut world: World) {
     assert_eq!(world.counts().duplicates, seen);
     let event = world.detail(first.id).await.event;
     assert_eq!((event.duplicates, event.last_duplicate_at), (seen, Some(world.now)));
-    assert_eq!(world.count(Status::Pending), 1);
+    assert_eq!(world.count(DeliveryStatus::Pending), 1);
 }

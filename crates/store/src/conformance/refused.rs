@@ -6,7 +6,7 @@ use bytes::Bytes;
 use surehook_core::{
     event::HeaderBlock,
     refused::{RefusedFilter, RefusedRequest, SAMPLES_MAX},
-    store::Page,
+    store::PageRequest,
 };
 
 use super::World;
@@ -34,7 +34,7 @@ async fn list(world: &World, source: Option<&str>, code: Option<&str>) -> Vec<Re
         code: code.map(str::to_owned),
         ..RefusedFilter::default()
     };
-    world.refused(filter, Page { after: None, limit: 1000 }).await.unwrap()
+    world.refused(filter, PageRequest { after: None, limit: 1000 }).await.unwrap()
 }
 
 pub async fn refused_request_is_stored_with_all_fields(mut world: World) {
@@ -88,7 +88,7 @@ pub async fn refused_requests_are_listed_in_pages(world: World) {
     world.keep_refused(all.clone()).await.unwrap();
     let (mut seen, mut after) = (Vec::new(), None);
     loop {
-        let page = Page { after, limit: 10 };
+        let page = PageRequest { after, limit: 10 };
         let rows = world.refused(RefusedFilter::default(), page).await.unwrap();
         after = rows.last().map(|row| row.id);
         if rows.is_empty() {

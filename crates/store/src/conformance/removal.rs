@@ -4,14 +4,14 @@ use std::{collections::BTreeMap, time::Duration};
 
 use bytes::Bytes;
 use surehook_core::{
-    delivery::{DeadReason, state::Status},
-    event::{NewBody, NewEvent},
+    delivery::{DeadReason, state::DeliveryStatus},
+    event::{NewDeliveryBody, NewEvent},
     ids::EventId,
-    replay::{Outcome, ReplaySpec, ReplayState, Skip},
+    replay::{ReplayItemOutcome, ReplaySpec, ReplayState, SkipReason},
     retention::RetentionSpec,
-    store::{Cancelled, JoinWish, Joined, Next},
-    sync::Ending,
-    time::Span,
+    store::{CancelResult, JoinRequest, JoinResult, NextStep},
+    sync::SyncResult,
+    time::HumanDuration,
 };
 
 use super::{
@@ -22,8 +22,8 @@ use super::{
 const DAY: Duration = Duration::from_secs(86_400);
 const SERVER: Duration = Duration::from_secs(30 * 86_400);
 
-fn day() -> Option<Span> {
-    Some(Span::from_secs(86_400))
+fn day() -> Option<HumanDuration> {
+    Some(HumanDuration::from_secs(86_400))
 }
 
 /// Bodies and attempts for a day, also those of dead letters.
@@ -45,7 +45,7 @@ pub async fn held_delivery_keeps_its_event_whole(mut world: World) {
     let (first, second) = (world.in_line("c-1"), world.in_line("c-1"));
     world.accept(first.clone()).await;
     world.accept(second.clone()).await;
-    world.finish_due(world.crm, Next::RetryAt(world.now + DAY * 365)).await;
+    world.finish_due(world.crm, NextStep::RetryAt(world.now + DAY * 365)).await;
 
     for _ in 0..3 {
         world.wait(DAY * 40);
@@ -54,10 +54,10 @@ pub async fn held_delivery_keeps_its_event_whole(mut world: World) {
         world.reopen().await;
     }
 
-    assert_eq!(world.statuses(second.id).await, [Status::Held]);
+    assert_eq!(world.statuses(second.id).await, [DeliveryStatus::Held]);
     assert_eq!(world.body(second.id).await.unwrap(), Some(second.payload.clone()));
     let cancelled = world.cancel(first.deliveries[0].id, world.now).await.unwrap();
-    assert_eq!(cancelled, Cancelled::Done { destination: world.crm });
+    assert_eq!(cancelled, CancelResult::Done { destination: world.crm });
     world.wait(DAY);
     assert_eq!(world.prune_all(SERVER).await.events, 1, "what was cancelled has ended");
     let claimed = world.claim_one(world.crm).await;
@@ -67,7 +67,7 @@ pub async fn held_delivery_keeps_its_event_whole(mut world: World) {
 fn transformed(world: &World, made: &[u8]) -> NewEvent {
     let event = world.arrival();
     let (delivery, body) = (event.deliveries[0].id, Some(Bytes::copy_from_slice(made)));
-    NewEvent { bodies: vec![NewBody { delivery, route: world.id(), body }], ..event }
+    NewEvent { bodies: vec![NewDeliveryBody { delivery, route: world.id(), body }], ..event }
 }
 
 pub async fn transformed_body_is_pruned_with_the_body(mut world: World) {
@@ -80,7 +80,7 @@ pub async fn transformed_body_is_pruned_with_the_body(mut world: World) {
     assert_eq!(world.delivery_body(delivery).await.unwrap().unwrap().body, b"{}"[..]);
     let claimed = world.claim_one(world.crm).await;
     assert_eq!(claimed.payload.body, b"{}"[..], "what is owed is not touched");
-    world.finish(&claimed, Next::Succeeded).await;
+    world.finish(&claimed, NextStep::Succeeded).await;
     world.wait(DAY);
 
     assert_eq!(world.prune_all(SERVER).await.bodies, 1);
@@ -98,8 +98,8 @@ pub async fn large_transformed_bodies_are_pruned_in_small_slices(mut world: Worl
         for _ in 0..4 {
             world.accept(transformed(&world, &vec![b'x'; LARGE])).await;
         }
-        while world.count(Status::Pending) > 0 {
-            world.finish_due(world.crm, Next::Succeeded).await;
+        while world.count(DeliveryStatus::Pending) > 0 {
+            world.finish_due(world.crm, NextStep::Succeeded).await;
         }
         world.wait(DAY * 2);
 
@@ -117,7 +117,7 @@ pub async fn attempts_of_a_replay_job_after_pruning_are_pruned(mut world: World)
     let verbs: [fn(&World) -> ReplaySpec; 2] =
         [|_| resend(all()), |world| missing(world.mail, all())];
     for spec in verbs {
-        let (event, _) = ended(&world, world.arrival(), Next::Succeeded).await;
+        let (event, _) = ended(&world, world.arrival(), NextStep::Succeeded).await;
         world.wait(DAY * 2);
         world.prune_all(SERVER).await;
         assert_eq!(attempts(&world, event).await, 0);
@@ -126,8 +126,8 @@ pub async fn attempts_of_a_replay_job_after_pruning_are_pruned(mut world: World)
         advance(&world, job, MANY).await;
         // The walk has passed it, and it is owed again.
         assert_eq!(world.prune_all(SERVER).await.attempts, 0);
-        world.finish_due(world.crm, Next::Succeeded).await;
-        world.finish_due(world.mail, Next::Succeeded).await;
+        world.finish_due(world.crm, NextStep::Succeeded).await;
+        world.finish_due(world.mail, NextStep::Succeeded).await;
         assert_eq!(attempts(&world, event).await, 1);
         assert_eq!(advance(&world, job, MANY).await.state, ReplayState::Done);
         world.wait(DAY);
@@ -139,7 +139,7 @@ pub async fn attempts_of_a_replay_job_after_pruning_are_pruned(mut world: World)
 
 pub async fn replay_job_skips_events_without_body(mut world: World) {
     let (one, _) = ended(&world, world.arrival(), DEAD).await;
-    let (other, _) = ended(&world, world.arrival(), Next::Succeeded).await;
+    let (other, _) = ended(&world, world.arrival(), NextStep::Succeeded).await;
     world.wait(DAY * 2);
     let jobs =
         [selected(&world, retry(all())).await, selected(&world, missing(world.mail, all())).await];
@@ -148,38 +148,44 @@ pub async fn replay_job_skips_events_without_body(mut world: World) {
 
     for (job, skipped) in jobs.into_iter().zip([1, 2]) {
         let step = advance(&world, job, MANY).await;
-        assert_eq!(step.outcomes, BTreeMap::from([(Outcome::Skipped(Skip::BodyGone), skipped)]));
+        assert_eq!(
+            step.outcomes,
+            BTreeMap::from([(ReplayItemOutcome::Skipped(SkipReason::BodyGone), skipped)])
+        );
         assert_eq!(report(&world, job).await.state, ReplayState::Done);
     }
-    assert_eq!(world.statuses(one).await, [Status::Dead]);
-    assert_eq!(world.statuses(other).await, [Status::Succeeded]);
+    assert_eq!(world.statuses(one).await, [DeliveryStatus::Dead]);
+    assert_eq!(world.statuses(other).await, [DeliveryStatus::Succeeded]);
 }
 
 pub async fn replay_job_counts_outcomes_after_attempts_are_pruned(mut world: World) {
     world.keep(world.shop, brief_attempts()).await;
-    let (event, _) = ended(&world, world.arrival(), Next::Succeeded).await;
+    let (event, _) = ended(&world, world.arrival(), NextStep::Succeeded).await;
     world.wait(DAY * 2);
     let job = selected(&world, resend(all())).await;
     advance(&world, job, MANY).await;
-    world.finish_due(world.crm, Next::Succeeded).await;
+    world.finish_due(world.crm, NextStep::Succeeded).await;
     world.wait(DAY);
     assert_eq!(world.prune_all(SERVER).await.attempts, 2);
 
     let step = advance(&world, job, MANY).await;
 
-    assert_eq!(step.outcomes, BTreeMap::from([(Outcome::Succeeded, 1)]));
-    assert_eq!(world.statuses(event).await, [Status::Replayed, Status::Succeeded]);
+    assert_eq!(step.outcomes, BTreeMap::from([(ReplayItemOutcome::Succeeded, 1)]));
+    assert_eq!(world.statuses(event).await, [DeliveryStatus::Replayed, DeliveryStatus::Succeeded]);
 }
 
-async fn join(world: &World, event: EventId) -> Joined {
+async fn join(world: &World, event: EventId) -> JoinResult {
     let (destination, request, now) = (world.crm, world.id(), world.now);
-    world.join(JoinWish { event, destination, request, revive: true, now }).await.unwrap()
+    world.join(JoinRequest { event, destination, request, revive: true, now }).await.unwrap()
 }
 
 pub async fn joining_sender_gets_the_result_after_attempts_are_pruned(mut world: World) {
     world.keep(world.shop, all_brief()).await;
-    let endings =
-        [Next::Succeeded, Next::Dead(DeadReason::PayloadError), Next::Dead(DeadReason::MaxRetries)];
+    let endings = [
+        NextStep::Succeeded,
+        NextStep::Dead(DeadReason::PayloadError),
+        NextStep::Dead(DeadReason::MaxRetries),
+    ];
     let mut events = Vec::new();
     for next in endings {
         events.push(ended(&world, world.arrival(), next).await.0);
@@ -187,12 +193,12 @@ pub async fn joining_sender_gets_the_result_after_attempts_are_pruned(mut world:
     world.wait(DAY * 2);
     assert_eq!(world.prune_all(SERVER).await.attempts, 3);
 
-    let bare = |next| Joined::Ended(Ending { next, class: None, response: Vec::new() });
+    let bare = |next| JoinResult::Ended(SyncResult { next, class: None, response: Vec::new() });
     assert_eq!(join(&world, events[0]).await, bare(endings[0]));
     assert_eq!(join(&world, events[1]).await, bare(endings[1]));
     // Another try would mend it, but there is nothing left to be tried.
-    assert_eq!(join(&world, events[2]).await, Joined::Forgotten);
-    assert_eq!(world.statuses(events[2]).await, [Status::Dead]);
+    assert_eq!(join(&world, events[2]).await, JoinResult::Forgotten);
+    assert_eq!(world.statuses(events[2]).await, [DeliveryStatus::Dead]);
 }
 
 pub async fn attempts_of_a_delivery_revived_by_join_are_pruned(mut world: World) {
@@ -202,8 +208,8 @@ pub async fn attempts_of_a_delivery_revived_by_join_are_pruned(mut world: World)
     world.prune_all(SERVER).await;
     assert_eq!(attempts(&world, event).await, 1, "it is dead");
 
-    assert!(matches!(join(&world, event).await, Joined::Underway { .. }));
-    world.finish_due(world.crm, Next::Succeeded).await;
+    assert!(matches!(join(&world, event).await, JoinResult::Underway { .. }));
+    world.finish_due(world.crm, NextStep::Succeeded).await;
     world.wait(DAY);
 
     assert_eq!(world.prune_all(SERVER).await.attempts, 2);

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use surehook_core::{
-    delivery::{DeadReason, state::Status},
-    event::{KeyClaim, NewEvent},
-    store::{Change, EventFilter, Next, Page, Pruned, Replayed},
+    delivery::{DeadReason, state::DeliveryStatus},
+    event::{DedupKeyClaim, NewEvent},
+    store::{ConfigChange, EventFilter, NextStep, PageRequest, PruneReport, ReplayResult},
 };
 
 use super::{World, world::WINDOW};
@@ -18,16 +18,16 @@ pub async fn expired_ended_event_is_pruned_with_all_its_rows(mut world: World) {
     let first = world.keyed_for_both("k");
     world.accept(first.clone()).await;
     world.expect_duplicate(world.again(&first)).await;
-    world.finish_due(world.crm, Next::Dead(DeadReason::MaxRetries)).await;
-    world.finish_due(world.mail, Next::Succeeded).await;
+    world.finish_due(world.crm, NextStep::Dead(DeadReason::MaxRetries)).await;
+    world.finish_due(world.mail, NextStep::Succeeded).await;
     let replayed = world.replay(first.deliveries[0].id, world.id(), world.now).await.unwrap();
-    let Replayed::Created { delivery: heir, .. } = replayed else { panic!("{replayed:?}") };
-    world.finish_due(world.crm, Next::Dead(DeadReason::MaxRetries)).await;
+    let ReplayResult::Created { delivery: heir, .. } = replayed else { panic!("{replayed:?}") };
+    world.finish_due(world.crm, NextStep::Dead(DeadReason::MaxRetries)).await;
     world.wait(SECOND);
 
     let pruned = world.prune(Duration::ZERO, world.now).await.unwrap();
 
-    assert_eq!(pruned, Pruned { events: 1, keys: 0, ..Pruned::default() });
+    assert_eq!(pruned, PruneReport { events: 1, keys: 0, ..PruneReport::default() });
     world.reopen().await;
     assert!(world.event(first.id).await.unwrap().is_none());
     assert!(world.body(first.id).await.unwrap().is_none());
@@ -35,7 +35,7 @@ pub async fn expired_ended_event_is_pruned_with_all_its_rows(mut world: World) {
         assert!(world.delivery(delivery).await.unwrap().is_none());
     }
     let gone = world.replay(heir, world.id(), world.now).await.unwrap();
-    assert_eq!(gone, Replayed::NotFound);
+    assert_eq!(gone, ReplayResult::NotFound);
 }
 
 pub async fn pruned_events_stay_in_totals_only(mut world: World) {
@@ -44,8 +44,8 @@ pub async fn pruned_events_stay_in_totals_only(mut world: World) {
         world.accept(event.clone()).await;
         world.expect_duplicate(world.again(&event)).await;
     }
-    world.finish_due(world.crm, Next::Dead(DeadReason::MaxRetries)).await;
-    world.finish_due(world.mail, Next::Succeeded).await;
+    world.finish_due(world.crm, NextStep::Dead(DeadReason::MaxRetries)).await;
+    world.finish_due(world.mail, NextStep::Succeeded).await;
     world.wait(SECOND);
 
     world.prune(Duration::ZERO, world.now).await.unwrap();
@@ -60,17 +60,17 @@ pub async fn pruned_events_stay_in_totals_only(mut world: World) {
 pub async fn event_with_unfinished_delivery_is_not_pruned(mut world: World) {
     let events: Vec<NewEvent> = (0..3).map(|n| world.keyed_for_both(&format!("k{n}"))).collect();
     world.admit(events.clone()).await.unwrap();
-    world.finish_due(world.mail, Next::Succeeded).await;
+    world.finish_due(world.mail, NextStep::Succeeded).await;
     let claimed = world.claim(world.crm, 2).await;
-    world.finish(&claimed[0], Next::RetryAt(world.now + SECOND)).await;
+    world.finish(&claimed[0], NextStep::RetryAt(world.now + SECOND)).await;
     world.wait(Duration::from_secs(86_400 * 365));
 
     let pruned = world.prune(Duration::ZERO, world.now).await.unwrap();
 
     assert_eq!(pruned.events, 0);
-    let expected = [Status::Scheduled, Status::InFlight, Status::Pending];
+    let expected = [DeliveryStatus::Scheduled, DeliveryStatus::InFlight, DeliveryStatus::Pending];
     for (event, status) in events.iter().zip(expected) {
-        assert_eq!(world.statuses(event.id).await, [status, Status::Succeeded]);
+        assert_eq!(world.statuses(event.id).await, [status, DeliveryStatus::Succeeded]);
         assert_eq!(world.body(event.id).await.unwrap(), Some(event.payload.clone()));
     }
     // It is looked at more than once in vain.
@@ -78,7 +78,7 @@ pub async fn event_with_unfinished_delivery_is_not_pruned(mut world: World) {
         world.wait(DAY);
         assert_eq!(world.prune_all(Duration::ZERO).await.events, 0);
     }
-    world.finish(&claimed[1], Next::Succeeded).await;
+    world.finish(&claimed[1], NextStep::Succeeded).await;
     world.wait(DAY);
     assert_eq!(world.prune(Duration::ZERO, world.now).await.unwrap().events, 1);
 }
@@ -99,7 +99,7 @@ pub async fn event_is_pruned_only_after_the_exact_retention_time(mut world: Worl
 pub async fn key_is_still_known_after_its_event_is_pruned(mut world: World) {
     let first = world.keyed("k");
     world.accept(first.clone()).await;
-    world.finish_due(world.crm, Next::Dead(DeadReason::Expired)).await;
+    world.finish_due(world.crm, NextStep::Dead(DeadReason::Expired)).await;
     world.wait(SECOND);
     assert_eq!(world.prune(Duration::ZERO, world.now).await.unwrap().events, 1);
 
@@ -120,23 +120,23 @@ pub async fn event_stays_after_its_key_expires(mut world: World) {
 
     let pruned = world.prune(world.now.since(first.received_at), world.now).await.unwrap();
 
-    assert_eq!(pruned, Pruned { events: 0, keys: 1, ..Pruned::default() });
+    assert_eq!(pruned, PruneReport { events: 0, keys: 1, ..PruneReport::default() });
     assert_eq!(world.detail(first.id).await.event.key.as_deref(), Some("k"));
     let second = world.accept(world.again(&first)).await;
     assert_eq!(world.expect_duplicate(world.again(&first)).await.original, second);
 }
 
 pub async fn expired_key_is_pruned_without_its_event(mut world: World) {
-    let brief = KeyClaim { expires_at: world.now + SECOND, ..world.key("brief") };
+    let brief = DedupKeyClaim { expires_at: world.now + SECOND, ..world.key("brief") };
     world.accept(NewEvent { key: Some(brief), ..world.arrival() }).await;
     let long = world.accept(world.keyed("long")).await;
 
     world.wait(SECOND - TICK);
-    assert_eq!(world.prune(SECOND, world.now).await.unwrap(), Pruned::default());
+    assert_eq!(world.prune(SECOND, world.now).await.unwrap(), PruneReport::default());
     world.wait(TICK);
     let pruned = world.prune(SECOND * 2, world.now).await.unwrap();
 
-    assert_eq!(pruned, Pruned { events: 0, keys: 1, ..Pruned::default() });
+    assert_eq!(pruned, PruneReport { events: 0, keys: 1, ..PruneReport::default() });
     assert_eq!(world.expect_duplicate(world.keyed("long")).await.original, long);
 }
 
@@ -149,7 +149,7 @@ pub async fn pruning_in_slices_ends_when_nothing_is_left(mut world: World) {
     let kept = world.accept(world.arrival()).await;
     world.wait(WINDOW);
 
-    let mut all = Pruned::default();
+    let mut all = PruneReport::default();
     let mut slices = 0;
     loop {
         let pruned = world.prune(Duration::ZERO, world.now).await.unwrap();
@@ -161,23 +161,23 @@ pub async fn pruning_in_slices_ends_when_nothing_is_left(mut world: World) {
         }
     }
 
-    assert_eq!(all, Pruned { events: MANY, keys: MANY, ..Pruned::default() });
+    assert_eq!(all, PruneReport { events: MANY, keys: MANY, ..PruneReport::default() });
     assert!(slices > 1, "a slice is bounded, however much there is");
-    let page = Page { after: None, limit: 9 };
+    let page = PageRequest { after: None, limit: 9 };
     let left = world.events(EventFilter::default(), page).await.unwrap().rows;
     assert_eq!(left.iter().map(|row| row.id).collect::<Vec<_>>(), [kept]);
 }
 
 pub async fn event_with_an_open_replay_is_not_pruned(mut world: World) {
     let event = world.accept(world.arrival()).await;
-    world.finish_due(world.crm, Next::Succeeded).await;
+    world.finish_due(world.crm, NextStep::Succeeded).await;
     world.wait(SECOND);
     let old = world.only_delivery(event).await.id;
     let replayed = world.replay(old, world.id(), world.now).await.unwrap();
-    assert!(matches!(replayed, Replayed::Created { .. }));
+    assert!(matches!(replayed, ReplayResult::Created { .. }));
 
     assert_eq!(world.prune(Duration::ZERO, world.now).await.unwrap().events, 0);
-    world.change(vec![Change::DeleteDestination(world.crm)], world.now).await.unwrap();
+    world.change(vec![ConfigChange::DeleteDestination(world.crm)], world.now).await.unwrap();
     world.wait(SECOND);
 
     assert_eq!(world.prune(Duration::ZERO, world.now).await.unwrap().events, 1);

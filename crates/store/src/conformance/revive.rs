@@ -1,15 +1,15 @@
 //! A sender that comes again to an event which was given up gives it another chance.
 
 use surehook_core::{
-    delivery::{DeadReason, state::Status},
+    delivery::{DeadReason, state::DeliveryStatus},
     event::NewEvent,
-    store::{Admitted, Change, Next},
+    store::{AdmitResult, ConfigChange, NextStep},
 };
 use tokio::task::JoinSet;
 
 use super::World;
 
-const DEAD: Next = Next::Dead(DeadReason::MaxRetries);
+const DEAD: NextStep = NextStep::Dead(DeadReason::MaxRetries);
 
 pub async fn duplicate_revives_an_event_whose_deliveries_are_all_dead(mut world: World) {
     let first = world.keyed_for_both("k");
@@ -27,8 +27,8 @@ pub async fn duplicate_revives_an_event_whose_deliveries_are_all_dead(mut world:
     for old in &first.deliveries {
         let was = deliveries.iter().find(|delivery| delivery.id == old.id).unwrap();
         let heir = deliveries.iter().find(|heir| heir.replay_of == Some(old.id)).unwrap();
-        assert_eq!((was.status, was.replayed_by), (Status::Replayed, Some(heir.id)));
-        assert_eq!((heir.status, heir.due_at), (Status::Pending, Some(world.now)));
+        assert_eq!((was.status, was.replayed_by), (DeliveryStatus::Replayed, Some(heir.id)));
+        assert_eq!((heir.status, heir.due_at), (DeliveryStatus::Pending, Some(world.now)));
         assert_eq!((heir.destination, heir.attempts), (old.destination, 0));
     }
     let claimed = world.claim_one(world.mail).await;
@@ -36,11 +36,11 @@ pub async fn duplicate_revives_an_event_whose_deliveries_are_all_dead(mut world:
 }
 
 pub async fn duplicate_revives_nothing_while_one_delivery_is_not_dead(world: World) {
-    let later = Next::RetryAt(world.now + std::time::Duration::from_secs(900));
+    let later = NextStep::RetryAt(world.now + std::time::Duration::from_secs(900));
     for (status, next) in [
-        (Status::Pending, None),
-        (Status::Scheduled, Some(later)),
-        (Status::Succeeded, Some(Next::Succeeded)),
+        (DeliveryStatus::Pending, None),
+        (DeliveryStatus::Scheduled, Some(later)),
+        (DeliveryStatus::Succeeded, Some(NextStep::Succeeded)),
     ] {
         let first = world.keyed_for_both(status.as_str());
         world.accept(first.clone()).await;
@@ -53,7 +53,7 @@ pub async fn duplicate_revives_nothing_while_one_delivery_is_not_dead(world: Wor
 
         assert!(duplicate.revived.is_empty(), "case: {status:?}");
         let statuses = world.statuses(first.id).await;
-        assert_eq!(statuses, [Status::Dead, status], "case: {status:?}");
+        assert_eq!(statuses, [DeliveryStatus::Dead, status], "case: {status:?}");
         world.claim(world.mail, 9).await;
     }
     let in_flight = world.keyed_for_both("in flight");
@@ -72,14 +72,14 @@ pub async fn duplicate_revives_nothing_if_the_source_disables_it(world: World) {
     let duplicate = world.expect_duplicate(copy).await;
 
     assert!(duplicate.revived.is_empty());
-    assert_eq!(world.statuses(first.id).await, [Status::Dead]);
+    assert_eq!(world.statuses(first.id).await, [DeliveryStatus::Dead]);
     assert_eq!(world.next_due(world.crm).await.unwrap(), None);
 }
 
 pub async fn ambiguous_dead_delivery_is_not_revived(world: World) {
     let first = world.keyed_for_both("k");
     world.accept(first.clone()).await;
-    world.finish_due(world.crm, Next::Dead(DeadReason::Ambiguous)).await;
+    world.finish_due(world.crm, NextStep::Dead(DeadReason::Ambiguous)).await;
     world.finish_due(world.mail, DEAD).await;
 
     let duplicate = world.expect_duplicate(world.again(&first)).await;
@@ -102,10 +102,10 @@ pub async fn concurrent_duplicates_revive_once(world: World) {
     let told = tasks.join_all().await;
 
     let revived = told.iter().filter(
-        |told| matches!(told, Admitted::Duplicate(duplicate) if !duplicate.revived.is_empty()),
+        |told| matches!(told, AdmitResult::Duplicate(duplicate) if !duplicate.revived.is_empty()),
     );
     assert_eq!(revived.count(), 1);
-    assert_eq!(world.statuses(first.id).await, [Status::Replayed, Status::Pending]);
+    assert_eq!(world.statuses(first.id).await, [DeliveryStatus::Replayed, DeliveryStatus::Pending]);
 }
 
 pub async fn revived_delivery_that_dies_is_revived_again(world: World) {
@@ -119,7 +119,7 @@ pub async fn revived_delivery_that_dies_is_revived_again(world: World) {
         assert_eq!(duplicate.revived, [world.crm], "round {round}");
         assert_eq!(world.detail(first.id).await.deliveries.len(), round + 1);
     }
-    assert_eq!(world.count(Status::Replayed), 3);
+    assert_eq!(world.count(DeliveryStatus::Replayed), 3);
     assert_eq!(world.counts().dead[&DeadReason::MaxRetries].total, 3);
     assert_eq!(world.counts().dead[&DeadReason::MaxRetries].pending, 0);
 }
@@ -129,11 +129,11 @@ pub async fn delivery_to_deleted_destination_is_not_revived(world: World) {
     world.accept(first.clone()).await;
     world.finish_due(world.crm, DEAD).await;
     world.finish_due(world.mail, DEAD).await;
-    world.change(vec![Change::DeleteDestination(world.crm)], world.now).await.unwrap();
+    world.change(vec![ConfigChange::DeleteDestination(world.crm)], world.now).await.unwrap();
 
     let duplicate = world.expect_duplicate(world.again(&first)).await;
 
     assert_eq!(duplicate.revived, [world.mail]);
     let statuses = world.statuses(first.id).await;
-    assert_eq!(statuses.iter().filter(|status| **status == Status::Dead).count(), 1);
+    assert_eq!(statuses.iter().filter(|status| **status == DeliveryStatus::Dead).count(), 1);
 }

@@ -4,33 +4,38 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use surehook_core::{
-    delivery::{Class, Failure, RetrySpec, Timing},
+    delivery::{AttemptFailure, AttemptTiming, FailureClass, RetrySpec},
     destination::{DestinationSpec, kind::DestinationKind},
     event::{HeaderBlock, NewEvent, Payload, RequestHead},
     ids::AttemptId,
     key::fingerprint,
-    lane::{CircuitSpec, OnFailure, OrderSpec},
+    lane::{CircuitSpec, OrderingFailurePolicy, OrderingSpec},
     retention::RetentionSpec,
     source::SourceSpec,
-    store::{Attempt, Claimed, Counts, Held, Next},
-    time::{Span, Timestamp},
+    store::{AttemptRecord, ClaimedDelivery, HeldClaim, NextStep, StoreCounts},
+    time::{HumanDuration, Timestamp},
 };
 
 use super::world::WINDOW;
 
 /// The attempt that comes next, with a fitting answer of the destination.
-pub(super) fn attempt(id: AttemptId, claimed: &Claimed, now: Timestamp, next: Next) -> Attempt {
+pub(super) fn attempt(
+    id: AttemptId,
+    claimed: &ClaimedDelivery,
+    now: Timestamp,
+    next: NextStep,
+) -> AttemptRecord {
     let (status, class) = match next {
-        Next::Succeeded => (200, None),
-        Next::RetryAt(_) => (503, Some(Class::Transient)),
-        Next::Dead(_) => (400, Some(Class::Permanent)),
+        NextStep::Succeeded => (200, None),
+        NextStep::RetryAt(_) => (503, Some(FailureClass::Transient)),
+        NextStep::Dead(_) => (400, Some(FailureClass::Permanent)),
     };
-    Attempt {
+    AttemptRecord {
         id,
         number: claimed.attempts + 1,
         started_at: now,
         took: Duration::from_millis(12),
-        timing: Timing::default(),
+        timing: AttemptTiming::default(),
         status: Some(status),
         failure: None,
         class,
@@ -40,20 +45,20 @@ pub(super) fn attempt(id: AttemptId, claimed: &Claimed, now: Timestamp, next: Ne
 }
 
 /// The same attempt without an answer: it may have arrived or not.
-pub(super) fn in_doubt(attempt: Attempt) -> Attempt {
-    Attempt {
+pub(super) fn in_doubt(attempt: AttemptRecord) -> AttemptRecord {
+    AttemptRecord {
         status: None,
-        failure: Some(Failure::Interrupted),
-        class: Some(Class::Ambiguous),
+        failure: Some(AttemptFailure::Interrupted),
+        class: Some(FailureClass::Ambiguous),
         response: Vec::new(),
         ..attempt
     }
 }
 
 /// What lanes hold of an event from its birth.
-pub(super) fn claimed_at_birth(event: &NewEvent) -> impl Iterator<Item = Claimed> {
+pub(super) fn claimed_at_birth(event: &NewEvent) -> impl Iterator<Item = ClaimedDelivery> {
     event.deliveries.iter().filter_map(|owed| {
-        Some(Claimed {
+        Some(ClaimedDelivery {
             id: owed.id,
             event: event.id,
             destination: owed.destination,
@@ -73,8 +78,8 @@ pub(super) fn claimed_at_birth(event: &NewEvent) -> impl Iterator<Item = Claimed
 }
 
 /// The proof of a claim.
-pub(super) fn held(claimed: &Claimed) -> Held {
-    Held { delivery: claimed.id, token: claimed.lease.token }
+pub(super) fn held(claimed: &ClaimedDelivery) -> HeldClaim {
+    HeldClaim { delivery: claimed.id, token: claimed.lease.token }
 }
 
 /// A body that came in the usual way.
@@ -103,7 +108,7 @@ pub(super) fn source(name: &str) -> SourceSpec {
         verify_token: None,
         public_url: None,
         kinds: None,
-        dedup_window: Some(Span(WINDOW)),
+        dedup_window: Some(HumanDuration(WINDOW)),
         content_hash_window: None,
         revive_dead: true,
         max_body_bytes: None,
@@ -134,7 +139,7 @@ pub(super) fn destination(name: &str) -> DestinationSpec {
         order: None,
         circuit: CircuitSpec::default(),
         pause_after_config_failures: 5,
-        timeout: Span::from_secs(30),
+        timeout: HumanDuration::from_secs(30),
         headers: std::collections::BTreeMap::new(),
         signing_secrets: Vec::new(),
         sign_as: None,
@@ -147,12 +152,13 @@ pub(super) fn destination(name: &str) -> DestinationSpec {
 
 /// The same with an order.
 pub(super) fn ordered(name: &str) -> DestinationSpec {
-    let order = OrderSpec { key: "/customer".to_owned(), on_failure: OnFailure::Dead };
+    let order =
+        OrderingSpec { key: "/customer".to_owned(), on_failure: OrderingFailurePolicy::Dead };
     DestinationSpec { order: Some(order), ..destination(name) }
 }
 
 /// The counts without the zeros: whether a zero is written down is the store's own affair.
-pub(super) fn without_zeros(mut counts: Counts) -> Counts {
+pub(super) fn without_zeros(mut counts: StoreCounts) -> StoreCounts {
     counts.by_status.retain(|_, many| *many > 0);
     counts.dead.retain(|_, count| count.total > 0 || count.pending > 0);
     counts

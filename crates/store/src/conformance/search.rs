@@ -8,18 +8,18 @@ use surehook_core::{
         AttributeName::{self, Account, Chat, MessageId, Phone, ProviderStatus},
         Attributes, EventKind, Wanted,
     },
-    delivery::state::Status,
+    delivery::state::DeliveryStatus,
     event::NewEvent,
     ids::EventId,
-    store::{DeliveryFilter, EventFilter, Next, OwedFilter, Page},
+    store::{DeliveryFilter, EventDeliveryFilter, EventFilter, NextStep, PageRequest},
 };
 
 use super::{World, lists::events};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
-fn with_status(status: Status) -> OwedFilter {
-    OwedFilter { status: Some(status), ..OwedFilter::default() }
+fn with_status(status: DeliveryStatus) -> EventDeliveryFilter {
+    EventDeliveryFilter { status: Some(status), ..EventDeliveryFilter::default() }
 }
 
 /// An event of a kind with attributes.
@@ -59,7 +59,7 @@ pub async fn batch_search_returns_the_same_events_as_single_searches(mut world: 
             let found = world.events_with_each(each, limit).await.unwrap();
             assert_eq!(found.len(), ids.len());
             for (id, rows) in ids.iter().zip(found) {
-                let page = Page { after: None, limit };
+                let page = PageRequest { after: None, limit };
                 let alone = world.events(wanted(&[(MessageId, id)]), page).await.unwrap().rows;
                 assert_eq!(format!("{rows:?}"), format!("{alone:?}"), "case: {id}, {limit}");
             }
@@ -127,7 +127,7 @@ pub async fn search_filters_must_all_match(mut world: World) {
     let sent = about(&world, "status", &[phone, (ProviderStatus, "sent")]);
     let sent = world.accept(sent).await;
     let message = world.accept(about(&world, "message", &[phone])).await;
-    world.finish_due(world.crm, Next::Succeeded).await;
+    world.finish_due(world.crm, NextStep::Succeeded).await;
 
     let of_phone = || wanted(&[phone]);
     let of_bank = Some(world.bank);
@@ -149,10 +149,10 @@ pub async fn search_filters_must_all_match(mut world: World) {
         ),
         ("since", EventFilter { since: Some(later), ..of_phone() }, vec![message, sent]),
         ("until", EventFilter { until: Some(later), ..of_phone() }, vec![read]),
-        ("dead", EventFilter { owes: with_status(Status::Dead), ..of_phone() }, vec![]),
+        ("dead", EventFilter { owes: with_status(DeliveryStatus::Dead), ..of_phone() }, vec![]),
         (
             "succeeded",
-            EventFilter { owes: with_status(Status::Succeeded), ..of_kind("status") },
+            EventFilter { owes: with_status(DeliveryStatus::Succeeded), ..of_kind("status") },
             vec![sent, read],
         ),
         ("text", EventFilter { search: Some("nowhere".into()), ..of_phone() }, vec![]),
@@ -195,7 +195,7 @@ pub async fn pruned_event_is_not_found(mut world: World) {
             .accept(about(&world, "message", &[phone, (MessageId, &format!("old-{number}"))]))
             .await;
     }
-    world.finish_due(world.crm, Next::Succeeded).await;
+    world.finish_due(world.crm, NextStep::Succeeded).await;
     world.wait(DAY * 2);
     let mut stay = Vec::new();
     // Those that go are folded, or about to be, while others come.
@@ -256,7 +256,7 @@ pub async fn deliveries_are_filtered_by_event_kind(world: World) {
     let kind = EventKind::new("message");
     let filter = DeliveryFilter { kind, ..DeliveryFilter::default() };
 
-    let page = world.deliveries(filter, Page { after: None, limit: 10 }).await.unwrap();
+    let page = world.deliveries(filter, PageRequest { after: None, limit: 10 }).await.unwrap();
 
     let found: Vec<_> = page.rows.iter().map(|row| row.id).collect();
     assert_eq!(found, [message.deliveries[0].id]);

@@ -5,7 +5,10 @@ use std::time::Duration;
 use surehook_core::{
     delivery::LeaseToken,
     ids::DestinationId,
-    store::{Change, Claimed, Next, SENT_DAYS_KEPT, Sent, SentOnDay, Settled, Settlement},
+    store::{
+        ClaimedDelivery, ConfigChange, DailySendCount, NextStep, SENT_DAYS_KEPT, SentMessage,
+        SettleResult, Settlement,
+    },
 };
 
 use super::World;
@@ -17,9 +20,9 @@ fn today(world: &World) -> i32 {
 }
 
 /// The end of an attempt that sent something.
-fn sent(world: &World, claimed: &Claimed, id: Option<&str>, day: i32) -> Settlement {
-    let sent = Some(Sent { id: id.map(str::to_owned), day });
-    Settlement { sent, ..world.settlement(claimed, Next::Succeeded) }
+fn sent(world: &World, claimed: &ClaimedDelivery, id: Option<&str>, day: i32) -> Settlement {
+    let sent = Some(SentMessage { id: id.map(str::to_owned), day });
+    Settlement { sent, ..world.settlement(claimed, NextStep::Succeeded) }
 }
 
 /// Sends `many` messages to the CRM on a day.
@@ -31,8 +34,8 @@ async fn send(world: &World, many: usize, day: i32) {
     }
 }
 
-fn on(destination: DestinationId, day: i32, sent: u64) -> SentOnDay {
-    SentOnDay { destination, day, sent }
+fn on(destination: DestinationId, day: i32, sent: u64) -> DailySendCount {
+    DailySendCount { destination, day, sent }
 }
 
 pub async fn sent_message_stores_its_id_and_is_counted(mut world: World) {
@@ -44,7 +47,7 @@ pub async fn sent_message_stores_its_id_and_is_counted(mut world: World) {
 
     let settled = world.settle(sent(&world, &claimed, Some("wamid.1"), day)).await.unwrap();
 
-    assert_eq!(settled, Settled::Recorded);
+    assert_eq!(settled, SettleResult::Recorded);
     world.reopen().await;
     assert_eq!(world.only_delivery(event).await.sent_id.as_deref(), Some("wamid.1"));
     let shown = world.delivery_detail(claimed.id).await.delivery.sent_id;
@@ -64,7 +67,7 @@ pub async fn sent_messages_are_counted_per_day_and_destination(world: World) {
 
     assert_eq!(told, [on(world.crm, day - 1, 2), on(world.crm, day, 3)]);
     assert_eq!(world.sent_on(world.crm, day).await.unwrap(), 3);
-    world.change(vec![Change::DeleteDestination(world.crm)], world.now).await.unwrap();
+    world.change(vec![ConfigChange::DeleteDestination(world.crm)], world.now).await.unwrap();
     assert!(world.sent_by_day(day - 1..=day + 1).await.unwrap().is_empty());
 }
 
@@ -75,12 +78,12 @@ pub async fn rejected_settlement_is_not_counted_as_sent(world: World) {
     let good = sent(&world, &claimed, Some("wamid.1"), day);
     let lost = Settlement { token: LeaseToken(-1), ..good.clone() };
 
-    assert_eq!(world.settle(lost).await.unwrap(), Settled::LeaseLost);
+    assert_eq!(world.settle(lost).await.unwrap(), SettleResult::LeaseLost);
 
     assert_eq!(world.sent_on(world.crm, day).await.unwrap(), 0);
     assert_eq!(world.only_delivery(event).await.sent_id, None);
     world.settle(good.clone()).await.unwrap();
-    assert_eq!(world.settle(good).await.unwrap(), Settled::LeaseLost);
+    assert_eq!(world.settle(good).await.unwrap(), SettleResult::LeaseLost);
     assert_eq!(world.sent_on(world.crm, day).await.unwrap(), 1);
 }
 
@@ -88,8 +91,8 @@ pub async fn crash_outcome_counts_a_message_that_may_have_been_sent(mut world: W
     let day = today(&world);
     world.accept(world.arrival()).await;
     let claimed = world.claim_one(world.crm).await;
-    let may_have_been = Some(Sent { id: None, day });
-    let will = world.will(&claimed, Next::RetryAt(world.now + DAY));
+    let may_have_been = Some(SentMessage { id: None, day });
+    let will = world.will(&claimed, NextStep::RetryAt(world.now + DAY));
     world.leave_will(Settlement { sent: may_have_been, ..will }).await.unwrap();
     assert_eq!(world.sent_on(world.crm, day).await.unwrap(), 0);
 

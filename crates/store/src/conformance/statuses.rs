@@ -3,24 +3,25 @@
 use std::time::Duration;
 
 use surehook_core::{
-    decision::DecisionKind,
-    delivery::{DeadReason, WhyThen, state::Status},
-    event::{Confirmation, NewEvent, Said},
+    decision::EventDecisionKind,
+    delivery::{DeadReason, ScheduleReason, state::DeliveryStatus},
+    event::{NewEvent, ProviderStatus, StatusUpdate},
     ids::EventId,
     store::{
-        Admitted, Claimed, Confirmed, Next, REPLAY_INTERVAL, Replayed, Sent, Settled, Settlement,
+        AdmitResult, ClaimedDelivery, ConfirmedDelivery, NextStep, REPLAY_INTERVAL, ReplayResult,
+        SentMessage, SettleResult, Settlement,
     },
 };
 
 use super::{World, decisions::kinds, samples::held};
 
 const MINUTE: Duration = Duration::from_secs(60);
-const REFUSED: Next = Next::Dead(DeadReason::Unrecoverable);
-const PARKED: Next = Next::Dead(DeadReason::Ambiguous);
+const REFUSED: NextStep = NextStep::Dead(DeadReason::Unrecoverable);
+const PARKED: NextStep = NextStep::Dead(DeadReason::Ambiguous);
 
 /// A status about what `event` sent to the CRM.
-fn status(world: &World, event: EventId, said: Said) -> NewEvent {
-    let told = Confirmation {
+fn status(world: &World, event: EventId, said: ProviderStatus) -> NewEvent {
+    let told = StatusUpdate {
         event,
         destination: world.crm,
         at: world.now,
@@ -31,9 +32,13 @@ fn status(world: &World, event: EventId, said: Said) -> NewEvent {
 }
 
 /// Admits a status; says what it moved.
-pub(super) async fn tell(world: &World, event: EventId, said: Said) -> Option<Confirmed> {
+pub(super) async fn tell(
+    world: &World,
+    event: EventId,
+    said: ProviderStatus,
+) -> Option<ConfirmedDelivery> {
     let admitted = world.admit_one(status(world, event, said)).await;
-    let Admitted::Accepted { confirmed, .. } = admitted else { panic!("{admitted:?}") };
+    let AdmitResult::Accepted { confirmed, .. } = admitted else { panic!("{admitted:?}") };
     confirmed
 }
 
@@ -41,8 +46,8 @@ pub(super) async fn tell(world: &World, event: EventId, said: Said) -> Option<Co
 async fn in_doubt(world: &World) -> EventId {
     let event = world.accept(world.arrival()).await;
     let claimed = world.claim_one(world.crm).await;
-    let settlement = world.will(&claimed, Next::RetryAt(world.now + MINUTE * 10));
-    assert_eq!(world.settle(settlement).await.unwrap(), Settled::Recorded);
+    let settlement = world.will(&claimed, NextStep::RetryAt(world.now + MINUTE * 10));
+    assert_eq!(world.settle(settlement).await.unwrap(), SettleResult::Recorded);
     event
 }
 
@@ -52,17 +57,21 @@ pub async fn sent_status_ends_an_ambiguous_delivery(mut world: World) {
     let delivery = world.only_delivery(event).await.id;
     let at = world.now;
 
-    let moved = tell(&world, event, Said::Sent).await;
+    let moved = tell(&world, event, ProviderStatus::Sent).await;
 
     let destination = world.crm;
-    let expected = Confirmed { delivery, event, destination, attempts: 1, next: Next::Succeeded };
+    let expected =
+        ConfirmedDelivery { delivery, event, destination, attempts: 1, next: NextStep::Succeeded };
     assert_eq!(moved, Some(expected));
     world.reopen().await;
     let row = world.only_delivery(event).await;
-    assert_eq!((row.status, row.ended_at, row.due_at), (Status::Succeeded, Some(at), None));
+    assert_eq!((row.status, row.ended_at, row.due_at), (DeliveryStatus::Succeeded, Some(at), None));
     assert_eq!(row.sent_id.as_deref(), Some("wamid.1"));
-    assert_eq!(kinds(&world, event).await, [DecisionKind::Confirmed]);
-    assert_eq!((world.count(Status::Succeeded), world.count(Status::Scheduled)), (1, 0));
+    assert_eq!(kinds(&world, event).await, [EventDecisionKind::Confirmed]);
+    assert_eq!(
+        (world.count(DeliveryStatus::Succeeded), world.count(DeliveryStatus::Scheduled)),
+        (1, 0)
+    );
     world.wait(MINUTE * 60);
     assert!(world.claim(world.crm, 10).await.is_empty(), "it is not sent again");
 }
@@ -70,41 +79,43 @@ pub async fn sent_status_ends_an_ambiguous_delivery(mut world: World) {
 pub async fn failed_status_makes_an_ambiguous_delivery_dead(world: World) {
     let event = in_doubt(&world).await;
 
-    let moved = tell(&world, event, Said::Failed(REFUSED)).await;
+    let moved = tell(&world, event, ProviderStatus::Failed(REFUSED)).await;
 
     assert_eq!(moved.map(|moved| moved.next), Some(REFUSED));
     let row = world.only_delivery(event).await;
-    assert_eq!((row.status, row.reason), (Status::Dead, Some(DeadReason::Unrecoverable)));
-    assert_eq!(kinds(&world, event).await, [DecisionKind::Refuted]);
+    assert_eq!((row.status, row.reason), (DeliveryStatus::Dead, Some(DeadReason::Unrecoverable)));
+    assert_eq!(kinds(&world, event).await, [EventDecisionKind::Refuted]);
     let dead = world.counts().dead[&DeadReason::Unrecoverable];
     assert_eq!((dead.total, dead.pending), (1, 1));
 }
 
 pub async fn failed_status_can_bring_the_next_attempt_forward(world: World) {
     let event = in_doubt(&world).await;
-    let soon = Next::RetryAt(world.now);
+    let soon = NextStep::RetryAt(world.now);
 
-    let moved = tell(&world, event, Said::Failed(soon)).await;
+    let moved = tell(&world, event, ProviderStatus::Failed(soon)).await;
 
     assert_eq!(moved.map(|moved| moved.next), Some(soon));
-    assert_eq!(kinds(&world, event).await, [DecisionKind::Refuted]);
+    assert_eq!(kinds(&world, event).await, [EventDecisionKind::Refuted]);
     assert_eq!(world.claim_one(world.crm).await.event, event);
 }
 
 pub async fn status_for_a_delivery_never_attempted_is_ignored(world: World) {
     let event = world.accept(world.arrival()).await;
     let unknown = world.id();
-    for said in [Said::Sent, Said::Failed(REFUSED)] {
+    for said in [ProviderStatus::Sent, ProviderStatus::Failed(REFUSED)] {
         assert_eq!(tell(&world, event, said).await, None);
         assert_eq!(tell(&world, unknown, said).await, None);
     }
-    assert_eq!(world.statuses(event).await, [Status::Pending]);
+    assert_eq!(world.statuses(event).await, [DeliveryStatus::Pending]);
 }
 
 /// A status that comes during an attempt proves that it went out, whatever was recorded of it.
 pub async fn status_received_during_a_lost_first_attempt_is_applied(mut world: World) {
-    for (said, expected) in [(Said::Sent, Status::Succeeded), (Said::Failed(REFUSED), Status::Dead)]
-    {
+    for (said, expected) in [
+        (ProviderStatus::Sent, DeliveryStatus::Succeeded),
+        (ProviderStatus::Failed(REFUSED), DeliveryStatus::Dead),
+    ] {
         let (event, _) = told_during_an_attempt(&world, said).await;
 
         world.die().await;
@@ -117,23 +128,23 @@ pub async fn status_received_during_a_lost_first_attempt_is_applied(mut world: W
 
 pub async fn status_for_an_ended_delivery_is_ignored(world: World) {
     let event = world.accept(world.arrival()).await;
-    world.finish_due(world.crm, Next::Succeeded).await;
-    assert_eq!(tell(&world, event, Said::Failed(REFUSED)).await, None);
-    assert_eq!(world.statuses(event).await, [Status::Succeeded]);
+    world.finish_due(world.crm, NextStep::Succeeded).await;
+    assert_eq!(tell(&world, event, ProviderStatus::Failed(REFUSED)).await, None);
+    assert_eq!(world.statuses(event).await, [DeliveryStatus::Succeeded]);
 
     let event = world.accept(world.arrival()).await;
     world.finish_due(world.crm, REFUSED).await;
-    assert_eq!(tell(&world, event, Said::Sent).await, None);
-    assert_eq!(world.statuses(event).await, [Status::Dead]);
+    assert_eq!(tell(&world, event, ProviderStatus::Sent).await, None);
+    assert_eq!(world.statuses(event).await, [DeliveryStatus::Dead]);
 }
 
 pub async fn duplicate_status_is_applied_once(world: World) {
     let event = in_doubt(&world).await;
-    let said = Said::Failed(Next::RetryAt(world.now + MINUTE));
+    let said = ProviderStatus::Failed(NextStep::RetryAt(world.now + MINUTE));
     let first = NewEvent { key: Some(world.key("s-1")), ..status(&world, event, said) };
     world.accept(first.clone()).await;
 
-    let confirms = status(&world, event, Said::Failed(REFUSED)).confirms;
+    let confirms = status(&world, event, ProviderStatus::Failed(REFUSED)).confirms;
     world.expect_duplicate(NewEvent { confirms, ..world.again(&first) }).await;
 
     assert_eq!(world.only_delivery(event).await.due_at, Some(world.now + MINUTE));
@@ -141,44 +152,44 @@ pub async fn duplicate_status_is_applied_once(world: World) {
 }
 
 /// The event, and the claim on it, while a status comes.
-async fn told_during_an_attempt(world: &World, said: Said) -> (EventId, Claimed) {
+async fn told_during_an_attempt(world: &World, said: ProviderStatus) -> (EventId, ClaimedDelivery) {
     let event = world.accept(world.arrival()).await;
     let claimed = world.claim_one(world.crm).await;
     assert_eq!(tell(world, event, said).await, None);
-    assert_eq!(world.statuses(event).await, [Status::InFlight]);
+    assert_eq!(world.statuses(event).await, [DeliveryStatus::InFlight]);
     (event, claimed)
 }
 
 pub async fn status_during_an_ambiguous_attempt_decides_its_outcome(world: World) {
-    let waits = Next::RetryAt(world.now + MINUTE);
+    let waits = NextStep::RetryAt(world.now + MINUTE);
     for (said, next, expected) in [
-        (Said::Sent, waits, Status::Succeeded),
-        (Said::Sent, PARKED, Status::Succeeded),
-        (Said::Failed(REFUSED), waits, Status::Dead),
-        (Said::Failed(waits), PARKED, Status::Scheduled),
+        (ProviderStatus::Sent, waits, DeliveryStatus::Succeeded),
+        (ProviderStatus::Sent, PARKED, DeliveryStatus::Succeeded),
+        (ProviderStatus::Failed(REFUSED), waits, DeliveryStatus::Dead),
+        (ProviderStatus::Failed(waits), PARKED, DeliveryStatus::Scheduled),
     ] {
         let (event, claimed) = told_during_an_attempt(&world, said).await;
 
         let settled = world.settle(world.will(&claimed, next)).await.unwrap();
 
-        assert_eq!(settled, Settled::Overruled(said.next()));
+        assert_eq!(settled, SettleResult::Overruled(said.next()));
         let row = world.only_delivery(event).await;
         assert_eq!((row.status, row.attempts), (expected, 1));
         assert_eq!(row.sent_id.as_deref(), Some("wamid.1"));
         let told = world.delivery_detail(row.id).await.attempts;
         assert_eq!(told[0].next, Some(said.next()));
-        let why_then = said.next().due_at().map(|_| WhyThen::StatusFailed);
+        let why_then = said.next().due_at().map(|_| ScheduleReason::StatusFailed);
         assert_eq!(told[0].why_then, why_then, "not what the attempt alone came to");
         assert_eq!(kinds(&world, event).await.len(), 1);
     }
 }
 
 pub async fn clear_response_overrules_a_status(world: World) {
-    let waits = Next::RetryAt(world.now + MINUTE);
+    let waits = NextStep::RetryAt(world.now + MINUTE);
     for (said, next) in [
-        (Said::Failed(REFUSED), Next::Succeeded),
-        (Said::Failed(REFUSED), waits),
-        (Said::Sent, Next::Succeeded),
+        (ProviderStatus::Failed(REFUSED), NextStep::Succeeded),
+        (ProviderStatus::Failed(REFUSED), waits),
+        (ProviderStatus::Sent, NextStep::Succeeded),
     ] {
         let (event, claimed) = told_during_an_attempt(&world, said).await;
         world.finish(&claimed, next).await;
@@ -189,38 +200,41 @@ pub async fn clear_response_overrules_a_status(world: World) {
 pub async fn sent_status_during_a_failed_attempt_prevents_a_retry(world: World) {
     // The one before this attempt may be what arrived; whatever this one was told, the message is
     // there.
-    for next in [Next::RetryAt(world.now + MINUTE), REFUSED] {
-        let (event, claimed) = told_during_an_attempt(&world, Said::Sent).await;
+    for next in [NextStep::RetryAt(world.now + MINUTE), REFUSED] {
+        let (event, claimed) = told_during_an_attempt(&world, ProviderStatus::Sent).await;
 
         let failed = world.settlement(&claimed, next);
-        assert_eq!(world.settle(failed).await.unwrap(), Settled::Overruled(Next::Succeeded));
+        assert_eq!(
+            world.settle(failed).await.unwrap(),
+            SettleResult::Overruled(NextStep::Succeeded)
+        );
 
-        assert_eq!(world.statuses(event).await, [Status::Succeeded]);
+        assert_eq!(world.statuses(event).await, [DeliveryStatus::Succeeded]);
     }
 }
 
 pub async fn failed_status_after_a_sent_status_is_ignored(world: World) {
-    let (event, claimed) = told_during_an_attempt(&world, Said::Sent).await;
-    tell(&world, event, Said::Failed(REFUSED)).await;
+    let (event, claimed) = told_during_an_attempt(&world, ProviderStatus::Sent).await;
+    tell(&world, event, ProviderStatus::Failed(REFUSED)).await;
 
     world.settle(world.will(&claimed, PARKED)).await.unwrap();
 
-    assert_eq!(world.statuses(event).await, [Status::Succeeded]);
+    assert_eq!(world.statuses(event).await, [DeliveryStatus::Succeeded]);
 }
 
 pub async fn crash_outcome_is_overruled_by_a_status(mut world: World) {
     let event = world.accept(world.arrival()).await;
     let claimed = world.claim_one(world.crm).await;
     world.leave_will(world.will(&claimed, PARKED)).await.unwrap();
-    assert_eq!(tell(&world, event, Said::Sent).await, None);
+    assert_eq!(tell(&world, event, ProviderStatus::Sent).await, None);
 
     world.die().await;
 
     let row = world.only_delivery(event).await;
-    assert_eq!((row.status, row.attempts), (Status::Succeeded, 1));
+    assert_eq!((row.status, row.attempts), (DeliveryStatus::Succeeded, 1));
     let mut told = kinds(&world, event).await;
     told.sort();
-    assert_eq!(told, [DecisionKind::Unheard, DecisionKind::Confirmed]);
+    assert_eq!(told, [EventDecisionKind::Unheard, EventDecisionKind::Confirmed]);
 }
 
 pub async fn status_received_in_flight_is_applied_on_release(mut world: World) {
@@ -228,7 +242,7 @@ pub async fn status_received_in_flight_is_applied_on_release(mut world: World) {
         let event = in_doubt(&world).await;
         world.wait(MINUTE * 10);
         let claimed = world.claim_one(world.crm).await;
-        assert_eq!(tell(&world, event, Said::Sent).await, None);
+        assert_eq!(tell(&world, event, ProviderStatus::Sent).await, None);
         let at = world.now;
 
         if dies {
@@ -239,56 +253,56 @@ pub async fn status_received_in_flight_is_applied_on_release(mut world: World) {
         }
 
         let row = world.only_delivery(event).await;
-        assert_eq!((row.status, row.attempts), (Status::Succeeded, 1));
+        assert_eq!((row.status, row.attempts), (DeliveryStatus::Succeeded, 1));
         assert_eq!(row.ended_at, Some(at));
     }
 }
 
 pub async fn lost_claim_does_not_consume_a_status(world: World) {
-    let (event, claimed) = told_during_an_attempt(&world, Said::Sent).await;
+    let (event, claimed) = told_during_an_attempt(&world, ProviderStatus::Sent).await;
     let good = world.will(&claimed, PARKED);
     let lost = Settlement { token: surehook_core::delivery::LeaseToken(-1), ..good.clone() };
 
-    assert_eq!(world.settle(lost).await.unwrap(), Settled::LeaseLost);
+    assert_eq!(world.settle(lost).await.unwrap(), SettleResult::LeaseLost);
 
-    assert_eq!(world.statuses(event).await, [Status::InFlight]);
-    assert_eq!(world.settle(good).await.unwrap(), Settled::Overruled(Next::Succeeded));
+    assert_eq!(world.statuses(event).await, [DeliveryStatus::InFlight]);
+    assert_eq!(world.settle(good).await.unwrap(), SettleResult::Overruled(NextStep::Succeeded));
 }
 
 pub async fn status_about_an_earlier_delivery_is_ignored(mut world: World) {
     let event = world.accept(world.arrival()).await;
     let claimed = world.claim_one(world.crm).await;
-    let sent = Some(Sent { id: Some("wamid.1".to_owned()), day: 1 });
-    let settlement = Settlement { sent, ..world.settlement(&claimed, Next::Succeeded) };
+    let sent = Some(SentMessage { id: Some("wamid.1".to_owned()), day: 1 });
+    let settlement = Settlement { sent, ..world.settlement(&claimed, NextStep::Succeeded) };
     world.settle(settlement).await.unwrap();
     world.wait(REPLAY_INTERVAL);
     let replayed = world.replay(claimed.id, world.id(), world.now).await.unwrap();
-    assert!(matches!(replayed, Replayed::Created { .. }), "{replayed:?}");
+    assert!(matches!(replayed, ReplayResult::Created { .. }), "{replayed:?}");
     let again = world.claim_one(world.crm).await;
 
     // That the first message was read says nothing about the second.
-    assert_eq!(tell(&world, event, Said::Sent).await, None);
-    let waits = Next::RetryAt(world.now + MINUTE);
-    assert_eq!(world.settle(world.will(&again, waits)).await.unwrap(), Settled::Recorded);
-    assert_eq!(tell(&world, event, Said::Sent).await, None);
+    assert_eq!(tell(&world, event, ProviderStatus::Sent).await, None);
+    let waits = NextStep::RetryAt(world.now + MINUTE);
+    assert_eq!(world.settle(world.will(&again, waits)).await.unwrap(), SettleResult::Recorded);
+    assert_eq!(tell(&world, event, ProviderStatus::Sent).await, None);
 
-    assert_eq!(world.statuses(event).await, [Status::Replayed, Status::Scheduled]);
+    assert_eq!(world.statuses(event).await, [DeliveryStatus::Replayed, DeliveryStatus::Scheduled]);
 }
 
 pub async fn status_that_ends_the_first_makes_the_next_due(world: World) {
-    for said in [Said::Sent, Said::Failed(REFUSED)] {
+    for said in [ProviderStatus::Sent, ProviderStatus::Failed(REFUSED)] {
         let first = world.accept(world.in_line("c-1")).await;
         let second = world.accept(world.in_line("c-1")).await;
         let claimed = world.claim_one(world.crm).await;
-        let waits = Next::RetryAt(world.now + MINUTE);
+        let waits = NextStep::RetryAt(world.now + MINUTE);
         world.settle(world.will(&claimed, waits)).await.unwrap();
-        assert_eq!(world.statuses(second).await, [Status::Held]);
+        assert_eq!(world.statuses(second).await, [DeliveryStatus::Held]);
 
         tell(&world, first, said).await;
 
         let called = world.claim_one(world.crm).await;
         assert_eq!(called.event, second);
-        world.finish(&called, Next::Succeeded).await;
+        world.finish(&called, NextStep::Succeeded).await;
     }
 }
 
@@ -296,12 +310,12 @@ pub async fn status_that_ends_the_first_makes_the_next_due(world: World) {
 pub async fn next_delivery_is_not_due_before_its_creation(mut world: World) {
     let first = world.accept(world.in_line("c-1")).await;
     let claimed = world.claim_one(world.crm).await;
-    assert_eq!(tell(&world, first, Said::Sent).await, None);
+    assert_eq!(tell(&world, first, ProviderStatus::Sent).await, None);
     world.wait(MINUTE);
     let second = world.accept(world.in_line("c-1")).await;
 
     world.release(vec![held(&claimed)], world.now).await.unwrap();
 
     let row = world.only_delivery(second).await;
-    assert_eq!((row.status, row.due_at), (Status::Pending, Some(row.created_at)));
+    assert_eq!((row.status, row.due_at), (DeliveryStatus::Pending, Some(row.created_at)));
 }

@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use surehook_core::{
-    access::{Role, Session, Token},
+    access::{ApiToken, Role, Session},
     ids::TokenId,
-    store::TokenRemoved,
+    store::RemoveTokenResult,
 };
 
 use super::World;
 
-fn token(world: &World, number: u8, role: Role) -> Token {
-    Token {
+fn token(world: &World, number: u8, role: Role) -> ApiToken {
+    ApiToken {
         id: TokenId::new(world.now, u128::from(number) << 100),
         hash: [number; 32],
         name: Some(format!("token {number}")),
@@ -24,12 +24,12 @@ fn token(world: &World, number: u8, role: Role) -> Token {
 
 pub async fn tokens_are_stored_with_all_fields_and_once_per_hash(mut world: World) {
     let first = token(&world, 1, Role::Admin);
-    let second = Token {
+    let second = ApiToken {
         name: None,
         expires_at: Some(world.now + Duration::from_secs(60)),
         ..token(&world, 2, Role::Viewer)
     };
-    let again = Token { id: TokenId::new(world.now, 3 << 100), ..second.clone() };
+    let again = ApiToken { id: TokenId::new(world.now, 3 << 100), ..second.clone() };
     for token in [&first, &second, &again] {
         world.add_token(token.clone()).await.unwrap();
     }
@@ -40,40 +40,40 @@ pub async fn tokens_are_stored_with_all_fields_and_once_per_hash(mut world: Worl
 }
 
 pub async fn adding_a_known_token_updates_role_and_expiry(world: World) {
-    let weak = Token { expires_at: Some(world.now), ..token(&world, 1, Role::Viewer) };
+    let weak = ApiToken { expires_at: Some(world.now), ..token(&world, 1, Role::Viewer) };
     world.add_token(weak.clone()).await.unwrap();
 
     world.add_token(token(&world, 1, Role::Admin)).await.unwrap();
 
     let kept = world.tokens().await.unwrap();
-    assert_eq!(kept, [Token { role: Role::Admin, expires_at: None, ..weak }]);
+    assert_eq!(kept, [ApiToken { role: Role::Admin, expires_at: None, ..weak }]);
 }
 
 pub async fn last_admin_token_cannot_be_removed(world: World) {
     let (admin, viewer) = (token(&world, 1, Role::Admin), token(&world, 2, Role::Viewer));
-    let expired = Token { expires_at: Some(world.now), ..token(&world, 3, Role::Admin) };
+    let expired = ApiToken { expires_at: Some(world.now), ..token(&world, 3, Role::Admin) };
     for token in [&admin, &viewer, &expired] {
         world.add_token(token.clone()).await.unwrap();
     }
     let unknown = TokenId::new(world.now, 9 << 100);
 
     for (name, id, expected) in [
-        ("unknown", unknown, TokenRemoved::NotFound),
-        ("one that only looks", viewer.id, TokenRemoved::Removed),
-        ("removed already", viewer.id, TokenRemoved::NotFound),
-        ("the last that still opens", admin.id, TokenRemoved::LastAdmin),
-        ("one that opens nothing", expired.id, TokenRemoved::Removed),
-        ("the last of all", admin.id, TokenRemoved::LastAdmin),
+        ("unknown", unknown, RemoveTokenResult::NotFound),
+        ("one that only looks", viewer.id, RemoveTokenResult::Removed),
+        ("removed already", viewer.id, RemoveTokenResult::NotFound),
+        ("the last that still opens", admin.id, RemoveTokenResult::LastAdmin),
+        ("one that opens nothing", expired.id, RemoveTokenResult::Removed),
+        ("the last of all", admin.id, RemoveTokenResult::LastAdmin),
     ] {
         assert_eq!(world.remove_token(id, world.now).await.unwrap(), expected, "case: {name}");
     }
     world.add_token(token(&world, 4, Role::Admin)).await.unwrap();
-    assert_eq!(world.remove_token(admin.id, world.now).await.unwrap(), TokenRemoved::Removed);
+    assert_eq!(world.remove_token(admin.id, world.now).await.unwrap(), RemoveTokenResult::Removed);
 }
 
 /// A session of an admin, begun with a token or with a link.
-fn session(world: &World, number: u8, begun_with: Option<TokenId>) -> Token {
-    Token {
+fn session(world: &World, number: u8, begun_with: Option<TokenId>) -> ApiToken {
+    ApiToken {
         expires_at: Some(world.now + Duration::from_secs(60)),
         session: Some(Session { begun_with }),
         ..token(world, number, Role::Admin)
@@ -89,7 +89,7 @@ pub async fn removing_a_token_removes_its_sessions(mut world: World) {
         world.add_token(token.clone()).await.unwrap();
     }
 
-    assert_eq!(world.remove_token(first.id, world.now).await.unwrap(), TokenRemoved::Removed);
+    assert_eq!(world.remove_token(first.id, world.now).await.unwrap(), RemoveTokenResult::Removed);
     world.reopen().await;
 
     assert_eq!(world.tokens().await.unwrap(), [second, of_second, by_link]);
@@ -112,8 +112,14 @@ pub async fn session_does_not_count_as_the_last_admin(world: World) {
     world.add_token(admin.clone()).await.unwrap();
     world.add_token(by_link.clone()).await.unwrap();
 
-    assert_eq!(world.remove_token(admin.id, world.now).await.unwrap(), TokenRemoved::LastAdmin);
-    assert_eq!(world.remove_token(by_link.id, world.now).await.unwrap(), TokenRemoved::Removed);
+    assert_eq!(
+        world.remove_token(admin.id, world.now).await.unwrap(),
+        RemoveTokenResult::LastAdmin
+    );
+    assert_eq!(
+        world.remove_token(by_link.id, world.now).await.unwrap(),
+        RemoveTokenResult::Removed
+    );
 }
 
 pub async fn expired_sessions_are_removed_when_a_session_is_added(mut world: World) {

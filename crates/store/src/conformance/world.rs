@@ -15,16 +15,16 @@ use std::{
 
 use surehook_core::{
     attribute::Attributes,
-    decision::Decided,
-    delivery::{Lease, LeaseToken, WhyThen, state::Status},
-    event::{KeyClaim, NewDelivery, NewEvent},
-    ids::{DeliveryId, DestinationId, EventId, Id, Kind, SourceId},
+    decision::IntakeRecord,
+    delivery::{Lease, LeaseToken, ScheduleReason, state::DeliveryStatus},
+    event::{DedupKeyClaim, NewDelivery, NewEvent},
+    ids::{DeliveryId, DestinationId, EventId, Id, IdKind, SourceId},
     key::DedupKey,
     retention::RetentionSpec,
     source::SourceSpec,
     store::{
-        Admitted, Change, Claimed, DeliveryDetail, DeliveryRow, Duplicate, EventDetail, Held, Next,
-        Pruned, Settled, Settlement, Store, StoreError,
+        AdmitResult, ClaimedDelivery, ConfigChange, DeliveryDetail, DeliveryRow, DuplicateOf,
+        EventDetail, HeldClaim, NextStep, PruneReport, SettleResult, Settlement, Store, StoreError,
     },
     time::Timestamp,
 };
@@ -87,10 +87,10 @@ impl World {
         (world.shop, world.bank) = (world.id(), world.id());
         (world.crm, world.mail) = (world.id(), world.id());
         let changes = vec![
-            Change::PutSource(world.shop, source("shop")),
-            Change::PutSource(world.bank, source("bank")),
-            Change::PutDestination(world.crm, destination("crm")),
-            Change::PutDestination(world.mail, destination("mail")),
+            ConfigChange::PutSource(world.shop, source("shop")),
+            ConfigChange::PutSource(world.bank, source("bank")),
+            ConfigChange::PutDestination(world.crm, destination("crm")),
+            ConfigChange::PutDestination(world.mail, destination("mail")),
         ];
         world.change(changes, now).await.unwrap();
         world
@@ -123,7 +123,7 @@ impl World {
     }
 
     /// A new id; later ones sort later.
-    pub fn id<K: Kind>(&self) -> Id<K> {
+    pub fn id<K: IdKind>(&self) -> Id<K> {
         // Below the bits that a version-7 UUID takes for itself.
         Id::new(self.now, u128::from(self.next()) << 48)
     }
@@ -134,8 +134,8 @@ impl World {
     }
 
     /// A key that is remembered from now on.
-    pub fn key(&self, text: &str) -> KeyClaim {
-        KeyClaim { key: DedupKey::new(text).unwrap(), expires_at: self.now + WINDOW }
+    pub fn key(&self, text: &str) -> DedupKeyClaim {
+        DedupKeyClaim { key: DedupKey::new(text).unwrap(), expires_at: self.now + WINDOW }
     }
 
     /// A delivery that waits in the store.
@@ -168,7 +168,7 @@ impl World {
             payload: payload(format!(r#"{{"order":{}}}"#, self.next()).as_bytes()),
             deliveries: vec![self.to(self.crm)],
             revive_dead: true,
-            decided: Decided::default(),
+            decided: IntakeRecord::default(),
             copy_of: None,
             releases: None,
             confirms: None,
@@ -202,12 +202,12 @@ impl World {
     }
 
     /// Admits the events of one request.
-    pub async fn admit(&self, events: Vec<NewEvent>) -> Result<Vec<Admitted>, StoreError> {
+    pub async fn admit(&self, events: Vec<NewEvent>) -> Result<Vec<AdmitResult>, StoreError> {
         (**self).admit(events.into()).await
     }
 
     /// Admits one event as a request of its own.
-    pub async fn admit_one(&self, event: NewEvent) -> Admitted {
+    pub async fn admit_one(&self, event: NewEvent) -> AdmitResult {
         let mut admitted = self.admit(vec![event]).await.unwrap();
         assert_eq!(admitted.len(), 1, "one answer for each event");
         admitted.remove(0)
@@ -217,43 +217,43 @@ impl World {
     pub async fn accept(&self, event: NewEvent) -> EventId {
         let id = event.id;
         let admitted = self.admit_one(event).await;
-        assert!(matches!(admitted, Admitted::Accepted { .. }), "{admitted:?}");
+        assert!(matches!(admitted, AdmitResult::Accepted { .. }), "{admitted:?}");
         id
     }
 
     /// Admits an event that must be a duplicate.
-    pub async fn expect_duplicate(&self, event: NewEvent) -> Duplicate {
+    pub async fn expect_duplicate(&self, event: NewEvent) -> DuplicateOf {
         let admitted = self.admit_one(event).await;
-        let Admitted::Duplicate(duplicate) = admitted else {
+        let AdmitResult::Duplicate(duplicate) = admitted else {
             panic!("a duplicate was taken for {admitted:?}")
         };
         duplicate
     }
 
     /// What a lane holds of an event whose only delivery was claimed at birth.
-    pub fn claimed_at_birth(event: &NewEvent) -> Claimed {
+    pub fn claimed_at_birth(event: &NewEvent) -> ClaimedDelivery {
         claimed_at_birth(event).next().unwrap()
     }
 
     /// Claims what is due now.
-    pub async fn claim(&self, destination: DestinationId, limit: usize) -> Vec<Claimed> {
+    pub async fn claim(&self, destination: DestinationId, limit: usize) -> Vec<ClaimedDelivery> {
         self.claim_due(destination, self.now, self.lease(), limit).await.unwrap().claimed
     }
 
     /// Claims the one delivery that must be due.
-    pub async fn claim_one(&self, destination: DestinationId) -> Claimed {
+    pub async fn claim_one(&self, destination: DestinationId) -> ClaimedDelivery {
         let mut claimed = self.claim(destination, 2).await;
         assert_eq!(claimed.len(), 1, "one delivery is due");
         claimed.remove(0)
     }
 
     /// The end of an attempt.
-    pub fn settlement(&self, claimed: &Claimed, next: Next) -> Settlement {
+    pub fn settlement(&self, claimed: &ClaimedDelivery, next: NextStep) -> Settlement {
         let attempt = attempt(self.id(), claimed, self.now, next);
-        let Held { delivery, token } = held(claimed);
-        let Claimed { destination, created_at, ordered, .. } = *claimed;
+        let HeldClaim { delivery, token } = held(claimed);
+        let ClaimedDelivery { destination, created_at, ordered, .. } = *claimed;
         let at = self.now;
-        let why_then = next.due_at().map(|_| WhyThen::Backoff);
+        let why_then = next.due_at().map(|_| ScheduleReason::Backoff);
         Settlement {
             delivery,
             destination,
@@ -269,10 +269,10 @@ impl World {
     }
 
     /// An attempt of which nobody knows how it ended: a will, or what is settled instead of it.
-    pub fn will(&self, claimed: &Claimed, next: Next) -> Settlement {
+    pub fn will(&self, claimed: &ClaimedDelivery, next: NextStep) -> Settlement {
         let settlement = self.settlement(claimed, next);
         let attempt = in_doubt(settlement.attempt);
-        let why_then = next.due_at().map(|_| WhyThen::StatusAwaited);
+        let why_then = next.due_at().map(|_| ScheduleReason::StatusAwaited);
         Settlement { attempt, why_then, ..settlement }
     }
 
@@ -287,13 +287,13 @@ impl World {
     }
 
     /// Ends an attempt that must still count.
-    pub async fn finish(&self, claimed: &Claimed, next: Next) {
+    pub async fn finish(&self, claimed: &ClaimedDelivery, next: NextStep) {
         let settled = self.settle(self.settlement(claimed, next)).await.unwrap();
-        assert_eq!(settled, Settled::Recorded);
+        assert_eq!(settled, SettleResult::Recorded);
     }
 
     /// Tries everything that is due for `destination`, always with the same end.
-    pub async fn finish_due(&self, destination: DestinationId, next: Next) {
+    pub async fn finish_due(&self, destination: DestinationId, next: NextStep) {
         for claimed in self.claim(destination, 1000).await {
             self.finish(&claimed, next).await;
         }
@@ -303,12 +303,12 @@ impl World {
     pub async fn keep(&self, id: SourceId, retention: RetentionSpec) {
         let name = if id == self.shop { "shop" } else { "bank" };
         let spec = SourceSpec { retention, ..source(name) };
-        self.change(vec![Change::PutSource(id, spec)], self.now).await.unwrap();
+        self.change(vec![ConfigChange::PutSource(id, spec)], self.now).await.unwrap();
     }
 
     /// Removes all that is past its time where events are kept for `events_kept`.
-    pub async fn prune_all(&self, events_kept: Duration) -> Pruned {
-        let mut all = Pruned::default();
+    pub async fn prune_all(&self, events_kept: Duration) -> PruneReport {
+        let mut all = PruneReport::default();
         loop {
             let pruned = self.prune(events_kept, self.now).await.unwrap();
             all.events += pruned.events;
@@ -339,12 +339,12 @@ impl World {
     }
 
     /// Where the deliveries of an event stand, oldest first.
-    pub async fn statuses(&self, event: EventId) -> Vec<Status> {
+    pub async fn statuses(&self, event: EventId) -> Vec<DeliveryStatus> {
         self.detail(event).await.deliveries.iter().map(|delivery| delivery.status).collect()
     }
 
     /// How many deliveries are in a status now.
-    pub fn count(&self, status: Status) -> u64 {
+    pub fn count(&self, status: DeliveryStatus) -> u64 {
         self.counts().by_status.get(&status).copied().unwrap_or_default()
     }
 }

@@ -5,13 +5,13 @@ use std::collections::HashMap;
 use rusqlite::{OptionalExtension, params};
 use surehook_core::{
     attribute::EventKind,
-    delivery::state::Status,
+    delivery::state::DeliveryStatus,
     event::{NewDelivery, NewEvent},
     ids::{DestinationId, EventId, SourceId},
     key::{DedupKey, KeyDigest},
-    quarantine::Release,
-    rollup::Count,
-    store::{Admitted, Duplicate},
+    quarantine::QuarantineRelease,
+    rollup::RollupMetric,
+    store::{AdmitResult, DuplicateOf},
     time::Timestamp,
 };
 
@@ -36,7 +36,7 @@ pub(super) fn admit(
     tx: &mut Tx<'_, '_>,
     events: &[NewEvent],
     about: &[About],
-) -> rusqlite::Result<Vec<Admitted>> {
+) -> rusqlite::Result<Vec<AdmitResult>> {
     let mut admitted = Vec::with_capacity(events.len());
     for (event, about) in events.iter().zip(about) {
         admitted.push(admit_one(tx, event, about)?);
@@ -44,35 +44,42 @@ pub(super) fn admit(
     Ok(admitted)
 }
 
-fn admit_one(tx: &mut Tx<'_, '_>, event: &NewEvent, about: &About) -> rusqlite::Result<Admitted> {
+fn admit_one(
+    tx: &mut Tx<'_, '_>,
+    event: &NewEvent,
+    about: &About,
+) -> rusqlite::Result<AdmitResult> {
     // First of all: what is not admitted stays where it is.
     let Some(source) = tx.names.sources.get(&event.source).copied() else {
-        return Ok(Admitted::SourceGone);
+        return Ok(AdmitResult::SourceGone);
     };
     match event.releases {
         // Somebody else released or discarded it.
-        Some(Release::Request(request)) if !quarantine::take_out(tx, request)? => {
+        Some(QuarantineRelease::Request(request)) if !quarantine::take_out(tx, request)? => {
             return Err(rusqlite::Error::QueryReturnedNoRows);
         }
-        Some(Release::Same(fingerprint)) => {
+        Some(QuarantineRelease::Same(fingerprint)) => {
             quarantine::take_out_same(tx, event.source, fingerprint)?;
         }
-        Some(Release::Request(_)) | None => {}
+        Some(QuarantineRelease::Request(_)) | None => {}
     }
     if let Some(copy) = event.copy_of
         && let Some(before) = copies::take(tx, event, copy)?
     {
-        return Ok(Admitted::DeliveredBefore(before));
+        return Ok(AdmitResult::DeliveredBefore(before));
     }
     if let Some(claim) = &event.key {
         let key = KeyDigest::of(event.source, &claim.key);
         if let Some(original) = find_original(tx, key, event.received_at)? {
-            return duplicate_of(tx, event, key, original).map(Admitted::Duplicate);
+            return duplicate_of(tx, event, key, original).map(AdmitResult::Duplicate);
         }
         insert_key(tx, key, claim.expires_at, event)?;
     } else {
         tx.delta.add(Sum::NoKey, 1);
-        tx.delta.facts.tally(Subject::Source(source), event.received_at).add(Count::NoKey, 1);
+        tx.delta
+            .facts
+            .tally(Subject::Source(source), event.received_at)
+            .add(RollupMetric::NoKey, 1);
     }
     insert_event(tx, source, event, about)?;
     prune::look_later_if_passed(tx, event.id, event.received_at)?;
@@ -96,7 +103,7 @@ fn admit_one(tx: &mut Tx<'_, '_>, event: &NewEvent, about: &About) -> rusqlite::
         None => None,
         Some(told) => statuses::hear(tx, event.id, told)?,
     };
-    Ok(Admitted::Accepted { held, confirmed })
+    Ok(AdmitResult::Accepted { held, confirmed })
 }
 
 /// The event that holds a key.
@@ -173,7 +180,7 @@ fn insert_event(
     ])?;
     tx.terms.insert(tx.sql, event.id, about)?;
     tx.delta.add(Sum::Events, 1);
-    tx.delta.facts.tally(Subject::Source(source), event.received_at).add(Count::Accepted, 1);
+    tx.delta.facts.tally(Subject::Source(source), event.received_at).add(RollupMetric::Accepted, 1);
     Ok(())
 }
 
@@ -192,7 +199,8 @@ fn insert_delivery(
     let Some(destination) = tx.names.destinations.get(&delivery.destination) else {
         return Ok(true);
     };
-    let status = if delivery.claim.is_some() { Status::InFlight } else { Status::Pending };
+    let status =
+        if delivery.claim.is_some() { DeliveryStatus::InFlight } else { DeliveryStatus::Pending };
     let first_at = (event.received_at + delivery.delay).as_millis();
     let due_at = delivery.claim.is_none().then_some(first_at);
     // Input::Claim, within the birth: what a lane has room for never waits in the file.
@@ -230,9 +238,9 @@ fn insert_ordered(
     let claim = delivery.claim.filter(|_| place.is_first);
     // Input::Hold or Input::Claim, within the birth.
     let status = match claim {
-        Some(_) => Status::InFlight,
-        None if place.is_first => Status::Pending,
-        None => Status::Held,
+        Some(_) => DeliveryStatus::InFlight,
+        None if place.is_first => DeliveryStatus::Pending,
+        None => DeliveryStatus::Held,
     };
     let first_at = (event.received_at + delivery.delay).as_millis();
     tx.sql.get(INSERT_ORDERED)?.execute(params![
@@ -241,7 +249,7 @@ fn insert_ordered(
         destination,
         status.as_str(),
         event.received_at.as_millis(),
-        (status == Status::Pending).then_some(first_at),
+        (status == DeliveryStatus::Pending).then_some(first_at),
         claim.map(|lease| lease.token.0),
         claim.map(|lease| lease.until.as_millis()),
         key.as_str(),
@@ -249,7 +257,7 @@ fn insert_ordered(
         (!delivery.delay.is_zero()).then_some(first_at),
     ])?;
     tx.delta.moved(None, Some(status));
-    Ok(status == Status::Held)
+    Ok(status == DeliveryStatus::Held)
 }
 
 fn duplicate_of(
@@ -257,7 +265,7 @@ fn duplicate_of(
     event: &NewEvent,
     key: KeyDigest,
     original: Remembered,
-) -> rusqlite::Result<Duplicate> {
+) -> rusqlite::Result<DuplicateOf> {
     let bytes_differ = original.body != BodyMark::of(&event.payload.fingerprint);
     let body = bytes_differ.then_some(&event.payload.body[..]);
     let seen = Sighting {
@@ -275,7 +283,7 @@ fn duplicate_of(
     if !replay::has_dead(tx, original.event)? {
         tx.remember(key, original);
     }
-    Ok(Duplicate { original: original.event, bytes_differ, revived })
+    Ok(DuplicateOf { original: original.event, bytes_differ, revived })
 }
 
 const COUNT_SIGHTINGS: &str = "
@@ -299,7 +307,7 @@ fn record_sightings(
     tx.delta.add(Sum::Duplicates, i64::try_from(seen.count).unwrap_or(i64::MAX));
     if let Some(source) = seen.source.map_or(Ok(None), |source| source_seq(tx, source))? {
         let tally = tx.delta.facts.tally(Subject::Source(source), seen.last);
-        tally.add(Count::Duplicates, seen.count);
+        tally.add(RollupMetric::Duplicates, seen.count);
     }
     let counted: Option<(u64, bool)> = tx
         .connection

@@ -10,10 +10,13 @@ use std::{
 
 use rusqlite::{Connection, Row, params};
 use surehook_core::{
-    arrivals::{Accepted, Arrival, ArrivalCursor, ArrivalFilter, Outcome, Reached, Sighted},
     ids::{EventId, RequestId, SourceId},
     refused::RefusedFilter,
-    store::{Listed, Page},
+    requests::{
+        AcceptedRequest, DuplicateRequest, ListPosition, ReceivedRequest, RequestCursor,
+        RequestFilter, RequestOutcome,
+    },
+    store::{ListPage, PageRequest},
     time::Timestamp,
 };
 
@@ -29,7 +32,7 @@ const OUT_OF_ORDER_MAX: Duration = Duration::from_secs(3600);
 
 /// What was read of one of the lists.
 struct Part<I> {
-    rows: VecDeque<(I, Arrival)>,
+    rows: VecDeque<(I, ReceivedRequest)>,
     /// Where it stopped to look, and the time there; `None` at its end.
     rest: Option<(I, Timestamp)>,
     looks: usize,
@@ -47,16 +50,16 @@ impl<I: Copy> Part<I> {
         front.or(self.rest.map(|(_, at)| (at, false)))
     }
 
-    fn take(&mut self, reached: &mut Reached<I>) -> Option<Arrival> {
+    fn take(&mut self, reached: &mut ListPosition<I>) -> Option<ReceivedRequest> {
         let (id, arrival) = self.rows.pop_front()?;
-        *reached = Reached::After(id);
+        *reached = ListPosition::After(id);
         Some(arrival)
     }
 
     /// Goes on after all that was looked at, if all of it was taken.
-    fn finish(&self, reached: &mut Reached<I>) {
+    fn finish(&self, reached: &mut ListPosition<I>) {
         if self.rows.is_empty() {
-            *reached = self.rest.map_or(Reached::End, |(id, _)| Reached::After(id));
+            *reached = self.rest.map_or(ListPosition::End, |(id, _)| ListPosition::After(id));
         }
     }
 }
@@ -64,9 +67,9 @@ impl<I: Copy> Part<I> {
 /// See `AdminStore::arrivals`.
 pub(super) fn list(
     connection: &Connection,
-    filter: &ArrivalFilter,
-    page: Page<ArrivalCursor>,
-) -> rusqlite::Result<Listed<Arrival, ArrivalCursor>> {
+    filter: &RequestFilter,
+    page: PageRequest<RequestCursor>,
+) -> rusqlite::Result<ListPage<ReceivedRequest, RequestCursor>> {
     let mut cursor = page.after.unwrap_or_default();
     let limit = page.limit;
     let mut accepted = accepted(connection, filter, cursor.accepted, limit)?;
@@ -89,7 +92,7 @@ pub(super) fn list(
     duplicate.finish(&mut cursor.duplicate);
     refused.finish(&mut cursor.refused);
     let next = Some(cursor).filter(|cursor| !cursor.is_at_end());
-    Ok(Listed { rows, next, looks, last: Some(cursor) })
+    Ok(ListPage { rows, next, looks, last: Some(cursor) })
 }
 
 const ACCEPTED_COLUMNS: &str =
@@ -146,15 +149,15 @@ impl Moment {
 
 fn accepted(
     connection: &Connection,
-    filter: &ArrivalFilter,
-    reached: Reached<EventId>,
+    filter: &RequestFilter,
+    reached: ListPosition<EventId>,
     limit: usize,
 ) -> rusqlite::Result<Part<EventId>> {
     let is_nobody = matches!(filter.source, Some((_, None)));
-    if reached == Reached::End || !filter.wants(Outcome::Accepted) || is_nobody {
+    if reached == ListPosition::End || !filter.wants(RequestOutcome::Accepted) || is_nobody {
         return Ok(Part::ended());
     }
-    let page = Page { after: reached.after(), limit };
+    let page = PageRequest { after: reached.after(), limit };
     let query = accepted_query(filter, page);
     let moment = RefCell::new(Moment::default());
     let found = query.run(connection, (ACCEPTED_COLUMNS, ACCEPTED, "e.id"), page, |row| {
@@ -162,7 +165,7 @@ fn accepted(
         let request: RequestId = id(row, 1)?;
         let stands_for = moment.borrow_mut().stands_for(connection, event, request)?;
         let Some(events) = stands_for else { return Ok(None) };
-        Ok(Some(Accepted {
+        Ok(Some(AcceptedRequest {
             request,
             event,
             events,
@@ -175,11 +178,12 @@ fn accepted(
         }))
     })?;
     let rest = found.next.map(|event| (event, event.at()));
-    let rows = found.rows.into_iter().map(|row| (row.event, Arrival::Accepted(row))).collect();
+    let rows =
+        found.rows.into_iter().map(|row| (row.event, ReceivedRequest::Accepted(row))).collect();
     Ok(Part { rows, rest, looks: found.looks })
 }
 
-fn accepted_query(filter: &ArrivalFilter, page: Page<EventId>) -> Query {
+fn accepted_query(filter: &RequestFilter, page: PageRequest<EventId>) -> Query {
     let mut query = Query::within(page, filter.since, filter.until, "e.id");
     query.is_picky = true;
     if let Some((_, Some(source))) = filter.source {
@@ -200,11 +204,11 @@ const SIGHTINGS: &str = "
 
 fn sightings(
     connection: &Connection,
-    filter: &ArrivalFilter,
-    reached: Reached<i64>,
+    filter: &RequestFilter,
+    reached: ListPosition<i64>,
     limit: usize,
 ) -> rusqlite::Result<Part<i64>> {
-    if reached == Reached::End || !filter.wants(Outcome::Duplicate) {
+    if reached == ListPosition::End || !filter.wants(RequestOutcome::Duplicate) {
         return Ok(Part::ended());
     }
     let mut part = Part::ended();
@@ -222,7 +226,7 @@ fn sightings(
             return Ok(part);
         }
         if is_wanted(filter, &sighted) {
-            part.rows.push_back((sighted.number, Arrival::Duplicate(sighted)));
+            part.rows.push_back((sighted.number, ReceivedRequest::Duplicate(sighted)));
         }
     }
     if part.rows.len() == limit || part.looks == LOOKS_MAX {
@@ -231,8 +235,8 @@ fn sightings(
     Ok(part)
 }
 
-fn sighted(row: &Row<'_>) -> rusqlite::Result<Sighted> {
-    Ok(Sighted {
+fn sighted(row: &Row<'_>) -> rusqlite::Result<DuplicateRequest> {
+    Ok(DuplicateRequest {
         number: row.get(0)?,
         event: id(row, 1)?,
         source: id(row, 2)?,
@@ -242,7 +246,7 @@ fn sighted(row: &Row<'_>) -> rusqlite::Result<Sighted> {
     })
 }
 
-fn is_wanted(filter: &ArrivalFilter, sighted: &Sighted) -> bool {
+fn is_wanted(filter: &RequestFilter, sighted: &DuplicateRequest) -> bool {
     let is_of = |wanted: &(String, Option<SourceId>)| wanted.1 == Some(sighted.source);
     filter.source.as_ref().is_none_or(is_of)
         && filter.not_of != Some(sighted.source)
@@ -252,11 +256,11 @@ fn is_wanted(filter: &ArrivalFilter, sighted: &Sighted) -> bool {
 
 fn refused(
     connection: &Connection,
-    filter: &ArrivalFilter,
-    reached: Reached<RequestId>,
+    filter: &RequestFilter,
+    reached: ListPosition<RequestId>,
     limit: usize,
 ) -> rusqlite::Result<Part<RequestId>> {
-    if reached == Reached::End || !filter.wants(Outcome::Refused) {
+    if reached == ListPosition::End || !filter.wants(RequestOutcome::Refused) {
         return Ok(Part::ended());
     }
     let wanted = RefusedFilter {
@@ -265,10 +269,11 @@ fn refused(
         since: filter.since,
         until: filter.until,
     };
-    let rows = refused::list(connection, &wanted, Page { after: reached.after(), limit })?;
+    let rows = refused::list(connection, &wanted, PageRequest { after: reached.after(), limit })?;
     let rest = rows.last().filter(|_| rows.len() == limit).map(|row| (row.id, row.at));
     let looks = rows.len();
-    let rows = rows.into_iter().map(|row| (row.id, Arrival::Refused(Box::new(row)))).collect();
+    let rows =
+        rows.into_iter().map(|row| (row.id, ReceivedRequest::Refused(Box::new(row)))).collect();
     Ok(Part { rows, rest, looks })
 }
 
@@ -278,15 +283,15 @@ mod tests {
 
     #[test]
     fn each_list_is_read_in_its_own_order() {
-        let page = Page { after: None, limit: 50 };
+        let page = PageRequest { after: None, limit: 50 };
         let at = Timestamp::from_millis(1);
-        let of_one = ArrivalFilter {
+        let of_one = RequestFilter {
             source: Some(("shop".to_owned(), Some(SourceId::new(at, 1)))),
             not_of: Some(SourceId::new(at, 2)),
-            ..ArrivalFilter::default()
+            ..RequestFilter::default()
         };
         for (filter, walk) in [
-            (ArrivalFilter::default(), "SEARCH e USING PRIMARY KEY (id<?)"),
+            (RequestFilter::default(), "SEARCH e USING PRIMARY KEY (id<?)"),
             (of_one, "SEARCH e USING INDEX events_by_source (source=? AND id<?)"),
         ] {
             let select = accepted_query(&filter, page).select(ACCEPTED_COLUMNS, ACCEPTED);

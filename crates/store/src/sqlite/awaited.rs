@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use rusqlite::{Connection, params};
 use surehook_core::{
-    delivery::Class,
+    delivery::FailureClass,
     ids::DeliveryId,
-    store::{Next, Settlement},
+    store::{NextStep, Settlement},
     time::Timestamp,
 };
 
@@ -25,7 +25,9 @@ const NOTE: &str = "INSERT OR REPLACE INTO awaited (delivery_id, wait_ms) VALUES
 /// none any more.
 pub(super) fn note(tx: &mut Tx<'_, '_>, settlement: &Settlement) -> rusqlite::Result<()> {
     let attempt = &settlement.attempt;
-    let (Some(Class::Ambiguous), Next::RetryAt(due_at)) = (attempt.class, settlement.next) else {
+    let (Some(FailureClass::Ambiguous), NextStep::RetryAt(due_at)) =
+        (attempt.class, settlement.next)
+    else {
         return forget(tx, settlement.delivery);
     };
     let wait = due_at.since(attempt.started_at + attempt.took);

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension, params};
 use surehook_core::{
-    event::{NewBody, Payload},
+    event::{NewDeliveryBody, Payload},
     ids::{DeliveryId, RouteId},
     key::fingerprint,
 };
@@ -18,7 +18,7 @@ const INSERT: &str = "
     INSERT INTO delivery_bodies (delivery_id, route_id, body, fingerprint)
     SELECT ?1, ?2, ?3, ?4 WHERE EXISTS (SELECT 1 FROM deliveries WHERE id = ?1)";
 
-pub(super) fn insert(tx: &mut Tx<'_, '_>, new: &NewBody) -> rusqlite::Result<()> {
+pub(super) fn insert(tx: &mut Tx<'_, '_>, new: &NewDeliveryBody) -> rusqlite::Result<()> {
     let body = new.body.as_deref();
     tx.sql.get(INSERT)?.execute(params![
         blob(new.delivery),

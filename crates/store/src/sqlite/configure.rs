@@ -3,10 +3,10 @@
 use rusqlite::{Connection, OptionalExtension, params};
 use surehook_core::{
     destination::DestinationSpec,
-    ids::{DestinationId, Id, Kind, RouteId, SourceId},
+    ids::{DestinationId, Id, IdKind, RouteId, SourceId},
     route::RouteSpec,
     source::SourceSpec,
-    store::Change,
+    store::ConfigChange,
     time::Timestamp,
 };
 
@@ -32,17 +32,17 @@ pub(super) fn load_names(connection: &Connection) -> rusqlite::Result<Names> {
 /// See `AdminStore::change`.
 pub(super) fn change(
     tx: &mut Tx<'_, '_>,
-    changes: &[Change],
+    changes: &[ConfigChange],
     now: Timestamp,
 ) -> rusqlite::Result<()> {
     for change in changes {
         match change {
-            Change::PutSource(id, spec) => put_source(tx, *id, spec, now)?,
-            Change::PutDestination(id, spec) => put_destination(tx, *id, spec, now)?,
-            Change::PutRoute(id, spec) => put_route(tx, *id, spec, now)?,
-            Change::DeleteSource(id) => delete_source(tx, *id, now)?,
-            Change::DeleteDestination(id) => delete_destination(tx, *id, now)?,
-            Change::DeleteRoute(id) => {
+            ConfigChange::PutSource(id, spec) => put_source(tx, *id, spec, now)?,
+            ConfigChange::PutDestination(id, spec) => put_destination(tx, *id, spec, now)?,
+            ConfigChange::PutRoute(id, spec) => put_route(tx, *id, spec, now)?,
+            ConfigChange::DeleteSource(id) => delete_source(tx, *id, now)?,
+            ConfigChange::DeleteDestination(id) => delete_destination(tx, *id, now)?,
+            ConfigChange::DeleteRoute(id) => {
                 tx.connection.execute("DELETE FROM routes WHERE id = ?1", params![blob(*id)])?;
             }
         }
@@ -129,7 +129,7 @@ fn put_route(
 
 /// The row number of something that is not deleted. The names in memory do not know yet what an
 /// earlier change of the same list has made.
-fn live_seq<K: Kind>(tx: &Tx<'_, '_>, find: &str, id: Id<K>) -> rusqlite::Result<Option<i64>> {
+fn live_seq<K: IdKind>(tx: &Tx<'_, '_>, find: &str, id: Id<K>) -> rusqlite::Result<Option<i64>> {
     tx.connection.query_row(find, params![blob(id)], |row| row.get(0)).optional()
 }
 

@@ -4,10 +4,10 @@ use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde_json::json;
 use surehook_core::{
-    decision::{Decision, DecisionKind},
-    event::{CopyId, NewEvent},
+    decision::{EventDecision, EventDecisionKind},
+    event::{DuplicateId, NewEvent},
     ids::EventId,
-    store::{DUPLICATE_BYTES_TOLD, DuplicateDetail, DuplicateRow},
+    store::{DuplicateDetail, DuplicateRow, EVENT_DUPLICATE_BYTES_MAX},
 };
 
 use super::{
@@ -37,7 +37,7 @@ const BODY: &str = "SELECT body FROM duplicates WHERE seq = ?1";
 
 /// All that are kept of an event, in the order in which they were seen. One that memory answered is
 /// written later than it was seen; its number is that of the writing, which never changes. Bodies
-/// are read as long as they fit into [`DUPLICATE_BYTES_TOLD`]: whoever sends can make them many and
+/// are read as long as they fit into [`EVENT_DUPLICATE_BYTES_MAX`]: whoever sends can make them many and
 /// large.
 pub(super) fn of_event(
     connection: &Connection,
@@ -57,7 +57,7 @@ pub(super) fn of_event(
         };
         Ok((row.get::<_, i64>(0)?, length, seen))
     })?;
-    let mut left = DUPLICATE_BYTES_TOLD;
+    let mut left = EVENT_DUPLICATE_BYTES_MAX;
     let mut body = connection.prepare_cached(BODY)?;
     let mut rows = Vec::with_capacity(found.len());
     for (seq, length, mut seen) in found {
@@ -79,7 +79,7 @@ pub(super) fn of_event(
 const SEQ: &str = "
     SELECT seq FROM duplicates WHERE event_id = ?1 ORDER BY seq LIMIT 1 OFFSET ?2";
 
-fn seq(connection: &Connection, copy: CopyId) -> rusqlite::Result<Option<i64>> {
+fn seq(connection: &Connection, copy: DuplicateId) -> rusqlite::Result<Option<i64>> {
     let Some(before) = copy.n.checked_sub(1) else { return Ok(None) };
     connection
         .prepare_cached(SEQ)?
@@ -90,7 +90,7 @@ fn seq(connection: &Connection, copy: CopyId) -> rusqlite::Result<Option<i64>> {
 /// See `AdminStore::duplicate`.
 pub(super) fn find(
     connection: &Connection,
-    copy: CopyId,
+    copy: DuplicateId,
 ) -> rusqlite::Result<Option<DuplicateDetail>> {
     let Some(seq) = seq(connection, copy)? else { return Ok(None) };
     let sql = format!("SELECT {COLUMNS} FROM duplicates WHERE seq = ?1");
@@ -116,7 +116,7 @@ const DELIVER: &str = "UPDATE duplicates SET delivered_as = ?2 WHERE seq = ?1";
 pub(super) fn take(
     tx: &Tx<'_, '_>,
     event: &NewEvent,
-    copy: CopyId,
+    copy: DuplicateId,
 ) -> rusqlite::Result<Option<EventId>> {
     // It went with its event meanwhile: nothing is admitted.
     let seq = seq(tx.connection, copy)?.ok_or(rusqlite::Error::QueryReturnedNoRows)?;
@@ -131,14 +131,17 @@ pub(super) fn take(
 }
 
 /// Writes it down in both stories. To be called when both events are there.
-pub(super) fn note(tx: &Tx<'_, '_>, event: &NewEvent, copy: CopyId) -> rusqlite::Result<()> {
+pub(super) fn note(tx: &Tx<'_, '_>, event: &NewEvent, copy: DuplicateId) -> rusqlite::Result<()> {
     for (of, other, kind) in [
-        (copy.event, event.id, DecisionKind::DeliveredAnyway),
-        (event.id, copy.event, DecisionKind::NotADuplicate),
+        (copy.event, event.id, EventDecisionKind::DeliveredAnyway),
+        (event.id, copy.event, EventDecisionKind::NotADuplicate),
     ] {
         let detail = json!({ "event": other, "n": copy.n });
         let at = event.received_at;
-        decide::note(tx.connection, &Decision { event: of, delivery: None, at, kind, detail })?;
+        decide::note(
+            tx.connection,
+            &EventDecision { event: of, delivery: None, at, kind, detail },
+        )?;
     }
     Ok(())
 }

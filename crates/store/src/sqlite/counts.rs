@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 
 use rusqlite::{Connection, params};
 use surehook_core::{
-    delivery::{DeadReason, state::Status},
-    rollup::Count,
-    store::Counts,
+    delivery::{DeadReason, state::DeliveryStatus},
+    rollup::RollupMetric,
+    store::StoreCounts,
     time::Timestamp,
 };
 
@@ -49,11 +49,16 @@ impl Delta {
     }
 
     /// Counts a delivery out of one status and into another.
-    pub(super) fn moved(&mut self, from: Option<Status>, to: Option<Status>) {
+    pub(super) fn moved(&mut self, from: Option<DeliveryStatus>, to: Option<DeliveryStatus>) {
         self.moved_many(from, to, 1);
     }
 
-    pub(super) fn moved_many(&mut self, from: Option<Status>, to: Option<Status>, many: usize) {
+    pub(super) fn moved_many(
+        &mut self,
+        from: Option<DeliveryStatus>,
+        to: Option<DeliveryStatus>,
+        many: usize,
+    ) {
         let many = i64::try_from(many).unwrap_or(i64::MAX);
         if let Some(from) = from {
             self.by_status[from as usize] -= many;
@@ -65,7 +70,7 @@ impl Delta {
 
     /// Counts a delivery to `destination` that died.
     pub(super) fn died(&mut self, reason: DeadReason, destination: i64, at: Timestamp) {
-        self.facts.tally(Subject::Destination(destination), at).add(Count::dead(reason), 1);
+        self.facts.tally(Subject::Destination(destination), at).add(RollupMetric::dead(reason), 1);
         *self.changes.entry(format!("dead_total:{}", reason.as_str())).or_default() += 1;
         self.dead_now(reason, 1);
     }
@@ -81,7 +86,7 @@ impl Delta {
 
     fn entries(&self) -> impl Iterator<Item = (String, i64)> + '_ {
         let plain = SUMS.iter().map(|(sum, name)| ((*name).to_owned(), self.plain[*sum as usize]));
-        let status = Status::ALL.iter().map(|status| {
+        let status = DeliveryStatus::ALL.iter().map(|status| {
             (format!("status:{}", status.as_str()), self.by_status[*status as usize])
         });
         let named = self.changes.iter().map(|(name, change)| (name.clone(), *change));
@@ -97,7 +102,7 @@ impl Delta {
     }
 
     /// Adds the changes to what is shown.
-    pub(super) fn apply(&self, counts: &mut Counts) {
+    pub(super) fn apply(&self, counts: &mut StoreCounts) {
         for (name, change) in self.entries() {
             set(counts, &name, change);
         }
@@ -117,8 +122,8 @@ fn bump(connection: &Connection, name: &str, change: i64) -> rusqlite::Result<()
 }
 
 /// Reads all sums.
-pub(super) fn load(connection: &Connection) -> rusqlite::Result<Counts> {
-    let mut counts = Counts::default();
+pub(super) fn load(connection: &Connection) -> rusqlite::Result<StoreCounts> {
+    let mut counts = StoreCounts::default();
     let mut statement = connection.prepare("SELECT name, value FROM counters")?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
@@ -128,7 +133,7 @@ pub(super) fn load(connection: &Connection) -> rusqlite::Result<Counts> {
     Ok(counts)
 }
 
-fn set(counts: &mut Counts, name: &str, change: i64) {
+fn set(counts: &mut StoreCounts, name: &str, change: i64) {
     let add = |value: &mut u64| *value = value.saturating_add_signed(change);
     match name.split_once(':') {
         None => match name {
@@ -140,7 +145,7 @@ fn set(counts: &mut Counts, name: &str, change: i64) {
             _ => {}
         },
         Some(("status", word)) => {
-            if let Some(status) = Status::from_word(word) {
+            if let Some(status) = DeliveryStatus::from_word(word) {
                 add(counts.by_status.entry(status).or_default());
             }
         }

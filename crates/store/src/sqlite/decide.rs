@@ -5,7 +5,7 @@
 use rusqlite::{Connection, params};
 use serde_json::Value;
 use surehook_core::{
-    decision::{Decision, DecisionKind},
+    decision::{EventDecision, EventDecisionKind},
     ids::EventId,
     time::Timestamp,
 };
@@ -22,7 +22,7 @@ const INSERT: &str = "
        AND EXISTS (SELECT 1 FROM events WHERE id = ?1)";
 
 /// Writes one down, within the transaction of what it tells about.
-pub(super) fn note(connection: &Connection, decision: &Decision) -> rusqlite::Result<()> {
+pub(super) fn note(connection: &Connection, decision: &EventDecision) -> rusqlite::Result<()> {
     let detail = (!decision.detail.is_null()).then(|| decision.detail.to_string());
     connection.prepare_cached(INSERT)?.execute(params![
         blob(decision.event),
@@ -39,7 +39,7 @@ pub(super) fn note(connection: &Connection, decision: &Decision) -> rusqlite::Re
 /// before they are moved.
 pub(super) fn note_all(
     connection: &Connection,
-    kind: DecisionKind,
+    kind: EventDecisionKind,
     which: &str,
     value: i64,
     now: Timestamp,
@@ -59,18 +59,21 @@ const OF_EVENT: &str = "
     SELECT event_id, delivery_id, at, kind, detail FROM decisions WHERE event_id = ?1 ORDER BY seq";
 
 /// All that were kept of an event, in the order in which they were made.
-pub(super) fn of_event(connection: &Connection, event: EventId) -> rusqlite::Result<Vec<Decision>> {
+pub(super) fn of_event(
+    connection: &Connection,
+    event: EventId,
+) -> rusqlite::Result<Vec<EventDecision>> {
     connection
         .prepare_cached(OF_EVENT)?
         .query_map(params![blob(event)], |row| {
             let kind: String = row.get(3)?;
             let detail: Option<String> = row.get(4)?;
             let detail = detail.as_deref().map(serde_json::from_str).transpose();
-            Ok(Decision {
+            Ok(EventDecision {
                 event: id(row, 0)?,
                 delivery: optional_id(row, 1)?,
                 at: time(row, 2)?,
-                kind: DecisionKind::from_word(&kind).ok_or_else(|| corrupt(3, &kind))?,
+                kind: EventDecisionKind::from_word(&kind).ok_or_else(|| corrupt(3, &kind))?,
                 detail: detail
                     .map_err(|error| corrupt(4, &error.to_string()))?
                     .unwrap_or(Value::Null),

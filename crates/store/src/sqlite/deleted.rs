@@ -9,8 +9,8 @@
 use rusqlite::{OptionalExtension, Row, params};
 use serde_json::Value;
 use surehook_core::{
-    decision::{Decision, DecisionKind},
-    delivery::state::Status,
+    decision::{EventDecision, EventDecisionKind},
+    delivery::state::DeliveryStatus,
     ids::{DeliveryId, DestinationId, EventId},
     time::Timestamp,
 };
@@ -29,7 +29,7 @@ const PER_SLICE: usize = 200;
 struct Owed {
     id: DeliveryId,
     event: EventId,
-    status: Status,
+    status: DeliveryStatus,
 }
 
 // A walk over what all lanes have in their hands.
@@ -134,12 +134,12 @@ fn cancel(
         wills::forget(tx, delivery.id)?;
         statuses::forget(tx, delivery.id)?;
         awaited::forget(tx, delivery.id)?;
-        tx.delta.moved(Some(delivery.status), Some(Status::Cancelled));
-        let decision = Decision {
+        tx.delta.moved(Some(delivery.status), Some(DeliveryStatus::Cancelled));
+        let decision = EventDecision {
             event: delivery.event,
             delivery: Some(delivery.id),
             at,
-            kind: DecisionKind::Cancelled,
+            kind: EventDecisionKind::Cancelled,
             detail: Value::Null,
         };
         decide::note(tx.connection, &decision)?;

@@ -5,15 +5,17 @@ use std::time::Duration;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde_json::Value;
 use surehook_core::{
-    dead::Cause,
-    decision::{Decision, DecisionKind},
-    delivery::{Class, DeadReason, Lease, WhyThen, state::Status},
+    dead_letters::DeathCause,
+    decision::{EventDecision, EventDecisionKind},
+    delivery::{DeadReason, FailureClass, Lease, ScheduleReason, state::DeliveryStatus},
     event::Payload,
     ids::{DeliveryId, DestinationId, EventId, RouteId, SourceId},
     key::{DedupKey, KeyDigest, fingerprint},
     name::Name,
-    rollup::Count,
-    store::{Attempt, Claimed, Claims, Held, Next, Settled, Settlement},
+    rollup::RollupMetric,
+    store::{
+        AttemptRecord, ClaimBatch, ClaimedDelivery, HeldClaim, NextStep, SettleResult, Settlement,
+    },
     time::Timestamp,
 };
 
@@ -41,7 +43,7 @@ const DUE: &str = "
 struct DueRow {
     id: DeliveryId,
     event: EventId,
-    status: Status,
+    status: DeliveryStatus,
     attempts: u32,
     throttled: u32,
     created_at: Timestamp,
@@ -61,9 +63,9 @@ pub(super) fn claim_due(
     now: Timestamp,
     lease: Lease,
     limit: usize,
-) -> rusqlite::Result<Claims> {
+) -> rusqlite::Result<ClaimBatch> {
     let Some(seq) = tx.names.destinations.get(&destination).copied() else {
-        return Ok(Claims::default());
+        return Ok(ClaimBatch::default());
     };
     let due = due(tx.connection, seq, now, limit)?;
     claim(tx, (destination, seq), due, now, lease)
@@ -75,9 +77,9 @@ pub(super) fn claim_next(
     destination: DestinationId,
     now: Timestamp,
     lease: Lease,
-) -> rusqlite::Result<Claims> {
+) -> rusqlite::Result<ClaimBatch> {
     let Some(seq) = tx.names.destinations.get(&destination).copied() else {
-        return Ok(Claims::default());
+        return Ok(ClaimBatch::default());
     };
     let first: Vec<DueRow> = tx
         .connection
@@ -108,8 +110,8 @@ fn claim(
     due: Vec<DueRow>,
     now: Timestamp,
     lease: Lease,
-) -> rusqlite::Result<Claims> {
-    let mut claims = Claims { claimed: Vec::with_capacity(due.len()), damaged: Vec::new() };
+) -> rusqlite::Result<ClaimBatch> {
+    let mut claims = ClaimBatch { claimed: Vec::with_capacity(due.len()), damaged: Vec::new() };
     let mut bytes = 0;
     for row in due {
         if bytes >= CLAIM_BYTES_MAX {
@@ -120,11 +122,11 @@ fn claim(
             lease.token.0,
             lease.until.as_millis()
         ])?;
-        tx.delta.moved(Some(row.status), Some(Status::InFlight));
+        tx.delta.moved(Some(row.status), Some(DeliveryStatus::InFlight));
         match load_owed(tx.connection, row.event, row.id)? {
             Some(Owed { source, key, received_at, payload, transform }) => {
                 bytes += payload.body.len();
-                claims.claimed.push(Claimed {
+                claims.claimed.push(ClaimedDelivery {
                     id: row.id,
                     event: row.event,
                     destination,
@@ -235,16 +237,16 @@ fn bury_damaged(
     tx.connection
         .prepare_cached(BURY_DAMAGED)?
         .execute(params![blob(delivery), now.as_millis()])?;
-    tx.delta.moved(Some(Status::InFlight), Some(Status::Dead));
+    tx.delta.moved(Some(DeliveryStatus::InFlight), Some(DeliveryStatus::Dead));
     tx.delta.died(DeadReason::Unrecoverable, destination, now);
-    let (cause, reason) = (&Cause::damaged(), DeadReason::Unrecoverable);
+    let (cause, reason) = (&DeathCause::damaged(), DeadReason::Unrecoverable);
     groups::died(tx, &Death { delivery, destination, cause, reason, at: now })?;
     line::call_next(tx, delivery, now)?;
-    let decision = Decision {
+    let decision = EventDecision {
         event: row.event,
         delivery: Some(delivery),
         at: now,
-        kind: DecisionKind::Damaged,
+        kind: EventDecisionKind::Damaged,
         detail: Value::Null,
     };
     decide::note(tx.connection, &decision)?;
@@ -273,29 +275,32 @@ const SETTLE: &str = "
      WHERE id = ?1 AND lease_token = ?2";
 
 /// See `DeliveryStore::settle`.
-pub(super) fn settle(tx: &mut Tx<'_, '_>, settlement: &Settlement) -> rusqlite::Result<Settled> {
+pub(super) fn settle(
+    tx: &mut Tx<'_, '_>,
+    settlement: &Settlement,
+) -> rusqlite::Result<SettleResult> {
     match settle_held(tx, settlement)? {
-        Settled::LeaseLost => statuses::hear_late(tx, settlement),
-        settled @ (Settled::Recorded | Settled::Overruled(_)) => Ok(settled),
+        SettleResult::LeaseLost => statuses::hear_late(tx, settlement),
+        settled @ (SettleResult::Recorded | SettleResult::Overruled(_)) => Ok(settled),
     }
 }
 
-fn settle_held(tx: &mut Tx<'_, '_>, settlement: &Settlement) -> rusqlite::Result<Settled> {
+fn settle_held(tx: &mut Tx<'_, '_>, settlement: &Settlement) -> rusqlite::Result<SettleResult> {
     let Some(heard) = statuses::kept(tx, settlement.delivery)? else {
-        return record(tx, settlement, Cause::of_attempt);
+        return record(tx, settlement, DeathCause::of_attempt);
     };
     let next = heard.said.after(settlement.attempt.class, settlement.next);
     let why_then = match next == settlement.next {
         true => settlement.why_then,
-        false => next.due_at().map(|_| WhyThen::StatusFailed),
+        false => next.due_at().map(|_| ScheduleReason::StatusFailed),
     };
     let overruled = Settlement { next, why_then, ..settlement.clone() };
     // What a status said of it is what it died of, unless the attempt had killed it anyway.
     let told = next.reason().filter(|_| next != settlement.next);
     let settled = record(tx, &overruled, |attempt| {
-        told.map_or_else(|| Cause::of_attempt(attempt), Cause::told)
+        told.map_or_else(|| DeathCause::of_attempt(attempt), DeathCause::told)
     })?;
-    if settled == Settled::LeaseLost {
+    if settled == SettleResult::LeaseLost {
         return Ok(settled);
     }
     statuses::forget(tx, settlement.delivery)?;
@@ -304,25 +309,27 @@ fn settle_held(tx: &mut Tx<'_, '_>, settlement: &Settlement) -> rusqlite::Result
     }
     awaited::forget(tx, settlement.delivery)?;
     statuses::tell(tx, settlement.delivery, &heard, settlement.at)?;
-    Ok(Settled::Overruled(next))
+    Ok(SettleResult::Overruled(next))
 }
 
 fn record(
     tx: &mut Tx<'_, '_>,
     settlement: &Settlement,
-    cause_of_death: impl FnOnce(&Attempt) -> Cause,
-) -> rusqlite::Result<Settled> {
+    cause_of_death: impl FnOnce(&AttemptRecord) -> DeathCause,
+) -> rusqlite::Result<SettleResult> {
     // A destination that was deleted took all claims with it.
     let Some(destination) = tx.names.destinations.get(&settlement.destination).copied() else {
-        return Ok(Settled::LeaseLost);
+        return Ok(SettleResult::LeaseLost);
     };
     let at = settlement.at.as_millis();
     let (status, due_at, ended_at, reason) = match settlement.next {
-        Next::Succeeded => (Status::Succeeded, None, Some(at), None),
-        Next::RetryAt(due_at) => (Status::Scheduled, Some(due_at.as_millis()), None, None),
-        Next::Dead(reason) => (Status::Dead, None, Some(at), Some(reason)),
+        NextStep::Succeeded => (DeliveryStatus::Succeeded, None, Some(at), None),
+        NextStep::RetryAt(due_at) => {
+            (DeliveryStatus::Scheduled, Some(due_at.as_millis()), None, None)
+        }
+        NextStep::Dead(reason) => (DeliveryStatus::Dead, None, Some(at), Some(reason)),
     };
-    let throttled = settlement.attempt.class == Some(Class::Throttled);
+    let throttled = settlement.attempt.class == Some(FailureClass::Throttled);
     let changed = tx.sql.get(SETTLE)?.execute(params![
         blob(settlement.delivery),
         settlement.token.0,
@@ -333,7 +340,7 @@ fn record(
         throttled,
     ])?;
     if changed == 0 {
-        return Ok(Settled::LeaseLost);
+        return Ok(SettleResult::LeaseLost);
     }
     insert_attempt(tx, settlement)?;
     wills::forget(tx, settlement.delivery)?;
@@ -341,7 +348,7 @@ fn record(
     if let Some(sent) = &settlement.sent {
         sends::note(tx, settlement.delivery, destination, sent, settlement.at)?;
     }
-    tx.delta.moved(Some(Status::InFlight), Some(status));
+    tx.delta.moved(Some(DeliveryStatus::InFlight), Some(status));
     count_attempt(tx, destination, settlement);
     if let Some(reason) = reason {
         tx.delta.died(reason, destination, settlement.at);
@@ -353,14 +360,14 @@ fn record(
     if settlement.ordered && ended_at.is_some() {
         line::call_next(tx, settlement.delivery, settlement.at)?;
     }
-    Ok(Settled::Recorded)
+    Ok(SettleResult::Recorded)
 }
 
 fn count_attempt(tx: &mut Tx<'_, '_>, destination: i64, settlement: &Settlement) {
     let tally = tx.delta.facts.tally(Subject::Destination(destination), settlement.at);
-    tally.add(Count::attempt(settlement.attempt.class), 1);
+    tally.add(RollupMetric::attempt(settlement.attempt.class), 1);
     tally.attempt_time.record(settlement.attempt.took);
-    if settlement.next == Next::Succeeded {
+    if settlement.next == NextStep::Succeeded {
         tally.latency.record(settlement.at.since(settlement.created_at));
     }
 }
@@ -380,8 +387,8 @@ fn insert_attempt(tx: &mut Tx<'_, '_>, settlement: &Settlement) -> rusqlite::Res
         attempt.started_at.as_millis(),
         millis(attempt.took),
         attempt.status,
-        attempt.failure.map(surehook_core::delivery::Failure::as_str),
-        attempt.class.map(Class::as_str),
+        attempt.failure.map(surehook_core::delivery::AttemptFailure::as_str),
+        attempt.class.map(FailureClass::as_str),
         attempt.detail,
         response,
         next.word(),
@@ -421,7 +428,11 @@ pub(super) fn forget_key(tx: &mut Tx<'_, '_>, delivery: DeliveryId) -> rusqlite:
 // Input::Renew
 const RENEW: &str = "UPDATE deliveries SET lease_until = ?3 WHERE id = ?1 AND lease_token = ?2";
 
-pub(super) fn renew(tx: &mut Tx<'_, '_>, held: &[Held], until: Timestamp) -> rusqlite::Result<()> {
+pub(super) fn renew(
+    tx: &mut Tx<'_, '_>,
+    held: &[HeldClaim],
+    until: Timestamp,
+) -> rusqlite::Result<()> {
     let mut statement = tx.connection.prepare_cached(RENEW)?;
     for claim in held {
         statement.execute(params![blob(claim.delivery), claim.token.0, until.as_millis()])?;
@@ -438,14 +449,14 @@ const RELEASE: &str = "
 /// See `DeliveryStore::release`.
 pub(super) fn release(
     tx: &mut Tx<'_, '_>,
-    held: &[Held],
+    held: &[HeldClaim],
     due_at: Timestamp,
 ) -> rusqlite::Result<()> {
     let mut statement = tx.connection.prepare_cached(RELEASE)?;
     for claim in held {
         let changed =
             statement.execute(params![blob(claim.delivery), claim.token.0, due_at.as_millis()])?;
-        tx.delta.moved_many(Some(Status::InFlight), Some(Status::Pending), changed);
+        tx.delta.moved_many(Some(DeliveryStatus::InFlight), Some(DeliveryStatus::Pending), changed);
         if changed > 0 {
             wills::forget(tx, claim.delivery)?;
         }
@@ -465,7 +476,7 @@ pub(super) fn release_expired(
     tx: &mut Tx<'_, '_>,
     now: Timestamp,
 ) -> rusqlite::Result<Vec<DestinationId>> {
-    let seqs = end_claims(tx, DecisionKind::LeaseExpired, now, now)?;
+    let seqs = end_claims(tx, EventDecisionKind::LeaseExpired, now, now)?;
     let touched = tx.names.destinations.iter().filter(|(_, seq)| seqs.contains(seq));
     Ok(touched.map(|(id, _)| *id).collect())
 }
@@ -474,7 +485,7 @@ pub(super) fn release_expired(
 pub(super) fn recover(tx: &mut Tx<'_, '_>, now: Timestamp) -> rusqlite::Result<usize> {
     // Every lease is below the end of time: all of them were held by a process that is gone.
     let end_of_time = Timestamp::from_millis(i64::MAX);
-    let seqs = end_claims(tx, DecisionKind::Recovered, end_of_time, now)?;
+    let seqs = end_claims(tx, EventDecisionKind::Recovered, end_of_time, now)?;
     Ok(seqs.len())
 }
 
@@ -482,7 +493,7 @@ pub(super) fn recover(tx: &mut Tx<'_, '_>, now: Timestamp) -> rusqlite::Result<u
 /// again, for which `kind` says why. Says to which destinations they go, by their row numbers.
 fn end_claims(
     tx: &mut Tx<'_, '_>,
-    kind: DecisionKind,
+    kind: EventDecisionKind,
     until: Timestamp,
     now: Timestamp,
 ) -> rusqlite::Result<Vec<i64>> {
@@ -493,7 +504,7 @@ fn end_claims(
         .prepare_cached(RELEASE_EXPIRED)?
         .query_map(params![until.as_millis(), now.as_millis()], |row| row.get(0))?
         .collect::<Result<_, _>>()?;
-    tx.delta.moved_many(Some(Status::InFlight), Some(Status::Pending), seqs.len());
+    tx.delta.moved_many(Some(DeliveryStatus::InFlight), Some(DeliveryStatus::Pending), seqs.len());
     statuses::hear_what_was_kept(tx)?;
     let settled = wills.iter().filter_map(|will| tx.names.destinations.get(&will.destination));
     seqs.extend(settled);

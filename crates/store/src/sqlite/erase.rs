@@ -3,7 +3,7 @@
 use rusqlite::{Connection, params};
 use surehook_core::{
     attribute::{Attributes, EventKind},
-    delivery::{DeadReason, state::Status},
+    delivery::{DeadReason, state::DeliveryStatus},
     ids::{DeliveryId, EventId},
 };
 
@@ -73,13 +73,13 @@ pub(super) fn event(
 ) -> rusqlite::Result<Erased> {
     // By their deliveries, so before these.
     let made = made(tx.connection, event)?;
-    let deliveries: Vec<(DeliveryId, Status, Option<DeadReason>)> = tx
+    let deliveries: Vec<(DeliveryId, DeliveryStatus, Option<DeadReason>)> = tx
         .connection
         .prepare_cached("SELECT id, state, reason FROM deliveries WHERE event_id = ?1")?
         .query_map(params![blob(event)], |row| Ok((id(row, 0)?, status(row, 1)?, reason(row, 2)?)))?
         .collect::<Result<_, _>>()?;
     for (delivery, status, reason) in deliveries {
-        if let (Status::Dead, Some(reason)) = (status, reason) {
+        if let (DeliveryStatus::Dead, Some(reason)) = (status, reason) {
             tx.delta.dead_now(reason, -1);
             groups::left(tx, delivery)?;
         }

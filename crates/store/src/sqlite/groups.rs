@@ -9,10 +9,13 @@ use rusqlite::{
     params, params_from_iter,
 };
 use surehook_core::{
-    dead::{self, Cause, DeadGroup, GROUP_LOOKS_MAX, GroupFilter, GroupPlace, SAMPLE_BYTES_MAX},
-    delivery::{Class, DeadReason, Failure},
+    dead_letters::{
+        self, DeadLetterGroup, DeadLetterGroupCursor, DeadLetterGroupFilter, DeathCause,
+        GROUP_SCAN_MAX, SAMPLE_BYTES_MAX,
+    },
+    delivery::{AttemptFailure, DeadReason, FailureClass},
     ids::{DeliveryId, DestinationId},
-    store::{Listed, Page},
+    store::{ListPage, PageRequest},
     time::Timestamp,
 };
 use uuid::Uuid;
@@ -40,7 +43,7 @@ pub(super) struct Death<'a> {
     pub(super) delivery: DeliveryId,
     /// The row number of its destination.
     pub(super) destination: i64,
-    pub(super) cause: &'a Cause,
+    pub(super) cause: &'a DeathCause,
     pub(super) reason: DeadReason,
     pub(super) at: Timestamp,
 }
@@ -66,9 +69,9 @@ pub(super) fn died(tx: &Tx<'_, '_>, death: &Death<'_>) -> rusqlite::Result<()> {
             params![
                 group,
                 destination,
-                cause.class.map(Class::as_str),
+                cause.class.map(FailureClass::as_str),
                 cause.code,
-                cause.failure.map(Failure::as_str),
+                cause.failure.map(AttemptFailure::as_str),
                 reason.as_str(),
                 cause.shape,
                 at.as_millis(),
@@ -106,9 +109,9 @@ const LOOKS_MAX: usize = 500;
 /// See `AdminStore::dead_groups`.
 pub(super) fn list(
     connection: &Connection,
-    filter: GroupFilter,
-    page: Page<GroupPlace>,
-) -> rusqlite::Result<Listed<DeadGroup, GroupPlace>> {
+    filter: DeadLetterGroupFilter,
+    page: PageRequest<DeadLetterGroupCursor>,
+) -> rusqlite::Result<ListPage<DeadLetterGroup, DeadLetterGroupCursor>> {
     let asks_each = filter.source.is_some();
     let looks_max = if asks_each { LOOKS_MAX } else { page.limit };
     let (sql, values) = question(filter, page.after, looks_max);
@@ -119,18 +122,22 @@ pub(super) fn list(
         && let Some(row) = found.next()?
     {
         looks += 1;
-        last = Some(GroupPlace { last_seen: time(row, 9)?, id: id(row, 0)? });
+        last = Some(DeadLetterGroupCursor { last_seen: time(row, 9)?, id: id(row, 0)? });
         if row.get("wanted")? {
             rows.push(group(row)?);
         }
     }
     let more = rows.len() == page.limit || looks == looks_max;
-    Ok(Listed { rows, next: last.filter(|_| more), looks, last })
+    Ok(ListPage { rows, next: last.filter(|_| more), looks, last })
 }
 
 type Values = Vec<Box<dyn ToSql>>;
 
-fn question(filter: GroupFilter, after: Option<GroupPlace>, looks_max: usize) -> (String, Values) {
+fn question(
+    filter: DeadLetterGroupFilter,
+    after: Option<DeadLetterGroupCursor>,
+    looks_max: usize,
+) -> (String, Values) {
     let mut values: Values = Vec::new();
     let mut bind = |value: Box<dyn ToSql>| {
         values.push(value);
@@ -146,7 +153,7 @@ fn question(filter: GroupFilter, after: Option<GroupPlace>, looks_max: usize) ->
     if let Some(group) = filter.id {
         narrow += &format!(" AND g.id = {}", bind(Box::new(blob(group))));
     }
-    if let Some(GroupPlace { last_seen, id }) = after {
+    if let Some(DeadLetterGroupCursor { last_seen, id }) = after {
         let last_seen = bind(Box::new(last_seen.as_millis()));
         narrow +=
             &format!(" AND (g.last_seen, g.id) < ({last_seen}, {})", bind(Box::new(blob(id))));
@@ -157,7 +164,7 @@ fn question(filter: GroupFilter, after: Option<GroupPlace>, looks_max: usize) ->
             let source = bind(Box::new(blob(source)));
             format!(
                 "EXISTS (SELECT 1 FROM (SELECT event_id FROM deliveries WHERE dead_group = g.seq
-                                         ORDER BY id DESC LIMIT {GROUP_LOOKS_MAX}) n
+                                         ORDER BY id DESC LIMIT {GROUP_SCAN_MAX}) n
                            JOIN events e ON e.id = n.event_id
                           WHERE e.source = (SELECT seq FROM sources WHERE id = {source}))"
             )
@@ -178,14 +185,14 @@ fn question(filter: GroupFilter, after: Option<GroupPlace>, looks_max: usize) ->
     (sql, values)
 }
 
-fn group(row: &Row<'_>) -> rusqlite::Result<DeadGroup> {
-    Ok(DeadGroup {
+fn group(row: &Row<'_>) -> rusqlite::Result<DeadLetterGroup> {
+    Ok(DeadLetterGroup {
         id: id(row, 0)?,
         destination: id(row, 1)?,
-        cause: Cause {
-            class: word(row, 2, Class::from_word)?,
+        cause: DeathCause {
+            class: word(row, 2, FailureClass::from_word)?,
             code: row.get(3)?,
-            failure: word(row, 4, Failure::from_word)?,
+            failure: word(row, 4, AttemptFailure::from_word)?,
             shape: row.get(6)?,
         },
         reason: reason(row, 5)?.ok_or_else(|| corrupt(5, "NULL"))?,
@@ -205,22 +212,22 @@ fn group(row: &Row<'_>) -> rusqlite::Result<DeadGroup> {
 pub(super) fn add_functions(connection: &Connection) -> rusqlite::Result<()> {
     let flags = FunctionFlags::SQLITE_UTF8 | FunctionFlags::SQLITE_DETERMINISTIC;
     connection.create_scalar_function("dead_shape", 6, flags, |call| {
-        let class = word_of(call, 1, Class::from_word)?;
-        let (status, failure) = (call.get(2)?, word_of(call, 3, Failure::from_word)?);
+        let class = word_of(call, 1, FailureClass::from_word)?;
+        let (status, failure) = (call.get(2)?, word_of(call, 3, AttemptFailure::from_word)?);
         let detail: Option<String> = call.get(4)?;
         let response: Option<Vec<u8>> = call.get(5)?;
         if class.is_some() {
             let response = response.unwrap_or_default();
-            return Ok(dead::shape(status, failure, detail.as_deref(), &response));
+            return Ok(dead_letters::shape(status, failure, detail.as_deref(), &response));
         }
         let reason = word_of(call, 0, DeadReason::from_word)?;
-        Ok(Cause::forgotten(reason.unwrap_or(DeadReason::Unrecoverable)).shape)
+        Ok(DeathCause::forgotten(reason.unwrap_or(DeadReason::Unrecoverable)).shape)
     })?;
     connection.create_scalar_function("dead_group", 5, flags, |call| {
         let destination = DestinationId::from_uuid(Uuid::from_bytes(call.get(0)?));
-        let class = word_of(call, 1, Class::from_word)?;
-        let failure = word_of(call, 3, Failure::from_word)?;
-        let cause = Cause { class, code: call.get(2)?, failure, shape: call.get(4)? };
+        let class = word_of(call, 1, FailureClass::from_word)?;
+        let failure = word_of(call, 3, AttemptFailure::from_word)?;
+        let cause = DeathCause { class, code: call.get(2)?, failure, shape: call.get(4)? };
         Ok(blob(cause.group(destination)).to_vec())
     })
 }
@@ -244,15 +251,17 @@ mod tests {
         let nil = Uuid::nil();
         let destination = Some(DestinationId::from_uuid(nil));
         let source = Some(SourceId::from_uuid(nil));
-        let place =
-            GroupPlace { last_seen: Timestamp::from_millis(1), id: GroupId::from_uuid(nil) };
-        let all = GroupFilter::default();
+        let place = DeadLetterGroupCursor {
+            last_seen: Timestamp::from_millis(1),
+            id: GroupId::from_uuid(nil),
+        };
+        let all = DeadLetterGroupFilter::default();
         let cases = [
             (all, "dead_groups_by_time"),
-            (GroupFilter { destination, ..all }, "dead_groups_by_destination"),
-            (GroupFilter { source, ..all }, "dead_groups_by_time"),
-            (GroupFilter { destination, source, ..all }, "dead_groups_by_destination"),
-            (GroupFilter { id: Some(place.id), ..all }, "sqlite_autoindex_dead_groups_1"),
+            (DeadLetterGroupFilter { destination, ..all }, "dead_groups_by_destination"),
+            (DeadLetterGroupFilter { source, ..all }, "dead_groups_by_time"),
+            (DeadLetterGroupFilter { destination, source, ..all }, "dead_groups_by_destination"),
+            (DeadLetterGroupFilter { id: Some(place.id), ..all }, "sqlite_autoindex_dead_groups_1"),
         ];
         for (filter, index) in cases {
             for after in [None, Some(place)] {

@@ -2,7 +2,10 @@
 
 use rusqlite::{OptionalExtension, Row, params};
 use surehook_core::{
-    idempotency::{Claim, IdempotencyKey, KEPT_FOR, KEYS_MAX, KeptAnswer, Wish},
+    idempotency::{
+        IdempotencyClaim, IdempotencyKey, IdempotentRequest, KEY_RETENTION, KEYS_MAX,
+        StoredResponse,
+    },
     time::Timestamp,
 };
 
@@ -16,8 +19,8 @@ const FORGOTTEN_AT_ONCE: usize = 256;
 
 struct Found {
     request: [u8; 32],
-    wish: Wish,
-    answer: Option<KeptAnswer>,
+    wish: IdempotentRequest,
+    answer: Option<StoredResponse>,
 }
 
 const FIND: &str = "
@@ -31,10 +34,14 @@ fn found(row: &Row<'_>) -> rusqlite::Result<Found> {
         Some(status) => {
             let headers: String = row.get(4)?;
             let headers = serde_json::from_str(&headers).map_err(|e| corrupt(4, &e.to_string()))?;
-            Some(KeptAnswer { status, headers, body: row.get(5)? })
+            Some(StoredResponse { status, headers, body: row.get(5)? })
         }
     };
-    Ok(Found { request: row.get(0)?, wish: Wish { at: time(row, 2)?, seed: row.get(1)? }, answer })
+    Ok(Found {
+        request: row.get(0)?,
+        wish: IdempotentRequest { at: time(row, 2)?, seed: row.get(1)? },
+        answer,
+    })
 }
 
 // The two ends of the primary key: nothing is counted.
@@ -51,9 +58,9 @@ pub(super) fn claim(
     tx: &mut Tx<'_, '_>,
     key: &IdempotencyKey,
     request: &[u8; 32],
-    wish: Wish,
-) -> rusqlite::Result<Claim> {
-    let before = wish.at - KEPT_FOR;
+    wish: IdempotentRequest,
+) -> rusqlite::Result<IdempotencyClaim> {
+    let before = wish.at - KEY_RETENTION;
     let known = tx
         .connection
         .prepare_cached(FIND)?
@@ -61,16 +68,16 @@ pub(super) fn claim(
         .optional()?;
     match known {
         Some(known) if known.wish.at <= before => remove(tx, key)?,
-        Some(known) if known.request != *request => return Ok(Claim::OtherRequest),
-        Some(Found { answer: Some(answer), .. }) => return Ok(Claim::Answered(answer)),
-        Some(Found { answer: None, wish, .. }) => return Ok(Claim::Pending(wish)),
+        Some(known) if known.request != *request => return Ok(IdempotencyClaim::OtherRequest),
+        Some(Found { answer: Some(answer), .. }) => return Ok(IdempotencyClaim::Answered(answer)),
+        Some(Found { answer: None, wish, .. }) => return Ok(IdempotencyClaim::Pending(wish)),
         None => {}
     }
     // Whoever adds removes: the table shrinks by itself however fast it grows.
     forget(tx, before)?;
     let spread: u64 = tx.connection.prepare_cached(SPREAD)?.query_row([], |row| row.get(0))?;
     if spread >= KEYS_MAX {
-        return Ok(Claim::Full);
+        return Ok(IdempotencyClaim::Full);
     }
     tx.connection.prepare_cached(CLAIM)?.execute(params![
         key.scope,
@@ -79,7 +86,7 @@ pub(super) fn claim(
         wish.seed,
         wish.at.as_millis()
     ])?;
-    Ok(Claim::Pending(wish))
+    Ok(IdempotencyClaim::Pending(wish))
 }
 
 fn remove(tx: &Tx<'_, '_>, key: &IdempotencyKey) -> rusqlite::Result<()> {
@@ -97,7 +104,7 @@ const KEEP: &str = "
 pub(super) fn keep(
     tx: &mut Tx<'_, '_>,
     key: &IdempotencyKey,
-    answer: &KeptAnswer,
+    answer: &StoredResponse,
 ) -> rusqlite::Result<()> {
     let headers = serde_json::to_string(&answer.headers)
         .map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))?;

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use rusqlite::{Connection, Row, params};
 use surehook_core::{
-    delivery::state::Status,
+    delivery::state::DeliveryStatus,
     ids::DestinationId,
-    lane::{CircuitState, Drain, LaneState, Pause},
+    lane::{BacklogDrain, CircuitState, LanePause, SavedLaneState},
     time::Timestamp,
 };
 
@@ -15,7 +15,7 @@ use super::{
     writer::Tx,
 };
 
-/// Whether a row of `lane_states l` holds what waits for its destination; `LaneState::holds` is the
+/// Whether a row of `lane_states l` holds what waits for its destination; `SavedLaneState::holds` is the
 /// twin.
 macro_rules! holds {
     () => {
@@ -54,11 +54,11 @@ const SAVE: &str = "
 pub(super) fn save(
     tx: &mut Tx<'_, '_>,
     destination: DestinationId,
-    state: &LaneState,
+    state: &SavedLaneState,
 ) -> rusqlite::Result<()> {
     // A destination that was removed a moment ago has no lane.
     let Some(seq) = tx.names.destinations.get(&destination) else { return Ok(()) };
-    if *state == LaneState::default() {
+    if *state == SavedLaneState::default() {
         tx.connection
             .prepare_cached("DELETE FROM lane_states WHERE destination = ?1")?
             .execute(params![seq])?;
@@ -94,13 +94,13 @@ const LANES: &str = "
 /// See `DeliveryStore::lanes`.
 pub(super) fn lanes(
     connection: &Connection,
-) -> rusqlite::Result<BTreeMap<DestinationId, LaneState>> {
+) -> rusqlite::Result<BTreeMap<DestinationId, SavedLaneState>> {
     connection.prepare_cached(LANES)?.query_map([], |row| Ok((id(row, 0)?, lane(row)?)))?.collect()
 }
 
-fn lane(row: &Row<'_>) -> rusqlite::Result<LaneState> {
+fn lane(row: &Row<'_>) -> rusqlite::Result<SavedLaneState> {
     let (reason, automatic) = (row.get(2)?, row.get(3)?);
-    let paused = optional_time(row, 1)?.map(|at| Pause { at, reason, automatic });
+    let paused = optional_time(row, 1)?.map(|at| LanePause { at, reason, automatic });
     let (word, times): (String, u32) = (row.get(4)?, row.get(5)?);
     let circuit = match word.as_str() {
         "closed" => CircuitState::Closed,
@@ -111,8 +111,8 @@ fn lane(row: &Row<'_>) -> rusqlite::Result<LaneState> {
     };
     let rate: Option<String> = row.get(8)?;
     let rate = rate.map(|text| text.parse().map_err(|_| corrupt(8, &text))).transpose()?;
-    let drain = rate.zip(optional_time(row, 9)?).map(|(rate, until)| Drain { rate, until });
-    Ok(LaneState { paused, circuit, cool_until: optional_time(row, 7)?, drain })
+    let drain = rate.zip(optional_time(row, 9)?).map(|(rate, until)| BacklogDrain { rate, until });
+    Ok(SavedLaneState { paused, circuit, cool_until: optional_time(row, 7)?, drain })
 }
 
 const HELD_BACK: &str = concat!(
@@ -123,7 +123,9 @@ const HELD_BACK: &str = concat!(
 );
 
 /// See `AdminStore::held_back`.
-pub(super) fn held_back(connection: &Connection) -> rusqlite::Result<BTreeMap<Status, u64>> {
+pub(super) fn held_back(
+    connection: &Connection,
+) -> rusqlite::Result<BTreeMap<DeliveryStatus, u64>> {
     connection
         .prepare_cached(HELD_BACK)?
         .query_map([], |row| Ok((status(row, 0)?, row.get(1)?)))?

@@ -7,10 +7,10 @@
 use rusqlite::{OptionalExtension, params};
 use serde_json::Value;
 use surehook_core::{
-    decision::{Decision, DecisionKind},
-    delivery::state::Status,
+    decision::{EventDecision, EventDecisionKind},
+    delivery::state::DeliveryStatus,
     ids::{DeliveryId, DestinationId, EventId},
-    store::Cancelled,
+    store::CancelResult,
     time::Timestamp,
 };
 
@@ -68,7 +68,7 @@ pub(super) fn call_next(
         .optional()?;
     let Some((destination, key)) = line else { return Ok(()) };
     let called = tx.sql.get(CALL_NEXT)?.execute(params![destination, key, now.as_millis()])?;
-    tx.delta.moved_many(Some(Status::Held), Some(Status::Pending), called);
+    tx.delta.moved_many(Some(DeliveryStatus::Held), Some(DeliveryStatus::Pending), called);
     Ok(())
 }
 
@@ -86,7 +86,7 @@ pub(super) fn call_all(
 ) -> rusqlite::Result<()> {
     let values = params![blob(destination), now.as_millis()];
     let called = tx.connection.prepare_cached(CALL_ALL)?.execute(values)?;
-    tx.delta.moved_many(Some(Status::Held), Some(Status::Pending), called);
+    tx.delta.moved_many(Some(DeliveryStatus::Held), Some(DeliveryStatus::Pending), called);
     Ok(())
 }
 
@@ -103,32 +103,32 @@ pub(super) fn cancel(
     tx: &mut Tx<'_, '_>,
     delivery: DeliveryId,
     now: Timestamp,
-) -> rusqlite::Result<Cancelled> {
-    let found: Option<(Status, DestinationId, EventId)> = tx
+) -> rusqlite::Result<CancelResult> {
+    let found: Option<(DeliveryStatus, DestinationId, EventId)> = tx
         .connection
         .prepare_cached(FIND)?
         .query_row(params![blob(delivery)], |row| Ok((status(row, 0)?, id(row, 1)?, id(row, 2)?)))
         .optional()?;
-    let Some((from, destination, event)) = found else { return Ok(Cancelled::NotFound) };
+    let Some((from, destination, event)) = found else { return Ok(CancelResult::NotFound) };
     match from {
-        Status::Pending | Status::Scheduled | Status::Held => {}
-        Status::InFlight
-        | Status::Succeeded
-        | Status::Dead
-        | Status::Cancelled
-        | Status::Replayed => return Ok(Cancelled::NotCancellable(from)),
+        DeliveryStatus::Pending | DeliveryStatus::Scheduled | DeliveryStatus::Held => {}
+        DeliveryStatus::InFlight
+        | DeliveryStatus::Succeeded
+        | DeliveryStatus::Dead
+        | DeliveryStatus::Cancelled
+        | DeliveryStatus::Replayed => return Ok(CancelResult::NotCancellable(from)),
     }
     tx.connection.prepare_cached(CANCEL)?.execute(params![blob(delivery), now.as_millis()])?;
     awaited::forget(tx, delivery)?;
-    tx.delta.moved(Some(from), Some(Status::Cancelled));
-    let decision = Decision {
+    tx.delta.moved(Some(from), Some(DeliveryStatus::Cancelled));
+    let decision = EventDecision {
         event,
         delivery: Some(delivery),
         at: now,
-        kind: DecisionKind::Cancelled,
+        kind: EventDecisionKind::Cancelled,
         detail: Value::Null,
     };
     decide::note(tx.connection, &decision)?;
     call_next(tx, delivery, now)?;
-    Ok(Cancelled::Done { destination })
+    Ok(CancelResult::Done { destination })
 }

@@ -9,9 +9,9 @@ use std::collections::BTreeSet;
 
 use rusqlite::{Connection, Row, params_from_iter, types::Value};
 use surehook_core::{
-    delivery::state::Status,
-    ids::{DeliveryId, EventId, Id, Kind},
-    store::{DeliveryFilter, DeliveryRow, Listed, Page},
+    delivery::state::DeliveryStatus,
+    ids::{DeliveryId, EventId, Id, IdKind},
+    store::{DeliveryFilter, DeliveryRow, ListPage, PageRequest},
     time::Timestamp,
 };
 
@@ -39,8 +39,8 @@ pub(super) struct Query {
 
 impl Query {
     /// Before `page`, and within the times.
-    pub(super) fn within<K: Kind>(
-        page: Page<Id<K>>,
+    pub(super) fn within<K: IdKind>(
+        page: PageRequest<Id<K>>,
         since: Option<Timestamp>,
         until: Option<Timestamp>,
         column: &str,
@@ -90,13 +90,13 @@ impl Query {
     }
 
     /// Runs it. `read` says nothing of a row that it does not want after all.
-    pub(super) fn run<R, K: Kind>(
+    pub(super) fn run<R, K: IdKind>(
         mut self,
         connection: &Connection,
         (columns, from, order): (&str, &str, &str),
-        page: Page<Id<K>>,
+        page: PageRequest<Id<K>>,
         read: impl Fn(&Row<'_>) -> rusqlite::Result<Option<R>>,
-    ) -> rusqlite::Result<Listed<R, Id<K>>> {
+    ) -> rusqlite::Result<ListPage<R, Id<K>>> {
         // Where every row is wanted, the page itself is the bound.
         let wants_all = self.wanted.is_empty() && !self.is_picky;
         let looks_max = if wants_all { page.limit } else { self.looks_max };
@@ -116,7 +116,7 @@ impl Query {
             }
         }
         let more = rows.len() == page.limit || looks == looks_max;
-        Ok(Listed { rows, next: last.filter(|_| more), looks, last })
+        Ok(ListPage { rows, next: last.filter(|_| more), looks, last })
     }
 }
 
@@ -140,7 +140,7 @@ pub(super) fn of_events() -> String {
 }
 
 /// The ids of a list: before the first, and from the second on.
-pub(super) fn id_range<K: Kind>(
+pub(super) fn id_range<K: IdKind>(
     after: Option<Id<K>>,
     since: Option<Timestamp>,
     until: Option<Timestamp>,
@@ -163,8 +163,8 @@ pub(super) const SOURCE_SEQ: &str = "(SELECT seq FROM sources WHERE id = {})";
 pub(super) fn deliveries(
     connection: &Connection,
     filter: DeliveryFilter,
-    page: Page<DeliveryId>,
-) -> rusqlite::Result<Listed<DeliveryRow, DeliveryId>> {
+    page: PageRequest<DeliveryId>,
+) -> rusqlite::Result<ListPage<DeliveryRow, DeliveryId>> {
     let mut query = Query::within(page, filter.since, filter.until, "d.id");
     if let Some(destination) = filter.destination {
         let clause = "d.destination = (SELECT seq FROM destinations WHERE id = {})";
@@ -179,7 +179,7 @@ pub(super) fn deliveries(
     }
     let index = match (filter.group, filter.status) {
         // All of them are dead. Spelled out, because left alone SQLite may take another index.
-        (Some(_), None | Some(Status::Dead)) => "INDEXED BY deliveries_by_group",
+        (Some(_), None | Some(DeliveryStatus::Dead)) => "INDEXED BY deliveries_by_group",
         (_, Some(status)) => of_status(&mut query, status, connection)?,
         (None, None) => "",
     };
@@ -243,28 +243,28 @@ pub(super) const HELD: &str = concat!(
 /// them are looked at and sorted; when there are many, they are among the newest rows anyway.
 fn of_status(
     query: &mut Query,
-    status: Status,
+    status: DeliveryStatus,
     connection: &Connection,
 ) -> rusqlite::Result<&'static str> {
     let word = status.as_str().to_owned();
     let (index, few, narrow) = match status {
         // Spelled out, because a partial index is only used for the words it was made with.
-        Status::Dead => {
+        DeliveryStatus::Dead => {
             query.narrow("d.state = 'dead' AND d.state = {}", word);
             return Ok("");
         }
-        Status::Pending | Status::Scheduled => (
+        DeliveryStatus::Pending | DeliveryStatus::Scheduled => (
             "INDEXED BY deliveries_due",
             "SELECT 1 FROM deliveries INDEXED BY deliveries_due WHERE due_at IS NOT NULL",
             format!("d.due_at IS NOT NULL AND {IS_SHOWN_AS}"),
         ),
-        Status::InFlight => (
+        DeliveryStatus::InFlight => (
             "INDEXED BY deliveries_leased",
             "SELECT 1 FROM deliveries INDEXED BY deliveries_leased WHERE lease_until IS NOT NULL",
             "d.lease_until IS NOT NULL AND d.state = {}".to_owned(),
         ),
-        Status::Held => ("", HELD, format!("d.id IN ({HELD}) AND {IS_SHOWN_AS}")),
-        Status::Succeeded | Status::Cancelled | Status::Replayed => {
+        DeliveryStatus::Held => ("", HELD, format!("d.id IN ({HELD}) AND {IS_SHOWN_AS}")),
+        DeliveryStatus::Succeeded | DeliveryStatus::Cancelled | DeliveryStatus::Replayed => {
             query.want("d.state = {}", word);
             return Ok("");
         }

@@ -12,10 +12,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use rusqlite::{Connection, OptionalExtension, Row, params_from_iter, types::Value};
 use surehook_core::{
     attribute::{Term, Wanted},
-    delivery::state::Status,
+    delivery::state::DeliveryStatus,
     ids::EventId,
-    replay::Code,
-    store::{EventFilter, EventRow, Listed, OwedFilter, Page},
+    replay::StatusPattern,
+    store::{EventDeliveryFilter, EventFilter, EventRow, ListPage, PageRequest},
 };
 
 use self::candidates::candidates;
@@ -41,8 +41,8 @@ pub(super) fn events(
     connection: &Connection,
     fresh: Option<&FreshKeys>,
     filter: &EventFilter,
-    page: Page<EventId>,
-) -> rusqlite::Result<Listed<EventRow, EventId>> {
+    page: PageRequest<EventId>,
+) -> rusqlite::Result<ListPage<EventRow, EventId>> {
     let query = asked(filter, page);
     let read = |found: &Row<'_>| {
         let event = row::event(found)?;
@@ -64,7 +64,7 @@ pub(super) fn with_each(
     wanted: &[Wanted],
     limit: usize,
 ) -> rusqlite::Result<Vec<Vec<EventRow>>> {
-    let page = Page { after: None, limit };
+    let page = PageRequest { after: None, limit };
     let terms: Vec<Term> = wanted.iter().map(Wanted::term).collect();
     let found = events_with_each_term(connection, &terms, LOOKS_MAX)?;
     let mut all = Vec::new();
@@ -88,7 +88,7 @@ pub(super) fn with_each(
     Ok(split.collect())
 }
 
-fn asked(filter: &EventFilter, page: Page<EventId>) -> Query {
+fn asked(filter: &EventFilter, page: PageRequest<EventId>) -> Query {
     let mut query = Query::within(page, filter.since, filter.until, "e.id");
     if let Some(source) = filter.source {
         query.narrow(&format!("e.source = {SOURCE_SEQ}"), blob(source).to_vec());
@@ -113,7 +113,7 @@ fn asked(filter: &EventFilter, page: Page<EventId>) -> Query {
 
 /// One delivery must be all that is wanted. By the event, whatever else could be used: `SQLite` does
 /// not know that a destination may have millions.
-fn want_delivery(query: &mut Query, owes: OwedFilter) {
+fn want_delivery(query: &mut Query, owes: EventDeliveryFilter) {
     let mut clauses = vec!["d.event_id = e.id".to_owned()];
     let mut and = |clause: &str, value: Value| clauses.push(query.place(clause, value));
     if let Some(status) = owes.status {
@@ -128,7 +128,7 @@ fn want_delivery(query: &mut Query, owes: OwedFilter) {
     if let Some(class) = owes.class {
         and(LAST_HAS_CLASS, class.as_str().to_owned().into());
     }
-    if let Some((low, high)) = owes.code.map(Code::range) {
+    if let Some((low, high)) = owes.code.map(StatusPattern::range) {
         and(LAST_HAS_CODE_FROM, i64::from(low).into());
         and(LAST_HAS_CODE_TO, i64::from(high).into());
     }
@@ -148,9 +148,9 @@ fn run_over(
     mut query: Query,
     connection: &Connection,
     events: Vec<EventId>,
-    page: Page<EventId>,
+    page: PageRequest<EventId>,
     read: impl Fn(&Row<'_>) -> rusqlite::Result<Option<EventRow>>,
-) -> rusqlite::Result<Listed<EventRow, EventId>> {
+) -> rusqlite::Result<ListPage<EventRow, EventId>> {
     let looks_max = query.looks_max;
     let this = query.place("e.id = {}", Value::Null);
     let sql = format!("{} AND {this}", query.select(EVENT_COLUMNS, EVENTS));
@@ -174,7 +174,7 @@ fn run_over(
         rows.extend(found);
     }
     let more = rows.len() == page.limit || looks == looks_max;
-    Ok(Listed { rows, next: last.filter(|_| more), looks, last })
+    Ok(ListPage { rows, next: last.filter(|_| more), looks, last })
 }
 
 const COUNT_DELIVERIES: &str = concat!(
@@ -191,7 +191,7 @@ fn count_deliveries(connection: &Connection, events: &mut [EventRow]) -> rusqlit
     let ids: BTreeSet<[u8; 16]> = events.iter().map(|event| blob(event.id)).collect();
     let mut count = connection.prepare_cached(COUNT_DELIVERIES)?;
     let mut rows = count.query([hex_list(ids.iter().map(|id| &id[..]))])?;
-    let mut counted: HashMap<EventId, BTreeMap<Status, u64>> = HashMap::new();
+    let mut counted: HashMap<EventId, BTreeMap<DeliveryStatus, u64>> = HashMap::new();
     while let Some(row) = rows.next()? {
         let of_event = counted.entry(id(row, 0)?).or_default();
         of_event.insert(row::status(row, 1)?, row.get(2)?);
@@ -205,25 +205,25 @@ fn count_deliveries(connection: &Connection, events: &mut [EventRow]) -> rusqlit
 #[cfg(test)]
 mod tests {
     use surehook_core::{
-        delivery::{Class, DeadReason},
+        delivery::{DeadReason, FailureClass},
         ids::{DestinationId, SourceId},
         time::Timestamp,
     };
 
     use super::{super::schema::plan, *};
 
-    fn page() -> Page<EventId> {
-        Page { after: None, limit: 50 }
+    fn page() -> PageRequest<EventId> {
+        PageRequest { after: None, limit: 50 }
     }
 
     fn everything() -> EventFilter {
         let at = Timestamp::from_millis(1);
         EventFilter {
-            owes: OwedFilter {
-                status: Some(Status::Dead),
+            owes: EventDeliveryFilter {
+                status: Some(DeliveryStatus::Dead),
                 destination: Some(DestinationId::new(at, 1)),
                 reason: Some(DeadReason::MaxRetries),
-                class: Some(Class::Transient),
+                class: Some(FailureClass::Transient),
                 code: "5xx".parse().ok(),
             },
             search: Some("x".to_owned()),

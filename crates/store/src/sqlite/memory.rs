@@ -13,7 +13,7 @@ use quick_cache::sync::Cache;
 use surehook_core::{
     ids::{EventId, SourceId},
     key::KeyDigest,
-    store::Counts,
+    store::StoreCounts,
     time::Timestamp,
 };
 
@@ -63,7 +63,7 @@ const TIMES_MAX: usize = 16;
 pub(super) struct Memory {
     keys: Cache<KeyDigest, Remembered>,
     sightings: Mutex<HashMap<EventId, Sighting>>,
-    counts: Mutex<Counts>,
+    counts: Mutex<StoreCounts>,
     /// The keys that are not in their index yet, unless this only looks beside a writer.
     fresh: OnceLock<FreshKeys>,
 }
@@ -142,11 +142,11 @@ impl Memory {
         self.fresh.get().cloned()
     }
 
-    pub(super) fn counts(&self) -> Counts {
+    pub(super) fn counts(&self) -> StoreCounts {
         lock(&self.counts).clone()
     }
 
-    pub(super) fn change_counts(&self, change: impl FnOnce(&mut Counts)) {
+    pub(super) fn change_counts(&self, change: impl FnOnce(&mut StoreCounts)) {
         change(&mut lock(&self.counts));
     }
 }

@@ -69,26 +69,29 @@ use std::{
 
 use async_trait::async_trait;
 use surehook_core::{
-    access::Token,
-    arrivals::{Arrival, ArrivalCursor, ArrivalFilter},
+    access::ApiToken,
     attribute::Wanted,
-    dead::{DeadGroup, GroupFilter, GroupPlace},
-    decision::Decision,
+    dead_letters::{DeadLetterGroup, DeadLetterGroupCursor, DeadLetterGroupFilter},
+    decision::EventDecision,
     delivery::Lease,
-    delivery::state::Status,
-    event::{CopyId, NewEvent, Payload},
-    idempotency::{Claim, IdempotencyKey, IdempotencyStore, KeptAnswer, Wish},
+    delivery::state::DeliveryStatus,
+    event::{DuplicateId, NewEvent, Payload},
+    idempotency::{
+        IdempotencyClaim, IdempotencyKey, IdempotencyStore, IdempotentRequest, StoredResponse,
+    },
     ids::{DeliveryId, DestinationId, EventId, RequestId, SourceId, TokenId},
     key::{DedupKey, KeyDigest},
-    lane::LaneState,
-    quarantine::{Kept, QuarantineStore, Quarantined},
+    lane::SavedLaneState,
+    quarantine::{QuarantineResult, QuarantineStore, QuarantinedRequest},
     refused::{RefusedFilter, RefusedRequest},
-    rollup::{RollupQuery, Tally},
+    requests::{ReceivedRequest, RequestCursor, RequestFilter},
+    rollup::{RollupCounts, RollupQuery},
     store::{
-        AdminStore, Admitted, Cancelled, Change, Claims, Configuration, Counts, DeliveryDetail,
-        DeliveryFilter, DeliveryRow, DeliveryStore, DuplicateDetail, EventDetail, EventFilter,
-        EventRow, Health, Held, IngestStore, JoinWish, Joined, Listed, Page, Pruned, Replayed,
-        SentOnDay, Settled, Settlement, StoreError, TokenRemoved,
+        AdminStore, AdmitResult, CancelResult, ClaimBatch, ConfigChange, Configuration,
+        DailySendCount, DeliveryDetail, DeliveryFilter, DeliveryRow, DeliveryStore,
+        DuplicateDetail, EventDetail, EventFilter, EventRow, HeldClaim, IngestStore, JoinRequest,
+        JoinResult, ListPage, PageRequest, PruneReport, RemoveTokenResult, ReplayResult,
+        SettleResult, Settlement, StoreCounts, StoreError, StoreHealth,
     },
     time::Timestamp,
 };
@@ -303,13 +306,13 @@ impl IngestStore for SqliteStore {
         Some(original)
     }
 
-    async fn admit(&self, events: Arc<[NewEvent]>) -> Result<Vec<Admitted>, StoreError> {
+    async fn admit(&self, events: Arc<[NewEvent]>) -> Result<Vec<AdmitResult>, StoreError> {
         let about = |event: &NewEvent| About::of(event.kind.as_ref(), &event.attributes);
         let about: Vec<About> = events.iter().map(about).collect();
         self.writer.admit(move |tx| admit::admit(tx, &events, &about)).await
     }
 
-    async fn join(&self, wish: JoinWish) -> Result<Joined, StoreError> {
+    async fn join(&self, wish: JoinRequest) -> Result<JoinResult, StoreError> {
         self.writer.write(move |tx| join::join(tx, &wish)).await
     }
 }
@@ -322,7 +325,7 @@ impl DeliveryStore for SqliteStore {
         now: Timestamp,
         lease: Lease,
         limit: usize,
-    ) -> Result<Claims, StoreError> {
+    ) -> Result<ClaimBatch, StoreError> {
         self.writer.write(move |tx| deliver::claim_due(tx, destination, now, lease, limit)).await
     }
 
@@ -331,7 +334,7 @@ impl DeliveryStore for SqliteStore {
         destination: DestinationId,
         now: Timestamp,
         lease: Lease,
-    ) -> Result<Claims, StoreError> {
+    ) -> Result<ClaimBatch, StoreError> {
         self.writer.write(move |tx| deliver::claim_next(tx, destination, now, lease)).await
     }
 
@@ -339,11 +342,11 @@ impl DeliveryStore for SqliteStore {
         self.readers.read(move |connection| deliver::next_due(connection, destination)).await
     }
 
-    async fn settle(&self, settlement: Settlement) -> Result<Settled, StoreError> {
+    async fn settle(&self, settlement: Settlement) -> Result<SettleResult, StoreError> {
         self.writer.write(move |tx| deliver::settle(tx, &settlement)).await
     }
 
-    async fn leave_will(&self, will: Settlement) -> Result<Settled, StoreError> {
+    async fn leave_will(&self, will: Settlement) -> Result<SettleResult, StoreError> {
         self.writer.write(move |tx| wills::leave(tx, &will)).await
     }
 
@@ -351,11 +354,11 @@ impl DeliveryStore for SqliteStore {
         self.readers.read(move |connection| sends::sent_on(connection, destination, day)).await
     }
 
-    async fn renew(&self, held: Vec<Held>, until: Timestamp) -> Result<(), StoreError> {
+    async fn renew(&self, held: Vec<HeldClaim>, until: Timestamp) -> Result<(), StoreError> {
         self.writer.write(move |tx| deliver::renew(tx, &held, until)).await
     }
 
-    async fn release(&self, held: Vec<Held>, due_at: Timestamp) -> Result<(), StoreError> {
+    async fn release(&self, held: Vec<HeldClaim>, due_at: Timestamp) -> Result<(), StoreError> {
         self.writer.write(move |tx| deliver::release(tx, &held, due_at)).await
     }
 
@@ -366,19 +369,23 @@ impl DeliveryStore for SqliteStore {
     async fn save_lane(
         &self,
         destination: DestinationId,
-        state: LaneState,
+        state: SavedLaneState,
     ) -> Result<(), StoreError> {
         self.writer.write(move |tx| lanes::save(tx, destination, &state)).await
     }
 
-    async fn lanes(&self) -> Result<BTreeMap<DestinationId, LaneState>, StoreError> {
+    async fn lanes(&self) -> Result<BTreeMap<DestinationId, SavedLaneState>, StoreError> {
         self.readers.read(lanes::lanes).await
     }
 }
 
 #[async_trait]
 impl QuarantineStore for SqliteStore {
-    async fn quarantine(&self, request: Quarantined, bytes_max: u64) -> Result<Kept, StoreError> {
+    async fn quarantine(
+        &self,
+        request: QuarantinedRequest,
+        bytes_max: u64,
+    ) -> Result<QuarantineResult, StoreError> {
         let holders = Arc::clone(&self.holders);
         let step = move |tx: &mut Tx<'_, '_>| {
             holders.add(request.source);
@@ -394,20 +401,23 @@ impl QuarantineStore for SqliteStore {
     async fn quarantined(
         &self,
         source: Option<SourceId>,
-        page: Page<RequestId>,
-    ) -> Result<Vec<Quarantined>, StoreError> {
+        page: PageRequest<RequestId>,
+    ) -> Result<Vec<QuarantinedRequest>, StoreError> {
         self.readers.read(move |connection| quarantine::list(connection, source, page)).await
     }
 
     async fn quarantine_line(
         &self,
         source: SourceId,
-        page: Page<RequestId>,
+        page: PageRequest<RequestId>,
     ) -> Result<Vec<RequestId>, StoreError> {
         self.readers.read(move |connection| quarantine::line(connection, source, page)).await
     }
 
-    async fn quarantined_request(&self, id: RequestId) -> Result<Option<Quarantined>, StoreError> {
+    async fn quarantined_request(
+        &self,
+        id: RequestId,
+    ) -> Result<Option<QuarantinedRequest>, StoreError> {
         self.readers.read(move |connection| quarantine::find(connection, id)).await
     }
 
@@ -422,15 +432,15 @@ impl AdminStore for SqliteStore {
         self.readers.read(read::configuration).await
     }
 
-    async fn change(&self, changes: Vec<Change>, now: Timestamp) -> Result<(), StoreError> {
+    async fn change(&self, changes: Vec<ConfigChange>, now: Timestamp) -> Result<(), StoreError> {
         self.writer.write(move |tx| configure::change(tx, &changes, now)).await
     }
 
     async fn events(
         &self,
         filter: EventFilter,
-        page: Page<EventId>,
-    ) -> Result<Listed<EventRow, EventId>, StoreError> {
+        page: PageRequest<EventId>,
+    ) -> Result<ListPage<EventRow, EventId>, StoreError> {
         let fresh = self.memory.fresh();
         self.readers
             .read(move |connection| list_events::events(connection, fresh.as_ref(), &filter, page))
@@ -455,7 +465,7 @@ impl AdminStore for SqliteStore {
         self.readers.read(move |connection| read::event_row(connection, id)).await
     }
 
-    async fn duplicate(&self, copy: CopyId) -> Result<Option<DuplicateDetail>, StoreError> {
+    async fn duplicate(&self, copy: DuplicateId) -> Result<Option<DuplicateDetail>, StoreError> {
         self.readers.read(move |connection| copies::find(connection, copy)).await
     }
 
@@ -465,17 +475,17 @@ impl AdminStore for SqliteStore {
 
     async fn dead_groups(
         &self,
-        filter: GroupFilter,
-        page: Page<GroupPlace>,
-    ) -> Result<Listed<DeadGroup, GroupPlace>, StoreError> {
+        filter: DeadLetterGroupFilter,
+        page: PageRequest<DeadLetterGroupCursor>,
+    ) -> Result<ListPage<DeadLetterGroup, DeadLetterGroupCursor>, StoreError> {
         self.readers.read(move |connection| groups::list(connection, filter, page)).await
     }
 
     async fn deliveries(
         &self,
         filter: DeliveryFilter,
-        page: Page<DeliveryId>,
-    ) -> Result<Listed<DeliveryRow, DeliveryId>, StoreError> {
+        page: PageRequest<DeliveryId>,
+    ) -> Result<ListPage<DeliveryRow, DeliveryId>, StoreError> {
         self.readers.read(move |connection| list::deliveries(connection, filter, page)).await
     }
 
@@ -491,7 +501,7 @@ impl AdminStore for SqliteStore {
         self.readers.read(move |connection| bodies::body(connection, id)).await
     }
 
-    async fn decide(&self, decision: Decision) -> Result<(), StoreError> {
+    async fn decide(&self, decision: EventDecision) -> Result<(), StoreError> {
         self.writer.write(move |tx| decide::note(tx.connection, &decision)).await
     }
 
@@ -502,16 +512,16 @@ impl AdminStore for SqliteStore {
     async fn refused(
         &self,
         filter: RefusedFilter,
-        page: Page<RequestId>,
+        page: PageRequest<RequestId>,
     ) -> Result<Vec<RefusedRequest>, StoreError> {
         self.readers.read(move |connection| refused::list(connection, &filter, page)).await
     }
 
     async fn arrivals(
         &self,
-        filter: ArrivalFilter,
-        page: Page<ArrivalCursor>,
-    ) -> Result<Listed<Arrival, ArrivalCursor>, StoreError> {
+        filter: RequestFilter,
+        page: PageRequest<RequestCursor>,
+    ) -> Result<ListPage<ReceivedRequest, RequestCursor>, StoreError> {
         self.readers.read(move |connection| arrivals::list(connection, &filter, page)).await
     }
 
@@ -524,11 +534,11 @@ impl AdminStore for SqliteStore {
         id: DeliveryId,
         new: DeliveryId,
         now: Timestamp,
-    ) -> Result<Replayed, StoreError> {
+    ) -> Result<ReplayResult, StoreError> {
         self.writer.write(move |tx| replay::replay(tx, id, new, now)).await
     }
 
-    async fn cancel(&self, id: DeliveryId, now: Timestamp) -> Result<Cancelled, StoreError> {
+    async fn cancel(&self, id: DeliveryId, now: Timestamp) -> Result<CancelResult, StoreError> {
         self.writer.write(move |tx| line::cancel(tx, id, now)).await
     }
 
@@ -536,11 +546,11 @@ impl AdminStore for SqliteStore {
         self.writer.write(deleted::go_on).await
     }
 
-    async fn held_back(&self) -> Result<BTreeMap<Status, u64>, StoreError> {
+    async fn held_back(&self) -> Result<BTreeMap<DeliveryStatus, u64>, StoreError> {
         self.readers.read(lanes::held_back).await
     }
 
-    fn counts(&self) -> Counts {
+    fn counts(&self) -> StoreCounts {
         self.memory.counts()
     }
 
@@ -551,14 +561,17 @@ impl AdminStore for SqliteStore {
         self.readers.read(move |connection| read::oldest_due(connection, now)).await
     }
 
-    async fn sent_by_day(&self, days: RangeInclusive<i32>) -> Result<Vec<SentOnDay>, StoreError> {
+    async fn sent_by_day(
+        &self,
+        days: RangeInclusive<i32>,
+    ) -> Result<Vec<DailySendCount>, StoreError> {
         self.readers.read(move |connection| sends::by_day(connection, &days)).await
     }
 
-    fn health(&self) -> Health {
+    fn health(&self) -> StoreHealth {
         let bytes = |path: &Path| fs::metadata(path).map_or(0, |meta| meta.len());
         let (full, failed) = self.writer.condition();
-        Health {
+        StoreHealth {
             full,
             failed,
             store_bytes: bytes(&self.file),
@@ -574,7 +587,11 @@ impl AdminStore for SqliteStore {
         self.writer.failure().await
     }
 
-    async fn prune(&self, events_kept: Duration, now: Timestamp) -> Result<Pruned, StoreError> {
+    async fn prune(
+        &self,
+        events_kept: Duration,
+        now: Timestamp,
+    ) -> Result<PruneReport, StoreError> {
         let holders = Arc::clone(&self.holders);
         let step = move |tx: &mut Tx<'_, '_>| {
             let pruned = prune::prune(tx, events_kept, now)?;
@@ -588,19 +605,26 @@ impl AdminStore for SqliteStore {
         self.writer.write(rollups::roll_up).await
     }
 
-    async fn rollups(&self, query: RollupQuery) -> Result<Vec<(Timestamp, Tally)>, StoreError> {
+    async fn rollups(
+        &self,
+        query: RollupQuery,
+    ) -> Result<Vec<(Timestamp, RollupCounts)>, StoreError> {
         self.readers.read(move |connection| rollups::rollups(connection, query)).await
     }
 
-    async fn add_token(&self, token: Token) -> Result<bool, StoreError> {
+    async fn add_token(&self, token: ApiToken) -> Result<bool, StoreError> {
         self.writer.write(move |tx| tokens::add(tx, &token)).await
     }
 
-    async fn tokens(&self) -> Result<Vec<Token>, StoreError> {
+    async fn tokens(&self) -> Result<Vec<ApiToken>, StoreError> {
         self.readers.read(tokens::all).await
     }
 
-    async fn remove_token(&self, id: TokenId, now: Timestamp) -> Result<TokenRemoved, StoreError> {
+    async fn remove_token(
+        &self,
+        id: TokenId,
+        now: Timestamp,
+    ) -> Result<RemoveTokenResult, StoreError> {
         self.writer.write(move |tx| tokens::remove(tx, id, now)).await
     }
 }
@@ -611,12 +635,16 @@ impl IdempotencyStore for SqliteStore {
         &self,
         key: IdempotencyKey,
         request: [u8; 32],
-        wish: Wish,
-    ) -> Result<Claim, StoreError> {
+        wish: IdempotentRequest,
+    ) -> Result<IdempotencyClaim, StoreError> {
         self.writer.write(move |tx| idempotency::claim(tx, &key, &request, wish)).await
     }
 
-    async fn keep_answer(&self, key: IdempotencyKey, answer: KeptAnswer) -> Result<(), StoreError> {
+    async fn keep_answer(
+        &self,
+        key: IdempotencyKey,
+        answer: StoredResponse,
+    ) -> Result<(), StoreError> {
         self.writer.write(move |tx| idempotency::keep(tx, &key, &answer)).await
     }
 

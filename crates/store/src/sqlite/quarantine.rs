@@ -10,8 +10,8 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use surehook_core::{
     event::HeaderBlock,
     ids::{RequestId, SourceId},
-    quarantine::{KEPT_MAX, Kept, Quarantined},
-    store::Page,
+    quarantine::{QUARANTINE_REQUESTS_MAX, QuarantineResult, QuarantinedRequest},
+    store::PageRequest,
     time::Timestamp,
 };
 
@@ -42,9 +42,9 @@ const COUNT: &str = "
 /// See `QuarantineStore::quarantine`.
 pub(super) fn keep(
     tx: &mut Tx<'_, '_>,
-    request: &Quarantined,
+    request: &QuarantinedRequest,
     bytes_max: u64,
-) -> rusqlite::Result<Kept> {
+) -> rusqlite::Result<QuarantineResult> {
     let fingerprint = request.fingerprint();
     let mut keep = tx.connection.prepare_cached(KEEP)?;
     let kept: Option<RequestId> = keep
@@ -93,8 +93,8 @@ fn make_room(
     source: SourceId,
     newest: RequestId,
     bytes_max: u64,
-) -> rusqlite::Result<Kept> {
-    let mut kept = Kept { id: Some(newest), pushed_out: 0 };
+) -> rusqlite::Result<QuarantineResult> {
+    let mut kept = QuarantineResult { id: Some(newest), pushed_out: 0 };
     while is_too_much(tx.connection, source, bytes_max)? {
         let mut push_out = tx.connection.prepare_cached(PUSH_OUT)?;
         let removed: Option<RequestId> =
@@ -117,14 +117,14 @@ fn is_too_much(
         .prepare_cached(
             "SELECT many > ?2 OR bytes > ?3 FROM quarantine_totals WHERE source_id = ?1",
         )?
-        .query_row(params![blob(source), KEPT_MAX, bytes_max], |row| row.get(0))
+        .query_row(params![blob(source), QUARANTINE_REQUESTS_MAX, bytes_max], |row| row.get(0))
 }
 
 const COLUMNS: &str = "id, source_id, received_at, seen_at, times, code, method, path, query, \
                        remote, headers, body_bytes";
 
-fn read(row: &Row<'_>) -> rusqlite::Result<Quarantined> {
-    Ok(Quarantined {
+fn read(row: &Row<'_>) -> rusqlite::Result<QuarantinedRequest> {
+    Ok(QuarantinedRequest {
         id: id(row, 0)?,
         source: id(row, 1)?,
         received_at: time(row, 2)?,
@@ -145,8 +145,8 @@ fn read(row: &Row<'_>) -> rusqlite::Result<Quarantined> {
 pub(super) fn list(
     connection: &Connection,
     source: Option<SourceId>,
-    page: Page<RequestId>,
-) -> rusqlite::Result<Vec<Quarantined>> {
+    page: PageRequest<RequestId>,
+) -> rusqlite::Result<Vec<QuarantinedRequest>> {
     let before = page.after.map_or([0xff; 16], blob);
     // Two statements, so that each has its index.
     let of_one = if source.is_some() { "source_id = ?3 AND" } else { "?3 IS NULL AND" };
@@ -163,7 +163,7 @@ pub(super) fn list(
 pub(super) fn line(
     connection: &Connection,
     source: SourceId,
-    page: Page<RequestId>,
+    page: PageRequest<RequestId>,
 ) -> rusqlite::Result<Vec<RequestId>> {
     let after = page.after.map_or([0; 16], blob);
     connection
@@ -178,11 +178,11 @@ pub(super) fn line(
 pub(super) fn find(
     connection: &Connection,
     wanted: RequestId,
-) -> rusqlite::Result<Option<Quarantined>> {
+) -> rusqlite::Result<Option<QuarantinedRequest>> {
     let sql = format!("SELECT {COLUMNS}, body FROM quarantine WHERE id = ?1");
     let whole = |row: &Row<'_>| {
         let body: Vec<u8> = row.get(12)?;
-        Ok(Quarantined { body: Some(Bytes::from(body)), ..read(row)? })
+        Ok(QuarantinedRequest { body: Some(Bytes::from(body)), ..read(row)? })
     };
     connection.prepare_cached(&sql)?.query_row(params![blob(wanted)], whole).optional()
 }

@@ -10,13 +10,13 @@ use std::{
 use rusqlite::{Connection, OptionalExtension, Params, Row, params};
 use serde_json::from_str;
 use surehook_core::{
-    decision::{Unrouted, read_unrouted},
+    decision::{UnroutedRoute, read_unrouted},
     event::Payload,
-    ids::{DeliveryId, DestinationId, EventId, Id, Kind},
+    ids::{DeliveryId, DestinationId, EventId, Id, IdKind},
     route::RouteSpec,
     store::{
-        ATTEMPTS_TOLD, AttemptRow, Configuration, DeliveryDetail, DeliveryRow, EventDetail,
-        EventRow, Past, PastSource, StoreError, Stored,
+        AttemptRow, Configuration, DeliveryDetail, DeliveryRow, EVENT_ATTEMPTS_MAX, EventDetail,
+        EventRow, PastConfiguration, PastSource, StoreError, StoredObject,
     },
     time::Timestamp,
 };
@@ -89,11 +89,11 @@ pub(super) fn collect<T>(
     connection.prepare_cached(sql)?.query_map(values, read)?.collect()
 }
 
-fn stored<K: Kind, S: serde::de::DeserializeOwned>(
+fn stored<K: IdKind, S: serde::de::DeserializeOwned>(
     row: &Row<'_>,
-) -> rusqlite::Result<Stored<Id<K>, S>> {
+) -> rusqlite::Result<StoredObject<Id<K>, S>> {
     let spec: String = row.get(1)?;
-    Ok(Stored {
+    Ok(StoredObject {
         id: id(row, 0)?,
         spec: from_str(&spec).map_err(|error| corrupt(1, &error.to_string()))?,
         created_at: time(row, 2)?,
@@ -118,7 +118,7 @@ const PAST_SOURCES: &str = "
        AND (spec ->> '$.redact' IS NOT NULL OR spec ->> '$.strip_secrets')
      ORDER BY id";
 
-fn past(connection: &Connection) -> rusqlite::Result<Past> {
+fn past(connection: &Connection) -> rusqlite::Result<PastConfiguration> {
     let token_headers = collect(connection, TOKEN_HEADERS, [], |row| row.get(0))?;
     let sources = collect(connection, PAST_SOURCES, [], |row| {
         let (name, redact): (String, Option<String>) = (row.get(1)?, row.get(2)?);
@@ -130,7 +130,7 @@ fn past(connection: &Connection) -> rusqlite::Result<Past> {
             strip_secrets: row.get(3)?,
         })
     })?;
-    Ok(Past { token_headers: token_headers.into_iter().collect(), sources })
+    Ok(PastConfiguration { token_headers: token_headers.into_iter().collect(), sources })
 }
 
 pub(super) fn configuration(connection: &Connection) -> rusqlite::Result<Configuration> {
@@ -142,7 +142,7 @@ pub(super) fn configuration(connection: &Connection) -> rusqlite::Result<Configu
         sources: collect(connection, SOURCES, [], stored)?,
         destinations: collect(connection, DESTINATIONS, [], stored)?,
         routes: collect(connection, ROUTES, [], |row| {
-            Ok(Stored {
+            Ok(StoredObject {
                 id: id(row, 0)?,
                 spec: RouteSpec {
                     from: name(row, 1)?,
@@ -212,7 +212,7 @@ pub(super) fn event(
     }))
 }
 
-fn unrouted(row: &Row<'_>, column: usize) -> rusqlite::Result<Vec<Unrouted>> {
+fn unrouted(row: &Row<'_>, column: usize) -> rusqlite::Result<Vec<UnroutedRoute>> {
     let Some(text) = row.get::<_, Option<String>>(column)? else { return Ok(Vec::new()) };
     read_unrouted(&text).ok_or_else(|| corrupt(column, &text))
 }
@@ -224,7 +224,7 @@ fn attempts_of(connection: &Connection, event: EventId) -> rusqlite::Result<Vec<
         "SELECT {columns} FROM deliveries d JOIN attempts a ON a.delivery_id = d.id
           WHERE d.event_id = ?1 ORDER BY a.started_at, a.number LIMIT ?2"
     );
-    collect(connection, &sql, params![blob(event), ATTEMPTS_TOLD], row::attempt)
+    collect(connection, &sql, params![blob(event), EVENT_ATTEMPTS_MAX], row::attempt)
 }
 
 fn deliveries_of(connection: &Connection, event: EventId) -> rusqlite::Result<Vec<DeliveryRow>> {

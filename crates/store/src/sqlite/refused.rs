@@ -6,7 +6,7 @@ use surehook_core::{
     event::HeaderBlock,
     ids::RequestId,
     refused::{RefusedFilter, RefusedRequest, SAMPLES_MAX},
-    store::Page,
+    store::PageRequest,
     time::Timestamp,
 };
 
@@ -80,7 +80,7 @@ fn read(row: &Row<'_>) -> rusqlite::Result<RefusedRequest> {
 pub(super) fn list(
     connection: &Connection,
     filter: &RefusedFilter,
-    page: Page<RequestId>,
+    page: PageRequest<RequestId>,
 ) -> rusqlite::Result<Vec<RefusedRequest>> {
     let sql = format!(
         "SELECT {COLUMNS} FROM refused_requests

@@ -6,12 +6,12 @@
 use rusqlite::{OptionalExtension, params};
 use serde_json::json;
 use surehook_core::{
-    decision::{Decision, DecisionKind},
-    delivery::{DeadReason, state::Status},
-    ids::{DeliveryId, DestinationId, EventId, Id, Kind, ReplayId, RequestId},
+    decision::{EventDecision, EventDecisionKind},
+    delivery::{DeadReason, state::DeliveryStatus},
+    ids::{DeliveryId, DestinationId, EventId, Id, IdKind, ReplayId, RequestId},
     key::fingerprint,
-    replay::{ReplaySpec, Skip},
-    store::{REPLAY_INTERVAL, Replayed},
+    replay::{ReplaySpec, SkipReason},
+    store::{REPLAY_INTERVAL, ReplayResult},
     time::Timestamp,
 };
 
@@ -27,7 +27,7 @@ struct Candidate {
     destination: DestinationId,
     /// The row number of the destination, and the ordering key.
     line: (i64, Option<String>),
-    status: Status,
+    status: DeliveryStatus,
     reason: Option<DeadReason>,
     last_replay_at: Option<Timestamp>,
     destination_lives: bool,
@@ -69,25 +69,25 @@ pub(super) fn replay(
     old: DeliveryId,
     new: DeliveryId,
     now: Timestamp,
-) -> rusqlite::Result<Replayed> {
-    let Some(found) = candidate(tx, old)? else { return Ok(Replayed::NotFound) };
+) -> rusqlite::Result<ReplayResult> {
+    let Some(found) = candidate(tx, old)? else { return Ok(ReplayResult::NotFound) };
     if is_heir(tx, old, new)? {
-        return Ok(Replayed::Created { delivery: new, destination: found.destination });
+        return Ok(ReplayResult::Created { delivery: new, destination: found.destination });
     }
     if let Some(again_at) = found.last_replay_at.map(|at| at + REPLAY_INTERVAL)
         && now < again_at
     {
-        return Ok(Replayed::TooSoon { again_at });
+        return Ok(ReplayResult::TooSoon { again_at });
     }
-    let ended = matches!(found.status, Status::Dead | Status::Succeeded);
+    let ended = matches!(found.status, DeliveryStatus::Dead | DeliveryStatus::Succeeded);
     if !(ended && found.destination_lives) {
-        return Ok(Replayed::NotReplayable(found.status));
+        return Ok(ReplayResult::NotReplayable(found.status));
     }
     if !found.body_is_there {
-        return Ok(Replayed::BodyRemoved);
+        return Ok(ReplayResult::BodyRemoved);
     }
     take_over(tx, &Handover { old, new, cause: Cause::Replay, now }, &found)?;
-    Ok(Replayed::Created { delivery: new, destination: found.destination })
+    Ok(ReplayResult::Created { delivery: new, destination: found.destination })
 }
 
 /// Delivers once more for a job, or says why not. A job may follow right after another replay: it
@@ -98,17 +98,17 @@ pub(super) fn deliver_again(
     old: DeliveryId,
     (job, spec): (ReplayId, &ReplaySpec),
     now: Timestamp,
-) -> rusqlite::Result<Result<DeliveryId, Skip>> {
-    let Some(found) = candidate(tx, old)? else { return Ok(Err(Skip::EventGone)) };
+) -> rusqlite::Result<Result<DeliveryId, SkipReason>> {
+    let Some(found) = candidate(tx, old)? else { return Ok(Err(SkipReason::EventGone)) };
     let only_dead = spec.filter.is_of_the_dead();
-    if !spec.takes(found.status) || (only_dead && found.status != Status::Dead) {
-        return Ok(Err(Skip::Superseded));
+    if !spec.takes(found.status) || (only_dead && found.status != DeliveryStatus::Dead) {
+        return Ok(Err(SkipReason::Superseded));
     }
     if !found.destination_lives {
-        return Ok(Err(Skip::DestinationGone));
+        return Ok(Err(SkipReason::DestinationGone));
     }
     if !found.body_is_there {
-        return Ok(Err(Skip::BodyGone));
+        return Ok(Err(SkipReason::BodyGone));
     }
     let new = heir(old, job, now);
     take_over(tx, &Handover { old, new, cause: Cause::Replay, now }, &found)?;
@@ -139,7 +139,7 @@ pub(super) fn deliver_missing(
     destination: i64,
     job: ReplayId,
     now: Timestamp,
-) -> rusqlite::Result<Result<DeliveryId, Skip>> {
+) -> rusqlite::Result<Result<DeliveryId, SkipReason>> {
     let found: Option<(bool, bool, bool)> = tx
         .connection
         .prepare_cached(MISSING)?
@@ -148,10 +148,10 @@ pub(super) fn deliver_missing(
         })
         .optional()?;
     let skip = match found {
-        None => Some(Skip::EventGone),
-        Some((_, _, true)) => Some(Skip::Present),
-        Some((_, false, _)) => Some(Skip::DestinationGone),
-        Some((false, _, _)) => Some(Skip::BodyGone),
+        None => Some(SkipReason::EventGone),
+        Some((_, _, true)) => Some(SkipReason::Present),
+        Some((_, false, _)) => Some(SkipReason::DestinationGone),
+        Some((false, _, _)) => Some(SkipReason::BodyGone),
         Some((true, true, false)) => None,
     };
     if let Some(skip) = skip {
@@ -169,7 +169,7 @@ pub(super) fn deliver_missing(
         blob(event),
         destination
     ])?;
-    tx.delta.moved(None, Some(Status::Pending));
+    tx.delta.moved(None, Some(DeliveryStatus::Pending));
     prune::look_later_if_passed(tx, event, now)?;
     Ok(Ok(new))
 }
@@ -206,10 +206,10 @@ impl Cause {
         }
     }
 
-    const fn kind(self) -> DecisionKind {
+    const fn kind(self) -> EventDecisionKind {
         match self {
-            Self::Replay => DecisionKind::Replayed,
-            Self::Revival => DecisionKind::Revived,
+            Self::Replay => EventDecisionKind::Replayed,
+            Self::Revival => EventDecisionKind::Revived,
         }
     }
 }
@@ -234,7 +234,7 @@ fn take_over(tx: &mut Tx<'_, '_>, handover: &Handover, found: &Candidate) -> rus
         (_, None) => None,
     };
     let is_first = place.is_none_or(|place| place.is_first);
-    let born = if is_first { Status::Pending } else { Status::Held };
+    let born = if is_first { DeliveryStatus::Pending } else { DeliveryStatus::Held };
     tx.connection.prepare_cached(HAND_OVER)?.execute(params![blob(*old), blob(*new), now])?;
     tx.connection.prepare_cached(TAKE_OVER)?.execute(params![
         blob(*old),
@@ -245,15 +245,15 @@ fn take_over(tx: &mut Tx<'_, '_>, handover: &Handover, found: &Candidate) -> rus
         is_first.then_some(now),
         place.map(|place| place.seq),
     ])?;
-    tx.delta.moved(Some(found.status), Some(Status::Replayed));
+    tx.delta.moved(Some(found.status), Some(DeliveryStatus::Replayed));
     tx.delta.moved(None, Some(born));
-    if let (Status::Dead, Some(reason)) = (found.status, found.reason) {
+    if let (DeliveryStatus::Dead, Some(reason)) = (found.status, found.reason) {
         tx.delta.dead_now(reason, -1);
         groups::left(tx, *old)?;
     }
     bodies::copy(tx, *old, *new)?;
     prune::look_later_if_passed(tx, found.event, handover.now)?;
-    let decision = Decision {
+    let decision = EventDecision {
         event: found.event,
         delivery: Some(*new),
         at: handover.now,
@@ -274,12 +274,12 @@ pub(super) fn revive(
     request: RequestId,
     now: Timestamp,
 ) -> rusqlite::Result<Vec<DestinationId>> {
-    let latest: Vec<(DeliveryId, Status)> = tx
+    let latest: Vec<(DeliveryId, DeliveryStatus)> = tx
         .connection
         .prepare_cached(LATEST_DELIVERIES)?
         .query_map(params![blob(event)], |row| Ok((id(row, 0)?, status(row, 1)?)))?
         .collect::<Result<_, _>>()?;
-    if latest.iter().any(|(_, status)| *status != Status::Dead) {
+    if latest.iter().any(|(_, status)| *status != DeliveryStatus::Dead) {
         return Ok(Vec::new());
     }
     let mut revived = Vec::new();
@@ -311,7 +311,7 @@ pub(super) fn revive_one(
 
 /// A new id that needs no dice: what it comes after and what asked for it (the request of a revival,
 /// or a job) are unique together.
-pub(super) fn heir<O: Kind, W: Kind>(old: Id<O>, who: Id<W>, now: Timestamp) -> DeliveryId {
+pub(super) fn heir<O: IdKind, W: IdKind>(old: Id<O>, who: Id<W>, now: Timestamp) -> DeliveryId {
     let mut seed = [0; 32];
     seed[..16].copy_from_slice(&blob(old));
     seed[16..].copy_from_slice(&blob(who));

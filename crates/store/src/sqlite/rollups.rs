@@ -15,7 +15,10 @@ use std::collections::BTreeMap;
 
 use rusqlite::{Connection, OptionalExtension, Statement, params};
 use surehook_core::{
-    rollup::{InvalidTally, RollupQuery, Tally, Whose, Width, read_number, write_number},
+    rollup::{
+        BucketWidth, DecodeRollupError, RollupCounts, RollupQuery, RollupSubject, read_varint,
+        write_varint,
+    },
     time::Timestamp,
 };
 
@@ -54,35 +57,35 @@ impl Subject {
 
 /// What was counted in each ten seconds.
 #[derive(Debug, Default)]
-pub(super) struct Facts(BTreeMap<(Subject, Timestamp), Tally>);
+pub(super) struct Facts(BTreeMap<(Subject, Timestamp), RollupCounts>);
 
 impl Facts {
     /// The tally that holds what happens at `at`.
-    pub(super) fn tally(&mut self, subject: Subject, at: Timestamp) -> &mut Tally {
-        self.0.entry((subject, Width::TenSeconds.start(at))).or_default()
+    pub(super) fn tally(&mut self, subject: Subject, at: Timestamp) -> &mut RollupCounts {
+        self.0.entry((subject, BucketWidth::TenSeconds.start(at))).or_default()
     }
 
     fn write(&self, to: &mut Vec<u8>) {
         for ((subject, start), tally) in &self.0 {
             to.push(matches!(subject, Subject::Destination(_)).into());
-            write_number(subject.seq().cast_unsigned(), to);
-            write_number(start.as_millis().cast_unsigned(), to);
+            write_varint(subject.seq().cast_unsigned(), to);
+            write_varint(start.as_millis().cast_unsigned(), to);
             tally.write(to);
         }
     }
 
     /// Adds what a row of facts says.
-    fn read(&mut self, mut from: &[u8]) -> Result<(), InvalidTally> {
+    fn read(&mut self, mut from: &[u8]) -> Result<(), DecodeRollupError> {
         while let Some((kind, rest)) = from.split_first() {
             from = rest;
-            let seq = read_number(&mut from)?.cast_signed();
+            let seq = read_varint(&mut from)?.cast_signed();
             let subject = match kind {
                 0 => Subject::Source(seq),
                 1 => Subject::Destination(seq),
-                _ => return Err(InvalidTally),
+                _ => return Err(DecodeRollupError),
             };
-            let start = Timestamp::from_millis(read_number(&mut from)?.cast_signed());
-            self.tally(subject, start).merge(&Tally::read(&mut from)?);
+            let start = Timestamp::from_millis(read_varint(&mut from)?.cast_signed());
+            self.tally(subject, start).merge(&RollupCounts::read(&mut from)?);
         }
         Ok(())
     }
@@ -100,7 +103,7 @@ impl Facts {
     }
 }
 
-fn damaged(_: InvalidTally) -> rusqlite::Error {
+fn damaged(_: DecodeRollupError) -> rusqlite::Error {
     corrupt(0, "a tally that cannot be read")
 }
 
@@ -141,8 +144,8 @@ fn add_to_buckets(connection: &Connection, facts: &Facts) -> rusqlite::Result<()
     let mut find = connection.prepare_cached(FIND_BUCKET)?;
     let mut put = connection.prepare_cached(PUT_BUCKET)?;
     let mut bytes = Vec::new();
-    for width in Width::ALL {
-        let mut buckets: BTreeMap<(Subject, Timestamp), Tally> = BTreeMap::new();
+    for width in BucketWidth::ALL {
+        let mut buckets: BTreeMap<(Subject, Timestamp), RollupCounts> = BTreeMap::new();
         for ((subject, start), tally) in &facts.0 {
             buckets.entry((*subject, width.start(*start))).or_default().merge(tally);
         }
@@ -161,12 +164,12 @@ fn add_to_buckets(connection: &Connection, facts: &Facts) -> rusqlite::Result<()
 
 fn find_bucket(
     find: &mut Statement<'_>,
-    width: Width,
+    width: BucketWidth,
     subject: Subject,
     start: i64,
-) -> rusqlite::Result<Option<Tally>> {
+) -> rusqlite::Result<Option<RollupCounts>> {
     find.query_row(params![width.secs(), subject.kind(), subject.seq(), start], |row| {
-        Tally::read(&mut row.get_ref(0)?.as_blob()?).map_err(damaged)
+        RollupCounts::read(&mut row.get_ref(0)?.as_blob()?).map_err(damaged)
     })
     .optional()
 }
@@ -189,7 +192,7 @@ pub(super) fn expire(
 ) -> rusqlite::Result<usize> {
     let mut expire = connection.prepare_cached(EXPIRE)?;
     let mut removed = 0;
-    for width in Width::ALL {
+    for width in BucketWidth::ALL {
         let border = (now - width.removed_after()).as_millis();
         let values = params![width.secs(), subject.kind(), subject.seq(), border, limit - removed];
         removed += expire.execute(values)?;
@@ -213,35 +216,35 @@ const OF_DESTINATIONS: &str = "
 pub(super) fn rollups(
     connection: &Connection,
     query: RollupQuery,
-) -> rusqlite::Result<Vec<(Timestamp, Tally)>> {
+) -> rusqlite::Result<Vec<(Timestamp, RollupCounts)>> {
     // One look at both tables: facts must not move from one to the other in between.
     let moment = connection.unchecked_transaction()?;
     let only = match query.whose {
-        Whose::Source(None) | Whose::Destination(None) => None,
-        Whose::Source(Some(id)) => Some(seq_of(&moment, "sources", blob(id))?),
-        Whose::Destination(Some(id)) => Some(seq_of(&moment, "destinations", blob(id))?),
+        RollupSubject::Source(None) | RollupSubject::Destination(None) => None,
+        RollupSubject::Source(Some(id)) => Some(seq_of(&moment, "sources", blob(id))?),
+        RollupSubject::Destination(Some(id)) => Some(seq_of(&moment, "destinations", blob(id))?),
     };
     // An id that nobody has is that of a subject without a past.
     let Some(only) = only.map_or(Some(None), |seq| seq.map(Some)) else { return Ok(Vec::new()) };
-    let mut buckets: BTreeMap<Timestamp, Tally> = BTreeMap::new();
+    let mut buckets: BTreeMap<Timestamp, RollupCounts> = BTreeMap::new();
     let sql = match query.whose {
-        Whose::Source(_) => OF_SOURCES,
-        Whose::Destination(_) => OF_DESTINATIONS,
+        RollupSubject::Source(_) => OF_SOURCES,
+        RollupSubject::Destination(_) => OF_DESTINATIONS,
     };
     let (since, until) = (query.since.as_millis(), query.until.as_millis());
     let mut statement = moment.prepare_cached(sql)?;
     let mut rows = statement.query(params![query.width.secs(), since, until, only])?;
     while let Some(row) = rows.next()? {
-        let tally = Tally::read(&mut row.get_ref(1)?.as_blob()?).map_err(damaged)?;
+        let tally = RollupCounts::read(&mut row.get_ref(1)?.as_blob()?).map_err(damaged)?;
         buckets.entry(time(row, 0)?).or_default().merge(&tally);
     }
     for ((subject, start), tally) in unsorted(&moment)?.0 {
         let start = query.width.start(start);
         let is_of_kind = match (query.whose, subject) {
-            (Whose::Source(_), Subject::Source(_))
-            | (Whose::Destination(_), Subject::Destination(_)) => true,
-            (Whose::Source(_), Subject::Destination(_))
-            | (Whose::Destination(_), Subject::Source(_)) => false,
+            (RollupSubject::Source(_), Subject::Source(_))
+            | (RollupSubject::Destination(_), Subject::Destination(_)) => true,
+            (RollupSubject::Source(_), Subject::Destination(_))
+            | (RollupSubject::Destination(_), Subject::Source(_)) => false,
         };
         let is_wanted = is_of_kind && only.is_none_or(|only| only == subject.seq());
         if is_wanted && (query.since..query.until).contains(&start) {
@@ -296,7 +299,7 @@ mod tests {
     fn facts_are_read_as_they_were_written() {
         let at = Timestamp::from_millis(1_800_000_004_321);
         let mut facts = Facts::default();
-        facts.tally(Subject::Source(7), at).add(surehook_core::rollup::Count::Accepted, 3);
+        facts.tally(Subject::Source(7), at).add(surehook_core::rollup::RollupMetric::Accepted, 3);
         facts
             .tally(Subject::Destination(7), at)
             .latency
@@ -309,9 +312,9 @@ mod tests {
         assert_eq!(twice.0, facts.0);
         twice.read(&bytes).unwrap();
 
-        let accepted = surehook_core::rollup::Count::Accepted;
+        let accepted = surehook_core::rollup::RollupMetric::Accepted;
         assert_eq!(twice.tally(Subject::Source(7), at).get(accepted), 6);
-        assert_eq!(twice.read(&[2]), Err(InvalidTally));
-        assert_eq!(twice.read(&bytes[..bytes.len() - 1]), Err(InvalidTally));
+        assert_eq!(twice.read(&[2]), Err(DecodeRollupError));
+        assert_eq!(twice.read(&bytes[..bytes.len() - 1]), Err(DecodeRollupError));
     }
 }

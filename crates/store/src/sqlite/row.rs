@@ -6,11 +6,11 @@ use bytes::Bytes;
 use rusqlite::{Row, types::Type};
 use surehook_core::{
     attribute::{Attributes, EventKind},
-    delivery::{Class, DeadReason, Failure, state::Status},
+    delivery::{AttemptFailure, DeadReason, FailureClass, state::DeliveryStatus},
     event::{HeaderBlock, Payload, RequestHead},
-    ids::{Id, Kind},
+    ids::{Id, IdKind},
     name::Name,
-    store::{Attempt, AttemptRow, DeliveryRow, EventRow, Next},
+    store::{AttemptRecord, AttemptRow, DeliveryRow, EventRow, NextStep},
     time::Timestamp,
 };
 use uuid::Uuid;
@@ -22,12 +22,12 @@ pub(super) fn corrupt(column: usize, what: &str) -> rusqlite::Error {
     rusqlite::Error::FromSqlConversionFailure(column, Type::Text, what.to_owned().into())
 }
 
-pub(super) fn id<K: Kind>(row: &Row<'_>, column: usize) -> rusqlite::Result<Id<K>> {
+pub(super) fn id<K: IdKind>(row: &Row<'_>, column: usize) -> rusqlite::Result<Id<K>> {
     let bytes: [u8; 16] = row.get(column)?;
     Ok(Id::from_uuid(Uuid::from_bytes(bytes)))
 }
 
-pub(super) fn optional_id<K: Kind>(
+pub(super) fn optional_id<K: IdKind>(
     row: &Row<'_>,
     column: usize,
 ) -> rusqlite::Result<Option<Id<K>>> {
@@ -35,7 +35,7 @@ pub(super) fn optional_id<K: Kind>(
     Ok(bytes.map(|bytes| Id::from_uuid(Uuid::from_bytes(bytes))))
 }
 
-pub(super) fn blob<K: Kind>(id: Id<K>) -> [u8; 16] {
+pub(super) fn blob<K: IdKind>(id: Id<K>) -> [u8; 16] {
     id.uuid().into_bytes()
 }
 
@@ -71,8 +71,8 @@ pub(super) fn word<T>(
     }
 }
 
-pub(super) fn status(row: &Row<'_>, column: usize) -> rusqlite::Result<Status> {
-    word(row, column, Status::from_word)?.ok_or_else(|| corrupt(column, "NULL"))
+pub(super) fn status(row: &Row<'_>, column: usize) -> rusqlite::Result<DeliveryStatus> {
+    word(row, column, DeliveryStatus::from_word)?.ok_or_else(|| corrupt(column, "NULL"))
 }
 
 pub(super) fn reason(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<DeadReason>> {
@@ -169,15 +169,15 @@ pub(super) const ATTEMPT_COLUMNS: &str = "a.number, a.id, a.started_at, a.took_m
 
 pub(super) fn attempt(row: &Row<'_>) -> rusqlite::Result<AttemptRow> {
     let (timing, why_then) = word(row, 13, timing::unpacked)?.unwrap_or_default();
-    let attempt = Attempt {
+    let attempt = AttemptRecord {
         number: row.get(0)?,
         id: id(row, 1)?,
         started_at: time(row, 2)?,
         took: Duration::from_millis(row.get(3)?),
         timing,
         status: row.get(4)?,
-        failure: word(row, 5, Failure::from_word)?,
-        class: word(row, 6, Class::from_word)?,
+        failure: word(row, 5, AttemptFailure::from_word)?,
+        class: word(row, 6, FailureClass::from_word)?,
         detail: row.get(7)?,
         response: row.get::<_, Option<Vec<u8>>>(8)?.unwrap_or_default(),
     };
@@ -187,12 +187,12 @@ pub(super) fn attempt(row: &Row<'_>) -> rusqlite::Result<AttemptRow> {
 
 /// The word, the time and the reason. That of an attempt is its delivery's, which is that of the last;
 /// what was dead and has none any more was `ambiguous`, and has arrived after all.
-pub(super) fn next(row: &Row<'_>, first: usize) -> rusqlite::Result<Option<Next>> {
+pub(super) fn next(row: &Row<'_>, first: usize) -> rusqlite::Result<Option<NextStep>> {
     let Some(word) = row.get::<_, Option<String>>(first)? else { return Ok(None) };
     let found = match word.as_str() {
-        "succeeded" => Some(Next::Succeeded),
-        "retry" => optional_time(row, first + 1)?.map(Next::RetryAt),
-        "dead" => reason(row, first + 2)?.map(Next::Dead),
+        "succeeded" => Some(NextStep::Succeeded),
+        "retry" => optional_time(row, first + 1)?.map(NextStep::RetryAt),
+        "dead" => reason(row, first + 2)?.map(NextStep::Dead),
         _ => None,
     };
     found.map(Some).ok_or_else(|| corrupt(first, &word))

@@ -41,7 +41,7 @@ pub(super) fn is_meant(
                 None => Cow::Borrowed(stored),
                 Some(configuration) => {
                     let names = configuration.secret_names(event.source);
-                    match redact::shown(&headers, stored, &names) {
+                    match redact::mask_body(&headers, stored, &names) {
                         Ok(shown) => shown.body,
                         // Nothing of it is shown, so nothing in it is found.
                         Err(_) => return Ok(false),

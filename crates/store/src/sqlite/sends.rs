@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use rusqlite::{Connection, OptionalExtension, params};
 use surehook_core::{
     ids::{DeliveryId, DestinationId},
-    store::{SENT_DAYS_KEPT, Sent, SentOnDay},
+    store::{DailySendCount, SENT_DAYS_KEPT, SentMessage},
     time::Timestamp,
 };
 
@@ -26,7 +26,7 @@ pub(super) fn note(
     tx: &mut Tx<'_, '_>,
     delivery: DeliveryId,
     destination: i64,
-    sent: &Sent,
+    sent: &SentMessage,
     at: Timestamp,
 ) -> rusqlite::Result<()> {
     tx.sql.get(COUNT)?.execute(params![destination, sent.day])?;
@@ -92,9 +92,9 @@ const BY_DAY: &str = "
 pub(super) fn by_day(
     connection: &Connection,
     days: &RangeInclusive<i32>,
-) -> rusqlite::Result<Vec<SentOnDay>> {
+) -> rusqlite::Result<Vec<DailySendCount>> {
     collect(connection, BY_DAY, params![days.start(), days.end()], |row| {
-        Ok(SentOnDay { destination: id(row, 0)?, day: row.get(1)?, sent: row.get(2)? })
+        Ok(DailySendCount { destination: id(row, 0)?, day: row.get(1)?, sent: row.get(2)? })
     })
 }
 

@@ -4,12 +4,12 @@
 use rusqlite::{OptionalExtension, Row, params};
 use serde_json::json;
 use surehook_core::{
-    dead::Cause,
-    decision::{Decision, DecisionKind},
-    delivery::{DeadReason, state::Status},
-    event::{Confirmation, Said},
+    dead_letters::DeathCause,
+    decision::{EventDecision, EventDecisionKind},
+    delivery::{DeadReason, state::DeliveryStatus},
+    event::{ProviderStatus, StatusUpdate},
     ids::{DeliveryId, EventId},
-    store::{Confirmed, Next, Settled, Settlement},
+    store::{ConfirmedDelivery, NextStep, SettleResult, Settlement},
     time::Timestamp,
 };
 
@@ -30,7 +30,7 @@ pub(super) struct Heard {
     by: EventId,
     at: Timestamp,
     sent_id: Option<String>,
-    pub(super) said: Said,
+    pub(super) said: ProviderStatus,
     /// Of which event.
     of: EventId,
 }
@@ -41,7 +41,7 @@ struct Meant {
     event: EventId,
     /// The row number.
     destination: i64,
-    status: Status,
+    status: DeliveryStatus,
     reason: Option<DeadReason>,
     attempts: u32,
     created_at: Timestamp,
@@ -73,12 +73,17 @@ impl Meant {
     /// Whether what a status says can be about it, and moves it. That is so for what waits if it was
     /// sent before, or if `went_out` says so; and what was given up because nobody knew whether it
     /// arrived has arrived after all.
-    fn can_be_moved(&self, said: Said, went_out: bool) -> bool {
+    fn can_be_moved(&self, said: ProviderStatus, went_out: bool) -> bool {
         match self.status {
-            Status::Pending | Status::Scheduled => self.attempts > 0 || went_out,
-            Status::Held => went_out && said == Said::Sent,
-            Status::Dead => self.reason == Some(DeadReason::Ambiguous) && said == Said::Sent,
-            Status::InFlight | Status::Succeeded | Status::Cancelled | Status::Replayed => false,
+            DeliveryStatus::Pending | DeliveryStatus::Scheduled => self.attempts > 0 || went_out,
+            DeliveryStatus::Held => went_out && said == ProviderStatus::Sent,
+            DeliveryStatus::Dead => {
+                self.reason == Some(DeadReason::Ambiguous) && said == ProviderStatus::Sent
+            }
+            DeliveryStatus::InFlight
+            | DeliveryStatus::Succeeded
+            | DeliveryStatus::Cancelled
+            | DeliveryStatus::Replayed => false,
         }
     }
 }
@@ -95,8 +100,8 @@ const NEWEST: &str = concat!(
 pub(super) fn hear(
     tx: &mut Tx<'_, '_>,
     by: EventId,
-    told: &Confirmation,
-) -> rusqlite::Result<Option<Confirmed>> {
+    told: &StatusUpdate,
+) -> rusqlite::Result<Option<ConfirmedDelivery>> {
     let Some(destination) = tx.names.destinations.get(&told.destination).copied() else {
         return Ok(None);
     };
@@ -113,16 +118,16 @@ pub(super) fn hear(
     }
     let (at, said, of) = (told.at, told.said, told.event);
     let heard = Heard { by, at, sent_id: told.sent_id.clone(), said, of };
-    if meant.status == Status::InFlight {
+    if meant.status == DeliveryStatus::InFlight {
         keep(tx, meant.id, &heard)?;
         return Ok(None);
     }
-    let went_out = said == Said::Sent && took_over_in_doubt(tx, &meant, &heard)?;
+    let went_out = said == ProviderStatus::Sent && took_over_in_doubt(tx, &meant, &heard)?;
     if !meant.can_be_moved(said, went_out) {
         return Ok(None);
     }
     let next = apply(tx, &meant, &heard)?;
-    Ok(Some(Confirmed {
+    Ok(Some(ConfirmedDelivery {
         delivery: meant.id,
         event: meant.event,
         destination: told.destination,
@@ -135,28 +140,31 @@ const BY_ID: &str = concat!("SELECT ", meant_columns!(), " FROM deliveries d WHE
 
 /// An answer that came after its claim was lost: what it names has arrived all the same, and is heard
 /// as a status is.
-pub(super) fn hear_late(tx: &mut Tx<'_, '_>, settlement: &Settlement) -> rusqlite::Result<Settled> {
+pub(super) fn hear_late(
+    tx: &mut Tx<'_, '_>,
+    settlement: &Settlement,
+) -> rusqlite::Result<SettleResult> {
     let sent_id = settlement.sent.as_ref().and_then(|sent| sent.id.clone());
     let is_there = tx.names.destinations.contains_key(&settlement.destination);
-    if sent_id.is_none() || settlement.next != Next::Succeeded || !is_there {
-        return Ok(Settled::LeaseLost);
+    if sent_id.is_none() || settlement.next != NextStep::Succeeded || !is_there {
+        return Ok(SettleResult::LeaseLost);
     }
     let found = tx
         .connection
         .prepare_cached(BY_ID)?
         .query_row(params![blob(settlement.delivery)], meant)
         .optional()?;
-    let Some(meant) = found else { return Ok(Settled::LeaseLost) };
+    let Some(meant) = found else { return Ok(SettleResult::LeaseLost) };
     let (by, of) = (meant.event, meant.event);
-    let heard = Heard { by, at: settlement.at, sent_id, said: Said::Sent, of };
-    if meant.status == Status::InFlight {
+    let heard = Heard { by, at: settlement.at, sent_id, said: ProviderStatus::Sent, of };
+    if meant.status == DeliveryStatus::InFlight {
         keep(tx, meant.id, &heard)?;
-        return Ok(Settled::LeaseLost);
+        return Ok(SettleResult::LeaseLost);
     }
     if !meant.can_be_moved(heard.said, true) {
-        return Ok(Settled::LeaseLost);
+        return Ok(SettleResult::LeaseLost);
     }
-    apply(tx, &meant, &heard).map(Settled::Overruled)
+    apply(tx, &meant, &heard).map(SettleResult::Overruled)
 }
 
 const IN_DOUBT: &str = "
@@ -213,7 +221,11 @@ pub(super) fn kept(tx: &Tx<'_, '_>, delivery: DeliveryId) -> rusqlite::Result<Op
 
 fn heard(row: &Row<'_>, first: usize) -> rusqlite::Result<Heard> {
     let next = next(row, first + 3)?.ok_or_else(|| corrupt(first + 3, "NULL"))?;
-    let said = if next == Next::Succeeded { Said::Sent } else { Said::Failed(next) };
+    let said = if next == NextStep::Succeeded {
+        ProviderStatus::Sent
+    } else {
+        ProviderStatus::Failed(next)
+    };
     Ok(Heard {
         by: id(row, first)?,
         at: time(row, first + 1)?,
@@ -249,7 +261,7 @@ pub(super) fn hear_what_was_kept(tx: &mut Tx<'_, '_>) -> rusqlite::Result<()> {
         forget(tx, meant.id)?;
         // It was under way: that somebody speaks of it proves that it went out, though no attempt
         // was recorded. Only a failure may be that of what it took over from.
-        let went_out = heard.said == Said::Sent || meant.replay_of.is_none();
+        let went_out = heard.said == ProviderStatus::Sent || meant.replay_of.is_none();
         if meant.can_be_moved(heard.said, went_out) {
             apply(tx, &meant, &heard)?;
         }
@@ -264,25 +276,25 @@ const END: &str = "
 const PUT_OFF: &str = "UPDATE deliveries SET due_at = ?2 WHERE id = ?1";
 
 /// Moves a delivery that waits, or was given up.
-fn apply(tx: &mut Tx<'_, '_>, meant: &Meant, heard: &Heard) -> rusqlite::Result<Next> {
+fn apply(tx: &mut Tx<'_, '_>, meant: &Meant, heard: &Heard) -> rusqlite::Result<NextStep> {
     let at = heard.at;
     let next = heard.said.next();
     awaited::forget(tx, meant.id)?;
     match next {
-        Next::RetryAt(due_at) => {
+        NextStep::RetryAt(due_at) => {
             let values = params![blob(meant.id), due_at.as_millis()];
             tx.connection.prepare_cached(PUT_OFF)?.execute(values)?;
         }
-        Next::Succeeded => {
-            end(tx, meant, Status::Succeeded, None, at)?;
+        NextStep::Succeeded => {
+            end(tx, meant, DeliveryStatus::Succeeded, None, at)?;
             let subject = Subject::Destination(meant.destination);
             tx.delta.facts.tally(subject, at).latency.record(at.since(meant.created_at));
         }
-        Next::Dead(reason) => {
-            end(tx, meant, Status::Dead, Some(reason), at)?;
+        NextStep::Dead(reason) => {
+            end(tx, meant, DeliveryStatus::Dead, Some(reason), at)?;
             tx.delta.died(reason, meant.destination, at);
             let (delivery, destination) = (meant.id, meant.destination);
-            let cause = &Cause::told(reason);
+            let cause = &DeathCause::told(reason);
             groups::died(tx, &Death { delivery, destination, cause, reason, at })?;
             deliver::forget_key(tx, meant.id)?;
         }
@@ -294,7 +306,7 @@ fn apply(tx: &mut Tx<'_, '_>, meant: &Meant, heard: &Heard) -> rusqlite::Result<
 fn end(
     tx: &mut Tx<'_, '_>,
     meant: &Meant,
-    to: Status,
+    to: DeliveryStatus,
     reason: Option<DeadReason>,
     at: Timestamp,
 ) -> rusqlite::Result<()> {
@@ -326,13 +338,15 @@ pub(super) fn tell(
     }
     let by = (heard.by != heard.of).then_some(heard.by);
     let (kind, detail) = match heard.said.next() {
-        Next::Succeeded => (DecisionKind::Confirmed, json!({ "by": by })),
-        Next::RetryAt(due_at) => (DecisionKind::Refuted, json!({ "by": by, "due_at": due_at })),
-        Next::Dead(reason) => {
-            (DecisionKind::Refuted, json!({ "by": by, "reason": reason.as_str() }))
+        NextStep::Succeeded => (EventDecisionKind::Confirmed, json!({ "by": by })),
+        NextStep::RetryAt(due_at) => {
+            (EventDecisionKind::Refuted, json!({ "by": by, "due_at": due_at }))
+        }
+        NextStep::Dead(reason) => {
+            (EventDecisionKind::Refuted, json!({ "by": by, "reason": reason.as_str() }))
         }
     };
-    let decision = Decision { event: heard.of, delivery: Some(delivery), at, kind, detail };
+    let decision = EventDecision { event: heard.of, delivery: Some(delivery), at, kind, detail };
     decide::note(tx.connection, &decision)
 }
 

@@ -3,16 +3,16 @@
 
 use std::{fmt::Write as _, time::Duration};
 
-use surehook_core::delivery::{Timing, WhyThen};
+use surehook_core::delivery::{AttemptTiming, ScheduleReason};
 
 use super::deliver::millis;
 
 /// As it is kept; nothing if nothing is known.
-pub(super) fn packed(timing: Timing, why_then: Option<WhyThen>) -> Option<String> {
-    if timing == Timing::default() && why_then.is_none() {
+pub(super) fn packed(timing: AttemptTiming, why_then: Option<ScheduleReason>) -> Option<String> {
+    if timing == AttemptTiming::default() && why_then.is_none() {
         return None;
     }
-    let Timing { dns, connect, tls, first_byte, reused } = timing;
+    let AttemptTiming { dns, connect, tls, first_byte, reused } = timing;
     let mut text = String::with_capacity(40);
     for number in [dns, connect, tls, first_byte].map(|span| span.map(millis)) {
         // Writing to a string does not fail.
@@ -21,15 +21,15 @@ pub(super) fn packed(timing: Timing, why_then: Option<WhyThen>) -> Option<String
     }
     text.push_str(reused.map_or("", |reused| if reused { "1" } else { "0" }));
     text.push(',');
-    text.push_str(why_then.map_or("", WhyThen::as_str));
+    text.push_str(why_then.map_or("", ScheduleReason::as_str));
     Some(text)
 }
 
 /// Reads what [`packed`] wrote; nothing if it did not.
-pub(super) fn unpacked(text: &str) -> Option<(Timing, Option<WhyThen>)> {
+pub(super) fn unpacked(text: &str) -> Option<(AttemptTiming, Option<ScheduleReason>)> {
     let parts: Vec<&str> = text.split(',').collect();
     let [dns, connect, tls, first_byte, reused, why_then] = parts[..] else { return None };
-    let timing = Timing {
+    let timing = AttemptTiming {
         dns: known(dns, span).ok()?,
         connect: known(connect, span).ok()?,
         tls: known(tls, span).ok()?,
@@ -41,7 +41,7 @@ pub(super) fn unpacked(text: &str) -> Option<(Timing, Option<WhyThen>)> {
         })
         .ok()?,
     };
-    Some((timing, known(why_then, WhyThen::from_word).ok()?))
+    Some((timing, known(why_then, ScheduleReason::from_word).ok()?))
 }
 
 fn span(text: &str) -> Option<Duration> {
@@ -60,19 +60,20 @@ mod tests {
     #[test]
     fn what_was_packed_is_unpacked() {
         let ms = |millis| Some(Duration::from_millis(millis));
-        let full = Timing {
+        let full = AttemptTiming {
             dns: ms(0),
             connect: ms(12),
             tls: ms(25),
             first_byte: ms(140_000),
             reused: Some(false),
         };
-        let reused = Timing { first_byte: ms(7), reused: Some(true), ..Timing::default() };
+        let reused =
+            AttemptTiming { first_byte: ms(7), reused: Some(true), ..AttemptTiming::default() };
         for (timing, why_then, text) in [
-            (Timing::default(), None, None),
-            (full, Some(WhyThen::Backoff), Some("0,12,25,140000,0,backoff")),
+            (AttemptTiming::default(), None, None),
+            (full, Some(ScheduleReason::Backoff), Some("0,12,25,140000,0,backoff")),
             (reused, None, Some(",,,7,1,")),
-            (Timing::default(), Some(WhyThen::Backoff), Some(",,,,,backoff")),
+            (AttemptTiming::default(), Some(ScheduleReason::Backoff), Some(",,,,,backoff")),
         ] {
             let kept = packed(timing, why_then);
             assert_eq!(kept.as_deref(), text);

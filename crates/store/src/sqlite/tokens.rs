@@ -2,9 +2,9 @@
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use surehook_core::{
-    access::{Session, Token},
+    access::{ApiToken, Session},
     ids::TokenId,
-    store::TokenRemoved,
+    store::RemoveTokenResult,
     time::Timestamp,
 };
 
@@ -23,7 +23,7 @@ const ADD: &str = "
 const SWEEP: &str = "DELETE FROM tokens WHERE is_session = 1 AND expires_at <= ?1";
 
 /// See `AdminStore::add_token`.
-pub(super) fn add(tx: &mut Tx<'_, '_>, token: &Token) -> rusqlite::Result<bool> {
+pub(super) fn add(tx: &mut Tx<'_, '_>, token: &ApiToken) -> rusqlite::Result<bool> {
     let begun_with = token.session.and_then(|session| session.begun_with);
     let values = params![
         token.hash,
@@ -53,13 +53,13 @@ const ALL: &str = "
       FROM tokens ORDER BY created_at, id";
 
 /// See `AdminStore::tokens`.
-pub(super) fn all(connection: &Connection) -> rusqlite::Result<Vec<Token>> {
+pub(super) fn all(connection: &Connection) -> rusqlite::Result<Vec<ApiToken>> {
     collect(connection, ALL, [], token)
 }
 
-fn token(row: &Row<'_>) -> rusqlite::Result<Token> {
+fn token(row: &Row<'_>) -> rusqlite::Result<ApiToken> {
     let role: String = row.get(3)?;
-    Ok(Token {
+    Ok(ApiToken {
         id: id(row, 0)?,
         hash: row.get(1)?,
         name: row.get(2)?,
@@ -91,17 +91,17 @@ pub(super) fn remove(
     tx: &mut Tx<'_, '_>,
     token: TokenId,
     now: Timestamp,
-) -> rusqlite::Result<TokenRemoved> {
+) -> rusqlite::Result<RemoveTokenResult> {
     let id = blob(token);
     let there = tx.connection.query_row(ROLE, params![id], |_| Ok(())).optional()?;
     if there.is_none() {
-        return Ok(TokenRemoved::NotFound);
+        return Ok(RemoveTokenResult::NotFound);
     }
     match tx.connection.execute(REMOVE, params![id, now.as_millis()])? {
-        0 => Ok(TokenRemoved::LastAdmin),
+        0 => Ok(RemoveTokenResult::LastAdmin),
         _ => {
             tx.connection.execute(END_SESSIONS, params![id])?;
-            Ok(TokenRemoved::Removed)
+            Ok(RemoveTokenResult::Removed)
         }
     }
 }

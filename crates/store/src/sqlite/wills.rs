@@ -9,10 +9,10 @@ use std::time::Duration;
 use rusqlite::{Row, params};
 use serde_json::Value;
 use surehook_core::{
-    decision::{Decision, DecisionKind},
-    delivery::{Class, Failure, LeaseToken, Timing, WhyThen},
+    decision::{EventDecision, EventDecisionKind},
+    delivery::{AttemptFailure, AttemptTiming, FailureClass, LeaseToken, ScheduleReason},
     ids::{DeliveryId, EventId},
-    store::{Attempt, Next, Sent, Settled, Settlement},
+    store::{AttemptRecord, NextStep, SentMessage, SettleResult, Settlement},
     time::Timestamp,
 };
 
@@ -31,9 +31,9 @@ const LEAVE: &str = "
       FROM deliveries WHERE id = ?1 AND lease_token = ?2";
 
 /// See `DeliveryStore::leave_will`.
-pub(super) fn leave(tx: &mut Tx<'_, '_>, will: &Settlement) -> rusqlite::Result<Settled> {
+pub(super) fn leave(tx: &mut Tx<'_, '_>, will: &Settlement) -> rusqlite::Result<SettleResult> {
     if !tx.names.destinations.contains_key(&will.destination) {
-        return Ok(Settled::LeaseLost);
+        return Ok(SettleResult::LeaseLost);
     }
     let Settlement { attempt, sent, .. } = will;
     let left = tx.sql.get(LEAVE)?.execute(params![
@@ -43,21 +43,21 @@ pub(super) fn leave(tx: &mut Tx<'_, '_>, will: &Settlement) -> rusqlite::Result<
         attempt.number,
         attempt.started_at.as_millis(),
         deliver::millis(attempt.took),
-        attempt.failure.map(Failure::as_str),
-        attempt.class.map(Class::as_str),
+        attempt.failure.map(AttemptFailure::as_str),
+        attempt.class.map(FailureClass::as_str),
         attempt.detail,
         will.next.word(),
         will.next.due_at().map(Timestamp::as_millis),
         will.next.reason().map(surehook_core::delivery::DeadReason::as_str),
         sent.as_ref().and_then(|sent| sent.id.as_deref()),
         sent.as_ref().map(|sent| sent.day),
-        will.why_then.map(WhyThen::as_str),
+        will.why_then.map(ScheduleReason::as_str),
     ])?;
     if left == 0 {
-        return Ok(Settled::LeaseLost);
+        return Ok(SettleResult::LeaseLost);
     }
     tx.doubts.wills = true;
-    Ok(Settled::Recorded)
+    Ok(SettleResult::Recorded)
 }
 
 /// Removes the will of a delivery whose claim has ended.
@@ -91,15 +91,15 @@ pub(super) fn carry_out(
     let mut settled = Vec::with_capacity(left.len());
     for (event, will) in left {
         // One whose destination was deleted has nothing to be settled, and is left to be cancelled.
-        if deliver::settle(tx, &will)? == Settled::LeaseLost {
+        if deliver::settle(tx, &will)? == SettleResult::LeaseLost {
             forget(tx, will.delivery)?;
             continue;
         }
-        let decision = Decision {
+        let decision = EventDecision {
             event,
             delivery: Some(will.delivery),
             at: now,
-            kind: DecisionKind::Unheard,
+            kind: EventDecisionKind::Unheard,
             detail: Value::Null,
         };
         decide::note(tx.connection, &decision)?;
@@ -109,19 +109,19 @@ pub(super) fn carry_out(
 }
 
 fn will(row: &Row<'_>, now: Timestamp) -> rusqlite::Result<(EventId, Settlement)> {
-    let attempt = Attempt {
+    let attempt = AttemptRecord {
         id: id(row, 4)?,
         number: row.get(5)?,
         started_at: time(row, 6)?,
         took: Duration::from_millis(row.get(7)?),
-        timing: Timing::default(),
+        timing: AttemptTiming::default(),
         status: None,
-        failure: word(row, 8, Failure::from_word)?,
-        class: word(row, 9, Class::from_word)?,
+        failure: word(row, 8, AttemptFailure::from_word)?,
+        class: word(row, 9, FailureClass::from_word)?,
         detail: row.get(10)?,
         response: Vec::new(),
     };
-    let next: Next = next(row, 11)?.ok_or_else(|| corrupt(11, "NULL"))?;
+    let next: NextStep = next(row, 11)?.ok_or_else(|| corrupt(11, "NULL"))?;
     let day: Option<i32> = row.get(15)?;
     let sent_id = row.get(14)?;
     let will = Settlement {
@@ -132,9 +132,9 @@ fn will(row: &Row<'_>, now: Timestamp) -> rusqlite::Result<(EventId, Settlement)
         at: now,
         attempt,
         next,
-        why_then: word(row, 18, WhyThen::from_word)?,
+        why_then: word(row, 18, ScheduleReason::from_word)?,
         ordered: row.get(16)?,
-        sent: day.map(|day| Sent { id: sent_id, day }),
+        sent: day.map(|day| SentMessage { id: sent_id, day }),
     };
     Ok((id(row, 17)?, will))
 }

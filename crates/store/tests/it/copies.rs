@@ -10,7 +10,7 @@ use std::{
 
 use surehook_core::{
     delivery::{Lease, LeaseToken},
-    store::{AdminStore as _, EventFilter, Page, StoreError},
+    store::{AdminStore as _, EventFilter, PageRequest, StoreError},
 };
 use surehook_store::{
     OpenError, SqliteStore, backup,
@@ -39,7 +39,7 @@ async fn world(folder: &Path) -> World {
 }
 
 async fn events(store: &SqliteStore) -> usize {
-    let page = Page { after: None, limit: 1000 };
+    let page = PageRequest { after: None, limit: 1000 };
     store.events(EventFilter::default(), page).await.unwrap().rows.len()
 }
 
@@ -109,7 +109,10 @@ async fn backup_is_one_consistent_file() {
     restore(&copy, &place, false, NOW).unwrap();
     let restored = Arc::new(open(&place));
     assert_eq!(events(&restored).await, 50);
-    assert_eq!(restored.counts().by_status[&surehook_core::delivery::state::Status::Pending], 50);
+    assert_eq!(
+        restored.counts().by_status[&surehook_core::delivery::state::DeliveryStatus::Pending],
+        50
+    );
 }
 
 #[tokio::test]

@@ -7,10 +7,10 @@ use std::{
 };
 
 use surehook_core::{
-    delivery::state::Status,
+    delivery::state::DeliveryStatus,
     event::{NewDelivery, NewEvent},
     ids::EventId,
-    store::{AdminStore, Next, StoreError},
+    store::{AdminStore, NextStep, StoreError},
 };
 use surehook_store::conformance::World;
 use tokio::task::JoinSet;
@@ -26,7 +26,7 @@ async fn assert_delivered(folder: &Path, acknowledged: &[EventId]) {
     for event in acknowledged {
         let detail = store.event(*event).await.unwrap();
         let detail = detail.unwrap_or_else(|| panic!("{event} was acknowledged and is lost"));
-        assert_eq!(detail.deliveries[0].status, Status::Succeeded, "{event}");
+        assert_eq!(detail.deliveries[0].status, DeliveryStatus::Succeeded, "{event}");
         assert!(store.body(*event).await.unwrap().is_some());
     }
 }
@@ -37,7 +37,7 @@ async fn take_and_deliver(world: &World, key: &str) -> Result<EventId, StoreErro
     let event = NewEvent { deliveries, ..world.keyed(key) };
     world.admit(vec![event.clone()]).await?;
     let claimed = World::claimed_at_birth(&event);
-    world.settle(world.settlement(&claimed, Next::Succeeded)).await?;
+    world.settle(world.settlement(&claimed, NextStep::Succeeded)).await?;
     Ok(event.id)
 }
 

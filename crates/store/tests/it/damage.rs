@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use rusqlite::params;
 use surehook_core::{
-    delivery::{DeadReason, state::Status},
+    delivery::{DeadReason, state::DeliveryStatus},
     event::NewEvent,
     ids::EventId,
-    store::{Next, Replayed},
+    store::{NextStep, ReplayResult},
 };
 use surehook_store::conformance::World;
 use tempfile::TempDir;
@@ -44,9 +44,12 @@ async fn delivery_with_damaged_body_is_dead_and_not_claimed() {
         assert_eq!(claims.damaged, [event.deliveries[0].id]);
 
         let kept = world.only_delivery(event.id).await;
-        assert_eq!((kept.status, kept.attempts), (Status::Dead, 0));
+        assert_eq!((kept.status, kept.attempts), (DeliveryStatus::Dead, 0));
         assert_eq!((kept.reason, kept.due_at), (Some(DeadReason::Unrecoverable), None));
-        assert_eq!((world.count(Status::Dead), world.count(Status::InFlight)), (1, 0));
+        assert_eq!(
+            (world.count(DeliveryStatus::Dead), world.count(DeliveryStatus::InFlight)),
+            (1, 0)
+        );
         // Dead is dead: a duplicate has to reach the file.
         let key = event.key.unwrap().key;
         let fingerprint = event.payload.fingerprint;
@@ -68,18 +71,18 @@ async fn healthy_delivery_is_claimed_despite_a_damaged_one() {
 #[tokio::test]
 async fn event_without_body_is_not_replayed_or_revived() {
     let (folder, world, event) = world().await;
-    world.finish_due(world.crm, Next::Dead(DeadReason::MaxRetries)).await;
+    world.finish_due(world.crm, NextStep::Dead(DeadReason::MaxRetries)).await;
     execute(&folder, REMOVE_BODY, event.id);
     let dead = world.only_delivery(event.id).await.id;
 
     let replayed = world.replay(dead, world.id(), world.now).await.unwrap();
     let duplicate = world.expect_duplicate(world.again(&event)).await;
 
-    assert_eq!(replayed, Replayed::BodyRemoved);
+    assert_eq!(replayed, ReplayResult::BodyRemoved);
     assert!(duplicate.revived.is_empty());
     assert!(world.detail(event.id).await.head.is_none());
     assert!(world.body(event.id).await.unwrap().is_none());
-    assert_eq!(world.statuses(event.id).await, [Status::Dead]);
+    assert_eq!(world.statuses(event.id).await, [DeliveryStatus::Dead]);
 }
 
 #[tokio::test]
@@ -87,7 +90,7 @@ async fn unreadable_retention_setting_keeps_everything_and_does_not_block_other_
     let (folder, mut world, event) = world().await;
     let other = NewEvent { source: world.bank, ..world.arrival() };
     let other = world.accept(other).await;
-    world.finish_due(world.crm, Next::Succeeded).await;
+    world.finish_due(world.crm, NextStep::Succeeded).await;
     let unknown = r#"UPDATE sources SET spec = json_set(spec, '$.retention', json('{"weeks":1}'))
                       WHERE name = 'shop' AND ?1 IS NOT NULL"#;
     execute(&folder, unknown, event.id);

@@ -5,12 +5,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use rusqlite::Connection;
 use surehook_core::{
-    decision::DecisionKind,
-    event::{NewBody, NewEvent},
+    decision::EventDecisionKind,
+    event::{NewDeliveryBody, NewEvent},
     ids::EventId,
     retention::RetentionSpec,
-    store::{AdminStore, Next},
-    time::Span,
+    store::{AdminStore, NextStep},
+    time::HumanDuration,
 };
 use surehook_store::conformance::World;
 
@@ -49,7 +49,7 @@ async fn event_from_the_first_schema_version_is_readable() {
     assert_eq!(detail.attempts.len(), 1);
     assert_eq!(detail.attempts[0].next, None, "nobody wrote it down then");
     let told: Vec<_> = detail.decisions.iter().map(|decision| decision.kind).collect();
-    assert_eq!(told, [DecisionKind::Recovered]);
+    assert_eq!(told, [EventDecisionKind::Recovered]);
 }
 
 #[tokio::test]
@@ -59,11 +59,11 @@ async fn pruned_event_leaves_no_rows() {
     let event = world.arrival();
     let delivery = event.deliveries[0].id;
     let body = Some(Bytes::from_static(b"{}"));
-    let bodies = vec![NewBody { delivery, route: world.id(), body }];
+    let bodies = vec![NewDeliveryBody { delivery, route: world.id(), body }];
     world.accept(NewEvent { bodies, ..event }).await;
-    world.finish_due(world.crm, Next::Succeeded).await;
+    world.finish_due(world.crm, NextStep::Succeeded).await;
     world.replay(delivery, world.id(), world.now).await.unwrap();
-    world.finish_due(world.crm, Next::Succeeded).await;
+    world.finish_due(world.crm, NextStep::Succeeded).await;
     let rows = |connection: &Connection, table: &str| -> i64 {
         let count = format!("SELECT count(*) FROM {table}");
         connection.query_row(&count, [], |row| row.get(0)).unwrap()
@@ -91,7 +91,7 @@ async fn pruned_event_leaves_no_rows() {
 async fn no_stored_body_outlives_its_retention() {
     let folder = tempfile::tempdir().unwrap();
     let mut world = World::new(SqliteHarness::Lent(folder.path().to_owned())).await;
-    let brief = Some(Span::from_secs(60));
+    let brief = Some(HumanDuration::from_secs(60));
     world.keep(world.shop, RetentionSpec { bodies: brief, ..RetentionSpec::default() }).await;
     let event = world.keyed("k");
     let delivery = event.deliveries[0].id;
@@ -99,15 +99,15 @@ async fn no_stored_body_outlives_its_retention() {
         let route = world.id();
         let event = NewEvent { deliveries: vec![world.to(world.mail)], ..world.arrival() };
         let delivery = event.deliveries[0].id;
-        NewEvent { bodies: vec![NewBody { delivery, route, body }], ..event }
+        NewEvent { bodies: vec![NewDeliveryBody { delivery, route, body }], ..event }
     });
     world.admit(bodies.to_vec()).await.unwrap();
     world.accept(event.clone()).await;
     world
         .expect_duplicate(NewEvent { payload: bodies[0].payload.clone(), ..world.again(&event) })
         .await;
-    world.finish_due(world.crm, Next::Succeeded).await;
-    world.finish_due(world.mail, Next::Succeeded).await;
+    world.finish_due(world.crm, NextStep::Succeeded).await;
+    world.finish_due(world.mail, NextStep::Succeeded).await;
     world.wait(Duration::from_secs(1000));
 
     assert_eq!(world.prune_all(Duration::from_secs(86_400)).await.bodies, 3);
@@ -128,7 +128,7 @@ async fn delivery_with_damaged_transformed_body_is_dead_and_not_claimed() {
     let event = world.arrival();
     let delivery = event.deliveries[0].id;
     let body = Some(Bytes::from_static(b"{}"));
-    let bodies = vec![NewBody { delivery, route: world.id(), body }];
+    let bodies = vec![NewDeliveryBody { delivery, route: world.id(), body }];
     world.accept(NewEvent { bodies, ..event }).await;
     let file = open_file(folder.path());
     file.execute("UPDATE delivery_bodies SET body = x'5b5d'", []).unwrap();
@@ -137,6 +137,6 @@ async fn delivery_with_damaged_transformed_body_is_dead_and_not_claimed() {
 
     let dead = world.delivery_detail(delivery).await.delivery;
     let told = world.detail(dead.event).await.decisions;
-    assert_eq!((told.len(), told[0].kind), (1, DecisionKind::Damaged));
+    assert_eq!((told.len(), told[0].kind), (1, EventDecisionKind::Damaged));
     assert_eq!(dead.reason, Some(surehook_core::delivery::DeadReason::Unrecoverable));
 }

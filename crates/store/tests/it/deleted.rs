@@ -3,10 +3,10 @@
 use std::time::{Duration, Instant};
 
 use surehook_core::{
-    decision::DecisionKind,
-    delivery::{Lease, LeaseToken, state::Status},
+    decision::EventDecisionKind,
+    delivery::{Lease, LeaseToken, state::DeliveryStatus},
     ids::EventId,
-    store::{AdminStore, Change, DeliveryStore},
+    store::{AdminStore, ConfigChange, DeliveryStore},
 };
 use surehook_store::{SqliteStore, conformance::World};
 
@@ -49,12 +49,13 @@ fn fill(folder: &std::path::Path) {
     tx.commit().unwrap();
 }
 
-async fn status_of(store: &SqliteStore, number: i64) -> (Status, usize) {
+async fn status_of(store: &SqliteStore, number: i64) -> (DeliveryStatus, usize) {
     let millis = u128::try_from(1_790_000_000_000 + number / 7).unwrap();
     let tail = (0x7000_8000_u128 << 48) | u128::try_from(number).unwrap();
     let id = EventId::from_uuid(uuid::Uuid::from_u128((millis << 80) | tail));
     let detail = store.event(id).await.unwrap().unwrap();
-    let told = detail.decisions.iter().filter(|told| told.kind == DecisionKind::Cancelled).count();
+    let told =
+        detail.decisions.iter().filter(|told| told.kind == EventDecisionKind::Cancelled).count();
     (detail.deliveries[0].status, told)
 }
 
@@ -69,7 +70,7 @@ async fn heavy_deleting_a_destination_with_a_large_backlog_cancels_every_deliver
     let store = open(folder.path());
 
     let began = Instant::now();
-    store.change(vec![Change::DeleteDestination(crm)], now).await.unwrap();
+    store.change(vec![ConfigChange::DeleteDestination(crm)], now).await.unwrap();
     println!("the deletion took {:?}", began.elapsed());
 
     let mut store = store;
@@ -100,9 +101,13 @@ async fn heavy_deleting_a_destination_with_a_large_backlog_cancels_every_deliver
     );
 
     for number in [0, 1, 3, 2999, 3000, 3001, OWED - 2, OWED - 1] {
-        assert_eq!(status_of(&store, number).await, (Status::Cancelled, 1), "number {number}");
+        assert_eq!(
+            status_of(&store, number).await,
+            (DeliveryStatus::Cancelled, 1),
+            "number {number}"
+        );
     }
-    assert_eq!(store.counts().by_status[&Status::Cancelled], OWED.cast_unsigned());
+    assert_eq!(store.counts().by_status[&DeliveryStatus::Cancelled], OWED.cast_unsigned());
     drop(store);
     assert_sound(folder.path()).await;
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use surehook_core::event::{KeyClaim, NewEvent};
+use surehook_core::event::{DedupKeyClaim, NewEvent};
 use surehook_store::conformance::World;
 
 use crate::harness::SqliteHarness;
@@ -13,7 +13,7 @@ async fn world() -> World {
 }
 
 fn brief(world: &World, key: &str) -> NewEvent {
-    let claim = KeyClaim { expires_at: world.now + Duration::from_secs(1), ..world.key(key) };
+    let claim = DedupKeyClaim { expires_at: world.now + Duration::from_secs(1), ..world.key(key) };
     NewEvent { key: Some(claim), ..world.arrival() }
 }
 

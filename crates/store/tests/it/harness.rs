@@ -7,8 +7,8 @@ use std::{
 
 use async_trait::async_trait;
 use surehook_core::{
-    delivery::state::Status,
-    store::{AdminStore, DeliveryFilter, EventFilter, Page, Store},
+    delivery::state::DeliveryStatus,
+    store::{AdminStore, DeliveryFilter, EventFilter, PageRequest, Store},
     time::Timestamp,
 };
 use surehook_store::{SqliteOptions, SqliteStore, conformance::Harness};
@@ -82,14 +82,14 @@ pub(crate) fn open_file(folder: &Path) -> rusqlite::Connection {
 /// That the file is sound, and that the sums say what the rows say.
 pub(crate) async fn assert_sound(folder: &Path) {
     let store = open(folder);
-    let everything = Page { after: None, limit: 1_000_000 };
+    let everything = PageRequest { after: None, limit: 1_000_000 };
     let events = store.events(EventFilter::default(), everything).await.unwrap().rows;
-    let everything = Page { after: None, limit: 1_000_000 };
+    let everything = PageRequest { after: None, limit: 1_000_000 };
     let deliveries = store.deliveries(DeliveryFilter::default(), everything).await.unwrap().rows;
     let counts = store.counts();
     drop(store);
     assert_eq!(counts.events, u64::try_from(events.len()).unwrap());
-    for status in Status::ALL {
+    for status in DeliveryStatus::ALL {
         let listed = deliveries.iter().filter(|delivery| delivery.status == status).count();
         let counted = counts.by_status.get(&status).copied().unwrap_or_default();
         assert_eq!(counted, u64::try_from(listed).unwrap(), "{status:?}");

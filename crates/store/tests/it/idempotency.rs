@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use surehook_core::idempotency::{
-    Claim, IdempotencyKey, IdempotencyStore as _, KEPT_FOR, KEYS_MAX, Wish,
+    IdempotencyClaim, IdempotencyKey, IdempotencyStore as _, IdempotentRequest, KEY_RETENTION,
+    KEYS_MAX,
 };
 
 use crate::harness::{NOW, open, open_file};
@@ -20,10 +21,13 @@ async fn keys_beyond_the_limit_are_refused_until_old_ones_expire() {
     }
     let store = open(folder.path());
     let key = IdempotencyKey { scope: [1; 32], key: "new".to_owned() };
-    let wish = Wish { at: NOW, seed: [1; 16] };
+    let wish = IdempotentRequest { at: NOW, seed: [1; 16] };
 
-    assert_eq!(store.claim_key(key.clone(), [1; 32], wish).await.unwrap(), Claim::Full);
+    assert_eq!(store.claim_key(key.clone(), [1; 32], wish).await.unwrap(), IdempotencyClaim::Full);
     // The oldest has had its day.
-    let later = Wish { at: NOW + KEPT_FOR - Duration::from_secs(60), ..wish };
-    assert_eq!(store.claim_key(key, [1; 32], later).await.unwrap(), Claim::Pending(later));
+    let later = IdempotentRequest { at: NOW + KEY_RETENTION - Duration::from_secs(60), ..wish };
+    assert_eq!(
+        store.claim_key(key, [1; 32], later).await.unwrap(),
+        IdempotencyClaim::Pending(later)
+    );
 }

@@ -2,7 +2,7 @@
 
 use surehook_core::{
     ids::SourceId,
-    store::{AdminStore, Change, DeliveryStore, IngestStore, StoreError},
+    store::{AdminStore, ConfigChange, DeliveryStore, IngestStore, StoreError},
 };
 use surehook_store::{SqliteOptions, SqliteStore, conformance::World};
 
@@ -48,6 +48,6 @@ async fn full_write_queue_refuses_only_new_events() {
     assert!(matches!(admitted, Err(StoreError::Overloaded)), "{admitted:?}");
     // What makes room must always be possible.
     store.release_expired(NOW).await.unwrap();
-    store.change(vec![Change::DeleteSource(SourceId::new(NOW, 1))], NOW).await.unwrap();
+    store.change(vec![ConfigChange::DeleteSource(SourceId::new(NOW, 1))], NOW).await.unwrap();
     assert_eq!(store.health().failed, None);
 }

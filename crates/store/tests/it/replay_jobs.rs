@@ -3,10 +3,10 @@
 use std::{collections::BTreeMap, path::Path};
 
 use surehook_core::{
-    ids::{DestinationId, Id, Kind, ReplayId},
+    ids::{DestinationId, Id, IdKind, ReplayId},
     replay::{
-        Advanced, NewReplay, Outcome, Pace, ReplayFilter, ReplaySpec, ReplayState,
-        ReplayStore as _, Selected, Skip, Verb,
+        AdvanceReport, NewReplay, ReplayAction, ReplayFilter, ReplayItemOutcome, ReplayRate,
+        ReplaySpec, ReplayState, ReplayStore as _, SelectionReport, SkipReason,
     },
 };
 use surehook_store::SqliteStore;
@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use crate::harness::{NOW, open, open_file};
 
-fn id<K: Kind>(number: u128) -> Id<K> {
+fn id<K: IdKind>(number: u128) -> Id<K> {
     Id::from_uuid(Uuid::from_u128(number))
 }
 
@@ -48,26 +48,27 @@ fn fill(folder: &Path) {
 }
 
 /// Makes a job and selects to the end.
-async fn selected(store: &SqliteStore, verb: Verb, to: Option<DestinationId>) -> ReplayId {
+async fn selected(store: &SqliteStore, verb: ReplayAction, to: Option<DestinationId>) -> ReplayId {
     let job = id(99);
     let filter = ReplayFilter { source: Some(id(1)), ..ReplayFilter::default() };
-    let spec = ReplaySpec { verb, filter, to, rate: Pace::default(), note: None };
+    let spec = ReplaySpec { verb, filter, to, rate: ReplayRate::default(), note: None };
     store.create_replay(NewReplay { id: job, spec, created_at: NOW }).await.unwrap();
-    assert_eq!(store.select_replay(job).await.unwrap(), Selected::Now(ReplayState::Running));
+    assert_eq!(store.select_replay(job).await.unwrap(), SelectionReport::Now(ReplayState::Running));
     job
 }
 
-async fn advance(store: &SqliteStore, job: ReplayId) -> Advanced {
+async fn advance(store: &SqliteStore, job: ReplayId) -> AdvanceReport {
     store.advance_replay(job, 100, 100, NOW).await.unwrap().unwrap()
 }
 
-fn skipped(skip: Skip, many: u64) -> BTreeMap<Outcome, u64> {
-    BTreeMap::from([(Outcome::Skipped(skip), many)])
+fn skipped(skip: SkipReason, many: u64) -> BTreeMap<ReplayItemOutcome, u64> {
+    BTreeMap::from([(ReplayItemOutcome::Skipped(skip), many)])
 }
 
 #[tokio::test]
 async fn job_skips_events_whose_body_is_gone() {
-    for (verb, to) in [(Verb::RetryFailed, None), (Verb::SendMissing, Some(id(3)))] {
+    for (verb, to) in [(ReplayAction::RetryFailed, None), (ReplayAction::SendMissing, Some(id(3)))]
+    {
         let folder = tempfile::tempdir().unwrap();
         fill(folder.path());
         let store = open(folder.path());
@@ -76,7 +77,10 @@ async fn job_skips_events_whose_body_is_gone() {
 
         let step = advance(&store, job).await;
 
-        assert_eq!((step.state, step.outcomes), (ReplayState::Done, skipped(Skip::BodyGone, 3)));
+        assert_eq!(
+            (step.state, step.outcomes),
+            (ReplayState::Done, skipped(SkipReason::BodyGone, 3))
+        );
     }
 }
 
@@ -85,13 +89,13 @@ async fn send_missing_job_skips_events_that_have_a_delivery() {
     let folder = tempfile::tempdir().unwrap();
     fill(folder.path());
     let store = open(folder.path());
-    let job = selected(&store, Verb::SendMissing, Some(id(3))).await;
+    let job = selected(&store, ReplayAction::SendMissing, Some(id(3))).await;
     let move_one = "UPDATE deliveries SET destination = 2 WHERE id = ?1";
     open_file(folder.path()).execute(move_one, [11u128.to_be_bytes()]).unwrap();
 
     let step = advance(&store, job).await;
 
-    assert_eq!(step.outcomes, skipped(Skip::Present, 1));
+    assert_eq!(step.outcomes, skipped(SkipReason::Present, 1));
     assert_eq!(step.dispatched, BTreeMap::from([(id(3), 2)]));
 }
 
@@ -100,13 +104,13 @@ async fn deliveries_removed_before_they_were_counted_are_reported_as_forgotten()
     let folder = tempfile::tempdir().unwrap();
     fill(folder.path());
     let store = open(folder.path());
-    let job = selected(&store, Verb::RetryFailed, None).await;
+    let job = selected(&store, ReplayAction::RetryFailed, None).await;
     assert_eq!(advance(&store, job).await.open, 3);
     open_file(folder.path()).execute("DELETE FROM deliveries WHERE state = 'pending'", []).unwrap();
 
     let step = advance(&store, job).await;
 
-    assert_eq!((step.state, step.outcomes), (ReplayState::Done, skipped(Skip::Forgotten, 3)));
+    assert_eq!((step.state, step.outcomes), (ReplayState::Done, skipped(SkipReason::Forgotten, 3)));
     let progress = store.find_replay(job).await.unwrap().unwrap().progress();
     assert_eq!((progress.dispatched(), progress.skipped()), (3, 3));
 }

@@ -3,10 +3,10 @@
 use std::{path::Path, time::Duration};
 
 use surehook_core::{
-    delivery::{DeadReason, state::Status},
-    event::{Confirmation, NewEvent, Said},
+    delivery::{DeadReason, state::DeliveryStatus},
+    event::{NewEvent, ProviderStatus, StatusUpdate},
     ids::EventId,
-    store::{AdminStore, Next, Sent, Settled, Settlement},
+    store::{AdminStore, NextStep, SentMessage, SettleResult, Settlement},
 };
 use surehook_store::conformance::World;
 
@@ -15,7 +15,7 @@ use crate::{
     harness::{SqliteHarness, assert_sound, open, open_file},
 };
 
-const PARKED: Next = Next::Dead(DeadReason::Ambiguous);
+const PARKED: NextStep = NextStep::Dead(DeadReason::Ambiguous);
 const DAY: Duration = Duration::from_secs(86_400);
 
 #[tokio::test]
@@ -46,7 +46,7 @@ async fn killed_process_does_not_resend_messages_that_may_have_been_sent() {
     let store = open(folder.path());
     for event in ids {
         let owed = store.event(event).await.unwrap().unwrap().deliveries.remove(0);
-        assert_eq!((owed.status, owed.attempts), (Status::Dead, 1), "{event}");
+        assert_eq!((owed.status, owed.attempts), (DeliveryStatus::Dead, 1), "{event}");
         assert_eq!(owed.reason, Some(DeadReason::Ambiguous));
     }
     drop(store);
@@ -63,12 +63,12 @@ fn rows(folder: &Path) -> [usize; 4] {
 
 /// A status about what was sent to the CRM.
 fn status(world: &World, event: EventId) -> NewEvent {
-    let confirms = Some(Confirmation {
+    let confirms = Some(StatusUpdate {
         event,
         destination: world.crm,
         at: world.now,
         sent_id: Some("wamid.1".to_owned()),
-        said: Said::Sent,
+        said: ProviderStatus::Sent,
     });
     NewEvent { deliveries: Vec::new(), confirms, ..world.arrival() }
 }
@@ -80,13 +80,13 @@ async fn settled_cancelled_or_pruned_delivery_leaves_no_message_rows() {
     for end in ["cancelled", "tried again"] {
         world.accept(world.arrival()).await;
         let claimed = world.claim_one(world.crm).await;
-        let waits = Next::RetryAt(world.now);
+        let waits = NextStep::RetryAt(world.now);
         world.settle(world.will(&claimed, waits)).await.unwrap();
         assert_eq!(rows(folder.path()), [0, 0, 0, 1]);
         if end == "cancelled" {
             world.cancel(claimed.id, world.now).await.unwrap();
         } else {
-            world.finish_due(world.crm, Next::Succeeded).await;
+            world.finish_due(world.crm, NextStep::Succeeded).await;
         }
         assert_eq!(rows(folder.path()), [0, 0, 0, 0], "{end}");
     }
@@ -99,17 +99,19 @@ async fn settled_cancelled_or_pruned_delivery_leaves_no_message_rows() {
         assert_eq!(rows(folder.path()), [1, 1, number, 0]);
         match number {
             0 => {
-                let sent = Some(Sent { id: Some("wamid.0".to_owned()), day: 1 });
+                let sent = Some(SentMessage { id: Some("wamid.0".to_owned()), day: 1 });
                 let settled = world.settle(Settlement { sent, ..will }).await.unwrap();
-                assert_eq!(settled, Settled::Overruled(Next::Succeeded));
+                assert_eq!(settled, SettleResult::Overruled(NextStep::Succeeded));
             }
             1 => {
-                let held =
-                    surehook_core::store::Held { delivery: claimed.id, token: claimed.lease.token };
+                let held = surehook_core::store::HeldClaim {
+                    delivery: claimed.id,
+                    token: claimed.lease.token,
+                };
                 world.release(vec![held], world.now).await.unwrap();
             }
             _ => {
-                let delete = surehook_core::store::Change::DeleteDestination(world.crm);
+                let delete = surehook_core::store::ConfigChange::DeleteDestination(world.crm);
                 world.change(vec![delete], world.now).await.unwrap();
             }
         }

@@ -5,7 +5,7 @@ use std::{path::Path, time::Duration};
 use surehook_core::{
     attribute::{AttributeName, Attributes, EventKind, Wanted},
     event::NewEvent,
-    store::{EventFilter, Next, Page},
+    store::{EventFilter, NextStep, PageRequest},
 };
 use surehook_store::conformance::World;
 
@@ -35,14 +35,14 @@ async fn pruned_events_leave_no_search_terms() {
         for number in 0..many {
             world.accept(message(&world, number)).await;
         }
-        world.finish_due(world.crm, Next::Succeeded).await;
+        world.finish_due(world.crm, NextStep::Succeeded).await;
         world.wait(DAY * 2);
 
         while world.prune(DAY, world.now).await.unwrap().more {
             // What was to be folded must not come back.
             world.accept(message(&world, many + 1)).await;
         }
-        world.finish_due(world.crm, Next::Succeeded).await;
+        world.finish_due(world.crm, NextStep::Succeeded).await;
         world.wait(DAY * 2);
         world.prune_all(DAY).await;
         // More commits, in which what is left to be folded is folded.
@@ -87,7 +87,7 @@ async fn events_with_colliding_terms_are_not_found() {
     world.reopen().await;
 
     let filter = EventFilter { attributes: vec![wanted], ..EventFilter::default() };
-    let page = world.events(filter, Page { after: None, limit: 10 }).await.unwrap();
+    let page = world.events(filter, PageRequest { after: None, limit: 10 }).await.unwrap();
 
     assert!(page.rows.is_empty() && page.next.is_none());
 }

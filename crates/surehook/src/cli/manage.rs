@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 use surehook_core::lane::Rate;
-use surehook_core::{access::Role, time::Span};
+use surehook_core::{access::Role, time::HumanDuration};
 
 use super::Remote;
 
@@ -64,7 +64,7 @@ pub(crate) enum TokenCommand {
         name: Option<String>,
         /// After which time it opens nothing, such as `30d` [default: never]
         #[arg(long, value_name = "SPAN")]
-        expires: Option<Span>,
+        expires: Option<HumanDuration>,
         #[command(flatten)]
         remote: Remote,
     },

@@ -3,8 +3,8 @@
 use clap::{Args, Subcommand};
 use serde_json::{Map, Value, json};
 use surehook_core::{
-    replay::Code,
-    time::{Clock as _, Span, Timestamp},
+    replay::StatusPattern,
+    time::{Clock as _, HumanDuration, Timestamp},
 };
 use surehook_engine::system::SystemClock;
 
@@ -90,7 +90,7 @@ pub(crate) struct FilterArgs {
     pub(crate) class: Option<String>,
     /// Only where the last answer was this: 503, or 5xx for all that begin with a 5
     #[arg(long)]
-    pub(crate) code: Option<Code>,
+    pub(crate) code: Option<StatusPattern>,
     /// Only events received since: a time (2026-11-15T08:00:00Z), or how long ago (2h)
     #[arg(long, value_parser = moment)]
     pub(crate) since: Option<Timestamp>,
@@ -127,7 +127,7 @@ pub(crate) struct RunArgs {
 
 /// A time as it is, or as a span before now.
 fn moment(text: &str) -> Result<Timestamp, String> {
-    if let Ok(span) = text.parse::<Span>() {
+    if let Ok(span) = text.parse::<HumanDuration>() {
         return Ok(SystemClock.now() - span.0);
     }
     text.parse().map_err(|_| "expected a time such as 2026-11-15T08:00:00Z, or 2h".to_owned())

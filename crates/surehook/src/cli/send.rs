@@ -1,7 +1,7 @@
 //! The flags of `surehook send`.
 
 use clap::{ArgGroup, Args};
-use surehook_core::time::Span;
+use surehook_core::time::HumanDuration;
 
 use super::Remote;
 
@@ -23,7 +23,7 @@ pub(crate) struct SendArgs {
     pub(crate) reply_to: Option<String>,
     /// Send it this long after now, such as 10m
     #[arg(long, value_name = "SPAN")]
-    pub(crate) delay: Option<Span>,
+    pub(crate) delay: Option<HumanDuration>,
     /// Makes sure that it is sent once, however often it is asked for [default: a new one]
     #[arg(long, value_name = "KEY")]
     pub(crate) idempotency_key: Option<String>,

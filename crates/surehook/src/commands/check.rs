@@ -16,8 +16,8 @@ use surehook_core::{
         stream::InvalidStream,
         tls::{PemRef, TlsSpec},
     },
-    source::InvalidSource,
-    store::{Change, Configuration},
+    source::SourceSpecError,
+    store::{ConfigChange, Configuration},
     verify::VerifySpecError,
 };
 use surehook_engine::{
@@ -66,7 +66,7 @@ pub(super) fn check(
     let ground = DestinationPolicy { addresses, trust: &trust, programs };
     let mut problems = Vec::new();
     for mut change in as_changes(configuration) {
-        if let Change::PutDestination(_, spec) = &mut change {
+        if let ConfigChange::PutDestination(_, spec) = &mut change {
             leave_out_unset(spec.tls.as_deref_mut(), &env);
         }
         stood_in.store(false, Ordering::Relaxed);
@@ -108,8 +108,8 @@ fn leave_out_unset(tls: Option<&mut TlsSpec>, env: &dyn Fn(&str) -> Option<Strin
 
 /// No secret stands in for all others: some are hexadecimal, some are ids, some are whole URLs.
 fn is_about_the_form_of_a_secret(problem: &ConfigError) -> bool {
-    let form = |error: &InvalidSource| {
-        matches!(error, InvalidSource::Verify(VerifySpecError::Secret { .. }))
+    let form = |error: &SourceSpecError| {
+        matches!(error, SourceSpecError::Verify(VerifySpecError::Secret { .. }))
     };
     let url = |error: &InvalidDestination| {
         matches!(
@@ -123,10 +123,11 @@ fn is_about_the_form_of_a_secret(problem: &ConfigError) -> bool {
 }
 
 /// The changes that would lead to what is there.
-fn as_changes(configuration: &Configuration) -> Vec<Change> {
+fn as_changes(configuration: &Configuration) -> Vec<ConfigChange> {
     let Configuration { sources, destinations, routes, .. } = configuration;
-    let sources = sources.iter().map(|s| Change::PutSource(s.id, s.spec.clone()));
-    let destinations = destinations.iter().map(|d| Change::PutDestination(d.id, d.spec.clone()));
-    let routes = routes.iter().map(|r| Change::PutRoute(r.id, r.spec.clone()));
+    let sources = sources.iter().map(|s| ConfigChange::PutSource(s.id, s.spec.clone()));
+    let destinations =
+        destinations.iter().map(|d| ConfigChange::PutDestination(d.id, d.spec.clone()));
+    let routes = routes.iter().map(|r| ConfigChange::PutRoute(r.id, r.spec.clone()));
     sources.chain(destinations).chain(routes).collect()
 }

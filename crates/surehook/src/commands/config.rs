@@ -9,7 +9,7 @@ use surehook_core::{
 };
 use surehook_engine::{
     apply::plan_changes,
-    system::{SystemChance, SystemClock},
+    system::{SystemClock, SystemRng},
 };
 use surehook_http::api::masked;
 
@@ -114,7 +114,7 @@ fn check_file(file: &Path, as_json: bool) -> Result<(), Failure> {
     let settings = Settings::of_file(file).map_err(Failure::settings)?;
     let mut configuration = Configuration::default();
     let now = SystemClock.now();
-    let (changes, _) = plan_changes(&configuration, settings.wanted(), &SystemChance, now);
+    let (changes, _) = plan_changes(&configuration, settings.wanted(), &SystemRng, now);
     configuration.apply(&changes, now);
     let addresses = AddressPolicy::new(settings.allow_networks);
     let Checked { problems, mut unset } = check(&configuration, &addresses, &settings.allow_exec);

@@ -6,8 +6,8 @@ use anyhow::anyhow;
 use data_encoding::HEXLOWER;
 use indicatif::ProgressBar;
 use serde_json::{Map, Value, json, value::RawValue};
-use surehook_core::{chance::Chance as _, destination::kind::DestinationKind};
-use surehook_engine::system::SystemChance;
+use surehook_core::{destination::kind::DestinationKind, rng::Rng as _};
+use surehook_engine::system::SystemRng;
 
 use super::files;
 use crate::{
@@ -22,7 +22,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 pub(super) async fn run(args: &SendArgs) -> Result<(), Failure> {
     let client = Client::new(&args.remote)?;
-    let new_key = || HEXLOWER.encode(&SystemChance.bits().to_be_bytes());
+    let new_key = || HEXLOWER.encode(&SystemRng.bits().to_be_bytes());
     let key = args.idempotency_key.clone().unwrap_or_else(new_key);
     let wish = wish(&client, args, &key).await?;
     let sent = client.post_once("/messages", wish, &key).await;

@@ -4,10 +4,10 @@ use std::{net::SocketAddr, sync::Arc};
 
 use anyhow::Context as _;
 use surehook_core::{
-    access::{Role, Token},
+    access::{ApiToken, Role},
     address::AddressPolicy,
-    chance::new_id,
     media::InvalidBucket,
+    rng::new_id,
     store::{AdminStore as _, Store},
     time::Clock,
 };
@@ -15,7 +15,7 @@ use surehook_engine::{
     ConfigChangeError, Engine, EngineParts,
     apply::{DesiredConfiguration, plan_changes},
     connect::SystemResolver,
-    system::{SystemChance, SystemClock},
+    system::{SystemClock, SystemRng},
 };
 use surehook_http::{App, hash_token, new_token, server};
 use surehook_store::{SqliteOptions, SqliteStore};
@@ -105,7 +105,7 @@ pub(crate) fn parts(
     Ok(EngineParts {
         store,
         clock: Arc::new(SystemClock),
-        chance: Arc::new(SystemChance),
+        chance: Arc::new(SystemRng),
         addresses: AddressPolicy::new(settings.allow_networks.clone()),
         programs: settings.allow_exec.clone(),
         resolver: Arc::new(SystemResolver),
@@ -130,22 +130,22 @@ async fn first_token(store: &SqliteStore) -> Result<Option<String>, Failure> {
         return Ok(None);
     }
     let now = SystemClock.now();
-    let opens = |token: &Token| {
+    let opens = |token: &ApiToken| {
         token.role == Role::Admin && token.session.is_none() && !token.has_expired(now)
     };
     if store.tokens().await?.iter().any(opens) {
         return Ok(None);
     }
-    let token = new_token(&SystemChance);
+    let token = new_token(&SystemRng);
     store.add_token(admin(&token, "made at the first start")).await?;
     Ok(Some(token))
 }
 
 /// A token that may do everything, without an end.
-fn admin(token: &str, name: &str) -> Token {
+fn admin(token: &str, name: &str) -> ApiToken {
     let now = SystemClock.now();
-    Token {
-        id: new_id(&SystemChance, now),
+    ApiToken {
+        id: new_id(&SystemRng, now),
         hash: hash_token(token),
         name: Some(name.to_owned()),
         role: Role::Admin,

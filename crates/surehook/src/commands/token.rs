@@ -2,7 +2,7 @@
 
 use anyhow::anyhow;
 use serde_json::{Value, json};
-use surehook_core::time::Span;
+use surehook_core::time::HumanDuration;
 
 use super::events::print_list;
 use crate::{
@@ -27,7 +27,7 @@ pub(super) async fn run(command: TokenCommand) -> Result<(), Failure> {
             let wanted = json!({
                 "role": role,
                 "name": name,
-                "expires_in": expires.map(|span: Span| span.to_string()),
+                "expires_in": expires.map(|span: HumanDuration| span.to_string()),
             });
             create(&remote, &wanted).await
         }

@@ -6,11 +6,11 @@ use http::Method;
 use serde_json::{Value, json};
 use surehook_core::{
     attribute::Attributes,
-    decision::Decided,
-    event::{KeyClaim, NewEvent},
+    decision::IntakeRecord,
+    event::{DedupKeyClaim, NewEvent},
     ids::EventId,
     key::DedupKey,
-    store::{AdminStore as _, Admitted, IngestStore as _},
+    store::{AdminStore as _, AdmitResult, IngestStore as _},
     time::Timestamp,
 };
 use surehook_store::{SqliteOptions, SqliteStore};
@@ -292,7 +292,7 @@ async fn a_message_is_not_sent_twice_by_this() {
             request_id: detail.event.request_id,
             source: detail.event.source,
             received_at: now,
-            key: Some(KeyClaim { key, expires_at: now }),
+            key: Some(DedupKeyClaim { key, expires_at: now }),
             kind: None,
             attributes: Attributes::default(),
             payload: store.body(id).await.unwrap().unwrap(),
@@ -301,11 +301,11 @@ async fn a_message_is_not_sent_twice_by_this() {
             copy_of: None,
             releases: None,
             confirms: None,
-            decided: Decided::default(),
+            decided: IntakeRecord::default(),
             bodies: Vec::new(),
         };
         let admitted = store.admit([again].into()).await.unwrap();
-        assert!(matches!(admitted[0], Admitted::Duplicate(_)), "{admitted:?}");
+        assert!(matches!(admitted[0], AdmitResult::Duplicate(_)), "{admitted:?}");
     }
     gateway.restart().await;
 

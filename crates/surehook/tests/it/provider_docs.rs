@@ -2,7 +2,7 @@
 
 use std::{fs, path::PathBuf};
 
-use surehook_core::{provider::PROVIDERS, time::Span};
+use surehook_core::{provider::PROVIDERS, time::HumanDuration};
 
 use crate::support::process::surehook;
 
@@ -114,7 +114,7 @@ fn every_preset_has_a_page_and_a_true_line_in_the_index() {
 
         let row = index.lines().find(|row| row.starts_with(&format!("| [`{name}`]({name}.md) |")));
         let row = row.unwrap_or_else(|| panic!("{name} is not in docs/providers/README.md"));
-        let window: Span = provider.dedup_window();
+        let window: HumanDuration = provider.dedup_window();
         assert!(row.contains(&format!("| {window} |")), "the window of {name} is {window}: {row}");
     }
 }

@@ -9,11 +9,11 @@ use surehook_core::{
         AttributeName::{self, Chat, MessageId, Phone, ProviderStatus},
         Attributes, EventKind,
     },
-    decision::Decided,
+    decision::IntakeRecord,
     event::{NewEvent, Payload, RequestHead},
     ids::{EventId, RequestId, SourceId},
     key::fingerprint,
-    store::{AdminStore as _, Change, IngestStore as _},
+    store::{AdminStore as _, ConfigChange, IngestStore as _},
     time::Timestamp,
 };
 use surehook_store::{SqliteOptions, SqliteStore};
@@ -43,7 +43,7 @@ fn event(
         copy_of: None,
         releases: None,
         confirms: None,
-        decided: Decided::default(),
+        decided: IntakeRecord::default(),
         bodies: Vec::new(),
     }
 }
@@ -54,7 +54,7 @@ async fn filled(folder: &Path) -> [String; 3] {
     let store = SqliteStore::open(&SqliteOptions::new(folder.join("data")), now).unwrap();
     let source = SourceId::new(now, 1);
     let spec = serde_json::from_value(json!({ "name": "wa", "verify": "none" })).unwrap();
-    store.change(vec![Change::PutSource(source, spec)], now).await.unwrap();
+    store.change(vec![ConfigChange::PutSource(source, spec)], now).await.unwrap();
     let with = |pairs: &[(AttributeName, &str)]| {
         let mut attributes = Attributes::default();
         pairs.iter().for_each(|(name, value)| attributes.push(*name, value));

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use http::Method;
 use serde_json::{Value, json};
-use surehook_core::delivery::{Class, DeadReason};
+use surehook_core::delivery::{DeadReason, FailureClass};
 
 use crate::support::{
     SOON, eventually,
@@ -67,7 +67,7 @@ fn phone(number: usize) -> String {
 /// What an answer should lead to.
 #[derive(Debug)]
 struct Expected {
-    class: Class,
+    class: FailureClass,
     dead: Option<DeadReason>,
     /// At least so long until the next attempt.
     wait: Duration,
@@ -87,7 +87,7 @@ async fn leads_to(gateway: &Gateway, name: &str, delivery: &str, expected: &Expe
     let attempt = &found["attempt_list"][0];
     assert_eq!(attempt["class"], expected.class.as_str(), "{context}");
     let state = &gateway.get(&format!("/destinations/{name}")).await.expect(200).json()["state"];
-    let is_config = expected.class == Class::Config;
+    let is_config = expected.class == FailureClass::Config;
     match expected.dead {
         Some(reason) => {
             assert_eq!(found["status"], "dead", "{context}");
@@ -107,7 +107,7 @@ async fn leads_to(gateway: &Gateway, name: &str, delivery: &str, expected: &Expe
         }
     }
     assert_eq!(state["paused"], json!(is_config && expected.holds), "{context} {state}");
-    if expected.class == Class::Throttled {
+    if expected.class == FailureClass::Throttled {
         let is_cooling = !state["cooling_until"].is_null();
         assert_eq!(is_cooling, expected.holds, "{context} {state}");
     }
@@ -156,12 +156,12 @@ async fn every_text_of_evolution_leads_to_what_it_means() {
             desk.always(&to, Behaviour::Answer(trouble.status, trouble.body.clone()));
             let delivery = text(&gateway, &name, &to).await;
             // Sending again is safe at Evolution Go, and only there.
-            let is_safe = trouble.class == Class::Ambiguous && service == "go";
+            let is_safe = trouble.class == FailureClass::Ambiguous && service == "go";
             let expected = Expected {
                 class: trouble.class,
                 dead: trouble.dead.filter(|_| !is_safe),
                 wait: Duration::ZERO,
-                holds: matches!(trouble.class, Class::Config | Class::Throttled),
+                holds: matches!(trouble.class, FailureClass::Config | FailureClass::Throttled),
             };
             leads_to(&gateway, &name, &delivery, &expected).await;
         }

@@ -22,9 +22,9 @@ mod tests;
 
 use std::time::Duration;
 
-pub use self::spec::{CircuitPolicy, CircuitSpec, InvalidCircuit, OwnCircuit};
+pub use self::spec::{CircuitPolicy, CircuitSpec, CircuitSpecError, CustomCircuitSpec};
 use crate::{
-    delivery::{Class, Failure, Outcome},
+    delivery::{AttemptFailure, AttemptOutcome, FailureClass},
     time::Timestamp,
 };
 
@@ -78,7 +78,7 @@ impl CircuitState {
 
 /// What an attempt says about whether the destination is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sign {
+pub enum HealthSignal {
     /// It answered, if only to refuse.
     Alive,
     /// It did not, or said that it cannot.
@@ -87,18 +87,18 @@ pub enum Sign {
     Nothing,
 }
 
-impl Sign {
+impl HealthSignal {
     /// What the outcome of an attempt says, and how the destination's rules see it.
-    pub fn of(outcome: &Outcome, class: Option<Class>) -> Self {
+    pub fn of(outcome: &AttemptOutcome, class: Option<FailureClass>) -> Self {
         // Nothing was sent, or nobody waited for the answer.
-        if outcome.failure().is_some_and(Failure::is_our_own) {
+        if outcome.failure().is_some_and(AttemptFailure::is_our_own) {
             return Self::Nothing;
         }
         match class {
-            None | Some(Class::Permanent | Class::Config) => Self::Alive,
-            Some(Class::Transient | Class::Ambiguous) => Self::Down,
+            None | Some(FailureClass::Permanent | FailureClass::Config) => Self::Alive,
+            Some(FailureClass::Transient | FailureClass::Ambiguous) => Self::Down,
             // It asks for peace, and gets that by a cool-down.
-            Some(Class::Throttled) => Self::Nothing,
+            Some(FailureClass::Throttled) => Self::Nothing,
         }
     }
 }
@@ -106,15 +106,15 @@ impl Sign {
 /// The right to one attempt. It names the time in the circuit's life at which the attempt began: what
 /// began before the circuit opened says nothing about how the destination is now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ticket(u32);
+pub struct CircuitPermit(u32);
 
 /// How an attempt ended.
 #[derive(Clone, Copy, Debug)]
-pub struct End {
+pub struct AttemptEnd {
     /// The right by which it was made.
-    pub ticket: Ticket,
+    pub ticket: CircuitPermit,
     /// What it says.
-    pub sign: Sign,
+    pub sign: HealthSignal,
     /// The time.
     pub now: Timestamp,
     /// A number in `0.0..1.0`.
@@ -195,16 +195,16 @@ impl Circuit {
     }
 
     /// Counts an attempt that starts.
-    pub fn begin(&mut self) -> Ticket {
+    pub fn begin(&mut self) -> CircuitPermit {
         if let Phase::HalfOpen { is_probing, .. } = &mut self.phase {
             *is_probing = true;
         }
-        Ticket(self.epoch)
+        CircuitPermit(self.epoch)
     }
 
     /// Lets one attempt through although it is open: a person wants to know. Such a probe does not make
     /// the wait longer if it fails.
-    pub fn begin_by_hand(&mut self) -> Ticket {
+    pub fn begin_by_hand(&mut self) -> CircuitPermit {
         if let Phase::Open { times, .. } = self.phase {
             let times = times.saturating_sub(1);
             self.go(Phase::HalfOpen { times, is_probing: false });
@@ -231,7 +231,7 @@ impl Circuit {
     }
 
     /// An attempt will never end.
-    pub fn abandon(&mut self, ticket: Ticket) {
+    pub fn abandon(&mut self, ticket: CircuitPermit) {
         if let Phase::HalfOpen { is_probing, .. } = &mut self.phase
             && ticket.0 == self.epoch
         {
@@ -245,37 +245,40 @@ impl Circuit {
     }
 
     /// Learns how an attempt ended. `full` is how many may run when all is well.
-    pub fn end(&mut self, end: End, full: u32, policy: &CircuitPolicy) {
-        let End { ticket, sign, now, roll } = end;
+    pub fn end(&mut self, end: AttemptEnd, full: u32, policy: &CircuitPolicy) {
+        let AttemptEnd { ticket, sign, now, roll } = end;
         if ticket.0 != self.epoch {
             return;
         }
         match (&mut self.phase, sign) {
-            (Phase::HalfOpen { .. }, Sign::Nothing) => self.abandon(ticket),
-            (Phase::Closed { .. } | Phase::Ramp { .. } | Phase::Open { .. }, Sign::Nothing)
-            | (Phase::Open { .. }, Sign::Alive | Sign::Down) => {}
-            (Phase::Closed { failures }, Sign::Alive) => *failures = 0,
-            (Phase::Closed { failures }, Sign::Down) => {
+            (Phase::HalfOpen { .. }, HealthSignal::Nothing) => self.abandon(ticket),
+            (
+                Phase::Closed { .. } | Phase::Ramp { .. } | Phase::Open { .. },
+                HealthSignal::Nothing,
+            )
+            | (Phase::Open { .. }, HealthSignal::Alive | HealthSignal::Down) => {}
+            (Phase::Closed { failures }, HealthSignal::Alive) => *failures = 0,
+            (Phase::Closed { failures }, HealthSignal::Down) => {
                 *failures += 1;
                 if *failures >= policy.failures {
                     self.open(policy, 1, now, roll);
                 }
             }
-            (Phase::HalfOpen { times, .. }, Sign::Alive) => {
+            (Phase::HalfOpen { times, .. }, HealthSignal::Alive) => {
                 let times = *times;
                 self.go(Phase::Ramp { times, step: Step::first(now) });
             }
-            (Phase::HalfOpen { times, .. }, Sign::Down) => {
+            (Phase::HalfOpen { times, .. }, HealthSignal::Down) => {
                 let times = times.saturating_add(1);
                 self.open(policy, times, now, roll);
             }
-            (Phase::Ramp { step, .. }, Sign::Alive) => {
+            (Phase::Ramp { step, .. }, HealthSignal::Alive) => {
                 if step.up(now) >= full {
                     // Not a new epoch: those that began on the ramp count on.
                     self.phase = Phase::Closed { failures: 0 };
                 }
             }
-            (Phase::Ramp { step, times }, Sign::Down) => {
+            (Phase::Ramp { step, times }, HealthSignal::Down) => {
                 step.failures += 1;
                 // A whole step of failures is the same answer as a failed probe.
                 if step.failures >= step.allowed.min(policy.failures) {

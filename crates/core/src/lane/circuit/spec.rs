@@ -5,7 +5,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::time::Span;
+use crate::time::HumanDuration;
 
 /// The share by which the time of an open circuit may differ, so that many do not come back at once.
 const JITTER: f64 = 0.1;
@@ -17,35 +17,35 @@ pub enum CircuitSpec {
     /// `off`.
     Word(#[schemars(regex(pattern = "^off$"))] String),
     /// Own numbers.
-    Own(#[serde(deserialize_with = "crate::object::required")] OwnCircuit),
+    Own(#[serde(deserialize_with = "crate::object::required")] CustomCircuitSpec),
 }
 
 /// Own numbers for a circuit.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct OwnCircuit {
+pub struct CustomCircuitSpec {
     /// So many failures in a row open it, 1 to 10000.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 10_000))]
     pub failures: Option<u32>,
     /// For how long it opens the first time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub open_for: Option<Span>,
+    pub open_for: Option<HumanDuration>,
     /// The longest time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub max_open: Option<Span>,
+    pub max_open: Option<HumanDuration>,
 }
 
 impl Default for CircuitSpec {
     fn default() -> Self {
-        Self::Own(OwnCircuit::default())
+        Self::Own(CustomCircuitSpec::default())
     }
 }
 
 /// Numbers that make no sense.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("circuit: {0}")]
-pub struct InvalidCircuit(&'static str);
+pub struct CircuitSpecError(&'static str);
 
 /// When a circuit opens, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,26 +57,26 @@ pub struct CircuitPolicy {
 
 impl CircuitSpec {
     /// The policy; `None` for `off`.
-    pub fn policy(&self) -> Result<Option<CircuitPolicy>, InvalidCircuit> {
+    pub fn policy(&self) -> Result<Option<CircuitPolicy>, CircuitSpecError> {
         let own = match self {
             Self::Word(word) if word == "off" => return Ok(None),
             Self::Word(_) => {
-                return Err(InvalidCircuit("write \"off\", or { failures = 20, … }"));
+                return Err(CircuitSpecError("write \"off\", or { failures = 20, … }"));
             }
             Self::Own(own) => own,
         };
         let failures = own.failures.unwrap_or(20);
         if !(1..=10_000).contains(&failures) {
-            return Err(InvalidCircuit("failures must be between 1 and 10000"));
+            return Err(CircuitSpecError("failures must be between 1 and 10000"));
         }
         let open_for = own.open_for.map_or(Duration::from_secs(10), |span| span.0);
         let open_max =
             own.max_open.map_or_else(|| open_for.max(Duration::from_secs(300)), |span| span.0);
         if open_for < Duration::from_millis(100) || open_max > Duration::from_secs(86_400) {
-            return Err(InvalidCircuit("open_for is at least 100ms and max_open at most 24h"));
+            return Err(CircuitSpecError("open_for is at least 100ms and max_open at most 24h"));
         }
         if open_max < open_for {
-            return Err(InvalidCircuit("max_open must not be shorter than open_for"));
+            return Err(CircuitSpecError("max_open must not be shorter than open_for"));
         }
         Ok(Some(CircuitPolicy { failures, open_for, open_max }))
     }

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::delivery::judge::{classify, rules::StatusRules};
+use crate::delivery::retry::{StatusRules, classify};
 
 const NOW: Timestamp = Timestamp::from_millis(1_000_000);
 const FULL: u32 = 8;
@@ -13,18 +13,18 @@ fn policy(failures: u32) -> CircuitPolicy {
     CircuitPolicy { failures, open_for, open_max }
 }
 
-fn run(circuit: &mut Circuit, sign: Sign, now: Timestamp) {
+fn run(circuit: &mut Circuit, sign: HealthSignal, now: Timestamp) {
     let ticket = circuit.begin();
     end(circuit, ticket, sign, now);
 }
 
-fn end(circuit: &mut Circuit, ticket: Ticket, sign: Sign, now: Timestamp) {
-    circuit.end(End { ticket, sign, now, roll: 0.5 }, FULL, &policy(3));
+fn end(circuit: &mut Circuit, ticket: CircuitPermit, sign: HealthSignal, now: Timestamp) {
+    circuit.end(AttemptEnd { ticket, sign, now, roll: 0.5 }, FULL, &policy(3));
 }
 
 fn opened() -> Circuit {
     let mut circuit = Circuit::new(CircuitState::Closed, NOW);
-    (0..3).for_each(|_| run(&mut circuit, Sign::Down, NOW));
+    (0..3).for_each(|_| run(&mut circuit, HealthSignal::Down, NOW));
     circuit
 }
 
@@ -35,11 +35,18 @@ fn secs(secs: u64) -> Duration {
 #[test]
 fn only_failures_in_a_row_open_it() {
     let mut circuit = Circuit::new(CircuitState::Closed, NOW);
-    for sign in [Sign::Down, Sign::Down, Sign::Alive, Sign::Down, Sign::Nothing, Sign::Down] {
+    for sign in [
+        HealthSignal::Down,
+        HealthSignal::Down,
+        HealthSignal::Alive,
+        HealthSignal::Down,
+        HealthSignal::Nothing,
+        HealthSignal::Down,
+    ] {
         run(&mut circuit, sign, NOW);
     }
     assert_eq!(circuit.state(), CircuitState::Closed);
-    run(&mut circuit, Sign::Down, NOW);
+    run(&mut circuit, HealthSignal::Down, NOW);
     assert_eq!(circuit.state(), CircuitState::Open { until: NOW + secs(10), times: 1 });
     assert!(!circuit.lets_start(0, FULL));
 }
@@ -55,7 +62,7 @@ fn one_probe_decides_and_only_one() {
     assert!(circuit.lets_start(5, FULL));
     let probe = circuit.begin();
     assert!(!circuit.lets_start(0, FULL));
-    end(&mut circuit, probe, Sign::Down, later);
+    end(&mut circuit, probe, HealthSignal::Down, later);
     assert_eq!(circuit.state(), CircuitState::Open { until: later + secs(20), times: 2 });
 }
 
@@ -73,14 +80,14 @@ fn the_wait_doubles_up_to_its_bound_with_jitter() {
 fn what_began_before_says_nothing_after() {
     let mut circuit = Circuit::new(CircuitState::Closed, NOW);
     let early = circuit.begin();
-    (0..3).for_each(|_| run(&mut circuit, Sign::Down, NOW));
+    (0..3).for_each(|_| run(&mut circuit, HealthSignal::Down, NOW));
     circuit.tick(NOW + secs(10));
     let probe = circuit.begin();
-    for sign in [Sign::Alive, Sign::Down] {
+    for sign in [HealthSignal::Alive, HealthSignal::Down] {
         end(&mut circuit, early, sign, NOW);
         assert_eq!(circuit.state(), CircuitState::HalfOpen { times: 1 });
     }
-    end(&mut circuit, probe, Sign::Alive, NOW);
+    end(&mut circuit, probe, HealthSignal::Alive, NOW);
     assert_eq!(circuit.state(), CircuitState::Ramp { times: 1 });
 }
 
@@ -89,14 +96,14 @@ fn the_ramp_doubles_with_successes_and_time() {
     let mut circuit = opened();
     let mut now = NOW + secs(10);
     circuit.tick(now);
-    run(&mut circuit, Sign::Alive, now);
+    run(&mut circuit, HealthSignal::Alive, now);
     for (step, allowed) in [1, 2, 4].into_iter().enumerate() {
         // However many succeed at once, the step lasts.
-        (0..20).for_each(|_| run(&mut circuit, Sign::Alive, now));
+        (0..20).for_each(|_| run(&mut circuit, HealthSignal::Alive, now));
         assert_eq!(circuit.allowed(FULL), allowed, "step {step}");
         assert!(!circuit.lets_start(allowed, FULL));
         now = now + STEP_MIN;
-        run(&mut circuit, Sign::Alive, now);
+        run(&mut circuit, HealthSignal::Alive, now);
     }
     assert_eq!(circuit.state(), CircuitState::Closed);
 }
@@ -106,8 +113,8 @@ fn a_ramp_that_fails_opens_again_for_longer() {
     let mut circuit = opened();
     let later = NOW + secs(10);
     circuit.tick(later);
-    run(&mut circuit, Sign::Alive, later);
-    run(&mut circuit, Sign::Down, later);
+    run(&mut circuit, HealthSignal::Alive, later);
+    run(&mut circuit, HealthSignal::Down, later);
     assert_eq!(circuit.state(), CircuitState::Open { until: later + secs(20), times: 2 });
 }
 
@@ -115,38 +122,38 @@ fn a_ramp_that_fails_opens_again_for_longer() {
 fn a_probe_by_hand_does_not_make_the_wait_longer() {
     let mut circuit = opened();
     let probe = circuit.begin_by_hand();
-    end(&mut circuit, probe, Sign::Down, NOW);
+    end(&mut circuit, probe, HealthSignal::Down, NOW);
     assert_eq!(circuit.state(), CircuitState::Open { until: NOW + secs(10), times: 1 });
     let probe = circuit.begin_by_hand();
-    end(&mut circuit, probe, Sign::Alive, NOW);
+    end(&mut circuit, probe, HealthSignal::Alive, NOW);
     assert_eq!(circuit.state().as_str(), "ramp");
 }
 
 #[test]
 fn an_interrupted_probe_is_made_again() {
     let mut circuit = Circuit::new(CircuitState::HalfOpen { times: 1 }, NOW);
-    run(&mut circuit, Sign::Nothing, NOW);
+    run(&mut circuit, HealthSignal::Nothing, NOW);
     assert!(circuit.lets_start(0, FULL));
 }
 
 #[test]
 fn a_refusal_is_an_answer_and_a_wish_for_peace_is_neither() {
-    let answered = |status| Outcome::Answered { status, retry_after: None };
+    let answered = |status| AttemptOutcome::Answered { status, retry_after: None };
     let cases = [
-        (answered(200), Sign::Alive),
-        (answered(400), Sign::Alive),
-        (answered(404), Sign::Alive),
-        (answered(500), Sign::Down),
-        (answered(429), Sign::Nothing),
-        (Outcome::Failed(Failure::Timeout), Sign::Down),
-        (Outcome::Failed(Failure::Refused), Sign::Down),
-        (Outcome::Failed(Failure::Blocked), Sign::Alive),
-        (Outcome::Failed(Failure::Interrupted), Sign::Nothing),
-        (Outcome::Failed(Failure::Transform), Sign::Nothing),
+        (answered(200), HealthSignal::Alive),
+        (answered(400), HealthSignal::Alive),
+        (answered(404), HealthSignal::Alive),
+        (answered(500), HealthSignal::Down),
+        (answered(429), HealthSignal::Nothing),
+        (AttemptOutcome::Failed(AttemptFailure::Timeout), HealthSignal::Down),
+        (AttemptOutcome::Failed(AttemptFailure::Refused), HealthSignal::Down),
+        (AttemptOutcome::Failed(AttemptFailure::Blocked), HealthSignal::Alive),
+        (AttemptOutcome::Failed(AttemptFailure::Interrupted), HealthSignal::Nothing),
+        (AttemptOutcome::Failed(AttemptFailure::Transform), HealthSignal::Nothing),
     ];
     for (outcome, sign) in cases {
         let class = classify(&outcome, &StatusRules::default());
-        assert_eq!(Sign::of(&outcome, class), sign, "case: {outcome:?}");
+        assert_eq!(HealthSignal::of(&outcome, class), sign, "case: {outcome:?}");
     }
 }
 
@@ -177,7 +184,7 @@ proptest! {
     fn it_never_lets_through_more_than_it_says(steps in prop::collection::vec((0..4_u8, 0..3_u64), 1..200)) {
         let mut circuit = Circuit::new(CircuitState::Closed, NOW);
         let mut now = NOW;
-        let mut running: Vec<Ticket> = Vec::new();
+        let mut running: Vec<CircuitPermit> = Vec::new();
         for (what, pause) in steps {
             now = now + secs(pause * 4);
             circuit.tick(now);
@@ -196,7 +203,7 @@ proptest! {
                     running.push(ticket);
                 }
             } else {
-                let sign = [Sign::Alive, Sign::Down, Sign::Nothing][usize::from(what - 1)];
+                let sign = [HealthSignal::Alive, HealthSignal::Down, HealthSignal::Nothing][usize::from(what - 1)];
                 end(&mut circuit, running.remove(0), sign, now);
             }
         }

@@ -20,7 +20,7 @@ use crate::{
     secret::Secret,
     service::Told,
     source::BODY_BYTES_CEILING,
-    time::{Span, Timestamp},
+    time::{HumanDuration, Timestamp},
     verify::{
         RequestSignature, SignError, VerificationScheme, Verifier, VerifyError, VerifySpecError,
         matching_secret,
@@ -102,8 +102,8 @@ impl Provider for EvolutionGo {
 
     /// Its attempts are over after three minutes. Messages come again later too: with every new
     /// connection it is told what it missed.
-    fn dedup_window(&self) -> Span {
-        Span::from_secs(86_400)
+    fn dedup_window(&self) -> HumanDuration {
+        HumanDuration::from_secs(86_400)
     }
 
     /// Media may stand in the body.

@@ -18,7 +18,7 @@ use crate::{
     request::IncomingRequest,
     secret::Secret,
     service::Told,
-    time::Span,
+    time::HumanDuration,
     verify::{HmacSpec, Verifier, VerifyError, VerifySpec, VerifySpecError},
 };
 
@@ -46,8 +46,8 @@ impl Provider for WhatsAppCloud {
     }
 
     /// It goes on for seven days.
-    fn dedup_window(&self) -> Span {
-        Span::from_secs(8 * 86_400)
+    fn dedup_window(&self) -> HumanDuration {
+        HumanDuration::from_secs(8 * 86_400)
     }
 
     /// They say up to three megabytes.

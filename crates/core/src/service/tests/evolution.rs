@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use super::{Meaning, Scope, again, ambiguous, ends, growing, held, later, meaning, sent, service};
 use crate::delivery::{
-    Class,
     DeadReason::{PayloadError, Unrecoverable},
+    FailureClass,
 };
 
 #[test]
@@ -39,7 +39,7 @@ fn every_text_of_evolution_go_has_its_meaning() {
         (400, "latitude is required", refused),
         (500, "something new", again(Scope::Message)),
         (404, "404 page not found", held(Scope::Account)),
-        (429, "slow down", (Some(Class::Throttled), None, None, Scope::Number, None)),
+        (429, "slow down", (Some(FailureClass::Throttled), None, None, Scope::Number, None)),
         (200, "client disconnected", down),
         (200, "something new", ambiguous()),
     ];

@@ -8,8 +8,8 @@ use super::{
 };
 use crate::{
     delivery::{
-        Class,
         DeadReason::{PayloadError, Unrecoverable},
+        FailureClass,
     },
     service::{Answer, meta},
 };
@@ -203,7 +203,7 @@ fn unknown_codes_are_tried_again_only_if_meta_says_so() {
         body
     };
     let final_answer = ends(Unrecoverable, Scope::Message);
-    let throttled = (Some(Class::Throttled), None, None, Scope::Number, None);
+    let throttled = (Some(FailureClass::Throttled), None, None, Scope::Number, None);
     let cases = [
         (400, unknown(Value::Null), final_answer),
         (400, unknown(json!(false)), final_answer),

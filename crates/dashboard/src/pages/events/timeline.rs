@@ -293,7 +293,7 @@ pub(super) fn elapsed(first: &str, then: &str) -> Duration {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
-    use surehook_core::decision::DecisionKind;
+    use surehook_core::decision::EventDecisionKind;
 
     use super::*;
 
@@ -319,7 +319,7 @@ mod tests {
 
     #[test]
     fn every_kind_has_words_and_new_ones_are_told_as_they_come() {
-        let stored = DecisionKind::ALL.iter().map(|kind| kind.as_str());
+        let stored = EventDecisionKind::ALL.iter().map(|kind| kind.as_str());
         let others = [
             "received",
             "verified",

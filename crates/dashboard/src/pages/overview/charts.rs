@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use serde::Deserialize;
-use surehook_core::time::Span;
+use surehook_core::time::HumanDuration;
 
 use super::range::TimeRange;
 use crate::{
@@ -65,7 +65,7 @@ impl OverviewMetrics {
             chosen: None,
             since: now - RATE_WINDOW,
             until: now,
-            width: Span::from_secs(10),
+            width: HumanDuration::from_secs(10),
         };
         let (accepted, duplicates, attempts, dead, latency, last_minute) = tokio::try_join!(
             series("accepted"),

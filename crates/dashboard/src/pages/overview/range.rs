@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use surehook_core::{
-    rollup::Grid,
-    time::{Span, Timestamp},
+    rollup::ChartGrid,
+    time::{HumanDuration, Timestamp},
 };
 
 /// What one may choose, with how wide a point is, in seconds.
@@ -38,7 +38,7 @@ pub(super) struct TimeRange {
     pub(super) chosen: Option<&'static str>,
     pub(super) since: Timestamp,
     pub(super) until: Timestamp,
-    pub(super) width: Span,
+    pub(super) width: HumanDuration,
 }
 
 impl TimeRange {
@@ -50,7 +50,7 @@ impl TimeRange {
         let chosen = CHOICES.iter().find(|(word, ..)| query.range.as_deref() == Some(word));
         let (word, secs, width) = *chosen.unwrap_or(&CHOICES[DEFAULT_CHOICE]);
         let since = now - Duration::from_secs(secs);
-        Self { chosen: Some(word), since, until: now, width: Span::from_secs(width) }
+        Self { chosen: Some(word), since, until: now, width: HumanDuration::from_secs(width) }
     }
 
     fn from_marked(query: &RangeQuery, now: Timestamp) -> Option<Self> {
@@ -59,10 +59,10 @@ impl TimeRange {
         let secs = until.since(since).as_secs();
         let fits = |width: &u64| {
             let few = secs / width <= POINTS_MAX;
-            few && Grid::new(since, until, Some(Span::from_secs(*width)), now).is_ok()
+            few && ChartGrid::new(since, until, Some(HumanDuration::from_secs(*width)), now).is_ok()
         };
         let width = WIDTHS.into_iter().find(fits)?;
-        Some(Self { chosen: None, since, until, width: Span::from_secs(width) })
+        Some(Self { chosen: None, since, until, width: HumanDuration::from_secs(width) })
     }
 
     /// All choices, and which of them this is.
@@ -93,7 +93,10 @@ mod tests {
         for (word, ..) in CHOICES {
             let range = TimeRange::from_query(&query(Some(word), None, None), now);
             assert_eq!(range.chosen, Some(word));
-            assert!(Grid::new(range.since, range.until, Some(range.width), now).is_ok(), "{word}");
+            assert!(
+                ChartGrid::new(range.since, range.until, Some(range.width), now).is_ok(),
+                "{word}"
+            );
         }
         for unknown in [None, Some("1y"), Some("")] {
             assert_eq!(TimeRange::from_query(&query(unknown, None, None), now).chosen, Some("1h"));
@@ -114,7 +117,7 @@ mod tests {
         ] {
             let range = TimeRange::from_query(&query(None, Some(since), Some(until)), now);
             let width = range.chosen.is_none().then_some(range.width);
-            assert_eq!(width, expected.map(Span::from_secs), "case: {since} to {until}");
+            assert_eq!(width, expected.map(HumanDuration::from_secs), "case: {since} to {until}");
         }
     }
 }

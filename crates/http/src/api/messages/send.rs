@@ -14,7 +14,7 @@ use surehook_core::{
     ids::{DeliveryId, EventId},
     outbox::Post,
     service::{MessageSpec, MessageStatus},
-    time::{Span, Timestamp},
+    time::{HumanDuration, Timestamp},
 };
 
 use super::super::{idempotent::Wished, input::Input};
@@ -77,7 +77,7 @@ struct When {
     send_at: Option<Timestamp>,
     /// Not before this long after now, at most 30 days.
     #[serde(default)]
-    delay: Option<Span>,
+    delay: Option<HumanDuration>,
 }
 
 impl When {

@@ -5,10 +5,10 @@ use std::collections::{BTreeSet, HashMap, hash_map::Entry};
 
 use rusqlite::{Connection, params_from_iter};
 use surehook_core::{
-    delivery::state::Status,
+    delivery::state::DeliveryStatus,
     ids::{DestinationId, EventId, SourceId},
     key::{DedupKey, KeyDigest},
-    store::{EventFilter, OwedFilter},
+    store::{EventDeliveryFilter, EventFilter},
 };
 
 use super::{
@@ -109,17 +109,21 @@ struct Few {
 }
 
 impl Few {
-    fn of_status(status: Status) -> Option<Self> {
+    fn of_status(status: DeliveryStatus) -> Option<Self> {
         let from = match status {
-            Status::Dead => "deliveries d INDEXED BY deliveries_dead WHERE d.state = 'dead'".into(),
-            Status::Pending | Status::Scheduled => {
+            DeliveryStatus::Dead => {
+                "deliveries d INDEXED BY deliveries_dead WHERE d.state = 'dead'".into()
+            }
+            DeliveryStatus::Pending | DeliveryStatus::Scheduled => {
                 "deliveries d INDEXED BY deliveries_due WHERE d.due_at IS NOT NULL".into()
             }
-            Status::InFlight => {
+            DeliveryStatus::InFlight => {
                 "deliveries d INDEXED BY deliveries_leased WHERE d.lease_until IS NOT NULL".into()
             }
-            Status::Held => format!("({HELD}) h CROSS JOIN deliveries d ON d.id = h.id"),
-            Status::Succeeded | Status::Cancelled | Status::Replayed => return None,
+            DeliveryStatus::Held => format!("({HELD}) h CROSS JOIN deliveries d ON d.id = h.id"),
+            DeliveryStatus::Succeeded | DeliveryStatus::Cancelled | DeliveryStatus::Replayed => {
+                return None;
+            }
         };
         Some(Self { from, value: None })
     }
@@ -153,7 +157,7 @@ impl Few {
 /// The events whose deliveries can be meant, if there are few of those.
 fn with_few_deliveries(
     connection: &Connection,
-    owes: OwedFilter,
+    owes: EventDeliveryFilter,
 ) -> rusqlite::Result<Option<BTreeSet<EventId>>> {
     let ways = [owes.status.and_then(Few::of_status), owes.destination.map(Few::to)];
     for few in ways.into_iter().flatten() {
@@ -175,10 +179,10 @@ mod tests {
     fn whether_there_are_few_is_asked_of_an_index() {
         let to = Few::to(DestinationId::new(Timestamp::from_millis(1), 1));
         for (few, index) in [
-            (Few::of_status(Status::Dead).unwrap(), "deliveries_dead"),
-            (Few::of_status(Status::Scheduled).unwrap(), "deliveries_due"),
-            (Few::of_status(Status::InFlight).unwrap(), "deliveries_leased"),
-            (Few::of_status(Status::Held).unwrap(), "deliveries_line"),
+            (Few::of_status(DeliveryStatus::Dead).unwrap(), "deliveries_dead"),
+            (Few::of_status(DeliveryStatus::Scheduled).unwrap(), "deliveries_due"),
+            (Few::of_status(DeliveryStatus::InFlight).unwrap(), "deliveries_leased"),
+            (Few::of_status(DeliveryStatus::Held).unwrap(), "deliveries_line"),
             (to, "deliveries_by_destination"),
         ] {
             for sql in [few.probe(), few.select()] {

@@ -6,7 +6,7 @@ use std::{
 };
 
 use rusqlite::params;
-use surehook_core::{ids::EventId, retention::Keep, time::Timestamp};
+use surehook_core::{ids::EventId, retention::RetentionPolicy, time::Timestamp};
 
 use super::{
     super::{
@@ -42,7 +42,7 @@ type Noted = (EventId, Option<(i64, Old)>);
 
 /// What a source keeps for how long, and how far the walks for events, bodies and attempts are.
 struct SourceRules {
-    keep: Keep,
+    keep: RetentionPolicy,
     cursors: [[u8; 16]; 3],
 }
 

@@ -17,9 +17,9 @@ use std::time::Duration;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use surehook_core::{
     ids::EventId,
-    quarantine::KEPT_FOR,
-    retention::{Due, Keep, RetentionSpec, Standing},
-    store::Pruned,
+    quarantine::QUARANTINE_RETENTION,
+    retention::{EventStanding, ExpiredParts, RetentionPolicy, RetentionSpec},
+    store::PruneReport,
     time::Timestamp,
 };
 
@@ -93,24 +93,24 @@ pub(super) fn prune(
     tx: &mut Tx<'_, '_>,
     events_kept: Duration,
     now: Timestamp,
-) -> rusqlite::Result<Pruned> {
+) -> rusqlite::Result<PruneReport> {
     let mut slice = Slice {
         events_kept,
         now,
         budget: Budget { looks: LOOKS_PER_SLICE, bytes: BYTES_PER_SLICE },
-        pruned: Pruned::default(),
+        pruned: PruneReport::default(),
     };
     let is_all_seen = slice.look_again(tx)?;
     let is_through = slice.go_round(tx)?;
     let (keys, more_keys) = keys::prune(tx, now)?;
     refused::prune(tx, now - events_kept)?;
-    quarantine::prune(tx, now - events_kept.min(KEPT_FOR))?;
+    quarantine::prune(tx, now - events_kept.min(QUARANTINE_RETENTION))?;
     let more_files = media::prune(tx, now)?;
     if slice.pruned.events > 0 || is_through {
         terms::drop_idle_segments(tx.connection)?;
     }
     let more = !is_all_seen || !is_through || more_keys || more_files;
-    Ok(Pruned { keys, more, ..slice.pruned })
+    Ok(PruneReport { keys, more, ..slice.pruned })
 }
 
 /// What a walk is for.
@@ -133,7 +133,7 @@ impl What {
         }
     }
 
-    fn span(self, keep: &Keep) -> Duration {
+    fn span(self, keep: &RetentionPolicy) -> Duration {
         match self {
             Self::Events => keep.events,
             Self::Bodies => keep.bodies,
@@ -142,11 +142,11 @@ impl What {
     }
 
     /// Whether there is something to do that does not happen with the event anyway.
-    fn is_needed(self, keep: &Keep) -> bool {
+    fn is_needed(self, keep: &RetentionPolicy) -> bool {
         self == Self::Events || self.span(keep) < keep.events
     }
 
-    fn is_due(self, due: Due) -> bool {
+    fn is_due(self, due: ExpiredParts) -> bool {
         match self {
             Self::Events => due.event,
             Self::Bodies => due.body,
@@ -161,7 +161,7 @@ struct Old {
     payload: Option<i64>,
     body_bytes: u64,
     received_at: Timestamp,
-    standing: Standing,
+    standing: EventStanding,
 }
 
 /// Columns of [`Old`], from `events e`: what weighs most among its deliveries decides.
@@ -177,9 +177,9 @@ use old_columns;
 
 fn old(row: &Row<'_>, first: usize) -> rusqlite::Result<Old> {
     let standing = match row.get(first + 4)? {
-        None | Some(0) => Standing::Ended,
-        Some(1) => Standing::Dead,
-        Some(_) => Standing::Owed,
+        None | Some(0) => EventStanding::Ended,
+        Some(1) => EventStanding::Dead,
+        Some(_) => EventStanding::Owed,
     };
     Ok(Old {
         id: id(row, first)?,
@@ -217,7 +217,7 @@ fn cursor(tx: &Tx<'_, '_>, source: i64, what: What) -> rusqlite::Result<[u8; 16]
     Ok(found.unwrap_or_default())
 }
 
-const KEEP_ALL: Keep = Keep {
+const KEEP_ALL: RetentionPolicy = RetentionPolicy {
     events: Duration::MAX,
     bodies: Duration::MAX,
     attempts: Duration::MAX,
@@ -229,12 +229,12 @@ struct Slice {
     events_kept: Duration,
     now: Timestamp,
     budget: Budget,
-    pruned: Pruned,
+    pruned: PruneReport,
 }
 
 impl Slice {
     /// A source's row number and what it keeps for how long. A deleted one still has its say.
-    fn keep(&self, row: &Row<'_>) -> rusqlite::Result<(i64, Keep)> {
+    fn keep(&self, row: &Row<'_>) -> rusqlite::Result<(i64, RetentionPolicy)> {
         let source = row.get(0)?;
         let spec = match row.get_ref(1)?.as_str_or_null()? {
             None => Ok(RetentionSpec::default()),
@@ -320,7 +320,7 @@ impl Slice {
         // A walk before it may have left nothing, and this must go on by itself.
         let limit = self.budget.looks.max(1);
         let removed = rollups::expire(tx.connection, subject, self.now, limit)?;
-        self.budget.look(surehook_core::rollup::Width::ALL.len() + removed);
+        self.budget.look(surehook_core::rollup::BucketWidth::ALL.len() + removed);
         Ok(removed < limit)
     }
 
@@ -329,7 +329,7 @@ impl Slice {
         &mut self,
         tx: &mut Tx<'_, '_>,
         source: i64,
-        keep: &Keep,
+        keep: &RetentionPolicy,
         what: What,
     ) -> rusqlite::Result<bool> {
         // Ids begin with their time: the smallest id of that moment is the border.
@@ -368,7 +368,7 @@ impl Slice {
         &mut self,
         tx: &mut Tx<'_, '_>,
         event: &Old,
-        keep: &Keep,
+        keep: &RetentionPolicy,
         what: What,
     ) -> rusqlite::Result<()> {
         let due = keep.due(event.received_at, event.standing, self.now);
@@ -376,12 +376,20 @@ impl Slice {
             self.budget.look(1);
             return self.look_later(tx, event);
         }
-        let only =
-            Due { event: due.event, body: what == What::Bodies, attempts: what == What::Attempts };
+        let only = ExpiredParts {
+            event: due.event,
+            body: what == What::Bodies,
+            attempts: what == What::Attempts,
+        };
         self.erase(tx, event, only)
     }
 
-    fn erase(&mut self, tx: &mut Tx<'_, '_>, event: &Old, due: Due) -> rusqlite::Result<()> {
+    fn erase(
+        &mut self,
+        tx: &mut Tx<'_, '_>,
+        event: &Old,
+        due: ExpiredParts,
+    ) -> rusqlite::Result<()> {
         self.budget.look(1);
         if due.event {
             self.pruned.events += 1;

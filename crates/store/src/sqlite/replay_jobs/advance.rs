@@ -8,9 +8,11 @@ use std::collections::BTreeMap;
 
 use rusqlite::{Connection, params};
 use surehook_core::{
-    delivery::state::Status,
+    delivery::state::DeliveryStatus,
     ids::{DeliveryId, DestinationId, EventId, ReplayId},
-    replay::{Advanced, Outcome, ReplayInput, ReplayState, Skip, share_out},
+    replay::{
+        AdvanceReport, ReplayItemOutcome, ReplayState, ReplayTransition, SkipReason, distribute,
+    },
     time::Timestamp,
 };
 
@@ -60,7 +62,7 @@ impl Lane {
 /// What a look found.
 pub(super) struct Seen {
     state: ReplayState,
-    ended: Vec<(Place, Outcome)>,
+    ended: Vec<(Place, ReplayItemOutcome)>,
     can_hand_out: bool,
     open: u64,
     queued: u64,
@@ -73,8 +75,8 @@ impl Seen {
     }
 
     /// The answer when there is nothing to write.
-    pub(super) fn unchanged(&self) -> Advanced {
-        Advanced {
+    pub(super) fn unchanged(&self) -> AdvanceReport {
+        AdvanceReport {
             state: self.state,
             dispatched: BTreeMap::new(),
             outcomes: BTreeMap::new(),
@@ -114,16 +116,22 @@ pub(super) fn look(connection: &Connection, step: Step) -> rusqlite::Result<Opti
 }
 
 /// What a delivery that has ended came to. One that was replayed later counts as what it was.
-fn outcome(word: Option<&str>, died: bool) -> rusqlite::Result<Outcome> {
-    let Some(word) = word else { return Ok(Outcome::Skipped(Skip::Forgotten)) };
-    match Status::from_word(word) {
-        Some(Status::Succeeded) => Ok(Outcome::Succeeded),
-        Some(Status::Dead) => Ok(Outcome::Dead),
-        Some(Status::Replayed) => Ok(if died { Outcome::Dead } else { Outcome::Succeeded }),
-        Some(Status::Cancelled) => Ok(Outcome::Cancelled),
-        Some(Status::Pending | Status::InFlight | Status::Scheduled | Status::Held) | None => {
-            Err(corrupt(2, word))
+fn outcome(word: Option<&str>, died: bool) -> rusqlite::Result<ReplayItemOutcome> {
+    let Some(word) = word else { return Ok(ReplayItemOutcome::Skipped(SkipReason::Forgotten)) };
+    match DeliveryStatus::from_word(word) {
+        Some(DeliveryStatus::Succeeded) => Ok(ReplayItemOutcome::Succeeded),
+        Some(DeliveryStatus::Dead) => Ok(ReplayItemOutcome::Dead),
+        Some(DeliveryStatus::Replayed) => {
+            Ok(if died { ReplayItemOutcome::Dead } else { ReplayItemOutcome::Succeeded })
         }
+        Some(DeliveryStatus::Cancelled) => Ok(ReplayItemOutcome::Cancelled),
+        Some(
+            DeliveryStatus::Pending
+            | DeliveryStatus::InFlight
+            | DeliveryStatus::Scheduled
+            | DeliveryStatus::Held,
+        )
+        | None => Err(corrupt(2, word)),
     }
 }
 
@@ -155,21 +163,22 @@ pub(super) fn advance(
     tx: &mut Tx<'_, '_>,
     step: Step,
     seen: &Seen,
-) -> rusqlite::Result<Option<Advanced>> {
+) -> rusqlite::Result<Option<AdvanceReport>> {
     let Some(job) = job(tx.connection, step.id)? else { return Ok(None) };
     let mut lanes = lanes(tx.connection, &job)?;
-    let mut counts: BTreeMap<(i64, Outcome), u64> = BTreeMap::new();
+    let mut counts: BTreeMap<(i64, ReplayItemOutcome), u64> = BTreeMap::new();
     count_ended(tx.connection, &job, seen, &mut lanes, &mut counts)?;
     let mut dispatched = BTreeMap::new();
     if job.state == ReplayState::Running {
         let rooms: Vec<usize> = lanes.iter().map(|lane| lane.room(step.open_max)).collect();
-        for (lane, share) in lanes.iter_mut().zip(share_out(step.limit, &rooms)) {
+        for (lane, share) in lanes.iter_mut().zip(distribute(step.limit, &rooms)) {
             let skipped = hand_out(tx, &job, step, lane, share)?;
             if share > skipped.len() {
                 dispatched.insert(lane.id, share - skipped.len());
             }
             for skip in skipped {
-                *counts.entry((lane.destination, Outcome::Skipped(skip))).or_default() += 1;
+                *counts.entry((lane.destination, ReplayItemOutcome::Skipped(skip))).or_default() +=
+                    1;
             }
         }
     }
@@ -181,11 +190,11 @@ pub(super) fn advance(
     let open = lanes.iter().map(|lane| lane.open).sum();
     let queued = lanes.iter().map(|lane| lane.selected - lane.taken).sum();
     let state = if open + queued == 0 {
-        apply(tx.connection, &job, ReplayInput::Finish, step.now)?.unwrap_or(job.state)
+        apply(tx.connection, &job, ReplayTransition::Finish, step.now)?.unwrap_or(job.state)
     } else {
         job.state
     };
-    Ok(Some(Advanced { state, dispatched, outcomes, open, queued }))
+    Ok(Some(AdvanceReport { state, dispatched, outcomes, open, queued }))
 }
 
 const END: &str = "
@@ -197,7 +206,7 @@ fn count_ended(
     job: &Job,
     seen: &Seen,
     lanes: &mut [Lane],
-    counts: &mut BTreeMap<(i64, Outcome), u64>,
+    counts: &mut BTreeMap<(i64, ReplayItemOutcome), u64>,
 ) -> rusqlite::Result<()> {
     let mut end = connection.prepare_cached(END)?;
     for (place, outcome) in &seen.ended {
@@ -228,7 +237,7 @@ fn hand_out(
     step: Step,
     lane: &mut Lane,
     share: usize,
-) -> rusqlite::Result<Vec<Skip>> {
+) -> rusqlite::Result<Vec<SkipReason>> {
     let items: Vec<(i64, EventId, Option<DeliveryId>)> = tx
         .connection
         .prepare_cached(ITEMS)?
@@ -251,7 +260,7 @@ fn hand_out(
             lane.destination,
             number,
             new,
-            skip.map(Skip::as_str),
+            skip.map(SkipReason::as_str),
         ])?;
         lane.taken += 1;
         lane.open += u64::from(skip.is_none());
@@ -268,8 +277,8 @@ const COUNT: &str = "
 fn write_counts(
     connection: &Connection,
     job: &Job,
-    counts: &BTreeMap<(i64, Outcome), u64>,
-) -> rusqlite::Result<BTreeMap<Outcome, u64>> {
+    counts: &BTreeMap<(i64, ReplayItemOutcome), u64>,
+) -> rusqlite::Result<BTreeMap<ReplayItemOutcome, u64>> {
     let mut outcomes = BTreeMap::new();
     for ((destination, outcome), many) in counts {
         let values = params![job.seq, destination, outcome.as_str(), many];

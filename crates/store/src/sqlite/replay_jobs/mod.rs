@@ -14,10 +14,11 @@ use serde_json::from_str;
 use surehook_core::{
     ids::{DestinationId, ReplayId},
     replay::{
-        Advanced, ChangedReplay, CreatedReplay, NewReplay, Outcome, Preview, PreviewDepth,
-        Progress, ReplayInput, ReplayRow, ReplaySpec, ReplayState, ReplayStore, Selected,
+        AdvanceReport, ChangeReplayResult, CreateReplayResult, NewReplay, PreviewDepth,
+        ReplayItemOutcome, ReplayPreview, ReplayProgress, ReplayRow, ReplaySpec, ReplayState,
+        ReplayStore, ReplayTransition, SelectionReport,
     },
-    store::{Page, StoreError},
+    store::{PageRequest, StoreError},
     time::Timestamp,
 };
 
@@ -32,7 +33,7 @@ const ITEMS_PER_SLICE: usize = 1000;
 
 #[async_trait]
 impl ReplayStore for SqliteStore {
-    async fn create_replay(&self, job: NewReplay) -> Result<CreatedReplay, StoreError> {
+    async fn create_replay(&self, job: NewReplay) -> Result<CreateReplayResult, StoreError> {
         self.writer.write(move |tx| create(tx, &job)).await
     }
 
@@ -41,14 +42,14 @@ impl ReplayStore for SqliteStore {
         spec: ReplaySpec,
         now: Timestamp,
         depth: PreviewDepth,
-    ) -> Result<Preview, StoreError> {
+    ) -> Result<ReplayPreview, StoreError> {
         select::preview(&self.readers, spec, now, depth).await
     }
 
-    async fn select_replay(&self, id: ReplayId) -> Result<Selected, StoreError> {
+    async fn select_replay(&self, id: ReplayId) -> Result<SelectionReport, StoreError> {
         // Looked for beside the writer, which only writes down what was found.
         let found = self.readers.read(move |connection| select::look(connection, id)).await?;
-        let Some(slice) = found else { return Ok(Selected::NotFound) };
+        let Some(slice) = found else { return Ok(SelectionReport::NotFound) };
         self.writer.write(move |tx| select::write_down(tx, &slice)).await
     }
 
@@ -58,7 +59,7 @@ impl ReplayStore for SqliteStore {
         limit: usize,
         open_max: u64,
         now: Timestamp,
-    ) -> Result<Option<Advanced>, StoreError> {
+    ) -> Result<Option<AdvanceReport>, StoreError> {
         let step = advance::Step { id, limit, open_max, now };
         let seen = self.readers.read(move |connection| advance::look(connection, step)).await?;
         match seen {
@@ -71,9 +72,9 @@ impl ReplayStore for SqliteStore {
     async fn change_replay(
         &self,
         id: ReplayId,
-        input: ReplayInput,
+        input: ReplayTransition,
         now: Timestamp,
-    ) -> Result<ChangedReplay, StoreError> {
+    ) -> Result<ChangeReplayResult, StoreError> {
         self.writer.write(move |tx| change(tx, id, input, now)).await
     }
 
@@ -81,7 +82,10 @@ impl ReplayStore for SqliteStore {
         self.readers.read(move |connection| find(connection, id)).await
     }
 
-    async fn list_replays(&self, page: Page<ReplayId>) -> Result<Vec<ReplayRow>, StoreError> {
+    async fn list_replays(
+        &self,
+        page: PageRequest<ReplayId>,
+    ) -> Result<Vec<ReplayRow>, StoreError> {
         self.readers.read(move |connection| list(connection, page)).await
     }
 
@@ -134,9 +138,9 @@ const NOT_ENDED: &str = "SELECT id, spec FROM replays WHERE ended_at IS NULL";
 const INSERT: &str = "
     INSERT INTO replays (id, spec, state, created_at, cursor) VALUES (?1, ?2, 'selecting', ?3, ?4)";
 
-fn create(tx: &mut Tx<'_, '_>, new: &NewReplay) -> rusqlite::Result<CreatedReplay> {
+fn create(tx: &mut Tx<'_, '_>, new: &NewReplay) -> rusqlite::Result<CreateReplayResult> {
     if job(tx.connection, new.id)?.is_some() {
-        return Ok(CreatedReplay::Known);
+        return Ok(CreateReplayResult::Known);
     }
     let others: Vec<(ReplayId, ReplaySpec)> = tx
         .connection
@@ -144,7 +148,7 @@ fn create(tx: &mut Tx<'_, '_>, new: &NewReplay) -> rusqlite::Result<CreatedRepla
         .query_map([], |row| Ok((id(row, 0)?, spec(row, 1)?)))?
         .collect::<Result<_, _>>()?;
     if let Some((other, _)) = others.iter().find(|(_, other)| new.spec.may_overlap(other)) {
-        return Ok(CreatedReplay::Overlaps(*other));
+        return Ok(CreateReplayResult::Overlaps(*other));
     }
     let text = serde_json::to_string(&new.spec)
         .map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))?;
@@ -154,7 +158,7 @@ fn create(tx: &mut Tx<'_, '_>, new: &NewReplay) -> rusqlite::Result<CreatedRepla
         new.created_at.as_millis(),
         select::first_cursor(&new.spec),
     ])?;
-    Ok(CreatedReplay::Created)
+    Ok(CreateReplayResult::Created)
 }
 
 const MOVE: &str = "UPDATE replays SET state = ?2, ended_at = ?3 WHERE seq = ?1";
@@ -163,7 +167,7 @@ const MOVE: &str = "UPDATE replays SET state = ?2, ended_at = ?3 WHERE seq = ?1"
 fn apply(
     connection: &Connection,
     job: &Job,
-    input: ReplayInput,
+    input: ReplayTransition,
     now: Timestamp,
 ) -> rusqlite::Result<Option<ReplayState>> {
     let Some(state) = job.state.apply(input) else { return Ok(None) };
@@ -175,12 +179,12 @@ fn apply(
 fn change(
     tx: &mut Tx<'_, '_>,
     id: ReplayId,
-    input: ReplayInput,
+    input: ReplayTransition,
     now: Timestamp,
-) -> rusqlite::Result<ChangedReplay> {
-    let Some(job) = job(tx.connection, id)? else { return Ok(ChangedReplay::NotFound) };
+) -> rusqlite::Result<ChangeReplayResult> {
+    let Some(job) = job(tx.connection, id)? else { return Ok(ChangeReplayResult::NotFound) };
     let moved = apply(tx.connection, &job, input, now)?;
-    Ok(moved.map_or(ChangedReplay::Refused(job.state), ChangedReplay::Changed))
+    Ok(moved.map_or(ChangeReplayResult::Refused(job.state), ChangeReplayResult::Changed))
 }
 
 const ROWS: &str = "SELECT seq, id, spec, state, created_at, ended_at FROM replays";
@@ -203,7 +207,7 @@ fn find(connection: &Connection, id: ReplayId) -> rusqlite::Result<Option<Replay
     found.map(|found| with_progress(connection, found)).transpose()
 }
 
-fn list(connection: &Connection, page: Page<ReplayId>) -> rusqlite::Result<Vec<ReplayRow>> {
+fn list(connection: &Connection, page: PageRequest<ReplayId>) -> rusqlite::Result<Vec<ReplayRow>> {
     let sql = format!("{ROWS} WHERE id < ?1 ORDER BY id DESC LIMIT ?2");
     let border = page.after.map_or([0xff; 16], blob);
     let rows: Vec<(i64, ReplayRow)> = connection
@@ -228,7 +232,7 @@ fn with_progress(
         .prepare_cached(LANES)?
         .query_map(params![seq], |row| {
             let (selected, taken) = (row.get(1)?, row.get(2)?);
-            Ok((id(row, 0)?, Progress { selected, taken, outcomes: BTreeMap::new() }))
+            Ok((id(row, 0)?, ReplayProgress { selected, taken, outcomes: BTreeMap::new() }))
         })?
         .collect::<Result<_, _>>()?;
     let mut statement = connection.prepare_cached(COUNTS)?;
@@ -236,7 +240,7 @@ fn with_progress(
     while let Some(row) = rows.next()? {
         let destination: DestinationId = id(row, 0)?;
         let word: String = row.get(1)?;
-        let outcome = Outcome::from_word(&word).ok_or_else(|| corrupt(1, &word))?;
+        let outcome = ReplayItemOutcome::from_word(&word).ok_or_else(|| corrupt(1, &word))?;
         let part = shown.by_destination.entry(destination).or_default();
         part.outcomes.insert(outcome, row.get(2)?);
     }

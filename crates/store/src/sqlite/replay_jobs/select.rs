@@ -9,10 +9,11 @@ use std::{collections::BTreeMap, time::Duration};
 
 use rusqlite::{Connection, ToSql, params, params_from_iter};
 use surehook_core::{
-    delivery::{Class, DeadReason, state::Status},
+    delivery::{DeadReason, FailureClass, state::DeliveryStatus},
     ids::{DeliveryId, DestinationId, EventId, ReplayId},
     replay::{
-        ITEMS_MAX, Preview, PreviewDepth, ReplayInput, ReplaySpec, ReplayState, Selected, Verb,
+        PreviewDepth, REPLAY_ITEMS_MAX, ReplayAction, ReplayPreview, ReplaySpec, ReplayState,
+        ReplayTransition, SelectionReport,
     },
     store::StoreError,
     time::Timestamp,
@@ -114,8 +115,10 @@ fn walk(
     most: usize,
 ) -> rusqlite::Result<Walked> {
     let question = match spec.verb {
-        Verb::SendMissing => ask_for_events(spec, created_at, cursor),
-        Verb::RetryFailed | Verb::ForceResend => ask_for_deliveries(spec, created_at, cursor),
+        ReplayAction::SendMissing => ask_for_events(spec, created_at, cursor),
+        ReplayAction::RetryFailed | ReplayAction::ForceResend => {
+            ask_for_deliveries(spec, created_at, cursor)
+        }
     };
     let mut statement = connection.prepare_cached(&question.sql)?;
     let values = question.values.iter().map(|value| &**value);
@@ -152,7 +155,7 @@ fn ask_for_deliveries(spec: &ReplaySpec, created_at: Timestamp, cursor: [u8; 16]
         format!("d.destination = (SELECT seq FROM destinations WHERE id = {to})")
     });
     // The dead, and each group of them, have an index of their own; what succeeded is found by destination, or among all.
-    let only_dead = !spec.takes(Status::Succeeded);
+    let only_dead = !spec.takes(DeliveryStatus::Succeeded);
     let group = filter.group.map(|group| {
         let group = ask.bind(blob(group));
         format!("d.dead_group = (SELECT seq FROM dead_groups WHERE id = {group})")
@@ -170,7 +173,7 @@ fn ask_for_deliveries(spec: &ReplaySpec, created_at: Timestamp, cursor: [u8; 16]
     if let (true, Some(to)) = (only_dead, to) {
         ask.filter(to);
     }
-    let statuses: Vec<String> = [Status::Dead, Status::Succeeded]
+    let statuses: Vec<String> = [DeliveryStatus::Dead, DeliveryStatus::Succeeded]
         .into_iter()
         .filter(|status| spec.takes(*status))
         .map(|status| format!("d.state = '{}'", status.as_str()))
@@ -182,11 +185,11 @@ fn ask_for_deliveries(spec: &ReplaySpec, created_at: Timestamp, cursor: [u8; 16]
         let reason = ask.bind(reason);
         ask.filter(format!("d.reason = {reason}"));
     }
-    if let Some(class) = filter.class.map(Class::as_str) {
+    if let Some(class) = filter.class.map(FailureClass::as_str) {
         let class = ask.bind(class);
         ask.filter(format!("a.class = {class}"));
     }
-    if let Some((low, high)) = filter.code.map(surehook_core::replay::Code::range) {
+    if let Some((low, high)) = filter.code.map(surehook_core::replay::StatusPattern::range) {
         let (low, high) = (ask.bind(low), ask.bind(high));
         ask.filter(format!("a.status BETWEEN {low} AND {high}"));
     }
@@ -286,14 +289,14 @@ const SELECTED: &str = "SELECT coalesce(sum(selected), 0) FROM replay_lanes WHER
 const SET_CURSOR: &str = "UPDATE replays SET cursor = ?2 WHERE seq = ?1";
 
 /// Writes a slice down, if the job is still where it was looked for.
-pub(super) fn write_down(tx: &mut Tx<'_, '_>, slice: &Slice) -> rusqlite::Result<Selected> {
-    let Some(job) = job(tx.connection, slice.id)? else { return Ok(Selected::NotFound) };
+pub(super) fn write_down(tx: &mut Tx<'_, '_>, slice: &Slice) -> rusqlite::Result<SelectionReport> {
+    let Some(job) = job(tx.connection, slice.id)? else { return Ok(SelectionReport::NotFound) };
     if job.state != ReplayState::Selecting || job.cursor != slice.from {
-        return Ok(Selected::Now(job.state));
+        return Ok(SelectionReport::Now(job.state));
     }
     let already: u64 =
         tx.connection.prepare_cached(SELECTED)?.query_row(params![job.seq], |row| row.get(0))?;
-    let room = usize::try_from(ITEMS_MAX.saturating_sub(already)).unwrap_or(usize::MAX);
+    let room = usize::try_from(REPLAY_ITEMS_MAX.saturating_sub(already)).unwrap_or(usize::MAX);
     let mut lanes: BTreeMap<i64, u64> = BTreeMap::new();
     for found in slice.walked.found.iter().take(room) {
         let selected = match lanes.get(&found.destination) {
@@ -318,9 +321,9 @@ pub(super) fn write_down(tx: &mut Tx<'_, '_>, slice: &Slice) -> rusqlite::Result
     tx.connection.prepare_cached(SET_CURSOR)?.execute(params![job.seq, cursor])?;
     let state = match cursor {
         Some(_) => None,
-        None => apply(tx.connection, &job, ReplayInput::Selected, job.created_at)?,
+        None => apply(tx.connection, &job, ReplayTransition::Selected, job.created_at)?,
     };
-    Ok(Selected::Now(state.unwrap_or(job.state)))
+    Ok(SelectionReport::Now(state.unwrap_or(job.state)))
 }
 
 /// How many were selected for a destination; makes its lane if it is the first.
@@ -345,8 +348,8 @@ pub(super) async fn preview(
     spec: ReplaySpec,
     now: Timestamp,
     depth: PreviewDepth,
-) -> Result<Preview, StoreError> {
-    let mut preview = Preview::default();
+) -> Result<ReplayPreview, StoreError> {
+    let mut preview = ReplayPreview::default();
     let mut cursor = first_cursor(&spec);
     for _ in 0..looks_max(depth) {
         let asked = spec.clone();

@@ -1,6 +1,6 @@
 //! Files of older versions, and files that are not ours.
 
-use surehook_core::{delivery::state::Status, time::Timestamp};
+use surehook_core::{delivery::state::DeliveryStatus, time::Timestamp};
 
 use super::{
     super::{DATABASE, SqliteOptions, SqliteStore, counts, fresh},
@@ -111,7 +111,7 @@ fn what_waited_before_there_were_lanes_is_due_after() {
     let found: (i64, Option<String>) =
         opened.query_row(due, [], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
     assert_eq!(found, (7, None));
-    assert_eq!(counts::load(&opened).unwrap(), surehook_core::store::Counts::default());
+    assert_eq!(counts::load(&opened).unwrap(), surehook_core::store::StoreCounts::default());
 }
 
 #[test]
@@ -198,16 +198,16 @@ fn what_was_sent_before_there_were_names_has_none() {
     let opened = open_reader(&folder.path().join(DATABASE)).unwrap();
     let id = surehook_core::ids::DeliveryId::from_uuid(Uuid::nil());
     let row = super::super::read::delivery(&opened, id).unwrap().unwrap().delivery;
-    assert_eq!((row.status, row.attempts), (Status::Pending, 0));
+    assert_eq!((row.status, row.attempts), (DeliveryStatus::Pending, 0));
     assert_eq!((row.due_at, row.sent_id), (Some(Timestamp::from_millis(50)), None));
-    assert_eq!(counts::load(&opened).unwrap().by_status[&Status::Pending], 1);
+    assert_eq!(counts::load(&opened).unwrap().by_status[&DeliveryStatus::Pending], 1);
 }
 
 #[test]
 fn who_was_dead_before_there_were_groups_has_one() {
-    use surehook_core::dead::GroupFilter;
+    use surehook_core::dead_letters::DeadLetterGroupFilter;
     use surehook_core::delivery::DeadReason;
-    use surehook_core::store::Page;
+    use surehook_core::store::PageRequest;
 
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("old.db");
@@ -239,8 +239,8 @@ fn who_was_dead_before_there_were_groups_has_one() {
 
     let migrated = open_writer(&file).unwrap();
 
-    let page = Page { after: None, limit: 10 };
-    let groups = groups::list(&migrated, GroupFilter::default(), page).unwrap();
+    let page = PageRequest { after: None, limit: 10 };
+    let groups = groups::list(&migrated, DeadLetterGroupFilter::default(), page).unwrap();
     let found: Vec<_> = groups
         .rows
         .iter()

@@ -10,14 +10,14 @@ use surehook_core::{
         unheard::{UNHEARD, UNHEARD_ADVICE, unheard},
     },
     quarantine::QuarantineStore as _,
-    store::{AdminStore as _, Configuration, Page, Stored},
+    store::{AdminStore as _, Configuration, PageRequest, StoredObject},
     time::Clock as _,
 };
 use surehook_engine::{
     apply::plan_changes,
     connect::{ConnectError, GuardedConnector, SystemResolver},
     programs::AllowedPrograms,
-    system::{SystemChance, SystemClock},
+    system::{SystemClock, SystemRng},
 };
 
 use super::Findings;
@@ -57,7 +57,7 @@ async fn configuration(settings: &Settings) -> Configuration {
         Err(_) => Configuration::default(),
     };
     let now = SystemClock.now();
-    let (changes, _) = plan_changes(&there, settings.wanted(), &SystemChance, now);
+    let (changes, _) = plan_changes(&there, settings.wanted(), &SystemRng, now);
     there.apply(&changes, now);
     there
 }
@@ -97,7 +97,7 @@ fn routed(configuration: &Configuration, findings: &mut Findings) {
 
 /// What a provider signs is better checked.
 fn verified(configuration: &Configuration, knows_address: bool, findings: &mut Findings) {
-    for Stored { id, spec: source, .. } in &configuration.sources {
+    for StoredObject { id, spec: source, .. } in &configuration.sources {
         // One that cannot be built was told of before.
         for said in
             source.build(*id, &environment).iter().flat_map(|built| built.warnings(knows_address))
@@ -122,7 +122,7 @@ fn heard(configuration: &Configuration, findings: &mut Findings) {
 /// Whether requests wait for somebody to look at them.
 async fn quarantine(settings: &Settings, findings: &mut Findings) {
     let Ok(store) = folder::open(&settings.data) else { return };
-    let waiting = store.quarantined(None, Page { after: None, limit: MANY }).await;
+    let waiting = store.quarantined(None, PageRequest { after: None, limit: MANY }).await;
     let waiting = waiting.map_or(0, |waiting| waiting.len());
     if waiting > 0 {
         let more = if waiting == MANY { " or more" } else { "" };

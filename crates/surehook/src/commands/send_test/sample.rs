@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
-use surehook_core::{chance::Chance as _, provider::SampleEvent, time::Timestamp};
-use surehook_engine::system::SystemChance;
+use surehook_core::{provider::SampleEvent, rng::Rng as _, time::Timestamp};
+use surehook_engine::system::SystemRng;
 
 const LETTERS: &[u8; 36] = b"0123456789abcdefghijklmnopqrstuvwxyz";
 /// What a seed takes for the time, so that its events are the same tomorrow: 2026-01-01 12:00.
@@ -81,7 +81,7 @@ impl Source {
     /// `SplitMix64`: small, and the same on every machine.
     fn bits(&mut self) -> u64 {
         let Some(state) = &mut self.seeded else {
-            return u64::try_from(SystemChance.bits() & u128::from(u64::MAX)).unwrap_or_default();
+            return u64::try_from(SystemRng.bits() & u128::from(u64::MAX)).unwrap_or_default();
         };
         *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = *state;

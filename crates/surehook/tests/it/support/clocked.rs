@@ -13,14 +13,14 @@ use bytes::Bytes;
 use http::Method;
 use serde_json::Value;
 use surehook_core::{
-    access::{Role, Token},
+    access::{ApiToken, Role},
     address::AddressPolicy,
-    chance::new_id,
     media::Bucket,
+    rng::new_id,
     time::{Clock, Timestamp},
 };
 use surehook_engine::{
-    Engine, EngineParts, connect::SystemResolver, programs::AllowedPrograms, system::SystemChance,
+    Engine, EngineParts, connect::SystemResolver, programs::AllowedPrograms, system::SystemRng,
 };
 use surehook_http::{App, Limits, hash_token, server};
 use surehook_store::{SqliteOptions, SqliteStore};
@@ -78,7 +78,7 @@ impl Clocked {
         let engine = Engine::start(EngineParts {
             store,
             clock: Arc::<Held>::clone(&clock),
-            chance: Arc::new(SystemChance),
+            chance: Arc::new(SystemRng),
             addresses: AddressPolicy::new(vec!["127.0.0.0/8".parse().unwrap()]),
             programs: AllowedPrograms::default(),
             resolver: Arc::new(SystemResolver),
@@ -91,8 +91,8 @@ impl Clocked {
             stuck_after: Duration::from_secs(300),
         });
         let engine = engine.await.unwrap();
-        let token = Token {
-            id: new_id(&SystemChance, clock.now()),
+        let token = ApiToken {
+            id: new_id(&SystemRng, clock.now()),
             hash: hash_token(TOKEN),
             name: None,
             role: Role::Admin,

@@ -3,8 +3,8 @@
 
 use serde_json::{Value, json};
 use surehook_core::delivery::{
-    Class::{self, Ambiguous, Config, Permanent, Throttled, Transient},
     DeadReason::{self, PayloadError, Unrecoverable},
+    FailureClass::{self, Ambiguous, Config, Permanent, Throttled, Transient},
 };
 
 /// One answer that is no success.
@@ -12,7 +12,7 @@ use surehook_core::delivery::{
 pub(crate) struct Trouble {
     pub(crate) status: u16,
     pub(crate) body: Value,
-    pub(crate) class: Class,
+    pub(crate) class: FailureClass,
     /// Why the message is dead, if it is at once.
     pub(crate) dead: Option<DeadReason>,
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use surehook_core::{
     delivery::{
-        Class,
         DeadReason::{self, PayloadError, Unrecoverable},
+        FailureClass,
     },
     service::{
         Scope::{
@@ -25,7 +25,7 @@ pub(crate) struct Code {
     /// The statuses with which it comes; the usual one first.
     pub(crate) statuses: &'static [u16],
     pub(crate) title: &'static str,
-    pub(crate) class: Class,
+    pub(crate) class: FailureClass,
     /// Why the message is dead, if it is at once.
     pub(crate) dead: Option<DeadReason>,
     /// How long the next attempt has to wait at least.
@@ -58,28 +58,28 @@ pub(crate) fn find(code: u32) -> &'static Code {
 /// As one sends with the code, the statuses and the title.
 type Head = (u32, &'static [u16], &'static str);
 
-const fn new((code, statuses, title): Head, class: Class, scope: Scope) -> Code {
+const fn new((code, statuses, title): Head, class: FailureClass, scope: Scope) -> Code {
     Code { code, statuses, title, class, dead: None, wait: None, tries: None, scope }
 }
 
 /// T: the same again.
 const fn again(head: Head, scope: Scope) -> Code {
-    new(head, Class::Transient, scope)
+    new(head, FailureClass::Transient, scope)
 }
 
 /// R: again, and slower.
 const fn later(head: Head, scope: Scope, wait: u64) -> Code {
-    new(head, Class::Throttled, scope).wait(wait)
+    new(head, FailureClass::Throttled, scope).wait(wait)
 }
 
 /// P and W: never.
 const fn dead(head: Head, scope: Scope, reason: DeadReason) -> Code {
-    Code { dead: Some(reason), ..new(head, Class::Permanent, scope) }
+    Code { dead: Some(reason), ..new(head, FailureClass::Permanent, scope) }
 }
 
 /// C: not before somebody has mended something.
 const fn held(head: Head, scope: Scope) -> Code {
-    new(head, Class::Config, scope)
+    new(head, FailureClass::Config, scope)
 }
 
 impl Code {

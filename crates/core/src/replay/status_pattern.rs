@@ -6,14 +6,14 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// One status, or a hundred of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Code {
+pub enum StatusPattern {
     /// This one.
     Exact(u16),
     /// All that begin with this digit.
     Hundred(u16),
 }
 
-impl Code {
+impl StatusPattern {
     /// The lowest and the highest status that is meant.
     pub const fn range(self) -> (u16, u16) {
         match self {
@@ -26,12 +26,12 @@ impl Code {
 /// A text that means no status.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("expected a status such as 503, or 5xx for all that begin with a 5")]
-pub struct InvalidCode;
+pub struct ParseStatusPatternError;
 
-impl FromStr for Code {
-    type Err = InvalidCode;
+impl FromStr for StatusPattern {
+    type Err = ParseStatusPatternError;
 
-    fn from_str(text: &str) -> Result<Self, InvalidCode> {
+    fn from_str(text: &str) -> Result<Self, ParseStatusPatternError> {
         let digits = |text: &str| {
             let plain = text.bytes().all(|byte| byte.is_ascii_digit());
             text.parse::<u16>().ok().filter(|_| plain)
@@ -41,12 +41,12 @@ impl FromStr for Code {
         match (hundred, exact) {
             (Some(digit), _) if (1..=9).contains(&digit) => Ok(Self::Hundred(digit)),
             (None, Some(status)) => Ok(Self::Exact(status)),
-            (Some(_), _) | (None, None) => Err(InvalidCode),
+            (Some(_), _) | (None, None) => Err(ParseStatusPatternError),
         }
     }
 }
 
-impl fmt::Display for Code {
+impl fmt::Display for StatusPattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Exact(status) => write!(f, "{status}"),
@@ -55,25 +55,25 @@ impl fmt::Display for Code {
     }
 }
 
-impl Serialize for Code {
+impl Serialize for StatusPattern {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
 }
 
 /// A text, or a number as people write a status.
-impl<'de> Deserialize<'de> for Code {
+impl<'de> Deserialize<'de> for StatusPattern {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Written;
         impl de::Visitor<'_> for Written {
-            type Value = Code;
+            type Value = StatusPattern;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a status such as 503, or \"5xx\"")
             }
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Code, E> {
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<StatusPattern, E> {
                 text.parse().map_err(E::custom)
             }
-            fn visit_u64<E: de::Error>(self, status: u64) -> Result<Code, E> {
+            fn visit_u64<E: de::Error>(self, status: u64) -> Result<StatusPattern, E> {
                 self.visit_str(&status.to_string())
             }
         }
@@ -101,12 +101,18 @@ mod tests {
             ("", None),
         ];
         for (text, range) in cases {
-            assert_eq!(text.parse::<Code>().ok().map(Code::range), range, "case: {text}");
+            assert_eq!(
+                text.parse::<StatusPattern>().ok().map(StatusPattern::range),
+                range,
+                "case: {text}"
+            );
         }
-        for (json, code) in [("503", Code::Exact(503)), ("\"4xx\"", Code::Hundred(4))] {
-            assert_eq!(serde_json::from_str::<Code>(json).unwrap(), code);
+        for (json, code) in
+            [("503", StatusPattern::Exact(503)), ("\"4xx\"", StatusPattern::Hundred(4))]
+        {
+            assert_eq!(serde_json::from_str::<StatusPattern>(json).unwrap(), code);
             assert_eq!(code.to_string().parse(), Ok(code));
         }
-        assert!(serde_json::from_str::<Code>("99").is_err());
+        assert!(serde_json::from_str::<StatusPattern>("99").is_err());
     }
 }

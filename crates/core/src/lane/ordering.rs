@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    delivery::{DeadReason, RetryPolicy, Verdict, WhyThen},
+    delivery::{DeadReason, RetryDecision, RetryPolicy, ScheduleReason},
     key::{DedupKey, KeyRule, KeyRules, ParseKeyRuleError},
     time::Timestamp,
 };
@@ -17,20 +17,20 @@ use crate::{
 /// The order of a destination as it is written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct OrderSpec {
+pub struct OrderingSpec {
     /// Where the ordering key is: `provider` for what the provider's preset says, or a
     /// `/json/pointer`, `header:NAME`, or a jq expression.
     #[schemars(length(min = 1))]
     pub key: String,
     /// What happens to those behind a delivery that does not work.
     #[serde(default)]
-    pub on_failure: OnFailure,
+    pub on_failure: OrderingFailurePolicy,
 }
 
 /// What happens to those behind a delivery that does not work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum OnFailure {
+pub enum OrderingFailurePolicy {
     /// They wait: the first one is tried until it works or a person cancels it. One of which nobody
     /// knows whether it arrived is not: sending it again is what was to be avoided, so it is left to a
     /// person as usual, and the next has its turn.
@@ -40,15 +40,20 @@ pub enum OnFailure {
     Dead,
 }
 
-impl OnFailure {
+impl OrderingFailurePolicy {
     /// What is done with an ordered delivery instead of `verdict`.
-    pub fn temper(self, verdict: Verdict, policy: &RetryPolicy, now: Timestamp) -> Verdict {
+    pub fn temper(
+        self,
+        verdict: RetryDecision,
+        policy: &RetryPolicy,
+        now: Timestamp,
+    ) -> RetryDecision {
         match (self, verdict) {
-            (_, parked @ Verdict::Dead { reason: DeadReason::Ambiguous, .. }) => parked,
-            (Self::Block, Verdict::Dead { class, .. }) => Verdict::RetryAt {
+            (_, parked @ RetryDecision::Dead { reason: DeadReason::Ambiguous, .. }) => parked,
+            (Self::Block, RetryDecision::Dead { class, .. }) => RetryDecision::RetryAt {
                 due_at: now + policy.delay_max(),
                 class,
-                why: WhyThen::KeepsOrder,
+                why: ScheduleReason::KeepsOrder,
             },
             (Self::Block | Self::Dead, verdict) => verdict,
         }
@@ -57,10 +62,10 @@ impl OnFailure {
 
 /// The order of a destination as it is meant.
 #[derive(Debug)]
-pub struct Order {
+pub struct OrderingPolicy {
     place: Place,
     /// What happens to those behind a delivery that does not work.
-    pub on_failure: OnFailure,
+    pub on_failure: OrderingFailurePolicy,
 }
 
 /// Where the ordering key comes from.
@@ -75,12 +80,12 @@ enum Place {
 /// How the first is written. It would mean nothing as a jq expression.
 const PROVIDER: &str = "provider";
 
-impl OrderSpec {
+impl OrderingSpec {
     /// Reads where the key is.
-    pub fn build(&self) -> Result<Order, ParseKeyRuleError> {
+    pub fn build(&self) -> Result<OrderingPolicy, ParseKeyRuleError> {
         let text = self.key.trim();
         if text == PROVIDER {
-            return Ok(Order { place: Place::Provider, on_failure: self.on_failure });
+            return Ok(OrderingPolicy { place: Place::Provider, on_failure: self.on_failure });
         }
         let known = ["header:", "pointer:", "jq:"].iter().any(|kind| text.starts_with(kind));
         let rule: KeyRule = match text {
@@ -89,11 +94,11 @@ impl OrderSpec {
             _ => format!("jq:{text}").parse()?,
         };
         let place = Place::Event(KeyRules::from_rules(vec![rule]));
-        Ok(Order { place, on_failure: self.on_failure })
+        Ok(OrderingPolicy { place, on_failure: self.on_failure })
     }
 }
 
-impl Order {
+impl OrderingPolicy {
     /// The ordering key of an event; none if it has none, or more than one.
     pub fn key(
         &self,
@@ -115,12 +120,13 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::delivery::Class;
+    use crate::delivery::FailureClass;
 
     fn key(place: &str, body: &str) -> Option<String> {
         let mut headers = HeaderMap::new();
         headers.insert("x-customer", "h-7".parse().unwrap());
-        let order = OrderSpec { key: place.to_owned(), on_failure: OnFailure::Block };
+        let order =
+            OrderingSpec { key: place.to_owned(), on_failure: OrderingFailurePolicy::Block };
         let found = order.build().unwrap().key(&headers, body.as_bytes(), None);
         found.map(|key| key.as_str().to_owned())
     }
@@ -148,7 +154,8 @@ mod tests {
     #[test]
     fn a_place_that_makes_no_sense_is_refused() {
         for place in ["header:no such name", ". |", "/a~2"] {
-            let spec = OrderSpec { key: place.to_owned(), on_failure: OnFailure::Dead };
+            let spec =
+                OrderingSpec { key: place.to_owned(), on_failure: OrderingFailurePolicy::Dead };
             assert!(spec.build().is_err(), "case: {place}");
         }
     }
@@ -157,20 +164,22 @@ mod tests {
     fn a_first_one_that_blocks_is_never_given_up() {
         let now = Timestamp::from_millis(5_000);
         let policy = RetryPolicy::quick();
-        let dead = Verdict::Dead { reason: DeadReason::MaxRetries, class: Class::Transient };
-        let (due_at, why) = (now + Duration::from_secs(8), WhyThen::KeepsOrder);
-        let again = Verdict::RetryAt { due_at, class: Class::Transient, why };
-        assert_eq!(OnFailure::Block.temper(dead, &policy, now), again);
-        assert_eq!(OnFailure::Dead.temper(dead, &policy, now), dead);
-        let done = Verdict::Succeeded;
-        assert_eq!(OnFailure::Block.temper(done, &policy, now), done);
+        let dead =
+            RetryDecision::Dead { reason: DeadReason::MaxRetries, class: FailureClass::Transient };
+        let (due_at, why) = (now + Duration::from_secs(8), ScheduleReason::KeepsOrder);
+        let again = RetryDecision::RetryAt { due_at, class: FailureClass::Transient, why };
+        assert_eq!(OrderingFailurePolicy::Block.temper(dead, &policy, now), again);
+        assert_eq!(OrderingFailurePolicy::Dead.temper(dead, &policy, now), dead);
+        let done = RetryDecision::Succeeded;
+        assert_eq!(OrderingFailurePolicy::Block.temper(done, &policy, now), done);
     }
 
     #[test]
     fn what_is_left_to_a_person_is_not_sent_again_by_its_line() {
         let now = Timestamp::from_millis(5_000);
-        let parked = Verdict::Dead { reason: DeadReason::Ambiguous, class: Class::Ambiguous };
-        for on_failure in [OnFailure::Block, OnFailure::Dead] {
+        let parked =
+            RetryDecision::Dead { reason: DeadReason::Ambiguous, class: FailureClass::Ambiguous };
+        for on_failure in [OrderingFailurePolicy::Block, OrderingFailurePolicy::Dead] {
             assert_eq!(on_failure.temper(parked, &RetryPolicy::quick(), now), parked);
         }
     }

@@ -8,7 +8,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::time::{Span, Timestamp};
+use crate::time::{HumanDuration, Timestamp};
 
 /// What a destination asked for in `Retry-After`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -160,23 +160,23 @@ pub enum RetrySpec {
     /// `quick`, `short` or `standard`.
     Named(#[schemars(regex(pattern = "^(quick|short|standard)$"))] String),
     /// Own numbers; what is left out is as in `short`.
-    Own(#[serde(deserialize_with = "crate::object::required")] OwnRetry),
+    Own(#[serde(deserialize_with = "crate::object::required")] CustomRetrySpec),
 }
 
 /// Own numbers for a policy.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct OwnRetry {
+pub struct CustomRetrySpec {
     /// The most attempts, 1 to 1000.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1000))]
     pub max_attempts: Option<u32>,
     /// The wait after the first attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub initial_delay: Option<Span>,
+    pub initial_delay: Option<HumanDuration>,
     /// The longest wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub max_delay: Option<Span>,
+    pub max_delay: Option<HumanDuration>,
     /// What each wait is multiplied by.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 100))]
@@ -188,15 +188,15 @@ pub struct OwnRetry {
     /// The waits themselves, instead of `initial_delay` and `base`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 999))]
-    pub schedule: Option<Vec<Span>>,
+    pub schedule: Option<Vec<HumanDuration>>,
     /// Give up when the next attempt would come this long after the delivery was created.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub max_age: Option<Span>,
+    pub max_age: Option<HumanDuration>,
 }
 
 /// A policy that makes no sense.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum InvalidRetry {
+pub enum RetrySpecError {
     /// The name is not known.
     #[error("there is no retry policy `{0}`; known are quick, short and standard")]
     UnknownName(String),
@@ -218,22 +218,22 @@ impl Default for RetrySpec {
 
 impl RetrySpec {
     /// The policy that is meant.
-    pub fn policy(&self) -> Result<RetryPolicy, InvalidRetry> {
+    pub fn policy(&self) -> Result<RetryPolicy, RetrySpecError> {
         match self {
             Self::Named(name) => match name.as_str() {
                 "quick" => Ok(RetryPolicy::quick()),
                 "short" => Ok(RetryPolicy::short()),
                 "standard" => Ok(RetryPolicy::standard()),
-                _ => Err(InvalidRetry::UnknownName(name.clone())),
+                _ => Err(RetrySpecError::UnknownName(name.clone())),
             },
             Self::Own(own) => own.policy(),
         }
     }
 }
 
-impl OwnRetry {
-    fn policy(&self) -> Result<RetryPolicy, InvalidRetry> {
-        let out = |field, expected| Err(InvalidRetry::OutOfRange { field, expected });
+impl CustomRetrySpec {
+    fn policy(&self) -> Result<RetryPolicy, RetrySpecError> {
+        let out = |field, expected| Err(RetrySpecError::OutOfRange { field, expected });
         let like = RetryPolicy::short();
         let base = self.base.unwrap_or(2.0);
         if !(1.0..=100.0).contains(&base) {

@@ -8,10 +8,10 @@ use std::{borrow::Cow, fmt, ops::RangeInclusive, str::FromStr};
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-use super::{Class, DeadReason};
+use super::{DeadReason, FailureClass};
 
 /// Nobody has more to say about statuses than this.
-pub const RULES_MAX: usize = 64;
+pub const STATUS_RULES_MAX: usize = 64;
 
 /// Every status that a message can carry.
 const STATUSES: RangeInclusive<u16> = 100..=999;
@@ -21,9 +21,9 @@ const STATUSES: RangeInclusive<u16> = 100..=999;
 #[serde(deny_unknown_fields)]
 pub struct StatusRule {
     /// Which answers it is about: `409`, `"500-599"` or `"5xx"`.
-    pub status: Statuses,
+    pub status: StatusRange,
     /// What they mean.
-    pub then: Then,
+    pub then: StatusAction,
     /// Why a delivery is dead, for `dead` only; by the table when left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<DeadReason>,
@@ -32,7 +32,7 @@ pub struct StatusRule {
 /// What an answer means to whoever wrote the rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Then {
+pub enum StatusAction {
     /// The event has arrived.
     Succeeded,
     /// Again, by the policy.
@@ -45,26 +45,26 @@ pub enum Then {
     Pause,
 }
 
-impl Then {
+impl StatusAction {
     /// The kind of failure that this is; `None` is a success.
-    pub(super) const fn class(self) -> Option<Class> {
+    pub(super) const fn class(self) -> Option<FailureClass> {
         match self {
             Self::Succeeded => None,
-            Self::Retry => Some(Class::Transient),
-            Self::Throttle => Some(Class::Throttled),
-            Self::Dead => Some(Class::Permanent),
-            Self::Pause => Some(Class::Config),
+            Self::Retry => Some(FailureClass::Transient),
+            Self::Throttle => Some(FailureClass::Throttled),
+            Self::Dead => Some(FailureClass::Permanent),
+            Self::Pause => Some(FailureClass::Config),
         }
     }
 }
 
 /// A status, or some that follow each other.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Statuses(RangeInclusive<u16>);
+pub struct StatusRange(RangeInclusive<u16>);
 
 /// A rule that makes no sense.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum InvalidRule {
+pub enum StatusRuleError {
     /// Not a status.
     #[error("a status is written as 409, \"500-599\" or \"5xx\", from 100 to 999")]
     Status,
@@ -75,14 +75,14 @@ pub enum InvalidRule {
     #[error("`reason` may be unrecoverable, payload_error or invalid_endpoint")]
     Reason,
     /// Too many.
-    #[error("there may be {RULES_MAX} rules")]
+    #[error("there may be {STATUS_RULES_MAX} rules")]
     TooMany,
 }
 
-impl FromStr for Statuses {
-    type Err = InvalidRule;
+impl FromStr for StatusRange {
+    type Err = StatusRuleError;
 
-    fn from_str(text: &str) -> Result<Self, InvalidRule> {
+    fn from_str(text: &str) -> Result<Self, StatusRuleError> {
         let number = |digits: &str| -> Option<u16> {
             let plain = digits.len() == 3 && digits.bytes().all(|byte| byte.is_ascii_digit());
             digits.parse().ok().filter(|status| plain && STATUSES.contains(status))
@@ -95,11 +95,11 @@ impl FromStr for Statuses {
             },
             (None, None) => number(text).map(|status| status..=status),
         };
-        range.map(Self).ok_or(InvalidRule::Status)
+        range.map(Self).ok_or(StatusRuleError::Status)
     }
 }
 
-impl fmt::Display for Statuses {
+impl fmt::Display for StatusRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (low, high) = (self.0.start(), self.0.end());
         if low == high {
@@ -112,13 +112,13 @@ impl fmt::Display for Statuses {
     }
 }
 
-impl Serialize for Statuses {
+impl Serialize for StatusRange {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
 }
 
-impl<'de> Deserialize<'de> for Statuses {
+impl<'de> Deserialize<'de> for StatusRange {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
         #[serde(untagged, expecting = "a status such as 409, \"500-599\" or \"5xx\"")]
@@ -145,16 +145,16 @@ impl StatusRules {
     }
 
     /// Checks that each rule makes sense.
-    pub fn new(rules: &[StatusRule]) -> Result<Self, InvalidRule> {
-        if rules.len() > RULES_MAX {
-            return Err(InvalidRule::TooMany);
+    pub fn new(rules: &[StatusRule]) -> Result<Self, StatusRuleError> {
+        if rules.len() > STATUS_RULES_MAX {
+            return Err(StatusRuleError::TooMany);
         }
         for rule in rules {
             match (rule.reason, rule.then) {
                 (None, _) => {}
-                (Some(reason), Then::Dead) if is_about_an_answer(reason) => {}
-                (Some(_), Then::Dead) => return Err(InvalidRule::Reason),
-                (Some(_), _) => return Err(InvalidRule::ReasonWithoutDeath),
+                (Some(reason), StatusAction::Dead) if is_about_an_answer(reason) => {}
+                (Some(_), StatusAction::Dead) => return Err(StatusRuleError::Reason),
+                (Some(_), _) => return Err(StatusRuleError::ReasonWithoutDeath),
             }
         }
         Ok(Self(rules.to_vec()))
@@ -178,11 +178,12 @@ const fn is_about_an_answer(reason: DeadReason) -> bool {
 mod tests {
     use super::{
         super::{
-            Failure, Outcome, Progress, Terms, Verdict, asks_for_pause, classify, cool_until, judge,
+            AttemptFailure, AttemptOutcome, AttemptProgress, RetryDecision, RetryTerms, classify,
+            cool_until, decide_retry, should_pause_destination,
         },
         *,
     };
-    use crate::{delivery::RetryPolicy, time::Timestamp};
+    use crate::{retry::RetryPolicy, time::Timestamp};
 
     #[test]
     fn statuses_are_a_number_a_range_or_a_hundred() {
@@ -204,8 +205,8 @@ mod tests {
             ("-", None, ""),
         ];
         for (text, range, shown) in cases {
-            let read = text.parse::<Statuses>().ok();
-            let expected = range.map(|(low, high)| Statuses(low..=high));
+            let read = text.parse::<StatusRange>().ok();
+            let expected = range.map(|(low, high)| StatusRange(low..=high));
             assert_eq!(read, expected, "case: {text}");
             assert_eq!(read.map_or(String::new(), |read| read.to_string()), shown, "case: {text}");
         }
@@ -215,7 +216,7 @@ mod tests {
     fn rules_are_read_as_they_are_written() {
         let text = r#"[{"status":409,"then":"succeeded"},{"status":"5xx","then":"dead","reason":"payload_error"}]"#;
         let rules: Vec<StatusRule> = serde_json::from_str(text).unwrap();
-        assert_eq!(rules[0].status, Statuses(409..=409));
+        assert_eq!(rules[0].status, StatusRange(409..=409));
         assert_eq!(rules[1].reason, Some(DeadReason::PayloadError));
         let again: Vec<StatusRule> =
             serde_json::from_str(&serde_json::to_string(&rules).unwrap()).unwrap();
@@ -234,11 +235,11 @@ mod tests {
     fn rules_that_make_no_sense_are_refused() {
         let rule = |then, reason| StatusRule { status: "404".parse().unwrap(), then, reason };
         let cases = [
-            (rule(Then::Dead, Some(DeadReason::InvalidEndpoint)), Ok(())),
-            (rule(Then::Dead, Some(DeadReason::Expired)), Err(InvalidRule::Reason)),
+            (rule(StatusAction::Dead, Some(DeadReason::InvalidEndpoint)), Ok(())),
+            (rule(StatusAction::Dead, Some(DeadReason::Expired)), Err(StatusRuleError::Reason)),
             (
-                rule(Then::Retry, Some(DeadReason::Unrecoverable)),
-                Err(InvalidRule::ReasonWithoutDeath),
+                rule(StatusAction::Retry, Some(DeadReason::Unrecoverable)),
+                Err(StatusRuleError::ReasonWithoutDeath),
             ),
         ];
         for (rule, expected) in cases {
@@ -248,8 +249,8 @@ mod tests {
                 "case: {rule:?}"
             );
         }
-        let many = vec![rule(Then::Retry, None); RULES_MAX + 1];
-        assert_eq!(StatusRules::new(&many), Err(InvalidRule::TooMany));
+        let many = vec![rule(StatusAction::Retry, None); STATUS_RULES_MAX + 1];
+        assert_eq!(StatusRules::new(&many), Err(StatusRuleError::TooMany));
     }
 
     const NOW: Timestamp = Timestamp::from_millis(1_000_000);
@@ -258,10 +259,16 @@ mod tests {
         StatusRules::new(&serde_json::from_str::<Vec<StatusRule>>(json).unwrap()).unwrap()
     }
 
-    fn verdict(rules: &StatusRules, status: u16, attempts: u32) -> Verdict {
-        let outcome = Outcome::Answered { status, retry_after: None };
-        let progress = Progress { attempts, throttled: 0, created_at: NOW };
-        judge(&outcome, progress, Terms { retry: &RetryPolicy::quick(), rules }, NOW, 0.0)
+    fn verdict(rules: &StatusRules, status: u16, attempts: u32) -> RetryDecision {
+        let outcome = AttemptOutcome::Answered { status, retry_after: None };
+        let progress = AttemptProgress { attempts, throttled: 0, created_at: NOW };
+        decide_retry(
+            &outcome,
+            progress,
+            RetryTerms { retry: &RetryPolicy::quick(), rules },
+            NOW,
+            0.0,
+        )
     }
 
     #[test]
@@ -277,34 +284,37 @@ mod tests {
                 {"status":"2xx","then":"retry"},
                 {"status":203,"then":"succeeded"}]"#,
         );
-        let dead = |reason| Verdict::Dead { reason, class: Class::Permanent };
+        let dead = |reason| RetryDecision::Dead { reason, class: FailureClass::Permanent };
         let cases = [
-            (409, Some(Verdict::Succeeded), None),
-            (404, None, Some(Class::Transient)),
-            (420, None, Some(Class::Throttled)),
-            (400, Some(dead(DeadReason::PayloadError)), Some(Class::Permanent)),
-            (418, Some(dead(DeadReason::Unrecoverable)), Some(Class::Permanent)),
-            (401, Some(dead(DeadReason::InvalidEndpoint)), Some(Class::Permanent)),
-            (503, Some(dead(DeadReason::PayloadError)), Some(Class::Permanent)),
-            (200, None, Some(Class::Transient)),
+            (409, Some(RetryDecision::Succeeded), None),
+            (404, None, Some(FailureClass::Transient)),
+            (420, None, Some(FailureClass::Throttled)),
+            (400, Some(dead(DeadReason::PayloadError)), Some(FailureClass::Permanent)),
+            (418, Some(dead(DeadReason::Unrecoverable)), Some(FailureClass::Permanent)),
+            (401, Some(dead(DeadReason::InvalidEndpoint)), Some(FailureClass::Permanent)),
+            (503, Some(dead(DeadReason::PayloadError)), Some(FailureClass::Permanent)),
+            (200, None, Some(FailureClass::Transient)),
             // The rule before it has spoken already.
-            (203, None, Some(Class::Transient)),
+            (203, None, Some(FailureClass::Transient)),
             // Nothing is said about these.
-            (500, None, Some(Class::Transient)),
+            (500, None, Some(FailureClass::Transient)),
             (
                 308,
-                Some(Verdict::Dead { reason: DeadReason::InvalidEndpoint, class: Class::Config }),
-                Some(Class::Config),
+                Some(RetryDecision::Dead {
+                    reason: DeadReason::InvalidEndpoint,
+                    class: FailureClass::Config,
+                }),
+                Some(FailureClass::Config),
             ),
         ];
         for (status, expected, class) in cases {
-            let outcome = Outcome::Answered { status, retry_after: None };
+            let outcome = AttemptOutcome::Answered { status, retry_after: None };
             assert_eq!(classify(&outcome, &rules), class, "case: {status}");
             let found = verdict(&rules, status, 1);
             match expected {
                 Some(expected) => assert_eq!(found, expected, "case: {status}"),
                 None => assert!(
-                    matches!(found, Verdict::RetryAt { class: c, .. } if Some(c) == class),
+                    matches!(found, RetryDecision::RetryAt { class: c, .. } if Some(c) == class),
                     "case: {status}: {found:?}"
                 ),
             }
@@ -314,10 +324,10 @@ mod tests {
     #[test]
     fn a_rule_that_throttles_cools_the_lane() {
         let rules = rules(r#"[{"status":420,"then":"throttle"},{"status":429,"then":"retry"}]"#);
-        let progress = Progress { attempts: 1, throttled: 1, created_at: NOW };
+        let progress = AttemptProgress { attempts: 1, throttled: 1, created_at: NOW };
         let cools = |status| {
-            let outcome = Outcome::Answered { status, retry_after: None };
-            let terms = Terms { retry: &RetryPolicy::quick(), rules: &rules };
+            let outcome = AttemptOutcome::Answered { status, retry_after: None };
+            let terms = RetryTerms { retry: &RetryPolicy::quick(), rules: &rules };
             cool_until(&outcome, progress, terms, NOW, 0.0).is_some()
         };
         assert_eq!([cools(420), cools(429), cools(500)], [true, false, false]);
@@ -326,15 +336,15 @@ mod tests {
     #[test]
     fn a_rule_that_pauses_keeps_the_delivery_while_it_has_attempts() {
         let rules = rules(r#"[{"status":410,"then":"pause"}]"#);
-        let gone = Outcome::Answered { status: 410, retry_after: None };
-        assert_eq!(classify(&gone, &rules), Some(Class::Config));
-        assert!(asks_for_pause(&gone, &rules));
-        assert!(!asks_for_pause(&gone, &StatusRules::none()));
-        assert!(!asks_for_pause(&Outcome::Failed(Failure::Tls), &rules));
-        assert!(matches!(verdict(&rules, 410, 1), Verdict::Pause { due_at } if due_at > NOW));
+        let gone = AttemptOutcome::Answered { status: 410, retry_after: None };
+        assert_eq!(classify(&gone, &rules), Some(FailureClass::Config));
+        assert!(should_pause_destination(&gone, &rules));
+        assert!(!should_pause_destination(&gone, &StatusRules::none()));
+        assert!(!should_pause_destination(&AttemptOutcome::Failed(AttemptFailure::Tls), &rules));
+        assert!(matches!(verdict(&rules, 410, 1), RetryDecision::Pause { due_at } if due_at > NOW));
         assert_eq!(
             verdict(&rules, 410, 3),
-            Verdict::Dead { reason: DeadReason::MaxRetries, class: Class::Config }
+            RetryDecision::Dead { reason: DeadReason::MaxRetries, class: FailureClass::Config }
         );
     }
 }

@@ -1,6 +1,6 @@
 //! Dead letters by their cause: which of them died of the same thing.
 //!
-//! A [`Cause`] is what tells one cause from another: the class, the status or the failure, and the
+//! A [`DeathCause`] is what tells one cause from another: the class, the status or the failure, and the
 //! *shape* of the message, which is what was said without what differs each time. Thousands that died
 //! of one thing have one cause, and with their destination make one group. Its id is a digest of all
 //! that, so that it is the same after a restart and in every copy of the data.
@@ -13,15 +13,15 @@ mod words;
 use uuid::Uuid;
 
 use self::{
-    answer::Says,
+    answer::ErrorMessage,
     words::{normalised, shortened},
 };
 use crate::{
-    delivery::{Class, DeadReason, Failure},
+    delivery::{AttemptFailure, DeadReason, FailureClass},
     ids::{DeliveryId, DestinationId, EventId, GroupId, SourceId},
     key::fingerprint,
-    redact::{self, Names},
-    store::Attempt,
+    redact::{self, SecretNames},
+    store::AttemptRecord,
     time::Timestamp,
 };
 
@@ -32,21 +32,21 @@ pub const SAMPLE_BYTES_MAX: usize = 4096;
 
 /// What a delivery died of.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cause {
+pub struct DeathCause {
     /// What kind of failure it was; `None` if nobody knows any more.
-    pub class: Option<Class>,
+    pub class: Option<FailureClass>,
     /// The status of the last answer, if there was one.
     pub code: Option<u16>,
     /// Why there was none.
-    pub failure: Option<Failure>,
+    pub failure: Option<AttemptFailure>,
     /// What was said, without what differs each time.
     pub shape: String,
 }
 
-impl Cause {
+impl DeathCause {
     /// That of an attempt that was the last.
-    pub fn of_attempt(attempt: &Attempt) -> Self {
-        let Attempt { status, failure, class, detail, response, .. } = attempt;
+    pub fn of_attempt(attempt: &AttemptRecord) -> Self {
+        let AttemptRecord { status, failure, class, detail, response, .. } = attempt;
         let shape = shape(*status, *failure, detail.as_deref(), response);
         Self { class: *class, code: *status, failure: *failure, shape }
     }
@@ -54,7 +54,7 @@ impl Cause {
     /// A status that came later said that it failed.
     pub fn told(reason: DeadReason) -> Self {
         Self::without_answer(
-            Some(Class::Permanent),
+            Some(FailureClass::Permanent),
             format!("a status said so: {}", reason.as_str()),
         )
     }
@@ -62,7 +62,7 @@ impl Cause {
     /// There is nothing left that could be sent.
     pub fn damaged() -> Self {
         Self::without_answer(
-            Some(Class::Permanent),
+            Some(FailureClass::Permanent),
             "the stored body is missing or damaged".to_owned(),
         )
     }
@@ -72,7 +72,7 @@ impl Cause {
         Self::without_answer(None, format!("no attempt is kept: {}", reason.as_str()))
     }
 
-    fn without_answer(class: Option<Class>, shape: String) -> Self {
+    fn without_answer(class: Option<FailureClass>, shape: String) -> Self {
         Self { class, code: None, failure: None, shape }
     }
 
@@ -80,9 +80,9 @@ impl Cause {
     pub fn group(&self, destination: DestinationId) -> GroupId {
         let code = self.code.map(|code| code.to_string());
         let parts = [
-            self.class.map_or("", Class::as_str),
+            self.class.map_or("", FailureClass::as_str),
             code.as_deref().unwrap_or_default(),
-            self.failure.map_or("", Failure::as_str),
+            self.failure.map_or("", AttemptFailure::as_str),
             &self.shape,
         ];
         // No part has the sign between them in it.
@@ -97,7 +97,7 @@ impl Cause {
 /// The shape of a failure: its status or its word, and what was said about it.
 pub fn shape(
     status: Option<u16>,
-    failure: Option<Failure>,
+    failure: Option<AttemptFailure>,
     detail: Option<&str>,
     response: &[u8],
 ) -> String {
@@ -118,10 +118,10 @@ pub fn shape(
 fn said(detail: Option<&str>, response: &[u8]) -> String {
     // A shape is kept as long as anybody died of it, and shown to whoever may look.
     let response = &response[..response.len().min(answer::ANSWER_BYTES_MAX)];
-    let masked = redact::excerpt(response, &Names::default());
+    let masked = redact::mask_text(response, &SecretNames::default());
     let detail = detail.map(|detail| normalised(detail, SHAPE_CHARS_MAX)).unwrap_or_default();
     let answer = match answer::read(&masked.body) {
-        Says::Fields(texts) => {
+        ErrorMessage::Fields(texts) => {
             let texts: Vec<String> = texts
                 .into_iter()
                 .map(
@@ -133,14 +133,14 @@ fn said(detail: Option<&str>, response: &[u8]) -> String {
             // The fields are what a detail was made of, where there is one.
             return texts.join("; ");
         }
-        Says::Names(names) if names.is_empty() => String::new(),
-        Says::Names(names) => {
+        ErrorMessage::Names(names) if names.is_empty() => String::new(),
+        ErrorMessage::Names(names) => {
             let mut names: Vec<String> =
                 names.iter().map(|name| normalised(name, SHAPE_CHARS_MAX)).collect();
             names.dedup();
             format!("{{{}}}", names.join(", "))
         }
-        Says::Text(text) => normalised(&text, SHAPE_CHARS_MAX),
+        ErrorMessage::Text(text) => normalised(&text, SHAPE_CHARS_MAX),
     };
     match (detail.is_empty(), answer.is_empty()) {
         (false, false) => format!("{detail}; {answer}"),
@@ -151,21 +151,21 @@ fn said(detail: Option<&str>, response: &[u8]) -> String {
 
 /// Which groups to list.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct GroupFilter {
+pub struct DeadLetterGroupFilter {
     /// Only to this destination.
     pub destination: Option<DestinationId>,
-    /// Only with an event of this source among its newest [`GROUP_LOOKS_MAX`].
+    /// Only with an event of this source among its newest [`GROUP_SCAN_MAX`].
     pub source: Option<SourceId>,
     /// Only this one.
     pub id: Option<GroupId>,
 }
 
 /// How many deliveries of a group are looked at for one of a source.
-pub const GROUP_LOOKS_MAX: usize = 100;
+pub const GROUP_SCAN_MAX: usize = 100;
 
 /// A place in a list of groups, which is in the order of when one died last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct GroupPlace {
+pub struct DeadLetterGroupCursor {
     /// When that was.
     pub last_seen: Timestamp,
     /// Which group.
@@ -174,13 +174,13 @@ pub struct GroupPlace {
 
 /// All that are dead now of one cause, on their way to one destination.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DeadGroup {
+pub struct DeadLetterGroup {
     /// Its id.
     pub id: GroupId,
     /// To where.
     pub destination: DestinationId,
     /// Of what.
-    pub cause: Cause,
+    pub cause: DeathCause,
     /// Why the one that died last was given up.
     pub reason: DeadReason,
     /// How many are dead now; exact.

@@ -5,9 +5,9 @@ use std::time::Duration;
 use super::*;
 use crate::{
     attribute::Attributes,
-    delivery::{Class, DeadReason, Timing, WhyThen, state::Status},
+    delivery::{AttemptTiming, DeadReason, FailureClass, ScheduleReason, state::DeliveryStatus},
     ids::{AttemptId, EventId, RequestId, SourceId},
-    store::{Attempt, EventRow},
+    store::{AttemptRecord, EventRow},
 };
 
 const BEGUN: Timestamp = Timestamp::from_millis(1_800_000_000_000);
@@ -49,7 +49,7 @@ fn owed(number: u128, created_at: Timestamp, replay_of: Option<DeliveryId>) -> D
         id: DeliveryId::new(created_at, number << 100),
         event: EventId::new(BEGUN, 1),
         destination: DestinationId::new(BEGUN, 9),
-        status: Status::Succeeded,
+        status: DeliveryStatus::Succeeded,
         reason: None,
         attempts: 1,
         created_at,
@@ -63,16 +63,16 @@ fn owed(number: u128, created_at: Timestamp, replay_of: Option<DeliveryId>) -> D
     }
 }
 
-fn tried(delivery: DeliveryId, started_at: Timestamp, status: u16, next: Next) -> AttemptRow {
-    let class = (status != 200).then_some(Class::Transient);
+fn tried(delivery: DeliveryId, started_at: Timestamp, status: u16, next: NextStep) -> AttemptRow {
+    let class = (status != 200).then_some(FailureClass::Transient);
     AttemptRow {
         delivery,
-        attempt: Attempt {
+        attempt: AttemptRecord {
             id: AttemptId::new(started_at, 1),
             number: 1,
             started_at,
             took: Duration::from_millis(12),
-            timing: Timing::default(),
+            timing: AttemptTiming::default(),
             status: Some(status),
             failure: None,
             class,
@@ -80,7 +80,7 @@ fn tried(delivery: DeliveryId, started_at: Timestamp, status: u16, next: Next) -
             response: Vec::new(),
         },
         next: Some(next),
-        why_then: next.due_at().map(|_| WhyThen::Backoff),
+        why_then: next.due_at().map(|_| ScheduleReason::Backoff),
     }
 }
 
@@ -92,7 +92,7 @@ fn crm(_: DestinationId) -> Option<String> {
 fn a_life_is_told_in_order() {
     let first = owed(1, at(0), None);
     let heir = owed(2, at(60), Some(first.id));
-    let decision = |kind, delivery, at| Decision {
+    let decision = |kind, delivery, at| EventDecision {
         event: EventId::new(BEGUN, 1),
         delivery: Some(delivery),
         at,
@@ -109,21 +109,21 @@ fn a_life_is_told_in_order() {
     };
     let detail = EventDetail {
         unrouted: vec![
-            Unrouted { to: "mail".parse().unwrap(), why: Why::FilterFalse },
-            Unrouted { to: "log".parse().unwrap(), why: Why::DroppedByTransform },
+            UnroutedRoute { to: "mail".parse().unwrap(), why: NotRoutedReason::FilterFalse },
+            UnroutedRoute { to: "log".parse().unwrap(), why: NotRoutedReason::DroppedByTransform },
         ],
         attempts: vec![
-            tried(first.id, at(1), 503, Next::RetryAt(at(30))),
-            tried(first.id, at(30), 500, Next::Dead(DeadReason::MaxRetries)),
-            tried(heir.id, at(61), 200, Next::Succeeded),
+            tried(first.id, at(1), 503, NextStep::RetryAt(at(30))),
+            tried(first.id, at(30), 500, NextStep::Dead(DeadReason::MaxRetries)),
+            tried(heir.id, at(61), 200, NextStep::Succeeded),
         ],
         duplicates: vec![seen(at(5), false), seen(at(60), true)],
-        decisions: vec![decision(DecisionKind::Revived, heir.id, at(60))],
+        decisions: vec![decision(EventDecisionKind::Revived, heir.id, at(60))],
         deliveries: vec![first, heir],
         ..event()
     };
 
-    let story = tell(&detail, &crm);
+    let story = build_timeline(&detail, &crm);
 
     let told: Vec<_> = story.iter().map(|entry| (entry.kind, entry.text.as_str())).collect();
     let expected = [
@@ -158,7 +158,7 @@ fn what_is_missing_is_said_too() {
     detail.verified_by = Some("none".to_owned());
     detail.deliveries = vec![owed(1, at(0), None)];
 
-    let story = tell(&detail, &|_| None);
+    let story = build_timeline(&detail, &|_| None);
 
     let text = |kind| story.iter().find(|entry| entry.kind == kind).map(|entry| &*entry.text);
     assert_eq!(text("verified"), Some("unverified: the source asks for nothing"));
@@ -174,7 +174,7 @@ fn what_retention_removed_is_said_plainly() {
     let heir = owed(2, at(60), Some(first.id));
     let waiting = DeliveryRow { attempts: 0, ended_at: None, ..owed(3, at(70), None) };
     let mut detail = EventDetail {
-        attempts: vec![tried(heir.id, at(61), 200, Next::Succeeded)],
+        attempts: vec![tried(heir.id, at(61), 200, NextStep::Succeeded)],
         duplicates: vec![DuplicateRow {
             n: 1,
             seen_at: at(5),
@@ -188,7 +188,7 @@ fn what_retention_removed_is_said_plainly() {
     };
     detail.event.body_removed = true;
 
-    let story = tell(&detail, &crm);
+    let story = build_timeline(&detail, &crm);
 
     let text = |kind| story.iter().find(|entry| entry.kind == kind).map(|entry| &*entry.text);
     assert_eq!(text("received"), Some("received with 7 bytes; retention has removed the body"));
@@ -207,30 +207,30 @@ fn what_retention_removed_is_said_plainly() {
 fn attempts_that_are_too_many_to_be_told_are_not_called_removed() {
     let first = owed(1, at(0), None);
     let heir = owed(2, at(60), Some(first.id));
-    let many = vec![tried(first.id, at(1), 503, Next::RetryAt(at(30))); ATTEMPTS_TOLD];
+    let many = vec![tried(first.id, at(1), 503, NextStep::RetryAt(at(30))); EVENT_ATTEMPTS_MAX];
     let detail = EventDetail { attempts: many, deliveries: vec![first, heir], ..event() };
 
-    assert!(tell(&detail, &crm).iter().all(|entry| entry.kind != "attempts_removed"));
+    assert!(build_timeline(&detail, &crm).iter().all(|entry| entry.kind != "attempts_removed"));
 }
 
 #[test]
 fn every_kind_of_decision_has_a_text() {
     let owed = owed(1, at(0), None);
-    for kind in DecisionKind::ALL {
+    for kind in EventDecisionKind::ALL {
         let detail = EventDetail {
-            decisions: vec![Decision {
+            decisions: vec![EventDecision {
                 event: owed.event,
                 delivery: Some(owed.id),
                 at: at(1),
                 kind,
                 detail: json!({ "answer": "success" }),
             }],
-            attempts: vec![tried(owed.id, at(0), 200, Next::Succeeded)],
+            attempts: vec![tried(owed.id, at(0), 200, NextStep::Succeeded)],
             deliveries: vec![owed.clone()],
             ..event()
         };
 
-        let last = tell(&detail, &crm).pop().unwrap();
+        let last = build_timeline(&detail, &crm).pop().unwrap();
 
         assert_eq!((last.kind, last.delivery), (kind.as_str(), Some(owed.id)));
         assert!(!last.text.is_empty());

@@ -6,17 +6,17 @@
 use serde_json::{Value, json};
 
 use crate::{
-    decision::{Decision, DecisionKind, Unrouted, Why},
+    decision::{EventDecision, EventDecisionKind, NotRoutedReason, UnroutedRoute},
     ids::{DeliveryId, DestinationId},
-    quarantine::RELEASED_BY_HAND,
-    store::{ATTEMPTS_TOLD, AttemptRow, DeliveryRow, DuplicateRow, EventDetail, Next},
+    quarantine::MANUALLY_RELEASED,
+    store::{AttemptRow, DeliveryRow, DuplicateRow, EVENT_ATTEMPTS_MAX, EventDetail, NextStep},
     time::Timestamp,
     verify::UNVERIFIED,
 };
 
 /// One thing that happened.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Entry {
+pub struct TimelineEntry {
     /// When.
     pub at: Timestamp,
     /// What; for programs, and stable.
@@ -34,7 +34,7 @@ type NameOf<'n> = &'n dyn Fn(DestinationId) -> Option<String>;
 
 /// Tells the story, oldest first. What happened in the same millisecond stands in the order in which
 /// it must have happened.
-pub fn tell(detail: &EventDetail, name_of: NameOf<'_>) -> Vec<Entry> {
+pub fn build_timeline(detail: &EventDetail, name_of: NameOf<'_>) -> Vec<TimelineEntry> {
     let mut story = taken_in(detail);
     story.extend(detail.unrouted.iter().map(|route| unrouted(route, detail.event.received_at)));
     let to = |delivery: DeliveryId| -> String {
@@ -52,10 +52,15 @@ pub fn tell(detail: &EventDetail, name_of: NameOf<'_>) -> Vec<Entry> {
     story
 }
 
-fn taken_in(detail: &EventDetail) -> Vec<Entry> {
+fn taken_in(detail: &EventDetail) -> Vec<TimelineEntry> {
     let row = &detail.event;
-    let entry =
-        |kind, text, detail| Entry { at: row.received_at, kind, text, delivery: None, detail };
+    let entry = |kind, text, detail| TimelineEntry {
+        at: row.received_at,
+        kind,
+        text,
+        delivery: None,
+        detail,
+    };
     let body = if row.body_removed { "; retention has removed the body" } else { "" };
     let mut story = vec![entry(
         "received",
@@ -65,14 +70,14 @@ fn taken_in(detail: &EventDetail) -> Vec<Entry> {
     if let Some(by) = &detail.verified_by {
         let text = match by.as_str() {
             UNVERIFIED => "unverified: the source asks for nothing".to_owned(),
-            RELEASED_BY_HAND => "unverified: released by hand".to_owned(),
+            MANUALLY_RELEASED => "unverified: released by hand".to_owned(),
             _ => format!("verified by {by}"),
         };
         story.push(entry("verified", text, json!({ "by": by })));
     }
     match (&row.key, &detail.key_from) {
         (None, _) => {
-            let is_copy = |row: &Decision| row.kind == DecisionKind::NotADuplicate;
+            let is_copy = |row: &EventDecision| row.kind == EventDecisionKind::NotADuplicate;
             let text = match detail.decisions.iter().any(is_copy) {
                 true => "it has no key, because its own is that of another event",
                 false => "no key was found, so this is a duplicate of nothing",
@@ -88,23 +93,29 @@ fn taken_in(detail: &EventDetail) -> Vec<Entry> {
     story
 }
 
-fn unrouted(route: &Unrouted, at: Timestamp) -> Entry {
+fn unrouted(route: &UnroutedRoute, at: Timestamp) -> TimelineEntry {
     let to = &route.to;
     let text = match &route.why {
-        Why::Ping => "the provider only asked whether we are there".to_owned(),
-        Why::FilterFalse => format!("not for `{to}`: the filter says no"),
-        Why::FilterFailed(code) => format!("not for `{to}`: the filter failed ({code})"),
-        Why::NotJson => format!("not for `{to}`: it has a filter, and the body is not JSON"),
-        Why::SameDestination => format!("not for `{to}` again: an earlier route leads there"),
-        Why::DroppedByTransform => format!("not for `{to}`: the transform dropped it"),
+        NotRoutedReason::Ping => "the provider only asked whether we are there".to_owned(),
+        NotRoutedReason::FilterFalse => format!("not for `{to}`: the filter says no"),
+        NotRoutedReason::FilterFailed(code) => {
+            format!("not for `{to}`: the filter failed ({code})")
+        }
+        NotRoutedReason::NotJson => {
+            format!("not for `{to}`: it has a filter, and the body is not JSON")
+        }
+        NotRoutedReason::SameDestination => {
+            format!("not for `{to}` again: an earlier route leads there")
+        }
+        NotRoutedReason::DroppedByTransform => format!("not for `{to}`: the transform dropped it"),
     };
     let detail = json!({ "destination": to, "why": route.why.word() });
-    Entry { at, kind: "not_routed", text, delivery: None, detail }
+    TimelineEntry { at, kind: "not_routed", text, delivery: None, detail }
 }
 
-fn created(owed: &DeliveryRow, to: &str) -> Entry {
+fn created(owed: &DeliveryRow, to: &str) -> TimelineEntry {
     let place = owed.replay_of.map(|old| format!(", in place of {old}")).unwrap_or_default();
-    Entry {
+    TimelineEntry {
         at: owed.created_at,
         kind: "delivery_created",
         text: format!("to be delivered to {to}{place}"),
@@ -113,7 +124,7 @@ fn created(owed: &DeliveryRow, to: &str) -> Entry {
     }
 }
 
-fn attempt(row: &AttemptRow, to: &str) -> Entry {
+fn attempt(row: &AttemptRow, to: &str) -> TimelineEntry {
     let AttemptRow { delivery, attempt, next, why_then } = row;
     let what = match (attempt.status, attempt.failure) {
         (Some(status), _) => format!("status {status}"),
@@ -122,19 +133,19 @@ fn attempt(row: &AttemptRow, to: &str) -> Entry {
     };
     let took = attempt.took.as_millis();
     let follows = match next {
-        Some(Next::RetryAt(due_at)) => {
+        Some(NextStep::RetryAt(due_at)) => {
             let why = why_then.map(|why| format!(" ({})", why.text(attempt.number)));
             format!("; next attempt at {due_at}{}", why.unwrap_or_default())
         }
-        Some(Next::Dead(reason)) => format!("; given up: {}", reason.as_str()),
-        Some(Next::Succeeded) | None => String::new(),
+        Some(NextStep::Dead(reason)) => format!("; given up: {}", reason.as_str()),
+        Some(NextStep::Succeeded) | None => String::new(),
     };
     let (kind, outcome) = match attempt.class {
         None => ("attempt_succeeded", "succeeded".to_owned()),
         Some(class) => ("attempt_failed", format!("failed ({})", class.as_str())),
     };
     let number = attempt.number;
-    Entry {
+    TimelineEntry {
         at: attempt.started_at + attempt.took,
         kind,
         text: format!("attempt {number} to {to} {outcome}: {what} after {took} ms{follows}"),
@@ -146,8 +157,8 @@ fn attempt(row: &AttemptRow, to: &str) -> Entry {
             "failure": attempt.failure,
             "class": attempt.class,
             "detail": attempt.detail,
-            "next": next.map(Next::word),
-            "next_at": next.and_then(Next::due_at),
+            "next": next.map(NextStep::word),
+            "next_at": next.and_then(NextStep::due_at),
             "next_why": why_then,
             "timing": attempt.timing.shown(attempt.took),
         }),
@@ -157,17 +168,17 @@ fn attempt(row: &AttemptRow, to: &str) -> Entry {
 /// Deliveries that were tried and of whose attempts nothing is left. Those that are not told because
 /// there are too many are not missing.
 fn without_attempts(detail: &EventDetail) -> impl Iterator<Item = &DeliveryRow> {
-    let all_are_told = detail.attempts.len() < ATTEMPTS_TOLD;
+    let all_are_told = detail.attempts.len() < EVENT_ATTEMPTS_MAX;
     detail.deliveries.iter().filter(move |owed| {
         let is_told = || detail.attempts.iter().any(|row| row.delivery == owed.id);
         all_are_told && owed.attempts > 0 && !is_told()
     })
 }
 
-fn attempts_removed(owed: &DeliveryRow, to: &str) -> Entry {
+fn attempts_removed(owed: &DeliveryRow, to: &str) -> TimelineEntry {
     let many = owed.attempts;
     let what = if many == 1 { "1 attempt".to_owned() } else { format!("{many} attempts") };
-    Entry {
+    TimelineEntry {
         // The last of them was not later.
         at: owed.ended_at.unwrap_or(owed.created_at),
         kind: "attempts_removed",
@@ -177,7 +188,7 @@ fn attempts_removed(owed: &DeliveryRow, to: &str) -> Entry {
     }
 }
 
-fn duplicate(row: &DuplicateRow) -> Entry {
+fn duplicate(row: &DuplicateRow) -> TimelineEntry {
     let (kind, text) = match (row.bytes_differ, row.body.is_some() || row.body_left_out) {
         (true, true) => {
             ("duplicate_differs", "came again with another body, which was kept and not sent")
@@ -188,13 +199,19 @@ fn duplicate(row: &DuplicateRow) -> Entry {
         ),
         (false, _) => ("duplicate", "came again"),
     };
-    Entry { at: row.seen_at, kind, text: text.to_owned(), delivery: None, detail: Value::Null }
+    TimelineEntry {
+        at: row.seen_at,
+        kind,
+        text: text.to_owned(),
+        delivery: None,
+        detail: Value::Null,
+    }
 }
 
 /// Only the first sightings have rows; the count knows of all.
-fn unkept_duplicates(detail: &EventDetail) -> Option<Entry> {
+fn unkept_duplicates(detail: &EventDetail) -> Option<TimelineEntry> {
     let (all, at) = (detail.event.duplicates, detail.event.last_duplicate_at?);
-    (all > detail.duplicates.len() as u64).then(|| Entry {
+    (all > detail.duplicates.len() as u64).then(|| TimelineEntry {
         at,
         kind: "duplicates",
         text: format!("came again {all} times in all, last now"),
@@ -203,29 +220,29 @@ fn unkept_duplicates(detail: &EventDetail) -> Option<Entry> {
     })
 }
 
-fn decision(row: &Decision, to: &dyn Fn(DeliveryId) -> String) -> Entry {
+fn decision(row: &EventDecision, to: &dyn Fn(DeliveryId) -> String) -> TimelineEntry {
     let to = row.delivery.map_or_else(|| "all".to_owned(), to);
     let text = match row.kind {
-        DecisionKind::Revived => format!("a duplicate revived the delivery to {to}"),
-        DecisionKind::Replayed => format!("the delivery to {to} was replayed"),
-        DecisionKind::Cancelled => format!("the delivery to {to} was cancelled"),
-        DecisionKind::LeaseExpired => {
+        EventDecisionKind::Revived => format!("a duplicate revived the delivery to {to}"),
+        EventDecisionKind::Replayed => format!("the delivery to {to} was replayed"),
+        EventDecisionKind::Cancelled => format!("the delivery to {to} was cancelled"),
+        EventDecisionKind::LeaseExpired => {
             format!("nobody answered for the attempt to {to} in time; it is due again")
         }
-        DecisionKind::Recovered => {
+        EventDecisionKind::Recovered => {
             format!("the gateway ended during the attempt to {to}; it is due again")
         }
-        DecisionKind::Hastened => {
+        EventDecisionKind::Hastened => {
             format!("the sender came again and waits, so the attempt to {to} is due at once")
         }
-        DecisionKind::Unheard => {
+        EventDecisionKind::Unheard => {
             format!("the attempt to {to} ended without a word, and what it sent may have arrived")
         }
-        DecisionKind::Confirmed if row.detail["by"].is_null() => {
+        EventDecisionKind::Confirmed if row.detail["by"].is_null() => {
             format!("confirmed by an answer that came late: {to} has it")
         }
-        DecisionKind::Confirmed => format!("confirmed by a status: {to} has it"),
-        DecisionKind::Refuted => {
+        EventDecisionKind::Confirmed => format!("confirmed by a status: {to} has it"),
+        EventDecisionKind::Refuted => {
             let follows = match (row.detail["reason"].as_str(), row.detail["due_at"].as_str()) {
                 (Some(reason), _) => format!("; given up: {reason}"),
                 (None, Some(due_at)) => format!("; next attempt at {due_at}"),
@@ -233,22 +250,22 @@ fn decision(row: &Decision, to: &dyn Fn(DeliveryId) -> String) -> Entry {
             };
             format!("a status says that what was sent to {to} has failed{follows}")
         }
-        DecisionKind::Damaged => {
+        EventDecisionKind::Damaged => {
             format!("what should go to {to} is missing or damaged in the store; given up")
         }
-        DecisionKind::DeliveredAnyway => {
+        EventDecisionKind::DeliveredAnyway => {
             let (n, event) = (&row.detail["n"], row.detail["event"].as_str().unwrap_or("another"));
             format!("duplicate {n} was delivered anyway, as {event}")
         }
-        DecisionKind::NotADuplicate => {
+        EventDecisionKind::NotADuplicate => {
             let (n, event) = (&row.detail["n"], row.detail["event"].as_str().unwrap_or("another"));
             format!("it came as duplicate {n} of {event}, and a person said that it is none")
         }
-        DecisionKind::Answered => {
+        EventDecisionKind::Answered => {
             let told = row.detail["answer"].as_str().unwrap_or("something");
             format!("the sender that waited was told `{told}`")
         }
-        DecisionKind::Revealed => match row.detail["name"].as_str() {
+        EventDecisionKind::Revealed => match row.detail["name"].as_str() {
             Some(name) => {
                 let name = name.escape_debug();
                 format!("what is masked was revealed to whoever has the token `{name}`")
@@ -256,8 +273,8 @@ fn decision(row: &Decision, to: &dyn Fn(DeliveryId) -> String) -> Entry {
             None => "what is masked was revealed".to_owned(),
         },
     };
-    let Decision { delivery, at, kind, ref detail, .. } = *row;
-    Entry { at, kind: kind.as_str(), text, delivery, detail: detail.clone() }
+    let EventDecision { delivery, at, kind, ref detail, .. } = *row;
+    TimelineEntry { at, kind: kind.as_str(), text, delivery, detail: detail.clone() }
 }
 
 #[cfg(test)]

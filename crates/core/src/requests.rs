@@ -13,7 +13,7 @@ use crate::{
 
 /// What became of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum RequestOutcome {
     /// It brought something new.
     Accepted,
     /// It brought an event that had come before.
@@ -22,7 +22,7 @@ pub enum Outcome {
     Refused,
 }
 
-impl Outcome {
+impl RequestOutcome {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Accepted, Self::Duplicate, Self::Refused];
 
@@ -43,9 +43,9 @@ impl Outcome {
 
 /// Which requests to list.
 #[derive(Clone, Debug, Default)]
-pub struct ArrivalFilter {
+pub struct RequestFilter {
     /// Only with this outcome.
-    pub outcome: Option<Outcome>,
+    pub outcome: Option<RequestOutcome>,
     /// Only for the source of this name; its id, if there is one.
     pub source: Option<(String, Option<SourceId>)>,
     /// Only refused for this reason.
@@ -58,26 +58,26 @@ pub struct ArrivalFilter {
     pub until: Option<Timestamp>,
 }
 
-impl ArrivalFilter {
+impl RequestFilter {
     /// Whether requests with this outcome can be meant.
-    pub fn wants(&self, outcome: Outcome) -> bool {
+    pub fn wants(&self, outcome: RequestOutcome) -> bool {
         let is_meant = self.outcome.is_none_or(|wanted| wanted == outcome);
-        is_meant && (self.reason.is_none() || outcome == Outcome::Refused)
+        is_meant && (self.reason.is_none() || outcome == RequestOutcome::Refused)
     }
 }
 
 /// A request that came.
 #[derive(Clone, Debug)]
-pub enum Arrival {
+pub enum ReceivedRequest {
     /// It brought something new.
-    Accepted(Accepted),
+    Accepted(AcceptedRequest),
     /// It brought an event that had come before.
-    Duplicate(Sighted),
+    Duplicate(DuplicateRequest),
     /// It was not let in.
     Refused(Box<RefusedRequest>),
 }
 
-impl Arrival {
+impl ReceivedRequest {
     /// When it came.
     pub fn at(&self) -> Timestamp {
         match self {
@@ -90,7 +90,7 @@ impl Arrival {
 
 /// A request that brought something new.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Accepted {
+pub struct AcceptedRequest {
     /// Its id.
     pub request: RequestId,
     /// The last of its events that were new.
@@ -113,7 +113,7 @@ pub struct Accepted {
 
 /// A sighting of an event that had come before.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sighted {
+pub struct DuplicateRequest {
     /// The number of its row.
     pub number: i64,
     /// The event.
@@ -130,7 +130,7 @@ pub struct Sighted {
 
 /// How far one of the lists has been read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Reached<I> {
+pub enum ListPosition<I> {
     /// Not at all.
     #[default]
     Nothing,
@@ -140,7 +140,7 @@ pub enum Reached<I> {
     End,
 }
 
-impl<I: Copy> Reached<I> {
+impl<I: Copy> ListPosition<I> {
     /// The one that was the last; `None` at the beginning. There is nothing to ask at the end.
     pub fn after(self) -> Option<I> {
         match self {
@@ -152,23 +152,24 @@ impl<I: Copy> Reached<I> {
 
 /// A place in the list of all arrivals: one in each of the three that it is merged of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ArrivalCursor {
+pub struct RequestCursor {
     /// Among the events.
-    pub accepted: Reached<EventId>,
+    pub accepted: ListPosition<EventId>,
     /// Among the sightings, by the number of their row.
-    pub duplicate: Reached<i64>,
+    pub duplicate: ListPosition<i64>,
     /// Among the refused.
-    pub refused: Reached<RequestId>,
+    pub refused: ListPosition<RequestId>,
 }
 
-impl ArrivalCursor {
+impl RequestCursor {
     /// Whether there is nothing left.
     pub fn is_at_end(&self) -> bool {
-        (self.accepted, self.duplicate, self.refused) == (Reached::End, Reached::End, Reached::End)
+        (self.accepted, self.duplicate, self.refused)
+            == (ListPosition::End, ListPosition::End, ListPosition::End)
     }
 }
 
-impl<I: fmt::Display> fmt::Display for Reached<I> {
+impl<I: fmt::Display> fmt::Display for ListPosition<I> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Nothing => Ok(()),
@@ -178,7 +179,7 @@ impl<I: fmt::Display> fmt::Display for Reached<I> {
     }
 }
 
-impl<I: FromStr> FromStr for Reached<I> {
+impl<I: FromStr> FromStr for ListPosition<I> {
     type Err = I::Err;
 
     fn from_str(text: &str) -> Result<Self, I::Err> {
@@ -190,7 +191,7 @@ impl<I: FromStr> FromStr for Reached<I> {
     }
 }
 
-impl fmt::Display for ArrivalCursor {
+impl fmt::Display for RequestCursor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}.{}", self.accepted, self.duplicate, self.refused)
     }
@@ -199,22 +200,22 @@ impl fmt::Display for ArrivalCursor {
 /// A text that is no place in the list.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a cursor of the list of requests")]
-pub struct InvalidCursor;
+pub struct ParseCursorError;
 
-impl FromStr for ArrivalCursor {
-    type Err = InvalidCursor;
+impl FromStr for RequestCursor {
+    type Err = ParseCursorError;
 
-    fn from_str(text: &str) -> Result<Self, InvalidCursor> {
+    fn from_str(text: &str) -> Result<Self, ParseCursorError> {
         let mut parts = text.split('.');
-        let mut part = || parts.next().ok_or(InvalidCursor);
+        let mut part = || parts.next().ok_or(ParseCursorError);
         let (accepted, duplicate, refused) = (part()?, part()?, part()?);
         if parts.next().is_some() {
-            return Err(InvalidCursor);
+            return Err(ParseCursorError);
         }
         Ok(Self {
-            accepted: accepted.parse().map_err(|_| InvalidCursor)?,
-            duplicate: duplicate.parse().map_err(|_| InvalidCursor)?,
-            refused: refused.parse().map_err(|_| InvalidCursor)?,
+            accepted: accepted.parse().map_err(|_| ParseCursorError)?,
+            duplicate: duplicate.parse().map_err(|_| ParseCursorError)?,
+            refused: refused.parse().map_err(|_| ParseCursorError)?,
         })
     }
 }
@@ -227,28 +228,28 @@ mod tests {
     fn a_cursor_reads_as_it_is_written() {
         let at = Timestamp::from_millis(1_700_000_000_000);
         for cursor in [
-            ArrivalCursor::default(),
-            ArrivalCursor {
-                accepted: Reached::After(EventId::new(at, 1)),
-                duplicate: Reached::After(7),
-                refused: Reached::End,
+            RequestCursor::default(),
+            RequestCursor {
+                accepted: ListPosition::After(EventId::new(at, 1)),
+                duplicate: ListPosition::After(7),
+                refused: ListPosition::End,
             },
-            ArrivalCursor {
-                accepted: Reached::End,
-                duplicate: Reached::Nothing,
-                refused: Reached::After(RequestId::new(at, 2)),
+            RequestCursor {
+                accepted: ListPosition::End,
+                duplicate: ListPosition::Nothing,
+                refused: ListPosition::After(RequestId::new(at, 2)),
             },
         ] {
             assert_eq!(cursor.to_string().parse(), Ok(cursor));
         }
         for wrong in ["", "a.1.", "..x", "end.end", "....", "evt_1..", ".x."] {
-            assert_eq!(wrong.parse::<ArrivalCursor>(), Err(InvalidCursor), "case: {wrong}");
+            assert_eq!(wrong.parse::<RequestCursor>(), Err(ParseCursorError), "case: {wrong}");
         }
     }
 
     #[test]
     fn a_reason_is_of_what_was_refused() {
-        let filter = ArrivalFilter { reason: Some("stale".into()), ..ArrivalFilter::default() };
-        assert_eq!(Outcome::ALL.map(|outcome| filter.wants(outcome)), [false, false, true]);
+        let filter = RequestFilter { reason: Some("stale".into()), ..RequestFilter::default() };
+        assert_eq!(RequestOutcome::ALL.map(|outcome| filter.wants(outcome)), [false, false, true]);
     }
 }

@@ -8,7 +8,7 @@ use crate::time::Timestamp;
 
 /// So many in a second, a minute or an hour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pace {
+pub struct ReplayRate {
     count: u32,
     unit: Unit,
 }
@@ -30,14 +30,14 @@ const PER_SECOND_MAX: u32 = 1000;
 /// What was not used is kept for so long; a job that was held up does not make up for it in a rush.
 const KEPT: Duration = Duration::from_millis(100);
 
-impl Default for Pace {
+impl Default for ReplayRate {
     /// Fast enough for most, and hardly felt beside live traffic.
     fn default() -> Self {
         Self { count: 50, unit: Unit::Second }
     }
 }
 
-impl Pace {
+impl ReplayRate {
     fn unit_seconds(self) -> u32 {
         Unit::ALL.iter().find(|(unit, ..)| *unit == self.unit).map_or(1, |(_, _, seconds)| *seconds)
     }
@@ -58,25 +58,25 @@ impl Pace {
 /// A text that is no pace.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("expected a rate such as 50/s, 300/m or 1000/h, at most {PER_SECOND_MAX}/s")]
-pub struct InvalidPace;
+pub struct ParseReplayRateError;
 
-impl FromStr for Pace {
-    type Err = InvalidPace;
+impl FromStr for ReplayRate {
+    type Err = ParseReplayRateError;
 
-    fn from_str(text: &str) -> Result<Self, InvalidPace> {
-        let (count, unit) = text.split_once('/').ok_or(InvalidPace)?;
+    fn from_str(text: &str) -> Result<Self, ParseReplayRateError> {
+        let (count, unit) = text.split_once('/').ok_or(ParseReplayRateError)?;
         let (unit, _, seconds) =
-            Unit::ALL.into_iter().find(|(_, name, _)| *name == unit).ok_or(InvalidPace)?;
+            Unit::ALL.into_iter().find(|(_, name, _)| *name == unit).ok_or(ParseReplayRateError)?;
         let plain = count.bytes().all(|byte| byte.is_ascii_digit());
-        let count: u32 = count.parse().ok().filter(|_| plain).ok_or(InvalidPace)?;
+        let count: u32 = count.parse().ok().filter(|_| plain).ok_or(ParseReplayRateError)?;
         if count == 0 || count > PER_SECOND_MAX.saturating_mul(seconds) {
-            return Err(InvalidPace);
+            return Err(ParseReplayRateError);
         }
         Ok(Self { count, unit })
     }
 }
 
-impl fmt::Display for Pace {
+impl fmt::Display for ReplayRate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name =
             Unit::ALL.iter().find(|(unit, ..)| *unit == self.unit).map_or("s", |(_, name, _)| name);
@@ -84,13 +84,13 @@ impl fmt::Display for Pace {
     }
 }
 
-impl Serialize for Pace {
+impl Serialize for ReplayRate {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
 }
 
-impl<'de> Deserialize<'de> for Pace {
+impl<'de> Deserialize<'de> for ReplayRate {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
         text.parse().map_err(de::Error::custom)
@@ -99,15 +99,15 @@ impl<'de> Deserialize<'de> for Pace {
 
 /// Counts what may go now. Begins with one, and never owes more than a moment's worth.
 #[derive(Clone, Copy, Debug)]
-pub struct Pacer {
-    pace: Pace,
+pub struct ReplayPacer {
+    pace: ReplayRate,
     saved: f64,
     seen_at: Timestamp,
 }
 
-impl Pacer {
+impl ReplayPacer {
     /// Begins to count at `now`.
-    pub fn new(pace: Pace, now: Timestamp) -> Self {
+    pub fn new(pace: ReplayRate, now: Timestamp) -> Self {
         Self { pace, saved: 1.0, seen_at: now }
     }
 
@@ -149,18 +149,18 @@ mod tests {
     #[test]
     fn a_pace_reads_as_people_write_it() {
         for text in ["50/s", "1/s", "1000/s", "300/m", "60000/m", "1/h"] {
-            assert_eq!(text.parse::<Pace>().unwrap().to_string(), text);
+            assert_eq!(text.parse::<ReplayRate>().unwrap().to_string(), text);
         }
         for text in ["", "50", "/s", "0/s", "1001/s", "60001/m", "-1/s", "+1/s", "5/d", "1.5/s"] {
-            assert_eq!(text.parse::<Pace>(), Err(InvalidPace), "case: {text}");
+            assert_eq!(text.parse::<ReplayRate>(), Err(ParseReplayRateError), "case: {text}");
         }
-        assert_eq!(Pace::default().time_for(1000), Duration::from_secs(20));
+        assert_eq!(ReplayRate::default().time_for(1000), Duration::from_secs(20));
     }
 
     /// What goes in `seconds`, looked at every `every` milliseconds.
     fn gone(pace: &str, seconds: i64, every: usize) -> usize {
         let begin = Timestamp::from_millis(1_000_000);
-        let mut pacer = Pacer::new(pace.parse().unwrap(), begin);
+        let mut pacer = ReplayPacer::new(pace.parse().unwrap(), begin);
         let mut gone = 0;
         for millis in (0..=seconds * 1000).step_by(every) {
             let many = pacer.allowance(begin + Duration::from_millis(millis.unsigned_abs()));
@@ -183,7 +183,7 @@ mod tests {
     #[test]
     fn what_was_held_up_is_not_made_up_for() {
         let begin = Timestamp::from_millis(0);
-        let mut pacer = Pacer::new("100/s".parse().unwrap(), begin);
+        let mut pacer = ReplayPacer::new("100/s".parse().unwrap(), begin);
         assert_eq!(pacer.allowance(begin + Duration::from_secs(3600)), 11);
         // A clock that steps back gives nothing and takes nothing.
         assert_eq!(pacer.allowance(begin), 11);

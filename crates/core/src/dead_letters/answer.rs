@@ -34,7 +34,7 @@ const CODES: [&str; 6] =
 
 /// What an answer says.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Says {
+pub(super) enum ErrorMessage {
     /// Texts of fields that say what went wrong; the first of each pair tells that it is a code.
     Fields(Vec<(bool, String)>),
     /// JSON without any of these; the names that it has.
@@ -44,7 +44,7 @@ pub(super) enum Says {
 }
 
 /// Reads an answer. It may be cut off, and need not be what it seems.
-pub(super) fn read(answer: &[u8]) -> Says {
+pub(super) fn read(answer: &[u8]) -> ErrorMessage {
     let answer = &answer[..answer.len().min(ANSWER_BYTES_MAX)];
     let text = String::from_utf8_lossy(answer);
     let text = text.trim_matches(['\u{feff}', ' ', '\t', '\r', '\n', '\u{fffd}']);
@@ -52,14 +52,14 @@ pub(super) fn read(answer: &[u8]) -> Says {
         return in_json(text);
     }
     if text.starts_with('<') {
-        return Says::Text(in_page(text));
+        return ErrorMessage::Text(in_page(text));
     }
-    Says::Text(text.to_owned())
+    ErrorMessage::Text(text.to_owned())
 }
 
 /// Goes through the strings of JSON, also of one that is cut off. A value belongs to the name that
 /// was read last, so that those of a list are found too.
-fn in_json(text: &str) -> Says {
+fn in_json(text: &str) -> ErrorMessage {
     let (mut texts, mut names) = (Vec::new(), Vec::new());
     let mut name = String::new();
     let mut rest = text;
@@ -93,7 +93,7 @@ fn in_json(text: &str) -> Says {
             _ => {}
         }
     }
-    if texts.is_empty() { Says::Names(names) } else { Says::Fields(texts) }
+    if texts.is_empty() { ErrorMessage::Names(names) } else { ErrorMessage::Fields(texts) }
 }
 
 fn is_in(known: &[&str], name: &str) -> bool {

@@ -5,50 +5,49 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Class, DeadReason};
-use crate::delivery::retry::RetryAfter;
+use super::{DeadReason, FailureClass, RetryAfter};
 
 /// What came of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum AttemptOutcome {
     /// The destination answered.
     Answered { status: u16, retry_after: Option<RetryAfter> },
     /// There was no whole answer.
-    Failed(Failure),
+    Failed(AttemptFailure),
     /// The destination speaks a protocol of its own, in which a status alone would mislead: somebody
     /// who knows it says what the answer means.
-    Meant(Meant),
+    Interpreted(SendOutcome),
 }
 
-impl Outcome {
+impl AttemptOutcome {
     /// The status of the answer, if there was one.
     pub const fn status(&self) -> Option<u16> {
         match self {
             Self::Answered { status, .. } => Some(*status),
             Self::Failed(_) => None,
-            Self::Meant(meant) => meant.status,
+            Self::Interpreted(meant) => meant.status,
         }
     }
 
     /// Why there was no answer.
-    pub const fn failure(&self) -> Option<Failure> {
+    pub const fn failure(&self) -> Option<AttemptFailure> {
         match self {
             Self::Answered { .. } => None,
             Self::Failed(failure) => Some(*failure),
-            Self::Meant(meant) => meant.failure,
+            Self::Interpreted(meant) => meant.failure,
         }
     }
 }
 
 /// What an answer means, in our words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Meant {
+pub struct SendOutcome {
     /// The status of the answer, if there was one.
     pub status: Option<u16>,
     /// Why there was none.
-    pub failure: Option<Failure>,
+    pub failure: Option<AttemptFailure>,
     /// What kind of failure it was; `None` is a success.
-    pub class: Option<Class>,
+    pub class: Option<FailureClass>,
     /// How long to wait at least.
     pub wait: Option<Duration>,
     /// What the answer asked for in `Retry-After`.
@@ -59,14 +58,14 @@ pub struct Meant {
     /// stays owed.
     pub reason: Option<DeadReason>,
     /// What it says about the destination as a whole.
-    pub affects: Affects,
+    pub affects: FailureScope,
     /// What to do if the class is `ambiguous`.
-    pub unsure: Unsure,
+    pub unsure: AmbiguousPolicy,
 }
 
-impl Meant {
+impl SendOutcome {
     /// A meaning that says nothing but its class.
-    pub const fn of(class: Option<Class>) -> Self {
+    pub const fn of(class: Option<FailureClass>) -> Self {
         Self {
             status: None,
             failure: None,
@@ -75,15 +74,15 @@ impl Meant {
             retry_after: None,
             tries: None,
             reason: None,
-            affects: Affects::Usual,
-            unsure: Unsure::Again,
+            affects: FailureScope::Usual,
+            unsure: AmbiguousPolicy::Again,
         }
     }
 }
 
 /// What an answer says about its destination as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Affects {
+pub enum FailureScope {
     /// What its class says about it.
     Usual,
     /// Nothing: others may well pass.
@@ -96,7 +95,7 @@ pub enum Affects {
     StopsAll,
 }
 
-impl Affects {
+impl FailureScope {
     pub(super) const fn spares_others(self) -> bool {
         matches!(self, Self::ThisOnly | Self::ThisRecipient)
     }
@@ -104,7 +103,7 @@ impl Affects {
 
 /// What to do when nobody knows whether something arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unsure {
+pub enum AmbiguousPolicy {
     /// Try again: it does no harm, or the destination's settings want it.
     Again,
     /// Wait so long for a word of it, and only then try again.
@@ -116,7 +115,7 @@ pub enum Unsure {
 /// Why there was no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Failure {
+pub enum AttemptFailure {
     /// The name did not resolve.
     Dns,
     /// Nobody listens there.
@@ -157,7 +156,7 @@ pub enum Failure {
     ErrorReply,
 }
 
-impl Failure {
+impl AttemptFailure {
     /// Every failure.
     pub const ALL: [Self; 19] = [
         Self::Dns,

@@ -4,12 +4,12 @@ use std::fmt;
 
 use crate::{
     delivery::LeaseToken,
-    ids::{Id, Kind},
+    ids::{Id, IdKind},
     time::Timestamp,
 };
 
 /// A source of randomness.
-pub trait Chance: fmt::Debug + Send + Sync {
+pub trait Rng: fmt::Debug + Send + Sync {
     /// 128 unpredictable bits.
     fn bits(&self) -> u128;
 
@@ -29,6 +29,6 @@ pub trait Chance: fmt::Debug + Send + Sync {
 }
 
 /// A fresh id of any kind.
-pub fn new_id<K: Kind>(chance: &dyn Chance, at: Timestamp) -> Id<K> {
+pub fn new_id<K: IdKind>(chance: &dyn Rng, at: Timestamp) -> Id<K> {
     Id::new(at, chance.bits())
 }

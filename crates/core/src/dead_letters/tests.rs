@@ -86,23 +86,24 @@ fn a_shape_is_what_was_said_without_what_differs() {
 #[test]
 fn what_was_not_answered_is_known_by_its_word() {
     let cases = [
-        (Failure::Timeout, Some("no answer within 30s"), "timeout: no answer within #s"),
+        (AttemptFailure::Timeout, Some("no answer within 30s"), "timeout: no answer within #s"),
         (
-            Failure::Refused,
+            AttemptFailure::Refused,
             Some("tcp connect error: Connection refused (os error 111)"),
             "refused: tcp connect error: Connection refused (os error #)",
         ),
         (
-            Failure::Dns,
+            AttemptFailure::Dns,
             Some("failed to lookup address information: Name or service not known"),
             "dns: failed to lookup address information: Name or service not known",
         ),
-        (Failure::Reset, None, "reset"),
+        (AttemptFailure::Reset, None, "reset"),
     ];
     for (failure, detail, expected) in cases {
         assert_eq!(shape(None, Some(failure), detail, b""), expected, "case: {failure:?}");
     }
-    let exited = shape(None, Some(Failure::Exit), Some("exit status 3"), b"no such order: 77\n");
+    let exited =
+        shape(None, Some(AttemptFailure::Exit), Some("exit status 3"), b"no such order: 77\n");
     assert_eq!(exited, "exit: exit status #; no such order: #");
 }
 
@@ -132,23 +133,23 @@ fn thousands_of_one_cause_have_one_shape() {
 fn other_causes_are_other_groups() {
     let destination = DestinationId::new(Timestamp::from_millis(1), 1);
     let other = DestinationId::new(Timestamp::from_millis(1), 1 << 90);
-    let cause = |class, code, failure, shape: &str| Cause {
+    let cause = |class, code, failure, shape: &str| DeathCause {
         class: Some(class),
         code,
         failure,
         shape: shape.to_owned(),
     };
-    let first = cause(Class::Transient, Some(503), None, "a");
+    let first = cause(FailureClass::Transient, Some(503), None, "a");
     let all = [
         first.group(destination),
         first.group(other),
-        cause(Class::Permanent, Some(503), None, "a").group(destination),
-        cause(Class::Transient, Some(502), None, "a").group(destination),
-        cause(Class::Transient, None, Some(Failure::Reset), "a").group(destination),
-        cause(Class::Transient, Some(503), None, "b").group(destination),
-        Cause::damaged().group(destination),
-        Cause::told(DeadReason::Unrecoverable).group(destination),
-        Cause::forgotten(DeadReason::Expired).group(destination),
+        cause(FailureClass::Permanent, Some(503), None, "a").group(destination),
+        cause(FailureClass::Transient, Some(502), None, "a").group(destination),
+        cause(FailureClass::Transient, None, Some(AttemptFailure::Reset), "a").group(destination),
+        cause(FailureClass::Transient, Some(503), None, "b").group(destination),
+        DeathCause::damaged().group(destination),
+        DeathCause::told(DeadReason::Unrecoverable).group(destination),
+        DeathCause::forgotten(DeadReason::Expired).group(destination),
     ];
     let different: std::collections::BTreeSet<_> = all.into_iter().collect();
     assert_eq!(different.len(), all.len());
@@ -158,8 +159,8 @@ fn other_causes_are_other_groups() {
 #[test]
 fn the_id_of_a_group_never_changes() {
     let destination = DestinationId::from_uuid(Uuid::nil());
-    let cause = Cause {
-        class: Some(Class::Transient),
+    let cause = DeathCause {
+        class: Some(FailureClass::Transient),
         code: Some(502),
         failure: None,
         shape: "502: Bad Gateway".to_owned(),

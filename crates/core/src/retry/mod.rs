@@ -1,0 +1,26 @@
+//! Retry policy: classifies the outcome of an attempt and decides whether and when to try again.
+//!
+//! Pure and without knowledge of deliveries or stores: the time and a random number are arguments.
+//! The lane calls [`classify`] once per attempt and passes the class on. A destination may override
+//! the status table with its own [`StatusRules`].
+
+mod decide;
+mod failure;
+mod outcome;
+mod policy;
+mod status_rules;
+#[cfg(test)]
+mod tests;
+
+pub use self::{
+    decide::{
+        AttemptProgress, FREE_THROTTLES, RetryDecision, RetryTerms, classify, cool_until,
+        decide_retry, is_destination_misconfigured, recipient_backoff, should_pause_destination,
+    },
+    failure::{DeadReason, FailureClass, ScheduleReason},
+    outcome::{AmbiguousPolicy, AttemptFailure, AttemptOutcome, FailureScope, SendOutcome},
+    policy::{CustomRetrySpec, RetryAfter, RetryPolicy, RetrySpec, RetrySpecError},
+    status_rules::{
+        STATUS_RULES_MAX, StatusAction, StatusRange, StatusRule, StatusRuleError, StatusRules,
+    },
+};

@@ -7,4 +7,4 @@
 pub mod conformance;
 pub mod sqlite;
 
-pub use sqlite::{OpenError, SqliteOptions, SqliteStore, backup, examine, look, restore};
+pub use sqlite::{OpenError, SqliteOptions, SqliteStore, backup, check_database, inspect, restore};

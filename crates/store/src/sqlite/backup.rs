@@ -18,7 +18,7 @@ use rusqlite::{
 
 use super::{
     DATABASE, OpenError, folder,
-    look::{self, open_existing, schema_version},
+    inspect::{self, open_existing, schema_version},
 };
 
 /// Pages that are copied between two looks at whether to go on: 4 MiB.
@@ -26,7 +26,7 @@ const STEP_PAGES: i32 = 1024;
 
 /// What is in a database, enough to see that two hold the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Contents {
+pub struct DatabaseContents {
     /// Events.
     pub events: u64,
     /// Deliveries.
@@ -66,7 +66,7 @@ pub enum BackupError {
     },
     /// The copy does not hold what the original holds.
     #[error("the copy does not hold what the original does: {0:?} instead of {1:?}")]
-    Differs(Box<Contents>, Box<Contents>),
+    ContentsDiffer(Box<DatabaseContents>, Box<DatabaseContents>),
     /// Whoever asked for it has stopped it.
     #[error("stopped before the copy was whole; nothing was left behind")]
     Stopped,
@@ -79,31 +79,31 @@ pub fn backup(
     data: &Path,
     to: &Path,
     progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
-) -> Result<Contents, BackupError> {
-    let part = beside(to, "part");
-    let made = copy_to(data, &part, progress).and_then(|contents| {
-        put_in_place(&part, to)
+) -> Result<DatabaseContents, BackupError> {
+    let part = with_suffix(to, "part");
+    let result = copy_to(data, &part, progress).and_then(|contents| {
+        rename_durably(&part, to)
             .map_err(|source| BackupError::File { path: to.to_owned(), source })?;
         Ok(contents)
     });
-    if made.is_err() {
+    if result.is_err() {
         // Nothing is left of a copy that is not whole; the first error is the one to tell.
         let _gone = fs::remove_file(&part);
     }
-    made
+    result
 }
 
 fn copy_to(
     data: &Path,
     part: &Path,
     progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
-) -> Result<Contents, BackupError> {
+) -> Result<DatabaseContents, BackupError> {
     let file_error = |source| BackupError::File { path: part.to_owned(), source };
     let source = open_existing(&data.join(DATABASE))?;
     // The first read fixes the moment; all that follow see the same one until the end.
     source.execute_batch("BEGIN")?;
-    let expected = contents(&source)?;
-    create_private(part).map_err(file_error)?;
+    let expected = count_contents(&source)?;
+    create_private_file(part).map_err(file_error)?;
     let mut copy = Connection::open(part)?;
     // Nobody sees the copy before it is whole and synced, so a journal for it would be waste.
     copy.execute_batch("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;")?;
@@ -112,9 +112,9 @@ fn copy_to(
     copy.query_row("PRAGMA journal_mode = DELETE", [], |_| Ok(()))?;
     copy.close().map_err(|(_, error)| error)?;
     File::open(part).and_then(|file| file.sync_all()).map_err(file_error)?;
-    let found = examine(part)?;
+    let found = check_database(part)?;
     if found != expected {
-        return Err(BackupError::Differs(Box::new(found), Box::new(expected)));
+        return Err(BackupError::ContentsDiffer(Box::new(found), Box::new(expected)));
     }
     Ok(found)
 }
@@ -140,23 +140,23 @@ fn copy_pages(
 }
 
 /// Checks a database that nobody has open, and says what is in it. Leaves nothing beside it.
-pub fn examine(file: &Path) -> Result<Contents, BackupError> {
+pub fn check_database(file: &Path) -> Result<DatabaseContents, BackupError> {
     if !file.is_file() {
         return Err(OpenError::Missing(file.to_owned()).into());
     }
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(file, flags)?;
-    super::schema::check_owner(&connection, file)?;
-    let faults = look::faults(&connection)?;
+    super::schema::check_application_id(&connection, file)?;
+    let faults = inspect::faults(&connection)?;
     match faults.first() {
         Some(fault) => Err(BackupError::Damaged { path: file.to_owned(), fault: fault.clone() }),
-        None => contents(&connection),
+        None => count_contents(&connection),
     }
 }
 
-fn contents(connection: &Connection) -> Result<Contents, BackupError> {
+fn count_contents(connection: &Connection) -> Result<DatabaseContents, BackupError> {
     let count = |sql: &str| connection.query_row(sql, [], |row| row.get(0));
-    Ok(Contents {
+    Ok(DatabaseContents {
         events: count("SELECT count(*) FROM events")?,
         deliveries: count("SELECT count(*) FROM deliveries")?,
         waiting: count("SELECT count(*) FROM deliveries WHERE ended_at IS NULL")?,
@@ -166,7 +166,7 @@ fn contents(connection: &Connection) -> Result<Contents, BackupError> {
 }
 
 /// The same name with something after it.
-fn beside(file: &Path, end: &str) -> PathBuf {
+fn with_suffix(file: &Path, end: &str) -> PathBuf {
     let mut name = file.as_os_str().to_owned();
     name.push(".");
     name.push(end);
@@ -174,7 +174,7 @@ fn beside(file: &Path, end: &str) -> PathBuf {
 }
 
 /// What is inside are other people's messages: only the owner may look.
-pub(super) fn create_private(file: &Path) -> io::Result<File> {
+pub(super) fn create_private_file(file: &Path) -> io::Result<File> {
     let mut options = File::options();
     options.create(true).write(true).truncate(true);
     #[cfg(unix)]
@@ -183,10 +183,10 @@ pub(super) fn create_private(file: &Path) -> io::Result<File> {
 }
 
 /// Gives a synced file its name, so that the name survives a power cut too.
-pub(super) fn put_in_place(part: &Path, to: &Path) -> io::Result<()> {
+pub(super) fn rename_durably(part: &Path, to: &Path) -> io::Result<()> {
     fs::rename(part, to)?;
     match to.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-        Some(parent) => folder::sync(parent),
-        None => folder::sync(Path::new(".")),
+        Some(parent) => folder::sync_folder(parent),
+        None => folder::sync_folder(Path::new(".")),
     }
 }

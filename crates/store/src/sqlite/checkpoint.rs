@@ -27,18 +27,18 @@ use super::schema;
 
 /// Pages in the log at which copying begins: 32 MiB, or 16 in a file with small pages. Three times as
 /// many made no difference that stood out from the noise of the machine.
-const BEGIN_AT: usize = 4000;
+const START_PAGES: usize = 4000;
 /// Pages that the writer may copy itself: few enough that nobody should notice.
-const REST_MAX: usize = 400;
+const REMAINING_PAGES_MAX: usize = 400;
 /// Rounds of copying before the rest is left to the writer, however much it is.
 const ROUNDS_MAX: usize = 5;
 /// The wait after a copy that failed, and after one that a reader was in the way of.
-const PAUSE: Duration = Duration::from_secs(1);
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
 const READER_PAUSE: Duration = Duration::from_millis(50);
 
 /// Whose turn it is.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Turn {
+enum CheckpointTurn {
     /// Nobody's: there is little to copy.
     Idle,
     /// The thread copies.
@@ -49,8 +49,8 @@ enum Turn {
     Closed,
 }
 
-struct Shared {
-    turn: Mutex<Turn>,
+struct CheckpointState {
+    turn: Mutex<CheckpointTurn>,
     changed: Condvar,
     /// Pages in the log after the last commit.
     pages: AtomicUsize,
@@ -58,8 +58,8 @@ struct Shared {
     failed: Mutex<Option<String>>,
 }
 
-impl Shared {
-    fn turn(&self) -> MutexGuard<'_, Turn> {
+impl CheckpointState {
+    fn turn(&self) -> MutexGuard<'_, CheckpointTurn> {
         self.turn.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -68,79 +68,79 @@ impl Shared {
     }
 
     /// Passes the turn on, unless it is over.
-    fn pass(&self, to: Turn) {
+    fn hand_over(&self, to: CheckpointTurn) {
         let mut turn = self.turn();
-        if *turn != Turn::Closed {
+        if *turn != CheckpointTurn::Closed {
             *turn = to;
             self.changed.notify_one();
         }
     }
 }
 
-impl Shared {
+impl CheckpointState {
     /// Waits a while, or until it is over; then nobody has the turn.
-    fn rest(&self, pause: Duration) {
-        let is_open = |turn: &mut Turn| *turn != Turn::Closed;
+    fn pause(&self, pause: Duration) {
+        let is_open = |turn: &mut CheckpointTurn| *turn != CheckpointTurn::Closed;
         drop(self.changed.wait_timeout_while(self.turn(), pause, is_open));
-        self.pass(Turn::Idle);
+        self.hand_over(CheckpointTurn::Idle);
     }
 }
 
 /// The writer's handle to the thread. Dropping it ends the thread.
 pub(super) struct Checkpointer {
-    shared: Arc<Shared>,
+    state: Arc<CheckpointState>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Checkpointer {
     /// Starts the thread and takes the copying over from `writer`.
     pub(super) fn start(file: &Path, writer: &mut Connection) -> rusqlite::Result<Self> {
-        let shared = Arc::new(Shared {
-            turn: Mutex::new(Turn::Idle),
+        let state = Arc::new(CheckpointState {
+            turn: Mutex::new(CheckpointTurn::Idle),
             changed: Condvar::new(),
             pages: AtomicUsize::new(0),
             failed: Mutex::new(None),
         });
         writer.pragma_update(None, "wal_autocheckpoint", 0)?;
         writer.wal_hook(Some({
-            let shared = Arc::clone(&shared);
+            let state = Arc::clone(&state);
             move |_: &mut rusqlite::hooks::Wal, pages| {
-                shared.pages.store(usize::try_from(pages).unwrap_or(0), Ordering::Relaxed);
+                state.pages.store(usize::try_from(pages).unwrap_or(0), Ordering::Relaxed);
                 Ok(())
             }
         }))?;
-        let connection = schema::open_copier(file)?;
+        let connection = schema::open_checkpointer(file)?;
         let thread = std::thread::Builder::new()
             .name("surehook-copier".to_owned())
             .spawn({
-                let shared = Arc::clone(&shared);
-                move || run(&connection, &shared)
+                let state = Arc::clone(&state);
+                move || run(&connection, &state)
             })
             .map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))?;
-        Ok(Self { shared, thread: Some(thread) })
+        Ok(Self { state, thread: Some(thread) })
     }
 
     /// To be called after each commit, once everybody was answered. An error means that the store
     /// has failed.
     pub(super) fn after_commit(&self, writer: &Connection) -> Result<(), String> {
-        let turn = *self.shared.turn();
+        let turn = *self.state.turn();
         match turn {
-            Turn::Idle if self.shared.pages.load(Ordering::Relaxed) >= BEGIN_AT => {
-                self.shared.pass(Turn::Thread);
+            CheckpointTurn::Idle if self.state.pages.load(Ordering::Relaxed) >= START_PAGES => {
+                self.state.hand_over(CheckpointTurn::Thread);
             }
-            Turn::Writer => {
-                match copy(writer) {
+            CheckpointTurn::Writer => {
+                match checkpoint(writer) {
                     Ok(_) => {}
-                    Err(error) if is_harmless(&error) => {
+                    Err(error) if is_retryable(&error) => {
                         tracing::warn!(%error, "could not copy the rest of the log; trying again");
                     }
                     Err(error) => return Err(error.to_string()),
                 }
-                self.shared.pass(Turn::Idle);
+                self.state.hand_over(CheckpointTurn::Idle);
             }
-            Turn::Idle | Turn::Thread => {}
-            Turn::Closed => {
-                if let Some(why) = self.shared.failed().clone() {
+            CheckpointTurn::Idle | CheckpointTurn::Thread => {}
+            CheckpointTurn::Closed => {
+                if let Some(why) = self.state.failed().clone() {
                     return Err(why);
                 }
             }
@@ -151,7 +151,7 @@ impl Checkpointer {
 
 impl Drop for Checkpointer {
     fn drop(&mut self) {
-        self.shared.pass(Turn::Closed);
+        self.state.hand_over(CheckpointTurn::Closed);
         if let Some(thread) = self.thread.take() {
             // It holds nothing that could be lost.
             let _panicked = thread.join();
@@ -159,33 +159,33 @@ impl Drop for Checkpointer {
     }
 }
 
-fn run(connection: &Connection, shared: &Shared) {
+fn run(connection: &Connection, state: &CheckpointState) {
     loop {
-        let mut turn = shared.turn();
-        while !matches!(*turn, Turn::Thread | Turn::Closed) {
-            turn = shared.changed.wait(turn).unwrap_or_else(PoisonError::into_inner);
+        let mut turn = state.turn();
+        while !matches!(*turn, CheckpointTurn::Thread | CheckpointTurn::Closed) {
+            turn = state.changed.wait(turn).unwrap_or_else(PoisonError::into_inner);
         }
-        if *turn == Turn::Closed {
+        if *turn == CheckpointTurn::Closed {
             return;
         }
         drop(turn);
-        match copy_most(connection, shared) {
-            Ok(Turn::Idle) => shared.rest(READER_PAUSE),
-            Ok(next) => shared.pass(next),
-            Err(error) if is_harmless(&error) => {
+        match checkpoint_most(connection, state) {
+            Ok(CheckpointTurn::Idle) => state.pause(READER_PAUSE),
+            Ok(next) => state.hand_over(next),
+            Err(error) if is_retryable(&error) => {
                 tracing::warn!(%error, "could not copy the log into the database; trying again");
-                shared.rest(PAUSE);
+                state.pause(RETRY_PAUSE);
             }
             Err(error) => {
-                *shared.failed() = Some(error.to_string());
-                return shared.pass(Turn::Closed);
+                *state.failed() = Some(error.to_string());
+                return state.hand_over(CheckpointTurn::Closed);
             }
         }
     }
 }
 
 /// Whether a copy that failed can be tried again: nothing was counted that is not there.
-fn is_harmless(error: &rusqlite::Error) -> bool {
+fn is_retryable(error: &rusqlite::Error) -> bool {
     matches!(
         error.sqlite_error_code(),
         Some(ErrorCode::DiskFull | ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked)
@@ -193,32 +193,35 @@ fn is_harmless(error: &rusqlite::Error) -> bool {
 }
 
 /// Copies until little is left: the log grows meanwhile, but not as fast. Says whose turn is next.
-fn copy_most(connection: &Connection, shared: &Shared) -> rusqlite::Result<Turn> {
+fn checkpoint_most(
+    connection: &Connection,
+    state: &CheckpointState,
+) -> rusqlite::Result<CheckpointTurn> {
     let mut before = None;
     for _ in 0..ROUNDS_MAX {
-        let copied = copy(connection)?;
-        let rest = shared.pages.load(Ordering::Relaxed).saturating_sub(copied);
-        if rest <= REST_MAX || *shared.turn() == Turn::Closed {
-            return Ok(Turn::Writer);
+        let copied = checkpoint(connection)?;
+        let rest = state.pages.load(Ordering::Relaxed).saturating_sub(copied);
+        if rest <= REMAINING_PAGES_MAX || *state.turn() == CheckpointTurn::Closed {
+            return Ok(CheckpointTurn::Writer);
         }
         if before == Some(copied) {
             // A reader still needs the rest; it must not become the writer's work.
-            return Ok(Turn::Idle);
+            return Ok(CheckpointTurn::Idle);
         }
         before = Some(copied);
     }
-    Ok(Turn::Writer)
+    Ok(CheckpointTurn::Writer)
 }
 
 /// Keeps SQLite from copying the log when the last connection is closed.
-pub(super) fn never_copy_again(connection: &Connection) {
+pub(super) fn disable_checkpoint_on_close(connection: &Connection) {
     if let Err(error) = connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true) {
         tracing::error!(%error, "could not switch the last copy of the log off");
     }
 }
 
 /// Copies what no reader still needs in the log; says how many of its pages are copied in all.
-fn copy(connection: &Connection) -> rusqlite::Result<usize> {
+fn checkpoint(connection: &Connection) -> rusqlite::Result<usize> {
     let copied: i64 =
         connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| row.get(2))?;
     Ok(usize::try_from(copied).unwrap_or(0))

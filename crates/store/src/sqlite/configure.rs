@@ -11,13 +11,13 @@ use surehook_core::{
 };
 
 use super::{
-    deleted, line,
-    row::{blob, corrupt, id},
-    writer::{Names, Tx},
+    deleted_destinations, ordering_queue,
+    row::{blob, corrupt_value, id},
+    writer::{RowNumbers, WriteTransaction},
 };
 
 /// Row numbers of all that is not deleted.
-pub(super) fn load_names(connection: &Connection) -> rusqlite::Result<Names> {
+pub(super) fn load_row_numbers(connection: &Connection) -> rusqlite::Result<RowNumbers> {
     let sources = connection
         .prepare_cached("SELECT id, seq FROM sources WHERE deleted_at IS NULL")?
         .query_map([], |row| Ok((id(row, 0)?, row.get(1)?)))?
@@ -26,12 +26,12 @@ pub(super) fn load_names(connection: &Connection) -> rusqlite::Result<Names> {
         .prepare_cached("SELECT id, seq FROM destinations WHERE deleted_at IS NULL")?
         .query_map([], |row| Ok((id(row, 0)?, row.get(1)?)))?
         .collect::<Result<_, _>>()?;
-    Ok(Names { sources, destinations })
+    Ok(RowNumbers { sources, destinations })
 }
 
-/// See `AdminStore::change`.
-pub(super) fn change(
-    tx: &mut Tx<'_, '_>,
+/// See `AdminStore::apply_changes`.
+pub(super) fn apply_changes(
+    tx: &mut WriteTransaction<'_, '_>,
     changes: &[ConfigChange],
     now: Timestamp,
 ) -> rusqlite::Result<()> {
@@ -47,7 +47,7 @@ pub(super) fn change(
             }
         }
     }
-    *tx.names = load_names(tx.connection)?;
+    *tx.row_numbers = load_row_numbers(tx.connection)?;
     Ok(())
 }
 
@@ -64,7 +64,7 @@ const PUT_SOURCE: &str = "
            created_at = iif(deleted_at IS NULL, created_at, ?4)";
 
 fn put_source(
-    tx: &Tx<'_, '_>,
+    tx: &WriteTransaction<'_, '_>,
     id: SourceId,
     spec: &SourceSpec,
     now: Timestamp,
@@ -86,16 +86,16 @@ const PUT_DESTINATION: &str = "
            created_at = iif(deleted_at IS NULL, created_at, ?4)";
 
 fn put_destination(
-    tx: &mut Tx<'_, '_>,
+    tx: &mut WriteTransaction<'_, '_>,
     id: DestinationId,
     spec: &DestinationSpec,
     now: Timestamp,
 ) -> rusqlite::Result<()> {
-    deleted::finish_before_return(tx, id)?;
+    deleted_destinations::cancel_all(tx, id)?;
     let values = params![blob(id), spec.name.as_str(), json(spec)?, now.as_millis()];
     tx.connection.execute(PUT_DESTINATION, values)?;
     // Without an order nobody would ever be asked whose turn it is.
-    if spec.order.is_none() { line::call_all(tx, id, now) } else { Ok(()) }
+    if spec.order.is_none() { ordering_queue::release_all(tx, id, now) } else { Ok(()) }
 }
 
 // Routes point at rows, not at names: renaming an end does not cut them.
@@ -108,7 +108,7 @@ const PUT_ROUTE: &str = "
            filter = excluded.filter, transform = excluded.transform, updated_at = excluded.updated_at";
 
 fn put_route(
-    tx: &Tx<'_, '_>,
+    tx: &WriteTransaction<'_, '_>,
     id: RouteId,
     spec: &RouteSpec,
     now: Timestamp,
@@ -122,21 +122,29 @@ fn put_route(
         spec.transform
     ];
     match tx.connection.execute(PUT_ROUTE, values)? {
-        0 => Err(corrupt(0, "the route's source or destination does not exist")),
+        0 => Err(corrupt_value(0, "the route's source or destination does not exist")),
         _ => Ok(()),
     }
 }
 
 /// The row number of something that is not deleted. The names in memory do not know yet what an
 /// earlier change of the same list has made.
-fn live_seq<K: IdKind>(tx: &Tx<'_, '_>, find: &str, id: Id<K>) -> rusqlite::Result<Option<i64>> {
+fn find_live_seq<K: IdKind>(
+    tx: &WriteTransaction<'_, '_>,
+    find: &str,
+    id: Id<K>,
+) -> rusqlite::Result<Option<i64>> {
     tx.connection.query_row(find, params![blob(id)], |row| row.get(0)).optional()
 }
 
 const LIVE_SOURCE: &str = "SELECT seq FROM sources WHERE id = ?1 AND deleted_at IS NULL";
 
-fn delete_source(tx: &Tx<'_, '_>, id: SourceId, now: Timestamp) -> rusqlite::Result<()> {
-    let Some(seq) = live_seq(tx, LIVE_SOURCE, id)? else { return Ok(()) };
+fn delete_source(
+    tx: &WriteTransaction<'_, '_>,
+    id: SourceId,
+    now: Timestamp,
+) -> rusqlite::Result<()> {
+    let Some(seq) = find_live_seq(tx, LIVE_SOURCE, id)? else { return Ok(()) };
     tx.connection.execute("DELETE FROM routes WHERE source = ?1", params![seq])?;
     tx.connection.execute(
         "UPDATE sources SET deleted_at = ?2 WHERE seq = ?1",
@@ -147,18 +155,18 @@ fn delete_source(tx: &Tx<'_, '_>, id: SourceId, now: Timestamp) -> rusqlite::Res
 
 const LIVE_DESTINATION: &str = "SELECT seq FROM destinations WHERE id = ?1 AND deleted_at IS NULL";
 
-/// Takes a destination away. What is owed to it is cancelled; see `deleted`.
+/// Takes a destination away. What is owed to it is cancelled; see `deleted_destinations`.
 fn delete_destination(
-    tx: &mut Tx<'_, '_>,
+    tx: &mut WriteTransaction<'_, '_>,
     id: DestinationId,
     now: Timestamp,
 ) -> rusqlite::Result<()> {
-    let Some(seq) = live_seq(tx, LIVE_DESTINATION, id)? else { return Ok(()) };
+    let Some(seq) = find_live_seq(tx, LIVE_DESTINATION, id)? else { return Ok(()) };
     tx.connection.execute("DELETE FROM routes WHERE destination = ?1", params![seq])?;
     tx.connection.execute("DELETE FROM lane_states WHERE destination = ?1", params![seq])?;
     tx.connection.execute(
         "UPDATE destinations SET deleted_at = ?2 WHERE seq = ?1",
         params![seq, now.as_millis()],
     )?;
-    deleted::begin(tx, seq, now)
+    deleted_destinations::start_cancelling(tx, seq, now)
 }

@@ -13,21 +13,21 @@ use surehook_core::{
     time::Timestamp,
 };
 
-use super::rollups::{Facts, Subject};
+use super::rollups::{PendingRollups, SubjectSeq};
 
 /// What a batch changes.
 #[derive(Debug, Default)]
-pub(super) struct Delta {
+pub(super) struct CountChanges {
     changes: BTreeMap<String, i64>,
-    plain: [i64; 5],
+    counters: [i64; 5],
     by_status: [i64; 8],
     /// The same by time; see `rollups`.
-    pub(super) facts: Facts,
+    pub(super) rollups: PendingRollups,
 }
 
 /// Sums without a further name.
 #[derive(Clone, Copy)]
-pub(super) enum Sum {
+pub(super) enum Counter {
     Events,
     NoKey,
     Duplicates,
@@ -35,48 +35,50 @@ pub(super) enum Sum {
     Retries,
 }
 
-const SUMS: [(Sum, &str); 5] = [
-    (Sum::Events, "events"),
-    (Sum::NoKey, "no_key"),
-    (Sum::Duplicates, "duplicates"),
-    (Sum::Attempts, "attempts"),
-    (Sum::Retries, "retries"),
+const COUNTERS: [(Counter, &str); 5] = [
+    (Counter::Events, "events"),
+    (Counter::NoKey, "no_key"),
+    (Counter::Duplicates, "duplicates"),
+    (Counter::Attempts, "attempts"),
+    (Counter::Retries, "retries"),
 ];
 
-impl Delta {
-    pub(super) fn add(&mut self, sum: Sum, amount: i64) {
-        self.plain[sum as usize] += amount;
+impl CountChanges {
+    pub(super) fn add(&mut self, sum: Counter, amount: i64) {
+        self.counters[sum as usize] += amount;
     }
 
     /// Counts a delivery out of one status and into another.
-    pub(super) fn moved(&mut self, from: Option<DeliveryStatus>, to: Option<DeliveryStatus>) {
-        self.moved_many(from, to, 1);
+    pub(super) fn count_move(&mut self, from: Option<DeliveryStatus>, to: Option<DeliveryStatus>) {
+        self.count_moves(from, to, 1);
     }
 
-    pub(super) fn moved_many(
+    pub(super) fn count_moves(
         &mut self,
         from: Option<DeliveryStatus>,
         to: Option<DeliveryStatus>,
-        many: usize,
+        count: usize,
     ) {
-        let many = i64::try_from(many).unwrap_or(i64::MAX);
+        let count = i64::try_from(count).unwrap_or(i64::MAX);
         if let Some(from) = from {
-            self.by_status[from as usize] -= many;
+            self.by_status[from as usize] -= count;
         }
         if let Some(to) = to {
-            self.by_status[to as usize] += many;
+            self.by_status[to as usize] += count;
         }
     }
 
     /// Counts a delivery to `destination` that died.
-    pub(super) fn died(&mut self, reason: DeadReason, destination: i64, at: Timestamp) {
-        self.facts.tally(Subject::Destination(destination), at).add(RollupMetric::dead(reason), 1);
+    pub(super) fn count_death(&mut self, reason: DeadReason, destination: i64, at: Timestamp) {
+        self.rollups
+            .bucket(SubjectSeq::Destination(destination), at)
+            .add(RollupMetric::dead(reason), 1);
         *self.changes.entry(format!("dead_total:{}", reason.as_str())).or_default() += 1;
-        self.dead_now(reason, 1);
+        self.change_dead_count(reason, 1);
     }
 
     /// Changes how many are dead now.
-    pub(super) fn dead_now(&mut self, reason: DeadReason, amount: i64) {
+    pub(super) fn change_dead_count(&mut self, reason: DeadReason, amount: i64) {
         *self.changes.entry(format!("dead:{}", reason.as_str())).or_default() += amount;
     }
 
@@ -84,39 +86,40 @@ impl Delta {
         *self = Self::default();
     }
 
-    fn entries(&self) -> impl Iterator<Item = (String, i64)> + '_ {
-        let plain = SUMS.iter().map(|(sum, name)| ((*name).to_owned(), self.plain[*sum as usize]));
+    fn changed_counters(&self) -> impl Iterator<Item = (String, i64)> + '_ {
+        let counters =
+            COUNTERS.iter().map(|(sum, name)| ((*name).to_owned(), self.counters[*sum as usize]));
         let status = DeliveryStatus::ALL.iter().map(|status| {
             (format!("status:{}", status.as_str()), self.by_status[*status as usize])
         });
         let named = self.changes.iter().map(|(name, change)| (name.clone(), *change));
-        plain.chain(status).chain(named).filter(|(_, change)| *change != 0)
+        counters.chain(status).chain(named).filter(|(_, change)| *change != 0)
     }
 
     /// Writes the changes into the transaction.
     pub(super) fn write(&self, connection: &Connection) -> rusqlite::Result<()> {
-        for (name, change) in self.entries() {
-            bump(connection, &name, change)?;
+        for (name, change) in self.changed_counters() {
+            add_to_counter(connection, &name, change)?;
         }
-        self.facts.keep(connection)
+        self.rollups.insert(connection)
     }
 
     /// Adds the changes to what is shown.
     pub(super) fn apply(&self, counts: &mut StoreCounts) {
-        for (name, change) in self.entries() {
-            set(counts, &name, change);
+        for (name, change) in self.changed_counters() {
+            add_to_counts(counts, &name, change);
         }
     }
 }
 
 // Not an upsert: SQLite checks the constraint on the row that would be inserted, and a change may
 // be below zero where the sum is not.
-const BUMP: &str = "UPDATE counters SET value = value + ?2 WHERE name = ?1";
-const BEGIN_SUM: &str = "INSERT INTO counters (name, value) VALUES (?1, ?2)";
+const ADD_TO_COUNTER: &str = "UPDATE counters SET value = value + ?2 WHERE name = ?1";
+const INSERT_COUNTER: &str = "INSERT INTO counters (name, value) VALUES (?1, ?2)";
 
-fn bump(connection: &Connection, name: &str, change: i64) -> rusqlite::Result<()> {
-    if connection.prepare_cached(BUMP)?.execute(params![name, change])? == 0 {
-        connection.prepare_cached(BEGIN_SUM)?.execute(params![name, change])?;
+fn add_to_counter(connection: &Connection, name: &str, change: i64) -> rusqlite::Result<()> {
+    if connection.prepare_cached(ADD_TO_COUNTER)?.execute(params![name, change])? == 0 {
+        connection.prepare_cached(INSERT_COUNTER)?.execute(params![name, change])?;
     }
     Ok(())
 }
@@ -128,12 +131,12 @@ pub(super) fn load(connection: &Connection) -> rusqlite::Result<StoreCounts> {
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
         let name: String = row.get(0)?;
-        set(&mut counts, &name, row.get(1)?);
+        add_to_counts(&mut counts, &name, row.get(1)?);
     }
     Ok(counts)
 }
 
-fn set(counts: &mut StoreCounts, name: &str, change: i64) {
+fn add_to_counts(counts: &mut StoreCounts, name: &str, change: i64) {
     let add = |value: &mut u64| *value = value.saturating_add_signed(change);
     match name.split_once(':') {
         None => match name {

@@ -10,24 +10,28 @@ use super::OpenError;
 
 const LOCK: &str = "lock";
 /// Stands in a folder whose database is being replaced; see `restore`.
-pub(super) const HALF_RESTORED: &str = "restore-in-progress";
+pub(super) const RESTORE_MARKER: &str = "restore-in-progress";
 
 /// Makes the folder if it is not there, and keeps everybody else from writing in it.
 pub(super) fn lock(folder: &Path) -> Result<File, OpenError> {
-    let unusable = |error| OpenError::Folder(folder.to_owned(), error);
-    create_private(folder).map_err(unusable)?;
+    let folder_error = |error| OpenError::Folder(folder.to_owned(), error);
+    create_private_folder(folder).map_err(folder_error)?;
     let path = folder.join(LOCK);
-    let lock =
-        File::options().create(true).truncate(false).write(true).open(&path).map_err(unusable)?;
+    let lock = File::options()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(&path)
+        .map_err(folder_error)?;
     match lock.try_lock() {
         Ok(()) => Ok(lock),
         Err(fs::TryLockError::WouldBlock) => Err(OpenError::Locked(folder.to_owned())),
-        Err(fs::TryLockError::Error(error)) => Err(unusable(error)),
+        Err(fs::TryLockError::Error(error)) => Err(folder_error(error)),
     }
 }
 
 /// What is inside are other people's messages: only the owner may look.
-fn create_private(folder: &Path) -> io::Result<()> {
+fn create_private_folder(folder: &Path) -> io::Result<()> {
     if folder.is_dir() {
         return Ok(());
     }
@@ -39,16 +43,16 @@ fn create_private(folder: &Path) -> io::Result<()> {
 }
 
 /// Whether somebody holds the lock. Shared, so that two who look do not take each other for it.
-pub(super) fn is_in_use(folder: &Path) -> bool {
+pub(super) fn is_locked(folder: &Path) -> bool {
     let Ok(lock) = File::open(folder.join(LOCK)) else { return false };
     matches!(lock.try_lock_shared(), Err(fs::TryLockError::WouldBlock))
 }
 
-pub(super) fn is_half_restored(folder: &Path) -> bool {
-    folder.join(HALF_RESTORED).exists()
+pub(super) fn is_restore_interrupted(folder: &Path) -> bool {
+    folder.join(RESTORE_MARKER).exists()
 }
 
 /// Makes names that were made, moved or removed in `folder` survive a power cut.
-pub(super) fn sync(folder: &Path) -> io::Result<()> {
+pub(super) fn sync_folder(folder: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }

@@ -10,14 +10,14 @@ use surehook_core::{
 };
 
 use super::{
-    row::{corrupt, time},
-    writer::Tx,
+    row::{corrupt_value, time},
+    writer::WriteTransaction,
 };
 
 /// Rows that one step removes.
-const FORGOTTEN_AT_ONCE: usize = 256;
+const PRUNED_AT_ONCE: usize = 256;
 
-struct Found {
+struct StoredKey {
     request: [u8; 32],
     wish: IdempotentRequest,
     answer: Option<StoredResponse>,
@@ -27,17 +27,18 @@ const FIND: &str = "
     SELECT request, seed, created_at, status, headers, body FROM idempotency_results
      WHERE scope = ?1 AND key = ?2";
 
-fn found(row: &Row<'_>) -> rusqlite::Result<Found> {
+fn read_key(row: &Row<'_>) -> rusqlite::Result<StoredKey> {
     let status: Option<u16> = row.get(3)?;
     let answer = match status {
         None => None,
         Some(status) => {
             let headers: String = row.get(4)?;
-            let headers = serde_json::from_str(&headers).map_err(|e| corrupt(4, &e.to_string()))?;
+            let headers =
+                serde_json::from_str(&headers).map_err(|e| corrupt_value(4, &e.to_string()))?;
             Some(StoredResponse { status, headers, body: row.get(5)? })
         }
     };
-    Ok(Found {
+    Ok(StoredKey {
         request: row.get(0)?,
         wish: IdempotentRequest { at: time(row, 2)?, seed: row.get(1)? },
         answer,
@@ -45,7 +46,7 @@ fn found(row: &Row<'_>) -> rusqlite::Result<Found> {
 }
 
 // The two ends of the primary key: nothing is counted.
-const SPREAD: &str = "
+const SEQ_SPAN: &str = "
     SELECT coalesce((SELECT max(seq) FROM idempotency_results)
                     - (SELECT min(seq) FROM idempotency_results) + 1, 0)";
 
@@ -54,8 +55,8 @@ const CLAIM: &str = "
     VALUES (?1, ?2, ?3, ?4, ?5)";
 
 /// See `IdempotencyStore::claim_key`.
-pub(super) fn claim(
-    tx: &mut Tx<'_, '_>,
+pub(super) fn claim_key(
+    tx: &mut WriteTransaction<'_, '_>,
     key: &IdempotencyKey,
     request: &[u8; 32],
     wish: IdempotentRequest,
@@ -64,19 +65,21 @@ pub(super) fn claim(
     let known = tx
         .connection
         .prepare_cached(FIND)?
-        .query_row(params![key.scope, key.key], found)
+        .query_row(params![key.scope, key.key], read_key)
         .optional()?;
     match known {
-        Some(known) if known.wish.at <= before => remove(tx, key)?,
+        Some(known) if known.wish.at <= before => remove_key(tx, key)?,
         Some(known) if known.request != *request => return Ok(IdempotencyClaim::OtherRequest),
-        Some(Found { answer: Some(answer), .. }) => return Ok(IdempotencyClaim::Answered(answer)),
-        Some(Found { answer: None, wish, .. }) => return Ok(IdempotencyClaim::Pending(wish)),
+        Some(StoredKey { answer: Some(answer), .. }) => {
+            return Ok(IdempotencyClaim::Answered(answer));
+        }
+        Some(StoredKey { answer: None, wish, .. }) => return Ok(IdempotencyClaim::Pending(wish)),
         None => {}
     }
     // Whoever adds removes: the table shrinks by itself however fast it grows.
-    forget(tx, before)?;
-    let spread: u64 = tx.connection.prepare_cached(SPREAD)?.query_row([], |row| row.get(0))?;
-    if spread >= KEYS_MAX {
+    prune_keys(tx, before)?;
+    let span: u64 = tx.connection.prepare_cached(SEQ_SPAN)?.query_row([], |row| row.get(0))?;
+    if span >= KEYS_MAX {
         return Ok(IdempotencyClaim::Full);
     }
     tx.connection.prepare_cached(CLAIM)?.execute(params![
@@ -89,48 +92,54 @@ pub(super) fn claim(
     Ok(IdempotencyClaim::Pending(wish))
 }
 
-fn remove(tx: &Tx<'_, '_>, key: &IdempotencyKey) -> rusqlite::Result<()> {
+fn remove_key(tx: &WriteTransaction<'_, '_>, key: &IdempotencyKey) -> rusqlite::Result<()> {
     tx.connection
         .prepare_cached("DELETE FROM idempotency_results WHERE scope = ?1 AND key = ?2")?
         .execute(params![key.scope, key.key])?;
     Ok(())
 }
 
-const KEEP: &str = "
+const STORE_RESPONSE: &str = "
     UPDATE idempotency_results SET status = ?3, headers = ?4, body = ?5
      WHERE scope = ?1 AND key = ?2";
 
 /// See `IdempotencyStore::keep_answer`.
-pub(super) fn keep(
-    tx: &mut Tx<'_, '_>,
+pub(super) fn store_response(
+    tx: &mut WriteTransaction<'_, '_>,
     key: &IdempotencyKey,
     answer: &StoredResponse,
 ) -> rusqlite::Result<()> {
     let headers = serde_json::to_string(&answer.headers)
         .map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))?;
     let values = params![key.scope, key.key, answer.status, headers, answer.body];
-    tx.connection.prepare_cached(KEEP)?.execute(values)?;
+    tx.connection.prepare_cached(STORE_RESPONSE)?.execute(values)?;
     Ok(())
 }
 
-const GIVE_BACK: &str = "
+const RELEASE_KEY: &str = "
     DELETE FROM idempotency_results WHERE scope = ?1 AND key = ?2 AND status IS NULL";
 
 /// See `IdempotencyStore::give_key_back`.
-pub(super) fn give_back(tx: &mut Tx<'_, '_>, key: &IdempotencyKey) -> rusqlite::Result<()> {
-    tx.connection.prepare_cached(GIVE_BACK)?.execute(params![key.scope, key.key])?;
+pub(super) fn release_key(
+    tx: &mut WriteTransaction<'_, '_>,
+    key: &IdempotencyKey,
+) -> rusqlite::Result<()> {
+    tx.connection.prepare_cached(RELEASE_KEY)?.execute(params![key.scope, key.key])?;
     Ok(())
 }
 
 // The oldest rows stand first; the first that is too young ends the slice, give or take a step of
 // the clock.
-const FORGET: &str = "
+const PRUNE: &str = "
     DELETE FROM idempotency_results WHERE seq IN (
         SELECT seq FROM (SELECT seq, created_at FROM idempotency_results ORDER BY seq LIMIT ?2)
          WHERE created_at <= ?1)";
 
 /// See `IdempotencyStore::forget_keys`.
-pub(super) fn forget(tx: &mut Tx<'_, '_>, before: Timestamp) -> rusqlite::Result<usize> {
-    let values = params![before.as_millis(), FORGOTTEN_AT_ONCE];
-    tx.connection.prepare_cached(FORGET)?.execute(values)
+pub(super) fn prune_keys(
+    tx: &mut WriteTransaction<'_, '_>,
+    before: Timestamp,
+) -> rusqlite::Result<usize> {
+    let values = params![before.as_millis(), PRUNED_AT_ONCE];
+    tx.connection.prepare_cached(PRUNE)?.execute(values)
 }

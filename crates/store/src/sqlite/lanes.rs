@@ -11,38 +11,38 @@ use surehook_core::{
 };
 
 use super::{
-    row::{corrupt, id, optional_time, status, time},
-    writer::Tx,
+    row::{corrupt_value, id, optional_time, status, time},
+    writer::WriteTransaction,
 };
 
-/// Whether a row of `lane_states l` holds what waits for its destination; `SavedLaneState::holds` is the
+/// Whether a row of `lane_states l` holds what waits for its destination; `SavedLaneState::is_holding` is the
 /// twin.
-macro_rules! holds {
+macro_rules! is_holding {
     () => {
         "(l.paused_at IS NOT NULL OR l.circuit = 'open' OR l.circuit = 'half_open')"
     };
 }
 
 /// Whether a delivery `d` is held back by its destination.
-macro_rules! is_held_back {
+macro_rules! is_held_by_lane {
     () => {
         concat!(
             "(d.due_at IS NOT NULL AND EXISTS (SELECT 1 FROM lane_states l
                WHERE l.destination = d.destination AND ",
-            $crate::sqlite::lanes::holds!(),
+            $crate::sqlite::lanes::is_holding!(),
             "))"
         )
     };
 }
 
 /// The status that a delivery `d` is shown with.
-macro_rules! shown_status {
+macro_rules! displayed_status {
     () => {
-        concat!("iif(", $crate::sqlite::lanes::is_held_back!(), ", 'held', d.state)")
+        concat!("iif(", $crate::sqlite::lanes::is_held_by_lane!(), ", 'held', d.state)")
     };
 }
 
-pub(super) use {holds, is_held_back, shown_status};
+pub(super) use {displayed_status, is_held_by_lane, is_holding};
 
 const SAVE: &str = "
     INSERT OR REPLACE INTO lane_states
@@ -52,12 +52,12 @@ const SAVE: &str = "
 
 /// See `DeliveryStore::save_lane`.
 pub(super) fn save(
-    tx: &mut Tx<'_, '_>,
+    tx: &mut WriteTransaction<'_, '_>,
     destination: DestinationId,
     state: &SavedLaneState,
 ) -> rusqlite::Result<()> {
     // A destination that was removed a moment ago has no lane.
-    let Some(seq) = tx.names.destinations.get(&destination) else { return Ok(()) };
+    let Some(seq) = tx.row_numbers.destinations.get(&destination) else { return Ok(()) };
     if *state == SavedLaneState::default() {
         tx.connection
             .prepare_cached("DELETE FROM lane_states WHERE destination = ?1")?
@@ -91,14 +91,17 @@ const LANES: &str = "
       FROM lane_states l JOIN destinations t ON t.seq = l.destination
      WHERE t.deleted_at IS NULL";
 
-/// See `DeliveryStore::lanes`.
-pub(super) fn lanes(
+/// See `DeliveryStore::load_all`.
+pub(super) fn load_all(
     connection: &Connection,
 ) -> rusqlite::Result<BTreeMap<DestinationId, SavedLaneState>> {
-    connection.prepare_cached(LANES)?.query_map([], |row| Ok((id(row, 0)?, lane(row)?)))?.collect()
+    connection
+        .prepare_cached(LANES)?
+        .query_map([], |row| Ok((id(row, 0)?, read_lane(row)?)))?
+        .collect()
 }
 
-fn lane(row: &Row<'_>) -> rusqlite::Result<SavedLaneState> {
+fn read_lane(row: &Row<'_>) -> rusqlite::Result<SavedLaneState> {
     let (reason, automatic) = (row.get(2)?, row.get(3)?);
     let paused = optional_time(row, 1)?.map(|at| LanePause { at, reason, automatic });
     let (word, times): (String, u32) = (row.get(4)?, row.get(5)?);
@@ -107,27 +110,27 @@ fn lane(row: &Row<'_>) -> rusqlite::Result<SavedLaneState> {
         "open" => CircuitState::Open { until: time(row, 6)?, times },
         "half_open" => CircuitState::HalfOpen { times },
         "ramp" => CircuitState::Ramp { times },
-        unknown => return Err(corrupt(4, unknown)),
+        unknown => return Err(corrupt_value(4, unknown)),
     };
     let rate: Option<String> = row.get(8)?;
-    let rate = rate.map(|text| text.parse().map_err(|_| corrupt(8, &text))).transpose()?;
+    let rate = rate.map(|text| text.parse().map_err(|_| corrupt_value(8, &text))).transpose()?;
     let drain = rate.zip(optional_time(row, 9)?).map(|(rate, until)| BacklogDrain { rate, until });
     Ok(SavedLaneState { paused, circuit, cool_until: optional_time(row, 7)?, drain })
 }
 
-const HELD_BACK: &str = concat!(
+const COUNT_HELD: &str = concat!(
     "SELECT d.state, count(*) FROM lane_states l CROSS JOIN deliveries d ON d.destination = l.destination
       WHERE d.due_at IS NOT NULL AND ",
-    holds!(),
+    is_holding!(),
     " GROUP BY d.state"
 );
 
-/// See `AdminStore::held_back`.
-pub(super) fn held_back(
+/// See `AdminStore::count_held`.
+pub(super) fn count_held(
     connection: &Connection,
 ) -> rusqlite::Result<BTreeMap<DeliveryStatus, u64>> {
     connection
-        .prepare_cached(HELD_BACK)?
+        .prepare_cached(COUNT_HELD)?
         .query_map([], |row| Ok((status(row, 0)?, row.get(1)?)))?
         .collect()
 }

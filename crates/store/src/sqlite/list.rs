@@ -2,7 +2,7 @@
 //!
 //! A list is narrowed in two ways. What an index serves (the time, the source, the destination, the
 //! event, what is dead, of which group, what waits, a kind or an attribute) is found without looking at anything else. Everything else is
-//! asked of each row on the way, newest first, and a page gives up after [`LOOKS_MAX`] rows: it may
+//! asked of each row on the way, newest first, and a page gives up after [`SCAN_MAX`] rows: it may
 //! be short, and says where the next one goes on.
 
 use std::collections::BTreeSet;
@@ -16,93 +16,132 @@ use surehook_core::{
 };
 
 use super::{
-    lanes::{holds, shown_status},
-    row::{self, DELIVERY_COLUMNS, blob, hex_list, id},
+    lanes::{displayed_status, is_holding},
+    row::{self, DELIVERY_COLUMNS, blob, hex_json_list, id},
 };
 
 /// Rows that a page looks at, at most.
-pub(super) const LOOKS_MAX: usize = 10_000;
+pub(super) const SCAN_MAX: usize = 10_000;
+
+/// A range of ids: below `top`, from `bottom` on.
+#[derive(Clone, Copy)]
+pub(super) struct IdRange {
+    pub(super) top: [u8; 16],
+    pub(super) bottom: [u8; 16],
+}
+
+impl IdRange {
+    pub(super) const ALL: Self = Self { top: [0xff; 16], bottom: [0; 16] };
+
+    /// The ids of a list that follow `after`, within a time span.
+    pub(super) fn new<K: IdKind>(
+        after: Option<Id<K>>,
+        since: Option<Timestamp>,
+        until: Option<Timestamp>,
+    ) -> Self {
+        // Ids begin with their time.
+        let edge = |at: Timestamp| first_id_of_millisecond(blob(Id::<K>::new(at, 0)));
+        let top = after.map_or(Self::ALL.top, blob);
+        Self {
+            top: until.map_or(top, |at| top.min(edge(at))),
+            bottom: since.map_or(Self::ALL.bottom, edge),
+        }
+    }
+
+    pub(super) fn contains(&self, id: [u8; 16]) -> bool {
+        id < self.top && id >= self.bottom
+    }
+}
+
+/// What a list selects from.
+#[derive(Clone, Copy)]
+pub(super) struct ListTable<'a> {
+    /// Begin with the id.
+    pub(super) columns: &'a str,
+    pub(super) from: &'a str,
+    pub(super) order_by: &'a str,
+}
 
 /// A query that is being put together.
-pub(super) struct Query {
+pub(super) struct ListQuery {
     /// The ids of the list: before the first, and from the second on.
-    pub(super) range: [[u8; 16]; 2],
+    pub(super) range: IdRange,
     /// What an index serves.
     narrow: String,
     /// What is asked of each row.
-    wanted: String,
+    row_filter: String,
     pub(super) values: Vec<Value>,
-    pub(super) looks_max: usize,
+    pub(super) scan_max: usize,
     /// Whoever reads the rows may not want all of them.
-    pub(super) is_picky: bool,
+    pub(super) has_row_filter: bool,
 }
 
-impl Query {
+impl ListQuery {
     /// Before `page`, and within the times.
-    pub(super) fn within<K: IdKind>(
+    pub(super) fn for_page<K: IdKind>(
         page: PageRequest<Id<K>>,
         since: Option<Timestamp>,
         until: Option<Timestamp>,
         column: &str,
     ) -> Self {
-        let [top, bottom] = id_range(page.after, since, until);
+        let range = IdRange::new(page.after, since, until);
         let mut query = Self {
-            range: [top, bottom],
+            range,
             narrow: "1".to_owned(),
-            wanted: String::new(),
+            row_filter: String::new(),
             values: Vec::new(),
-            looks_max: LOOKS_MAX,
-            is_picky: false,
+            scan_max: SCAN_MAX,
+            has_row_filter: false,
         };
-        query.narrow(&format!("{column} < {{}}"), top.to_vec());
+        query.narrow(&format!("{column} < {{}}"), range.top.to_vec());
         if since.is_some() {
-            query.narrow(&format!("{column} >= {{}}"), bottom.to_vec());
+            query.narrow(&format!("{column} >= {{}}"), range.bottom.to_vec());
         }
         query
     }
 
-    pub(super) fn place(&mut self, clause: &str, value: impl Into<Value>) -> String {
+    pub(super) fn bind(&mut self, clause: &str, value: impl Into<Value>) -> String {
         self.values.push(value.into());
         clause.replace("{}", &format!("?{}", self.values.len()))
     }
 
     pub(super) fn narrow(&mut self, clause: &str, value: impl Into<Value>) {
-        let clause = self.place(clause, value);
+        let clause = self.bind(clause, value);
         self.narrow = format!("{} AND {clause}", self.narrow);
     }
 
-    pub(super) fn want(&mut self, clause: &str, value: impl Into<Value>) {
-        let clause = self.place(clause, value);
-        self.want_placed(&clause);
+    pub(super) fn filter_rows(&mut self, clause: &str, value: impl Into<Value>) {
+        let clause = self.bind(clause, value);
+        self.filter_rows_bound(&clause);
     }
 
     /// Wants something whose values are in their places.
-    pub(super) fn want_placed(&mut self, clause: &str) {
-        let and = if self.wanted.is_empty() { "" } else { " AND " };
-        self.wanted = format!("{}{and}{clause}", self.wanted);
+    pub(super) fn filter_rows_bound(&mut self, clause: &str) {
+        let and = if self.row_filter.is_empty() { "" } else { " AND " };
+        self.row_filter = format!("{}{and}{clause}", self.row_filter);
     }
 
     /// `columns` begin with the id; `from` names the tables.
     pub(super) fn select(&self, columns: &str, from: &str) -> String {
-        let wanted = if self.wanted.is_empty() { "1" } else { &self.wanted };
+        let row_filter = if self.row_filter.is_empty() { "1" } else { &self.row_filter };
         let narrow = &self.narrow;
-        format!("SELECT {columns}, coalesce({wanted}, 0) AS wanted FROM {from} WHERE {narrow}")
+        format!("SELECT {columns}, coalesce({row_filter}, 0) AS wanted FROM {from} WHERE {narrow}")
     }
 
     /// Runs it. `read` says nothing of a row that it does not want after all.
     pub(super) fn run<R, K: IdKind>(
         mut self,
         connection: &Connection,
-        (columns, from, order): (&str, &str, &str),
+        table: ListTable<'_>,
         page: PageRequest<Id<K>>,
         read: impl Fn(&Row<'_>) -> rusqlite::Result<Option<R>>,
     ) -> rusqlite::Result<ListPage<R, Id<K>>> {
         // Where every row is wanted, the page itself is the bound.
-        let wants_all = self.wanted.is_empty() && !self.is_picky;
-        let looks_max = if wants_all { page.limit } else { self.looks_max };
-        let limit = self.place("{}", i64::try_from(looks_max).unwrap_or(i64::MAX));
-        let select = self.select(columns, from);
-        let sql = format!("{select} ORDER BY {order} DESC LIMIT {limit}");
+        let returns_all = self.row_filter.is_empty() && !self.has_row_filter;
+        let scan_max = if returns_all { page.limit } else { self.scan_max };
+        let limit = self.bind("{}", i64::try_from(scan_max).unwrap_or(i64::MAX));
+        let select = self.select(table.columns, table.from);
+        let sql = format!("{select} ORDER BY {} DESC LIMIT {limit}", table.order_by);
         let mut statement = connection.prepare_cached(&sql)?;
         let mut found = statement.query(params_from_iter(self.values))?;
         let (mut rows, mut last, mut looks) = (Vec::new(), None, 0);
@@ -115,57 +154,45 @@ impl Query {
                 rows.extend(read(row)?);
             }
         }
-        let more = rows.len() == page.limit || looks == looks_max;
+        let more = rows.len() == page.limit || looks == scan_max;
         Ok(ListPage { rows, next: last.filter(|_| more), looks, last })
     }
 }
 
-const OF_EVENTS: &str = "json_each(?1) j
+const FROM_EVENTS: &str = "json_each(?1) j
     CROSS JOIN deliveries d INDEXED BY deliveries_by_event ON d.event_id = unhex(j.value)
     JOIN destinations t ON t.seq = d.destination";
 
-/// See `AdminStore::deliveries_of`.
-pub(super) fn deliveries_of(
+/// See `AdminStore::list_for_events`.
+pub(super) fn list_for_events(
     connection: &Connection,
     events: &[EventId],
 ) -> rusqlite::Result<Vec<DeliveryRow>> {
     let ids: BTreeSet<[u8; 16]> = events.iter().map(|event| blob(*event)).collect();
-    let sql = of_events();
+    let sql = delivery_query();
     let mut found = connection.prepare_cached(&sql)?;
-    found.query_map([hex_list(ids.iter().map(|id| &id[..]))], row::delivery)?.collect()
+    found.query_map([hex_json_list(ids.iter().map(|id| &id[..]))], row::delivery)?.collect()
 }
 
-pub(super) fn of_events() -> String {
-    format!("SELECT {DELIVERY_COLUMNS} FROM {OF_EVENTS} ORDER BY d.id")
-}
-
-/// The ids of a list: before the first, and from the second on.
-pub(super) fn id_range<K: IdKind>(
-    after: Option<Id<K>>,
-    since: Option<Timestamp>,
-    until: Option<Timestamp>,
-) -> [[u8; 16]; 2] {
-    // Ids begin with the time, and before the newest possible one means "from the top".
-    let edge = |at: Timestamp| first_of(blob(Id::<K>::new(at, 0)));
-    let top = after.map_or([0xff; 16], blob);
-    [until.map_or(top, |at| top.min(edge(at))), since.map_or([0; 16], edge)]
+pub(super) fn delivery_query() -> String {
+    format!("SELECT {DELIVERY_COLUMNS} FROM {FROM_EVENTS} ORDER BY d.id")
 }
 
 /// The smallest id of the millisecond that `id` is of.
-pub(super) fn first_of(mut id: [u8; 16]) -> [u8; 16] {
+pub(super) fn first_id_of_millisecond(mut id: [u8; 16]) -> [u8; 16] {
     id[6..].fill(0);
     id
 }
 
 pub(super) const SOURCE_SEQ: &str = "(SELECT seq FROM sources WHERE id = {})";
 
-/// See `AdminStore::deliveries`.
-pub(super) fn deliveries(
+/// See `AdminStore::list_deliveries`.
+pub(super) fn list_deliveries(
     connection: &Connection,
     filter: DeliveryFilter,
     page: PageRequest<DeliveryId>,
 ) -> rusqlite::Result<ListPage<DeliveryRow, DeliveryId>> {
-    let mut query = Query::within(page, filter.since, filter.until, "d.id");
+    let mut query = ListQuery::for_page(page, filter.since, filter.until, "d.id");
     if let Some(destination) = filter.destination {
         let clause = "d.destination = (SELECT seq FROM destinations WHERE id = {})";
         query.narrow(clause, blob(destination).to_vec());
@@ -180,32 +207,31 @@ pub(super) fn deliveries(
     let index = match (filter.group, filter.status) {
         // All of them are dead. Spelled out, because left alone SQLite may take another index.
         (Some(_), None | Some(DeliveryStatus::Dead)) => "INDEXED BY deliveries_by_group",
-        (_, Some(status)) => of_status(&mut query, status, connection)?,
+        (_, Some(status)) => narrow_by_status(&mut query, status, connection)?,
         (None, None) => "",
     };
     if let Some(reason) = filter.reason {
-        query.want("d.reason = {}", reason.as_str().to_owned());
+        query.filter_rows("d.reason = {}", reason.as_str().to_owned());
     }
     if let Some(source) = filter.source {
         let of_event = "(SELECT e.source FROM events e WHERE e.id = d.event_id)";
-        query.want(&format!("{of_event} = {SOURCE_SEQ}"), blob(source).to_vec());
+        query.filter_rows(&format!("{of_event} = {SOURCE_SEQ}"), blob(source).to_vec());
     }
     if let Some(kind) = filter.kind {
         let of_event = "(SELECT e.kind FROM events e WHERE e.id = d.event_id)";
-        query.want(&format!("{of_event} = {{}}"), kind.as_str().to_owned());
+        query.filter_rows(&format!("{of_event} = {{}}"), kind.as_str().to_owned());
     }
     if let Some(class) = filter.class {
-        query.want(LAST_HAS_CLASS, class.as_str().to_owned());
+        query.filter_rows(LAST_HAS_CLASS, class.as_str().to_owned());
     }
     if let Some(code) = filter.code {
         let (low, high) = code.range();
-        query.want(LAST_HAS_CODE_FROM, i64::from(low));
-        query.want(LAST_HAS_CODE_TO, i64::from(high));
+        query.filter_rows(LAST_HAS_CODE_FROM, i64::from(low));
+        query.filter_rows(LAST_HAS_CODE_TO, i64::from(high));
     }
     let tables = format!("deliveries d {index} JOIN destinations t ON t.seq = d.destination");
-    query.run(connection, (DELIVERY_COLUMNS, &tables, "d.id"), page, |found| {
-        row::delivery(found).map(Some)
-    })
+    let table = ListTable { columns: DELIVERY_COLUMNS, from: &tables, order_by: "d.id" };
+    query.run(connection, table, page, |found| row::delivery(found).map(Some))
 }
 
 // Of the last attempt of a delivery `d`.
@@ -223,7 +249,7 @@ pub(super) const LAST_HAS_CLASS: &str = last_attempt!("a.class = {}");
 pub(super) const LAST_HAS_CODE_FROM: &str = last_attempt!("a.status >= {}");
 pub(super) const LAST_HAS_CODE_TO: &str = last_attempt!("a.status <= {}");
 
-pub(super) const IS_SHOWN_AS: &str = concat!(shown_status!(), " = {}");
+pub(super) const HAS_DISPLAYED_STATUS: &str = concat!(displayed_status!(), " = {}");
 
 // Each part by the index that holds it: what waits for its turn, and what waits for a destination
 // that is paused or left alone.
@@ -234,20 +260,20 @@ pub(super) const HELD: &str = concat!(
      SELECT w.id FROM lane_states l
        CROSS JOIN deliveries w INDEXED BY deliveries_due ON w.destination = l.destination
       WHERE w.due_at IS NOT NULL AND ",
-    holds!()
+    is_holding!()
 );
 
 /// Narrows by status; says which index `SQLite` must take.
 ///
 /// What waits or runs has an index, but not in the order of the list. While there are few, all of
 /// them are looked at and sorted; when there are many, they are among the newest rows anyway.
-fn of_status(
-    query: &mut Query,
+fn narrow_by_status(
+    query: &mut ListQuery,
     status: DeliveryStatus,
     connection: &Connection,
 ) -> rusqlite::Result<&'static str> {
     let word = status.as_str().to_owned();
-    let (index, few, narrow) = match status {
+    let (index, probe, narrow) = match status {
         // Spelled out, because a partial index is only used for the words it was made with.
         DeliveryStatus::Dead => {
             query.narrow("d.state = 'dead' AND d.state = {}", word);
@@ -256,23 +282,23 @@ fn of_status(
         DeliveryStatus::Pending | DeliveryStatus::Scheduled => (
             "INDEXED BY deliveries_due",
             "SELECT 1 FROM deliveries INDEXED BY deliveries_due WHERE due_at IS NOT NULL",
-            format!("d.due_at IS NOT NULL AND {IS_SHOWN_AS}"),
+            format!("d.due_at IS NOT NULL AND {HAS_DISPLAYED_STATUS}"),
         ),
         DeliveryStatus::InFlight => (
             "INDEXED BY deliveries_leased",
             "SELECT 1 FROM deliveries INDEXED BY deliveries_leased WHERE lease_until IS NOT NULL",
             "d.lease_until IS NOT NULL AND d.state = {}".to_owned(),
         ),
-        DeliveryStatus::Held => ("", HELD, format!("d.id IN ({HELD}) AND {IS_SHOWN_AS}")),
+        DeliveryStatus::Held => ("", HELD, format!("d.id IN ({HELD}) AND {HAS_DISPLAYED_STATUS}")),
         DeliveryStatus::Succeeded | DeliveryStatus::Cancelled | DeliveryStatus::Replayed => {
-            query.want("d.state = {}", word);
+            query.filter_rows("d.state = {}", word);
             return Ok("");
         }
     };
-    let sql = format!("SELECT count(*) FROM ({few} LIMIT {LOOKS_MAX})");
+    let sql = format!("SELECT count(*) FROM ({probe} LIMIT {SCAN_MAX})");
     let waiting: usize = connection.prepare_cached(&sql)?.query_row([], |row| row.get(0))?;
-    if waiting == LOOKS_MAX {
-        query.want(IS_SHOWN_AS, word);
+    if waiting == SCAN_MAX {
+        query.filter_rows(HAS_DISPLAYED_STATUS, word);
         return Ok("");
     }
     query.narrow(&narrow, word);

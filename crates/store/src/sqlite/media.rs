@@ -12,17 +12,17 @@ use surehook_core::{
 
 use super::{
     SqliteStore,
-    row::{blob, corrupt, id, time},
-    writer::Tx,
+    row::{blob, corrupt_value, id, time},
+    writer::WriteTransaction,
 };
 
 /// Rows that a slice of retention removes.
-const FORGOTTEN_PER_SLICE: usize = 200;
+const REMOVED_PER_SLICE: usize = 200;
 
 #[async_trait]
 impl MediaStore for SqliteStore {
     async fn keep_upload(&self, upload: Upload) -> Result<(), StoreError> {
-        self.writer.write(move |tx| keep(tx, &upload)).await
+        self.writer.write(move |tx| insert(tx, &upload)).await
     }
 
     async fn upload(&self, id: MediaId) -> Result<Option<Upload>, StoreError> {
@@ -31,26 +31,26 @@ impl MediaStore for SqliteStore {
 
     async fn use_upload(&self, id: MediaId, now: Timestamp) -> Result<Option<Upload>, StoreError> {
         let look = move |connection: &Connection| {
-            Ok((find(connection, id)?, is_noted(connection, id, now)?))
+            Ok((find(connection, id)?, is_recorded(connection, id, now)?))
         };
-        let (upload, is_noted) = self.readers.read(look).await?;
-        if is_noted || upload.is_none() {
+        let (upload, is_recorded) = self.readers.read(look).await?;
+        if is_recorded || upload.is_none() {
             return Ok(upload);
         }
         // It may have been forgotten in between.
-        let is_there = self.writer.write(move |tx| note_use(tx, id, now)).await?;
+        let is_there = self.writer.write(move |tx| record_use(tx, id, now)).await?;
         Ok(upload.filter(|_| is_there))
     }
 }
 
 // A wish that is carried out again has the same id and says the same.
-const KEEP: &str = "
+const INSERT: &str = "
     INSERT INTO media (id, bucket, key, kind, mime_type, size, filename, created_at, used_at)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?8)
     ON CONFLICT (id) DO NOTHING";
 
-fn keep(tx: &mut Tx<'_, '_>, upload: &Upload) -> rusqlite::Result<()> {
-    tx.connection.prepare_cached(KEEP)?.execute(params![
+fn insert(tx: &mut WriteTransaction<'_, '_>, upload: &Upload) -> rusqlite::Result<()> {
+    tx.connection.prepare_cached(INSERT)?.execute(params![
         blob(upload.id),
         upload.bucket,
         upload.key,
@@ -64,52 +64,56 @@ fn keep(tx: &mut Tx<'_, '_>, upload: &Upload) -> rusqlite::Result<()> {
 }
 
 /// Whether a use at `now` needs no row of its own, because one was written down not long ago.
-fn is_noted(connection: &Connection, wanted: MediaId, now: Timestamp) -> rusqlite::Result<bool> {
+fn is_recorded(connection: &Connection, media: MediaId, now: Timestamp) -> rusqlite::Result<bool> {
     let since = (now - USES_NOTED_EVERY).as_millis();
     connection
         .prepare_cached("SELECT 1 FROM media WHERE id = ?1 AND used_at > ?2")?
-        .exists(params![blob(wanted), since])
+        .exists(params![blob(media), since])
 }
 
 // A clock that went back takes no time away.
-const NOTE_USE: &str = "UPDATE media SET used_at = max(used_at, ?2) WHERE id = ?1";
+const RECORD_USE: &str = "UPDATE media SET used_at = max(used_at, ?2) WHERE id = ?1";
 
 /// Says whether there is such a file.
-fn note_use(tx: &mut Tx<'_, '_>, wanted: MediaId, now: Timestamp) -> rusqlite::Result<bool> {
-    let mut note = tx.connection.prepare_cached(NOTE_USE)?;
-    Ok(note.execute(params![blob(wanted), now.as_millis()])? == 1)
+fn record_use(
+    tx: &mut WriteTransaction<'_, '_>,
+    media: MediaId,
+    now: Timestamp,
+) -> rusqlite::Result<bool> {
+    let mut note = tx.connection.prepare_cached(RECORD_USE)?;
+    Ok(note.execute(params![blob(media), now.as_millis()])? == 1)
 }
 
 const OLDEST_EVENT: &str = "SELECT id FROM events ORDER BY id LIMIT 1";
 
-const FORGET: &str = "
+const REMOVE_UNUSED: &str = "
     DELETE FROM media WHERE id IN
         (SELECT id FROM media WHERE used_at < ?1 ORDER BY used_at LIMIT ?2)";
 
 /// Forgets a slice of what nobody can need any more; says whether there is more.
-pub(super) fn prune(tx: &Tx<'_, '_>, now: Timestamp) -> rusqlite::Result<bool> {
+pub(super) fn prune(tx: &WriteTransaction<'_, '_>, now: Timestamp) -> rusqlite::Result<bool> {
     let oldest: Option<EventId> =
         tx.connection.prepare_cached(OLDEST_EVENT)?.query_row([], |row| id(row, 0)).optional()?;
     let since = unused_since(now, oldest.map(|event| event.at()));
-    let mut forget = tx.connection.prepare_cached(FORGET)?;
-    let forgotten = forget.execute(params![since.as_millis(), FORGOTTEN_PER_SLICE])?;
-    Ok(forgotten == FORGOTTEN_PER_SLICE)
+    let mut remove = tx.connection.prepare_cached(REMOVE_UNUSED)?;
+    let removed = remove.execute(params![since.as_millis(), REMOVED_PER_SLICE])?;
+    Ok(removed == REMOVED_PER_SLICE)
 }
 
 const FIND: &str = "
     SELECT id, bucket, key, kind, mime_type, size, filename, created_at FROM media WHERE id = ?1";
 
-fn find(connection: &Connection, wanted: MediaId) -> rusqlite::Result<Option<Upload>> {
-    connection.prepare_cached(FIND)?.query_row(params![blob(wanted)], upload).optional()
+fn find(connection: &Connection, media: MediaId) -> rusqlite::Result<Option<Upload>> {
+    connection.prepare_cached(FIND)?.query_row(params![blob(media)], read_upload).optional()
 }
 
-fn upload(row: &Row<'_>) -> rusqlite::Result<Upload> {
+fn read_upload(row: &Row<'_>) -> rusqlite::Result<Upload> {
     let kind: String = row.get(3)?;
     Ok(Upload {
         id: id(row, 0)?,
         bucket: row.get(1)?,
         key: row.get(2)?,
-        kind: MediaKind::from_word(&kind).ok_or_else(|| corrupt(3, &kind))?,
+        kind: MediaKind::from_word(&kind).ok_or_else(|| corrupt_value(3, &kind))?,
         mime_type: row.get(4)?,
         size: row.get(5)?,
         filename: row.get(6)?,
@@ -119,12 +123,12 @@ fn upload(row: &Row<'_>) -> rusqlite::Result<Upload> {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::schema::plan, *};
+    use super::{super::schema::query_plan, *};
 
     #[test]
     fn a_slice_reads_no_whole_table() {
-        for sql in [FORGET, OLDEST_EVENT] {
-            let steps = plan(sql);
+        for sql in [REMOVE_UNUSED, OLDEST_EVENT] {
+            let steps = query_plan(sql);
             let scans = steps.iter().filter(|step| step.contains("SCAN media"));
             assert_eq!(scans.count(), 0, "{sql}: {steps:?}");
             assert!(!steps.iter().any(|step| step.contains("TEMP B-TREE")), "{sql}: {steps:?}");

@@ -3,59 +3,55 @@
 //! ```text
 //!  admit, settle, claim, …  ──► queue ──► writer thread ──► BEGIN … COMMIT (one fsync) ──► answers
 //!  lists, lookups           ──► read-only connections on the blocking pool
-//!  recall                   ──► memory: keys of committed events
+//!  known duplicates         ──► cache: keys of committed events
 //! ```
 //!
-//! Every write, whoever asks for it, waits in one queue and shares a transaction with all that wait
-//! beside it (see `writer`). That is what makes an fsync per answer affordable, and it means that no
-//! two writers ever meet.
+//! Every write goes through one queue and shares a transaction with the other queued writes (see
+//! `writer`). This makes an fsync per answer affordable, and no two writers can conflict.
 
-mod admit;
-mod arrivals;
-mod awaited;
+mod attempt_timing;
+mod awaited_statuses;
 mod backup;
-mod blocks;
-mod bodies;
+mod cache;
 mod checkpoint;
+mod claims;
 mod configure;
-mod copies;
 mod counts;
-mod decide;
-mod deleted;
-mod deliver;
-mod erase;
-mod filter;
+mod crash_outcomes;
+mod dead_letter_groups;
+mod decisions;
+mod deleted_destinations;
+mod delivery_bodies;
+mod duplicates;
 mod folder;
-mod fresh;
-mod groups;
 mod idempotency;
-mod join;
+mod ingest;
+mod inspect;
+mod join_sender;
+mod key_index;
 mod lanes;
-mod line;
 mod list;
 mod list_events;
-mod look;
+mod list_requests;
 mod media;
-mod memory;
-mod pack;
+mod ordering_queue;
 mod prepared;
 mod prune;
 mod quarantine;
 mod read;
+mod recent_keys;
 mod refused;
 mod replay;
 mod replay_jobs;
+mod replay_selection;
 mod restore;
 mod rollups;
 mod row;
 mod schema;
-mod search_bodies;
-mod sends;
+mod search_terms;
+mod sent_messages;
 mod statuses;
-mod terms;
-mod timing;
 mod tokens;
-mod wills;
 mod writer;
 
 use std::{
@@ -97,45 +93,44 @@ use surehook_core::{
 };
 
 use self::{
+    cache::StoreCache,
     checkpoint::Checkpointer,
-    memory::Memory,
-    quarantine::Holders,
-    read::Readers,
-    terms::About,
-    writer::{Desk, Tx, Writer},
+    quarantine::QuarantineSources,
+    read::ReadPool,
+    search_terms::EventTerms,
+    writer::{WriteTransaction, Writer, WriterResources},
 };
 
 pub use self::{
-    backup::{BackupError, Contents, backup, examine},
-    look::{Sight, look},
-    restore::{RestoreError, Restored, restore},
+    backup::{BackupError, DatabaseContents, backup, check_database},
+    inspect::{FolderInspection, inspect},
+    restore::{RestoreError, RestoreReport, restore},
 };
 
-/// The name of the file.
 const DATABASE: &str = "surehook.db";
 
 /// How to open an embedded store.
 #[derive(Clone, Debug)]
 pub struct SqliteOptions {
-    /// The folder that holds it; made if it is not there.
+    /// The data folder; created if it does not exist.
     pub data: PathBuf,
-    /// How many committed keys are remembered in memory.
+    /// Number of committed keys in the cache.
     pub keys_remembered: usize,
-    /// How many requests may wait for a commit before more are refused.
+    /// Number of requests that may wait for a commit before more are refused.
     pub queue_max: usize,
-    /// How many new keys gather before they go into their index, and how many terms into theirs;
-    /// see `fresh` and `terms`.
-    pub fold_keys_at: usize,
+    /// Number of new keys at which they are merged into their index, and the same for search terms;
+    /// see `recent_keys` and `search_terms`.
+    pub merge_keys_at: usize,
 }
 
 impl SqliteOptions {
-    /// The usual bounds.
+    /// The default limits.
     pub fn new(data: impl Into<PathBuf>) -> Self {
         Self {
             data: data.into(),
             keys_remembered: 100_000,
             queue_max: 20_000,
-            fold_keys_at: fresh::FOLD_AT,
+            merge_keys_at: recent_keys::MERGE_AT,
         }
     }
 }
@@ -144,25 +139,28 @@ impl SqliteOptions {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// The folder cannot be used.
     Folder(PathBuf, std::io::Error),
-    /// Another process has it open.
+    /// Another process has the folder open.
     Locked(PathBuf),
     /// The file was written by a newer version.
-    Newer { found: i64, known: i64 },
-    /// The file was written by an older version, and is only to be looked at.
-    Older { found: i64, known: i64 },
-    /// The file is some other program's.
+    Newer {
+        found: i64,
+        known: i64,
+    },
+    /// The file was written by an older version and is opened read-only, so it cannot be migrated.
+    Older {
+        found: i64,
+        known: i64,
+    },
+    /// The file belongs to another program.
     Foreign(PathBuf),
-    /// There is no such file.
     Missing(PathBuf),
-    /// A restore was begun in the folder and did not end.
-    HalfRestored(PathBuf),
-    /// The file system cannot hold a write-ahead log.
-    NoLog(PathBuf),
-    /// The `SQLite` inside is too old to be trusted.
+    /// A restore into the folder was interrupted.
+    RestoreInterrupted(PathBuf),
+    /// The file system does not support a write-ahead log.
+    WalUnsupported(PathBuf),
+    /// The linked `SQLite` has a known bug that corrupts data.
     OldSqlite(&'static str),
-    /// `SQLite` says no.
     Sqlite(rusqlite::Error),
 }
 
@@ -171,38 +169,38 @@ impl fmt::Display for OpenError {
         match self {
             Self::Folder(path, error) => write!(
                 f,
-                "the data folder {} cannot be used: {error}; give another one with --data",
+                "the data folder {} cannot be used: {error}; choose another one with --data",
                 path.display()
             ),
             Self::Locked(path) => write!(
                 f,
-                "another surehook is running on the data folder {}; stop it or give another folder with --data",
+                "another surehook process uses the data folder {}; stop it or choose another folder with --data",
                 path.display()
             ),
             Self::Newer { found, known } => write!(
                 f,
-                "the data was written by a newer version (schema {found}, this one knows {known}); use that version"
+                "the data was written by a newer version (schema {found}, this version supports {known}); use the newer version"
             ),
             Self::Older { found, known } => write!(
                 f,
-                "the data was written by an older version (schema {found}, this one knows {known}); start `surehook serve` on it once"
+                "the data was written by an older version (schema {found}, this version needs {known}); start `surehook serve` once to migrate it"
             ),
             Self::Foreign(path) => {
                 write!(f, "{} is not a surehook database", path.display())
             }
             Self::Missing(path) => write!(f, "there is no database at {}", path.display()),
-            Self::HalfRestored(path) => write!(
+            Self::RestoreInterrupted(path) => write!(
                 f,
-                "a restore into {} was begun and did not end; run `surehook restore` again",
+                "a restore into {} was interrupted; run `surehook restore` again",
                 path.display()
             ),
-            Self::NoLog(path) => write!(
+            Self::WalUnsupported(path) => write!(
                 f,
-                "SQLite cannot keep a write-ahead log beside {}; use a local disk",
+                "the file system of {} does not support a write-ahead log; use a local disk",
                 path.display()
             ),
             Self::OldSqlite(version) => {
-                write!(f, "SQLite {version} has a known fault; 3.51.3 or newer is needed")
+                write!(f, "SQLite {version} has a known bug; 3.51.3 or newer is required")
             }
             Self::Sqlite(error) => write!(f, "the database cannot be opened: {error}"),
         }
@@ -210,8 +208,8 @@ impl fmt::Display for OpenError {
 }
 
 impl OpenError {
-    /// Says of a schema that is not the known one how it differs.
-    fn version(found: usize, known: usize) -> Self {
+    /// The error for a schema version other than the known one.
+    fn wrong_version(found: usize, known: usize) -> Self {
         let number = |version: usize| i64::try_from(version).unwrap_or(i64::MAX);
         let (found, known) = (number(found), number(known));
         if found > known { Self::Newer { found, known } } else { Self::Older { found, known } }
@@ -228,8 +226,8 @@ impl std::error::Error for OpenError {
             | Self::Older { .. }
             | Self::Foreign(_)
             | Self::Missing(_)
-            | Self::HalfRestored(_)
-            | Self::NoLog(_)
+            | Self::RestoreInterrupted(_)
+            | Self::WalUnsupported(_)
             | Self::OldSqlite(_) => None,
         }
     }
@@ -245,45 +243,44 @@ impl From<rusqlite::Error> for OpenError {
 #[derive(Debug)]
 pub struct SqliteStore {
     writer: Writer,
-    readers: Readers,
-    memory: Arc<Memory>,
-    /// Who has requests in quarantine.
-    holders: Arc<Holders>,
+    readers: ReadPool,
+    cache: Arc<StoreCache>,
+    quarantine_sources: Arc<QuarantineSources>,
     file: PathBuf,
 }
 
 impl SqliteStore {
-    /// Opens the store, brings its schema up to date, and makes due again what a process that died
-    /// had in its hands: the lock on the folder proves that nobody else holds it.
+    /// Opens the store, migrates its schema, and releases the claims of the previous process: the lock
+    /// on the folder proves that no other process holds them.
     pub fn open(options: &SqliteOptions, now: Timestamp) -> Result<Self, OpenError> {
         let lock = folder::lock(&options.data)?;
-        if folder::is_half_restored(&options.data) {
-            return Err(OpenError::HalfRestored(options.data.clone()));
+        if folder::is_restore_interrupted(&options.data) {
+            return Err(OpenError::RestoreInterrupted(options.data.clone()));
         }
         let file = options.data.join(DATABASE);
         let mut connection = schema::open_writer(&file)?;
-        let memory = Arc::new(Memory::new(options.keys_remembered));
-        let holders = Arc::new(Holders::default());
-        holders.renew(&connection)?;
+        let cache = Arc::new(StoreCache::new(options.keys_remembered));
+        let quarantine_sources = Arc::new(QuarantineSources::default());
+        quarantine_sources.reload(&connection)?;
         let checkpointer = Checkpointer::start(&file, &mut connection)?;
         let writer = Writer::start(
-            Desk {
+            WriterResources {
                 connection,
                 checkpointer,
                 file: file.clone(),
-                fold_at: options.fold_keys_at,
+                merge_at: options.merge_keys_at,
                 lock,
             },
-            Arc::clone(&memory),
+            Arc::clone(&cache),
             options.queue_max,
             now,
         )?;
-        let readers = Readers::new(&file);
-        Ok(Self { writer, readers, memory, holders, file })
+        let readers = ReadPool::new(&file);
+        Ok(Self { writer, readers, cache, quarantine_sources, file })
     }
 
-    /// Lets the file grow to this many pages and no further, so that tests can meet a full disk.
-    /// It is never cut: fewer pages than there are means "no more".
+    /// Limits the size of the file, so that tests can simulate a full disk. The file never shrinks: a
+    /// limit below its size means that it cannot grow.
     #[cfg(feature = "conformance")]
     pub async fn limit_pages(&self, pages_max: u32) -> Result<(), StoreError> {
         let limit = format!("PRAGMA max_page_count = {pages_max}");
@@ -301,19 +298,19 @@ impl IngestStore for SqliteStore {
         seen_at: Timestamp,
     ) -> Option<EventId> {
         let key = KeyDigest::of(source, key);
-        let original = self.memory.recall(source, key, fingerprint, seen_at)?;
+        let original = self.cache.find_committed(source, key, fingerprint, seen_at)?;
         self.writer.wake_for_sightings();
         Some(original)
     }
 
     async fn admit(&self, events: Arc<[NewEvent]>) -> Result<Vec<AdmitResult>, StoreError> {
-        let about = |event: &NewEvent| About::of(event.kind.as_ref(), &event.attributes);
-        let about: Vec<About> = events.iter().map(about).collect();
-        self.writer.admit(move |tx| admit::admit(tx, &events, &about)).await
+        let terms = |event: &NewEvent| EventTerms::new(event.kind.as_ref(), &event.attributes);
+        let terms: Vec<EventTerms> = events.iter().map(terms).collect();
+        self.writer.write_bounded(move |tx| ingest::insert_events(tx, &events, &terms)).await
     }
 
     async fn join(&self, wish: JoinRequest) -> Result<JoinResult, StoreError> {
-        self.writer.write(move |tx| join::join(tx, &wish)).await
+        self.writer.write(move |tx| join_sender::join_delivery(tx, &wish)).await
     }
 }
 
@@ -326,7 +323,7 @@ impl DeliveryStore for SqliteStore {
         lease: Lease,
         limit: usize,
     ) -> Result<ClaimBatch, StoreError> {
-        self.writer.write(move |tx| deliver::claim_due(tx, destination, now, lease, limit)).await
+        self.writer.write(move |tx| claims::claim_due(tx, destination, now, lease, limit)).await
     }
 
     async fn claim_next(
@@ -335,35 +332,37 @@ impl DeliveryStore for SqliteStore {
         now: Timestamp,
         lease: Lease,
     ) -> Result<ClaimBatch, StoreError> {
-        self.writer.write(move |tx| deliver::claim_next(tx, destination, now, lease)).await
+        self.writer.write(move |tx| claims::claim_next(tx, destination, now, lease)).await
     }
 
     async fn next_due(&self, destination: DestinationId) -> Result<Option<Timestamp>, StoreError> {
-        self.readers.read(move |connection| deliver::next_due(connection, destination)).await
+        self.readers.read(move |connection| claims::next_due(connection, destination)).await
     }
 
     async fn settle(&self, settlement: Settlement) -> Result<SettleResult, StoreError> {
-        self.writer.write(move |tx| deliver::settle(tx, &settlement)).await
+        self.writer.write(move |tx| claims::settle(tx, &settlement)).await
     }
 
     async fn leave_will(&self, will: Settlement) -> Result<SettleResult, StoreError> {
-        self.writer.write(move |tx| wills::leave(tx, &will)).await
+        self.writer.write(move |tx| crash_outcomes::record(tx, &will)).await
     }
 
     async fn sent_on(&self, destination: DestinationId, day: i32) -> Result<u64, StoreError> {
-        self.readers.read(move |connection| sends::sent_on(connection, destination, day)).await
+        self.readers
+            .read(move |connection| sent_messages::count_sent_on(connection, destination, day))
+            .await
     }
 
     async fn renew(&self, held: Vec<HeldClaim>, until: Timestamp) -> Result<(), StoreError> {
-        self.writer.write(move |tx| deliver::renew(tx, &held, until)).await
+        self.writer.write(move |tx| claims::renew(tx, &held, until)).await
     }
 
     async fn release(&self, held: Vec<HeldClaim>, due_at: Timestamp) -> Result<(), StoreError> {
-        self.writer.write(move |tx| deliver::release(tx, &held, due_at)).await
+        self.writer.write(move |tx| claims::release(tx, &held, due_at)).await
     }
 
     async fn release_expired(&self, now: Timestamp) -> Result<Vec<DestinationId>, StoreError> {
-        self.writer.write(move |tx| deliver::release_expired(tx, now)).await
+        self.writer.write(move |tx| claims::release_expired(tx, now)).await
     }
 
     async fn save_lane(
@@ -375,7 +374,7 @@ impl DeliveryStore for SqliteStore {
     }
 
     async fn lanes(&self) -> Result<BTreeMap<DestinationId, SavedLaneState>, StoreError> {
-        self.readers.read(lanes::lanes).await
+        self.readers.read(lanes::load_all).await
     }
 }
 
@@ -386,16 +385,16 @@ impl QuarantineStore for SqliteStore {
         request: QuarantinedRequest,
         bytes_max: u64,
     ) -> Result<QuarantineResult, StoreError> {
-        let holders = Arc::clone(&self.holders);
-        let step = move |tx: &mut Tx<'_, '_>| {
-            holders.add(request.source);
-            quarantine::keep(tx, &request, bytes_max)
+        let quarantine_sources = Arc::clone(&self.quarantine_sources);
+        let step = move |tx: &mut WriteTransaction<'_, '_>| {
+            quarantine_sources.add(request.source);
+            quarantine::insert(tx, &request, bytes_max)
         };
-        self.writer.admit(step).await
+        self.writer.write_bounded(step).await
     }
 
     fn may_hold(&self, source: SourceId) -> bool {
-        self.holders.has(source)
+        self.quarantine_sources.contains(source)
     }
 
     async fn quarantined(
@@ -411,7 +410,9 @@ impl QuarantineStore for SqliteStore {
         source: SourceId,
         page: PageRequest<RequestId>,
     ) -> Result<Vec<RequestId>, StoreError> {
-        self.readers.read(move |connection| quarantine::line(connection, source, page)).await
+        self.readers
+            .read(move |connection| quarantine::list_oldest_first(connection, source, page))
+            .await
     }
 
     async fn quarantined_request(
@@ -422,18 +423,18 @@ impl QuarantineStore for SqliteStore {
     }
 
     async fn discard(&self, id: RequestId) -> Result<bool, StoreError> {
-        self.writer.write(move |tx| quarantine::take_out(tx, id)).await
+        self.writer.write(move |tx| quarantine::remove(tx, id)).await
     }
 }
 
 #[async_trait]
 impl AdminStore for SqliteStore {
     async fn configuration(&self) -> Result<Configuration, StoreError> {
-        self.readers.read(read::configuration).await
+        self.readers.read(read::load_configuration).await
     }
 
     async fn change(&self, changes: Vec<ConfigChange>, now: Timestamp) -> Result<(), StoreError> {
-        self.writer.write(move |tx| configure::change(tx, &changes, now)).await
+        self.writer.write(move |tx| configure::apply_changes(tx, &changes, now)).await
     }
 
     async fn events(
@@ -441,9 +442,11 @@ impl AdminStore for SqliteStore {
         filter: EventFilter,
         page: PageRequest<EventId>,
     ) -> Result<ListPage<EventRow, EventId>, StoreError> {
-        let fresh = self.memory.fresh();
+        let recent_keys = self.cache.recent_keys();
         self.readers
-            .read(move |connection| list_events::events(connection, fresh.as_ref(), &filter, page))
+            .read(move |connection| {
+                list_events::list_events(connection, recent_keys.as_ref(), &filter, page)
+            })
             .await
     }
 
@@ -453,24 +456,24 @@ impl AdminStore for SqliteStore {
         limit: usize,
     ) -> Result<Vec<Vec<EventRow>>, StoreError> {
         self.readers
-            .read(move |connection| list_events::with_each(connection, &wanted, limit))
+            .read(move |connection| list_events::list_with_each(connection, &wanted, limit))
             .await
     }
 
     async fn event(&self, id: EventId) -> Result<Option<EventDetail>, StoreError> {
-        self.readers.read(move |connection| read::event(connection, id)).await
+        self.readers.read(move |connection| read::find_event(connection, id)).await
     }
 
     async fn event_row(&self, id: EventId) -> Result<Option<EventRow>, StoreError> {
-        self.readers.read(move |connection| read::event_row(connection, id)).await
+        self.readers.read(move |connection| read::find_event_row(connection, id)).await
     }
 
     async fn duplicate(&self, copy: DuplicateId) -> Result<Option<DuplicateDetail>, StoreError> {
-        self.readers.read(move |connection| copies::find(connection, copy)).await
+        self.readers.read(move |connection| duplicates::find(connection, copy)).await
     }
 
     async fn body(&self, id: EventId) -> Result<Option<Payload>, StoreError> {
-        self.readers.read(move |connection| read::body(connection, id)).await
+        self.readers.read(move |connection| read::find_payload(connection, id)).await
     }
 
     async fn dead_groups(
@@ -478,7 +481,9 @@ impl AdminStore for SqliteStore {
         filter: DeadLetterGroupFilter,
         page: PageRequest<DeadLetterGroupCursor>,
     ) -> Result<ListPage<DeadLetterGroup, DeadLetterGroupCursor>, StoreError> {
-        self.readers.read(move |connection| groups::list(connection, filter, page)).await
+        self.readers
+            .read(move |connection| dead_letter_groups::list(connection, filter, page))
+            .await
     }
 
     async fn deliveries(
@@ -486,27 +491,27 @@ impl AdminStore for SqliteStore {
         filter: DeliveryFilter,
         page: PageRequest<DeliveryId>,
     ) -> Result<ListPage<DeliveryRow, DeliveryId>, StoreError> {
-        self.readers.read(move |connection| list::deliveries(connection, filter, page)).await
+        self.readers.read(move |connection| list::list_deliveries(connection, filter, page)).await
     }
 
     async fn deliveries_of(&self, events: Vec<EventId>) -> Result<Vec<DeliveryRow>, StoreError> {
-        self.readers.read(move |connection| list::deliveries_of(connection, &events)).await
+        self.readers.read(move |connection| list::list_for_events(connection, &events)).await
     }
 
     async fn delivery(&self, id: DeliveryId) -> Result<Option<DeliveryDetail>, StoreError> {
-        self.readers.read(move |connection| read::delivery(connection, id)).await
+        self.readers.read(move |connection| read::find_delivery(connection, id)).await
     }
 
     async fn delivery_body(&self, id: DeliveryId) -> Result<Option<Payload>, StoreError> {
-        self.readers.read(move |connection| bodies::body(connection, id)).await
+        self.readers.read(move |connection| delivery_bodies::find_body(connection, id)).await
     }
 
     async fn decide(&self, decision: EventDecision) -> Result<(), StoreError> {
-        self.writer.write(move |tx| decide::note(tx.connection, &decision)).await
+        self.writer.write(move |tx| decisions::insert(tx.connection, &decision)).await
     }
 
     async fn keep_refused(&self, refused: Vec<RefusedRequest>) -> Result<(), StoreError> {
-        self.writer.write(move |tx| refused::keep(tx, &refused)).await
+        self.writer.write(move |tx| refused::insert(tx, &refused)).await
     }
 
     async fn refused(
@@ -522,7 +527,9 @@ impl AdminStore for SqliteStore {
         filter: RequestFilter,
         page: PageRequest<RequestCursor>,
     ) -> Result<ListPage<ReceivedRequest, RequestCursor>, StoreError> {
-        self.readers.read(move |connection| arrivals::list(connection, &filter, page)).await
+        self.readers
+            .read(move |connection| list_requests::list_requests(connection, &filter, page))
+            .await
     }
 
     async fn refused_request(&self, id: RequestId) -> Result<Option<RefusedRequest>, StoreError> {
@@ -535,56 +542,56 @@ impl AdminStore for SqliteStore {
         new: DeliveryId,
         now: Timestamp,
     ) -> Result<ReplayResult, StoreError> {
-        self.writer.write(move |tx| replay::replay(tx, id, new, now)).await
+        self.writer.write(move |tx| replay::replay_delivery(tx, id, new, now)).await
     }
 
     async fn cancel(&self, id: DeliveryId, now: Timestamp) -> Result<CancelResult, StoreError> {
-        self.writer.write(move |tx| line::cancel(tx, id, now)).await
+        self.writer.write(move |tx| ordering_queue::cancel(tx, id, now)).await
     }
 
     async fn cancel_for_deleted(&self) -> Result<bool, StoreError> {
-        self.writer.write(deleted::go_on).await
+        self.writer.write(deleted_destinations::cancel_next_slice).await
     }
 
     async fn held_back(&self) -> Result<BTreeMap<DeliveryStatus, u64>, StoreError> {
-        self.readers.read(lanes::held_back).await
+        self.readers.read(lanes::count_held).await
     }
 
     fn counts(&self) -> StoreCounts {
-        self.memory.counts()
+        self.cache.counts()
     }
 
     async fn oldest_due(
         &self,
         now: Timestamp,
     ) -> Result<BTreeMap<DestinationId, Timestamp>, StoreError> {
-        self.readers.read(move |connection| read::oldest_due(connection, now)).await
+        self.readers.read(move |connection| read::find_oldest_due(connection, now)).await
     }
 
     async fn sent_by_day(
         &self,
         days: RangeInclusive<i32>,
     ) -> Result<Vec<DailySendCount>, StoreError> {
-        self.readers.read(move |connection| sends::by_day(connection, &days)).await
+        self.readers.read(move |connection| sent_messages::list_by_day(connection, &days)).await
     }
 
     fn health(&self) -> StoreHealth {
         let bytes = |path: &Path| fs::metadata(path).map_or(0, |meta| meta.len());
-        let (full, failed) = self.writer.condition();
+        let writer = self.writer.health();
         StoreHealth {
-            full,
-            failed,
+            full: writer.is_disk_full,
+            failed: writer.failure,
             store_bytes: bytes(&self.file),
             wal_bytes: bytes(&self.file.with_extension("db-wal")),
             disk_free: rustix::fs::statvfs(&self.file)
                 .ok()
                 .map(|disk| disk.f_bavail.saturating_mul(disk.f_frsize)),
-            queued: self.writer.queued(),
+            queued: self.writer.queue_len(),
         }
     }
 
     async fn failure(&self) -> String {
-        self.writer.failure().await
+        self.writer.wait_for_failure().await
     }
 
     async fn prune(
@@ -592,10 +599,10 @@ impl AdminStore for SqliteStore {
         events_kept: Duration,
         now: Timestamp,
     ) -> Result<PruneReport, StoreError> {
-        let holders = Arc::clone(&self.holders);
-        let step = move |tx: &mut Tx<'_, '_>| {
-            let pruned = prune::prune(tx, events_kept, now)?;
-            holders.renew(tx.connection)?;
+        let quarantine_sources = Arc::clone(&self.quarantine_sources);
+        let step = move |tx: &mut WriteTransaction<'_, '_>| {
+            let pruned = prune::prune_slice(tx, events_kept, now)?;
+            quarantine_sources.reload(tx.connection)?;
             Ok(pruned)
         };
         self.writer.write(step).await
@@ -609,7 +616,7 @@ impl AdminStore for SqliteStore {
         &self,
         query: RollupQuery,
     ) -> Result<Vec<(Timestamp, RollupCounts)>, StoreError> {
-        self.readers.read(move |connection| rollups::rollups(connection, query)).await
+        self.readers.read(move |connection| rollups::query_buckets(connection, query)).await
     }
 
     async fn add_token(&self, token: ApiToken) -> Result<bool, StoreError> {
@@ -617,7 +624,7 @@ impl AdminStore for SqliteStore {
     }
 
     async fn tokens(&self) -> Result<Vec<ApiToken>, StoreError> {
-        self.readers.read(tokens::all).await
+        self.readers.read(tokens::list).await
     }
 
     async fn remove_token(
@@ -637,7 +644,7 @@ impl IdempotencyStore for SqliteStore {
         request: [u8; 32],
         wish: IdempotentRequest,
     ) -> Result<IdempotencyClaim, StoreError> {
-        self.writer.write(move |tx| idempotency::claim(tx, &key, &request, wish)).await
+        self.writer.write(move |tx| idempotency::claim_key(tx, &key, &request, wish)).await
     }
 
     async fn keep_answer(
@@ -645,14 +652,14 @@ impl IdempotencyStore for SqliteStore {
         key: IdempotencyKey,
         answer: StoredResponse,
     ) -> Result<(), StoreError> {
-        self.writer.write(move |tx| idempotency::keep(tx, &key, &answer)).await
+        self.writer.write(move |tx| idempotency::store_response(tx, &key, &answer)).await
     }
 
     async fn give_key_back(&self, key: IdempotencyKey) -> Result<(), StoreError> {
-        self.writer.write(move |tx| idempotency::give_back(tx, &key)).await
+        self.writer.write(move |tx| idempotency::release_key(tx, &key)).await
     }
 
     async fn forget_keys(&self, before: Timestamp) -> Result<usize, StoreError> {
-        self.writer.write(move |tx| idempotency::forget(tx, before)).await
+        self.writer.write(move |tx| idempotency::prune_keys(tx, before)).await
     }
 }

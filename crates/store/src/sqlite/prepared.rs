@@ -7,12 +7,12 @@
 use rusqlite::{Connection, Statement};
 
 /// The statements that have been used on a connection.
-pub(super) struct Prepared<'c> {
+pub(super) struct PreparedStatements<'c> {
     connection: &'c Connection,
     statements: Vec<(&'static str, Statement<'c>)>,
 }
 
-impl<'c> Prepared<'c> {
+impl<'c> PreparedStatements<'c> {
     pub(super) fn new(connection: &'c Connection) -> Self {
         Self { connection, statements: Vec::new() }
     }
@@ -20,13 +20,13 @@ impl<'c> Prepared<'c> {
     /// The statement for `sql`. There are some twenty, so looking at each is the fastest way.
     pub(super) fn get(&mut self, sql: &'static str) -> rusqlite::Result<&mut Statement<'c>> {
         let found = self.statements.iter().position(|(text, _)| std::ptr::eq(*text, sql));
-        let at = match found {
-            Some(at) => at,
+        let index = match found {
+            Some(index) => index,
             None => {
                 self.statements.push((sql, self.connection.prepare(sql)?));
                 self.statements.len() - 1
             }
         };
-        Ok(&mut self.statements[at].1)
+        Ok(&mut self.statements[index].1)
     }
 }

@@ -17,14 +17,14 @@ use surehook_core::{
 
 use super::{
     row::{blob, id, time},
-    writer::Tx,
+    writer::WriteTransaction,
 };
 
 /// Old ones removed at a time.
 const PER_SLICE: usize = 200;
 
 // The headers of the last time stay: they hold its signature and its time.
-const KEEP: &str = "
+const UPSERT: &str = "
     INSERT INTO quarantine (id, source_id, fingerprint, received_at, seen_at, times, code, method,
                             path, query, remote, headers, body_bytes, body)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)
@@ -35,18 +35,18 @@ const KEEP: &str = "
     RETURNING id";
 
 // A stranger that sends the same bytes takes no signature away.
-const COUNT: &str = "
+const COUNT_AGAIN: &str = "
     UPDATE quarantine SET times = times + ?3 WHERE source_id = ?1 AND fingerprint = ?2
     RETURNING id";
 
 /// See `QuarantineStore::quarantine`.
-pub(super) fn keep(
-    tx: &mut Tx<'_, '_>,
+pub(super) fn insert(
+    tx: &mut WriteTransaction<'_, '_>,
     request: &QuarantinedRequest,
     bytes_max: u64,
 ) -> rusqlite::Result<QuarantineResult> {
     let fingerprint = request.fingerprint();
-    let mut keep = tx.connection.prepare_cached(KEEP)?;
+    let mut keep = tx.connection.prepare_cached(UPSERT)?;
     let kept: Option<RequestId> = keep
         .query_row(
             params![
@@ -72,15 +72,15 @@ pub(super) fn keep(
         Some(kept) => kept,
         None => tx
             .connection
-            .prepare_cached(COUNT)?
+            .prepare_cached(COUNT_AGAIN)?
             .query_row(params![blob(request.source), fingerprint, request.times], |row| {
                 id(row, 0)
             })?,
     };
-    make_room(tx, request.source, kept, bytes_max)
+    evict(tx, request.source, kept, bytes_max)
 }
 
-const PUSH_OUT: &str = "
+const EVICT_OLDEST: &str = "
     DELETE FROM quarantine WHERE id =
         (SELECT id FROM quarantine WHERE source_id = ?1 AND (id <> ?2 OR is_stranger)
           ORDER BY is_stranger DESC, id LIMIT 1)
@@ -88,17 +88,17 @@ const PUSH_OUT: &str = "
 
 /// Removes what a source has too much: what strangers sent first, the oldest first. The newest one
 /// stays, unless it is a stranger's and would cost one that is not.
-fn make_room(
-    tx: &Tx<'_, '_>,
+fn evict(
+    tx: &WriteTransaction<'_, '_>,
     source: SourceId,
     newest: RequestId,
     bytes_max: u64,
 ) -> rusqlite::Result<QuarantineResult> {
     let mut kept = QuarantineResult { id: Some(newest), pushed_out: 0 };
-    while is_too_much(tx.connection, source, bytes_max)? {
-        let mut push_out = tx.connection.prepare_cached(PUSH_OUT)?;
+    while is_over_limit(tx.connection, source, bytes_max)? {
+        let mut evict = tx.connection.prepare_cached(EVICT_OLDEST)?;
         let removed: Option<RequestId> =
-            push_out.query_row(params![blob(source), blob(newest)], |row| id(row, 0)).optional()?;
+            evict.query_row(params![blob(source), blob(newest)], |row| id(row, 0)).optional()?;
         match removed {
             None => break,
             Some(removed) if removed == newest => kept.id = None,
@@ -108,7 +108,7 @@ fn make_room(
     Ok(kept)
 }
 
-fn is_too_much(
+fn is_over_limit(
     connection: &Connection,
     source: SourceId,
     bytes_max: u64,
@@ -123,7 +123,7 @@ fn is_too_much(
 const COLUMNS: &str = "id, source_id, received_at, seen_at, times, code, method, path, query, \
                        remote, headers, body_bytes";
 
-fn read(row: &Row<'_>) -> rusqlite::Result<QuarantinedRequest> {
+fn read_request(row: &Row<'_>) -> rusqlite::Result<QuarantinedRequest> {
     Ok(QuarantinedRequest {
         id: id(row, 0)?,
         source: id(row, 1)?,
@@ -155,12 +155,12 @@ pub(super) fn list(
     );
     connection
         .prepare_cached(&sql)?
-        .query_map(params![before, page.limit, source.map(blob)], read)?
+        .query_map(params![before, page.limit, source.map(blob)], read_request)?
         .collect()
 }
 
 /// See `QuarantineStore::quarantine_line`.
-pub(super) fn line(
+pub(super) fn list_oldest_first(
     connection: &Connection,
     source: SourceId,
     page: PageRequest<RequestId>,
@@ -177,25 +177,25 @@ pub(super) fn line(
 /// See `QuarantineStore::quarantined_request`.
 pub(super) fn find(
     connection: &Connection,
-    wanted: RequestId,
+    request: RequestId,
 ) -> rusqlite::Result<Option<QuarantinedRequest>> {
     let sql = format!("SELECT {COLUMNS}, body FROM quarantine WHERE id = ?1");
-    let whole = |row: &Row<'_>| {
+    let with_body = |row: &Row<'_>| {
         let body: Vec<u8> = row.get(12)?;
-        Ok(QuarantinedRequest { body: Some(Bytes::from(body)), ..read(row)? })
+        Ok(QuarantinedRequest { body: Some(Bytes::from(body)), ..read_request(row)? })
     };
-    connection.prepare_cached(&sql)?.query_row(params![blob(wanted)], whole).optional()
+    connection.prepare_cached(&sql)?.query_row(params![blob(request)], with_body).optional()
 }
 
 /// Takes one out; `false` if it is not there.
-pub(super) fn take_out(tx: &Tx<'_, '_>, wanted: RequestId) -> rusqlite::Result<bool> {
+pub(super) fn remove(tx: &WriteTransaction<'_, '_>, request: RequestId) -> rusqlite::Result<bool> {
     let sql = "DELETE FROM quarantine WHERE id = ?1";
-    Ok(tx.connection.prepare_cached(sql)?.execute(params![blob(wanted)])? > 0)
+    Ok(tx.connection.prepare_cached(sql)?.execute(params![blob(request)])? > 0)
 }
 
 /// Takes out the one of these bytes, if it is there.
-pub(super) fn take_out_same(
-    tx: &Tx<'_, '_>,
+pub(super) fn remove_by_fingerprint(
+    tx: &WriteTransaction<'_, '_>,
     source: SourceId,
     fingerprint: [u8; 32],
 ) -> rusqlite::Result<()> {
@@ -207,10 +207,10 @@ pub(super) fn take_out_same(
 /// The sources that have any. Nobody may think that a source has none when it has some, so that
 /// only the writer changes this; one too many costs a look.
 #[derive(Debug, Default)]
-pub(super) struct Holders(RwLock<HashSet<SourceId>>);
+pub(super) struct QuarantineSources(RwLock<HashSet<SourceId>>);
 
-impl Holders {
-    pub(super) fn has(&self, source: SourceId) -> bool {
+impl QuarantineSources {
+    pub(super) fn contains(&self, source: SourceId) -> bool {
         self.0.read().unwrap_or_else(PoisonError::into_inner).contains(&source)
     }
 
@@ -219,7 +219,7 @@ impl Holders {
     }
 
     /// Looks again who has any.
-    pub(super) fn renew(&self, connection: &Connection) -> rusqlite::Result<()> {
+    pub(super) fn reload(&self, connection: &Connection) -> rusqlite::Result<()> {
         let sources = connection
             .prepare_cached("SELECT source_id FROM quarantine_totals WHERE many > 0")?
             .query_map([], |row| id(row, 0))?
@@ -230,7 +230,7 @@ impl Holders {
 }
 
 /// Removes a slice of those that came last before a time.
-pub(super) fn prune(tx: &Tx<'_, '_>, before: Timestamp) -> rusqlite::Result<usize> {
+pub(super) fn prune(tx: &WriteTransaction<'_, '_>, before: Timestamp) -> rusqlite::Result<usize> {
     tx.connection
         .prepare_cached(
             "DELETE FROM quarantine WHERE id IN

@@ -23,10 +23,10 @@ use surehook_core::{
 use tokio::sync::Semaphore;
 
 use super::{
-    copies, decide,
+    decisions, duplicates,
     row::{
-        self, ATTEMPT_COLUMNS, DELIVERY_COLUMNS, EVENT_COLUMNS, PAYLOAD_COLUMNS, blob, corrupt, id,
-        time,
+        self, ATTEMPT_COLUMNS, DELIVERY_COLUMNS, EVENT_COLUMNS, PAYLOAD_COLUMNS, blob,
+        corrupt_value, id, time,
     },
     schema,
 };
@@ -35,24 +35,24 @@ use super::{
 const READERS_MAX: usize = 4;
 
 /// A few read-only connections, opened when first needed.
-pub(super) struct Readers {
+pub(super) struct ReadPool {
     file: PathBuf,
     idle: Arc<Mutex<Vec<Connection>>>,
-    places: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
 }
 
-impl fmt::Debug for Readers {
+impl fmt::Debug for ReadPool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Readers").field("file", &self.file).finish_non_exhaustive()
     }
 }
 
-impl Readers {
+impl ReadPool {
     pub(super) fn new(file: &Path) -> Self {
         Self {
             file: file.to_owned(),
             idle: Arc::default(),
-            places: Arc::new(Semaphore::new(READERS_MAX)),
+            permits: Arc::new(Semaphore::new(READERS_MAX)),
         }
     }
 
@@ -63,10 +63,10 @@ impl Readers {
         T: Send + 'static,
     {
         let refused = |error: &dyn fmt::Display| StoreError::Refused(error.to_string());
-        let place = Arc::clone(&self.places).acquire_owned().await.map_err(|e| refused(&e))?;
+        let permit = Arc::clone(&self.permits).acquire_owned().await.map_err(|e| refused(&e))?;
         let (idle, file) = (Arc::clone(&self.idle), self.file.clone());
         let work = move || {
-            let _place = place;
+            let _place = permit;
             let kept = idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
             let connection = kept.map_or_else(|| schema::open_reader(&file), Ok)?;
             let answer = query(&connection);
@@ -80,7 +80,7 @@ impl Readers {
     }
 }
 
-pub(super) fn collect<T>(
+pub(super) fn collect_rows<T>(
     connection: &Connection,
     sql: &str,
     values: impl Params,
@@ -89,13 +89,13 @@ pub(super) fn collect<T>(
     connection.prepare_cached(sql)?.query_map(values, read)?.collect()
 }
 
-fn stored<K: IdKind, S: serde::de::DeserializeOwned>(
+fn read_stored<K: IdKind, S: serde::de::DeserializeOwned>(
     row: &Row<'_>,
 ) -> rusqlite::Result<StoredObject<Id<K>, S>> {
     let spec: String = row.get(1)?;
     Ok(StoredObject {
         id: id(row, 0)?,
-        spec: from_str(&spec).map_err(|error| corrupt(1, &error.to_string()))?,
+        spec: from_str(&spec).map_err(|error| corrupt_value(1, &error.to_string()))?,
         created_at: time(row, 2)?,
         updated_at: time(row, 3)?,
     })
@@ -118,30 +118,32 @@ const PAST_SOURCES: &str = "
        AND (spec ->> '$.redact' IS NOT NULL OR spec ->> '$.strip_secrets')
      ORDER BY id";
 
-fn past(connection: &Connection) -> rusqlite::Result<PastConfiguration> {
-    let token_headers = collect(connection, TOKEN_HEADERS, [], |row| row.get(0))?;
-    let sources = collect(connection, PAST_SOURCES, [], |row| {
+fn load_past(connection: &Connection) -> rusqlite::Result<PastConfiguration> {
+    let token_headers = collect_rows(connection, TOKEN_HEADERS, [], |row| row.get(0))?;
+    let sources = collect_rows(connection, PAST_SOURCES, [], |row| {
         let (name, redact): (String, Option<String>) = (row.get(1)?, row.get(2)?);
         let redact = redact.map(|list| from_str(&list)).transpose();
         Ok(PastSource {
             id: id(row, 0)?,
-            name: name.parse().map_err(|_| corrupt(1, &name))?,
-            redact: redact.map_err(|error| corrupt(2, &error.to_string()))?.unwrap_or_default(),
+            name: name.parse().map_err(|_| corrupt_value(1, &name))?,
+            redact: redact
+                .map_err(|error| corrupt_value(2, &error.to_string()))?
+                .unwrap_or_default(),
             strip_secrets: row.get(3)?,
         })
     })?;
     Ok(PastConfiguration { token_headers: token_headers.into_iter().collect(), sources })
 }
 
-pub(super) fn configuration(connection: &Connection) -> rusqlite::Result<Configuration> {
+pub(super) fn load_configuration(connection: &Connection) -> rusqlite::Result<Configuration> {
     let name = |row: &Row<'_>, column: usize| {
         let text: String = row.get(column)?;
-        text.parse().map_err(|_| corrupt(column, &text))
+        text.parse().map_err(|_| corrupt_value(column, &text))
     };
     Ok(Configuration {
-        sources: collect(connection, SOURCES, [], stored)?,
-        destinations: collect(connection, DESTINATIONS, [], stored)?,
-        routes: collect(connection, ROUTES, [], |row| {
+        sources: collect_rows(connection, SOURCES, [], read_stored)?,
+        destinations: collect_rows(connection, DESTINATIONS, [], read_stored)?,
+        routes: collect_rows(connection, ROUTES, [], |row| {
             Ok(StoredObject {
                 id: id(row, 0)?,
                 spec: RouteSpec {
@@ -154,24 +156,24 @@ pub(super) fn configuration(connection: &Connection) -> rusqlite::Result<Configu
                 updated_at: time(row, 5)?,
             })
         })?,
-        past: past(connection)?,
+        past: load_past(connection)?,
     })
 }
 
-/// See `AdminStore::event_row`.
-pub(super) fn event_row(
+/// See `AdminStore::find_event_row`.
+pub(super) fn find_event_row(
     connection: &Connection,
-    wanted: EventId,
+    event: EventId,
 ) -> rusqlite::Result<Option<EventRow>> {
     let sql = format!(
         "SELECT {EVENT_COLUMNS} FROM events e JOIN sources s ON s.seq = e.source WHERE e.id = ?1"
     );
-    connection.prepare_cached(&sql)?.query_row(params![blob(wanted)], row::event).optional()
+    connection.prepare_cached(&sql)?.query_row(params![blob(event)], row::event).optional()
 }
 
-pub(super) fn event(
+pub(super) fn find_event(
     connection: &Connection,
-    wanted: EventId,
+    id: EventId,
 ) -> rusqlite::Result<Option<EventDetail>> {
     let sql = format!(
         "SELECT {EVENT_COLUMNS}, p.seq IS NOT NULL, {PAYLOAD_COLUMNS}, e.verified_by, e.key_from,
@@ -182,7 +184,7 @@ pub(super) fn event(
     // The body (column 16) is skipped: it has its own call.
     let found = connection
         .prepare_cached(&sql)?
-        .query_row(params![blob(wanted)], |found| {
+        .query_row(params![blob(id)], |found| {
             let head = if found.get(11)? { Some(row::head(found, 12)?) } else { None };
             Ok(EventDetail {
                 event: row::event(found)?,
@@ -192,78 +194,79 @@ pub(super) fn event(
                 duplicates: Vec::new(),
                 verified_by: found.get(18)?,
                 key_from: found.get(19)?,
-                unrouted: unrouted(found, 20)?,
+                unrouted: read_unrouted_routes(found, 20)?,
                 decisions: Vec::new(),
                 attempts: Vec::new(),
             })
         })
         .optional()?;
     let Some(mut event) = found else { return Ok(None) };
-    let deliveries = deliveries_of(connection, wanted)?;
+    let deliveries = list_deliveries(connection, id)?;
     for delivery in &deliveries {
         *event.event.deliveries.entry(delivery.status).or_default() += 1;
     }
     Ok(Some(EventDetail {
         deliveries,
-        duplicates: copies::of_event(connection, wanted)?,
-        decisions: decide::of_event(connection, wanted)?,
-        attempts: attempts_of(connection, wanted)?,
+        duplicates: duplicates::list_for_event(connection, id)?,
+        decisions: decisions::list_for_event(connection, id)?,
+        attempts: list_attempts(connection, id)?,
         ..event
     }))
 }
 
-fn unrouted(row: &Row<'_>, column: usize) -> rusqlite::Result<Vec<UnroutedRoute>> {
+fn read_unrouted_routes(row: &Row<'_>, column: usize) -> rusqlite::Result<Vec<UnroutedRoute>> {
     let Some(text) = row.get::<_, Option<String>>(column)? else { return Ok(Vec::new()) };
-    read_unrouted(&text).ok_or_else(|| corrupt(column, &text))
+    read_unrouted(&text).ok_or_else(|| corrupt_value(column, &text))
 }
 
-fn attempts_of(connection: &Connection, event: EventId) -> rusqlite::Result<Vec<AttemptRow>> {
+fn list_attempts(connection: &Connection, event: EventId) -> rusqlite::Result<Vec<AttemptRow>> {
     // The answers' bodies would make the story long, and are told with each delivery.
     let columns = ATTEMPT_COLUMNS.replace("a.response", "NULL");
     let sql = format!(
         "SELECT {columns} FROM deliveries d JOIN attempts a ON a.delivery_id = d.id
           WHERE d.event_id = ?1 ORDER BY a.started_at, a.number LIMIT ?2"
     );
-    collect(connection, &sql, params![blob(event), EVENT_ATTEMPTS_MAX], row::attempt)
+    collect_rows(connection, &sql, params![blob(event), EVENT_ATTEMPTS_MAX], row::attempt)
 }
 
-fn deliveries_of(connection: &Connection, event: EventId) -> rusqlite::Result<Vec<DeliveryRow>> {
+fn list_deliveries(connection: &Connection, event: EventId) -> rusqlite::Result<Vec<DeliveryRow>> {
     let sql = format!(
         "SELECT {DELIVERY_COLUMNS} FROM deliveries d JOIN destinations t ON t.seq = d.destination
           WHERE d.event_id = ?1 ORDER BY d.id"
     );
-    collect(connection, &sql, params![blob(event)], row::delivery)
+    collect_rows(connection, &sql, params![blob(event)], row::delivery)
 }
 
-pub(super) fn body(connection: &Connection, wanted: EventId) -> rusqlite::Result<Option<Payload>> {
+pub(super) fn find_payload(
+    connection: &Connection,
+    event: EventId,
+) -> rusqlite::Result<Option<Payload>> {
     let sql = format!(
         "SELECT {PAYLOAD_COLUMNS} FROM events e JOIN payloads p ON p.seq = e.payload
           WHERE e.id = ?1"
     );
     connection
         .prepare_cached(&sql)?
-        .query_row(params![blob(wanted)], |found| row::payload(found, 0))
+        .query_row(params![blob(event)], |found| row::payload(found, 0))
         .optional()
 }
 
-pub(super) fn delivery(
+pub(super) fn find_delivery(
     connection: &Connection,
-    wanted: DeliveryId,
+    id: DeliveryId,
 ) -> rusqlite::Result<Option<DeliveryDetail>> {
     let sql = format!(
         "SELECT {DELIVERY_COLUMNS} FROM deliveries d JOIN destinations t ON t.seq = d.destination
           WHERE d.id = ?1"
     );
-    let found = connection
-        .prepare_cached(&sql)?
-        .query_row(params![blob(wanted)], row::delivery)
-        .optional()?;
+    let found =
+        connection.prepare_cached(&sql)?.query_row(params![blob(id)], row::delivery).optional()?;
     let Some(delivery) = found else { return Ok(None) };
     let sql = format!(
         "SELECT {ATTEMPT_COLUMNS} FROM attempts a JOIN deliveries d ON d.id = a.delivery_id
           WHERE a.delivery_id = ?1 ORDER BY a.number"
     );
-    let attempts = collect(connection, &sql, params![blob(wanted)], row::attempt)?;
+    let attempts = collect_rows(connection, &sql, params![blob(id)], row::attempt)?;
     Ok(Some(DeliveryDetail { delivery, attempts }))
 }
 
@@ -272,7 +275,7 @@ const OLDEST_DUE: &str = "
                    WHERE d.destination = t.seq AND d.due_at IS NOT NULL) AS oldest
       FROM destinations t WHERE t.deleted_at IS NULL AND oldest <= ?1";
 
-pub(super) fn oldest_due(
+pub(super) fn find_oldest_due(
     connection: &Connection,
     now: Timestamp,
 ) -> rusqlite::Result<BTreeMap<DestinationId, Timestamp>> {

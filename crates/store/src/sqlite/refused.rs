@@ -11,9 +11,9 @@ use surehook_core::{
 };
 
 use super::{
-    list::id_range,
+    list::IdRange,
     row::{blob, id, time},
-    writer::Tx,
+    writer::WriteTransaction,
 };
 
 /// Old ones removed at a time.
@@ -25,13 +25,16 @@ const INSERT: &str = "
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)";
 
 // `IS`, because a request without a source has none in common with the others of its kind.
-const MAKE_ROOM: &str = "
+const EVICT_OLDEST: &str = "
     DELETE FROM refused_requests WHERE id IN (
         SELECT id FROM refused_requests WHERE source IS ?1 AND code = ?2
          ORDER BY id DESC LIMIT -1 OFFSET ?3)";
 
 /// See `AdminStore::keep_refused`.
-pub(super) fn keep(tx: &mut Tx<'_, '_>, refused: &[RefusedRequest]) -> rusqlite::Result<()> {
+pub(super) fn insert(
+    tx: &mut WriteTransaction<'_, '_>,
+    refused: &[RefusedRequest],
+) -> rusqlite::Result<()> {
     for request in refused {
         tx.connection.prepare_cached(INSERT)?.execute(params![
             blob(request.id),
@@ -47,7 +50,7 @@ pub(super) fn keep(tx: &mut Tx<'_, '_>, refused: &[RefusedRequest]) -> rusqlite:
             request.body_bytes,
             request.body.as_deref(),
         ])?;
-        tx.connection.prepare_cached(MAKE_ROOM)?.execute(params![
+        tx.connection.prepare_cached(EVICT_OLDEST)?.execute(params![
             request.source,
             request.code,
             SAMPLES_MAX
@@ -59,7 +62,7 @@ pub(super) fn keep(tx: &mut Tx<'_, '_>, refused: &[RefusedRequest]) -> rusqlite:
 const COLUMNS: &str =
     "id, source, at, code, status, method, path, query, remote, headers, body_bytes, body";
 
-fn read(row: &Row<'_>) -> rusqlite::Result<RefusedRequest> {
+fn read_request(row: &Row<'_>) -> rusqlite::Result<RefusedRequest> {
     Ok(RefusedRequest {
         id: id(row, 0)?,
         source: row.get(1)?,
@@ -87,24 +90,27 @@ pub(super) fn list(
           WHERE id < ?1 AND id >= ?5 AND (?3 IS NULL OR source = ?3) AND (?4 IS NULL OR code = ?4)
           ORDER BY id DESC LIMIT ?2"
     );
-    let [before, from] = id_range(page.after, filter.since, filter.until);
+    let range = IdRange::new(page.after, filter.since, filter.until);
     connection
         .prepare_cached(&sql)?
-        .query_map(params![before, page.limit, filter.source, filter.code, from], read)?
+        .query_map(
+            params![range.top, page.limit, filter.source, filter.code, range.bottom],
+            read_request,
+        )?
         .collect()
 }
 
 /// See `AdminStore::refused_request`.
 pub(super) fn find(
     connection: &Connection,
-    wanted: RequestId,
+    request: RequestId,
 ) -> rusqlite::Result<Option<RefusedRequest>> {
     let sql = format!("SELECT {COLUMNS} FROM refused_requests WHERE id = ?1");
-    connection.prepare_cached(&sql)?.query_row(params![blob(wanted)], read).optional()
+    connection.prepare_cached(&sql)?.query_row(params![blob(request)], read_request).optional()
 }
 
 /// Removes a slice of those that came before a time.
-pub(super) fn prune(tx: &Tx<'_, '_>, before: Timestamp) -> rusqlite::Result<usize> {
+pub(super) fn prune(tx: &WriteTransaction<'_, '_>, before: Timestamp) -> rusqlite::Result<usize> {
     let border = RequestId::new(before, 0);
     tx.connection
         .prepare_cached(

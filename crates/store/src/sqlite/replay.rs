@@ -16,25 +16,25 @@ use surehook_core::{
 };
 
 use super::{
-    bodies, decide, groups, line, prune,
+    dead_letter_groups, decisions, delivery_bodies, ordering_queue, prune,
     row::{blob, id, optional_time, reason, status, time},
-    writer::Tx,
+    writer::WriteTransaction,
 };
 
 /// What a replay has to know of the delivery it starts from.
-struct Candidate {
+struct ReplayCandidate {
     event: EventId,
     destination: DestinationId,
     /// The row number of the destination, and the ordering key.
-    line: (i64, Option<String>),
+    ordering: (i64, Option<String>),
     status: DeliveryStatus,
     reason: Option<DeadReason>,
     last_replay_at: Option<Timestamp>,
-    destination_lives: bool,
-    body_is_there: bool,
+    destination_exists: bool,
+    has_body: bool,
 }
 
-const CANDIDATE: &str = "
+const FIND_CANDIDATE: &str = "
     SELECT t.id, d.state, d.reason, d.cause, d.created_at, d.replayed_at,
            t.deleted_at IS NULL, e.payload IS NOT NULL, e.id, d.destination, d.order_key
       FROM deliveries d
@@ -42,36 +42,39 @@ const CANDIDATE: &str = "
       JOIN events e ON e.id = d.event_id
      WHERE d.id = ?1";
 
-fn candidate(tx: &Tx<'_, '_>, delivery: DeliveryId) -> rusqlite::Result<Option<Candidate>> {
+fn find_candidate(
+    tx: &WriteTransaction<'_, '_>,
+    delivery: DeliveryId,
+) -> rusqlite::Result<Option<ReplayCandidate>> {
     tx.connection
-        .prepare_cached(CANDIDATE)?
+        .prepare_cached(FIND_CANDIDATE)?
         .query_row(params![blob(delivery)], |row| {
             let cause: String = row.get(3)?;
             // A delivery that is itself a replay counts from its birth.
-            let born_of_replay = if cause == "replay" { Some(time(row, 4)?) } else { None };
-            Ok(Candidate {
+            let created_by_replay = if cause == "replay" { Some(time(row, 4)?) } else { None };
+            Ok(ReplayCandidate {
                 event: id(row, 8)?,
                 destination: id(row, 0)?,
                 status: status(row, 1)?,
                 reason: reason(row, 2)?,
-                last_replay_at: optional_time(row, 5)?.or(born_of_replay),
-                destination_lives: row.get(6)?,
-                body_is_there: row.get(7)?,
-                line: (row.get(9)?, row.get(10)?),
+                last_replay_at: optional_time(row, 5)?.or(created_by_replay),
+                destination_exists: row.get(6)?,
+                has_body: row.get(7)?,
+                ordering: (row.get(9)?, row.get(10)?),
             })
         })
         .optional()
 }
 
-/// See `AdminStore::replay`.
-pub(super) fn replay(
-    tx: &mut Tx<'_, '_>,
+/// See `AdminStore::replay_delivery`.
+pub(super) fn replay_delivery(
+    tx: &mut WriteTransaction<'_, '_>,
     old: DeliveryId,
     new: DeliveryId,
     now: Timestamp,
 ) -> rusqlite::Result<ReplayResult> {
-    let Some(found) = candidate(tx, old)? else { return Ok(ReplayResult::NotFound) };
-    if is_heir(tx, old, new)? {
+    let Some(found) = find_candidate(tx, old)? else { return Ok(ReplayResult::NotFound) };
+    if is_replay_of(tx, old, new)? {
         return Ok(ReplayResult::Created { delivery: new, destination: found.destination });
     }
     if let Some(again_at) = found.last_replay_at.map(|at| at + REPLAY_INTERVAL)
@@ -80,61 +83,61 @@ pub(super) fn replay(
         return Ok(ReplayResult::TooSoon { again_at });
     }
     let ended = matches!(found.status, DeliveryStatus::Dead | DeliveryStatus::Succeeded);
-    if !(ended && found.destination_lives) {
+    if !(ended && found.destination_exists) {
         return Ok(ReplayResult::NotReplayable(found.status));
     }
-    if !found.body_is_there {
+    if !found.has_body {
         return Ok(ReplayResult::BodyRemoved);
     }
-    take_over(tx, &Handover { old, new, cause: Cause::Replay, now }, &found)?;
+    replace_delivery(tx, &Replacement { old, new, cause: ReplacementCause::Replay, now }, &found)?;
     Ok(ReplayResult::Created { delivery: new, destination: found.destination })
 }
 
 /// Delivers once more for a job, or says why not. A job may follow right after another replay: it
 /// was asked for with its count before the eyes, and jobs that overlap do not run side by side.
 /// What was dead when the job took it and has arrived after all is left alone.
-pub(super) fn deliver_again(
-    tx: &mut Tx<'_, '_>,
+pub(super) fn redeliver(
+    tx: &mut WriteTransaction<'_, '_>,
     old: DeliveryId,
     (job, spec): (ReplayId, &ReplaySpec),
     now: Timestamp,
 ) -> rusqlite::Result<Result<DeliveryId, SkipReason>> {
-    let Some(found) = candidate(tx, old)? else { return Ok(Err(SkipReason::EventGone)) };
+    let Some(found) = find_candidate(tx, old)? else { return Ok(Err(SkipReason::EventGone)) };
     let only_dead = spec.filter.is_of_the_dead();
     if !spec.takes(found.status) || (only_dead && found.status != DeliveryStatus::Dead) {
         return Ok(Err(SkipReason::Superseded));
     }
-    if !found.destination_lives {
+    if !found.destination_exists {
         return Ok(Err(SkipReason::DestinationGone));
     }
-    if !found.body_is_there {
+    if !found.has_body {
         return Ok(Err(SkipReason::BodyGone));
     }
-    let new = heir(old, job, now);
-    take_over(tx, &Handover { old, new, cause: Cause::Replay, now }, &found)?;
+    let new = derive_delivery_id(old, job, now);
+    replace_delivery(tx, &Replacement { old, new, cause: ReplacementCause::Replay, now }, &found)?;
     Ok(Ok(new))
 }
 
-const MISSING: &str = "
+const FIND_MISSING: &str = "
     SELECT e.payload IS NOT NULL, t.deleted_at IS NULL,
            EXISTS (SELECT 1 FROM deliveries d INDEXED BY deliveries_by_event
                     WHERE d.event_id = e.id AND d.destination = t.seq)
       FROM events e, destinations t WHERE e.id = ?1 AND t.seq = ?2";
 
-const FIRST_DELIVERY: &str = "
+const INSERT_DELIVERY: &str = "
     INSERT INTO deliveries (id, event_id, destination, state, cause, created_at, due_at)
     VALUES (?1, ?2, ?3, 'pending', 'replay', ?4, ?4)";
 
 /// What a route would have made of the event is made at the attempt: the original is not for a
 /// destination whose route transforms it.
-const TO_BE_TRANSFORMED: &str = "
+const INSERT_PENDING_TRANSFORM: &str = "
     INSERT INTO delivery_bodies (delivery_id, route_id)
     SELECT ?1, r.id FROM routes r JOIN events e ON e.source = r.source
      WHERE e.id = ?2 AND r.destination = ?3 AND r.transform IS NOT NULL ORDER BY r.seq LIMIT 1";
 
 /// Delivers an event to a destination (by its row number) that has never got it, or says why not.
 pub(super) fn deliver_missing(
-    tx: &mut Tx<'_, '_>,
+    tx: &mut WriteTransaction<'_, '_>,
     event: EventId,
     destination: i64,
     job: ReplayId,
@@ -142,7 +145,7 @@ pub(super) fn deliver_missing(
 ) -> rusqlite::Result<Result<DeliveryId, SkipReason>> {
     let found: Option<(bool, bool, bool)> = tx
         .connection
-        .prepare_cached(MISSING)?
+        .prepare_cached(FIND_MISSING)?
         .query_row(params![blob(event), destination], |row| {
             Ok((row.get(0)?, row.get(1)?, row.get(2)?))
         })
@@ -157,48 +160,53 @@ pub(super) fn deliver_missing(
     if let Some(skip) = skip {
         return Ok(Err(skip));
     }
-    let new = heir(event, job, now);
-    tx.connection.prepare_cached(FIRST_DELIVERY)?.execute(params![
+    let new = derive_delivery_id(event, job, now);
+    tx.connection.prepare_cached(INSERT_DELIVERY)?.execute(params![
         blob(new),
         blob(event),
         destination,
         now.as_millis()
     ])?;
-    tx.connection.prepare_cached(TO_BE_TRANSFORMED)?.execute(params![
+    tx.connection.prepare_cached(INSERT_PENDING_TRANSFORM)?.execute(params![
         blob(new),
         blob(event),
         destination
     ])?;
-    tx.delta.moved(None, Some(DeliveryStatus::Pending));
-    prune::look_later_if_passed(tx, event, now)?;
+    tx.counts.count_move(None, Some(DeliveryStatus::Pending));
+    prune::defer_if_passed(tx, event, now)?;
     Ok(Ok(new))
 }
 
-const IS_HEIR: &str = "SELECT EXISTS (SELECT 1 FROM deliveries WHERE id = ?2 AND replay_of = ?1)";
+const IS_REPLAY_OF: &str =
+    "SELECT EXISTS (SELECT 1 FROM deliveries WHERE id = ?2 AND replay_of = ?1)";
 
 /// Whether this very wish was granted before.
-fn is_heir(tx: &Tx<'_, '_>, old: DeliveryId, new: DeliveryId) -> rusqlite::Result<bool> {
+fn is_replay_of(
+    tx: &WriteTransaction<'_, '_>,
+    old: DeliveryId,
+    new: DeliveryId,
+) -> rusqlite::Result<bool> {
     tx.connection
-        .prepare_cached(IS_HEIR)?
+        .prepare_cached(IS_REPLAY_OF)?
         .query_row(params![blob(old), blob(new)], |row| row.get(0))
 }
 
 /// Which delivery hands over to which.
-struct Handover {
+struct Replacement {
     old: DeliveryId,
     new: DeliveryId,
-    cause: Cause,
+    cause: ReplacementCause,
     now: Timestamp,
 }
 
 /// Who wanted it.
 #[derive(Clone, Copy)]
-enum Cause {
+enum ReplacementCause {
     Replay,
     Revival,
 }
 
-impl Cause {
+impl ReplacementCause {
     const fn as_str(self) -> &'static str {
         match self {
             Self::Replay => "replay",
@@ -215,52 +223,56 @@ impl Cause {
 }
 
 // Input::Replay
-const HAND_OVER: &str = "
+const MARK_REPLAYED: &str = "
     UPDATE deliveries SET state = 'replayed', replayed_by = ?2, replayed_at = ?3
      WHERE id = ?1 AND state IN ('dead', 'succeeded')";
 
-const TAKE_OVER: &str = "
+const INSERT_REPLACEMENT: &str = "
     INSERT INTO deliveries (id, event_id, destination, state, cause, created_at, due_at, replay_of,
                             order_key, order_seq)
     SELECT ?2, event_id, destination, ?5, ?3, ?4, ?6, id, order_key, ?7
       FROM deliveries WHERE id = ?1";
 
-fn take_over(tx: &mut Tx<'_, '_>, handover: &Handover, found: &Candidate) -> rusqlite::Result<()> {
-    let Handover { old, new, cause, now } = handover;
+fn replace_delivery(
+    tx: &mut WriteTransaction<'_, '_>,
+    replacement: &Replacement,
+    found: &ReplayCandidate,
+) -> rusqlite::Result<()> {
+    let Replacement { old, new, cause, now } = replacement;
     let now = now.as_millis();
     // What was ordered is ordered again, behind all that wait by now.
-    let place = match &found.line {
-        (destination, Some(key)) => Some(line::join(tx, *destination, key)?),
+    let position = match &found.ordering {
+        (destination, Some(key)) => Some(ordering_queue::append(tx, *destination, key)?),
         (_, None) => None,
     };
-    let is_first = place.is_none_or(|place| place.is_first);
-    let born = if is_first { DeliveryStatus::Pending } else { DeliveryStatus::Held };
-    tx.connection.prepare_cached(HAND_OVER)?.execute(params![blob(*old), blob(*new), now])?;
-    tx.connection.prepare_cached(TAKE_OVER)?.execute(params![
+    let is_first = position.is_none_or(|position| position.is_first);
+    let status = if is_first { DeliveryStatus::Pending } else { DeliveryStatus::Held };
+    tx.connection.prepare_cached(MARK_REPLAYED)?.execute(params![blob(*old), blob(*new), now])?;
+    tx.connection.prepare_cached(INSERT_REPLACEMENT)?.execute(params![
         blob(*old),
         blob(*new),
         cause.as_str(),
         now,
-        born.as_str(),
+        status.as_str(),
         is_first.then_some(now),
-        place.map(|place| place.seq),
+        position.map(|position| position.seq),
     ])?;
-    tx.delta.moved(Some(found.status), Some(DeliveryStatus::Replayed));
-    tx.delta.moved(None, Some(born));
+    tx.counts.count_move(Some(found.status), Some(DeliveryStatus::Replayed));
+    tx.counts.count_move(None, Some(status));
     if let (DeliveryStatus::Dead, Some(reason)) = (found.status, found.reason) {
-        tx.delta.dead_now(reason, -1);
-        groups::left(tx, *old)?;
+        tx.counts.change_dead_count(reason, -1);
+        dead_letter_groups::remove_delivery(tx, *old)?;
     }
-    bodies::copy(tx, *old, *new)?;
-    prune::look_later_if_passed(tx, found.event, handover.now)?;
+    delivery_bodies::copy_body(tx, *old, *new)?;
+    prune::defer_if_passed(tx, found.event, replacement.now)?;
     let decision = EventDecision {
         event: found.event,
         delivery: Some(*new),
-        at: handover.now,
+        at: replacement.now,
         kind: cause.kind(),
         detail: json!({ "replay_of": old }),
     };
-    decide::note(tx.connection, &decision)
+    decisions::insert(tx.connection, &decision)
 }
 
 const LATEST_DELIVERIES: &str =
@@ -268,8 +280,8 @@ const LATEST_DELIVERIES: &str =
 
 /// Delivers an event again if all its deliveries are dead, but for what may have arrived; says to
 /// which destinations.
-pub(super) fn revive(
-    tx: &mut Tx<'_, '_>,
+pub(super) fn revive_event(
+    tx: &mut WriteTransaction<'_, '_>,
     event: EventId,
     request: RequestId,
     now: Timestamp,
@@ -284,34 +296,38 @@ pub(super) fn revive(
     }
     let mut revived = Vec::new();
     for (old, _) in latest {
-        revived.extend(revive_one(tx, old, request, now)?);
+        revived.extend(revive_delivery(tx, old, request, now)?);
     }
     Ok(revived)
 }
 
-/// Delivers one dead delivery again, as [`heir`]; says where it goes, if that is possible. One that
+/// Delivers one dead delivery again, as [`derive_delivery_id`]; says where it goes, if that is possible. One that
 /// may have arrived is left to a person: whoever comes again does not know more than we do.
-pub(super) fn revive_one(
-    tx: &mut Tx<'_, '_>,
+pub(super) fn revive_delivery(
+    tx: &mut WriteTransaction<'_, '_>,
     old: DeliveryId,
     request: RequestId,
     now: Timestamp,
 ) -> rusqlite::Result<Vec<DestinationId>> {
-    let can_be_revived = |found: &Candidate| {
+    let can_be_revived = |found: &ReplayCandidate| {
         let may_have_arrived = found.reason == Some(DeadReason::Ambiguous);
-        found.destination_lives && found.body_is_there && !may_have_arrived
+        found.destination_exists && found.has_body && !may_have_arrived
     };
-    let Some(found) = candidate(tx, old)?.filter(can_be_revived) else {
+    let Some(found) = find_candidate(tx, old)?.filter(can_be_revived) else {
         return Ok(Vec::new());
     };
-    let new = heir(old, request, now);
-    take_over(tx, &Handover { old, new, cause: Cause::Revival, now }, &found)?;
+    let new = derive_delivery_id(old, request, now);
+    replace_delivery(tx, &Replacement { old, new, cause: ReplacementCause::Revival, now }, &found)?;
     Ok(vec![found.destination])
 }
 
 /// A new id that needs no dice: what it comes after and what asked for it (the request of a revival,
 /// or a job) are unique together.
-pub(super) fn heir<O: IdKind, W: IdKind>(old: Id<O>, who: Id<W>, now: Timestamp) -> DeliveryId {
+pub(super) fn derive_delivery_id<O: IdKind, W: IdKind>(
+    old: Id<O>,
+    who: Id<W>,
+    now: Timestamp,
+) -> DeliveryId {
     let mut seed = [0; 32];
     seed[..16].copy_from_slice(&blob(old));
     seed[16..].copy_from_slice(&blob(who));
@@ -324,6 +340,9 @@ const HAS_DEAD: &str =
     "SELECT EXISTS (SELECT 1 FROM deliveries WHERE event_id = ?1 AND state = 'dead')";
 
 /// Whether any delivery of the event is dead.
-pub(super) fn has_dead(tx: &Tx<'_, '_>, event: EventId) -> rusqlite::Result<bool> {
+pub(super) fn has_dead_delivery(
+    tx: &WriteTransaction<'_, '_>,
+    event: EventId,
+) -> rusqlite::Result<bool> {
     tx.connection.prepare_cached(HAS_DEAD)?.query_row(params![blob(event)], |row| row.get(0))
 }

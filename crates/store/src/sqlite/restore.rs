@@ -11,18 +11,18 @@ use surehook_core::time::Timestamp;
 
 use super::{
     DATABASE, OpenError,
-    backup::{BackupError, Contents, create_private, examine, put_in_place},
-    folder::{self, HALF_RESTORED},
+    backup::{BackupError, DatabaseContents, check_database, create_private_file, rename_durably},
+    folder::{self, RESTORE_MARKER},
     schema::MIGRATIONS,
 };
 
 /// What a restore did.
 #[derive(Clone, Debug)]
-pub struct Restored {
+pub struct RestoreReport {
     /// What the folder holds now.
-    pub contents: Contents,
+    pub contents: DatabaseContents,
     /// Where the database that was there is now.
-    pub set_aside: Option<PathBuf>,
+    pub previous_moved_to: Option<PathBuf>,
 }
 
 /// Why nothing was restored.
@@ -42,7 +42,7 @@ pub enum RestoreError {
         "{} has a log beside it and is not whole without; make a copy with `surehook backup --data` of its folder",
         .0.display()
     )]
-    HasLog(PathBuf),
+    HasWal(PathBuf),
     /// A file could not be written or moved.
     #[error("{}: {source}", path.display())]
     File {
@@ -64,61 +64,62 @@ pub fn restore(
     data: &Path,
     replace: bool,
     now: Timestamp,
-) -> Result<Restored, RestoreError> {
+) -> Result<RestoreReport, RestoreError> {
     // A copy of the file alone would leave behind what is in its log.
     let log = PathBuf::from(format!("{}-wal", from.display()));
     if log.metadata().is_ok_and(|log| log.len() > 0) {
-        return Err(RestoreError::HasLog(from.to_owned()));
+        return Err(RestoreError::HasWal(from.to_owned()));
     }
-    let contents = examine(from)?;
+    let contents = check_database(from)?;
     if contents.schema > MIGRATIONS.len() {
-        return Err(OpenError::version(contents.schema, MIGRATIONS.len()).into());
+        return Err(OpenError::wrong_version(contents.schema, MIGRATIONS.len()).into());
     }
     let _lock = folder::lock(data)?;
-    let begun = begun(data);
-    let is_there = FILES.iter().any(|name| data.join(name).exists());
+    let interrupted = interrupted(data);
+    let has_database = FILES.iter().any(|name| data.join(name).exists());
     // Whoever began to replace it has said that it may be replaced.
-    if is_there && !replace && begun.is_none() {
+    if has_database && !replace && interrupted.is_none() {
         return Err(RestoreError::Occupied(data.to_owned()));
     }
     let part = data.join("surehook.db.restoring");
-    let copied = copy(from, &part).and_then(|()| Ok(examine(&part)?));
+    let copied = copy_file(from, &part).and_then(|()| Ok(check_database(&part)?));
     match copied {
         Ok(found) if found == contents => {}
         Ok(found) => {
-            let differs = BackupError::Differs(Box::new(found), Box::new(contents));
-            return Err(clean(&part, differs.into()));
+            let differs = BackupError::ContentsDiffer(Box::new(found), Box::new(contents));
+            return Err(remove_part(&part, differs.into()));
         }
-        Err(error) => return Err(clean(&part, error)),
+        Err(error) => return Err(remove_part(&part, error)),
     }
-    let aside = begun.or_else(|| is_there.then(|| format!("{ASIDE}{}", now.as_millis())));
-    swap(data, &part, aside.as_deref())
+    let previous = interrupted
+        .or_else(|| has_database.then(|| format!("{PREVIOUS_PREFIX}{}", now.as_millis())));
+    swap_files(data, &part, previous.as_deref())
         .map_err(|source| RestoreError::File { path: data.to_owned(), source })?;
-    Ok(Restored { contents, set_aside: aside.map(|aside| data.join(aside)) })
+    Ok(RestoreReport { contents, previous_moved_to: previous.map(|previous| data.join(previous)) })
 }
 
 /// How the folder begins into which a database is moved.
-const ASIDE: &str = "replaced-";
+const PREVIOUS_PREFIX: &str = "replaced-";
 
 /// Where an earlier restore that did not end was moving the database, if it had come so far as to
 /// say it.
-fn begun(data: &Path) -> Option<String> {
-    let aside = fs::read_to_string(data.join(HALF_RESTORED)).ok()?;
-    let number = aside.strip_prefix(ASIDE)?;
+fn interrupted(data: &Path) -> Option<String> {
+    let previous = fs::read_to_string(data.join(RESTORE_MARKER)).ok()?;
+    let number = previous.strip_prefix(PREVIOUS_PREFIX)?;
     let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
-    is_number.then_some(aside)
+    is_number.then_some(previous)
 }
 
-fn clean(part: &Path, error: RestoreError) -> RestoreError {
+fn remove_part(part: &Path, error: RestoreError) -> RestoreError {
     // The first error is the one to tell.
     let _gone = fs::remove_file(part);
     error
 }
 
-fn copy(from: &Path, to: &Path) -> Result<(), RestoreError> {
+fn copy_file(from: &Path, to: &Path) -> Result<(), RestoreError> {
     let copied = || {
         let mut source = File::open(from)?;
-        let mut target = create_private(to)?;
+        let mut target = create_private_file(to)?;
         io::copy(&mut source, &mut target)?;
         target.sync_all()
     };
@@ -128,40 +129,40 @@ fn copy(from: &Path, to: &Path) -> Result<(), RestoreError> {
 /// The mark is there from before the old files move until the new one stands: a gateway that is
 /// started in between would find no database, and begin an empty one. It says where they move, so
 /// that the next restore moves the rest there: a log without its database is worth nothing.
-fn swap(data: &Path, part: &Path, aside: Option<&str>) -> io::Result<()> {
-    let mark = data.join(HALF_RESTORED);
-    let goes_on = begun(data).is_some();
-    if !goes_on {
+fn swap_files(data: &Path, part: &Path, previous: Option<&str>) -> io::Result<()> {
+    let mark = data.join(RESTORE_MARKER);
+    let is_resumed = interrupted(data).is_some();
+    if !is_resumed {
         let mut mark = File::create(&mark)?;
-        mark.write_all(aside.unwrap_or_default().as_bytes())?;
+        mark.write_all(previous.unwrap_or_default().as_bytes())?;
         mark.sync_all()?;
-        folder::sync(data)?;
+        folder::sync_folder(data)?;
     }
-    if let Some(aside) = aside {
-        set_aside(data, &data.join(aside), goes_on)?;
+    if let Some(previous) = previous {
+        previous_moved_to(data, &data.join(previous), is_resumed)?;
     }
-    put_in_place(part, &data.join(DATABASE))?;
+    rename_durably(part, &data.join(DATABASE))?;
     fs::remove_file(&mark)?;
-    folder::sync(data)
+    folder::sync_folder(data)
 }
 
-/// Moves the old files; or, if an earlier restore `goes_on`, what is left of them.
-fn set_aside(data: &Path, aside: &Path, goes_on: bool) -> io::Result<()> {
+/// Moves the old files; or, if an earlier restore `is_resumed`, what is left of them.
+fn previous_moved_to(data: &Path, previous: &Path, is_resumed: bool) -> io::Result<()> {
     // A folder that is not of this restore is not touched.
-    if !goes_on || !aside.is_dir() {
-        fs::create_dir(aside)?;
+    if !is_resumed || !previous.is_dir() {
+        fs::create_dir(previous)?;
     }
     // The database moves first and the new one comes last: with both there, all has moved, and what
     // is here is the earlier restore's.
-    let is_moved = aside.join(DATABASE).exists() && data.join(DATABASE).exists();
+    let is_moved = previous.join(DATABASE).exists() && data.join(DATABASE).exists();
     for name in FILES {
         let file = data.join(name);
         let gone =
-            if is_moved { fs::remove_file(&file) } else { fs::rename(&file, aside.join(name)) };
+            if is_moved { fs::remove_file(&file) } else { fs::rename(&file, previous.join(name)) };
         match gone {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             gone => gone?,
         }
     }
-    folder::sync(aside)
+    folder::sync_folder(previous)
 }

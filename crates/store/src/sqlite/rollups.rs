@@ -23,24 +23,24 @@ use surehook_core::{
 };
 
 use super::{
-    row::{blob, corrupt, time},
-    writer::Tx,
+    row::{blob, corrupt_value, time},
+    writer::WriteTransaction,
 };
 
 /// Rows of facts in a slice; a few seconds of work at the highest rate.
-const FACTS_PER_SLICE: usize = 1000;
+const ROWS_PER_SLICE: usize = 1000;
 /// A slice ends with the row of facts that reaches so many buckets of ten seconds. Each is read
 /// and written three times, at some 5 µs.
 const BUCKETS_PER_SLICE: usize = 300;
 
 /// Whose tally: a source or a destination, by its row number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Subject {
+pub(super) enum SubjectSeq {
     Source(i64),
     Destination(i64),
 }
 
-impl Subject {
+impl SubjectSeq {
     fn kind(self) -> &'static str {
         match self {
             Self::Source(_) => "source",
@@ -57,17 +57,17 @@ impl Subject {
 
 /// What was counted in each ten seconds.
 #[derive(Debug, Default)]
-pub(super) struct Facts(BTreeMap<(Subject, Timestamp), RollupCounts>);
+pub(super) struct PendingRollups(BTreeMap<(SubjectSeq, Timestamp), RollupCounts>);
 
-impl Facts {
+impl PendingRollups {
     /// The tally that holds what happens at `at`.
-    pub(super) fn tally(&mut self, subject: Subject, at: Timestamp) -> &mut RollupCounts {
+    pub(super) fn bucket(&mut self, subject: SubjectSeq, at: Timestamp) -> &mut RollupCounts {
         self.0.entry((subject, BucketWidth::TenSeconds.start(at))).or_default()
     }
 
     fn write(&self, to: &mut Vec<u8>) {
         for ((subject, start), tally) in &self.0 {
-            to.push(matches!(subject, Subject::Destination(_)).into());
+            to.push(matches!(subject, SubjectSeq::Destination(_)).into());
             write_varint(subject.seq().cast_unsigned(), to);
             write_varint(start.as_millis().cast_unsigned(), to);
             tally.write(to);
@@ -80,58 +80,58 @@ impl Facts {
             from = rest;
             let seq = read_varint(&mut from)?.cast_signed();
             let subject = match kind {
-                0 => Subject::Source(seq),
-                1 => Subject::Destination(seq),
+                0 => SubjectSeq::Source(seq),
+                1 => SubjectSeq::Destination(seq),
                 _ => return Err(DecodeRollupError),
             };
             let start = Timestamp::from_millis(read_varint(&mut from)?.cast_signed());
-            self.tally(subject, start).merge(&RollupCounts::read(&mut from)?);
+            self.bucket(subject, start).merge(&RollupCounts::read(&mut from)?);
         }
         Ok(())
     }
 
     /// Keeps the facts of a batch in its transaction.
-    pub(super) fn keep(&self, connection: &Connection) -> rusqlite::Result<()> {
+    pub(super) fn insert(&self, connection: &Connection) -> rusqlite::Result<()> {
         if self.0.is_empty() {
             return Ok(());
         }
-        let mut facts = Vec::with_capacity(64 * self.0.len());
-        self.write(&mut facts);
+        let mut pending = Vec::with_capacity(64 * self.0.len());
+        self.write(&mut pending);
         let keep = "INSERT INTO rollup_facts (facts) VALUES (?1)";
-        connection.prepare_cached(keep)?.execute(params![facts])?;
+        connection.prepare_cached(keep)?.execute(params![pending])?;
         Ok(())
     }
 }
 
-fn damaged(_: DecodeRollupError) -> rusqlite::Error {
-    corrupt(0, "a tally that cannot be read")
+fn damaged_counts(_: DecodeRollupError) -> rusqlite::Error {
+    corrupt_value(0, "a tally that cannot be read")
 }
 
-const NEXT_FACTS: &str = "SELECT seq, facts FROM rollup_facts ORDER BY seq LIMIT ?1";
+const NEXT_PENDING: &str = "SELECT seq, facts FROM rollup_facts ORDER BY seq LIMIT ?1";
 
 /// See `AdminStore::roll_up`.
-pub(super) fn roll_up(tx: &mut Tx<'_, '_>) -> rusqlite::Result<bool> {
-    let mut facts = Facts::default();
+pub(super) fn roll_up(tx: &mut WriteTransaction<'_, '_>) -> rusqlite::Result<bool> {
+    let mut pending = PendingRollups::default();
     let mut last = None;
     let mut taken = 0;
-    let mut statement = tx.connection.prepare_cached(NEXT_FACTS)?;
-    let mut rows = statement.query(params![FACTS_PER_SLICE])?;
+    let mut statement = tx.connection.prepare_cached(NEXT_PENDING)?;
+    let mut rows = statement.query(params![ROWS_PER_SLICE])?;
     while let Some(row) = rows.next()? {
-        facts.read(row.get_ref(1)?.as_blob()?).map_err(damaged)?;
+        pending.read(row.get_ref(1)?.as_blob()?).map_err(damaged_counts)?;
         last = Some(row.get::<_, i64>(0)?);
         taken += 1;
-        if facts.0.len() >= BUCKETS_PER_SLICE {
+        if pending.0.len() >= BUCKETS_PER_SLICE {
             break;
         }
     }
     drop(rows);
     let Some(last) = last else { return Ok(false) };
-    add_to_buckets(tx.connection, &facts)?;
+    add_to_buckets(tx.connection, &pending)?;
     // A number may be used again after this: whatever has it then is new.
     tx.connection
         .prepare_cached("DELETE FROM rollup_facts WHERE seq <= ?1")?
         .execute(params![last])?;
-    Ok(taken == FACTS_PER_SLICE || facts.0.len() >= BUCKETS_PER_SLICE)
+    Ok(taken == ROWS_PER_SLICE || pending.0.len() >= BUCKETS_PER_SLICE)
 }
 
 const FIND_BUCKET: &str = "
@@ -140,19 +140,19 @@ const PUT_BUCKET: &str = "
     INSERT OR REPLACE INTO rollups (width, kind, subject, start, tally)
     VALUES (?1, ?2, ?3, ?4, ?5)";
 
-fn add_to_buckets(connection: &Connection, facts: &Facts) -> rusqlite::Result<()> {
+fn add_to_buckets(connection: &Connection, pending: &PendingRollups) -> rusqlite::Result<()> {
     let mut find = connection.prepare_cached(FIND_BUCKET)?;
     let mut put = connection.prepare_cached(PUT_BUCKET)?;
     let mut bytes = Vec::new();
     for width in BucketWidth::ALL {
-        let mut buckets: BTreeMap<(Subject, Timestamp), RollupCounts> = BTreeMap::new();
-        for ((subject, start), tally) in &facts.0 {
+        let mut buckets: BTreeMap<(SubjectSeq, Timestamp), RollupCounts> = BTreeMap::new();
+        for ((subject, start), tally) in &pending.0 {
             buckets.entry((*subject, width.start(*start))).or_default().merge(tally);
         }
         for ((subject, start), mut tally) in buckets {
             let (kind, seq, start) = (subject.kind(), subject.seq(), start.as_millis());
-            if let Some(before) = find_bucket(&mut find, width, subject, start)? {
-                tally.merge(&before);
+            if let Some(stored) = find_bucket(&mut find, width, subject, start)? {
+                tally.merge(&stored);
             }
             bytes.clear();
             tally.write(&mut bytes);
@@ -165,17 +165,17 @@ fn add_to_buckets(connection: &Connection, facts: &Facts) -> rusqlite::Result<()
 fn find_bucket(
     find: &mut Statement<'_>,
     width: BucketWidth,
-    subject: Subject,
+    subject: SubjectSeq,
     start: i64,
 ) -> rusqlite::Result<Option<RollupCounts>> {
     find.query_row(params![width.secs(), subject.kind(), subject.seq(), start], |row| {
-        RollupCounts::read(&mut row.get_ref(0)?.as_blob()?).map_err(damaged)
+        RollupCounts::read(&mut row.get_ref(0)?.as_blob()?).map_err(damaged_counts)
     })
     .optional()
 }
 
 // Up to the first one that is beyond the limit, if there are so many.
-const EXPIRE: &str = "
+const PRUNE_BUCKETS: &str = "
     DELETE FROM rollups
      WHERE width = ?1 AND kind = ?2 AND subject = ?3
        AND start < coalesce((SELECT start FROM rollups
@@ -184,17 +184,17 @@ const EXPIRE: &str = "
 
 /// Removes buckets of a subject whose time has passed, the oldest first and no more than `limit`;
 /// says how many.
-pub(super) fn expire(
+pub(super) fn prune_buckets(
     connection: &Connection,
-    subject: Subject,
+    subject: SubjectSeq,
     now: Timestamp,
     limit: usize,
 ) -> rusqlite::Result<usize> {
-    let mut expire = connection.prepare_cached(EXPIRE)?;
+    let mut expire = connection.prepare_cached(PRUNE_BUCKETS)?;
     let mut removed = 0;
     for width in BucketWidth::ALL {
-        let border = (now - width.removed_after()).as_millis();
-        let values = params![width.secs(), subject.kind(), subject.seq(), border, limit - removed];
+        let cutoff = (now - width.removed_after()).as_millis();
+        let values = params![width.secs(), subject.kind(), subject.seq(), cutoff, limit - removed];
         removed += expire.execute(values)?;
     }
     Ok(removed)
@@ -212,17 +212,19 @@ const OF_DESTINATIONS: &str = "
        AND r.start >= ?2 AND r.start < ?3
      WHERE ?4 IS NULL OR t.seq = ?4";
 
-/// See `AdminStore::rollups`.
-pub(super) fn rollups(
+/// See `AdminStore::query_buckets`.
+pub(super) fn query_buckets(
     connection: &Connection,
     query: RollupQuery,
 ) -> rusqlite::Result<Vec<(Timestamp, RollupCounts)>> {
     // One look at both tables: facts must not move from one to the other in between.
-    let moment = connection.unchecked_transaction()?;
+    let snapshot = connection.unchecked_transaction()?;
     let only = match query.whose {
         RollupSubject::Source(None) | RollupSubject::Destination(None) => None,
-        RollupSubject::Source(Some(id)) => Some(seq_of(&moment, "sources", blob(id))?),
-        RollupSubject::Destination(Some(id)) => Some(seq_of(&moment, "destinations", blob(id))?),
+        RollupSubject::Source(Some(id)) => Some(find_seq(&snapshot, "sources", blob(id))?),
+        RollupSubject::Destination(Some(id)) => {
+            Some(find_seq(&snapshot, "destinations", blob(id))?)
+        }
     };
     // An id that nobody has is that of a subject without a past.
     let Some(only) = only.map_or(Some(None), |seq| seq.map(Some)) else { return Ok(Vec::new()) };
@@ -232,19 +234,19 @@ pub(super) fn rollups(
         RollupSubject::Destination(_) => OF_DESTINATIONS,
     };
     let (since, until) = (query.since.as_millis(), query.until.as_millis());
-    let mut statement = moment.prepare_cached(sql)?;
+    let mut statement = snapshot.prepare_cached(sql)?;
     let mut rows = statement.query(params![query.width.secs(), since, until, only])?;
     while let Some(row) = rows.next()? {
-        let tally = RollupCounts::read(&mut row.get_ref(1)?.as_blob()?).map_err(damaged)?;
+        let tally = RollupCounts::read(&mut row.get_ref(1)?.as_blob()?).map_err(damaged_counts)?;
         buckets.entry(time(row, 0)?).or_default().merge(&tally);
     }
-    for ((subject, start), tally) in unsorted(&moment)?.0 {
+    for ((subject, start), tally) in read_pending(&snapshot)?.0 {
         let start = query.width.start(start);
         let is_of_kind = match (query.whose, subject) {
-            (RollupSubject::Source(_), Subject::Source(_))
-            | (RollupSubject::Destination(_), Subject::Destination(_)) => true,
-            (RollupSubject::Source(_), Subject::Destination(_))
-            | (RollupSubject::Destination(_), Subject::Source(_)) => false,
+            (RollupSubject::Source(_), SubjectSeq::Source(_))
+            | (RollupSubject::Destination(_), SubjectSeq::Destination(_)) => true,
+            (RollupSubject::Source(_), SubjectSeq::Destination(_))
+            | (RollupSubject::Destination(_), SubjectSeq::Source(_)) => false,
         };
         let is_wanted = is_of_kind && only.is_none_or(|only| only == subject.seq());
         if is_wanted && (query.since..query.until).contains(&start) {
@@ -255,17 +257,17 @@ pub(super) fn rollups(
 }
 
 /// What was counted and is not in its buckets yet.
-fn unsorted(connection: &Connection) -> rusqlite::Result<Facts> {
-    let mut facts = Facts::default();
+fn read_pending(connection: &Connection) -> rusqlite::Result<PendingRollups> {
+    let mut pending = PendingRollups::default();
     let mut statement = connection.prepare_cached("SELECT facts FROM rollup_facts")?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
-        facts.read(row.get_ref(0)?.as_blob()?).map_err(damaged)?;
+        pending.read(row.get_ref(0)?.as_blob()?).map_err(damaged_counts)?;
     }
-    Ok(facts)
+    Ok(pending)
 }
 
-fn seq_of(connection: &Connection, table: &str, id: [u8; 16]) -> rusqlite::Result<Option<i64>> {
+fn find_seq(connection: &Connection, table: &str, id: [u8; 16]) -> rusqlite::Result<Option<i64>> {
     connection
         .prepare_cached(&format!("SELECT seq FROM {table} WHERE id = ?1"))?
         .query_row(params![id], |row| row.get(0))
@@ -274,20 +276,20 @@ fn seq_of(connection: &Connection, table: &str, id: [u8; 16]) -> rusqlite::Resul
 
 #[cfg(test)]
 mod tests {
-    use super::{super::schema::plan, *};
+    use super::{super::schema::query_plan, *};
 
     #[test]
     fn buckets_are_found_by_their_key() {
         let of_subject = "(width=? AND kind=? AND subject=?";
-        for (name, sql) in [("find", FIND_BUCKET), ("expire", EXPIRE)] {
-            let steps = plan(sql);
+        for (name, sql) in [("find", FIND_BUCKET), ("expire", PRUNE_BUCKETS)] {
+            let steps = query_plan(sql);
             let search = format!("SEARCH rollups USING PRIMARY KEY {of_subject}");
             let is_bounded =
                 |step: &String| step.starts_with(&search) || step == "SCALAR SUBQUERY 1";
             assert!(!steps.is_empty() && steps.iter().all(is_bounded), "case: {name}: {steps:#?}");
         }
         for (name, sql) in [("sources", OF_SOURCES), ("destinations", OF_DESTINATIONS)] {
-            let steps = plan(sql);
+            let steps = query_plan(sql);
             // All that is configured, and for each of it a range of its buckets.
             assert!(steps[0].starts_with("SCAN"), "case: {name}: {steps:#?}");
             let range = format!("SEARCH r USING PRIMARY KEY {of_subject} AND start>? AND start<?)");
@@ -298,22 +300,24 @@ mod tests {
     #[test]
     fn facts_are_read_as_they_were_written() {
         let at = Timestamp::from_millis(1_800_000_004_321);
-        let mut facts = Facts::default();
-        facts.tally(Subject::Source(7), at).add(surehook_core::rollup::RollupMetric::Accepted, 3);
-        facts
-            .tally(Subject::Destination(7), at)
+        let mut pending = PendingRollups::default();
+        pending
+            .bucket(SubjectSeq::Source(7), at)
+            .add(surehook_core::rollup::RollupMetric::Accepted, 3);
+        pending
+            .bucket(SubjectSeq::Destination(7), at)
             .latency
             .record(std::time::Duration::from_millis(20));
         let mut bytes = Vec::new();
-        facts.write(&mut bytes);
+        pending.write(&mut bytes);
 
-        let mut twice = Facts::default();
+        let mut twice = PendingRollups::default();
         twice.read(&bytes).unwrap();
-        assert_eq!(twice.0, facts.0);
+        assert_eq!(twice.0, pending.0);
         twice.read(&bytes).unwrap();
 
         let accepted = surehook_core::rollup::RollupMetric::Accepted;
-        assert_eq!(twice.tally(Subject::Source(7), at).get(accepted), 6);
+        assert_eq!(twice.bucket(SubjectSeq::Source(7), at).get(accepted), 6);
         assert_eq!(twice.read(&[2]), Err(DecodeRollupError));
         assert_eq!(twice.read(&bytes[..bytes.len() - 1]), Err(DecodeRollupError));
     }

@@ -15,10 +15,10 @@ use surehook_core::{
 };
 use uuid::Uuid;
 
-use super::{lanes::shown_status, timing};
+use super::{attempt_timing, lanes::displayed_status};
 
 /// A value that the schema should have kept out.
-pub(super) fn corrupt(column: usize, what: &str) -> rusqlite::Error {
+pub(super) fn corrupt_value(column: usize, what: &str) -> rusqlite::Error {
     rusqlite::Error::FromSqlConversionFailure(column, Type::Text, what.to_owned().into())
 }
 
@@ -40,7 +40,7 @@ pub(super) fn blob<K: IdKind>(id: Id<K>) -> [u8; 16] {
 }
 
 /// Bytes as a list that `json_each` and `unhex` read.
-pub(super) fn hex_list<'a>(all: impl Iterator<Item = &'a [u8]>) -> String {
+pub(super) fn hex_json_list<'a>(all: impl Iterator<Item = &'a [u8]>) -> String {
     let quoted: Vec<String> =
         all.map(|bytes| format!("\"{}\"", data_encoding::HEXLOWER.encode(bytes))).collect();
     format!("[{}]", quoted.join(","))
@@ -56,7 +56,7 @@ pub(super) fn optional_time(row: &Row<'_>, column: usize) -> rusqlite::Result<Op
 
 pub(super) fn name(row: &Row<'_>, column: usize) -> rusqlite::Result<Name> {
     let text: String = row.get(column)?;
-    text.parse().map_err(|_| corrupt(column, &text))
+    text.parse().map_err(|_| corrupt_value(column, &text))
 }
 
 /// A text that must mean something.
@@ -67,12 +67,12 @@ pub(super) fn word<T>(
 ) -> rusqlite::Result<Option<T>> {
     match row.get_ref(column)?.as_str_or_null()? {
         None => Ok(None),
-        Some(text) => parse(text).map(Some).ok_or_else(|| corrupt(column, text)),
+        Some(text) => parse(text).map(Some).ok_or_else(|| corrupt_value(column, text)),
     }
 }
 
 pub(super) fn status(row: &Row<'_>, column: usize) -> rusqlite::Result<DeliveryStatus> {
-    word(row, column, DeliveryStatus::from_word)?.ok_or_else(|| corrupt(column, "NULL"))
+    word(row, column, DeliveryStatus::from_word)?.ok_or_else(|| corrupt_value(column, "NULL"))
 }
 
 pub(super) fn reason(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<DeadReason>> {
@@ -128,7 +128,7 @@ fn attributes(row: &Row<'_>, column: usize) -> rusqlite::Result<Attributes> {
         return Ok(Attributes::default());
     };
     // Without the text, which may hold a phone number and would be logged.
-    Attributes::from_json(json).map_err(|_| corrupt(column, "attributes"))
+    Attributes::from_json(json).map_err(|_| corrupt_value(column, "attributes"))
 }
 
 /// Columns of [`delivery`], from `deliveries d JOIN destinations t`.
@@ -137,7 +137,7 @@ fn attributes(row: &Row<'_>, column: usize) -> rusqlite::Result<Attributes> {
 /// pause is a fact about a destination, not about a million deliveries.
 pub(super) const DELIVERY_COLUMNS: &str = concat!(
     "d.id, d.event_id, t.id, ",
-    shown_status!(),
+    displayed_status!(),
     ", d.reason, d.attempts, d.created_at, d.due_at, d.ended_at, d.replay_of,
     d.replayed_by, d.order_key, (SELECT sent_id FROM sends WHERE delivery_id = d.id),
     (SELECT id FROM dead_groups WHERE seq = d.dead_group)"
@@ -168,7 +168,7 @@ pub(super) const ATTEMPT_COLUMNS: &str = "a.number, a.id, a.started_at, a.took_m
     coalesce(d.reason, 'ambiguous'), a.timing";
 
 pub(super) fn attempt(row: &Row<'_>) -> rusqlite::Result<AttemptRow> {
-    let (timing, why_then) = word(row, 13, timing::unpacked)?.unwrap_or_default();
+    let (timing, why_then) = word(row, 13, attempt_timing::decode)?.unwrap_or_default();
     let attempt = AttemptRecord {
         number: row.get(0)?,
         id: id(row, 1)?,
@@ -195,5 +195,5 @@ pub(super) fn next(row: &Row<'_>, first: usize) -> rusqlite::Result<Option<NextS
         "dead" => reason(row, first + 2)?.map(NextStep::Dead),
         _ => None,
     };
-    found.map(Some).ok_or_else(|| corrupt(first, &word))
+    found.map(Some).ok_or_else(|| corrupt_value(first, &word))
 }

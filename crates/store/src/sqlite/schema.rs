@@ -12,7 +12,7 @@ use surehook_core::{
 };
 use uuid::Uuid;
 
-use super::{OpenError, blocks, groups};
+use super::{OpenError, dead_letter_groups, key_index};
 
 /// Every migration, in order. One that has been released is never edited.
 pub(super) const MIGRATIONS: &[&str] = &[
@@ -52,7 +52,7 @@ pub(super) fn open_writer(file: &Path) -> Result<Connection, OpenError> {
         return Err(OpenError::OldSqlite(rusqlite::version()));
     }
     let mut connection = Connection::open(file)?;
-    check_owner(&connection, file)?;
+    check_application_id(&connection, file)?;
     // FULL: the log is synced at every commit, which is what an answer of 200 promises.
     // mmap off: an I/O error on a mapped page would be a signal, not an error.
     // A small cache: SQLite walks all of it at most commits, and the system caches the pages too.
@@ -71,7 +71,7 @@ pub(super) fn open_writer(file: &Path) -> Result<Connection, OpenError> {
     )?;
     let mode: String = connection.pragma_query_value(None, "journal_mode", |row| row.get(0))?;
     if mode != "wal" {
-        return Err(OpenError::NoLog(file.to_owned()));
+        return Err(OpenError::WalUnsupported(file.to_owned()));
     }
     migrate(&mut connection)?;
     // Only now: a migration may sort more than fits into memory.
@@ -81,7 +81,7 @@ pub(super) fn open_writer(file: &Path) -> Result<Connection, OpenError> {
 }
 
 /// Opens the connection that copies the log into the database; see `checkpoint`.
-pub(super) fn open_copier(file: &Path) -> rusqlite::Result<Connection> {
+pub(super) fn open_checkpointer(file: &Path) -> rusqlite::Result<Connection> {
     let connection = Connection::open(file)?;
     connection.execute_batch(
         "PRAGMA synchronous = FULL;
@@ -105,7 +105,7 @@ pub(super) fn open_reader(file: &Path) -> rusqlite::Result<Connection> {
     Ok(connection)
 }
 
-pub(super) fn check_owner(connection: &Connection, file: &Path) -> Result<(), OpenError> {
+pub(super) fn check_application_id(connection: &Connection, file: &Path) -> Result<(), OpenError> {
     let foreign = |_| OpenError::Foreign(file.to_owned());
     let tables: i64 = connection
         .query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))
@@ -152,14 +152,14 @@ fn add_functions(connection: &Connection) -> rusqlite::Result<()> {
         "key_place",
         1,
         FunctionFlags::SQLITE_UTF8 | FunctionFlags::SQLITE_DETERMINISTIC,
-        |call| Ok(blocks::place(KeyDigest::from_bytes(call.get(0)?))),
+        |call| Ok(key_index::key_position(KeyDigest::from_bytes(call.get(0)?))),
     )?;
-    groups::add_functions(connection)
+    dead_letter_groups::add_functions(connection)
 }
 
 /// How `SQLite` would carry out a statement, in an empty file.
 #[cfg(test)]
-pub(super) fn plan(sql: &str) -> Vec<String> {
+pub(super) fn query_plan(sql: &str) -> Vec<String> {
     let folder = tempfile::tempdir().unwrap();
     let connection = open_writer(&folder.path().join("a.db")).unwrap();
     let mut explain = connection.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();

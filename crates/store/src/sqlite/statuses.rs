@@ -14,29 +14,29 @@ use surehook_core::{
 };
 
 use super::{
-    awaited, decide, deliver,
-    groups::{self, Death},
-    line, prune,
-    read::collect,
-    rollups::Subject,
-    row::{blob, corrupt, id, next, optional_id, reason, status, time},
-    sends,
-    writer::Tx,
+    awaited_statuses, claims,
+    dead_letter_groups::{self, DeadDelivery},
+    decisions, ordering_queue, prune,
+    read::collect_rows,
+    rollups::SubjectSeq,
+    row::{blob, corrupt_value, id, next, optional_id, reason, status, time},
+    sent_messages,
+    writer::WriteTransaction,
 };
 
 /// What a status said, and which.
-pub(super) struct Heard {
+pub(super) struct ReceivedStatus {
     /// The event that the status is; that which it is about, if its own answer came late.
-    by: EventId,
+    status_event: EventId,
     at: Timestamp,
     sent_id: Option<String>,
     pub(super) said: ProviderStatus,
     /// Of which event.
-    of: EventId,
+    about_event: EventId,
 }
 
 /// The delivery that a status is about.
-struct Meant {
+struct StatusTarget {
     id: DeliveryId,
     event: EventId,
     /// The row number.
@@ -49,15 +49,15 @@ struct Meant {
     replay_of: Option<DeliveryId>,
 }
 
-/// Columns of [`meant`], from `deliveries d`.
-macro_rules! meant_columns {
+/// Columns of [`target`], from `deliveries d`.
+macro_rules! target_columns {
     () => {
         "d.id, d.event_id, d.destination, d.state, d.reason, d.attempts, d.created_at, d.replay_of"
     };
 }
 
-fn meant(row: &Row<'_>) -> rusqlite::Result<Meant> {
-    Ok(Meant {
+fn target(row: &Row<'_>) -> rusqlite::Result<StatusTarget> {
+    Ok(StatusTarget {
         id: id(row, 0)?,
         event: id(row, 1)?,
         destination: row.get(2)?,
@@ -69,14 +69,14 @@ fn meant(row: &Row<'_>) -> rusqlite::Result<Meant> {
     })
 }
 
-impl Meant {
+impl StatusTarget {
     /// Whether what a status says can be about it, and moves it. That is so for what waits if it was
-    /// sent before, or if `went_out` says so; and what was given up because nobody knew whether it
+    /// sent before, or if `was_sent` says so; and what was given up because nobody knew whether it
     /// arrived has arrived after all.
-    fn can_be_moved(&self, said: ProviderStatus, went_out: bool) -> bool {
+    fn is_movable_by(&self, said: ProviderStatus, was_sent: bool) -> bool {
         match self.status {
-            DeliveryStatus::Pending | DeliveryStatus::Scheduled => self.attempts > 0 || went_out,
-            DeliveryStatus::Held => went_out && said == ProviderStatus::Sent,
+            DeliveryStatus::Pending | DeliveryStatus::Scheduled => self.attempts > 0 || was_sent,
+            DeliveryStatus::Held => was_sent && said == ProviderStatus::Sent,
             DeliveryStatus::Dead => {
                 self.reason == Some(DeadReason::Ambiguous) && said == ProviderStatus::Sent
             }
@@ -88,100 +88,112 @@ impl Meant {
     }
 }
 
-const NEWEST: &str = concat!(
+const LATEST_DELIVERY: &str = concat!(
     "SELECT ",
-    meant_columns!(),
+    target_columns!(),
     " FROM deliveries d INDEXED BY deliveries_by_event
        WHERE d.event_id = ?1 AND d.destination = ?2 AND d.state <> 'replayed'
        ORDER BY d.id DESC LIMIT 1"
 );
 
-/// Lets the delivery that it is about hear what the event `by` says; says whether it moved.
-pub(super) fn hear(
-    tx: &mut Tx<'_, '_>,
-    by: EventId,
-    told: &StatusUpdate,
+/// Lets the delivery that it is about hear what the event `status_event` says; says whether it moved.
+pub(super) fn apply_update(
+    tx: &mut WriteTransaction<'_, '_>,
+    status_event: EventId,
+    update: &StatusUpdate,
 ) -> rusqlite::Result<Option<ConfirmedDelivery>> {
-    let Some(destination) = tx.names.destinations.get(&told.destination).copied() else {
+    let Some(destination) = tx.row_numbers.destinations.get(&update.destination).copied() else {
         return Ok(None);
     };
     let found = tx
         .connection
-        .prepare_cached(NEWEST)?
-        .query_row(params![blob(told.event), destination], meant)
+        .prepare_cached(LATEST_DELIVERY)?
+        .query_row(params![blob(update.event), destination], target)
         .optional()?;
-    let Some(meant) = found else { return Ok(None) };
-    if let Some(sent_id) = &told.sent_id
-        && sends::is_of_another(tx, meant.id, sent_id)?
+    let Some(target) = found else { return Ok(None) };
+    if let Some(sent_id) = &update.sent_id
+        && sent_messages::belongs_to_other_delivery(tx, target.id, sent_id)?
     {
         return Ok(None);
     }
-    let (at, said, of) = (told.at, told.said, told.event);
-    let heard = Heard { by, at, sent_id: told.sent_id.clone(), said, of };
-    if meant.status == DeliveryStatus::InFlight {
-        keep(tx, meant.id, &heard)?;
+    let (at, said, about_event) = (update.at, update.said, update.event);
+    let received =
+        ReceivedStatus { status_event, at, sent_id: update.sent_id.clone(), said, about_event };
+    if target.status == DeliveryStatus::InFlight {
+        store_for_in_flight(tx, target.id, &received)?;
         return Ok(None);
     }
-    let went_out = said == ProviderStatus::Sent && took_over_in_doubt(tx, &meant, &heard)?;
-    if !meant.can_be_moved(said, went_out) {
+    let was_sent = said == ProviderStatus::Sent && replaces_ambiguous(tx, &target, &received)?;
+    if !target.is_movable_by(said, was_sent) {
         return Ok(None);
     }
-    let next = apply(tx, &meant, &heard)?;
+    let next = move_delivery(tx, &target, &received)?;
     Ok(Some(ConfirmedDelivery {
-        delivery: meant.id,
-        event: meant.event,
-        destination: told.destination,
-        attempts: meant.attempts,
+        delivery: target.id,
+        event: target.event,
+        destination: update.destination,
+        attempts: target.attempts,
         next,
     }))
 }
 
-const BY_ID: &str = concat!("SELECT ", meant_columns!(), " FROM deliveries d WHERE d.id = ?1");
+const DELIVERY_BY_ID: &str =
+    concat!("SELECT ", target_columns!(), " FROM deliveries d WHERE d.id = ?1");
 
 /// An answer that came after its claim was lost: what it names has arrived all the same, and is heard
 /// as a status is.
-pub(super) fn hear_late(
-    tx: &mut Tx<'_, '_>,
+pub(super) fn apply_late_answer(
+    tx: &mut WriteTransaction<'_, '_>,
     settlement: &Settlement,
 ) -> rusqlite::Result<SettleResult> {
     let sent_id = settlement.sent.as_ref().and_then(|sent| sent.id.clone());
-    let is_there = tx.names.destinations.contains_key(&settlement.destination);
+    let is_there = tx.row_numbers.destinations.contains_key(&settlement.destination);
     if sent_id.is_none() || settlement.next != NextStep::Succeeded || !is_there {
         return Ok(SettleResult::LeaseLost);
     }
     let found = tx
         .connection
-        .prepare_cached(BY_ID)?
-        .query_row(params![blob(settlement.delivery)], meant)
+        .prepare_cached(DELIVERY_BY_ID)?
+        .query_row(params![blob(settlement.delivery)], target)
         .optional()?;
-    let Some(meant) = found else { return Ok(SettleResult::LeaseLost) };
-    let (by, of) = (meant.event, meant.event);
-    let heard = Heard { by, at: settlement.at, sent_id, said: ProviderStatus::Sent, of };
-    if meant.status == DeliveryStatus::InFlight {
-        keep(tx, meant.id, &heard)?;
+    let Some(target) = found else { return Ok(SettleResult::LeaseLost) };
+    let (status_event, about_event) = (target.event, target.event);
+    let received = ReceivedStatus {
+        status_event,
+        at: settlement.at,
+        sent_id,
+        said: ProviderStatus::Sent,
+        about_event,
+    };
+    if target.status == DeliveryStatus::InFlight {
+        store_for_in_flight(tx, target.id, &received)?;
         return Ok(SettleResult::LeaseLost);
     }
-    if !meant.can_be_moved(heard.said, true) {
+    if !target.is_movable_by(received.said, true) {
         return Ok(SettleResult::LeaseLost);
     }
-    apply(tx, &meant, &heard).map(SettleResult::Overruled)
+    move_delivery(tx, &target, &received).map(SettleResult::Overruled)
 }
 
-const IN_DOUBT: &str = "
+const IS_AMBIGUOUS: &str = "
     SELECT EXISTS (SELECT 1 FROM deliveries d WHERE d.id = ?1 AND d.reason = 'ambiguous')
        AND NOT EXISTS (SELECT 1 FROM sends s WHERE s.delivery_id = ?1 AND s.sent_id IS NOT ?2)";
 
 /// Whether a delivery took over from one of which nobody knew whether it arrived, and which this can
 /// be about: it has no other name.
-fn took_over_in_doubt(tx: &Tx<'_, '_>, meant: &Meant, heard: &Heard) -> rusqlite::Result<bool> {
-    let Some(old) = meant.replay_of else { return Ok(false) };
+fn replaces_ambiguous(
+    tx: &WriteTransaction<'_, '_>,
+    target: &StatusTarget,
+    received: &ReceivedStatus,
+) -> rusqlite::Result<bool> {
+    let Some(old) = target.replay_of else { return Ok(false) };
     tx.connection
-        .prepare_cached(IN_DOUBT)?
-        .query_row(params![blob(old), heard.sent_id], |row| row.get(0))
+        .prepare_cached(IS_AMBIGUOUS)?
+        .query_row(params![blob(old), received.sent_id], |row| row.get(0))
 }
 
 // That it has arrived is not unsaid by what comes later, or comes late.
-const KEEP: &str = "
+const STORE: &str = "
     INSERT INTO said (delivery_id, by_event, at, sent_id, next, due_at, reason)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
     ON CONFLICT DO UPDATE
@@ -189,177 +201,198 @@ const KEEP: &str = "
            next = excluded.next, due_at = excluded.due_at, reason = excluded.reason
      WHERE said.next <> 'succeeded'";
 
-fn keep(tx: &mut Tx<'_, '_>, delivery: DeliveryId, heard: &Heard) -> rusqlite::Result<()> {
-    let next = heard.said.next();
-    tx.connection.prepare_cached(KEEP)?.execute(params![
+fn store_for_in_flight(
+    tx: &mut WriteTransaction<'_, '_>,
+    delivery: DeliveryId,
+    received: &ReceivedStatus,
+) -> rusqlite::Result<()> {
+    let next = received.said.next();
+    tx.connection.prepare_cached(STORE)?.execute(params![
         blob(delivery),
-        blob(heard.by),
-        heard.at.as_millis(),
-        heard.sent_id,
+        blob(received.status_event),
+        received.at.as_millis(),
+        received.sent_id,
         next.word(),
         next.due_at().map(Timestamp::as_millis),
         next.reason().map(DeadReason::as_str),
     ])?;
-    tx.doubts.said = true;
+    tx.hints.stored_statuses = true;
     Ok(())
 }
 
-const KEPT: &str = "
+const FIND_STORED: &str = "
     SELECT s.by_event, s.at, s.sent_id, s.next, s.due_at, s.reason, d.event_id
       FROM said s JOIN deliveries d ON d.id = s.delivery_id WHERE s.delivery_id = ?1";
 
 /// What was said while a delivery was under way.
-pub(super) fn kept(tx: &Tx<'_, '_>, delivery: DeliveryId) -> rusqlite::Result<Option<Heard>> {
-    if !tx.doubts.said {
+pub(super) fn find_stored(
+    tx: &WriteTransaction<'_, '_>,
+    delivery: DeliveryId,
+) -> rusqlite::Result<Option<ReceivedStatus>> {
+    if !tx.hints.stored_statuses {
         return Ok(None);
     }
     tx.connection
-        .prepare_cached(KEPT)?
-        .query_row(params![blob(delivery)], |row| heard(row, 0))
+        .prepare_cached(FIND_STORED)?
+        .query_row(params![blob(delivery)], |row| received(row, 0))
         .optional()
 }
 
-fn heard(row: &Row<'_>, first: usize) -> rusqlite::Result<Heard> {
-    let next = next(row, first + 3)?.ok_or_else(|| corrupt(first + 3, "NULL"))?;
+fn received(row: &Row<'_>, first: usize) -> rusqlite::Result<ReceivedStatus> {
+    let next = next(row, first + 3)?.ok_or_else(|| corrupt_value(first + 3, "NULL"))?;
     let said = if next == NextStep::Succeeded {
         ProviderStatus::Sent
     } else {
         ProviderStatus::Failed(next)
     };
-    Ok(Heard {
-        by: id(row, first)?,
+    Ok(ReceivedStatus {
+        status_event: id(row, first)?,
         at: time(row, first + 1)?,
         sent_id: row.get(first + 2)?,
         said,
-        of: id(row, first + 6)?,
+        about_event: id(row, first + 6)?,
     })
 }
 
 /// Forgets what was said of a delivery whose claim has ended.
-pub(super) fn forget(tx: &Tx<'_, '_>, delivery: DeliveryId) -> rusqlite::Result<()> {
-    if tx.doubts.said {
+pub(super) fn remove_stored(
+    tx: &WriteTransaction<'_, '_>,
+    delivery: DeliveryId,
+) -> rusqlite::Result<()> {
+    if tx.hints.stored_statuses {
         let forget = "DELETE FROM said WHERE delivery_id = ?1";
         tx.connection.prepare_cached(forget)?.execute(params![blob(delivery)])?;
     }
     Ok(())
 }
 
-const LEFT: &str = concat!(
+const STORED_FOR_ENDED_CLAIMS: &str = concat!(
     "SELECT ",
-    meant_columns!(),
+    target_columns!(),
     ", s.by_event, s.at, s.sent_id, s.next, s.due_at, s.reason, d.event_id
        FROM said s CROSS JOIN deliveries d ON d.id = s.delivery_id WHERE d.lease_token IS NULL"
 );
 
 /// Lets those hear what was said whose claim has ended without an attempt being recorded.
-pub(super) fn hear_what_was_kept(tx: &mut Tx<'_, '_>) -> rusqlite::Result<()> {
-    if !tx.doubts.said {
+pub(super) fn apply_stored(tx: &mut WriteTransaction<'_, '_>) -> rusqlite::Result<()> {
+    if !tx.hints.stored_statuses {
         return Ok(());
     }
-    let left = collect(tx.connection, LEFT, [], |row| Ok((meant(row)?, heard(row, 8)?)))?;
-    for (meant, heard) in left {
-        forget(tx, meant.id)?;
+    let left = collect_rows(tx.connection, STORED_FOR_ENDED_CLAIMS, [], |row| {
+        Ok((target(row)?, received(row, 8)?))
+    })?;
+    for (target, received) in left {
+        remove_stored(tx, target.id)?;
         // It was under way: that somebody speaks of it proves that it went out, though no attempt
         // was recorded. Only a failure may be that of what it took over from.
-        let went_out = heard.said == ProviderStatus::Sent || meant.replay_of.is_none();
-        if meant.can_be_moved(heard.said, went_out) {
-            apply(tx, &meant, &heard)?;
+        let was_sent = received.said == ProviderStatus::Sent || target.replay_of.is_none();
+        if target.is_movable_by(received.said, was_sent) {
+            move_delivery(tx, &target, &received)?;
         }
     }
     Ok(())
 }
 
 // Input::Confirm and Input::Refute, by what is bound.
-const END: &str = "
+const END_DELIVERY: &str = "
     UPDATE deliveries SET state = ?2, ended_at = ?3, reason = ?4, due_at = NULL WHERE id = ?1";
 // Not a move: it goes on waiting, for another time.
-const PUT_OFF: &str = "UPDATE deliveries SET due_at = ?2 WHERE id = ?1";
+const POSTPONE: &str = "UPDATE deliveries SET due_at = ?2 WHERE id = ?1";
 
 /// Moves a delivery that waits, or was given up.
-fn apply(tx: &mut Tx<'_, '_>, meant: &Meant, heard: &Heard) -> rusqlite::Result<NextStep> {
-    let at = heard.at;
-    let next = heard.said.next();
-    awaited::forget(tx, meant.id)?;
+fn move_delivery(
+    tx: &mut WriteTransaction<'_, '_>,
+    target: &StatusTarget,
+    received: &ReceivedStatus,
+) -> rusqlite::Result<NextStep> {
+    let at = received.at;
+    let next = received.said.next();
+    awaited_statuses::remove(tx, target.id)?;
     match next {
         NextStep::RetryAt(due_at) => {
-            let values = params![blob(meant.id), due_at.as_millis()];
-            tx.connection.prepare_cached(PUT_OFF)?.execute(values)?;
+            let values = params![blob(target.id), due_at.as_millis()];
+            tx.connection.prepare_cached(POSTPONE)?.execute(values)?;
         }
         NextStep::Succeeded => {
-            end(tx, meant, DeliveryStatus::Succeeded, None, at)?;
-            let subject = Subject::Destination(meant.destination);
-            tx.delta.facts.tally(subject, at).latency.record(at.since(meant.created_at));
+            end_delivery(tx, target, DeliveryStatus::Succeeded, None, at)?;
+            let subject = SubjectSeq::Destination(target.destination);
+            tx.counts.rollups.bucket(subject, at).latency.record(at.since(target.created_at));
         }
         NextStep::Dead(reason) => {
-            end(tx, meant, DeliveryStatus::Dead, Some(reason), at)?;
-            tx.delta.died(reason, meant.destination, at);
-            let (delivery, destination) = (meant.id, meant.destination);
+            end_delivery(tx, target, DeliveryStatus::Dead, Some(reason), at)?;
+            tx.counts.count_death(reason, target.destination, at);
+            let (delivery, destination) = (target.id, target.destination);
             let cause = &DeathCause::told(reason);
-            groups::died(tx, &Death { delivery, destination, cause, reason, at })?;
-            deliver::forget_key(tx, meant.id)?;
+            dead_letter_groups::add_delivery(
+                tx,
+                &DeadDelivery { delivery, destination, cause, reason, at },
+            )?;
+            claims::forget_cached_key(tx, target.id)?;
         }
     }
-    tell(tx, meant.id, heard, at)?;
+    record_decision(tx, target.id, received, at)?;
     Ok(next)
 }
 
-fn end(
-    tx: &mut Tx<'_, '_>,
-    meant: &Meant,
+fn end_delivery(
+    tx: &mut WriteTransaction<'_, '_>,
+    target: &StatusTarget,
     to: DeliveryStatus,
     reason: Option<DeadReason>,
     at: Timestamp,
 ) -> rusqlite::Result<()> {
-    tx.connection.prepare_cached(END)?.execute(params![
-        blob(meant.id),
+    tx.connection.prepare_cached(END_DELIVERY)?.execute(params![
+        blob(target.id),
         to.as_str(),
         at.as_millis(),
         reason.map(DeadReason::as_str),
     ])?;
-    tx.delta.moved(Some(meant.status), Some(to));
-    if let Some(was) = meant.reason {
+    tx.counts.count_move(Some(target.status), Some(to));
+    if let Some(was) = target.reason {
         // It had ended before: the line has gone on, and retention has seen it.
-        tx.delta.dead_now(was, -1);
-        groups::left(tx, meant.id)?;
-        return prune::look_later_if_passed(tx, meant.event, at);
+        tx.counts.change_dead_count(was, -1);
+        dead_letter_groups::remove_delivery(tx, target.id)?;
+        return prune::defer_if_passed(tx, target.event, at);
     }
-    line::call_next(tx, meant.id, at)
+    ordering_queue::release_next(tx, target.id, at)
 }
 
 /// Writes down that a delivery went where a status said, and what the service calls its message.
-pub(super) fn tell(
-    tx: &mut Tx<'_, '_>,
+pub(super) fn record_decision(
+    tx: &mut WriteTransaction<'_, '_>,
     delivery: DeliveryId,
-    heard: &Heard,
+    received: &ReceivedStatus,
     at: Timestamp,
 ) -> rusqlite::Result<()> {
-    if let Some(sent_id) = &heard.sent_id {
-        sends::name(tx, delivery, sent_id, at)?;
+    if let Some(sent_id) = &received.sent_id {
+        sent_messages::record_sent_id(tx, delivery, sent_id, at)?;
     }
-    let by = (heard.by != heard.of).then_some(heard.by);
-    let (kind, detail) = match heard.said.next() {
-        NextStep::Succeeded => (EventDecisionKind::Confirmed, json!({ "by": by })),
+    let status_event =
+        (received.status_event != received.about_event).then_some(received.status_event);
+    let (kind, detail) = match received.said.next() {
+        NextStep::Succeeded => (EventDecisionKind::Confirmed, json!({ "by": status_event })),
         NextStep::RetryAt(due_at) => {
-            (EventDecisionKind::Refuted, json!({ "by": by, "due_at": due_at }))
+            (EventDecisionKind::Refuted, json!({ "by": status_event, "due_at": due_at }))
         }
         NextStep::Dead(reason) => {
-            (EventDecisionKind::Refuted, json!({ "by": by, "reason": reason.as_str() }))
+            (EventDecisionKind::Refuted, json!({ "by": status_event, "reason": reason.as_str() }))
         }
     };
-    let decision = EventDecision { event: heard.of, delivery: Some(delivery), at, kind, detail };
-    decide::note(tx.connection, &decision)
+    let decision =
+        EventDecision { event: received.about_event, delivery: Some(delivery), at, kind, detail };
+    decisions::insert(tx.connection, &decision)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{super::schema::plan, *};
+    use super::{super::schema::query_plan, *};
 
     #[test]
     fn what_a_status_is_about_is_found_by_its_event() {
-        let steps = plan(NEWEST);
+        let steps = query_plan(LATEST_DELIVERY);
         assert!(steps[0].starts_with("SEARCH d USING INDEX deliveries_by_event"), "{steps:#?}");
-        assert_eq!(plan(LEFT)[0], "SCAN s");
-        let steps = plan(IN_DOUBT);
+        assert_eq!(query_plan(STORED_FOR_ENDED_CLAIMS)[0], "SCAN s");
+        let steps = query_plan(IS_AMBIGUOUS);
         assert!(!steps.iter().any(|step| step == "SCAN d" || step == "SCAN s"), "{steps:#?}");
     }
 }

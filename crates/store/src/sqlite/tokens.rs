@@ -9,9 +9,9 @@ use surehook_core::{
 };
 
 use super::{
-    read::collect,
-    row::{blob, corrupt, id, optional_id, optional_time, time},
-    writer::Tx,
+    read::collect_rows,
+    row::{blob, corrupt_value, id, optional_id, optional_time, time},
+    writer::WriteTransaction,
 };
 
 const ADD: &str = "
@@ -20,10 +20,11 @@ const ADD: &str = "
     ON CONFLICT (hash) DO UPDATE SET role = excluded.role, expires_at = excluded.expires_at";
 
 // Sessions that have ended are of no use to anybody; a new one is a good time to say so.
-const SWEEP: &str = "DELETE FROM tokens WHERE is_session = 1 AND expires_at <= ?1";
+const REMOVE_EXPIRED_SESSIONS: &str =
+    "DELETE FROM tokens WHERE is_session = 1 AND expires_at <= ?1";
 
 /// See `AdminStore::add_token`.
-pub(super) fn add(tx: &mut Tx<'_, '_>, token: &ApiToken) -> rusqlite::Result<bool> {
+pub(super) fn add(tx: &mut WriteTransaction<'_, '_>, token: &ApiToken) -> rusqlite::Result<bool> {
     let begun_with = token.session.and_then(|session| session.begun_with);
     let values = params![
         token.hash,
@@ -36,7 +37,7 @@ pub(super) fn add(tx: &mut Tx<'_, '_>, token: &ApiToken) -> rusqlite::Result<boo
         begun_with.map(blob),
     ];
     if token.session.is_some() {
-        tx.connection.execute(SWEEP, params![token.created_at.as_millis()])?;
+        tx.connection.execute(REMOVE_EXPIRED_SESSIONS, params![token.created_at.as_millis()])?;
     }
     // Whoever takes a token away while somebody signs in with it means that session too.
     if let Some(with) = begun_with
@@ -48,22 +49,22 @@ pub(super) fn add(tx: &mut Tx<'_, '_>, token: &ApiToken) -> rusqlite::Result<boo
     Ok(true)
 }
 
-const ALL: &str = "
+const LIST: &str = "
     SELECT id, hash, name, role, created_at, expires_at, is_session, begun_with
       FROM tokens ORDER BY created_at, id";
 
 /// See `AdminStore::tokens`.
-pub(super) fn all(connection: &Connection) -> rusqlite::Result<Vec<ApiToken>> {
-    collect(connection, ALL, [], token)
+pub(super) fn list(connection: &Connection) -> rusqlite::Result<Vec<ApiToken>> {
+    collect_rows(connection, LIST, [], read_token)
 }
 
-fn token(row: &Row<'_>) -> rusqlite::Result<ApiToken> {
+fn read_token(row: &Row<'_>) -> rusqlite::Result<ApiToken> {
     let role: String = row.get(3)?;
     Ok(ApiToken {
         id: id(row, 0)?,
         hash: row.get(1)?,
         name: row.get(2)?,
-        role: role.parse().map_err(|_| corrupt(3, &role))?,
+        role: role.parse().map_err(|_| corrupt_value(3, &role))?,
         created_at: time(row, 4)?,
         expires_at: optional_time(row, 5)?,
         session: if row.get(6)? {
@@ -88,13 +89,13 @@ const END_SESSIONS: &str = "DELETE FROM tokens WHERE is_session = 1 AND begun_wi
 
 /// See `AdminStore::remove_token`.
 pub(super) fn remove(
-    tx: &mut Tx<'_, '_>,
+    tx: &mut WriteTransaction<'_, '_>,
     token: TokenId,
     now: Timestamp,
 ) -> rusqlite::Result<RemoveTokenResult> {
     let id = blob(token);
-    let there = tx.connection.query_row(ROLE, params![id], |_| Ok(())).optional()?;
-    if there.is_none() {
+    let found = tx.connection.query_row(ROLE, params![id], |_| Ok(())).optional()?;
+    if found.is_none() {
         return Ok(RemoveTokenResult::NotFound);
     }
     match tx.connection.execute(REMOVE, params![id, now.as_millis()])? {

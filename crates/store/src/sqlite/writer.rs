@@ -1,24 +1,19 @@
-//! The one writer: a thread that turns whatever waits into a single transaction.
+//! The writer: one thread that commits all queued jobs in one transaction.
 //!
-//! While a commit is being synced, new jobs gather; the next transaction takes all of them. Under
-//! load the batches grow by themselves and the cost of an fsync is shared, and a small one waits a
-//! moment for more; with little traffic a job is committed at once. Nobody is answered before the
-//! commit that holds its work.
-//!
-//! When something goes wrong:
-//! - **One job's statement is refused**: the batch is rolled back and each of its jobs runs again in
-//!   a transaction of its own, so that only the culprit fails.
-//! - **The disk is full**: the batch is rolled back, everybody in it is told so, the next batch tries
-//!   again. Nothing needs a restart.
-//! - **Any other I/O error**: it is not known whether the batch is on the disk, and after a failed
-//!   fsync the kernel may pretend that it is. The store takes no more work and the process must end;
-//!   what the disk holds is found out when it starts again.
+//! While a commit is being synced, new jobs queue up; the next transaction takes all of them. Under
+//! load the batches grow and share the cost of an fsync; with little traffic a job is committed at
+//! once. No caller gets its answer before the commit that holds its work. On errors:
+//! - **A job's statement fails**: the batch is rolled back and each of its jobs runs again in its own
+//!   transaction, so that only the failing job fails.
+//! - **The disk is full**: the batch is rolled back, its jobs fail with `Full`, the next batch tries again.
+//! - **Any other I/O error**: whether the batch is on disk is unknown, and after a failed fsync the kernel
+//!   may pretend that it is. The store takes no more work; the process must be restarted.
 
 use std::{
     collections::HashMap,
     fmt,
     fs::File,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     thread::JoinHandle,
     time::{Duration, Instant},
@@ -34,581 +29,587 @@ use surehook_core::{
 use tokio::sync::{oneshot, watch};
 
 use super::{
-    admit, awaited,
+    awaited_statuses,
+    cache::{DuplicateSightings, KeyEntry, StoreCache},
     checkpoint::{self, Checkpointer},
-    configure,
-    counts::{self, Delta},
-    deliver,
-    fresh::Fresh,
-    memory::{Memory, Remembered},
-    prepared::Prepared,
-    prune::Sweep,
-    terms::FreshTerms,
+    claims, configure,
+    counts::{self, CountChanges},
+    duplicates,
+    prepared::PreparedStatements,
+    prune::PruneProgress,
+    recent_keys::RecentKeys,
+    search_terms::RecentTerms,
 };
 
 /// Jobs in one transaction. More would make the first ones wait without saving much.
 const BATCH_MAX: usize = 1024;
-/// A commit has a price of its own, however few jobs it has. So after a batch of [`BUSY_FROM`] jobs, when
-/// more are sure to come, the next one waits for as many as the last one had, up to this, but not for long. With more,
-/// or for longer, the processors have nothing to do meanwhile (docs/decisions/0002).
-const GATHERED_MAX: usize = 64;
-const GATHERED_FOR: Duration = Duration::from_millis(1);
-const BUSY_FROM: usize = 16;
-/// Sightings of duplicates are written this often: the count may be late, never an answer.
-const SIGHTINGS_EVERY: Duration = Duration::from_millis(200);
+/// A commit has a fixed cost. So after a batch of at least [`BUSY_BATCH_MIN`] jobs, the next one waits
+/// for as many jobs as the last one had, up to `GATHER_MAX` and for at most `GATHER_TIMEOUT`. Larger
+/// values leave the processors idle in the meantime (docs/decisions/0002).
+const GATHER_MAX: usize = 64;
+const GATHER_TIMEOUT: Duration = Duration::from_millis(1);
+const BUSY_BATCH_MIN: usize = 16;
+/// Sightings of duplicates are written this often: their count may be late, an answer never.
+const SIGHTINGS_INTERVAL: Duration = Duration::from_millis(200);
 
 const BEGIN: &str = "BEGIN IMMEDIATE";
 const COMMIT: &str = "COMMIT";
 
-/// A transaction that is being put together.
-pub(super) struct Tx<'a, 'c> {
+/// The transaction that jobs write into, with the writer's state.
+pub(super) struct WriteTransaction<'a, 'c> {
     pub(super) connection: &'c Connection,
-    /// The same connection, for what runs for every event.
-    pub(super) sql: &'a mut Prepared<'c>,
-    pub(super) names: &'a mut Names,
-    pub(super) fresh: &'a mut Fresh,
-    pub(super) terms: &'a mut FreshTerms,
-    pub(super) sweep: &'a mut Sweep,
-    pub(super) doubts: &'a mut Doubts,
-    pub(super) delta: &'a mut Delta,
-    after: &'a mut Vec<After>,
+    /// On the same connection, for the statements that run for every event.
+    pub(super) sql: &'a mut PreparedStatements<'c>,
+    pub(super) row_numbers: &'a mut RowNumbers,
+    pub(super) recent_keys: &'a mut RecentKeys,
+    pub(super) recent_terms: &'a mut RecentTerms,
+    pub(super) prune_progress: &'a mut PruneProgress,
+    pub(super) hints: &'a mut PresenceHints,
+    pub(super) counts: &'a mut CountChanges,
+    cache_updates: &'a mut Vec<CacheUpdate>,
 }
 
-/// Whether there may be wills, statuses that wait to be heard, and deliveries that wait for a status:
-/// who sends no messages shall not look for them. Once there was one there may always be another;
-/// after a rollback too many are looked for, not too few. Opening the file leaves none of the first
-/// two.
+/// Whether the tables `wills`, `said` and `awaited` may have rows. Gateways that send no messages
+/// never query them. A hint is set with the first row and stays set; after a rollback it may be set
+/// for an empty table, never unset for a filled one. Opening the store empties the first two tables.
 #[derive(Debug, Default)]
-pub(super) struct Doubts {
-    pub(super) wills: bool,
-    pub(super) said: bool,
-    pub(super) awaited: bool,
+pub(super) struct PresenceHints {
+    pub(super) crash_outcomes: bool,
+    pub(super) stored_statuses: bool,
+    pub(super) awaited_statuses: bool,
 }
 
-/// What is done once the transaction is committed, and only then.
-enum After {
-    Remember(KeyDigest, Remembered),
-    Forget(KeyDigest),
+/// A change to the cache, made only after the commit.
+enum CacheUpdate {
+    InsertKey(KeyDigest, KeyEntry),
+    RemoveKey(KeyDigest),
 }
 
-impl Tx<'_, '_> {
-    pub(super) fn remember(&mut self, key: KeyDigest, known: Remembered) {
-        self.after.push(After::Remember(key, known));
+impl WriteTransaction<'_, '_> {
+    pub(super) fn cache_key(&mut self, key: KeyDigest, entry: KeyEntry) {
+        self.cache_updates.push(CacheUpdate::InsertKey(key, entry));
     }
 
-    pub(super) fn forget(&mut self, key: KeyDigest) {
-        self.after.push(After::Forget(key));
+    pub(super) fn uncache_key(&mut self, key: KeyDigest) {
+        self.cache_updates.push(CacheUpdate::RemoveKey(key));
     }
 }
 
-/// Row numbers of the live sources and destinations: ids stay out of the large tables.
+/// Row numbers of the sources and destinations that are not deleted. The large tables refer to them
+/// by number, which is shorter than the id.
 #[derive(Debug, Default)]
-pub(super) struct Names {
+pub(super) struct RowNumbers {
     pub(super) sources: HashMap<SourceId, i64>,
     pub(super) destinations: HashMap<DestinationId, i64>,
 }
 
-/// Something that waits to be written.
-trait Job: Send {
-    fn run(&mut self, tx: &mut Tx<'_, '_>) -> rusqlite::Result<()>;
+trait WriteJob: Send {
+    fn run(&mut self, tx: &mut WriteTransaction<'_, '_>) -> rusqlite::Result<()>;
     fn answer(self: Box<Self>, outcome: Result<(), StoreError>);
 }
 
-struct Call<F, T> {
+struct StepJob<F, T> {
     step: F,
     value: Option<T>,
     reply: oneshot::Sender<Result<T, StoreError>>,
 }
 
-impl<F, T> Job for Call<F, T>
+impl<F, T> WriteJob for StepJob<F, T>
 where
-    F: FnMut(&mut Tx<'_, '_>) -> rusqlite::Result<T> + Send,
+    F: FnMut(&mut WriteTransaction<'_, '_>) -> rusqlite::Result<T> + Send,
     T: Send,
 {
-    fn run(&mut self, tx: &mut Tx<'_, '_>) -> rusqlite::Result<()> {
+    fn run(&mut self, tx: &mut WriteTransaction<'_, '_>) -> rusqlite::Result<()> {
         self.value = Some((self.step)(tx)?);
         Ok(())
     }
 
     fn answer(self: Box<Self>, outcome: Result<(), StoreError>) {
         let Self { step, value, reply } = *self;
-        // First, so that what it shares with whoever waits is freed there: memory that one thread takes
-        // and another gives back costs both of them more.
+        // Before the reply, so that what the step shares with the caller is freed by the caller:
+        // memory that is freed by another thread costs both more.
         drop(step);
-        let silent = || StoreError::Refused("the step gave no answer".to_owned());
-        let answer = outcome.and_then(|()| value.ok_or_else(silent));
-        // A caller that no longer waits has lost interest, not the work: it is committed.
+        let missing = || StoreError::Refused("the write step returned no value".to_owned());
+        let answer = outcome.and_then(|()| value.ok_or_else(missing));
+        // The caller may have stopped waiting; its work is committed all the same.
         let _gone = reply.send(answer);
     }
 }
 
 #[derive(Default)]
-struct Waiting {
-    jobs: Vec<Box<dyn Job>>,
-    /// The writer sleeps until there are so many jobs; 0 while it works.
-    wanted: usize,
-    sightings: bool,
-    closed: bool,
+struct QueueState {
+    jobs: Vec<Box<dyn WriteJob>>,
+    /// The thread sleeps until there are this many jobs; 0 while it works.
+    wake_at: usize,
+    has_sightings: bool,
+    is_closed: bool,
 }
 
 #[derive(Default)]
-struct Queue {
-    waiting: Mutex<Waiting>,
+struct WriterQueue {
+    state: Mutex<QueueState>,
     changed: Condvar,
 }
 
-impl Queue {
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
+impl WriterQueue {
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
         // A panic elsewhere cannot leave the list half changed.
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// How the writer does, for everybody to see.
 #[derive(Clone, Debug, Default)]
-struct Condition {
-    full: bool,
-    failed: Option<String>,
+pub(super) struct WriterHealth {
+    pub(super) is_disk_full: bool,
+    pub(super) failure: Option<String>,
 }
 
-/// The handle to the writer thread. Dropping it waits until all that was asked is written.
+/// The handle to the writer thread. Dropping it waits until all queued jobs are written.
 pub(super) struct Writer {
-    queue: Arc<Queue>,
+    queue: Arc<WriterQueue>,
     queue_max: usize,
-    condition: watch::Receiver<Condition>,
+    health: watch::Receiver<WriterHealth>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl fmt::Debug for Writer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Writer").field("queued", &self.queued()).finish_non_exhaustive()
+        f.debug_struct("Writer").field("queued", &self.queue_len()).finish_non_exhaustive()
     }
 }
 
 impl Writer {
-    /// Starts the thread, after what an earlier process held when it ended is dealt with.
+    /// Releases the claims of the previous process, then starts the thread.
     pub(super) fn start(
-        desk: Desk,
-        memory: Arc<Memory>,
+        resources: WriterResources,
+        cache: Arc<StoreCache>,
         queue_max: usize,
         now: Timestamp,
     ) -> rusqlite::Result<Self> {
-        let mut names = configure::load_names(&desk.connection)?;
-        let mut fresh = Fresh::load(&desk.connection, &desk.file, desk.fold_at)?;
-        memory.share_fresh(fresh.keys());
-        let mut terms = FreshTerms::load(&desk.connection, desk.fold_at)?;
-        let mut sweep = Sweep::load(&desk.connection)?;
-        let known = (&mut names, &mut fresh, &mut terms, &mut sweep);
-        let doubts = recover(&desk.connection, now, known)?;
-        let counts = counts::load(&desk.connection)?;
-        memory.change_counts(|shown| *shown = counts);
-        let queue = Arc::new(Queue::default());
-        let (tell, condition) = watch::channel(Condition::default());
-        let Desk { connection, checkpointer, lock, .. } = desk;
+        let WriterResources { connection, checkpointer, file, merge_at, lock } = resources;
+        let mut state = WriterState::load(&connection, &file, merge_at)?;
+        cache.share_recent_keys(state.recent_keys.shared_map());
+        recover(&connection, now, &mut state)?;
+        let counts = counts::load(&connection)?;
+        cache.change_counts(|cached| *cached = counts);
+        let queue = Arc::new(WriterQueue::default());
+        let (health_sender, health) = watch::channel(WriterHealth::default());
         let thread = std::thread::Builder::new()
             .name("surehook-writer".to_owned())
             .spawn({
                 let queue = Arc::clone(&queue);
                 move || {
-                    // Declared in this order, so that the file is closed before the lock is freed.
+                    // Declared in this order, so that the file is closed before the lock is released.
                     let _lock = lock;
                     let connection = connection;
-                    let scribe = Scribe {
+                    let thread = WriterThread {
                         connection: &connection,
-                        sql: Prepared::new(&connection),
+                        sql: PreparedStatements::new(&connection),
                         checkpointer,
-                        memory,
-                        names,
-                        fresh,
-                        terms,
-                        sweep,
-                        doubts,
-                        delta: Delta::default(),
-                        after: Vec::new(),
-                        tell,
-                        sightings_written: Instant::now(),
-                        last_batch: 0,
+                        cache,
+                        state,
+                        health: health_sender,
+                        sightings_written_at: Instant::now(),
+                        last_batch_len: 0,
                     };
-                    scribe.run(&queue);
+                    thread.run(&queue);
                 }
             })
             .map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))?;
-        Ok(Self { queue, queue_max, condition, thread: Some(thread) })
+        Ok(Self { queue, queue_max, health, thread: Some(thread) })
     }
 
-    /// A writer that takes no work, for whoever only looks.
-    pub(super) fn none() -> Self {
-        let queue = Queue::default();
-        queue.lock().closed = true;
-        let (_, condition) = watch::channel(Condition::default());
-        Self { queue: Arc::new(queue), queue_max: 0, condition, thread: None }
+    /// A writer that refuses all work, for a store that is opened read-only.
+    pub(super) fn closed() -> Self {
+        let queue = WriterQueue::default();
+        queue.lock().is_closed = true;
+        let (_, health) = watch::channel(WriterHealth::default());
+        Self { queue: Arc::new(queue), queue_max: 0, health, thread: None }
     }
 
-    /// Runs `step` within the next transaction; answers once that is committed.
+    /// Runs `step` in the next transaction; returns once that is committed.
     pub(super) async fn write<T, F>(&self, step: F) -> Result<T, StoreError>
     where
-        F: FnMut(&mut Tx<'_, '_>) -> rusqlite::Result<T> + Send + 'static,
+        F: FnMut(&mut WriteTransaction<'_, '_>) -> rusqlite::Result<T> + Send + 'static,
         T: Send + 'static,
     {
-        self.push(step, usize::MAX)?.await.unwrap_or_else(|_| Err(self.gone()))
+        self.enqueue(step, usize::MAX)?.await.unwrap_or_else(|_| Err(self.closed_error()))
     }
 
-    /// Like [`Self::write`], but refuses when too much waits already.
-    pub(super) async fn admit<T, F>(&self, step: F) -> Result<T, StoreError>
+    /// Like [`Self::write`], but fails with `Overloaded` when the queue is full.
+    pub(super) async fn write_bounded<T, F>(&self, step: F) -> Result<T, StoreError>
     where
-        F: FnMut(&mut Tx<'_, '_>) -> rusqlite::Result<T> + Send + 'static,
+        F: FnMut(&mut WriteTransaction<'_, '_>) -> rusqlite::Result<T> + Send + 'static,
         T: Send + 'static,
     {
-        self.push(step, self.queue_max)?.await.unwrap_or_else(|_| Err(self.gone()))
+        self.enqueue(step, self.queue_max)?.await.unwrap_or_else(|_| Err(self.closed_error()))
     }
 
-    fn push<T, F>(
+    fn enqueue<T, F>(
         &self,
         step: F,
         limit: usize,
     ) -> Result<oneshot::Receiver<Result<T, StoreError>>, StoreError>
     where
-        F: FnMut(&mut Tx<'_, '_>) -> rusqlite::Result<T> + Send + 'static,
+        F: FnMut(&mut WriteTransaction<'_, '_>) -> rusqlite::Result<T> + Send + 'static,
         T: Send + 'static,
     {
         let (reply, answer) = oneshot::channel();
-        let job = Box::new(Call { step, value: None, reply });
-        let mut waiting = self.queue.lock();
-        if waiting.closed {
-            drop(waiting);
-            return Err(self.gone());
+        let job = Box::new(StepJob { step, value: None, reply });
+        let mut state = self.queue.lock();
+        if state.is_closed {
+            drop(state);
+            return Err(self.closed_error());
         }
-        if waiting.jobs.len() >= limit {
+        if state.jobs.len() >= limit {
             return Err(StoreError::Overloaded);
         }
-        waiting.jobs.push(job);
-        let is_awaited = waiting.jobs.len() == waiting.wanted;
-        drop(waiting);
-        if is_awaited {
+        state.jobs.push(job);
+        let should_wake = state.jobs.len() == state.wake_at;
+        drop(state);
+        if should_wake {
             self.queue.changed.notify_one();
         }
         Ok(answer)
     }
 
     pub(super) fn wake_for_sightings(&self) {
-        let mut waiting = self.queue.lock();
-        if !waiting.sightings {
-            waiting.sightings = true;
+        let mut state = self.queue.lock();
+        if !state.has_sightings {
+            state.has_sightings = true;
             self.queue.changed.notify_one();
         }
     }
 
-    pub(super) fn queued(&self) -> usize {
+    pub(super) fn queue_len(&self) -> usize {
         self.queue.lock().jobs.len()
     }
 
-    pub(super) fn condition(&self) -> (bool, Option<String>) {
-        let condition = self.condition.borrow();
-        (condition.full, condition.failed.clone())
+    pub(super) fn health(&self) -> WriterHealth {
+        self.health.borrow().clone()
     }
 
-    pub(super) async fn failure(&self) -> String {
-        let mut condition = self.condition.clone();
-        match condition.wait_for(|condition| condition.failed.is_some()).await {
-            Ok(condition) => condition.failed.clone().unwrap_or_default(),
+    /// Waits until the store has failed; returns why.
+    pub(super) async fn wait_for_failure(&self) -> String {
+        let mut health = self.health.clone();
+        match health.wait_for(|health| health.failure.is_some()).await {
+            Ok(health) => health.failure.clone().unwrap_or_default(),
             Err(_) => "the writer thread has ended".to_owned(),
         }
     }
 
-    fn gone(&self) -> StoreError {
-        let failed = self.condition.borrow().failed.clone();
-        StoreError::Failed(failed.unwrap_or_else(|| "the store is closed".to_owned()))
+    fn closed_error(&self) -> StoreError {
+        let failure = self.health.borrow().failure.clone();
+        StoreError::Failed(failure.unwrap_or_else(|| "the store is closed".to_owned()))
     }
 }
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        self.queue.lock().closed = true;
+        self.queue.lock().is_closed = true;
         self.queue.changed.notify_one();
         if let Some(thread) = self.thread.take() {
-            // A writer that panicked has already failed everybody who waited for it.
+            // A panic in the thread has already failed all waiting callers.
             let _panicked = thread.join();
         }
     }
 }
 
-/// What the writer works with, and alone.
-pub(super) struct Desk {
+/// What the writer thread is started with.
+pub(super) struct WriterResources {
     pub(super) connection: Connection,
     pub(super) checkpointer: Checkpointer,
     pub(super) file: PathBuf,
-    pub(super) fold_at: usize,
+    /// See `SqliteOptions::merge_keys_at`.
+    pub(super) merge_at: usize,
     /// The lock on the folder, held as long as the thread runs.
     pub(super) lock: File,
 }
 
-/// The thread's own things.
-struct Scribe<'c> {
-    connection: &'c Connection,
-    sql: Prepared<'c>,
-    checkpointer: Checkpointer,
-    memory: Arc<Memory>,
-    names: Names,
-    fresh: Fresh,
-    terms: FreshTerms,
-    sweep: Sweep,
-    doubts: Doubts,
-    delta: Delta,
-    after: Vec<After>,
-    tell: watch::Sender<Condition>,
-    sightings_written: Instant,
-    /// How many jobs the last transaction had.
-    last_batch: usize,
+/// What the writer keeps in memory about the file, and the effects of the current transaction.
+struct WriterState {
+    row_numbers: RowNumbers,
+    recent_keys: RecentKeys,
+    recent_terms: RecentTerms,
+    prune_progress: PruneProgress,
+    hints: PresenceHints,
+    counts: CountChanges,
+    cache_updates: Vec<CacheUpdate>,
 }
 
-impl Scribe<'_> {
-    fn run(mut self, queue: &Queue) {
+impl WriterState {
+    fn load(connection: &Connection, file: &Path, merge_at: usize) -> rusqlite::Result<Self> {
+        Ok(Self {
+            row_numbers: configure::load_row_numbers(connection)?,
+            recent_keys: RecentKeys::load(connection, file, merge_at)?,
+            recent_terms: RecentTerms::load(connection, merge_at)?,
+            prune_progress: PruneProgress::load(connection)?,
+            hints: PresenceHints::default(),
+            counts: CountChanges::default(),
+            cache_updates: Vec::new(),
+        })
+    }
+
+    fn transaction<'a, 'c>(
+        &'a mut self,
+        connection: &'c Connection,
+        sql: &'a mut PreparedStatements<'c>,
+    ) -> WriteTransaction<'a, 'c> {
+        WriteTransaction {
+            connection,
+            sql,
+            row_numbers: &mut self.row_numbers,
+            recent_keys: &mut self.recent_keys,
+            recent_terms: &mut self.recent_terms,
+            prune_progress: &mut self.prune_progress,
+            hints: &mut self.hints,
+            counts: &mut self.counts,
+            cache_updates: &mut self.cache_updates,
+        }
+    }
+}
+
+struct WriterThread<'c> {
+    connection: &'c Connection,
+    sql: PreparedStatements<'c>,
+    checkpointer: Checkpointer,
+    cache: Arc<StoreCache>,
+    state: WriterState,
+    health: watch::Sender<WriterHealth>,
+    sightings_written_at: Instant,
+    /// How many jobs the last transaction had.
+    last_batch_len: usize,
+}
+
+impl WriterThread<'_> {
+    fn run(mut self, queue: &WriterQueue) {
         loop {
-            let (jobs, closing) = self.next_batch(queue);
-            let last = closing && jobs.is_empty();
-            if last && !self.memory.has_sightings() {
+            let (jobs, is_closing) = self.next_batch(queue);
+            let is_last = is_closing && jobs.is_empty();
+            if is_last && !self.cache.has_sightings() {
                 return;
             }
-            self.write_batch(jobs, closing);
-            if self.tell.borrow().failed.is_some() {
-                return Self::refuse_all(queue, &self.tell.borrow());
+            self.write_batch(jobs, is_closing);
+            if self.health.borrow().failure.is_some() {
+                return Self::fail_all(queue, &self.health.borrow());
             }
-            // Sightings that cannot be written now, on a full disk, must not hold up the end.
-            if last {
+            // Sightings that cannot be written, on a full disk, must not prevent the end.
+            if is_last {
                 return;
             }
         }
     }
 
-    fn next_batch(&mut self, queue: &Queue) -> (Vec<Box<dyn Job>>, bool) {
-        let mut waiting = queue.lock();
-        if self.last_batch >= BUSY_FROM {
-            waiting = gather(queue, waiting, self.last_batch.min(GATHERED_MAX));
+    fn next_batch(&mut self, queue: &WriterQueue) -> (Vec<Box<dyn WriteJob>>, bool) {
+        let mut state = queue.lock();
+        if self.last_batch_len >= BUSY_BATCH_MIN {
+            state = wait_for_jobs(queue, state, self.last_batch_len.min(GATHER_MAX));
         }
-        while waiting.jobs.is_empty() && !waiting.closed {
-            waiting.wanted = 1;
-            waiting = if waiting.sightings {
-                let left = SIGHTINGS_EVERY.saturating_sub(self.sightings_written.elapsed());
+        while state.jobs.is_empty() && !state.is_closed {
+            state.wake_at = 1;
+            state = if state.has_sightings {
+                let left = SIGHTINGS_INTERVAL.saturating_sub(self.sightings_written_at.elapsed());
                 if left.is_zero() {
                     break;
                 }
-                let (waiting, _) = queue
-                    .changed
-                    .wait_timeout(waiting, left)
-                    .unwrap_or_else(PoisonError::into_inner);
-                waiting
+                let (state, _) =
+                    queue.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner);
+                state
             } else {
-                queue.changed.wait(waiting).unwrap_or_else(PoisonError::into_inner)
+                queue.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
             };
         }
-        waiting.wanted = 0;
-        if self.sightings_written.elapsed() >= SIGHTINGS_EVERY || waiting.closed {
-            waiting.sightings = false;
+        state.wake_at = 0;
+        if self.sightings_written_at.elapsed() >= SIGHTINGS_INTERVAL || state.is_closed {
+            state.has_sightings = false;
         }
-        let take = waiting.jobs.len().min(BATCH_MAX);
-        self.last_batch = take;
-        let rest = waiting.jobs.split_off(take);
-        (std::mem::replace(&mut waiting.jobs, rest), waiting.closed)
+        let take = state.jobs.len().min(BATCH_MAX);
+        self.last_batch_len = take;
+        let rest = state.jobs.split_off(take);
+        (std::mem::replace(&mut state.jobs, rest), state.is_closed)
     }
 
-    /// Everybody who still waits learns why nothing comes.
-    fn refuse_all(queue: &Queue, condition: &Condition) {
-        let mut waiting = queue.lock();
-        waiting.closed = true;
-        let why = condition.failed.clone().unwrap_or_default();
-        for job in waiting.jobs.drain(..) {
-            job.answer(Err(StoreError::Failed(why.clone())));
+    /// Closes the queue and fails all jobs in it.
+    fn fail_all(queue: &WriterQueue, health: &WriterHealth) {
+        let mut state = queue.lock();
+        state.is_closed = true;
+        let failure = health.failure.clone().unwrap_or_default();
+        for job in state.jobs.drain(..) {
+            job.answer(Err(StoreError::Failed(failure.clone())));
         }
     }
 
-    fn write_batch(&mut self, mut jobs: Vec<Box<dyn Job>>, closing: bool) {
-        match self.try_batch(&mut jobs, closing) {
+    fn write_batch(&mut self, mut jobs: Vec<Box<dyn WriteJob>>, is_closing: bool) {
+        match self.try_batch(&mut jobs, is_closing) {
             Ok(()) => {
-                self.tell_full(false);
+                self.set_disk_full(false);
                 answer_all(jobs, &Ok(()));
-                if let Err(why) = self.checkpointer.after_commit(self.connection) {
-                    self.fail(why);
+                if let Err(error) = self.checkpointer.after_commit(self.connection) {
+                    self.fail(error);
                 }
             }
-            Err(Trouble::Job(error)) if jobs.len() == 1 => {
+            Err(BatchError::Job(error)) if jobs.len() == 1 => {
                 answer_all(jobs, &Err(StoreError::Refused(error.to_string())));
             }
-            // One of many was refused: alone, each is judged for itself.
-            Err(Trouble::Job(_)) => {
+            // One of many failed: each runs again alone.
+            Err(BatchError::Job(_)) => {
                 for job in jobs {
-                    // After a failure that leaves the disk unknown nothing more is tried.
-                    let failed = self.tell.borrow().failed.clone();
-                    match failed {
+                    // Once the state of the disk is unknown, nothing more is tried.
+                    let failure = self.health.borrow().failure.clone();
+                    match failure {
                         None => self.write_batch(vec![job], false),
-                        Some(why) => job.answer(Err(StoreError::Failed(why))),
+                        Some(failure) => job.answer(Err(StoreError::Failed(failure))),
                     }
                 }
             }
-            Err(Trouble::Full) => {
-                self.tell_full(true);
+            Err(BatchError::DiskFull) => {
+                self.set_disk_full(true);
                 answer_all(jobs, &Err(StoreError::Full));
             }
-            Err(Trouble::Failed(error)) => {
-                let why = error.to_string();
-                self.fail(why.clone());
-                answer_all(jobs, &Err(StoreError::Failed(why)));
+            Err(BatchError::Failed(error)) => {
+                let error = error.to_string();
+                self.fail(error.clone());
+                answer_all(jobs, &Err(StoreError::Failed(error)));
             }
         }
     }
 
-    /// It is not known what is on the disk. Nothing is written any more, not even when the file is
-    /// closed.
-    fn fail(&self, why: String) {
-        tracing::error!(error = %why, "the store failed; the process must end");
-        checkpoint::never_copy_again(self.connection);
-        self.tell.send_modify(|condition| condition.failed = Some(why));
+    /// Stops all writing, even the checkpoint when the file is closed: what is on disk is unknown.
+    fn fail(&self, error: String) {
+        tracing::error!(%error, "the store failed and accepts no more writes; restart the process");
+        checkpoint::disable_checkpoint_on_close(self.connection);
+        self.health.send_modify(|health| health.failure = Some(error));
     }
 
-    fn try_batch(&mut self, jobs: &mut [Box<dyn Job>], closing: bool) -> Result<(), Trouble> {
-        self.delta.clear();
-        self.after.clear();
-        let sightings_due = closing || self.sightings_written.elapsed() >= SIGHTINGS_EVERY;
+    fn try_batch(
+        &mut self,
+        jobs: &mut [Box<dyn WriteJob>],
+        is_closing: bool,
+    ) -> Result<(), BatchError> {
+        self.state.counts.clear();
+        self.state.cache_updates.clear();
+        let sightings_due = is_closing || self.sightings_written_at.elapsed() >= SIGHTINGS_INTERVAL;
         let sightings =
-            if sightings_due { self.memory.take_sightings() } else { HashMap::default() };
-        let written = self.transact(jobs, &sightings);
-        if let Err(error) = written {
-            self.memory.put_sightings_back(sightings);
+            if sightings_due { self.cache.take_sightings() } else { HashMap::default() };
+        if let Err(error) = self.run_transaction(jobs, &sightings) {
+            self.cache.restore_sightings(sightings);
             if !self.connection.is_autocommit() {
-                // If even this fails, the next BEGIN will, and says why.
+                // If this fails, the next BEGIN fails as well and reports the error.
                 let _rolled_back = self.connection.execute_batch("ROLLBACK");
             }
-            self.fresh.rolled_back();
-            self.terms.rolled_back();
-            // What a rolled back configuration change did to the names must go as well.
-            self.names = configure::load_names(self.connection).map_err(Trouble::from)?;
+            self.state.recent_keys.on_rollback();
+            self.state.recent_terms.on_rollback();
+            // A configuration change that was rolled back may have changed the row numbers.
+            self.state.row_numbers =
+                configure::load_row_numbers(self.connection).map_err(BatchError::from)?;
             return Err(error.into());
         }
         if sightings_due {
-            self.sightings_written = Instant::now();
+            self.sightings_written_at = Instant::now();
         }
-        self.remember_what_is_committed();
+        self.apply_committed();
         Ok(())
     }
 
-    fn transact(
+    fn run_transaction(
         &mut self,
-        jobs: &mut [Box<dyn Job>],
-        sightings: &HashMap<EventId, super::memory::Sighting>,
+        jobs: &mut [Box<dyn WriteJob>],
+        sightings: &HashMap<EventId, DuplicateSightings>,
     ) -> rusqlite::Result<()> {
         self.sql.get(BEGIN)?.execute([])?;
-        let mut tx = Tx {
-            connection: self.connection,
-            sql: &mut self.sql,
-            names: &mut self.names,
-            fresh: &mut self.fresh,
-            terms: &mut self.terms,
-            sweep: &mut self.sweep,
-            doubts: &mut self.doubts,
-            delta: &mut self.delta,
-            after: &mut self.after,
-        };
+        let mut tx = self.state.transaction(self.connection, &mut self.sql);
         for job in jobs {
             job.run(&mut tx)?;
         }
-        admit::write_sightings(&mut tx, sightings)?;
-        self.fresh.write(&mut self.sql)?;
-        self.terms.fold(&mut self.sql)?;
-        self.delta.write(self.connection)?;
+        duplicates::write_sightings(&mut tx, sightings)?;
+        self.state.recent_keys.write_and_merge(&mut self.sql)?;
+        self.state.recent_terms.merge_some(&mut self.sql)?;
+        self.state.counts.write(self.connection)?;
         self.sql.get(COMMIT)?.execute([])?;
         Ok(())
     }
 
-    fn remember_what_is_committed(&mut self) {
-        self.fresh.committed();
-        self.terms.committed();
-        self.memory.change_counts(|counts| self.delta.apply(counts));
-        for after in self.after.drain(..) {
-            match after {
-                After::Remember(key, known) => self.memory.remember(key, known),
-                After::Forget(key) => self.memory.forget(key),
+    fn apply_committed(&mut self) {
+        self.state.recent_keys.on_commit();
+        self.state.recent_terms.on_commit();
+        self.cache.change_counts(|counts| self.state.counts.apply(counts));
+        for update in self.state.cache_updates.drain(..) {
+            match update {
+                CacheUpdate::InsertKey(key, entry) => self.cache.insert_key(key, entry),
+                CacheUpdate::RemoveKey(key) => self.cache.remove_key(key),
             }
         }
     }
 
-    fn tell_full(&self, full: bool) {
-        if self.tell.borrow().full != full {
-            if full {
-                tracing::error!("the disk is full; nothing is accepted until there is room");
+    fn set_disk_full(&self, is_full: bool) {
+        if self.health.borrow().is_disk_full != is_full {
+            if is_full {
+                tracing::error!("the disk is full; no events are accepted until space is freed");
             } else {
-                tracing::info!("the disk has room again");
+                tracing::info!("the disk has free space again; events are accepted");
             }
-            self.tell.send_modify(|condition| condition.full = full);
+            self.health.send_modify(|health| health.is_disk_full = is_full);
         }
     }
 }
 
-/// Waits until so many jobs are there, or for as long as they may take.
-fn gather<'q>(
-    queue: &'q Queue,
-    mut waiting: MutexGuard<'q, Waiting>,
+/// Waits until `enough` jobs are queued, but no longer than [`GATHER_TIMEOUT`].
+fn wait_for_jobs<'q>(
+    queue: &'q WriterQueue,
+    mut state: MutexGuard<'q, QueueState>,
     enough: usize,
-) -> MutexGuard<'q, Waiting> {
-    waiting.wanted = enough;
-    let is_small = |waiting: &mut Waiting| waiting.jobs.len() < enough && !waiting.closed;
-    let (waiting, _) = queue
+) -> MutexGuard<'q, QueueState> {
+    state.wake_at = enough;
+    let is_small = |state: &mut QueueState| state.jobs.len() < enough && !state.is_closed;
+    let (state, _) = queue
         .changed
-        .wait_timeout_while(waiting, GATHERED_FOR, is_small)
+        .wait_timeout_while(state, GATHER_TIMEOUT, is_small)
         .unwrap_or_else(PoisonError::into_inner);
-    waiting
+    state
 }
 
-/// What the writer knows of the file.
-type Known<'a> = (&'a mut Names, &'a mut Fresh, &'a mut FreshTerms, &'a mut Sweep);
-
-/// Deals with what an earlier process held when it ended, in a transaction of its own. Nothing is in
-/// memory yet that would have to follow.
+/// Releases the claims of the previous process and restarts the waits for statuses, in one
+/// transaction. The caches are still empty, so they need no update.
 fn recover(
     connection: &Connection,
     now: Timestamp,
-    (names, fresh, terms, sweep): Known<'_>,
-) -> rusqlite::Result<Doubts> {
-    let mut sql = Prepared::new(connection);
-    let (mut delta, mut after) = (Delta::default(), Vec::new());
-    let mut doubts = Doubts { wills: true, said: true, awaited: true };
+    state: &mut WriterState,
+) -> rusqlite::Result<()> {
+    let mut sql = PreparedStatements::new(connection);
+    // The tables may have rows of the previous process.
+    state.hints =
+        PresenceHints { crash_outcomes: true, stored_statuses: true, awaited_statuses: true };
     sql.get(BEGIN)?.execute([])?;
-    let mut tx = Tx {
-        connection,
-        sql: &mut sql,
-        names,
-        fresh,
-        terms,
-        sweep,
-        doubts: &mut doubts,
-        delta: &mut delta,
-        after: &mut after,
-    };
-    let recovered = deliver::recover(&mut tx, now)?;
-    let awaited = awaited::wait_anew(connection, now)?;
-    delta.write(connection)?;
+    let released = claims::release_all(&mut state.transaction(connection, &mut sql), now)?;
+    let awaited_statuses = awaited_statuses::restart_waits(connection, now)?;
+    state.counts.write(connection)?;
     sql.get(COMMIT)?.execute([])?;
-    if recovered > 0 {
-        tracing::info!(recovered, "dealt with deliveries that an earlier run left in flight");
+    if released > 0 {
+        tracing::info!(released, "released deliveries that the previous process left in flight");
     }
-    Ok(Doubts { awaited, ..Doubts::default() })
+    state.hints = PresenceHints { awaited_statuses, ..PresenceHints::default() };
+    Ok(())
 }
 
-fn answer_all(jobs: Vec<Box<dyn Job>>, outcome: &Result<(), StoreError>) {
+fn answer_all(jobs: Vec<Box<dyn WriteJob>>, outcome: &Result<(), StoreError>) {
     for job in jobs {
         job.answer(outcome.clone());
     }
 }
 
-/// Why a batch was not committed, by what follows.
-enum Trouble {
+/// Why a batch was not committed, by its consequence.
+enum BatchError {
     Job(rusqlite::Error),
-    Full,
+    DiskFull,
     Failed(rusqlite::Error),
 }
 
-impl From<rusqlite::Error> for Trouble {
+impl From<rusqlite::Error> for BatchError {
     fn from(error: rusqlite::Error) -> Self {
         match error.sqlite_error_code() {
-            Some(ErrorCode::DiskFull | ErrorCode::ReadOnly | ErrorCode::CannotOpen) => Self::Full,
+            Some(ErrorCode::DiskFull | ErrorCode::ReadOnly | ErrorCode::CannotOpen) => {
+                Self::DiskFull
+            }
             Some(
                 ErrorCode::SystemIoFailure
                 | ErrorCode::DatabaseCorrupt

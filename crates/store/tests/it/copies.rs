@@ -13,9 +13,9 @@ use surehook_core::{
     store::{AdminStore as _, EventFilter, PageRequest, StoreError},
 };
 use surehook_store::{
-    OpenError, SqliteStore, backup,
+    OpenError, SqliteStore, backup, check_database,
     conformance::World,
-    examine, look, restore,
+    inspect, restore,
     sqlite::{BackupError, RestoreError},
 };
 
@@ -58,7 +58,7 @@ async fn read_only_store_sees_every_commit_and_cannot_write() {
     assert_eq!((first, second), (1, 2));
     assert!(matches!(written, Err(StoreError::Failed(_))), "{written:?}");
     assert_eq!(looking.counts().events, 1, "counts are those of the moment it was opened");
-    let sight = look(folder.path()).unwrap();
+    let sight = inspect(folder.path()).unwrap();
     assert!(sight.in_use && sight.faults.is_empty() && sight.newest_event.is_some(), "{sight:?}");
     // A look takes no lock: the next writer can start while somebody looks.
     world.reopen().await;
@@ -82,7 +82,7 @@ fn read_only_open_of_missing_older_or_newer_database_explains_why() {
     assert!(older.to_string().contains("surehook serve"), "{older}");
     assert!(matches!(newer, OpenError::Newer { .. }), "{newer:?}");
     assert!(at(version).is_ok());
-    assert!(!look(folder.path()).unwrap().in_use);
+    assert!(!inspect(folder.path()).unwrap().in_use);
 }
 
 #[tokio::test]
@@ -102,7 +102,7 @@ async fn backup_is_one_consistent_file() {
 
     assert_eq!((made.events, made.waiting, made.in_flight), (50, 50, 3));
     assert_eq!(files(copies.path()), ["copy.db"]);
-    assert_eq!(examine(&copy).unwrap(), made);
+    assert_eq!(check_database(&copy).unwrap(), made);
     assert_eq!(files(copies.path()), ["copy.db"], "a look at a copy leaves nothing beside it");
     // What was in flight is due again where the copy is opened.
     let place = copies.path().join("data");
@@ -152,8 +152,8 @@ async fn restore_removes_the_old_log_and_keeps_the_old_database() {
     assert!(matches!(occupied, RestoreError::Occupied(_)), "{occupied:?}");
     assert!(!data.join("surehook.db-wal").exists());
     assert_eq!(events(&open(&data)).await, 1);
-    assert!(look(&data).unwrap().faults.is_empty());
-    let aside = restored.set_aside.unwrap();
+    assert!(inspect(&data).unwrap().faults.is_empty());
+    let aside = restored.previous_moved_to.unwrap();
     assert_eq!(events(&SqliteStore::open_read_only(&aside).unwrap()).await, 21);
 }
 
@@ -201,7 +201,7 @@ async fn restore_after_an_interrupted_restore_keeps_the_old_database_with_its_lo
         // Whoever began it has said that the old one may be replaced.
         let restored = restore(&copy, &data, false, NOW).unwrap();
 
-        assert_eq!(restored.set_aside.as_deref(), Some(&*aside), "case: {case}");
+        assert_eq!(restored.previous_moved_to.as_deref(), Some(&*aside), "case: {case}");
         assert!(!data.join("surehook.db-wal").exists(), "case: {case}");
         assert_eq!(events(&open(&data)).await, 1, "case: {case}");
         assert_eq!(events(&open(&aside)).await, 21, "case: {case}");
@@ -216,7 +216,7 @@ async fn restore_refuses_a_database_file_that_has_a_log() {
 
     let refused = restore(&data.join("surehook.db"), &place, false, NOW).unwrap_err();
 
-    assert!(matches!(refused, RestoreError::HasLog(_)), "{refused:?}");
+    assert!(matches!(refused, RestoreError::HasWal(_)), "{refused:?}");
     assert!(refused.to_string().contains("surehook backup"), "{refused}");
     assert!(!place.exists());
 }

@@ -53,12 +53,12 @@ impl Harness for SqliteHarness {
     async fn open(&self, now: Timestamp) -> Arc<dyn Store> {
         let options = match self {
             Self::Own(folder) => SqliteOptions::new(folder.path()),
-            Self::Folding(folder, fold_keys_at) => {
-                SqliteOptions { fold_keys_at: *fold_keys_at, ..SqliteOptions::new(folder.path()) }
+            Self::Folding(folder, merge_keys_at) => {
+                SqliteOptions { merge_keys_at: *merge_keys_at, ..SqliteOptions::new(folder.path()) }
             }
             Self::Lent(folder) => SqliteOptions::new(folder),
-            Self::LentFolding(folder, fold_keys_at) => {
-                SqliteOptions { fold_keys_at: *fold_keys_at, ..SqliteOptions::new(folder) }
+            Self::LentFolding(folder, merge_keys_at) => {
+                SqliteOptions { merge_keys_at: *merge_keys_at, ..SqliteOptions::new(folder) }
             }
         };
         Arc::new(SqliteStore::open(&options, now).unwrap())

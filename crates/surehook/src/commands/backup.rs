@@ -16,7 +16,7 @@ use anyhow::{Context as _, anyhow};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
-use surehook_store::sqlite::{BackupError, Contents};
+use surehook_store::sqlite::{BackupError, DatabaseContents};
 
 use crate::{
     cli::{BackupArgs, Place},
@@ -90,7 +90,7 @@ fn keep_off(data: &Path, file: &Path) -> Result<(), Failure> {
 }
 
 /// Copies on a thread of its own, so that a signal is heard meanwhile.
-async fn copy(data: PathBuf, to: PathBuf) -> Result<Contents, Failure> {
+async fn copy(data: PathBuf, to: PathBuf) -> Result<DatabaseContents, Failure> {
     let stopped = Arc::new(AtomicBool::new(false));
     let bar = bar();
     let work = {
@@ -119,7 +119,7 @@ async fn copy(data: PathBuf, to: PathBuf) -> Result<Contents, Failure> {
         BackupError::Sqlite(_)
         | BackupError::File { .. }
         | BackupError::Damaged { .. }
-        | BackupError::Differs(..) => Failure::from(error),
+        | BackupError::ContentsDiffer(..) => Failure::from(error),
     })
 }
 

@@ -27,13 +27,13 @@ pub(super) fn run(args: &RestoreArgs) -> Result<(), Failure> {
                 "events": contents.events,
                 "deliveries": contents.deliveries,
                 "waiting": contents.waiting,
-                "set_aside": restored.set_aside,
+                "set_aside": restored.previous_moved_to,
             })
             .to_string(),
         )?);
     }
     output::line(&format!("restored {} events into {}", contents.events, data.display()))?;
-    if let Some(aside) = &restored.set_aside {
+    if let Some(aside) = &restored.previous_moved_to {
         output::note(&format!("the database that was there is in {}", aside.display()));
     }
     output::note(&format!(
@@ -72,7 +72,7 @@ fn refusal(error: RestoreError) -> Failure {
         RestoreError::Occupied(_) => Failure::refused(error)
             .hint("give another folder with --data, or --force: the old one is then kept aside"),
         RestoreError::Open(error) => Failure::settings(error),
-        RestoreError::Backup(_) | RestoreError::HasLog(_) | RestoreError::File { .. } => {
+        RestoreError::Backup(_) | RestoreError::HasWal(_) | RestoreError::File { .. } => {
             Failure::from(error)
         }
     }

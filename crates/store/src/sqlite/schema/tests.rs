@@ -3,7 +3,7 @@
 use surehook_core::{delivery::state::DeliveryStatus, time::Timestamp};
 
 use super::{
-    super::{DATABASE, SqliteOptions, SqliteStore, counts, fresh},
+    super::{DATABASE, SqliteOptions, SqliteStore, counts, recent_keys},
     *,
 };
 
@@ -86,7 +86,7 @@ fn keys_of_the_first_version_are_found_by_their_digests() {
     let expires_at = |key| {
         let source = SourceId::from_uuid(Uuid::nil());
         let digest = KeyDigest::of(source, &DedupKey::new(key).unwrap());
-        blocks::look_up(&migrated, digest).unwrap().unwrap().expires_at.as_millis()
+        key_index::find_read_only(&migrated, digest).unwrap().unwrap().expires_at.as_millis()
     };
     assert_eq!([expires_at("folded"), expires_at("both"), expires_at("fresh")], [5, 8, 9]);
 }
@@ -124,7 +124,7 @@ fn tokens_of_the_first_version_are_admins_and_can_be_found() {
         "INSERT INTO tokens VALUES (zeroblob(32), 5), (randomblob(32), 6);",
     );
 
-    let tokens = super::super::tokens::all(&open_writer(&file).unwrap()).unwrap();
+    let tokens = super::super::tokens::list(&open_writer(&file).unwrap()).unwrap();
 
     assert_eq!(tokens.len(), 2);
     assert_ne!(tokens[0].id, tokens[1].id);
@@ -166,7 +166,7 @@ fn events_from_before_there_were_attributes_are_about_nothing() {
     let migrated = open_writer(&file).unwrap();
 
     let id = surehook_core::ids::EventId::from_uuid(Uuid::nil());
-    let event = super::super::read::event(&migrated, id).unwrap().unwrap().event;
+    let event = super::super::read::find_event(&migrated, id).unwrap().unwrap().event;
     assert_eq!(event.key.as_deref(), Some("k"));
     assert!(event.kind.is_none() && event.attributes.is_empty());
     let terms = "SELECT (SELECT count(*) FROM term_blocks) + (SELECT count(*) FROM terms_fresh)";
@@ -197,7 +197,7 @@ fn what_was_sent_before_there_were_names_has_none() {
 
     let opened = open_reader(&folder.path().join(DATABASE)).unwrap();
     let id = surehook_core::ids::DeliveryId::from_uuid(Uuid::nil());
-    let row = super::super::read::delivery(&opened, id).unwrap().unwrap().delivery;
+    let row = super::super::read::find_delivery(&opened, id).unwrap().unwrap().delivery;
     assert_eq!((row.status, row.attempts), (DeliveryStatus::Pending, 0));
     assert_eq!((row.due_at, row.sent_id), (Some(Timestamp::from_millis(50)), None));
     assert_eq!(counts::load(&opened).unwrap().by_status[&DeliveryStatus::Pending], 1);
@@ -240,7 +240,8 @@ fn who_was_dead_before_there_were_groups_has_one() {
     let migrated = open_writer(&file).unwrap();
 
     let page = PageRequest { after: None, limit: 10 };
-    let groups = groups::list(&migrated, DeadLetterGroupFilter::default(), page).unwrap();
+    let groups =
+        dead_letter_groups::list(&migrated, DeadLetterGroupFilter::default(), page).unwrap();
     let found: Vec<_> = groups
         .rows
         .iter()
@@ -287,7 +288,7 @@ fn new_keys_of_an_older_file_are_packed_in_their_order() {
     let migrated = open_writer(&file).unwrap();
 
     let mut found = Vec::new();
-    fresh::read_packs(&migrated, |number, key, known| {
+    recent_keys::read_batches(&migrated, |number, key, known| {
         assert_eq!(key.to_bytes(), [0; 16]);
         let first = known.event.uuid().as_bytes()[0];
         found.push((number, first, known.body.to_bytes()[7], known.expires_at.as_millis()));
@@ -320,11 +321,12 @@ fn keys_of_an_older_file_are_found_in_blocks() {
     let migrated = open_writer(&file).unwrap();
 
     for (number, digest) in digests.into_iter().enumerate() {
-        let found = blocks::look_up(&migrated, KeyDigest::from_bytes(digest)).unwrap().unwrap();
+        let found =
+            key_index::find_read_only(&migrated, KeyDigest::from_bytes(digest)).unwrap().unwrap();
         assert_eq!(found.event.uuid().as_u128(), number as u128);
         assert_eq!(found.expires_at.as_millis(), i64::try_from(number).unwrap());
     }
-    assert_eq!(blocks::look_up(&migrated, KeyDigest::from_bytes([7; 16])).unwrap(), None);
+    assert_eq!(key_index::find_read_only(&migrated, KeyDigest::from_bytes([7; 16])).unwrap(), None);
     let count = "SELECT count(*) FROM key_blocks";
     assert_eq!(migrated.query_row(count, [], |row| row.get::<_, i64>(0)).unwrap(), 4);
 }

@@ -3,7 +3,7 @@
 use std::{path::Path, time::Duration};
 
 use surehook_core::time::Timestamp;
-use surehook_store::{OpenError, sqlite::Sight};
+use surehook_store::{OpenError, sqlite::FolderInspection};
 
 use super::Findings;
 
@@ -20,7 +20,7 @@ pub(super) fn look(data: &Path, now: Timestamp, findings: &mut Findings) {
         let advice = "set the clock: signatures with a time and retries depend on it";
         findings.bad("clock", format!("says {now}"), advice);
     }
-    match surehook_store::look(data) {
+    match surehook_store::inspect(data) {
         Ok(sight) => report(&sight, now, findings),
         Err(error @ OpenError::Missing(_)) => {
             findings.warn("store", error.to_string(), "start `surehook serve`: it makes one");
@@ -33,14 +33,14 @@ pub(super) fn look(data: &Path, now: Timestamp, findings: &mut Findings) {
     }
 }
 
-fn report(sight: &Sight, now: Timestamp, findings: &mut Findings) {
+fn report(sight: &FolderInspection, now: Timestamp, findings: &mut Findings) {
     let run = if sight.in_use { "a gateway has it open" } else { "no gateway has it open" };
-    findings.good("store", format!("{} MiB, {run}", sight.bytes.0 / MIB));
+    findings.good("store", format!("{} MiB, {run}", sight.database_bytes / MIB));
     if sight.restore_interrupted {
         let advice = "run `surehook restore` again";
         findings.bad("restore", "a restore was begun and did not end", advice);
     }
-    let (found, known) = sight.schema;
+    let (found, known) = (sight.schema_version, sight.known_schema_version);
     match found.cmp(&known) {
         std::cmp::Ordering::Equal => findings.good("schema", format!("version {found}")),
         std::cmp::Ordering::Less => {
@@ -60,8 +60,8 @@ fn report(sight: &Sight, now: Timestamp, findings: &mut Findings) {
             findings.bad("integrity", fault.clone(), advice);
         }
     }
-    let log = format!("{} MiB", sight.bytes.1 / MIB);
-    if sight.bytes.1 > LOG_ADVISED {
+    let log = format!("{} MiB", sight.wal_bytes / MIB);
+    if sight.wal_bytes > LOG_ADVISED {
         let advice =
             "something reads for long (a backup?), or the disk is too slow to copy it back";
         findings.warn("log", log, advice);

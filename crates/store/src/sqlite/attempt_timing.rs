@@ -1,0 +1,87 @@
+//! The stages of an attempt and why the next one is when it is, in one column: each column that is
+//! added to a STRICT table makes SQLite read all of it.
+
+use std::{fmt::Write as _, time::Duration};
+
+use surehook_core::delivery::{AttemptTiming, ScheduleReason};
+
+use super::claims::millis;
+
+/// As it is kept; nothing if nothing is known.
+pub(super) fn encode(timing: AttemptTiming, why_then: Option<ScheduleReason>) -> Option<String> {
+    if timing == AttemptTiming::default() && why_then.is_none() {
+        return None;
+    }
+    let AttemptTiming { dns, connect, tls, first_byte, reused } = timing;
+    let mut text = String::with_capacity(40);
+    for number in [dns, connect, tls, first_byte].map(|span| span.map(millis)) {
+        // Writing to a string does not fail.
+        let _ = number.map(|number| write!(text, "{number}"));
+        text.push(',');
+    }
+    text.push_str(reused.map_or("", |reused| if reused { "1" } else { "0" }));
+    text.push(',');
+    text.push_str(why_then.map_or("", ScheduleReason::as_str));
+    Some(text)
+}
+
+/// Reads what [`encode`] wrote; nothing if it did not.
+pub(super) fn decode(text: &str) -> Option<(AttemptTiming, Option<ScheduleReason>)> {
+    let parts: Vec<&str> = text.split(',').collect();
+    let [dns, connect, tls, first_byte, reused, why_then] = parts[..] else { return None };
+    let timing = AttemptTiming {
+        dns: parse_optional(dns, parse_duration).ok()?,
+        connect: parse_optional(connect, parse_duration).ok()?,
+        tls: parse_optional(tls, parse_duration).ok()?,
+        first_byte: parse_optional(first_byte, parse_duration).ok()?,
+        reused: parse_optional(reused, |text| match text {
+            "0" => Some(false),
+            "1" => Some(true),
+            _ => None,
+        })
+        .ok()?,
+    };
+    Some((timing, parse_optional(why_then, ScheduleReason::from_word).ok()?))
+}
+
+fn parse_duration(text: &str) -> Option<Duration> {
+    text.parse().ok().map(Duration::from_millis)
+}
+
+/// What is empty is not known; what cannot be read is damaged.
+fn parse_optional<T>(text: &str, read: impl Fn(&str) -> Option<T>) -> Result<Option<T>, ()> {
+    if text.is_empty() { Ok(None) } else { read(text).map(Some).ok_or(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_packed_is_unpacked() {
+        let ms = |millis| Some(Duration::from_millis(millis));
+        let full = AttemptTiming {
+            dns: ms(0),
+            connect: ms(12),
+            tls: ms(25),
+            first_byte: ms(140_000),
+            reused: Some(false),
+        };
+        let reused =
+            AttemptTiming { first_byte: ms(7), reused: Some(true), ..AttemptTiming::default() };
+        for (timing, why_then, text) in [
+            (AttemptTiming::default(), None, None),
+            (full, Some(ScheduleReason::Backoff), Some("0,12,25,140000,0,backoff")),
+            (reused, None, Some(",,,7,1,")),
+            (AttemptTiming::default(), Some(ScheduleReason::Backoff), Some(",,,,,backoff")),
+        ] {
+            let kept = encode(timing, why_then);
+            assert_eq!(kept.as_deref(), text);
+            let read = kept.map_or(Some((timing, why_then)), |kept| decode(&kept));
+            assert_eq!(read, Some((timing, why_then)));
+        }
+        for wrong in ["", "1,2,3,4,0", "1,2,3,4,0,backoff,", "x,,,,,", ",,,,2,", ",,,,,whim"] {
+            assert_eq!(decode(wrong), None, "case: {wrong}");
+        }
+    }
+}

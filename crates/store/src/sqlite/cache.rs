@@ -1,0 +1,152 @@
+//! What the store remembers outside the file: committed keys, sightings to be written, counts.
+//!
+//! The key cache may say "that is stored"; it never says "that is not". An entry is made only after
+//! the commit that stored its event, and taken away when a delivery of the event dies, so that a
+//! duplicate of a dead event always reaches the file and can revive it.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, MutexGuard, OnceLock, PoisonError},
+};
+
+use quick_cache::sync::Cache;
+use surehook_core::{
+    ids::{EventId, SourceId},
+    key::KeyDigest,
+    store::StoreCounts,
+    time::Timestamp,
+};
+
+use super::recent_keys::RecentKeyMap;
+
+/// The first bytes of a body's fingerprint: enough to tell it from another one with the same key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ShortFingerprint([u8; 8]);
+
+impl ShortFingerprint {
+    pub(super) fn of(fingerprint: &[u8; 32]) -> Self {
+        Self(std::array::from_fn(|index| fingerprint[index]))
+    }
+
+    pub(super) fn from_bytes(bytes: [u8; 8]) -> Self {
+        Self(bytes)
+    }
+
+    pub(super) fn to_bytes(self) -> [u8; 8] {
+        self.0
+    }
+}
+
+/// A committed event, as a key finds it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct KeyEntry {
+    pub(super) event: EventId,
+    pub(super) body: ShortFingerprint,
+    pub(super) expires_at: Timestamp,
+}
+
+/// How often an event came again since the last write, and when.
+#[derive(Clone, Debug, Default)]
+pub(super) struct DuplicateSightings {
+    /// Where it came again.
+    pub(super) source: Option<SourceId>,
+    pub(super) count: u64,
+    /// The first ones.
+    pub(super) times: Vec<Timestamp>,
+    pub(super) last: Timestamp,
+}
+
+/// The times of this many sightings are kept between two writes; the count is always exact.
+const SIGHTING_TIMES_MAX: usize = 16;
+
+#[derive(Debug)]
+pub(super) struct StoreCache {
+    keys: Cache<KeyDigest, KeyEntry>,
+    sightings: Mutex<HashMap<EventId, DuplicateSightings>>,
+    counts: Mutex<StoreCounts>,
+    /// The keys that are not in their index yet, unless this only looks beside a writer.
+    recent_keys: OnceLock<RecentKeyMap>,
+}
+
+/// A panic while one of these is held cannot leave it half changed in a way that matters.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl StoreCache {
+    pub(super) fn new(keys_remembered: usize) -> Self {
+        Self {
+            keys: Cache::new(keys_remembered),
+            sightings: Mutex::default(),
+            counts: Mutex::default(),
+            recent_keys: OnceLock::new(),
+        }
+    }
+
+    pub(super) fn find_committed(
+        &self,
+        source: SourceId,
+        key: KeyDigest,
+        fingerprint: &[u8; 32],
+        seen_at: Timestamp,
+    ) -> Option<EventId> {
+        let entry = self.keys.get(&key)?;
+        if entry.expires_at <= seen_at || entry.body != ShortFingerprint::of(fingerprint) {
+            return None;
+        }
+        let mut sightings = lock(&self.sightings);
+        let sighting = sightings.entry(entry.event).or_default();
+        sighting.source = Some(source);
+        sighting.count += 1;
+        sighting.last = sighting.last.max(seen_at);
+        if sighting.times.len() < SIGHTING_TIMES_MAX {
+            sighting.times.push(seen_at);
+        }
+        Some(entry.event)
+    }
+
+    pub(super) fn insert_key(&self, key: KeyDigest, entry: KeyEntry) {
+        self.keys.insert(key, entry);
+    }
+
+    pub(super) fn remove_key(&self, key: KeyDigest) {
+        self.keys.remove(&key);
+    }
+
+    pub(super) fn take_sightings(&self) -> HashMap<EventId, DuplicateSightings> {
+        std::mem::take(&mut *lock(&self.sightings))
+    }
+
+    pub(super) fn restore_sightings(&self, unwritten: HashMap<EventId, DuplicateSightings>) {
+        let mut sightings = lock(&self.sightings);
+        for (event, sighting) in unwritten {
+            let entry = sightings.entry(event).or_default();
+            entry.source = sighting.source;
+            entry.count += sighting.count;
+            entry.last = entry.last.max(sighting.last);
+            entry.times.splice(0..0, sighting.times);
+            entry.times.truncate(SIGHTING_TIMES_MAX);
+        }
+    }
+
+    pub(super) fn has_sightings(&self) -> bool {
+        !lock(&self.sightings).is_empty()
+    }
+
+    pub(super) fn share_recent_keys(&self, keys: RecentKeyMap) {
+        // There is one writer, which starts once.
+        let _ = self.recent_keys.set(keys);
+    }
+
+    pub(super) fn recent_keys(&self) -> Option<RecentKeyMap> {
+        self.recent_keys.get().cloned()
+    }
+
+    pub(super) fn counts(&self) -> StoreCounts {
+        lock(&self.counts).clone()
+    }
+
+    pub(super) fn change_counts(&self, change: impl FnOnce(&mut StoreCounts)) {
+        change(&mut lock(&self.counts));
+    }
+}

@@ -1,0 +1,547 @@
+//! Claims, leases and settlements.
+
+use std::time::Duration;
+
+use rusqlite::{Connection, OptionalExtension, Row, params};
+use serde_json::Value;
+use surehook_core::{
+    dead_letters::DeathCause,
+    decision::{EventDecision, EventDecisionKind},
+    delivery::{DeadReason, FailureClass, Lease, ScheduleReason, state::DeliveryStatus},
+    event::Payload,
+    ids::{DeliveryId, DestinationId, EventId, RouteId, SourceId},
+    key::{DedupKey, KeyDigest, fingerprint},
+    name::Name,
+    rollup::RollupMetric,
+    store::{
+        AttemptRecord, ClaimBatch, ClaimedDelivery, HeldClaim, NextStep, SettleResult, Settlement,
+    },
+    time::Timestamp,
+};
+
+use super::{
+    attempt_timing, awaited_statuses,
+    counts::Counter,
+    crash_outcomes,
+    dead_letter_groups::{self, DeadDelivery},
+    decisions, delivery_bodies, ordering_queue,
+    rollups::SubjectSeq,
+    row::{blob, id, name, payload, status, time},
+    sent_messages, statuses,
+    writer::WriteTransaction,
+};
+
+/// A claim ends with the body that reaches this, so that many large ones do not fill the memory.
+const CLAIM_BYTES_MAX: usize = 4 << 20;
+
+const DUE: &str = "
+    SELECT id, event_id, state, attempts, throttled, created_at, order_key IS NOT NULL
+      FROM deliveries
+     WHERE destination = ?1 AND due_at <= ?2 ORDER BY due_at, id LIMIT ?3";
+
+/// A row of [`DUE`].
+struct DueDeliveryRow {
+    id: DeliveryId,
+    event: EventId,
+    status: DeliveryStatus,
+    attempts: u32,
+    throttled: u32,
+    created_at: Timestamp,
+    ordered: bool,
+}
+
+// Input::Claim
+// One row at a time: UPDATE … RETURNING has no order, and does not tell the state before.
+const CLAIM: &str = "
+    UPDATE deliveries
+       SET state = 'in_flight', due_at = NULL, lease_token = ?2, lease_until = ?3
+     WHERE id = ?1";
+
+pub(super) fn claim_due(
+    tx: &mut WriteTransaction<'_, '_>,
+    destination: DestinationId,
+    now: Timestamp,
+    lease: Lease,
+    limit: usize,
+) -> rusqlite::Result<ClaimBatch> {
+    let Some(seq) = tx.row_numbers.destinations.get(&destination).copied() else {
+        return Ok(ClaimBatch::default());
+    };
+    let due = find_due(tx.connection, seq, now, limit)?;
+    claim_rows(tx, (destination, seq), due, now, lease)
+}
+
+/// See `DeliveryStore::claim_next`.
+pub(super) fn claim_next(
+    tx: &mut WriteTransaction<'_, '_>,
+    destination: DestinationId,
+    now: Timestamp,
+    lease: Lease,
+) -> rusqlite::Result<ClaimBatch> {
+    let Some(seq) = tx.row_numbers.destinations.get(&destination).copied() else {
+        return Ok(ClaimBatch::default());
+    };
+    let first: Vec<DueDeliveryRow> = tx
+        .connection
+        .prepare_cached(NEXT)?
+        .query_map(params![seq, now.as_millis(), NEXT_SCAN_MAX], due_row)?
+        .collect::<Result<_, _>>()?;
+    claim_rows(tx, (destination, seq), first, now, lease)
+}
+
+/// How many that wait are looked at for one that may be tried now.
+const NEXT_SCAN_MAX: usize = 1000;
+
+// What is due comes first, so that the bound is for what is not due yet.
+const NEXT: &str = "
+    SELECT id, event_id, state, attempts, throttled, created_at, order_key IS NOT NULL
+      FROM (SELECT * FROM deliveries
+             WHERE destination = ?1 AND due_at IS NOT NULL ORDER BY due_at, id LIMIT ?3) d
+     WHERE due_at <= ?2
+        OR (coalesce(not_before <= ?2, TRUE)
+            AND NOT EXISTS (SELECT 1 FROM attempts a
+                             WHERE a.delivery_id = d.id AND a.number = d.attempts
+                               AND a.class = 'ambiguous'))
+     ORDER BY due_at, id LIMIT 1";
+
+fn claim_rows(
+    tx: &mut WriteTransaction<'_, '_>,
+    (destination, seq): (DestinationId, i64),
+    due: Vec<DueDeliveryRow>,
+    now: Timestamp,
+    lease: Lease,
+) -> rusqlite::Result<ClaimBatch> {
+    let mut claims = ClaimBatch { claimed: Vec::with_capacity(due.len()), damaged: Vec::new() };
+    let mut bytes = 0;
+    for row in due {
+        if bytes >= CLAIM_BYTES_MAX {
+            break;
+        }
+        tx.sql.get(CLAIM)?.execute(params![
+            blob(row.id),
+            lease.token.0,
+            lease.until.as_millis()
+        ])?;
+        tx.counts.count_move(Some(row.status), Some(DeliveryStatus::InFlight));
+        match load_content(tx.connection, row.event, row.id)? {
+            Some(DeliveryContent { source, key, received_at, payload, transform }) => {
+                bytes += payload.body.len();
+                claims.claimed.push(ClaimedDelivery {
+                    id: row.id,
+                    event: row.event,
+                    destination,
+                    source,
+                    key,
+                    lease,
+                    attempts: row.attempts,
+                    throttled: row.throttled,
+                    created_at: row.created_at,
+                    received_at,
+                    payload,
+                    transform,
+                    ordered: row.ordered,
+                });
+            }
+            // Sending something else than what came would be worse than not sending.
+            None => {
+                bury_damaged(tx, &row, seq, now)?;
+                claims.damaged.push(row.id);
+            }
+        }
+    }
+    Ok(claims)
+}
+
+fn find_due(
+    connection: &Connection,
+    seq: i64,
+    now: Timestamp,
+    limit: usize,
+) -> rusqlite::Result<Vec<DueDeliveryRow>> {
+    connection
+        .prepare_cached(DUE)?
+        .query_map(params![seq, now.as_millis(), limit], due_row)?
+        .collect()
+}
+
+fn due_row(row: &Row<'_>) -> rusqlite::Result<DueDeliveryRow> {
+    Ok(DueDeliveryRow {
+        id: id(row, 0)?,
+        event: id(row, 1)?,
+        status: status(row, 2)?,
+        attempts: row.get(3)?,
+        throttled: row.get(4)?,
+        created_at: time(row, 5)?,
+        ordered: row.get(6)?,
+    })
+}
+
+const LOAD_CONTENT: &str = "
+    SELECT s.name, e.key, e.received_at,
+           p.path, p.query, p.remote, p.headers, p.body, e.fingerprint
+      FROM events e JOIN payloads p ON p.seq = e.payload JOIN sources s ON s.seq = e.source
+     WHERE e.id = ?1";
+
+/// What a delivery needs of its event.
+struct DeliveryContent {
+    source: Name,
+    key: Option<DedupKey>,
+    received_at: Timestamp,
+    /// What is sent.
+    payload: Payload,
+    /// The route whose transform is to be run on it before.
+    transform: Option<RouteId>,
+}
+
+/// `None` if the body is gone or damaged.
+fn load_content(
+    connection: &Connection,
+    event: EventId,
+    delivery: DeliveryId,
+) -> rusqlite::Result<Option<DeliveryContent>> {
+    let found = connection
+        .prepare_cached(LOAD_CONTENT)?
+        .query_row(params![blob(event)], |row| {
+            Ok(DeliveryContent {
+                source: name(row, 0)?,
+                key: row.get::<_, Option<String>>(1)?.and_then(|key| DedupKey::new(&key)),
+                received_at: time(row, 2)?,
+                payload: payload(row, 3)?,
+                transform: None,
+            })
+        })
+        .optional()?;
+    let Some(content) = found else { return Ok(None) };
+    if fingerprint(&content.payload.body) != content.payload.fingerprint {
+        return Ok(None);
+    }
+    let sent = delivery_bodies::load_for_delivery(connection, delivery, content.payload.clone())?;
+    Ok(sent.map(|(payload, transform)| DeliveryContent { payload, transform, ..content }))
+}
+
+// Input::Bury
+const BURY_DAMAGED: &str = "
+    UPDATE deliveries
+       SET state = 'dead', reason = 'unrecoverable', ended_at = ?2,
+           lease_token = NULL, lease_until = NULL
+     WHERE id = ?1";
+
+fn bury_damaged(
+    tx: &mut WriteTransaction<'_, '_>,
+    row: &DueDeliveryRow,
+    destination: i64,
+    now: Timestamp,
+) -> rusqlite::Result<()> {
+    let delivery = row.id;
+    tracing::error!(%delivery, "the stored body is missing or damaged; the delivery is given up");
+    tx.connection
+        .prepare_cached(BURY_DAMAGED)?
+        .execute(params![blob(delivery), now.as_millis()])?;
+    tx.counts.count_move(Some(DeliveryStatus::InFlight), Some(DeliveryStatus::Dead));
+    tx.counts.count_death(DeadReason::Unrecoverable, destination, now);
+    let (cause, reason) = (&DeathCause::damaged(), DeadReason::Unrecoverable);
+    dead_letter_groups::add_delivery(
+        tx,
+        &DeadDelivery { delivery, destination, cause, reason, at: now },
+    )?;
+    ordering_queue::release_next(tx, delivery, now)?;
+    let decision = EventDecision {
+        event: row.event,
+        delivery: Some(delivery),
+        at: now,
+        kind: EventDecisionKind::Damaged,
+        detail: Value::Null,
+    };
+    decisions::insert(tx.connection, &decision)?;
+    forget_cached_key(tx, delivery)
+}
+
+const NEXT_DUE: &str = "
+    SELECT min(due_at) FROM deliveries
+     WHERE destination = (SELECT seq FROM destinations WHERE id = ?1 AND deleted_at IS NULL)
+       AND due_at IS NOT NULL";
+
+pub(super) fn next_due(
+    connection: &Connection,
+    destination: DestinationId,
+) -> rusqlite::Result<Option<Timestamp>> {
+    connection
+        .prepare_cached(NEXT_DUE)?
+        .query_row(params![blob(destination)], |row| super::row::optional_time(row, 0))
+}
+
+// Input::Succeed, Input::Retry and Input::Bury, by what is bound.
+const SETTLE: &str = "
+    UPDATE deliveries
+       SET state = ?3, due_at = ?4, ended_at = ?5, reason = ?6, attempts = attempts + 1,
+           throttled = throttled + ?7, lease_token = NULL, lease_until = NULL
+     WHERE id = ?1 AND lease_token = ?2";
+
+/// See `DeliveryStore::settle`.
+pub(super) fn settle(
+    tx: &mut WriteTransaction<'_, '_>,
+    settlement: &Settlement,
+) -> rusqlite::Result<SettleResult> {
+    match settle_with_status(tx, settlement)? {
+        SettleResult::LeaseLost => statuses::apply_late_answer(tx, settlement),
+        settled @ (SettleResult::Recorded | SettleResult::Overruled(_)) => Ok(settled),
+    }
+}
+
+fn settle_with_status(
+    tx: &mut WriteTransaction<'_, '_>,
+    settlement: &Settlement,
+) -> rusqlite::Result<SettleResult> {
+    let Some(received) = statuses::find_stored(tx, settlement.delivery)? else {
+        return record_settlement(tx, settlement, DeathCause::of_attempt);
+    };
+    let next = received.said.after(settlement.attempt.class, settlement.next);
+    let why_then = match next == settlement.next {
+        true => settlement.why_then,
+        false => next.due_at().map(|_| ScheduleReason::StatusFailed),
+    };
+    let overruled = Settlement { next, why_then, ..settlement.clone() };
+    // What a status said of it is what it died of, unless the attempt had killed it anyway.
+    let status_reason = next.reason().filter(|_| next != settlement.next);
+    let settled = record_settlement(tx, &overruled, |attempt| {
+        status_reason.map_or_else(|| DeathCause::of_attempt(attempt), DeathCause::told)
+    })?;
+    if settled == SettleResult::LeaseLost {
+        return Ok(settled);
+    }
+    statuses::remove_stored(tx, settlement.delivery)?;
+    if next == settlement.next {
+        return Ok(settled);
+    }
+    awaited_statuses::remove(tx, settlement.delivery)?;
+    statuses::record_decision(tx, settlement.delivery, &received, settlement.at)?;
+    Ok(SettleResult::Overruled(next))
+}
+
+fn record_settlement(
+    tx: &mut WriteTransaction<'_, '_>,
+    settlement: &Settlement,
+    cause_of_death: impl FnOnce(&AttemptRecord) -> DeathCause,
+) -> rusqlite::Result<SettleResult> {
+    // A destination that was deleted took all claims with it.
+    let Some(destination) = tx.row_numbers.destinations.get(&settlement.destination).copied()
+    else {
+        return Ok(SettleResult::LeaseLost);
+    };
+    let at = settlement.at.as_millis();
+    let (status, due_at, ended_at, reason) = match settlement.next {
+        NextStep::Succeeded => (DeliveryStatus::Succeeded, None, Some(at), None),
+        NextStep::RetryAt(due_at) => {
+            (DeliveryStatus::Scheduled, Some(due_at.as_millis()), None, None)
+        }
+        NextStep::Dead(reason) => (DeliveryStatus::Dead, None, Some(at), Some(reason)),
+    };
+    let throttled = settlement.attempt.class == Some(FailureClass::Throttled);
+    let changed = tx.sql.get(SETTLE)?.execute(params![
+        blob(settlement.delivery),
+        settlement.token.0,
+        status.as_str(),
+        due_at,
+        ended_at,
+        reason.map(DeadReason::as_str),
+        throttled,
+    ])?;
+    if changed == 0 {
+        return Ok(SettleResult::LeaseLost);
+    }
+    insert_attempt(tx, settlement)?;
+    crash_outcomes::remove(tx, settlement.delivery)?;
+    awaited_statuses::update(tx, settlement)?;
+    if let Some(sent) = &settlement.sent {
+        sent_messages::record_sent(tx, settlement.delivery, destination, sent, settlement.at)?;
+    }
+    tx.counts.count_move(Some(DeliveryStatus::InFlight), Some(status));
+    count_attempt(tx, destination, settlement);
+    if let Some(reason) = reason {
+        tx.counts.count_death(reason, destination, settlement.at);
+        let (delivery, at) = (settlement.delivery, settlement.at);
+        let cause = &cause_of_death(&settlement.attempt);
+        dead_letter_groups::add_delivery(
+            tx,
+            &DeadDelivery { delivery, destination, cause, reason, at },
+        )?;
+        forget_cached_key(tx, settlement.delivery)?;
+    }
+    if settlement.ordered && ended_at.is_some() {
+        ordering_queue::release_next(tx, settlement.delivery, settlement.at)?;
+    }
+    Ok(SettleResult::Recorded)
+}
+
+fn count_attempt(tx: &mut WriteTransaction<'_, '_>, destination: i64, settlement: &Settlement) {
+    let tally = tx.counts.rollups.bucket(SubjectSeq::Destination(destination), settlement.at);
+    tally.add(RollupMetric::attempt(settlement.attempt.class), 1);
+    tally.attempt_time.record(settlement.attempt.took);
+    if settlement.next == NextStep::Succeeded {
+        tally.latency.record(settlement.at.since(settlement.created_at));
+    }
+}
+
+const INSERT_ATTEMPT: &str = "
+    INSERT INTO attempts (delivery_id, number, id, started_at, took_ms, status, failure, class,
+                          detail, response, next, next_due_at, timing)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)";
+
+fn insert_attempt(
+    tx: &mut WriteTransaction<'_, '_>,
+    settlement: &Settlement,
+) -> rusqlite::Result<()> {
+    let Settlement { delivery, attempt, next, why_then, .. } = settlement;
+    let response = (!attempt.response.is_empty()).then_some(&attempt.response[..]);
+    tx.sql.get(INSERT_ATTEMPT)?.execute(params![
+        blob(*delivery),
+        attempt.number,
+        blob(attempt.id),
+        attempt.started_at.as_millis(),
+        millis(attempt.took),
+        attempt.status,
+        attempt.failure.map(surehook_core::delivery::AttemptFailure::as_str),
+        attempt.class.map(FailureClass::as_str),
+        attempt.detail,
+        response,
+        next.word(),
+        next.due_at().map(Timestamp::as_millis),
+        attempt_timing::encode(attempt.timing, *why_then),
+    ])?;
+    tx.counts.add(Counter::Attempts, 1);
+    if attempt.number > 1 {
+        tx.counts.add(Counter::Retries, 1);
+    }
+    Ok(())
+}
+
+/// A span as it is kept.
+pub(super) fn millis(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX >> 1)
+}
+
+const KEY_OF_DELIVERY: &str = "
+    SELECT s.id, e.key FROM deliveries d
+      JOIN events e ON e.id = d.event_id JOIN sources s ON s.seq = e.source
+     WHERE d.id = ?1 AND e.key IS NOT NULL";
+
+/// A duplicate of an event with a dead delivery must reach the file, where it can revive it.
+pub(super) fn forget_cached_key(
+    tx: &mut WriteTransaction<'_, '_>,
+    delivery: DeliveryId,
+) -> rusqlite::Result<()> {
+    let found: Option<(SourceId, String)> = tx
+        .connection
+        .prepare_cached(KEY_OF_DELIVERY)?
+        .query_row(params![blob(delivery)], |row| Ok((id(row, 0)?, row.get(1)?)))
+        .optional()?;
+    if let Some(key) = found.and_then(|(source, key)| Some((source, DedupKey::new(&key)?))) {
+        tx.uncache_key(KeyDigest::of(key.0, &key.1));
+    }
+    Ok(())
+}
+
+// Input::Renew
+const RENEW: &str = "UPDATE deliveries SET lease_until = ?3 WHERE id = ?1 AND lease_token = ?2";
+
+pub(super) fn renew(
+    tx: &mut WriteTransaction<'_, '_>,
+    held: &[HeldClaim],
+    until: Timestamp,
+) -> rusqlite::Result<()> {
+    let mut statement = tx.connection.prepare_cached(RENEW)?;
+    for claim in held {
+        statement.execute(params![blob(claim.delivery), claim.token.0, until.as_millis()])?;
+    }
+    Ok(())
+}
+
+// Input::Release
+const RELEASE: &str = "
+    UPDATE deliveries
+       SET state = 'pending', due_at = ?3, lease_token = NULL, lease_until = NULL
+     WHERE id = ?1 AND lease_token = ?2";
+
+/// See `DeliveryStore::release`.
+pub(super) fn release(
+    tx: &mut WriteTransaction<'_, '_>,
+    held: &[HeldClaim],
+    due_at: Timestamp,
+) -> rusqlite::Result<()> {
+    let mut statement = tx.connection.prepare_cached(RELEASE)?;
+    for claim in held {
+        let changed =
+            statement.execute(params![blob(claim.delivery), claim.token.0, due_at.as_millis()])?;
+        tx.counts.count_moves(
+            Some(DeliveryStatus::InFlight),
+            Some(DeliveryStatus::Pending),
+            changed,
+        );
+        if changed > 0 {
+            crash_outcomes::remove(tx, claim.delivery)?;
+        }
+    }
+    statuses::apply_stored(tx)
+}
+
+// Input::Release
+const RELEASE_EXPIRED: &str = "
+    UPDATE deliveries
+       SET state = 'pending', due_at = ?2, lease_token = NULL, lease_until = NULL
+     WHERE lease_until <= ?1
+    RETURNING destination";
+
+/// See `DeliveryStore::release_expired`.
+pub(super) fn release_expired(
+    tx: &mut WriteTransaction<'_, '_>,
+    now: Timestamp,
+) -> rusqlite::Result<Vec<DestinationId>> {
+    let destinations = end_claims(tx, EventDecisionKind::LeaseExpired, now, now)?;
+    let touched = tx.row_numbers.destinations.iter().filter(|(_, seq)| destinations.contains(seq));
+    Ok(touched.map(|(id, _)| *id).collect())
+}
+
+/// Deals with what the process before us held when it ended; says how many deliveries that were.
+pub(super) fn release_all(
+    tx: &mut WriteTransaction<'_, '_>,
+    now: Timestamp,
+) -> rusqlite::Result<usize> {
+    // Every lease is below the end of time: all of them were held by a process that is gone.
+    let end_of_time = Timestamp::from_millis(i64::MAX);
+    let destinations = end_claims(tx, EventDecisionKind::Recovered, end_of_time, now)?;
+    Ok(destinations.len())
+}
+
+/// Ends the claims whose lease runs out by `until`: carries wills out, and makes all others due
+/// again, for which `kind` says why. Says to which destinations they go, by their row numbers.
+fn end_claims(
+    tx: &mut WriteTransaction<'_, '_>,
+    kind: EventDecisionKind,
+    until: Timestamp,
+    now: Timestamp,
+) -> rusqlite::Result<Vec<i64>> {
+    let settled = crash_outcomes::settle_expired(tx, until, now)?;
+    decisions::insert_for_deliveries(
+        tx.connection,
+        kind,
+        "d.lease_until <= ?1",
+        until.as_millis(),
+        now,
+    )?;
+    let mut destinations: Vec<i64> = tx
+        .connection
+        .prepare_cached(RELEASE_EXPIRED)?
+        .query_map(params![until.as_millis(), now.as_millis()], |row| row.get(0))?
+        .collect::<Result<_, _>>()?;
+    tx.counts.count_moves(
+        Some(DeliveryStatus::InFlight),
+        Some(DeliveryStatus::Pending),
+        destinations.len(),
+    );
+    statuses::apply_stored(tx)?;
+    let settled = settled
+        .iter()
+        .filter_map(|settlement| tx.row_numbers.destinations.get(&settlement.destination));
+    destinations.extend(settled);
+    Ok(destinations)
+}

@@ -1,0 +1,147 @@
+//! What holds if nothing more is heard of an attempt: written before it, carried out when its claim
+//! ends without a word.
+//!
+//! A will counts only as long as the delivery has the lease under which it was left. So one that is
+//! left over does no harm; it is removed to keep the table as small as what is under way.
+
+use std::time::Duration;
+
+use rusqlite::{Row, params};
+use serde_json::Value;
+use surehook_core::{
+    decision::{EventDecision, EventDecisionKind},
+    delivery::{AttemptFailure, AttemptTiming, FailureClass, LeaseToken, ScheduleReason},
+    ids::{DeliveryId, EventId},
+    store::{AttemptRecord, NextStep, SentMessage, SettleResult, Settlement},
+    time::Timestamp,
+};
+
+use super::{
+    claims, decisions,
+    read::collect_rows,
+    row::{blob, corrupt_value, id, next, time, word},
+    writer::WriteTransaction,
+};
+
+const RECORD: &str = "
+    INSERT OR REPLACE INTO wills (delivery_id, lease_token, attempt_id, number, started_at, took_ms,
+                                  failure, class, detail, next, due_at, reason, sent_id, sent_day,
+                                  why_then)
+    SELECT id, lease_token, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15
+      FROM deliveries WHERE id = ?1 AND lease_token = ?2";
+
+/// See `DeliveryStore::leave_will`.
+pub(super) fn record(
+    tx: &mut WriteTransaction<'_, '_>,
+    outcome: &Settlement,
+) -> rusqlite::Result<SettleResult> {
+    if !tx.row_numbers.destinations.contains_key(&outcome.destination) {
+        return Ok(SettleResult::LeaseLost);
+    }
+    let Settlement { attempt, sent, .. } = outcome;
+    let expired = tx.sql.get(RECORD)?.execute(params![
+        blob(outcome.delivery),
+        outcome.token.0,
+        blob(attempt.id),
+        attempt.number,
+        attempt.started_at.as_millis(),
+        claims::millis(attempt.took),
+        attempt.failure.map(AttemptFailure::as_str),
+        attempt.class.map(FailureClass::as_str),
+        attempt.detail,
+        outcome.next.word(),
+        outcome.next.due_at().map(Timestamp::as_millis),
+        outcome.next.reason().map(surehook_core::delivery::DeadReason::as_str),
+        sent.as_ref().and_then(|sent| sent.id.as_deref()),
+        sent.as_ref().map(|sent| sent.day),
+        outcome.why_then.map(ScheduleReason::as_str),
+    ])?;
+    if expired == 0 {
+        return Ok(SettleResult::LeaseLost);
+    }
+    tx.hints.crash_outcomes = true;
+    Ok(SettleResult::Recorded)
+}
+
+/// Removes the will of a delivery whose claim has ended.
+pub(super) fn remove(
+    tx: &mut WriteTransaction<'_, '_>,
+    delivery: DeliveryId,
+) -> rusqlite::Result<()> {
+    if tx.hints.crash_outcomes {
+        let forget = "DELETE FROM wills WHERE delivery_id = ?1";
+        tx.connection.prepare_cached(forget)?.execute(params![blob(delivery)])?;
+    }
+    Ok(())
+}
+
+// Those under way are few, and those with a will are not more.
+const EXPIRED: &str = "
+    SELECT w.delivery_id, t.id, d.created_at, w.lease_token, w.attempt_id, w.number, w.started_at,
+           w.took_ms, w.failure, w.class, w.detail, w.next, w.due_at, w.reason, w.sent_id,
+           w.sent_day, d.order_key IS NOT NULL, d.event_id, w.why_then
+      FROM wills w CROSS JOIN deliveries d ON d.id = w.delivery_id AND d.lease_token = w.lease_token
+      JOIN destinations t ON t.seq = d.destination
+     WHERE d.lease_until <= ?1";
+
+/// Settles those whose lease has run out by `until` as their will says; says which.
+pub(super) fn settle_expired(
+    tx: &mut WriteTransaction<'_, '_>,
+    until: Timestamp,
+    now: Timestamp,
+) -> rusqlite::Result<Vec<Settlement>> {
+    if !tx.hints.crash_outcomes {
+        return Ok(Vec::new());
+    }
+    let expired =
+        collect_rows(tx.connection, EXPIRED, params![until.as_millis()], |row| outcome(row, now))?;
+    let mut settled = Vec::with_capacity(expired.len());
+    for (event, outcome) in expired {
+        // One whose destination was deleted has nothing to be settled, and is left to be cancelled.
+        if claims::settle(tx, &outcome)? == SettleResult::LeaseLost {
+            remove(tx, outcome.delivery)?;
+            continue;
+        }
+        let decision = EventDecision {
+            event,
+            delivery: Some(outcome.delivery),
+            at: now,
+            kind: EventDecisionKind::Unheard,
+            detail: Value::Null,
+        };
+        decisions::insert(tx.connection, &decision)?;
+        settled.push(outcome);
+    }
+    Ok(settled)
+}
+
+fn outcome(row: &Row<'_>, now: Timestamp) -> rusqlite::Result<(EventId, Settlement)> {
+    let attempt = AttemptRecord {
+        id: id(row, 4)?,
+        number: row.get(5)?,
+        started_at: time(row, 6)?,
+        took: Duration::from_millis(row.get(7)?),
+        timing: AttemptTiming::default(),
+        status: None,
+        failure: word(row, 8, AttemptFailure::from_word)?,
+        class: word(row, 9, FailureClass::from_word)?,
+        detail: row.get(10)?,
+        response: Vec::new(),
+    };
+    let next: NextStep = next(row, 11)?.ok_or_else(|| corrupt_value(11, "NULL"))?;
+    let day: Option<i32> = row.get(15)?;
+    let sent_id = row.get(14)?;
+    let outcome = Settlement {
+        delivery: id(row, 0)?,
+        destination: id(row, 1)?,
+        created_at: time(row, 2)?,
+        token: LeaseToken(row.get(3)?),
+        at: now,
+        attempt,
+        next,
+        why_then: word(row, 18, ScheduleReason::from_word)?,
+        ordered: row.get(16)?,
+        sent: day.map(|day| SentMessage { id: sent_id, day }),
+    };
+    Ok((id(row, 17)?, outcome))
+}

@@ -1,0 +1,90 @@
+//! Bodies of deliveries that are not those of their events: what a route's transform made.
+
+use bytes::Bytes;
+use rusqlite::{Connection, OptionalExtension, params};
+use surehook_core::{
+    event::{NewDeliveryBody, Payload},
+    ids::{DeliveryId, RouteId},
+    key::fingerprint,
+};
+
+use super::{
+    row::{PAYLOAD_COLUMNS, blob, id, payload},
+    writer::WriteTransaction,
+};
+
+// A delivery to a destination that was removed a moment ago was not written, and needs no body.
+const INSERT: &str = "
+    INSERT INTO delivery_bodies (delivery_id, route_id, body, fingerprint)
+    SELECT ?1, ?2, ?3, ?4 WHERE EXISTS (SELECT 1 FROM deliveries WHERE id = ?1)";
+
+pub(super) fn insert(
+    tx: &mut WriteTransaction<'_, '_>,
+    new: &NewDeliveryBody,
+) -> rusqlite::Result<()> {
+    let body = new.body.as_deref();
+    tx.sql.get(INSERT)?.execute(params![
+        blob(new.delivery),
+        blob(new.route),
+        body,
+        body.map(fingerprint),
+    ])?;
+    Ok(())
+}
+
+const COPY_BODY: &str = "
+    INSERT INTO delivery_bodies (delivery_id, route_id, body, fingerprint)
+    SELECT ?2, route_id, body, fingerprint FROM delivery_bodies WHERE delivery_id = ?1";
+
+/// What takes over from a delivery sends what that one sent.
+pub(super) fn copy_body(
+    tx: &mut WriteTransaction<'_, '_>,
+    old: DeliveryId,
+    new: DeliveryId,
+) -> rusqlite::Result<()> {
+    tx.connection.prepare_cached(COPY_BODY)?.execute(params![blob(old), blob(new)])?;
+    Ok(())
+}
+
+const FIND: &str = "
+    SELECT route_id, body, fingerprint FROM delivery_bodies WHERE delivery_id = ?1";
+
+/// What a delivery sends, given the event's payload; and the route whose transform is to be run
+/// before. `None` if the stored body is damaged.
+pub(super) fn load_for_delivery(
+    connection: &Connection,
+    delivery: DeliveryId,
+    original: Payload,
+) -> rusqlite::Result<Option<(Payload, Option<RouteId>)>> {
+    type BodyRow = (RouteId, Option<Vec<u8>>, Option<[u8; 32]>);
+    let found: Option<BodyRow> = connection
+        .prepare_cached(FIND)?
+        .query_row(params![blob(delivery)], |row| Ok((id(row, 0)?, row.get(1)?, row.get(2)?)))
+        .optional()?;
+    Ok(match found {
+        None => Some((original, None)),
+        Some((route, None, _)) => Some((original, Some(route))),
+        Some((_, Some(body), stored_fingerprint)) => {
+            let sent = original.transformed(Bytes::from(body));
+            (Some(sent.fingerprint) == stored_fingerprint).then_some((sent, None))
+        }
+    })
+}
+
+/// See `AdminStore::delivery_body`.
+pub(super) fn find_body(
+    connection: &Connection,
+    delivery: DeliveryId,
+) -> rusqlite::Result<Option<Payload>> {
+    let sql = format!(
+        "SELECT {PAYLOAD_COLUMNS} FROM deliveries d JOIN events e ON e.id = d.event_id
+           JOIN payloads p ON p.seq = e.payload WHERE d.id = ?1"
+    );
+    let original = connection
+        .prepare_cached(&sql)?
+        .query_row(params![blob(delivery)], |row| payload(row, 0))
+        .optional()?;
+    let Some(original) = original else { return Ok(None) };
+    let found = load_for_delivery(connection, delivery, original)?;
+    Ok(found.and_then(|(sent, pending_transform)| pending_transform.is_none().then_some(sent)))
+}

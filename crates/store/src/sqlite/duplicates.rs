@@ -1,0 +1,246 @@
+//! Duplicates one by one: what is kept of each, and those of which a person says that they are none.
+
+use std::collections::HashMap;
+
+use bytes::Bytes;
+use rusqlite::{Connection, OptionalExtension, Row, params};
+use serde_json::json;
+use surehook_core::{
+    decision::{EventDecision, EventDecisionKind},
+    event::{DuplicateId, NewEvent},
+    ids::{EventId, SourceId},
+    rollup::RollupMetric,
+    store::{DuplicateDetail, DuplicateRow, EVENT_DUPLICATE_BYTES_MAX},
+};
+
+use super::{
+    cache::DuplicateSightings,
+    counts::Counter,
+    decisions, read,
+    rollups::SubjectSeq,
+    row::{self, EVENT_COLUMNS, blob, optional_id, time},
+    writer::WriteTransaction,
+};
+
+/// Sightings of one event that are stored as rows; the count has no limit.
+const SIGHTING_ROWS_MAX: u64 = 100;
+
+const COUNT_SIGHTINGS: &str = "
+    UPDATE events
+       SET duplicates = duplicates + ?2,
+           last_duplicate_at = max(coalesce(last_duplicate_at, ?3), ?3)
+     WHERE id = ?1 RETURNING duplicates, payload IS NULL";
+
+const INSERT_SIGHTING: &str = "
+    INSERT INTO duplicates (event_id, seen_at, body, body_removed) VALUES (?1, ?2, ?3, ?4)";
+
+/// Counts sightings and keeps the times of the first ones; `body` belongs to the first.
+///
+/// Those that memory answered are written later than they were seen, and perhaps after others.
+pub(super) fn record_sightings(
+    tx: &mut WriteTransaction<'_, '_>,
+    event: EventId,
+    seen: &DuplicateSightings,
+    body: Option<&[u8]>,
+) -> rusqlite::Result<()> {
+    tx.counts.add(Counter::Duplicates, i64::try_from(seen.count).unwrap_or(i64::MAX));
+    if let Some(source) = seen.source.map_or(Ok(None), |source| find_source_seq(tx, source))? {
+        let tally = tx.counts.rollups.bucket(SubjectSeq::Source(source), seen.last);
+        tally.add(RollupMetric::Duplicates, seen.count);
+    }
+    let counted: Option<(u64, bool)> = tx
+        .connection
+        .prepare_cached(COUNT_SIGHTINGS)?
+        .query_row(params![blob(event), seen.count, seen.last.as_millis()], |row| {
+            Ok((row.get(0)?, row.get(1)?))
+        })
+        .optional()?;
+    // The event itself may be past its retention while its key is not.
+    let Some((total, body_removed)) = counted else { return Ok(()) };
+    if total <= SIGHTING_ROWS_MAX
+        || (body.is_some() && count_differing(tx, event)? < SIGHTING_ROWS_MAX)
+    {
+        for (index, seen_at) in seen.times.iter().enumerate() {
+            let body = body.filter(|_| index == 0);
+            // With the original's body gone, that of a copy must not outlive it.
+            tx.connection.prepare_cached(INSERT_SIGHTING)?.execute(params![
+                blob(event),
+                seen_at.as_millis(),
+                body.filter(|_| !body_removed),
+                body.is_some() && body_removed,
+            ])?;
+        }
+    }
+    Ok(())
+}
+
+/// The row number of a source that may have been deleted since.
+fn find_source_seq(
+    tx: &WriteTransaction<'_, '_>,
+    source: SourceId,
+) -> rusqlite::Result<Option<i64>> {
+    if let Some(seq) = tx.row_numbers.sources.get(&source) {
+        return Ok(Some(*seq));
+    }
+    tx.connection
+        .prepare_cached("SELECT seq FROM sources WHERE id = ?1")?
+        .query_row(params![blob(source)], |row| row.get(0))
+        .optional()
+}
+
+const COUNT_DIFFERING: &str = "
+    SELECT count(*) FROM duplicates WHERE event_id = ?1 AND (body IS NOT NULL OR body_removed)";
+
+/// Many harmless repeats must not hide one that differs.
+fn count_differing(tx: &WriteTransaction<'_, '_>, event: EventId) -> rusqlite::Result<u64> {
+    tx.connection.prepare_cached(COUNT_DIFFERING)?.query_row(params![blob(event)], |row| row.get(0))
+}
+
+/// Writes the sightings that memory has answered since the last time.
+pub(super) fn write_sightings(
+    tx: &mut WriteTransaction<'_, '_>,
+    sightings: &HashMap<EventId, DuplicateSightings>,
+) -> rusqlite::Result<()> {
+    for (event, sighting) in sightings {
+        record_sightings(tx, *event, sighting, None)?;
+    }
+    Ok(())
+}
+
+const COLUMNS: &str = "seen_at, body, body_removed, delivered_as";
+
+fn read_duplicate(row: &Row<'_>, n: u32) -> rusqlite::Result<DuplicateRow> {
+    let body: Option<Vec<u8>> = row.get(1)?;
+    Ok(DuplicateRow {
+        n,
+        seen_at: time(row, 0)?,
+        bytes_differ: body.is_some() || row.get(2)?,
+        body: body.map(Bytes::from),
+        body_left_out: false,
+        delivered_as: optional_id(row, 3)?,
+    })
+}
+
+const LENGTHS: &str = "
+    SELECT seq, seen_at, length(body), body_removed, delivered_as FROM duplicates
+     WHERE event_id = ?1 ORDER BY seq";
+const BODY: &str = "SELECT body FROM duplicates WHERE seq = ?1";
+
+/// All that are kept of an event, in the order in which they were seen. One that memory answered is
+/// written later than it was seen; its number is that of the writing, which never changes. Bodies
+/// are read as long as they fit into [`EVENT_DUPLICATE_BYTES_MAX`]: whoever sends can make them many and
+/// large.
+pub(super) fn list_for_event(
+    connection: &Connection,
+    event: EventId,
+) -> rusqlite::Result<Vec<DuplicateRow>> {
+    let mut n = 0;
+    let found = read::collect_rows(connection, LENGTHS, params![blob(event)], |row| {
+        n += 1;
+        let length: Option<usize> = row.get(2)?;
+        let seen = DuplicateRow {
+            n,
+            seen_at: time(row, 1)?,
+            bytes_differ: length.is_some() || row.get(3)?,
+            body: None,
+            body_left_out: false,
+            delivered_as: optional_id(row, 4)?,
+        };
+        Ok((row.get::<_, i64>(0)?, length, seen))
+    })?;
+    let mut bytes_left = EVENT_DUPLICATE_BYTES_MAX;
+    let mut body = connection.prepare_cached(BODY)?;
+    let mut rows = Vec::with_capacity(found.len());
+    for (seq, length, mut seen) in found {
+        match length {
+            Some(length) if length <= bytes_left => {
+                bytes_left -= length;
+                let bytes: Option<Vec<u8>> = body.query_row(params![seq], |row| row.get(0))?;
+                seen.body = bytes.map(Bytes::from);
+            }
+            Some(_) => seen.body_left_out = true,
+            None => {}
+        }
+        rows.push(seen);
+    }
+    rows.sort_by_key(|row| row.seen_at);
+    Ok(rows)
+}
+
+const SEQ_BY_NUMBER: &str = "
+    SELECT seq FROM duplicates WHERE event_id = ?1 ORDER BY seq LIMIT 1 OFFSET ?2";
+
+fn find_seq(connection: &Connection, duplicate: DuplicateId) -> rusqlite::Result<Option<i64>> {
+    let Some(before) = duplicate.n.checked_sub(1) else { return Ok(None) };
+    connection
+        .prepare_cached(SEQ_BY_NUMBER)?
+        .query_row(params![blob(duplicate.event), before], |row| row.get(0))
+        .optional()
+}
+
+/// See `AdminStore::duplicate`.
+pub(super) fn find(
+    connection: &Connection,
+    id: DuplicateId,
+) -> rusqlite::Result<Option<DuplicateDetail>> {
+    let Some(seq) = find_seq(connection, id)? else { return Ok(None) };
+    let sql = format!("SELECT {COLUMNS} FROM duplicates WHERE seq = ?1");
+    let duplicate = connection
+        .prepare_cached(&sql)?
+        .query_row(params![seq], |row| read_duplicate(row, id.n))
+        .optional()?;
+    let sql = format!(
+        "SELECT {EVENT_COLUMNS} FROM events e JOIN sources s ON s.seq = e.source WHERE e.id = ?1"
+    );
+    let event = connection
+        .prepare_cached(&sql)?
+        .query_row(params![blob(id.event)], row::event)
+        .optional()?;
+    let (Some(event), Some(duplicate)) = (event, duplicate) else { return Ok(None) };
+    Ok(Some(DuplicateDetail {
+        event,
+        original: read::find_payload(connection, id.event)?,
+        duplicate,
+    }))
+}
+
+const DELIVERED_AS: &str = "SELECT delivered_as FROM duplicates WHERE seq = ?1";
+const SET_DELIVERED_AS: &str = "UPDATE duplicates SET delivered_as = ?2 WHERE seq = ?1";
+
+/// Notes that a copy becomes this event; or says which one it became before.
+pub(super) fn mark_delivered(
+    tx: &WriteTransaction<'_, '_>,
+    event: &NewEvent,
+    duplicate: DuplicateId,
+) -> rusqlite::Result<Option<EventId>> {
+    // It went with its event meanwhile: nothing is admitted.
+    let seq = find_seq(tx.connection, duplicate)?.ok_or(rusqlite::Error::QueryReturnedNoRows)?;
+    let before: Option<EventId> = tx
+        .connection
+        .prepare_cached(DELIVERED_AS)?
+        .query_row(params![seq], |row| optional_id(row, 0))?;
+    if before.is_none() {
+        tx.connection.prepare_cached(SET_DELIVERED_AS)?.execute(params![seq, blob(event.id)])?;
+    }
+    Ok(before)
+}
+
+/// Writes it down in both stories. To be called when both events are there.
+pub(super) fn record_decisions(
+    tx: &WriteTransaction<'_, '_>,
+    event: &NewEvent,
+    duplicate: DuplicateId,
+) -> rusqlite::Result<()> {
+    for (of, other, kind) in [
+        (duplicate.event, event.id, EventDecisionKind::DeliveredAnyway),
+        (event.id, duplicate.event, EventDecisionKind::NotADuplicate),
+    ] {
+        let detail = json!({ "event": other, "n": duplicate.n });
+        let at = event.received_at;
+        decisions::insert(
+            tx.connection,
+            &EventDecision { event: of, delivery: None, at, kind, detail },
+        )?;
+    }
+    Ok(())
+}

@@ -1,0 +1,110 @@
+//! The data folder for whoever only looks: beside a gateway that runs, or when none does.
+//!
+//! No lock is taken and nothing is changed, so nobody is kept from anything. SQLite may leave its
+//! two side files (`-wal`, `-shm`) behind; the next start takes them over.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use rusqlite::Connection;
+use surehook_core::time::Timestamp;
+
+use super::{
+    DATABASE, OpenError, SqliteStore,
+    cache::StoreCache,
+    counts, folder,
+    read::ReadPool,
+    schema::{self, MIGRATIONS},
+    writer::Writer,
+};
+
+impl SqliteStore {
+    /// Opens what is in `data` to look at it. Every step that would write is refused.
+    pub fn open_read_only(data: &Path) -> Result<Self, OpenError> {
+        let file = data.join(DATABASE);
+        let connection = open_existing(&file)?;
+        let (found, known) = (schema_version(&connection)?, MIGRATIONS.len());
+        if found != known {
+            return Err(OpenError::wrong_version(found, known));
+        }
+        let cache = Arc::new(StoreCache::new(1));
+        let counts = counts::load(&connection)?;
+        cache.change_counts(|cached| *cached = counts);
+        Ok(Self {
+            writer: Writer::closed(),
+            readers: ReadPool::new(&file),
+            cache,
+            quarantine_sources: Arc::default(),
+            file,
+        })
+    }
+}
+
+/// Opens a database of ours for reading.
+pub(super) fn open_existing(file: &Path) -> Result<Connection, OpenError> {
+    if !file.is_file() {
+        return Err(OpenError::Missing(file.to_owned()));
+    }
+    let connection = schema::open_reader(file)?;
+    schema::check_application_id(&connection, file)?;
+    Ok(connection)
+}
+
+pub(super) fn schema_version(connection: &Connection) -> Result<usize, OpenError> {
+    let found: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
+    Ok(usize::try_from(found).unwrap_or(0))
+}
+
+/// What a look at a data folder tells.
+#[derive(Clone, Debug)]
+pub struct FolderInspection {
+    /// The database file.
+    pub file: PathBuf,
+    pub schema_version: usize,
+    /// The schema version that this program supports.
+    pub known_schema_version: usize,
+    /// What SQLite found wrong; empty when all is well.
+    pub faults: Vec<String>,
+    pub database_bytes: u64,
+    pub wal_bytes: u64,
+    /// When the newest event came in.
+    pub newest_event: Option<Timestamp>,
+    /// A process has the folder open.
+    pub in_use: bool,
+    /// A restore was begun here and did not end.
+    pub restore_interrupted: bool,
+}
+
+/// How many faults are told; one is enough to act.
+const FAULTS_MAX: usize = 10;
+
+/// Looks at what is in `data`, and checks all of it.
+pub fn inspect(data: &Path) -> Result<FolderInspection, OpenError> {
+    let file = data.join(DATABASE);
+    let connection = open_existing(&file)?;
+    let file_bytes = |path: &Path| fs::metadata(path).map_or(0, |meta| meta.len());
+    let newest = "SELECT received_at FROM events ORDER BY id DESC LIMIT 1";
+    let newest_event =
+        connection.query_row(newest, [], |row| row.get(0)).ok().map(Timestamp::from_millis);
+    Ok(FolderInspection {
+        schema_version: schema_version(&connection)?,
+        known_schema_version: MIGRATIONS.len(),
+        faults: faults(&connection)?,
+        database_bytes: file_bytes(&file),
+        wal_bytes: file_bytes(&file.with_extension("db-wal")),
+        newest_event,
+        in_use: folder::is_locked(data),
+        restore_interrupted: folder::is_restore_interrupted(data),
+        file,
+    })
+}
+
+/// What `PRAGMA quick_check` has to say.
+pub(super) fn faults(connection: &Connection) -> rusqlite::Result<Vec<String>> {
+    let mut check = connection.prepare(&format!("PRAGMA quick_check({FAULTS_MAX})"))?;
+    let lines: Vec<String> = check.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?;
+    Ok(lines.into_iter().filter(|line| line != "ok").collect())
+}

@@ -1,0 +1,312 @@
+//! Everything that came to the door, merged of three lists: events, sightings of duplicates, and the
+//! sample of what was refused. Each is read in its own order from where the page before left it, so
+//! that nothing is written for it and nothing is left out or told twice.
+
+use std::{
+    cell::RefCell,
+    collections::{HashMap, VecDeque},
+    time::Duration,
+};
+
+use rusqlite::{Connection, Row, params};
+use surehook_core::{
+    ids::{EventId, RequestId, SourceId},
+    refused::RefusedFilter,
+    requests::{
+        AcceptedRequest, DuplicateRequest, ListPosition, ReceivedRequest, RequestCursor,
+        RequestFilter, RequestOutcome,
+    },
+    store::{ListPage, PageRequest},
+    time::Timestamp,
+};
+
+use super::{
+    list::{ListQuery, ListTable, SCAN_MAX, SOURCE_SEQ, first_id_of_millisecond},
+    refused,
+    row::{blob, id, time},
+};
+
+/// Sightings that were answered from memory are written a moment later, in any order, and later
+/// still when the disk was full. Beyond this nobody looks for one that is out of order.
+const WRITE_DELAY_MAX: Duration = Duration::from_secs(3600);
+
+/// What was read of one of the lists.
+struct MergeInput<I> {
+    rows: VecDeque<(I, ReceivedRequest)>,
+    /// Where it stopped to look, and the time there; `None` at its end.
+    rest: Option<(I, Timestamp)>,
+    looks: usize,
+}
+
+impl<I: Copy> MergeInput<I> {
+    fn empty() -> Self {
+        Self { rows: VecDeque::new(), rest: None, looks: 0 }
+    }
+
+    /// The time of what is next, and whether it is there. Of what was not looked at only the time
+    /// is known.
+    fn peek(&self) -> Option<(Timestamp, bool)> {
+        let front = self.rows.front().map(|(_, arrival)| (arrival.at(), true));
+        front.or(self.rest.map(|(_, at)| (at, false)))
+    }
+
+    fn take(&mut self, reached: &mut ListPosition<I>) -> Option<ReceivedRequest> {
+        let (id, arrival) = self.rows.pop_front()?;
+        *reached = ListPosition::After(id);
+        Some(arrival)
+    }
+
+    /// Goes on after all that was looked at, if all of it was taken.
+    fn finish(&self, reached: &mut ListPosition<I>) {
+        if self.rows.is_empty() {
+            *reached = self.rest.map_or(ListPosition::End, |(id, _)| ListPosition::After(id));
+        }
+    }
+}
+
+/// See `AdminStore::list_requests`.
+pub(super) fn list_requests(
+    connection: &Connection,
+    filter: &RequestFilter,
+    page: PageRequest<RequestCursor>,
+) -> rusqlite::Result<ListPage<ReceivedRequest, RequestCursor>> {
+    let mut cursor = page.after.unwrap_or_default();
+    let limit = page.limit;
+    let mut accepted = read_accepted(connection, filter, cursor.accepted, limit)?;
+    let mut duplicate = read_duplicates(connection, filter, cursor.duplicate, limit)?;
+    let mut refused = read_refused(connection, filter, cursor.refused, limit)?;
+    let looks = accepted.looks + duplicate.looks + refused.looks;
+    let mut rows = Vec::new();
+    while rows.len() < limit {
+        let heads = [accepted.peek(), duplicate.peek(), refused.peek()];
+        let newest = heads.iter().enumerate().filter_map(|(part, head)| Some(((*head)?, part)));
+        // Beyond what was not looked at there may be something newer than all the rest.
+        let Some(((_, true), part)) = newest.max() else { break };
+        rows.extend(match part {
+            0 => accepted.take(&mut cursor.accepted),
+            1 => duplicate.take(&mut cursor.duplicate),
+            _ => refused.take(&mut cursor.refused),
+        });
+    }
+    accepted.finish(&mut cursor.accepted);
+    duplicate.finish(&mut cursor.duplicate);
+    refused.finish(&mut cursor.refused);
+    let next = Some(cursor).filter(|cursor| !cursor.is_at_end());
+    Ok(ListPage { rows, next, looks, last: Some(cursor) })
+}
+
+const ACCEPTED_COLUMNS: &str =
+    "e.id, e.request_id, s.id, e.received_at, e.body_bytes, p.path, p.query,
+    p.remote";
+const ACCEPTED_TABLES: &str =
+    "events e JOIN sources s ON s.seq = e.source LEFT JOIN payloads p ON p.seq = e.payload";
+
+const ACCEPTED_TABLE: ListTable<'_> =
+    ListTable { columns: ACCEPTED_COLUMNS, from: ACCEPTED_TABLES, order_by: "e.id" };
+
+const OF_MILLISECOND: &str = "SELECT id, request_id FROM events WHERE id BETWEEN ?1 AND ?2";
+
+/// The requests of one millisecond: of each how many events there are, and the newest of them.
+///
+/// All events of a request have the same time, and so ids that begin alike; those of several requests
+/// may lie between each other. They are read once for all of them, so that a request with thousands of
+/// events costs each of these events one look more, not thousands.
+#[derive(Default)]
+struct MillisecondRequests {
+    first: [u8; 16],
+    requests: HashMap<[u8; 16], (u64, [u8; 16])>,
+}
+
+impl MillisecondRequests {
+    /// Whether an event stands for its request, and for how many then. Of a request with several
+    /// events the last stands for all.
+    fn represented(
+        &mut self,
+        connection: &Connection,
+        event: EventId,
+        request: RequestId,
+    ) -> rusqlite::Result<Option<u64>> {
+        let first = first_id_of_millisecond(blob(event));
+        if self.first != first || self.requests.is_empty() {
+            *self = Self::read(connection, first)?;
+        }
+        let found = self.requests.get(&blob(request));
+        Ok(found.filter(|(_, newest)| *newest == blob(event)).map(|(events, _)| *events))
+    }
+
+    fn read(connection: &Connection, first: [u8; 16]) -> rusqlite::Result<Self> {
+        let mut last = first;
+        last[6..].fill(0xff);
+        let mut requests = HashMap::new();
+        let mut statement = connection.prepare_cached(OF_MILLISECOND)?;
+        let mut found = statement.query(params![first, last])?;
+        while let Some(row) = found.next()? {
+            let event: [u8; 16] = row.get(0)?;
+            let (events, newest) = requests.entry(row.get(1)?).or_insert((0, event));
+            *events += 1;
+            *newest = event.max(*newest);
+        }
+        Ok(Self { first, requests })
+    }
+}
+
+fn read_accepted(
+    connection: &Connection,
+    filter: &RequestFilter,
+    reached: ListPosition<EventId>,
+    limit: usize,
+) -> rusqlite::Result<MergeInput<EventId>> {
+    let is_unknown_source = matches!(filter.source, Some((_, None)));
+    if reached == ListPosition::End || !filter.wants(RequestOutcome::Accepted) || is_unknown_source
+    {
+        return Ok(MergeInput::empty());
+    }
+    let page = PageRequest { after: reached.after(), limit };
+    let query = build_accepted_query(filter, page);
+    let millisecond = RefCell::new(MillisecondRequests::default());
+    let found = query.run(connection, ACCEPTED_TABLE, page, |row| {
+        let event: EventId = id(row, 0)?;
+        let request: RequestId = id(row, 1)?;
+        let represented = millisecond.borrow_mut().represented(connection, event, request)?;
+        let Some(events) = represented else { return Ok(None) };
+        Ok(Some(AcceptedRequest {
+            request,
+            event,
+            events,
+            source: id(row, 2)?,
+            at: time(row, 3)?,
+            body_bytes: row.get(4)?,
+            path: row.get(5)?,
+            query: row.get(6)?,
+            remote: row.get(7)?,
+        }))
+    })?;
+    let rest = found.next.map(|event| (event, event.at()));
+    let rows =
+        found.rows.into_iter().map(|row| (row.event, ReceivedRequest::Accepted(row))).collect();
+    Ok(MergeInput { rows, rest, looks: found.looks })
+}
+
+fn build_accepted_query(filter: &RequestFilter, page: PageRequest<EventId>) -> ListQuery {
+    let mut query = ListQuery::for_page(page, filter.since, filter.until, "e.id");
+    query.has_row_filter = true;
+    if let Some((_, Some(source))) = filter.source {
+        query.narrow(&format!("e.source = {SOURCE_SEQ}"), blob(source).to_vec());
+    }
+    if let Some(other) = filter.not_of {
+        query.filter_rows(&format!("e.source IS NOT {SOURCE_SEQ}"), blob(other).to_vec());
+    }
+    query
+}
+
+const SIGHTINGS: &str = "
+    SELECT x.seq, x.event_id, s.id, x.seen_at, x.body IS NOT NULL OR x.body_removed,
+           iif(x.body IS NULL AND NOT x.body_removed, e.body_bytes, length(x.body))
+      FROM duplicates x CROSS JOIN events e ON e.id = x.event_id
+                        CROSS JOIN sources s ON s.seq = e.source
+     WHERE x.seq < ?1 ORDER BY x.seq DESC LIMIT ?2";
+
+fn read_duplicates(
+    connection: &Connection,
+    filter: &RequestFilter,
+    reached: ListPosition<i64>,
+    limit: usize,
+) -> rusqlite::Result<MergeInput<i64>> {
+    if reached == ListPosition::End || !filter.wants(RequestOutcome::Duplicate) {
+        return Ok(MergeInput::empty());
+    }
+    let mut part = MergeInput::empty();
+    let mut statement = connection.prepare_cached(SIGHTINGS)?;
+    let before = reached.after().unwrap_or(i64::MAX);
+    let mut found = statement.query(params![before, SCAN_MAX])?;
+    let mut last = None;
+    while part.rows.len() < limit
+        && let Some(row) = found.next()?
+    {
+        let sighted = read_duplicate(row)?;
+        part.looks += 1;
+        last = Some((sighted.number, sighted.at));
+        if filter.since.is_some_and(|since| sighted.at + WRITE_DELAY_MAX < since) {
+            return Ok(part);
+        }
+        if matches(filter, &sighted) {
+            part.rows.push_back((sighted.number, ReceivedRequest::Duplicate(sighted)));
+        }
+    }
+    if part.rows.len() == limit || part.looks == SCAN_MAX {
+        part.rest = last;
+    }
+    Ok(part)
+}
+
+fn read_duplicate(row: &Row<'_>) -> rusqlite::Result<DuplicateRequest> {
+    Ok(DuplicateRequest {
+        number: row.get(0)?,
+        event: id(row, 1)?,
+        source: id(row, 2)?,
+        at: time(row, 3)?,
+        bytes_differ: row.get(4)?,
+        body_bytes: row.get(5)?,
+    })
+}
+
+fn matches(filter: &RequestFilter, sighted: &DuplicateRequest) -> bool {
+    let is_of = |wanted: &(String, Option<SourceId>)| wanted.1 == Some(sighted.source);
+    filter.source.as_ref().is_none_or(is_of)
+        && filter.not_of != Some(sighted.source)
+        && filter.since.is_none_or(|since| sighted.at >= since)
+        && filter.until.is_none_or(|until| sighted.at < until)
+}
+
+fn read_refused(
+    connection: &Connection,
+    filter: &RequestFilter,
+    reached: ListPosition<RequestId>,
+    limit: usize,
+) -> rusqlite::Result<MergeInput<RequestId>> {
+    if reached == ListPosition::End || !filter.wants(RequestOutcome::Refused) {
+        return Ok(MergeInput::empty());
+    }
+    let wanted = RefusedFilter {
+        source: filter.source.as_ref().map(|(name, _)| name.clone()),
+        code: filter.reason.clone(),
+        since: filter.since,
+        until: filter.until,
+    };
+    let rows = refused::list(connection, &wanted, PageRequest { after: reached.after(), limit })?;
+    let rest = rows.last().filter(|_| rows.len() == limit).map(|row| (row.id, row.at));
+    let looks = rows.len();
+    let rows =
+        rows.into_iter().map(|row| (row.id, ReceivedRequest::Refused(Box::new(row)))).collect();
+    Ok(MergeInput { rows, rest, looks })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::schema::query_plan, *};
+
+    #[test]
+    fn each_list_is_read_in_its_own_order() {
+        let page = PageRequest { after: None, limit: 50 };
+        let at = Timestamp::from_millis(1);
+        let of_one = RequestFilter {
+            source: Some(("shop".to_owned(), Some(SourceId::new(at, 1)))),
+            not_of: Some(SourceId::new(at, 2)),
+            ..RequestFilter::default()
+        };
+        for (filter, walk) in [
+            (RequestFilter::default(), "SEARCH e USING PRIMARY KEY (id<?)"),
+            (of_one, "SEARCH e USING INDEX events_by_source (source=? AND id<?)"),
+        ] {
+            let select =
+                build_accepted_query(&filter, page).select(ACCEPTED_COLUMNS, ACCEPTED_TABLES);
+            let steps = query_plan(&format!("{select} ORDER BY e.id DESC LIMIT 10"));
+            assert!(steps.iter().any(|step| step == walk), "{walk}: {steps:?}");
+            assert!(!steps.iter().any(|step| step.contains("TEMP B-TREE")), "{steps:?}");
+        }
+        let steps = query_plan(SIGHTINGS);
+        assert_eq!(steps[0], "SEARCH x USING INTEGER PRIMARY KEY (rowid<?)", "{steps:?}");
+        assert!(!steps.iter().any(|step| step.contains("TEMP B-TREE")), "{steps:?}");
+        assert_eq!(query_plan(OF_MILLISECOND), ["SEARCH events USING PRIMARY KEY (id>? AND id<?)"]);
+    }
+}

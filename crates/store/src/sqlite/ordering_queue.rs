@@ -1,0 +1,138 @@
+//! Deliveries that must arrive one after the other: who waits for whom, and whose turn it is.
+//!
+//! Of all unfinished deliveries of a destination with the same ordering key, the one with the lowest
+//! number stands first; the others are `held`. Whatever ends the first one makes the next one due in
+//! the same transaction, so that there is no moment at which a held delivery has nobody before it.
+
+use rusqlite::{OptionalExtension, params};
+use serde_json::Value;
+use surehook_core::{
+    decision::{EventDecision, EventDecisionKind},
+    delivery::state::DeliveryStatus,
+    ids::{DeliveryId, DestinationId, EventId},
+    store::CancelResult,
+    time::Timestamp,
+};
+
+use super::{
+    awaited_statuses, decisions,
+    row::{blob, id, status},
+    writer::WriteTransaction,
+};
+
+/// A place in a line.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct QueuePosition {
+    pub(super) seq: i64,
+    /// Nobody stands before it.
+    pub(super) is_first: bool,
+}
+
+// A number once given is never given again, also not after a restart.
+const NEXT_SEQ: &str =
+    "UPDATE counters SET value = value + 1 WHERE name = 'order_seq' RETURNING value";
+
+const HAS_UNFINISHED: &str = "
+    SELECT EXISTS (SELECT 1 FROM deliveries
+                    WHERE destination = ?1 AND order_key = ?2 AND ended_at IS NULL)";
+
+/// Gives a delivery that is about to be born the last place in the line of its key.
+pub(super) fn append(
+    tx: &mut WriteTransaction<'_, '_>,
+    destination: i64,
+    key: &str,
+) -> rusqlite::Result<QueuePosition> {
+    let seq = tx.sql.get(NEXT_SEQ)?.query_row([], |row| row.get(0))?;
+    let has_unfinished: bool =
+        tx.sql.get(HAS_UNFINISHED)?.query_row(params![destination, key], |row| row.get(0))?;
+    Ok(QueuePosition { seq, is_first: !has_unfinished })
+}
+
+const QUEUE_OF: &str =
+    "SELECT destination, order_key FROM deliveries WHERE id = ?1 AND order_key IS NOT NULL";
+
+// Input::TurnCame
+const RELEASE_NEXT: &str = "
+    UPDATE deliveries SET state = 'pending', due_at = max(?3, coalesce(not_before, created_at))
+     WHERE state = 'held' AND id =
+           (SELECT id FROM deliveries
+             WHERE destination = ?1 AND order_key = ?2 AND ended_at IS NULL
+             ORDER BY order_seq LIMIT 1)";
+
+/// A delivery has ended: if it had an ordering key, the turn of the next one has come.
+pub(super) fn release_next(
+    tx: &mut WriteTransaction<'_, '_>,
+    ended: DeliveryId,
+    now: Timestamp,
+) -> rusqlite::Result<()> {
+    let queue: Option<(i64, String)> = tx
+        .sql
+        .get(QUEUE_OF)?
+        .query_row(params![blob(ended)], |row| Ok((row.get(0)?, row.get(1)?)))
+        .optional()?;
+    let Some((destination, key)) = queue else { return Ok(()) };
+    let released = tx.sql.get(RELEASE_NEXT)?.execute(params![destination, key, now.as_millis()])?;
+    tx.counts.count_moves(Some(DeliveryStatus::Held), Some(DeliveryStatus::Pending), released);
+    Ok(())
+}
+
+// Input::TurnCame
+const RELEASE_ALL: &str = "
+    UPDATE deliveries SET state = 'pending', due_at = max(?2, coalesce(not_before, created_at))
+     WHERE state = 'held' AND order_key IS NOT NULL AND ended_at IS NULL
+       AND destination = (SELECT seq FROM destinations WHERE id = ?1)";
+
+/// The order of a destination is given up: nobody waits for anybody.
+pub(super) fn release_all(
+    tx: &mut WriteTransaction<'_, '_>,
+    destination: DestinationId,
+    now: Timestamp,
+) -> rusqlite::Result<()> {
+    let values = params![blob(destination), now.as_millis()];
+    let released = tx.connection.prepare_cached(RELEASE_ALL)?.execute(values)?;
+    tx.counts.count_moves(Some(DeliveryStatus::Held), Some(DeliveryStatus::Pending), released);
+    Ok(())
+}
+
+const FIND: &str = "
+    SELECT d.state, t.id, d.event_id FROM deliveries d JOIN destinations t ON t.seq = d.destination
+     WHERE d.id = ?1";
+
+// Input::Cancel
+const CANCEL: &str =
+    "UPDATE deliveries SET state = 'cancelled', ended_at = ?2, due_at = NULL WHERE id = ?1";
+
+/// See `AdminStore::cancel`.
+pub(super) fn cancel(
+    tx: &mut WriteTransaction<'_, '_>,
+    delivery: DeliveryId,
+    now: Timestamp,
+) -> rusqlite::Result<CancelResult> {
+    let found: Option<(DeliveryStatus, DestinationId, EventId)> = tx
+        .connection
+        .prepare_cached(FIND)?
+        .query_row(params![blob(delivery)], |row| Ok((status(row, 0)?, id(row, 1)?, id(row, 2)?)))
+        .optional()?;
+    let Some((from, destination, event)) = found else { return Ok(CancelResult::NotFound) };
+    match from {
+        DeliveryStatus::Pending | DeliveryStatus::Scheduled | DeliveryStatus::Held => {}
+        DeliveryStatus::InFlight
+        | DeliveryStatus::Succeeded
+        | DeliveryStatus::Dead
+        | DeliveryStatus::Cancelled
+        | DeliveryStatus::Replayed => return Ok(CancelResult::NotCancellable(from)),
+    }
+    tx.connection.prepare_cached(CANCEL)?.execute(params![blob(delivery), now.as_millis()])?;
+    awaited_statuses::remove(tx, delivery)?;
+    tx.counts.count_move(Some(from), Some(DeliveryStatus::Cancelled));
+    let decision = EventDecision {
+        event,
+        delivery: Some(delivery),
+        at: now,
+        kind: EventDecisionKind::Cancelled,
+        detail: Value::Null,
+    };
+    decisions::insert(tx.connection, &decision)?;
+    release_next(tx, delivery, now)?;
+    Ok(CancelResult::Done { destination })
+}

@@ -1,0 +1,700 @@
+//! Retention: removes expired events, bodies, attempts, keys and counts in small slices, so that no
+//! write waits long.
+//!
+//! A round visits all sources. The events of each are walked in id order, which is time order, up to
+//! the cutoff: once for the events, and once each for bodies and attempts if these expire earlier. A
+//! cursor on disk marks how far each walk has come, so no event is visited twice; when nothing has
+//! expired, a walk is one index lookup.
+//!
+//! Events that a walk must skip (unfinished or dead) are *deferred*: listed in `prune_later` with the
+//! time of the next try. So are events inserted or replayed behind a cursor. Every event is thus ahead
+//! of a cursor, done, or deferred.
+
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    time::Duration,
+};
+
+use rusqlite::{Connection, OptionalExtension, Row, params};
+use surehook_core::{
+    attribute::{Attributes, EventKind},
+    delivery::{DeadReason, state::DeliveryStatus},
+    ids::{DeliveryId, EventId},
+    quarantine::QUARANTINE_RETENTION,
+    retention::{EventStanding, ExpiredParts, RetentionPolicy, RetentionSpec},
+    store::PruneReport,
+    time::Timestamp,
+};
+
+use super::{
+    dead_letter_groups, key_index, media, quarantine, refused,
+    rollups::{self, SubjectSeq},
+    row::{blob, id, reason, status, time},
+    search_terms, sent_messages,
+    writer::WriteTransaction,
+};
+
+/// Steps of a slice: removed events and attempts, and index lookups. At up to 50 µs each, a slice takes
+/// too little time for a sender to notice.
+const STEPS_PER_SLICE: usize = 200;
+/// Bytes of bodies removed by a slice: all pages of a large body must be read to free them.
+const BYTES_PER_SLICE: u64 = 8 << 20;
+/// Pause between two rounds while the walk over all keys, which may take minutes, continues.
+const ROUND_PAUSE: Duration = Duration::from_secs(1);
+
+/// What a slice may still do.
+struct SliceBudget {
+    steps: usize,
+    bytes: u64,
+}
+
+impl SliceBudget {
+    fn spend_steps(&mut self, steps: usize) {
+        self.steps = self.steps.saturating_sub(steps);
+    }
+
+    fn spend_bytes(&mut self, bytes: u64) {
+        self.bytes = self.bytes.saturating_sub(bytes);
+    }
+
+    fn is_spent(&self) -> bool {
+        self.steps == 0 || self.bytes == 0
+    }
+}
+
+/// The progress of a round. It may be wrong after a rollback: the cursors are on disk, a source that is
+/// skipped is visited in the next round, and at worst too many events behind a cursor are deferred,
+/// never too few.
+#[derive(Debug)]
+pub(super) struct PruneProgress {
+    /// The highest cursor.
+    max_cursor: EventId,
+    /// Row numbers of the last source and destination that are done.
+    source: i64,
+    destination: i64,
+    round_ended_at: Timestamp,
+    /// Where the walk over the key index continues.
+    next_key_position: Option<i64>,
+}
+
+impl PruneProgress {
+    pub(super) fn load(connection: &Connection) -> rusqlite::Result<Self> {
+        let max_cursor: Option<[u8; 16]> =
+            connection
+                .query_row("SELECT max(event_id) FROM prune_cursors", [], |row| row.get(0))?;
+        let max_cursor = EventId::from_uuid(uuid::Uuid::from_bytes(max_cursor.unwrap_or_default()));
+        let round_ended_at = Timestamp::default();
+        Ok(Self { max_cursor, source: 0, destination: 0, round_ended_at, next_key_position: None })
+    }
+}
+
+/// Implements `AdminStore::prune`.
+pub(super) fn prune_slice(
+    tx: &mut WriteTransaction<'_, '_>,
+    events_kept: Duration,
+    now: Timestamp,
+) -> rusqlite::Result<PruneReport> {
+    let mut slice = PruneSlice {
+        events_kept,
+        now,
+        budget: SliceBudget { steps: STEPS_PER_SLICE, bytes: BYTES_PER_SLICE },
+        pruned: PruneReport::default(),
+    };
+    let deferred_done = slice.prune_deferred(tx)?;
+    let round_done = slice.continue_round(tx)?;
+    let (keys, more_keys) = prune_keys(tx, now)?;
+    refused::prune(tx, now - events_kept)?;
+    quarantine::prune(tx, now - events_kept.min(QUARANTINE_RETENTION))?;
+    let more_files = media::prune(tx, now)?;
+    if slice.pruned.events > 0 || round_done {
+        search_terms::remove_unused_segments(tx.connection)?;
+    }
+    let more = !deferred_done || !round_done || more_keys || more_files;
+    Ok(PruneReport { keys, more, ..slice.pruned })
+}
+
+/// What a walk over the events of a source removes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PruneTarget {
+    Events,
+    Bodies,
+    Attempts,
+}
+
+impl PruneTarget {
+    /// Events first: an event that is removed needs no walk for its parts.
+    const ALL: [Self; 3] = [Self::Events, Self::Bodies, Self::Attempts];
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Events => "events",
+            Self::Bodies => "bodies",
+            Self::Attempts => "attempts",
+        }
+    }
+
+    fn retention(self, keep: &RetentionPolicy) -> Duration {
+        match self {
+            Self::Events => keep.events,
+            Self::Bodies => keep.bodies,
+            Self::Attempts => keep.attempts,
+        }
+    }
+
+    /// Whether this expires before the event itself.
+    fn is_needed(self, keep: &RetentionPolicy) -> bool {
+        self == Self::Events || self.retention(keep) < keep.events
+    }
+
+    fn is_expired(self, due: ExpiredParts) -> bool {
+        match self {
+            Self::Events => due.event,
+            Self::Bodies => due.body,
+            Self::Attempts => due.attempts,
+        }
+    }
+}
+
+struct OldEvent {
+    id: EventId,
+    payload: Option<i64>,
+    body_bytes: u64,
+    received_at: Timestamp,
+    standing: EventStanding,
+}
+
+/// Columns of [`OldEvent`], from `events e`. Of its deliveries the least finished one decides.
+macro_rules! old_event_columns {
+    () => {
+        "e.id, e.payload, e.body_bytes, e.received_at,
+         (SELECT max(iif(d.ended_at IS NULL, 2, d.state = 'dead')) FROM deliveries d
+           WHERE d.event_id = e.id)"
+    };
+}
+
+fn read_old_event(row: &Row<'_>, first: usize) -> rusqlite::Result<OldEvent> {
+    let standing = match row.get(first + 4)? {
+        None | Some(0) => EventStanding::Ended,
+        Some(1) => EventStanding::Dead,
+        Some(_) => EventStanding::Owed,
+    };
+    Ok(OldEvent {
+        id: id(row, first)?,
+        payload: row.get(first + 1)?,
+        body_bytes: row.get(first + 2)?,
+        received_at: time(row, first + 3)?,
+        standing,
+    })
+}
+
+const SOURCE_AFTER: &str = "
+    SELECT seq, spec ->> '$.retention' FROM sources WHERE seq > ?1 ORDER BY seq LIMIT 1";
+const DESTINATION_AFTER: &str = "SELECT seq FROM destinations WHERE seq > ?1 ORDER BY seq LIMIT 1";
+
+// INDEXED BY: a walk by the primary key would visit the events of all sources.
+const NEXT_OF_SOURCE: &str = concat!(
+    "SELECT ",
+    old_event_columns!(),
+    " FROM events e INDEXED BY events_by_source
+       WHERE e.source = ?1 AND e.id > ?2 AND e.id < ?3 ORDER BY e.id LIMIT ?4"
+);
+
+const CURSOR: &str = "SELECT event_id FROM prune_cursors WHERE source = ?1 AND what = ?2";
+const MOVE_CURSOR: &str = "
+    INSERT OR REPLACE INTO prune_cursors (source, what, event_id) VALUES (?1, ?2, ?3)";
+const DROP_CURSOR: &str = "DELETE FROM prune_cursors WHERE source = ?1 AND what = ?2";
+
+/// The last event that a walk has visited; zero if it has not started.
+fn read_cursor(
+    tx: &WriteTransaction<'_, '_>,
+    source: i64,
+    target: PruneTarget,
+) -> rusqlite::Result<[u8; 16]> {
+    let found = tx
+        .connection
+        .prepare_cached(CURSOR)?
+        .query_row(params![source, target.as_str()], |row| row.get(0))
+        .optional()?;
+    Ok(found.unwrap_or_default())
+}
+
+const KEEP_FOREVER: RetentionPolicy = RetentionPolicy {
+    events: Duration::MAX,
+    bodies: Duration::MAX,
+    attempts: Duration::MAX,
+    dead_letters: Duration::MAX,
+};
+
+struct PruneSlice {
+    events_kept: Duration,
+    now: Timestamp,
+    budget: SliceBudget,
+    pruned: PruneReport,
+}
+
+impl PruneSlice {
+    /// Reads the row number and retention of a source, which may be deleted.
+    fn read_retention(&self, row: &Row<'_>) -> rusqlite::Result<(i64, RetentionPolicy)> {
+        let source = row.get(0)?;
+        let spec = match row.get_ref(1)?.as_str_or_null()? {
+            None => Ok(RetentionSpec::default()),
+            Some(json) => serde_json::from_str(json),
+        };
+        let keep = spec.map(|spec: RetentionSpec| spec.keep(self.events_kept));
+        Ok((
+            source,
+            keep.unwrap_or_else(|error| {
+                tracing::error!(source, %error, "cannot read the retention of a source; keeping all its data");
+                KEEP_FOREVER
+            }),
+        ))
+    }
+
+    /// Continues the round; returns whether it is complete.
+    fn continue_round(&mut self, tx: &mut WriteTransaction<'_, '_>) -> rusqlite::Result<bool> {
+        if tx.prune_progress.next_key_position.is_some()
+            && self.now < tx.prune_progress.round_ended_at + ROUND_PAUSE
+        {
+            return Ok(true);
+        }
+        let is_done = self.prune_sources(tx)? && self.prune_destinations(tx)?;
+        if is_done {
+            (tx.prune_progress.source, tx.prune_progress.destination) = (0, 0);
+            tx.prune_progress.round_ended_at = self.now;
+        }
+        Ok(is_done)
+    }
+
+    /// Returns whether all sources are done.
+    fn prune_sources(&mut self, tx: &mut WriteTransaction<'_, '_>) -> rusqlite::Result<bool> {
+        loop {
+            if self.budget.is_spent() {
+                return Ok(false);
+            }
+            let next = tx
+                .connection
+                .prepare_cached(SOURCE_AFTER)?
+                .query_row(params![tx.prune_progress.source], |row| self.read_retention(row))
+                .optional()?;
+            let Some((source, keep)) = next else { return Ok(true) };
+            for target in PruneTarget::ALL {
+                if target.is_needed(&keep) {
+                    if !self.prune_source(tx, source, &keep, target)? {
+                        return Ok(false);
+                    }
+                } else {
+                    // If this walk is needed again later, it must start from the first event.
+                    self.budget.spend_steps(1);
+                    tx.connection
+                        .prepare_cached(DROP_CURSOR)?
+                        .execute(params![source, target.as_str()])?;
+                }
+            }
+            if !self.prune_rollups(tx, SubjectSeq::Source(source))? {
+                return Ok(false);
+            }
+            tx.prune_progress.source = source;
+        }
+    }
+
+    /// The same for destinations, which only have counts.
+    fn prune_destinations(&mut self, tx: &mut WriteTransaction<'_, '_>) -> rusqlite::Result<bool> {
+        loop {
+            if self.budget.is_spent() {
+                return Ok(false);
+            }
+            let next: Option<i64> = tx
+                .connection
+                .prepare_cached(DESTINATION_AFTER)?
+                .query_row(params![tx.prune_progress.destination], |row| row.get(0))
+                .optional()?;
+            let Some(destination) = next else { return Ok(true) };
+            if !self.prune_rollups(tx, SubjectSeq::Destination(destination))? {
+                return Ok(false);
+            }
+            sent_messages::prune_days(tx.connection, destination, self.now)?;
+            tx.prune_progress.destination = destination;
+        }
+    }
+
+    /// Removes expired counts of a source or destination; returns whether that were all.
+    fn prune_rollups(
+        &mut self,
+        tx: &WriteTransaction<'_, '_>,
+        subject: SubjectSeq,
+    ) -> rusqlite::Result<bool> {
+        // At least one, or a walk that always spends the budget would block this forever.
+        let limit = self.budget.steps.max(1);
+        let removed = rollups::prune_buckets(tx.connection, subject, self.now, limit)?;
+        self.budget.spend_steps(surehook_core::rollup::BucketWidth::ALL.len() + removed);
+        Ok(removed < limit)
+    }
+
+    /// Continues a walk through the events of a source; returns whether the cutoff is reached.
+    fn prune_source(
+        &mut self,
+        tx: &mut WriteTransaction<'_, '_>,
+        source: i64,
+        keep: &RetentionPolicy,
+        target: PruneTarget,
+    ) -> rusqlite::Result<bool> {
+        // Ids begin with their time.
+        let cutoff = EventId::new(self.now - target.retention(keep), 0);
+        let after = read_cursor(tx, source, target)?;
+        let limit = self.budget.steps;
+        let events: Vec<OldEvent> = tx
+            .connection
+            .prepare_cached(NEXT_OF_SOURCE)?
+            .query_map(params![source, after, blob(cutoff), limit], |row| read_old_event(row, 0))?
+            .collect::<Result<_, _>>()?;
+        self.budget.spend_steps(1);
+        let mut is_done = events.len() < limit;
+        let mut last = None;
+        for event in &events {
+            if self.budget.is_spent() {
+                is_done = false;
+                break;
+            }
+            self.prune_event(tx, event, keep, target)?;
+            last = Some(event.id);
+        }
+        if let Some(last) = last {
+            tx.connection.prepare_cached(MOVE_CURSOR)?.execute(params![
+                source,
+                target.as_str(),
+                blob(last)
+            ])?;
+            tx.prune_progress.max_cursor = tx.prune_progress.max_cursor.max(last);
+        }
+        Ok(is_done)
+    }
+
+    /// Removes the target of the walk from an event, or defers the event.
+    fn prune_event(
+        &mut self,
+        tx: &mut WriteTransaction<'_, '_>,
+        event: &OldEvent,
+        keep: &RetentionPolicy,
+        target: PruneTarget,
+    ) -> rusqlite::Result<()> {
+        let due = keep.due(event.received_at, event.standing, self.now);
+        if !target.is_expired(due) {
+            self.budget.spend_steps(1);
+            return self.defer(tx, event);
+        }
+        let only = ExpiredParts {
+            event: due.event,
+            body: target == PruneTarget::Bodies,
+            attempts: target == PruneTarget::Attempts,
+        };
+        self.erase(tx, event, only)
+    }
+
+    fn erase(
+        &mut self,
+        tx: &mut WriteTransaction<'_, '_>,
+        event: &OldEvent,
+        due: ExpiredParts,
+    ) -> rusqlite::Result<()> {
+        self.budget.spend_steps(1);
+        if due.event {
+            self.pruned.events += 1;
+            let erased = erase_event(tx, event.id, event.payload)?;
+            self.budget.spend_bytes(event.body_bytes + erased.derived_bytes);
+            self.budget.spend_steps(erased.term_rows);
+            return Ok(());
+        }
+        if let Some(payload) = event.payload.filter(|_| due.body) {
+            self.pruned.bodies += 1;
+            let derived_bytes = erase_body(tx, event.id, payload)?;
+            self.budget.spend_bytes(event.body_bytes + derived_bytes);
+        }
+        if due.attempts {
+            let attempts = erase_attempts(tx, event.id)?;
+            self.pruned.attempts += attempts;
+            self.budget.spend_steps(attempts);
+        }
+        Ok(())
+    }
+}
+
+/// Deferred events per slice: the rest of the budget is for the walks.
+const DEFERRED_PER_SLICE: usize = STEPS_PER_SLICE / 2;
+
+/// A deferred event is tried again after a tenth of its age, within these bounds.
+const DEFER_AGE_DIVISOR: u32 = 10;
+const DEFER_MIN: Duration = Duration::from_secs(1);
+const DEFER_MAX: Duration = Duration::from_secs(86_400);
+
+const DUE_DEFERRED: &str = concat!(
+    "SELECT l.event_id, e.source, ",
+    old_event_columns!(),
+    " FROM prune_later l LEFT JOIN events e ON e.id = l.event_id
+       WHERE l.look_at <= ?1 ORDER BY l.look_at LIMIT ?2"
+);
+
+const SOURCE: &str = "SELECT seq, spec ->> '$.retention' FROM sources WHERE seq = ?1";
+
+const DEFER: &str = "
+    INSERT OR REPLACE INTO prune_later (event_id, look_at) VALUES (?1, ?2)";
+const REMOVE_DEFERRED: &str = "DELETE FROM prune_later WHERE event_id = ?1";
+
+/// The id, and the source and event if it still exists.
+type DeferredEvent = (EventId, Option<(i64, OldEvent)>);
+
+/// The retention of a source and the cursors of its walks, in the order of [`PruneTarget::ALL`].
+struct SourceRetention {
+    keep: RetentionPolicy,
+    cursors: [[u8; 16]; 3],
+}
+
+impl PruneSlice {
+    /// Tries deferred events again; returns whether all that are due were tried.
+    fn prune_deferred(&mut self, tx: &mut WriteTransaction<'_, '_>) -> rusqlite::Result<bool> {
+        let deferred = self.find_deferred(tx)?;
+        let mut sources: HashMap<i64, SourceRetention> = HashMap::new();
+        for (id, event) in &deferred {
+            if self.budget.is_spent() {
+                return Ok(false);
+            }
+            let is_done = match event {
+                // The event was removed.
+                None => true,
+                Some((source, event)) => {
+                    let retention = match sources.entry(*source) {
+                        Entry::Occupied(known) => known.into_mut(),
+                        Entry::Vacant(new) => new.insert(self.load_retention(tx, *source)?),
+                    };
+                    self.prune_all_expired(tx, event, retention)?
+                }
+            };
+            if is_done {
+                tx.connection.prepare_cached(REMOVE_DEFERRED)?.execute(params![blob(*id)])?;
+            }
+        }
+        Ok(deferred.len() < DEFERRED_PER_SLICE)
+    }
+
+    fn find_deferred(&self, tx: &WriteTransaction<'_, '_>) -> rusqlite::Result<Vec<DeferredEvent>> {
+        tx.connection
+            .prepare_cached(DUE_DEFERRED)?
+            .query_map(params![self.now.as_millis(), DEFERRED_PER_SLICE], |row| {
+                let event = match row.get(1)? {
+                    None => None,
+                    Some(source) => Some((source, read_old_event(row, 2)?)),
+                };
+                Ok((id(row, 0)?, event))
+            })?
+            .collect()
+    }
+
+    fn load_retention(
+        &self,
+        tx: &WriteTransaction<'_, '_>,
+        source: i64,
+    ) -> rusqlite::Result<SourceRetention> {
+        let mut find = tx.connection.prepare_cached(SOURCE)?;
+        let (_, keep) = find.query_row(params![source], |row| self.read_retention(row))?;
+        let cursor = |target| read_cursor(tx, source, target);
+        let cursors = [
+            cursor(PruneTarget::Events)?,
+            cursor(PruneTarget::Bodies)?,
+            cursor(PruneTarget::Attempts)?,
+        ];
+        Ok(SourceRetention { keep, cursors })
+    }
+
+    /// Removes all expired parts of an event; returns whether the walks will remove the rest.
+    fn prune_all_expired(
+        &mut self,
+        tx: &mut WriteTransaction<'_, '_>,
+        event: &OldEvent,
+        retention: &SourceRetention,
+    ) -> rusqlite::Result<bool> {
+        let due = retention.keep.due(event.received_at, event.standing, self.now);
+        self.erase(tx, event, due)?;
+        let [events, bodies, attempts] = retention.cursors.map(|cursor| blob(event.id) > cursor);
+        let is_done = due.event || (events && (bodies || due.body) && (attempts || due.attempts));
+        if !is_done {
+            self.defer(tx, event)?;
+        }
+        Ok(is_done)
+    }
+
+    fn defer(&self, tx: &WriteTransaction<'_, '_>, event: &OldEvent) -> rusqlite::Result<()> {
+        let share = self.now.since(event.received_at) / DEFER_AGE_DIVISOR;
+        let look_at = self.now + share.clamp(DEFER_MIN, DEFER_MAX);
+        tx.connection
+            .prepare_cached(DEFER)?
+            .execute(params![blob(event.id), look_at.as_millis()])?;
+        Ok(())
+    }
+}
+
+/// Defers an event that the walks may have passed already: a new event that waited long for its commit
+/// or has an earlier time because the clock went back, or an old one that gets another delivery.
+pub(super) fn defer_if_passed(
+    tx: &WriteTransaction<'_, '_>,
+    event: EventId,
+    now: Timestamp,
+) -> rusqlite::Result<()> {
+    if event <= tx.prune_progress.max_cursor {
+        tx.connection.prepare_cached(DEFER)?.execute(params![blob(event), now.as_millis()])?;
+    }
+    Ok(())
+}
+
+const RECENT_KEYS_PER_SLICE: usize = 2000;
+/// About two thousand keys as well.
+const KEY_BLOCKS_PER_SLICE: usize = 40;
+
+/// Removes expired keys from the next part of the key index; returns how many, and whether the walk is
+/// incomplete.
+///
+/// There is no index by time: it would cost a write per event, the walk costs an occasional read per
+/// key.
+fn prune_keys(
+    tx: &mut WriteTransaction<'_, '_>,
+    now: Timestamp,
+) -> rusqlite::Result<(usize, bool)> {
+    let recent = tx.recent_keys.prune_expired(tx.sql, now, RECENT_KEYS_PER_SLICE)?;
+    let from = tx.prune_progress.next_key_position.unwrap_or(i64::MIN);
+    let (indexed, next) =
+        key_index::prune_blocks(tx.connection, tx.sql, from, KEY_BLOCKS_PER_SLICE, now)?;
+    tx.prune_progress.next_key_position = next;
+    Ok((recent + indexed, recent == RECENT_KEYS_PER_SLICE || next.is_some()))
+}
+
+// `body_removed` keeps the fact that the duplicate differed.
+const ERASE_DUPLICATE_BODIES: &str = "
+    UPDATE duplicates SET body = NULL, body_removed = 1
+     WHERE event_id = ?1 AND body IS NOT NULL";
+
+const ERASE_DERIVED_BODIES: &str = "
+    DELETE FROM delivery_bodies
+     WHERE delivery_id IN (SELECT id FROM deliveries WHERE event_id = ?1)
+    RETURNING coalesce(length(body), 0)";
+
+/// Removes the transformed bodies of the deliveries of an event; returns their bytes.
+fn erase_derived_bodies(connection: &Connection, event: EventId) -> rusqlite::Result<u64> {
+    let mut erase = connection.prepare_cached(ERASE_DERIVED_BODIES)?;
+    let bytes: Vec<u64> =
+        erase.query_map(params![blob(event)], |row| row.get(0))?.collect::<Result<_, _>>()?;
+    Ok(bytes.iter().sum())
+}
+
+/// Removes the body of an event, the head of its request, the bodies of differing duplicates and the
+/// transformed bodies; returns the bytes of the latter.
+fn erase_body(
+    tx: &WriteTransaction<'_, '_>,
+    event: EventId,
+    payload: i64,
+) -> rusqlite::Result<u64> {
+    let key = params![blob(event)];
+    tx.connection.prepare_cached("UPDATE events SET payload = NULL WHERE id = ?1")?.execute(key)?;
+    tx.connection.prepare_cached(ERASE_DUPLICATE_BODIES)?.execute(key)?;
+    erase_payload(tx.connection, payload)?;
+    erase_derived_bodies(tx.connection, event)
+}
+
+fn erase_payload(connection: &Connection, payload: i64) -> rusqlite::Result<()> {
+    connection.prepare_cached("DELETE FROM payloads WHERE seq = ?1")?.execute(params![payload])?;
+    Ok(())
+}
+
+const ERASE_ATTEMPTS: &str = "
+    DELETE FROM attempts
+     WHERE delivery_id IN (SELECT id FROM deliveries WHERE event_id = ?1)";
+
+/// Removes the attempts of all deliveries of an event; returns how many.
+fn erase_attempts(tx: &WriteTransaction<'_, '_>, event: EventId) -> rusqlite::Result<usize> {
+    tx.connection.prepare_cached(ERASE_ATTEMPTS)?.execute(params![blob(event)])
+}
+
+struct ErasedEvent {
+    /// Bytes of transformed bodies.
+    derived_bytes: u64,
+    term_rows: usize,
+}
+
+const ERASE_EVENT: &str = "DELETE FROM events WHERE id = ?1 RETURNING kind, attributes";
+
+/// Removes an event and everything that belongs to it.
+fn erase_event(
+    tx: &mut WriteTransaction<'_, '_>,
+    event: EventId,
+    payload: Option<i64>,
+) -> rusqlite::Result<ErasedEvent> {
+    // Before the deliveries, by which they are found.
+    let derived_bytes = erase_derived_bodies(tx.connection, event)?;
+    let deliveries: Vec<(DeliveryId, DeliveryStatus, Option<DeadReason>)> = tx
+        .connection
+        .prepare_cached("SELECT id, state, reason FROM deliveries WHERE event_id = ?1")?
+        .query_map(params![blob(event)], |row| Ok((id(row, 0)?, status(row, 1)?, reason(row, 2)?)))?
+        .collect::<Result<_, _>>()?;
+    for (delivery, status, reason) in deliveries {
+        if let (DeliveryStatus::Dead, Some(reason)) = (status, reason) {
+            tx.counts.change_dead_count(reason, -1);
+            dead_letter_groups::remove_delivery(tx, delivery)?;
+        }
+        let key = params![blob(delivery)];
+        tx.connection
+            .prepare_cached("DELETE FROM attempts WHERE delivery_id = ?1")?
+            .execute(key)?;
+        tx.connection.prepare_cached("DELETE FROM deliveries WHERE id = ?1")?.execute(key)?;
+        tx.counts.count_move(Some(status), None);
+    }
+    let key = params![blob(event)];
+    for sql in [
+        "DELETE FROM duplicates WHERE event_id = ?1",
+        "DELETE FROM decisions WHERE event_id = ?1",
+        "DELETE FROM prune_later WHERE event_id = ?1",
+    ] {
+        tx.connection.prepare_cached(sql)?.execute(key)?;
+    }
+    let (kind, attributes): (Option<String>, Option<String>) = tx
+        .connection
+        .prepare_cached(ERASE_EVENT)?
+        .query_row(key, |row| Ok((row.get(0)?, row.get(1)?)))?;
+    // Unreadable attributes must not prevent the removal.
+    let kind = kind.and_then(|text| EventKind::new(&text));
+    let attributes = attributes.and_then(|json| Attributes::from_json(&json).ok());
+    let attributes = attributes.unwrap_or_default();
+    let term_rows = tx.recent_terms.remove(tx.connection, event, kind.as_ref(), &attributes)?;
+    if let Some(payload) = payload {
+        erase_payload(tx.connection, payload)?;
+    }
+    Ok(ErasedEvent { derived_bytes, term_rows })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::schema::query_plan, *};
+
+    #[test]
+    fn no_step_of_a_round_scans_a_whole_table() {
+        let statements = [
+            ("next of source", NEXT_OF_SOURCE),
+            ("source after", SOURCE_AFTER),
+            ("destination after", DESTINATION_AFTER),
+            ("cursor", CURSOR),
+            ("next to look at", DUE_DEFERRED),
+            ("next keys", key_index::BLOCKS_FROM),
+        ];
+        for (name, sql) in statements {
+            let steps = query_plan(sql);
+            let is_bounded = |step: &String| {
+                step.starts_with("SEARCH") || step.starts_with("CORRELATED SCALAR SUBQUERY")
+            };
+            assert!(!steps.is_empty() && steps.iter().all(is_bounded), "case: {name}: {steps:#?}");
+        }
+    }
+
+    #[test]
+    fn events_are_walked_by_source_and_time() {
+        let steps = query_plan(NEXT_OF_SOURCE);
+        let by_source = "SEARCH e USING INDEX events_by_source (source=? AND id>? AND id<?)";
+        assert_eq!(steps[0], by_source);
+        assert!(steps.iter().all(|step| !step.contains("TEMP B-TREE")), "{steps:#?}");
+    }
+}

@@ -1,0 +1,203 @@
+use surehook_core::{ids::SourceId, key::DedupKey};
+
+use super::*;
+use crate::sqlite::cache::ShortFingerprint;
+
+const NOW: Timestamp = Timestamp::from_millis(0);
+const FOREVER: Timestamp = Timestamp::from_millis(i64::MAX);
+
+fn digest(key: &str) -> KeyDigest {
+    let source = SourceId::new(Timestamp::from_millis(1), 1);
+    KeyDigest::of(source, &DedupKey::new(key).unwrap())
+}
+
+fn insert(recent: &mut RecentKeys, sql: &mut PreparedStatements<'_>, key: &str) {
+    let event = EventId::new(Timestamp::from_millis(1), 1);
+    let entry = KeyEntry { event, body: ShortFingerprint::of(&[0; 32]), expires_at: FOREVER };
+    recent.insert(sql, digest(key), entry).unwrap();
+}
+
+#[test]
+fn rolled_back_merge_loses_no_later_key() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("surehook.db");
+    let connection = schema::open_writer(&file).unwrap();
+    let mut sql = PreparedStatements::new(&connection);
+    let mut recent = RecentKeys::load(&connection, &file, 4).unwrap();
+
+    // The commit that starts a merge fails, as it does on a full disk.
+    connection.execute_batch("BEGIN").unwrap();
+    ["a", "b", "c", "d"].iter().for_each(|key| insert(&mut recent, &mut sql, key));
+    recent.write_and_merge(&mut sql).unwrap();
+    connection.execute_batch("ROLLBACK").unwrap();
+    recent.on_rollback();
+    // Too few to start another merge, enough to finish the one that was rolled back.
+    let late: Vec<String> = (0..3).map(|number| format!("late-{number}")).collect();
+    for key in &late {
+        connection.execute_batch("BEGIN").unwrap();
+        insert(&mut recent, &mut sql, key);
+        recent.write_and_merge(&mut sql).unwrap();
+        connection.execute_batch("COMMIT").unwrap();
+        recent.on_commit();
+    }
+
+    let again = RecentKeys::load(&connection, &file, 4).unwrap();
+    for key in &late {
+        let is_indexed = key_index::remove_from_index(&mut sql, digest(key)).unwrap();
+        assert!(is_indexed || again.find(digest(key), NOW).is_some());
+    }
+    assert!(again.find(digest("a"), NOW).is_none());
+}
+
+#[test]
+fn readers_find_a_key_in_memory_until_it_is_in_the_index() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("surehook.db");
+    let connection = schema::open_writer(&file).unwrap();
+    let mut sql = PreparedStatements::new(&connection);
+    let mut recent = RecentKeys::load(&connection, &file, 4).unwrap();
+    let shared = recent.shared_map();
+    let all: Vec<String> = (0..40).map(|number| format!("key-{number}")).collect();
+    let in_index =
+        |key: &str| key_index::find_read_only(&connection, digest(key)).unwrap().is_some();
+
+    for (count, key) in all.iter().enumerate() {
+        connection.execute_batch("BEGIN").unwrap();
+        insert(&mut recent, &mut sql, key);
+        recent.write_and_merge(&mut sql).unwrap();
+        connection.execute_batch("COMMIT").unwrap();
+        recent.on_commit();
+        for inserted in &all[..=count] {
+            let is_found = shared.find_event(digest(inserted)).is_some() || in_index(inserted);
+            assert!(is_found, "case: {inserted}");
+        }
+    }
+    assert!(in_index("key-0") && shared.find_event(digest("key-0")).is_none());
+    let again = RecentKeys::load(&connection, &file, 4).unwrap().shared_map();
+    assert!(all.iter().all(|key| again.find_event(digest(key)).is_some() || in_index(key)));
+}
+
+#[test]
+fn expired_key_is_removed_from_its_batch_for_good() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("surehook.db");
+    let connection = schema::open_writer(&file).unwrap();
+    let mut sql = PreparedStatements::new(&connection);
+    let mut recent = RecentKeys::load(&connection, &file, 100).unwrap();
+    let claim = |recent: &mut RecentKeys, sql: &mut PreparedStatements<'_>, key: &str, until| {
+        let event = EventId::new(Timestamp::from_millis(1), 1);
+        let expires_at = Timestamp::from_millis(until);
+        let entry = KeyEntry { event, body: ShortFingerprint::of(&[0; 32]), expires_at };
+        recent.insert(sql, digest(key), entry).unwrap();
+    };
+    let stored_keys = || {
+        let mut found = Vec::new();
+        read_batches(&connection, |number, key, _| found.push((number, key))).unwrap();
+        found
+    };
+
+    for (key, until) in [("a", 10), ("b", 20), ("c", 10)] {
+        claim(&mut recent, &mut sql, key, until);
+    }
+    recent.write_and_merge(&mut sql).unwrap();
+    recent.on_commit();
+    // A key is claimed again: the old entry goes, the new one is in the new batch.
+    claim(&mut recent, &mut sql, "a", 30);
+    recent.write_and_merge(&mut sql).unwrap();
+    recent.on_commit();
+    assert_eq!(stored_keys(), [(1, digest("b")), (1, digest("c")), (2, digest("a"))]);
+
+    let prune = |recent: &mut RecentKeys, sql: &mut PreparedStatements<'_>, now| {
+        let pruned = recent.prune_expired(sql, Timestamp::from_millis(now), 100).unwrap();
+        recent.write_and_merge(sql).unwrap();
+        recent.on_commit();
+        pruned
+    };
+    assert_eq!(prune(&mut recent, &mut sql, 10), 1);
+    assert_eq!(stored_keys(), [(1, digest("b")), (2, digest("a"))]);
+    let mut again = RecentKeys::load(&connection, &file, 100).unwrap();
+    assert_eq!(prune(&mut again, &mut sql, 10), 0);
+    // Keys of the current transaction are pruned as well.
+    claim(&mut again, &mut sql, "d", 20);
+    assert_eq!(prune(&mut again, &mut sql, 20), 2);
+    assert_eq!(stored_keys(), [(2, digest("a"))]);
+}
+
+fn indexed_digest(source: u128, key: usize) -> KeyDigest {
+    let source = SourceId::new(Timestamp::from_millis(0), source << 64);
+    KeyDigest::of(source, &DedupKey::new(&key.to_string()).unwrap())
+}
+
+/// Waits for the running scan.
+fn finish_scan(filter: &mut KeyFilter) {
+    if let Some(thread) = filter.scan.as_mut().and_then(|scan| scan.thread.take()) {
+        thread.join().unwrap();
+    }
+    filter.poll_scan();
+    assert!(filter.scan.is_none() && filter.bloom.is_some());
+}
+
+fn write_index(folder: &Path, keys: std::ops::Range<usize>) -> PathBuf {
+    let file = folder.join("surehook.db");
+    let connection = schema::open_writer(&file).unwrap();
+    let tx = connection.unchecked_transaction().unwrap();
+    let mut sorted: Vec<KeyDigest> = keys.map(|key| indexed_digest(1, key)).collect();
+    sorted.sort_unstable();
+    key_index::tests::insert_sorted_keys(&tx, &sorted);
+    tx.commit().unwrap();
+    file
+}
+
+#[test]
+fn indexed_keys_are_never_excluded_and_most_others_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut filter = KeyFilter::start(&write_index(folder.path(), 0..12_000));
+    assert!(
+        !filter.excludes(indexed_digest(2, 0)),
+        "nothing is excluded before the index was read"
+    );
+
+    finish_scan(&mut filter);
+
+    assert!((0..12_000).all(|key| !filter.excludes(indexed_digest(1, key))));
+    let excluded = (0..12_000).filter(|key| filter.excludes(indexed_digest(2, *key))).count();
+    assert!(excluded > 11_000, "{excluded} of 12,000 are excluded");
+}
+
+#[test]
+fn keys_added_during_the_scan_are_not_excluded() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut filter = KeyFilter::start(&write_index(folder.path(), 0..10));
+    filter.add(indexed_digest(2, 0));
+
+    finish_scan(&mut filter);
+    filter.add(indexed_digest(2, 1));
+
+    assert!(!filter.excludes(indexed_digest(2, 0)) && !filter.excludes(indexed_digest(2, 1)));
+}
+
+#[test]
+fn full_filter_is_rebuilt() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut filter = KeyFilter::start(&write_index(folder.path(), 0..10));
+    finish_scan(&mut filter);
+    filter.bloom.as_mut().unwrap().capacity = 10;
+    filter.add(indexed_digest(2, 0));
+
+    filter.poll_scan();
+    finish_scan(&mut filter);
+
+    assert_eq!(filter.bloom.as_ref().unwrap().capacity, CAPACITY_MIN);
+    assert!(!filter.excludes(indexed_digest(1, 7)));
+}
+
+#[test]
+fn full_filter_has_few_false_positives() {
+    let mut bloom = BloomFilter::with_capacity(100_000);
+    (0..100_000).for_each(|key| bloom.insert(indexed_digest(1, key).half()));
+
+    assert!((0..100_000).all(|key| bloom.may_contain(indexed_digest(1, key).half())));
+    let wrong = (100_000..200_000).filter(|key| bloom.may_contain(indexed_digest(1, *key).half()));
+    let wrong = wrong.count();
+    assert!(wrong < 3_000, "{wrong} of 100,000 are reported though they were never inserted");
+}

@@ -1,0 +1,570 @@
+//! Replay jobs: creating, advancing, changing, listing and pruning them.
+//!
+//! `replay_selection` fills a job with items. A step of a running job then counts the items whose new
+//! delivery has ended and dispatches more. The scan for ended items runs on a reader, over the open
+//! items only, of which each destination has a bounded number. Its result cannot become wrong before it
+//! is written: an ended delivery never restarts, and one that was replayed keeps its outcome.
+
+use std::collections::BTreeMap;
+
+use async_trait::async_trait;
+use rusqlite::{Connection, OptionalExtension, Row, params};
+use serde_json::from_str;
+use surehook_core::{
+    delivery::state::DeliveryStatus,
+    ids::{DeliveryId, DestinationId, EventId, ReplayId},
+    replay::{
+        AdvanceReport, ChangeReplayResult, CreateReplayResult, NewReplay, PreviewDepth,
+        ReplayItemOutcome, ReplayPreview, ReplayProgress, ReplayRow, ReplaySpec, ReplayState,
+        ReplayStore, ReplayTransition, SelectionReport, SkipReason, distribute,
+    },
+    store::{PageRequest, StoreError},
+    time::Timestamp,
+};
+
+use super::{
+    SqliteStore, replay, replay_selection,
+    row::{blob, corrupt_value, id, optional_id, optional_time, reason, time},
+    writer::WriteTransaction,
+};
+
+/// Items that are removed at a time.
+const ITEMS_PER_SLICE: usize = 1000;
+
+#[async_trait]
+impl ReplayStore for SqliteStore {
+    async fn create_replay(&self, job: NewReplay) -> Result<CreateReplayResult, StoreError> {
+        self.writer.write(move |tx| create_job(tx, &job)).await
+    }
+
+    async fn preview_replay(
+        &self,
+        spec: ReplaySpec,
+        now: Timestamp,
+        depth: PreviewDepth,
+    ) -> Result<ReplayPreview, StoreError> {
+        replay_selection::preview_selection(&self.readers, spec, now, depth).await
+    }
+
+    async fn select_replay(&self, id: ReplayId) -> Result<SelectionReport, StoreError> {
+        // Looked for beside the writer, which only writes down what was found.
+        let found = self
+            .readers
+            .read(move |connection| replay_selection::scan_next(connection, id))
+            .await?;
+        let Some(slice) = found else { return Ok(SelectionReport::NotFound) };
+        self.writer.write(move |tx| replay_selection::insert_slice(tx, &slice)).await
+    }
+
+    async fn advance_replay(
+        &self,
+        id: ReplayId,
+        limit: usize,
+        open_max: u64,
+        now: Timestamp,
+    ) -> Result<Option<AdvanceReport>, StoreError> {
+        let step = AdvanceStep { id, limit, open_max, now };
+        let scan = self.readers.read(move |connection| scan_items(connection, step)).await?;
+        match scan {
+            None => Ok(None),
+            Some(scan) if !scan.has_changes() => Ok(Some(scan.unchanged_report())),
+            Some(scan) => self.writer.write(move |tx| apply_step(tx, step, &scan)).await,
+        }
+    }
+
+    async fn change_replay(
+        &self,
+        id: ReplayId,
+        input: ReplayTransition,
+        now: Timestamp,
+    ) -> Result<ChangeReplayResult, StoreError> {
+        self.writer.write(move |tx| change_state(tx, id, input, now)).await
+    }
+
+    async fn find_replay(&self, id: ReplayId) -> Result<Option<ReplayRow>, StoreError> {
+        self.readers.read(move |connection| find_replay(connection, id)).await
+    }
+
+    async fn list_replays(
+        &self,
+        page: PageRequest<ReplayId>,
+    ) -> Result<Vec<ReplayRow>, StoreError> {
+        self.readers.read(move |connection| list_replays(connection, page)).await
+    }
+
+    async fn unfinished_replays(&self) -> Result<Vec<ReplayId>, StoreError> {
+        self.readers.read(list_unfinished).await
+    }
+
+    async fn prune_replays(&self, before: Timestamp) -> Result<bool, StoreError> {
+        self.writer.write(move |tx| prune_finished(tx, before)).await
+    }
+}
+
+/// What every step needs to know of a job.
+pub(super) struct ReplayJob {
+    pub(super) seq: i64,
+    pub(super) spec: ReplaySpec,
+    pub(super) state: ReplayState,
+    pub(super) created_at: Timestamp,
+    pub(super) cursor: Option<[u8; 16]>,
+}
+
+const FIND_JOB: &str = "SELECT seq, spec, state, created_at, cursor FROM replays WHERE id = ?1";
+
+pub(super) fn find_job(
+    connection: &Connection,
+    id: ReplayId,
+) -> rusqlite::Result<Option<ReplayJob>> {
+    connection
+        .prepare_cached(FIND_JOB)?
+        .query_row(params![blob(id)], |row| {
+            Ok(ReplayJob {
+                seq: row.get(0)?,
+                spec: read_spec(row, 1)?,
+                state: read_state(row, 2)?,
+                created_at: time(row, 3)?,
+                cursor: row.get(4)?,
+            })
+        })
+        .optional()
+}
+
+fn read_spec(row: &Row<'_>, column: usize) -> rusqlite::Result<ReplaySpec> {
+    let text: String = row.get(column)?;
+    from_str(&text).map_err(|error| corrupt_value(column, &error.to_string()))
+}
+
+fn read_state(row: &Row<'_>, column: usize) -> rusqlite::Result<ReplayState> {
+    let text: String = row.get(column)?;
+    ReplayState::from_word(&text).ok_or_else(|| corrupt_value(column, &text))
+}
+
+const NOT_ENDED: &str = "SELECT id, spec FROM replays WHERE ended_at IS NULL";
+const INSERT: &str = "
+    INSERT INTO replays (id, spec, state, created_at, cursor) VALUES (?1, ?2, 'selecting', ?3, ?4)";
+
+fn create_job(
+    tx: &mut WriteTransaction<'_, '_>,
+    new: &NewReplay,
+) -> rusqlite::Result<CreateReplayResult> {
+    if find_job(tx.connection, new.id)?.is_some() {
+        return Ok(CreateReplayResult::Known);
+    }
+    let others: Vec<(ReplayId, ReplaySpec)> = tx
+        .connection
+        .prepare_cached(NOT_ENDED)?
+        .query_map([], |row| Ok((id(row, 0)?, read_spec(row, 1)?)))?
+        .collect::<Result<_, _>>()?;
+    if let Some((other, _)) = others.iter().find(|(_, other)| new.spec.may_overlap(other)) {
+        return Ok(CreateReplayResult::Overlaps(*other));
+    }
+    let text = serde_json::to_string(&new.spec)
+        .map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))?;
+    tx.connection.prepare_cached(INSERT)?.execute(params![
+        blob(new.id),
+        text,
+        new.created_at.as_millis(),
+        replay_selection::first_cursor(&new.spec),
+    ])?;
+    Ok(CreateReplayResult::Created)
+}
+
+const SET_STATE: &str = "UPDATE replays SET state = ?2, ended_at = ?3 WHERE seq = ?1";
+
+/// Moves a job as the law says; `None` if the law says no.
+pub(super) fn apply_transition(
+    connection: &Connection,
+    job: &ReplayJob,
+    input: ReplayTransition,
+    now: Timestamp,
+) -> rusqlite::Result<Option<ReplayState>> {
+    let Some(state) = job.state.apply(input) else { return Ok(None) };
+    let ended_at = state.is_final().then(|| now.as_millis());
+    connection.prepare_cached(SET_STATE)?.execute(params![job.seq, state.as_str(), ended_at])?;
+    Ok(Some(state))
+}
+
+fn change_state(
+    tx: &mut WriteTransaction<'_, '_>,
+    id: ReplayId,
+    input: ReplayTransition,
+    now: Timestamp,
+) -> rusqlite::Result<ChangeReplayResult> {
+    let Some(job) = find_job(tx.connection, id)? else { return Ok(ChangeReplayResult::NotFound) };
+    let moved = apply_transition(tx.connection, &job, input, now)?;
+    Ok(moved.map_or(ChangeReplayResult::Refused(job.state), ChangeReplayResult::Changed))
+}
+
+const ROWS: &str = "SELECT seq, id, spec, state, created_at, ended_at FROM replays";
+
+fn read_replay(row: &Row<'_>) -> rusqlite::Result<(i64, ReplayRow)> {
+    let replay = ReplayRow {
+        id: id(row, 1)?,
+        spec: read_spec(row, 2)?,
+        state: read_state(row, 3)?,
+        created_at: time(row, 4)?,
+        ended_at: optional_time(row, 5)?,
+        by_destination: BTreeMap::new(),
+    };
+    Ok((row.get(0)?, replay))
+}
+
+fn find_replay(connection: &Connection, id: ReplayId) -> rusqlite::Result<Option<ReplayRow>> {
+    let sql = format!("{ROWS} WHERE id = ?1");
+    let found =
+        connection.prepare_cached(&sql)?.query_row(params![blob(id)], read_replay).optional()?;
+    found.map(|found| with_progress(connection, found)).transpose()
+}
+
+fn list_replays(
+    connection: &Connection,
+    page: PageRequest<ReplayId>,
+) -> rusqlite::Result<Vec<ReplayRow>> {
+    let sql = format!("{ROWS} WHERE id < ?1 ORDER BY id DESC LIMIT ?2");
+    let border = page.after.map_or([0xff; 16], blob);
+    let rows: Vec<(i64, ReplayRow)> = connection
+        .prepare_cached(&sql)?
+        .query_map(params![border, page.limit], read_replay)?
+        .collect::<Result<_, _>>()?;
+    rows.into_iter().map(|row| with_progress(connection, row)).collect()
+}
+
+const LANES: &str = "
+    SELECT t.id, l.selected, l.taken
+      FROM replay_lanes l JOIN destinations t ON t.seq = l.destination WHERE l.replay = ?1";
+const COUNTS: &str = "
+    SELECT t.id, c.outcome, c.many
+      FROM replay_counts c JOIN destinations t ON t.seq = c.destination WHERE c.replay = ?1";
+
+fn with_progress(
+    connection: &Connection,
+    (seq, mut replay): (i64, ReplayRow),
+) -> rusqlite::Result<ReplayRow> {
+    replay.by_destination = connection
+        .prepare_cached(LANES)?
+        .query_map(params![seq], |row| {
+            let (selected, taken) = (row.get(1)?, row.get(2)?);
+            Ok((id(row, 0)?, ReplayProgress { selected, taken, outcomes: BTreeMap::new() }))
+        })?
+        .collect::<Result<_, _>>()?;
+    let mut statement = connection.prepare_cached(COUNTS)?;
+    let mut rows = statement.query(params![seq])?;
+    while let Some(row) = rows.next()? {
+        let destination: DestinationId = id(row, 0)?;
+        let word: String = row.get(1)?;
+        let outcome = ReplayItemOutcome::from_word(&word).ok_or_else(|| corrupt_value(1, &word))?;
+        let part = replay.by_destination.entry(destination).or_default();
+        part.outcomes.insert(outcome, row.get(2)?);
+    }
+    Ok(replay)
+}
+
+const UNFINISHED: &str = "
+    SELECT r.id FROM replays r
+     WHERE r.ended_at IS NULL
+        OR EXISTS (SELECT 1 FROM replay_lanes l WHERE l.replay = r.seq AND l.open > 0)
+     ORDER BY r.seq";
+
+fn list_unfinished(connection: &Connection) -> rusqlite::Result<Vec<ReplayId>> {
+    connection.prepare_cached(UNFINISHED)?.query_map([], |row| id(row, 0))?.collect()
+}
+
+const PRUNABLE: &str = "
+    SELECT r.seq FROM replays r
+     WHERE r.ended_at < ?1
+       AND NOT EXISTS (SELECT 1 FROM replay_lanes l WHERE l.replay = r.seq AND l.open > 0)
+     ORDER BY r.seq LIMIT 1";
+const PRUNE_ITEMS: &str = "
+    DELETE FROM replay_items WHERE (replay, destination, number) IN
+           (SELECT replay, destination, number FROM replay_items WHERE replay = ?1 LIMIT ?2)";
+
+fn prune_finished(tx: &mut WriteTransaction<'_, '_>, before: Timestamp) -> rusqlite::Result<bool> {
+    let old: Option<i64> = tx
+        .connection
+        .prepare_cached(PRUNABLE)?
+        .query_row(params![before.as_millis()], |row| row.get(0))
+        .optional()?;
+    let Some(seq) = old else { return Ok(false) };
+    let removed =
+        tx.connection.prepare_cached(PRUNE_ITEMS)?.execute(params![seq, ITEMS_PER_SLICE])?;
+    if removed < ITEMS_PER_SLICE {
+        for sql in [
+            "DELETE FROM replay_counts WHERE replay = ?1",
+            "DELETE FROM replay_lanes WHERE replay = ?1",
+            "DELETE FROM replays WHERE seq = ?1",
+        ] {
+            tx.connection.prepare_cached(sql)?.execute(params![seq])?;
+        }
+    }
+    Ok(true)
+}
+
+/// Ends that one step counts.
+const ENDED_MAX: usize = 500;
+
+/// What is asked of a step.
+#[derive(Clone, Copy)]
+pub(super) struct AdvanceStep {
+    pub(super) id: ReplayId,
+    pub(super) limit: usize,
+    pub(super) open_max: u64,
+    pub(super) now: Timestamp,
+}
+
+/// An item of a job, by its place.
+#[derive(Clone, Copy)]
+struct ItemPosition {
+    destination: i64,
+    number: i64,
+}
+
+/// A job's part for one destination.
+struct ReplayLane {
+    destination: i64,
+    id: DestinationId,
+    selected: u64,
+    taken: u64,
+    open: u64,
+}
+
+impl ReplayLane {
+    /// How many more it may be handed now.
+    fn room(&self, open_max: u64) -> usize {
+        let room = (self.selected - self.taken).min(open_max.saturating_sub(self.open));
+        usize::try_from(room).unwrap_or(usize::MAX)
+    }
+}
+
+/// What a look found.
+pub(super) struct AdvanceScan {
+    state: ReplayState,
+    ended: Vec<(ItemPosition, ReplayItemOutcome)>,
+    can_dispatch: bool,
+    open: u64,
+    queued: u64,
+}
+
+impl AdvanceScan {
+    pub(super) fn has_changes(&self) -> bool {
+        let is_finished = self.state == ReplayState::Running && self.open + self.queued == 0;
+        !self.ended.is_empty() || self.can_dispatch || is_finished
+    }
+
+    /// The answer when there is nothing to write.
+    pub(super) fn unchanged_report(&self) -> AdvanceReport {
+        AdvanceReport {
+            state: self.state,
+            dispatched: BTreeMap::new(),
+            outcomes: BTreeMap::new(),
+            open: self.open,
+            queued: self.queued,
+        }
+    }
+}
+
+const ENDED: &str = "
+    SELECT i.destination, i.number, d.state, d.reason
+      FROM replay_items i INDEXED BY replay_items_open
+           LEFT JOIN deliveries d ON d.id = i.new_delivery
+     WHERE i.replay = ?1 AND i.new_delivery IS NOT NULL AND i.outcome IS NULL
+       AND (d.id IS NULL OR d.ended_at IS NOT NULL)
+     LIMIT ?2";
+
+pub(super) fn scan_items(
+    connection: &Connection,
+    step: AdvanceStep,
+) -> rusqlite::Result<Option<AdvanceScan>> {
+    let Some(job) = find_job(connection, step.id)? else { return Ok(None) };
+    let lanes = load_lanes(connection, &job)?;
+    let ended = connection
+        .prepare_cached(ENDED)?
+        .query_map(params![job.seq, ENDED_MAX], |row| {
+            let position = ItemPosition { destination: row.get(0)?, number: row.get(1)? };
+            let word: Option<String> = row.get(2)?;
+            Ok((position, item_outcome(word.as_deref(), reason(row, 3)?.is_some())?))
+        })?
+        .collect::<Result<_, _>>()?;
+    let running = job.state == ReplayState::Running && step.limit > 0;
+    Ok(Some(AdvanceScan {
+        state: job.state,
+        ended,
+        can_dispatch: running && lanes.iter().any(|lane| lane.room(step.open_max) > 0),
+        open: lanes.iter().map(|lane| lane.open).sum(),
+        queued: lanes.iter().map(|lane| lane.selected - lane.taken).sum(),
+    }))
+}
+
+/// What a delivery that has ended came to. One that was replayed later counts as what it was.
+fn item_outcome(word: Option<&str>, died: bool) -> rusqlite::Result<ReplayItemOutcome> {
+    let Some(word) = word else { return Ok(ReplayItemOutcome::Skipped(SkipReason::Forgotten)) };
+    match DeliveryStatus::from_word(word) {
+        Some(DeliveryStatus::Succeeded) => Ok(ReplayItemOutcome::Succeeded),
+        Some(DeliveryStatus::Dead) => Ok(ReplayItemOutcome::Dead),
+        Some(DeliveryStatus::Replayed) => {
+            Ok(if died { ReplayItemOutcome::Dead } else { ReplayItemOutcome::Succeeded })
+        }
+        Some(DeliveryStatus::Cancelled) => Ok(ReplayItemOutcome::Cancelled),
+        Some(
+            DeliveryStatus::Pending
+            | DeliveryStatus::InFlight
+            | DeliveryStatus::Scheduled
+            | DeliveryStatus::Held,
+        )
+        | None => Err(corrupt_value(2, word)),
+    }
+}
+
+const LANES_BY_TAKEN: &str = "
+    SELECT l.destination, t.id, l.selected, l.taken, l.open
+      FROM replay_lanes l JOIN destinations t ON t.seq = l.destination
+     WHERE l.replay = ?1 ORDER BY l.taken, l.destination";
+
+/// All lanes, the one that got least first.
+fn load_lanes(connection: &Connection, job: &ReplayJob) -> rusqlite::Result<Vec<ReplayLane>> {
+    connection
+        .prepare_cached(LANES_BY_TAKEN)?
+        .query_map(params![job.seq], |row| {
+            Ok(ReplayLane {
+                destination: row.get(0)?,
+                id: id(row, 1)?,
+                selected: row.get(2)?,
+                taken: row.get(3)?,
+                open: row.get(4)?,
+            })
+        })?
+        .collect()
+}
+
+const SET_LANE: &str =
+    "UPDATE replay_lanes SET taken = ?3, open = ?4 WHERE replay = ?1 AND destination = ?2";
+
+pub(super) fn apply_step(
+    tx: &mut WriteTransaction<'_, '_>,
+    step: AdvanceStep,
+    scan: &AdvanceScan,
+) -> rusqlite::Result<Option<AdvanceReport>> {
+    let Some(job) = find_job(tx.connection, step.id)? else { return Ok(None) };
+    let mut lanes = load_lanes(tx.connection, &job)?;
+    let mut counts: BTreeMap<(i64, ReplayItemOutcome), u64> = BTreeMap::new();
+    record_ended(tx.connection, &job, scan, &mut lanes, &mut counts)?;
+    let mut dispatched = BTreeMap::new();
+    if job.state == ReplayState::Running {
+        let rooms: Vec<usize> = lanes.iter().map(|lane| lane.room(step.open_max)).collect();
+        for (lane, share) in lanes.iter_mut().zip(distribute(step.limit, &rooms)) {
+            let skipped = dispatch(tx, &job, step, lane, share)?;
+            if share > skipped.len() {
+                dispatched.insert(lane.id, share - skipped.len());
+            }
+            for skip in skipped {
+                *counts.entry((lane.destination, ReplayItemOutcome::Skipped(skip))).or_default() +=
+                    1;
+            }
+        }
+    }
+    for lane in &lanes {
+        let values = params![job.seq, lane.destination, lane.taken, lane.open];
+        tx.connection.prepare_cached(SET_LANE)?.execute(values)?;
+    }
+    let outcomes = add_outcome_counts(tx.connection, &job, &counts)?;
+    let open = lanes.iter().map(|lane| lane.open).sum();
+    let queued = lanes.iter().map(|lane| lane.selected - lane.taken).sum();
+    let state = if open + queued == 0 {
+        apply_transition(tx.connection, &job, ReplayTransition::Finish, step.now)?
+            .unwrap_or(job.state)
+    } else {
+        job.state
+    };
+    Ok(Some(AdvanceReport { state, dispatched, outcomes, open, queued }))
+}
+
+const SET_OUTCOME: &str = "
+    UPDATE replay_items SET outcome = ?4
+     WHERE replay = ?1 AND destination = ?2 AND number = ?3 AND outcome IS NULL";
+
+fn record_ended(
+    connection: &Connection,
+    job: &ReplayJob,
+    scan: &AdvanceScan,
+    lanes: &mut [ReplayLane],
+    counts: &mut BTreeMap<(i64, ReplayItemOutcome), u64>,
+) -> rusqlite::Result<()> {
+    let mut end = connection.prepare_cached(SET_OUTCOME)?;
+    for (position, outcome) in &scan.ended {
+        let values = params![job.seq, position.destination, position.number, outcome.as_str()];
+        // Two that look at the same time see the same; the first one counts it.
+        if end.execute(values)? == 0 {
+            continue;
+        }
+        *counts.entry((position.destination, *outcome)).or_default() += 1;
+        if let Some(lane) = lanes.iter_mut().find(|lane| lane.destination == position.destination) {
+            lane.open -= 1;
+        }
+    }
+    Ok(())
+}
+
+const ITEMS: &str = "
+    SELECT number, event_id, delivery_id FROM replay_items
+     WHERE replay = ?1 AND destination = ?2 AND number > ?3 ORDER BY number LIMIT ?4";
+const SET_DISPATCHED: &str = "
+    UPDATE replay_items SET new_delivery = ?4, outcome = ?5
+     WHERE replay = ?1 AND destination = ?2 AND number = ?3";
+
+/// Hands out the next `share` items of a lane; says why some of them did not become deliveries.
+fn dispatch(
+    tx: &mut WriteTransaction<'_, '_>,
+    job: &ReplayJob,
+    step: AdvanceStep,
+    lane: &mut ReplayLane,
+    share: usize,
+) -> rusqlite::Result<Vec<SkipReason>> {
+    let items: Vec<(i64, EventId, Option<DeliveryId>)> = tx
+        .connection
+        .prepare_cached(ITEMS)?
+        .query_map(params![job.seq, lane.destination, lane.taken, share], |row| {
+            Ok((row.get(0)?, id(row, 1)?, optional_id(row, 2)?))
+        })?
+        .collect::<Result<_, _>>()?;
+    let mut skipped = Vec::new();
+    for (number, event, old) in items {
+        let new = match old {
+            Some(old) => replay::redeliver(tx, old, (step.id, &job.spec), step.now)?,
+            None => replay::deliver_missing(tx, event, lane.destination, step.id, step.now)?,
+        };
+        let (new, skip) = match new {
+            Ok(new) => (Some(blob(new)), None),
+            Err(skip) => (None, Some(skip)),
+        };
+        tx.connection.prepare_cached(SET_DISPATCHED)?.execute(params![
+            job.seq,
+            lane.destination,
+            number,
+            new,
+            skip.map(SkipReason::as_str),
+        ])?;
+        lane.taken += 1;
+        lane.open += u64::from(skip.is_none());
+        skipped.extend(skip);
+    }
+    Ok(skipped)
+}
+
+const ADD_COUNT: &str = "
+    INSERT INTO replay_counts (replay, destination, outcome, many) VALUES (?1, ?2, ?3, ?4)
+    ON CONFLICT (replay, destination, outcome) DO UPDATE SET many = many + excluded.many";
+
+/// Writes the sums; gives them back over all destinations.
+fn add_outcome_counts(
+    connection: &Connection,
+    job: &ReplayJob,
+    counts: &BTreeMap<(i64, ReplayItemOutcome), u64>,
+) -> rusqlite::Result<BTreeMap<ReplayItemOutcome, u64>> {
+    let mut outcomes = BTreeMap::new();
+    for ((destination, outcome), many) in counts {
+        let values = params![job.seq, destination, outcome.as_str(), many];
+        connection.prepare_cached(ADD_COUNT)?.execute(values)?;
+        *outcomes.entry(*outcome).or_default() += many;
+    }
+    Ok(outcomes)
+}

@@ -1,0 +1,128 @@
+//! What was sent: how services call it, and how much of it on each day.
+
+use std::ops::RangeInclusive;
+
+use rusqlite::{Connection, OptionalExtension, params};
+use surehook_core::{
+    ids::{DeliveryId, DestinationId},
+    store::{DailySendCount, SENT_DAYS_KEPT, SentMessage},
+    time::Timestamp,
+};
+
+use super::{
+    read::collect_rows,
+    row::{blob, id},
+    writer::WriteTransaction,
+};
+
+const DAY_MILLIS: i64 = 86_400_000;
+
+const COUNT_SENT: &str = "
+    INSERT INTO sends_by_day (destination, day, sent) VALUES (?1, ?2, 1)
+    ON CONFLICT DO UPDATE SET sent = sent + 1";
+
+/// Keeps that a message of `delivery` was sent to a destination (by its row number).
+pub(super) fn record_sent(
+    tx: &mut WriteTransaction<'_, '_>,
+    delivery: DeliveryId,
+    destination: i64,
+    sent: &SentMessage,
+    at: Timestamp,
+) -> rusqlite::Result<()> {
+    tx.sql.get(COUNT_SENT)?.execute(params![destination, sent.day])?;
+    sent.id.as_deref().map_or(Ok(()), |sent_id| record_sent_id(tx, delivery, sent_id, at))
+}
+
+// Should it be sent again after all, the statuses that come are about the last one.
+const SET_SENT_ID: &str = "
+    INSERT OR REPLACE INTO sends (delivery_id, sent_id, sent_at) VALUES (?1, ?2, ?3)";
+
+/// Keeps what the service calls the message of a delivery.
+pub(super) fn record_sent_id(
+    tx: &mut WriteTransaction<'_, '_>,
+    delivery: DeliveryId,
+    sent_id: &str,
+    at: Timestamp,
+) -> rusqlite::Result<()> {
+    // A service that sends an empty name sends none.
+    if !sent_id.is_empty() {
+        tx.sql.get(SET_SENT_ID)?.execute(params![blob(delivery), sent_id, at.as_millis()])?;
+    }
+    Ok(())
+}
+
+const BELONGS_TO_OTHER_DELIVERY: &str = "
+    SELECT EXISTS (SELECT 1 FROM sends s JOIN deliveries d ON d.id = s.delivery_id
+                    WHERE s.sent_id = ?2 AND s.delivery_id <> ?1
+                      AND d.event_id = (SELECT event_id FROM deliveries WHERE id = ?1))";
+
+/// Whether the service's name belongs to a message of another delivery of the same event.
+pub(super) fn belongs_to_other_delivery(
+    tx: &WriteTransaction<'_, '_>,
+    delivery: DeliveryId,
+    sent_id: &str,
+) -> rusqlite::Result<bool> {
+    tx.connection
+        .prepare_cached(BELONGS_TO_OTHER_DELIVERY)?
+        .query_row(params![blob(delivery), sent_id], |row| row.get(0))
+}
+
+const SENT_ON: &str = "
+    SELECT s.sent FROM destinations t JOIN sends_by_day s ON s.destination = t.seq
+     WHERE t.id = ?1 AND s.day = ?2";
+
+/// See `DeliveryStore::count_sent_on`.
+pub(super) fn count_sent_on(
+    connection: &Connection,
+    destination: DestinationId,
+    day: i32,
+) -> rusqlite::Result<u64> {
+    let found = connection
+        .prepare_cached(SENT_ON)?
+        .query_row(params![blob(destination), day], |row| row.get(0))
+        .optional()?;
+    Ok(found.unwrap_or_default())
+}
+
+const BY_DAY: &str = "
+    SELECT t.id, s.day, s.sent FROM destinations t JOIN sends_by_day s ON s.destination = t.seq
+     WHERE t.deleted_at IS NULL AND s.day BETWEEN ?1 AND ?2 ORDER BY s.day, t.id";
+
+/// See `AdminStore::sent_by_day`.
+pub(super) fn list_by_day(
+    connection: &Connection,
+    days: &RangeInclusive<i32>,
+) -> rusqlite::Result<Vec<DailySendCount>> {
+    collect_rows(connection, BY_DAY, params![days.start(), days.end()], |row| {
+        Ok(DailySendCount { destination: id(row, 0)?, day: row.get(1)?, sent: row.get(2)? })
+    })
+}
+
+const PRUNE_DAYS: &str = "DELETE FROM sends_by_day WHERE destination = ?1 AND day < ?2";
+
+/// Removes the days of a destination that are long past: of each it has one row.
+pub(super) fn prune_days(
+    connection: &Connection,
+    destination: i64,
+    now: Timestamp,
+) -> rusqlite::Result<()> {
+    let first_day_kept = now.as_millis() / DAY_MILLIS - i64::from(SENT_DAYS_KEPT);
+    connection.prepare_cached(PRUNE_DAYS)?.execute(params![destination, first_day_kept])?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::schema::query_plan, *};
+
+    #[test]
+    fn days_and_names_are_found_by_their_indexes() {
+        for sql in [SENT_ON, PRUNE_DAYS, BELONGS_TO_OTHER_DELIVERY] {
+            let steps = query_plan(sql);
+            assert!(steps.iter().all(|step| !step.starts_with("SCAN s")), "{sql}: {steps:#?}");
+        }
+        let steps = query_plan(BY_DAY);
+        let by_day = "SEARCH s USING PRIMARY KEY (destination=? AND day>? AND day<?)";
+        assert!(steps.iter().any(|step| step == by_day), "{steps:#?}");
+    }
+}

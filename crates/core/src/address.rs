@@ -77,7 +77,7 @@ const fn v6(segments: [u16; 8]) -> IpAddr {
 /// Why an address is not called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{address} may not be called ({kind})")]
-pub struct Blocked {
+pub struct BlockedAddress {
     /// The address in its canonical form: an IPv4 address mapped into IPv6 is shown as IPv4.
     pub address: IpAddr,
     /// What sort of address it is, or the sort of the IPv4 address that it carries.
@@ -103,17 +103,17 @@ impl AddressPolicy {
     }
 
     /// Says whether `ip` may be called.
-    pub fn check(&self, ip: IpAddr) -> Result<(), Blocked> {
+    pub fn check(&self, ip: IpAddr) -> Result<(), BlockedAddress> {
         let address = ip.to_canonical();
         match special_kind(address) {
-            Some(kind) if !self.opens(address) => Err(Blocked { address, kind }),
+            Some(kind) if !self.opens(address) => Err(BlockedAddress { address, kind }),
             Some(_) | None => Ok(()),
         }
     }
 
     /// Says whether the host of a URL may be called, as far as that can be told without resolving
     /// it: a name always passes, because only what it resolves to can be judged.
-    pub fn check_host<S>(&self, host: &Host<S>) -> Result<(), Blocked> {
+    pub fn check_host<S>(&self, host: &Host<S>) -> Result<(), BlockedAddress> {
         match host {
             Host::Domain(_) => Ok(()),
             Host::Ipv4(ip) => self.check(IpAddr::V4(*ip)),
@@ -251,7 +251,7 @@ fn v4_of(high: u16, low: u16) -> Ipv4Addr {
 
 /// What is wrong with the URL of a destination.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum UrlProblem {
+pub enum DestinationUrlError {
     #[error("the scheme is `{scheme}`; it must be `https` or `http`")]
     Scheme { scheme: String },
     #[error("the URL holds a user name or password; send credentials in a header instead")]
@@ -272,25 +272,25 @@ pub enum UrlProblem {
 /// Takes a parsed [`Url`] and no string: the parser writes `0x7f.1`, `2130706433` and `①②⑦.0.0.1`
 /// as `127.0.0.1`, and two readings of one text are how such checks get bypassed. It also refuses
 /// an HTTP URL without a host, so that there is no such case here.
-pub fn check_url(url: &Url) -> Result<(), UrlProblem> {
+pub fn check_url(url: &Url) -> Result<(), DestinationUrlError> {
     if !matches!(url.scheme(), "http" | "https") {
-        return Err(UrlProblem::Scheme { scheme: url.scheme().to_owned() });
+        return Err(DestinationUrlError::Scheme { scheme: url.scheme().to_owned() });
     }
     if !url.username().is_empty() || url.password().is_some() {
-        return Err(UrlProblem::UserInfo);
+        return Err(DestinationUrlError::UserInfo);
     }
     if url.fragment().is_some() {
-        return Err(UrlProblem::Fragment);
+        return Err(DestinationUrlError::Fragment);
     }
     if url.query().is_some_and(redact::has_mask) {
-        return Err(UrlProblem::Masked);
+        return Err(DestinationUrlError::Masked);
     }
     let length = url.as_str().len();
     if length > URL_BYTES_MAX {
-        return Err(UrlProblem::TooLong { length });
+        return Err(DestinationUrlError::TooLong { length });
     }
     match url.port() {
-        Some(port) if PORTS_DENIED.contains(&port) => Err(UrlProblem::Port { port }),
+        Some(port) if PORTS_DENIED.contains(&port) => Err(DestinationUrlError::Port { port }),
         Some(_) | None => Ok(()),
     }
 }
@@ -565,9 +565,9 @@ mod tests {
 
     #[test]
     fn a_url_is_checked_for_what_no_destination_has() {
-        let user = Err(UrlProblem::UserInfo);
-        let scheme = |scheme: &str| Err(UrlProblem::Scheme { scheme: scheme.to_owned() });
-        let port = |port| Err(UrlProblem::Port { port });
+        let user = Err(DestinationUrlError::UserInfo);
+        let scheme = |scheme: &str| Err(DestinationUrlError::Scheme { scheme: scheme.to_owned() });
+        let port = |port| Err(DestinationUrlError::Port { port });
         let cases = [
             ("https", "https://example.com/hook", Ok(())),
             ("http", "http://example.com/hook?a=b", Ok(())),
@@ -581,9 +581,9 @@ mod tests {
             ("unix socket", "unix:/var/run/docker.sock", scheme("unix")),
             ("user", "https://user@example.com/", user.clone()),
             ("password", "https://:secret@example.com/", user),
-            ("fragment", "https://example.com/hook#top", Err(UrlProblem::Fragment)),
-            ("empty fragment", "https://example.com/hook#", Err(UrlProblem::Fragment)),
-            ("mask", "https://example.com/hook?a=1&token=•••", Err(UrlProblem::Masked)),
+            ("fragment", "https://example.com/hook#top", Err(DestinationUrlError::Fragment)),
+            ("empty fragment", "https://example.com/hook#", Err(DestinationUrlError::Fragment)),
+            ("mask", "https://example.com/hook?a=1&token=•••", Err(DestinationUrlError::Masked)),
             ("port zero", "http://example.com:0/", port(0)),
             ("ssh", "http://example.com:22/", port(22)),
             ("smtp", "http://example.com:25/", port(25)),
@@ -606,7 +606,7 @@ mod tests {
 
         assert_eq!(check_url(&url(URL_BYTES_MAX)), Ok(()));
         let length = URL_BYTES_MAX + 1;
-        assert_eq!(check_url(&url(length)), Err(UrlProblem::TooLong { length }));
+        assert_eq!(check_url(&url(length)), Err(DestinationUrlError::TooLong { length }));
     }
 
     /// All the ways to write an IPv4 address in IPv6, with arbitrary bits where bits are free.

@@ -1,7 +1,7 @@
 //! What an event is about, so that it can be found: its kind and its search attributes.
 //!
 //! A value goes the same way when it is stored and when it is looked for: [`Attributes::push`] and
-//! [`Wanted::new`] both find out where it belongs (a phone number or another address) and both
+//! [`AttributeFilter::new`] both find out where it belongs (a phone number or another address) and both
 //! compare it in its normal form. So `+55 (11) 98765-4321` finds what came as `551187654321`.
 
 pub(crate) mod address;
@@ -111,13 +111,13 @@ pub struct EventKind(Arc<str>);
 /// A text that is no kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a kind has 1 to {KIND_BYTES_MAX} printable bytes")]
-pub struct InvalidKind;
+pub struct ParseEventKindError;
 
 impl TryFrom<String> for EventKind {
-    type Error = InvalidKind;
+    type Error = ParseEventKindError;
 
-    fn try_from(text: String) -> Result<Self, InvalidKind> {
-        Self::new(&text).ok_or(InvalidKind)
+    fn try_from(text: String) -> Result<Self, ParseEventKindError> {
+        Self::new(&text).ok_or(ParseEventKindError)
     }
 }
 
@@ -139,8 +139,8 @@ impl EventKind {
     }
 
     /// What it is found by.
-    pub fn term(&self) -> Term {
-        Term::of("kind", &self.0)
+    pub fn term(&self) -> SearchTerm {
+        SearchTerm::of("kind", &self.0)
     }
 }
 
@@ -160,9 +160,9 @@ fn clean(text: &str, bytes_max: usize) -> Option<&str> {
 /// What an index holds of an attribute or a kind: short, of one length, spread evenly. Two may have
 /// the same, so what is found by it has to be asked once more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Term([u8; Self::BYTES]);
+pub struct SearchTerm([u8; Self::BYTES]);
 
-impl Term {
+impl SearchTerm {
     /// The length of each.
     pub const BYTES: usize = 8;
 
@@ -188,12 +188,12 @@ impl Term {
 
 /// An attribute that somebody looks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct AttributeFilter {
     name: AttributeName,
     normal: String,
 }
 
-impl Wanted {
+impl AttributeFilter {
     /// `None` if no event can have it: the text is blank, too long or not printable.
     pub fn new(name: AttributeName, text: &str) -> Option<Self> {
         let (name, value) = address::place(name, clean(text, VALUE_BYTES_MAX)?);
@@ -207,8 +207,8 @@ impl Wanted {
     }
 
     /// What it is found by.
-    pub fn term(&self) -> Term {
-        Term::of(self.name.as_str(), &self.normal)
+    pub fn term(&self) -> SearchTerm {
+        SearchTerm::of(self.name.as_str(), &self.normal)
     }
 }
 
@@ -231,7 +231,7 @@ impl Attributes {
     pub fn push(&mut self, name: AttributeName, value: &str) {
         let Some(value) = clean(value, VALUE_BYTES_MAX) else { return };
         let (name, value) = address::place(name, value);
-        let wanted = Wanted { name, normal: name.normal(&value).into_owned() };
+        let wanted = AttributeFilter { name, normal: name.normal(&value).into_owned() };
         if wanted.normal.is_empty() || self.pairs.len() == PAIRS_MAX || self.has(&wanted) {
             return;
         }
@@ -264,13 +264,13 @@ impl Attributes {
     }
 
     /// Whether what is looked for is among them.
-    pub fn has(&self, wanted: &Wanted) -> bool {
+    pub fn has(&self, wanted: &AttributeFilter) -> bool {
         self.iter().any(|(name, value)| name == wanted.name && name.normal(value) == wanted.normal)
     }
 
     /// What each is found by.
-    pub fn terms(&self) -> impl Iterator<Item = Term> {
-        self.iter().map(|(name, value)| Term::of(name.as_str(), &name.normal(value)))
+    pub fn terms(&self) -> impl Iterator<Item = SearchTerm> {
+        self.iter().map(|(name, value)| SearchTerm::of(name.as_str(), &name.normal(value)))
     }
 
     /// As they are kept and shown: `{"phone":["5511987654321"]}`.

@@ -14,15 +14,14 @@ pub mod auth;
 pub mod exec;
 pub mod header;
 pub mod kind;
-pub mod limits;
 pub mod oauth2;
 pub mod proxy;
-pub mod quiet;
+pub mod send_limits;
 pub mod sender;
 pub mod sign_as;
+pub mod status_source;
 pub mod stream;
 pub mod tls;
-pub mod unheard;
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -32,19 +31,19 @@ use serde::{Deserialize, Serialize};
 use url::Url;
 
 use self::{
-    auth::{Auth, AuthSpec, InvalidAuth},
-    exec::{Exec, ExecSpec, InvalidExec},
-    header::{HeaderText, InvalidTemplate},
-    kind::{DestinationKind, Family},
-    limits::Limits,
-    proxy::{InvalidProxy, Proxy},
-    sender::{AccountSpec, InvalidSender, Sender, SendingSpec},
-    sign_as::{InvalidSignAs, SignAs, SignAsSpec},
-    stream::{InvalidStream, RedisStream, StreamSpec},
-    tls::{InvalidTls, Tls, TlsSpec},
+    auth::{AuthConfig, AuthSpec, AuthSpecError},
+    exec::{ExecConfig, ExecSpec, ExecSpecError},
+    header::{HeaderTemplateError, HeaderValueSource},
+    kind::{DestinationFamily, DestinationKind},
+    proxy::{Proxy, ProxySpecError},
+    send_limits::SendLimits,
+    sender::{AccountSpec, MessageSender, SendingSpec, SendingSpecError},
+    sign_as::{ProviderSigner, SignAsSpec, SignAsSpecError},
+    stream::{RedisStream, StreamSpec, StreamSpecError},
+    tls::{TlsConfig, TlsSpec, TlsSpecError},
 };
 use crate::{
-    address::{UrlProblem, check_url},
+    address::{DestinationUrlError, check_url},
     delivery::{
         RetryPolicy, RetrySpec, RetryTerms,
         retry::RetrySpecError,
@@ -192,7 +191,7 @@ fn timeout() -> HumanDuration {
 
 /// A destination that cannot be used as it is written.
 #[derive(Debug, thiserror::Error)]
-pub enum InvalidDestination {
+pub enum DestinationSpecError {
     /// There is no address.
     #[error("`url` is missing; write where events are posted to, http://… or https://…")]
     NoUrl,
@@ -201,7 +200,7 @@ pub enum InvalidDestination {
     UrlSyntax(#[from] url::ParseError),
     /// The address is not acceptable.
     #[error("url: {0}")]
-    Url(#[from] UrlProblem),
+    Url(#[from] DestinationUrlError),
     /// The policy makes no sense.
     #[error("{0}")]
     Retry(#[from] RetrySpecError),
@@ -225,19 +224,19 @@ pub enum InvalidDestination {
     Header(String, &'static str),
     /// A header's value cannot be sent.
     #[error("headers: `{0}`: {1}")]
-    HeaderValue(String, #[source] InvalidTemplate),
+    HeaderValue(String, #[source] HeaderTemplateError),
     /// A signature cannot be made.
     #[error("sign_as: {0}")]
-    SignAs(#[from] InvalidSignAs),
+    SignAs(#[from] SignAsSpecError),
     /// It cannot be told who calls.
     #[error("auth: {0}")]
-    Auth(#[from] InvalidAuth),
+    Auth(#[from] AuthSpecError),
     /// The proxy makes no sense.
     #[error("proxy: {0}")]
-    Proxy(#[from] InvalidProxy),
+    Proxy(#[from] ProxySpecError),
     /// The TLS settings make no sense.
     #[error("tls: {0}")]
-    Tls(#[from] InvalidTls),
+    Tls(#[from] TlsSpecError),
     /// A rule makes no sense.
     #[error("rules: {0}")]
     Rules(#[from] StatusRuleError),
@@ -252,13 +251,13 @@ pub enum InvalidDestination {
     Missing(&'static str, &'static str),
     /// A program cannot be run like this.
     #[error("exec: {0}")]
-    Exec(#[from] InvalidExec),
+    Exec(#[from] ExecSpecError),
     /// A stream cannot be added to like this.
     #[error("{0}")]
-    Stream(#[from] InvalidStream),
+    Stream(#[from] StreamSpecError),
     /// Messages cannot be sent like this.
     #[error("{0}")]
-    Sender(#[from] InvalidSender),
+    Sending(#[from] SendingSpecError),
     /// A secret cannot be looked up.
     #[error("{0}")]
     Secret(#[from] SecretError),
@@ -269,15 +268,15 @@ pub enum InvalidDestination {
 
 /// How a destination is reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reach {
+pub enum Transport {
     /// By HTTP.
     Http(Uri),
     /// It is the inbox inside the gateway.
     Inbox,
     /// A service that sends messages.
-    Service(Box<Sender>),
+    Channel(Box<MessageSender>),
     /// A program that is run.
-    Exec(Box<Exec>),
+    Exec(Box<ExecConfig>),
     /// A stream that is added to.
     RedisStream(Box<RedisStream>),
 }
@@ -290,7 +289,7 @@ pub struct Destination {
     /// Its name.
     pub name: Name,
     /// How it is reached.
-    pub reach: Reach,
+    pub transport: Transport,
     /// How often and when a delivery is tried.
     pub retry: RetryPolicy,
     /// How many attempts may run at once.
@@ -300,25 +299,25 @@ pub struct Destination {
     /// How long one attempt may take.
     pub timeout: Duration,
     /// Headers to add.
-    pub headers: Vec<(HeaderName, HeaderText)>,
+    pub headers: Vec<(HeaderName, HeaderValueSource)>,
     /// Keys to sign with.
     pub signing: Vec<SigningSecret>,
     /// Signs as a provider does.
-    pub sign_as: Option<SignAs>,
+    pub sign_as: Option<ProviderSigner>,
     /// How it is told who calls.
-    pub auth: Option<Auth>,
+    pub auth: Option<AuthConfig>,
     /// A proxy on the way.
     pub proxy: Option<Proxy>,
     /// Whom we trust there, and who we are.
-    pub tls: Option<Tls>,
+    pub tls: Option<TlsConfig>,
     /// What its answers mean, before the table.
     pub rules: StatusRules,
 }
 
 impl Destination {
     /// Who sends its messages, if it takes messages.
-    pub fn sender(&self) -> Option<&Sender> {
-        if let Reach::Service(sender) = &self.reach { Some(sender) } else { None }
+    pub fn sender(&self) -> Option<&MessageSender> {
+        if let Transport::Channel(sender) = &self.transport { Some(sender) } else { None }
     }
 
     /// By what its attempts are judged.
@@ -353,20 +352,20 @@ impl DestinationSpec {
         &self,
         id: DestinationId,
         env: &dyn Fn(&str) -> Option<String>,
-    ) -> Result<Destination, InvalidDestination> {
+    ) -> Result<Destination, DestinationSpecError> {
         self.check_inbox()?;
         self.check_kind()?;
         if !(1..=1024).contains(&self.concurrency) {
-            return Err(InvalidDestination::Concurrency);
+            return Err(DestinationSpecError::Concurrency);
         }
         if !(Duration::from_millis(100)..=Duration::from_secs(600)).contains(&self.timeout.0) {
-            return Err(InvalidDestination::Timeout);
+            return Err(DestinationSpecError::Timeout);
         }
         let headers = self.header_texts(env)?;
         Ok(Destination {
             id,
             name: self.name.clone(),
-            reach: self.reach(env)?,
+            transport: self.transport(env)?,
             retry: self.retry.policy()?,
             concurrency: self.concurrency,
             lane: self.lane()?,
@@ -382,20 +381,20 @@ impl DestinationSpec {
     }
 
     /// How much it sends in a day; `None` if it sends no messages, or if what is written makes no sense.
-    pub fn limits(&self) -> Option<Limits> {
-        self.kind.service()?;
+    pub fn limits(&self) -> Option<SendLimits> {
+        self.kind.channel()?;
         let usual = SendingSpec::default();
-        Limits::new(self.kind, self.sending.as_deref().unwrap_or(&usual)).ok()
+        SendLimits::new(self.kind, self.sending.as_deref().unwrap_or(&usual)).ok()
     }
 
     /// What holds for its lane.
-    pub fn lane(&self) -> Result<LaneRules, InvalidDestination> {
+    pub fn lane(&self) -> Result<LaneRules, DestinationSpecError> {
         let delay = self.delay.map_or(Duration::ZERO, |span| span.0);
         if delay > DELAY_MAX {
-            return Err(InvalidDestination::Delay);
+            return Err(DestinationSpecError::Delay);
         }
         Ok(LaneRules {
-            rate: self.rate.or_else(|| self.kind.service()?.pacing().number),
+            rate: self.rate.or_else(|| self.kind.channel()?.pacing().number),
             delay,
             order: self.order.as_ref().map(OrderingSpec::build).transpose()?,
             circuit: self.circuit.policy()?,
@@ -403,77 +402,100 @@ impl DestinationSpec {
         })
     }
 
-    fn reach(&self, env: &dyn Fn(&str) -> Option<String>) -> Result<Reach, InvalidDestination> {
-        let missing = |field| InvalidDestination::Missing(field, self.kind.as_str());
-        match (self.kind.family(), self.kind.service()) {
-            (Family::Program, _) => {
+    fn transport(
+        &self,
+        env: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<Transport, DestinationSpecError> {
+        let missing = |field| DestinationSpecError::Missing(field, self.kind.as_str());
+        match (self.kind.family(), self.kind.channel()) {
+            (DestinationFamily::Program, _) => {
                 let exec = self.exec.as_ref().ok_or_else(|| missing("exec"))?;
-                Ok(Reach::Exec(Box::new(exec.build(env)?)))
+                Ok(Transport::Exec(Box::new(exec.build(env)?)))
             }
-            (Family::Stream, _) => {
+            (DestinationFamily::Stream, _) => {
                 let stream = self.stream.as_ref().ok_or_else(|| missing("stream"))?;
                 let stream = stream.build(&self.url, self.auth.as_deref(), env)?;
-                Ok(Reach::RedisStream(Box::new(stream)))
+                Ok(Transport::RedisStream(Box::new(stream)))
             }
-            (_, Some(service)) => {
+            (_, Some(channel)) => {
                 let usual = SendingSpec::default();
                 let sending = self.sending.as_deref().unwrap_or(&usual);
                 let written = (self.url.as_str(), self.account.as_ref(), sending);
-                let sender = Sender::build(self.kind, service, written, env)?;
-                Ok(Reach::Service(Box::new(sender)))
+                let sender = MessageSender::build(self.kind, channel, written, env)?;
+                Ok(Transport::Channel(Box::new(sender)))
             }
             (_, None) => self.http(),
         }
     }
 
-    fn http(&self) -> Result<Reach, InvalidDestination> {
+    fn http(&self) -> Result<Transport, DestinationSpecError> {
         if self.url == BUILTIN_INBOX {
-            return Ok(Reach::Inbox);
+            return Ok(Transport::Inbox);
         }
         if self.url.is_empty() {
-            return Err(InvalidDestination::NoUrl);
+            return Err(DestinationSpecError::NoUrl);
         }
         let url = Url::parse(&self.url)?;
         check_url(&url)?;
         // What `url` prints after its checks is plain ASCII, so the stricter parser takes it too.
         let uri = Uri::try_from(url.as_str()).map_err(|_| url::ParseError::IdnaError)?;
-        Ok(Reach::Http(uri))
+        Ok(Transport::Http(uri))
     }
 
     /// The inbox is not called, so that nothing about calling it can mean anything.
-    fn check_inbox(&self) -> Result<(), InvalidDestination> {
+    fn check_inbox(&self) -> Result<(), DestinationSpecError> {
         let set = [
             ("auth", self.auth.is_some()),
             ("proxy", self.proxy.is_some()),
             ("tls", self.tls.is_some()),
         ];
         match set.into_iter().find(|(_, is_set)| *is_set && self.url == BUILTIN_INBOX) {
-            Some((field, _)) => Err(InvalidDestination::NotForInbox(field)),
+            Some((field, _)) => Err(DestinationSpecError::NotForInbox(field)),
             None => Ok(()),
         }
     }
 
     /// What belongs to another kind would be taken for something that works.
-    fn check_kind(&self) -> Result<(), InvalidDestination> {
-        const WEBHOOK: &[Family] = &[Family::Webhook];
-        const SERVICE: &[Family] = &[Family::Service];
+    fn check_kind(&self) -> Result<(), DestinationSpecError> {
+        const WEBHOOK: &[DestinationFamily] = &[DestinationFamily::Webhook];
+        const SERVICE: &[DestinationFamily] = &[DestinationFamily::Channel];
         let fields = [
-            ("url", !self.url.is_empty(), &[Family::Webhook, Family::Service, Family::Stream][..]),
+            (
+                "url",
+                !self.url.is_empty(),
+                &[
+                    DestinationFamily::Webhook,
+                    DestinationFamily::Channel,
+                    DestinationFamily::Stream,
+                ][..],
+            ),
             ("account", self.account.is_some(), SERVICE),
             ("sending", self.sending.is_some(), SERVICE),
-            ("exec", self.exec.is_some(), &[Family::Program]),
-            ("stream", self.stream.is_some(), &[Family::Stream]),
+            ("exec", self.exec.is_some(), &[DestinationFamily::Program]),
+            ("stream", self.stream.is_some(), &[DestinationFamily::Stream]),
             ("headers", !self.headers.is_empty(), WEBHOOK),
             ("signing_secrets", !self.signing_secrets.is_empty(), WEBHOOK),
             ("sign_as", self.sign_as.is_some(), WEBHOOK),
             ("rules", !self.rules.is_empty(), WEBHOOK),
-            ("auth", self.auth.is_some(), &[Family::Webhook, Family::Stream]),
-            ("proxy", self.proxy.is_some(), &[Family::Webhook, Family::Service]),
-            ("tls", self.tls.is_some(), &[Family::Webhook, Family::Service, Family::Stream]),
+            ("auth", self.auth.is_some(), &[DestinationFamily::Webhook, DestinationFamily::Stream]),
+            (
+                "proxy",
+                self.proxy.is_some(),
+                &[DestinationFamily::Webhook, DestinationFamily::Channel],
+            ),
+            (
+                "tls",
+                self.tls.is_some(),
+                &[
+                    DestinationFamily::Webhook,
+                    DestinationFamily::Channel,
+                    DestinationFamily::Stream,
+                ],
+            ),
         ];
         let family = self.kind.family();
         match fields.iter().find(|(_, is_set, of)| *is_set && !of.contains(&family)) {
-            Some((field, ..)) => Err(InvalidDestination::NotForKind(field, self.kind.as_str())),
+            Some((field, ..)) => Err(DestinationSpecError::NotForKind(field, self.kind.as_str())),
             None => Ok(()),
         }
     }
@@ -481,10 +503,11 @@ impl DestinationSpec {
     fn header_texts(
         &self,
         env: &dyn Fn(&str) -> Option<String>,
-    ) -> Result<Vec<(HeaderName, HeaderText)>, InvalidDestination> {
-        let mut texts: Vec<(HeaderName, HeaderText)> = Vec::with_capacity(self.headers.len());
+    ) -> Result<Vec<(HeaderName, HeaderValueSource)>, DestinationSpecError> {
+        let mut texts: Vec<(HeaderName, HeaderValueSource)> =
+            Vec::with_capacity(self.headers.len());
         for (text, value) in &self.headers {
-            let invalid = |why| InvalidDestination::Header(text.clone(), why);
+            let invalid = |why| DestinationSpecError::Header(text.clone(), why);
             let name: HeaderName = text.parse().map_err(|_| invalid("the name is not valid"))?;
             if RESERVED.contains(&name.as_str()) {
                 return Err(invalid("it is set by the gateway"));
@@ -493,11 +516,11 @@ impl DestinationSpec {
                 return Err(invalid("it is given twice"));
             }
             if name == AUTHORIZATION && self.auth.is_some() {
-                return Err(InvalidAuth::HeaderToo.into());
+                return Err(AuthSpecError::HeaderToo.into());
             }
             let secret = value.resolve(env)?;
-            let value = HeaderText::read(value, secret.expose())
-                .map_err(|error| InvalidDestination::HeaderValue(text.clone(), error))?;
+            let value = HeaderValueSource::read(value, secret.expose())
+                .map_err(|error| DestinationSpecError::HeaderValue(text.clone(), error))?;
             texts.push((name, value));
         }
         Ok(texts)
@@ -505,17 +528,17 @@ impl DestinationSpec {
 
     fn sign_as(
         &self,
-        headers: &[(HeaderName, HeaderText)],
+        headers: &[(HeaderName, HeaderValueSource)],
         env: &dyn Fn(&str) -> Option<String>,
-    ) -> Result<Option<SignAs>, InvalidDestination> {
+    ) -> Result<Option<ProviderSigner>, DestinationSpecError> {
         let Some(spec) = &self.sign_as else { return Ok(None) };
         let sign_as = spec.build(&self.url, env)?;
         if let Some((name, _)) = headers.iter().find(|(name, _)| sign_as.sets(name)) {
-            return Err(InvalidSignAs::Twice(name.to_string(), "headers").into());
+            return Err(SignAsSpecError::Twice(name.to_string(), "headers").into());
         }
         let ours = HeaderName::from_static("webhook-signature");
         if !self.signing_secrets.is_empty() && sign_as.sets(&ours) {
-            return Err(InvalidSignAs::Twice(ours.to_string(), "signing_secrets").into());
+            return Err(SignAsSpecError::Twice(ours.to_string(), "signing_secrets").into());
         }
         Ok(Some(sign_as))
     }
@@ -523,24 +546,24 @@ impl DestinationSpec {
     fn auth(
         &self,
         env: &dyn Fn(&str) -> Option<String>,
-    ) -> Result<Option<Auth>, InvalidDestination> {
+    ) -> Result<Option<AuthConfig>, DestinationSpecError> {
         Ok(self.auth.as_ref().map(|auth| auth.build(env)).transpose()?)
     }
 
     fn proxy(
         &self,
         env: &dyn Fn(&str) -> Option<String>,
-    ) -> Result<Option<Proxy>, InvalidDestination> {
+    ) -> Result<Option<Proxy>, DestinationSpecError> {
         let Some(proxy) = &self.proxy else { return Ok(None) };
-        let url = proxy.resolve(env).map_err(InvalidProxy::Secret)?;
-        let url = std::str::from_utf8(url.expose()).map_err(|_| InvalidProxy::Syntax)?;
+        let url = proxy.resolve(env).map_err(ProxySpecError::Secret)?;
+        let url = std::str::from_utf8(url.expose()).map_err(|_| ProxySpecError::Syntax)?;
         Ok(Some(Proxy::parse(url)?))
     }
 
     fn signing(
         &self,
         env: &dyn Fn(&str) -> Option<String>,
-    ) -> Result<Vec<SigningSecret>, InvalidDestination> {
+    ) -> Result<Vec<SigningSecret>, DestinationSpecError> {
         self.signing_secrets
             .iter()
             .map(|secret| {

@@ -21,7 +21,7 @@
 //! - [`access`]: tokens, and what each role may do.
 //! - [`provider`], [`request`]: what the webhooks of each provider are like.
 //! - [`outbox`]: the source that messages come from.
-//! - [`service`]: how messages are sent through each service, and what its answers mean.
+//! - [`channel`]: how messages are sent through each service, and what its answers mean.
 //! - [`media`]: files that are sent with messages, and where they lie.
 //! - [`store`]: what the rest needs of a database, as promises.
 
@@ -29,6 +29,7 @@ pub mod access;
 pub mod address;
 pub mod attribute;
 pub mod body_value;
+pub mod channel;
 pub mod dead_letters;
 pub mod decision;
 pub mod delivery;
@@ -60,7 +61,6 @@ pub mod rollup;
 pub mod route;
 mod schema;
 pub mod secret;
-pub mod service;
 pub mod sign;
 pub mod source;
 pub mod store;

@@ -6,7 +6,7 @@
 
 mod post;
 
-pub use self::post::{InvalidPost, MESSAGE, Post};
+pub use self::post::{MESSAGE_KIND_PREFIX, OutboxPost, OutboxPostError};
 use crate::{
     name::Name,
     provider::{ParsedRequest, Provider},
@@ -39,7 +39,7 @@ impl Provider for Outbox {
 }
 
 /// Whether somebody may call a source of his own like this.
-pub fn is_reserved(name: &Name) -> bool {
+pub fn is_reserved_name(name: &Name) -> bool {
     name.as_str() == OUTBOX
 }
 

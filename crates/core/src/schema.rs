@@ -11,7 +11,7 @@ use crate::{
     attribute::{AttributeName, Attributes, EventKind, KIND_BYTES_MAX},
     delivery::retry::StatusRange,
     destination::{
-        quiet::{QuietHours, UtcOffset},
+        send_limits::{QuietHours, UtcOffset},
         tls::PemRef,
     },
     ids::{Id, IdKind},

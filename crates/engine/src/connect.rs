@@ -32,7 +32,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use http::Uri;
 use http::uri::Scheme;
-use surehook_core::address::{AddressPolicy, Blocked};
+use surehook_core::address::{AddressPolicy, BlockedAddress};
 use surehook_core::destination::proxy::Proxy;
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
@@ -87,7 +87,7 @@ impl Resolver for SystemResolver {
 pub enum ConnectError {
     /// Every address of the destination is refused by the policy; this is one of them.
     #[error(transparent)]
-    Blocked(#[from] Blocked),
+    Blocked(#[from] BlockedAddress),
     #[error("the name could not be resolved")]
     Dns(#[source] io::Error),
     #[error("the connection was refused")]

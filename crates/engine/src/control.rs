@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use surehook_core::{
-    destination::limits::Hold,
+    destination::send_limits::SendHold,
     ids::{DeliveryId, DestinationId},
     lane::{Rate, SavedLaneState},
     store::{AttemptRow, CancelResult, StoreCounts, StoreError},
@@ -77,7 +77,7 @@ impl Engine {
     }
 
     /// Until when a destination that sends messages sends nothing, and why.
-    pub fn lane_hold(&self, destination: DestinationId) -> Option<(Timestamp, Hold)> {
+    pub fn lane_hold(&self, destination: DestinationId) -> Option<(Timestamp, SendHold)> {
         self.lane(destination).ok()?.shown_hold()
     }
 

@@ -14,11 +14,11 @@ use bytes::Bytes;
 use http::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 use http::{StatusCode, Uri};
 use surehook_core::delivery::{AttemptFailure, AttemptOutcome, FailureClass};
-use surehook_core::destination::auth::Auth;
-use surehook_core::destination::oauth2::{NoToken, Oauth2};
+use surehook_core::destination::auth::AuthConfig;
+use surehook_core::destination::oauth2::{Oauth2Config, TokenError};
 use surehook_core::destination::proxy::Proxy;
 use surehook_core::destination::stream::RedisStream;
-use surehook_core::destination::{Destination, Reach};
+use surehook_core::destination::{Destination, Transport};
 use surehook_core::secret::digest_parts;
 use surehook_core::store::ClaimedDelivery;
 use tokio::time::{Instant, timeout};
@@ -149,7 +149,7 @@ fn stream_sender(
     config: &HttpSenderConfig,
     before: Option<&DestinationClient>,
 ) -> Option<(Arc<StreamSender>, [u8; 32])> {
-    let Reach::RedisStream(stream) = &destination.reach else { return None };
+    let Transport::RedisStream(stream) = &destination.transport else { return None };
     let digest = digest_parts([&tls.digest[..], &stream.server.digest()]);
     let kept = before.and_then(|before| before.stream.clone()).filter(|kept| kept.1 == digest);
     Some(kept.unwrap_or_else(|| {
@@ -160,17 +160,17 @@ fn stream_sender(
     }))
 }
 
-fn oauth2_of(destination: &Destination) -> Option<&Oauth2> {
+fn oauth2_of(destination: &Destination) -> Option<&Oauth2Config> {
     match &destination.auth {
-        Some(Auth::Oauth2(oauth2)) => Some(oauth2),
-        Some(Auth::Fixed(_)) | None => None,
+        Some(AuthConfig::Oauth2(oauth2)) => Some(oauth2),
+        Some(AuthConfig::Fixed(_)) | None => None,
     }
 }
 
 /// One attempt that needs a token.
 struct AuthorizedCall<'a> {
     outlet: &'a DestinationClient,
-    oauth2: &'a Oauth2,
+    oauth2: &'a Oauth2Config,
     tokens: &'a Arc<TokenCache>,
     started: Instant,
 }
@@ -212,12 +212,12 @@ impl AuthorizedCall<'_> {
         self.outlet.destination.timeout.saturating_sub(self.started.elapsed())
     }
 
-    async fn token(&self, refused: Option<&HeaderValue>) -> Result<TokenGrant, NoToken> {
+    async fn token(&self, refused: Option<&HeaderValue>) -> Result<TokenGrant, TokenError> {
         let token = self.tokens.get(self.oauth2, &self.outlet.http, refused);
         timeout(self.time_left(), token).await.unwrap_or_else(|_| {
             let within = self.outlet.destination.timeout;
             let detail = format!("the token endpoint gave no token within {within:?}");
-            Err(NoToken { failure: AttemptFailure::Timeout, detail })
+            Err(TokenError { failure: AttemptFailure::Timeout, detail })
         })
     }
 
@@ -234,7 +234,7 @@ fn is_unauthorized(report: &SendReport) -> bool {
     }
 }
 
-fn without_token(problem: NoToken) -> SendReport {
+fn without_token(problem: TokenError) -> SendReport {
     SendReport {
         detail: Some(problem.detail),
         ..SendReport::of(AttemptOutcome::Failed(problem.failure))

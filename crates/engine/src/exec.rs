@@ -34,7 +34,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use surehook_core::{
     delivery::{AttemptFailure, FailureClass},
-    destination::exec::Exec,
+    destination::exec::ExecConfig,
     store::ClaimedDelivery,
 };
 use tokio::{
@@ -62,7 +62,7 @@ const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 
 /// Runs it, for at most `deadline` and the time it takes to end it.
 pub(crate) async fn run(
-    exec: &Exec,
+    exec: &ExecConfig,
     programs: &Arc<AllowedPrograms>,
     (destination, claimed): (&str, &ClaimedDelivery),
     deadline: Duration,
@@ -90,7 +90,11 @@ pub(crate) async fn run(
     }
 }
 
-fn command(exec: &Exec, file: &Path, (destination, claimed): (&str, &ClaimedDelivery)) -> Command {
+fn command(
+    exec: &ExecConfig,
+    file: &Path,
+    (destination, claimed): (&str, &ClaimedDelivery),
+) -> Command {
     let mut command = Command::new(file);
     command
         // What a program is called by is what was written; some are many programs in one.

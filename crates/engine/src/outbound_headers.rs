@@ -3,7 +3,7 @@
 
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use surehook_core::{
-    destination::{BUILTIN_INBOX, Destination, Reach, auth::Auth},
+    destination::{BUILTIN_INBOX, Destination, Transport, auth::AuthConfig},
     event::{RequestHead, is_never_forwarded},
     sign::signature_header,
     store::ClaimedDelivery,
@@ -65,7 +65,7 @@ pub(crate) fn headers(
             None => map.remove(name),
         };
     }
-    if let Some(Auth::Fixed(value)) = &destination.auth {
+    if let Some(AuthConfig::Fixed(value)) = &destination.auth {
         map.insert(header::AUTHORIZATION, value.clone());
     }
     let id = claimed.event.to_string();
@@ -78,12 +78,13 @@ pub(crate) fn headers(
     set(&mut map, WEBHOOK_ID, &id);
     map.insert(WEBHOOK_TIMESTAMP, HeaderValue::from(now.as_secs()));
     if let Some(sign_as) = &destination.sign_as {
-        let url = match &destination.reach {
-            Reach::Http(url) => url.to_string(),
+        let url = match &destination.transport {
+            Transport::Http(url) => url.to_string(),
             // A service is not signed for: its settings know no `sign_as`.
-            Reach::Inbox | Reach::Service(_) | Reach::Exec(_) | Reach::RedisStream(_) => {
-                BUILTIN_INBOX.to_owned()
-            }
+            Transport::Inbox
+            | Transport::Channel(_)
+            | Transport::Exec(_)
+            | Transport::RedisStream(_) => BUILTIN_INBOX.to_owned(),
         };
         sign_as.sign(&mut map, (&id, &url, &claimed.payload.body), now)?;
     }

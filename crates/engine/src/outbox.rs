@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use surehook_core::{
-    outbox::{OUTBOX, is_reserved},
+    outbox::{OUTBOX, is_reserved_name},
     rng::new_id,
     source::SourceSpec,
     store::{ConfigChange, Configuration},
@@ -24,9 +24,10 @@ impl Engine {
         mut changes: Vec<ConfigChange>,
     ) -> Result<Vec<ConfigChange>, ConfigError> {
         changes.iter().try_for_each(|change| check(configuration, change))?;
-        let wants = |change: &ConfigChange| matches!(change, ConfigChange::PutRoute(_, route) if is_reserved(&route.from));
-        let makes = |change: &ConfigChange| matches!(change, ConfigChange::PutSource(_, source) if is_reserved(&source.name));
-        let is_there = configuration.sources.iter().any(|source| is_reserved(&source.spec.name));
+        let wants = |change: &ConfigChange| matches!(change, ConfigChange::PutRoute(_, route) if is_reserved_name(&route.from));
+        let makes = |change: &ConfigChange| matches!(change, ConfigChange::PutSource(_, source) if is_reserved_name(&source.name));
+        let is_there =
+            configuration.sources.iter().any(|source| is_reserved_name(&source.spec.name));
         if changes.iter().any(wants) && !is_there && !changes.iter().any(makes) {
             changes.insert(0, self.new_outbox());
         }
@@ -44,7 +45,7 @@ impl Engine {
         if known(self).is_none() {
             self.change::<_, ConfigChangeError>(|configuration| {
                 let is_there =
-                    configuration.sources.iter().any(|source| is_reserved(&source.spec.name));
+                    configuration.sources.iter().any(|source| is_reserved_name(&source.spec.name));
                 Ok((if is_there { Vec::new() } else { vec![self.new_outbox()] }, ()))
             })
             .await?;
@@ -69,8 +70,8 @@ fn check(configuration: &Configuration, change: &ConfigChange) -> Result<(), Con
                 Err(ConfigError::BuiltIn(before.spec.name.to_string()))
             }
             before => {
-                let had_it = before.is_some_and(|before| is_reserved(&before.spec.name));
-                let takes_it = is_reserved(&spec.name) && !spec.is_outbox() && !had_it;
+                let had_it = before.is_some_and(|before| is_reserved_name(&before.spec.name));
+                let takes_it = is_reserved_name(&spec.name) && !spec.is_outbox() && !had_it;
                 let problem = || ConfigError::Reserved(spec.name.to_string());
                 if takes_it { Err(problem()) } else { Ok(()) }
             }

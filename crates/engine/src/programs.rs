@@ -11,7 +11,7 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
-use surehook_core::destination::exec::is_full;
+use surehook_core::destination::exec::is_full_path;
 
 /// The programs that may be run, or the folders in which they are.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -61,7 +61,7 @@ impl From<AllowedPrograms> for Vec<PathBuf> {
 impl AllowedPrograms {
     /// The programs and folders in a list. `/` is none: it would allow everything.
     pub fn new(allowed: Vec<PathBuf>) -> Result<Self, AllowedProgramsSpecError> {
-        match allowed.iter().find(|path| !is_full(path)) {
+        match allowed.iter().find(|path| !is_full_path(path)) {
             Some(path) => Err(AllowedProgramsSpecError(path.clone())),
             None => Ok(Self(allowed)),
         }
@@ -73,7 +73,7 @@ impl AllowedPrograms {
             return Err(ProgramError::Off);
         }
         // First by its name alone: what is outside is not even looked at.
-        if !is_full(program) || !self.0.iter().any(|entry| program.starts_with(entry)) {
+        if !is_full_path(program) || !self.0.iter().any(|entry| program.starts_with(entry)) {
             return Err(ProgramError::Outside(program.to_owned()));
         }
         let unusable = |why| ProgramError::Unusable(program.to_owned(), why);

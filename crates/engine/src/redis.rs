@@ -27,7 +27,7 @@ use redis::{
 use rustls::{ClientConfig, pki_types::ServerName};
 use surehook_core::{
     delivery::{AttemptFailure, FailureClass},
-    destination::stream::{Login, RedisServer, RedisStream},
+    destination::stream::{RedisLogin, RedisServer, RedisStream},
     store::ClaimedDelivery,
 };
 use tokio::{
@@ -243,7 +243,7 @@ impl RedisConnection {
     }
 }
 
-fn auth(login: &Login) -> Cmd {
+fn auth(login: &RedisLogin) -> Cmd {
     let mut command = redis::cmd("AUTH");
     if let Some(user) = &login.user {
         command.arg(user);

@@ -9,11 +9,13 @@ use std::{
 };
 
 use surehook_core::{
-    address::{AddressPolicy, Blocked},
+    address::{AddressPolicy, BlockedAddress},
     destination::{
-        Destination, DestinationSpec, InvalidDestination, Reach,
-        auth::Auth,
-        unheard::{UNHEARD, UNHEARD_ADVICE, unheard},
+        Destination, DestinationSpec, DestinationSpecError, Transport,
+        auth::AuthConfig,
+        status_source::{
+            MISSING_STATUS_SOURCE, MISSING_STATUS_SOURCE_ADVICE, without_status_source,
+        },
     },
     ids::{DestinationId, SourceId},
     key::DedupKey,
@@ -108,7 +110,7 @@ pub enum ConfigError {
     Source(String, #[source] SourceSpecError),
     /// A destination.
     #[error("destination `{0}`: {1}")]
-    Destination(String, #[source] InvalidDestination),
+    Destination(String, #[source] DestinationSpecError),
     /// A route's filter or transform.
     #[error("route from `{0}` to `{1}`: {2}")]
     Route(String, String, #[source] RouteSpecError),
@@ -141,7 +143,7 @@ pub enum ConfigError {
     Tls(String, #[source] TlsConfigError),
     /// A destination at an address that may not be called.
     #[error("destination `{0}`: {1}; list its network in `allow_networks` if this is meant")]
-    Blocked(String, #[source] Blocked),
+    Blocked(String, #[source] BlockedAddress),
     /// A destination that is a program which may not be run.
     #[error("destination `{0}`: exec: {1}")]
     Program(String, #[source] ProgramError),
@@ -283,8 +285,9 @@ impl Registry {
                 lane.end();
             }
         }
-        for DestinationSpec { name, .. } in unheard(configuration) {
-            let (destination, warning, advice) = (name.as_str(), UNHEARD, UNHEARD_ADVICE);
+        for DestinationSpec { name, .. } in without_status_source(configuration) {
+            let (destination, warning, advice) =
+                (name.as_str(), MISSING_STATUS_SOURCE, MISSING_STATUS_SOURCE_ADVICE);
             tracing::warn!(
                 destination,
                 warning,
@@ -360,15 +363,15 @@ fn check_addresses(
     addresses: &AddressPolicy,
 ) -> Result<(), ConfigError> {
     let of_uri = |uri: &Uri| uri.host().and_then(|host| Host::parse(host).ok());
-    let url = match &destination.reach {
-        Reach::Http(uri) => of_uri(uri),
-        Reach::Inbox | Reach::Exec(_) => None,
-        Reach::RedisStream(stream) => Some(stream.server.host.clone()),
-        Reach::Service(sender) => sender.account.base_url().host().map(|host| host.to_owned()),
+    let url = match &destination.transport {
+        Transport::Http(uri) => of_uri(uri),
+        Transport::Inbox | Transport::Exec(_) => None,
+        Transport::RedisStream(stream) => Some(stream.server.host.clone()),
+        Transport::Channel(sender) => sender.account.base_url().host().map(|host| host.to_owned()),
     };
     let token_url = match &destination.auth {
-        Some(Auth::Oauth2(oauth2)) => of_uri(&oauth2.token_url),
-        Some(Auth::Fixed(_)) | None => None,
+        Some(AuthConfig::Oauth2(oauth2)) => of_uri(&oauth2.token_url),
+        Some(AuthConfig::Fixed(_)) | None => None,
     };
     let proxy = destination.proxy.as_ref().map(|proxy| proxy.host.clone());
     for host in [url, token_url, proxy].into_iter().flatten() {
@@ -382,7 +385,7 @@ fn check_addresses(
 /// Refuses programs that no attempt could run. That they are still there and allowed is asked at every
 /// attempt.
 fn check_program(destination: &Destination, programs: &AllowedPrograms) -> Result<(), ConfigError> {
-    let Reach::Exec(exec) = &destination.reach else { return Ok(()) };
+    let Transport::Exec(exec) = &destination.transport else { return Ok(()) };
     let named = |error| ConfigError::Program(destination.name.to_string(), error);
     programs.find(&exec.program).map(drop).map_err(named)
 }

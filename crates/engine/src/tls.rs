@@ -15,7 +15,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, TrustAnchor};
 use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConfig, RootCertStore};
-use surehook_core::destination::tls::{Pem, Tls};
+use surehook_core::destination::tls::{PemSource, TlsConfig};
 use surehook_core::secret::{Secret, digest_parts};
 
 /// A file with certificates or a key is not larger than this.
@@ -140,7 +140,10 @@ pub(crate) struct DestinationTls {
 }
 
 /// Reads what `tls` names, and makes settings of it.
-pub(crate) fn own(tls: Option<&Tls>, trust: &TrustStore) -> Result<DestinationTls, TlsConfigError> {
+pub(crate) fn own(
+    tls: Option<&TlsConfig>,
+    trust: &TrustStore,
+) -> Result<DestinationTls, TlsConfigError> {
     let Some(tls) = tls else {
         return Ok(DestinationTls { config: trust.default_config(), digest: [0; 32] });
     };
@@ -193,10 +196,12 @@ impl LoadedPem {
     }
 }
 
-fn load(field: &'static str, pem: &Pem) -> Result<LoadedPem, TlsConfigError> {
+fn load(field: &'static str, pem: &PemSource) -> Result<LoadedPem, TlsConfigError> {
     match pem {
-        Pem::Text(text) => Ok(LoadedPem { field, place: PemLocation::Text, text: text.clone() }),
-        Pem::File(path) => {
+        PemSource::Text(text) => {
+            Ok(LoadedPem { field, place: PemLocation::Text, text: text.clone() })
+        }
+        PemSource::File(path) => {
             let place = PemLocation::File(path.clone());
             match read_file(path) {
                 Ok(text) => Ok(LoadedPem { field, place, text: Secret::new(text) }),

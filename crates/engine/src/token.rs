@@ -15,7 +15,9 @@ use futures_util::FutureExt;
 use futures_util::future::Shared;
 use http::HeaderValue;
 use surehook_core::delivery::{AttemptFailure, AttemptOutcome};
-use surehook_core::destination::oauth2::{NoToken, Oauth2, Token, read_token};
+use surehook_core::destination::oauth2::{
+    AccessToken, Oauth2Config, TokenError, parse_token_response,
+};
 use tokio::time::Instant;
 
 use crate::sender::{HttpOutboundRequest, HttpSender, SendReport};
@@ -26,7 +28,7 @@ const FETCH_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long the endpoint is left alone after it gave no token.
 const FAILURE_REMEMBERED: Duration = Duration::from_secs(1);
 
-type TokenResult = Result<HeaderValue, NoToken>;
+type TokenResult = Result<HeaderValue, TokenError>;
 type PendingFetch = Shared<Pin<Box<dyn Future<Output = TokenResult> + Send>>>;
 
 /// The token of one destination.
@@ -59,12 +61,12 @@ pub(crate) struct TokenGrant {
 
 impl TokenCache {
     /// No token yet, to be fetched as `oauth2` says.
-    pub(crate) fn new(oauth2: &Oauth2) -> Self {
+    pub(crate) fn new(oauth2: &Oauth2Config) -> Self {
         Self { digest: oauth2.digest(), inside: Mutex::default() }
     }
 
     /// Whether these are the tokens that `oauth2` asks for.
-    pub(crate) fn are_of(&self, oauth2: &Oauth2) -> bool {
+    pub(crate) fn are_of(&self, oauth2: &Oauth2Config) -> bool {
         self.digest == oauth2.digest()
     }
 
@@ -76,10 +78,10 @@ impl TokenCache {
     /// A token other than `refused`. Waits for a fetch if there is none.
     pub(crate) async fn get(
         self: &Arc<Self>,
-        oauth2: &Oauth2,
+        oauth2: &Oauth2Config,
         http: &HttpSender,
         refused: Option<&HeaderValue>,
-    ) -> Result<TokenGrant, NoToken> {
+    ) -> Result<TokenGrant, TokenError> {
         let fetching = {
             let mut inside = self.inside();
             if let Some(latest) = &inside.latest
@@ -104,7 +106,7 @@ impl TokenCache {
 
     /// Starts a fetch in a task of its own. To be called under the lock, which the task takes at
     /// its end.
-    fn start(self: &Arc<Self>, oauth2: &Oauth2, http: &HttpSender) -> PendingFetch {
+    fn start(self: &Arc<Self>, oauth2: &Oauth2Config, http: &HttpSender) -> PendingFetch {
         let (headers, body) = oauth2.request();
         let request =
             HttpOutboundRequest { url: oauth2.token_url.clone(), headers, body: body.into() };
@@ -113,14 +115,14 @@ impl TokenCache {
             let report = http.send(request, FETCH_TIMEOUT).await;
             tokens.keep(read(report))
         });
-        let broken_off = NoToken {
+        let broken_off = TokenError {
             failure: AttemptFailure::Token,
             detail: "fetching the token was broken off".to_owned(),
         };
         async move { task.await.unwrap_or(Err(broken_off)) }.boxed().shared()
     }
 
-    fn keep(&self, token: Result<Token, NoToken>) -> TokenResult {
+    fn keep(&self, token: Result<AccessToken, TokenError>) -> TokenResult {
         let (fetched, lasts) = match token {
             Ok(token) => (Ok(token.header), token.life),
             Err(problem) => (Err(problem), FAILURE_REMEMBERED),
@@ -140,15 +142,17 @@ impl TokenCache {
 }
 
 /// What came of asking the token endpoint.
-fn read(report: SendReport) -> Result<Token, NoToken> {
+fn read(report: SendReport) -> Result<AccessToken, TokenError> {
     match report.outcome {
-        AttemptOutcome::Answered { status, .. } => read_token(status, &report.response_body),
+        AttemptOutcome::Answered { status, .. } => {
+            parse_token_response(status, &report.response_body)
+        }
         AttemptOutcome::Failed(failure) => {
             let detail = report.detail.unwrap_or_default();
-            Err(NoToken { failure, detail: format!("the token endpoint: {detail}") })
+            Err(TokenError { failure, detail: format!("the token endpoint: {detail}") })
         }
         AttemptOutcome::Interpreted(_) => {
-            Err(NoToken { failure: AttemptFailure::Token, detail: String::new() })
+            Err(TokenError { failure: AttemptFailure::Token, detail: String::new() })
         }
     }
 }

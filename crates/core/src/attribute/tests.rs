@@ -9,7 +9,7 @@ fn placed(name: AttributeName, text: &str) -> Option<(AttributeName, String)> {
 
 fn finds(stored: (AttributeName, &str), sought: (AttributeName, &str)) -> bool {
     let attributes = Attributes::default().with(stored.0, stored.1);
-    let Some(wanted) = Wanted::new(sought.0, sought.1) else { return false };
+    let Some(wanted) = AttributeFilter::new(sought.0, sought.1) else { return false };
     let by_term = attributes.terms().any(|term| term == wanted.term());
     assert_eq!(by_term, attributes.has(&wanted), "{stored:?} {sought:?}");
     by_term
@@ -107,7 +107,7 @@ fn what_cannot_be_shown_or_looked_for_is_left_out() {
     let long = "x".repeat(VALUE_BYTES_MAX + 1);
     for text in ["", "  ", "\u{0}", "a\nb", &long] {
         assert_eq!(placed(MessageId, text), None, "case: {text:?}");
-        assert_eq!(Wanted::new(MessageId, text), None, "case: {text:?}");
+        assert_eq!(AttributeFilter::new(MessageId, text), None, "case: {text:?}");
     }
     for text in ["+", "()", "00", "--"] {
         assert_eq!(placed(Phone, text), None, "case: {text:?}");
@@ -162,9 +162,9 @@ fn names_and_words_agree() {
 #[test]
 fn a_term_is_the_same_in_every_version_and_on_every_machine() {
     // printf 'phone\0005511987654321' | sha256sum | cut -c1-16
-    let wanted = Wanted::new(Phone, "551187654321").unwrap();
+    let wanted = AttributeFilter::new(Phone, "551187654321").unwrap();
     assert_eq!(data_encoding::HEXLOWER.encode(&wanted.term().to_bytes()), "1fc6c7d521ea2bef");
-    assert_eq!(Term::from_bytes(wanted.term().to_bytes()), wanted.term());
+    assert_eq!(SearchTerm::from_bytes(wanted.term().to_bytes()), wanted.term());
     // printf 'kind\000message' | sha256sum | cut -c1-16
     let kind = EventKind::new("message").unwrap();
     assert_eq!(data_encoding::HEXLOWER.encode(&kind.term().to_bytes()), "cec69f325b0c9e7f");
@@ -190,7 +190,7 @@ proptest! {
         text in any_text(),
     ) {
         let Some((in_name, shown)) = placed(name, &text) else {
-            prop_assert_eq!(Wanted::new(name, &text), None);
+            prop_assert_eq!(AttributeFilter::new(name, &text), None);
             return Ok(());
         };
         prop_assert!(finds((name, &text), (name, &text)));

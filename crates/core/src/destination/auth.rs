@@ -5,9 +5,9 @@ use http::HeaderValue;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::oauth2::{Oauth2, Oauth2Spec};
+use super::oauth2::{Oauth2Config, Oauth2Spec};
 use crate::{
-    address::UrlProblem,
+    address::DestinationUrlError,
     object,
     secret::{SecretError, SecretRef},
 };
@@ -43,7 +43,7 @@ fn basic_fields<'de, D: Deserializer<'de>>(from: D) -> Result<(String, SecretRef
 
 /// Authentication that cannot be used as it is written.
 #[derive(Debug, thiserror::Error)]
-pub enum InvalidAuth {
+pub enum AuthSpecError {
     /// A user that cannot be told from the password, or that no header can hold.
     #[error("basic: the user may not be empty and may not hold `:` or control characters")]
     User,
@@ -58,7 +58,7 @@ pub enum InvalidAuth {
     UrlSyntax(#[from] url::ParseError),
     /// The token's address is not acceptable.
     #[error("oauth2.token_url: {0}")]
-    Url(#[from] UrlProblem),
+    Url(#[from] DestinationUrlError),
     /// A field that must say something says nothing.
     #[error("oauth2.{0} may not be empty")]
     Empty(&'static str),
@@ -72,30 +72,30 @@ pub enum InvalidAuth {
 
 /// How a destination is told who calls.
 #[derive(Debug)]
-pub enum Auth {
+pub enum AuthConfig {
     /// By the same value of `authorization` at every attempt.
     Fixed(HeaderValue),
     /// By a token that has to be fetched.
-    Oauth2(Oauth2),
+    Oauth2(Oauth2Config),
 }
 
 impl AuthSpec {
     /// Looks the secrets up through `env`.
-    pub fn build(&self, env: &dyn Fn(&str) -> Option<String>) -> Result<Auth, InvalidAuth> {
+    pub fn build(&self, env: &dyn Fn(&str) -> Option<String>) -> Result<AuthConfig, AuthSpecError> {
         match self {
             Self::Basic { user, password } => {
                 if user.is_empty() || user.chars().any(|c| c == ':' || c.is_control()) {
-                    return Err(InvalidAuth::User);
+                    return Err(AuthSpecError::User);
                 }
                 let password = password.resolve(env)?;
-                Ok(Auth::Fixed(basic(user.as_bytes(), password.expose())))
+                Ok(AuthConfig::Fixed(basic(user.as_bytes(), password.expose())))
             }
             Self::Bearer(token) => {
                 let token = token.resolve(env)?;
-                let value = bearer(token.expose()).ok_or(InvalidAuth::Characters("bearer"))?;
-                Ok(Auth::Fixed(value))
+                let value = bearer(token.expose()).ok_or(AuthSpecError::Characters("bearer"))?;
+                Ok(AuthConfig::Fixed(value))
             }
-            Self::Oauth2(spec) => Ok(Auth::Oauth2(spec.build(env)?)),
+            Self::Oauth2(spec) => Ok(AuthConfig::Oauth2(spec.build(env)?)),
         }
     }
 }
@@ -124,7 +124,7 @@ fn sensitive(mut value: HeaderValue) -> HeaderValue {
 mod tests {
     use super::*;
 
-    fn build(json: &str) -> Result<Auth, InvalidAuth> {
+    fn build(json: &str) -> Result<AuthConfig, AuthSpecError> {
         let env = |name: &str| (name == "TOKEN").then(|| "t0ken".to_owned());
         serde_json::from_str::<AuthSpec>(json).unwrap().build(&env)
     }
@@ -146,11 +146,11 @@ mod tests {
         ];
         for (json, expected) in cases {
             let built = build(json).ok().map(|auth| match auth {
-                Auth::Fixed(value) => {
+                AuthConfig::Fixed(value) => {
                     assert!(value.is_sensitive(), "case: {json}");
                     value.to_str().unwrap().to_owned()
                 }
-                Auth::Oauth2(_) => panic!("case: {json}"),
+                AuthConfig::Oauth2(_) => panic!("case: {json}"),
             });
             assert_eq!(built.as_deref(), expected, "case: {json}");
         }

@@ -34,7 +34,7 @@ pub struct ExecSpec {
 
 /// A program that cannot be used as it is written. No message holds the value of a variable.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum InvalidExec {
+pub enum ExecSpecError {
     /// Nothing to run.
     #[error("command must name a program and have at most {WORDS_MAX} words")]
     Words,
@@ -70,7 +70,7 @@ pub enum InvalidExec {
 
 /// A program as it is meant.
 #[derive(Clone)]
-pub struct Exec {
+pub struct ExecConfig {
     /// The program, by its full path.
     pub program: PathBuf,
     /// What it is given.
@@ -80,7 +80,7 @@ pub struct Exec {
 }
 
 /// Variables are secrets, which are not compared but by their digest.
-impl PartialEq for Exec {
+impl PartialEq for ExecConfig {
     fn eq(&self, other: &Self) -> bool {
         let env = |exec: &Self| {
             digest_parts(
@@ -93,10 +93,10 @@ impl PartialEq for Exec {
     }
 }
 
-impl Eq for Exec {}
+impl Eq for ExecConfig {}
 
 /// Arguments are shown like the rest of a spec; the values of variables are not.
-impl fmt::Debug for Exec {
+impl fmt::Debug for ExecConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<_> = self.env.iter().map(|(name, _)| name).collect();
         let Self { program, arguments, .. } = self;
@@ -110,22 +110,22 @@ impl fmt::Debug for Exec {
 
 impl ExecSpec {
     /// Checks the words and looks the variables up through `env`.
-    pub fn build(&self, env: &dyn Fn(&str) -> Option<String>) -> Result<Exec, InvalidExec> {
+    pub fn build(&self, env: &dyn Fn(&str) -> Option<String>) -> Result<ExecConfig, ExecSpecError> {
         let (program, arguments) = match self.command.split_first() {
             Some(words) if self.command.len() <= WORDS_MAX => words,
-            Some(_) | None => return Err(InvalidExec::Words),
+            Some(_) | None => return Err(ExecSpecError::Words),
         };
         if self.command.iter().any(|word| word.contains('\0') || word.len() > WORD_BYTES_MAX) {
-            return Err(InvalidExec::Word);
+            return Err(ExecSpecError::Word);
         }
-        if !is_full(program) {
-            return Err(InvalidExec::Path(program.clone()));
+        if !is_full_path(program) {
+            return Err(ExecSpecError::Path(program.clone()));
         }
         if self.env.len() > WORDS_MAX {
-            return Err(InvalidExec::Variables);
+            return Err(ExecSpecError::Variables);
         }
         let env = self.env.iter().map(|(name, value)| variable(name, value, env));
-        Ok(Exec {
+        Ok(ExecConfig {
             program: PathBuf::from(program),
             arguments: arguments.to_vec(),
             env: env.collect::<Result<_, _>>()?,
@@ -134,7 +134,7 @@ impl ExecSpec {
 }
 
 /// Whether a path means the same wherever one stands, and says where it leads.
-pub fn is_full(path: impl AsRef<Path>) -> bool {
+pub fn is_full_path(path: impl AsRef<Path>) -> bool {
     let path = path.as_ref();
     let text = path.as_os_str().as_encoded_bytes();
     // `components` passes over a `.` in the middle, so that is looked for in the text.
@@ -148,20 +148,21 @@ fn variable(
     name: &str,
     value: &SecretRef,
     env: &dyn Fn(&str) -> Option<String>,
-) -> Result<(String, Secret), InvalidExec> {
+) -> Result<(String, Secret), ExecSpecError> {
     let is_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
     if name.is_empty() || name.as_bytes()[0].is_ascii_digit() || !name.bytes().all(is_word) {
-        return Err(InvalidExec::Name(name.to_owned()));
+        return Err(ExecSpecError::Name(name.to_owned()));
     }
     if name.starts_with("SUREHOOK_") {
-        return Err(InvalidExec::Ours(name.to_owned()));
+        return Err(ExecSpecError::Ours(name.to_owned()));
     }
     if steers(name) {
-        return Err(InvalidExec::Steers(name.to_owned()));
+        return Err(ExecSpecError::Steers(name.to_owned()));
     }
-    let value = value.resolve(env).map_err(|error| InvalidExec::Secret(name.to_owned(), error))?;
+    let value =
+        value.resolve(env).map_err(|error| ExecSpecError::Secret(name.to_owned(), error))?;
     if value.expose().contains(&0) {
-        return Err(InvalidExec::Value(name.to_owned()));
+        return Err(ExecSpecError::Value(name.to_owned()));
     }
     Ok((name.to_owned(), value))
 }
@@ -215,7 +216,7 @@ mod tests {
 
     use super::*;
 
-    fn build(written: Value) -> Result<Exec, InvalidExec> {
+    fn build(written: Value) -> Result<ExecConfig, ExecSpecError> {
         let spec: ExecSpec = serde_json::from_value(written).unwrap();
         spec.build(&|name| (name == "TOKEN").then(|| "canary".to_owned()))
     }
@@ -241,12 +242,12 @@ mod tests {
 
     #[test]
     fn what_cannot_be_run_is_refused_with_its_reason() {
-        let path = |text: &str| InvalidExec::Path(text.to_owned());
+        let path = |text: &str| ExecSpecError::Path(text.to_owned());
         let cases = [
-            (json!([]), InvalidExec::Words),
-            (json!(vec!["/a"; WORDS_MAX + 1]), InvalidExec::Words),
-            (json!(["/a", "b\0c"]), InvalidExec::Word),
-            (json!(["/a", "x".repeat(4097)]), InvalidExec::Word),
+            (json!([]), ExecSpecError::Words),
+            (json!(vec!["/a"; WORDS_MAX + 1]), ExecSpecError::Words),
+            (json!(["/a", "b\0c"]), ExecSpecError::Word),
+            (json!(["/a", "x".repeat(4097)]), ExecSpecError::Word),
             (json!([""]), path("")),
             (json!(["act"]), path("act")),
             (json!(["./act"]), path("./act")),
@@ -263,15 +264,15 @@ mod tests {
 
     #[test]
     fn no_variable_steers_a_program_or_speaks_for_the_gateway() {
-        let name = |name: &str| InvalidExec::Name(name.to_owned());
-        let steers = |name: &str| InvalidExec::Steers(name.to_owned());
+        let name = |name: &str| ExecSpecError::Name(name.to_owned());
+        let steers = |name: &str| ExecSpecError::Steers(name.to_owned());
         let cases = [
             ("", name("")),
             ("1A", name("1A")),
             ("A-B", name("A-B")),
             ("A=B", name("A=B")),
             ("BASH_FUNC_ls%%", name("BASH_FUNC_ls%%")),
-            ("SUREHOOK_EVENT_ID", InvalidExec::Ours("SUREHOOK_EVENT_ID".to_owned())),
+            ("SUREHOOK_EVENT_ID", ExecSpecError::Ours("SUREHOOK_EVENT_ID".to_owned())),
             ("LD_PRELOAD", steers("LD_PRELOAD")),
             ("ld_preload", steers("ld_preload")),
             ("PATH", steers("PATH")),
@@ -286,8 +287,8 @@ mod tests {
             assert_eq!(error, expected, "case: {variable}");
         }
         let unset = build(json!({ "command": ["/a"], "env": { "A": "env:NOT_THERE" } }));
-        assert!(matches!(unset, Err(InvalidExec::Secret(name, _)) if name == "A"));
+        assert!(matches!(unset, Err(ExecSpecError::Secret(name, _)) if name == "A"));
         let nul = build(json!({ "command": ["/a"], "env": { "A": "x\0y" } }));
-        assert!(matches!(nul, Err(InvalidExec::Value(name)) if name == "A"));
+        assert!(matches!(nul, Err(ExecSpecError::Value(name)) if name == "A"));
     }
 }

@@ -75,27 +75,27 @@ enum Part {
 
 /// A header's value with placeholders.
 #[derive(Clone)]
-pub struct Template(Vec<Part>);
+pub struct HeaderTemplate(Vec<Part>);
 
 /// The text around the placeholders may be a secret.
-impl std::fmt::Debug for Template {
+impl std::fmt::Debug for HeaderTemplate {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Template(•••)")
+        f.write_str("HeaderTemplate(•••)")
     }
 }
 
 /// A header's value.
 #[derive(Clone, Debug)]
-pub enum HeaderText {
+pub enum HeaderValueSource {
     /// The same at every attempt.
     Fixed(HeaderValue),
     /// Filled in at every attempt.
-    Template(Template),
+    Template(HeaderTemplate),
 }
 
 /// Why a value cannot be used. Holds no part of it but the placeholder.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum InvalidTemplate {
+pub enum HeaderTemplateError {
     /// A header cannot hold it.
     #[error("the value holds characters that a header cannot")]
     Characters,
@@ -112,15 +112,15 @@ pub enum InvalidTemplate {
 /// What is shown of a placeholder that is not known.
 const SHOWN_CHARS_MAX: usize = 40;
 
-impl HeaderText {
+impl HeaderValueSource {
     /// Reads a value. One that is looked up elsewhere (`resolved` from a variable) is taken as it
     /// is: a secret need not know about placeholders.
-    pub fn read(written: &SecretRef, resolved: &[u8]) -> Result<Self, InvalidTemplate> {
+    pub fn read(written: &SecretRef, resolved: &[u8]) -> Result<Self, HeaderTemplateError> {
         let mut fixed =
-            HeaderValue::from_bytes(resolved).map_err(|_| InvalidTemplate::Characters)?;
+            HeaderValue::from_bytes(resolved).map_err(|_| HeaderTemplateError::Characters)?;
         fixed.set_sensitive(true);
         match written.literal() {
-            Some(text) if text.contains("{{") => Ok(Self::Template(Template::read(text)?)),
+            Some(text) if text.contains("{{") => Ok(Self::Template(HeaderTemplate::read(text)?)),
             Some(_) | None => Ok(Self::Fixed(fixed)),
         }
     }
@@ -134,12 +134,13 @@ impl HeaderText {
     }
 }
 
-impl Template {
-    fn read(mut text: &str) -> Result<Self, InvalidTemplate> {
+impl HeaderTemplate {
+    fn read(mut text: &str) -> Result<Self, HeaderTemplateError> {
         let mut parts = Vec::new();
         while let Some((before, rest)) = text.split_once("{{") {
-            let (name, after) = rest.split_once("}}").ok_or(InvalidTemplate::Open)?;
-            let unknown = || InvalidTemplate::Unknown(name.chars().take(SHOWN_CHARS_MAX).collect());
+            let (name, after) = rest.split_once("}}").ok_or(HeaderTemplateError::Open)?;
+            let unknown =
+                || HeaderTemplateError::Unknown(name.chars().take(SHOWN_CHARS_MAX).collect());
             parts.push(Part::Text(before.into()));
             parts.push(Part::Field(Field::read(name.trim()).ok_or_else(unknown)?));
             text = after;
@@ -210,8 +211,8 @@ mod tests {
         }
     }
 
-    fn read(text: &str) -> Result<HeaderText, InvalidTemplate> {
-        HeaderText::read(&text.parse().unwrap(), text.as_bytes())
+    fn read(text: &str) -> Result<HeaderValueSource, HeaderTemplateError> {
+        HeaderValueSource::read(&text.parse().unwrap(), text.as_bytes())
     }
 
     fn rendered(text: &str, claimed: &ClaimedDelivery) -> Option<String> {
@@ -253,16 +254,16 @@ mod tests {
 
     #[test]
     fn what_is_not_known_is_refused_by_name() {
-        let unknown = |name: &str| Some(InvalidTemplate::Unknown(name.to_owned()));
+        let unknown = |name: &str| Some(HeaderTemplateError::Unknown(name.to_owned()));
         let cases = [
             ("{{event.body}}", unknown("event.body")),
             ("{{}}", unknown("")),
             ("{{request.header.}}", unknown("request.header.")),
             ("{{request.header.a b}}", unknown("request.header.a b")),
-            ("{{event.id", Some(InvalidTemplate::Open)),
-            ("{{event.id}} {{", Some(InvalidTemplate::Open)),
-            ("a\nb", Some(InvalidTemplate::Characters)),
-            ("a\nb{{event.id}}", Some(InvalidTemplate::Characters)),
+            ("{{event.id", Some(HeaderTemplateError::Open)),
+            ("{{event.id}} {{", Some(HeaderTemplateError::Open)),
+            ("a\nb", Some(HeaderTemplateError::Characters)),
+            ("a\nb{{event.id}}", Some(HeaderTemplateError::Characters)),
         ];
         for (text, expected) in cases {
             assert_eq!(read(text).err(), expected, "case: {text}");
@@ -273,7 +274,7 @@ mod tests {
 
     #[test]
     fn what_is_looked_up_is_taken_as_it_is() {
-        let text = HeaderText::read(&"env:TOKEN".parse().unwrap(), b"{{what}}").unwrap();
+        let text = HeaderValueSource::read(&"env:TOKEN".parse().unwrap(), b"{{what}}").unwrap();
         assert_eq!(text.render(&claimed(None, None, "")).unwrap(), "{{what}}");
     }
 

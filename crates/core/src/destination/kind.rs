@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::service::{self, Service};
+use crate::channel::{self, Channel};
 
 /// What a destination is, and so how it is called.
 #[derive(
@@ -39,11 +39,11 @@ pub enum DestinationKind {
 
 /// What kinds have in common, and so which settings belong to them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Family {
+pub enum DestinationFamily {
     /// It takes webhooks.
     Webhook,
     /// It takes messages.
-    Service,
+    Channel,
     /// It is run.
     Program,
     /// It is added to.
@@ -64,21 +64,23 @@ impl DestinationKind {
     }
 
     /// What it has in common with others.
-    pub const fn family(self) -> Family {
+    pub const fn family(self) -> DestinationFamily {
         match self {
-            Self::Http => Family::Webhook,
-            Self::WhatsappCloud | Self::EvolutionGo | Self::EvolutionApi => Family::Service,
-            Self::Exec => Family::Program,
-            Self::RedisStream => Family::Stream,
+            Self::Http => DestinationFamily::Webhook,
+            Self::WhatsappCloud | Self::EvolutionGo | Self::EvolutionApi => {
+                DestinationFamily::Channel
+            }
+            Self::Exec => DestinationFamily::Program,
+            Self::RedisStream => DestinationFamily::Stream,
         }
     }
 
     /// The service that sends its messages, if it takes messages.
-    pub fn service(self) -> Option<&'static dyn Service> {
+    pub fn channel(self) -> Option<&'static dyn Channel> {
         match self {
             Self::Http | Self::Exec | Self::RedisStream => None,
             Self::WhatsappCloud | Self::EvolutionGo | Self::EvolutionApi => {
-                service::find(self.as_str())
+                channel::find(self.as_str())
             }
         }
     }
@@ -97,18 +99,18 @@ impl DestinationKind {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::service::SERVICES;
+    use crate::channel::CHANNELS;
 
     #[test]
     fn every_service_is_a_kind_and_written_as_its_name() {
-        for service in SERVICES {
+        for channel in CHANNELS {
             let kind: DestinationKind =
-                serde_json::from_value(serde_json::json!(service.name())).unwrap();
-            assert_eq!(kind.service().unwrap().name(), service.name());
+                serde_json::from_value(serde_json::json!(channel.name())).unwrap();
+            assert_eq!(kind.channel().unwrap().name(), channel.name());
             assert_eq!(serde_json::to_value(kind).unwrap(), kind.as_str());
         }
         for kind in [DestinationKind::Http, DestinationKind::Exec, DestinationKind::RedisStream] {
-            assert!(kind.service().is_none());
+            assert!(kind.channel().is_none());
             assert_eq!(serde_json::to_value(kind).unwrap(), kind.as_str());
         }
     }

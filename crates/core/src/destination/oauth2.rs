@@ -11,7 +11,7 @@ use url::{
     form_urlencoded::{self, byte_serialize},
 };
 
-use super::auth::{InvalidAuth, basic, bearer};
+use super::auth::{AuthSpecError, basic, bearer};
 use crate::{
     address::check_url,
     delivery::AttemptFailure,
@@ -62,7 +62,7 @@ pub enum AuthStyle {
 
 /// Where and how a token is fetched.
 #[derive(Debug)]
-pub struct Oauth2 {
+pub struct Oauth2Config {
     /// The token endpoint.
     pub token_url: Uri,
     client_id: String,
@@ -74,7 +74,7 @@ pub struct Oauth2 {
 
 /// A token, ready to be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Token {
+pub struct AccessToken {
     /// The value of `authorization`.
     pub header: HeaderValue,
     /// How long it may be used.
@@ -83,7 +83,7 @@ pub struct Token {
 
 /// Why there is no token. The text is our own: the endpoint's might quote the secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NoToken {
+pub struct TokenError {
     /// What kind of failure it is.
     pub failure: AttemptFailure,
     /// For the operator.
@@ -94,23 +94,23 @@ impl Oauth2Spec {
     pub(super) fn build(
         &self,
         env: &dyn Fn(&str) -> Option<String>,
-    ) -> Result<Oauth2, InvalidAuth> {
+    ) -> Result<Oauth2Config, AuthSpecError> {
         let url = Url::parse(&self.token_url)?;
         check_url(&url)?;
         if self.client_id.is_empty() {
-            return Err(InvalidAuth::Empty("client_id"));
+            return Err(AuthSpecError::Empty("client_id"));
         }
         if self.audience.as_ref().is_some_and(String::is_empty) {
-            return Err(InvalidAuth::Empty("audience"));
+            return Err(AuthSpecError::Empty("audience"));
         }
         let is_word = |scope: &String| {
             let good = |byte: u8| byte.is_ascii_graphic() && byte != b'"' && byte != b'\\';
             !scope.is_empty() && scope.bytes().all(good)
         };
         if !self.scopes.iter().all(is_word) {
-            return Err(InvalidAuth::Scope);
+            return Err(AuthSpecError::Scope);
         }
-        Ok(Oauth2 {
+        Ok(Oauth2Config {
             // What `url` prints is plain ASCII, so the stricter parser takes it too.
             token_url: Uri::try_from(url.as_str()).map_err(|_| url::ParseError::IdnaError)?,
             client_id: self.client_id.clone(),
@@ -122,7 +122,7 @@ impl Oauth2Spec {
     }
 }
 
-impl Oauth2 {
+impl Oauth2Config {
     /// The headers and the body that ask for a token.
     pub fn request(&self) -> (HeaderMap, Vec<u8>) {
         let mut headers = HeaderMap::new();
@@ -204,9 +204,9 @@ const KNOWN_ERRORS: [&str; 6] = [
 ];
 
 /// Reads the answer of a token endpoint.
-pub fn read_token(status: u16, body: &[u8]) -> Result<Token, NoToken> {
+pub fn parse_token_response(status: u16, body: &[u8]) -> Result<AccessToken, TokenError> {
     let said = serde_json::from_slice::<Said>(body).ok();
-    let no = |failure, detail: String| Err(NoToken { failure, detail });
+    let no = |failure, detail: String| Err(TokenError { failure, detail });
     if !(200..300).contains(&status) {
         let error = said.and_then(|said| said.error);
         let known = error.and_then(|error| KNOWN_ERRORS.into_iter().find(|known| *known == error));
@@ -233,7 +233,7 @@ pub fn read_token(status: u16, body: &[u8]) -> Result<Token, NoToken> {
         );
     }
     match bearer(token.as_bytes()) {
-        Some(header) => Ok(Token { header, life: life(said.expires_in) }),
+        Some(header) => Ok(AccessToken { header, life: life(said.expires_in) }),
         None => {
             no(AttemptFailure::Token, "the token holds characters that a header cannot".to_owned())
         }
@@ -255,7 +255,7 @@ fn life(expires_in: Option<u64>) -> Duration {
 mod tests {
     use super::*;
 
-    fn oauth2(more: &str) -> Result<Oauth2, InvalidAuth> {
+    fn oauth2(more: &str) -> Result<Oauth2Config, AuthSpecError> {
         let json = format!(
             r#"{{"token_url":"https://id.test/token","client_id":"a b","client_secret":"s:é&"{more}}}"#
         );
@@ -305,7 +305,7 @@ mod tests {
             (r#"{"access_token":"t"}"#, 270),
         ];
         for (body, secs) in cases {
-            let token = read_token(200, body.as_bytes()).unwrap();
+            let token = parse_token_response(200, body.as_bytes()).unwrap();
             assert_eq!(token.header, "Bearer t", "case: {body}");
             assert_eq!(token.life, Duration::from_secs(secs), "case: {body}");
         }
@@ -344,7 +344,7 @@ mod tests {
             ),
         ];
         for (status, body, failure, words) in cases {
-            let problem = read_token(status, body.as_bytes()).unwrap_err();
+            let problem = parse_token_response(status, body.as_bytes()).unwrap_err();
             assert_eq!(problem.failure, failure, "case: {status} {body}");
             assert!(problem.detail.ends_with(words), "case: {status} {body}: {}", problem.detail);
             assert!(!problem.detail.contains("canary"), "{}", problem.detail);

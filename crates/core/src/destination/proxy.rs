@@ -12,7 +12,7 @@ const SOCKS_FIELD_MAX: usize = 255;
 /// A proxy that cannot be used as it is written. No message holds any part of its URL, since a
 /// password may be in it.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum InvalidProxy {
+pub enum ProxySpecError {
     /// It cannot be looked up.
     #[error("{0}")]
     Secret(#[from] SecretError),
@@ -76,21 +76,21 @@ pub struct Proxy {
 
 impl Proxy {
     /// Reads `http://user:password@host:port` and the like.
-    pub fn parse(text: &str) -> Result<Self, InvalidProxy> {
-        let url = Url::parse(text.trim()).map_err(|_| InvalidProxy::Syntax)?;
+    pub fn parse(text: &str) -> Result<Self, ProxySpecError> {
+        let url = Url::parse(text.trim()).map_err(|_| ProxySpecError::Syntax)?;
         let (kind, usual_port) = match url.scheme() {
             "http" => (ProxyKind::Http, 80),
             "socks5" => (ProxyKind::Socks5, 1080),
             "socks5h" => (ProxyKind::Socks5h, 1080),
-            _ => return Err(InvalidProxy::Scheme),
+            _ => return Err(ProxySpecError::Scheme),
         };
         if !matches!(url.path(), "" | "/") || url.query().is_some() || url.fragment().is_some() {
-            return Err(InvalidProxy::Path);
+            return Err(ProxySpecError::Path);
         }
-        let host = url.host_str().filter(|host| !host.is_empty()).ok_or(InvalidProxy::Syntax)?;
+        let host = url.host_str().filter(|host| !host.is_empty()).ok_or(ProxySpecError::Syntax)?;
         // For other schemes than http, `url` leaves the host as it is written; read as for http it
         // is the same name or address for all three.
-        let host = Host::parse(host).map_err(|_| InvalidProxy::Syntax)?;
+        let host = Host::parse(host).map_err(|_| ProxySpecError::Syntax)?;
         let port = url.port().unwrap_or(usual_port);
         Ok(Self { kind, host, port, user: user(&url, kind)? })
     }
@@ -112,12 +112,12 @@ impl Proxy {
     }
 }
 
-fn user(url: &Url, kind: ProxyKind) -> Result<Option<ProxyUser>, InvalidProxy> {
+fn user(url: &Url, kind: ProxyKind) -> Result<Option<ProxyUser>, ProxySpecError> {
     let (user, password) = (url.username(), url.password().unwrap_or_default());
     if user.is_empty() && password.is_empty() {
         return Ok(None);
     }
-    let decoded = |text| decoded(text).ok_or(InvalidProxy::Credentials);
+    let decoded = |text| decoded(text).ok_or(ProxySpecError::Credentials);
     let (user, password) = (decoded(user)?, decoded(password)?);
     let is_socks = match kind {
         ProxyKind::Http => false,
@@ -125,10 +125,10 @@ fn user(url: &Url, kind: ProxyKind) -> Result<Option<ProxyUser>, InvalidProxy> {
     };
     // A colon in the user would move into the password.
     if user.is_empty() || password.is_empty() || (!is_socks && user.contains(':')) {
-        return Err(InvalidProxy::Credentials);
+        return Err(ProxySpecError::Credentials);
     }
     if is_socks && (user.len() > SOCKS_FIELD_MAX || password.len() > SOCKS_FIELD_MAX) {
-        return Err(InvalidProxy::TooLong);
+        return Err(ProxySpecError::TooLong);
     }
     Ok(Some(ProxyUser { user, password }))
 }
@@ -193,17 +193,17 @@ mod tests {
     fn what_cannot_be_used_is_refused_without_repeating_it() {
         let long = format!("socks5://u:{}@h", "x".repeat(256));
         let cases = [
-            ("proxy.test:3128", InvalidProxy::Scheme),
-            ("canary", InvalidProxy::Syntax),
-            ("https://canary@h:1", InvalidProxy::Scheme),
-            ("http://u:canary@h/path", InvalidProxy::Path),
-            ("http://h?canary", InvalidProxy::Path),
-            ("http://canary@h", InvalidProxy::Credentials),
-            ("http://:canary@h", InvalidProxy::Credentials),
-            ("http://a%3ab:canary@h", InvalidProxy::Credentials),
-            ("http://u:can%0d%0aary@h", InvalidProxy::Credentials),
-            ("http://u:can%ffary@h", InvalidProxy::Credentials),
-            (&long, InvalidProxy::TooLong),
+            ("proxy.test:3128", ProxySpecError::Scheme),
+            ("canary", ProxySpecError::Syntax),
+            ("https://canary@h:1", ProxySpecError::Scheme),
+            ("http://u:canary@h/path", ProxySpecError::Path),
+            ("http://h?canary", ProxySpecError::Path),
+            ("http://canary@h", ProxySpecError::Credentials),
+            ("http://:canary@h", ProxySpecError::Credentials),
+            ("http://a%3ab:canary@h", ProxySpecError::Credentials),
+            ("http://u:can%0d%0aary@h", ProxySpecError::Credentials),
+            ("http://u:can%ffary@h", ProxySpecError::Credentials),
+            (&long, ProxySpecError::TooLong),
         ];
         for (text, expected) in cases {
             let error = Proxy::parse(text).unwrap_err();

@@ -7,17 +7,19 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     kind::DestinationKind,
-    limits::Limits,
-    quiet::{QuietHours, UtcOffset},
+    send_limits::{QuietHours, SendLimits, UtcOffset},
 };
 use crate::{
+    channel::{
+        AccountSpecError, Channel, ChannelAccount, ChannelResponse, ErrorScope, RecipientPaceRule,
+        ResendPolicy,
+    },
     delivery::{
         AttemptFailure, FailureClass,
         retry::{AmbiguousPolicy, FailureScope, SendOutcome},
     },
     ids::{DestinationId, EventId},
     secret::{SecretError, SecretRef, digest_parts},
-    service::{Account, Answer, InvalidAccount, PairRule, Resend, Scope, Service},
     time::HumanDuration,
 };
 
@@ -86,7 +88,7 @@ pub enum AmbiguousSendPolicy {
 
 /// Why messages cannot be sent as it is written.
 #[derive(Debug, thiserror::Error)]
-pub enum InvalidSender {
+pub enum SendingSpecError {
     /// Nobody to send as.
     #[error(
         "`account` is missing; write account = {{ token = \"env:…\" }} with what the service asks for"
@@ -94,7 +96,7 @@ pub enum InvalidSender {
     NoAccount,
     /// The account cannot be used.
     #[error("account: {0}")]
-    Account(#[from] InvalidAccount),
+    Account(#[from] AccountSpecError),
     /// The token cannot be looked up.
     #[error("account: {0}")]
     Token(#[from] SecretError),
@@ -118,38 +120,38 @@ pub enum InvalidSender {
 
 /// A destination that sends messages.
 #[derive(Clone, Debug)]
-pub struct Sender {
+pub struct MessageSender {
     /// Through what.
-    pub service: &'static dyn Service,
+    pub channel: &'static dyn Channel,
     /// As whom.
-    pub account: Account,
+    pub account: ChannelAccount,
     /// How much is sent in a day, and when nothing is.
-    pub limits: Limits,
+    pub limits: SendLimits,
     /// How fast one recipient gets messages, if that is minded.
-    pub pair_rule: Option<PairRule>,
+    pub recipient_rule: Option<RecipientPaceRule>,
     on_ambiguous: AmbiguousSendPolicy,
     status_within: Duration,
     identity: [u8; 32],
 }
 
 /// The same sender is the same account at the same place.
-impl PartialEq for Sender {
+impl PartialEq for MessageSender {
     fn eq(&self, other: &Self) -> bool {
         self.identity == other.identity
     }
 }
 
-impl Eq for Sender {}
+impl Eq for MessageSender {}
 
-impl Sender {
+impl MessageSender {
     /// Checks what is written.
     pub fn build(
         kind: DestinationKind,
-        service: &'static dyn Service,
+        channel: &'static dyn Channel,
         (url, account, sending): (&str, Option<&AccountSpec>, &SendingSpec),
         env: &dyn Fn(&str) -> Option<String>,
-    ) -> Result<Self, InvalidSender> {
-        let spec = account.ok_or(InvalidSender::NoAccount)?;
+    ) -> Result<Self, SendingSpecError> {
+        let spec = account.ok_or(SendingSpecError::NoAccount)?;
         let token = spec.token.resolve(env)?;
         let url = Some(url).filter(|url| !url.is_empty());
         let sender = spec.sender.as_deref();
@@ -160,26 +162,26 @@ impl Sender {
             token.expose(),
         ];
         let identity = digest_parts(parts);
-        let account = service.account(url, sender, token)?;
-        let can_wait = service.names_sends_in_statuses();
+        let account = channel.build_account(url, sender, token)?;
+        let can_wait = channel.has_send_id_in_statuses();
         let usual = if can_wait { AmbiguousSendPolicy::Wait } else { AmbiguousSendPolicy::Park };
         let on_ambiguous = sending.on_ambiguous.unwrap_or(usual);
         if on_ambiguous == AmbiguousSendPolicy::Wait && !can_wait {
-            return Err(InvalidSender::CannotWait(service.name()));
+            return Err(SendingSpecError::CannotWait(channel.name()));
         }
         let status_within = sending.status_within.map_or(STATUS_WITHIN, |span| span.0);
         if !(Duration::from_secs(1)..=STATUS_WITHIN_MAX).contains(&status_within) {
-            return Err(InvalidSender::StatusWithin);
+            return Err(SendingSpecError::StatusWithin);
         }
-        let pair_rule = service.pacing().pair;
-        if sending.pair_pace == Some(true) && pair_rule.is_none() {
-            return Err(InvalidSender::NoPairRule(service.name()));
+        let recipient_rule = channel.pacing().pair;
+        if sending.pair_pace == Some(true) && recipient_rule.is_none() {
+            return Err(SendingSpecError::NoPairRule(channel.name()));
         }
         Ok(Self {
-            service,
+            channel,
             account,
-            limits: Limits::new(kind, sending)?,
-            pair_rule: pair_rule.filter(|_| sending.pair_pace != Some(false)),
+            limits: SendLimits::new(kind, sending)?,
+            recipient_rule: recipient_rule.filter(|_| sending.pair_pace != Some(false)),
             on_ambiguous,
             status_within,
             identity,
@@ -188,13 +190,18 @@ impl Sender {
 
     /// What follows from an answer to attempt number `attempts`. `resend` is what the request said
     /// about itself.
-    pub fn meaning(&self, answer: &Answer, resend: Resend, attempts: u32) -> SendOutcome {
+    pub fn send_outcome(
+        &self,
+        answer: &ChannelResponse,
+        resend: ResendPolicy,
+        attempts: u32,
+    ) -> SendOutcome {
         let mut wait = answer.wait_after(attempts);
         let whole = answer.scope.is_whole_sender();
         let affects = match answer.class {
             Some(FailureClass::Config) if whole => FailureScope::StopsAll,
             Some(FailureClass::Throttled) if whole => FailureScope::CoolsAll,
-            Some(FailureClass::Throttled) if answer.scope == Scope::Pair => {
+            Some(FailureClass::Throttled) if answer.scope == ErrorScope::Pair => {
                 FailureScope::ThisRecipient
             }
             Some(FailureClass::Config | FailureClass::Throttled | FailureClass::Permanent) => {
@@ -220,7 +227,7 @@ impl Sender {
 
     /// What follows from a failure that certainly did not hand the message over, and where somebody
     /// must mend something: the message stays owed.
-    pub fn unreachable(failure: AttemptFailure) -> SendOutcome {
+    pub fn unreachable_outcome(failure: AttemptFailure) -> SendOutcome {
         SendOutcome {
             failure: Some(failure),
             affects: FailureScope::StopsAll,
@@ -228,16 +235,15 @@ impl Sender {
         }
     }
 
-    fn unsure(&self, resend: Resend) -> AmbiguousPolicy {
+    fn unsure(&self, resend: ResendPolicy) -> AmbiguousPolicy {
         match (resend, self.on_ambiguous) {
-            (Resend::SameId | Resend::Harmless, _) | (_, AmbiguousSendPolicy::Retry) => {
-                AmbiguousPolicy::Again
-            }
-            (Resend::WaitForStatus, AmbiguousSendPolicy::Wait) => {
+            (ResendPolicy::SameId | ResendPolicy::Harmless, _)
+            | (_, AmbiguousSendPolicy::Retry) => AmbiguousPolicy::Again,
+            (ResendPolicy::WaitForStatus, AmbiguousSendPolicy::Wait) => {
                 AmbiguousPolicy::AfterWait(self.status_within)
             }
-            (Resend::WaitForStatus, AmbiguousSendPolicy::Park)
-            | (Resend::Unsafe, AmbiguousSendPolicy::Wait | AmbiguousSendPolicy::Park) => {
+            (ResendPolicy::WaitForStatus, AmbiguousSendPolicy::Park)
+            | (ResendPolicy::Unsafe, AmbiguousSendPolicy::Wait | AmbiguousSendPolicy::Park) => {
                 AmbiguousPolicy::Park
             }
         }
@@ -245,7 +251,7 @@ impl Sender {
 
     /// Whether something must be on the disk before a request goes out, so that a crash does not send
     /// it again.
-    pub fn needs_will(&self, resend: Resend) -> bool {
+    pub fn needs_crash_outcome(&self, resend: ResendPolicy) -> bool {
         self.unsure(resend) != AmbiguousPolicy::Again
     }
 }
@@ -256,7 +262,7 @@ pub fn send_id(event: EventId, destination: DestinationId) -> String {
 }
 
 /// Which send it is, if it is one of ours.
-pub fn read_send_id(text: &str) -> Option<(EventId, DestinationId)> {
+pub fn parse_send_id(text: &str) -> Option<(EventId, DestinationId)> {
     let (event, destination) = text.split_once('.')?;
     Some((event.parse().ok()?, destination.parse().ok()?))
 }
@@ -266,17 +272,17 @@ mod tests {
     use super::*;
     use crate::{delivery::DeadReason, time::Timestamp};
 
-    fn sender(kind: &str, more: &str) -> Result<Sender, InvalidSender> {
+    fn sender(kind: &str, more: &str) -> Result<MessageSender, SendingSpecError> {
         let kind: DestinationKind = serde_json::from_value(serde_json::json!(kind)).unwrap();
         let account = AccountSpec { sender: Some("1".to_owned()), token: "t".parse().unwrap() };
         let sending: SendingSpec = serde_json::from_str(more).unwrap();
         let written = ("https://a.test", Some(&account), &sending);
-        Sender::build(kind, kind.service().unwrap(), written, &|_| None)
+        MessageSender::build(kind, kind.channel().unwrap(), written, &|_| None)
     }
 
     #[test]
     fn what_nobody_knows_is_handled_as_the_service_allows() {
-        use Resend::{Harmless, SameId, Unsafe, WaitForStatus};
+        use ResendPolicy::{Harmless, SameId, Unsafe, WaitForStatus};
         let minutes = |n: u64| AmbiguousPolicy::AfterWait(Duration::from_secs(60 * n));
         let cases = [
             ("evolution-go", "{}", SameId, AmbiguousPolicy::Again),
@@ -298,7 +304,7 @@ mod tests {
         for (kind, more, resend, expected) in cases {
             let sender = sender(kind, more).unwrap();
             assert_eq!(sender.unsure(resend), expected, "case: {kind} {more} {resend:?}");
-            assert_eq!(sender.needs_will(resend), expected != AmbiguousPolicy::Again);
+            assert_eq!(sender.needs_crash_outcome(resend), expected != AmbiguousPolicy::Again);
         }
     }
 
@@ -326,7 +332,7 @@ mod tests {
             ("evolution-api", r#"{"pair_pace":false}"#, false),
         ];
         for (kind, more, expected) in cases {
-            let rule = sender(kind, more).unwrap().pair_rule;
+            let rule = sender(kind, more).unwrap().recipient_rule;
             assert_eq!(rule.is_some(), expected, "case: {kind} {more}");
         }
     }
@@ -334,16 +340,16 @@ mod tests {
     #[test]
     fn an_answer_affects_what_its_scope_names() {
         let cases = [
-            (FailureClass::Config, Scope::Account, FailureScope::StopsAll),
-            (FailureClass::Config, Scope::Template, FailureScope::ThisOnly),
-            (FailureClass::Throttled, Scope::Number, FailureScope::CoolsAll),
-            (FailureClass::Throttled, Scope::Pair, FailureScope::ThisRecipient),
-            (FailureClass::Permanent, Scope::Pair, FailureScope::ThisOnly),
-            (FailureClass::Transient, Scope::Number, FailureScope::Usual),
+            (FailureClass::Config, ErrorScope::Account, FailureScope::StopsAll),
+            (FailureClass::Config, ErrorScope::Template, FailureScope::ThisOnly),
+            (FailureClass::Throttled, ErrorScope::Number, FailureScope::CoolsAll),
+            (FailureClass::Throttled, ErrorScope::Pair, FailureScope::ThisRecipient),
+            (FailureClass::Permanent, ErrorScope::Pair, FailureScope::ThisOnly),
+            (FailureClass::Transient, ErrorScope::Number, FailureScope::Usual),
         ];
         let sender = sender("whatsapp-cloud", "{}").unwrap();
         for (class, scope, expected) in cases {
-            let answer = Answer {
+            let answer = ChannelResponse {
                 class: Some(class),
                 wait: None,
                 tries: None,
@@ -353,7 +359,7 @@ mod tests {
                 code: None,
                 text: String::new(),
             };
-            let meant = sender.meaning(&answer, Resend::WaitForStatus, 1);
+            let meant = sender.send_outcome(&answer, ResendPolicy::WaitForStatus, 1);
             assert_eq!(meant.affects, expected, "case: {class:?} {scope:?}");
             assert_eq!(meant.reason, None::<DeadReason>);
         }
@@ -366,9 +372,9 @@ mod tests {
             DestinationId::new(Timestamp::from_millis(6), 8),
         );
         let id = send_id(event, destination);
-        assert_eq!(read_send_id(&id), Some((event, destination)));
+        assert_eq!(parse_send_id(&id), Some((event, destination)));
         for other in ["", ".", "order-5", &id[1..], &format!("{destination}.{event}")] {
-            assert_eq!(read_send_id(other), None, "case: {other}");
+            assert_eq!(parse_send_id(other), None, "case: {other}");
         }
     }
 }

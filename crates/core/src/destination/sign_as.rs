@@ -25,7 +25,7 @@ pub struct SignAsSpec {
 
 /// A signature that cannot be made.
 #[derive(Debug, thiserror::Error)]
-pub enum InvalidSignAs {
+pub enum SignAsSpecError {
     /// The provider is not known.
     #[error("provider `{0}` is not known; known are: {known}", known = preset_names().join(", "))]
     UnknownProvider(String),
@@ -48,7 +48,7 @@ pub enum InvalidSignAs {
 
 /// Signs in a provider's way.
 #[derive(Debug)]
-pub struct SignAs {
+pub struct ProviderSigner {
     provider: &'static dyn Provider,
     verifier: Verifier,
 }
@@ -59,23 +59,23 @@ impl SignAsSpec {
         &self,
         url: &str,
         env: &dyn Fn(&str) -> Option<String>,
-    ) -> Result<SignAs, InvalidSignAs> {
+    ) -> Result<ProviderSigner, SignAsSpecError> {
         let provider = provider::find(&self.provider)
-            .ok_or_else(|| InvalidSignAs::UnknownProvider(self.provider.clone()))?;
+            .ok_or_else(|| SignAsSpecError::UnknownProvider(self.provider.clone()))?;
         let verifier = provider.verifier(vec![self.secret.resolve(env)?])?;
         let headers = HeaderMap::new();
         let outgoing = OutgoingRequest { id: "id", url, headers: &headers, body: b"{}" };
         let signed = verifier
             .sign(&outgoing, Timestamp::from_millis(0))
-            .map_err(|error| InvalidSignAs::SignError(provider.name(), error))?;
+            .map_err(|error| SignAsSpecError::SignError(provider.name(), error))?;
         if !signed.path.is_empty() {
-            return Err(InvalidSignAs::InTheAddress(provider.name()));
+            return Err(SignAsSpecError::InTheAddress(provider.name()));
         }
-        Ok(SignAs { provider, verifier })
+        Ok(ProviderSigner { provider, verifier })
     }
 }
 
-impl SignAs {
+impl ProviderSigner {
     /// Takes the provider's signature that came away, and puts one over `body` in its place.
     pub fn sign(
         &self,
@@ -109,7 +109,7 @@ mod tests {
     const NOW: Timestamp = Timestamp::from_millis(1_700_000_000_000);
     const URL: &str = "https://example.com/hook";
 
-    fn build(provider: &str, secret: &str) -> Result<SignAs, InvalidSignAs> {
+    fn build(provider: &str, secret: &str) -> Result<ProviderSigner, SignAsSpecError> {
         let spec = SignAsSpec { provider: provider.to_owned(), secret: secret.parse().unwrap() };
         spec.build(URL, &|_| None)
     }

@@ -35,7 +35,7 @@ pub struct StreamSpec {
 /// A stream that cannot be used as it is written. No message holds any part of its URL, since a
 /// password may be in it.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum InvalidStream {
+pub enum StreamSpecError {
     /// The variable with the URL cannot be looked up.
     #[error("url: {0}")]
     Secret(#[from] SecretError),
@@ -74,16 +74,16 @@ pub enum InvalidStream {
 
 /// Who we are at the server.
 #[derive(Clone)]
-pub struct Login {
+pub struct RedisLogin {
     /// The user; without one the server's usual one.
     pub user: Option<String>,
     /// The password.
     pub password: Secret,
 }
 
-impl fmt::Debug for Login {
+impl fmt::Debug for RedisLogin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Login(•••)")
+        f.write_str("RedisLogin(•••)")
     }
 }
 
@@ -99,7 +99,7 @@ pub struct RedisServer {
     /// Which of its databases.
     pub database: u32,
     /// Who we are there.
-    pub login: Option<Login>,
+    pub login: Option<RedisLogin>,
 }
 
 /// A password is a secret, which is not compared but by its digest.
@@ -129,23 +129,23 @@ impl StreamSpec {
         url: &str,
         auth: Option<&AuthSpec>,
         env: &dyn Fn(&str) -> Option<String>,
-    ) -> Result<RedisStream, InvalidStream> {
+    ) -> Result<RedisStream, StreamSpecError> {
         if self.key.is_empty() || self.key.len() > KEY_BYTES_MAX {
-            return Err(InvalidStream::Key);
+            return Err(StreamSpecError::Key);
         }
         if self.max_length == Some(0) {
-            return Err(InvalidStream::Length);
+            return Err(StreamSpecError::Length);
         }
         let mut server = RedisServer::read(url, env)?;
         match (auth, &server.login) {
             (None, _) => {}
-            (Some(_), Some(_)) => return Err(InvalidStream::Twice),
+            (Some(_), Some(_)) => return Err(StreamSpecError::Twice),
             (Some(AuthSpec::Basic { user, password }), None) => {
-                let password = password.resolve(env).map_err(InvalidStream::AuthSecret)?;
-                server.login = Some(Login { user: Some(user.clone()), password });
+                let password = password.resolve(env).map_err(StreamSpecError::AuthSecret)?;
+                server.login = Some(RedisLogin { user: Some(user.clone()), password });
             }
             (Some(AuthSpec::Bearer(_) | AuthSpec::Oauth2(_)), None) => {
-                return Err(InvalidStream::Auth);
+                return Err(StreamSpecError::Auth);
             }
         }
         Ok(RedisStream { server, key: self.key.clone(), max_length: self.max_length })
@@ -154,45 +154,50 @@ impl StreamSpec {
 
 impl RedisServer {
     /// A URL that is written out is shown to everybody, so that it may hold no password.
-    fn read(written: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<Self, InvalidStream> {
+    fn read(written: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<Self, StreamSpecError> {
         if !written.starts_with("env:") {
             let server = Self::parse(written)?;
-            return if server.login.is_some() { Err(InvalidStream::Password) } else { Ok(server) };
+            return if server.login.is_some() {
+                Err(StreamSpecError::Password)
+            } else {
+                Ok(server)
+            };
         }
         let url = written.parse::<SecretRef>()?.resolve(env)?;
-        Self::parse(std::str::from_utf8(url.expose()).map_err(|_| InvalidStream::Syntax)?)
+        Self::parse(std::str::from_utf8(url.expose()).map_err(|_| StreamSpecError::Syntax)?)
     }
 
-    fn parse(text: &str) -> Result<Self, InvalidStream> {
-        let url = Url::parse(text.trim()).map_err(|_| InvalidStream::Syntax)?;
+    fn parse(text: &str) -> Result<Self, StreamSpecError> {
+        let url = Url::parse(text.trim()).map_err(|_| StreamSpecError::Syntax)?;
         let is_tls = match url.scheme() {
             "redis" => false,
             "rediss" => true,
-            _ => return Err(InvalidStream::Syntax),
+            _ => return Err(StreamSpecError::Syntax),
         };
         if url.query().is_some() || url.fragment().is_some() {
-            return Err(InvalidStream::Path);
+            return Err(StreamSpecError::Path);
         }
-        let host = url.host_str().filter(|host| !host.is_empty()).ok_or(InvalidStream::Syntax)?;
+        let host = url.host_str().filter(|host| !host.is_empty()).ok_or(StreamSpecError::Syntax)?;
         // For other schemes than http, `url` leaves the host as it is written.
-        let host = Host::parse(host).map_err(|_| InvalidStream::Syntax)?;
+        let host = Host::parse(host).map_err(|_| StreamSpecError::Syntax)?;
         let database = match url.path() {
             "" | "/" => 0,
-            path => path[1..].parse().map_err(|_| InvalidStream::Path)?,
+            path => path[1..].parse().map_err(|_| StreamSpecError::Path)?,
         };
         if database >= 1 << 20 {
-            return Err(InvalidStream::Path);
+            return Err(StreamSpecError::Path);
         }
-        let part = |text| decoded(text).ok_or(InvalidStream::Credentials);
+        let part = |text| decoded(text).ok_or(StreamSpecError::Credentials);
         let (user, password) = (part(url.username())?, part(url.password().unwrap_or_default())?);
         let login = match (user.is_empty(), password.is_empty()) {
             (true, true) => None,
             // A user alone says nothing to Redis; it is the older way to write a password, and
             // somebody meant something by it.
-            (false, true) => return Err(InvalidStream::Credentials),
-            (no_user, false) => {
-                Some(Login { user: (!no_user).then_some(user), password: Secret::new(password) })
-            }
+            (false, true) => return Err(StreamSpecError::Credentials),
+            (no_user, false) => Some(RedisLogin {
+                user: (!no_user).then_some(user),
+                password: Secret::new(password),
+            }),
         };
         let port = url.port().unwrap_or(USUAL_PORT);
         Ok(Self { is_tls, host, port, database, login })
@@ -245,7 +250,11 @@ mod tests {
 
     use super::*;
 
-    fn build(url: &str, stream: Value, auth: Option<Value>) -> Result<RedisStream, InvalidStream> {
+    fn build(
+        url: &str,
+        stream: Value,
+        auth: Option<Value>,
+    ) -> Result<RedisStream, StreamSpecError> {
         let spec: StreamSpec = serde_json::from_value(stream).unwrap();
         let auth: Option<AuthSpec> = auth.map(|auth| serde_json::from_value(auth).unwrap());
         spec.build(url, auth.as_ref(), &|name| match name {
@@ -290,23 +299,23 @@ mod tests {
         let key = || json!({ "key": "events" });
         let basic = || Some(json!({ "basic": { "user": "u", "password": "canary" } }));
         let cases = [
-            ("canary", key(), None, InvalidStream::Syntax),
-            ("http://canary", key(), None, InvalidStream::Syntax),
-            ("redis:///canary", key(), None, InvalidStream::Syntax),
-            ("redis://h/canary", key(), None, InvalidStream::Path),
-            ("redis://h/1/2", key(), None, InvalidStream::Path),
-            ("redis://h/1048576", key(), None, InvalidStream::Path),
-            ("redis://h/-1", key(), None, InvalidStream::Path),
-            ("redis://h?canary", key(), None, InvalidStream::Path),
-            ("redis://:canary@h", key(), None, InvalidStream::Password),
-            ("redis://u:canary@h", key(), None, InvalidStream::Password),
-            ("redis://canary@h", key(), None, InvalidStream::Credentials),
-            ("env:ODD", key(), None, InvalidStream::Credentials),
-            ("env:URL", key(), basic(), InvalidStream::Twice),
-            ("redis://h", key(), Some(json!({ "bearer": "canary" })), InvalidStream::Auth),
-            ("redis://h", json!({ "key": "" }), None, InvalidStream::Key),
-            ("redis://h", json!({ "key": "x".repeat(1025) }), None, InvalidStream::Key),
-            ("redis://h", json!({ "key": "k", "max_length": 0 }), None, InvalidStream::Length),
+            ("canary", key(), None, StreamSpecError::Syntax),
+            ("http://canary", key(), None, StreamSpecError::Syntax),
+            ("redis:///canary", key(), None, StreamSpecError::Syntax),
+            ("redis://h/canary", key(), None, StreamSpecError::Path),
+            ("redis://h/1/2", key(), None, StreamSpecError::Path),
+            ("redis://h/1048576", key(), None, StreamSpecError::Path),
+            ("redis://h/-1", key(), None, StreamSpecError::Path),
+            ("redis://h?canary", key(), None, StreamSpecError::Path),
+            ("redis://:canary@h", key(), None, StreamSpecError::Password),
+            ("redis://u:canary@h", key(), None, StreamSpecError::Password),
+            ("redis://canary@h", key(), None, StreamSpecError::Credentials),
+            ("env:ODD", key(), None, StreamSpecError::Credentials),
+            ("env:URL", key(), basic(), StreamSpecError::Twice),
+            ("redis://h", key(), Some(json!({ "bearer": "canary" })), StreamSpecError::Auth),
+            ("redis://h", json!({ "key": "" }), None, StreamSpecError::Key),
+            ("redis://h", json!({ "key": "x".repeat(1025) }), None, StreamSpecError::Key),
+            ("redis://h", json!({ "key": "k", "max_length": 0 }), None, StreamSpecError::Length),
         ];
         for (url, stream, auth, expected) in cases {
             let error = build(url, stream, auth).unwrap_err();
@@ -314,7 +323,7 @@ mod tests {
             assert_eq!(error, expected, "case: {url}");
         }
         let unset = build("env:NOT_THERE", key(), None);
-        assert!(matches!(unset, Err(InvalidStream::Secret(SecretError::Unset { .. }))));
+        assert!(matches!(unset, Err(StreamSpecError::Secret(SecretError::Unset { .. }))));
     }
 
     #[test]

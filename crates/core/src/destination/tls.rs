@@ -89,7 +89,7 @@ impl<'de> Deserialize<'de> for PemRef {
 
 /// TLS settings that make no sense.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum InvalidTls {
+pub enum TlsSpecError {
     /// A certificate without its key, or the other way round.
     #[error("client_certificate and client_key go together")]
     Half,
@@ -109,7 +109,7 @@ pub enum InvalidTls {
 
 /// Where PEM text is, its secrets looked up.
 #[derive(Clone, Debug)]
-pub enum Pem {
+pub enum PemSource {
     /// In a file.
     File(PathBuf),
     /// Here.
@@ -118,42 +118,45 @@ pub enum Pem {
 
 /// What a destination says about TLS.
 #[derive(Clone, Debug)]
-pub struct Tls {
+pub struct TlsConfig {
     /// Certificates that are trusted.
-    pub ca: Option<Pem>,
+    pub ca: Option<PemSource>,
     /// Whether the usual ones are not.
     pub ca_only: bool,
     /// Certificate and key of ours.
-    pub identity: Option<(Pem, Pem)>,
+    pub identity: Option<(PemSource, PemSource)>,
 }
 
 impl TlsSpec {
     /// Looks texts up through `env`.
-    pub fn build(&self, env: &dyn Fn(&str) -> Option<String>) -> Result<Tls, InvalidTls> {
+    pub fn build(&self, env: &dyn Fn(&str) -> Option<String>) -> Result<TlsConfig, TlsSpecError> {
         for (name, pem) in [("ca", &self.ca), ("client_certificate", &self.client_certificate)] {
             if pem.as_ref().is_some_and(PemRef::shows_a_key) {
-                return Err(InvalidTls::KeyInCertificate(name));
+                return Err(TlsSpecError::KeyInCertificate(name));
             }
         }
         let pem = |name, pem: &Option<PemRef>| match pem {
             None => Ok(None),
-            Some(PemRef::File(path)) if path.starts_with('/') => Ok(Some(Pem::File(path.into()))),
-            Some(PemRef::File(_)) => Err(InvalidTls::RelativePath(name)),
+            Some(PemRef::File(path)) if path.starts_with('/') => {
+                Ok(Some(PemSource::File(path.into())))
+            }
+            Some(PemRef::File(_)) => Err(TlsSpecError::RelativePath(name)),
             Some(PemRef::Text(secret)) => {
-                let text = secret.resolve(env).map_err(|error| InvalidTls::Secret(name, error))?;
-                Ok(Some(Pem::Text(text)))
+                let text =
+                    secret.resolve(env).map_err(|error| TlsSpecError::Secret(name, error))?;
+                Ok(Some(PemSource::Text(text)))
             }
         };
         if self.ca_only && self.ca.is_none() {
-            return Err(InvalidTls::NobodyTrusted);
+            return Err(TlsSpecError::NobodyTrusted);
         }
         let certificate = pem("client_certificate", &self.client_certificate)?;
         let identity = match (certificate, pem("client_key", &self.client_key)?) {
             (Some(certificate), Some(key)) => Some((certificate, key)),
             (None, None) => None,
-            (Some(_), None) | (None, Some(_)) => return Err(InvalidTls::Half),
+            (Some(_), None) | (None, Some(_)) => return Err(TlsSpecError::Half),
         };
-        Ok(Tls { ca: pem("ca", &self.ca)?, ca_only: self.ca_only, identity })
+        Ok(TlsConfig { ca: pem("ca", &self.ca)?, ca_only: self.ca_only, identity })
     }
 }
 
@@ -166,20 +169,23 @@ mod tests {
         let cases = [
             (r"{}", Ok(())),
             (r#"{"ca":"file:/ca.pem"}"#, Ok(())),
-            (r#"{"ca":"file:ca.pem"}"#, Err(InvalidTls::RelativePath("ca"))),
-            (r#"{"ca_only":true}"#, Err(InvalidTls::NobodyTrusted)),
-            (r#"{"client_key":"file:/key.pem"}"#, Err(InvalidTls::Half)),
-            (r#"{"client_certificate":"-----BEGIN"}"#, Err(InvalidTls::Half)),
-            (r#"{"ca":"-----BEGIN EC PRIVATE KEY-----"}"#, Err(InvalidTls::KeyInCertificate("ca"))),
+            (r#"{"ca":"file:ca.pem"}"#, Err(TlsSpecError::RelativePath("ca"))),
+            (r#"{"ca_only":true}"#, Err(TlsSpecError::NobodyTrusted)),
+            (r#"{"client_key":"file:/key.pem"}"#, Err(TlsSpecError::Half)),
+            (r#"{"client_certificate":"-----BEGIN"}"#, Err(TlsSpecError::Half)),
+            (
+                r#"{"ca":"-----BEGIN EC PRIVATE KEY-----"}"#,
+                Err(TlsSpecError::KeyInCertificate("ca")),
+            ),
             (
                 r#"{"client_certificate":"-----BEGIN PRIVATE KEY-----","client_key":"x"}"#,
-                Err(InvalidTls::KeyInCertificate("client_certificate")),
+                Err(TlsSpecError::KeyInCertificate("client_certificate")),
             ),
             // A file with both is not shown.
             (r#"{"client_certificate":"file:/both.pem","client_key":"file:/both.pem"}"#, Ok(())),
             (
                 r#"{"ca":"env:MISSING"}"#,
-                Err(InvalidTls::Secret("ca", SecretError::Unset { name: "MISSING".to_owned() })),
+                Err(TlsSpecError::Secret("ca", SecretError::Unset { name: "MISSING".to_owned() })),
             ),
         ];
         for (json, expected) in cases {

@@ -74,7 +74,7 @@ impl Default for BucketSpec {
 
 /// Why a bucket cannot be used. No message holds any part of a key.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum InvalidBucket {
+pub enum BucketSpecError {
     /// Something is there, and this is not.
     #[error(
         "media.{0} is missing; files need endpoint, bucket, access_key and secret_key, or none of [media]"
@@ -134,22 +134,22 @@ impl BucketSpec {
     pub fn build(
         &self,
         env: &dyn Fn(&str) -> Option<String>,
-    ) -> Result<Option<Bucket>, InvalidBucket> {
+    ) -> Result<Option<Bucket>, BucketSpecError> {
         if *self == Self::default() {
             return Ok(None);
         }
-        let endpoint = self.endpoint.as_deref().ok_or(InvalidBucket::Missing("endpoint"))?;
-        let name = self.bucket.as_deref().ok_or(InvalidBucket::Missing("bucket"))?;
+        let endpoint = self.endpoint.as_deref().ok_or(BucketSpecError::Missing("endpoint"))?;
+        let name = self.bucket.as_deref().ok_or(BucketSpecError::Missing("bucket"))?;
         let outside = self.public_endpoint.as_deref();
         let outside = outside.map_or(("endpoint", endpoint), |text| ("public_endpoint", text));
         let (inside, outside) =
             (self.at("endpoint", endpoint, name)?, self.at(outside.0, outside.1, name)?);
         let prefix = prefix(&self.prefix)?;
         if !(Duration::from_secs(1)..=LINK_LIFETIME_MAX).contains(&self.link_lifetime.0) {
-            return Err(InvalidBucket::Lifetime);
+            return Err(BucketSpecError::Lifetime);
         }
         if !(1..=BYTES_CEILING).contains(&self.max_bytes) {
-            return Err(InvalidBucket::Bytes);
+            return Err(BucketSpecError::Bytes);
         }
         Ok(Some(Bucket {
             inside,
@@ -167,8 +167,8 @@ impl BucketSpec {
         field: &'static str,
         endpoint: &str,
         name: &str,
-    ) -> Result<rusty_s3::Bucket, InvalidBucket> {
-        let url = Url::parse(endpoint.trim()).map_err(|_| InvalidBucket::Address(field))?;
+    ) -> Result<rusty_s3::Bucket, BucketSpecError> {
+        let url = Url::parse(endpoint.trim()).map_err(|_| BucketSpecError::Address(field))?;
         let is_plain = matches!(url.scheme(), "http" | "https")
             && url.has_host()
             && url.query().is_none()
@@ -176,31 +176,31 @@ impl BucketSpec {
             && url.username().is_empty()
             && url.password().is_none();
         if !is_plain {
-            return Err(InvalidBucket::Address(field));
+            return Err(BucketSpecError::Address(field));
         }
         let is_sign = |byte: u8| byte.is_ascii_alphanumeric() || b".-_".contains(&byte);
         let is_name = (3..=63).contains(&name.len()) && name.bytes().all(is_sign);
         if !is_name || name.starts_with('.') || name.contains("..") {
-            return Err(InvalidBucket::Bucket);
+            return Err(BucketSpecError::Bucket);
         }
         let is_region = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
         if self.region.is_empty() || !self.region.bytes().all(is_region) {
-            return Err(InvalidBucket::Region);
+            return Err(BucketSpecError::Region);
         }
         let style = if self.path_style { UrlStyle::Path } else { UrlStyle::VirtualHost };
         rusty_s3::Bucket::new(url, style, name.to_owned(), self.region.clone())
-            .map_err(|_| InvalidBucket::Host)
+            .map_err(|_| BucketSpecError::Host)
     }
 }
 
-fn prefix(text: &str) -> Result<String, InvalidBucket> {
+fn prefix(text: &str) -> Result<String, BucketSpecError> {
     let is_sign = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./".contains(&byte);
     let is_step = |part: &str| matches!(part, "" | "." | "..");
     let folders = text.strip_suffix('/').unwrap_or(text);
     match text {
         "" => Ok(String::new()),
         _ if !text.bytes().all(is_sign) || folders.split('/').any(is_step) => {
-            Err(InvalidBucket::Prefix)
+            Err(BucketSpecError::Prefix)
         }
         _ => Ok(text.to_owned()),
     }
@@ -210,11 +210,11 @@ fn key(
     field: &'static str,
     written: Option<&SecretRef>,
     env: &dyn Fn(&str) -> Option<String>,
-) -> Result<Secret, InvalidBucket> {
-    let written = written.ok_or(InvalidBucket::Missing(field))?;
-    let key = written.resolve(env).map_err(|error| InvalidBucket::Secret(field, error))?;
+) -> Result<Secret, BucketSpecError> {
+    let written = written.ok_or(BucketSpecError::Missing(field))?;
+    let key = written.resolve(env).map_err(|error| BucketSpecError::Secret(field, error))?;
     if !key.expose().iter().all(u8::is_ascii_graphic) {
-        return Err(InvalidBucket::Key(field));
+        return Err(BucketSpecError::Key(field));
     }
     Ok(key)
 }
@@ -236,12 +236,12 @@ impl Bucket {
     }
 
     /// What a file is called in it.
-    pub fn key(&self, id: MediaId, extension: &str) -> String {
+    pub fn object_key(&self, id: MediaId, extension: &str) -> String {
         format!("{}{id}.{extension}", self.prefix)
     }
 
     /// Where a file of that type is put, with PUT and this very `Content-Type`.
-    pub fn put(&self, key: &str, mime_type: &str, now: Timestamp) -> Url {
+    pub fn presign_put(&self, key: &str, mime_type: &str, now: Timestamp) -> Url {
         let credentials = self.credentials();
         let mut action = self.inside.put_object(Some(&credentials), key);
         action.headers_mut().insert("content-type", mime_type);
@@ -249,7 +249,7 @@ impl Bucket {
     }
 
     /// Where anybody can fetch a file until the lifetime of links has passed.
-    pub fn link(&self, key: &str, now: Timestamp) -> Url {
+    pub fn presign_get(&self, key: &str, now: Timestamp) -> Url {
         let credentials = self.credentials();
         let action = self.outside.get_object(Some(&credentials), key);
         action.sign_with_time(self.link_lifetime, &moment(now))
@@ -300,7 +300,7 @@ mod tests {
     fn a_link_is_signed_as_in_the_published_example() {
         let bucket = build(&BucketSpec { path_style: false, ..spec() });
 
-        let link = bucket.link("test.txt", at());
+        let link = bucket.presign_get("test.txt", at());
 
         assert_eq!(
             link.as_str(),
@@ -315,9 +315,12 @@ mod tests {
     fn every_moment_has_a_link_of_its_own_and_the_type_is_signed() {
         let bucket = build(&spec());
         let later = at() + Duration::from_secs(1);
-        assert_ne!(bucket.link("a", at()), bucket.link("a", later));
-        assert_ne!(bucket.put("a", "image/png", at()), bucket.put("a", "image/gif", at()));
-        let put = bucket.put("a", "image/png", at());
+        assert_ne!(bucket.presign_get("a", at()), bucket.presign_get("a", later));
+        assert_ne!(
+            bucket.presign_put("a", "image/png", at()),
+            bucket.presign_put("a", "image/gif", at())
+        );
+        let put = bucket.presign_put("a", "image/png", at());
         assert!(put.as_str().contains("SignedHeaders=content-type%3Bhost"), "{put}");
     }
 
@@ -330,11 +333,11 @@ mod tests {
             ..spec()
         });
         let id = "med_01h455vb4pex5vsknk084sn02q";
-        let key = bucket.key(id.parse().unwrap(), "png");
+        let key = bucket.object_key(id.parse().unwrap(), "png");
         assert_eq!(key, format!("media/{id}.png"));
-        let put = bucket.put(&key, "image/png", at());
+        let put = bucket.presign_put(&key, "image/png", at());
         assert!(put.as_str().starts_with("http://minio:9000/examplebucket/media/med_"), "{put}");
-        let link = bucket.link(&key, at());
+        let link = bucket.presign_get(&key, at());
         let expected = "https://files.example.com/s3/examplebucket/media/med_";
         assert!(link.as_str().starts_with(expected), "{link}");
     }

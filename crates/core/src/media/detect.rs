@@ -5,7 +5,7 @@
 //! no certain bytes is believed (a text, a table), and one that does is not (a picture without the
 //! bytes of one).
 
-use crate::service::message::MediaKind;
+use crate::channel::message::MediaKind;
 
 /// How many of the first bytes are looked at.
 pub const HEAD_BYTES: usize = 8192;
@@ -19,7 +19,7 @@ const EXTENSION_BYTES_MAX: usize = 8;
 
 /// What a file is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Detected {
+pub struct DetectedMediaType {
     /// Its type.
     pub mime_type: String,
     /// How it is shown unless somebody says otherwise.
@@ -29,7 +29,11 @@ pub struct Detected {
 }
 
 /// Says what a file is that begins with `head`, was said to be `claimed` and is called `filename`.
-pub fn detect(head: &[u8], claimed: Option<&str>, filename: Option<&str>) -> Detected {
+pub fn detect_media_type(
+    head: &[u8],
+    claimed: Option<&str>,
+    filename: Option<&str>,
+) -> DetectedMediaType {
     let claimed = claimed.and_then(essence);
     let (mime_type, extension) = match by_bytes(head) {
         Some((mime_type, extension)) => match claimed {
@@ -45,11 +49,11 @@ pub fn detect(head: &[u8], claimed: Option<&str>, filename: Option<&str>) -> Det
         Some(extension) => extension.to_owned(),
         None => extension_of(filename).unwrap_or_else(|| "bin".to_owned()),
     };
-    Detected { kind: kind_of(&mime_type), mime_type, extension }
+    DetectedMediaType { kind: media_kind_of(&mime_type), mime_type, extension }
 }
 
 /// How a file of that type is shown.
-pub fn kind_of(mime_type: &str) -> MediaKind {
+pub fn media_kind_of(mime_type: &str) -> MediaKind {
     match mime_type.split_once('/') {
         // The Cloud API takes it as nothing else.
         Some(("image", "webp")) => MediaKind::Sticker,
@@ -79,7 +83,7 @@ fn by_bytes(head: &[u8]) -> Option<(&'static str, &'static str)> {
 fn by_claim(head: &[u8], claimed: Option<String>) -> String {
     match claimed {
         // What is shown or played has certain bytes, and these are not here.
-        Some(claimed) if kind_of(&claimed) != MediaKind::Document => UNKNOWN.to_owned(),
+        Some(claimed) if media_kind_of(&claimed) != MediaKind::Document => UNKNOWN.to_owned(),
         Some(claimed) if claimed != UNKNOWN => claimed,
         Some(_) | None if is_text(head) => "text/plain".to_owned(),
         Some(_) | None => UNKNOWN.to_owned(),
@@ -100,7 +104,7 @@ fn essence(claimed: &str) -> Option<String> {
 
 /// Whether files of that type are archives inside.
 fn is_packed(mime_type: &str) -> bool {
-    let is_document = kind_of(mime_type) == MediaKind::Document;
+    let is_document = media_kind_of(mime_type) == MediaKind::Document;
     let parts = ["openxmlformats", "opendocument", "+zip", "java-archive", "android.package"];
     is_document && parts.iter().any(|part| mime_type.contains(part))
 }
@@ -158,9 +162,12 @@ mod tests {
             (ZIP, "application/zip", Document, "zip"),
         ];
         for (head, mime_type, kind, extension) in cases {
-            let expected =
-                Detected { mime_type: mime_type.to_owned(), kind, extension: extension.to_owned() };
-            let found = detect(head, Some("image/jpeg"), Some("a.exe"));
+            let expected = DetectedMediaType {
+                mime_type: mime_type.to_owned(),
+                kind,
+                extension: extension.to_owned(),
+            };
+            let found = detect_media_type(head, Some("image/jpeg"), Some("a.exe"));
             assert_eq!(found, expected, "case: {mime_type}");
         }
     }
@@ -186,7 +193,7 @@ mod tests {
             (b"", (None, None), (UNKNOWN, "bin")),
         ];
         for (head, (claimed, filename), expected) in cases {
-            let found = detect(head, claimed, filename);
+            let found = detect_media_type(head, claimed, filename);
             let found = (found.mime_type.as_str(), found.extension.as_str());
             assert_eq!(found, expected, "case: {head:?} {claimed:?}");
         }
@@ -196,12 +203,12 @@ mod tests {
     fn nothing_that_comes_breaks_it() {
         for length in 0..64 {
             for byte in [0, b'P', b'f', 0xff, b'R', b'O'] {
-                let _any = detect(&vec![byte; length], None, None);
+                let _any = detect_media_type(&vec![byte; length], None, None);
             }
         }
         for whole in [JPEG, PNG, PDF, ZIP, b"\0\0\0\x18ftypmp42", b"RIFF\x24\0\0\0WEBP"] {
             for end in 0..whole.len() {
-                let _any = detect(&whole[..end], None, None);
+                let _any = detect_media_type(&whole[..end], None, None);
             }
         }
     }

@@ -4,7 +4,7 @@
 //! are WhatsApp's own, and generous where that is not certain: what is refused here is not even tried.
 //! How the sound and the pictures of a film are coded is not looked at.
 
-use crate::service::message::MediaKind;
+use crate::channel::message::MediaKind;
 
 const KB: u64 = 1024;
 const MB: u64 = 1024 * KB;
@@ -68,17 +68,17 @@ static LIMITS: &[(&str, &[Limit])] = &[
 
 /// Why a service would not take a file, and what to do.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unfit {
+pub enum MediaLimitError {
     /// There is nothing in it.
     #[error("the file is empty; upload it again")]
     Empty,
     /// It is something else.
     #[error(
-        "as `{kind}` {service} takes {taken}, and this file is {mime_type} by its bytes; send it as `{instead}`, or convert it"
+        "as `{kind}` {channel} takes {taken}, and this file is {mime_type} by its bytes; send it as `{instead}`, or convert it"
     )]
     Type {
         /// The service.
-        service: &'static str,
+        channel: &'static str,
         /// As what it was to be sent.
         kind: &'static str,
         /// What is taken as that.
@@ -90,11 +90,11 @@ pub enum Unfit {
     },
     /// It is too large.
     #[error(
-        "{service} takes at most {bytes_max} bytes as `{kind}`, and this file has {size}; make it smaller{or}"
+        "{channel} takes at most {bytes_max} bytes as `{kind}`, and this file has {size}; make it smaller{or}"
     )]
     Size {
         /// The service.
-        service: &'static str,
+        channel: &'static str,
         /// As what it was to be sent.
         kind: &'static str,
         /// How many it has.
@@ -108,11 +108,16 @@ pub enum Unfit {
 
 /// Whether the service of that name takes such a file as such a kind. A service of which nothing is
 /// known takes everything.
-pub fn fits(service: &str, kind: MediaKind, mime_type: &str, size: u64) -> Result<(), Unfit> {
+pub fn check_media_limits(
+    channel: &str,
+    kind: MediaKind,
+    mime_type: &str,
+    size: u64,
+) -> Result<(), MediaLimitError> {
     if size == 0 {
-        return Err(Unfit::Empty);
+        return Err(MediaLimitError::Empty);
     }
-    let Some((service, limits)) = LIMITS.iter().copied().find(|(name, _)| *name == service) else {
+    let Some((channel, limits)) = LIMITS.iter().copied().find(|(name, _)| *name == channel) else {
         return Ok(());
     };
     let of = |kind: MediaKind| limits.iter().find(|limit| limit.kind == kind);
@@ -122,20 +127,20 @@ pub fn fits(service: &str, kind: MediaKind, mime_type: &str, size: u64) -> Resul
     // What is not shown may still be sent as a file to keep, except for what plays only as itself.
     let is_kept = |limit: &&Limit| limit.kind != kind && is_taken(limit) && size <= limit.bytes_max;
     if !is_taken(limit) || !plays_as(kind, mime_type) {
-        let own = of(super::detect::kind_of(mime_type)).filter(is_kept);
+        let own = of(super::detect::media_kind_of(mime_type)).filter(is_kept);
         let instead = own.map_or(MediaKind::Document, |limit| limit.kind).as_str();
         let taken = match limit.types {
             [] => "only what can be shown as that".to_owned(),
             types => types.join(", "),
         };
         let mime_type = mime_type.to_owned();
-        return Err(Unfit::Type { service, kind: as_what, taken, mime_type, instead });
+        return Err(MediaLimitError::Type { channel, kind: as_what, taken, mime_type, instead });
     }
     if size > limit.bytes_max {
         let document = of(MediaKind::Document).filter(is_kept);
         let or = document.map_or("", |_| ", or send it as `document`");
         let bytes_max = limit.bytes_max;
-        return Err(Unfit::Size { service, kind: as_what, size, bytes_max, or });
+        return Err(MediaLimitError::Size { channel, kind: as_what, size, bytes_max, or });
     }
     Ok(())
 }
@@ -155,7 +160,7 @@ fn plays_as(kind: MediaKind, mime_type: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::service::SERVICES;
+    use crate::channel::CHANNELS;
 
     const CLOUD: &str = "whatsapp-cloud";
     const GO: &str = "evolution-go";
@@ -164,12 +169,12 @@ mod tests {
     #[test]
     fn every_service_has_limits_for_every_kind() {
         use MediaKind::{Audio, Document, Image, Sticker, Video};
-        for service in SERVICES {
-            let found = LIMITS.iter().find(|(name, _)| *name == service.name());
-            let (_, limits) = found.unwrap_or_else(|| panic!("{} has no limits", service.name()));
+        for channel in CHANNELS {
+            let found = LIMITS.iter().find(|(name, _)| *name == channel.name());
+            let (_, limits) = found.unwrap_or_else(|| panic!("{} has no limits", channel.name()));
             for kind in [Audio, Document, Image, Sticker, Video] {
                 let many = limits.iter().filter(|limit| limit.kind == kind).count();
-                assert_eq!(many, 1, "{} {kind:?}", service.name());
+                assert_eq!(many, 1, "{} {kind:?}", channel.name());
             }
         }
     }
@@ -192,9 +197,9 @@ mod tests {
             (API, Video, "video/quicktime", 20 * MB),
             ("another", Image, "application/pdf", u64::MAX),
         ];
-        for (service, kind, mime_type, size) in cases {
-            let fit = fits(service, kind, mime_type, size);
-            assert_eq!(fit, Ok(()), "case: {service} {kind:?} {mime_type} {size}");
+        for (channel, kind, mime_type, size) in cases {
+            let fit = check_media_limits(channel, kind, mime_type, size);
+            assert_eq!(fit, Ok(()), "case: {channel} {kind:?} {mime_type} {size}");
         }
     }
 
@@ -229,9 +234,9 @@ mod tests {
             (API, Audio, "image/jpeg", 1, "send it as `image`"),
             (API, Document, "text/plain", 0, "the file is empty"),
         ];
-        for (service, kind, mime_type, size, part) in cases {
-            let said = fits(service, kind, mime_type, size).unwrap_err().to_string();
-            assert!(said.contains(part), "case: {service} {kind:?} {mime_type} {size}: {said}");
+        for (channel, kind, mime_type, size, part) in cases {
+            let said = check_media_limits(channel, kind, mime_type, size).unwrap_err().to_string();
+            assert!(said.contains(part), "case: {channel} {kind:?} {mime_type} {size}: {said}");
         }
     }
 }

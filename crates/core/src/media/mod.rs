@@ -16,34 +16,34 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 pub use self::{
-    bucket::{Bucket, BucketSpec, InvalidBucket},
-    detect::{Detected, HEAD_BYTES, detect},
-    limits::{Unfit, fits},
+    bucket::{Bucket, BucketSpec, BucketSpecError},
+    detect::{DetectedMediaType, HEAD_BYTES, detect_media_type},
+    limits::{MediaLimitError, check_media_limits},
 };
-use crate::{ids::MediaId, service::message::MediaKind, store::StoreError, time::Timestamp};
+use crate::{channel::message::MediaKind, ids::MediaId, store::StoreError, time::Timestamp};
 
 /// The longest name of a file, in bytes.
 pub const FILENAME_BYTES_MAX: usize = 255;
 
 /// What nobody used for so long is forgotten. Long enough for what is sent once in a quarter.
-pub const UNUSED_KEPT: Duration = Duration::from_secs(180 * 86_400);
+pub const UNUSED_RETENTION: Duration = Duration::from_secs(180 * 86_400);
 /// A use is written down if the last one that was is older than this, so that a file that goes to
 /// thousands costs a row a day and not thousands.
-pub const USES_NOTED_EVERY: Duration = Duration::from_secs(86_400);
+pub const USE_RECORD_INTERVAL: Duration = Duration::from_secs(86_400);
 
 /// What nobody used since then may be forgotten at `now`.
 ///
 /// `oldest_event` is the time of the oldest event that is kept. One that used a file came at most
-/// [`USES_NOTED_EVERY`] after the last use that was written down, and may be sent again as long as
+/// [`USE_RECORD_INTERVAL`] after the last use that was written down, and may be sent again as long as
 /// it is there.
-pub fn unused_since(now: Timestamp, oldest_event: Option<Timestamp>) -> Timestamp {
-    let long_ago = now - UNUSED_KEPT;
-    oldest_event.map_or(long_ago, |oldest| long_ago.min(oldest - USES_NOTED_EVERY))
+pub fn unused_cutoff(now: Timestamp, oldest_event: Option<Timestamp>) -> Timestamp {
+    let long_ago = now - UNUSED_RETENTION;
+    oldest_event.map_or(long_ago, |oldest| long_ago.min(oldest - USE_RECORD_INTERVAL))
 }
 
 /// A file that lies in the bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Upload {
+pub struct StoredMedia {
     /// What messages call it.
     pub id: MediaId,
     /// The bucket in which it lies.
@@ -66,19 +66,23 @@ pub struct Upload {
 #[async_trait]
 pub trait MediaStore: Send + Sync {
     /// Keeps what is known of a file. Durable after `Ok`. The same id again changes nothing.
-    async fn keep_upload(&self, upload: Upload) -> Result<(), StoreError>;
+    async fn store_media(&self, upload: StoredMedia) -> Result<(), StoreError>;
 
     /// What is known of a file.
-    async fn upload(&self, id: MediaId) -> Result<Option<Upload>, StoreError>;
+    async fn find_media(&self, id: MediaId) -> Result<Option<StoredMedia>, StoreError>;
 
     /// The same for whoever is about to send it: it counts as used at `now`. `AdminStore::prune`
-    /// forgets what is [`unused_since`], and nothing that was used later. Durable after `Ok`.
-    async fn use_upload(&self, id: MediaId, now: Timestamp) -> Result<Option<Upload>, StoreError>;
+    /// forgets what is [`unused_cutoff`], and nothing that was used later. Durable after `Ok`.
+    async fn use_media(
+        &self,
+        id: MediaId,
+        now: Timestamp,
+    ) -> Result<Option<StoredMedia>, StoreError>;
 }
 
 /// The name of a file without what could not stand in a header or would be taken for a folder;
 /// `None` if nothing is left of it.
-pub fn filename(text: &str) -> Option<String> {
+pub fn sanitize_filename(text: &str) -> Option<String> {
     let last = text.rsplit(['/', '\\']).next().unwrap_or_default();
     let plain: String = last.chars().filter(|sign| !sign.is_control()).collect();
     let mut plain = plain.trim().to_owned();
@@ -105,7 +109,7 @@ mod tests {
             (Some(ago(180)), ago(181)),
             (Some(ago(400)), ago(401)),
         ] {
-            assert_eq!(unused_since(now, oldest_event), expected, "case: {oldest_event:?}");
+            assert_eq!(unused_cutoff(now, oldest_event), expected, "case: {oldest_event:?}");
         }
     }
 
@@ -124,7 +128,7 @@ mod tests {
             (&long, Some(&long[..254])),
         ];
         for (text, expected) in cases {
-            assert_eq!(filename(text).as_deref(), expected, "case: {text:?}");
+            assert_eq!(sanitize_filename(text).as_deref(), expected, "case: {text:?}");
         }
     }
 }

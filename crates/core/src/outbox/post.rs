@@ -6,15 +6,15 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, header::CONTENT_TYPE};
 
 use crate::{
-    attribute::{AttributeName, Attributes, EventKind, InvalidKind},
+    attribute::{AttributeName, Attributes, EventKind, ParseEventKindError},
+    channel::{Message, MessageSpec, message::MessageContent},
     destination::RESERVED,
     event::is_never_forwarded,
     key::DedupKey,
-    service::{Message, MessageSpec, message::Content},
 };
 
 /// What every event of a message begins with; the type of the message follows.
-pub const MESSAGE: &str = "message.";
+pub const MESSAGE_KIND_PREFIX: &str = "message.";
 /// The kind of a webhook that says nothing about itself.
 const WEBHOOK: &str = "webhook";
 /// Headers of one webhook.
@@ -22,7 +22,7 @@ const HEADERS_MAX: usize = 64;
 
 /// What is posted to the outbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Post {
+pub struct OutboxPost {
     /// What sort of thing it is.
     pub kind: Option<EventKind>,
     /// What it can be found by.
@@ -37,10 +37,10 @@ pub struct Post {
 
 /// Why something cannot be posted.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum InvalidPost {
+pub enum OutboxPostError {
     /// `type` is none.
     #[error("type: {0}")]
-    Kind(#[from] InvalidKind),
+    Kind(#[from] ParseEventKindError),
     /// A header cannot be sent.
     #[error("headers: `{0}` cannot be set here: {1}")]
     Header(String, &'static str),
@@ -49,18 +49,18 @@ pub enum InvalidPost {
     TooManyHeaders,
 }
 
-impl Post {
+impl OutboxPost {
     /// A message as it was written and as it is meant.
     pub fn message(spec: &MessageSpec, message: &Message) -> Self {
         let mut attributes = Attributes::default();
         attributes.push(AttributeName::Phone, message.to.as_str());
         let answered = message.reply_to.as_ref().map(|reply| &reply.message_id);
         attributes.push_some(AttributeName::MessageId, answered);
-        if let Content::Reaction(reaction) = &message.content {
+        if let MessageContent::Reaction(reaction) = &message.content {
             attributes.push(AttributeName::MessageId, &reaction.message_id);
         }
         Self {
-            kind: EventKind::new(&format!("{MESSAGE}{}", message.kind().as_str())),
+            kind: EventKind::new(&format!("{MESSAGE_KIND_PREFIX}{}", message.kind().as_str())),
             attributes,
             order: DedupKey::new(message.to.as_str()),
             headers: of_json(),
@@ -74,14 +74,14 @@ impl Post {
         kind: Option<&str>,
         headers: &BTreeMap<String, String>,
         body: Bytes,
-    ) -> Result<Self, InvalidPost> {
+    ) -> Result<Self, OutboxPostError> {
         let kind = EventKind::try_from(kind.unwrap_or(WEBHOOK).to_owned())?;
         if headers.len() > HEADERS_MAX {
-            return Err(InvalidPost::TooManyHeaders);
+            return Err(OutboxPostError::TooManyHeaders);
         }
         let mut map = of_json();
         for (name, value) in headers {
-            let invalid = |why| InvalidPost::Header(name.clone(), why);
+            let invalid = |why| OutboxPostError::Header(name.clone(), why);
             let name: HeaderName = name.parse().map_err(|_| invalid("the name is not valid"))?;
             if RESERVED.contains(&name.as_str()) || map.contains_key(&name) {
                 return Err(invalid("it is set by the gateway, or given twice"));
@@ -132,7 +132,7 @@ mod tests {
         ];
         for (written, kind, attributes) in cases {
             let spec: MessageSpec = serde_json::from_str(written).unwrap();
-            let post = Post::message(&spec, &spec.clone().build().unwrap());
+            let post = OutboxPost::message(&spec, &spec.clone().build().unwrap());
             assert_eq!(post.kind.unwrap().as_str(), kind);
             assert_eq!(post.attributes.to_json(), attributes);
             assert_eq!(serde_json::from_slice::<MessageSpec>(&post.body).unwrap(), spec);
@@ -154,11 +154,11 @@ mod tests {
         ];
         for (name, value, is_good) in cases {
             let headers = BTreeMap::from([(name.to_owned(), value.to_owned())]);
-            let post = Post::webhook(Some("order.paid"), &headers, Bytes::from_static(b"{}"));
+            let post = OutboxPost::webhook(Some("order.paid"), &headers, Bytes::from_static(b"{}"));
             assert_eq!(post.is_ok(), is_good, "case: {name}: {value}");
         }
-        let plain = Post::webhook(None, &BTreeMap::new(), Bytes::new()).unwrap();
+        let plain = OutboxPost::webhook(None, &BTreeMap::new(), Bytes::new()).unwrap();
         assert_eq!(plain.kind.unwrap().as_str(), "webhook");
-        assert!(Post::webhook(Some(" "), &BTreeMap::new(), Bytes::new()).is_err());
+        assert!(OutboxPost::webhook(Some(" "), &BTreeMap::new(), Bytes::new()).is_err());
     }
 }

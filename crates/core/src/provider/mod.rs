@@ -59,9 +59,9 @@ pub use self::{
     part::{EventKey, EventPart, ParsedRequest, ProviderReply, SampleEvent},
 };
 use crate::{
+    channel::MessageStatusUpdate,
     request::IncomingRequest,
     secret::Secret,
-    service::Told,
     source::DEDUP_WINDOW,
     time::HumanDuration,
     verify::{Verifier, VerifyError, VerifySpecError},
@@ -190,7 +190,7 @@ pub trait Provider: fmt::Debug + Send + Sync {
 
     /// What an event of this kind tells about a message that we sent, if it is about one: `status` is
     /// what the provider says of the thing.
-    fn message_status(&self, _kind: &str, _status: Option<&str>) -> Option<Told> {
+    fn message_status(&self, _kind: &str, _status: Option<&str>) -> Option<MessageStatusUpdate> {
         None
     }
 

@@ -16,10 +16,10 @@ use super::{
 };
 use crate::{
     attribute::{AttributeName, Attributes, EventKind},
+    channel::MessageStatusUpdate,
     key::DedupKey,
     request::IncomingRequest,
     secret::Secret,
-    service::Told,
     time::HumanDuration,
     verify::{Verifier, VerifySpecError},
 };
@@ -98,8 +98,8 @@ impl Provider for Twilio {
         RefusalPolicy::Keep
     }
 
-    fn message_status(&self, kind: &str, _: Option<&str>) -> Option<Told> {
-        Told::from_word(kind.strip_prefix("message.status.")?)
+    fn message_status(&self, kind: &str, _: Option<&str>) -> Option<MessageStatusUpdate> {
+        MessageStatusUpdate::from_word(kind.strip_prefix("message.status.")?)
     }
 
     fn samples(&self) -> &'static [SampleEvent] {

@@ -9,7 +9,7 @@ use super::{
     EventDetail, EventFilter, EventRow, ListPage, PageRequest, StoreError,
 };
 use crate::{
-    access::ApiToken, attribute::Wanted, dead_letters::DeadLetterGroup,
+    access::ApiToken, attribute::AttributeFilter, dead_letters::DeadLetterGroup,
     dead_letters::DeadLetterGroupCursor, dead_letters::DeadLetterGroupFilter,
     decision::EventDecision, delivery::DeadReason, delivery::state::DeliveryStatus,
     event::DuplicateId, event::Payload, ids::DeliveryId, ids::DestinationId, ids::EventId,
@@ -157,7 +157,7 @@ pub trait AdminStore: Send + Sync {
     /// [`Self::events`] finds with each of them alone, at about the cost of one.
     async fn events_with_each(
         &self,
-        wanted: Vec<Wanted>,
+        wanted: Vec<AttributeFilter>,
         limit: usize,
     ) -> Result<Vec<Vec<EventRow>>, StoreError>;
 
@@ -277,7 +277,7 @@ pub trait AdminStore: Send + Sync {
     /// the `retention` of their source says (see [`Keep::due`]), where `events_kept` is the span of
     /// events if it says nothing; keys that expired; old buckets of [`Self::rollups`]; days of
     /// [`Self::sent_by_day`] that are [`SENT_DAYS_KEPT`] past; and what is known of files that are
-    /// [unused](crate::media::unused_since).
+    /// [unused](crate::media::unused_cutoff).
     ///
     /// - Nothing of an event that has a delivery that is not final is touched.
     /// - A source that was deleted keeps as it said last.

@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::{AttemptRecord, Configuration, NextStep};
 use crate::{
-    attribute::Attributes, attribute::EventKind, attribute::Term, attribute::Wanted,
+    attribute::AttributeFilter, attribute::Attributes, attribute::EventKind, attribute::SearchTerm,
     body_value::BodyValueFilter, decision::EventDecision, decision::UnroutedRoute,
     delivery::DeadReason, delivery::FailureClass, delivery::ScheduleReason,
     delivery::state::DeliveryStatus, event::Payload, event::RequestHead, ids::DeliveryId,
@@ -56,7 +56,7 @@ pub struct EventFilter {
     /// Only of this kind.
     pub kind: Option<EventKind>,
     /// Only with all of these.
-    pub attributes: Vec<Wanted>,
+    pub attributes: Vec<AttributeFilter>,
     /// Only with a delivery that is like this.
     pub owes: EventDeliveryFilter,
     /// Only with these values in a body that is JSON and not too large to look into.
@@ -80,9 +80,9 @@ impl EventFilter {
     }
 
     /// What the events are found by: of all that is wanted the most telling.
-    pub fn term(&self) -> Option<Term> {
+    pub fn term(&self) -> Option<SearchTerm> {
         let wanted = self.attributes.iter().min_by_key(|wanted| wanted.name());
-        wanted.map(Wanted::term).or_else(|| self.kind.as_ref().map(EventKind::term))
+        wanted.map(AttributeFilter::term).or_else(|| self.kind.as_ref().map(EventKind::term))
     }
 }
 

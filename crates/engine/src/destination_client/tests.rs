@@ -13,7 +13,7 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use surehook_core::address::AddressPolicy;
-use surehook_core::destination::{DestinationSpec, Reach};
+use surehook_core::destination::{DestinationSpec, Transport};
 use surehook_core::ids::DestinationId;
 use surehook_core::time::Timestamp;
 use tokio::net::TcpListener;
@@ -128,7 +128,7 @@ fn outlet(prepared: PreparedDestination, before: Option<&DestinationClient>) -> 
 }
 
 async fn send(outlet: &DestinationClient) -> SendReport {
-    let Reach::Http(url) = &outlet.destination.reach else { panic!("not over HTTP") };
+    let Transport::Http(url) = &outlet.destination.transport else { panic!("not over HTTP") };
     outlet.send(url, HeaderMap::new(), Bytes::from_static(b"{}")).await
 }
 

@@ -44,7 +44,7 @@ fn claimed(body: &[u8]) -> ClaimedDelivery {
 /// A folder with one program, which may be run.
 struct Hook {
     folder: TempDir,
-    exec: Exec,
+    exec: ExecConfig,
     programs: Arc<AllowedPrograms>,
 }
 
@@ -61,7 +61,7 @@ impl Hook {
         let programs = AllowedPrograms::new(vec![folder.path().to_owned()]).unwrap();
         let marks = folder.path().join("mark").into_os_string().into_string().unwrap();
         let env = vec![("MARK".to_owned(), Secret::new(marks))];
-        let exec = Exec { program, arguments: vec!["an argument".to_owned()], env };
+        let exec = ExecConfig { program, arguments: vec!["an argument".to_owned()], env };
         Self { folder, exec, programs: Arc::new(programs) }
     }
 
@@ -224,7 +224,7 @@ async fn an_attempt_that_is_dropped_leaves_nothing_running() {
 async fn what_cannot_be_started_is_for_somebody_to_mend() {
     let there = Hook::new("exit 0");
     let with = |program: PathBuf, programs: AllowedPrograms| {
-        let exec = Exec { program, ..there.exec.clone() };
+        let exec = ExecConfig { program, ..there.exec.clone() };
         async move { run(&exec, &Arc::new(programs), ("out", &claimed(b"")), LONG).await }
     };
     let listed = || (*there.programs).clone();

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use http::HeaderMap;
 use surehook_core::{
     attribute::EventKind,
+    channel::statuses::parse_status_update,
     decision::{IntakeRecord, NotRoutedReason, UnroutedRoute, write_unrouted},
     event::{
         DedupKeyClaim, HeaderBlock, NewDelivery, NewDeliveryBody, NewEvent, Payload, RequestHead,
@@ -21,7 +22,6 @@ use surehook_core::{
     provider::{EventKey, EventPart},
     quarantine::QuarantineRelease,
     rng::new_id,
-    service::status::confirmation,
     source::Source,
     time::Timestamp,
 };
@@ -131,9 +131,9 @@ impl<'a> RequestContext<'a> {
     }
 
     /// What an event says of a message that we sent. Only what was verified is believed.
-    fn confirmation(&self, part: &EventPart) -> Option<StatusUpdate> {
+    fn parse_status_update(&self, part: &EventPart) -> Option<StatusUpdate> {
         let is_believed = self.source.provider.echoes_delivery_ids() && self.source.is_verified();
-        is_believed.then(|| confirmation(part, self.now)).flatten()
+        is_believed.then(|| parse_status_update(part, self.now)).flatten()
     }
 
     /// What is kept of one event: the request as it came, or its own part of it.
@@ -185,7 +185,7 @@ impl Engine {
                 && arrival.direct.is_none(),
             copy_of: None,
             releases: None,
-            confirms: arrival.confirmation(part),
+            confirms: arrival.parse_status_update(part),
             decided: IntakeRecord {
                 verified_by: arrival.pass.verified_by.clone(),
                 key_from,

@@ -5,13 +5,13 @@ use std::{sync::Arc, time::Duration};
 
 use surehook_core::{
     attribute::AttributeName,
-    destination::{Destination, Reach},
+    destination::{Destination, Transport},
     event::DedupKeyClaim,
     idempotency::IdempotentRequest,
     ids::{DeliveryId, DestinationId, EventId},
     inflate::DecodedRequest,
     key::DedupKey,
-    outbox::Post,
+    outbox::OutboxPost,
     provider::EventPart,
     store::StoreError,
     verify::VerifiedRequest,
@@ -103,7 +103,7 @@ impl Engine {
     pub async fn send_message(
         self: &Arc<Self>,
         to: SendTarget,
-        post: Post,
+        post: OutboxPost,
         wish: IdempotentRequest,
         delay: Duration,
     ) -> Result<AcceptedMessage, SendMessageError> {
@@ -111,10 +111,10 @@ impl Engine {
         let Ok(source) = &entry.source else { return Err(SendMessageError::OutboxUnusable) };
         let now = self.shared.clock.now();
         let posted = AcceptedMessage { event: wish.id(""), delivery: wish.id("") };
-        let Post { kind, mut attributes, order, headers, body } = post;
+        let OutboxPost { kind, mut attributes, order, headers, body } = post;
         // By this its destination is known, whatever it is called then.
         attributes.push(AttributeName::Account, &to.destination.id.to_string());
-        if let Reach::Service(sender) = &to.destination.reach {
+        if let Transport::Channel(sender) = &to.destination.transport {
             attributes.push(AttributeName::Account, sender.account.sender());
         }
         let (path, query, remote) = (String::new(), None, Arc::default());

@@ -152,7 +152,7 @@ impl Lane {
             return Err(NotBefore(due_at));
         }
         if let OutboundRequest::OutboundMessage(letter) = &parcel
-            && letter.needs_will()
+            && letter.needs_crash_outcome()
         {
             let lost = letter.lost(AttemptFailure::Interrupted);
             // Until then an answer could have come, and only then a status is waited for.

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Uri};
 use surehook_core::{
     delivery::{AttemptFailure, AttemptOutcome},
-    destination::{Destination, Reach, exec::Exec, stream::RedisStream},
+    destination::{Destination, Transport, exec::ExecConfig, stream::RedisStream},
     store::ClaimedDelivery,
     time::Timestamp,
 };
@@ -42,7 +42,7 @@ pub(super) enum OutboundRequest<'o> {
     /// A message.
     OutboundMessage(Box<OutboundMessage<'o>>),
     /// Something for a program.
-    Input(&'o Exec, Box<ClaimedDelivery>),
+    Input(&'o ExecConfig, Box<ClaimedDelivery>),
     /// Something for a stream.
     Entry(&'o RedisStream, Box<ClaimedDelivery>),
 }
@@ -111,18 +111,18 @@ pub(super) async fn pack<'o>(
             .map_err(|error| NotSentReason(AttemptFailure::Unsignable, error.to_string()))
     };
     let body = claimed.payload.body.clone();
-    Ok(match &destination.reach {
-        Reach::Http(url) => OutboundRequest::Request { url, headers: headers()?, body },
-        Reach::Inbox => {
+    Ok(match &destination.transport {
+        Transport::Http(url) => OutboundRequest::Request { url, headers: headers()?, body },
+        Transport::Inbox => {
             let (event, headers) = (claimed.event, headers()?);
             OutboundRequest::Inbox(InboxDelivery { at: now, event, headers, body })
         }
-        Reach::Service(sender) => {
+        Transport::Channel(sender) => {
             let letter = OutboundMessage::write((sender, media), destination, claimed, now).await?;
             OutboundRequest::OutboundMessage(Box::new(letter))
         }
-        Reach::Exec(exec) => OutboundRequest::Input(exec, Box::new(claimed.clone())),
-        Reach::RedisStream(stream) => OutboundRequest::Entry(stream, Box::new(claimed.clone())),
+        Transport::Exec(exec) => OutboundRequest::Input(exec, Box::new(claimed.clone())),
+        Transport::RedisStream(stream) => OutboundRequest::Entry(stream, Box::new(claimed.clone())),
     })
 }
 

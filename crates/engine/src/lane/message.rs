@@ -5,15 +5,17 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::Uri;
 use surehook_core::{
+    channel::{
+        ChannelResponse, ComposedRequest, Message, MessageSpecError, RecipientKey, ResendPolicy,
+    },
     delivery::{
         AttemptFailure, AttemptOutcome, FailureClass,
         retry::{SendOutcome, StatusRules, classify},
     },
     destination::{
         Destination, TIMEOUT,
-        sender::{Sender, send_id},
+        sender::{MessageSender, send_id},
     },
-    service::{Answer, Composed, InvalidMessage, Message, PairKey, Resend},
     store::ClaimedDelivery,
     time::Timestamp,
 };
@@ -28,13 +30,13 @@ use crate::{
 /// A message, ready to go.
 #[derive(Debug)]
 pub(super) struct OutboundMessage<'o> {
-    sender: &'o Sender,
+    sender: &'o MessageSender,
     url: Uri,
-    composed: Composed,
+    composed: ComposedRequest,
     body: Bytes,
     deadline: Duration,
     /// Whose turn it takes.
-    pub(super) recipient: PairKey,
+    pub(super) recipient: RecipientKey,
     /// Which attempt it is.
     attempt: u32,
 }
@@ -43,7 +45,7 @@ impl<'o> OutboundMessage<'o> {
     /// Reads the message in the body of a delivery, with a fresh link to its file. Fails if it is none,
     /// or none that the service could send.
     pub(super) async fn write(
-        (sender, media): (&'o Sender, &MediaFiles),
+        (sender, media): (&'o MessageSender, &MediaFiles),
         destination: &Destination,
         claimed: &ClaimedDelivery,
         now: Timestamp,
@@ -51,13 +53,13 @@ impl<'o> OutboundMessage<'o> {
         let unsendable =
             |why: String| SendReport::from(NotSentReason(AttemptFailure::Unsendable, why));
         let mut message =
-            Message::read(&claimed.payload.body).map_err(|error| unsendable(why(&error)))?;
-        media.resolve_files(&mut message, sender.service.name(), now).await.map_err(|no_link| {
+            Message::parse(&claimed.payload.body).map_err(|error| unsendable(why(&error)))?;
+        media.resolve_files(&mut message, sender.channel.name(), now).await.map_err(|no_link| {
             SendReport { detail: Some(no_link.to_string()), ..SendReport::of(no_link.outcome()) }
         })?;
         let id = send_id(claimed.event, destination.id);
         let composed = sender
-            .service
+            .channel
             .compose(&sender.account, &message, &id)
             .map_err(|error| unsendable(error.to_string()))?;
         let url = Uri::try_from(composed.url.as_str())
@@ -67,7 +69,7 @@ impl<'o> OutboundMessage<'o> {
         // for somebody who asks for it.
         let is_asked = destination.timeout != TIMEOUT;
         let deadline = if is_asked { destination.timeout } else { composed.timeout_min };
-        let (recipient, attempt) = (PairKey::of(&message.to), claimed.attempts + 1);
+        let (recipient, attempt) = (RecipientKey::new(&message.to), claimed.attempts + 1);
         Ok(Self { sender, url, composed, body, deadline, recipient, attempt })
     }
 
@@ -77,8 +79,8 @@ impl<'o> OutboundMessage<'o> {
     }
 
     /// Whether a crash while it is on its way must not make it go out again.
-    pub(super) fn needs_will(&self) -> bool {
-        self.sender.needs_will(self.composed.resend)
+    pub(super) fn needs_crash_outcome(&self) -> bool {
+        self.sender.needs_crash_outcome(self.composed.resend)
     }
 
     /// What it means that nothing is known of it.
@@ -95,17 +97,27 @@ impl<'o> OutboundMessage<'o> {
 }
 
 /// What it means that nothing is known of a message that may have arrived.
-fn lost(sender: &Sender, resend: Resend, attempt: u32, failure: AttemptFailure) -> SendOutcome {
-    let answer = sender.service.timed_out(true);
-    SendOutcome { failure: Some(failure), ..sender.meaning(&answer, resend, attempt) }
+fn lost(
+    sender: &MessageSender,
+    resend: ResendPolicy,
+    attempt: u32,
+    failure: AttemptFailure,
+) -> SendOutcome {
+    let answer = sender.channel.timeout_response(true);
+    SendOutcome { failure: Some(failure), ..sender.send_outcome(&answer, resend, attempt) }
 }
 
 /// What a report means in the words of the service.
-fn read(sender: &Sender, resend: Resend, attempt: u32, mut report: SendReport) -> SendReport {
-    let meant = |answer: &Answer| sender.meaning(answer, resend, attempt);
+fn read(
+    sender: &MessageSender,
+    resend: ResendPolicy,
+    attempt: u32,
+    mut report: SendReport,
+) -> SendReport {
+    let meant = |answer: &ChannelResponse| sender.send_outcome(answer, resend, attempt);
     match report.outcome {
         AttemptOutcome::Answered { status, retry_after } => {
-            let answer = sender.service.read(status, &report.response_body);
+            let answer = sender.channel.parse_response(status, &report.response_body);
             cut(&mut report.response_body);
             let meant = SendOutcome { status: Some(status), retry_after, ..meant(&answer) };
             SendReport {
@@ -127,7 +139,7 @@ fn read(sender: &Sender, resend: Resend, attempt: u32, mut report: SendReport) -
             if classify(&report.outcome, &StatusRules::none()) == Some(FailureClass::Config) =>
         {
             SendReport {
-                outcome: AttemptOutcome::Interpreted(Sender::unreachable(failure)),
+                outcome: AttemptOutcome::Interpreted(MessageSender::unreachable_outcome(failure)),
                 ..report
             }
         }
@@ -142,8 +154,8 @@ fn cut(body: &mut Vec<u8>) {
 }
 
 /// Why a body is no message. What the parser says may quote what somebody wrote, and is not kept.
-fn why(error: &InvalidMessage) -> String {
-    if matches!(error, InvalidMessage::Unreadable(_)) {
+fn why(error: &MessageSpecError) -> String {
+    if matches!(error, MessageSpecError::Unreadable(_)) {
         return "the body is no message: that is a JSON object with `to` and one of text, image, \
                 video, audio, document, sticker, location, contact, reaction, template. Let a \
                 `transform` of the route make one"
@@ -153,7 +165,7 @@ fn why(error: &InvalidMessage) -> String {
 }
 
 /// What the service said, with its code, for people.
-fn said(answer: &Answer) -> String {
+fn said(answer: &ChannelResponse) -> String {
     match &answer.code {
         Some(code) => format!("{code}: {}", answer.text),
         None => answer.text.clone(),
@@ -164,20 +176,20 @@ fn said(answer: &Answer) -> String {
 mod tests {
     use surehook_core::{
         delivery::retry::{AmbiguousPolicy, FailureScope},
-        destination::{DestinationSpec, Reach},
+        destination::{DestinationSpec, Transport},
         ids::DestinationId,
     };
 
     use super::*;
 
-    fn sender(kind: &str) -> Box<Sender> {
+    fn sender(kind: &str) -> Box<MessageSender> {
         let spec = serde_json::json!({
             "name": "shop", "kind": kind, "url": "https://service.test/",
             "account": { "sender": "1", "token": "t" },
         });
         let spec: DestinationSpec = serde_json::from_value(spec).unwrap();
         let id = DestinationId::new(Timestamp::from_millis(1), 1);
-        let Reach::Service(sender) = spec.build(id, &|_| None).unwrap().reach else {
+        let Transport::Channel(sender) = spec.build(id, &|_| None).unwrap().transport else {
             panic!("{kind} sends no messages")
         };
         sender
@@ -193,7 +205,7 @@ mod tests {
             may_have_arrived: true,
             ..SendReport::of(answered)
         };
-        let report = read(&sender("evolution-api"), Resend::Unsafe, 1, report);
+        let report = read(&sender("evolution-api"), ResendPolicy::Unsafe, 1, report);
         assert_eq!(report.sent_id.as_deref(), Some("3EB0A1"));
         assert_eq!(report.response_body, body.as_bytes()[..RESPONSE_BYTES_KEPT]);
     }
@@ -204,7 +216,7 @@ mod tests {
             let failed = |may_have_arrived| {
                 let report = SendReport::of(AttemptOutcome::Failed(failure));
                 let report = SendReport { may_have_arrived, ..report };
-                let report = read(&sender("evolution-api"), Resend::Unsafe, 1, report);
+                let report = read(&sender("evolution-api"), ResendPolicy::Unsafe, 1, report);
                 let AttemptOutcome::Interpreted(meant) = report.outcome else {
                     panic!("it was not read")
                 };

@@ -333,7 +333,7 @@ impl Lane {
         inside.gate.update(&destination.lane);
         let before = self.destination.load_full();
         inside.sending.update(&before, &destination, self.shared.clock.now());
-        if before.reach != destination.reach {
+        if before.transport != destination.transport {
             // What is said of the old address says nothing of the new one.
             inside.gate.circuit.close();
             self.cool_until.store(0, Ordering::Relaxed);

@@ -8,12 +8,12 @@
 use std::{sync::Arc, time::Duration};
 
 use surehook_core::{
+    channel::{RecipientKey, RecipientPacer},
     destination::{
         Destination,
-        limits::{Hold, Limits, SentToday},
-        sender::Sender,
+        send_limits::{DailySendCounter, SendHold, SendLimits},
+        sender::MessageSender,
     },
-    service::{PairKey, PairPace},
     store::{ClaimedDelivery, HeldClaim, StoreError},
     time::Timestamp,
 };
@@ -24,8 +24,8 @@ use super::{Inside, Lane, LaneSlot};
 #[derive(Debug)]
 pub(super) struct MessageSendState {
     /// What was sent today; `None` until it was read from the store.
-    today: Option<SentToday>,
-    pairs: PairPace,
+    today: Option<DailySendCounter>,
+    pairs: RecipientPacer,
 }
 
 /// A message that has to wait for its turn with its recipient.
@@ -44,16 +44,16 @@ impl PostponedDelivery {
 
 impl MessageSendState {
     pub(super) fn new(destination: &Destination) -> Self {
-        let rule = destination.sender().and_then(|sender| sender.pair_rule);
-        Self { today: None, pairs: PairPace::new(rule) }
+        let rule = destination.sender().and_then(|sender| sender.recipient_rule);
+        Self { today: None, pairs: RecipientPacer::new(rule) }
     }
 
     /// Takes over changed settings.
     pub(super) fn update(&mut self, old: &Destination, new: &Destination, now: Timestamp) {
-        let rule = new.sender().and_then(|sender| sender.pair_rule);
-        if old.reach != new.reach {
+        let rule = new.sender().and_then(|sender| sender.recipient_rule);
+        if old.transport != new.transport {
             // Another number: its recipients owe it nothing.
-            self.pairs = PairPace::new(rule);
+            self.pairs = RecipientPacer::new(rule);
         }
         self.pairs.set_rule(rule);
         let day = |destination: &Destination| destination.sender().map(|s| s.limits.day(now));
@@ -63,18 +63,19 @@ impl MessageSendState {
     }
 
     /// How many were sent today, if that is known.
-    fn sent(&self, limits: &Limits, now: Timestamp) -> Option<u64> {
+    fn sent(&self, limits: &SendLimits, now: Timestamp) -> Option<u64> {
         self.today.and_then(|today| today.on(limits.day(now)))
     }
 
-    fn hold(&self, limits: &Limits, now: Timestamp) -> Option<(Timestamp, Hold)> {
+    fn hold(&self, limits: &SendLimits, now: Timestamp) -> Option<(Timestamp, SendHold)> {
         limits.hold(now, self.sent(limits, now).unwrap_or_default())
     }
 
     /// Whether one more may be sent while so many are on their way.
-    fn may_send(&self, limits: &Limits, running: u32, now: Timestamp) -> bool {
-        let is_free =
-            |sent: u64| limits.hold(now, sent).is_none() && limits.room(sent) > u64::from(running);
+    fn may_send(&self, limits: &SendLimits, running: u32, now: Timestamp) -> bool {
+        let is_free = |sent: u64| {
+            limits.hold(now, sent).is_none() && limits.remaining(sent) > u64::from(running)
+        };
         self.sent(limits, now).is_some_and(is_free)
     }
 }
@@ -83,26 +84,26 @@ impl Lane {
     /// Whether the calendar of its number lets one more start; always, if it sends no messages.
     pub(super) fn may_send(&self, inside: &Inside) -> bool {
         let destination = self.destination.load();
-        let Some(Sender { limits, .. }) = destination.sender() else { return true };
+        let Some(MessageSender { limits, .. }) = destination.sender() else { return true };
         inside.sending.may_send(limits, inside.running, self.shared.clock.now())
     }
 
     /// Until when nothing is sent, and why.
-    pub(super) fn hold(&self, inside: &Inside) -> Option<(Timestamp, Hold)> {
+    pub(super) fn hold(&self, inside: &Inside) -> Option<(Timestamp, SendHold)> {
         let destination = self.destination.load();
         let limits = &destination.sender()?.limits;
         inside.sending.hold(limits, self.shared.clock.now())
     }
 
     /// The same, for whoever looks.
-    pub(crate) fn shown_hold(&self) -> Option<(Timestamp, Hold)> {
+    pub(crate) fn shown_hold(&self) -> Option<(Timestamp, SendHold)> {
         self.hold(&self.inside())
     }
 
     /// Reads from the store what was sent today, if that is not known, and shows it.
     pub(super) async fn learn_sent_today(&self) -> Result<(), StoreError> {
         let destination = self.destination.load_full();
-        let Some(Sender { limits, .. }) = destination.sender() else { return Ok(()) };
+        let Some(MessageSender { limits, .. }) = destination.sender() else { return Ok(()) };
         let now = self.shared.clock.now();
         let known = self.inside().sending.sent(limits, now);
         let sent = match known {
@@ -110,7 +111,7 @@ impl Lane {
             None => {
                 let day = limits.day(now);
                 let sent = self.shared.store.sent_on(self.id, day).await?;
-                self.inside().sending.today = Some(SentToday::new(day, sent, limits));
+                self.inside().sending.today = Some(DailySendCounter::new(day, sent, limits));
                 sent
             }
         };
@@ -121,7 +122,7 @@ impl Lane {
     /// Counts a message that was sent, or may have been. The attempt still counts as running, so that
     /// no moment is without it.
     pub(super) fn count_sent(&self, destination: &Destination, day: i32) {
-        let Some(Sender { limits, .. }) = destination.sender() else { return };
+        let Some(MessageSender { limits, .. }) = destination.sender() else { return };
         let mut inside = self.inside();
         let Some(today) = &mut inside.sending.today else { return };
         let warned = today.count(day, limits);
@@ -140,21 +141,21 @@ impl Lane {
         }
     }
 
-    fn show_sent(&self, destination: &Destination, limits: &Limits, sent: u64) {
+    fn show_sent(&self, destination: &Destination, limits: &SendLimits, sent: u64) {
         self.shared.telemetry.sent_today(destination.name.as_str(), sent, limits.warn_at);
     }
 
     /// When the next message to a recipient should come again, if it has to wait. If not, it counts as
     /// sent.
-    pub(super) fn wait_for_turn(&self, recipient: PairKey) -> Option<Timestamp> {
-        let wait = self.inside().sending.pairs.turn(recipient, self.begun.elapsed());
+    pub(super) fn wait_for_turn(&self, recipient: RecipientKey) -> Option<Timestamp> {
+        let wait = self.inside().sending.pairs.reserve(recipient, self.begun.elapsed());
         // Rounded up: one that comes a moment too early is sent away again.
         let due_at = || self.shared.clock.now() + wait + Duration::from_millis(1);
         (!wait.is_zero()).then(due_at)
     }
 
     /// The service wants a recipient to be left alone.
-    pub(super) fn leave_alone(&self, recipient: PairKey, wait: Duration) {
+    pub(super) fn leave_alone(&self, recipient: RecipientKey, wait: Duration) {
         self.inside().sending.pairs.hold(recipient, wait, self.begun.elapsed());
     }
 

@@ -13,7 +13,7 @@ use std::{
 use bytes::{Buf as _, Bytes};
 use http_body_util::{BodyExt as _, combinators::UnsyncBoxBody};
 use hyper::body::{Body, Frame, SizeHint};
-use surehook_core::media::{Detected, HEAD_BYTES, detect};
+use surehook_core::media::{DetectedMediaType, HEAD_BYTES, detect_media_type};
 
 use crate::sender::BoxError;
 
@@ -37,7 +37,9 @@ pub(super) struct TruncatedFileError;
 
 impl NewMediaFile {
     /// Reads the beginning, and says what the file is.
-    pub(super) async fn look(&mut self) -> Result<(Detected, VecDeque<Bytes>), TruncatedFileError> {
+    pub(super) async fn look(
+        &mut self,
+    ) -> Result<(DetectedMediaType, VecDeque<Bytes>), TruncatedFileError> {
         let (mut head, mut beginning) = (Vec::with_capacity(HEAD_BYTES), VecDeque::new());
         while head.len() < HEAD_BYTES {
             let Some(frame) = self.body.frame().await else { break };
@@ -47,7 +49,7 @@ impl NewMediaFile {
             head.extend_from_slice(&data[..data.len().min(room)]);
             beginning.push_back(data);
         }
-        let found = detect(&head, self.claimed.as_deref(), self.filename.as_deref());
+        let found = detect_media_type(&head, self.claimed.as_deref(), self.filename.as_deref());
         Ok((found, beginning))
     }
 }

@@ -1,6 +1,6 @@
 //! Files that are sent with messages: into the bucket once, out of it by a link for every attempt.
 //!
-//! A file passes through us: only its beginning is held, to see what it is. It is known ([`Upload`])
+//! A file passes through us: only its beginning is held, to see what it is. It is known ([`StoredMedia`])
 //! only after the bucket has it, so an id that was answered is the id of a file. What is interrupted
 //! in between leaves an object that nobody knows, and a rule of the bucket removes it some day.
 
@@ -10,16 +10,18 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use http::{HeaderValue, Method, Request, Uri, header};
 use surehook_core::{
+    channel::{
+        ChannelAccount, Message, cloud_upload,
+        message::{MediaLocation, MessageContent},
+    },
     delivery::{
         AttemptFailure, AttemptOutcome, FailureClass,
         retry::{FailureScope, SendOutcome},
     },
-    destination::Reach,
+    destination::Transport,
     ids::{DestinationId, MediaId},
-    media::{Bucket, Detected, MediaStore, Unfit, Upload, fits},
-    service::{
-        Account, Message, cloud_upload,
-        message::{Content, MediaAt},
+    media::{
+        Bucket, DetectedMediaType, MediaLimitError, MediaStore, StoredMedia, check_media_limits,
     },
     store::StoreError,
     time::Timestamp,
@@ -72,7 +74,7 @@ pub enum MediaUploadError {
     TooLarge(u64),
     /// The service would not take it.
     #[error("{0}")]
-    Limit(#[from] Unfit),
+    Limit(#[from] MediaLimitError),
     /// It was for somebody who takes no files.
     #[error(
         "only whatsapp-cloud destinations take files themselves; leave `destination` out, and name the file by its id"
@@ -107,7 +109,7 @@ pub enum MediaLinkError {
     Unknown(MediaId),
     /// The service would not take it.
     #[error("{0}")]
-    Limit(#[from] Unfit),
+    Limit(#[from] MediaLimitError),
     /// There is no bucket.
     #[error("{NOT_CONFIGURED}")]
     NotConfigured,
@@ -156,8 +158,8 @@ impl MediaFiles {
     }
 
     /// What is known of a file.
-    pub async fn find(&self, id: MediaId) -> Result<Option<Upload>, StoreError> {
-        self.store.upload(id).await
+    pub async fn find(&self, id: MediaId) -> Result<Option<StoredMedia>, StoreError> {
+        self.store.find_media(id).await
     }
 
     /// Puts a file into the bucket under that id. After `Ok` it is there, and known.
@@ -166,18 +168,18 @@ impl MediaFiles {
         id: MediaId,
         mut file: NewMediaFile,
         now: Timestamp,
-    ) -> Result<Upload, MediaUploadError> {
+    ) -> Result<StoredMedia, MediaUploadError> {
         let bucket = self.bucket.as_ref().ok_or(MediaUploadError::NotConfigured)?;
         check_size(file.size, bucket.max_bytes())?;
         let _place = self.places.try_acquire().map_err(|_| MediaUploadError::Busy)?;
         let (found, beginning) = look(&mut file).await?;
-        let Detected { mime_type, kind, extension } = found;
-        let key = bucket.key(id, &extension);
+        let DetectedMediaType { mime_type, kind, extension } = found;
+        let key = bucket.object_key(id, &extension);
         let (filename, size) = (file.filename.take(), file.size);
         let fate = TransferStatus::default();
         let mut request = Request::new(MediaFileBody::new(file, beginning, &fate));
         *request.method_mut() = Method::PUT;
-        *request.uri_mut() = address(&bucket.put(&key, &mime_type, now))?;
+        *request.uri_mut() = address(&bucket.presign_put(&key, &mime_type, now))?;
         let content_type =
             HeaderValue::from_str(&mime_type).map_err(|_| MediaUploadError::Truncated)?;
         request.headers_mut().insert(header::CONTENT_TYPE, content_type);
@@ -187,24 +189,25 @@ impl MediaFiles {
         }
         stored(&report)?;
         let bucket = bucket.name().to_owned();
-        let upload = Upload { id, bucket, key, kind, mime_type, size, filename, created_at: now };
-        self.store.keep_upload(upload.clone()).await?;
+        let upload =
+            StoredMedia { id, bucket, key, kind, mime_type, size, filename, created_at: now };
+        self.store.store_media(upload.clone()).await?;
         Ok(upload)
     }
 
     /// Hands a file to the Cloud API, which calls it by an id of its own.
     async fn hand_over(
         &self,
-        (account, http): (&Account, &HttpSender<MediaFileBody>),
+        (account, http): (&ChannelAccount, &HttpSender<MediaFileBody>),
         mut file: NewMediaFile,
         dice: u128,
-    ) -> Result<(Detected, String), MediaUploadError> {
+    ) -> Result<(DetectedMediaType, String), MediaUploadError> {
         let _place = self.places.try_acquire().map_err(|_| MediaUploadError::Busy)?;
         let (found, beginning) = look(&mut file).await?;
-        fits(cloud_upload::SERVICE, found.kind, &found.mime_type, file.size)?;
+        check_media_limits(cloud_upload::CHANNEL_NAME, found.kind, &found.mime_type, file.size)?;
         let filename = file.filename.take();
         let filename = filename.unwrap_or_else(|| format!("file.{}", found.extension));
-        let form = cloud_upload::compose(account, &found.mime_type, &filename, dice);
+        let form = cloud_upload::compose_upload(account, &found.mime_type, &filename, dice);
         let fate = TransferStatus::default();
         let body = MediaFileBody::within(file, beginning, (form.before, form.after), &fate);
         let mut request = Request::new(body);
@@ -220,7 +223,8 @@ impl MediaFiles {
         };
         match answered(&report) {
             Ok(status) => {
-                let id = cloud_upload::read(status, &report.response_body).map_err(refused)?;
+                let id = cloud_upload::parse_upload_response(status, &report.response_body)
+                    .map_err(refused)?;
                 Ok((found, id))
             }
             Err(why) => Err(refused(why)),
@@ -229,16 +233,16 @@ impl MediaFiles {
 
     /// A link to a file that holds from now on, as long as the settings say.
     pub async fn link(&self, id: MediaId, now: Timestamp) -> Result<Url, MediaLinkError> {
-        let upload = self.store.upload(id).await?.ok_or(MediaLinkError::Unknown(id))?;
+        let upload = self.store.find_media(id).await?.ok_or(MediaLinkError::Unknown(id))?;
         self.link_to(&upload, now)
     }
 
-    fn link_to(&self, upload: &Upload, now: Timestamp) -> Result<Url, MediaLinkError> {
+    fn link_to(&self, upload: &StoredMedia, now: Timestamp) -> Result<Url, MediaLinkError> {
         let bucket = self.bucket.as_ref().ok_or(MediaLinkError::NotConfigured)?;
         if bucket.name() != upload.bucket {
             return Err(MediaLinkError::OtherBucket(upload.bucket.clone()));
         }
-        Ok(bucket.link(&upload.key, now))
+        Ok(bucket.presign_get(&upload.key, now))
     }
 
     /// Makes a message ready for the service of that name: a file that was uploaded here becomes a
@@ -247,14 +251,14 @@ impl MediaFiles {
     pub async fn resolve_files(
         &self,
         message: &mut Message,
-        service: &str,
+        channel: &str,
         now: Timestamp,
     ) -> Result<(), MediaLinkError> {
-        let Content::Media(media) = &mut message.content else { return Ok(()) };
-        let MediaAt::File(id) = media.at else { return Ok(()) };
-        let upload = self.store.use_upload(id, now).await?.ok_or(MediaLinkError::Unknown(id))?;
-        fits(service, media.kind, &upload.mime_type, upload.size)?;
-        media.at = MediaAt::Url(self.link_to(&upload, now)?.into());
+        let MessageContent::Media(media) = &mut message.content else { return Ok(()) };
+        let MediaLocation::File(id) = media.location else { return Ok(()) };
+        let upload = self.store.use_media(id, now).await?.ok_or(MediaLinkError::Unknown(id))?;
+        check_media_limits(channel, media.kind, &upload.mime_type, upload.size)?;
+        media.location = MediaLocation::Url(self.link_to(&upload, now)?.into());
         media.filename = media.filename.take().or(upload.filename);
         // The bytes say it better than whoever wrote the message.
         media.mime_type = Some(upload.mime_type);
@@ -269,14 +273,14 @@ impl Engine {
         &self,
         destination: DestinationId,
         file: NewMediaFile,
-    ) -> Result<(Detected, String), MediaUploadError> {
+    ) -> Result<(DetectedMediaType, String), MediaUploadError> {
         check_size(file.size, HANDED_BYTES_MAX)?;
         let lane = self.registry.load().lanes.get(&destination).cloned();
         let outlet = lane.ok_or(MediaUploadError::UnsupportedDestination)?.outlet();
-        let Reach::Service(sender) = &outlet.destination.reach else {
+        let Transport::Channel(sender) = &outlet.destination.transport else {
             return Err(MediaUploadError::UnsupportedDestination);
         };
-        if sender.service.name() != cloud_upload::SERVICE {
+        if sender.channel.name() != cloud_upload::CHANNEL_NAME {
             return Err(MediaUploadError::UnsupportedDestination);
         }
         let way = (&sender.account, &outlet.for_files());
@@ -286,7 +290,7 @@ impl Engine {
 
 fn check_size(size: u64, max: u64) -> Result<(), MediaUploadError> {
     match size {
-        0 => Err(Unfit::Empty.into()),
+        0 => Err(MediaLimitError::Empty.into()),
         _ if size > max => Err(MediaUploadError::TooLarge(max)),
         _ => Ok(()),
     }
@@ -294,7 +298,7 @@ fn check_size(size: u64, max: u64) -> Result<(), MediaUploadError> {
 
 async fn look(
     file: &mut NewMediaFile,
-) -> Result<(Detected, std::collections::VecDeque<bytes::Bytes>), MediaUploadError> {
+) -> Result<(DetectedMediaType, std::collections::VecDeque<bytes::Bytes>), MediaUploadError> {
     let looked = timeout(HEAD_TIMEOUT, file.look()).await;
     looked
         .map_err(|_| MediaUploadError::TimedOut)?

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 use surehook_core::{
-    attribute::{AttributeName, EventKind, InvalidKind, VALUE_BYTES_MAX, Wanted},
+    attribute::{AttributeFilter, AttributeName, EventKind, ParseEventKindError, VALUE_BYTES_MAX},
     body_value::BodyValueFilter,
     delivery::{DeadReason, FailureClass, state::DeliveryStatus},
     ids::{DestinationId, EventId, SourceId},
@@ -138,12 +138,12 @@ pub(super) fn status(word_given: Option<&str>) -> Result<Option<DeliveryStatus>,
 
 /// Reads the kind of the query.
 pub(super) fn kind(text: Option<&str>) -> Result<Option<EventKind>, Problem> {
-    let invalid = |error: InvalidKind| Problem::invalid(error.to_string());
+    let invalid = |error: ParseEventKindError| Problem::invalid(error.to_string());
     text.map(|text| EventKind::try_from(text.to_owned()).map_err(invalid)).transpose()
 }
 
 /// Reads the attributes of the query.
-fn attributes(query: &EventQuery) -> Result<Vec<Wanted>, Problem> {
+fn attributes(query: &EventQuery) -> Result<Vec<AttributeFilter>, Problem> {
     let given =
         AttributeName::ALL.into_iter().filter_map(|name| Some((name, query.attribute(name)?)));
     given
@@ -153,7 +153,7 @@ fn attributes(query: &EventQuery) -> Result<Vec<Wanted>, Problem> {
                 let detail = format!("{word} has 1 to {VALUE_BYTES_MAX} printable bytes");
                 Problem::invalid(detail)
             };
-            Wanted::new(name, text).ok_or_else(invalid)
+            AttributeFilter::new(name, text).ok_or_else(invalid)
         })
         .collect()
 }

@@ -12,9 +12,9 @@ use http_body_util::BodyExt as _;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use surehook_core::{
+    channel::message::MediaKind,
     ids::MediaId,
-    media::{self, Detected, Upload},
-    service::message::MediaKind,
+    media::{self, DetectedMediaType, StoredMedia},
     time::Timestamp,
 };
 use surehook_engine::media::{MediaLinkError, MediaUploadError, NewMediaFile};
@@ -85,9 +85,9 @@ pub(crate) struct Shown {
     created_at: Timestamp,
 }
 
-impl From<Upload> for Shown {
-    fn from(upload: Upload) -> Self {
-        let Upload { id, kind, mime_type, size, filename, created_at, .. } = upload;
+impl From<StoredMedia> for Shown {
+    fn from(upload: StoredMedia) -> Self {
+        let StoredMedia { id, kind, mime_type, size, filename, created_at, .. } = upload;
         Self { id, kind, mime_type, size, filename, created_at }
     }
 }
@@ -129,7 +129,7 @@ pub(crate) async fn upload_media(
         let destination = lanes::find(&app, wanted).await?;
         let (size, filename) = (file.size, file.filename.clone());
         let (found, media_id) = app.engine.upload_to(destination, file).await?;
-        let Detected { kind, mime_type, .. } = found;
+        let DetectedMediaType { kind, mime_type, .. } = found;
         let handed = Handed { media_id, kind, mime_type, size, filename };
         return Ok((StatusCode::CREATED, Json(Taken::There(handed))));
     }
@@ -159,7 +159,7 @@ fn new_file(request: Request, filename: Option<&str>) -> Result<NewMediaFile, Pr
         return Err(Problem::new(status, "length_required", detail).close());
     };
     let body = body.map_err(Into::into).boxed_unsync();
-    Ok(NewMediaFile { body, size, claimed, filename: filename.and_then(media::filename) })
+    Ok(NewMediaFile { body, size, claimed, filename: filename.and_then(media::sanitize_filename) })
 }
 
 fn content_type(headers: &HeaderMap) -> Option<String> {

@@ -11,7 +11,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use surehook_core::{
     delivery::{DeadReason, state::DeliveryStatus},
-    destination::limits::Limits,
+    destination::send_limits::SendLimits,
     ids::DestinationId,
     name::Name,
     store::{AdminStore, StoreError},
@@ -135,7 +135,7 @@ struct SentByDay(HashMap<(DestinationId, i32), u64>);
 
 impl SentByDay {
     async fn read(store: &dyn AdminStore, now: Timestamp) -> Result<Self, StoreError> {
-        let in_utc = Limits::default().day(now);
+        let in_utc = SendLimits::default().day(now);
         let rows = store.sent_by_day(in_utc - 1..=in_utc + 1).await?;
         Ok(Self(rows.into_iter().map(|row| ((row.destination, row.day), row.sent)).collect()))
     }

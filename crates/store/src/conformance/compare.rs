@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 use surehook_core::{
-    attribute::{AttributeName, Attributes, EventKind, Wanted},
+    attribute::{AttributeFilter, AttributeName, Attributes, EventKind},
     dead_letters::{DeadLetterGroupFilter, DeathCause},
     delivery::state::DeliveryStatus,
     event::NewEvent,
@@ -85,7 +85,8 @@ impl Run {
     /// What is found, against a look at every event.
     pub(super) async fn find(&self, about: About) -> TestCaseResult {
         let kind = about.kind.and_then(EventKind::new);
-        let wanted = about.phone.and_then(|phone| Wanted::new(AttributeName::Phone, phone));
+        let wanted =
+            about.phone.and_then(|phone| AttributeFilter::new(AttributeName::Phone, phone));
         let attributes = Vec::from_iter(wanted);
         let all = self.model.events.iter().rev();
         let is_meant = |event: &NewEvent| {

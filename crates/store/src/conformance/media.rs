@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use surehook_core::{
+    channel::message::MediaKind,
     ids::MediaId,
-    media::{UNUSED_KEPT, USES_NOTED_EVERY, Upload},
-    service::message::MediaKind,
+    media::{StoredMedia, UNUSED_RETENTION, USE_RECORD_INTERVAL},
     store::NextStep,
 };
 
@@ -14,9 +14,9 @@ use super::World;
 const DAY: Duration = Duration::from_secs(86_400);
 const TICK: Duration = Duration::from_millis(1);
 
-fn upload(world: &World, number: u128) -> Upload {
+fn upload(world: &World, number: u128) -> StoredMedia {
     let id = MediaId::new(world.now, number << 100);
-    Upload {
+    StoredMedia {
         id,
         bucket: "files".to_owned(),
         key: format!("media/{id}.pdf"),
@@ -39,51 +39,51 @@ pub async fn media_metadata_survives_restart(mut world: World) {
     let mut kept = Vec::new();
     for (number, kind) in (1..).zip(kinds) {
         let filename = (number % 2 == 0).then(|| "a".to_owned());
-        kept.push(Upload { kind, filename, ..upload(&world, number) });
+        kept.push(StoredMedia { kind, filename, ..upload(&world, number) });
     }
     for one in &kept {
-        world.keep_upload(one.clone()).await.unwrap();
+        world.store_media(one.clone()).await.unwrap();
     }
 
     world.reopen().await;
 
     for one in kept {
-        assert_eq!(world.upload(one.id).await.unwrap(), Some(one));
+        assert_eq!(world.find_media(one.id).await.unwrap(), Some(one));
     }
-    assert_eq!(world.upload(upload(&world, 9).id).await.unwrap(), None);
+    assert_eq!(world.find_media(upload(&world, 9).id).await.unwrap(), None);
 }
 
 pub async fn storing_a_media_id_again_keeps_the_first_row(world: World) {
     let first = upload(&world, 1);
-    let second = Upload { size: 2, key: "other".to_owned(), ..first.clone() };
+    let second = StoredMedia { size: 2, key: "other".to_owned(), ..first.clone() };
     for one in [&first, &second] {
-        world.keep_upload(one.clone()).await.unwrap();
+        world.store_media(one.clone()).await.unwrap();
     }
-    assert_eq!(world.upload(first.id).await.unwrap(), Some(first));
+    assert_eq!(world.find_media(first.id).await.unwrap(), Some(first));
 }
 
 /// Keeps a file that came now.
 async fn keep(world: &World, number: u128) -> MediaId {
     let upload = upload(world, number);
     let id = upload.id;
-    world.keep_upload(upload).await.unwrap();
+    world.store_media(upload).await.unwrap();
     id
 }
 
 async fn is_known(world: &World, id: MediaId) -> bool {
-    world.upload(id).await.unwrap().is_some()
+    world.find_media(id).await.unwrap().is_some()
 }
 
 pub async fn unused_media_is_pruned_after_the_retention_time(mut world: World) {
     let [unused, used, shown] =
         [keep(&world, 1).await, keep(&world, 2).await, keep(&world, 3).await];
     world.wait(100 * DAY);
-    let found = world.use_upload(used, world.now).await.unwrap();
+    let found = world.use_media(used, world.now).await.unwrap();
     assert!(found.is_some_and(|upload| upload.id == used), "a use says what is known");
     // Who only looks does not use.
     assert!(is_known(&world, shown).await);
     for (wait, expected) in [
-        (UNUSED_KEPT - 100 * DAY, [true, true, true]),
+        (UNUSED_RETENTION - 100 * DAY, [true, true, true]),
         (TICK, [false, true, false]),
         (100 * DAY - TICK, [false, true, false]),
         (TICK, [false, false, false]),
@@ -95,19 +95,19 @@ pub async fn unused_media_is_pruned_after_the_retention_time(mut world: World) {
             assert_eq!(is_known(&world, id).await, expected, "{id} after {wait:?} more");
         }
     }
-    assert_eq!(world.use_upload(used, world.now).await.unwrap(), None);
+    assert_eq!(world.use_media(used, world.now).await.unwrap(), None);
 }
 
 pub async fn media_is_kept_while_an_event_may_reference_it(mut world: World) {
     let file = keep(&world, 1).await;
-    let later = USES_NOTED_EVERY - TICK;
+    let later = USE_RECORD_INTERVAL - TICK;
     world.wait(later);
-    assert!(world.use_upload(file, world.now).await.unwrap().is_some());
+    assert!(world.use_media(file, world.now).await.unwrap().is_some());
     let event = world.keyed_for_both("k");
     world.accept(event).await;
     world.finish_due(world.mail, NextStep::Succeeded).await;
 
-    world.wait(UNUSED_KEPT * 3);
+    world.wait(UNUSED_RETENTION * 3);
     world.prune_all(30 * DAY).await;
     assert!(is_known(&world, file).await, "a message is still owed");
 
@@ -122,14 +122,14 @@ pub async fn media_is_pruned_in_bounded_slices(mut world: World) {
     for number in 1..=500 {
         files.push(keep(&world, number).await);
     }
-    world.wait(UNUSED_KEPT + TICK);
+    world.wait(UNUSED_RETENTION + TICK);
     let young = keep(&world, 501).await;
 
     assert!(world.prune(30 * DAY, world.now).await.unwrap().more, "a slice is bounded");
 
     world.prune_all(30 * DAY).await;
     for id in files {
-        assert_eq!(world.upload(id).await.unwrap(), None);
+        assert_eq!(world.find_media(id).await.unwrap(), None);
     }
-    assert!(world.upload(young).await.unwrap().is_some());
+    assert!(world.find_media(young).await.unwrap().is_some());
 }

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use surehook_core::{
     attribute::{
+        AttributeFilter,
         AttributeName::{self, Account, Chat, MessageId, Phone, ProviderStatus},
-        Attributes, EventKind, Wanted,
+        Attributes, EventKind,
     },
     delivery::state::DeliveryStatus,
     event::NewEvent,
@@ -30,7 +31,7 @@ fn about(world: &World, kind: &str, attributes: &[(AttributeName, &str)]) -> New
 }
 
 fn wanted(attributes: &[(AttributeName, &str)]) -> EventFilter {
-    let wanted = attributes.iter().map(|(name, text)| Wanted::new(*name, text).unwrap());
+    let wanted = attributes.iter().map(|(name, text)| AttributeFilter::new(*name, text).unwrap());
     EventFilter { attributes: wanted.collect(), ..EventFilter::default() }
 }
 
@@ -55,7 +56,8 @@ pub async fn batch_search_returns_the_same_events_as_single_searches(mut world: 
         }
         for limit in [1, 2, 10] {
             let ids = ["wamid.3", "wamid.0", "nowhere", "wamid.0"];
-            let each: Vec<_> = ids.iter().map(|id| Wanted::new(MessageId, id).unwrap()).collect();
+            let each: Vec<_> =
+                ids.iter().map(|id| AttributeFilter::new(MessageId, id).unwrap()).collect();
             let found = world.events_with_each(each, limit).await.unwrap();
             assert_eq!(found.len(), ids.len());
             for (id, rows) in ids.iter().zip(found) {

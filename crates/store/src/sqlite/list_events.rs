@@ -12,7 +12,7 @@ use std::{
 
 use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter, types::Value};
 use surehook_core::{
-    attribute::{Term, Wanted},
+    attribute::{AttributeFilter, SearchTerm},
     body_value::BodyValueFilter,
     delivery::state::DeliveryStatus,
     event::HeaderBlock,
@@ -67,11 +67,11 @@ pub(super) fn list_events(
 /// See `AdminStore::events_with_each`.
 pub(super) fn list_with_each(
     connection: &Connection,
-    wanted: &[Wanted],
+    wanted: &[AttributeFilter],
     limit: usize,
 ) -> rusqlite::Result<Vec<Vec<EventRow>>> {
     let page = PageRequest { after: None, limit };
-    let terms: Vec<Term> = wanted.iter().map(Wanted::term).collect();
+    let terms: Vec<SearchTerm> = wanted.iter().map(AttributeFilter::term).collect();
     let found = find_events_with_each_term(connection, &terms, SCAN_MAX)?;
     let mut all = Vec::new();
     let mut ends = Vec::new();

@@ -3,9 +3,9 @@
 use async_trait::async_trait;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use surehook_core::{
+    channel::message::MediaKind,
     ids::{EventId, MediaId},
-    media::{MediaStore, USES_NOTED_EVERY, Upload, unused_since},
-    service::message::MediaKind,
+    media::{MediaStore, StoredMedia, USE_RECORD_INTERVAL, unused_cutoff},
     store::StoreError,
     time::Timestamp,
 };
@@ -21,15 +21,19 @@ const REMOVED_PER_SLICE: usize = 200;
 
 #[async_trait]
 impl MediaStore for SqliteStore {
-    async fn keep_upload(&self, upload: Upload) -> Result<(), StoreError> {
+    async fn store_media(&self, upload: StoredMedia) -> Result<(), StoreError> {
         self.writer.write(move |tx| insert(tx, &upload)).await
     }
 
-    async fn upload(&self, id: MediaId) -> Result<Option<Upload>, StoreError> {
+    async fn find_media(&self, id: MediaId) -> Result<Option<StoredMedia>, StoreError> {
         self.readers.read(move |connection| find(connection, id)).await
     }
 
-    async fn use_upload(&self, id: MediaId, now: Timestamp) -> Result<Option<Upload>, StoreError> {
+    async fn use_media(
+        &self,
+        id: MediaId,
+        now: Timestamp,
+    ) -> Result<Option<StoredMedia>, StoreError> {
         let look = move |connection: &Connection| {
             Ok((find(connection, id)?, is_recorded(connection, id, now)?))
         };
@@ -49,7 +53,7 @@ const INSERT: &str = "
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?8)
     ON CONFLICT (id) DO NOTHING";
 
-fn insert(tx: &mut WriteTransaction<'_, '_>, upload: &Upload) -> rusqlite::Result<()> {
+fn insert(tx: &mut WriteTransaction<'_, '_>, upload: &StoredMedia) -> rusqlite::Result<()> {
     tx.connection.prepare_cached(INSERT)?.execute(params![
         blob(upload.id),
         upload.bucket,
@@ -65,7 +69,7 @@ fn insert(tx: &mut WriteTransaction<'_, '_>, upload: &Upload) -> rusqlite::Resul
 
 /// Whether a use at `now` needs no row of its own, because one was written down not long ago.
 fn is_recorded(connection: &Connection, media: MediaId, now: Timestamp) -> rusqlite::Result<bool> {
-    let since = (now - USES_NOTED_EVERY).as_millis();
+    let since = (now - USE_RECORD_INTERVAL).as_millis();
     connection
         .prepare_cached("SELECT 1 FROM media WHERE id = ?1 AND used_at > ?2")?
         .exists(params![blob(media), since])
@@ -94,7 +98,7 @@ const REMOVE_UNUSED: &str = "
 pub(super) fn prune(tx: &WriteTransaction<'_, '_>, now: Timestamp) -> rusqlite::Result<bool> {
     let oldest: Option<EventId> =
         tx.connection.prepare_cached(OLDEST_EVENT)?.query_row([], |row| id(row, 0)).optional()?;
-    let since = unused_since(now, oldest.map(|event| event.at()));
+    let since = unused_cutoff(now, oldest.map(|event| event.at()));
     let mut remove = tx.connection.prepare_cached(REMOVE_UNUSED)?;
     let removed = remove.execute(params![since.as_millis(), REMOVED_PER_SLICE])?;
     Ok(removed == REMOVED_PER_SLICE)
@@ -103,13 +107,13 @@ pub(super) fn prune(tx: &WriteTransaction<'_, '_>, now: Timestamp) -> rusqlite::
 const FIND: &str = "
     SELECT id, bucket, key, kind, mime_type, size, filename, created_at FROM media WHERE id = ?1";
 
-fn find(connection: &Connection, media: MediaId) -> rusqlite::Result<Option<Upload>> {
+fn find(connection: &Connection, media: MediaId) -> rusqlite::Result<Option<StoredMedia>> {
     connection.prepare_cached(FIND)?.query_row(params![blob(media)], read_upload).optional()
 }
 
-fn read_upload(row: &Row<'_>) -> rusqlite::Result<Upload> {
+fn read_upload(row: &Row<'_>) -> rusqlite::Result<StoredMedia> {
     let kind: String = row.get(3)?;
-    Ok(Upload {
+    Ok(StoredMedia {
         id: id(row, 0)?,
         bucket: row.get(1)?,
         key: row.get(2)?,

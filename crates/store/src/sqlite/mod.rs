@@ -66,7 +66,7 @@ use std::{
 use async_trait::async_trait;
 use surehook_core::{
     access::ApiToken,
-    attribute::Wanted,
+    attribute::AttributeFilter,
     dead_letters::{DeadLetterGroup, DeadLetterGroupCursor, DeadLetterGroupFilter},
     decision::EventDecision,
     delivery::Lease,
@@ -452,7 +452,7 @@ impl AdminStore for SqliteStore {
 
     async fn events_with_each(
         &self,
-        wanted: Vec<Wanted>,
+        wanted: Vec<AttributeFilter>,
         limit: usize,
     ) -> Result<Vec<Vec<EventRow>>, StoreError> {
         self.readers

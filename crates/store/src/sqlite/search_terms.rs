@@ -13,7 +13,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 
 use rusqlite::{Connection, params};
 use surehook_core::{
-    attribute::{Attributes, EventKind, Term},
+    attribute::{Attributes, EventKind, SearchTerm},
     ids::EventId,
 };
 use uuid::Uuid;
@@ -32,7 +32,7 @@ const ROWS_REMOVED_PER_NEW: usize = 4;
 /// Capacity reserved for the terms of an event that has any.
 const TYPICAL_TERMS: usize = 8;
 /// An encoded term and event id.
-const TERM_ENTRY_BYTES: usize = Term::BYTES + 16;
+const TERM_ENTRY_BYTES: usize = SearchTerm::BYTES + 16;
 /// As many entries as fit on half a page of the file (a whole one where pages are small), together
 /// with the overhead of the row.
 const BLOCK_ENTRIES_MAX: usize = 160;
@@ -53,7 +53,7 @@ impl EventTerms {
         for term in event_search_terms(kind, attributes) {
             // Most events have none, or several.
             if terms.is_empty() {
-                terms.reserve(TYPICAL_TERMS * Term::BYTES);
+                terms.reserve(TYPICAL_TERMS * SearchTerm::BYTES);
             }
             terms.extend_from_slice(&term.to_bytes());
         }
@@ -67,7 +67,7 @@ impl EventTerms {
 struct TermMerge {
     segment: i64,
     /// Sorted as the segment is.
-    entries: Vec<(Term, EventId)>,
+    entries: Vec<(SearchTerm, EventId)>,
     /// How many entries are written.
     written: usize,
     /// The events of the entries, sorted.
@@ -88,7 +88,7 @@ struct TermChanges {
 /// The terms that are not in a segment yet, as the writer holds them.
 pub(super) struct RecentTerms {
     merge_at: usize,
-    unmerged: Vec<(Term, EventId)>,
+    unmerged: Vec<(SearchTerm, EventId)>,
     /// No event of `unmerged` has a smaller id.
     earliest_event: Option<EventId>,
     merge: Option<TermMerge>,
@@ -257,7 +257,7 @@ fn remove_rows(
     Ok(())
 }
 
-fn start_merge(segment: i64, mut entries: Vec<(Term, EventId)>) -> TermMerge {
+fn start_merge(segment: i64, mut entries: Vec<(SearchTerm, EventId)>) -> TermMerge {
     let mut events: Vec<EventId> = entries.iter().map(|(_, event)| *event).collect();
     events.sort_unstable();
     events.dedup();
@@ -266,22 +266,22 @@ fn start_merge(segment: i64, mut entries: Vec<(Term, EventId)>) -> TermMerge {
 }
 
 /// The terms of a row of `terms_fresh`, each with its event.
-fn decode_terms(event: EventId, terms: &[u8]) -> impl Iterator<Item = (Term, EventId)> {
-    let (terms, _) = terms.as_chunks::<{ Term::BYTES }>();
-    terms.iter().map(move |term| (Term::from_bytes(*term), event))
+fn decode_terms(event: EventId, terms: &[u8]) -> impl Iterator<Item = (SearchTerm, EventId)> {
+    let (terms, _) = terms.as_chunks::<{ SearchTerm::BYTES }>();
+    terms.iter().map(move |term| (SearchTerm::from_bytes(*term), event))
 }
 
-fn encode_entry(term: Term, event: [u8; 16]) -> [u8; TERM_ENTRY_BYTES] {
+fn encode_entry(term: SearchTerm, event: [u8; 16]) -> [u8; TERM_ENTRY_BYTES] {
     let mut entry = [0; TERM_ENTRY_BYTES];
-    entry[..Term::BYTES].copy_from_slice(&term.to_bytes());
-    entry[Term::BYTES..].copy_from_slice(&event);
+    entry[..SearchTerm::BYTES].copy_from_slice(&term.to_bytes());
+    entry[SearchTerm::BYTES..].copy_from_slice(&event);
     entry
 }
 
 fn event_search_terms(
     kind: Option<&EventKind>,
     attributes: &Attributes,
-) -> impl Iterator<Item = Term> {
+) -> impl Iterator<Item = SearchTerm> {
     kind.map(EventKind::term).into_iter().chain(attributes.terms())
 }
 
@@ -324,7 +324,7 @@ const BLOCKS_BEFORE: &str = "
 /// Finds the events in a range that may have a term, newest first.
 pub(super) fn find_events_with_term(
     connection: &Connection,
-    term: Term,
+    term: SearchTerm,
     range: IdRange,
     limit: usize,
 ) -> rusqlite::Result<Vec<EventId>> {
@@ -346,17 +346,17 @@ const ALL_RECENT: &str = "
 /// The recent rows are read once for all terms.
 pub(super) fn find_events_with_each_term(
     connection: &Connection,
-    terms: &[Term],
+    terms: &[SearchTerm],
     limit: usize,
-) -> rusqlite::Result<HashMap<Term, Vec<EventId>>> {
-    let mut recent: HashMap<Term, BTreeSet<EventId>, ahash::RandomState> =
+) -> rusqlite::Result<HashMap<SearchTerm, Vec<EventId>>> {
+    let mut recent: HashMap<SearchTerm, BTreeSet<EventId>, ahash::RandomState> =
         terms.iter().map(|term| (*term, BTreeSet::new())).collect();
     let mut statement = connection.prepare_cached(ALL_RECENT)?;
     let mut rows = statement.query(params![IdRange::ALL.top])?;
     while let Some(row) = rows.next()? {
-        let (terms, _) = row.get_ref(1)?.as_blob()?.as_chunks::<{ Term::BYTES }>();
+        let (terms, _) = row.get_ref(1)?.as_blob()?.as_chunks::<{ SearchTerm::BYTES }>();
         for term in terms {
-            let of_term = recent.get_mut(&Term::from_bytes(*term));
+            let of_term = recent.get_mut(&SearchTerm::from_bytes(*term));
             if let Some(events) = of_term.filter(|events| events.len() < limit) {
                 events.insert(id(row, 0)?);
             }
@@ -374,7 +374,7 @@ pub(super) fn find_events_with_each_term(
 /// enough.
 fn search_segments(
     connection: &Connection,
-    terms: &mut [(Term, BTreeSet<EventId>)],
+    terms: &mut [(SearchTerm, BTreeSet<EventId>)],
     range: IdRange,
     limit: usize,
 ) -> rusqlite::Result<()> {
@@ -402,7 +402,7 @@ fn search_segments(
 fn search_segment(
     connection: &Connection,
     segment: i64,
-    term: Term,
+    term: SearchTerm,
     range: IdRange,
     limit: usize,
     found: &mut BTreeSet<EventId>,
@@ -419,7 +419,7 @@ fn search_segment(
                 return Ok(());
             }
             let mut event = [0; 16];
-            event.copy_from_slice(&entry[Term::BYTES..]);
+            event.copy_from_slice(&entry[SearchTerm::BYTES..]);
             found.insert(EventId::from_uuid(Uuid::from_bytes(event)));
             count += 1;
         }

@@ -3,7 +3,7 @@
 use std::{path::Path, time::Duration};
 
 use surehook_core::{
-    attribute::{AttributeName, Attributes, EventKind, Wanted},
+    attribute::{AttributeFilter, AttributeName, Attributes, EventKind},
     event::NewEvent,
     store::{EventFilter, NextStep, PageRequest},
 };
@@ -80,7 +80,7 @@ async fn events_with_colliding_terms_are_not_found() {
     let folder = tempfile::tempdir().unwrap();
     let mut world = World::new(SqliteHarness::Lent(folder.path().to_owned())).await;
     let event = world.accept(message(&world, 1)).await;
-    let wanted = Wanted::new(AttributeName::MessageId, "wamid.2").unwrap();
+    let wanted = AttributeFilter::new(AttributeName::MessageId, "wamid.2").unwrap();
     let statement = "UPDATE terms_fresh SET terms = ?1 WHERE event_id = ?2";
     let alike = (wanted.term().to_bytes(), event.uuid().into_bytes());
     assert_eq!(open_file(folder.path()).execute(statement, alike).unwrap(), 1);

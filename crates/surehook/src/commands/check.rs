@@ -11,9 +11,9 @@ use std::{
 use surehook_core::{
     address::AddressPolicy,
     destination::{
-        InvalidDestination,
-        proxy::InvalidProxy,
-        stream::InvalidStream,
+        DestinationSpecError,
+        proxy::ProxySpecError,
+        stream::StreamSpecError,
         tls::{PemRef, TlsSpec},
     },
     source::SourceSpecError,
@@ -111,11 +111,11 @@ fn is_about_the_form_of_a_secret(problem: &ConfigError) -> bool {
     let form = |error: &SourceSpecError| {
         matches!(error, SourceSpecError::Verify(VerifySpecError::Secret { .. }))
     };
-    let url = |error: &InvalidDestination| {
+    let url = |error: &DestinationSpecError| {
         matches!(
             error,
-            InvalidDestination::Proxy(InvalidProxy::Syntax)
-                | InvalidDestination::Stream(InvalidStream::Syntax)
+            DestinationSpecError::Proxy(ProxySpecError::Syntax)
+                | DestinationSpecError::Stream(StreamSpecError::Syntax)
         )
     };
     matches!(problem, ConfigError::Source(_, error) if form(error))

@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use surehook_core::{
     access::{ApiToken, Role},
     address::AddressPolicy,
-    media::InvalidBucket,
+    media::BucketSpecError,
     rng::new_id,
     store::{AdminStore as _, Store},
     time::Clock,
@@ -101,7 +101,7 @@ async fn start_engine(settings: &Settings, store: Arc<dyn Store>) -> Result<Arc<
 pub(crate) fn parts(
     settings: &Settings,
     store: Arc<dyn Store>,
-) -> Result<EngineParts, InvalidBucket> {
+) -> Result<EngineParts, BucketSpecError> {
     Ok(EngineParts {
         store,
         clock: Arc::new(SystemClock),

@@ -4,8 +4,8 @@
 use http::Method;
 use serde_json::{Value, json};
 use surehook_core::{
+    channel::{self, Channel, ChannelAccount, ChannelResponse, ComposedRequest, Message},
     secret::Secret,
-    service::{self, Account, Answer, Composed, Message, Service},
 };
 
 use crate::support::{
@@ -25,16 +25,16 @@ const FILE: &str = "https://files.test/a";
 
 /// A service, and whom to send as.
 struct Way {
-    service: &'static dyn Service,
-    account: Account,
+    channel: &'static dyn Channel,
+    account: ChannelAccount,
     client: Client,
 }
 
 impl Way {
     fn new(name: &str, url: &str, sender: &str, token: &str) -> Self {
-        let service = service::find(name).unwrap();
-        let account = service.account(Some(url), Some(sender), Secret::new(token)).unwrap();
-        Self { service, account, client: Client::new() }
+        let channel = channel::find(name).unwrap();
+        let account = channel.build_account(Some(url), Some(sender), Secret::new(token)).unwrap();
+        Self { channel, account, client: Client::new() }
     }
 
     fn cloud(to: &CloudApi) -> Self {
@@ -49,13 +49,13 @@ impl Way {
         Self::new("evolution-api", &to.url(), EvolutionApi::INSTANCE, EvolutionApi::TOKEN)
     }
 
-    fn compose(&self, message: &Value, send_id: &str) -> Composed {
-        let message = Message::read(message.to_string().as_bytes()).unwrap();
-        self.service.compose(&self.account, &message, send_id).unwrap()
+    fn compose(&self, message: &Value, send_id: &str) -> ComposedRequest {
+        let message = Message::parse(message.to_string().as_bytes()).unwrap();
+        self.channel.compose(&self.account, &message, send_id).unwrap()
     }
 
     /// Sends what the service composes; no answer is an error.
-    async fn attempt(&self, message: &Value, send_id: &str) -> Result<Answer, String> {
+    async fn attempt(&self, message: &Value, send_id: &str) -> Result<ChannelResponse, String> {
         let composed = self.compose(message, send_id);
         let headers: Vec<(&str, &[u8])> = composed
             .headers
@@ -65,14 +65,14 @@ impl Way {
         let body = composed.body.to_string();
         let url = composed.url.as_str();
         let answer = self.client.send(composed.method, url, &headers, body).await?;
-        Ok(self.service.read(answer.status.as_u16(), &answer.body))
+        Ok(self.channel.parse_response(answer.status.as_u16(), &answer.body))
     }
 
-    async fn send(&self, message: &Value, send_id: &str) -> Answer {
+    async fn send(&self, message: &Value, send_id: &str) -> ChannelResponse {
         self.attempt(message, send_id).await.unwrap()
     }
 
-    async fn text(&self, to: &str) -> Answer {
+    async fn text(&self, to: &str) -> ChannelResponse {
         self.send(&text(to), "evt_1.dst_1").await
     }
 }
@@ -246,7 +246,8 @@ async fn upload(meta: &CloudApi) -> String {
 async fn the_script_decides_what_becomes_of_a_message() {
     let go = EvolutionGo::start().await;
     let way = Way::go(&go);
-    let told = |answer: Result<Answer, String>| answer.ok().map(|answer| answer.class.is_none());
+    let told =
+        |answer: Result<ChannelResponse, String>| answer.ok().map(|answer| answer.class.is_none());
     let attempt = async |to: &str| told(way.attempt(&text(to), to).await);
 
     go.first(PHONE, [Behaviour::text("client disconnected"), Behaviour::CloseAfterBody]);

@@ -15,10 +15,10 @@ use super::{
 };
 use crate::{
     attribute::{AttributeName, Attributes, EventKind},
+    channel::MessageStatusUpdate,
     key::{DedupKey, fingerprint},
     request::IncomingRequest,
     secret::Secret,
-    service::Told,
     source::BODY_BYTES_CEILING,
     verify::{Verifier, VerifySpecError},
 };
@@ -98,8 +98,8 @@ impl Provider for EvolutionApi {
         RefusalPolicy::Quarantine
     }
 
-    fn message_status(&self, kind: &str, status: Option<&str>) -> Option<Told> {
-        Told::from_word(status.filter(|_| kind == "messages.update")?)
+    fn message_status(&self, kind: &str, status: Option<&str>) -> Option<MessageStatusUpdate> {
+        MessageStatusUpdate::from_word(status.filter(|_| kind == "messages.update")?)
     }
 
     fn samples(&self) -> &'static [SampleEvent] {

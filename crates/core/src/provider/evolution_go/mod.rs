@@ -15,10 +15,10 @@ use super::{
 };
 use crate::{
     attribute::{AttributeName, Attributes, EventKind},
+    channel::MessageStatusUpdate,
     key::DedupKey,
     request::{IncomingRequest, OutgoingRequest},
     secret::Secret,
-    service::Told,
     source::BODY_BYTES_CEILING,
     time::{HumanDuration, Timestamp},
     verify::{
@@ -117,8 +117,8 @@ impl Provider for EvolutionGo {
     }
 
     /// `ReadSelf` and others are about our own devices.
-    fn message_status(&self, kind: &str, _: Option<&str>) -> Option<Told> {
-        Told::from_word(kind.strip_prefix("Receipt.")?)
+    fn message_status(&self, kind: &str, _: Option<&str>) -> Option<MessageStatusUpdate> {
+        MessageStatusUpdate::from_word(kind.strip_prefix("Receipt.")?)
     }
 
     fn samples(&self) -> &'static [SampleEvent] {

@@ -15,9 +15,9 @@ use url::form_urlencoded;
 
 use super::{ParsedRequest, Provider, ProviderReply, SampleEvent};
 use crate::{
+    channel::MessageStatusUpdate,
     request::IncomingRequest,
     secret::Secret,
-    service::Told,
     time::HumanDuration,
     verify::{HmacSpec, Verifier, VerifyError, VerifySpec, VerifySpecError},
 };
@@ -72,8 +72,8 @@ impl Provider for WhatsAppCloud {
         true
     }
 
-    fn message_status(&self, kind: &str, _: Option<&str>) -> Option<Told> {
-        Told::from_word(kind.strip_prefix("status.")?)
+    fn message_status(&self, kind: &str, _: Option<&str>) -> Option<MessageStatusUpdate> {
+        MessageStatusUpdate::from_word(kind.strip_prefix("status.")?)
     }
 
     fn failure_reason(&self, body: &[u8]) -> Option<String> {

@@ -9,13 +9,13 @@ use http::StatusCode;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use surehook_core::{
-    attribute::{AttributeName, VALUE_BYTES_MAX, Wanted},
+    attribute::{AttributeFilter, AttributeName, VALUE_BYTES_MAX},
+    channel::{MessageStatus, MessageStatusUpdate, message_status},
     delivery::DeadReason,
     destination::{DestinationSpec, sender::send_id},
     ids::{DeliveryId, DestinationId, EventId, SourceId},
-    outbox::MESSAGE,
+    outbox::MESSAGE_KIND_PREFIX,
     provider::{self, Provider},
-    service::{MessageStatus, Told, progress},
     store::{Configuration, DeliveryRow, EventFilter, EventRow},
     time::Timestamp,
 };
@@ -108,7 +108,7 @@ struct ShownWhole {
 struct ShownStatus {
     /// When it came.
     at: Timestamp,
-    state: Told,
+    state: MessageStatusUpdate,
     /// The service's code of what went wrong.
     error_code: Option<String>,
     /// The same in its words.
@@ -141,7 +141,7 @@ struct Teller<'a> {
 struct Known {
     shown: Shown,
     delivery: Option<DeliveryRow>,
-    statuses: Vec<(Told, EventRow)>,
+    statuses: Vec<(MessageStatusUpdate, EventRow)>,
 }
 
 impl<'a> Teller<'a> {
@@ -194,7 +194,7 @@ impl<'a> Teller<'a> {
         &self,
         row: &EventRow,
         delivery: Option<DeliveryRow>,
-        statuses: Vec<(Told, EventRow)>,
+        statuses: Vec<(MessageStatusUpdate, EventRow)>,
     ) -> Known {
         let to =
             attribute(row, AttributeName::Phone).or_else(|| attribute(row, AttributeName::Chat));
@@ -203,12 +203,13 @@ impl<'a> Teller<'a> {
         let shown = Shown {
             id: row.id,
             destination: destination_of(row).and_then(|id| self.names.get(&id).cloned()),
-            kind: kind.map(|kind| kind.strip_prefix(MESSAGE).unwrap_or(kind).to_owned()),
+            kind: kind
+                .map(|kind| kind.strip_prefix(MESSAGE_KIND_PREFIX).unwrap_or(kind).to_owned()),
             to: to.map(str::to_owned),
             // What its id says, by which lists find it; the event is there a moment later.
             created_at: row.id.at(),
             status: delivery.as_ref().map_or(MessageStatus::Cancelled, |delivery| {
-                progress(delivery.status, delivery.attempts, told)
+                message_status(delivery.status, delivery.attempts, told)
             }),
             reason: delivery.as_ref().and_then(|delivery| delivery.reason),
             attempts: delivery.as_ref().map_or(0, |delivery| delivery.attempts),
@@ -219,7 +220,7 @@ impl<'a> Teller<'a> {
     }
 
     /// What these events tell about a message, oldest first.
-    fn told(&self, found: Vec<EventRow>) -> Vec<(Told, EventRow)> {
+    fn told(&self, found: Vec<EventRow>) -> Vec<(MessageStatusUpdate, EventRow)> {
         let told = |row: EventRow| {
             let provider = self.providers.get(&row.source)?;
             let status = attribute(&row, AttributeName::ProviderStatus);
@@ -229,9 +230,15 @@ impl<'a> Teller<'a> {
     }
 
     /// One status as it is shown.
-    async fn shown(&self, told: Told, row: EventRow) -> Result<ShownStatus, Problem> {
+    async fn shown(
+        &self,
+        told: MessageStatusUpdate,
+        row: EventRow,
+    ) -> Result<ShownStatus, Problem> {
         let mut error_title = None;
-        if let (Told::Failed, Some(provider)) = (told, self.providers.get(&row.source)) {
+        if let (MessageStatusUpdate::Failed, Some(provider)) =
+            (told, self.providers.get(&row.source))
+        {
             let payload = self.app.engine.store().body(row.id).await?;
             error_title = payload.and_then(|payload| provider.failure_reason(&payload.body));
         }
@@ -251,11 +258,11 @@ fn attribute(row: &EventRow, name: AttributeName) -> Option<&str> {
 
 /// What a status of a message has. Where nobody knows what the service calls it, a status may still
 /// name our own id.
-fn named_in(row: &EventRow, delivery: &DeliveryRow) -> Option<Wanted> {
+fn named_in(row: &EventRow, delivery: &DeliveryRow) -> Option<AttributeFilter> {
     match &delivery.sent_id {
-        Some(id) => Wanted::new(AttributeName::MessageId, id),
+        Some(id) => AttributeFilter::new(AttributeName::MessageId, id),
         None if delivery.attempts > 0 => {
-            Wanted::new(AttributeName::Object, &send_id(row.id, delivery.destination))
+            AttributeFilter::new(AttributeName::Object, &send_id(row.id, delivery.destination))
         }
         None => None,
     }
@@ -297,13 +304,15 @@ async fn list_messages(
 fn filter(query: &MessageQuery, configuration: &Configuration) -> Result<EventFilter, Problem> {
     let invalid = || Problem::invalid(format!("to has 1 to {VALUE_BYTES_MAX} printable bytes"));
     let to = query.to.as_deref();
-    let to = to.map(|to| Wanted::new(AttributeName::Phone, to).ok_or_else(invalid)).transpose()?;
+    let to = to
+        .map(|to| AttributeFilter::new(AttributeName::Phone, to).ok_or_else(invalid))
+        .transpose()?;
     let through = match query.destination.as_deref() {
         None => None,
         Some(wanted) => {
             let unknown = |_| Problem::invalid(format!("there is no destination `{wanted}`"));
             let found = find_in::<DestinationSpec>(configuration, wanted).map_err(unknown)?;
-            Wanted::new(AttributeName::Account, &found.id.to_string())
+            AttributeFilter::new(AttributeName::Account, &found.id.to_string())
         }
     };
     Ok(EventFilter {

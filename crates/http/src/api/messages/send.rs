@@ -10,10 +10,10 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Value, json, value::RawValue};
 use surehook_core::{
     attribute::EventKind,
-    destination::{Destination, Reach, sender::Sender},
+    channel::{MessageSpec, MessageStatus},
+    destination::{Destination, Transport, sender::MessageSender},
     ids::{DeliveryId, EventId},
-    outbox::Post,
-    service::{MessageSpec, MessageStatus},
+    outbox::OutboxPost,
     time::{HumanDuration, Timestamp},
 };
 
@@ -167,10 +167,14 @@ fn take<T: DeserializeOwned>(fields: &mut Fields, name: &str) -> Result<Option<T
 }
 
 /// What the fields that are left are for that destination.
-async fn post(app: &App, destination: &Destination, fields: &Fields) -> Result<Post, Problem> {
-    let sends_messages = matches!(destination.reach, Reach::Service(_));
+async fn post(
+    app: &App,
+    destination: &Destination,
+    fields: &Fields,
+) -> Result<OutboxPost, Problem> {
+    let sends_messages = matches!(destination.transport, Transport::Channel(_));
     check_sort(destination, sends_messages, fields)?;
-    if let Reach::Service(sender) = &destination.reach {
+    if let Transport::Channel(sender) = &destination.transport {
         message(app, sender, fields).await
     } else {
         webhook(fields)
@@ -195,28 +199,33 @@ fn check_sort(
     }
 }
 
-async fn message(app: &App, sender: &Sender, fields: &Fields) -> Result<Post, Problem> {
+async fn message(
+    app: &App,
+    sender: &MessageSender,
+    fields: &Fields,
+) -> Result<OutboxPost, Problem> {
     let invalid = |error: &dyn std::fmt::Display| {
         let status = StatusCode::UNPROCESSABLE_ENTITY;
         Problem::new(status, "invalid_message", error.to_string())
     };
     let spec: MessageSpec = read(fields).map_err(|error| invalid(&error))?;
     let mut message = spec.clone().build().map_err(|error| invalid(&error))?;
-    let post = Post::message(&spec, &message);
+    let post = OutboxPost::message(&spec, &message);
     // Only to see whether the service could send it; nothing goes out here.
     let now = app.engine.clock().now();
-    app.engine.media().resolve_files(&mut message, sender.service.name(), now).await?;
-    sender.service.compose(&sender.account, &message, "trial").map_err(|error| {
+    app.engine.media().resolve_files(&mut message, sender.channel.name(), now).await?;
+    sender.channel.compose(&sender.account, &message, "trial").map_err(|error| {
         Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "unsendable", error.to_string())
     })?;
     Ok(post)
 }
 
-fn webhook(fields: &Fields) -> Result<Post, Problem> {
+fn webhook(fields: &Fields) -> Result<OutboxPost, Problem> {
     let Webhook { kind, body, headers } =
         read(fields).map_err(|error| Problem::invalid(error.to_string()))?;
     let body = Bytes::from(String::from(Box::<str>::from(body)));
-    Post::webhook(kind.as_deref(), &headers, body).map_err(|e| Problem::invalid(e.to_string()))
+    OutboxPost::webhook(kind.as_deref(), &headers, body)
+        .map_err(|e| Problem::invalid(e.to_string()))
 }
 
 /// The fields together, as one thing.

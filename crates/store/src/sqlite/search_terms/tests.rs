@@ -148,7 +148,7 @@ fn searching_many_terms_at_once_finds_the_same_as_one_by_one() {
     }
     assert!(rows(&connection, "term_segments") > 2 && rows(&connection, "terms_fresh") > 7);
 
-    let terms: Vec<Term> = (0..9).map(|of| message(of).terms().next().unwrap()).collect();
+    let terms: Vec<SearchTerm> = (0..9).map(|of| message(of).terms().next().unwrap()).collect();
     for limit in [0, 1, 10, 30, 1_000] {
         let together = find_events_with_each_term(&connection, &terms, limit).unwrap();
         for term in &terms {

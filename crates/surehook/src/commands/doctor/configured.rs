@@ -7,7 +7,9 @@ use surehook_core::{
     address::AddressPolicy,
     destination::{
         BUILTIN_INBOX,
-        unheard::{UNHEARD, UNHEARD_ADVICE, unheard},
+        status_source::{
+            MISSING_STATUS_SOURCE, MISSING_STATUS_SOURCE_ADVICE, without_status_source,
+        },
     },
     quarantine::QuarantineStore as _,
     store::{AdminStore as _, Configuration, PageRequest, StoredObject},
@@ -114,8 +116,12 @@ fn verified(configuration: &Configuration, knows_address: bool, findings: &mut F
 
 /// Whether somebody takes in the statuses that messages wait for.
 fn heard(configuration: &Configuration, findings: &mut Findings) {
-    for destination in unheard(configuration) {
-        findings.warn("statuses", format!("`{}`: {UNHEARD}", destination.name), UNHEARD_ADVICE);
+    for destination in without_status_source(configuration) {
+        findings.warn(
+            "statuses",
+            format!("`{}`: {MISSING_STATUS_SOURCE}", destination.name),
+            MISSING_STATUS_SOURCE_ADVICE,
+        );
     }
 }
 

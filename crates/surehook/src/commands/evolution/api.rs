@@ -2,9 +2,9 @@
 
 use anyhow::anyhow;
 use serde_json::Value;
-use surehook_core::service::{
-    Account,
-    instance::{Proxy, State, api},
+use surehook_core::channel::{
+    ChannelAccount,
+    instance::{InstanceProxy, InstanceState, api},
 };
 
 use super::{Connected, Wish, target::Target, wire::Wire};
@@ -15,7 +15,7 @@ const KEY: &str = "give the instance's or the server's key with --token or EVOLU
 /// An instance of Evolution API.
 pub(super) struct Api {
     wire: Wire,
-    account: Account,
+    account: ChannelAccount,
 }
 
 impl Api {
@@ -26,19 +26,19 @@ impl Api {
         Ok(Self { wire: Wire::new(&target.url), account })
     }
 
-    pub(super) async fn status(&self) -> Result<State, Failure> {
-        self.wire.ask(api::status(&self.account), api::read_status, KEY).await
+    pub(super) async fn status(&self) -> Result<InstanceState, Failure> {
+        self.wire.ask(api::status_request(&self.account), api::parse_status, KEY).await
     }
 
     pub(super) async fn connect(&self, wish: &Wish<'_>) -> Result<Connected, Failure> {
         let mut hook = self.webhook().await?;
         if wish.webhook.is_some() || !wish.events.is_empty() {
-            let set = api::set_webhook(&self.account, &hook, wish.webhook, &wish.events);
-            self.wire.ask(set, api::read_done, KEY).await?;
+            let set = api::set_webhook_request(&self.account, &hook, wish.webhook, &wish.events);
+            self.wire.ask(set, api::parse_done, KEY).await?;
             hook = self.webhook().await?;
         }
-        let connect = api::connect(&self.account, wish.phone.as_deref());
-        let link = self.wire.ask(connect, api::read_connect, KEY).await?;
+        let connect = api::connect_request(&self.account, wish.phone.as_deref());
+        let link = self.wire.ask(connect, api::parse_connect, KEY).await?;
         let events = hook["events"].as_array().into_iter().flatten().filter_map(Value::as_str);
         Ok(Connected {
             webhook: hook["url"].as_str().map(str::to_owned),
@@ -49,18 +49,18 @@ impl Api {
     }
 
     async fn webhook(&self) -> Result<Value, Failure> {
-        self.wire.ask(api::webhook(&self.account), api::read_webhook, KEY).await
+        self.wire.ask(api::webhook_request(&self.account), api::parse_webhook, KEY).await
     }
 
     pub(super) async fn proxy(&self) -> Result<Option<Value>, Failure> {
-        self.wire.ask(api::proxy(&self.account), api::read_proxy, KEY).await
+        self.wire.ask(api::proxy_request(&self.account), api::parse_proxy, KEY).await
     }
 
-    pub(super) async fn set_proxy(&self, proxy: &Proxy) -> Result<(), Failure> {
-        self.wire.ask(api::set_proxy(&self.account, proxy), api::read_done, KEY).await
+    pub(super) async fn set_proxy(&self, proxy: &InstanceProxy) -> Result<(), Failure> {
+        self.wire.ask(api::set_proxy_request(&self.account, proxy), api::parse_done, KEY).await
     }
 
     pub(super) async fn clear_proxy(&self) -> Result<(), Failure> {
-        self.wire.ask(api::clear_proxy(&self.account), api::read_done, KEY).await
+        self.wire.ask(api::clear_proxy_request(&self.account), api::parse_done, KEY).await
     }
 }

@@ -1,11 +1,11 @@
 //! Evolution Go, where one key connects and another one shows and sets.
 
 use anyhow::anyhow;
-use surehook_core::service::{
-    Account,
+use surehook_core::channel::{
+    ChannelAccount,
     instance::{
-        Proxy, State,
-        go::{self, About, Reports},
+        InstanceProxy, InstanceState,
+        go::{self, InstanceInfo, InstanceSubscription},
     },
 };
 
@@ -22,7 +22,7 @@ pub(super) struct Go {
     target: Target,
     wire: Wire,
     /// With the server's own key, if it is given.
-    server: Option<Account>,
+    server: Option<ChannelAccount>,
 }
 
 impl Go {
@@ -31,13 +31,13 @@ impl Go {
         Ok(Self { wire: Wire::new(&target.url), server, target })
     }
 
-    fn server(&self) -> Result<&Account, Failure> {
+    fn server(&self) -> Result<&ChannelAccount, Failure> {
         let missing = || Failure::unauthenticated(anyhow!("the server's own key is needed"));
         self.server.as_ref().ok_or_else(|| missing().hint(ADMIN_KEY))
     }
 
     /// What the server knows of the instance; only its own key shows it.
-    async fn about(&self) -> Result<About, Failure> {
+    async fn about(&self) -> Result<InstanceInfo, Failure> {
         let (named, token) = (self.target.instance.as_deref(), self.target.token.as_ref());
         if named.is_none() && token.is_none() {
             let error = anyhow!("it is not said which instance is meant");
@@ -45,12 +45,13 @@ impl Go {
                 Failure::refused(error).hint("name it with --instance, or give its --token")
             );
         }
-        let read = |status, body: &[u8]| go::choose(go::read_all(status, body)?, named, token);
-        self.wire.ask(go::all(self.server()?), read, ADMIN_KEY).await
+        let read =
+            |status, body: &[u8]| go::find_instance(go::parse_list(status, body)?, named, token);
+        self.wire.ask(go::list_request(self.server()?), read, ADMIN_KEY).await
     }
 
     /// With the instance's own token. The server's key finds it, if it is not given.
-    async fn account(&self) -> Result<Account, Failure> {
+    async fn account(&self) -> Result<ChannelAccount, Failure> {
         match &self.target.token {
             Some(token) => self.target.account(None, token),
             None if self.server.is_some() => self.target.account(None, &self.about().await?.token),
@@ -61,12 +62,12 @@ impl Go {
         }
     }
 
-    pub(super) async fn status(&self) -> Result<State, Failure> {
+    pub(super) async fn status(&self) -> Result<InstanceState, Failure> {
         self.state(&self.account().await?).await
     }
 
-    async fn state(&self, account: &Account) -> Result<State, Failure> {
-        self.wire.ask(go::status(account), go::read_status, TOKEN).await
+    async fn state(&self, account: &ChannelAccount) -> Result<InstanceState, Failure> {
+        self.wire.ask(go::status_request(account), go::parse_status, TOKEN).await
     }
 
     pub(super) async fn connect(&self, wish: &Wish<'_>) -> Result<Connected, Failure> {
@@ -80,11 +81,17 @@ impl Go {
         }
         let account = self.account().await?;
         let reports = self.reports(wish).await?;
-        let reports =
-            self.wire.ask(go::connect(&account, &reports), go::read_connect, TOKEN).await?;
+        let reports = self
+            .wire
+            .ask(go::connect_request(&account, &reports), go::parse_connect, TOKEN)
+            .await?;
         let link = match &wish.phone {
-            Some(phone) => self.wire.ask(go::pair(&account, phone), go::read_link, TOKEN).await?,
-            None if wish.wants_qr => self.wire.ask(go::qr(&account), go::read_link, TOKEN).await?,
+            Some(phone) => {
+                self.wire.ask(go::pairing_request(&account, phone), go::parse_link, TOKEN).await?
+            }
+            None if wish.wants_qr => {
+                self.wire.ask(go::qr_request(&account), go::parse_link, TOKEN).await?
+            }
             None => None,
         };
         let webhook = Some(reports.webhook).filter(|webhook| !webhook.is_empty());
@@ -94,9 +101,9 @@ impl Go {
 
     /// Where the instance is to report to, and what. `connect` forgets all that it is not told, so
     /// what is not given must be known.
-    async fn reports(&self, wish: &Wish<'_>) -> Result<Reports, Failure> {
+    async fn reports(&self, wish: &Wish<'_>) -> Result<InstanceSubscription, Failure> {
         if self.server.is_some() {
-            return Ok(self.about().await?.reports.with(wish.webhook, &wish.events));
+            return Ok(self.about().await?.subscription.with_changes(wish.webhook, &wish.events));
         }
         if wish.webhook.is_none() || wish.events.is_empty() {
             let error = anyhow!(
@@ -111,18 +118,18 @@ impl Go {
         output::note(
             "without the server's own key, queues of the instance (RabbitMQ, NATS, WebSocket) are switched off",
         );
-        Ok(Reports::default().with(wish.webhook, &wish.events))
+        Ok(InstanceSubscription::default().with_changes(wish.webhook, &wish.events))
     }
 
-    pub(super) async fn set_proxy(&self, proxy: &Proxy) -> Result<(), Failure> {
+    pub(super) async fn set_proxy(&self, proxy: &InstanceProxy) -> Result<(), Failure> {
         let server = self.server()?;
         let id = self.about().await?.id;
-        self.wire.ask(go::set_proxy(server, &id, proxy), go::read_done, ADMIN_KEY).await
+        self.wire.ask(go::set_proxy_request(server, &id, proxy), go::parse_done, ADMIN_KEY).await
     }
 
     pub(super) async fn clear_proxy(&self) -> Result<(), Failure> {
         let server = self.server()?;
         let id = self.about().await?.id;
-        self.wire.ask(go::clear_proxy(server, &id), go::read_done, ADMIN_KEY).await
+        self.wire.ask(go::clear_proxy_request(server, &id), go::parse_done, ADMIN_KEY).await
     }
 }

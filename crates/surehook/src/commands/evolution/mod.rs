@@ -9,9 +9,9 @@ use std::{borrow::Cow, path::Path};
 
 use anyhow::{Context as _, anyhow};
 use serde_json::{Value, json};
-use surehook_core::service::{
+use surehook_core::channel::{
     Recipient,
-    instance::{Link, Proxy, State},
+    instance::{InstanceLink, InstanceProxy, InstanceState},
 };
 
 use self::{api::Api, go::Go, target::Target};
@@ -40,8 +40,8 @@ struct Wish<'a> {
 struct Connected {
     webhook: Option<String>,
     events: Vec<String>,
-    state: State,
-    link: Option<Link>,
+    state: InstanceState,
+    link: Option<InstanceLink>,
 }
 
 pub(super) async fn run(command: EvolutionCommand) -> Result<(), Failure> {
@@ -75,16 +75,18 @@ async fn status(at: &InstanceArgs) -> Result<(), Failure> {
         Instance::Go(go) => go.status().await?,
         Instance::Api(api) => api.status().await?,
     };
-    let name = if let State::Connected(name) = &state { name.clone() } else { None };
+    let name = if let InstanceState::Connected(name) = &state { name.clone() } else { None };
     let told = json!({ "state": state.as_str(), "connected": state.is_connected(), "name": name });
     print(at, &told, &["state", "name"])?;
     if state.is_connected() {
         return Ok(());
     }
     output::note(match state {
-        State::NotLinked => "no phone is linked: surehook evolution connect --phone NUMBER",
-        State::Connecting => "it waits for a phone: surehook evolution connect --phone NUMBER",
-        State::Connected(_) | State::Disconnected | State::Unknown => {
+        InstanceState::NotLinked => "no phone is linked: surehook evolution connect --phone NUMBER",
+        InstanceState::Connecting => {
+            "it waits for a phone: surehook evolution connect --phone NUMBER"
+        }
+        InstanceState::Connected(_) | InstanceState::Disconnected | InstanceState::Unknown => {
             "to connect it: surehook evolution connect"
         }
     });
@@ -202,7 +204,7 @@ async fn set_proxy(args: &ProxyArgs) -> Result<(), Failure> {
         (_, None) => None,
     };
     let (protocol, user) = (args.protocol.as_deref(), args.user.as_deref());
-    let proxy = Proxy::new(&args.host, args.port, protocol, user, password);
+    let proxy = InstanceProxy::new(&args.host, args.port, protocol, user, password);
     let proxy = proxy.map_err(|error| {
         Failure::refused(error).hint("--host, --port, --user, and --password or --password-stdin")
     })?;

@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use anyhow::anyhow;
 use surehook_core::{
+    channel::{self, ChannelAccount},
     destination::{DestinationSpec, kind::DestinationKind},
     secret::{Secret, SecretRef},
-    service::{self, Account},
 };
 
 use crate::{
@@ -67,13 +67,17 @@ impl Target {
     }
 
     /// As whom the server is asked, with one of the keys.
-    pub(super) fn account(&self, sender: Option<&str>, key: &Secret) -> Result<Account, Failure> {
+    pub(super) fn account(
+        &self,
+        sender: Option<&str>,
+        key: &Secret,
+    ) -> Result<ChannelAccount, Failure> {
         let name = match self.product {
             Product::Go => "evolution-go",
             Product::Api => "evolution-api",
         };
-        let service = service::find(name).ok_or_else(|| anyhow!("{name} is not known"))?;
-        let account = service.account(Some(&self.url), sender, key.clone());
+        let service = channel::find(name).ok_or_else(|| anyhow!("{name} is not known"))?;
+        let account = service.build_account(Some(&self.url), sender, key.clone());
         account
             .map_err(|error| Failure::refused(error).hint("--url, --instance and --token say it"))
     }

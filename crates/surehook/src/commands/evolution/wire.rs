@@ -5,7 +5,7 @@ use bytes::Bytes;
 use http::Request;
 use http_body_util::Full;
 use serde_json::Value;
-use surehook_core::service::instance::{Call, Trouble};
+use surehook_core::channel::instance::{InstanceError, InstanceRequest};
 
 use crate::{client::Client, failure::Failure};
 
@@ -24,8 +24,8 @@ impl Wire {
     /// Asks, and reads the answer. `key` says which key is the right one.
     pub(super) async fn ask<T>(
         &self,
-        call: Call,
-        read: impl FnOnce(u16, &[u8]) -> Result<T, Trouble>,
+        call: InstanceRequest,
+        read: impl FnOnce(u16, &[u8]) -> Result<T, InstanceError>,
         key: &str,
     ) -> Result<T, Failure> {
         let body = call.body.as_ref().map(Value::to_string).unwrap_or_default();
@@ -40,15 +40,15 @@ impl Wire {
     }
 }
 
-fn explain(trouble: Trouble, key: &str) -> Failure {
+fn explain(trouble: InstanceError, key: &str) -> Failure {
     let text = trouble.to_string();
     match trouble {
-        Trouble::Key => Failure::unauthenticated(trouble).hint(key),
-        Trouble::NotFound => {
+        InstanceError::Unauthorized => Failure::unauthenticated(trouble).hint(key),
+        InstanceError::NotFound => {
             Failure::not_found(trouble).hint("--instance, or the token, says which one is meant")
         }
-        Trouble::Strange(_) => Failure::unreachable(trouble).hint(UNREACHED),
-        Trouble::Said(_) => {
+        InstanceError::UnexpectedResponse(_) => Failure::unreachable(trouble).hint(UNREACHED),
+        InstanceError::Rejected(_) => {
             let failure = Failure::refused(anyhow!("{text}"));
             match hint(&text.to_lowercase()) {
                 Some(hint) => failure.hint(hint),

@@ -1,7 +1,7 @@
 //! The form of a destination: each kind has a few fields of its own.
 
 use serde_json::Value;
-use surehook_core::destination::kind::{DestinationKind, Family};
+use surehook_core::destination::kind::{DestinationFamily, DestinationKind};
 
 use super::super::{EditableResource, ResourceChoice};
 use crate::{
@@ -67,14 +67,14 @@ impl EditableResource for DestinationResource {
                 .required(),
         ];
         fields.extend(match kind.family() {
-            Family::Webhook => webhook_fields(spec, t, e),
-            Family::Service => channel_fields(kind, t, e),
-            Family::Program => vec![
+            DestinationFamily::Webhook => webhook_fields(spec, t, e),
+            DestinationFamily::Channel => channel_fields(kind, t, e),
+            DestinationFamily::Program => vec![
                 FormField::new("/exec/command", t.command, Control::Lines)
                     .hint(t.command_hint)
                     .example("/opt/hooks/act"),
             ],
-            Family::Stream => stream_fields(t, e),
+            DestinationFamily::Stream => stream_fields(t, e),
         });
         fields.extend(common_fields(kind, t));
         fields
@@ -158,7 +158,7 @@ fn common_fields(kind: DestinationKind, t: &'static DestinationTexts) -> Vec<For
         FormField::new("/concurrency", t.concurrency, Control::Number).value("32"),
         FormField::new("/timeout", t.timeout, Control::Text).value("30s"),
     ];
-    if kind.family() != Family::Service {
+    if kind.family() != DestinationFamily::Channel {
         fields.push(
             FormField::new("/delay", t.delay, Control::Text).hint(t.delay_hint).example("30s"),
         );

@@ -6,7 +6,7 @@ use askama::Template;
 use axum::extract::Path;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use surehook_core::destination::kind::Family;
+use surehook_core::destination::kind::DestinationFamily;
 
 use super::{
     super::{DeleteDialog, sparkline::DaySeries},
@@ -132,7 +132,7 @@ pub(super) async fn destination_page(
         path: format!("/destinations/{}", percent_encode(&found.name)),
         tiles: load_tiles(user, &found.name, &numbers).await.map_err(failed)?,
         last: load_last_failure(user, &found.name).await.map_err(failed)?,
-        takes_messages: kind_of(&spec).family() == Family::Service,
+        takes_messages: kind_of(&spec).family() == DestinationFamily::Channel,
         spec: serde_json::to_string_pretty(&spec).unwrap_or_default(),
         forms,
         found,

@@ -5,16 +5,16 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use surehook_core::{
+    channel::{
+        BackoffRequest,
+        ErrorScope::{
+            self, Account, App, Channel, Conversation, Country, Flow, Marketing, Message, Number,
+            Pair, Recipient, Template,
+        },
+    },
     delivery::{
         DeadReason::{self, PayloadError, Unrecoverable},
         FailureClass,
-    },
-    service::{
-        Scope::{
-            self, Account, App, Conversation, Country, Flow, Marketing, Message, Number, Pair,
-            Recipient, Service, Template,
-        },
-        Wait,
     },
 };
 
@@ -29,10 +29,10 @@ pub(crate) struct Code {
     /// Why the message is dead, if it is at once.
     pub(crate) dead: Option<DeadReason>,
     /// How long the next attempt has to wait at least.
-    pub(crate) wait: Option<Wait>,
+    pub(crate) wait: Option<BackoffRequest>,
     /// How many attempts make sense in all.
     pub(crate) tries: Option<u32>,
-    pub(crate) scope: Scope,
+    pub(crate) scope: ErrorScope,
 }
 
 /// An error object of the Graph API.
@@ -58,37 +58,37 @@ pub(crate) fn find(code: u32) -> &'static Code {
 /// As one sends with the code, the statuses and the title.
 type Head = (u32, &'static [u16], &'static str);
 
-const fn new((code, statuses, title): Head, class: FailureClass, scope: Scope) -> Code {
+const fn new((code, statuses, title): Head, class: FailureClass, scope: ErrorScope) -> Code {
     Code { code, statuses, title, class, dead: None, wait: None, tries: None, scope }
 }
 
 /// T: the same again.
-const fn again(head: Head, scope: Scope) -> Code {
+const fn again(head: Head, scope: ErrorScope) -> Code {
     new(head, FailureClass::Transient, scope)
 }
 
 /// R: again, and slower.
-const fn later(head: Head, scope: Scope, wait: u64) -> Code {
+const fn later(head: Head, scope: ErrorScope, wait: u64) -> Code {
     new(head, FailureClass::Throttled, scope).wait(wait)
 }
 
 /// P and W: never.
-const fn dead(head: Head, scope: Scope, reason: DeadReason) -> Code {
+const fn dead(head: Head, scope: ErrorScope, reason: DeadReason) -> Code {
     Code { dead: Some(reason), ..new(head, FailureClass::Permanent, scope) }
 }
 
 /// C: not before somebody has mended something.
-const fn held(head: Head, scope: Scope) -> Code {
+const fn held(head: Head, scope: ErrorScope) -> Code {
     new(head, FailureClass::Config, scope)
 }
 
 impl Code {
     const fn wait(self, seconds: u64) -> Self {
-        Self { wait: Some(Wait::Fixed(Duration::from_secs(seconds))), ..self }
+        Self { wait: Some(BackoffRequest::Fixed(Duration::from_secs(seconds))), ..self }
     }
 
     const fn growing(self) -> Self {
-        Self { wait: Some(Wait::PowersOfFour), ..self }
+        Self { wait: Some(BackoffRequest::PowersOfFour), ..self }
     }
 
     const fn at_most(self, tries: u32) -> Self {
@@ -104,7 +104,7 @@ const HOUR: u64 = 3600;
 pub(crate) const CODES: &[Code] = &[
     held((0, &[401], "AuthException"), Account),
     again((1, &[400], "API Unknown"), Message).at_most(3),
-    again((2, &[503], "API Service"), Service).growing(),
+    again((2, &[503], "API Service"), Channel).growing(),
     held((3, &[500], "API Method"), Account),
     later((4, &[429, 400], "API Too Many Calls"), App, 5 * MINUTE),
     held((10, &[403], "API Permission Denied"), Account),
@@ -122,7 +122,7 @@ pub(crate) const CODES: &[Code] = &[
     held((131_005, &[403], "Access denied"), Account),
     dead((131_008, &[400], "Required parameter is missing"), Message, PayloadError),
     dead((131_009, &[400], "Parameter value is not valid"), Message, PayloadError),
-    again((131_016, &[500, 503], "Service unavailable"), Service),
+    again((131_016, &[500, 503], "Service unavailable"), Channel),
     dead((131_021, &[400], "Recipient cannot be sender"), Message, PayloadError),
     dead((131_026, &[400], "Message undeliverable"), Recipient, Unrecoverable),
     // C on Meta's list; a sender that stopped for it would stop again after each resume.

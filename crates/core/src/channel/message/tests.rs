@@ -1,0 +1,180 @@
+//! What may be written, and what is said about the rest.
+
+use serde_json::{Value, json};
+
+use super::{
+    CONTACTS_MAX, MediaKind, MediaLocation, Message, MessageContent, MessageSpec, MessageSpecError,
+    MessageType, ReplyTo, TEXT_CHARS_MAX, Text,
+};
+
+const TO: &str = "+55 11 98765-4321";
+
+fn read(written: &Value) -> Result<Message, MessageSpecError> {
+    Message::parse(written.to_string().as_bytes())
+}
+
+fn with(field: &str, value: &Value) -> Value {
+    json!({ "to": TO, field: value })
+}
+
+#[test]
+fn a_text_can_be_short_or_whole() {
+    let text =
+        |body: &str, preview_url| MessageContent::Text(Text { body: body.to_owned(), preview_url });
+    let cases = [
+        (json!({ "to": TO, "text": "hi" }), text("hi", None)),
+        (json!({ "to": TO, "text": { "body": "hi" } }), text("hi", None)),
+        (
+            json!({ "to": TO, "type": "text", "text": { "body": "hi", "preview_url": true } }),
+            text("hi", Some(true)),
+        ),
+        (json!({ "to": TO, "text": "hi", "image": null, "contact": null }), text("hi", None)),
+    ];
+    for (written, expected) in cases {
+        assert_eq!(read(&written).map(|message| message.content), Ok(expected), "{written}");
+    }
+}
+
+#[test]
+fn the_field_says_the_type() {
+    use MessageType::{
+        Audio, Contact, Document, Image, Location, Reaction, Sticker, Template, Video,
+    };
+    let file = json!({ "url": "https://files.test/a?b=c" });
+    let cases = [
+        (Image, file.clone()),
+        (Video, file.clone()),
+        (Audio, file.clone()),
+        (Document, file.clone()),
+        (Sticker, file),
+        (Location, json!({ "latitude": -90, "longitude": 180 })),
+        (Contact, json!({ "name": "Ana", "phone": TO })),
+        (Contact, json!([{ "name": "Ana", "phone": TO }])),
+        (Reaction, json!({ "message_id": "A", "emoji": "" })),
+        (Template, json!({ "name": "a", "language": "pt_BR" })),
+    ];
+    for (kind, value) in cases {
+        let mut written = with(kind.as_str(), &value);
+        assert_eq!(read(&written).map(|message| message.kind()), Ok(kind), "{written}");
+        written["type"] = json!(kind.as_str());
+        assert_eq!(read(&written).map(|message| message.kind()), Ok(kind), "{written}");
+    }
+}
+
+#[test]
+fn a_file_is_somewhere() {
+    let id = read(&with("image", &json!({ "media_id": "7", "caption": "" }))).unwrap();
+    let MessageContent::Media(media) = id.content else { panic!("no file") };
+    assert_eq!(media.location, MediaLocation::Id("7".to_owned()));
+    assert_eq!((media.kind, media.caption), (MediaKind::Image, None));
+    let file = "med_01h455vb4pex5vsknk084sn02q";
+    let upload = read(&with("video", &json!({ "file": file }))).unwrap();
+    let MessageContent::Media(media) = upload.content else { panic!("no file") };
+    assert_eq!(media.location, MediaLocation::File(file.parse().unwrap()));
+}
+
+#[test]
+fn a_reply_can_be_short_or_whole() {
+    let id = || "wamid.A".to_owned();
+    let author = "5511912345678@s.whatsapp.net".to_owned();
+    let whole = json!({ "message_id": "wamid.A", "participant": author });
+    let cases = [
+        (json!("wamid.A"), ReplyTo { message_id: id(), participant: None }),
+        (whole, ReplyTo { message_id: id(), participant: Some(author) }),
+    ];
+    for (reply, expected) in cases {
+        let written = json!({ "to": TO, "text": "a", "reply_to": reply });
+        assert_eq!(read(&written).map(|message| message.reply_to), Ok(Some(expected)), "{written}");
+    }
+}
+
+#[test]
+fn what_nobody_could_send_is_refused() {
+    use MessageSpecError::{
+        Caption, ContactPhone, Empty, NoFile, Nothing, Nowhere, OtherType, ReactionReply, To,
+        TooLong, TooManyContacts, TwoFiles, TwoThings, Voice,
+    };
+    let file = "https://files.test/a";
+    let upload = "med_01h455vb4pex5vsknk084sn02q";
+    let long = "é".repeat(TEXT_CHARS_MAX + 1);
+    let crowd = vec![json!({ "name": "Ana", "phone": TO }); CONTACTS_MAX + 1];
+    let reaction = json!({ "message_id": "A", "emoji": "👍" });
+    let mut reply = with("reaction", &reaction);
+    reply["reply_to"] = json!("B");
+    let cases = [
+        (json!({ "to": "maria", "text": "a" }), To),
+        (json!({ "text": "a" }), To),
+        (json!({ "to": TO }), Nothing),
+        (json!({ "to": TO, "type": "text" }), Nothing),
+        (json!({ "to": TO, "text": "a", "image": { "url": file } }), TwoThings("text", "image")),
+        (
+            json!({ "to": TO, "type": "image", "text": "a" }),
+            OtherType { wanted: "image", found: "text" },
+        ),
+        (with("text", &json!("")), Empty("text.body")),
+        (with("text", &json!({ "body": " \n" })), Empty("text.body")),
+        (with("text", &json!(long)), TooLong { field: "text.body", max: TEXT_CHARS_MAX }),
+        (with("image", &json!({})), NoFile("image")),
+        (with("video", &json!({ "url": file, "media_id": "7" })), TwoFiles("video")),
+        (with("video", &json!({ "url": file, "file": upload })), TwoFiles("video")),
+        (with("video", &json!({ "media_id": "7", "file": upload })), TwoFiles("video")),
+        (with("audio", &json!({ "url": "files.test" })), MessageSpecError::Url("audio")),
+        (with("audio", &json!({ "url": "file:///etc/passwd" })), MessageSpecError::Url("audio")),
+        (with("image", &json!({ "media_id": " " })), Empty("media_id")),
+        (with("audio", &json!({ "url": file, "caption": "c" })), Caption("audio")),
+        (with("sticker", &json!({ "url": file, "caption": "c" })), Caption("sticker")),
+        (
+            with("image", &json!({ "url": file, "caption": long })),
+            TooLong { field: "caption", max: 1024 },
+        ),
+        (with("video", &json!({ "url": file, "voice": true })), Voice("video")),
+        (with("location", &json!({ "latitude": 90.1, "longitude": 0 })), Nowhere),
+        (with("location", &json!({ "latitude": 0, "longitude": -181 })), Nowhere),
+        (with("contact", &json!([])), Empty("contact")),
+        (with("contact", &json!({ "name": " ", "phone": TO })), Empty("contact.name")),
+        (with("contact", &json!({ "name": "Ana", "phone": "1@g.us" })), ContactPhone),
+        (with("contact", &json!(crowd)), TooManyContacts),
+        (with("reaction", &json!({ "message_id": "", "emoji": "" })), Empty("reaction.message_id")),
+        (reply, ReactionReply),
+        (with("template", &json!({ "name": "", "language": "pt" })), Empty("template.name")),
+        (with("template", &json!({ "name": "a", "language": "" })), Empty("template.language")),
+        (json!({ "to": TO, "text": "a", "reply_to": "" }), Empty("reply_to")),
+    ];
+    for (written, expected) in cases {
+        assert_eq!(read(&written), Err(expected), "{}", &written.to_string()[..40]);
+    }
+    assert!(read(&with("text", &json!("é".repeat(TEXT_CHARS_MAX)))).is_ok());
+}
+
+#[test]
+fn what_is_not_written_like_a_message_says_where() {
+    let cases = [
+        (r#"{"to":"5511987654321","txt":"a"}"#, "unknown field `txt`"),
+        (r#"{"to":"5511987654321","text":{"bdy":"a"}}"#, "unknown field `bdy`"),
+        (r#"{"to":"5511987654321","text":7}"#, "expected a text or an object"),
+        (r#"{"to":"5511987654321","text":["a"]}"#, "expected a text or an object"),
+        (r#"{"to":"5511987654321","image":["https://a.b"]}"#, "expected an object"),
+        (r#"{"to":"5511987654321","image":{"file":"7"}}"#, "starts with `med_`"),
+        (r#"{"to":"5511987654321","contact":"Ana"}"#, "expected an object or a list of them"),
+        (r#"{"to":"5511987654321","contact":[["Ana","1"]]}"#, "expected an object"),
+        (r#"{"to":"5511987654321","contact":{"name":"Ana"}}"#, "missing field `phone`"),
+        (r#"{"to":"5511987654321","type":"poll"}"#, "unknown variant `poll`"),
+        (r#"{"to":"5511987654321","reply_to":{"id":"A"}}"#, "unknown field `id`"),
+        (r#"["5511987654321"]"#, "expected an object"),
+        (r#"{"to":"5511987654321","text":"a"} x"#, "trailing characters"),
+        ("", "EOF"),
+    ];
+    for (written, part) in cases {
+        let refused = Message::parse(written.as_bytes()).unwrap_err().to_string();
+        assert!(refused.contains(part), "{written}: {refused}");
+    }
+}
+
+#[test]
+fn the_schema_shows_both_ways_to_write() {
+    let schema = schemars::schema_for!(MessageSpec).to_value();
+    assert_eq!(schema["additionalProperties"], false);
+    let text = schema["properties"]["text"].to_string();
+    assert!(text.contains("TextForms") || text.contains("anyOf"), "{text}");
+    assert!(schema["properties"]["type"].is_object());
+}

@@ -1,6 +1,6 @@
 //! Languages: which one a page is in, and the tables of its words.
 //!
-//! Each table is a struct whose fields are texts, made by [`words!`] from rows with one text for
+//! Each table is a struct whose fields are texts, made by [`translations!`] from rows with one text for
 //! each language. A text that is missing does not compile, and neither does a template that asks for
 //! one that is not there.
 
@@ -115,18 +115,18 @@ pub(crate) fn fill_one(text: &str, value: impl std::fmt::Display) -> String {
     fill(text, &[&value])
 }
 
-/// Makes a table of words: `words!(Name { field: "English", "Português", "Español"; … });`, used as
+/// Makes a table of words: `translations!(Name { field: "English", "Português", "Español"; … });`, used as
 /// `Name::of(lang).field`.
-macro_rules! words {
-    ($(#[$about:meta])* $table:ident { $($word:ident: $en:literal, $pt:literal, $es:literal;)* }) => {
+macro_rules! translations {
+    ($(#[$about:meta])* $table:ident { $($name:ident: $en:literal, $pt:literal, $es:literal;)* }) => {
         $(#[$about])*
         #[derive(Debug)]
-        pub(crate) struct $table { $(pub(crate) $word: &'static str,)* }
+        pub(crate) struct $table { $(pub(crate) $name: &'static str,)* }
 
         impl $table {
-            const EN: Self = Self { $($word: $en,)* };
-            const PT: Self = Self { $($word: $pt,)* };
-            const ES: Self = Self { $($word: $es,)* };
+            const EN: Self = Self { $($name: $en,)* };
+            const PT: Self = Self { $($name: $pt,)* };
+            const ES: Self = Self { $($name: $es,)* };
 
             /// The words of a language.
             pub(crate) fn of(lang: $crate::lang::Lang) -> &'static Self {
@@ -140,11 +140,11 @@ macro_rules! words {
             /// Every row, for tests.
             #[cfg(test)]
             pub(crate) const ROWS: &'static [(&'static str, [&'static str; 3])] =
-                &[$((stringify!($word), [$en, $pt, $es]),)*];
+                &[$((stringify!($name), [$en, $pt, $es]),)*];
         }
     };
 }
-pub(crate) use words;
+pub(crate) use translations;
 
 #[cfg(test)]
 mod tests {

@@ -53,7 +53,7 @@ impl ListPage {
         let address = ApiPath::new(&[self.name]).with_some("cursor", query.cursor.as_deref());
         let found = match filter.apply_to(address, self.known, user.now()) {
             Err(unknown) => {
-                bar.problem = Some(fill(c.unknown_word, &[&unknown, &bar.known.join(" ")]));
+                bar.problem = Some(fill(c.unknown_filter, &[&unknown, &bar.known.join(" ")]));
                 ApiList::default()
             }
             Ok(address) => match user.get::<ApiList<T>>(address).await {

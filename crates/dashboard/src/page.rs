@@ -126,7 +126,7 @@ impl PageFrame {
         let entry = |nav, path, icon, key, name| MenuEntry { nav, path, icon, key, name };
         [
             (
-                c.group_watch,
+                c.group_monitor,
                 vec![
                     entry(NavItem::Overview, "/", "gauge", "o", c.overview),
                     entry(NavItem::Live, "/live", "pulse", "l", c.live),
@@ -135,21 +135,21 @@ impl PageFrame {
                 ],
             ),
             (
-                c.group_mend,
+                c.group_recover,
                 vec![
                     entry(NavItem::DeadLetters, "/dead-letters", "dead", "d", c.dead_letters),
                     entry(NavItem::Replays, "/replays", "replay", "r", c.replays),
                 ],
             ),
             (
-                c.group_talk,
+                c.group_messaging,
                 vec![
                     entry(NavItem::Messages, "/messages", "send", "m", c.messages),
                     entry(NavItem::Conversations, "/conversations", "talk", "c", c.conversations),
                 ],
             ),
             (
-                c.group_set_up,
+                c.group_configure,
                 vec![
                     entry(NavItem::Sources, "/sources", "source", "s", c.sources),
                     entry(NavItem::Destinations, "/destinations", "target", "t", c.destinations),
@@ -242,8 +242,8 @@ impl IntoResponse for PageError {
         let status = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let (heading, text) = match status {
             StatusCode::NOT_FOUND => (c.error_not_found, c.error_not_found_text),
-            StatusCode::FORBIDDEN => (c.error_forbidden, ""),
-            StatusCode::SERVICE_UNAVAILABLE => (c.error_unavailable, ""),
+            StatusCode::FORBIDDEN => (c.error_forbidden, c.error_forbidden_text),
+            StatusCode::SERVICE_UNAVAILABLE => (c.error_unavailable, c.error_unavailable_text),
             _ => (c.error_title, ""),
         };
         let frame = PageFrame::new(&self.user, NavItem::Elsewhere, heading);

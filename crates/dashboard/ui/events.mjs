@@ -7,12 +7,13 @@ if (form instanceof HTMLFormElement) {
   /** @returns {HTMLInputElement | null} */
   const all = () => form.querySelector('input[data-choose-all]');
   const go = form.querySelector('[data-choose-go]');
+  /** @type {HTMLElement | null} */
   const count = form.querySelector('[data-choose-count]');
 
   const update = () => {
     const chosen = boxes().filter((box) => box.checked).length;
     if (go instanceof HTMLButtonElement) go.disabled = chosen === 0;
-    if (count) count.textContent = chosen ? `(${chosen})` : '';
+    if (count) count.textContent = chosen ? (count.dataset.text ?? '{}').replace('{}', String(chosen)) : '';
     const every = all();
     if (!every) return;
     every.hidden = false;

@@ -1,7 +1,6 @@
-//! Words of the frame around every page, and those that many pages share.
+//! Texts of the frame around every page, and texts shared by several pages.
 
-crate::lang::words!(
-    /// What many pages say.
+crate::lang::translations!(
     CommonTexts {
         skip: "Skip to content", "Pular para o conteúdo", "Saltar al contenido";
         menu: "Menu", "Menu", "Menú";
@@ -9,7 +8,7 @@ crate::lang::words!(
         live: "Live", "Ao vivo", "En vivo";
         requests: "Requests", "Requisições", "Solicitudes";
         events: "Events", "Eventos", "Eventos";
-        dead_letters: "Dead letters", "Mensagens mortas", "Mensajes muertos";
+        dead_letters: "Dead letters", "Fila de falhas", "Entregas fallidas";
         replays: "Replays", "Reenvios", "Reenvíos";
         messages: "Messages", "Mensagens", "Mensajes";
         conversations: "Conversations", "Conversas", "Conversaciones";
@@ -17,60 +16,62 @@ crate::lang::words!(
         destinations: "Destinations", "Destinos", "Destinos";
         routes: "Routes", "Rotas", "Rutas";
         settings: "Settings", "Configurações", "Ajustes";
-        group_watch: "Watch", "Acompanhar", "Observar";
-        group_mend: "Mend", "Corrigir", "Reparar";
-        group_talk: "Talk", "Conversar", "Conversar";
-        group_set_up: "Set up", "Configurar", "Configurar";
-        sign_out: "Sign out", "Sair", "Salir";
-        signed_in_as: "Signed in as {}", "Conectado como {}", "Conectado como {}";
+        group_monitor: "Monitor", "Monitorar", "Monitorear";
+        group_recover: "Recover", "Recuperar", "Recuperar";
+        group_messaging: "Messaging", "Mensagens", "Mensajes";
+        group_configure: "Configure", "Configurar", "Configurar";
+        sign_out: "Sign out", "Sair", "Cerrar sesión";
+        signed_in_as: "Signed in as {}", "Conectado como {}", "Sesión de {}";
         theme: "Theme", "Tema", "Tema";
         theme_system: "System", "Sistema", "Sistema";
         theme_light: "Light", "Claro", "Claro";
         theme_dark: "Dark", "Escuro", "Oscuro";
         language: "Language", "Idioma", "Idioma";
         shortcuts: "Keyboard shortcuts", "Atalhos de teclado", "Atajos de teclado";
-        shortcuts_on: "On", "Ligados", "Activados";
-        shortcuts_off: "Off", "Desligados", "Desactivados";
+        shortcuts_on: "On", "Ativados", "Activados";
+        shortcuts_off: "Off", "Desativados", "Desactivados";
         time_zone: "Time zone", "Fuso horário", "Zona horaria";
-        zone_local: "This browser's", "Deste navegador", "La de este navegador";
+        zone_local: "Browser time zone", "Fuso do navegador", "Zona del navegador";
         apply: "Apply", "Aplicar", "Aplicar";
         save: "Save", "Salvar", "Guardar";
         cancel: "Cancel", "Cancelar", "Cancelar";
         close: "Close", "Fechar", "Cerrar";
         copy: "Copy", "Copiar", "Copiar";
         copied: "Copied", "Copiado", "Copiado";
-        not_copied: "The browser does not let this page copy: select it and press Ctrl+C", "O navegador não deixa esta página copiar: selecione e pressione Ctrl+C", "El navegador no deja copiar a esta página: selecciónelo y pulse Ctrl+C";
+        not_copied: "Your browser blocked copying. Select the text and press Ctrl+C.", "O navegador bloqueou a cópia. Selecione o texto e pressione Ctrl+C.", "El navegador bloqueó la copia. Seleccione el texto y presione Ctrl+C.";
         back: "Back", "Voltar", "Volver";
         next_page: "Older", "Mais antigos", "Más antiguos";
         first_page: "Newest", "Mais recentes", "Más recientes";
-        filter: "FilterQuery", "Filtrar", "Filtrar";
-        clear_filter: "Clear the filter", "Limpar o filtro", "Limpiar el filtro";
+        filter: "Filter", "Filtrar", "Filtrar";
+        clear_filter: "Clear filter", "Limpar filtro", "Limpiar filtro";
         remove: "Remove {}", "Remover {}", "Quitar {}";
-        nothing_matches: "Nothing matches this filter.", "Nada corresponde a este filtro.", "Nada coincide con este filtro.";
-        unknown_word: "`{}` is not understood. One may ask for: {}", "`{}` não foi entendido. Pode-se pedir: {}", "`{}` no se entiende. Se puede pedir: {}";
-        when: "When", "Quando", "Cuándo";
+        no_matches: "No results for this filter.", "Nenhum resultado para este filtro.", "No hay resultados para este filtro.";
+        unknown_filter: "Unknown filter `{}`. Available: {}", "Filtro desconhecido: `{}`. Disponíveis: {}", "Filtro desconocido: `{}`. Disponibles: {}";
+        when: "Time", "Horário", "Hora";
         source: "Source", "Origem", "Origen";
         destination: "Destination", "Destino", "Destino";
-        status: "Status", "Estado", "Estado";
+        status: "Status", "Status", "Estado";
         reason: "Reason", "Motivo", "Motivo";
-        kind: "Kind", "Tipo", "Tipo";
-        key: "Key", "Chave", "Clave";
+        kind: "Type", "Tipo", "Tipo";
+        key: "Dedup key", "Chave de deduplicação", "Clave de deduplicación";
         attempts: "Attempts", "Tentativas", "Intentos";
-        pending: "pending", "pendente", "pendiente";
-        in_flight: "in flight", "em envio", "en curso";
-        succeeded: "succeeded", "entregue", "entregado";
-        scheduled: "retrying", "tentando de novo", "reintentando";
-        dead: "dead", "morta", "muerto";
-        held: "held", "retida", "retenido";
-        cancelled: "cancelled", "cancelada", "cancelado";
-        replayed: "replayed", "reenviada", "reenviado";
+        pending: "Pending", "Pendente", "Pendiente";
+        in_flight: "In flight", "Em envio", "En curso";
+        succeeded: "Succeeded", "Entregue", "Entregada";
+        scheduled: "Retrying", "Nova tentativa", "Reintentando";
+        dead: "Dead", "Com falha", "Fallida";
+        held: "Held", "Retida", "Retenida";
+        cancelled: "Cancelled", "Cancelada", "Cancelada";
+        replayed: "Replayed", "Reenviada", "Reenviada";
         replay: "Replay", "Reenviar", "Reenviar";
-        error_title: "This did not work", "Isto não funcionou", "Esto no funcionó";
-        error_not_found: "There is nothing here", "Não há nada aqui", "Aquí no hay nada";
-        error_not_found_text: "It may have been removed by retention, or the link is wrong.", "Pode ter sido removido pela retenção, ou o link está errado.", "Puede que la retención lo haya eliminado, o el enlace es incorrecto.";
-        error_forbidden: "Your role does not reach this far", "Seu papel não alcança isto", "Su rol no alcanza para esto";
-        error_unavailable: "The gateway is busy or cannot write", "O gateway está ocupado ou não consegue gravar", "La pasarela está ocupada o no puede escribir";
-        error_said: "The gateway says:", "O gateway diz:", "La pasarela dice:";
-        try_again: "Try again", "Tentar de novo", "Intentar de nuevo";
+        error_title: "Something went wrong", "Algo deu errado", "Algo salió mal";
+        error_not_found: "Page not found", "Página não encontrada", "Página no encontrada";
+        error_not_found_text: "The item may have been removed by retention, or the link is wrong.", "O item pode ter sido removido pela política de retenção, ou o link está errado.", "Es posible que la política de retención haya eliminado el elemento o que el enlace sea incorrecto.";
+        error_forbidden: "You don't have permission to do this", "Você não tem permissão para fazer isto", "No tiene permiso para hacer esto";
+        error_forbidden_text: "Ask an admin for access.", "Peça acesso a um administrador.", "Pida acceso a un administrador.";
+        error_unavailable: "The gateway is overloaded or cannot write to disk", "O gateway está sobrecarregado ou não consegue gravar em disco", "El gateway está sobrecargado o no puede escribir en el disco";
+        error_unavailable_text: "Try again in a moment.", "Tente novamente em instantes.", "Inténtelo de nuevo en un momento.";
+        error_details: "Details from the gateway:", "Detalhes do gateway:", "Detalles del gateway:";
+        try_again: "Try again", "Tentar novamente", "Reintentar";
     }
 );

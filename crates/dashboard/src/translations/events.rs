@@ -1,20 +1,20 @@
-//! Words of the list of events.
+//! Texts of the event list.
 
-crate::lang::words!(
-    /// What the list of events says.
+crate::lang::translations!(
     EventListTexts {
         title: "Events", "Eventos", "Eventos";
-        lead: "Everything that was taken in, newest first.", "Tudo o que foi recebido, do mais novo ao mais antigo.", "Todo lo recibido, de lo más nuevo a lo más antiguo.";
-        about: "About", "Sobre", "Acerca de";
-        copies: "Copies", "Cópias", "Copias";
-        empty: "No event has come in yet.", "Nenhum evento chegou ainda.", "Todavía no ha llegado ningún evento.";
-        empty_next: "Send something to one of your sources, or look at how to set one up.", "Envie algo para uma das suas origens, ou veja como configurar uma.", "Envíe algo a uno de sus orígenes, o vea cómo configurar uno.";
-        nowhere: "no delivery", "sem entrega", "sin entrega";
-        choose: "Choose the event {}", "Selecionar o evento {}", "Seleccionar el evento {}";
-        choose_all: "Choose all events of this page", "Selecionar todos os eventos desta página", "Seleccionar todos los eventos de esta página";
-        replay_chosen: "Replay what is dead of the chosen", "Reenviar o que está morto dos selecionados", "Reenviar lo muerto de los seleccionados";
-        export: "Export this list:", "Exportar esta lista:", "Exportar esta lista:";
-        searched: "Looked at {} events, back to", "Foram examinados {} eventos, até", "Se examinaron {} eventos, hasta";
-        searched_more: "There may be more further back.", "Pode haver mais antes disso.", "Puede haber más antes de eso.";
+        lead: "All events, newest first", "Todos os eventos, do mais recente ao mais antigo", "Todos los eventos, del más reciente al más antiguo";
+        about: "Contact", "Contato", "Contacto";
+        duplicates: "Duplicates", "Duplicatas", "Duplicados";
+        empty: "No events yet", "Nenhum evento ainda", "Todavía no hay eventos";
+        empty_next: "Send a webhook to one of your sources, or create a source.", "Envie um webhook para uma das suas origens ou crie uma origem.", "Envíe un webhook a uno de sus orígenes o cree un origen.";
+        no_deliveries: "No deliveries", "Sem entregas", "Sin entregas";
+        select: "Select event {}", "Selecionar o evento {}", "Seleccionar el evento {}";
+        select_all: "Select all events on this page", "Selecionar todos os eventos desta página", "Seleccionar todos los eventos de esta página";
+        replay_selected: "Replay failed deliveries", "Reenviar entregas com falha", "Reenviar entregas fallidas";
+        selected_count: "({} selected)", "({} selecionados)", "({} seleccionados)";
+        export: "Export:", "Exportar:", "Exportar:";
+        searched: "Searched {} events back to", "Foram pesquisados {} eventos, até", "Se buscó en {} eventos, hasta";
+        searched_more: "Older events may match too.", "Eventos mais antigos também podem corresponder.", "Puede haber coincidencias en eventos más antiguos.";
     }
 );

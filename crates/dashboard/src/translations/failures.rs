@@ -1,51 +1,50 @@
-//! Words for failures: classes, reasons, what went wrong on the way, and why it is tried again when it is.
+//! Texts for failure classes, dead letter reasons, attempt failures, and why a retry is scheduled when it is.
 
-crate::lang::words!(
-    /// What failures are called.
+crate::lang::translations!(
     FailureTexts {
-        class_transient: "temporary", "temporária", "temporal";
-        class_throttled: "throttled", "limitada", "limitada";
-        class_permanent: "refused for good", "recusada de vez", "rechazada para siempre";
-        class_config: "misconfigured", "mal configurada", "mal configurada";
-        class_ambiguous: "nobody knows whether it arrived", "ninguém sabe se chegou", "nadie sabe si llegó";
-        reason_max_retries: "all attempts failed", "todas as tentativas falharam", "todos los intentos fallaron";
-        reason_invalid_endpoint: "the destination cannot be called like this", "o destino não pode ser chamado assim", "no se puede llamar así al destino";
-        reason_payload_error: "the destination does not take this content", "o destino não aceita este conteúdo", "el destino no acepta este contenido";
-        reason_unrecoverable: "it cannot work", "não tem como funcionar", "no puede funcionar";
-        reason_expired: "it came too late", "ficou tarde demais", "llegó demasiado tarde";
-        reason_ambiguous: "nobody knows whether it arrived", "ninguém sabe se chegou", "nadie sabe si llegó";
-        failure_dns: "name not found", "nome não encontrado", "nombre no encontrado";
-        failure_refused: "connection refused", "conexão recusada", "conexión rechazada";
-        failure_unreachable: "unreachable", "inalcançável", "inalcanzable";
-        failure_reset: "connection reset", "conexão interrompida", "conexión interrumpida";
-        failure_timeout: "timed out", "tempo esgotado", "tiempo agotado";
-        failure_tls: "TLS failed", "TLS falhou", "TLS falló";
-        failure_blocked: "address not allowed", "endereço não permitido", "dirección no permitida";
-        failure_protocol: "not understood as HTTP", "não entendido como HTTP", "no entendido como HTTP";
-        failure_proxy: "proxy failed", "proxy falhou", "proxy falló";
-        failure_proxy_refused: "proxy refused", "proxy recusou", "proxy rechazó";
-        failure_token: "no token to be had", "não se obteve um token", "no se obtuvo un token";
-        failure_token_refused: "token refused", "token recusado", "token rechazado";
-        failure_interrupted: "the gateway stopped", "o gateway parou", "la pasarela se detuvo";
-        failure_transform: "transform failed", "transformação falhou", "transformación falló";
-        failure_unsignable: "cannot be signed", "não pode ser assinado", "no se puede firmar";
-        failure_unsendable: "cannot be sent", "não pode ser enviado", "no se puede enviar";
-        failure_not_started: "program not started", "programa não iniciado", "programa no iniciado";
-        failure_exit: "program failed", "programa falhou", "programa falló";
-        failure_error_reply: "error reply", "resposta de erro", "respuesta de error";
-        why_backoff: "the retry policy waits so long after so many attempts", "a política de novas tentativas espera este tempo após tantas tentativas", "la política de reintentos espera este tiempo tras tantos intentos";
-        why_retry_after: "the destination asked for it with Retry-After", "o destino pediu com Retry-After", "el destino lo pidió con Retry-After";
-        why_service_wait: "the service wants to be left alone for so long", "o serviço quer ficar em paz por este tempo", "el servicio quiere que se le deje en paz este tiempo";
-        why_status_awaited: "until then a status may tell whether it arrived", "até lá um status pode dizer se chegou", "hasta entonces un estado puede decir si llegó";
-        why_status_failed: "a status said that it failed", "um status disse que falhou", "un estado dijo que falló";
-        why_keeps_order: "others wait in line behind it, so it is not given up", "outras esperam na fila atrás dela, então não se desiste", "otras esperan en fila detrás, así que no se abandona";
-        why_paused: "the destination is paused for this answer, and has to be resumed before", "o destino está pausado por esta resposta, e precisa ser retomado antes", "el destino está en pausa por esta respuesta, y hay que reanudarlo antes";
-        why_interrupted: "the gateway stopped during the attempt", "o gateway parou durante a tentativa", "la pasarela se detuvo durante el intento";
+        class_transient: "Temporary failure", "Falha temporária", "Fallo temporal";
+        class_throttled: "Rate limited", "Taxa limitada", "Tasa limitada";
+        class_permanent: "Permanent failure", "Falha permanente", "Fallo permanente";
+        class_config: "Configuration error", "Erro de configuração", "Error de configuración";
+        class_ambiguous: "Unknown result", "Resultado desconhecido", "Resultado desconocido";
+        reason_max_retries: "All retries failed", "Todas as tentativas falharam", "Todos los intentos fallaron";
+        reason_invalid_endpoint: "Destination address or settings are invalid", "Endereço ou configuração do destino inválidos", "Dirección o ajustes del destino no válidos";
+        reason_payload_error: "Destination rejected the payload", "O destino rejeitou o conteúdo", "El destino rechazó el contenido";
+        reason_unrecoverable: "Rejected, will not be retried", "Rejeitada, sem novas tentativas", "Rechazada, no se reintentará";
+        reason_expired: "Expired before delivery", "Expirou antes da entrega", "Caducó antes de la entrega";
+        reason_ambiguous: "May have been delivered, will not be retried", "Pode ter sido entregue, sem novas tentativas", "Puede haberse entregado, no se reintentará";
+        failure_dns: "DNS lookup failed", "Falha na consulta DNS", "Falló la consulta DNS";
+        failure_refused: "Connection refused", "Conexão recusada", "Conexión rechazada";
+        failure_unreachable: "Host unreachable", "Host inacessível", "Host inaccesible";
+        failure_reset: "Connection reset", "Conexão interrompida", "Conexión interrumpida";
+        failure_timeout: "Timed out", "Tempo esgotado", "Tiempo agotado";
+        failure_tls: "TLS error", "Erro de TLS", "Error de TLS";
+        failure_blocked: "Address not allowed", "Endereço não permitido", "Dirección no permitida";
+        failure_protocol: "Invalid HTTP response", "Resposta HTTP inválida", "Respuesta HTTP no válida";
+        failure_proxy: "Proxy error", "Erro no proxy", "Error del proxy";
+        failure_proxy_refused: "Refused by proxy", "Recusada pelo proxy", "Rechazada por el proxy";
+        failure_token: "Could not get an OAuth token", "Não foi possível obter um token OAuth", "No se pudo obtener un token OAuth";
+        failure_token_refused: "OAuth token rejected", "Token OAuth rejeitado", "Token OAuth rechazado";
+        failure_interrupted: "Gateway stopped", "O gateway parou", "El gateway se detuvo";
+        failure_transform: "Transform failed", "Falha na transformação", "Falló la transformación";
+        failure_unsignable: "Could not sign request", "Não foi possível assinar", "No se pudo firmar";
+        failure_unsendable: "Message not supported", "Mensagem não suportada", "Mensaje no admitido";
+        failure_not_started: "Program not started", "Programa não iniciado", "Programa no iniciado";
+        failure_exit: "Program failed", "O programa falhou", "El programa falló";
+        failure_error_reply: "Error reply", "Resposta de erro", "Respuesta de error";
+        why_backoff: "Retry policy backoff", "Intervalo da política de novas tentativas", "Intervalo de la política de reintentos";
+        why_retry_after: "Requested by the destination (Retry-After)", "Solicitado pelo destino (Retry-After)", "Solicitado por el destino (Retry-After)";
+        why_service_wait: "The service asked us to back off", "O serviço pediu para aguardar", "El servicio pidió esperar";
+        why_status_awaited: "Waiting for a status update from the provider", "Aguardando uma atualização de status do provedor", "Esperando una actualización de estado del proveedor";
+        why_status_failed: "The provider reported a failure", "O provedor informou uma falha", "El proveedor informó un fallo";
+        why_keeps_order: "Other deliveries with the same ordering key are waiting, so retries continue", "Outras entregas com a mesma chave de ordenação aguardam, então as tentativas continuam", "Otras entregas con la misma clave de orden esperan, así que los intentos continúan";
+        why_paused: "The destination was paused because of this response. Resume it to retry.", "O destino foi pausado por causa desta resposta. Retome-o para tentar novamente.", "El destino se pausó por esta respuesta. Reanúdelo para reintentar.";
+        why_interrupted: "The gateway stopped during the attempt", "O gateway parou durante a tentativa", "El gateway se detuvo durante el intento";
     }
 );
 
 impl FailureTexts {
-    /// What a class of failure is called; as the API says it if it is new.
+    /// The text for a failure class. Unknown values are shown as the API sent them.
     pub(crate) fn class<'w>(&self, word: &'w str) -> &'w str {
         match word {
             "transient" => self.class_transient,
@@ -57,7 +56,7 @@ impl FailureTexts {
         }
     }
 
-    /// What a reason to be dead is called; as the API says it if it is new.
+    /// The text for the reason a delivery became a dead letter.
     pub(crate) fn reason<'w>(&self, word: &'w str) -> &'w str {
         match word {
             "max_retries" => self.reason_max_retries,
@@ -70,7 +69,7 @@ impl FailureTexts {
         }
     }
 
-    /// What went wrong before there was an answer; as the API says it if it is new.
+    /// The text for a failure without a response.
     pub(crate) fn failure<'w>(&self, word: &'w str) -> &'w str {
         match word {
             "dns" => self.failure_dns,
@@ -96,7 +95,7 @@ impl FailureTexts {
         }
     }
 
-    /// Why the next attempt is when it is; as the API says it if it is new.
+    /// The text for why the next attempt is scheduled when it is.
     pub(crate) fn why<'w>(&self, word: &'w str) -> &'w str {
         match word {
             "backoff" => self.why_backoff,
@@ -120,7 +119,7 @@ mod tests {
     use crate::lang::Lang;
 
     #[test]
-    fn every_word_of_the_api_has_a_meaning() {
+    fn every_class_and_reason_has_a_text_and_unknown_values_are_kept() {
         let words = FailureTexts::of(Lang::Pt);
         for word in FailureClass::ALL.iter().map(|class| class.as_str()) {
             assert_ne!(words.class(word), word);

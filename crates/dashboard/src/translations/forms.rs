@@ -1,31 +1,30 @@
-//! Words of the forms about settings.
+//! Texts of the forms for sources, destinations and routes.
 
-crate::lang::words!(
-    /// What the forms about sources, destinations and routes say.
+crate::lang::translations!(
     FormTexts {
         edit: "Edit", "Editar", "Editar";
-        edit_title: "FormTexts {}", "Editar {}", "Editar {}";
+        edit_title: "Edit {}", "Editar {}", "Editar {}";
         create: "Create", "Criar", "Crear";
-        as_form: "As a form", "Como formulário", "Como formulario";
-        as_json: "As JSON", "Como JSON", "Como JSON";
-        json_label: "All settings as JSON", "Todas as configurações em JSON", "Todos los ajustes en JSON";
-        json_hint: "A secret that reads ••• stays what it is. Write env:NAME to take one from the environment.", "Um segredo que aparece como ••• continua o mesmo. Escreva env:NOME para usar um do ambiente.", "Un secreto que se lee ••• sigue siendo el mismo. Escriba env:NOMBRE para tomar uno del entorno.";
-        refused: "This was not saved", "Isto não foi salvo", "Esto no se guardó";
-        conflict: "Somebody changed it since this form was opened. What you typed is kept below, and what is there now is said beside it. Save again to put yours in its place.", "Alguém alterou isto desde que o formulário foi aberto. O que você digitou foi mantido abaixo, e o que está lá agora aparece ao lado. Salve de novo para colocar o seu no lugar.", "Alguien cambió esto desde que se abrió el formulario. Lo que escribió se conserva abajo, y lo que hay ahora se indica al lado. Guarde de nuevo para poner lo suyo en su lugar.";
-        there_now: "There now:", "Está agora:", "Hay ahora:";
-        see_current: "See what is there now", "Ver o que está lá agora", "Ver lo que hay ahora";
-        secret_there: "There is one. Leave this empty to keep it:", "Já existe. Deixe vazio para manter:", "Ya hay. Deje esto vacío para conservarlo:";
-        secret_hint: "The secret itself, or env:NAME to take it from the environment.", "O próprio segredo, ou env:NOME para usar o do ambiente.", "El secreto mismo, o env:NOMBRE para tomarlo del entorno.";
-        secrets_keep: "Keep the earlier ones too, while it is rotated", "Manter também os anteriores, durante a troca", "Conservar también los anteriores, durante el cambio";
-        secrets_again: "Secrets are not sent back to the browser: type them again.", "Segredos não voltam ao navegador: digite-os de novo.", "Los secretos no vuelven al navegador: escríbalos de nuevo.";
-        saved: "{} was saved.", "{} foi salvo.", "{} se guardó.";
+        as_form: "Form", "Formulário", "Formulario";
+        as_json: "JSON", "JSON", "JSON";
+        json_label: "Settings as JSON", "Configurações em JSON", "Ajustes en JSON";
+        json_hint: "Secrets shown as ••• stay unchanged. Use env:NAME to read a secret from the environment.", "Segredos mostrados como ••• não mudam. Use env:NOME para ler um segredo do ambiente.", "Los secretos mostrados como ••• no cambian. Use env:NOMBRE para leer un secreto del entorno.";
+        not_saved: "Not saved", "Não foi salvo", "No se guardó";
+        conflict: "Another user changed this after you opened the form. Your input is kept below, next to the current values. Save again to overwrite them.", "Outro usuário alterou isto depois que você abriu o formulário. O que você digitou foi mantido abaixo, ao lado dos valores atuais. Salve novamente para substituí-los.", "Otro usuario cambió esto después de que usted abrió el formulario. Lo que escribió se conserva abajo, junto a los valores actuales. Guarde de nuevo para reemplazarlos.";
+        current_value: "Current value:", "Valor atual:", "Valor actual:";
+        view_current: "View current settings", "Ver configurações atuais", "Ver ajustes actuales";
+        secret_set: "A secret is set. Leave empty to keep it:", "Já há um segredo. Deixe vazio para mantê-lo:", "Ya hay un secreto. Deje vacío para conservarlo:";
+        secret_hint: "The secret, or env:NAME to read it from the environment.", "O segredo, ou env:NOME para lê-lo do ambiente.", "El secreto, o env:NOMBRE para leerlo del entorno.";
+        secrets_keep: "Keep previous secrets during rotation", "Manter os segredos anteriores durante a troca", "Conservar los secretos anteriores durante la rotación";
+        secrets_again: "For security, secrets are not sent back to the browser. Type them again.", "Por segurança, os segredos não voltam ao navegador. Digite-os novamente.", "Por seguridad, los secretos no vuelven al navegador. Escríbalos de nuevo.";
+        saved: "{} saved", "{} salvo", "{} guardado";
         delete: "Delete", "Excluir", "Eliminar";
         delete_title: "Delete {}?", "Excluir {}?", "¿Eliminar {}?";
         delete_type: "Type {} to confirm", "Digite {} para confirmar", "Escriba {} para confirmar";
-        delete_wrong: "The name that was typed is another one. Nothing was deleted.", "O nome digitado é outro. Nada foi excluído.", "El nombre escrito es otro. No se eliminó nada.";
-        deleted: "{} was deleted.", "{} foi excluído.", "{} se eliminó.";
+        delete_wrong: "The name you typed does not match. Nothing was deleted.", "O nome digitado não corresponde. Nada foi excluído.", "El nombre escrito no coincide. No se eliminó nada.";
+        deleted: "{} deleted", "{} excluído", "{} eliminado";
         name: "Name", "Nome", "Nombre";
-        name_hint: "Small letters, digits, - and _. It stands in addresses.", "Letras minúsculas, dígitos, - e _. Aparece em endereços.", "Letras minúsculas, dígitos, - y _. Aparece en direcciones.";
-        not_json: "This is not JSON: {}", "Isto não é JSON: {}", "Esto no es JSON: {}";
+        name_hint: "Lowercase letters, digits, - and _. The name is part of URLs.", "Letras minúsculas, dígitos, - e _. O nome faz parte de URLs.", "Letras minúsculas, dígitos, - y _. El nombre forma parte de URLs.";
+        invalid_json: "Invalid JSON: {}", "JSON inválido: {}", "JSON no válido: {}";
     }
 );

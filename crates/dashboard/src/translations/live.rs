@@ -1,23 +1,22 @@
-//! Words of the live tail.
+//! Texts of the live tail.
 
-crate::lang::words!(
-    /// What the live tail says.
+crate::lang::translations!(
     LiveTexts {
         title: "Live", "Ao vivo", "En vivo";
-        lead: "What happens, as it happens.", "O que acontece, no momento em que acontece.", "Lo que ocurre, en el momento en que ocurre.";
-        received: "received", "recebido", "recibido";
-        all: "all", "todos", "todos";
-        any_kind: "any kind", "qualquer tipo", "cualquier tipo";
+        lead: "Events and deliveries in real time", "Eventos e entregas em tempo real", "Eventos y entregas en tiempo real";
+        received: "Received", "Recebido", "Recibido";
+        all: "All", "Todos", "Todos";
+        any_kind: "Any type", "Qualquer tipo", "Cualquier tipo";
         pause: "Pause", "Pausar", "Pausar";
-        resume: "Go on", "Continuar", "Continuar";
+        resume: "Resume", "Retomar", "Reanudar";
         rate: "{} per second", "{} por segundo", "{} por segundo";
-        shown: "{} shown of {} since this page was opened", "{} mostrados de {} desde que esta página foi aberta", "{} mostrados de {} desde que se abrió esta página";
-        paused: "Paused. {} new", "Pausado. {} novos", "En pausa. {} nuevos";
-        summary: "{} in the last 10 seconds, {} of them dead", "{} nos últimos 10 segundos, {} deles mortos", "{} en los últimos 10 segundos, {} de ellos muertos";
-        waiting: "Nothing yet. Rows appear here by themselves.", "Nada ainda. As linhas aparecem aqui sozinhas.", "Nada todavía. Las filas aparecen aquí solas.";
-        lost: "The connection is lost; trying again.", "A conexão caiu; tentando de novo.", "Se perdió la conexión; reintentando.";
-        gap: "Some rows are missing: there were more than could be shown.", "Faltam algumas linhas: havia mais do que era possível mostrar.", "Faltan algunas filas: había más de las que se podían mostrar.";
-        needs_script: "This page needs JavaScript. The list of events shows the same without it.", "Esta página precisa de JavaScript. A lista de eventos mostra o mesmo sem ele.", "Esta página necesita JavaScript. La lista de eventos muestra lo mismo sin él.";
-        table: "Newest rows", "Linhas mais recentes", "Filas más recientes";
+        shown: "{} of {} shown since you opened this page", "{} de {} mostrados desde que você abriu esta página", "{} de {} mostrados desde que abrió esta página";
+        paused: "Paused, {} new", "Pausado, {} novos", "En pausa, {} nuevos";
+        summary: "{} in the last 10 seconds, {} failed for good", "{} nos últimos 10 segundos, {} com falha definitiva", "{} en los últimos 10 segundos, {} con fallo definitivo";
+        waiting: "No activity yet. New rows appear automatically.", "Nenhuma atividade ainda. As novas linhas aparecem automaticamente.", "Todavía no hay actividad. Las filas nuevas aparecen automáticamente.";
+        lost: "Connection lost. Reconnecting…", "Conexão perdida. Reconectando…", "Conexión perdida. Reconectando…";
+        gap: "Some rows were skipped because of high volume.", "Algumas linhas foram omitidas devido ao alto volume.", "Se omitieron algunas filas por el alto volumen.";
+        needs_script: "This page needs JavaScript. Use the event list instead.", "Esta página precisa de JavaScript. Use a lista de eventos.", "Esta página necesita JavaScript. Use la lista de eventos.";
+        table: "Latest rows", "Linhas mais recentes", "Filas más recientes";
     }
 );

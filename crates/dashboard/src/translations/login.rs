@@ -1,15 +1,14 @@
-//! Words of the page that lets people in.
+//! Texts of the sign-in page.
 
-crate::lang::words!(
-    /// What the login page says.
+crate::lang::translations!(
     LoginTexts {
-        title: "Sign in", "Entrar", "Entrar";
+        title: "Sign in", "Entrar", "Iniciar sesión";
         promise: "Every webhook arrives. Nothing disappears.", "Todo webhook chega. Nada desaparece.", "Todo webhook llega. Nada desaparece.";
         token: "API token", "Token da API", "Token de la API";
-        hint: "`surehook serve` printed one at its first start, and prints a link that opens idempotency_key at every start.", "O `surehook serve` mostrou um no primeiro início, e mostra um link de uso único a cada início.", "`surehook serve` mostró uno en el primer arranque, y muestra un enlace de un solo uso en cada arranque.";
-        link_text: "This link signs you in as admin, idempotency_key.", "Este link faz você entrar como admin, uma única vez.", "Este enlace le permite entrar como admin, una sola vez.";
-        submit: "Sign in", "Entrar", "Entrar";
-        refused: "This token or link is not known, was used already, or has expired.", "Este token ou link não é conhecido, já foi usado ou expirou.", "Este token o enlace no se conoce, ya fue usado o ha caducado.";
-        unavailable: "The gateway could not begin a session now. Try again.", "O gateway não conseguiu iniciar uma sessão agora. Tente de novo.", "La pasarela no pudo iniciar una sesión ahora. Inténtelo de nuevo.";
+        hint: "`surehook serve` prints a token on its first start and a single-use sign-in link on every start.", "O `surehook serve` mostra um token no primeiro início e um link de acesso de uso único a cada início.", "`surehook serve` muestra un token en el primer arranque y un enlace de acceso de un solo uso en cada arranque.";
+        link_text: "This link signs you in as admin. It works only once.", "Este link permite entrar como administrador. Ele funciona só uma vez.", "Este enlace le permite entrar como administrador. Funciona una sola vez.";
+        submit: "Sign in", "Entrar", "Iniciar sesión";
+        refused: "This token or link is invalid, has expired or was already used.", "Este token ou link é inválido, expirou ou já foi usado.", "Este token o enlace no es válido, caducó o ya se usó.";
+        unavailable: "The gateway could not create a session. Try again.", "O gateway não conseguiu criar uma sessão. Tente novamente.", "El gateway no pudo crear una sesión. Inténtelo de nuevo.";
     }
 );

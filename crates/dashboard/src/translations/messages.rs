@@ -1,50 +1,49 @@
-//! Words of messages and conversations.
+//! Texts of messages and conversations.
 
-crate::lang::words!(
-    /// What the pages of messages and conversations say.
+crate::lang::translations!(
     MessageTexts {
         title: "Messages", "Mensagens", "Mensajes";
-        lead: "What was sent from here, and what became of it.", "O que foi enviado daqui e o que aconteceu depois.", "Lo que se envió desde aquí y qué pasó después.";
+        lead: "Outgoing messages and their status", "Mensagens enviadas e seu status", "Mensajes enviados y su estado";
         to: "To", "Para", "Para";
         of_type: "Type", "Tipo", "Tipo";
-        empty: "Nothing was sent yet.", "Nada foi enviado ainda.", "Todavía no se ha enviado nada.";
-        empty_how: "Send a first message here, with `surehook send`, or over the API:", "Envie uma primeira mensagem aqui, com `surehook send` ou pela API:", "Envíe un primer mensaje aquí, con `surehook send` o por la API:";
-        no_sender: "There is no destination that sends messages yet. Create one of the kind whatsapp-cloud, evolution-go or evolution-api.", "Ainda não há um destino que envie mensagens. Crie um do tipo whatsapp-cloud, evolution-go ou evolution-api.", "Todavía no hay un destino que envíe mensajes. Cree uno del tipo whatsapp-cloud, evolution-go o evolution-api.";
-        create_destination: "Create a destination", "Criar um destino", "Crear un destino";
+        empty: "No messages yet", "Nenhuma mensagem ainda", "Todavía no hay mensajes";
+        empty_how: "Send your first message here, with `surehook send`, or through the API:", "Envie sua primeira mensagem aqui, com `surehook send` ou pela API:", "Envíe su primer mensaje aquí, con `surehook send` o por la API:";
+        no_sender: "No destination can send messages yet. Create one of type whatsapp-cloud, evolution-go or evolution-api.", "Nenhum destino pode enviar mensagens ainda. Crie um do tipo whatsapp-cloud, evolution-go ou evolution-api.", "Todavía ningún destino puede enviar mensajes. Cree uno del tipo whatsapp-cloud, evolution-go o evolution-api.";
+        create_destination: "Create destination", "Criar destino", "Crear destino";
         compose: "New message", "Nova mensagem", "Nuevo mensaje";
         text: "Text", "Texto", "Texto";
-        to_hint: "A phone with its country, such as 5511987654321.", "Um telefone com o país, por exemplo 5511987654321.", "Un teléfono con su país, por ejemplo 5511987654321.";
+        to_hint: "Phone number with country code, for example 5511987654321.", "Telefone com código do país, por exemplo 5511987654321.", "Teléfono con código de país, por ejemplo 5511987654321.";
         send: "Send", "Enviar", "Enviar";
-        sent_flash: "The message is on its way.", "A mensagem está a caminho.", "El mensaje está en camino.";
-        accepted: "accepted", "aceita", "aceptado";
-        sending: "sending", "enviando", "enviando";
-        sent: "sent", "enviada", "enviado";
-        delivered: "delivered", "recebida", "recibido";
-        read: "read", "lida", "leído";
-        failed: "failed", "falhou", "falló";
-        statuses: "What the service said", "O que o serviço disse", "Lo que dijo el servicio";
-        no_statuses: "Nothing yet. Statuses come as webhooks of the same account.", "Nada ainda. Os status chegam como webhooks da mesma conta.", "Nada todavía. Los estados llegan como webhooks de la misma cuenta.";
-        sent_id: "Id at the service", "Id no serviço", "Id en el servicio";
-        see_event: "The whole story", "A história completa", "La historia completa";
+        sent_flash: "Message queued", "Mensagem na fila", "Mensaje en cola";
+        accepted: "Accepted", "Aceita", "Aceptado";
+        sending: "Sending", "Enviando", "Enviando";
+        sent: "Sent", "Enviada", "Enviado";
+        delivered: "Delivered", "Entregue", "Entregado";
+        read: "Read", "Lida", "Leído";
+        failed: "Failed", "Falhou", "Falló";
+        statuses: "Provider status updates", "Atualizações do provedor", "Actualizaciones del proveedor";
+        no_statuses: "No updates yet. The provider sends them as webhooks of the same account.", "Nenhuma atualização ainda. O provedor as envia como webhooks da mesma conta.", "Todavía no hay actualizaciones. El proveedor las envía como webhooks de la misma cuenta.";
+        sent_id: "Provider message ID", "ID no provedor", "ID del proveedor";
+        view_event: "View timeline", "Ver linha do tempo", "Ver cronología";
         delivery: "Delivery", "Entrega", "Entrega";
         conversations: "Conversations", "Conversas", "Conversaciones";
-        conversations_lead: "Everything about one phone on one line: what came in, what went out, and its statuses.", "Tudo sobre um telefone em uma linha: o que chegou, o que saiu e os status.", "Todo sobre un teléfono en una línea: lo que llegó, lo que salió y sus estados.";
+        conversations_lead: "Incoming and outgoing messages and statuses of one phone number", "Mensagens recebidas, enviadas e status de um telefone", "Mensajes recibidos, enviados y estados de un teléfono";
         phone: "Phone", "Telefone", "Teléfono";
-        phone_hint: "In any form; a Brazilian one is found with and without its ninth digit.", "Em qualquer forma; um brasileiro é encontrado com e sem o nono dígito.", "En cualquier forma; uno brasileño se encuentra con y sin su noveno dígito.";
-        look: "Look", "Ver", "Ver";
-        recent: "Recent", "Recentes", "Recientes";
-        recent_hint: "Out of the newest 200 events.", "Dentre os 200 eventos mais recentes.", "De los 200 eventos más recientes.";
-        last: "Last", "Último", "Último";
-        how_many: "Events", "Eventos", "Eventos";
-        nobody: "No event about a phone has come in yet.", "Ainda não chegou evento sobre um telefone.", "Todavía no ha llegado ningún evento sobre un teléfono.";
-        nothing_about: "Nothing is known about this phone.", "Nada se sabe sobre este telefone.", "No se sabe nada de este teléfono.";
-        incoming: "came in", "chegou", "llegó";
-        outgoing: "went out", "saiu", "salió";
-        a_status: "status", "status", "estado";
-        no_text: "no text", "sem texto", "sin texto";
+        phone_hint: "Any format. Brazilian numbers match with and without the ninth digit.", "Qualquer formato. Números brasileiros são encontrados com e sem o nono dígito.", "Cualquier formato. Los números brasileños se encuentran con y sin el noveno dígito.";
+        search: "Search", "Buscar", "Buscar";
+        recent: "Recent conversations", "Conversas recentes", "Conversaciones recientes";
+        recent_hint: "From the latest 200 events.", "Dos 200 eventos mais recentes.", "De los 200 eventos más recientes.";
+        last: "Last event", "Último evento", "Último evento";
+        event_count: "Events", "Eventos", "Eventos";
+        no_conversations: "No conversations yet", "Nenhuma conversa ainda", "Todavía no hay conversaciones";
+        no_events: "No events for this phone number.", "Nenhum evento para este telefone.", "No hay eventos para este teléfono.";
+        incoming: "Incoming", "Recebida", "Recibido";
+        outgoing: "Outgoing", "Enviada", "Enviado";
+        a_status: "Status", "Status", "Estado";
+        no_text: "No text", "Sem texto", "Sin texto";
         older: "Older", "Mais antigos", "Más antiguos";
-        reveal: "Show the phone", "Mostrar o telefone", "Mostrar el teléfono";
-        reveal_hint: "This is logged.", "Isso fica registrado.", "Esto queda registrado.";
-        answer: "Answer", "Responder", "Responder";
+        reveal: "Show phone number", "Mostrar telefone", "Mostrar teléfono";
+        reveal_hint: "Viewing it is logged.", "A visualização fica registrada.", "La visualización queda registrada.";
+        reply: "Reply", "Responder", "Responder";
     }
 );

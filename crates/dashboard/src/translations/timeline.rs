@@ -1,50 +1,51 @@
-//! Words of the story of an event: one for each kind of decision.
+//! Texts of an event's timeline, one for each kind of entry.
 
-crate::lang::words!(
-    /// What a story says.
+crate::lang::translations!(
     TimelineTexts {
-        received: "Received with {}", "Recebido com {}", "Recibido con {}";
-        body_removed: "Retention has removed the body.", "A retenção removeu o conteúdo.", "La retención eliminó el contenido.";
-        verified: "Verified by {}", "Verificado por {}", "Verificado por {}";
-        unverified: "Not verified: the source asks for nothing", "Não verificado: a origem não exige nada", "Sin verificar: el origen no exige nada";
-        released: "Not verified: released by hand", "Não verificado: liberado à mão", "Sin verificar: liberado a mano";
-        key: "The key is {}", "A chave é {}", "La clave es {}";
-        key_from: "The key is {}, found in {}", "A chave é {}, encontrada em {}", "La clave es {}, encontrada en {}";
-        key_hash: "a hash of the body", "um hash do conteúdo", "un hash del contenido";
-        no_key: "No key was found, so this is a duplicate of nothing", "Nenhuma chave foi encontrada, então não é duplicata de nada", "No se encontró clave, así que no es duplicado de nada";
-        no_key_duplicate: "It has no key, because its own is that of another event", "Não tem chave, porque a sua é a de outro evento", "No tiene clave, porque la suya es la de otro evento";
-        ping: "The provider only asked whether we are there", "O provedor só perguntou se estamos aqui", "El proveedor solo preguntó si estamos aquí";
-        filter_false: "Not for {}: the filter says no", "Não vai para {}: o filtro diz não", "No va a {}: el filtro dice que no";
-        filter_failed: "Not for {}: the filter failed ({})", "Não vai para {}: o filtro falhou ({})", "No va a {}: el filtro falló ({})";
-        not_json: "Not for {}: it has a filter, and the body is not JSON", "Não vai para {}: há um filtro, e o conteúdo não é JSON", "No va a {}: hay un filtro, y el contenido no es JSON";
-        same_destination: "Not for {} again: an earlier route leads there", "Não vai para {} de novo: uma rota anterior já leva lá", "No va a {} otra vez: una ruta anterior ya lleva allí";
-        dropped: "Not for {}: the transform dropped it", "Não vai para {}: a transformação o descartou", "No va a {}: la transformación lo descartó";
-        created: "To be delivered to {}", "A ser entregue para {}", "Por entregar a {}";
-        created_again: "To be delivered to {} idempotency_key more", "A ser entregue para {} mais uma vez", "Por entregar a {} una vez más";
-        attempt_ok: "Attempt {} to {} succeeded", "Tentativa {} para {} deu certo", "Intento {} a {} tuvo éxito";
+        received: "Received ({})", "Recebido ({})", "Recibido ({})";
+        body_removed: "The body was removed by retention.", "O corpo foi removido pela retenção.", "La retención eliminó el cuerpo.";
+        verified: "Verified: {}", "Verificado: {}", "Verificado: {}";
+        unverified: "Not verified: this source has no signature check", "Não verificado: esta origem não verifica assinaturas", "Sin verificar: este origen no comprueba firmas";
+        released: "Not verified: released from quarantine manually", "Não verificado: liberado da quarentena manualmente", "Sin verificar: liberado de la cuarentena manualmente";
+        key: "Dedup key {}", "Chave de deduplicação {}", "Clave de deduplicación {}";
+        key_from: "Dedup key {} (from {})", "Chave de deduplicação {} (de {})", "Clave de deduplicación {} (de {})";
+        key_body_field: "body field {}", "campo {} do corpo", "campo {} del cuerpo";
+        key_header: "header {}", "cabeçalho {}", "encabezado {}";
+        key_hash: "a hash of the body", "hash do corpo", "hash del cuerpo";
+        no_key: "No dedup key found; the event is never treated as a duplicate", "Nenhuma chave de deduplicação encontrada; o evento nunca é tratado como duplicata", "No se encontró clave de deduplicación; el evento nunca se trata como duplicado";
+        no_key_duplicate: "No dedup key: the key belongs to the original event", "Sem chave de deduplicação: a chave pertence ao evento original", "Sin clave de deduplicación: la clave pertenece al evento original";
+        ping: "Not routed: test request from the provider", "Não roteado: requisição de teste do provedor", "No enrutado: solicitud de prueba del proveedor";
+        filter_false: "Not routed to {}: filter did not match", "Não roteado para {}: o filtro não correspondeu", "No enrutado a {}: el filtro no coincidió";
+        filter_failed: "Not routed to {}: filter failed ({})", "Não roteado para {}: o filtro falhou ({})", "No enrutado a {}: el filtro falló ({})";
+        not_json: "Not routed to {}: the route has a filter and the body is not JSON", "Não roteado para {}: a rota tem um filtro e o corpo não é JSON", "No enrutado a {}: la ruta tiene un filtro y el cuerpo no es JSON";
+        same_destination: "Not routed to {} again: an earlier route already delivers there", "Não roteado para {} novamente: uma rota anterior já entrega lá", "No enrutado a {} otra vez: una ruta anterior ya entrega allí";
+        dropped: "Not routed to {}: dropped by the transform", "Não roteado para {}: descartado pela transformação", "No enrutado a {}: descartado por la transformación";
+        created: "Delivery to {} queued", "Entrega para {} na fila", "Entrega a {} en cola";
+        created_again: "Replay to {} queued", "Reenvio para {} na fila", "Reenvío a {} en cola";
+        attempt_ok: "Attempt {} to {} succeeded", "Tentativa {} para {} com sucesso", "Intento {} a {} con éxito";
         attempt_failed: "Attempt {} to {} failed", "Tentativa {} para {} falhou", "Intento {} a {} falló";
-        attempt_removed: "{} attempt to {}, of which retention has removed the record", "{} tentativa para {}, cujo registro a retenção removeu", "{} intento a {}, cuyo registro eliminó la retención";
-        attempts_removed: "{} attempts to {}, of which retention has removed the record", "{} tentativas para {}, cujo registro a retenção removeu", "{} intentos a {}, cuyo registro eliminó la retención";
-        duplicate: "Came again after {}", "Veio de novo depois de {}", "Llegó de nuevo después de {}";
-        duplicate_differs: "Came again after {} with another body, which was not sent", "Veio de novo depois de {} com outro conteúdo, que não foi enviado", "Llegó de nuevo después de {} con otro contenido, que no se envió";
-        duplicates: "Came again {} times in all, last now", "Veio de novo {} vezes ao todo, a última agora", "Llegó de nuevo {} veces en total, la última ahora";
-        revived: "A duplicate revived the delivery to {}", "Uma duplicata reviveu a entrega para {}", "Un duplicado revivió la entrega a {}";
-        replayed: "The delivery to {} was replayed", "A entrega para {} foi reenviada", "La entrega a {} fue reenviada";
-        cancelled: "The delivery to {} was cancelled", "A entrega para {} foi cancelada", "La entrega a {} fue cancelada";
-        lease_expired: "Nobody answered for the attempt to {} in time; it is due again", "Ninguém respondeu pela tentativa para {} a tempo; será feita de novo", "Nadie respondió por el intento a {} a tiempo; se hará de nuevo";
-        recovered: "The gateway ended during the attempt to {}; it is due again", "O gateway parou durante a tentativa para {}; será feita de novo", "La pasarela se detuvo durante el intento a {}; se hará de nuevo";
-        hastened: "The sender came again and waits, so the attempt to {} is due at idempotency_key", "O remetente veio de novo e espera, então a tentativa para {} é feita já", "El remitente llegó de nuevo y espera, así que el intento a {} se hace ya";
-        unheard: "The attempt to {} ended without a word, and what it sent may have arrived", "A tentativa para {} terminou sem resposta, e o que enviou pode ter chegado", "El intento a {} terminó sin respuesta, y lo que envió puede haber llegado";
-        confirmed: "Confirmed by a status: {} has it", "Confirmado por um status: {} o tem", "Confirmado por un estado: {} lo tiene";
-        confirmed_late: "Confirmed by an answer that came late: {} has it", "Confirmado por uma resposta que veio tarde: {} o tem", "Confirmado por una respuesta que llegó tarde: {} lo tiene";
-        refuted: "A status says that what was sent to {} has failed", "Um status diz que o que foi enviado para {} falhou", "Un estado dice que lo enviado a {} falló";
-        damaged: "What should go to {} is missing or damaged in the store; given up", "O que deveria ir para {} falta ou está danificado no armazenamento; desistiu-se", "Lo que debía ir a {} falta o está dañado en el almacén; se abandonó";
-        delivered_anyway: "Duplicate {} was delivered anyway, as", "A duplicata {} foi entregue assim mesmo, como", "El duplicado {} fue entregado de todos modos, como";
-        not_a_duplicate: "A person said that it is none: it came as duplicate {} of", "Uma pessoa disse que não é: veio como duplicata {} de", "Una persona dijo que no lo es: llegó como duplicado {} de";
-        answered: "The sender that waited was told {}", "O remetente que esperava recebeu a resposta {}", "El remitente que esperaba recibió la respuesta {}";
-        revealed: "{} looked at what is masked", "{} olhou o que está oculto", "{} miró lo que está oculto";
-        somebody: "Somebody", "Alguém", "Alguien";
+        attempt_removed: "{} attempt to {} (log removed by retention)", "{} tentativa para {} (registro removido pela retenção)", "{} intento a {} (registro eliminado por la retención)";
+        attempts_removed: "{} attempts to {} (log removed by retention)", "{} tentativas para {} (registro removido pela retenção)", "{} intentos a {} (registro eliminado por la retención)";
+        duplicate: "Duplicate received after {}", "Duplicata recebida após {}", "Duplicado recibido después de {}";
+        duplicate_differs: "Duplicate with a different body received after {}; not delivered", "Duplicata com corpo diferente recebida após {}; não entregue", "Duplicado con otro cuerpo recibido después de {}; no se entregó";
+        duplicates: "{} duplicates in total; this is the latest", "{} duplicatas no total; esta é a mais recente", "{} duplicados en total; este es el más reciente";
+        revived: "Delivery to {} revived by a duplicate", "Entrega para {} reativada por uma duplicata", "Entrega a {} reactivada por un duplicado";
+        replayed: "Delivery to {} replayed", "Entrega para {} reenviada", "Entrega a {} reenviada";
+        cancelled: "Delivery to {} cancelled", "Entrega para {} cancelada", "Entrega a {} cancelada";
+        lease_expired: "The attempt to {} did not report a result in time; it will be retried", "A tentativa para {} não informou um resultado a tempo; haverá nova tentativa", "El intento a {} no informó un resultado a tiempo; se reintentará";
+        recovered: "The gateway stopped during the attempt to {}; it will be retried", "O gateway parou durante a tentativa para {}; haverá nova tentativa", "El gateway se detuvo durante el intento a {}; se reintentará";
+        hastened: "The sender retried and waits for a response; delivering to {} now", "O remetente tentou de novo e aguarda resposta; entregando para {} agora", "El remitente reintentó y espera respuesta; entregando a {} ahora";
+        no_response: "Attempt to {}: no response; it may have been delivered", "Tentativa para {}: sem resposta; pode ter sido entregue", "Intento a {}: sin respuesta; puede haberse entregado";
+        confirmed: "Delivery to {} confirmed by a status update", "Entrega para {} confirmada por uma atualização de status", "Entrega a {} confirmada por una actualización de estado";
+        confirmed_late: "Delivery to {} confirmed by a late response", "Entrega para {} confirmada por uma resposta tardia", "Entrega a {} confirmada por una respuesta tardía";
+        refuted: "Status update: the delivery to {} failed", "Atualização de status: a entrega para {} falhou", "Actualización de estado: la entrega a {} falló";
+        damaged: "The payload for {} is missing or damaged in storage; delivery abandoned", "O conteúdo para {} está ausente ou danificado no armazenamento; entrega abandonada", "El contenido para {} falta o está dañado en el almacenamiento; entrega abandonada";
+        delivered_anyway: "Duplicate {} delivered anyway as", "Duplicata {} entregue mesmo assim como", "Duplicado {} entregado igualmente como";
+        not_a_duplicate: "Marked \"not a duplicate\"; was duplicate {} of", "Marcado como \"não é duplicata\"; era a duplicata {} de", "Marcado como \"no es duplicado\"; era el duplicado {} de";
+        answered: "Response to the waiting sender: {}", "Resposta ao remetente em espera: {}", "Respuesta al remitente en espera: {}";
+        revealed: "{} viewed masked values", "{} visualizou valores ocultos", "{} vio valores ocultos";
+        unknown_user: "A user", "Um usuário", "Un usuario";
         next_attempt: "Next attempt:", "Próxima tentativa:", "Próximo intento:";
-        given_up: "Given up: {}", "Desistiu-se: {}", "Se abandonó: {}";
+        gave_up: "No more retries: {}", "Sem novas tentativas: {}", "Sin más intentos: {}";
     }
 );

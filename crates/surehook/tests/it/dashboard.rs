@@ -102,8 +102,8 @@ async fn every_page_is_hardened_and_in_one_language() {
     let visitor = SignedIn::new(&gateway).await;
     for (asked, tag, word) in [
         ("en-US", "en", "Dead letters"),
-        ("pt-BR,pt;q=0.9", "pt-BR", "Mensagens mortas"),
-        ("es", "es", "Mensajes muertos"),
+        ("pt-BR,pt;q=0.9", "pt-BR", "Fila de falhas"),
+        ("es", "es", "Entregas fallidas"),
     ] {
         let headers: [(&str, &[u8]); 2] =
             [("cookie", visitor.cookie().as_bytes()), ("accept-language", asked.as_bytes())];

@@ -80,7 +80,7 @@ async fn a_source_is_made_used_changed_and_deleted() {
     // The form is as old as its tag by now.
     let stale = admin.form("/sources/shop/edit", &fields).await;
     assert_eq!(stale.status, 200);
-    assert!(stale.html.contains("Somebody changed it"), "{}", stale.html);
+    assert!(stale.html.contains("Another user changed this"), "{}", stale.html);
     assert!(stale.html.contains("x-signature") && hidden(&stale, "tag") != tag);
 
     let wrong = form(&[("tag", &hidden(&stale, "tag")), ("name", "other")]);
@@ -97,7 +97,7 @@ async fn the_command_of_an_open_source_brings_its_first_event() {
     make_open(&gateway).await;
     let admin = SignedIn::new(&gateway).await;
     let before = admin.page("/sources/open").await.html;
-    assert!(before.contains("Whoever knows the address may send"));
+    assert!(before.contains("Anyone who knows the URL can send events"));
     assert!(before.contains("curl -X POST"));
     gateway.accepted("open", r#"{"id":"test-1","type":"<b>test</b>"}"#).await;
     let after = admin.page("/sources/open").await.html;
@@ -138,7 +138,7 @@ async fn what_is_wrong_is_said_and_what_was_typed_is_kept() {
     for (path, fields, kept) in cases {
         let page = admin.form(path, &form(fields)).await;
         assert_eq!(page.status, 200, "case: {path} {fields:?}");
-        assert!(page.html.contains("This was not saved"), "case: {path} {fields:?}");
+        assert!(page.html.contains("Not saved"), "case: {path} {fields:?}");
         assert!(page.html.contains(kept), "case: {path}: {}", page.html);
         assert!(!page.html.contains("<script>alert") && !page.html.contains("<i>"));
         assert!(!page.html.contains("hunter2"), "secrets are not sent back");
@@ -160,13 +160,13 @@ async fn a_destination_is_made_watched_paused_and_tested() {
     let fields = [("name", "box"), ("url", "builtin:inbox"), ("retry", "quick")];
     let made = admin.form("/destinations/new?choice=http", &form(&fields)).await;
     leads_to(&made, "/destinations/box");
-    assert!(admin.page("/destinations/box").await.html.contains("healthy"));
+    assert!(admin.page("/destinations/box").await.html.contains("Healthy"));
 
     let why = form(&[("reason", "it is \"<b>moving</b>\"")]);
     leads_to(&admin.form("/destinations/box/pause", &why).await, "/destinations/box");
     let page = admin.page("/destinations/box").await.html;
-    assert!(page.contains("paused") && page.contains("moving") && !page.contains("<b>moving"));
-    assert!(admin.page("/destinations").await.html.contains("paused"));
+    assert!(page.contains("Paused") && page.contains("moving") && !page.contains("<b>moving"));
+    assert!(admin.page("/destinations").await.html.contains("Paused"));
 
     let once = hidden(&admin.page("/destinations/box").await, "idempotency_key");
     let test = form(&[("idempotency_key", &once), ("body", "{\"type\":\"test\"}")]);
@@ -250,7 +250,7 @@ async fn a_route_is_made_changed_and_deleted() {
     let wrong =
         form(&[("from", "open"), ("to", "box"), ("filter", ".type =="), ("idempotency_key", "x")]);
     let wrong = admin.form("/routes/save", &wrong).await;
-    assert!(wrong.html.contains("This was not saved") && wrong.html.contains(".type =="));
+    assert!(wrong.html.contains("Not saved") && wrong.html.contains(".type =="));
 
     let routes = api(&gateway, "/routes").await;
     let all = routes["data"].as_array().unwrap();
@@ -266,7 +266,7 @@ async fn a_route_is_made_changed_and_deleted() {
     ];
     leads_to(&admin.form("/routes/save", &form(&fields)).await, "/routes");
     let stale = admin.form("/routes/save", &form(&fields)).await;
-    assert!(stale.html.contains("Somebody changed it"), "{}", stale.html);
+    assert!(stale.html.contains("Another user changed this"), "{}", stale.html);
     let gone = form(&[("tag", &hidden(&stale, "tag"))]);
     leads_to(&admin.form(&format!("/routes/{id}/delete"), &gone).await, "/routes");
     assert_eq!(admin.page(&path).await.status, 404);
@@ -285,16 +285,16 @@ async fn filters_and_transforms_are_tried_on_real_events() {
 
     let own = r#"{"type": "<b>own</b>"}"#;
     for (filter, transform, event, body, expected) in [
-        (".type == \"paid\"", "", event.as_str(), "", "the event would go there"),
-        (".type == \"other\"", "", &event, "", "would not go there"),
-        (".type ==", "", &event, "", "The filter failed"),
+        (".type == \"paid\"", "", event.as_str(), "", "the event would be delivered"),
+        (".type == \"other\"", "", &event, "", "would not be delivered"),
+        (".type ==", "", &event, "", "Filter failed"),
         ("", "{total}", &event, "", "820982911946154508"),
-        ("", "empty", &event, "", "nothing would be sent"),
-        ("", ".type | .x", &event, "", "The transform failed"),
+        ("", "empty", &event, "", "Nothing would be sent"),
+        ("", ".type | .x", &event, "", "Transform failed"),
         ("", "{secret: .password}", &event, "", "masked"),
-        (".type == \"<b>own</b>\"", ".type", "", own, "the event would go there"),
+        (".type == \"<b>own</b>\"", ".type", "", own, "the event would be delivered"),
         (".", "", "", "no json", "Result"),
-        ("", "", "evt_none", "", "every event goes there"),
+        ("", "", "evt_none", "", "every event is delivered"),
     ] {
         let fields = [
             ("from", "open"),

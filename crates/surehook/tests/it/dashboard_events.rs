@@ -63,9 +63,9 @@ async fn an_event_explains_itself_and_nothing_hostile_gets_out() {
     }
     let page = visitor.page(&format!("/events/{event}")).await.html;
     for text in [
-        "Not verified: the source asks for nothing",
-        "found in pointer:/id",
-        "To be delivered to out",
+        "Not verified: this source has no signature check",
+        "from body field /id",
+        "Delivery to out queued",
         "Attempt 1 to out succeeded",
         "<rect class=\"w-first\"",
         "<json-view json",
@@ -89,7 +89,7 @@ async fn a_short_address_leads_to_the_event_and_a_wrong_one_says_so() {
     for path in ["/events/evt_1", "/events/%3Cscript%3E", "/events/evt_1/duplicates/1"] {
         let page = visitor.page(path).await;
         assert_eq!(page.status, 404, "{path}");
-        assert!(page.html.contains("There is nothing here"), "{path}");
+        assert!(page.html.contains("Page not found"), "{path}");
     }
 }
 
@@ -98,8 +98,11 @@ async fn pages_speak_the_language_that_is_asked_for() {
     let (gateway, event) = delivered().await;
     let visitor = SignedIn::new(&gateway).await;
     for (lang, texts) in [
-        ("pt-BR", ["Entregas", "Não verificado: a origem não exige nada", "deu certo"]),
-        ("es", ["Entregas", "Sin verificar: el origen no exige nada", "tuvo éxito"]),
+        (
+            "pt-BR",
+            ["Entregas", "Não verificado: esta origem não verifica assinaturas", "com sucesso"],
+        ),
+        ("es", ["Entregas", "Sin verificar: este origen no comprueba firmas", "con éxito"]),
     ] {
         let cookie = format!("{}; surehook_lang={lang}", visitor.cookie());
         let page = SignedIn::resumed(&gateway, &cookie).page(&format!("/events/{event}")).await;
@@ -175,9 +178,9 @@ async fn who_reveals_sees_it_once_and_the_story_says_so() {
     }
     assert!(!shown.html.contains("<script>alert") && !shown.html.contains("<i>eyes"));
     assert!(!shown.html.contains("curl --globoff"), "secrets are no part of a command");
-    assert!(shown.html.contains("&#60;i&#62;eyes&#60;/i&#62; looked at what is masked"));
+    assert!(shown.html.contains("&#60;i&#62;eyes&#60;/i&#62; viewed masked values"));
     let after = operator.page(&path).await.html;
-    assert!(!after.contains("canary") && after.contains("looked at what is masked"));
+    assert!(!after.contains("canary") && after.contains("viewed masked values"));
 }
 
 #[tokio::test]
@@ -207,13 +210,14 @@ async fn a_delivery_that_waits_is_cancelled() {
     let delivery = delivery_of(&gateway, &event, "scheduled").await;
     let visitor = SignedIn::new(&gateway).await;
     let page = visitor.page(&format!("/events/{event}")).await.html;
-    for text in ["Attempt 1 to out failed", "HTTP 503", "temporary", "the retry policy waits"] {
+    for text in ["Attempt 1 to out failed", "HTTP 503", "Temporary failure", "Retry policy backoff"]
+    {
         assert!(page.contains(text), "{text} is missing");
     }
     visitor.form(&format!("/events/{event}/deliveries/{delivery}/cancel"), "").await;
     gateway.delivery(&event, "cancelled").await;
     let page = visitor.page(&format!("/events/{event}")).await.html;
-    assert!(page.contains("The delivery to out was cancelled"));
+    assert!(page.contains("Delivery to out cancelled"));
 }
 
 #[tokio::test]
@@ -243,7 +247,7 @@ async fn a_duplicate_is_compared_and_delivered_anyway() {
     let new = done.location.unwrap();
     assert!(new.starts_with("/events/evt_") && !new.contains(&event));
     let page = operator.page(&new).await.html;
-    assert!(page.contains("it came as duplicate 1 of") && page.contains(&event));
+    assert!(page.contains("was duplicate 1 of") && page.contains(&event));
     assert!(operator.page(&path).await.html.contains(&new));
 }
 

@@ -138,7 +138,7 @@ async fn the_overview_shows_numbers_charts_and_what_fails() {
     assert_eq!(page.matches("<time-series").count(), 3);
     assert!(page.contains("href=\"/?range=15m\" aria-current=\"true\""));
     assert!(page.contains("href=\"/destinations/out\""), "what fails is named: {page}");
-    assert!(page.contains("temporary"), "{page}");
+    assert!(page.contains("Temporary failure"), "{page}");
     assert!(!page.contains("style=") && !page.contains("onclick"));
     let cells = page.split("data-value=\"").skip(1).filter_map(|rest| rest.split('"').next());
     assert!(cells.filter_map(|cell| cell.parse::<u64>().ok()).sum::<u64>() >= 10);

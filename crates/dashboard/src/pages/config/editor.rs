@@ -158,7 +158,7 @@ impl<'v, T: EditableResource> ResourceForm<'v, T> {
         if let Some(text) = typed.get("json").filter(|_| self.as_json) {
             let not_json = |error: serde_json::Error| ApiError {
                 status: 0,
-                detail: fill(FormTexts::of(self.user.lang()).not_json, &[&error]),
+                detail: fill(FormTexts::of(self.user.lang()).invalid_json, &[&error]),
             };
             return serde_json::from_str(text).map_err(not_json);
         }

@@ -104,8 +104,8 @@ fn attempt_entry(
     let answered = match (attempt.status, attempt.failure.as_deref()) {
         (Some(status), _) => format!("HTTP {status}"),
         (None, Some(failure)) => f.failure(failure).to_owned(),
-        (None, None) if attempt.class.is_none() => t.arrived.to_owned(),
-        (None, None) => t.no_answer.to_owned(),
+        (None, None) if attempt.class.is_none() => t.delivered.to_owned(),
+        (None, None) => t.no_response.to_owned(),
     };
     let (tone, icon) = if attempt.class.is_none() { ("ok", "check") } else { ("bad", "cross") };
     let class = attempt.class.as_deref().map(|class| f.class(class).to_owned());

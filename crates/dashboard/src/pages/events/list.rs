@@ -87,7 +87,7 @@ impl EventRow {
     }
 
     fn select_label(&self, t: &EventListTexts) -> String {
-        fill(t.choose, &[&self.id])
+        fill(t.select, &[&self.id])
     }
 
     fn has_no_deliveries(&self) -> bool {
@@ -104,7 +104,7 @@ pub(super) fn status_badges(counts: &BTreeMap<&str, u64>, c: &CommonTexts) -> Ve
     all.map(|(status, count)| {
         let mut badge = Badge::status(status, c);
         if count > 1 {
-            badge.text = format!("{count} {}", badge.text);
+            badge.text = format!("{} ×{count}", badge.text);
         }
         badge
     })

@@ -157,7 +157,7 @@ impl<'e> TimelineBuilder<'e> {
             "lease_expired" => line("clock", "warn", fill(texts.lease_expired, &[&to()])),
             "recovered" => line("clock", "warn", fill(texts.recovered, &[&to()])),
             "hastened" => line("clock", "", fill(texts.hastened, &[&to()])),
-            "unheard" => line("warn", "warn", fill(texts.unheard, &[&to()])),
+            "unheard" => line("warn", "warn", fill(texts.no_response, &[&to()])),
             "confirmed" => {
                 let late = detail["by"].is_null();
                 let words = if late { texts.confirmed_late } else { texts.confirmed };
@@ -178,7 +178,8 @@ impl<'e> TimelineBuilder<'e> {
                 line("send", "", fill(texts.answered, &[&truncate(detail_str(detail, "answer"))]))
             }
             "revealed" => {
-                let who = [detail_str(detail, "name"), detail_str(detail, "token"), texts.somebody];
+                let who =
+                    [detail_str(detail, "name"), detail_str(detail, "token"), texts.unknown_user];
                 let who = who.into_iter().find(|who| !who.is_empty()).unwrap_or_default();
                 line("eye", "warn", fill(texts.revealed, &[&truncate(who)]))
             }
@@ -197,11 +198,18 @@ impl<'e> TimelineBuilder<'e> {
 
     fn key_text(&self, detail: &Value) -> String {
         let key = truncate(&mask_people(detail_str(detail, "key"), self.masked_attributes));
-        match detail_str(detail, "from") {
-            "" => fill(self.texts.key, &[&key]),
-            "content_hash" => fill(self.texts.key_from, &[&key, &self.texts.key_hash]),
-            from => fill(self.texts.key_from, &[&key, &truncate(from)]),
-        }
+        let origin = match detail_str(detail, "from") {
+            "" => return fill(self.texts.key, &[&key]),
+            "content_hash" => self.texts.key_hash.to_owned(),
+            from => match from.split_once(':') {
+                Some(("pointer", pointer)) => {
+                    fill(self.texts.key_body_field, &[&truncate(pointer)])
+                }
+                Some(("header", name)) => fill(self.texts.key_header, &[&truncate(name)]),
+                _ => truncate(from),
+            },
+        };
+        fill(self.texts.key_from, &[&key, &origin])
     }
 
     fn not_routed_text(&self, detail: &Value) -> Option<String> {
@@ -256,7 +264,7 @@ impl<'e> TimelineBuilder<'e> {
     }
 
     fn gave_up_text(&self, reason: Option<&str>) -> Option<String> {
-        reason.map(|reason| fill(self.texts.given_up, &[&self.failures.reason(reason)]))
+        reason.map(|reason| fill(self.texts.gave_up, &[&self.failures.reason(reason)]))
     }
 
     fn duplicate_line(&self, decision: &TimelineItem, words: &str) -> TimelineLine {
@@ -350,29 +358,29 @@ mod tests {
             "next": "retry", "next_at": "2026-11-15T10:01:00Z", "next_why": "retry_after" });
         let line = line_for(Lang::Pt, "attempt_failed", detail);
         assert_eq!(line.text, "Tentativa 2 para crm falhou");
-        assert_eq!(line.facts, ["HTTP 503", "temporária"]);
+        assert_eq!(line.facts, ["HTTP 503", "Falha temporária"]);
         let (at, why) = line.next.unwrap();
         assert_eq!(
             (at.as_str(), why.as_deref()),
-            ("2026-11-15T10:01:00Z", Some("o destino pediu com Retry-After"))
+            ("2026-11-15T10:01:00Z", Some("Solicitado pelo destino (Retry-After)"))
         );
         let dead = line_for(Lang::En, "attempt_failed", json!({ "number": 1, "next": "dead" }));
-        assert_eq!(dead.end.as_deref(), Some("Given up: all attempts failed"));
+        assert_eq!(dead.end.as_deref(), Some("No more retries: All retries failed"));
     }
 
     #[test]
     fn a_duplicate_tells_its_gap_and_leads_to_the_comparison() {
         let line = line_for(Lang::En, "duplicate", Value::Null);
-        assert_eq!(line.text, "Came again after 4.2 s");
+        assert_eq!(line.text, "Duplicate received after 4.2 s");
         assert_eq!(line.link.unwrap().0, "/events/evt_1/duplicates/1");
     }
 
     #[test]
     fn routes_that_were_not_taken_say_why() {
         for (why, expected) in [
-            ("filter_false", "Not for crm: the filter says no"),
-            ("filter_failed:timeout", "Not for crm: the filter failed (timeout)"),
-            ("ping", "The provider only asked whether we are there"),
+            ("filter_false", "Not routed to crm: filter did not match"),
+            ("filter_failed:timeout", "Not routed to crm: filter failed (timeout)"),
+            ("ping", "Not routed: test request from the provider"),
         ] {
             let line =
                 line_for(Lang::En, "not_routed", json!({ "destination": "crm", "why": why }));

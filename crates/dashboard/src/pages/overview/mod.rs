@@ -154,7 +154,7 @@ fn build_tiles(
             name: t.oldest,
             value: oldest
                 .map_or(NONE.to_owned(), |secs| format_duration(lang, Duration::from_secs(secs))),
-            more: if oldest.is_some() { t.now } else { t.nothing_waits },
+            more: if oldest.is_some() { t.now } else { t.none_pending },
             tone: match oldest {
                 None | Some(..60) => "tone-ok",
                 Some(60..600) => "tone-warn",

@@ -82,8 +82,8 @@ impl DestinationStats {
         match (state.paused, state.circuit.as_str()) {
             (true, _) => Some(Badge::new("held", "pause", t.paused)),
             (false, "open") => Some(Badge::new("bad", "cross", t.circuit_open)),
-            (false, "half_open" | "ramp") => Some(Badge::new("warn", "clock", t.circuit_trying)),
-            _ if state.cooling_until.is_some() => Some(Badge::new("warn", "clock", t.cooling)),
+            (false, "half_open" | "ramp") => Some(Badge::new("warn", "clock", t.circuit_half_open)),
+            _ if state.cooling_until.is_some() => Some(Badge::new("warn", "clock", t.rate_limited)),
             _ => None,
         }
     }
@@ -271,7 +271,7 @@ mod tests {
         assert_eq!((found[2].dead, found[2].class.as_deref()), (7, Some("permanent")));
         assert_eq!(
             groups[0].cause_text(OverviewTexts::of(Lang::En), FailureTexts::of(Lang::En)),
-            "503 · refused for good"
+            "503 · Permanent failure"
         );
     }
 

@@ -193,7 +193,7 @@ async fn form_page(user: CurrentUser, form: ReplayForm, error: Option<ApiError>)
         Err(unknown) => {
             let known: Vec<_> = KNOWN.iter().filter(|(name, _)| !name.is_empty()).collect();
             let known: Vec<_> = known.iter().map(|(name, _)| format!("{name}:")).collect();
-            let detail = fill(frame.c.unknown_word, &[&unknown, &known.join(" ")]);
+            let detail = fill(frame.c.unknown_filter, &[&unknown, &known.join(" ")]);
             problem = Some(ApiError { detail, ..ApiError::default() });
         }
         Ok(body) => {

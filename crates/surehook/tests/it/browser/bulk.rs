@@ -52,7 +52,7 @@ async fn a_bulk_replay_wants_its_number_typed_and_stops_where_it_is_cancelled() 
 
     browser.type_into("#typed", "299").await;
     browser.click("#start").await;
-    says(&browser, "The number that was typed is not 300. Nothing was started.").await;
+    says(&browser, "The number you typed is not 300. No replay was started.").await;
     let jobs = gateway.get("/replays").await.expect(200).json();
     assert_eq!(jobs["data"].as_array().unwrap().len(), 0);
     browser.clear("#typed").await;
@@ -69,7 +69,7 @@ async fn a_bulk_replay_wants_its_number_typed_and_stops_where_it_is_cancelled() 
     browser.wait_until("Number(document.querySelector('#succeeded').textContent) >= 20").await;
     browser.click("[data-open='#cancel']").await;
     browser.click("#cancel form button.danger").await;
-    says(&browser, "The replay is cancelled.").await;
+    says(&browser, "Replay cancelled").await;
     let id = browser.url().await.rsplit('/').next().unwrap().to_owned();
     let job = eventually(SOON, || async {
         let job = gateway.get(&format!("/replays/{id}")).await.expect(200).json();

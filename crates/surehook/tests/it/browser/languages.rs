@@ -9,8 +9,8 @@ use crate::support::browser::{Browser, Scheme};
 /// the same in two of them are left out.
 const WORDS: [(&str, &[&str]); 3] = [
     ("en", &["Overview", "Dead letters", "Conversations", "Sources", "Routes", "Sign out", "Dark"]),
-    ("pt-BR", &["Visão geral", "Mensagens mortas", "Conversas", "Origens", "Rotas", "Escuro"]),
-    ("es", &["Resumen", "Mensajes muertos", "Conversaciones", "Orígenes", "Rutas", "Oscuro"]),
+    ("pt-BR", &["Visão geral", "Fila de falhas", "Conversas", "Origens", "Rotas", "Escuro"]),
+    ("es", &["Resumen", "Entregas fallidas", "Conversaciones", "Orígenes", "Rutas", "Oscuro"]),
 ];
 
 /// The language of a page, and all that it says, without what is marked as being in another one and

@@ -31,7 +31,7 @@ async fn a_failing_destination_is_found_understood_mended_and_its_group_replayed
 
     // Understood: what was answered, and the story of one of them.
     let group = browser.text(".group").await;
-    for told in ["billing", "422", "5 letters", "There is no customer 4711"] {
+    for told in ["billing", "422", "5 dead letters", "There is no customer 4711"] {
         assert!(group.contains(told), "{told} is not in {group}");
     }
     browser.click(".group a[href^='/events/']").await;
@@ -65,7 +65,7 @@ async fn a_failing_destination_is_found_understood_mended_and_its_group_replayed
         .await;
     assert_eq!(works.count() - to_crm, LETTERS);
     browser.click("nav a[href='/dead-letters']").await;
-    says(&browser, "Nothing is dead.").await;
+    says(&browser, "No dead letters").await;
     browser.click("nav a[href='/']").await;
     browser
         .wait_until("document.querySelector('#groups') && !document.querySelector('#groups tr')")

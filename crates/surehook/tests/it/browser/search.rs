@@ -63,7 +63,7 @@ async fn a_phone_is_found_in_any_spelling_masked_and_revealed_with_a_trace() {
     let hidden = browser.run(facts, &[]).await;
     assert!(!hidden.as_str().unwrap().contains(PHONE), "{hidden}");
     let story = browser.text("#story").await;
-    assert!(story.contains("looked at what is masked"), "{story}");
+    assert!(story.contains("viewed masked values"), "{story}");
 
     // In conversations too, by the button there.
     browser.goto(&gateway.url("/conversations")).await;

@@ -56,12 +56,12 @@ pub(super) async fn resume_destination(
 pub(super) async fn probe_destination(user: CurrentUser, Path(name): Path<String>) -> PageResult {
     let t = DestinationTexts::of(user.lang());
     let notice = |answer: &Value| match answer["succeeded"].as_bool() {
-        Some(true) => t.probe_good.to_owned(),
+        Some(true) => t.probe_succeeded.to_owned(),
         _ => {
             let attempt = &answer["attempt"];
             let code = attempt["status"].as_u64().map(|code| code.to_string());
             let result = code.or_else(|| attempt["failure"].as_str().map(str::to_owned));
-            fill(t.probe_bad, &[&result.unwrap_or_default()])
+            fill(t.probe_failed, &[&result.unwrap_or_default()])
         }
     };
     run_action(&user, &name, "probe", json!({}), None, notice).await
@@ -114,7 +114,7 @@ pub(super) async fn test_destination(
         match serde_json::from_str::<Value>(&form.body) {
             Ok(body) => json!({ "destination": name, "type": "test", "body": body }),
             Err(error) => {
-                let detail = fill(FormTexts::of(user.lang()).not_json, &[&error]);
+                let detail = fill(FormTexts::of(user.lang()).invalid_json, &[&error]);
                 let error = ApiError { detail, ..ApiError::default() };
                 return test_page_with_error(&user, &name, form, error).await;
             }

@@ -170,7 +170,7 @@ async fn load_tiles(
     Ok(vec![
         (t.success, success, none()),
         (t.attempts_day, lang.number(attempts), none()),
-        (t.took, ms(times.p95_ms), times_shown),
+        (t.response_time, ms(times.p95_ms), times_shown),
         (t.dead_day, lang.number(dead), none()),
         (t.oldest, numbers.oldest_age(lang), none()),
     ])

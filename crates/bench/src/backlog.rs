@@ -1,7 +1,7 @@
-//! The backlog: many events for a destination that is down, then `kill -9`.
+//! Backlog phase: many events for a destination that is down, then `kill -9`.
 //!
-//! A gateway whose memory or whose cost of an event grows with what it owes shows it here: the
-//! last tenth of the events is as fast as the first, or it is not.
+//! A gateway whose memory or whose cost per event grows with its backlog shows it here: the last
+//! tenth of the events is then slower than the first.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -9,18 +9,18 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use serde::Serialize;
 
+use crate::bench_run::BenchRun;
 use crate::gateway::GatewayConfig;
-use crate::lab::BenchRun;
-use crate::load::drive;
-use crate::plan::{LoadPlan, StopCondition};
+use crate::load::generate_load;
+use crate::load::{LoadPlan, StopCondition};
 use crate::usage;
 
 const SOURCE: &str = "backlog";
-/// Nothing listens on tcpmux. A free port from the system's own range would not do: a client
-/// that tries such a port often enough is one day given it as its own, and connects to itself.
+/// Port 1 (tcpmux), on which nothing listens. A port of the ephemeral range would not do: a client
+/// that retries such a port may be assigned it as its local port and connect to itself.
 const DOWN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 1);
 
-/// How a gateway bore a backlog.
+/// Rates, memory and restart time of a gateway with a large backlog.
 #[derive(Clone, Debug, Serialize)]
 pub struct BacklogReport {
     pub events: u64,
@@ -34,40 +34,41 @@ pub struct BacklogReport {
     /// Memory after the last event.
     pub rss_last_bytes: Option<u64>,
     pub rss_peak_bytes: Option<u64>,
-    /// All files of the data folder after the last event.
+    /// Size of the data folder after the last event.
     pub data_bytes: u64,
     /// From the start of the process after `kill -9` until `/readyz` answered 200.
     pub ready_after_kill_ms: f64,
     pub rss_after_kill_bytes: Option<u64>,
 }
 
-pub(crate) async fn measure(lab: &BenchRun) -> Result<BacklogReport> {
-    let events = lab.options.backlog_events;
-    lab.progress.expect(2);
-    lab.progress.step(format!("{events} events for a destination that is down"));
-    let mut gateway = lab.gateway(&GatewayConfig::default().joined(SOURCE, "down", DOWN)).await?;
+pub(crate) async fn measure(run: &BenchRun) -> Result<BacklogReport> {
+    let events = run.options.backlog_events;
+    run.progress.set_total(2);
+    run.progress.start_step(format!("{events} events for a destination that is down"));
+    let mut gateway =
+        run.start_gateway(&GatewayConfig::default().connected(SOURCE, "down", DOWN)).await?;
     let pid = gateway.child.pid();
     let rss_first_bytes = usage::rss_bytes(pid);
     let mut curve = AnswerCurve::new();
     let mut rss_peak_bytes = rss_first_bytes;
     let plan = LoadPlan {
         until: StopCondition::Answers(events),
-        ..lab.plan(gateway.child.addr(), SOURCE)
+        ..run.closed_loop(gateway.child.addr(), SOURCE)
     };
-    let outcome = drive(plan, |elapsed, answered| {
+    let outcome = generate_load(plan, |elapsed, answered| {
         curve.add(elapsed, answered);
         rss_peak_bytes = rss_peak_bytes.max(usage::rss_bytes(pid));
     })
     .await
-    .with_context(|| format!("the load failed{}", gateway.child.last_words()))?;
+    .with_context(|| format!("the load failed{}", gateway.child.log_tail()))?;
     curve.add(outcome.elapsed, outcome.answered);
     let rss_last_bytes = usage::rss_bytes(pid);
     let data_bytes = gateway.data_bytes()?;
-    lab.progress.done();
+    run.progress.finish_step();
 
-    lab.progress.step("restart after kill -9".to_owned());
+    run.progress.start_step("restart after kill -9".to_owned());
     let ready = gateway.kill_and_restart().await?;
-    lab.progress.done();
+    run.progress.finish_step();
     Ok(BacklogReport {
         events: outcome.answered,
         seconds: outcome.elapsed.as_secs_f64(),
@@ -82,7 +83,7 @@ pub(crate) async fn measure(lab: &BenchRun) -> Result<BacklogReport> {
     })
 }
 
-/// How many answers had come at which second.
+/// Pairs of (seconds since the start, answers until then).
 struct AnswerCurve(Vec<(f64, f64)>);
 
 impl AnswerCurve {
@@ -94,14 +95,14 @@ impl AnswerCurve {
         self.0.push((elapsed.as_secs_f64(), answered as f64));
     }
 
-    /// The rate between two shares of all answers.
+    /// The rate between two shares (0 to 1) of all answers.
     fn per_second(&self, from: f64, to: f64) -> f64 {
         let total = self.0.last().map_or(0.0, |(_, answered)| *answered);
         let span = self.second_of(to * total) - self.second_of(from * total);
         if span > 0.0 { (to - from) * total / span } else { 0.0 }
     }
 
-    /// When the answer number `answered` came, in a straight line between two looks.
+    /// The second at which answer number `answered` was received, interpolated between two samples.
     fn second_of(&self, answered: f64) -> f64 {
         let above = self.0.partition_point(|(_, count)| *count < answered);
         let Some((second, count)) = self.0.get(above).copied() else {

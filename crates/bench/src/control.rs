@@ -1,6 +1,6 @@
-//! Single calls beside the load: is the child ready, how much arrived.
+//! Single HTTP calls outside the load, such as readiness checks, API calls and sink counters.
 //!
-//! One connection for each call, read to its end, so any HTTP/1.1 server can be asked.
+//! Each call has its own connection, which is read to its end; so any HTTP/1.1 server works.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -9,8 +9,8 @@ use anyhow::{Context as _, Result};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-/// How long a call may take. A gateway at full load answers late, but not this late.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Timeout of a call. A gateway at full load answers late, but not this late.
+const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 
 pub(crate) struct ControlResponse {
     pub(crate) status: u16,
@@ -19,7 +19,7 @@ pub(crate) struct ControlResponse {
 }
 
 impl ControlResponse {
-    /// The value of the first header with this name, which is written in small letters.
+    /// The value of the first header with this name; case is ignored.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         let lines = self.head.lines().filter_map(|line| line.split_once(':'));
         let mut named = lines.filter(|(known, _)| known.eq_ignore_ascii_case(name));
@@ -31,7 +31,7 @@ pub(crate) async fn call(addr: SocketAddr, method: &str, path: &str) -> Result<C
     call_with(addr, method, path, "", "").await
 }
 
-/// A call with further header lines and a body.
+/// A call with additional header lines and a body.
 pub(crate) async fn call_with(
     addr: SocketAddr,
     method: &str,
@@ -43,9 +43,9 @@ pub(crate) async fn call_with(
         "{method} {path} HTTP/1.1\r\nhost: {addr}\r\ncontent-length: {}\r\nconnection: close\r\n{headers}\r\n{body}",
         body.len()
     );
-    tokio::time::timeout(PATIENCE, exchange(addr, &request))
+    tokio::time::timeout(CALL_TIMEOUT, exchange(addr, &request))
         .await
-        .with_context(|| format!("{method} {path} was not answered in {PATIENCE:?}"))?
+        .with_context(|| format!("{method} {path} was not answered in {CALL_TIMEOUT:?}"))?
         .with_context(|| format!("{method} {path} failed"))
 }
 
@@ -56,8 +56,8 @@ async fn exchange(addr: SocketAddr, request: &str) -> Result<ControlResponse> {
     stream.read_to_end(&mut bytes).await?;
 
     let head_len = bytes.windows(4).position(|four| four == b"\r\n\r\n");
-    let body = bytes.split_off(head_len.context("the answer ended inside its head")? + 4);
-    let head = String::from_utf8(bytes).context("the answer's head is no text")?;
+    let body = bytes.split_off(head_len.context("the response ended inside its header")? + 4);
+    let head = String::from_utf8(bytes).context("the response header is not UTF-8")?;
     let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
-    Ok(ControlResponse { status: status.context("the answer has no status")?, head, body })
+    Ok(ControlResponse { status: status.context("the response has no status")?, head, body })
 }

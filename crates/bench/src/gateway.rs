@@ -1,4 +1,4 @@
-//! The gateway under measurement: its configuration, its process, its folder.
+//! The measured gateway: its configuration, process and data folder.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -10,23 +10,23 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
-use crate::child::{ServerProcess, free_addr};
 use crate::control;
-use crate::request::random;
+use crate::request::random_u64;
+use crate::server_process::{ServerProcess, free_addr};
 
-/// A gateway with an empty store is ready at once, or something is wrong.
-const START_PATIENCE: Duration = Duration::from_secs(30);
-/// A gateway that was killed over a large store may have much to read.
-const RESTART_PATIENCE: Duration = Duration::from_secs(300);
-/// In flight to one destination, as many as the generator's connections by default.
+/// A gateway with an empty store starts at once; later than this means that it failed.
+const START_TIMEOUT: Duration = Duration::from_secs(30);
+/// A gateway that was killed with a large store may need to recover much data.
+const RESTART_TIMEOUT: Duration = Duration::from_secs(300);
+/// Concurrent deliveries to one destination.
 const DESTINATION_CONCURRENCY: usize = 64;
 
-/// What the gateway is told to serve.
+/// Sources, destinations and routes of the gateway.
 #[derive(Debug, Default)]
 pub(crate) struct GatewayConfig {
-    /// Each with its settings beside the name.
+    /// Name and further settings of each source.
     sources: Vec<(String, String)>,
-    /// Each with its settings beside the name.
+    /// Name and further settings of each destination.
     destinations: Vec<(String, String)>,
     routes: Vec<(String, String)>,
 }
@@ -36,25 +36,22 @@ impl GatewayConfig {
         self.source_with(name, "provider = \"generic\"\nverify = \"none\"")
     }
 
-    /// A source with these settings.
     pub(crate) fn source_with(mut self, name: &str, settings: &str) -> Self {
         self.sources.push((name.to_owned(), settings.to_owned()));
         self
     }
 
-    /// A source and a destination of its own, joined by a route.
-    pub(crate) fn joined(self, source: &str, destination: &str, addr: SocketAddr) -> Self {
+    /// A source and a destination, connected by a route.
+    pub(crate) fn connected(self, source: &str, destination: &str, addr: SocketAddr) -> Self {
         let settings = format!("url = \"http://{addr}/\"\nconcurrency = {DESTINATION_CONCURRENCY}");
         self.destination_with(destination, &settings).route(source, destination).source(source)
     }
 
-    /// A destination with these settings.
     pub(crate) fn destination_with(mut self, name: &str, settings: &str) -> Self {
         self.destinations.push((name.to_owned(), settings.to_owned()));
         self
     }
 
-    /// A further way from a source to a destination.
     pub(crate) fn route(mut self, source: &str, destination: &str) -> Self {
         self.routes.push((source.to_owned(), destination.to_owned()));
         self
@@ -62,7 +59,7 @@ impl GatewayConfig {
 
     fn to_toml(&self) -> String {
         let mut toml = String::from("allow_networks = [\"127.0.0.0/8\"]\n");
-        // Writing to a string cannot fail, so the results say nothing.
+        // Writing to a string cannot fail.
         for (name, settings) in &self.sources {
             let _ = writeln!(toml, "\n[[sources]]\nname = \"{name}\"\n{settings}");
         }
@@ -90,24 +87,24 @@ impl Gateway {
         fs::create_dir(&folder)?;
         fs::create_dir(folder.join("data"))?;
         fs::write(folder.join("surehook.toml"), config.to_toml())?;
-        let token = format!("{:016x}{:016x}", random(), random());
+        let token = format!("{:016x}{:016x}", random_u64(), random_u64());
         let launch = GatewayLaunch { exe: exe.to_owned(), folder, addr: free_addr()?, token };
         let mut child = launch.start()?;
-        child.ready("/readyz", START_PATIENCE).await?;
+        child.wait_until_ready("/readyz", START_TIMEOUT).await?;
         Ok(Self { child, launch })
     }
 
-    /// Kills the gateway with SIGKILL, starts it on the same folder, and says how long it took
-    /// from the start until it was ready.
+    /// Kills the gateway with SIGKILL and starts it on the same folder. Returns the time from the
+    /// start until it was ready.
     pub(crate) async fn kill_and_restart(&mut self) -> Result<Duration> {
         self.child.kill().context("cannot kill the gateway")?;
-        let begun = Instant::now();
+        let started_at = Instant::now();
         self.child = self.launch.start()?;
-        self.child.ready("/readyz", RESTART_PATIENCE).await?;
-        Ok(begun.elapsed())
+        self.child.wait_until_ready("/readyz", RESTART_TIMEOUT).await?;
+        Ok(started_at.elapsed())
     }
 
-    /// Asks the gateway's API; fails on any answer that is not a success.
+    /// Calls the gateway's API; fails unless the status is 2xx.
     pub(crate) async fn api(
         &self,
         method: &str,
@@ -119,28 +116,30 @@ impl Gateway {
             self.launch.token
         );
         let body = body.map(Value::to_string).unwrap_or_default();
-        let said = control::call_with(self.launch.addr, method, path, &headers, &body).await?;
-        let text = String::from_utf8_lossy(&said.body);
+        let response = control::call_with(self.launch.addr, method, path, &headers, &body).await?;
+        let text = String::from_utf8_lossy(&response.body);
         ensure!(
-            (200..300).contains(&said.status),
+            (200..300).contains(&response.status),
             "{method} {path} answered {}: {text}",
-            said.status
+            response.status
         );
-        serde_json::from_str(&text).with_context(|| format!("{method} {path} is no JSON: {text}"))
+        serde_json::from_str(&text)
+            .with_context(|| format!("{method} {path} did not return JSON: {text}"))
     }
 
-    /// Signs in to the dashboard as the administrator; gives back the cookie of the session.
+    /// Signs in to the dashboard as the administrator and returns the session cookie.
     pub(crate) async fn sign_in(&self) -> Result<String> {
         let headers = "content-type: application/x-www-form-urlencoded\r\n\
                        sec-fetch-site: same-origin\r\n";
         let form = format!("token={}", self.launch.token);
-        let said = control::call_with(self.launch.addr, "POST", "/login", headers, &form).await?;
-        ensure!(said.status == 303, "POST /login answered {}", said.status);
-        let cookie = said.header("set-cookie").context("POST /login set no cookie")?;
+        let response =
+            control::call_with(self.launch.addr, "POST", "/login", headers, &form).await?;
+        ensure!(response.status == 303, "POST /login answered {}", response.status);
+        let cookie = response.header("set-cookie").context("POST /login set no cookie")?;
         Ok(cookie.split(';').next().unwrap_or(cookie).to_owned())
     }
 
-    /// Bytes of all files in the data folder.
+    /// Size of all files in the data folder.
     pub(crate) fn data_bytes(&self) -> Result<u64> {
         folder_bytes(&self.launch.folder.join("data"))
     }
@@ -158,7 +157,7 @@ struct GatewayLaunch {
 impl GatewayLaunch {
     fn start(&self) -> Result<ServerProcess> {
         let mut command = Command::new(&self.exe);
-        // Settings of the shell would make this another gateway than the next person measures.
+        // Settings from the shell would make the result impossible to compare with another run.
         for (name, _) in std::env::vars_os() {
             if name.as_encoded_bytes().starts_with(b"SUREHOOK_") {
                 command.env_remove(name);
@@ -190,8 +189,10 @@ mod tests {
     #[test]
     fn configuration_matches_the_documented_format() {
         let sink = SocketAddr::from(([127, 0, 0, 1], 9000));
-        let toml =
-            GatewayConfig::default().source("in-only").joined("delivered", "sink", sink).to_toml();
+        let toml = GatewayConfig::default()
+            .source("in-only")
+            .connected("delivered", "sink", sink)
+            .to_toml();
         let expected = r#"allow_networks = ["127.0.0.0/8"]
 
 [[sources]]

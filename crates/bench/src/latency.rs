@@ -1,4 +1,4 @@
-//! Latencies: recorded in microseconds, told as three numbers, joined over rounds by medians.
+//! Latencies: recorded in microseconds, summarized as three numbers, medians over the rounds.
 
 use std::time::Duration;
 
@@ -6,29 +6,32 @@ use anyhow::{Context as _, Result};
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-/// Above this a latency is recorded as this: no phase waits longer.
+/// Longer latencies are recorded as this value; no phase waits longer.
 const LONGEST_US: u64 = 3_600_000_000;
 
-/// An empty histogram. All are made here, because only equal bounds can be added up.
+/// An empty histogram. All histograms have the same bounds, so that they can be added up.
 pub(crate) fn histogram() -> Histogram<u64> {
-    // Three digits: a p99 of 12.3 ms is told as such.
-    Histogram::new_with_bounds(1, LONGEST_US, 3).expect("the bounds are constant and valid")
+    // Three significant digits, as in 12.3 ms.
+    Histogram::new_with_bounds(1, LONGEST_US, 3).expect("bounds are constant and valid")
 }
 
 pub(crate) fn record(histogram: &mut Histogram<u64>, latency: Duration) {
     histogram.saturating_record(u64::try_from(latency.as_micros()).unwrap_or(u64::MAX));
 }
 
-/// The values a histogram holds, small enough to be sent as JSON.
-pub(crate) fn recorded(histogram: &Histogram<u64>) -> Vec<(u64, u64)> {
+/// The recorded values with their counts, small enough to be sent as JSON.
+pub(crate) fn recorded_values(histogram: &Histogram<u64>) -> Vec<(u64, u64)> {
     histogram
         .iter_recorded()
         .map(|step| (step.value_iterated_to(), step.count_since_last_iteration()))
         .collect()
 }
 
-/// Adds what [`recorded`] took out of another process's histogram.
-pub(crate) fn add_recorded(histogram: &mut Histogram<u64>, values: &[(u64, u64)]) -> Result<()> {
+/// Adds the [`recorded_values`] of a histogram in another process.
+pub(crate) fn add_recorded_values(
+    histogram: &mut Histogram<u64>,
+    values: &[(u64, u64)],
+) -> Result<()> {
     for (value_us, count) in values {
         histogram
             .record_n(*value_us, *count)
@@ -37,7 +40,6 @@ pub(crate) fn add_recorded(histogram: &mut Histogram<u64>, values: &[(u64, u64)]
     Ok(())
 }
 
-/// How long things took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct LatencySummary {
     pub p50_us: u64,
@@ -46,7 +48,7 @@ pub struct LatencySummary {
 }
 
 impl LatencySummary {
-    pub(crate) fn of(histogram: &Histogram<u64>) -> Self {
+    pub(crate) fn from_histogram(histogram: &Histogram<u64>) -> Self {
         Self {
             p50_us: histogram.value_at_quantile(0.50),
             p99_us: histogram.value_at_quantile(0.99),
@@ -54,7 +56,7 @@ impl LatencySummary {
         }
     }
 
-    /// One latency for several rounds: the medians, and the worst of all.
+    /// One summary for several rounds: the medians, and the maximum of all.
     pub(crate) fn over_rounds(rounds: &[Self]) -> Self {
         let middle = |part: fn(&Self) -> u64| {
             median(rounds.iter().map(|round| part(round) as f64)).round() as u64
@@ -67,7 +69,7 @@ impl LatencySummary {
     }
 }
 
-/// The middle value; of an even number the mean of the two in the middle; of none, zero.
+/// The middle value; the mean of the two middle values if their number is even; 0 if there are none.
 pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     let mut values: Vec<f64> = values.into_iter().collect();
     values.sort_by(f64::total_cmp);
@@ -93,14 +95,17 @@ mod tests {
 
     #[test]
     fn histogram_survives_transfer_between_processes() {
-        let mut there = histogram();
+        let mut sent = histogram();
         for ms in 1..=1000 {
-            record(&mut there, Duration::from_millis(ms));
+            record(&mut sent, Duration::from_millis(ms));
         }
-        let mut here = histogram();
-        add_recorded(&mut here, &recorded(&there)).unwrap();
-        assert_eq!(LatencySummary::of(&here), LatencySummary::of(&there));
-        assert_eq!(here.len(), 1000);
+        let mut received = histogram();
+        add_recorded_values(&mut received, &recorded_values(&sent)).unwrap();
+        assert_eq!(
+            LatencySummary::from_histogram(&received),
+            LatencySummary::from_histogram(&sent)
+        );
+        assert_eq!(received.len(), 1000);
     }
 
     #[test]

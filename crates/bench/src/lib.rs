@@ -1,79 +1,63 @@
-//! What `surehook bench` does: it measures a gateway on the machine it runs on.
+//! `surehook bench`: measures a gateway on the machine it runs on.
 //!
-//! Every server is a child process of its own on 127.0.0.1 with a fresh folder; the load comes
-//! from this process. All rates of one run stand beside L, **the limit**: what a bare hyper
-//! server that stores nothing answers on this machine, in this minute, to this generator. A rate
-//! alone says more about the machine than about the gateway; a share of L does not.
+//! Every server is a child process on 127.0.0.1 with a new folder; the load comes from this
+//! process. Rates are compared with the **limit**: the rate of a bare hyper server that stores
+//! nothing, measured on the same machine in the same minute by the same generator. A rate alone
+//! says more about the machine than about the gateway; a share of the limit does not.
 //!
-//! ```text
-//!   generator ──POST /in/{source}──► gateway (child) ──► sink (child)
-//!       │                                                   │
-//!       └───────────────── GET /arrivals ───────────────────┘
-//! ```
-//!
-//! The binary calls [`run`] for `surehook bench`, [`limit_server`] for the hidden
-//! `surehook bench-limit --listen ADDR` and [`sink_server`] for the hidden
-//! `surehook bench-sink --listen ADDR [--mode answer|hang|refuse]`: [`run`] starts those as children.
-//!
-//! | room | job |
-//! | --- | --- |
-//! | `plan`, `load`, `sender`, `request`, `answer` | the generator |
-//! | `limit`, `sink`, `listen` | the two bare servers |
-//! | `child`, `control`, `usage` | a child process: start, ask, weigh, kill |
-//! | `lab`, `gateway`, `destination` | the servers of one run |
-//! | `rounds`, `backlog`, `isolation`, `replay`, `whatsapp`, `dashboard` | what is measured |
-//! | `report`, `table` | what is told |
+//! The binary calls [`run`] for `surehook bench`. [`run`] starts the hidden commands `bench-limit`
+//! ([`limit_server`]) and `bench-sink` ([`sink_server`]) as child processes.
 
-mod answer;
 mod backlog;
-mod child;
+mod bench_run;
 mod clock;
 mod control;
 mod dashboard;
-mod destination;
 mod gateway;
 mod isolation;
-mod lab;
 mod latency;
 mod limit;
 mod listen;
 mod load;
 mod machine;
 mod options;
-mod plan;
 mod progress;
 mod replay;
 mod report;
 mod request;
+mod response;
 mod rounds;
-mod sender;
+mod scenario;
+mod server_process;
 mod sink;
+mod sink_process;
 mod table;
 mod usage;
 mod whatsapp;
 
 pub use backlog::BacklogReport;
 pub use dashboard::{DashboardPageReport, DashboardReport};
-pub use isolation::{IsolationReport, ScenarioReport};
+pub use isolation::IsolationReport;
 pub use latency::LatencySummary;
 pub use limit::limit_server;
 pub use machine::MachineInfo;
 pub use options::{BenchOptions, BenchPhase};
 pub use replay::ReplayReport;
 pub use report::{BenchReport, BenchSettings, DeliveredPhaseReport, PhaseReport};
+pub use scenario::ScenarioReport;
 pub use sink::{SinkMode, sink_server};
 pub use whatsapp::WhatsAppReport;
 
 use anyhow::Result;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::lab::BenchRun;
+use crate::bench_run::BenchRun;
 use crate::usage::OtherProcesses;
 
-/// Measures what `options` ask for.
+/// Runs the benchmark.
 ///
-/// Fails if any answer of the gateway was not the expected one: a rate of wrong answers is no
-/// rate. All children are dead and all folders are gone when this returns, also after SIGINT or
+/// Fails if the gateway gave an unexpected response: a rate of wrong responses means nothing. When
+/// this returns, all child processes have ended and all folders are removed, also after SIGINT or
 /// SIGTERM, which end it with an error.
 pub async fn run(options: BenchOptions) -> Result<BenchReport> {
     options.check()?;
@@ -87,22 +71,22 @@ pub async fn run(options: BenchOptions) -> Result<BenchReport> {
 }
 
 async fn measure(options: BenchOptions) -> Result<BenchReport> {
-    let lab = BenchRun::open(options)?;
-    let mut report = BenchReport::new(&lab);
-    let others = OtherProcesses::watch();
-    match lab.options.only {
-        Some(BenchPhase::Backlog) => report.backlog = Some(backlog::measure(&lab).await?),
-        Some(BenchPhase::Isolation) => report.isolation = Some(isolation::measure(&lab).await?),
-        Some(BenchPhase::Replay) => report.replay = Some(replay::measure(&lab).await?),
-        Some(BenchPhase::WhatsApp) => report.whatsapp = Some(whatsapp::measure(&lab).await?),
-        Some(BenchPhase::Dashboard) => report.dashboard = Some(dashboard::measure(&lab).await?),
+    let run = BenchRun::open(options)?;
+    let mut report = BenchReport::new(&run);
+    let other_processes = OtherProcesses::watch();
+    match run.options.only {
+        Some(BenchPhase::Backlog) => report.backlog = Some(backlog::measure(&run).await?),
+        Some(BenchPhase::Isolation) => report.isolation = Some(isolation::measure(&run).await?),
+        Some(BenchPhase::Replay) => report.replay = Some(replay::measure(&run).await?),
+        Some(BenchPhase::WhatsApp) => report.whatsapp = Some(whatsapp::measure(&run).await?),
+        Some(BenchPhase::Dashboard) => report.dashboard = Some(dashboard::measure(&run).await?),
         None
         | Some(
             BenchPhase::Limit | BenchPhase::In | BenchPhase::Duplicates | BenchPhase::Delivered,
         ) => {
-            report.phases = rounds::measure(&lab).await?;
+            report.phases = rounds::measure(&run).await?;
         }
     }
-    report.machine.others_cpu_share = others.cpu_share(report.machine.cores);
+    report.machine.other_processes_cpu_share = other_processes.cpu_share(report.machine.cores);
     Ok(report)
 }

@@ -1,5 +1,4 @@
-//! The accept loop under both bare servers: hyper, HTTP/1.1, a task for each connection, nothing
-//! else.
+//! The accept loop of the limit server and the sink: hyper, HTTP/1.1, one task per connection.
 
 use std::net::SocketAddr;
 
@@ -14,26 +13,26 @@ use tokio::net::{TcpListener, TcpSocket};
 
 pub(crate) type ServerReply = Result<Response<Full<Bytes>>, hyper::Error>;
 
-/// Begins to listen, with room for all connections of a load that come at once.
-pub(crate) fn listen(address: SocketAddr) -> Result<TcpListener> {
+/// Binds a listener with a backlog large enough for all connections of a load at once.
+pub(crate) fn bind(address: SocketAddr) -> Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
     socket.set_reuseaddr(true)?;
     socket.bind(address).with_context(|| format!("cannot listen on {address}"))?;
     Ok(socket.listen(4096)?)
 }
 
-/// Answers with `answer` for ever.
-pub(crate) async fn serve<A, F>(listener: TcpListener, answer: A) -> Result<()>
+/// Answers every request with `respond` until the process ends.
+pub(crate) async fn serve<R, F>(listener: TcpListener, respond: R) -> Result<()>
 where
-    A: Fn(Request<Incoming>) -> F + Clone + Send + 'static,
+    R: Fn(Request<Incoming>) -> F + Clone + Send + 'static,
     F: Future<Output = ServerReply> + Send + 'static,
 {
     loop {
         let (stream, _) = listener.accept().await.context("cannot accept a connection")?;
         stream.set_nodelay(true).context("cannot set TCP_NODELAY")?;
-        let service = hyper::service::service_fn(answer.clone());
+        let service = hyper::service::service_fn(respond.clone());
         tokio::spawn(async move {
-            // A connection that breaks is the peer's loss, and the peer reports it.
+            // The peer reports a broken connection.
             let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
         });
     }

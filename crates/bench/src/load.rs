@@ -1,39 +1,145 @@
 //! The load generator.
 //!
-//! It is what most people would write: tasks on an ordinary runtime, each with hyper's pooled
-//! client, that parse and check every answer. It shares the machine with what it measures, so what
-//! it costs is part of every figure, the limit's too (docs/decisions/0015).
+//! Tasks on an ordinary runtime, each with hyper's pooled client, that parse and check every
+//! response. The generator shares the machine with the measured server, so its cost is part of
+//! every number, also of the limit (docs/decisions/0015).
 //!
-//! Two ways of sending:
-//! - **closed loop**: a connection sends its next request when it has the last answer. This
-//!   finds the highest rate. Its latencies are those of a saturated server.
-//! - **paced**: a connection sends at set times. If it was still waiting for an answer when the
-//!   next request was due, that request counts from when it was *due*: a stall of the server is
-//!   charged to every request it delayed (no coordinated omission). If the connection was free,
-//!   it counts from when it was sent, so that the millisecond steps of the timer are not charged
-//!   to the server.
+//! - **Closed loop**: a connection sends its next request when it has the last response. This finds
+//!   the highest rate; its latencies are those of a saturated server.
+//! - **Paced**: a connection sends at set times; a request that could not be sent on time counts
+//!   from its due time (see [`wait_for_turn`]).
 //!
-//! Any answer other than the expected one ends the load with an error. So does a silence of
-//! [`SILENCE_MAX`].
+//! An unexpected response ends the load with an error, and so does a silence of [`SILENCE_MAX`].
 
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
+use bytes::Bytes;
 use hdrhistogram::Histogram;
+use http_body_util::{BodyExt as _, Full};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
 use tokio::task::JoinSet;
 
 use crate::clock::ClockReading;
 use crate::latency;
-use crate::plan::{LoadPlan, StopCondition};
+use crate::request::{BodyShape, KeySeries, RequestTemplate};
+use crate::response::{EventVerdict, check_response};
 
-/// A server that answers nothing for so long has stopped.
+/// What to send, where, and for how long.
+#[derive(Clone, Debug)]
+pub(crate) struct LoadPlan {
+    pub(crate) addr: SocketAddr,
+    pub(crate) sources: Vec<String>,
+    /// Connections per source.
+    pub(crate) connections: usize,
+    pub(crate) body_bytes: usize,
+    pub(crate) until: StopCondition,
+    pub(crate) keys: KeyPlan,
+    pub(crate) expected: EventVerdict,
+    pub(crate) pace: SendRate,
+    pub(crate) shape: BodyShape,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum StopCondition {
+    Elapsed(Duration),
+    /// Until the flag is set.
+    Signaled(Arc<AtomicBool>),
+    /// Until this many answers, over all connections.
+    Answers(u64),
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum KeyPlan {
+    /// Every key is new.
+    New,
+    /// The same `count` bodies again and again, byte for byte.
+    Fixed { series: KeySeries, count: u64 },
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum SendRate {
+    ClosedLoop,
+    /// Requests per second and source.
+    PerSecond(f64),
+}
+
+impl LoadPlan {
+    /// A closed loop of new keys to one source. The caller sets `until`.
+    pub(crate) fn closed_loop(
+        addr: SocketAddr,
+        source: &str,
+        connections: usize,
+        body_bytes: usize,
+    ) -> Self {
+        Self {
+            addr,
+            sources: vec![source.to_owned()],
+            connections,
+            body_bytes,
+            until: StopCondition::Elapsed(Duration::ZERO),
+            keys: KeyPlan::New,
+            expected: EventVerdict::Accepted,
+            pace: SendRate::ClosedLoop,
+            shape: BodyShape::default(),
+        }
+    }
+
+    /// One sender per connection.
+    fn senders(&self) -> Result<Vec<LoadSender>> {
+        let series = match &self.keys {
+            KeyPlan::New => KeySeries::random(),
+            KeyPlan::Fixed { series, .. } => series.clone(),
+        };
+        let total = self.sources.len() * self.connections;
+        (0..total).map(|index| self.sender(index, total, &series)).collect()
+    }
+
+    fn sender(&self, index: usize, total: usize, series: &KeySeries) -> Result<LoadSender> {
+        // Consecutive requests go to different sources.
+        let source = &self.sources[index % self.sources.len()];
+        let share = |whole: u64| {
+            let (index, total) = (index as u64, total as u64);
+            whole / total + u64::from(index < whole % total)
+        };
+        Ok(LoadSender {
+            request: RequestTemplate::new(self.addr, source, series, self.shape, self.body_bytes)?,
+            key_sequence: KeySequence {
+                first: index as u64,
+                step: total as u64,
+                keys: match &self.keys {
+                    KeyPlan::New => u64::MAX,
+                    KeyPlan::Fixed { count, .. } => share(*count),
+                },
+            },
+            has_fixed_bodies: matches!(self.keys, KeyPlan::Fixed { .. }),
+            quota: match &self.until {
+                StopCondition::Elapsed(_) | StopCondition::Signaled(_) => u64::MAX,
+                StopCondition::Answers(answers) => share(*answers),
+            },
+            expected: self.expected,
+            schedule: match self.pace {
+                SendRate::ClosedLoop => None,
+                SendRate::PerSecond(rate) => {
+                    let every = self.connections as f64 / rate;
+                    Some(SendSchedule { offset: every * index as f64 / total as f64, every })
+                }
+            },
+        })
+    }
+}
+
+/// A server that answers nothing for this long has stopped.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
-/// How often the watcher looks: fine enough for a curve, coarse enough to cost nothing.
-const WATCH_EVERY: Duration = Duration::from_millis(250);
+/// Sampling interval: fine enough for a curve, coarse enough to cost nothing.
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(250);
 
-/// What a load came to.
+/// The result of a load.
 #[derive(Debug)]
 pub(crate) struct LoadResult {
     pub(crate) answered: u64,
@@ -52,21 +158,20 @@ impl LoadResult {
     }
 }
 
-/// Sends what `plan` says. `watch` is told now and then how much time has gone by and how many
-/// answers have come.
-pub(crate) async fn drive(
+/// Runs `plan`. `sample` is called now and then with the elapsed time and the number of answers.
+pub(crate) async fn generate_load(
     plan: LoadPlan,
-    mut watch: impl FnMut(Duration, u64),
+    mut sample: impl FnMut(Duration, u64),
 ) -> Result<LoadResult> {
     let senders = plan.senders()?;
-    let shared = Arc::new(LoadState::begin(&plan.until));
-    // Dropped with this future: a load that is given up half way sends no more.
+    let state = Arc::new(LoadState::start(&plan.until));
+    // Dropped with this future: a load that is abandoned stops sending.
     let mut sending = JoinSet::new();
     for sender in senders {
-        sending.spawn(sender.run(Arc::clone(&shared)));
+        sending.spawn(sender.run(Arc::clone(&state)));
     }
-    let mut silence = SilenceWatchdog::begin();
-    let mut ticks = tokio::time::interval(WATCH_EVERY);
+    let mut silence = SilenceWatchdog::start();
+    let mut ticks = tokio::time::interval(SAMPLE_INTERVAL);
     loop {
         tokio::select! {
             ended = sending.join_next() => match ended {
@@ -74,49 +179,48 @@ pub(crate) async fn drive(
                 None => break,
             },
             _ = ticks.tick() => {
-                let answered = shared.answered.load(Ordering::Relaxed);
+                let answered = state.answered.load(Ordering::Relaxed);
                 silence.check(answered)?;
-                watch(shared.started.instant.elapsed(), answered);
+                sample(state.started.instant.elapsed(), answered);
             }
         }
     }
     Ok(LoadResult {
-        answered: shared.answered.load(Ordering::Relaxed),
-        elapsed: shared.started.instant.elapsed(),
-        started: shared.started,
-        latency: shared.latency().clone(),
+        answered: state.answered.load(Ordering::Relaxed),
+        elapsed: state.started.instant.elapsed(),
+        started: state.started,
+        latency: state.latency().clone(),
     })
 }
 
-/// What all senders of a load have in common.
-pub(crate) struct LoadState {
-    pub(crate) started: ClockReading,
+/// State shared by all senders of a load.
+struct LoadState {
+    started: ClockReading,
     deadline: Option<Instant>,
-    told: Option<Arc<AtomicBool>>,
+    stop: Option<Arc<AtomicBool>>,
     answered: AtomicU64,
     latency: Mutex<Histogram<u64>>,
 }
 
 impl LoadState {
-    fn begin(until: &StopCondition) -> Self {
+    fn start(until: &StopCondition) -> Self {
         let started = ClockReading::now();
-        let (deadline, told) = match until {
-            StopCondition::Elapsed(span) => (Some(started.instant + *span), None),
-            StopCondition::Signaled(told) => (None, Some(Arc::clone(told))),
+        let (deadline, stop) = match until {
+            StopCondition::Elapsed(duration) => (Some(started.instant + *duration), None),
+            StopCondition::Signaled(stop) => (None, Some(Arc::clone(stop))),
             StopCondition::Answers(_) => (None, None),
         };
         let latency = Mutex::new(latency::histogram());
-        Self { started, deadline, told, answered: AtomicU64::new(0), latency }
+        Self { started, deadline, stop, answered: AtomicU64::new(0), latency }
     }
 
-    /// Whether nothing is to be sent any more at `now`.
-    pub(crate) fn is_over(&self, now: Instant) -> bool {
+    /// Whether requests due at `now` are no longer sent.
+    fn is_over(&self, now: Instant) -> bool {
         self.deadline.is_some_and(|deadline| now >= deadline)
-            || self.told.as_ref().is_some_and(|told| told.load(Ordering::Relaxed))
+            || self.stop.as_ref().is_some_and(|stop| stop.load(Ordering::Relaxed))
     }
 
-    /// Counts an answer that took so long.
-    pub(crate) fn answered(&self, took: Duration) {
+    fn record_answer(&self, took: Duration) {
         self.answered.fetch_add(1, Ordering::Relaxed);
         latency::record(&mut self.latency(), took);
     }
@@ -126,14 +230,14 @@ impl LoadState {
     }
 }
 
-/// Notices that the server has stopped answering.
+/// Fails if the server stops answering.
 struct SilenceWatchdog {
     answered: u64,
     since: Instant,
 }
 
 impl SilenceWatchdog {
-    fn begin() -> Self {
+    fn start() -> Self {
         Self { answered: 0, since: Instant::now() }
     }
 
@@ -143,22 +247,123 @@ impl SilenceWatchdog {
         }
         ensure!(
             self.since.elapsed() < SILENCE_MAX,
-            "no answer for {SILENCE_MAX:?}, after {answered} answers"
+            "the server did not answer for {SILENCE_MAX:?} (after {answered} answers)"
         );
         Ok(())
+    }
+}
+
+/// The key numbers of one connection: every `step`th from `first`, `keys` of them, then again from
+/// the first. No two connections share a number.
+struct KeySequence {
+    first: u64,
+    step: u64,
+    keys: u64,
+}
+
+impl KeySequence {
+    fn number(&self, turn: u64) -> u64 {
+        self.first + (turn % self.keys) * self.step
+    }
+}
+
+/// When a paced connection sends, in seconds after the start.
+struct SendSchedule {
+    offset: f64,
+    every: f64,
+}
+
+impl SendSchedule {
+    fn due_at(&self, turn: u64, started: Instant) -> Instant {
+        started + Duration::from_secs_f64(self.offset + self.every * turn as f64)
+    }
+}
+
+/// One connection: builds a request, sends it and checks the response, until the load is over.
+struct LoadSender {
+    request: RequestTemplate,
+    key_sequence: KeySequence,
+    has_fixed_bodies: bool,
+    quota: u64,
+    expected: EventVerdict,
+    schedule: Option<SendSchedule>,
+}
+
+impl LoadSender {
+    async fn run(self, state: Arc<LoadState>) -> Result<()> {
+        let Self { mut request, key_sequence, has_fixed_bodies, quota, expected, schedule } = self;
+        let client = SenderClient::new(expected);
+        let mut free_at = state.started.instant;
+        // With more connections than keys, a connection without keys stays idle.
+        let quota = if key_sequence.keys == 0 { 0 } else { quota };
+        for turn in 0..quota {
+            let due =
+                schedule.as_ref().map(|schedule| schedule.due_at(turn, state.started.instant));
+            // Requests that were due before the end are sent, however late, so that the rate is exact.
+            if state.is_over(due.unwrap_or(free_at)) {
+                break;
+            }
+            let sent_at = match due {
+                None => free_at,
+                Some(due) => wait_for_turn(due, free_at).await,
+            };
+            let sent_ns = if has_fixed_bodies { 0 } else { state.started.wall_ns_at(sent_at) };
+            client.exchange(&mut request, key_sequence.number(turn), sent_ns).await?;
+            free_at = Instant::now();
+            state.record_answer(free_at - sent_at);
+        }
+        Ok(())
+    }
+}
+
+/// Waits until a paced request is due and returns the time from which its latency counts.
+///
+/// If the connection was still waiting for a response when the request was due, it counts from its
+/// due time: a stall of the server is charged to every request it delayed (no coordinated
+/// omission). Otherwise it counts from when it was sent, so that the millisecond steps of the timer
+/// are not charged to the server.
+async fn wait_for_turn(due: Instant, free_at: Instant) -> Instant {
+    if free_at >= due {
+        return due;
+    }
+    tokio::time::sleep_until(due.into()).await;
+    Instant::now()
+}
+
+/// An HTTP client with its own connection.
+struct SenderClient {
+    client: Client<HttpConnector, Full<Bytes>>,
+    expected: EventVerdict,
+}
+
+impl SenderClient {
+    fn new(expected: EventVerdict) -> Self {
+        let mut connector = HttpConnector::new();
+        connector.set_nodelay(true);
+        Self { client: Client::builder(TokioExecutor::new()).build(connector), expected }
+    }
+
+    /// Sends one request and checks its response.
+    async fn exchange(
+        &self,
+        request: &mut RequestTemplate,
+        number: u64,
+        sent_ns: u64,
+    ) -> Result<()> {
+        let response = self.client.request(request.build(number, sent_ns)).await?;
+        let status = response.status();
+        let body = response.into_body().collect().await.context("cannot read a response")?;
+        check_response(status, &body.to_bytes(), self.expected, request.key())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::answer::EventVerdict;
     use crate::limit;
-    use crate::plan::SendRate;
-    use std::net::SocketAddr;
     use tokio::net::TcpListener;
 
-    async fn limit() -> SocketAddr {
+    async fn start_limit_server() -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap();
         tokio::spawn(limit::serve(listener));
@@ -167,13 +372,13 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn load_with_an_answer_count_sends_exactly_that_many() {
-        let addr = limit().await;
+        let addr = start_limit_server().await;
         for (connections, answers) in [(7, 100), (8, 3), (1, 1)] {
             let plan = LoadPlan {
                 until: StopCondition::Answers(answers),
-                ..LoadPlan::closed(addr, "in-only", connections, 1024)
+                ..LoadPlan::closed_loop(addr, "in-only", connections, 1024)
             };
-            let outcome = drive(plan, |_, _| {}).await.unwrap();
+            let outcome = generate_load(plan, |_, _| {}).await.unwrap();
             assert_eq!(outcome.answered, answers);
             assert_eq!(outcome.latency.len(), answers);
         }
@@ -185,10 +390,10 @@ mod tests {
             sources: vec!["a".to_owned(), "b".to_owned()],
             until: StopCondition::Elapsed(Duration::from_millis(395)),
             pace: SendRate::PerSecond(50.0),
-            ..LoadPlan::closed(limit().await, "", 2, 512)
+            ..LoadPlan::closed_loop(start_limit_server().await, "", 2, 512)
         };
-        // One every 10 ms, the first at once, the last at 390 ms.
-        let outcome = drive(plan, |_, _| {}).await.unwrap();
+        // One every 10 ms: the first at 0 ms, the last at 390 ms.
+        let outcome = generate_load(plan, |_, _| {}).await.unwrap();
         assert_eq!(outcome.answered, 40);
     }
 
@@ -197,9 +402,34 @@ mod tests {
         let plan = LoadPlan {
             until: StopCondition::Answers(10),
             expected: EventVerdict::Duplicate,
-            ..LoadPlan::closed(limit().await, "in-only", 2, 512)
+            ..LoadPlan::closed_loop(start_limit_server().await, "in-only", 2, 512)
         };
-        let error = drive(plan, |_, _| {}).await.unwrap_err();
+        let error = generate_load(plan, |_, _| {}).await.unwrap_err();
         assert!(format!("{error:#}").contains("expected 200 Duplicate"), "{error:#}");
+    }
+
+    #[test]
+    fn fixed_keys_are_all_sent_before_one_repeats() {
+        let (connections, count) = (3_u64, 10_u64);
+        let mut numbers: Vec<u64> = (0..connections)
+            .flat_map(|index| {
+                let keys = count / connections + u64::from(index < count % connections);
+                let sequence = KeySequence { first: index, step: connections, keys };
+                assert_eq!(sequence.number(keys), sequence.number(0));
+                (0..keys).map(move |turn| sequence.number(turn))
+            })
+            .collect();
+        numbers.sort_unstable();
+        assert_eq!(numbers, (0..count).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn late_request_counts_from_its_due_time() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let due = Instant::now();
+        let free_at = due + Duration::from_millis(5);
+        assert_eq!(runtime.block_on(wait_for_turn(due, free_at)), due);
+        let due = Instant::now() + Duration::from_millis(5);
+        assert!(runtime.block_on(wait_for_turn(due, due - Duration::from_millis(1))) >= due);
     }
 }

@@ -1,34 +1,34 @@
-//! The facts about the machine without which its numbers cannot be read.
+//! Facts about the machine that are needed to interpret the numbers.
 
 use std::fs;
 use std::path::Path;
 
 use serde::Serialize;
 
-/// Where a run took place.
+/// The machine on which a run took place.
 #[derive(Clone, Debug, Serialize)]
 pub struct MachineInfo {
     pub cores: usize,
-    /// The processor's own name for itself.
+    /// Model name from `/proc/cpuinfo`.
     pub processor: Option<String>,
-    /// The file system under the gateway's data. On `tmpfs` an fsync is free and the rates say
-    /// nothing about a disk.
+    /// File system of the gateway's data folder. On `tmpfs` an fsync is free, so the rates say nothing
+    /// about a disk.
     pub filesystem: Option<String>,
-    /// The share of all cores that other programs took during the run. Much of it makes every
-    /// number worse, and not all of them alike.
-    pub others_cpu_share: Option<f64>,
+    /// Share of all cores used by other processes during the run. A high share makes every number
+    /// worse, and not all of them equally.
+    pub other_processes_cpu_share: Option<f64>,
 }
 
 impl MachineInfo {
-    /// The machine as seen from `folder`.
-    pub(crate) fn seen_from(folder: &Path) -> Self {
+    /// Reads the facts; `folder` is where the data will be.
+    pub(crate) fn read(folder: &Path) -> Self {
         let read = |path| fs::read_to_string(path).unwrap_or_default();
         let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
         Self {
             cores: std::thread::available_parallelism().map_or(1, usize::from),
             processor: processor(&read("/proc/cpuinfo")),
             filesystem: filesystem(&read("/proc/self/mounts"), &folder),
-            others_cpu_share: None,
+            other_processes_cpu_share: None,
         }
     }
 }
@@ -46,7 +46,7 @@ fn filesystem(mounts: &str, folder: &Path) -> Option<String> {
             Some((Path::new(fields.next()?), fields.next()?))
         })
         .filter(|(mount, _)| folder.starts_with(mount))
-        // Of two mounts on one point the later hides the earlier; `max_by_key` keeps the last.
+        // The later of two mounts on one path hides the earlier; `max_by_key` keeps the last.
         .max_by_key(|(mount, _)| mount.as_os_str().len())
         .map(|(_, kind)| kind.to_owned())
 }

@@ -1,4 +1,4 @@
-//! What one run is asked to measure.
+//! Options of one benchmark run.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -10,32 +10,32 @@ use serde::Serialize;
 use crate::dashboard::DASHBOARD_EVENTS_MIN;
 use crate::request::BODY_BYTES_MIN;
 
-/// What to measure, and how hard. Begin with [`BenchOptions::new`] and change what differs.
+/// What to measure and with how much load. Start with [`BenchOptions::new`] and change fields.
 #[derive(Clone, Debug)]
 pub struct BenchOptions {
     /// The `surehook` binary, started as gateway, limit server and sink.
     pub exe: PathBuf,
-    /// How long each phase sends, in each round.
+    /// Duration of each phase in each round.
     pub seconds: u64,
     /// Connections of the generator; each has one request in flight.
     pub connections: usize,
-    /// Size of each body, envelope included.
+    /// Size of each body, including the envelope.
     pub body_bytes: usize,
     /// Whether the report's `Display` is JSON instead of a table.
     pub json: bool,
-    /// How often the phases are repeated, one after the other; the report gives medians.
+    /// How often the phases are repeated; the report gives medians.
     pub rounds: usize,
-    /// One phase alone. The limit is still measured beside a rate, because a rate without it
-    /// says nothing. [`BenchPhase::Backlog`] and those after it run only when named here.
+    /// Measure only this phase. The limit is still measured with a rate, because a rate means little
+    /// without it. [`BenchPhase::Backlog`] and the phases after it run only if selected here.
     pub only: Option<BenchPhase>,
-    /// How many events [`BenchPhase::Backlog`] piles up.
+    /// Number of events of [`BenchPhase::Backlog`].
     pub backlog_events: u64,
-    /// How many events the store holds before [`BenchPhase::Dashboard`] looks at pages.
+    /// Number of stored events before [`BenchPhase::Dashboard`] opens pages.
     pub dashboard_events: u64,
-    /// How often [`BenchPhase::Dashboard`] looks at each page.
+    /// How often [`BenchPhase::Dashboard`] opens each page.
     pub page_samples: u64,
-    /// Where the temporary folder is made; the system's place for such folders if absent. Name a
-    /// real disk where that place is kept in memory, or the fsync of a commit costs nothing.
+    /// Parent of the temporary folder; the system's temporary folder if absent. Choose a real disk if
+    /// that one is in memory, or the fsync of a commit costs nothing.
     pub folder: Option<PathBuf>,
 }
 
@@ -57,7 +57,7 @@ impl BenchOptions {
         }
     }
 
-    /// Refuses what cannot be measured, by the name of the option.
+    /// Rejects options that cannot be measured; the error names the option.
     pub(crate) fn check(&self) -> Result<()> {
         ensure!(self.seconds > 0, "`seconds` is 0; a phase needs at least 1");
         ensure!(self.connections > 0, "`connections` is 0; the generator needs at least 1");
@@ -65,13 +65,13 @@ impl BenchOptions {
         ensure!(self.backlog_events > 0, "`backlog_events` is 0; a backlog needs at least 1");
         ensure!(
             self.dashboard_events >= DASHBOARD_EVENTS_MIN,
-            "`dashboard_events` is {}; a page of each kind needs {DASHBOARD_EVENTS_MIN}",
+            "`dashboard_events` is {}; the pages need at least {DASHBOARD_EVENTS_MIN}",
             self.dashboard_events,
         );
         ensure!(self.page_samples > 0, "`page_samples` is 0; a page needs at least 1");
         ensure!(
             self.body_bytes >= BODY_BYTES_MIN,
-            "`body_bytes` is {}; the key and the send time alone need {BODY_BYTES_MIN}",
+            "`body_bytes` is {}; the key and the send time need at least {BODY_BYTES_MIN}",
             self.body_bytes,
         );
         ensure!(self.exe.is_file(), "`exe` is {}, which is not a file", self.exe.display());
@@ -84,32 +84,32 @@ impl BenchOptions {
     }
 }
 
-/// One thing to measure.
+/// One part of the benchmark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum BenchPhase {
-    /// L: a bare hyper server that reads the body, answers, and stores nothing.
+    /// A bare hyper server that reads the body, answers and stores nothing.
     Limit,
-    /// Events with new keys into a source without a route.
+    /// Events with new keys to a source without a route.
     In,
-    /// Events whose keys are all known.
+    /// Events whose keys are all known already.
     Duplicates,
-    /// Events in, and out to one destination.
+    /// Events received and delivered to one destination.
     Delivered,
-    /// A million events for a destination that is down, then `kill -9`.
+    /// Many events for a destination that is down, then `kill -9`.
     Backlog,
-    /// Healthy destinations alone, and beside one that never answers.
+    /// Healthy destinations without and with one that never answers.
     Isolation,
-    /// Live traffic alone, and beside a job that delivers again in bulk.
+    /// Live traffic without and with a replay job.
     Replay,
-    /// The WhatsApp preset beside a generic source, with the same requests.
+    /// The WhatsApp preset compared with a generic source, with the same requests.
     WhatsApp,
-    /// The dashboard's pages over a large store, while events come in.
+    /// The dashboard's pages with a large store, while events are received.
     Dashboard,
 }
 
 impl BenchPhase {
-    /// All phases, in the order in which they are told.
+    /// All phases, in report order.
     pub const ALL: [Self; 9] = [
         Self::Limit,
         Self::In,
@@ -137,7 +137,7 @@ impl BenchPhase {
         }
     }
 
-    /// The share of L this phase should reach, where there is one.
+    /// The share of the limit this phase should reach, if it has a target.
     pub fn target(self) -> Option<f64> {
         match self {
             Self::In => Some(0.5),
@@ -166,7 +166,7 @@ impl FromStr for BenchPhase {
         let found = Self::ALL.into_iter().find(|phase| phase.name() == text);
         found.ok_or_else(|| {
             let names = Self::ALL.map(Self::name).join(", ");
-            anyhow::anyhow!("there is no phase `{text}`; there are {names}")
+            anyhow::anyhow!("unknown phase `{text}`; available phases: {names}")
         })
     }
 }

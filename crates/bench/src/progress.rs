@@ -1,18 +1,18 @@
-//! Says on stderr which phase runs, to a person at a terminal and to nobody else.
+//! Shows the running phase on stderr, only if stderr is a terminal.
 
 use std::io::IsTerminal as _;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// Drawing costs the measured cores a little, so it is rare.
-const DRAW_EVERY: Duration = Duration::from_millis(500);
+/// Drawing costs CPU time that is measured, so it is rare.
+const DRAW_INTERVAL: Duration = Duration::from_millis(500);
 
 #[derive(Debug)]
 pub(crate) struct ProgressDisplay(ProgressBar);
 
 impl ProgressDisplay {
-    pub(crate) fn begin() -> Self {
+    pub(crate) fn start() -> Self {
         if !std::io::stderr().is_terminal() {
             return Self(ProgressBar::hidden());
         }
@@ -22,19 +22,17 @@ impl ProgressDisplay {
         Self(bar)
     }
 
-    /// How many steps there will be. Nothing is drawn before this is known.
-    pub(crate) fn expect(&self, steps: u64) {
+    /// Sets the number of steps. Nothing is drawn before.
+    pub(crate) fn set_total(&self, steps: u64) {
         self.0.set_length(steps);
-        self.0.enable_steady_tick(DRAW_EVERY);
+        self.0.enable_steady_tick(DRAW_INTERVAL);
     }
 
-    /// Names the step that begins.
-    pub(crate) fn step(&self, name: String) {
+    pub(crate) fn start_step(&self, name: String) {
         self.0.set_message(name);
     }
 
-    /// The step that was named is done.
-    pub(crate) fn done(&self) {
+    pub(crate) fn finish_step(&self) {
         self.0.inc(1);
     }
 }

@@ -1,9 +1,9 @@
-//! Replay: does a job that delivers again in bulk hold up live traffic to the same destination?
+//! Replay phase: does a replay job slow down live traffic to the same destination?
 //!
-//! A source gets events at a modest fixed rate; what counts is the time from sending to arrival.
-//! This is done **alone**, and **beside** a job that delivers stored events to the same destination
-//! once more. Each arm has a fresh gateway with as many stored events; the arms take turns in being
-//! the first, so that a machine that grows slower does not favour one.
+//! A source gets events at a modest fixed rate; the result is the time from sending to arrival. The
+//! **baseline** is compared with a run during a job that resends stored events to the same
+//! destination. Each scenario has a new gateway with as many stored events; the scenarios alternate
+//! in order, so that a machine that gets slower favors none.
 
 use std::time::Duration;
 
@@ -11,13 +11,12 @@ use anyhow::{Context as _, Result, ensure};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::destination::{SinkProcess, drained};
+use crate::bench_run::{BenchRun, run_load};
 use crate::gateway::{Gateway, GatewayConfig};
-use crate::isolation::{ScenarioReport, ScenarioSample, arm};
-use crate::lab::{BenchRun, load};
-use crate::latency::median;
-use crate::plan::{LoadPlan, SendRate, StopCondition};
+use crate::load::{LoadPlan, SendRate, StopCondition};
+use crate::scenario::{ScenarioReport, ScenarioSample, p99_ratio};
 use crate::sink::SinkMode;
+use crate::sink_process::{SinkProcess, wait_until_drained};
 
 const LIVE: &str = "live";
 const STORED: &str = "stored";
@@ -28,19 +27,19 @@ const LIVE_CONNECTIONS: usize = 16;
 const JOB_PER_SECOND: u64 = 200;
 /// Not counted.
 const WARM_UP: Duration = Duration::from_secs(2);
-/// The job has work for so much longer than it is measured.
+/// How much longer the job has work than the measurement lasts.
 const SPARE_SECONDS: u64 = 20;
 const P99_RATIO_TARGET: f64 = 1.5;
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// How far a job was felt by live traffic.
+/// Latency of live traffic without and with a replay job.
 #[derive(Clone, Debug, Serialize)]
 pub struct ReplayReport {
     pub live_per_second: f64,
     pub job_per_second: u64,
-    pub alone: ScenarioReport,
-    pub beside_job: ScenarioReport,
-    /// The p99 beside the job as a multiple of the p99 alone.
+    pub baseline: ScenarioReport,
+    pub with_job: ScenarioReport,
+    /// The p99 with the job as a multiple of the baseline p99.
     pub p99_ratio: f64,
     pub p99_ratio_target: f64,
 }
@@ -51,105 +50,106 @@ enum ReplayScenario {
     WithJob,
 }
 
-pub(crate) async fn measure(lab: &BenchRun) -> Result<ReplayReport> {
-    lab.progress.expect(2 * lab.options.rounds as u64);
-    let bench = ReplayBench { lab, sink: [lab.destination(SinkMode::Answer).await?] };
-    let (mut alone, mut beside) = (Vec::new(), Vec::new());
-    for round in 0..lab.options.rounds {
+pub(crate) async fn measure(run: &BenchRun) -> Result<ReplayReport> {
+    run.progress.set_total(2 * run.options.rounds as u64);
+    let bench = ReplayBench { run, sink: [run.start_sink(SinkMode::Answer).await?] };
+    let (mut baseline, mut with_job) = (Vec::new(), Vec::new());
+    for round in 0..run.options.rounds {
         let mut order = [ReplayScenario::Baseline, ReplayScenario::WithJob];
         order.rotate_left(round % 2);
-        for company in order {
-            let (name, samples) = match company {
-                ReplayScenario::Baseline => ("alone", &mut alone),
-                ReplayScenario::WithJob => ("beside a replay job", &mut beside),
+        for scenario in order {
+            let (name, samples) = match scenario {
+                ReplayScenario::Baseline => ("baseline", &mut baseline),
+                ReplayScenario::WithJob => ("with a replay job", &mut with_job),
             };
-            lab.progress.step(format!("round {} of {}: {name}", round + 1, lab.options.rounds));
-            let sample = bench.arm(company).await;
-            samples.push(sample.with_context(|| format!("live traffic {name} failed"))?);
-            lab.progress.done();
+            run.progress.start_step(format!(
+                "round {} of {}: {name}",
+                round + 1,
+                run.options.rounds
+            ));
+            let sample = bench.measure_scenario(scenario).await;
+            samples.push(sample.with_context(|| format!("scenario `{name}` failed"))?);
+            run.progress.finish_step();
         }
     }
-    let p99 = |samples: &[ScenarioSample]| {
-        median(samples.iter().map(|(latency, _)| latency.p99_us as f64))
-    };
     Ok(ReplayReport {
         live_per_second: LIVE_PER_SECOND,
         job_per_second: JOB_PER_SECOND,
-        alone: arm(&alone),
-        beside_job: arm(&beside),
-        // A histogram's lowest value is one microsecond; zero would mean no events at all.
-        p99_ratio: p99(&beside) / p99(&alone).max(1.0),
+        baseline: ScenarioReport::from_samples(&baseline),
+        with_job: ScenarioReport::from_samples(&with_job),
+        p99_ratio: p99_ratio(&with_job, &baseline),
         p99_ratio_target: P99_RATIO_TARGET,
     })
 }
 
 struct ReplayBench<'a> {
-    lab: &'a BenchRun,
+    run: &'a BenchRun,
     sink: [SinkProcess; 1],
 }
 
 impl ReplayBench<'_> {
-    async fn arm(&self, company: ReplayScenario) -> Result<ScenarioSample> {
+    async fn measure_scenario(&self, scenario: ReplayScenario) -> Result<ScenarioSample> {
         let config = GatewayConfig::default()
-            .joined(LIVE, SINK, self.sink[0].addr())
+            .connected(LIVE, SINK, self.sink[0].addr())
             .source(STORED)
             .route(STORED, SINK);
-        let gateway = self.lab.gateway(&config).await?;
-        self.store(&gateway).await?;
-        let job = match company {
+        let gateway = self.run.start_gateway(&config).await?;
+        self.store_events(&gateway).await?;
+        let job = match scenario {
             ReplayScenario::Baseline => None,
-            ReplayScenario::WithJob => Some(begin_job(&gateway).await?),
+            ReplayScenario::WithJob => Some(start_job(&gateway).await?),
         };
         self.send(&gateway, WARM_UP).await?;
-        let sample = self.send(&gateway, Duration::from_secs(self.lab.options.seconds)).await?;
+        let sample = self.send(&gateway, Duration::from_secs(self.run.options.seconds)).await?;
         if let Some(job) = job {
             let job = gateway.api("GET", &job, None).await?;
-            ensure!(job["state"] == "running", "the job did not last for the measurement: {job}");
+            ensure!(job["state"] == "running", "the job ended before the measurement did: {job}");
         }
         Ok(sample)
     }
 
-    /// Delivers what the job delivers again.
-    async fn store(&self, gateway: &Gateway) -> Result<()> {
-        let seconds = self.lab.options.seconds + WARM_UP.as_secs() + SPARE_SECONDS;
+    /// Delivers the events that the job will resend.
+    async fn store_events(&self, gateway: &Gateway) -> Result<()> {
+        let seconds = self.run.options.seconds + WARM_UP.as_secs() + SPARE_SECONDS;
         self.sink[0].clear().await?;
         let plan = LoadPlan {
             until: StopCondition::Answers(JOB_PER_SECOND * seconds),
-            ..self.lab.plan(gateway.child.addr(), STORED)
+            ..self.run.closed_loop(gateway.child.addr(), STORED)
         };
-        let stored = load(&gateway.child, plan).await?;
-        drained(&self.sink, stored.answered).await?;
+        let stored = run_load(&gateway.child, plan).await?;
+        wait_until_drained(&self.sink, stored.answered).await?;
         Ok(())
     }
 
-    /// Sends for `span`, waits until all of it has arrived, and says how long that took each event.
-    async fn send(&self, gateway: &Gateway, span: Duration) -> Result<ScenarioSample> {
+    /// Sends for `duration`, waits until every event has arrived, and returns the latency from
+    /// sending to arrival.
+    async fn send(&self, gateway: &Gateway, duration: Duration) -> Result<ScenarioSample> {
         self.sink[0].clear().await?;
         let plan = LoadPlan {
-            until: StopCondition::Elapsed(span),
+            until: StopCondition::Elapsed(duration),
             pace: SendRate::PerSecond(LIVE_PER_SECOND),
             connections: LIVE_CONNECTIONS,
-            ..self.lab.plan(gateway.child.addr(), LIVE)
+            ..self.run.closed_loop(gateway.child.addr(), LIVE)
         };
-        let live = load(&gateway.child, plan).await?;
-        let arrivals = drained(&self.sink, live.answered).await?;
-        Ok((arrivals.latency()?, arrivals.count))
+        let live = run_load(&gateway.child, plan).await?;
+        let arrivals = wait_until_drained(&self.sink, live.answered).await?;
+        Ok(ScenarioSample { latency: arrivals.latency()?, events: arrivals.count })
     }
 }
 
-/// Makes the job and waits until it hands out; gives back where it is found.
-async fn begin_job(gateway: &Gateway) -> Result<String> {
-    let asked = json!({
+/// Creates the job, waits until it dispatches deliveries, and returns its API path.
+async fn start_job(gateway: &Gateway) -> Result<String> {
+    let spec = json!({
         "verb": "force_resend",
         "filter": { "source": STORED },
         "rate": format!("{JOB_PER_SECOND}/s"),
     });
-    let made = gateway.api("POST", "/api/v1/replays", Some(&asked)).await?;
-    let id = made["id"].as_str().context("the job has no id")?;
+    let created = gateway.api("POST", "/api/v1/replays", Some(&spec)).await?;
+    let id = created["id"].as_str().context("the job has no id")?;
     let path = format!("/api/v1/replays/{id}");
-    let handed_out = |job: &Value| job["dispatched"].as_u64().unwrap_or(0);
-    while handed_out(&gateway.api("GET", &path, None).await?) == 0 {
-        tokio::time::sleep(LOOK_EVERY).await;
+    let dispatched = |job: &Value| job["dispatched"].as_u64().unwrap_or(0);
+    while dispatched(&gateway.api("GET", &path, None).await?) == 0 {
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
     Ok(path)
 }

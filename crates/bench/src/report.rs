@@ -1,28 +1,28 @@
-//! What a run came to, for programs (JSON) and for people (a table).
+//! The result of a run, for programs (JSON) and for people (a table).
 
 use std::fmt;
 
 use serde::Serialize;
 
 use crate::backlog::BacklogReport;
+use crate::bench_run::BenchRun;
 use crate::dashboard::DashboardReport;
 use crate::isolation::IsolationReport;
-use crate::lab::BenchRun;
 use crate::latency::LatencySummary;
 use crate::machine::MachineInfo;
 use crate::options::BenchPhase;
 use crate::replay::ReplayReport;
 use crate::whatsapp::WhatsAppReport;
 
-/// The first attempt should begin so soon after receipt, at half load, for 99 of 100 events.
+/// Target for the p99 from sending to the first attempt at half load.
 pub(crate) const FIRST_ATTEMPT_P99_TARGET_US: u64 = 50_000;
 
-/// What a run came to. Its `Display` is JSON or a table, as the options asked.
+/// The result of a run. Its `Display` is JSON or a table, depending on the options.
 #[derive(Clone, Debug, Serialize)]
 pub struct BenchReport {
     pub machine: MachineInfo,
     pub settings: BenchSettings,
-    /// The rates, the limit first.
+    /// The rates; the limit is first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub phases: Vec<PhaseReport>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -36,10 +36,10 @@ pub struct BenchReport {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dashboard: Option<DashboardReport>,
     #[serde(skip)]
-    form: ReportFormat,
+    format: ReportFormat,
 }
 
-/// How the run was asked to measure.
+/// The options that affect the numbers.
 #[derive(Clone, Debug, Serialize)]
 pub struct BenchSettings {
     pub seconds: u64,
@@ -52,35 +52,35 @@ pub struct BenchSettings {
 #[derive(Clone, Debug, Serialize)]
 pub struct PhaseReport {
     pub phase: BenchPhase,
-    /// Requests answered per second; for `delivered`, events that arrived per second between the
-    /// first send and the last arrival.
+    /// Requests answered per second; for `delivered`, events that arrived per second from the first
+    /// send to the last arrival.
     pub per_second: f64,
     pub per_second_rounds: Vec<f64>,
-    /// The rate as a share of L.
+    /// The rate as a share of the limit.
     pub of_limit: Option<f64>,
     pub of_limit_target: Option<f64>,
-    /// From sending a request to having its answer.
+    /// From sending a request to receiving its response.
     pub latency: LatencySummary,
-    /// Of the server, all its threads.
+    /// CPU time of the server, all threads.
     pub cpu_us_per_event: Option<f64>,
-    /// Of the server, the worst round.
+    /// Peak memory of the server in its worst round.
     pub rss_peak_bytes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delivery: Option<DeliveredPhaseReport>,
 }
 
-/// What `delivered` has beside its rate.
+/// Additional results of the phase `delivered`.
 #[derive(Clone, Debug, Serialize)]
 pub struct DeliveredPhaseReport {
-    /// From the last answer to the last arrival.
+    /// From the last response to the last arrival.
     pub drain_ms: f64,
-    /// From sending to arrival at the sink, while the closed loop kept the queue full.
+    /// From sending to arrival at the sink, while the closed loop keeps the queue full.
     pub first_attempt: LatencySummary,
-    /// Half of the delivered rate.
+    /// Half of the rate of this phase.
     pub half_load_per_second: f64,
-    /// From sending to arrival at the sink, at that half.
+    /// From sending to arrival at the sink, at half load.
     pub half_load_first_attempt: LatencySummary,
-    /// Arrivals beyond one for each accepted event, over all rounds.
+    /// Arrivals beyond one per accepted event, over all rounds.
     pub repeated: u64,
 }
 
@@ -91,10 +91,10 @@ enum ReportFormat {
 }
 
 impl BenchReport {
-    pub(crate) fn new(lab: &BenchRun) -> Self {
-        let options = &lab.options;
+    pub(crate) fn new(run: &BenchRun) -> Self {
+        let options = &run.options;
         Self {
-            machine: MachineInfo::seen_from(lab.folder()),
+            machine: MachineInfo::read(run.folder()),
             settings: BenchSettings {
                 seconds: options.seconds,
                 rounds: options.rounds,
@@ -107,7 +107,7 @@ impl BenchReport {
             replay: None,
             whatsapp: None,
             dashboard: None,
-            form: if options.json { ReportFormat::Json } else { ReportFormat::Table },
+            format: if options.json { ReportFormat::Json } else { ReportFormat::Table },
         }
     }
 
@@ -124,7 +124,7 @@ impl BenchReport {
 
 impl fmt::Display for BenchReport {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.form {
+        match self.format {
             ReportFormat::Table => out.write_str(&self.table()),
             ReportFormat::Json => out.write_str(&self.json()),
         }

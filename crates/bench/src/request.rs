@@ -1,13 +1,13 @@
-//! The request the generator sends: the body is built once, then patched in place.
+//! The request of the generator: the body is built once, then patched in place.
 //!
 //! ```text
 //! {"id":"b1f2a3c4-000000000000042","sent_ns":"01763222400123456789","type":…,"items":[…],"pad":"…"}
 //!        └ key, 24 bytes           └ 20 digits
 //! ```
 //!
-//! Key and send time have fixed places and fixed widths: the generator writes digits over digits
-//! and the sink reads them without parsing JSON. The rest looks like a webhook (small objects
-//! with words and numbers), because one long string would flatter a gateway that parses.
+//! Key and send time have fixed offsets and widths: the generator overwrites the digits and the
+//! sink reads them without parsing JSON. The rest looks like a webhook (small objects with words and
+//! numbers), because one long string would make a gateway that parses look faster.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
@@ -23,67 +23,67 @@ const KEY_LEN: usize = 24;
 /// The smallest body that holds the envelope.
 pub(crate) const BODY_BYTES_MIN: usize = 160;
 
-const KEY_AT: usize = r#"{"id":""#.len();
-/// The part of the key that counts; the series stands before it.
-const NUMBER_AT: usize = KEY_AT + SERIES_LEN;
+const KEY_OFFSET: usize = r#"{"id":""#.len();
+/// The number within the key; the series is before it.
+const NUMBER_OFFSET: usize = KEY_OFFSET + SERIES_LEN;
 pub(crate) const NUMBER_LEN: usize = KEY_LEN - SERIES_LEN;
 /// `b`, seven hex digits, `-`.
 pub(crate) const SERIES_LEN: usize = 9;
-const SENT_AT: usize = KEY_AT + KEY_LEN + r#"","sent_ns":""#.len();
+const SENT_OFFSET: usize = KEY_OFFSET + KEY_LEN + r#"","sent_ns":""#.len();
 pub(crate) const SENT_LEN: usize = 20;
 
-/// What all keys of one load have in common, so that no two loads share a key.
+/// The common prefix of all keys of one load, so that no two loads share a key.
 #[derive(Clone, Debug)]
 pub(crate) struct KeySeries(String);
 
 impl KeySeries {
-    /// A series that was not used before.
-    pub(crate) fn fresh() -> Self {
-        Self(format!("b{:07x}-", random() & 0x0fff_ffff))
+    /// A random series.
+    pub(crate) fn random() -> Self {
+        Self(format!("b{:07x}-", random_u64() & 0x0fff_ffff))
     }
 }
 
-/// A random number. The standard library's hasher seeds itself from the system, which spares a
-/// dependency for the few numbers that are needed here.
-pub(crate) fn random() -> u64 {
+/// A random number. The standard library's hasher is seeded by the system, which saves a dependency
+/// for the few numbers needed here.
+pub(crate) fn random_u64() -> u64 {
     RandomState::new().hash_one(0_u8)
 }
 
-/// What the bodies of a load look like.
+/// The format of the bodies of a load.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum BodyShape {
     /// A small envelope with an id, without a signature.
     #[default]
     Plain,
-    /// One WhatsApp message, signed as Meta does; what the gateway says of its key begins with this.
-    /// The messages come from so many people.
+    /// One WhatsApp message, signed as Meta does. The gateway reports its key with `key_prefix`; the
+    /// messages are from `people` different phones.
     WhatsApp { key_prefix: &'static str, people: u64 },
 }
 
-/// One request, made again and again with another key and another time.
+/// Builds requests that differ in key and send time.
 #[derive(Clone, Debug)]
 pub(crate) struct RequestTemplate {
     head: http::request::Parts,
     body: Vec<u8>,
     shape: BodyShape,
-    places: DigitOffsets,
-    /// What the gateway calls the key of the request that was made last.
+    offsets: DigitOffsets,
+    /// The key that the gateway reports for the request built last.
     key: String,
 }
 
-/// Where in the body the digits stand that differ between requests.
+/// Offsets in the body of the digits that differ between requests.
 #[derive(Clone, Debug)]
 pub(crate) struct DigitOffsets {
     pub(crate) number: usize,
     pub(crate) sent: usize,
-    /// The last eight digits of the sender's phone.
+    /// The last eight digits of the sender's phone number.
     pub(crate) phones: Vec<usize>,
 }
 
 impl RequestTemplate {
     /// A request to `source` whose body has `body_bytes` bytes.
     ///
-    /// `body_bytes` is not less than [`BODY_BYTES_MIN`]; a WhatsApp message may be longer.
+    /// `body_bytes` must be at least [`BODY_BYTES_MIN`]; a WhatsApp message may be longer.
     pub(crate) fn new(
         addr: SocketAddr,
         source: &str,
@@ -96,66 +96,67 @@ impl RequestTemplate {
             .header(header::CONTENT_TYPE, "application/json")
             .body(())?
             .into_parts();
-        let (body, places, prefix) = match shape {
+        let (body, offsets, prefix) = match shape {
             BodyShape::Plain => {
-                let places = DigitOffsets { number: NUMBER_AT, sent: SENT_AT, phones: Vec::new() };
-                (body(series, body_bytes), places, "")
+                let offsets =
+                    DigitOffsets { number: NUMBER_OFFSET, sent: SENT_OFFSET, phones: Vec::new() };
+                (plain_body(series, body_bytes), offsets, "")
             }
             BodyShape::WhatsApp { key_prefix, .. } => {
-                let (body, places) = whatsapp::body(&series.0, body_bytes);
-                (body, places, key_prefix)
+                let (body, offsets) = whatsapp::message_body(&series.0, body_bytes);
+                (body, offsets, key_prefix)
             }
         };
         let key = format!("{prefix}{}{}", series.0, "0".repeat(NUMBER_LEN));
-        Ok(Self { head, body: body.into_bytes(), shape, places, key })
+        Ok(Self { head, body: body.into_bytes(), shape, offsets, key })
     }
 
-    /// The request number `number` of its series, sent at `sent_ns`.
-    pub(crate) fn make(&mut self, number: u64, sent_ns: u64) -> hyper::Request<Full<Bytes>> {
+    /// Builds request number `number` of its series, sent at `sent_ns`.
+    pub(crate) fn build(&mut self, number: u64, sent_ns: u64) -> hyper::Request<Full<Bytes>> {
         let number = scatter(number);
-        write_digits(&mut self.body[self.places.number..][..NUMBER_LEN], number);
-        write_digits(&mut self.body[self.places.sent..][..SENT_LEN], sent_ns);
+        write_digits(&mut self.body[self.offsets.number..][..NUMBER_LEN], number);
+        write_digits(&mut self.body[self.offsets.sent..][..SENT_LEN], sent_ns);
         if let BodyShape::WhatsApp { people, .. } = self.shape {
-            for phone in &self.places.phones {
+            for phone in &self.offsets.phones {
                 write_digits(&mut self.body[*phone..][..whatsapp::PHONE_DIGITS], number % people);
             }
         }
         self.key.truncate(self.key.len() - NUMBER_LEN);
-        let digits = &self.body[self.places.number..][..NUMBER_LEN];
+        let digits = &self.body[self.offsets.number..][..NUMBER_LEN];
         self.key.extend(digits.iter().map(|digit| char::from(*digit)));
         let mut head = self.head.clone();
         if let BodyShape::WhatsApp { .. } = self.shape {
-            head.headers.insert(whatsapp::SIGNATURE, whatsapp::sign(&self.body));
+            head.headers.insert(whatsapp::SIGNATURE_HEADER, whatsapp::sign(&self.body));
         }
         hyper::Request::from_parts(head, Full::new(Bytes::copy_from_slice(&self.body)))
     }
 
-    /// The key of the request that was made last.
+    /// The key of the request built last.
     pub(crate) fn key(&self) -> &str {
         &self.key
     }
 }
 
-/// Spreads the numbers over all keys, as providers' ids are: keys in order would all fall on one
-/// page of the gateway's index and flatter it. No two numbers meet, because the factor is odd and
-/// no multiple of five.
+/// Spreads the numbers over all keys, like the ids of providers: ascending keys would all fall on one
+/// page of the gateway's index and make it look faster. No two numbers collide, because the factor is
+/// coprime to ten.
 fn scatter(number: u64) -> u64 {
     const FACTOR: u128 = 618_033_988_749_897;
     const KEYS: u128 = 10_u128.pow(NUMBER_LEN as u32);
-    // Less than KEYS, which fits.
+    // Less than KEYS, so it fits into a u64.
     (u128::from(number) * FACTOR % KEYS) as u64
 }
 
-/// When the generator sent `body`, or nothing if the body is not one of its own.
+/// When the generator sent `body`; none if the body is not from the generator.
 pub(crate) fn sent_ns(body: &[u8]) -> Option<u64> {
-    let digits = body.get(SENT_AT..SENT_AT + SENT_LEN)?;
+    let digits = body.get(SENT_OFFSET..SENT_OFFSET + SENT_LEN)?;
     digits.iter().try_fold(0_u64, |value, digit| match digit {
         b'0'..=b'9' => value.checked_mul(10)?.checked_add(u64::from(digit - b'0')),
         _ => None,
     })
 }
 
-fn body(series: &KeySeries, body_bytes: usize) -> String {
+fn plain_body(series: &KeySeries, body_bytes: usize) -> String {
     let zeros = "0".repeat(NUMBER_LEN);
     let sent = "0".repeat(SENT_LEN);
     let mut body = format!(
@@ -163,13 +164,13 @@ fn body(series: &KeySeries, body_bytes: usize) -> String {
         series.0
     );
     let tail_len = r#"],"pad":""}"#.len();
-    let mut chance = FixedRng(1);
+    let mut rng = FixedRng(1);
     let mut comma = "";
     loop {
         let item = format!(
             r#"{comma}{{"name":"{:07x}","amount":{}}}"#,
-            chance.next() & 0x0fff_ffff,
-            chance.next() % 100_000
+            rng.next() & 0x0fff_ffff,
+            rng.next() % 100_000
         );
         if body.len() + item.len() + tail_len > body_bytes {
             break;
@@ -182,7 +183,7 @@ fn body(series: &KeySeries, body_bytes: usize) -> String {
     body
 }
 
-/// Numbers without a visible pattern, the same in every run. (Knuth's MMIX constants.)
+/// A linear congruential generator with Knuth's MMIX constants: the same numbers in every run.
 struct FixedRng(u64);
 
 impl FixedRng {
@@ -193,8 +194,8 @@ impl FixedRng {
     }
 }
 
-fn write_digits(place: &mut [u8], mut value: u64) {
-    for digit in place.iter_mut().rev() {
+fn write_digits(field: &mut [u8], mut value: u64) {
+    for digit in field.iter_mut().rev() {
         *digit = b'0' + (value % 10) as u8;
         value /= 10;
     }
@@ -214,7 +215,7 @@ mod tests {
     fn body_is_json_of_the_requested_size_with_key_and_time() {
         for body_bytes in [BODY_BYTES_MIN, 161, 200, 1024, 65_536] {
             let mut request = request(body_bytes);
-            request.make(1, 1_763_222_400_123_456_789);
+            request.build(1, 1_763_222_400_123_456_789);
             assert_eq!(request.body.len(), body_bytes);
             let json: serde_json::Value = serde_json::from_slice(&request.body).unwrap();
             assert_eq!(json["id"], "b0abcdef-618033988749897");
@@ -239,10 +240,10 @@ mod tests {
     #[test]
     fn patched_body_equals_a_new_body() {
         let mut patched = request(512);
-        patched.make(u64::MAX, u64::MAX);
-        patched.make(7, 8);
-        let mut fresh = request(512);
-        fresh.make(7, 8);
-        assert_eq!(patched.body, fresh.body);
+        patched.build(u64::MAX, u64::MAX);
+        patched.build(7, 8);
+        let mut unpatched = request(512);
+        unpatched.build(7, 8);
+        assert_eq!(patched.body, unpatched.body);
     }
 }

@@ -1,56 +1,55 @@
-//! The rates: limit, in, duplicates, delivered, again and again in turn.
+//! The rates: the phases limit, in, duplicates and delivered, repeated in rounds.
 //!
-//! A shared machine is fast in one minute and slow in the next. So no phase has all its time at
-//! once: each round gives every phase its share, with new processes, and the medians over the
-//! rounds are told. A rate is divided by the limit of its own round, which was measured shortly
-//! before it, and not by that of all rounds.
+//! A shared machine is fast in one minute and slow in the next. So each round runs every phase with
+//! new processes, and the report gives the medians over the rounds. A rate is divided by the limit
+//! of its own round, which was measured shortly before it.
 
 use std::slice;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::answer::EventVerdict;
-use crate::child::ServerProcess;
-use crate::destination::{SinkProcess, drained};
+use crate::bench_run::{BenchRun, run_load};
 use crate::gateway::{Gateway, GatewayConfig};
-use crate::lab::{BenchRun, load};
 use crate::latency::{LatencySummary, median};
 use crate::load::LoadResult;
+use crate::load::{KeyPlan, LoadPlan, SendRate, StopCondition};
 use crate::options::BenchPhase;
-use crate::plan::{KeyPlan, LoadPlan, SendRate, StopCondition};
 use crate::report::{DeliveredPhaseReport, PhaseReport};
 use crate::request::KeySeries;
+use crate::response::EventVerdict;
+use crate::server_process::ServerProcess;
 use crate::sink::SinkMode;
+use crate::sink_process::{SinkProcess, wait_until_drained};
 use crate::usage::{ResourceUsage, UsageMeter};
 
 const SOURCE_IN: &str = "in-only";
 const SOURCE_DELIVERED: &str = "delivered";
-/// How many keys the duplicates repeat. Enough that no two connections meet on one key.
+/// Number of keys that are repeated. Enough that no two connections use one key at once.
 const DUPLICATE_KEYS: u64 = 10_000;
 /// The phases of a round, in order.
 const PHASES: [BenchPhase; 4] =
     [BenchPhase::Limit, BenchPhase::In, BenchPhase::Duplicates, BenchPhase::Delivered];
 
-/// Measures the rates the options ask for.
-pub(crate) async fn measure(lab: &BenchRun) -> Result<Vec<PhaseReport>> {
+/// Measures the selected rates.
+pub(crate) async fn measure(run: &BenchRun) -> Result<Vec<PhaseReport>> {
     let phases: Vec<BenchPhase> =
-        PHASES.into_iter().filter(|phase| lab.options.measures(*phase)).collect();
-    lab.progress.expect((phases.len() * lab.options.rounds) as u64);
+        PHASES.into_iter().filter(|phase| run.options.measures(*phase)).collect();
+    run.progress.set_total((phases.len() * run.options.rounds) as u64);
     let mut rounds: Vec<Vec<PhaseSample>> = phases.iter().map(|_| Vec::new()).collect();
-    for number in 1..=lab.options.rounds {
-        let mut round = MeasurementRound { lab, servers: None };
+    for number in 1..=run.options.rounds {
+        let mut round = MeasurementRound { run, servers: None };
         for (phase, samples) in phases.iter().zip(&mut rounds) {
-            lab.progress.step(format!("round {number} of {}: {phase}", lab.options.rounds));
-            let sample = round.phase(*phase).await;
-            samples.push(sample.with_context(|| format!("the phase `{phase}` failed"))?);
-            lab.progress.done();
+            run.progress.start_step(format!("round {number} of {}: {phase}", run.options.rounds));
+            let sample = round.measure_phase(*phase).await;
+            samples.push(sample.with_context(|| format!("phase `{phase}` failed"))?);
+            run.progress.finish_step();
         }
     }
     Ok(summarize(&phases, &rounds))
 }
 
-/// What one phase came to in one round.
+/// The result of one phase in one round.
 #[derive(Debug)]
 struct PhaseSample {
     per_second: f64,
@@ -74,7 +73,7 @@ impl PhaseSample {
         let events = u32::try_from(outcome.answered.max(1)).unwrap_or(u32::MAX);
         Self {
             per_second: outcome.per_second(),
-            latency: LatencySummary::of(&outcome.latency),
+            latency: LatencySummary::from_histogram(&outcome.latency),
             cpu_per_event: used.cpu.map(|cpu| cpu / events),
             rss_peak_bytes: used.rss_peak_bytes,
             delivery: None,
@@ -82,81 +81,89 @@ impl PhaseSample {
     }
 }
 
-/// One round. Its gateway and sink serve all its phases and end with it.
+/// One round. Its gateway and sink serve all its phases.
 struct MeasurementRound<'a> {
-    lab: &'a BenchRun,
+    run: &'a BenchRun,
     servers: Option<(Gateway, SinkProcess)>,
 }
 
 impl MeasurementRound<'_> {
-    async fn phase(&mut self, phase: BenchPhase) -> Result<PhaseSample> {
+    async fn measure_phase(&mut self, phase: BenchPhase) -> Result<PhaseSample> {
         if phase == BenchPhase::Limit {
-            let child = self.lab.limit().await?;
-            return weighed(&child, self.lab.plan(child.addr(), SOURCE_IN)).await;
+            let child = self.run.start_limit_server().await?;
+            return measure_with_usage(&child, self.run.closed_loop(child.addr(), SOURCE_IN)).await;
         }
-        // Not before the limit has gone: an idle gateway must not share its cores.
+        // Started after the limit server has ended: an idle gateway must not use its cores.
         if self.servers.is_none() {
-            let sink = self.lab.destination(SinkMode::Answer).await?;
-            let config = GatewayConfig::default().source(SOURCE_IN).joined(
+            let sink = self.run.start_sink(SinkMode::Answer).await?;
+            let config = GatewayConfig::default().source(SOURCE_IN).connected(
                 SOURCE_DELIVERED,
                 "sink",
                 sink.addr(),
             );
-            self.servers = Some((self.lab.gateway(&config).await?, sink));
+            self.servers = Some((self.run.start_gateway(&config).await?, sink));
         }
-        let (gateway, sink) = self.servers.as_ref().context("the servers were just started")?;
+        let (gateway, sink) = self.servers.as_ref().context("the servers were not started")?;
         match phase {
             BenchPhase::In => {
-                weighed(&gateway.child, self.lab.plan(gateway.child.addr(), SOURCE_IN)).await
+                measure_with_usage(
+                    &gateway.child,
+                    self.run.closed_loop(gateway.child.addr(), SOURCE_IN),
+                )
+                .await
             }
-            BenchPhase::Duplicates => duplicates(self.lab, &gateway.child).await,
-            BenchPhase::Delivered => delivered(self.lab, &gateway.child, sink).await,
+            BenchPhase::Duplicates => measure_duplicates(self.run, &gateway.child).await,
+            BenchPhase::Delivered => measure_delivered(self.run, &gateway.child, sink).await,
             BenchPhase::Limit
             | BenchPhase::Backlog
             | BenchPhase::Isolation
             | BenchPhase::Replay
             | BenchPhase::WhatsApp
-            | BenchPhase::Dashboard => anyhow::bail!("{phase} is no phase of a round"),
+            | BenchPhase::Dashboard => anyhow::bail!("{phase} is not a phase of a round"),
         }
     }
 }
 
-async fn weighed(child: &ServerProcess, plan: LoadPlan) -> Result<PhaseSample> {
+async fn measure_with_usage(child: &ServerProcess, plan: LoadPlan) -> Result<PhaseSample> {
     let meter = UsageMeter::start(child.pid());
-    let outcome = load(child, plan).await?;
+    let outcome = run_load(child, plan).await?;
     Ok(PhaseSample::new(&outcome, meter.read()))
 }
 
-async fn duplicates(lab: &BenchRun, gateway: &ServerProcess) -> Result<PhaseSample> {
-    let keys = KeyPlan::Fixed { series: KeySeries::fresh(), count: DUPLICATE_KEYS };
-    let plan = LoadPlan { keys, ..lab.plan(gateway.addr(), SOURCE_IN) };
+async fn measure_duplicates(run: &BenchRun, gateway: &ServerProcess) -> Result<PhaseSample> {
+    let keys = KeyPlan::Fixed { series: KeySeries::random(), count: DUPLICATE_KEYS };
+    let plan = LoadPlan { keys, ..run.closed_loop(gateway.addr(), SOURCE_IN) };
     let originals = LoadPlan { until: StopCondition::Answers(DUPLICATE_KEYS), ..plan.clone() };
-    load(gateway, originals).await.context("the originals were not accepted")?;
-    weighed(gateway, LoadPlan { expected: EventVerdict::Duplicate, ..plan }).await
+    run_load(gateway, originals).await.context("sending the originals failed")?;
+    measure_with_usage(gateway, LoadPlan { expected: EventVerdict::Duplicate, ..plan }).await
 }
 
-async fn delivered(
-    lab: &BenchRun,
+async fn measure_delivered(
+    run: &BenchRun,
     gateway: &ServerProcess,
     sink: &SinkProcess,
 ) -> Result<PhaseSample> {
     sink.clear().await?;
-    let plan = lab.plan(gateway.addr(), SOURCE_DELIVERED);
+    let plan = run.closed_loop(gateway.addr(), SOURCE_DELIVERED);
     let meter = UsageMeter::start(gateway.pid());
-    let outcome = load(gateway, plan.clone()).await?;
-    let arrivals = drained(slice::from_ref(sink), outcome.answered).await?;
+    let outcome = run_load(gateway, plan.clone()).await?;
+    let arrivals = wait_until_drained(slice::from_ref(sink), outcome.answered).await?;
     let used = meter.read();
     let span = Duration::from_nanos(arrivals.last_ns.saturating_sub(outcome.started.wall_ns));
-    ensure!(!span.is_zero(), "the last arrival is not after the first send; was the clock set?");
+    ensure!(
+        !span.is_zero(),
+        "the last arrival is not after the first send; was the system clock changed?"
+    );
     let per_second = outcome.answered as f64 / span.as_secs_f64();
 
-    // At full load the first attempt waits behind a queue that the closed loop keeps filling.
-    // What a user sees is the wait at a load the gateway can bear.
+    // At full load the first attempt waits in a queue that the closed loop keeps filling. Users see
+    // the wait at a load that the gateway can sustain.
     let half_load_per_second = per_second / 2.0;
     sink.clear().await?;
     let half =
-        load(gateway, LoadPlan { pace: SendRate::PerSecond(half_load_per_second), ..plan }).await?;
-    let half_arrivals = drained(slice::from_ref(sink), half.answered).await?;
+        run_load(gateway, LoadPlan { pace: SendRate::PerSecond(half_load_per_second), ..plan })
+            .await?;
+    let half_arrivals = wait_until_drained(slice::from_ref(sink), half.answered).await?;
 
     let delivery = DeliverySample {
         drain: Duration::from_nanos(arrivals.last_ns.saturating_sub(outcome.ended_ns())),
@@ -178,7 +185,9 @@ fn summarize(phases: &[BenchPhase], rounds: &[Vec<PhaseSample>]) -> Vec<PhaseRep
             phase: *phase,
             per_second: median(samples.iter().map(|sample| sample.per_second)),
             per_second_rounds: samples.iter().map(|sample| sample.per_second).collect(),
-            of_limit: (*phase != BenchPhase::Limit).then(|| share(samples, limits)).flatten(),
+            of_limit: (*phase != BenchPhase::Limit)
+                .then(|| share_of_limit(samples, limits))
+                .flatten(),
             of_limit_target: phase.target(),
             latency: over_rounds(samples, |sample| sample.latency),
             cpu_us_per_event: known_median(samples, |sample| {
@@ -190,8 +199,8 @@ fn summarize(phases: &[BenchPhase], rounds: &[Vec<PhaseSample>]) -> Vec<PhaseRep
         .collect()
 }
 
-/// The rate of a phase beside the limit of the same round.
-fn share(samples: &[PhaseSample], limits: &[PhaseSample]) -> Option<f64> {
+/// The median of the rates divided by the limits of the same rounds.
+fn share_of_limit(samples: &[PhaseSample], limits: &[PhaseSample]) -> Option<f64> {
     let shares: Vec<f64> = samples
         .iter()
         .zip(limits)

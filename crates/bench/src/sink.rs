@@ -1,16 +1,16 @@
-//! The destination: a bare server that counts what arrives and how long it was on the way.
+//! The sink: a bare server as destination that counts arriving events and their latency.
 //!
-//! Everything but the three control calls is an event, whatever its method and path.
+//! Every request except the three control calls is an event, with any method and path.
 //!
 //! | call | answer |
 //! | --- | --- |
 //! | `GET /count` | the number of events, as text |
 //! | `GET /arrivals` | [`ArrivalReport`] as JSON |
-//! | `DELETE /arrivals` | begins to count anew |
+//! | `DELETE /arrivals` | resets the counters |
 //!
-//! The latency is from the moment the generator sent the request to the gateway until the body
-//! is in the sink. A second attempt counts again, as an event and as a latency. What was sent before
-//! the sink began to count anew is an event of long ago that is delivered again: it is not counted.
+//! The latency is measured from when the generator sent the request to the gateway until the sink
+//! has the body. A second attempt counts again. Events that were sent before the last reset are
+//! replays and are not counted.
 
 use std::net::SocketAddr;
 use std::str::FromStr;
@@ -30,15 +30,15 @@ use crate::latency::LatencySummary;
 use crate::listen::{self, ServerReply};
 use crate::{clock, latency, request};
 
-/// What the sink does with an event.
+/// How the sink responds to an event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SinkMode {
     /// Answers 200 at once.
     #[default]
     Answer,
-    /// Takes the event and never answers.
+    /// Reads the event and never answers.
     Hang,
-    /// Refuses every event, for one of a few causes that tell in the body of the answer.
+    /// Refuses every event with one of a few error messages.
     Refuse,
 }
 
@@ -61,26 +61,26 @@ impl FromStr for SinkMode {
             .into_iter()
             .find(|mode| mode.name() == text)
             .with_context(|| {
-                format!("there is no sink mode `{text}`; there are answer, hang, refuse")
+                format!("unknown sink mode `{text}`; available modes: answer, hang, refuse")
             })
     }
 }
 
-/// What arrived since the sink began to count.
+/// Events that arrived since the last reset.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct ArrivalReport {
     pub(crate) count: u64,
     /// When the last event arrived; zero if none did.
     pub(crate) last_ns: u64,
-    /// Events without a send time where the generator puts it: the gateway changed the body.
+    /// Events without a send time at the generator's offset: the gateway changed the body.
     pub(crate) unreadable: u64,
-    /// Latencies in microseconds, each with how often it was seen.
+    /// Latencies in microseconds with their counts.
     pub(crate) latencies: Vec<(u64, u64)>,
 }
 
 impl ArrivalReport {
-    /// Adds what arrived at another sink.
-    pub(crate) fn join(&mut self, other: Self) {
+    /// Adds the arrivals of another sink.
+    pub(crate) fn merge(&mut self, other: Self) {
         self.count += other.count;
         self.last_ns = self.last_ns.max(other.last_ns);
         self.unreadable += other.unreadable;
@@ -89,57 +89,57 @@ impl ArrivalReport {
 
     pub(crate) fn latency(&self) -> Result<LatencySummary> {
         let mut histogram = latency::histogram();
-        latency::add_recorded(&mut histogram, &self.latencies)?;
-        Ok(LatencySummary::of(&histogram))
+        latency::add_recorded_values(&mut histogram, &self.latencies)?;
+        Ok(LatencySummary::from_histogram(&histogram))
     }
 }
 
-/// Serves as a sink on `listen` until the process ends.
+/// Runs a sink on `listen` until the process ends.
 pub async fn sink_server(listen: SocketAddr, mode: SinkMode) -> Result<()> {
-    let listener = listen::listen(listen)?;
+    let listener = listen::bind(listen)?;
     serve(listener, mode).await
 }
 
 pub(crate) async fn serve(listener: TcpListener, mode: SinkMode) -> Result<()> {
-    let ledger = Arc::new(SharedArrivalLog::default());
-    listen::serve(listener, move |request| answer(request, mode, Arc::clone(&ledger))).await
+    let log = Arc::new(SharedArrivalLog::default());
+    listen::serve(listener, move |request| respond(request, mode, Arc::clone(&log))).await
 }
 
-async fn answer(
+async fn respond(
     request: Request<Incoming>,
     mode: SinkMode,
-    ledger: Arc<SharedArrivalLog>,
+    log: Arc<SharedArrivalLog>,
 ) -> ServerReply {
     let is_message = request.uri().path().ends_with("/messages");
     let text = match (request.method(), request.uri().path()) {
-        (&Method::GET, "/count") => ledger.open().count.to_string(),
+        (&Method::GET, "/count") => log.lock().count.to_string(),
         (&Method::GET, "/arrivals") => {
-            serde_json::to_string(&ledger.open().arrivals()).unwrap_or_default()
+            serde_json::to_string(&log.lock().report()).unwrap_or_default()
         }
         (&Method::DELETE, "/arrivals") => {
-            *ledger.open() = ArrivalLog { since_ns: clock::wall_ns(), ..ArrivalLog::default() };
+            *log.lock() = ArrivalLog { since_ns: clock::wall_ns(), ..ArrivalLog::default() };
             String::new()
         }
         (_, _) => {
             let body = request.into_body().collect().await?.to_bytes();
-            let number = ledger.open().enter(&body);
+            let number = log.lock().record(&body);
             match mode {
-                SinkMode::Answer if is_message => sent(number),
+                SinkMode::Answer if is_message => cloud_api_response(number),
                 SinkMode::Answer => String::new(),
                 SinkMode::Hang => std::future::pending().await,
-                SinkMode::Refuse => return refused(number),
+                SinkMode::Refuse => return refuse(number),
             }
         }
     };
     Ok(Response::new(Full::new(Bytes::from(text))))
 }
 
-/// What the Cloud API says of a message that it sends.
-fn sent(number: u64) -> String {
+/// The Cloud API's response to an accepted message.
+fn cloud_api_response(number: u64) -> String {
     format!(r#"{{"messaging_product":"whatsapp","messages":[{{"id":"wamid.sent{number}"}}]}}"#)
 }
 
-fn refused(number: u64) -> ServerReply {
+fn refuse(number: u64) -> ServerReply {
     const CAUSES: [(StatusCode, &str); 4] = [
         (StatusCode::BAD_REQUEST, "the field `customer` is missing"),
         (StatusCode::CONFLICT, "the invoice is closed"),
@@ -156,8 +156,8 @@ fn refused(number: u64) -> ServerReply {
 struct SharedArrivalLog(Mutex<ArrivalLog>);
 
 impl SharedArrivalLog {
-    fn open(&self) -> MutexGuard<'_, ArrivalLog> {
-        // A count is right even if the thread that made it panicked afterwards.
+    fn lock(&self) -> MutexGuard<'_, ArrivalLog> {
+        // The counts are valid even if a thread panicked while it held the lock.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -177,8 +177,8 @@ impl Default for ArrivalLog {
 }
 
 impl ArrivalLog {
-    /// Gives back how many events there are with this one.
-    fn enter(&mut self, body: &[u8]) -> u64 {
+    /// Records an event and returns the number of events so far.
+    fn record(&mut self, body: &[u8]) -> u64 {
         let now_ns = clock::wall_ns();
         let sent_ns = request::sent_ns(body);
         if sent_ns.is_some_and(|sent_ns| sent_ns < self.since_ns) {
@@ -188,20 +188,20 @@ impl ArrivalLog {
         self.last_ns = self.last_ns.max(now_ns);
         match sent_ns {
             Some(sent_ns) => {
-                let on_the_way = Duration::from_nanos(now_ns.saturating_sub(sent_ns));
-                latency::record(&mut self.latency, on_the_way);
+                let latency = Duration::from_nanos(now_ns.saturating_sub(sent_ns));
+                latency::record(&mut self.latency, latency);
             }
             None => self.unreadable += 1,
         }
         self.count
     }
 
-    fn arrivals(&self) -> ArrivalReport {
+    fn report(&self) -> ArrivalReport {
         ArrivalReport {
             count: self.count,
             last_ns: self.last_ns,
             unreadable: self.unreadable,
-            latencies: latency::recorded(&self.latency),
+            latencies: latency::recorded_values(&self.latency),
         }
     }
 }
@@ -210,8 +210,7 @@ impl ArrivalLog {
 mod tests {
     use super::*;
     use crate::control;
-    use crate::load::drive;
-    use crate::plan::{LoadPlan, StopCondition};
+    use crate::load::{LoadPlan, StopCondition, generate_load};
     use crate::request::{BodyShape, KeySeries};
 
     async fn sink(mode: SinkMode) -> SocketAddr {
@@ -234,18 +233,18 @@ mod tests {
 
     #[tokio::test]
     async fn sink_counts_changed_bodies_as_unreadable() {
-        let mut page = ArrivalLog::default();
-        let series = KeySeries::fresh();
+        let mut log = ArrivalLog::default();
+        let series = KeySeries::random();
         let addr = SocketAddr::from(([127, 0, 0, 1], 80));
         let mut sent =
             request::RequestTemplate::new(addr, "x", &series, BodyShape::Plain, 512).unwrap();
-        let body = sent.make(1, clock::wall_ns()).into_body().collect().await.unwrap().to_bytes();
-        page.enter(&body);
-        page.enter(&body[1..]);
-        let old = sent.make(2, 1).into_body().collect().await.unwrap().to_bytes();
-        page.since_ns = 2;
-        page.enter(&old);
-        let arrivals = page.arrivals();
+        let body = sent.build(1, clock::wall_ns()).into_body().collect().await.unwrap().to_bytes();
+        log.record(&body);
+        log.record(&body[1..]);
+        let old = sent.build(2, 1).into_body().collect().await.unwrap().to_bytes();
+        log.since_ns = 2;
+        log.record(&old);
+        let arrivals = log.report();
         assert_eq!((arrivals.count, arrivals.unreadable, arrivals.latencies.len()), (2, 1, 1));
     }
 
@@ -262,9 +261,11 @@ mod tests {
     #[tokio::test]
     async fn foreign_response_fails_the_load() {
         let addr = sink(SinkMode::Answer).await;
-        let plan =
-            LoadPlan { until: StopCondition::Answers(1), ..LoadPlan::closed(addr, "any", 1, 512) };
-        let error = drive(plan, |_, _| {}).await.unwrap_err();
+        let plan = LoadPlan {
+            until: StopCondition::Answers(1),
+            ..LoadPlan::closed_loop(addr, "any", 1, 512)
+        };
+        let error = generate_load(plan, |_, _| {}).await.unwrap_err();
         assert!(format!("{error:#}").contains("answered 200"), "{error:#}");
     }
 }

@@ -1,32 +1,35 @@
-//! The report as text: numbers in columns, and beside them whether the target was met.
+//! The report as text: numbers in columns, and whether each target was met.
 
 use crate::backlog::BacklogReport;
 use crate::dashboard::DashboardReport;
-use crate::isolation::{IsolationReport, ScenarioReport};
+use crate::isolation::IsolationReport;
 use crate::latency::LatencySummary;
 use crate::replay::ReplayReport;
 use crate::report::{BenchReport, DeliveredPhaseReport, FIRST_ATTEMPT_P99_TARGET_US, PhaseReport};
+use crate::scenario::ScenarioReport;
 use crate::whatsapp::WhatsAppReport;
 
 const UNKNOWN: &str = "-";
-/// Below this the system's own housekeeping explains it.
-const OTHERS_SHARE_NOTED: f64 = 0.03;
+/// Lower shares are normal background activity.
+const OTHER_PROCESSES_SHARE_SHOWN: f64 = 0.03;
 
 pub(crate) fn render(report: &BenchReport) -> String {
-    let mut parts = vec![heading(report)];
+    let mut parts = vec![render_heading(report)];
     if !report.phases.is_empty() {
-        parts.push(rates(&report.phases));
+        parts.push(render_rates(&report.phases));
     }
-    parts.extend(report.phases.iter().filter_map(|phase| phase.delivery.as_ref()).map(delivery));
-    parts.extend(report.backlog.as_ref().map(backlog));
-    parts.extend(report.isolation.as_ref().map(isolation));
-    parts.extend(report.replay.as_ref().map(replay));
-    parts.extend(report.whatsapp.as_ref().map(whatsapp));
-    parts.extend(report.dashboard.as_ref().map(dashboard));
+    parts.extend(
+        report.phases.iter().filter_map(|phase| phase.delivery.as_ref()).map(render_delivery),
+    );
+    parts.extend(report.backlog.as_ref().map(render_backlog));
+    parts.extend(report.isolation.as_ref().map(render_isolation));
+    parts.extend(report.replay.as_ref().map(render_replay));
+    parts.extend(report.whatsapp.as_ref().map(render_whatsapp));
+    parts.extend(report.dashboard.as_ref().map(render_dashboard));
     parts.join("\n")
 }
 
-fn heading(report: &BenchReport) -> String {
+fn render_heading(report: &BenchReport) -> String {
     let BenchReport { machine, settings, .. } = report;
     let mut text = format!(
         "{} cores ({}), data on {}\nbodies of {} bytes",
@@ -35,38 +38,45 @@ fn heading(report: &BenchReport) -> String {
         machine.filesystem.as_deref().unwrap_or("an unknown file system"),
         settings.body_bytes,
     );
-    // Each setting is told only where it was used.
+    // Only the settings that were used are shown.
     if report.isolation.is_none() && report.replay.is_none() {
         text.push_str(&format!(", {} connections", settings.connections));
     }
     if report.backlog.is_none() && report.dashboard.is_none() {
-        text.push_str(&format!(", {} rounds of {} s; medians", settings.rounds, settings.seconds));
+        text.push_str(&format!(
+            ", medians of {} rounds of {} s",
+            settings.rounds, settings.seconds
+        ));
     }
     text.push('\n');
     if machine.filesystem.as_deref() == Some("tmpfs") {
-        text.push_str("The data is in memory: no commit waited for a disk.\n");
+        text.push_str(
+            "Warning: the data is on tmpfs (in memory), so no commit waited for a disk.\n",
+        );
     }
-    if let Some(share) = machine.others_cpu_share.filter(|share| *share >= OTHERS_SHARE_NOTED) {
+    if let Some(share) =
+        machine.other_processes_cpu_share.filter(|share| *share >= OTHER_PROCESSES_SHARE_SHOWN)
+    {
         text.push_str(&format!(
-            "Other programs took {:.0} % of the machine: the numbers are worse than they should be.\n",
+            "Warning: other programs used {:.0} % of the CPU, so the numbers are too low.\n",
             share * 100.0
         ));
     }
     text
 }
 
-fn rates(phases: &[PhaseReport]) -> String {
+fn render_rates(phases: &[PhaseReport]) -> String {
     let head = [
         "phase",
         "per second",
-        "low - high",
-        "of limit",
+        "min - max",
+        "share of limit",
         "target",
         "p50",
         "p99",
         "max",
-        "memory",
-        "CPU/event",
+        "peak memory",
+        "CPU per event",
     ];
     let mut rows = vec![head.map(str::to_owned)];
     rows.extend(phases.iter().map(|phase| {
@@ -91,11 +101,11 @@ fn rates(phases: &[PhaseReport]) -> String {
     columns(&rows)
 }
 
-fn delivery(report: &DeliveredPhaseReport) -> String {
+fn render_delivery(report: &DeliveredPhaseReport) -> String {
     let met = met(report.half_load_first_attempt.p99_us <= FIRST_ATTEMPT_P99_TARGET_US);
     let rows = [
         [
-            "from sending to first attempt".to_owned(),
+            "time to first attempt".to_owned(),
             "p50".to_owned(),
             "p99".to_owned(),
             "max".to_owned(),
@@ -109,56 +119,54 @@ fn delivery(report: &DeliveredPhaseReport) -> String {
         ),
     ];
     format!(
-        "{}drained {} after the last answer; {} arrived more than once\n",
+        "{}queue drained {} after the last response; {} repeated deliveries\n",
         columns(&rows),
         duration(report.drain_ms * 1e3),
         thousands(report.repeated as f64),
     )
 }
 
-fn backlog(report: &BacklogReport) -> String {
+fn render_backlog(report: &BacklogReport) -> String {
     let row = |name: &str, value: String| [name.to_owned(), value];
     columns(&[
         row(
             "backlog",
             format!("{} events in {:.1} s", thousands(report.events as f64), report.seconds),
         ),
-        row("rate, first tenth", format!("{}/s", thousands(report.start_per_second))),
-        row("rate, last tenth", format!("{}/s", thousands(report.end_per_second))),
-        row("memory before", bytes(report.rss_first_bytes)),
-        row("memory after", bytes(report.rss_last_bytes)),
-        row("memory at most", bytes(report.rss_peak_bytes)),
+        row("rate, first 10 %", format!("{}/s", thousands(report.start_per_second))),
+        row("rate, last 10 %", format!("{}/s", thousands(report.end_per_second))),
+        row("memory before load", bytes(report.rss_first_bytes)),
+        row("memory after load", bytes(report.rss_last_bytes)),
+        row("peak memory", bytes(report.rss_peak_bytes)),
         row("data folder", bytes(Some(report.data_bytes))),
-        row("ready after kill -9", duration(report.ready_after_kill_ms * 1e3)),
-        row("memory then", bytes(report.rss_after_kill_bytes)),
+        row("restart after kill -9", duration(report.ready_after_kill_ms * 1e3)),
+        row("memory after restart", bytes(report.rss_after_kill_bytes)),
     ])
 }
 
-fn isolation(report: &IsolationReport) -> String {
+fn render_isolation(report: &IsolationReport) -> String {
     let head = format!(
         "{} healthy destinations, {:.0}/s each",
         report.healthy_destinations, report.per_second_each
     );
-    let arms = [("alone", &report.alone), ("beside a hanging one", &report.beside_hanging)];
-    two_arms(head, arms, report.p99_ratio, report.p99_ratio_target)
+    let scenarios =
+        [("baseline", &report.baseline), ("with a hanging destination", &report.with_hanging)];
+    render_comparison(head, scenarios, report.p99_ratio, report.p99_ratio_target)
 }
 
-fn replay(report: &ReplayReport) -> String {
+fn render_replay(report: &ReplayReport) -> String {
     let head = format!(
-        "live traffic, {:.0}/s; the job {}/s to the same destination",
+        "live traffic {:.0}/s, replay job {}/s, same destination",
         report.live_per_second, report.job_per_second
     );
-    let arms = [("alone", &report.alone), ("beside a replay job", &report.beside_job)];
-    two_arms(head, arms, report.p99_ratio, report.p99_ratio_target)
+    let scenarios = [("baseline", &report.baseline), ("with a replay job", &report.with_job)];
+    render_comparison(head, scenarios, report.p99_ratio, report.p99_ratio_target)
 }
 
-fn whatsapp(report: &WhatsAppReport) -> String {
-    let row = |name: &str, rate: f64, rounds: &[f64]| {
-        let low = rounds.iter().copied().fold(f64::INFINITY, f64::min);
-        let high = rounds.iter().copied().fold(0.0, f64::max);
-        [name.to_owned(), thousands(rate), format!("{} - {}", thousands(low), thousands(high))]
-    };
-    let head = ["the same signed messages", "per second", "low - high"].map(ToOwned::to_owned);
+fn render_whatsapp(report: &WhatsAppReport) -> String {
+    let row =
+        |name: &str, rate: f64, rounds: &[f64]| [name.to_owned(), thousands(rate), range(rounds)];
+    let head = ["same signed messages", "per second", "min - max"].map(ToOwned::to_owned);
     let rows = [
         head,
         row("generic", report.generic_per_second, &report.generic_per_second_rounds),
@@ -166,29 +174,29 @@ fn whatsapp(report: &WhatsAppReport) -> String {
     ];
     let WhatsAppReport { ratio, ratio_target, .. } = report;
     format!(
-        "{}whatsapp-cloud / generic: {ratio:.2}, {} {ratio_target:.2}\n",
+        "{}whatsapp-cloud / generic: {ratio:.2} (target {ratio_target:.2}: {})\n",
         columns(&rows),
         met(ratio >= ratio_target),
     )
 }
 
-fn dashboard(report: &DashboardReport) -> String {
-    let DashboardReport { p95_target_us, live_per_second, live_per_second_wanted, .. } = report;
-    let head = ["time to the first byte of a page", "p50", "p95", "max", ""];
+fn render_dashboard(report: &DashboardReport) -> String {
+    let DashboardReport { p95_target_us, live_per_second, live_per_second_target, .. } = report;
+    let head = ["page, time to first byte", "p50", "p95", "max", ""];
     let mut rows = vec![head.map(str::to_owned)];
     rows.extend(report.pages.iter().map(|page| {
         let [p50, p95, max] =
             [page.p50_us, page.p95_us, page.max_us].map(|value_us| duration(value_us as f64));
         let verdict = match page.status {
             200 => met(page.p95_us <= *p95_target_us).to_owned(),
-            other => format!("answered {other}"),
+            other => format!("HTTP {other}"),
         };
         [page.page.clone(), p50, p95, max, verdict]
     }));
     format!(
-        "{}{} events in the store ({}), each page {} times\n\
-         p95 of every page at most {}: {}\n\
-         {}/s came in meanwhile (p50 {}, p99 {}), {} {}/s\n",
+        "{}{} stored events ({}), {} requests per page\n\
+         target: p95 of every page at most {}: {}\n\
+         live traffic meanwhile: {}/s (p50 {}, p99 {}; target {}/s: {})\n",
         columns(&rows),
         thousands(report.events as f64),
         bytes(Some(report.data_bytes)),
@@ -198,20 +206,25 @@ fn dashboard(report: &DashboardReport) -> String {
         thousands(*live_per_second),
         duration(report.live_latency.p50_us as f64),
         duration(report.live_latency.p99_us as f64),
+        thousands(*live_per_second_target),
         met(report.live_met()),
-        thousands(*live_per_second_wanted),
     )
 }
 
-fn two_arms(head: String, arms: [(&str, &ScenarioReport); 2], ratio: f64, target: f64) -> String {
-    let [alone, beside] = arms.map(|(name, arm)| {
-        let events = format!("{} events", thousands(arm.events as f64));
-        latency_row(name.to_owned(), &arm.latency, events)
+fn render_comparison(
+    head: String,
+    scenarios: [(&str, &ScenarioReport); 2],
+    ratio: f64,
+    target: f64,
+) -> String {
+    let [baseline, disturbed] = scenarios.map(|(name, scenario)| {
+        let events = format!("{} events", thousands(scenario.events as f64));
+        latency_row(name.to_owned(), &scenario.latency, events)
     });
     let head = [head, "p50".to_owned(), "p99".to_owned(), "max".to_owned(), String::new()];
     format!(
-        "{}p99 beside / alone: {ratio:.2}, {} {target:.2}\n",
-        columns(&[head, alone, beside]),
+        "{}p99 / baseline p99: {ratio:.2} (target at most {target:.2}: {})\n",
+        columns(&[head, baseline, disturbed]),
         met(ratio <= target),
     )
 }
@@ -226,7 +239,7 @@ fn met(is_met: bool) -> &'static str {
     if is_met { "met" } else { "MISSED" }
 }
 
-/// Rows as lines: the first column flush left, the others flush right.
+/// Rows as lines: the first column is left-aligned, the others are right-aligned.
 fn columns<const N: usize>(rows: &[[String; N]]) -> String {
     let width = |column: usize| {
         rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default()
@@ -264,7 +277,7 @@ fn thousands(value: f64) -> String {
     text
 }
 
-/// Microseconds in the unit in which they are read.
+/// Microseconds in a readable unit.
 fn duration(value_us: f64) -> String {
     if value_us < 100.0 {
         format!("{value_us:.1} µs")
@@ -288,10 +301,10 @@ mod tests {
 
     #[test]
     fn numbers_are_formatted_for_people() {
-        let told = [0.0, 999.4, 1000.0, 12_345.6, 1_234_567.0].map(thousands);
-        assert_eq!(told, ["0", "999", "1,000", "12,346", "1,234,567"]);
-        let told = [9.96, 450.0, 1_500.0, 2_345_678.0].map(duration);
-        assert_eq!(told, ["10.0 µs", "450 µs", "1.5 ms", "2.35 s"]);
+        let texts = [0.0, 999.4, 1000.0, 12_345.6, 1_234_567.0].map(thousands);
+        assert_eq!(texts, ["0", "999", "1,000", "12,346", "1,234,567"]);
+        let texts = [9.96, 450.0, 1_500.0, 2_345_678.0].map(duration);
+        assert_eq!(texts, ["10.0 µs", "450 µs", "1.5 ms", "2.35 s"]);
         assert_eq!(bytes(Some(1_572_864)), "1.5 MiB");
         assert_eq!(range(&[2.0, 1.0, 3000.0]), "1 - 3,000");
     }

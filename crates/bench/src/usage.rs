@@ -1,25 +1,24 @@
-//! What a child process uses, as Linux tells it in `/proc`. Elsewhere nothing is known, and the
-//! report says so by leaving it out.
+//! CPU and memory of processes, read from `/proc` on Linux. On other systems the report omits them.
 
 use std::fs;
 use std::time::{Duration, Instant};
 
-/// The kernel tells CPU time in ticks of `USER_HZ`, which is 100 on every architecture Rust runs
-/// on; `sysconf` would need `unsafe` or a dependency to say the same.
+/// The kernel reports CPU time in ticks of `USER_HZ`, which is 100 on every architecture Rust runs
+/// on; reading it with `sysconf` would need `unsafe` or a dependency.
 const TICKS_PER_SECOND: u64 = 100;
 
-/// Bytes of memory in use now.
+/// Resident memory now.
 pub(crate) fn rss_bytes(pid: u32) -> Option<u64> {
     status_bytes(&fs::read_to_string(format!("/proc/{pid}/status")).ok()?, "VmRSS:")
 }
 
-/// The most bytes of memory in use since the start, or since [`forget_peak`].
+/// Peak resident memory since the start of the process or the last [`reset_peak`].
 fn rss_peak_bytes(pid: u32) -> Option<u64> {
     status_bytes(&fs::read_to_string(format!("/proc/{pid}/status")).ok()?, "VmHWM:")
 }
 
-fn forget_peak(pid: u32) {
-    // Where this is refused the peak is that of the whole life, which is still an upper bound.
+fn reset_peak(pid: u32) {
+    // If this is refused, the peak covers the whole life of the process and is still an upper bound.
     let _ = fs::write(format!("/proc/{pid}/clear_refs"), "5");
 }
 
@@ -27,14 +26,14 @@ fn cpu(pid: u32) -> Option<Duration> {
     stat_cpu(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 
-/// Weighs a child over one phase.
+/// Measures the resource usage of a process during one phase.
 #[derive(Debug)]
 pub(crate) struct UsageMeter {
     pid: u32,
     cpu_before: Option<Duration>,
 }
 
-/// What a child used over one phase.
+/// CPU time and peak memory of a process during one phase.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ResourceUsage {
     pub(crate) cpu: Option<Duration>,
@@ -43,7 +42,7 @@ pub(crate) struct ResourceUsage {
 
 impl UsageMeter {
     pub(crate) fn start(pid: u32) -> Self {
-        forget_peak(pid);
+        reset_peak(pid);
         Self { pid, cpu_before: cpu(pid) }
     }
 
@@ -55,33 +54,33 @@ impl UsageMeter {
     }
 }
 
-/// How busy other programs keep the machine while a run goes on.
+/// CPU time used by other processes during a run.
 ///
-/// What slows a run is user time that is not ours and time the hypervisor gave away. System time
-/// is left out: the kernel books the network's share of it on nobody, so it cannot be divided.
+/// Counts user time of other processes and time stolen by the hypervisor. System time is left out:
+/// the kernel does not attribute its network part to a process, so it cannot be divided.
 #[derive(Debug)]
 pub(crate) struct OtherProcesses {
-    begun: Instant,
+    started_at: Instant,
     before: Option<Duration>,
 }
 
 impl OtherProcesses {
     pub(crate) fn watch() -> Self {
-        Self { begun: Instant::now(), before: others_user() }
+        Self { started_at: Instant::now(), before: other_processes_time() }
     }
 
-    /// The share of all cores that others took. All children of this process must have ended:
-    /// only then does the kernel book their time on their parent.
+    /// Share of all cores used by other processes. All child processes must have ended: only then
+    /// does the kernel add their time to their parent.
     pub(crate) fn cpu_share(&self, cores: usize) -> Option<f64> {
-        let taken = others_user()?.saturating_sub(self.before?);
-        Some(taken.as_secs_f64() / (self.begun.elapsed().as_secs_f64() * cores as f64))
+        let used = other_processes_time()?.saturating_sub(self.before?);
+        Some(used.as_secs_f64() / (self.started_at.elapsed().as_secs_f64() * cores as f64))
     }
 }
 
-/// User and stolen time since the machine started, without this process and its ended children.
-fn others_user() -> Option<Duration> {
+/// User and stolen time since boot, without this process and its ended children.
+fn other_processes_time() -> Option<Duration> {
     let all = machine_user_ticks(&fs::read_to_string("/proc/stat").ok()?)?;
-    let own = family_user_ticks(&fs::read_to_string("/proc/self/stat").ok()?)?;
+    let own = own_user_ticks(&fs::read_to_string("/proc/self/stat").ok()?)?;
     Some(ticks(all.saturating_sub(own)))
 }
 
@@ -97,7 +96,7 @@ fn machine_user_ticks(stat: &str) -> Option<u64> {
     Some(fields.first()? + fields.get(1)? + fields.get(7)?)
 }
 
-fn family_user_ticks(stat: &str) -> Option<u64> {
+fn own_user_ticks(stat: &str) -> Option<u64> {
     let fields = stat_fields(stat)?;
     // proc(5): utime and cutime are fields 14 and 16.
     Some(fields.first()? + fields.get(2)?)
@@ -119,9 +118,9 @@ fn stat_cpu(stat: &str) -> Option<Duration> {
     Some(ticks(fields.first()? + fields.get(1)?))
 }
 
-/// The fields of `/proc/PID/stat` from the 14th on, where the times begin.
+/// The fields of `/proc/PID/stat` from the 14th on, which are times.
 fn stat_fields(stat: &str) -> Option<Vec<u64>> {
-    // The second field is the program's name in parentheses and may itself hold both.
+    // The second field is the program's name in parentheses and may itself contain parentheses.
     let (_, fields) = stat.rsplit_once(')')?;
     let times = fields.split_ascii_whitespace().skip(11);
     Some(times.map_while(|field| field.parse().ok()).collect())
@@ -135,7 +134,7 @@ mod tests {
     fn cpu_time_is_read_after_a_name_with_parentheses() {
         let stat = "42 (a) b (c) S 1 2 3 4 5 6 7 8 9 10 150 25 7 3 20 0 5 0 99";
         assert_eq!(stat_cpu(stat), Some(Duration::from_millis(1750)));
-        assert_eq!(family_user_ticks(stat), Some(157));
+        assert_eq!(own_user_ticks(stat), Some(157));
         assert_eq!(stat_cpu("42 (a) S 1"), None);
     }
 

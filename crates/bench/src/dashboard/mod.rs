@@ -1,9 +1,9 @@
-//! The dashboard: how soon each page answers over a large store, while events come in.
+//! Dashboard phase: response time of every page with a large store, while events are received.
 //!
-//! The store is filled over the door ([`fill`]): messages of a thousand people, orders, events
-//! that are dead of a few causes, duplicates, refused requests, replay jobs and sent messages. Then
-//! events keep coming at a fixed rate and are delivered, while one visitor opens every page
-//! ([`pages`]) in turn, without a pause. What counts is the time until the answer begins.
+//! The store is filled by HTTP requests ([`fill`]): messages of a thousand people, orders, dead
+//! letters with a few causes, duplicates, refused requests, replay jobs and sent messages. Then
+//! events are received and delivered at a fixed rate, while one user opens every page ([`pages`]) in
+//! turn without a pause. The result is the time to the first byte.
 
 mod fill;
 mod pages;
@@ -17,93 +17,98 @@ use serde::Serialize;
 
 use self::fill::{CHATS, ORDERS, PEOPLE};
 use self::pages::{DashboardBrowser, PAGES};
+use crate::bench_run::{BenchRun, run_load};
 use crate::gateway::Gateway;
-use crate::lab::{BenchRun, load};
 use crate::latency::{self, LatencySummary};
-use crate::plan::{LoadPlan, SendRate, StopCondition};
+use crate::load::{LoadPlan, SendRate, StopCondition};
 use crate::request::BodyShape;
 use crate::whatsapp::KEY_PREFIX;
 
-/// With fewer a page would be empty.
+/// With fewer events a page would be empty.
 pub(crate) const DASHBOARD_EVENTS_MIN: u64 = 1_000;
 const P95_TARGET_US: u64 = 100_000;
-/// For each of the two sources.
+/// Per source; there are two.
 const LIVE_PER_SECOND_EACH: f64 = 1_000.0;
 /// At 1,000 events a second each connection has 32 ms to answer before the next is due.
 const LIVE_CONNECTIONS_EACH: usize = 32;
-/// What the last moments of an open loop may lack.
+/// The last requests of a paced load may be missing from the rate.
 const LIVE_SHARE_TARGET: f64 = 0.99;
 
-/// How soon pages answered.
+/// Response times of the dashboard pages.
 #[derive(Clone, Debug, Serialize)]
 pub struct DashboardReport {
-    /// In the store before the first page was looked at.
+    /// Stored events before the first page was opened.
     pub events: u64,
-    /// All files of the data folder at that time.
+    /// Size of the data folder at that time.
     pub data_bytes: u64,
     pub samples: u64,
     pub p95_target_us: u64,
     pub pages: Vec<DashboardPageReport>,
-    /// What was sent meanwhile, and of it what was accepted.
-    pub live_per_second_wanted: f64,
+    /// Rate at which events were sent meanwhile.
+    pub live_per_second_target: f64,
+    /// Rate at which they were accepted.
     pub live_per_second: f64,
-    /// From sending an event to having its answer.
+    /// From sending an event to receiving its response.
     pub live_latency: LatencySummary,
 }
 
 impl DashboardReport {
-    /// Whether every page was there and in time.
+    /// Whether every page was found and met the target.
     pub fn pages_met(&self) -> bool {
         self.pages.iter().all(|page| page.status == 200 && page.p95_us <= self.p95_target_us)
     }
 
-    /// Whether what came in was accepted as fast as it came.
+    /// Whether live events were accepted at the rate at which they were sent.
     pub fn live_met(&self) -> bool {
-        self.live_per_second >= LIVE_SHARE_TARGET * self.live_per_second_wanted
+        self.live_per_second >= LIVE_SHARE_TARGET * self.live_per_second_target
     }
 }
 
-/// One page: the time from asking to the first byte of the answer.
+/// Time to the first byte of one page.
 #[derive(Clone, Debug, Serialize)]
 pub struct DashboardPageReport {
-    /// The address, with names for what differs between runs.
+    /// The path, with placeholders for values that differ between runs.
     pub page: String,
-    /// What it answered last.
+    /// The last HTTP status.
     pub status: u16,
     pub p50_us: u64,
     pub p95_us: u64,
     pub max_us: u64,
 }
 
-pub(crate) async fn measure(lab: &BenchRun) -> Result<DashboardReport> {
-    let samples = lab.options.page_samples;
-    lab.progress.expect(fill::STEPS + samples);
-    let filled = fill::fill(lab).await?;
+pub(crate) async fn measure(run: &BenchRun) -> Result<DashboardReport> {
+    let samples = run.options.page_samples;
+    run.progress.set_total(fill::STEPS + samples);
+    let filled = fill::fill_store(run).await?;
     let data_bytes = filled.gateway.data_bytes()?;
-    let mut browser = DashboardBrowser::sign_in(&filled.gateway, &filled.found).await?;
-    // Nothing is cached yet, and that is not what a person meets all day.
-    browser.look_at_all().await?;
-    browser.forget_times();
+    let mut browser = DashboardBrowser::sign_in(&filled.gateway, &filled.placeholders).await?;
+    // The first round is not counted, because nothing is cached yet.
+    browser.open_all_pages().await?;
+    browser.reset_times();
 
     let stop = Arc::new(AtomicBool::new(false));
-    let looking = async {
-        // The load ends with the looks, also with those that failed.
+    let browsing = async {
+        // The load ends with the browsing, also if that fails.
         let _stop = StopOnDrop(Arc::clone(&stop));
         for sample in 0..samples {
-            lab.progress.step(format!("all {} pages, {} of {samples}", PAGES.len(), sample + 1));
-            browser.look_at_all().await?;
-            lab.progress.done();
+            run.progress.start_step(format!(
+                "all {} pages, {} of {samples}",
+                PAGES.len(),
+                sample + 1
+            ));
+            browser.open_all_pages().await?;
+            run.progress.finish_step();
         }
         anyhow::Ok(())
     };
-    let (live, ()) = tokio::try_join!(live(lab, &filled.gateway, &stop), looking)?;
+    let (live, ()) = tokio::try_join!(send_live_traffic(run, &filled.gateway, &stop), browsing)?;
     Ok(DashboardReport {
         events: filled.events,
         data_bytes,
         samples,
         p95_target_us: P95_TARGET_US,
         pages: browser.report(),
-        live_per_second_wanted: 2.0 * LIVE_PER_SECOND_EACH,
+        live_per_second_target: 2.0 * LIVE_PER_SECOND_EACH,
         live_per_second: live.per_second,
         live_latency: live.latency,
     })
@@ -122,24 +127,28 @@ struct LiveTraffic {
     latency: LatencySummary,
 }
 
-/// Messages and orders at a fixed rate, until `stop` says so.
-async fn live(lab: &BenchRun, gateway: &Gateway, stop: &Arc<AtomicBool>) -> Result<LiveTraffic> {
+/// Sends messages and orders at a fixed rate until `stop` is set.
+async fn send_live_traffic(
+    run: &BenchRun,
+    gateway: &Gateway,
+    stop: &Arc<AtomicBool>,
+) -> Result<LiveTraffic> {
     let orders = LoadPlan {
         until: StopCondition::Signaled(Arc::clone(stop)),
         pace: SendRate::PerSecond(LIVE_PER_SECOND_EACH),
         connections: LIVE_CONNECTIONS_EACH,
-        ..lab.plan(gateway.child.addr(), ORDERS)
+        ..run.closed_loop(gateway.child.addr(), ORDERS)
     };
     let shape = BodyShape::WhatsApp { key_prefix: KEY_PREFIX, people: PEOPLE };
     let chats = LoadPlan { sources: vec![CHATS.to_owned()], shape, ..orders.clone() };
     let (orders, chats) =
-        tokio::try_join!(load(&gateway.child, orders), load(&gateway.child, chats))?;
+        tokio::try_join!(run_load(&gateway.child, orders), run_load(&gateway.child, chats))?;
     let mut both: Histogram<u64> = latency::histogram();
     both.add(&orders.latency)?;
     both.add(&chats.latency)?;
     Ok(LiveTraffic {
         per_second: orders.per_second() + chats.per_second(),
-        latency: LatencySummary::of(&both),
+        latency: LatencySummary::from_histogram(&both),
     })
 }
 
@@ -162,7 +171,7 @@ mod tests {
             samples: 1,
             p95_target_us: P95_TARGET_US,
             pages: vec![page],
-            live_per_second_wanted: 2_000.0,
+            live_per_second_target: 2_000.0,
             live_per_second: 1_980.0,
             live_latency: LatencySummary { p50_us: 1, p99_us: 1, max_us: 1 },
         };

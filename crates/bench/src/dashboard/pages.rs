@@ -1,4 +1,4 @@
-//! The table of all pages, and the visitor who opens them.
+//! All pages of the dashboard, and a client that opens them.
 
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -16,7 +16,7 @@ use super::DashboardPageReport;
 use crate::gateway::Gateway;
 use crate::latency;
 
-/// Every page of the dashboard. A name in braces stands for what the filled store has ([`PagePlaceholders`]).
+/// Every page of the dashboard. Names in braces are replaced by [`PagePlaceholders`].
 pub(super) const PAGES: [&str; 31] = [
     "/",
     "/live",
@@ -51,12 +51,12 @@ pub(super) const PAGES: [&str; 31] = [
     "/login",
 ];
 
-/// What the names in [`PAGES`] stand for.
+/// Values from the filled store for the names in [`PAGES`].
 #[derive(Debug)]
 pub(super) struct PagePlaceholders {
     pub(super) phone: String,
     pub(super) key: String,
-    /// A part of a few keys.
+    /// The end of a key, contained in only a few keys.
     pub(super) part: String,
     pub(super) event: String,
     pub(super) duplicated: String,
@@ -83,7 +83,7 @@ impl PagePlaceholders {
     }
 }
 
-/// One visitor with a session, on a connection that stays open.
+/// A signed-in user with one keep-alive connection.
 pub(super) struct DashboardBrowser {
     client: Client<HttpConnector, Empty<Bytes>>,
     cookie: String,
@@ -98,9 +98,12 @@ struct TimedPage {
 }
 
 impl DashboardBrowser {
-    pub(super) async fn sign_in(gateway: &Gateway, found: &PagePlaceholders) -> Result<Self> {
+    pub(super) async fn sign_in(
+        gateway: &Gateway,
+        placeholders: &PagePlaceholders,
+    ) -> Result<Self> {
         let cookie = gateway.sign_in().await.context("cannot sign in to the dashboard")?;
-        let page = |name| TimedPage::new(gateway.child.addr(), name, found);
+        let page = |name| TimedPage::new(gateway.child.addr(), name, placeholders);
         let pages = PAGES.into_iter().map(page).collect();
         let mut connector = HttpConnector::new();
         connector.set_nodelay(true);
@@ -109,15 +112,15 @@ impl DashboardBrowser {
     }
 
     /// Opens every page once.
-    pub(super) async fn look_at_all(&mut self) -> Result<()> {
+    pub(super) async fn open_all_pages(&mut self) -> Result<()> {
         for page in &mut self.pages {
             let request = hyper::Request::get(&page.url)
                 .header(header::COOKIE, &self.cookie)
                 .header(header::ACCEPT, "text/html")
                 .body(Empty::new())?;
-            let begun = Instant::now();
+            let started_at = Instant::now();
             let response = self.client.request(request).await?;
-            latency::record(&mut page.times, begun.elapsed());
+            latency::record(&mut page.times, started_at.elapsed());
             page.status = response.status();
             let body = response.into_body().collect().await.context("cannot read a page")?;
             ensure!(
@@ -131,7 +134,7 @@ impl DashboardBrowser {
         Ok(())
     }
 
-    pub(super) fn forget_times(&mut self) {
+    pub(super) fn reset_times(&mut self) {
         self.pages.iter_mut().for_each(|page| page.times.reset());
     }
 
@@ -148,8 +151,8 @@ impl DashboardBrowser {
 }
 
 impl TimedPage {
-    fn new(addr: SocketAddr, name: &'static str, found: &PagePlaceholders) -> Self {
-        let url = format!("http://{addr}{}", found.fill_in(name));
+    fn new(addr: SocketAddr, name: &'static str, placeholders: &PagePlaceholders) -> Self {
+        let url = format!("http://{addr}{}", placeholders.fill_in(name));
         Self { name, url, status: StatusCode::OK, times: latency::histogram() }
     }
 }
@@ -161,7 +164,7 @@ mod tests {
     #[test]
     fn every_placeholder_is_replaced() {
         let text = || "x".to_owned();
-        let found = PagePlaceholders {
+        let placeholders = PagePlaceholders {
             phone: text(),
             key: text(),
             part: text(),
@@ -173,7 +176,7 @@ mod tests {
             message: text(),
         };
         for page in PAGES {
-            let url = found.fill_in(page);
+            let url = placeholders.fill_in(page);
             assert!(url.starts_with('/') && !url.contains(['{', '}', ' ']), "{url}");
         }
     }

@@ -1,15 +1,15 @@
-//! Whole runs of the benchmark against a stand-in for the gateway.
+//! Whole benchmark runs against a stand-in for the gateway.
 //!
-//! [`surehook_bench::run`] starts the program it is given as gateway, limit server and sink. Here
-//! that program is this very test, so nothing has to be built first and a fault of the benchmark
-//! is not mistaken for one of the gateway.
+//! [`surehook_bench::run`] starts the given program as gateway, limit server and sink. Here that
+//! program is this test itself, so nothing has to be built first and an error of the benchmark is not
+//! mistaken for one of the gateway.
 //!
 //! `cargo test --release -p surehook-bench --test whole_run -- measure [PHASE]` prints a real
-//! measurement of the limit and of the stand-in, which stores nothing.
+//! measurement of the limit server and of the stand-in, which stores nothing.
 
-#![expect(clippy::print_stdout, reason = "a test with its own `main` tells its own results")]
+#![expect(clippy::print_stdout, reason = "a test with its own `main` prints its results")]
 
-mod standin;
+mod stand_in;
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -18,7 +18,7 @@ use anyhow::{Context as _, Result, ensure};
 use surehook_bench::{BenchOptions, BenchPhase, BenchReport, SinkMode};
 
 fn main() -> ExitCode {
-    match play() {
+    match run_command() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             println!("{error:#}");
@@ -28,7 +28,7 @@ fn main() -> ExitCode {
 }
 
 #[tokio::main]
-async fn play() -> Result<()> {
+async fn run_command() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let value = |name: &str| {
         let at = arguments.iter().position(|argument| argument == name);
@@ -36,7 +36,7 @@ async fn play() -> Result<()> {
     };
     let listen = || anyhow::Ok(value("--listen")?.parse::<SocketAddr>()?);
     match arguments.first().map(String::as_str) {
-        Some("serve") => standin::serve(listen()?, value("--config")?.as_ref()).await,
+        Some("serve") => stand_in::serve(listen()?, value("--config")?.as_ref()).await,
         Some("bench-limit") => surehook_bench::limit_server(listen()?).await,
         Some("bench-sink") => {
             let mode = value("--mode").map_or(Ok(SinkMode::Answer), |mode| mode.parse())?;
@@ -47,7 +47,7 @@ async fn play() -> Result<()> {
             println!("{}", surehook_bench::run(BenchOptions { only, ..options()? }).await?);
             Ok(())
         }
-        // A test runner asks for names; this program has only itself.
+        // A test runner lists the tests; this program is a single one.
         Some("--list") => Ok(()),
         Some(_) | None => check_all().await,
     }
@@ -56,7 +56,9 @@ async fn play() -> Result<()> {
 async fn check_all() -> Result<()> {
     all_rates_are_measured_in_one_run().await.context("all rates")?;
     single_rate_is_measured_with_the_limit().await.context("one rate")?;
-    gateway_that_accepts_duplicates_fails_the_run().await.context("forgetful gateway")?;
+    gateway_that_accepts_duplicates_fails_the_run()
+        .await
+        .context("gateway that accepts duplicates")?;
     backlog_is_measured_across_a_kill().await.context("backlog")?;
     isolation_compares_two_scenarios().await.context("isolation")?;
     replay_compares_live_traffic_with_and_without_a_job().await.context("replay")?;
@@ -68,7 +70,7 @@ fn options() -> Result<BenchOptions> {
     Ok(BenchOptions::new(std::env::current_exe()?))
 }
 
-fn short() -> Result<BenchOptions> {
+fn short_options() -> Result<BenchOptions> {
     Ok(BenchOptions { seconds: 1, rounds: 1, connections: 8, ..options()? })
 }
 
@@ -77,7 +79,7 @@ fn phases(report: &BenchReport) -> Vec<BenchPhase> {
 }
 
 async fn all_rates_are_measured_in_one_run() -> Result<()> {
-    let report = surehook_bench::run(BenchOptions { rounds: 2, ..short()? }).await?;
+    let report = surehook_bench::run(BenchOptions { rounds: 2, ..short_options()? }).await?;
     ensure!(
         phases(&report)
             == [BenchPhase::Limit, BenchPhase::In, BenchPhase::Duplicates, BenchPhase::Delivered]
@@ -98,7 +100,7 @@ async fn all_rates_are_measured_in_one_run() -> Result<()> {
 }
 
 async fn single_rate_is_measured_with_the_limit() -> Result<()> {
-    let options = BenchOptions { only: Some(BenchPhase::In), json: true, ..short()? };
+    let options = BenchOptions { only: Some(BenchPhase::In), json: true, ..short_options()? };
     let report = surehook_bench::run(options).await?;
     ensure!(phases(&report) == [BenchPhase::Limit, BenchPhase::In]);
     let json: serde_json::Value = serde_json::from_str(&report.to_string())?;
@@ -107,23 +109,23 @@ async fn single_rate_is_measured_with_the_limit() -> Result<()> {
     Ok(())
 }
 
-/// The stand-in forgets keys when its program has this name.
+/// The stand-in accepts duplicates if its program has this name.
 async fn gateway_that_accepts_duplicates_fails_the_run() -> Result<()> {
     let folder = tempfile::tempdir()?;
-    let exe = folder.path().join(standin::FORGETFUL);
+    let exe = folder.path().join(stand_in::ACCEPTS_DUPLICATES);
     std::os::unix::fs::symlink(std::env::current_exe()?, &exe)?;
-    let options = BenchOptions { exe, only: Some(BenchPhase::Duplicates), ..short()? };
-    let refused = surehook_bench::run(options).await.err().context("the run did not fail")?;
-    let refused = format!("{refused:#}");
+    let options = BenchOptions { exe, only: Some(BenchPhase::Duplicates), ..short_options()? };
+    let error = surehook_bench::run(options).await.err().context("the run did not fail")?;
+    let error = format!("{error:#}");
     for word in ["`duplicates` failed", "expected 200 Duplicate", "stand-in listens on"] {
-        ensure!(refused.contains(word), "`{word}` is missing in\n{refused}");
+        ensure!(error.contains(word), "`{word}` is missing in\n{error}");
     }
     Ok(())
 }
 
 async fn backlog_is_measured_across_a_kill() -> Result<()> {
     let options =
-        BenchOptions { only: Some(BenchPhase::Backlog), backlog_events: 2_000, ..short()? };
+        BenchOptions { only: Some(BenchPhase::Backlog), backlog_events: 2_000, ..short_options()? };
     let report = surehook_bench::run(options).await?;
     let backlog = report.backlog.as_ref().context("no backlog")?;
     ensure!(backlog.events == 2_000 && backlog.end_per_second > 0.0, "{backlog:?}");
@@ -134,20 +136,22 @@ async fn backlog_is_measured_across_a_kill() -> Result<()> {
 
 async fn isolation_compares_two_scenarios() -> Result<()> {
     let report =
-        surehook_bench::run(BenchOptions { only: Some(BenchPhase::Isolation), ..short()? }).await?;
+        surehook_bench::run(BenchOptions { only: Some(BenchPhase::Isolation), ..short_options()? })
+            .await?;
     let isolation = report.isolation.as_ref().context("no isolation")?;
-    ensure!(isolation.alone.events > 0 && isolation.beside_hanging.events > 0, "{isolation:?}");
+    ensure!(isolation.baseline.events > 0 && isolation.with_hanging.events > 0, "{isolation:?}");
     ensure!(isolation.p99_ratio > 0.0, "{isolation:?}");
-    ensure!(report.table().contains("beside a hanging one"), "{}", report.table());
+    ensure!(report.table().contains("with a hanging destination"), "{}", report.table());
     Ok(())
 }
 
 async fn replay_compares_live_traffic_with_and_without_a_job() -> Result<()> {
     let report =
-        surehook_bench::run(BenchOptions { only: Some(BenchPhase::Replay), ..short()? }).await?;
+        surehook_bench::run(BenchOptions { only: Some(BenchPhase::Replay), ..short_options()? })
+            .await?;
     let replay = report.replay.as_ref().context("no replay")?;
-    ensure!(replay.alone.events > 0 && replay.beside_job.events > 0, "{replay:?}");
+    ensure!(replay.baseline.events > 0 && replay.with_job.events > 0, "{replay:?}");
     ensure!(replay.p99_ratio > 0.0, "{replay:?}");
-    ensure!(report.table().contains("beside a replay job"), "{}", report.table());
+    ensure!(report.table().contains("with a replay job"), "{}", report.table());
     Ok(())
 }

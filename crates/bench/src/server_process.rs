@@ -1,7 +1,7 @@
-//! A server as a child process: started, waited for, asked what it said, killed.
+//! A server that runs as a child process: start, wait until ready, quote its log, kill.
 //!
-//! Its output goes to a file, of which the end is shown if something fails. It never outlives
-//! its [`ServerProcess`].
+//! Its output goes to a file whose last lines are shown if something fails. The process is killed
+//! when its [`ServerProcess`] is dropped.
 
 use std::fs::{self, File};
 use std::io;
@@ -14,8 +14,8 @@ use anyhow::{Context as _, Result, bail, ensure};
 
 use crate::control;
 
-/// How often a starting child is asked; also the error of a measured start.
-const ASK_EVERY: Duration = Duration::from_millis(5);
+/// Poll interval while the process starts; also the error of a measured start time.
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 const LOG_LINES_SHOWN: usize = 30;
 
 #[derive(Debug)]
@@ -27,7 +27,7 @@ pub(crate) struct ServerProcess {
 }
 
 impl ServerProcess {
-    /// Starts `command`, which will listen on `addr`. Its output is added to the file `log`.
+    /// Starts `command`, which will listen on `addr`. Its output is appended to the file `log`.
     pub(crate) fn start(
         name: &str,
         command: &mut Command,
@@ -48,27 +48,27 @@ impl ServerProcess {
         Ok(Self { name: name.to_owned(), process, addr, log: log.to_owned() })
     }
 
-    /// Waits until `GET path` is answered 200. Fails if the child ends first, or after
-    /// `patience`.
-    pub(crate) async fn ready(&mut self, path: &str, patience: Duration) -> Result<()> {
-        let begun = Instant::now();
-        let mut last = String::from("nothing was tried");
+    /// Waits until `GET path` is answered 200. Fails if the process ends first, or after
+    /// `timeout`.
+    pub(crate) async fn wait_until_ready(&mut self, path: &str, timeout: Duration) -> Result<()> {
+        let started_at = Instant::now();
+        let mut last = String::from("no request was sent");
         loop {
             if let Some(status) = self.process.try_wait()? {
-                bail!("the {} ended with {status}{}", self.name, self.last_words());
+                bail!("the {} ended with {status}{}", self.name, self.log_tail());
             }
             ensure!(
-                begun.elapsed() < patience,
-                "the {} was not ready in {patience:?}: {last}{}",
+                started_at.elapsed() < timeout,
+                "the {} was not ready in {timeout:?}: {last}{}",
                 self.name,
-                self.last_words()
+                self.log_tail()
             );
             match control::call(self.addr, "GET", path).await {
-                Ok(said) if said.status == 200 => return Ok(()),
-                Ok(said) => last = format!("GET {path} was answered {}", said.status),
+                Ok(response) if response.status == 200 => return Ok(()),
+                Ok(response) => last = format!("GET {path} was answered {}", response.status),
                 Err(error) => last = format!("{error:#}"),
             }
-            tokio::time::sleep(ASK_EVERY).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
@@ -80,14 +80,14 @@ impl ServerProcess {
         self.process.id()
     }
 
-    /// Kills the child with SIGKILL and waits for its end.
+    /// Kills the process with SIGKILL and waits for its end.
     pub(crate) fn kill(&mut self) -> io::Result<()> {
         self.process.kill()?;
         self.process.wait().map(drop)
     }
 
-    /// The end of what the child wrote, as an appendix to an error.
-    pub(crate) fn last_words(&self) -> String {
+    /// The last lines of the process output, as a suffix for an error message.
+    pub(crate) fn log_tail(&self) -> String {
         let bytes = fs::read(&self.log).unwrap_or_default();
         let text = String::from_utf8_lossy(&bytes);
         let lines: Vec<&str> = text.lines().collect();
@@ -95,23 +95,23 @@ impl ServerProcess {
         if shown.is_empty() {
             return format!("; the {} wrote nothing", self.name);
         }
-        format!("; the {} wrote last:\n  {}\n", self.name, shown.join("\n  "))
+        format!("; last output of the {}:\n  {}\n", self.name, shown.join("\n  "))
     }
 }
 
 impl Drop for ServerProcess {
     fn drop(&mut self) {
-        // It may have ended by itself, and there is nobody to tell.
+        // The process may have ended already, and drop cannot report an error.
         let _ = self.kill();
     }
 }
 
-/// An address on the loopback that nobody listens on.
+/// A free address on the loopback interface.
 ///
-/// Another program may take it before the child does; the child then fails to start and says so.
+/// Another program may bind it first; the server then fails to start and reports that.
 pub(crate) fn free_addr() -> Result<SocketAddr> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
-        .context("there is no free port on 127.0.0.1")?;
+    let listener =
+        TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no free port on 127.0.0.1")?;
     Ok(listener.local_addr()?)
 }
 
@@ -129,7 +129,11 @@ mod tests {
     async fn error_after_an_early_exit_quotes_the_process_output() {
         let folder = tempfile::tempdir().unwrap();
         let mut child = shell("echo no such table; exit 3", &folder.path().join("log"));
-        let error = child.ready("/readyz", Duration::from_secs(30)).await.unwrap_err().to_string();
+        let error = child
+            .wait_until_ready("/readyz", Duration::from_secs(30))
+            .await
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("exit status: 3") && error.contains("no such table"), "{error}");
     }
 

@@ -1,4 +1,4 @@
-//! A gateway that keeps everything in memory: enough of the contract for the benchmark to run.
+//! A gateway that keeps everything in memory: just enough for the benchmark to run.
 
 use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
@@ -20,11 +20,12 @@ use serde::Deserialize;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
-/// A program of this name takes every key for a new one.
-pub(crate) const FORGETFUL: &str = "forgetful";
+/// A program with this name accepts every key as new.
+pub(crate) const ACCEPTS_DUPLICATES: &str = "accepts-duplicates";
 
-/// A job that runs and never ends; nothing is delivered again.
-const JOB: &str = r#"{"id":"rpl_00000000000000000000000000","state":"running","dispatched":1}"#;
+/// A replay job that never ends and delivers nothing.
+const REPLAY_JOB: &str =
+    r#"{"id":"rpl_00000000000000000000000000","state":"running","dispatched":1}"#;
 
 #[derive(Deserialize)]
 struct StandInConfig {
@@ -53,15 +54,15 @@ struct RouteConfig {
     to: String,
 }
 
-/// Each destination has its own places, so one that hangs holds up nobody else.
+/// Each destination has its own permits, so a hanging one does not slow down the others.
 struct StandInDestination {
     url: String,
-    places: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
 }
 
 struct StandInGateway {
-    is_forgetful: bool,
-    seen: Mutex<HashSet<String>>,
+    accepts_duplicates: bool,
+    known_keys: Mutex<HashSet<String>>,
     sources: HashMap<String, Option<StandInDestination>>,
     client: Client<HttpConnector, Full<Bytes>>,
 }
@@ -75,9 +76,11 @@ pub(crate) async fn serve(listen: SocketAddr, config: &Path) -> Result<()> {
     let config: StandInConfig = toml::from_str(&std::fs::read_to_string(config)?)?;
     let program = std::env::args_os().next().unwrap_or_default();
     let gateway = Arc::new(StandInGateway {
-        is_forgetful: Path::new(&program).file_name().is_some_and(|name| name == FORGETFUL),
-        seen: Mutex::default(),
-        sources: sources(&config),
+        accepts_duplicates: Path::new(&program)
+            .file_name()
+            .is_some_and(|name| name == ACCEPTS_DUPLICATES),
+        known_keys: Mutex::default(),
+        sources: connect_sources(&config),
         client: Client::builder(TokioExecutor::new()).build_http(),
     });
     let listener = TcpListener::bind(listen).await?;
@@ -86,31 +89,31 @@ pub(crate) async fn serve(listen: SocketAddr, config: &Path) -> Result<()> {
         let (stream, _) = listener.accept().await?;
         stream.set_nodelay(true)?;
         let gateway = Arc::clone(&gateway);
-        let service = service_fn(move |request| answer(request, Arc::clone(&gateway)));
+        let service = service_fn(move |request| respond(request, Arc::clone(&gateway)));
         tokio::spawn(async move {
-            // The generator reports a broken connection; the stand-in has nothing to add.
+            // The generator reports a broken connection.
             let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
         });
     }
 }
 
-fn sources(config: &StandInConfig) -> HashMap<String, Option<StandInDestination>> {
+fn connect_sources(config: &StandInConfig) -> HashMap<String, Option<StandInDestination>> {
     let destination = |name: &str| {
         let route = config.routes.iter().find(|route| route.from == name)?;
         let to = config.destinations.iter().find(|destination| destination.name == route.to)?;
-        let places = Arc::new(Semaphore::new(to.concurrency));
-        Some(StandInDestination { url: to.url.clone(), places })
+        let permits = Arc::new(Semaphore::new(to.concurrency));
+        Some(StandInDestination { url: to.url.clone(), permits })
     };
-    config.sources.iter().map(|named| (named.name.clone(), destination(&named.name))).collect()
+    config.sources.iter().map(|source| (source.name.clone(), destination(&source.name))).collect()
 }
 
-async fn answer(
+async fn respond(
     request: Request<Incoming>,
     gateway: Arc<StandInGateway>,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
     let (status, text) = match request.uri().path() {
         "/readyz" => (StatusCode::OK, String::new()),
-        path if path.starts_with("/api/v1/replays") => (StatusCode::OK, JOB.to_owned()),
+        path if path.starts_with("/api/v1/replays") => (StatusCode::OK, REPLAY_JOB.to_owned()),
         _ => match receive(request, &gateway).await {
             Ok(text) => (StatusCode::OK, text),
             Err(error) => (StatusCode::BAD_REQUEST, format!("{error:#}")),
@@ -123,11 +126,15 @@ async fn answer(
 
 async fn receive(request: Request<Incoming>, gateway: &Arc<StandInGateway>) -> Result<String> {
     let source = request.uri().path().strip_prefix("/in/").unwrap_or_default().to_owned();
-    let destination = gateway.sources.get(&source).context("there is no such source")?;
+    let destination = gateway.sources.get(&source).context("unknown source")?;
     let body = request.into_body().collect().await?.to_bytes();
     let key = serde_json::from_slice::<EventBody>(&body)?.id;
-    let is_new = gateway.is_forgetful
-        || gateway.seen.lock().expect("nothing panics under the lock").insert(key.clone());
+    let is_new = gateway.accepts_duplicates
+        || gateway
+            .known_keys
+            .lock()
+            .expect("no thread panics while it holds the lock")
+            .insert(key.clone());
     let id = "evt_00000000000000000000000000";
     if !is_new {
         return Ok(format!(
@@ -142,12 +149,12 @@ async fn receive(request: Request<Incoming>, gateway: &Arc<StandInGateway>) -> R
     ))
 }
 
-/// One attempt, in the background, with no other if it fails.
+/// Makes one attempt in the background, without a retry.
 fn deliver(gateway: &Arc<StandInGateway>, destination: &StandInDestination, body: Bytes) {
     let (client, url) = (gateway.client.clone(), destination.url.clone());
-    let places = Arc::clone(&destination.places);
+    let permits = Arc::clone(&destination.permits);
     tokio::spawn(async move {
-        let _place = places.acquire().await?;
+        let _permit = permits.acquire().await?;
         let response = client.request(Request::post(url).body(Full::new(body))?).await?;
         response.into_body().collect().await?;
         anyhow::Ok(())

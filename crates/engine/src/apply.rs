@@ -1,5 +1,5 @@
-//! From what is wanted to what must change: named things are created or updated; the rest stays,
-//! unless what is wanted is all that there should be.
+//! Plans the changes from the current to a desired configuration: listed objects are created or updated;
+//! the others stay, unless they are to be pruned.
 
 use surehook_core::{
     destination::DestinationSpec,
@@ -12,69 +12,66 @@ use surehook_core::{
     time::Timestamp,
 };
 
-/// What there should be.
+/// A configuration as a person wrote it.
 #[derive(Clone, Debug, Default)]
 pub struct DesiredConfiguration {
-    /// Sources, by name.
+    /// Matched by name.
     pub sources: Vec<SourceSpec>,
-    /// Destinations, by name.
+    /// Matched by name.
     pub destinations: Vec<DestinationSpec>,
-    /// Routes, by their two ends.
+    /// Matched by source and destination.
     pub routes: Vec<RouteSpec>,
-    /// Whether this is all that there should be: the rest is deleted.
+    /// Whether objects that are not listed are deleted.
     pub prune: bool,
 }
 
-/// What was done about it.
+/// What applying a configuration changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ApplyReport {
-    /// What is new.
     pub created: Vec<String>,
-    /// What is different now.
     pub updated: Vec<String>,
-    /// What is gone.
     pub deleted: Vec<String>,
-    /// How many were as wanted already.
+    /// The number of objects that already were as desired.
     pub unchanged: usize,
 }
 
-/// The changes that lead from `configuration` to `wanted`.
+/// The changes that lead from `configuration` to `desired`.
 pub fn plan_changes(
     configuration: &Configuration,
-    wanted: DesiredConfiguration,
+    desired: DesiredConfiguration,
     chance: &dyn Rng,
     now: Timestamp,
 ) -> (Vec<ConfigChange>, ApplyReport) {
-    let mut plan = ChangePlan { changes: Vec::new(), applied: ApplyReport::default(), chance, now };
-    let kept = wanted.prune.then(|| DesiredNames::of(&wanted));
-    for spec in wanted.sources {
-        let there = configuration.sources.iter().find(|other| other.spec.name == spec.name);
+    let mut plan = ChangePlan { changes: Vec::new(), report: ApplyReport::default(), chance, now };
+    let names = desired.prune.then(|| DesiredNames::of(&desired));
+    for spec in desired.sources {
+        let current = configuration.sources.iter().find(|other| other.spec.name == spec.name);
         let label = format!("source {}", spec.name);
-        plan.put(there, spec, label, ConfigChange::PutSource);
+        plan.put(current, spec, label, ConfigChange::PutSource);
     }
-    for spec in wanted.destinations {
-        let there = configuration.destinations.iter().find(|other| other.spec.name == spec.name);
+    for spec in desired.destinations {
+        let current = configuration.destinations.iter().find(|other| other.spec.name == spec.name);
         let label = format!("destination {}", spec.name);
-        plan.put(there, spec, label, ConfigChange::PutDestination);
+        plan.put(current, spec, label, ConfigChange::PutDestination);
     }
     let mut unmatched: Vec<_> = configuration.routes.iter().collect();
-    for spec in wanted.routes {
-        let there = take_route(&mut unmatched, &spec);
+    for spec in desired.routes {
+        let current = take_route(&mut unmatched, &spec);
         let label = route_label(&spec);
-        plan.put(there, spec, label, ConfigChange::PutRoute);
+        plan.put(current, spec, label, ConfigChange::PutRoute);
     }
-    if let Some(kept) = kept {
-        plan.delete_rest(configuration, &unmatched, &kept);
+    if let Some(names) = names {
+        plan.delete_unlisted(configuration, &unmatched, &names);
     }
-    (plan.changes, plan.applied)
+    (plan.changes, plan.report)
 }
 
 fn route_label(spec: &RouteSpec) -> String {
     format!("route {} to {}", spec.from, spec.to)
 }
 
-/// Takes the stored route that a wanted one stands for. Several may join the same two ends, each
-/// with its own filter: an equal one first, and none for two.
+/// Takes the stored route that a desired one matches. Several routes may have the same source and
+/// destination with different filters: an equal one is preferred, and each is matched once.
 fn take_route<'a>(
     unmatched: &mut Vec<&'a StoredObject<RouteId, RouteSpec>>,
     spec: &RouteSpec,
@@ -85,70 +82,71 @@ fn take_route<'a>(
     Some(unmatched.remove(at))
 }
 
-/// The names that are wanted.
+/// The names of the listed objects.
 struct DesiredNames {
     sources: Vec<Name>,
     destinations: Vec<Name>,
 }
 
 impl DesiredNames {
-    fn of(wanted: &DesiredConfiguration) -> Self {
+    fn of(desired: &DesiredConfiguration) -> Self {
         Self {
-            sources: wanted.sources.iter().map(|spec| spec.name.clone()).collect(),
-            destinations: wanted.destinations.iter().map(|spec| spec.name.clone()).collect(),
+            sources: desired.sources.iter().map(|spec| spec.name.clone()).collect(),
+            destinations: desired.destinations.iter().map(|spec| spec.name.clone()).collect(),
         }
     }
 }
 
 struct ChangePlan<'a> {
     changes: Vec<ConfigChange>,
-    applied: ApplyReport,
+    report: ApplyReport,
     chance: &'a dyn Rng,
     now: Timestamp,
 }
 
 impl ChangePlan<'_> {
-    /// Deletes what is not wanted; routes first, because they would go with their ends unsaid.
-    fn delete_rest(
+    /// Deletes objects that are not listed. Routes first: deleted with their source or destination, they
+    /// would be missing from the report.
+    fn delete_unlisted(
         &mut self,
         configuration: &Configuration,
         routes: &[&StoredObject<RouteId, RouteSpec>],
-        kept: &DesiredNames,
+        names: &DesiredNames,
     ) {
         for route in routes {
             self.changes.push(ConfigChange::DeleteRoute(route.id));
-            self.applied.deleted.push(route_label(&route.spec));
+            self.report.deleted.push(route_label(&route.spec));
         }
         for source in &configuration.sources {
-            if !kept.sources.contains(&source.spec.name) && !source.spec.is_outbox() {
+            if !names.sources.contains(&source.spec.name) && !source.spec.is_outbox() {
                 self.changes.push(ConfigChange::DeleteSource(source.id));
-                self.applied.deleted.push(format!("source {}", source.spec.name));
+                self.report.deleted.push(format!("source {}", source.spec.name));
             }
         }
         for destination in &configuration.destinations {
-            if !kept.destinations.contains(&destination.spec.name) {
+            if !names.destinations.contains(&destination.spec.name) {
                 self.changes.push(ConfigChange::DeleteDestination(destination.id));
-                self.applied.deleted.push(format!("destination {}", destination.spec.name));
+                self.report.deleted.push(format!("destination {}", destination.spec.name));
             }
         }
     }
 
     fn put<K: IdKind, S: PartialEq>(
         &mut self,
-        there: Option<&StoredObject<Id<K>, S>>,
+        current: Option<&StoredObject<Id<K>, S>>,
         spec: S,
         label: String,
         change: impl Fn(Id<K>, S) -> ConfigChange,
     ) {
-        match there {
-            Some(stored) if stored.spec == spec => self.applied.unchanged += 1,
+        match current {
+            Some(stored) if stored.spec == spec => self.report.unchanged += 1,
             Some(stored) => {
                 self.changes.push(change(stored.id, spec));
-                self.applied.updated.push(label);
+                self.report.updated.push(label);
             }
             None => {
                 self.changes.push(change(new_id(self.chance, self.now), spec));
-                self.applied.created.push(label);
+                self.report.created.push(label);
             }
         }
     }
@@ -161,15 +159,15 @@ mod tests {
     const NOW: Timestamp = Timestamp::from_millis(1_000);
 
     #[derive(Debug)]
-    struct Dice;
+    struct ConstantRng;
 
-    impl Rng for Dice {
+    impl Rng for ConstantRng {
         fn bits(&self) -> u128 {
             7
         }
     }
 
-    fn wanted(
+    fn desired(
         sources: &[&str],
         destinations: &[&str],
         routes: &[(&str, &str, &str)],
@@ -193,49 +191,54 @@ mod tests {
         }
     }
 
-    /// What there is after `wanted` was applied to nothing.
-    fn after(wanted: DesiredConfiguration) -> Configuration {
+    /// The configuration after `desired` was applied to an empty one.
+    fn apply_to_empty(desired: DesiredConfiguration) -> Configuration {
         let mut configuration = Configuration::default();
-        let (changes, _) = plan_changes(&configuration, wanted, &Counting::default(), NOW);
+        let (changes, _) = plan_changes(&configuration, desired, &CountingRng::default(), NOW);
         configuration.apply(&changes, NOW);
         configuration
     }
 
     #[derive(Debug, Default)]
-    struct Counting(std::sync::atomic::AtomicU64);
+    struct CountingRng(std::sync::atomic::AtomicU64);
 
-    impl Rng for Counting {
+    impl Rng for CountingRng {
         fn bits(&self) -> u128 {
             u128::from(self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed)) << 64
         }
     }
 
     #[test]
-    fn what_is_there_changes_nothing_also_with_two_routes_between_the_same_ends() {
-        let all = || wanted(&["a"], &["x"], &[("a", "x", ".p"), ("a", "x", ".q")]);
-        let there = after(all());
+    fn applying_the_same_configuration_changes_nothing_even_with_parallel_routes() {
+        let all = || desired(&["a"], &["x"], &[("a", "x", ".p"), ("a", "x", ".q")]);
+        let current = apply_to_empty(all());
 
         for prune in [false, true] {
-            let (changes, applied) =
-                plan_changes(&there, DesiredConfiguration { prune, ..all() }, &Dice, NOW);
+            let (changes, report) =
+                plan_changes(&current, DesiredConfiguration { prune, ..all() }, &ConstantRng, NOW);
             assert!(changes.is_empty(), "{changes:?}");
-            assert_eq!(applied, ApplyReport { unchanged: 4, ..ApplyReport::default() });
+            assert_eq!(report, ApplyReport { unchanged: 4, ..ApplyReport::default() });
         }
     }
 
     #[test]
-    fn the_rest_is_deleted_only_when_that_is_wanted() {
-        let there = after(wanted(&["a", "b"], &["x", "y"], &[("a", "x", "."), ("b", "y", ".")]));
-        let less = || wanted(&["a"], &["x"], &[("a", "x", ".p")]);
+    fn unlisted_objects_are_deleted_only_with_prune() {
+        let current =
+            apply_to_empty(desired(&["a", "b"], &["x", "y"], &[("a", "x", "."), ("b", "y", ".")]));
+        let less = || desired(&["a"], &["x"], &[("a", "x", ".p")]);
 
-        let (_, kept) = plan_changes(&there, less(), &Dice, NOW);
-        let (changes, pruned) =
-            plan_changes(&there, DesiredConfiguration { prune: true, ..less() }, &Dice, NOW);
+        let (_, kept) = plan_changes(&current, less(), &ConstantRng, NOW);
+        let (changes, pruned) = plan_changes(
+            &current,
+            DesiredConfiguration { prune: true, ..less() },
+            &ConstantRng,
+            NOW,
+        );
 
         assert!(kept.deleted.is_empty(), "{kept:?}");
         assert_eq!(pruned.updated, ["route a to x"]);
         assert_eq!(pruned.deleted, ["route b to y", "source b", "destination y"]);
-        let mut left = there;
+        let mut left = current;
         left.apply(&changes, NOW);
         assert_eq!((left.sources.len(), left.destinations.len(), left.routes.len()), (1, 1, 1));
     }

@@ -1,24 +1,13 @@
 //! Opens TCP connections to destinations, and only to addresses that the policy allows.
 //!
-//! The check is here, at the socket, because here is the only place where it holds: a name that
-//! was harmless when its destination was saved may resolve to anything an hour later. A name is
-//! resolved, every address it has is judged, and the connection is made to an address that was
-//! judged, not to the name; nobody resolves it a second time in between.
+//! The address is checked at the socket, the only place where the check holds: a name that was harmless
+//! when its destination was saved may resolve to anything an hour later. A name is resolved once, every
+//! address is checked, and the connection is made to a checked address, not to the name.
 //!
-//! ```text
-//! Uri ─> literal address ───────────┐
-//!    └─> name ─resolve─> addresses ─┴─judge─> allowed ones ─connect─> peer ─judge─> stream
-//!                                        └─> none: Blocked
-//! ```
-//!
-//! Names are resolved by the system, hosts file and search domains included: a name should mean
-//! to the gateway what it means to the machine on which it runs. That opens nothing, because
-//! addresses are judged and names are not.
-//!
-//! A destination may name a proxy; [`proxy`] says what is judged then. The proxy variables of the
-//! environment are not read: they would send everything through somebody else's judgment.
+//! Names are resolved by the system, hosts file and search domains included. That is safe, because
+//! addresses are checked and names are not. With a proxy, [`proxy`] says what is checked. The proxy
+//! variables of the environment are not read: they would bypass the policy.
 
-mod line;
 pub(crate) mod proxy;
 
 use std::fmt;
@@ -32,6 +21,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use http::Uri;
 use http::uri::Scheme;
+use hyper_util::rt::TokioIo;
 use surehook_core::address::{AddressPolicy, BlockedAddress};
 use surehook_core::destination::proxy::Proxy;
 use tokio::net::TcpStream;
@@ -39,44 +29,43 @@ use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 use tower::Service;
 
-pub use self::line::GuardedStream;
 use crate::stopwatch::{ConnectStage, Stopwatch};
 
-/// How long all addresses of a destination together may take to accept a connection.
+/// The timeout of connecting, for all addresses of a destination together.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long a name may take to resolve, waiting for a turn included.
+/// The timeout of resolving a name, including the wait for a free lookup.
 pub const RESOLVE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long a name may take that somebody else resolves again: it is only looked at, and where
-/// nothing but the proxy can resolve names, every connection waits for this.
-const LOOK_TIMEOUT: Duration = Duration::from_secs(2);
+/// The timeout of resolving a name that the proxy resolves again. Short: where only the proxy can
+/// resolve names, every connection waits for this.
+const PROXIED_RESOLVE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A lookup holds a thread of the runtime until the system gives up on it, long after we did.
-/// Two for each connector keep one destination with a dead name server from taking them all.
+/// A lookup occupies a thread of the runtime until the system gives up, long after our timeout. Two per
+/// connector keep one destination with a dead name server from taking all threads.
 const LOOKUPS_MAX: usize = 2;
 
-/// Nobody needs more, and a name server may answer with thousands.
+/// A name server may answer with thousands.
 const ADDRESSES_MAX: usize = 16;
 
-/// What each address gets even if there are many, so that a far one has a chance.
+/// The least time for each address, so that a distant one has a chance.
 const ADDRESS_TIMEOUT_MIN: Duration = Duration::from_secs(1);
 
-/// Finds the addresses of a name.
+/// Resolves names to addresses.
 #[async_trait]
 pub trait Resolver: fmt::Debug + Send + Sync {
     /// The addresses of `host`, the preferred one first.
     async fn resolve(&self, host: &str) -> io::Result<Vec<IpAddr>>;
 }
 
-/// Asks the operating system.
+/// The resolver of the operating system.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemResolver;
 
 #[async_trait]
 impl Resolver for SystemResolver {
     async fn resolve(&self, host: &str) -> io::Result<Vec<IpAddr>> {
-        // The port only completes the call; it does not take part in the lookup.
+        // The port is required by the call and not used by the lookup.
         let found = tokio::net::lookup_host((host, 0)).await?;
         Ok(found.map(|address| address.ip()).collect())
     }
@@ -85,7 +74,7 @@ impl Resolver for SystemResolver {
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// Every address of the destination is refused by the policy; this is one of them.
+    /// The policy refuses every address of the destination; this is one of them.
     #[error(transparent)]
     Blocked(#[from] BlockedAddress),
     #[error("the name could not be resolved")]
@@ -96,13 +85,13 @@ pub enum ConnectError {
     Timeout { after: Duration },
     #[error("the address cannot be reached")]
     Unreachable(#[source] io::Error),
-    /// The connection to the proxy itself.
+    /// The connection to the proxy itself failed.
     #[error("the proxy: {0}")]
     AtProxy(#[source] Box<ConnectError>),
-    /// The proxy may do better later.
+    /// The proxy failed; a retry may help.
     #[error("{0}")]
     Proxy(&'static str),
-    /// The proxy will not do it until somebody mends the settings.
+    /// The proxy refused; the settings have to be fixed.
     #[error("{0}")]
     ProxyRefused(&'static str),
 }
@@ -117,7 +106,7 @@ impl ConnectError {
     }
 }
 
-/// The connector of one destination. Clones share the bound on lookups.
+/// The connector of one destination. Clones share the limit on lookups.
 #[derive(Debug, Clone)]
 pub struct GuardedConnector {
     policy: Arc<AddressPolicy>,
@@ -142,65 +131,62 @@ impl GuardedConnector {
         }
     }
 
-    /// The same through a proxy.
     pub fn with_proxy(self, proxy: Option<Proxy>) -> Self {
         Self { proxy: proxy.map(Arc::new), ..self }
     }
 
-    /// The same with another bound on the time to connect.
     pub fn with_connect_timeout(self, connect_timeout: Duration) -> Self {
         Self { connect_timeout, ..self }
     }
 
-    /// The addresses of `host` that may be called, at least one; nobody is called.
-    pub async fn resolve_allowed(&self, host: &str) -> Result<Vec<IpAddr>, ConnectError> {
-        self.allowed_addresses(host).await
-    }
-
-    /// Opens a connection, as an attempt would, and closes it unused.
+    /// Opens a connection as an attempt would, and closes it unused.
     pub async fn try_connect(&self, uri: Uri) -> Result<(), ConnectError> {
         self.clone().connect(uri).await.map(drop)
     }
 
-    async fn connect(self, uri: Uri) -> Result<GuardedStream, ConnectError> {
-        let line = match &self.proxy {
-            Some(proxy) => proxy::open(&self, proxy, &uri).await?,
+    async fn connect(self, uri: Uri) -> Result<TcpStream, ConnectError> {
+        let stream = match &self.proxy {
+            Some(proxy) => proxy::connect_through(&self, proxy, &uri).await?,
             None => {
                 // The client never asks for a URI without a host; the empty name does not resolve.
                 let host = uri.host().unwrap_or_default();
-                GuardedStream::to_destination(self.dial(host, port_of(&uri)).await?)
+                self.connect_tcp(host, port_of(&uri)).await?
             }
         };
         if uri.scheme() == Some(&Scheme::HTTPS) {
             self.watch.begin(ConnectStage::Tls);
         }
-        Ok(line)
+        Ok(stream)
     }
 
-    /// A connection to `host`, not through any proxy, for what is no HTTP.
-    pub(crate) async fn dial(&self, host: &str, port: u16) -> Result<TcpStream, ConnectError> {
-        let addresses = self.allowed_addresses(host).await?;
+    /// Connects to `host` directly, without a proxy.
+    pub(crate) async fn connect_tcp(
+        &self,
+        host: &str,
+        port: u16,
+    ) -> Result<TcpStream, ConnectError> {
+        let addresses = self.resolve_allowed(host).await?;
         let stream = self.connect_to_any(&addresses, port).await?;
         let peer = stream.peer_addr().map_err(ConnectError::Unreachable)?;
-        // The last word: whatever went before, this is what we are connected to.
+        // The peer is what we are really connected to.
         self.policy.check(peer.ip())?;
-        // A request is written in one go; waiting for more to come would only delay it.
+        // A request is written at once; Nagle would only delay it.
         stream.set_nodelay(true).map_err(ConnectError::Unreachable)?;
         Ok(stream)
     }
 
-    /// Judges `host` for somebody else who resolves it again and takes the address he likes: one
-    /// that is refused is enough. A name that cannot be resolved here cannot be judged here.
-    async fn judge_for_another(&self, host: &str) -> Result<(), ConnectError> {
+    /// Checks a `host` that the proxy resolves again: since it may choose any address, all of them must
+    /// be allowed. A name that cannot be resolved here cannot be checked here.
+    async fn check_for_proxy(&self, host: &str) -> Result<(), ConnectError> {
         let found = match literal(host) {
             Some(address) => vec![address],
-            None => self.resolve(host, LOOK_TIMEOUT).await.unwrap_or_default(),
+            None => self.resolve(host, PROXIED_RESOLVE_TIMEOUT).await.unwrap_or_default(),
         };
         found.into_iter().try_for_each(|address| Ok(self.policy.check(address)?))
     }
 
-    /// The addresses of `host` that may be called, at least one.
-    async fn allowed_addresses(&self, host: &str) -> Result<Vec<IpAddr>, ConnectError> {
+    /// The addresses of `host` that may be called, at least one. Connects to none of them.
+    pub async fn resolve_allowed(&self, host: &str) -> Result<Vec<IpAddr>, ConnectError> {
         let found = match literal(host) {
             Some(address) => vec![address],
             None => self.resolve(host, RESOLVE_TIMEOUT).await.map_err(ConnectError::Dns)?,
@@ -227,19 +213,19 @@ impl GuardedConnector {
         timeout(within, lookup).await.map_err(io::Error::from)?
     }
 
-    /// Resolves in a task of its own, because the system's lookup goes on after we stop waiting
-    /// for it, and it must keep its turn until it is over.
+    /// Resolves in a task of its own: the system's lookup continues after our timeout, and must keep its
+    /// permit until it ends.
     async fn look_up(self, host: String) -> io::Result<Vec<IpAddr>> {
-        let turn = self.lookups.acquire_owned().await.map_err(io::Error::other)?;
+        let permit = self.lookups.acquire_owned().await.map_err(io::Error::other)?;
         let lookup = tokio::spawn(async move {
             let found = self.resolver.resolve(&host).await;
-            drop(turn);
+            drop(permit);
             found
         });
         lookup.await.map_err(io::Error::other)?
     }
 
-    /// Tries the addresses in turn. The error is that of the last one.
+    /// Tries the addresses one after the other. The error is that of the last one.
     async fn connect_to_any(&self, ips: &[IpAddr], port: u16) -> Result<TcpStream, ConnectError> {
         let deadline = self.watch.begin(ConnectStage::Connect) + self.connect_timeout;
         let mut failure = ConnectError::Timeout { after: self.connect_timeout };
@@ -257,7 +243,7 @@ impl GuardedConnector {
 }
 
 impl Service<Uri> for GuardedConnector {
-    type Response = GuardedStream;
+    type Response = TokioIo<TcpStream>;
     type Error = ConnectError;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, ConnectError>> + Send>>;
 
@@ -266,35 +252,64 @@ impl Service<Uri> for GuardedConnector {
     }
 
     fn call(&mut self, uri: Uri) -> Self::Future {
-        let guarded = Self { watch: Stopwatch::of_attempt(), ..self.clone() };
-        Box::pin(guarded.connect(uri))
+        let connector = Self { watch: Stopwatch::of_attempt(), ..self.clone() };
+        Box::pin(async move { connector.connect(uri).await.map(TokioIo::new) })
     }
 }
 
-/// The address that `host` is, if it is one. Other spellings of addresses (`2130706433`) go to
-/// the resolver, which may or may not know them; what it makes of them is judged.
+/// The address, if `host` is one. Other spellings (`2130706433`) are left to the resolver, and its result
+/// is checked.
 fn literal(host: &str) -> Option<IpAddr> {
-    bare(host).parse().ok()
+    without_brackets(host).parse().ok()
 }
 
 /// A host without the brackets that a URL puts around an IPv6 address.
-fn bare(host: &str) -> &str {
+fn without_brackets(host: &str) -> &str {
     host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host)
 }
 
 fn port_of(uri: &Uri) -> u16 {
-    let usual = match uri.scheme_str() {
+    let default = match uri.scheme_str() {
         Some("https") => 443,
         Some("redis" | "rediss") => 6379,
         _ => 80,
     };
-    uri.port_u16().unwrap_or(usual)
+    uri.port_u16().unwrap_or(default)
 }
 
-/// How much of the time that is left the next of `untried` addresses gets.
+/// The share of the remaining time for the next of `untried` addresses.
 fn share_of(left: Duration, untried: usize) -> Duration {
     let count = u32::try_from(untried).unwrap_or(u32::MAX).max(1);
     (left / count).max(ADDRESS_TIMEOUT_MIN).min(left)
+}
+
+#[cfg(test)]
+pub(crate) mod testing {
+    use super::*;
+
+    /// Resolves every name to the same addresses.
+    #[derive(Debug)]
+    pub(crate) struct StaticResolver(pub(crate) Vec<IpAddr>);
+
+    impl StaticResolver {
+        pub(crate) fn localhost() -> Self {
+            Self(vec![IpAddr::from([127, 0, 0, 1])])
+        }
+    }
+
+    #[async_trait]
+    impl Resolver for StaticResolver {
+        async fn resolve(&self, _: &str) -> io::Result<Vec<IpAddr>> {
+            Ok(self.0.clone())
+        }
+    }
+
+    /// A connector that may call `allow` and resolves every name to `found`.
+    pub(crate) fn connector(allow: &[&str], found: &[&str]) -> GuardedConnector {
+        let allow = allow.iter().map(|net| net.parse().unwrap()).collect();
+        let found = found.iter().map(|address| address.parse().unwrap()).collect();
+        GuardedConnector::new(Arc::new(AddressPolicy::new(allow)), Arc::new(StaticResolver(found)))
+    }
 }
 
 #[cfg(test)]
@@ -303,42 +318,25 @@ mod tests {
 
     use tokio::net::TcpListener;
 
-    use super::*;
+    use super::{testing::connector, *};
 
-    /// Answers every name with the same addresses.
-    #[derive(Debug)]
-    struct Fixed(Vec<IpAddr>);
-
-    #[async_trait]
-    impl Resolver for Fixed {
-        async fn resolve(&self, _: &str) -> io::Result<Vec<IpAddr>> {
-            Ok(self.0.clone())
-        }
-    }
-
-    /// Never answers; counts who is asking.
+    /// Never answers; counts the lookups.
     #[derive(Debug, Default)]
-    struct Stuck {
-        asked: AtomicUsize,
+    struct StuckResolver {
+        lookups: AtomicUsize,
     }
 
     #[async_trait]
-    impl Resolver for Stuck {
+    impl Resolver for StuckResolver {
         async fn resolve(&self, _: &str) -> io::Result<Vec<IpAddr>> {
-            self.asked.fetch_add(1, Ordering::SeqCst);
+            self.lookups.fetch_add(1, Ordering::SeqCst);
             std::future::pending().await
         }
     }
 
-    fn connector(allow: &[&str], found: &[&str]) -> GuardedConnector {
-        let allow = allow.iter().map(|net| net.parse().unwrap()).collect();
-        let found = found.iter().map(|address| address.parse().unwrap()).collect();
-        GuardedConnector::new(Arc::new(AddressPolicy::new(allow)), Arc::new(Fixed(found)))
-    }
-
     async fn connect(connector: &GuardedConnector, uri: &str) -> Result<IpAddr, ConnectError> {
         let uri: Uri = uri.parse().unwrap();
-        let stream = connector.dial(uri.host().unwrap(), port_of(&uri)).await?;
+        let stream = connector.connect_tcp(uri.host().unwrap(), port_of(&uri)).await?;
         Ok(stream.peer_addr().unwrap().ip())
     }
 
@@ -349,7 +347,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn refused_literals_are_not_connected_to() {
+    async fn blocked_literal_addresses_are_not_connected_to() {
         let cases = [
             ("loopback", "http://127.0.0.1/"),
             ("IPv6 loopback", "http://[::1]/"),
@@ -364,7 +362,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_system_reads_odd_spellings_of_an_address_and_the_policy_judges_what_it_reads() {
+    async fn unusual_spellings_of_blocked_addresses_are_blocked() {
         for host in ["2130706433", "0x7f.1", "0177.0.0.1", "127.1", "localhost"] {
             let policy = Arc::new(AddressPolicy::default());
             let connector = GuardedConnector::new(policy, Arc::new(SystemResolver));
@@ -376,7 +374,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn of_a_mixed_answer_only_the_allowed_addresses_are_called() {
+    async fn only_allowed_addresses_of_a_name_are_called() {
         let (_listener, port) = listen("127.0.0.2").await;
         let connector = connector(&["127.0.0.2/32"], &["127.0.0.1", "127.0.0.2", "10.0.0.1"]);
 
@@ -386,7 +384,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_next_address_is_tried_when_one_refuses() {
+    async fn next_address_is_tried_when_one_refuses() {
         let (_listener, port) = listen("127.0.0.2").await;
         let connector = connector(&["127.0.0.0/8"], &["127.0.0.3", "127.0.0.2"]);
 
@@ -396,7 +394,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn failures_are_told_apart() {
+    async fn connect_failures_have_distinct_errors() {
         let (listener, port) = listen("127.0.0.1").await;
         drop(listener);
         let closed_port = format!("http://closed.test:{port}/");
@@ -411,8 +409,8 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_stuck_lookup_ends_in_time_but_keeps_its_turn() {
-        let resolver = Arc::new(Stuck::default());
+    async fn stuck_lookup_times_out_and_keeps_its_permit() {
+        let resolver = Arc::new(StuckResolver::default());
         let policy = Arc::new(AddressPolicy::default());
         let connector = GuardedConnector::new(policy, Arc::clone(&resolver) as Arc<dyn Resolver>);
 
@@ -421,11 +419,11 @@ mod tests {
             assert!(matches!(result, Err(ConnectError::Dns(_))), "{result:?}");
         }
 
-        assert_eq!(resolver.asked.load(Ordering::SeqCst), LOOKUPS_MAX);
+        assert_eq!(resolver.lookups.load(Ordering::SeqCst), LOOKUPS_MAX);
     }
 
     #[test]
-    fn many_addresses_share_the_time_but_each_gets_a_second() {
+    fn addresses_share_the_timeout_with_a_minimum_of_one_second_each() {
         let cases = [
             ("one", 5_000, 1, 5_000),
             ("two", 5_000, 2, 2_500),
@@ -440,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn the_port_is_that_of_the_uri_or_the_usual_one() {
+    fn port_is_that_of_the_uri_or_the_default() {
         let cases = [
             ("http", "http://a.test/", 80),
             ("https", "https://a.test/", 443),

@@ -1,4 +1,4 @@
-//! What people do to destinations and deliveries while the gateway runs.
+//! Operations on destinations and deliveries while the gateway runs: pause, resume, probe, cancel.
 
 use std::sync::Arc;
 
@@ -12,16 +12,14 @@ use surehook_core::{
 
 use crate::{Engine, lane::Lane, run_to_completion::RunToCompletion, waiters::WaiterResult};
 
-/// Why something was not done to a lane.
+/// Why an operation on a lane failed.
 #[derive(Debug, thiserror::Error)]
 pub enum LaneError {
-    /// The destination's settings cannot be used, so that it has no lane.
-    #[error("nothing is delivered to this destination until its settings are mended")]
+    /// A misconfigured destination has no lane.
+    #[error("this destination is misconfigured and gets no deliveries; fix its settings")]
     NoLane,
-    /// There is nothing to try.
-    #[error("nothing waits for this destination")]
+    #[error("this destination has no pending deliveries")]
     NothingPending,
-    /// It could not be written down.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -31,7 +29,7 @@ impl Engine {
         self.registry.load().lanes.get(&destination).cloned().ok_or(LaneError::NoLane)
     }
 
-    /// Delivers nothing more to a destination until it is resumed.
+    /// Pauses a destination: nothing is delivered until it is resumed.
     pub async fn pause(
         &self,
         destination: DestinationId,
@@ -42,7 +40,7 @@ impl Engine {
         Ok(RunToCompletion::new(work, &self.shared.tasks).await?)
     }
 
-    /// Goes on; with a rate, what waits by now is worked off no faster than that.
+    /// Resumes a destination; with a rate, its current backlog is drained no faster than that.
     pub async fn resume(
         &self,
         destination: DestinationId,
@@ -53,35 +51,35 @@ impl Engine {
         Ok(RunToCompletion::new(work, &self.shared.tasks).await?)
     }
 
-    /// Tries the delivery that is due first, even if the destination is paused or its circuit open.
+    /// Attempts the delivery that is due first, even if the destination is paused or its circuit open.
     pub async fn probe(&self, destination: DestinationId) -> Result<AttemptRow, LaneError> {
         let lane = self.lane(destination)?;
         let probed = RunToCompletion::new(lane.probe(), &self.shared.tasks).await?;
         probed.ok_or(LaneError::NothingPending)
     }
 
-    /// Stops a delivery that waits.
+    /// Cancels a delivery that is not finished.
     pub async fn cancel_delivery(&self, delivery: DeliveryId) -> Result<CancelResult, StoreError> {
         let cancelled = self.store.cancel(delivery, self.shared.clock.now()).await?;
         if let CancelResult::Done { destination } = cancelled {
             self.wake_lane(destination);
-            self.shared.waiters.tell(delivery, || WaiterResult::Cancelled);
+            self.shared.waiters.notify(delivery, || WaiterResult::Cancelled);
             self.publish_delivery_change(delivery).await;
         }
         Ok(cancelled)
     }
 
-    /// How the lane of a destination is; `None` if it has none.
+    /// The state of a destination's lane; `None` if it is misconfigured.
     pub fn lane_state(&self, destination: DestinationId) -> Option<SavedLaneState> {
-        self.lane(destination).ok().map(|lane| lane.state())
+        self.lane(destination).ok().map(|lane| lane.current_state())
     }
 
-    /// Until when a destination that sends messages sends nothing, and why.
+    /// Until when a destination sends no messages, and why.
     pub fn lane_hold(&self, destination: DestinationId) -> Option<(Timestamp, SendHold)> {
-        self.lane(destination).ok()?.shown_hold()
+        self.lane(destination).ok()?.current_send_hold()
     }
 
-    /// The counts as the lists show them: what is held back by its destination counts as held.
+    /// The counts as the lists show them: deliveries held by their destination count as held.
     pub async fn counts(&self) -> Result<StoreCounts, StoreError> {
         let held = self.store.held_back().await?;
         let mut counts = self.store.counts();

@@ -1,8 +1,8 @@
-//! The way out to one destination: who it is, the connections to it, and the token for it.
+//! The client of one destination: its settings, its connections and its access token.
 //!
-//! An outlet is never changed, only replaced: an attempt uses one from beginning to end. The next
-//! one takes over what still fits, so that a change of the retry policy costs no connection and a
-//! change of the proxy leaves none behind that goes the old way.
+//! A client is never changed, only replaced: an attempt uses one from beginning to end. The next one
+//! takes over what still fits: a change of the retry policy keeps the connections, a change of the proxy
+//! keeps none.
 
 #[cfg(test)]
 mod tests;
@@ -31,7 +31,7 @@ use crate::sender::{HttpOutboundRequest, HttpSender, HttpSenderConfig, SendRepor
 use crate::tls::{self, DestinationTls, TlsConfigError, TrustStore};
 use crate::token::{TokenCache, TokenGrant};
 
-/// A destination with everything at hand that can be missing.
+/// A destination with the files that it names loaded.
 #[derive(Debug)]
 pub(crate) struct PreparedDestination {
     pub(crate) destination: Arc<Destination>,
@@ -39,32 +39,31 @@ pub(crate) struct PreparedDestination {
 }
 
 impl PreparedDestination {
-    /// Reads the files that the destination names.
+    /// Reads the certificates and keys that the destination names.
     pub(crate) fn new(
         destination: Destination,
         trust: &TrustStore,
     ) -> Result<Self, TlsConfigError> {
-        let tls = tls::own(destination.tls.as_ref(), trust)?;
+        let tls = tls::load_destination_tls(destination.tls.as_ref(), trust)?;
         Ok(Self { destination: Arc::new(destination), tls })
     }
 }
 
-/// The way out to one destination.
 #[derive(Debug)]
 pub(crate) struct DestinationClient {
     pub(crate) destination: Arc<Destination>,
     http: HttpSender,
-    /// What connections are made of.
+    /// For further connections, such as uploads.
     config: HttpSenderConfig,
-    /// What the connections depend on.
-    transport: [u8; 32],
+    /// A digest of everything that the connections depend on.
+    connection_digest: [u8; 32],
     tokens: Option<Arc<TokenCache>>,
-    /// For streams in Redis, with a digest of the server and of the settings of TLS.
+    /// For Redis streams, with a digest of the server and the TLS settings.
     stream: Option<(Arc<StreamSender>, [u8; 32])>,
 }
 
 impl DestinationClient {
-    /// Makes the way out, with what can be taken over from the one before.
+    /// A client that takes over what still fits from `before`.
     pub(crate) fn new(
         prepared: PreparedDestination,
         config: &HttpSenderConfig,
@@ -72,7 +71,7 @@ impl DestinationClient {
     ) -> Self {
         let PreparedDestination { destination, tls } = prepared;
         let proxy = destination.proxy.as_ref().map(Proxy::digest);
-        let transport =
+        let connection_digest =
             digest_parts([&tls.digest[..], proxy.as_ref().map_or(&[], |digest| digest)]);
         let stream = stream_sender(&destination, &tls, config, before);
         let config = HttpSenderConfig {
@@ -81,39 +80,39 @@ impl DestinationClient {
             ..config.clone()
         };
         let http = match before {
-            Some(before) if before.transport == transport => before.http.clone(),
+            Some(before) if before.connection_digest == connection_digest => before.http.clone(),
             Some(_) | None => HttpSender::new(config.clone()),
         };
         let tokens = oauth2_of(&destination).map(|oauth2| {
             let kept = before.and_then(|before| before.tokens.clone());
-            let kept = kept.filter(|tokens| tokens.are_of(oauth2));
+            let kept = kept.filter(|tokens| tokens.is_for(oauth2));
             kept.unwrap_or_else(|| Arc::new(TokenCache::new(oauth2)))
         });
-        Self { destination, http, config, transport, tokens, stream }
+        Self { destination, http, config, connection_digest, tokens, stream }
     }
 
-    /// Adds to a stream, if it is one.
-    pub(crate) async fn add(
+    /// Adds an event to the Redis stream of the destination.
+    pub(crate) async fn add_to_stream(
         &self,
         stream: &RedisStream,
         claimed: &ClaimedDelivery,
     ) -> NonHttpResult {
         match &self.stream {
             Some((sender, _)) => sender.add(stream, claimed, self.destination.timeout).await,
-            None => NonHttpResult::badly(
+            None => NonHttpResult::failed(
                 AttemptFailure::ErrorReply,
                 FailureClass::Config,
-                "it is no stream",
+                "the destination is not a Redis stream",
             ),
         }
     }
 
-    /// Makes one attempt.
+    /// Makes one attempt, with an access token if the destination needs one.
     pub(crate) async fn send(&self, url: &Uri, headers: HeaderMap, body: Bytes) -> SendReport {
         let request = HttpOutboundRequest { url: url.clone(), headers, body };
         match (oauth2_of(&self.destination), &self.tokens) {
             (Some(oauth2), Some(tokens)) => {
-                let call = AuthorizedCall { outlet: self, oauth2, tokens, started: Instant::now() };
+                let call = AuthorizedCall { client: self, oauth2, tokens, started: Instant::now() };
                 let report = Box::pin(call.send(request)).await;
                 SendReport { elapsed: call.started.elapsed(), ..report }
             }
@@ -122,27 +121,30 @@ impl DestinationClient {
             }
         }
     }
-}
 
-impl DestinationClient {
-    /// The same way for files, with a connection of its own.
-    pub(crate) fn for_files(&self) -> HttpSender<MediaFileBody> {
+    /// An HTTP sender for media files, with connections of its own.
+    pub(crate) fn file_sender(&self) -> HttpSender<MediaFileBody> {
         HttpSender::new(self.config.clone())
     }
 
-    /// Makes one attempt that has a deadline of its own, and whose answer has to be understood.
-    pub(crate) async fn ask_for(
+    /// Makes one attempt with its own timeout, and keeps the whole response for interpretation.
+    pub(crate) async fn send_for_full_response(
         &self,
         url: &Uri,
         headers: HeaderMap,
         body: Bytes,
         deadline: Duration,
     ) -> SendReport {
-        self.http.ask(HttpOutboundRequest { url: url.clone(), headers, body }, deadline).await
+        self.http
+            .send_for_full_response(
+                HttpOutboundRequest { url: url.clone(), headers, body },
+                deadline,
+            )
+            .await
     }
 }
 
-/// What adds to a stream, with the connection of the one before if nothing about it has changed.
+/// The sender of a Redis stream, taken over from `before` if nothing about its connection has changed.
 fn stream_sender(
     destination: &Destination,
     tls: &DestinationTls,
@@ -167,17 +169,17 @@ fn oauth2_of(destination: &Destination) -> Option<&Oauth2Config> {
     }
 }
 
-/// One attempt that needs a token.
+/// One attempt that needs an access token.
 struct AuthorizedCall<'a> {
-    outlet: &'a DestinationClient,
+    client: &'a DestinationClient,
     oauth2: &'a Oauth2Config,
     tokens: &'a Arc<TokenCache>,
     started: Instant,
 }
 
 impl AuthorizedCall<'_> {
-    /// Sends with a token. One that was held from before may have been revoked: if it is refused,
-    /// the request was not taken, and is sent once more with a new one.
+    /// Sends with a token. A cached token may have been revoked: if it is refused, the request was not
+    /// accepted, and is sent once more with a new one.
     async fn send(&self, request: HttpOutboundRequest) -> SendReport {
         let grant = match self.token(None).await {
             Ok(grant) => grant,
@@ -188,20 +190,20 @@ impl AuthorizedCall<'_> {
             return report;
         }
         if grant.is_fresh {
-            self.tokens.forget(&grant.header);
+            self.tokens.remove(&grant.header);
             return report;
         }
         match self.token(Some(&grant.header)).await {
             Err(problem) => without_token(problem),
-            // The endpoint insists on the token that is not accepted.
+            // The token endpoint returns the same token again.
             Ok(same) if same.header == grant.header => {
-                self.tokens.forget(&grant.header);
+                self.tokens.remove(&grant.header);
                 report
             }
             Ok(next) => {
                 let report = self.send_with(request, &next.header).await;
                 if is_unauthorized(&report) {
-                    self.tokens.forget(&next.header);
+                    self.tokens.remove(&next.header);
                 }
                 report
             }
@@ -209,21 +211,21 @@ impl AuthorizedCall<'_> {
     }
 
     fn time_left(&self) -> Duration {
-        self.outlet.destination.timeout.saturating_sub(self.started.elapsed())
+        self.client.destination.timeout.saturating_sub(self.started.elapsed())
     }
 
     async fn token(&self, refused: Option<&HeaderValue>) -> Result<TokenGrant, TokenError> {
-        let token = self.tokens.get(self.oauth2, &self.outlet.http, refused);
+        let token = self.tokens.get(self.oauth2, &self.client.http, refused);
         timeout(self.time_left(), token).await.unwrap_or_else(|_| {
-            let within = self.outlet.destination.timeout;
-            let detail = format!("the token endpoint gave no token within {within:?}");
+            let within = self.client.destination.timeout;
+            let detail = format!("the token endpoint returned no token within {within:?}");
             Err(TokenError { failure: AttemptFailure::Timeout, detail })
         })
     }
 
     async fn send_with(&self, mut request: HttpOutboundRequest, token: &HeaderValue) -> SendReport {
         request.headers.insert(AUTHORIZATION, token.clone());
-        self.outlet.http.send(request, self.time_left()).await
+        self.client.http.send(request, self.time_left()).await
     }
 }
 

@@ -1,19 +1,11 @@
-//! Runs a program for one event: the body on its standard input, its exit as the answer.
+//! Runs a program for one event: the body is its standard input, its exit code is the answer
+//! (0: done, 75: retry, other: permanent failure, signal or timeout: retry).
 //!
-//! ```text
-//! body ──► stdin ┌─────────┐ stdout + stderr ──► the first bytes are kept, the rest is let go
-//!                │ program │
-//!                └────┬────┘ exit 0: done · 75: later · other: never · signal, deadline: later
-//! ```
-//!
-//! The program runs in a process group of its own. When it has ended, what is left of the group is
-//! killed, and only then is the program reaped: until then its number cannot belong to anybody else.
-//! When the attempt is given up from outside (the gateway stops), dropping it kills the group.
-//!
-//! Nothing can block for ever: the input is written and the output is read beside the wait for the
-//! end, a program that does not read or that closes its input is no failure, and at the deadline the
-//! group is asked to end (TERM) and then made to (KILL). What leaves the group (`setsid`) is out of
-//! reach; it loses its pipes.
+//! The program runs in a process group of its own. When it has ended, the rest of the group is killed, and
+//! only then is the program reaped: until then its process id cannot be reused. Dropping the attempt kills
+//! the group. Nothing can block forever: input and output are handled while waiting for the end, a program
+//! that does not read its input is no failure, and at the timeout the group gets TERM and then KILL. A
+//! process that leaves the group (`setsid`) is out of reach; it loses its pipes.
 
 #[cfg(test)]
 mod tests;
@@ -48,56 +40,58 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::{non_http::NonHttpResult, programs::AllowedPrograms, sender::RESPONSE_BYTES_KEPT};
 
-/// How long a program may take to end after it was asked to.
+/// The time between TERM and KILL.
 const TERM_GRACE: Duration = Duration::from_secs(2);
 
-/// How long we go on reading after the end, if somebody who left the group holds the other end.
+/// How long the output is read after the end, if a process that left the group keeps the pipe open.
 const REST_OF_OUTPUT: Duration = Duration::from_millis(500);
 
-/// "Temporary failure", as sendmail and its successors have it in `sysexits.h`.
+/// "Temporary failure" in `sysexits.h`.
 const EX_TEMPFAIL: i32 = 75;
 
-/// Where a program finds others. That of the gateway is nobody's business.
+/// The search path of the program; the gateway's own is not passed on.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// Runs it, for at most `deadline` and the time it takes to end it.
+/// Runs the program, for at most `deadline` plus the time it takes to end it.
 pub(crate) async fn run(
     exec: &ExecConfig,
     programs: &Arc<AllowedPrograms>,
-    (destination, claimed): (&str, &ClaimedDelivery),
+    destination: &str,
+    claimed: &ClaimedDelivery,
     deadline: Duration,
 ) -> NonHttpResult {
-    let (known, program) = (Arc::clone(programs), exec.program.clone());
-    let found = tokio::task::spawn_blocking(move || known.find(&program)).await;
+    let (programs, program) = (Arc::clone(programs), exec.program.clone());
+    let found = tokio::task::spawn_blocking(move || programs.resolve(&program)).await;
     let file = match found {
         Ok(Ok(file)) => file,
         Ok(Err(refused)) => {
-            return NonHttpResult::badly(
+            return NonHttpResult::failed(
                 AttemptFailure::NotStarted,
                 FailureClass::Config,
                 refused.to_string(),
             );
         }
-        Err(_) => return unstartable(&io::ErrorKind::Other.into()),
+        Err(_) => return start_failure(&io::ErrorKind::Other.into()),
     };
-    let mut command = command(exec, &file, (destination, claimed));
+    let mut command = build_command(exec, &file, destination, claimed);
     let started = start(&mut command, claimed.payload.body.clone());
-    // It holds our copy of the end that the program writes to.
+    // It holds our copy of the write end of the pipe.
     drop(command);
     match started {
-        Ok(running) => running.end_within(deadline).await,
-        Err(error) => unstartable(&error),
+        Ok(running) => running.wait(deadline).await,
+        Err(error) => start_failure(&error),
     }
 }
 
-fn command(
+fn build_command(
     exec: &ExecConfig,
     file: &Path,
-    (destination, claimed): (&str, &ClaimedDelivery),
+    destination: &str,
+    claimed: &ClaimedDelivery,
 ) -> Command {
     let mut command = Command::new(file);
     command
-        // What a program is called by is what was written; some are many programs in one.
+        // The configured name, not the resolved one: some programs behave by their name.
         .arg0(&exec.program)
         .args(&exec.arguments)
         .current_dir("/")
@@ -123,112 +117,119 @@ fn command(
     command
 }
 
-/// Starts it. Both of its outputs go into one pipe, so that their lines stay in order.
+/// Starts the program. Both outputs use one pipe, so that their lines stay in order.
 fn start(command: &mut Command, body: Bytes) -> io::Result<RunningProgram> {
-    let (output, theirs) = io::pipe()?;
+    let (output, program_end) = io::pipe()?;
     let output = pipe::Receiver::from_owned_fd(output.into())?;
-    command.stdin(Stdio::piped()).stdout(theirs.try_clone()?).stderr(theirs);
+    command.stdin(Stdio::piped()).stdout(program_end.try_clone()?).stderr(program_end);
     let mut child = command.spawn()?;
     let input = child.stdin.take();
     let group = ProcessGroup::of(child)?;
-    let kept = Arc::<CapturedOutput>::default();
+    let captured = Arc::<CapturedOutput>::default();
     Ok(RunningProgram {
         group,
-        _feeding: AbortOnDropHandle::new(tokio::spawn(feed(input, body))),
-        listening: AbortOnDropHandle::new(tokio::spawn(listen(output, Arc::clone(&kept)))),
-        kept,
+        _input_task: AbortOnDropHandle::new(tokio::spawn(write_input(input, body))),
+        output_task: AbortOnDropHandle::new(tokio::spawn(capture(output, Arc::clone(&captured)))),
+        captured,
     })
 }
 
-/// A program that runs.
 struct RunningProgram {
     group: ProcessGroup,
-    _feeding: AbortOnDropHandle<()>,
-    listening: AbortOnDropHandle<()>,
-    kept: Arc<CapturedOutput>,
+    _input_task: AbortOnDropHandle<()>,
+    output_task: AbortOnDropHandle<()>,
+    captured: Arc<CapturedOutput>,
 }
 
 impl RunningProgram {
-    async fn end_within(mut self, deadline: Duration) -> NonHttpResult {
-        let in_time = timeout(deadline, self.group.has_ended()).await.is_ok();
+    async fn wait(mut self, deadline: Duration) -> NonHttpResult {
+        let in_time = timeout(deadline, self.group.wait_for_exit()).await.is_ok();
         if !in_time {
             self.group.signal(Signal::TERM);
-            // Whether it took the hint makes no difference to what follows.
-            let _hint = timeout(TERM_GRACE, self.group.has_ended()).await;
+            // What follows is the same whether it ended by itself or not.
+            let _ended = timeout(TERM_GRACE, self.group.wait_for_exit()).await;
         }
-        let status = self.group.clear().await;
-        let _rest = timeout(REST_OF_OUTPUT, &mut self.listening).await;
-        let output = std::mem::take(&mut *self.kept.bytes());
-        let ended = match status {
+        let status = self.group.kill_and_reap().await;
+        let _rest = timeout(REST_OF_OUTPUT, &mut self.output_task).await;
+        let output = std::mem::take(&mut *self.captured.bytes());
+        let result = match status {
             Ok(_) if !in_time => {
-                let detail = format!("it did not end within {deadline:?} and was killed");
+                let detail = format!("the program did not end within {deadline:?} and was killed");
                 NonHttpResult::unanswered(AttemptFailure::Timeout, detail)
             }
-            Ok(status) => judge(status),
-            Err(_) => NonHttpResult::badly(
+            Ok(status) => interpret_exit(status),
+            Err(_) => NonHttpResult::failed(
                 AttemptFailure::Exit,
                 FailureClass::Transient,
-                "how it ended could not be learned",
+                "the exit status could not be read",
             ),
         };
-        ended.with_output(output)
+        result.with_output(output)
     }
 }
 
-/// What an exit means.
-fn judge(status: ExitStatus) -> NonHttpResult {
+fn interpret_exit(status: ExitStatus) -> NonHttpResult {
     match (status.code(), status.signal()) {
-        (Some(0), _) => NonHttpResult::well(Vec::new()),
-        (Some(EX_TEMPFAIL), _) => NonHttpResult::badly(
+        (Some(0), _) => NonHttpResult::succeeded(Vec::new()),
+        (Some(EX_TEMPFAIL), _) => NonHttpResult::failed(
             AttemptFailure::Exit,
             FailureClass::Transient,
-            "exit code 75: it asks to be run again later",
+            "exit code 75: the program asks to be run again later",
         ),
-        (Some(code), _) => NonHttpResult::badly(
+        (Some(code), _) => NonHttpResult::failed(
             AttemptFailure::Exit,
             FailureClass::Permanent,
             format!("exit code {code}"),
         ),
         (None, signal) => {
             let signal = signal.unwrap_or_default();
-            NonHttpResult::badly(
+            NonHttpResult::failed(
                 AttemptFailure::Exit,
                 FailureClass::Transient,
-                format!("it was ended by signal {signal}"),
+                format!("the program was ended by signal {signal}"),
             )
         }
     }
 }
 
-/// Why it did not start: what somebody must mend, or what this machine has too little of now.
-fn unstartable(error: &io::Error) -> NonHttpResult {
-    let is_no_program = error.raw_os_error() == Some(Errno::NOEXEC.raw_os_error());
-    let known = UNSTARTABLE.iter().find(|(kind, ..)| *kind == error.kind());
+/// Why the program did not start: the settings have to be fixed, or the machine lacks resources now.
+fn start_failure(error: &io::Error) -> NonHttpResult {
+    let is_not_executable = error.raw_os_error() == Some(Errno::NOEXEC.raw_os_error());
+    let known = START_FAILURES.iter().find(|(kind, ..)| *kind == error.kind());
     let (class, why) = match known {
-        _ if is_no_program => {
-            (FailureClass::Config, "it is no program, and has no first line such as #!/bin/sh")
-        }
+        _ if is_not_executable => (
+            FailureClass::Config,
+            "it is not an executable, and has no first line such as #!/bin/sh",
+        ),
         Some((_, class, why)) => (*class, *why),
-        None => (FailureClass::Transient, "this machine has no room for another process"),
+        None => (FailureClass::Transient, "the machine cannot start another process now"),
     };
     let detail = format!("the program could not be started: {why}");
-    NonHttpResult::badly(AttemptFailure::NotStarted, class, detail)
+    NonHttpResult::failed(AttemptFailure::NotStarted, class, detail)
 }
 
-const UNSTARTABLE: [(io::ErrorKind, FailureClass, &str); 5] = [
+const START_FAILURES: [(io::ErrorKind, FailureClass, &str); 5] = [
     (
         io::ErrorKind::NotFound,
         FailureClass::Config,
-        "it, or what its first line names, is not there",
+        "it, or the interpreter in its first line, does not exist",
     ),
-    (io::ErrorKind::PermissionDenied, FailureClass::Config, "the gateway may not run it"),
+    (
+        io::ErrorKind::PermissionDenied,
+        FailureClass::Config,
+        "the gateway has no permission to run it",
+    ),
     (io::ErrorKind::ArgumentListTooLong, FailureClass::Config, "its arguments are too long"),
-    (io::ErrorKind::InvalidInput, FailureClass::Config, "an argument or variable cannot be passed"),
-    // The file is being written at this moment.
+    (
+        io::ErrorKind::InvalidInput,
+        FailureClass::Config,
+        "an argument or environment variable is invalid",
+    ),
+    // The file is open for writing.
     (io::ErrorKind::ExecutableFileBusy, FailureClass::Transient, "it is being replaced"),
 ];
 
-/// A program and all that it started, as long as they stay together. Killed when dropped.
+/// A program and the processes it started. Killed when dropped.
 struct ProcessGroup {
     child: Child,
     leader: Pid,
@@ -242,23 +243,23 @@ impl ProcessGroup {
         Ok(Self { child, leader, is_reaped: false })
     }
 
-    /// Waits until the program has ended, and leaves it unreaped.
-    async fn has_ended(&self) {
-        // Listening comes before looking, or an end in between would be missed.
-        let Ok(mut ends) = signal(SignalKind::child()) else { return };
-        let how = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        while matches!(waitid(WaitId::Pid(self.leader), how), Ok(None)) {
-            ends.recv().await;
+    /// Waits until the program has ended, and does not reap it.
+    async fn wait_for_exit(&self) {
+        // Subscribed before the check, or an exit in between would be missed.
+        let Ok(mut exits) = signal(SignalKind::child()) else { return };
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        while matches!(waitid(WaitId::Pid(self.leader), options), Ok(None)) {
+            exits.recv().await;
         }
     }
 
     fn signal(&self, signal: Signal) {
-        // Fails only if nobody is left.
+        // Fails only if no process is left.
         let _gone = kill_process_group(self.leader, signal);
     }
 
-    /// Kills what is left, and reaps the program.
-    async fn clear(&mut self) -> io::Result<ExitStatus> {
+    /// Kills the rest of the group and reaps the program.
+    async fn kill_and_reap(&mut self) -> io::Result<ExitStatus> {
         self.signal(Signal::KILL);
         let status = self.child.wait().await;
         self.is_reaped = true;
@@ -274,8 +275,8 @@ impl Drop for ProcessGroup {
     }
 }
 
-/// Writes the body. A program that does not want all of it closes its end, and may do so.
-async fn feed(input: Option<ChildStdin>, body: Bytes) {
+/// Writes the body. The program may close its input before it has read all.
+async fn write_input(input: Option<ChildStdin>, body: Bytes) {
     if let Some(mut input) = input {
         let _closed = input.write_all(&body).await;
     }
@@ -291,14 +292,14 @@ impl CapturedOutput {
     }
 }
 
-/// Reads to the end, so that the program is never held up, and keeps the beginning.
-async fn listen(mut output: pipe::Receiver, kept: Arc<CapturedOutput>) {
+/// Reads to the end, so that the program never blocks, and keeps the beginning.
+async fn capture(mut output: pipe::Receiver, captured: Arc<CapturedOutput>) {
     let mut chunk = vec![0; 8 * 1024];
     while let Ok(read) = output.read(&mut chunk).await {
         if read == 0 {
             break;
         }
-        let mut bytes = kept.bytes();
+        let mut bytes = captured.bytes();
         let room = RESPONSE_BYTES_KEPT - bytes.len();
         bytes.extend_from_slice(&chunk[..read.min(room)]);
     }

@@ -1,18 +1,14 @@
-//! What happens, as it happens: a numbered list of news that listeners follow.
+//! Live updates: a numbered list of changes that subscribers follow.
 //!
-//! ```text
-//!   door, lanes, changes ── publish (after the commit) ──► ring ──► listeners, each at its own place
-//! ```
+//! - **No silent gap.** Every update has a number, even one without subscribers. A subscriber reads the
+//!   ring buffer from its own position; if a number is no longer there it gets [`MissedUpdates`] and must
+//!   load everything again.
+//! - **A slow subscriber slows nothing down.** It has no queue of its own: it falls out of the ring.
+//! - **Nearly free without subscribers**: two loads and an increment. The ring keeps filling for a while
+//!   after the last one left, so that a reconnect misses nothing.
 //!
-//! - **Never a silent gap.** Every piece of news has a number, also one that nobody heard. A listener
-//!   reads from the ring after the number it has; when a number in between is not there any more, it
-//!   is told so ([`MissedUpdates`]) and must look at the whole again.
-//! - **A slow listener slows nobody.** It has no queue of its own: it falls out of the ring.
-//! - **Nearly free when nobody listens**: a look at two numbers and a step of a third. The ring goes on
-//!   for a while after the last listener left, so that one that comes back misses nothing.
-//!
-//! News is about what is committed, and may be lost when the process dies: after a restart the numbers
-//! belong to another run, and whoever names an old one is told to look at the whole again.
+//! Updates are published after the commit. After a restart the numbers belong to another run, and a
+//! subscriber with an old position must load everything again.
 
 use std::{
     collections::VecDeque,
@@ -36,99 +32,88 @@ use surehook_core::{
 };
 use tokio::sync::Notify;
 
-/// News kept for listeners that lag or come back.
+/// Updates kept for subscribers that lag or reconnect.
 const RING_MAX: usize = 8192;
-/// News that a listener takes at once.
+/// Updates that a subscriber takes at once.
 const TAKE_MAX: usize = 256;
-/// How long the ring goes on after the last listener left.
+/// How long the ring keeps filling after the last subscriber left.
 const LINGER: Duration = Duration::from_secs(60);
 
-/// Something that happened.
+/// A change that is published to subscribers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(untagged)]
 pub enum LiveUpdate {
-    /// An event was taken in.
     EventReceived(EventReceived),
-    /// A delivery is in another state than before.
     DeliveryChanged(DeliveryChanged),
-    /// A destination was created, changed, deleted, or does otherwise than before.
     DestinationChanged(DestinationChanged),
 }
 
-/// An event was taken in.
+/// An event was received.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct EventReceived {
-    /// The event.
     pub id: EventId,
-    /// The name of its source.
+    /// The name of the source.
     pub source: Option<String>,
-    /// Its key.
+    /// The dedup key.
     pub key: Option<String>,
-    /// What sort of thing happened.
+    /// The event type.
     pub kind: Option<EventKind>,
-    /// When it came.
     pub received_at: Timestamp,
-    /// The length of its body.
+    /// The length of the body.
     pub body_bytes: u64,
 }
 
-/// A delivery is in another state than before.
+/// The state of a delivery changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct DeliveryChanged {
-    /// The delivery.
     pub id: DeliveryId,
-    /// Its event.
     pub event: EventId,
-    /// The name of its destination.
+    /// The name of the destination.
     pub destination: Option<String>,
-    /// What it is now.
     pub status: DeliveryStatus,
-    /// Why it is dead.
+    /// Why the delivery is dead.
     pub reason: Option<DeadReason>,
-    /// Attempts so far.
     pub attempts: u32,
-    /// When it is tried next.
+    /// The time of the next attempt.
     pub due_at: Option<Timestamp>,
-    /// When it became so.
+    /// The time of the change.
     pub at: Timestamp,
 }
 
-/// A destination was created, changed, deleted, or does otherwise than before.
+/// A destination, or its state, changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct DestinationChanged {
-    /// The destination.
     pub id: DestinationId,
-    /// Its name.
     pub name: Option<String>,
-    /// What was done to it.
     pub change: DestinationChange,
-    /// When.
     pub at: Timestamp,
 }
 
-/// What was done to a destination.
+/// What changed about a destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum DestinationChange {
-    /// It was created or its settings were replaced.
+    /// Created, or its settings were replaced.
     Put,
-    /// It was deleted; what it was owed is cancelled.
+    /// Deleted; its pending deliveries are cancelled.
     Deleted,
-    /// It was paused or resumed, or its circuit moved.
+    /// Paused or resumed, or its circuit changed.
     State,
 }
 
 impl LiveUpdate {
-    /// The words for all kinds.
+    /// The names of all kinds.
     pub const KINDS: [&'static str; 3] =
         ["event.received", "delivery.changed", "destination.changed"];
 
-    /// What a settled attempt tells.
+    /// The update about a settled attempt.
     pub(crate) fn settled(
         id: DeliveryId,
         event: EventId,
         destination: Option<String>,
-        (next, attempts, at): (NextStep, u32, Timestamp),
+        next: NextStep,
+        attempts: u32,
+        at: Timestamp,
     ) -> Self {
         let (status, reason, due_at) = match next {
             NextStep::Succeeded => (DeliveryStatus::Succeeded, None, None),
@@ -140,7 +125,7 @@ impl LiveUpdate {
         Self::DeliveryChanged(changed)
     }
 
-    /// The word for its kind.
+    /// The name of its kind.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::EventReceived(_) => Self::KINDS[0],
@@ -150,57 +135,57 @@ impl LiveUpdate {
     }
 }
 
-/// News with its number.
+/// An update with its number.
 pub type NumberedUpdate = (u64, Arc<LiveUpdate>);
 
-/// Some news is not there any more; the listener goes on from now.
+/// Some updates are no longer available; the subscriber continues from now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MissedUpdates;
 
-/// News without a hole: the first has the number `first`, each next one the next number.
+/// Updates without a gap: the first has the number `first`, and each next one the next number.
 #[derive(Debug, Default)]
 struct UpdateRing {
     first: u64,
-    news: VecDeque<Arc<LiveUpdate>>,
+    updates: VecDeque<Arc<LiveUpdate>>,
 }
 
 impl UpdateRing {
-    fn push(&mut self, number: u64, news: Arc<LiveUpdate>) {
-        if self.first + self.news.len() as u64 != number {
-            // Somebody took a number and said nothing: what was before is not whole any more.
-            self.news.clear();
+    fn push(&mut self, number: u64, update: Arc<LiveUpdate>) {
+        if self.first + self.updates.len() as u64 != number {
+            // A number was skipped: the updates before it would have a gap after them.
+            self.updates.clear();
         }
-        if self.news.len() == RING_MAX {
-            self.news.pop_front();
+        if self.updates.len() == RING_MAX {
+            self.updates.pop_front();
             self.first += 1;
         }
-        if self.news.is_empty() {
+        if self.updates.is_empty() {
             self.first = number;
         }
-        self.news.push_back(news);
+        self.updates.push_back(update);
     }
 
-    /// Up to [`TAKE_MAX`] after `after`, if nothing between them is missing. `latest` is the last
-    /// number that was given.
-    fn after(&self, after: u64, latest: u64) -> Result<Vec<NumberedUpdate>, MissedUpdates> {
+    /// Up to [`TAKE_MAX`] updates after the number `after`, if none is missing. `latest` is the last number
+    /// that was assigned.
+    fn read_after(&self, after: u64, latest: u64) -> Result<Vec<NumberedUpdate>, MissedUpdates> {
         if after == latest {
             return Ok(Vec::new());
         }
-        let end = self.first + self.news.len() as u64;
+        let end = self.first + self.updates.len() as u64;
         if after + 1 < self.first || after + 1 >= end {
             return Err(MissedUpdates);
         }
         let skip = usize::try_from(after + 1 - self.first).map_err(|_| MissedUpdates)?;
         let numbers = after + 1..;
-        Ok(numbers.zip(self.news.iter().skip(skip).take(TAKE_MAX).cloned()).collect())
+        Ok(numbers.zip(self.updates.iter().skip(skip).take(TAKE_MAX).cloned()).collect())
     }
 }
 
-/// All the news of this run.
+/// All updates of this run.
 pub struct Feed {
     run: String,
     clock: Arc<dyn Clock>,
-    listeners: AtomicUsize,
+    subscribers: AtomicUsize,
     linger_until: AtomicI64,
     latest: AtomicU64,
     ring: Mutex<UpdateRing>,
@@ -218,7 +203,7 @@ impl Feed {
         Arc::new(Self {
             run: format!("{:012x}", chance.bits() >> 80),
             clock,
-            listeners: AtomicUsize::new(0),
+            subscribers: AtomicUsize::new(0),
             linger_until: AtomicI64::new(0),
             latest: AtomicU64::new(0),
             ring: Mutex::default(),
@@ -231,56 +216,56 @@ impl Feed {
         self.ring.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether somebody listens, or did a moment before `at`.
-    pub(crate) fn is_heard(&self, at: Timestamp) -> bool {
-        self.listeners.load(Ordering::SeqCst) > 0
+    /// Whether there is a subscriber, or was one shortly before `at`.
+    pub(crate) fn is_active(&self, at: Timestamp) -> bool {
+        self.subscribers.load(Ordering::SeqCst) > 0
             || at.as_millis() < self.linger_until.load(Ordering::Relaxed)
     }
 
-    /// Tells what happened at `at`, after it was committed. `make` is only asked if it is heard.
+    /// Publishes a change of the time `at`, after its commit. `make` is only called if it is needed.
     pub(crate) fn publish(&self, at: Timestamp, make: impl FnOnce() -> LiveUpdate) {
-        if !self.is_heard(at) {
-            return self.pass_over();
+        if !self.is_active(at) {
+            return self.skip();
         }
-        let news = Arc::new(make());
+        let update = Arc::new(make());
         let mut ring = self.ring();
         let number = self.latest.fetch_add(1, Ordering::SeqCst) + 1;
-        ring.push(number, news);
+        ring.push(number, update);
         drop(ring);
         self.published.notify_waiters();
     }
 
-    /// Something happened that nobody hears: it has a number all the same.
-    pub(crate) fn pass_over(&self) {
+    /// Assigns a number to a change that is not published.
+    pub(crate) fn skip(&self) {
         self.latest.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Begins to listen: after the id `since` if it is given, from now on otherwise. Says if what
-    /// was after `since` is not there any more; then it begins now.
+    /// Subscribes: after the id `since` if it is given, from now on otherwise. Also from now on, with
+    /// [`MissedUpdates`], if updates after `since` are no longer available.
     pub fn subscribe(
         self: &Arc<Self>,
         since: Option<&str>,
     ) -> (FeedSubscriber, Option<MissedUpdates>) {
-        self.listeners.fetch_add(1, Ordering::SeqCst);
+        self.subscribers.fetch_add(1, Ordering::SeqCst);
         let latest = self.latest.load(Ordering::SeqCst);
-        let mut listener = FeedSubscriber { feed: Arc::clone(self), after: latest };
-        let Some(since) = since else { return (listener, None) };
+        let mut subscriber = FeedSubscriber { feed: Arc::clone(self), after: latest };
+        let Some(since) = since else { return (subscriber, None) };
         let number = since
             .split_once('-')
             .filter(|(run, _)| *run == self.run)
             .and_then(|(_, number)| number.parse().ok())
             .filter(|number| *number <= latest);
         match number {
-            Some(number) if self.ring().after(number, latest).is_ok() => {
-                listener.after = number;
-                (listener, None)
+            Some(number) if self.ring().read_after(number, latest).is_ok() => {
+                subscriber.after = number;
+                (subscriber, None)
             }
-            Some(_) | None => (listener, Some(MissedUpdates)),
+            Some(_) | None => (subscriber, Some(MissedUpdates)),
         }
     }
 }
 
-/// Somebody who listens.
+/// A position in the feed.
 #[derive(Debug)]
 pub struct FeedSubscriber {
     feed: Arc<Feed>,
@@ -288,39 +273,39 @@ pub struct FeedSubscriber {
 }
 
 impl FeedSubscriber {
-    /// The id of a number: what a listener that comes back names.
+    /// The id of a number, for a later `subscribe`.
     pub fn id(&self, number: u64) -> String {
         format!("{}-{number}", self.feed.run)
     }
 
-    /// The id of the place where it stands.
+    /// The id of the current position.
     pub fn position(&self) -> String {
         self.id(self.after)
     }
 
-    /// What is new now, without waiting.
+    /// The updates that are available now, without waiting.
     pub fn take_available(&mut self) -> Result<Vec<NumberedUpdate>, MissedUpdates> {
         let ring = self.feed.ring();
         let latest = self.feed.latest.load(Ordering::SeqCst);
-        let news = ring.after(self.after, latest);
+        let updates = ring.read_after(self.after, latest);
         drop(ring);
-        match &news {
-            Ok(news) => self.after = news.last().map_or(self.after, |(number, _)| *number),
+        match &updates {
+            Ok(updates) => self.after = updates.last().map_or(self.after, |(number, _)| *number),
             Err(MissedUpdates) => self.after = latest,
         }
-        news
+        updates
     }
 
-    /// Waits for news; at least one.
+    /// Waits for at least one update.
     pub async fn next(&mut self) -> Result<Vec<NumberedUpdate>, MissedUpdates> {
         let feed = Arc::clone(&self.feed);
         loop {
             let mut published = std::pin::pin!(feed.published.notified());
-            // From here on no call is missed, so the look comes after it.
+            // Enabled before the read: an update published in between is not missed.
             published.as_mut().enable();
-            let news = self.take_available()?;
-            if !news.is_empty() {
-                return Ok(news);
+            let updates = self.take_available()?;
+            if !updates.is_empty() {
+                return Ok(updates);
             }
             published.await;
         }
@@ -331,7 +316,7 @@ impl Drop for FeedSubscriber {
     fn drop(&mut self) {
         let until = self.feed.clock.now() + LINGER;
         self.feed.linger_until.fetch_max(until.as_millis(), Ordering::Relaxed);
-        self.feed.listeners.fetch_sub(1, Ordering::SeqCst);
+        self.feed.subscribers.fetch_sub(1, Ordering::SeqCst);
     }
 }
 

@@ -1,6 +1,6 @@
-//! The destination inside the gateway: takes everything, and keeps the latest for a look.
+//! The built-in destination: accepts everything and keeps the latest deliveries.
 //!
-//! It lets a newcomer see a whole delivery before there is any other program to deliver to.
+//! A new user sees a whole delivery before there is any other program to deliver to.
 
 use std::{
     collections::VecDeque,
@@ -12,20 +12,17 @@ use http::HeaderMap;
 use surehook_core::{ids::EventId, time::Timestamp};
 
 /// Deliveries kept.
-const KEPT: usize = 50;
+const DELIVERIES_MAX: usize = 50;
 /// Bytes kept of each body.
 const BODY_BYTES_KEPT: usize = 16 * 1024;
 
-/// One delivery as a destination sees it.
+/// One delivery as the destination receives it.
 #[derive(Clone, Debug)]
 pub struct InboxDelivery {
-    /// When it arrived.
     pub at: Timestamp,
-    /// Of which event.
     pub event: EventId,
-    /// The headers of the attempt.
     pub headers: HeaderMap,
-    /// The first part of the body.
+    /// At most the first 16 KiB.
     pub body: Bytes,
 }
 
@@ -34,18 +31,18 @@ pub struct InboxDelivery {
 pub struct Inbox(Mutex<VecDeque<InboxDelivery>>);
 
 impl Inbox {
-    pub(crate) fn take(&self, mut arrival: InboxDelivery) {
-        // A copy of the part: a slice would keep the whole body alive.
-        arrival.body =
-            Bytes::copy_from_slice(&arrival.body[..arrival.body.len().min(BODY_BYTES_KEPT)]);
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.len() == KEPT {
-            kept.pop_front();
+    pub(crate) fn store(&self, mut delivery: InboxDelivery) {
+        // Copied: a slice would keep the whole body alive.
+        let kept = delivery.body.len().min(BODY_BYTES_KEPT);
+        delivery.body = Bytes::copy_from_slice(&delivery.body[..kept]);
+        let mut deliveries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if deliveries.len() == DELIVERIES_MAX {
+            deliveries.pop_front();
         }
-        kept.push_back(arrival);
+        deliveries.push_back(delivery);
     }
 
-    /// What is kept, newest first.
+    /// The latest deliveries, newest first.
     pub fn deliveries(&self) -> Vec<InboxDelivery> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().rev().cloned().collect()
     }

@@ -1,17 +1,13 @@
-//! What happens, and when: taking requests in, and delivering what they owe.
+//! The running gateway without its HTTP server: receives requests and delivers their events.
 //!
-//! - [`ingest`]: verify, key, route, commit.
-//! - `lane`: one for each destination; claims, attempts, settlements.
-//! - `sync` and `waiters`: senders that wait for the result.
-//! - `refused_sampler`: a sample of what was not let in.
-//! - [`replays`]: jobs that deliver again in bulk.
-//! - `certificates`: what providers sign with, fetched and kept.
-//! - `destination_client`, [`sender`] and [`connect`]: the only way out, and the guard on it.
-//! - [`media`]: the files of messages, into their bucket and out of it.
-//! - `exec` and [`programs`]: programs that are run for events, and which may be.
-//! - `redis`: streams in Redis.
-//! - [`feed`]: what happens, for whoever listens.
-//! - `maintenance`: leases, retention, readings.
+//! - [`ingest`]: receive → verify → parse → extract keys → plan deliveries → commit.
+//! - `lane`: one for each destination: claim → attempt → classify → settle.
+//! - `sync`, `waiters`: senders that wait for the delivery result.
+//! - [`quarantine`], `refused_sampler`: requests that were not accepted.
+//! - `destination_client`, [`sender`], [`connect`]: outgoing requests, through the address guard.
+//! - [`registry`], [`apply`]: the configuration in use, and changes to it.
+//! - `maintenance`: leases, retention, metrics. [`replays`]: bulk replay jobs.
+//! - [`feed`]: live updates.
 
 pub mod apply;
 mod certificates;
@@ -27,7 +23,6 @@ mod maintenance;
 pub mod media;
 mod non_http;
 mod outbound_headers;
-mod outbox;
 pub mod programs;
 pub mod quarantine;
 mod redis;
@@ -44,7 +39,6 @@ pub mod system;
 pub mod telemetry;
 pub mod tls;
 mod token;
-mod transform;
 pub mod trial;
 mod waiters;
 
@@ -88,33 +82,28 @@ use crate::{
     tls::TrustStore,
 };
 
-/// What an engine is made of.
+/// Dependencies and settings of an engine.
 pub struct EngineParts {
-    /// Where everything is kept.
     pub store: Arc<dyn Store>,
-    /// The time.
     pub clock: Arc<dyn Clock>,
-    /// The dice.
     pub chance: Arc<dyn Rng>,
-    /// Which addresses may be called.
+    /// The addresses that may be called.
     pub addresses: AddressPolicy,
-    /// Which programs may be run.
     pub programs: AllowedPrograms,
-    /// How names are resolved.
     pub resolver: Arc<dyn Resolver>,
-    /// How `env:NAME` is looked up.
+    /// Resolves `env:NAME` in settings.
     pub env: Arc<EnvLookup>,
-    /// Where the files of messages lie, if anywhere.
+    /// The bucket for media files of messages, if configured.
     pub bucket: Option<Bucket>,
-    /// What stands before `/in/` in the addresses that providers call, if that is known.
+    /// The base URL that providers call (the part before `/in/`), if configured.
     pub public_url: Option<PublicUrl>,
     /// How long events are kept after their deliveries have ended, unless their source sets its own.
     pub event_retention: Duration,
-    /// Bytes of bodies that may wait in lanes.
+    /// Bytes of bodies that may wait in all lanes together.
     pub lane_bytes_max: usize,
-    /// Bytes of requests in quarantine, for each source.
+    /// Bytes of quarantined requests per source.
     pub quarantine_bytes_max: u64,
-    /// A due delivery older than this, in a lane with room, means that the lane is stuck.
+    /// A lane is reported as stuck if it is idle and a delivery has been due for this long.
     pub stuck_after: Duration,
 }
 
@@ -126,7 +115,7 @@ impl fmt::Debug for EngineParts {
     }
 }
 
-/// The running gateway, without its HTTP face.
+/// The running gateway, without its HTTP server.
 pub struct Engine {
     store: Arc<dyn Store>,
     shared: Arc<LaneContext>,
@@ -138,12 +127,12 @@ pub struct Engine {
     event_retention: Duration,
     stuck_after: Duration,
     stuck: ArcSwapOption<String>,
-    refusals: RefusedSampler,
+    refused_sampler: RefusedSampler,
     certificates: CertificateCache,
-    /// One change of the configuration at a time.
+    /// Serializes changes of the configuration.
     changing: Arc<Mutex<()>>,
     replays: ReplayTasks,
-    /// Tells the upkeep that something was changed.
+    /// Notifies maintenance tasks that the configuration changed.
     changed: Notify,
 }
 
@@ -156,32 +145,30 @@ impl fmt::Debug for Engine {
 /// Why the configuration was not changed.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigChangeError {
-    /// It would not make sense.
     #[error(transparent)]
     Invalid(#[from] ConfigError),
-    /// It could not be stored.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
 impl Engine {
-    /// Reads what is configured and starts delivering.
+    /// Loads the configuration and starts delivering.
     pub async fn start(parts: EngineParts) -> Result<Arc<Self>, ConfigChangeError> {
         let (engine, refused) = Self::build(parts);
         engine.reload().await?;
         maintenance::start(&engine);
-        let writing = Arc::clone(&engine);
-        engine.shared.tasks.spawn(async move { writing.write_refusals(refused).await });
+        let writer = Arc::clone(&engine);
+        engine.shared.tasks.spawn(async move { writer.write_refused_samples(refused).await });
         engine.resume_replays().await?;
         Ok(engine)
     }
 
-    /// An engine that does nothing by itself, over a store that is only looked at.
+    /// An engine without background tasks, for reading a store.
     pub fn without_tasks(parts: EngineParts) -> Arc<Self> {
         Self::build(parts).0
     }
 
-    /// An engine, and the refused requests that somebody has to write down.
+    /// The engine, and the queue of sampled refused requests that a task has to write.
     fn build(parts: EngineParts) -> (Arc<Self>, mpsc::Receiver<RefusedRequest>) {
         let telemetry = Arc::new(Telemetry::default());
         let stop = CancellationToken::new();
@@ -215,7 +202,7 @@ impl Engine {
             transforms: ArcSwap::default(),
             secrets: ArcSwap::default(),
         });
-        let (refusals, refused) = RefusedSampler::new();
+        let (refused_sampler, refused) = RefusedSampler::new();
         let fetcher = HttpCertificateFetcher::new(&shared.http);
         let engine = Arc::new(Self {
             store: parts.store,
@@ -228,7 +215,7 @@ impl Engine {
             event_retention: parts.event_retention,
             stuck_after: parts.stuck_after,
             stuck: ArcSwapOption::empty(),
-            refusals,
+            refused_sampler,
             certificates: CertificateCache::new(Arc::new(fetcher), trust),
             changing: Arc::default(),
             replays: ReplayTasks::default(),
@@ -239,72 +226,80 @@ impl Engine {
 
     async fn reload(&self) -> Result<(), ConfigChangeError> {
         let configuration = self.store.configuration().await?;
-        let kept = self.store.lanes().await?;
-        let around = (&*self.env, self.public_url.is_some());
-        let next = self.registry.load().next(&configuration, &self.shared, around, &kept);
+        let saved = self.store.lanes().await?;
+        let has_public_url = self.public_url.is_some();
+        let registry = self.registry.load();
+        let next = registry.next(&configuration, &self.shared, &*self.env, has_public_url, &saved);
         self.registry.store(Arc::new(next));
-        // What was committed for a lane that was not there yet is found now.
-        self.registry.load().lanes.values().for_each(|lane| lane.wake_lane());
+        // Finds deliveries that were committed before their lane existed.
+        self.registry.load().lanes.values().for_each(|lane| lane.wake());
         self.changed.notify_waiters();
         Ok(())
     }
 
-    /// Changes the configuration: `plan` sees what there is and says what to change. Nothing is
-    /// stored unless the whole makes sense afterwards.
+    /// Changes the configuration: `plan` gets the current one and returns the changes. Nothing is stored
+    /// unless the result is valid as a whole.
     pub async fn change<T, E: From<ConfigChangeError>>(
         self: &Arc<Self>,
         plan: impl FnOnce(&Configuration) -> Result<(Vec<ConfigChange>, T), E>,
     ) -> Result<T, E> {
-        let alone = Arc::clone(&self.changing).lock_owned().await;
+        let changing = Arc::clone(&self.changing).lock_owned().await;
         let mut configuration =
             self.store.configuration().await.map_err(ConfigChangeError::from)?;
-        let (changes, answer) = plan(&configuration)?;
+        let (changes, result) = plan(&configuration)?;
         let changes = self.with_outbox(&configuration, changes).map_err(ConfigChangeError::from)?;
-        // Later than every change before it: two versions of a thing never have the same time.
+        // Later than every change before it: two versions of an object never have the same time.
         let now = self.shared.clock.now().max(last_change(&configuration) + TICK);
         configuration.apply(&changes, now);
-        registry::check_configuration(&configuration, &changes, &self.shared.ground(), &*self.env)
-            .map_err(ConfigChangeError::from)?;
+        self.check_configuration(&configuration, &changes)?;
         let engine = Arc::clone(self);
-        // What is stored must also come into force, even if whoever asked for it hangs up.
-        let carry_out = async move {
-            let _alone = alone;
-            let names = names_of_destinations(&configuration, &changes);
+        // A stored change must also be applied, even if the caller is cancelled.
+        let store_and_apply = async move {
+            let _changing = changing;
+            let names = touched_destinations(&configuration, &changes);
             engine.store.change(changes, now).await?;
             engine.reload().await?;
-            let gone = |(id, name): &(_, Option<_>)| name.is_none().then_some(*id);
-            engine.tell_of_deleted(&names.iter().filter_map(gone).collect::<Vec<_>>()).await;
-            engine.tell_destinations(names, now);
+            let deleted = |(id, name): &(_, Option<_>)| name.is_none().then_some(*id);
+            engine.cancel_waits_for(&names.iter().filter_map(deleted).collect::<Vec<_>>()).await;
+            engine.publish_destination_changes(names, now);
             Ok::<_, ConfigChangeError>(())
         };
-        RunToCompletion::new(carry_out, &self.shared.tasks).await?;
-        Ok(answer)
+        RunToCompletion::new(store_and_apply, &self.shared.tasks).await?;
+        Ok(result)
     }
 
-    /// Says what [`Self::change`] would say, and changes nothing.
+    /// Returns what [`Self::change`] would return, and changes nothing.
     pub async fn preview<T, E: From<ConfigChangeError>>(
         &self,
         plan: impl FnOnce(&Configuration) -> Result<(Vec<ConfigChange>, T), E>,
     ) -> Result<T, E> {
         let mut configuration =
             self.store.configuration().await.map_err(ConfigChangeError::from)?;
-        let (changes, answer) = plan(&configuration)?;
+        let (changes, result) = plan(&configuration)?;
         let changes = self.with_outbox(&configuration, changes).map_err(ConfigChangeError::from)?;
         configuration.apply(&changes, self.shared.clock.now());
-        registry::check_configuration(&configuration, &changes, &self.shared.ground(), &*self.env)
-            .map_err(ConfigChangeError::from)?;
-        Ok(answer)
+        self.check_configuration(&configuration, &changes)?;
+        Ok(result)
     }
 
-    /// Tells what a delivery is now, if anybody listens. For changes that no lane made.
+    fn check_configuration(
+        &self,
+        configuration: &Configuration,
+        changes: &[ConfigChange],
+    ) -> Result<(), ConfigChangeError> {
+        let policy = self.shared.destination_policy();
+        Ok(registry::check_configuration(configuration, changes, &policy, &*self.env)?)
+    }
+
+    /// Publishes the current state of a delivery that was not changed by its lane.
     pub async fn publish_delivery_change(&self, id: DeliveryId) {
         let at = self.shared.clock.now();
-        let found = match self.shared.feed.is_heard(at) {
+        let found = match self.shared.feed.is_active(at) {
             true => self.store.delivery(id).await,
             false => Ok(None),
         };
-        // What cannot be read is a gap, and listeners learn of those.
-        let Ok(Some(found)) = found else { return self.shared.feed.pass_over() };
+        // An unreadable delivery becomes a gap, which subscribers notice.
+        let Ok(Some(found)) = found else { return self.shared.feed.skip() };
         let row = found.delivery;
         let lane = self.registry.load().lanes.get(&row.destination).cloned();
         self.shared.feed.publish(at, || {
@@ -321,24 +316,28 @@ impl Engine {
         });
     }
 
-    fn tell_destinations(&self, changed: Vec<(DestinationId, Option<String>)>, at: Timestamp) {
+    fn publish_destination_changes(
+        &self,
+        changed: Vec<(DestinationId, Option<String>)>,
+        at: Timestamp,
+    ) {
         for (id, name) in changed {
             let change =
                 if name.is_some() { DestinationChange::Put } else { DestinationChange::Deleted };
-            let news = DestinationChanged { id, name, change, at };
-            self.shared.feed.publish(at, || LiveUpdate::DestinationChanged(news));
+            let update = DestinationChanged { id, name, change, at };
+            self.shared.feed.publish(at, || LiveUpdate::DestinationChanged(update));
         }
     }
 
-    /// There is something in the store for that destination.
+    /// Tells a destination's lane that the store has due deliveries for it.
     pub fn wake_lane(&self, destination: DestinationId) {
         if let Some(lane) = self.registry.load().lanes.get(&destination) {
-            lane.wake_lane();
+            lane.wake();
         }
     }
 
-    /// Something in the store is due for that destination at this time. Unlike [`Self::wake_lane`] this
-    /// does not make what comes in meanwhile wait behind it.
+    /// Tells a destination's lane that a delivery in the store is due at this time. Unlike
+    /// [`Self::wake_lane`], new deliveries do not have to wait behind it.
     fn expect_due(&self, destination: DestinationId, at: Timestamp) {
         if let Some(lane) = self.registry.load().lanes.get(&destination) {
             lane.expect_due(at);
@@ -350,32 +349,32 @@ impl Engine {
         &*self.store
     }
 
-    /// The store of what is kept aside, for lists and lookups.
+    /// The quarantine, for lists and lookups.
     pub fn quarantine_store(&self) -> &dyn QuarantineStore {
         &*self.store
     }
 
-    /// The store of replay jobs, for lists and lookups.
+    /// The replay jobs, for lists and lookups.
     pub fn replay_store(&self) -> &dyn ReplayStore {
         &*self.store
     }
 
-    /// How long a source's things are kept.
+    /// How long a source's events are kept.
     pub fn retention_policy(&self, source: &SourceSpec) -> RetentionPolicy {
         source.retention.keep(self.event_retention)
     }
 
-    /// The store, for answers that are kept with a key.
+    /// The responses stored by idempotency key.
     pub fn idempotency_store(&self) -> &dyn IdempotencyStore {
         &*self.store
     }
 
-    /// What happens, for whoever listens.
+    /// Live updates.
     pub fn feed(&self) -> &Arc<Feed> {
         &self.shared.feed
     }
 
-    /// Does `work` to its end, even when whoever waits for it goes away; a stop waits for it.
+    /// Runs `work` to completion even if the caller is cancelled; a shutdown waits for it.
     pub fn run_to_completion<T: Send + 'static>(
         &self,
         work: impl Future<Output = T> + Send + 'static,
@@ -383,74 +382,71 @@ impl Engine {
         RunToCompletion::new(work, &self.shared.tasks)
     }
 
-    /// The files of messages.
     pub fn media(&self) -> &Arc<MediaFiles> {
         &self.shared.media
     }
 
-    /// How long events are kept, unless their source says otherwise.
+    /// How long events are kept, unless their source sets its own retention.
     pub fn event_retention(&self) -> Duration {
         self.event_retention
     }
 
-    /// Where senders reach us, if the settings say so.
+    /// The base URL that senders call, if configured.
     pub fn public_url(&self) -> Option<&PublicUrl> {
         self.public_url.as_ref()
     }
 
-    /// The time.
     pub fn clock(&self) -> &dyn Clock {
         &*self.shared.clock
     }
 
-    /// The dice.
     pub fn chance(&self) -> &dyn Rng {
         &*self.shared.chance
     }
 
-    /// The metrics.
     pub fn telemetry(&self) -> &Telemetry {
         &self.telemetry
     }
 
-    /// The destination inside the gateway.
+    /// The built-in destination.
     pub fn inbox(&self) -> &Inbox {
         &self.shared.inbox
     }
 
-    /// A destination whose lane does not take what is due, if there is one.
+    /// The name of a destination whose lane is idle although deliveries are due, if there is one.
     pub fn stuck_destination(&self) -> Option<Arc<String>> {
         self.stuck.load_full()
     }
 
-    /// Until when each destination asked us to wait.
+    /// The end of a destination's cool-down, if it cools down.
     pub fn cooling_until(&self, destination: DestinationId) -> Option<Timestamp> {
         self.registry.load().lanes.get(&destination)?.cooling_until()
     }
 
-    /// Stops: no new attempts; those that run get `grace`; the rest goes back to the store.
+    /// Stops: starts no new attempts, gives running ones `grace`, and returns queued deliveries to the
+    /// store.
     pub async fn stop(&self, grace: Duration) {
         self.shared.stop.cancel();
         let registry = self.registry.load_full();
-        let held: Vec<HeldClaim> =
-            registry.lanes.values().flat_map(|lane| lane.surrender()).collect();
-        if !held.is_empty()
-            && let Err(error) = self.store.release(held, self.shared.clock.now()).await
+        let queued: Vec<HeldClaim> =
+            registry.lanes.values().flat_map(|lane| lane.take_queued_claims()).collect();
+        if !queued.is_empty()
+            && let Err(error) = self.store.release(queued, self.shared.clock.now()).await
         {
             // The next start finds them by their leases.
-            tracing::warn!(%error, "could not give waiting deliveries back");
+            tracing::warn!(%error, "could not return queued deliveries to the store");
         }
         self.shared.tasks.close();
         if tokio::time::timeout(grace, self.shared.tasks.wait()).await.is_err() {
             self.shared.abort.cancel();
-            // What is left only has to write down that it was interrupted.
+            // The attempts that are left only have to record that they were interrupted.
             let _late =
                 tokio::time::timeout(Duration::from_secs(5), self.shared.tasks.wait()).await;
         }
     }
 }
 
-/// The step from one change of the configuration to the next, at least.
+/// The least time between two changes of the configuration.
 const TICK: Duration = Duration::from_millis(1);
 
 fn last_change(configuration: &Configuration) -> Timestamp {
@@ -460,8 +456,8 @@ fn last_change(configuration: &Configuration) -> Timestamp {
     sources.chain(destinations).chain(routes).max().unwrap_or_default()
 }
 
-/// The destinations that `changes` touch, with the names they have afterwards.
-fn names_of_destinations(
+/// The destinations that `changes` touch, with their new names; `None` if deleted.
+fn touched_destinations(
     configuration: &Configuration,
     changes: &[ConfigChange],
 ) -> Vec<(DestinationId, Option<String>)> {

@@ -1,4 +1,4 @@
-//! What must be done now and then: leases, retention, roll-ups, readings for the metrics.
+//! Periodic tasks: leases, retention, roll-ups, metrics read from the store.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,66 +11,66 @@ use surehook_core::{
 
 use crate::{Engine, lane::LEASE, telemetry::StoreReadings};
 
-/// How often leases are looked at: well within the time after which one runs out.
+/// How often leases are renewed: well within the time after which one expires.
 const LEASES_EVERY: Duration = Duration::from_secs(10);
-const READINGS_EVERY: Duration = Duration::from_secs(2);
-/// A delivery that has been due for so long is pointed out to its lane.
+const METRICS_EVERY: Duration = Duration::from_secs(2);
+/// The lane of a delivery that has been due for this long is woken.
 const OVERDUE: Duration = Duration::from_secs(2);
-/// The wait between two slices of retention: while they find much, while there is more to look
-/// at, and when there is none.
-const PRUNE_HURRY: Duration = Duration::from_millis(10);
+/// The pause between two slices of pruning: while they find much, while there is more to scan, and when
+/// there is none.
+const PRUNE_BUSY_PAUSE: Duration = Duration::from_millis(10);
 const PRUNE_PAUSE: Duration = Duration::from_millis(50);
 const PRUNE_EVERY: Duration = Duration::from_secs(60);
-/// Where something is kept for a short time only, this share of it; but not more often than that.
-const PRUNE_SHARE: u32 = 10;
+/// With a short retention, pruning runs this often per retention time, but no more often than the minimum.
+const PRUNES_PER_RETENTION: u32 = 10;
 const PRUNE_EVERY_MIN: Duration = Duration::from_secs(1);
-/// Also at once when a destination is deleted; this is for what an earlier run did not finish.
+/// Also at once when a destination is deleted; the timer finishes what an earlier run left.
 const CANCEL_EVERY: Duration = Duration::from_secs(10);
 const ROLL_UP_EVERY: Duration = Duration::from_secs(5);
-const FORGET_KEYS_EVERY: Duration = Duration::from_secs(3600);
+const PRUNE_KEYS_EVERY: Duration = Duration::from_secs(3600);
 
-/// Starts all duties; they end when the engine stops.
+/// Starts all periodic tasks; they end when the engine stops.
 pub(crate) fn start(engine: &Arc<Engine>) {
     let tasks = &engine.shared.tasks;
-    tasks.spawn(repeat(Arc::clone(engine), LEASES_EVERY, |engine| Box::pin(engine.tend_leases())));
-    tasks.spawn(repeat(Arc::clone(engine), READINGS_EVERY, |engine| {
+    tasks.spawn(repeat(Arc::clone(engine), LEASES_EVERY, |engine| Box::pin(engine.renew_leases())));
+    tasks.spawn(repeat(Arc::clone(engine), METRICS_EVERY, |engine| {
         Box::pin(async move { engine.refresh_metrics().await.map(|()| None) })
     }));
     tasks.spawn(repeat(Arc::clone(engine), PRUNE_EVERY, |engine| Box::pin(engine.prune())));
     tasks.spawn(repeat(Arc::clone(engine), PRUNE_EVERY, |engine| Box::pin(engine.prune_replays())));
-    let hurry = |more: bool| more.then_some(PRUNE_HURRY);
+    let soon_if_more = |more: bool| more.then_some(PRUNE_BUSY_PAUSE);
     tasks.spawn(repeat(Arc::clone(engine), CANCEL_EVERY, move |engine| {
-        Box::pin(async move { engine.store.cancel_for_deleted().await.map(hurry) })
+        Box::pin(async move { engine.store.cancel_for_deleted().await.map(soon_if_more) })
     }));
     tasks.spawn(repeat(Arc::clone(engine), ROLL_UP_EVERY, move |engine| {
-        Box::pin(async move { engine.store.roll_up().await.map(hurry) })
+        Box::pin(async move { engine.store.roll_up().await.map(soon_if_more) })
     }));
-    tasks.spawn(repeat(Arc::clone(engine), FORGET_KEYS_EVERY, |engine| {
-        Box::pin(engine.forget_keys())
+    tasks.spawn(repeat(Arc::clone(engine), PRUNE_KEYS_EVERY, |engine| {
+        Box::pin(engine.prune_idempotency_keys())
     }));
 }
 
-type MaintenanceTask<'a> =
+type TaskFuture<'a> =
     std::pin::Pin<Box<dyn Future<Output = Result<Option<Duration>, StoreError>> + Send + 'a>>;
 
-/// Does a duty again and again, and after each change of the configuration. It may ask to be called
-/// sooner than usual.
+/// Runs a task periodically, and after each change of the configuration. The task may ask to run again
+/// sooner than `every`.
 async fn repeat(
     engine: Arc<Engine>,
     every: Duration,
-    duty: impl for<'a> Fn(&'a Engine) -> MaintenanceTask<'a> + Send,
+    task: impl for<'a> Fn(&'a Engine) -> TaskFuture<'a> + Send,
 ) {
     loop {
-        let wait = match duty(&engine).await {
+        let wait = match task(&engine).await {
             Ok(sooner) => sooner.unwrap_or(every),
             Err(error) => {
-                tracing::warn!(%error, "upkeep failed; it is tried again");
+                tracing::warn!(%error, "a maintenance task failed; it is retried");
                 every
             }
         };
         tokio::select! {
             () = engine.shared.stop.cancelled() => return,
-            // What was just configured may ask for a shorter time than the one that is waited for.
+            // The new configuration may need a shorter interval than the current wait.
             () = engine.changed.notified() => {}
             () = tokio::time::sleep(wait) => {}
         }
@@ -78,50 +78,55 @@ async fn repeat(
 }
 
 impl Engine {
-    /// Renews the claims that are held for long, then frees those that nobody renewed.
-    async fn tend_leases(&self) -> Result<Option<Duration>, StoreError> {
+    /// Renews the leases of claims in memory, then releases claims whose lease has expired.
+    async fn renew_leases(&self) -> Result<Option<Duration>, StoreError> {
         let now = self.shared.clock.now();
-        let held: Vec<HeldClaim> =
-            self.registry.load().lanes.values().flat_map(|lane| lane.aging(now)).collect();
-        if !held.is_empty() {
-            self.store.renew(held, now + LEASE).await?;
+        let claims: Vec<HeldClaim> = self
+            .registry
+            .load()
+            .lanes
+            .values()
+            .flat_map(|lane| lane.claims_to_renew(now))
+            .collect();
+        if !claims.is_empty() {
+            self.store.renew(claims, now + LEASE).await?;
         }
         for destination in self.store.release_expired(now).await? {
-            tracing::warn!(%destination, "deliveries whose lease ran out are due again");
+            tracing::warn!(%destination, "deliveries with an expired lease are due again");
             self.wake_lane(destination);
         }
         Ok(None)
     }
 
     async fn prune(&self) -> Result<Option<Duration>, StoreError> {
-        let events = self.event_retention;
-        let pruned = self.store.prune(events, self.shared.clock.now()).await?;
+        let now = self.shared.clock.now();
+        let pruned = self.store.prune(self.event_retention, now).await?;
         let found = pruned.events + pruned.bodies + pruned.attempts;
         Ok(Some(match (pruned.more, found) {
             (true, 0) => PRUNE_PAUSE,
-            (true, _) => PRUNE_HURRY,
-            (false, _) => self.prune_every(),
+            (true, _) => PRUNE_BUSY_PAUSE,
+            (false, _) => self.prune_interval(),
         }))
     }
 
-    /// What is kept for a minute must not be a minute late.
-    fn prune_every(&self) -> Duration {
+    /// Events kept for a minute must not be removed a minute late.
+    fn prune_interval(&self) -> Duration {
         let registry = self.registry.load();
         let sources = registry.sources.values().filter_map(|entry| entry.source.as_ref().ok());
         let shortest = sources
             .filter_map(|source| source.retention.shortest())
             .fold(self.event_retention, Duration::min);
-        (shortest / PRUNE_SHARE).clamp(PRUNE_EVERY_MIN, PRUNE_EVERY)
+        (shortest / PRUNES_PER_RETENTION).clamp(PRUNE_EVERY_MIN, PRUNE_EVERY)
     }
 
-    /// Forgets answers that were kept long enough with their keys.
-    async fn forget_keys(&self) -> Result<Option<Duration>, StoreError> {
+    /// Removes expired idempotency keys with their stored responses.
+    async fn prune_idempotency_keys(&self) -> Result<Option<Duration>, StoreError> {
         let before = self.shared.clock.now() - idempotency::KEY_RETENTION;
         let forgotten = self.store.forget_keys(before).await?;
         Ok((forgotten > 0).then_some(PRUNE_PAUSE))
     }
 
-    /// Reads what only the store knows into the metrics and the readiness.
+    /// Updates the metrics and the readiness that depend on the store.
     pub async fn refresh_metrics(&self) -> Result<(), StoreError> {
         let now = self.shared.clock.now();
         let oldest = self.store.oldest_due(now).await?;
@@ -144,16 +149,16 @@ impl Engine {
             disk_free: health.disk_free,
             commit_queue: health.queued,
         });
-        // Somebody committed something and was cut off before he could say so: it is found here.
+        // Finds deliveries whose lane was not woken, because the process died after the commit.
         for (destination, at) in &oldest {
             if now.since(*at) > OVERDUE {
                 self.wake_lane(*destination);
             }
         }
-        // A delivery that is long due while its lane stands idle means that the lane is stuck.
+        // An idle lane with a delivery that has been due for long is stuck.
         let stuck = oldest
             .iter()
-            .filter(|(id, _)| registry.lanes.get(id).is_some_and(|lane| lane.has_room()))
+            .filter(|(id, _)| registry.lanes.get(id).is_some_and(|lane| lane.is_ready_and_idle()))
             .filter(|(_, at)| now.since(**at) > self.stuck_after)
             .find_map(|(id, _)| name(id));
         self.stuck.store(stuck.map(Arc::new));

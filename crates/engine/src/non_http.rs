@@ -1,4 +1,4 @@
-//! What came of an attempt that is no HTTP: a program's exit, a reply of Redis.
+//! The result of an attempt without HTTP: the exit of a program, the reply of Redis.
 
 use std::time::Duration;
 
@@ -8,66 +8,62 @@ use surehook_core::delivery::{
 
 use crate::sender::SendReport;
 
-/// How an attempt ended.
+/// The result of such an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NonHttpResult {
-    pub(crate) how: NonHttpEnd,
+    pub(crate) end: NonHttpEnd,
     /// For a failure, a short text for the operator, without secrets.
     pub(crate) detail: Option<String>,
-    /// What was answered, as much as is kept.
+    /// The output or reply, up to the size that is stored.
     pub(crate) output: Vec<u8>,
 }
 
-/// How it ended, in short.
+/// How it ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NonHttpEnd {
-    /// It is done.
-    Well,
-    /// The answer is that it is not done.
-    Badly(AttemptFailure, FailureClass),
-    /// There was no answer.
+    Succeeded,
+    /// The other side reported a failure.
+    Failed(AttemptFailure, FailureClass),
+    /// The other side did not answer.
     Unanswered(AttemptFailure),
 }
 
 impl NonHttpResult {
-    /// It is done.
-    pub(crate) fn well(output: Vec<u8>) -> Self {
-        Self { how: NonHttpEnd::Well, detail: None, output }
+    pub(crate) fn succeeded(output: Vec<u8>) -> Self {
+        Self { end: NonHttpEnd::Succeeded, detail: None, output }
     }
 
-    /// It was answered that it is not done.
-    pub(crate) fn badly(
+    pub(crate) fn failed(
         failure: AttemptFailure,
         class: FailureClass,
         detail: impl Into<String>,
     ) -> Self {
         Self {
-            how: NonHttpEnd::Badly(failure, class),
+            end: NonHttpEnd::Failed(failure, class),
             detail: Some(detail.into()),
             output: Vec::new(),
         }
     }
 
-    /// There was no answer.
     pub(crate) fn unanswered(failure: AttemptFailure, detail: impl Into<String>) -> Self {
         Self {
-            how: NonHttpEnd::Unanswered(failure),
+            end: NonHttpEnd::Unanswered(failure),
             detail: Some(detail.into()),
             output: Vec::new(),
         }
     }
 
-    /// What is kept of it. No rule of a destination is about statuses that there are none of.
-    pub(crate) fn report(self, elapsed: Duration) -> SendReport {
-        let outcome = match self.how {
-            // As if it had been a webhook: an attempt that was answered has a status.
-            NonHttpEnd::Well => AttemptOutcome::Interpreted(SendOutcome {
+    /// The report of the attempt. A destination's status rules do not apply: there is no HTTP status.
+    pub(crate) fn into_report(self, elapsed: Duration) -> SendReport {
+        let outcome = match self.end {
+            // Like a webhook: an attempt that was answered has a status.
+            NonHttpEnd::Succeeded => AttemptOutcome::Interpreted(SendOutcome {
                 status: Some(200),
                 ..SendOutcome::of(None)
             }),
-            NonHttpEnd::Badly(failure, class) => {
+            NonHttpEnd::Failed(failure, class) => {
                 let reason = match class {
-                    // What it is owed is not kept back: a pause after some of them is.
+                    // Dead at once; `pause_after_config_failures` protects the deliveries behind it.
                     FailureClass::Config => Some(DeadReason::InvalidEndpoint),
                     FailureClass::Permanent => Some(DeadReason::Unrecoverable),
                     FailureClass::Transient | FailureClass::Throttled | FailureClass::Ambiguous => {
@@ -87,7 +83,6 @@ impl NonHttpResult {
         SendReport { elapsed, response_body, detail, ..SendReport::of(outcome) }
     }
 
-    /// The same, with what was answered.
     pub(crate) fn with_output(self, output: Vec<u8>) -> Self {
         Self { output, ..self }
     }

@@ -1,5 +1,5 @@
-//! What is sent: the original bytes and headers, and our own signature beside them; or that of a
-//! provider, made anew.
+//! The headers of an outgoing webhook: those of the original request, with our own signature or a new
+//! one in the format of a provider.
 
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use surehook_core::{
@@ -15,9 +15,9 @@ const WEBHOOK_ID: HeaderName = HeaderName::from_static("webhook-id");
 const WEBHOOK_TIMESTAMP: HeaderName = HeaderName::from_static("webhook-timestamp");
 const WEBHOOK_SIGNATURE: HeaderName = HeaderName::from_static("webhook-signature");
 
-/// The name under which a sender's own Standard Webhooks header travels on: ours take their place,
-/// because the receiver needs one id that is the same over all attempts of this gateway.
-fn renamed(name: HeaderName) -> HeaderName {
+/// The name under which a sender's own Standard Webhooks header is forwarded. Ours take its place: the
+/// receiver needs one id that is the same over all attempts of this gateway.
+fn forwarded_name(name: HeaderName) -> HeaderName {
     match name.as_str() {
         "webhook-id" => HeaderName::from_static("original-webhook-id"),
         "webhook-timestamp" => HeaderName::from_static("original-webhook-timestamp"),
@@ -26,22 +26,22 @@ fn renamed(name: HeaderName) -> HeaderName {
     }
 }
 
-/// The libraries of Svix look for its own headers first, so that a sender's would be taken for ours.
-/// Only where we sign: whoever checks the sender's signature finds it in its place.
-fn set_svix_aside(map: &mut HeaderMap) {
-    for (name, aside) in [
+/// Renames Svix headers of the sender: the libraries of Svix read them first and would take them for ours.
+/// Only where we sign; otherwise a receiver may check the sender's signature.
+fn rename_svix_headers(map: &mut HeaderMap) {
+    for (name, renamed) in [
         ("svix-id", "original-svix-id"),
         ("svix-timestamp", "original-svix-timestamp"),
         ("svix-signature", "original-svix-signature"),
     ] {
         if let Some(value) = map.remove(name) {
-            map.insert(HeaderName::from_static(aside), value);
+            map.insert(HeaderName::from_static(renamed), value);
         }
     }
 }
 
-/// The headers that the sender declared to be for its connection only (RFC 9110 §7.6.1).
-fn of_connection(head: &RequestHead) -> Vec<&[u8]> {
+/// The hop-by-hop headers that the sender declared (RFC 9110 §7.6.1).
+fn connection_headers(head: &RequestHead) -> Vec<&[u8]> {
     let declared = head.headers.lines().filter(|(name, _)| *name == "connection");
     declared
         .flat_map(|(_, value)| value.split(|byte| *byte == b','))
@@ -49,9 +49,9 @@ fn of_connection(head: &RequestHead) -> Vec<&[u8]> {
         .collect()
 }
 
-/// The headers of one attempt. Those in which the source got its secret are left out: whoever has
-/// it can make events.
-pub(crate) fn headers(
+/// Builds the headers of one attempt. Headers that carry the source's secret are left out: with it, anyone
+/// could send events.
+pub(crate) fn build(
     destination: &Destination,
     claimed: &ClaimedDelivery,
     secret: &[String],
@@ -61,7 +61,7 @@ pub(crate) fn headers(
     for (name, text) in &destination.headers {
         match text.render(claimed) {
             Some(value) => map.insert(name, value),
-            // Not even the sender's own: whoever sets a header does not take it from outside.
+            // Not the sender's either: a configured header is never taken from the request.
             None => map.remove(name),
         };
     }
@@ -73,14 +73,14 @@ pub(crate) fn headers(
         let signature =
             signature_header(&destination.signing, &id, now.as_secs(), &claimed.payload.body);
         set(&mut map, WEBHOOK_SIGNATURE, &signature);
-        set_svix_aside(&mut map);
+        rename_svix_headers(&mut map);
     }
     set(&mut map, WEBHOOK_ID, &id);
     map.insert(WEBHOOK_TIMESTAMP, HeaderValue::from(now.as_secs()));
     if let Some(sign_as) = &destination.sign_as {
         let url = match &destination.transport {
             Transport::Http(url) => url.to_string(),
-            // A service is not signed for: its settings know no `sign_as`.
+            // `sign_as` is not allowed for the others.
             Transport::Inbox
             | Transport::Channel(_)
             | Transport::Exec(_)
@@ -92,24 +92,24 @@ pub(crate) fn headers(
 }
 
 fn set(map: &mut HeaderMap, name: HeaderName, text: &str) {
-    // Ids and signatures are letters, digits and a few signs: always a valid value.
+    // Ids and signatures consist of ASCII characters that are valid in a header.
     if let Ok(value) = HeaderValue::from_str(text) {
         map.insert(name, value);
     }
 }
 
 fn forwarded(head: &RequestHead, secret: &[String]) -> HeaderMap {
-    let declared = of_connection(head);
+    let declared = connection_headers(head);
     let mut map = HeaderMap::with_capacity(16);
     for (name, value) in head.headers.lines() {
-        let is_of_connection = || declared.iter().any(|d| d.eq_ignore_ascii_case(name.as_bytes()));
+        let is_hop_by_hop = || declared.iter().any(|d| d.eq_ignore_ascii_case(name.as_bytes()));
         let is_secret = || secret.iter().any(|header| header.eq_ignore_ascii_case(name));
-        if is_never_forwarded(name) || is_of_connection() || is_secret() {
+        if is_never_forwarded(name) || is_hop_by_hop() || is_secret() {
             continue;
         }
         let name = HeaderName::from_bytes(name.as_bytes());
         if let (Ok(name), Ok(value)) = (name, HeaderValue::from_bytes(value)) {
-            map.append(renamed(name), value);
+            map.append(forwarded_name(name), value);
         }
     }
     map.entry(header::USER_AGENT)
@@ -191,8 +191,8 @@ mod tests {
     }
 
     #[test]
-    fn signature_headers_of_the_sender_pass_and_hop_headers_do_not() {
-        let came = claimed(&[
+    fn senders_signature_is_forwarded_and_hop_by_hop_headers_are_not() {
+        let received = claimed(&[
             ("x-hub-signature-256", "sha256=00"),
             ("content-type", "application/json"),
             ("x-multi", "1"),
@@ -209,13 +209,13 @@ mod tests {
         ]);
 
         let secret = ["x-gitlab-token".to_owned()];
-        let sent = headers(&destination(&[]), &came, &secret, NOW).unwrap();
+        let sent = build(&destination(&[]), &received, &secret, NOW).unwrap();
 
         assert_eq!(sent["x-hub-signature-256"], "sha256=00");
         assert_eq!(sent.get_all("x-multi").iter().count(), 2);
         assert_eq!(sent["user-agent"], "GitHub-Hookshot/1");
         assert_eq!(sent["x-tenant"], "acme");
-        assert_eq!(sent["webhook-id"], came.event.to_string());
+        assert_eq!(sent["webhook-id"], received.event.to_string());
         assert_eq!(sent["webhook-timestamp"], "1614265330");
         for gone in [
             "host",
@@ -233,31 +233,31 @@ mod tests {
     }
 
     #[test]
-    fn our_signature_takes_the_place_of_the_senders_which_travels_on_beside_it() {
-        let came = claimed(&[("webhook-id", "msg_1"), ("webhook-signature", "v1,AA==")]);
+    fn our_signature_replaces_the_senders_which_is_forwarded_renamed() {
+        let received = claimed(&[("webhook-id", "msg_1"), ("webhook-signature", "v1,AA==")]);
 
         let sent =
-            headers(&destination(&["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"]), &came, &[], NOW)
+            build(&destination(&["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"]), &received, &[], NOW)
                 .unwrap();
 
         assert_eq!(sent["original-webhook-id"], "msg_1");
         assert_eq!(sent["original-webhook-signature"], "v1,AA==");
-        assert_eq!(sent["webhook-id"], came.event.to_string());
+        assert_eq!(sent["webhook-id"], received.event.to_string());
         assert!(sent["webhook-signature"].to_str().unwrap().starts_with("v1,"));
         assert_ne!(sent["webhook-signature"], "v1,AA==");
     }
 
     #[test]
-    fn headers_of_svix_make_way_where_we_sign() {
-        let came = claimed(&[("svix-id", "msg_1"), ("svix-signature", "v1,AA==")]);
+    fn svix_headers_are_renamed_only_if_we_sign() {
+        let received = claimed(&[("svix-id", "msg_1"), ("svix-signature", "v1,AA==")]);
         let whsec = ["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"];
 
-        let sent = headers(&destination(&whsec), &came, &[], NOW).unwrap();
+        let sent = build(&destination(&whsec), &received, &[], NOW).unwrap();
         assert_eq!(sent["original-svix-id"], "msg_1");
         assert_eq!(sent["original-svix-signature"], "v1,AA==");
         assert!(!sent.contains_key("svix-id") && !sent.contains_key("svix-signature"));
 
-        let sent = headers(&destination(&[]), &came, &[], NOW).unwrap();
+        let sent = build(&destination(&[]), &received, &[], NOW).unwrap();
         assert_eq!(sent["svix-id"], "msg_1");
         assert_eq!(sent["svix-signature"], "v1,AA==");
     }

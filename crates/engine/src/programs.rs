@@ -1,8 +1,8 @@
-//! Which programs may be run. Whoever runs the gateway says so in its settings; whoever may change
-//! destinations chooses among them, and cannot add to them.
+//! The programs that destinations may run, from the server's settings. Users who may change destinations
+//! choose among them and cannot add to them.
 //!
-//! A program is looked at when its destination is saved and again at every attempt, and what is run
-//! is the path that was judged: all links followed, nothing left that could lead elsewhere.
+//! A program is checked when its destination is saved and again at every attempt, and the checked path is
+//! run: all symbolic links resolved.
 
 use std::{
     io,
@@ -13,35 +13,32 @@ use std::{
 use serde::{Deserialize, Serialize};
 use surehook_core::destination::exec::is_full_path;
 
-/// The programs that may be run, or the folders in which they are.
+/// Programs, or folders with programs, that may be run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Vec<PathBuf>", into = "Vec<PathBuf>")]
 pub struct AllowedPrograms(Vec<PathBuf>);
 
-/// Why a program is not run.
+/// Why a program may not be run.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProgramError {
-    /// None is.
     #[error(
-        "this gateway runs no programs; whoever runs it can list them in the setting `allow_exec`"
+        "this gateway runs no programs; an operator can allow them in the setting `allow_exec`"
     )]
     Off,
-    /// This one is not.
-    #[error("`{}` is not in the list of programs that may be run (setting `allow_exec`)", .0.display())]
+    #[error("`{}` is not an allowed program (setting `allow_exec`)", .0.display())]
     Outside(PathBuf),
-    /// It is a link that leads out of the list.
+    /// A symbolic link that leads out of the allowed paths.
     #[error(
-        "`{}` leads to a file that is not in the list of programs that may be run (setting `allow_exec`)", .0.display()
+        "`{}` is a link to a program that is not allowed (setting `allow_exec`)", .0.display()
     )]
     LeadsOut(PathBuf),
-    /// It cannot be looked at.
     #[error("`{}` cannot be run: {}", .0.display(), .1)]
     Unusable(PathBuf, &'static str),
 }
 
-/// An entry of the list that says nothing.
+/// An invalid entry of the list.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{}` is not the full path of a program or folder, without `.` and `..`", .0.display())]
+#[error("`{}` is not an absolute path of a program or folder without `.` and `..`", .0.display())]
 pub struct AllowedProgramsSpecError(PathBuf);
 
 impl TryFrom<Vec<PathBuf>> for AllowedPrograms {
@@ -59,7 +56,7 @@ impl From<AllowedPrograms> for Vec<PathBuf> {
 }
 
 impl AllowedPrograms {
-    /// The programs and folders in a list. `/` is none: it would allow everything.
+    /// Checks the entries. `/` is refused: it would allow everything.
     pub fn new(allowed: Vec<PathBuf>) -> Result<Self, AllowedProgramsSpecError> {
         match allowed.iter().find(|path| !is_full_path(path)) {
             Some(path) => Err(AllowedProgramsSpecError(path.clone())),
@@ -67,34 +64,34 @@ impl AllowedPrograms {
         }
     }
 
-    /// The file to run for `program`, all links followed.
-    pub fn find(&self, program: &Path) -> Result<PathBuf, ProgramError> {
+    /// The file to run for `program`, with all symbolic links resolved.
+    pub fn resolve(&self, program: &Path) -> Result<PathBuf, ProgramError> {
         if self.0.is_empty() {
             return Err(ProgramError::Off);
         }
-        // First by its name alone: what is outside is not even looked at.
+        // First by its path alone: files outside are not even read.
         if !is_full_path(program) || !self.0.iter().any(|entry| program.starts_with(entry)) {
             return Err(ProgramError::Outside(program.to_owned()));
         }
         let unusable = |why| ProgramError::Unusable(program.to_owned(), why);
-        let file = program.canonicalize().map_err(|error| unusable(why(&error)))?;
-        // An entry may itself be a link, such as the current release: whoever wrote it meant that.
-        let leads_here =
+        let file = program.canonicalize().map_err(|error| unusable(describe_io_error(&error)))?;
+        // An entry may itself be a link on purpose, such as the current release.
+        let contains_file =
             |entry: &PathBuf| entry.canonicalize().is_ok_and(|at| file.starts_with(at));
-        if !self.0.iter().any(leads_here) {
+        if !self.0.iter().any(contains_file) {
             return Err(ProgramError::LeadsOut(program.to_owned()));
         }
-        is_program(&file).map_err(unusable)?;
+        check_executable(&file).map_err(unusable)?;
         Ok(file)
     }
 }
 
-/// Whether a file can be run, and nobody but its owner and group can put another in its place.
-fn is_program(file: &Path) -> Result<(), &'static str> {
+/// Checks that a file is executable, and that only its owner and group can replace it.
+fn check_executable(file: &Path) -> Result<(), &'static str> {
     const WRITABLE_BY_ALL: u32 = 0o002;
     const STICKY: u32 = 0o1000;
-    let look = |path: &Path| path.metadata().map_err(|error| why(&error));
-    let found = look(file)?;
+    let metadata = |path: &Path| path.metadata().map_err(|error| describe_io_error(&error));
+    let found = metadata(file)?;
     let mode = found.permissions().mode();
     if !found.is_file() {
         return Err("it is not a file");
@@ -103,25 +100,25 @@ fn is_program(file: &Path) -> Result<(), &'static str> {
         return Err("it is not executable");
     }
     if mode & WRITABLE_BY_ALL != 0 {
-        return Err("everybody on this machine may write to it");
+        return Err("every user of this machine may write to it");
     }
     for folder in file.ancestors().skip(1) {
-        let mode = look(folder)?.permissions().mode();
+        let mode = metadata(folder)?.permissions().mode();
         if mode & WRITABLE_BY_ALL != 0 && mode & STICKY == 0 {
-            return Err("everybody on this machine may write to a folder on the way to it");
+            return Err("every user of this machine may write to one of its parent folders");
         }
     }
     Ok(())
 }
 
-fn why(error: &io::Error) -> &'static str {
+fn describe_io_error(error: &io::Error) -> &'static str {
     let kind = error.kind();
     if [io::ErrorKind::NotFound, io::ErrorKind::NotADirectory].contains(&kind) {
-        "it is not there"
+        "it does not exist"
     } else if kind == io::ErrorKind::PermissionDenied {
-        "the gateway may not look at it"
+        "the gateway has no permission to read it"
     } else {
-        "it cannot be looked at"
+        "it cannot be read"
     }
 }
 
@@ -141,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_listed_is_run_wherever_links_lead() {
+    fn only_listed_programs_are_allowed_wherever_links_lead() {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().canonicalize().unwrap();
         let at = |name: &str| root.join(name);
@@ -170,37 +167,40 @@ mod tests {
             ("current/act", "releases/2/act"),
         ];
         for (program, expected) in allowed {
-            assert_eq!(programs.find(&at(program)), Ok(at(expected)), "case: {program}");
+            assert_eq!(programs.resolve(&at(program)), Ok(at(expected)), "case: {program}");
         }
         let unusable = |name: &str, why| ProgramError::Unusable(at(name), why);
         let refused = [
             ("hooks", unusable("hooks", "it is not a file")),
-            ("hooks/none", unusable("hooks/none", "it is not there")),
+            ("hooks/none", unusable("hooks/none", "it does not exist")),
             ("hooks/text", unusable("hooks/text", "it is not executable")),
-            ("hooks/open", unusable("hooks/open", "everybody on this machine may write to it")),
+            ("hooks/open", unusable("hooks/open", "every user of this machine may write to it")),
             (
                 "hooks/shared/act",
                 unusable(
                     "hooks/shared/act",
-                    "everybody on this machine may write to a folder on the way to it",
+                    "every user of this machine may write to one of its parent folders",
                 ),
             ),
             ("hooks/sh", ProgramError::LeadsOut(at("hooks/sh"))),
             ("hooks/out/sh", ProgramError::LeadsOut(at("hooks/out/sh"))),
             ("hooksy/act", ProgramError::Outside(at("hooksy/act"))),
             ("secret/sh", ProgramError::Outside(at("secret/sh"))),
-            // The same file by another name: what counts is also how it was written.
+            // The same file by another path: the path itself must be listed, too.
             ("releases/2/act", ProgramError::Outside(at("releases/2/act"))),
             ("hooks/../secret/sh", ProgramError::Outside(at("hooks/../secret/sh"))),
         ];
         for (program, expected) in refused {
-            assert_eq!(programs.find(&at(program)), Err(expected), "case: {program}");
+            assert_eq!(programs.resolve(&at(program)), Err(expected), "case: {program}");
         }
     }
 
     #[test]
-    fn nothing_is_run_unless_something_is_listed() {
-        assert_eq!(AllowedPrograms::default().find(Path::new("/bin/sh")), Err(ProgramError::Off));
+    fn empty_list_allows_no_program() {
+        assert_eq!(
+            AllowedPrograms::default().resolve(Path::new("/bin/sh")),
+            Err(ProgramError::Off)
+        );
         for path in ["", "/", "hooks", "./hooks", "/opt/../bin", "/opt/."] {
             let list = vec![PathBuf::from("/opt/hooks"), PathBuf::from(path)];
             assert_eq!(

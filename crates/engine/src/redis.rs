@@ -1,22 +1,21 @@
-//! Adds events to streams in Redis.
+//! Adds events to Redis streams.
 //!
-//! One connection for each destination, opened by the [`GuardedConnector`] like every other and then
-//! handed to the client: the client never looks up a name and never connects by itself. All attempts
-//! share it, each waiting for its own reply. What breaks or hangs is given up as a whole, and the next
-//! attempt opens anew.
+//! Each destination has one connection, opened by the [`GuardedConnector`] and then given to the client,
+//! which never resolves a name or connects by itself. All attempts share it. A connection that breaks or
+//! hangs is dropped, and the next attempt opens a new one. `AUTH` and `SELECT` are sent as plain commands:
+//! the client's own handshake hides the server's reply, and "too many clients" is not "wrong password".
 //!
-//! Whoever enters the server, and which database he takes, is said with plain commands of ours and not
-//! by the client's own greeting: that one keeps from us what the server answered, and "too many
-//! clients" is not "wrong password".
-//!
-//! `XADD` that was written and not answered may have been done. It is tried again, as it is with HTTP:
-//! entries carry the id of their event, by which a consumer tells what it has seen.
-
-mod bounded;
+//! An `XADD` without a reply may have been executed. It is retried, as with HTTP: entries carry the event
+//! id, by which consumers recognize duplicates.
 
 use std::{
-    fmt,
-    sync::{Arc, Mutex, PoisonError},
+    fmt, io,
+    pin::Pin,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    task::{Context, Poll, ready},
     time::Duration,
 };
 
@@ -31,7 +30,7 @@ use surehook_core::{
     store::ClaimedDelivery,
 };
 use tokio::{
-    io::{AsyncRead, AsyncWrite},
+    io::{AsyncRead, AsyncWrite, ReadBuf},
     net::TcpStream,
     time::{Instant, timeout},
 };
@@ -39,20 +38,22 @@ use tokio_rustls::TlsConnector;
 use tokio_util::task::AbortOnDropHandle;
 use url::Host;
 
-use self::bounded::{ReplyByteCounter, ReplyLimitedStream};
 use crate::{
     connect::GuardedConnector,
     non_http::NonHttpResult,
-    sender::{OPEN_TIMEOUT, POOL_IDLE_TIMEOUT, RESPONSE_BYTES_KEPT, failure::ExchangeError},
+    sender::{
+        OPEN_TIMEOUT, POOL_IDLE_TIMEOUT, RESPONSE_BYTES_KEPT,
+        exchange_error::{ErrorLink, ExchangeError},
+    },
 };
 
-/// Adds to streams of one server.
+/// Adds to the streams of one server.
 pub(crate) struct StreamSender {
     server: RedisServer,
     connector: GuardedConnector,
     tls: Arc<ClientConfig>,
-    line: Mutex<Option<RedisConnection>>,
-    /// One opens, the others wait for it. When that failed last, and why.
+    connection: Mutex<Option<RedisConnection>>,
+    /// Serializes opening. Holds the time and the result of the last failure.
     opening: tokio::sync::Mutex<Option<(Instant, NonHttpResult)>>,
 }
 
@@ -62,7 +63,7 @@ impl fmt::Debug for StreamSender {
     }
 }
 
-/// An open connection. The task that drives it ends with its last copy.
+/// An open connection. The task that drives it ends with its last clone.
 #[derive(Clone)]
 struct RedisConnection {
     client: MultiplexedConnection,
@@ -76,21 +77,20 @@ impl RedisConnection {
         !self.driver.is_finished() && self.used_at.elapsed() < POOL_IDLE_TIMEOUT
     }
 
-    async fn ask(&mut self, command: &Cmd) -> Result<Value, RedisError> {
+    async fn execute(&mut self, command: &Cmd) -> Result<Value, RedisError> {
         let reply = self.client.req_packed_command(command).await?;
-        self.counter.start_over();
+        self.counter.reset();
         reply.extract_error()
     }
 }
 
 impl StreamSender {
-    /// Makes one without a connection yet.
     pub(crate) fn new(
         server: RedisServer,
         connector: GuardedConnector,
         tls: &ClientConfig,
     ) -> Self {
-        // What HTTP agrees on in the handshake is nothing to Redis.
+        // ALPN is for HTTP only.
         let mut tls = tls.clone();
         tls.alpn_protocols.clear();
         let tls = Arc::new(tls);
@@ -98,7 +98,7 @@ impl StreamSender {
             server,
             connector,
             tls,
-            line: Mutex::default(),
+            connection: Mutex::default(),
             opening: tokio::sync::Mutex::default(),
         }
     }
@@ -112,8 +112,8 @@ impl StreamSender {
     ) -> NonHttpResult {
         let mut used = None;
         let adding = async {
-            let line = used.insert(self.line().await?);
-            Ok(line.ask(&entry(stream, claimed)).await)
+            let connection = used.insert(self.connection().await?);
+            Ok(connection.execute(&xadd_command(stream, claimed)).await)
         };
         let reply = timeout(deadline, adding).await.unwrap_or_else(|_| {
             Err(NonHttpResult::unanswered(
@@ -121,102 +121,106 @@ impl StreamSender {
                 format!("no reply within {deadline:?}"),
             ))
         });
-        let (ended, is_over) = match reply {
-            Ok(Ok(Value::BulkString(id))) => return NonHttpResult::well(id),
+        let (result, is_broken) = match reply {
+            Ok(Ok(Value::BulkString(id))) => return NonHttpResult::succeeded(id),
             Ok(Ok(_)) => (not_redis(), true),
-            Ok(Err(error)) => (meaning(&error), !is_refusal(&error) || leads_elsewhere(&error)),
-            Err(ended) => (ended, true),
+            Ok(Err(error)) => {
+                let is_broken = !is_error_reply(&error) || is_wrong_server(&error);
+                (interpret_error(&error), is_broken)
+            }
+            Err(result) => (result, true),
         };
-        if let Some(line) = used.filter(|_| is_over) {
-            self.give_up(&line);
+        if let Some(connection) = used.filter(|_| is_broken) {
+            self.discard(&connection);
         }
-        ended
+        result
     }
 
-    /// The connection, opened if there is none that can be used.
-    async fn line(&self) -> Result<RedisConnection, NonHttpResult> {
-        if let Some(line) = self.current() {
-            return Ok(line);
+    /// The open connection, or a new one.
+    async fn connection(&self) -> Result<RedisConnection, NonHttpResult> {
+        if let Some(connection) = self.current() {
+            return Ok(connection);
         }
         let asked_at = Instant::now();
         let mut failed = self.opening.lock().await;
-        if let Some(line) = self.current() {
-            return Ok(line);
+        if let Some(connection) = self.current() {
+            return Ok(connection);
         }
-        // Whoever waited while another one tried in vain has tried too.
-        if let Some((at, ended)) = &*failed
+        // An attempt that waited while another one failed to open shares its failure.
+        if let Some((at, result)) = &*failed
             && *at >= asked_at
         {
-            return Err(ended.clone());
+            return Err(result.clone());
         }
         let opened = timeout(OPEN_TIMEOUT, self.open()).await.unwrap_or_else(|_| {
             let detail = format!("the server was not ready within {OPEN_TIMEOUT:?}");
             Err(NonHttpResult::unanswered(AttemptFailure::Timeout, detail))
         });
         match opened {
-            Ok(line) => {
-                *self.slot() = Some(line.clone());
-                Ok(line)
+            Ok(connection) => {
+                *self.lock() = Some(connection.clone());
+                Ok(connection)
             }
-            Err(ended) => {
-                *failed = Some((Instant::now(), ended.clone()));
-                Err(ended)
+            Err(result) => {
+                *failed = Some((Instant::now(), result.clone()));
+                Err(result)
             }
         }
     }
 
-    fn slot(&self) -> std::sync::MutexGuard<'_, Option<RedisConnection>> {
-        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<RedisConnection>> {
+        self.connection.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn current(&self) -> Option<RedisConnection> {
-        let mut slot = self.slot();
-        let line = slot.as_mut().filter(|line| line.is_usable())?;
-        line.used_at = Instant::now();
-        Some(line.clone())
+        let mut current = self.lock();
+        let connection = current.as_mut().filter(|connection| connection.is_usable())?;
+        connection.used_at = Instant::now();
+        Some(connection.clone())
     }
 
-    /// Nobody else takes this connection.
-    fn give_up(&self, line: &RedisConnection) {
-        let mut slot = self.slot();
-        if slot.as_ref().is_some_and(|current| Arc::ptr_eq(&current.driver, &line.driver)) {
-            *slot = None;
+    /// Drops the connection, unless another one has replaced it.
+    fn discard(&self, broken: &RedisConnection) {
+        let mut current = self.lock();
+        if current.as_ref().is_some_and(|one| Arc::ptr_eq(&one.driver, &broken.driver)) {
+            *current = None;
         }
     }
 
     async fn open(&self) -> Result<RedisConnection, NonHttpResult> {
         let RedisServer { is_tls, host, port, database, login } = &self.server;
-        let stream = self.connector.dial(&host.to_string(), *port).await;
-        let stream = stream.map_err(|error| broken(&error, AttemptFailure::Unreachable))?;
-        let mut line = if *is_tls {
-            let secured = self.secured(stream, host).await?;
+        let stream = self.connector.connect_tcp(&host.to_string(), *port).await;
+        let stream =
+            stream.map_err(|error| connection_failure(&error, AttemptFailure::Unreachable))?;
+        let mut connection = if *is_tls {
+            let secured = self.start_tls(stream, host).await?;
             RedisConnection::start(secured).await
         } else {
             RedisConnection::start(stream).await
         }
-        .map_err(|error| meaning(&error))?;
+        .map_err(|error| interpret_error(&error))?;
         if let Some(login) = login {
-            line.enter(&auth(login)).await?;
+            connection.log_in(&auth_command(login)).await?;
         }
         if *database != 0 {
-            line.enter(redis::cmd("SELECT").arg(*database)).await?;
+            connection.log_in(redis::cmd("SELECT").arg(*database)).await?;
         }
-        Ok(line)
+        Ok(connection)
     }
 
-    async fn secured(
+    async fn start_tls(
         &self,
         stream: TcpStream,
         host: &Host,
     ) -> Result<tokio_rustls::client::TlsStream<TcpStream>, NonHttpResult> {
         let name = match host {
             Host::Domain(name) => ServerName::try_from(name.clone())
-                .map_err(|error| broken(&error, AttemptFailure::Tls))?,
+                .map_err(|error| connection_failure(&error, AttemptFailure::Tls))?,
             Host::Ipv4(address) => ServerName::from(std::net::IpAddr::from(*address)),
             Host::Ipv6(address) => ServerName::from(std::net::IpAddr::from(*address)),
         };
-        let shaken = TlsConnector::from(Arc::clone(&self.tls)).connect(name, stream).await;
-        shaken.map_err(|error| broken(&error, AttemptFailure::Reset))
+        let secured = TlsConnector::from(Arc::clone(&self.tls)).connect(name, stream).await;
+        secured.map_err(|error| connection_failure(&error, AttemptFailure::Reset))
     }
 }
 
@@ -225,25 +229,25 @@ impl RedisConnection {
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     ) -> Result<Self, RedisError> {
         let (stream, counter) = ReplyLimitedStream::new(stream);
-        // Nothing is said on opening, and every wait is bounded by us.
-        let greeting = RedisConnectionInfo::default().set_skip_set_lib_name();
+        // No handshake by the client, and no timeout: ours apply.
+        let no_handshake = RedisConnectionInfo::default().set_skip_set_lib_name();
         let config = AsyncConnectionConfig::new().set_response_timeout(None);
         let (client, driver) =
-            MultiplexedConnection::new_with_config(&greeting, stream, config).await?;
+            MultiplexedConnection::new_with_config(&no_handshake, stream, config).await?;
         let driver = Arc::new(AbortOnDropHandle::new(tokio::spawn(driver)));
         Ok(Self { client, counter, driver, used_at: Instant::now() })
     }
 
-    /// A command on the way in. What the server says to it is not repeated: it may hold a password.
-    async fn enter(&mut self, command: &Cmd) -> Result<(), NonHttpResult> {
-        match self.ask(command).await {
+    /// Executes `AUTH` or `SELECT`. The reply is not stored: it may contain a password.
+    async fn log_in(&mut self, command: &Cmd) -> Result<(), NonHttpResult> {
+        match self.execute(command).await {
             Ok(_) => Ok(()),
-            Err(error) => Err(meaning(&error).with_output(Vec::new())),
+            Err(error) => Err(interpret_error(&error).with_output(Vec::new())),
         }
     }
 }
 
-fn auth(login: &RedisLogin) -> Cmd {
+fn auth_command(login: &RedisLogin) -> Cmd {
     let mut command = redis::cmd("AUTH");
     if let Some(user) = &login.user {
         command.arg(user);
@@ -252,12 +256,12 @@ fn auth(login: &RedisLogin) -> Cmd {
     command
 }
 
-fn entry(stream: &RedisStream, claimed: &ClaimedDelivery) -> Cmd {
+fn xadd_command(stream: &RedisStream, claimed: &ClaimedDelivery) -> Cmd {
     let mut command = redis::cmd("XADD");
     command.arg(&stream.key);
-    if let Some(most) = stream.max_length {
-        // About so many: the server removes whole blocks, which costs it next to nothing.
-        command.arg("MAXLEN").arg("~").arg(most);
+    if let Some(max) = stream.max_length {
+        // Approximate: the server removes whole blocks, which costs it next to nothing.
+        command.arg("MAXLEN").arg("~").arg(max);
     }
     command.arg("*");
     for (name, value) in RedisStream::fields(claimed) {
@@ -266,67 +270,139 @@ fn entry(stream: &RedisStream, claimed: &ClaimedDelivery) -> Cmd {
     command
 }
 
-/// Whether the server itself said no, and the connection is fine.
-fn is_refusal(error: &RedisError) -> bool {
+/// Whether the server replied with an error; the connection is fine then.
+fn is_error_reply(error: &RedisError) -> bool {
     error.code().is_some()
 }
 
-/// Whether the server is not the one to write to any more; its name may lead to another by now.
-fn leads_elsewhere(error: &RedisError) -> bool {
+/// Whether the server no longer accepts writes; its name may resolve to another one by now.
+fn is_wrong_server(error: &RedisError) -> bool {
     matches!(error.code(), Some("READONLY" | "MASTERDOWN"))
 }
 
-/// What an error means.
-fn meaning(error: &RedisError) -> NonHttpResult {
+fn interpret_error(error: &RedisError) -> NonHttpResult {
     let Some(code) = error.code() else {
-        let is_parsed = error.kind() != ErrorKind::Parse;
-        return if is_parsed { broken(error, AttemptFailure::Reset) } else { not_redis() };
+        return match error.kind() {
+            ErrorKind::Parse => not_redis(),
+            _ => connection_failure(error, AttemptFailure::Reset),
+        };
     };
-    let said = error.detail().unwrap_or_default();
-    let (class, words) = refusal(code, said);
-    let mut output = format!("{code} {said}").into_bytes();
+    let message = error.detail().unwrap_or_default();
+    let (class, detail) = interpret_reply(code, message);
+    let mut output = format!("{code} {message}").into_bytes();
     output.truncate(RESPONSE_BYTES_KEPT);
-    NonHttpResult::badly(AttemptFailure::ErrorReply, class, words).with_output(output)
+    NonHttpResult::failed(AttemptFailure::ErrorReply, class, detail).with_output(output)
 }
 
-/// What the server's no means, by its first word.
-fn refusal(code: &str, said: &str) -> (FailureClass, String) {
+/// The class and description of an error reply, by its code.
+fn interpret_reply(code: &str, message: &str) -> (FailureClass, String) {
     let why = match code {
-        "NOAUTH" => "it wants a password",
-        // To those who have not entered it does not even listen to the end.
-        "ERR" if said.contains("unauthenticated") => "it wants a password",
-        "WRONGPASS" => "it does not take the user and password",
+        "NOAUTH" => "it requires a password",
+        // Before `AUTH`, the server refuses long commands with this.
+        "ERR" if message.contains("unauthenticated") => "it requires a password",
+        "WRONGPASS" => "it does not accept the user and password",
         "NOPERM" => "the user may not add to this stream",
-        "DENIED" => "it talks only to its own machine",
-        "WRONGTYPE" => "the key holds something else than a stream",
-        "MOVED" | "ASK" => "another node of its cluster has the key; name that one",
-        // All that has no word of its own: a command or a database that it does not have.
-        "ERR" if !said.contains("max number of clients") => "it cannot do what it is asked for",
-        _ => return (FailureClass::Transient, format!("Redis answered {}", word(code))),
+        "DENIED" => "it is in protected mode and accepts local connections only",
+        "WRONGTYPE" => "the key is not a stream",
+        "MOVED" | "ASK" => "another node of the cluster has the key; use that one",
+        // Errors without a code of their own, such as an unknown command or database.
+        "ERR" if !message.contains("max number of clients") => "it cannot execute the command",
+        _ => return (FailureClass::Transient, format!("Redis answered {}", printable(code))),
     };
-    (FailureClass::Config, format!("Redis answered {}: {why}", word(code)))
+    (FailureClass::Config, format!("Redis answered {}: {why}", printable(code)))
 }
 
-/// The first word of an error, as far as it can be shown.
-fn word(code: &str) -> String {
+fn printable(code: &str) -> String {
     code.chars().filter(char::is_ascii_alphanumeric).take(32).collect()
 }
 
 fn not_redis() -> NonHttpResult {
-    NonHttpResult::unanswered(AttemptFailure::Protocol, "the answer is not what Redis answers")
+    NonHttpResult::unanswered(
+        AttemptFailure::Protocol,
+        "the server does not speak the Redis protocol",
+    )
 }
 
-fn broken(error: &(dyn std::error::Error + 'static), otherwise: AttemptFailure) -> NonHttpResult {
+fn connection_failure(error: &ErrorLink, otherwise: AttemptFailure) -> NonHttpResult {
     let ExchangeError { failure, detail, .. } = ExchangeError::from_chain(error, otherwise);
     NonHttpResult::unanswered(failure, detail)
 }
 
+/// The limit on bytes between two complete replies: a kilobyte for each of the most concurrent attempts.
+const REPLY_BYTES_MAX: usize = 1024 * 1024;
+
+/// The bytes since the last complete reply.
+#[derive(Clone, Debug, Default)]
+struct ReplyByteCounter(Arc<AtomicUsize>);
+
+impl ReplyByteCounter {
+    fn reset(&self) {
+        self.0.store(0, Ordering::Relaxed);
+    }
+
+    fn add(&self, bytes: usize) -> usize {
+        self.0.fetch_add(bytes, Ordering::Relaxed) + bytes
+    }
+}
+
+/// A connection that fails when a reply exceeds its limit.
+///
+/// The client buffers a reply until it is complete, however long it claims to be. Replies to our commands
+/// are short; a server that sends a gigabyte must not fill the memory.
+#[derive(Debug)]
+struct ReplyLimitedStream<S> {
+    stream: S,
+    counter: ReplyByteCounter,
+}
+
+impl<S> ReplyLimitedStream<S> {
+    fn new(stream: S) -> (Self, ReplyByteCounter) {
+        let counter = ReplyByteCounter::default();
+        (Self { stream, counter: counter.clone() }, counter)
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for ReplyLimitedStream<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        ready!(Pin::new(&mut self.stream).poll_read(cx, buf))?;
+        if self.counter.add(buf.filled().len() - before) > REPLY_BYTES_MAX {
+            return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for ReplyLimitedStream<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use tokio::io::AsyncReadExt as _;
+
     use super::*;
 
     #[test]
-    fn what_redis_says_has_its_class() {
+    fn error_replies_are_classified() {
         let cases = [
             ("LOADING", "Redis is loading the dataset in memory", FailureClass::Transient),
             ("TRYAGAIN", "Multiple keys request during rehashing of slot", FailureClass::Transient),
@@ -349,8 +425,23 @@ mod tests {
             ("ERR", "unknown command 'XADD'", FailureClass::Config),
             ("ERR", "DB index is out of range", FailureClass::Config),
         ];
-        for (code, said, expected) in cases {
-            assert_eq!(refusal(code, said).0, expected, "case: {code} {said}");
+        for (code, message, expected) in cases {
+            assert_eq!(interpret_reply(code, message).0, expected, "case: {code} {message}");
         }
+    }
+
+    #[tokio::test]
+    async fn endless_reply_is_cut_off_and_each_reply_has_its_own_limit() {
+        let (mut stream, counter) = ReplyLimitedStream::new(tokio::io::repeat(b'x'));
+        let mut reply = vec![0; REPLY_BYTES_MAX];
+        for _ in 0..3 {
+            stream.read_exact(&mut reply).await.unwrap();
+            counter.reset();
+        }
+        stream.read_exact(&mut reply).await.unwrap();
+
+        let error = stream.read_exact(&mut reply).await.unwrap_err();
+
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData);
     }
 }

@@ -1,8 +1,8 @@
-//! Keeps a sample of the requests that were refused, without letting them become a burden.
+//! Stores a sample of the refused requests, at a bounded cost.
 //!
-//! A flood of bad requests must cost the store next to nothing: for each source and reason a few go
-//! through at once and then one in a second; those wait in a short queue, and one task writes what
-//! has gathered a few times in a second. Whatever does not fit is only counted, by the metrics.
+//! A flood of bad requests must cost the store next to nothing: for each source and reason a few pass
+//! at once, and then one per second. They wait in a short queue, and one task writes them in batches a
+//! few times per second. The rest is only counted by the metrics.
 
 use std::{
     collections::HashMap,
@@ -15,27 +15,27 @@ use tokio::sync::mpsc;
 
 use crate::Engine;
 
-/// Samples of one source and reason that may follow each other at once.
+/// Samples per source and reason that may follow each other at once.
 const BURST: u32 = 20;
-/// After that, one in this time.
+/// After that, one per this time.
 const ONE_EVERY: Duration = Duration::from_secs(1);
-/// Samples that wait to be written.
+/// Samples in the queue.
 const WAITING_MAX: usize = 256;
-/// Samples written in one step.
+/// Samples written in one transaction.
 const BATCH_MAX: usize = 64;
-/// The wait between two steps.
+/// The pause between two transactions.
 const WRITE_EVERY: Duration = Duration::from_millis(250);
-/// Sources and reasons that are told apart. Both are known words, so there are never so many.
+/// Bound on the table of allowances. Sources and reasons are known names, so it is never reached.
 const KINDS_MAX: usize = 10_000;
 
-/// The way into the sample.
+/// The rate limit and the queue of the sample.
 #[derive(Debug)]
 pub(crate) struct RefusedSampler {
     queue: mpsc::Sender<RefusedRequest>,
     allowances: Mutex<HashMap<(Option<String>, &'static str), SampleAllowance>>,
 }
 
-/// How many more of one kind are taken.
+/// How many more samples of one source and reason are taken.
 #[derive(Clone, Copy, Debug)]
 struct SampleAllowance {
     left: u32,
@@ -61,7 +61,7 @@ impl RefusedSampler {
         (Self { queue, allowances: Mutex::default() }, waiting)
     }
 
-    /// Offers a request for the sample; it is put together only if it has a chance.
+    /// Offers a request for the sample; `request` is only evaluated if it is taken.
     fn offer(
         &self,
         source: Option<&str>,
@@ -79,25 +79,25 @@ impl RefusedSampler {
         let taken = allowance.take(now);
         drop(allowances);
         if taken {
-            // A full queue means that there are samples enough.
+            // A full queue means that there are enough samples.
             let _only_counted = self.queue.try_send(request());
         }
     }
 }
 
 impl Engine {
-    /// Offers a request that was refused for the sample of such.
+    /// Offers a refused request for the sample.
     pub fn sample_refused(
         &self,
         source: Option<&str>,
         code: &'static str,
         request: impl FnOnce() -> RefusedRequest,
     ) {
-        self.refusals.offer(source, code, self.shared.clock.now(), request);
+        self.refused_sampler.offer(source, code, self.shared.clock.now(), request);
     }
 
     /// Writes samples until the engine stops.
-    pub(crate) async fn write_refusals(&self, mut waiting: mpsc::Receiver<RefusedRequest>) {
+    pub(crate) async fn write_refused_samples(&self, mut waiting: mpsc::Receiver<RefusedRequest>) {
         let mut batch = Vec::new();
         loop {
             tokio::select! {
@@ -105,7 +105,7 @@ impl Engine {
                 () = self.shared.stop.cancelled() => return,
             }
             if let Err(error) = self.store.keep_refused(std::mem::take(&mut batch)).await {
-                tracing::warn!(%error, "refused requests could not be kept; they were counted");
+                tracing::warn!(%error, "could not store refused requests; they are only counted");
             }
             tokio::select! {
                 () = tokio::time::sleep(WRITE_EVERY) => {}
@@ -138,32 +138,32 @@ mod tests {
         }
     }
 
-    fn waiting(queue: &mut mpsc::Receiver<RefusedRequest>) -> usize {
+    fn drain_count(queue: &mut mpsc::Receiver<RefusedRequest>) -> usize {
         std::iter::from_fn(|| queue.try_recv().ok()).count()
     }
 
     #[test]
-    fn a_flood_of_one_kind_leaves_a_few_and_room_for_others() {
-        let (refusals, mut queue) = RefusedSampler::new();
+    fn flood_of_one_reason_is_sampled_and_leaves_room_for_others() {
+        let (sampler, mut queue) = RefusedSampler::new();
         for _ in 0..10_000 {
-            refusals.offer(Some("shop"), "mismatch", NOW, request);
+            sampler.offer(Some("shop"), "mismatch", NOW, request);
         }
-        assert_eq!(waiting(&mut queue), BURST as usize);
-        refusals.offer(Some("shop"), "stale", NOW, request);
-        refusals.offer(None, "mismatch", NOW, request);
-        assert_eq!(waiting(&mut queue), 2);
+        assert_eq!(drain_count(&mut queue), BURST as usize);
+        sampler.offer(Some("shop"), "stale", NOW, request);
+        sampler.offer(None, "mismatch", NOW, request);
+        assert_eq!(drain_count(&mut queue), 2);
         for _ in 0..100 {
-            refusals.offer(Some("shop"), "mismatch", NOW + 3 * ONE_EVERY, request);
+            sampler.offer(Some("shop"), "mismatch", NOW + 3 * ONE_EVERY, request);
         }
-        assert_eq!(waiting(&mut queue), 3);
+        assert_eq!(drain_count(&mut queue), 3);
     }
 
     #[test]
-    fn a_queue_that_is_full_turns_the_rest_away() {
-        let (refusals, mut queue) = RefusedSampler::new();
+    fn full_queue_drops_further_samples() {
+        let (sampler, mut queue) = RefusedSampler::new();
         for number in 0..2 * WAITING_MAX {
-            refusals.offer(Some(&format!("source-{number}")), "mismatch", NOW, request);
+            sampler.offer(Some(&format!("source-{number}")), "mismatch", NOW, request);
         }
-        assert_eq!(waiting(&mut queue), WAITING_MAX);
+        assert_eq!(drain_count(&mut queue), WAITING_MAX);
     }
 }

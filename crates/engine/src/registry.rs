@@ -1,6 +1,6 @@
-//! What is configured, ready to be used: sources by name, each with its routes and their lanes.
+//! The configuration in use: sources by name, each with its routes and their lanes.
 //!
-//! A registry is never changed, only replaced: a request sees one from beginning to end.
+//! A registry is never changed, only replaced: a request sees one configuration from beginning to end.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -32,49 +32,47 @@ use crate::{
     destination_client::PreparedDestination,
     lane::{Lane, LaneContext},
     programs::{AllowedPrograms, ProgramError},
-    source_secrets::secrets,
+    source_secrets::SourceSecretsTable,
     sync::SyncConfig,
     telemetry::SourceMetrics,
     tls::{TlsConfigError, TrustStore},
 };
 
-/// A source and all that its events need.
+/// A source with everything that its events need.
 #[derive(Debug)]
 pub(crate) struct SourceRuntime {
-    /// The source, or why it cannot be used: then its requests are refused, not let through.
+    /// The source, or why it is misconfigured; then all its requests are refused.
     pub(crate) source: Result<Source, String>,
     pub(crate) routes: Vec<RouteRuntime>,
-    /// Whether the sender waits, and for what.
+    /// Set if senders wait for the delivery result.
     pub(crate) sync: Option<SyncConfig>,
     pub(crate) metrics: SourceMetrics,
 }
 
-/// A route and where it ends.
 #[derive(Clone, Debug)]
 pub(crate) struct RouteRuntime {
     pub(crate) route: Route,
-    pub(crate) end: RouteTarget,
+    pub(crate) target: RouteTarget,
 }
 
-/// Where something goes.
+/// The destination of a route.
 #[derive(Clone, Debug)]
 pub(crate) struct RouteTarget {
     pub(crate) destination: DestinationId,
-    /// A destination that cannot be used has no lane; what it is owed waits in the store.
+    /// A misconfigured destination has no lane; its deliveries wait in the store.
     pub(crate) lane: Option<Arc<Lane>>,
-    /// What such a destination says about order and delay: it holds for what waits there, too.
-    waiting: Option<Arc<LaneRules>>,
+    /// Order and delay of a destination without a lane: they apply to waiting deliveries, too.
+    rules_without_lane: Option<Arc<LaneRules>>,
 }
 
 impl RouteTarget {
-    /// The destination that has this lane.
     pub(crate) fn of_lane(lane: Arc<Lane>) -> Self {
-        Self { destination: lane.id(), lane: Some(lane), waiting: None }
+        Self { destination: lane.id(), lane: Some(lane), rules_without_lane: None }
     }
 
-    /// How long a fresh delivery waits before its first attempt.
+    /// How long a new delivery waits before its first attempt.
     pub(crate) fn delay(&self) -> Duration {
-        match (&self.lane, &self.waiting) {
+        match (&self.lane, &self.rules_without_lane) {
             (Some(lane), _) => lane.delay(),
             (None, Some(rules)) => rules.delay,
             (None, None) => Duration::ZERO,
@@ -86,102 +84,88 @@ impl RouteTarget {
         &self,
         headers: &HeaderMap,
         body: &[u8],
-        of_provider: Option<&DedupKey>,
+        provider_key: Option<&DedupKey>,
     ) -> Option<DedupKey> {
         match &self.lane {
-            Some(lane) => lane.order_key(headers, body, of_provider),
-            None => self.waiting.as_ref()?.order.as_ref()?.key(headers, body, of_provider),
+            Some(lane) => lane.order_key(headers, body, provider_key),
+            None => {
+                self.rules_without_lane.as_ref()?.order.as_ref()?.key(headers, body, provider_key)
+            }
         }
     }
 }
 
-/// Everything that is configured.
+/// All usable sources and lanes.
 #[derive(Debug, Default)]
 pub(crate) struct Registry {
     pub(crate) sources: HashMap<String, Arc<SourceRuntime>>,
     pub(crate) lanes: HashMap<DestinationId, Arc<Lane>>,
 }
 
-/// Something configured that cannot be used.
+/// Why a configuration is invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// A source.
     #[error("source `{0}`: {1}")]
     Source(String, #[source] SourceSpecError),
-    /// A destination.
     #[error("destination `{0}`: {1}")]
     Destination(String, #[source] DestinationSpecError),
-    /// A route's filter or transform.
     #[error("route from `{0}` to `{1}`: {2}")]
     Route(String, String, #[source] RouteSpecError),
-    /// A source whose sender would wait for nothing.
     #[error(
-        "source `{0}`: sync waits for destination `{1}`, and no route leads there; add one, or change `sync`"
+        "source `{0}`: `sync` waits for destination `{1}`, but no route leads there; add a route or change `sync`"
     )]
     NothingToWaitFor(String, String),
-    /// A route's end.
-    #[error("route from `{from}` to `{to}`: there is no {what} of that name")]
+    #[error("route from `{from}` to `{to}`: there is no {what} with this name")]
     UnknownEnd {
-        /// The route's source.
         from: String,
-        /// The route's destination.
         to: String,
-        /// Which of them is not there.
+        /// `source` or `destination`.
         what: &'static str,
     },
-    /// A name that is taken by what is built in.
-    #[error("source `{0}`: this name is for what is built in; take another one")]
+    #[error("source `{0}`: this name is reserved; choose another one")]
     Reserved(String),
-    /// What is built in stays.
-    #[error("source `{0}` is built in: it cannot be deleted or become another one")]
+    #[error("source `{0}` is built in: it cannot be deleted or replaced")]
     BuiltIn(String),
-    /// Two things with one name.
     #[error("there are two {0} named `{1}`")]
-    Twice(&'static str, String),
-    /// A destination's certificates or keys.
+    DuplicateName(&'static str, String),
     #[error("destination `{0}`: {1}")]
     Tls(String, #[source] TlsConfigError),
-    /// A destination at an address that may not be called.
-    #[error("destination `{0}`: {1}; list its network in `allow_networks` if this is meant")]
+    #[error("destination `{0}`: {1}; to allow it, add its network to `allow_networks`")]
     Blocked(String, #[source] BlockedAddress),
-    /// A destination that is a program which may not be run.
     #[error("destination `{0}`: exec: {1}")]
     Program(String, #[source] ProgramError),
 }
 
-/// How a name in the environment is looked up.
+/// Looks up an environment variable.
 pub type EnvLookup = dyn Fn(&str) -> Option<String> + Send + Sync;
 
-/// What destinations are judged against.
+/// What the settings of a destination are checked against.
 #[derive(Clone, Copy, Debug)]
 pub struct DestinationPolicy<'a> {
-    /// Where they may be.
     pub addresses: &'a AddressPolicy,
-    /// Whom they may be certified by.
     pub trust: &'a TrustStore,
-    /// What they may run.
     pub programs: &'a AllowedPrograms,
 }
 
-/// Whether a configuration can be stored: it fits together, and each of `changes` can be used.
+/// Checks that a configuration fits together and that each of `changes` is valid.
 ///
-/// What is not touched is not asked: a secret that is missing from the environment today must not be
-/// in the way of whoever mends something else.
+/// Objects that are not changed are not checked: a secret that is missing from the environment today
+/// must not prevent fixing something else.
 pub fn check_configuration(
     configuration: &Configuration,
     changes: &[ConfigChange],
-    ground: &DestinationPolicy<'_>,
+    policy: &DestinationPolicy<'_>,
     env: &EnvLookup,
 ) -> Result<(), ConfigError> {
-    let names = |what, names: Vec<&str>| {
+    let check_names = |what, names: Vec<&str>| {
         let mut seen = std::collections::HashSet::new();
         match names.into_iter().find(|name| !seen.insert(*name)) {
-            Some(twice) => Err(ConfigError::Twice(what, twice.to_owned())),
+            Some(twice) => Err(ConfigError::DuplicateName(what, twice.to_owned())),
             None => Ok(()),
         }
     };
-    names("sources", configuration.sources.iter().map(|s| s.spec.name.as_str()).collect())?;
-    names(
+    check_names("sources", configuration.sources.iter().map(|s| s.spec.name.as_str()).collect())?;
+    check_names(
         "destinations",
         configuration.destinations.iter().map(|d| d.spec.name.as_str()).collect(),
     )?;
@@ -192,9 +176,9 @@ pub fn check_configuration(
                 spec.build(*id, env).map_err(named)?;
             }
             ConfigChange::PutDestination(id, spec) => {
-                let prepared = prepare(spec, *id, ground.trust, env)?;
-                check_addresses(&prepared.destination, ground.addresses)?;
-                check_program(&prepared.destination, ground.programs)?;
+                let prepared = prepare(spec, *id, policy.trust, env)?;
+                check_addresses(&prepared.destination, policy.addresses)?;
+                check_program(&prepared.destination, policy.programs)?;
             }
             ConfigChange::PutRoute(..)
             | ConfigChange::DeleteSource(_)
@@ -202,12 +186,12 @@ pub fn check_configuration(
             | ConfigChange::DeleteRoute(_) => {}
         }
     }
-    routes(configuration).into_iter().try_for_each(|route| route.map(drop))?;
-    configuration.sources.iter().try_for_each(|source| sync_ends(&source.spec, configuration))
+    build_routes(configuration).into_iter().try_for_each(|route| route.map(drop))?;
+    configuration.sources.iter().try_for_each(|source| check_sync(&source.spec, configuration))
 }
 
-/// Whether a sender that waits for a destination waits for something that will come.
-fn sync_ends(source: &SourceSpec, configuration: &Configuration) -> Result<(), ConfigError> {
+/// Refuses `sync` with a destination that no route leads to: its senders would wait in vain.
+fn check_sync(source: &SourceSpec, configuration: &Configuration) -> Result<(), ConfigError> {
     let Some(sync) = &source.sync else { return Ok(()) };
     let ends = (&source.name, &sync.destination);
     if configuration.routes.iter().any(|route| (&route.spec.from, &route.spec.to) == ends) {
@@ -217,7 +201,7 @@ fn sync_ends(source: &SourceSpec, configuration: &Configuration) -> Result<(), C
     Err(ConfigError::NothingToWaitFor(name, to))
 }
 
-/// A destination as it is meant, with all that it needs at hand.
+/// Builds a destination and loads the files that it names.
 fn prepare(
     spec: &DestinationSpec,
     id: DestinationId,
@@ -230,7 +214,7 @@ fn prepare(
     PreparedDestination::new(destination, trust).map_err(|error| ConfigError::Tls(name(), error))
 }
 
-fn routes(configuration: &Configuration) -> Vec<Result<Route, ConfigError>> {
+fn build_routes(configuration: &Configuration) -> Vec<Result<Route, ConfigError>> {
     let sources: HashMap<&str, SourceId> =
         configuration.sources.iter().map(|s| (s.spec.name.as_str(), s.id)).collect();
     let destinations: HashMap<&str, DestinationId> =
@@ -253,29 +237,30 @@ fn routes(configuration: &Configuration) -> Vec<Result<Route, ConfigError>> {
 }
 
 impl Registry {
-    /// Builds the next registry from this one: lanes that stay keep what they have in memory. What
-    /// cannot be used is said once and stands still; everything else goes on. `knows_address` says
-    /// whether the server has a `public_url`.
+    /// Builds the next registry from this one: lanes that stay keep what they have in memory. Invalid
+    /// objects are logged and not used; everything else works on.
     pub(crate) fn next(
         &self,
         configuration: &Configuration,
         shared: &Arc<LaneContext>,
-        (env, knows_address): (&EnvLookup, bool),
-        kept: &BTreeMap<DestinationId, SavedLaneState>,
+        env: &EnvLookup,
+        has_public_url: bool,
+        saved: &BTreeMap<DestinationId, SavedLaneState>,
     ) -> Self {
-        // Before any lane starts: what it finds in the store must not go out with its secrets.
-        shared.secrets.store(Arc::new(secrets(&shared.secrets.load(), configuration)));
+        // Before any lane starts: deliveries from the store must not be sent with their secrets.
+        let secrets = SourceSecretsTable::build(&shared.secrets.load(), configuration);
+        shared.secrets.store(Arc::new(secrets));
         let lanes: HashMap<DestinationId, Arc<Lane>> = configuration
             .destinations
             .iter()
             .filter_map(|stored| match prepare(&stored.spec, stored.id, &shared.trust, env) {
-                Ok(prepared) => Some((stored.id, self.lane(prepared, shared, kept))),
+                Ok(prepared) => Some((stored.id, self.start_or_update_lane(prepared, shared, saved))),
                 Err(error) => {
                     let name = stored.spec.name.as_str();
-                    // A certificate that cannot be read today was read before: it goes on with that.
+                    // A certificate file that cannot be read now was read before: that one is used.
                     let before = self.lanes.get(&stored.id).cloned();
-                    let goes_on = before.is_some();
-                    tracing::error!(destination = name, %error, goes_on, "a destination cannot be used as it is configured; nothing is delivered there until this is mended, unless it goes on as before");
+                    let uses_old_settings = before.is_some();
+                    tracing::error!(destination = name, %error, uses_old_settings, "destination is misconfigured; it gets no deliveries until this is fixed, unless its old settings are still in use");
                     before.map(|lane| (stored.id, lane))
                 }
             })
@@ -292,10 +277,10 @@ impl Registry {
                 destination,
                 warning,
                 advice,
-                "a destination is less safe than it could be"
+                "destination is less safe than it could be"
             );
         }
-        let routes = routes(configuration);
+        let routes = build_routes(configuration);
         let transforms = routes.iter().flatten().map(|r| (r.id, r.transform.clone())).collect();
         shared.transforms.store(Arc::new(transforms));
         let sources = configuration
@@ -304,31 +289,31 @@ impl Registry {
             .map(|stored| {
                 let name = stored.spec.name.as_str();
                 let source = stored.spec.build(stored.id, env).map_err(|error| error.to_string());
-                let ends = RouteTargets { lanes: &lanes, configuration };
-                let (routes, broken) = routes_of(stored.id, name, &routes, &ends);
-                // An event that cannot be judged must not be taken in and go nowhere.
-                let source = broken.map_or(source, Err);
-                let (source, sync) = with_sync(source, &routes);
-                for warning in source.iter().flat_map(|source| source.warnings(knows_address)) {
+                let targets = RouteTargets { lanes: &lanes, configuration };
+                let (routes, invalid) = routes_of(stored.id, name, &routes, &targets);
+                // With an invalid route, events would be accepted and not delivered.
+                let source = invalid.map_or(source, Err);
+                let (source, sync) = resolve_sync(source, &routes);
+                for warning in source.iter().flat_map(|source| source.warnings(has_public_url)) {
                     tracing::warn!(
                         source = name,
                         warning,
-                        "a source is less safe than it could be"
+                        "source is less safe than it could be"
                     );
                 }
-                let needs_no_proof = |source: &Source| source.is_generic() || source.is_outbox();
-                if source.as_ref().is_ok_and(|source| !source.is_verified() && !needs_no_proof(source)) {
+                let needs_no_signature = |source: &Source| source.is_generic() || source.is_outbox();
+                if source.as_ref().is_ok_and(|source| !source.is_verified() && !needs_no_signature(source)) {
                     tracing::warn!(
                         source = name,
                         provider = stored.spec.provider,
-                        "the source is unverified: it takes what anybody sends, although its provider signs"
+                        "source is unverified: it accepts requests from anyone, although its provider signs them"
                     );
                 }
                 if let Err(error) = &source {
                     tracing::error!(
                         source = name,
                         error,
-                        "the source refuses everything until this is mended"
+                        "source is misconfigured; it refuses all requests until this is fixed"
                     );
                 }
                 let metrics = shared.telemetry.source(name);
@@ -338,11 +323,11 @@ impl Registry {
         Self { sources, lanes }
     }
 
-    fn lane(
+    fn start_or_update_lane(
         &self,
         prepared: PreparedDestination,
         shared: &Arc<LaneContext>,
-        kept: &BTreeMap<DestinationId, SavedLaneState>,
+        saved: &BTreeMap<DestinationId, SavedLaneState>,
     ) -> Arc<Lane> {
         match self.lanes.get(&prepared.destination.id) {
             Some(lane) => {
@@ -350,14 +335,14 @@ impl Registry {
                 Arc::clone(lane)
             }
             None => {
-                let kept = kept.get(&prepared.destination.id).cloned().unwrap_or_default();
-                Lane::start(prepared, Arc::clone(shared), kept)
+                let saved = saved.get(&prepared.destination.id).cloned().unwrap_or_default();
+                Lane::start(prepared, Arc::clone(shared), saved)
             }
         }
     }
 }
 
-/// Refuses addresses that no attempt could reach. What a name leads to is asked at every attempt.
+/// Refuses addresses that no attempt may call. Names are resolved and checked at every attempt.
 fn check_addresses(
     destination: &Destination,
     addresses: &AddressPolicy,
@@ -382,15 +367,14 @@ fn check_addresses(
     Ok(())
 }
 
-/// Refuses programs that no attempt could run. That they are still there and allowed is asked at every
-/// attempt.
+/// Refuses programs that no attempt may run. They are checked again at every attempt.
 fn check_program(destination: &Destination, programs: &AllowedPrograms) -> Result<(), ConfigError> {
     let Transport::Exec(exec) = &destination.transport else { return Ok(()) };
     let named = |error| ConfigError::Program(destination.name.to_string(), error);
-    programs.find(&exec.program).map(drop).map_err(named)
+    programs.resolve(&exec.program).map(drop).map_err(named)
 }
 
-/// Where routes end.
+/// Finds the destinations of routes.
 struct RouteTargets<'a> {
     lanes: &'a HashMap<DestinationId, Arc<Lane>>,
     configuration: &'a Configuration,
@@ -401,46 +385,47 @@ impl RouteTargets<'_> {
         let lane = self.lanes.get(&route.destination).cloned();
         let is_there =
             |stored: &&StoredObject<DestinationId, DestinationSpec>| stored.id == route.destination;
-        let waiting = match lane {
+        let without_lane = match lane {
             Some(_) => None,
             None => self.configuration.destinations.iter().find(is_there),
         };
-        // Rules that make no sense were refused when they were written.
-        let waiting = waiting.and_then(|stored| stored.spec.lane().ok()).map(Arc::new);
-        let end = RouteTarget { destination: route.destination, lane, waiting };
-        RouteRuntime { route: route.clone(), end }
+        // Invalid rules were refused when they were stored.
+        let rules_without_lane =
+            without_lane.and_then(|stored| stored.spec.lane().ok()).map(Arc::new);
+        let target = RouteTarget { destination: route.destination, lane, rules_without_lane };
+        RouteRuntime { route: route.clone(), target }
     }
 }
 
-/// The routes of one source with their lanes, and what is wrong with one of them.
+/// The routes of one source, and why one of them is invalid, if so.
 fn routes_of(
     source: SourceId,
     name: &str,
     routes: &[Result<Route, ConfigError>],
-    ends: &RouteTargets<'_>,
+    targets: &RouteTargets<'_>,
 ) -> (Vec<RouteRuntime>, Option<String>) {
     let mut found = Vec::new();
-    let mut broken = None;
+    let mut invalid = None;
     for route in routes {
         match route {
             Ok(route) if route.source == source => {
-                found.push(ends.of(route));
+                found.push(targets.of(route));
             }
-            Err(problem) if problem.is_of_route_from(name) => broken = Some(problem.to_string()),
+            Err(problem) if problem.is_of_route_from(name) => invalid = Some(problem.to_string()),
             Ok(_) | Err(_) => {}
         }
     }
-    (found, broken)
+    (found, invalid)
 }
 
-/// The source, and what its senders wait for. One that would wait for nothing is not used.
-fn with_sync(
+/// The source, and what its senders wait for. A source whose senders would wait in vain is invalid.
+fn resolve_sync(
     source: Result<Source, String>,
     routes: &[RouteRuntime],
 ) -> (Result<Source, String>, Option<SyncConfig>) {
     let Ok(found) = &source else { return (source, None) };
     let Some(sync) = &found.sync else { return (source, None) };
-    match routes.iter().map(|end| &end.route).find(|route| route.to == sync.destination) {
+    match routes.iter().map(|runtime| &runtime.route).find(|route| route.to == sync.destination) {
         Some(route) => {
             let entry = SyncConfig {
                 destination: route.destination,
@@ -466,7 +451,7 @@ impl ConfigError {
             | Self::Destination(..)
             | Self::Reserved(..)
             | Self::BuiltIn(..)
-            | Self::Twice(..)
+            | Self::DuplicateName(..)
             | Self::Tls(..)
             | Self::Blocked(..)
             | Self::Program(..) => false,

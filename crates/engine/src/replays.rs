@@ -1,10 +1,10 @@
-//! Replay jobs: one task for each that has not ended, which selects, hands out at the job's pace, and
-//! counts what came of it.
+//! Replay jobs: one task per unfinished job selects deliveries, dispatches them at the job's rate, and
+//! counts the results.
 //!
-//! The task only decides *when*; every step is a transaction of the store, so it may die at any
-//! moment and be started again. Live traffic is kept from harm in three ways: the job has a pace of
-//! its own, a step takes little of the writer's time, and no destination has more than
-//! [`OPEN_MAX`] deliveries of a job before it, so that what comes in never waits behind thousands.
+//! The task only decides *when*; every step is a transaction of the store, so it may be killed at any
+//! moment and started again. Live traffic is protected in three ways: the job has its own rate, a step
+//! takes little time of the writer, and no destination has more than [`OPEN_MAX`] unfinished deliveries of a
+//! job, so that new events never wait behind thousands.
 
 use std::{
     collections::HashMap,
@@ -27,22 +27,22 @@ use tokio::sync::Notify;
 
 use crate::{Engine, run_to_completion::RunToCompletion};
 
-/// Deliveries of a job that a destination may have before it at a time.
+/// Unfinished deliveries of a job per destination.
 const OPEN_MAX: u64 = 200;
-/// Deliveries that are handed out in one transaction: a few milliseconds of the writer's time.
-const HAND_OUT_MAX: usize = 50;
-/// The wait between two steps while there is something to do.
+/// Deliveries dispatched in one transaction: a few milliseconds of the writer's time.
+const DISPATCH_MAX: usize = 50;
+/// The pause between two steps while there is work.
 const TICK: Duration = Duration::from_millis(50);
-/// The longest wait while a job waits for its deliveries.
+/// The longest pause while a job waits for its deliveries.
 const IDLE_MAX: Duration = Duration::from_secs(2);
-/// The wait between two slices of selecting: others write in between.
-const SLICE_PAUSE: Duration = Duration::from_millis(10);
-/// The wait after the store said no.
-const TROUBLE_PAUSE: Duration = Duration::from_secs(1);
-/// The wait between two slices of old jobs that are removed.
+/// The pause between two slices of selecting, for other writers.
+const SELECT_PAUSE: Duration = Duration::from_millis(10);
+/// The pause after the store failed.
+const ERROR_PAUSE: Duration = Duration::from_secs(1);
+/// The pause between two slices of pruning old jobs.
 const PRUNE_PAUSE: Duration = Duration::from_millis(50);
 
-/// The jobs that have a task.
+/// The running tasks, by job.
 #[derive(Default)]
 pub(crate) struct ReplayTasks(Mutex<HashMap<ReplayId, ReplayTaskHandle>>);
 
@@ -53,42 +53,46 @@ struct ReplayTaskHandle {
 
 impl fmt::Debug for ReplayTasks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Replays").field("tended", &self.open().len()).finish()
+        f.debug_struct("Replays").field("tasks", &self.lock().len()).finish()
     }
 }
 
 impl ReplayTasks {
-    fn open(&self) -> MutexGuard<'_, HashMap<ReplayId, ReplayTaskHandle>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<ReplayId, ReplayTaskHandle>> {
         // A panic elsewhere cannot leave the map half changed.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// How many jobs are in each state that is not final.
     fn by_state(&self) -> [(ReplayState, usize); 3] {
-        let open = self.open();
+        let tasks = self.lock();
         [ReplayState::Selecting, ReplayState::Running, ReplayState::Paused]
-            .map(|state| (state, open.values().filter(|tended| tended.state == state).count()))
+            .map(|state| (state, tasks.values().filter(|task| task.state == state).count()))
     }
 }
 
 /// What a job's task does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ReplayStep {
-    /// The next step comes after this, or when somebody changes the job.
+    /// Take the next step after this time, or when the job changes.
     Wait(Duration),
-    /// Nothing happens until somebody changes the job.
-    Rest,
-    /// All is counted.
+    /// Wait until the job changes.
+    Idle,
+    /// The job is finished.
     End,
 }
 
-/// What follows a step that was `moved` if it handed out or counted something.
-fn next(advanced: &AdvanceReport, waited: Duration, until_allowed: Option<Duration>) -> ReplayStep {
-    let moved = !advanced.dispatched.is_empty() || !advanced.outcomes.is_empty();
+/// What follows a step.
+fn next_step(
+    advanced: &AdvanceReport,
+    waited: Duration,
+    until_allowed: Option<Duration>,
+) -> ReplayStep {
+    let has_progressed = !advanced.dispatched.is_empty() || !advanced.outcomes.is_empty();
     match (advanced.state, advanced.open) {
         (ReplayState::Done | ReplayState::Cancelled, 0) => ReplayStep::End,
-        (ReplayState::Paused, 0) => ReplayStep::Rest,
-        (ReplayState::Selecting, _) => ReplayStep::Wait(SLICE_PAUSE),
+        (ReplayState::Paused, 0) => ReplayStep::Idle,
+        (ReplayState::Selecting, _) => ReplayStep::Wait(SELECT_PAUSE),
         (ReplayState::Running, _) if advanced.queued > 0 && until_allowed.is_some() => {
             let until_allowed = until_allowed.unwrap_or_default();
             ReplayStep::Wait(until_allowed.clamp(TICK, IDLE_MAX))
@@ -96,7 +100,7 @@ fn next(advanced: &AdvanceReport, waited: Duration, until_allowed: Option<Durati
         (
             ReplayState::Running | ReplayState::Paused | ReplayState::Done | ReplayState::Cancelled,
             _,
-        ) => ReplayStep::Wait(if moved {
+        ) => ReplayStep::Wait(if has_progressed {
             TICK
         } else {
             waited.saturating_mul(2).clamp(TICK, IDLE_MAX)
@@ -110,6 +114,7 @@ struct ReplayTask {
     id: ReplayId,
     state: ReplayState,
     pacer: ReplayPacer,
+    /// The pause before the last step.
     waited: Duration,
 }
 
@@ -119,15 +124,15 @@ impl ReplayTask {
             let next = match self.step().await {
                 Ok(next) => next,
                 Err(error) => {
-                    tracing::warn!(job = %self.id, %error, "a replay job waits for the store");
-                    ReplayStep::Wait(TROUBLE_PAUSE)
+                    tracing::warn!(job = %self.id, %error, "a replay job could not use the store; it is retried");
+                    ReplayStep::Wait(ERROR_PAUSE)
                 }
             };
-            self.engine.show_replay(self.id, self.state);
+            self.engine.update_replay_state(self.id, self.state);
             self.waited = match next {
-                ReplayStep::End => return self.engine.forget_replay(self.id),
+                ReplayStep::End => return self.engine.remove_replay_task(self.id),
                 ReplayStep::Wait(wait) => wait,
-                ReplayStep::Rest => Duration::MAX,
+                ReplayStep::Idle => Duration::MAX,
             };
             tokio::select! {
                 () = self.engine.shared.stop.cancelled() => return,
@@ -143,36 +148,38 @@ impl ReplayTask {
                 SelectionReport::NotFound => ReplayStep::End,
                 SelectionReport::Now(state) => {
                     self.state = state;
-                    ReplayStep::Wait(SLICE_PAUSE)
+                    ReplayStep::Wait(SELECT_PAUSE)
                 }
             });
         }
         let now = self.engine.shared.clock.now();
-        let allowance = self.pacer.allowance(now).min(HAND_OUT_MAX);
+        let allowance = self.pacer.allowance(now).min(DISPATCH_MAX);
         let advanced = self.engine.store.advance_replay(self.id, allowance, OPEN_MAX, now).await?;
         let Some(advanced) = advanced else { return Ok(ReplayStep::End) };
         self.pacer.spend(advanced.dispatched.values().sum());
         for destination in advanced.dispatched.keys() {
             self.engine.expect_due(*destination, now);
         }
-        self.engine.telemetry.replayed(advanced.outcomes.iter().map(|(outcome, many)| {
-            let word = match outcome {
-                ReplayItemOutcome::Skipped(_) => "skipped",
-                ReplayItemOutcome::Succeeded
-                | ReplayItemOutcome::Dead
-                | ReplayItemOutcome::Cancelled => outcome.as_str(),
-            };
-            (word, *many)
-        }));
+        self.engine.telemetry.count_replay_outcomes(advanced.outcomes.iter().map(
+            |(outcome, count)| {
+                let label = match outcome {
+                    ReplayItemOutcome::Skipped(_) => "skipped",
+                    ReplayItemOutcome::Succeeded
+                    | ReplayItemOutcome::Dead
+                    | ReplayItemOutcome::Cancelled => outcome.as_str(),
+                };
+                (label, *count)
+            },
+        ));
         self.state = advanced.state;
         let until_allowed = (allowance == 0).then(|| self.pacer.next_in());
-        Ok(next(&advanced, self.waited, until_allowed))
+        Ok(next_step(&advanced, self.waited, until_allowed))
     }
 }
 
 impl Engine {
-    /// Makes a job and starts it; or names the job that it would overlap. The same wish again finds
-    /// the job that it made.
+    /// Creates a job and starts it; the inner error is the job that it would overlap. The same request
+    /// again finds the job that it created.
     pub async fn create_replay(
         self: &Arc<Self>,
         wish: IdempotentRequest,
@@ -180,20 +187,20 @@ impl Engine {
     ) -> Result<Result<ReplayId, ReplayId>, StoreError> {
         let (id, created_at): (ReplayId, _) = (wish.id(""), wish.at);
         let (engine, rate) = (Arc::clone(self), spec.rate);
-        // A job that is stored must also be started, even if whoever asked for it hangs up.
-        let make = async move {
-            let made = engine.store.create_replay(NewReplay { id, spec, created_at }).await?;
-            Ok(match made {
+        // A stored job must also be started, even if the caller is cancelled.
+        let create = async move {
+            let created = engine.store.create_replay(NewReplay { id, spec, created_at }).await?;
+            Ok(match created {
                 CreateReplayResult::Overlaps(other) => Err(other),
-                // Whoever made it, or the start after that, tends it.
+                // It has a task since it was created, or since the last start.
                 CreateReplayResult::Known => Ok(id),
                 CreateReplayResult::Created => {
-                    engine.tend_replay(id, ReplayState::Selecting, rate);
+                    engine.start_replay_task(id, ReplayState::Selecting, rate);
                     Ok(id)
                 }
             })
         };
-        RunToCompletion::new(make, &self.shared.tasks).await
+        RunToCompletion::new(create, &self.shared.tasks).await
     }
 
     /// What a job would select now.
@@ -212,47 +219,47 @@ impl Engine {
         input: ReplayTransition,
     ) -> Result<ChangeReplayResult, StoreError> {
         let changed = self.store.change_replay(id, input, self.shared.clock.now()).await?;
-        if let Some(tended) = self.replays.open().get(&id) {
-            tended.changed.notify_one();
+        if let Some(task) = self.replays.lock().get(&id) {
+            task.changed.notify_one();
         }
         Ok(changed)
     }
 
-    /// Goes on with the jobs that an earlier run left.
+    /// Starts the tasks of jobs that an earlier process left unfinished.
     pub(crate) async fn resume_replays(self: &Arc<Self>) -> Result<(), StoreError> {
         for id in self.store.unfinished_replays().await? {
             if let Some(job) = self.store.find_replay(id).await? {
-                tracing::info!(job = %id, state = job.state.as_str(), "goes on with a replay job");
-                self.tend_replay(id, job.state, job.spec.rate);
+                tracing::info!(job = %id, state = job.state.as_str(), "resuming a replay job");
+                self.start_replay_task(id, job.state, job.spec.rate);
             }
         }
         Ok(())
     }
 
-    fn tend_replay(self: &Arc<Self>, id: ReplayId, state: ReplayState, rate: ReplayRate) {
+    fn start_replay_task(self: &Arc<Self>, id: ReplayId, state: ReplayState, rate: ReplayRate) {
         let changed = Arc::new(Notify::new());
-        self.replays.open().insert(id, ReplayTaskHandle { changed: Arc::clone(&changed), state });
+        self.replays.lock().insert(id, ReplayTaskHandle { changed: Arc::clone(&changed), state });
         let pacer = ReplayPacer::new(rate, self.shared.clock.now());
         let task = ReplayTask { engine: Arc::clone(self), id, state, pacer, waited: TICK };
         self.shared.tasks.spawn(task.run(changed));
     }
 
-    fn show_replay(&self, id: ReplayId, state: ReplayState) {
-        let mut open = self.replays.open();
-        let before = open.get_mut(&id).map(|tended| std::mem::replace(&mut tended.state, state));
-        drop(open);
+    fn update_replay_state(&self, id: ReplayId, state: ReplayState) {
+        let mut tasks = self.replays.lock();
+        let before = tasks.get_mut(&id).map(|task| std::mem::replace(&mut task.state, state));
+        drop(tasks);
         if before != Some(state) {
-            tracing::info!(job = %id, state = state.as_str(), "a replay job moved");
+            tracing::info!(job = %id, state = state.as_str(), "a replay job changed its state");
         }
-        self.telemetry.replay_jobs(&self.replays.by_state());
+        self.telemetry.set_replay_jobs(&self.replays.by_state());
     }
 
-    fn forget_replay(&self, id: ReplayId) {
-        self.replays.open().remove(&id);
-        self.telemetry.replay_jobs(&self.replays.by_state());
+    fn remove_replay_task(&self, id: ReplayId) {
+        self.replays.lock().remove(&id);
+        self.telemetry.set_replay_jobs(&self.replays.by_state());
     }
 
-    /// Removes a slice of jobs that ended as long ago as events are kept.
+    /// Removes a slice of finished jobs that are older than the event retention.
     pub(crate) async fn prune_replays(&self) -> Result<Option<Duration>, StoreError> {
         let before = self.shared.clock.now() - self.event_retention;
         let more = self.store.prune_replays(before).await?;
@@ -277,30 +284,31 @@ mod tests {
     }
 
     #[test]
-    fn a_task_rests_when_nothing_can_happen_and_ends_when_all_is_counted() {
+    fn task_idles_when_nothing_can_happen_and_ends_when_the_job_is_finished() {
         use ReplayState::{Cancelled, Done, Paused, Running, Selecting};
         let cases = [
             (advanced(Done, 0, 0), ReplayStep::End),
             (advanced(Cancelled, 0, 9), ReplayStep::End),
             (advanced(Cancelled, 1, 9), ReplayStep::Wait(TICK * 2)),
-            (advanced(Paused, 0, 9), ReplayStep::Rest),
+            (advanced(Paused, 0, 9), ReplayStep::Idle),
             (advanced(Paused, 1, 9), ReplayStep::Wait(TICK * 2)),
             (advanced(Running, 1, 0), ReplayStep::Wait(TICK * 2)),
-            (advanced(Selecting, 0, 0), ReplayStep::Wait(SLICE_PAUSE)),
+            (advanced(Selecting, 0, 0), ReplayStep::Wait(SELECT_PAUSE)),
         ];
         for (advanced, expected) in cases {
-            assert_eq!(next(&advanced, TICK, None), expected, "case: {advanced:?}");
+            assert_eq!(next_step(&advanced, TICK, None), expected, "case: {advanced:?}");
         }
     }
 
     #[test]
-    fn a_task_waits_longer_while_nothing_moves_but_never_past_its_pace() {
-        let still = advanced(ReplayState::Running, 1, 5);
-        assert_eq!(next(&still, IDLE_MAX, None), ReplayStep::Wait(IDLE_MAX));
+    fn task_backs_off_without_progress_but_never_beyond_its_rate() {
+        let unchanged = advanced(ReplayState::Running, 1, 5);
+        assert_eq!(next_step(&unchanged, IDLE_MAX, None), ReplayStep::Wait(IDLE_MAX));
         let soon = Duration::from_millis(400);
-        assert_eq!(next(&still, IDLE_MAX, Some(soon)), ReplayStep::Wait(soon));
-        assert_eq!(next(&still, TICK, Some(Duration::ZERO)), ReplayStep::Wait(TICK));
-        let moved = AdvanceReport { outcomes: [(ReplayItemOutcome::Dead, 1)].into(), ..still };
-        assert_eq!(next(&moved, IDLE_MAX, None), ReplayStep::Wait(TICK));
+        assert_eq!(next_step(&unchanged, IDLE_MAX, Some(soon)), ReplayStep::Wait(soon));
+        assert_eq!(next_step(&unchanged, TICK, Some(Duration::ZERO)), ReplayStep::Wait(TICK));
+        let progressed =
+            AdvanceReport { outcomes: [(ReplayItemOutcome::Dead, 1)].into(), ..unchanged };
+        assert_eq!(next_step(&progressed, IDLE_MAX, None), ReplayStep::Wait(TICK));
     }
 }

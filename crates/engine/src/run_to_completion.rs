@@ -1,9 +1,9 @@
-//! Work that is finished even when whoever waits for it goes away.
+//! Work that completes even if its caller is cancelled.
 //!
-//! A sender that hangs up drops the future of its request wherever it stands. Between the commit
-//! and the hand-over to the lanes that would leave deliveries claimed by nobody until their leases
-//! run out. So what follows a commit is polled in place, at no cost, and moves to a task of its own
-//! only if it is dropped half-way.
+//! A sender that hangs up drops the future of its request at any point. Between the commit and the
+//! hand-over to the lanes that would leave deliveries claimed but not queued until their leases expire.
+//! So the work is polled in place, at no cost, and moves to a task of its own only if it is dropped
+//! before it is done.
 
 use std::{
     pin::Pin,
@@ -15,7 +15,7 @@ use tokio_util::task::TaskTracker;
 
 type Work<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// The work, until it is done.
+/// A future that moves to a background task when it is dropped before it is done.
 pub(crate) struct RunToCompletion<T: Send + 'static> {
     work: Option<Work<T>>,
     tasks: TaskTracker,
@@ -40,7 +40,7 @@ impl<T: Send + 'static> Future for RunToCompletion<T> {
 
 impl<T: Send + 'static> Drop for RunToCompletion<T> {
     fn drop(&mut self) {
-        // Without a runtime the process is ending; the next start finds the rest by its leases.
+        // Without a runtime the process is ending; the next start finds the deliveries by their leases.
         if let (Some(work), Ok(runtime)) = (self.work.take(), Handle::try_current()) {
             self.tasks.spawn_on(work, &runtime);
         }
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn work_goes_on_when_nobody_waits_for_it_any_more() {
+    async fn dropped_work_completes_in_the_background() {
         let tasks = TaskTracker::new();
         let (commit, committed) = oneshot::channel::<()>();
         let (hand_over, handed_over) = oneshot::channel::<()>();
@@ -65,7 +65,7 @@ mod tests {
         let mut waiting = Box::pin(RunToCompletion::new(work, &tasks));
         tokio::select! {
             biased;
-            () = &mut waiting => panic!("it did not wait for the commit"),
+            () = &mut waiting => panic!("the work did not wait for the commit"),
             () = std::future::ready(()) => {}
         }
 
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn work_that_is_waited_for_is_done_in_place() {
+    async fn awaited_work_runs_in_place() {
         let tasks = TaskTracker::new();
         assert_eq!(RunToCompletion::new(async { 7 }, &tasks).await, 7);
         assert_eq!(tasks.len(), 0);

@@ -1,30 +1,22 @@
-//! The only way out: makes one HTTP request to a destination and reports what came of it.
+//! Makes one HTTP request to a destination and reports the result. All outgoing HTTP passes through here.
 //!
-//! There is one [`HttpSender`] for each destination, with connections of its own, so that none is
-//! ever shared between destinations. Each connection was judged by the [`GuardedConnector`] when
-//! it was opened. Idle ones are dropped after [`POOL_IDLE_TIMEOUT`], so that a destination whose
-//! name moved is found again; one in steady use keeps leading to where it was allowed to lead.
+//! Each destination has its own [`HttpSender`] with connections of its own, opened and checked by the
+//! [`GuardedConnector`]. Idle ones are dropped after [`POOL_IDLE_TIMEOUT`], so that a changed DNS record
+//! takes effect. Everything a destination can cost us is bounded: time, headers, bytes read and stored.
+//! Redirects are not followed; a 3xx is a response like any other.
 //!
-//! What a destination can do to us is bounded: the time from the first lookup to the last byte of
-//! the answer, the headers, the bytes that are read and those that are kept. Redirects are not
-//! followed; a 3xx is an answer like any other.
-//!
-//! One call to [`HttpSender::send`] puts the request on the wire at most once. The pool may find
-//! that an idle connection was closed by its other end and take another one, but only as long as
-//! no byte of the request was written: see the comment in `client`.
-//!
-//! When is it an answer? A status other than 2xx counts as soon as it is there, since what follows
-//! is only read to be shown. A 2xx counts when its body came to the end, or went on beyond
-//! [`RESPONSE_BYTES_MAX`]: a destination that breaks off before that may have broken down before
-//! its work was done, and one delivery too many is better than one too few.
+//! One call to [`HttpSender::send`] writes the request at most once (see the comment in `build_client`).
+//! A status other than 2xx counts as soon as it is there; a 2xx counts when its body is complete or
+//! exceeds [`RESPONSE_BYTES_MAX`]: a destination that breaks off before may have crashed before it was
+//! done, and one delivery too many is better than one too few.
 
-pub(crate) mod failure;
+pub(crate) mod exchange_error;
 #[cfg(test)]
 mod tests;
-mod witness;
 
+use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -34,52 +26,50 @@ use http::uri::Scheme;
 use http::{HeaderValue, Method, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Body, Incoming};
+use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_rustls::{HttpsConnector, MaybeHttpsStream};
 use hyper_util::client::legacy::Client;
-use hyper_util::rt::{TokioExecutor, TokioTimer};
+use hyper_util::client::legacy::connect::{Connected, Connection};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use rustls::ClientConfig;
 use surehook_core::address::AddressPolicy;
 use surehook_core::delivery::{AttemptFailure, AttemptOutcome, AttemptTiming, RetryAfter};
 use surehook_core::destination::proxy::{Proxy, ProxyKind};
+use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
 use tower::Service;
 
-use self::failure::ExchangeError;
-use self::witness::{LastTlsError, MonitoredStream};
+use self::exchange_error::ExchangeError;
 use crate::connect::proxy::PROXY_AUTHENTICATION;
-use crate::connect::{
-    CONNECT_TIMEOUT, ConnectError, GuardedConnector, GuardedStream, RESOLVE_TIMEOUT, Resolver,
-};
+use crate::connect::{CONNECT_TIMEOUT, ConnectError, GuardedConnector, RESOLVE_TIMEOUT, Resolver};
 use crate::stopwatch::{ResponseHeadTime, Stopwatch};
 
-/// How long a connection may stay unused. Bounds for how long a name's old address is called.
+/// How long a connection may stay unused, and so how long an old address of a name is called.
 pub const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How much of an answer is kept for people to read.
+/// Bytes of a response body that are stored for people to read.
 pub const RESPONSE_BYTES_KEPT: usize = 16 * 1024;
 
-/// How much of an answer is read, so that the connection can be used again. After that the
-/// connection is given up, which costs less than the rest of an answer without end.
+/// Bytes of a response body that are read, so that the connection can be reused. Beyond that the
+/// connection is closed, which costs less than reading an endless response.
 pub const RESPONSE_BYTES_MAX: usize = 1024 * 1024;
 
-/// The most that the headers of an answer may take. Their number is bounded too, by hyper's
-/// default of 100.
+/// The limit on the headers of a response. Their number is limited too, by hyper's default of 100.
 const RESPONSE_HEADER_BYTES_MAX: u32 = 32 * 1024;
 
-/// The most that opening a connection may take: the name, TCP, and as much again for a proxy and TLS. The
-/// pool may go on opening one in the background after the attempt that asked for it is over, so
-/// the deadline of the attempt is not bound enough.
+/// The timeout of opening a connection: DNS, TCP, and as much again for a proxy and TLS. The pool may open
+/// a connection in the background after its attempt has ended, so the timeout of the attempt is not
+/// enough.
 pub(crate) const OPEN_TIMEOUT: Duration =
     CONNECT_TIMEOUT.saturating_mul(2).saturating_add(RESOLVE_TIMEOUT);
 
-/// How often a busy HTTP/2 connection is asked whether it is alive, and how long it may take to
-/// say so. Without this a connection that went silent would take down one attempt after another,
-/// since with HTTP/2 an attempt that timed out does not close the connection.
+/// Ping interval and timeout of a busy HTTP/2 connection. Without them a silent connection would fail one
+/// attempt after another, since an HTTP/2 attempt that times out does not close the connection.
 const HTTP2_PING_INTERVAL: Duration = Duration::from_secs(10);
 const HTTP2_PING_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The headers that say how a message is framed and how it goes. The client makes them; taken
-/// from settings they could contradict the body and so smuggle a second request.
+/// Headers that frame the message. The client makes them; taken from settings they could contradict the
+/// body and smuggle a second request.
 const FRAMING_HEADERS: [HeaderName; 10] = [
     header::CONNECTION,
     header::CONTENT_LENGTH,
@@ -102,28 +92,27 @@ pub struct HttpOutboundRequest {
     pub body: Bytes,
 }
 
-/// What came of an attempt.
+/// The result of an attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SendReport {
     pub outcome: AttemptOutcome,
-    /// From the call until the outcome was known.
+    /// From the call to the outcome.
     pub elapsed: Duration,
-    /// Where that time went.
     pub timing: AttemptTiming,
-    /// The first [`RESPONSE_BYTES_KEPT`] bytes of the answer's body, or as much as came. More only if
-    /// it was [asked](HttpSender::ask) for.
+    /// The first [`RESPONSE_BYTES_KEPT`] bytes of the response body; more only after
+    /// [`HttpSender::send_for_full_response`].
     pub response_body: Vec<u8>,
-    /// For a failure, a short text for the operator. Holds no secrets and none of the system's
-    /// own error texts.
+    /// For a failure, a short text for people. Contains no secrets and no error texts of the operating
+    /// system.
     pub detail: Option<String>,
-    /// Whether the destination may have got the request. Only `false` is certain.
+    /// Whether the destination may have received the request. Only `false` is certain.
     pub may_have_arrived: bool,
-    /// What a service that sends messages calls the message it took.
+    /// The message id that the channel assigned.
     pub sent_id: Option<String>,
 }
 
 impl SendReport {
-    /// A report that says nothing but the outcome, of something that was not sent over the network.
+    /// A report with nothing but the outcome, for an attempt without HTTP.
     pub fn of(outcome: AttemptOutcome) -> Self {
         Self {
             outcome,
@@ -137,45 +126,48 @@ impl SendReport {
     }
 }
 
-/// What a sender is made of.
+/// Dependencies and settings of a sender.
 #[derive(Debug, Clone)]
 pub struct HttpSenderConfig {
     pub policy: Arc<AddressPolicy>,
     pub resolver: Arc<dyn Resolver>,
     /// Usually [`crate::tls::TrustStore::usual`], shared by all senders.
     pub tls: Arc<ClientConfig>,
-    /// A proxy on the way.
     pub proxy: Option<Proxy>,
-    /// How many unused connections are kept. More than the destination's concurrency is waste.
+    /// Unused connections kept. More than the destination's concurrency is waste.
     pub pool_idle_max: usize,
 }
 
-/// Sends to one destination. `B` is what its requests hold: all of it at hand, unless it is a file.
+/// Sends to one destination. `B` is the request body: in memory, unless it is a media file.
 #[derive(Debug, Clone)]
 pub struct HttpSender<B = Full<Bytes>> {
     client: Client<TimedConnector, B>,
-    passing: Option<ForwardProxy>,
-    last_words: LastTlsError,
+    forward_proxy: Option<ForwardProxy>,
+    last_tls_error: LastTlsError,
 }
 
-/// A proxy that passes each request on instead of a connection: what is sent to it, it reads.
+/// An HTTP proxy, which forwards plain HTTP requests instead of opening a tunnel.
 #[derive(Debug, Clone)]
 struct ForwardProxy {
     authorization: Option<HeaderValue>,
 }
 
 impl HttpSender {
-    /// Makes one attempt, which ends after `deadline` at the latest. A failure is an outcome.
+    /// Makes one attempt, which ends after `deadline` at the latest. A failure is an outcome, not an error.
     pub async fn send(&self, request: HttpOutboundRequest, deadline: Duration) -> SendReport {
-        self.call(as_http(request), deadline).await
+        self.call(build_request(request), deadline).await
     }
 
-    /// The same, for an answer that has to be understood: all of it is kept that is read.
-    pub(crate) async fn ask(&self, request: HttpOutboundRequest, deadline: Duration) -> SendReport {
-        self.exchange_within(as_http(request), deadline, RESPONSE_BYTES_MAX).await
+    /// The same, and keeps all of the response body that is read.
+    pub(crate) async fn send_for_full_response(
+        &self,
+        request: HttpOutboundRequest,
+        deadline: Duration,
+    ) -> SendReport {
+        self.exchange_within(build_request(request), deadline, RESPONSE_BYTES_MAX).await
     }
 
-    /// Asks for what is at an address, with GET.
+    /// Makes a GET request.
     pub async fn fetch(&self, url: Uri, deadline: Duration) -> SendReport {
         let mut request = Request::new(Full::default());
         *request.uri_mut() = url;
@@ -187,24 +179,23 @@ impl<B> HttpSender<B>
 where
     B: Body<Data = Bytes, Error: Into<BoxError>> + Send + Unpin + 'static,
 {
-    /// Makes a sender without any connections yet.
     pub fn new(config: HttpSenderConfig) -> Self {
-        let passing = match &config.proxy {
+        let forward_proxy = match &config.proxy {
             Some(proxy) if proxy.kind == ProxyKind::Http => {
                 Some(ForwardProxy { authorization: proxy.authorization() })
             }
             Some(_) | None => None,
         };
-        let last_words = LastTlsError::default();
-        Self { client: client(config, last_words.clone()), passing, last_words }
+        let last_tls_error = LastTlsError::default();
+        let client = build_client(config, last_tls_error.clone());
+        Self { client, forward_proxy, last_tls_error }
     }
 
-    /// Makes one request as it is given.
+    /// Makes the given request unchanged.
     pub(crate) async fn call(&self, request: Request<B>, deadline: Duration) -> SendReport {
         self.exchange_within(request, deadline, RESPONSE_BYTES_KEPT).await
     }
 
-    /// Makes one request, and keeps so much of the answer.
     async fn exchange_within(
         &self,
         request: Request<B>,
@@ -213,51 +204,52 @@ where
     ) -> SendReport {
         let started = Instant::now();
         let watch = Stopwatch::default();
-        let mut answer =
+        let mut response =
             PartialResponse { head: None, head_seen: None, body: Vec::new(), kept_max };
-        let end = match timeout(deadline, self.exchange(request, &watch, &mut answer)).await {
-            Ok(end) => end.map_err(|broken| broken.unless_tls_said(self.last_words.since(started))),
+        let end = match timeout(deadline, self.exchange(request, &watch, &mut response)).await {
+            Ok(end) => end.map_err(|error| error.or_tls_error(self.last_tls_error.since(started))),
             Err(_) => Err(ExchangeError::new(
                 AttemptFailure::Timeout,
-                format!("no whole answer within {deadline:?}"),
+                format!("no complete response within {deadline:?}"),
             )),
         };
-        answer.into_report(end, &watch, (started, Instant::now()))
+        response.into_report(end, &watch, started, Instant::now())
     }
 
     async fn exchange(
         &self,
         mut request: Request<B>,
         watch: &Stopwatch,
-        answer: &mut PartialResponse,
+        partial: &mut PartialResponse,
     ) -> Result<ResponseHead, ExchangeError> {
-        // A destination with https is reached through a tunnel, and the proxy sees none of this.
+        // Requests over HTTPS are tunnelled; the proxy does not see them.
         let is_plain = request.uri().scheme() == Some(&Scheme::HTTP);
-        let passing = self.passing.as_ref().filter(|_| is_plain);
-        if let Some(authorization) = passing.and_then(|proxy| proxy.authorization.clone()) {
+        let forward_proxy = self.forward_proxy.as_ref().filter(|_| is_plain);
+        if let Some(authorization) = forward_proxy.and_then(|proxy| proxy.authorization.clone()) {
             request.headers_mut().insert(header::PROXY_AUTHORIZATION, authorization);
         }
         let response = watch.watch(self.client.request(request)).await?;
-        answer.head_seen = Some(watch.head_seen(response.extensions().get()));
-        if passing.is_some() && response.status() == StatusCode::PROXY_AUTHENTICATION_REQUIRED {
-            // It has not passed the request on.
+        partial.head_seen = Some(watch.head_seen(response.extensions().get()));
+        if forward_proxy.is_some() && response.status() == StatusCode::PROXY_AUTHENTICATION_REQUIRED
+        {
+            // The proxy has not forwarded the request.
             let refused = ExchangeError::new(AttemptFailure::ProxyRefused, PROXY_AUTHENTICATION);
             return Err(ExchangeError { before_sending: true, ..refused });
         }
         let head = ResponseHead::of(&response);
-        answer.head = Some(head);
-        answer.read_body(response.into_body()).await?;
+        partial.head = Some(head);
+        partial.read_body(response.into_body()).await?;
         Ok(head)
     }
 }
 
-/// As much of an answer as has arrived. Filled in place, so that it outlives a timeout.
+/// The part of a response that has arrived. Filled in place, so that it survives a timeout.
 #[derive(Debug)]
 struct PartialResponse {
     head: Option<ResponseHead>,
     head_seen: Option<ResponseHeadTime>,
     body: Vec<u8>,
-    /// How much of the body is kept.
+    /// The limit on `body`.
     kept_max: usize,
 }
 
@@ -271,7 +263,7 @@ impl PartialResponse {
     async fn read_body(&mut self, mut body: Incoming) -> Result<(), hyper::Error> {
         let mut read: usize = 0;
         while let Some(frame) = body.frame().await {
-            // Trailers have nothing to tell us.
+            // Trailers are ignored.
             let Ok(data) = frame?.into_data() else { continue };
             let room = self.kept_max.saturating_sub(self.body.len());
             self.body.extend_from_slice(&data[..data.len().min(room)]);
@@ -283,27 +275,26 @@ impl PartialResponse {
         Ok(())
     }
 
-    /// Says what the attempt came to, given how the exchange ended.
+    /// The report, given how the exchange ended.
     fn into_report(
         self,
         end: Result<ResponseHead, ExchangeError>,
         watch: &Stopwatch,
-        (started, ended): (Instant, Instant),
+        started: Instant,
+        ended: Instant,
     ) -> SendReport {
         let may_have_arrived = match &end {
             Ok(_) => true,
-            Err(broken) => self.head.is_some() || !broken.before_sending,
+            Err(error) => self.head.is_some() || !error.before_sending,
         };
         let (outcome, detail) = match (end, self.head) {
             (Ok(head), _) => (head.outcome(), None),
-            (Err(broken), Some(head)) if !head.is_success() => {
-                (head.outcome(), Some(broken.detail))
-            }
-            (Err(broken), _) => (AttemptOutcome::Failed(broken.failure), Some(broken.detail)),
+            (Err(error), Some(head)) if !head.is_success() => (head.outcome(), Some(error.detail)),
+            (Err(error), _) => (AttemptOutcome::Failed(error.failure), Some(error.detail)),
         };
         SendReport {
             elapsed: ended.saturating_duration_since(started),
-            timing: watch.read((started, ended), self.head_seen, may_have_arrived),
+            timing: watch.read(started, ended, self.head_seen, may_have_arrived),
             response_body: self.body,
             detail,
             may_have_arrived,
@@ -328,7 +319,7 @@ impl ResponseHead {
     }
 }
 
-fn as_http(outbound: HttpOutboundRequest) -> Request<Full<Bytes>> {
+fn build_request(outbound: HttpOutboundRequest) -> Request<Full<Bytes>> {
     let mut request = Request::new(Full::new(outbound.body));
     *request.method_mut() = Method::POST;
     *request.uri_mut() = outbound.url;
@@ -339,12 +330,16 @@ fn as_http(outbound: HttpOutboundRequest) -> Request<Full<Bytes>> {
     request
 }
 
-/// Builds the client of one destination.
-fn client<B>(config: HttpSenderConfig, last_words: LastTlsError) -> Client<TimedConnector, B>
+fn build_client<B>(
+    config: HttpSenderConfig,
+    last_tls_error: LastTlsError,
+) -> Client<TimedConnector, B>
 where
     B: Body<Data: Send> + Send,
 {
+    let is_http_proxy = config.proxy.as_ref().is_some_and(|proxy| proxy.kind == ProxyKind::Http);
     let guarded = GuardedConnector::new(config.policy, config.resolver).with_proxy(config.proxy);
+    let inner = HttpsConnector::from((guarded, config.tls));
     let header_bytes_max = RESPONSE_HEADER_BYTES_MAX as usize;
     Client::builder(TokioExecutor::new())
         .pool_timer(TokioTimer::new())
@@ -356,47 +351,143 @@ where
         .http2_keep_alive_interval(HTTP2_PING_INTERVAL)
         .http2_keep_alive_timeout(HTTP2_PING_TIMEOUT)
         .set_host(true)
-        // Lets the pool take another connection if the one it chose turns out to be closed.
-        // It never sends twice. Read in hyper-util 0.1.21 and hyper 1.12.0: the client tries again
-        // only if the connection was used before and hyper hands the request back, and hyper hands
-        // back only a request that still lies in the connection's queue (`Envelope::drop`, and
-        // `try_recv` in `proto/h1/dispatch.rs`). Taking it out of the queue is the step before
-        // writing its first byte, for HTTP/1 (`poll_msg`) as for HTTP/2 (`ClientTask::poll`); from
-        // then on every error is final. Without this, each destination that closes idle
-        // connections would fail an attempt now and then though nothing was sent.
+        // Lets the pool take another connection if the chosen one turns out to be closed. It never
+        // sends twice. Verified in hyper-util 0.1.21 and hyper 1.12.0: the client retries only if the
+        // connection was used before and hyper returns the request, and hyper returns only a request
+        // that is still in the connection's queue (`Envelope::drop`, and `try_recv` in
+        // `proto/h1/dispatch.rs`). Taking it out of the queue is the step before writing its first
+        // byte, for HTTP/1 (`poll_msg`) and HTTP/2 (`ClientTask::poll`); from then on every error is
+        // final. Without this, destinations that close idle connections would fail an attempt now and
+        // then although nothing was sent.
         .retry_canceled_requests(true)
-        .build(TimedConnector { inner: HttpsConnector::from((guarded, config.tls)), last_words })
+        .build(TimedConnector { inner, is_http_proxy, last_tls_error })
 }
 
-/// Bounds the time in which a connection is opened, TLS included.
+/// Limits the time of opening a connection, TLS included.
 #[derive(Debug, Clone)]
 struct TimedConnector {
     inner: HttpsConnector<GuardedConnector>,
-    last_words: LastTlsError,
+    is_http_proxy: bool,
+    last_tls_error: LastTlsError,
 }
 
 pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
-type Stream = MonitoredStream<MaybeHttpsStream<GuardedStream>>;
+type ClientStream = MonitoredStream<MaybeHttpsStream<TokioIo<TcpStream>>>;
 
 impl Service<Uri> for TimedConnector {
-    type Response = Stream;
+    type Response = ClientStream;
     type Error = BoxError;
-    type Future = Pin<Box<dyn Future<Output = Result<Stream, BoxError>> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = Result<ClientStream, BoxError>> + Send>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
         self.inner.poll_ready(cx)
     }
 
     fn call(&mut self, uri: Uri) -> Self::Future {
+        let is_forwarded = self.is_http_proxy && uri.scheme() == Some(&Scheme::HTTP);
         let opening = timeout(OPEN_TIMEOUT, self.inner.call(uri));
-        let last_words = self.last_words.clone();
+        let last_tls_error = self.last_tls_error.clone();
         let opened_for = Stopwatch::of_attempt();
         Box::pin(async move {
             let opened = opening.await;
             let stream = opened
                 .unwrap_or_else(|_| Err(ConnectError::Timeout { after: OPEN_TIMEOUT }.into()))?;
             opened_for.opened();
-            Ok(MonitoredStream { stream, last_words, opened_for })
+            Ok(MonitoredStream { stream, is_forwarded, last_tls_error, opened_for })
         })
+    }
+}
+
+/// The latest TLS error on any connection of one sender.
+///
+/// With TLS 1.3 a server refuses our certificate after the handshake, by an alert. By then the connection
+/// belongs to a task of the HTTP library, which may read the alert before it gets the request; the
+/// request then fails with "connection closed" and no reason.
+#[derive(Debug, Clone, Default)]
+struct LastTlsError(Arc<Mutex<Option<(Instant, rustls::Error)>>>);
+
+impl LastTlsError {
+    fn record(&self, error: &io::Error) {
+        let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+        if let Some(error) = inner {
+            *self.0.lock().unwrap_or_else(PoisonError::into_inner) =
+                Some((Instant::now(), error.clone()));
+        }
+    }
+
+    /// The latest error, if it is not older than `started`.
+    fn since(&self, started: Instant) -> Option<rustls::Error> {
+        let latest = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        latest.as_ref().filter(|(at, _)| *at >= started).map(|(_, error)| error.clone())
+    }
+}
+
+/// A connection that records TLS errors, and knows which attempt it was opened for.
+#[derive(Debug)]
+struct MonitoredStream<S> {
+    stream: S,
+    /// Leads to a proxy that forwards requests and so needs absolute URLs.
+    is_forwarded: bool,
+    last_tls_error: LastTlsError,
+    /// Every response on the connection carries it.
+    opened_for: Stopwatch,
+}
+
+impl<S> MonitoredStream<S> {
+    fn record<T>(&self, polled: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if let Poll::Ready(Err(error)) = &polled {
+            self.last_tls_error.record(error);
+        }
+        polled
+    }
+}
+
+impl<S: Connection> Connection for MonitoredStream<S> {
+    fn connected(&self) -> Connected {
+        self.stream.connected().proxy(self.is_forwarded).extra(self.opened_for.clone())
+    }
+}
+
+impl<S: Read + Unpin> Read for MonitoredStream<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        let polled = Pin::new(&mut self.stream).poll_read(cx, buf);
+        self.record(polled)
+    }
+}
+
+impl<S: Write + Unpin> Write for MonitoredStream<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let polled = Pin::new(&mut self.stream).poll_write(cx, buf);
+        self.record(polled)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let polled = Pin::new(&mut self.stream).poll_flush(cx);
+        self.record(polled)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let polled = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
+        self.record(polled)
     }
 }

@@ -1,7 +1,7 @@
-//! Takes secrets out of what is sent, for sources that ask for it.
+//! Removes secrets from what is sent, for sources with `strip_secrets`.
 //!
-//! It is done at each attempt, after any transform, so that retries and replays do the same and what
-//! is stored stays as it came.
+//! Done at each attempt, after any transform: retries and replays do the same, and the stored event
+//! stays unchanged.
 
 use std::{
     borrow::Cow,
@@ -13,71 +13,69 @@ use surehook_core::{
     event::Payload, name::Name, provider::PROVIDERS, redact::SecretNames, store::Configuration,
 };
 
-/// What each source says about its secrets.
+/// The secret settings of all sources, by name.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SourceSecretsTable {
     sources: HashMap<Name, SourceSecrets>,
-    /// What holds for a source of which nothing is known any more.
+    /// For a source that is no longer known.
     unknown: SourceSecrets,
 }
 
 impl SourceSecretsTable {
+    /// The table for a new configuration. For a source that was deleted or renamed, the settings under
+    /// its old name keep applying to the deliveries that it left behind.
+    pub(crate) fn build(before: &Self, configuration: &Configuration) -> Self {
+        let live: HashSet<&Name> = configuration.sources.iter().map(|s| &s.spec.name).collect();
+        let entry = |name: &Name, id, strips, headers| {
+            let names = Arc::new(configuration.secret_names(id));
+            (name.clone(), SourceSecrets { names, headers, strips })
+        };
+        // Of sources deleted before the last start, only the names of all their headers are stored.
+        let presets = PROVIDERS.iter().filter_map(|provider| provider.secret_header());
+        let past_headers = configuration.past.token_headers.iter().cloned();
+        let all_headers: Arc<[String]> = past_headers.chain(presets.map(str::to_owned)).collect();
+        let left = before.sources.iter().map(|(name, secrets)| (name.clone(), secrets.clone()));
+        let past =
+            configuration.past.sources.iter().map(|past| {
+                entry(&past.name, past.id, past.strip_secrets, Arc::clone(&all_headers))
+            });
+        let gone = left.chain(past).filter(|(name, _)| !live.contains(name));
+        let sources = configuration.sources.iter().map(|stored| {
+            let spec = &stored.spec;
+            entry(&spec.name, stored.id, spec.strip_secrets, spec.secret_headers().into())
+        });
+        Self {
+            sources: gone.chain(sources).collect(),
+            unknown: SourceSecrets { headers: all_headers, ..SourceSecrets::default() },
+        }
+    }
+
     pub(crate) fn of(&self, source: &Name) -> &SourceSecrets {
         self.sources.get(source).unwrap_or(&self.unknown)
     }
 }
 
-/// What one source says about its secrets.
+/// The secret settings of one source.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SourceSecrets {
     pub(crate) names: Arc<SecretNames>,
-    /// Headers that hold a secret itself, in lower case. They end here.
+    /// Headers that carry the secret itself, in lower case. They are never forwarded.
     pub(crate) headers: Arc<[String]>,
-    /// Secrets are also taken out of the body that is sent.
+    /// Whether secrets are also removed from the body.
     strips: bool,
 }
 
-/// What holds with a new configuration. A source that is gone, or has another name, goes on saying
-/// the same about the deliveries that it left behind.
-pub(crate) fn secrets(
-    before: &SourceSecretsTable,
-    configuration: &Configuration,
-) -> SourceSecretsTable {
-    let live: HashSet<&Name> = configuration.sources.iter().map(|s| &s.spec.name).collect();
-    let said = |name: &Name, id, strips, headers| {
-        let names = Arc::new(configuration.secret_names(id));
-        (name.clone(), SourceSecrets { names, headers, strips })
-    };
-    // Of those that went before the last start only the names of all their headers are kept.
-    let presets = PROVIDERS.iter().filter_map(|provider| provider.secret_header());
-    let once = configuration.past.token_headers.iter().cloned();
-    let lost: Arc<[String]> = once.chain(presets.map(str::to_owned)).collect();
-    let left = before.sources.iter().map(|(name, said)| (name.clone(), said.clone()));
-    let past = configuration.past.sources.iter();
-    let past = past.map(|past| said(&past.name, past.id, past.strip_secrets, Arc::clone(&lost)));
-    let gone = left.chain(past).filter(|(name, _)| !live.contains(name));
-    let sources = configuration.sources.iter().map(|stored| {
-        let spec = &stored.spec;
-        said(&spec.name, stored.id, spec.strip_secrets, spec.secret_headers().into())
-    });
-    SourceSecretsTable {
-        sources: gone.chain(sources).collect(),
-        unknown: SourceSecrets { headers: Arc::clone(&lost), ..SourceSecrets::default() },
-    }
-}
-
-/// What is sent of a payload, or why nothing is.
+/// The payload without secrets, or why it cannot be sent.
 pub(crate) fn strip<'p>(
-    said: &SourceSecrets,
+    secrets: &SourceSecrets,
     payload: &'p Payload,
 ) -> Result<Cow<'p, Payload>, String> {
-    if !said.strips {
+    if !secrets.strips {
         return Ok(Cow::Borrowed(payload));
     }
-    let stripped = payload.stripped(&said.names).map(Cow::Owned);
-    stripped.map_err(|opaque| {
-        format!("`strip_secrets` lets nothing pass that it cannot read: {opaque}")
-    })
+    let stripped = payload.stripped(&secrets.names).map(Cow::Owned);
+    stripped
+        .map_err(|error| format!("not sent, because `strip_secrets` cannot read the body: {error}"))
 }
 
 #[cfg(test)]
@@ -96,35 +94,36 @@ mod tests {
     }
 
     #[test]
-    fn what_a_source_left_behind_is_stripped_too() {
+    fn deliveries_of_a_deleted_or_renamed_source_are_still_stripped() {
         let mut configuration = Configuration::default();
         let mut now = SourceSecretsTable::default();
         let mut after = |changes: &[ConfigChange]| {
             configuration.apply(changes, NOW);
-            now = secrets(&now, &configuration);
-            let fresh = secrets(&SourceSecretsTable::default(), &configuration);
-            let sorted = |secrets: &SourceSecretsTable| {
-                let stripping = secrets.sources.iter().filter(|(_, said)| said.strips);
+            now = SourceSecretsTable::build(&now, &configuration);
+            let restarted =
+                SourceSecretsTable::build(&SourceSecretsTable::default(), &configuration);
+            let sorted = |table: &SourceSecretsTable| {
+                let stripping = table.sources.iter().filter(|(_, secrets)| secrets.strips);
                 let mut names: Vec<_> = stripping.map(|(name, _)| name.to_string()).collect();
                 names.sort();
                 names.join(" ")
             };
-            assert!(now.sources.values().all(|said| said.names.is_field("pin")));
-            (sorted(&now), sorted(&fresh))
+            assert!(now.sources.values().all(|secrets| secrets.names.is_field("pin")));
+            (sorted(&now), sorted(&restarted))
         };
         let both = |names: &str| (names.to_owned(), names.to_owned());
 
         assert_eq!(after(&[put(1, "shop", true), put(2, "bank", false)]), both("shop"));
-        // What is in memory has the old name; the store gives the new one.
+        // Deliveries in memory carry the old name; those from the store the new one.
         let moved = ("shop store".to_owned(), "store".to_owned());
         assert_eq!(after(&[put(1, "store", true)]), moved);
         assert_eq!(after(&[ConfigChange::DeleteSource(SourceId::new(NOW, 1 << 100))]), moved);
-        // Whoever takes the name says what holds for it.
+        // The new owner of a name decides.
         assert_eq!(after(&[put(3, "store", false), put(4, "shop", false)]), both(""));
     }
 
     #[test]
-    fn headers_with_a_secret_are_those_of_the_source_and_of_all_if_it_is_gone() {
+    fn secret_headers_are_those_of_the_source_or_of_all_sources_if_it_is_gone() {
         let put = |number: u128, spec| {
             let spec: SourceSpec = serde_json::from_value(spec).unwrap();
             ConfigChange::PutSource(SourceId::new(NOW, number << 100), spec)
@@ -140,7 +139,7 @@ mod tests {
             ],
             NOW,
         );
-        let now = secrets(&SourceSecretsTable::default(), &configuration);
+        let now = SourceSecretsTable::build(&SourceSecretsTable::default(), &configuration);
         let of = |secrets: &SourceSecretsTable, name: &str| {
             secrets.of(&name.parse().unwrap()).headers.join(" ")
         };
@@ -151,8 +150,8 @@ mod tests {
         assert_eq!(of(&now, "plain"), "");
 
         configuration.apply(&[ConfigChange::DeleteSource(SourceId::new(NOW, 1 << 100))], NOW);
-        assert_eq!(of(&secrets(&now, &configuration), "own"), "x-shared");
-        let restarted = secrets(&SourceSecretsTable::default(), &configuration);
+        assert_eq!(of(&SourceSecretsTable::build(&now, &configuration), "own"), "x-shared");
+        let restarted = SourceSecretsTable::build(&SourceSecretsTable::default(), &configuration);
         assert_eq!(of(&restarted, "own"), format!("x-shared apikey x-gitlab-token {telegram}"));
     }
 }

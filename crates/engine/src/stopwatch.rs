@@ -1,13 +1,11 @@
-//! Where the time of an attempt goes, taken down while it goes.
+//! Measures where the time of an attempt goes: DNS, connect, TLS, first byte.
 //!
-//! A connection is opened below the HTTP client, which does not say for whom. So the stopwatch of an
-//! attempt is handed around it, through the task: [`Stopwatch::watch`] puts it there, and the
-//! connector, which the client calls within that task, finds it. A connection remembers the stopwatch
-//! of the attempt that it was opened for, and every answer on it does too: an answer that remembers
-//! another one came over a connection that was there before.
+//! A connection is opened below the HTTP client, which does not tell for which attempt. So the stopwatch
+//! of an attempt is a task-local value: [`Stopwatch::watch`] sets it, and the connector, which the client
+//! calls within that task, reads it. A connection keeps the stopwatch of the attempt it was opened for, and
+//! every response on it carries it: a response with another stopwatch came over a reused connection.
 //!
-//! On such a connection this costs one reading of the clock, when the head of the answer is there;
-//! four more on a new one.
+//! The cost is one clock reading on a reused connection, and four more on a new one.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -16,10 +14,10 @@ use surehook_core::delivery::AttemptTiming;
 use tokio::time::Instant;
 
 tokio::task_local! {
-    static OF_ATTEMPT: Stopwatch;
+    static ATTEMPT_STOPWATCH: Stopwatch;
 }
 
-/// A stage on the way to an open connection.
+/// A stage of opening a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ConnectStage {
     Dns,
@@ -27,7 +25,7 @@ pub(crate) enum ConnectStage {
     Tls,
 }
 
-/// What is taken down of one attempt. Clones are the same.
+/// The measurements of one attempt. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Stopwatch(Arc<Mutex<StageTimes>>);
 
@@ -38,34 +36,34 @@ struct StageTimes {
     connect: Option<Duration>,
     tls: Option<Duration>,
     open_since: Option<Instant>,
-    /// A connection was asked for.
+    /// The attempt asked for a new connection.
     was_needed: bool,
 }
 
-/// The head of an answer.
+/// When the head of a response arrived.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ResponseHeadTime {
     at: Instant,
-    /// The connection was opened for this attempt.
-    is_fresh: bool,
+    /// On a connection that was opened for this attempt.
+    is_new_connection: bool,
 }
 
 impl Stopwatch {
-    /// That of the attempt which this is part of; one that nobody looks at if there is none.
+    /// The stopwatch of the current attempt; an unused one outside of an attempt.
     pub(crate) fn of_attempt() -> Self {
-        OF_ATTEMPT.try_with(Clone::clone).unwrap_or_default()
+        ATTEMPT_STOPWATCH.try_with(Clone::clone).unwrap_or_default()
     }
 
-    /// Runs an attempt, or a part of it.
+    /// Runs an attempt, or a part of it, with this stopwatch.
     pub(crate) async fn watch<F: Future>(&self, attempt: F) -> F::Output {
-        OF_ATTEMPT.scope(self.clone(), attempt).await
+        ATTEMPT_STOPWATCH.scope(self.clone(), attempt).await
     }
 
     fn stages(&self) -> MutexGuard<'_, StageTimes> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A stage begins, and the one before has ended. Says when.
+    /// Begins a stage and ends the one before. Returns the time.
     pub(crate) fn begin(&self, stage: ConnectStage) -> Instant {
         let now = Instant::now();
         let mut stages = self.stages();
@@ -74,7 +72,7 @@ impl Stopwatch {
         now
     }
 
-    /// The connection is open.
+    /// Records that the connection is open.
     pub(crate) fn opened(&self) {
         let now = Instant::now();
         let mut stages = self.stages();
@@ -82,23 +80,24 @@ impl Stopwatch {
         (stages.open_since, stages.was_needed) = (Some(now), true);
     }
 
-    /// The head of an answer is there, on a connection that was opened for `opened_for`.
+    /// Records the head of a response, on a connection that was opened for `opened_for`.
     pub(crate) fn head_seen(&self, opened_for: Option<&Self>) -> ResponseHeadTime {
-        let is_fresh = opened_for.is_some_and(|other| Arc::ptr_eq(&self.0, &other.0));
-        ResponseHeadTime { at: Instant::now(), is_fresh }
+        let is_new_connection = opened_for.is_some_and(|other| Arc::ptr_eq(&self.0, &other.0));
+        ResponseHeadTime { at: Instant::now(), is_new_connection }
     }
 
-    /// Where the time of an attempt went that has ended. `was_sent` is whether anything of it may
-    /// have been written to a connection.
+    /// The timing of an attempt that has ended. `was_sent` says whether a part of the request may have been
+    /// written.
     pub(crate) fn read(
         &self,
-        (started, ended): (Instant, Instant),
+        started: Instant,
+        ended: Instant,
         head: Option<ResponseHeadTime>,
         was_sent: bool,
     ) -> AttemptTiming {
         let mut stages = self.stages();
         match head {
-            Some(head) if !head.is_fresh => AttemptTiming {
+            Some(head) if !head.is_new_connection => AttemptTiming {
                 first_byte: Some(head.at.saturating_duration_since(started)),
                 reused: Some(true),
                 ..AttemptTiming::default()
@@ -107,7 +106,7 @@ impl Stopwatch {
                 AttemptTiming { reused: was_sent.then_some(true), ..AttemptTiming::default() }
             }
             Some(_) | None => {
-                // One that hangs in a stage has spent its time there.
+                // An attempt that hung in a stage spent its time there.
                 stages.end(ended);
                 let open_since = stages.open_since;
                 let waited = |head: ResponseHeadTime| {
@@ -126,7 +125,7 @@ impl Stopwatch {
 }
 
 impl StageTimes {
-    /// Ends what runs. A stage may come more than once, as when a proxy has a name of its own.
+    /// Ends the running stage. A stage may occur more than once: a proxy's name is resolved, too.
     fn end(&mut self, now: Instant) {
         let Some((stage, since)) = self.running.take() else { return };
         let spent = match stage {
@@ -164,51 +163,54 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_stages_of_a_new_connection_follow_one_another() {
+    async fn stages_of_a_new_connection_are_measured() {
         let (watch, started) = (Stopwatch::default(), Instant::now());
         open(&watch).await;
         pass(8).await;
         let head = watch.head_seen(Some(&watch.clone()));
         pass(16).await;
 
-        let timing = watch.read((started, Instant::now()), Some(head), true);
+        let timing = watch.read(started, Instant::now(), Some(head), true);
 
         let (dns, connect, tls, first_byte) = (Some(ms(1)), Some(ms(4)), Some(ms(4)), Some(ms(8)));
         assert_eq!(timing, AttemptTiming { dns, connect, tls, first_byte, reused: Some(false) });
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_connection_that_was_opened_for_another_is_reused_even_if_one_was_opened_meanwhile() {
+    async fn connection_of_another_attempt_counts_as_reused_even_if_one_was_opened_meanwhile() {
         let (watch, other, started) = (Stopwatch::default(), Stopwatch::default(), Instant::now());
         open(&watch).await;
         let head = watch.head_seen(Some(&other));
 
-        let timing = watch.read((started, Instant::now()), Some(head), true);
+        let timing = watch.read(started, Instant::now(), Some(head), true);
 
         let (first_byte, reused) = (Some(ms(9)), Some(true));
         assert_eq!(timing, AttemptTiming { first_byte, reused, ..AttemptTiming::default() });
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_ends_on_the_way_has_spent_its_time_in_the_stage_it_was_in() {
+    async fn interrupted_stage_is_measured_up_to_the_end() {
         let (watch, started) = (Stopwatch::default(), Instant::now());
         watch.begin(ConnectStage::Connect);
         pass(7).await;
-        let hangs = watch.read((started, Instant::now()), None, false);
+        let hangs = watch.read(started, Instant::now(), None, false);
         assert_eq!(hangs, AttemptTiming { connect: Some(ms(7)), ..AttemptTiming::default() });
 
         let silent = Stopwatch::default();
-        let ends = (started, Instant::now());
-        assert_eq!(silent.read(ends, None, true).reused, Some(true), "nothing had to be opened");
         assert_eq!(
-            silent.read(ends, None, false),
+            silent.read(started, Instant::now(), None, true).reused,
+            Some(true),
+            "nothing had to be opened"
+        );
+        assert_eq!(
+            silent.read(started, Instant::now(), None, false),
             AttemptTiming::default(),
-            "it did not get that far"
+            "nothing was sent"
         );
     }
 
     #[tokio::test]
-    async fn it_is_found_by_whoever_is_called_within_the_attempt() {
+    async fn stopwatch_is_found_within_the_attempt_only() {
         let watch = Stopwatch::default();
         let found = watch.watch(async { Stopwatch::of_attempt() }).await;
         assert!(Arc::ptr_eq(&watch.0, &found.0));

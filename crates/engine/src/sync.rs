@@ -1,8 +1,8 @@
-//! Letting a sender wait for the result of its event.
+//! Synchronous responses: a sender that waits for the delivery result of its event.
 //!
-//! The event is stored like any other before anybody waits, and its delivery goes its usual way. So
-//! whatever happens while the sender waits (it hangs up, the deadline passes, the process is killed)
-//! only its answer is lost: its next try is a duplicate, and joins the same delivery.
+//! The event is stored like any other before the wait begins, and its delivery takes the usual path.
+//! So whatever happens during the wait (the sender hangs up, the deadline passes, the process is
+//! killed), only the response is lost: the next try is a duplicate, and joins the same delivery.
 
 use std::{sync::Arc, time::Duration};
 
@@ -17,85 +17,89 @@ use surehook_core::{
 
 use crate::{
     Engine,
+    ingest::ReceivedEvent,
     waiters::{AttemptWaiter, WaiterResult},
 };
 
-/// What a source says about waiting, with its destination found.
+/// The `sync` settings of a source, with the destination resolved.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SyncConfig {
     pub(crate) destination: DestinationId,
     pub(crate) deadline: Duration,
     pub(crate) on_timeout: SyncTimeoutPolicy,
-    /// Whether a duplicate revives what is dead.
+    /// Whether a duplicate revives a dead delivery.
     pub(crate) revives: bool,
 }
 
-/// A request whose sender waits.
+/// A sender that waits for the result of one event.
 #[derive(Debug)]
 pub(crate) struct SyncWait {
-    pub(crate) entry: SyncConfig,
+    pub(crate) config: SyncConfig,
     pub(crate) request: RequestId,
     pub(crate) received_at: Timestamp,
-    /// When it is too late to wait.
+    /// The deadline of the response.
     pub(crate) until: tokio::time::Instant,
-    /// The place in the queue of the delivery that the event owes, if it is not a duplicate.
-    pub(crate) waiting: Option<AttemptWaiter>,
+    /// Watches the planned delivery; `None` if the event is not routed to the destination.
+    pub(crate) waiter: Option<AttemptWaiter>,
 }
 
 impl Engine {
-    /// What the sender of an event is told, once that is known or the deadline has passed.
-    pub(crate) async fn answer_sender(
+    /// The response to the sender of an event, once the result is known or the deadline has passed.
+    pub(crate) async fn answer_waiting_sender(
         self: &Arc<Self>,
-        asking: SyncWait,
-        event: EventId,
-        duplicate: bool,
-        has_key: bool,
+        wait: SyncWait,
+        received: &ReceivedEvent,
     ) -> Result<SyncResponse, StoreError> {
-        let answer = if duplicate {
-            self.join(&asking, event).await?
+        let event = received.event;
+        let answer = if received.duplicate {
+            self.join_delivery(&wait, event).await?
         } else {
-            match asking.waiting {
-                Some(waiting) => self.wait(asking.entry, asking.until, waiting).await,
-                None => not_owed("not_routed"),
+            match wait.waiter {
+                Some(waiter) => self.wait_for_attempt(wait.config, wait.until, waiter).await,
+                None => skipped("not_routed"),
             }
         };
-        let answer = if has_key { answer } else { answer.without_key() };
-        self.note_answer(event, &answer);
+        let answer = if received.key.is_some() { answer } else { answer.without_key() };
+        self.record_answer(event, &answer);
         Ok(answer)
     }
 
-    /// Finds out what became of an event that came before, and waits for it if it is under way.
-    async fn join(&self, asking: &SyncWait, event: EventId) -> Result<SyncResponse, StoreError> {
-        let entry = asking.entry;
+    /// The result of an event that was received before; waits for it if its delivery is under way.
+    async fn join_delivery(
+        &self,
+        wait: &SyncWait,
+        event: EventId,
+    ) -> Result<SyncResponse, StoreError> {
+        let config = wait.config;
         let wish = JoinRequest {
             event,
-            destination: entry.destination,
-            request: asking.request,
-            revive: entry.revives,
-            now: asking.received_at,
+            destination: config.destination,
+            request: wait.request,
+            revive: config.revives,
+            now: wait.received_at,
         };
         let (delivery, attempts) = match self.store.join(wish).await? {
-            JoinResult::NotOwed => return Ok(not_owed("not_routed")),
-            JoinResult::Forgotten => return Ok(not_owed("no_longer_kept")),
-            JoinResult::Cancelled => return Ok(not_owed("cancelled")),
+            JoinResult::NotOwed => return Ok(skipped("not_routed")),
+            JoinResult::Forgotten => return Ok(skipped("no_longer_kept")),
+            JoinResult::Cancelled => return Ok(skipped("cancelled")),
             JoinResult::Ended(ending) => {
-                return Ok(self.answer(&WaiterResult::Ended(ending), entry));
+                return Ok(self.build_answer(&WaiterResult::Ended(ending), config));
             }
             JoinResult::Underway { delivery, attempts, due } => {
                 due.into_iter().for_each(|destination| self.wake_lane(destination));
                 (delivery, attempts)
             }
         };
-        let waiting = self.shared.waiters.watch(delivery);
-        // After the watch began: what was recorded before it is found here.
-        match self.told_since(delivery, attempts).await? {
-            Some(told) => Ok(self.answer(&told, entry)),
-            None => Ok(self.wait(entry, asking.until, waiting).await),
+        let waiter = self.shared.waiters.watch(delivery);
+        // Read after the watch began, so that no result falls between the two.
+        match self.find_result_after(delivery, attempts).await? {
+            Some(result) => Ok(self.build_answer(&result, config)),
+            None => Ok(self.wait_for_attempt(config, wait.until, waiter).await),
         }
     }
 
-    /// What became of a delivery since it had so many attempts.
-    async fn told_since(
+    /// The result of a delivery in the store, if it changed after it had so many attempts.
+    async fn find_result_after(
         &self,
         delivery: DeliveryId,
         attempts: u32,
@@ -110,43 +114,43 @@ impl Engine {
         let DeliveryRow { status, reason, .. } = detail.delivery;
         Ok(match (status, reason) {
             (DeliveryStatus::Cancelled, _) => Some(WaiterResult::Cancelled),
-            // Without an attempt.
-            (DeliveryStatus::Dead, Some(reason)) => Some(WaiterResult::given_up(reason)),
+            // Dead without an attempt.
+            (DeliveryStatus::Dead, Some(reason)) => Some(WaiterResult::dead(reason)),
             _ => None,
         })
     }
 
-    /// Tells those who wait for something that went down with its destination.
-    pub(crate) async fn tell_of_deleted(&self, deleted: &[DestinationId]) {
+    /// Ends the waits for deliveries that were cancelled with their destination.
+    pub(crate) async fn cancel_waits_for(&self, deleted: &[DestinationId]) {
         if deleted.is_empty() {
             return;
         }
         for delivery in self.shared.waiters.awaited() {
-            // Who cannot be told now learns it when his time is over.
+            // If the store cannot be read, the sender gets its answer at the deadline.
             if let Ok(Some(detail)) = self.store.delivery(delivery).await
                 && deleted.contains(&detail.delivery.destination)
             {
-                self.shared.waiters.tell(delivery, || WaiterResult::Cancelled);
+                self.shared.waiters.notify(delivery, || WaiterResult::Cancelled);
             }
         }
     }
 
-    async fn wait(
+    async fn wait_for_attempt(
         &self,
-        entry: SyncConfig,
+        config: SyncConfig,
         until: tokio::time::Instant,
-        mut waiting: AttemptWaiter,
+        mut waiter: AttemptWaiter,
     ) -> SyncResponse {
         let now = self.shared.clock.now();
         let left = until.saturating_duration_since(tokio::time::Instant::now());
-        // A destination that asked for peace beyond the deadline cannot answer before it.
-        if let Some(cool) = self.cooling_until(entry.destination).filter(|cool| *cool > now + left)
+        // A destination that cools down beyond the deadline cannot answer before it.
+        if let Some(cool) = self.cooling_until(config.destination).filter(|cool| *cool > now + left)
         {
             return SyncResponse::throttled(cool, now);
         }
-        match tokio::time::timeout_at(until, waiting.told()).await {
-            Ok(told) => self.answer(&told, entry),
-            Err(_) => match (self.cooling_until(entry.destination), entry.on_timeout) {
+        match tokio::time::timeout_at(until, waiter.result()).await {
+            Ok(result) => self.build_answer(&result, config),
+            Err(_) => match (self.cooling_until(config.destination), config.on_timeout) {
                 (Some(cool), _) => SyncResponse::throttled(cool, self.shared.clock.now()),
                 (None, SyncTimeoutPolicy::Retry) => SyncResponse::Retry { reason: "deadline" },
                 (None, SyncTimeoutPolicy::Accepted) => SyncResponse::Accepted,
@@ -154,16 +158,16 @@ impl Engine {
         }
     }
 
-    fn answer(&self, told: &WaiterResult, entry: SyncConfig) -> SyncResponse {
-        match told {
-            WaiterResult::Ended(ending) => ending.answer(entry.revives, self.shared.clock.now()),
-            WaiterResult::Cancelled => not_owed("cancelled"),
+    fn build_answer(&self, result: &WaiterResult, config: SyncConfig) -> SyncResponse {
+        match result {
+            WaiterResult::Ended(ending) => ending.answer(config.revives, self.shared.clock.now()),
+            WaiterResult::Cancelled => skipped("cancelled"),
         }
     }
 
-    /// Keeps what the sender is told. Nobody waits for that: the story loses a line if the process
-    /// is killed before.
-    fn note_answer(self: &Arc<Self>, event: EventId, answer: &SyncResponse) {
+    /// Records the response for the event's timeline, in the background: the timeline misses one entry
+    /// if the process is killed before.
+    fn record_answer(self: &Arc<Self>, event: EventId, answer: &SyncResponse) {
         let decision = EventDecision {
             event,
             delivery: None,
@@ -174,12 +178,12 @@ impl Engine {
         let engine = Arc::clone(self);
         self.shared.tasks.spawn(async move {
             if let Err(error) = engine.store.decide(decision).await {
-                tracing::warn!(%event, %error, "what a sender was told could not be kept");
+                tracing::warn!(%event, %error, "could not record the response to a waiting sender");
             }
         });
     }
 }
 
-fn not_owed(reason: &str) -> SyncResponse {
+fn skipped(reason: &str) -> SyncResponse {
     SyncResponse::Skipped { reason: reason.to_owned(), result: None }
 }

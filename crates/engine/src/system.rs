@@ -1,7 +1,7 @@
-//! The real clock and the real dice.
+//! The system clock and random number generator.
 
-// The one place where the time of the machine is read.
-#![expect(clippy::disallowed_methods, reason = "this is what the injected clock is made of")]
+// The only place that reads the system time.
+#![expect(clippy::disallowed_methods, reason = "the implementation of the injected clock")]
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -10,7 +10,7 @@ use surehook_core::{
     time::{Clock, Timestamp},
 };
 
-/// The machine's wall clock.
+/// The wall clock of the machine.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemClock;
 
@@ -21,7 +21,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// The operating system's randomness, stretched by a generator a thread.
+/// A thread-local generator seeded by the operating system.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemRng;
 

@@ -1,4 +1,4 @@
-//! Every metric, in one place. The names are part of the contract.
+//! All metrics. Their names are part of the public contract.
 
 use std::{fmt, num::NonZeroU64};
 
@@ -47,7 +47,7 @@ pub struct Telemetry {
     no_order_key: Counters,
     sent_today: Gauges,
     warn_at: Gauges,
-    put_off: Counters,
+    postponed: Counters,
     pending_age: Gauges,
     by_status: Gauges,
     dead: Gauges,
@@ -66,7 +66,7 @@ impl fmt::Debug for Telemetry {
     }
 }
 
-/// The handles of one source, looked up once.
+/// The metrics of one source, looked up once.
 #[derive(Clone, Debug)]
 pub struct SourceMetrics {
     pub(crate) accepted: Counter,
@@ -76,7 +76,7 @@ pub struct SourceMetrics {
     pub(crate) seconds: Histogram,
 }
 
-/// The handles of one destination, looked up once.
+/// The metrics of one destination, looked up once.
 #[derive(Clone, Debug)]
 pub struct LaneMetrics {
     pub(crate) succeeded: Counter,
@@ -90,22 +90,22 @@ pub struct LaneMetrics {
     pub(crate) no_order_key: Counter,
 }
 
-/// What is read from the store now and then.
+/// Values that are read from the store periodically.
 #[derive(Clone, Debug, Default)]
 pub struct StoreReadings {
     /// Deliveries by status.
     pub by_status: Vec<(&'static str, u64)>,
-    /// Dead now, by reason.
+    /// Dead deliveries by reason.
     pub dead: Vec<(&'static str, u64)>,
-    /// Seconds for which the oldest due delivery waits, by destination.
+    /// Seconds since the oldest due delivery became due, by destination.
     pub pending_age: Vec<(String, i64)>,
-    /// Bytes of the database file.
+    /// Size of the database file.
     pub store_bytes: u64,
-    /// Bytes of its log.
+    /// Size of its write-ahead log.
     pub wal_bytes: u64,
-    /// Bytes free on its disk, where that is known.
+    /// Free space on its disk, if known.
     pub disk_free: Option<u64>,
-    /// Jobs that wait for a commit.
+    /// Write jobs that wait for a commit.
     pub commit_queue: usize,
 }
 
@@ -129,17 +129,21 @@ impl Default for Telemetry {
         let build = metric!("build_info", "The running version", Gauges::default());
         build.get_or_create(&vec![("version", env!("CARGO_PKG_VERSION").to_owned())]).set(1);
         Self {
-            requests: metric!("requests", "Requests at the door", Counters::default()),
+            requests: metric!("requests", "Incoming requests by outcome", Counters::default()),
             request_seconds: metric!(
                 "request_duration",
-                "Time from the whole request to the answer",
+                "Time from the complete request to the response",
                 Unit::Seconds,
                 histograms()
             ),
-            attempts: metric!("delivery_attempts", "Attempts", Counters::default()),
+            attempts: metric!(
+                "delivery_attempts",
+                "Delivery attempts by outcome",
+                Counters::default()
+            ),
             attempt_seconds: metric!(
                 "delivery_attempt_duration",
-                "Time one attempt took",
+                "Duration of an attempt",
                 Unit::Seconds,
                 histograms()
             ),
@@ -149,13 +153,17 @@ impl Default for Telemetry {
                 Unit::Seconds,
                 histograms()
             ),
-            dead_added: metric!("dlq_added", "Deliveries given up", Counters::default()),
+            dead_added: metric!("dlq_added", "Deliveries that became dead", Counters::default()),
             remote_429: metric!(
                 "remote_429",
-                "Answers that asked us to slow down",
+                "Responses that asked us to slow down",
                 Counters::default()
             ),
-            no_key: metric!("events_without_key", "Events that had no key", Counters::default()),
+            no_key: metric!(
+                "events_without_key",
+                "Events without a dedup key",
+                Counters::default()
+            ),
             filter_errors: metric!(
                 "filter_errors",
                 "Route filters and transforms that failed on an event",
@@ -163,23 +171,23 @@ impl Default for Telemetry {
             ),
             sync_answers: metric!(
                 "sync_answers",
-                "What senders were told that waited for a result",
+                "Responses to senders that waited for the delivery result",
                 Counters::default()
             ),
             leases_lost: metric!(
                 "leases_lost",
-                "Results refused because the claim was lost",
+                "Attempt results dropped because the lease had expired",
                 Counter::default()
             ),
             quarantine_dropped: metric!(
                 "quarantine_dropped",
-                "Requests that the quarantine had no room for, or no longer",
+                "Refused requests that did not fit into the quarantine, or were pushed out of it",
                 Counters::default()
             ),
-            in_flight: metric!("deliveries_inflight", "Attempts that run", Gauges::default()),
+            in_flight: metric!("deliveries_inflight", "Running attempts", Gauges::default()),
             cooling: metric!(
                 "destination_cooling",
-                "1 while a destination asked us to wait",
+                "1 while a destination cools down",
                 Gauges::default()
             ),
             paused: metric!(
@@ -189,37 +197,37 @@ impl Default for Telemetry {
             ),
             circuit: metric!(
                 "circuit_state",
-                "0 closed, 1 open, 2 half-open, 3 on its ramp",
+                "0 closed, 1 open, 2 half-open, 3 recovering",
                 Gauges::default()
             ),
             circuit_transitions: metric!(
                 "circuit_transitions",
-                "Changes of a circuit, by what it became",
+                "Circuit state changes by new state",
                 Counters::default()
             ),
             no_order_key: metric!(
                 "deliveries_without_order_key",
-                "Deliveries that an ordered destination got without an ordering key",
+                "Deliveries to an ordered destination without an ordering key",
                 Counters::default()
             ),
             sent_today: metric!(
                 "messages_sent_today",
-                "Messages sent on the current day of the destination's calendar",
+                "Messages sent today, in the time zone of the destination",
                 Gauges::default()
             ),
             warn_at: metric!(
                 "messages_warn_at",
-                "Messages in a day that are worth a warning; 0 is none",
+                "Daily warning threshold of messages; 0 means none",
                 Gauges::default()
             ),
-            put_off: metric!(
+            postponed: metric!(
                 "messages_put_off",
-                "Times that a message had to wait for its turn with its recipient",
+                "Messages postponed because their recipient must not get another one yet",
                 Counters::default()
             ),
             pending_age: metric!(
                 "oldest_pending_age",
-                "How long the oldest due delivery waits",
+                "Age of the oldest due delivery",
                 Unit::Seconds,
                 Gauges::default()
             ),
@@ -228,16 +236,25 @@ impl Default for Telemetry {
             replay_jobs: metric!("replay_jobs", "Replay jobs by state", Gauges::default()),
             replay_events: metric!(
                 "replay_events",
-                "What became of what replay jobs selected",
+                "Events selected by replay jobs, by outcome",
                 Counters::default()
             ),
             store_bytes: metric!("store", "Size of the database", Unit::Bytes, Gauge::default()),
-            wal_bytes: metric!("wal", "Size of the log", Unit::Bytes, Gauge::default()),
-            disk_free: metric!("disk_free", "Room on the disk", Unit::Bytes, Gauge::default()),
-            commit_queue: metric!("commit_queue", "Jobs that wait for a commit", Gauge::default()),
+            wal_bytes: metric!("wal", "Size of the write-ahead log", Unit::Bytes, Gauge::default()),
+            disk_free: metric!(
+                "disk_free",
+                "Free space on the disk",
+                Unit::Bytes,
+                Gauge::default()
+            ),
+            commit_queue: metric!(
+                "commit_queue",
+                "Write jobs that wait for a commit",
+                Gauge::default()
+            ),
             body_bytes_held: metric!(
                 "bodies_in_memory",
-                "Bodies of requests in memory",
+                "Request bodies in memory",
                 Unit::Bytes,
                 Gauge::default()
             ),
@@ -247,7 +264,6 @@ impl Default for Telemetry {
 }
 
 impl Telemetry {
-    /// The handles of a source.
     pub fn source(&self, name: &str) -> SourceMetrics {
         let outcome = |outcome: &str| {
             vec![
@@ -266,8 +282,8 @@ impl Telemetry {
         }
     }
 
-    /// Counts a request that was refused. Only names of known sources become labels: a stranger
-    /// must not be able to fill the memory with them.
+    /// Counts a refused request. Only names of known sources become labels: senders must not be able to
+    /// fill the memory with them.
     pub fn count_refused(&self, source: Option<&str>, reason: &str) {
         let labels = vec![
             ("source", source.unwrap_or("unknown").to_owned()),
@@ -277,19 +293,17 @@ impl Telemetry {
         self.requests.get_or_create(&labels).inc();
     }
 
-    /// Counts requests that there was no room for in quarantine, or no longer.
-    pub(crate) fn not_kept(&self, source: &str, many: u64) {
-        if many > 0 {
+    pub(crate) fn count_quarantine_dropped(&self, source: &str, count: u64) {
+        if count > 0 {
             let labels = vec![("source", source.to_owned())];
-            self.quarantine_dropped.get_or_create(&labels).inc_by(many);
+            self.quarantine_dropped.get_or_create(&labels).inc_by(count);
         }
     }
 
-    /// The handles of a destination.
     pub fn lane(&self, name: &str) -> LaneMetrics {
         let to = vec![("destination", name.to_owned())];
         LaneMetrics {
-            succeeded: self.attempts.get_or_create_owned(&attempt(name, "succeeded", "2xx")),
+            succeeded: self.attempts.get_or_create_owned(&attempt_labels(name, "succeeded", "2xx")),
             attempt_seconds: self.attempt_seconds.get_or_create_owned(&to),
             latency_seconds: self.latency_seconds.get_or_create_owned(&to),
             remote_429: self.remote_429.get_or_create_owned(&to),
@@ -301,66 +315,58 @@ impl Telemetry {
         }
     }
 
-    /// Counts an attempt that failed.
-    pub(crate) fn attempt_failed(&self, destination: &str, class: &str, code_class: &str) {
-        self.attempts.get_or_create(&attempt(destination, class, code_class)).inc();
+    pub(crate) fn count_failed_attempt(&self, destination: &str, class: &str, code_class: &str) {
+        self.attempts.get_or_create(&attempt_labels(destination, class, code_class)).inc();
     }
 
-    pub(crate) fn buried(&self, destination: &str, reason: &str) {
+    pub(crate) fn count_dead(&self, destination: &str, reason: &str) {
         let labels = vec![("destination", destination.to_owned()), ("reason", reason.to_owned())];
         self.dead_added.get_or_create(&labels).inc();
     }
 
-    /// Counts a change of a circuit.
-    pub(crate) fn circuit_moved(&self, destination: &str, to: &str) {
+    pub(crate) fn count_circuit_change(&self, destination: &str, to: &str) {
         let labels = vec![("destination", destination.to_owned()), ("to", to.to_owned())];
         self.circuit_transitions.get_or_create(&labels).inc();
     }
 
-    /// What a number has sent today, and from when on that is worth a warning.
-    pub(crate) fn sent_today(&self, destination: &str, sent: u64, warn_at: Option<NonZeroU64>) {
+    pub(crate) fn set_sent_today(&self, destination: &str, sent: u64, warn_at: Option<NonZeroU64>) {
         let whole = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
         let to = vec![("destination", destination.to_owned())];
         self.sent_today.get_or_create(&to).set(whole(sent));
-        self.warn_at.get_or_create(&to).set(warn_at.map_or(0, |many| whole(many.get())));
+        self.warn_at.get_or_create(&to).set(warn_at.map_or(0, |threshold| whole(threshold.get())));
     }
 
-    /// Counts a message that had to wait for its turn with its recipient.
-    pub(crate) fn put_off(&self, destination: &str) {
-        self.put_off.get_or_create(&vec![("destination", destination.to_owned())]).inc();
+    pub(crate) fn count_postponed(&self, destination: &str) {
+        self.postponed.get_or_create(&vec![("destination", destination.to_owned())]).inc();
     }
 
-    pub(crate) fn sync_answered(&self, source: &str, answer: &str) {
+    pub(crate) fn count_sync_answer(&self, source: &str, answer: &str) {
         let labels = vec![("source", source.to_owned()), ("answer", answer.to_owned())];
         self.sync_answers.get_or_create(&labels).inc();
     }
 
-    pub(crate) fn lease_lost(&self) {
+    pub(crate) fn count_lost_lease(&self) {
         self.leases_lost.inc();
     }
 
-    /// Counts what became of what replay jobs selected.
-    pub(crate) fn replayed<'a>(&self, outcomes: impl Iterator<Item = (&'a str, u64)>) {
-        for (outcome, many) in outcomes {
-            self.replay_events.get_or_create(&vec![("outcome", outcome.to_owned())]).inc_by(many);
+    pub(crate) fn count_replay_outcomes<'a>(&self, outcomes: impl Iterator<Item = (&'a str, u64)>) {
+        for (outcome, count) in outcomes {
+            self.replay_events.get_or_create(&vec![("outcome", outcome.to_owned())]).inc_by(count);
         }
     }
 
-    /// How many replay jobs are in each state.
-    pub(crate) fn replay_jobs(&self, by_state: &[(ReplayState, usize)]) {
-        for (state, many) in by_state {
+    pub(crate) fn set_replay_jobs(&self, by_state: &[(ReplayState, usize)]) {
+        for (state, count) in by_state {
             self.replay_jobs
                 .get_or_create(&vec![("state", state.as_str().to_owned())])
-                .set(i64::try_from(*many).unwrap_or(i64::MAX));
+                .set(i64::try_from(*count).unwrap_or(i64::MAX));
         }
     }
 
-    /// Bytes of request bodies that are in memory now.
     pub fn set_bodies_in_memory(&self, bytes: usize) {
         self.body_bytes_held.set(i64::try_from(bytes).unwrap_or(i64::MAX));
     }
 
-    /// Takes over what was read from the store.
     pub fn record_readings(&self, readings: &StoreReadings) {
         let whole = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
         for (status, count) in &readings.by_status {
@@ -382,7 +388,7 @@ impl Telemetry {
         self.commit_queue.set(i64::try_from(readings.commit_queue).unwrap_or(i64::MAX));
     }
 
-    /// The text that Prometheus reads.
+    /// The metrics in the Prometheus text format.
     pub fn render(&self) -> String {
         let mut text = String::new();
         // Writing into a String cannot fail.
@@ -391,7 +397,7 @@ impl Telemetry {
     }
 }
 
-fn attempt(destination: &str, outcome: &str, code_class: &str) -> Labels {
+fn attempt_labels(destination: &str, outcome: &str, code_class: &str) -> Labels {
     vec![
         ("destination", destination.to_owned()),
         ("outcome", outcome.to_owned()),

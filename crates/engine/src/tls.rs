@@ -1,8 +1,7 @@
-//! Whom we trust when we call, and who we are: the settings of TLS, for all destinations and for
-//! those that have their own.
+//! TLS settings of outgoing connections: the default ones, and those of single destinations.
 //!
-//! Certificates are always checked. A destination may trust more roots, or other ones, and may
-//! show a certificate of ours; it may not switch anything off.
+//! Certificates are always verified. A destination may trust more roots, or other ones, and may present a
+//! client certificate; it cannot disable verification.
 
 use std::fmt;
 use std::fs::File;
@@ -18,35 +17,35 @@ use rustls::{ClientConfig, RootCertStore};
 use surehook_core::destination::tls::{PemSource, TlsConfig};
 use surehook_core::secret::{Secret, digest_parts};
 
-/// A file with certificates or a key is not larger than this.
+/// The limit on a file with certificates or a key.
 const PEM_BYTES_MAX: u64 = 1024 * 1024;
 
-/// What all destinations share.
+/// The root certificates and the default settings.
 #[derive(Debug, Clone)]
 pub struct TrustStore {
     roots: Arc<RootCertStore>,
-    usual: Arc<ClientConfig>,
+    default_config: Arc<ClientConfig>,
 }
 
 impl TrustStore {
-    /// What the system trusts, or Mozilla's list if the system has none, as in a bare container.
+    /// The roots of the system, or Mozilla's if the system has none, as in a minimal container.
     pub fn from_system() -> Self {
-        Self::only(system_roots())
+        Self::with_roots(system_roots())
     }
 
-    fn only(roots: RootCertStore) -> Self {
+    fn with_roots(roots: RootCertStore) -> Self {
         let roots = Arc::new(roots);
-        Self { usual: Arc::new(with_roots(Arc::clone(&roots), None)), roots }
+        Self { default_config: Arc::new(build_default_config(Arc::clone(&roots))), roots }
     }
 
-    /// Who may be at the end of a chain of certificates.
+    /// The trust anchors.
     pub(crate) fn roots(&self) -> &[TrustAnchor<'static>] {
         &self.roots.roots
     }
 
-    /// The settings of a destination that has none of its own.
+    /// The settings of a destination without its own.
     pub fn default_config(&self) -> Arc<ClientConfig> {
-        Arc::clone(&self.usual)
+        Arc::clone(&self.default_config)
     }
 }
 
@@ -64,7 +63,7 @@ fn system_roots() -> RootCertStore {
 type ClientIdentity = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
 /// TLS 1.2 or 1.3, and HTTP/2 where it is offered.
-fn try_with_roots(
+fn build_config(
     roots: Arc<RootCertStore>,
     identity: Option<ClientIdentity>,
 ) -> Result<ClientConfig, rustls::Error> {
@@ -80,45 +79,27 @@ fn try_with_roots(
     Ok(config)
 }
 
-fn with_roots(roots: Arc<RootCertStore>, identity: Option<ClientIdentity>) -> ClientConfig {
-    try_with_roots(roots, identity).expect("without an identity there is nothing to refuse")
+fn build_default_config(roots: Arc<RootCertStore>) -> ClientConfig {
+    build_config(roots, None).expect("without a client certificate nothing can be refused")
 }
 
-/// Certificates or keys that cannot be used. The words are our own: those of the libraries quote
-/// lines of the file.
+/// Why certificates or keys cannot be used. With our own texts: those of the libraries quote lines of the
+/// file.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsConfigError {
-    /// The file cannot be read.
-    #[error("tls.{field}: {place} cannot be read: {why}")]
-    Read {
-        /// Which setting.
-        field: &'static str,
-        /// Where it is.
-        place: PemLocation,
-        /// What is in the way.
-        why: &'static str,
-    },
-    /// It holds something else.
-    #[error("tls.{field}: {place} {what}")]
-    Content {
-        /// Which setting.
-        field: &'static str,
-        /// Where it is.
-        place: PemLocation,
-        /// What is wrong with it.
-        what: &'static str,
-    },
-    /// Two halves of different things.
-    #[error("tls: client_certificate and client_key do not belong together")]
-    NotAPair,
+    #[error("tls.{field}: {location} cannot be read: {why}")]
+    Read { field: &'static str, location: PemLocation, why: &'static str },
+    #[error("tls.{field}: {location} {what}")]
+    Content { field: &'static str, location: PemLocation, what: &'static str },
+    #[error("tls: client_certificate and client_key do not match")]
+    KeyMismatch,
 }
 
-/// Where PEM text is, as it may be shown.
+/// Where PEM text was read from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PemLocation {
-    /// A file.
     File(std::path::PathBuf),
-    /// The setting itself, or a variable.
+    /// The setting itself, or an environment variable.
     Text,
 }
 
@@ -131,16 +112,16 @@ impl fmt::Display for PemLocation {
     }
 }
 
-/// The settings of one destination, and a digest of all that they were made of: as long as it is
-/// the same, connections that are open may be used on.
+/// The TLS settings of one destination, and a digest of everything they were built from: while it is the
+/// same, open connections may be reused.
 #[derive(Debug)]
 pub(crate) struct DestinationTls {
     pub(crate) config: Arc<ClientConfig>,
     pub(crate) digest: [u8; 32],
 }
 
-/// Reads what `tls` names, and makes settings of it.
-pub(crate) fn own(
+/// Loads the files that `tls` names and builds the settings.
+pub(crate) fn load_destination_tls(
     tls: Option<&TlsConfig>,
     trust: &TrustStore,
 ) -> Result<DestinationTls, TlsConfigError> {
@@ -169,28 +150,28 @@ pub(crate) fn own(
     };
     let identity =
         identity.map(|(certificate, key)| read_identity(&certificate, &key)).transpose()?;
-    let config = try_with_roots(roots, identity).map_err(|_| TlsConfigError::NotAPair)?;
+    let config = build_config(roots, identity).map_err(|_| TlsConfigError::KeyMismatch)?;
     Ok(DestinationTls { config: Arc::new(config), digest })
 }
 
-/// PEM text, and where it came from.
+/// PEM text, and where it was read from.
 struct LoadedPem {
     field: &'static str,
-    place: PemLocation,
+    location: PemLocation,
     text: Secret,
 }
 
 impl LoadedPem {
-    fn problem(&self, what: &'static str) -> TlsConfigError {
-        TlsConfigError::Content { field: self.field, place: self.place.clone(), what }
+    fn content_error(&self, what: &'static str) -> TlsConfigError {
+        TlsConfigError::Content { field: self.field, location: self.location.clone(), what }
     }
 
     fn certificates(&self) -> Result<Vec<CertificateDer<'static>>, TlsConfigError> {
         let found =
             CertificateDer::pem_slice_iter(self.text.expose()).collect::<Result<Vec<_>, _>>();
-        let found = found.map_err(|_| self.problem("is not PEM"))?;
+        let found = found.map_err(|_| self.content_error("is not PEM"))?;
         if found.is_empty() {
-            return Err(self.problem("holds no certificate in PEM"));
+            return Err(self.content_error("contains no PEM certificate"));
         }
         Ok(found)
     }
@@ -199,19 +180,21 @@ impl LoadedPem {
 fn load(field: &'static str, pem: &PemSource) -> Result<LoadedPem, TlsConfigError> {
     match pem {
         PemSource::Text(text) => {
-            Ok(LoadedPem { field, place: PemLocation::Text, text: text.clone() })
+            Ok(LoadedPem { field, location: PemLocation::Text, text: text.clone() })
         }
         PemSource::File(path) => {
-            let place = PemLocation::File(path.clone());
+            let location = PemLocation::File(path.clone());
             match read_file(path) {
-                Ok(text) => Ok(LoadedPem { field, place, text: Secret::new(text) }),
-                Err(error) => Err(TlsConfigError::Read { field, place, why: plain_words(&error) }),
+                Ok(text) => Ok(LoadedPem { field, location, text: Secret::new(text) }),
+                Err(error) => {
+                    Err(TlsConfigError::Read { field, location, why: describe_io_error(&error) })
+                }
             }
         }
     }
 }
 
-/// Reads a plain file, within its bound. A device or a pipe could make us wait for ever.
+/// Reads a regular file up to the size limit. A device or a pipe could block forever.
 fn read_file(path: &Path) -> io::Result<Vec<u8>> {
     if !path.metadata()?.is_file() {
         return Err(io::ErrorKind::InvalidInput.into());
@@ -224,15 +207,15 @@ fn read_file(path: &Path) -> io::Result<Vec<u8>> {
     Ok(text)
 }
 
-fn plain_words(error: &io::Error) -> &'static str {
+fn describe_io_error(error: &io::Error) -> &'static str {
     let known = IO_KINDS.into_iter().find(|(kind, _)| *kind == error.kind());
-    known.map_or("the system reports an error", |(_, words)| words)
+    known.map_or("the system reports an error", |(_, text)| text)
 }
 
 const IO_KINDS: [(io::ErrorKind, &str); 4] = [
     (io::ErrorKind::NotFound, "there is no such file"),
-    (io::ErrorKind::PermissionDenied, "the gateway may not read it"),
-    (io::ErrorKind::InvalidInput, "it is not a plain file"),
+    (io::ErrorKind::PermissionDenied, "the gateway has no permission to read it"),
+    (io::ErrorKind::InvalidInput, "it is not a regular file"),
     (io::ErrorKind::FileTooLarge, "it is larger than 1 MiB"),
 ];
 
@@ -244,7 +227,7 @@ fn roots_with(
     let mut roots = if ca_only { RootCertStore::empty() } else { (*trust.roots).clone() };
     for certificate in ca.certificates()? {
         let added = roots.add(certificate);
-        added.map_err(|_| ca.problem("holds a certificate that cannot be a root"))?;
+        added.map_err(|_| ca.content_error("contains a certificate that cannot be a root"))?;
     }
     Ok(roots)
 }
@@ -255,7 +238,7 @@ fn read_identity(
 ) -> Result<ClientIdentity, TlsConfigError> {
     let certificates = certificate.certificates()?;
     let key = PrivateKeyDer::from_pem_slice(key.text.expose())
-        .map_err(|_| key.problem("holds no private key in PEM"))?;
+        .map_err(|_| key.content_error("contains no PEM private key"))?;
     Ok((certificates, key))
 }
 
@@ -263,12 +246,12 @@ fn read_identity(
 pub(crate) mod tests {
     use super::*;
 
-    /// Trusts these certificates and nobody else's.
+    /// Trusts only these certificates.
     pub(crate) fn trusting(
         certificates: impl IntoIterator<Item = CertificateDer<'static>>,
     ) -> TrustStore {
         let mut roots = RootCertStore::empty();
         roots.add_parsable_certificates(certificates);
-        TrustStore::only(roots)
+        TrustStore::with_roots(roots)
     }
 }

@@ -1,45 +1,45 @@
-//! Tries a filter and a transform on a body, the way a route would use them. Nothing is changed and
-//! nothing is sent.
+//! Tries a filter and a transform on a body, as a route would use them. Changes and sends nothing.
 
 use http::HeaderMap;
 use surehook_core::jq::{JqError, JqFilter};
 
-use crate::{routing, transform};
+use crate::routing;
 
-/// What a route would do.
+/// What a route with this filter and transform would do.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct RouteTrialResult {
-    /// Whether the filter takes the event; `None` without a filter, and when it failed.
+    /// `None` without a filter, and when it failed.
     pub matches: Option<bool>,
-    /// Why the filter cannot be used, or failed.
+    /// Why the filter is invalid or failed.
     pub filter_error: Option<String>,
-    /// What the transform makes of the body.
+    /// The transformed body.
     pub output: Option<String>,
     /// The transform has no output: the event would be dropped.
     pub dropped: bool,
-    /// Why the transform cannot be used, or failed.
+    /// Why the transform is invalid or failed.
     pub transform_error: Option<String>,
 }
 
-/// Tries both, each by itself. Takes up to a fraction of a second: not for a thread that others wait
-/// for.
+/// Tries the filter and the transform independently. Takes up to a fraction of a second: call it on a
+/// blocking thread.
 pub fn try_route(
     filter: Option<&str>,
     transform: Option<&str>,
-    (headers, body): (&HeaderMap, &[u8]),
+    headers: &HeaderMap,
+    body: &[u8],
     kind: Option<&str>,
 ) -> RouteTrialResult {
-    let input = transform::json(headers, body);
+    let input = routing::json_input(headers, body);
     let mut trial = RouteTrialResult::default();
     match filter.map(JqFilter::compile).transpose() {
         Err(error) => trial.filter_error = Some(error.to_string()),
         Ok(None) => {}
-        Ok(Some(filter)) => match routing::test(&filter, input.as_ref(), kind) {
+        Ok(Some(filter)) => match routing::run_filter(&filter, input.as_ref(), kind) {
             Ok(matches) => trial.matches = Some(matches),
-            Err(fault) => trial.filter_error = Some(fault.to_string()),
+            Err(error) => trial.filter_error = Some(error.to_string()),
         },
     }
-    let run = |transform: &JqFilter| transform::run(transform, input.as_ref());
+    let run = |transform: &JqFilter| routing::run_transform(transform, input.as_ref());
     match transform
         .map(|text| JqFilter::compile(text).as_ref().map_err(JqError::to_string).and_then(run))
     {
@@ -57,16 +57,15 @@ pub fn try_route(
 mod tests {
     use super::*;
 
-    fn tried(filter: &str, transform: &str, body: &str) -> RouteTrialResult {
+    fn try_texts(filter: &str, transform: &str, body: &str) -> RouteTrialResult {
         let given = |text: &'static str| Some(text).filter(|text| !text.is_empty());
         let leak = |text: &str| -> &'static str { Box::leak(text.to_owned().into_boxed_str()) };
-        let headers = HeaderMap::new();
-        let body = (&headers, body.as_bytes());
-        try_route(given(leak(filter)), given(leak(transform)), body, Some("paid"))
+        let (filter, transform) = (given(leak(filter)), given(leak(transform)));
+        try_route(filter, transform, &HeaderMap::new(), body.as_bytes(), Some("paid"))
     }
 
     #[test]
-    fn a_trial_says_what_a_route_would_do() {
+    fn trial_reports_match_output_and_drop() {
         let big = r#"{"a":9007199254740993}"#;
         let nothing = RouteTrialResult::default();
         let matched =
@@ -91,14 +90,18 @@ mod tests {
                 RouteTrialResult { matches: Some(false), ..output("9007199254740993") },
             ),
         ] {
-            assert_eq!(tried(filter, transform, body), expected, "case: {filter} / {transform}");
+            assert_eq!(
+                try_texts(filter, transform, body),
+                expected,
+                "case: {filter} / {transform}"
+            );
         }
     }
 
     #[test]
-    fn what_is_wrong_is_said_for_each_by_itself() {
+    fn filter_and_transform_errors_are_reported_separately() {
         let body = r#"{"a":"x"}"#;
-        for (filter, transform, body, filter_says, transform_says) in [
+        for (filter, transform, body, filter_error, transform_error) in [
             (".a |", ".a +", body, Some("line 1, column"), Some("line 1, column")),
             ("nope", "", body, Some("there is no filter `nope`"), None),
             ("", "$ENV", body, None, Some("line 1, column 1")),
@@ -107,15 +110,15 @@ mod tests {
             ("last(range(infinite))", "", body, Some("steps"), None),
             ("true", ".", "a=1", Some("not JSON"), Some("not JSON")),
         ] {
-            let trial = tried(filter, transform, body);
-            for (said, expected) in
-                [(trial.filter_error, filter_says), (trial.transform_error, transform_says)]
+            let trial = try_texts(filter, transform, body);
+            for (error, expected) in
+                [(trial.filter_error, filter_error), (trial.transform_error, transform_error)]
             {
-                let is_right = match (&said, expected) {
-                    (Some(said), Some(expected)) => said.contains(expected),
-                    (said, expected) => said.is_none() && expected.is_none(),
+                let is_right = match (&error, expected) {
+                    (Some(error), Some(expected)) => error.contains(expected),
+                    (error, expected) => error.is_none() && expected.is_none(),
                 };
-                assert!(is_right, "case: {filter} / {transform}: {said:?}");
+                assert!(is_right, "case: {filter} / {transform}: {error:?}");
             }
         }
     }

@@ -1,6 +1,4 @@
 use std::convert::Infallible;
-use std::io;
-use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use data_encoding::BASE64;
@@ -21,7 +19,7 @@ use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 
 use super::*;
-use crate::connect::Resolver;
+use crate::connect::testing::StaticResolver;
 use crate::tls::tests::trusting;
 
 const CHAIN: &[u8] = include_bytes!("../../../../testdata/paypal/chain.pem");
@@ -29,15 +27,15 @@ const OTHER_NAME: &[u8] = include_bytes!("../../../../testdata/paypal/other-name
 const ROOT: &[u8] = include_bytes!("../../../../testdata/paypal/root.pem");
 const KEY: &[u8] = include_bytes!("../../../../testdata/paypal/signing-key.pk8");
 
-/// Gives what it was given, once there is a permit for it, and counts.
+/// Returns a fixed answer, once there is a permit for it, and counts the fetches.
 #[derive(Debug)]
-struct Counting {
+struct CountingFetcher {
     answer: Mutex<Result<Bytes, String>>,
     gate: Semaphore,
     fetches: AtomicUsize,
 }
 
-impl Counting {
+impl CountingFetcher {
     fn new(answer: Result<&'static [u8], &str>) -> Arc<Self> {
         let answer = Mutex::new(answer.map(Bytes::from_static).map_err(str::to_owned));
         let gate = Semaphore::new(Semaphore::MAX_PERMITS);
@@ -50,7 +48,7 @@ impl Counting {
 }
 
 #[async_trait]
-impl FetchCertificate for Counting {
+impl FetchCertificate for CountingFetcher {
     async fn fetch(&self, _: &Url) -> Result<Bytes, String> {
         self.fetches.fetch_add(1, Ordering::SeqCst);
         self.gate.acquire().await.unwrap().forget();
@@ -58,7 +56,7 @@ impl FetchCertificate for Counting {
     }
 }
 
-fn certificates(fetcher: &Arc<Counting>) -> CertificateCache {
+fn certificates(fetcher: &Arc<CountingFetcher>) -> CertificateCache {
     let trust = trusting([CertificateDer::from_pem_slice(ROOT).unwrap()]);
     CertificateCache::new(Arc::clone(fetcher) as Arc<dyn FetchCertificate>, trust)
 }
@@ -68,8 +66,8 @@ fn url(name: &str) -> Url {
 }
 
 #[tokio::test(start_paused = true)]
-async fn however_many_ask_one_fetch_is_made() {
-    let fetcher = Counting::new(Ok(b"pem"));
+async fn concurrent_requests_share_one_fetch() {
+    let fetcher = CountingFetcher::new(Ok(b"pem"));
     let certificates = certificates(&fetcher);
     let first = url("a");
     let all = join_all((0..50).map(|_| certificates.get(&first))).await;
@@ -77,28 +75,28 @@ async fn however_many_ask_one_fetch_is_made() {
     assert_eq!(fetcher.fetches(), 1);
     certificates.get(&url("b")).await.unwrap();
     assert_eq!(fetcher.fetches(), 2, "another address");
-    tokio::time::advance(KEPT_FOR).await;
+    tokio::time::advance(CACHED_FOR).await;
     certificates.get(&first).await.unwrap();
     assert_eq!(fetcher.fetches(), 3, "after a day");
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_fetched_is_asked_for_again_after_a_moment() {
-    let fetcher = Counting::new(Err("the answer was 500"));
+async fn failed_fetch_is_cached_briefly_and_then_retried() {
+    let fetcher = CountingFetcher::new(Err("the answer was 500"));
     let certificates = certificates(&fetcher);
     for _ in 0..10 {
         assert_eq!(certificates.get(&url("a")).await.unwrap_err().as_ref(), "the answer was 500");
     }
     assert_eq!(fetcher.fetches(), 1);
     *fetcher.answer.lock().unwrap() = Ok(Bytes::from_static(b"pem"));
-    tokio::time::advance(FAILURE_KEPT_FOR).await;
+    tokio::time::advance(FAILURE_CACHED_FOR).await;
     assert_eq!(certificates.get(&url("a")).await.as_deref(), Ok(b"pem".as_slice()));
     assert_eq!(fetcher.fetches(), 2);
 }
 
 #[tokio::test]
-async fn a_flood_of_names_fetches_a_few_and_pushes_nothing_out() {
-    let fetcher = Counting::new(Ok(b"pem"));
+async fn flood_of_urls_is_bounded_and_evicts_no_certificate() {
+    let fetcher = CountingFetcher::new(Ok(b"pem"));
     let certificates = certificates(&fetcher);
     certificates.get(&url("good")).await.unwrap();
     *fetcher.answer.lock().unwrap() = Err("the answer was 404".to_owned());
@@ -106,15 +104,15 @@ async fn a_flood_of_names_fetches_a_few_and_pushes_nothing_out() {
         certificates.get(&url(&number.to_string())).await.unwrap_err();
     }
     let held = {
-        let inside = lock(&certificates.inside);
-        (inside.kept.len(), inside.failed.len())
+        let state = lock(&certificates.state);
+        (state.cached.len(), state.failed.len())
     };
     assert_eq!(held, (1, FAILURES_MAX));
     let before = fetcher.fetches();
     certificates.get(&url("good")).await.unwrap();
     assert_eq!(fetcher.fetches(), before);
 
-    // While as many hang as may be fetched, others are told to come back.
+    // While the allowed number of fetches hangs, further ones are refused.
     fetcher.gate.forget_permits(usize::MAX);
     let names: Vec<_> = (0..=FETCHES_MAX).map(|number| url(&format!("h{number}"))).collect();
     let waiting = join_all(names[..FETCHES_MAX].iter().map(|name| certificates.get(name)));
@@ -124,20 +122,20 @@ async fn a_flood_of_names_fetches_a_few_and_pushes_nothing_out() {
         refused
     };
     let (waited, refused) = tokio::join!(waiting, late);
-    assert_eq!(refused.unwrap_err().as_ref(), "others are being fetched");
+    assert_eq!(refused.unwrap_err().as_ref(), "too many certificates are being fetched");
     assert_eq!(waited.len(), FETCHES_MAX);
 }
 
 #[test]
-fn the_oldest_certificate_makes_room() {
-    let mut inside = CertificateCacheState::default();
+fn full_cache_evicts_the_oldest_certificate() {
+    let mut state = CertificateCacheState::default();
     let now = Instant::now();
-    for number in 0..=KEPT_MAX {
+    for number in 0..=CACHED_MAX {
         let at = now + Duration::from_secs(number as u64);
-        inside.keep(number.to_string(), Ok(Bytes::new()), at);
+        state.store(number.to_string(), Ok(Bytes::new()), at);
     }
-    assert_eq!(inside.kept.len(), KEPT_MAX);
-    assert!(inside.known("0", now).is_none() && inside.known("1", now).is_some());
+    assert_eq!(state.cached.len(), CACHED_MAX);
+    assert!(state.find("0", now).is_none() && state.find("1", now).is_some());
 }
 
 fn signed(body: &[u8]) -> HeaderMap {
@@ -156,7 +154,7 @@ fn signed(body: &[u8]) -> HeaderMap {
 }
 
 #[tokio::test]
-async fn a_request_is_checked_with_the_certificate_that_it_names() {
+async fn request_is_verified_with_the_certificate_it_names() {
     let cases = [
         ("good", Ok(CHAIN), "9XL90610J3647323C", Ok(())),
         ("another webhook", Ok(CHAIN), "OTHER", Err("mismatch")),
@@ -166,9 +164,9 @@ async fn a_request_is_checked_with_the_certificate_that_it_names() {
             "9XL90610J3647323C",
             Err("untrusted_certificate"),
         ),
-        // It would be sent again after 503, and never after 401 if the provider gave up.
+        // The provider retries after 503; after 401 it may give up.
         (
-            "not to be had",
+            "cannot be fetched",
             Err("the answer was 500"),
             "9XL90610J3647323C",
             Err("certificate_unavailable"),
@@ -188,25 +186,14 @@ async fn a_request_is_checked_with_the_certificate_that_it_names() {
         let provider = surehook_core::provider::find("paypal").unwrap();
         let verifier = provider.verifier(vec![Secret::new(webhook)]).unwrap();
         let url = verifier.certificate_url(&request).unwrap().unwrap();
-        let certificates = certificates(&Counting::new(answer));
+        let certificates = certificates(&CountingFetcher::new(answer));
         let verified = certificates.verify(&verifier, &url, &request, now).await;
-        let told = verified.map(|_| ()).map_err(|error| error.code());
-        assert_eq!(told, expected, "case: {name}");
+        let result = verified.map(|_| ()).map_err(|error| error.code());
+        assert_eq!(result, expected, "case: {name}");
     }
 }
 
-/// Every name is this machine.
-#[derive(Debug)]
-struct Here;
-
-#[async_trait]
-impl Resolver for Here {
-    async fn resolve(&self, _: &str) -> io::Result<Vec<IpAddr>> {
-        Ok(vec![IpAddr::from([127, 0, 0, 1])])
-    }
-}
-
-/// Serves at `https://certs.test`, and says what to trust.
+/// Serves `https://certs.test`; returns the port and what to trust.
 async fn serve() -> (u16, TrustStore) {
     let own = rcgen::generate_simple_self_signed(["certs.test".to_owned()]).unwrap();
     let certificate = own.cert.der().clone();
@@ -244,14 +231,14 @@ async fn serve() -> (u16, TrustStore) {
 }
 
 #[tokio::test]
-async fn a_certificate_is_fetched_through_the_guard() {
+async fn certificate_is_fetched_through_the_address_guard() {
     let (port, trust) = serve().await;
     let fetcher = |allow: &[&str], trust: &TrustStore| {
         HttpCertificateFetcher::new(&HttpSenderConfig {
             policy: Arc::new(AddressPolicy::new(
                 allow.iter().map(|net| net.parse().unwrap()).collect(),
             )),
-            resolver: Arc::new(Here),
+            resolver: Arc::new(StaticResolver::localhost()),
             tls: trust.default_config(),
             proxy: None,
             pool_idle_max: 1,
@@ -265,7 +252,7 @@ async fn a_certificate_is_fetched_through_the_guard() {
         ("no certificate", &open, at("certs.test", "/none"), "404"),
         ("a redirect is not followed", &open, at("certs.test", "/moved"), "302"),
         ("too long", &open, at("certs.test", "/long"), "too long"),
-        ("another host than it says", &open, at("other.test", "/good"), "certificate"),
+        ("certificate of another host", &open, at("other.test", "/good"), "certificate"),
         ("a private address", &fetcher(&[], &trust), good.clone(), "127.0.0.1"),
         ("not trusted", &fetcher(&["127.0.0.0/8"], &trusting([])), good, "certificate"),
     ];

@@ -1,18 +1,16 @@
-//! The way to a destination through a proxy, and what is judged on it.
+//! Connections through a proxy, and what is checked on the way.
 //!
-//! Two addresses are asked about. The proxy's is judged like a destination's, at every connect:
-//! whoever may write a destination may not use `proxy` to reach what `url` may not. The
-//! destination's is judged as well as it can be seen from here:
+//! Two addresses are checked. The proxy's like a destination's, at every connect: `proxy` must not reach
+//! what `url` may not. The destination's as far as it is known here:
 //!
 //! ```text
-//!             literal address    name
-//! socks5      judged             resolved here, judged, and the address is given to the proxy
-//! socks5h,    judged             resolved here only to be judged: refused if any address is;
-//! http                           the proxy resolves it again, and one that is unknown here passes
+//!                  literal address    name
+//! socks5           checked            resolved here, checked, and the address is given to the proxy
+//! socks5h, http    checked            resolved here only for the check; all addresses must be allowed
 //! ```
 //!
-//! So with `socks5h` and `http` the last word on names is the proxy's, and it has to refuse what
-//! must not be reached through it.
+//! With `socks5h` and `http` the proxy resolves the name again, and names unknown here pass: the proxy
+//! itself has to refuse what must not be reached through it.
 
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -28,54 +26,58 @@ use tokio::net::TcpStream;
 use tokio_socks::IntoTargetAddr;
 use tokio_socks::tcp::Socks5Stream;
 
-use super::{ConnectError, GuardedConnector, GuardedStream, bare, port_of};
+use super::{ConnectError, GuardedConnector, port_of, without_brackets};
 
-/// The most that a proxy's answer to CONNECT may take.
-const ANSWER_BYTES_MAX: usize = 32 * 1024;
+/// The limit on the head of a proxy's response to CONNECT.
+const RESPONSE_HEAD_BYTES_MAX: usize = 32 * 1024;
 
-/// Opens a connection to `uri` through `proxy`.
-pub(super) async fn open(
-    guarded: &GuardedConnector,
+/// Connects to `uri` through `proxy`. For plain HTTP through an HTTP proxy, the result is the connection
+/// to the proxy, which forwards each request.
+pub(super) async fn connect_through(
+    connector: &GuardedConnector,
     proxy: &Proxy,
     uri: &Uri,
-) -> Result<GuardedStream, ConnectError> {
+) -> Result<TcpStream, ConnectError> {
     // The client never asks for a URI without a host; the empty name does not resolve.
-    let (host, port) = (bare(uri.host().unwrap_or_default()), port_of(uri));
+    let (host, port) = (without_brackets(uri.host().unwrap_or_default()), port_of(uri));
     match proxy.kind {
         ProxyKind::Socks5 => {
-            let mut failure = ConnectError::Proxy("the proxy was given no address");
-            for address in guarded.allowed_addresses(host).await? {
+            let mut failure = ConnectError::Proxy("there was no address to connect to");
+            for address in connector.resolve_allowed(host).await? {
                 let to = SocketAddr::new(address, port);
-                match socks(dial(guarded, proxy).await?, proxy, to).await {
-                    Ok(stream) => return Ok(GuardedStream::to_destination(stream)),
+                match socks_connect(connect_to_proxy(connector, proxy).await?, proxy, to).await {
+                    Ok(stream) => return Ok(stream),
                     Err(error) => failure = error,
                 }
             }
             Err(failure)
         }
         ProxyKind::Socks5h => {
-            guarded.judge_for_another(host).await?;
-            let stream = dial(guarded, proxy).await?;
-            Ok(GuardedStream::to_destination(socks(stream, proxy, (host, port)).await?))
+            connector.check_for_proxy(host).await?;
+            let stream = connect_to_proxy(connector, proxy).await?;
+            socks_connect(stream, proxy, (host, port)).await
         }
         ProxyKind::Http => {
-            guarded.judge_for_another(host).await?;
-            let stream = dial(guarded, proxy).await?;
+            connector.check_for_proxy(host).await?;
+            let stream = connect_to_proxy(connector, proxy).await?;
             if uri.scheme() == Some(&Scheme::HTTPS) {
-                Ok(GuardedStream::to_destination(tunnel(stream, proxy, uri).await?))
+                open_tunnel(stream, proxy, uri).await
             } else {
-                Ok(GuardedStream::to_proxy(stream))
+                Ok(stream)
             }
         }
     }
 }
 
-async fn dial(guarded: &GuardedConnector, proxy: &Proxy) -> Result<TcpStream, ConnectError> {
-    let dialed = guarded.dial(&proxy.host.to_string(), proxy.port).await;
-    dialed.map_err(|error| ConnectError::AtProxy(Box::new(error)))
+async fn connect_to_proxy(
+    connector: &GuardedConnector,
+    proxy: &Proxy,
+) -> Result<TcpStream, ConnectError> {
+    let connected = connector.connect_tcp(&proxy.host.to_string(), proxy.port).await;
+    connected.map_err(|error| ConnectError::AtProxy(Box::new(error)))
 }
 
-async fn socks(
+async fn socks_connect(
     stream: TcpStream,
     proxy: &Proxy,
     to: impl IntoTargetAddr<'_>,
@@ -90,12 +92,11 @@ async fn socks(
     Ok(connected.map_err(|error| socks_failure(&error))?.into_inner())
 }
 
-/// What an answer of a SOCKS server means.
 fn socks_failure(error: &tokio_socks::Error) -> ConnectError {
     use tokio_socks::Error;
     match error {
         Error::Io(_) | Error::ProxyServerUnreachable => {
-            ConnectError::Proxy("the proxy broke the connection off")
+            ConnectError::Proxy("the proxy closed the connection")
         }
         Error::GeneralSocksServerFailure | Error::UnknownError => {
             ConnectError::Proxy("the proxy could not connect")
@@ -115,12 +116,12 @@ fn socks_failure(error: &tokio_socks::Error) -> ConnectError {
         Error::NoAcceptableAuthMethods
         | Error::UnknownAuthMethod
         | Error::AuthorizationRequired => {
-            ConnectError::ProxyRefused("the proxy wants another authentication")
+            ConnectError::ProxyRefused("the proxy requires another authentication method")
         }
         Error::CommandNotSupported | Error::AddressTypeNotSupported => {
-            ConnectError::ProxyRefused("the proxy does not support such connections")
+            ConnectError::ProxyRefused("the proxy does not support this kind of connection")
         }
-        Error::InvalidTargetAddress(_) => ConnectError::ProxyRefused("the name is too long"),
+        Error::InvalidTargetAddress(_) => ConnectError::ProxyRefused("the host name is too long"),
         Error::ParseError(_)
         | Error::InvalidResponseVersion
         | Error::InvalidReservedByte
@@ -133,8 +134,12 @@ fn socks_failure(error: &tokio_socks::Error) -> ConnectError {
 }
 
 /// Asks an HTTP proxy for a tunnel (RFC 9110, 9.3.6).
-async fn tunnel(stream: TcpStream, proxy: &Proxy, uri: &Uri) -> Result<TcpStream, ConnectError> {
-    const BROKEN: ConnectError = ConnectError::Proxy("the proxy gave no answer in HTTP");
+async fn open_tunnel(
+    stream: TcpStream,
+    proxy: &Proxy,
+    uri: &Uri,
+) -> Result<TcpStream, ConnectError> {
+    const BROKEN: ConnectError = ConnectError::Proxy("the proxy did not answer with HTTP");
     let to = format!("{}:{}", uri.host().unwrap_or_default(), port_of(uri));
     let mut request = Request::connect(&to).header(header::HOST, &to);
     if let Some(authorization) = proxy.authorization() {
@@ -142,7 +147,7 @@ async fn tunnel(stream: TcpStream, proxy: &Proxy, uri: &Uri) -> Result<TcpStream
     }
     let request = request.body(Empty::<Bytes>::new()).map_err(|_| BROKEN)?;
     let mut builder = http1::Builder::new();
-    builder.max_buf_size(ANSWER_BYTES_MAX);
+    builder.max_buf_size(RESPONSE_HEAD_BYTES_MAX);
     let (mut sender, connection) =
         builder.handshake(TokioIo::new(stream)).await.map_err(|_| BROKEN)?;
     let mut connection = pin!(connection.with_upgrades());
@@ -155,18 +160,17 @@ async fn tunnel(stream: TcpStream, proxy: &Proxy, uri: &Uri) -> Result<TcpStream
     });
     let upgraded = tokio::select! {
         upgraded = &mut exchange => upgraded?,
-        // It ends when the tunnel is handed over, too.
+        // The connection also ends when the tunnel is handed over.
         _ = &mut connection => exchange.await?,
     };
     let parts = upgraded.downcast::<TokioIo<TcpStream>>().map_err(|_| BROKEN)?;
     if parts.read_buf.is_empty() {
         Ok(parts.io.into_inner())
     } else {
-        Err(ConnectError::Proxy("the proxy sent more than its answer"))
+        Err(ConnectError::Proxy("the proxy sent data after its response"))
     }
 }
 
-/// What a proxy's refusal of a tunnel means.
 fn tunnel_failure(status: StatusCode) -> ConnectError {
     match status.as_u16() {
         407 => ConnectError::ProxyRefused(PROXY_AUTHENTICATION),
@@ -176,39 +180,23 @@ fn tunnel_failure(status: StatusCode) -> ConnectError {
     }
 }
 
-/// What 407 means, also as an answer to a request that a proxy was to pass on.
+/// The meaning of 407, also for a forwarded request.
 pub(crate) const PROXY_AUTHENTICATION: &str = "the proxy does not accept the user and password";
 
 #[cfg(test)]
 mod tests {
-    use std::io;
-    use std::net::{IpAddr, Ipv4Addr};
+    use std::net::Ipv4Addr;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use async_trait::async_trait;
     use bytes::BytesMut;
-    use surehook_core::address::AddressPolicy;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
 
-    use super::super::Resolver;
+    use super::super::testing;
     use super::*;
 
-    /// Answers every name with the same addresses, or does not know any.
-    #[derive(Debug)]
-    struct Fixed(Vec<IpAddr>);
-
-    #[async_trait]
-    impl Resolver for Fixed {
-        async fn resolve(&self, _: &str) -> io::Result<Vec<IpAddr>> {
-            Some(self.0.clone())
-                .filter(|all| !all.is_empty())
-                .ok_or_else(|| io::ErrorKind::NotFound.into())
-        }
-    }
-
-    /// A proxy that counts who calls, and answers whatever it is asked with `answer`.
+    /// A proxy that counts its connections and answers every request with `answer`.
     async fn start_proxy(answer: &'static [u8]) -> (u16, Arc<AtomicUsize>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -218,12 +206,12 @@ mod tests {
             while let Ok((mut stream, _)) = listener.accept().await {
                 counted.fetch_add(1, Ordering::SeqCst);
                 tokio::spawn(async move {
-                    let mut asked = BytesMut::new();
-                    stream.read_buf(&mut asked).await.unwrap();
+                    let mut request = BytesMut::new();
+                    stream.read_buf(&mut request).await.unwrap();
                     stream.write_all(answer).await.unwrap();
                     if !answer.is_empty() {
-                        // Open until whoever calls has read it and gone away.
-                        while stream.read_buf(&mut asked).await.is_ok_and(|read| read > 0) {}
+                        // Stays open until the client has read the answer and closed.
+                        while stream.read_buf(&mut request).await.is_ok_and(|read| read > 0) {}
                     }
                 });
             }
@@ -232,30 +220,23 @@ mod tests {
     }
 
     fn connector(allow: &[&str], found: &[&str], proxy: &str) -> GuardedConnector {
-        let allow = allow.iter().map(|net| net.parse().unwrap()).collect();
-        let found = found.iter().map(|address| address.parse().unwrap()).collect();
-        let policy = Arc::new(AddressPolicy::new(allow));
-        GuardedConnector::new(policy, Arc::new(Fixed(found)))
-            .with_proxy(Some(Proxy::parse(proxy).unwrap()))
+        testing::connector(allow, found).with_proxy(Some(Proxy::parse(proxy).unwrap()))
     }
 
-    async fn connect(
-        connector: GuardedConnector,
-        uri: &str,
-    ) -> Result<GuardedStream, ConnectError> {
+    async fn connect(connector: GuardedConnector, uri: &str) -> Result<TcpStream, ConnectError> {
         connector.connect(uri.parse().unwrap()).await
     }
 
     const ONLY_PROXY: &[&str] = &["127.0.0.1/32"];
 
     #[tokio::test]
-    async fn a_refused_address_is_not_handed_to_a_proxy() {
+    async fn blocked_address_is_not_given_to_a_proxy() {
         let (port, calls) = start_proxy(b"HTTP/1.1 200 OK\r\n\r\n").await;
         let cases: [(&str, &[&str], &str); 6] = [
             ("a literal", &[], "https://10.0.0.1/"),
             ("a literal in brackets", &[], "https://[::ffff:169.254.169.254]/"),
             ("a name", &["10.0.0.1"], "https://inside.test/"),
-            ("a name of which one address is", &["8.8.8.8", "10.0.0.1"], "https://mixed.test/"),
+            ("a name with one blocked address", &["8.8.8.8", "10.0.0.1"], "https://mixed.test/"),
             ("plain http", &["169.254.169.254"], "http://metadata.test/"),
             ("this machine", &["127.0.0.2"], "http://self.test/"),
         ];
@@ -269,11 +250,11 @@ mod tests {
         let proxy = format!("socks5://127.0.0.1:{port}");
         let result = connect(connector(ONLY_PROXY, &["10.0.0.1"], &proxy), "http://in.test/").await;
         assert!(matches!(result, Err(ConnectError::Blocked(_))), "socks5: {result:?}");
-        assert_eq!(calls.load(Ordering::SeqCst), 0, "the proxy was asked");
+        assert_eq!(calls.load(Ordering::SeqCst), 0, "the proxy was called");
     }
 
     #[tokio::test]
-    async fn the_proxys_own_address_is_judged_by_number_and_by_name() {
+    async fn address_of_the_proxy_itself_is_checked() {
         let (port, calls) = start_proxy(b"").await;
         for scheme in ["http", "socks5", "socks5h"] {
             for host in ["127.0.0.1", "proxy.test"] {
@@ -290,21 +271,21 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_name_that_only_the_proxy_knows_is_left_to_it() {
+    async fn name_unknown_here_is_resolved_by_the_proxy() {
         let (port, _) = start_proxy(b"HTTP/1.1 200 OK\r\n\r\n").await;
         let proxy = format!("http://127.0.0.1:{port}");
 
         let opened = connect(connector(ONLY_PROXY, &[], &proxy), "https://far.test/").await;
         assert!(opened.is_ok(), "{opened:?}");
 
-        // Where we resolve, a name that we do not know leads nowhere.
+        // With `socks5` the name is resolved here.
         let proxy = format!("socks5://127.0.0.1:{port}");
         let unknown = connect(connector(ONLY_PROXY, &[], &proxy), "https://far.test/").await;
         assert!(matches!(unknown, Err(ConnectError::Dns(_))), "{unknown:?}");
     }
 
     #[tokio::test]
-    async fn a_socks_proxy_gets_the_address_that_was_judged() {
+    async fn socks5_proxy_gets_the_checked_address() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let proxy = format!("socks5://{}", listener.local_addr().unwrap());
         let serving = tokio::spawn(async move {
@@ -312,23 +293,23 @@ mod tests {
             let mut greeting = [0; 3];
             stream.read_exact(&mut greeting).await.unwrap();
             stream.write_all(&[5, 0]).await.unwrap();
-            let mut asked = [0; 10];
-            stream.read_exact(&mut asked).await.unwrap();
+            let mut request = [0; 10];
+            stream.read_exact(&mut request).await.unwrap();
             stream.write_all(&[5, 0, 0, 1, 0, 0, 0, 0, 0, 0]).await.unwrap();
-            (asked, stream)
+            (request, stream)
         });
 
         let found = ["10.0.0.1", "8.8.4.4"];
         connect(connector(ONLY_PROXY, &found, &proxy), "https://mixed.test:8443/").await.unwrap();
 
-        let (asked, _open) = serving.await.unwrap();
-        assert_eq!(asked[..4], [5, 1, 0, 1], "an address, not a name");
-        assert_eq!(asked[4..8], Ipv4Addr::new(8, 8, 4, 4).octets());
-        assert_eq!(asked[8..], 8443_u16.to_be_bytes());
+        let (request, _open) = serving.await.unwrap();
+        assert_eq!(request[..4], [5, 1, 0, 1], "an address, not a name");
+        assert_eq!(request[4..8], Ipv4Addr::new(8, 8, 4, 4).octets());
+        assert_eq!(request[8..], 8443_u16.to_be_bytes());
     }
 
     #[tokio::test]
-    async fn what_a_proxy_answers_decides_whether_somebody_must_mend_it() {
+    async fn proxy_answers_are_classified_as_failed_or_refused() {
         let cases: [(&str, &'static [u8], bool); 10] = [
             ("http", b"HTTP/1.1 407 No\r\n\r\n", true),
             ("http", b"HTTP/1.1 403 No\r\n\r\n", true),
@@ -341,7 +322,7 @@ mod tests {
             ("socks5h", b"\x05\xff", true),
             ("socks5h", b"HTTP/1.1 400 Bad Request\r\n\r\n", false),
         ];
-        for (scheme, answer, is_config) in cases {
+        for (scheme, answer, is_refusal) in cases {
             let (port, _) = start_proxy(answer).await;
             let proxy = format!("{scheme}://127.0.0.1:{port}");
             let connector = connector(ONLY_PROXY, &["8.8.8.8"], &proxy);
@@ -349,8 +330,8 @@ mod tests {
             let result = tokio::time::timeout(std::time::Duration::from_secs(20), opening).await;
             let answer = String::from_utf8_lossy(answer);
             match result.unwrap() {
-                Err(ConnectError::ProxyRefused(_)) => assert!(is_config, "{answer}"),
-                Err(ConnectError::Proxy(_)) => assert!(!is_config, "{answer}"),
+                Err(ConnectError::ProxyRefused(_)) => assert!(is_refusal, "{answer}"),
+                Err(ConnectError::Proxy(_)) => assert!(!is_refusal, "{answer}"),
                 other => panic!("{answer}: {other:?}"),
             }
         }

@@ -1,12 +1,10 @@
-//! Tests of what one way out leaves to the next, and of the token that it shares.
+//! Tests of what a client takes over from the one before, and of the shared token.
 
 use std::convert::Infallible;
-use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use async_trait::async_trait;
 use http::{Request, Response};
 use http_body_util::Full;
 use hyper::body::Incoming;
@@ -20,28 +18,17 @@ use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
 use super::*;
-use crate::connect::Resolver;
+use crate::connect::testing::StaticResolver;
 use crate::tls::tests::trusting;
 
-/// Every name is this machine.
-#[derive(Debug)]
-struct Here;
-
-#[async_trait]
-impl Resolver for Here {
-    async fn resolve(&self, _: &str) -> io::Result<Vec<IpAddr>> {
-        Ok(vec![IpAddr::from([127, 0, 0, 1])])
-    }
-}
-
-/// A server that answers each request with what `script` says to its number.
-struct Server {
+/// A server that answers the n-th request with `script(n)`.
+struct TestServer {
     address: SocketAddr,
     authorizations: Arc<Mutex<Vec<String>>>,
     connections: Arc<AtomicUsize>,
 }
 
-impl Server {
+impl TestServer {
     async fn start(script: impl Fn(usize) -> (u16, String) + Send + Sync + 'static) -> Self {
         let open = Arc::new(Semaphore::new(Semaphore::MAX_PERMITS));
         Self::start_behind(open, script).await
@@ -102,24 +89,24 @@ fn token(number: usize, expires_in: u64) -> (u16, String) {
     (200, format!(r#"{{"access_token":"t{number}","expires_in":{expires_in}}}"#))
 }
 
-fn prepared(server: &Server, more: &str) -> PreparedDestination {
+fn prepared(server: &TestServer, more: &str) -> PreparedDestination {
     let json = format!(r#"{{"name":"out","url":"http://{}/"{more}}}"#, server.address);
     let spec: DestinationSpec = serde_json::from_str(&json).unwrap();
     let id = DestinationId::new(Timestamp::from_millis(0), 1);
     PreparedDestination::new(spec.build(id, &|_| None).unwrap(), &trusting([])).unwrap()
 }
 
-fn oauth2(tokens: &Server, more: &str) -> String {
+fn oauth2(tokens: &TestServer, more: &str) -> String {
     format!(
         r#","auth":{{"oauth2":{{"token_url":"http://{}/","client_id":"a","client_secret":"b"{more}}}}}"#,
         tokens.address
     )
 }
 
-fn outlet(prepared: PreparedDestination, before: Option<&DestinationClient>) -> DestinationClient {
+fn client(prepared: PreparedDestination, before: Option<&DestinationClient>) -> DestinationClient {
     let config = HttpSenderConfig {
         policy: Arc::new(AddressPolicy::new(vec!["127.0.0.0/8".parse().unwrap()])),
-        resolver: Arc::new(Here),
+        resolver: Arc::new(StaticResolver::localhost()),
         tls: trusting([]).default_config(),
         proxy: None,
         pool_idle_max: 4,
@@ -127,9 +114,9 @@ fn outlet(prepared: PreparedDestination, before: Option<&DestinationClient>) -> 
     DestinationClient::new(prepared, &config, before)
 }
 
-async fn send(outlet: &DestinationClient) -> SendReport {
-    let Transport::Http(url) = &outlet.destination.transport else { panic!("not over HTTP") };
-    outlet.send(url, HeaderMap::new(), Bytes::from_static(b"{}")).await
+async fn send(client: &DestinationClient) -> SendReport {
+    let Transport::Http(url) = &client.destination.transport else { panic!("not over HTTP") };
+    client.send(url, HeaderMap::new(), Bytes::from_static(b"{}")).await
 }
 
 fn status(report: &SendReport) -> Option<u16> {
@@ -137,57 +124,57 @@ fn status(report: &SendReport) -> Option<u16> {
 }
 
 #[tokio::test]
-async fn connections_are_kept_as_long_as_the_way_is_the_same() {
-    let server = Server::start(|_| (200, String::new())).await;
-    let first = outlet(prepared(&server, ""), None);
+async fn connections_are_reused_until_tls_or_proxy_change() {
+    let server = TestServer::start(|_| (200, String::new())).await;
+    let first = client(prepared(&server, ""), None);
     send(&first).await;
 
-    let same_way = outlet(
+    let same_transport = client(
         prepared(&server, r#","timeout":"9s","auth":{"bearer":"x"},"rules":[]"#),
         Some(&first),
     );
-    assert_eq!(status(&send(&same_way).await), Some(200));
-    assert_eq!(server.connections(), 1, "the connection is used on");
+    assert_eq!(status(&send(&same_transport).await), Some(200));
+    assert_eq!(server.connections(), 1, "the connection is reused");
 
-    let other_way = outlet(prepared(&server, r#","tls":{}"#), Some(&same_way));
-    assert_eq!(status(&send(&other_way).await), Some(200));
-    assert_eq!(server.connections(), 2, "other settings of TLS need another connection");
+    let other_tls = client(prepared(&server, r#","tls":{}"#), Some(&same_transport));
+    assert_eq!(status(&send(&other_tls).await), Some(200));
+    assert_eq!(server.connections(), 2, "other TLS settings need another connection");
 
-    // The proxy is the server itself, which takes whole URLs too.
+    // The proxy is the server itself, which accepts absolute URLs too.
     let proxy = format!(r#","proxy":"http://{}""#, server.address);
-    let through_proxy = outlet(prepared(&server, &proxy), Some(&other_way));
+    let through_proxy = client(prepared(&server, &proxy), Some(&other_tls));
     assert_eq!(status(&send(&through_proxy).await), Some(200));
-    assert_eq!(server.connections(), 3, "what goes through a proxy does not go past it");
+    assert_eq!(server.connections(), 3, "a direct connection is not used for a proxied request");
 }
 
 #[tokio::test]
-async fn a_token_outlives_a_change_of_other_settings_and_no_change_of_its_own() {
-    let server = Server::start(|_| (200, String::new())).await;
-    let tokens = Server::start(|number| token(number, 3600)).await;
-    let first = outlet(prepared(&server, &oauth2(&tokens, "")), None);
+async fn token_is_kept_when_other_settings_change_and_dropped_when_its_own_do() {
+    let server = TestServer::start(|_| (200, String::new())).await;
+    let tokens = TestServer::start(|number| token(number, 3600)).await;
+    let first = client(prepared(&server, &oauth2(&tokens, "")), None);
     send(&first).await;
 
     let same = format!(r#"{},"timeout":"9s""#, oauth2(&tokens, ""));
-    let same = outlet(prepared(&server, &same), Some(&first));
+    let same = client(prepared(&server, &same), Some(&first));
     send(&same).await;
     let other = oauth2(&tokens, r#","scopes":["more"]"#);
-    let other = outlet(prepared(&server, &other), Some(&same));
+    let other = client(prepared(&server, &other), Some(&same));
     send(&other).await;
 
     assert_eq!(server.authorizations(), ["Bearer t0", "Bearer t0", "Bearer t1"]);
 }
 
 #[tokio::test]
-async fn of_many_at_once_one_fetches_and_all_get_the_token() {
-    let server = Server::start(|_| (200, String::new())).await;
+async fn concurrent_attempts_share_one_token_fetch() {
+    let server = TestServer::start(|_| (200, String::new())).await;
     let gate = Arc::new(Semaphore::new(0));
-    let tokens = Server::start_behind(Arc::clone(&gate), |number| token(number, 3600)).await;
-    let outlet = Arc::new(outlet(prepared(&server, &oauth2(&tokens, "")), None));
+    let tokens = TestServer::start_behind(Arc::clone(&gate), |number| token(number, 3600)).await;
+    let client = Arc::new(client(prepared(&server, &oauth2(&tokens, "")), None));
 
     let sends: Vec<_> = (0..16)
         .map(|_| {
-            let outlet = Arc::clone(&outlet);
-            tokio::spawn(async move { status(&send(&outlet).await) })
+            let client = Arc::clone(&client);
+            tokio::spawn(async move { status(&send(&client).await) })
         })
         .collect();
     // More permits than one fetch needs, so that a second one would be seen and not hang.
@@ -201,60 +188,62 @@ async fn of_many_at_once_one_fetches_and_all_get_the_token() {
 }
 
 #[tokio::test]
-async fn an_attempt_that_gives_up_leaves_the_fetch_to_the_others() {
-    let server = Server::start(|_| (200, String::new())).await;
+async fn timed_out_attempt_does_not_cancel_the_token_fetch() {
+    let server = TestServer::start(|_| (200, String::new())).await;
     let gate = Arc::new(Semaphore::new(0));
-    let tokens = Server::start_behind(Arc::clone(&gate), |number| token(number, 3600)).await;
+    let tokens = TestServer::start_behind(Arc::clone(&gate), |number| token(number, 3600)).await;
     let hasty = format!(r#"{},"timeout":"100ms""#, oauth2(&tokens, ""));
-    let hasty = outlet(prepared(&server, &hasty), None);
+    let hasty = client(prepared(&server, &hasty), None);
 
     let report = send(&hasty).await;
     assert_eq!(report.outcome, AttemptOutcome::Failed(AttemptFailure::Timeout));
     assert!(report.detail.unwrap().contains("token endpoint"));
     gate.add_permits(1);
-    let patient = outlet(prepared(&server, &oauth2(&tokens, "")), Some(&hasty));
+    let patient = client(prepared(&server, &oauth2(&tokens, "")), Some(&hasty));
 
     assert_eq!(status(&send(&patient).await), Some(200));
-    assert_eq!(tokens.authorizations().len(), 1, "the fetch that was begun was enough");
+    assert_eq!(tokens.authorizations().len(), 1, "the first fetch was used");
 }
 
 #[tokio::test]
-async fn a_token_without_a_future_is_used_once() {
-    let server = Server::start(|_| (200, String::new())).await;
-    let tokens = Server::start(|number| token(number, 0)).await;
-    let outlet = outlet(prepared(&server, &oauth2(&tokens, "")), None);
+async fn token_that_expires_at_once_is_used_once() {
+    let server = TestServer::start(|_| (200, String::new())).await;
+    let tokens = TestServer::start(|number| token(number, 0)).await;
+    let client = client(prepared(&server, &oauth2(&tokens, "")), None);
 
-    send(&outlet).await;
-    send(&outlet).await;
+    send(&client).await;
+    send(&client).await;
 
     assert_eq!(server.authorizations(), ["Bearer t0", "Bearer t1"]);
 }
 
 #[tokio::test]
-async fn an_endpoint_that_insists_on_a_refused_token_is_not_believed() {
+async fn refused_token_returned_again_is_not_sent_again() {
     // The token is good for one request, and the endpoint has no other.
-    let server = Server::start(|number| (if number == 0 { 200 } else { 401 }, String::new())).await;
-    let tokens = Server::start(|_| token(7, 3600)).await;
-    let outlet = outlet(prepared(&server, &oauth2(&tokens, "")), None);
+    let server =
+        TestServer::start(|number| (if number == 0 { 200 } else { 401 }, String::new())).await;
+    let tokens = TestServer::start(|_| token(7, 3600)).await;
+    let client = client(prepared(&server, &oauth2(&tokens, "")), None);
 
-    assert_eq!(status(&send(&outlet).await), Some(200));
-    assert_eq!(status(&send(&outlet).await), Some(401));
+    assert_eq!(status(&send(&client).await), Some(200));
+    assert_eq!(status(&send(&client).await), Some(401));
 
     assert_eq!(server.authorizations().len(), 2, "the same token is not sent twice for one event");
     assert_eq!(tokens.authorizations().len(), 2);
 }
 
 #[tokio::test]
-async fn a_new_token_that_cannot_be_had_is_what_is_reported() {
-    let server = Server::start(|number| (if number == 0 { 200 } else { 401 }, String::new())).await;
+async fn failed_token_refresh_is_reported_instead_of_the_401() {
+    let server =
+        TestServer::start(|number| (if number == 0 { 200 } else { 401 }, String::new())).await;
     let tokens =
-        Server::start(|number| if number == 0 { token(0, 3600) } else { (503, String::new()) })
+        TestServer::start(|number| if number == 0 { token(0, 3600) } else { (503, String::new()) })
             .await;
-    let outlet = outlet(prepared(&server, &oauth2(&tokens, "")), None);
+    let client = client(prepared(&server, &oauth2(&tokens, "")), None);
 
-    send(&outlet).await;
-    let report = send(&outlet).await;
+    send(&client).await;
+    let report = send(&client).await;
 
-    // Not the 401, which would bury the delivery: the endpoint may have a token later.
+    // Not the 401, which would make the delivery dead: the endpoint may have a token later.
     assert_eq!(report.outcome, AttemptOutcome::Failed(AttemptFailure::Token));
 }

@@ -41,14 +41,14 @@ fn claimed(body: &[u8]) -> ClaimedDelivery {
     }
 }
 
-/// A folder with one program, which may be run.
-struct Hook {
+/// A folder with one allowed program.
+struct TestProgram {
     folder: TempDir,
     exec: ExecConfig,
     programs: Arc<AllowedPrograms>,
 }
 
-impl Hook {
+impl TestProgram {
     fn new(script: &str) -> Self {
         Self::starting_with("#!/bin/sh", script)
     }
@@ -66,14 +66,14 @@ impl Hook {
     }
 
     async fn run(&self, body: &[u8], deadline: Duration) -> NonHttpResult {
-        run(&self.exec, &self.programs, ("out", &claimed(body)), deadline).await
+        run(&self.exec, &self.programs, "out", &claimed(body), deadline).await
     }
 
     fn mark(&self) -> PathBuf {
         self.folder.path().join("mark")
     }
 
-    /// The number that the program wrote down.
+    /// The process id that the program wrote to its mark file.
     async fn marked(&self) -> Pid {
         for _ in 0..1000 {
             let text = fs::read_to_string(self.mark()).unwrap_or_default();
@@ -82,12 +82,12 @@ impl Hook {
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        panic!("the program wrote nothing down");
+        panic!("the program wrote no mark");
     }
 }
 
-/// Waits until a process is gone, or is only waiting to be reaped by whoever took it over.
-async fn is_gone(process: Pid) {
+/// Waits until a process has ended, reaped or not.
+async fn wait_until_gone(process: Pid) {
     for _ in 0..1000 {
         let path = format!("/proc/{}/stat", process.as_raw_nonzero());
         let stat = fs::read_to_string(path).unwrap_or_default();
@@ -100,37 +100,41 @@ async fn is_gone(process: Pid) {
     panic!("{process:?} still runs");
 }
 
-fn no_child_is_left() {
+fn assert_no_child_is_left() {
     let how = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
     assert_eq!(waitid(WaitId::All, how).unwrap_err(), Errno::CHILD);
 }
 
 #[tokio::test]
-async fn an_exit_is_the_answer() {
-    let badly = |class| NonHttpEnd::Badly(AttemptFailure::Exit, class);
+async fn exit_status_is_the_result() {
+    let failed = |class| NonHttpEnd::Failed(AttemptFailure::Exit, class);
     let cases: [(&str, NonHttpEnd, &str); 9] = [
-        ("cat", NonHttpEnd::Well, "the body"),
-        ("echo one; echo two >&2; echo three", NonHttpEnd::Well, "one\ntwo\nthree\n"),
-        ("echo \"$0 $1 $#\" | sed 's,.*/,,'; pwd", NonHttpEnd::Well, "hook an argument 1\n/\n"),
-        ("echo no; exit 75", badly(FailureClass::Transient), "no\n"),
-        ("exit 1", badly(FailureClass::Permanent), ""),
-        ("exit 64", badly(FailureClass::Permanent), ""),
-        ("not-a-command-anywhere 2>/dev/null", badly(FailureClass::Permanent), ""),
-        ("kill -9 $$", badly(FailureClass::Transient), ""),
-        ("kill -TERM $$", badly(FailureClass::Transient), ""),
+        ("cat", NonHttpEnd::Succeeded, "the body"),
+        ("echo one; echo two >&2; echo three", NonHttpEnd::Succeeded, "one\ntwo\nthree\n"),
+        (
+            "echo \"$0 $1 $#\" | sed 's,.*/,,'; pwd",
+            NonHttpEnd::Succeeded,
+            "hook an argument 1\n/\n",
+        ),
+        ("echo no; exit 75", failed(FailureClass::Transient), "no\n"),
+        ("exit 1", failed(FailureClass::Permanent), ""),
+        ("exit 64", failed(FailureClass::Permanent), ""),
+        ("not-a-command-anywhere 2>/dev/null", failed(FailureClass::Permanent), ""),
+        ("kill -9 $$", failed(FailureClass::Transient), ""),
+        ("kill -TERM $$", failed(FailureClass::Transient), ""),
     ];
-    for (script, how, output) in cases {
-        let ended = Hook::new(script).run(b"the body", LONG).await;
-        assert_eq!(ended.how, how, "case: {script}: {ended:?}");
+    for (script, end, output) in cases {
+        let ended = TestProgram::new(script).run(b"the body", LONG).await;
+        assert_eq!(ended.end, end, "case: {script}: {ended:?}");
         assert_eq!(String::from_utf8_lossy(&ended.output), output, "case: {script}");
-        assert_eq!(ended.detail.is_some(), how != NonHttpEnd::Well, "case: {script}");
+        assert_eq!(ended.detail.is_some(), end != NonHttpEnd::Succeeded, "case: {script}");
     }
-    no_child_is_left();
+    assert_no_child_is_left();
 }
 
 #[tokio::test]
-async fn a_program_knows_the_event_and_nothing_of_the_gateway() {
-    let hook = Hook::new("env | grep -v '^\\(_\\|PWD\\|OLDPWD\\|SHLVL\\)=' | LC_ALL=C sort");
+async fn program_environment_has_the_event_and_nothing_of_the_gateway() {
+    let hook = TestProgram::new("env | grep -v '^\\(_\\|PWD\\|OLDPWD\\|SHLVL\\)=' | LC_ALL=C sort");
 
     let ended = hook.run(b"", LONG).await;
 
@@ -147,7 +151,7 @@ async fn a_program_knows_the_event_and_nothing_of_the_gateway() {
 }
 
 #[tokio::test]
-async fn neither_input_nor_output_can_block_it() {
+async fn unread_input_and_large_output_do_not_block() {
     let large = vec![b'x'; 4 * 1024 * 1024];
     let cases = [
         ("reads nothing", "exit 0", 0),
@@ -162,93 +166,90 @@ async fn neither_input_nor_output_can_block_it() {
         ("closes its outputs", "exec >&- 2>&-; cat >/dev/null 2>/dev/null; exit 0", 0),
     ];
     for (name, script, kept) in cases {
-        let ended = Hook::new(script).run(&large, LONG).await;
-        assert_eq!(ended.how, NonHttpEnd::Well, "case: {name}: {:?}", ended.detail);
+        let ended = TestProgram::new(script).run(&large, LONG).await;
+        assert_eq!(ended.end, NonHttpEnd::Succeeded, "case: {name}: {:?}", ended.detail);
         assert_eq!(ended.output.len(), kept, "case: {name}");
     }
 }
 
 #[tokio::test]
-async fn at_the_deadline_it_is_asked_and_then_made_to_end() {
+async fn timeout_sends_term_and_then_kill() {
     let cases = [
         (
-            "goes when asked",
+            "ends on TERM",
             "trap 'echo asked; exit 0' TERM; echo $$ >\"$MARK\"; sleep 1000 & wait",
             "asked\n",
         ),
-        ("does not", "trap '' TERM; echo $$ >\"$MARK\"; while :; do sleep 1000; done", ""),
+        ("ignores TERM", "trap '' TERM; echo $$ >\"$MARK\"; while :; do sleep 1000; done", ""),
     ];
     for (name, script, output) in cases {
-        let hook = Hook::new(script);
+        let hook = TestProgram::new(script);
         // Long enough for a shell to set its trap.
         let ended = hook.run(b"", Duration::from_secs(3)).await;
-        assert_eq!(ended.how, NonHttpEnd::Unanswered(AttemptFailure::Timeout), "case: {name}");
+        assert_eq!(ended.end, NonHttpEnd::Unanswered(AttemptFailure::Timeout), "case: {name}");
         assert_eq!(String::from_utf8_lossy(&ended.output), output, "case: {name}");
-        is_gone(hook.marked().await).await;
+        wait_until_gone(hook.marked().await).await;
     }
-    no_child_is_left();
+    assert_no_child_is_left();
 }
 
 #[tokio::test]
-async fn what_it_leaves_behind_is_killed() {
-    let hook = Hook::new("sleep 1000 & echo $! >\"$MARK\"; echo done");
+async fn background_processes_of_the_program_are_killed() {
+    let hook = TestProgram::new("sleep 1000 & echo $! >\"$MARK\"; echo done");
 
     let ended = hook.run(b"", LONG).await;
 
-    assert_eq!((ended.how, &*ended.output), (NonHttpEnd::Well, &b"done\n"[..]));
-    is_gone(hook.marked().await).await;
+    assert_eq!((ended.end, &*ended.output), (NonHttpEnd::Succeeded, &b"done\n"[..]));
+    wait_until_gone(hook.marked().await).await;
 }
 
 #[tokio::test]
-async fn one_that_left_the_group_holds_up_nobody() {
-    let hook = Hook::new("setsid sleep 30 & echo $! >\"$MARK\"; sleep 0.2; echo done");
+async fn process_that_left_the_group_does_not_delay_the_result() {
+    let hook = TestProgram::new("setsid sleep 30 & echo $! >\"$MARK\"; sleep 0.2; echo done");
 
     let ended = hook.run(b"", LONG).await;
 
-    assert_eq!((ended.how, &*ended.output), (NonHttpEnd::Well, &b"done\n"[..]));
+    assert_eq!((ended.end, &*ended.output), (NonHttpEnd::Succeeded, &b"done\n"[..]));
     let _left = rustix::process::kill_process(hook.marked().await, Signal::KILL);
 }
 
 #[tokio::test]
-async fn an_attempt_that_is_dropped_leaves_nothing_running() {
-    let hook = Hook::new("trap '' TERM; sleep 1000 & echo $! >\"$MARK\"; wait");
+async fn dropped_attempt_leaves_no_process_running() {
+    let hook = TestProgram::new("trap '' TERM; sleep 1000 & echo $! >\"$MARK\"; wait");
     let process = tokio::select! {
         ended = hook.run(b"", LONG) => panic!("it ended: {ended:?}"),
         process = hook.marked() => process,
     };
 
-    is_gone(process).await;
+    wait_until_gone(process).await;
 }
 
 #[tokio::test]
-async fn what_cannot_be_started_is_for_somebody_to_mend() {
-    let there = Hook::new("exit 0");
-    let with = |program: PathBuf, programs: AllowedPrograms| {
-        let exec = ExecConfig { program, ..there.exec.clone() };
-        async move { run(&exec, &Arc::new(programs), ("out", &claimed(b"")), LONG).await }
+async fn program_that_cannot_start_is_a_config_failure() {
+    let program = TestProgram::new("exit 0");
+    let with = |path: PathBuf, programs: AllowedPrograms| {
+        let exec = ExecConfig { program: path, ..program.exec.clone() };
+        async move { run(&exec, &Arc::new(programs), "out", &claimed(b""), LONG).await }
     };
-    let listed = || (*there.programs).clone();
+    let listed = || (*program.programs).clone();
     let cases = [
-        ("not there", with(there.folder.path().join("none"), listed()).await),
-        (
-            "not allowed any more",
-            with(there.exec.program.clone(), AllowedPrograms::default()).await,
-        ),
+        ("missing", with(program.folder.path().join("none"), listed()).await),
+        ("no longer allowed", with(program.exec.program.clone(), AllowedPrograms::default()).await),
         ("not in the list", with("/bin/sh".into(), listed()).await),
-        ("no interpreter", Hook::starting_with("#!/no/such/thing", "").run(b"", LONG).await),
-        ("no program", Hook::starting_with("just text", "").run(b"", LONG).await),
+        ("no interpreter", TestProgram::starting_with("#!/no/such/thing", "").run(b"", LONG).await),
+        ("not an executable", TestProgram::starting_with("just text", "").run(b"", LONG).await),
     ];
     for (name, ended) in cases {
         assert_eq!(
-            ended.how,
-            NonHttpEnd::Badly(AttemptFailure::NotStarted, FailureClass::Config),
+            ended.end,
+            NonHttpEnd::Failed(AttemptFailure::NotStarted, FailureClass::Config),
             "case: {name}: {:?}",
             ended.detail
         );
     }
-    fs::set_permissions(&there.exec.program, fs::Permissions::from_mode(0o644)).unwrap();
+    fs::set_permissions(&program.exec.program, fs::Permissions::from_mode(0o644)).unwrap();
     assert_eq!(
-        there.run(b"", LONG).await.how,
-        NonHttpEnd::Badly(AttemptFailure::NotStarted, FailureClass::Config)
+        program.run(b"", LONG).await.end,
+        NonHttpEnd::Failed(AttemptFailure::NotStarted, FailureClass::Config)
     );
 }

@@ -1,31 +1,31 @@
-//! That a listener gets all the news in order, or is told that it did not.
+//! A subscriber gets all updates in order, or learns that it missed some.
 
 use super::*;
 
 #[derive(Debug)]
-struct HandClock(AtomicI64);
+struct ManualClock(AtomicI64);
 
-impl Clock for HandClock {
+impl Clock for ManualClock {
     fn now(&self) -> Timestamp {
         Timestamp::from_millis(self.0.load(Ordering::Relaxed))
     }
 }
 
 #[derive(Debug)]
-struct Fixed;
+struct ConstantRng;
 
-impl Rng for Fixed {
+impl Rng for ConstantRng {
     fn bits(&self) -> u128 {
         u128::MAX / 7
     }
 }
 
-fn feed() -> (Arc<Feed>, Arc<HandClock>) {
-    let clock = Arc::new(HandClock(AtomicI64::new(1_000_000)));
-    (Feed::new(clock.clone(), &Fixed), clock)
+fn feed() -> (Arc<Feed>, Arc<ManualClock>) {
+    let clock = Arc::new(ManualClock(AtomicI64::new(1_000_000)));
+    (Feed::new(clock.clone(), &ConstantRng), clock)
 }
 
-fn tell(feed: &Feed, clock: &HandClock, number: u32) {
+fn publish(feed: &Feed, clock: &ManualClock, number: u32) {
     let at = clock.now();
     feed.publish(at, || {
         LiveUpdate::DeliveryChanged(DeliveryChanged {
@@ -41,121 +41,124 @@ fn tell(feed: &Feed, clock: &HandClock, number: u32) {
     });
 }
 
-fn attempts(news: &[NumberedUpdate]) -> Vec<u32> {
-    news.iter()
-        .map(|(_, news)| match &**news {
+fn attempts(updates: &[NumberedUpdate]) -> Vec<u32> {
+    updates
+        .iter()
+        .map(|(_, update)| match &**update {
             LiveUpdate::DeliveryChanged(changed) => changed.attempts,
-            LiveUpdate::EventReceived(_) | LiveUpdate::DestinationChanged(_) => panic!("{news:?}"),
+            LiveUpdate::EventReceived(_) | LiveUpdate::DestinationChanged(_) => {
+                panic!("{update:?}")
+            }
         })
         .collect()
 }
 
 #[tokio::test]
-async fn a_listener_hears_all_from_where_it_began() {
+async fn subscriber_gets_all_updates_after_it_subscribed() {
     let (feed, clock) = feed();
-    tell(&feed, &clock, 1);
-    let (mut listener, missed) = feed.subscribe(None);
+    publish(&feed, &clock, 1);
+    let (mut subscriber, missed) = feed.subscribe(None);
     assert_eq!(missed, None);
-    tell(&feed, &clock, 2);
-    tell(&feed, &clock, 3);
-    assert_eq!(attempts(&listener.next().await.unwrap()), [2, 3]);
+    publish(&feed, &clock, 2);
+    publish(&feed, &clock, 3);
+    assert_eq!(attempts(&subscriber.next().await.unwrap()), [2, 3]);
 
-    let waiting = tokio::spawn(async move { attempts(&listener.next().await.unwrap()) });
-    tell(&feed, &clock, 4);
+    let waiting = tokio::spawn(async move { attempts(&subscriber.next().await.unwrap()) });
+    publish(&feed, &clock, 4);
     assert_eq!(waiting.await.unwrap(), [4]);
 }
 
 #[test]
-fn nothing_is_made_while_nobody_listens() {
+fn update_is_not_built_without_subscribers() {
     let (feed, clock) = feed();
-    feed.publish(clock.now(), || panic!("nobody asked for this"));
-    assert_eq!(feed.latest.load(Ordering::SeqCst), 1, "it has a number all the same");
+    feed.publish(clock.now(), || panic!("there are no subscribers"));
+    assert_eq!(feed.latest.load(Ordering::SeqCst), 1, "it has a number nevertheless");
 }
 
 #[test]
-fn one_that_comes_back_soon_misses_nothing() {
+fn reconnect_within_the_linger_time_misses_nothing() {
     let (feed, clock) = feed();
-    let (mut listener, _) = feed.subscribe(None);
-    tell(&feed, &clock, 1);
-    assert_eq!(attempts(&listener.take_available().unwrap()), [1]);
-    let place = listener.position();
-    drop(listener);
-    tell(&feed, &clock, 2);
+    let (mut subscriber, _) = feed.subscribe(None);
+    publish(&feed, &clock, 1);
+    assert_eq!(attempts(&subscriber.take_available().unwrap()), [1]);
+    let position = subscriber.position();
+    drop(subscriber);
+    publish(&feed, &clock, 2);
     clock.0.fetch_add(30_000, Ordering::Relaxed);
-    tell(&feed, &clock, 3);
+    publish(&feed, &clock, 3);
 
-    let (mut back, missed) = feed.subscribe(Some(&place));
+    let (mut back, missed) = feed.subscribe(Some(&position));
     assert_eq!(missed, None);
     assert_eq!(attempts(&back.take_available().unwrap()), [2, 3]);
 }
 
 #[test]
-fn one_that_comes_back_late_is_told_so() {
+fn late_reconnect_is_reported_as_missed() {
     let (feed, clock) = feed();
-    let (listener, _) = feed.subscribe(None);
-    let place = listener.position();
-    drop(listener);
+    let (subscriber, _) = feed.subscribe(None);
+    let position = subscriber.position();
+    drop(subscriber);
     clock.0.fetch_add(61_000, Ordering::Relaxed);
-    // Nothing happened: nothing is missing, however late it is.
-    assert_eq!(feed.subscribe(Some(&place)).1, None);
+    // Without updates in between nothing is missed, however late it is.
+    assert_eq!(feed.subscribe(Some(&position)).1, None);
     clock.0.fetch_add(61_000, Ordering::Relaxed);
-    tell(&feed, &clock, 1);
+    publish(&feed, &clock, 1);
 
-    let (mut back, missed) = feed.subscribe(Some(&place));
+    let (mut back, missed) = feed.subscribe(Some(&position));
     assert_eq!(missed, Some(MissedUpdates));
-    assert!(back.take_available().unwrap().is_empty(), "it begins now");
-    tell(&feed, &clock, 2);
+    assert!(back.take_available().unwrap().is_empty(), "it continues from now");
+    publish(&feed, &clock, 2);
     assert_eq!(attempts(&back.take_available().unwrap()), [2]);
 }
 
 #[test]
-fn a_place_that_is_not_of_this_run_is_no_place() {
+fn position_of_another_run_is_reported_as_missed() {
     let (feed, clock) = feed();
-    let (listener, _) = feed.subscribe(None);
-    tell(&feed, &clock, 1);
-    let here = listener.id(0);
-    assert_eq!(feed.subscribe(Some(&here)).1, None);
-    for since in ["", "-", "0", "-0", "ffffffffffff-0", &listener.id(2), &format!("{here}x")] {
+    let (subscriber, _) = feed.subscribe(None);
+    publish(&feed, &clock, 1);
+    let valid = subscriber.id(0);
+    assert_eq!(feed.subscribe(Some(&valid)).1, None);
+    for since in ["", "-", "0", "-0", "ffffffffffff-0", &subscriber.id(2), &format!("{valid}x")] {
         assert_eq!(feed.subscribe(Some(since)).1, Some(MissedUpdates), "case: {since}");
     }
 }
 
 #[test]
-fn a_slow_listener_falls_out_of_the_ring_and_slows_nobody() {
+fn slow_subscriber_misses_updates_and_does_not_slow_others() {
     let (feed, clock) = feed();
     let (mut slow, _) = feed.subscribe(None);
     let many = u32::try_from(RING_MAX).unwrap();
     for number in 0..many {
-        tell(&feed, &clock, number);
+        publish(&feed, &clock, number);
     }
     let (mut quick, missed) = feed.subscribe(Some(&slow.position()));
-    assert_eq!(missed, None, "the ring holds exactly so many");
-    let mut heard = Vec::new();
-    while let Ok(news) = quick.take_available()
-        && !news.is_empty()
+    assert_eq!(missed, None, "the ring holds exactly this many");
+    let mut seen = Vec::new();
+    while let Ok(updates) = quick.take_available()
+        && !updates.is_empty()
     {
-        heard.extend(attempts(&news));
+        seen.extend(attempts(&updates));
     }
-    assert_eq!(heard, (0..many).collect::<Vec<_>>());
+    assert_eq!(seen, (0..many).collect::<Vec<_>>());
 
-    tell(&feed, &clock, many);
+    publish(&feed, &clock, many);
     assert_eq!(slow.take_available(), Err(MissedUpdates));
     assert!(slow.take_available().unwrap().is_empty());
     assert_eq!(attempts(&quick.take_available().unwrap()), [many]);
 }
 
 #[test]
-fn a_number_that_was_taken_in_silence_is_a_gap() {
+fn skipped_number_is_reported_as_missed() {
     let (feed, clock) = feed();
-    let (mut listener, _) = feed.subscribe(None);
-    tell(&feed, &clock, 1);
-    // Somebody who looked before the listener came, and took his number after.
+    let (mut subscriber, _) = feed.subscribe(None);
+    publish(&feed, &clock, 1);
+    // A publisher that saw no subscriber, and took its number after one subscribed.
     feed.latest.fetch_add(1, Ordering::SeqCst);
-    assert_eq!(listener.take_available().map(|news| attempts(&news)), Ok(vec![1]));
-    assert_eq!(listener.take_available(), Err(MissedUpdates));
+    assert_eq!(subscriber.take_available().map(|updates| attempts(&updates)), Ok(vec![1]));
+    assert_eq!(subscriber.take_available(), Err(MissedUpdates));
 
-    tell(&feed, &clock, 2);
-    assert_eq!(attempts(&listener.take_available().unwrap()), [2]);
-    let (_, missed) = feed.subscribe(Some(&listener.id(0)));
-    assert_eq!(missed, Some(MissedUpdates), "what is before the gap does not reach over it");
+    publish(&feed, &clock, 2);
+    assert_eq!(attempts(&subscriber.take_available().unwrap()), [2]);
+    let (_, missed) = feed.subscribe(Some(&subscriber.id(0)));
+    assert_eq!(missed, Some(MissedUpdates), "updates before the gap are not continued after it");
 }

@@ -1,109 +1,115 @@
-//! Taking a request in: verify, split, key, route, commit. Answers only what is on the disk.
+//! The path of an incoming request, read from top to bottom:
+//!
+//! `receive` → `verify` → `accept` (parse into events, extract their keys) → `store_events` (plan
+//! deliveries) → `commit` → `hand_over` to the lanes.
+//!
+//! The server calls [`Engine::receive`]. Quarantine releases, messages ([`Engine::send_message`]) and
+//! duplicates that are delivered anyway join the path further down. An answer is given only after the
+//! commit: after `Ok` the events survive a power cut.
 
-mod anyway;
-mod commit;
+mod deliver_anyway;
 mod plan;
-mod send;
+mod send_message;
 
 use std::{sync::Arc, time::Instant};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName};
 use surehook_core::{
-    event::Payload,
+    delivery::FailureClass,
+    event::{NewEvent, Payload},
     ids::{EventId, RequestId},
     inflate::DecodedRequest,
     key::{DedupKey, KeyError},
+    name::Name,
     provider::{EventPart, ParsedRequest, ProviderReply, RefusalPolicy},
     request::IncomingRequest,
     rng::new_id,
     source::{PublicUrl, Source},
-    store::StoreError,
-    sync::SyncResponse,
+    store::{AdmitResult, ClaimedDelivery, ConfirmedDelivery, NextStep, StoreError},
+    sync::{SyncResponse, SyncResult},
     time::Timestamp,
     verify::{VerifiedRequest, VerifyError},
 };
 
-use self::plan::{EventDraft, KeyAssignment, RequestContext};
+use self::plan::{EventDraft, KeyAssignment, PlannedDelivery, RequestContext, extract_keys};
 pub use self::{
-    anyway::DeliverAnywayError,
-    send::{AcceptedMessage, SendMessageError, SendTarget},
+    deliver_anyway::DeliverAnywayError,
+    send_message::{AcceptedMessage, SendMessageError, SendTarget},
 };
-use crate::{Engine, registry::SourceRuntime, run_to_completion::RunToCompletion, sync::SyncWait};
+use crate::{
+    Engine,
+    feed::{EventReceived, LiveUpdate},
+    lane::QueuedDelivery,
+    registry::SourceRuntime,
+    run_to_completion::RunToCompletion,
+    sync::SyncWait,
+    waiters::WaiterResult,
+};
 
-/// A request at the door, whole.
+/// An incoming request with its whole body.
 #[derive(Debug)]
 pub struct InboundRequest {
-    /// What follows the source's name in the path.
+    /// The path after the source's name.
     pub path: String,
-    /// The query.
     pub query: Option<String>,
-    /// The headers.
     pub headers: HeaderMap,
-    /// The body, exactly.
+    /// The exact bytes: signatures are computed over them.
     pub body: Bytes,
-    /// Who sent it.
+    /// The sender's address.
     pub remote: Arc<str>,
 }
 
-/// What became of one event of a request.
+/// One event of an accepted request.
 #[derive(Clone, Debug)]
 pub struct ReceivedEvent {
-    /// The event, or the original of which it is a duplicate.
+    /// For a duplicate, the original event.
     pub event: EventId,
-    /// Its key.
     pub key: Option<DedupKey>,
-    /// Whether it was known already.
     pub duplicate: bool,
 }
 
-/// What became of a request that was let in.
+/// The result of an accepted request.
 #[derive(Debug, Default)]
 pub struct ReceiveOutcome {
-    /// Its events, in their order.
+    /// In the order in which they occur in the request.
     pub received: Vec<ReceivedEvent>,
-    /// What a sender is told that waited for the result.
+    /// The response for a sender that waited for the delivery result.
     pub sync: Option<SyncResponse>,
-    /// What this provider is told instead of our usual answer.
+    /// The response that this provider expects instead of the usual one.
     pub reply: Option<ProviderReply>,
 }
 
-/// Why a request was not taken in. One variant for each thing that the sender should do next.
+/// Why a request was not accepted. One variant for each thing that the sender should do next.
 #[derive(Debug, thiserror::Error)]
 pub enum IngestError {
-    /// There is no such source.
-    #[error("there is no source of this name")]
+    #[error("there is no source with this name")]
     UnknownSource,
-    /// The source is switched off.
-    #[error("this source is switched off")]
+    #[error("this source is disabled")]
     Disabled,
-    /// The source's settings cannot be used.
-    #[error("this source cannot take requests until its settings are mended")]
+    #[error("this source is misconfigured and cannot accept requests; fix its settings")]
     Misconfigured,
-    /// The request does not prove where it comes from.
     #[error("the request could not be verified: {0}")]
     NotVerified(#[source] VerifyError),
-    /// It is kept aside until somebody releases it.
-    #[error("the request is kept aside until the settings are mended: {0}")]
+    #[error("the request is in quarantine until the settings are fixed: {0}")]
     Quarantined(#[source] Box<IngestError>),
-    /// What its signature is checked with cannot be had at the moment.
+    /// The sender should retry: the signing certificate may be available later.
     #[error("the certificate that the request was signed with cannot be fetched: {0}")]
     Certificate(String),
     /// The request has more than one key.
     #[error("{0}")]
     Key(#[source] KeyError),
-    /// The store did not take it.
     #[error("the event could not be stored")]
     Store(#[source] StoreError),
 }
 
 impl IngestError {
-    /// Whether the request shows nothing that could prove anything.
-    pub(crate) fn has_no_credentials(&self) -> bool {
+    /// Whether the request carries no signature or token at all, so that anyone could have sent it.
+    pub(crate) fn is_unauthenticated(&self) -> bool {
         matches!(self, Self::NotVerified(refused) if refused.has_no_credentials())
     }
 
-    /// A stable word for it.
+    /// The stable machine-readable code.
     pub fn code(&self) -> &'static str {
         match self {
             Self::UnknownSource => "unknown_source",
@@ -120,18 +126,18 @@ impl IngestError {
     }
 }
 
-/// The word for a request that is kept aside.
+/// The code of a request that was put into quarantine.
 pub const QUARANTINED: &str = "quarantined";
 
-/// Why a request is let in.
+/// Why a request is accepted.
 #[derive(Clone, Debug)]
 pub(crate) struct AcceptReason {
     pub(crate) verified: VerifiedRequest,
-    /// The same for people.
+    /// The same as a label for people.
     pub(crate) verified_by: Option<Arc<str>>,
-    /// The request in quarantine that it is.
+    /// The quarantined request that this one releases.
     pub(crate) releases: Option<RequestId>,
-    /// A person wants it in whatever is wrong with it.
+    /// An operator accepts the request even if its keys cannot be extracted.
     pub(crate) is_forced: bool,
 }
 
@@ -140,9 +146,19 @@ impl AcceptReason {
         let verified_by = source.verifier.label(verified);
         Self { verified, verified_by, releases: None, is_forced: false }
     }
+
+    /// A reason other than a signature, such as an API token.
+    pub(crate) fn without_signature(label: &'static str) -> Self {
+        Self {
+            verified: VerifiedRequest { by: label, secret_index: 0 },
+            verified_by: Some(label.into()),
+            releases: None,
+            is_forced: false,
+        }
+    }
 }
 
-/// A source that a request was found for.
+/// A configured source that can be used.
 #[derive(Clone, Debug)]
 pub struct ReadySource(pub(crate) Arc<SourceRuntime>);
 
@@ -152,105 +168,68 @@ impl ReadySource {
         self.0.source.as_ref().ok().and_then(|source| source.max_body_bytes)
     }
 
-    /// The header that holds the source's secret itself.
+    /// The header that carries the source's secret itself.
     pub fn secret_header(&self) -> Option<&HeaderName> {
         self.0.source.as_ref().ok().and_then(|source| source.verifier.secret_header())
     }
 
-    /// Whether what is refused must be kept, because the sender does not send it again.
+    /// Whether refused requests must be stored, because the sender does not send them again.
     pub fn quarantines_refused(&self) -> bool {
         let source = self.0.source.as_ref();
         source.is_ok_and(|source| source.on_refusal == RefusalPolicy::Quarantine)
     }
 
-    /// Whether the sample of refused requests keeps their bodies.
+    /// Whether the sample of refused requests includes their bodies.
     pub fn keeps_refused_bodies(&self) -> bool {
         self.0.source.as_ref().is_ok_and(|source| source.keep_refused_bodies)
     }
 }
 
 impl Engine {
-    /// Finds the source before the body is read: what nobody wants need not be buffered.
+    /// Finds the source before the body is read, so that an unwanted body is not buffered.
     pub fn source(&self, name: &str) -> Result<ReadySource, IngestError> {
         let registry = self.registry.load();
         let entry = registry.sources.get(name).ok_or(IngestError::UnknownSource)?;
         match &entry.source {
             Err(_) => Err(IngestError::Misconfigured),
-            // Nobody sends webhooks to it.
+            // The outbox accepts messages over the API only.
             Ok(source) if source.is_outbox() => Err(IngestError::UnknownSource),
             Ok(source) if !source.enabled => Err(IngestError::Disabled),
             Ok(_) => Ok(ReadySource(Arc::clone(entry))),
         }
     }
 
-    /// Takes a request in. After `Ok` all of it survives a power cut, and the request is used up; one
-    /// that is refused is left as it is.
+    /// Receives a request: verifies it, stores its events and hands their deliveries to the lanes.
+    /// After `Ok` its events survive a power cut and the request is consumed; a refused request is left
+    /// unchanged.
     pub async fn receive(
         self: &Arc<Self>,
         source: &ReadySource,
         request: &mut InboundRequest,
     ) -> Result<ReceiveOutcome, IngestError> {
-        let begun = Instant::now();
+        let started = Instant::now();
         let entry = &source.0;
         let Ok(source) = &entry.source else { return Err(IngestError::Misconfigured) };
         let now = self.shared.clock.now();
         let verified = self.verify(source, &self.incoming(source, request), now).await;
-        let taken = match verified {
+        let accepted = match verified {
             Ok(verified) => {
-                let pass = AcceptReason::new(source, verified);
-                self.take_in((entry, source), request, pass, now).await
+                let reason = AcceptReason::new(source, verified);
+                self.accept(entry, source, request, reason, now).await
             }
             Err(error) => Err(error),
         };
-        let outcome = match taken {
+        let outcome = match accepted {
             Err(error @ (IngestError::NotVerified(_) | IngestError::Key(_))) => {
                 return Err(self.refuse(source, request, error, now).await);
             }
-            taken => taken?,
+            accepted => accepted?,
         };
-        entry.metrics.seconds.observe(begun.elapsed().as_secs_f64());
+        entry.metrics.seconds.observe(started.elapsed().as_secs_f64());
         Ok(outcome)
     }
 
-    /// Takes a request in that may come in.
-    pub(crate) async fn take_in(
-        self: &Arc<Self>,
-        (entry, source): (&SourceRuntime, &Source),
-        request: &mut InboundRequest,
-        pass: AcceptReason,
-        now: Timestamp,
-    ) -> Result<ReceiveOutcome, IngestError> {
-        // The signature is over what came; what it says is read unpacked.
-        let readable = DecodedRequest::new(&request.headers, &request.body);
-        let (headers, body) = readable.request(&request.headers, &request.body);
-        let incoming = IncomingRequest { headers, body, ..self.incoming(source, request) };
-        let parts = match source.read(&incoming, pass.verified) {
-            ParsedRequest::Handshake(reply) => {
-                return Ok(ReceiveOutcome { reply: Some(reply), ..ReceiveOutcome::default() });
-            }
-            ParsedRequest::Events(parts) => parts,
-        };
-        let reply = source.provider.success_reply(&incoming);
-        // Whatever makes us refuse the request comes before it is used up.
-        let claims = match plan::claims(source, (request, &readable), &parts, now) {
-            Ok(claims) => claims,
-            Err(_) if pass.is_forced => parts.iter().map(|_| None).collect(),
-            Err(problem) => return Err(IngestError::Key(problem)),
-        };
-        let request_id = pass.releases.unwrap_or_else(|| new_id(&*self.shared.chance, now));
-        let releases = self.leaves_quarantine(source, request, &pass);
-        let stamp = (request_id, now);
-        let arrival =
-            RequestContext::new(entry, source, (request, &readable), stamp, (pass, releases));
-        let outcome = self.receive_all(&arrival, parts, claims).await?;
-        for event in &outcome.received {
-            let metrics = &entry.metrics;
-            if event.duplicate { &metrics.duplicate } else { &metrics.accepted }.inc();
-        }
-        Ok(ReceiveOutcome { reply, ..outcome })
-    }
-
-    /// Checks a request as of a time, with the certificate that it names if there is one.
+    /// Verifies a request as of `now`, with the certificate that it names if there is one.
     pub(crate) async fn verify(
         &self,
         source: &Source,
@@ -267,7 +246,46 @@ impl Engine {
         }
     }
 
-    /// Answers a provider's GET, if it sends one.
+    /// Parses a verified request into its events, extracts their keys, and stores them.
+    pub(crate) async fn accept(
+        self: &Arc<Self>,
+        entry: &SourceRuntime,
+        source: &Source,
+        request: &mut InboundRequest,
+        reason: AcceptReason,
+        now: Timestamp,
+    ) -> Result<ReceiveOutcome, IngestError> {
+        // The signature covers the bytes as received; the content is read decompressed.
+        let readable = DecodedRequest::new(&request.headers, &request.body);
+        let (headers, body) = readable.request(&request.headers, &request.body);
+        let incoming = IncomingRequest { headers, body, ..self.incoming(source, request) };
+        let parts = match source.read(&incoming, reason.verified) {
+            ParsedRequest::Handshake(reply) => {
+                return Ok(ReceiveOutcome { reply: Some(reply), ..ReceiveOutcome::default() });
+            }
+            ParsedRequest::Events(parts) => parts,
+        };
+        let reply = source.provider.success_reply(&incoming);
+        // Every reason to refuse the request comes before it is consumed.
+        let keys = match extract_keys(source, request, &readable, &parts, now) {
+            Ok(keys) => keys,
+            Err(_) if reason.is_forced => parts.iter().map(|_| None).collect(),
+            Err(problem) => return Err(IngestError::Key(problem)),
+        };
+        let request_id = reason.releases.unwrap_or_else(|| new_id(&*self.shared.chance, now));
+        let releases = self.find_quarantined(source, request, &reason);
+        let mut context =
+            RequestContext::new(entry, source, request, &readable, reason, request_id, now);
+        context.releases = releases;
+        let outcome = self.store_events(&context, parts, keys).await?;
+        for event in &outcome.received {
+            let metrics = &entry.metrics;
+            if event.duplicate { &metrics.duplicate } else { &metrics.accepted }.inc();
+        }
+        Ok(ReceiveOutcome { reply, ..outcome })
+    }
+
+    /// Answers the verification handshake that some providers send with GET.
     pub fn answer_handshake(
         &self,
         source: &ReadySource,
@@ -293,95 +311,226 @@ impl Engine {
         }
     }
 
-    /// Each event of a request: known already, or planned and committed with the others.
-    async fn receive_all(
+    /// Plans and commits the events of a request together, except those that memory already knows as
+    /// duplicates.
+    async fn store_events(
         self: &Arc<Self>,
-        arrival: &RequestContext<'_>,
+        context: &RequestContext<'_>,
         parts: Vec<EventPart>,
-        claims: Vec<KeyAssignment>,
+        keys: Vec<Option<KeyAssignment>>,
     ) -> Result<ReceiveOutcome, IngestError> {
         let mut received = Vec::with_capacity(parts.len());
         let mut drafts = Vec::with_capacity(parts.len());
-        for (part, claim) in parts.into_iter().zip(claims) {
-            let payload = arrival.payload(part.body.as_ref());
-            if let Some(event) = self.recall(arrival, &claim, &payload) {
-                let key = claim.map(|(claim, _)| claim.key);
+        for (part, key) in parts.into_iter().zip(keys) {
+            let payload = context.payload(part.body.as_ref());
+            if let Some(event) = self.find_recent_duplicate(context, key.as_ref(), &payload) {
+                let key = key.map(|assigned| assigned.claim.key);
                 received.push(Some(ReceivedEvent { event, key, duplicate: true }));
                 continue;
             }
-            if claim.is_none() {
-                arrival.entry.metrics.no_key.inc();
+            if key.is_none() {
+                context.entry.metrics.no_key.inc();
             }
             received.push(None);
-            drafts.push(self.draft(arrival, &part, claim, payload));
+            drafts.push(self.draft_event(context, &part, key, payload));
         }
-        plan::put_in_order(&mut drafts);
+        plan::order_ids(&mut drafts);
         if drafts.is_empty() {
             return Ok(ReceiveOutcome {
                 received: received.into_iter().flatten().collect(),
                 ..ReceiveOutcome::default()
             });
         }
-        // It leaves the quarantine with the first of its events, in one step.
-        drafts[0].event.releases = arrival.releases;
-        let asking = self.asking(arrival, &drafts);
-        let commit = Arc::clone(self).commit(drafts, arrival.source.name.clone());
+        // The request leaves the quarantine in the transaction that stores its first event.
+        drafts[0].event.releases = context.releases;
+        let waits = self.begin_sync_waits(context, &drafts);
+        let commit = Arc::clone(self).commit(drafts, context.source.name.clone());
         let committed = RunToCompletion::new(commit, &self.shared.tasks).await?;
-        // Apart from the rest, which lies in every connection: few senders wait.
-        let sync = if asking.is_empty() {
+        // Boxed: few senders wait, and the future would take its space in every connection.
+        let sync = if waits.is_empty() {
             None
         } else {
-            Box::pin(self.answer_all(arrival.source, asking, &committed)).await?
+            Box::pin(self.answer_sync_waits(context.source, waits, &committed)).await?
         };
         let mut committed = committed.into_iter();
         let received = received.into_iter().filter_map(|known| known.or_else(|| committed.next()));
         Ok(ReceiveOutcome { received: received.collect(), sync, reply: None })
     }
 
-    /// What memory knows of an event that came before. A sender that waits wants the result, and
-    /// memory only knows that there is an event.
-    fn recall(
+    /// Finds a duplicate in memory, without a transaction. Not for a sender that waits: it needs the
+    /// result of the delivery, and memory only knows that the event exists.
+    fn find_recent_duplicate(
         &self,
-        arrival: &RequestContext<'_>,
-        claim: &KeyAssignment,
+        context: &RequestContext<'_>,
+        key: Option<&KeyAssignment>,
         payload: &Payload,
     ) -> Option<EventId> {
-        let ((claim, _), None) = (claim.as_ref()?, arrival.sync()) else { return None };
-        self.store.recall(arrival.source.id, &claim.key, &payload.fingerprint, arrival.now)
+        if context.sync().is_some() {
+            return None;
+        }
+        let key = &key?.claim.key;
+        self.store.recall(context.source.id, key, &payload.fingerprint, context.now)
     }
 
-    /// If the sender waits: what for, of each event. It begins to wait before anything is committed, so
-    /// that it misses nothing.
-    fn asking(&self, arrival: &RequestContext<'_>, drafts: &[EventDraft]) -> Vec<SyncWait> {
-        let Some(entry) = arrival.sync() else { return Vec::new() };
-        let (request, received_at) = (arrival.request_id, arrival.now);
-        let until = tokio::time::Instant::now() + entry.deadline;
-        let asking = drafts.iter().map(|draft| {
-            let awaited = draft.owed.iter().find(|owed| owed.new.destination == entry.destination);
-            let waiting = awaited.map(|owed| self.shared.waiters.watch(owed.new.id));
-            SyncWait { entry, request, received_at, until, waiting }
+    /// Registers a waiting sender for each event. Must happen before the commit, or the result of a
+    /// fast attempt would be missed.
+    fn begin_sync_waits(
+        &self,
+        context: &RequestContext<'_>,
+        drafts: &[EventDraft],
+    ) -> Vec<SyncWait> {
+        let Some(config) = context.sync() else { return Vec::new() };
+        let until = tokio::time::Instant::now() + config.deadline;
+        let waits = drafts.iter().map(|draft| {
+            let mut deliveries = draft.deliveries.iter();
+            let awaited = deliveries.find(|one| one.new.destination == config.destination);
+            SyncWait {
+                config,
+                request: context.request_id,
+                received_at: context.now,
+                until,
+                waiter: awaited.map(|planned| self.shared.waiters.watch(planned.new.id)),
+            }
         });
-        asking.collect()
+        waits.collect()
     }
 
-    /// What a sender that waits is told about all its events.
-    async fn answer_all(
+    /// Waits for the results of all events of a request and merges them into one response.
+    async fn answer_sync_waits(
         self: &Arc<Self>,
         source: &Source,
-        asking: Vec<SyncWait>,
+        waits: Vec<SyncWait>,
         committed: &[ReceivedEvent],
     ) -> Result<Option<SyncResponse>, IngestError> {
-        let mut told: Option<SyncResponse> = None;
-        for (asking, received) in asking.into_iter().zip(committed) {
-            let ReceivedEvent { event, ref key, duplicate } = *received;
-            let answer = self.answer_sender(asking, event, duplicate, key.is_some()).await;
+        let mut merged: Option<SyncResponse> = None;
+        for (wait, received) in waits.into_iter().zip(committed) {
+            let answer = self.answer_waiting_sender(wait, received).await;
             let answer = answer.map_err(IngestError::Store)?;
-            self.telemetry.sync_answered(source.name.as_str(), answer.as_str());
-            told = Some(match told {
+            self.telemetry.count_sync_answer(source.name.as_str(), answer.as_str());
+            merged = Some(match merged {
                 Some(before) => before.and(answer),
                 None => answer,
             });
         }
-        Ok(told)
+        Ok(merged)
+    }
+
+    /// Stores the events in one transaction and, once they are on disk, hands their deliveries to the
+    /// lanes.
+    async fn commit(
+        self: Arc<Self>,
+        drafts: Vec<EventDraft>,
+        source: Name,
+    ) -> Result<Vec<ReceivedEvent>, IngestError> {
+        let mut planned = Vec::with_capacity(drafts.len());
+        let events: Arc<[NewEvent]> = drafts
+            .into_iter()
+            .map(|draft| {
+                planned.push(draft.deliveries);
+                draft.event
+            })
+            .collect();
+        let admitted = self.store.admit(Arc::clone(&events)).await.map_err(IngestError::Store)?;
+        if admitted.len() != events.len() {
+            return Err(IngestError::Store(StoreError::Refused("no answer".to_owned())));
+        }
+        let committed = admitted.into_iter().zip(events.iter().zip(planned));
+        committed
+            .map(|(admitted, (event, planned))| {
+                self.finish_commit(admitted, event, &source, planned)
+            })
+            .collect()
+    }
+
+    /// What follows the commit of one event: live updates, and work for the lanes.
+    fn finish_commit(
+        &self,
+        admitted: AdmitResult,
+        event: &NewEvent,
+        source: &Name,
+        planned: Vec<PlannedDelivery>,
+    ) -> Result<ReceivedEvent, IngestError> {
+        let key = event.key.as_ref().map(|claim| claim.key.clone());
+        match admitted {
+            AdmitResult::Accepted { held, confirmed } => {
+                if let Some(confirmed) = confirmed {
+                    self.finish_status_update(&confirmed, event.received_at);
+                }
+                self.shared.feed.publish(event.received_at, || {
+                    LiveUpdate::EventReceived(EventReceived {
+                        id: event.id,
+                        source: Some(source.to_string()),
+                        key: key.as_ref().map(|key| key.as_str().to_owned()),
+                        kind: event.kind.clone(),
+                        received_at: event.received_at,
+                        body_bytes: event.payload.body.len() as u64,
+                    })
+                });
+                // Deliveries held by their ordering queue drop their slots.
+                for delivery in planned.into_iter().filter(|one| !held.contains(&one.new.id)) {
+                    self.hand_over(delivery, event, source);
+                }
+                Ok(ReceivedEvent { event: event.id, key, duplicate: false })
+            }
+            AdmitResult::Duplicate(duplicate) => {
+                for destination in duplicate.revived {
+                    self.wake_lane(destination);
+                }
+                Ok(ReceivedEvent { event: duplicate.original, key, duplicate: true })
+            }
+            AdmitResult::DeliveredBefore(event) => {
+                Ok(ReceivedEvent { event, key, duplicate: true })
+            }
+            AdmitResult::SourceGone => Err(IngestError::UnknownSource),
+        }
+    }
+
+    /// Publishes the new state of a delivery whose message status arrived with this event.
+    fn finish_status_update(&self, confirmed: &ConfirmedDelivery, at: Timestamp) {
+        let ConfirmedDelivery { delivery, event, destination, attempts, next } = *confirmed;
+        self.shared.feed.publish(at, || {
+            let lanes = &self.registry.load().lanes;
+            let name = lanes.get(&destination).map(|lane| lane.name());
+            LiveUpdate::settled(delivery, event, name, next, attempts, at)
+        });
+        self.shared.waiters.notify(delivery, || {
+            let class = matches!(next, NextStep::Dead(_)).then_some(FailureClass::Permanent);
+            WaiterResult::Ended(SyncResult { next, class, response: Vec::new() })
+        });
+        match next {
+            NextStep::RetryAt(due_at) => self.expect_due(destination, due_at),
+            // Others with the same ordering key may have waited for it to end.
+            NextStep::Succeeded | NextStep::Dead(_) => self.wake_lane(destination),
+        }
+    }
+
+    /// Queues a committed delivery in its lane. Without a slot it stays in the store, and the lane
+    /// fetches it from there.
+    fn hand_over(&self, delivery: PlannedDelivery, event: &NewEvent, source: &Name) {
+        let PlannedDelivery { new, lane, slot, transformed } = delivery;
+        let (Some(lane), Some(slot), Some(lease)) = (lane, slot, new.claim) else {
+            // By id: the lane may have been replaced during the commit.
+            return self.wake_lane(new.destination);
+        };
+        let claimed = ClaimedDelivery {
+            id: new.id,
+            event: event.id,
+            destination: new.destination,
+            source: source.clone(),
+            key: event.key.as_ref().map(|claim| claim.key.clone()),
+            lease,
+            attempts: 0,
+            throttled: 0,
+            created_at: event.received_at,
+            received_at: event.received_at,
+            payload: match transformed.as_ref().and_then(|new| new.body.clone()) {
+                Some(body) => event.payload.transformed(body),
+                None => event.payload.clone(),
+            },
+            // A transform that failed has no body yet; the attempt runs it again.
+            transform: transformed.filter(|new| new.body.is_none()).map(|new| new.route),
+            ordered: new.order_key.is_some(),
+        };
+        lane.enqueue(QueuedDelivery { claimed, slot });
     }
 }

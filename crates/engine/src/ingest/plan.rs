@@ -1,4 +1,5 @@
-//! What each event of a request is, and what it owes.
+//! From a parsed request to what is committed: the key of each event, and its deliveries with a slot
+//! in their lanes where there is room.
 
 use std::{
     cell::LazyCell,
@@ -33,68 +34,73 @@ use crate::{
     registry::{RouteRuntime, RouteTarget, SourceRuntime},
     routing,
     sync::SyncConfig,
-    transform,
 };
 
-/// The key of an event and where it was found; none if it has none.
-pub(super) type KeyAssignment = Option<(DedupKeyClaim, Arc<str>)>;
-
-/// Where a key was found that was not found.
+/// The label of a key that is a hash of the body.
 static CONTENT_HASH: LazyLock<Arc<str>> = LazyLock::new(|| "content_hash".into());
 
-/// A delivery that waits for its commit, with its place in a lane if there is one.
+/// The dedup key of an event.
+pub(super) struct KeyAssignment {
+    pub(super) claim: DedupKeyClaim,
+    /// The label of the rule that found it.
+    pub(super) found_by: Arc<str>,
+}
+
+/// A delivery to be committed.
 pub(super) struct PlannedDelivery {
     pub(super) new: NewDelivery,
+    /// `None` if the destination cannot be used; its deliveries stay in the store.
     pub(super) lane: Option<Arc<Lane>>,
+    /// `None` if the delivery may not start now or the lane has no room.
     pub(super) slot: Option<LaneSlot>,
-    /// What is sent, if it is not what came; and the route that makes it, if that failed.
-    pub(super) sent: Option<NewDeliveryBody>,
+    /// The body made by the route's transform; without a body if the transform failed.
+    pub(super) transformed: Option<NewDeliveryBody>,
 }
 
-/// An event that is ready to be committed, with its deliveries.
+/// An event that is ready to be committed.
 pub(super) struct EventDraft {
     pub(super) event: NewEvent,
-    pub(super) owed: Vec<PlannedDelivery>,
+    pub(super) deliveries: Vec<PlannedDelivery>,
 }
 
-/// A delivery that is owed whatever the routes say.
+/// A delivery to a named destination, independent of the routes.
 pub(super) struct DirectDelivery {
     pub(super) id: DeliveryId,
-    pub(super) end: RouteTarget,
-    /// It waits this long at least.
-    pub(super) delay: Duration,
+    pub(super) target: RouteTarget,
+    pub(super) min_delay: Duration,
 }
 
-/// What the events of one request have in common.
+/// What all events of one request have in common.
 pub(super) struct RequestContext<'a> {
     pub(super) entry: &'a SourceRuntime,
     pub(super) source: &'a Source,
     pub(super) request_id: RequestId,
     pub(super) now: Timestamp,
-    pub(super) pass: AcceptReason,
-    readable: &'a DecodedRequest,
-    /// What leaves the quarantine with it.
+    pub(super) reason: AcceptReason,
+    /// The quarantined request that is removed in the same transaction.
     pub(super) releases: Option<QuarantineRelease>,
-    /// Where it goes whatever the routes say.
     pub(super) direct: Option<DirectDelivery>,
+    readable: &'a DecodedRequest,
     headers: &'a HeaderMap,
     body: Bytes,
     head: Arc<RequestHead>,
-    /// The same for a body that is not the one that came.
-    reworded: OnceLock<Arc<RequestHead>>,
+    /// The head for a body that is a part of the request: without headers that describe the whole.
+    part_head: OnceLock<Arc<RequestHead>>,
 }
 
 impl<'a> RequestContext<'a> {
-    /// Takes over the request. Of its body there is one copy.
+    /// Consumes the request. The body is shared by all events, not copied.
     pub(super) fn new(
         entry: &'a SourceRuntime,
         source: &'a Source,
-        (request, readable): (&'a mut InboundRequest, &'a DecodedRequest),
-        (request_id, now): (RequestId, Timestamp),
-        (pass, releases): (AcceptReason, Option<QuarantineRelease>),
+        request: &'a mut InboundRequest,
+        readable: &'a DecodedRequest,
+        reason: AcceptReason,
+        request_id: RequestId,
+        now: Timestamp,
     ) -> Self {
         let mut path = std::mem::take(&mut request.path);
-        // A secret in the address ends here.
+        // A secret in the path must not be stored.
         if let Some(bare) = source.verifier.path_without_secret(&path) {
             path = bare.to_owned();
         }
@@ -109,34 +115,35 @@ impl<'a> RequestContext<'a> {
             source,
             request_id,
             now,
-            pass,
-            readable,
-            releases,
+            reason,
+            releases: None,
             direct: None,
+            readable,
             headers: &request.headers,
             body: request.body.clone(),
             head: Arc::new(head),
-            reworded: OnceLock::new(),
+            part_head: OnceLock::new(),
         }
     }
 
-    /// Whether the sender waits, and for what. Of one in quarantine it has gone.
+    /// The settings of a sender that waits for the result. The sender of a quarantined request no
+    /// longer waits.
     pub(super) fn sync(&self) -> Option<SyncConfig> {
-        self.entry.sync.filter(|_| self.pass.releases.is_none())
+        self.entry.sync.filter(|_| self.reason.releases.is_none())
     }
 
-    /// The headers and the body of one event, for rules.
-    fn read<'s>(&'s self, part: &'s EventPart) -> (&'s HeaderMap, &'s [u8]) {
+    /// The headers and the decompressed body of one event.
+    fn content<'s>(&'s self, part: &'s EventPart) -> (&'s HeaderMap, &'s [u8]) {
         self.readable.event(self.headers, &self.body, part.body.as_ref())
     }
 
-    /// What an event says of a message that we sent. Only what was verified is believed.
-    fn parse_status_update(&self, part: &EventPart) -> Option<StatusUpdate> {
+    /// The message status in an event. Unverified events are not believed.
+    fn status_update(&self, part: &EventPart) -> Option<StatusUpdate> {
         let is_believed = self.source.provider.echoes_delivery_ids() && self.source.is_verified();
         is_believed.then(|| parse_status_update(part, self.now)).flatten()
     }
 
-    /// What is kept of one event: the request as it came, or its own part of it.
+    /// What is stored of one event: the request as received, or its own part of it.
     pub(super) fn payload(&self, part: Option<&Bytes>) -> Payload {
         match part {
             None => Payload {
@@ -145,7 +152,7 @@ impl<'a> RequestContext<'a> {
                 body: self.body.clone(),
             },
             Some(body) => {
-                let head = self.reworded.get_or_init(|| Arc::new(self.head.reworded()));
+                let head = self.part_head.get_or_init(|| Arc::new(self.head.reworded()));
                 Payload {
                     head: Arc::clone(head),
                     fingerprint: fingerprint(body),
@@ -156,73 +163,119 @@ impl<'a> RequestContext<'a> {
     }
 }
 
+/// Extracts the key of each event of a request.
+pub(super) fn extract_keys(
+    source: &Source,
+    request: &InboundRequest,
+    readable: &DecodedRequest,
+    parts: &[EventPart],
+    now: Timestamp,
+) -> Result<Vec<Option<KeyAssignment>>, KeyError> {
+    let extract = |part: &EventPart| {
+        let (headers, body) = readable.event(&request.headers, &request.body, part.body.as_ref());
+        extract_key(source, headers, body, &part.key, now)
+    };
+    parts.iter().map(extract).collect()
+}
+
+/// The key that the provider or the source's rules find; otherwise the hash of the body, if the source
+/// asks for it.
+fn extract_key(
+    source: &Source,
+    headers: &HeaderMap,
+    body: &[u8],
+    key: &EventKey,
+    now: Timestamp,
+) -> Result<Option<KeyAssignment>, KeyError> {
+    let assign = |key: DedupKey, found_by: Arc<str>| KeyAssignment {
+        claim: DedupKeyClaim { key, expires_at: now + source.dedup_window },
+        found_by,
+    };
+    let hash = |window: Duration| KeyAssignment {
+        claim: DedupKeyClaim { key: content_hash_key(body), expires_at: now + window },
+        found_by: Arc::clone(&CONTENT_HASH),
+    };
+    let found = match key {
+        EventKey::Known(key, from) => Some(assign(key.clone(), (*from).into())),
+        EventKey::ContentHash(window) => Some(hash(*window)),
+        EventKey::None => None,
+        EventKey::Rules => {
+            let found = source.keys.extract(headers, body)?;
+            found.and_then(|found| Some(assign(found.key, source.keys.label(found.rule)?)))
+        }
+    };
+    Ok(found.or_else(|| source.content_hash_window.map(hash)))
+}
+
 impl Engine {
-    /// An event with all that it owes, each delivery with a place in its lane where there is one.
-    pub(super) fn draft(
+    /// An event with its deliveries, ready to be committed.
+    pub(super) fn draft_event(
         &self,
-        arrival: &RequestContext<'_>,
+        context: &RequestContext<'_>,
         part: &EventPart,
-        claim: KeyAssignment,
+        key: Option<KeyAssignment>,
         payload: Payload,
     ) -> EventDraft {
-        let (claim, key_from) = claim.unzip();
+        let (claim, key_from) = key.map(|key| (key.claim, key.found_by)).unzip();
         let mut unrouted = Vec::new();
-        let owed = self.plan(arrival, part, &payload, &mut unrouted);
+        let deliveries = self.plan_deliveries(context, part, &payload, &mut unrouted);
         let event = NewEvent {
-            id: new_id(&*self.shared.chance, arrival.now),
-            request_id: arrival.request_id,
-            source: arrival.source.id,
-            received_at: arrival.now,
+            id: new_id(&*self.shared.chance, context.now),
+            request_id: context.request_id,
+            source: context.source.id,
+            received_at: context.now,
             key: claim,
             kind: part.kind.clone(),
             attributes: part.attributes.clone(),
             payload,
-            deliveries: owed.iter().map(|planned| planned.new.clone()).collect(),
-            // Where the sender waits, its wish to wait revives what can be mended; and a message that
-            // is asked for again is not sent again.
-            revive_dead: arrival.source.revive_dead
-                && arrival.sync().is_none()
-                && arrival.direct.is_none(),
+            deliveries: deliveries.iter().map(|planned| planned.new.clone()).collect(),
+            // For a waiting sender, joining the delivery decides whether to revive it; and a message
+            // that is requested again must not be sent again.
+            revive_dead: context.source.revive_dead
+                && context.sync().is_none()
+                && context.direct.is_none(),
             copy_of: None,
             releases: None,
-            confirms: arrival.parse_status_update(part),
+            confirms: context.status_update(part),
             decided: IntakeRecord {
-                verified_by: arrival.pass.verified_by.clone(),
+                verified_by: context.reason.verified_by.clone(),
                 key_from,
                 unrouted: write_unrouted(&unrouted),
             },
-            bodies: owed.iter().filter_map(|planned| planned.sent.clone()).collect(),
+            bodies: deliveries.iter().filter_map(|planned| planned.transformed.clone()).collect(),
         };
-        EventDraft { event, owed }
+        EventDraft { event, deliveries }
     }
 
-    fn plan(
+    /// The direct delivery, if any, and one for each route that takes the event.
+    fn plan_deliveries(
         &self,
-        arrival: &RequestContext<'_>,
+        context: &RequestContext<'_>,
         part: &EventPart,
         payload: &Payload,
         unrouted: &mut Vec<UnroutedRoute>,
     ) -> Vec<PlannedDelivery> {
-        let entry = arrival.entry;
-        let mut owed: Vec<PlannedDelivery> =
-            Vec::with_capacity(entry.routes.len() + usize::from(arrival.direct.is_some()));
-        owed.extend(arrival.direct.as_ref().map(|direct| {
-            plan_one((direct.id, direct.delay), &direct.end, arrival, (part, &payload.body), None)
+        let entry = context.entry;
+        let mut planned: Vec<PlannedDelivery> =
+            Vec::with_capacity(entry.routes.len() + usize::from(context.direct.is_some()));
+        planned.extend(context.direct.as_ref().map(|DirectDelivery { id, target, min_delay }| {
+            plan_delivery(context, part, &payload.body, target, *id, *min_delay, None)
         }));
         let input = LazyCell::new(|| {
-            let (headers, body) = arrival.read(part);
-            transform::json(headers, body)
+            let (headers, body) = context.content(part);
+            routing::json_input(headers, body)
         });
-        for RouteRuntime { route, end } in &entry.routes {
-            let id: DeliveryId = new_id(&*self.shared.chance, arrival.now);
-            // Two routes to one destination are one delivery.
-            let twice = owed.iter().any(|other| other.new.destination == route.destination);
-            let chosen = if part.is_ping {
+        for RouteRuntime { route, target } in &entry.routes {
+            let id: DeliveryId = new_id(&*self.shared.chance, context.now);
+            // Two routes to one destination make one delivery.
+            let is_repeated =
+                planned.iter().any(|other| other.new.destination == route.destination);
+            let routed = if part.is_ping {
                 Err(NotRoutedReason::Ping)
-            } else if twice {
+            } else if is_repeated {
                 Err(NotRoutedReason::SameDestination)
             } else {
-                routing::choose(
+                routing::apply_route(
                     route,
                     id,
                     &input,
@@ -230,20 +283,26 @@ impl Engine {
                     &entry.metrics,
                 )
             };
-            match chosen {
-                Ok(sent) => {
-                    let id = (id, Duration::ZERO);
-                    owed.push(plan_one(id, end, arrival, (part, &payload.body), sent));
-                }
+            match routed {
+                Ok(transformed) => planned.push(plan_delivery(
+                    context,
+                    part,
+                    &payload.body,
+                    target,
+                    id,
+                    Duration::ZERO,
+                    transformed,
+                )),
                 Err(why) => unrouted.push(UnroutedRoute { to: route.to.clone(), why }),
             }
         }
-        owed
+        planned
     }
 }
 
-/// Events of one moment have ids in no order; those of one request are listed as they came.
-pub(super) fn put_in_order(drafts: &mut [EventDraft]) {
+/// Sorts the ids of the events of one request: ids made in the same millisecond have no order, and
+/// lists must show the events in the order of the request.
+pub(super) fn order_ids(drafts: &mut [EventDraft]) {
     if drafts.len() < 2 {
         return;
     }
@@ -254,64 +313,25 @@ pub(super) fn put_in_order(drafts: &mut [EventDraft]) {
     }
 }
 
-/// One delivery, with a place in its lane if there is one and it may be tried at once.
-fn plan_one(
-    (id, wait): (DeliveryId, Duration),
-    end: &RouteTarget,
-    arrival: &RequestContext<'_>,
-    (part, body): (&EventPart, &Bytes),
-    sent: Option<NewDeliveryBody>,
+/// One delivery, with a slot in its lane if it may be attempted at once and there is room.
+fn plan_delivery(
+    context: &RequestContext<'_>,
+    part: &EventPart,
+    original: &Bytes,
+    target: &RouteTarget,
+    id: DeliveryId,
+    min_delay: Duration,
+    transformed: Option<NewDeliveryBody>,
 ) -> PlannedDelivery {
-    let goes_out = sent.as_ref().and_then(|sent| sent.body.as_ref()).unwrap_or(body);
-    let delay = end.delay().max(wait);
-    let (headers, plain) = arrival.read(part);
-    let order_key = end.order_key(headers, plain, part.order.as_ref());
-    let reserved = match &end.lane {
-        Some(lane) if delay.is_zero() => lane.reserve(goes_out.len(), arrival.now),
+    let body = transformed.as_ref().and_then(|new| new.body.as_ref()).unwrap_or(original);
+    let delay = target.delay().max(min_delay);
+    let (headers, content) = context.content(part);
+    let order_key = target.order_key(headers, content, part.order.as_ref());
+    let reserved = match &target.lane {
+        Some(lane) if delay.is_zero() => lane.reserve(body.len(), context.now),
         Some(_) | None => None,
     };
     let (slot, claim) = reserved.map_or((None, None), |(slot, lease)| (Some(slot), Some(lease)));
-    let new = NewDelivery { id, destination: end.destination, claim, delay, order_key };
-    PlannedDelivery { new, lane: end.lane.clone(), slot, sent }
-}
-
-/// The key of each event of a request.
-pub(super) fn claims(
-    source: &Source,
-    (request, readable): (&InboundRequest, &DecodedRequest),
-    parts: &[EventPart],
-    now: Timestamp,
-) -> Result<Vec<KeyAssignment>, KeyError> {
-    let came = (&request.headers, &*request.body);
-    let claim = |part: &EventPart| {
-        claim(source, readable.event(came.0, came.1, part.body.as_ref()), &part.key, now)
-    };
-    parts.iter().map(claim).collect()
-}
-
-/// The key that the provider's or the source's rules find, or the hash of the body if the source
-/// asks for that; and where it was found.
-fn claim(
-    source: &Source,
-    (headers, body): (&HeaderMap, &[u8]),
-    key: &EventKey,
-    now: Timestamp,
-) -> Result<KeyAssignment, KeyError> {
-    let known = |key: DedupKey, from: Arc<str>| {
-        Some((DedupKeyClaim { key, expires_at: now + source.dedup_window }, from))
-    };
-    let hashed = |window: Duration| {
-        let key = content_hash_key(body);
-        Some((DedupKeyClaim { key, expires_at: now + window }, Arc::clone(&CONTENT_HASH)))
-    };
-    let found = match key {
-        EventKey::Known(key, from) => known(key.clone(), (*from).into()),
-        EventKey::ContentHash(window) => hashed(*window),
-        EventKey::None => None,
-        EventKey::Rules => {
-            let found = source.keys.extract(headers, body)?;
-            found.and_then(|found| known(found.key, source.keys.label(found.rule)?))
-        }
-    };
-    Ok(found.or_else(|| source.content_hash_window.and_then(hashed)))
+    let new = NewDelivery { id, destination: target.destination, claim, delay, order_key };
+    PlannedDelivery { new, lane: target.lane.clone(), slot, transformed }
 }

@@ -1,4 +1,11 @@
-//! One attempt: send, decide_retry, settle.
+//! One delivery attempt: prepare the request, send it, decide what follows, record the result.
+//!
+//! `run_attempt` → `attempt` → `send` → `decide` → `update_lane_state` → `settle`
+//!
+//! A worker of the lane calls `run_attempt` for each claimed delivery. The result is recorded in the
+//! background so that the worker is free for the next attempt. The slot is released only when the
+//! result is on disk: a slow disk slows the lane down instead of filling the memory. What only messages
+//! need (recipient pace, crash outcomes, daily counts) is in `message`.
 
 use std::{
     borrow::Cow,
@@ -6,65 +13,103 @@ use std::{
     time::Duration,
 };
 
+use bytes::Bytes;
+use http::{HeaderMap, Uri};
 use surehook_core::{
     delivery::{
         AttemptFailure, AttemptOutcome, AttemptProgress, FailureClass, RetryDecision,
         ScheduleReason, decide_retry,
-        retry::{SendOutcome, classify, cool_until, recipient_backoff},
+        retry::{SendOutcome, classify, cool_until},
     },
-    destination::Destination,
+    destination::{Destination, Transport, exec::ExecConfig, stream::RedisStream},
     event::Payload,
     ids::EventId,
     lane::circuit::CircuitPermit,
     redact,
     rng::new_id,
-    store::{
-        AttemptRecord, ClaimedDelivery, NextStep, SentMessage, SettleResult, Settlement, StoreError,
-    },
+    store::{AttemptRecord, ClaimedDelivery, NextStep, SettleResult, Settlement, StoreError},
     sync::{SyncResult, is_skipped_response},
     time::Timestamp,
 };
+use tokio::time::Instant;
 
 use super::{
     Lane, LaneSlot, QueuedDelivery,
-    carrier::{NotSentReason, OutboundRequest, interrupted, pack},
     gate::{LaneAttemptResult, LaneGate},
-    sending::PostponedDelivery,
+    message::{OutboundMessage, PostponedDelivery, RecipientPacing, sent_message},
 };
 use crate::{
     destination_client::DestinationClient,
+    exec,
     feed::LiveUpdate,
+    inbox::InboxDelivery,
+    outbound_headers, routing,
     sender::SendReport,
     source_secrets::{SourceSecrets, strip},
-    transform,
     waiters::WaiterResult,
 };
 
-/// What a successful answer may leave behind, in bytes; of a failure all that was read is kept.
+/// Bytes stored of the response to a successful attempt; of a failure, all that was read is stored.
 const RESPONSE_BYTES_ON_SUCCESS: usize = 1024;
 
-/// How long a result waits before it is written again while the disk is full.
-const WAIT_FOR_ROOM: Duration = Duration::from_secs(1);
+/// The pause before a result is written again while the disk is full.
+const DISK_FULL_PAUSE: Duration = Duration::from_secs(1);
 
-/// An attempt that has ended.
-struct RunningAttempt<'a> {
-    claimed: &'a ClaimedDelivery,
-    ticket: CircuitPermit,
-    started_at: Timestamp,
+/// An attempt under way.
+pub(super) struct RunningAttempt {
+    pub(super) client: Arc<DestinationClient>,
+    pub(super) claimed: ClaimedDelivery,
+    pub(super) started_at: Timestamp,
+    slot: LaneSlot,
+    permit: CircuitPermit,
+    /// The outcome if nothing more is known of the attempt. Set only while a message that must not be
+    /// sent twice is on its way.
+    pub(super) crash_outcome: OnceLock<SendOutcome>,
 }
 
-/// Whether a message waits for its turn with its recipient.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum RecipientPacing {
-    Kept,
-    /// A person wants to know now.
-    Skipped,
+/// What came of sending.
+pub(super) enum SendResult {
+    Reported(SendReport),
+    /// Nothing was sent: the recipient of a message must not get another one before then.
+    Postponed {
+        until: Timestamp,
+    },
 }
 
-/// It is not its turn before then.
-struct NotBefore(Timestamp);
+/// A request that is ready to be sent.
+enum OutboundRequest<'c> {
+    Webhook { url: &'c Uri, headers: HeaderMap, body: Bytes },
+    Inbox(InboxDelivery),
+    Message(Box<OutboundMessage<'c>>),
+    Program(&'c ExecConfig, Box<ClaimedDelivery>),
+    StreamEntry(&'c RedisStream, Box<ClaimedDelivery>),
+}
 
-/// An attempt whose result is still to be written.
+/// Why nothing was sent, as the result of the attempt.
+pub(super) struct NotSentReason {
+    pub(super) failure: AttemptFailure,
+    pub(super) detail: String,
+}
+
+impl From<NotSentReason> for SendReport {
+    fn from(NotSentReason { failure, detail }: NotSentReason) -> Self {
+        Self { detail: Some(detail), ..Self::of(AttemptOutcome::Failed(failure)) }
+    }
+}
+
+/// What follows from an attempt. The answer is classified once, when this is made.
+pub(super) struct AttemptDecision {
+    at: Timestamp,
+    /// `None` for a success.
+    class: Option<FailureClass>,
+    progress: AttemptProgress,
+    /// A random number in `0.0..1.0`, for jitter.
+    roll: f64,
+    next: NextStep,
+    why_then: Option<ScheduleReason>,
+}
+
+/// An attempt that has ended and whose result is not recorded yet.
 pub(super) struct FinishedAttempt {
     pub(super) settlement: Settlement,
     event: EventId,
@@ -72,201 +117,173 @@ pub(super) struct FinishedAttempt {
 }
 
 impl Lane {
-    /// Makes one attempt. Its result is written in the background, so that the worker is free.
-    pub(super) async fn attempt(self: &Arc<Self>, job: QueuedDelivery, ticket: CircuitPermit) {
+    /// Makes one attempt and records its result in the background.
+    pub(super) async fn run_attempt(
+        self: &Arc<Self>,
+        queued: QueuedDelivery,
+        permit: CircuitPermit,
+    ) {
         let lane = Arc::clone(self);
-        match self.make_attempt(job, ticket, RecipientPacing::Kept).await {
-            Ok(made) => self.shared.tasks.spawn(lane.settle(made)),
-            Err(put_off) => self.shared.tasks.spawn(lane.put_off(put_off)),
+        match self.attempt(queued, permit, RecipientPacing::Respect).await {
+            Ok(finished) => self.shared.tasks.spawn(lane.settle(finished)),
+            Err(postponed) => self.shared.tasks.spawn(lane.postpone(postponed)),
         };
     }
 
-    /// Makes one attempt; its result is still to be written. Fails if it is not its turn, and then
-    /// nothing was tried.
-    pub(super) async fn make_attempt(
+    /// Makes one attempt; the caller records the result. Fails if the recipient of a message must not
+    /// get another one yet; then nothing was sent.
+    pub(super) async fn attempt(
         &self,
-        job: QueuedDelivery,
-        ticket: CircuitPermit,
-        turns: RecipientPacing,
+        queued: QueuedDelivery,
+        permit: CircuitPermit,
+        pacing: RecipientPacing,
     ) -> Result<FinishedAttempt, PostponedDelivery> {
-        let QueuedDelivery { claimed, slot } = job;
-        let outlet = self.carrier.outlet.load_full();
-        let started_at = self.shared.clock.now();
-        let on_its_way = OnceLock::new();
+        let attempt = RunningAttempt {
+            client: self.client.load_full(),
+            claimed: queued.claimed,
+            started_at: self.shared.clock.now(),
+            slot: queued.slot,
+            permit,
+            crash_outcome: OnceLock::new(),
+        };
         let sent = tokio::select! {
-            sent = self.send(&outlet, &claimed, (started_at, turns), &on_its_way) => sent,
+            sent = self.send(&attempt, pacing) => sent,
             () = self.shared.abort.cancelled() => {
-                let report = interrupted(self.shared.clock.now().since(started_at));
-                Ok(match on_its_way.get() {
-                    Some(lost) => SendReport { outcome: AttemptOutcome::Interpreted(*lost), ..report },
-                    None => report,
-                })
+                SendResult::Reported(attempt.interrupted(self.shared.clock.now()))
             }
         };
         let report = match sent {
-            Ok(report) => report,
-            Err(NotBefore(due_at)) => {
-                self.inside().gate.put_off(ticket);
-                return Err(PostponedDelivery::new(&claimed, due_at, slot));
+            SendResult::Reported(report) => report,
+            SendResult::Postponed { until } => {
+                self.lock().gate.abandon_attempt(permit);
+                return Err(PostponedDelivery::new(&attempt.claimed, until, attempt.slot));
             }
         };
-        let attempted = RunningAttempt { claimed: &claimed, ticket, started_at };
-        let settlement = self.conclude(&outlet.destination, &attempted, report);
-        Ok(FinishedAttempt { settlement, event: claimed.event, slot })
+        let decision = self.decide(&attempt, &report.outcome, self.shared.clock.now());
+        self.count_attempt(&attempt, &report, &decision);
+        self.update_lane_state(&attempt, &report, &decision);
+        let settlement = self.build_settlement(&attempt, report, &decision);
+        if let Some(sent) = &settlement.sent {
+            self.count_sent(&attempt.client.destination, sent.day);
+        }
+        Ok(FinishedAttempt { settlement, event: attempt.claimed.event, slot: attempt.slot })
     }
 
-    /// Sends it, after the transform that is still to be run and without what is to be taken out.
-    /// `on_its_way` is told when it begins to be on its way and must not be sent again if nothing more
-    /// is heard of it: what that would mean. Fails if a message has to wait for its turn with its
-    /// recipient.
-    async fn send(
+    async fn send(&self, attempt: &RunningAttempt, pacing: RecipientPacing) -> SendResult {
+        let RunningAttempt { client, .. } = attempt;
+        let request = match self.prepare_request(attempt).await {
+            Ok(request) => request,
+            Err(not_sent) => return SendResult::Reported(not_sent),
+        };
+        let started = Instant::now();
+        SendResult::Reported(match request {
+            OutboundRequest::Webhook { url, headers, body } => {
+                client.send(url, headers, body).await
+            }
+            OutboundRequest::Message(message) => {
+                return self.send_message(attempt, *message, pacing).await;
+            }
+            OutboundRequest::Program(exec, claimed) => {
+                let Destination { name, timeout, .. } = &*client.destination;
+                let programs = &self.shared.programs;
+                let result = exec::run(exec, programs, name.as_str(), &claimed, *timeout).await;
+                result.into_report(started.elapsed())
+            }
+            OutboundRequest::StreamEntry(stream, claimed) => {
+                client.add_to_stream(stream, &claimed).await.into_report(started.elapsed())
+            }
+            OutboundRequest::Inbox(delivery) => {
+                self.shared.inbox.store(delivery);
+                SendReport::of(AttemptOutcome::Answered { status: 200, retry_after: None })
+            }
+        })
+    }
+
+    /// Builds what is sent. On failure nothing is sent, and the error is the report of the attempt.
+    async fn prepare_request<'c>(
         &self,
-        outlet: &DestinationClient,
-        claimed: &ClaimedDelivery,
-        (now, turns): (Timestamp, RecipientPacing),
-        on_its_way: &OnceLock<SendOutcome>,
-    ) -> Result<SendReport, NotBefore> {
-        let secrets = self.shared.secrets.load().of(&claimed.source).clone();
-        let secret = &*secrets.headers;
-        let way = (outlet, &*self.shared.media);
-        let parcel = match self.sent(claimed, &secrets) {
-            Ok(Cow::Borrowed(_)) => pack(way, claimed, secret, now).await,
-            Ok(Cow::Owned(payload)) => {
-                pack(way, &ClaimedDelivery { payload, ..claimed.clone() }, secret, now).await
+        attempt: &'c RunningAttempt,
+    ) -> Result<OutboundRequest<'c>, SendReport> {
+        let secrets = self.shared.secrets.load().of(&attempt.claimed.source).clone();
+        let claimed = match self.prepare_payload(&attempt.claimed, &secrets)? {
+            Cow::Borrowed(_) => Cow::Borrowed(&attempt.claimed),
+            Cow::Owned(payload) => {
+                Cow::Owned(ClaimedDelivery { payload, ..attempt.claimed.clone() })
             }
-            Err(why) => Err(NotSentReason(AttemptFailure::Transform, why).into()),
         };
-        let parcel = match parcel {
-            Ok(parcel) => parcel,
-            Err(unsent) => return Ok(unsent),
+        let now = attempt.started_at;
+        let destination = &*attempt.client.destination;
+        let headers = || {
+            outbound_headers::build(destination, &claimed, &secrets.headers, now).map_err(|error| {
+                NotSentReason { failure: AttemptFailure::Unsignable, detail: error.to_string() }
+            })
         };
-        let recipient = match &parcel {
-            OutboundRequest::OutboundMessage(letter) => Some(letter.recipient),
-            OutboundRequest::Request { .. }
-            | OutboundRequest::Inbox(_)
-            | OutboundRequest::Input(..)
-            | OutboundRequest::Entry(..) => None,
-        };
-        let minded = recipient.filter(|_| turns == RecipientPacing::Kept);
-        if let Some(due_at) = minded.and_then(|recipient| self.wait_for_turn(recipient)) {
-            return Err(NotBefore(due_at));
-        }
-        if let OutboundRequest::OutboundMessage(letter) = &parcel
-            && letter.needs_crash_outcome()
-        {
-            let lost = letter.lost(AttemptFailure::Interrupted);
-            // Until then an answer could have come, and only then a status is waited for.
-            let at = now + letter.deadline();
-            if let Err(why) = self.leave_will(outlet, claimed, (now, at), lost).await {
-                return Ok(NotSentReason(AttemptFailure::Interrupted, why).into());
+        let body = claimed.payload.body.clone();
+        Ok(match &destination.transport {
+            Transport::Http(url) => OutboundRequest::Webhook { url, headers: headers()?, body },
+            Transport::Inbox => {
+                let (event, headers) = (claimed.event, headers()?);
+                OutboundRequest::Inbox(InboxDelivery { at: now, event, headers, body })
             }
-            on_its_way.get_or_init(|| lost);
-        }
-        let report = self.carrier.carry(outlet, parcel).await;
-        let asked = recipient_backoff(&report.outcome, self.shared.clock.now());
-        if let (Some(recipient), Some(wait)) = (recipient, asked) {
-            self.leave_alone(recipient, wait);
-        }
-        Ok(report)
+            Transport::Channel(sender) => {
+                let media = &self.shared.media;
+                let message =
+                    OutboundMessage::compose(sender, media, destination, &claimed, now).await?;
+                OutboundRequest::Message(Box::new(message))
+            }
+            Transport::Exec(exec) => OutboundRequest::Program(exec, Box::new(claimed.into_owned())),
+            Transport::RedisStream(stream) => {
+                OutboundRequest::StreamEntry(stream, Box::new(claimed.into_owned()))
+            }
+        })
     }
 
-    /// Writes down what holds if nothing more is heard of this attempt. If that cannot be written, the
-    /// message must not go out: after a crash it would go out again.
-    async fn leave_will(
-        &self,
-        outlet: &DestinationClient,
-        claimed: &ClaimedDelivery,
-        (now, at): (Timestamp, Timestamp),
-        lost: SendOutcome,
-    ) -> Result<(), String> {
-        let detail = "the gateway ended while the message was on its way; nobody knows whether it \
-                      arrived";
-        let report = SendReport {
-            detail: Some(detail.to_owned()),
-            ..SendReport::of(AttemptOutcome::Interpreted(lost))
-        };
-        let roll = self.shared.chance.unit();
-        let will = self.settlement(&outlet.destination, (claimed, now), report, (at, roll));
-        match self.shared.store.leave_will(will).await {
-            Ok(SettleResult::Recorded | SettleResult::Overruled(_)) => Ok(()),
-            Ok(SettleResult::LeaseLost) => Err("the delivery was taken over".to_owned()),
-            Err(error) => Err(format!("it could not be noted that it goes out: {error}")),
-        }
-    }
-
-    /// What is sent, or why nothing is.
-    fn sent<'c>(
+    /// The payload after the transform that still has to run, and without the source's secrets.
+    fn prepare_payload<'c>(
         &self,
         claimed: &'c ClaimedDelivery,
-        said: &SourceSecrets,
-    ) -> Result<Cow<'c, Payload>, String> {
-        let Some(route) = claimed.transform else { return strip(said, &claimed.payload) };
-        let transforms = self.shared.transforms.load();
-        let made = transform::run_late(&transforms, route, &claimed.payload).map_err(|why| {
-            // It may quote the body, and is shown to whoever may not see its secrets.
-            let Payload { head, body, .. } = &claimed.payload;
-            redact::mask_values_in_message(&why, &head.headers.to_map(), body, &said.names)
-        })?;
-        Ok(Cow::Owned(strip(said, &made)?.into_owned()))
-    }
-
-    fn conclude(
-        &self,
-        destination: &Destination,
-        attempted: &RunningAttempt<'_>,
-        report: SendReport,
-    ) -> Settlement {
-        let RunningAttempt { claimed, ticket, started_at } = *attempted;
-        let at = self.shared.clock.now();
-        let class = classify(&report.outcome, &destination.rules);
-        let progress = progress(claimed, class);
-        let roll = if class.is_some() { self.shared.chance.unit() } else { 0.0 };
-        self.count(destination, claimed, &report, at);
-        // Whatever becomes of this delivery, the destination has asked for peace.
-        if let Some(until) = cool_until(&report.outcome, progress, destination.terms(), at, roll) {
-            self.metrics.remote_429.inc();
-            self.cool_down(until);
-        }
-        self.learn(
-            destination,
-            &LaneAttemptResult {
-                ticket,
-                delivery: claimed.id,
-                outcome: &report.outcome,
-                class,
-                detail: report.detail.as_deref(),
-                at,
-                roll,
-            },
-        );
-        let settlement = self.settlement(destination, (claimed, started_at), report, (at, roll));
-        if let Some(sent) = &settlement.sent {
-            self.count_sent(destination, sent.day);
-        }
-        if let NextStep::Dead(reason) = settlement.next {
-            self.shared.telemetry.buried(destination.name.as_str(), reason.as_str());
-        }
-        settlement
-    }
-
-    /// What is written down of an attempt that ended at that time.
-    fn settlement(
-        &self,
-        destination: &Destination,
-        (claimed, started_at): (&ClaimedDelivery, Timestamp),
-        report: SendReport,
-        (at, roll): (Timestamp, f64),
-    ) -> Settlement {
-        let class = classify(&report.outcome, &destination.rules);
-        let progress = progress(claimed, class);
-        let verdict = decide_retry(&report.outcome, progress, destination.terms(), at, roll);
-        let verdict = match &destination.lane.order {
-            Some(order) if claimed.ordered => {
-                order.on_failure.temper(verdict, &destination.retry, at)
-            }
-            Some(_) | None => verdict,
+        secrets: &SourceSecrets,
+    ) -> Result<Cow<'c, Payload>, NotSentReason> {
+        let failed = |detail| NotSentReason { failure: AttemptFailure::Transform, detail };
+        let Some(route) = claimed.transform else {
+            return strip(secrets, &claimed.payload).map_err(failed);
         };
-        let (next, why_then) = match verdict {
+        let transforms = self.shared.transforms.load();
+        let transformed = routing::run_failed_transform(&transforms, route, &claimed.payload)
+            .map_err(|detail| {
+                // The text may quote the body, and is shown to people who may not see its secrets.
+                let Payload { head, body, .. } = &claimed.payload;
+                let headers = head.headers.to_map();
+                failed(redact::mask_values_in_message(&detail, &headers, body, &secrets.names))
+            })?;
+        Ok(Cow::Owned(strip(secrets, &transformed).map_err(failed)?.into_owned()))
+    }
+
+    /// Classifies the answer and turns it into the next step of the delivery. All rules about answers
+    /// are in core's `retry`; this adds only the ordering policy of the lane.
+    pub(super) fn decide(
+        &self,
+        attempt: &RunningAttempt,
+        outcome: &AttemptOutcome,
+        at: Timestamp,
+    ) -> AttemptDecision {
+        let RunningAttempt { client, claimed, .. } = attempt;
+        let destination = &*client.destination;
+        let class = classify(outcome, &destination.rules);
+        let roll = if class.is_some() { self.shared.chance.unit() } else { 0.0 };
+        let progress = AttemptProgress {
+            attempts: claimed.attempts + 1,
+            throttled: claimed.throttled + u32::from(class == Some(FailureClass::Throttled)),
+            created_at: claimed.created_at,
+        };
+        let decision = decide_retry(outcome, progress, destination.terms(), at, roll);
+        let decision = match &destination.lane.order {
+            Some(order) if claimed.ordered => {
+                order.on_failure.temper(decision, &destination.retry, at)
+            }
+            Some(_) | None => decision,
+        };
+        let (next, why_then) = match decision {
             RetryDecision::Succeeded => (NextStep::Succeeded, None),
             RetryDecision::RetryAt { due_at, why, .. } => (NextStep::RetryAt(due_at), Some(why)),
             RetryDecision::Pause { due_at } => {
@@ -274,28 +291,104 @@ impl Lane {
             }
             RetryDecision::Dead { reason, .. } => (NextStep::Dead(reason), None),
         };
-        let sent = sent(destination, &report, class, at);
-        // A sender that waits is told what the destination said.
-        let awaited = self.shared.waiters.is_awaited(claimed.id);
-        let attempt = AttemptRecord {
-            id: new_id(&*self.shared.chance, started_at),
-            number: progress.attempts,
-            started_at,
-            took: report.elapsed,
-            timing: report.timing,
-            status: report.outcome.status(),
-            failure: report.outcome.failure(),
+        AttemptDecision { at, class, progress, roll, next, why_then }
+    }
+
+    fn count_attempt(
+        &self,
+        attempt: &RunningAttempt,
+        report: &SendReport,
+        decision: &AttemptDecision,
+    ) {
+        let name = attempt.client.destination.name.as_str();
+        self.metrics.attempt_seconds.observe(report.elapsed.as_secs_f64());
+        match decision.class {
+            None => {
+                let latency = decision.at.since(attempt.claimed.received_at);
+                self.metrics.succeeded.inc();
+                self.metrics.latency_seconds.observe(latency.as_secs_f64());
+            }
+            Some(class) => {
+                let code_class = code_class(&report.outcome);
+                self.shared.telemetry.count_failed_attempt(name, class.as_str(), code_class);
+            }
+        }
+        if let NextStep::Dead(reason) = decision.next {
+            self.shared.telemetry.count_dead(name, reason.as_str());
+        }
+    }
+
+    /// Applies what the attempt says about the destination as a whole: cool-down, circuit, pause.
+    fn update_lane_state(
+        &self,
+        attempt: &RunningAttempt,
+        report: &SendReport,
+        decision: &AttemptDecision,
+    ) {
+        let destination = &*attempt.client.destination;
+        let AttemptDecision { at, class, progress, roll, .. } = *decision;
+        // Whatever happens to this delivery, the destination asked for a break.
+        if let Some(until) = cool_until(&report.outcome, progress, destination.terms(), at, roll) {
+            self.metrics.remote_429.inc();
+            self.cool_down(until);
+        }
+        let result = LaneAttemptResult {
+            permit: attempt.permit,
+            delivery: attempt.claimed.id,
+            outcome: &report.outcome,
             class,
-            detail: report.detail,
-            response: kept(report.response_body, class.is_none() && !awaited),
+            detail: report.detail.as_deref(),
+            at,
+            roll,
         };
+        let mut state = self.lock();
+        let observe =
+            |gate: &LaneGate| (gate.circuit.state(), gate.allowed(destination.concurrency));
+        let before = observe(&state.gate);
+        state.gate.end_attempt(destination, &result);
+        let has_changed = before != observe(&state.gate);
+        if has_changed {
+            self.set_limited(&state.gate);
+        }
+        drop(state);
+        if has_changed {
+            self.changed.notify_one();
+        }
+    }
+
+    /// What is recorded of an attempt.
+    pub(super) fn build_settlement(
+        &self,
+        attempt: &RunningAttempt,
+        report: SendReport,
+        decision: &AttemptDecision,
+    ) -> Settlement {
+        let RunningAttempt { client, claimed, started_at, .. } = attempt;
+        let AttemptDecision { at, class, progress, next, why_then, .. } = *decision;
+        let sent = sent_message(&client.destination, &report, class, at);
+        // A waiting sender gets the whole response.
+        let is_awaited = self.shared.waiters.is_awaited(claimed.id);
         Settlement {
             delivery: claimed.id,
             destination: claimed.destination,
             created_at: claimed.created_at,
             token: claimed.lease.token,
             at,
-            attempt,
+            attempt: AttemptRecord {
+                id: new_id(&*self.shared.chance, *started_at),
+                number: progress.attempts,
+                started_at: *started_at,
+                took: report.elapsed,
+                timing: report.timing,
+                status: report.outcome.status(),
+                failure: report.outcome.failure(),
+                class,
+                detail: report.detail,
+                response: match class {
+                    None if !is_awaited => shorten_response(report.response_body),
+                    None | Some(_) => report.response_body,
+                },
+            },
             next,
             why_then,
             ordered: claimed.ordered,
@@ -303,129 +396,78 @@ impl Lane {
         }
     }
 
-    /// What an attempt says about the destination as a whole.
-    fn learn(&self, destination: &Destination, ended: &LaneAttemptResult<'_>) {
-        let mut inside = self.inside();
-        let full = destination.concurrency;
-        let look = |gate: &LaneGate| (gate.circuit.state(), gate.allowed(full));
-        let before = look(&inside.gate);
-        inside.gate.end(destination, ended);
-        let has_changed = before != look(&inside.gate);
-        if has_changed {
-            self.narrow.store(inside.gate.is_narrow(), std::sync::atomic::Ordering::Release);
-        }
-        drop(inside);
-        if has_changed {
-            self.changed.notify_one();
-        }
-    }
-
-    fn count(
-        &self,
-        destination: &Destination,
-        claimed: &ClaimedDelivery,
-        report: &SendReport,
-        at: Timestamp,
-    ) {
-        self.metrics.attempt_seconds.observe(report.elapsed.as_secs_f64());
-        match classify(&report.outcome, &destination.rules) {
-            None => {
-                self.metrics.succeeded.inc();
-                self.metrics.latency_seconds.observe(at.since(claimed.received_at).as_secs_f64());
-            }
-            Some(class) => self.shared.telemetry.attempt_failed(
-                destination.name.as_str(),
-                class.as_str(),
-                code_class(&report.outcome),
-            ),
-        }
-    }
-
-    /// Writes the result; holds on to the slot until that is done.
-    pub(super) async fn settle(self: Arc<Self>, made: FinishedAttempt) {
-        let FinishedAttempt { settlement, event, slot } = made;
+    /// Records the result and publishes it. Holds the slot until the result is on disk.
+    pub(super) async fn settle(self: Arc<Self>, finished: FinishedAttempt) {
+        let FinishedAttempt { settlement, event, slot } = finished;
         let (delivery, ordered) = (settlement.delivery, settlement.ordered);
         let (at, attempts) = (settlement.at, settlement.attempt.number);
-        let settled = self.record(&settlement).await;
+        let settled = self.write_settlement(&settlement).await;
         let next = match settled {
             Ok(SettleResult::Overruled(next)) => next,
             _ => settlement.next,
         };
-        self.let_go(delivery);
+        self.release_claim(delivery);
         if ordered && matches!(next, NextStep::Succeeded | NextStep::Dead(_)) {
-            // Somebody may have waited for this one to end. Said before the place is given back: a
-            // lane without both would take itself for empty.
-            self.wake_lane();
+            // The next one of its ordering queue may be due now. Before the slot is dropped: a lane
+            // with neither backlog nor slots in use takes its backlog for drained.
+            self.wake();
         }
         drop(slot);
         match settled {
             Ok(SettleResult::Recorded | SettleResult::Overruled(_)) => {
                 self.shared.feed.publish(at, || {
                     let destination = Some(self.name());
-                    LiveUpdate::settled(delivery, event, destination, (next, attempts, at))
+                    LiveUpdate::settled(delivery, event, destination, next, attempts, at)
                 });
                 let AttemptRecord { class, response, .. } = settlement.attempt;
-                let ending = || WaiterResult::Ended(SyncResult { next, class, response });
-                self.shared.waiters.tell(delivery, ending);
+                let result = || WaiterResult::Ended(SyncResult { next, class, response });
+                self.shared.waiters.notify(delivery, result);
                 match next {
                     NextStep::RetryAt(due_at) => self.expect_due(due_at),
                     NextStep::Succeeded | NextStep::Dead(_) => {}
                 }
             }
             Ok(SettleResult::LeaseLost) => {
-                self.shared.telemetry.lease_lost();
-                tracing::warn!(%delivery, "a result came too late: the delivery was taken over");
+                self.shared.telemetry.count_lost_lease();
+                tracing::warn!(%delivery, "an attempt ended after its lease expired; its result was dropped");
             }
-            // The lease runs out and the delivery is tried again: at least once, never lost.
-            Err(error) => tracing::warn!(%delivery, %error, "a result could not be recorded"),
+            // The lease expires and the delivery is attempted again: at least once, never lost.
+            Err(error) => {
+                tracing::warn!(%delivery, %error, "could not record the result of an attempt")
+            }
         }
     }
 
-    /// Writes the result, and waits for room when the disk is full: what was delivered must not be
-    /// delivered again because that could not be written down.
-    async fn record(&self, settlement: &Settlement) -> Result<SettleResult, StoreError> {
+    /// Writes the result, and waits while the disk is full: a delivery that succeeded must not be sent
+    /// again because that could not be written.
+    async fn write_settlement(&self, settlement: &Settlement) -> Result<SettleResult, StoreError> {
         loop {
             match self.shared.store.settle(settlement.clone()).await {
                 Err(StoreError::Full) if !self.stop.is_cancelled() => {
-                    tokio::time::sleep(WAIT_FOR_ROOM).await;
+                    tokio::time::sleep(DISK_FULL_PAUSE).await;
                 }
                 settled => return settled,
             }
         }
     }
+}
 
-    /// Makes sure that the supervisor looks at the store by then.
-    pub(crate) fn expect_due(&self, due_at: Timestamp) {
-        let due_at = due_at.as_millis();
-        let before = self.next_due.fetch_min(due_at, std::sync::atomic::Ordering::SeqCst);
-        if due_at < before {
-            self.changed.notify_one();
+impl RunningAttempt {
+    /// The report of an attempt that the shutdown cut off.
+    fn interrupted(&self, now: Timestamp) -> SendReport {
+        let outcome = match self.crash_outcome.get() {
+            Some(unknown) => AttemptOutcome::Interpreted(*unknown),
+            None => AttemptOutcome::Failed(AttemptFailure::Interrupted),
+        };
+        SendReport {
+            elapsed: now.since(self.started_at),
+            detail: Some("the gateway was shut down before a response arrived".to_owned()),
+            ..SendReport::of(outcome)
         }
     }
 }
 
-/// How far a delivery has come with this attempt.
-fn progress(claimed: &ClaimedDelivery, class: Option<FailureClass>) -> AttemptProgress {
-    AttemptProgress {
-        attempts: claimed.attempts + 1,
-        throttled: claimed.throttled + u32::from(class == Some(FailureClass::Throttled)),
-        created_at: claimed.created_at,
-    }
-}
-
-/// That a message was sent, or may have been.
-fn sent(
-    destination: &Destination,
-    report: &SendReport,
-    class: Option<FailureClass>,
-    at: Timestamp,
-) -> Option<SentMessage> {
-    let sender = destination.sender()?;
-    let may_be_sent = matches!(class, None | Some(FailureClass::Ambiguous));
-    may_be_sent.then(|| SentMessage { id: report.sent_id.clone(), day: sender.limits.day(at) })
-}
-
-/// `4xx`, `5xx`, or what went wrong instead.
+/// The metrics label: `4xx`, `5xx`, or the failure.
 fn code_class(outcome: &AttemptOutcome) -> &'static str {
     match (outcome.status().map(|status| status / 100), outcome.failure()) {
         (Some(1), _) => "1xx",
@@ -438,9 +480,10 @@ fn code_class(outcome: &AttemptOutcome) -> &'static str {
     }
 }
 
-fn kept(mut response: Vec<u8>, in_short: bool) -> Vec<u8> {
-    // A sender that comes later would take half of "skipped" for a success.
-    if in_short && response.len() > RESPONSE_BYTES_ON_SUCCESS && !is_skipped_response(&response) {
+/// Shortens the response of a success. One that says "skipped" stays whole: a sender that joins the
+/// delivery later would read half of it as a success.
+fn shorten_response(mut response: Vec<u8>) -> Vec<u8> {
+    if response.len() > RESPONSE_BYTES_ON_SUCCESS && !is_skipped_response(&response) {
         response.truncate(RESPONSE_BYTES_ON_SUCCESS);
     }
     response

@@ -1,152 +1,135 @@
-//! What people, and the lane itself, do to a lane: pause, resume, probe, and keep that over a restart.
+//! Pause, resume and probe of a lane, and saving its state so that it survives a restart.
 
-use std::sync::{Arc, PoisonError, atomic::Ordering};
+use std::{
+    sync::{Arc, PoisonError, atomic::Ordering},
+    time::Duration,
+};
 
 use surehook_core::{
     lane::{BacklogDrain, CircuitState, LanePause, Rate, SavedLaneState},
-    store::{AttemptRow, HeldClaim, StoreError},
-    time::Timestamp,
+    store::{AttemptRow, StoreError},
 };
 
-use super::{Lane, QueuedDelivery, RunningAttemptGuard, attempt::RecipientPacing};
+use super::{Lane, QueuedDelivery, RunningAttemptGuard, message::RecipientPacing};
 use crate::feed::{DestinationChange, DestinationChanged, LiveUpdate};
 
-/// A cool-down is kept over a restart if it lasts at least so much longer.
-const COOL_DOWN_KEPT_SECS: u64 = 10;
-/// Two times of a cool-down that differ by less than this are the same.
-const COOL_DOWN_STEP_SECS: u64 = 1;
+/// A cool-down that ends sooner than this is not saved: it is over before a restart could read it.
+const COOL_DOWN_SAVED_MIN: Duration = Duration::from_secs(10);
+/// Cool-downs whose ends differ by less than this count as the same.
+const COOL_DOWN_PRECISION: Duration = Duration::from_secs(1);
 
 impl Lane {
-    /// What is to say of this lane.
-    pub(crate) fn state(&self) -> SavedLaneState {
+    /// The state of this lane now.
+    pub(crate) fn current_state(&self) -> SavedLaneState {
         let cool_until = self.cooling_until();
-        let inside = self.inside();
+        let state = self.lock();
         SavedLaneState {
-            paused: inside.gate.paused.clone(),
-            circuit: inside.gate.circuit.state(),
+            paused: state.gate.paused.clone(),
+            circuit: state.gate.circuit.state(),
             cool_until,
-            drain: inside.gate.drain(),
+            drain: state.gate.drain(),
         }
     }
 
-    /// The same, as it is worth keeping: a short cool-down is over before anybody could read it.
-    fn state_to_keep(&self) -> SavedLaneState {
-        let soon = self.shared.clock.now() + std::time::Duration::from_secs(COOL_DOWN_KEPT_SECS);
-        let mut state = self.state();
+    fn state_to_save(&self) -> SavedLaneState {
+        let soon = self.shared.clock.now() + COOL_DOWN_SAVED_MIN;
+        let mut state = self.current_state();
         state.cool_until = state.cool_until.filter(|until| *until >= soon);
         state
     }
 
-    /// Starts nothing more. What waits in memory goes back to the store; what runs may end.
+    /// Starts no more attempts. Queued deliveries return to the store; running attempts finish.
     pub(crate) async fn pause(&self, reason: Option<String>) -> Result<(), StoreError> {
         let at = self.shared.clock.now();
         let pause = LanePause { at, reason, automatic: false };
-        let alone = self.saving.lock().await;
-        let next = SavedLaneState { paused: Some(pause.clone()), ..self.state_to_keep() };
+        let saving = self.saving.lock().await;
+        let next = SavedLaneState { paused: Some(pause.clone()), ..self.state_to_save() };
         self.shared.store.save_lane(self.id, next.clone()).await?;
-        self.inside().gate.paused = Some(pause);
-        self.is_kept(next);
-        drop(alone);
-        self.give_back().await
+        self.lock().gate.paused = Some(pause);
+        self.note_saved(next);
+        drop(saving);
+        self.return_queued().await
     }
 
-    /// Goes on; what waits by now no faster than `rate`, if there is one. One that is not paused is
-    /// taken out of its cool-down: there is nothing else that could be meant.
+    /// Resumes the lane; with a rate, the current backlog is drained no faster than that. Resuming a
+    /// lane that is not paused ends its cool-down: nothing else could be meant.
     pub(crate) async fn resume(&self, rate: Option<Rate>) -> Result<(), StoreError> {
         let until = self.shared.clock.now();
         let drain = rate.map(|rate| BacklogDrain { rate, until });
-        let alone = self.saving.lock().await;
-        let was_paused = self.inside().gate.paused.is_some();
-        let mut next = SavedLaneState { paused: None, drain, ..self.state_to_keep() };
+        let saving = self.saving.lock().await;
+        let was_paused = self.lock().gate.paused.is_some();
+        let mut next = SavedLaneState { paused: None, drain, ..self.state_to_save() };
         next.cool_until = next.cool_until.filter(|_| was_paused);
         self.shared.store.save_lane(self.id, next.clone()).await?;
         if !was_paused {
             self.cool_until.store(0, Ordering::Relaxed);
         }
-        self.inside().gate.resume(drain);
-        self.is_kept(next);
-        drop(alone);
-        self.wake_lane();
+        self.lock().gate.resume(drain);
+        self.note_saved(next);
+        drop(saving);
+        self.wake();
         Ok(())
     }
 
-    /// Remembers what is in the store, and shows it.
-    fn is_kept(&self, state: SavedLaneState) {
-        let name = self.name();
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.circuit.as_str() != state.circuit.as_str() {
-            self.shared.telemetry.circuit_moved(&name, state.circuit.as_str());
-            match state.circuit {
-                CircuitState::Open { until, times } => {
-                    tracing::warn!(destination = name, %until, times, "the destination fails; it is left alone and what it is owed is held");
-                }
-                CircuitState::HalfOpen { .. } => {
-                    tracing::info!(
-                        destination = name,
-                        "one delivery is tried at a destination that failed"
-                    );
-                }
-                CircuitState::Ramp { .. } => {
-                    tracing::info!(destination = name, "the destination answers again");
-                }
-                CircuitState::Closed => {
-                    tracing::info!(destination = name, "the destination gets everything again");
-                }
-            }
+    /// Saves the state if it has changed.
+    pub(super) async fn save_state(&self) -> Result<(), StoreError> {
+        let _saving = self.saving.lock().await;
+        let state = self.state_to_save();
+        let is_same = {
+            let saved = self.saved.lock().unwrap_or_else(PoisonError::into_inner);
+            is_same(&saved, &state)
+        };
+        if !is_same {
+            self.shared.store.save_lane(self.id, state.clone()).await?;
+            self.note_saved(state);
         }
-        match (&kept.paused, &state.paused) {
+        Ok(())
+    }
+
+    /// Logs and publishes the change to a state that is in the store now.
+    fn note_saved(&self, state: SavedLaneState) {
+        let name = self.name();
+        let mut saved = self.saved.lock().unwrap_or_else(PoisonError::into_inner);
+        if saved.circuit.as_str() != state.circuit.as_str() {
+            self.shared.telemetry.count_circuit_change(&name, state.circuit.as_str());
+            log_circuit(&name, state.circuit);
+        }
+        match (&saved.paused, &state.paused) {
             (None, Some(LanePause { reason, automatic, .. })) => {
                 let reason = reason.as_deref().unwrap_or_default();
                 tracing::warn!(
                     destination = name,
                     automatic,
                     reason,
-                    "the destination is paused; what it is owed is held"
+                    "destination paused; its deliveries are held"
                 );
             }
-            (Some(_), None) => tracing::info!(destination = name, "the destination is resumed"),
+            (Some(_), None) => tracing::info!(destination = name, "destination resumed"),
             (None, None) | (Some(_), Some(_)) => {}
         }
-        let is_news = kept.paused != state.paused || kept.circuit != state.circuit;
-        *kept = state;
-        drop(kept);
-        self.show();
-        if is_news {
+        let is_visible = saved.paused != state.paused || saved.circuit != state.circuit;
+        *saved = state;
+        drop(saved);
+        self.update_metrics();
+        if is_visible {
             let at = self.shared.clock.now();
             self.shared.feed.publish(at, || {
-                let change = DestinationChange::State;
                 LiveUpdate::DestinationChanged(DestinationChanged {
                     id: self.id,
                     name: Some(name),
-                    change,
+                    change: DestinationChange::State,
                     at,
                 })
             });
         }
     }
 
-    /// Writes down what has changed since the last time.
-    pub(super) async fn keep_state(&self) -> Result<(), StoreError> {
-        let _alone = self.saving.lock().await;
-        let state = self.state_to_keep();
-        let is_same = {
-            let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-            is_same(&kept, &state)
-        };
-        if !is_same {
-            self.shared.store.save_lane(self.id, state.clone()).await?;
-            self.is_kept(state);
-        }
-        Ok(())
-    }
-
-    /// Sets the metrics, and what the door looks at first.
-    pub(super) fn show(&self) {
-        let inside = self.inside();
-        self.narrow.store(inside.gate.is_narrow(), Ordering::Release);
-        let circuit = inside.gate.circuit.state();
-        self.metrics.paused.set(i64::from(inside.gate.paused.is_some()));
-        self.metrics.circuit.set(match circuit {
+    /// Sets the metrics, and the flag that `reserve` reads before it takes the lock.
+    pub(super) fn update_metrics(&self) {
+        let state = self.lock();
+        self.set_limited(&state.gate);
+        self.metrics.paused.set(i64::from(state.gate.paused.is_some()));
+        self.metrics.circuit.set(match state.gate.circuit.state() {
             CircuitState::Closed => 0,
             CircuitState::Open { .. } => 1,
             CircuitState::HalfOpen { .. } => 2,
@@ -154,70 +137,87 @@ impl Lane {
         });
     }
 
-    /// Gives what has not been started back to the store.
-    pub(super) async fn give_back(&self) -> Result<(), StoreError> {
-        let held: Vec<HeldClaim> = self.surrender();
-        if held.is_empty() {
+    /// Returns queued deliveries to the store. If that fails, their leases expire and they are found
+    /// again.
+    pub(super) async fn return_queued(&self) -> Result<(), StoreError> {
+        let claims = self.take_queued_claims();
+        if claims.is_empty() {
             return Ok(());
         }
-        // They are in the store, due, and nobody else will say so. If this fails they are found by
-        // their leases.
+        // They are due in the store, and nothing else reports that.
         self.backlog.store(true, Ordering::Release);
-        self.shared.store.release(held, self.shared.clock.now()).await
+        self.shared.store.release(claims, self.shared.clock.now()).await
     }
 
-    /// Makes one attempt of the delivery that is due first, whatever holds the lane; `None` if there
-    /// is none, or no place in memory for it.
+    /// Makes one attempt of the delivery that is due first, even if the lane is paused or its circuit
+    /// open. `None` if there is no delivery, or no slot for it.
     pub(crate) async fn probe(self: Arc<Self>) -> Result<Option<AttemptRow>, StoreError> {
-        let Some(job) = self.take_for_probe().await? else { return Ok(None) };
-        let delivery = job.claimed.id;
-        let ticket = {
-            let mut inside = self.inside();
-            inside.running += 1;
-            inside.gate.circuit.begin_by_hand()
+        let Some(queued) = self.take_for_probe().await? else { return Ok(None) };
+        let delivery = queued.claimed.id;
+        let permit = {
+            let mut state = self.lock();
+            state.running += 1;
+            state.gate.circuit.begin_by_hand()
         };
-        let attempting = RunningAttemptGuard::begin(&self, delivery, ticket);
-        let made = self.make_attempt(job, ticket, RecipientPacing::Skipped).await;
-        drop(attempting);
-        let row = match made {
-            Ok(made) => {
-                let settlement = &made.settlement;
+        let guard = RunningAttemptGuard::new(&self, delivery, permit);
+        let attempted = self.attempt(queued, permit, RecipientPacing::Ignore).await;
+        drop(guard);
+        let row = match attempted {
+            Ok(finished) => {
+                let settlement = &finished.settlement;
                 let (attempt, next) = (settlement.attempt.clone(), Some(settlement.next));
                 let why_then = settlement.why_then;
-                Arc::clone(&self).settle(made).await;
+                Arc::clone(&self).settle(finished).await;
                 Some(AttemptRow { delivery, attempt, next, why_then })
             }
-            Err(put_off) => {
-                Arc::clone(&self).put_off(put_off).await;
+            Err(postponed) => {
+                Arc::clone(&self).postpone(postponed).await;
                 None
             }
         };
-        self.inside().running -= 1;
+        self.lock().running -= 1;
         self.changed.notify_one();
         Ok(row)
     }
 
     async fn take_for_probe(&self) -> Result<Option<QueuedDelivery>, StoreError> {
-        let waiting = self.inside().queue.pop_front();
-        if waiting.is_some() {
-            return Ok(waiting);
+        let queued = self.lock().queue.pop_front();
+        if queued.is_some() {
+            return Ok(queued);
         }
         let Some(slot) = self.take_slot(0) else { return Ok(None) };
-        let now: Timestamp = self.shared.clock.now();
+        let now = self.shared.clock.now();
         let claims = self.shared.store.claim_next(self.id, now, self.new_lease(now)).await?;
-        Ok(self.pick(claims).pop().map(|claimed| {
-            self.inside().hold(&claimed);
+        Ok(self.take_claimed(claims).pop().map(|claimed| {
+            self.lock().track_claim(&claimed);
             QueuedDelivery { claimed, slot }
         }))
     }
 }
 
-fn is_same(kept: &SavedLaneState, state: &SavedLaneState) -> bool {
-    let near = match (kept.cool_until, state.cool_until) {
-        (Some(one), Some(other)) => {
-            one.since(other).max(other.since(one)).as_secs() < COOL_DOWN_STEP_SECS
+fn log_circuit(destination: &str, circuit: CircuitState) {
+    match circuit {
+        CircuitState::Open { until, times } => {
+            tracing::warn!(destination, %until, times, "circuit opened after repeated failures; deliveries are held until the next probe");
         }
+        CircuitState::HalfOpen { .. } => {
+            tracing::info!(destination, "circuit half-open: one delivery is attempted");
+        }
+        CircuitState::Ramp { .. } => {
+            tracing::info!(destination, "circuit recovering: concurrency is raised step by step");
+        }
+        CircuitState::Closed => {
+            tracing::info!(destination, "circuit closed: full concurrency");
+        }
+    }
+}
+
+fn is_same(saved: &SavedLaneState, state: &SavedLaneState) -> bool {
+    let is_same_cool_down = match (saved.cool_until, state.cool_until) {
+        (Some(one), Some(other)) => one.since(other).max(other.since(one)) < COOL_DOWN_PRECISION,
         (one, other) => one == other,
     };
-    near && (&kept.paused, kept.circuit, kept.drain) == (&state.paused, state.circuit, state.drain)
+    is_same_cool_down
+        && (&saved.paused, saved.circuit, saved.drain)
+            == (&state.paused, state.circuit, state.drain)
 }

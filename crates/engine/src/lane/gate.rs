@@ -1,4 +1,4 @@
-//! What may start next: pause, circuit, rate and drain of one lane, all under the lane's one lock.
+//! What may start next: pause, circuit, rate and backlog drain of one lane. All under the lane's lock.
 
 use std::time::Duration;
 
@@ -16,17 +16,17 @@ use surehook_core::{
     time::Timestamp,
 };
 
-/// A lane that may not go as fast as it can keeps no more in memory than it can send in this time:
-/// the rest is better off in the store, where it can be seen, held and cancelled.
+/// A limited lane keeps no more in memory than it can send in this time: the rest stays in the store,
+/// where it can be listed, held and cancelled.
 const MEMORY_SPAN: Duration = Duration::from_secs(1);
 
-/// The end of an attempt, as far as the lane is concerned.
+/// What the lane learns from an attempt.
 pub(super) struct LaneAttemptResult<'a> {
-    pub(super) ticket: CircuitPermit,
+    pub(super) permit: CircuitPermit,
     pub(super) delivery: DeliveryId,
     pub(super) outcome: &'a AttemptOutcome,
     pub(super) class: Option<FailureClass>,
-    /// What was said about it, for people.
+    /// For people.
     pub(super) detail: Option<&'a str>,
     pub(super) at: Timestamp,
     pub(super) roll: f64,
@@ -36,45 +36,45 @@ pub(super) struct LaneAttemptResult<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StartPermission {
     Now,
-    /// By its rate not before this time of the lane's own clock.
+    /// The rate limit allows it at this time of the lane's monotonic clock.
     At(Duration),
-    /// Something has to happen first.
-    NotNow,
+    /// Something other than time has to change first.
+    Denied,
 }
 
 #[derive(Debug)]
 pub(super) struct LaneGate {
     pub(super) paused: Option<LanePause>,
     pub(super) circuit: Circuit,
-    /// A number that sends nothing for a while.
-    pub(super) rests: bool,
+    /// A send hold: quiet hours, or the daily limit.
+    pub(super) is_on_hold: bool,
     rate: Option<Gcra>,
     drain: Option<(BacklogDrain, Gcra)>,
-    /// When one of the backlog last made way for the next one of its line.
-    line_moved_at: Timestamp,
-    /// Failures of class `config` in a row.
+    /// When an ordered delivery of the backlog last ended, so that the next one of its queue became due.
+    ordered_backlog_ended_at: Timestamp,
+    /// Consecutive failures of class `config`.
     config_failures: u32,
 }
 
 impl LaneGate {
-    /// Goes on where an earlier process was.
-    pub(super) fn new(kept: SavedLaneState, rules: &LaneRules, now: Timestamp) -> Self {
+    /// Restores the state that an earlier process saved.
+    pub(super) fn new(saved: SavedLaneState, rules: &LaneRules, now: Timestamp) -> Self {
         let mut gate = Self {
-            paused: kept.paused,
-            circuit: Circuit::new(kept.circuit, now),
-            rests: false,
+            paused: saved.paused,
+            circuit: Circuit::new(saved.circuit, now),
+            is_on_hold: false,
             rate: None,
-            drain: kept.drain.map(|drain| (drain, Gcra::new(drain.rate))),
-            line_moved_at: Timestamp::default(),
+            drain: saved.drain.map(|drain| (drain, Gcra::new(drain.rate))),
+            ordered_backlog_ended_at: Timestamp::default(),
             config_failures: 0,
         };
         gate.update(rules);
         gate
     }
 
-    /// Takes over changed rules.
+    /// Applies changed settings.
     pub(super) fn update(&mut self, rules: &LaneRules) {
-        if rules.rate != self.rate.map(|kept| kept.rate()) {
+        if rules.rate != self.rate.map(|current| current.rate()) {
             self.rate = rules.rate.map(Gcra::new);
         }
         if rules.circuit.is_none() {
@@ -82,49 +82,49 @@ impl LaneGate {
         }
     }
 
-    /// On the ramp, the rate grows with what may run at once.
-    pub(super) fn set_pace(&mut self, full: u32) {
-        let allowed = self.circuit.allowed(full);
-        self.rate.iter_mut().for_each(|rate| rate.slow_to(allowed, full));
+    /// While the circuit ramps up, the rate grows with the allowed concurrency.
+    pub(super) fn adjust_rate(&mut self, concurrency: u32) {
+        let allowed = self.circuit.allowed(concurrency);
+        self.rate.iter_mut().for_each(|rate| rate.slow_to(allowed, concurrency));
     }
 
     pub(super) fn drain(&self) -> Option<BacklogDrain> {
         self.drain.map(|(drain, _)| drain)
     }
 
-    /// Begins to work off what was created until `until`, or ends that.
+    /// Begins to drain the backlog at a rate, or ends that.
     pub(super) fn set_drain(&mut self, drain: Option<BacklogDrain>) {
         self.drain = drain.map(|drain| (drain, Gcra::new(drain.rate)));
     }
 
-    /// A person wants it to go on.
+    /// An operator resumes the lane.
     pub(super) fn resume(&mut self, drain: Option<BacklogDrain>) {
         self.paused = None;
         self.config_failures = 0;
         self.set_drain(drain);
     }
 
-    /// Whether nothing at all is tried, whatever the time.
-    pub(super) fn is_shut(&self) -> bool {
-        self.paused.is_some() || self.rests || self.circuit.allowed(u32::MAX) == 0
+    /// Whether no attempt may start at all.
+    pub(super) fn is_closed(&self) -> bool {
+        self.paused.is_some() || self.is_on_hold || self.circuit.allowed(u32::MAX) == 0
     }
 
-    /// Whether it lets through less than the concurrency of the destination says.
-    pub(super) fn is_narrow(&self) -> bool {
-        self.is_shut()
+    /// Whether it may allow less than the destination's concurrency.
+    pub(super) fn is_limited(&self) -> bool {
+        self.is_closed()
             || self.circuit.allowed(u32::MAX) < u32::MAX
             || self.rate.is_some()
             || self.drain.is_some()
     }
 
-    /// The rates to be kept.
+    /// All rate limits in force.
     fn rates(&self) -> impl Iterator<Item = &Gcra> {
         self.rate.iter().chain(self.drain.iter().map(|(_, gcra)| gcra))
     }
 
-    /// How many deliveries may wait in memory; `usual` is how many would without a gate.
-    pub(super) fn queue_max(&self, usual: usize, full: u32) -> usize {
-        if self.is_shut() {
+    /// How many deliveries may wait in memory, at most `usual`.
+    pub(super) fn queue_max(&self, usual: usize, concurrency: u32) -> usize {
+        if self.is_closed() {
             return 0;
         }
         let by_rate = self.rates().map(|gcra| {
@@ -133,7 +133,7 @@ impl LaneGate {
         });
         let by_circuit = match self.circuit.state() {
             CircuitState::Closed => u32::MAX,
-            CircuitState::Ramp { .. } => self.circuit.allowed(full).saturating_mul(2),
+            CircuitState::Ramp { .. } => self.circuit.allowed(concurrency).saturating_mul(2),
             CircuitState::HalfOpen { .. } | CircuitState::Open { .. } => 1,
         };
         let least = by_rate.fold(by_circuit, u32::min).max(1);
@@ -141,13 +141,18 @@ impl LaneGate {
     }
 
     /// How many attempts may run at once.
-    pub(super) fn allowed(&self, full: u32) -> u32 {
-        if self.paused.is_some() { 0 } else { self.circuit.allowed(full) }
+    pub(super) fn allowed(&self, concurrency: u32) -> u32 {
+        if self.paused.is_some() { 0 } else { self.circuit.allowed(concurrency) }
     }
 
-    pub(super) fn may_start(&self, running: u32, full: u32, clock: Duration) -> StartPermission {
-        if self.paused.is_some() || !self.circuit.lets_start(running, full) {
-            return StartPermission::NotNow;
+    pub(super) fn start_permission(
+        &self,
+        running: u32,
+        concurrency: u32,
+        clock: Duration,
+    ) -> StartPermission {
+        if self.paused.is_some() || !self.circuit.lets_start(running, concurrency) {
+            return StartPermission::Denied;
         }
         match self.rates().map(|gcra| gcra.next_free(clock)).max() {
             Some(at) if at > clock => StartPermission::At(at),
@@ -155,40 +160,43 @@ impl LaneGate {
         }
     }
 
-    /// Whether something that was created then belongs to a backlog that is drained.
+    /// Whether a delivery created then belongs to the backlog that is drained.
     pub(super) fn is_backlog(&self, created_at: Timestamp) -> bool {
         self.drain.is_some_and(|(drain, _)| created_at <= drain.until)
     }
 
-    /// One of the backlog that others may stand behind has ended.
-    pub(super) fn move_line(&mut self, now: Timestamp) {
-        self.line_moved_at = self.line_moved_at.max(now);
+    /// An ordered delivery of the backlog has ended.
+    pub(super) fn note_ordered_backlog_end(&mut self, now: Timestamp) {
+        self.ordered_backlog_ended_at = self.ordered_backlog_ended_at.max(now);
     }
 
-    /// Counts an attempt of a delivery that was created then and starts now; `in_line` says whether
-    /// one of the backlog runs that others may stand behind.
-    pub(super) fn begin(
+    /// Counts an attempt that starts now. `ordered_backlog_runs` says whether an ordered delivery of the
+    /// backlog is in memory, whose end makes another one due.
+    pub(super) fn begin_attempt(
         &mut self,
         created_at: Timestamp,
-        in_line: bool,
+        ordered_backlog_runs: bool,
         clock: Duration,
     ) -> CircuitPermit {
         if let Some(rate) = &mut self.rate {
             rate.take(clock);
         }
-        // Deliveries come in the order in which they were due, and the next one of a line is due
-        // when the one before it ends. So one that was created after all that is behind the backlog.
-        let is_behind = !in_line && !self.is_backlog(created_at) && created_at > self.line_moved_at;
-        self.drain = self.drain.filter(|_| !is_behind);
+        // Deliveries start in the order in which they became due, and the next one of an ordering queue
+        // becomes due when the one before it ends. So a delivery created after all that comes after
+        // the backlog, and ends the drain.
+        let is_after_backlog = !ordered_backlog_runs
+            && !self.is_backlog(created_at)
+            && created_at > self.ordered_backlog_ended_at;
+        self.drain = self.drain.filter(|_| !is_after_backlog);
         if let Some((_, gcra)) = &mut self.drain {
             gcra.take(clock);
         }
         self.circuit.begin()
     }
 
-    /// The attempt that was begun is not made.
-    pub(super) fn put_off(&mut self, ticket: CircuitPermit) {
-        self.circuit.abandon(ticket);
+    /// Takes back an attempt that was begun and not made.
+    pub(super) fn abandon_attempt(&mut self, permit: CircuitPermit) {
+        self.circuit.abandon(permit);
         if let Some(rate) = &mut self.rate {
             rate.give_back();
         }
@@ -197,60 +205,64 @@ impl LaneGate {
         }
     }
 
-    /// Learns from the end of an attempt.
-    pub(super) fn end(&mut self, destination: &Destination, ended: &LaneAttemptResult<'_>) {
-        let (full, rules) = (destination.concurrency, &destination.lane);
+    /// Updates circuit and pause after an attempt.
+    pub(super) fn end_attempt(
+        &mut self,
+        destination: &Destination,
+        result: &LaneAttemptResult<'_>,
+    ) {
+        let (concurrency, rules) = (destination.concurrency, &destination.lane);
         if let Some(policy) = &rules.circuit {
-            let LaneAttemptResult { ticket, at, roll, .. } = *ended;
-            let end = AttemptEnd {
-                ticket,
-                sign: HealthSignal::of(ended.outcome, ended.class),
-                now: at,
-                roll,
-            };
-            self.circuit.end(end, full, policy);
-            self.set_pace(full);
+            let LaneAttemptResult { permit, at, roll, .. } = *result;
+            let sign = HealthSignal::of(result.outcome, result.class);
+            self.circuit.end(
+                AttemptEnd { ticket: permit, sign, now: at, roll },
+                concurrency,
+                policy,
+            );
+            self.adjust_rate(concurrency);
         }
-        if ended.outcome.failure().is_some_and(AttemptFailure::is_our_own) {
+        if result.outcome.failure().is_some_and(AttemptFailure::is_our_own) {
             return;
         }
-        let is_config = is_destination_misconfigured(ended.outcome, ended.class);
+        let is_config = is_destination_misconfigured(result.outcome, result.class);
         self.config_failures = if is_config { self.config_failures + 1 } else { 0 };
-        let is_asked = should_pause_destination(ended.outcome, &destination.rules);
+        let is_asked = should_pause_destination(result.outcome, &destination.rules);
         let is_enough = rules.pause_after > 0 && self.config_failures >= rules.pause_after;
         if (is_asked || is_enough) && self.paused.is_none() {
-            let last = last_words(ended);
-            let is_said = matches!(ended.outcome, AttemptOutcome::Interpreted(_));
-            let reason = if is_asked && is_said {
-                // Who resumes it without mending anything meets the same message first again.
-                let delivery = ended.delivery;
-                format!(
-                    "{last}; what it is owed waits until somebody has mended that, or cancelled the \
-                     delivery {delivery} if only that one is at fault, and resumes it"
-                )
-            } else if is_asked {
-                format!("{last}, and a rule of the destination says to pause then")
-            } else {
-                format!(
-                    "{} attempts in a row say that the settings are wrong; at the last one {last}",
-                    self.config_failures
-                )
-            };
-            self.paused = Some(LanePause { at: ended.at, reason: Some(reason), automatic: true });
+            let reason = self.pause_reason(result, is_asked);
+            self.paused = Some(LanePause { at: result.at, reason: Some(reason), automatic: true });
+        }
+    }
+
+    fn pause_reason(&self, result: &LaneAttemptResult<'_>, is_asked: bool) -> String {
+        let last = describe_result(result);
+        if !is_asked {
+            let failures = self.config_failures;
+            return format!(
+                "{failures} consecutive attempts failed because of the settings; last: {last}"
+            );
+        }
+        match result.outcome {
+            // After a resume without a fix, the same message would be the first one again.
+            AttemptOutcome::Interpreted(_) => format!(
+                "{last}. Fix the cause, or cancel delivery {} if only that one is wrong, then resume",
+                result.delivery
+            ),
+            AttemptOutcome::Answered { .. } | AttemptOutcome::Failed(_) => {
+                format!("{last}, and a status rule of the destination says to pause")
+            }
         }
     }
 }
 
-/// What the latest attempt came to, for whoever reads why the lane is paused.
-fn last_words(ended: &LaneAttemptResult<'_>) -> String {
-    let said = ended.detail.map(|detail| format!(": {detail}"));
-    let said = said
-        .filter(|_| matches!(ended.outcome, AttemptOutcome::Interpreted(_)))
-        .unwrap_or_default();
-    match (ended.outcome.status(), ended.outcome.failure()) {
-        (Some(status), _) => format!("it answered {status}{said}"),
-        (None, Some(failure)) => format!("it failed with `{}`{said}", failure.as_str()),
-        (None, None) => format!("it failed{said}"),
+fn describe_result(result: &LaneAttemptResult<'_>) -> String {
+    let detail = result.detail.filter(|_| matches!(result.outcome, AttemptOutcome::Interpreted(_)));
+    let detail = detail.map(|detail| format!(": {detail}")).unwrap_or_default();
+    match (result.outcome.status(), result.outcome.failure()) {
+        (Some(status), _) => format!("it answered {status}{detail}"),
+        (None, Some(failure)) => format!("it failed with `{}`{detail}", failure.as_str()),
+        (None, None) => format!("it failed{detail}"),
     }
 }
 
@@ -281,9 +293,9 @@ mod tests {
     fn answer(gate: &mut LaneGate, destination: &Destination, status: u16) {
         let outcome = AttemptOutcome::Answered { status, retry_after: None };
         let class = classify(&outcome, &destination.rules);
-        let ticket = gate.begin(NOW, false, Duration::ZERO);
-        let ended = LaneAttemptResult {
-            ticket,
+        let permit = gate.begin_attempt(NOW, false, Duration::ZERO);
+        let result = LaneAttemptResult {
+            permit,
             delivery: DeliveryId::new(NOW, 7),
             outcome: &outcome,
             class,
@@ -291,11 +303,11 @@ mod tests {
             at: NOW,
             roll: 0.5,
         };
-        gate.end(destination, &ended);
+        gate.end_attempt(destination, &result);
     }
 
     #[test]
-    fn the_reason_names_the_message_that_stopped_its_sender() {
+    fn pause_reason_names_the_message_that_stopped_the_sender() {
         let destination = destination("");
         let mut gate = gate(&destination);
         let stops = SendOutcome {
@@ -303,8 +315,8 @@ mod tests {
             ..SendOutcome::of(Some(FailureClass::Config))
         };
         let delivery = DeliveryId::new(NOW, 7);
-        let ended = LaneAttemptResult {
-            ticket: gate.begin(NOW, false, Duration::ZERO),
+        let result = LaneAttemptResult {
+            permit: gate.begin_attempt(NOW, false, Duration::ZERO),
             delivery,
             outcome: &AttemptOutcome::Interpreted(SendOutcome { status: Some(401), ..stops }),
             class: Some(FailureClass::Config),
@@ -312,18 +324,17 @@ mod tests {
             at: NOW,
             roll: 0.5,
         };
-        gate.end(&destination, &ended);
+        gate.end_attempt(&destination, &result);
 
         let expected = format!(
-            "it answered 401: 190: the token expired; what it is owed waits until somebody has \
-             mended that, or cancelled the delivery {delivery} if only that one is at fault, and \
-             resumes it"
+            "it answered 401: 190: the token expired. Fix the cause, or cancel delivery {delivery} \
+             if only that one is wrong, then resume"
         );
         assert_eq!(gate.paused.unwrap().reason.unwrap(), expected);
     }
 
     #[test]
-    fn a_rule_pauses_at_the_first_answer_it_names() {
+    fn status_rule_pauses_at_the_first_matching_answer() {
         let destination = destination(r#","rules":[{"status":"410","then":"pause"}]"#);
         let mut gate = gate(&destination);
         answer(&mut gate, &destination, 500);
@@ -331,11 +342,11 @@ mod tests {
         answer(&mut gate, &destination, 410);
 
         let reason = gate.paused.unwrap().reason.unwrap();
-        assert_eq!(reason, "it answered 410, and a rule of the destination says to pause then");
+        assert_eq!(reason, "it answered 410, and a status rule of the destination says to pause");
     }
 
     #[test]
-    fn only_config_failures_in_a_row_pause() {
+    fn only_consecutive_config_failures_pause() {
         let destination = destination(r#","pause_after_config_failures":3"#);
         let mut gate = gate(&destination);
         for status in [404, 404, 200, 401, 500, 403, 410] {
@@ -345,15 +356,15 @@ mod tests {
         answer(&mut gate, &destination, 404);
         let pause = gate.paused.clone().unwrap();
         assert!(pause.automatic && pause.reason.unwrap().ends_with("it answered 404"));
-        assert!(gate.is_shut() && gate.is_narrow());
-        // Whoever resumes it has mended something.
+        assert!(gate.is_closed() && gate.is_limited());
+        // After a resume the count begins again.
         gate.resume(None);
         answer(&mut gate, &destination, 404);
         assert_eq!(gate.paused, None);
     }
 
     #[test]
-    fn what_waits_in_memory_is_what_can_be_sent_soon() {
+    fn queue_holds_only_what_can_be_sent_soon() {
         let cases = [("", USUAL), (r#","rate":"50/s""#, 50), (r#","rate":"6/m""#, 1)];
         for (more, expected) in cases {
             let destination = destination(more);
@@ -370,71 +381,71 @@ mod tests {
     }
 
     #[test]
-    fn a_drain_ends_with_the_first_that_came_after_it() {
+    fn drain_ends_with_the_first_delivery_created_after_it() {
         let destination = destination("");
         let mut gate = gate(&destination);
         gate.resume(Some(BacklogDrain { rate: "1/s".parse().unwrap(), until: NOW }));
-        gate.begin(NOW, false, Duration::ZERO);
+        gate.begin_attempt(NOW, false, Duration::ZERO);
         assert_eq!(
-            gate.may_start(1, 8, Duration::ZERO),
+            gate.start_permission(1, 8, Duration::ZERO),
             StartPermission::At(Duration::from_secs(1))
         );
-        gate.begin(NOW + Duration::from_millis(1), false, Duration::from_secs(1));
+        gate.begin_attempt(NOW + Duration::from_millis(1), false, Duration::from_secs(1));
         assert_eq!(gate.drain(), None);
-        assert_eq!(gate.may_start(2, 8, Duration::from_secs(1)), StartPermission::Now);
+        assert_eq!(gate.start_permission(2, 8, Duration::from_secs(1)), StartPermission::Now);
     }
 
     #[test]
-    fn a_drain_lasts_as_long_as_its_lines() {
+    fn drain_lasts_until_its_ordering_queues_are_empty() {
         let (later, latest) = (NOW + Duration::from_millis(5), NOW + Duration::from_millis(9));
         let mut gate = gate(&destination(""));
         gate.resume(Some(BacklogDrain { rate: "1/s".parse().unwrap(), until: NOW }));
-        gate.begin(later, true, Duration::ZERO);
-        assert!(gate.drain().is_some(), "the first of a line runs");
-        gate.move_line(later);
-        gate.begin(later, false, Duration::ZERO);
-        assert!(gate.drain().is_some(), "the next of the line is due before it");
-        gate.begin(latest, false, Duration::ZERO);
+        gate.begin_attempt(later, true, Duration::ZERO);
+        assert!(gate.drain().is_some(), "the first of an ordering queue runs");
+        gate.note_ordered_backlog_end(later);
+        gate.begin_attempt(later, false, Duration::ZERO);
+        assert!(gate.drain().is_some(), "the next of the ordering queue is due before it");
+        gate.begin_attempt(latest, false, Duration::ZERO);
         assert_eq!(gate.drain(), None);
     }
 
     #[test]
-    fn what_is_put_off_takes_no_turn_and_says_nothing_about_the_destination() {
+    fn abandoned_attempt_uses_no_rate_and_does_not_count_for_the_circuit() {
         let destination = destination(r#","rate":"1/s","circuit":{"failures":1}"#);
         let mut gate = gate(&destination);
-        let ticket = gate.begin(NOW, false, Duration::ZERO);
-        gate.put_off(ticket);
-        assert_eq!(gate.may_start(0, 8, Duration::ZERO), StartPermission::Now);
-        // The one that was to find out whether it is back makes way for another.
+        let permit = gate.begin_attempt(NOW, false, Duration::ZERO);
+        gate.abandon_attempt(permit);
+        assert_eq!(gate.start_permission(0, 8, Duration::ZERO), StartPermission::Now);
+        // The abandoned probe of the half-open circuit makes way for another.
         answer(&mut gate, &destination, 500);
         gate.circuit.tick(NOW + Duration::from_secs(60));
         let (soon, later) = (Duration::from_secs(5), Duration::from_secs(9));
-        let ticket = gate.begin(NOW, false, soon);
-        assert_eq!(gate.may_start(1, 8, later), StartPermission::NotNow);
-        gate.put_off(ticket);
-        assert_eq!(gate.may_start(0, 8, later), StartPermission::Now);
+        let permit = gate.begin_attempt(NOW, false, soon);
+        assert_eq!(gate.start_permission(1, 8, later), StartPermission::Denied);
+        gate.abandon_attempt(permit);
+        assert_eq!(gate.start_permission(0, 8, later), StartPermission::Now);
     }
 
     #[test]
-    fn a_number_that_rests_keeps_nothing_in_memory() {
+    fn send_hold_keeps_nothing_in_memory() {
         let mut gate = gate(&destination(""));
-        gate.rests = true;
-        assert!(gate.is_shut() && gate.is_narrow());
+        gate.is_on_hold = true;
+        assert!(gate.is_closed() && gate.is_limited());
         assert_eq!(gate.queue_max(USUAL, 8), 0);
     }
 
     #[test]
-    fn a_rate_grows_on_the_ramp() {
+    fn rate_grows_with_the_circuit_ramp() {
         let destination = destination(r#","rate":"80/s burst 10","circuit":{"failures":1}"#);
         let mut gate = gate(&destination);
         answer(&mut gate, &destination, 500);
         gate.circuit.tick(NOW + Duration::from_secs(60));
         answer(&mut gate, &destination, 200);
         let long = Duration::from_secs(100);
-        gate.begin(NOW, false, long);
+        gate.begin_attempt(NOW, false, long);
         // One of eight may run, at an eighth of the rate.
         assert_eq!(
-            gate.may_start(0, 8, long),
+            gate.start_permission(0, 8, long),
             StartPermission::At(long + Duration::from_millis(100))
         );
     }

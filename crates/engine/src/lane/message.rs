@@ -1,61 +1,95 @@
-//! A message on its way to a service, and what the service's answer means.
+//! What only messages need: composing the request for a channel, interpreting its answer, the pace per
+//! recipient, the outcome to record before a crash, daily counts and quiet hours.
+//!
+//! `attempt` calls `send_message` for destinations that send messages; the lane asks `can_send` before
+//! it starts an attempt. A message that may not be sent now costs nothing: no attempt, no turn of the
+//! rate, no slot. A send hold is computed whenever it is needed and so needs no storage; the number of
+//! messages sent today is in the store.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::Uri;
 use surehook_core::{
     channel::{
-        ChannelResponse, ComposedRequest, Message, MessageSpecError, RecipientKey, ResendPolicy,
+        ChannelResponse, ComposedRequest, Message, MessageSpecError, RecipientKey, RecipientPacer,
+        ResendPolicy,
     },
     delivery::{
         AttemptFailure, AttemptOutcome, FailureClass,
-        retry::{SendOutcome, StatusRules, classify},
+        retry::{SendOutcome, StatusRules, classify, recipient_backoff},
     },
     destination::{
         Destination, TIMEOUT,
+        send_limits::{DailySendCounter, SendHold, SendLimits},
         sender::{MessageSender, send_id},
     },
-    store::ClaimedDelivery,
+    store::{ClaimedDelivery, HeldClaim, SentMessage, SettleResult, StoreError},
     time::Timestamp,
 };
 
-use super::carrier::NotSentReason;
+use super::{
+    Lane, LaneSlot, LaneState,
+    attempt::{NotSentReason, RunningAttempt, SendResult},
+};
 use crate::{
     destination_client::DestinationClient,
     media::MediaFiles,
     sender::{RESPONSE_BYTES_KEPT, SendReport},
 };
 
-/// A message, ready to go.
+/// Whether a message waits until its recipient may get another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RecipientPacing {
+    Respect,
+    /// For a probe: an operator wants the result now.
+    Ignore,
+}
+
+/// A message whose recipient must not get another one yet.
+pub(super) struct PostponedDelivery {
+    claim: HeldClaim,
+    until: Timestamp,
+    slot: LaneSlot,
+}
+
+impl PostponedDelivery {
+    pub(super) fn new(claimed: &ClaimedDelivery, until: Timestamp, slot: LaneSlot) -> Self {
+        let claim = HeldClaim { delivery: claimed.id, token: claimed.lease.token };
+        Self { claim, until, slot }
+    }
+}
+
+/// A message that is ready to be sent.
 #[derive(Debug)]
-pub(super) struct OutboundMessage<'o> {
-    sender: &'o MessageSender,
+pub(super) struct OutboundMessage<'c> {
+    sender: &'c MessageSender,
     url: Uri,
     composed: ComposedRequest,
     body: Bytes,
-    deadline: Duration,
-    /// Whose turn it takes.
-    pub(super) recipient: RecipientKey,
-    /// Which attempt it is.
+    timeout: Duration,
+    recipient: RecipientKey,
+    /// The number of the attempt.
     attempt: u32,
 }
 
-impl<'o> OutboundMessage<'o> {
-    /// Reads the message in the body of a delivery, with a fresh link to its file. Fails if it is none,
-    /// or none that the service could send.
-    pub(super) async fn write(
-        (sender, media): (&'o MessageSender, &MediaFiles),
+impl<'c> OutboundMessage<'c> {
+    /// Reads the message in the body of a delivery and composes the channel's request, with a fresh
+    /// link to its media file. Fails if the body is not a message or the channel cannot send it.
+    pub(super) async fn compose(
+        sender: &'c MessageSender,
+        media: &MediaFiles,
         destination: &Destination,
         claimed: &ClaimedDelivery,
         now: Timestamp,
     ) -> Result<Self, SendReport> {
-        let unsendable =
-            |why: String| SendReport::from(NotSentReason(AttemptFailure::Unsendable, why));
-        let mut message =
-            Message::parse(&claimed.payload.body).map_err(|error| unsendable(why(&error)))?;
-        media.resolve_files(&mut message, sender.channel.name(), now).await.map_err(|no_link| {
-            SendReport { detail: Some(no_link.to_string()), ..SendReport::of(no_link.outcome()) }
+        let unsendable = |detail: String| {
+            SendReport::from(NotSentReason { failure: AttemptFailure::Unsendable, detail })
+        };
+        let mut message = Message::parse(&claimed.payload.body)
+            .map_err(|error| unsendable(describe_invalid_message(&error)))?;
+        media.resolve_files(&mut message, sender.channel.name(), now).await.map_err(|error| {
+            SendReport { detail: Some(error.to_string()), ..SendReport::of(error.outcome()) }
         })?;
         let id = send_id(claimed.event, destination.id);
         let composed = sender
@@ -63,41 +97,103 @@ impl<'o> OutboundMessage<'o> {
             .compose(&sender.account, &message, &id)
             .map_err(|error| unsendable(error.to_string()))?;
         let url = Uri::try_from(composed.url.as_str())
-            .map_err(|_| unsendable("the address of the service cannot be called".to_owned()))?;
+            .map_err(|_| unsendable("the URL of the channel is invalid".to_owned()))?;
         let body = Bytes::from(composed.body.to_string());
-        // Who gives up before the service does cannot know what became of the message. It is done only
-        // for somebody who asks for it.
-        let is_asked = destination.timeout != TIMEOUT;
-        let deadline = if is_asked { destination.timeout } else { composed.timeout_min };
+        // A timeout shorter than the channel's own leaves it unknown whether the message was sent, so
+        // it is used only if the settings ask for it.
+        let is_configured = destination.timeout != TIMEOUT;
+        let timeout = if is_configured { destination.timeout } else { composed.timeout_min };
         let (recipient, attempt) = (RecipientKey::new(&message.to), claimed.attempts + 1);
-        Ok(Self { sender, url, composed, body, deadline, recipient, attempt })
+        Ok(Self { sender, url, composed, body, timeout, recipient, attempt })
     }
 
-    /// How long an answer is waited for.
-    pub(super) fn deadline(&self) -> Duration {
-        self.deadline
-    }
-
-    /// Whether a crash while it is on its way must not make it go out again.
-    pub(super) fn needs_crash_outcome(&self) -> bool {
+    /// Whether a crash while the message is on its way must not make it be sent again.
+    fn needs_crash_outcome(&self) -> bool {
         self.sender.needs_crash_outcome(self.composed.resend)
     }
 
-    /// What it means that nothing is known of it.
-    pub(super) fn lost(&self, failure: AttemptFailure) -> SendOutcome {
-        lost(self.sender, self.composed.resend, self.attempt, failure)
-    }
-
-    /// Sends it.
-    pub(super) async fn send(self, outlet: &DestinationClient) -> SendReport {
-        let Self { sender, url, composed, body, deadline, recipient: _, attempt } = self;
-        let report = outlet.ask_for(&url, composed.headers, body, deadline).await;
-        read(sender, composed.resend, attempt, report)
+    async fn send(self, client: &DestinationClient) -> SendReport {
+        let Self { sender, url, composed, body, timeout, recipient: _, attempt } = self;
+        let report = client.send_for_full_response(&url, composed.headers, body, timeout).await;
+        interpret_report(sender, composed.resend, attempt, report)
     }
 }
 
-/// What it means that nothing is known of a message that may have arrived.
-fn lost(
+impl Lane {
+    /// Sends a message, unless its recipient must not get another one yet.
+    pub(super) async fn send_message(
+        &self,
+        attempt: &RunningAttempt,
+        message: OutboundMessage<'_>,
+        pacing: RecipientPacing,
+    ) -> SendResult {
+        let recipient = message.recipient;
+        if pacing == RecipientPacing::Respect
+            && let Some(until) = self.take_recipient_turn(recipient)
+        {
+            return SendResult::Postponed { until };
+        }
+        if message.needs_crash_outcome()
+            && let Err(detail) = self.record_crash_outcome(attempt, &message).await
+        {
+            let failure = AttemptFailure::Interrupted;
+            return SendResult::Reported(NotSentReason { failure, detail }.into());
+        }
+        let report = message.send(&attempt.client).await;
+        if let Some(wait) = recipient_backoff(&report.outcome, self.shared.clock.now()) {
+            self.back_off_recipient(recipient, wait);
+        }
+        SendResult::Reported(report)
+    }
+
+    /// Records the outcome that holds if the process crashes during the attempt. If that cannot be
+    /// written the message must not be sent: after a crash it would be sent again.
+    async fn record_crash_outcome(
+        &self,
+        attempt: &RunningAttempt,
+        message: &OutboundMessage<'_>,
+    ) -> Result<(), String> {
+        let OutboundMessage { sender, composed, .. } = message;
+        let unknown =
+            unknown_outcome(sender, composed.resend, message.attempt, AttemptFailure::Interrupted);
+        let detail = "the gateway stopped while the message was being sent; it may have arrived";
+        let report = SendReport {
+            detail: Some(detail.to_owned()),
+            ..SendReport::of(AttemptOutcome::Interpreted(unknown))
+        };
+        // A response could have arrived until the timeout; only after it is a status awaited.
+        let at = attempt.started_at + message.timeout;
+        let decision = self.decide(attempt, &report.outcome, at);
+        let settlement = self.build_settlement(attempt, report, &decision);
+        match self.shared.store.leave_will(settlement).await {
+            Ok(SettleResult::Recorded | SettleResult::Overruled(_)) => {
+                attempt.crash_outcome.get_or_init(|| unknown);
+                Ok(())
+            }
+            Ok(SettleResult::LeaseLost) => Err("the lease of the delivery has expired".to_owned()),
+            Err(error) => Err(format!("could not record that the message is sent: {error}")),
+        }
+    }
+
+    /// Returns a postponed message to the store. If that fails, its lease expires and it is found
+    /// again.
+    pub(super) async fn postpone(self: Arc<Self>, postponed: PostponedDelivery) {
+        let PostponedDelivery { claim, until, slot } = postponed;
+        self.shared.telemetry.count_postponed(&self.name());
+        let released = self.shared.store.release(vec![claim], until).await;
+        self.release_claim(claim.delivery);
+        drop(slot);
+        match released {
+            Ok(()) => self.expect_due(until),
+            Err(error) => {
+                tracing::warn!(delivery = %claim.delivery, %error, "could not postpone a message");
+            }
+        }
+    }
+}
+
+/// The outcome of a message that may have been sent.
+fn unknown_outcome(
     sender: &MessageSender,
     resend: ResendPolicy,
     attempt: u32,
@@ -107,34 +203,36 @@ fn lost(
     SendOutcome { failure: Some(failure), ..sender.send_outcome(&answer, resend, attempt) }
 }
 
-/// What a report means in the words of the service.
-fn read(
+/// Translates a report into the channel's terms.
+fn interpret_report(
     sender: &MessageSender,
     resend: ResendPolicy,
     attempt: u32,
     mut report: SendReport,
 ) -> SendReport {
-    let meant = |answer: &ChannelResponse| sender.send_outcome(answer, resend, attempt);
     match report.outcome {
         AttemptOutcome::Answered { status, retry_after } => {
             let answer = sender.channel.parse_response(status, &report.response_body);
-            cut(&mut report.response_body);
-            let meant = SendOutcome { status: Some(status), retry_after, ..meant(&answer) };
+            shorten(&mut report.response_body);
+            let outcome = sender.send_outcome(&answer, resend, attempt);
             SendReport {
-                outcome: AttemptOutcome::Interpreted(meant),
-                detail: answer.class.is_some().then(|| said(&answer)),
+                outcome: AttemptOutcome::Interpreted(SendOutcome {
+                    status: Some(status),
+                    retry_after,
+                    ..outcome
+                }),
+                detail: answer.class.is_some().then(|| describe_answer(&answer)),
                 sent_id: answer.sent_id,
                 ..report
             }
         }
         AttemptOutcome::Failed(failure) if report.may_have_arrived => {
-            cut(&mut report.response_body);
-            SendReport {
-                outcome: AttemptOutcome::Interpreted(lost(sender, resend, attempt, failure)),
-                ..report
-            }
+            shorten(&mut report.response_body);
+            let outcome =
+                AttemptOutcome::Interpreted(unknown_outcome(sender, resend, attempt, failure));
+            SendReport { outcome, ..report }
         }
-        // Wrong settings of the sender: what it is owed waits until somebody has mended them.
+        // The sender is misconfigured: its messages wait until the settings are fixed.
         AttemptOutcome::Failed(failure)
             if classify(&report.outcome, &StatusRules::none()) == Some(FailureClass::Config) =>
         {
@@ -147,28 +245,164 @@ fn read(
     }
 }
 
-/// Once an answer was understood, only what people may want to read of it is kept.
-fn cut(body: &mut Vec<u8>) {
+/// Once the answer is interpreted, only the part that people read is kept.
+fn shorten(body: &mut Vec<u8>) {
     body.truncate(RESPONSE_BYTES_KEPT);
     body.shrink_to_fit();
 }
 
-/// Why a body is no message. What the parser says may quote what somebody wrote, and is not kept.
-fn why(error: &MessageSpecError) -> String {
+/// Why a body is not a message. The parser's own text may quote the content, and is not stored.
+fn describe_invalid_message(error: &MessageSpecError) -> String {
     if matches!(error, MessageSpecError::Unreadable(_)) {
-        return "the body is no message: that is a JSON object with `to` and one of text, image, \
-                video, audio, document, sticker, location, contact, reaction, template. Let a \
-                `transform` of the route make one"
+        return "the body is not a message: a message is a JSON object with `to` and one of text, \
+                image, video, audio, document, sticker, location, contact, reaction, template. Use a \
+                `transform` in the route to build one"
             .to_owned();
     }
     error.to_string()
 }
 
-/// What the service said, with its code, for people.
-fn said(answer: &ChannelResponse) -> String {
+fn describe_answer(answer: &ChannelResponse) -> String {
     match &answer.code {
         Some(code) => format!("{code}: {}", answer.text),
         None => answer.text.clone(),
+    }
+}
+
+/// The record of a message that was sent, or may have been; `None` for other destinations.
+pub(super) fn sent_message(
+    destination: &Destination,
+    report: &SendReport,
+    class: Option<FailureClass>,
+    at: Timestamp,
+) -> Option<SentMessage> {
+    let sender = destination.sender()?;
+    let may_be_sent = matches!(class, None | Some(FailureClass::Ambiguous));
+    may_be_sent.then(|| SentMessage { id: report.sent_id.clone(), day: sender.limits.day(at) })
+}
+
+/// What a lane that sends messages remembers.
+#[derive(Debug)]
+pub(super) struct MessageSendState {
+    /// `None` until it was read from the store.
+    today: Option<DailySendCounter>,
+    recipients: RecipientPacer,
+}
+
+impl MessageSendState {
+    pub(super) fn new(destination: &Destination) -> Self {
+        let rule = destination.sender().and_then(|sender| sender.recipient_rule);
+        Self { today: None, recipients: RecipientPacer::new(rule) }
+    }
+
+    pub(super) fn update(&mut self, old: &Destination, new: &Destination, now: Timestamp) {
+        let rule = new.sender().and_then(|sender| sender.recipient_rule);
+        if old.transport != new.transport {
+            // Another number: the pace of the old one says nothing about it.
+            self.recipients = RecipientPacer::new(rule);
+        }
+        self.recipients.set_rule(rule);
+        let day = |destination: &Destination| destination.sender().map(|s| s.limits.day(now));
+        if day(old) != day(new) {
+            self.today = None;
+        }
+    }
+
+    /// How many were sent today, if that is known.
+    fn sent_today(&self, limits: &SendLimits, now: Timestamp) -> Option<u64> {
+        self.today.and_then(|today| today.on(limits.day(now)))
+    }
+
+    fn hold(&self, limits: &SendLimits, now: Timestamp) -> Option<(Timestamp, SendHold)> {
+        limits.hold(now, self.sent_today(limits, now).unwrap_or_default())
+    }
+
+    /// Whether one more may be sent while `running` are under way.
+    fn can_send(&self, limits: &SendLimits, running: u32, now: Timestamp) -> bool {
+        let is_allowed = |sent: u64| {
+            limits.hold(now, sent).is_none() && limits.remaining(sent) > u64::from(running)
+        };
+        self.sent_today(limits, now).is_some_and(is_allowed)
+    }
+}
+
+impl Lane {
+    /// Whether daily limit and quiet hours allow one more attempt; always, if the lane sends no
+    /// messages.
+    pub(super) fn can_send(&self, state: &LaneState) -> bool {
+        let destination = self.destination.load();
+        let Some(MessageSender { limits, .. }) = destination.sender() else { return true };
+        state.messages.can_send(limits, state.running, self.shared.clock.now())
+    }
+
+    /// Until when nothing is sent, and why.
+    pub(super) fn send_hold(&self, state: &LaneState) -> Option<(Timestamp, SendHold)> {
+        let destination = self.destination.load();
+        let limits = &destination.sender()?.limits;
+        state.messages.hold(limits, self.shared.clock.now())
+    }
+
+    pub(crate) fn current_send_hold(&self) -> Option<(Timestamp, SendHold)> {
+        self.send_hold(&self.lock())
+    }
+
+    /// Reads from the store how many messages were sent today, if that is not known, and updates the
+    /// metrics.
+    pub(super) async fn load_sent_today(&self) -> Result<(), StoreError> {
+        let destination = self.destination.load_full();
+        let Some(MessageSender { limits, .. }) = destination.sender() else { return Ok(()) };
+        let now = self.shared.clock.now();
+        let known = self.lock().messages.sent_today(limits, now);
+        let sent = match known {
+            Some(sent) => sent,
+            None => {
+                let day = limits.day(now);
+                let sent = self.shared.store.sent_on(self.id, day).await?;
+                self.lock().messages.today = Some(DailySendCounter::new(day, sent, limits));
+                sent
+            }
+        };
+        self.show_sent_today(&destination, limits, sent);
+        Ok(())
+    }
+
+    /// Counts a message that was sent, or may have been. Called while the attempt still counts as
+    /// running, so that the message is never missing from both counts.
+    pub(super) fn count_sent(&self, destination: &Destination, day: i32) {
+        let Some(MessageSender { limits, .. }) = destination.sender() else { return };
+        let mut state = self.lock();
+        let Some(today) = &mut state.messages.today else { return };
+        let warned = today.count(day, limits);
+        let sent = today.on(day).unwrap_or_default();
+        drop(state);
+        self.show_sent_today(destination, limits, sent);
+        if let Some(sent) = warned {
+            let destination = destination.name.as_str();
+            let warn_at = limits.warn_at.map_or(0, std::num::NonZeroU64::get);
+            tracing::warn!(
+                destination,
+                sent,
+                warn_at,
+                "daily warning threshold reached; a number that sends too many messages may be banned"
+            );
+        }
+    }
+
+    fn show_sent_today(&self, destination: &Destination, limits: &SendLimits, sent: u64) {
+        self.shared.telemetry.set_sent_today(destination.name.as_str(), sent, limits.warn_at);
+    }
+
+    /// Takes the recipient's next turn; or returns when to try again, if it is too early for it.
+    fn take_recipient_turn(&self, recipient: RecipientKey) -> Option<Timestamp> {
+        let wait = self.lock().messages.recipients.reserve(recipient, self.started.elapsed());
+        // Rounded up: a message that is a moment too early would be postponed again.
+        let until = || self.shared.clock.now() + wait + Duration::from_millis(1);
+        (!wait.is_zero()).then(until)
+    }
+
+    /// The channel asked us to send nothing to this recipient for a while.
+    fn back_off_recipient(&self, recipient: RecipientKey, wait: Duration) {
+        self.lock().messages.recipients.hold(recipient, wait, self.started.elapsed());
     }
 }
 
@@ -196,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_answer_is_understood_and_only_its_start_is_kept() {
+    fn long_answer_is_interpreted_whole_and_stored_shortened() {
         let file = "A".repeat(RESPONSE_BYTES_KEPT);
         let body = serde_json::json!({ "key": { "id": "3EB0A1" }, "message": file }).to_string();
         let answered = AttemptOutcome::Answered { status: 201, retry_after: None };
@@ -205,31 +439,32 @@ mod tests {
             may_have_arrived: true,
             ..SendReport::of(answered)
         };
-        let report = read(&sender("evolution-api"), ResendPolicy::Unsafe, 1, report);
+        let report = interpret_report(&sender("evolution-api"), ResendPolicy::Unsafe, 1, report);
         assert_eq!(report.sent_id.as_deref(), Some("3EB0A1"));
         assert_eq!(report.response_body, body.as_bytes()[..RESPONSE_BYTES_KEPT]);
     }
 
     #[test]
-    fn what_cannot_have_arrived_stops_the_sender_and_parks_nothing() {
+    fn failure_before_sending_pauses_the_sender_instead_of_parking_the_message() {
         for failure in [AttemptFailure::ProxyRefused, AttemptFailure::Tls] {
             let failed = |may_have_arrived| {
                 let report = SendReport::of(AttemptOutcome::Failed(failure));
                 let report = SendReport { may_have_arrived, ..report };
-                let report = read(&sender("evolution-api"), ResendPolicy::Unsafe, 1, report);
-                let AttemptOutcome::Interpreted(meant) = report.outcome else {
-                    panic!("it was not read")
+                let report =
+                    interpret_report(&sender("evolution-api"), ResendPolicy::Unsafe, 1, report);
+                let AttemptOutcome::Interpreted(outcome) = report.outcome else {
+                    panic!("the report was not interpreted")
                 };
-                meant
+                outcome
             };
             let refused = failed(false);
             assert_eq!(
                 (refused.class, refused.affects),
                 (Some(FailureClass::Config), FailureScope::StopsAll)
             );
-            let lost = failed(true);
+            let unknown = failed(true);
             assert_eq!(
-                (lost.class, lost.unsure),
+                (unknown.class, unknown.unsure),
                 (Some(FailureClass::Ambiguous), AmbiguousPolicy::Park)
             );
         }

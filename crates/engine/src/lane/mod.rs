@@ -1,36 +1,30 @@
-//! A lane: everything that goes to one destination, apart from all others.
+//! A lane: all deliveries to one destination, isolated from those to others.
 //!
 //! ```text
-//!   door ── reserve ──► commit ──► offer ─┐
-//!                                         ▼
-//!   store ◄── claim_due ── supervisor ─► queue ──► workers (at most `concurrency`) ──► settle
+//!   ingest ── reserve ──► commit ──► enqueue ─┐
+//!                                             ▼
+//!   store ◄── claim_due ── supervisor ─────► queue ──► workers (at most `concurrency`) ──► settle
 //! ```
 //!
-//! A delivery that the lane has room for is claimed in the very commit that admits its event and
-//! is offered to the lane from memory. What does not fit stays `pending` in the store, and the
-//! supervisor fetches it when there is room. So memory is bounded, and the store is the truth: what
-//! is lost from memory is found again by its lease.
+//! A delivery that the lane has room for is claimed in the commit that stores its event, and queued
+//! from memory. Everything else stays `pending` in the store until the supervisor fetches it. So memory
+//! is bounded and the store is the truth: what is lost from memory is found again by its lease.
 //!
-//! - A **slot** is a place in the lane's memory. It is taken before the commit and given back when
-//!   the attempt is settled, so a slow store slows the lane down instead of filling the memory.
-//! - While there is a **backlog** in the store, new events join it there, or they would overtake it
-//!   for ever.
-//! - A **cool-down** that a destination asks for holds the whole lane.
-//! - A **hold** is a time in which a number sends nothing: its quiet hours, or the rest of a day on which
-//!   it has sent enough (`sending`). What waits is given back to the store.
-//! - The **gate** says what may start: a pause, the circuit and the rate stand there (`gate`). What
-//!   changes there is written down by the supervisor, and so outlives the process (`control`).
+//! - A **slot** is a place in the lane's memory, held from before the commit until the result is on
+//!   disk: a slow store slows the lane down instead of filling the memory.
+//! - While there is a **backlog** in the store, new deliveries join it there, or they would overtake it
+//!   forever.
+//! - A **cool-down** that the destination asks for (429) holds the whole lane.
+//! - A **send hold** stops messages: quiet hours, or the daily limit (`message`).
+//! - The **gate** decides what may start: pause, circuit, rate (`gate`). The supervisor saves its state,
+//!   so that it survives a restart (`control`).
 //!
-//! Nothing here is shared between lanes but the store and a budget of bytes: a destination that
-//! hangs fills its own slots and nobody else's.
+//! Lanes share only the store and a memory budget: a destination that hangs fills its own slots.
 
 mod attempt;
-mod carrier;
 mod control;
 mod gate;
 mod message;
-mod sending;
-mod slots;
 mod supervisor;
 
 use std::{
@@ -38,7 +32,7 @@ use std::{
     fmt,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicI64, Ordering},
+        atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -55,14 +49,12 @@ use surehook_core::{
     store::{ClaimBatch, ClaimedDelivery, DeliveryStore, HeldClaim},
     time::{Clock, Timestamp},
 };
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-pub(crate) use self::slots::{LaneSlot, MemoryBudget};
 use self::{
-    carrier::LaneTransport,
     gate::{LaneGate, StartPermission},
-    sending::MessageSendState,
+    message::MessageSendState,
 };
 use crate::{
     destination_client::{DestinationClient, PreparedDestination},
@@ -71,11 +63,11 @@ use crate::{
     media::MediaFiles,
     programs::AllowedPrograms,
     registry::DestinationPolicy,
+    routing::RouteTransforms,
     sender::HttpSenderConfig,
     source_secrets::SourceSecretsTable,
     telemetry::{LaneMetrics, Telemetry},
     tls::TrustStore,
-    transform::Transforms,
     waiters::{WaiterResult, Waiters},
 };
 
@@ -95,28 +87,24 @@ pub(crate) struct LaneContext {
     pub(crate) feed: Arc<Feed>,
     pub(crate) inbox: Arc<Inbox>,
     pub(crate) http: HttpSenderConfig,
-    /// The files of messages.
     pub(crate) media: Arc<MediaFiles>,
     pub(crate) trust: TrustStore,
-    /// What may be run.
     pub(crate) programs: Arc<AllowedPrograms>,
     /// Bytes of bodies that may wait in all lanes together.
     pub(crate) budget: Arc<MemoryBudget>,
     /// No new attempts.
     pub(crate) stop: CancellationToken,
-    /// No more waiting for attempts that run.
+    /// Running attempts are cut off.
     pub(crate) abort: CancellationToken,
     pub(crate) tasks: TaskTracker,
-    /// Senders that wait for an attempt.
     pub(crate) waiters: Arc<Waiters>,
-    /// What routes make of bodies, as configured now.
-    pub(crate) transforms: ArcSwap<Transforms>,
+    pub(crate) transforms: ArcSwap<RouteTransforms>,
     pub(crate) secrets: ArcSwap<SourceSecretsTable>,
 }
 
 impl LaneContext {
-    /// What destinations are judged against.
-    pub(crate) fn ground(&self) -> DestinationPolicy<'_> {
+    /// What a destination's settings are checked against.
+    pub(crate) fn destination_policy(&self) -> DestinationPolicy<'_> {
         let Self { http, trust, programs, .. } = self;
         DestinationPolicy { addresses: &http.policy, trust, programs }
     }
@@ -124,81 +112,80 @@ impl LaneContext {
 
 impl fmt::Debug for LaneContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Shared")
+        f.write_str("LaneContext")
     }
 }
 
-/// A delivery in memory.
+/// A claimed delivery in memory.
 #[derive(Debug)]
 pub(crate) struct QueuedDelivery {
     pub(crate) claimed: ClaimedDelivery,
     pub(crate) slot: LaneSlot,
 }
 
-/// A claim that the lane holds, and since when.
+/// A claim that the lane holds and renews.
 #[derive(Clone, Copy, Debug)]
 struct TrackedClaim {
-    held: HeldClaim,
+    claim: HeldClaim,
     since: Timestamp,
-    /// When the delivery was created, if others of its ordering key may wait for it.
-    in_line: Option<Timestamp>,
+    /// When the delivery was created, if others of its ordering queue may wait for it.
+    ordered_since: Option<Timestamp>,
 }
 
 #[derive(Debug)]
-struct Inside {
+struct LaneState {
     queue: VecDeque<QueuedDelivery>,
     running: u32,
-    holding: HashMap<DeliveryId, TrackedClaim>,
+    claims: HashMap<DeliveryId, TrackedClaim>,
     gate: LaneGate,
-    sending: MessageSendState,
+    messages: MessageSendState,
 }
 
-impl Inside {
-    /// Remembers a claim, to renew it while it lasts.
-    fn hold(&mut self, claimed: &ClaimedDelivery) {
-        let held = HeldClaim { delivery: claimed.id, token: claimed.lease.token };
+impl LaneState {
+    fn track_claim(&mut self, claimed: &ClaimedDelivery) {
+        let claim = HeldClaim { delivery: claimed.id, token: claimed.lease.token };
         let since = claimed.lease.until - LEASE;
-        let in_line = claimed.ordered.then_some(claimed.created_at);
-        self.holding.insert(held.delivery, TrackedClaim { held, since, in_line });
+        let ordered_since = claimed.ordered.then_some(claimed.created_at);
+        self.claims.insert(claim.delivery, TrackedClaim { claim, since, ordered_since });
     }
 
-    /// Whether a claim is of a backlog that is drained, and others may wait for it.
-    fn is_backlog_in_line(&self, holding: &TrackedClaim) -> bool {
-        holding.in_line.is_some_and(|created_at| self.gate.is_backlog(created_at))
+    /// Whether a claim belongs to a backlog that is drained, and others may wait for it.
+    fn is_ordered_backlog(&self, tracked: &TrackedClaim) -> bool {
+        tracked.ordered_since.is_some_and(|created_at| self.gate.is_backlog(created_at))
     }
 
-    fn let_go(&mut self, delivery: DeliveryId, now: Timestamp) {
-        if let Some(holding) = self.holding.remove(&delivery)
-            && self.is_backlog_in_line(&holding)
+    fn release_claim(&mut self, delivery: DeliveryId, now: Timestamp) {
+        if let Some(tracked) = self.claims.remove(&delivery)
+            && self.is_ordered_backlog(&tracked)
         {
-            self.gate.move_line(now);
+            self.gate.note_ordered_backlog_end(now);
         }
     }
 
     /// Counts the attempt that starts now.
-    fn begin(&mut self, claimed: &ClaimedDelivery, clock: Duration) -> CircuitPermit {
+    fn begin_attempt(&mut self, claimed: &ClaimedDelivery, clock: Duration) -> CircuitPermit {
         let created_at = claimed.created_at;
-        // Only one that could end a drain has to know.
-        let in_line = self.gate.drain().is_some()
+        // Only relevant for an attempt that could end a drain.
+        let ordered_backlog_runs = self.gate.drain().is_some()
             && !self.gate.is_backlog(created_at)
-            && self.holding.values().any(|holding| self.is_backlog_in_line(holding));
+            && self.claims.values().any(|tracked| self.is_ordered_backlog(tracked));
         self.running += 1;
-        self.gate.begin(created_at, in_line, clock)
+        self.gate.begin_attempt(created_at, ordered_backlog_runs, clock)
     }
 }
 
-/// An attempt that runs. Sets the lane right if it panics: its place would be lost for ever
-/// otherwise, and its claim renewed for ever.
+/// Counts an attempt while it runs. If the attempt panics, the guard also frees its worker and its
+/// claim, which would be lost and renewed forever otherwise.
 struct RunningAttemptGuard<'a> {
     lane: &'a Lane,
     delivery: DeliveryId,
-    ticket: CircuitPermit,
+    permit: CircuitPermit,
 }
 
 impl<'a> RunningAttemptGuard<'a> {
-    fn begin(lane: &'a Lane, delivery: DeliveryId, ticket: CircuitPermit) -> Self {
+    fn new(lane: &'a Lane, delivery: DeliveryId, permit: CircuitPermit) -> Self {
         lane.metrics.in_flight.inc();
-        Self { lane, delivery, ticket }
+        Self { lane, delivery, permit }
     }
 }
 
@@ -206,10 +193,10 @@ impl Drop for RunningAttemptGuard<'_> {
     fn drop(&mut self) {
         self.lane.metrics.in_flight.dec();
         if std::thread::panicking() {
-            self.lane.let_go(self.delivery);
-            let mut inside = self.lane.inside();
-            inside.running -= 1;
-            inside.gate.circuit.abandon(self.ticket);
+            self.lane.release_claim(self.delivery);
+            let mut state = self.lane.lock();
+            state.running -= 1;
+            state.gate.circuit.abandon(self.permit);
         }
     }
 }
@@ -219,18 +206,18 @@ impl Drop for RunningAttemptGuard<'_> {
 pub(crate) struct Lane {
     id: DestinationId,
     destination: ArcSwap<Destination>,
-    carrier: LaneTransport,
+    client: ArcSwap<DestinationClient>,
     shared: Arc<LaneContext>,
     metrics: LaneMetrics,
     slots: Arc<Semaphore>,
-    inside: Mutex<Inside>,
-    /// Its gate may let less through than the concurrency says: the door has to ask.
-    narrow: AtomicBool,
-    /// When the lane's own clock began, which never steps.
-    begun: Instant,
-    /// What the store knows of the state of this lane.
-    kept: Mutex<SavedLaneState>,
-    /// One change of what the store knows at a time.
+    state: Mutex<LaneState>,
+    /// The gate may allow less than the concurrency; read before the lock is taken.
+    is_limited: AtomicBool,
+    /// The origin of the lane's monotonic clock.
+    started: Instant,
+    /// The state as it is in the store.
+    saved: Mutex<SavedLaneState>,
+    /// Serializes writes of `saved`.
     saving: tokio::sync::Mutex<()>,
     backlog: AtomicBool,
     cool_until: AtomicI64,
@@ -240,32 +227,32 @@ pub(crate) struct Lane {
 }
 
 impl Lane {
-    /// Makes the lane and starts its supervisor.
+    /// Creates the lane and starts its supervisor.
     pub(crate) fn start(
         prepared: PreparedDestination,
         shared: Arc<LaneContext>,
-        kept: SavedLaneState,
+        saved: SavedLaneState,
     ) -> Arc<Self> {
         let destination = Arc::clone(&prepared.destination);
         let metrics = shared.telemetry.lane(destination.name.as_str());
-        let gate = LaneGate::new(kept.clone(), &destination.lane, shared.clock.now());
-        let cool_until = kept.cool_until.map_or(0, Timestamp::as_millis);
-        let inside = Inside {
+        let gate = LaneGate::new(saved.clone(), &destination.lane, shared.clock.now());
+        let cool_until = saved.cool_until.map_or(0, Timestamp::as_millis);
+        let state = LaneState {
             queue: VecDeque::new(),
             running: 0,
-            holding: HashMap::new(),
+            claims: HashMap::new(),
             gate,
-            sending: MessageSendState::new(&destination),
+            messages: MessageSendState::new(&destination),
         };
         let lane = Arc::new(Self {
             id: destination.id,
-            carrier: LaneTransport::new(prepared, &shared),
+            client: ArcSwap::from_pointee(DestinationClient::new(prepared, &shared.http, None)),
             metrics,
             slots: Arc::new(Semaphore::new(SLOTS)),
-            narrow: AtomicBool::new(inside.gate.is_narrow()),
-            inside: Mutex::new(inside),
-            begun: Instant::now(),
-            kept: Mutex::new(kept),
+            is_limited: AtomicBool::new(state.gate.is_limited()),
+            state: Mutex::new(state),
+            started: Instant::now(),
+            saved: Mutex::new(saved),
             saving: tokio::sync::Mutex::default(),
             backlog: AtomicBool::new(true),
             cool_until: AtomicI64::new(cool_until),
@@ -275,12 +262,11 @@ impl Lane {
             destination: ArcSwap::new(destination),
             shared,
         });
-        lane.show();
+        lane.update_metrics();
         lane.shared.tasks.spawn(supervisor::run(Arc::clone(&lane)));
         lane
     }
 
-    /// The destination's id.
     pub(crate) fn id(&self) -> DestinationId {
         self.id
     }
@@ -290,21 +276,19 @@ impl Lane {
         self.destination.load_full()
     }
 
-    /// The destination's name.
-    pub(crate) fn outlet(&self) -> Arc<DestinationClient> {
-        self.carrier.outlet.load_full()
+    pub(crate) fn client(&self) -> Arc<DestinationClient> {
+        self.client.load_full()
     }
 
     pub(crate) fn name(&self) -> String {
         self.destination.load().name.to_string()
     }
 
-    /// Whether the destination has this name.
-    pub(crate) fn is_called(&self, name: &str) -> bool {
+    pub(crate) fn has_name(&self, name: &str) -> bool {
         self.destination.load().name.as_str() == name
     }
 
-    /// How long a fresh delivery waits before its first attempt.
+    /// How long a new delivery waits before its first attempt.
     pub(crate) fn delay(&self) -> Duration {
         self.destination.load().lane.delay
     }
@@ -314,141 +298,163 @@ impl Lane {
         &self,
         headers: &HeaderMap,
         body: &[u8],
-        of_provider: Option<&DedupKey>,
+        provider_key: Option<&DedupKey>,
     ) -> Option<DedupKey> {
         let destination = self.destination.load();
         let order = destination.lane.order.as_ref()?;
-        let key = order.key(headers, body, of_provider);
+        let key = order.key(headers, body, provider_key);
         if key.is_none() {
             self.metrics.no_order_key.inc();
         }
         key
     }
 
-    /// Takes over changed settings. What runs goes on under the old ones.
+    /// Applies changed settings. Running attempts finish under the old ones.
     pub(crate) fn update(self: &Arc<Self>, prepared: PreparedDestination) {
         let destination = Arc::clone(&prepared.destination);
-        self.carrier.update(prepared, &self.shared);
-        let mut inside = self.inside();
-        inside.gate.update(&destination.lane);
+        let client =
+            DestinationClient::new(prepared, &self.shared.http, Some(&*self.client.load()));
+        self.client.store(Arc::new(client));
+        let mut state = self.lock();
+        state.gate.update(&destination.lane);
         let before = self.destination.load_full();
-        inside.sending.update(&before, &destination, self.shared.clock.now());
+        state.messages.update(&before, &destination, self.shared.clock.now());
         if before.transport != destination.transport {
-            // What is said of the old address says nothing of the new one.
-            inside.gate.circuit.close();
+            // Failures of the old address say nothing about the new one.
+            state.gate.circuit.close();
             self.cool_until.store(0, Ordering::Relaxed);
         }
         self.destination.store(destination);
-        // Quiet hours that were changed end or begin at once.
-        inside.gate.rests = self.hold(&inside).is_some();
-        self.narrow.store(inside.gate.is_narrow(), Ordering::Release);
-        drop(inside);
-        self.fill();
+        // Changed quiet hours take effect at once.
+        state.gate.is_on_hold = self.send_hold(&state).is_some();
+        self.set_limited(&state.gate);
+        drop(state);
+        self.start_workers();
         self.changed.notify_one();
     }
 
-    /// Ends the lane; its destination is gone.
+    /// Ends the lane after its destination was deleted.
     pub(crate) fn end(&self) {
         self.stop.cancel();
     }
 
-    fn inside(&self) -> MutexGuard<'_, Inside> {
+    fn lock(&self) -> MutexGuard<'_, LaneState> {
         // A panic elsewhere cannot leave the lists half changed.
-        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks for a place for a delivery that is about to be committed, and the lease it gets.
+    fn set_limited(&self, gate: &LaneGate) {
+        self.is_limited.store(gate.is_limited(), Ordering::Release);
+    }
+
+    /// Reserves a slot and a lease for a delivery that is about to be committed; `None` if it has to
+    /// wait in the store.
     pub(crate) fn reserve(&self, bytes: usize, now: Timestamp) -> Option<(LaneSlot, Lease)> {
         if self.backlog.load(Ordering::Acquire) || self.stop.is_cancelled() {
             return None;
         }
-        if self.narrow.load(Ordering::Acquire) && !self.has_place() {
+        if self.is_limited.load(Ordering::Acquire) && !self.has_queue_room() {
             return None;
         }
         Some((self.take_slot(bytes)?, self.new_lease(now)))
     }
 
-    /// Whether a fresh delivery could be tried soon enough to wait for that in memory.
-    fn has_place(&self) -> bool {
-        let full = self.destination.load().concurrency;
-        let inside = self.inside();
-        // What comes now must not overtake a backlog that is drained at a rate.
-        if inside.gate.drain().is_some() {
+    /// Whether a new delivery would start soon enough to wait in memory.
+    fn has_queue_room(&self) -> bool {
+        let concurrency = self.destination.load().concurrency;
+        let state = self.lock();
+        // New deliveries must not overtake a backlog that is drained at a rate.
+        if state.gate.drain().is_some() {
             return false;
         }
-        let running = usize::try_from(inside.running).unwrap_or(SLOTS);
-        let places = inside.gate.queue_max(SLOTS, full).saturating_add(running);
-        SLOTS - self.slots.available_permits() < places
+        let running = usize::try_from(state.running).unwrap_or(SLOTS);
+        let slots = state.gate.queue_max(SLOTS, concurrency).saturating_add(running);
+        SLOTS - self.slots.available_permits() < slots
     }
 
     fn take_slot(&self, bytes: usize) -> Option<LaneSlot> {
-        let place = Arc::clone(&self.slots).try_acquire_owned().ok()?;
-        let bytes = self.shared.budget.try_take(bytes)?;
-        Some(LaneSlot::new(place, bytes))
+        let permit = Arc::clone(&self.slots).try_acquire_owned().ok()?;
+        let memory = self.shared.budget.try_take(bytes)?;
+        Some(LaneSlot { _permit: permit, memory })
     }
 
     fn new_lease(&self, now: Timestamp) -> Lease {
         Lease { token: self.shared.chance.lease_token(), until: now + LEASE }
     }
 
-    /// Takes a delivery that was committed as claimed.
-    pub(crate) fn offer(self: &Arc<Self>, job: QueuedDelivery) {
-        let mut inside = self.inside();
-        inside.hold(&job.claimed);
-        inside.queue.push_back(job);
-        let started = self.start_first(&mut inside);
-        let waits = started.is_none()
-            && (matches!(self.may_start(&inside), StartPermission::At(_))
-                || !self.may_send(&inside));
-        // Somebody took it in before the gate was shut, or by its rate it comes later.
-        let wake = waits || inside.gate.is_shut();
-        drop(inside);
-        if let Some((job, ticket)) = started {
-            self.spawn_worker(job, ticket);
+    /// Queues a delivery that is committed and claimed, and starts it if it may start now.
+    pub(crate) fn enqueue(self: &Arc<Self>, queued: QueuedDelivery) {
+        let mut state = self.lock();
+        state.track_claim(&queued.claimed);
+        state.queue.push_back(queued);
+        let started = self.start_next(&mut state);
+        let waits_for_time = started.is_none()
+            && (matches!(self.start_permission(&state), StartPermission::At(_))
+                || !self.can_send(&state));
+        // The gate may have closed after the slot was reserved.
+        let needs_supervisor = waits_for_time || state.gate.is_closed();
+        drop(state);
+        if let Some((queued, permit)) = started {
+            self.spawn_worker(queued, permit);
         }
-        if wake {
+        if needs_supervisor {
             self.changed.notify_one();
         }
     }
 
-    /// There is something for this lane in the store.
-    pub(crate) fn wake_lane(&self) {
+    /// Tells the lane that the store has due deliveries for it.
+    pub(crate) fn wake(&self) {
         self.backlog.store(true, Ordering::Release);
         self.changed.notify_one();
     }
 
-    fn may_start(&self, inside: &Inside) -> StartPermission {
-        if self.is_cooling() || self.stop.is_cancelled() || !self.may_send(inside) {
-            return StartPermission::NotNow;
+    /// Makes sure that the supervisor reads the store by then.
+    pub(crate) fn expect_due(&self, due_at: Timestamp) {
+        let due_at = due_at.as_millis();
+        let before = self.next_due.fetch_min(due_at, Ordering::SeqCst);
+        if due_at < before {
+            self.changed.notify_one();
         }
-        let full = self.destination.load().concurrency;
-        inside.gate.may_start(inside.running, full, self.begun.elapsed())
     }
 
-    /// Takes the first of those that wait, if one may start.
-    fn start_first(&self, inside: &mut Inside) -> Option<(QueuedDelivery, CircuitPermit)> {
-        if inside.queue.is_empty() || self.may_start(inside) != StartPermission::Now {
+    fn start_permission(&self, state: &LaneState) -> StartPermission {
+        if self.is_cooling() || self.stop.is_cancelled() || !self.can_send(state) {
+            return StartPermission::Denied;
+        }
+        let concurrency = self.destination.load().concurrency;
+        state.gate.start_permission(state.running, concurrency, self.started.elapsed())
+    }
+
+    /// Takes the first queued delivery, if it may start now.
+    fn start_next(&self, state: &mut LaneState) -> Option<(QueuedDelivery, CircuitPermit)> {
+        if state.queue.is_empty() || self.start_permission(state) != StartPermission::Now {
             return None;
         }
-        let job = inside.queue.pop_front()?;
-        let ticket = inside.begin(&job.claimed, self.begun.elapsed());
-        Some((job, ticket))
+        let queued = state.queue.pop_front()?;
+        let permit = state.begin_attempt(&queued.claimed, self.started.elapsed());
+        Some((queued, permit))
     }
 
-    /// How long the first of those that wait has to wait for its rate.
+    /// How long the first queued delivery has to wait for the rate limit.
     fn until_next_start(&self) -> Option<Duration> {
-        let inside = self.inside();
-        match self.may_start(&inside) {
-            StartPermission::At(at) if !inside.queue.is_empty() => {
-                Some(at.saturating_sub(self.begun.elapsed()))
+        let state = self.lock();
+        match self.start_permission(&state) {
+            StartPermission::At(at) if !state.queue.is_empty() => {
+                Some(at.saturating_sub(self.started.elapsed()))
             }
-            StartPermission::At(_) | StartPermission::Now | StartPermission::NotNow => None,
+            StartPermission::At(_) | StartPermission::Now | StartPermission::Denied => None,
         }
     }
 
     fn is_cooling(&self) -> bool {
         let until = self.cool_until.load(Ordering::Relaxed);
         until != 0 && self.shared.clock.now().as_millis() < until
+    }
+
+    /// The end of the cool-down, if the lane cools down.
+    pub(crate) fn cooling_until(&self) -> Option<Timestamp> {
+        let until = self.cool_until.load(Ordering::Relaxed);
+        self.is_cooling().then(|| Timestamp::from_millis(until))
     }
 
     /// Holds the whole lane until then.
@@ -459,84 +465,126 @@ impl Lane {
     }
 
     /// Starts as many workers as may run.
-    fn fill(self: &Arc<Self>) {
+    fn start_workers(self: &Arc<Self>) {
         loop {
-            let Some((job, ticket)) = self.start_first(&mut self.inside()) else { return };
-            self.spawn_worker(job, ticket);
+            let Some((queued, permit)) = self.start_next(&mut self.lock()) else { return };
+            self.spawn_worker(queued, permit);
         }
     }
 
-    fn spawn_worker(self: &Arc<Self>, job: QueuedDelivery, ticket: CircuitPermit) {
+    fn spawn_worker(self: &Arc<Self>, queued: QueuedDelivery, permit: CircuitPermit) {
         let lane = Arc::clone(self);
         self.shared.tasks.spawn(async move {
-            let mut next = Some((job, ticket));
-            while let Some((job, ticket)) = next {
-                let attempting = RunningAttemptGuard::begin(&lane, job.claimed.id, ticket);
-                lane.attempt(job, ticket).await;
-                drop(attempting);
-                next = lane.next_job();
+            let mut next = Some((queued, permit));
+            while let Some((queued, permit)) = next {
+                let guard = RunningAttemptGuard::new(&lane, queued.claimed.id, permit);
+                lane.run_attempt(queued, permit).await;
+                drop(guard);
+                next = lane.next_delivery();
             }
         });
     }
 
-    /// The next job for a worker that is free, or the end of that worker.
-    fn next_job(&self) -> Option<(QueuedDelivery, CircuitPermit)> {
-        let mut inside = self.inside();
-        inside.running -= 1;
-        let next = self.start_first(&mut inside);
-        // The supervisor fetches the next ones before the workers have nothing to do.
-        let low = inside.queue.len() < supervisor::low_water(self, &inside)
+    /// The next delivery for a worker that is free; `None` ends the worker.
+    fn next_delivery(&self) -> Option<(QueuedDelivery, CircuitPermit)> {
+        let mut state = self.lock();
+        state.running -= 1;
+        let next = self.start_next(&mut state);
+        // The supervisor fetches more before the workers run out of work.
+        let is_low = state.queue.len() < supervisor::low_water(self, &state)
             && self.backlog.load(Ordering::Relaxed);
-        // By its rate the next one comes later, and only the supervisor has a clock.
-        let later = next.is_none() && !inside.queue.is_empty();
-        drop(inside);
-        if low || later {
+        // The rate limit delays the next one, and only the supervisor has a timer.
+        let is_delayed = next.is_none() && !state.queue.is_empty();
+        drop(state);
+        if is_low || is_delayed {
             self.changed.notify_one();
         }
         next
     }
 
-    /// What may be tried of what was claimed. Who waits for the rest waits in vain.
-    fn pick(&self, claims: ClaimBatch) -> Vec<ClaimedDelivery> {
+    /// The deliveries that can be attempted. Senders that wait for a damaged one are notified that it
+    /// is dead.
+    fn take_claimed(&self, claims: ClaimBatch) -> Vec<ClaimedDelivery> {
         for damaged in claims.damaged {
-            let told = || WaiterResult::given_up(DeadReason::Unrecoverable);
-            self.shared.waiters.tell(damaged, told);
+            let dead = || WaiterResult::dead(DeadReason::Unrecoverable);
+            self.shared.waiters.notify(damaged, dead);
         }
         claims.claimed
     }
 
-    fn let_go(&self, delivery: DeliveryId) {
-        self.inside().let_go(delivery, self.shared.clock.now());
+    fn release_claim(&self, delivery: DeliveryId) {
+        self.lock().release_claim(delivery, self.shared.clock.now());
     }
 
-    /// Claims that were made a while ago and are still held.
-    pub(crate) fn aging(&self, now: Timestamp) -> Vec<HeldClaim> {
-        let inside = self.inside();
-        let aging =
-            inside.holding.values().filter(|holding| now.since(holding.since) > RENEW_AFTER);
-        aging.map(|holding| holding.held).collect()
+    /// Claims that have to be renewed to keep their leases.
+    pub(crate) fn claims_to_renew(&self, now: Timestamp) -> Vec<HeldClaim> {
+        let state = self.lock();
+        let aging = state.claims.values().filter(|tracked| now.since(tracked.since) > RENEW_AFTER);
+        aging.map(|tracked| tracked.claim).collect()
     }
 
-    /// Takes what has not been started out of memory, for the store to have it back.
-    pub(crate) fn surrender(&self) -> Vec<HeldClaim> {
-        let mut inside = self.inside();
-        let queue = std::mem::take(&mut inside.queue);
-        let given = queue
+    /// Empties the queue, for the caller to return the deliveries to the store.
+    pub(crate) fn take_queued_claims(&self) -> Vec<HeldClaim> {
+        let mut state = self.lock();
+        let queue = std::mem::take(&mut state.queue);
+        let taken = queue
             .iter()
-            .filter_map(|job| inside.holding.remove(&job.claimed.id))
+            .filter_map(|queued| state.claims.remove(&queued.claimed.id))
             .collect::<Vec<_>>();
-        given.into_iter().map(|holding| holding.held).collect()
+        taken.into_iter().map(|tracked| tracked.claim).collect()
     }
 
-    /// Whether the lane could take a due delivery right now and there is no reason not to.
-    pub(crate) fn has_room(&self) -> bool {
-        let inside = self.inside();
-        self.may_start(&inside) == StartPermission::Now && inside.queue.is_empty()
+    /// Whether the lane is idle although a due delivery could start now.
+    pub(crate) fn is_ready_and_idle(&self) -> bool {
+        let state = self.lock();
+        self.start_permission(&state) == StartPermission::Now && state.queue.is_empty()
+    }
+}
+
+/// A bound on the bytes of queued bodies, shared by all lanes.
+#[derive(Debug)]
+pub(crate) struct MemoryBudget {
+    used: AtomicUsize,
+    max: usize,
+}
+
+impl MemoryBudget {
+    pub(crate) fn new(max: usize) -> Self {
+        Self { used: AtomicUsize::new(0), max }
     }
 
-    /// Until when the lane cools down, if it does.
-    pub(crate) fn cooling_until(&self) -> Option<Timestamp> {
-        let until = self.cool_until.load(Ordering::Relaxed);
-        self.is_cooling().then(|| Timestamp::from_millis(until))
+    fn try_take(self: &Arc<Self>, bytes: usize) -> Option<MemoryShare> {
+        let used = self.used.fetch_add(bytes, Ordering::Relaxed);
+        let share = MemoryShare { budget: Arc::clone(self), bytes };
+        // A single body that is larger than the whole budget must still pass alone.
+        (used == 0 || used + bytes <= self.max).then_some(share)
+    }
+}
+
+/// A part of the budget, returned when dropped.
+#[derive(Debug)]
+struct MemoryShare {
+    budget: Arc<MemoryBudget>,
+    bytes: usize,
+}
+
+impl Drop for MemoryShare {
+    fn drop(&mut self) {
+        self.budget.used.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+/// A place in a lane's memory.
+#[derive(Debug)]
+pub(crate) struct LaneSlot {
+    _permit: OwnedSemaphorePermit,
+    memory: MemoryShare,
+}
+
+impl LaneSlot {
+    /// Counts the bytes of a body that is already in memory, beyond the budget if need be.
+    fn count_bytes(&mut self, bytes: usize) {
+        self.memory.budget.used.fetch_add(bytes, Ordering::Relaxed);
+        self.memory.bytes += bytes;
     }
 }

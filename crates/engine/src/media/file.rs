@@ -1,4 +1,4 @@
-//! A file on its way: its beginning is looked at, the rest passes through without being held.
+//! A file in transit: its beginning is inspected, the rest is streamed without buffering.
 
 use std::{
     collections::VecDeque,
@@ -17,33 +17,31 @@ use surehook_core::media::{DetectedMediaType, HEAD_BYTES, detect_media_type};
 
 use crate::sender::BoxError;
 
-/// A file that somebody sends.
+/// A file to be uploaded.
 #[derive(Debug)]
 pub struct NewMediaFile {
-    /// Its bytes, as they come.
     pub body: UnsyncBoxBody<Bytes, BoxError>,
-    /// How many there are. More or fewer are refused.
+    /// Bytes. A longer or shorter body is refused.
     pub size: u64,
-    /// What it is said to be.
+    /// The media type that the client declared.
     pub claimed: Option<String>,
-    /// What it is called.
     pub filename: Option<String>,
 }
 
-/// The bytes that were promised did not come.
+/// The body is not as long as declared.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error("the file was cut off, or is longer than was said")]
+#[error("the file is incomplete, or longer than declared")]
 pub(super) struct TruncatedFileError;
 
 impl NewMediaFile {
-    /// Reads the beginning, and says what the file is.
-    pub(super) async fn look(
+    /// Reads the beginning and detects the media type.
+    pub(super) async fn inspect(
         &mut self,
     ) -> Result<(DetectedMediaType, VecDeque<Bytes>), TruncatedFileError> {
         let (mut head, mut beginning) = (Vec::with_capacity(HEAD_BYTES), VecDeque::new());
         while head.len() < HEAD_BYTES {
             let Some(frame) = self.body.frame().await else { break };
-            // Trailers are no part of the file.
+            // Trailers are not part of the file.
             let Ok(data) = frame.map_err(|_| TruncatedFileError)?.into_data() else { continue };
             let room = HEAD_BYTES - head.len();
             head.extend_from_slice(&data[..data.len().min(room)]);
@@ -57,50 +55,50 @@ impl NewMediaFile {
 /// The body of a request that carries a file.
 #[derive(Debug)]
 pub(crate) struct MediaFileBody {
-    /// What comes first.
+    /// Sent before the rest.
     before: VecDeque<Bytes>,
     rest: UnsyncBoxBody<Bytes, BoxError>,
-    /// Bytes of the file that are still to come.
+    /// Bytes of the file that are still to be read.
     file_left: u64,
-    /// What comes last.
+    /// Sent after the file.
     after: Option<Bytes>,
     /// Bytes of the whole body that are still to be sent.
     left: u64,
-    /// Set when the file does not come as promised.
-    cut_off: Arc<AtomicBool>,
+    is_truncated: Arc<AtomicBool>,
 }
 
-/// Says afterwards whose fault it was.
+/// Tells after the upload whether the file itself was the problem.
 #[derive(Clone, Debug, Default)]
 pub(super) struct TransferStatus(Arc<AtomicBool>);
 
 impl TransferStatus {
-    /// Whether the file did not come as promised.
-    pub(super) fn is_cut_off(&self) -> bool {
+    /// Whether the file was not as long as declared.
+    pub(super) fn is_truncated(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 }
 
 impl MediaFileBody {
-    /// The rest of a file after its beginning.
+    /// The file, of which the beginning was read.
     pub(super) fn new(
         file: NewMediaFile,
         beginning: VecDeque<Bytes>,
-        fate: &TransferStatus,
+        status: &TransferStatus,
     ) -> Self {
-        Self::within(file, beginning, (Bytes::new(), Bytes::new()), fate)
+        Self::between(file, beginning, Bytes::new(), Bytes::new(), status)
     }
 
-    /// The same between two pieces.
-    pub(super) fn within(
+    /// The file between two other parts, as in a form.
+    pub(super) fn between(
         file: NewMediaFile,
         mut beginning: VecDeque<Bytes>,
-        (before, after): (Bytes, Bytes),
-        fate: &TransferStatus,
+        before: Bytes,
+        after: Bytes,
+        status: &TransferStatus,
     ) -> Self {
         let read: u64 = beginning.iter().map(length).sum();
         let around = length(&before) + length(&after);
-        // A beginning that is longer than the whole shows when it is sent.
+        // A beginning that is longer than the file is detected when it is sent.
         let file_left = file.size.saturating_sub(read);
         if !before.is_empty() {
             beginning.push_front(before);
@@ -111,22 +109,22 @@ impl MediaFileBody {
             file_left,
             after: Some(after).filter(|after| !after.is_empty()),
             left: file.size + around,
-            cut_off: Arc::clone(&fate.0),
+            is_truncated: Arc::clone(&status.0),
         }
     }
 
-    fn broken(&self) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        self.cut_off.store(true, Ordering::Relaxed);
+    fn fail(&self) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        self.is_truncated.store(true, Ordering::Relaxed);
         Poll::Ready(Some(Err(TruncatedFileError.into())))
     }
 
-    fn give(&mut self, data: Bytes) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+    fn emit(&mut self, data: Bytes) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         match self.left.checked_sub(length(&data)) {
             Some(left) => {
                 self.left = left;
                 Poll::Ready(Some(Ok(Frame::data(data))))
             }
-            None => self.broken(),
+            None => self.fail(),
         }
     }
 }
@@ -144,7 +142,7 @@ impl Body for MediaFileBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         if let Some(data) = self.before.pop_front() {
-            return self.give(data);
+            return self.emit(data);
         }
         loop {
             match ready!(Pin::new(&mut self.rest).poll_frame(cx)) {
@@ -154,16 +152,16 @@ impl Body for MediaFileBody {
                         continue;
                     }
                     let Some(left) = self.file_left.checked_sub(length(&data)) else {
-                        return self.broken();
+                        return self.fail();
                     };
                     self.file_left = left;
-                    return self.give(data);
+                    return self.emit(data);
                 }
-                Some(Err(_)) => return self.broken(),
-                None if self.file_left > 0 => return self.broken(),
+                Some(Err(_)) => return self.fail(),
+                None if self.file_left > 0 => return self.fail(),
                 None => {
                     return match self.after.take() {
-                        Some(after) => self.give(after),
+                        Some(after) => self.emit(after),
                         None => Poll::Ready(None),
                     };
                 }
@@ -199,28 +197,27 @@ mod tests {
         NewMediaFile { body, size, claimed: None, filename: None }
     }
 
-    /// What is sent of a file, or that it was cut off.
-    async fn sent(mut file: NewMediaFile) -> Result<Vec<u8>, TruncatedFileError> {
-        let fate = TransferStatus::default();
-        let (_, beginning) = file.look().await?;
-        let around = (Bytes::from_static(b"<"), Bytes::from_static(b">"));
+    async fn transfer(mut file: NewMediaFile) -> Result<Vec<u8>, TruncatedFileError> {
+        let status = TransferStatus::default();
+        let (_, beginning) = file.inspect().await?;
+        let (before, after) = (Bytes::from_static(b"<"), Bytes::from_static(b">"));
         let whole = file.size + 2;
-        let body = MediaFileBody::within(file, beginning, around, &fate);
+        let body = MediaFileBody::between(file, beginning, before, after, &status);
         assert_eq!(body.size_hint().exact(), Some(whole));
         match body.collect().await {
             Ok(sent) => {
-                assert!(!fate.is_cut_off());
+                assert!(!status.is_truncated());
                 Ok(sent.to_bytes().to_vec())
             }
             Err(_) => {
-                assert!(fate.is_cut_off());
+                assert!(status.is_truncated());
                 Err(TruncatedFileError)
             }
         }
     }
 
     #[tokio::test]
-    async fn a_file_passes_whole_or_not_at_all() {
+    async fn file_is_transferred_completely_or_fails() {
         static LARGE: [u8; HEAD_BYTES] = [b'x'; HEAD_BYTES];
         let large = LARGE.len() as u64;
         let cases = [
@@ -234,11 +231,11 @@ mod tests {
             ("too short", file(&[Ok(b"%PDF")], 5), None),
             ("too long", file(&[Ok(b"%PDF-1")], 5), None),
             ("too long after its head", file(&[Ok(&LARGE), Ok(b"ab")], large + 1), None),
-            ("broken off", file(&[Ok(b"%PDF"), Err(())], 5), None),
-            ("broken off after its head", file(&[Ok(&LARGE), Err(())], large + 1), None),
+            ("interrupted", file(&[Ok(b"%PDF"), Err(())], 5), None),
+            ("interrupted after its head", file(&[Ok(&LARGE), Err(())], large + 1), None),
         ];
         for (name, file, expected) in cases {
-            let sent = sent(file).await.ok();
+            let sent = transfer(file).await.ok();
             assert_eq!(sent.map(|sent| sent.len() as u64), expected, "case: {name}");
         }
     }

@@ -1,8 +1,8 @@
-//! Files that are sent with messages: into the bucket once, out of it by a link for every attempt.
+//! Media files of messages: uploaded to the bucket once, and linked at every attempt.
 //!
-//! A file passes through us: only its beginning is held, to see what it is. It is known ([`StoredMedia`])
-//! only after the bucket has it, so an id that was answered is the id of a file. What is interrupted
-//! in between leaves an object that nobody knows, and a rule of the bucket removes it some day.
+//! A file is streamed: only its beginning is buffered, to detect its type. It is recorded ([`StoredMedia`]) only
+//! after the bucket has it, so every id that was returned is the id of a file. An interruption in between
+//! leaves an unrecorded object, which a lifecycle rule of the bucket removes.
 
 mod file;
 
@@ -37,24 +37,24 @@ use crate::{
     sender::{HttpSender, HttpSenderConfig, SendReport},
 };
 
-/// How many files may be on their way at the same time.
+/// Concurrent uploads.
 pub const UPLOADS_MAX: usize = 16;
-/// The largest file that the Cloud API takes.
-const HANDED_BYTES_MAX: u64 = 100 * 1024 * 1024;
-/// How long the beginning of a file may take.
+/// The largest file that the Cloud API accepts.
+const CLOUD_API_BYTES_MAX: u64 = 100 * 1024 * 1024;
+/// The timeout of the beginning of a file.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long a whole file may take.
+/// The timeout of a whole file.
 const UPLOAD_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// How long a message waits at least for settings to be mended.
-const UNTIL_MENDED: Duration = Duration::from_secs(600);
+/// The least time that a message waits for the settings to be fixed.
+const CONFIG_WAIT: Duration = Duration::from_secs(600);
 
-/// The files of messages.
+/// Uploads media files of messages, and links to them.
 pub struct MediaFiles {
     store: Arc<dyn MediaStore>,
     bucket: Option<Bucket>,
     http: HttpSender<MediaFileBody>,
-    places: Semaphore,
+    uploads: Semaphore,
 }
 
 impl fmt::Debug for MediaFiles {
@@ -63,69 +63,57 @@ impl fmt::Debug for MediaFiles {
     }
 }
 
-/// Why a file was not taken.
+/// Why a file was not uploaded.
 #[derive(Debug, thiserror::Error)]
 pub enum MediaUploadError {
-    /// There is no bucket.
     #[error("{NOT_CONFIGURED}")]
     NotConfigured,
-    /// It is larger than it may be.
-    #[error("the file is larger than {0} bytes; make it smaller, or raise media.max_bytes")]
+    #[error("the file is larger than {0} bytes; make it smaller, or raise `media.max_bytes`")]
     TooLarge(u64),
-    /// The service would not take it.
+    /// The channel does not accept such a file.
     #[error("{0}")]
     Limit(#[from] MediaLimitError),
-    /// It was for somebody who takes no files.
     #[error(
-        "only whatsapp-cloud destinations take files themselves; leave `destination` out, and name the file by its id"
+        "only whatsapp-cloud destinations accept files themselves; omit `destination`, and use the id of the file"
     )]
     UnsupportedDestination,
-    /// Its bytes did not come.
     #[error("{TruncatedFileError}")]
     Truncated,
-    /// Its beginning did not come in time.
-    #[error("the file did not come within the time for it")]
+    #[error("the file was not received in time")]
     TimedOut,
-    /// Too many others are on their way.
-    #[error("{UPLOADS_MAX} files are on their way already; try again in a moment")]
+    #[error("{UPLOADS_MAX} uploads are already running; try again in a moment")]
     Busy,
-    /// Whoever was to have it did not take it.
+    /// The bucket or the Cloud API refused it.
     #[error("{0}")]
     Refused(String),
-    /// The store did not do its part.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// What to do where there is no bucket.
-const NOT_CONFIGURED: &str = "there is no storage for files; write [media] with endpoint, bucket, \
-     access_key and secret_key into the settings, or name a whatsapp-cloud destination";
+const NOT_CONFIGURED: &str = "no storage for files is configured; add [media] with endpoint, bucket, \
+     access_key and secret_key to the settings, or use a whatsapp-cloud destination";
 
-/// Why a file of a message cannot be reached.
+/// Why there is no link to a file of a message.
 #[derive(Debug, thiserror::Error)]
 pub enum MediaLinkError {
-    /// Nobody uploaded it.
-    #[error("there is no file {0}; upload it first, with POST /api/v1/media")]
+    #[error("there is no file {0}; upload it first with POST /api/v1/media")]
     Unknown(MediaId),
-    /// The service would not take it.
+    /// The channel does not accept such a file.
     #[error("{0}")]
     Limit(#[from] MediaLimitError),
-    /// There is no bucket.
     #[error("{NOT_CONFIGURED}")]
     NotConfigured,
-    /// It lies elsewhere.
-    #[error("the file lies in the bucket `{0}`, and the settings name another one in [media]")]
+    #[error("the file is in the bucket `{0}`, but [media] in the settings names another one")]
     OtherBucket(String),
-    /// The store did not do its part.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
 impl MediaLinkError {
-    /// What it means for the attempt. The message is wrong for good; or the settings are, and it waits
-    /// until somebody has mended them, while messages without files pass; or it goes by itself.
+    /// The outcome of the attempt. Either the message is wrong for good; or the settings are, and it waits
+    /// until they are fixed while messages without files are sent; or the failure is transient.
     pub fn outcome(&self) -> AttemptOutcome {
-        let meant = |class, failure| SendOutcome {
+        let outcome = |class, failure| SendOutcome {
             failure: Some(failure),
             affects: FailureScope::ThisOnly,
             ..SendOutcome::of(Some(class))
@@ -134,11 +122,11 @@ impl MediaLinkError {
             Self::Unknown(_) | Self::Limit(_) => AttemptOutcome::Failed(AttemptFailure::Unsendable),
             Self::NotConfigured | Self::OtherBucket(_) => {
                 AttemptOutcome::Interpreted(SendOutcome {
-                    wait: Some(UNTIL_MENDED),
-                    ..meant(FailureClass::Config, AttemptFailure::Unsendable)
+                    wait: Some(CONFIG_WAIT),
+                    ..outcome(FailureClass::Config, AttemptFailure::Unsendable)
                 })
             }
-            Self::Store(_) => AttemptOutcome::Interpreted(meant(
+            Self::Store(_) => AttemptOutcome::Interpreted(outcome(
                 FailureClass::Transient,
                 AttemptFailure::Interrupted,
             )),
@@ -153,16 +141,16 @@ impl MediaFiles {
         config: &HttpSenderConfig,
     ) -> Self {
         let config = HttpSenderConfig { pool_idle_max: UPLOADS_MAX, ..config.clone() };
-        let places = Semaphore::new(UPLOADS_MAX);
-        Self { store, bucket, http: HttpSender::new(config), places }
+        let uploads = Semaphore::new(UPLOADS_MAX);
+        Self { store, bucket, http: HttpSender::new(config), uploads }
     }
 
-    /// What is known of a file.
+    /// The record of an uploaded file.
     pub async fn find(&self, id: MediaId) -> Result<Option<StoredMedia>, StoreError> {
         self.store.find_media(id).await
     }
 
-    /// Puts a file into the bucket under that id. After `Ok` it is there, and known.
+    /// Uploads a file to the bucket under this id. After `Ok` it is there and recorded.
     pub async fn upload(
         &self,
         id: MediaId,
@@ -171,23 +159,23 @@ impl MediaFiles {
     ) -> Result<StoredMedia, MediaUploadError> {
         let bucket = self.bucket.as_ref().ok_or(MediaUploadError::NotConfigured)?;
         check_size(file.size, bucket.max_bytes())?;
-        let _place = self.places.try_acquire().map_err(|_| MediaUploadError::Busy)?;
-        let (found, beginning) = look(&mut file).await?;
+        let _permit = self.uploads.try_acquire().map_err(|_| MediaUploadError::Busy)?;
+        let (found, beginning) = inspect(&mut file).await?;
         let DetectedMediaType { mime_type, kind, extension } = found;
         let key = bucket.object_key(id, &extension);
         let (filename, size) = (file.filename.take(), file.size);
-        let fate = TransferStatus::default();
-        let mut request = Request::new(MediaFileBody::new(file, beginning, &fate));
+        let status = TransferStatus::default();
+        let mut request = Request::new(MediaFileBody::new(file, beginning, &status));
         *request.method_mut() = Method::PUT;
-        *request.uri_mut() = address(&bucket.presign_put(&key, &mime_type, now))?;
+        *request.uri_mut() = parse_uri(&bucket.presign_put(&key, &mime_type, now))?;
         let content_type =
             HeaderValue::from_str(&mime_type).map_err(|_| MediaUploadError::Truncated)?;
         request.headers_mut().insert(header::CONTENT_TYPE, content_type);
         let report = self.http.call(request, UPLOAD_TIMEOUT).await;
-        if fate.is_cut_off() {
+        if status.is_truncated() {
             return Err(MediaUploadError::Truncated);
         }
-        stored(&report)?;
+        check_stored(&report)?;
         let bucket = bucket.name().to_owned();
         let upload =
             StoredMedia { id, bucket, key, kind, mime_type, size, filename, created_at: now };
@@ -195,33 +183,34 @@ impl MediaFiles {
         Ok(upload)
     }
 
-    /// Hands a file to the Cloud API, which calls it by an id of its own.
-    async fn hand_over(
+    /// Uploads a file to the Cloud API, which assigns an id of its own.
+    async fn upload_to_cloud_api(
         &self,
-        (account, http): (&ChannelAccount, &HttpSender<MediaFileBody>),
+        account: &ChannelAccount,
+        http: &HttpSender<MediaFileBody>,
         mut file: NewMediaFile,
-        dice: u128,
+        boundary: u128,
     ) -> Result<(DetectedMediaType, String), MediaUploadError> {
-        let _place = self.places.try_acquire().map_err(|_| MediaUploadError::Busy)?;
-        let (found, beginning) = look(&mut file).await?;
+        let _permit = self.uploads.try_acquire().map_err(|_| MediaUploadError::Busy)?;
+        let (found, beginning) = inspect(&mut file).await?;
         check_media_limits(cloud_upload::CHANNEL_NAME, found.kind, &found.mime_type, file.size)?;
         let filename = file.filename.take();
         let filename = filename.unwrap_or_else(|| format!("file.{}", found.extension));
-        let form = cloud_upload::compose_upload(account, &found.mime_type, &filename, dice);
-        let fate = TransferStatus::default();
-        let body = MediaFileBody::within(file, beginning, (form.before, form.after), &fate);
+        let form = cloud_upload::compose_upload(account, &found.mime_type, &filename, boundary);
+        let status = TransferStatus::default();
+        let body = MediaFileBody::between(file, beginning, form.before, form.after, &status);
         let mut request = Request::new(body);
         *request.method_mut() = Method::POST;
-        *request.uri_mut() = address(&form.url)?;
+        *request.uri_mut() = parse_uri(&form.url)?;
         *request.headers_mut() = form.headers;
         let report = http.call(request, UPLOAD_TIMEOUT).await;
-        if fate.is_cut_off() {
+        if status.is_truncated() {
             return Err(MediaUploadError::Truncated);
         }
         let refused = |why: String| {
-            MediaUploadError::Refused(format!("the Cloud API did not take the file: {why}"))
+            MediaUploadError::Refused(format!("the Cloud API did not accept the file: {why}"))
         };
-        match answered(&report) {
+        match response_status(&report) {
             Ok(status) => {
                 let id = cloud_upload::parse_upload_response(status, &report.response_body)
                     .map_err(refused)?;
@@ -231,7 +220,7 @@ impl MediaFiles {
         }
     }
 
-    /// A link to a file that holds from now on, as long as the settings say.
+    /// A link to a file, valid from now for the configured time.
     pub async fn link(&self, id: MediaId, now: Timestamp) -> Result<Url, MediaLinkError> {
         let upload = self.store.find_media(id).await?.ok_or(MediaLinkError::Unknown(id))?;
         self.link_to(&upload, now)
@@ -245,9 +234,9 @@ impl MediaFiles {
         Ok(bucket.presign_get(&upload.key, now))
     }
 
-    /// Makes a message ready for the service of that name: a file that was uploaded here becomes a
-    /// fresh link to it, if the service takes such a file. To be called at every attempt, and before
-    /// a message is stored: it notes that the file is used, and is not to be forgotten.
+    /// Replaces the id of an uploaded file in a message by a fresh link to it, if the channel accepts such
+    /// a file. Must be called at every attempt, and before a message is stored: it records the use of the
+    /// file, which protects it from retention.
     pub async fn resolve_files(
         &self,
         message: &mut Message,
@@ -260,31 +249,30 @@ impl MediaFiles {
         check_media_limits(channel, media.kind, &upload.mime_type, upload.size)?;
         media.location = MediaLocation::Url(self.link_to(&upload, now)?.into());
         media.filename = media.filename.take().or(upload.filename);
-        // The bytes say it better than whoever wrote the message.
+        // Detected from the bytes, which is more reliable than the message.
         media.mime_type = Some(upload.mime_type);
         Ok(())
     }
 }
 
 impl Engine {
-    /// Hands a file to the Cloud API as a destination's account. Says what it is, and what it is called
-    /// there.
+    /// Uploads a file to the Cloud API with a destination's account. Returns its type and its id there.
     pub async fn upload_to(
         &self,
         destination: DestinationId,
         file: NewMediaFile,
     ) -> Result<(DetectedMediaType, String), MediaUploadError> {
-        check_size(file.size, HANDED_BYTES_MAX)?;
+        check_size(file.size, CLOUD_API_BYTES_MAX)?;
         let lane = self.registry.load().lanes.get(&destination).cloned();
-        let outlet = lane.ok_or(MediaUploadError::UnsupportedDestination)?.outlet();
-        let Transport::Channel(sender) = &outlet.destination.transport else {
+        let client = lane.ok_or(MediaUploadError::UnsupportedDestination)?.client();
+        let Transport::Channel(sender) = &client.destination.transport else {
             return Err(MediaUploadError::UnsupportedDestination);
         };
         if sender.channel.name() != cloud_upload::CHANNEL_NAME {
             return Err(MediaUploadError::UnsupportedDestination);
         }
-        let way = (&sender.account, &outlet.for_files());
-        self.shared.media.hand_over(way, file, self.shared.chance.bits()).await
+        let (http, boundary) = (client.file_sender(), self.shared.chance.bits());
+        self.shared.media.upload_to_cloud_api(&sender.account, &http, file, boundary).await
     }
 }
 
@@ -296,23 +284,23 @@ fn check_size(size: u64, max: u64) -> Result<(), MediaUploadError> {
     }
 }
 
-async fn look(
+async fn inspect(
     file: &mut NewMediaFile,
 ) -> Result<(DetectedMediaType, std::collections::VecDeque<bytes::Bytes>), MediaUploadError> {
-    let looked = timeout(HEAD_TIMEOUT, file.look()).await;
-    looked
+    let inspected = timeout(HEAD_TIMEOUT, file.inspect()).await;
+    inspected
         .map_err(|_| MediaUploadError::TimedOut)?
         .map_err(|TruncatedFileError| MediaUploadError::Truncated)
 }
 
-fn address(url: &Url) -> Result<Uri, MediaUploadError> {
+fn parse_uri(url: &Url) -> Result<Uri, MediaUploadError> {
     let unusable =
-        |_| MediaUploadError::Refused("its address cannot be called; see the settings".to_owned());
+        |_| MediaUploadError::Refused("its URL is invalid; check the settings".to_owned());
     url.as_str().parse().map_err(unusable)
 }
 
-/// The status of the answer, or why there is none.
-fn answered(report: &SendReport) -> Result<u16, String> {
+/// The status of the response, or why there is none.
+fn response_status(report: &SendReport) -> Result<u16, String> {
     match report.outcome {
         AttemptOutcome::Answered { status, .. } => Ok(status),
         AttemptOutcome::Failed(_) | AttemptOutcome::Interpreted(_) => {
@@ -321,29 +309,29 @@ fn answered(report: &SendReport) -> Result<u16, String> {
     }
 }
 
-/// Whether the storage has the file, or what is to be looked at.
-fn stored(report: &SendReport) -> Result<(), MediaUploadError> {
+/// Checks the answer of the storage. The error names the settings that are probably wrong.
+fn check_stored(report: &SendReport) -> Result<(), MediaUploadError> {
     let refused = |why: String| {
-        Err(MediaUploadError::Refused(format!("the storage did not take the file: {why}")))
+        Err(MediaUploadError::Refused(format!("the storage did not accept the file: {why}")))
     };
-    let status = match answered(report) {
+    let status = match response_status(report) {
         Ok(200..300) => return Ok(()),
         Ok(status) => status,
         Err(why) => return refused(why),
     };
-    let code = code(&report.response_body).unwrap_or_else(|| "no reason given".to_owned());
-    let look_at = match (status, code.as_str()) {
-        (_, "NoSuchBucket") => "; see media.bucket",
-        (_, "RequestTimeTooSkewed") => "; see the clock of this machine",
-        (401 | 403, _) => "; see media.access_key, media.secret_key and media.region",
-        (300..=399, _) => "; see media.endpoint and media.region",
+    let code = s3_error_code(&report.response_body).unwrap_or_else(|| "no reason given".to_owned());
+    let hint = match (status, code.as_str()) {
+        (_, "NoSuchBucket") => "; check media.bucket",
+        (_, "RequestTimeTooSkewed") => "; check the clock of this machine",
+        (401 | 403, _) => "; check media.access_key, media.secret_key and media.region",
+        (300..=399, _) => "; check media.endpoint and media.region",
         (_, _) => "",
     };
-    refused(format!("it answered {status} ({code}){look_at}"))
+    refused(format!("it answered {status} ({code}){hint}"))
 }
 
-/// The code in an answer of S3: `<Error><Code>…</Code>`.
-fn code(body: &[u8]) -> Option<String> {
+/// The code in an S3 error response: `<Error><Code>…</Code>`.
+fn s3_error_code(body: &[u8]) -> Option<String> {
     let body = std::str::from_utf8(body).ok()?;
     let (_, rest) = body.split_once("<Code>")?;
     let (code, _) = rest.split_once("</Code>")?;

@@ -1,7 +1,6 @@
-//! Tests of the way out, against made-up destinations on real sockets.
+//! Tests of the sender against scripted servers on real sockets.
 //!
-//! A [`Sink`] reads requests and does to each what its script says. Deadlines are short where the
-//! test waits for one to pass, and long everywhere else.
+//! Deadlines are short where a test waits for one to pass, and long everywhere else.
 
 use std::collections::{HashSet, VecDeque};
 use std::io;
@@ -30,34 +29,34 @@ const SHORT: Duration = Duration::from_millis(150);
 const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
 const OK_ENDLESS: &str = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n";
 
-/// What a sink does with a request that it has read.
+/// What the server does with a request that it has read.
 #[derive(Debug, Clone)]
-enum Act {
+enum ServerAction {
     Reply(String),
     ReplyAndClose(String),
-    /// Says this much and then nothing more, with the connection open.
+    /// Sends this much and then nothing more, with the connection open.
     Hang(String),
     Reset,
-    /// Sends chunks for ever, or until nobody listens.
+    /// Sends chunks until the client closes the connection.
     Endless,
 }
 
-/// A made-up destination.
+/// A scripted server.
 #[derive(Debug)]
-struct Sink {
+struct ScriptedServer {
     address: SocketAddr,
     requests: Arc<Mutex<Vec<String>>>,
     connections: Arc<AtomicUsize>,
     closed: mpsc::UnboundedReceiver<()>,
 }
 
-impl Sink {
-    /// Follows `script`, one act for each request, and then answers 200.
-    async fn start(script: impl IntoIterator<Item = Act>) -> Self {
+impl ScriptedServer {
+    /// Follows `script`, one action per request, and then answers 200.
+    async fn start(script: impl IntoIterator<Item = ServerAction>) -> Self {
         Self::start_on("127.0.0.1:0", script).await
     }
 
-    async fn start_on(address: &str, script: impl IntoIterator<Item = Act>) -> Self {
+    async fn start_on(address: &str, script: impl IntoIterator<Item = ServerAction>) -> Self {
         let listener = TcpListener::bind(address).await.unwrap();
         let (closing, closed) = mpsc::unbounded_channel();
         let sink = Self {
@@ -74,7 +73,7 @@ impl Sink {
                 let (script, requests) = (Arc::clone(&script), Arc::clone(&requests));
                 let closing = closing.clone();
                 tokio::spawn(async move {
-                    // A client that goes away is what many of these tests are about.
+                    // Many of these tests close the connection early.
                     serve(stream, &script, &requests).await.ok();
                     closing.send(()).ok();
                 });
@@ -95,7 +94,7 @@ impl Sink {
         self.connections.load(Ordering::SeqCst)
     }
 
-    /// Waits until the sink has closed a connection, or seen one closed.
+    /// Waits until a connection is closed by either side.
     async fn closed(&mut self) {
         timeout(LONG, self.closed.recv()).await.expect("a connection is closed");
     }
@@ -103,23 +102,23 @@ impl Sink {
 
 async fn serve(
     stream: TcpStream,
-    script: &Mutex<VecDeque<Act>>,
+    script: &Mutex<VecDeque<ServerAction>>,
     requests: &Mutex<Vec<String>>,
 ) -> io::Result<()> {
     let mut stream = BufReader::new(stream);
     while let Some(request) = read_request(&mut stream).await? {
         requests.lock().unwrap().push(request);
-        let act = script.lock().unwrap().pop_front().unwrap_or(Act::Reply(OK.to_owned()));
+        let act = script.lock().unwrap().pop_front().unwrap_or(ServerAction::Reply(OK.to_owned()));
         match act {
-            Act::Reply(text) => stream.write_all(text.as_bytes()).await?,
-            Act::ReplyAndClose(text) => return stream.write_all(text.as_bytes()).await,
-            Act::Hang(text) => {
+            ServerAction::Reply(text) => stream.write_all(text.as_bytes()).await?,
+            ServerAction::ReplyAndClose(text) => return stream.write_all(text.as_bytes()).await,
+            ServerAction::Hang(text) => {
                 stream.write_all(text.as_bytes()).await?;
                 // Ends when the client closes the connection.
                 return stream.read_u8().await.map(drop);
             }
-            Act::Reset => return stream.get_ref().set_zero_linger(),
-            Act::Endless => {
+            ServerAction::Reset => return stream.get_ref().set_zero_linger(),
+            ServerAction::Endless => {
                 stream.write_all(OK_ENDLESS.as_bytes()).await?;
                 loop {
                     stream
@@ -155,14 +154,14 @@ async fn read_request(stream: &mut BufReader<TcpStream>) -> io::Result<Option<St
     Ok(Some(request))
 }
 
-/// Answers each lookup with the next of its addresses, round and round. Fails if it has none.
+/// Answers each lookup with the next of its addresses, in a cycle. Fails without addresses.
 #[derive(Debug)]
-struct Scripted {
+struct CyclingResolver {
     addresses: Vec<IpAddr>,
     asked: AtomicUsize,
 }
 
-impl Scripted {
+impl CyclingResolver {
     fn new(addresses: &[&str]) -> Arc<Self> {
         let addresses = addresses.iter().map(|address| address.parse().unwrap()).collect();
         Arc::new(Self { addresses, asked: AtomicUsize::new(0) })
@@ -170,7 +169,7 @@ impl Scripted {
 }
 
 #[async_trait]
-impl Resolver for Scripted {
+impl Resolver for CyclingResolver {
     async fn resolve(&self, _: &str) -> io::Result<Vec<IpAddr>> {
         let turn = self.asked.fetch_add(1, Ordering::SeqCst);
         let mut round = self.addresses.iter().cycle().skip(turn);
@@ -182,21 +181,21 @@ fn config(allow: &[&str]) -> HttpSenderConfig {
     let allow = allow.iter().map(|net| net.parse().unwrap()).collect();
     HttpSenderConfig {
         policy: Arc::new(AddressPolicy::new(allow)),
-        resolver: Scripted::new(&["127.0.0.1"]),
+        resolver: CyclingResolver::new(&["127.0.0.1"]),
         tls: tls_trusting([]),
         proxy: None,
         pool_idle_max: 4,
     }
 }
 
-/// Trusts these certificates and nobody else's.
+/// Trusts only these certificates.
 fn tls_trusting(
     certificates: impl IntoIterator<Item = CertificateDer<'static>>,
 ) -> Arc<ClientConfig> {
     trusting(certificates).default_config()
 }
 
-/// A sender that may call this machine.
+/// A sender that may call localhost.
 fn sender() -> HttpSender {
     HttpSender::new(config(&["127.0.0.0/8"]))
 }
@@ -213,25 +212,26 @@ fn answered(status: u16) -> AttemptOutcome {
     AttemptOutcome::Answered { status, retry_after: None }
 }
 
-async fn send_to(script: Act, deadline: Duration) -> SendReport {
-    let sink = Sink::start([script]).await;
+async fn send_to(script: ServerAction, deadline: Duration) -> SendReport {
+    let sink = ScriptedServer::start([script]).await;
     sender().send(request(&sink.url()), deadline).await
 }
 
 #[tokio::test]
-async fn an_answer_is_reported_by_its_status() {
-    let reply = |head: &str| Act::Reply(format!("HTTP/1.1 {head}\r\ncontent-length: 0\r\n\r\n"));
+async fn response_is_reported_with_its_status() {
+    let reply =
+        |head: &str| ServerAction::Reply(format!("HTTP/1.1 {head}\r\ncontent-length: 0\r\n\r\n"));
     let early = "HTTP/1.1 103 Early Hints\r\n\r\n";
     let cases = [
-        ("ok", Act::Reply(OK.to_owned()), 200),
-        ("no content", Act::Reply("HTTP/1.1 204 No Content\r\n\r\n".to_owned()), 204),
+        ("ok", ServerAction::Reply(OK.to_owned()), 200),
+        ("no content", ServerAction::Reply("HTTP/1.1 204 No Content\r\n\r\n".to_owned()), 204),
         ("not found", reply("404 Not Found"), 404),
         ("gone", reply("410 Gone"), 410),
         ("server error", reply("500 Oops"), 500),
         ("unheard of", reply("600 Whatever"), 600),
         ("no reason phrase", reply("200"), 200),
-        ("old version", Act::ReplyAndClose("HTTP/1.0 200 OK\r\n\r\nbye".to_owned()), 200),
-        ("after an early hint", Act::Reply(format!("{early}{OK}")), 200),
+        ("old version", ServerAction::ReplyAndClose("HTTP/1.0 200 OK\r\n\r\nbye".to_owned()), 200),
+        ("after an early hint", ServerAction::Reply(format!("{early}{OK}")), 200),
     ];
     for (name, act, status) in cases {
         assert_eq!(send_to(act, LONG).await.outcome, answered(status), "case: {name}");
@@ -250,7 +250,7 @@ async fn retry_after_is_reported_in_both_forms() {
     for (name, value, retry_after) in cases {
         let head =
             format!("HTTP/1.1 503 Busy\r\nretry-after: {value}\r\ncontent-length: 0\r\n\r\n");
-        let report = send_to(Act::Reply(head), LONG).await;
+        let report = send_to(ServerAction::Reply(head), LONG).await;
         assert_eq!(
             report.outcome,
             AttemptOutcome::Answered { status: 503, retry_after },
@@ -260,9 +260,9 @@ async fn retry_after_is_reported_in_both_forms() {
 }
 
 #[tokio::test]
-async fn what_is_no_answer_is_a_failure_with_a_name() {
-    let hang = |text: &str| Act::Hang(text.to_owned());
-    let close = |text: &str| Act::ReplyAndClose(text.to_owned());
+async fn incomplete_or_invalid_response_is_a_named_failure() {
+    let hang = |text: &str| ServerAction::Hang(text.to_owned());
+    let close = |text: &str| ServerAction::ReplyAndClose(text.to_owned());
     let long_header = format!("HTTP/1.1 200 OK\r\na: {}\r\n\r\n", "x".repeat(100_000));
     let many_headers = format!("HTTP/1.1 200 OK\r\n{}\r\n", "a: b\r\n".repeat(101));
     let cases = [
@@ -273,7 +273,7 @@ async fn what_is_no_answer_is_a_failure_with_a_name() {
             hang("HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhal"),
             AttemptFailure::Timeout,
         ),
-        ("reset", Act::Reset, AttemptFailure::Reset),
+        ("reset", ServerAction::Reset, AttemptFailure::Reset),
         ("closed without a word", close(""), AttemptFailure::Reset),
         ("closed in the head", close("HTTP/1.1 200 OK\r\n"), AttemptFailure::Reset),
         (
@@ -292,7 +292,7 @@ async fn what_is_no_answer_is_a_failure_with_a_name() {
         ("many headers", close(&many_headers), AttemptFailure::Protocol),
     ];
     for (name, act, failure) in cases {
-        let deadline = if matches!(act, Act::Hang(_)) { SHORT } else { LONG };
+        let deadline = if matches!(act, ServerAction::Hang(_)) { SHORT } else { LONG };
         let report = send_to(act, deadline).await;
         assert_eq!(
             report.outcome,
@@ -305,18 +305,18 @@ async fn what_is_no_answer_is_a_failure_with_a_name() {
 }
 
 #[tokio::test]
-async fn a_refusal_counts_even_if_its_body_never_ends() {
+async fn error_status_counts_even_if_its_body_never_ends() {
     let broken = "HTTP/1.1 410 Gone\r\ncontent-length: 9\r\n\r\ngone";
 
-    let report = send_to(Act::Hang(broken.to_owned()), SHORT).await;
+    let report = send_to(ServerAction::Hang(broken.to_owned()), SHORT).await;
 
     assert_eq!(report.outcome, answered(410));
     assert_eq!(report.response_body, b"gone");
 }
 
 #[tokio::test]
-async fn an_endless_success_is_a_success_and_is_not_read_to_the_end() {
-    let mut sink = Sink::start([Act::Endless]).await;
+async fn endless_success_body_is_a_success_and_is_cut_off() {
+    let mut sink = ScriptedServer::start([ServerAction::Endless]).await;
 
     let report = sender().send(request(&sink.url()), LONG).await;
 
@@ -326,10 +326,10 @@ async fn an_endless_success_is_a_success_and_is_not_read_to_the_end() {
 }
 
 #[tokio::test]
-async fn the_start_of_a_long_answer_is_kept_and_its_connection_used_again() {
+async fn long_response_is_stored_in_part_and_its_connection_reused() {
     let body = "y".repeat(RESPONSE_BYTES_KEPT + 1000);
     let reply = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len());
-    let sink = Sink::start([Act::Reply(reply)]).await;
+    let sink = ScriptedServer::start([ServerAction::Reply(reply)]).await;
     let sender = sender();
 
     let first = sender.send(request(&sink.url()), LONG).await;
@@ -341,14 +341,14 @@ async fn the_start_of_a_long_answer_is_kept_and_its_connection_used_again() {
 }
 
 #[tokio::test]
-async fn an_answer_that_must_be_understood_is_kept_as_far_as_it_is_read() {
+async fn full_response_is_kept_up_to_the_read_limit() {
     let body = "y".repeat(RESPONSE_BYTES_KEPT + 1000);
     let reply = format!("HTTP/1.1 201 Created\r\ncontent-length: {}\r\n\r\n{body}", body.len());
-    let sink = Sink::start([Act::Reply(reply), Act::Endless]).await;
+    let sink = ScriptedServer::start([ServerAction::Reply(reply), ServerAction::Endless]).await;
     let sender = sender();
 
-    let long = sender.ask(request(&sink.url()), LONG).await;
-    let endless = sender.ask(request(&sink.url()), LONG).await;
+    let long = sender.send_for_full_response(request(&sink.url()), LONG).await;
+    let endless = sender.send_for_full_response(request(&sink.url()), LONG).await;
 
     assert_eq!(long.response_body, body.as_bytes());
     assert_eq!(endless.outcome, answered(200));
@@ -356,9 +356,9 @@ async fn an_answer_that_must_be_understood_is_kept_as_far_as_it_is_read() {
 }
 
 #[tokio::test]
-async fn a_proxy_that_refuses_us_has_not_passed_the_request_on() {
+async fn proxy_authentication_failure_means_the_request_was_not_forwarded() {
     let refusal = "HTTP/1.1 407 Proxy Authentication Required\r\ncontent-length: 0\r\n\r\n";
-    let sink = Sink::start([Act::Reply(refusal.to_owned())]).await;
+    let sink = ScriptedServer::start([ServerAction::Reply(refusal.to_owned())]).await;
     let proxy = Proxy::parse(&format!("http://{}", sink.address)).unwrap();
     let sender: HttpSender =
         HttpSender::new(HttpSenderConfig { proxy: Some(proxy), ..config(&["127.0.0.0/8"]) });
@@ -370,8 +370,8 @@ async fn a_proxy_that_refuses_us_has_not_passed_the_request_on() {
 }
 
 #[tokio::test]
-async fn an_attempt_that_timed_out_closes_its_connection() {
-    let mut sink = Sink::start([Act::Hang(String::new())]).await;
+async fn timed_out_attempt_closes_its_connection() {
+    let mut sink = ScriptedServer::start([ServerAction::Hang(String::new())]).await;
 
     let report = sender().send(request(&sink.url()), SHORT).await;
 
@@ -381,7 +381,7 @@ async fn an_attempt_that_timed_out_closes_its_connection() {
 }
 
 #[tokio::test]
-async fn a_destination_that_does_not_read_cannot_hold_an_attempt() {
+async fn destination_that_does_not_read_times_out() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
     let body = Bytes::from(vec![b'x'; 32 * 1024 * 1024]);
@@ -392,8 +392,8 @@ async fn a_destination_that_does_not_read_cannot_hold_an_attempt() {
 }
 
 #[tokio::test]
-async fn the_request_arrives_as_given_and_framed_by_us() {
-    let sink = Sink::start([]).await;
+async fn request_is_sent_unchanged_with_our_framing_headers() {
+    let sink = ScriptedServer::start([]).await;
     let mut headers = HeaderMap::new();
     headers.insert("webhook-id", HeaderValue::from_static("msg_1"));
     headers.insert(header::HOST, HeaderValue::from_static("other.test"));
@@ -413,7 +413,7 @@ async fn the_request_arrives_as_given_and_framed_by_us() {
 }
 
 #[tokio::test]
-async fn a_closed_port_is_refused() {
+async fn closed_port_is_a_refused_failure() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
     drop(listener);
@@ -425,8 +425,8 @@ async fn a_closed_port_is_refused() {
 }
 
 #[tokio::test]
-async fn a_name_without_an_address_is_a_dns_failure() {
-    let config = HttpSenderConfig { resolver: Scripted::new(&[]), ..config(&[]) };
+async fn name_without_address_is_a_dns_failure() {
+    let config = HttpSenderConfig { resolver: CyclingResolver::new(&[]), ..config(&[]) };
 
     let report = HttpSender::new(config).send(request("http://nowhere.test/"), LONG).await;
 
@@ -435,7 +435,7 @@ async fn a_name_without_an_address_is_a_dns_failure() {
 }
 
 #[tokio::test]
-async fn a_url_that_cannot_be_called_is_a_failure_and_no_panic() {
+async fn invalid_url_is_a_failure_without_panic() {
     for url in ["/only/a/path", "ftp://127.0.0.1/", "https://under_score.-bad-.test/"] {
         let report = sender().send(request(url), LONG).await;
         assert!(matches!(report.outcome, AttemptOutcome::Failed(_)), "{url}: {report:?}");
@@ -443,8 +443,8 @@ async fn a_url_that_cannot_be_called_is_a_failure_and_no_panic() {
 }
 
 #[tokio::test]
-async fn a_refused_address_is_not_called_by_number_or_by_name() {
-    let canary = Sink::start([]).await;
+async fn blocked_address_is_not_called_by_literal_or_name() {
+    let canary = ScriptedServer::start([]).await;
     let port = canary.address.port();
     let hosts = ["127.0.0.1", "[::ffff:127.0.0.1]", "evil.test", "localhost", "2130706433"];
     for host in hosts {
@@ -460,11 +460,11 @@ async fn a_refused_address_is_not_called_by_number_or_by_name() {
 }
 
 #[tokio::test]
-async fn a_name_that_changes_its_address_never_reaches_a_refused_one() {
-    let sink = Sink::start_on("127.0.0.2:0", []).await;
+async fn name_that_changes_its_address_never_reaches_a_blocked_one() {
+    let sink = ScriptedServer::start_on("127.0.0.2:0", []).await;
     let port = sink.address.port();
-    let canary = Sink::start_on(&format!("127.0.0.1:{port}"), []).await;
-    let resolver = Scripted::new(&["127.0.0.2", "127.0.0.1"]);
+    let canary = ScriptedServer::start_on(&format!("127.0.0.1:{port}"), []).await;
+    let resolver = CyclingResolver::new(&["127.0.0.2", "127.0.0.1"]);
     // Without a pool every attempt resolves the name again.
     let config = HttpSenderConfig { resolver, pool_idle_max: 0, ..config(&["127.0.0.2/32"]) };
     let sender = HttpSender::new(config);
@@ -480,15 +480,15 @@ async fn a_name_that_changes_its_address_never_reaches_a_refused_one() {
 }
 
 #[tokio::test]
-async fn a_redirect_is_an_answer_and_is_not_followed() {
-    let canary = Sink::start([]).await;
+async fn redirect_is_reported_and_not_followed() {
+    let canary = ScriptedServer::start([]).await;
     for status in [301, 302, 303, 307, 308] {
         let location = canary.url();
         let reply = format!(
             "HTTP/1.1 {status} Elsewhere\r\nlocation: {location}\r\ncontent-length: 0\r\n\r\n"
         );
 
-        let report = send_to(Act::Reply(reply), LONG).await;
+        let report = send_to(ServerAction::Reply(reply), LONG).await;
 
         assert_eq!(report.outcome, answered(status));
     }
@@ -496,15 +496,14 @@ async fn a_redirect_is_an_answer_and_is_not_followed() {
 }
 
 #[tokio::test]
-async fn an_idle_connection_closed_by_the_destination_costs_no_attempt() {
-    let mut sink = Sink::start([Act::ReplyAndClose(OK.to_owned())]).await;
+async fn idle_connection_closed_by_the_destination_fails_no_attempt() {
+    let mut sink = ScriptedServer::start([ServerAction::ReplyAndClose(OK.to_owned())]).await;
     let sender = sender();
 
     let first = sender.send(request(&sink.url()), LONG).await;
     sink.closed().await;
-    // A round trip elsewhere. It needs the runtime to look at the sockets, so that by its end the
-    // close has been seen.
-    send_to(Act::Reply(OK.to_owned()), LONG).await;
+    // A round trip to another server makes the runtime poll the sockets, so that the close is seen.
+    send_to(ServerAction::Reply(OK.to_owned()), LONG).await;
     let second = sender.send(request(&sink.url()), LONG).await;
 
     assert_eq!([first.outcome, second.outcome], [answered(200); 2]);
@@ -512,8 +511,9 @@ async fn an_idle_connection_closed_by_the_destination_costs_no_attempt() {
 }
 
 #[tokio::test]
-async fn a_request_that_was_written_is_not_written_again() {
-    let sink = Sink::start([Act::Reply(OK.to_owned()), Act::Reset]).await;
+async fn written_request_is_not_written_again() {
+    let sink =
+        ScriptedServer::start([ServerAction::Reply(OK.to_owned()), ServerAction::Reset]).await;
     let sender = sender();
 
     let first = sender.send(request(&sink.url()), LONG).await;
@@ -525,9 +525,13 @@ async fn a_request_that_was_written_is_not_written_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_request_arrives_twice_however_connections_break() {
-    let acts = [Act::Reply(OK.to_owned()), Act::ReplyAndClose(OK.to_owned()), Act::Reset];
-    let sink = Sink::start(acts.into_iter().cycle().take(900)).await;
+async fn no_request_arrives_twice_when_connections_break() {
+    let acts = [
+        ServerAction::Reply(OK.to_owned()),
+        ServerAction::ReplyAndClose(OK.to_owned()),
+        ServerAction::Reset,
+    ];
+    let sink = ScriptedServer::start(acts.into_iter().cycle().take(900)).await;
     let sender = sender();
 
     let senders = (0..6).map(|lane| {
@@ -549,8 +553,8 @@ async fn no_request_arrives_twice_however_connections_break() {
     assert_eq!(distinct.len(), requests.len());
 }
 
-/// A destination with a certificate of its own making for `hook.test`, which says in its answer
-/// what version of HTTP it was spoken to in. Offers the given protocols.
+/// A server with a self-signed certificate for `hook.test` that offers the given protocols and answers with
+/// the HTTP version it was called with.
 async fn start_tls_sink(protocols: &[&str]) -> (u16, CertificateDer<'static>) {
     let made = rcgen::generate_simple_self_signed(vec!["hook.test".to_owned()]).unwrap();
     let certificate = made.cert.der().clone();
@@ -590,7 +594,7 @@ async fn serve_tls(stream: tokio_rustls::server::TlsStream<TcpStream>) -> hyper:
 }
 
 #[tokio::test]
-async fn a_trusted_destination_is_called_by_the_best_protocol_it_offers() {
+async fn trusted_destination_is_called_with_the_best_offered_protocol() {
     let cases: [(&str, &[&str], &[u8]); 3] = [
         ("both", &["h2", "http/1.1"], b"HTTP/2.0"),
         ("only the old one", &["http/1.1"], b"HTTP/1.1"),
@@ -609,7 +613,7 @@ async fn a_trusted_destination_is_called_by_the_best_protocol_it_offers() {
 }
 
 #[tokio::test]
-async fn a_certificate_that_proves_nothing_is_a_tls_failure() {
+async fn untrusted_certificate_is_a_tls_failure() {
     let (port, certificate) = start_tls_sink(&["h2"]).await;
     let cases = [
         ("signed by itself", tls_trusting([]), "hook.test", "UnknownIssuer"),
@@ -633,13 +637,13 @@ async fn a_certificate_that_proves_nothing_is_a_tls_failure() {
 }
 
 #[tokio::test]
-async fn a_destination_that_speaks_no_tls_is_a_tls_failure() {
+async fn destination_without_tls_is_a_tls_failure() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     tokio::spawn(async move {
         let (mut stream, _) = listener.accept().await.unwrap();
         stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await.unwrap();
-        // Kept open, so that the failure is what was said and not that the line went dead.
+        // Kept open, so that the failure is the answer and not a closed connection.
         std::future::pending::<()>().await;
     });
 
@@ -649,7 +653,7 @@ async fn a_destination_that_speaks_no_tls_is_a_tls_failure() {
 }
 
 #[tokio::test]
-async fn a_stalled_handshake_ends_with_the_deadline() {
+async fn stalled_tls_handshake_ends_with_the_deadline() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
 

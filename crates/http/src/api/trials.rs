@@ -103,7 +103,7 @@ async fn try_it(
         let _place = place;
         let (filter, transform) = (wish.filter.as_deref(), wish.transform.as_deref());
         let kind = sample.kind.as_ref().map(EventKind::as_str);
-        let trial = try_route(filter, transform, (&HeaderMap::new(), &sample.body), kind);
+        let trial = try_route(filter, transform, &HeaderMap::new(), &sample.body, kind);
         (trial, sample)
     };
     let (trial, sample) =

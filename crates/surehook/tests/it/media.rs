@@ -365,7 +365,7 @@ async fn a_file_can_go_to_the_cloud_api_itself() {
 
     let refused = upload(&gateway, "?destination=wa", "image/png", PNG).await.expect(502);
     assert!(
-        refused.detail().contains("the Cloud API did not take the file"),
+        refused.detail().contains("the Cloud API did not accept the file"),
         "{}",
         refused.detail()
     );

@@ -183,7 +183,7 @@ async fn what_a_number_may_send_in_a_day_is_counted_over_a_restart() {
     assert!(listed.contains("daily_limit"), "{listed}");
     let metrics = gateway.metrics().await;
     assert!(metrics.contains("surehook_messages_sent_today{destination=\"out\"} 3"), "{metrics}");
-    let warning = "has sent many messages today";
+    let warning = "daily warning threshold reached";
     let log = gateway.log();
     assert_eq!(log.matches(warning).count(), 1, "{log}");
     assert!(!log.contains(ANNA), "{log}");

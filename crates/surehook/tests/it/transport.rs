@@ -411,17 +411,17 @@ async fn certificates_that_cannot_be_used_are_refused_by_the_name_of_their_file(
         ),
         (
             json!({ "ca": "file:/dev/zero" }),
-            "tls.ca: `/dev/zero` cannot be read: it is not a plain file",
+            "tls.ca: `/dev/zero` cannot be read: it is not a regular file",
         ),
         (json!({ "ca": "file:ca.pem" }), "write the whole path"),
-        (json!({ "ca": garbage }), "garbage.pem` holds no certificate in PEM"),
+        (json!({ "ca": garbage }), "garbage.pem` contains no PEM certificate"),
         (
             json!({ "client_certificate": certificate, "client_key": garbage }),
-            "garbage.pem` holds no private key in PEM",
+            "garbage.pem` contains no PEM private key",
         ),
         (
             json!({ "client_certificate": certificate, "client_key": authority.client().1 }),
-            "do not belong together",
+            "client_key do not match",
         ),
         (json!({ "client_key": key }), "go together"),
         (json!({ "ca_only": true }), "ca_only needs a ca"),

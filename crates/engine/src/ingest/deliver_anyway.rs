@@ -1,4 +1,5 @@
-//! A duplicate of which a person says that it is none: it becomes an event of its own.
+//! Delivering a duplicate anyway: an operator decided that it is not one, and it becomes an event of
+//! its own.
 
 use std::sync::Arc;
 
@@ -21,33 +22,28 @@ use crate::{Engine, run_to_completion::RunToCompletion};
 /// Why a duplicate is not delivered.
 #[derive(Debug, thiserror::Error)]
 pub enum DeliverAnywayError {
-    /// There is no such duplicate.
-    #[error("there is no such duplicate of this event")]
+    #[error("this event has no such duplicate")]
     NotFound,
-    /// It became an event before.
-    #[error("this duplicate was delivered before, as {0}")]
+    #[error("this duplicate was already delivered, as {0}")]
     AlreadyDelivered(EventId),
-    /// It is a wish to send a message that came again.
+    /// A duplicate of a message is the same request to send it.
     #[error(
-        "this event is a message, and its duplicate is the same wish again: delivering it would send \
-         the message twice; to do that, replay its delivery or send a new message"
+        "this event is a message, and its duplicate is the same request again: delivering it would \
+         send the message twice; to do that, replay its delivery or send a new message"
     )]
     Message,
-    /// Nothing says where it goes.
-    #[error("its source was deleted or cannot be used; mend the source first")]
+    #[error("the source was deleted or is misconfigured; fix the source first")]
     SourceGone,
-    /// Its bytes are not there any more.
     #[error("retention has removed the body of this duplicate, so there is nothing to deliver")]
     BodyRemoved,
-    /// The store did not do it.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
 impl Engine {
-    /// Makes an event of a duplicate, with its own bytes and without a key, and routes it as the
-    /// routes are now. After `Ok` it survives a power cut; a duplicate becomes an event once, and the
-    /// same wish again gets the same answer.
+    /// Makes an event of a duplicate, with its own bytes and without a key, and routes it by the
+    /// current routes. After `Ok` it survives a power cut; a duplicate becomes an event once, and the
+    /// same request again gets the same answer.
     pub async fn deliver_anyway(
         self: &Arc<Self>,
         copy: DuplicateId,
@@ -66,7 +62,7 @@ impl Engine {
         if source.is_outbox() {
             return Err(DeliverAnywayError::Message);
         }
-        let (head, body) = bytes_of(&found).ok_or(DeliverAnywayError::BodyRemoved)?;
+        let (head, body) = duplicate_content(&found).ok_or(DeliverAnywayError::BodyRemoved)?;
         let mut request = InboundRequest {
             path: head.path.clone(),
             query: head.query.clone(),
@@ -75,8 +71,8 @@ impl Engine {
             remote: head.remote.clone(),
         };
         let readable = DecodedRequest::new(&request.headers, &request.body);
-        // It was verified when it came. What proved it is not kept, so nothing is said about it.
-        let pass = AcceptReason {
+        // It was verified when it was received, but by what is not stored.
+        let reason = AcceptReason {
             verified: VerifiedRequest { by: "", secret_index: 0 },
             verified_by: None,
             releases: None,
@@ -84,7 +80,7 @@ impl Engine {
         };
         let (headers, plain) = readable.request(&request.headers, &request.body);
         let incoming = IncomingRequest { headers, body: plain, ..self.incoming(source, &request) };
-        let part = match source.read(&incoming, pass.verified) {
+        let part = match source.read(&incoming, reason.verified) {
             ParsedRequest::Events(mut parts) if parts.len() == 1 => {
                 parts.pop().map(|part| EventPart { body: None, ..part })
             }
@@ -95,14 +91,16 @@ impl Engine {
             attributes: found.event.attributes.clone(),
             ..EventPart::default()
         });
-        let stamp = (wish.id(""), self.shared.clock.now());
-        let arrival =
-            RequestContext::new(&entry, source, (&mut request, &readable), stamp, (pass, None));
+        let now = self.shared.clock.now();
+        let request_id = wish.id("");
+        let context =
+            RequestContext::new(&entry, source, &mut request, &readable, reason, request_id, now);
         let payload = Payload { head, fingerprint: fingerprint(&body), body };
-        let mut draft = self.draft(&arrival, &part, None, payload);
+        let mut draft = self.draft_event(&context, &part, None, payload);
         draft.event.id = id;
         draft.event.copy_of = Some(copy);
-        // What it says of a message was said when it came; said late, it could send that again.
+        // A message status counted when the duplicate was received; applied again so late, it could
+        // make the message be sent again.
         draft.event.confirms = None;
         let commit = Arc::clone(self).commit(vec![draft], source.name.clone());
         match RunToCompletion::new(commit, &self.shared.tasks).await {
@@ -115,7 +113,7 @@ impl Engine {
                 None => Err(StoreError::Refused("no answer".to_owned()).into()),
             },
             Err(IngestError::Store(error)) => Err(match self.store.duplicate(copy).await {
-                // It went with its event in this very moment.
+                // Retention removed it together with its event meanwhile.
                 Ok(None) => DeliverAnywayError::NotFound,
                 Ok(Some(_)) | Err(_) => DeliverAnywayError::Store(error),
             }),
@@ -124,8 +122,8 @@ impl Engine {
     }
 }
 
-/// What came: the bytes of the copy, with the headers of the original. Its own are not kept.
-fn bytes_of(found: &DuplicateDetail) -> Option<(Arc<RequestHead>, Bytes)> {
+/// The bytes of the duplicate with the headers of the original; its own headers are not stored.
+fn duplicate_content(found: &DuplicateDetail) -> Option<(Arc<RequestHead>, Bytes)> {
     let original = found.original.as_ref()?;
     if !found.duplicate.bytes_differ {
         return Some((Arc::clone(&original.head), original.body.clone()));

@@ -1,8 +1,8 @@
-//! Bearer tokens and what each role may do. Only the SHA-256 of a token is kept: it is 32 random
-//! bytes, so a hash is enough.
+//! Bearer tokens and the permissions of each role. Only the SHA-256 of a token is stored; a token is
+//! 32 random bytes, so no slow hash is needed.
 //!
-//! [`needed`] is the one table of rights. What is not in it falls on the safe side: whatever only
-//! reads is for everybody with a token, whatever else is for admins.
+//! [`required_role`] decides all permissions. Endpoints that are not listed are safe by default: any
+//! token may read, and only admins may change something.
 
 use std::{
     collections::HashMap,
@@ -24,22 +24,21 @@ use surehook_core::{
     time::Timestamp,
 };
 
-use crate::{App, problem::Problem};
+use crate::{ServerState, problem::Problem};
 
-/// The hash under which a token is kept.
 pub fn hash_token(token: &str) -> TokenHash {
     Sha256::digest(token.as_bytes()).into()
 }
 
-/// A token that nobody has had: 32 random bytes.
+/// Generates a token of 32 random bytes.
 pub fn new_token(chance: &dyn Rng) -> String {
     let bytes = [chance.bits().to_be_bytes(), chance.bits().to_be_bytes()].concat();
     format!("shk_{}", HEXLOWER.encode(&bytes))
 }
 
-/// What is done by changing nothing that is configured: looking after deliveries, and sending. Each entry is
-/// the address after `/api/v1`; `{}` stands for whatever differs.
-const OPERATIONS: &[(Method, &str)] = &[
+/// Endpoints for operators: they act on deliveries and send messages, but change no configuration.
+/// Paths are relative to `/api/v1`; `{}` stands for any parameter.
+const OPERATOR_ENDPOINTS: &[(Method, &str)] = &[
     (Method::POST, "/events/{}/duplicates/{}/deliver"),
     (Method::POST, "/deliveries/{}/replay"),
     (Method::POST, "/deliveries/{}/cancel"),
@@ -58,54 +57,54 @@ const OPERATIONS: &[(Method, &str)] = &[
     (Method::POST, "/events/{}/reveal"),
 ];
 
-/// What is sent to be looked at, and changes nothing.
-const TRIALS: [(Method, &str); 1] = [(Method::POST, "/routes/try")];
+/// POST endpoints that change nothing.
+const READ_ONLY_POSTS: [(Method, &str); 1] = [(Method::POST, "/routes/try")];
 
-/// What only an admin may even look at.
-const CONFIDENTIAL: [&str; 2] = ["/tokens", "/tokens/{}"];
+/// Endpoints that only admins may read.
+const ADMIN_ENDPOINTS: [&str; 2] = ["/tokens", "/tokens/{}"];
 
-/// The role that a call needs. `path` is the router's, with its placeholders.
-fn needed(method: &Method, path: &str) -> Role {
+/// The role that an endpoint needs. `path` is the router's pattern, with its parameters.
+fn required_role(method: &Method, path: &str) -> Role {
     let path = path.strip_prefix("/api/v1").unwrap_or(path);
-    if CONFIDENTIAL.iter().any(|known| is_same(known, path)) {
+    if ADMIN_ENDPOINTS.iter().any(|known| is_same_pattern(known, path)) {
         return Role::Admin;
     }
-    let is_in = |calls: &[(Method, &str)]| {
-        calls.iter().any(|(verb, known)| verb == method && is_same(known, path))
+    let is_listed = |endpoints: &[(Method, &str)]| {
+        endpoints.iter().any(|(verb, known)| verb == method && is_same_pattern(known, path))
     };
-    if *method == Method::GET || *method == Method::HEAD || is_in(&TRIALS) {
+    if *method == Method::GET || *method == Method::HEAD || is_listed(&READ_ONLY_POSTS) {
         return Role::Viewer;
     }
-    if is_in(OPERATIONS) { Role::Operator } else { Role::Admin }
+    if is_listed(OPERATOR_ENDPOINTS) { Role::Operator } else { Role::Admin }
 }
 
-/// Whether two patterns are of the same addresses, whatever their placeholders are called.
-fn is_same(known: &str, path: &str) -> bool {
-    let is_placeholder = |part: &str| part.starts_with('{');
-    let alike = |(a, b): (&str, &str)| a == b || (is_placeholder(a) && is_placeholder(b));
+/// Compares path patterns, ignoring the names of parameters.
+fn is_same_pattern(known: &str, path: &str) -> bool {
+    let is_parameter = |part: &str| part.starts_with('{');
+    let is_equal = |(a, b): (&str, &str)| a == b || (is_parameter(a) && is_parameter(b));
     known.split('/').count() == path.split('/').count()
-        && known.split('/').zip(path.split('/')).all(alike)
+        && known.split('/').zip(path.split('/')).all(is_equal)
 }
 
-/// The tokens that are known, in memory: every request asks for them.
+/// All tokens and sessions, in memory because every request needs them.
 #[derive(Debug)]
-pub(crate) struct Tokens(RwLock<HashMap<TokenHash, ApiToken>>);
+pub(crate) struct TokenRegistry(RwLock<HashMap<TokenHash, ApiToken>>);
 
-impl Tokens {
+impl TokenRegistry {
     pub(crate) fn new(tokens: Vec<ApiToken>) -> Self {
         Self(RwLock::new(tokens.into_iter().map(|token| (token.hash, token)).collect()))
     }
 
-    /// Knows one more, once it is stored. Not a session whose token was taken away since; says
-    /// whether it is known.
+    /// Adds a token once it is stored. Returns false for a session whose token was revoked meanwhile:
+    /// it is not added.
     pub(crate) fn add(&self, token: ApiToken) -> bool {
         let mut tokens = self.0.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(session) = token.session {
-            // Those that have ended are of no use to anybody, as in the store.
+            // Expired sessions are dropped here, as in the store.
             let now = token.created_at;
             tokens.retain(|_, known| known.session.is_none() || !known.has_expired(now));
-            let is_there = |with: TokenId| tokens.values().any(|known| known.id == with);
-            if session.begun_with.is_some_and(|with| !is_there(with)) {
+            let exists = |with: TokenId| tokens.values().any(|known| known.id == with);
+            if session.begun_with.is_some_and(|with| !exists(with)) {
                 return false;
             }
         }
@@ -113,91 +112,88 @@ impl Tokens {
         true
     }
 
-    /// Whether there is such a token.
-    pub(crate) fn knows(&self, id: TokenId) -> bool {
+    pub(crate) fn contains(&self, id: TokenId) -> bool {
         let tokens = self.0.read().unwrap_or_else(PoisonError::into_inner);
         tokens.values().any(|token| token.id == id)
     }
 
-    /// Knows one less, and no session that was begun with it, once it is stored no more.
-    pub(crate) fn forget(&self, id: TokenId) {
+    /// Removes a token, and the sessions that were started with it, once the store has removed it.
+    pub(crate) fn remove(&self, id: TokenId) {
         let mut tokens = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        let began = |token: &ApiToken| token.session.and_then(|session| session.begun_with);
-        tokens.retain(|_, token| token.id != id && began(token) != Some(id));
+        let started_with = |token: &ApiToken| token.session.and_then(|session| session.begun_with);
+        tokens.retain(|_, token| token.id != id && started_with(token) != Some(id));
     }
 
-    /// Whether a token that was let in is still good.
-    pub(crate) fn is_good(&self, hash: &TokenHash, now: Timestamp) -> bool {
+    /// Whether a token that was accepted before is still valid.
+    pub(crate) fn is_valid(&self, hash: &TokenHash, now: Timestamp) -> bool {
         let tokens = self.0.read().unwrap_or_else(PoisonError::into_inner);
         tokens.get(hash).is_some_and(|token| !token.has_expired(now))
     }
 
-    /// The token that was let in.
-    pub(crate) fn holder(&self, hash: &TokenHash) -> Option<ApiToken> {
+    pub(crate) fn find_by_hash(&self, hash: &TokenHash) -> Option<ApiToken> {
         let tokens = self.0.read().unwrap_or_else(PoisonError::into_inner);
         tokens.get(hash).cloned()
     }
 
-    /// Finds by the hash: what timing could tell about a hash does not help to guess a token.
+    /// Looks up by hash, so that timing reveals nothing that helps to guess a token.
     pub(crate) fn find(&self, token: &str, now: Timestamp) -> Result<ApiToken, &'static str> {
         let tokens = self.0.read().unwrap_or_else(PoisonError::into_inner);
         match tokens.get(&hash_token(token)).filter(|token| token.session.is_none()) {
-            None => Err("this token is not known"),
-            Some(token) if token.has_expired(now) => Err("this token has expired"),
+            None => Err("Unknown token."),
+            Some(token) if token.has_expired(now) => Err("This token has expired."),
             Some(token) => Ok(token.clone()),
         }
     }
 
-    /// The session that has this secret, while it lasts.
-    pub(crate) fn session(&self, secret: &str, now: Timestamp) -> Option<ApiToken> {
+    /// The unexpired session with this secret.
+    pub(crate) fn find_session(&self, secret: &str, now: Timestamp) -> Option<ApiToken> {
         let tokens = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let session = tokens.get(&hash_token(secret)).filter(|token| token.session.is_some())?;
         (!session.has_expired(now)).then(|| session.clone())
     }
 
-    /// What somebody may do who was let in before.
+    /// The role of a session, unless it has ended.
     fn role_of(&self, hash: &TokenHash, now: Timestamp) -> Result<Role, &'static str> {
         let tokens = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let token = tokens.get(hash).filter(|token| !token.has_expired(now));
-        token.map(|token| token.role).ok_or("this session has ended; sign in again")
+        token.map(|token| token.role).ok_or("This session has ended. Sign in again.")
     }
 }
 
-/// Marks a request that was made inside this process. Nothing that comes over a socket has one.
+/// Marks a request made by this process itself. Requests from a socket never carry it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct FromInside;
+pub(crate) struct InProcessCall;
 
-/// Marks a call that the dashboard makes for somebody who has signed in: by which session. Nothing
-/// that comes over a socket has one.
+/// Marks a request that the dashboard makes for a signed-in user, with the hash of the session.
+/// Requests from a socket never carry it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct OnBehalf(pub(crate) TokenHash);
+pub(crate) struct DashboardCall(pub(crate) TokenHash);
 
-/// Whether whoever asks may see the secrets in what is stored. Each request that is let through has
-/// one.
+/// Whether the caller may see secrets in stored data. Every authenticated request carries it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Insight(pub(crate) bool);
+pub(crate) struct SecretAccess(pub(crate) bool);
 
-/// Lets a request through if it carries a token that is known and reaches that far.
+/// Middleware: requires a valid token whose role is sufficient for the endpoint.
 pub(crate) async fn require_token(
-    State(app): State<Arc<App>>,
+    State(server): State<Arc<ServerState>>,
     mut request: Request,
     next: Next,
 ) -> Response {
-    match who(&app, &request) {
+    match authenticate(&server, &request) {
         Err(detail) => {
             Problem::new(StatusCode::UNAUTHORIZED, "unauthorized", detail).into_response()
         }
         Ok((role, hash)) => {
             let path = request.extensions().get::<MatchedPath>().map_or("", MatchedPath::as_str);
-            let needed = needed(request.method(), path);
-            if role < needed {
-                return forbidden(role, needed);
+            let required = required_role(request.method(), path);
+            if role < required {
+                return forbidden(role, required);
             }
-            // Whoever has the process has its folder, and every byte in it.
-            let insight = role >= Role::Operator || hash.is_none();
-            request.extensions_mut().insert(Insight(insight));
+            // An in-process call can read the data folder anyway.
+            let may_see_secrets = role >= Role::Operator || hash.is_none();
+            request.extensions_mut().insert(SecretAccess(may_see_secrets));
             if let Some(hash) = hash {
-                // Whose `Idempotency-Key` it is.
+                // The scope of the `Idempotency-Key`.
                 request.extensions_mut().insert(hash);
             }
             next.run(request).await
@@ -205,14 +201,17 @@ pub(crate) async fn require_token(
     }
 }
 
-/// What whoever asks may do, and by which token.
-fn who(app: &App, request: &Request) -> Result<(Role, Option<TokenHash>), &'static str> {
-    if request.extensions().get::<FromInside>().is_some() {
+/// The caller's role, and the hash of the token or session.
+fn authenticate(
+    server: &ServerState,
+    request: &Request,
+) -> Result<(Role, Option<TokenHash>), &'static str> {
+    if request.extensions().get::<InProcessCall>().is_some() {
         return Ok((Role::Viewer, None));
     }
-    let now = app.engine.clock().now();
-    if let Some(OnBehalf(hash)) = request.extensions().get() {
-        return Ok((app.tokens.role_of(hash, now)?, Some(*hash)));
+    let now = server.engine.clock().now();
+    if let Some(DashboardCall(hash)) = request.extensions().get() {
+        return Ok((server.tokens.role_of(hash, now)?, Some(*hash)));
     }
     let token = request
         .headers()
@@ -221,13 +220,15 @@ fn who(app: &App, request: &Request) -> Result<(Role, Option<TokenHash>), &'stat
         .and_then(|value| value.split_once(' '))
         .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
         .map(|(_, token)| token.trim())
-        .ok_or("send a token as `Authorization: Bearer …`")?;
-    let token = app.tokens.find(token, now)?;
+        .ok_or("Send a token as `Authorization: Bearer …`.")?;
+    let token = server.tokens.find(token, now)?;
     Ok((token.role, Some(token.hash)))
 }
 
-fn forbidden(role: Role, needed: Role) -> Response {
-    let detail = format!("this token has the role {role}, and this needs {needed}");
+fn forbidden(role: Role, required: Role) -> Response {
+    let detail = format!(
+        "You don't have permission to do this. Your role is {role}; {required} is required."
+    );
     Problem::new(StatusCode::FORBIDDEN, "forbidden", detail).into_response()
 }
 
@@ -236,10 +237,10 @@ mod tests {
     use surehook_core::access::Session;
 
     use super::*;
-    use crate::front;
+    use crate::router::api_table;
 
-    /// Every call that needs a token, with the least role that may make it.
-    const CALLS: &[(&str, &str, Role)] = &[
+    /// Every authenticated endpoint with the lowest role that may use it.
+    const ENDPOINTS: &[(&str, &str, Role)] = &[
         ("GET", "/events", Role::Viewer),
         ("GET", "/events/{id}", Role::Viewer),
         ("GET", "/events/{id}/body", Role::Viewer),
@@ -272,9 +273,9 @@ mod tests {
         ("POST", "/quarantine/release", Role::Operator),
         ("DELETE", "/quarantine/{id}", Role::Admin),
         ("GET", "/stats/series", Role::Viewer),
-        ("POST", "/destinations/{wanted}/pause", Role::Operator),
-        ("POST", "/destinations/{wanted}/resume", Role::Operator),
-        ("POST", "/destinations/{wanted}/probe", Role::Operator),
+        ("POST", "/destinations/{id}/pause", Role::Operator),
+        ("POST", "/destinations/{id}/resume", Role::Operator),
+        ("POST", "/destinations/{id}/probe", Role::Operator),
         ("GET", "/dead-letters/stats", Role::Viewer),
         ("GET", "/dead-letters/groups", Role::Viewer),
         ("GET", "/stats", Role::Viewer),
@@ -288,23 +289,23 @@ mod tests {
         ("DELETE", "/tokens/{id}", Role::Admin),
         ("GET", "/sources", Role::Viewer),
         ("POST", "/sources", Role::Admin),
-        ("GET", "/sources/{wanted}", Role::Viewer),
-        ("PUT", "/sources/{wanted}", Role::Admin),
-        ("DELETE", "/sources/{wanted}", Role::Admin),
+        ("GET", "/sources/{id}", Role::Viewer),
+        ("PUT", "/sources/{id}", Role::Admin),
+        ("DELETE", "/sources/{id}", Role::Admin),
         ("GET", "/destinations", Role::Viewer),
         ("POST", "/destinations", Role::Admin),
-        ("GET", "/destinations/{wanted}", Role::Viewer),
-        ("PUT", "/destinations/{wanted}", Role::Admin),
-        ("DELETE", "/destinations/{wanted}", Role::Admin),
+        ("GET", "/destinations/{id}", Role::Viewer),
+        ("PUT", "/destinations/{id}", Role::Admin),
+        ("DELETE", "/destinations/{id}", Role::Admin),
         ("GET", "/routes", Role::Viewer),
         ("POST", "/routes", Role::Admin),
-        ("GET", "/routes/{wanted}", Role::Viewer),
-        ("PUT", "/routes/{wanted}", Role::Admin),
-        ("DELETE", "/routes/{wanted}", Role::Admin),
+        ("GET", "/routes/{id}", Role::Viewer),
+        ("PUT", "/routes/{id}", Role::Admin),
+        ("DELETE", "/routes/{id}", Role::Admin),
         ("POST", "/routes/try", Role::Viewer),
         ("GET", "/stream", Role::Viewer),
         ("GET", "/metrics", Role::Viewer),
-        // Not there, and still decided: a call that is forgotten here is for admins.
+        // Unlisted endpoints that change something are for admins.
         ("PATCH", "/events/{id}", Role::Admin),
         ("POST", "/events", Role::Admin),
         ("HEAD", "/events", Role::Viewer),
@@ -324,56 +325,64 @@ mod tests {
     }
 
     #[test]
-    fn a_session_is_known_only_with_its_token() {
+    fn session_is_removed_and_not_added_without_its_token() {
         let first = token(1, None);
         let of_first = |n| token(n, Some(Session { begun_with: Some(first.id) }));
-        let tokens = Tokens::new(vec![first.clone()]);
+        let tokens = TokenRegistry::new(vec![first.clone()]);
         assert!(tokens.add(of_first(2)));
 
-        tokens.forget(first.id);
+        tokens.remove(first.id);
 
-        assert!(!tokens.add(of_first(3)), "its token was taken away meanwhile");
+        assert!(!tokens.add(of_first(3)), "its token was removed meanwhile");
         assert!(tokens.0.read().unwrap().is_empty());
     }
 
     #[test]
-    fn sessions_that_have_ended_leave() {
-        let tokens = Tokens::new(vec![token(1, None)]);
+    fn adding_a_session_drops_expired_sessions() {
+        let tokens = TokenRegistry::new(vec![token(1, None)]);
         assert!(tokens.add(token(2, Some(Session { begun_with: None }))));
 
         assert!(tokens.add(token(50, Some(Session { begun_with: None }))));
 
-        assert!(!tokens.knows(token(2, None).id));
-        assert!(tokens.knows(token(1, None).id) && tokens.knows(token(50, None).id));
+        assert!(!tokens.contains(token(2, None).id));
+        assert!(tokens.contains(token(1, None).id) && tokens.contains(token(50, None).id));
     }
 
     #[test]
-    fn every_call_needs_what_the_table_says() {
-        for (method, path, expected) in CALLS.iter().copied() {
+    fn every_endpoint_requires_the_listed_role() {
+        for (method, path, expected) in ENDPOINTS.iter().copied() {
             let method: Method = method.parse().unwrap();
             let full = if path == "/metrics" { path.to_owned() } else { format!("/api/v1{path}") };
-            assert_eq!(needed(&method, &full), expected, "case: {method} {path}");
+            assert_eq!(required_role(&method, &full), expected, "case: {method} {path}");
         }
     }
 
     #[test]
-    fn no_call_is_missing_from_the_table() {
-        for (method, path) in front::table().guarded_calls() {
+    fn every_authenticated_endpoint_is_listed() {
+        for (method, path) in api_table().authenticated_endpoints() {
             let path = path.strip_prefix("/api/v1").unwrap_or(path);
-            let known = CALLS
-                .iter()
-                .any(|(verb, other, _)| verb.eq_ignore_ascii_case(method) && is_same(other, path));
-            assert!(known, "`{method} {path}` is in no line of the table");
+            let known = ENDPOINTS.iter().any(|(verb, other, _)| {
+                verb.eq_ignore_ascii_case(method) && is_same_pattern(other, path)
+            });
+            assert!(known, "`{method} {path}` is not listed");
         }
     }
 
     #[test]
-    fn what_looks_after_deliveries_is_for_operators() {
-        for (method, path) in OPERATIONS {
-            let named = path.replace("{}", "{wanted}");
-            assert_eq!(needed(method, &format!("/api/v1{named}")), Role::Operator, "case: {path}");
-            assert_eq!(needed(method, &format!("{named}/more")), Role::Admin, "case: {path}");
-            assert_eq!(needed(&Method::DELETE, path), Role::Admin, "case: {path}");
+    fn operator_endpoints_require_operator_and_nothing_else() {
+        for (method, path) in OPERATOR_ENDPOINTS {
+            let pattern = path.replace("{}", "{id}");
+            assert_eq!(
+                required_role(method, &format!("/api/v1{pattern}")),
+                Role::Operator,
+                "case: {path}"
+            );
+            assert_eq!(
+                required_role(method, &format!("{pattern}/more")),
+                Role::Admin,
+                "case: {path}"
+            );
+            assert_eq!(required_role(&Method::DELETE, path), Role::Admin, "case: {path}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Reads a body whole, within its size and its time.
+//! Reads a request body completely, within a size and time limit.
 
 use std::{error::Error, time::Duration};
 
@@ -9,27 +9,28 @@ use hyper::body::Body;
 
 use crate::problem::Problem;
 
-/// The whole body, or why there is none. After an error the connection cannot be used again.
-pub(crate) async fn whole<B>(body: B, limit: usize, time: Duration) -> Result<Bytes, Problem>
+/// Reads the whole body. After an error the connection must be closed, because the rest of the body
+/// is unread.
+pub(crate) async fn read_body<B>(body: B, limit: usize, timeout: Duration) -> Result<Bytes, Problem>
 where
     B: Body<Data = Bytes>,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
-    match tokio::time::timeout(time, Limited::new(body, limit).collect()).await {
+    match tokio::time::timeout(timeout, Limited::new(body, limit).collect()).await {
         Err(_) => {
-            let detail = "the body did not come within the time for it";
+            let detail = format!("The body was not received within {} s.", timeout.as_secs());
             Err(Problem::new(StatusCode::REQUEST_TIMEOUT, "body_timeout", detail).close())
         }
-        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large(limit)),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(body_too_large(limit)),
         Ok(Err(_)) => {
-            let detail = "the body is not well formed, or was cut off";
+            let detail = "The body is malformed or was cut off.";
             Err(Problem::new(StatusCode::BAD_REQUEST, "bad_body", detail).close())
         }
         Ok(Ok(collected)) => Ok(collected.to_bytes()),
     }
 }
 
-pub(crate) fn too_large(limit: usize) -> Problem {
-    let detail = format!("the body is larger than {limit} bytes");
+pub(crate) fn body_too_large(limit: usize) -> Problem {
+    let detail = format!("The body is larger than {limit} bytes.");
     Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", detail).close()
 }

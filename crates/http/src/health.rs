@@ -1,4 +1,4 @@
-//! Probes and metrics.
+//! Health checks and metrics.
 
 use std::sync::Arc;
 
@@ -9,29 +9,33 @@ use axum::{
 use http::{StatusCode, header};
 
 use crate::{
-    App,
-    openapi::{Api, Op},
-    problem::Problem,
+    ServerState,
+    openapi::{ApiTable, Operation},
+    problem::{DISK_FULL, Problem},
 };
 
-pub(crate) fn routes(api: Api) -> Api {
-    let live = Op::open("livez", "The process answers.").answers_as(200, &["text/plain"]);
-    let ready = Op::open("readyz", "Whether requests should be sent here, and if not, why.")
-        .answers_as(200, &["text/plain"])
-        .refuses(503, &["draining", "store_failed", "disk_full", "deliveries_stuck"]);
-    let numbers = Op::new("metrics", "The metrics as Prometheus reads them.")
-        .answers_as(200, &["application/openmetrics-text"]);
-    api.get("/livez", livez, live).get("/readyz", readyz, ready).get("/metrics", metrics, numbers)
+pub(crate) fn add_routes(api: ApiTable) -> ApiTable {
+    let live = Operation::public("check_liveness", "Check that the process runs.")
+        .returns_media(200, &["text/plain"]);
+    let ready =
+        Operation::public("check_readiness", "Check whether this gateway can take requests.")
+            .returns_media(200, &["text/plain"])
+            .problem(503, &["draining", "store_failed", "disk_full", "deliveries_stuck"]);
+    let metrics_operation = Operation::new("get_metrics", "Get metrics in OpenMetrics format.")
+        .returns_media(200, &["application/openmetrics-text"]);
+    api.get("/livez", livez, live).get("/readyz", readyz, ready).get(
+        "/metrics",
+        metrics,
+        metrics_operation,
+    )
 }
 
-/// The process answers.
 pub(crate) async fn livez() -> &'static str {
     "ok\n"
 }
 
-/// Whether requests should be sent here, and if not, why.
-pub(crate) async fn readyz(State(app): State<Arc<App>>) -> Response {
-    match trouble(&app) {
+pub(crate) async fn readyz(State(server): State<Arc<ServerState>>) -> Response {
+    match readiness_problem(&server) {
         None => "ok\n".into_response(),
         Some((code, detail)) => Problem::new(StatusCode::SERVICE_UNAVAILABLE, code, detail)
             .retry_after(5)
@@ -39,24 +43,23 @@ pub(crate) async fn readyz(State(app): State<Arc<App>>) -> Response {
     }
 }
 
-fn trouble(app: &App) -> Option<(&'static str, String)> {
-    if app.draining.is_cancelled() {
-        return Some(("draining", "the gateway is shutting down".to_owned()));
+fn readiness_problem(server: &ServerState) -> Option<(&'static str, String)> {
+    if server.draining.is_cancelled() {
+        return Some(("draining", "The gateway is shutting down.".to_owned()));
     }
-    let health = app.engine.store().health();
+    let health = server.engine.store().health();
     if let Some(why) = health.failed {
-        return Some(("store_failed", format!("the store has failed: {why}")));
+        return Some(("store_failed", format!("The store has failed: {why}")));
     }
     if health.full {
-        return Some(("disk_full", "the disk is full; make room and it goes on".to_owned()));
+        return Some(("disk_full", DISK_FULL.to_owned()));
     }
-    let stuck = app.engine.stuck_destination()?;
-    Some(("deliveries_stuck", format!("due deliveries to `{stuck}` are not being taken")))
+    let stuck = server.engine.stuck_destination()?;
+    Some(("deliveries_stuck", format!("Due deliveries to `{stuck}` are not being started.")))
 }
 
-/// The metrics as Prometheus reads them.
-pub(crate) async fn metrics(State(app): State<Arc<App>>) -> Response {
-    app.engine.telemetry().set_bodies_in_memory(app.body_bytes_held());
+pub(crate) async fn metrics(State(server): State<Arc<ServerState>>) -> Response {
+    server.engine.telemetry().set_bodies_in_memory(server.reserved_body_bytes());
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    ([(header::CONTENT_TYPE, kind)], app.engine.telemetry().render()).into_response()
+    ([(header::CONTENT_TYPE, kind)], server.engine.telemetry().render()).into_response()
 }

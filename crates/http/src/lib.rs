@@ -1,26 +1,23 @@
-//! The outside's view: the door for webhooks, the API for people and programs, probes, metrics.
+//! The HTTP server: receives webhooks and serves the API, the dashboard, health checks and metrics.
 //!
-//! - [`server`]: the accept loop with its limits and time-outs.
-//! - [`door`]: `POST /in/{source}`, the hot path, without a framework.
-//! - [`api`]: everything under `/api/v1`.
-//! - `openapi`: the table of all calls, and the document that is made of it.
-//! - `pages`, `session`: the dashboard on top of the API, and who has signed in to it.
-//! - [`problem`]: every status code and error code.
+//! - [`server`]: the accept loop with its limits and timeouts.
+//! - `receive`: `POST /in/{source}`, the hot path, without a framework.
+//! - [`api`]: all endpoints under `/api/v1`.
+//! - `openapi`: the table of endpoints and the OpenAPI document generated from it.
+//! - `in_process_gateway`, `session`: the dashboard on top of the API, and its sessions.
+//! - `problem`: all error responses with their status and code.
 
 pub mod api;
 mod auth;
 mod body;
-pub mod door;
-mod front;
 mod health;
-mod inside;
+mod in_process_gateway;
 mod openapi;
-mod pages;
 mod problem;
-mod refusal;
+mod receive;
+mod router;
 pub mod server;
 mod session;
-mod sync_answer;
 
 use std::{sync::Arc, time::Duration};
 
@@ -32,26 +29,26 @@ use tokio_util::sync::CancellationToken;
 pub use auth::{hash_token, new_token};
 pub use openapi::document as openapi_document;
 
-/// Bounds on what comes in. Each has a name, and what is beyond it is refused before it is read.
+/// Limits on connections and requests. Requests beyond a limit are refused before they are read.
 #[derive(Clone, Debug)]
-pub struct Limits {
-    /// The largest body, in bytes; a source may set its own.
+pub struct ServerLimits {
+    /// Largest body of a request, in bytes. A source may override it.
     pub body_bytes_max: usize,
-    /// Bytes of all bodies in memory together.
+    /// Memory for all request bodies together, in bytes.
     pub bodies_in_memory_max: usize,
-    /// Connections at the same time.
+    /// Open connections.
     pub connections_max: usize,
-    /// Connections of one address at the same time.
+    /// Open connections from one IP address.
     pub connections_per_address_max: usize,
-    /// The time for the head of a request, and the time for which a connection may stay idle.
+    /// Time to receive the head of a request; also how long a connection may stay idle.
     pub head_timeout: Duration,
-    /// The time for the body of a request.
+    /// Time to receive the body of a request.
     pub body_timeout: Duration,
-    /// How long a copy of a wish waits for the one that is being carried out.
+    /// How long a request waits for a running request with the same `Idempotency-Key`.
     pub idempotency_wait: Duration,
 }
 
-impl Default for Limits {
+impl Default for ServerLimits {
     fn default() -> Self {
         Self {
             body_bytes_max: 1024 * 1024,
@@ -65,52 +62,49 @@ impl Default for Limits {
     }
 }
 
-/// What all requests share.
+/// State shared by all requests.
 #[derive(Debug)]
-pub struct App {
+pub struct ServerState {
     engine: Arc<Engine>,
-    limits: Limits,
-    /// Bytes of bodies that may still be read, in [`door::BODY_UNIT`]s.
-    room: Arc<Semaphore>,
-    tokens: auth::Tokens,
-    links: session::Links,
-    /// Keys of wishes that are being carried out.
-    in_flight: api::idempotent::InFlight,
-    /// Places for streams of news.
-    streams: Arc<Semaphore>,
-    /// Places for exports.
-    exports: Arc<Semaphore>,
-    /// Set when the process is about to end: readiness fails first.
+    limits: ServerLimits,
+    /// Memory left for request bodies, in units of [`receive::BODY_PERMIT_BYTES`].
+    body_memory: Arc<Semaphore>,
+    tokens: auth::TokenRegistry,
+    login_links: session::LoginLinks,
+    in_flight_keys: api::idempotency::InFlightKeys,
+    /// Limits open live update streams.
+    stream_permits: Arc<Semaphore>,
+    /// Limits running exports.
+    export_permits: Arc<Semaphore>,
+    /// Cancelled when shutdown begins, so that readiness fails before connections are closed.
     draining: CancellationToken,
 }
 
-impl App {
-    /// Puts the HTTP face on an engine.
+impl ServerState {
     pub fn new(
         engine: Arc<Engine>,
-        limits: Limits,
+        limits: ServerLimits,
         tokens: Vec<ApiToken>,
         draining: CancellationToken,
     ) -> Arc<Self> {
-        let units =
-            limits.bodies_in_memory_max.div_ceil(door::BODY_UNIT).min(Semaphore::MAX_PERMITS);
-        let room = Arc::new(Semaphore::new(units));
+        let permits = limits.bodies_in_memory_max.div_ceil(receive::BODY_PERMIT_BYTES);
+        let body_memory = Arc::new(Semaphore::new(permits.min(Semaphore::MAX_PERMITS)));
         Arc::new(Self {
             engine,
             limits,
-            room,
-            tokens: auth::Tokens::new(tokens),
-            links: session::Links::default(),
-            in_flight: api::idempotent::InFlight::default(),
-            streams: Arc::new(Semaphore::new(api::stream::STREAMS_MAX)),
-            exports: Arc::new(Semaphore::new(api::export::EXPORTS_MAX)),
+            body_memory,
+            tokens: auth::TokenRegistry::new(tokens),
+            login_links: session::LoginLinks::default(),
+            in_flight_keys: api::idempotency::InFlightKeys::default(),
+            stream_permits: Arc::new(Semaphore::new(api::stream::STREAMS_MAX)),
+            export_permits: Arc::new(Semaphore::new(api::export::EXPORTS_MAX)),
             draining,
         })
     }
 
-    /// Bytes that are set aside for bodies of requests, in whole units.
-    fn body_bytes_held(&self) -> usize {
-        let units = self.limits.bodies_in_memory_max.div_ceil(door::BODY_UNIT);
-        units.saturating_sub(self.room.available_permits()) * door::BODY_UNIT
+    /// Memory reserved for request bodies, in bytes.
+    fn reserved_body_bytes(&self) -> usize {
+        let permits = self.limits.bodies_in_memory_max.div_ceil(receive::BODY_PERMIT_BYTES);
+        permits.saturating_sub(self.body_memory.available_permits()) * receive::BODY_PERMIT_BYTES
     }
 }

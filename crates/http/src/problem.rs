@@ -1,7 +1,7 @@
-//! Every status code and error code, as RFC 9457 problems.
+//! All error responses, as RFC 9457 problems.
 //!
-//! A problem says what is wrong and what to do; `code` is stable and for programs. What went wrong
-//! inside is in the log, not in the answer.
+//! `detail` says what is wrong and what to do, for people; `code` is stable and for programs.
+//! Internal errors are logged and not shown in the response.
 
 use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
@@ -19,23 +19,26 @@ use surehook_engine::{
     ingest::{IngestError, SendMessageError},
 };
 
-/// A problem as it is answered (RFC 9457).
+/// An error response (RFC 9457).
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "Problem")]
-pub(crate) struct Shown<'a> {
-    /// `urn:surehook:` and the code.
+pub(crate) struct ProblemBody<'a> {
+    /// `urn:surehook:` followed by the code.
     r#type: String,
-    /// The status in words.
+    /// Reason phrase of the status.
     title: &'a str,
-    /// The HTTP status.
     status: u16,
-    /// What is wrong, for programs. Stable.
+    /// Machine-readable error code. Stable.
     code: &'a str,
-    /// What is wrong and what to do, for people. May change.
+    /// What is wrong and what to do, for people. The text may change.
     detail: &'a str,
 }
 
-/// An answer that is not what was asked for.
+/// Text for a full disk; the gateway resumes without a restart.
+pub(crate) const DISK_FULL: &str =
+    "The gateway's disk is full. Free some space; the gateway resumes by itself.";
+
+/// An error response that a handler returns.
 #[derive(Clone, Debug)]
 pub(crate) struct Problem {
     status: StatusCode,
@@ -68,14 +71,14 @@ impl Problem {
         self
     }
 
-    /// The rest of the request is not read, so the connection cannot be used again.
+    /// Closes the connection after the response, because the rest of the request stays unread.
     pub(crate) fn close(mut self) -> Self {
         self.close = true;
         self
     }
 
-    /// The same for a sender that gives up for good at some statuses: it is to come again.
-    pub(crate) fn send_again(mut self) -> Self {
+    /// Turns statuses at which some senders give up for good into 503, so that they retry.
+    pub(crate) fn into_retryable(mut self) -> Self {
         if matches!(self.status.as_u16(), 400 | 401 | 403 | 404 | 422) {
             self.status = StatusCode::SERVICE_UNAVAILABLE;
             self.retry_after_secs = Some(60);
@@ -92,7 +95,7 @@ impl Problem {
     }
 
     pub(crate) fn not_found(what: &str) -> Self {
-        Self::new(StatusCode::NOT_FOUND, "not_found", format!("there is no such {what}"))
+        Self::new(StatusCode::NOT_FOUND, "not_found", format!("No such {what}."))
     }
 
     pub(crate) fn invalid(detail: impl Into<String>) -> Self {
@@ -100,60 +103,56 @@ impl Problem {
     }
 
     pub(crate) fn method_not_allowed(methods: &'static str) -> Self {
-        let detail = format!("this address takes {methods}");
+        let detail = format!("Method not allowed. Use {methods}.");
         Self::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", detail).allow(methods)
     }
 
-    /// The body of an event is gone by the retention of its source, which is unknown if the source
-    /// was deleted since.
+    /// The retention of the event's source removed its body. `source` is `None` if it was deleted.
     pub(crate) fn body_removed(source: Option<(&Name, RetentionPolicy)>) -> Self {
         let rule = match source {
-            None => "its source, deleted since, asked for that".to_owned(),
+            None => "Its source has been deleted since.".to_owned(),
             Some((name, keep)) => format!(
-                "the source `{name}` keeps bodies for {}, and those of dead letters for {}, after \
-                 they were received; a longer `retention` keeps the next ones longer",
+                "Source `{name}` keeps bodies for {}, and bodies of dead letters for {}. To keep \
+                 future bodies longer, increase its `retention`.",
                 HumanDuration(keep.bodies),
                 HumanDuration(keep.dead_letters)
             ),
         };
-        let detail = format!("retention has removed the body of this event: {rule}");
+        let detail = format!("The body of this event was removed by retention. {rule}");
         Self::new(StatusCode::GONE, "body_removed", detail)
     }
 
-    pub(crate) fn too_soon(again_at: Timestamp, now: Timestamp) -> Self {
+    pub(crate) fn replayed_too_soon(again_at: Timestamp, now: Timestamp) -> Self {
         let secs = again_at.since(now).as_secs() + 1;
-        let detail =
-            format!("this was replayed a moment ago; it can be replayed again in {secs} s");
+        let detail = format!("This delivery was just replayed. Replay it again in {secs} s.");
         Self::new(StatusCode::TOO_MANY_REQUESTS, "replayed_too_soon", detail).retry_after(secs)
     }
 
     pub(crate) fn replay_overlaps(other: &ReplayId) -> Self {
         let detail = format!(
-            "the replay job {other} has not ended and could deliver the same events; wait for it, \
-             cancel it, or narrow the filter by destination, source, key or time"
+            "Replay job {other} is still running and could deliver the same events. Wait for it, \
+             cancel it, or narrow the filter by destination, source, key or time."
         );
         Self::new(StatusCode::CONFLICT, "replay_overlaps", detail)
     }
 
-    pub(crate) fn replay_state(state: &str, wish: &str) -> Self {
-        let detail = format!("a replay job that is {state} cannot be {wish}");
+    pub(crate) fn replay_state(state: &str, action: &str) -> Self {
+        let detail = format!("This replay job is {state} and cannot be {action}.");
         Self::new(StatusCode::CONFLICT, "replay_state", detail)
     }
 
-    /// The body as JSON.
     pub(crate) fn json(&self) -> Vec<u8> {
-        let shown = Shown {
+        let body = ProblemBody {
             r#type: format!("urn:surehook:{}", self.code),
             title: self.status.canonical_reason().unwrap_or("Problem"),
             status: self.status.as_u16(),
             code: self.code,
             detail: &self.detail,
         };
-        // A struct of texts and numbers always becomes JSON.
-        serde_json::to_vec(&shown).unwrap_or_default()
+        // Strings and numbers always serialize.
+        serde_json::to_vec(&body).unwrap_or_default()
     }
 
-    /// The headers that go with it.
     pub(crate) fn headers(&self) -> http::HeaderMap {
         let mut headers = http::HeaderMap::new();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
@@ -182,18 +181,17 @@ impl IntoResponse for Problem {
 impl From<StoreError> for Problem {
     fn from(error: StoreError) -> Self {
         match &error {
-            // 503 and not 500: senders try again after a 503, and that saves the event.
+            // 503 and not 500: senders retry after a 503, so that the event is not lost.
             StoreError::Overloaded => {
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, "overloaded", error.to_string())
                     .retry_after(1)
             }
             StoreError::Full => {
-                let detail = "the gateway's disk is full; make room and it goes on by itself";
-                Self::new(StatusCode::SERVICE_UNAVAILABLE, "disk_full", detail).retry_after(30)
+                Self::new(StatusCode::SERVICE_UNAVAILABLE, "disk_full", DISK_FULL).retry_after(30)
             }
             StoreError::Failed(_) | StoreError::Refused(_) | StoreError::Corrupt(_) => {
-                tracing::error!(%error, "the store did not do what was asked");
-                let detail = "the gateway could not store or read this; its log says why";
+                tracing::error!(%error, "store operation failed");
+                let detail = "The gateway could not read or write its store. See its log.";
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, "store_failed", detail).retry_after(5)
             }
         }
@@ -205,8 +203,8 @@ impl From<IngestError> for Problem {
         let code = error.code();
         let status = match &error {
             IngestError::UnknownSource => StatusCode::NOT_FOUND,
-            // 503: the request may be good, and the sender should try again when this is mended. 410
-            // would make some switch their webhook off for good.
+            // 503: the request may be valid, so the sender should retry until this is fixed. A 410
+            // would make some senders disable the webhook for good.
             IngestError::Disabled
             | IngestError::Misconfigured
             | IngestError::Quarantined(_)

@@ -1,4 +1,4 @@
-//! The accept loop, with the limits and time-outs that a ready-made one does not have.
+//! The accept loop, with limits and timeouts that ready-made ones lack.
 
 use std::{
     collections::HashMap,
@@ -21,34 +21,37 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tower::ServiceExt as _;
 
-use crate::{App, door, front, problem::Problem};
+use crate::{ServerState, problem::Problem, receive, router};
 
-/// The head of a request must fit into this.
 const HEAD_BYTES_MAX: usize = 32 * 1024;
-/// The pause after `accept` failed, as it does when the process has no file descriptors left.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// Pause after `accept` failed, for example because no file descriptors are left.
+const ACCEPT_ERROR_PAUSE: Duration = Duration::from_millis(50);
 
-/// Connections that may wait to be accepted. The usual 128 overflow when a provider sends a burst,
-/// and each sender that finds no place waits a second before it tries again.
-const BACKLOG: u32 = 4096;
+/// Connections waiting to be accepted. The usual 128 overflow when a provider sends a burst, and a
+/// sender whose SYN is dropped waits a second before it retries.
+const LISTEN_BACKLOG: u32 = 4096;
 
-type Answer = Response<Either<Full<bytes::Bytes>, Body>>;
+type ServerResponse = Response<Either<Full<bytes::Bytes>, Body>>;
 
-/// Begins to listen.
 pub fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-    // A restart must not wait for connections of the run before to be forgotten.
+    // Without this, a restart would fail while old connections are in TIME_WAIT.
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
-    socket.listen(BACKLOG)
+    socket.listen(LISTEN_BACKLOG)
 }
 
-/// Serves until `stop`, then lets the requests that are being answered finish within `grace`.
-pub async fn serve(listener: TcpListener, app: Arc<App>, stop: CancellationToken, grace: Duration) {
-    let router = front::everything(Arc::clone(&app));
-    let house = Arc::new(House { app: Arc::clone(&app), router });
-    let places = Arc::new(Semaphore::new(app.limits.connections_max));
-    let addresses = Arc::new(Addresses::default());
+/// Serves until `stop`, then gives running requests `grace` to finish.
+pub async fn serve(
+    listener: TcpListener,
+    server: Arc<ServerState>,
+    stop: CancellationToken,
+    grace: Duration,
+) {
+    let router = router::build_router(Arc::clone(&server));
+    let handler = Arc::new(RequestHandler { server: Arc::clone(&server), router });
+    let permits = Arc::new(Semaphore::new(server.limits.connections_max));
+    let counts = Arc::new(ConnectionCounts::default());
     let connections = TaskTracker::new();
     loop {
         let accepted = tokio::select! {
@@ -59,56 +62,59 @@ pub async fn serve(listener: TcpListener, app: Arc<App>, stop: CancellationToken
             Ok(accepted) => accepted,
             Err(error) => {
                 tracing::warn!(%error, "could not accept a connection");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
+                tokio::time::sleep(ACCEPT_ERROR_PAUSE).await;
                 continue;
             }
         };
-        // Beyond the limit a connection is closed at once: cheaper than to let it wait.
-        let Ok(place) = Arc::clone(&places).try_acquire_owned() else { continue };
-        let Some(guest) = addresses.admit(remote.ip(), app.limits.connections_per_address_max)
+        // Beyond a limit the connection is closed at once: cheaper than keeping it waiting.
+        let Ok(permit) = Arc::clone(&permits).try_acquire_owned() else { continue };
+        let Some(guard) = counts.acquire(remote.ip(), server.limits.connections_per_address_max)
         else {
             continue;
         };
         let connection =
-            serve_connection(stream, remote.ip(), Arc::clone(&house), stop.child_token());
+            serve_connection(stream, remote.ip(), Arc::clone(&handler), stop.child_token());
         connections.spawn(async move {
             connection.await;
-            drop((place, guest));
+            drop((permit, guard));
         });
     }
     drop(listener);
     connections.close();
     if tokio::time::timeout(grace, connections.wait()).await.is_err() {
-        tracing::warn!(open = connections.len(), "closing connections that did not finish in time");
+        tracing::warn!(
+            open = connections.len(),
+            "closing connections that did not finish within the grace period"
+        );
     }
 }
 
-/// All that answers.
-struct House {
-    app: Arc<App>,
-    /// For what is not the door.
+/// Routes each request to [`receive`] or to the axum router.
+struct RequestHandler {
+    server: Arc<ServerState>,
+    /// Handles every path outside `/in/`.
     router: Router,
 }
 
-/// Serves one connection. `stop` is its own: asking one that all share takes the processors turns.
+/// Serves one connection. `stop` is a child token of its own: polling one shared token would make the
+/// cores contend for it.
 async fn serve_connection(
     stream: TcpStream,
     remote: IpAddr,
-    house: Arc<House>,
+    handler: Arc<RequestHandler>,
     stop: CancellationToken,
 ) {
-    // Small answers should not wait for more of them.
+    // Small responses must not be delayed by Nagle's algorithm.
     let _best_effort = stream.set_nodelay(true);
-    let head_timeout = house.app.limits.head_timeout;
+    let head_timeout = handler.server.limits.head_timeout;
     let remote: Arc<str> = remote.to_string().into();
     let service =
-        service_fn(move |request| respond(&house, request, &remote).map(Ok::<_, Infallible>));
-    // The bound on the number of headers is hyper's own, 100: setting it, even to the same, makes
-    // hyper take memory from the heap for every request.
+        service_fn(move |request| handler.respond(request, &remote).map(Ok::<_, Infallible>));
+    // `max_headers` is not set: even setting hyper's default of 100 makes it allocate per request.
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(head_timeout)
-        // A sender that has nothing more to send may close its half and still wait for the answer.
+        // A sender may close its half of the connection and still wait for the response.
         .half_close(true)
         .max_buf_size(HEAD_BYTES_MAX)
         .serve_connection(TokioIo::new(stream), service);
@@ -122,38 +128,40 @@ async fn serve_connection(
         }
     };
     if let Err(error) = ended {
-        tracing::debug!(%error, "a connection ended badly");
+        tracing::debug!(%error, "connection ended with an error");
     }
 }
 
-/// Answers a request. hyper copies what this gives into its place for every request, so what the door
-/// does not need of it lies elsewhere.
-fn respond(
-    house: &Arc<House>,
-    request: hyper::Request<Incoming>,
-    remote: &Arc<str>,
-) -> impl Future<Output = Answer> + use<> {
-    if door::is_door(request.uri().path()) && !is_odd(request.method()) {
-        let received = door::receive(Arc::clone(&house.app), request, Arc::clone(remote));
-        return received.map(|answer| answer.map(Either::Left)).left_future();
+impl RequestHandler {
+    /// Answers a request. hyper moves the returned future for every request, so the state that the
+    /// receive path does not need is boxed.
+    fn respond(
+        self: &Arc<Self>,
+        request: hyper::Request<Incoming>,
+        remote: &Arc<str>,
+    ) -> impl Future<Output = ServerResponse> + use<> {
+        if receive::is_receive_path(request.uri().path()) && is_supported(request.method()) {
+            let received = receive::receive(Arc::clone(&self.server), request, Arc::clone(remote));
+            return received.map(|response| response.map(Either::Left)).left_future();
+        }
+        Arc::clone(self).route(request).boxed().right_future()
     }
-    respond_elsewhere(Arc::clone(house), request).boxed().right_future()
+
+    async fn route(self: Arc<Self>, request: hyper::Request<Incoming>) -> ServerResponse {
+        if !is_supported(request.method()) {
+            let problem = Problem::method_not_allowed("GET, POST, PUT, DELETE").close();
+            return receive::problem_response(&problem).map(Either::Left);
+        }
+        match self.router.clone().oneshot(request.map(Body::new)).await {
+            Ok(response) => response.map(Either::Right),
+            Err(never) => match never {},
+        }
+    }
 }
 
-async fn respond_elsewhere(house: Arc<House>, request: hyper::Request<Incoming>) -> Answer {
-    if is_odd(request.method()) {
-        let problem = Problem::method_not_allowed("GET, POST, PUT, DELETE").close();
-        return door::refusal(&problem).map(Either::Left);
-    }
-    match house.router.clone().oneshot(request.map(Body::new)).await {
-        Ok(response) => response.map(Either::Right),
-        Err(never) => match never {},
-    }
-}
-
-/// Methods that nothing here knows; CONNECT and TRACE must not even reach a router.
-fn is_odd(method: &Method) -> bool {
-    !matches!(
+/// Whether the method may reach a handler. CONNECT and TRACE must not even reach the router.
+fn is_supported(method: &Method) -> bool {
+    matches!(
         *method,
         Method::GET
             | Method::HEAD
@@ -165,31 +173,31 @@ fn is_odd(method: &Method) -> bool {
     )
 }
 
-/// How many connections each address has open.
+/// Number of open connections per IP address.
 #[derive(Debug, Default)]
-struct Addresses(Mutex<HashMap<IpAddr, usize>>);
+struct ConnectionCounts(Mutex<HashMap<IpAddr, usize>>);
 
-/// One connection of an address; gives its place back when dropped.
-struct Guest {
-    addresses: Arc<Addresses>,
+/// Counts one open connection of an address until dropped.
+struct ConnectionGuard {
+    counts: Arc<ConnectionCounts>,
     ip: IpAddr,
 }
 
-impl Addresses {
-    fn admit(self: &Arc<Self>, ip: IpAddr, max: usize) -> Option<Guest> {
+impl ConnectionCounts {
+    fn acquire(self: &Arc<Self>, ip: IpAddr, max: usize) -> Option<ConnectionGuard> {
         let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let count = open.entry(ip).or_default();
         if *count >= max {
             return None;
         }
         *count += 1;
-        Some(Guest { addresses: Arc::clone(self), ip })
+        Some(ConnectionGuard { counts: Arc::clone(self), ip })
     }
 }
 
-impl Drop for Guest {
+impl Drop for ConnectionGuard {
     fn drop(&mut self) {
-        let mut open = self.addresses.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = self.counts.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(count) = open.get_mut(&self.ip) {
             *count -= 1;
             if *count == 0 {

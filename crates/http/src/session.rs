@@ -1,5 +1,5 @@
-//! Sessions of the dashboard: a browser that has signed in has a token of its own, which ends with
-//! the one it was begun with (docs/decisions/0051).
+//! Dashboard sessions. A signed-in browser has a token of its own, which ends with the token it was
+//! started with (docs/decisions/0051).
 
 use std::{
     collections::HashMap,
@@ -15,157 +15,158 @@ use surehook_core::{
     time::Timestamp,
 };
 
-use crate::{App, api::tokens::carry_out, auth::hash_token, problem::Problem};
+use crate::{ServerState, api::tokens::run_to_completion, auth::hash_token, problem::Problem};
 
-/// After which time somebody has to sign in again.
-const SESSION_LIFE: Duration = Duration::from_secs(7 * 24 * 3600);
+const SESSION_LIFETIME: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// For how long a link that opens once can be used.
-pub(crate) const LINK_LIFE: Duration = Duration::from_secs(24 * 3600);
+const LINK_LIFETIME: Duration = Duration::from_secs(24 * 3600);
 
-/// Links that nobody has used; more than these are not needed by anybody.
+/// Unused links kept at a time; beyond that the oldest is dropped.
 const LINKS_MAX: usize = 100;
 
-/// A link that nobody has used.
+/// A one-time login link that was not used yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Link {
-    until: Timestamp,
-    made_by: Option<Maker>,
+struct PendingLoginLink {
+    expires_at: Timestamp,
+    created_by: Option<LinkCreator>,
 }
 
-/// With which token a link was made: what it opens ends with that one.
+/// The token that created a link. Sessions started with the link end with that token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Maker {
+struct LinkCreator {
     id: TokenId,
-    ends: Option<Timestamp>,
+    expires_at: Option<Timestamp>,
 }
 
-impl Maker {
-    /// A session stands for the token that it was begun with, if there is one.
-    fn of(token: &ApiToken) -> Self {
+impl LinkCreator {
+    /// For a session, this is the token it was started with, if there is one.
+    fn from_token(token: &ApiToken) -> Self {
         let id = token.session.and_then(|session| session.begun_with).unwrap_or(token.id);
-        Self { id, ends: token.expires_at }
+        Self { id, expires_at: token.expires_at }
     }
 }
 
-/// The codes of links that open once. They end with the process: it makes a new one when it starts.
+/// Unused one-time login links by the hash of their code. Kept in memory only: the process prints a
+/// new link at each start.
 #[derive(Debug, Default)]
-pub(crate) struct Links(Mutex<HashMap<TokenHash, Link>>);
+pub(crate) struct LoginLinks(Mutex<HashMap<TokenHash, PendingLoginLink>>);
 
-impl Links {
-    fn open(&self) -> MutexGuard<'_, HashMap<TokenHash, Link>> {
+impl LoginLinks {
+    fn lock(&self) -> MutexGuard<'_, HashMap<TokenHash, PendingLoginLink>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A code that opens once, until its time.
-    fn make(
+    /// Creates a link; returns its code and its expiry.
+    fn create(
         &self,
         chance: &dyn Rng,
         now: Timestamp,
-        made_by: Option<Maker>,
+        created_by: Option<LinkCreator>,
     ) -> (String, Timestamp) {
-        let code = secret("shl_", chance);
-        let until = now + LINK_LIFE;
-        let mut open = self.open();
-        open.retain(|_, link| link.until > now);
-        if open.len() >= LINKS_MAX {
-            let oldest = open.iter().min_by_key(|(_, link)| link.until).map(|(hash, _)| *hash);
-            oldest.and_then(|hash| open.remove(&hash));
+        let code = new_secret("shl_", chance);
+        let expires_at = now + LINK_LIFETIME;
+        let mut links = self.lock();
+        links.retain(|_, link| link.expires_at > now);
+        if links.len() >= LINKS_MAX {
+            let oldest =
+                links.iter().min_by_key(|(_, link)| link.expires_at).map(|(hash, _)| *hash);
+            oldest.and_then(|hash| links.remove(&hash));
         }
-        open.insert(hash_token(&code), Link { until, made_by });
-        (code, until)
+        links.insert(hash_token(&code), PendingLoginLink { expires_at, created_by });
+        (code, expires_at)
     }
 
-    /// What a code opens, if it does; it never does again.
-    fn spend(&self, code: &str, now: Timestamp) -> Option<Link> {
-        self.open().remove(&hash_token(code)).filter(|link| link.until > now)
+    /// Takes the link of a code, so that it works only once.
+    fn redeem(&self, code: &str, now: Timestamp) -> Option<PendingLoginLink> {
+        self.lock().remove(&hash_token(code)).filter(|link| link.expires_at > now)
     }
 
-    /// A code that opened nothing after all.
-    fn put_back(&self, code: &str, link: Link) {
-        self.open().insert(hash_token(code), link);
+    /// Makes a redeemed link usable again, after its session could not be started.
+    fn restore(&self, code: &str, link: PendingLoginLink) {
+        self.lock().insert(hash_token(code), link);
     }
 
-    /// Closes what was made with a token that is taken away.
-    pub(crate) fn forget(&self, token: TokenId) {
-        self.open().retain(|_, link| link.made_by.is_none_or(|maker| maker.id != token));
+    /// Removes the links that a revoked token created.
+    pub(crate) fn remove_created_by(&self, token: TokenId) {
+        self.lock().retain(|_, link| link.created_by.is_none_or(|creator| creator.id != token));
     }
 }
 
-fn secret(prefix: &str, chance: &dyn Rng) -> String {
+fn new_secret(prefix: &str, chance: &dyn Rng) -> String {
     let bytes = [chance.bits().to_be_bytes(), chance.bits().to_be_bytes()].concat();
     format!("{prefix}{}", HEXLOWER.encode(&bytes))
 }
 
-/// A session that has begun: what the browser keeps, and for how long.
-pub(crate) struct Begun {
+/// A new session: the secret for the browser's cookie, and its lifetime.
+pub(crate) struct StartedSession {
     pub(crate) secret: String,
-    pub(crate) life: Duration,
+    pub(crate) lifetime: Duration,
 }
 
-impl App {
-    /// Makes a link that signs in an admin, once: the path of it, and until when. Nobody's token
-    /// makes it.
-    pub fn login_link(&self) -> (String, Timestamp) {
-        self.link(None)
+impl ServerState {
+    /// Creates a one-time link that signs in an admin; returns its path and expiry. It belongs to no
+    /// token, so no revocation ends its session.
+    pub fn create_login_link(&self) -> (String, Timestamp) {
+        self.add_login_link(None)
     }
 
-    /// The same, made with a token: what it opens ends with that token.
-    pub(crate) fn login_link_of(&self, token: Option<&ApiToken>) -> (String, Timestamp) {
-        self.link(token.map(Maker::of))
+    /// Creates a one-time link for a token: its session ends with that token.
+    pub(crate) fn create_login_link_for(&self, token: Option<&ApiToken>) -> (String, Timestamp) {
+        self.add_login_link(token.map(LinkCreator::from_token))
     }
 
-    fn link(&self, made_by: Option<Maker>) -> (String, Timestamp) {
+    fn add_login_link(&self, created_by: Option<LinkCreator>) -> (String, Timestamp) {
         let now = self.engine.clock().now();
-        let (code, until) = self.links.make(self.engine.chance(), now, made_by);
-        (format!("/login?code={code}"), until)
+        let (code, expires_at) = self.login_links.create(self.engine.chance(), now, created_by);
+        (format!("/login?code={code}"), expires_at)
     }
 
-    /// Begins a session with a token of the API; `None` if it opens nothing.
-    pub(crate) async fn begin_with_token(
+    /// Starts a session with an API token; `None` if the token is invalid.
+    pub(crate) async fn start_session_with_token(
         self: &Arc<Self>,
         token: &str,
-    ) -> Result<Option<Begun>, Problem> {
+    ) -> Result<Option<StartedSession>, Problem> {
         let Ok(token) = self.tokens.find(token, self.engine.clock().now()) else {
             return Ok(None);
         };
         let name = token.name.clone();
-        self.begin(token.role, name, Some(token.id), token.expires_at).await
+        self.start_session(token.role, name, Some(token.id), token.expires_at).await
     }
 
-    /// Begins a session with the code of a link; `None` if it opens nothing.
-    pub(crate) async fn begin_with_link(
+    /// Starts a session with the code of a login link; `None` if the code is invalid.
+    pub(crate) async fn start_session_with_link(
         self: &Arc<Self>,
         code: &str,
-    ) -> Result<Option<Begun>, Problem> {
-        let Some(link) = self.links.spend(code, self.engine.clock().now()) else {
+    ) -> Result<Option<StartedSession>, Problem> {
+        let Some(link) = self.login_links.redeem(code, self.engine.clock().now()) else {
             return Ok(None);
         };
         let name = Some("one-time link".to_owned());
-        let (with, ends) = (link.made_by.map(|maker| maker.id), link.made_by.and_then(|m| m.ends));
-        let begun = self.begin(Role::Admin, name, with, ends).await;
-        if begun.is_err() {
-            self.links.put_back(code, link);
-            // It may have been taken away in between.
-            if let Some(with) = with
-                && !self.tokens.knows(with)
+        let token = link.created_by.map(|creator| creator.id);
+        let ends_at = link.created_by.and_then(|creator| creator.expires_at);
+        let session = self.start_session(Role::Admin, name, token, ends_at).await;
+        if session.is_err() {
+            self.login_links.restore(code, link);
+            // The token may have been revoked in between.
+            if let Some(token) = token
+                && !self.tokens.contains(token)
             {
-                self.links.forget(with);
+                self.login_links.remove_created_by(token);
             }
         }
-        begun
+        session
     }
 
-    async fn begin(
+    async fn start_session(
         self: &Arc<Self>,
         role: Role,
         name: Option<String>,
         begun_with: Option<TokenId>,
-        ends: Option<Timestamp>,
-    ) -> Result<Option<Begun>, Problem> {
+        ends_at: Option<Timestamp>,
+    ) -> Result<Option<StartedSession>, Problem> {
         let now = self.engine.clock().now();
-        let secret = secret("shs_", self.engine.chance());
-        let until = ends.map_or(now + SESSION_LIFE, |ends| ends.min(now + SESSION_LIFE));
+        let secret = new_secret("shs_", self.engine.chance());
+        let until = ends_at.map_or(now + SESSION_LIFETIME, |ends| ends.min(now + SESSION_LIFETIME));
         let token = ApiToken {
             id: new_id(self.engine.chance(), now),
             hash: hash_token(&secret),
@@ -175,16 +176,16 @@ impl App {
             expires_at: Some(until),
             session: Some(Session { begun_with }),
         };
-        let (app, id) = (Arc::clone(self), token.id);
-        let is_kept = carry_out(async move {
-            Ok(app.engine.store().add_token(token.clone()).await? && app.tokens.add(token))
+        let (server, id) = (Arc::clone(self), token.id);
+        let is_added = run_to_completion(async move {
+            Ok(server.engine.store().add_token(token.clone()).await? && server.tokens.add(token))
         });
-        if !is_kept.await? {
+        if !is_added.await? {
             return Ok(None);
         }
-        let with = begun_with.map(|with| with.to_string()).unwrap_or_default();
-        tracing::info!(session = %id, %role, begun_with = with, "somebody signed in to the dashboard");
-        Ok(Some(Begun { secret, life: until.since(now) }))
+        let token = begun_with.map(|token| token.to_string()).unwrap_or_default();
+        tracing::info!(session = %id, %role, begun_with = token, "signed in to the dashboard");
+        Ok(Some(StartedSession { secret, lifetime: until.since(now) }))
     }
 }
 
@@ -195,41 +196,41 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_link_opens_once_and_not_after_its_time() {
+    fn login_link_works_once_and_not_after_its_expiry() {
         let now = Timestamp::from_millis(1_800_000_000_000);
-        let links = Links::default();
-        let (first, until) = links.make(&SystemRng, now, None);
-        let (second, _) = links.make(&SystemRng, now, None);
+        let links = LoginLinks::default();
+        let (first, expires_at) = links.create(&SystemRng, now, None);
+        let (second, _) = links.create(&SystemRng, now, None);
 
-        assert_eq!(links.spend("shl_guessed", now), None);
-        let link = links.spend(&first, now).unwrap();
-        assert_eq!(links.spend(&first, now), None, "it opens once");
-        assert_eq!(links.spend(&second, until), None, "its time has passed");
+        assert_eq!(links.redeem("shl_guessed", now), None);
+        let link = links.redeem(&first, now).unwrap();
+        assert_eq!(links.redeem(&first, now), None, "a link works once");
+        assert_eq!(links.redeem(&second, expires_at), None, "the link has expired");
 
-        links.put_back(&first, link);
-        assert_eq!(links.spend(&first, now), Some(link), "nothing came of it the first time");
+        links.restore(&first, link);
+        assert_eq!(links.redeem(&first, now), Some(link), "a restored link works again");
     }
 
     #[test]
-    fn a_link_ends_with_the_token_that_made_it() {
+    fn login_link_ends_with_the_token_that_created_it() {
         let now = Timestamp::from_millis(1_800_000_000_000);
-        let links = Links::default();
+        let links = LoginLinks::default();
         let id = |n: u128| TokenId::new(now, n << 100);
-        let maker = |n| Some(Maker { id: id(n), ends: None });
-        let made = [None, maker(1), maker(2)].map(|by| links.make(&SystemRng, now, by).0);
+        let creator = |n| Some(LinkCreator { id: id(n), expires_at: None });
+        let codes = [None, creator(1), creator(2)].map(|by| links.create(&SystemRng, now, by).0);
 
-        links.forget(id(1));
+        links.remove_created_by(id(1));
 
-        let opens = made.map(|code| links.spend(&code, now).is_some());
-        assert_eq!(opens, [true, false, true]);
+        let works = codes.map(|code| links.redeem(&code, now).is_some());
+        assert_eq!(works, [true, false, true]);
     }
 
     #[test]
-    fn only_so_many_links_are_open() {
+    fn oldest_login_links_are_dropped_beyond_the_maximum() {
         let now = Timestamp::from_millis(1_800_000_000_000);
-        let links = Links::default();
+        let links = LoginLinks::default();
         for n in 0..2 * u64::try_from(LINKS_MAX).unwrap() {
-            links.make(&SystemRng, now + Duration::from_millis(n), None);
+            links.create(&SystemRng, now + Duration::from_millis(n), None);
         }
         assert_eq!(links.0.lock().unwrap().len(), LINKS_MAX);
     }

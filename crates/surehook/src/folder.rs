@@ -6,7 +6,7 @@ use anyhow::anyhow;
 use bytes::Bytes;
 use http::{Method, StatusCode};
 use surehook_engine::Engine;
-use surehook_http::{App, Limits};
+use surehook_http::{ServerLimits, ServerState};
 use surehook_store::{OpenError, SqliteStore};
 use tokio_util::sync::CancellationToken;
 
@@ -14,7 +14,7 @@ use crate::{commands::serve, failure::Failure, settings::Settings};
 
 /// A data folder that is looked into.
 #[derive(Debug)]
-pub(crate) struct Folder(Arc<App>);
+pub(crate) struct Folder(Arc<ServerState>);
 
 impl Folder {
     /// Opens it beside whoever has it open; nothing is locked and nothing changes.
@@ -23,7 +23,12 @@ impl Folder {
         let parts = serve::parts(&Settings::default(), store).map_err(Failure::settings)?;
         let engine = Engine::without_tasks(parts);
         let nobody = Vec::new();
-        Ok(Self(App::new(engine, Limits::default(), nobody, CancellationToken::new())))
+        Ok(Self(ServerState::new(
+            engine,
+            ServerLimits::default(),
+            nobody,
+            CancellationToken::new(),
+        )))
     }
 
     /// What the API would answer.
@@ -36,7 +41,7 @@ impl Folder {
             let error = anyhow!("this changes something, and --data is only for looking");
             return Err(Failure::refused(error).hint("ask the running gateway: leave --data out"));
         }
-        Ok(self.0.ask(path).await?)
+        Ok(self.0.get_in_process(path).await?)
     }
 }
 

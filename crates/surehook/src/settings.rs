@@ -17,7 +17,7 @@ use surehook_core::{
     time::HumanDuration,
 };
 use surehook_engine::{apply::DesiredConfiguration, programs::AllowedPrograms};
-use surehook_http::Limits;
+use surehook_http::ServerLimits;
 
 use crate::cli::ServeArgs;
 
@@ -112,7 +112,7 @@ impl Default for Settings {
 
 impl Default for LimitSettings {
     fn default() -> Self {
-        let limits = Limits::default();
+        let limits = ServerLimits::default();
         Self {
             body_bytes_max: limits.body_bytes_max,
             bodies_in_memory_max: limits.bodies_in_memory_max,
@@ -131,8 +131,8 @@ impl Default for LimitSettings {
 
 impl LimitSettings {
     /// The part of it that the HTTP face needs.
-    pub(crate) fn http(&self) -> Limits {
-        Limits {
+    pub(crate) fn http(&self) -> ServerLimits {
+        ServerLimits {
             body_bytes_max: self.body_bytes_max,
             bodies_in_memory_max: self.bodies_in_memory_max,
             connections_max: self.connections_max,

@@ -1,4 +1,4 @@
-//! `/api/v1/about`: which gateway this is, and by which rules it keeps things.
+//! `/api/v1/about`: version and settings of this gateway.
 
 use std::sync::Arc;
 
@@ -8,38 +8,39 @@ use serde::Serialize;
 use surehook_core::time::{HumanDuration, Timestamp};
 
 use crate::{
-    App,
-    openapi::{Api, Op},
+    ServerState,
+    openapi::{ApiTable, Operation},
     problem::Problem,
 };
 
-/// Which gateway this is.
+/// Version and settings of this gateway.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct About {
     version: &'static str,
-    /// The time that this gateway goes by.
+    /// Current time of the gateway's clock.
     now: Timestamp,
-    /// Where senders reach it, if the settings say so.
+    /// URL at which senders reach the gateway, if set.
     public_url: Option<String>,
-    /// How long events are kept, unless their source says otherwise.
+    /// How long events are kept, unless their source overrides it.
     retention: HumanDuration,
-    /// The largest body that is taken in, unless the source says otherwise.
+    /// Largest request body, unless the source overrides it.
     body_bytes_max: usize,
 }
 
-pub(crate) fn routes(api: Api) -> Api {
-    let op = Op::new("about", "Which gateway this is, and by which rules it keeps things.")
-        .answers::<About>(200);
-    api.get("/api/v1/about", about, op)
+pub(crate) fn add_routes(api: ApiTable) -> ApiTable {
+    let operation = Operation::new("get_about", "Get the version and settings of this gateway.")
+        .returns::<About>(200);
+    api.get("/api/v1/about", get_about, operation)
 }
 
-/// Which gateway this is.
-pub(crate) async fn about(State(app): State<Arc<App>>) -> Result<Json<About>, Problem> {
+pub(crate) async fn get_about(
+    State(server): State<Arc<ServerState>>,
+) -> Result<Json<About>, Problem> {
     Ok(Json(About {
         version: env!("CARGO_PKG_VERSION"),
-        now: app.engine.clock().now(),
-        public_url: app.engine.public_url().map(|url| url.as_str().to_owned()),
-        retention: HumanDuration(app.engine.event_retention()),
-        body_bytes_max: app.limits.body_bytes_max,
+        now: server.engine.clock().now(),
+        public_url: server.engine.public_url().map(|url| url.as_str().to_owned()),
+        retention: HumanDuration(server.engine.event_retention()),
+        body_bytes_max: server.limits.body_bytes_max,
     }))
 }

@@ -1,4 +1,4 @@
-//! `/api/v1/deliveries` and `/api/v1/dead-letters`.
+//! `/api/v1/deliveries` and `/api/v1/dead-letters`: list, inspect, replay and cancel deliveries.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -28,82 +28,82 @@ use surehook_core::{
 };
 
 use super::{
-    LIMIT_MAX, List, cursor, event_query, events,
-    export::{self, Format, Pages, export},
-    hidden::{self, ABOUT_BODIES, BodyQuery},
-    idempotent::Wished,
-    input::{Asked, Segment},
-    limit, page,
-    tagged::Tagged,
-    time,
+    LIMIT_MAX, ListResponse,
+    etag::JsonWithETag,
+    event_query, events,
+    export::{self, ExportPages, ListFormat, export},
+    extract::{PathParam, QueryParams},
+    idempotency::IdempotencyContext,
+    page_request, parse_cursor, parse_limit, parse_time,
+    redacted_body::{self, BODY_DESCRIPTION, BodyQuery},
 };
 use crate::{
-    App,
-    auth::Insight,
-    openapi::{Api, Op},
+    ServerState,
+    auth::SecretAccess,
+    openapi::{ApiTable, Operation},
     problem::Problem,
 };
 
-/// Which deliveries are wanted.
+/// Filter of a list of deliveries.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct DeliveryQuery {
-    /// Only with this status.
+    /// Status of the delivery.
     #[schemars(with = "Option<DeliveryStatus>")]
     status: Option<String>,
-    /// Only to this destination.
+    /// Name of the destination.
     #[schemars(with = "Option<Name>")]
     destination: Option<String>,
-    /// Only of events of this source.
+    /// Name of the event's source.
     #[schemars(with = "Option<Name>")]
     source: Option<String>,
-    /// Only of events of this kind.
+    /// Kind of the event.
     #[schemars(with = "Option<EventKind>")]
     kind: Option<String>,
-    /// Only dead for this reason; goes with `status=dead`.
+    /// Why the delivery is dead; only with `status=dead`.
     #[schemars(with = "Option<DeadReason>")]
     reason: Option<String>,
-    /// Only with a last attempt that failed like this.
+    /// Failure class of the last attempt.
     #[schemars(with = "Option<FailureClass>")]
     class: Option<String>,
-    /// Only with a last attempt that was answered with this HTTP status, such as `503`, or `5xx` for all
-    /// that begin with a 5.
+    /// HTTP status of the last attempt, such as `503` or `5xx`.
     #[schemars(with = "Option<StatusPattern>")]
     code: Option<String>,
-    /// Only of this event.
+    /// Id of the event.
     #[schemars(with = "Option<EventId>")]
     event: Option<String>,
-    /// Only dead, and in this group of dead letters.
+    /// Id of the dead letter group; only dead deliveries.
     #[schemars(with = "Option<GroupId>")]
     group: Option<String>,
-    /// Only created at this time or later.
+    /// Created at this time or later.
     #[schemars(with = "Option<Timestamp>")]
     since: Option<String>,
-    /// Only created before this time.
+    /// Created before this time.
     #[schemars(with = "Option<Timestamp>")]
     until: Option<String>,
-    /// At most this many; of a page 50 when left out, of an export all.
+    /// Maximum number of rows; by default 50 per page, all in an export.
     #[schemars(with = "Option<u16>", range(min = 1, max = LIMIT_MAX))]
     limit: Option<String>,
-    /// Goes on after the page that gave this.
+    /// `next_cursor` of the previous page.
     #[schemars(with = "Option<DeliveryId>")]
     cursor: Option<String>,
-    /// `ndjson` and `csv` export the whole list; `Accept` says the same.
+    /// `ndjson` or `csv` export the whole list. Can also be set with `Accept`.
     #[schemars(regex(pattern = "^(json|ndjson|csv)$"))]
     format: Option<String>,
 }
 
-/// What one event owes to one destination.
+/// The delivery of one event to one destination.
 #[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct Delivery {
+#[schemars(rename = "Delivery")]
+pub(crate) struct DeliveryResponse {
     id: DeliveryId,
     event: EventId,
-    /// The name of its destination; null when that was deleted.
+    /// Name of the destination; null if it was deleted.
     destination: Option<String>,
     status: DeliveryStatus,
-    /// What it is in line by, where its destination keeps an order.
+    /// Ordering key, if the destination delivers in order.
     order_key: Option<String>,
-    /// Why it is dead, or was when it was replayed.
+    /// Why the delivery is dead, or was before it was replayed.
     reason: Option<DeadReason>,
     attempts: u32,
     created_at: Timestamp,
@@ -111,9 +111,9 @@ pub(crate) struct Delivery {
     ended_at: Option<Timestamp>,
     replay_of: Option<DeliveryId>,
     replayed_by: Option<DeliveryId>,
-    /// What the service calls the message that was sent; statuses about it have this name as `message_id`.
+    /// Id of the sent message at the provider; its status updates carry it as `message_id`.
     sent_id: Option<String>,
-    /// Its group of dead letters, as long as it is dead.
+    /// Dead letter group, while the delivery is dead.
     group: Option<GroupId>,
 }
 
@@ -121,98 +121,102 @@ pub(crate) struct Delivery {
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct DeliveryWithAttempts {
     #[serde(flatten)]
-    delivery: Delivery,
-    /// Retention has removed its attempts.
+    delivery: DeliveryResponse,
+    /// Whether retention has removed the attempts.
     attempts_removed: bool,
     /// Oldest first.
-    attempt_list: Vec<ShownAttempt>,
+    attempt_list: Vec<AttemptResponse>,
 }
 
-/// One try.
+/// One delivery attempt.
 #[derive(Debug, Serialize, JsonSchema)]
-pub(super) struct ShownAttempt {
+#[schemars(rename = "Attempt")]
+pub(super) struct AttemptResponse {
     id: AttemptId,
     number: u32,
     started_at: Timestamp,
     took_ms: u64,
-    /// Where that time went.
+    /// Duration of each phase.
     timing: AttemptTimingView,
-    /// The status of the answer.
+    /// HTTP status of the response.
     status: Option<u16>,
-    /// Why there was none.
+    /// Why there was no response.
     failure: Option<AttemptFailure>,
-    /// What kind of failure it was; null for a success.
+    /// Failure class; null for a success.
     class: Option<FailureClass>,
     detail: Option<String>,
-    /// The first part of the answer's body; secrets are masked.
+    /// Beginning of the response body, secrets masked.
     response: String,
-    /// How many values of the answer are masked.
+    /// Number of masked values in the response.
     masked: usize,
-    /// What followed: `succeeded`, `retry` or `dead`; null for attempts of older versions.
+    /// What followed: `succeeded`, `retry` or `dead`; null for attempts recorded by old versions.
     #[schemars(with = "Option<String>", regex(pattern = "^(succeeded|retry|dead)$"))]
     next: Option<&'static str>,
-    /// When it is tried again.
+    /// Time of the next attempt.
     next_at: Option<Timestamp>,
-    /// Why then; null if it is not tried again, and for attempts of older versions.
+    /// Why the next attempt is at that time; null without a retry and for attempts recorded by old
+    /// versions.
     next_why: Option<ScheduleReason>,
 }
 
-/// The delivery that takes over.
+/// The new delivery that a replay created.
 #[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct Heir {
+pub(crate) struct ReplayedAs {
     delivery_id: DeliveryId,
 }
 
-pub(crate) fn routes(api: Api) -> Api {
-    let lists = |id: &str, summary: &str| {
-        Op::new(id, summary)
+pub(crate) fn add_routes(api: ApiTable) -> ApiTable {
+    let list = |id: &str, summary: &str| {
+        Operation::new(id, summary)
             .query::<DeliveryQuery>()
-            .answers::<List<Delivery>>(200)
-            .answers_as(200, export::KINDS)
-            .refuses(503, &["too_many_exports"])
+            .returns::<ListResponse<DeliveryResponse>>(200)
+            .returns_media(200, export::MEDIA_TYPES)
+            .problem(503, &["too_many_exports"])
     };
-    let dead = lists("list_dead_letters", "Deliveries that were given up, newest first.")
-        .without(&["status"]);
-    let find = Op::new("find_delivery", "One delivery with all its attempts.")
+    let list_dead =
+        list("list_dead_letters", "List dead letters, newest first.").exclude_query(&["status"]);
+    let get = Operation::new("get_delivery", "Get a delivery with its attempts.")
         .path::<DeliveryId>("id")
-        .answers::<DeliveryWithAttempts>(200)
-        .cached();
-    let replay = Op::new("replay_delivery", "Delivers once more: a new delivery takes over.")
+        .returns::<DeliveryWithAttempts>(200)
+        .with_conditional_get();
+    let replay = Operation::new("replay_delivery", "Replay a delivery as a new delivery.")
         .path::<DeliveryId>("id")
-        .answers::<Heir>(202)
-        .refuses(409, &["not_replayable", "body_removed"])
-        .refuses(429, &["replayed_too_soon"]);
-    let cancel = Op::new("cancel_delivery", "Stops a delivery that waits.")
+        .returns::<ReplayedAs>(202)
+        .problem(409, &["not_replayable", "body_removed"])
+        .problem(429, &["replayed_too_soon"]);
+    let cancel = Operation::new("cancel_delivery", "Cancel a pending delivery.")
         .path::<DeliveryId>("id")
-        .answers::<DeliveryWithAttempts>(200)
-        .tagged()
-        .refuses(409, &["not_cancellable"]);
-    let body =
-        Op::new("read_delivery_body", "What is sent: what came, or what a route made of it.")
-            .text(ABOUT_BODIES)
-            .path::<DeliveryId>("id")
-            .query::<BodyQuery>()
-            .answers_as(200, &["application/octet-stream"])
-            .refuses(409, &["body_opaque"])
-            .refuses(410, &["body_removed"]);
+        .returns::<DeliveryWithAttempts>(200)
+        .with_etag()
+        .problem(409, &["not_cancellable"]);
+    let body = Operation::new("get_delivery_body", "Get the body that is sent to the destination.")
+        .description(BODY_DESCRIPTION)
+        .path::<DeliveryId>("id")
+        .query::<BodyQuery>()
+        .returns_media(200, &["application/octet-stream"])
+        .problem(409, &["body_opaque"])
+        .problem(410, &["body_removed"]);
     api.get(
         "/api/v1/deliveries",
         list_deliveries,
-        lists("list_deliveries", "Deliveries, newest first."),
+        list("list_deliveries", "List deliveries, newest first."),
     )
-    .get("/api/v1/deliveries/{id}", find_delivery, find)
-    .get("/api/v1/deliveries/{id}/body", read_body, body)
+    .get("/api/v1/deliveries/{id}", get_delivery, get)
+    .get("/api/v1/deliveries/{id}/body", get_delivery_body, body)
     .post("/api/v1/deliveries/{id}/replay", replay_delivery, replay)
     .post("/api/v1/deliveries/{id}/cancel", cancel_delivery, cancel)
-    .get("/api/v1/dead-letters", list_dead_letters, dead)
+    .get("/api/v1/dead-letters", list_dead_letters, list_dead)
 }
 
 pub(super) fn destination_names(configuration: &Configuration) -> HashMap<DestinationId, String> {
     configuration.destinations.iter().map(|d| (d.id, d.spec.name.to_string())).collect()
 }
 
-pub(super) fn delivery(row: DeliveryRow, names: &HashMap<DestinationId, String>) -> Delivery {
-    Delivery {
+pub(super) fn delivery_response(
+    row: DeliveryRow,
+    names: &HashMap<DestinationId, String>,
+) -> DeliveryResponse {
+    DeliveryResponse {
         id: row.id,
         event: row.event,
         destination: names.get(&row.destination).cloned(),
@@ -230,96 +234,94 @@ pub(super) fn delivery(row: DeliveryRow, names: &HashMap<DestinationId, String>)
     }
 }
 
-/// Deliveries, newest first.
 pub(crate) async fn list_deliveries(
-    State(app): State<Arc<App>>,
-    Asked(query): Asked<DeliveryQuery>,
+    State(server): State<Arc<ServerState>>,
+    QueryParams(query): QueryParams<DeliveryQuery>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let status = event_query::status(query.status.as_deref())?;
-    listed(&app, query, status, &headers).await
+    let status = event_query::parse_status(query.status.as_deref())?;
+    list_or_export(&server, query, status, &headers).await
 }
 
-/// Deliveries that were given up, newest first.
 pub(crate) async fn list_dead_letters(
-    State(app): State<Arc<App>>,
-    Asked(query): Asked<DeliveryQuery>,
+    State(server): State<Arc<ServerState>>,
+    QueryParams(query): QueryParams<DeliveryQuery>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     if query.status.is_some() {
-        return Err(Problem::invalid("every dead letter has the status `dead`"));
+        return Err(Problem::invalid("Remove `status`: every dead letter has the status `dead`."));
     }
-    listed(&app, query, Some(DeliveryStatus::Dead), &headers).await
+    list_or_export(&server, query, Some(DeliveryStatus::Dead), &headers).await
 }
 
-async fn listed(
-    app: &Arc<App>,
+async fn list_or_export(
+    server: &Arc<ServerState>,
     query: DeliveryQuery,
     status: Option<DeliveryStatus>,
     headers: &HeaderMap,
 ) -> Result<Response, Problem> {
-    let format = Format::wanted(query.format.as_deref(), headers)?;
-    let limit = limit(query.limit.as_deref())?;
-    let after = cursor(query.cursor.as_deref())?;
-    let configuration = app.engine.store().configuration().await?;
-    let filter = filter(&query, status, &configuration)?;
+    let format = ListFormat::from_request(query.format.as_deref(), headers)?;
+    let limit = parse_limit(query.limit.as_deref())?;
+    let after = parse_cursor(query.cursor.as_deref())?;
+    let configuration = server.engine.store().configuration().await?;
+    let filter = parse_filter(&query, status, &configuration)?;
     let names = destination_names(&configuration);
-    if format != Format::Page {
-        let pages = DeliveryPages { app: Arc::clone(app), filter, names, after, ended: false };
-        return export(app, format, pages, limit).await;
+    if format != ListFormat::Json {
+        let pages =
+            DeliveryExport { server: Arc::clone(server), filter, names, after, ended: false };
+        return export(server, format, pages, limit).await;
     }
-    let page = app.engine.store().deliveries(filter, page(limit, after)).await?;
+    let page = server.engine.store().deliveries(filter, page_request(limit, after)).await?;
     let next_cursor = page.next.map(|id| id.to_string());
-    let data = page.rows.into_iter().map(|row| delivery(row, &names)).collect();
-    Ok(Json(List { data, next_cursor }).into_response())
+    let data = page.rows.into_iter().map(|row| delivery_response(row, &names)).collect();
+    Ok(Json(ListResponse { data, next_cursor }).into_response())
 }
 
-fn filter(
+fn parse_filter(
     query: &DeliveryQuery,
     status: Option<DeliveryStatus>,
     configuration: &Configuration,
 ) -> Result<DeliveryFilter, Problem> {
-    let reason = event_query::reason(query.reason.as_deref())?;
+    let reason = event_query::parse_reason(query.reason.as_deref())?;
     if reason.is_some() && status != Some(DeliveryStatus::Dead) {
-        return Err(Problem::invalid("a reason goes with status=dead"));
+        return Err(Problem::invalid("`reason` requires status=dead."));
     }
     let group = |text: &str| {
         let id = text.parse();
-        id.map_err(|_| Problem::invalid("group is the id of a group of dead letters, `grp_…`"))
+        id.map_err(|_| Problem::invalid("`group` must be the id of a dead letter group, `grp_…`."))
     };
     let group = query.group.as_deref().map(group).transpose()?;
     if group.is_some() && status.is_some_and(|status| status != DeliveryStatus::Dead) {
-        return Err(Problem::invalid("a group goes with status=dead"));
+        return Err(Problem::invalid("`group` requires status=dead."));
     }
     let event = |text: &str| {
-        text.parse().map_err(|_| Problem::invalid("event is the id of an event, `evt_…`"))
+        text.parse().map_err(|_| Problem::invalid("`event` must be the id of an event, `evt_…`."))
     };
     Ok(DeliveryFilter {
         status,
         destination: event_query::find_destination(configuration, query.destination.as_deref())?,
         reason,
         source: event_query::find_source(configuration, query.source.as_deref())?,
-        kind: event_query::kind(query.kind.as_deref())?,
+        kind: event_query::parse_kind(query.kind.as_deref())?,
         event: query.event.as_deref().map(event).transpose()?,
         group,
-        class: event_query::class(query.class.as_deref())?,
-        code: event_query::code(query.code.as_deref())?,
-        since: time("since", query.since.as_deref())?,
-        until: time("until", query.until.as_deref())?,
+        class: event_query::parse_class(query.class.as_deref())?,
+        code: event_query::parse_code(query.code.as_deref())?,
+        since: parse_time("since", query.since.as_deref())?,
+        until: parse_time("until", query.until.as_deref())?,
     })
 }
 
-/// A list of deliveries, to its end.
-struct DeliveryPages {
-    app: Arc<App>,
+struct DeliveryExport {
+    server: Arc<ServerState>,
     filter: DeliveryFilter,
     names: HashMap<DestinationId, String>,
     after: Option<DeliveryId>,
     ended: bool,
 }
 
-impl Pages for DeliveryPages {
-    type Row = Delivery;
+impl ExportPages for DeliveryExport {
+    type Row = DeliveryResponse;
     const NAME: &'static str = "deliveries";
     const COLUMNS: &'static [&'static str] = &[
         "id",
@@ -338,43 +340,42 @@ impl Pages for DeliveryPages {
         "group",
     ];
 
-    async fn next(&mut self, limit: usize) -> Result<Option<Vec<Delivery>>, Problem> {
+    async fn next(&mut self, limit: usize) -> Result<Option<Vec<DeliveryResponse>>, Problem> {
         if self.ended {
             return Ok(None);
         }
         let page = PageRequest { after: self.after, limit };
-        let page = self.app.engine.store().deliveries(self.filter.clone(), page).await?;
+        let page = self.server.engine.store().deliveries(self.filter.clone(), page).await?;
         (self.after, self.ended) = (page.next, page.next.is_none());
-        Ok(Some(page.rows.into_iter().map(|row| delivery(row, &self.names)).collect()))
+        Ok(Some(page.rows.into_iter().map(|row| delivery_response(row, &self.names)).collect()))
     }
 }
 
-fn parse(id: &str) -> Result<DeliveryId, Problem> {
+fn parse_id(id: &str) -> Result<DeliveryId, Problem> {
     id.parse().map_err(|_| Problem::not_found("delivery"))
 }
 
-/// One delivery with all its attempts.
-pub(crate) async fn find_delivery(
-    State(app): State<Arc<App>>,
-    Segment(id): Segment,
-) -> Result<Tagged<DeliveryWithAttempts>, Problem> {
-    let detail = app.engine.store().delivery(parse(&id)?).await?;
+pub(crate) async fn get_delivery(
+    State(server): State<Arc<ServerState>>,
+    PathParam(id): PathParam,
+) -> Result<JsonWithETag<DeliveryWithAttempts>, Problem> {
+    let detail = server.engine.store().delivery(parse_id(&id)?).await?;
     let detail = detail.ok_or_else(|| Problem::not_found("delivery"))?;
-    let configuration = app.engine.store().configuration().await?;
-    let delivery = delivery(detail.delivery, &destination_names(&configuration));
+    let configuration = server.engine.store().configuration().await?;
+    let delivery = delivery_response(detail.delivery, &destination_names(&configuration));
     let attempts_removed = detail.attempts.is_empty() && delivery.attempts > 0;
     let names = configuration.all_secret_names();
-    let attempt_list = detail.attempts.iter().map(|row| attempt(row, &names)).collect();
-    let shown = DeliveryWithAttempts { delivery, attempts_removed, attempt_list };
-    Ok(Tagged(StatusCode::OK, shown))
+    let attempt_list = detail.attempts.iter().map(|row| attempt_response(row, &names)).collect();
+    let response = DeliveryWithAttempts { delivery, attempts_removed, attempt_list };
+    Ok(JsonWithETag(StatusCode::OK, response))
 }
 
-/// An attempt. Destinations like to quote what they were sent.
-pub(super) fn attempt(row: &AttemptRow, names: &SecretNames) -> ShownAttempt {
+/// Masks the response body, which may quote secrets of the request.
+pub(super) fn attempt_response(row: &AttemptRow, names: &SecretNames) -> AttemptResponse {
     let AttemptRow { attempt, next, why_then, .. } = row;
     let response = redact::mask_text(&attempt.response, names);
     let timing = attempt.timing.shown(attempt.took);
-    ShownAttempt {
+    AttemptResponse {
         id: attempt.id,
         number: attempt.number,
         started_at: attempt.started_at,
@@ -392,81 +393,78 @@ pub(super) fn attempt(row: &AttemptRow, names: &SecretNames) -> ShownAttempt {
     }
 }
 
-/// What is sent for this delivery: what came, or what its route made of it.
-pub(crate) async fn read_body(
-    State(app): State<Arc<App>>,
-    Extension(insight): Extension<Insight>,
-    Segment(id): Segment,
-    Asked(query): Asked<BodyQuery>,
+pub(crate) async fn get_delivery_body(
+    State(server): State<Arc<ServerState>>,
+    Extension(access): Extension<SecretAccess>,
+    PathParam(id): PathParam,
+    QueryParams(query): QueryParams<BodyQuery>,
 ) -> Result<Response, Problem> {
-    let (id, exact) = (parse(&id)?, query.is_exact(insight)?);
-    match app.engine.store().delivery_body(id).await? {
+    let (id, exact) = (parse_id(&id)?, query.is_exact(access)?);
+    match server.engine.store().delivery_body(id).await? {
         Some(payload) => {
-            let detail = app.engine.store().delivery(id).await?;
+            let detail = server.engine.store().delivery(id).await?;
             let detail = detail.ok_or_else(|| Problem::not_found("delivery"))?;
-            let names = events::secret_names(&app, detail.delivery.event).await?;
-            hidden::download(&id.to_string(), payload, &names, exact)
+            let names = events::secret_names(&server, detail.delivery.event).await?;
+            redacted_body::download_response(&id.to_string(), payload, &names, exact)
         }
-        None => Err(without_body(&app, id).await?),
+        None => Err(missing_body_problem(&server, id).await?),
     }
 }
 
-/// Why there is no body: there is no such delivery, retention removed what it was to be made of, or
-/// it is made when it is sent.
-async fn without_body(app: &App, id: DeliveryId) -> Result<Problem, Problem> {
-    let Some(found) = app.engine.store().delivery(id).await? else {
+/// Why a delivery has no body: it does not exist, retention removed the event's body, or the body is
+/// built when it is sent.
+async fn missing_body_problem(server: &ServerState, id: DeliveryId) -> Result<Problem, Problem> {
+    let Some(found) = server.engine.store().delivery(id).await? else {
         return Ok(Problem::not_found("delivery"));
     };
-    let gone = events::without_body(app, found.delivery.event).await?;
-    Ok(gone.unwrap_or_else(|| Problem::not_found("delivery with a body")))
+    let removed = events::missing_body_problem(server, found.delivery.event).await?;
+    Ok(removed.unwrap_or_else(|| Problem::not_found("delivery with a body")))
 }
 
-/// Delivers once more: a new delivery takes over.
 pub(crate) async fn replay_delivery(
-    State(app): State<Arc<App>>,
-    Segment(id): Segment,
-    Wished(wish): Wished,
-) -> Result<(StatusCode, Json<Heir>), Problem> {
-    let (old, new) = (parse(&id)?, wish.id(&id));
-    let now = app.engine.clock().now();
-    match app.engine.store().replay(old, new, now).await? {
+    State(server): State<Arc<ServerState>>,
+    PathParam(id): PathParam,
+    IdempotencyContext(request): IdempotencyContext,
+) -> Result<(StatusCode, Json<ReplayedAs>), Problem> {
+    let (old, new) = (parse_id(&id)?, request.id(&id));
+    let now = server.engine.clock().now();
+    match server.engine.store().replay(old, new, now).await? {
         ReplayResult::Created { delivery, destination } => {
-            app.engine.wake_lane(destination);
-            app.engine.publish_delivery_change(old).await;
-            app.engine.publish_delivery_change(delivery).await;
-            Ok((StatusCode::ACCEPTED, Json(Heir { delivery_id: delivery })))
+            server.engine.wake_lane(destination);
+            server.engine.publish_delivery_change(old).await;
+            server.engine.publish_delivery_change(delivery).await;
+            Ok((StatusCode::ACCEPTED, Json(ReplayedAs { delivery_id: delivery })))
         }
         ReplayResult::NotFound => Err(Problem::not_found("delivery")),
         ReplayResult::NotReplayable(status) => {
             let detail = format!(
-                "a delivery that is {} cannot be replayed, nor one whose destination is gone",
+                "A delivery that is {} or whose destination was deleted cannot be replayed.",
                 status.as_str()
             );
             Err(Problem::new(StatusCode::CONFLICT, "not_replayable", detail))
         }
         ReplayResult::BodyRemoved => {
-            let detail = "retention has removed the body of this event, so there is nothing to send; \
-                          `retention` of its source says how long bodies are kept";
+            let detail = "The body of this event was removed by retention, so there is nothing to \
+                          send. Increase `retention` of the source to keep bodies longer.";
             Err(Problem::new(StatusCode::CONFLICT, "body_removed", detail))
         }
-        ReplayResult::TooSoon { again_at } => Err(Problem::too_soon(again_at, now)),
+        ReplayResult::TooSoon { again_at } => Err(Problem::replayed_too_soon(again_at, now)),
     }
 }
 
-/// Stops a delivery that waits. One that was stopped before is stopped: the same wish again gets the
-/// same answer.
+/// Cancels a delivery. Cancelling it again succeeds, so that the request is idempotent.
 pub(crate) async fn cancel_delivery(
-    State(app): State<Arc<App>>,
-    Segment(id): Segment,
-) -> Result<Tagged<DeliveryWithAttempts>, Problem> {
-    match app.engine.cancel_delivery(parse(&id)?).await? {
+    State(server): State<Arc<ServerState>>,
+    PathParam(id): PathParam,
+) -> Result<JsonWithETag<DeliveryWithAttempts>, Problem> {
+    match server.engine.cancel_delivery(parse_id(&id)?).await? {
         CancelResult::Done { .. } | CancelResult::NotCancellable(DeliveryStatus::Cancelled) => {
-            find_delivery(State(app), Segment(id)).await
+            get_delivery(State(server), PathParam(id)).await
         }
         CancelResult::NotFound => Err(Problem::not_found("delivery")),
         CancelResult::NotCancellable(status) => {
             let detail = format!(
-                "a delivery that is {} cannot be cancelled; only one that waits can",
+                "A delivery that is {} cannot be cancelled. Only pending deliveries can.",
                 status.as_str()
             );
             Err(Problem::new(StatusCode::CONFLICT, "not_cancellable", detail))
@@ -479,11 +477,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_field_has_a_column() {
-        let schema = schemars::schema_for!(Delivery).to_value();
+    fn every_delivery_field_has_an_export_column() {
+        let schema = schemars::schema_for!(DeliveryResponse).to_value();
         let mut fields: Vec<&str> =
             schema["properties"].as_object().unwrap().keys().map(String::as_str).collect();
-        let mut columns = DeliveryPages::COLUMNS.to_vec();
+        let mut columns = DeliveryExport::COLUMNS.to_vec();
         fields.sort_unstable();
         columns.sort_unstable();
         assert_eq!(columns, fields);

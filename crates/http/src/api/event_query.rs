@@ -1,4 +1,4 @@
-//! Which events are wanted, as a query says it.
+//! Query parameters that filter events, shared by events, deliveries and dead letters.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -13,97 +13,94 @@ use surehook_core::{
     time::Timestamp,
 };
 
-use super::{LIMIT_MAX, time, word};
+use super::{LIMIT_MAX, parse_time, parse_word};
 use crate::problem::Problem;
 
-/// The longest text that is searched for.
 const SEARCH_BYTES_MAX: usize = 256;
-/// Values in a body that are looked for at a time.
+/// `body.PATH` filters per request.
 const BODY_VALUES_MAX: usize = 10;
 
-/// Which events are wanted.
+/// Filter of a list of events.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct EventQuery {
-    /// Only of this source.
+    /// Name of the source.
     #[schemars(with = "Option<Name>")]
     source: Option<String>,
-    /// Only the events that have this key now: one of `source`, or one of each.
+    /// Deduplication key: the current event with this key, of `source` or of each source.
     #[schemars(length(min = 1))]
     key: Option<String>,
-    /// Only of this kind.
+    /// Event kind.
     #[schemars(with = "Option<EventKind>")]
     kind: Option<String>,
-    /// Only about this message.
+    /// Message id.
     #[schemars(length(min = 1, max = VALUE_BYTES_MAX))]
     message_id: Option<String>,
-    /// Only about this thing: a payment, an order, an issue.
+    /// Id of the object: a payment, an order, an issue.
     #[schemars(length(min = 1, max = VALUE_BYTES_MAX))]
     object: Option<String>,
-    /// Only within this conversation or thread.
+    /// Id of the conversation or thread.
     #[schemars(length(min = 1, max = VALUE_BYTES_MAX))]
     conversation: Option<String>,
-    /// Only from or to this phone, in any form: `+55 (11) 98765-4321`, `551187654321`, a JID. A Brazilian
-    /// one is found with and without its ninth digit.
+    /// Phone number of sender or recipient, in any form: `+55 (11) 98765-4321`, `551187654321`, a JID.
+    /// Brazilian numbers match with and without the ninth digit.
     #[schemars(length(min = 1, max = VALUE_BYTES_MAX))]
     phone: Option<String>,
-    /// Only from or to this address: `…@lid`, `…@g.us`, a BSUID, the id of a chat or channel.
+    /// Chat address of sender or recipient: `…@lid`, `…@g.us`, a BSUID, the id of a chat or channel.
     #[schemars(length(min = 1, max = VALUE_BYTES_MAX))]
     chat: Option<String>,
-    /// Only with this email address.
+    /// Email address.
     #[schemars(length(min = 1, max = VALUE_BYTES_MAX))]
     email: Option<String>,
-    /// Only by this user of the provider.
+    /// User id at the provider.
     #[schemars(length(min = 1, max = VALUE_BYTES_MAX))]
     user: Option<String>,
-    /// Only with this error code of the provider.
+    /// Error code of the provider.
     #[schemars(length(min = 1, max = VALUE_BYTES_MAX))]
     error: Option<String>,
-    /// Only of this account, number, instance, shop, repository or workspace.
+    /// Account, number, instance, shop, repository or workspace.
     #[schemars(length(min = 1, max = VALUE_BYTES_MAX))]
     account: Option<String>,
-    /// Only with this status of the provider: `delivered`, `read`, `failed`.
+    /// Status at the provider: `delivered`, `read`, `failed`.
     #[schemars(length(min = 1, max = VALUE_BYTES_MAX))]
     provider_status: Option<String>,
-    /// Only with a delivery that has this status. What is said of a delivery holds for one and the same:
-    /// `status`, `destination`, `reason`, `class` and `code`.
+    /// Status of a delivery. `status`, `destination`, `reason`, `class` and `code` must all match the
+    /// same delivery.
     #[schemars(with = "Option<DeliveryStatus>")]
     status: Option<String>,
-    /// Only with a delivery to this destination.
+    /// Destination of a delivery.
     #[schemars(with = "Option<Name>")]
     destination: Option<String>,
-    /// Only with a delivery that is dead for this reason.
+    /// Why a delivery is dead.
     #[schemars(with = "Option<DeadReason>")]
     reason: Option<String>,
-    /// Only with a delivery whose last attempt failed like this.
+    /// Failure class of a delivery's last attempt.
     #[schemars(with = "Option<FailureClass>")]
     class: Option<String>,
-    /// Only with a delivery whose last attempt was answered with this HTTP status, such as `503`, or
-    /// `5xx` for all that begin with a 5.
+    /// HTTP status of a delivery's last attempt, such as `503` or `5xx`.
     #[schemars(with = "Option<StatusPattern>")]
     code: Option<String>,
-    /// Only with this text in the key, or in a body of up to 128 KiB.
+    /// Text in the key, or in a body of up to 128 KiB.
     #[schemars(length(min = 1, max = 256))]
     search: Option<String>,
-    /// Only received at this time or later.
+    /// Received at this time or later.
     #[schemars(with = "Option<Timestamp>")]
     since: Option<String>,
-    /// Only received before this time.
+    /// Received before this time.
     #[schemars(with = "Option<Timestamp>")]
     until: Option<String>,
-    /// At most this many; of a page 50 when left out, of an export all.
+    /// Maximum number of rows; by default 50 per page, all in an export.
     #[schemars(with = "Option<u16>", range(min = 1, max = LIMIT_MAX))]
     pub(super) limit: Option<String>,
-    /// Goes on after the page that gave this.
+    /// `next_cursor` of the previous page.
     #[schemars(with = "Option<EventId>")]
     pub(super) cursor: Option<String>,
-    /// `ndjson` and `csv` export the whole list; `Accept` says the same.
+    /// `ndjson` or `csv` export the whole list. Can also be set with `Accept`.
     #[schemars(regex(pattern = "^(json|ndjson|csv)$"))]
     pub(super) format: Option<String>,
 }
 
 impl EventQuery {
-    /// What is wanted of each attribute.
     fn attribute(&self, name: AttributeName) -> Option<&str> {
         match name {
             AttributeName::MessageId => self.message_id.as_deref(),
@@ -120,37 +117,35 @@ impl EventQuery {
     }
 }
 
-/// The source of that name, or what to say when there is none.
 pub(super) fn find_source(
     configuration: &Configuration,
     name: Option<&str>,
 ) -> Result<Option<SourceId>, Problem> {
     let Some(name) = name else { return Ok(None) };
     let found = configuration.sources.iter().find(|s| s.spec.name.as_str() == name);
-    let unknown = || Problem::invalid(format!("there is no source `{name}`"));
+    let unknown = || Problem::invalid(format!("No source is named `{name}`."));
     found.map(|source| Some(source.id)).ok_or_else(unknown)
 }
 
-pub(super) fn status(word_given: Option<&str>) -> Result<Option<DeliveryStatus>, Problem> {
+pub(super) fn parse_status(text: Option<&str>) -> Result<Option<DeliveryStatus>, Problem> {
     let known: Vec<_> = DeliveryStatus::ALL.iter().map(|status| status.as_str()).collect();
-    word("status", word_given, DeliveryStatus::from_word, &known)
+    parse_word("status", text, DeliveryStatus::from_word, &known)
 }
 
-/// Reads the kind of the query.
-pub(super) fn kind(text: Option<&str>) -> Result<Option<EventKind>, Problem> {
+pub(super) fn parse_kind(text: Option<&str>) -> Result<Option<EventKind>, Problem> {
     let invalid = |error: ParseEventKindError| Problem::invalid(error.to_string());
     text.map(|text| EventKind::try_from(text.to_owned()).map_err(invalid)).transpose()
 }
 
-/// Reads the attributes of the query.
-fn attributes(query: &EventQuery) -> Result<Vec<AttributeFilter>, Problem> {
+fn parse_attributes(query: &EventQuery) -> Result<Vec<AttributeFilter>, Problem> {
     let given =
         AttributeName::ALL.into_iter().filter_map(|name| Some((name, query.attribute(name)?)));
     given
         .map(|(name, text)| {
-            let word = name.as_str();
+            let name_text = name.as_str();
             let invalid = || {
-                let detail = format!("{word} has 1 to {VALUE_BYTES_MAX} printable bytes");
+                let detail =
+                    format!("`{name_text}` must have 1 to {VALUE_BYTES_MAX} printable bytes.");
                 Problem::invalid(detail)
             };
             AttributeFilter::new(name, text).ok_or_else(invalid)
@@ -158,13 +153,15 @@ fn attributes(query: &EventQuery) -> Result<Vec<AttributeFilter>, Problem> {
         .collect()
 }
 
-/// Reads what is wanted of a delivery.
-fn owed(query: &EventQuery, configuration: &Configuration) -> Result<EventDeliveryFilter, Problem> {
-    let reason = reason(query.reason.as_deref())?;
-    let status = match (status(query.status.as_deref())?, reason) {
+fn parse_delivery_filter(
+    query: &EventQuery,
+    configuration: &Configuration,
+) -> Result<EventDeliveryFilter, Problem> {
+    let reason = parse_reason(query.reason.as_deref())?;
+    let status = match (parse_status(query.status.as_deref())?, reason) {
         (None, Some(_)) => Some(DeliveryStatus::Dead),
         (Some(status), Some(_)) if status != DeliveryStatus::Dead => {
-            return Err(Problem::invalid("a reason goes with status=dead"));
+            return Err(Problem::invalid("`reason` requires status=dead."));
         }
         (status, _) => status,
     };
@@ -172,72 +169,66 @@ fn owed(query: &EventQuery, configuration: &Configuration) -> Result<EventDelive
         status,
         destination: find_destination(configuration, query.destination.as_deref())?,
         reason,
-        class: class(query.class.as_deref())?,
-        code: code(query.code.as_deref())?,
+        class: parse_class(query.class.as_deref())?,
+        code: parse_code(query.code.as_deref())?,
     })
 }
 
-/// Reads why something is dead.
-pub(super) fn reason(text: Option<&str>) -> Result<Option<DeadReason>, Problem> {
+pub(super) fn parse_reason(text: Option<&str>) -> Result<Option<DeadReason>, Problem> {
     let known: Vec<_> = DeadReason::ALL.iter().map(|reason| reason.as_str()).collect();
-    word("reason", text, DeadReason::from_word, &known)
+    parse_word("reason", text, DeadReason::from_word, &known)
 }
 
-/// Reads how an attempt failed.
-pub(super) fn class(text: Option<&str>) -> Result<Option<FailureClass>, Problem> {
+pub(super) fn parse_class(text: Option<&str>) -> Result<Option<FailureClass>, Problem> {
     let known: Vec<_> = FailureClass::ALL.iter().map(|class| class.as_str()).collect();
-    word("class", text, FailureClass::from_word, &known)
+    parse_word("class", text, FailureClass::from_word, &known)
 }
 
-/// Reads how an attempt was answered.
-pub(super) fn code(text: Option<&str>) -> Result<Option<StatusPattern>, Problem> {
+pub(super) fn parse_code(text: Option<&str>) -> Result<Option<StatusPattern>, Problem> {
     let invalid = |error| Problem::invalid(format!("code: {error}"));
     text.map(|text| text.parse().map_err(invalid)).transpose()
 }
 
-/// The destination of that name, or what to say when there is none.
 pub(super) fn find_destination(
     configuration: &Configuration,
     name: Option<&str>,
 ) -> Result<Option<DestinationId>, Problem> {
     let Some(name) = name else { return Ok(None) };
     let found = configuration.destinations.iter().find(|d| d.spec.name.as_str() == name);
-    let unknown = || Problem::invalid(format!("there is no destination `{name}`"));
+    let unknown = || Problem::invalid(format!("No destination is named `{name}`."));
     found.map(|destination| Some(destination.id)).ok_or_else(unknown)
 }
 
-pub(super) fn filter(
+pub(super) fn parse_filter(
     query: EventQuery,
     body: &[(String, String)],
     configuration: &Configuration,
 ) -> Result<EventFilter, Problem> {
     let source = find_source(configuration, query.source.as_deref())?;
     if body.len() > BODY_VALUES_MAX {
-        let detail = format!("at most {BODY_VALUES_MAX} values in a body are looked for at a time");
+        let detail = format!("Use at most {BODY_VALUES_MAX} `body.PATH` filters.");
         return Err(Problem::invalid(detail));
     }
     let value = |(path, text): &(String, String)| {
         BodyValueFilter::new(path, text).map_err(|error| Problem::invalid(error.to_string()))
     };
     if query.key.as_ref().is_some_and(String::is_empty) {
-        return Err(Problem::invalid(
-            "key must not be empty; leave it out for events with any key",
-        ));
+        return Err(Problem::invalid("`key` must not be empty. Omit it to match any key."));
     }
     if query.search.as_ref().is_some_and(|s| s.is_empty() || s.len() > SEARCH_BYTES_MAX) {
-        let detail = format!("search is a text of 1 to {SEARCH_BYTES_MAX} bytes");
+        let detail = format!("`search` must have 1 to {SEARCH_BYTES_MAX} bytes.");
         return Err(Problem::invalid(detail));
     }
     Ok(EventFilter {
         source,
-        owes: owed(&query, configuration)?,
-        kind: kind(query.kind.as_deref())?,
-        attributes: attributes(&query)?,
+        owes: parse_delivery_filter(&query, configuration)?,
+        kind: parse_kind(query.kind.as_deref())?,
+        attributes: parse_attributes(&query)?,
         key: query.key,
         body: body.iter().map(value).collect::<Result<_, _>>()?,
         search: query.search,
         masked_by: None,
-        since: time("since", query.since.as_deref())?,
-        until: time("until", query.until.as_deref())?,
+        since: parse_time("since", query.since.as_deref())?,
+        until: parse_time("until", query.until.as_deref())?,
     })
 }

@@ -1,4 +1,4 @@
-//! `/api/v1/events`.
+//! `/api/v1/events`: search and inspect events.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -26,155 +26,159 @@ use surehook_core::{
 };
 
 use super::{
-    HeaderLine, cursor,
-    deliveries::{self, Delivery},
-    duplicates::{self, ShownDuplicate},
-    event_query::{EventQuery, filter},
-    export::{self, Format, Pages, export},
-    hidden::{self, ABOUT_BODIES, BodyQuery, header_lines},
-    input::{Asked, AskedOfBody, Segment},
-    limit, page,
-    tagged::Tagged,
+    HeaderField,
+    deliveries::{self, DeliveryResponse},
+    duplicates::{self, DuplicateResponse},
+    etag::JsonWithETag,
+    event_query::{EventQuery, parse_filter},
+    export::{self, ExportPages, ListFormat, export},
+    extract::{PathParam, QueryParams, QueryParamsWithBodyValues},
+    page_request, parse_cursor, parse_limit,
+    redacted_body::{self, BODY_DESCRIPTION, BodyQuery, mask_headers},
 };
 use crate::{
-    App,
-    auth::Insight,
-    openapi::{Api, Op},
+    ServerState,
+    auth::SecretAccess,
+    openapi::{ApiTable, Operation},
     problem::Problem,
 };
 
 /// An event without its body.
 #[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct Event {
+#[schemars(rename = "Event")]
+pub(crate) struct EventResponse {
     id: EventId,
     request_id: RequestId,
-    /// The name of its source; null when that was deleted.
+    /// Name of the source; null if it was deleted.
     source: Option<String>,
-    /// What makes it a duplicate of another.
+    /// Deduplication key.
     key: Option<String>,
     no_key: bool,
-    /// What sort of thing happened, if its source can tell.
+    /// Event type, if the source's provider reports one.
     kind: Option<EventKind>,
-    /// What it can be found by.
+    /// Searchable attributes.
     attributes: Attributes,
     received_at: Timestamp,
     body_bytes: u64,
-    /// How often it came again.
+    /// Number of duplicates received.
     duplicate_count: u64,
     last_duplicate_at: Option<Timestamp>,
-    /// Retention has removed its body.
+    /// Whether retention has removed the body.
     body_removed: bool,
 }
 
-/// An event with its story.
+/// An event with its deliveries, duplicates and timeline.
 #[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct EventWithStory {
+#[schemars(rename = "EventDetail")]
+pub(crate) struct EventDetailResponse {
     #[serde(flatten)]
-    event: Event,
-    /// Of the body.
+    event: EventResponse,
+    /// SHA-256 of the body.
     sha256: String,
-    /// The request it came with; null when its body was removed.
-    request: Option<ShownRequest>,
+    /// The HTTP request; null if the body was removed.
+    request: Option<RequestHeadResponse>,
     /// Oldest first.
-    deliveries: Vec<Delivery>,
-    /// The first sightings of duplicates, oldest first.
-    duplicates: Vec<ShownDuplicate>,
-    /// Everything that happened to it, oldest first.
-    decisions: Vec<ShownEntry>,
+    deliveries: Vec<DeliveryResponse>,
+    /// First sightings of duplicates, oldest first.
+    duplicates: Vec<DuplicateResponse>,
+    /// Timeline, oldest first.
+    decisions: Vec<TimelineEntryResponse>,
 }
 
-/// One line of the story.
+/// One entry of an event's timeline.
 #[derive(Debug, Serialize, JsonSchema)]
-#[schemars(rename = "Decision")]
-struct ShownEntry {
+#[schemars(rename = "TimelineEntry")]
+struct TimelineEntryResponse {
     at: Timestamp,
-    /// What happened; for programs, and stable.
+    /// What happened. Stable, for programs.
     kind: &'static str,
-    /// The same for people.
+    /// What happened, for people.
     text: String,
-    /// Which delivery it is about.
+    /// The delivery concerned.
     delivery: Option<DeliveryId>,
-    /// What else a program may want.
+    /// Further data, depending on `kind`.
     #[serde(skip_serializing_if = "Value::is_null")]
     #[schemars(with = "Map<String, Value>")]
     detail: Value,
 }
 
-impl From<TimelineEntry> for ShownEntry {
+impl From<TimelineEntry> for TimelineEntryResponse {
     fn from(TimelineEntry { at, kind, text, delivery, detail }: TimelineEntry) -> Self {
         Self { at, kind, text, delivery, detail }
     }
 }
 
-/// The head of a request, secrets hidden.
+/// Head of an HTTP request, secrets masked.
 #[derive(Debug, Serialize, JsonSchema)]
-struct ShownRequest {
+#[schemars(rename = "RequestHead")]
+struct RequestHeadResponse {
     path: String,
     query: Option<String>,
     remote: String,
-    headers: Vec<HeaderLine>,
+    headers: Vec<HeaderField>,
 }
 
-/// What is said of a list that can be narrowed by any value.
-const ABOUT_VALUES: &str = "`body.PATH=value` finds events by a value in a body that is JSON and has up \
-    to 128 KiB: `body.data.object.id=42`. Names are separated by dots, and the number of an entry stands \
-    for it: `body.items.0.sku=A1`; a path that begins with `/` is a JSON pointer. A text is \
-    compared by what it says, a number as it is spelled. Up to ten may be given, and all must hold. \
-    Bodies are looked into one after the other, so that a page may be short: `searched` says how far it came. \
-    For viewers, `body.PATH` and `search` look at bodies as they are shown to them, secrets masked.";
+/// Description of the `body.PATH` filter.
+const BODY_FILTER_DESCRIPTION: &str = "`body.PATH=value` finds events by a value in a JSON body of up to 128 KiB, for \
+    example `body.data.object.id=42`. Separate names with dots and use indexes for arrays: \
+    `body.items.0.sku=A1`; a path that starts with `/` is a JSON pointer. Strings are compared by \
+    content, numbers by their spelling. Up to ten filters may be given; all must match. Bodies are \
+    searched one by one, so a page may be short: `searched` reports the progress. For viewers, \
+    `body.PATH` and `search` see masked bodies.";
 
-pub(crate) fn routes(api: Api) -> Api {
-    let list = Op::new("list_events", "Events, newest first.")
+pub(crate) fn add_routes(api: ApiTable) -> ApiTable {
+    let list = Operation::new("list_events", "List events, newest first.")
         .query::<EventQuery>()
-        .text(ABOUT_VALUES)
-        .answers::<EventList>(200)
-        .answers_as(200, export::KINDS)
-        .refuses(503, &["too_many_exports"]);
-    let find = Op::new("find_event", "One event with its deliveries and duplicates.")
-        .path::<EventId>("id")
-        .answers::<EventWithStory>(200)
-        .cached();
-    let body = Op::new("read_body", "The body of an event, as it came but for its secrets.")
-        .text(ABOUT_BODIES)
+        .description(BODY_FILTER_DESCRIPTION)
+        .returns::<EventList>(200)
+        .returns_media(200, export::MEDIA_TYPES)
+        .problem(503, &["too_many_exports"]);
+    let get =
+        Operation::new("get_event", "Get an event with its deliveries, duplicates and timeline.")
+            .path::<EventId>("id")
+            .returns::<EventDetailResponse>(200)
+            .with_conditional_get();
+    let body = Operation::new("get_event_body", "Get the body of an event, secrets masked.")
+        .description(BODY_DESCRIPTION)
         .path::<EventId>("id")
         .query::<BodyQuery>()
-        .answers_as(200, &["application/octet-stream"])
-        .refuses(409, &["body_opaque"])
-        .refuses(410, &["body_removed"]);
-    api.get("/api/v1/events", list_events, list).get("/api/v1/events/{id}", find_event, find).get(
+        .returns_media(200, &["application/octet-stream"])
+        .problem(409, &["body_opaque"])
+        .problem(410, &["body_removed"]);
+    api.get("/api/v1/events", list_events, list).get("/api/v1/events/{id}", get_event, get).get(
         "/api/v1/events/{id}/body",
-        read_body,
+        get_event_body,
         body,
     )
 }
 
 /// An event in a list.
 #[derive(Debug, Serialize, JsonSchema)]
-#[schemars(rename = "ListedEvent")]
 pub(crate) struct ListedEvent {
     #[serde(flatten)]
-    event: Event,
-    /// How many of its deliveries have each status; those that none has are left out.
+    event: EventResponse,
+    /// Number of deliveries per status; statuses without deliveries are omitted.
     #[schemars(with = "BTreeMap<String, u64>")]
     deliveries: BTreeMap<&'static str, u64>,
 }
 
-/// A page of events, where it goes on, and how far was looked for it.
+/// One page of events, and how far the search went.
 #[derive(Debug, Serialize, JsonSchema)]
-#[schemars(rename = "ListOfEvent")]
+#[schemars(rename = "EventList")]
 pub(crate) struct EventList {
     data: Vec<ListedEvent>,
-    /// Give it as `cursor` for the next page; null at the end. A page may be short and not the last.
+    /// Pass it as `cursor` to get the next page; null on the last page. A page may be short without
+    /// being the last.
     next_cursor: Option<String>,
-    searched: Searched,
+    searched: SearchProgress,
 }
 
-/// How far was looked for a page. One with a filter that finds little gives up after a while.
+/// Progress of a search. A search that finds little returns a short page after a while.
 #[derive(Debug, Serialize, JsonSchema)]
-struct Searched {
-    /// So many events were looked at.
+struct SearchProgress {
+    /// Number of events examined.
     events: usize,
-    /// When the oldest of them came; null if there was none to look at.
+    /// When the oldest examined event was received; null if there was none.
     until: Option<Timestamp>,
 }
 
@@ -182,8 +186,8 @@ fn source_names(configuration: &Configuration) -> HashMap<SourceId, String> {
     configuration.sources.iter().map(|s| (s.id, s.spec.name.to_string())).collect()
 }
 
-fn event(row: EventRow, sources: &HashMap<SourceId, String>) -> Event {
-    Event {
+fn event_response(row: EventRow, sources: &HashMap<SourceId, String>) -> EventResponse {
+    EventResponse {
         id: row.id,
         request_id: row.request_id,
         source: sources.get(&row.source).cloned(),
@@ -199,46 +203,44 @@ fn event(row: EventRow, sources: &HashMap<SourceId, String>) -> Event {
     }
 }
 
-fn listed(row: EventRow, sources: &HashMap<SourceId, String>) -> ListedEvent {
-    let counted = row.deliveries.iter().map(|(status, count)| (status.as_str(), *count));
-    ListedEvent { deliveries: counted.collect(), event: event(row, sources) }
+fn listed_event(row: EventRow, sources: &HashMap<SourceId, String>) -> ListedEvent {
+    let counts = row.deliveries.iter().map(|(status, count)| (status.as_str(), *count));
+    ListedEvent { deliveries: counts.collect(), event: event_response(row, sources) }
 }
 
-/// Events, newest first.
 pub(crate) async fn list_events(
-    State(app): State<Arc<App>>,
-    Extension(insight): Extension<Insight>,
-    AskedOfBody(query, body): AskedOfBody<EventQuery>,
+    State(server): State<Arc<ServerState>>,
+    Extension(access): Extension<SecretAccess>,
+    QueryParamsWithBodyValues(query, body): QueryParamsWithBodyValues<EventQuery>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let format = Format::wanted(query.format.as_deref(), &headers)?;
-    let limit = limit(query.limit.as_deref())?;
-    let after = cursor(query.cursor.as_deref())?;
-    let configuration = app.engine.store().configuration().await?;
-    let mut filter = filter(query, &body, &configuration)?;
+    let format = ListFormat::from_request(query.format.as_deref(), &headers)?;
+    let limit = parse_limit(query.limit.as_deref())?;
+    let after = parse_cursor(query.cursor.as_deref())?;
+    let configuration = server.engine.store().configuration().await?;
+    let mut filter = parse_filter(query, &body, &configuration)?;
     let names = source_names(&configuration);
-    filter.masked_by = (!insight.0).then(|| Arc::new(configuration));
-    if format != Format::Page {
-        let pages = EventPages { app: Arc::clone(&app), filter, names, after, ended: false };
-        return export(&app, format, pages, limit).await;
+    filter.masked_by = (!access.0).then(|| Arc::new(configuration));
+    if format != ListFormat::Json {
+        let pages = EventExport { server: Arc::clone(&server), filter, names, after, ended: false };
+        return export(&server, format, pages, limit).await;
     }
-    let page = app.engine.store().events(filter, page(limit, after)).await?;
+    let page = server.engine.store().events(filter, page_request(limit, after)).await?;
     let next_cursor = page.next.map(|id| id.to_string());
-    let searched = Searched { events: page.looks, until: page.last.map(|id| id.at()) };
-    let data = page.rows.into_iter().map(|row| listed(row, &names)).collect();
+    let searched = SearchProgress { events: page.looks, until: page.last.map(|id| id.at()) };
+    let data = page.rows.into_iter().map(|row| listed_event(row, &names)).collect();
     Ok(Json(EventList { data, next_cursor, searched }).into_response())
 }
 
-/// A list of events, to its end.
-struct EventPages {
-    app: Arc<App>,
+struct EventExport {
+    server: Arc<ServerState>,
     filter: EventFilter,
     names: HashMap<SourceId, String>,
     after: Option<EventId>,
     ended: bool,
 }
 
-impl Pages for EventPages {
+impl ExportPages for EventExport {
     type Row = ListedEvent;
     const NAME: &'static str = "events";
     const COLUMNS: &'static [&'static str] = &[
@@ -262,85 +264,94 @@ impl Pages for EventPages {
             return Ok(None);
         }
         let page = PageRequest { after: self.after, limit };
-        let page = self.app.engine.store().events(self.filter.clone(), page).await?;
+        let page = self.server.engine.store().events(self.filter.clone(), page).await?;
         (self.after, self.ended) = (page.next, page.next.is_none());
-        Ok(Some(page.rows.into_iter().map(|row| listed(row, &self.names)).collect()))
+        Ok(Some(page.rows.into_iter().map(|row| listed_event(row, &self.names)).collect()))
     }
 }
 
-pub(super) fn parse(id: &str) -> Result<EventId, Problem> {
+pub(super) fn parse_id(id: &str) -> Result<EventId, Problem> {
     id.parse().map_err(|_| Problem::not_found("event"))
 }
 
-/// One event with its story.
-pub(crate) async fn find_event(
-    State(app): State<Arc<App>>,
-    Segment(id): Segment,
-) -> Result<Tagged<EventWithStory>, Problem> {
-    let id = parse(&id)?;
-    let detail = app.engine.store().event(id).await?.ok_or_else(|| Problem::not_found("event"))?;
-    let configuration = app.engine.store().configuration().await?;
-    Ok(Tagged(StatusCode::OK, shown(detail, &configuration)))
+pub(crate) async fn get_event(
+    State(server): State<Arc<ServerState>>,
+    PathParam(id): PathParam,
+) -> Result<JsonWithETag<EventDetailResponse>, Problem> {
+    let id = parse_id(&id)?;
+    let detail =
+        server.engine.store().event(id).await?.ok_or_else(|| Problem::not_found("event"))?;
+    let configuration = server.engine.store().configuration().await?;
+    Ok(JsonWithETag(StatusCode::OK, event_detail(detail, &configuration)))
 }
 
-fn shown(detail: EventDetail, configuration: &Configuration) -> EventWithStory {
+fn event_detail(detail: EventDetail, configuration: &Configuration) -> EventDetailResponse {
     let names = deliveries::destination_names(configuration);
-    let story = timeline::build_timeline(&detail, &|destination| names.get(&destination).cloned());
+    let timeline =
+        timeline::build_timeline(&detail, &|destination| names.get(&destination).cloned());
     let EventDetail { event: row, head, fingerprint, deliveries, duplicates, .. } = detail;
-    let hidden = configuration.secret_names(row.source);
+    let secrets = configuration.secret_names(row.source);
     let headers = head.as_ref().map(|head| head.headers.to_map()).unwrap_or_default();
-    EventWithStory {
-        event: event(row, &source_names(configuration)),
+    EventDetailResponse {
+        event: event_response(row, &source_names(configuration)),
         sha256: HEXLOWER.encode(&fingerprint),
-        request: head.map(|head| request(&head, &hidden)),
-        deliveries: deliveries.into_iter().map(|row| deliveries::delivery(row, &names)).collect(),
+        request: head.map(|head| request_head(&head, &secrets)),
+        deliveries: deliveries
+            .into_iter()
+            .map(|row| deliveries::delivery_response(row, &names))
+            .collect(),
         duplicates: duplicates
             .iter()
-            .map(|row| duplicates::shown(row, &headers, &hidden))
+            .map(|row| duplicates::duplicate_response(row, &headers, &secrets))
             .collect(),
-        decisions: story.into_iter().map(ShownEntry::from).collect(),
+        decisions: timeline.into_iter().map(TimelineEntryResponse::from).collect(),
     }
 }
 
-fn request(head: &RequestHead, hidden: &SecretNames) -> ShownRequest {
-    ShownRequest {
+fn request_head(head: &RequestHead, secrets: &SecretNames) -> RequestHeadResponse {
+    RequestHeadResponse {
         path: head.path.clone(),
-        query: head.query.as_deref().map(|query| redact::mask_query(query, hidden)),
+        query: head.query.as_deref().map(|query| redact::mask_query(query, secrets)),
         remote: head.remote.to_string(),
-        headers: header_lines(head.headers.lines(), hidden),
+        headers: mask_headers(head.headers.lines(), secrets),
     }
 }
 
-/// The body as a download, its secrets masked unless it is wanted exactly.
-pub(crate) async fn read_body(
-    State(app): State<Arc<App>>,
-    Extension(insight): Extension<Insight>,
-    Segment(id): Segment,
-    Asked(query): Asked<BodyQuery>,
+pub(crate) async fn get_event_body(
+    State(server): State<Arc<ServerState>>,
+    Extension(access): Extension<SecretAccess>,
+    PathParam(id): PathParam,
+    QueryParams(query): QueryParams<BodyQuery>,
 ) -> Result<Response, Problem> {
-    let (id, exact) = (parse(&id)?, query.is_exact(insight)?);
-    match app.engine.store().body(id).await? {
+    let (id, exact) = (parse_id(&id)?, query.is_exact(access)?);
+    match server.engine.store().body(id).await? {
         Some(payload) => {
-            let names = secret_names(&app, id).await?;
-            hidden::download(&id.to_string(), payload, &names, exact)
+            let names = secret_names(&server, id).await?;
+            redacted_body::download_response(&id.to_string(), payload, &names, exact)
         }
         None => {
-            let gone = without_body(&app, id).await?;
-            Err(gone.unwrap_or_else(|| Problem::not_found("event with a body")))
+            let removed = missing_body_problem(&server, id).await?;
+            Err(removed.unwrap_or_else(|| Problem::not_found("event with a body")))
         }
     }
 }
 
-/// What is secret in the body of an event.
-pub(super) async fn secret_names(app: &App, id: EventId) -> Result<SecretNames, Problem> {
-    let store = app.engine.store();
+/// The secret names that apply to an event's body.
+pub(super) async fn secret_names(
+    server: &ServerState,
+    id: EventId,
+) -> Result<SecretNames, Problem> {
+    let store = server.engine.store();
     let detail = store.event(id).await?.ok_or_else(|| Problem::not_found("event"))?;
     Ok(store.configuration().await?.secret_names(detail.event.source))
 }
 
-/// Why the body of an event is not there: there is no such event, or retention removed it.
-pub(super) async fn without_body(app: &App, id: EventId) -> Result<Option<Problem>, Problem> {
-    let store = app.engine.store();
+/// Why an event has no body: it does not exist, or retention removed the body. `None` if neither.
+pub(super) async fn missing_body_problem(
+    server: &ServerState,
+    id: EventId,
+) -> Result<Option<Problem>, Problem> {
+    let store = server.engine.store();
     let Some(event) = store.event_row(id).await? else {
         return Ok(Some(Problem::not_found("event")));
     };
@@ -350,7 +361,7 @@ pub(super) async fn without_body(app: &App, id: EventId) -> Result<Option<Proble
     let sources = store.configuration().await?.sources;
     let source = sources.iter().find(|source| source.id == event.source);
     Ok(Some(Problem::body_removed(
-        source.map(|source| (&source.spec.name, app.engine.retention_policy(&source.spec))),
+        source.map(|source| (&source.spec.name, server.engine.retention_policy(&source.spec))),
     )))
 }
 
@@ -359,11 +370,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_field_has_a_column() {
+    fn every_event_field_has_an_export_column() {
         let schema = schemars::schema_for!(ListedEvent).to_value();
         let mut fields: Vec<&str> =
             schema["properties"].as_object().unwrap().keys().map(String::as_str).collect();
-        let mut columns = EventPages::COLUMNS.to_vec();
+        let mut columns = EventExport::COLUMNS.to_vec();
         fields.sort_unstable();
         columns.sort_unstable();
         assert_eq!(columns, fields);

@@ -1,4 +1,4 @@
-//! A whole list as NDJSON or CSV, page by page: however long it is, a page of it is in memory.
+//! Exports a whole list as NDJSON or CSV. Only one page is in memory at a time.
 
 use std::{borrow::Cow, io, sync::Arc};
 
@@ -8,38 +8,38 @@ use http::{HeaderMap, HeaderValue, StatusCode, header};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::outflow::Outflow;
-use crate::{App, problem::Problem};
+use super::response_stream::ResponseSender;
+use crate::{ServerState, problem::Problem};
 
-/// Exports at the same time.
+/// Exports running at the same time.
 pub(crate) const EXPORTS_MAX: usize = 8;
-/// Rows that are read at a time.
-pub(super) const ROWS_AT_ONCE: usize = 500;
+/// Rows read from the store at a time.
+const PAGE_ROWS: usize = 500;
 
-/// How a list is answered.
+/// Format of a list response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Format {
-    Page,
+pub(super) enum ListFormat {
+    Json,
     Ndjson,
     Csv,
 }
 
-/// What an answer may be, as the document says it.
-pub(super) const KINDS: &[&str] = &["application/x-ndjson", "text/csv"];
+/// Media types of exports.
+pub(super) const MEDIA_TYPES: &[&str] = &["application/x-ndjson", "text/csv"];
 
-impl Format {
-    /// What `format` says, or else what `Accept` names first of what we have.
-    pub(super) fn wanted(format: Option<&str>, headers: &HeaderMap) -> Result<Self, Problem> {
+impl ListFormat {
+    /// The format named by `format`, or the first supported one in `Accept`.
+    pub(super) fn from_request(format: Option<&str>, headers: &HeaderMap) -> Result<Self, Problem> {
         match format {
-            Some("json") => Ok(Self::Page),
+            Some("json") => Ok(Self::Json),
             Some("ndjson") => Ok(Self::Ndjson),
             Some("csv") => Ok(Self::Csv),
-            Some(_) => Err(Problem::invalid("format is one of json, ndjson, csv")),
-            None => Ok(Self::accepted(headers)),
+            Some(_) => Err(Problem::invalid("`format` must be one of: json, ndjson, csv")),
+            None => Ok(Self::from_accept(headers)),
         }
     }
 
-    fn accepted(headers: &HeaderMap) -> Self {
+    fn from_accept(headers: &HeaderMap) -> Self {
         let lines = headers.get_all(header::ACCEPT).iter().filter_map(|line| line.to_str().ok());
         let kinds = lines
             .flat_map(|line| line.split(','))
@@ -48,64 +48,63 @@ impl Format {
             match kind.as_str() {
                 "application/x-ndjson" => return Self::Ndjson,
                 "text/csv" => return Self::Csv,
-                "application/json" | "application/*" | "*/*" => return Self::Page,
+                "application/json" | "application/*" | "*/*" => return Self::Json,
                 _ => {}
             }
         }
-        Self::Page
+        Self::Json
     }
 
-    fn kind(self) -> &'static str {
+    fn media_type(self) -> &'static str {
         match self {
-            Self::Page => "application/json",
+            Self::Json => "application/json",
             Self::Ndjson => "application/x-ndjson",
             Self::Csv => "text/csv; charset=utf-8; header=present",
         }
     }
 
-    fn ending(self) -> &'static str {
+    fn file_extension(self) -> &'static str {
         match self {
-            Self::Page => "json",
+            Self::Json => "json",
             Self::Ndjson => "ndjson",
             Self::Csv => "csv",
         }
     }
 }
 
-/// A list that can be read to its end.
-pub(super) trait Pages: Send + 'static {
-    /// One row.
+/// A list that can be read page by page to its end.
+pub(super) trait ExportPages: Send + 'static {
     type Row: Serialize + Send;
-    /// What the file is called.
+    /// Part of the file name.
     const NAME: &'static str;
-    /// The fields of a row, in the order of the columns.
+    /// Fields of a row, in the order of the CSV columns.
     const COLUMNS: &'static [&'static str];
 
-    /// The next rows, perhaps none; `None` at the end.
+    /// The next rows, possibly none; `None` at the end.
     fn next(
         &mut self,
         limit: usize,
     ) -> impl Future<Output = Result<Option<Vec<Self::Row>>, Problem>> + Send;
 }
 
-/// Answers with all of it, at most `limit` rows.
-pub(super) async fn export<P: Pages>(
-    app: &Arc<App>,
-    format: Format,
+/// Streams the whole list, at most `limit` rows.
+pub(super) async fn export<P: ExportPages>(
+    server: &Arc<ServerState>,
+    format: ListFormat,
     mut pages: P,
     limit: Option<usize>,
 ) -> Result<Response, Problem> {
-    let place = Arc::clone(&app.exports).try_acquire_owned().map_err(|_| {
-        let detail = format!("{EXPORTS_MAX} exports are running; wait for one of them to end");
+    let permit = Arc::clone(&server.export_permits).try_acquire_owned().map_err(|_| {
+        let detail = format!("{EXPORTS_MAX} exports are already running. Wait for one to finish.");
         Problem::new(StatusCode::SERVICE_UNAVAILABLE, "too_many_exports", detail).retry_after(5)
     })?;
     let mut left = limit.unwrap_or(usize::MAX);
-    // The first page is read before the answer begins, so that what is wrong can still be said.
-    let mut page = pages.next(left.min(ROWS_AT_ONCE)).await?;
-    let (outflow, chunks) = Outflow::<io::Result<Bytes>>::new();
-    let head = (format == Format::Csv).then(|| heading(P::COLUMNS));
+    // The first page is read before the response starts, so that an error can still be reported.
+    let mut page = pages.next(left.min(PAGE_ROWS)).await?;
+    let (sender, chunks) = ResponseSender::<io::Result<Bytes>>::new();
+    let head = (format == ListFormat::Csv).then(|| csv_header(P::COLUMNS));
     tokio::spawn(async move {
-        let _place = place;
+        let _permit = permit;
         let mut chunk = head.unwrap_or_default();
         while let Some(rows) = page {
             left = left.saturating_sub(rows.len());
@@ -113,66 +112,66 @@ pub(super) async fn export<P: Pages>(
                 write_row(&mut chunk, format, P::COLUMNS, row);
             }
             if !chunk.is_empty()
-                && outflow.send(Ok(Bytes::from(std::mem::take(&mut chunk)))).await.is_err()
+                && sender.send(Ok(Bytes::from(std::mem::take(&mut chunk)))).await.is_err()
             {
                 return;
             }
-            // A filter that finds nothing has nothing to send, and would not notice.
-            if left == 0 || outflow.is_gone() {
+            // A filter that matches nothing sends nothing, so it must check for a closed connection.
+            if left == 0 || sender.is_closed() {
                 break;
             }
-            page = match pages.next(left.min(ROWS_AT_ONCE)).await {
+            page = match pages.next(left.min(PAGE_ROWS)).await {
                 Ok(page) => page,
                 Err(problem) => {
-                    // The answer has begun: all that can be said is that it is not whole.
-                    tracing::warn!(code = problem.code(), "an export broke off");
-                    let _gone = outflow.send(Err(io::Error::other("broken off"))).await;
+                    // The response has started: it can only be cut off.
+                    tracing::warn!(code = problem.code(), "export failed");
+                    let _gone = sender.send(Err(io::Error::other("export failed"))).await;
                     return;
                 }
             };
         }
         if !chunk.is_empty() {
-            let _gone = outflow.send(Ok(Bytes::from(chunk))).await;
+            let _gone = sender.send(Ok(Bytes::from(chunk))).await;
         }
     });
     let mut response = Response::new(Body::from_stream(chunks));
     let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(format.kind()));
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(format.media_type()));
     headers.insert(header::VARY, HeaderValue::from_static("accept"));
-    let file = format!("attachment; filename=\"surehook-{}.{}\"", P::NAME, format.ending());
+    let file = format!("attachment; filename=\"surehook-{}.{}\"", P::NAME, format.file_extension());
     if let Ok(file) = HeaderValue::from_str(&file) {
         headers.insert(header::CONTENT_DISPOSITION, file);
     }
     Ok(response)
 }
 
-fn heading(columns: &[&str]) -> Vec<u8> {
+fn csv_header(columns: &[&str]) -> Vec<u8> {
     let mut line = columns.join(",").into_bytes();
     line.extend_from_slice(b"\r\n");
     line
 }
 
-fn write_row(chunk: &mut Vec<u8>, format: Format, columns: &[&str], row: &impl Serialize) {
+fn write_row(chunk: &mut Vec<u8>, format: ListFormat, columns: &[&str], row: &impl Serialize) {
     match format {
-        Format::Csv => {
-            // A row is plain data and always becomes JSON.
+        ListFormat::Csv => {
+            // Rows always serialize.
             let row = serde_json::to_value(row).unwrap_or_default();
-            let cells: Vec<String> = columns.iter().map(|column| cell(&row[*column])).collect();
+            let cells: Vec<String> = columns.iter().map(|column| csv_cell(&row[*column])).collect();
             chunk.extend_from_slice(cells.join(",").as_bytes());
             chunk.extend_from_slice(b"\r\n");
         }
-        Format::Page | Format::Ndjson => {
+        ListFormat::Json | ListFormat::Ndjson => {
             let _always = serde_json::to_writer(&mut *chunk, row);
             chunk.push(b'\n');
         }
     }
 }
 
-/// A value as a cell of RFC 4180.
-fn cell(value: &Value) -> String {
+/// A value as a CSV cell (RFC 4180).
+fn csv_cell(value: &Value) -> String {
     let text: Cow<'_, str> = match value {
         Value::Null => "".into(),
-        Value::String(text) => harmless(text),
+        Value::String(text) => escape_formula(text),
         Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
             value.to_string().into()
         }
@@ -183,8 +182,8 @@ fn cell(value: &Value) -> String {
     }
 }
 
-/// Keys come from strangers, and a spreadsheet runs what begins like a formula.
-fn harmless(text: &str) -> Cow<'_, str> {
+/// Keys are chosen by senders, and a spreadsheet would run a cell that starts like a formula.
+fn escape_formula(text: &str) -> Cow<'_, str> {
     match text.starts_with(['=', '+', '-', '@', '\t', '\r']) {
         true => format!("'{text}").into(),
         false => text.into(),
@@ -199,7 +198,7 @@ mod tests {
 
     // B79.
     #[test]
-    fn a_cell_is_never_a_formula() {
+    fn csv_cell_is_never_a_formula() {
         let cases = [
             (json!("plain"), "plain"),
             (json!("=cmd()"), "'=cmd()"),
@@ -216,26 +215,26 @@ mod tests {
             (Value::Null, ""),
         ];
         for (value, expected) in cases {
-            assert_eq!(cell(&value), expected, "case: {value}");
+            assert_eq!(csv_cell(&value), expected, "case: {value}");
         }
     }
 
     #[test]
-    fn the_format_is_what_is_asked_for_first() {
+    fn format_parameter_wins_over_accept_header() {
         let accept = |text: &str| HeaderMap::from_iter([(header::ACCEPT, text.parse().unwrap())]);
         for (asked, accepted, format) in [
-            (None, "*/*", Format::Page),
-            (None, "text/csv", Format::Csv),
-            (None, "text/html, Text/CSV;q=0.5", Format::Csv),
-            (None, "application/x-ndjson", Format::Ndjson),
-            (None, "application/json, text/csv", Format::Page),
-            (None, "image/png", Format::Page),
-            (Some("csv"), "application/json", Format::Csv),
-            (Some("json"), "text/csv", Format::Page),
+            (None, "*/*", ListFormat::Json),
+            (None, "text/csv", ListFormat::Csv),
+            (None, "text/html, Text/CSV;q=0.5", ListFormat::Csv),
+            (None, "application/x-ndjson", ListFormat::Ndjson),
+            (None, "application/json, text/csv", ListFormat::Json),
+            (None, "image/png", ListFormat::Json),
+            (Some("csv"), "application/json", ListFormat::Csv),
+            (Some("json"), "text/csv", ListFormat::Json),
         ] {
-            let wanted = Format::wanted(asked, &accept(accepted)).unwrap();
-            assert_eq!(wanted, format, "case: {asked:?} {accepted}");
+            let chosen = ListFormat::from_request(asked, &accept(accepted)).unwrap();
+            assert_eq!(chosen, format, "case: {asked:?} {accepted}");
         }
-        assert!(Format::wanted(Some("xml"), &HeaderMap::new()).is_err());
+        assert!(ListFormat::from_request(Some("xml"), &HeaderMap::new()).is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! `/api/v1/inbox`: what the destination inside the gateway got.
+//! `/api/v1/inbox`: deliveries to the built-in test destination.
 
 use std::sync::Arc;
 
@@ -8,53 +8,54 @@ use serde::Serialize;
 use surehook_core::{ids::EventId, redact::SecretNames, store::Configuration, time::Timestamp};
 
 use super::{
-    Bytes, HeaderLine, List,
-    hidden::{self, header_lines},
+    BodyContent, HeaderField, ListResponse,
+    redacted_body::{self, mask_headers},
 };
 use crate::{
-    App,
-    openapi::{Api, Op},
+    ServerState,
+    openapi::{ApiTable, Operation},
     problem::Problem,
 };
 
-/// One delivery as a destination sees it.
+/// One delivery as the destination received it.
 #[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct InboxDelivery {
+#[schemars(rename = "InboxDelivery")]
+pub(crate) struct InboxDeliveryResponse {
     arrived_at: Timestamp,
     event: EventId,
-    headers: Vec<HeaderLine>,
-    /// The first 16 KiB of it; secrets are masked.
-    body: Bytes,
-    /// How many values of the body are masked.
+    headers: Vec<HeaderField>,
+    /// The first 16 KiB, secrets masked.
+    body: BodyContent,
+    /// Number of masked values in the body.
     masked: usize,
 }
 
-pub(crate) fn routes(api: Api) -> Api {
-    let op = Op::new("read_inbox", "The latest deliveries to `builtin:inbox`, newest first.")
-        .answers::<List<InboxDelivery>>(200);
-    api.get("/api/v1/inbox", read_inbox, op)
+pub(crate) fn add_routes(api: ApiTable) -> ApiTable {
+    let operation =
+        Operation::new("list_inbox", "List recent deliveries to `builtin:inbox`, newest first.")
+            .returns::<ListResponse<InboxDeliveryResponse>>(200);
+    api.get("/api/v1/inbox", list_inbox, operation)
 }
 
-/// The latest deliveries to `builtin:inbox`, newest first.
-pub(crate) async fn read_inbox(
-    State(app): State<Arc<App>>,
-) -> Result<Json<List<InboxDelivery>>, Problem> {
-    let names = secret_names(&app.engine.store().configuration().await?);
-    let shown = app.engine.inbox().deliveries().into_iter().map(|arrival| {
+pub(crate) async fn list_inbox(
+    State(server): State<Arc<ServerState>>,
+) -> Result<Json<ListResponse<InboxDeliveryResponse>>, Problem> {
+    let names = secret_names(&server.engine.store().configuration().await?);
+    let deliveries = server.engine.inbox().deliveries().into_iter().map(|arrival| {
         let lines = arrival.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
-        let (body, masked) = hidden::body(&arrival.headers, &arrival.body, &names);
-        InboxDelivery {
+        let (body, masked) = redacted_body::mask_body(&arrival.headers, &arrival.body, &names);
+        InboxDeliveryResponse {
             arrived_at: arrival.at,
             event: arrival.event,
-            headers: header_lines(lines, &names),
+            headers: mask_headers(lines, &names),
             body,
             masked,
         }
     });
-    Ok(Json(List { data: shown.collect(), next_cursor: None }))
+    Ok(Json(ListResponse { data: deliveries.collect(), next_cursor: None }))
 }
 
-/// What is secret for any source, and the headers that destinations add.
+/// The secret names of all sources, and the headers that destinations add.
 fn secret_names(configuration: &Configuration) -> SecretNames {
     let mut names = configuration.all_secret_names();
     let added = configuration.destinations.iter().flat_map(|d| d.spec.headers.keys());

@@ -1,4 +1,4 @@
-//! `/api/v1/destinations/{id}/pause`, `/resume` and `/probe`.
+//! `/api/v1/destinations/{id}/pause`, `/resume` and `/probe`, and the state of a destination's lane.
 
 use std::sync::Arc;
 
@@ -16,191 +16,192 @@ use surehook_core::{
 use surehook_engine::LaneError;
 
 use super::{
-    deliveries::{self, ShownAttempt},
-    input::{Segment, Wish},
-    resources::{self, Shown, Wanted},
-    tagged::TaggedAs,
+    deliveries::{self, AttemptResponse},
+    etag::VersionedJson,
+    extract::{OptionalJson, PathParam},
+    resources::{self, ResourceRef, ResourceResponse},
 };
 use crate::{
-    App,
-    openapi::{Api, Op},
+    ServerState,
+    openapi::{ApiTable, Operation},
     problem::Problem,
 };
 
-/// The longest reason that is kept.
 const REASON_CHARS_MAX: usize = 500;
 
-/// How the lane of a destination does.
+/// Delivery state of a destination.
 #[derive(Debug, Serialize, JsonSchema)]
-pub(super) struct LaneState {
+pub(super) struct DestinationState {
     paused: bool,
-    pause: Option<ShownPause>,
+    pause: Option<DestinationPause>,
     #[schemars(with = "String", regex(pattern = "^(closed|open|half_open|ramp)$"))]
     circuit: &'static str,
-    /// Until when it is left alone.
+    /// When the open circuit lets the next probe through.
     open_until: Option<Timestamp>,
-    /// Until when it asked us to wait.
+    /// End of a rate limit that the destination requested (Retry-After).
     cooling_until: Option<Timestamp>,
-    /// Until when it sends no messages, and why.
-    hold: Option<ShownHold>,
-    drain: Option<ShownDrain>,
-    /// Whether what waits for it is held: it is paused, or its circuit is open.
+    /// Pause of sending messages by quiet hours or a daily limit.
+    hold: Option<DestinationHold>,
+    drain: Option<DestinationDrain>,
+    /// Whether deliveries are held, because it is paused or its circuit is open.
     holds: bool,
 }
 
-/// Since when and why a destination is paused.
+/// A pause of a destination.
 #[derive(Debug, Serialize, JsonSchema)]
-struct ShownPause {
+struct DestinationPause {
     at: Timestamp,
     reason: Option<String>,
-    /// The gateway paused it by itself.
+    /// Whether the gateway paused it automatically.
     automatic: bool,
 }
 
-/// Until when a destination sends no messages, and why. What waits for it is pending.
+/// A time during which a destination sends no messages. Deliveries stay pending.
 #[derive(Debug, Serialize, JsonSchema)]
-struct ShownHold {
+struct DestinationHold {
     until: Timestamp,
     #[schemars(with = "String", regex(pattern = "^(quiet_hours|daily_limit)$"))]
     why: &'static str,
 }
 
-/// How fast what waited during a pause is worked off.
+/// Rate limit for the backlog after a pause.
 #[derive(Debug, Serialize, JsonSchema)]
-struct ShownDrain {
+struct DestinationDrain {
     rate: Rate,
-    /// What was created before this time.
+    /// Applies to deliveries created before this time.
     until: Timestamp,
 }
 
-/// The same as a field of a destination.
+/// Runtime state in a destination's response.
 #[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct LaneShown {
-    /// How it does; null when its settings cannot be used. Is no part of its version.
-    pub(super) state: Option<LaneState>,
+pub(crate) struct DestinationStatus {
+    /// Delivery state; null if the settings are unusable. Not covered by the ETag.
+    pub(super) state: Option<DestinationState>,
 }
 
-/// Says how the lane of a destination does, if it has one.
-pub(super) fn state(app: &App, id: DestinationId) -> Option<LaneState> {
-    let state = app.engine.lane_state(id)?;
+/// The state of a destination's lane; `None` if it has none because its settings are unusable.
+pub(super) fn destination_state(
+    server: &ServerState,
+    id: DestinationId,
+) -> Option<DestinationState> {
+    let state = server.engine.lane_state(id)?;
     let holds = state.holds();
     let open_until = match state.circuit {
         CircuitState::Open { until, .. } => Some(until),
         CircuitState::Closed | CircuitState::HalfOpen { .. } | CircuitState::Ramp { .. } => None,
     };
-    let pause = |LanePause { at, reason, automatic }| ShownPause { at, reason, automatic };
-    Some(LaneState {
+    let pause = |LanePause { at, reason, automatic }| DestinationPause { at, reason, automatic };
+    Some(DestinationState {
         paused: state.paused.is_some(),
         pause: state.paused.map(pause),
         circuit: state.circuit.as_str(),
         open_until,
         cooling_until: state.cool_until,
-        hold: app.engine.lane_hold(id).map(|(until, why)| ShownHold { until, why: why.as_str() }),
-        drain: state.drain.map(|BacklogDrain { rate, until }| ShownDrain { rate, until }),
+        hold: server
+            .engine
+            .lane_hold(id)
+            .map(|(until, why)| DestinationHold { until, why: why.as_str() }),
+        drain: state.drain.map(|BacklogDrain { rate, until }| DestinationDrain { rate, until }),
         holds,
     })
 }
 
-pub(crate) fn routes(api: Api) -> Api {
-    let op = |id: &str, summary: &str| {
-        Op::new(id, summary)
-            .path::<Wanted<DestinationSpec>>("wanted")
-            .refuses(409, &["destination_misconfigured"])
+pub(crate) fn add_routes(api: ApiTable) -> ApiTable {
+    let operation = |id: &str, summary: &str| {
+        Operation::new(id, summary)
+            .path::<ResourceRef<DestinationSpec>>("id")
+            .problem(409, &["destination_misconfigured"])
     };
-    let path = |what: &str| format!("/api/v1/destinations/{{wanted}}/{what}");
-    let pause_op =
-        op("pause_destination", "Delivers nothing more to a destination until it is resumed.")
-            .may_have_body::<PauseWish>(json!({ "reason": "maintenance" }))
-            .answers::<Shown<DestinationSpec>>(200)
-            .tagged();
-    let resume_op =
-        op("resume_destination", "Goes on; with a rate, what waits by now no faster than that.")
-            .may_have_body::<ResumeWish>(json!({ "rate": "10/s" }))
-            .answers::<Shown<DestinationSpec>>(200)
-            .tagged();
-    let probe_op = op(
+    let path = |what: &str| format!("/api/v1/destinations/{{id}}/{what}");
+    let pause_operation = operation("pause_destination", "Pause deliveries to a destination.")
+        .optional_body::<PauseRequest>(json!({ "reason": "maintenance" }))
+        .returns::<ResourceResponse<DestinationSpec>>(200)
+        .with_etag();
+    let resume_operation = operation("resume_destination", "Resume deliveries to a destination.")
+        .optional_body::<ResumeRequest>(json!({ "rate": "10/s" }))
+        .returns::<ResourceResponse<DestinationSpec>>(200)
+        .with_etag();
+    let probe_operation = operation(
         "probe_destination",
-        "Tries the delivery that is due first, even if the destination is paused.",
+        "Attempt the next due delivery now, even if the destination is paused.",
     )
-    .answers::<Probed>(200)
-    .refuses(409, &["nothing_waits"]);
-    api.post(&path("pause"), pause, pause_op).post(&path("resume"), resume, resume_op).post(
-        &path("probe"),
-        probe,
-        probe_op,
-    )
+    .returns::<ProbeResponse>(200)
+    .problem(409, &["nothing_waits"]);
+    api.post(&path("pause"), pause_destination, pause_operation)
+        .post(&path("resume"), resume_destination, resume_operation)
+        .post(&path("probe"), probe_destination, probe_operation)
 }
 
-pub(super) async fn find(app: &App, wanted: &str) -> Result<DestinationId, Problem> {
-    let configuration = app.engine.store().configuration().await?;
-    Ok(resources::find_in::<DestinationSpec>(&configuration, wanted)?.id)
+pub(super) async fn find_destination(
+    server: &ServerState,
+    id_or_name: &str,
+) -> Result<DestinationId, Problem> {
+    let configuration = server.engine.store().configuration().await?;
+    Ok(resources::find_resource::<DestinationSpec>(&configuration, id_or_name)?.id)
 }
 
-/// Why it is paused.
+/// Request to pause a destination.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct PauseWish {
-    /// For people.
+pub(crate) struct PauseRequest {
+    /// Reason, visible to your team.
     #[schemars(length(max = REASON_CHARS_MAX))]
     reason: Option<String>,
 }
 
-/// Delivers nothing more until it is resumed.
-pub(crate) async fn pause(
-    State(app): State<Arc<App>>,
-    Segment(wanted): Segment,
-    Wish(wish): Wish<PauseWish>,
-) -> Result<TaggedAs<Value>, Problem> {
-    if wish.reason.as_ref().is_some_and(|reason| reason.chars().count() > REASON_CHARS_MAX) {
-        let detail = format!("a reason has at most {REASON_CHARS_MAX} characters");
+pub(crate) async fn pause_destination(
+    State(server): State<Arc<ServerState>>,
+    PathParam(id): PathParam,
+    OptionalJson(request): OptionalJson<PauseRequest>,
+) -> Result<VersionedJson<Value>, Problem> {
+    if request.reason.as_ref().is_some_and(|reason| reason.chars().count() > REASON_CHARS_MAX) {
+        let detail = format!("`reason` must have at most {REASON_CHARS_MAX} characters.");
         return Err(Problem::invalid(detail));
     }
-    app.engine.pause(find(&app, &wanted).await?, wish.reason).await?;
-    resources::show::<DestinationSpec>(&app, &wanted, StatusCode::OK).await
+    server.engine.pause(find_destination(&server, &id).await?, request.reason).await?;
+    resources::resource_response::<DestinationSpec>(&server, &id, StatusCode::OK).await
 }
 
-/// How it goes on.
+/// Request to resume a destination.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct ResumeWish {
-    /// For what waits by now; as fast as ever when left out.
+pub(crate) struct ResumeRequest {
+    /// Rate limit for the backlog; unlimited by default.
     rate: Option<Rate>,
 }
 
-/// Goes on with what waits, and with what comes.
-pub(crate) async fn resume(
-    State(app): State<Arc<App>>,
-    Segment(wanted): Segment,
-    Wish(wish): Wish<ResumeWish>,
-) -> Result<TaggedAs<Value>, Problem> {
-    app.engine.resume(find(&app, &wanted).await?, wish.rate).await?;
-    resources::show::<DestinationSpec>(&app, &wanted, StatusCode::OK).await
+pub(crate) async fn resume_destination(
+    State(server): State<Arc<ServerState>>,
+    PathParam(id): PathParam,
+    OptionalJson(request): OptionalJson<ResumeRequest>,
+) -> Result<VersionedJson<Value>, Problem> {
+    server.engine.resume(find_destination(&server, &id).await?, request.rate).await?;
+    resources::resource_response::<DestinationSpec>(&server, &id, StatusCode::OK).await
 }
 
-/// What came of a probe.
+/// Result of a probe.
 #[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct Probed {
-    /// The delivery that was tried.
+pub(crate) struct ProbeResponse {
+    /// The attempted delivery.
     delivery: DeliveryId,
     succeeded: bool,
-    attempt: ShownAttempt,
-    /// How the destination does now.
-    state: Option<LaneState>,
+    attempt: AttemptResponse,
+    /// State of the destination after the probe.
+    state: Option<DestinationState>,
 }
 
-/// Tries one delivery now and tells what came of it.
-pub(crate) async fn probe(
-    State(app): State<Arc<App>>,
-    Segment(wanted): Segment,
-) -> Result<Json<Probed>, Problem> {
-    let id = find(&app, &wanted).await?;
-    let probed = app.engine.probe(id).await?;
-    let names = app.engine.store().configuration().await?.all_secret_names();
-    Ok(Json(Probed {
-        delivery: probed.delivery,
-        succeeded: probed.attempt.class.is_none(),
-        attempt: deliveries::attempt(&probed, &names),
-        state: state(&app, id),
+pub(crate) async fn probe_destination(
+    State(server): State<Arc<ServerState>>,
+    PathParam(id): PathParam,
+) -> Result<Json<ProbeResponse>, Problem> {
+    let id = find_destination(&server, &id).await?;
+    let attempt = server.engine.probe(id).await?;
+    let names = server.engine.store().configuration().await?.all_secret_names();
+    Ok(Json(ProbeResponse {
+        delivery: attempt.delivery,
+        succeeded: attempt.attempt.class.is_none(),
+        attempt: deliveries::attempt_response(&attempt, &names),
+        state: destination_state(&server, id),
     }))
 }
 

@@ -1,4 +1,4 @@
-//! `/api/v1/media`: files for messages. A file passes through and is held nowhere.
+//! `/api/v1/media`: files for messages. Files are streamed through and never held in memory.
 
 use std::sync::Arc;
 
@@ -20,133 +20,129 @@ use surehook_core::{
 use surehook_engine::media::{MediaLinkError, MediaUploadError, NewMediaFile};
 
 use super::{
-    idempotent::Wished,
-    input::{Asked, Segment},
+    extract::{PathParam, QueryParams},
+    idempotency::IdempotencyContext,
     lanes,
 };
 use crate::{
-    App,
-    openapi::{Api, Op},
+    ServerState,
+    openapi::{ApiTable, Operation},
     problem::Problem,
 };
 
-/// What is said about a file that is sent.
+/// Options of an upload.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct AboutFile {
-    /// What it is called.
+pub(crate) struct UploadQuery {
+    /// File name.
     #[serde(default)]
     filename: Option<String>,
-    /// The name or id of a `whatsapp-cloud` destination, to which the file is handed at once instead of
-    /// being put into the bucket.
+    /// Name or id of a `whatsapp-cloud` destination: uploads the file to the Cloud API instead of the
+    /// bucket.
     #[serde(default)]
     destination: Option<String>,
 }
 
-/// A file that the Cloud API has.
+/// A file stored at the Cloud API.
 #[derive(Debug, Serialize, JsonSchema)]
-#[schemars(rename = "HandedMediaFile")]
-pub(crate) struct Handed {
-    /// What the Cloud API calls it, for 30 days: `"image": { "media_id": "…" }`.
+pub(crate) struct CloudMediaFile {
+    /// Id at the Cloud API, valid for 30 days: `"image": { "media_id": "…" }`.
     media_id: String,
-    /// How it is shown unless a message says otherwise.
+    /// Default message type of the file.
     kind: MediaKind,
-    /// What it is, by its bytes.
+    /// Media type detected from the bytes.
     mime_type: String,
-    /// How many bytes it has.
+    /// Size in bytes.
     size: u64,
     filename: Option<String>,
 }
 
-/// Where a file is now.
+/// An uploaded file.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(untagged)]
 #[schemars(inline)]
-pub(crate) enum Taken {
-    /// In the bucket.
-    Here(Shown),
-    /// At the Cloud API.
-    There(Handed),
+pub(crate) enum UploadResponse {
+    Bucket(MediaFileResponse),
+    CloudApi(CloudMediaFile),
 }
 
-/// A file that lies in the bucket.
+/// A file stored in the bucket.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "MediaFile")]
-pub(crate) struct Shown {
-    /// What messages call it: `"image": { "file": "med_…" }`.
+pub(crate) struct MediaFileResponse {
+    /// Id to use in messages: `"image": { "file": "med_…" }`.
     id: MediaId,
-    /// How it is shown unless a message says otherwise.
+    /// Default message type of the file.
     kind: MediaKind,
-    /// What it is, by its bytes.
+    /// Media type detected from the bytes.
     mime_type: String,
-    /// How many bytes it has.
+    /// Size in bytes.
     size: u64,
     filename: Option<String>,
     created_at: Timestamp,
 }
 
-impl From<StoredMedia> for Shown {
+impl From<StoredMedia> for MediaFileResponse {
     fn from(upload: StoredMedia) -> Self {
         let StoredMedia { id, kind, mime_type, size, filename, created_at, .. } = upload;
         Self { id, kind, mime_type, size, filename, created_at }
     }
 }
 
-pub(crate) fn routes(api: Api) -> Api {
-    let create = Op::new("upload_media", "Takes a file for messages.")
-        .text(
-            "The body is the file, with its `Content-Type` and `Content-Length`. What it is, its bytes \
-             say. It is put into the bucket of `[media]`, and messages name it by its id; the link that \
-             a service fetches it by is made anew for every attempt. With `destination` it goes to the \
-             Cloud API instead. An `Idempotency-Key` stands for \
-             address, type and length here: the bytes are not compared.",
+pub(crate) fn add_routes(api: ApiTable) -> ApiTable {
+    let upload = Operation::new("upload_media", "Upload a file for messages.")
+        .description(
+            "The body is the file, with its `Content-Type` and `Content-Length`; the media type is \
+             detected from the bytes. The file is stored in the bucket of `[media]`, and messages refer \
+             to it by id; each attempt creates a new link to it. With `destination` it is uploaded to the \
+             Cloud API instead. An `Idempotency-Key` covers URL, type and length here; the bytes are \
+             not compared.",
         )
-        .query::<AboutFile>()
-        .takes_bytes()
-        .answers::<Taken>(201)
-        .refuses(404, &["not_found"])
-        .refuses(400, &["bad_body"])
-        .refuses(408, &["body_timeout"])
-        .refuses(409, &["media_not_configured"])
-        .refuses(411, &["length_required"])
-        .refuses(413, &["body_too_large"])
-        .refuses(422, &["unfit_media"])
-        .refuses(502, &["media_refused"]);
-    let show =
-        Op::new("get_media", "A file for messages.").path::<MediaId>("id").answers::<Shown>(200);
-    api.post("/api/v1/media", upload_media, create).get("/api/v1/media/{id}", get_media, show)
+        .query::<UploadQuery>()
+        .accepts_bytes()
+        .returns::<UploadResponse>(201)
+        .problem(404, &["not_found"])
+        .problem(400, &["bad_body"])
+        .problem(408, &["body_timeout"])
+        .problem(409, &["media_not_configured"])
+        .problem(411, &["length_required"])
+        .problem(413, &["body_too_large"])
+        .problem(422, &["unfit_media"])
+        .problem(502, &["media_refused"]);
+    let get = Operation::new("get_media", "Get an uploaded file's metadata.")
+        .path::<MediaId>("id")
+        .returns::<MediaFileResponse>(200);
+    api.post("/api/v1/media", upload_media, upload).get("/api/v1/media/{id}", get_media, get)
 }
 
-/// Takes a file for messages.
 pub(crate) async fn upload_media(
-    State(app): State<Arc<App>>,
-    Wished(wish): Wished,
-    Asked(about): Asked<AboutFile>,
+    State(server): State<Arc<ServerState>>,
+    IdempotencyContext(identity): IdempotencyContext,
+    QueryParams(query): QueryParams<UploadQuery>,
     request: Request,
-) -> Result<(StatusCode, Json<Taken>), Problem> {
-    let file = new_file(request, about.filename.as_deref())?;
-    if let Some(wanted) = &about.destination {
-        let destination = lanes::find(&app, wanted).await?;
+) -> Result<(StatusCode, Json<UploadResponse>), Problem> {
+    let file = new_file(request, query.filename.as_deref())?;
+    if let Some(name) = &query.destination {
+        let destination = lanes::find_destination(&server, name).await?;
         let (size, filename) = (file.size, file.filename.clone());
-        let (found, media_id) = app.engine.upload_to(destination, file).await?;
+        let (found, media_id) = server.engine.upload_to(destination, file).await?;
         let DetectedMediaType { kind, mime_type, .. } = found;
-        let handed = Handed { media_id, kind, mime_type, size, filename };
-        return Ok((StatusCode::CREATED, Json(Taken::There(handed))));
+        let uploaded = CloudMediaFile { media_id, kind, mime_type, size, filename };
+        return Ok((StatusCode::CREATED, Json(UploadResponse::CloudApi(uploaded))));
     }
-    let now = app.engine.clock().now();
-    let media = Arc::clone(app.engine.media());
-    let upload = media.upload(wish.id(""), file, now).await?;
-    Ok((StatusCode::CREATED, Json(Taken::Here(upload.into()))))
+    let now = server.engine.clock().now();
+    let media = Arc::clone(server.engine.media());
+    let upload = media.upload(identity.id(""), file, now).await?;
+    Ok((StatusCode::CREATED, Json(UploadResponse::Bucket(upload.into()))))
 }
 
-/// A file for messages.
 pub(crate) async fn get_media(
-    State(app): State<Arc<App>>,
-    Segment(id): Segment,
-) -> Result<Json<Shown>, Problem> {
-    let unknown = || Problem::not_found("file");
-    let id = id.parse().map_err(|_| unknown())?;
-    let upload = app.engine.media().find(id).await?.ok_or_else(unknown)?;
+    State(server): State<Arc<ServerState>>,
+    PathParam(id): PathParam,
+) -> Result<Json<MediaFileResponse>, Problem> {
+    let not_found = || Problem::not_found("file");
+    let id = id.parse().map_err(|_| not_found())?;
+    let upload = server.engine.media().find(id).await?.ok_or_else(not_found)?;
     Ok(Json(upload.into()))
 }
 
@@ -154,7 +150,7 @@ fn new_file(request: Request, filename: Option<&str>) -> Result<NewMediaFile, Pr
     let claimed = content_type(request.headers());
     let body = request.into_body();
     let Some(size) = body.size_hint().exact() else {
-        let detail = "say how long the file is, with Content-Length";
+        let detail = "Send the size of the file in Content-Length.";
         let status = StatusCode::LENGTH_REQUIRED;
         return Err(Problem::new(status, "length_required", detail).close());
     };
@@ -164,7 +160,7 @@ fn new_file(request: Request, filename: Option<&str>) -> Result<NewMediaFile, Pr
 
 fn content_type(headers: &HeaderMap) -> Option<String> {
     let value = headers.get(header::CONTENT_TYPE)?.to_str().ok()?;
-    // What `curl --data-binary` says when it is told nothing.
+    // The default of `curl --data-binary` says nothing about the file.
     Some(value.to_owned()).filter(|value| value != "application/x-www-form-urlencoded")
 }
 

@@ -1,35 +1,33 @@
-//! The API under `/api/v1`: one file a resource, each with the lines of its calls in the table.
+//! The API under `/api/v1`. Each file holds the endpoints of one resource.
 
 pub(crate) mod about;
-mod changes;
 pub(crate) mod configuration;
+pub(crate) mod dead_letter_groups;
 pub(crate) mod deliveries;
 pub(crate) mod duplicates;
+pub(crate) mod etag;
 mod event_query;
 pub(crate) mod events;
 pub(crate) mod export;
-pub(crate) mod groups;
-pub(crate) mod hidden;
-pub(crate) mod idempotent;
+mod extract;
+pub(crate) mod idempotency;
 pub(crate) mod inbox;
-mod input;
-mod kept;
 pub(crate) mod lanes;
-pub mod masked;
+pub mod masked_spec;
 pub(crate) mod media;
 pub(crate) mod messages;
-mod outflow;
 pub(crate) mod quarantine;
+pub(crate) mod redacted_body;
 pub(crate) mod replays;
 pub(crate) mod requests;
 pub(crate) mod resources;
+mod response_stream;
 pub(crate) mod reveal;
+pub(crate) mod route_trials;
 pub(crate) mod series;
 pub(crate) mod stats;
 pub(crate) mod stream;
-pub(crate) mod tagged;
 pub(crate) mod tokens;
-pub(crate) mod trials;
 
 use axum::Json;
 use data_encoding::BASE64;
@@ -43,79 +41,80 @@ use surehook_core::{
 
 use crate::problem::Problem;
 
-/// A list and where it goes on.
+/// One page of a list.
 #[derive(Debug, Serialize, JsonSchema)]
-#[schemars(rename = "ListOf{T}")]
-pub(crate) struct List<T> {
+#[schemars(rename = "{T}List")]
+pub(crate) struct ListResponse<T> {
     data: Vec<T>,
-    /// Give it as `cursor` for the next page; null at the end. A page may be short and not the last.
+    /// Pass it as `cursor` to get the next page; null on the last page. A page may be short without
+    /// being the last.
     next_cursor: Option<String>,
 }
+
+const INVALID_CURSOR: &str = "Invalid `cursor`. Use `next_cursor` of the same list.";
 
 const LIMIT_DEFAULT: usize = 50;
 pub(crate) const LIMIT_MAX: usize = 1000;
 
-/// Reads `limit`.
-fn limit(text: Option<&str>) -> Result<Option<usize>, Problem> {
-    let read = |text: &str| {
+fn parse_limit(text: Option<&str>) -> Result<Option<usize>, Problem> {
+    let parse = |text: &str| {
         let limit = text.parse().ok().filter(|limit| (1..=LIMIT_MAX).contains(limit));
-        limit.ok_or_else(|| Problem::invalid(format!("limit must be between 1 and {LIMIT_MAX}")))
+        limit.ok_or_else(|| Problem::invalid(format!("`limit` must be between 1 and {LIMIT_MAX}.")))
     };
-    text.map(read).transpose()
+    text.map(parse).transpose()
 }
 
-/// Reads `cursor`. It is the id of the last entry that the page before looked at.
-fn cursor<K: IdKind>(text: Option<&str>) -> Result<Option<Id<K>>, Problem> {
-    let invalid = |_| Problem::invalid("cursor is not one of this list");
+/// Parses `cursor`, the id of the last row that the previous page examined.
+fn parse_cursor<K: IdKind>(text: Option<&str>) -> Result<Option<Id<K>>, Problem> {
+    let invalid = |_| Problem::invalid(INVALID_CURSOR);
     text.map(|text| text.parse().map_err(invalid)).transpose()
 }
 
-/// Reads `limit` and `cursor`.
-fn page<K: IdKind>(limit: Option<usize>, cursor: Option<Id<K>>) -> PageRequest<Id<K>> {
+fn page_request<K: IdKind>(limit: Option<usize>, cursor: Option<Id<K>>) -> PageRequest<Id<K>> {
     PageRequest { after: cursor, limit: limit.unwrap_or(LIMIT_DEFAULT) }
 }
 
-/// The page that `rows` are, where every row that was looked at is one of the list.
-fn whole_page<K: IdKind, T>(page: PageRequest<Id<K>>, rows: Vec<(Id<K>, T)>) -> Json<List<T>> {
+/// Builds a page of a list without a filter: every row that was read is part of it.
+fn unfiltered_page<K: IdKind, T>(
+    page: PageRequest<Id<K>>,
+    rows: Vec<(Id<K>, T)>,
+) -> Json<ListResponse<T>> {
     let last = rows.last().filter(|_| rows.len() == page.limit);
     let next_cursor = last.map(|(id, _)| id.to_string());
-    Json(List { data: rows.into_iter().map(|(_, row)| row).collect(), next_cursor })
+    Json(ListResponse { data: rows.into_iter().map(|(_, row)| row).collect(), next_cursor })
 }
 
-/// Reads a time of the query.
-fn time(name: &str, text: Option<&str>) -> Result<Option<Timestamp>, Problem> {
+fn parse_time(name: &str, text: Option<&str>) -> Result<Option<Timestamp>, Problem> {
     let invalid = |error| Problem::invalid(format!("{name}: {error}"));
     text.map(|text| text.parse().map_err(invalid)).transpose()
 }
 
-/// Reads a word of the query that is one of a few.
-fn word<T>(
+/// Parses a query parameter that is one of a fixed set of words.
+fn parse_word<T>(
     name: &str,
     text: Option<&str>,
     from_word: fn(&str) -> Option<T>,
     known: &[&str],
 ) -> Result<Option<T>, Problem> {
-    let unknown = || Problem::invalid(format!("{name} is one of {}", known.join(", ")));
+    let unknown = || Problem::invalid(format!("`{name}` must be one of: {}", known.join(", ")));
     text.map(|text| from_word(text).ok_or_else(unknown)).transpose()
 }
 
-/// Bytes as text where they are text.
+/// Bytes, as text if they are valid UTF-8.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(untagged)]
-enum Bytes {
-    /// They are UTF-8.
+enum BodyContent {
     Text {
-        /// The text.
         text: String,
     },
-    /// They are not.
+    /// For bytes that are not UTF-8.
     Base64 {
         /// RFC 4648, with padding.
         base64: String,
     },
 }
 
-impl From<&[u8]> for Bytes {
+impl From<&[u8]> for BodyContent {
     fn from(bytes: &[u8]) -> Self {
         match std::str::from_utf8(bytes) {
             Ok(text) => Self::Text { text: text.to_owned() },
@@ -124,10 +123,10 @@ impl From<&[u8]> for Bytes {
     }
 }
 
-/// One line of a head.
+/// One HTTP header.
 #[derive(Debug, Serialize, JsonSchema)]
-struct HeaderLine {
+struct HeaderField {
     name: String,
     #[serde(flatten)]
-    value: Bytes,
+    value: BodyContent,
 }

@@ -1,4 +1,4 @@
-//! `/api/v1/quarantine`: requests that did not verify and that their sender never sends again.
+//! `/api/v1/quarantine`: requests that failed verification and that their sender will not send again.
 
 use std::sync::Arc;
 
@@ -23,233 +23,237 @@ use surehook_engine::{
 };
 
 use super::{
-    Bytes, HeaderLine, LIMIT_MAX, List, cursor,
-    hidden::{self, header_lines},
-    input::{Asked, Input, Segment, Wish},
-    limit, page, resources, whole_page,
+    BodyContent, HeaderField, LIMIT_MAX, ListResponse,
+    extract::{JsonBody, OptionalJson, PathParam, QueryParams},
+    page_request, parse_cursor, parse_limit,
+    redacted_body::{self, mask_headers},
+    resources, unfiltered_page,
 };
 use crate::{
-    App,
-    openapi::{Api, Op},
+    ServerState,
+    openapi::{ApiTable, Operation},
     problem::Problem,
 };
 
-/// Which of them are wanted.
+/// Filter of a list of quarantined requests.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct QuarantineQuery {
-    /// Only for this source, by name or id.
+    /// Name or id of the source.
     source: Option<String>,
-    /// At most this many; 50 when left out.
+    /// Maximum number of rows per page; 50 by default.
     #[schemars(with = "Option<u16>", range(min = 1, max = LIMIT_MAX))]
     limit: Option<String>,
-    /// Goes on after the page that gave this.
+    /// `next_cursor` of the previous page.
     #[schemars(with = "Option<RequestId>")]
     cursor: Option<String>,
 }
 
-/// A request in quarantine, without its headers and body.
+/// A quarantined request without headers and body.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "QuarantinedRequest")]
-pub(crate) struct Aside {
+pub(crate) struct QuarantinedRequestSummary {
     id: RequestId,
     #[schemars(with = "String", regex(pattern = "^quarantined$"))]
     status: &'static str,
-    /// The source that it was for; null when that was deleted.
+    /// Name of the source; null if it was deleted.
     source: Option<Name>,
-    /// When it came first.
+    /// When it was first received.
     received_at: Timestamp,
-    /// When it came last.
+    /// When it was last received.
     seen_at: Timestamp,
-    /// How often it came.
+    /// How often it was received.
     times: u64,
-    /// Why it was not let in.
+    /// Why verification failed.
     reason: String,
     what_to_do: &'static str,
     method: String,
-    /// What follows the source's name. What may be a secret is hidden.
+    /// Path after the source's name; possible secrets are masked.
     path: String,
-    /// Secrets are hidden.
+    /// Secrets are masked.
     query: Option<String>,
     remote: String,
     body_bytes: u64,
 }
 
-/// A request in quarantine, whole. Secrets are hidden.
+/// A quarantined request with headers and body, secrets masked.
 #[derive(Debug, Serialize, JsonSchema)]
-#[schemars(rename = "QuarantinedWhole")]
-pub(crate) struct AsideWhole {
+pub(crate) struct QuarantinedRequestDetail {
     #[serde(flatten)]
-    request: Aside,
-    headers: Vec<HeaderLine>,
-    body: Bytes,
-    /// How many fields of the body are hidden.
+    request: QuarantinedRequestSummary,
+    headers: Vec<HeaderField>,
+    body: BodyContent,
+    /// Number of masked values in the body.
     masked: usize,
 }
 
-/// How one is released.
+/// Options of a release.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct ReleaseWish {
-    /// Also if it still does not verify. Its events say that it was released by hand.
+pub(crate) struct ReleaseRequest {
+    /// Release even if verification still fails. The events are marked as released by hand.
     #[serde(default)]
     force: bool,
 }
 
-/// What it became.
+/// Events of a released request.
 #[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct ReleasedShown {
-    /// `accepted`, or `duplicate` when everything in it had come in meanwhile.
+pub(crate) struct ReleaseResponse {
+    /// `accepted`, or `duplicate` if all events were received meanwhile.
     status: &'static str,
-    events: Vec<EventShown>,
+    events: Vec<ReleasedEvent>,
 }
 
-/// One event of it.
+/// One event of a released request.
 #[derive(Debug, Serialize, JsonSchema)]
-#[schemars(rename = "ReleasedEvent")]
-pub(crate) struct EventShown {
+pub(crate) struct ReleasedEvent {
     id: String,
     key: Option<String>,
     status: &'static str,
 }
 
-/// Whose are released.
+/// Selects the requests to release.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct ReleaseAllWish {
-    /// The source, by name or id.
+pub(crate) struct ReleaseSourceRequest {
+    /// Name or id of the source.
     source: String,
-    /// Goes on after the call that gave this as `next`.
+    /// `next` of the previous call.
     after: Option<RequestId>,
 }
 
-/// What became of them.
+/// Result of releasing the requests of a source.
 #[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct ReleasedAll {
-    /// Requests that are out of quarantine.
+pub(crate) struct ReleaseSourceResponse {
+    /// Requests released.
     released: u64,
-    /// Events that they became.
+    /// Events created.
     events: u64,
-    /// Events that had come in meanwhile.
+    /// Events that were received meanwhile.
     duplicates: u64,
-    /// Requests that still do not verify, and stay.
+    /// Requests that still fail verification and stay.
     left: u64,
-    /// Give it as `after` to go on; null at the end.
+    /// Pass it as `after` to continue; null at the end.
     next: Option<RequestId>,
 }
 
-pub(crate) fn routes(api: Api) -> Api {
-    let list = Op::new("list_quarantine", "Requests that are kept aside, newest first.")
+pub(crate) fn add_routes(api: ApiTable) -> ApiTable {
+    let list = Operation::new("list_quarantine", "List quarantined requests, newest first.")
         .query::<QuarantineQuery>()
-        .answers::<List<Aside>>(200)
-        .refuses(404, &["not_found"]);
-    let find = Op::new("find_quarantined", "A request that is kept aside, whole.")
+        .returns::<ListResponse<QuarantinedRequestSummary>>(200)
+        .problem(404, &["not_found"]);
+    let get = Operation::new(
+        "get_quarantined_request",
+        "Get a quarantined request with headers and body.",
+    )
+    .path::<RequestId>("id")
+    .returns::<QuarantinedRequestDetail>(200);
+    let release = Operation::new(
+        "release_quarantined_request",
+        "Release a quarantined request if it now verifies.",
+    )
+    .path::<RequestId>("id")
+    .optional_body::<ReleaseRequest>(json!({ "force": false }))
+    .returns::<ReleaseResponse>(200)
+    .problem(409, &["still_wrong", "source_gone"]);
+    let release_all = Operation::new(
+        "release_quarantine",
+        "Release all requests of a source that now verify, oldest first.",
+    )
+    .description("Releases at most 500 requests per call. To continue, pass `next` as `after`.")
+    .body::<ReleaseSourceRequest>(json!({ "source": "whatsapp" }))
+    .returns::<ReleaseSourceResponse>(200)
+    .problem(404, &["not_found"])
+    .problem(409, &["source_gone"]);
+    let discard = Operation::new("discard_quarantined_request", "Delete a quarantined request.")
         .path::<RequestId>("id")
-        .answers::<AsideWhole>(200);
-    let release = Op::new("release_quarantined", "Takes a request in, if it verifies by now.")
-        .path::<RequestId>("id")
-        .may_have_body::<ReleaseWish>(json!({ "force": false }))
-        .answers::<ReleasedShown>(200)
-        .refuses(409, &["still_wrong", "source_gone"]);
-    let release_all =
-        Op::new("release_quarantine", "Takes in all of a source that verify by now, oldest first.")
-            .text("At most 500 in one call; `next` says where the next one goes on.")
-            .body::<ReleaseAllWish>(json!({ "source": "whatsapp" }))
-            .answers::<ReleasedAll>(200)
-            .refuses(404, &["not_found"])
-            .refuses(409, &["source_gone"]);
-    let discard = Op::new("discard_quarantined", "Throws a request away.")
-        .path::<RequestId>("id")
-        .answers_nothing(204);
+        .returns_nothing(204);
     let one = "/api/v1/quarantine/{id}";
     api.get("/api/v1/quarantine", list_quarantine, list)
-        .get(one, find_quarantined, find)
-        .post("/api/v1/quarantine/{id}/release", release_one, release)
-        .post("/api/v1/quarantine/release", release_many, release_all)
-        .delete(one, discard_one, discard)
+        .get(one, get_quarantined_request, get)
+        .post("/api/v1/quarantine/{id}/release", release_quarantined_request, release)
+        .post("/api/v1/quarantine/release", release_quarantine, release_all)
+        .delete(one, discard_quarantined_request, discard)
 }
 
-/// Requests that are kept aside, newest first.
 pub(crate) async fn list_quarantine(
-    State(app): State<Arc<App>>,
-    Asked(query): Asked<QuarantineQuery>,
-) -> Result<Json<List<Aside>>, Problem> {
-    let page = page(limit(query.limit.as_deref())?, cursor(query.cursor.as_deref())?);
-    let configuration = app.engine.store().configuration().await?;
+    State(server): State<Arc<ServerState>>,
+    QueryParams(query): QueryParams<QuarantineQuery>,
+) -> Result<Json<ListResponse<QuarantinedRequestSummary>>, Problem> {
+    let page =
+        page_request(parse_limit(query.limit.as_deref())?, parse_cursor(query.cursor.as_deref())?);
+    let configuration = server.engine.store().configuration().await?;
     let source = match &query.source {
-        Some(wanted) => Some(resources::find_in::<SourceSpec>(&configuration, wanted)?.id),
+        Some(source) => Some(resources::find_resource::<SourceSpec>(&configuration, source)?.id),
         None => None,
     };
-    let rows = app.engine.quarantine_store().quarantined(source, page).await?;
-    let shown = rows.iter().map(|row| (row.id, summary(&app, &configuration, row)));
-    Ok(whole_page(page, shown.collect()))
+    let rows = server.engine.quarantine_store().quarantined(source, page).await?;
+    let summaries = rows.iter().map(|row| (row.id, summary(&server, &configuration, row)));
+    Ok(unfiltered_page(page, summaries.collect()))
 }
 
-/// One with its headers and body.
-pub(crate) async fn find_quarantined(
-    State(app): State<Arc<App>>,
-    Segment(id): Segment,
-) -> Result<Json<AsideWhole>, Problem> {
-    let id = id.parse().map_err(|_| unknown())?;
-    let row = app.engine.quarantine_store().quarantined_request(id).await?.ok_or_else(unknown)?;
-    let configuration = app.engine.store().configuration().await?;
-    let names = secret_names(&app, &configuration, &row);
-    let headers = header_lines(row.headers.lines(), &names);
+pub(crate) async fn get_quarantined_request(
+    State(server): State<Arc<ServerState>>,
+    PathParam(id): PathParam,
+) -> Result<Json<QuarantinedRequestDetail>, Problem> {
+    let id = id.parse().map_err(|_| not_found())?;
+    let row =
+        server.engine.quarantine_store().quarantined_request(id).await?.ok_or_else(not_found)?;
+    let configuration = server.engine.store().configuration().await?;
+    let names = secret_names(&server, &configuration, &row);
+    let headers = mask_headers(row.headers.lines(), &names);
     let body = row.body.as_deref().unwrap_or_default();
-    let (body, masked) = hidden::body(&row.headers.to_map(), body, &names);
-    let request = summary(&app, &configuration, &row);
-    Ok(Json(AsideWhole { request, headers, body, masked }))
+    let (body, masked) = redacted_body::mask_body(&row.headers.to_map(), body, &names);
+    let request = summary(&server, &configuration, &row);
+    Ok(Json(QuarantinedRequestDetail { request, headers, body, masked }))
 }
 
-/// Takes one in.
-pub(crate) async fn release_one(
-    State(app): State<Arc<App>>,
-    Segment(id): Segment,
-    Wish(wish): Wish<ReleaseWish>,
-) -> Result<Json<ReleasedShown>, Problem> {
-    let id = id.parse().map_err(|_| unknown())?;
-    let outcome = app.engine.release_quarantined(id, wish.force).await?;
-    let word = |duplicate| if duplicate { "duplicate" } else { "accepted" };
+pub(crate) async fn release_quarantined_request(
+    State(server): State<Arc<ServerState>>,
+    PathParam(id): PathParam,
+    OptionalJson(request): OptionalJson<ReleaseRequest>,
+) -> Result<Json<ReleaseResponse>, Problem> {
+    let id = id.parse().map_err(|_| not_found())?;
+    let outcome = server.engine.release_quarantined(id, request.force).await?;
+    let status = |duplicate| if duplicate { "duplicate" } else { "accepted" };
     let received = outcome.received;
-    let all_known = !received.is_empty() && received.iter().all(|event| event.duplicate);
-    let event = |event: &ReceivedEvent| EventShown {
+    let all_duplicate = !received.is_empty() && received.iter().all(|event| event.duplicate);
+    let event = |event: &ReceivedEvent| ReleasedEvent {
         id: event.event.to_string(),
         key: event.key.as_ref().map(|key| key.as_str().to_owned()),
-        status: word(event.duplicate),
+        status: status(event.duplicate),
     };
     let events = received.iter().map(event).collect();
-    Ok(Json(ReleasedShown { status: word(all_known), events }))
+    Ok(Json(ReleaseResponse { status: status(all_duplicate), events }))
 }
 
-/// Takes in all of a source that verify.
-pub(crate) async fn release_many(
-    State(app): State<Arc<App>>,
-    Input(wish): Input<ReleaseAllWish>,
-) -> Result<Json<ReleasedAll>, Problem> {
-    let configuration = app.engine.store().configuration().await?;
-    let source = resources::find_in::<SourceSpec>(&configuration, &wish.source)?.id;
+pub(crate) async fn release_quarantine(
+    State(server): State<Arc<ServerState>>,
+    JsonBody(request): JsonBody<ReleaseSourceRequest>,
+) -> Result<Json<ReleaseSourceResponse>, Problem> {
+    let configuration = server.engine.store().configuration().await?;
+    let source = resources::find_resource::<SourceSpec>(&configuration, &request.source)?.id;
     let BulkReleaseReport { released, events, duplicates, left, next } =
-        app.engine.release_verified(source, wish.after).await?;
-    Ok(Json(ReleasedAll { released, events, duplicates, left, next }))
+        server.engine.release_verified(source, request.after).await?;
+    Ok(Json(ReleaseSourceResponse { released, events, duplicates, left, next }))
 }
 
-/// Throws one away.
-pub(crate) async fn discard_one(
-    State(app): State<Arc<App>>,
-    Segment(id): Segment,
+pub(crate) async fn discard_quarantined_request(
+    State(server): State<Arc<ServerState>>,
+    PathParam(id): PathParam,
 ) -> Result<StatusCode, Problem> {
-    let id = id.parse().map_err(|_| unknown())?;
-    match app.engine.quarantine_store().discard(id).await? {
+    let id = id.parse().map_err(|_| not_found())?;
+    match server.engine.quarantine_store().discard(id).await? {
         true => Ok(StatusCode::NO_CONTENT),
-        false => Err(unknown()),
+        false => Err(not_found()),
     }
 }
 
-fn unknown() -> Problem {
-    Problem::not_found("request in quarantine")
+fn not_found() -> Problem {
+    Problem::not_found("quarantined request")
 }
 
-fn source_of<'c>(
+fn find_source<'c>(
     configuration: &'c Configuration,
     row: &QuarantinedRequest,
 ) -> Option<&'c SourceSpec> {
@@ -257,20 +261,28 @@ fn source_of<'c>(
     stored.map(|stored| &stored.spec)
 }
 
-/// What nobody is shown: what is secret for anybody, and the header that the preset looks at.
-fn secret_names(app: &App, configuration: &Configuration, row: &QuarantinedRequest) -> SecretNames {
+/// The secret names of all sources, and the header with the secret of this source's preset.
+fn secret_names(
+    server: &ServerState,
+    configuration: &Configuration,
+    row: &QuarantinedRequest,
+) -> SecretNames {
     let mut names = configuration.all_secret_names();
-    let open = app.engine.source_by_id(row.source);
+    let open = server.engine.source_by_id(row.source);
     if let Some(header) = open.as_ref().and_then(ReadySource::secret_header) {
         names.add_header(header.as_str());
     }
     names
 }
 
-fn summary(app: &App, configuration: &Configuration, row: &QuarantinedRequest) -> Aside {
-    let source = source_of(configuration, row);
-    let names = secret_names(app, configuration, row);
-    Aside {
+fn summary(
+    server: &ServerState,
+    configuration: &Configuration,
+    row: &QuarantinedRequest,
+) -> QuarantinedRequestSummary {
+    let source = find_source(configuration, row);
+    let names = secret_names(server, configuration, row);
+    QuarantinedRequestSummary {
         id: row.id,
         status: "quarantined",
         source: source.map(|source| source.name.clone()),
@@ -291,12 +303,12 @@ impl From<ReleaseError> for Problem {
     fn from(error: ReleaseError) -> Self {
         let conflict = |code, detail| Self::new(StatusCode::CONFLICT, code, detail);
         match error {
-            ReleaseError::NotFound => unknown(),
+            ReleaseError::NotFound => not_found(),
             ReleaseError::SourceGone => conflict("source_gone", error.to_string()),
             ReleaseError::NotVerified(why) => {
                 let detail = format!(
-                    "{why}; it stays in quarantine: mend `secrets` or `verify` of the source, or \
-                     give force = true to take it in as it is"
+                    "{why}. The request stays in quarantine. Fix `secrets` or `verify` of the source, or \
+                     release it with force = true."
                 );
                 conflict("still_wrong", detail)
             }

@@ -1,4 +1,4 @@
-//! `/api/v1/replays`: delivering again in bulk, as a job.
+//! `/api/v1/replays`: replay many deliveries as a background job.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -32,173 +32,171 @@ use surehook_core::{
 };
 
 use super::{
-    LIMIT_MAX, List, cursor,
+    LIMIT_MAX, ListResponse,
     deliveries::destination_names,
-    idempotent::Wished,
-    input::{Asked, Input, Segment},
-    limit, page, whole_page,
+    extract::{JsonBody, PathParam, QueryParams},
+    idempotency::IdempotencyContext,
+    page_request, parse_cursor, parse_limit, unfiltered_page,
 };
 use crate::{
-    App,
-    openapi::{Api, Op},
+    ServerState,
+    openapi::{ApiTable, Operation},
     problem::Problem,
 };
 
-/// A filter with names where the store has ids.
+/// Selects the events and deliveries of a replay. Refers to sources and destinations by name.
 #[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub(crate) struct NamedFilter {
-    /// Events of this source.
+#[schemars(rename = "ReplayFilter")]
+pub(crate) struct ReplayFilterSpec {
+    /// Name of the event's source.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<Name>")]
     source: Option<String>,
-    /// Events of this kind.
+    /// Event kind.
     #[serde(skip_serializing_if = "Option::is_none")]
     kind: Option<EventKind>,
-    /// Deliveries to this destination.
+    /// Name of the destination.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<Name>")]
     destination: Option<String>,
-    /// Deliveries with this status: `dead` or `succeeded`.
+    /// Delivery status: `dead` or `succeeded`.
     #[serde(skip_serializing_if = "Option::is_none")]
     status: Option<DeliveryStatus>,
-    /// Deliveries that died of this.
+    /// Why the delivery is dead.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<DeadReason>,
-    /// Deliveries that are dead and in this group.
+    /// Id of the dead letter group.
     #[serde(skip_serializing_if = "Option::is_none")]
     group: Option<GroupId>,
-    /// Deliveries whose last attempt failed in this way.
+    /// Failure class of the last attempt.
     #[serde(skip_serializing_if = "Option::is_none")]
     class: Option<FailureClass>,
-    /// Deliveries whose last attempt was answered with this.
+    /// HTTP status of the last attempt.
     #[serde(skip_serializing_if = "Option::is_none")]
     code: Option<StatusPattern>,
-    /// Events received at this time or later.
+    /// Event received at this time or later.
     #[serde(skip_serializing_if = "Option::is_none")]
     since: Option<Timestamp>,
-    /// Events received before this time.
+    /// Event received before this time.
     #[serde(skip_serializing_if = "Option::is_none")]
     until: Option<Timestamp>,
-    /// Events with exactly this key.
+    /// Exact deduplication key of the event.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1))]
     key: Option<String>,
-    /// This text is part of the event's key or of the detail of the last attempt.
+    /// Text in the event's key or in the detail of the last attempt.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = SEARCH_CHARS_MAX))]
     search: Option<String>,
 }
 
-/// A job that is asked for.
+/// Request to create a replay job.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct NewJob {
-    /// What to do.
+pub(crate) struct CreateReplayRequest {
     verb: ReplayAction,
-    /// With what.
     #[serde(default, deserialize_with = "object::required")]
-    filter: NamedFilter,
-    /// Where missing events go; goes with `send_missing` alone.
+    filter: ReplayFilterSpec,
+    /// Destination of missing events; only with `send_missing`.
     #[schemars(with = "Option<Name>")]
     to: Option<String>,
-    /// How fast.
+    /// Maximum rate.
     #[serde(default)]
     rate: ReplayRate,
-    /// Why, for people.
+    /// Note for people.
     #[schemars(length(max = NOTE_CHARS_MAX))]
     note: Option<String>,
-    /// Only says what it would do.
+    /// Only return a preview.
     #[serde(default)]
     dry_run: bool,
-    /// With `dry_run`: looks at 20,000 rows at most, for whoever waits.
+    /// With `dry_run`: examine at most 20,000 rows, for a fast response.
     #[serde(default)]
     quick: bool,
 }
 
-/// A job for dead letters.
+/// Request to replay dead letters.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Reprocess {
-    /// Which of them.
+pub(crate) struct ReprocessRequest {
     #[serde(default, deserialize_with = "object::required")]
-    filter: NamedFilter,
-    /// How fast.
+    filter: ReplayFilterSpec,
+    /// Maximum rate.
     #[serde(default)]
     rate: ReplayRate,
-    /// Why, for people.
+    /// Note for people.
     #[schemars(length(max = NOTE_CHARS_MAX))]
     note: Option<String>,
-    /// Only says what it would do.
+    /// Only return a preview.
     #[serde(default)]
     dry_run: bool,
-    /// With `dry_run`: looks at 20,000 rows at most, for whoever waits.
+    /// With `dry_run`: examine at most 20,000 rows, for a fast response.
     #[serde(default)]
     quick: bool,
 }
 
-/// Which jobs are wanted.
+/// Page of a list of replay jobs.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct JobQuery {
-    /// At most this many; 50 when left out.
+pub(crate) struct ReplayQuery {
+    /// Maximum number of rows per page; 50 by default.
     #[schemars(with = "Option<u16>", range(min = 1, max = LIMIT_MAX))]
     limit: Option<String>,
-    /// Goes on after the page that gave this.
+    /// `next_cursor` of the previous page.
     #[schemars(with = "Option<ReplayId>")]
     cursor: Option<String>,
 }
 
-/// A job and how far it is.
+/// A replay job and its progress.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "ReplayJob")]
-pub(crate) struct Job {
+pub(crate) struct ReplayJobResponse {
     id: ReplayId,
     verb: ReplayAction,
-    filter: NamedFilter,
-    /// Where missing events go.
+    filter: ReplayFilterSpec,
+    /// Destination of missing events.
     to: Option<String>,
     rate: ReplayRate,
     note: Option<String>,
     state: ReplayState,
     created_at: Timestamp,
     ended_at: Option<Timestamp>,
-    /// Whether there is more than a job takes; the rest needs another one.
+    /// Whether more was selected than one job can hold; the rest needs another job.
     capped: bool,
-    /// The numbers for each destination.
-    destinations: BTreeMap<String, Numbers>,
+    /// Counts per destination.
+    destinations: BTreeMap<String, ReplayCounts>,
     #[serde(flatten)]
-    numbers: Numbers,
+    counts: ReplayCounts,
 }
 
-/// The numbers of a job, or of its part for one destination. They add up:
+/// Counts of a job or of one destination in it:
 /// `selected = succeeded + dead + cancelled + skipped + waiting + left`.
 #[derive(Debug, Serialize, JsonSchema)]
-struct Numbers {
+struct ReplayCounts {
     selected: u64,
-    /// Of these a delivery was made.
+    /// Items for which a delivery was created.
     dispatched: u64,
     succeeded: u64,
     dead: u64,
     cancelled: u64,
-    /// Left out.
+    /// Items that were not replayed, by reason in `skipped_by_reason`.
     skipped: u64,
-    /// Still to come.
+    /// Items still to be delivered.
     waiting: u64,
-    /// Never to come, because the job was cancelled.
+    /// Items never delivered because the job was cancelled.
     left: u64,
     skipped_by_reason: BTreeMap<&'static str, u64>,
 }
 
-/// What a job would do.
+/// What a replay job would do.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "ReplayPreview")]
-pub(crate) struct Previewed {
+pub(crate) struct ReplayPreviewResponse {
     dry_run: bool,
     count: u64,
-    /// Whether all was looked at; if not, there are at least `count`.
+    /// Whether all rows were examined; if not, there are at least `count`.
     complete: bool,
-    /// When the oldest of the events was received.
+    /// When the oldest event was received.
     oldest: Option<Timestamp>,
     newest: Option<Timestamp>,
     rate: ReplayRate,
@@ -206,73 +204,99 @@ pub(crate) struct Previewed {
     by_destination: BTreeMap<String, u64>,
 }
 
-pub(crate) fn routes(api: Api) -> Api {
-    let creates = |op: Op| {
-        op.answers::<Job>(202)
-            .answers::<Previewed>(200)
-            .refuses(409, &["replay_overlaps"])
-            .text("202 with the job; 200 with what it would do, if `dry_run` is true.")
+pub(crate) fn add_routes(api: ApiTable) -> ApiTable {
+    let create = |operation: Operation| {
+        operation
+            .returns::<ReplayJobResponse>(202)
+            .returns::<ReplayPreviewResponse>(200)
+            .problem(409, &["replay_overlaps"])
+            .description("Returns 202 with the job, or 200 with a preview if `dry_run` is true.")
     };
-    let changes = |id: &str, summary: &str| {
-        Op::new(id, summary)
+    let change = |id: &str, summary: &str| {
+        Operation::new(id, summary)
             .path::<ReplayId>("id")
-            .answers::<Job>(200)
-            .refuses(409, &["replay_state"])
-            .text("A job that is so already is answered as it is.")
+            .returns::<ReplayJobResponse>(200)
+            .problem(409, &["replay_state"])
+            .description("If the job is already in that state, it is returned unchanged.")
     };
     let example = json!({ "verb": "retry_failed", "filter": { "destination": "crm" } });
-    let create = creates(Op::new("create_replay", "Delivers again in bulk, as a job."))
-        .body::<NewJob>(example);
-    let dead = creates(Op::new("reprocess_dead_letters", "Delivers dead letters again, as a job."))
-        .body::<Reprocess>(json!({ "filter": { "destination": "crm" }, "dry_run": true }));
-    let list = Op::new("list_replays", "Replay jobs, newest first.")
-        .query::<JobQuery>()
-        .answers::<List<Job>>(200);
-    let find = Op::new("find_replay", "One job with its progress.")
+    let create_replay_operation = create(Operation::new("create_replay", "Create a replay job."))
+        .body::<CreateReplayRequest>(example);
+    let reprocess_operation =
+        create(Operation::new("reprocess_dead_letters", "Create a job that replays dead letters."))
+            .body::<ReprocessRequest>(
+                json!({ "filter": { "destination": "crm" }, "dry_run": true }),
+            );
+    let list = Operation::new("list_replays", "List replay jobs, newest first.")
+        .query::<ReplayQuery>()
+        .returns::<ListResponse<ReplayJobResponse>>(200);
+    let get = Operation::new("get_replay", "Get a replay job and its progress.")
         .path::<ReplayId>("id")
-        .answers::<Job>(200);
-    let cancel = changes("cancel_replay", "Hands out nothing more, ever; what was goes on.");
+        .returns::<ReplayJobResponse>(200);
+    let cancel =
+        change("cancel_replay", "Cancel a replay job. Deliveries already created continue.");
     let jobs = "/api/v1/replays";
-    api.get(jobs, list_jobs, list)
-        .post(jobs, create_job, create)
-        .get(&format!("{jobs}/{{id}}"), find_job, find)
+    api.get(jobs, list_replays, list)
+        .post(jobs, create_replay, create_replay_operation)
+        .get(&format!("{jobs}/{{id}}"), get_replay, get)
         .post(
             &format!("{jobs}/{{id}}/pause"),
-            pause_job,
-            changes("pause_replay", "Hands out nothing more for now."),
+            pause_replay,
+            change("pause_replay", "Pause a replay job."),
         )
         .post(
             &format!("{jobs}/{{id}}/resume"),
-            resume_job,
-            changes("resume_replay", "Goes on with a job that is paused."),
+            resume_replay,
+            change("resume_replay", "Resume a paused replay job."),
         )
-        .post(&format!("{jobs}/{{id}}/cancel"), cancel_job, cancel)
-        .post("/api/v1/dead-letters/reprocess", reprocess, dead)
+        .post(&format!("{jobs}/{{id}}/cancel"), cancel_replay, cancel)
+        .post("/api/v1/dead-letters/reprocess", reprocess_dead_letters, reprocess_operation)
 }
 
-fn source(configuration: &Configuration, name: &str) -> Result<SourceId, Problem> {
+fn find_source_id(configuration: &Configuration, name: &str) -> Result<SourceId, Problem> {
     let found = configuration.sources.iter().find(|source| source.spec.name.as_str() == name);
-    let unknown = || Problem::invalid(format!("there is no source `{name}`"));
+    let unknown = || Problem::invalid(format!("No source is named `{name}`."));
     found.map(|source| source.id).ok_or_else(unknown)
 }
 
-fn destination(configuration: &Configuration, name: &str) -> Result<DestinationId, Problem> {
+fn find_destination_id(
+    configuration: &Configuration,
+    name: &str,
+) -> Result<DestinationId, Problem> {
     let found = configuration.destinations.iter().find(|to| to.spec.name.as_str() == name);
-    let unknown = || Problem::invalid(format!("there is no destination `{name}`"));
+    let unknown = || Problem::invalid(format!("No destination is named `{name}`."));
     found.map(|to| to.id).ok_or_else(unknown)
 }
 
-fn meant(job: NewJob, configuration: &Configuration) -> Result<ReplaySpec, Problem> {
-    let NamedFilter { kind, status, reason, group, class, code, since, until, key, search, .. } =
-        job.filter;
+fn build_spec(
+    request: CreateReplayRequest,
+    configuration: &Configuration,
+) -> Result<ReplaySpec, Problem> {
+    let ReplayFilterSpec {
+        kind,
+        status,
+        reason,
+        group,
+        class,
+        code,
+        since,
+        until,
+        key,
+        search,
+        ..
+    } = request.filter;
     let spec = ReplaySpec {
-        verb: job.verb,
+        verb: request.verb,
         filter: ReplayFilter {
-            source: job.filter.source.map(|name| source(configuration, &name)).transpose()?,
-            destination: job
+            source: request
+                .filter
+                .source
+                .map(|name| find_source_id(configuration, &name))
+                .transpose()?,
+            destination: request
                 .filter
                 .destination
-                .map(|name| destination(configuration, &name))
+                .map(|name| find_destination_id(configuration, &name))
                 .transpose()?,
             kind,
             status,
@@ -285,76 +309,85 @@ fn meant(job: NewJob, configuration: &Configuration) -> Result<ReplaySpec, Probl
             key,
             search,
         },
-        to: job.to.map(|name| destination(configuration, &name)).transpose()?,
-        rate: job.rate,
-        note: job.note,
+        to: request.to.map(|name| find_destination_id(configuration, &name)).transpose()?,
+        rate: request.rate,
+        note: request.note,
     };
     spec.check().map_err(|invalid| Problem::invalid(invalid.to_string()))?;
     Ok(spec)
 }
 
-/// Makes a job, or says what it would do.
-async fn create_job(
-    State(app): State<Arc<App>>,
-    Wished(wish): Wished,
-    Input(job): Input<NewJob>,
+async fn create_replay(
+    State(server): State<Arc<ServerState>>,
+    IdempotencyContext(identity): IdempotencyContext,
+    JsonBody(request): JsonBody<CreateReplayRequest>,
 ) -> Result<Response, Problem> {
-    create(&app, wish, job).await
+    create_or_preview(&server, identity, request).await
 }
 
-/// A job for dead letters.
-async fn reprocess(
-    State(app): State<Arc<App>>,
-    Wished(wish): Wished,
-    Input(asked): Input<Reprocess>,
+async fn reprocess_dead_letters(
+    State(server): State<Arc<ServerState>>,
+    IdempotencyContext(identity): IdempotencyContext,
+    JsonBody(request): JsonBody<ReprocessRequest>,
 ) -> Result<Response, Problem> {
-    let Reprocess { filter, rate, note, dry_run, quick } = asked;
-    let job =
-        NewJob { verb: ReplayAction::RetryFailed, filter, to: None, rate, note, dry_run, quick };
-    create(&app, wish, job).await
+    let ReprocessRequest { filter, rate, note, dry_run, quick } = request;
+    let request = CreateReplayRequest {
+        verb: ReplayAction::RetryFailed,
+        filter,
+        to: None,
+        rate,
+        note,
+        dry_run,
+        quick,
+    };
+    create_or_preview(&server, identity, request).await
 }
 
-async fn create(app: &App, wish: IdempotentRequest, job: NewJob) -> Result<Response, Problem> {
-    let configuration = app.engine.store().configuration().await?;
-    let dry_run = job.dry_run;
-    let depth = if job.quick { PreviewDepth::Quick } else { PreviewDepth::Whole };
-    let mut spec = meant(job, &configuration)?;
-    place_group(app, &mut spec).await?;
+async fn create_or_preview(
+    server: &ServerState,
+    identity: IdempotentRequest,
+    request: CreateReplayRequest,
+) -> Result<Response, Problem> {
+    let configuration = server.engine.store().configuration().await?;
+    let dry_run = request.dry_run;
+    let depth = if request.quick { PreviewDepth::Quick } else { PreviewDepth::Whole };
+    let mut spec = build_spec(request, &configuration)?;
+    set_group_destination(server, &mut spec).await?;
     if dry_run {
-        let preview = app.engine.preview_replay(spec.clone(), depth).await?;
-        return Ok(Json(previewed(&preview, spec.rate, &configuration)).into_response());
+        let preview = server.engine.preview_replay(spec.clone(), depth).await?;
+        return Ok(Json(preview_response(&preview, spec.rate, &configuration)).into_response());
     }
-    let id = match app.engine.create_replay(wish, spec).await? {
+    let id = match server.engine.create_replay(identity, spec).await? {
         Ok(id) => id,
         Err(other) => return Err(Problem::replay_overlaps(&other)),
     };
-    let job = found(app, id).await?;
-    Ok((StatusCode::ACCEPTED, Json(shown(&job, &configuration))).into_response())
+    let job = find_job(server, id).await?;
+    Ok((StatusCode::ACCEPTED, Json(job_response(&job, &configuration))).into_response())
 }
 
-/// A group belongs to one destination for good. Said in the filter, jobs for groups of different
-/// destinations are known to be apart. There may be no such group any more: it is taken as empty.
-async fn place_group(app: &App, spec: &mut ReplaySpec) -> Result<(), Problem> {
+/// Adds the group's destination to the filter, so that jobs for groups of different destinations do not
+/// count as overlapping. A group that no longer exists is treated as empty.
+async fn set_group_destination(server: &ServerState, spec: &mut ReplaySpec) -> Result<(), Problem> {
     if spec.filter.group.is_none() || spec.filter.destination.is_some() {
         return Ok(());
     }
     let filter =
         DeadLetterGroupFilter { id: spec.filter.group, ..DeadLetterGroupFilter::default() };
     let found =
-        app.engine.store().dead_groups(filter, PageRequest { after: None, limit: 1 }).await?;
+        server.engine.store().dead_groups(filter, PageRequest { after: None, limit: 1 }).await?;
     spec.filter.destination = found.rows.first().map(|group| group.destination);
     Ok(())
 }
 
-fn previewed(
+fn preview_response(
     preview: &ReplayPreview,
     rate: ReplayRate,
     configuration: &Configuration,
-) -> Previewed {
+) -> ReplayPreviewResponse {
     let names = destination_names(configuration);
-    // A job takes no more than this, whatever there is.
+    // A job holds at most this many items.
     let count = preview.count.min(REPLAY_ITEMS_MAX);
-    Previewed {
+    ReplayPreviewResponse {
         dry_run: true,
         count,
         complete: preview.complete && preview.count <= REPLAY_ITEMS_MAX,
@@ -365,32 +398,32 @@ fn previewed(
         by_destination: preview
             .by_destination
             .iter()
-            .map(|(to, many)| (name(&names, *to), *many))
+            .map(|(to, count)| (destination_name(&names, *to), *count))
             .collect(),
     }
 }
 
-/// A destination's name; its id if it was deleted.
-fn name(names: &HashMap<DestinationId, String>, id: DestinationId) -> String {
+/// A destination's name, or its id if it was deleted.
+fn destination_name(names: &HashMap<DestinationId, String>, id: DestinationId) -> String {
     names.get(&id).cloned().unwrap_or_else(|| id.to_string())
 }
 
-/// A source's name; its id if it was deleted.
+/// A source's name, or its id if it was deleted.
 fn source_name(configuration: &Configuration, id: SourceId) -> String {
     let found = configuration.sources.iter().find(|source| source.id == id);
     found.map_or_else(|| id.to_string(), |source| source.spec.name.to_string())
 }
 
-fn shown(job: &ReplayRow, configuration: &Configuration) -> Job {
+fn job_response(job: &ReplayRow, configuration: &Configuration) -> ReplayJobResponse {
     let names = destination_names(configuration);
     let ReplaySpec { verb, filter, to, rate, note } = job.spec.clone();
     let progress = job.progress();
-    Job {
+    ReplayJobResponse {
         id: job.id,
         verb,
-        filter: NamedFilter {
+        filter: ReplayFilterSpec {
             source: filter.source.map(|id| source_name(configuration, id)),
-            destination: filter.destination.map(|id| name(&names, id)),
+            destination: filter.destination.map(|id| destination_name(&names, id)),
             kind: filter.kind,
             status: filter.status,
             reason: filter.reason,
@@ -402,7 +435,7 @@ fn shown(job: &ReplayRow, configuration: &Configuration) -> Job {
             key: filter.key,
             search: filter.search,
         },
-        to: to.map(|to| name(&names, to)),
+        to: to.map(|to| destination_name(&names, to)),
         rate,
         note,
         state: job.state,
@@ -412,16 +445,16 @@ fn shown(job: &ReplayRow, configuration: &Configuration) -> Job {
         destinations: job
             .by_destination
             .iter()
-            .map(|(to, part)| (name(&names, *to), numbers(part, job.state)))
+            .map(|(to, part)| (destination_name(&names, *to), replay_counts(part, job.state)))
             .collect(),
-        numbers: numbers(&progress, job.state),
+        counts: replay_counts(&progress, job.state),
     }
 }
 
-fn numbers(progress: &ReplayProgress, state: ReplayState) -> Numbers {
+fn replay_counts(progress: &ReplayProgress, state: ReplayState) -> ReplayCounts {
     let skipped =
         |skip: &SkipReason| (skip.as_str(), progress.count(ReplayItemOutcome::Skipped(*skip)));
-    Numbers {
+    ReplayCounts {
         selected: progress.selected,
         dispatched: progress.dispatched(),
         succeeded: progress.count(ReplayItemOutcome::Succeeded),
@@ -433,74 +466,80 @@ fn numbers(progress: &ReplayProgress, state: ReplayState) -> Numbers {
         skipped_by_reason: SkipReason::ALL
             .iter()
             .map(skipped)
-            .filter(|(_, many)| *many > 0)
+            .filter(|(_, count)| *count > 0)
             .collect(),
     }
 }
 
-fn parse(id: &str) -> Result<ReplayId, Problem> {
+fn parse_id(id: &str) -> Result<ReplayId, Problem> {
     id.parse().map_err(|_| Problem::not_found("replay job"))
 }
 
-async fn found(app: &App, id: ReplayId) -> Result<ReplayRow, Problem> {
-    let job = app.engine.replay_store().find_replay(id).await?;
+async fn find_job(server: &ServerState, id: ReplayId) -> Result<ReplayRow, Problem> {
+    let job = server.engine.replay_store().find_replay(id).await?;
     job.ok_or_else(|| Problem::not_found("replay job"))
 }
 
-/// Jobs, newest first.
-async fn list_jobs(
-    State(app): State<Arc<App>>,
-    Asked(query): Asked<JobQuery>,
-) -> Result<Json<List<Job>>, Problem> {
-    let page = page(limit(query.limit.as_deref())?, cursor(query.cursor.as_deref())?);
-    let rows = app.engine.replay_store().list_replays(page).await?;
-    let configuration = app.engine.store().configuration().await?;
-    Ok(whole_page(page, rows.iter().map(|row| (row.id, shown(row, &configuration))).collect()))
+async fn list_replays(
+    State(server): State<Arc<ServerState>>,
+    QueryParams(query): QueryParams<ReplayQuery>,
+) -> Result<Json<ListResponse<ReplayJobResponse>>, Problem> {
+    let page =
+        page_request(parse_limit(query.limit.as_deref())?, parse_cursor(query.cursor.as_deref())?);
+    let rows = server.engine.replay_store().list_replays(page).await?;
+    let configuration = server.engine.store().configuration().await?;
+    Ok(unfiltered_page(
+        page,
+        rows.iter().map(|row| (row.id, job_response(row, &configuration))).collect(),
+    ))
 }
 
-/// One job with its progress.
-async fn find_job(State(app): State<Arc<App>>, Segment(id): Segment) -> Result<Json<Job>, Problem> {
-    let job = found(&app, parse(&id)?).await?;
-    let configuration = app.engine.store().configuration().await?;
-    Ok(Json(shown(&job, &configuration)))
+async fn get_replay(
+    State(server): State<Arc<ServerState>>,
+    PathParam(id): PathParam,
+) -> Result<Json<ReplayJobResponse>, Problem> {
+    let job = find_job(&server, parse_id(&id)?).await?;
+    let configuration = server.engine.store().configuration().await?;
+    Ok(Json(job_response(&job, &configuration)))
 }
 
-/// Hands out nothing more for now.
-async fn pause_job(
-    State(app): State<Arc<App>>,
-    Segment(id): Segment,
-) -> Result<Json<Job>, Problem> {
-    change(&app, &id, ReplayTransition::Pause).await
+async fn pause_replay(
+    State(server): State<Arc<ServerState>>,
+    PathParam(id): PathParam,
+) -> Result<Json<ReplayJobResponse>, Problem> {
+    change_state(&server, &id, ReplayTransition::Pause).await
 }
 
-/// Goes on.
-async fn resume_job(
-    State(app): State<Arc<App>>,
-    Segment(id): Segment,
-) -> Result<Json<Job>, Problem> {
-    change(&app, &id, ReplayTransition::Resume).await
+async fn resume_replay(
+    State(server): State<Arc<ServerState>>,
+    PathParam(id): PathParam,
+) -> Result<Json<ReplayJobResponse>, Problem> {
+    change_state(&server, &id, ReplayTransition::Resume).await
 }
 
-/// Hands out nothing more, ever. What was handed out goes on.
-async fn cancel_job(
-    State(app): State<Arc<App>>,
-    Segment(id): Segment,
-) -> Result<Json<Job>, Problem> {
-    change(&app, &id, ReplayTransition::Cancel).await
+async fn cancel_replay(
+    State(server): State<Arc<ServerState>>,
+    PathParam(id): PathParam,
+) -> Result<Json<ReplayJobResponse>, Problem> {
+    change_state(&server, &id, ReplayTransition::Cancel).await
 }
 
-async fn change(app: &App, id: &str, input: ReplayTransition) -> Result<Json<Job>, Problem> {
-    let id = parse(id)?;
-    match app.engine.change_replay(id, input).await? {
+async fn change_state(
+    server: &ServerState,
+    id: &str,
+    input: ReplayTransition,
+) -> Result<Json<ReplayJobResponse>, Problem> {
+    let id = parse_id(id)?;
+    match server.engine.change_replay(id, input).await? {
         ChangeReplayResult::Changed(_) => {}
-        // The same wish again: what it asks for holds.
+        // The job is already in the requested state.
         ChangeReplayResult::Refused(state) if input.is_met_by(state) => {}
         ChangeReplayResult::NotFound => return Err(Problem::not_found("replay job")),
         ChangeReplayResult::Refused(state) => {
             return Err(Problem::replay_state(state.as_str(), input.as_str()));
         }
     }
-    let job = found(app, id).await?;
-    let configuration = app.engine.store().configuration().await?;
-    Ok(Json(shown(&job, &configuration)))
+    let job = find_job(server, id).await?;
+    let configuration = server.engine.store().configuration().await?;
+    Ok(Json(job_response(&job, &configuration)))
 }

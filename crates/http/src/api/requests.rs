@@ -1,4 +1,4 @@
-//! `/api/v1/requests`: what came to the door, and what became of it.
+//! `/api/v1/requests`: incoming requests and their outcome.
 
 use std::sync::Arc;
 
@@ -21,147 +21,150 @@ use surehook_core::{
 };
 
 use super::{
-    Bytes, HeaderLine, LIMIT_DEFAULT, LIMIT_MAX, List,
-    export::{self, Format, Pages, export},
-    hidden::{self, header_lines},
-    input::{Asked, Segment},
-    limit, time, word,
+    BodyContent, HeaderField, INVALID_CURSOR, LIMIT_DEFAULT, LIMIT_MAX, ListResponse,
+    export::{self, ExportPages, ListFormat, export},
+    extract::{PathParam, QueryParams},
+    parse_limit, parse_time, parse_word,
+    redacted_body::{self, mask_headers},
 };
 use crate::{
-    App,
-    openapi::{Api, Op},
+    ServerState,
+    openapi::{ApiTable, Operation},
     problem::Problem,
-    refusal,
+    receive::mask_path,
 };
 
-/// Which requests are wanted.
+/// Filter of a list of incoming requests.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RequestQuery {
-    /// Only those that came to this: `accepted`, `duplicate` or `refused`.
+    /// Outcome: `accepted`, `duplicate` or `refused`.
     #[schemars(regex(pattern = "^(accepted|duplicate|refused)$"))]
     outcome: Option<String>,
-    /// Only for the source of this name.
+    /// Name of the source.
     #[schemars(with = "Option<Name>")]
     source: Option<String>,
-    /// Only refused for this reason: the code that the sender was told.
+    /// Problem code that a refused sender got.
     reason: Option<String>,
-    /// Only at this time or later.
+    /// Received at this time or later.
     #[schemars(with = "Option<Timestamp>")]
     since: Option<String>,
-    /// Only before this time.
+    /// Received before this time.
     #[schemars(with = "Option<Timestamp>")]
     until: Option<String>,
-    /// At most this many; of a page 50 when left out, of an export all.
+    /// Maximum number of rows; by default 50 per page, all in an export.
     #[schemars(with = "Option<u16>", range(min = 1, max = LIMIT_MAX))]
     limit: Option<String>,
-    /// Goes on after the page that gave this.
+    /// `next_cursor` of the previous page.
     cursor: Option<String>,
-    /// `ndjson` and `csv` export the whole list; `Accept` says the same.
+    /// `ndjson` or `csv` export the whole list. Can also be set with `Accept`.
     #[schemars(regex(pattern = "^(json|ndjson|csv)$"))]
     format: Option<String>,
 }
 
-/// A request that came to the door, without its headers and body.
+/// An incoming request without headers and body.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "Request")]
-pub(crate) struct ShownArrival {
-    /// Null for a duplicate: of those only the event and the time are kept.
+pub(crate) struct ReceivedRequestSummary {
+    /// Null for a duplicate, for which only event and time are stored.
     id: Option<RequestId>,
-    /// What became of it.
     #[schemars(with = "String", regex(pattern = "^(accepted|duplicate|refused)$"))]
     outcome: &'static str,
-    /// The source that it was for; null when there is none of that name, or it was deleted.
+    /// Name of the source; null if it does not exist.
     source: Option<String>,
     at: Timestamp,
-    /// The event that it brought; of several the last. Of a duplicate the event that had come before.
+    /// The created event, the last one if there are several; for a duplicate, the original event.
     event: Option<EventId>,
-    /// How many new events it brought; null if it was refused.
+    /// Number of new events; null if refused.
     events: Option<u64>,
-    /// Whether a duplicate differs from what had come before; null for all others.
+    /// Whether the body of a duplicate differs from the original; null for other requests.
     bytes_differ: Option<bool>,
-    /// Why it was refused: the code that the sender was told.
+    /// Problem code that the refused sender got.
     reason: Option<String>,
     what_to_do: Option<&'static str>,
-    /// The status that it was refused with.
+    /// HTTP status that the refused sender got.
     http_status: Option<u16>,
-    /// Only of those that were refused.
+    /// Only for refused requests.
     method: Option<String>,
-    /// What may be a secret is hidden. Null for a duplicate, and when retention has removed the body.
+    /// Possible secrets are masked. Null for a duplicate, and if retention has removed the body.
     path: Option<String>,
-    /// Secrets are hidden.
+    /// Secrets are masked.
     query: Option<String>,
     remote: Option<String>,
-    /// The length of the body, if it was read; of several events that of the one that is named.
+    /// Size of the body, if it was read; with several events, of the one in `event`.
     body_bytes: Option<u64>,
 }
 
-/// A refused request with all that was kept of it.
+/// A refused request with headers and body.
 #[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct RefusedWhole {
+pub(crate) struct RefusedRequestDetail {
     #[serde(flatten)]
-    request: ShownArrival,
-    headers: Vec<HeaderLine>,
-    /// Only if the source keeps the bodies of refused requests; secrets are masked.
-    body: Option<Bytes>,
-    /// How many values of the body are masked.
+    request: ReceivedRequestSummary,
+    headers: Vec<HeaderField>,
+    /// Only if the source stores bodies of refused requests; secrets masked.
+    body: Option<BodyContent>,
+    /// Number of masked values in the body.
     masked: usize,
 }
 
-pub(crate) fn routes(api: Api) -> Api {
-    let list = Op::new("list_requests", "What came to the door, newest first.")
-        .text(
-            "Accepted requests are there while their events are. Of duplicates the first 100 of each event \
-             are, and later ones that differ from it; each event that came again is an entry of its own, and \
-             they are in order but for a moment. Of refused ones there is a sample: the newest 100 of each \
-             source and reason. Messages that were sent over the API did not come to the door.",
+pub(crate) fn add_routes(api: ApiTable) -> ApiTable {
+    let list = Operation::new("list_requests", "List incoming requests, newest first.")
+        .description(
+            "Accepted requests are listed as long as their events exist. Of duplicates, the first 100 of \
+             each event and all that differ are listed, one entry per duplicate event; they may be \
+             slightly out of order. Of refused requests, the newest 100 per source and reason are \
+             listed. Messages sent through the API are not incoming requests.",
         )
         .query::<RequestQuery>()
-        .answers::<List<ShownArrival>>(200)
-        .answers_as(200, export::KINDS)
-        .refuses(503, &["too_many_exports"]);
-    let find = Op::new("find_request", "A refused request with all that was kept of it.")
+        .returns::<ListResponse<ReceivedRequestSummary>>(200)
+        .returns_media(200, export::MEDIA_TYPES)
+        .problem(503, &["too_many_exports"]);
+    let get = Operation::new("get_request", "Get a refused request with headers and body.")
         .path::<RequestId>("id")
-        .answers::<RefusedWhole>(200);
-    api.get("/api/v1/requests", list_requests, list).get(
-        "/api/v1/requests/{id}",
-        find_request,
-        find,
-    )
+        .returns::<RefusedRequestDetail>(200);
+    api.get("/api/v1/requests", list_requests, list).get("/api/v1/requests/{id}", get_request, get)
 }
 
-/// What came to the door, newest first.
 pub(crate) async fn list_requests(
-    State(app): State<Arc<App>>,
-    Asked(query): Asked<RequestQuery>,
+    State(server): State<Arc<ServerState>>,
+    QueryParams(query): QueryParams<RequestQuery>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let format = Format::wanted(query.format.as_deref(), &headers)?;
-    let limit = limit(query.limit.as_deref())?;
-    let invalid = |_| Problem::invalid("cursor is not one of this list");
+    let format = ListFormat::from_request(query.format.as_deref(), &headers)?;
+    let limit = parse_limit(query.limit.as_deref())?;
+    let invalid = |_| Problem::invalid(INVALID_CURSOR);
     let after = query.cursor.as_deref().map(|text| text.parse().map_err(invalid)).transpose()?;
-    let configuration = app.engine.store().configuration().await?;
-    let filter = filter(query, &configuration)?;
-    if format != Format::Page {
-        let app = Arc::clone(&app);
-        let pages =
-            ArrivalPages { app: Arc::clone(&app), configuration, filter, after, ended: false };
-        return export(&app, format, pages, limit).await;
+    let configuration = server.engine.store().configuration().await?;
+    let filter = parse_filter(query, &configuration)?;
+    if format != ListFormat::Json {
+        let server = Arc::clone(&server);
+        let pages = RequestExport {
+            server: Arc::clone(&server),
+            configuration,
+            filter,
+            after,
+            ended: false,
+        };
+        return export(&server, format, pages, limit).await;
     }
     let page = PageRequest { after, limit: limit.unwrap_or(LIMIT_DEFAULT) };
-    let page = app.engine.store().arrivals(filter, page).await?;
+    let page = server.engine.store().arrivals(filter, page).await?;
     let next_cursor = page.next.map(|cursor| cursor.to_string());
-    let data = page.rows.iter().map(|row| shown(row, &configuration)).collect();
-    Ok(Json(List { data, next_cursor }).into_response())
+    let data = page.rows.iter().map(|row| request_summary(row, &configuration)).collect();
+    Ok(Json(ListResponse { data, next_cursor }).into_response())
 }
 
-fn filter(query: RequestQuery, configuration: &Configuration) -> Result<RequestFilter, Problem> {
+fn parse_filter(
+    query: RequestQuery,
+    configuration: &Configuration,
+) -> Result<RequestFilter, Problem> {
     let known = RequestOutcome::ALL.map(RequestOutcome::as_str);
-    let outcome = word("outcome", query.outcome.as_deref(), RequestOutcome::from_word, &known)?;
+    let outcome =
+        parse_word("outcome", query.outcome.as_deref(), RequestOutcome::from_word, &known)?;
     if query.reason.is_some() && outcome.is_some_and(|outcome| outcome != RequestOutcome::Refused) {
-        return Err(Problem::invalid("a reason goes with outcome=refused"));
+        return Err(Problem::invalid("`reason` requires outcome=refused."));
     }
-    // Of a source that was deleted there may still be some, so that only the form is looked at.
+    // A deleted source may still have requests, so only the syntax of the name is checked.
     if let Some(Err(error)) = query.source.as_deref().map(str::parse::<Name>) {
         return Err(Problem::invalid(format!("source: {error}")));
     }
@@ -175,22 +178,21 @@ fn filter(query: RequestQuery, configuration: &Configuration) -> Result<RequestF
         source,
         reason: query.reason,
         not_of: sources.iter().find(|stored| stored.spec.is_outbox()).map(|stored| stored.id),
-        since: time("since", query.since.as_deref())?,
-        until: time("until", query.until.as_deref())?,
+        since: parse_time("since", query.since.as_deref())?,
+        until: parse_time("until", query.until.as_deref())?,
     })
 }
 
-/// A list of arrivals, to its end.
-struct ArrivalPages {
-    app: Arc<App>,
+struct RequestExport {
+    server: Arc<ServerState>,
     configuration: Configuration,
     filter: RequestFilter,
     after: Option<RequestCursor>,
     ended: bool,
 }
 
-impl Pages for ArrivalPages {
-    type Row = ShownArrival;
+impl ExportPages for RequestExport {
+    type Row = ReceivedRequestSummary;
     const NAME: &'static str = "requests";
     const COLUMNS: &'static [&'static str] = &[
         "id",
@@ -210,69 +212,73 @@ impl Pages for ArrivalPages {
         "body_bytes",
     ];
 
-    async fn next(&mut self, limit: usize) -> Result<Option<Vec<ShownArrival>>, Problem> {
+    async fn next(&mut self, limit: usize) -> Result<Option<Vec<ReceivedRequestSummary>>, Problem> {
         if self.ended {
             return Ok(None);
         }
         let page = PageRequest { after: self.after, limit };
-        let page = self.app.engine.store().arrivals(self.filter.clone(), page).await?;
+        let page = self.server.engine.store().arrivals(self.filter.clone(), page).await?;
         (self.after, self.ended) = (page.next, page.next.is_none());
-        Ok(Some(page.rows.iter().map(|row| shown(row, &self.configuration)).collect()))
+        Ok(Some(page.rows.iter().map(|row| request_summary(row, &self.configuration)).collect()))
     }
 }
 
-/// One refused request with all that was kept of it.
-pub(crate) async fn find_request(
-    State(app): State<Arc<App>>,
-    Segment(id): Segment,
-) -> Result<Json<RefusedWhole>, Problem> {
-    let unknown = || Problem::not_found("refused request");
-    let id = id.parse().map_err(|_| unknown())?;
-    let row = app.engine.store().refused_request(id).await?.ok_or_else(unknown)?;
-    // Most of it was taken out before it was kept. The source may have got another name since, so
-    // that whatever is secret for anybody is not shown.
-    let names = app.engine.store().configuration().await?.all_secret_names();
-    let body = row.body.as_deref().map(|body| hidden::body(&row.headers.to_map(), body, &names));
+pub(crate) async fn get_request(
+    State(server): State<Arc<ServerState>>,
+    PathParam(id): PathParam,
+) -> Result<Json<RefusedRequestDetail>, Problem> {
+    let not_found = || Problem::not_found("refused request");
+    let id = id.parse().map_err(|_| not_found())?;
+    let row = server.engine.store().refused_request(id).await?.ok_or_else(not_found)?;
+    // Secrets were masked before storing. The source may have been renamed since, so the secret names
+    // of all sources are masked.
+    let names = server.engine.store().configuration().await?.all_secret_names();
+    let body = row
+        .body
+        .as_deref()
+        .map(|body| redacted_body::mask_body(&row.headers.to_map(), body, &names));
     let (body, masked) = body.map_or((None, 0), |(body, masked)| (Some(body), masked));
-    let headers = header_lines(row.headers.lines(), &names);
-    Ok(Json(RefusedWhole { request: refused(&row), headers, body, masked }))
+    let headers = mask_headers(row.headers.lines(), &names);
+    Ok(Json(RefusedRequestDetail { request: refused_summary(&row), headers, body, masked }))
 }
 
-fn shown(arrival: &ReceivedRequest, configuration: &Configuration) -> ShownArrival {
+fn request_summary(
+    arrival: &ReceivedRequest,
+    configuration: &Configuration,
+) -> ReceivedRequestSummary {
     let name = |id: SourceId| {
         let found = configuration.sources.iter().find(|stored| stored.id == id);
         found.map(|stored| stored.spec.name.to_string())
     };
     match arrival {
-        ReceivedRequest::Refused(row) => refused(row),
+        ReceivedRequest::Refused(row) => refused_summary(row),
         ReceivedRequest::Accepted(row) => {
-            let hidden = configuration.secret_names(row.source);
-            ShownArrival {
+            let secrets = configuration.secret_names(row.source);
+            ReceivedRequestSummary {
                 id: Some(row.request),
                 source: name(row.source),
                 event: Some(row.event),
                 events: Some(row.events),
                 path: row.path.clone(),
-                query: row.query.as_deref().map(|query| redact::mask_query(query, &hidden)),
+                query: row.query.as_deref().map(|query| redact::mask_query(query, &secrets)),
                 remote: row.remote.clone(),
                 body_bytes: Some(row.body_bytes),
-                ..bare(RequestOutcome::Accepted, row.at)
+                ..empty_summary(RequestOutcome::Accepted, row.at)
             }
         }
-        ReceivedRequest::Duplicate(row) => ShownArrival {
+        ReceivedRequest::Duplicate(row) => ReceivedRequestSummary {
             source: name(row.source),
             event: Some(row.event),
             events: Some(0),
             bytes_differ: Some(row.bytes_differ),
             body_bytes: row.body_bytes,
-            ..bare(RequestOutcome::Duplicate, row.at)
+            ..empty_summary(RequestOutcome::Duplicate, row.at)
         },
     }
 }
 
-/// An arrival of which nothing else is known.
-fn bare(outcome: RequestOutcome, at: Timestamp) -> ShownArrival {
-    ShownArrival {
+fn empty_summary(outcome: RequestOutcome, at: Timestamp) -> ReceivedRequestSummary {
+    ReceivedRequestSummary {
         id: None,
         outcome: outcome.as_str(),
         source: None,
@@ -291,20 +297,20 @@ fn bare(outcome: RequestOutcome, at: Timestamp) -> ShownArrival {
     }
 }
 
-fn refused(row: &RefusedRequest) -> ShownArrival {
-    ShownArrival {
+fn refused_summary(row: &RefusedRequest) -> ReceivedRequestSummary {
+    ReceivedRequestSummary {
         id: Some(row.id),
         source: row.source.clone(),
         reason: Some(row.code.clone()),
         what_to_do: Some(advice(&row.code)),
         http_status: Some(row.status),
         method: Some(row.method.clone()),
-        // Those of older versions were kept as they came.
-        path: Some(refusal::shown_path(&row.path)),
+        // Old versions stored the path unmasked.
+        path: Some(mask_path(&row.path)),
         query: row.query.clone(),
         remote: Some(row.remote.clone()),
         body_bytes: row.body_bytes,
-        ..bare(RequestOutcome::Refused, row.at)
+        ..empty_summary(RequestOutcome::Refused, row.at)
     }
 }
 
@@ -313,11 +319,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_field_has_a_column() {
-        let schema = schemars::schema_for!(ShownArrival).to_value();
+    fn every_request_field_has_an_export_column() {
+        let schema = schemars::schema_for!(ReceivedRequestSummary).to_value();
         let mut fields: Vec<&str> =
             schema["properties"].as_object().unwrap().keys().map(String::as_str).collect();
-        let mut columns = ArrivalPages::COLUMNS.to_vec();
+        let mut columns = RequestExport::COLUMNS.to_vec();
         fields.sort_unstable();
         columns.sort_unstable();
         assert_eq!(columns, fields);

@@ -1,4 +1,4 @@
-//! `/api/v1/sources`, `/destinations` and `/routes`: what people configure, one set of handlers.
+//! `/api/v1/sources`, `/destinations` and `/routes`: one set of handlers for all three.
 
 use std::{borrow::Cow, marker::PhantomData, sync::Arc};
 
@@ -17,56 +17,49 @@ use surehook_core::{
 };
 
 use super::{
-    LIMIT_MAX, List, cursor,
-    idempotent::Wished,
-    input::{Asked, Input, Segment},
-    kept,
-    lanes::{self, LaneShown},
-    limit,
-    masked::{self, NoState},
-    tagged::{Expected, Tag, TaggedAs},
+    LIMIT_MAX, ListResponse,
+    etag::{ETag, IfMatch, VersionedJson},
+    extract::{JsonBody, PathParam, QueryParams},
+    idempotency::IdempotencyContext,
+    lanes::{self, DestinationStatus},
+    masked_spec::{self, NoRuntimeState},
+    parse_cursor, parse_limit,
 };
 use crate::{
-    App,
-    openapi::{Api, Op},
+    ServerState,
+    openapi::{ApiTable, Operation},
     problem::Problem,
 };
 
-/// One kind of thing that can be configured.
+/// A kind of configured resource.
 pub(crate) trait Resource:
-    masked::Masked + JsonSchema + DeserializeOwned + Send + Sync + 'static
+    masked_spec::MaskSecrets + JsonSchema + DeserializeOwned + Send + Sync + 'static
 {
-    /// What its ids are like.
     type IdKind: IdKind + Send + Sync;
-    /// The word for it.
+    /// Name of the resource in paths, operation ids and texts.
     const WORD: &'static str;
-    /// Whether it has a name, which belongs to one only.
+    /// Whether resources of this kind have a unique name.
     const HAS_NAME: bool;
-    /// How it does, beside what was written.
+    /// Runtime state shown beside the settings.
     type State: Serialize + JsonSchema;
-    /// Whether there is anything to say of that.
+    /// Whether that state changes without a change of the settings.
     const HAS_STATE: bool;
 
-    /// One, as it is sent.
+    /// Example of a request body.
     fn example() -> Value;
-    /// All of them.
     fn all(configuration: &Configuration) -> &[StoredObject<Id<Self::IdKind>, Self>]
     where
         Self: Sized;
-    /// Its name, if it has one.
     fn name(&self) -> Option<&str>;
-    /// Creates or replaces it.
     fn put(id: Id<Self::IdKind>, spec: Self) -> ConfigChange;
-    /// Removes it.
     fn delete(id: Id<Self::IdKind>) -> ConfigChange;
-    /// How it does, beside what was written.
-    fn state(&self, app: &App, id: Id<Self::IdKind>) -> Self::State;
+    fn state(&self, server: &ServerState, id: Id<Self::IdKind>) -> Self::State;
 }
 
-/// What is said of a source beside its settings.
+/// Properties derived from a source's settings.
 #[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct SourceShown {
-    /// Whether a request has to prove where it comes from.
+pub(crate) struct SourceStatus {
+    /// Whether requests must pass signature verification.
     verified: bool,
 }
 
@@ -74,8 +67,8 @@ impl Resource for SourceSpec {
     type IdKind = SourceIdKind;
     const WORD: &'static str = "source";
     const HAS_NAME: bool = true;
-    type State = SourceShown;
-    // It follows from what was written.
+    type State = SourceStatus;
+    // Derived from the settings only.
     const HAS_STATE: bool = false;
 
     fn example() -> Value {
@@ -98,8 +91,8 @@ impl Resource for SourceSpec {
     fn delete(id: Id<SourceIdKind>) -> ConfigChange {
         ConfigChange::DeleteSource(id)
     }
-    fn state(&self, _: &App, _: Id<SourceIdKind>) -> SourceShown {
-        SourceShown { verified: self.is_verified() }
+    fn state(&self, _: &ServerState, _: Id<SourceIdKind>) -> SourceStatus {
+        SourceStatus { verified: self.is_verified() }
     }
 }
 
@@ -107,7 +100,7 @@ impl Resource for DestinationSpec {
     type IdKind = DestinationIdKind;
     const WORD: &'static str = "destination";
     const HAS_NAME: bool = true;
-    type State = LaneShown;
+    type State = DestinationStatus;
     const HAS_STATE: bool = true;
 
     fn example() -> Value {
@@ -126,8 +119,8 @@ impl Resource for DestinationSpec {
     fn delete(id: Id<DestinationIdKind>) -> ConfigChange {
         ConfigChange::DeleteDestination(id)
     }
-    fn state(&self, app: &App, id: Id<DestinationIdKind>) -> LaneShown {
-        LaneShown { state: lanes::state(app, id) }
+    fn state(&self, server: &ServerState, id: Id<DestinationIdKind>) -> DestinationStatus {
+        DestinationStatus { state: lanes::destination_state(server, id) }
     }
 }
 
@@ -135,7 +128,7 @@ impl Resource for RouteSpec {
     type IdKind = RouteIdKind;
     const WORD: &'static str = "route";
     const HAS_NAME: bool = false;
-    type State = NoState;
+    type State = NoRuntimeState;
     const HAS_STATE: bool = false;
 
     fn example() -> Value {
@@ -154,71 +147,78 @@ impl Resource for RouteSpec {
     fn delete(id: Id<RouteIdKind>) -> ConfigChange {
         ConfigChange::DeleteRoute(id)
     }
-    fn state(&self, _: &App, _: Id<RouteIdKind>) -> NoState {
-        NoState {}
+    fn state(&self, _: &ServerState, _: Id<RouteIdKind>) -> NoRuntimeState {
+        NoRuntimeState {}
     }
 }
 
-/// Which of them are wanted.
+/// Page of a list of resources.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ResourceQuery {
-    /// At most this many; 1000 when left out.
+    /// Maximum number of rows per page; 1000 by default.
     #[schemars(with = "Option<u16>", range(min = 1, max = LIMIT_MAX))]
     limit: Option<String>,
-    /// Goes on after the page that gave this.
+    /// `next_cursor` of the previous page.
     #[schemars(regex(pattern = "^(src|dst|rte)_[0-7][0-9a-hjkmnp-tv-z]{25}$"))]
     cursor: Option<String>,
 }
 
-/// The calls of one kind.
-pub(crate) fn routes<R: Resource>(api: Api) -> Api {
+pub(crate) fn add_routes<R: Resource>(api: ApiTable) -> ApiTable {
     let word = R::WORD;
     let all = format!("/api/v1/{word}s");
-    let one = format!("{all}/{{wanted}}");
-    let refuses_name = |op: Op| match R::HAS_NAME {
-        true => op.refuses(409, &["name_taken"]),
-        false => op,
+    let one = format!("{all}/{{id}}");
+    let with_name_conflict = |operation: Operation| match R::HAS_NAME {
+        true => operation.problem(409, &["name_taken"]),
+        false => operation,
     };
-    let list_op = Op::new(format!("list_{word}s"), format!("All {word}s, newest first."))
-        .query::<ResourceQuery>()
-        .answers::<List<Shown<R>>>(200);
-    let create_op = refuses_name(Op::new(format!("create_{word}"), format!("Creates a {word}.")))
-        .body::<R>(R::example())
-        .answers::<Shown<R>>(201)
-        .tagged();
-    let find_op = Op::new(format!("find_{word}"), format!("One {word}, secrets masked."))
-        .path::<Wanted<R>>("wanted")
-        .answers::<Shown<R>>(200);
-    let find_op = if R::HAS_STATE { find_op.tagged() } else { find_op.cached() };
-    let replace_op =
-        refuses_name(Op::new(format!("replace_{word}"), format!("Replaces a {word}.")))
-            .text("A secret that is sent as its mask, `•••`, stays what it is.")
-            .path::<Wanted<R>>("wanted")
+    let list_operation =
+        Operation::new(format!("list_{word}s"), format!("List {word}s, newest first."))
+            .query::<ResourceQuery>()
+            .returns::<ListResponse<ResourceResponse<R>>>(200);
+    let create_operation =
+        with_name_conflict(Operation::new(format!("create_{word}"), format!("Create a {word}.")))
             .body::<R>(R::example())
-            .answers::<Shown<R>>(200)
-            .tagged()
-            .guarded_by_tag();
-    let delete_op = Op::new(format!("delete_{word}"), format!("Deletes a {word}."))
-        .path::<Wanted<R>>("wanted")
-        .answers_nothing(204)
-        .refuses(422, &["invalid"])
-        .guarded_by_tag();
-    api.get(&all, list::<R>, list_op)
-        .post(&all, create::<R>, create_op)
-        .get(&one, find::<R>, find_op)
-        .put(&one, replace::<R>, replace_op)
-        .delete(&one, delete::<R>, delete_op)
+            .returns::<ResourceResponse<R>>(201)
+            .with_etag();
+    let get_operation =
+        Operation::new(format!("get_{word}"), format!("Get a {word}, secrets masked."))
+            .path::<ResourceRef<R>>("id")
+            .returns::<ResourceResponse<R>>(200);
+    let get_operation =
+        if R::HAS_STATE { get_operation.with_etag() } else { get_operation.with_conditional_get() };
+    let replace_operation =
+        with_name_conflict(Operation::new(format!("replace_{word}"), format!("Replace a {word}.")))
+            .description("To keep a secret, send its mask `•••`.")
+            .path::<ResourceRef<R>>("id")
+            .body::<R>(R::example())
+            .returns::<ResourceResponse<R>>(200)
+            .with_etag()
+            .with_conditional_write();
+    let delete_operation = Operation::new(format!("delete_{word}"), format!("Delete a {word}."))
+        .path::<ResourceRef<R>>("id")
+        .returns_nothing(204)
+        .problem(422, &["invalid"])
+        .with_conditional_write();
+    api.get(&all, list::<R>, list_operation)
+        .post(&all, create::<R>, create_operation)
+        .get(&one, get::<R>, get_operation)
+        .put(&one, replace::<R>, replace_operation)
+        .delete(&one, delete::<R>, delete_operation)
 }
 
-/// One of them with its id and times.
-pub(super) type Shown<R> =
-    masked::Shown<'static, Id<<R as Resource>::IdKind>, R, <R as Resource>::State>;
+/// A resource with its id, times and state.
+pub(super) type ResourceResponse<R> = masked_spec::StoredSpecResponse<
+    'static,
+    Id<<R as Resource>::IdKind>,
+    R,
+    <R as Resource>::State,
+>;
 
-/// What names one of them: its id, or its name where it has one.
-pub(super) struct Wanted<R>(PhantomData<R>);
+/// Identifies a resource in a path: by id, or by name if it has one.
+pub(super) struct ResourceRef<R>(PhantomData<R>);
 
-impl<R: Resource> JsonSchema for Wanted<R> {
+impl<R: Resource> JsonSchema for ResourceRef<R> {
     fn inline_schema() -> bool {
         true
     }
@@ -239,99 +239,104 @@ impl<R: Resource> JsonSchema for Wanted<R> {
     }
 }
 
-/// By id, or by name where there is one.
-pub(super) fn find_in<'a, R: Resource>(
+/// Finds a resource by id, or by name if it has one.
+pub(super) fn find_resource<'a, R: Resource>(
     configuration: &'a Configuration,
-    wanted: &str,
+    id_or_name: &str,
 ) -> Result<&'a StoredObject<Id<R::IdKind>, R>, Problem> {
-    let by_id: Option<Id<R::IdKind>> = wanted.parse().ok();
+    let by_id: Option<Id<R::IdKind>> = id_or_name.parse().ok();
     R::all(configuration)
         .iter()
         .find(|stored| {
             by_id.is_some_and(|id| id.uuid() == stored.id.uuid())
-                || stored.spec.name() == Some(wanted)
+                || stored.spec.name() == Some(id_or_name)
         })
         .ok_or_else(|| Problem::not_found(R::WORD))
 }
 
-/// What was written, masked, and how it does. Its version is that of what was written: how it does
-/// changes by itself, and a change of the settings must not fail for that.
-fn shown<R: Resource>(app: &App, stored: &StoredObject<Id<R::IdKind>, R>) -> Value {
-    masked::stored_with(stored, stored.spec.state(app, stored.id))
+/// The masked settings and the runtime state.
+fn resource_json<R: Resource>(
+    server: &ServerState,
+    stored: &StoredObject<Id<R::IdKind>, R>,
+) -> Value {
+    masked_spec::mask_stored_with_state(stored, stored.spec.state(server, stored.id))
 }
 
-pub(super) async fn show<R: Resource>(
-    app: &App,
-    wanted: &str,
+/// The `ETag` covers the settings only: the state changes by itself, and a conditional change of the
+/// settings must not fail because of it.
+pub(super) async fn resource_response<R: Resource>(
+    server: &ServerState,
+    id_or_name: &str,
     status: StatusCode,
-) -> Result<TaggedAs<Value>, Problem> {
-    let configuration = app.engine.store().configuration().await?;
-    let found = find_in::<R>(&configuration, wanted)?;
-    let tag = Tag::of(&masked::stored(found));
-    Ok(TaggedAs { status, tag, moves: R::HAS_STATE, value: shown(app, found) })
+) -> Result<VersionedJson<Value>, Problem> {
+    let configuration = server.engine.store().configuration().await?;
+    let found = find_resource::<R>(&configuration, id_or_name)?;
+    let tag = ETag::from_value(&masked_spec::mask_stored(found));
+    Ok(VersionedJson { status, tag, has_state: R::HAS_STATE, value: resource_json(server, found) })
 }
 
 async fn list<R: Resource>(
-    State(app): State<Arc<App>>,
-    Asked(query): Asked<ResourceQuery>,
-) -> Result<Json<List<Value>>, Problem> {
-    let limit = limit(query.limit.as_deref())?.unwrap_or(LIMIT_MAX);
-    let after = cursor::<R::IdKind>(query.cursor.as_deref())?.map(|id| id.uuid());
-    let configuration = app.engine.store().configuration().await?;
+    State(server): State<Arc<ServerState>>,
+    QueryParams(query): QueryParams<ResourceQuery>,
+) -> Result<Json<ListResponse<Value>>, Problem> {
+    let limit = parse_limit(query.limit.as_deref())?.unwrap_or(LIMIT_MAX);
+    let after = parse_cursor::<R::IdKind>(query.cursor.as_deref())?.map(|id| id.uuid());
+    let configuration = server.engine.store().configuration().await?;
     let mut all: Vec<_> = R::all(&configuration).iter().collect();
     all.sort_by_key(|stored| std::cmp::Reverse(stored.id.uuid()));
     let rest = all.into_iter().filter(|stored| after.is_none_or(|after| stored.id.uuid() < after));
     let page: Vec<_> = rest.take(limit).collect();
     let next = page.last().filter(|_| page.len() == limit).map(|stored| stored.id.to_string());
-    let data = page.into_iter().map(|stored| shown(&app, stored)).collect();
-    Ok(Json(List { data, next_cursor: next }))
+    let data = page.into_iter().map(|stored| resource_json(&server, stored)).collect();
+    Ok(Json(ListResponse { data, next_cursor: next }))
 }
 
-async fn find<R: Resource>(
-    State(app): State<Arc<App>>,
-    Segment(wanted): Segment,
-) -> Result<TaggedAs<Value>, Problem> {
-    show::<R>(&app, &wanted, StatusCode::OK).await
+async fn get<R: Resource>(
+    State(server): State<Arc<ServerState>>,
+    PathParam(id): PathParam,
+) -> Result<VersionedJson<Value>, Problem> {
+    resource_response::<R>(&server, &id, StatusCode::OK).await
 }
 
 async fn create<R: Resource>(
-    State(app): State<Arc<App>>,
-    Wished(wish): Wished,
-    Input(spec): Input<R>,
-) -> Result<TaggedAs<Value>, Problem> {
-    let id: Id<R::IdKind> = wish.id("");
-    app.engine
+    State(server): State<Arc<ServerState>>,
+    IdempotencyContext(identity): IdempotencyContext,
+    JsonBody(spec): JsonBody<R>,
+) -> Result<VersionedJson<Value>, Problem> {
+    let id: Id<R::IdKind> = identity.id("");
+    server
+        .engine
         .change::<_, Problem>(|configuration| match spec.name() {
-            // This very wish was granted before, and only its answer was lost.
-            _ if find_in::<R>(configuration, &id.to_string()).is_ok() => Ok((Vec::new(), ())),
+            // This request was executed before, and only its response was lost.
+            _ if find_resource::<R>(configuration, &id.to_string()).is_ok() => Ok((Vec::new(), ())),
             Some(name) if is_taken::<R>(configuration, name, id) => Err(name_taken::<R>(name)),
             Some(_) | None => Ok((vec![R::put(id, spec)], ())),
         })
         .await?;
-    show::<R>(&app, &id.to_string(), StatusCode::CREATED).await
+    resource_response::<R>(&server, &id.to_string(), StatusCode::CREATED).await
 }
 
 fn is_taken<R: Resource>(configuration: &Configuration, name: &str, by: Id<R::IdKind>) -> bool {
-    find_in::<R>(configuration, name).is_ok_and(|other| other.id.uuid() != by.uuid())
+    find_resource::<R>(configuration, name).is_ok_and(|other| other.id.uuid() != by.uuid())
 }
 
 fn name_taken<R: Resource>(name: &str) -> Problem {
-    let detail = format!("there is a {} named `{name}` already", R::WORD);
+    let detail = format!("A {} named `{name}` already exists.", R::WORD);
     Problem::new(StatusCode::CONFLICT, "name_taken", detail)
 }
 
 async fn replace<R: Resource>(
-    State(app): State<Arc<App>>,
-    Segment(wanted): Segment,
-    expected: Expected,
-    Input(wish): Input<Box<RawValue>>,
-) -> Result<TaggedAs<Value>, Problem> {
-    let id = app
+    State(server): State<Arc<ServerState>>,
+    PathParam(id): PathParam,
+    if_match: IfMatch,
+    JsonBody(written): JsonBody<Box<RawValue>>,
+) -> Result<VersionedJson<Value>, Problem> {
+    let id = server
         .engine
         .change::<_, Problem>(|configuration| {
-            let found = find_in::<R>(configuration, &wanted)?;
-            expected.check(&masked::stored(found))?;
-            let spec = kept::read(&wish, &found.spec)?;
+            let found = find_resource::<R>(configuration, &id)?;
+            if_match.check(&masked_spec::mask_stored(found))?;
+            let spec = masked_spec::parse_replacement(&written, &found.spec)?;
             match spec.name() {
                 Some(name) if is_taken::<R>(configuration, name, found.id) => {
                     Err(name_taken::<R>(name))
@@ -340,18 +345,19 @@ async fn replace<R: Resource>(
             }
         })
         .await?;
-    show::<R>(&app, &id.to_string(), StatusCode::OK).await
+    resource_response::<R>(&server, &id.to_string(), StatusCode::OK).await
 }
 
 async fn delete<R: Resource>(
-    State(app): State<Arc<App>>,
-    Segment(wanted): Segment,
-    expected: Expected,
+    State(server): State<Arc<ServerState>>,
+    PathParam(id): PathParam,
+    if_match: IfMatch,
 ) -> Result<StatusCode, Problem> {
-    app.engine
+    server
+        .engine
         .change::<_, Problem>(|configuration| {
-            let found = find_in::<R>(configuration, &wanted)?;
-            expected.check(&masked::stored(found))?;
+            let found = find_resource::<R>(configuration, &id)?;
+            if_match.check(&masked_spec::mask_stored(found))?;
             Ok((vec![R::delete(found.id)], ()))
         })
         .await?;

@@ -1,7 +1,7 @@
-//! `POST /api/v1/events/{id}/reveal`: all that is masked of an event, to somebody who is named for it.
+//! `POST /api/v1/events/{id}/reveal`: an event with its secrets.
 //!
-//! It is a wish and no question, because it leaves a trace: the story of the event says who looked,
-//! and that is written down before anything is shown. The log says it too, with ids and no content.
+//! A POST, because it is audited: the event's timeline records who revealed it, before anything is
+//! shown. The log records the ids, without content.
 
 use std::sync::Arc;
 
@@ -19,125 +19,129 @@ use surehook_core::{
     time::Timestamp,
 };
 
-use super::{Bytes, HeaderLine, events, input::Segment};
+use super::{BodyContent, HeaderField, events, extract::PathParam};
 use crate::{
-    App,
-    openapi::{Api, Op},
+    ServerState,
+    openapi::{ApiTable, Operation},
     problem::Problem,
 };
 
-/// Answers that are shown, and their bytes in all; each delivery has its own list of all of them.
-const ANSWERS_MAX: usize = 100;
-const ANSWER_BYTES_MAX: usize = 1 << 20;
+/// Responses shown, and their bytes in total. Each delivery lists all of its responses.
+const RESPONSES_MAX: usize = 100;
+const RESPONSE_BYTES_MAX: usize = 1 << 20;
 
-/// An event with nothing masked.
+/// An event with its secrets.
 #[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct Revealed {
+pub(crate) struct RevealedEvent {
     id: EventId,
     key: Option<String>,
     attributes: Attributes,
-    /// The request it came with; null when its body was removed.
+    /// The HTTP request; null if the body was removed.
     request: Option<RevealedRequest>,
-    /// Every byte as it came; null when retention has removed it.
-    body: Option<Bytes>,
+    /// The exact body; null if retention has removed it.
+    body: Option<BodyContent>,
     body_removed: bool,
-    /// The bodies of duplicates that differed and are kept, oldest first.
+    /// Stored bodies of duplicates that differ, oldest first.
     duplicates: Vec<RevealedDuplicate>,
-    /// There are more such bodies: up to 256 KiB of them are shown here.
+    /// Whether bodies beyond 256 KiB were omitted.
     duplicates_left_out: bool,
-    /// What was answered to attempts, newest first, as much as is kept of each.
-    answers: Vec<RevealedAnswer>,
-    /// There are more answers than are shown here.
+    /// Stored responses to attempts, newest first.
+    answers: Vec<RevealedResponse>,
+    /// Whether responses were omitted.
     answers_left_out: bool,
 }
 
-/// The head of a request.
+/// Head of an HTTP request.
 #[derive(Debug, Serialize, JsonSchema)]
 struct RevealedRequest {
     path: String,
     query: Option<String>,
     remote: String,
-    headers: Vec<HeaderLine>,
+    headers: Vec<HeaderField>,
 }
 
-/// A body that came again and was another.
+/// Body of a duplicate that differs.
 #[derive(Debug, Serialize, JsonSchema)]
 struct RevealedDuplicate {
     seen_at: Timestamp,
-    body: Bytes,
+    body: BodyContent,
 }
 
-/// What was answered to an attempt.
+/// Response to an attempt.
 #[derive(Debug, Serialize, JsonSchema)]
-struct RevealedAnswer {
+struct RevealedResponse {
     delivery: DeliveryId,
     attempt: AttemptId,
     number: u32,
-    response: Bytes,
+    response: BodyContent,
 }
 
-pub(crate) fn routes(api: Api) -> Api {
-    let reveal = Op::new("reveal_event", "All that is masked of an event.")
-        .text(
-            "The story of the event says `revealed` from then on, with the id and the name of the \
-             token and the token that a session was begun with, and the log has the ids. Takes no `Idempotency-Key`: the answer is not kept.",
+pub(crate) fn add_routes(api: ApiTable) -> ApiTable {
+    let reveal = Operation::new("reveal_event", "Show an event with its secrets.")
+        .description(
+            "Adds a `revealed` entry to the event's timeline, with id and name of the token and the token \
+             that the session was started with; the log records the ids. Takes no `Idempotency-Key`, \
+             because the response contains secrets.",
         )
         .path::<EventId>("id")
-        .answers::<Revealed>(200);
+        .returns::<RevealedEvent>(200);
     api.post("/api/v1/events/{id}/reveal", reveal_event, reveal)
 }
 
-/// Shows an event with nothing masked, once it is written down who looks.
 pub(crate) async fn reveal_event(
-    State(app): State<Arc<App>>,
+    State(server): State<Arc<ServerState>>,
     hash: Option<Extension<TokenHash>>,
-    Segment(id): Segment,
-) -> Result<Json<Revealed>, Problem> {
-    let id = events::parse(&id)?;
-    let store = app.engine.store();
+    PathParam(id): PathParam,
+) -> Result<Json<RevealedEvent>, Problem> {
+    let id = events::parse_id(&id)?;
+    let store = server.engine.store();
     let detail = store.event(id).await?.ok_or_else(|| Problem::not_found("event"))?;
-    let body = store.body(id).await?.map(|payload| Bytes::from(&*payload.body));
-    let (answers, answers_left_out) = answers(&app, &detail.deliveries).await?;
-    write_down(&app, id, hash.map(|Extension(hash)| hash)).await?;
-    Ok(Json(Revealed {
+    let body = store.body(id).await?.map(|payload| BodyContent::from(&*payload.body));
+    let (answers, answers_left_out) = load_responses(&server, &detail.deliveries).await?;
+    record_reveal(&server, id, hash.map(|Extension(hash)| hash)).await?;
+    Ok(Json(RevealedEvent {
         id,
         key: detail.event.key,
         attributes: detail.event.attributes,
-        request: detail.head.as_ref().map(request),
+        request: detail.head.as_ref().map(revealed_request),
         body,
         body_removed: detail.event.body_removed,
-        duplicates: detail.duplicates.iter().filter_map(duplicate).collect(),
+        duplicates: detail.duplicates.iter().filter_map(revealed_duplicate).collect(),
         duplicates_left_out: detail.duplicates.iter().any(|row| row.body_left_out),
         answers,
         answers_left_out,
     }))
 }
 
-async fn write_down(app: &App, event: EventId, hash: Option<TokenHash>) -> Result<(), Problem> {
-    let holder = hash.and_then(|hash| app.tokens.holder(&hash));
-    let token = holder.as_ref().map(|holder| holder.id);
-    let session = holder.as_ref().and_then(|holder| holder.session);
-    // A session is gone after a while; the token behind it says who it was.
+async fn record_reveal(
+    server: &ServerState,
+    event: EventId,
+    hash: Option<TokenHash>,
+) -> Result<(), Problem> {
+    let owner = hash.and_then(|hash| server.tokens.find_by_hash(&hash));
+    let token = owner.as_ref().map(|owner| owner.id);
+    let session = owner.as_ref().and_then(|owner| owner.session);
+    // A session is temporary; the token behind it still identifies the user later.
     let begun_with = session.and_then(|session| session.begun_with);
-    let name = holder.and_then(|holder| holder.name);
+    let name = owner.and_then(|owner| owner.name);
     let decision = EventDecision {
         event,
         delivery: None,
-        at: app.engine.clock().now(),
+        at: server.engine.clock().now(),
         kind: EventDecisionKind::Revealed,
         detail: json!({ "token": token, "name": name, "begun_with": begun_with }),
     };
-    app.engine.store().decide(decision).await?;
+    server.engine.store().decide(decision).await?;
     let token = token.map(|token| token.to_string()).unwrap_or_default();
     let begun_with = begun_with.map(|token| token.to_string()).unwrap_or_default();
-    tracing::info!(%event, token, begun_with, "what is masked of an event was revealed");
+    tracing::info!(%event, token, begun_with, "event revealed with its secrets");
     Ok(())
 }
 
-fn request(head: &RequestHead) -> RevealedRequest {
-    let line = |(name, value): (&str, &[u8])| HeaderLine {
+fn revealed_request(head: &RequestHead) -> RevealedRequest {
+    let line = |(name, value): (&str, &[u8])| HeaderField {
         name: name.to_owned(),
-        value: Bytes::from(value),
+        value: BodyContent::from(value),
     };
     RevealedRequest {
         path: head.path.clone(),
@@ -147,29 +151,29 @@ fn request(head: &RequestHead) -> RevealedRequest {
     }
 }
 
-fn duplicate(row: &DuplicateRow) -> Option<RevealedDuplicate> {
-    let body = Bytes::from(&**row.body.as_ref()?);
+fn revealed_duplicate(row: &DuplicateRow) -> Option<RevealedDuplicate> {
+    let body = BodyContent::from(&**row.body.as_ref()?);
     Some(RevealedDuplicate { seen_at: row.seen_at, body })
 }
 
-/// The newest answers, and whether there are more.
-async fn answers(
-    app: &App,
+/// The newest responses, and whether there are more.
+async fn load_responses(
+    server: &ServerState,
     deliveries: &[DeliveryRow],
-) -> Result<(Vec<RevealedAnswer>, bool), Problem> {
-    let (mut shown, mut bytes) = (Vec::new(), 0);
-    for tried in deliveries.iter().rev().filter(|delivery| delivery.attempts > 0) {
-        let Some(detail) = app.engine.store().delivery(tried.id).await? else { continue };
+) -> Result<(Vec<RevealedResponse>, bool), Problem> {
+    let (mut responses, mut bytes) = (Vec::new(), 0);
+    for delivery in deliveries.iter().rev().filter(|delivery| delivery.attempts > 0) {
+        let Some(detail) = server.engine.store().delivery(delivery.id).await? else { continue };
         for row in detail.attempts.iter().rev() {
             let response = &*row.attempt.response;
             bytes += response.len();
-            if shown.len() == ANSWERS_MAX || bytes > ANSWER_BYTES_MAX {
-                return Ok((shown, true));
+            if responses.len() == RESPONSES_MAX || bytes > RESPONSE_BYTES_MAX {
+                return Ok((responses, true));
             }
             let (attempt, number) = (row.attempt.id, row.attempt.number);
-            let response = Bytes::from(response);
-            shown.push(RevealedAnswer { delivery: row.delivery, attempt, number, response });
+            let response = BodyContent::from(response);
+            responses.push(RevealedResponse { delivery: row.delivery, attempt, number, response });
         }
     }
-    Ok((shown, false))
+    Ok((responses, false))
 }

@@ -1,4 +1,4 @@
-//! `/api/v1/stats/series`: what happened in each piece of time, for charts.
+//! `/api/v1/stats/series`: counts over time, for charts.
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,55 +15,54 @@ use surehook_core::{
     time::{HumanDuration, Timestamp},
 };
 
-use super::input::Asked;
+use super::extract::QueryParams;
 use crate::{
-    App,
-    openapi::{Api, Op},
+    ServerState,
+    openapi::{ApiTable, Operation},
     problem::Problem,
 };
 
-/// How far back a chart goes when nobody says.
-const SINCE_DEFAULT: Duration = Duration::from_secs(3600);
+const SPAN_DEFAULT: Duration = Duration::from_secs(3600);
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SeriesQuery {
-    /// What is counted.
+    /// Metric to return.
     #[schemars(regex(
         pattern = "^(accepted|no_key|duplicates|attempts|failed|dead|latency|attempt_time)$"
     ))]
     metric: String,
-    /// Only of this source; goes with what sources have.
+    /// Name of the source; only for metrics of sources.
     #[schemars(with = "Option<Name>")]
     source: Option<String>,
-    /// Only of this destination; goes with what destinations have.
+    /// Name of the destination; only for metrics of destinations.
     #[schemars(with = "Option<Name>")]
     destination: Option<String>,
-    /// From when on; an hour before `until` when left out.
+    /// Start; one hour before `until` by default.
     #[schemars(with = "Option<Timestamp>")]
     since: Option<String>,
-    /// Until when; now when left out.
+    /// End; now by default.
     #[schemars(with = "Option<Timestamp>")]
     until: Option<String>,
-    /// How long a point is, a whole multiple of 10 s.
+    /// Duration of one point, a multiple of 10 s.
     #[schemars(with = "Option<HumanDuration>")]
     width: Option<String>,
 }
 
-/// What was counted, in a point or in all.
+/// Value of one point or of the whole series.
 #[derive(Debug, Serialize, JsonSchema)]
-struct Counted {
-    /// How many.
+struct SeriesValue {
+    /// Count.
     value: u64,
-    /// How many of each kind.
+    /// Count per class or reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     by: Option<Map<String, Value>>,
-    /// How long they took; null when there were none.
+    /// Percentiles of time metrics; null if there is no sample.
     #[serde(flatten)]
     percentiles: Option<Percentiles>,
 }
 
-/// How long half of them took at most, and so on.
+/// Percentiles in milliseconds.
 #[derive(Debug, Serialize, JsonSchema)]
 struct Percentiles {
     p50_ms: Option<f64>,
@@ -72,16 +71,16 @@ struct Percentiles {
     p99_ms: Option<f64>,
 }
 
-/// A piece of time.
+/// One point of a series.
 #[derive(Debug, Serialize, JsonSchema)]
-struct Point {
-    /// When it begins.
+struct SeriesPoint {
+    /// Start of the point.
     at: Timestamp,
     #[serde(flatten)]
-    counted: Counted,
+    value: SeriesValue,
 }
 
-/// The points of a chart.
+/// Counts over time.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Series {
     metric: String,
@@ -90,22 +89,21 @@ pub(crate) struct Series {
     since: Timestamp,
     until: Timestamp,
     width: HumanDuration,
-    /// All points together.
-    total: Counted,
-    /// Oldest first; also those in which nothing happened.
-    points: Vec<Point>,
+    /// Total over all points.
+    total: SeriesValue,
+    /// Oldest first, including empty points.
+    points: Vec<SeriesPoint>,
 }
 
-pub(crate) fn routes(api: Api) -> Api {
-    let op = Op::new("series", "Counts by time, for charts.")
+pub(crate) fn add_routes(api: ApiTable) -> ApiTable {
+    let operation = Operation::new("get_stats_series", "Get counts over time, for charts.")
         .query::<SeriesQuery>()
-        .answers::<Series>(200);
-    api.get("/api/v1/stats/series", series, op)
+        .returns::<Series>(200);
+    api.get("/api/v1/stats/series", get_stats_series, operation)
 }
 
-/// What a chart shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Metric {
+enum SeriesMetric {
     Accepted,
     NoKey,
     Duplicates,
@@ -116,7 +114,7 @@ enum Metric {
     AttemptTime,
 }
 
-impl Metric {
+impl SeriesMetric {
     const ALL: [(&'static str, Self); 8] = [
         ("accepted", Self::Accepted),
         ("no_key", Self::NoKey),
@@ -132,55 +130,53 @@ impl Metric {
         let found = Self::ALL.iter().find(|(name, _)| *name == word).map(|(_, metric)| *metric);
         found.ok_or_else(|| {
             let known: Vec<_> = Self::ALL.iter().map(|(name, _)| *name).collect();
-            Problem::invalid(format!("metric is one of {}", known.join(", ")))
+            Problem::invalid(format!("`metric` must be one of: {}", known.join(", ")))
         })
     }
 
-    /// Whether sources have it; otherwise destinations do.
-    fn is_of_sources(self) -> bool {
+    /// Whether it is counted per source; otherwise per destination.
+    fn is_per_source(self) -> bool {
         match self {
             Self::Accepted | Self::NoKey | Self::Duplicates => true,
             Self::Attempts | Self::Failed | Self::Dead | Self::Latency | Self::AttemptTime => false,
         }
     }
 
-    /// What a point, or the whole, says of it.
-    fn shown(self, tally: &RollupCounts) -> Counted {
-        let plain = |value, by| Counted { value, by, percentiles: None };
+    fn value(self, tally: &RollupCounts) -> SeriesValue {
+        let plain = |value, by| SeriesValue { value, by, percentiles: None };
         let count = |count| plain(tally.get(count), None);
         match self {
             Self::Accepted => count(RollupMetric::Accepted),
             Self::NoKey => count(RollupMetric::NoKey),
             Self::Duplicates => count(RollupMetric::Duplicates),
             Self::Attempts => {
-                let mut by = classes(tally);
+                let mut by = counts_by_class(tally);
                 by.insert("succeeded".to_owned(), json!(tally.get(RollupMetric::Succeeded)));
                 plain(tally.attempts(), Some(by))
             }
-            Self::Failed => plain(tally.failed(), Some(classes(tally))),
-            Self::Dead => plain(tally.dead(), Some(reasons(tally))),
+            Self::Failed => plain(tally.failed(), Some(counts_by_class(tally))),
+            Self::Dead => plain(tally.dead(), Some(counts_by_reason(tally))),
             Self::Latency => percentiles(&tally.latency),
             Self::AttemptTime => percentiles(&tally.attempt_time),
         }
     }
 }
 
-fn classes(tally: &RollupCounts) -> Map<String, Value> {
+fn counts_by_class(tally: &RollupCounts) -> Map<String, Value> {
     let entry = |class: FailureClass| {
         (class.as_str().to_owned(), json!(tally.get(RollupMetric::attempt(Some(class)))))
     };
     FailureClass::ALL.into_iter().map(entry).collect()
 }
 
-fn reasons(tally: &RollupCounts) -> Map<String, Value> {
+fn counts_by_reason(tally: &RollupCounts) -> Map<String, Value> {
     let entry = |reason: DeadReason| {
         (reason.as_str().to_owned(), json!(tally.get(RollupMetric::dead(reason))))
     };
     DeadReason::ALL.into_iter().map(entry).collect()
 }
 
-/// How many there were, and how long they took; no percentile of nothing.
-fn percentiles(histogram: &Histogram) -> Counted {
+fn percentiles(histogram: &Histogram) -> SeriesValue {
     let millis = |percent| histogram.percentile(percent).map(|span| span.as_secs_f64() * 1000.0);
     let percentiles = Percentiles {
         p50_ms: millis(50),
@@ -188,25 +184,26 @@ fn percentiles(histogram: &Histogram) -> Counted {
         p95_ms: millis(95),
         p99_ms: millis(99),
     };
-    Counted { value: histogram.count(), by: None, percentiles: Some(percentiles) }
+    SeriesValue { value: histogram.count(), by: None, percentiles: Some(percentiles) }
 }
 
-/// Points from one time to another, each a piece of time that begins `at`; none is left out.
-pub(crate) async fn series(
-    State(app): State<Arc<App>>,
-    Asked(query): Asked<SeriesQuery>,
+pub(crate) async fn get_stats_series(
+    State(server): State<Arc<ServerState>>,
+    QueryParams(query): QueryParams<SeriesQuery>,
 ) -> Result<Json<Series>, Problem> {
-    let metric = Metric::parse(&query.metric)?;
-    let store = app.engine.store();
-    let whose = whose(metric, &query, &store.configuration().await?)?;
-    let grid = grid(&query, app.engine.clock().now())?;
+    let metric = SeriesMetric::parse(&query.metric)?;
+    let store = server.engine.store();
+    let whose = find_subject(metric, &query, &store.configuration().await?)?;
+    let grid = build_grid(&query, server.engine.clock().now())?;
     let ChartGrid { since, until, base, .. } = grid;
     let buckets = store.rollups(RollupQuery { whose, width: base, since, until }).await?;
     let points = grid.points(buckets);
-    let mut whole = RollupCounts::default();
-    points.iter().for_each(|(_, tally)| whole.merge(tally));
-    let point =
-        |(at, tally): &(Timestamp, RollupCounts)| Point { at: *at, counted: metric.shown(tally) };
+    let mut total = RollupCounts::default();
+    points.iter().for_each(|(_, tally)| total.merge(tally));
+    let point = |(at, tally): &(Timestamp, RollupCounts)| SeriesPoint {
+        at: *at,
+        value: metric.value(tally),
+    };
     Ok(Json(Series {
         metric: query.metric,
         source: query.source,
@@ -214,18 +211,19 @@ pub(crate) async fn series(
         since,
         until,
         width: HumanDuration::from_secs(grid.secs),
-        total: metric.shown(&whole),
+        total: metric.value(&total),
         points: points.iter().map(point).collect(),
     }))
 }
 
-fn whose(
-    metric: Metric,
+fn find_subject(
+    metric: SeriesMetric,
     query: &SeriesQuery,
     configuration: &Configuration,
 ) -> Result<RollupSubject, Problem> {
-    let unknown = |what: &str, name: &str| Problem::invalid(format!("there is no {what} `{name}`"));
-    match (metric.is_of_sources(), &query.source, &query.destination) {
+    let unknown =
+        |what: &str, name: &str| Problem::invalid(format!("No {what} is named `{name}`."));
+    match (metric.is_per_source(), &query.source, &query.destination) {
         (true, None, None) => Ok(RollupSubject::Source(None)),
         (false, None, None) => Ok(RollupSubject::Destination(None)),
         (true, Some(name), None) => {
@@ -238,21 +236,21 @@ fn whose(
             found.ok_or_else(|| unknown("destination", name))
         }
         (true, _, Some(_)) => {
-            Err(Problem::invalid("this metric is counted by source; give no `destination`"))
+            Err(Problem::invalid("This metric is counted per source. Remove `destination`."))
         }
         (false, Some(_), _) => {
-            Err(Problem::invalid("this metric is counted by destination; give no `source`"))
+            Err(Problem::invalid("This metric is counted per destination. Remove `source`."))
         }
     }
 }
 
-fn grid(query: &SeriesQuery, now: Timestamp) -> Result<ChartGrid, Problem> {
+fn build_grid(query: &SeriesQuery, now: Timestamp) -> Result<ChartGrid, Problem> {
     let time = |name: &str, text: &Option<String>| {
         let parsed = text.as_deref().map(str::parse::<Timestamp>).transpose();
         parsed.map_err(|error| Problem::invalid(format!("{name}: {error}")))
     };
     let until = time("until", &query.until)?.unwrap_or(now);
-    let since = time("since", &query.since)?.unwrap_or(until - SINCE_DEFAULT);
+    let since = time("since", &query.since)?.unwrap_or(until - SPAN_DEFAULT);
     let width = query.width.as_deref().map(str::parse::<HumanDuration>).transpose();
     let width = width.map_err(|error| Problem::invalid(format!("width: {error}")))?;
     ChartGrid::new(since, until, width, now).map_err(|error| Problem::invalid(error.to_string()))

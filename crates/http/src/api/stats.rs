@@ -1,4 +1,4 @@
-//! `/api/v1/stats` and `/api/v1/dead-letters/stats`.
+//! `/api/v1/stats` and `/api/v1/dead-letters/stats`: current totals.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -18,86 +18,88 @@ use surehook_core::{
     time::Timestamp,
 };
 
-use super::lanes::{self, LaneState};
+use super::lanes::{self, DestinationState};
 use crate::{
-    App,
-    openapi::{Api, Op},
+    ServerState,
+    openapi::{ApiTable, Operation},
     problem::Problem,
 };
 
-/// The gateway in numbers.
+/// Totals of the gateway.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Stats {
-    /// Events ever taken in.
+    /// Events received since the beginning.
     total: u64,
-    /// Of those, without a key.
+    /// Events without a deduplication key.
     no_key: u64,
-    /// Duplicates seen.
+    /// Duplicates received.
     duplicates: u64,
     attempts: u64,
-    /// Attempts that were not the first of their delivery.
+    /// Attempts after the first of their delivery.
     retries: u64,
-    /// Deliveries that are in each status now.
+    /// Current deliveries per status.
     by_status: BTreeMap<&'static str, u64>,
-    /// Deliveries that are dead now.
+    /// Current dead letters.
     dlq_size: u64,
     oldest_pending_age_seconds: Option<u64>,
     destinations: Vec<DestinationStats>,
 }
 
-/// A destination in numbers.
+/// Totals of one destination.
 #[derive(Debug, Serialize, JsonSchema)]
 struct DestinationStats {
     name: Name,
     oldest_pending_age_seconds: Option<u64>,
-    /// Until when it asked us to wait.
+    /// End of a rate limit that the destination requested (Retry-After).
     cooling_until: Option<Timestamp>,
-    /// Messages sent on the current day of its calendar; null when it sends no messages.
+    /// Messages sent today in the destination's time zone; null if it sends no messages.
     sent_today: Option<u64>,
-    /// So many in a day are worth a warning; null when that is never so.
+    /// Daily warning threshold; null if none.
     warn_at: Option<NonZeroU64>,
-    /// No more are sent in a day; null when there is no such limit.
+    /// Daily limit; null if none.
     stop_at: Option<NonZeroU64>,
-    /// Whether what was sent today is worth a warning.
+    /// Whether the warning threshold is reached today.
     over: bool,
-    /// Null when its settings cannot be used.
-    state: Option<LaneState>,
+    /// Null if the settings are unusable.
+    state: Option<DestinationState>,
 }
 
-/// How many deliveries died for a reason.
+/// Dead letters of one reason.
 #[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct DeadCount {
-    /// Ever.
+pub(crate) struct DeadReasonStats {
+    /// Since the beginning.
     total: u64,
-    /// Now.
+    /// Currently dead.
     pending: u64,
 }
 
-pub(crate) fn routes(api: Api) -> Api {
-    let stats_op = Op::new("stats", "The gateway in numbers.").answers::<Stats>(200);
-    let dead = Op::new("dead_letter_stats", "For each reason, how many died.")
-        .answers::<BTreeMap<String, DeadCount>>(200);
-    api.get("/api/v1/stats", stats, stats_op).get(
+pub(crate) fn add_routes(api: ApiTable) -> ApiTable {
+    let stats = Operation::new("get_stats", "Get current totals.").returns::<Stats>(200);
+    let dead =
+        Operation::new("get_dead_letter_stats", "Get the number of dead letters per reason.")
+            .returns::<BTreeMap<String, DeadReasonStats>>(200);
+    api.get("/api/v1/stats", get_stats, stats).get(
         "/api/v1/dead-letters/stats",
-        dead_letter_stats,
+        get_dead_letter_stats,
         dead,
     )
 }
 
-/// The gateway in numbers.
-pub(crate) async fn stats(State(app): State<Arc<App>>) -> Result<Json<Stats>, Problem> {
-    let store = app.engine.store();
-    let counts = app.engine.counts().await?;
-    let now = app.engine.clock().now();
+pub(crate) async fn get_stats(
+    State(server): State<Arc<ServerState>>,
+) -> Result<Json<Stats>, Problem> {
+    let store = server.engine.store();
+    let counts = server.engine.counts().await?;
+    let now = server.engine.clock().now();
     let oldest = store.oldest_due(now).await?;
     let configuration = store.configuration().await?;
-    let sent = SentByDay::read(store, now).await?;
+    let sent = DailySends::load(store, now).await?;
     let destinations = configuration
         .destinations
         .iter()
         .map(|destination| {
             let limits = destination.spec.limits();
-            let sent_today = limits.map(|limits| sent.on(destination.id, limits.day(now)));
+            let sent_today = limits.map(|limits| sent.count_on(destination.id, limits.day(now)));
             (destination, limits.unwrap_or_default(), sent_today)
         })
         .map(|(destination, limits, sent_today)| DestinationStats {
@@ -105,12 +107,12 @@ pub(crate) async fn stats(State(app): State<Arc<App>>) -> Result<Json<Stats>, Pr
             oldest_pending_age_seconds: oldest
                 .get(&destination.id)
                 .map(|at| now.since(*at).as_secs()),
-            cooling_until: app.engine.cooling_until(destination.id),
+            cooling_until: server.engine.cooling_until(destination.id),
             sent_today,
             warn_at: limits.warn_at,
             stop_at: limits.stop_at,
             over: sent_today.is_some_and(|sent| limits.is_over(sent)),
-            state: lanes::state(&app, destination.id),
+            state: lanes::destination_state(&server, destination.id),
         })
         .collect();
     let count = |status: DeliveryStatus| counts.by_status.get(&status).copied().unwrap_or(0);
@@ -130,29 +132,28 @@ pub(crate) async fn stats(State(app): State<Arc<App>>) -> Result<Json<Stats>, Pr
     }))
 }
 
-/// What was sent on the days that are today somewhere.
-struct SentByDay(HashMap<(DestinationId, i32), u64>);
+/// Messages sent per destination on the days that are today in some time zone.
+struct DailySends(HashMap<(DestinationId, i32), u64>);
 
-impl SentByDay {
-    async fn read(store: &dyn AdminStore, now: Timestamp) -> Result<Self, StoreError> {
+impl DailySends {
+    async fn load(store: &dyn AdminStore, now: Timestamp) -> Result<Self, StoreError> {
         let in_utc = SendLimits::default().day(now);
         let rows = store.sent_by_day(in_utc - 1..=in_utc + 1).await?;
         Ok(Self(rows.into_iter().map(|row| ((row.destination, row.day), row.sent)).collect()))
     }
 
-    fn on(&self, destination: DestinationId, day: i32) -> u64 {
+    fn count_on(&self, destination: DestinationId, day: i32) -> u64 {
         self.0.get(&(destination, day)).copied().unwrap_or_default()
     }
 }
 
-/// For each reason, how many ever died and how many are dead now.
-pub(crate) async fn dead_letter_stats(
-    State(app): State<Arc<App>>,
-) -> Json<BTreeMap<&'static str, DeadCount>> {
-    let counts = app.engine.store().counts();
+pub(crate) async fn get_dead_letter_stats(
+    State(server): State<Arc<ServerState>>,
+) -> Json<BTreeMap<&'static str, DeadReasonStats>> {
+    let counts = server.engine.store().counts();
     let entry = |reason: &DeadReason| {
         let count = counts.dead.get(reason).copied().unwrap_or_default();
-        (reason.as_str(), DeadCount { total: count.total, pending: count.pending })
+        (reason.as_str(), DeadReasonStats { total: count.total, pending: count.pending })
     };
     Json(DeadReason::ALL.iter().map(entry).collect())
 }

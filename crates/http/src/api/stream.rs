@@ -1,4 +1,4 @@
-//! `GET /api/v1/stream`: what happens, as server-sent events.
+//! `GET /api/v1/stream`: live updates as server-sent events.
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
@@ -20,53 +20,53 @@ use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    input::Asked,
-    outflow::{Gone, Outflow},
+    extract::QueryParams,
+    response_stream::{ReaderGone, ResponseSender},
 };
 use crate::{
-    App,
-    openapi::{Api, Op},
+    ServerState,
+    openapi::{ApiTable, Operation},
     problem::Problem,
 };
 
-/// Streams at the same time.
+/// Streams open at the same time.
 pub(crate) const STREAMS_MAX: usize = 64;
-/// A stream is never silent for longer, so that both ends notice when the other is gone. A client may
-/// close its half and still read, so only writing shows that it is not there: the second time.
+/// Interval of comments on a silent stream, so that both ends notice a broken connection. A client may
+/// close its half and still read, so only a failed write shows that it is gone.
 const HEARTBEAT: Duration = Duration::from_secs(5);
-/// How long a client waits before it comes back.
-const RETRY: Duration = Duration::from_secs(2);
+/// Reconnection delay suggested to clients.
+const RECONNECT_DELAY: Duration = Duration::from_secs(2);
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
-/// What is wanted of the stream.
+/// Filter and position of a stream.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct StreamQuery {
-    /// Only these kinds, with commas between them; all when left out.
+    /// Comma-separated update types; all by default.
     #[schemars(regex(
         pattern = r"^(event\.received|delivery\.changed|destination\.changed)(,(event\.received|delivery\.changed|destination\.changed))*$"
     ))]
     types: Option<String>,
-    /// Of `event.received`: only of this source.
+    /// Only `event.received` of this source.
     #[schemars(with = "Option<Name>")]
     source: Option<String>,
-    /// Of `delivery.changed` and `destination.changed`: only of this destination.
+    /// Only `delivery.changed` and `destination.changed` of this destination.
     #[schemars(with = "Option<Name>")]
     destination: Option<String>,
-    /// Goes on after this id; the header `Last-Event-ID` says the same and wins.
+    /// Resume after this id. The header `Last-Event-ID` takes precedence.
     since: Option<String>,
 }
 
-/// Which news a client wants.
+/// Selects the updates of a stream.
 #[derive(Debug)]
-struct Wanted {
+struct StreamFilter {
     kinds: Vec<&'static str>,
     source: Option<Name>,
     destination: Option<Name>,
 }
 
-impl Wanted {
-    fn read(query: &StreamQuery) -> Result<Self, Problem> {
+impl StreamFilter {
+    fn parse(query: &StreamQuery) -> Result<Self, Problem> {
         let kinds = match query.types.as_deref() {
             None => LiveUpdate::KINDS.to_vec(),
             Some(words) => words
@@ -74,7 +74,10 @@ impl Wanted {
                 .map(|word| LiveUpdate::KINDS.into_iter().find(|kind| *kind == word))
                 .collect::<Option<Vec<_>>>()
                 .ok_or_else(|| {
-                    Problem::invalid(format!("types are some of {}", LiveUpdate::KINDS.join(", ")))
+                    Problem::invalid(format!(
+                        "`types` must be some of: {}",
+                        LiveUpdate::KINDS.join(", ")
+                    ))
                 })?,
         };
         let name = |field, name: Option<&str>| {
@@ -88,12 +91,12 @@ impl Wanted {
         })
     }
 
-    fn wants(&self, news: &LiveUpdate) -> bool {
-        let is = |wanted: &Option<Name>, name: &Option<String>| {
-            wanted.as_ref().is_none_or(|wanted| name.as_deref() == Some(wanted.as_str()))
+    fn matches(&self, update: &LiveUpdate) -> bool {
+        let is = |filter: &Option<Name>, name: &Option<String>| {
+            filter.as_ref().is_none_or(|filter| name.as_deref() == Some(filter.as_str()))
         };
-        self.kinds.contains(&news.kind())
-            && match news {
+        self.kinds.contains(&update.kind())
+            && match update {
                 LiveUpdate::EventReceived(received) => is(&self.source, &received.source),
                 LiveUpdate::DeliveryChanged(changed) => is(&self.destination, &changed.destination),
                 LiveUpdate::DestinationChanged(changed) => is(&self.destination, &changed.name),
@@ -101,133 +104,136 @@ impl Wanted {
     }
 }
 
-pub(crate) fn routes(api: Api) -> Api {
-    let op = Op::new("stream", "What happens, as server-sent events.")
-        .text(
-            "Begins with `ready`. Then `event.received`, `delivery.changed` and \
+pub(crate) fn add_routes(api: ApiTable) -> ApiTable {
+    let operation = Operation::new("stream_updates", "Stream live updates as server-sent events.")
+        .description(
+            "The first event is `ready`. Then follow `event.received`, `delivery.changed` and \
              `destination.changed`, each with an id and, as data, the schema of that name \
-             (`EventReceived`, `DeliveryChanged`, `DestinationChanged`). A client that comes back \
-             with the last id it has goes on there. `reset` means that something is missing: load \
-             what you show anew, then go on. A client that reads too slowly gets `reset` and the \
-             stream ends. A comment comes at least every 5 seconds.",
+             (`EventReceived`, `DeliveryChanged`, `DestinationChanged`). A client that reconnects \
+             with its last id resumes there. `reset` means that updates were missed: reload your \
+             data, then continue. A client that reads too slowly gets `reset`, and the stream ends. \
+             A comment is sent at least every 5 seconds.",
         )
         .query::<StreamQuery>()
-        .header("Last-Event-ID", "Goes on after this id.", json!({ "type": "string" }))
-        .speaks_of::<LiveUpdate>()
-        .answers_as(200, &["text/event-stream"])
-        .refuses(503, &["too_many_streams"]);
-    api.get("/api/v1/stream", stream, op)
+        .header("Last-Event-ID", "Resume after this id.", json!({ "type": "string" }))
+        .refers_to::<LiveUpdate>()
+        .returns_media(200, &["text/event-stream"])
+        .problem(503, &["too_many_streams"]);
+    api.get("/api/v1/stream", stream_updates, operation)
 }
 
-/// What happens from now on, or from where the client was.
-pub(crate) async fn stream(
-    State(app): State<Arc<App>>,
-    Asked(query): Asked<StreamQuery>,
+pub(crate) async fn stream_updates(
+    State(server): State<Arc<ServerState>>,
+    QueryParams(query): QueryParams<StreamQuery>,
     token: Option<Extension<TokenHash>>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let wanted = Wanted::read(&query)?;
-    let place = Arc::clone(&app.streams).try_acquire_owned().map_err(|_| {
-        let detail = format!("{STREAMS_MAX} streams are open; close one of them");
+    let filter = StreamFilter::parse(&query)?;
+    let permit = Arc::clone(&server.stream_permits).try_acquire_owned().map_err(|_| {
+        let detail = format!("{STREAMS_MAX} streams are already open. Close one of them.");
         Problem::new(StatusCode::SERVICE_UNAVAILABLE, "too_many_streams", detail).retry_after(30)
     })?;
     let last = headers.get(&LAST_EVENT_ID).map(|id| id.to_str().unwrap_or_default().to_owned());
     let since = last.or(query.since);
-    let (listener, missed) = app.engine.feed().subscribe(since.as_deref());
-    let (outflow, events) = Outflow::<Result<Event, Infallible>>::new();
-    let ending = app.draining.clone();
+    let (subscriber, missed) = server.engine.feed().subscribe(since.as_deref());
+    let (sender, events) = ResponseSender::<Result<Event, Infallible>>::new();
+    let draining = server.draining.clone();
     let token = token.map(|Extension(hash)| hash);
-    let pouring = Pouring { app, token, listener, wanted, outflow, _place: place, ending };
-    tokio::spawn(pouring.run(missed));
+    let stream =
+        UpdateStream { server, token, subscriber, filter, sender, _permit: permit, draining };
+    tokio::spawn(stream.run(missed));
     Ok(Sse::new(events).into_response())
 }
 
 /// One open stream.
-struct Pouring {
-    app: Arc<App>,
-    /// What it was opened with.
+struct UpdateStream {
+    server: Arc<ServerState>,
+    /// The token that opened the stream.
     token: Option<TokenHash>,
-    listener: FeedSubscriber,
-    wanted: Wanted,
-    outflow: Outflow<Result<Event, Infallible>>,
-    ending: CancellationToken,
-    _place: OwnedSemaphorePermit,
+    subscriber: FeedSubscriber,
+    filter: StreamFilter,
+    sender: ResponseSender<Result<Event, Infallible>>,
+    draining: CancellationToken,
+    _permit: OwnedSemaphorePermit,
 }
 
-impl Pouring {
+impl UpdateStream {
     async fn run(mut self, missed: Option<MissedUpdates>) {
-        let ending = self.ending.clone();
+        let draining = self.draining.clone();
         tokio::select! {
-            () = ending.cancelled() => {}
-            // The reader went away, or was told why the stream ends.
-            Err(Gone) = self.pour(missed) => {}
+            () = draining.cancelled() => {}
+            // The reader disconnected or was too slow.
+            Err(ReaderGone) = self.forward_updates(missed) => {}
         }
     }
 
-    /// Pours until there is nobody to pour for.
-    async fn pour(&mut self, missed: Option<MissedUpdates>) -> Result<Infallible, Gone> {
-        let place = self.listener.position();
-        let ready = Event::default().event("ready").retry(RETRY).id(&place);
-        self.send(ready.data(json!({ "id": place }).to_string())).await?;
+    /// Sends updates until the stream must end.
+    async fn forward_updates(
+        &mut self,
+        missed: Option<MissedUpdates>,
+    ) -> Result<Infallible, ReaderGone> {
+        let position = self.subscriber.position();
+        let ready = Event::default().event("ready").retry(RECONNECT_DELAY).id(&position);
+        self.send(ready.data(json!({ "id": position }).to_string())).await?;
         if missed.is_some() {
-            self.send(self.reset()).await?;
+            self.send(self.reset_event()).await?;
         }
         let mut silent_since = Instant::now();
         loop {
             let due = silent_since + HEARTBEAT;
-            let news = tokio::select! {
-                news = self.listener.next() => news,
-                () = self.outflow.gone() => return Err(Gone),
-                // A look, not only a sign of life: news that nobody was called for is found here.
-                () = tokio::time::sleep_until(due) => self.listener.take_available(),
+            let updates = tokio::select! {
+                updates = self.subscriber.next() => updates,
+                () = self.sender.closed() => return Err(ReaderGone),
+                // Also polls: updates whose wake-up was missed are found here.
+                () = tokio::time::sleep_until(due) => self.subscriber.take_available(),
             };
-            if !self.may_go_on() {
-                return Err(Gone);
+            if !self.is_token_valid() {
+                return Err(ReaderGone);
             }
-            let Ok(news) = news else {
-                // Too slow. It comes back with the id of this, and begins there.
-                self.send(self.reset()).await?;
-                return Err(Gone);
+            let Ok(updates) = updates else {
+                // Too slow. The client reconnects with the id of this event and resumes there.
+                self.send(self.reset_event()).await?;
+                return Err(ReaderGone);
             };
-            let said = self.tell(news).await?;
-            if !said && Instant::now() >= due {
-                // With an id: news that is not wanted moves the place on as well.
-                let beat = Event::default().comment("heartbeat").id(self.listener.position());
+            let has_sent = self.send_updates(updates).await?;
+            if !has_sent && Instant::now() >= due {
+                // With an id: updates that the filter skips advance the position as well.
+                let beat = Event::default().comment("heartbeat").id(self.subscriber.position());
                 self.send(beat).await?;
             }
-            if said || Instant::now() >= due {
+            if has_sent || Instant::now() >= due {
                 silent_since = Instant::now();
             }
         }
     }
 
-    /// Whether the token is still good: one that was taken away opens nothing, at once.
-    fn may_go_on(&self) -> bool {
-        let now = self.app.engine.clock().now();
-        self.token.is_none_or(|token| self.app.tokens.is_good(&token, now))
+    /// Revoking a token ends its streams at once.
+    fn is_token_valid(&self) -> bool {
+        let now = self.server.engine.clock().now();
+        self.token.is_none_or(|token| self.server.tokens.is_valid(&token, now))
     }
 
-    /// Tells what is wanted of it; says whether that was anything.
-    async fn tell(&self, news: Vec<NumberedUpdate>) -> Result<bool, Gone> {
-        let mut said = false;
-        for (number, news) in news {
-            if self.wanted.wants(&news) {
-                // News is plain data and always becomes JSON.
-                let data = serde_json::to_string(&*news).unwrap_or_default();
-                let event = Event::default().event(news.kind()).id(self.listener.id(number));
+    /// Sends the updates that match the filter; returns whether there were any.
+    async fn send_updates(&self, updates: Vec<NumberedUpdate>) -> Result<bool, ReaderGone> {
+        let mut has_sent = false;
+        for (number, update) in updates {
+            if self.filter.matches(&update) {
+                // Updates always serialize.
+                let data = serde_json::to_string(&*update).unwrap_or_default();
+                let event = Event::default().event(update.kind()).id(self.subscriber.id(number));
                 self.send(event.data(data)).await?;
-                said = true;
+                has_sent = true;
             }
         }
-        Ok(said)
+        Ok(has_sent)
     }
 
-    fn reset(&self) -> Event {
-        let data = json!({ "detail": "something is missing; load what you show anew" });
-        Event::default().event("reset").id(self.listener.position()).data(data.to_string())
+    fn reset_event(&self) -> Event {
+        let data = json!({ "detail": "Updates were missed. Reload your data." });
+        Event::default().event("reset").id(self.subscriber.position()).data(data.to_string())
     }
 
-    async fn send(&self, event: Event) -> Result<(), Gone> {
-        self.outflow.send(Ok(event)).await
+    async fn send(&self, event: Event) -> Result<(), ReaderGone> {
+        self.sender.send(Ok(event)).await
     }
 }

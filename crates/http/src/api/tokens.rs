@@ -1,4 +1,4 @@
-//! `/api/v1/tokens`: who may use the API. A token itself is in one answer only, the one that made it.
+//! `/api/v1/tokens`: API tokens. A token's secret is shown only in the response that creates it.
 
 use std::sync::Arc;
 
@@ -16,89 +16,93 @@ use surehook_core::{
 };
 
 use super::{
-    List,
-    input::{Input, Segment},
+    ListResponse,
+    extract::{JsonBody, PathParam},
 };
 use crate::{
-    App,
+    ServerState,
     auth::{hash_token, new_token},
-    openapi::{Api, Op},
+    openapi::{ApiTable, Operation},
     problem::Problem,
 };
 
-/// A token that is wanted.
+/// Request to create a token.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct WantedToken {
+pub(crate) struct CreateTokenRequest {
     role: Role,
-    /// Whose it is, for people.
+    /// Name, for people.
     #[serde(default)]
     #[schemars(length(max = TOKEN_NAME_BYTES_MAX))]
     name: Option<String>,
-    /// After which time it opens nothing.
+    /// Lifetime; unlimited by default.
     #[serde(default)]
     expires_in: Option<HumanDuration>,
 }
 
-/// A token, without what is sent.
+/// A token without its secret.
 #[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct ShownToken {
+#[schemars(rename = "Token")]
+pub(crate) struct TokenResponse {
     id: TokenId,
     name: Option<String>,
     role: Role,
     created_at: Timestamp,
     expires_at: Option<Timestamp>,
     expired: bool,
-    /// It is a browser that has signed in to the dashboard.
+    /// Whether it is a dashboard session.
     session: bool,
-    /// The token that the session was begun with, or that made the link; null if there was none.
+    /// The token that the session was started with, or that created its login link; null if none.
     begun_with: Option<TokenId>,
 }
 
-/// A token that was just made.
+/// A new token with its secret.
 #[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct NewToken {
+pub(crate) struct CreatedToken {
     #[serde(flatten)]
-    shown: ShownToken,
-    /// What is sent. It is shown this once.
+    details: TokenResponse,
+    /// The secret. Shown only once.
     token: String,
 }
 
-/// A link that opens once.
+/// A one-time login link.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct LoginLink {
-    /// What follows the gateway's address.
+    /// Path, to be appended to the gateway's URL.
     path: String,
-    /// Until when it opens.
     expires_at: Timestamp,
 }
 
-pub(crate) fn routes(api: Api) -> Api {
-    let list = Op::new("list_tokens", "All tokens, without what is sent.")
-        .answers::<List<ShownToken>>(200);
-    let create = Op::new("create_token", "Makes a token and shows it, once.")
-        .text("Takes no `Idempotency-Key`: the answer holds a secret and is not kept.")
-        .body::<WantedToken>(json!({ "role": "viewer", "name": "dashboard", "expires_in": "30d" }))
-        .answers::<NewToken>(201);
-    let revoke = Op::new("revoke_token", "Takes a token away, at once.")
-        .path::<TokenId>("id")
-        .answers_nothing(204)
-        .refuses(409, &["last_admin"]);
-    let link = Op::new("create_login_link", "Makes a link that signs in to the dashboard, once.")
-        .text(
-            "Whoever opens it within a day is an admin there, until the token is taken away that \
-             made it. Takes no `Idempotency-Key`: the answer holds \
-             a secret and is not kept.",
+pub(crate) fn add_routes(api: ApiTable) -> ApiTable {
+    let list =
+        Operation::new("list_tokens", "List tokens.").returns::<ListResponse<TokenResponse>>(200);
+    let create = Operation::new("create_token", "Create a token. Its secret is shown only once.")
+        .description("Takes no `Idempotency-Key`, because the response contains a secret.")
+        .body::<CreateTokenRequest>(
+            json!({ "role": "viewer", "name": "dashboard", "expires_in": "30d" }),
         )
-        .answers::<LoginLink>(201);
+        .returns::<CreatedToken>(201);
+    let revoke = Operation::new("revoke_token", "Revoke a token immediately.")
+        .path::<TokenId>("id")
+        .returns_nothing(204)
+        .problem(409, &["last_admin"]);
+    let link = Operation::new(
+        "create_login_link",
+        "Create a one-time login link for the dashboard.",
+    )
+    .description(
+        "Opened within a day, it signs in an admin. The session ends when the token that created the \
+             link is revoked. Takes no `Idempotency-Key`, because the response contains a secret.",
+    )
+    .returns::<LoginLink>(201);
     api.get("/api/v1/tokens", list_tokens, list)
-        .post("/api/v1/tokens/link", create_link, link)
+        .post("/api/v1/tokens/link", create_login_link, link)
         .post("/api/v1/tokens", create_token, create)
         .delete("/api/v1/tokens/{id}", revoke_token, revoke)
 }
 
-fn shown(token: &ApiToken, now: Timestamp) -> ShownToken {
-    ShownToken {
+fn token_response(token: &ApiToken, now: Timestamp) -> TokenResponse {
+    TokenResponse {
         id: token.id,
         name: token.name.clone(),
         role: token.role,
@@ -110,74 +114,70 @@ fn shown(token: &ApiToken, now: Timestamp) -> ShownToken {
     }
 }
 
-/// All tokens, without what is sent.
 pub(crate) async fn list_tokens(
-    State(app): State<Arc<App>>,
-) -> Result<Json<List<ShownToken>>, Problem> {
-    let tokens = app.engine.store().tokens().await?;
-    let now = app.engine.clock().now();
-    let data = tokens.iter().map(|token| shown(token, now)).collect();
-    Ok(Json(List { data, next_cursor: None }))
+    State(server): State<Arc<ServerState>>,
+) -> Result<Json<ListResponse<TokenResponse>>, Problem> {
+    let tokens = server.engine.store().tokens().await?;
+    let now = server.engine.clock().now();
+    let data = tokens.iter().map(|token| token_response(token, now)).collect();
+    Ok(Json(ListResponse { data, next_cursor: None }))
 }
 
-/// Makes a token and shows it, once.
 pub(crate) async fn create_token(
-    State(app): State<Arc<App>>,
-    Input(wanted): Input<WantedToken>,
-) -> Result<(StatusCode, Json<NewToken>), Problem> {
-    let now = app.engine.clock().now();
-    let name = wanted.name.filter(|name| !name.is_empty());
+    State(server): State<Arc<ServerState>>,
+    JsonBody(request): JsonBody<CreateTokenRequest>,
+) -> Result<(StatusCode, Json<CreatedToken>), Problem> {
+    let now = server.engine.clock().now();
+    let name = request.name.filter(|name| !name.is_empty());
     if name.as_ref().is_some_and(|name| name.len() > TOKEN_NAME_BYTES_MAX) {
-        let detail = format!("name has more than {TOKEN_NAME_BYTES_MAX} bytes");
+        let detail = format!("`name` must have at most {TOKEN_NAME_BYTES_MAX} bytes.");
         return Err(Problem::invalid(detail));
     }
-    if wanted.expires_in.is_some_and(|span| span.0.is_zero()) {
+    if request.expires_in.is_some_and(|span| span.0.is_zero()) {
         return Err(Problem::invalid(
-            "expires_in is nothing; leave it out for a token without end",
+            "`expires_in` must not be zero. Omit it for a token that never expires.",
         ));
     }
-    let secret = new_token(app.engine.chance());
+    let secret = new_token(server.engine.chance());
     let token = ApiToken {
-        id: new_id(app.engine.chance(), now),
+        id: new_id(server.engine.chance(), now),
         hash: hash_token(&secret),
         name,
-        role: wanted.role,
+        role: request.role,
         created_at: now,
-        expires_at: wanted.expires_in.map(|span| now + span.0),
+        expires_at: request.expires_in.map(|span| now + span.0),
         session: None,
     };
-    let answer = NewToken { shown: shown(&token, now), token: secret };
-    carry_out(async move {
-        app.engine.store().add_token(token.clone()).await?;
-        app.tokens.add(token);
+    let created = CreatedToken { details: token_response(&token, now), token: secret };
+    run_to_completion(async move {
+        server.engine.store().add_token(token.clone()).await?;
+        server.tokens.add(token);
         Ok(())
     })
     .await?;
-    Ok((StatusCode::CREATED, Json(answer)))
+    Ok((StatusCode::CREATED, Json(created)))
 }
 
-/// Makes a link that signs in to the dashboard, once.
-pub(crate) async fn create_link(
-    State(app): State<Arc<App>>,
+pub(crate) async fn create_login_link(
+    State(server): State<Arc<ServerState>>,
     hash: Option<Extension<TokenHash>>,
 ) -> (StatusCode, Json<LoginLink>) {
-    let maker = hash.and_then(|Extension(hash)| app.tokens.holder(&hash));
-    let (path, expires_at) = app.login_link_of(maker.as_ref());
+    let creator = hash.and_then(|Extension(hash)| server.tokens.find_by_hash(&hash));
+    let (path, expires_at) = server.create_login_link_for(creator.as_ref());
     (StatusCode::CREATED, Json(LoginLink { path, expires_at }))
 }
 
-/// Takes a token away, at once.
 pub(crate) async fn revoke_token(
-    State(app): State<Arc<App>>,
-    Segment(id): Segment,
+    State(server): State<Arc<ServerState>>,
+    PathParam(id): PathParam,
 ) -> Result<StatusCode, Problem> {
     let id = id.parse().map_err(|_| Problem::not_found("token"))?;
-    let now = app.engine.clock().now();
-    let removed = carry_out(async move {
-        let removed = app.engine.store().remove_token(id, now).await?;
+    let now = server.engine.clock().now();
+    let removed = run_to_completion(async move {
+        let removed = server.engine.store().remove_token(id, now).await?;
         if removed == RemoveTokenResult::Removed {
-            app.tokens.forget(id);
-            app.links.forget(id);
+            server.tokens.remove(id);
+            server.login_links.remove_created_by(id);
         }
         Ok(removed)
     });
@@ -185,14 +185,15 @@ pub(crate) async fn revoke_token(
         RemoveTokenResult::Removed => Ok(StatusCode::NO_CONTENT),
         RemoveTokenResult::NotFound => Err(Problem::not_found("token")),
         RemoveTokenResult::LastAdmin => {
-            let detail = "this is the last admin token; make another one first";
+            let detail = "This is the last admin token. Create another one first.";
             Err(Problem::new(StatusCode::CONFLICT, "last_admin", detail))
         }
     }
 }
 
-/// What is stored must also come into force, even if whoever asked for it hangs up in between.
-pub(crate) async fn carry_out<T: Send + 'static>(
+/// Runs `work` to its end even if the client disconnects: a change in the store must also reach the
+/// tokens in memory.
+pub(crate) async fn run_to_completion<T: Send + 'static>(
     work: impl Future<Output = Result<T, StoreError>> + Send + 'static,
 ) -> Result<T, Problem> {
     match tokio::spawn(work).await {

@@ -1,4 +1,4 @@
-//! From the table of calls to the text of the document.
+//! Renders the table of endpoints as an OpenAPI document.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,25 +9,24 @@ use schemars::{
 use serde_json::{Map, Value, json};
 
 use super::{
-    Call, Op,
-    op::{Answer, Content, Taken},
+    Endpoint, Operation,
+    operation::{RequestBody, ResponseContent, SuccessResponse},
 };
-use crate::problem::Shown;
+use crate::problem::ProblemBody;
 
-/// Where schemas stand in the document.
-const SCHEMAS: &str = "#/components/schemas/";
-/// Where those of requests stand while it is made: a type may be read otherwise than it is written
-/// (what has a default may be left out, but is always shown).
-const REQUESTS: &str = "#/components/requests/";
+const SCHEMAS_PATH: &str = "#/components/schemas/";
+/// Temporary path of request schemas. A type may differ as input and output: a field with a default
+/// is optional in requests and always present in responses.
+const REQUESTS_PATH: &str = "#/components/requests/";
 
-/// Schemas of what is read and of what is written.
-struct Schemas {
-    read: SchemaGenerator,
-    written: SchemaGenerator,
+/// Generators for the schemas of requests and of responses.
+struct SchemaGenerators {
+    requests: SchemaGenerator,
+    responses: SchemaGenerator,
 }
 
-/// The document as text, the same for the same table.
-pub(super) fn render(calls: &[Call]) -> String {
+/// Renders the document; the same table always gives the same text.
+pub(super) fn render(endpoints: &[Endpoint]) -> String {
     let generator = |path: &'static str, contract: Contract| {
         let mut settings = SchemaSettings::draft2020_12();
         settings.definitions_path = path.trim_start_matches('#').trim_end_matches('/').into();
@@ -35,19 +34,19 @@ pub(super) fn render(calls: &[Call]) -> String {
         settings.contract = contract;
         SchemaGenerator::new(settings)
     };
-    let mut schemas = Schemas {
-        read: generator(REQUESTS, Contract::Deserialize),
-        written: generator(SCHEMAS, Contract::Serialize),
+    let mut schemas = SchemaGenerators {
+        requests: generator(REQUESTS_PATH, Contract::Deserialize),
+        responses: generator(SCHEMAS_PATH, Contract::Serialize),
     };
     let mut paths: BTreeMap<&str, Map<String, Value>> = BTreeMap::new();
-    for call in calls {
-        let operation = operation(&call.op, &mut schemas);
-        paths.entry(&call.path).or_default().insert(call.method.to_owned(), operation);
+    for endpoint in endpoints {
+        let operation = render_operation(&endpoint.operation, &mut schemas);
+        paths.entry(&endpoint.path).or_default().insert(endpoint.method.to_owned(), operation);
     }
-    let read = schemas.read.take_definitions(true);
-    let mut components = schemas.written.take_definitions(true);
-    let names = names_of_read(&read, &components);
-    for (name, schema) in read {
+    let requests = schemas.requests.take_definitions(true);
+    let mut components = schemas.responses.take_definitions(true);
+    let names = request_schema_names(&requests, &components);
+    for (name, schema) in requests {
         components.entry(names[&name].clone()).or_insert(schema);
     }
     let document = json!({
@@ -55,7 +54,7 @@ pub(super) fn render(calls: &[Call]) -> String {
         "info": {
             "title": "Surehook",
             "version": env!("CARGO_PKG_VERSION"),
-            "description": "A webhook gateway. docs/api.md says the same for people.",
+            "description": "API of the Surehook webhook gateway. See docs/api.md for a guide.",
             "license": { "name": "MIT OR Apache-2.0", "identifier": "MIT OR Apache-2.0" },
         },
         "servers": [{ "url": "/" }],
@@ -63,99 +62,107 @@ pub(super) fn render(calls: &[Call]) -> String {
         "paths": paths,
         "components": {
             "securitySchemes": { "token": {
-                "type": "http", "scheme": "bearer", "description": "An admin token, `shk_…`.",
+                "type": "http", "scheme": "bearer", "description": "API token, `shk_…`.",
             } },
             "schemas": components,
         },
     });
     let mut text = serde_json::to_string_pretty(&document).unwrap_or_default();
-    for (name, shown) in &names {
-        text = text.replace(&format!("\"{REQUESTS}{name}\""), &format!("\"{SCHEMAS}{shown}\""));
+    for (name, final_name) in &names {
+        text = text.replace(
+            &format!("\"{REQUESTS_PATH}{name}\""),
+            &format!("\"{SCHEMAS_PATH}{final_name}\""),
+        );
     }
     text.push('\n');
     text
 }
 
-/// What the schemas of requests are called: their own name where the answers mean the same by it.
-fn names_of_read(
-    read: &Map<String, Value>,
-    written: &Map<String, Value>,
+/// Names of the request schemas: unchanged if the response schema of that name is equal, otherwise
+/// with the suffix `Input`.
+fn request_schema_names(
+    requests: &Map<String, Value>,
+    responses: &Map<String, Value>,
 ) -> BTreeMap<String, String> {
-    let text = |schema: &Value| schema.to_string().replace(REQUESTS, SCHEMAS);
-    let mut other: BTreeSet<&str> = read
+    let text = |schema: &Value| schema.to_string().replace(REQUESTS_PATH, SCHEMAS_PATH);
+    let mut different: BTreeSet<&str> = requests
         .iter()
-        .filter(|(name, schema)| written.get(*name).is_some_and(|it| text(it) != text(schema)))
+        .filter(|(name, schema)| {
+            responses.get(*name).is_some_and(|other| text(other) != text(schema))
+        })
         .map(|(name, _)| name.as_str())
         .collect();
-    // Whatever speaks of one that differs, differs.
+    // A schema that refers to a different schema is different, too.
     loop {
-        let speaks_of_other = |schema: &Value| {
+        let refers_to_different = |schema: &Value| {
             let schema = schema.to_string();
-            other.iter().any(|name| schema.contains(&format!("\"{REQUESTS}{name}\"")))
+            different.iter().any(|name| schema.contains(&format!("\"{REQUESTS_PATH}{name}\"")))
         };
-        let more: Vec<&str> = read
+        let more: Vec<&str> = requests
             .iter()
             .filter(|(name, schema)| {
-                !other.contains(name.as_str())
-                    && written.contains_key(*name)
-                    && speaks_of_other(schema)
+                !different.contains(name.as_str())
+                    && responses.contains_key(*name)
+                    && refers_to_different(schema)
             })
             .map(|(name, _)| name.as_str())
             .collect();
         if more.is_empty() {
             break;
         }
-        other.extend(more);
+        different.extend(more);
     }
-    let shown = |name: &String| match other.contains(name.as_str()) {
+    let final_name = |name: &String| match different.contains(name.as_str()) {
         true => format!("{name}Input"),
         false => name.clone(),
     };
-    read.keys().map(|name| (name.clone(), shown(name))).collect()
+    requests.keys().map(|name| (name.clone(), final_name(name))).collect()
 }
 
-fn operation(op: &Op, schemas: &mut Schemas) -> Value {
-    for also in &op.also {
-        also(&mut schemas.written);
+fn render_operation(operation: &Operation, schemas: &mut SchemaGenerators) -> Value {
+    for extra in &operation.extra_schemas {
+        extra(&mut schemas.responses);
     }
-    let mut operation = json!({
-        "operationId": op.id,
-        "summary": op.summary,
-        "parameters": parameters(op, schemas),
-        "responses": responses(op, schemas),
+    let mut rendered = json!({
+        "operationId": operation.id,
+        "summary": operation.summary,
+        "parameters": render_parameters(operation, schemas),
+        "responses": render_responses(operation, schemas),
     });
-    if let Some(description) = op.description {
-        operation["description"] = json!(description);
+    if let Some(description) = operation.description {
+        rendered["description"] = json!(description);
     }
-    if op.is_open() {
-        operation["security"] = json!([]);
+    if operation.is_public() {
+        rendered["security"] = json!([]);
     }
-    match &op.body {
-        Taken::Nothing => {}
-        Taken::Json { schema, example, required } => {
-            let schema = schema(&mut schemas.read);
+    match &operation.body {
+        RequestBody::None => {}
+        RequestBody::Json { schema, example, required } => {
+            let schema = schema(&mut schemas.requests);
             let content = json!({ "application/json": { "schema": schema, "example": example } });
-            operation["requestBody"] = json!({ "required": required, "content": content });
+            rendered["requestBody"] = json!({ "required": required, "content": content });
         }
-        Taken::Bytes => {
+        RequestBody::Bytes => {
             let content = json!({ "*/*": { "schema": {} } });
-            operation["requestBody"] = json!({ "required": false, "content": content });
+            rendered["requestBody"] = json!({ "required": false, "content": content });
         }
     }
-    operation
+    rendered
 }
 
-fn parameters(op: &Op, schemas: &mut Schemas) -> Vec<Value> {
+fn render_parameters(operation: &Operation, schemas: &mut SchemaGenerators) -> Vec<Value> {
     let mut parameters = Vec::new();
-    for (name, schema) in &op.path {
-        let schema = schema(&mut schemas.read);
+    for (name, schema) in &operation.path {
+        let schema = schema(&mut schemas.requests);
         parameters.push(json!({ "name": name, "in": "path", "required": true, "schema": schema }));
     }
-    let query = op.query.map(|schema| schema(&mut schemas.read).to_value());
+    let query = operation.query.map(|schema| schema(&mut schemas.requests).to_value());
     let properties = query.as_ref().and_then(|query| query["properties"].as_object());
     let properties = properties.into_iter().flatten();
-    for (name, schema) in properties.filter(|(name, _)| !op.not_in_query.contains(&name.as_str())) {
-        let mut schema = never_null(schema.clone());
+    for (name, schema) in
+        properties.filter(|(name, _)| !operation.excluded_query.contains(&name.as_str()))
+    {
+        let mut schema = remove_null(schema.clone());
         let description = schema.as_object_mut().and_then(|schema| schema.remove("description"));
         let mut parameter = json!({ "name": name, "in": "query", "schema": schema });
         if let Some(description) = description {
@@ -163,7 +170,7 @@ fn parameters(op: &Op, schemas: &mut Schemas) -> Vec<Value> {
         }
         parameters.push(parameter);
     }
-    for header in &op.headers {
+    for header in &operation.headers {
         parameters.push(json!({
             "name": header.name,
             "in": "header",
@@ -174,8 +181,8 @@ fn parameters(op: &Op, schemas: &mut Schemas) -> Vec<Value> {
     parameters
 }
 
-/// A parameter is there or not; it is never `null`.
-fn never_null(mut schema: Value) -> Value {
+/// Removes `null` from the schema of a query parameter: it is present or absent, never null.
+fn remove_null(mut schema: Value) -> Value {
     let is_null = |kind: &Value| kind == "null" || kind["type"] == "null";
     if let Some(kinds) = schema["type"].as_array() {
         let rest: Vec<_> = kinds.iter().filter(|kind| !is_null(kind)).cloned().collect();
@@ -184,7 +191,7 @@ fn never_null(mut schema: Value) -> Value {
     if let Some(choices) = schema.get("anyOf").and_then(Value::as_array) {
         let rest: Vec<_> = choices.iter().filter(|kind| !is_null(kind)).cloned().collect();
         match &rest[..] {
-            [only] => merge(&mut schema, only.clone()),
+            [only] => replace_any_of(&mut schema, only.clone()),
             _ => schema["anyOf"] = json!(rest),
         }
     }
@@ -194,20 +201,20 @@ fn never_null(mut schema: Value) -> Value {
     schema
 }
 
-/// Puts the only choice in the place of the choice.
-fn merge(schema: &mut Value, only: Value) {
+/// Replaces `anyOf` by its only choice.
+fn replace_any_of(schema: &mut Value, only: Value) {
     if let (Some(fields), Value::Object(only)) = (schema.as_object_mut(), only) {
         fields.remove("anyOf");
         fields.extend(only);
     }
 }
 
-fn responses(op: &Op, schemas: &mut Schemas) -> Value {
+fn render_responses(operation: &Operation, schemas: &mut SchemaGenerators) -> Value {
     let mut responses = Map::new();
-    for answer in &op.answers {
-        let mut response = success(op, answer, schemas);
-        let entry = responses.entry(answer.status.to_string()).or_insert_with(|| response.take());
-        // The same status with another content: a list, and its export.
+    for success in &operation.responses {
+        let mut response = render_success(operation, success, schemas);
+        let entry = responses.entry(success.status.to_string()).or_insert_with(|| response.take());
+        // One status with several media types: a list and its export.
         if let (Some(all), Some(more)) = (
             entry.pointer_mut("/content").and_then(Value::as_object_mut),
             response["content"].as_object(),
@@ -215,8 +222,8 @@ fn responses(op: &Op, schemas: &mut Schemas) -> Value {
             all.extend(more.clone());
         }
     }
-    let problem = schemas.written.subschema_for::<Shown<'_>>().to_value();
-    for (status, codes) in &op.problems {
+    let problem = schemas.responses.subschema_for::<ProblemBody<'_>>().to_value();
+    for (status, codes) in &operation.problems {
         let kind = "application/problem+json";
         let code = json!({ "properties": { "code": { "enum": codes } } });
         let schema = json!({ "allOf": [problem, code] });
@@ -228,28 +235,32 @@ fn responses(op: &Op, schemas: &mut Schemas) -> Value {
     Value::Object(responses)
 }
 
-fn success(op: &Op, answer: &Answer, schemas: &mut Schemas) -> Value {
-    let description = match answer.status {
-        201 => "It was created.",
-        202 => "It will be done.",
-        204 => "It is done.",
-        304 => "It is as it was.",
-        _ => "What was asked for.",
+fn render_success(
+    operation: &Operation,
+    success: &SuccessResponse,
+    schemas: &mut SchemaGenerators,
+) -> Value {
+    let description = match success.status {
+        201 => "Created",
+        202 => "Accepted",
+        204 => "No content",
+        304 => "Not modified",
+        _ => "OK",
     };
     let mut response = json!({ "description": description });
-    match &answer.content {
-        Content::Nothing => {}
-        Content::Json(schema) => {
-            let schema = schema(&mut schemas.written);
+    match &success.content {
+        ResponseContent::None => {}
+        ResponseContent::Json(schema) => {
+            let schema = schema(&mut schemas.responses);
             response["content"] = json!({ "application/json": { "schema": schema } });
         }
-        Content::Other(kinds) => {
+        ResponseContent::Media(types) => {
             let any: Map<String, Value> =
-                kinds.iter().map(|kind| ((*kind).to_owned(), json!({ "schema": {} }))).collect();
+                types.iter().map(|kind| ((*kind).to_owned(), json!({ "schema": {} }))).collect();
             response["content"] = Value::Object(any);
         }
     }
-    if op.is_tagged && answer.status != 204 {
+    if operation.has_etag && success.status != 204 {
         let schema = json!({ "type": "string", "pattern": "^\"[0-9a-f]{32}\"$" });
         response["headers"] = json!({ "ETag": { "schema": schema } });
     }

@@ -1,18 +1,18 @@
-//! The table of all calls, and the OpenAPI 3.1 document that is made of it.
+//! The table of all endpoints, and the OpenAPI 3.1 document generated from it.
 //!
-//! A call enters the table together with its description, so that there is none without. What goes
-//! in and out is described by the very types that are read and written (`JsonSchema` beside serde's
-//! derives). To add a call, add one line to `routes` of its file in `api/`:
+//! An endpoint is registered together with its description, so none is undocumented. Schemas come
+//! from the types that are parsed and serialized (`JsonSchema` beside serde's derives). To add an
+//! endpoint, register it in `add_routes` of its file in `api/`:
 //!
 //! ```text
-//! api.post("/api/v1/things/{id}/pause", pause_thing, Op::new("pause_thing", "Pauses a thing.")
-//!     .path::<ThingId>("id").answers::<Thing>(200).refuses(409, &["not_now"]))
+//! api.post("/api/v1/things/{id}/pause", pause_thing, Operation::new("pause_thing", "Pause a thing.")
+//!     .path::<ThingId>("id").returns::<Thing>(200).problem(409, &["not_now"]))
 //! ```
 //!
-//! and renew the committed document: `cargo run -- openapi > docs/openapi.json`.
+//! and regenerate the committed document: `cargo run -- openapi > docs/openapi.json`.
 
 mod document;
-mod op;
+mod operation;
 #[cfg(test)]
 mod tests;
 
@@ -21,105 +21,103 @@ use std::sync::{Arc, OnceLock};
 use axum::{
     Router,
     handler::Handler,
-    routing::{MethodFilter, on},
+    routing::{MethodFilter, MethodRouter, on},
 };
 
-pub(crate) use self::op::{Either, Op};
-use crate::{App, front};
+pub(crate) use self::operation::{OneOf, Operation};
+use crate::{ServerState, router::api_table};
 
-/// One call.
 #[derive(Debug)]
-pub(crate) struct Call {
+pub(crate) struct Endpoint {
     method: &'static str,
     path: String,
-    op: Op,
+    operation: Operation,
 }
 
-/// The table while it is put together.
+/// The table of endpoints while it is built.
 #[derive(Debug, Default)]
-pub(crate) struct Api {
-    /// Calls that need a token.
-    pub(crate) guarded: Router<Arc<App>>,
-    /// Calls that need none.
-    pub(crate) open: Router<Arc<App>>,
-    calls: Vec<Call>,
+pub(crate) struct ApiTable {
+    /// Endpoints that need a token.
+    pub(crate) authenticated: Router<Arc<ServerState>>,
+    /// Endpoints that need no token.
+    pub(crate) public: Router<Arc<ServerState>>,
+    endpoints: Vec<Endpoint>,
 }
 
-impl Api {
-    pub(crate) fn get<H, T>(self, path: &str, handler: H, op: Op) -> Self
+impl ApiTable {
+    pub(crate) fn get<H, T>(self, path: &str, handler: H, operation: Operation) -> Self
     where
-        H: Handler<T, Arc<App>>,
+        H: Handler<T, Arc<ServerState>>,
         T: 'static,
     {
-        self.on((MethodFilter::GET, "get"), path, handler, op)
+        self.add("get", path, on(MethodFilter::GET, handler), operation)
     }
 
-    pub(crate) fn post<H, T>(self, path: &str, handler: H, op: Op) -> Self
+    pub(crate) fn post<H, T>(self, path: &str, handler: H, operation: Operation) -> Self
     where
-        H: Handler<T, Arc<App>>,
+        H: Handler<T, Arc<ServerState>>,
         T: 'static,
     {
-        self.on((MethodFilter::POST, "post"), path, handler, op.posted())
+        self.add("post", path, on(MethodFilter::POST, handler), operation.with_idempotency_key())
     }
 
-    pub(crate) fn put<H, T>(self, path: &str, handler: H, op: Op) -> Self
+    pub(crate) fn put<H, T>(self, path: &str, handler: H, operation: Operation) -> Self
     where
-        H: Handler<T, Arc<App>>,
+        H: Handler<T, Arc<ServerState>>,
         T: 'static,
     {
-        self.on((MethodFilter::PUT, "put"), path, handler, op)
+        self.add("put", path, on(MethodFilter::PUT, handler), operation)
     }
 
-    pub(crate) fn delete<H, T>(self, path: &str, handler: H, op: Op) -> Self
+    pub(crate) fn delete<H, T>(self, path: &str, handler: H, operation: Operation) -> Self
     where
-        H: Handler<T, Arc<App>>,
+        H: Handler<T, Arc<ServerState>>,
         T: 'static,
     {
-        self.on((MethodFilter::DELETE, "delete"), path, handler, op)
+        self.add("delete", path, on(MethodFilter::DELETE, handler), operation)
     }
 
-    fn on<H, T>(
+    fn add(
         mut self,
-        (filter, method): (MethodFilter, &'static str),
+        method: &'static str,
         path: &str,
-        handler: H,
-        op: Op,
-    ) -> Self
-    where
-        H: Handler<T, Arc<App>>,
-        T: 'static,
-    {
-        let route = on(filter, handler);
-        if op.is_open() {
-            self.open = self.open.route(path, route);
+        route: MethodRouter<Arc<ServerState>>,
+        operation: Operation,
+    ) -> Self {
+        if operation.is_public() {
+            self.public = self.public.route(path, route);
         } else {
-            self.guarded = self.guarded.route(path, route);
+            self.authenticated = self.authenticated.route(path, route);
         }
-        self.calls.push(Call { method, path: path.to_owned(), op });
+        self.describe(method, path, operation)
+    }
+
+    /// Describes an endpoint that the router does not serve.
+    pub(crate) fn describe(
+        mut self,
+        method: &'static str,
+        path: &str,
+        operation: Operation,
+    ) -> Self {
+        self.endpoints.push(Endpoint { method, path: path.to_owned(), operation });
         self
     }
 
-    /// Describes a call that is answered elsewhere.
-    pub(crate) fn elsewhere(mut self, method: &'static str, path: &str, op: Op) -> Self {
-        self.calls.push(Call { method, path: path.to_owned(), op });
-        self
-    }
-
-    /// Adds the calls of one file.
-    /// The calls that need a token, by method and address.
+    /// Method and path of the endpoints that need a token.
     #[cfg(test)]
-    pub(crate) fn guarded_calls(&self) -> impl Iterator<Item = (&str, &str)> {
-        let guarded = self.calls.iter().filter(|call| !call.op.is_open());
-        guarded.map(|call| (call.method, call.path.as_str()))
+    pub(crate) fn authenticated_endpoints(&self) -> impl Iterator<Item = (&str, &str)> {
+        let endpoints = self.endpoints.iter().filter(|endpoint| !endpoint.operation.is_public());
+        endpoints.map(|endpoint| (endpoint.method, endpoint.path.as_str()))
     }
 
+    /// Adds the endpoints of one file.
     pub(crate) fn with(self, routes: impl FnOnce(Self) -> Self) -> Self {
         routes(self)
     }
 }
 
-/// The document, as it is committed and served.
+/// The OpenAPI document, as committed in `docs/openapi.json` and served.
 pub fn document() -> &'static str {
     static DOCUMENT: OnceLock<String> = OnceLock::new();
-    DOCUMENT.get_or_init(|| document::render(&front::table().calls))
+    DOCUMENT.get_or_init(|| document::render(&api_table().endpoints))
 }

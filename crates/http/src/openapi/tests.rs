@@ -1,4 +1,4 @@
-//! That the document is the committed one, and whole.
+//! Checks that the committed document is current and complete.
 
 use std::collections::BTreeSet;
 
@@ -6,42 +6,42 @@ use serde_json::Value;
 
 use super::*;
 
-fn parsed() -> Value {
+fn parse_document() -> Value {
     serde_json::from_str(document()).unwrap()
 }
 
 #[test]
-fn the_committed_document_is_the_current_one() {
+fn committed_document_matches_the_code() {
     let committed = include_str!("../../../../docs/openapi.json");
     assert!(
         committed == document(),
-        "docs/openapi.json is not what the code says; renew it with\n    \
+        "docs/openapi.json does not match the code; regenerate it with\n    \
          cargo run -- openapi > docs/openapi.json"
     );
 }
 
 #[test]
-fn every_call_of_the_table_is_described() {
-    let document = parsed();
+fn every_endpoint_is_described() {
+    let document = parse_document();
     let mut names = BTreeSet::new();
-    let calls = front::table().calls;
-    assert!(calls.len() > 25);
-    for call in &calls {
-        let Call { method, path, op } = call;
+    let endpoints = api_table().endpoints;
+    assert!(endpoints.len() > 25);
+    for endpoint in &endpoints {
+        let Endpoint { method, path, operation } = endpoint;
         let described = &document["paths"][path][*method];
-        assert_eq!(described["operationId"], op.id, "{method} {path}");
-        assert!(names.insert(op.id.clone()), "two calls are named {}", op.id);
-        assert!(!op.answers.is_empty(), "{method} {path} has no good answer");
+        assert_eq!(described["operationId"], operation.id, "{method} {path}");
+        assert!(names.insert(operation.id.clone()), "two endpoints are named {}", operation.id);
+        assert!(!operation.responses.is_empty(), "{method} {path} has no success response");
         let braces: Vec<&str> =
             path.split('{').skip(1).filter_map(|rest| rest.split('}').next()).collect();
-        let named: Vec<&str> = op.path.iter().map(|(name, _)| *name).collect();
+        let named: Vec<&str> = operation.path.iter().map(|(name, _)| *name).collect();
         assert_eq!(named, braces, "{method} {path}");
     }
 }
 
 #[test]
-fn every_reference_leads_somewhere() {
-    let document = parsed();
+fn every_schema_reference_resolves() {
+    let document = parse_document();
     let text = document.to_string();
     let mut found = 0;
     for rest in text.split("\"$ref\":\"#").skip(1) {

@@ -11,7 +11,7 @@ use surehook_engine::{
     apply::plan_changes,
     system::{SystemClock, SystemRng},
 };
-use surehook_http::api::masked;
+use surehook_http::api::masked_spec;
 
 use super::check::{Checked, check};
 use crate::{
@@ -56,8 +56,8 @@ fn shown(settings: &Settings) -> Result<Value, Failure> {
     for (name, key) in [("access_key", &media.access_key), ("secret_key", &media.secret_key)] {
         shown["media"][name] = key.as_ref().map(ToString::to_string).into();
     }
-    shown["sources"] = settings.sources.iter().map(masked::spec).collect();
-    shown["destinations"] = settings.destinations.iter().map(masked::spec).collect();
+    shown["sources"] = settings.sources.iter().map(masked_spec::mask_spec).collect();
+    shown["destinations"] = settings.destinations.iter().map(masked_spec::mask_spec).collect();
     Ok(shown)
 }
 

@@ -17,7 +17,7 @@ use surehook_engine::{
     connect::SystemResolver,
     system::{SystemClock, SystemRng},
 };
-use surehook_http::{App, hash_token, new_token, server};
+use surehook_http::{ServerState, hash_token, new_token, server};
 use surehook_store::{SqliteOptions, SqliteStore};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -61,8 +61,9 @@ pub(super) async fn run(args: &ServeArgs) -> Result<(), Failure> {
     let first_token = first_token(&store).await?;
     let draining = CancellationToken::new();
     let tokens = store.tokens().await?;
-    let app = App::new(Arc::clone(&engine), settings.limits.http(), tokens, draining.clone());
-    welcome(address, &settings, first_token.as_deref(), &app.login_link().0, demo)?;
+    let app =
+        ServerState::new(Arc::clone(&engine), settings.limits.http(), tokens, draining.clone());
+    welcome(address, &settings, first_token.as_deref(), &app.create_login_link().0, demo)?;
 
     let grace = settings.shutdown_grace.0;
     let stop = CancellationToken::new();

@@ -223,7 +223,7 @@ async fn settings_are_edited_as_json_and_secrets_stay_with_their_place() {
     leads_to(&save(|spec| spec["concurrency"] = json!(3)).await, "/destinations/crm");
     assert_eq!(api(&gateway, "/destinations/crm").await["headers"], json!({ "X-Key": "•••" }));
     let moved = save(|spec| spec["url"] = json!("https://evil.example/in")).await;
-    assert!(moved.html.contains("secrets do not go along"), "{}", moved.html);
+    assert!(moved.html.contains("masked secrets are not kept"), "{}", moved.html);
     let anew = save(|spec| {
         spec["url"] = json!("https://new.example/in");
         spec["headers"]["X-Key"] = json!("another");

@@ -129,7 +129,11 @@ async fn what_cannot_be_sent_is_refused_and_not_stored() {
         (json!({ "destination": "nobody", "body": {} }), "unknown_destination", "`nobody`"),
         (json!({ "destination": "out" }), "invalid", "body"),
         (json!({ "destination": "out", "body": {}, "text": "hi" }), "invalid", "text"),
-        (json!({ "destination": "out", "to": "+551", "text": "hi" }), "invalid", "gets webhooks"),
+        (
+            json!({ "destination": "out", "to": "+551", "text": "hi" }),
+            "invalid",
+            "receives webhooks",
+        ),
         (json!({ "destination": "out", "body": {}, "type": "" }), "invalid", "type"),
         (
             json!({ "destination": "out", "body": {}, "headers": { "authorization": "x" } }),

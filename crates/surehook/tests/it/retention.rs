@@ -194,7 +194,7 @@ async fn a_chart_that_makes_no_sense_is_refused_by_name() {
     let gateway = Gateway::start().await;
     for (query, named) in [
         ("", "metric"),
-        ("metric=events", "metric is one of accepted"),
+        ("metric=events", "must be one of: accepted"),
         ("metric=accepted&source=nobody", "nobody"),
         ("metric=dead&destination=nobody", "nobody"),
         ("metric=accepted&destination=inbox", "destination"),

@@ -67,7 +67,7 @@ async fn what_is_masked_is_revealed_and_the_story_says_to_whom() {
     assert!(!told.to_string().contains("canary"), "{told}");
 
     let log = gateway.log();
-    let line = log.lines().find(|line| line.contains("was revealed")).unwrap();
+    let line = log.lines().find(|line| line.contains("event revealed")).unwrap();
     assert!(line.contains(&event) && line.contains(operator["id"].as_str().unwrap()), "{line}");
     assert!(!log.contains("canary"), "{log}");
 }

@@ -56,7 +56,7 @@ async fn a_test_event_is_signed_as_its_source_wants_it() {
     for (name, args, code, said) in [
         ("secret not known", &["send-test", "standard"][..], 5, "--secret"),
         ("wrong secret", &["send-test", "basic", "--secret", "guess"], 5, "--secret"),
-        ("no such source", &["send-test", "nobody"], 4, "no such source"),
+        ("no such source", &["send-test", "nobody"], 4, "No such source"),
         (
             "no such file",
             &["send-test", "basic", "--secret", "x", "--body", "no"],
@@ -116,7 +116,7 @@ async fn commands_that_look_need_no_gateway() {
             "not there",
             &["events", "show", "evt_01h455vb4pex5vsknk084sn02q", "--data", "data"],
             4,
-            "no such",
+            "No such",
         ),
     ] {
         let ran = surehook(&running, args, &[]).await;

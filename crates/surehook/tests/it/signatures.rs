@@ -160,7 +160,7 @@ async fn a_preset_is_enough_to_send_a_realistic_event() {
     for (name, args, code, said) in [
         ("no source of it", &["send-test", "generic", "--to", "pay"][..], 5, "source of stripe"),
         ("no such kind", &["send-test", "pay", "--kind", "x"], 5, "--list"),
-        ("neither", &["send-test", "nobody"], 4, "no such source"),
+        ("neither", &["send-test", "nobody"], 4, "No such source"),
         ("unverified", &["send-test", "in", "--bad-sig"], 5, "unverified"),
     ] {
         let ran = gateway.cli(args).await;

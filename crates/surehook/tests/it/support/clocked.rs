@@ -22,7 +22,7 @@ use surehook_core::{
 use surehook_engine::{
     Engine, EngineParts, connect::SystemResolver, programs::AllowedPrograms, system::SystemRng,
 };
-use surehook_http::{App, Limits, hash_token, server};
+use surehook_http::{ServerLimits, ServerState, hash_token, server};
 use surehook_store::{SqliteOptions, SqliteStore};
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
@@ -104,7 +104,7 @@ impl Clocked {
         let listener = server::listen((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
         let address = listener.local_addr().unwrap();
         let stop = CancellationToken::new();
-        let app = App::new(engine, Limits::default(), vec![token], stop.clone());
+        let app = ServerState::new(engine, ServerLimits::default(), vec![token], stop.clone());
         tokio::spawn(server::serve(listener, app, stop.clone(), Duration::from_secs(1)));
         Self { clock, address, client: Client::new(), stop, _folder: folder }
     }

@@ -1,4 +1,4 @@
-//! `/api/v1/dead-letters/groups`: dead letters by what they died of.
+//! `/api/v1/dead-letters/groups`: dead letters grouped by cause.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -16,123 +16,121 @@ use surehook_core::{
 };
 
 use super::{
-    LIMIT_DEFAULT, LIMIT_MAX, List, deliveries::destination_names, event_query::find_destination,
-    event_query::find_source, input::Asked, limit,
+    INVALID_CURSOR, LIMIT_DEFAULT, LIMIT_MAX, ListResponse, deliveries::destination_names,
+    event_query::find_destination, event_query::find_source, extract::QueryParams, parse_limit,
 };
 use crate::{
-    App,
-    openapi::{Api, Op},
+    ServerState,
+    openapi::{ApiTable, Operation},
     problem::Problem,
 };
 
-/// The longest sample.
 const SAMPLE_CHARS_MAX: usize = 500;
 
-/// Which groups are wanted.
+/// Filter of a list of dead letter groups.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct GroupQuery {
-    /// Only to this destination.
+pub(crate) struct DeadLetterGroupQuery {
+    /// Name of the destination.
     #[schemars(with = "Option<Name>")]
     destination: Option<String>,
-    /// Only with an event of this source among the newest 100 of the group.
+    /// Name of a source; matches groups with an event of it among their newest 100.
     #[schemars(with = "Option<Name>")]
     source: Option<String>,
-    /// At most this many; 50 when left out.
+    /// Maximum number of rows per page; 50 by default.
     #[schemars(with = "Option<u16>", range(min = 1, max = LIMIT_MAX))]
     limit: Option<String>,
-    /// Goes on after the page that gave this.
+    /// `next_cursor` of the previous page.
     cursor: Option<String>,
 }
 
-/// All that are dead now of one cause, on their way to one destination.
+/// The dead letters of one destination that have the same cause.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "DeadLetterGroup")]
-pub(crate) struct Group {
+pub(crate) struct DeadLetterGroupResponse {
     id: GroupId,
-    /// The name of the destination; null when that was deleted.
+    /// Name of the destination; null if it was deleted.
     destination: Option<String>,
-    /// What kind of failure it was; null when nobody knows any more.
+    /// Failure class; null if unknown.
     class: Option<FailureClass>,
-    /// The status of the last answer.
+    /// HTTP status of the last response.
     code: Option<u16>,
-    /// Why there was none.
+    /// Why there was no response.
     failure: Option<AttemptFailure>,
-    /// Why the one that died last was given up.
+    /// Why the most recent dead letter was given up.
     reason: DeadReason,
-    /// What was said, without what differs each time.
+    /// Error message without its variable parts.
     shape: String,
-    /// The beginning of what was said about `newest_delivery`; secrets are masked. Null when
-    /// nothing was said, or retention has removed it.
+    /// Beginning of the error message of `newest_delivery`, secrets masked. Null if there was none, or
+    /// retention has removed it.
     sample: Option<String>,
-    /// How many are dead now.
+    /// Number of dead letters now.
     count: u64,
-    /// When the first of them died, since the group was last empty.
+    /// When the first delivery died since the group was last empty.
     first_seen: Timestamp,
-    /// When one of them died last.
+    /// When the most recent delivery died.
     last_seen: Timestamp,
-    /// Of those that are dead now the one that was made last.
+    /// The newest delivery among the dead ones.
     newest_delivery: DeliveryId,
     newest_event: EventId,
 }
 
-pub(crate) fn routes(api: Api) -> Api {
-    let list = Op::new(
+pub(crate) fn add_routes(api: ApiTable) -> ApiTable {
+    let list = Operation::new(
         "list_dead_letter_groups",
-        "Dead letters by what they died of, the group that grew last first.",
+        "List dead letter groups, the most recently grown first.",
     )
-    .query::<GroupQuery>()
-    .answers::<List<Group>>(200);
+    .query::<DeadLetterGroupQuery>()
+    .returns::<ListResponse<DeadLetterGroupResponse>>(200);
     api.get("/api/v1/dead-letters/groups", list_groups, list)
 }
 
-/// Groups of dead letters, the one that grew last first.
 async fn list_groups(
-    State(app): State<Arc<App>>,
-    Asked(query): Asked<GroupQuery>,
-) -> Result<Json<List<Group>>, Problem> {
-    let limit = limit(query.limit.as_deref())?.unwrap_or(LIMIT_DEFAULT);
-    let after = query.cursor.as_deref().map(place).transpose()?;
-    let configuration = app.engine.store().configuration().await?;
+    State(server): State<Arc<ServerState>>,
+    QueryParams(query): QueryParams<DeadLetterGroupQuery>,
+) -> Result<Json<ListResponse<DeadLetterGroupResponse>>, Problem> {
+    let limit = parse_limit(query.limit.as_deref())?.unwrap_or(LIMIT_DEFAULT);
+    let after = query.cursor.as_deref().map(parse_group_cursor).transpose()?;
+    let configuration = server.engine.store().configuration().await?;
     let filter = DeadLetterGroupFilter {
         destination: find_destination(&configuration, query.destination.as_deref())?,
         source: find_source(&configuration, query.source.as_deref())?,
         id: None,
     };
-    let page = app.engine.store().dead_groups(filter, PageRequest { after, limit }).await?;
+    let page = server.engine.store().dead_groups(filter, PageRequest { after, limit }).await?;
     let (destinations, names) =
         (destination_names(&configuration), configuration.all_secret_names());
-    let data = page.rows.into_iter().map(|group| shown(group, &destinations, &names)).collect();
-    Ok(Json(List { data, next_cursor: page.next.map(cursor) }))
+    let data =
+        page.rows.into_iter().map(|group| group_response(group, &destinations, &names)).collect();
+    Ok(Json(ListResponse { data, next_cursor: page.next.map(format_group_cursor) }))
 }
 
-/// A place in the list as text.
-fn cursor(place: DeadLetterGroupCursor) -> String {
-    format!("{}-{}", place.last_seen.as_millis(), place.id)
+fn format_group_cursor(cursor: DeadLetterGroupCursor) -> String {
+    format!("{}-{}", cursor.last_seen.as_millis(), cursor.id)
 }
 
-fn place(text: &str) -> Result<DeadLetterGroupCursor, Problem> {
-    let read = || {
+fn parse_group_cursor(text: &str) -> Result<DeadLetterGroupCursor, Problem> {
+    let parse = || {
         let (last_seen, id) = text.split_once('-')?;
         let last_seen = Timestamp::from_millis(last_seen.parse().ok()?);
         Some(DeadLetterGroupCursor { last_seen, id: id.parse().ok()? })
     };
-    read().ok_or_else(|| Problem::invalid("cursor is not one of this list"))
+    parse().ok_or_else(|| Problem::invalid(INVALID_CURSOR))
 }
 
-/// A group as it may be seen. What a destination said may quote what it was sent.
-fn shown(
+/// Masks the error message, which may quote secrets of the request.
+fn group_response(
     group: DeadLetterGroup,
     destinations: &HashMap<DestinationId, String>,
     names: &SecretNames,
-) -> Group {
+) -> DeadLetterGroupResponse {
     let masked =
         |text: &[u8]| String::from_utf8_lossy(&redact::mask_text(text, names).body).into_owned();
     let DeathCause { class, code, failure, shape } = group.cause;
     let (detail, response) = group.sample;
     let detail = detail.map(String::into_bytes);
-    let said = if response.is_empty() { detail } else { Some(response) };
-    Group {
+    let message = if response.is_empty() { detail } else { Some(response) };
+    DeadLetterGroupResponse {
         id: group.id,
         destination: destinations.get(&group.destination).cloned(),
         class,
@@ -140,7 +138,7 @@ fn shown(
         failure,
         reason: group.reason,
         shape: masked(shape.as_bytes()),
-        sample: said.map(|said| masked(&said).chars().take(SAMPLE_CHARS_MAX).collect()),
+        sample: message.map(|message| masked(&message).chars().take(SAMPLE_CHARS_MAX).collect()),
         count: group.count,
         first_seen: group.first_seen,
         last_seen: group.last_seen,
@@ -154,10 +152,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_detail_is_masked_as_an_answer_is() {
+    fn detail_and_response_are_both_masked() {
         let at = Timestamp::from_millis(1);
-        let said = "refused: token=hush-hush";
-        for sample in [(Some(said.to_owned()), Vec::new()), (None, said.as_bytes().to_vec())] {
+        let message = "refused: token=hush-hush";
+        for sample in [(Some(message.to_owned()), Vec::new()), (None, message.as_bytes().to_vec())]
+        {
             let group = DeadLetterGroup {
                 id: "grp_7hpgsjnt8cg6t1pnx95w4j84c2".parse().unwrap(),
                 destination: DestinationId::new(at, 1),
@@ -169,20 +168,22 @@ mod tests {
                 newest: (DeliveryId::new(at, 1), EventId::new(at, 1)),
                 sample,
             };
-            let sample = shown(group, &HashMap::new(), &SecretNames::usual()).sample.unwrap();
+            let sample =
+                group_response(group, &HashMap::new(), &SecretNames::usual()).sample.unwrap();
             assert_eq!(sample, "refused: token=•••");
         }
     }
 
     #[test]
-    fn a_place_is_read_as_it_was_written() {
+    fn group_cursor_round_trips() {
         let id: GroupId = "grp_7hpgsjnt8cg6t1pnx95w4j84c2".parse().unwrap();
-        let at = DeadLetterGroupCursor { last_seen: Timestamp::from_millis(1_800_000_000_123), id };
-        assert_eq!(place(&cursor(at)).unwrap(), at);
+        let cursor =
+            DeadLetterGroupCursor { last_seen: Timestamp::from_millis(1_800_000_000_123), id };
+        assert_eq!(parse_group_cursor(&format_group_cursor(cursor)).unwrap(), cursor);
         for wrong in
             ["", "5", "5-", "x-grp_7hpgsjnt8cg6t1pnx95w4j84c2", "5-evt_7hpgsjnt8cg6t1pnx95w4j84c2"]
         {
-            assert!(place(wrong).is_err(), "case: {wrong}");
+            assert!(parse_group_cursor(wrong).is_err(), "case: {wrong}");
         }
     }
 }

@@ -1,5 +1,4 @@
-//! `ETag`, `If-None-Match` and `If-Match` (RFC 9110 §13): answers that say which version they are of,
-//! and changes that hold for one version only.
+//! `ETag`, `If-None-Match` and `If-Match` (RFC 9110 §13): versioned responses and conditional changes.
 
 use std::{convert::Infallible, fmt};
 
@@ -14,40 +13,40 @@ use sha2::{Digest, Sha256};
 
 use crate::problem::Problem;
 
-/// Bytes of the hash that are shown.
-const TAG_BYTES: usize = 16;
+/// Bytes of the hash that become the tag.
+const TAG_HASH_BYTES: usize = 16;
 
-/// The tag of a representation: it is of the bytes, so it is strong.
+/// A strong entity tag: a hash of the representation's bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Tag(String);
+pub(crate) struct ETag(String);
 
-impl Tag {
-    fn of_bytes(bytes: &[u8]) -> Self {
+impl ETag {
+    fn from_bytes(bytes: &[u8]) -> Self {
         let hash = Sha256::digest(bytes);
-        Self(format!("\"{}\"", data_encoding::HEXLOWER.encode(&hash[..TAG_BYTES])))
+        Self(format!("\"{}\"", data_encoding::HEXLOWER.encode(&hash[..TAG_HASH_BYTES])))
     }
 
-    /// The tag that an answer with `value` has.
-    pub(crate) fn of(value: &impl Serialize) -> Self {
-        // What is answered is plain data and always becomes JSON.
-        Self::of_bytes(&serde_json::to_vec(value).unwrap_or_default())
+    /// The tag of a response with `value` as JSON.
+    pub(crate) fn from_value(value: &impl Serialize) -> Self {
+        // Response types always serialize.
+        Self::from_bytes(&serde_json::to_vec(value).unwrap_or_default())
     }
 }
 
-impl fmt::Display for Tag {
+impl fmt::Display for ETag {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-/// An answer in JSON with its tag.
+/// A JSON response whose `ETag` is the hash of its bytes.
 #[derive(Debug)]
-pub(crate) struct Tagged<T>(pub(crate) StatusCode, pub(crate) T);
+pub(crate) struct JsonWithETag<T>(pub(crate) StatusCode, pub(crate) T);
 
-impl<T: Serialize> IntoResponse for Tagged<T> {
+impl<T: Serialize> IntoResponse for JsonWithETag<T> {
     fn into_response(self) -> Response {
         let body = serde_json::to_vec(&self.1).unwrap_or_default();
-        let tag = Tag::of_bytes(&body).to_string();
+        let tag = ETag::from_bytes(&body).to_string();
         let mut response = (self.0, body).into_response();
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -58,93 +57,93 @@ impl<T: Serialize> IntoResponse for Tagged<T> {
     }
 }
 
-/// An answer in JSON whose version is not that of its bytes.
+/// A JSON response whose `ETag` covers only part of it, such as the settings without the state.
 #[derive(Debug)]
-pub(crate) struct TaggedAs<T> {
+pub(crate) struct VersionedJson<T> {
     pub(crate) status: StatusCode,
-    pub(crate) tag: Tag,
-    /// It holds something that changes and does not count, so that it is always sent.
-    pub(crate) moves: bool,
+    pub(crate) tag: ETag,
+    /// The response also holds state outside the version, so 304 must never be answered.
+    pub(crate) has_state: bool,
     pub(crate) value: T,
 }
 
-/// Marks an answer that is sent even to whoever knows its version.
+/// Marks a response that is sent even if the client has its version.
 #[derive(Clone, Copy)]
-struct Moves;
+struct AlwaysSend;
 
-impl<T: Serialize> IntoResponse for TaggedAs<T> {
+impl<T: Serialize> IntoResponse for VersionedJson<T> {
     fn into_response(self) -> Response {
-        let mut response = Tagged(self.status, self.value).into_response();
+        let mut response = JsonWithETag(self.status, self.value).into_response();
         if let Ok(tag) = HeaderValue::from_str(&self.tag.0) {
             response.headers_mut().insert(header::ETAG, tag);
         }
-        if self.moves {
-            response.extensions_mut().insert(Moves);
+        if self.has_state {
+            response.extensions_mut().insert(AlwaysSend);
         }
         response
     }
 }
 
-/// The tags of a condition; `*` stands for any.
+/// The tags of `If-Match` or `If-None-Match`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Tags {
+enum ETagCondition {
     Any,
     OneOf(Vec<String>),
 }
 
-fn tags(headers: &HeaderMap, name: &HeaderName) -> Option<Tags> {
+fn parse_condition(headers: &HeaderMap, name: &HeaderName) -> Option<ETagCondition> {
     let lines: Vec<&str> = headers.get_all(name).iter().map(|v| v.to_str().unwrap_or("")).collect();
     if lines.is_empty() {
         return None;
     }
-    // Our tags hold no commas, so cutting a foreign one that does cannot make it one of ours.
+    // Our tags contain no commas, so splitting a foreign one cannot produce one of ours.
     let tags = lines.iter().flat_map(|line| line.split(',')).map(|tag| tag.trim().to_owned());
     let tags: Vec<String> = tags.collect();
-    Some(if tags == ["*"] { Tags::Any } else { Tags::OneOf(tags) })
+    Some(if tags == ["*"] { ETagCondition::Any } else { ETagCondition::OneOf(tags) })
 }
 
-/// What a change expects to find: the versions of `If-Match`, or anything.
+/// The `If-Match` condition of a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Expected(Option<Tags>);
+pub(crate) struct IfMatch(Option<ETagCondition>);
 
-impl<S: Send + Sync> FromRequestParts<S> for Expected {
+impl<S: Send + Sync> FromRequestParts<S> for IfMatch {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
-        Ok(Self(tags(&parts.headers, &header::IF_MATCH)))
+        Ok(Self(parse_condition(&parts.headers, &header::IF_MATCH)))
     }
 }
 
-impl Expected {
-    /// Whether what is there now is what was expected. Ask where nothing can come in between.
+impl IfMatch {
+    /// Checks the current version. Call it inside the change, so that nothing can come in between.
     pub(crate) fn check(&self, current: &impl Serialize) -> Result<(), Problem> {
-        let Some(Tags::OneOf(tags)) = &self.0 else { return Ok(()) };
-        // Strong comparison: a weak tag is none of ours.
-        if tags.contains(&Tag::of(current).0) {
+        let Some(ETagCondition::OneOf(tags)) = &self.0 else { return Ok(()) };
+        // Strong comparison: our tags are never weak.
+        if tags.contains(&ETag::from_value(current).0) {
             return Ok(());
         }
-        let detail = "it was changed since that ETag; read it again and decide anew";
+        let detail = "The resource has changed since you read it. Read it again and retry.";
         Err(Problem::new(StatusCode::PRECONDITION_FAILED, "changed_meanwhile", detail))
     }
 }
 
-/// Answers 304 where the client has the very version that it asks for.
-pub(crate) async fn spare_what_is_known(request: Request, next: Next) -> Response {
+/// Middleware: answers 304 if the client already has the current version.
+pub(crate) async fn answer_not_modified(request: Request, next: Next) -> Response {
     let is_get = matches!(*request.method(), Method::GET | Method::HEAD);
-    let known = tags(request.headers(), &header::IF_NONE_MATCH).filter(|_| is_get);
+    let known = parse_condition(request.headers(), &header::IF_NONE_MATCH).filter(|_| is_get);
     let response = next.run(request).await;
     let (Some(known), Some(tag)) = (known, response.headers().get(header::ETAG)) else {
         return response;
     };
     let is_known = match &known {
-        Tags::Any => true,
-        // Weak comparison, as RFC 9110 wants it here.
-        Tags::OneOf(tags) => {
+        ETagCondition::Any => true,
+        // Weak comparison, as RFC 9110 requires here.
+        ETagCondition::OneOf(tags) => {
             tags.iter().any(|known| known.strip_prefix("W/").unwrap_or(known).as_bytes() == tag)
         }
     };
-    let moves = response.extensions().get::<Moves>().is_some();
-    if !is_known || moves || response.status() != StatusCode::OK {
+    let always_send = response.extensions().get::<AlwaysSend>().is_some();
+    if !is_known || always_send || response.status() != StatusCode::OK {
         return response;
     }
     (StatusCode::NOT_MODIFIED, [(header::ETAG, tag.clone())]).into_response()
@@ -157,9 +156,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_change_holds_for_the_versions_it_names() {
+    fn change_is_applied_only_to_versions_in_if_match() {
         let value = json!({ "name": "a" });
-        let tag = Tag::of(&value);
+        let tag = ETag::from_value(&value);
         let weak = format!("W/{tag}");
         let several = format!("\"x\", {tag}");
         let cases = [
@@ -179,7 +178,7 @@ mod tests {
             for line in &lines {
                 headers.append(header::IF_MATCH, line.parse().unwrap());
             }
-            let expected = Expected(tags(&headers, &header::IF_MATCH));
+            let expected = IfMatch(parse_condition(&headers, &header::IF_MATCH));
             assert_eq!(expected.check(&value).is_ok(), holds, "case: {lines:?}");
         }
     }
